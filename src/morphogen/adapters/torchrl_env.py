@@ -15,6 +15,7 @@ from morphogen.engine.phases import PolicyInputs
 from morphogen.errors import ConfigError
 from morphogen.state.decision import ActionMasks, Observation
 from morphogen.state.env import EnvState
+from morphogen.state.tree_ops import get_leaf
 from morphogen.vocab.action import SIZES, Head, Op
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT
 
@@ -145,8 +146,8 @@ def flatten_inputs(seen: PolicyInputs) -> dict[str, Any]:
 
 def restore_inputs(tensordict: TensorDictBase) -> PolicyInputs:
     """Return the leaves of `MorphogenEnv`, [...], as the inputs of a policy, the inverse of `flatten_inputs`."""
-    features, shape = cast(Tensor, tensordict["observation"]), tensordict.batch_size
-    slots = cast(Tensor, features[..., len(ENV) :].unflatten(-1, (-1, len(SLOT))))
+    features, shape = get_leaf(tensordict, "observation"), tensordict.batch_size
+    slots = torch.unflatten(features[..., len(ENV) :], -1, (-1, len(SLOT)))
     mask = cast(TensorDictBase, tensordict["mask"])
     masks: dict[str, Any] = {head.label: mask[head.label] for head in Head}
     good = torch.ones(shape, dtype=torch.bool, device=features.device)

@@ -20,7 +20,7 @@ from morphogen.nets import distribution
 from morphogen.nets.distribution import NO_FLOOR, FactoredCategorical, Floor, LogitTables, Support
 from morphogen.nets.policy import Policy
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
-from morphogen.state.tree_ops import expand_mask
+from morphogen.state.tree_ops import expand_mask, get_leaf
 from morphogen.vocab.action import HEADS
 from morphogen.vocab.purpose import Purpose
 
@@ -123,7 +123,7 @@ class PolicyActor(TensorDictModuleBase):
         envs, slots, device = tensordict.shape[0], seen.masks.slot.shape[-1], seen.observation.env.device
         memory = self.policy.initial_hidden(envs, device=device)
         if not memory.is_empty():
-            start = cast(Tensor, tensordict["is_init"]).view(-1)
+            start = get_leaf(tensordict, "is_init").view(-1)
             before = cast(Any, tensordict["memory"])
             memory = before.apply(lambda leaf: torch.where(expand_mask(start, leaf), 0, leaf))
         greedy = exploration_type() in (ExplorationType.DETERMINISTIC, ExplorationType.MODE)

@@ -147,7 +147,7 @@ def list_conv_layers(spec: RunSpec) -> list[ConvLayer]:
     leaves = [(f"host, {leaf.name}", leaf, sizes[block]) for block, leaf in enumerate(convolutions)]
     leaves += [
         (f"{slot.name}, {module.name}.{leaf.name}", leaf, slot.size[0])
-        for slot, module in itertools.product(net.slots, [module for module in net.modules if module is not None])
+        for slot, module in itertools.product(net.slots, net.modules.values())
         for leaf in module.leaves(slot.channels)
         if len(leaf.shape) == 4
     ]

@@ -73,6 +73,16 @@ def parse_schedule(text: str, spec: RunSpec) -> Schedule:
     return _build_schedule(settings, spec, faults)
 
 
+def parse_action(heads: Settings, spec: RunSpec) -> tuple[int, ...]:
+    """Return an action that is given by the names of heads and values, for a resolved spec: an index per head.
+
+    Raises: ConfigError with all faults, a line each.
+    """
+    row = {"epoch": 0, **heads}
+    raise_all(_step_faults(row, _step_models(spec), "action"))
+    return _parse_step(row, spec).action
+
+
 def build_builtin(name: str, spec: RunSpec) -> Schedule:
     """Return a schedule by name.  Raises ConfigError if the run is too short or lacks the blueprint."""
     ops = {"wait": (), "germinate_one": ((0, Op.GERMINATE),), "full_cycle": _full_cycle(spec)}[name]
@@ -155,13 +165,21 @@ def _model_faults(model: type[BaseModel], settings: Any, path: str) -> list[str]
     return []
 
 
+def _step_models(spec: RunSpec) -> dict[str | None, type[BaseModel]]:
+    return {None: _step_model(None, spec), **{op.name: _step_model(op, spec) for op in Op}}
+
+
+def _step_faults(row: Any, models: dict[str | None, type[BaseModel]], path: str) -> list[str]:
+    op = row.get("op") if isinstance(row, dict) else None
+    return _model_faults(models.get(op if isinstance(op, str) else None, models[None]), row, path)
+
+
 def _build_schedule(settings: Any, spec: RunSpec, faults: list[str]) -> Schedule:
-    models = {op.name if op is not None else None: _step_model(op, spec) for op in (*Op, None)}
+    models = _step_models(spec)
     rows = settings.get("steps") if isinstance(settings, dict) else None
     lines = [*faults, *_model_faults(_ScheduleFile, settings, "" if isinstance(settings, dict) else "schedule")]
     for i, row in enumerate(rows if isinstance(rows, list) else []):
-        op = row.get("op") if isinstance(row, dict) else None
-        lines += _model_faults(models.get(op if isinstance(op, str) else None, models[None]), row, f"steps[{i}]")
+        lines += _step_faults(row, models, f"steps[{i}]")
     raise_all(lines)
     steps = [_parse_step(row, spec) for row in settings["steps"]]
     raise_all(_repeat_faults(steps))

@@ -215,7 +215,13 @@ def find_host(spec: RunSpec) -> Host:
 
 def blueprint_kinds(spec: RunSpec) -> tuple[str, ...]:
     """Return the name of every blueprint code in a run: those of the host, then those named in the spec."""
-    kinds = tuple(BLUEPRINTS.adopt(kind) for kind in find_host(spec).blueprints)
+    host = find_host(spec)
+    kinds = tuple(BLUEPRINTS.adopt(kind) for kind in host.blueprints)
+    if unknown := [kind for kind in kinds if kind not in BLUEPRINTS]:
+        known = ", ".join(BLUEPRINTS)
+        raise ConfigError(
+            f"blueprints of host {type(host).__name__}: expected parts, or names out of {known}, got {unknown[0]!a}"
+        )
     own = (name for name in spec.blueprints if name not in kinds and name not in BLUEPRINTS.builtin())
     return assign_codes((*kinds, *own))
 

@@ -200,7 +200,8 @@ class TaskSpec:
     def __post_init__(self) -> None:
         for name, registry in (("dataset", DATASETS), ("host", HOSTS)):
             if isinstance(value := getattr(self, name), str) and value not in registry:
-                raise_all([f"task {self.name}: {name}: expected one of {', '.join(registry)}, got {value!a}"])
+                known = f"one of {', '.join(registry)}" if registry else f"an object (no {registry.kind} is registered)"
+                raise_all([f"task {self.name}: {name}: expected {known}, got {value!a}"])
         host = HOSTS[self.host] if isinstance(self.host, str) else self.host
         raise_all(self._faults(host))
         reference = reference_instance(host.classes, host.reach)
@@ -231,7 +232,7 @@ class TaskSpec:
                 for name, values in given.items()
             },
             "shift": (self.shift == 0 or images, "0 with samples that are no images"),
-            "flip": (not self.flip or images, "False with samples that are no images"),
+            "flip": (not self.flip or images, "false with samples that are no images"),
         }
         return [
             f"task {self.name}: {name}: expected {allowed}, got {format_value(getattr(self, name))}"

@@ -7,6 +7,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
 from morphogen.errors import ConfigError
+from morphogen.state.tree_ops import get_leaf
 from morphogen.vocab.action import HEADS
 
 
@@ -35,7 +36,7 @@ def to_tensor(action: Tensor | TensorDictBase) -> Tensor:
         names: list[str] = list(cast(Any, action).keys())
         if not set(HEADS) <= set(names):
             raise ConfigError(f"action: expected the heads {', '.join(HEADS)}, got {', '.join(map(str, names))}")
-        action = torch.stack([cast(Tensor, action[head]) for head in HEADS], dim=-1)
+        action = torch.stack([get_leaf(action, head) for head in HEADS], dim=-1)
     if action.ndim != 2 or action.shape[1] != len(HEADS) or action.dtype != torch.int64:
         raise ConfigError(f"action: expected int64 [E, {len(HEADS)}], got {action.dtype} {list(action.shape)}")
     return action

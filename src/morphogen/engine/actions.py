@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from morphogen.config.action_schedule import parse_action
 from morphogen.engine.action_tensors import to_heads, to_tensor
 from morphogen.engine.environment import Environment
 from morphogen.engine.phases import PolicyInputs, choose_actions
@@ -10,7 +11,7 @@ from morphogen.learn.baselines import RandomPolicy
 from morphogen.state.env import EnvState
 from morphogen.vocab.action import HEADS
 
-__all__ = ["random", "to_heads", "to_tensor", "wait"]
+__all__ = ["build", "random", "to_heads", "to_tensor", "wait"]
 
 
 def wait(env: Environment) -> Tensor:
@@ -25,6 +26,27 @@ def wait(env: Environment) -> Tensor:
         ([0, 0], True)
     """
     return torch.zeros(env.envs, len(HEADS), dtype=torch.int64, device=env.device)
+
+
+def build(env: Environment, op: str, **heads: str) -> Tensor:
+    """Build one action for all envs from the names of its values.
+
+    Args:
+        op: name of an `Op`, such as `GERMINATE`.
+        heads: names of the values of the other heads that the op uses: `slot="r0c0"`, `blueprint="norm"`,
+            `tempo="FAST"`; GERMINATE needs slot and blueprint, other ops but WAIT a slot.
+
+    Returns: int64 [E, 8].
+    Raises: ConfigError for names that the environment does not have, all at once.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("digits", envs=2)
+        >>> mg.actions.build(env, "GERMINATE", slot="r0c1", blueprint="norm", tempo="FAST").tolist()
+        [[1, 1, 3, 2, 0, 2, 0, 0], [1, 1, 3, 2, 0, 2, 0, 0]]
+    """
+    action = parse_action({"op": op, **heads}, env.spec)
+    return torch.tensor(action, device=env.device).repeat(env.envs, 1)
 
 
 def random(env: Environment, state: EnvState, seen: PolicyInputs) -> Tensor:

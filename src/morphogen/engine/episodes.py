@@ -61,7 +61,7 @@ class Epoch(NamedTuple):
     @property
     def hidden(self) -> TensorDict:
         """Memory of the policy after its choice, [E]; `reset_hidden` returns that of the next epoch."""
-        return cast(Any, self.choice).hidden
+        return self.choice.hidden
 
 
 def run_epoch(

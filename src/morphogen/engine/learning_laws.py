@@ -10,7 +10,7 @@ from torch import Tensor
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.engine.environment import Environment, open_environment
 from morphogen.engine.episodes import Rollout, reset_hidden, run_epoch
-from morphogen.engine.part_laws import Law, trace_graph
+from morphogen.engine.part_laws import Law, draw_normal, trace_graph
 from morphogen.engine.setup import build_setup
 from morphogen.learn.learner import Learner, Round
 from morphogen.nets.distribution import noise_lanes
@@ -138,9 +138,10 @@ class LearnerSubject:
     env: Environment
 
     def start(self) -> tuple[Any, TensorDict]:
-        """Return the initial state and a rollout under it."""
+        """Return the initial state and a rollout under it, paid at random."""
         state = self.learner.init(self.policy, rng.env_keys(0, 0, 1)[0], spec=self.env.spec)
-        return state, play_rollout(self.env, self.policy, state.get("params"))
+        rollout = play_rollout(self.env, self.policy, state.get("params"))
+        return state, rollout.replace(reward=draw_normal(*rollout.shape))
 
     def update(self, state: Any, rollout: TensorDict) -> tuple[Any, Any]:
         """Update once."""

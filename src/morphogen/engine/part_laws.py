@@ -5,6 +5,7 @@ an environment is built.  `Environment.check` and `morphogen.testing` hold parts
 """
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -73,7 +74,8 @@ def trace_graph(function: Callable[..., Any], *args: Any) -> str:
     """Return why a function is not one graph; "" if it is."""
     torch.compiler.reset()
     try:
-        torch.compile(function, fullgraph=True, backend="eager")(*args)
+        with warnings.catch_warnings(action="ignore"):  # of the compiler about itself
+            torch.compile(function, fullgraph=True, backend="eager")(*args)
     except Exception as error:
         return f"is not one graph: torch.compile(fullgraph=True) stopped with {error_line(error)}"
     return ""
@@ -175,7 +177,7 @@ BLUEPRINT_LAWS: dict[str, Law] = {
     law.__name__: law
     for law in (
         *(declares_params, keeps_form, is_identity),
-        *(gets_gradients, separates_rows, stays_on_device, keeps_inputs, is_one_graph),
+        *(keeps_inputs, gets_gradients, separates_rows, stays_on_device, is_one_graph),
     )
 }
 
@@ -345,7 +347,7 @@ def setup_faults(spec: RunSpec, net: Net, *, quick: bool) -> Iterator[str]:
     if not isinstance(net.host, CnnSpec):
         source = HOSTS.source(spec.host.name) if spec.host.name else f"host of task {spec.task}"
         yield from (f"{source}: {wrong}" for _, wrong in host_faults(net, quick=quick))
-    for module in net.modules:
-        if module is not None and not isinstance(module, CnnBlueprint):
+    for module in net.modules.values():
+        if not isinstance(module, CnnBlueprint):
             faults = blueprint_faults(module, net.slots, quick=quick)
             yield from (f"{BLUEPRINTS.source(module.name)}: {wrong}" for _, wrong in faults)

@@ -5,7 +5,7 @@ Phases neither read the device nor draw from a generator: noise is keyed by the 
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from tensordict import TensorDict
@@ -122,7 +122,7 @@ def requested_coalitions(state: EnvState, key: Tensor, *, setup: Setup) -> tuple
     spec, slots = setup.spec, len(setup.net.slots)
     pairs, clock = spec.attribution.permutation_pairs, state.clock
     stream = rng.stream(key, Purpose.ATTRIBUTION, round=clock.episode, epoch=clock.epoch)
-    noise = cast(Tensor, rng.uniform(stream, pairs * slots).unflatten(-1, (pairs, slots)))
+    noise = torch.unflatten(rng.uniform(stream, pairs * slots), -1, (pairs, slots))
     full = is_measured_epoch(clock.epoch, every=spec.attribution.every, episode_length=spec.episode_length)
     return coalitions(state.slots, noise, pairs=pairs, full=full)
 

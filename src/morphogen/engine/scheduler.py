@@ -30,6 +30,7 @@ from morphogen.nets.policy import NetworkPolicy
 from morphogen.state import rng
 from morphogen.state.decision import Observation
 from morphogen.state.env import EnvState
+from morphogen.state.tree_ops import get_leaf
 from morphogen.telemetry.dispatch import AnySink
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.round_summary import CompileStats, RoundCosts
@@ -237,7 +238,7 @@ class Scheduler:
         turn = Round(self.setup.spec, self.round, self.compiled.unit)
         self.learned, metrics = self.learner.update(self.learned, rows, policy=self.policy, round=turn)
         self.params = self.learned.get("params")
-        leaves = {"steps_done": torch.ones_like(cast(Tensor, rows["reward"])[0, 0]), **metrics}
+        leaves = {"steps_done": torch.ones_like(get_leaf(rows, "reward")[0, 0]), **metrics}
         stats = rollout_stats(observation, hidden, used, cast(TensorDict, self.params["observation"]))
         return cast(Any, TensorDict(leaves, batch_size=[])).update(stats)
 

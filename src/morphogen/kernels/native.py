@@ -30,7 +30,8 @@ class AutogradFunction(torch.autograd.Function):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls.forward.__signature__ = inspect.signature(cls.forward)  # type: ignore[attr-defined]
+        forward: Any = cls.forward
+        forward.__signature__ = inspect.signature(forward)
 
 
 def apply_function(function: type[AutogradFunction], *args: Any) -> tuple[Tensor, ...]:

@@ -41,7 +41,8 @@ def _kernel_backward(grads: tuple[Tensor, ...], grad: Tensor, x: Tensor, z: Tens
 
 def _kernel_args(x: Tensor, *layers) -> tuple:
     """Return sizes and parameters in the order of the kernels' arguments."""
-    params = PerceptronParams(*map(make_contiguous, layers))
+    w1, b1, w2, b2 = layers
+    params = PerceptronParams(w1.contiguous(), make_contiguous(b1), w2.contiguous(), b2.contiguous())
     _, outputs, hidden = params.w2.shape
     return *x.shape, hidden, outputs, x.contiguous(), *params
 

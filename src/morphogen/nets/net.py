@@ -38,7 +38,7 @@ class Net:
     slots: tuple[SlotSpec, ...]
     kinds: tuple[str, ...] = ()  # name of every blueprint code (`vocab.blueprint`); () = the blueprints of the host
     networks: HostNetworks = field(init=False, repr=False, compare=False)  # of the host
-    modules: Modules = field(init=False, repr=False, compare=False)  # blueprint of every code
+    modules: Modules = field(init=False, repr=False, compare=False)  # blueprints of the run by code
     stages: tuple[tuple[int | None, bool], ...] = _derived_field()  # per slot of the host: position in `slots`, pooled
     execution: tuple[int, ...] = _derived_field()  # positions in `slots`, in the order of the forward pass
     counts: tuple[tuple[int, ...], ...] = _derived_field()  # [S][13] parameters of every blueprint in every slot
@@ -49,8 +49,10 @@ class Net:
     def __post_init__(self) -> None:
         slots = self.slots
         kinds = self.kinds or assign_codes(BLUEPRINTS.adopt(kind) for kind in self.host.blueprints)
-        modules = tuple(BLUEPRINTS[name] if name else None for name in kinds)
-        counts = tuple(tuple(m.params(slot.channels) if m else 0 for m in modules) for slot in slots)
+        modules = {code: BLUEPRINTS[name] for code, name in zip(Blueprint, kinds, strict=True) if name}
+        counts = tuple(
+            tuple(modules[b].params(slot.channels) if b in modules else 0 for b in Blueprint) for slot in slots
+        )
         gates = tuple(gate_param_count(slot.channels) for slot in slots)
         positions = {slot.name: s for s, slot in enumerate(slots)}
         derived = {
@@ -69,14 +71,12 @@ class Net:
 
     def layouts(self, s: int, codes: tuple[Blueprint, ...]) -> tuple[ParamLayout, ...]:
         """Return the layouts of blueprints in slot s, then that of the gate."""
-        channels, modules = self.slots[s].channels, [self.modules[code] for code in codes]
-        return (*(seed_layout(module, channels) for module in modules if module), gate_layout(channels))
+        channels = self.slots[s].channels
+        return (*(seed_layout(self.modules[code], channels) for code in codes), gate_layout(channels))
 
     def macs(self) -> dict[str, Any]:
         """Return multiply-accumulates of one sample, None if not known: of host and seeds, by blueprint and slot."""
-        seeds = {
-            module.name: {slot.name: module.macs(slot) for slot in self.slots} for module in self.modules if module
-        }
+        seeds = {module.name: {slot.name: module.macs(slot) for slot in self.slots} for module in self.modules.values()}
         return {"host": self.host.macs(), "seeds": seeds}
 
     @property

@@ -9,7 +9,7 @@ from morphogen.nets.layout import Leaves
 from morphogen.nets.seed_module import SeedModule
 from morphogen.vocab.blueprint import Blueprint
 
-Modules = tuple[SeedModule | None, ...]  # blueprint of every code
+Modules = Mapping[Blueprint, SeedModule]  # by code
 
 
 def input_sizes(parts: Mapping[Blueprint, Leaves], modules: Modules) -> list[int]:

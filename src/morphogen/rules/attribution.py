@@ -37,7 +37,18 @@ class CoalitionValues(NamedTuple):
 
 
 def players(slots: Slots) -> Tensor:
-    """Slots that can be switched off: blended, alpha > 0.  slots [E] -> bool [E, S]."""
+    """Mask of the seeds that can be switched off: blended, alpha > 0.
+
+    Shapes: slots [E] -> bool [E, S].
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> slots = mg.make("whitebox", envs=1, seed=0).reset()[0].slots
+        >>> stage = torch.tensor([[mg.Stage.BLENDING, mg.Stage.TRAINING]])
+        >>> mg.rules.players(slots.replace(stage=stage, alpha=torch.tensor([[0.5, 0.0]]))).tolist()
+        [[True, False]]
+    """
     return blended(slots.stage) & (slots.alpha > 0)
 
 
@@ -58,6 +69,17 @@ def coalitions(slots: Slots, noise: Tensor, *, pairs: int, full: Tensor | None =
     Shapes: slots [E]; noise float32 [E, P, S] in [0, 1), P = `pairs`, a random order a row, read only if S > 4;
     full bool [E], False where the epoch is skipped (None: nowhere) -> (coalition int64, evaluated bool) [E, K].
     Promise: column 0 is all on and evaluated; a column that is not evaluated is all on.
+    Source of the sampled columns, every order with its reverse: Mitchell, Cooper, Frank and Holmes, Sampling
+    Permutations for Shapley Value Estimation, 2022.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> slots = mg.make("whitebox", envs=1, seed=0).reset()[0].slots
+        >>> slots = slots.replace(stage=torch.full((1, 2), int(mg.Stage.HOLDING)), alpha=torch.ones(1, 2))
+        >>> coalition, evaluated = mg.rules.coalitions(slots, torch.zeros(1, 1, 2), pairs=1)
+        >>> coalition.tolist()  # both, only slot 1, only slot 0, none
+        [[3, 2, 1, 0]]
     """
     live = players(slots)
     fossils = live & (slots.stage == int(Stage.FOSSILIZED))
@@ -175,9 +197,11 @@ def _sampled_columns(live: Tensor, fossil: Tensor, noise: Tensor) -> tuple[Tenso
 def _sampled_values(accuracy: Tensor, coalition: Tensor, live: Tensor) -> CoalitionValues:
     envs, slots = live.shape
     first = 3 + slots
-    along = accuracy[:, first:].unflatten(1, (-1, slots - 1))  # [E, 2P, S-1]
+    along = torch.unflatten(accuracy[:, first:], 1, (-1, slots - 1))  # [E, 2P, S-1]
     slot = torch.arange(slots, device=coalition.device)
-    inside = (coalition[:, first:].unsqueeze(-1) >> slot & 1).bool().unflatten(1, (-1, slots - 1))  # [E, 2P, S-1, S]
+    inside = torch.unflatten(
+        (coalition[:, first:].unsqueeze(-1) >> slot & 1).bool(), 1, (-1, slots - 1)
+    )  # [E, 2P, S-1, S]
     edge = (envs, along.shape[1], 1)
     value = torch.cat((accuracy[:, 1, None, None].expand(edge), along, accuracy[:, 0, None, None].expand(edge)), dim=2)
     everyone = live[:, None, None, :].expand(*edge, slots)

@@ -15,7 +15,21 @@ def used_channels(width: Tensor, channels: int) -> Tensor:
 
 
 def seed_params(slots: Slots, counts: tuple[tuple[int, ...], ...], gate_counts: tuple[int, ...]) -> Tensor:
-    """Parameters of each seed, with its gate network under GATE; 0 without a seed.  counts [S][13] -> int64 [E, S]."""
+    """Parameters of each seed, with its gate network under GATE; 0 without a seed.
+
+    Shapes: slots [E]; counts [S][13], parameters of every blueprint code, and gate_counts [S] (`Net.counts`,
+    `Net.gate_counts`) -> int64 [E, S].
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=1, seed=0)
+        >>> slots = env.reset()[0].slots
+        >>> stage, kind = torch.tensor([[mg.Stage.TRAINING, mg.Stage.DORMANT]]), torch.tensor([[mg.Blueprint.NORM, -1]])
+        >>> slots = slots.replace(stage=stage, blueprint=kind)
+        >>> mg.rules.seed_params(slots, env.net.counts, env.net.gate_counts).tolist()
+        [[9, 0]]
+    """
     device = slots.stage.device
     of_slot = constant_table(counts, torch.int64, device).T.expand(slots.stage.shape[0], -1, -1)  # [E, 13, S]
     seed = of_slot.gather(1, slots.blueprint.clamp(min=0).unsqueeze(1)).squeeze(1)
@@ -24,5 +38,15 @@ def seed_params(slots: Slots, counts: tuple[tuple[int, ...], ...], gate_counts: 
 
 
 def parameter_price(params: Tensor, price: Tensor, *, param_budget: int) -> Tensor:
-    """Cost in points of accuracy.  params int64 [E, N] or [N]; price [E], of `param_budget` -> float32 [E, N]."""
+    """Cost of parameters in points of accuracy, linear.
+
+    Shapes: params int64 [E, N] or [N]; price float32 [E], a share of 100 points for `param_budget` parameters
+    -> float32 [E, N].
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> mg.rules.parameter_price(torch.tensor([0, 150, 300]), torch.tensor([0.5]), param_budget=300).tolist()
+        [[0.0, 25.0, 50.0]]
+    """
     return 100.0 * price.unsqueeze(-1) * params / param_budget

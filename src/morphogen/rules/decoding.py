@@ -19,8 +19,20 @@ _NO_REASON = 1 << 30  # larger than every code, so that the smallest one wins
 def decode(action: Tensor, slots: Slots, limits: Limits, *, conditions_met: Tensor | None = None) -> ActionSpec:
     """Translate head indices to an action; an invalid action becomes WAIT with a reason.
 
-    Shapes: action int64 [E, 8] (`Head` order), slots [E] -> [E].  conditions_met: from `conditions`, if known.
+    Shapes: action int64 [E, 8] (`Head` order), slots [E] -> ActionSpec [E].  conditions_met: bool [7, E, 6, S] from
+    `conditions`, if known.
     Promise: total (any integers are taken), and an irrelevant head never matters.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> keep, grow = [mg.Op.FOSSILIZE, 0, 0, 0, 0, 0, 0, 0], [mg.Op.GERMINATE, 1, mg.Blueprint.CONV_LIGHT] + 5 * [0]
+        >>> spec = mg.rules.decode(torch.tensor([keep, grow]), env.reset()[0].slots, env.limits)
+        >>> [mg.Op(op).name for op in spec.op.tolist()], spec.target.tolist(), spec.tempo.tolist()
+        (['WAIT', 'GERMINATE'], [[False, False], [False, True]], [0, 3])
+        >>> mg.vocab.action.Reason(spec.reason[0].item()).name
+        'WRONG_STAGE'
     """
     device, count = action.device, slots.stage.shape[1]
     sizes = constant_table(tuple(SIZES.get(head, count) for head in Head), torch.int64, device)
@@ -59,8 +71,8 @@ def _invalid_reason(index: Tensor, relevant: Tensor, conditions_met: Tensor, lim
 def _head_values(index: Tensor, used: Tensor, real: torch.dtype) -> dict[str, Tensor]:
     """Meanings of the value heads; the value of "not used" where the op has no such head."""
 
-    def meaning(head: Head, values: tuple, unused: float, dtype: torch.dtype = torch.int64) -> Tensor:
-        return torch.where(used[:, head], constant_table(tuple(values), dtype, index.device)[index[:, head]], unused)
+    def meaning(head: Head, values: tuple[float, ...], unused: float, dtype: torch.dtype = torch.int64) -> Tensor:
+        return torch.where(used[:, head], constant_table(values, dtype, index.device)[index[:, head]], unused)
 
     germinates, ramp = used[:, Head.BLUEPRINT], meaning(Head.ALPHA_CURVE, tables.CURVE_SHAPE, 0)
     return {

@@ -20,11 +20,23 @@ def gate_before(target: Tensor) -> Tensor:
 
 
 def check_gate(slots: Slots, accuracy: Tensor, target: Tensor, *, spec: LifecycleSpec) -> tuple[Tensor, Tensor]:
-    """Return whether slots may advance, and the failed bits of `Check`.
+    """Check the gates of slots that are to advance to a stage.
 
-    Shapes: accuracy float32 [E] (measured, points), target int64 [E, S] (stage) -> passed bool, failed int64 [E, S].
+    Shapes: slots [E]; accuracy float32 [E] (measured, points); target int64 [E, S], a `Stage`
+    -> passed bool, failed int64 [E, S], bit n = `vocab.stage.Check` n failed.
     Promise: slots are independent; an unmeasured value never passes a check.  A target without a gate fails like an
     illegal one.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=1, seed=0)
+        >>> state, _ = env.reset()
+        >>> slots = state.slots.replace(stage=torch.full((1, 2), int(mg.Stage.GERMINATED)))
+        >>> target = torch.tensor([[mg.Stage.TRAINING, mg.Stage.HOLDING]])
+        >>> passed, failed = mg.rules.check_gate(slots, state.signals.val_acc, target, spec=env.spec.lifecycle)
+        >>> passed.tolist(), bool(failed[0, 1] >> mg.vocab.stage.Check.ILLEGAL_TRANSITION & 1)
+        ([[True, False]], True)
     """
     kind, epochs = gate_before(target), slots.epochs_in_stage
     train, blend, hold, fossilize = (kind == int(gate) for gate in (Gate.TRAIN, Gate.BLEND, Gate.HOLD, Gate.FOSSILIZE))

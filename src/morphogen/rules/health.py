@@ -115,7 +115,9 @@ def loss_limit(window: Tensor, count: Tensor, baseline: Tensor, *, spec: Governo
     return torch.where(seasoned, learned, spec.warmup_limit * baseline), mean, seasoned
 
 
-def classify_loss(loss: Tensor, starved: Tensor, baseline: Tensor, *, bounds: tuple, spec: GovernorSpec) -> Tensor:
+def classify_loss(
+    loss: Tensor, starved: Tensor, baseline: Tensor, *, bounds: tuple[Tensor, Tensor, Tensor], spec: GovernorSpec
+) -> Tensor:
     """Verdict on the epoch, as a `Panic` code; 0 = normal.
 
     Shapes: loss float32, starved bool (no host step was applied), baseline float32, all [E]; bounds from

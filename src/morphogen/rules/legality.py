@@ -31,7 +31,18 @@ _AUTO_STAGE = {Gate.TRAIN.name: Stage.GERMINATED, Gate.BLEND.name: Stage.TRAININ
 
 
 def conditions(slots: Slots, limits: Limits) -> Tensor:
-    """Each condition of legality, True = met, in the order of `CONDITIONS`.  -> bool [7, E, 6, S]."""
+    """Each condition of legality, True = met, in the order of `rules.legality.CONDITIONS`.
+
+    Shapes: slots [E] -> bool [7, E, 6, S], per condition, env, op and slot.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=1, seed=0)
+        >>> met = mg.rules.conditions(env.reset()[0].slots, env.limits)
+        >>> prune = zip(mg.rules.legality.CONDITIONS, met[:, 0, mg.Op.PRUNE, 0])
+        >>> [reason.name for reason, ok in prune if not ok]
+        ['WRONG_STAGE', 'TOO_YOUNG']
+    """
     stage, device = clamp_stage(slots.stage), slots.stage.device
     enabled = constant_table(limits.enabled, torch.bool, device)
     auto = [_AUTO_STAGE[name] for name in limits.auto_forward]  # stages that `tick` advances by itself
@@ -60,14 +71,33 @@ def conditions(slots: Slots, limits: Limits) -> Tensor:
 
 
 def legal(slots: Slots, limits: Limits) -> Tensor:
-    """Legal slots of each op; reads stage, age and alpha mode only.  slots [E] -> bool [E, 6, S]."""
+    """Legal slots of each op: the one definition of legality.  Reads stage, age and alpha mode only.
+
+    Shapes: slots [E] -> bool [E, 6, S], rows in the order of `Op`.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=1, seed=0)
+        >>> allowed = mg.rules.legal(env.reset()[0].slots, env.limits)
+        >>> [op.name for op in mg.Op if allowed[0, op].any()]
+        ['WAIT', 'GERMINATE']
+    """
     return conditions(slots, limits).all(0)
 
 
 def action_masks(slots: Slots, limits: Limits, *, conditions_met: Tensor | None = None) -> ActionMasks:
-    """Masks of legal choices, True = allowed; value heads other than the blueprint are free.  slots [E] -> [E].
+    """Masks of legal choices, True = allowed; value heads other than the blueprint are free.
 
-    conditions_met: `conditions` of slots and limits, if known.
+    Shapes: slots [E] -> ActionMasks [E].  conditions_met: bool [7, E, 6, S] from `conditions`, if known.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=1, seed=0)
+        >>> masks = mg.rules.action_masks(env.reset()[0].slots, env.limits)
+        >>> masks.op[0].tolist()
+        [True, True, False, False, False, False]
+        >>> [mg.Blueprint(code).label for code in masks.blueprint[0].nonzero().flatten().tolist()]
+        ['conv_light', 'bottleneck', 'conv_heavy']
     """
     allowed = legal(slots, limits) if conditions_met is None else conditions_met.all(0)
     device, envs = slots.stage.device, slots.stage.shape[0]
@@ -91,7 +121,19 @@ def used_heads(masks: ActionMasks) -> Tensor:
 
 
 def action_count(masks: ActionMasks) -> Tensor:
-    """Number of distinct complete actions.  -> int64 [E]."""
+    """Number of distinct complete actions; heads that an op does not use do not count.
+
+    Shapes: masks [E] -> int64 [E].
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=1, seed=0)
+        >>> masks = mg.rules.action_masks(env.reset()[0].slots, env.limits)
+        >>> mg.rules.action_count(masks).tolist()  # WAIT, or GERMINATE: slot, blueprint, style, tempo, alpha target
+        [217]
+        >>> 1 + 2 * 3 * 4 * 3 * 3
+        217
+    """
     relevant = constant_table(RELEVANT, torch.bool, masks.op.device)
     values = torch.stack([getattr(masks, head.label).sum(-1) for head in Head if head > Head.SLOT], -1)
     combinations = torch.where(relevant[:, Head.BLUEPRINT :], values[:, None], 1).prod(-1)
@@ -114,6 +156,16 @@ def restrict_masks(masks: ActionMasks, entry: Tensor, present: Tensor) -> tuple[
     Shapes: masks [E]; entry int64 [E, 8] or [1, 8] (`Head` order); present bool [E] or [1] -> (masks [E], missed bool
     [E], True where an action was declared and is not allowed).
     Promise: no False becomes True; every env for which WAIT is allowed keeps exactly one action.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> masks = mg.rules.action_masks(env.reset()[0].slots, env.limits)
+        >>> entry = torch.tensor([[mg.Op.GERMINATE, 0, mg.Blueprint.CONV_LIGHT] + 5 * [0], [mg.Op.PRUNE] + 7 * [0]])
+        >>> masks, missed = mg.rules.restrict_masks(masks, entry, torch.tensor([True, True]))
+        >>> [mg.Op(op).name for op in masks.op.int().argmax(-1).tolist()], missed.tolist()
+        (['GERMINATE', 'WAIT'], [False, True])
     """
     envs = masks.op.shape[0]
     declared = _keep_action(masks, entry.expand(envs, -1))

@@ -13,7 +13,7 @@ from morphogen.state.tree_ops import constant_table
 
 
 def shapley_weights(positions: int) -> tuple[tuple[float, ...], ...]:
-    """[N, 2^N]: the Shapley value of position i is row i times the table."""
+    """Weights [N, 2^N]: the Shapley value of position i is row i times the table."""
     orders = math.factorial(positions)
 
     def weight(i: int, m: int) -> float:
@@ -26,7 +26,7 @@ def shapley_weights(positions: int) -> tuple[tuple[float, ...], ...]:
 
 
 def interaction_weights(positions: int) -> tuple[tuple[float, ...], ...]:
-    """[N*N, 2^N]: v({i,j}) - v({i}) - v({j}) + v(empty), 0 on the diagonal."""
+    """Weights [N*N, 2^N]: v({i,j}) - v({i}) - v({j}) + v(empty), 0 on the diagonal."""
 
     def row(i: int, j: int) -> tuple[float, ...]:
         signs = {} if i == j else {1 << i | 1 << j: 1.0, 1 << i: -1.0, 1 << j: -1.0, 0: 1.0}
@@ -41,13 +41,36 @@ INTERACTION = {n: interaction_weights(n) for n in POSITION_COUNTS}
 
 
 def shapley(values: Tensor, positions: int) -> Tensor:
-    """Exact Shapley values.  values [E, 2^N] -> [E, N]; they sum to v(all) - v(none)."""
+    """Exact Shapley values of a game; they sum to v(all) - v(none).
+
+    Shapes: values float [E, 2^N], N = `positions`, in 1 .. 4 -> float [E, N].  Column m: bit j set = j takes part.
+    Source: Shapley, A Value for n-Person Games, 1953.
+    Raises: KeyError for another number of positions.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> values = torch.tensor([[0.0, 10.0, 20.0, 50.0]])  # v(none), v(0), v(1), v(all)
+        >>> mg.rules.shapley(values, 2).tolist()
+        [[20.0, 30.0]]
+    """
     return _apply_weights(SHAPLEY[positions], values)
 
 
 def interactions(values: Tensor, positions: int) -> Tensor:
-    """Pairwise interactions on the bare host.  values [E, 2^N] -> [E, N, N], symmetric, diagonal 0."""
-    return _apply_weights(INTERACTION[positions], values).unflatten(-1, (positions, positions))
+    """Pairwise interactions on the bare host: v(i, j) - v(i) - v(j) + v(none).
+
+    Shapes: values float [E, 2^N], N = `positions`, in 1 .. 4, columns as in `shapley` -> float [E, N, N], symmetric,
+    diagonal 0.
+    Raises: KeyError for another number of positions.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> mg.rules.interactions(torch.tensor([[0.0, 10.0, 20.0, 50.0]]), 2).tolist()
+        [[[0.0, 20.0], [20.0, 0.0]]]
+    """
+    return torch.unflatten(_apply_weights(INTERACTION[positions], values), -1, (positions, positions))
 
 
 def marginals(values: Tensor, joined: Tensor) -> Tensor:

@@ -16,6 +16,17 @@ def update_signals(signals: Signals, loss: Tensor, attribution: Attribution, *, 
 
     Shapes: signals, attribution [E]; loss float32 [E], nats, of the env as it is -> Signals [E].
     Promise: a measurement that is not finite enters no number; it costs one history flag and the stability count.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> before, _ = env.reset()
+        >>> after, step = env.step(before, mg.actions.wait(env))
+        >>> loss = torch.tensor([1.5, float("nan")])
+        >>> signals = mg.rules.update_signals(after.signals, loss, step.measured, spec=env.spec.signal)
+        >>> signals.val_loss.tolist(), signals.measured.tolist(), signals.history_valid[:, -1].tolist()
+        ([1.5, 0.0], [True, False], [True, False])
     """
     accuracy = attribution.val_acc
     measured = loss.isfinite() & accuracy.isfinite()

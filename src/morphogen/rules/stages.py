@@ -22,27 +22,55 @@ def clamp_stage(stage: Tensor) -> Tensor:
 
 
 def occupied(stage: Tensor) -> Tensor:
-    """Mask of slots that hold a seed, GERMINATED .. FOSSILIZED.  stage int64 [...] -> bool [...], so are all masks."""
+    """Mask of slots that hold a seed: GERMINATED .. FOSSILIZED.
+
+    Shapes: stage int64 [...], a `Stage` -> bool [...].
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> stage = torch.tensor([mg.Stage.DORMANT, mg.Stage.GERMINATED, mg.Stage.FOSSILIZED, mg.Stage.PRUNED])
+        >>> mg.rules.occupied(stage).tolist()
+        [False, True, True, False]
+    """
     return _within(stage, stages.OCCUPIED)
 
 
 def active(stage: Tensor) -> Tensor:
-    """Mask of seeds that run in the forward pass: TRAINING .. FOSSILIZED."""
+    """Mask of seeds that run in the forward pass: TRAINING .. FOSSILIZED.
+
+    Shapes: stage int64 [...], a `Stage` -> bool [...].
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> mg.rules.active(torch.tensor([mg.Stage.GERMINATED, mg.Stage.TRAINING, mg.Stage.PRUNED])).tolist()
+        [False, True, False]
+    """
     return _within(stage, stages.ACTIVE)
 
 
 def blended(stage: Tensor) -> Tensor:
-    """Mask of seeds that can change the output of the host: BLENDING .. FOSSILIZED."""
+    """Mask of seeds that can change the output of the host: BLENDING .. FOSSILIZED.
+
+    Shapes: stage int64 [...], a `Stage` -> bool [...].
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> mg.rules.blended(torch.tensor([mg.Stage.TRAINING, mg.Stage.BLENDING, mg.Stage.HOLDING])).tolist()
+        [False, True, True]
+    """
     return _within(stage, stages.BLENDED)
 
 
 def cooling(stage: Tensor) -> Tensor:
-    """Mask of slots without a seed that are not free yet: PRUNED .. RESETTING."""
+    """Mask of slots without a seed that are not free yet: PRUNED .. RESETTING.  stage int64 [...] -> bool [...]."""
     return _within(stage, stages.COOLING)
 
 
 def _within(stage: Tensor, run: tuple[Stage, ...]) -> Tensor:
-    """Every set is a run of codes (`vocab.stage`), so two comparisons decide."""
+    """Mask of a set of stages; every set is a run of codes (`vocab.stage`), so two comparisons decide."""
     return (stage >= int(run[0])) & (stage <= int(run[-1]))
 
 
@@ -117,8 +145,8 @@ def promote(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> Slots:
     holds = where & (slots.stage == int(Stage.BLENDING)) & (to == int(Stage.HOLDING))
     slots = transition(slots, where, to, accuracy)
     slots = masked_update(slots, blends, accuracy_at_blending=accuracy[:, None], accuracy_at_blending_valid=True)
-    ramp = {"steps": slots.tempo, "shape": slots.blend_curve, "steepness": DEFAULT_STEEPNESS}
-    slots = retarget(slots, blends, slots.blend_target, **ramp)
+    target, steps, shape = slots.blend_target, slots.tempo, slots.blend_curve
+    slots = retarget(slots, blends, target, steps=steps, shape=shape, steepness=DEFAULT_STEEPNESS)
     return masked_update(slots, holds, alpha=1.0, alpha_start=1.0, alpha_target=1.0, alpha_mode=int(AlphaMode.HOLD))
 
 

@@ -1,7 +1,9 @@
 """Interface of a decision: observation, masks, output of a policy, decoded action, outcome.  batch_size [E]."""
 
-from tensordict import TensorClass, TensorDict
+from tensordict import TensorClass
 from torch import Tensor
+
+from morphogen.state.tree_ops import TensorDictField
 
 
 class Observation(TensorClass["frozen"]):
@@ -64,7 +66,7 @@ class ActOutput(TensorClass["frozen"]):
     action: Tensor  # int64 [E, 8], one value per head
     log_prob: Tensor  # float32 [E, 8], nats
     value: Tensor  # float32 [E], return units
-    hidden: TensorDict  # [E], memory after this step
+    hidden: TensorDictField  # [E], memory after this step
     op_prob: Tensor  # float32 [E, 6]
     entropy: Tensor  # float32 [E, 8], nats, of the distribution that each head was drawn from
     choices: Tensor  # int64 [E], distinct complete actions

@@ -4,8 +4,10 @@
 values are pairs (value, flag), the value 0 where the flag is False.
 """
 
-from tensordict import TensorClass, TensorDict
+from tensordict import TensorClass
 from torch import Tensor
+
+from morphogen.state.tree_ops import TensorDictField
 
 
 class HostState(TensorClass["frozen"]):
@@ -95,13 +97,13 @@ class Governor(TensorClass["frozen"]):
     streak: Tensor  # int64 [E], consecutive anomalies
     snapshot_epoch: Tensor  # int64 [E], -1 = the reset state
     host: HostState  # snapshot
-    seeds: TensorDict  # snapshot
+    seeds: TensorDictField  # snapshot
     slots: Slots  # snapshot
     signals: Signals  # snapshot
 
 
 class Instance(TensorClass["frozen"]):
-    """The task of an env in this episode.  batch_size [E]."""
+    """Task of an env in this episode.  batch_size [E]."""
 
     width: Tensor  # float32 [E], share of the host's channels in use
     data_share: Tensor  # float32 [E]
@@ -123,13 +125,22 @@ class Clock(TensorClass["frozen"]):
 
 
 class EnvState(TensorClass["frozen"]):
-    """Everything that an epoch reads or writes.  batch_size [E]."""
+    """Everything that an epoch reads or writes.  batch_size [E].
+
+    Frozen: steps return new states, and parts that did not change are shared.  Indexing selects envs.
+
+    Example:
+        >>> import morphogen as mg
+        >>> state, _ = mg.make("whitebox", envs=3, seed=0).reset()
+        >>> state.batch_size, state[1].slots.stage.tolist(), state.host.params.shape
+        (torch.Size([3]), [1, 1], torch.Size([3, 150]))
+    """
 
     host: HostState
-    seeds: TensorDict  # {slot name: {params, momentum: float32 [E, P_s]}}, zeros without a seed
+    seeds: TensorDictField  # {slot name: {params, momentum: float32 [E, P_s]}}, zeros without a seed
     slots: Slots
     signals: Signals
-    ledger: TensorDict  # state of the reward rule; {phi: float32 [E]} for the `own` rules
+    ledger: TensorDictField  # state of the reward rule; {phi: float32 [E]} for the `own` rules
     governor: Governor
     instance: Instance
     clock: Clock

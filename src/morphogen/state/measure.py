@@ -88,7 +88,16 @@ class SlotInputs(TensorClass["frozen"]):
 
 
 class RewardInputs(TensorClass["frozen"]):
-    """Inputs of a reward rule per env after the step; optional values are 0 where their flag is False."""
+    """Inputs of a reward rule per env after the step; optional values are 0 where their flag is False.
+
+    batch_size [E].
+
+    Example:
+        >>> import morphogen as mg
+        >>> inputs = mg.rules.archetype_inputs([mg.rules.ARCHETYPES["good"]])[-1]  # of a scripted policy, last step
+        >>> inputs.horizon.tolist(), inputs.fossil_params.tolist(), inputs.slots.stage.tolist()
+        ([True], [2000], [[6, 1, 1]])
+    """
 
     horizon: Tensor  # bool [E], last step of the episode
     rolled_back: Tensor  # bool [E], by the governor in this step

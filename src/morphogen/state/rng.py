@@ -3,6 +3,9 @@
 Words come from Philox 4x32-10 (`kernels.philox`).  A *stream* is an int64 `[..., 5]` tensor: two key words (the run
 seed) and three counter words (minibatch and epoch, round and purpose, env); the fourth counter word counts the lanes,
 four per block.  Different coordinates never share a block.
+
+    keys = env_keys(seed=7, first=0, envs=32)
+    noise = uniform(stream(keys, Purpose.ACTION, round=0, epoch=3), lanes=8)
 """
 
 import math
@@ -11,21 +14,45 @@ import torch
 from torch import Tensor
 
 from morphogen.kernels import philox
-from morphogen.vocab.purpose import Purpose
+from morphogen.state.tree_ops import broadcast_shape
+from morphogen.vocab.purpose import Purpose as Purpose
 
 _MASK = 0xFFFFFFFF
 _EPOCH_BITS, _PURPOSE_BITS = 17, 20  # minibatch < 2**17, round < 2**20
 
 
 def env_keys(seed: int, first: int, envs: int, device: torch.device | str = "cpu") -> Tensor:
-    """Return keys of envs `first .. first+envs-1` (global indices): int64 [E, 3] = seed low word, high word, env."""
+    """Return the keys of envs, the first coordinates of all their random numbers.
+
+    Args:
+        seed: of the run; its low 64 bits count.
+        first: number of the first env.  Env `n` is the same in every program with this seed.
+        envs: number of envs.
+        device: of the result.
+
+    Returns: int64 [E, 3]: low word of the seed, its high word, number of the env.
+
+    Example:
+        >>> import morphogen as mg
+        >>> mg.rng.env_keys(seed=7, first=2, envs=3).tolist()
+        [[7, 0, 2], [7, 0, 3], [7, 0, 4]]
+    """
     env = torch.arange(first, first + envs, dtype=torch.int64, device=device)
     words = (torch.full_like(env, seed & _MASK), torch.full_like(env, (seed >> 32) & _MASK), env)
     return torch.stack(words, dim=-1)
 
 
 def sibling_keys(key: Tensor, number: int) -> Tensor:
-    """Return keys of the envs for independent randomness; `number` 0 returns `key`.  int64 [..., 3] -> [..., 3]."""
+    """Return keys of the same envs for independent randomness; `number` 0 returns `key`.
+
+    Shapes: key int64 [..., 3] -> int64 [..., 3].  `number`: 0 .. 2**20 - 1, one for each family of keys.
+
+    Example:
+        >>> import morphogen as mg
+        >>> keys = mg.rng.env_keys(seed=7, first=0, envs=2)
+        >>> mg.rng.sibling_keys(keys, 0).equal(keys), mg.rng.sibling_keys(keys, 1).equal(keys)
+        (True, False)
+    """
     words = random_bits(stream(key, Purpose.SIBLING, round=number), 2)
     return torch.cat((words, key[..., 2:]), dim=-1) if number else key
 
@@ -33,7 +60,20 @@ def sibling_keys(key: Tensor, number: int) -> Tensor:
 def stream(
     key: Tensor, purpose: Purpose, *, round: Tensor | int = 0, epoch: Tensor | int = 0, minibatch: Tensor | int = 0
 ) -> Tensor:
-    """Return the stream of a purpose at a position.  key int64 [..., 3]; coordinates broadcast -> int64 [..., 5]."""
+    """Return the stream of a purpose at a position.
+
+    Shapes: key int64 [..., 3]; round, epoch, minibatch int64 [...] or numbers, broadcast -> int64 [..., 5].
+    Limits: round < 2**20, minibatch < 2**17; beyond them two positions share a stream.
+
+    Example:
+        >>> import morphogen as mg
+        >>> keys = mg.rng.env_keys(seed=7, first=0, envs=2)
+        >>> a, b = (mg.rng.stream(keys, mg.rng.Purpose.ACTION, epoch=epoch) for epoch in (0, 1))
+        >>> mg.rng.random_bits(a, 2).tolist()
+        [[994916490, 1505196724], [3018864344, 1665403463]]
+        >>> mg.rng.random_bits(b, 2).equal(mg.rng.random_bits(a, 2))
+        False
+    """
     low, high, env = key.unbind(-1)
     where = torch.zeros_like(env) + minibatch + (torch.zeros_like(env) + epoch) * 2**_EPOCH_BITS
     when = torch.zeros_like(where) + round + int(purpose) * 2**_PURPOSE_BITS
@@ -42,7 +82,17 @@ def stream(
 
 
 def random_bits(stream: Tensor, lanes: int, *, first: int = 0) -> Tensor:
-    """Draw 32 random bits per lane, lanes `first .. first+lanes-1`.  stream int64 [..., 5] -> int64 [..., lanes]."""
+    """Draw 32 random bits per lane, lanes `first .. first+lanes-1`.
+
+    Shapes: stream int64 [..., 5] -> int64 [..., N], N = `lanes`, in 0 .. 2**32 - 1.
+    Promise: a lane has the same bits whatever lanes are drawn beside it.
+
+    Example:
+        >>> import morphogen as mg
+        >>> stream = mg.rng.stream(mg.rng.env_keys(seed=7, first=0, envs=1), mg.rng.Purpose.ACTION)
+        >>> mg.rng.random_bits(stream, 6)[:, 4:].equal(mg.rng.random_bits(stream, 2, first=4))
+        True
+    """
     start = first // 4
     blocks = torch.arange(start, math.ceil((first + lanes) / 4), dtype=torch.int64, device=stream.device)
     words = _block_words(stream.unsqueeze(-2), blocks).flatten(-2)
@@ -50,46 +100,120 @@ def random_bits(stream: Tensor, lanes: int, *, first: int = 0) -> Tensor:
 
 
 def random_bits_at(stream: Tensor, lanes: Tensor) -> Tensor:
-    """Draw 32 random bits at the given lanes.  stream int64 [..., 5], lanes int64 [..., N] -> int64 [..., N]."""
+    """Draw 32 random bits at the given lanes, in any order.
+
+    Shapes: stream int64 [..., 5]; lanes int64 [..., N], >= 0 -> int64 [..., N], in 0 .. 2**32 - 1.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> stream = mg.rng.stream(mg.rng.env_keys(seed=7, first=0, envs=1), mg.rng.Purpose.ACTION)
+        >>> at = mg.rng.random_bits_at(stream, torch.tensor([[5, 0]]))
+        >>> at.equal(mg.rng.random_bits(stream, 6)[:, [5, 0]])
+        True
+    """
     words = _block_words(stream.unsqueeze(-2), lanes // 4)
     return words.gather(-1, (lanes % 4).unsqueeze(-1)).squeeze(-1)
 
 
 def _block_words(stream: Tensor, block: Tensor) -> Tensor:
     low, high, where, when, env = stream.unbind(-1)
-    block = block.expand(torch.broadcast_shapes(block.shape, where.shape))
+    block = block.expand(broadcast_shape(block, where))
     rest = tuple(word.expand_as(block) for word in (where, when, env))
     key = torch.stack((low.expand_as(block), high.expand_as(block)), dim=-1)
     return philox(torch.stack((block, *rest), dim=-1), key)
 
 
 def unit_floats(words: Tensor) -> Tensor:
-    """Convert random bits to float32 in [0, 1), multiples of 2**-24."""
+    """Convert random bits to numbers in [0, 1), multiples of 2**-24.
+
+    Shapes: words int64 [...] in 0 .. 2**32 - 1 -> float32 [...].
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> mg.rng.unit_floats(torch.tensor([0, 2**31, 2**32 - 1])).tolist()
+        [0.0, 0.5, 0.9999999403953552]
+    """
     return (words >> 8).to(torch.float32) * 2.0**-24
 
 
 def uniform(stream: Tensor, lanes: int, *, first: int = 0) -> Tensor:
-    """Draw uniform float32 in [0, 1).  stream int64 [..., 5] -> [..., lanes]."""
+    """Draw uniform numbers in [0, 1), at lanes `first .. first+lanes-1`.
+
+    Shapes: stream int64 [..., 5] -> float32 [..., N], N = `lanes`.
+
+    Example:
+        >>> import morphogen as mg
+        >>> stream = mg.rng.stream(mg.rng.env_keys(seed=7, first=0, envs=2), mg.rng.Purpose.ACTION)
+        >>> x = mg.rng.uniform(stream, 10_000)
+        >>> x.shape, round(x.mean().item(), 2)
+        (torch.Size([2, 10000]), 0.5)
+    """
     return unit_floats(random_bits(stream, lanes, first=first))
 
 
 def open_unit_floats(words: Tensor) -> Tensor:
-    """Convert random bits to float32 strictly inside (0, 1), so that logarithms are finite."""
+    """Convert random bits to numbers strictly inside (0, 1), so that logarithms are finite.
+
+    Shapes: words int64 [...] in 0 .. 2**32 - 1 -> float32 [...].
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> x = mg.rng.open_unit_floats(torch.tensor([0, 2**32 - 1]))
+        >>> (x * 2**24).tolist(), bool((x < 1).all())
+        ([1.0, 16777215.0], True)
+    """
     return (words >> 9).to(torch.float32) * 2.0**-23 + 2.0**-24
 
 
 def bounded_ints(words: Tensor, bound: Tensor | int) -> Tensor:
-    """Convert random bits to int64 in 0 .. bound-1 by multiplication; bound < 2**31.  Integer arithmetic only."""
+    """Convert random bits to integers in 0 .. bound-1 by multiplication, in integer arithmetic only.
+
+    Shapes: words int64 [...] in 0 .. 2**32 - 1; bound int64, broadcast, or a number, < 2**31 -> int64 [...].
+    Source: Lemire, Fast Random Integer Generation in an Interval, 2019, without its rejection step; no value is more
+    than 2**-32 away from its probability.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> mg.rng.bounded_ints(torch.tensor([0, 2**31, 2**32 - 1]), 10).tolist()
+        [0, 5, 9]
+    """
     return (words * bound) >> 32
 
 
 def gumbel(stream: Tensor, lanes: int) -> Tensor:
-    """Draw standard Gumbel noise, finite.  stream int64 [..., 5] -> float32 [..., lanes]."""
+    """Draw standard Gumbel noise, always finite; the argmax of log-probabilities plus this noise is a sample.
+
+    Shapes: stream int64 [..., 5] -> float32 [..., N], N = `lanes`.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> keys = mg.rng.env_keys(seed=7, first=0, envs=10_000)
+        >>> noise = mg.rng.gumbel(mg.rng.stream(keys, mg.rng.Purpose.ACTION), 2)
+        >>> sample = (torch.tensor([0.25, 0.75]).log() + noise).argmax(-1)
+        >>> abs(sample.float().mean().item() - 0.75) < 0.02
+        True
+    """
     return -torch.log(-torch.log(open_unit_floats(random_bits(stream, lanes))))
 
 
 def normal(stream: Tensor, lanes: int) -> Tensor:
-    """Draw standard normal noise by Box-Muller, two lanes each.  stream int64 [..., 5] -> float32 [..., lanes]."""
+    """Draw standard normal noise; a number takes two lanes.
+
+    Shapes: stream int64 [..., 5] -> float32 [..., N], N = `lanes`.
+    Source: Box and Muller, A Note on the Generation of Random Normal Deviates, 1958.
+
+    Example:
+        >>> import morphogen as mg
+        >>> stream = mg.rng.stream(mg.rng.env_keys(seed=7, first=0, envs=1), mg.rng.Purpose.ACTION)
+        >>> x = mg.rng.normal(stream, 10_000)
+        >>> abs(x.mean().item()) < 0.05, abs(x.std().item() - 1) < 0.05
+        (True, True)
+    """
     first, second = random_bits(stream, 2 * lanes).chunk(2, dim=-1)
     radius = torch.sqrt(-2.0 * torch.log(open_unit_floats(first)))
     return radius * torch.cos(2.0 * math.pi * unit_floats(second))

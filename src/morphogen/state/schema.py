@@ -1,12 +1,14 @@
 """Schema of the state: one row per leaf with dtype, shape and empty value; the empty state and the edge check."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.state.env import Clock, EnvState, Governor, HostState, Instance, Signals, Slots
+from morphogen.state.tree_ops import get_branches, get_leaves
 
 HISTORY = 5
 
@@ -113,7 +115,7 @@ def empty_state(sizes: Sizes, key: Tensor, ledger: TensorDict) -> EnvState:
     device = key.device
     lead = {"batch_size": [sizes.envs], "device": device}
 
-    def snapshot() -> dict:
+    def snapshot() -> dict[str, Any]:
         seeds = {
             name: {leaf: torch.zeros(sizes.envs, count, device=device) for leaf in ("params", "momentum")}
             for name, count in zip(sizes.slots, sizes.seed_params, strict=True)
@@ -145,7 +147,8 @@ def check_state(state: EnvState, sizes: Sizes) -> None:
         if value.shape != _shape(leaf, sizes) or (value.dtype != leaf.dtype and not floating):
             got = f"{value.dtype} {tuple(value.shape)}"
             raise ValueError(f"{path}: expected {leaf.dtype} {_shape(leaf, sizes)}, got {got}")
+    seeds = get_branches(state.seeds)
     for slot, count in zip(sizes.slots, sizes.seed_params, strict=True):
-        for name, value in state.seeds[slot].items():
+        for name, value in get_leaves(seeds[slot]).items():
             if value.shape != (sizes.envs, count):
                 raise ValueError(f"seeds.{slot}.{name}: expected {(sizes.envs, count)}, got {tuple(value.shape)}")

@@ -1,11 +1,64 @@
 """Operations on trees of tensors: build, replace and select per env, and per slot; constant tables on the device."""
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from tensordict import TensorDict
+from tensordict import TensorClass, TensorDict, TensorDictBase
 from torch import Tensor
+
+Tree = TensorClass | TensorDictBase
+TreeT = TypeVar("TreeT", bound=TensorClass | TensorDictBase)
+NodeT = TypeVar("NodeT", bound=TensorClass | TensorDictBase | Tensor)
+Table = tuple["bool | int | float | Table", ...]  # nested numbers of one kind
+
+if TYPE_CHECKING:
+
+    class TensorDictField(TensorDict):
+        """TensorDict as the declared type of a field.
+
+        Type checkers see an unknown base of TensorDict (tensordict 0.14), and lose the type of such a field on access.
+        """
+
+        def __get__(self, instance: object, owner: type | None = None) -> TensorDict: ...
+        def __set__(self, instance: object, value: TensorDict) -> None: ...
+
+else:
+    TensorDictField = TensorDict
+
+
+def get_leaf(tree: TensorDictBase, key: str | tuple[str, ...]) -> Tensor:
+    """Return the leaf of this name, or path of names; type checkers know the result, unlike that of `tree[key]`."""
+    leaf: Any = tree[key]  # not `cast`, which graphs of the compiler do not trace
+    return leaf
+
+
+def get_leaves(tree: TensorDictBase) -> dict[str, Tensor]:
+    """Return the leaves of a tree without branches by name."""
+    nodes: Any = tree
+    return dict(nodes.items())
+
+
+def get_branches(tree: TensorDictBase) -> dict[str, TensorDict]:
+    """Return the branches of a tree without leaves by name."""
+    nodes: Any = tree
+    return dict(nodes.items())
+
+
+def nested_leaves(tree: TensorDictBase) -> list[Tensor]:
+    """Return the leaves of a tree and its branches, in order."""
+    nodes: Any = tree
+    return list(nodes.values(True, True))
+
+
+def broadcast_shape(a: Tensor, b: Tensor) -> torch.Size:
+    """Return the shape to which two tensors broadcast."""
+    return torch.broadcast_shapes(a.shape, b.shape)
+
+
+def l2_norm(x: Tensor) -> Tensor:
+    """L2 norm over the last axis.  [..., N] -> [...]."""
+    return torch.linalg.vector_norm(x, dim=-1)
 
 
 def expand_mask(mask: Tensor, like: Tensor) -> Tensor:
@@ -13,16 +66,17 @@ def expand_mask(mask: Tensor, like: Tensor) -> Tensor:
     return mask.view(mask.shape + (1,) * (like.dim() - mask.dim())) if like.dim() > mask.dim() else mask
 
 
-def unsafe_new(kind: type, like: Any, **leaves: Any) -> Any:
+def unsafe_new(kind: type[TreeT], like: Tree, **leaves: Any) -> TreeT:
     """Build a tensor class or TensorDict without checking that leaves have batch size and device of `like`.
 
     The checks of the constructor take longer than most steps compute.  Raises: an error for a leaf that is no field.
     """
-    source = TensorDict._new_unsafe(leaves, batch_size=like.batch_size, device=like.device)
-    return source if kind is TensorDict else kind.from_tensordict(source)
+    source: Any = TensorDict._new_unsafe(leaves, batch_size=like.batch_size, device=like.device)
+    builder: Any = kind
+    return source if kind is TensorDict else builder.from_tensordict(source)
 
 
-def replace(tree, **parts: Any):
+def replace(tree: TreeT, **parts: Any) -> TreeT:
     """Return the tensor class with the named parts exchanged; all others are shared, so never write into a part.
 
     Parts must have batch size and device of `tree`.  Raises: AttributeError for an unknown name.
@@ -45,12 +99,16 @@ def refuse_gradients(step: str, *inputs: Tensor) -> None:
         )
 
 
-def select(mask: Tensor, yes: Any, no: Any) -> Any:
+def select(mask: Tensor, yes: NodeT, no: NodeT) -> NodeT:
     """Select per env the row of `yes` where the mask is True, else of `no`.  mask bool [E]; equal trees [E]."""
+    return _select(mask, yes, no)
+
+
+def _select(mask: Tensor, yes: Any, no: Any) -> Any:
     if isinstance(yes, Tensor):
         return torch.where(expand_mask(mask, yes), yes, no)
     other = dict(no.items())
-    return unsafe_new(type(yes), yes, **{name: select(mask, leaf, other[name]) for name, leaf in yes.items()})
+    return unsafe_new(type(yes), yes, **{name: _select(mask, leaf, other[name]) for name, leaf in yes.items()})
 
 
 def select_slots(mask: Tensor, yes: TensorDict, no: TensorDict) -> TensorDict:
@@ -58,28 +116,31 @@ def select_slots(mask: Tensor, yes: TensorDict, no: TensorDict) -> TensorDict:
 
     Seeds are stored as `{slot name: {params, momentum: [E, P_s]}}`, keys in slot order.
     """
-    rows = {name: select(mask[:, s], yes[name], no[name]) for s, name in enumerate(no.keys())}
+    other = get_branches(yes)
+    rows = {name: select(mask[:, s], other[name], seed) for s, (name, seed) in enumerate(get_branches(no).items())}
     return unsafe_new(TensorDict, no, **rows)
 
 
 def zero_empty_slots(seeds: TensorDict, occupied: Tensor) -> TensorDict:
     """Set the parameters of empty slots to 0.  occupied bool [E, S]."""
-    rows = {}
-    for mask, (name, row) in zip(occupied.unbind(1), seeds.items(), strict=True):
-        leaves = {key: torch.where(expand_mask(mask, leaf), leaf, 0.0) for key, leaf in row.items()}
+    rows: dict[str, TensorDict] = {}
+    for mask, (name, row) in zip(occupied.unbind(1), get_branches(seeds).items(), strict=True):
+        leaves = {key: torch.where(expand_mask(mask, leaf), leaf, 0.0) for key, leaf in get_leaves(row).items()}
         rows[name] = unsafe_new(TensorDict, row, **leaves)
     return unsafe_new(TensorDict, seeds, **rows)
 
 
-def masked_update(tree, mask: Tensor, **leaves: Tensor | float):
+def masked_update(tree: TreeT, mask: Tensor, **leaves: Tensor | float) -> TreeT:
     """Return the part with the named leaves replaced where the mask is True.
 
     Values are tensors or numbers, cast to the dtype of the old leaf.  The mask broadcasts against every named leaf.
     """
     old = dict(tree.items())
     for name, new in leaves.items():
-        leaf, is_tensor = old[name], isinstance(new, Tensor)
-        old[name] = torch.where(mask, new.to(leaf.dtype), leaf) if is_tensor else leaf.masked_fill(mask, new)
+        leaf = old[name]
+        old[name] = (
+            torch.where(mask, new.to(leaf.dtype), leaf) if isinstance(new, Tensor) else leaf.masked_fill(mask, new)
+        )
     return unsafe_new(type(tree), tree, **old)
 
 
@@ -91,7 +152,7 @@ _TABLES = _Tables()
 
 
 @functools.cache
-def _cache_table(values: tuple, dtype: torch.dtype, device: torch.device) -> str:
+def _cache_table(values: Table, dtype: torch.dtype, device: torch.device) -> str:
     """Return the name of the attribute that holds a table; build a new table."""
     name = f"table_{len(vars(_TABLES))}"
     setattr(_TABLES, name, torch.tensor(values, dtype=dtype, device=device))
@@ -99,11 +160,11 @@ def _cache_table(values: tuple, dtype: torch.dtype, device: torch.device) -> str
 
 
 @torch.compiler.assume_constant_result
-def _table_name(values: tuple, dtype: torch.dtype, device: torch.device) -> str:
+def _table_name(values: Table, dtype: torch.dtype, device: torch.device) -> str:
     return _cache_table(values, dtype, device)
 
 
-def constant_table(values: tuple, dtype: torch.dtype, device: torch.device) -> Tensor:
+def constant_table(values: Table, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return a constant as a tensor, built once per device: later calls copy nothing.  Not for use in `torch.func`.
 
     A graph reads the table like an attribute of a module: assumed-constant results of two calls stop the compiler.

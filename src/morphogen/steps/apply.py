@@ -17,10 +17,22 @@ _NEXT_STAGE_CODES = tuple(int(_NEXT_STAGE.get(stage, Stage.UNKNOWN)) for stage i
 
 
 def apply_action(state: EnvState, spec: ActionSpec, *, lifecycle: LifecycleSpec) -> tuple[EnvState, ActionOutcome]:
-    """Apply an action to the slots; return the state and the outcome.  state, spec [E] -> state, outcome [E].
+    """Apply an action to the slots, GERMINATE and PRUNE included.
 
+    Shapes: state, spec [E] -> EnvState [E], ActionOutcome [E].
     Promise: an action that is not executed changes nothing but `signals.last_op` and `last_outcome`; slots that the
     action does not address never change.  `steps.init_seeds` draws the parameters of a germinated slot later.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> state, _ = env.reset()
+        >>> grow = torch.tensor([[mg.Op.GERMINATE, 0, mg.Blueprint.CONV_LIGHT] + 5 * [0], 8 * [mg.Op.WAIT]])
+        >>> spec = mg.rules.decode(grow, state.slots, env.limits)
+        >>> after, outcome = mg.steps.apply_action(state, spec, lifecycle=env.spec.lifecycle)
+        >>> [[mg.Stage(s).name for s in row] for row in after.slots.stage.tolist()], outcome.executed.tolist()
+        ([['GERMINATED', 'DORMANT'], ['DORMANT', 'DORMANT']], [True, True])
     """
     accuracy = state.signals.val_acc
     vetoed = spec.valid & (spec.op != int(Op.WAIT)) & ~state.signals.measured

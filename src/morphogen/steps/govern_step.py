@@ -8,17 +8,38 @@ from morphogen.rules.health import classify_loss, loss_limit, next_streak, rollb
 from morphogen.rules.stages import occupied, remove
 from morphogen.state.env import EnvState
 from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
-from morphogen.state.tree_ops import expand_mask, replace, select, select_slots, unsafe_new, zero_empty_slots
+from morphogen.state.tree_ops import (
+    expand_mask,
+    get_branches,
+    get_leaves,
+    l2_norm,
+    replace,
+    select,
+    select_slots,
+    unsafe_new,
+    zero_empty_slots,
+)
 from morphogen.vocab.stage import Panic, Stage
 
 
 def govern(
     state: EnvState, validation: Validation, train: TrainMetrics, *, spec: GovernorSpec, minibatches: int
 ) -> tuple[EnvState, GovernorReport]:
-    """Judge the measured epoch; take snapshots of healthy envs, roll panicking envs back.  [E] -> state, report [E].
+    """Judge the measured epoch; take snapshots of healthy envs, roll panicking envs back.
 
+    Shapes: state, validation, train [E] -> EnvState [E], GovernorReport [E].  minibatches: of the epoch.
     Promise: a snapshot only ever holds a state judged normal whose numbers are sane, or the reset state; envs are
     independent.  An env that was rolled back `max_rollbacks` times in its episode is judged and left unchanged.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> _, step = env.step(env.reset()[0], mg.actions.wait(env))
+        >>> broken = step.validation.replace(loss=torch.tensor([float("nan"), 2.0]))
+        >>> after, report = mg.steps.govern(step.governed, broken, step.metrics, spec=env.spec.governor, minibatches=1)
+        >>> report.rolled_back.tolist(), [mg.vocab.stage.Panic(code).name for code in report.panic.tolist()]
+        ([True, False], ['NONFINITE', 'NONE'])
     """
     verdict = _assess_epoch(state, validation.loss, train.skipped >= minibatches, spec)
     back, due = verdict["rolled_back"], verdict["snapshot_taken"]
@@ -57,9 +78,16 @@ def govern(
 
 
 def first_snapshot(state: EnvState) -> EnvState:
-    """Take the first snapshot, after a reset and its validation, with an empty record of losses.  [E].
+    """Take the first snapshot, after a reset and its validation, with an empty record of losses.
 
-    Copies: tensors that the state and its snapshot share would give the first epoch another graph.
+    Shapes: state [E] -> EnvState [E].  Tensors are copied: shared ones would give the first epoch another graph.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> state = mg.steps.first_snapshot(env.reset()[0])
+        >>> state.governor.host.params.equal(state.host.params), state.governor.snapshot_epoch.tolist()
+        (True, [-1, -1])
     """
     watch = state.governor
     fresh = replace(
@@ -100,9 +128,9 @@ def _is_restorable(state: EnvState) -> Tensor:
     A normal loss does not imply this: new momentum has moved nothing yet, a norm layer hides the size of a weight.
     """
     fossil = (state.slots.stage == int(Stage.FOSSILIZED)).unbind(-1)
-    seeds = zip(fossil, state.seeds.values(), strict=True)
+    seeds = zip(fossil, map(get_leaves, get_branches(state.seeds).values()), strict=True)
     kept = [torch.where(expand_mask(here, leaf), leaf, 0.0) for here, seed in seeds for leaf in seed.values()]
-    sizes = [torch.linalg.vector_norm(leaf, dim=-1) for leaf in (state.host.params, state.host.momentum, *kept)]
+    sizes = [l2_norm(leaf) for leaf in (state.host.params, state.host.momentum, *kept)]
     return torch.stack(sizes).isfinite().all(0)
 
 

@@ -32,9 +32,17 @@ def observe(
     """Raw features of the envs before their next action, all finite.
 
     Shapes: state [E] -> env float32 [E, 52], instance [E, 8], slots [E, S, 46], blueprints int64 [E, S], finite [E].
-    conditions_met: `rules.legality.conditions` of slots and limits, if known.
+    conditions_met: bool [7, E, 6, S] from `rules.conditions`, if known.
     Promise: a row reads only its own env; a value with flag 0 is 0; a value that is not finite, or beyond
     `FEATURE_LIMIT`, becomes 0 together with its flag and makes `finite` False.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> sizes = {"net": env.net, "episode_length": env.horizon, "param_budget": env.rule.terms.param_budget}
+        >>> seen = mg.steps.observe(env.reset()[0], env.limits, **sizes)
+        >>> seen.env.shape, seen.slots.shape, seen.finite.tolist()
+        (torch.Size([2, 52]), torch.Size([2, 2, 46]), [True, True])
     """
     slots = state.slots
     allowed = legal(slots, limits) if conditions_met is None else conditions_met.all(0)

@@ -1,5 +1,7 @@
 """reset: a new episode with a fresh host and empty slots; place_fossils: fossils without their lifecycles."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from tensordict import TensorDict
@@ -9,8 +11,8 @@ from morphogen.nets.net import Net
 from morphogen.nets.plan import Plan
 from morphogen.state import schema
 from morphogen.state.env import EnvState, Instance
-from morphogen.state.tree_ops import masked_update, replace
-from morphogen.vocab.blueprint import EMPTY, Blueprint
+from morphogen.state.tree_ops import get_branches, get_leaves, masked_update, replace
+from morphogen.vocab.blueprint import EMPTY
 from morphogen.vocab.stage import Stage
 
 
@@ -21,11 +23,23 @@ def reset(
 
     Shapes: key int64 [E, 3]; instance, ledger [E]; noise float32 [E, P] uniform in [0, 1); episode int64 [E]
     -> EnvState [E].
+    ledger: `Rule.init`; window: losses that the governor remembers (`GovernorSpec.window`).
     Promise: the host is the initial draw; every other leaf has its empty value.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> instance, ledger = env.reset()[0].instance, env.rule.init(envs=2, slots=2)
+        >>> noise, episode = torch.full((2, env.net.host_size), 0.7), torch.zeros(2, dtype=torch.int64)
+        >>> start = {"episode": episode, "ledger": ledger, "net": env.net, "window": 4}
+        >>> state = mg.steps.reset(env.keys, instance, noise, **start)
+        >>> state.host.params.shape, state.signals.measured.tolist(), state.slots.stage.tolist()
+        (torch.Size([2, 150]), [False, False], [[1, 1], [1, 1]])
     """
     classes, table = instance.class_of.shape[-1], instance.usable.shape[-1]
     sizes = net.sizes(envs=key.shape[0], window=window, classes=classes, table=table)
-    state = schema.empty_state(sizes, key, ledger)
+    state: Any = schema.empty_state(sizes, key, ledger)
     host = state.host.replace(params=net.networks.layout().draw(noise))
     clock = state.clock.replace(episode=state.clock.episode + episode)
     # `replace` of the TensorClass copies: a fresh state is locked, and a graph distinguishes locked parts.
@@ -37,6 +51,16 @@ def place_fossils(state: EnvState, blueprint: Tensor, algorithm: Tensor) -> EnvS
 
     Shapes: state [E]; blueprint int64 [E, S], -1 = unchanged; algorithm int64 [E, S] (`Algorithm`) -> EnvState [E].
     Promise: nothing but the named slots changes.  `steps.init_seeds` draws their parameters.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> kinds = torch.tensor([[mg.Blueprint.NORM, -1], [-1, -1]])
+        >>> algorithm = torch.full((2, 2), int(mg.Algorithm.ADD))
+        >>> state = mg.steps.place_fossils(env.reset()[0], kinds, algorithm)
+        >>> mg.Stage(state.slots.stage[0, 0].item()).name, state.slots.alpha.tolist()
+        ('FOSSILIZED', [[1.0, 0.0], [0.0, 0.0]])
     """
     leaves = {"stage": int(Stage.FOSSILIZED), "previous_stage": int(Stage.HOLDING)}
     leaves |= dict.fromkeys(("epochs_in_stage", "previous_epochs_in_stage", "age"), 1)
@@ -46,7 +70,21 @@ def place_fossils(state: EnvState, blueprint: Tensor, algorithm: Tensor) -> EnvS
 
 
 def new_seed_rows(is_new: Tensor, plan: Plan) -> tuple[Tensor, ...]:
-    """Envs with a new seed per slot, padded with E.  is_new bool [E, S] -> per slot int64 [births]."""
+    """Envs with a new seed, per slot.
+
+    Shapes: is_new bool [E, S] -> S tensors int64 [B], B = `plan.births` of the slot; rows beyond the new seeds are E.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> state, _ = env.reset()
+        >>> grow = torch.tensor([[mg.Op.GERMINATE, 0, mg.Blueprint.CONV_LIGHT] + 5 * [0], 8 * [mg.Op.WAIT]])
+        >>> spec = mg.rules.decode(grow, state.slots, env.limits)
+        >>> born = spec.target & (spec.op == mg.Op.GERMINATE)[:, None]
+        >>> [row.tolist() for row in mg.steps.new_seed_rows(born, env.plan(state, grow))]
+        [[0], []]
+    """
     envs = is_new.shape[0]
     order = (~is_new).to(torch.uint8).argsort(dim=0, stable=True)
     taken = torch.arange(envs, device=is_new.device).unsqueeze(-1) < is_new.sum(0)
@@ -57,14 +95,26 @@ def new_seed_rows(is_new: Tensor, plan: Plan) -> tuple[Tensor, ...]:
 def init_seeds(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, ...], *, net: Net) -> EnvState:
     """Write fresh parameters and zero momentum for new seeds.
 
-    Shapes: per slot rows int64 [n] from `new_seed_rows`, noise float32 [n, P_s] uniform in [0, 1): stream `seed_init`,
-    then stream `gate_init` for the parameters of the gate.  n = 0: the slot is unchanged.
+    Shapes: state [E], its slots name the blueprints; per slot rows int64 [n] from `new_seed_rows`, noise float32
+    [n, P_s] uniform in [0, 1), of the blueprint and then of the gate -> EnvState [E].  n = 0: the slot is unchanged.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> kinds, add = torch.tensor([[mg.Blueprint.NORM, -1], [-1, -1]]), torch.full((2, 2), int(mg.Algorithm.ADD))
+        >>> state = mg.steps.place_fossils(env.reset()[0], kinds, add)
+        >>> rows = torch.tensor([0]), torch.tensor([], dtype=torch.int64)
+        >>> noise = tuple(torch.full((len(row), size), 0.7) for row, size in zip(rows, env.net.seed_sizes))
+        >>> state = mg.steps.init_seeds(state, rows, noise, net=env.net)
+        >>> state.seeds["r0c0", "params"].any(-1).tolist(), state.seeds["r1c0", "params"].any(-1).tolist()
+        ([True, False], [False, False])
     """
-    grown = {slot.name: state.seeds[slot.name] for slot in net.slots}
+    grown: dict[str, Any] = {**get_branches(state.seeds)}
     for s, (slot, where, uniform) in enumerate(zip(net.slots, rows, noise, strict=True)):
         if where.shape[0]:
             blueprint = state.slots.blueprint[where.clamp(max=state.batch_size[0] - 1), s]
-            old, fresh = grown[slot.name], init_seed_params(blueprint, uniform, s, net=net)
+            old, fresh = get_leaves(grown[slot.name]), init_seed_params(blueprint, uniform, s, net=net)
             # An extra last row takes the padding and is cut off.
             params, momentum = (F.pad(old[leaf], (0, 0, 0, 1)) for leaf in ("params", "momentum"))
             params = params.index_copy(0, where, fresh.to(params.dtype))
@@ -74,7 +124,7 @@ def init_seeds(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, .
 
 def init_seed_params(blueprint: Tensor, noise: Tensor, s: int, *, net: Net) -> Tensor:
     """Storage rows of newborn seeds in slot s.  blueprint int64 [n]; noise float32 [n, P_s] -> float32 [n, P_s]."""
-    codes = tuple(code for code in Blueprint if net.modules[code])
+    codes = tuple(net.modules)
     *layouts, gate = net.layouts(s, codes)
     body = torch.zeros_like(noise[:, : noise.shape[-1] - gate.size])
     for code, layout in zip(codes, layouts, strict=True):

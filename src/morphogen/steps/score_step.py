@@ -1,6 +1,6 @@
 """score: the reward of a step, after all consequences of its action are measured; then close the epoch."""
 
-from typing import Any
+from typing import TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -22,6 +22,17 @@ from morphogen.vocab.stage import Stage
 STABLE_EPOCHS = 3  # accuracies of which the least counts as the stable one
 
 
+class RewardFacts(TypedDict):
+    """Keyword arguments of `reward_inputs`."""
+
+    before: EnvState  # [E], before the action
+    host_params: Tensor  # int64 [E], in use
+    net_counts: tuple[tuple[int, ...], ...]  # [S][13], parameters of a seed
+    gate_counts: tuple[int, ...]  # [S], parameters of a gate network
+    target_loss: float  # nats
+    episode_length: int  # epochs
+
+
 def score(
     state: EnvState,
     outcome: ActionOutcome,
@@ -31,12 +42,24 @@ def score(
     *,
     rule: Rule,
     param_budget: int,
-    **facts: Any,
+    **facts: Unpack[RewardFacts],
 ) -> tuple[EnvState, StepScore]:
-    """Compute the reward and close the epoch.  `facts`: the other arguments of `reward_inputs`.
+    """Compute the reward and close the epoch.
 
-    Shapes: as there -> (state, StepScore [E]).
+    Shapes: all [E]; state from the governor -> EnvState [E], StepScore [E].  facts: the arguments of `RewardFacts`.
     Promise: of the state only the ledger, the counters of slots and the clock change.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> before, _ = env.reset()
+        >>> after, step = env.step(before, mg.actions.wait(env))
+        >>> facts = {"before": before, "host_params": step.host_params, "episode_length": env.horizon}
+        >>> facts |= {"net_counts": env.net.counts, "gate_counts": env.net.gate_counts, "target_loss": 0.0}
+        >>> measured = step.outcome, step.measured, step.report, step.validation
+        >>> closed, scored = mg.steps.score(step.governed, *measured, rule=env.rule, param_budget=300, **facts)
+        >>> scored.reward.equal(step.reward), scored.network_value.tolist(), closed.clock.epoch.tolist()
+        (True, [0.2..., 0.2...], [1, 1])
     """
     inputs = reward_inputs(state, outcome, attribution, report, validation, **facts)
     potential, measured = rule.potential(inputs, state.ledger)
@@ -155,10 +178,25 @@ NEWEST_WEIGHT = 0.3  # weight of the newest change in the velocity of a contribu
 def attribute(
     state: EnvState, validation: Validation, *, every: int, episode_length: int, signal_spec: SignalSpec
 ) -> tuple[EnvState, Attribution]:
-    """Compute the attribution and store it in the state.  `every`, `episode_length`: as in `is_measured_epoch`.
+    """Compute the attribution of a validation to the seeds and store it in the state.
 
-    Shapes: state, validation [E] -> (state, Attribution [E]).
+    Args:
+        state: EnvState [E], trained.
+        validation: Validation [E].
+        every, episode_length: all coalitions are measured in every n-th epoch and in the last.
+        signal_spec: thresholds of plateau and stability.
+
+    Returns: EnvState [E], Attribution [E].
     Promise: only the measurement leaves of slots and the signals change; non-finite values enter neither.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> _, step = env.step(env.reset()[0], mg.actions.wait(env))
+        >>> when = {"every": 1, "episode_length": env.horizon}
+        >>> state, measured = mg.steps.attribute(step.ticked, step.validation, **when, signal_spec=env.spec.signal)
+        >>> measured.val_acc.tolist(), measured.forwards.tolist(), measured.contribution_valid.any().item()
+        ([20.0, 20.0], [1, 1], False)
     """
     full = is_measured_epoch(state.clock.epoch, every=every, episode_length=episode_length)
     measured = attribution(validation.accuracy, validation.coalition, validation.evaluated, state.slots, full=full)

@@ -15,9 +15,24 @@ _SOURCE_STAGE = {Gate.TRAIN: Stage.GERMINATED, Gate.BLEND: Stage.TRAINING, Gate.
 
 
 def tick(state: EnvState, *, lifecycle: LifecycleSpec) -> tuple[EnvState, TickReport]:
-    """Make at most one move per slot; clear the parameters of slots without a seed.  state [E] -> state, report [E].
+    """Make at most one move per slot; clear the parameters of slots without a seed.
 
-    HOLDING and FOSSILIZED never move here, and without auto-forward only cooling slots and ramps to 0 do.
+    Shapes: state [E], after the action -> EnvState [E], TickReport [E].
+    Promise: HOLDING and FOSSILIZED never move here, and without auto-forward only cooling slots and ramps to 0 do.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> state, _ = env.reset()
+        >>> grow = torch.tensor([[mg.Op.GERMINATE, 0, mg.Blueprint.CONV_LIGHT] + 5 * [0], 8 * [mg.Op.WAIT]])
+        >>> spec = mg.rules.decode(grow, state.slots, env.limits)
+        >>> acted, _ = mg.steps.apply_action(state, spec, lifecycle=env.spec.lifecycle)
+        >>> ticked, report = mg.steps.tick(acted, lifecycle=env.spec.lifecycle)  # passes the gate TRAIN by itself
+        >>> mg.Stage(acted.slots.stage[0, 0].item()).name, mg.Stage(ticked.slots.stage[0, 0].item()).name
+        ('GERMINATED', 'TRAINING')
+        >>> report.gate.tolist()
+        [[1, 0], [0, 0]]
     """
     accuracy, stage = state.signals.val_acc, state.slots.stage
     epochs = state.slots.epochs_in_stage  # completed in the stage

@@ -26,7 +26,7 @@ from morphogen.rules.health import gradient_ratio, moving_average
 from morphogen.rules.stages import active, blended
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import ImageBatch, TrainMetrics
-from morphogen.state.tree_ops import refuse_gradients, replace, unsafe_new
+from morphogen.state.tree_ops import get_leaf, l2_norm, refuse_gradients, replace, unsafe_new
 from morphogen.steps import minibatch_tally
 from morphogen.steps.minibatch_tally import EnvTally, MinibatchStats, SeedTally
 from morphogen.vocab.stage import AlphaMode, Stage
@@ -47,7 +47,7 @@ class TrainedParams(NamedTuple):
 class ActiveSeeds(NamedTuple):
     """Seeds that run in this epoch."""
 
-    index: blocks.ParamIndex
+    params: blocks.ParamIndex
     blended: Tensor  # bool [E, S]
     training: Tensor  # bool [E, S]
     measured: Tensor  # bool [E, S], runs and is not frozen
@@ -64,7 +64,7 @@ class EpochContext(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """State of training within an epoch."""
+    """State of training within an epoch; `start_epoch` builds it."""
 
     weights: TrainedParams
     velocity: TrainedParams
@@ -75,7 +75,18 @@ class TrainState(NamedTuple):
 
 
 def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> TrainState:
-    """Gather everything that trains in this epoch.  state [E] after `tick`."""
+    """Gather everything that trains in this epoch.
+
+    Shapes: state [E], after `tick` and `init_seeds` -> TrainState, hosts float32 [E, P].
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> state, plan = env.reset()[0], mg.nets.empty_plan(2, env.net)  # no seed trains
+        >>> train_state = mg.steps.start_epoch(state, plan, net=env.net)
+        >>> train_state.weights.host.shape, train_state.weights.seeds.shape
+        (torch.Size([2, 150]), torch.Size([0]))
+    """
     slots, host = state.slots, state.host
     where = sites.training_indices(slots, plan, net=net)
     weights, velocity = (
@@ -94,9 +105,9 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> TrainState:
 
 def _active_seeds(state: EnvState, index: blocks.ParamIndex, *, net: Net) -> ActiveSeeds:
     slots = state.slots
-    sums = [state.seeds[name, "params"].sum(-1) for name in net.names]
+    sums = [get_leaf(state.seeds, (name, "params")).sum(-1) for name in net.names]
     return ActiveSeeds(
-        index=index,
+        params=index,
         blended=blended(slots.stage),
         training=slots.stage == int(Stage.TRAINING),
         measured=active(slots.stage) & (slots.alpha_mode != int(AlphaMode.DOWN)),
@@ -107,16 +118,34 @@ def _active_seeds(state: EnvState, index: blocks.ParamIndex, *, net: Net) -> Act
 def train_minibatch(
     train_state: TrainState, batch: ImageBatch, plan: Plan, *, net: Net, spec: HostSpec, lifecycle: LifecycleSpec
 ) -> tuple[TrainState, MinibatchStats]:
-    """Take one optimiser step of every host and seed.  batch [E, B, ...].
+    """Take one optimiser step of every host and seed.
 
+    Shapes: batch [E], images [E, B, C, H, W] -> TrainState, MinibatchStats with leaves [E].
+    Promise: envs are independent; a step that is not finite is not taken, and counted.
     Raises: RuntimeError for a derivative with respect to parameters.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> state, plan = env.reset()[0], mg.nets.empty_plan(2, env.net)  # no seed trains
+        >>> noise = mg.rng.uniform(mg.rng.stream(env.keys, mg.rng.Purpose.DATA), 8 * 64).view(2, 8, 1, 8, 8)
+        >>> labels = torch.arange(8).expand(2, -1)
+        >>> batch = mg.state.measure.ImageBatch(images=noise, labels=labels, batch_size=[2])
+        >>> specs = {"net": env.net, "spec": env.spec.host, "lifecycle": env.spec.lifecycle}
+        >>> train_state, losses = mg.steps.start_epoch(state, plan, net=env.net), []
+        >>> for _ in range(3):
+        ...     train_state, stats = mg.steps.train_minibatch(train_state, batch, plan, **specs)
+        ...     losses.append(stats.loss)
+        >>> (losses[2] < losses[0]).tolist(), stats.finite.tolist()
+        ([True, True], [True, True])
     """
     context, weights = train_state.context, train_state.weights
     refuse_gradients("train_minibatch", weights.host, weights.seeds, train_state.velocity.host, batch.images)
     objective = functools.partial(_objective, batch=batch, context=context, plan=plan, net=net)
     leaves = weights[:1] if context.active is None else weights
     (host_grad, *seed_grad), (loss, correct) = grad_and_value(objective, leaves)
-    norm = torch.linalg.vector_norm(host_grad, dim=-1)
+    norm = l2_norm(host_grad)
     finite = torch.isfinite(loss) & torch.isfinite(norm)
     train_state, finite = _step_seeds(train_state, seed_grad, finite, plan, spec=spec, lifecycle=lifecycle)
     measured = MinibatchStats(loss, correct, finite, norm)
@@ -132,7 +161,7 @@ def train_minibatch(
 
 def _objective(
     leaves: tuple[Tensor, ...], *, batch: ImageBatch, context: EpochContext, plan: Plan, net: Net
-) -> tuple[Tensor, tuple]:
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Sum of the losses of all envs; auxiliary: losses and shares of right answers.  [], ([E], [E]).
 
     leaves: the hosts, and the parameters of seeds if any seed runs.
@@ -157,15 +186,15 @@ def _step_seeds(
     running, seeds = train_state.context.active, train_state.seed_tally
     if running is None or seeds is None:
         return train_state, finite
-    joined = blocks.mask_padding(grad[0], running.index) if plan.padded else grad[0]
+    joined = blocks.mask_padding(grad[0], running.params) if plan.padded else grad[0]
     limits = {"vanishing": lifecycle.vanishing, "exploding": lifecycle.exploding}
-    stats = blocks.grad_stats(joined, running.index, seeds.square, **limits)
+    stats = blocks.grad_stats(joined, running.params, seeds.square, **limits)
     seed_finite = torch.isfinite(stats.norm) & running.finite  # gradient and parameters of the seed
     finite = finite & (seed_finite | ~running.blended).all(-1)
     live = finite.unsqueeze(-1) & seed_finite & running.measured
     broken = finite.unsqueeze(-1) & ~seed_finite & running.training
     factor = torch.where(live, clip_factor(stats.norm, max_norm=spec.max_grad_norm), -1.0)
-    factor = blocks.expand_to_params(factor, running.index)
+    factor = blocks.expand_to_params(factor, running.params)
     knobs = {"lr": spec.seed_lr, "momentum": spec.momentum}
     grown, velocity = sgd(train_state.weights.seeds, train_state.velocity.seeds, joined * factor, factor >= 0, **knobs)
     after = train_state._replace(
@@ -178,7 +207,25 @@ def _step_seeds(
 
 
 def finish_epoch(state: EnvState, train_state: TrainState, plan: Plan, *, net: Net) -> tuple[EnvState, TrainMetrics]:
-    """Put trained parameters back into the state, with the statistics of the epoch."""
+    """Put trained parameters back into the state, with the statistics of the epoch.
+
+    Shapes: state [E], that of `start_epoch` -> EnvState [E], TrainMetrics [E].
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> state, plan = env.reset()[0], mg.nets.empty_plan(2, env.net)  # no seed trains
+        >>> noise = mg.rng.uniform(mg.rng.stream(env.keys, mg.rng.Purpose.DATA), 8 * 64).view(2, 8, 1, 8, 8)
+        >>> labels = torch.arange(8).expand(2, -1)
+        >>> batch = mg.state.measure.ImageBatch(images=noise, labels=labels, batch_size=[2])
+        >>> specs = {"net": env.net, "spec": env.spec.host, "lifecycle": env.spec.lifecycle}
+        >>> train_state = mg.steps.start_epoch(state, plan, net=env.net)
+        >>> train_state, stats = mg.steps.train_minibatch(train_state, batch, plan, **specs)
+        >>> after, metrics = mg.steps.finish_epoch(state, train_state, plan, net=env.net)
+        >>> metrics.loss.equal(stats.loss), after.host.params.equal(train_state.weights.host), metrics.skipped.tolist()
+        (True, True, [0, 0])
+    """
     loss, accuracy, norm = minibatch_tally.env_averages(train_state.tally)
     valid, seeds = train_state.tally.finite > 0, train_state.seed_tally
     metrics = unsafe_new(
@@ -206,9 +253,9 @@ def _write_back(state: EnvState, train_state: TrainState, plan: Plan, *, net: Ne
     seeds: dict[str, dict[str, Tensor]] = {name: {} for name in net.names}
     for leaf, buffer in (("params", train_state.weights.seeds), ("momentum", train_state.velocity.seeds)):
         ran = blocks.split_params(buffer, plan.train, net=net)
-        for s, (name, *parts) in enumerate(zip(net.names, ran, train_state.context.indices, strict=True)):
+        for s, (name, part, index) in enumerate(zip(net.names, ran, train_state.context.indices, strict=True)):
             layouts = sites.slot_layouts(plan.train[s], s, net=net)
-            seeds[name][leaf] = sites.scatter_params(state.seeds[name, leaf], *parts, layouts)
+            seeds[name][leaf] = sites.scatter_params(get_leaf(state.seeds, (name, leaf)), part, index, layouts)
     return unsafe_new(TensorDict, state, **seeds)
 
 

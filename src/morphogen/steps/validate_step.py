@@ -14,7 +14,7 @@ from morphogen.nets.net import Net
 from morphogen.nets.plan import CoalitionTree, Plan
 from morphogen.state.env import EnvState
 from morphogen.state.measure import LabelledImages, Validation
-from morphogen.state.tree_ops import refuse_gradients, unsafe_new
+from morphogen.state.tree_ops import nested_leaves, refuse_gradients, unsafe_new
 
 CHUNK = 128  # samples in one pass; constant, so that a result does not depend on other envs
 
@@ -32,10 +32,23 @@ def validate(
     """Evaluate coalitions in one pass over a split.
 
     Shapes: state [E]; split [N]; coalition int64, evaluated bool [E, K], as given to `plan_counts` -> Validation [E].
+    chunk: samples in one pass.
     Promise: changes nothing; a sample whose label is not in use counts for nothing, a non-finite logit as wrong.
     Raises: RuntimeError for a derivative with respect to parameters.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> state, _ = env.reset()
+        >>> pixels, labels = torch.zeros(20, 1, 8, 8), torch.arange(20) % 10
+        >>> split = mg.state.measure.LabelledImages(images=pixels, labels=labels, batch_size=[])
+        >>> requested = mg.rules.coalitions(state.slots, torch.zeros(2, 1, 2), pairs=1)
+        >>> result = mg.steps.validate(state, split, *requested, mg.nets.empty_plan(2, env.net), net=env.net)
+        >>> result.accuracy[:, 0].tolist(), state.instance.classes.tolist()  # of blank images: that of guessing
+        ([10.0, 10.0], [10, 10])
     """
-    refuse_gradients("validate", state.host.params, *state.seeds.values(True, True))
+    refuse_gradients("validate", state.host.params, *nested_leaves(state.seeds))
     with torch.no_grad():
         return _validate(state, split, coalition, evaluated, plan, net=net, chunk=chunk)
 

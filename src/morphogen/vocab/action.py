@@ -7,31 +7,41 @@ from morphogen.vocab.stage import Algorithm, Curve
 
 
 class Op(IntEnum):
-    """Operation of an env in this epoch."""
+    """Operation of an env in this epoch: the first column of an action.
+
+    Example:
+        >>> import morphogen as mg
+        >>> [op.name for op in mg.Op]
+        ['WAIT', 'GERMINATE', 'SET_ALPHA_TARGET', 'PRUNE', 'FOSSILIZE', 'ADVANCE']
+    """
 
     WAIT, GERMINATE, SET_ALPHA_TARGET, PRUNE, FOSSILIZE, ADVANCE = range(6)
 
 
 class Style(IntEnum):
-    """Ramp curve and blend algorithm of a seed."""
+    """Ramp curve and blend algorithm of a seed.
+
+    ADD adds the delta to the features, MULTIPLY scales them by a function of it, GATE adds it times an openness per
+    sample.
+    """
 
     LINEAR_ADD, LINEAR_MULTIPLY, SIGMOID_ADD, GATED_GATE = range(4)
 
 
 class Tempo(IntEnum):
-    """Length of the first ramp."""
+    """Length of the first ramp: 3, 5 or 8 epochs."""
 
     FAST, STANDARD, SLOW = range(3)
 
 
 class AlphaTarget(IntEnum):
-    """End of a ramp."""
+    """Alpha at the end of a ramp: 0.5, 0.7 or 1."""
 
     HALF, SEVENTY, FULL = range(3)
 
 
 class AlphaSpeed(IntEnum):
-    """Length of a later ramp."""
+    """Length of a later ramp: 0, 3, 5 or 8 epochs."""
 
     INSTANT, FAST, MEDIUM, SLOW = range(4)
 
@@ -52,7 +62,16 @@ CURVE_STEEPNESS: tuple[float, ...] = (12.0, 12.0, 6.0, 12.0, 24.0)
 
 
 class Head(IntEnum):
-    """Columns of an action, in sampling order."""
+    """Columns of an action, in sampling order.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> action = torch.zeros(4, len(mg.Head), dtype=torch.int64)  # WAIT in 4 envs
+        >>> action[0, mg.Head.OP], action[0, mg.Head.BLUEPRINT] = mg.Op.GERMINATE, mg.Blueprint.NORM
+        >>> action[0].tolist(), mg.Head.ALPHA_TARGET.label
+        ([1, 0, 3, 0, 0, 0, 0, 0], 'alpha_target')
+    """
 
     OP, SLOT, BLUEPRINT, STYLE, TEMPO, ALPHA_TARGET, ALPHA_SPEED, ALPHA_CURVE = range(8)
 

@@ -7,7 +7,15 @@ from morphogen.errors import ConfigError
 
 
 class Blueprint(IntEnum):
-    """The kind of module in a slot; -1 in the state means an empty slot."""
+    """Kind of module in a slot; -1 in the state means an empty slot.
+
+    Blueprints of other packages take codes that a run does not use (`Limits.kinds`).
+
+    Example:
+        >>> import morphogen as mg
+        >>> mg.Blueprint.CONV_LIGHT.label, mg.make("whitebox", envs=1).limits.kinds[mg.Blueprint.CONV_LIGHT]
+        ('conv_light', 'conv_light')
+    """
 
     NOOP = 0
     CONV_LIGHT = 1

@@ -14,6 +14,18 @@ class Host:
 
     A host of your own derives from this class, as a frozen dataclass, and has the methods of
     `nets.host_networks.HostNetworks` besides: the layout of its parameters and the stages between its slots.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> import morphogen as mg
+        >>> @dataclass(frozen=True)
+        ... class Perceptron(mg.Host):
+        ...     classes = 10
+        ...     input_shape = (64,)
+        ...     all_slots = (mg.SlotSpec("r0c0", channels=32), mg.SlotSpec("r0c1", channels=32, execution=1))
+        ...     blueprints = ("norm",)
+        >>> [slot.name for slot in Perceptron().pick_slots(("r0c1", "r0c0"))]
+        ['r0c0', 'r0c1']
     """
 
     __slots__ = ()
@@ -25,16 +37,19 @@ class Host:
     width: int | None = None  # number that `host.width` sets, if the host has one
 
     def params(self, width: float = 1.0, classes: int | None = None) -> int:
-        """Parameters in use at a width share and a number of classes; by default all of the layout."""
+        """Return the parameters in use at a width share and a number of classes; by default all of the layout."""
         layout: Any = self
         return layout.layout().size
 
     def masks(self, instance: Any, like: Any) -> Any:
-        """Return the tensors by which instances restrict their hosts; by default none."""
+        """Return the tensors by which instances restrict their hosts; by default none.
+
+        Args: instance: `Instance` [E]; like: a tensor of the device and dtype of the parameters.
+        """
         return ()
 
     def params_in_use(self, instance: Any) -> Any:
-        """Return the parameters in use under each instance, int64 [E]; by default all."""
+        """Return the parameters in use under each instance, int64 [E]; by default all.  instance: `Instance` [E]."""
         return instance.classes * 0 + self.params()
 
     def macs(self) -> int | None:
@@ -46,7 +61,10 @@ class Host:
         return {"host": repr(self)}
 
     def configured(self, *, width: int | None, norm: str) -> Self:
-        """Return the host under the settings `host.width` (None: as it is) and `host.norm`."""
+        """Return the host under the settings `host.width` (None: as it is) and `host.norm`.
+
+        Raises: ConfigError for a setting that the host does not have.
+        """
         name = type(self).__name__
         if width != self.width and width is not None:
             raise ConfigError(f"host.width: expected {self.width or 'null'} with the host {name}, got {width}")
@@ -55,7 +73,10 @@ class Host:
         return self
 
     def pick_slots(self, names: tuple[str, ...]) -> tuple[SlotSpec, ...]:
-        """The named slots in slot order (ascending row, col), whatever the input order."""
+        """Return the named slots in slot order (ascending row, col), whatever the input order.
+
+        Raises: ConfigError for names that are unknown or occur twice, and for no names.
+        """
         known = {slot.name: slot for slot in self.all_slots}
         for name in names:
             parse_slot(name)
@@ -70,6 +91,8 @@ class Host:
 class CnnSpec(Host):
     """Numbers of a CNN host: blocks of convolution, normalisation and ReLU; channels double per block.
 
+    Raises: ConfigError for a number out of its range.
+
     Example:
         >>> import morphogen as mg
         >>> host = mg.CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)
@@ -77,14 +100,14 @@ class CnnSpec(Host):
         (438, ['r0c0', 'r1c0', 'r0c1'])
     """
 
-    base: int
+    base: int  # channels of the first block
     blocks: int
-    kernel: int
-    pools: int
+    kernel: int  # height and width, odd
+    pools: int  # blocks that halve height and width at their end, the first ones
     channels_in: int
     size: int  # height and width of the input
     classes: int
-    norm: str = "group"
+    norm: str = "group"  # or "batch"
     input_shape: tuple[int, ...] = field(init=False, repr=False, compare=False)
     all_slots: tuple[SlotSpec, ...] = field(init=False, repr=False, compare=False)
     blueprints: tuple[str, ...] = field(init=False, repr=False, compare=False)

@@ -12,14 +12,24 @@ AUTO_GATES = (Gate.TRAIN, Gate.BLEND, Gate.HOLD)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Built once per run.  `max_seeds` 0 = no limit; `blueprints` () = all kinds of the run."""
+    """Limits on the actions of a run, built once.
 
-    enabled: tuple[bool, ...]
-    max_seeds: int = 0
-    min_prune_age: int = 5
-    auto_forward: tuple[str, ...] = ()
+    Raises: ConfigError for no enabled slot, numbers below 0, and names that are unknown or occur twice.
+
+    Example:
+        >>> import morphogen as mg
+        >>> slots = mg.make("whitebox", envs=1, seed=0).reset()[0].slots
+        >>> limits = mg.Limits(enabled=(True, False), blueprints=("norm",), disabled_ops=("PRUNE",))
+        >>> mg.rules.legal(slots, limits)[0, mg.Op.GERMINATE].tolist(), limits.allowed_blueprints
+        ([True, False], (3,))
+    """
+
+    enabled: tuple[bool, ...]  # per slot
+    max_seeds: int = 0  # 0 = no limit
+    min_prune_age: int = 5  # epochs since germination
+    auto_forward: tuple[str, ...] = ()  # gates that `steps.tick` passes by itself
     disabled_ops: tuple[str, ...] = ()
-    blueprints: tuple[str, ...] = ()
+    blueprints: tuple[str, ...] = ()  # () = all kinds of the run
     kinds: tuple[str, ...] = CNN_KINDS  # name of every blueprint code, "" = no blueprint (`vocab.blueprint`)
 
     def __post_init__(self) -> None:

@@ -39,6 +39,10 @@ def _scan(path: tuple[str, ...], prefix: str) -> Mapping[str, Mapping[str, Entry
     return groups
 
 
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and NAME.fullmatch(name) is not None
+
+
 def _packages(points: EntryPoints) -> str:
     """Name the packages and versions of entry points: `package 1.0`."""
     names = {f"{point.dist.name} {point.dist.version}" if point.dist else point.value for point in points}
@@ -81,7 +85,17 @@ class Registries(Collection[str]):
 class Registry(Mapping[str, T], Generic[T]):
     """Parts of one kind by name, in the order built in, registered, offered by packages.
 
-    Indexing imports the part.  Raises KeyError for an unknown name, ConfigError for a part that cannot be used.
+    Indexing imports the part.  Raises: KeyError for an unknown name, ConfigError for a part that cannot be used.
+
+    Example:
+        >>> import morphogen as mg
+        >>> parts = {"setting": "data.sampler", "group": "morphogen.samplers", "expected": "a function"}
+        >>> samplers = mg.Registry("sampler", **parts, is_part=callable)
+        >>> samplers.register("sorted", sorted)
+        >>> list(samplers), samplers.origin("sorted"), samplers["sorted"]([2, 1])
+        (['sorted'], 'this program', [1, 2])
+        >>> [name for name in mg.BLUEPRINTS if name.startswith("conv")]
+        ['conv_light', 'conv_small', 'conv_heavy']
     """
 
     def __init__(self, kind: str, *, setting: str, group: str, expected: str, is_part: Callable[[Any], bool]) -> None:
@@ -100,6 +114,9 @@ class Registry(Mapping[str, T], Generic[T]):
         self._parts: dict[str, T] = {}  # loaded
         self._homes: dict[str, str] = {}  # of built-in parts: module:attribute, relative to the package
 
+    def __repr__(self) -> str:
+        return f"Registry({self.kind}: {', '.join(self)})"
+
     def declare(self, origin: str, homes: Mapping[str, str]) -> None:
         """Declare built-in parts by their places, `module:attribute` below the package; they are imported on use."""
         self._homes |= homes
@@ -111,7 +128,7 @@ class Registry(Mapping[str, T], Generic[T]):
         Raises: ConfigError for an invalid name, for the name of a part that is from elsewhere, and for an object that
         is no part of this kind.
         """
-        if not isinstance(name, str) or not NAME.fullmatch(name):
+        if not _is_name(name):
             raise ConfigError(
                 f"name of a {self.kind}: expected letters and digits, with . _ - between them, got {name!a}"
             )
@@ -134,7 +151,10 @@ class Registry(Mapping[str, T], Generic[T]):
         return name
 
     def origin(self, name: str) -> str:
-        """Return the author of a part: a family of built-in parts, `this program`, or `package 1.0`."""
+        """Return the author of a part: a family of built-in parts, `this program`, or `package 1.0`.
+
+        Raises: KeyError for an unknown name.
+        """
         return self._origins[name] if name in self._origins else _packages(self._offered()[name])
 
     def builtin(self) -> tuple[str, ...]:
@@ -143,7 +163,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def unusable(self) -> dict[str, str]:
         """Describe the offers of packages that cannot be used, by name: an invalid name, or one in use."""
-        faults = {}
+        faults: dict[str, str] = {}
         for name, points in _scan(tuple(sys.path), "morphogen.").get(self.group, {}).items():
             field = f"entry point of {_packages(points)}: expected"
             if not NAME.fullmatch(name):

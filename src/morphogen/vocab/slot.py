@@ -9,7 +9,7 @@ _NAME = re.compile(r"r(0|[1-9][0-9]*)c(0|[1-9][0-9]*)")
 
 
 def parse_slot(name: str) -> tuple[int, int]:
-    """`r0c10` -> (0, 10); anything else is a ConfigError."""
+    """Return row and column of a name: `r0c10` -> (0, 10).  Raises: ConfigError for another form of name."""
     match = _NAME.fullmatch(name)
     if match is None:
         raise ConfigError(f"slot: expected r{{row}}c{{col}} with decimal integers without leading zeros, got {name!r}")
@@ -17,13 +17,22 @@ def parse_slot(name: str) -> tuple[int, int]:
 
 
 def format_slot(row: int, col: int) -> str:
-    """(0, 10) -> `r0c10`."""
+    """Return the name of a place: (0, 10) -> `r0c10`."""
     return f"r{row}c{col}"
 
 
 @dataclass(frozen=True, slots=True)
 class SlotSpec:
-    """A place between two host layers where a seed can live."""
+    """Place between two host layers where a seed can live.
+
+    Raises: ConfigError for a name other than `r{row}c{col}`.
+
+    Example:
+        >>> import morphogen as mg
+        >>> slot = mg.SlotSpec("r1c0", channels=16, size=(4, 4), execution=1)
+        >>> slot.place, slot.name in [slot.name for slot in mg.make("whitebox", envs=1).net.slots]
+        ((1, 0), True)
+    """
 
     name: str  # r{row}c{col}
     channels: int  # of the features

@@ -4,7 +4,14 @@ from enum import IntEnum, IntFlag
 
 
 class Stage(IntEnum):
-    """Stage of a slot.  The codes are contiguous: the one-hot index is the code."""
+    """Stage of a slot.  The codes are contiguous: the one-hot index is the code.
+
+    Example:
+        >>> import morphogen as mg
+        >>> state, _ = mg.make("whitebox", envs=1, seed=0).reset()
+        >>> [mg.Stage(code).name for code in state.slots.stage[0].tolist()]
+        ['DORMANT', 'DORMANT']
+    """
 
     UNKNOWN = 0  # placeholder for "no previous stage"; never a stage
     DORMANT = 1  # empty slot

@@ -197,6 +197,32 @@ def test_random_actions_are_legal_and_follow_the_clock(lived):
     assert all((acts[t][:, head] < size).all() for t in range(8) for head, size in SIZES.items())
 
 
+def test_an_action_is_built_from_names(lived):
+    env = lived[0]
+    built = mg.actions.build(env, "GERMINATE", slot="r0c1", blueprint="norm", tempo="FAST")
+    heads = actions.to_heads(built)
+    assert built.shape == (env.envs, 8)
+    assert (heads["op"] == mg.Op.GERMINATE).all()
+    assert (heads["slot"] == env.net.names.index("r0c1")).all()
+    assert (heads["blueprint"] == mg.Blueprint.NORM).all()
+    assert (heads["tempo"] == mg.Tempo.FAST).all()
+    _, step = env.step(env.reset()[0], built)
+    assert step.outcome.executed.all()
+    assert not mg.actions.build(env, "WAIT")[:, Head.OP].any()
+
+
+def test_names_that_an_environment_lacks_are_refused_all_at_once(lived):
+    with pytest.raises(mg.ConfigError) as caught:
+        mg.actions.build(lived[0], "GERMINATE", slot="r9c9", speed="fast")
+    assert [line.partition(",")[0] for line in str(caught.value).splitlines()] == [
+        "action.slot: expected one of r0c0",
+        "action.blueprint: expected one of conv_light",
+        "action.speed: expected one of epoch",
+    ]
+    with pytest.raises(mg.ConfigError, match=r'action.op: expected one of WAIT, .*, got "GROW"'):
+        mg.actions.build(lived[0], "GROW")
+
+
 def test_envs_are_the_same_by_number_and_by_key():
     env = mg.make(tiny(envs=6))
     part, keyed = mg.make(tiny(envs=6), envs=2, first=3), mg.make(tiny(), keys=rng.env_keys(0, 3, 2))

@@ -11,6 +11,8 @@ from torch import Tensor
 from morphogen.config.groups import RewardSpec
 from morphogen.rules.rewards.protocol import Terms
 from morphogen.state.measure import RewardInputs
+from morphogen.state.tree_ops import get_leaf
+from morphogen.state.tree_ops import replace as replace_parts
 from morphogen.vocab.action import Op
 from morphogen.vocab.reward import CORE_COMPONENTS
 
@@ -18,7 +20,20 @@ POINTS_PER_REWARD = 100.0  # accuracy points that are worth a reward of 1
 
 
 def parameter_cost(inputs: RewardInputs, *, param_budget: int) -> Tensor:
-    """Price of the fossilized parameters, linear.  inputs [E] -> [E], >= 0."""
+    """Price of the fossilized parameters, linear, as a share of 1.
+
+    Shapes: inputs [E] -> float32 [E], >= 0: the price of `param_budget` parameters is `inputs.param_price`.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> policies = [mg.rules.ARCHETYPES[name] for name in ("good", "wait only")]
+        >>> inputs = mg.rules.archetype_inputs(policies, dtype=torch.float32)[-1]  # the last step
+        >>> inputs.fossil_params.tolist(), inputs.param_price.tolist()
+        ([2000, 0], [0.1..., 0.1...])
+        >>> [round(x, 3) for x in mg.rules.parameter_cost(inputs, param_budget=20_000).tolist()]
+        [0.01, 0.0]
+    """
     return inputs.param_price * inputs.fossil_params.to(inputs.param_price.dtype) / param_budget
 
 
@@ -29,7 +44,20 @@ def clamped_value(inputs: RewardInputs, cost: Tensor) -> Tensor:
 
 
 def network_value(inputs: RewardInputs, *, param_budget: int) -> Tensor:
-    """Worth of what would be delivered now, its parameters paid.  inputs [E] -> [E], in [-1, 1]."""
+    """Worth of what would be delivered now: committed accuracy as a share of 1, less the price of its parameters.
+
+    Shapes: inputs [E] -> float32 [E], in [-1, 1]; 0 where the accuracy was not measured.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> policies = [mg.rules.ARCHETYPES[name] for name in ("good", "wait only")]
+        >>> inputs = mg.rules.archetype_inputs(policies, dtype=torch.float32)[-1]  # the last step
+        >>> [round(x, 3) for x in inputs.committed_acc.tolist()]
+        [65.973, 58.009]
+        >>> [round(x, 3) for x in mg.rules.network_value(inputs, param_budget=20_000).tolist()]
+        [0.65, 0.58]
+    """
     return clamped_value(inputs, parameter_cost(inputs, param_budget=param_budget))
 
 
@@ -80,16 +108,17 @@ class CoreRule:
     def potential(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, Tensor]:
         """Potential after the step; carried where not measured.  -> ([E], measured bool [E])."""
         fresh, measured = self.potential_fn(inputs)
-        return torch.where(measured, self.scale * fresh, ledger["phi"].to(fresh.dtype)), measured
+        return torch.where(measured, self.scale * fresh, get_leaf(ledger, "phi").to(fresh.dtype)), measured
 
     def __call__(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
         """One step.  inputs, ledger [E] -> (reward [E], its components {name: [E]}, ledger [E]).
 
-        Promise: the discounted shaping of a segment sums to 0, so it moves no optimum (Ng et al. 1999); a rollback pays
-        the penalty and gives back the potential, nothing else; an op that did not take effect is paid like WAIT.
+        Promise: the discounted shaping of a segment sums to 0, so it moves no optimum; a rollback pays the penalty and
+        gives back the potential, nothing else; an op that did not take effect is paid like WAIT.
+        Source of the shaping: Ng, Harada and Russell, Policy Invariance under Reward Transformations, 1999.
         """
         intact = ~inputs.rolled_back
-        before = ledger["phi"].to(inputs.committed_acc.dtype)
+        before = get_leaf(ledger, "phi").to(inputs.committed_acc.dtype)
         reached, _ = self.potential(inputs, ledger)
         after = torch.where(inputs.horizon | inputs.rolled_back, 0.0, reached)
         acted = (inputs.op != int(Op.WAIT)) & inputs.op_executed & intact
@@ -101,7 +130,7 @@ class CoreRule:
             "op_cost": _fee_where(acted, self.op_cost, before),
             "governor": _fee_where(inputs.rolled_back, self.governor_penalty, before),
         }
-        return torch.stack([paid[name] for name in self.components]).sum(0), paid, ledger.replace({"phi": after})
+        return torch.stack([paid[name] for name in self.components]).sum(0), paid, replace_parts(ledger, phi=after)
 
     def _value_and_rent(self, inputs: RewardInputs) -> tuple[Tensor, Tensor]:
         """Value of a delivered network, and the rent of this step, <= 0: parameters are paid in one of them."""

@@ -13,7 +13,17 @@ from morphogen.state.measure import RewardInputs
 
 
 class Rule(Protocol):
-    """A reward rule: pure, per env; what it carries between epochs is its ledger, a TensorDict [E]."""
+    """A reward rule: pure, per env; its ledger, a TensorDict [E], holds what it carries between epochs.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> rule = mg.rules.build_rule(mg.RewardSpec(), param_budget=20_000, episode_length=75, gamma=0.995)
+        >>> inputs = mg.rules.archetype_inputs([mg.rules.ARCHETYPES["good"]], dtype=torch.float32)[-1]
+        >>> reward, components, ledger = rule(inputs, rule.init(envs=1, slots=3))
+        >>> list(components), reward.equal(sum(components.values()))
+        (['value', 'shaping', 'rent', 'op_cost', 'governor'], True)
+    """
 
     @property
     def components(self) -> tuple[str, ...]:
@@ -26,37 +36,59 @@ class Rule(Protocol):
         ...
 
     def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
-        """The ledger after a reset."""
+        """Return the ledger after a reset, [E], all leaves with E = `envs` rows; `slots`: S."""
         ...
 
     def potential(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, Tensor]:
-        """Potential after the step [E] and whether it was measured, bool [E]."""
+        """Potential after the step, and a flag for a measured one.  inputs, ledger [E] -> (float32 [E], bool [E])."""
         ...
 
     def __call__(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
-        """Reward [E], components {name: [E]}, next ledger."""
+        """Pay one step.  inputs, ledger [E] -> (reward float32 [E], its components {name: [E]}, next ledger [E])."""
         ...
 
 
 class WithoutPotential:
-    """Base of rules without a potential of the env."""
+    """Base of rules without a potential of the env.
+
+    Example:
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> import morphogen as mg
+        >>> class Accuracy(mg.rules.WithoutPotential):
+        ...     components = ("accuracy",)
+        ...     def init(self, envs, slots, device="cpu"):
+        ...         return TensorDict({}, batch_size=[envs], device=device)
+        ...     def __call__(self, inputs, ledger):
+        ...         return inputs.next_val_acc, {"accuracy": inputs.next_val_acc}, ledger
+        >>> inputs = mg.rules.archetype_inputs([mg.rules.ARCHETYPES["good"]])[0]
+        >>> [part.tolist() for part in Accuracy().potential(inputs, Accuracy().init(1, 3))]
+        [[0.0], [True]]
+    """
 
     __slots__ = ()
     slot_scale = 0.0
 
     def potential(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, Tensor]:
-        """No potential, always measured.  -> (zeros [E], True [E])."""
+        """No potential, always measured.  inputs, ledger [E] -> (zeros [E], True [E])."""
         del ledger
         return torch.zeros_like(inputs.committed_acc), torch.ones_like(inputs.horizon)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Facts about the run for the builder of a rule."""
+    """Facts about the run for the builder of a rule.
+
+    Example:
+        >>> import morphogen as mg
+        >>> build = mg.RULES["rent"]
+        >>> build(mg.RewardSpec(rule="rent"), mg.Terms(param_budget=300, episode_length=8, gamma=0.99)).rent_steps
+        8
+    """
 
     param_budget: int  # parameters that cost the whole price
     episode_length: int  # epochs
-    gamma: float
+    gamma: float  # discount of the return, per epoch
 
 
 Builder = Callable[[RewardSpec, Terms], Rule]  # the first line of its docstring says what the rule pays

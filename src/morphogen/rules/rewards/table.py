@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, update_wrapper
+from typing import cast
 
 import torch
 from tensordict import TensorDict
@@ -21,12 +22,37 @@ PaymentFn = Callable[[RewardInputs], Mapping[str, Tensor]]  # inputs [E] -> {com
 
 
 def describe_rule(name: str) -> str:
-    """Summary of a rule: the first line of its builder's docstring."""
+    """Summary of a rule: the first line of its builder's docstring.
+
+    Raises: KeyError for an unknown name, ConfigError for a rule of another package that cannot be used.
+
+    Example:
+        >>> import morphogen as mg
+        >>> mg.rules.describe_rule("rent")
+        '`delta`, but parameters are paid per step while they live, at the same price, not once at the end.'
+    """
     return (inspect.getdoc(RULES[name]) or "").partition("\n")[0]
 
 
 def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamma: float) -> Rule:
-    """The rule that a spec names, for one task and one discount."""
+    """Build the rule that a spec names, for one task and one discount.
+
+    Args:
+        spec: name of the rule and its settings; None in a field: the default of the rule.
+        param_budget: parameters that cost the whole price.
+        episode_length: epochs.
+        gamma: discount of the return, per epoch.
+
+    Raises: ConfigError for a budget or a length below 1, and for a rule that cannot be used.
+
+    Example:
+        >>> import morphogen as mg
+        >>> rule = mg.rules.build_rule(mg.RewardSpec(rule="delta"), param_budget=300, episode_length=8, gamma=1.0)
+        >>> rule.components
+        ('value', 'shaping', 'rent', 'op_cost', 'governor')
+        >>> rule.init(envs=2, slots=3)["phi"].tolist()
+        [0.0, 0.0]
+    """
     for name, number in (("param_budget", param_budget), ("episode_length", episode_length)):
         if number < 1:
             raise ConfigError(f"{name}: expected an integer >= 1, got {number}")
@@ -36,19 +62,31 @@ def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamm
 
 @dataclass(frozen=True, slots=True)
 class FunctionRule(WithoutPotential):
-    """Reward rule of a plain function, without a ledger; a step that was rolled back pays only the penalty."""
+    """Reward rule of a plain function, without a ledger; a step that was rolled back pays only the penalty.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> build = mg.rule_from_function(lambda inputs: {"accuracy": inputs.next_val_acc / 100})
+        >>> rule = build(mg.RewardSpec(governor_penalty=2.0), mg.Terms(20_000, episode_length=75, gamma=0.995))
+        >>> isinstance(rule, mg.rules.FunctionRule), rule.components
+        (True, ('accuracy', 'governor'))
+        >>> inputs = mg.rules.archetype_inputs([mg.rules.ARCHETYPES["good, rolled back"]], dtype=torch.float32)[49]
+        >>> rule(inputs, rule.init(envs=1, slots=3))[0].tolist()
+        [-2.0]
+    """
 
     function: PaymentFn
     governor_penalty: float
     components: tuple[str, ...]
 
     def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
-        """Nothing is carried from step to step."""
+        """Return an empty ledger, [E]: nothing is carried from step to step."""
         del slots
         return TensorDict({}, batch_size=[envs], device=device)
 
     def __call__(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
-        """One step.  inputs, ledger [E] -> (reward [E], its components {name: [E]}, ledger [E])."""
+        """Pay one step.  inputs, ledger [E] -> (reward float32 [E], its components {name: [E]}, ledger [E])."""
         real, lost = inputs.committed_acc, inputs.rolled_back
         parts = {name: part.to(real.dtype) for name, part in self.function(inputs).items()}
         parts[PENALTY_COMPONENT] = torch.full_like(real, -self.governor_penalty)
@@ -57,10 +95,26 @@ class FunctionRule(WithoutPotential):
 
 
 def rule_from_function(function: PaymentFn) -> Builder:
-    """The builder of a rule that pays what a function `inputs -> {component: [E]}` returns.
+    """Return the builder of a rule that pays the components that a function returns.
 
-    The reward is the sum of the components, which are the same in every step; the function must not read values on
-    the host.  The first line of its docstring says what the rule pays.
+    Args:
+        function: `RewardInputs [E] -> {component: float [E]}`, the same components in every step.  The function must
+            not read values on the host.  The first line of its docstring describes the rule.
+
+    Returns: a builder for `RULES.register`, `RewardSpec(rule=...)` and `make(rule=...)`.  The reward is the sum of the
+    components.
+    Raises: ConfigError, when a rule is built, for a component `governor`, which is added for rollbacks.
+
+    Example:
+        >>> import morphogen as mg
+        >>> def lean(inputs):
+        ...     return {"accuracy": inputs.next_val_acc / 100, "size": -1e-4 * inputs.live_params}
+        >>> build = mg.rule_from_function(lean)  # `mg.RULES.register("lean", build)` gives it a name in a program
+        >>> rule = build(mg.RewardSpec().fill_defaults(), mg.Terms(20_000, episode_length=75, gamma=0.995))
+        >>> inputs = mg.rules.archetype_inputs([mg.rules.ARCHETYPES["good"]])[-1]  # in the last step
+        >>> reward, components, _ = rule(inputs, rule.init(envs=1, slots=3))
+        >>> {name: round(part.item(), 3) for name, part in components.items()}, round(reward.item(), 3)
+        ({'accuracy': 0.66, 'size': -0.2, 'governor': 0.0}, 0.46)
     """
     return update_wrapper(partial(_build_function_rule, function), function)
 
@@ -68,8 +122,8 @@ def rule_from_function(function: PaymentFn) -> Builder:
 def _build_function_rule(function: PaymentFn, spec: RewardSpec, terms: Terms) -> FunctionRule:
     """Build the rule; its components come from a call on the meta device, where a read of a value raises."""
     del terms
-    example = archetype_inputs([ARCHETYPES["wait only"]], dtype=torch.float32)[0].to("meta")
-    names = tuple(function(example))
+    example = cast(RewardInputs, archetype_inputs([ARCHETYPES["wait only"]], dtype=torch.float32)[0])
+    names = tuple(function(example.to(torch.device("meta"))))
     if PENALTY_COMPONENT in names:
         raise ConfigError(
             f"reward rule {spec.rule}: expected components other than {PENALTY_COMPONENT}, which is added for rollbacks"

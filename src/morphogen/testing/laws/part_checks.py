@@ -15,6 +15,7 @@ from morphogen.nets.policy import NetworkPolicy
 from morphogen.nets.policy_network import LstmNetwork, PolicyNetwork
 from morphogen.nets.seed_module import SeedModule
 from morphogen.testing.laws.search import BrokenLaw
+from morphogen.vocab.blueprint import assign_codes
 from morphogen.vocab.host import Host
 from morphogen.vocab.slot import SlotSpec
 
@@ -49,7 +50,7 @@ def check_blueprint(module: SeedModule, *, channels: int = 8, size: tuple[int, .
         ...     print(error.law)
         is_identity
     """
-    _raise_first(module.name, module, blueprint_faults(module, (SlotSpec("r0c0", channels, size),)))
+    _raise_first(module.name, blueprint_faults(module, (SlotSpec("r0c0", channels, size),)))
 
 
 def check_host(host: Host) -> None:
@@ -69,8 +70,8 @@ def check_host(host: Host) -> None:
         ...     print(error.sentence)
         Miscounted has 438 parameters, and declares 100
     """
-    net = Net(host, host.pick_slots(tuple(slot.name for slot in host.all_slots)))
-    _raise_first(type(host).__name__, host, host_faults(net))
+    net = Net(host, host.pick_slots(tuple(slot.name for slot in host.all_slots)), assign_codes(()))
+    _raise_first(type(host).__name__, host_faults(net))
 
 
 def check_network(network: PolicyNetwork) -> None:
@@ -91,7 +92,7 @@ def check_network(network: PolicyNetwork) -> None:
         Double parameters: expected torch.float32, got torch.float64 for embed.weight
     """
     subject = NetworkSubject(NetworkPolicy(network), white_box())
-    _raise_first(type(network).__name__, network, find_faults(NETWORK_LAWS, subject))
+    _raise_first(type(network).__name__, find_faults(NETWORK_LAWS, subject))
 
 
 def check_learner(learner: Learner, network: PolicyNetwork | None = None) -> None:
@@ -117,7 +118,7 @@ def check_learner(learner: Learner, network: PolicyNetwork | None = None) -> Non
         ppo metrics: expected 0-d tensors, got tensor([0., 0., 0.]) for policy_loss
     """
     policy = NetworkPolicy(LstmNetwork(hidden=16) if network is None else network)
-    _raise_first(learner.name, learner, find_faults(LEARNER_LAWS, LearnerSubject(learner, policy, white_box())))
+    _raise_first(learner.name, find_faults(LEARNER_LAWS, LearnerSubject(learner, policy, white_box())))
 
 
 def check_dataset(dataset: Any, host: Host, *, folder: Path = Path("data")) -> None:
@@ -142,11 +143,11 @@ def check_dataset(dataset: Any, host: Host, *, folder: Path = Path("data")) -> N
     try:
         check_splits(splits, host, name)
     except DataError as error:
-        raise BrokenLaw("fits_host", str(error), dataset) from None
+        raise BrokenLaw("fits_host", str(error)) from None
     if fingerprint(splits) != fingerprint(dataset(folder)):
-        raise BrokenLaw("repeats_itself", f"{name} gives other samples the second time", dataset)
+        raise BrokenLaw("repeats_itself", f"{name} gives other samples the second time")
 
 
-def _raise_first(name: str, part: Any, faults: Iterator[tuple[str, str]]) -> None:
+def _raise_first(name: str, faults: Iterator[tuple[str, str]]) -> None:
     for law, sentence in faults:
-        raise BrokenLaw(law, f"{name} {sentence}", part)
+        raise BrokenLaw(law, f"{name} {sentence}")

@@ -19,10 +19,13 @@ _SEED = 0
 class BrokenLaw(AssertionError):
     """Violation of a law: its name `law`, the violation as one `sentence`, the smallest arguments as `example`."""
 
-    def __init__(self, law: str, sentence: str, example: Any) -> None:
+    def __init__(self, law: str, sentence: str, example: Any = None) -> None:
         self.law, self.sentence, self.example = law, sentence, example
-        lines = "\n".join(f"    {line}" for line in format_tree(example).splitlines())
-        super().__init__(f"{sentence} (law: {law})\n  smallest example, without empty leaves:\n{lines}")
+        message = f"{sentence} (law: {law})"
+        if example is not None:
+            lines = "\n".join(f"    {line}" for line in format_tree(example).splitlines())
+            message += f"\n  smallest example, without empty leaves:\n{lines}"
+        super().__init__(message)
 
 
 def check_laws(

@@ -15,7 +15,7 @@ from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import OCCUPIED, Stage
 
-_SEED_LEVELS = dict(zip(OCCUPIED, (1.0, 2.0, 3.5, 5.5, 6.0), strict=True))
+_SEED_LEVELS: dict[Stage, float] = dict(zip(OCCUPIED, (1.0, 2.0, 3.5, 5.5, 6.0), strict=True))
 STAGE_LEVELS = tuple(_SEED_LEVELS.get(stage, 0.0) for stage in Stage)
 MATURE_EPOCHS = 5.0  # epochs in a stage
 YOUNG_EPOCHS = 5  # epochs of life below which pruning costs more

@@ -1,0 +1,63 @@
+"""Twins of built-in parts, handed in from outside: bit for bit the same episodes."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from support.own_parts import BlueprintTwin, HostTwin, Shift
+
+import morphogen as mg
+
+SEVEN = mg.TASKS["digits"].host.blueprints
+
+
+def open_env(task="digits", envs=4, **fields):
+    lifecycle = {"min_training_epochs": 1, "auto_forward": ["TRAIN", "BLEND"]}
+    return mg.make(task, envs=envs, lifecycle=lifecycle, data={"minibatches": 3, "batch": 8}, **fields)
+
+
+def live(env):
+    """Play an episode of random actions -> (state, step) per epoch."""
+    state, seen = env.reset()
+    for _ in range(env.horizon):
+        state, step = env.step(state, mg.actions.random(env, state, seen))
+        seen = step.seen
+        yield state, step
+
+
+def same(one, other):
+    return torch.equal(one.nan_to_num(), other.nan_to_num())
+
+
+def grow_alike(one, other):
+    """Play both and compare -> seeds that lived, counted per epoch."""
+    grown = 0
+    for (state, step), (state_2, step_2) in zip(live(one), live(other), strict=True):
+        assert same(step.score.reward, step_2.score.reward)
+        assert same(step.measured.contribution, step_2.measured.contribution)
+        assert same(state.host.params, state_2.host.params)
+        assert all(same(state.seeds[s]["params"], state_2.seeds[s]["params"]) for s in one.net.names)
+        grown += int((state.slots.blueprint > 0).sum())
+    return grown
+
+
+@pytest.mark.parametrize("name", SEVEN)
+def test_a_blueprint_from_outside_grows_like_its_twin(name):
+    assert grow_alike(*(open_env(blueprints=(kind,)) for kind in (name, BlueprintTwin(mg.BLUEPRINTS[name])))) > 50
+
+
+def test_a_host_from_outside_is_its_twin():
+    task = mg.TASKS["digits"]
+    assert grow_alike(open_env(), open_env(replace(task, name="twin", host=HostTwin(task.host)))) > 50
+
+
+def test_built_in_and_own_blueprints_grow_in_one_slot():
+    env = open_env(envs=24, blueprints=("norm", "conv_small", Shift(), BlueprintTwin(mg.BLUEPRINTS["conv_light"])))
+    codes = {name: env.limits.kinds.index(name) for name in ("norm", "conv_small", "shift", "my-conv_light")}
+    seen = torch.zeros(len(env.net.slots), 13, dtype=torch.bool)
+    for state, step in live(env):
+        assert step.score.reward.isfinite().all()
+        for s in range(len(env.net.slots)):
+            seen[s, state.slots.blueprint[:, s].clamp(min=0)] = True
+    assert all(seen[:, code].any() for code in codes.values())
+    assert not seen[:, [code for code in range(1, 13) if code not in codes.values()]].any()

@@ -1,0 +1,61 @@
+"""Tasks of users: defaults, names and objects as parts, and all faults at once."""
+
+import pytest
+from support.own_parts import Perceptron, Shift
+
+import morphogen as mg
+from morphogen.config.task import reference_instance
+
+
+def task(**fields):
+    return mg.TaskSpec(**{"name": "mine", "dataset": "digits", "host": Perceptron()} | fields)
+
+
+def test_a_task_needs_a_name_a_data_set_and_a_host():
+    mine = task()
+    assert mine.slots == ("r0c0", "r0c1")
+    assert mine.instance == reference_instance(classes=3, reach=0)
+    assert (mine.batch, mine.minibatches, mine.episode_length) == (32, 16, 16)
+    assert task(instance=mg.InstanceSpec(data_share=(0.5, 1.0))).instance.data_share == (0.5, 1.0)
+
+
+def test_parts_are_given_as_objects_or_by_name():
+    def squares(folder):
+        """Samples that nobody reads here."""
+
+    mg.HOSTS.register("perceptron", Perceptron())
+    mine = task(dataset=squares, host="perceptron")
+    assert (mine.dataset, mine.host) == ("squares", Perceptron())
+    assert mg.DATASETS["squares"] is squares
+    spec = mg.RunSpec(task=mine, blueprints=(Shift(),))
+    assert (spec.task, spec.blueprints) == ("mine", ("shift",))
+    assert mg.TASKS["mine"] is mine
+    assert mg.TASKS.origin("mine") == "this program"
+
+
+FAULTS = {
+    'name: expected letters and digits, with . _ - between them, got "two words"': {"name": "two words"},
+    "dataset: expected one of digits, cifar, got 'squares'": {"dataset": "squares"},
+    "host: expected an object (no host is registered), got 'perceptron'": {"host": "perceptron"},
+    "host: expected an object of a class that derives from Host, got 3": {"host": 3},
+    'slots: expected names out of r0c0, r0c1, got ["r9c9"]': {"slots": ("r9c9",)},
+    "batch: expected >= 1, got 0": {"batch": 0},
+    "minibatches: expected >= 1, got 1.5": {"minibatches": 1.5},
+    "mean: expected 6 numbers, one per input channel, got [0.5]": {"mean": (0.5,)},
+    "shift: expected 0 with samples that are no images, got 1": {"shift": 1},
+    "flip: expected false with samples that are no images, got true": {"flip": True},
+}
+
+
+@pytest.mark.parametrize("said", list(FAULTS))
+def test_a_fault_is_named(said):
+    with pytest.raises(mg.ConfigError) as caught:
+        task(**FAULTS[said])
+    name = FAULTS[said].get("name", "mine")
+    assert str(caught.value) == f"task {name}: {said}"
+
+
+def test_all_faults_are_named_at_once():
+    with pytest.raises(mg.ConfigError) as caught:
+        task(batch=0, flip=True, slots=("r9c9",))
+    assert [line.split(": ")[1] for line in str(caught.value).splitlines()] == ["slots", "batch", "flip"]

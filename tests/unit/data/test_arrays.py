@@ -1,0 +1,130 @@
+"""Data sets from arrays and from `torch.utils.data.Dataset`: splits, normalisation, streaming, refusals."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from support.small_runs import tiny
+from torch.utils.data import Dataset, TensorDataset
+
+import morphogen as mg
+from morphogen.config.groups import DataSpec
+from morphogen.data.dataset import open_dataset
+from morphogen.errors import DataError
+from morphogen.testing.builders.tree_equality import trees_equal
+
+IMAGES = np.arange(120 * 64, dtype=np.uint8).reshape(120, 1, 8, 8)
+LABELS = np.arange(120) % 10
+
+
+def test_every_sample_is_in_one_split():
+    data = mg.from_arrays("mine", IMAGES, LABELS, validation=15, test=25)
+    parts = (data.splits.train, data.splits.validation, data.splits.test)
+    assert [len(part) for part in parts] == [80, 15, 25]
+    rows = torch.cat([part.pixels.flatten(1) for part in parts])
+    assert sorted(rows.tolist()) == sorted(torch.from_numpy(IMAGES).flatten(1).tolist())
+    again = mg.from_arrays("mine", IMAGES, LABELS, validation=15, test=25)
+    assert torch.equal(again.splits.train.pixels, data.splits.train.pixels)
+
+
+def test_a_test_split_of_its_own_is_kept_apart():
+    data = mg.from_arrays("mine", IMAGES[:90], LABELS[:90], test=(IMAGES[90:], LABELS[90:]))
+    assert [len(data.splits.train), len(data.splits.validation), len(data.splits.test)] == [75, 15, 30]
+    assert torch.equal(data.splits.test.labels, torch.from_numpy(LABELS[90:]))
+
+
+def test_the_arrays_are_copied():
+    images = IMAGES.copy()
+    data = mg.from_arrays("mine", images, LABELS)
+    before = data.splits.train.pixels.clone()
+    images[:] = 0
+    assert torch.equal(data.splits.train.pixels, before)
+
+
+def test_a_torch_dataset_gives_the_samples_of_its_arrays():
+    pairs = TensorDataset(torch.from_numpy(IMAGES), torch.from_numpy(LABELS))
+    one, other = mg.from_torch("mine", pairs).splits, mg.from_arrays("mine", IMAGES, LABELS).splits
+    for name in ("train", "validation", "test"):
+        assert torch.equal(getattr(one, name).pixels, getattr(other, name).pixels)
+        assert torch.equal(getattr(one, name).labels, getattr(other, name).labels)
+    held = mg.from_torch("mine", pairs, test=TensorDataset(torch.zeros(3, 1, 8, 8), torch.arange(3)))
+    assert len(held.splits.test) == 3
+
+
+class Ragged(Dataset):
+    """Images of two sizes."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        return np.zeros((1, 8 + i % 2, 8)), i
+
+
+class Endless(Dataset):
+    """A data set without a length."""
+
+    def __getitem__(self, i):
+        return np.zeros((1, 8, 8)), 0
+
+
+REFUSED = {
+    r"expected inputs \[N, ...\] and labels \[N\], got shapes \[120, 1, 8, 8\] and \[119\]": (IMAGES, LABELS[1:]),
+    r"expected integers as labels, got torch.float64": (IMAGES, LABELS / 2),
+    r"expected inputs in uint8 or a floating-point type, got torch.int64": (IMAGES.astype(np.int64), LABELS),
+    r"expected finite inputs, got NaN or infinite numbers in 120 samples": (IMAGES * np.nan, LABELS),
+    r"test: expected 1 .. 4 samples, got 0": (IMAGES[:5], LABELS[:5]),
+}
+
+
+@pytest.mark.parametrize("said", list(REFUSED))
+def test_arrays_that_are_no_data_set_are_refused(said):
+    with pytest.raises(DataError, match=f"mine: {said}"):
+        mg.from_arrays("mine", *REFUSED[said])
+
+
+@pytest.mark.parametrize(("dataset", "said"), [(Ragged(), "inputs of one shape"), (Endless(), "with a length")])
+def test_torch_datasets_that_are_none_are_refused(dataset, said):
+    with pytest.raises(DataError, match=f"mine: expected .*{said}"):
+        mg.from_torch("mine", dataset)
+
+
+def test_inputs_are_normalised_by_the_training_split_unless_the_task_says_how():
+    data = mg.from_arrays("mine", np.stack((IMAGES[:, 0] * 1.0, IMAGES[:, 0] * 0.0), 1), LABELS)
+    host = mg.CnnSpec(base=2, blocks=2, kernel=1, pools=0, channels_in=2, size=8, classes=10)
+    task = mg.TaskSpec(name="mine", dataset=data, host=host)
+    opened = open_dataset(task, DataSpec(val_samples=None), host, "cpu")
+    inputs = opened.normalise(opened.train.pixels)
+    assert inputs[:, 0].mean().abs() < 1e-3
+    assert (inputs[:, 0].std(correction=0) - 1).abs() < 1e-3
+    assert not inputs[:, 1].any(), "a constant channel is 0, not NaN"
+    fixed = open_dataset(replace(task, mean=(1.0, 0.0), std=(2.0, 1.0)), DataSpec(val_samples=None), host, "cpu")
+    assert torch.equal(fixed.normalise(torch.full((1, 2, 8, 8), 3.0))[0, 0], torch.ones(8, 8))
+
+
+def test_points_are_streamed_as_they_are_resident():
+    """Inputs without images, in float32, through staging buffers: the same numbers bit for bit."""
+    points = np.sin(np.arange(240 * 64, dtype=np.float32)).reshape(240, 1, 8, 8)
+    data = mg.from_arrays("points", points, np.arange(240) % 10)
+    states = []
+    for placement in ("resident", "streamed"):
+        spec = tiny(data={"name": data, "batch": 8, "minibatches": 2, "val_samples": 20, "placement": placement})
+        with mg.make(spec) as env:
+            (state, seen), acts = env.reset(), mg.actions.random
+            for _ in range(3):
+                state, step = env.step(state, acts(env, state, seen))
+                seen = step.seen
+        states.append(state)
+    assert trees_equal(*states)
+
+
+def test_the_data_set_of_a_task_can_be_another_one():
+    data = mg.from_arrays("mine", IMAGES, LABELS)
+    env = mg.make("digits", envs=2, dataset=data)
+    assert env.spec.data.name == "mine"
+    assert env.setup.dataset.sizes == {"train": 80, "validation": 20, "test": 20}
+    with pytest.raises(
+        DataError, match=r"mine: train: expected samples of shape \(3, 32, 32\), as the host takes, got"
+    ):
+        mg.make("cifar_baseline", envs=2, dataset=data, data={"val_samples": None})

@@ -1,0 +1,263 @@
+"""Laws of blueprints and hosts: parts that keep them pass, and each law finds the fault that is planted for it."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from support.own_parts import BlueprintTwin, HostTwin, Perceptron, Shift
+from torch import Tensor
+
+import morphogen as mg
+from morphogen.engine.part_laws import BLUEPRINT_LAWS, HOST_LAWS
+from morphogen.testing import laws
+
+CNN = mg.CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)
+OWN = [mg.BLUEPRINTS[name] for name in CNN.blueprints]
+
+
+@pytest.mark.parametrize("module", OWN, ids=lambda module: module.name)
+def test_the_blueprints_of_the_package_keep_the_laws(module):
+    laws.check_blueprint(module)
+
+
+def test_parts_of_users_keep_the_laws():
+    laws.check_blueprint(Shift())
+    laws.check_blueprint(Shift(), size=())
+    laws.check_blueprint(BlueprintTwin(mg.BLUEPRINTS["conv_heavy"]))
+    laws.check_host(Perceptron())
+    laws.check_host(HostTwin(CNN))
+
+
+@pytest.mark.parametrize("host", [CNN, replace(CNN, norm="batch"), replace(CNN, pools=2, blocks=3)])
+def test_the_hosts_of_the_package_keep_the_laws(host):
+    laws.check_host(host)
+
+
+class Miscounted(Shift):
+    def params(self, channels):
+        return channels
+
+
+class Doubled(Shift):
+    def delta(self, params, x):
+        return super().delta(params, x).double()
+
+
+class Loud(Shift):
+    def leaves(self, channels):
+        weight, bias = super().leaves(channels)
+        return weight, replace(bias, fill=1e-20)
+
+
+class Deaf(Shift):
+    """Its bias gets no gradient."""
+
+    def delta(self, params, x):
+        return super().delta({**params, "bias": params["bias"].detach()}, x)
+
+
+class Curious(Shift):
+    """Every row sees the mean of all rows."""
+
+    def delta(self, params, x):
+        return super().delta(params, x + 0.1 * x.mean(-2, keepdim=True))
+
+
+class Leaky(Shift):
+    """Rows are apart as long as their parameters are finite."""
+
+    def delta(self, params, x):
+        return super().delta(params, x) + 0.0 * params["weight"].sum()
+
+
+class Reader(Shift):
+    def delta(self, params, x):
+        if float(params["bias"].detach().sum()) > 1e6:
+            return 2.0 * super().delta(params, x)
+        return super().delta(params, x)
+
+
+class Writer(Shift):
+    def delta(self, params, x):
+        out = super().delta(params, x)
+        params["bias"].detach().add_(1.0)
+        return out
+
+
+class Broken(Shift):
+    """Leaves the graph in the middle."""
+
+    def delta(self, params, x):
+        torch._dynamo.graph_break()
+        return super().delta(params, x)
+
+
+SEEDS = {
+    "declares_params": (Miscounted, "shift has 72 parameters at r0c0, and declares 8"),
+    "keeps_form": (Doubled, r"expected a delta like the features, torch.float32 \[4, 4, 4, 3, 8\], got torch.float64"),
+    "is_identity": (Loud, "shift is not the identity at birth"),
+    "gets_gradients": (Deaf, "gets no gradient within 3 steps: bias"),
+    "separates_rows": (Curious, "row 0 alone differs"),
+    "stays_on_device": (Reader, r"raises .*meta"),
+    "keeps_inputs": (Writer, "writes to its inputs"),
+    "is_one_graph": (Broken, "is not one graph: "),
+}
+
+
+def test_a_fault_is_planted_for_every_law():
+    assert set(SEEDS) == set(BLUEPRINT_LAWS)
+    assert set(HOSTS) == set(HOST_LAWS)
+
+
+@pytest.mark.parametrize("law", list(SEEDS))
+def test_a_broken_blueprint_is_found_by_its_law(law):
+    kind, said = SEEDS[law]
+    with pytest.raises(laws.BrokenLaw, match=said) as caught:
+        laws.check_blueprint(kind())
+    assert caught.value.law == law
+
+
+def test_invalid_numbers_that_reach_other_seeds_are_found():
+    with pytest.raises(laws.BrokenLaw, match="lets NaN of a seed into another one"):
+        laws.check_blueprint(Leaky())
+
+
+class Unordered(Perceptron):
+    @property
+    def all_slots(self):
+        return tuple(replace(slot, execution=0) for slot in super().all_slots)
+
+
+class PooledVector(Perceptron):
+    @property
+    def all_slots(self):
+        return tuple(replace(slot, pooled=True) for slot in super().all_slots)
+
+
+class MiscountedHost(Perceptron):
+    def params(self, width=1.0, classes=None):
+        return 3
+
+
+class MiscountedUse(Perceptron):
+    def params_in_use(self, instance):
+        return 0.5 * instance.classes
+
+
+class Wider(Perceptron):
+    @property
+    def all_slots(self):
+        return tuple(replace(slot, channels=9) for slot in super().all_slots)
+
+
+class HeadShort(Perceptron):
+    def head(self, x, rows):
+        return super().head(x, rows)[..., :-1]
+
+
+class Different(Perceptron):
+    """Inputs that are shared are halved."""
+
+    def embed(self, inputs):
+        return super().embed(inputs) * (1.0 if inputs.dim() == 3 else 0.5)
+
+
+class Social(Perceptron):
+    def head(self, x, rows):
+        logits = super().head(x, rows)
+        return logits + 0.1 * logits.mean(0)
+
+
+class LeakyHost(Perceptron):
+    def head(self, x, rows):
+        return super().head(x, rows) + 0.0 * rows.leaves["w0"].sum()
+
+
+class Frozen(Perceptron):
+    def stage(self, i, x, rows):
+        leaves = rows.leaves if i else {**rows.leaves, "w0": rows.leaves["w0"].detach()}
+        return super().stage(i, x, rows._replace(leaves=leaves))
+
+
+class ReaderHost(Perceptron):
+    def stage(self, i, x, rows):
+        return super().stage(i, x, rows) * float(rows.leaves["w0"].detach().isfinite().any())
+
+
+class BrokenHost(Perceptron):
+    def head(self, x, rows):
+        torch._dynamo.graph_break()
+        return super().head(x, rows)
+
+
+HOSTS = {
+    "orders_slots": (Unordered, r"expected `execution` 0 .. 1 in order, got \[0, 0\]"),
+    "counts_params": (MiscountedHost, "has 136 parameters, and declares 3"),
+    "declares_features": (Wider, r"features at r0c0: expected \[4, 3, 9\], as declared, got \[4, 3, 8\]"),
+    "shares_inputs": (Different, "other logits for inputs that all rows share"),
+    "separates_hosts": (Social, "sees its neighbours"),
+    "trains_everything": (Frozen, "gets no gradient within 3 steps: w0"),
+    "runs_on_meta": (ReaderHost, r"raises .*meta"),
+    "traces_whole": (BrokenHost, "is not one graph"),
+}
+MORE_HOSTS = [
+    (PooledVector, "expected height and width where the features are pooled, got none at r0c0, r0c1"),
+    (MiscountedUse, "params_in_use: expected 136 for each of 3 whole hosts, int64"),
+    (HeadShort, r"logits: expected \[3, 4, 3\], got \[3, 4, 2\]"),
+    (LeakyHost, "lets NaN of a host into another one"),
+]
+
+
+@pytest.mark.parametrize("law", list(HOSTS))
+def test_a_broken_host_is_found_by_its_law(law):
+    kind, said = HOSTS[law]
+    with pytest.raises(laws.BrokenLaw, match=said) as caught:
+        laws.check_host(kind())
+    assert caught.value.law == law
+
+
+@pytest.mark.parametrize(("kind", "said"), MORE_HOSTS)
+def test_further_faults_of_hosts_are_found(kind, said):
+    with pytest.raises(laws.BrokenLaw, match=said):
+        laws.check_host(kind())
+
+
+def test_an_environment_checks_its_own_parts():
+    kept = mg.make("digits", envs=2, blueprints=(Shift(), "norm"))
+    kept.check()
+    quick = Curious()
+    object.__setattr__(quick, "name", "curious")
+    env = mg.make("digits", envs=2, blueprints=(quick,))
+    with pytest.raises(mg.ConfigError, match="blueprints: curious of this program: sees its neighbours: row 0"):
+        env.check()
+
+
+@dataclass(frozen=True)
+class Loop(Perceptron):
+    """A host whose blueprints nobody has registered."""
+
+    blueprints = ("unknown",)
+
+
+def test_a_host_whose_blueprints_are_unknown_is_refused():
+    task = mg.TaskSpec(name="loop", question="?", dataset="digits", host=Loop(), batch=4, minibatches=1)
+    with pytest.raises(mg.ConfigError, match=r"blueprints of host Loop: expected parts, .*, got 'unknown'"):
+        mg.make(task)
+
+
+def test_the_check_of_a_data_set_reads_it_twice(tmp_path):
+    inputs = torch.rand(60, 6, generator=torch.Generator().manual_seed(1))
+    labels = torch.arange(60) % 3
+    good = mg.from_arrays("points", inputs, labels)
+    laws.check_dataset(good, Perceptron(), folder=tmp_path)
+    with pytest.raises(laws.BrokenLaw, match=r"samples of shape \(6,\), as the host takes") as caught:
+        laws.check_dataset(mg.from_arrays("points", inputs[:, :5], labels), Perceptron(), folder=tmp_path)
+    assert caught.value.law == "fits_host"
+    calls: list[Tensor] = []
+
+    def drifting(folder):
+        calls.append(folder)
+        return mg.from_arrays("points", inputs + len(calls), labels)(folder)
+
+    with pytest.raises(laws.BrokenLaw, match="drifting gives other samples the second time"):
+        laws.check_dataset(drifting, Perceptron(), folder=tmp_path)

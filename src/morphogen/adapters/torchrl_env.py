@@ -9,6 +9,7 @@ from torchrl.data import Binary, Categorical, Composite, Unbounded  # pyright: i
 from torchrl.envs import EnvBase  # pyright: ignore[reportMissingTypeStubs]
 
 from morphogen.config.spec import RunSpec
+from morphogen.config.task import TaskSpec
 from morphogen.engine.environment import Environment
 from morphogen.engine.make import make
 from morphogen.engine.phases import PolicyInputs
@@ -164,7 +165,7 @@ def restore_inputs(tensordict: TensorDictBase) -> PolicyInputs:
 
 
 def make_env(
-    task: str | RunSpec = "digits", /, *, envs: int | None = None, seed: int | None = None, **fields: Any
+    task: str | TaskSpec | RunSpec = "digits", /, *, envs: int | None = None, seed: int | None = None, **fields: Any
 ) -> MorphogenEnv:
     """Build a TorchRL environment.
 

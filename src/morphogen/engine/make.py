@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from morphogen.config.fields import OneOf, Settings, check_flag, explicit_settin
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import TaskSpec
 from morphogen.data.instances import HELD_OUT_INSTANCES, TEST_INSTANCES, TRAINING_INSTANCES
+from morphogen.data.splits import Splits
 from morphogen.engine.action_control import ActionControl
 from morphogen.engine.compile import CompiledUnits
 from morphogen.engine.environment import Environment, open_environment
@@ -34,7 +36,7 @@ def make(
     keys: Tensor | None = None,
     instances: str = "train",
     rule: str | Builder | None = None,
-    dataset: str | Callable[..., Any] | None = None,
+    dataset: str | Callable[[Path], Splits] | None = None,
     host: str | Host | None = None,
     control: ActionControl | None = None,
     **fields: Any,

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 from tensordict import TensorDict
 
+from morphogen.analysis.console import Console
 from morphogen.analysis.run_log import read_rounds
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import VALIDATION
@@ -77,7 +78,7 @@ class RunContext(NamedTuple):
 class Session:
     """One run with its files."""
 
-    def __init__(self, setup: Setup, parts: Parts, context: RunContext | None, *, console: Any) -> None:
+    def __init__(self, setup: Setup, parts: Parts, context: RunContext | None, *, console: Console | None) -> None:
         """Start or resume; a checkpoint is checked completely before anything is written."""
         self.setup, self.context, self.console = setup, context, console
         self.clock, self.started_at, self.hooks = parts.clock, parts.clock(), parts.hooks

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from morphogen.analysis.console import Console
 from morphogen.analysis.run_log import read_rounds
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import RunSpec, resolve
@@ -32,7 +33,7 @@ def train_ppo_vectorized(
     parts: Parts | None = None,
     on_round: OnRound | None = None,
     out: Path | str | None = None,
-    console: Any = None,
+    console: Console | None = None,
     command: str = "",
     **fields: Any,
 ) -> TrainResult:
@@ -44,7 +45,7 @@ def train_ppo_vectorized(
         parts: sinks of events, hooks and more.
         on_round: called with (summary, scheduler) after every round; False saves the run and stops it.
         out: run directory, new or empty; None writes nothing.
-        console: shows progress, such as `analysis.console.Console`; None: nothing is printed.
+        console: shows progress and tables (`analysis.console.Console`); None: nothing is printed.
         command: command line, for the manifest.
 
     Returns: history, policy and evaluation of the run.
@@ -80,7 +81,7 @@ def resume(
     on_round: OnRound | None = None,
     checkpoint: str | None = None,
     out: Path | str | None = None,
-    console: Any = None,
+    console: Console | None = None,
     **fields: Any,
 ) -> TrainResult:
     """Resume the run in a directory from its newest undamaged checkpoint; without a checkpoint it starts again.
@@ -130,7 +131,7 @@ def resume(
         return _run_interruptible(setup, _with_on_round(parts, on_round), context, console)
 
 
-def _run_interruptible(setup: Setup, parts: Parts, context: RunContext, console: Any) -> TrainResult:
+def _run_interruptible(setup: Setup, parts: Parts, context: RunContext, console: Console | None) -> TrainResult:
     """Run a session; the first Ctrl-C stops it where it can be resumed, unless the caller handles SIGINT."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return Session(setup, parts, context, console=console).run()

@@ -9,6 +9,7 @@ import torch
 from hypothesis.strategies import SearchStrategy
 
 from morphogen.errors import ConfigError
+from morphogen.rules.rewards.protocol import Rule
 from morphogen.testing.builders.tree_equality import cast_tree
 from morphogen.testing.laws import reward, step
 from morphogen.testing.laws.reward import RewardSubject
@@ -102,7 +103,7 @@ def check_rule(function: Callable[..., Any], states: SearchStrategy[Any], **opti
 
 
 def check_reward(
-    rule: Any,
+    rule: Rule,
     *,
     gamma: float | None = None,
     component: str = "shaping",
@@ -156,7 +157,7 @@ def check_reward(
         check_one_graph(Subject(payer.call, payer.name), pairs, backend=backend)
 
 
-def callable_name(function: Any) -> str:
+def callable_name(function: object) -> str:
     """Return the name of a function, or of the class of an object, for messages.
 
     Example:

@@ -1,11 +1,10 @@
 """Checks of parts from outside against their laws: blueprints, hosts, policy networks, learners, data sets."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from morphogen.data.dataset import check_splits
-from morphogen.data.splits import fingerprint
+from morphogen.data.splits import Splits, fingerprint
 from morphogen.engine.learning_laws import LEARNER_LAWS, NETWORK_LAWS, LearnerSubject, NetworkSubject, white_box
 from morphogen.engine.part_laws import BLUEPRINT_LAWS, HOST_LAWS, blueprint_faults, find_faults, host_faults
 from morphogen.errors import DataError
@@ -121,7 +120,7 @@ def check_learner(learner: Learner, network: PolicyNetwork | None = None) -> Non
     _raise_first(learner.name, find_faults(LEARNER_LAWS, LearnerSubject(learner, policy, white_box())))
 
 
-def check_dataset(dataset: Any, host: Host, *, folder: Path = Path("data")) -> None:
+def check_dataset(dataset: Callable[[Path], Splits], host: Host, *, folder: Path = Path("data")) -> None:
     """Check a data set for a host: splits of its shape and classes, equal when they are read again.
 
     Args:

@@ -1,8 +1,9 @@
 """Data sets from arrays and from `torch.utils.data.Dataset`."""
 
+from collections.abc import Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -74,8 +75,18 @@ def from_torch(
 ) -> ArrayData:
     """Make a data set of a map-style `torch.utils.data.Dataset` of pairs (input, label), read once.
 
-    Args: as in `from_arrays`; an input is a tensor or array of one shape, a label an integer.
-    Raises: DataError, also for inputs of several shapes.
+    Args: as in `from_arrays`; an input is a tensor or array [*shape], a label an integer.
+
+    Returns: a data set, as `from_arrays` does.
+    Raises: DataError as in `from_arrays`, and for a data set without a length or inputs of several shapes.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> pairs = torch.utils.data.TensorDataset(torch.zeros(24, 1, 8, 8), torch.arange(24) % 10)
+        >>> splits = mg.from_torch("noise", pairs, test=4, validation=8).splits
+        >>> len(splits.train), len(splits.validation), len(splits.test)
+        (12, 8, 4)
     """
     pairs = None if test is None or isinstance(test, int) else _stack(f"{name}: test", test)
     held = test if isinstance(test, int) else pairs
@@ -85,7 +96,7 @@ def from_torch(
 def _stack(name: str, dataset: TorchDataset[Any]) -> tuple[Tensor, Tensor]:
     if not hasattr(dataset, "__len__"):
         raise DataError(f"{name}: expected a data set with a length, got {type(dataset).__name__}")
-    items = [dataset[i] for i in range(len(dataset))]  # type: ignore[arg-type]
+    items = [dataset[i] for i in range(len(cast(Sized, dataset)))]
     inputs = [torch.as_tensor(item[0]) for item in items]
     shapes = sorted({tuple(each.shape) for each in inputs})
     if len(shapes) != 1:

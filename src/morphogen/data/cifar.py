@@ -9,7 +9,7 @@ import math
 import os
 import pickle
 import pickletools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from morphogen.data.splits import Samples, Splits, StoredImages, hold_out
+from morphogen.data.splits import Samples, Splits, StoredImages, as_tensor, hold_out
 from morphogen.errors import DataError
 from morphogen.storage.files import MIB, error_line, open_regular, read_bytes
 from morphogen.vocab.text import format_value
@@ -96,12 +96,17 @@ _ALLOWED = {
 }
 
 
+_LOAD: dict[int, Callable[[Any], None]] = pickle._Unpickler.dispatch  # functions of the codes of a pickle
+
+
 class _Unpickler(pickle._Unpickler):  # in Python: the one in C hashes every key
     """Unpickler of containers, numbers, strings and records of arrays."""
 
+    stack: list[Any]
+
     dispatch: ClassVar[dict[int, Any]] = {  # without sets, which hash what they hold
         code: load
-        for code, load in pickle._Unpickler.dispatch.items()
+        for code, load in _LOAD.items()
         if code not in (pickle.EMPTY_SET[0], pickle.ADDITEMS[0], pickle.FROZENSET[0])
     }
 
@@ -112,17 +117,17 @@ class _Unpickler(pickle._Unpickler):  # in Python: the one in C hashes every key
     def load_dict(self) -> None:
         """Build a dict of the items since the mark."""
         _check_keys(self.stack[::2])
-        super().load_dict()
+        _LOAD[pickle.DICT[0]](self)
 
     def load_setitem(self) -> None:
         """Set an item of the dict below."""
         _check_keys(self.stack[-2:-1])
-        super().load_setitem()
+        _LOAD[pickle.SETITEM[0]](self)
 
     def load_setitems(self) -> None:
         """Set the items since the mark."""
         _check_keys(self.stack[::2])
-        super().load_setitems()
+        _LOAD[pickle.SETITEMS[0]](self)
 
     dispatch |= {pickle.DICT[0]: load_dict, pickle.SETITEM[0]: load_setitem, pickle.SETITEMS[0]: load_setitems}
 
@@ -178,7 +183,7 @@ def read_cifar(folder: Path) -> Splits:
     else:
         samples = {name: read_python(folder / PYTHON / name) for name in (*TRAIN, TEST)}
     labels = torch.cat([samples[name].labels for name in TRAIN])
-    pixels = StoredImages(tuple(samples[name].pixels for name in TRAIN), torch.arange(len(labels)))
+    pixels = StoredImages(tuple(as_tensor(samples[name].pixels) for name in TRAIN), torch.arange(len(labels)))
     train, validation = hold_out(Samples(pixels, labels), len(labels) // VALIDATION_SHARE)
     if len(validation) == 0:
         raise DataError(f"{folder}: expected at least {VALIDATION_SHARE} training records, got {len(labels)}")

@@ -10,7 +10,7 @@ from torch import Tensor
 from morphogen.config.groups import AUTO, RESIDENT, STREAMED, DataSpec
 from morphogen.config.parts import BUILT_IN, DATASETS
 from morphogen.config.task import TaskSpec
-from morphogen.data.splits import Samples, Splits, fingerprint
+from morphogen.data.splits import Samples, Splits, as_tensor, fingerprint
 from morphogen.errors import ConfigError, DataError
 from morphogen.state.measure import LabelledImages
 from morphogen.state.tree_ops import constant_table
@@ -161,5 +161,5 @@ def data_folder(spec: DataSpec) -> Path:
 
 def _build_split(samples: Samples, normalise: Normalisation) -> LabelledImages:
     return LabelledImages(
-        images=normalise(samples.pixels), labels=samples.labels, batch_size=[], device=samples.labels.device
+        images=normalise(as_tensor(samples.pixels)), labels=samples.labels, batch_size=[], device=samples.labels.device
     )

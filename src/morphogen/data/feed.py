@@ -21,7 +21,7 @@ from morphogen.config.spec import RunSpec
 from morphogen.config.task import TaskSpec
 from morphogen.data.dataset import Dataset
 from morphogen.data.instances import draw_instances
-from morphogen.data.splits import StoredImages, as_stored
+from morphogen.data.splits import StoredImages, as_stored, as_tensor
 from morphogen.device.transfers import StagingBuffer, Transfers
 from morphogen.state import rng
 from morphogen.state.env import Clock, EnvState, Instance
@@ -111,7 +111,7 @@ class ResidentFeed(Feed):
 
     def __init__(self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, label_noise: bool = True) -> None:
         super().__init__(dataset, task, spec, label_noise=label_noise)
-        pixels = dataset.train.pixels
+        pixels = as_tensor(dataset.train.pixels)
         self.images = crops(pixels, self.shift) if self.shift else pixels
 
     def position(self, state: EnvState) -> tuple[Tensor, ...]:

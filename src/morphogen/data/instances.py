@@ -108,14 +108,15 @@ def _usable_samples(
     envs, count = key.shape[0], labels.shape[0]
     if ranges.data_share == (1.0, 1.0) and ranges.classes == (class_of.shape[1],) * 2:
         return torch.empty(envs, 0, dtype=torch.int32, device=key.device), torch.full_like(share, count)
-    parts = zip(*(rows.split(max(1, CHUNK // count)) for rows in (key, episode, class_of)), strict=True)
-    tables, counts = zip(*(_order_samples(*part, labels) for part in parts), strict=True)
+    chunks = (rows.split(max(1, CHUNK // count)) for rows in (key, episode, class_of))
+    parts = [_order_samples(*part, labels=labels) for part in zip(*chunks, strict=True)]
+    tables, counts = zip(*parts, strict=True)
     available = torch.cat(counts)
     limit = torch.clamp((available * share) >> 20, min=minimum)
     return torch.cat(tables), torch.minimum(limit, available)
 
 
-def _order_samples(key: Tensor, episode: Tensor, class_of: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _order_samples(key: Tensor, episode: Tensor, class_of: Tensor, *, labels: Tensor) -> tuple[Tensor, Tensor]:
     words = rng.random_bits(rng.stream(key, Purpose.SUBSET, round=episode), labels.shape[0])
     usable = class_of[:, labels] >= 0
     return sorting_permutation(torch.where(usable, words, UNUSED_KEY)).to(torch.int32), usable.sum(-1)

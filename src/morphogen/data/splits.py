@@ -72,9 +72,26 @@ def as_stored(pixels: "Tensor | StoredImages") -> StoredImages:
     return pixels if isinstance(pixels, StoredImages) else StoredImages((pixels,), torch.arange(len(pixels)))
 
 
+def as_tensor(pixels: "Tensor | StoredImages") -> Tensor:
+    """Return images in memory as they are.  Raises: TypeError for `StoredImages`, which `to` reads."""
+    if isinstance(pixels, StoredImages):
+        raise TypeError("pixels: expected a tensor, got stored images; read them by `to`")
+    return pixels
+
+
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Inputs and labels as stored.  pixels uint8 or float32 [N, *shape]; labels int64 [N]."""
+    """Inputs and labels as stored.
+
+    Shapes: pixels uint8 or float32 [N, *shape], images [N, C, H, W]; labels int64 [N], from 0 on.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> samples = mg.Samples(torch.zeros(10, 1, 8, 8, dtype=torch.uint8), torch.arange(10))
+        >>> len(samples), samples.size, samples.select(torch.tensor([7, 2])).labels.tolist()  # size in bytes
+        (10, 720, [7, 2])
+    """
 
     pixels: Tensor | StoredImages
     labels: Tensor
@@ -98,7 +115,17 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """Three disjoint sets of samples; their union is the data set."""
+    """Three disjoint sets of samples; their union is the data set.  A data set is a function (folder) -> Splits.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> ten = mg.Samples(torch.zeros(10, 6), torch.arange(10) % 2)
+        >>> parts = torch.arange(10).split([6, 2, 2])
+        >>> splits = mg.Splits(*(ten.select(part) for part in parts))
+        >>> splits.train.pixels.shape, splits.test.labels.tolist()
+        (torch.Size([6, 6]), [0, 1])
+    """
 
     train: Samples
     validation: Samples  # every env is scored on these after every epoch
@@ -126,7 +153,7 @@ def fingerprint(splits: Splits) -> str:
     """Return the sha256 of the stored bytes of the three splits, in order."""
     digest = hashlib.sha256()
     for samples in (splits.train, splits.validation, splits.test):
-        for index in torch.arange(len(samples)).split(CHUNK):
+        for index in torch.split(torch.arange(len(samples)), CHUNK):
             digest.update(samples.pixels[index].to("cpu").numpy().tobytes())
         digest.update(samples.labels.numpy().tobytes())
     return digest.hexdigest()
@@ -157,7 +184,7 @@ def read_digits(path: Path = DIGITS_FILE) -> Splits:
         raise DataError(f"{path}: expected sha256 {SHA256}, got {digest}; reinstall the package")
     with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
         images, labels = arrays["images"], arrays["labels"]
-    samples = Samples(torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels).to(torch.int64))
+    samples = Samples(torch.as_tensor(images).unsqueeze(1), torch.as_tensor(labels, dtype=torch.int64))
     rest, test = hold_out(samples, TEST)
     train, validation = hold_out(rest, VALIDATION)
     return Splits(train, validation, test)

@@ -3,7 +3,7 @@
 import importlib
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -27,6 +27,12 @@ _LIBRARY = torch.library.Library("morphogen", "FRAGMENT")
 
 class AutogradFunction(torch.autograd.Function):
     """Function with its own gradient; its signature is cached, because torch inspects it at every call."""
+
+    if TYPE_CHECKING:  # torch declares no types
+
+        @classmethod
+        def apply(cls, *args: Any, **kwargs: Any) -> Any:
+            """Compute the function and record its gradient."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -7,8 +7,19 @@ from morphogen.rules.health import masked_moments
 
 
 def discounted_sum(x: Tensor, ended: Tensor, *, factor: float) -> Tensor:
-    """`y[t] = x[t] + factor * y[t+1]`, starting anew at an end and at the last row.  x, ended [T, E] -> [T, E]."""
-    rows, after = [], torch.zeros_like(x[0])
+    """Discounted sum from every row on: `y[t] = x[t] + factor * y[t+1]`, anew at an end and at the last row.
+
+    Shapes: x [T, E]; ended bool [T, E], True in the last row of a segment -> like x.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> ended = torch.tensor([[False], [True], [False], [False]])
+        >>> mg.learn.discounted_sum(torch.ones(4, 1), ended, factor=0.5).flatten().tolist()
+        [1.5, 1.0, 1.5, 1.0]
+    """
+    rows: list[Tensor] = []
+    after = torch.zeros_like(x[0])
     for now, end in zip(x.unbind(0)[::-1], ended.unbind(0)[::-1], strict=True):
         after = torch.where(end, now, torch.add(now, after, alpha=factor))
         rows.append(after)
@@ -31,6 +42,17 @@ def gae(
     -> (advantage, returns) [T, E].
     Promise: values never cross the end of an episode; `terminated` wins over `truncated`.
     Source: Schulman et al., High-Dimensional Continuous Control Using Generalized Advantage Estimation, 2016, eq. 16.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> reward, value = torch.ones(3, 1), torch.zeros(3, 1)
+        >>> ends = torch.tensor([[False], [False], [True]])
+        >>> _, returns = mg.learn.gae(
+        ...     reward, value, torch.zeros(3, 1), ends, torch.zeros_like(ends), gamma=0.5, gae_lambda=1.0
+        ... )
+        >>> returns.flatten().tolist()
+        [1.75, 1.5, 1.0]
     """
     behind = torch.cat((value[1:], next_value[-1:]))
     behind = torch.where(truncated, next_value, behind)
@@ -42,7 +64,15 @@ def gae(
 def standardise(advantage: Tensor, free: Tensor, *, floor: float = 0.1) -> Tensor:
     """Standardise advantages to mean 0 and deviation at most 1 over the free rows; only scale without any.
 
-    Shapes: advantage, free bool [T, E] -> [T, E].  `floor`: least deviation to divide by, in return units.
+    Shapes: advantage [T, E]; free bool [T, E], rows with more than one legal action -> like advantage.
+    `floor`: least deviation to divide by, in return units.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> free = torch.tensor([[True, True, False]])
+        >>> mg.learn.standardise(torch.tensor([[1.0, 5.0, 9.0]]), free).tolist()  # mean 3 and deviation 2
+        [[-1.0, 1.0, 3.0]]
     """
     mean, variance, _ = masked_moments(advantage, free)
     return (advantage - mean) / variance.sqrt().clamp_min(floor)

@@ -1,7 +1,7 @@
 """Policies that do not learn: random, waiting, a heuristic for every stage, and the optimum of the white-box task."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from morphogen.rules.features import NO_PRICE_FEATURE
 from morphogen.rules.legality import action_count
 from morphogen.rules.whitebox import best_blueprint, seed_gain
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
-from morphogen.state.tree_ops import constant_table
+from morphogen.state.tree_ops import constant_table, get_leaf, replace
 from morphogen.vocab.action import HEADS, PLACEHOLDER, Head, Op, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
@@ -63,9 +63,23 @@ class ParameterFree:
 
 @dataclass(frozen=True)
 class HeuristicPolicy(ParameterFree):
-    """Germinates on plateaus, prunes what drops or is stuck, keeps what contributes.
+    """Policy of hand-written rules: germinates on plateaus, prunes what drops or is stuck, keeps what contributes.
 
     Reads raw observations and masks; its memory lives in `hidden`, so a rollback clears it.
+
+    Args:
+        rotation: codes of the blueprints, in the order in which they are germinated.
+        episode_length: epochs of an episode.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> policy = mg.learn.HeuristicPolicy(rotation=(mg.Blueprint.CONV_LIGHT, mg.Blueprint.NORM), episode_length=8)
+        >>> penalty = torch.zeros(1, 13)
+        >>> penalty[0, mg.Blueprint.CONV_LIGHT] = 4.0  # two of them were pruned
+        >>> place, code = policy.next_blueprint(penalty, start=torch.tensor([0]))
+        >>> mg.Blueprint(int(code)).name
+        'NORM'
     """
 
     rotation: tuple[int, ...]
@@ -92,21 +106,19 @@ class HeuristicPolicy(ParameterFree):
         self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
     ) -> ActOutput:
         """Choose the most urgent legal op, else GERMINATE if due, else WAIT.  The noise is not used."""
-        penalty = hidden["penalty"] * self.decay
+        penalty, start = get_leaf(hidden, "penalty") * self.decay, get_leaf(hidden, "next")
         penalty = torch.where(penalty < self.min_penalty, 0.0, penalty)
         op, slot = most_urgent_op(self.requested_ops(obs.slots), masks)
         grow = (op == int(Op.WAIT)) & masks.op[:, int(Op.GERMINATE)] & self.should_germinate(obs.env)
         op = torch.where(grow, int(Op.GERMINATE), op)
         slot = torch.where(grow, masks.slot[:, int(Op.GERMINATE)].int().argmax(-1), slot)
-        place, blueprint = self.next_blueprint(penalty, hidden["next"])
+        place, blueprint = self.next_blueprint(penalty, start)
         held = obs.blueprints.gather(1, slot.unsqueeze(1)).squeeze(1).clamp(min=0)
         blame = F.one_hot(held, penalty.shape[-1]) * (op == int(Op.PRUNE)).unsqueeze(-1)
-        memory = {
-            "penalty": penalty + self.penalty * blame,
-            "next": torch.where(grow, (place + 1) % len(self.rotation), hidden["next"]),
-        }
+        following = torch.where(grow, (place + 1) % len(self.rotation), start)
+        after = replace(hidden, penalty=penalty + self.penalty * blame, next=following)
         action = action_of_heads({Head.OP: op, Head.SLOT: slot, Head.BLUEPRINT: torch.where(grow, blueprint, 0)})
-        return deterministic_output(action, masks, hidden.replace(**memory))
+        return deterministic_output(action, masks, after)
 
     def requested_ops(self, slots: Tensor) -> Tensor:
         """Requested op of each slot: the first rule that fits.  slots float32 [E, S, 46] raw -> op int64 [E, S]."""
@@ -191,9 +203,26 @@ def deterministic_output(action: Tensor, masks: ActionMasks, hidden: TensorDict)
     )
 
 
+def _copy_with(out: Any, **leaves: Tensor) -> ActOutput:
+    """Exchange leaves in a copy, which is not locked: a graph distinguishes locked parts."""
+    return out.replace(**leaves)
+
+
 @dataclass(frozen=True)
 class RandomPolicy(ParameterFree):
-    """Uniform over the legal ops, then over their legal slots, then over the values.  Under a control: as declared."""
+    """Policy that is uniform over the legal ops, then over their legal slots, then over the values.
+
+    Under a control, which leaves one legal action, it acts as declared.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> _, seen = mg.make("whitebox", envs=1, seed=0).reset()
+        >>> policy, noise = mg.learn.RandomPolicy(), torch.zeros(1, 38 + 2)
+        >>> out = policy.act(policy.init(noise), seen.observation, seen.masks, policy.initial_hidden(1), noise)
+        >>> out.op_prob  # WAIT and GERMINATE are legal
+        tensor([[0.5000, 0.5000, 0.0000, 0.0000, 0.0000, 0.0000]])
+    """
 
     def act(
         self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
@@ -206,7 +235,7 @@ class RandomPolicy(ParameterFree):
         dist = distribution.normalise_tables(distribution.LogitTables(*even), legal, lookups)
         action = distribution.sample_action(dist, noise)
         out = deterministic_output(action, masks, hidden)
-        return out.replace(op_prob=dist.floored.op.exp(), entropy=distribution.head_entropy(dist, action))
+        return _copy_with(out, op_prob=dist.floored.op.exp(), entropy=distribution.head_entropy(dist, action))
 
 
 def build_random(spec: RunSpec, limits: Limits) -> RandomPolicy:

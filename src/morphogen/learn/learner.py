@@ -2,18 +2,22 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
+from typing_extensions import TypeVar
 
 from morphogen.config.spec import RunSpec
 from morphogen.learn.loss import coefficients_at
-from morphogen.learn.update import init_ppo, minibatch_indices, minibatch_step, update_ppo
+from morphogen.learn.update import PpoState, init_ppo, minibatch_indices, minibatch_step, update_ppo
 from morphogen.nets.policy import NetworkPolicy
 from morphogen.state import rng
+from morphogen.state.tree_ops import get_leaf
 from morphogen.vocab.purpose import Purpose
+
+State = TypeVar("State", default=Any)  # of a learner, a TensorDict or TensorClass
 
 
 def run_eager(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -23,31 +27,56 @@ def run_eager(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Round(NamedTuple):
-    """Circumstances of an update."""
+    """Circumstances of an update.
+
+    Example:
+        >>> import morphogen as mg
+        >>> mg.Round(mg.resolve(mg.RunSpec(preset="smoke")), number=3).number
+        3
+    """
 
     spec: RunSpec  # resolved
     number: int  # from 0
     unit: Callable[[str, Callable[..., Any]], Callable[..., Any]] = run_eager  # (name, function) -> compiled function
 
 
-class Learner(ABC):
+class Learner(ABC, Generic[State]):
     """Training of a policy by rounds.
 
     A learner of your own derives from this class and holds no state: `init` builds it, `update` returns the next one.
     The state is a TensorDict or a TensorClass without batch size, with the parameters of the policy under `params`; its
-    tree is the same in every round, so that it can be saved and restored.
+    tree is the same in every round, so that it can be saved and restored.  `Learner[State]` names its type.
+
+    Promises that `morphogen.testing.laws.check_learner` checks: an update writes to nothing, repeats itself, keeps the
+    form of the state, survives NaN in an env, and changes the parameters.
+
+    Example:
+        >>> from tensordict import TensorDict
+        >>> import morphogen as mg
+        >>> class Shrink(mg.Learner):  # moves all parameters of the network towards 0
+        ...     name = "shrink"
+        ...     def init(self, policy, key, *, spec):
+        ...         return TensorDict({"params": policy.init(key)})
+        ...     def update(self, state, rollout, *, policy, round):
+        ...         params = state["params"]
+        ...         return TensorDict({"params": params.replace(net=params["net"] * 0.9)}), {}
+        >>> policy, learner = mg.NetworkPolicy(mg.LstmNetwork(hidden=8)), Shrink()
+        >>> state = learner.init(policy, mg.rng.env_keys(0, 0, 1)[0], spec=None)
+        >>> after, metrics = learner.update(state, None, policy=policy, round=None)
+        >>> round(float(after["params", "net", "core.norm.weight"][0]), 2)  # 1.0 before
+        0.9
     """
 
     name: str
 
     @abstractmethod
-    def init(self, policy: NetworkPolicy, key: Tensor, *, spec: RunSpec) -> Any:
-        """Return the state before the first round.  key int64 [3], of the run."""
+    def init(self, policy: NetworkPolicy, key: Tensor, *, spec: RunSpec) -> State:
+        """Return the state before the first round.  key int64 [3], of the run; spec resolved."""
 
     @abstractmethod
     def update(
-        self, state: Any, rollout: TensorDict, *, policy: NetworkPolicy, round: Round
-    ) -> tuple[Any, dict[str, Tensor] | TensorDict]:
+        self, state: State, rollout: TensorDict, *, policy: NetworkPolicy, round: Round
+    ) -> tuple[State, dict[str, Tensor] | TensorDict]:
         """Train the policy on one round.
 
         Reads no value on the host, and draws from keyed streams (`state.rng`) alone, so that runs can be repeated.
@@ -63,23 +92,40 @@ class Learner(ABC):
         """
 
 
-class PpoLearner(Learner):
-    """Proximal policy optimisation on whole episodes (`learn.update`), under the settings `ppo.*`."""
+class PpoLearner(Learner[PpoState]):
+    """Proximal policy optimisation on whole episodes (`learn.update`), under the settings `ppo.*`.
+
+    Source: Schulman et al., Proximal Policy Optimization Algorithms, 2017.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0, ppo={"epochs": 1, "minibatches": 1})
+        >>> learner, policy = mg.PpoLearner(), mg.NetworkPolicy(mg.LstmNetwork(hidden=8))
+        >>> state, rollout = learner.init(policy, env.keys[0], spec=env.spec), mg.Rollout(1, envs=2, slots=2)
+        >>> epoch = mg.run_epoch(env, *env.reset(), policy, params=state.params, hidden=policy.initial_hidden(2))
+        >>> rollout.write(0, epoch, reset_before=torch.tensor([True, True]))
+        >>> after, metrics = learner.update(state, rollout.rows, policy=policy, round=mg.Round(env.spec, number=0))
+        >>> float(metrics["steps_done"]), int(after.rounds)
+        (1.0, 1)
+    """
 
     name = "ppo"
 
-    def init(self, policy: NetworkPolicy, key: Tensor, *, spec: RunSpec) -> Any:
+    def init(self, policy: NetworkPolicy, key: Tensor, *, spec: RunSpec) -> PpoState:
         """Return policy, optimiser and scales.  key int64 [3]."""
         del spec
         return init_ppo(policy, key)
 
-    def update(self, state: Any, rollout: TensorDict, *, policy: NetworkPolicy, round: Round) -> tuple[Any, TensorDict]:
+    def update(
+        self, state: PpoState, rollout: TensorDict, *, policy: NetworkPolicy, round: Round
+    ) -> tuple[PpoState, TensorDict]:
         """Run the minibatch steps of a round.  rollout [T, E]."""
         spec = round.spec
         return update_ppo(
             state,
             rollout,
-            draw_minibatches(spec, round.number, rollout["action"].device),
+            draw_minibatches(spec, round.number, get_leaf(rollout, "action").device),
             coefficients_at(spec.ppo, round.number),
             policy=policy,
             spec=spec.ppo,

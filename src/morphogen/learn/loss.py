@@ -1,6 +1,6 @@
 """The PPO objective on rows of whole episodes: surrogate, value, diversity of heads, contribution; coefficients."""
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from tensordict import TensorDict
@@ -10,13 +10,15 @@ from morphogen.config.policy_spec import PpoSpec
 from morphogen.learn.metrics import Metrics, masked_mean, masked_mean_by_head
 from morphogen.nets.controller import ControllerParams
 from morphogen.nets.distribution import Lookups
+from morphogen.nets.layout import LeafMap
 from morphogen.nets.policy import Evaluation, NetworkPolicy
+from morphogen.state.tree_ops import get_leaf
 
 _VALUE_START = 0.1  # share of the value coefficient in round 0
 
 
 class Coefficients(NamedTuple):
-    """Coefficients of one update."""
+    """Coefficients of one update, numbers or 0-d: learning rate, factors of the entropy bonus and of the value loss."""
 
     lr: float | Tensor
     entropy: float | Tensor
@@ -24,7 +26,7 @@ class Coefficients(NamedTuple):
 
     def to_device(self, device: torch.device) -> "Coefficients":
         """Convert to 0-d tensors, float32: a compiled graph takes them as data."""
-        return Coefficients(*(torch.full((), x, dtype=torch.float32, device=device) for x in self))
+        return Coefficients(*(torch.full((), cast(float, x), dtype=torch.float32, device=device) for x in self))
 
 
 def linear_schedule(start: float, end: float | None, rounds: int, round_index: int) -> float:
@@ -35,7 +37,14 @@ def linear_schedule(start: float, end: float | None, rounds: int, round_index: i
 
 
 def coefficients_at(spec: PpoSpec, round_index: int) -> Coefficients:
-    """Coefficients of round `round_index`."""
+    """Coefficients of round `round_index`, counted from 0: linear schedules between the settings `ppo.*`.
+
+    Example:
+        >>> import morphogen as mg
+        >>> spec = mg.PpoSpec(lr=0.003, lr_end=0.001, lr_anneal_rounds=10)
+        >>> [mg.learn.coefficients_at(spec, index).lr for index in (0, 5, 20)]
+        [0.003, 0.002, 0.001]
+    """
     return Coefficients(
         lr=linear_schedule(spec.lr, spec.lr_end, spec.lr_anneal_rounds, round_index),
         entropy=linear_schedule(spec.entropy_coef, spec.entropy_coef_end, spec.entropy_anneal_rounds, round_index),
@@ -59,17 +68,37 @@ def minibatch_objective(
 ) -> tuple[Tensor, Metrics]:
     """Loss of one minibatch and its metrics.  rows [T, B] from `prepare.prepare_rows`; hidden [B]."""
     evaluation = policy.rescore(net, rows, lookups, hidden)
-    relevant = lookups.relevant[rows["in_action"][..., 0]]
+    relevant = lookups.relevant[get_leaf(rows, "in_action")[..., 0]]
     return ppo_loss(evaluation, rows, relevant, spec=spec, weights=weights, factors=factors)
 
 
 def ppo_loss(
-    evaluation: Evaluation, rows: TensorDict, relevant: Tensor, *, spec: PpoSpec, weights: Coefficients, factors: Tensor
+    evaluation: Evaluation, rows: LeafMap, relevant: Tensor, *, spec: PpoSpec, weights: Coefficients, factors: Tensor
 ) -> tuple[Tensor, Metrics]:
-    """`policy + value_coef value - entropy_coef bonus + contribution_coef contribution`.
+    """Objective of PPO, `policy + value_coef value - entropy_coef bonus + contribution_coef contribution`.
 
-    Shapes: rows [T, B] with log_prob [8], advantage, target (return - offset), free and known (weights 0 or 1);
-    relevant bool [T, B, 8]; factors float32 [8] of the bonus -> (0-d, measured).
+    Args:
+        evaluation: scores of the recorded actions, [T, B].
+        rows: float32 leaves [T, B]: advantage, target (return - offset), free and known (weights 0 or 1), log_prob
+            [T, B, 8]; with a predicted contribution also contribution and contribution_valid [T, B, S].
+        relevant: bool [T, B, 8], heads that the action uses.
+        weights: `value` and `entropy` of the round.
+        factors: float32 [8], factors of the bonus per head.
+
+    Returns: the loss [], and metrics: pairs (value, valid) by name.
+    Source: Schulman et al., Proximal Policy Optimization Algorithms, 2017, eq. 7 and 9; the ratio is that of every
+    head, or of the action (`ppo.ratio`).
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> ones, heads = torch.ones(1, 2), torch.zeros(1, 2, 8)
+        >>> scores = mg.nets.policy.Evaluation(heads, 0 * ones, 0 * ones, heads, heads, contribution=None)
+        >>> rows = {"log_prob": heads, "advantage": 2 * ones, "target": ones, "free": ones, "known": ones}
+        >>> weights, relevant = mg.learn.Coefficients(lr=0.0, entropy=0.0, value=0.5), heads.bool()
+        >>> relevant[..., 0] = True  # only the op is relevant; the new log-probs equal the old ones
+        >>> mg.learn.ppo_loss(scores, rows, relevant, spec=mg.PpoSpec(), weights=weights, factors=torch.ones(8))[0]
+        tensor(-1.7500)
     """
     free = rows["free"]
     heads, joint = log_ratios(evaluation.log_prob, rows["log_prob"])
@@ -116,7 +145,7 @@ def kl_estimate(log_ratio: Tensor) -> Tensor:
     return log_ratio.expm1() - log_ratio
 
 
-def contribution_loss(predicted: Tensor | None, rows: TensorDict) -> tuple[Tensor, Tensor]:
+def contribution_loss(predicted: Tensor | None, rows: LeafMap) -> tuple[Tensor, Tensor]:
     """Half squared error of the predicted contributions over measured slots; exactly 0 without any."""
     if predicted is None:
         zero = torch.zeros_like(rows["free"][0, 0])

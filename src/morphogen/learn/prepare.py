@@ -9,9 +9,9 @@ from torch import Tensor
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.learn.advantage import discounted_sum, gae, standardise
 from morphogen.learn.metrics import Metrics
-from morphogen.nets.policy import NetworkPolicy
+from morphogen.nets.policy import NetworkPolicy, get_branch
 from morphogen.rules.health import masked_moments
-from morphogen.state.tree_ops import expand_mask
+from morphogen.state.tree_ops import TensorDictField, expand_mask, get_leaf
 
 SCALE_DECAY = 0.9  # of the running moments, per round
 MIN_SCALE = 0.05  # of the scale, in reward units
@@ -86,7 +86,7 @@ _MAX_ABS = 1e9
 class ScaledCritic(NamedTuple):
     """The critic in the units of this round."""
 
-    net: TensorDict
+    net: TensorDictField
     offset: Tensor  # float32 []
     scale: ScaleState
 
@@ -151,10 +151,10 @@ def rescale_critic(
     `layer`: name of the last, linear layer of the value.  The first round adds the offset to stored predictions; the
     layer stays.
     """
-    net, old = params["net"], params["value_offset"]
+    net, old = get_branch(params, "net"), get_leaf(params, "value_offset")
     offset = (running_mean(after) / return_scale(after)).to(old.dtype)
     first = before.rounds == 0
-    weight, bias = net[f"{layer}.weight"], net[f"{layer}.bias"]
+    weight, bias = (get_leaf(net, f"{layer}.{part}") for part in ("weight", "bias"))
     moved = {
         f"{layer}.weight": torch.where(first, weight, factor * weight),
         f"{layer}.bias": torch.where(first, bias, factor * (bias + old) - offset),

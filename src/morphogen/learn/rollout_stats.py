@@ -8,10 +8,12 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.learn.metrics import Metrics
+from morphogen.nets.layout import LeafMap
 from morphogen.nets.observation_scaling import normalise, normalised_features, valid_entries
+from morphogen.nets.policy import get_branch
 from morphogen.rules.health import hidden_stats
 from morphogen.state.decision import Observation
-from morphogen.state.tree_ops import constant_table
+from morphogen.state.tree_ops import constant_table, get_leaf, get_leaves
 from morphogen.vocab.observation import ENV, VECTORS
 
 OUTLIER_DEVIATIONS, DEVIATION_FLOOR = 3.0, 1e-8  # standard deviations
@@ -33,7 +35,7 @@ def rollout_stats(
         for name, (value, valid) in clip_shares(observation, scaling_stats).items():
             result |= {f"observation.{name}": value, f"observation.{name}_valid": valid}
         result |= {f"normaliser.{name}": value for name, value in normaliser_stats(updated_stats).items()}
-    for name, leaf in hidden.items():
+    for name, leaf in get_leaves(hidden).items():
         sizes = hidden_stats(leaf.unsqueeze(0))._asdict()
         result |= {f"hidden.{name}_{key}": value for key, value in sizes.items()}
     return TensorDict(result, batch_size=[])
@@ -56,11 +58,12 @@ def raw_feature_stats(observation: Observation) -> dict[str, Tensor]:
 def clip_shares(observation: Observation, stats: TensorDict) -> Metrics:
     """Shares of the normalised elements near the clip limit, and at the limit.  [T, E] -> (0-d, valid) each."""
     scaled, device = normalise(stats, observation), observation.env.device
-    valid = {
-        n: valid_entries(observation, n) & normalised_features(n, device) & (stats[n, "count"] > 0) for n in VECTORS
-    }
+    valid: dict[str, Tensor] = {}
+    for n in VECTORS:
+        has_data = get_leaf(stats, (n, "count")) > 0
+        valid[n] = valid_entries(observation, n) & normalised_features(n, device) & has_data
     number = torch.stack([where.sum() for where in valid.values()]).sum()
-    result = {}
+    result: Metrics = {}
     for share, limit in (("near_clip_share", NEAR_CLIP), ("clip_share", CLIP)):
         beyond = torch.stack([(where & (getattr(scaled, n).abs() >= limit)).sum() for n, where in valid.items()]).sum()
         result[share] = (beyond / number.clamp(min=1), number > 0)
@@ -69,9 +72,10 @@ def clip_shares(observation: Observation, stats: TensorDict) -> Metrics:
 
 def normaliser_stats(stats: TensorDict) -> dict[str, Tensor]:
     """Mean and standard deviation of every normalised feature; 0 before its first valid entry.  -> float64 [D] each."""
-    means, deviations = [], []
+    means: list[Tensor] = []
+    deviations: list[Tensor] = []
     for name in VECTORS:
-        row = stats[name]
+        row = get_leaves(get_branch(stats, name))
         columns = constant_table(_NORMALISED[name], torch.int64, row["count"].device)
         means.append(row["mean"].index_select(0, columns))
         deviations.append((row["m2"] / row["count"].clamp(min=1.0)).sqrt().index_select(0, columns))
@@ -79,8 +83,21 @@ def normaliser_stats(stats: TensorDict) -> dict[str, Tensor]:
 
 
 def update_observation_stats(stats: TensorDict, observation: Observation) -> TensorDict:
-    """Merge all rows of a rollout into the statistics.  observation [T, E]; slots are pooled."""
-    merged = {name: merge_moments(stats[name], feature_moments(observation, name)) for name in VECTORS}
+    """Merge all rows of a rollout into the statistics; all slots share one set.
+
+    Shapes: stats of `nets.init_stats`; observation [T, E], raw -> statistics of the same form, float64.
+    Source: Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979.
+
+    Example:
+        >>> import morphogen as mg
+        >>> _, seen = mg.make("whitebox", envs=4, seed=0).reset()
+        >>> stats = mg.learn.update_observation_stats(mg.nets.init_stats(), seen.observation.unsqueeze(0))
+        >>> stats["env", "count"].max()  # valid entries of a feature
+        tensor(4., dtype=torch.float64)
+    """
+    merged = {
+        name: merge_moments(get_leaves(get_branch(stats, name)), feature_moments(observation, name)) for name in VECTORS
+    }
     return TensorDict(merged, batch_size=[], device=stats.device)
 
 
@@ -94,7 +111,7 @@ def feature_moments(observation: Observation, name: str) -> dict[str, Tensor]:
     return {"count": count, "mean": mean, "m2": m2}
 
 
-def merge_moments(a: TensorDict | dict[str, Tensor], b: TensorDict | dict[str, Tensor]) -> dict[str, Tensor]:
+def merge_moments(a: LeafMap, b: LeafMap) -> dict[str, Tensor]:
     """Statistics of the union of two disjoint sets of entries."""
     total = a["count"] + b["count"]
     step = b["mean"] - a["mean"]

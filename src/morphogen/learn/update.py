@@ -5,7 +5,7 @@ The update never reads a value on the host and draws nothing: the caller draws t
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from tensordict import TensorClass, TensorDict
@@ -19,12 +19,14 @@ from morphogen.learn.rollout_stats import update_observation_stats
 from morphogen.nets.controller import ControllerParams
 from morphogen.nets.distribution import ROWS, SCORES, build_lookups
 from morphogen.nets.optim import adamw
-from morphogen.nets.policy import NetworkPolicy
+from morphogen.nets.policy import NetworkPolicy, get_branch
 from morphogen.rules.health import gradient_shares, layer_health
-from morphogen.state.tree_ops import constant_table
+from morphogen.state.decision import Observation
+from morphogen.state.tree_ops import TensorDictField, constant_table, get_leaf, get_leaves, replace, select
 from morphogen.vocab.action import SIZES, Head
 
 BETAS, EPS = (0.9, 0.999), 1e-5
+_vector_norm: Callable[..., Tensor] = cast(Any, torch.linalg).vector_norm  # torch declares no types
 KL_STOP_FACTOR = 1.5  # times the target
 # Head of each output of the `leaf` layer: the slot scores, then the value logits.
 _LEAF_HEADS = (*(Head.SLOT,) * SCORES, *(head for head, _ in ROWS for _ in range(SIZES[head])))
@@ -33,8 +35,8 @@ _LEAF_HEADS = (*(Head.SLOT,) * SCORES, *(head for head, _ in ROWS for _ in range
 class PpoState(TensorClass["frozen"]):
     """Policy, optimiser and scales of PPO between updates.  batch_size []."""
 
-    params: TensorDict  # of the policy: net, observation, value_offset
-    optimiser: TensorDict  # m, v float32 like net; step int64 []
+    params: TensorDictField  # of the policy: net, observation, value_offset
+    optimiser: TensorDictField  # m, v float32 like net; step int64 []
     return_scale: ScaleState
     rounds: Tensor  # int64 [], updates done
     skip_streak: Tensor  # int64 [], rounds in a row without an applied step
@@ -50,11 +52,28 @@ class UpdateState(NamedTuple):
     stopped: Tensor  # bool []
 
 
+MinibatchStep = Callable[..., tuple[UpdateState, Metrics]]  # `minibatch_step`, or a compiled form of it
+
+
 def init_ppo(policy: NetworkPolicy, key: Tensor) -> PpoState:
-    """Initialise a policy and its optimiser.  key int64 [3]."""
+    """Initialise a policy, its optimiser and the scale of its returns.
+
+    Shapes: key int64 [3], of the run -> state without batch size.
+
+    Example:
+        >>> import morphogen as mg
+        >>> policy = mg.NetworkPolicy(mg.LstmNetwork(hidden=16))
+        >>> state = mg.learn.init_ppo(policy, mg.rng.env_keys(0, 0, 1)[0])
+        >>> sorted(state.params.keys()), sorted(state.optimiser.keys())
+        (['net', 'observation', 'value_offset'], ['m', 'step', 'v'])
+    """
     params = policy.init(key)
     zero = torch.zeros((), dtype=torch.int64, device=key.device)
-    moments = {name: params["net"].apply(torch.zeros_like) for name in ("m", "v")}
+    net = get_leaves(get_branch(params, "net"))
+    moments = {
+        moment: TensorDict({name: torch.zeros_like(leaf) for name, leaf in net.items()}, device=key.device)
+        for moment in ("m", "v")
+    }
     return PpoState(
         params=params,
         optimiser=TensorDict({**moments, "step": zero}, batch_size=[], device=key.device),
@@ -67,7 +86,17 @@ def init_ppo(policy: NetworkPolicy, key: Tensor) -> PpoState:
 
 
 def minibatch_indices(noise: Tensor) -> Tensor:
-    """Envs of the minibatches, one of every n neighbours each.  uniform noise [K, E / n, n] -> int64 [K, n, E / n]."""
+    """Envs of the minibatches of K epochs: each holds one of every n neighbours, and each env is in one of them.
+
+    Shapes: noise [K, E / n, n], uniform -> int64 [K, n, E / n].
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> noise = torch.tensor([[[0.1, 0.9], [0.8, 0.2]]])  # one epoch of 4 envs in 2 minibatches
+        >>> mg.learn.minibatch_indices(noise).tolist()
+        [[[0, 3], [1, 2]]]
+    """
     order = torch.argsort(noise, dim=-1, stable=True)
     first = torch.arange(noise.shape[1], device=noise.device) * noise.shape[2]
     return (order + first.unsqueeze(-1)).mT
@@ -83,46 +112,71 @@ def update_ppo(
     spec: PpoSpec,
     return_scale: str = "running",
     hidden: TensorDict | None = None,
-    step: Callable | None = None,
+    step: MinibatchStep | None = None,
 ) -> tuple[PpoState, TensorDict]:
     """Run one PPO update; `step` may be a compiled form of `minibatch_step`.
 
     Shapes: rollout [T, E], assignment int64 [K, n, E / n], hidden [E] before row 0 (default 0) -> (state, metrics).
+    Metrics are 0-d float64, each with a flag `<name>_valid`.
     Promise: a step changes nothing if its loss, gradient or result is not finite, if no row counts, or from the KL stop
     on; a round without an applied step leaves network, units and optimiser bit for bit; rows of an env outside
     `finite_envs` have no weight.
+    Source: Schulman et al., Proximal Policy Optimization Algorithms, 2017, algorithm 1.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env, policy = mg.make("whitebox", envs=2, seed=0), mg.NetworkPolicy(mg.LstmNetwork(hidden=8))
+        >>> state, rollout = mg.learn.init_ppo(policy, env.keys[0]), mg.Rollout(1, envs=2, slots=2)
+        >>> epoch = mg.run_epoch(env, *env.reset(), policy, params=state.params, hidden=policy.initial_hidden(2))
+        >>> rollout.write(0, epoch, reset_before=torch.tensor([True, True]))
+        >>> envs = mg.learn.minibatch_indices(torch.zeros(1, 2, 1))  # one PPO epoch of one minibatch
+        >>> weights = mg.learn.coefficients_at(env.spec.ppo, 0)
+        >>> after, metrics = mg.learn.update_ppo(state, rollout.rows, envs, weights, policy=policy, spec=env.spec.ppo)
+        >>> int(after.rounds), float(metrics["steps_done"])
+        (1, 1.0)
     """
-    memory = policy.initial_hidden(rollout.shape[1], device=rollout["action"].device) if hidden is None else hidden
-    scale, state = learner.return_scale, learner.optimiser
-    units, rows, once = prepare_rows(learner.params, scale, rollout, policy=policy, spec=spec, kind=return_scale)
-    trees = {name: dict(part.items()) for name, part in (("net", units.net), ("m", state["m"]), ("v", state["v"]))}
-    carry = UpdateState(**trees, step=state["step"], stopped=torch.zeros_like(state["step"], dtype=torch.bool))
+    device = get_leaf(rollout, "action").device
+    memory = policy.initial_hidden(rollout.shape[1], device=device) if hidden is None else hidden
+    scale, params = learner.return_scale, learner.params
+    units, rows, once = prepare_rows(params, scale, rollout, policy=policy, spec=spec, kind=return_scale)
+    carry = start_state(units.net, learner.optimiser)
     move = partial(step or minibatch_step, policy=policy, spec=spec)
     carry, steps = run_minibatches(carry, rows, memory, assignment, weights.to_device(carry.step.device), step=move)
     reduced = reduce_metrics(*steps)
-    moments = update_observation_stats(learner.params["observation"], rollout["observation"])
+    seen = cast(Observation, rollout["observation"])
+    moments = update_observation_stats(get_branch(params, "observation"), seen)
     after = _next_learner(learner, carry, units, moments, applied=reduced["steps_done"][0] > 0)
     streak, always = after.skip_streak, torch.ones_like(after.skip_streak, dtype=torch.bool)
     numbers = {"learning_rate": weights.lr, "entropy_coef": weights.entropy, "value_coef": weights.value}
-    extra: Metrics = {name: (torch.full_like(streak, x, dtype=torch.float64), always) for name, x in numbers.items()}
+    extra: Metrics = {
+        name: (torch.full_like(streak, cast(float, x), dtype=torch.float64), always) for name, x in numbers.items()
+    }
     extra |= {"skip_streak": (streak, always), "epochs_done": epochs_done(steps[0], assignment.shape[0])}
     return after, assemble_metrics({**reduced, **once, **extra})
+
+
+def start_state(net: TensorDict, optimiser: TensorDict) -> UpdateState:
+    """State before the first minibatch step."""
+    step = get_leaf(optimiser, "step")
+    m, v = (get_leaves(get_branch(optimiser, name)) for name in ("m", "v"))
+    return UpdateState(get_leaves(net), m, v, step=step, stopped=torch.zeros_like(step, dtype=torch.bool))
 
 
 def _next_learner(
     learner: PpoState, state: UpdateState, critic: ScaledCritic, observation: TensorDict, *, applied: Tensor
 ) -> PpoState:
     """State after a round.  applied bool []: without an applied step only counts and observations change."""
-    net, m, v = (TensorDict(tree, batch_size=[], device=learner.device) for tree in (state.net, state.m, state.v))
-    old = learner.params
-    return learner.replace(
-        params=old.replace(
-            net=net.apply(partial(torch.where, applied), old["net"]),
-            observation=observation,
-            value_offset=torch.where(applied, critic.offset, old["value_offset"]),
-        ),
-        optimiser=learner.optimiser.replace(m=m, v=v, step=state.step),
-        return_scale=critic.scale.apply(partial(torch.where, applied), learner.return_scale),
+    old, optimiser = learner.params, learner.optimiser
+    before = get_leaves(get_branch(old, "net"))
+    new = {name: torch.where(applied, leaf, before[name]) for name, leaf in state.net.items()}
+    net, m, v = (TensorDict(tree, batch_size=[], device=learner.device) for tree in (new, state.m, state.v))
+    offset = torch.where(applied, critic.offset, get_leaf(old, "value_offset"))
+    return replace(
+        learner,
+        params=replace(old, net=net, observation=observation, value_offset=offset),
+        optimiser=replace(optimiser, m=m, v=v, step=state.step),
+        return_scale=select(applied, critic.scale, learner.return_scale),
         rounds=learner.rounds + 1,
         skip_streak=torch.where(applied, 0, learner.skip_streak + 1),
     )
@@ -135,16 +189,16 @@ def run_minibatches(
     assignment: Tensor,
     weights: Coefficients,
     *,
-    step: Callable,
+    step: MinibatchStep,
 ) -> tuple[UpdateState, tuple[Tensor, Tensor, Tensor]]:
     """Run all K x n minibatch steps -> state, (values [K n, M], valid [K n, M], counted bool [K n]).
 
     `step` takes state, rows, hidden, weights.  Steps after the one that trips the KL stop are not counted.
     """
-    steps = []
+    steps: list[tuple[Tensor, Tensor, Tensor]] = []
     for index in assignment.flatten(0, 1).unbind(0):
         take = partial(torch.index_select, dim=1, index=index)
-        batch = rows.apply(take, batch_size=[rows.shape[0], index.shape[0]])
+        batch = cast(Any, rows).apply(take, batch_size=[rows.shape[0], index.shape[0]])
         before = state.stopped
         state, measured = step(state, batch, hidden[index], weights)
         steps.append((*pack_metrics(measured), ~before))
@@ -161,7 +215,34 @@ def minibatch_step(
     policy: NetworkPolicy,
     spec: PpoSpec,
 ) -> tuple[UpdateState, Metrics]:
-    """Take one step of Adam on one minibatch.  rows [T, B] of `prepare_rows`, hidden [B] -> (state, metrics)."""
+    """Take one step of Adam on one minibatch.
+
+    Args:
+        state: parameters, moments, number of steps, and the flag of the KL stop.
+        rows: [T, B], some envs of the rows of `prepare.prepare_rows`.
+        hidden: [B], memory of the policy before row 0.
+        weights: coefficients of the round.
+        policy, spec: network with its floors; settings `ppo.*`.
+
+    Returns: the state after the step, and metrics: pairs (value, valid) by name.
+    Promise: a step that is not finite, or that follows the KL stop, changes nothing.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> policy, spec = mg.NetworkPolicy(mg.LstmNetwork(hidden=8)), mg.PpoSpec()
+        >>> start, rollout = mg.learn.init_ppo(policy, mg.rng.env_keys(0, 0, 1)[0]), mg.Rollout(2, envs=2, slots=2)
+        >>> scale, net = start.return_scale, start.params["net"]
+        >>> _, rows, _ = mg.learn.prepare.prepare_rows(
+        ...     start.params, scale, rollout.rows, policy=policy, spec=spec, kind="fixed"
+        ... )
+        >>> rows["advantage"][0, 0] = torch.nan
+        >>> state = mg.learn.update.start_state(net, start.optimiser)
+        >>> weights, memory = mg.learn.coefficients_at(spec, 0), policy.initial_hidden(2)
+        >>> after, metrics = mg.learn.minibatch_step(state, rows, memory, weights, policy=policy, spec=spec)
+        >>> int(after.step), float(metrics["steps_skipped"][0])  # the loss is not finite
+        (0, 1.0)
+    """
     lookups = build_lookups(policy.floor, state.step.device)
     factors = constant_table(spec.entropy_coef_head, torch.float32, state.step.device)
     fixed = {"policy": policy, "spec": spec, "weights": weights, "lookups": lookups, "factors": factors}
@@ -171,7 +252,7 @@ def minibatch_step(
     new = _adam_step(state, grads, norm, lr=weights.lr, spec=spec, decayed=policy.network.decayed)
     reached = _global_norm([*new.net.values(), *new.v.values()])  # parameters and second moments after the step
     checks = {"loss": loss, "gradient": norm, "step": reached}
-    ok = torch.stack([*checks.values()]).isfinite().all() & (rows["known"].sum() > 0)
+    ok = torch.stack([*checks.values()]).isfinite().all() & (get_leaf(rows, "known").sum() > 0)
     limit = spec.target_kl
     stopped = state.stopped if limit is None else state.stopped | (measured["kl"][0] > KL_STOP_FACTOR * limit)
     after = _where_applied(ok & ~stopped, new, state)._replace(stopped=stopped)
@@ -182,7 +263,7 @@ def minibatch_step(
 
 def epochs_done(values: Tensor, epochs: int) -> tuple[Tensor, Tensor]:
     """PPO epochs with an applied step, as a metric.  values [K n, M] in the order of `STEP_NAMES`."""
-    applied = values[:, STEP_NAMES.index("steps_done")].unflatten(0, (epochs, -1)) > 0
+    applied = torch.unflatten(values[:, STEP_NAMES.index("steps_done")], 0, (epochs, -1)) > 0
     count = applied.any(-1).sum()
     return count, torch.ones_like(count, dtype=torch.bool)
 
@@ -229,7 +310,7 @@ def _step_metrics(checks: dict[str, Tensor], ok: Tensor, stopped: Tensor, spec: 
 
 
 def _global_norm(parts: list[Tensor]) -> Tensor:
-    return torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(part) for part in parts]))
+    return _vector_norm(torch.stack([_vector_norm(part) for part in parts]))
 
 
 def _head_norms(grads: ControllerParams) -> tuple[Tensor, Tensor]:

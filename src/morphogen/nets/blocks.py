@@ -7,14 +7,14 @@ buffer.  A gate belongs to its seed.
 
 import math
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.kernels.native import AutogradFunction
-from morphogen.nets.layout import ParamLayout
+from morphogen.nets.layout import Leaves, ParamLayout
 from morphogen.nets.net import Net
 from morphogen.nets.plan import SlotPlan
 from morphogen.nets.sites import SlotIndex, SlotParams, slot_layouts
@@ -41,7 +41,9 @@ def split_params(buffer: Tensor, plans: tuple[SlotPlan, ...], *, net: Net) -> tu
     layouts = block_layouts(plans, net=net)
     shapes = tuple((rows, *leaf.shape) for slot in layouts for rows, layout in slot for leaf in layout.leaves)
     views = iter(_SplitViews.apply(buffer, shapes) if shapes else ())
-    params = [tuple({leaf.name: next(views) for leaf in layout.leaves} for _, layout in slot) for slot in layouts]
+    params: list[tuple[Leaves, ...]] = [
+        tuple({leaf.name: next(views) for leaf in layout.leaves} for _, layout in slot) for slot in layouts
+    ]
     return tuple(SlotParams(blocks[:-1], blocks[-1]) if blocks else None for blocks in params)
 
 
@@ -54,11 +56,11 @@ class _SplitViews(AutogradFunction):
         return tuple(part.view(shape) for part, shape in zip(parts, shapes, strict=True))
 
     @staticmethod
-    def setup_context(ctx, inputs: tuple, output: tuple) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         """Save nothing."""
 
     @staticmethod
-    def backward(ctx, *grads: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         return torch.cat([grad.flatten() for grad in grads]), None
 
 

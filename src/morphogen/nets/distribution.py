@@ -58,7 +58,7 @@ _USES_SLOT = tuple(float(RELEVANT[op][Head.SLOT]) for op in Op)
 
 
 class LogitTables(NamedTuple):
-    """Logits of every conditional.  `[...]` is any leading shape."""
+    """Logits of every conditional, float32.  `[...]` is any leading shape, S the number of slots."""
 
     op: Tensor  # [..., 6]
     slot: Tensor  # [..., 6, S]
@@ -117,7 +117,7 @@ def build_support(masks: ActionMasks) -> Support:
     parts = [masks.blueprint, masks.style, masks.tempo, masks.alpha_target, masks.alpha_speed, masks.alpha_curve]
     padding = torch.zeros_like(parts[0][..., :1])
     lanes = constant_table(_PAD_MASKS, torch.int64, padding.device)
-    value = torch.cat((*parts, padding), dim=-1)[..., lanes].unflatten(-1, (len(ROWS), WIDTH))
+    value = torch.unflatten(torch.cat((*parts, padding), dim=-1)[..., lanes], -1, (len(ROWS), WIDTH))
     return Support(masks.op, masks.slot, value)
 
 
@@ -145,12 +145,23 @@ def build_tables(op: Tensor, outputs: Tensor, legal: Support) -> LogitTables:
     """Build the tables of logits from the outputs of a network.
 
     An op's logit is raised by the soft maximum over its legal slots, so that a high score of one slot raises the op.
-    Shapes: op [..., 6]; outputs [..., S, 53]: scores of the ops that use a slot, then the value logits in the order of
-    `ROWS`.
+    Shapes: op [..., 6]; outputs [..., S, 53]: scores of the five ops that use a slot, then the 48 value logits in the
+    order of `ROWS`; legal: masks, the `legal` of `NetworkInputs` -> tables [...].
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> _, seen = mg.make("whitebox", envs=1, seed=0).reset()
+        >>> legal = mg.nets.distribution.build_support(seen.masks)
+        >>> outputs = torch.zeros(1, 2, 53)
+        >>> outputs[:, 1, 0] = 4.0  # a high score of GERMINATE in slot 1
+        >>> tables = mg.nets.build_tables(torch.zeros(1, 6), outputs, legal)
+        >>> tables.op[0, :2], tables.slot[0, mg.Op.GERMINATE]
+        (tensor([0.0000, 3.3250]), tensor([0., 4.]))
     """
     lanes = constant_table(tuple(min(lane, LOGITS - 1) for lane in _ROW_LANES), torch.int64, op.device)
     slot = torch.nn.functional.pad(outputs[..., :SCORES].mT, (0, 0, 1, 0))  # [..., 6, S], row of WAIT 0
-    value = outputs[..., SCORES:].index_select(-1, lanes).unflatten(-1, (len(ROWS), WIDTH))
+    value = torch.unflatten(outputs[..., SCORES:].index_select(-1, lanes), -1, (len(ROWS), WIDTH))
     return LogitTables(op + masked_logmeanexp(slot, legal.slot), slot, value)
 
 
@@ -173,7 +184,8 @@ def sample_action(dist: FactoredCategorical, noise: Tensor) -> Tensor:
     slot = _argmax(_gather_row(dist.floored.slot, op), _gather_row(dist.support.slot, op), noise[..., LANES:])
     rows = lookups.row_of[op]  # [..., 6]
     padding = torch.zeros_like(values[..., :1])
-    padded = torch.cat((values, padding), dim=-1)[..., lookups.pad_noise].unflatten(-1, (len(VALUE_HEADS), WIDTH))
+    lanes = torch.cat((values, padding), dim=-1)[..., lookups.pad_noise]
+    padded = torch.unflatten(lanes, -1, (len(VALUE_HEADS), WIDTH))
     log_p = _gather_rows(_gather_row(dist.floored.value, slot), rows)
     value = _argmax(log_p, _gather_rows(dist.support.value, rows), padded)
     action = torch.cat((op.unsqueeze(-1), slot.unsqueeze(-1), value), dim=-1)
@@ -225,7 +237,7 @@ def head_diversity(dist: FactoredCategorical) -> tuple[Tensor, Tensor]:
     norm = LogitTables(*(_entropy(p) / n.clamp(min=2).log() for p, n in zip(dist.raw, counts, strict=True)))
     choice = LogitTables(*((n > 1).to(op.dtype) for n in counts))
 
-    sums = []
+    sums: list[Tensor] = []
     for part in (norm, choice):
         slot, value = (reach * part.slot).sum(-1, keepdim=True), (deep * part.value).sum(-2) @ lookups.row_head
         sums.append(torch.cat((part.op.unsqueeze(-1), slot, value), dim=-1))

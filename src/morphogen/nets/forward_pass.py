@@ -20,7 +20,7 @@ UNUSED_LOGIT = -1e4  # of a class that is not in use
 
 
 class SlotSeeds(NamedTuple):
-    """Everything that runs beside the host, per slot in slot order; None where nothing runs."""
+    """Everything that runs beside the hosts, per slot in slot order; None where nothing runs.  Input of `forward`."""
 
     plans: tuple[SlotPlan, ...]
     indices: tuple[SlotIndex | None, ...]
@@ -31,7 +31,19 @@ def forward(inputs: Tensor, rows: HostRows, used: Tensor, slot_seeds: SlotSeeds,
     """Return the logits of every row; those of unused classes are -1e4.
 
     Shapes: inputs [E, B, *shape], or [B, *shape] shared by all rows; used bool [E, classes], class in use
-    -> [R, B, classes], R = rows after the last slot.
+    -> float32 [R, B, classes], R = rows after the last slot.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> net, (state, _) = env.net, env.reset()
+        >>> host, nothing = state.host.params, (None,) * len(net.slots)  # no seeds
+        >>> rows = mg.HostRows(net.networks.layout().split(host), net.networks.masks(state.instance, host), None)
+        >>> seeds = mg.nets.SlotSeeds(mg.nets.empty_plan(2, net).train, nothing, nothing)
+        >>> used = mg.nets.used_classes(state.instance, net)
+        >>> mg.nets.forward(torch.zeros(5, 1, 8, 8), rows, used, seeds, net=net).shape  # 5 images for both hosts
+        torch.Size([2, 5, 10])
     """
     h = net.networks.embed(inputs)
     for i, (s, pooled) in enumerate(net.stages):
@@ -42,7 +54,17 @@ def forward(inputs: Tensor, rows: HostRows, used: Tensor, slot_seeds: SlotSeeds,
 
 
 def used_classes(instance: Instance, net: Net) -> Tensor:
-    """Return the classes in use, bool [E, classes]."""
+    """Return the classes in use.
+
+    Shapes: instance [E] -> bool [E, classes].
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("digits", envs=2, seed=0, instance={"classes": (3, 3)})
+        >>> state, _ = env.reset()
+        >>> mg.nets.used_classes(state.instance, env.net).sum(-1).tolist()
+        [3, 3]
+    """
     return torch.arange(net.host.classes, device=instance.classes.device) < instance.classes.unsqueeze(-1)
 
 

@@ -9,7 +9,17 @@ from morphogen.state.env import Instance
 
 
 class HostRows(NamedTuple):
-    """Networks of a pass: parameters and masks of the envs, and the env of each row (None: row = env)."""
+    """Networks of a pass: parameters and masks of the envs, and the env of each row (None: row = env).
+
+    Rows of one env share its parameters; they differ by the seeds that are switched on.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> rows = mg.HostRows({}, (), env=torch.tensor([0, 0, 1]))  # env 0 is evaluated twice
+        >>> rows.pick(torch.tensor([10, 20])).tolist()
+        [10, 10, 20]
+    """
 
     leaves: Leaves  # {name: [E, *shape]}
     masks: Any  # of `HostNetworks.masks`
@@ -26,7 +36,19 @@ class HostNetworks(Protocol):
 
     The steps walk through a host like this: `embed`, then for every slot in the order of the forward pass `stage`, the
     seeds of the slot and max pooling where `SlotSpec.pooled` says so, then `head`.  Features are [B, ..., R, C].
-    Everything is a function of tensors: no draws, no reads, no state.
+    Everything is a function of tensors: no draws, no reads, no state.  `morphogen.testing.laws.check_host` checks a
+    host with its networks.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> networks, (state, _) = env.net.networks, env.reset()
+        >>> params, masks = state.host.params, networks.masks(state.instance, state.host.params)
+        >>> rows = mg.HostRows(networks.layout().split(params), masks, env=None)
+        >>> x = networks.stage(0, networks.embed(torch.zeros(5, 1, 8, 8)), rows)
+        >>> x.shape  # features of 5 images at the first slot, of 2 hosts with 4 channels
+        torch.Size([5, 8, 8, 2, 4])
     """
 
     def layout(self) -> ParamLayout:

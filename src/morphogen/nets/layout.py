@@ -2,18 +2,30 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 Leaves = dict[str, Tensor]  # name -> [R, *shape]
+LeafMap = Mapping[str, Tensor]  # leaves to read: a dict, or a TensorDict with tensors only
 
 
 @dataclass(frozen=True)
 class ParamLeaf:
-    """One parameter tensor, initially uniform in `fill + [-bound, bound)`."""
+    """One parameter tensor of every network, initially uniform in `fill + [-bound, bound)`.
+
+    Args:
+        name: unique among the leaves of a layout.
+        shape: of the parameter of one network; stacked, it is [R, *shape].
+        bound, fill: half of the width, and the centre, of the range of initial values.
+
+    Example:
+        >>> import morphogen as mg
+        >>> mg.ParamLeaf("gain", (4,), fill=1.0).size
+        4
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -27,13 +39,37 @@ class ParamLeaf:
 
 
 def fan_in_leaf(name: str, shape: tuple[int, ...], fan: int) -> ParamLeaf:
-    """Return a leaf that is initially uniform in `[-b, b)`, `b = 1 / sqrt(fan)`."""
+    """Return a leaf that is initially uniform in `[-b, b)`, `b = 1 / sqrt(fan)`, like the layers of `torch.nn`.
+
+    Args:
+        name, shape: as in `ParamLeaf`.
+        fan: number of inputs of the layer, at least 1.
+
+    Example:
+        >>> import morphogen as mg
+        >>> mg.fan_in_leaf("weight", (10, 64), fan=64)
+        ParamLeaf(name='weight', shape=(10, 64), bound=0.125, fill=0.0)
+    """
     return ParamLeaf(name, shape, bound=fan**-0.5)
 
 
 @dataclass(frozen=True)
 class ParamLayout:
-    """Leaves in storage order, from offset 0; a row may be longer than its leaves."""
+    """Leaves in storage order, from offset 0; a row may be longer than its leaves.
+
+    Promise: `split` of `join` returns the leaves, and `join` of `split` the first `size` elements of every row.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> layout = mg.ParamLayout((mg.fan_in_leaf("weight", (2, 4), 4), mg.ParamLeaf("bias", (2,), fill=1.0)))
+        >>> rows = layout.draw(torch.full((3, layout.size), 0.5))  # 3 networks; 0.5 is the middle of every range
+        >>> leaves = layout.split(rows)
+        >>> layout.size, leaves["weight"].shape, leaves["bias"][0].tolist()
+        (10, torch.Size([3, 2, 4]), [1.0, 1.0])
+        >>> torch.equal(layout.join(leaves), rows)
+        True
+    """
 
     leaves: tuple[ParamLeaf, ...]
     size: int = field(init=False, compare=False)  # elements of all leaves
@@ -44,7 +80,7 @@ class ParamLayout:
     def leaf_parts(self, flat: Tensor) -> Iterator[tuple[ParamLeaf, Tensor]]:
         """Return every leaf with its part of the rows, flat.  flat [R, >= size] -> [R, leaf.size] each."""
         sizes = [leaf.size for leaf in self.leaves]
-        parts = flat.split([*sizes, flat.shape[-1] - self.size], dim=-1)
+        parts = flat.split_with_sizes([*sizes, flat.shape[-1] - self.size], dim=-1)
         return zip(self.leaves, parts[:-1], strict=True)
 
     def split(self, flat: Tensor) -> Leaves:

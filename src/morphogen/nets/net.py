@@ -32,7 +32,22 @@ def _derived_field() -> Any:
 
 @dataclass(frozen=True)
 class Net:
-    """Host and enabled slots, in slot order: index s of every slot axis is the position in `slots`.  Hashable."""
+    """Host and enabled slots, in slot order: index s of every slot axis is the position in `slots`.  Hashable.
+
+    Args:
+        host: description of the host, with its networks.
+        slots: places for seeds, as `host.pick_slots` orders them.
+        kinds: name of every blueprint code; () = the blueprints of the host.
+
+    Raises: ConfigError for a host without the methods of `HostNetworks`.
+
+    Example:
+        >>> import morphogen as mg
+        >>> host = mg.CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)
+        >>> net = mg.Net(host, host.pick_slots(("r1c0", "r0c0")))
+        >>> net.names, net.counts[0][mg.Blueprint.NORM]  # slots in slot order; parameters of a seed in slot 0
+        (('r0c0', 'r1c0'), 9)
+    """
 
     host: Host
     slots: tuple[SlotSpec, ...]

@@ -23,22 +23,41 @@ _PARTS = 1 + len(NormFactors._fields)  # tensors of a normalised block
 _LAYOUTS = {Form.USUAL: torch.contiguous_format, Form.INNERMOST: torch.channels_last}  # of convolutions by torch
 
 
-def concat(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+def concat(parts: tuple[Tensor, ...] | list[Tensor], dim: int = 0) -> Tensor:
     """Concatenate tensors; a single one is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
 
 
 def images_innermost(x: Tensor) -> Tensor:
-    """Return images as activations.  x [E, B, C, H, W], or [B, C, H, W] shared by all rows -> [B, H, W, E or 1, C]."""
+    """Return images as activations.
+
+    Shapes: x [E, B, C, H, W], or [B, C, H, W] shared by all rows -> [B, H, W, E or 1, C], dtype of x.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> mg.nets.images_innermost(torch.zeros(5, 32, 3, 8, 8)).shape  # other images for each of 5 networks
+        torch.Size([32, 8, 8, 5, 3])
+        >>> mg.nets.images_innermost(torch.zeros(32, 3, 8, 8)).shape  # the same images for all networks
+        torch.Size([32, 8, 8, 1, 3])
+    """
     return kernels.channels_innermost(x if x.dim() == 5 else x.unsqueeze(0))
 
 
 def stacked_conv(x: Tensor, weight: Tensor, *, form: Form | None = None) -> Tensor:
     """Convolve and keep height and width.
 
-    Shapes: x [B, H, W, R, I], or [B, H, W, 1, I] shared by all rows; weight [R, O, I, k, k] -> [B, H, W, R, O].  With
-    as many inputs as outputs and a weight [R, O, 1, k, k] the convolution is depthwise.
+    Shapes: x [B, H, W, R, I], or [B, H, W, 1, I] shared by all rows; weight [R, O, I, k, k], k odd -> [B, H, W, R, O].
+    With as many inputs as outputs and a weight [R, O, 1, k, k] the convolution is depthwise.
     `form`: implementation; None = the fastest one.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> image = torch.ones(1, 4, 4, 1, 1)  # shared by two networks, which sum and average 3 x 3 pixels
+        >>> weight = torch.stack((torch.ones(1, 1, 3, 3), torch.ones(1, 1, 3, 3) / 9))
+        >>> mg.nets.stacked_conv(image, weight)[0, 1, 1].flatten().round(decimals=3).tolist()
+        [9.0, 1.0]
     """
     form = form or kernels.form_of(x, weight)
     if form is Form.KERNEL:
@@ -55,18 +74,28 @@ class _Conv(AutogradFunction):
         return kernels.conv(x, weight)
 
     @staticmethod
-    def setup_context(ctx, inputs: tuple, output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
         ctx.save_for_backward(*inputs)
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor]:
-        needs_input_grad = ctx.needs_input_grad[0]
-        x_grad, weight_grad = kernels.conv_backward(grad, *ctx.saved_tensors, needs_input_grad=needs_input_grad)
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor]:
+        needs_input_grad: bool = ctx.needs_input_grad[0]
+        x_grad, weight_grad = kernels.conv_backward(grads[0], *ctx.saved_tensors, needs_input_grad=needs_input_grad)
         return x_grad if needs_input_grad else None, weight_grad
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Linear layer.  x [R, B, I], weight [R, O, I], bias [R, O] -> [R, B, O]."""
+    """Linear layer.
+
+    Shapes: x [R, B, I]; weight [R, O, I], bias [R, O] (None = 0) -> [R, B, O].
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> weight = torch.tensor([1.0, 10.0]).view(2, 1, 1).expand(2, 1, 3)  # two networks, 3 inputs, 1 output
+        >>> mg.nets.linear(torch.ones(2, 1, 3), weight, torch.ones(2, 1)).flatten().tolist()
+        [4.0, 31.0]
+    """
     transposed = weight.transpose(1, 2)
     return torch.bmm(x, transposed) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, transposed)
 
@@ -74,7 +103,15 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def rows_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Linear layer on features, a layer per row.
 
-    Shapes: x [B, ..., R, I], or [B, ..., 1, I] shared by all rows; weight [R, O, I], bias [R, O] -> [B, ..., R, O].
+    Shapes: x [B, ..., R, I], or [B, ..., 1, I] shared by all rows; weight [R, O, I], bias [R, O] (None = 0)
+    -> [B, ..., R, O].
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> x = torch.ones(8, 4, 4, 1, 3)  # 8 images of 4 x 4 pixels with 3 channels, shared by 5 networks
+        >>> mg.nets.rows_linear(x, torch.ones(5, 2, 3)).shape
+        torch.Size([8, 4, 4, 5, 2])
     """
     rows, outputs, inputs = weight.shape
     flat = x.expand(*x.shape[:-2], rows, inputs).reshape(-1, rows, inputs).transpose(0, 1)
@@ -91,29 +128,40 @@ def perceptron(x: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor)
 
 class _Perceptron(AutogradFunction):
     @staticmethod
-    def forward(x: Tensor, *layers: Tensor | None) -> tuple[Tensor, Tensor]:
-        return kernels.perceptron(x, PerceptronParams(*layers))
+    def forward(x: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor) -> tuple[Tensor, Tensor]:
+        return kernels.perceptron(x, PerceptronParams(w1, b1, w2, b2))
 
     @staticmethod
-    def setup_context(ctx, inputs: tuple, output: tuple) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*inputs, output[1])
 
     @staticmethod
-    def backward(ctx, grad: Tensor, _: None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, *layers, z = ctx.saved_tensors
-        grads = kernels.perceptron_backward(grad, x, z, PerceptronParams(*layers))
-        return None, *(part if needed else None for part, needed in zip(grads, ctx.needs_input_grad[1:], strict=True))
+        needed: tuple[bool, ...] = ctx.needs_input_grad[1:]
+        params = kernels.perceptron_backward(grads[0], x, z, PerceptronParams(*layers))
+        return None, *(part if flag else None for part, flag in zip(params, needed, strict=True))
 
 
 def spatial_mean(x: Tensor) -> Tensor:
-    """Mean over height and width.  x [B, H, W, R, C] -> [R, B, C]."""
+    """Mean over height and width.
+
+    Shapes: x [B, H, W, R, C] -> [R, B, C].
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> x = torch.arange(4.0).view(1, 2, 2, 1, 1)  # one image of 2 x 2 pixels
+        >>> mg.nets.spatial_mean(x).tolist()
+        [[[1.5]]]
+    """
     return x.mean((1, 2)).transpose(0, 1)
 
 
 class NormBlock(NamedTuple):
-    """Activations to normalise, with gain, bias, lower limit and scale."""
+    """Activations to normalise, with gain, bias, lower limit and scale; input of `group_norm`."""
 
     x: Tensor  # [B, H, W, n, C]
     gain: Tensor | None  # [n, C]; None = 1
@@ -123,7 +171,20 @@ class NormBlock(NamedTuple):
 
 
 def group_norm(blocks: Sequence[NormBlock], *, groups: int) -> tuple[Tensor, ...]:
-    """Group normalisation of every row of some blocks.  groups: per row -> [B, H, W, n, C] each."""
+    """Group normalisation of every row of some blocks.
+
+    Shapes: blocks x [B, H, W, n, C] -> [B, H, W, n, C] each; C must be a multiple of `groups`, the groups of a row.
+    Source: Wu and He, Group Normalization, 2018.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> x = torch.arange(4.0).view(1, 2, 2, 1, 1)
+        >>> block = mg.nets.NormBlock(x, gain=None, bias=torch.zeros(1, 1), floor=0.0)  # with a ReLU
+        >>> (out,) = mg.nets.group_norm([block], groups=1)
+        >>> [round(value, 2) for value in out.flatten().tolist()]
+        [0.0, 0.0, 0.45, 1.34]
+    """
     parts = [
         part for block in blocks for part in (block.x, *NormFactors(block.gain, block.bias, None, None, block.scale))
     ]
@@ -162,17 +223,21 @@ class _GroupNorm(AutogradFunction):
         return *out, *stats
 
     @staticmethod
-    def setup_context(ctx, inputs: tuple, output: tuple) -> None:
-        ctx.floors, _, *parts = inputs
-        stats = output[len(ctx.floors) :]
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        floors: tuple[float, ...] = inputs[0]
+        stats = output[len(floors) :]
+        ctx.floors = floors
         ctx.mark_non_differentiable(*stats)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*stats, *parts)
+        ctx.save_for_backward(*stats, *inputs[2:])
 
     @staticmethod
-    def backward(ctx, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        floors, needed, results = ctx.floors, ctx.needs_input_grad[2:], []
-        saved_stats, parts = ctx.saved_tensors[: len(floors)], ctx.saved_tensors[len(floors) :]
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        floors: tuple[float, ...] = ctx.floors
+        needed: tuple[bool, ...] = ctx.needs_input_grad[2:]
+        saved: tuple[Tensor, ...] = ctx.saved_tensors
+        saved_stats, parts = saved[: len(floors)], saved[len(floors) :]
+        results: list[Tensor | None] = []  # graphs of the compiler do not trace `list[...]()`
         blocks = zip(grads[: len(floors)], *_split_parts(parts), saved_stats, floors, needed[::_PARTS], strict=True)
         for grad, x, by, stats, floor, needs_input_grad in blocks:
             grad = torch.zeros_like(x) if grad is None else grad.contiguous()
@@ -189,7 +254,16 @@ def _split_parts(parts: Sequence[Any]) -> tuple[list[Tensor], list[NormFactors]]
 
 
 def max_pool2d(x: Tensor) -> Tensor:
-    """Max pooling 2x2.  x [B, H, W, R, C] -> [B, H // 2, W // 2, R, C]."""
+    """Max pooling 2x2.
+
+    Shapes: x [B, H, W, R, C] -> [B, H // 2, W // 2, R, C].
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> mg.nets.max_pool2d(torch.arange(16.0).view(1, 4, 4, 1, 1)).flatten().tolist()
+        [5.0, 7.0, 13.0, 15.0]
+    """
     return _Pool.apply(x)[0]
 
 
@@ -199,11 +273,11 @@ class _Pool(AutogradFunction):
         return kernels.pool(x)
 
     @staticmethod
-    def setup_context(ctx, inputs: tuple, output: tuple) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
         ctx.size = inputs[0].shape[1:3]
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(output[1])
 
     @staticmethod
-    def backward(ctx, grad: Tensor, _: None) -> Tensor:
-        return kernels.pool_backward(grad.contiguous(), *ctx.saved_tensors, ctx.size)
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return kernels.pool_backward(grads[0].contiguous(), ctx.saved_tensors[0], ctx.size)

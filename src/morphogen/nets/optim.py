@@ -1,7 +1,7 @@
 """Gradients of a loss, and optimiser steps as functions of stacked rows, equal to `torch.optim` row by row."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -10,13 +10,23 @@ from morphogen.state.tree_ops import expand_mask
 
 ParamTree = dict[str, Tensor]
 Buffers = tuple[Tensor, ...]
+Aux = TypeVar("Aux")
 
 
-def grad_and_value(objective: Callable[[Buffers], tuple[Tensor, Any]], buffers: Buffers) -> tuple[Buffers, Any]:
+def grad_and_value(objective: Callable[[Buffers], tuple[Tensor, Aux]], buffers: Buffers) -> tuple[Buffers, Aux]:
     """Return the gradients of the first result of `objective` (0 for unused buffers), and its second result.
 
+    Shapes: buffers any; the first result of `objective` [] -> gradients like the buffers, second result unchanged.
     The compiler traces `torch.func.grad`; eager code runs the same backward pass without that layer, which costs more
     than all small kernels of a minibatch together (bench/speed/minibatch.py).  Both are equal bit for bit.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> weight, unused = torch.tensor([1.0, 2.0]), torch.ones(1)
+        >>> grads, loss = mg.nets.grad_and_value(lambda b: (b[0].square().sum(), "any"), (weight, unused))
+        >>> [grad.tolist() for grad in grads], loss
+        ([[2.0, 4.0], [0.0]], 'any')
     """
     if torch.compiler.is_compiling():
         return torch.func.grad(objective, has_aux=True)(buffers)
@@ -27,7 +37,19 @@ def grad_and_value(objective: Callable[[Buffers], tuple[Tensor, Any]], buffers: 
 
 
 def clip_by_norm(grads: Tensor, norm: Tensor, *, max_norm: float | None) -> Tensor:
-    """Scale gradient rows to a norm of at most `max_norm`; None returns `grads`.  grads [R, P], norm [R], L2."""
+    """Scale gradient rows to a norm of at most `max_norm`; None returns `grads`.
+
+    Shapes: grads [R, P]; norm [R], the L2 norms of the rows -> [R, P].
+    Source: Pascanu, Mikolov and Bengio, On the Difficulty of Training Recurrent Neural Networks, 2013, algorithm 1.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> grads = torch.tensor([[3.0, 4.0], [0.3, 0.4]])
+        >>> mg.nets.clip_by_norm(grads, grads.norm(dim=-1), max_norm=1.0)
+        tensor([[0.6000, 0.8000],
+                [0.3000, 0.4000]])
+    """
     return grads if max_norm is None else grads * expand_mask(clip_factor(norm, max_norm=max_norm), grads)
 
 
@@ -50,6 +72,15 @@ def sgd(
 
     Shapes: params, velocity, grads [R, ...]; live bool [R] -> params, velocity.
     Equals `torch.optim.SGD` started from velocity 0.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> params, velocity, live = torch.ones(2, 3), torch.zeros(2, 3), torch.tensor([True, False])
+        >>> for _ in range(2):
+        ...     params, velocity = mg.nets.sgd(params, velocity, torch.ones(2, 3), live, lr=0.1, momentum=0.9)
+        >>> params[:, 0], velocity[:, 0]
+        (tensor([0.7100, 1.0000]), tensor([1.9000, 0.0000]))
     """
     grads = grads.add(params, alpha=weight_decay) if weight_decay else grads
     step = torch.add(grads, velocity, alpha=momentum)
@@ -69,15 +100,32 @@ def adamw(
     eps: float = 1e-8,
     weight_decay: float | dict[str, float] = 0.0,
 ) -> tuple[ParamTree, ParamTree, ParamTree]:
-    """Take one step of Adam with decoupled weight decay -> (params, m, v).
+    """Take one step of Adam with decoupled weight decay.
 
-    `step`: number of this update, 1 for the first; 0-d, or [E] where rows of the leading axis have different counts.
-    `weight_decay`: one number, or one per leaf.  Equals `torch.optim.AdamW` (with decay 0: `torch.optim.Adam`).
+    Args:
+        params, grads: dicts of leaves of any shape with the same names.
+        m, v: running means of gradients and of their squares, like params; zeros before the first step.
+        step: number of this update, 1 for the first; 0-d, or [E] where rows of the leading axis have different counts.
+        weight_decay: one number, or one per leaf.
+
+    Returns: params, m, v after the step.
+    Equals `torch.optim.AdamW` (with decay 0: `torch.optim.Adam`).
+    Source: Kingma and Ba, Adam: A Method for Stochastic Optimization, 2015; Loshchilov and Hutter, Decoupled Weight
+    Decay Regularization, 2019.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> params, grads = {"w": torch.ones(3)}, {"w": torch.tensor([100.0, 0.1, 0.0])}
+        >>> zeros = {"w": torch.zeros(3)}
+        >>> params, m, v = mg.nets.adamw(params, grads, zeros, zeros, torch.tensor(1), lr=0.1)
+        >>> params["w"]  # the first step has the length lr, whatever the gradient
+        tensor([0.9000, 0.9000, 1.0000])
     """
     decay = weight_decay if isinstance(weight_decay, dict) else dict.fromkeys(params, weight_decay)
     new_m = {key: torch.lerp(m[key], grad, 1.0 - betas[0]) for key, grad in grads.items()}
     new_v = {key: torch.addcmul(v[key] * betas[1], grad, grad, value=1.0 - betas[1]) for key, grad in grads.items()}
-    new_params = {}
+    new_params: ParamTree = {}
     for key, value in params.items():
         count = expand_mask(step.to(value.dtype), value)
         first, second = 1.0 - betas[0] ** count, 1.0 - betas[1] ** count

@@ -94,7 +94,17 @@ class SlotPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Sizes of one epoch.  `train`, `evaluate`, `births` in slot order."""
+    """Sizes of one epoch.  `train`, `evaluate`, `births` in slot order.  The module docstring explains the terms.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> state, _ = env.reset()
+        >>> grow = torch.tensor([[mg.Op.GERMINATE, 0, mg.Blueprint.CONV_LIGHT, *[0] * 5]] * 2)
+        >>> env.plan(state, grow).births, env.plan(state, mg.actions.wait(env)).births  # seeds per slot
+        ((2, 0), (0, 0))
+    """
 
     train: tuple[SlotPlan, ...]
     evaluate: tuple[SlotPlan, ...]
@@ -191,6 +201,21 @@ def plan_counts(slots: Slots, coalition: Tensor, evaluated: Tensor, born: Tensor
     """Count everything that the host needs for this epoch, in one buffer.
 
     Shapes: slots [E, S] after `tick`; coalition int64, evaluated bool [E, K]; born bool [E, S] -> int32 [54 S].
+
+    Args:
+        coalition: coalitions to validate; bit s is set where slot s is on.
+        evaluated: coalitions that are validated; the others are ignored.
+        born: seeds that germinated in this epoch.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> (state, _), all_on = env.reset(), torch.tensor([[3], [3]])  # both slots on, in both envs
+        >>> evaluated, born = torch.ones(2, 1, dtype=torch.bool), torch.zeros(2, 2, dtype=torch.bool)
+        >>> counts = mg.nets.plan_counts(state.slots, all_on, evaluated, born, net=env.net)
+        >>> counts.shape, mg.nets.read_plan(counts.tolist(), env.net).rows  # no seed yet: a row per env
+        (torch.Size([108]), (2, 2))
     """
     tree = build_tree(slots, coalition, evaluated, net=net)
     train = training_membership(slots).group_sizes()
@@ -200,7 +225,18 @@ def plan_counts(slots: Slots, coalition: Tensor, evaluated: Tensor, born: Tensor
 
 
 def read_plan(numbers: list[int], net: Net) -> Plan:
-    """Build the plan from the numbers of `plan_counts`, followed by a position of streamed data, if any."""
+    """Build the plan from the numbers of `plan_counts`, followed by a position of streamed data, if any.
+
+    Args:
+        numbers: 54 S integers on the host; further ones become `Plan.position`.
+
+    Example:
+        >>> import morphogen as mg
+        >>> net = mg.make("whitebox", envs=2, seed=0).net
+        >>> plan = mg.nets.read_plan([0] * 104 + [1, 0] + [2, 2], net)  # no groups, births, rows
+        >>> plan.births, plan.rows
+        ((1, 0), (2, 2))
+    """
     slots = len(net.slots)
     width = slots * _CODES
     tables = [numbers[i * width : (i + 1) * width] for i in range(4)]
@@ -212,7 +248,7 @@ def read_plan(numbers: list[int], net: Net) -> Plan:
 
 
 def _read_slot_plans(sizes: list[int], multiplied: list[int]) -> tuple[SlotPlan, ...]:
-    plans = []
+    plans: list[SlotPlan] = []
     for at in range(0, len(sizes), _CODES):
         halves = {b: (sizes[at + b] - multiplied[at + b], multiplied[at + b]) for b in COMPUTE_ORDER}
         plans.append(build_slot_plan(sizes[at], halves))
@@ -225,7 +261,14 @@ def build_slot_plan(gates: int, halves: Mapping[Blueprint, tuple[int, int]]) -> 
 
 
 def empty_plan(envs: int, net: Net) -> Plan:
-    """Return the plan of envs without seeds, for validation after a reset; it needs no counts from the device."""
+    """Return the plan of envs without seeds, for validation after a reset; it needs no counts from the device.
+
+    Example:
+        >>> import morphogen as mg
+        >>> plan = mg.nets.empty_plan(4, mg.make("whitebox", envs=4, seed=0).net)
+        >>> plan.train[0].groups, plan.rows  # one row per env behind each of the two slots
+        ((), (4, 4))
+    """
     slots = len(net.slots)
     return read_plan([0] * (4 * slots * _CODES + slots) + [envs] * slots, net)
 
@@ -285,7 +328,7 @@ def capacity(plans: tuple[SlotPlan, ...]) -> tuple[int, ...]:
 
 def build_slot_plans(numbers: Sequence[int]) -> tuple[SlotPlan, ...]:
     """Return the slot plans of these sizes, the inverse of `capacity`."""
-    plans = []
+    plans: list[SlotPlan] = []
     for at in range(0, len(numbers), _WIDTH):
         gates, *sizes = numbers[at : at + _WIDTH]
         halves = zip(sizes[::2], sizes[1::2], strict=True)

@@ -1,7 +1,7 @@
 """Policies: the protocol, and the policy around a network, which acts and scores recorded rollouts again."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from tensordict import TensorDict
@@ -14,7 +14,7 @@ from morphogen.nets.observation_scaling import init_stats, normalise
 from morphogen.nets.policy_network import LstmNetwork, NetworkInputs, NetworkOutput, PolicyNetwork
 from morphogen.rules.legality import action_count
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
-from morphogen.state.tree_ops import unsafe_new
+from morphogen.state.tree_ops import get_leaf, get_leaves, unsafe_new
 from morphogen.vocab.purpose import Purpose
 
 
@@ -30,7 +30,19 @@ class Evaluation(NamedTuple):
 
 
 class Policy(Protocol):
-    """Interface of policies and baselines for the scheduler."""
+    """Interface of policies and baselines for `run_epoch`, `play` and the scheduler.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> policy, _, params, _ = mg.build_arm("heuristic", env.setup)
+        >>> _, seen = env.reset()
+        >>> memory, noise = policy.initial_hidden(env.envs), torch.zeros(env.envs, 38 + len(env.net.slots))
+        >>> out = policy.act(params, seen.observation, seen.masks, memory, noise)
+        >>> out.action.shape, out.log_prob.shape  # a value per head
+        (torch.Size([2, 8]), torch.Size([2, 8]))
+    """
 
     purpose: ClassVar[Purpose]  # stream of its noise
 
@@ -54,6 +66,24 @@ class NetworkPolicy:
     """Policy of a network, which a learner trains: observation scaling, floors, sampling, and scoring of rollouts.
 
     Observation statistics and the value offset are part of the parameters: {net, observation, value_offset}.
+
+    Args:
+        network: gives the logits of the action tables, the value and the next memory.
+        floor: smallest probability of a legal choice, per head.
+
+    Promise: `evaluate` gives the log-probabilities and values that `act` gave.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env, policy = mg.make("whitebox", envs=2, seed=0), mg.NetworkPolicy(mg.LstmNetwork(hidden=16))
+        >>> params, (state, seen) = policy.init(env.keys[0]), env.reset()
+        >>> rollout = mg.Rollout(1, envs=2, slots=2)
+        >>> epoch = mg.run_epoch(env, state, seen, policy, params=params, hidden=policy.initial_hidden(2))
+        >>> rollout.write(0, epoch, reset_before=torch.tensor([True, True]))
+        >>> scores = policy.evaluate(params, rollout.rows)
+        >>> torch.allclose(scores.log_prob[0], epoch.choice.log_prob, atol=1e-6)
+        True
     """
 
     purpose: ClassVar[Purpose] = Purpose.ACTION
@@ -75,9 +105,9 @@ class NetworkPolicy:
         self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
     ) -> ActOutput:
         """One action per env.  noise float32 [E, 38 + S], standard Gumbel; zeros give the greedy action."""
-        net = dict(params["net"].items())
+        net, offset = _network_params(params)
         lookups, legal = distribution.build_lookups(self.floor, noise.device), distribution.build_support(masks)
-        features = _network_inputs(normalise(params["observation"], obs))
+        features = _network_inputs(normalise(get_branch(params, "observation"), obs))
         out, memory = self.network.step(net, NetworkInputs(features, legal, lookups), hidden)
         dist = distribution.normalise_tables(out.tables, legal, lookups)
         action = distribution.sample_action(dist, noise)
@@ -87,7 +117,7 @@ class NetworkPolicy:
             obs,
             action=action,
             log_prob=distribution.head_log_prob(dist, action),
-            value=out.value + params["value_offset"],
+            value=out.value + offset,
             hidden=memory,
             op_prob=dist.floored.op.exp(),
             entropy=distribution.head_entropy(dist, action),
@@ -97,17 +127,18 @@ class NetworkPolicy:
 
     def evaluate(self, params: TensorDict, rollout: TensorDict, hidden: TensorDict | None = None) -> Evaluation:
         """Score the actions of a rollout [T, E]; equals `act` row by row.  `hidden`: memory before row 0, default 0."""
-        net = dict(params["net"].items())
-        lookups = distribution.build_lookups(self.floor, rollout["action"].device)
+        net, offset = _network_params(params)
+        lookups = distribution.build_lookups(self.floor, get_leaf(rollout, "action").device)
         result = self.rescore(net, self.replay_inputs(params, rollout), lookups, hidden)
-        return result._replace(value=result.value + params["value_offset"])
+        return result._replace(value=result.value + offset)
 
     def replay_inputs(self, params: TensorDict, rollout: TensorDict) -> TensorDict:
         """Return the inputs of `rescore`: a rollout [T, E] with normalised observations."""
-        inputs = _network_inputs(normalise(params["observation"], rollout["observation"]))
-        legal = distribution.build_support(rollout["masks"])
-        keep = (~rollout["reset_before"]).float().unsqueeze(-1)
-        inputs = {**inputs, **legal._asdict(), "action": rollout["action"], "keep": keep}
+        observation, masks = _decision_inputs(rollout)
+        inputs = _network_inputs(normalise(get_branch(params, "observation"), observation))
+        legal = distribution.build_support(masks)
+        keep = (~get_leaf(rollout, "reset_before")).float().unsqueeze(-1)
+        inputs = {**inputs, **legal._asdict(), "action": get_leaf(rollout, "action"), "keep": keep}
         return TensorDict({f"in_{name}": leaf for name, leaf in inputs.items()}, batch_size=rollout.batch_size)
 
     def rescore(
@@ -117,7 +148,7 @@ class NetworkPolicy:
         dist, out = self.distribution(net, rows, lookups, hidden)
         diversity, reach = distribution.head_diversity(dist)
         return Evaluation(
-            log_prob=distribution.head_log_prob(dist, rows["in_action"]),
+            log_prob=distribution.head_log_prob(dist, get_leaf(rows, "in_action")),
             value=out.value,
             entropy=distribution.action_entropy(dist),
             diversity=diversity,
@@ -129,11 +160,26 @@ class NetworkPolicy:
         self, net: ControllerParams, rows: TensorDict, lookups: Lookups, hidden: TensorDict | None = None
     ) -> tuple[FactoredCategorical, NetworkOutput]:
         """Return the distributions for `replay_inputs` [T, E], and the outputs of the network."""
-        memory = self.initial_hidden(rows.shape[1], device=rows["in_keep"].device) if hidden is None else hidden
-        legal = Support(*(rows[f"in_{name}"] for name in Support._fields))
-        features = {name: rows[f"in_{name}"] for name in _NETWORK_INPUTS}
-        out = self.network.unroll(net, NetworkInputs(features, legal, lookups), rows["in_keep"], memory)
+        keep = get_leaf(rows, "in_keep")
+        memory = self.initial_hidden(keep.shape[1], device=keep.device) if hidden is None else hidden
+        legal = Support(*(get_leaf(rows, f"in_{name}") for name in Support._fields))
+        features = {name: get_leaf(rows, f"in_{name}") for name in _NETWORK_INPUTS}
+        out = self.network.unroll(net, NetworkInputs(features, legal, lookups), keep, memory)
         return distribution.normalise_tables(out.tables, legal, lookups), out
+
+
+def _network_params(params: TensorDict) -> tuple[ControllerParams, Tensor]:
+    """Return the parameters of the network by name, and the offset of its values."""
+    return get_leaves(get_branch(params, "net")), get_leaf(params, "value_offset")
+
+
+def get_branch(tree: Any, name: str) -> TensorDict:
+    """Return the branch of this name; type checkers know the result, unlike that of `tree[name]`."""
+    return tree[name]
+
+
+def _decision_inputs(rollout: Any) -> tuple[Observation, ActionMasks]:
+    return rollout["observation"], rollout["masks"]
 
 
 _NETWORK_INPUTS = ("env", "instance", "slots", "blueprints")

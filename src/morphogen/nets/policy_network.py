@@ -16,18 +16,17 @@ from morphogen.config.spec import RunSpec
 from morphogen.nets import controller, distribution
 from morphogen.nets.controller import ControllerParams
 from morphogen.nets.distribution import LOGITS, SCORES, LogitTables, Lookups, Support
-from morphogen.state.tree_ops import constant_table, unsafe_new
+from morphogen.state.tree_ops import constant_table, get_leaf, unsafe_new
 from morphogen.vocab.action import Op
 
-Features = dict[
-    str, Tensor
-]  # env [..., 52], instance [..., 8], slots [..., S, 46] normalised; blueprints int64 [..., S]
+# env [..., 52], instance [..., 8], slots [..., S, 46] normalised; blueprints int64 [..., S]
+Features = dict[str, Tensor]
 
 
 class NetworkInputs(NamedTuple):
     """Inputs of a policy network; `[...]` is [E] in a step and [T, E] in an unroll."""
 
-    features: dict[str, Tensor]  # env [..., 52], instance [..., 8], slots [..., S, 46], normalised; blueprints [..., S]
+    features: Features  # env [..., 52], instance [..., 8], slots [..., S, 46], normalised; blueprints [..., S]
     legal: Support  # legal values, in the shape of the tables
     lookups: Lookups  # constant tables on the device
 
@@ -47,8 +46,31 @@ class PolicyNetwork(ABC):
     flat dict of float32 tensors, among them the weight and the bias of `value_layer`: the last layer of the value is
     linear, and the update rescales it with the returns.
 
-    Promises that `morphogen.testing.check_network` checks: `unroll` equals `step` row by row, rows do not depend on
-    each other, everything is one graph and reads no value on the host.
+    Promises that `morphogen.testing.laws.check_network` checks: `unroll` equals `step` row by row, rows do not
+    depend on each other, everything is one graph and reads no value on the host.
+
+    Example:
+        >>> import torch
+        >>> from dataclasses import dataclass
+        >>> import morphogen as mg
+        >>> @dataclass(frozen=True)
+        ... class Linear(mg.PolicyNetwork):  # one linear layer on the features of the env
+        ...     value_layer = "value"
+        ...     def init(self, key):
+        ...         return {"op": torch.zeros(6, 52), "value.weight": torch.zeros(1, 52), "value.bias": torch.zeros(1)}
+        ...     def step(self, net, inputs, hidden):
+        ...         return self.unroll(net, inputs, None, hidden), hidden
+        ...     def unroll(self, net, inputs, keep, hidden):
+        ...         x, slots = inputs.features["env"], inputs.features["slots"]
+        ...         outputs = slots.new_zeros(*slots.shape[:-1], 53)  # all slots and values are equally likely
+        ...         tables = mg.nets.build_tables(x @ net["op"].T, outputs, inputs.legal)
+        ...         return mg.nets.NetworkOutput(tables, x @ net["value.weight"][0] + net["value.bias"])
+        >>> env, policy = mg.make("whitebox", envs=1, seed=0), mg.NetworkPolicy(Linear())
+        >>> _, seen = env.reset()
+        >>> memory, noise = policy.initial_hidden(1), torch.zeros(1, 40)
+        >>> out = policy.act(policy.init(env.keys[0]), seen.observation, seen.masks, memory, noise)
+        >>> out.op_prob, out.value  # WAIT and GERMINATE are legal
+        (tensor([[0.5000, 0.5000, 0.0000, 0.0000, 0.0000, 0.0000]]), tensor([0.]))
     """
 
     value_layer: str = "value.out"
@@ -79,7 +101,17 @@ class PolicyNetwork(ABC):
 
 @dataclass(frozen=True, slots=True)
 class LstmNetwork(PolicyNetwork):
-    """Slot encoder, LSTM, action tables and value: the network of the package, for any number of slots."""
+    """Slot encoder, LSTM, action tables and value: the network of the package, for any number of slots.
+
+    Source: Hochreiter and Schmidhuber, Long Short-Term Memory, 1997, with forget gates that are initially open.
+
+    Example:
+        >>> import morphogen as mg
+        >>> network = mg.LstmNetwork(hidden=16)
+        >>> net = network.init(mg.rng.env_keys(0, 0, 1)[0])
+        >>> sum(leaf.numel() for leaf in net.values()), network.initial_hidden(5)["h"].shape
+        (4820, torch.Size([5, 16]))
+    """
 
     hidden: int = 128
     blueprint_dim: int = 4
@@ -107,13 +139,15 @@ class LstmNetwork(PolicyNetwork):
     ) -> tuple[NetworkOutput, TensorDict]:
         """Return outputs and next memory of one epoch.  inputs, hidden [E]."""
         x, u = controller.encode(net, inputs.features)
-        h, c = controller.lstm_cell(net, controller.input_gates(net, x), hidden["h"], hidden["c"])
+        before, cell = get_leaf(hidden, "h"), get_leaf(hidden, "c")
+        h, c = controller.lstm_cell(net, controller.input_gates(net, x), before, cell)
         return self._outputs(net, x, h, u, inputs), unsafe_new(TensorDict, hidden, h=h, c=c)
 
     def unroll(self, net: ControllerParams, inputs: NetworkInputs, keep: Tensor, hidden: TensorDict) -> NetworkOutput:
         """Return the outputs of a rollout: encode all rows at once, unroll over T, then all heads."""
         x, u = controller.encode(net, inputs.features)
-        h = controller.lstm_unroll(net, x, keep, hidden["h"], hidden["c"])
+        before, cell = get_leaf(hidden, "h"), get_leaf(hidden, "c")
+        h = controller.lstm_unroll(net, x, keep, before, cell)
         return self._outputs(net, x, h, u, inputs)
 
     def _outputs(self, net: ControllerParams, x: Tensor, h: Tensor, u: Tensor, inputs: NetworkInputs) -> NetworkOutput:
@@ -135,6 +169,21 @@ class ModuleNetwork(PolicyNetwork):
     Args:
         module: shared by nothing else; its own parameters are never written to.
         value_layer: name of the `nn.Linear` behind the value, with one output.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> import morphogen as mg
+        >>> class Flat(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.op, self.slot, self.value = nn.Linear(60, 6), nn.Linear(46, 53), nn.Linear(60, 1)
+        ...     def forward(self, env, instance, slots, blueprints):
+        ...         x = torch.cat((env, instance), -1)
+        ...         return self.op(x), self.slot(slots), self.value(x).squeeze(-1)
+        >>> policy = mg.NetworkPolicy(mg.ModuleNetwork(Flat()))
+        >>> sorted(policy.init(mg.rng.env_keys(0, 0, 1)[0])["net"].keys())
+        ['op.bias', 'op.weight', 'slot.bias', 'slot.weight', 'value.bias', 'value.weight']
     """
 
     module: nn.Module

@@ -17,8 +17,8 @@ class SeedModule(ABC):
     A blueprint of your own is an object of a frozen dataclass that derives from this class; it knows nothing about
     envs, slots and stages.  Seeds are rows: R of them are computed at once, each with its own parameters.
 
-    Promises that `morphogen.testing.check_blueprint` checks: the delta is exactly 0 at birth, every parameter gets a
-    gradient within three steps, rows do not depend on each other, no value is read by the host.
+    Promises that `morphogen.testing.laws.check_blueprint` checks: the delta is exactly 0 at birth, every parameter
+    gets a gradient within three steps, rows do not depend on each other, no value is read by the host.
 
     Example:
         >>> from dataclasses import dataclass

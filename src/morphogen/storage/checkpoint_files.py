@@ -8,7 +8,9 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+from typing_extensions import TypedDict
 
 from morphogen.errors import CheckpointError
 from morphogen.storage import checkpoint_store, files
@@ -16,6 +18,24 @@ from morphogen.storage.checkpoint_store import ENVS, FORMAT, MANIFEST, SHARED
 from morphogen.storage.files import error_line
 from morphogen.storage.run_directory import POLICY
 from morphogen.storage.tensor_trees import Tree, check_tree, encode_tree, load_tree, save_tree, to_nested_dict
+
+
+class Checkpoint(TypedDict):
+    """Content of a checkpoint."""
+
+    manifest: checkpoint_store.Manifest
+    envs: Tree  # state of the envs
+    shared: Tree  # state of learner, telemetry and run
+
+
+class PolicyFile(TypedDict):
+    """Content of a policy file."""
+
+    format: int
+    params: Tree  # tensors by name
+    normalisers: Tree  # tensors by name
+    config: str  # JSON
+    facts: Tree  # plain values
 
 
 def save_checkpoint(
@@ -45,7 +65,7 @@ def save_checkpoint(
 
 
 def _write_checkpoint(final: Path, parts: Mapping[str, Tree], metadata: Tree) -> None:
-    work, entries = files.temporary_path(final), {}
+    work, entries = files.temporary_path(final), dict[str, Tree]()
     try:
         work.mkdir()
         for file, tree in parts.items():
@@ -64,10 +84,24 @@ def _write_checkpoint(final: Path, parts: Mapping[str, Tree], metadata: Tree) ->
     files.sync(final.parent)
 
 
-def load_checkpoint(path: Path | str) -> Tree:
+def load_checkpoint(path: Path | str) -> Checkpoint:
     """Return `{"manifest", "envs", "shared"}` of a checkpoint directory, after comparing sizes and hashes.
 
+    Returns: the manifest (round, epoch, config and more, as JSON values), and the trees of the states: nested dicts of
+    tensors on the CPU and of plain values.
     Raises: CheckpointError if the checkpoint is damaged or cannot be read.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> import torch
+        >>> import morphogen as mg
+        >>> save = mg.storage.checkpoint_files.save_checkpoint
+        >>> with TemporaryDirectory() as folder:
+        ...     path = save(Path(folder), round=3, epoch=0, envs={"x": torch.ones(2)}, shared={}, facts={"score": None})
+        ...     checkpoint = mg.load_checkpoint(path)
+        >>> path.name, checkpoint["manifest"]["round"], checkpoint["envs"]["x"].tolist()
+        ('round-000003-epoch-0000', 3, [1.0, 1.0])
     """
     path = Path(path)
     checkpoint_store.check_undamaged(path)
@@ -87,29 +121,48 @@ def save_policy(path: Path, *, params: Any, normalisers: Any, config: str, facts
         raise CheckpointError(f"policy file {path} cannot be written: {error_line(error)}") from error
 
 
-def load_policy(path: Path | str, *, params: Any = None, normalisers: Any = None) -> Tree:
+def load_policy(
+    path: Path | str, *, params: Mapping[str, Any] | None = None, normalisers: Mapping[str, Any] | None = None
+) -> PolicyFile:
     """Return `{"format", "params", "normalisers", "config", "facts"}` of a policy file.
 
     Args:
         path: policy file, or run directory.
-        params, normalisers: templates, compared leaf by leaf; None: not compared.
+        params, normalisers: templates, trees of tensors, compared leaf by leaf; None: not compared.
 
+    Returns: parameters and normalisers as nested dicts of tensors on the CPU, the config as JSON, and facts: the name
+    of the policy and more.
     Raises: CheckpointError if the file is missing, damaged or no policy file, or differs from a template.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> import torch
+        >>> import morphogen as mg
+        >>> save = mg.storage.checkpoint_files.save_policy
+        >>> with TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "mine.safetensors"
+        ...     save(path, params={"net": torch.ones(2)}, normalisers={}, config="{}", facts={"policy": "ppo"})
+        ...     policy = mg.load_policy(path, params={"net": torch.zeros(2)})
+        >>> policy["facts"]["policy"], policy["params"]["net"].tolist()
+        ('ppo', [1.0, 1.0])
     """
     if os.path.isdir(path):
         old = Path(path) / "policy.pt"  # of formats 1 to 3; refused by `load_tree`
         path = old if old.is_file() and not (Path(path) / POLICY).exists() else Path(path) / POLICY
     path = Path(path)
-    tree = load_tree(path, label="policy file")
+    loaded: object = load_tree(path, label="policy file")
+    tree = cast(Tree, loaded)
     kinds = {"format": int, "params": dict, "normalisers": dict, "config": str, "facts": dict}
-    if not isinstance(tree, dict) or set(tree) != set(kinds):
+    if not isinstance(loaded, dict) or set(tree) != set(kinds):
         raise CheckpointError(f"{path} is not a policy file: expected the entries {', '.join(kinds)}")
     if tree["format"] != FORMAT:
         raise CheckpointError(f"{path}: expected format {FORMAT}, got {tree['format']!r}")
     for key, kind in kinds.items():
-        if not isinstance(tree[key], kind):
-            raise CheckpointError(f"{path}: {key}: expected a {kind.__name__}, got a {type(tree[key]).__name__}")
+        entry: object = tree[key]
+        if not isinstance(entry, kind):
+            raise CheckpointError(f"{path}: {key}: expected a {kind.__name__}, got a {type(entry).__name__}")
     for key, template in (("params", params), ("normalisers", normalisers)):
         if template is not None:
             check_tree(tree[key], to_nested_dict(template), key)
-    return tree
+    return cast(PolicyFile, tree)

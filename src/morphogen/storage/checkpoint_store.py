@@ -36,8 +36,9 @@ def parse_position(path: Path) -> tuple[int, int] | None:
 
 def list_checkpoints(folder: Path) -> list[Path]:
     """Return the directories named like checkpoints, newest position first."""
-    positions = {path: parse_position(path) for path in folder.iterdir()} if folder.is_dir() else {}
-    return sorted(filter(positions.get, positions), key=lambda path: positions[path], reverse=True)
+    paths = folder.iterdir() if folder.is_dir() else ()
+    positions = {path: position for path in paths if (position := parse_position(path)) is not None}
+    return sorted(positions, key=lambda path: positions[path], reverse=True)
 
 
 def find_damage(path: Path) -> str | None:

@@ -48,7 +48,7 @@ def pack(value: Any) -> Tree:
     if isinstance(value, Fraction):
         return str(value)
     if is_dataclass(value) or hasattr(value, "_fields"):
-        names = value._fields if isinstance(value, tuple) else [field.name for field in fields(value)]
+        names = [field.name for field in fields(value)] if is_dataclass(value) else value._fields
         return {name: pack(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {str(key): pack(inner) for key, inner in value.items()}
@@ -64,7 +64,8 @@ def pack(value: Any) -> Tree:
 
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(tuple.__class_getitem__(kind), config=ConfigDict(extra="forbid", strict=True))
+    hint: Any = tuple.__class_getitem__(kind)
+    return TypeAdapter(hint, config=ConfigDict(extra="forbid", strict=True))
 
 
 def unpack(kind: Any, tree: Tree, where: str) -> Any:

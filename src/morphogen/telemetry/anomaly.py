@@ -15,7 +15,7 @@ import numpy as np
 
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
 from morphogen.telemetry.events import Envelope, Event
-from morphogen.telemetry.kinds.round import AnomalyDetected, BatchSummary, PerformanceDropped, TrendDetected
+from morphogen.telemetry.kinds.round import AnomalyDetected, BatchSummary, PerformanceDropped, Trend, TrendDetected
 from morphogen.telemetry.record_memory import Array, Record, RunFacts, stage_entries
 from morphogen.vocab.action import HEADS, Head, Op
 from morphogen.vocab.reward import CRITICAL_CONTRIBUTION, DETECTORS, RANSOM_HARM, RATIO_LIMIT
@@ -218,7 +218,7 @@ def accuracy_drop(accuracy: float, rolling: float | None, progress: float, limit
     return share if share >= limits["drop"] else None
 
 
-def accuracy_trend(delta: float, config: TelemetrySpec) -> str | None:
+def accuracy_trend(delta: float, config: TelemetrySpec) -> Trend | None:
     """Direction of the rolling accuracy, from its change in points."""
     if abs(delta) < config.plateau_threshold:
         return "plateau"

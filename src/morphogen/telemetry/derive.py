@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from morphogen.config.task import INSTANCE_PARAMETERS
-from morphogen.telemetry.events import Envelope, Event, tidy
+from morphogen.telemetry.events import Envelope, Event, Json, tidy
 from morphogen.telemetry.jsonl import manifest_hash
 from morphogen.telemetry.kinds import epoch as kinds
 from morphogen.telemetry.record_memory import HEAD_USED, STAGE_POINTS, Array, EpisodeMemory, Record, RunFacts, in_stages
@@ -19,7 +19,13 @@ from morphogen.vocab.action import VALUE_NAMES, Head, Op, Outcome, Reason
 from morphogen.vocab.reward import DETECTORS
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Algorithm, Check, Fault, Gate, Panic, Removal, Stage
 
-CAUSES = {"action": Removal.ACTION, "tick": Removal.RAMP, "govern": Removal.GOVERNOR}
+CAUSES: dict[kinds.Cause, Removal] = {"action": Removal.ACTION, "tick": Removal.RAMP, "govern": Removal.GOVERNOR}
+REMOVAL_NAMES: dict[Removal, kinds.RemovalName] = {
+    Removal.ACTION: "action",
+    Removal.RAMP: "ramp",
+    Removal.GOVERNOR: "governor",
+}
+NO_VALUE: Any = None  # annotations of numpy refuse None as an array
 PENALTY = "governor"  # the reward component that a rollback pays; a rule without it charges nothing
 
 
@@ -74,7 +80,8 @@ def derive_details(
     missing = attribution_event(record)
     if any(map(any, missing.reason)):
         data.append(missing)
-    data.append(kinds.RewardsPaid(names=facts.components, components=record["components"], totals=memory.components))
+    amounts = {"components": record["components"], "totals": memory.components}
+    data.append(kinds.RewardsPaid.build(names=facts.components, **amounts))
     if epoch < facts.epochs - 1:
         data.append(ablations_event(record))
     events = [Envelope(part, round=round, epoch=epoch) for part in data]
@@ -96,7 +103,7 @@ def _gate_events(step: DeriveContext) -> Iterator[Envelope]:
         data = kinds.GateEvaluated(
             gate=Gate(int(record["gate"][env, slot])).name,
             passed=record["gate_passed"][env, slot],
-            failed=[check.name.lower() for check in Check if bits >> check & 1],
+            failed=tuple([check.name.lower() for check in Check if bits >> check & 1]),
         )
         yield step.envelope(env, data, slot)
 
@@ -122,7 +129,7 @@ def _stage_events(step: DeriveContext) -> Iterator[Envelope]:
                 yield step.envelope(env, _seed_event(step, at, new, cause), slot)
 
 
-def _seed_event(step: DeriveContext, at: tuple[int, int], to: Stage, cause: str) -> Event:
+def _seed_event(step: DeriveContext, at: tuple[int, int], to: Stage, cause: kinds.Cause) -> Event:
     """A seed that germinates, or as of the last epoch before its move."""
     record, memory = step.record, step.memory
     blueprint, accuracy = _blueprint_label(record, at, step.facts), record["acc_before"][at[0]]
@@ -145,7 +152,7 @@ def _seed_event(step: DeriveContext, at: tuple[int, int], to: Stage, cause: str)
     }
     if to is Stage.FOSSILIZED:
         return kinds.SeedFossilized(**before, shapley=memory.shapley[at] if measured else None)
-    return kinds.SeedPruned(**before, reason=CAUSES[cause].name.lower())
+    return kinds.SeedPruned(**before, reason=REMOVAL_NAMES[CAUSES[cause]])
 
 
 def _blueprint_label(record: Record, at: tuple[int, int], facts: RunFacts) -> str:
@@ -169,7 +176,7 @@ def _env_events(step: DeriveContext) -> Iterator[Envelope]:
     for (env,) in _indices(wrong & ~record["rolled_back"]):
         anomaly = kinds.AnomalySeen(
             sign=Panic(int(record["anomaly"][env])).name.lower(),
-            faults=[str(fault.name).lower() for fault in Fault(int(record["fault"][env]))],
+            faults=tuple([str(fault.name).lower() for fault in Fault(int(record["fault"][env]))]),
             loss=record["val_loss"][env],
             loss_limit=record["loss_limit"][env],
             streak=record["panic_streak"][env],
@@ -216,7 +223,7 @@ MAX_OTHERS = 2  # ops that are reported besides the chosen one
 def epoch_event(record: Record) -> kinds.EpochCompleted:
     """State of every env."""
     measured = record["contribution_valid"] & in_stages(record["stage"], OCCUPIED)
-    return kinds.EpochCompleted(
+    return kinds.EpochCompleted.build(
         **_columns(record, "val_loss", "val_acc", "committed_acc", "reward", "skipped", "forwards", "success", "alpha"),
         **_columns(record, "train_loss", "train_acc", "host_gradient_norm", valid=record["train_valid"]),
         **_columns(record, "contribution", valid=measured),
@@ -228,7 +235,7 @@ def epoch_event(record: Record) -> kinds.EpochCompleted:
 
 def ablations_event(record: Record) -> kinds.AblationsMeasured:
     """Contribution of every seed."""
-    return kinds.AblationsMeasured(
+    return kinds.AblationsMeasured.build(
         exact=record["exact"],
         **_columns(record, "acc_table", valid=record["exact"][:, None]),
         **_columns(record, "host_acc", valid=record["measured"]),
@@ -244,7 +251,7 @@ def actions_event(record: Record, facts: RunFacts) -> kinds.ActionsTaken:
     names = {**VALUE_NAMES, Head.SLOT: facts.slots, Head.BLUEPRINT: facts.blueprints}
     free = record["op_legal"] & (np.arange(len(Op)) != record["action"][:, :1])
     likely = np.argsort(np.where(free, -record["op_prob"], np.inf), axis=1, kind="stable")[:, :MAX_OTHERS]
-    return kinds.ActionsTaken(
+    return kinds.ActionsTaken.build(
         **{head.label: choice_names(action[:, head], names[head], used[:, head]) for head in Head},
         **_columns(record, "op_prob", "op_legal", "log_prob", "entropy", "value", "forced"),
         others=[[Op(op).name for op in row if free[env, op]] for env, row in enumerate(likely)],
@@ -256,12 +263,12 @@ def actions_event(record: Record, facts: RunFacts) -> kinds.ActionsTaken:
 def slots_event(record: Record, memory: EpisodeMemory) -> kinds.SlotsMeasured:
     """Gradients and progress of every seed."""
     graded = record["gradient_valid"]
-    return kinds.SlotsMeasured(
+    return kinds.SlotsMeasured.build(
         **_columns(record, "gradient_norm", "gradient_health", valid=graded),
         **_columns(record, "gradient_ratio", valid=record["gradient_ratio_valid"]),
         **_columns(record, "velocity", valid=record["velocity_valid"]),
-        vanishing=np.where(graded, record["vanishing"], None),
-        exploding=np.where(graded, record["exploding"], None),
+        vanishing=np.where(graded, record["vanishing"], NO_VALUE),
+        exploding=np.where(graded, record["exploding"], NO_VALUE),
         interaction=np.where(record["interaction_valid"], record["interaction_sum"], np.nan),
         age=memory.age,
         epochs_in_stage=memory.epochs_in_stage,
@@ -275,7 +282,7 @@ def attribution_event(record: Record) -> kinds.AttributionMissing:
     reason = np.where(player & ~record["measured"][:, None], "skipped", "no_player").astype(object)
     reason = np.where(fresh & ~record["interaction_valid"], "not_exact", reason)
     missing = seed & ~(fresh & record["interaction_valid"])
-    return kinds.AttributionMissing(reason=np.where(missing, reason, None))
+    return kinds.AttributionMissing.build(reason=np.where(missing, reason, NO_VALUE))
 
 
 EPISODE_SUMS = ("reward", "germinated", "fossilized", "pruned", "rollbacks")
@@ -313,11 +320,15 @@ def completed_episodes(record: Record, memory: EpisodeMemory, facts: RunFacts) -
             **{name: getattr(memory, name)[env] for name in EPISODE_SUMS},
             ops={op.name: memory.ops[env, op] for op in Op},
             instance=dict(zip(INSTANCE_PARAMETERS, record["instance"][env], strict=True)),
-            topology=[_seed_manifest(record, memory, facts, (env, slot)) for slot in np.flatnonzero(kept[env])],
+            topology=tuple([_episode_seed(record, memory, facts, (env, slot)) for slot in _positions(kept[env])]),
         )
 
 
-def _seed_manifest(record: Record, memory: EpisodeMemory, facts: RunFacts, at: tuple[int, int]) -> dict[str, Any]:
+def _positions(mask: Array) -> list[int]:
+    return np.flatnonzero(mask).tolist()
+
+
+def _episode_seed(record: Record, memory: EpisodeMemory, facts: RunFacts, at: tuple[int, int]) -> kinds.EpisodeSeed:
     return {
         "slot": facts.slots[at[1]],
         "blueprint": _blueprint_label(record, at, facts),
@@ -332,10 +343,10 @@ def final_topologies(
 ) -> Iterator[tuple[int, kinds.TopologyRecorded]]:
     """(env, event) for every env that ends with a fossil: its manifest and the hash of it."""
     fossil = record["stage"] == Stage.FOSSILIZED
-    for env in np.flatnonzero(fossil.any(axis=1)).tolist():
-        slots = []
-        for at in ((env, slot) for slot in np.flatnonzero(fossil[env])):
-            seed = _seed_manifest(record, memory, facts, at)
+    for env in _positions(fossil.any(axis=1)):
+        slots: list[Json] = []
+        for at in ((env, slot) for slot in _positions(fossil[env])):
+            seed: Json = {**_episode_seed(record, memory, facts, at)}
             del seed["contribution"]
             algorithm = Algorithm(int(record["algorithm"][at])).name
             numbers = {"tempo": record["tempo"][at], "params": record["params"][at]}

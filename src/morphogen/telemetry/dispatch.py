@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, LEVEL_OFF, LEVELS, TelemetrySpec
 from morphogen.errors import CheckpointError
@@ -238,7 +238,8 @@ class SinkWorker:
 
 RECORDED_EPOCHS = 5  # epochs that the flight recorder keeps
 
-AnySink = Sink | Callable[[list[Envelope]], object]
+Callback = Callable[[list[Envelope]], object]
+AnySink = Sink | Callback
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +279,7 @@ class Dispatcher:
     def add_sinks(self, sinks: Iterable[AnySink]) -> None:
         """Add sinks, which receive all later events."""
         for item in sinks if self._spec.level != LEVEL_OFF else ():
-            sink = item if hasattr(item, "write") else CallbackSink(item)
+            sink = cast(Sink, item) if hasattr(item, "write") else CallbackSink(cast(Callback, item))
             self._workers = (*self._workers, SinkWorker(sink, self._spec, self._sink_failed))
 
     @property
@@ -351,7 +352,8 @@ class Dispatcher:
                 loggers[worker.name] = place
             elif place is not None:
                 pending = tuple(encode(event, seq=0, time=0.0) for event in missing)
-                position = SinkPosition(*place, pending, dropped, self._spec.dir, loggers)
+                size, seq = place
+                position = SinkPosition(size, seq, pending, dropped, self._spec.dir, loggers)
         return position
 
     def close(self, *last: Event) -> Losses:

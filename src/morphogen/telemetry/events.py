@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from statistics import fmean
-from typing import Any, ClassVar, dataclass_transform, get_type_hints
+from typing import Any, ClassVar, Self, cast, dataclass_transform, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -74,6 +74,11 @@ class Event:
         except ValidationError as error:
             raise ValueError(f"{type(self).__name__}.{describe_fault(error)}") from None
 
+    @classmethod
+    def build(cls, **values: Any) -> Self:
+        """Make an event of arrays and numpy scalars, which become tuples and plain numbers."""
+        return cls(**values)
+
     def payload(self) -> Json:
         """The fields by their names in the file."""
         return {shown: getattr(self, name) for name, shown in field_names(type(self)).items()}
@@ -82,7 +87,7 @@ class Event:
 @cache
 def field_names(kind: type[Event]) -> dict[str, str]:
     """Names of the fields in the file (`from` for `from_`), by attribute."""
-    return {item.name: item.name.rstrip("_") for item in fields(kind)}  # type: ignore[arg-type]
+    return {item.name: item.name.rstrip("_") for item in fields(cast(Any, kind))}
 
 
 @cache

@@ -24,7 +24,8 @@ class CompileStats(NamedTuple):
 
     def difference(self, before: "CompileStats") -> "CompileStats":
         """Return the difference of two counts."""
-        return CompileStats(*(now - then for now, then in zip(self, before, strict=True)))
+        graphs, fallbacks = self.graphs - before.graphs, self.graph_fallbacks - before.graph_fallbacks
+        return CompileStats(graphs, fallbacks, self.compile_s - before.compile_s)
 
 
 NO_COMPILES = CompileStats()

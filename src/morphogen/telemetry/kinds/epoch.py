@@ -13,6 +13,10 @@ Names = tuple[str, ...]
 Choices = tuple[str | None, ...]  # None where the op does not use the head
 
 
+Cause = Literal["action", "tick", "govern"]  # of a change of stage
+RemovalName = Literal["action", "ramp", "governor"]
+
+
 class EpochCompleted(EpochEvent, level="normal"):
     """State of every env after an epoch."""
 
@@ -192,7 +196,7 @@ class StageChanged(SlotEvent):
 
     from_: str
     to: str
-    cause: Literal["action", "tick", "govern"]
+    cause: Cause
     blueprint: str | None
     alpha: Real
     age: Count
@@ -224,6 +228,6 @@ class SeedPruned(SlotEvent):
     blueprint: str
     params: Count
     age: Count
-    reason: Literal["action", "ramp", "governor"]
+    reason: RemovalName
     contribution: Real
     accuracy_change: Real

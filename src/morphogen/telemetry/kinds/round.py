@@ -10,30 +10,34 @@ from morphogen.telemetry.events import RoundEvent
 
 
 class BatchSummary(RoundEvent, name="RoundCompleted", level="minimal"):
-    """One round in numbers; means are over all envs, final values are those of the last epoch."""
+    """Results of one round in numbers; means are over all envs, final values are those of the last epoch.
 
-    round: Count
+    `TrainResult.history` holds one per round; in the event file it is the event `RoundCompleted`.  None: not measured,
+    or not finite.
+    """
+
+    round: Count  # from 0
     episodes_completed: Count
     accuracy_mean: float  # percent, like every accuracy
     accuracy_std: float
     accuracy_min: float
     accuracy_max: float
-    committed_mean: float
-    loss_mean: Real
+    committed_mean: float  # accuracy of the delivered networks: hosts and fossilized seeds
+    loss_mean: Real  # on the validation samples, nats
     rolling_accuracy: float  # mean of accuracy_mean over the last at most 10 rounds
     reward_mean: Real  # sum of an episode's rewards
     reward_std: Real
     return_mean: Real  # discounted
-    network_value_mean: Real
-    params_ratio_mean: float
-    stability_mean: float
-    germinated: Count
+    network_value_mean: Real  # committed accuracy as a share of 1, minus the price of the parameters
+    params_ratio_mean: float  # parameters of the delivered network over those of the host
+    stability_mean: float  # in (0, 1], 1 where the accuracy moved evenly
+    germinated: Count  # seeds, sums over all envs
     fossilized: Count
-    contributing: Count
+    contributing: Count  # fossils worth at least a point when last measured
     pruned: Count
-    live: Count
+    live: Count  # neither fossilized nor pruned at the end
     rollbacks: Count
-    success_share: float
+    success_share: float  # of the envs whose committed accuracy reached `TaskSpec.success`
     env_accuracy: tuple[float, ...]
     env_committed: tuple[float, ...]
     env_reward: RealRow
@@ -180,10 +184,13 @@ class BlueprintScores(RoundEvent):
     scores: dict[str, BlueprintScore]
 
 
+Trend = Literal["plateau", "degradation", "improvement"]
+
+
 class TrendDetected(RoundEvent, level="minimal"):
     """Direction of the rolling accuracy."""
 
-    kind: Literal["plateau", "degradation", "improvement"]
+    kind: Trend
     rolling_accuracy: Real
     previous: Real
     delta: Real

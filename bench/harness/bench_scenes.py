@@ -12,8 +12,8 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.fields import Spec, fields_of, to_settings
-from morphogen.config.groups import EngineSpec
 from morphogen.config.spec import RunSpec, find_host, resolve
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup

@@ -19,7 +19,8 @@ import torch
 from bench.harness.bench_scenes import plain_spec
 from bench.harness.timing import Bench, run_bench
 from morphogen.cli.bench import Measure, median_measure
-from morphogen.config.groups import COMPILE_DEFAULT, DataSpec, EngineSpec
+from morphogen.config.execution_spec import COMPILE_DEFAULT, EngineSpec
+from morphogen.config.groups import DataSpec
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.engine.compile import FittedPlan
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler

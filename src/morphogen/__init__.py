@@ -55,15 +55,13 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.cli.compare import compare as compare
     from morphogen.config.config_files import dump_config as dump_config
     from morphogen.config.config_files import parse_config as parse_config
+    from morphogen.config.execution_spec import CheckpointSpec as CheckpointSpec
+    from morphogen.config.execution_spec import EngineSpec as EngineSpec
     from morphogen.config.groups import AttributionSpec as AttributionSpec
-    from morphogen.config.groups import CheckpointSpec as CheckpointSpec
     from morphogen.config.groups import DataSpec as DataSpec
-    from morphogen.config.groups import EngineSpec as EngineSpec
     from morphogen.config.groups import GovernorSpec as GovernorSpec
     from morphogen.config.groups import HostSpec as HostSpec
     from morphogen.config.groups import LifecycleSpec as LifecycleSpec
-    from morphogen.config.groups import PolicySpec as PolicySpec
-    from morphogen.config.groups import PpoSpec as PpoSpec
     from morphogen.config.groups import RewardSpec as RewardSpec
     from morphogen.config.groups import SignalSpec as SignalSpec
     from morphogen.config.parts import BLUEPRINTS as BLUEPRINTS
@@ -73,6 +71,8 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.config.parts import NETWORKS as NETWORKS
     from morphogen.config.parts import POLICIES as POLICIES
     from morphogen.config.parts import RULES as RULES
+    from morphogen.config.policy_spec import PolicySpec as PolicySpec
+    from morphogen.config.policy_spec import PpoSpec as PpoSpec
     from morphogen.config.spec import RunSpec as RunSpec
     from morphogen.config.spec import resolve as resolve
     from morphogen.config.task import PRESETS as PRESETS
@@ -167,9 +167,10 @@ _HOMES = {
     "analysis.report": "report",
     "cli.compare": "compare",
     "config.config_files": "dump_config parse_config",
-    "config.groups": "AttributionSpec CheckpointSpec DataSpec EngineSpec GovernorSpec HostSpec LifecycleSpec "
-    "PolicySpec PpoSpec RewardSpec SignalSpec",
+    "config.execution_spec": "CheckpointSpec EngineSpec",
+    "config.groups": "AttributionSpec DataSpec GovernorSpec HostSpec LifecycleSpec RewardSpec SignalSpec",
     "config.parts": "BLUEPRINTS DATASETS HOSTS LEARNERS NETWORKS POLICIES RULES",
+    "config.policy_spec": "PolicySpec PpoSpec",
     "config.spec": "RunSpec resolve",
     "config.task": "InstanceSpec PRESETS TASKS TaskSpec",
     "config.telemetry_spec": "TelemetrySpec",

@@ -1,25 +1,37 @@
-"""Errors of invalid input.  Every message names the field, the value and the allowed values."""
+"""Errors of invalid input.  Every message names the field, the value and the allowed values.
+
+The command line exits with a code per class, so that scripts can tell them apart.
+"""
 
 
 class ConfigError(ValueError):
-    """A configuration, flag or constructor argument that cannot be used (exit code 2)."""
+    """Invalid setting, flag or argument; all faults at once, a line each (exit code 2).
+
+    Example:
+        >>> import morphogen as mg
+        >>> mg.RunSpec(envs=0, ppo={"clip": 3})
+        Traceback (most recent call last):
+            ...
+        morphogen.errors.ConfigError: envs: expected an integer in 1 .. 65536, got 0
+        ppo.clip: expected a number > 0 and <= 1, got 3
+    """
 
 
 class DeviceError(ConfigError):
-    """A device that does not exist or cannot do what was asked (exit code 2)."""
+    """Missing device, or a device without the requested ability (exit code 2)."""
 
 
 class ScheduleError(ConfigError):
-    """A declared schedule whose next action is illegal (exit code 2)."""
+    """Illegal action of a declared schedule (exit code 2)."""
 
 
 class DataError(ValueError):
-    """A data file that is missing, damaged or of another shape (exit code 3)."""
+    """Data file or data set that is missing, damaged or of another shape (exit code 3)."""
 
 
 class CheckpointError(ValueError):
-    """A checkpoint or policy file that does not fit or is damaged (exit code 4)."""
+    """Checkpoint or policy file that is damaged or does not fit the run (exit code 4)."""
 
 
 class TrainingDiverged(RuntimeError):
-    """Several rounds in a row without one finite optimiser step of the policy (exit code 5)."""
+    """Run without one finite optimiser step of the policy in several rounds in a row (exit code 5)."""

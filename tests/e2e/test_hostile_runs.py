@@ -13,7 +13,7 @@ from support.small_runs import tiny
 from morphogen.analysis.run_log import read_rounds
 from morphogen.cli.main import main
 from morphogen.config.config_files import dump_config, parse_config
-from morphogen.config.groups import CheckpointSpec
+from morphogen.config.execution_spec import CheckpointSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import CheckpointError, ConfigError
 from morphogen.run.train import resume, train_ppo_vectorized

@@ -10,7 +10,7 @@ from support import run_comparison
 from support.small_runs import tiny
 from tools import kill_runs
 
-from morphogen.config.groups import CheckpointSpec
+from morphogen.config.execution_spec import CheckpointSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.storage.checkpoint_store import ENVS, SHARED

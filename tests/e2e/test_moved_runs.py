@@ -10,7 +10,7 @@ from support.small_runs import tiny
 from tools import move_runs
 
 from morphogen.cli.main import main
-from morphogen.config.groups import CheckpointSpec
+from morphogen.config.execution_spec import CheckpointSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.engine.scheduler import Hooks, Parts
 from morphogen.errors import CheckpointError

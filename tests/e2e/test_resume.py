@@ -12,7 +12,8 @@ from support.small_runs import tiny
 
 from morphogen import kernels
 from morphogen.analysis import run_log
-from morphogen.config.groups import CheckpointSpec, DataSpec, EngineSpec
+from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
+from morphogen.config.groups import DataSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.engine.scheduler import Hooks, Parts
 from morphogen.errors import CheckpointError, ConfigError, TrainingDiverged

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.small_runs import cifar_files, live, tiny, tiny_setup, world_of
 
-from morphogen.config.groups import DataSpec, EngineSpec
+from morphogen.config.execution_spec import EngineSpec
+from morphogen.config.groups import DataSpec
 from morphogen.config.task import TASKS, InstanceSpec
 from morphogen.data.cifar import BINARY, read_cifar
 from morphogen.data.dataset import open_dataset

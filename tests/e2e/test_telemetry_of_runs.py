@@ -11,7 +11,7 @@ from support.faulty_sinks import Blocked, Broken, FullDisk, Keep
 from support.small_runs import tiny
 
 from morphogen.config.config_files import parse_config
-from morphogen.config.groups import PpoSpec
+from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.spec import resolve
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.engine.scheduler import Parts, Scheduler

@@ -9,7 +9,9 @@ from pydantic.fields import FieldInfo
 
 from morphogen.config import fields as kinds
 from morphogen.config import groups as specs
+from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.fields import describe, fields_of
+from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import TASKS, InstanceSpec
 from morphogen.config.telemetry_spec import TelemetrySpec, WandbSpec
@@ -22,9 +24,9 @@ GROUPS = (
     specs.SignalSpec,
     specs.AttributionSpec,
     specs.RewardSpec,
-    specs.PolicySpec,
-    specs.PpoSpec,
-    specs.EngineSpec,
+    PolicySpec,
+    PpoSpec,
+    EngineSpec,
     InstanceSpec,
     TelemetrySpec,
 )

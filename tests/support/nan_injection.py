@@ -16,7 +16,9 @@ from support.small_runs import tiny_setup
 from tensordict import TensorDict
 
 from morphogen.config.action_schedule import parse_schedule
-from morphogen.config.groups import EngineSpec, GovernorSpec, LifecycleSpec, PpoSpec
+from morphogen.config.execution_spec import EngineSpec
+from morphogen.config.groups import GovernorSpec, LifecycleSpec
+from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.engine import phases
 from morphogen.engine.action_control import build_control

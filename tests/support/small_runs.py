@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from morphogen.config.fields import Spec, fields_of, to_settings
-from morphogen.config.groups import DataSpec, LifecycleSpec, PolicySpec, PpoSpec
+from morphogen.config.groups import DataSpec, LifecycleSpec
+from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.engine.environment import Environment, open_environment
 from morphogen.engine.episodes import Epoch, reset_hidden, run_epoch

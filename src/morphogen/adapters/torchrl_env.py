@@ -1,20 +1,22 @@
 """The environment for TorchRL: specs and a TensorDict around the functional environment."""
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
-from torchrl.data import Binary, Categorical, Composite, Unbounded
-from torchrl.envs import EnvBase
+from torchrl.data import Binary, Categorical, Composite, Unbounded  # pyright: ignore[reportMissingTypeStubs]
+from torchrl.envs import EnvBase  # pyright: ignore[reportMissingTypeStubs]
 
 from morphogen.config.spec import RunSpec
+from morphogen.config.task import TaskSpec
 from morphogen.engine.environment import Environment
 from morphogen.engine.make import make
 from morphogen.engine.phases import PolicyInputs
 from morphogen.errors import ConfigError
 from morphogen.state.decision import ActionMasks, Observation
 from morphogen.state.env import EnvState
+from morphogen.state.tree_ops import get_leaf
 from morphogen.vocab.action import SIZES, Head, Op
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT
 
@@ -34,10 +36,22 @@ class MorphogenEnv(EnvBase):
     Reset: an env begins its next episode, except one that the governor rolled back in the last step before the
     horizon, which goes on from its restored state.  A reset by mask leaves the other envs as they are, bit for bit.
     `set_seed` selects other hosts, tasks and batches; actions come from the caller.
+
+    Args:
+        env: of `make`; `make_env` does both.
+
+    Source: A. Bou et al., TorchRL: A data-driven decision-making library for PyTorch (2023).
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.MorphogenEnv(mg.make("whitebox", envs=2, seed=0))
+        >>> start = env.reset()
+        >>> start["observation"].shape, start["mask", "op"].shape, env.state.clock.epoch.tolist()
+        (torch.Size([2, 144]), torch.Size([2, 6]), [0, 0])
     """
 
     def __init__(self, env: Environment) -> None:
-        super().__init__(device=env.device, batch_size=torch.Size([env.envs]))
+        cast(Any, super()).__init__(device=env.device, batch_size=torch.Size([env.envs]))
         self.functional = env
         self._state: EnvState | None = None
         envs, slots = env.envs, len(env.net.slots)
@@ -49,12 +63,12 @@ class MorphogenEnv(EnvBase):
 
         self.observation_spec = group(
             {
-                "observation": Unbounded((envs, len(ENV) + len(SLOT) * slots), device=env.device),
-                "instance": Unbounded((envs, len(INSTANCE)), device=env.device),
-                "blueprints": Unbounded((envs, slots), dtype=torch.int64, device=env.device),
+                "observation": Unbounded(torch.Size((envs, len(ENV) + len(SLOT) * slots)), device=env.device),
+                "instance": Unbounded(torch.Size((envs, len(INSTANCE))), device=env.device),
+                "blueprints": Unbounded(torch.Size((envs, slots)), dtype=torch.int64, device=env.device),
                 "mask": group(
                     {
-                        name: Binary(shape=(envs, *shape), dtype=torch.bool, device=env.device)
+                        name: Binary(shape=torch.Size((envs, *shape)), dtype=torch.bool, device=env.device)
                         for name, shape in masks.items()
                     }
                 ),
@@ -65,9 +79,10 @@ class MorphogenEnv(EnvBase):
             for name, size in sizes.items()
         }
         self.action_spec = group({"action": group(heads)})
-        self.reward_spec = Unbounded((envs, 1), device=env.device)
+        column = torch.Size((envs, 1))
+        self.reward_spec = Unbounded(column, device=env.device)
         flags = ("done", "terminated", "truncated")
-        self.done_spec = group({name: Binary(shape=(envs, 1), dtype=torch.bool, device=env.device) for name in flags})
+        self.done_spec = group({name: Binary(shape=column, dtype=torch.bool, device=env.device) for name in flags})
 
     @property
     def state(self) -> EnvState:
@@ -88,20 +103,20 @@ class MorphogenEnv(EnvBase):
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         env, state = self.functional, self._state
-        asked = None if tensordict is None else tensordict.get("_reset", None)
+        requested: Tensor | None = None if tensordict is None else cast(Any, tensordict).get("_reset", None)
         with torch.no_grad():
             if state is None:
                 self._state, seen = env.reset()
             else:
                 goes_on = state.signals.rolled_back & (state.clock.epoch < env.horizon)
-                rows = torch.ones_like(goes_on) if asked is None else asked.view(-1) & ~goes_on
+                rows = torch.ones_like(goes_on) if requested is None else requested.view(-1) & ~goes_on
                 self._state, seen = env.restart(state, rows)
         leaves = {**flatten_inputs(seen), **self._flags(torch.zeros_like(seen.missed))}
         return TensorDict(leaves, self.batch_size, device=self.device)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         with torch.no_grad():
-            self._state, step = self.functional.step(self.state, tensordict["action"])
+            self._state, step = self.functional.step(self.state, cast(TensorDictBase, tensordict["action"]))
         leaves = {**flatten_inputs(step.seen), "reward": step.reward.unsqueeze(-1), **self._flags(step.terminated)}
         return TensorDict(leaves, self.batch_size, device=self.device)
 
@@ -132,8 +147,10 @@ def flatten_inputs(seen: PolicyInputs) -> dict[str, Any]:
 
 def restore_inputs(tensordict: TensorDictBase) -> PolicyInputs:
     """Return the leaves of `MorphogenEnv`, [...], as the inputs of a policy, the inverse of `flatten_inputs`."""
-    features, mask, shape = tensordict["observation"], tensordict["mask"], tensordict.batch_size
-    slots = features[..., len(ENV) :].unflatten(-1, (-1, len(SLOT)))
+    features, shape = get_leaf(tensordict, "observation"), tensordict.batch_size
+    slots = torch.unflatten(features[..., len(ENV) :], -1, (-1, len(SLOT)))
+    mask = cast(TensorDictBase, tensordict["mask"])
+    masks: dict[str, Any] = {head.label: mask[head.label] for head in Head}
     good = torch.ones(shape, dtype=torch.bool, device=features.device)
     observation = Observation(
         env=features[..., : len(ENV)],
@@ -144,14 +161,18 @@ def restore_inputs(tensordict: TensorDictBase) -> PolicyInputs:
         nonfinite=torch.zeros_like(good, dtype=torch.int64),
         batch_size=shape,
     )
-    masks = ActionMasks(**{head.label: mask[head.label] for head in Head}, batch_size=shape)
-    return PolicyInputs(observation, masks, ~good)
+    return PolicyInputs(observation, ActionMasks(**masks, batch_size=shape), ~good)
 
 
 def make_env(
-    task: str | RunSpec = "digits", /, *, envs: int | None = None, seed: int | None = None, **fields: Any
+    task: str | TaskSpec | RunSpec = "digits", /, *, envs: int | None = None, seed: int | None = None, **fields: Any
 ) -> MorphogenEnv:
-    """Build a TorchRL environment; arguments and errors as in `engine.make`.
+    """Build a TorchRL environment.
+
+    Args: as in `make`.
+
+    Returns: an environment with batch size [E].
+    Raises: as `make`.
 
     Example:
         >>> import morphogen as mg

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -20,7 +20,7 @@ from morphogen.nets import distribution
 from morphogen.nets.distribution import NO_FLOOR, FactoredCategorical, Floor, LogitTables, Support
 from morphogen.nets.policy import Policy
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
-from morphogen.state.tree_ops import expand_mask
+from morphogen.state.tree_ops import expand_mask, get_leaf
 from morphogen.vocab.action import HEADS
 from morphogen.vocab.purpose import Purpose
 
@@ -106,8 +106,9 @@ class PolicyActor(TensorDictModuleBase):
         super().__init__()
         self.policy, self.params = policy, params
         memory = [("memory", name) for name in policy.initial_hidden(1).sorted_keys]
-        self.in_keys = [*IN_KEYS, *(["is_init", *memory] if memory else [])]
-        self.out_keys = [*(("action", head) for head in HEADS), "state_value", "action_log_prob"]
+        keys = cast(Any, self)  # TorchRL declares flat keys only
+        keys.in_keys = [*IN_KEYS, *(["is_init", *memory] if memory else [])]
+        keys.out_keys = [*(("action", head) for head in HEADS), "state_value", "action_log_prob"]
 
     def make_tensordict_primer(self) -> TensorDictPrimer:
         """Return the transform that carries the memory of the policy from step to step."""
@@ -119,11 +120,12 @@ class PolicyActor(TensorDictModuleBase):
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the action of every env.  tensordict [E]."""
         seen = restore_inputs(tensordict)
-        envs, slots, device = tensordict.shape[0], seen.masks.slot.shape[-1], tensordict["observation"].device
+        envs, slots, device = tensordict.shape[0], seen.masks.slot.shape[-1], seen.observation.env.device
         memory = self.policy.initial_hidden(envs, device=device)
         if not memory.is_empty():
-            start = tensordict["is_init"].view(-1)
-            memory = tensordict["memory"].apply(lambda leaf: torch.where(expand_mask(start, leaf), 0, leaf))
+            start = get_leaf(tensordict, "is_init").view(-1)
+            before = cast(Any, tensordict["memory"])
+            memory = before.apply(lambda leaf: torch.where(expand_mask(start, leaf), 0, leaf))
         greedy = exploration_type() in (ExplorationType.DETERMINISTIC, ExplorationType.MODE)
         noise = gumbel_noise((envs,), slots, device)
         choice = self.policy.act(

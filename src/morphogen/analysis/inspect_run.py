@@ -2,14 +2,14 @@
 
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from morphogen.analysis.console import format_duration, format_number
 from morphogen.analysis.run_log import RunLog, read_run
 from morphogen.analysis.tables import Row
 from morphogen.analysis.views import build_views
 from morphogen.config.config_files import flatten_settings
-from morphogen.config.fields import to_settings
+from morphogen.config.fields import Settings, to_settings
 from morphogen.config.spec import RunSpec
 from morphogen.errors import CheckpointError
 from morphogen.storage import checkpoint_store, run_directory
@@ -52,7 +52,25 @@ class Inspection(NamedTuple):
 
 
 def tables(path: Path | str) -> dict[str, list[Row]]:
-    """The tables of a run directory by name: lists of rows, a row a mapping from columns to numbers and names."""
+    """Return the tables of a run directory by name: lists of rows, a row a mapping from columns to values.
+
+    Args:
+        path: run directory; that of a run that still goes on is fine.
+
+    Returns: tables such as `rounds`, `ops`, `blueprints` and `anomalies`, as far as the telemetry level goes.
+    Raises: ConfigError for a folder that is no run directory.
+
+    Example:
+        >>> import tempfile
+        >>> import morphogen as mg
+        >>> fields = {"preset": "whitebox", "rounds": 2, "envs": 4, "policy_name": "wait", "episode_length": 2}
+        >>> spec = mg.RunSpec(**fields, final_episodes=0, telemetry={"level": "minimal"})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = mg.train_ppo_vectorized(spec, out=folder)
+        ...     rows = mg.tables(folder)["rounds"]
+        >>> [(row["round"], row["accuracy_mean"], row["params_ratio_mean"]) for row in rows]
+        [(1, 20.0, 1.0), (2, 20.0, 1.0)]
+    """
     return build_views(read_run(Path(path)).tables)
 
 
@@ -80,7 +98,7 @@ def _inspect_checkpoint(path: Path) -> Inspection:
     facts = {escape_text(name): escape_text(_format_value(value)) for name, value in manifest.items()}
     sizes = [{"file": name, "bytes": file["bytes"], "sha256": file["sha256"]} for name, file in listed.items()]
     usual = dict(flatten_settings(to_settings(RunSpec())))
-    settings = dict(flatten_settings(config)) if isinstance(config, dict) else {}
+    settings = dict(flatten_settings(cast(Settings, config))) if isinstance(config, dict) else {}
     changed = [
         {"setting": escape_text(name), "value": escape_text(_format_value(value))}
         for name, value in settings.items()
@@ -92,12 +110,15 @@ def _inspect_checkpoint(path: Path) -> Inspection:
 
 
 def _format_value(value: Any) -> str:
-    return ", ".join(f"{name} {part}" for name, part in value.items()) if isinstance(value, dict) else str(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {part}" for name, part in cast(Settings, value).items())
+    return str(value)
 
 
 def overview(log: RunLog) -> dict[str, str]:
     """Facts by name, as texts."""
-    config, start, ends = log.config, next(iter(log.tables["starts"]), {}), log.tables["ends"]
+    config, starts, ends = log.config, log.tables["starts"], log.tables["ends"]
+    start: Row = starts[0] if starts else {}
     folder = run_directory.events_folder(log.path, config["telemetry"]["dir"])
     outside = run_directory.is_outside(log.path, config["telemetry"]["dir"])
     times = [row["run_s"] for row in ends if row["run_s"] is not None]

@@ -33,9 +33,27 @@ PLOTS = (
 
 
 def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
-    """Write the report of one run directory, or of several side by side; return the path of its page.
+    """Write the report of one run directory, or of several side by side: pictures, their numbers, one HTML page.
 
-    `out`: default `report` in the first directory.  The same logs give the same bytes.
+    The same logs give the same bytes.  Plots without numbers, as below without telemetry, are left out.
+
+    Args:
+        dirs: 1 to 7 run directories.
+        out: folder of the report; None: `report` in the first directory.
+
+    Returns: path of the page.
+    Raises: ConfigError without matplotlib, for folders that are no run directories, and for a folder that cannot be
+    written to.
+
+    Example:
+        >>> import tempfile
+        >>> import morphogen as mg
+        >>> fields = {"preset": "whitebox", "rounds": 1, "envs": 4, "policy_name": "wait", "episode_length": 2}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = mg.train_ppo_vectorized(**fields, final_episodes=0, out=folder)
+        ...     page = mg.report(folder)
+        ...     print(page.parts[-2:], page.exists())
+        ('report', 'index.html') True
     """
     if not 1 <= len(dirs) <= MAX_RUNS:
         raise ConfigError(f"run directories: expected 1 .. {MAX_RUNS}, one per colour, got {len(dirs)}")

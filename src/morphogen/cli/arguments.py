@@ -39,7 +39,7 @@ class CommandFlag(NamedTuple):
     options: dict[str, Any]  # of argparse, for the value
 
 
-def _list_flags(kind: type, above: str = "") -> Iterator[CommandFlag]:
+def _list_flags(kind: Any, above: str = "") -> Iterator[CommandFlag]:
     for name, info in fields_of(kind).items():
         path, extra = f"{above}{name}", info.json_schema_extra
         if hasattr(info.annotation, "PATH"):

@@ -51,7 +51,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("sides", metavar="SIDE", nargs="+", help="run directory, folder of them, preset or rule:NAME")
     parser.add_argument("--seeds", metavar="1,2,3", help="training seeds of presets and rules (default 0)")
     parser.add_argument("--rounds", metavar="N", help="rounds of every run (default: as configured)")
-    parser.add_argument("--set", **{**arguments.SET, "help": "any field, for all sides"})
+    setting: dict[str, Any] = {**arguments.SET, "help": "any field, for all sides"}
+    parser.add_argument("--set", **setting)
     parser.add_argument("--out", metavar="DIR", type=Path, help="folder of trained presets and rules: DIR/SIDE/SEED")
     parser.add_argument("--episodes", metavar="N", default="256", help="held-out episodes of every run (default 256)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the numbers to a new file")
@@ -107,6 +108,17 @@ def compare(*runs: Path | str, episodes: int = 256) -> Row:
     Returns: the numbers of `comparison.json`: network values per run and episode, and under `pairs`, for the first side
     with each of the others, the difference with its intervals, the effect size and the verdict.
     Raises: ConfigError for sides that cannot be compared, CheckpointError for damaged policies.
+
+    Example:
+        >>> import tempfile
+        >>> import morphogen as mg
+        >>> fields = {"preset": "whitebox", "rounds": 1, "envs": 4, "final_episodes": 0}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for policy in ("wait", "random"):
+        ...         result = mg.train_ppo_vectorized(**fields, policy_name=policy, out=f"{folder}/{policy}")
+        ...     pair = mg.compare(f"{folder}/wait", f"{folder}/random", episodes=2)["pairs"][0]
+        >>> round(pair["difference"]["value"], 3), pair["verdict"]
+        (0.155, 'no verdict')
     """
     if len(runs) < 2:
         raise ConfigError(f"compare: expected two or more sides, got {len(runs)}")

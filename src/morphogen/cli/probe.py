@@ -5,7 +5,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -62,7 +62,8 @@ def probe(spec: RunSpec) -> ProbeResult:
     except torch.OutOfMemoryError as error:
         raise DeviceError(f"{scheduler.setup.device} has too little memory: {str(error).partition('.')[0]}") from None
     facts = machine_facts(device=device_name(scheduler.setup.device), threads=torch.get_num_threads())
-    return ProbeResult(facts, fmean(rounds[-1].env_reward), measure_rows(events_by_round(sink.events)))
+    checksum = fmean(cast("tuple[float, ...]", rounds[-1].env_reward))
+    return ProbeResult(facts, checksum, measure_rows(events_by_round(sink.events)))
 
 
 def events_by_round(events: Iterable[Envelope]) -> list[RoundEvents]:

@@ -5,7 +5,7 @@ import io
 import os
 import select
 import sys
-from typing import TextIO
+from typing import TextIO, cast
 
 
 class LenientStream(io.RawIOBase):
@@ -30,7 +30,7 @@ class LenientStream(io.RawIOBase):
 
     def write(self, data: object) -> int:
         """Write bytes; return their number, also if they were dropped."""
-        rest = memoryview(data).cast("B")  # type: ignore[arg-type]
+        rest = memoryview(cast(bytes, data)).cast("B")  # any buffer
         size = len(rest)
         while rest and self.error is None:
             try:

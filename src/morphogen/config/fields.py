@@ -1,9 +1,10 @@
 """Field types of the specs, and one form of message for every invalid value."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import Field as DataclassField
 from dataclasses import dataclass, fields
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
 from typing import get_type_hints as type_hints
 
 from pydantic import ConfigDict, Field, ValidationError
@@ -27,7 +28,10 @@ BY_TASK = "from the task"
 class Constraint:
     """Condition on the values of an annotated field, after the check of their type."""
 
-    expected: str  # the allowed values in words
+    @property
+    def expected(self) -> str:
+        """The allowed values in words."""
+        raise NotImplementedError
 
     def convert(self, value: Any) -> Any:
         """Return the stored form of a value.  Raises ValueError for a value that is not allowed."""
@@ -60,7 +64,7 @@ class OneOf(Constraint):
     prefix: str = ""
 
     @property
-    def expected(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def expected(self) -> str:
         """The allowed values in words."""
         return "one of " + ", ".join(self.names) + (f" or {self.prefix}FILE" if self.prefix else "")
 
@@ -80,7 +84,12 @@ class OneOf(Constraint):
 class Printable(Constraint):
     """A printable string that is not empty."""
 
-    expected: str
+    meaning: str
+
+    @property
+    def expected(self) -> str:
+        """The allowed values in words."""
+        return self.meaning
 
     def convert(self, value: str) -> str:
         """Return the string."""
@@ -101,7 +110,7 @@ class Names(Constraint):
     most: int | None = None
 
     @property
-    def expected(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def expected(self) -> str:
         """The allowed values in words."""
         known = "" if self.among is None else f" out of {', '.join(self.among)}"
         count = f"exactly {self.least} " if self.least == self.most else f"at least {self.least} " * (self.least > 0)
@@ -147,21 +156,35 @@ FilePath = Annotated[str, Printable("a path")]
 Span = Annotated[tuple[T, T], Ascending(), Null(BY_TASK)]
 
 
-def option(default: Any, flag: str = "", value: str = "", group: str = "", text: str = "") -> Any:
+def option(
+    *,
+    default: Any,
+    flag: tuple[str, str, str] = ("", "", ""),
+    text: str = "",
+    converter: Callable[[Any], object] | None = None,
+) -> Any:
     """Return a field with a default, and the flag of the command line that sets the field.
 
     Args:
-        value: name of the value in the help.
-        group: title of the group of flags.
+        flag: name of the flag, name of its value in the help, title of its group of flags.
         text: help of the flag.
+        converter: a function of `config.converters`.  Type checkers read from it what else the constructor takes;
+            pydantic converts it.
     """
-    return Field(default, description=text, json_schema_extra={"flag": flag, "value": value, "group": group})
+    name, value, group = flag
+    return Field(default, description=text, json_schema_extra={"flag": name, "value": value, "group": group})
+
+
+def is_unset(value: object) -> bool:
+    """Return whether a field of a spec is None, so that `resolve` fills it in."""
+    return value is None
 
 
 class Spec:
     """Base of the specs: immutable, compared by value, all fields checked on construction."""
 
     __slots__ = ("_settings",)
+    __dataclass_fields__: ClassVar[dict[str, DataclassField[Any]]]
     PATH: ClassVar[str] = ""
 
     @classmethod
@@ -226,7 +249,7 @@ def _without(settings: Settings, steps: tuple[str, ...]) -> Settings:
 
 def to_settings(spec: Spec, *, explicit: bool = False) -> Settings:
     """Return a spec as nested dicts, lists and numbers; `explicit`: only what its constructor was given."""
-    names = [field.name for field in fields(spec)]  # type: ignore[arg-type]
+    names = [field.name for field in fields(spec)]
     if explicit:
         names = [name for name in names if name in getattr(spec, "_settings", names)]
     return {name: _plain(getattr(spec, name), explicit) for name in names}
@@ -253,7 +276,8 @@ def _plain(value: Any, explicit: bool) -> Any:
     if isinstance(value, Spec):
         return to_settings(value, explicit=explicit)
     if isinstance(value, tuple):
-        return value._asdict() if hasattr(value, "_asdict") else list(value)
+        named = getattr(value, "_asdict", None)
+        return list(cast("tuple[Any, ...]", value)) if named is None else named()
     return value
 
 

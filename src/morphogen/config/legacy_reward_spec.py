@@ -2,6 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal
 
+from morphogen.config.converters import by_task
 from morphogen.config.fields import Count, Natural, NonNegative, Null, Positive, Share, Spec, option, spec
 
 
@@ -11,53 +12,61 @@ class LegacyRewardSpec(Spec):
 
     PATH: ClassVar[str] = "reward.legacy"
 
-    contribution_weight: NonNegative = option(1.0, text="weight of the contribution of a seed")
+    contribution_weight: NonNegative = option(default=1.0, text="weight of the contribution of a seed")
     proxy_weight: NonNegative = option(
-        0.3, text="reward per point of progress within a stage, where no contribution was measured"
+        default=0.3, text="reward per point of progress within a stage, where no contribution was measured"
     )
-    pbrs_weight: NonNegative = option(0.3, text="weight of the potential of stages")
-    stage_progress: NonNegative = option(0.3, text="potential per epoch in a stage")
-    stage_progress_cap: NonNegative = option(2.0, text="limit of the potential of the epochs in a stage")
+    pbrs_weight: NonNegative = option(default=0.3, text="weight of the potential of stages")
+    stage_progress: NonNegative = option(default=0.3, text="potential per epoch in a stage")
+    stage_progress_cap: NonNegative = option(default=2.0, text="limit of the potential of the epochs in a stage")
     combine: Literal["harmonic", "minimum"] = option(
-        "harmonic", text="mean of contribution and progress: harmonic, or the minimum"
+        default="harmonic", text="mean of contribution and progress: harmonic, or the minimum"
     )
     ratio_threshold: Positive = option(
-        5.0, text="contribution over the gain of the uncommitted seeds from which credit is fined"
+        default=5.0, text="contribution over the gain of the uncommitted seeds from which credit is fined"
     )
     discount_steepness: NonNegative = option(
-        3.0, text="steepness with which harm of the uncommitted seeds discounts credit"
+        default=3.0, text="steepness with which harm of the uncommitted seeds discounts credit"
     )
-    escrow_clip: NonNegative = option(2.0, text="most that an escrow account moves in a step; 0 = no limit")
-    rent_weight: NonNegative = option(0.5, text="weight of the rent, by the logarithm of growth")
-    rent_cap: NonNegative = option(1.5, text="highest rent of a step")
-    host_params_floor: Count = option(200, text="smallest size of a host, in parameters, that growth is compared with")
+    escrow_clip: NonNegative = option(default=2.0, text="most that an escrow account moves in a step; 0 = no limit")
+    rent_weight: NonNegative = option(default=0.5, text="weight of the rent, by the logarithm of growth")
+    rent_cap: NonNegative = option(default=1.5, text="highest rent of a step")
+    host_params_floor: Count = option(
+        default=200, text="smallest size of a host, in parameters, that growth is compared with"
+    )
     slot_rent_ratio: NonNegative = option(
-        0.0039, text="rent of every blended seed, as a share of the host's parameters"
+        default=0.0039, text="rent of every blended seed, as a share of the host's parameters"
     )
-    shock_weight: NonNegative = option(0.1958, text="fine on sudden changes of alpha, per squared change")
-    shock_cap: NonNegative = option(1.0, text="highest fine on sudden changes of alpha")
-    free_slots: Natural = option(1, text="seeds and fossils that pay no rent for their slot")
-    warmup_epochs: Natural = option(10, text="epochs until a germination has its full worth; 0 = from the start")
-    warmup_floor: Share = option(0.4, text="worth of a germination in epoch 0, as a share")
+    shock_weight: NonNegative = option(default=0.1958, text="fine on sudden changes of alpha, per squared change")
+    shock_cap: NonNegative = option(default=1.0, text="highest fine on sudden changes of alpha")
+    free_slots: Natural = option(default=1, text="seeds and fossils that pay no rent for their slot")
+    warmup_epochs: Natural = option(
+        default=10, text="epochs until a germination has its full worth; 0 = from the start"
+    )
+    warmup_floor: Share = option(default=0.4, text="worth of a germination in epoch 0, as a share")
     basic_terminal_weight: NonNegative = option(
-        5.0, text="reward of basic rules per share of accuracy gained over the episode"
+        default=5.0, text="reward of basic rules per share of accuracy gained over the episode"
     )
     basic_bonus_scale: NonNegative = option(
-        0.5, text="bonus of basic rules for fossilizing, per point of combined gain"
+        default=0.5, text="bonus of basic rules for fossilizing, per point of combined gain"
     )
     param_budget: Count = option(
-        500_000, text="parameters that cost param_price in basic and basic_plus, whatever the task"
+        default=500_000, text="parameters that cost param_price in basic and basic_plus, whatever the task"
     )
-    param_price: NonNegative = option(0.1, text="price of param_budget parameters per step in basic and basic_plus")
+    param_price: NonNegative = option(
+        default=0.1, text="price of param_budget parameters per step in basic and basic_plus"
+    )
     drip_fraction: Annotated[Share, Null("0, basic_plus 0.7")] = option(
-        None, text="share of the bonus for fossilizing that is paid out over the remaining epochs"
+        default=None,
+        text="share of the bonus for fossilizing that is paid out over the remaining epochs",
+        converter=by_task,
     )
-    drip_cap: NonNegative = option(0.1, text="highest pay-out of the drip in a step")
+    drip_cap: NonNegative = option(default=0.1, text="highest pay-out of the drip in a step")
     drip_negative_ratio: NonNegative = option(
-        0.5, text="limit of negative pay-outs of the drip, as a share of drip_cap"
+        default=0.5, text="limit of negative pay-outs of the drip, as a share of drip_cap"
     )
-    drip_min_epochs: Count = option(5, text="fewest epochs over which the drip is paid out")
-    use_pbrs: bool = option(True, text="pay the potential of stages")
-    use_terminal: bool = option(True, text="pay at the end of an episode, and for legitimate fossils")
-    use_anti_gaming: bool = option(True, text="fine implausible credit and sudden changes of alpha")
-    use_timing: bool = option(True, text="discount early germination")
+    drip_min_epochs: Count = option(default=5, text="fewest epochs over which the drip is paid out")
+    use_pbrs: bool = option(default=True, text="pay the potential of stages")
+    use_terminal: bool = option(default=True, text="pay at the end of an episode, and for legitimate fossils")
+    use_anti_gaming: bool = option(default=True, text="fine implausible credit and sudden changes of alpha")
+    use_timing: bool = option(default=True, text="discount early germination")

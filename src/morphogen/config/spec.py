@@ -2,11 +2,13 @@
 
 import math
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import Field
 
 from morphogen.config import groups
+from morphogen.config.converters import as_group, as_names, as_part, by_task
+from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
 from morphogen.config.fields import (
     BY_TASK,
     SIZE,
@@ -17,11 +19,13 @@ from morphogen.config.fields import (
     Settings,
     Spec,
     explicit_settings,
+    is_unset,
     merge_settings,
     option,
     spec,
 )
 from morphogen.config.parts import BLUEPRINTS, HOSTS, LEARNERS, POLICIES
+from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.task import DEFAULT_TASK, PRESETS, TASKS, InstanceSpec, reference_instance
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import ConfigError
@@ -42,9 +46,13 @@ POLICY_MEANINGS: dict[str, str] = {
     "germinate_one": "a schedule: one norm seed in the first slot, left alone after that",
     "full_cycle": "a schedule: the fastest full life of one norm seed, from germination to fossil",
 }
-SPLITS = VALIDATION, TEST = ("validation", "test")  # of the samples, for the accuracy of an evaluation
+SplitName = Literal["validation", "test"]  # of the samples, for the accuracy of an evaluation
+VALIDATION: Final = "validation"
+TEST: Final = "test"
+SPLITS: tuple[SplitName, ...] = (VALIDATION, TEST)
 STATIC, STATIC_COST, ORACLE = "static", "static-cost", "oracle:"  # arms of an evaluation
 RIVALS = ("wait", "random", "heuristic")  # arms of an evaluation by default
+S = TypeVar("S", bound=Spec)
 # Settings that a resumed run may change: they change no number of the run, or only last bits.
 RESUME_MUTABLE = (
     *("rounds", "engine.devices", "engine.threads", "engine.compile", "engine.phase_profile", "telemetry"),
@@ -64,7 +72,10 @@ class RunSpec(Spec):
     """The configuration of a run.
 
     Fields that are not given come from the preset, then from the defaults of the task, then from the class.  Fields
-    that are None come from the task as well, when `resolve` fills them in.
+    that are None come from the task as well, when `resolve` fills them in.  A field has the type that it has in a
+    resolved spec.  The constructor takes a dict for a group, a list for a tuple, and a part for its name.
+
+    Raises: ConfigError with all faults, a line each.
 
     Example:
         >>> import morphogen as mg
@@ -80,60 +91,77 @@ class RunSpec(Spec):
     PATH: ClassVar[str] = ""
 
     task: Annotated[str, OneOf(TASKS)] = option(
-        DEFAULT_TASK,
-        "--task",
-        "NAME",
-        TASK,
-        f"data and host network (default {DEFAULT_TASK}): {', '.join(TASKS.builtin())}, or a registered one",
+        default=DEFAULT_TASK,
+        flag=("--task", "NAME", TASK),
+        text=f"data and host network (default {DEFAULT_TASK}): {', '.join(TASKS.builtin())}, or a registered one",
+        converter=as_part,
     )
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = option(
-        0, "--seed", "N", SIZE, "fixes every random number of the run (default 0)"
+        default=0, flag=("--seed", "N", SIZE), text="fixes every random number of the run (default 0)"
     )
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] = option(
-        50, "--rounds", "N", SIZE, "rounds; each plays one episode per env, then updates the policy"
+        default=50, flag=("--rounds", "N", SIZE), text="rounds; each plays one episode per env, then updates the policy"
     )
-    envs: Annotated[int, Field(ge=1, le=65_536)] = option(32, "--envs", "N", SIZE, "host networks trained side by side")
+    envs: Annotated[int, Field(ge=1, le=65_536)] = option(
+        default=32, flag=("--envs", "N", SIZE), text="host networks trained side by side"
+    )
     episode_length: Annotated[int, Field(ge=1, le=10_000), Null(BY_TASK)] = option(
-        None, "--episode-length", "N", SIZE, "epochs in the life of a host, one action each"
+        default=None,
+        flag=("--episode-length", "N", SIZE),
+        text="epochs in the life of a host, one action each",
+        converter=by_task,
     )
     slots: Annotated[tuple[str, ...], Names(least=1), Null(BY_TASK)] = option(
-        None, "--slots", "ID", TASK, "places in the host where seeds may grow, e.g. r0c0 r1c0"
+        default=None,
+        flag=("--slots", "ID", TASK),
+        text="places in the host where seeds may grow, e.g. r0c0 r1c0",
+        converter=as_names,
     )
     max_seeds: Annotated[int, Field(ge=0, le=10_000)] = option(
-        0, "--max-seeds", "N", TASK, "most seeds in one host at a time; 0 = no limit (default: 1 on digits, else 0)"
+        default=0,
+        flag=("--max-seeds", "N", TASK),
+        text="most seeds in one host at a time; 0 = no limit (default: 1 on digits, else 0)",
     )
     blueprints: Annotated[tuple[str, ...], Names(among=BLUEPRINTS)] = option(
-        (), text="kinds of seeds that may be germinated; none named = all that the host comes with"
+        default=(),
+        text="kinds of seeds that may be germinated; none named = all that the host comes with",
+        converter=as_names,
     )
     disabled_ops: Annotated[tuple[str, ...], Names(among=_DISABLEABLE_OPS)] = option(
-        (), text="ops that the policy may never use"
+        default=(), text="ops that the policy may never use", converter=as_names
     )
     instances: Literal["task", "single"] = option(
-        "task", "--instances", "MODE", TASK, "task = hosts and data vary (default), single = all alike"
+        default="task",
+        flag=("--instances", "MODE", TASK),
+        text="task = hosts and data vary (default), single = all alike",
     )
-    instance: InstanceSpec = InstanceSpec()
+    instance: InstanceSpec = option(default=InstanceSpec(), converter=as_group)
     policy_name: Annotated[str, OneOf(Registries(LEARNERS, POLICIES), SCHEDULE_FILE)] = option(
-        "ppo",
+        default="ppo",
         text="policy that acts: the network that a learner trains (ppo), a baseline, or schedule:FILE with actions",
+        converter=as_part,
     )
     final_episodes: Annotated[int, Field(ge=0, le=1_000_000), Null("as many as envs")] = option(
-        None, "--final-episodes", "N", SIZE, "held-out episodes played at the end; 0 = none"
+        default=None,
+        flag=("--final-episodes", "N", SIZE),
+        text="held-out episodes played at the end; 0 = none",
+        converter=by_task,
     )
     preset: Annotated[Annotated[str, OneOf(PRESETS)] | None, Null("none")] = option(
-        None, "--preset", "NAME", TASK, "start from a named set of settings: " + ", ".join(PRESETS)
+        default=None, flag=("--preset", "NAME", TASK), text="start from a named set of settings: " + ", ".join(PRESETS)
     )
-    data: groups.DataSpec = groups.DataSpec()
-    host: groups.HostSpec = groups.HostSpec()
-    lifecycle: groups.LifecycleSpec = groups.LifecycleSpec()
-    governor: groups.GovernorSpec = groups.GovernorSpec()
-    signal: groups.SignalSpec = groups.SignalSpec()
-    attribution: groups.AttributionSpec = groups.AttributionSpec()
-    reward: groups.RewardSpec = groups.RewardSpec()
-    policy: groups.PolicySpec = groups.PolicySpec()
-    ppo: groups.PpoSpec = groups.PpoSpec()
-    engine: groups.EngineSpec = groups.EngineSpec()
-    telemetry: TelemetrySpec = TelemetrySpec()
-    checkpoint: groups.CheckpointSpec = groups.CheckpointSpec()
+    data: groups.DataSpec = option(default=groups.DataSpec(), converter=as_group)
+    host: groups.HostSpec = option(default=groups.HostSpec(), converter=as_group)
+    lifecycle: groups.LifecycleSpec = option(default=groups.LifecycleSpec(), converter=as_group)
+    governor: groups.GovernorSpec = option(default=groups.GovernorSpec(), converter=as_group)
+    signal: groups.SignalSpec = option(default=groups.SignalSpec(), converter=as_group)
+    attribution: groups.AttributionSpec = option(default=groups.AttributionSpec(), converter=as_group)
+    reward: groups.RewardSpec = option(default=groups.RewardSpec(), converter=as_group)
+    policy: PolicySpec = option(default=PolicySpec(), converter=as_group)
+    ppo: PpoSpec = option(default=PpoSpec(), converter=as_group)
+    engine: EngineSpec = option(default=EngineSpec(), converter=as_group)
+    telemetry: TelemetrySpec = option(default=TelemetrySpec(), converter=as_group)
+    checkpoint: CheckpointSpec = option(default=CheckpointSpec(), converter=as_group)
 
     @classmethod
     def complete(cls, settings: Settings) -> Settings:
@@ -158,7 +186,7 @@ class RunSpec(Spec):
         faults = [
             f"slots: expected names out of {', '.join(known)}, got {format_value(n)}" for n in slots if n not in known
         ]
-        if self.ppo.minibatches is not None and self.envs % self.ppo.minibatches:
+        if not is_unset(self.ppo.minibatches) and self.envs % self.ppo.minibatches:
             faults.append(f"ppo.minibatches: expected a divisor of envs ({self.envs}), got {self.ppo.minibatches}")
         floor = self.policy.floor[Head.SLOT]
         if floor * len(slots) > 0.5:
@@ -236,14 +264,25 @@ def param_budget(spec: RunSpec) -> int:
 
 
 def resolve(spec: RunSpec) -> RunSpec:
-    """Set every field that the task or the reward rule decides; resolving twice changes nothing."""
+    """Set every field that the task or the reward rule decides; resolving twice changes nothing.
+
+    Returns: a spec in which every field has a value of its type.  `RunSpec.rounds` and other given values stay.
+
+    Example:
+        >>> import morphogen as mg
+        >>> spec = mg.resolve(mg.RunSpec(task="whitebox", envs=8))
+        >>> spec.slots, spec.episode_length, spec.ppo.minibatches, spec.final_episodes
+        (('r0c0', 'r1c0'), 8, 4, 256)
+        >>> mg.resolve(spec) == spec
+        True
+    """
     task, host = TASKS[spec.task], find_host(spec)
     samples = task.val_samples if spec.data.val_samples == "task" else spec.data.val_samples
     return replace(
         spec,
         episode_length=spec.episode_length or task.episode_length,
         slots=tuple(slot.name for slot in pick_slots(spec)),
-        final_episodes=spec.envs if spec.final_episodes is None else spec.final_episodes,
+        final_episodes=spec.envs if is_unset(spec.final_episodes) else spec.final_episodes,
         instance=instance_ranges(spec),
         data=replace(
             _fill(spec.data, name=task.dataset, batch=task.batch, minibatches=task.minibatches), val_samples=samples
@@ -257,6 +296,6 @@ def resolve(spec: RunSpec) -> RunSpec:
     )
 
 
-def _fill(group: Any, **defaults: Any) -> Any:
+def _fill(group: S, **defaults: Any) -> S:
     """Replace the fields that are None."""
     return replace(group, **{name: value for name, value in defaults.items() if getattr(group, name) is None})

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from morphogen.config.converters import as_pair
 from morphogen.config.fields import (
     Natural,
     NonNegative,
@@ -33,22 +34,43 @@ WIDTH_STEP = 0.25  # a width that varies is one of the multiples of this in its 
 
 @spec
 class InstanceSpec(Spec):
-    """Ranges `(low, high)`, equal = constant.  None = from the task; a resolved spec has none left."""
+    """Ranges `(low, high)`, equal = constant.  None = from the task; a resolved spec has none left.
+
+    Raises: ConfigError with all faults, a line each.
+
+    Example:
+        >>> import morphogen as mg
+        >>> mg.resolve(mg.RunSpec(task="whitebox", instance={"width": (1, 1)})).instance.width
+        (1.0, 1.0)
+        >>> mg.InstanceSpec(width=(0.1, 1.0))
+        Traceback (most recent call last):
+            ...
+        morphogen.errors.ConfigError: instance.width: expected multiples of 0.25, or low == high, got [0.1, 1.0]
+    """
 
     PATH: ClassVar[str] = "instance"
 
-    width: Span[PositiveShare] = option(None, text="share of the host's channels in use")
+    width: Span[PositiveShare] = option(default=None, text="share of the host's channels in use", converter=as_pair)
     data_share: Span[PositiveShare] = option(
-        None, text="share of the training samples that an env may use, log-uniform"
+        default=None, text="share of the training samples that an env may use, log-uniform", converter=as_pair
     )
-    label_noise: Span[Share] = option(None, text="share of training labels replaced by another class, uniform")
-    classes: Span[Classes] = option(None, text="number of classes, uniform; a random subset of that size is drawn")
-    reach: Span[Natural] = option(None, text="pixels that a kernel of the host sees to each side")
-    param_price: Span[NonNegative] = option(None, text="price of the whole parameter budget in reward, log-uniform")
+    label_noise: Span[Share] = option(
+        default=None, text="share of training labels replaced by another class, uniform", converter=as_pair
+    )
+    classes: Span[Classes] = option(
+        default=None, text="number of classes, uniform; a random subset of that size is drawn", converter=as_pair
+    )
+    reach: Span[Natural] = option(
+        default=None, text="pixels that a kernel of the host sees to each side", converter=as_pair
+    )
+    param_price: Span[NonNegative] = option(
+        default=None, text="price of the whole parameter budget in reward, log-uniform", converter=as_pair
+    )
 
     def cross_checks(self) -> list[str]:
         """A width that varies moves in steps of a quarter; a price that varies is above 0 (it is log-uniform)."""
-        faults, width, price = [], self.width, self.param_price
+        width, price = self.width, self.param_price
+        faults: list[str] = []
         if width and width[0] < width[1] and any(end % WIDTH_STEP for end in width):
             faults.append(f"instance.width: expected multiples of {WIDTH_STEP}, or low == high, got {list(width)}")
         if price and price[0] == 0 < price[1]:
@@ -56,7 +78,7 @@ class InstanceSpec(Spec):
         return faults
 
 
-INSTANCE_PARAMETERS = tuple(field.name for field in fields(InstanceSpec))  # type: ignore[arg-type]  # order of records
+INSTANCE_PARAMETERS = tuple(field.name for field in fields(InstanceSpec))  # order of records
 
 
 def reference_instance(classes: int, reach: int) -> InstanceSpec:
@@ -172,7 +194,7 @@ class TaskSpec:
     improvement_threshold: float = 2.0  # points from which one made a difference
     param_budget: int | None = None  # parameters that param_price is the price of; None = a fully grown network
     kind: str = CLASSIFICATION
-    defaults: Settings = field(default_factory=dict, hash=False)  # of the run, in the form of a config file
+    defaults: Settings = field(default_factory=dict[str, Any], hash=False)  # of the run, in the form of a config file
 
     def __post_init__(self) -> None:
         for name, registry in (("dataset", DATASETS), ("host", HOSTS)):
@@ -338,8 +360,6 @@ TASKS: Registry[TaskSpec] = Registry(
 )
 for _task in _TASKS:
     TASKS.register(_task.name, _task, origin=BUILT_IN)
-
-
 DEFAULT_PRESET = "digits"
 PRESETS: dict[str, Settings] = {
     **{name: {"task": name} for name in TASKS.builtin()},  # the defaults of the task
@@ -360,8 +380,6 @@ PRESETS: dict[str, Settings] = {
         "ppo": {"clip": 0.1, "entropy_coef": 0.06, "entropy_coef_end": 0.03, "entropy_anneal_rounds": 50},
     },
 }
-
-
 BASE_POINTS = 20.0  # points of a host alone
 GAIN_POINTS = 60.0  # that the right blueprint adds at full alpha, if it was germinated as soon as its host was ripe
 DELAY_PENALTY = 0.05  # share of it that is lost per epoch of delay

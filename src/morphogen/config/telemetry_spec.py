@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 from pydantic import Field
 from typing_extensions import Doc
 
+from morphogen.config.converters import as_group, as_names, by_task
 from morphogen.config.fields import BY_TASK, OUTPUT, Count, FilePath, Name, Names, NonNegative, Null, Spec, option, spec
 
 LEVELS = ("off", "minimal", "normal", "debug")  # each writes what the one before writes, and more
@@ -71,54 +72,79 @@ class WandbSpec(Spec):
     PATH: ClassVar[str] = "telemetry.wandb"
 
     project: Annotated[Name | None, Null("morphogen")] = option(
-        None, "--wandb-project", "NAME", OUTPUT, "project (default morphogen)"
+        default=None, flag=("--wandb-project", "NAME", OUTPUT), text="project (default morphogen)"
     )
     entity: Annotated[Name | None, Null("that of the account")] = option(
-        None, "--wandb-entity", "NAME", OUTPUT, "team or user"
+        default=None, flag=("--wandb-entity", "NAME", OUTPUT), text="team or user"
     )
-    group: Annotated[Name | None, Null("none")] = option(None, "--wandb-group", "NAME", OUTPUT, "group of runs")
+    group: Annotated[Name | None, Null("none")] = option(
+        default=None, flag=("--wandb-group", "NAME", OUTPUT), text="group of runs"
+    )
     name: Annotated[Name | None, Null("that of the run directory")] = option(
-        None, "--wandb-name", "NAME", OUTPUT, "name (default: that of the run directory)"
+        default=None, flag=("--wandb-name", "NAME", OUTPUT), text="name (default: that of the run directory)"
     )
-    tags: Annotated[tuple[str, ...], Names()] = option((), "--wandb-tags", "TAG", OUTPUT, "tags of the run")
+    tags: Annotated[tuple[str, ...], Names()] = option(
+        default=(), flag=("--wandb-tags", "TAG", OUTPUT), text="tags of the run", converter=as_names
+    )
     mode: Literal["online", "offline", "disabled"] = option(
-        ONLINE, "--wandb-mode", "MODE", OUTPUT, "online (default), offline, disabled"
+        default=ONLINE, flag=("--wandb-mode", "MODE", OUTPUT), text="online (default), offline, disabled"
     )
 
 
 @spec
 class TelemetrySpec(Spec):
-    """Level and destination of events, and limits of anomalies."""
+    """Level and destination of events, and limits of anomalies.
+
+    Raises: ConfigError with all faults, a line each.
+
+    Example:
+        >>> import morphogen as mg
+        >>> mg.TelemetrySpec(level="minimal").escalates, mg.TelemetrySpec(level="off").escalates
+        (True, False)
+        >>> mg.TelemetrySpec(limits={"kl_spike": -1})
+        Traceback (most recent call last):
+            ...
+        morphogen.errors.ConfigError: telemetry.limits.kl_spike: expected a number >= 0, got -1
+    """
 
     PATH: ClassVar[str] = "telemetry"
 
     level: Literal["off", "minimal", "normal", "debug"] = option(
-        "normal", "--telemetry-level", "L", OUTPUT, f"{', '.join(LEVELS)} (default normal)"
+        default="normal", flag=("--telemetry-level", "L", OUTPUT), text=f"{', '.join(LEVELS)} (default normal)"
     )
     lifecycle_only: bool = option(
-        False, "--lifecycle-only", "", OUTPUT, "only events about the stages of seeds and about hosts"
+        default=False,
+        flag=("--lifecycle-only", "", OUTPUT),
+        text="only events about the stages of seeds and about hosts",
     )
-    escalate: bool = option(True, text="raise the level for a while after an anomaly or a rollback")
-    escalation_epochs: Count = option(5, text="epochs with a raised level")
+    escalate: bool = option(default=True, text="raise the level for a while after an anomaly or a rollback")
+    escalation_epochs: Count = option(default=5, text="epochs with a raised level")
     dir: Annotated[FilePath | None, Null("the run directory")] = option(
-        None, "--telemetry-dir", "DIR", OUTPUT, "folder of the event file (default: the run directory)"
+        default=None,
+        flag=("--telemetry-dir", "DIR", OUTPUT),
+        text="folder of the event file (default: the run directory)",
     )
     loggers: Annotated[tuple[str, ...], Names(among=LOGGERS)] = option(
-        (), "--logger", "NAME", OUTPUT, f"also write scalars to {', '.join(LOGGERS)}"
+        default=(),
+        flag=("--logger", "NAME", OUTPUT),
+        text=f"also write scalars to {', '.join(LOGGERS)}",
+        converter=as_names,
     )
-    wandb: WandbSpec = WandbSpec()
-    queue: Count = option(64, text="epochs and rounds that wait for a slow sink before their lines are dropped")
+    wandb: WandbSpec = option(default=WandbSpec(), converter=as_group)
+    queue: Count = option(default=64, text="epochs and rounds that wait for a slow sink before their lines are dropped")
     close_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = option(
-        30.0, text="seconds that the end of a run waits for a sink, at most a day"
+        default=30.0, text="seconds that the end of a run waits for a sink, at most a day"
     )
     plateau_threshold: Annotated[NonNegative, Null(BY_TASK)] = option(
-        None, text="points of rolling accuracy below which a round is on a plateau"
+        default=None, text="points of rolling accuracy below which a round is on a plateau", converter=by_task
     )
     improvement_threshold: Annotated[NonNegative, Null(BY_TASK)] = option(
-        None, text="points of rolling accuracy above which a round is an improvement or a drop"
+        default=None,
+        text="points of rolling accuracy above which a round is an improvement or a drop",
+        converter=by_task,
     )
-    limits: AnomalyLimits = AnomalyLimits()
-    console: bool = option(True, text="print progress and tables")
+    limits: AnomalyLimits = option(default=AnomalyLimits(), converter=as_group)
+    console: bool = option(default=True, text="print progress and tables")
 
     @property
     def escalates(self) -> bool:

@@ -1,49 +1,34 @@
 """Actions of all envs: int64 [E, 8] in the order of `vocab.action.Head`, or one leaf int64 [E] per head."""
 
-from typing import TYPE_CHECKING
-
 import torch
-from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
 from morphogen.config.action_schedule import parse_action
+from morphogen.engine.action_tensors import to_heads, to_tensor
+from morphogen.engine.environment import Environment
 from morphogen.engine.phases import PolicyInputs, choose_actions
-from morphogen.errors import ConfigError
 from morphogen.learn.baselines import RandomPolicy
 from morphogen.state.env import EnvState
 from morphogen.vocab.action import HEADS
 
-if TYPE_CHECKING:
-    from morphogen.engine.environment import Environment
+__all__ = ["build", "random", "to_heads", "to_tensor", "wait"]
 
 
-def to_tensor(action: Tensor | TensorDictBase) -> Tensor:
-    """Return an action as int64 [E, 8]; other leaves than the heads, such as log-probabilities, have no effect.
+def wait(env: Environment) -> Tensor:
+    """Return the action that does nothing in every env, int64 [E, 8], on the device of the environment.
 
-    Raises: ConfigError for other shapes, and for a TensorDict without one of the heads.
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> before, _ = env.reset()
+        >>> after, step = env.step(before, mg.actions.wait(env))
+        >>> step.outcome.effective_op.tolist(), after.slots.stage.equal(before.slots.stage)
+        ([0, 0], True)
     """
-    if isinstance(action, TensorDictBase):
-        if not set(HEADS) <= set(action.keys()):
-            raise ConfigError(
-                f"action: expected the heads {', '.join(HEADS)}, got {', '.join(map(str, action.keys()))}"
-            )
-        action = torch.stack([action[head] for head in HEADS], dim=-1)
-    if action.ndim != 2 or action.shape[1] != len(HEADS) or action.dtype != torch.int64:
-        raise ConfigError(f"action: expected int64 [E, {len(HEADS)}], got {action.dtype} {list(action.shape)}")
-    return action
-
-
-def to_heads(action: Tensor) -> TensorDict:
-    """Return an action int64 [E, 8] as a TensorDict [E] with one leaf int64 [E] per head."""
-    return TensorDict(dict(zip(HEADS, action.unbind(-1), strict=True)), batch_size=action.shape[:-1])
-
-
-def wait(env: "Environment") -> Tensor:
-    """Return the action that does nothing, int64 [E, 8]."""
     return torch.zeros(env.envs, len(HEADS), dtype=torch.int64, device=env.device)
 
 
-def build(env: "Environment", op: str, **heads: str) -> Tensor:
+def build(env: Environment, op: str, **heads: str) -> Tensor:
     """Build one action for all envs from the names of its values.
 
     Args:
@@ -64,8 +49,22 @@ def build(env: "Environment", op: str, **heads: str) -> Tensor:
     return torch.tensor(action, device=env.device).repeat(env.envs, 1)
 
 
-def random(env: "Environment", state: EnvState, seen: PolicyInputs) -> Tensor:
-    """Draw a legal action per env, int64 [E, 8], from the clock of the state: equal states give equal actions."""
+def random(env: Environment, state: EnvState, seen: PolicyInputs) -> Tensor:
+    """Draw a legal action per env, all equally likely.
+
+    Shapes: state [E]; seen [E], what the policy sees of the state -> int64 [E, 8].
+    Promise: the draw is keyed by the clock of the state: equal states give equal actions.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> state, seen = env.reset()
+        >>> action = mg.actions.random(env, state, seen)
+        >>> action.equal(mg.actions.random(env, state, seen))
+        True
+        >>> seen.masks.op.gather(1, action[:, :1]).all().item()  # only legal ops
+        True
+    """
     policy = RandomPolicy()
     params, hidden = policy.init(env.keys[0]), policy.initial_hidden(env.envs, device=env.device)
     return choose_actions(params, seen, hidden, env.keys, state.clock, policy=policy).action

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from tensordict import TensorClass, TensorDictBase
@@ -20,7 +20,7 @@ from torch._dynamo.utils import counters
 from torch._inductor import list_mode_options
 from torch.utils._pytree import tree_map
 
-from morphogen.config.groups import COMPILE_DEFAULT, COMPILE_OFF, EngineSpec
+from morphogen.config.execution_spec import COMPILE_DEFAULT, COMPILE_OFF, EngineSpec
 from morphogen.errors import CheckpointError
 from morphogen.nets.plan import Plan, build_plan, build_slot_plans, capacity, join_plans, pad_plan, plan_sizes
 from morphogen.telemetry.round_summary import NO_COMPILES, CompileStats
@@ -29,6 +29,9 @@ _COMPILER_MODULES = r"torch\.|tensordict\."  # modules whose compiler warnings c
 # `is_tensor_collection` caches classes, which graphs would guard on.
 _TENSOR_TYPES = (torch.Tensor, TensorDictBase, TensorClass)
 EAGER = EngineSpec(compile=COMPILE_OFF)
+R = TypeVar("R")
+Compiler = Callable[..., Callable[..., Any]]
+COMPILER: Compiler = torch.compile
 SIGNATURE_ROUNDS = 4  # first rounds that may add signatures; the next round compiles them
 _REALIZE_SOONER = {"realize_reads_threshold": 1, "realize_opcount_threshold": 6}
 _CPP_WRAPPER = {"cpp_wrapper": True}  # calls kernels from C++: on a CPU a Python call costs as much as many kernels
@@ -92,11 +95,7 @@ class CompiledUnits:
     """Compiled units of one run; with the default spec everything runs eager."""
 
     def __init__(
-        self,
-        spec: EngineSpec = EAGER,
-        *,
-        compiler: Callable[..., Callable] = torch.compile,
-        clock: Callable[[], float] = time.perf_counter,
+        self, spec: EngineSpec = EAGER, *, compiler: Compiler = COMPILER, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self.spec = spec
         self.signatures: list[Signature] = []
@@ -104,7 +103,7 @@ class CompiledUnits:
         self._compiler, self._clock = compiler, clock
         self._round_plans: list[Plan] = []  # the union of all plans of this round
         self._fell_back = False  # some plan of this round exceeded every signature
-        self._units: dict[str | Signature, Callable] = {}
+        self._units: dict[str | Signature, Callable[..., Any]] = {}
 
     def padding_state(self) -> PaddingState:
         """Return the state that a resumed run needs to pad as before."""
@@ -157,7 +156,7 @@ class CompiledUnits:
                     self.signatures.append(signature)
         self._round_plans, self._fell_back = [], False
 
-    def unit(self, key: str | Signature | None, function: Callable) -> Callable:
+    def unit(self, key: str | Signature | None, function: Callable[..., R]) -> Callable[..., R]:
         """Return the compiled function of a key, compiled on first use; the function itself if it runs eager."""
         if key is None or self.spec.compile == COMPILE_OFF:
             return function
@@ -167,7 +166,7 @@ class CompiledUnits:
             self._units[key] = partial(self._call_unit, graph)
         return self._units[key]
 
-    def _call_unit(self, graph: Callable, /, *args: Any, **kwargs: Any) -> Any:
+    def _call_unit(self, graph: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a compiled unit; count and time the call if it compiles a graph."""
         before, started = counters["stats"]["unique_graphs"], self._clock()
         with (
@@ -183,5 +182,8 @@ class CompiledUnits:
             self._count(graphs=graphs, compile_s=self._clock() - started)
         return out
 
-    def _count(self, **increments: float) -> None:
-        self.totals = CompileStats(*(a + b for a, b in zip(self.totals, CompileStats(**increments), strict=True)))
+    def _count(self, *, graphs: int = 0, graph_fallbacks: int = 0, compile_s: float = 0.0) -> None:
+        so_far = self.totals
+        self.totals = CompileStats(
+            so_far.graphs + graphs, so_far.graph_fallbacks + graph_fallbacks, so_far.compile_s + compile_s
+        )

@@ -25,7 +25,7 @@ from morphogen.device.profiler import NULL_TIMER, NullTimer
 from morphogen.device.transfers import Transfers
 from morphogen.engine import phases
 from morphogen.engine.action_control import ActionControl
-from morphogen.engine.actions import to_tensor
+from morphogen.engine.action_tensors import to_tensor
 from morphogen.engine.compile import CompiledUnits
 from morphogen.engine.part_laws import setup_faults
 from morphogen.engine.phases import ActPhase, PolicyInputs
@@ -265,8 +265,16 @@ class Environment:
         setup = replace(self.setup, spec=replace(self.spec, seed=seed))
         words = rng.env_keys(seed, 0, 1)[:, :2].expand(self.envs, -1)
         keys, tasks = (torch.cat((words, key[:, 2:]), dim=-1) for key in self.host_keys)
-        parts = {"control": self.control, "compiled": self.compiled, "timer": self.timer}
-        return open_environment(setup, envs=keys, tasks=tasks, split=self.split, transfers=self.transfers, **parts)
+        return open_environment(
+            setup,
+            envs=keys,
+            tasks=tasks,
+            split=self.split,
+            control=self.control,
+            transfers=self.transfers,
+            compiled=self.compiled,
+            timer=self.timer,
+        )
 
     def check(self) -> None:
         """Hold every part from outside to all laws of its kind (`engine.part_laws`, `morphogen.testing`).
@@ -309,8 +317,12 @@ class Environment:
         """Return the plan, padded to a compiled signature if one covers it, and the units that run it."""
         fitted = self.compiled.fit(plan)
         eager = phases.phase_fns(fitted.plan, setup=self.setup)
-        keys = (fitted.train, fitted.validate, "tail")
-        return fitted.plan, phases.PhaseFns(*map(self.compiled.unit, keys, eager))
+        unit = self.compiled.unit
+        return fitted.plan, phases.PhaseFns(
+            train=unit(fitted.train, eager.train),
+            validate=unit(fitted.validate, eager.validate),
+            score=unit("tail", eager.score),
+        )
 
 
 def open_environment(
@@ -341,6 +353,15 @@ def open_environment(
         setup.dataset, setup.task, setup.spec, transfers=transfers, key=key, tasks=task_key, purpose=split.purpose
     )
     compiled = CompiledUnits() if compiled is None else compiled
-    keys = {"keys": key.to(setup.device), "tasks": task_key.to(setup.device), "host_keys": (key, task_key)}
-    parts = {"feed": feed, "transfers": transfers, "compiled": compiled, "timer": timer}
-    return Environment(setup=setup, **keys, split=split, control=control, **parts)
+    return Environment(
+        setup=setup,
+        keys=key.to(setup.device),
+        tasks=task_key.to(setup.device),
+        host_keys=(key, task_key),
+        split=split,
+        control=control,
+        feed=feed,
+        transfers=transfers,
+        compiled=compiled,
+        timer=timer,
+    )

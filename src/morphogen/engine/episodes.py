@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -50,19 +50,33 @@ class EpisodeTraces:
 
 
 class Epoch(NamedTuple):
-    """One epoch of all envs under a policy."""
+    """Results of `run_epoch`: one epoch of all envs under a policy."""
 
-    before: EnvState
-    seen: PolicyInputs
-    choice: ActOutput
-    after: EnvState
-    step: Step
+    before: EnvState  # [E]
+    seen: PolicyInputs  # [E], of `before`
+    choice: ActOutput  # [E], actions, log-probabilities, values
+    after: EnvState  # [E], the state that the next epoch starts from
+    step: Step  # outcome, reward, and what the policy sees next
+
+    @property
+    def hidden(self) -> TensorDict:
+        """Memory of the policy after its choice, [E]; `reset_hidden` returns that of the next epoch."""
+        return self.choice.hidden
 
 
 def run_epoch(
     env: Environment, state: EnvState, seen: PolicyInputs, policy: Policy, *, params: TensorDict, hidden: TensorDict
 ) -> Epoch:
-    """Choose an action per env, then step.  state, seen, hidden [E], as the epoch before left them.
+    """Choose an action per env, then step.
+
+    Args:
+        env: environment, whose keys seed the noise of the policy.
+        state, seen: EnvState [E] and PolicyInputs [E], of `Environment.reset` or of the epoch before.
+        policy: policy that chooses.
+        params: parameters of the policy, without batch size.
+        hidden: memory of the policy, [E]; `reset_hidden` returns it from the epoch before.
+
+    Returns: the epoch; its next state is `Epoch.after`, its reward float32 [E] `Epoch.step.reward`.
 
     Example:
         >>> import morphogen as mg
@@ -81,8 +95,23 @@ def run_epoch(
 
 
 def reset_hidden(hidden: TensorDict, terminated: Tensor) -> TensorDict:
-    """Return the policy's memory for the next epoch: zeros where a segment ended.  hidden [E], terminated bool [E]."""
-    return hidden.apply(lambda leaf: torch.where(expand_mask(terminated, leaf), torch.zeros_like(leaf), leaf))
+    """Return the memory of the policy for the next epoch: zeros where a segment ended.
+
+    Shapes: hidden [E], of any leaves; terminated bool [E] -> the same leaves, [E].
+
+    Example:
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> import morphogen as mg
+        >>> hidden = TensorDict({"h": torch.ones(2, 3)}, batch_size=[2])
+        >>> mg.reset_hidden(hidden, torch.tensor([True, False]))["h"].tolist()
+        [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]
+    """
+    return cast(Any, hidden).apply(partial(_clear_rows, terminated))
+
+
+def _clear_rows(mask: Tensor, leaf: Tensor) -> Tensor:
+    return torch.where(expand_mask(mask, leaf), torch.zeros_like(leaf), leaf)
 
 
 def run_episodes(
@@ -99,12 +128,13 @@ def run_episodes(
     policy = RandomPolicy() if policy is None else policy
     params = policy.init(env.keys[0]) if params is None else params
     hidden = policy.initial_hidden(env.envs, device=env.device)
-    rows, epoch, before = [], None, state.signals.val_acc
+    rows: list[dict[str, Tensor]] = []
+    epoch, before = None, state.signals.val_acc
     with torch.no_grad():
         for _ in range(env.horizon):
             epoch = run_epoch(env, state, seen, policy, params=params, hidden=hidden)
             step, missed = epoch.step, seen.missed
-            state, seen, hidden = epoch.after, step.seen, reset_hidden(epoch.choice.hidden, step.terminated)
+            state, seen, hidden = epoch.after, step.seen, reset_hidden(epoch.hidden, step.terminated)
             row = {"network_value": step.score.network_value, "committed_acc": state.signals.committed_acc}
             row |= {"accuracy": state.signals.val_acc, "missed": missed}
             row["trained_params"] = step.host_params + step.seed_params.sum(-1)
@@ -132,14 +162,38 @@ def fetch_traces(transfers: Transfers, parts: Sequence[TensorDict], count: int |
 
 
 class Rollout:
-    """Rows of a round for the update."""
+    """Rows of a round for the update of a policy, allocated once and overwritten in every round.
+
+    Leaves of `rows`, a TensorDict [T, E]; sizes beyond [T, E]:
+        observation, masks: leaves of `Observation` and `ActionMasks`.
+        action: int64 [8], indices; log_prob: float32 [8], nats.
+        value, reward: float32, not normalised; next_value: float32, 0.
+        terminated, reset_before, forced: bool, ends and starts of segments, steps without a choice; truncated: False.
+        contribution: float32 [S], points, 0 where `contribution_valid`, bool [S], is False.
+
+    Args:
+        length: rows T, the epochs of an episode.
+        envs, slots: numbers E and S.
+        device: of the rows.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> policy, _, params, _ = mg.build_arm("random", env.setup)
+        >>> epoch = mg.run_epoch(env, *env.reset(), policy, params=params, hidden=policy.initial_hidden(2))
+        >>> rollout = mg.Rollout(env.horizon, envs=2, slots=2)
+        >>> rollout.write(0, epoch, reset_before=torch.tensor([True, True]))
+        >>> rollout.rows.batch_size, rollout.rows["action"][0].equal(epoch.choice.action)
+        (torch.Size([8, 2]), True)
+    """
 
     def __init__(self, length: int, *, envs: int, slots: int, device: torch.device | str = "cpu") -> None:
-        row = _empty_row(envs, slots).to(device)
-        self.rows = row.expand(length, envs).clone()
+        row = cast(Any, _empty_row(envs, slots)).to(device)
+        self.rows: TensorDict = row.expand(length, envs).clone()
 
     def write(self, t: int, epoch: Epoch, reset_before: Tensor) -> None:
-        """Overwrite row t.  reset_before bool [E]: the row starts a segment, its hidden state is 0."""
+        """Overwrite row t, counted from 0.  reset_before bool [E]: the row starts a segment, its memory is 0."""
         choice, score, worth = epoch.choice, epoch.step.score, epoch.step.measured
         fresh = worth.contribution_valid & ~epoch.step.report.rolled_back.unsqueeze(-1)
         row = {
@@ -154,11 +208,18 @@ class Rollout:
             "contribution": torch.where(fresh, worth.contribution, 0.0),
             "contribution_valid": fresh,
         }
-        self.rows[t].update_(unsafe_new(TensorDict, score, **row))
+        cast(Any, self.rows[t]).update_(unsafe_new(TensorDict, score, **row))
 
     def restore(self, saved: Any, epochs: int, where: str) -> None:
-        """Restore the first rows of a saved buffer.  Raises CheckpointError if the buffers differ in form."""
-        rows = self.rows[:epochs]
+        """Restore the first rows of a saved buffer.
+
+        Args:
+            saved: leaves of the first `epochs` rows by name.
+            where: place of the buffer in messages.
+
+        Raises: CheckpointError if the buffers differ in form.
+        """
+        rows = cast(Any, self.rows[:epochs])
         rows.update_(restore_tree(saved, rows, where))
 
 
@@ -178,7 +239,9 @@ def _empty_row(envs: int, slots: int) -> TensorDict:
         nonfinite=zeros(integer),
         batch_size=[envs],
     )
-    heads = {head.name.lower(): zeros(flag, SIZES[head]) for head in Head if head not in (Head.OP, Head.SLOT)}
+    heads: dict[str, Any] = {
+        head.name.lower(): zeros(flag, SIZES[head]) for head in Head if head not in (Head.OP, Head.SLOT)
+    }
     ops = SIZES[Head.OP]
     masks = ActionMasks(op=zeros(flag, ops), slot=zeros(flag, ops, slots), **heads, batch_size=[envs])
     row = {

@@ -1,7 +1,7 @@
 """Laws of policy networks and learners from outside, on rollouts of the white-box task."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -56,7 +56,7 @@ class NetworkSubject:
         """Act once in fresh envs, or in a single one of them."""
         _, seen = self.env.reset()
         rows = slice(None) if row is None else slice(row, row + 1)
-        obs, masks = (part[rows].to(device) for part in (seen.observation, seen.masks))
+        obs, masks = (cast(Any, part)[rows].to(device) for part in (seen.observation, seen.masks))
         params = self.policy.init(self.key.to(device))
         hidden = self.policy.initial_hidden(len(obs), device=device)
         noise = torch.zeros(len(obs), noise_lanes(masks.slot.shape[-1]), device=device)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from morphogen.config.fields import OneOf, Settings, check_flag, explicit_settin
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import TaskSpec
 from morphogen.data.instances import HELD_OUT_INSTANCES, TEST_INSTANCES, TRAINING_INSTANCES
+from morphogen.data.splits import Splits
 from morphogen.engine.action_control import ActionControl
 from morphogen.engine.compile import CompiledUnits
 from morphogen.engine.environment import Environment, open_environment
@@ -34,7 +36,7 @@ def make(
     keys: Tensor | None = None,
     instances: str = "train",
     rule: str | Builder | None = None,
-    dataset: str | Callable[..., Any] | None = None,
+    dataset: str | Callable[[Path], Splits] | None = None,
     host: str | Host | None = None,
     control: ActionControl | None = None,
     **fields: Any,
@@ -96,7 +98,7 @@ def _build_spec(
     else:
         spec = RunSpec(**merge_settings({"task": task, **explicit_settings(fields)}, parts))
     spec = resolve(spec)
-    given = {name: value for name, value in (("envs", envs), ("seed", seed)) if value is not None}
+    given: Settings = {name: value for name, value in (("envs", envs), ("seed", seed)) if value is not None}
     if envs is not None and envs % (spec.ppo.minibatches or 1):
         given["ppo"] = replace(spec.ppo, minibatches=math.gcd(envs, spec.ppo.minibatches or 1))
     if device is not None:

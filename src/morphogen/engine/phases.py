@@ -43,10 +43,10 @@ LANES_PER_SLOT = 2**24  # lanes of a stream that belong to one slot
 
 
 class PolicyInputs(NamedTuple):
-    """Inputs of a policy for its next action."""
+    """Inputs of a policy for its next action, of `Environment.reset` and `Environment.observe`."""
 
-    observation: Observation
-    masks: ActionMasks  # legal choices, narrowed by the control
+    observation: Observation  # [E], raw features
+    masks: ActionMasks  # [E], legal choices, narrowed by the control
     missed: Tensor  # bool [E], the control declares an action that is not legal
 
 
@@ -82,8 +82,14 @@ def observe_phase(state: EnvState, key: Tensor, *, setup: Setup, control: Action
     """
     limits = setup.limits
     conditions_met = conditions(state.slots, limits)
-    sizes = {"net": setup.net, "episode_length": setup.spec.episode_length, "param_budget": setup.budget}
-    observation = observe(state, limits, conditions_met=conditions_met, **sizes)
+    observation = observe(
+        state,
+        limits,
+        net=setup.net,
+        episode_length=setup.spec.episode_length,
+        param_budget=setup.budget,
+        conditions_met=conditions_met,
+    )
     masks = action_masks(state.slots, limits, conditions_met=conditions_met)
     missed = torch.zeros_like(masks.op[:, 0])
     if control is not None:
@@ -116,7 +122,7 @@ def requested_coalitions(state: EnvState, key: Tensor, *, setup: Setup) -> tuple
     spec, slots = setup.spec, len(setup.net.slots)
     pairs, clock = spec.attribution.permutation_pairs, state.clock
     stream = rng.stream(key, Purpose.ATTRIBUTION, round=clock.episode, epoch=clock.epoch)
-    noise = rng.uniform(stream, pairs * slots).unflatten(-1, (pairs, slots))
+    noise = torch.unflatten(rng.uniform(stream, pairs * slots), -1, (pairs, slots))
     full = is_measured_epoch(clock.epoch, every=spec.attribution.every, episode_length=spec.episode_length)
     return coalitions(state.slots, noise, pairs=pairs, full=full)
 
@@ -155,7 +161,7 @@ def init_new_seeds(state: EnvState, born: Tensor, key: Tensor, plan: Plan, *, se
     """Return the envs with parameters for new seeds.  born bool [E, S]."""
     rows, net = new_seed_rows(born, plan), setup.net
     sizes = zip(rows, net.slots, net.seed_sizes, net.gate_counts, strict=True)
-    noise = []  # per slot: for its largest blueprint, then for its gate network
+    noise: list[Tensor] = []  # per slot: for its largest blueprint, then for its gate network
     for padded, slot, size, gate in sizes:
         row = padded.clamp(max=key.shape[0] - 1)  # a padded row belongs to no env; its noise is dropped
         when = {"round": state.clock.episode[row], "epoch": state.clock.epoch[row]}

@@ -34,11 +34,21 @@ TRAINED_PREFIX = "trained:"  # before a run directory or a policy file
 
 
 class Arm(NamedTuple):
-    """A policy to play: its parameters, and the schedule that it follows, if any."""
+    """A policy to play: its parameters, and the schedule that it follows, if any.
+
+    `build_arm` builds it by name.  `TrainResult.arm` is the policy of a run.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> arm = mg.build_arm("random", env.setup)
+        >>> mg.play(env, mg.Arm(arm.policy, None, arm.params, name="mine")).policy
+        'mine'
+    """
 
     policy: Policy
     control: ScheduleControl | None  # None: every legal action
-    params: TensorDict
+    params: TensorDict  # without batch size
     name: str = "policy"
 
 
@@ -169,5 +179,5 @@ def _load_arm(path: str, setup: Setup) -> Arm:
         policy = build_network_policy(parse_config(saved["config"]))
     except ConfigError as error:
         raise CheckpointError(f"policy file {path}: config: {error}") from None
-    arm = _init_arm(name, policy, None, setup)
-    return arm._replace(params=restore_tree({**saved["params"], **saved["normalisers"]}, arm.params, path))
+    policy, control, params, _ = _init_arm(name, policy, None, setup)
+    return Arm(policy, control, restore_tree({**saved["params"], **saved["normalisers"]}, params, path), name)

@@ -1,5 +1,7 @@
 """Reward rule of a run: built by name, and checked unless built in."""
 
+from typing import Any, cast
+
 import torch
 from torch import Tensor
 
@@ -36,7 +38,7 @@ def find_violation(rule: Rule) -> str:
     names = rule.components
     if not isinstance(names, tuple) or not names or len(set(names)) < len(names):
         return f"components: expected a tuple of distinct names, got {names!a}"
-    inputs = archetypes.archetype_inputs(list(archetypes.ARCHETYPES.values()), dtype=torch.float32)
+    inputs = cast(Any, archetypes.archetype_inputs(list(archetypes.ARCHETYPES.values()), dtype=torch.float32))
     envs = inputs.batch_size[1]
     ledger = rule.init(envs, archetypes.SLOTS)
     for step in range(archetypes.STEPS):

@@ -6,16 +6,17 @@ Only the scheduler decides when the host waits for the device; every crossing go
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from tensordict import TensorDict
+from torch import Tensor
 
 from morphogen.device import cuda_memory
 from morphogen.device.profiler import NULL_TIMER, Timer
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import ScheduleControl
-from morphogen.engine.compile import CompiledUnits
+from morphogen.engine.compile import COMPILER, CompiledUnits, Compiler
 from morphogen.engine.environment import open_environment
 from morphogen.engine.episodes import Epoch, Rollout, reset_hidden, run_epoch
 from morphogen.engine.phases import PolicyInputs
@@ -27,7 +28,9 @@ from morphogen.learn.learner import Round
 from morphogen.learn.rollout_stats import rollout_stats
 from morphogen.nets.policy import NetworkPolicy
 from morphogen.state import rng
+from morphogen.state.decision import Observation
 from morphogen.state.env import EnvState
+from morphogen.state.tree_ops import get_leaf
 from morphogen.telemetry.dispatch import AnySink
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.round_summary import CompileStats, RoundCosts
@@ -37,7 +40,15 @@ MAX_IDLE_ROUNDS = 3  # rounds in a row without one applied optimiser step
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Functions that a run calls; the scheduler alone reads them."""
+    """Functions that a run calls between epochs and between rounds.
+
+    Example:
+        >>> import morphogen as mg
+        >>> spec = mg.RunSpec(preset="whitebox", rounds=9, envs=4, policy_name="wait", episode_length=2)
+        >>> hooks = mg.Hooks(on_round=lambda summary, scheduler: summary.round < 1)  # False stops the run
+        >>> len(mg.train_ppo_vectorized(spec, parts=mg.Parts(hooks=hooks)).history)
+        2
+    """
 
     on_epoch: Callable[[int, int], None] | None = None  # (round, epoch) after each epoch
     on_round: Callable[[BatchSummary, "Scheduler"], bool | None] | None = None  # after each round; False stops the run
@@ -46,12 +57,22 @@ class Hooks:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Replacements of production defaults.  None = the default."""
+    """Parts of a run that are no settings: sinks of events, hooks, clock, compiler.
+
+    Example:
+        >>> import morphogen as mg
+        >>> fields = {"preset": "whitebox", "rounds": 1, "envs": 4, "policy_name": "wait", "episode_length": 2}
+        >>> spec = mg.RunSpec(**fields, final_episodes=0, telemetry={"level": "minimal"})
+        >>> events = []
+        >>> result = mg.train_ppo_vectorized(spec, parts=mg.Parts(sinks=(events.extend,)))
+        >>> sorted({event.name for event in events})
+        ['EpisodeCompleted', 'RoundCompleted', 'RunCompleted']
+    """
 
     control: ScheduleControl | None = None  # restricts the masks; default: the schedule of the spec
     sinks: Sequence[AnySink] = ()  # objects, or functions of a list of events
     clock: Callable[[], float] = time.perf_counter
-    compiler: Callable[..., Callable] = torch.compile  # for compiled units
+    compiler: Compiler = COMPILER  # for compiled units
     hooks: Hooks = Hooks()
 
 
@@ -65,15 +86,32 @@ class RoundStart(NamedTuple):
 
 
 class Scheduler:
-    """One run: envs, policy, transfers, reporter."""
+    """One run in this process, round by round; it writes no files.
+
+    Attributes for hooks and for a loop of your own: `round` and `epoch`, the next epoch to run; `state`, EnvState [E];
+    `policy` with its `params`; `arm`; `rollout`, rows of the round; `env`, the environment.
+
+    Args:
+        setup: of `build_setup`.
+        parts: sinks, hooks, clock, compiler.
+
+    Raises: ConfigError for a policy that cannot be built; TrainingDiverged, ScheduleError while the run goes on.
+
+    Example:
+        >>> import morphogen as mg
+        >>> spec = mg.RunSpec(preset="whitebox", rounds=2, envs=4, policy_name="wait", episode_length=2)
+        >>> scheduler = mg.Scheduler(mg.build_setup(mg.resolve(spec)))
+        >>> [round(summary.network_value_mean, 3) for summary in scheduler.run()], scheduler.round
+        ([0.2, 0.2], 2)
+    """
 
     def __init__(self, setup: Setup, parts: Parts = Parts()) -> None:
         spec = setup.spec
         self.setup, self.parts = setup, parts
         self.transfers = Transfers(setup.device, parts.clock)
         self.reporter = Reporter(setup, parts.sinks)
-        arm = build_arm(spec.policy_name, setup)
-        self.policy, self.control, self.params = arm.policy, parts.control or arm.control, arm.params
+        self.policy, control, params, _ = build_arm(spec.policy_name, setup)
+        self.control, self.params = parts.control or control, params
         self.compiled = CompiledUnits(spec.engine, compiler=parts.compiler, clock=parts.clock)
         profiled = spec.engine.phase_profile
         self.timer = Timer(setup.device, excluded=lambda: self.compiled.totals.compile_s) if profiled else NULL_TIMER
@@ -99,7 +137,7 @@ class Scheduler:
         return Arm(self.policy, self.control, self.params, self.setup.spec.policy_name)
 
     def run(self) -> tuple[BatchSummary, ...]:
-        """Run all remaining rounds, unless a hook stops the run."""
+        """Run all remaining rounds, unless a hook stops the run; return a summary per complete round."""
         on_round = self.parts.hooks.on_round
         summaries: list[BatchSummary] = []
         with self.env:
@@ -124,21 +162,19 @@ class Scheduler:
             epoch = self.run_epoch(state, seen, self.hidden, self.segment, self.epoch)
             self.state, self.seen = state, seen = epoch.after, epoch.step.seen
             self.segment = epoch.step.terminated
-            self.hidden = reset_hidden(epoch.choice.hidden, self.segment)
+            self.hidden = reset_hidden(epoch.hidden, self.segment)
             self.epoch += 1
             if self.epoch == self.setup.spec.episode_length:
-                return self._close_round(start, epoch.choice.hidden)
+                return self._close_round(start, epoch.hidden)
             if self.parts.hooks.should_stop():
                 return None
 
-    def _initial_hidden(self) -> tuple[TensorDict, torch.Tensor]:
+    def _initial_hidden(self) -> tuple[TensorDict, Tensor]:
         """Memory and segment marks before the first epoch of a round: every row starts a segment."""
         envs, where = self.setup.spec.envs, self.setup.device
         return self.policy.initial_hidden(envs, device=where), torch.ones(envs, dtype=torch.bool, device=where)
 
-    def run_epoch(
-        self, state: EnvState, seen: PolicyInputs, hidden: TensorDict, segment: torch.Tensor, t: int
-    ) -> Epoch:
+    def run_epoch(self, state: EnvState, seen: PolicyInputs, hidden: TensorDict, segment: Tensor, t: int) -> Epoch:
         """Run one epoch, then read the record of the previous one.  segment bool [E]: rows that start a segment."""
         epoch = run_epoch(self.env, state, seen, self.policy, params=self.params, hidden=hidden)
         self.rollout.write(t, epoch, segment)
@@ -195,15 +231,16 @@ class Scheduler:
 
     def _update(self, hidden: TensorDict) -> TensorDict:
         """Train the policy on the rollout; return the metrics of both.  hidden [E], after the last epoch."""
-        rows, used = self.rollout.rows, self.params.get("observation", None)
+        rows, used = self.rollout.rows, cast(Any, self.params).get("observation", None)
+        observation = cast(Observation, rows["observation"])
         if self.learner is None or not isinstance(self.policy, NetworkPolicy):
-            return rollout_stats(rows["observation"], hidden, None, None)
+            return rollout_stats(observation, hidden, None, None)
         turn = Round(self.setup.spec, self.round, self.compiled.unit)
         self.learned, metrics = self.learner.update(self.learned, rows, policy=self.policy, round=turn)
         self.params = self.learned.get("params")
-        leaves = {"steps_done": torch.ones_like(rows["reward"][0, 0]), **metrics}
-        stats = rollout_stats(rows["observation"], hidden, used, self.params["observation"])
-        return TensorDict(leaves, batch_size=[]).update(stats)
+        leaves = {"steps_done": torch.ones_like(get_leaf(rows, "reward")[0, 0]), **metrics}
+        stats = rollout_stats(observation, hidden, used, cast(TensorDict, self.params["observation"]))
+        return cast(Any, TensorDict(leaves, batch_size=[])).update(stats)
 
 
 def _divergence_message(metrics: Mapping[str, Any], round: int, envs: int) -> str:

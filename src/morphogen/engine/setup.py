@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import torch
 
 from morphogen.config.action_schedule import Schedule
+from morphogen.config.execution_spec import COMPILE_REDUCE_OVERHEAD
 from morphogen.config.fields import raise_all
-from morphogen.config.groups import COMPILE_REDUCE_OVERHEAD, RESIDENT
+from morphogen.config.groups import RESIDENT
 from morphogen.config.spec import RunSpec, build_limits, find_host, param_budget, pick_slots
 from morphogen.config.task import TASKS, TaskSpec
 from morphogen.data.dataset import Dataset, open_dataset
@@ -25,7 +26,14 @@ FLOAT_BYTES = 4  # float32
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The fixed parts of one run."""
+    """The fixed parts of one run: spec, networks, limits, reward rule and data.  `build_setup` builds it.
+
+    Example:
+        >>> import morphogen as mg
+        >>> setup = mg.make("whitebox", envs=2).setup
+        >>> [slot.name for slot in setup.net.slots], setup.net.host_size, setup.limits.max_seeds
+        (['r0c0', 'r1c0'], 150, 1)
+    """
 
     spec: RunSpec  # resolved: every field has a value
     task: TaskSpec
@@ -57,7 +65,20 @@ def check_compile_mode(mode: str, device: torch.device) -> None:
 
 
 def build_setup(spec: RunSpec) -> Setup:
-    """Open the data and lay out the networks of a resolved spec."""
+    """Open the data and lay out the networks of a resolved spec.
+
+    Args:
+        spec: of `resolve`.
+
+    Raises: ConfigError for parts that cannot be built or break a law, DataError for missing files, DeviceError for a
+    missing device or a compile mode that it does not support.
+
+    Example:
+        >>> import morphogen as mg
+        >>> setup = mg.build_setup(mg.resolve(mg.RunSpec(task="whitebox", envs=4)))
+        >>> setup.rule.components, setup.budget
+        (('value', 'shaping', 'rent', 'op_cost', 'governor'), 300)
+    """
     device = resolve_device(spec.engine.devices[0])
     check_compile_mode(spec.engine.compile, device)
     task = TASKS[spec.task]

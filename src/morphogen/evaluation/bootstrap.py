@@ -66,7 +66,26 @@ def resample_iqms(drawn: Array, values: Array) -> Array:
 
 
 def interval(values: Array, *, seed: int, count: int | None = None) -> Estimate:
-    """The mean.  values [n] or [R, n], n >= 1."""
+    """Estimate a mean with its 95 % interval, by a stratified bootstrap over episodes.
+
+    Args:
+        values: float [n], a number per episode, or [R, n] with a row per training run; n >= 1.  Episodes are drawn
+            again within their row.
+        seed: of the resamples.  Calls with equal seeds and shapes use the same resamples.
+        count: number of resamples; None: 10,000, fewer for many values.
+
+    Returns: the mean and both ends of its interval, which is wider for few values.
+    Source: T. Hesterberg, What Teachers Should Know About the Bootstrap (2015), expanded percentiles.
+
+    Example:
+        >>> import numpy as np
+        >>> import morphogen as mg
+        >>> for n in (8, 80):
+        ...     estimate = mg.interval(np.arange(n) % 2, seed=0)
+        ...     print(n, estimate.value, round(estimate.low, 2), round(estimate.high, 2))
+        8 0.5 0.12 0.88
+        80 0.5 0.39 0.61
+    """
     rows = _as_rows(values)
     return _bootstrap_estimate(resample_means, rows, seed=seed, count=count, size=rows.size)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from morphogen.config.spec import RIVALS, VALIDATION, RunSpec, resolve
+from morphogen.config.spec import RIVALS, VALIDATION, RunSpec, SplitName, resolve
 from morphogen.device.transfers import Transfers
 from morphogen.engine.optimum import SHARE_TITLE, is_known
 from morphogen.engine.policies import TRAINED_PREFIX
@@ -35,21 +35,35 @@ def evaluate(
     episodes: int = 256,
     seed: int | None = None,
     greedy: bool = False,
-    split: str = VALIDATION,
+    split: SplitName = VALIDATION,
     report: Callable[[str], None] = print,
 ) -> tuple[dict[str, list[Row]], Row]:
-    """Play all arms and write `evaluation.json` to the run directory; return the tables and the contents of the file.
+    """Play the policy of a run and other arms on the same held-out instances; write `evaluation.json`.
 
     A run directory that cannot be written to gets no file, and `report` receives a line.
 
     Args:
         run: run directory.
-        names: arms beside the policy of the run.
+        names: arms beside the policy of the run: baselines, registered policies, `schedule:FILE`, `trained:PATH`,
+            `static`, `static-cost`, `oracle:FILE`.
         episodes: held-out episodes per arm.
         seed: of the held-out instances; default: the seed of the run.
         greedy: the policy of the run takes its most likely actions.
         split: samples for accuracies, `validation` or `test`.
         report: receives a line after each arm.
+
+    Returns: tables by title, each a list of rows; and the contents of the file, with a number per episode and arm.
+    Raises: ConfigError for unknown arms or a task without samples of the split, CheckpointError for a damaged policy.
+
+    Example:
+        >>> import tempfile
+        >>> import morphogen as mg
+        >>> spec = mg.RunSpec(preset="whitebox", rounds=1, envs=4, final_episodes=0, policy_name="wait")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = mg.train_ppo_vectorized(spec, out=folder)
+        ...     tables, contents = mg.evaluate(folder, ["random"], episodes=2, report=lambda line: None)
+        >>> {arm: round(row["mean"]["value"], 3) for arm, row in contents["statistics"].items()}
+        {'trained': 0.2, 'random': 0.045}
     """
     run = Path(run)
     with run_directory.hold_directory(run) as folder:
@@ -69,7 +83,7 @@ def _play_arms(
     *,
     seed: int | None,
     greedy: bool,
-    split: str,
+    split: SplitName,
     report: Callable[[str], None],
 ) -> tuple[dict[str, list[Row]], Row]:
     """Return the tables and the contents of the file of an evaluation."""
@@ -79,24 +93,26 @@ def _play_arms(
     players = open_arms((trained, *names), setup)
     del players[trained]
     players = {TRAINED_ARM: partial(play_policy_arm, trained, label=TRAINED_ARM, greedy=greedy), **players}
-    transfers, results = Transfers(setup.device, time.perf_counter), {}
+    transfers = Transfers(setup.device, time.perf_counter)
+    results: dict[str, ArmResult] = {}
     with torch.no_grad():
         for name, player in players.items():
             results[name] = player(setup, transfers, episodes, results)
             report(f"{name}: {episodes} episodes in {results[name].seconds:.1f} s")
         shares = shares_of_optimum(setup, transfers, tuple(results.values()))
-    contents = {
+    statistics = {name: arm_statistics(arm, results[TRAINED_ARM], seed=seed) for name, arm in results.items()}
+    contents: Row = {
         "run_id": manifest["run_id"],
         "greedy": greedy,
         "split": split,
         "episodes": episodes,
         "seed": seed,
         "arms": {name: {**result.per_episode(), **result.costs()} for name, result in results.items()},
-        "statistics": {name: arm_statistics(arm, results[TRAINED_ARM], seed=seed) for name, arm in results.items()},
+        "statistics": statistics,
         "profiles": performance_profiles({name: arm.network_value for name, arm in results.items()}, seed=seed),
         **({"share_of_optimal": shares} if shares else {}),
     }
-    tables = evaluation_tables(results, contents["statistics"], split)
+    tables = evaluation_tables(results, statistics, split)
     if shares:
         tables[SHARE_TITLE] = share_table({_short_name(name): share for name, share in shares.items()})
     return tables, contents
@@ -107,7 +123,7 @@ def evaluation_spec(spec: RunSpec, *, seed: int, envs: int) -> RunSpec:
     return resolve(replace(spec, seed=seed, envs=envs, ppo=replace(spec.ppo, minibatches=None)))
 
 
-def select_split(split: str, setup: Setup) -> Setup:
+def select_split(split: SplitName, setup: Setup) -> Setup:
     """Setup with accuracies on the samples of a split; raise ConfigError for a task without samples."""
     if split == VALIDATION:
         return setup
@@ -143,10 +159,11 @@ def performance_profiles(values: Mapping[str, np.ndarray[Any, Any]], *, seed: in
 
 
 def evaluation_tables(
-    results: Results, statistics: Mapping[str, Mapping[str, Row | None]], split: str
+    results: Results, statistics: Mapping[str, Mapping[str, Row | None]], split: SplitName
 ) -> dict[str, list[Row]]:
     """Title -> a row per arm: values, and costs."""
-    values, costs = [], []
+    values: list[Row] = []
+    costs: list[Row] = []
     for name, result in results.items():
         texts = {
             statistic: "" if estimate is None else format_estimate(estimate, "+" if statistic == "difference" else "")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from morphogen.config.spec import RIVALS
+from morphogen.config.spec import RIVALS, SplitName
 from morphogen.data.instances import HELD_OUT_INSTANCES, InstanceSplit
 from morphogen.device.transfers import Transfers
 from morphogen.engine.environment import Environment, open_environment
@@ -20,7 +20,7 @@ from morphogen.engine.policies import Arm, build_arm
 from morphogen.engine.scheduler import Scheduler
 from morphogen.engine.setup import Setup
 from morphogen.evaluation.bootstrap import interval, stability
-from morphogen.telemetry.kinds.run import Evaluated
+from morphogen.telemetry.kinds.run import Evaluated, Interval
 
 Array = np.ndarray[Any, Any]
 PLAY_METRICS = ("network_value", "committed_accuracy", "params_ratio", "success_share", "stability")
@@ -28,7 +28,16 @@ PLAY_METRICS = ("network_value", "committed_accuracy", "params_ratio", "success_
 
 @dataclass(frozen=True, slots=True)
 class ArmResult:
-    """One row per episode.  Accuracies in points; params: of the delivered network."""
+    """Results of `play`, one number per episode.  Accuracies in points; params: of the delivered network.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> for result in (mg.play(env, "wait"), mg.play(env, "optimal")):
+        ...     print(result.policy, result.network_value.round(3), result.params)
+        wait [0.2 0.2] [ 72 150]
+        optimal [0.768 0.2  ] [224 150]
+    """
 
     policy: str
     network_value: Array  # float [n]
@@ -43,11 +52,17 @@ class ArmResult:
     seconds: float  # wall clock of all episodes
     traces: EpisodeTraces  # epoch by epoch
 
-    def to_event(self, *, split: str, seed: int) -> Evaluated:
+    def to_event(self, *, split: SplitName, seed: int) -> Evaluated:
         """The numbers as an event, each with its 95 % interval."""
-        ends = {name: interval(getattr(self, name), seed=seed) for name in PLAY_METRICS}
-        stats = {name: dict(zip(("mean", "low", "high"), row, strict=True)) for name, row in ends.items()}
-        return Evaluated(episodes=len(self.network_value), split=split, **stats)
+        return Evaluated(
+            episodes=len(self.network_value),
+            split=split,
+            network_value=_event_interval(self.network_value, seed),
+            committed_accuracy=_event_interval(self.committed_accuracy, seed),
+            params_ratio=_event_interval(self.params_ratio, seed),
+            success_share=_event_interval(self.success_share, seed),
+            stability=_event_interval(self.stability, seed),
+        )
 
     def table_row(self, reference: "ArmResult", *, seed: int) -> dict[str, object]:
         """The numbers as a row of the closing table, beside those of the run's own policy on the same instances."""
@@ -75,6 +90,11 @@ class ArmResult:
         return {**costs, "kept": self.traces.fossil_blueprint.tolist(), "seconds": self.seconds}
 
 
+def _event_interval(values: Array, seed: int) -> Interval:
+    mean, low, high = interval(values, seed=seed)
+    return Interval(mean=mean, low=low, high=high)
+
+
 def play(env: Environment, arm: Arm | str, *, episodes: int | None = None) -> ArmResult:
     """Play a policy on the instances of an environment, without training it.
 
@@ -83,7 +103,7 @@ def play(env: Environment, arm: Arm | str, *, episodes: int | None = None) -> Ar
         arm: name of a policy, as in `build_arm`, or the arm itself, such as `TrainResult.arm`.
         episodes: number of episodes; None: one per env.
 
-    Returns: network value, accuracy, parameters and traces per episode, in the order of the instances.
+    Returns: network value, accuracy, parameters and traces, arrays [n] and [T, n], in the order of the instances.
     Raises: ConfigError for an unknown name, ScheduleError for a schedule with an illegal action.
 
     Example:
@@ -104,14 +124,15 @@ def play_arm(
 ) -> ArmResult:
     """Run `episodes` episodes of a split; one `plan` crossing an epoch and one `result` in all."""
     began, envs = time.perf_counter(), min(setup.spec.envs, episodes)
-    with open_environment(setup, envs=envs, split=split, control=arm.control, transfers=transfers) as env:
+    policy, control, params, _ = arm
+    with open_environment(setup, envs=envs, split=split, control=control, transfers=transfers) as env:
         starts = range(-(-episodes // envs))
-        parts = [run_episodes(env, *env.reset(episode), arm.policy, arm.params) for episode in starts]
+        parts = [run_episodes(env, *env.reset(episode), policy, params) for episode in starts]
     traces = fetch_traces(transfers, parts, episodes)
-    if arm.control is not None:  # raises ScheduleError where a declared action was not legal
+    if control is not None:  # raises ScheduleError where a declared action was not legal
         for epoch, missed in enumerate(traces.missed):
             for first in range(0, len(missed), envs):
-                arm.control.check_missed(missed[first : first + envs], epoch, split.label)
+                control.check_missed(missed[first : first + envs], epoch, split.label)
     return build_result(setup, traces, name=name, seconds=time.perf_counter() - began)
 
 
@@ -139,8 +160,8 @@ def run_final_evaluation(scheduler: Scheduler, halt: Callable[[], object]) -> tu
 
     `halt()` is called before each arm; True ends the evaluation with None.
     """
-    setup, results = scheduler.setup, []
-    spec = setup.spec
+    results: list[ArmResult] = []
+    setup, spec = scheduler.setup, scheduler.setup.spec
     rivals = (*RIVALS, OPTIMAL) if is_known(setup) else RIVALS
     for name in (*(rival for rival in rivals if rival != spec.policy_name), spec.policy_name):
         if halt():

@@ -6,7 +6,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.config.groups import PpoSpec
+from morphogen.config.policy_spec import PpoSpec
 from morphogen.learn.metrics import Metrics, masked_mean, masked_mean_by_head
 from morphogen.nets.controller import ControllerParams
 from morphogen.nets.distribution import Lookups

@@ -6,7 +6,7 @@ import torch
 from tensordict import TensorClass, TensorDict
 from torch import Tensor
 
-from morphogen.config.groups import PpoSpec
+from morphogen.config.policy_spec import PpoSpec
 from morphogen.learn.advantage import discounted_sum, gae, standardise
 from morphogen.learn.metrics import Metrics
 from morphogen.nets.policy import NetworkPolicy, get_branch

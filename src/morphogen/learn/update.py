@@ -11,7 +11,7 @@ import torch
 from tensordict import TensorClass, TensorDict
 from torch import Tensor
 
-from morphogen.config.groups import PpoSpec
+from morphogen.config.policy_spec import PpoSpec
 from morphogen.learn.loss import Coefficients, minibatch_objective
 from morphogen.learn.metrics import LAYER_NAMES, STEP_NAMES, Metrics, assemble_metrics, pack_metrics, reduce_metrics
 from morphogen.learn.prepare import ScaledCritic, ScaleState, init_scale, prepare_rows

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from morphogen.config.groups import STOP
+from morphogen.config.execution_spec import STOP
 from morphogen.engine.scheduler import Scheduler
 from morphogen.errors import CheckpointError
 from morphogen.run import snapshot

@@ -5,10 +5,11 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from tensordict import TensorDict
 
+from morphogen.analysis.console import Console
 from morphogen.analysis.run_log import read_rounds
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import VALIDATION
@@ -19,7 +20,7 @@ from morphogen.engine.setup import Setup, describe_run
 from morphogen.errors import CheckpointError, TrainingDiverged
 from morphogen.evaluation.play import ArmResult, run_final_evaluation, share_table, shares_of_optimum
 from morphogen.run import manifest, snapshot
-from morphogen.run.checkpointer import Checkpointer
+from morphogen.run.checkpointer import Checkpointer, SaveKind
 from morphogen.run.resume import ResumePoint, describe_reproducibility, remove_newer
 from morphogen.run.sinks import open_sinks
 from morphogen.storage import checkpoint_files, files, run_directory
@@ -29,12 +30,23 @@ from morphogen.telemetry.dispatch import Losses
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import RunCompleted, RunResumed
 
+Status = Literal["completed", "stopped", "failed"]
 OnRound = Callable[[BatchSummary, Scheduler], bool | None]
 
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """Result of a run in memory."""
+    """Results of a run in memory: a summary per round, the policy, and how it did on held-out instances.
+
+    Example:
+        >>> import morphogen as mg
+        >>> fields = {"preset": "whitebox", "rounds": 1, "envs": 4, "policy_name": "random", "episode_length": 2}
+        >>> result = mg.train_ppo_vectorized(**fields, final_episodes=2)
+        >>> [arm.policy for arm in result.results], len(result.history), result.stopped
+        (['wait', 'heuristic', 'optimal', 'random'], 1, False)
+        >>> mg.play(mg.make("whitebox", envs=2, seed=0), result.arm).policy
+        'random'
+    """
 
     history: tuple[BatchSummary, ...]  # of a resumed run, as far as its event file goes back
     arm: Arm  # the policy, to play (`mg.play`)
@@ -45,8 +57,9 @@ class TrainResult:
 
     @property
     def policy(self) -> TensorDict:
-        """Parameters of the policy."""
-        return self.arm.params
+        """Parameters of the policy, without batch size."""
+        _, _, params, _ = self.arm
+        return params
 
     def __repr__(self) -> str:
         last = f", network value {self.history[-1].network_value_mean:.3f}" if self.history else ""
@@ -65,7 +78,7 @@ class RunContext(NamedTuple):
 class Session:
     """One run with its files."""
 
-    def __init__(self, setup: Setup, parts: Parts, context: RunContext | None, *, console: Any) -> None:
+    def __init__(self, setup: Setup, parts: Parts, context: RunContext | None, *, console: Console | None) -> None:
         """Start or resume; a checkpoint is checked completely before anything is written."""
         self.setup, self.context, self.console = setup, context, console
         self.clock, self.started_at, self.hooks = parts.clock, parts.clock(), parts.hooks
@@ -119,7 +132,8 @@ class Session:
 
     def run(self) -> TrainResult:
         """Run from the first event to the last; the files record the status in any case."""
-        status, error = "failed", None
+        status: Status = "failed"
+        error: str | None = None
         try:
             result = self._train()
             status = "stopped" if result.stopped else run_directory.STATUS_COMPLETED
@@ -142,17 +156,22 @@ class Session:
         return str(cause) if self.context is None else self.context.folder.describe(cause)
 
     def _train(self) -> TrainResult:
-        scheduler, save = self.scheduler, self.checkpointer.save if self.checkpointer is not None else lambda kind: None
+        scheduler = self.scheduler
         self._print_start()
         try:
             scheduler.run()
         except TrainingDiverged:
-            save("stop")
+            self._save("stop")
             raise
         stopped = scheduler.round < self.setup.spec.rounds
-        save("stop" if stopped else "final")
+        self._save("stop" if stopped else "final")
         results = None if stopped else self._evaluate()
         return TrainResult(tuple(self.history), scheduler.arm, results or (), None, stopped=results is None)
+
+    def _save(self, kind: SaveKind) -> None:
+        """Save a checkpoint if the run has files."""
+        if self.checkpointer is not None:
+            self.checkpointer.save(kind)
 
     def _print_start(self) -> None:
         """Print the settings of the run, and for a resumed run its checkpoint and the promise for the rest."""
@@ -204,7 +223,7 @@ class Session:
         reached = shares_of_optimum(self.setup, scheduler.transfers, results)
         if self.context is not None:
             policies = {result.policy: result.per_episode() for result in results}
-            result = {"split": VALIDATION, "episodes": spec.final_episodes, "policies": policies}
+            result: dict[str, Any] = {"split": VALIDATION, "episodes": spec.final_episodes, "policies": policies}
             if reached:
                 result["share_of_optimal"] = reached
             with self.context.folder.saving():
@@ -216,7 +235,7 @@ class Session:
         return results
 
     def _save_policy(self, folder: RunDirectory) -> None:
-        params = self.scheduler.transfers.fetch_state(self.scheduler.params)
+        params = cast(Any, self.scheduler.transfers.fetch_state(self.scheduler.params))
         checkpoint_files.save_policy(
             folder.policy,
             params=params.select("net", "value_offset", strict=False),
@@ -225,7 +244,7 @@ class Session:
             facts={**self._hashes, "policy": self.setup.spec.policy_name},
         )
 
-    def _close_files(self, status: str, error: str | None) -> None:
+    def _close_files(self, status: Status, error: str | None) -> None:
         totals = self.scheduler.compiled.totals
         best = max(self.history, key=lambda summary: summary.committed_mean, default=None)
         self.losses = self.scheduler.reporter.close(

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from morphogen.analysis.console import Console
 from morphogen.analysis.run_log import read_rounds
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import RunSpec, resolve
@@ -32,19 +33,31 @@ def train_ppo_vectorized(
     parts: Parts | None = None,
     on_round: OnRound | None = None,
     out: Path | str | None = None,
-    console: Any = None,
+    console: Console | None = None,
     command: str = "",
     **fields: Any,
 ) -> TrainResult:
     """Run a spec: train its policy (or run a baseline) for all rounds, save, and compare on held-out instances.
 
     Args:
+        spec: settings of the run, resolved or not.
         fields: fields of RunSpec, instead of a spec.
-        out: run directory, new or empty; None writes nothing.
+        parts: sinks of events, hooks and more.
         on_round: called with (summary, scheduler) after every round; False saves the run and stops it.
+        out: run directory, new or empty; None writes nothing.
+        console: shows progress and tables (`analysis.console.Console`); None: nothing is printed.
+        command: command line, for the manifest.
 
+    Returns: history, policy and evaluation of the run.
     Raises: ConfigError, DataError before anything is written; TrainingDiverged, CheckpointError while it runs;
     KeyboardInterrupt after a first Ctrl-C, once the epoch is over and the run is saved.
+
+    Example:
+        >>> import morphogen as mg
+        >>> spec = mg.RunSpec(preset="whitebox", rounds=1, envs=4, final_episodes=0, ppo={"epochs": 1})
+        >>> result = mg.train_ppo_vectorized(spec)
+        >>> len(result.history), sorted(result.policy.keys())
+        (1, ['net', 'observation', 'value_offset'])
     """
     spec = _make_paths_absolute(resolve(_pick_spec(spec, fields) or RunSpec(**fields)))
     if out is not None:
@@ -68,18 +81,30 @@ def resume(
     on_round: OnRound | None = None,
     checkpoint: str | None = None,
     out: Path | str | None = None,
-    console: Any = None,
+    console: Console | None = None,
     **fields: Any,
 ) -> TrainResult:
     """Resume the run in a directory from its newest undamaged checkpoint; without a checkpoint it starts again.
 
     Args:
+        run: run directory.
         spec, fields: changed settings; rounds, devices, threads, compile mode, telemetry and checkpoints may change.
+        parts, on_round, console: as in `train_ppo_vectorized`.
         checkpoint: name of an older checkpoint; the run continues in a new directory `out`, `run` is not changed.
 
-    A completed run is returned without changes.
+    Returns: the result; that of a completed run without changes.
     Raises: CheckpointError that lists all other changed settings, or the reasons why no checkpoint is usable;
     ConfigError if the config of the run, and no argument, names a folder of events outside of the run directory.
+
+    Example:
+        >>> import tempfile
+        >>> import morphogen as mg
+        >>> fields = {"preset": "whitebox", "rounds": 1, "envs": 4, "policy_name": "wait", "episode_length": 2}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     first = mg.train_ppo_vectorized(**fields, final_episodes=0, out=folder)
+        ...     more = mg.resume(folder, rounds=3)  # two rounds more
+        >>> [summary.round for summary in more.history]
+        [1, 2]
     """
     requested, path = _pick_spec(spec, fields), Path(run)
     folder, original, _ = run_directory.open_directory(path)
@@ -106,7 +131,7 @@ def resume(
         return _run_interruptible(setup, _with_on_round(parts, on_round), context, console)
 
 
-def _run_interruptible(setup: Setup, parts: Parts, context: RunContext, console: Any) -> TrainResult:
+def _run_interruptible(setup: Setup, parts: Parts, context: RunContext, console: Console | None) -> TrainResult:
     """Run a session; the first Ctrl-C stops it where it can be resumed, unless the caller handles SIGINT."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return Session(setup, parts, context, console=console).run()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from filelock import FileLock, Timeout
 
@@ -30,7 +30,7 @@ ROOT, RESULT, EVALUATION = "runs", "result.json", "evaluation.json"
 CONFIG, MANIFEST, EVENTS = "config.json", "manifest.json", "events.jsonl"
 CHECKPOINTS, POLICY, LOCK = "checkpoints", "policy.safetensors", "lock"
 METRICS, REPORT = "metrics", "report"  # folders of the loggers, and of `morphogen report`
-STATUS_COMPLETED = "completed"  # status of a run that ended after its last round
+STATUS_COMPLETED: Final = "completed"  # status of a run that ended after its last round
 PACKAGES = ("morphogen", "torch", "tensordict", "torchrl", "numpy")
 DESCRIPTORS = "/proc/{}/fd"  # paths of open directories, by process: a logger may write in a process of its own
 NAMES, SUFFIXES = (LOCK, CHECKPOINTS, METRICS, REPORT), (".json", ".jsonl", ".safetensors", ".pt")  # of entries in use

@@ -1,5 +1,7 @@
 """Messages: one line per event that people should see during a run.  Rounds and epochs count from 1."""
 
+from collections.abc import Mapping
+
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds import epoch, round, run
 
@@ -45,7 +47,7 @@ def format_position(event: Envelope) -> str:
     return " ".join(part for part in (when, env, event.slot) if part)
 
 
-def format_counts(counts: dict[str, int]) -> str:
+def format_counts(counts: Mapping[str, int]) -> str:
     """`WAIT 1,020, PRUNE 3`; what is 0 is left out."""
     return ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
 

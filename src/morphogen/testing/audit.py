@@ -127,7 +127,7 @@ class Audit:
         return "; ".join(parts)
 
 
-def audit(function: Callable, *args: Any, source: Callable | None = None, **kwargs: Any) -> Audit:
+def audit(function: Callable[..., Any], *args: Any, source: Callable[..., Any] | None = None, **kwargs: Any) -> Audit:
     """Run all three checks on copies of the arguments.  `source`: object with the source; default: the function."""
     reads = record_host_reads(function, *copy_tree(args), **copy_tree(kwargs))
     return Audit(reads, meta_failure(function, *args, **kwargs), source_reads(read_source(source or function)))

@@ -10,7 +10,8 @@ from support.small_runs import tiny
 
 from morphogen.cli import bench, main, probe, process
 from morphogen.cli.bench import Measure, median_measure
-from morphogen.config.groups import DataSpec, EngineSpec
+from morphogen.config.execution_spec import EngineSpec
+from morphogen.config.groups import DataSpec
 from morphogen.errors import ConfigError, DeviceError, TrainingDiverged
 
 KEYS = {"name", "value", "spread", "runs", "unit"}

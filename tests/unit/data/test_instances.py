@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.small_runs import plain
 
-from morphogen.config.groups import DataSpec, PpoSpec
+from morphogen.config.groups import DataSpec
+from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.task import TASKS, InstanceSpec
 from morphogen.data.instances import draw_instances
 from morphogen.state import rng

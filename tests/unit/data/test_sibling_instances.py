@@ -7,7 +7,8 @@ import torch
 from support.small_runs import cifar_files, tiny, tiny_setup
 
 from morphogen.config.action_schedule import ScheduleStep, dump_schedule, parse_schedule, seed_timeline
-from morphogen.config.groups import DataSpec, LifecycleSpec, PpoSpec
+from morphogen.config.groups import DataSpec, LifecycleSpec
+from morphogen.config.policy_spec import PpoSpec
 from morphogen.data.feed import StreamedFeed
 from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES
 from morphogen.device.transfers import Transfers

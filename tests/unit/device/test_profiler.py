@@ -8,7 +8,8 @@ import torch
 from support.small_runs import tiny, tiny_setup
 
 from morphogen.cli.probe import events_by_round
-from morphogen.config.groups import CheckpointSpec, DataSpec, EngineSpec
+from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
+from morphogen.config.groups import DataSpec
 from morphogen.device.profiler import NULL_TIMER, PHASES, NullTimer, Timer
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup

@@ -16,7 +16,9 @@ from torch._dynamo.utils import counters
 
 from bench.harness.bench_scenes import build_scene
 from morphogen.cli.probe import events_by_round
-from morphogen.config.groups import DataSpec, EngineSpec, HostSpec, PpoSpec
+from morphogen.config.execution_spec import EngineSpec
+from morphogen.config.groups import DataSpec, HostSpec
+from morphogen.config.policy_spec import PpoSpec
 from morphogen.engine.compile import (
     SIGNATURE_ROUNDS,
     CompiledUnits,

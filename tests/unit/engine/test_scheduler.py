@@ -5,7 +5,8 @@ import torch
 from support.run_comparison import differences
 from support.small_runs import cifar_files, live, tiny, tiny_setup, world_of
 
-from morphogen.config.groups import DataSpec, HostSpec, PpoSpec
+from morphogen.config.groups import DataSpec, HostSpec
+from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.task import TASKS
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.device.transfers import expected_ledger

@@ -12,7 +12,8 @@ from support.small_runs import tiny, tiny_setup
 from morphogen.analysis.run_log import read_run
 from morphogen.cli import main
 from morphogen.config.config_files import build_spec
-from morphogen.config.groups import LifecycleSpec, PolicySpec
+from morphogen.config.groups import LifecycleSpec
+from morphogen.config.policy_spec import PolicySpec
 from morphogen.config.spec import resolve
 from morphogen.data.instances import TRAINING_INSTANCES
 from morphogen.data.splits import read_digits

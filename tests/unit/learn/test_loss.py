@@ -13,7 +13,7 @@ from torchrl.modules import ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 
 from morphogen.adapters.torchrl_policy import FactoredDistribution, to_torchrl
-from morphogen.config.groups import PpoSpec
+from morphogen.config.policy_spec import PpoSpec
 from morphogen.learn.loss import (
     Coefficients,
     clipped_surrogate,

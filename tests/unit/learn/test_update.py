@@ -11,7 +11,7 @@ from support.made_up_rollouts import FLOOR, KEY, masks, noise, observation, play
 from support.profiles import one_in
 from tensordict import TensorDict
 
-from morphogen.config.groups import PpoSpec
+from morphogen.config.policy_spec import PpoSpec
 from morphogen.learn import metrics
 from morphogen.learn.loss import Coefficients, coefficients_at, linear_schedule, minibatch_objective
 from morphogen.learn.prepare import init_scale, prepare_rows, rescale_critic, rescale_rewards, return_scale

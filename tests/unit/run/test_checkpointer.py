@@ -7,7 +7,7 @@ import pytest
 from support.run_comparison import events
 from support.small_runs import tiny
 
-from morphogen.config.groups import CheckpointSpec
+from morphogen.config.execution_spec import CheckpointSpec
 from morphogen.engine.scheduler import Parts
 from morphogen.errors import CheckpointError
 from morphogen.run import checkpointer

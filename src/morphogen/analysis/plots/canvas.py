@@ -132,7 +132,7 @@ def draw_curves(ax: Axes, runs: RunRows, series: Mapping[str, str], *, x: str = 
         for j, (column, name) in enumerate(series.items()):
             single = len(runs) == 1
             dash = j // len(CYCLE) if single else j
-            style = {"color": cycle_colour(j if single else i), "linestyle": DASHES[dash % len(DASHES)]}
+            style: dict[str, Any] = {"color": cycle_colour(j if single else i), "linestyle": DASHES[dash % len(DASHES)]}
             label = name if single else f"{run} {name}" if len(series) > 1 else run
             drawn |= draw_line(ax, rows, x, column, label=label, **style)
     set_integer_x(ax)
@@ -154,7 +154,7 @@ def draw_areas(
     for i, (column, name) in enumerate(columns.items()):
         values = [row.get(column) or 0.0 for row in rows]
         base = [u if value >= 0 else d for value, u, d in zip(values, up, down, strict=True)]
-        style = {"color": colours[i % len(colours)], "hatch": HATCHES[i // len(colours) % len(HATCHES)]}
+        style: dict[str, Any] = {"color": colours[i % len(colours)], "hatch": HATCHES[i // len(colours) % len(HATCHES)]}
         ax.bar(places, values, width=1.0, bottom=base, label=name, edgecolor="white", linewidth=0.3, **style)
         up = [u + max(value, 0.0) for u, value in zip(up, values, strict=True)]
         down = [d + min(value, 0.0) for d, value in zip(down, values, strict=True)]

@@ -194,7 +194,7 @@ def _plot_anomalies(ax: Axes, runs: RunRows) -> None:
     for i, (run, rows) in enumerate(runs.items()):
         anomalies = [row for row in rows if row["anomaly"] is not None]
         places = [kinds.index(row["anomaly"]) - i * RUN_OFFSET for row in anomalies]
-        style = {"linestyle": "", "marker": "x", "color": canvas.cycle_colour(i)}
+        style: dict[str, Any] = {"linestyle": "", "marker": "x", "color": canvas.cycle_colour(i)}
         ax.plot([row["round"] for row in anomalies], places, label=run if len(runs) > 1 else "", **style)
     ax.set_yticks(range(len(kinds)), kinds)
     ax.set_ylim(-0.6, len(kinds) - 0.4)

@@ -15,6 +15,7 @@ from morphogen.analysis.run_log import RunLog
 from morphogen.analysis.tables import Row
 from morphogen.analysis.views import blueprint_table, rows_of_round
 from morphogen.telemetry.events import Envelope
+from morphogen.telemetry.kinds.epoch import SeedGerminated, StageChanged
 from morphogen.vocab import stage as stages
 from morphogen.vocab.stage import Stage
 
@@ -76,8 +77,8 @@ def _round_rows(log: RunLog, round: int, end: int) -> list[Row]:
 
 def _spans(events: Iterable[Envelope], end: int) -> Iterator[Row]:
     """Stages of a slot, from its events; stages that lasted no epoch are left out."""
-    born = {event.epoch: event.data.blueprint for event in events if event.name == "SeedGerminated"}
-    moves = [(event.epoch or 0, event.data.to) for event in events if event.name == "StageChanged"]
+    born = {event.epoch: event.data.blueprint for event in events if isinstance(event.data, SeedGerminated)}
+    moves = [(event.epoch or 0, event.data.to) for event in events if isinstance(event.data, StageChanged)]
     name, seed = None, 0
     for (start, stage), (stop, _) in pairwise([(0, Stage.DORMANT.name), *moves, (end, "")]):
         if stage == Stage.GERMINATED.name:

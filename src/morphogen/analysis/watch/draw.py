@@ -10,7 +10,7 @@ from rich.text import Text
 
 from morphogen.analysis.console import format_duration, round_number
 from morphogen.analysis.watch.view import ActionView, EnvView, Note, RunView, SlotView
-from morphogen.telemetry.kinds.run import RunStarted
+from morphogen.telemetry.kinds.run import Interval, RunStarted
 from morphogen.telemetry.messages import format_counts
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage
@@ -174,8 +174,9 @@ def _remarks(view: RunView, idle: float) -> list[str]:
     return lines
 
 
-def _format_interval(interval: dict[str, float | None], form: str = ".1f") -> str:
-    return "{} ({} .. {})".format(*(format_amount(interval[name], form) for name in ("mean", "low", "high")))
+def _format_interval(interval: Interval, form: str = ".1f") -> str:
+    ends = (interval["mean"], interval["low"], interval["high"])
+    return "{} ({} .. {})".format(*(format_amount(end, form) for end in ends))
 
 
 def _env_table(envs: Sequence[EnvView], names: Sequence[str], frame: ScreenFrame) -> Table:

@@ -54,7 +54,7 @@ OPTIONAL_SLOT_INPUTS = {f"{name}_valid": (name,) for name in ("contribution", "n
 
 def fill_fields(
     defaults: Mapping, fields: Mapping[str, Any], shape: tuple[int, ...], dtype: torch.dtype
-) -> dict[str, Tensor]:
+) -> dict[str, Any]:
     """Expand fields to tensors of a shape, with the defaults of all others."""
     unknown = fields.keys() - defaults.keys()
     if unknown:

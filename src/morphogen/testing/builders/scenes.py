@@ -123,7 +123,7 @@ def make_validation(loss: Sequence[float] | Tensor, accuracy: Sequence[float], *
 def make_train_metrics(skipped: Sequence[int]) -> TrainMetrics:
     """Build training metrics from the number of skipped minibatches of each env."""
     envs = len(skipped)
-    zeros = {name: torch.zeros(envs) for name in ("loss", "accuracy", "host_gradient_norm")}
+    zeros: dict[str, Any] = {name: torch.zeros(envs) for name in ("loss", "accuracy", "host_gradient_norm")}
     yes = torch.ones(envs, dtype=torch.bool)
     return TrainMetrics(**zeros, valid=yes, skipped=torch.tensor(skipped), seed_skipped=~yes, batch_size=[envs])
 
@@ -136,7 +136,9 @@ def make_attribution(
     flat, wide = torch.zeros_like(val), torch.zeros(envs, slots)
     credit = wide if contribution is None else torch.tensor(contribution)
     return Attribution(
-        **{name: val.clone() for name in ("val_acc", "committed_acc", "host_acc")},
+        val_acc=val.clone(),
+        committed_acc=val.clone(),
+        host_acc=val.clone(),
         clean_improvement=flat if clean is None else torch.tensor(clean),
         uncommitted_improvement=flat,
         contribution=credit,
@@ -147,7 +149,8 @@ def make_attribution(
         boost_received=wide,
         interaction_valid=wide.bool(),
         acc_table=val.unsqueeze(-1).expand(-1, 2**slots).clone(),
-        **{name: torch.full((envs,), measured) for name in ("measured", "exact")},
+        measured=torch.full((envs,), measured),
+        exact=torch.full((envs,), measured),
         forwards=torch.ones(envs, dtype=torch.int64),
         batch_size=[envs],
     )

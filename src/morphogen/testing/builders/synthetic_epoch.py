@@ -127,8 +127,8 @@ def run_epoch(
     """Run an epoch of an action and synthetic measurements.  All [E]; action int64 [E, 8] -> SyntheticEpoch."""
     terms = terms or EpisodeSpec()
     masks = action_masks(now.slots, terms.build_limits(now.slots))
-    state, outcome, *measured = run_steps(now, action, measurements, terms)
-    inputs = reward_inputs(state, outcome, *measured, **reward_context(now, terms))
+    state, outcome, attribution, report, validation = run_steps(now, action, measurements, terms)
+    inputs = reward_inputs(state, outcome, attribution, report, validation, **reward_context(now, terms))
     return SyntheticEpoch(terms, now, masks, action, measurements, outcome, close_epoch(state), inputs)
 
 

@@ -9,6 +9,7 @@ import torch
 from hypothesis.strategies import SearchStrategy
 
 from morphogen.errors import ConfigError
+from morphogen.rules.rewards.protocol import Rule
 from morphogen.testing.builders.tree_equality import cast_tree
 from morphogen.testing.laws import reward, step
 from morphogen.testing.laws.reward import RewardSubject
@@ -36,8 +37,8 @@ MAX_SHRINKS, BACKEND = 500, "aot_eager"
 
 
 def check_step(
-    function: Callable,
-    states: SearchStrategy,
+    function: Callable[..., Any],
+    states: SearchStrategy[Any],
     *,
     slots: bool = False,
     examples: int | None = None,
@@ -58,8 +59,21 @@ def check_step(
         backend: of `torch.compile`.
         laws: further laws, by name.
         options: fields of `Subject`, such as `name`, `tolerance` (0: bit for bit), `env_axis`, `slot_axis`.
+
+    Example:
+        >>> import morphogen as mg
+        >>> from morphogen.testing import laws, strategies
+        >>> def hurry(state):  # a step of your own that writes to its input
+        ...     state.clock.epoch.add_(1)
+        ...     return state
+        >>> try:
+        ...     laws.check_step(hurry, strategies.env_states(), examples=3)
+        ... except laws.BrokenLaw as error:
+        ...     print(error.law, "|", error.sentence)
+        writes | hurry writes to its input: clock.epoch has changed
     """
-    subject = Subject(function, **{"name": callable_name(function), **options})
+    fields: dict[str, Any] = {"name": callable_name(function), **options}
+    subject = Subject(function, **fields)
     checks = {**_STEP_CHECKS, **laws, **({"slots": step.slots} if slots else {})}
     bound = {name: functools.partial(law, subject) for name, law in checks.items()}
     drawn = check_laws(subject.name, _drop_skipped(bound, skip), states, count=examples, shrinks=shrinks)
@@ -67,16 +81,29 @@ def check_step(
         check_one_graph(subject, drawn, backend=backend)
 
 
-def check_rule(function: Callable, states: SearchStrategy, **options: Any) -> None:
+def check_rule(function: Callable[..., Any], states: SearchStrategy[Any], **options: Any) -> None:
     """Check a rule, tensors or sub-states in and out: the laws of a step, and no state is returned.
 
     Args: as in `check_step`.
+
+    Raises: BrokenLaw for the first violation.
+
+    Example:
+        >>> import morphogen as mg
+        >>> from morphogen.testing import laws, strategies
+        >>> def older(slots):  # a rule of your own that mixes envs
+        ...     return slots.age > slots.age.float().mean()
+        >>> try:
+        ...     laws.check_rule(older, strategies.slot_states(), examples=8)
+        ... except laws.BrokenLaw as error:
+        ...     print(error.law, error.example.age.tolist())  # the smallest example
+        neighbours [[0], [1]]
     """
     check_step(function, states, laws={"stateless": step.stateless}, **options)
 
 
 def check_reward(
-    rule: Any,
+    rule: Rule,
     *,
     gamma: float | None = None,
     component: str = "shaping",
@@ -97,8 +124,22 @@ def check_reward(
         slots: number of slots of an env.
         examples, shrinks, skip, backend: as in `check_step`.
         options: `name`, and `tolerance` of a row alone against the row in the batch.
+
+    Example:
+        >>> import morphogen as mg
+        >>> from morphogen.testing import laws
+        >>> def naive(inputs):  # a reward of your own that reads an accuracy without its flag `committed_valid`
+        ...     return {"gain": inputs.committed_acc / 100}
+        >>> terms = mg.Terms(param_budget=100, episode_length=8, gamma=1.0)
+        >>> rule = mg.rule_from_function(naive)(mg.RewardSpec(governor_penalty=1), terms)
+        >>> try:
+        ...     laws.check_reward(rule, examples=3)
+        ... except laws.BrokenLaw as error:
+        ...     print(error.sentence)
+        FunctionRule pays a non-finite number: components.gain, where an invalid value is nan
     """
-    payer = RewardSubject(rule, **{"name": callable_name(rule), **options})
+    fields: dict[str, Any] = {"name": callable_name(rule), **options}
+    payer = RewardSubject(rule, **fields)
     laws: dict[str, Law] = reward.step_laws(payer)
     laws |= {name: functools.partial(law, payer) for name, law in _REWARD_CHECKS.items()}
     if gamma is not None:
@@ -116,8 +157,17 @@ def check_reward(
         check_one_graph(Subject(payer.call, payer.name), pairs, backend=backend)
 
 
-def callable_name(function: Any) -> str:
-    """Return the name of a function, or of the class of an object."""
+def callable_name(function: object) -> str:
+    """Return the name of a function, or of the class of an object, for messages.
+
+    Example:
+        >>> from functools import partial
+        >>> import morphogen as mg
+        >>> from morphogen.testing import laws
+        >>> tick = partial(mg.steps.tick, lifecycle=mg.LifecycleSpec())
+        >>> laws.callable_name(tick), laws.callable_name(mg.PpoLearner())
+        ('tick', 'PpoLearner')
+    """
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__name__", type(function).__name__)

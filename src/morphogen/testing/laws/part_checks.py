@@ -1,11 +1,10 @@
 """Checks of parts from outside against their laws: blueprints, hosts, policy networks, learners, data sets."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from morphogen.data.dataset import check_splits
-from morphogen.data.splits import fingerprint
+from morphogen.data.splits import Splits, fingerprint
 from morphogen.engine.learning_laws import LEARNER_LAWS, NETWORK_LAWS, LearnerSubject, NetworkSubject, white_box
 from morphogen.engine.part_laws import BLUEPRINT_LAWS, HOST_LAWS, blueprint_faults, find_faults, host_faults
 from morphogen.errors import DataError
@@ -36,9 +35,19 @@ def check_blueprint(module: SeedModule, *, channels: int = 8, size: tuple[int, .
     Raises: BrokenLaw for the first violation.
 
     Example:
-        >>> from morphogen.nets.cnn_seeds import NORM
+        >>> import morphogen as mg
         >>> from morphogen.testing import laws
-        >>> laws.check_blueprint(NORM)
+        >>> class Copy(mg.SeedModule):
+        ...     name = "copy"
+        ...     def leaves(self, channels):
+        ...         return (mg.ParamLeaf("scale", (1,), fill=1.0),)
+        ...     def delta(self, params, x):
+        ...         return params["scale"] * x
+        >>> try:
+        ...     laws.check_blueprint(Copy())
+        ... except laws.BrokenLaw as error:
+        ...     print(error.law)
+        is_identity
     """
     _raise_first(module.name, blueprint_faults(module, (SlotSpec("r0c0", channels, size),)))
 
@@ -47,6 +56,18 @@ def check_host(host: Host) -> None:
     """Check a host: declared slots and parameters, rows apart, gradients within three steps, one graph, and more.
 
     Raises: BrokenLaw for the first violation.
+
+    Example:
+        >>> import morphogen as mg
+        >>> from morphogen.testing import laws
+        >>> class Miscounted(mg.CnnSpec):
+        ...     def params(self, width=1.0, classes=None):
+        ...         return 100
+        >>> try:
+        ...     laws.check_host(Miscounted(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10))
+        ... except laws.BrokenLaw as error:
+        ...     print(error.sentence)
+        Miscounted has 438 parameters, and declares 100
     """
     net = Net(host, host.pick_slots(tuple(slot.name for slot in host.all_slots)), assign_codes(()))
     _raise_first(type(host).__name__, host_faults(net))
@@ -56,6 +77,18 @@ def check_network(network: PolicyNetwork) -> None:
     """Check a policy network: scoring equals acting, any number of slots, envs apart, one graph, and more.
 
     Raises: BrokenLaw for the first violation.
+
+    Example:
+        >>> import morphogen as mg
+        >>> from morphogen.testing import laws
+        >>> class Double(mg.LstmNetwork):
+        ...     def init(self, key):
+        ...         return {name: leaf.double() for name, leaf in super().init(key).items()}
+        >>> try:
+        ...     laws.check_network(Double(hidden=8))
+        ... except laws.BrokenLaw as error:
+        ...     print(error.sentence)
+        Double parameters: expected torch.float32, got torch.float64 for embed.weight
     """
     subject = NetworkSubject(NetworkPolicy(network), white_box())
     _raise_first(type(network).__name__, find_faults(NETWORK_LAWS, subject))
@@ -64,13 +97,30 @@ def check_network(network: PolicyNetwork) -> None:
 def check_learner(learner: Learner, network: PolicyNetwork | None = None) -> None:
     """Check a learner: it writes to nothing, repeats itself, keeps the form of its state, survives NaN, and moves.
 
+    Args:
+        learner: the learner.
+        network: of the policy that it trains; None: a small `LstmNetwork`.
+
     Raises: BrokenLaw for the first violation.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> from morphogen.testing import laws
+        >>> class Verbose(mg.PpoLearner):
+        ...     def update(self, state, rollout, *, policy, round):
+        ...         return state, {"policy_loss": torch.zeros(3)}
+        >>> try:
+        ...     laws.check_learner(Verbose(), mg.LstmNetwork(hidden=8))
+        ... except laws.BrokenLaw as error:
+        ...     print(error.sentence)
+        ppo metrics: expected 0-d tensors, got tensor([0., 0., 0.]) for policy_loss
     """
     policy = NetworkPolicy(LstmNetwork(hidden=16) if network is None else network)
     _raise_first(learner.name, find_faults(LEARNER_LAWS, LearnerSubject(learner, policy, white_box())))
 
 
-def check_dataset(dataset: Any, host: Host, *, folder: Path = Path("data")) -> None:
+def check_dataset(dataset: Callable[[Path], Splits], host: Host, *, folder: Path = Path("data")) -> None:
     """Check a data set for a host: splits of its shape and classes, equal when they are read again.
 
     Args:
@@ -78,6 +128,14 @@ def check_dataset(dataset: Any, host: Host, *, folder: Path = Path("data")) -> N
         folder: of data files.
 
     Raises: BrokenLaw for the first violation.
+
+    Example:
+        >>> import numpy as np
+        >>> import morphogen as mg
+        >>> from morphogen.testing import laws
+        >>> host = mg.CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)
+        >>> data = mg.from_arrays("noise", np.zeros((60, 1, 8, 8), dtype=np.uint8), np.arange(60) % 10)
+        >>> laws.check_dataset(data, host)
     """
     name = getattr(dataset, "name", getattr(dataset, "__name__", type(dataset).__name__))
     splits = dataset(folder)

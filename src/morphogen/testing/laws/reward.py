@@ -10,6 +10,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.rules.rewards.protocol import Rule
 from morphogen.state.measure import RewardInputs
 from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.reward_inputs import play_rule, replace_invalid
@@ -35,7 +36,7 @@ class RuleArgs(NamedTuple):
 class RewardSubject:
     """Reward rule under test, and its options."""
 
-    rule: Any
+    rule: Rule
     name: str
     tolerance: float = 0.0
 
@@ -48,7 +49,8 @@ class RewardSubject:
 
     def rule_args(self, episode: Episode) -> Iterator[RuleArgs]:
         """Yield copies of the arguments of the rule in each step."""
-        ledger = self.rule.init(*episode[0].slots.stage.shape)
+        envs, slots = episode[0].slots.stage.shape
+        ledger = self.rule.init(envs, slots)
         for step in episode:
             yield copy_tree(RuleArgs(step, ledger))
             ledger = self.rule(*copy_tree(RuleArgs(step, ledger)))[2]

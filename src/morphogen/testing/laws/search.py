@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis.errors import NoSuchExample
@@ -17,7 +17,7 @@ _SEED = 0
 
 
 class BrokenLaw(AssertionError):
-    """Violation of a law: its name, the violation as one `sentence`, and the smallest arguments as `example`."""
+    """Violation of a law: its name `law`, the violation as one `sentence`, the smallest arguments as `example`."""
 
     def __init__(self, law: str, sentence: str, example: Any = None) -> None:
         self.law, self.sentence, self.example = law, sentence, example
@@ -29,7 +29,7 @@ class BrokenLaw(AssertionError):
 
 
 def check_laws(
-    subject: str, laws: Mapping[str, Law], states: SearchStrategy, *, count: int | None, shrinks: int
+    subject: str, laws: Mapping[str, Law], states: SearchStrategy[Any], *, count: int | None, shrinks: int
 ) -> list[Any]:
     """Check the laws in order on drawn examples -> examples.  Raises BrokenLaw with the smallest example.
 
@@ -62,7 +62,7 @@ class _ShrinkLimit(Exception):
     """The limit of attempts to shrink is reached."""
 
 
-def _smallest_violation(law: Law, states: SearchStrategy, count: int | None, shrinks: int) -> Any:
+def _smallest_violation(law: Law, states: SearchStrategy[Any], count: int | None, shrinks: int) -> Any:
     """Return the smallest example that breaks the law; None without one."""
     broken: list[Any] = []
 
@@ -81,14 +81,14 @@ def _smallest_violation(law: Law, states: SearchStrategy, count: int | None, shr
         return broken[-1]
 
 
-def _find_example(states: SearchStrategy, predicate: Callable[[Any], bool], count: int | None) -> Any:
+def _find_example(states: SearchStrategy[Any], predicate: Callable[[Any], bool], count: int | None) -> Any:
     """Return the smallest example of the predicate; None without one."""
     quiet = settings(
         max_examples=settings().max_examples if count is None else count,
         deadline=None,
         database=None,
         phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=cast("list[HealthCheck]", list(HealthCheck)),
     )
     try:
         return find(states, predicate, settings=quiet, random=Random(_SEED))

@@ -5,7 +5,7 @@ import random
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -27,28 +27,39 @@ from morphogen.testing.builders.tree_equality import (
 )
 from morphogen.testing.laws.search import BrokenLaw
 
+Arguments = tuple[Any, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Subject of the laws, and its options."""
+    """Function under test, and how the laws of `check_step` read its arguments.
 
-    call: Callable
+    Example:
+        >>> import morphogen as mg
+        >>> from morphogen.testing import laws
+        >>> from morphogen.testing.builders import scenes
+        >>> subject = laws.Subject(mg.rules.occupied, "occupied")
+        >>> subject(scenes.make_slots([[{"stage": mg.Stage.TRAINING}, {}]]).stage).tolist()
+        [[True, False]]
+    """
+
+    call: Callable[..., Any]
     name: str
     tolerance: float = 0.0  # of reals, times 1 + |x|, in the laws `neighbours` and `slots`
     env_axis: int = 0  # of bare tensors
     slot_axis: int | None = None  # of bare tensors; None: no slots
-    select_env: Callable[[tuple, int], tuple] | None = None  # (arguments, env) -> arguments of this env alone
-    permute_args: Callable[[tuple, Sequence[int]], tuple] | None = None  # (arguments, order) -> arguments
-    source: Callable | None = None  # object with the source; None: `call`
+    select_env: Callable[[Arguments, int], Arguments] | None = None  # (arguments, env) -> arguments of this env alone
+    permute_args: Callable[[Arguments, Sequence[int]], Arguments] | None = None  # (arguments, order) -> arguments
+    source: Callable[..., Any] | None = None  # object with the source; None: `call`
 
     def __call__(self, example: Any) -> Any:
         """Call the subject on copies of the arguments."""
         return self.call(*as_arguments(copy_tree(example)))
 
 
-def as_arguments(example: Any) -> tuple:
+def as_arguments(example: Any) -> Arguments:
     """Return a drawn example as a tuple of arguments."""
-    return tuple(example) if isinstance(example, tuple) else (example,)
+    return tuple(cast("tuple[Any, ...]", example)) if isinstance(example, tuple) else (example,)
 
 
 def accepts(subject: Subject, example: Any) -> str:
@@ -122,7 +133,7 @@ def _dtype_violation(subject: Subject, example: Any) -> str:
 def _tensor_classes(part: Any) -> list[Any]:
     """List the TensorClasses among arguments or results; bare tensors have no class to compare by."""
     if isinstance(part, tuple | list):
-        return [tree for each in part for tree in _tensor_classes(each)]
+        return [tree for each in cast("list[Any]", part) for tree in _tensor_classes(each)]
     return [part] if hasattr(part, "batch_size") else []
 
 
@@ -177,7 +188,7 @@ class GraphCounter:
     def __init__(self, name: str) -> None:
         self.graphs, self._compile = 0, lookup_backend(name)
 
-    def __call__(self, graph: Any, inputs: Any, **_: Any) -> Callable:
+    def __call__(self, graph: Any, inputs: Any, **_: Any) -> Callable[..., Any]:
         """Compile and count a graph; options of other backends are ignored."""
         self.graphs += 1
         return self._compile(graph, inputs)
@@ -185,7 +196,7 @@ class GraphCounter:
 
 def same_form_examples(examples: list[Any]) -> list[Any]:
     """Select five examples of equal shapes, dtypes and plain values, at least two of them distinct."""
-    groups: dict[tuple, list[Any]] = {}
+    groups: dict[tuple[Any, ...], list[Any]] = {}
     for example in examples:
         group = groups.setdefault(tree_form(example), [])
         if len(group) < CALL_COUNT and all(differing_leaves(example, other) for other in group):
@@ -202,7 +213,11 @@ def check_one_graph(subject: Subject, examples: list[Any], *, backend: str) -> N
     """It compiles to one graph over five calls with changing values, with the results of the eager form."""
     counter = GraphCounter(backend)
     torch.compiler.reset()
-    compiled = torch.compile(lambda *args: subject.call(*args), fullgraph=True, backend=counter)
+
+    def run(*args: Any) -> Any:
+        return subject.call(*args)
+
+    compiled = cast(Any, torch).compile(run, fullgraph=True, backend=counter)
     for number, example in enumerate(same_form_examples(examples)):
         wrong = _compiled_violation(compiled, subject, example)
         if not wrong and counter.graphs > 1:
@@ -211,7 +226,7 @@ def check_one_graph(subject: Subject, examples: list[Any], *, backend: str) -> N
             raise BrokenLaw("graph", f"{subject.name} {wrong}", example)
 
 
-def _compiled_violation(compiled: Callable, subject: Subject, example: Any) -> str:
+def _compiled_violation(compiled: Callable[..., Any], subject: Subject, example: Any) -> str:
     """Describe the violation of a compiled call, compared with the eager one."""
     try:
         with warnings.catch_warnings():

@@ -23,13 +23,13 @@ _SHARED_FIELDS = (
 
 
 @st.composite
-def _slot_row_lists(draw: Any, count: int, op: Op | None) -> list[Row]:
+def _slot_row_lists(draw: st.DrawFn, count: int, op: Op | None) -> list[Row]:
     """Draw the slots of one env; an executed op addresses a valid slot."""
     rows: list[Row] = [draw(slot_rows()) for _ in range(count)]
     place = draw(st.integers(0, count - 1))
     if op is not None and op is not Op.WAIT:
         rows[place] = draw(slot_rows(ALLOWED_STAGES[op]))
-    out = []
+    out: list[Row] = []
     for slot, row in enumerate(rows):
         stage = Stage(int(row["stage"]))
         cell: Row = {name: row[name] for name in _SHARED_FIELDS if name in row}
@@ -43,7 +43,7 @@ def _slot_row_lists(draw: Any, count: int, op: Op | None) -> list[Row]:
 
 
 @st.composite
-def _env_fields(draw: Any, count: int, rollbacks: bool) -> dict[str, Any]:
+def _env_fields(draw: st.DrawFn, count: int, rollbacks: bool) -> dict[str, Any]:
     """Draw the fields of one env, and its slots under `slots`."""
     op, executed = draw(st.sampled_from(Op)), draw(st.integers(0, 3)) > 0  # most ops take effect
     slots = draw(_slot_row_lists(count, op if executed else None))
@@ -67,7 +67,7 @@ def _env_fields(draw: Any, count: int, rollbacks: bool) -> dict[str, Any]:
 
 @st.composite
 def reward_inputs(
-    draw: Any,
+    draw: st.DrawFn,
     max_envs: int = 3,
     *,
     min_envs: int = 1,
@@ -77,7 +77,29 @@ def reward_inputs(
     rollbacks: bool = True,
     dtype: torch.dtype = torch.float64,
 ) -> RewardInputs:
-    """Draw reward inputs of a few envs in one step.  `horizon`: the step is the last; None: drawn."""
+    """Draw reward inputs of a few envs in one step; invalid values are 0.
+
+    Args:
+        max_envs, min_envs, slots: bounds of E, and S.
+        epoch: number of the step, from 1.
+        horizon: the step is the last; None: drawn.
+        rollbacks: some envs were rolled back.
+        dtype: of real numbers.
+
+    Returns: a strategy of `RewardInputs` [E].
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> rule = mg.rules.build_rule(mg.RewardSpec(), param_budget=100, episode_length=8, gamma=1.0)
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.reward_inputs(slots=2))
+        ... def test_components_sum_to_the_reward(inputs):
+        ...     reward, parts, _ = rule(inputs, rule.init(len(inputs), 2))
+        ...     assert sum(parts.values()).allclose(reward)
+        >>> test_components_sum_to_the_reward()
+    """
     envs = draw(st.integers(min_envs, max_envs))
     rows = draw(st.lists(_env_fields(slots, rollbacks), min_size=envs, max_size=envs))
     last = draw(st.booleans()) if horizon is None else horizon
@@ -91,7 +113,7 @@ def reward_inputs(
     return make_reward_inputs(envs, dtype=dtype, slots=places, interaction=pairs, horizon=last, epoch=epoch, **leaves)
 
 
-def _interactions(draw: Any, envs: int, slots: int, measured: list[bool], dtype: torch.dtype) -> torch.Tensor:
+def _interactions(draw: st.DrawFn, envs: int, slots: int, measured: list[bool], dtype: torch.dtype) -> torch.Tensor:
     """Draw interactions [E, S, S]: symmetric, 0 on the diagonal and in unmeasured envs."""
     out, pairs = torch.zeros(envs, slots, slots, dtype=dtype), list(itertools.combinations(range(slots), 2))
     for e in (e for e in range(envs) if measured[e]):
@@ -103,7 +125,7 @@ def _interactions(draw: Any, envs: int, slots: int, measured: list[bool], dtype:
 
 @st.composite
 def reward_episodes(
-    draw: Any,
+    draw: st.DrawFn,
     max_envs: int = 3,
     max_steps: int = 5,
     *,
@@ -113,10 +135,20 @@ def reward_episodes(
     rollbacks: bool = True,
     dtype: torch.dtype = torch.float64,
 ) -> list[RewardInputs]:
-    """Draw reward inputs in consecutive steps of the same envs; `last`: the last step is the horizon.
+    """Draw reward inputs in consecutive steps of the same envs.  Only the ledger of a rule connects the steps.
 
-    Steps are independent draws; only the ledger of a rule connects them.
+    Args: as in `reward_inputs`; `max_steps`: bound of the number of steps; `last`: the last step is the horizon.
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.reward_episodes(max_steps=3))
+        ... def test_the_last_step_is_the_horizon(steps):
+        ...     assert [bool(step.horizon.all()) for step in steps] == [False] * (len(steps) - 1) + [True]
+        >>> test_the_last_step_is_the_horizon()
     """
     envs, steps = draw(st.integers(min_envs, max_envs)), draw(st.integers(1, max_steps))
-    fixed = {"max_envs": envs, "min_envs": envs, "slots": slots, "rollbacks": rollbacks, "dtype": dtype}
+    fixed: dict[str, Any] = {"max_envs": envs, "min_envs": envs, "slots": slots, "rollbacks": rollbacks, "dtype": dtype}
     return [draw(reward_inputs(**fixed, epoch=t + 1, horizon=last and t == steps - 1)) for t in range(steps)]

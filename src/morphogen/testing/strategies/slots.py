@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from hypothesis import strategies as st
@@ -97,8 +97,22 @@ _MEASURED_ROWS = _sample_product(_CONTRIBUTION_ROWS, _INTERACTION_ROWS)
 
 
 @st.composite
-def slot_rows(draw: Any, stages: Sequence[Stage] = STAGES) -> Row:
-    """Draw the non-empty leaves of one slot at the start of a step."""
+def slot_rows(draw: st.DrawFn, stages: Sequence[Stage] = STAGES) -> Row:
+    """Draw the non-empty leaves of one slot at the start of a step, by name.
+
+    Args:
+        stages: of the slot.
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.slot_rows([mg.Stage.DORMANT, mg.Stage.TRAINING]))
+        ... def test_only_seeds_have_an_age(row):
+        ...     assert ("age" in row) == (row["stage"] == mg.Stage.TRAINING)
+        >>> test_only_seeds_have_an_age()
+    """
     stage = draw(st.sampled_from(stages))
     if stage is Stage.DORMANT:
         return {"stage": int(stage)}
@@ -117,7 +131,18 @@ def slot_rows(draw: Any, stages: Sequence[Stage] = STAGES) -> Row:
 
 
 def alphas(stage: Stage) -> st.SearchStrategy[Row]:
-    """Draw alpha and its controller in a stage: 0, at a target, or on a ramp up or down."""
+    """Draw alpha and its controller in a stage: 0, at a target, or on a ramp up or down; leaves by name.
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.alphas(mg.Stage.BLENDING))
+        ... def test_alpha_is_a_share(row):
+        ...     assert 0 <= row["alpha"] <= 1
+        >>> test_alpha_is_a_share()
+    """
     return _BLENDING_ROWS if stage is Stage.BLENDING else st.just(_FULL_ROW if stage in BLENDED else {})
 
 
@@ -126,7 +151,7 @@ _BLENDING_ROWS = st.sampled_from(_RESTING_ROWS) | st.sampled_from(_ramp_rows())
 
 @st.composite
 def slot_states(
-    draw: Any,
+    draw: st.DrawFn,
     max_envs: int = 3,
     max_slots: int = 3,
     *,
@@ -134,15 +159,47 @@ def slot_states(
     min_slots: int = 1,
     stages: Sequence[Stage] = STAGES,
 ) -> Slots:
-    """Draw a few envs with a few slots, each slot reachable by itself."""
+    """Draw a few envs with a few slots, each slot reachable by itself.
+
+    Args:
+        max_envs, max_slots, min_envs, min_slots: bounds of E and S.
+        stages: of the slots.
+
+    Returns: a strategy of `Slots` [E], leaves [E, S].
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.slot_states())
+        ... def test_only_blended_seeds_have_alpha(slots):
+        ...     assert ((slots.alpha == 0) | mg.rules.blended(slots.stage)).all()
+        >>> test_only_blended_seeds_have_alpha()
+    """
     envs, count = draw(st.integers(min_envs, max_envs)), draw(st.integers(min_slots, max_slots))
     row = st.lists(slot_rows(stages), min_size=count, max_size=count)
     return make_slots(draw(st.lists(row, min_size=envs, max_size=envs)))
 
 
 @st.composite
-def limits(draw: Any, slots: Slots) -> Limits:
-    """Draw limits for slots."""
+def limits(draw: st.DrawFn, slots: Slots) -> Limits:
+    """Draw limits for slots, at least one of them enabled.
+
+    Shapes: slots [E], leaves [E, S] -> `Limits` of S slots.
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> from morphogen.testing.builders import scenes
+        >>> slots = scenes.make_slots([[{}, {}]])  # one env, two empty slots
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.limits(slots))
+        ... def test_waiting_is_legal_on_every_enabled_slot(limits):
+        ...     assert mg.rules.legal(slots, limits)[0, mg.Op.WAIT].tolist() == list(limits.enabled)
+        >>> test_waiting_is_legal_on_every_enabled_slot()
+    """
     count = slots.stage.shape[1]
     return Limits(
         enabled=tuple(draw(st.lists(st.booleans(), min_size=count, max_size=count).filter(any))),
@@ -155,20 +212,57 @@ def limits(draw: Any, slots: Slots) -> Limits:
 
 
 def actions(slots: Slots, low: int = -3, high: int = 14) -> st.SearchStrategy[Tensor]:
-    """Draw head indices, in range or not.  int64 [E, 8]."""
+    """Draw actions, indices in range or not.
+
+    Shapes: slots [E] -> int64 [E, 8], each in `low` .. `high`.
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> from morphogen.testing.builders import scenes
+        >>> slots = scenes.make_slots([[{}, {}]])  # one env, two empty slots
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.actions(slots))
+        ... def test_invalid_requests_become_wait(action):
+        ...     spec = mg.rules.decode(action, slots, mg.Limits((True, True)))
+        ...     assert (spec.valid | (spec.op == mg.Op.WAIT)).all()
+        >>> test_invalid_requests_become_wait()
+    """
     envs = slots.stage.shape[0]
     row = st.lists(st.integers(low, high), min_size=len(Head), max_size=len(Head))
     return st.lists(row, min_size=envs, max_size=envs).map(lambda rows: torch.tensor(rows, dtype=torch.int64))
 
 
 @st.composite
-def legal_actions(draw: Any, slots: Slots, allow: Limits) -> Tensor:
-    """Draw legal actions head by head; WAIT is the simplest, forward moves are frequent.  int64 [E, 8]."""
-    masks, rows = action_masks(slots, allow), []
+def legal_actions(draw: st.DrawFn, slots: Slots, allow: Limits) -> Tensor:
+    """Draw legal actions head by head; WAIT is the simplest, forward moves are frequent.
+
+    Shapes: slots [E], leaves [E, S]; allow: limits of S slots -> int64 [E, 8].
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> from morphogen.testing.builders import scenes
+        >>> slots = scenes.make_slots([[{}, {}]])  # one env, two empty slots
+        >>> limits = mg.Limits((True, False))
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.legal_actions(slots, limits))
+        ... def test_legal_actions_are_valid(action):
+        ...     assert mg.rules.decode(action, slots, limits).valid.all()
+        >>> test_legal_actions_are_valid()
+    """
+    masks = action_masks(slots, allow)
+    rows: list[list[int]] = []
     ops_of = (Op.WAIT, Op.ADVANCE, Op.FOSSILIZE, Op.GERMINATE, Op.PRUNE, Op.SET_ALPHA_TARGET, Op.ADVANCE, Op.FOSSILIZE)
-    values = [getattr(masks, head.label).tolist() for head in Head if head > Head.SLOT]
-    for e, (ops, places) in enumerate(zip(masks.op.tolist(), masks.slot.tolist(), strict=True)):
+    values = [_to_list(getattr(masks, head.label)) for head in Head if head > Head.SLOT]
+    for e, (ops, places) in enumerate(zip(_to_list(masks.op), _to_list(masks.slot), strict=True)):
         op = draw(st.sampled_from([op for op in ops_of if ops[op]]))
         heads = [places[op], *(value[e] for value in values)]
         rows.append([int(op), *(draw(st.sampled_from([i for i, yes in enumerate(head) if yes])) for head in heads)])
     return torch.tensor(rows, dtype=torch.int64)
+
+
+def _to_list(mask: Tensor) -> list[Any]:
+    return cast(Any, mask).tolist()

@@ -1,7 +1,7 @@
 """Complete envs around drawn slots: signals, clock, governor."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ from morphogen.state import schema
 from morphogen.state.env import EnvState, Signals, Slots
 from morphogen.state.measure import RewardInputs
 from morphogen.steps.govern_step import first_snapshot
-from morphogen.testing.builders.scenes import make_slots, make_state
+from morphogen.testing.builders.scenes import Row, make_slots, make_state
 from morphogen.testing.builders.synthetic_epoch import (
     EpisodeSpec,
     SyntheticEpoch,
@@ -30,7 +30,7 @@ losses = st.sampled_from((0.5, 1.0, 2.25, 0.0, 4.5, 11.0))
 
 
 @st.composite
-def _signal_fields(draw: Any) -> dict[str, Any]:
+def _signal_fields(draw: st.DrawFn) -> dict[str, Any]:
     """Draw the signals of one env; values without their flag are 0."""
     row: dict[str, Any] = {"plateau": draw(st.sampled_from((0, 1, 9, 10, 30))), "stabilized": draw(st.booleans())}
     row |= {"last_op": draw(st.integers(-1, max(Op))), "last_outcome": draw(st.integers(-1, max(Outcome)))}
@@ -51,10 +51,23 @@ def _signal_fields(draw: Any) -> dict[str, Any]:
 
 
 @st.composite
-def signals(draw: Any, envs: int) -> Signals:
-    """Draw the signals of several envs independently."""
+def signals(draw: st.DrawFn, envs: int) -> Signals:
+    """Draw the signals of several envs independently; values without their flag are 0.
+
+    Returns: a strategy of `Signals` [E].
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.signals(envs=2))
+        ... def test_unmeasured_losses_are_zero(signals):
+        ...     assert (signals.val_loss[~signals.measured] == 0).all()
+        >>> test_unmeasured_losses_are_zero()
+    """
     rows = draw(st.lists(_signal_fields(), min_size=envs, max_size=envs))
-    leaves = {}
+    leaves: dict[str, Any] = {}
     for leaf in schema.SIGNALS:
         empty = [leaf.empty] * schema.HISTORY if leaf.shape else leaf.empty
         leaves[leaf.name] = torch.tensor([row.get(leaf.name, empty) for row in rows], dtype=leaf.dtype)
@@ -63,7 +76,7 @@ def signals(draw: Any, envs: int) -> Signals:
 
 @st.composite
 def env_states(
-    draw: Any,
+    draw: st.DrawFn,
     max_envs: int = 3,
     max_slots: int = 3,
     *,
@@ -72,22 +85,53 @@ def env_states(
     stages: Sequence[Stage] = STAGES,
     length: int = EPISODE_LENGTH,
 ) -> EnvState:
-    """Draw a few envs before epoch 0 .. `length` - 1, two parameters per seed; the snapshot is drawn separately."""
+    """Draw a few envs before epoch 0 .. `length` - 1, two parameters per seed; the snapshot is drawn separately.
+
+    Args: as in `slot_states`; `length`: epochs of an episode.
+
+    Returns: a strategy of `EnvState` [E].
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.env_states(max_envs=2))
+        ... def test_a_tick_keeps_alpha_a_share(state):
+        ...     after, _ = mg.steps.tick(state, lifecycle=mg.LifecycleSpec())
+        ...     assert ((after.slots.alpha >= 0) & (after.slots.alpha <= 1)).all()
+        >>> test_a_tick_keeps_alpha_a_share()
+    """
     slots = draw(slot_states(max_envs, max_slots, min_envs=min_envs, min_slots=min_slots, stages=stages))
     return draw(states_around(slots, length=length))
 
 
 @st.composite
-def states_around(draw: Any, slots: Slots, *, length: int = EPISODE_LENGTH) -> EnvState:
-    """Draw envs around given slots."""
+def states_around(draw: st.DrawFn, slots: Slots, *, length: int = EPISODE_LENGTH) -> EnvState:
+    """Draw envs around given slots.
+
+    Shapes: slots [E], leaves [E, S] -> `EnvState` [E].
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> from morphogen.testing.builders import scenes
+        >>> slots = scenes.make_slots([[{}, {}]])  # one env, two empty slots
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.states_around(slots, length=8))
+        ... def test_the_slots_stay(state):
+        ...     assert state.slots.stage.equal(slots.stage) and state.clock.epoch.max() < 8
+        >>> test_the_slots_stay()
+    """
     envs, count = slots.stage.shape
 
-    def each(values: st.SearchStrategy, kind: torch.dtype) -> torch.Tensor:
+    def each(values: st.SearchStrategy[float], kind: torch.dtype) -> torch.Tensor:
         return torch.tensor(draw(st.lists(values, min_size=envs, max_size=envs)), dtype=kind)
 
     then = draw(slot_states(envs, count, min_envs=envs, min_slots=count))
-    state = first_snapshot(make_state(then, window=4))
-    now = make_state(slots, window=4)
+    state = cast(Any, first_snapshot(make_state(then, window=4)))
+    now = cast(Any, make_state(slots, window=4))
     epoch = each(st.sampled_from((0, 1, length // 2, length - 2, length - 1)), torch.int64)
     return state.replace(
         slots=slots,
@@ -111,8 +155,21 @@ _SAMPLED_LOSSES = (1.0, 0.5, 1.5, 0.75, 1.25, 0.25, 1.1, 0.9, 9.0, float("nan"))
 
 
 @st.composite
-def lifecycles(draw: Any) -> LifecycleSpec:
-    """Draw quick gates, so that short episodes hold complete lifecycles; each gate may open automatically."""
+def lifecycles(draw: st.DrawFn) -> LifecycleSpec:
+    """Draw quick gates, so that short episodes hold complete lifecycles; each gate may open automatically.
+
+    Returns: a strategy of `LifecycleSpec`.
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.lifecycles())
+        ... def test_gates_are_quick(lifecycle):
+        ...     assert lifecycle.min_training_epochs <= 2 and lifecycle.min_blending_epochs == 1
+        >>> test_gates_are_quick()
+    """
     return LifecycleSpec(
         permissive_gates=draw(st.just(True) | st.booleans()),
         auto_forward=tuple(sorted(draw(st.sets(st.sampled_from(("TRAIN", "BLEND", "HOLD")))))),
@@ -125,8 +182,21 @@ def lifecycles(draw: Any) -> LifecycleSpec:
 
 
 @st.composite
-def measurements(draw: Any, envs: int, slots: int) -> SyntheticMeasurements:
-    """Draw losses and accuracies of one epoch; contributions are additive except for one pair of seeds."""
+def measurements(draw: st.DrawFn, envs: int, slots: int) -> SyntheticMeasurements:
+    """Draw losses and accuracies of one epoch; contributions are additive except for one pair of seeds.
+
+    Returns: a strategy of losses float32 [E], nats, some of them NaN, and accuracies of coalitions float32 [E, 2^S].
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.measurements(envs=2, slots=3))
+        ... def test_every_coalition_has_an_accuracy(measured):
+        ...     assert measured.loss.shape == (2,) and measured.coalition_accuracy.shape == (2, 8)
+        >>> test_every_coalition_has_an_accuracy()
+    """
     losses = draw(st.lists(st.sampled_from(_SAMPLED_LOSSES), min_size=envs, max_size=envs))
     worth = st.lists(st.integers(-8, 24).map(lambda i: i / 4), min_size=slots + 2, max_size=slots + 2)
     rows = draw(st.lists(worth, min_size=envs, max_size=envs))
@@ -138,7 +208,7 @@ def measurements(draw: Any, envs: int, slots: int) -> SyntheticMeasurements:
 
 @st.composite
 def trajectories(
-    draw: Any,
+    draw: st.DrawFn,
     max_envs: int = 2,
     max_slots: int = 3,
     max_steps: int = 6,
@@ -148,15 +218,31 @@ def trajectories(
 ) -> list[SyntheticEpoch]:
     """Draw consecutive epochs of a few envs; the last epoch may be the horizon.
 
-    `fresh`: slots start empty, else in any reachable state; `terms`: drawn by default.
+    Args:
+        max_envs, max_slots, max_steps: bounds of E, S and the number of epochs.
+        fresh: slots start empty, else in any reachable state.
+        terms: constants of the episode; None: drawn.
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.trajectories(fresh=True))
+        ... def test_epochs_follow_each_other(epochs):
+        ...     assert epochs[0].before.clock.epoch.max() == 0
+        ...     assert all(b.before is a.after for a, b in zip(epochs, epochs[1:]))
+        >>> test_epochs_follow_each_other()
     """
     envs, count = draw(st.integers(1, max_envs)), draw(st.integers(1, max_slots))
     steps = draw(st.integers(1, max_steps))
-    bounds = {"max_envs": envs, "max_slots": count, "min_envs": envs, "min_slots": count}
-    slots = make_slots([[{}] * count] * envs) if fresh else draw(slot_states(**bounds))
+    bounds: dict[str, Any] = {"max_envs": envs, "max_slots": count, "min_envs": envs, "min_slots": count}
+    empty: Row = {}
+    slots = make_slots([[empty] * count] * envs) if fresh else draw(slot_states(**bounds))
     rest = draw(st.integers(0, 1))  # further epochs of the episode
     spec = terms or EpisodeSpec(length=steps + rest, every=draw(st.integers(1, 2)), lifecycle=draw(lifecycles()))
-    now, out = begin_episode(slots, spec), []
+    now = begin_episode(slots, spec)
+    out: list[SyntheticEpoch] = []
     for _ in range(steps):
         action = draw(legal_actions(now.slots, spec.build_limits(now.slots)))
         out.append(run_epoch(now, action, draw(measurements(envs, count)), spec))

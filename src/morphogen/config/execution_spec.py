@@ -1,0 +1,91 @@
+"""Execution of a run: device, threads, compile mode and checkpoints."""
+
+import re
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from morphogen.config.converters import as_names
+from morphogen.config.fields import DEVICE, OUTPUT, Count, Names, Null, Positive, Spec, option, spec
+from morphogen.vocab.text import format_value
+
+COMPILE_OFF, COMPILE_DEFAULT, COMPILE_REDUCE_OVERHEAD = "off", "default", "reduce-overhead"  # of the compile modes
+CONTINUE, STOP = "continue", "stop"  # after a checkpoint that failed
+_DEVICE_NAME = re.compile("auto|cpu|cuda|cuda:(0|[1-9][0-9]?)")  # torch keeps the index in 8 bits and wraps beyond
+
+
+@spec
+class EngineSpec(Spec):
+    """Devices, threads and compile mode of a run.
+
+    Raises: ConfigError with all faults, a line each.
+
+    Example:
+        >>> import morphogen as mg
+        >>> mg.EngineSpec(devices=["cpu"], threads=1).devices
+        ('cpu',)
+        >>> mg.EngineSpec(devices=["gpu"])
+        Traceback (most recent call last):
+            ...
+        morphogen.errors.ConfigError: engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got "gpu"
+    """
+
+    PATH: ClassVar[str] = "engine"
+
+    devices: Annotated[tuple[str, ...], Names(least=1, most=1)] = option(
+        default=("auto",),
+        flag=("--device", "D", DEVICE),
+        text="auto (default: a GPU if there is one), cpu, cuda, cuda:N",
+        converter=as_names,
+    )
+    threads: Annotated[int | None, Field(ge=1, le=4_096), Null("one per core")] = option(
+        default=None, flag=("--threads", "N", DEVICE), text="CPU threads (default: 1 on digits, else one per core)"
+    )
+    compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = option(
+        default=COMPILE_OFF,
+        flag=("--compile", "MODE", DEVICE),
+        text="off (default), default, reduce-overhead, max-autotune",
+    )
+    max_graphs: Annotated[int, Field(ge=1, le=1_024)] = option(
+        default=32, text="sizes of plans that are compiled; others run eager"
+    )
+    phase_profile: bool = option(
+        default=True, flag=("--no-phase-profile", "", DEVICE), text="do not measure the time of the phases of a round"
+    )
+
+    def cross_checks(self) -> list[str]:
+        """Every device has a valid name; its existence is checked when it is opened."""
+        wrong = [name for name in self.devices if not _DEVICE_NAME.fullmatch(name)]
+        return [f"engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got {format_value(n)}" for n in wrong]
+
+
+@spec
+class CheckpointSpec(Spec):
+    """Frequency and retention of checkpoints.
+
+    Raises: ConfigError with all faults, a line each.
+
+    Example:
+        >>> import morphogen as mg
+        >>> mg.CheckpointSpec(every_rounds=None).every_rounds is None  # only at the end
+        True
+        >>> mg.CheckpointSpec(keep=0)
+        Traceback (most recent call last):
+            ...
+        morphogen.errors.ConfigError: checkpoint.keep: expected an integer in 1 .. 1000, got 0
+    """
+
+    PATH: ClassVar[str] = "checkpoint"
+
+    every_rounds: Annotated[Count | None, Null("only at the end")] = option(
+        default=10, flag=("--checkpoint-every", "N", OUTPUT), text="save a checkpoint every N rounds (default 10)"
+    )
+    every_minutes: Annotated[Positive | None, Null("not by the clock")] = option(
+        default=None, text="minutes between two checkpoints, also inside a round"
+    )
+    keep: Annotated[int, Field(ge=1, le=1_000)] = option(
+        default=3, flag=("--keep", "N", OUTPUT), text="checkpoints to keep, besides the best one (default 3)"
+    )
+    on_failure: Literal["continue", "stop"] = option(
+        default=CONTINUE, text="continue or stop after a checkpoint, but the last one, that could not be written"
+    )

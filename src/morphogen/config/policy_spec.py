@@ -1,0 +1,167 @@
+"""The policy network and its update by PPO."""
+
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+from pydantic import Field
+
+from morphogen.config.converters import as_group, as_part, by_task
+from morphogen.config.fields import (
+    LEARNING,
+    Count,
+    Natural,
+    NonNegative,
+    Null,
+    OneOf,
+    Positive,
+    PositiveShare,
+    Share,
+    Spec,
+    option,
+    spec,
+)
+from morphogen.config.parts import NETWORKS
+from morphogen.vocab.action import SIZES, Head
+
+
+class HeadFloors(NamedTuple):
+    """Floor under the probability of each legal choice, per head; at most half of the probability in all."""
+
+    op: Annotated[float, Field(ge=0, le=0.5 / SIZES[Head.OP])] = 0.005
+    slot: Annotated[float, Field(ge=0, le=0.5)] = 0.01  # times the slots of the run: checked there
+    blueprint: Annotated[float, Field(ge=0, le=0.5 / SIZES[Head.BLUEPRINT])] = 0.01
+    style: Annotated[float, Field(ge=0, le=0.5 / SIZES[Head.STYLE])] = 0.01
+    tempo: Annotated[float, Field(ge=0, le=0.5 / SIZES[Head.TEMPO])] = 0.01
+    alpha_target: Annotated[float, Field(ge=0, le=0.5 / SIZES[Head.ALPHA_TARGET])] = 0.01
+    alpha_speed: Annotated[float, Field(ge=0, le=0.5 / SIZES[Head.ALPHA_SPEED])] = 0.01
+    alpha_curve: Annotated[float, Field(ge=0, le=0.5 / SIZES[Head.ALPHA_CURVE])] = 0.01
+
+
+class HeadFactors(NamedTuple):
+    """Factor of the entropy coefficient, per head."""
+
+    op: NonNegative = 1.0
+    slot: NonNegative = 1.0
+    blueprint: NonNegative = 1.0
+    style: NonNegative = 1.0
+    tempo: NonNegative = 1.0
+    alpha_target: NonNegative = 1.0
+    alpha_speed: NonNegative = 1.0
+    alpha_curve: NonNegative = 1.0
+
+
+LogOdds = Annotated[float, Field(ge=-10, le=10)]
+
+
+class OpBias(NamedTuple):
+    """Log-odds of each op before training.
+
+    An untrained policy lets seeds live and keeps them, so that returns of complete lives are observed.
+    """
+
+    WAIT: LogOdds = 0.0
+    GERMINATE: LogOdds = 0.0
+    SET_ALPHA_TARGET: LogOdds = -2.0
+    PRUNE: LogOdds = -3.0
+    FOSSILIZE: LogOdds = 1.0
+    ADVANCE: LogOdds = 0.0
+
+
+@spec
+class PolicySpec(Spec):
+    """The policy network and its probabilities before training.
+
+    Raises: ConfigError with all faults, a line each.
+
+    Example:
+        >>> import morphogen as mg
+        >>> spec = mg.PolicySpec(hidden=16, floor={"op": 0.01})
+        >>> spec.floor.op, spec.floor.tempo
+        (0.01, 0.01)
+        >>> mg.PolicySpec(floor={"op": 0.5})  # floors of 6 ops: at most half of the probability in all
+        Traceback (most recent call last):
+            ...
+        morphogen.errors.ConfigError: policy.floor.op: expected a number >= 0 and <= 0.0833333, got 0.5
+    """
+
+    PATH: ClassVar[str] = "policy"
+
+    network: Annotated[str, OneOf(NETWORKS)] = option(
+        default="lstm",
+        text="network of a trained policy; the settings below are those of lstm, but for floor",
+        converter=as_part,
+    )
+    hidden: Annotated[int, Field(ge=8, le=4_096)] = option(
+        default=128, text="width of the memory and the layers of the policy"
+    )
+    blueprint_dim: Annotated[int, Field(ge=1, le=64)] = option(default=4, text="width of the embedding of a blueprint")
+    floor: HeadFloors = option(default=HeadFloors(), converter=as_group)
+    op_bias: OpBias = option(default=OpBias(), converter=as_group)
+    full_bias: LogOdds = option(default=2.0, text="log-odds of the alpha target FULL before training")
+
+
+@spec
+class PpoSpec(Spec):
+    """The update of the policy.  Schedules count rounds.
+
+    Raises: ConfigError with all faults, a line each.
+
+    Source: J. Schulman et al., Proximal Policy Optimization Algorithms (2017); advantages: J. Schulman et al.,
+    High-Dimensional Continuous Control Using Generalized Advantage Estimation (2016).
+
+    Example:
+        >>> import morphogen as mg
+        >>> mg.PpoSpec(clip=0.1).clip
+        0.1
+        >>> mg.PpoSpec(gamma=1.5, epochs=0)
+        Traceback (most recent call last):
+            ...
+        morphogen.errors.ConfigError: ppo.epochs: expected an integer in 1 .. 1000, got 0
+        ppo.gamma: expected a number > 0 and <= 1, got 1.5
+    """
+
+    PATH: ClassVar[str] = "ppo"
+
+    epochs: Annotated[int, Field(ge=1, le=1_000)] = option(
+        default=4, flag=("--ppo-epochs", "N", LEARNING), text="passes over a round in the update of the policy"
+    )
+    minibatches: Annotated[Count, Null("gcd(4, envs)")] = option(
+        default=None, text="minibatches per pass, each a group of envs with whole episodes", converter=by_task
+    )
+    lr: Positive = option(default=1e-3, flag=("--lr", "X", LEARNING), text="learning rate of the policy")
+    lr_end: Annotated[Positive | None, Null("constant")] = option(
+        default=None, text="learning rate at the end of its schedule"
+    )
+    lr_anneal_rounds: Natural = option(default=0, text="rounds until lr_end is reached")
+    ratio: Literal["head", "joint"] = option(
+        default="head", text="clip the probability ratio of each head, or that of the whole action"
+    )
+    clip: PositiveShare = option(default=0.2, text="clip range of the probability ratio")
+    target_kl: Annotated[Positive | None, Null("no stop")] = option(
+        default=0.03, text="divergence in nats; an update stops at 1.5 times of it"
+    )
+    gamma: PositiveShare = option(default=0.995, text="discount per epoch")
+    gae_lambda: Share = option(default=0.95, text="decay of the advantage estimate per epoch")
+    entropy_coef: NonNegative = option(default=0.05, text="entropy coefficient in the first round")
+    entropy_coef_end: Annotated[NonNegative | None, Null("constant")] = option(
+        default=0.01, text="entropy coefficient after entropy_anneal_rounds"
+    )
+    entropy_anneal_rounds: Natural = option(
+        default=40,
+        flag=("--entropy-anneal-rounds", "N", LEARNING),
+        text="rounds until the entropy coefficient is least",
+    )
+    entropy_coef_head: HeadFactors = option(default=HeadFactors(), converter=as_group)
+    value_coef: NonNegative = option(default=0.5, text="weight of the critic's loss")
+    value_warmup_rounds: Natural = option(
+        default=0, flag=("--value-warmup-rounds", "N", LEARNING), text="rounds until the critic counts in full"
+    )
+    price_warmup_rounds: Natural = option(
+        default=0, text="rounds in which prices of training instances rise to their range"
+    )
+    contribution_coef: NonNegative = option(
+        default=0.0, text="weight of a head that predicts contributions; 0 = no such head"
+    )
+    max_grad_norm: Annotated[Positive | None, Null("no clipping")] = option(
+        default=1.0, text="limit of the gradient norm of the policy"
+    )
+    weight_decay: NonNegative = option(default=0.0, text="weight decay of the policy")

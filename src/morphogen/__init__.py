@@ -106,6 +106,8 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.errors import DeviceError as DeviceError
     from morphogen.errors import ScheduleError as ScheduleError
     from morphogen.errors import TrainingDiverged as TrainingDiverged
+    from morphogen.evaluation.arms import play_arms as play_arms
+    from morphogen.evaluation.bootstrap import improvement_probability as improvement_probability
     from morphogen.evaluation.bootstrap import interval as interval
     from morphogen.evaluation.evaluate import evaluate as evaluate
     from morphogen.evaluation.play import ArmResult as ArmResult
@@ -141,22 +143,40 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.state.env import EnvState as EnvState
     from morphogen.state.env import Instance as Instance
     from morphogen.state.env import Slots as Slots
+    from morphogen.state.measure import Attribution as Attribution
+    from morphogen.state.measure import GovernorReport as GovernorReport
+    from morphogen.state.measure import ImageBatch as ImageBatch
+    from morphogen.state.measure import LabelledImages as LabelledImages
     from morphogen.state.measure import RewardInputs as RewardInputs
+    from morphogen.state.measure import SlotInputs as SlotInputs
+    from morphogen.state.measure import StepScore as StepScore
+    from morphogen.state.measure import TickReport as TickReport
+    from morphogen.state.measure import TrainMetrics as TrainMetrics
+    from morphogen.state.measure import Validation as Validation
     from morphogen.storage.checkpoint_files import load_checkpoint as load_checkpoint
     from morphogen.storage.checkpoint_files import load_policy as load_policy
     from morphogen.telemetry.kinds.round import BatchSummary as BatchSummary
+    from morphogen.vocab.action import AlphaCurve as AlphaCurve
+    from morphogen.vocab.action import AlphaSpeed as AlphaSpeed
     from morphogen.vocab.action import AlphaTarget as AlphaTarget
     from morphogen.vocab.action import Head as Head
     from morphogen.vocab.action import Op as Op
+    from morphogen.vocab.action import Outcome as Outcome
+    from morphogen.vocab.action import Reason as Reason
     from morphogen.vocab.action import Style as Style
     from morphogen.vocab.action import Tempo as Tempo
     from morphogen.vocab.blueprint import Blueprint as Blueprint
     from morphogen.vocab.host import CnnSpec as CnnSpec
     from morphogen.vocab.host import Host as Host
     from morphogen.vocab.limits import Limits as Limits
+    from morphogen.vocab.observation import FEATURES as FEATURES
+    from morphogen.vocab.purpose import Purpose as Purpose
     from morphogen.vocab.registry import Registry as Registry
     from morphogen.vocab.slot import SlotSpec as SlotSpec
     from morphogen.vocab.stage import Algorithm as Algorithm
+    from morphogen.vocab.stage import Check as Check
+    from morphogen.vocab.stage import Gate as Gate
+    from morphogen.vocab.stage import Panic as Panic
     from morphogen.vocab.stage import Stage as Stage
 
     __version__: str
@@ -184,7 +204,8 @@ _HOMES = {
     "engine.scheduler": "Hooks Parts Scheduler",
     "engine.setup": "Setup build_setup",
     "errors": "CheckpointError ConfigError DataError DeviceError ScheduleError TrainingDiverged",
-    "evaluation.bootstrap": "interval",
+    "evaluation.arms": "play_arms",
+    "evaluation.bootstrap": "improvement_probability interval",
     "evaluation.evaluate": "evaluate",
     "evaluation.play": "ArmResult play",
     "learn.learner": "Learner PpoLearner Round",
@@ -201,16 +222,19 @@ _HOMES = {
     "run.train": "resume train_ppo_vectorized",
     "state.decision": "ActionMasks ActionOutcome ActionSpec ActOutput Observation",
     "state.env": "EnvState Instance Slots",
-    "state.measure": "RewardInputs",
+    "state.measure": "Attribution GovernorReport ImageBatch LabelledImages RewardInputs SlotInputs StepScore TickReport"
+    " TrainMetrics Validation",
     "storage.checkpoint_files": "load_checkpoint load_policy",
     "telemetry.kinds.round": "BatchSummary",
-    "vocab.action": "AlphaTarget Head Op Style Tempo",
+    "vocab.action": "AlphaCurve AlphaSpeed AlphaTarget Head Op Outcome Reason Style Tempo",
     "vocab.blueprint": "Blueprint",
     "vocab.host": "CnnSpec Host",
     "vocab.limits": "Limits",
+    "vocab.observation": "FEATURES",
+    "vocab.purpose": "Purpose",
     "vocab.registry": "Registry",
     "vocab.slot": "SlotSpec",
-    "vocab.stage": "Algorithm Stage",
+    "vocab.stage": "Algorithm Check Gate Panic Stage",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 _PACKAGES = (

@@ -72,7 +72,7 @@ def run(args: Namespace) -> int | None:
             train_side(side, console=screen, halt=lambda: stop.exit_code is not None)
     if stop.exit_code is not None:
         return stop.exit_code
-    numbers = compare_sides(sides, episodes=episodes)
+    numbers = compare_sides(sides, episodes=episodes, report=process.print_progress)
     for path in (args.json, None if args.out is None else args.out / COMPARISON_FILE):
         process.write_json(path, numbers)
     title = f"{episodes} held-out instances for each of {len(sides[0].runs)} pairs of runs"
@@ -98,12 +98,13 @@ def read_sides(args: Namespace) -> tuple[ComparisonSide, ...]:
     return sides
 
 
-def compare(*runs: Path | str, episodes: int = 256) -> Row:
+def compare(*runs: Path | str, episodes: int = 256, report: Callable[[str], None] = print) -> Row:
     """Compare runs that exist, as the command `compare` does: all of them play the same held-out instances.
 
     Args:
         runs: two or more sides, each a run directory or a folder of run directories with other training seeds.
         episodes: held-out episodes of every run.
+        report: receives a line after each run.
 
     Returns: the numbers of `comparison.json`: network values per run and episode, and under `pairs`, for the first side
     with each of the others, the difference with its intervals, the effect size and the verdict.
@@ -116,7 +117,8 @@ def compare(*runs: Path | str, episodes: int = 256) -> Row:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     for policy in ("wait", "random"):
         ...         result = mg.train_ppo_vectorized(**fields, policy_name=policy, out=f"{folder}/{policy}")
-        ...     pair = mg.compare(f"{folder}/wait", f"{folder}/random", episodes=2)["pairs"][0]
+        ...     numbers = mg.compare(f"{folder}/wait", f"{folder}/random", episodes=2, report=lambda line: None)
+        >>> pair = numbers["pairs"][0]
         >>> round(pair["difference"]["value"], 3), pair["verdict"]
         (0.155, 'no verdict')
     """
@@ -124,7 +126,7 @@ def compare(*runs: Path | str, episodes: int = 256) -> Row:
         raise ConfigError(f"compare: expected two or more sides, got {len(runs)}")
     sides = tuple(_existing_side(str(run)) for run in runs)
     _check_comparable(sides)
-    return compare_sides(sides, episodes=episodes)
+    return compare_sides(sides, episodes=episodes, report=report)
 
 
 def _check_comparable(sides: Sequence[ComparisonSide]) -> None:
@@ -198,7 +200,7 @@ def train_side(side: ComparisonSide, *, console: Any, halt: Callable[[], bool]) 
             train.resume(run, spec, **hooks)
 
 
-def compare_sides(sides: Sequence[ComparisonSide], *, episodes: int) -> Row:
+def compare_sides(sides: Sequence[ComparisonSide], *, episodes: int, report: Callable[[str], None]) -> Row:
     """Play every run of every side; return all numbers for a file, the pairs of sides among them.
 
     Runs make pairs by their position: a pair plays the instances of the seed of its first run.
@@ -208,7 +210,7 @@ def compare_sides(sides: Sequence[ComparisonSide], *, episodes: int) -> Row:
         for (run, spec), first in zip(side.runs.items(), sides[0].runs.values(), strict=True):
             result = _play_run(run, spec, first, episodes)
             results[side.name].append(result)
-            process.print_progress(f"{side.name}: {run}: {episodes} episodes in {result.seconds:.1f} s")
+            report(f"{run}: {episodes} episodes in {result.seconds:.1f} s")
     stack = import_module("numpy").stack
     values = {name: stack([result.network_value for result in runs]) for name, runs in results.items()}
     first, *rest = values

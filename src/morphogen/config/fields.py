@@ -66,7 +66,8 @@ class OneOf(Constraint):
     @property
     def expected(self) -> str:
         """The allowed values in words."""
-        return "one of " + ", ".join(self.names) + (f" or {self.prefix}FILE" if self.prefix else "")
+        names = "one of " + ", ".join(self.names) if self.names else "an object (no name is registered)"
+        return names + (f" or {self.prefix}FILE" if self.prefix else "")
 
     def prepare(self, value: Any) -> Any:
         """Return the name of a part that is given as an object."""

@@ -23,6 +23,7 @@ from morphogen.config.fields import (
     merge_settings,
     option,
     spec,
+    to_settings,
 )
 from morphogen.config.parts import BLUEPRINTS, HOSTS, LEARNERS, POLICIES
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
@@ -174,6 +175,22 @@ class RunSpec(Spec):
         if given["task"] not in TASKS:  # an unknown name is reported with the other faults
             return given
         return merge_settings(TASKS[given["task"]].defaults, given)
+
+    def with_settings(self, **fields: Any) -> "RunSpec":
+        """Return the spec with other settings.
+
+        Args:
+            fields: as in the constructor; a group may be a dict with some of its fields.
+
+        Raises: ConfigError with all faults, a line each.
+
+        Example:
+            >>> import morphogen as mg
+            >>> spec = mg.RunSpec(ppo={"clip": 0.1}).with_settings(envs=8, ppo={"epochs": 2})
+            >>> spec.envs, spec.ppo.clip, spec.ppo.epochs
+            (8, 0.1, 2)
+        """
+        return RunSpec(**merge_settings(to_settings(self, explicit=True), explicit_settings(fields)))
 
     def cross_checks(self) -> list[str]:
         """Slots exist, minibatches divide the envs, floors fit the slots, instances fit the task."""

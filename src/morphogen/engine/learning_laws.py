@@ -7,7 +7,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from morphogen.config.spec import RunSpec, resolve
+from morphogen.config.spec import RunSpec
 from morphogen.engine.environment import Environment, open_environment
 from morphogen.engine.episodes import Rollout, reset_hidden, run_epoch
 from morphogen.engine.part_laws import Law, draw_normal, trace_graph
@@ -23,7 +23,7 @@ ENVS, TOLERANCE = 4, 1e-4
 def white_box(slots: tuple[str, ...] = ("r0c0", "r1c0")) -> Environment:
     """Open a small white-box environment."""
     settings: dict[str, Any] = {"envs": ENVS, "slots": slots, "ppo": {"minibatches": 2, "epochs": 1}}
-    return open_environment(build_setup(resolve(RunSpec(task="whitebox", **settings))))
+    return open_environment(build_setup(RunSpec(task="whitebox", **settings)))
 
 
 def play_rollout(env: Environment, policy: NetworkPolicy, params: TensorDict) -> TensorDict:

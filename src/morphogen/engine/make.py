@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from morphogen.config.fields import OneOf, Settings, check_flag, explicit_settings, merge_settings, to_settings
+from morphogen.config.fields import OneOf, Settings, check_flag, explicit_settings, merge_settings
+from morphogen.config.groups import HostSpec
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import TaskSpec
 from morphogen.data.instances import HELD_OUT_INSTANCES, TEST_INSTANCES, TRAINING_INSTANCES
@@ -37,7 +38,7 @@ def make(
     instances: str = "train",
     rule: str | Builder | None = None,
     dataset: str | Callable[[Path], Splits] | None = None,
-    host: str | Host | None = None,
+    host: str | Host | HostSpec | dict[str, Any] | None = None,
     control: ActionControl | None = None,
     **fields: Any,
 ) -> Environment:
@@ -52,12 +53,11 @@ def make(
         instances: the stream that tasks are drawn from: `train`, where prices warm up over the first episodes, or
             `held-out` or `test`, which no training has seen.
         rule, dataset, host: parts or their names, short for the settings `reward.rule`, `data.name` and `host.name`
-            (`config.parts` lists all kinds of parts).
+            (`config.parts` lists all kinds of parts); `host` may be the group of settings as well.
         control: narrows every choice.
-        fields: further fields of RunSpec, such as `blueprints`, for a task that is no RunSpec.
+        fields: further fields of RunSpec, such as `blueprints`.
 
-    Raises: ConfigError for settings out of range, DataError for missing files, DeviceError for a missing device,
-    TypeError for fields beside a RunSpec.
+    Raises: ConfigError for settings out of range, DataError for missing files, DeviceError for a missing device.
 
     Example:
         >>> import morphogen as mg
@@ -75,29 +75,21 @@ def make(
             raise TypeError("keys: expected no envs, seed or first beside keys, which replace them")
         envs = len(keys)
     parts = {"reward": {"rule": rule}, "data": {"name": dataset}, "host": {"name": host}}
-    given = {group: part for group, part in parts.items() if None not in part.values()}
-    setup = build_setup(_build_spec(task, given, envs=envs, seed=seed, device=device, **fields))
+    given: Settings = {group: part for group, part in parts.items() if None not in part.values()}
+    if isinstance(host, HostSpec | dict):
+        given["host"] = host
+    settings = merge_settings(explicit_settings(fields), explicit_settings(given))
+    setup = build_setup(_build_spec(task, settings, envs=envs, seed=seed, device=device))
     compiled = CompiledUnits(setup.spec.engine)
     return open_environment(setup, envs=keys, first=first, split=SPLITS[instances], control=control, compiled=compiled)
 
 
 def _build_spec(
-    task: str | TaskSpec | RunSpec,
-    parts: Settings,
-    *,
-    envs: int | None,
-    seed: int | None,
-    device: str | None,
-    **fields: Any,
+    task: str | TaskSpec | RunSpec, settings: Settings, *, envs: int | None, seed: int | None, device: str | None
 ) -> RunSpec:
     """Return the resolved spec.  The update of a policy is not part of an env: its minibatches follow the envs."""
-    if isinstance(task, RunSpec):
-        if fields:
-            raise TypeError(f"fields: expected none beside a RunSpec, got {', '.join(fields)}")
-        spec = RunSpec(**merge_settings(to_settings(task, explicit=True), parts)) if parts else task
-    else:
-        spec = RunSpec(**merge_settings({"task": task, **explicit_settings(fields)}, parts))
-    spec = resolve(spec)
+    spec = task if isinstance(task, RunSpec) else RunSpec(task=task)
+    spec = resolve(spec.with_settings(**settings))
     given: Settings = {name: value for name, value in (("envs", envs), ("seed", seed)) if value is not None}
     if envs is not None and envs % (spec.ppo.minibatches or 1):
         given["ppo"] = replace(spec.ppo, minibatches=math.gcd(envs, spec.ppo.minibatches or 1))

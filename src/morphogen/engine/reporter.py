@@ -42,7 +42,7 @@ from morphogen.telemetry.round_summary import (
 from morphogen.telemetry.scores import BlueprintTally, add_tallies, event_tallies, scoreboard
 from morphogen.vocab.action import Head
 from morphogen.vocab.blueprint import code_labels
-from morphogen.vocab.observation import VECTORS
+from morphogen.vocab.observation import FEATURES
 from morphogen.vocab.reward import DETECTORS
 from morphogen.vocab.stage import Fault, Removal, Stage
 from morphogen.vocab.text import format_value, name_map
@@ -88,7 +88,7 @@ def unpack_state(tree: Tree, facts: RunFacts, where: str) -> TelemetryState:
         "detectors": np.zeros((envs, slots, len(DETECTORS)), dtype=bool),
         "skipped": np.zeros(envs, dtype=np.int32),
     }
-    features = np.zeros(sum(feature.normalised for row in VECTORS.values() for feature in row))
+    features = np.zeros(sum(feature.normalised for row in FEATURES.values() for feature in row))
     if state.memory is not None:
         check_arrays(tree["memory"], pack(initial_memory(record, facts)), f"{where}.memory")
     if state.first is not None:

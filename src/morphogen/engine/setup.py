@@ -8,7 +8,7 @@ from morphogen.config.action_schedule import Schedule
 from morphogen.config.execution_spec import COMPILE_REDUCE_OVERHEAD
 from morphogen.config.fields import raise_all
 from morphogen.config.groups import RESIDENT
-from morphogen.config.spec import RunSpec, build_limits, find_host, param_budget, pick_slots
+from morphogen.config.spec import RunSpec, build_limits, find_host, param_budget, pick_slots, resolve
 from morphogen.config.task import TASKS, TaskSpec
 from morphogen.data.dataset import Dataset, open_dataset
 from morphogen.data.feed import ResidentFeed
@@ -65,20 +65,21 @@ def check_compile_mode(mode: str, device: torch.device) -> None:
 
 
 def build_setup(spec: RunSpec) -> Setup:
-    """Open the data and lay out the networks of a resolved spec.
+    """Open the data and lay out the networks of a run.
 
     Args:
-        spec: of `resolve`.
+        spec: resolved or not.
 
     Raises: ConfigError for parts that cannot be built or break a law, DataError for missing files, DeviceError for a
     missing device or a compile mode that it does not support.
 
     Example:
         >>> import morphogen as mg
-        >>> setup = mg.build_setup(mg.resolve(mg.RunSpec(task="whitebox", envs=4)))
+        >>> setup = mg.build_setup(mg.RunSpec(task="whitebox", envs=4))
         >>> setup.rule.components, setup.budget
         (('value', 'shaping', 'rent', 'op_cost', 'governor'), 300)
     """
+    spec = resolve(spec)
     device = resolve_device(spec.engine.devices[0])
     check_compile_mode(spec.engine.compile, device)
     task = TASKS[spec.task]

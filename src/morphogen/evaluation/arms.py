@@ -9,20 +9,24 @@ from typing import Any
 
 import numpy as np
 import torch
+from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.action_schedule import Schedule
 from morphogen.config.fields import raise_all
 from morphogen.config.parts import POLICIES
 from morphogen.config.spec import ORACLE, SCHEDULE_FILE, STATIC, STATIC_COST
+from morphogen.data.instances import HELD_OUT_INSTANCES
 from morphogen.device.transfers import Transfers
 from morphogen.engine import phases
 from morphogen.engine.action_control import build_per_env_control
 from morphogen.engine.environment import Environment
 from morphogen.engine.episodes import Array, EpisodeTraces, fetch_traces, run_episodes
+from morphogen.engine.optimum import OPTIMAL, is_known
 from morphogen.engine.phases import PolicyInputs
 from morphogen.engine.policies import TRAINED_PREFIX, Greedy, build_arm
 from morphogen.engine.setup import Setup
+from morphogen.errors import ConfigError
 from morphogen.evaluation.play import ArmResult, build_result, play_arm
 from morphogen.evaluation.schedule_search import build_schedule, held_out_instance_sets, score_schedules
 from morphogen.evaluation.successive_halving import read_portfolio
@@ -93,8 +97,9 @@ def train_static_baseline(
     """
     sets = held_out_instance_sets(setup.spec, len(fossil_blueprint))
     edges = np.cumsum([len(instances.tasks) for instances in sets])[:-1]
-    parts, control = [], build_arm("wait", setup).control
-    for instances, fossils in zip(sets, np.split(np.stack((fossil_blueprint, algorithm)), edges, axis=1), strict=True):
+    parts, control = list[TensorDict](), build_arm("wait", setup).control
+    rows: list[Array] = np.split(np.stack((fossil_blueprint, algorithm)), edges, axis=1)
+    for instances, fossils in zip(sets, rows, strict=True):
         kept = torch.from_numpy(fossils).to(setup.device).unbind()
         with instances.open(setup, transfers, control) as env, torch.no_grad():
             parts.append(run_episodes(env, *start_with_fossils(env, instances.episode, *kept)))
@@ -143,7 +148,7 @@ def play_hindsight_oracle(
     """
     idle = build_schedule((), setup.spec)
     schedules = (idle, *(schedule for schedule in portfolio if schedule.sha256 != idle.sha256))
-    sets, picks, parts = held_out_instance_sets(setup.spec, episodes), [], []
+    sets, picks, parts = held_out_instance_sets(setup.spec, episodes), list[Array](), list[TensorDict]()
     for instances in sets:
         values = score_schedules(setup, transfers, schedules, instances, worlds=range(1, worlds + 1), rows=rows)
         picks.append(values.mean(axis=1).argmax(axis=0))
@@ -174,16 +179,50 @@ ARM_PLAYERS: dict[str, ArmPlayer] = {STATIC: play_static_arm, STATIC_COST: play_
 ARM_PREFIXES = (SCHEDULE_FILE, TRAINED_PREFIX, ORACLE)
 
 
+def play_arms(
+    env: Environment,
+    names: Sequence[str],
+    results: Mapping[str, ArmResult] | None = None,
+    *,
+    episodes: int | None = None,
+) -> dict[str, ArmResult]:
+    """Play several arms on the same held-out instances.
+
+    Args:
+        env: of `make(..., instances="held-out")`.
+        names: policies, `schedule:FILE`, `trained:PATH`, `oracle:FILE`, and the static replays of the first result:
+            `static` trains its final networks from scratch, `static-cost` for as many parameter-epochs.
+        results: arms that have played the same episodes, by name; None: none have.
+        episodes: number of episodes; None: one per env.
+
+    Returns: the results, those that were given first.
+    Raises: ConfigError for unknown names, and for an environment with other instances.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=4, seed=0, instances="held-out")
+        >>> results = mg.play_arms(env, ("wait", "random"))
+        >>> {name: round(float(result.network_value.mean()), 3) for name, result in results.items()}
+        {'wait': 0.2, 'random': 0.123}
+    """
+    if env.split is not HELD_OUT_INSTANCES:
+        raise ConfigError(f"env: expected one with held-out instances, got {env.split.label}")
+    played, count = dict(results or {}), env.envs if episodes is None else episodes
+    for name, player in open_arms(names, env.setup).items():
+        played[name] = player(env.setup, env.transfers, count, played)
+    return played
+
+
 def open_arms(names: Iterable[str], setup: Setup) -> dict[str, ArmPlayer]:
     """Return the players of these names, in their order; raise ConfigError with every unknown name.
 
     Policies and portfolios are read once here, so that errors in files are reported before any arm is played.
     """
     players: dict[str, Any] = dict.fromkeys(names)
-    known = {*POLICIES, *ARM_PLAYERS}
-    allowed = ", ".join([*POLICIES, *ARM_PLAYERS, *(f"{prefix}FILE" for prefix in ARM_PREFIXES)])
+    known = [*POLICIES, *([OPTIMAL] if is_known(setup) else ()), *ARM_PLAYERS]
+    allowed = ", ".join([*known, *(f"{prefix}FILE" for prefix in ARM_PREFIXES)])
     unknown = [name for name in players if name not in known and not name.startswith(ARM_PREFIXES)]
-    raise_all([f"--arms: expected {allowed}, got {format_value(name)}" for name in unknown])
+    raise_all([f"arms: expected {allowed}, got {format_value(name)}" for name in unknown])
     for name in players:
         players[name] = ARM_PLAYERS.get(name, partial(play_policy_arm, name))
         if name.startswith(ORACLE):

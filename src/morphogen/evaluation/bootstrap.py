@@ -97,10 +97,18 @@ def iqm(values: Array, *, seed: int, count: int | None = None) -> Estimate:
 
 
 def improvement_probability(ours: Array, theirs: Array, *, seed: int, count: int | None = None) -> Estimate:
-    """The probability that we do better on an instance, a tie counted half.  Both [n] or [R, n], paired.
+    """Estimate the probability to do better on an instance; a tie counts half.
 
-    Two wins and two losses are added for the interval, so that it does not vanish where one side always wins (Agresti
-    and Coull 1998); the runs are pooled.
+    Shapes: ours, theirs float [n] or [R, n], paired; the runs are pooled.  `seed`, `count`: as in `interval`.
+    Two wins and two losses are added for the interval, so that it does not vanish where one side always wins.
+    Source: A. Agresti and B. Coull, Approximate Is Better than "Exact" for Interval Estimation (1998).
+
+    Example:
+        >>> import numpy as np
+        >>> import morphogen as mg
+        >>> better = mg.improvement_probability(np.array([0.5, 0.7, 0.6]), np.array([0.4, 0.7, 0.1]), seed=0)
+        >>> round(better.value, 2), round(better.low, 2), round(better.high, 2)
+        (0.83, 0.21, 1.0)
     """
     wins = 0.5 + 0.5 * np.sign(np.asarray(ours, dtype=np.float64) - theirs).ravel()
     _, low, high = interval(np.concatenate((wins, (0.0, 0.0, 1.0, 1.0))), seed=seed, count=count)

@@ -33,10 +33,11 @@ class ArmResult:
     Example:
         >>> import morphogen as mg
         >>> env = mg.make("whitebox", envs=2, seed=0)
-        >>> for result in (mg.play(env, "wait"), mg.play(env, "optimal")):
-        ...     print(result.policy, result.network_value.round(3), result.params)
-        wait [0.2 0.2] [ 72 150]
-        optimal [0.768 0.2  ] [224 150]
+        >>> result = mg.play(env, "optimal")
+        >>> result
+        ArmResult(optimal: network value 0.484, accuracy 50.0 %, 2.06 x the host; 2 episodes)
+        >>> result.network_value.round(3), result.params
+        (array([0.768, 0.2  ], dtype=float32), array([224, 150]))
     """
 
     policy: str
@@ -51,6 +52,11 @@ class ArmResult:
     minibatches: Array  # int [n], that each parameter of the host was trained with
     seconds: float  # wall clock of all episodes
     traces: EpisodeTraces  # epoch by epoch
+
+    def __repr__(self) -> str:
+        value, accuracy, size = (x.mean() for x in (self.network_value, self.committed_accuracy, self.params_ratio))
+        numbers = f"network value {value:.3f}, accuracy {accuracy:.1f} %, {size:.2f} x the host"
+        return f"ArmResult({self.policy}: {numbers}; {len(self.network_value)} episodes)"
 
     def to_event(self, *, split: SplitName, seed: int) -> Evaluated:
         """The numbers as an event, each with its 95 % interval."""

@@ -21,7 +21,7 @@ from morphogen.learn.baselines import HeuristicPolicy, RandomPolicy
 from morphogen.learn.learner import Learner, PpoLearner, Round
 from morphogen.learn.loss import Coefficients, coefficients_at, ppo_loss
 from morphogen.learn.rollout_stats import update_observation_stats
-from morphogen.learn.update import PpoState, init_ppo, minibatch_indices, minibatch_step, update_ppo
+from morphogen.learn.update import PpoState, init_ppo, minibatch_indices, update_ppo
 
 __all__ = [
     "Coefficients",
@@ -36,7 +36,6 @@ __all__ = [
     "gae",
     "init_ppo",
     "minibatch_indices",
-    "minibatch_step",
     "ppo_loss",
     "standardise",
     "update_observation_stats",

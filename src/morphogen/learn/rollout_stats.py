@@ -14,12 +14,12 @@ from morphogen.nets.policy import get_branch
 from morphogen.rules.health import hidden_stats
 from morphogen.state.decision import Observation
 from morphogen.state.tree_ops import constant_table, get_leaf, get_leaves
-from morphogen.vocab.observation import ENV, VECTORS
+from morphogen.vocab.observation import ENV, FEATURES
 
 OUTLIER_DEVIATIONS, DEVIATION_FLOOR = 3.0, 1e-8  # standard deviations
 NEAR_CLIP, CLIP = 9.0, 10.0 - 1e-6  # normalised units; the normaliser clamps at 10
 _BLOCKS = {block: tuple(i for i, column in enumerate(ENV) if column.block == block) for block in ("host", "feedback")}
-_NORMALISED = {name: tuple(i for i, column in enumerate(row) if column.normalised) for name, row in VECTORS.items()}
+_NORMALISED = {name: tuple(i for i, column in enumerate(row) if column.normalised) for name, row in FEATURES.items()}
 
 
 def rollout_stats(
@@ -59,7 +59,7 @@ def clip_shares(observation: Observation, stats: TensorDict) -> Metrics:
     """Shares of the normalised elements near the clip limit, and at the limit.  [T, E] -> (0-d, valid) each."""
     scaled, device = normalise(stats, observation), observation.env.device
     valid: dict[str, Tensor] = {}
-    for n in VECTORS:
+    for n in FEATURES:
         has_data = get_leaf(stats, (n, "count")) > 0
         valid[n] = valid_entries(observation, n) & normalised_features(n, device) & has_data
     number = torch.stack([where.sum() for where in valid.values()]).sum()
@@ -74,7 +74,7 @@ def normaliser_stats(stats: TensorDict) -> dict[str, Tensor]:
     """Mean and standard deviation of every normalised feature; 0 before its first valid entry.  -> float64 [D] each."""
     means: list[Tensor] = []
     deviations: list[Tensor] = []
-    for name in VECTORS:
+    for name in FEATURES:
         row = get_leaves(get_branch(stats, name))
         columns = constant_table(_NORMALISED[name], torch.int64, row["count"].device)
         means.append(row["mean"].index_select(0, columns))
@@ -96,7 +96,8 @@ def update_observation_stats(stats: TensorDict, observation: Observation) -> Ten
         tensor(4., dtype=torch.float64)
     """
     merged = {
-        name: merge_moments(get_leaves(get_branch(stats, name)), feature_moments(observation, name)) for name in VECTORS
+        name: merge_moments(get_leaves(get_branch(stats, name)), feature_moments(observation, name))
+        for name in FEATURES
     }
     return TensorDict(merged, batch_size=[], device=stats.device)
 

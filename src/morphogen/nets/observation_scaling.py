@@ -10,7 +10,7 @@ from torch import Tensor
 from morphogen.nets.layout import Leaves
 from morphogen.state.decision import Observation
 from morphogen.state.tree_ops import constant_table, get_leaf, replace
-from morphogen.vocab.observation import FEATURE_LIMIT, SLOT, VECTORS, column_index, flag_index
+from morphogen.vocab.observation import FEATURE_LIMIT, FEATURES, SLOT, column_index, flag_index
 
 _LIMIT = 10.0
 _EPS = 1e-6
@@ -33,7 +33,7 @@ def init_stats(device: torch.device | str = "cpu") -> TensorDict:
             name: {
                 key: torch.zeros(len(features), dtype=torch.float64, device=device) for key in ("count", "mean", "m2")
             }
-            for name, features in VECTORS.items()
+            for name, features in FEATURES.items()
         },
         batch_size=[],
         device=device,
@@ -55,7 +55,7 @@ def normalise(stats: TensorDict, observation: Observation) -> Observation:
         True
     """
     vectors: Leaves = {}
-    for name in VECTORS:
+    for name in FEATURES:
         raw: Tensor = getattr(observation, name)
         count, mean, m2 = (get_leaf(stats, (name, key)) for key in ("count", "mean", "m2"))
         deviation = torch.sqrt(m2 / count.clamp(min=1.0) + _EPS)
@@ -67,13 +67,13 @@ def normalise(stats: TensorDict, observation: Observation) -> Observation:
 
 def normalised_features(name: str, device: torch.device) -> Tensor:
     """Mask of the features of a vector that are normalised.  bool [D]."""
-    return constant_table(tuple(feature.normalised for feature in VECTORS[name]), torch.bool, device)
+    return constant_table(tuple(feature.normalised for feature in FEATURES[name]), torch.bool, device)
 
 
 def valid_entries(observation: Observation, name: str) -> Tensor:
     """Mask of valid entries: in range, in a finite row, flag 1, slot with a seed.  bool, shaped like the vector."""
     raw = getattr(observation, name)
-    owner = constant_table(flag_index(VECTORS[name]), torch.int64, raw.device)
+    owner = constant_table(flag_index(FEATURES[name]), torch.int64, raw.device)
     entry = torch.cat((raw, torch.ones_like(raw[..., :1])), dim=-1)[..., owner] != 0
     entry = entry & (raw.abs() <= FEATURE_LIMIT)
     if name == "slots":

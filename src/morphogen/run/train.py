@@ -41,7 +41,7 @@ def train_ppo_vectorized(
 
     Args:
         spec: settings of the run, resolved or not.
-        fields: fields of RunSpec, instead of a spec.
+        fields: fields of RunSpec, which override those of the spec.
         parts: sinks of events, hooks and more.
         on_round: called with (summary, scheduler) after every round; False saves the run and stops it.
         out: run directory, new or empty; None writes nothing.
@@ -59,7 +59,7 @@ def train_ppo_vectorized(
         >>> len(result.history), sorted(result.policy.keys())
         (1, ['net', 'observation', 'value_offset'])
     """
-    spec = _make_paths_absolute(resolve(_pick_spec(spec, fields) or RunSpec(**fields)))
+    spec = _make_paths_absolute(resolve((spec or RunSpec()).with_settings(**fields)))
     if out is not None:
         check_sinks(spec)
     setup, parts = build_setup(spec), _with_on_round(parts, on_round)
@@ -106,7 +106,7 @@ def resume(
         >>> [summary.round for summary in more.history]
         [1, 2]
     """
-    requested, path = _pick_spec(spec, fields), Path(run)
+    requested, path = None if spec is None else spec.with_settings(**fields), Path(run)
     folder, original, _ = run_directory.open_directory(path)
     if checkpoint is None and requested is None and "telemetry" not in fields:
         run_directory.refuse_outside(path, original.telemetry.dir)
@@ -119,7 +119,7 @@ def resume(
             requested = replace(requested, telemetry=replace(requested.telemetry, dir=None))
     with torch.no_grad(), own_directory(path) as folder:
         _, original, description = run_directory.open_directory(folder.path)
-        setup = build_setup(_make_paths_absolute(resolve(requested or replace(original, **fields)), original))
+        setup = build_setup(_make_paths_absolute(resolve(requested or original.with_settings(**fields)), original))
         point = find_resume_point(folder, description["run_id"], setup.spec)
         check_compatible(point, original, setup)
         completed = description.get("status") == run_directory.STATUS_COMPLETED
@@ -156,10 +156,4 @@ def _make_paths_absolute(spec: RunSpec, original: RunSpec | None = None) -> RunS
         part = getattr(spec, group)
         if part.dir is not None and (original is None or part.dir != getattr(original, group).dir):
             spec = replace(spec, **{group: replace(part, dir=os.path.abspath(part.dir))})
-    return spec
-
-
-def _pick_spec(spec: RunSpec | None, fields: dict[str, Any]) -> RunSpec | None:
-    if spec is not None and fields:
-        raise TypeError(f"expected a spec or fields, got a spec and the fields {', '.join(fields)}")
     return spec

@@ -15,9 +15,9 @@ from morphogen.state.env import EnvState, Slots
 from morphogen.state.tree_ops import constant_table, unsafe_new
 from morphogen.vocab.action import Op
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.observation import FEATURE_LIMIT, VECTORS, flag_index
+from morphogen.vocab.observation import FEATURE_LIMIT, FEATURES, flag_index
 
-_FLAGS = {vector: flag_index(columns) for vector, columns in VECTORS.items()}
+_FLAGS = {vector: flag_index(columns) for vector, columns in FEATURES.items()}
 
 
 def observe(

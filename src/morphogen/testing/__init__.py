@@ -11,6 +11,18 @@
     from morphogen.testing import laws, strategies
     laws.check_rule(my_mask, strategies.slot_states())
 
+Parts are checked by `laws.check_blueprint`, `check_host`, `check_dataset`, `check_network` and `check_learner`.
 `strategies` and `laws` need Hypothesis: `pip install "morphogen[test]"`.  The rest needs no extra.
 Loads torch.
 """
+
+import importlib
+from types import ModuleType
+
+__all__ = ["audit", "builders", "laws", "oracles", "strategies"]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name not in __all__:
+        raise AttributeError(f"module 'morphogen.testing' has no attribute {name!r}")
+    return importlib.import_module(f"morphogen.testing.{name}")

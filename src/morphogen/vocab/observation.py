@@ -111,7 +111,11 @@ SLOT: tuple[Feature, ...] = (
     *_features("slot", ["channels"], "log2 / 10"),
     *_features("slot", ["has_seed"], "flag"),
 )
-VECTORS: dict[str, tuple[Feature, ...]] = {"env": ENV, "instance": INSTANCE, "slots": SLOT}
+FEATURES: dict[str, tuple[Feature, ...]] = {
+    "env": ENV,
+    "instance": INSTANCE,
+    "slots": SLOT,
+}  # leaf of `Observation` -> columns
 
 
 def column_index(features: tuple[Feature, ...]) -> dict[str, int]:
@@ -128,6 +132,6 @@ def flag_index(features: tuple[Feature, ...]) -> tuple[int, ...]:
 def schema_hash() -> str:
     """sha256 of the table: version, vectors, names, order, flags, units."""
     lines = [f"version {SCHEMA_VERSION}"]
-    for name, features in VECTORS.items():
+    for name, features in FEATURES.items():
         lines += [f"{name} {f.name} {f.block} {f.unit} {f.flag} {f.normalised}" for f in features]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -256,7 +256,6 @@ def test_episodes_may_differ_by_env():
         (lambda: mg.make("digit"), mg.ConfigError, "task: expected"),
         (lambda: mg.make("digits", envs=0), mg.ConfigError, "envs: expected"),
         (lambda: mg.make("digits", device="cuda:77"), mg.DeviceError, "engine.devices: expected"),
-        (lambda: mg.make(tiny(), rounds=3), TypeError, "fields: expected none beside a RunSpec, got rounds"),
         (lambda: mg.make("digits", keys=torch.zeros(4, 2).long()), mg.ConfigError, r"keys: expected int64 \[E, 3\]"),
         (lambda: mg.make("digits", keys=torch.zeros(4, 3).long(), envs=4), TypeError, "keys: expected no envs"),
     ],

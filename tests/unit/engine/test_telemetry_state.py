@@ -26,7 +26,7 @@ from morphogen.storage.tensor_trees import load_tree, save_tree
 from morphogen.telemetry.jsonl import encode
 from morphogen.telemetry.round_summary import RoundCosts
 from morphogen.telemetry.scores import BlueprintTally
-from morphogen.vocab.observation import VECTORS
+from morphogen.vocab.observation import FEATURES
 
 ENVS, EPOCHS, ROUNDS = 2, 5, 4
 SETUP = cache(lambda: tiny_setup(rounds=ROUNDS, envs=ENVS, episode_length=EPOCHS, final_episodes=ENVS))
@@ -49,7 +49,7 @@ def metrics(dice):
 
 
 def features():
-    return sum(one.normalised for row in VECTORS.values() for one in row)
+    return sum(one.normalised for row in FEATURES.values() for one in row)
 
 
 def beats(seed):

@@ -8,17 +8,17 @@ from support.made_up_rollouts import observation, source
 
 from morphogen.learn.rollout_stats import feature_moments, update_observation_stats
 from morphogen.nets.observation_scaling import init_stats, normalise
-from morphogen.vocab.observation import ENV, FEATURE_LIMIT, INSTANCE, SLOT, VECTORS, column_index
+from morphogen.vocab.observation import ENV, FEATURE_LIMIT, FEATURES, INSTANCE, SLOT, column_index
 
 HAS_SEED = column_index(SLOT)["has_seed"]
-MARKED = {name: [f.normalised for f in features] for name, features in VECTORS.items()}
+MARKED = {name: [f.normalised for f in features] for name, features in FEATURES.items()}
 
 
 def rows(*lead: int, slots: int = 2, seed: int = 0, scale: float = 3.0):
     """Rows with flags of 0 and 1, values 0 where the flag is 0, some slots empty, some rows not finite."""
     obs, draw = observation(*lead, slots=slots, seed=seed), source(seed)
     leaves = {}
-    for name, features in VECTORS.items():
+    for name, features in FEATURES.items():
         leaf = getattr(obs, name) * scale + 5.0
         flags = sorted({f.flag for f in features if f.flag})
         where = {f.name: i for i, f in enumerate(features)}
@@ -33,7 +33,7 @@ def rows(*lead: int, slots: int = 2, seed: int = 0, scale: float = 3.0):
 
 def entries(obs, name: str, i: int) -> torch.Tensor:
     """The entries of feature i that count, by hand."""
-    features = VECTORS[name]
+    features = FEATURES[name]
     leaf = getattr(obs, name)
     valid = obs.finite.unsqueeze(-1).expand(leaf.shape[:-1]) if name == "slots" else obs.finite
     if features[i].flag:
@@ -52,7 +52,7 @@ def test_any_split_merged_in_any_order_is_one_pass_over_all(seed, cut, turn):
     merged = init_stats()
     for part in parts:
         merged = update_observation_stats(merged, part)
-    for name in VECTORS:
+    for name in FEATURES:
         for i, marked in enumerate(MARKED[name]):
             x = entries(whole, name, i)
             assert merged[name, "count"][i] == (len(x) if marked else 0)
@@ -67,14 +67,14 @@ def test_any_split_merged_in_any_order_is_one_pass_over_all(seed, cut, turn):
 def test_seen_features_get_mean_zero_and_variance_one_and_others_pass_bit_for_bit(seed):
     seen = rows(40, 5, seed=seed)
     found = normalise(update_observation_stats(init_stats(), seen), seen)
-    for name in VECTORS:
+    for name in FEATURES:
         raw, leaf = getattr(seen, name), getattr(found, name)
         assert leaf.dtype == torch.float32
         for i, marked in enumerate(MARKED[name]):
             if not marked:
                 assert torch.equal(leaf[..., i], raw[..., i])
                 continue
-            x = entries(found.replace(**{n: getattr(found, n) for n in VECTORS}), name, i)
+            x = entries(found.replace(**{n: getattr(found, n) for n in FEATURES}), name, i)
             assert x.mean().abs() < 1e-3
             assert abs(x.var(unbiased=False).item() - 1) < 1e-3
             assert leaf[..., i].abs().max() <= 10
@@ -106,7 +106,7 @@ def test_constant_features_single_entries_and_none_give_finite_numbers(lead):
     )
     stats = update_observation_stats(init_stats(), same)
     found = normalise(stats, same)
-    assert all(getattr(found, name).isfinite().all() for name in VECTORS)
+    assert all(getattr(found, name).isfinite().all() for name in FEATURES)
     assert (found.instance == 0).all()
     nothing = update_observation_stats(stats, same.replace(finite=torch.zeros(lead, dtype=torch.bool)))
     assert all(torch.equal(nothing[key], stats[key]) for key in stats.keys(True, True))
@@ -115,7 +115,7 @@ def test_constant_features_single_entries_and_none_give_finite_numbers(lead):
 def test_before_the_first_round_everything_passes():
     seen = rows(3, 2)
     found = normalise(init_stats(), seen)
-    assert all(torch.equal(getattr(found, name), getattr(seen, name)) for name in VECTORS)
+    assert all(torch.equal(getattr(found, name), getattr(seen, name)) for name in FEATURES)
 
 
 def test_normalising_stored_rows_again_is_bitwise_what_acting_saw():
@@ -124,12 +124,12 @@ def test_normalising_stored_rows_again_is_bitwise_what_acting_saw():
     together = normalise(stats, seen)
     for t in range(6):
         step = normalise(stats, seen[t])
-        assert all(torch.equal(getattr(step, name), getattr(together, name)[t]) for name in VECTORS)
+        assert all(torch.equal(getattr(step, name), getattr(together, name)[t]) for name in FEATURES)
 
 
 def test_statistics_know_no_slots_and_do_not_care_which_axis_is_time():
     stats = update_observation_stats(init_stats(), rows(5, 3, slots=4))
-    assert [stats[name, "mean"].shape[0] for name in VECTORS] == [len(ENV), len(INSTANCE), len(SLOT)]
+    assert [stats[name, "mean"].shape[0] for name in FEATURES] == [len(ENV), len(INSTANCE), len(SLOT)]
     seen = rows(5, 3)
     a, b = (feature_moments(part, "slots") for part in (seen, seen.transpose(0, 1)))
     assert all(torch.allclose(a[key], b[key], rtol=1e-12) for key in a)

@@ -18,7 +18,7 @@ from morphogen.learn.rollout_stats import (
 )
 from morphogen.nets.observation_scaling import init_stats
 from morphogen.rules.health import gradient_shares, hidden_stats, layer_health, safe_norm
-from morphogen.vocab.observation import ENV, INSTANCE, SLOT, VECTORS
+from morphogen.vocab.observation import ENV, FEATURES, INSTANCE, SLOT
 
 
 def numbers(found):
@@ -61,7 +61,7 @@ def narrow(stats):
     return stats.apply(torch.ones_like).replace(
         {
             name: {**dict(stats[name].apply(torch.ones_like).items()), "mean": torch.zeros_like(stats[name, "mean"])}
-            for name in VECTORS
+            for name in FEATURES
         }
     )
 
@@ -86,9 +86,9 @@ def test_the_scale_is_that_of_the_features_that_are_normalised():
     seen = observation(30, 4)
     stats = update_observation_stats(init_stats(), seen)
     found = normaliser_stats(stats)
-    wide = sum(feature.normalised for features in VECTORS.values() for feature in features)
+    wide = sum(feature.normalised for features in FEATURES.values() for feature in features)
     assert found["mean"].shape == found["std"].shape == (wide,)
-    names = [feature.name for features in VECTORS.values() for feature in features if feature.normalised]
+    names = [feature.name for features in FEATURES.values() for feature in features if feature.normalised]
     place = [feature.name for feature in ENV].index("best_acc")
     wanted = spread(seen.env[..., place].flatten().tolist())
     at = names.index("best_acc")

@@ -19,7 +19,7 @@ from morphogen.testing.strategies import limits, slot_states
 from morphogen.vocab import observation as vocabulary
 from morphogen.vocab.host import CnnSpec
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.observation import ENV, INSTANCE, SLOT, VECTORS, column_index
+from morphogen.vocab.observation import ENV, FEATURES, INSTANCE, SLOT, column_index
 from morphogen.vocab.stage import Stage
 
 HOST = CnnSpec(base=4, blocks=3, kernel=3, pools=0, channels_in=1, size=8, classes=10)
@@ -112,7 +112,7 @@ def test_the_table_has_the_documented_places():
         "contribution": 21, "since_measured": 21, "velocity": 24, "interaction": 26, "gradient_health": 28,
         "gradient_ratio": 31, "stage_improvement": 45, "age_improvement": 45,
     }  # fmt: skip
-    marked = {name: [i for i, f in enumerate(features) if f.normalised] for name, features in VECTORS.items()}
+    marked = {name: [i for i, f in enumerate(features) if f.normalised] for name, features in FEATURES.items()}
     assert marked["env"] == [*range(1, 11), 16, 17, 18, 23, 24, 26, 27]
     assert marked["instance"] == list(range(8))
     assert marked["slots"] == [20, 23, 25, 30, 32, 33, 36, 37]
@@ -121,7 +121,7 @@ def test_the_table_has_the_documented_places():
 def test_a_changed_table_changes_the_hash(monkeypatch):
     before = vocabulary.schema_hash()
     assert before == vocabulary.schema_hash()
-    monkeypatch.setitem(vocabulary.VECTORS, "slots", SLOT[:-1])
+    monkeypatch.setitem(vocabulary.FEATURES, "slots", SLOT[:-1])
     assert vocabulary.schema_hash() != before
 
 
@@ -130,7 +130,7 @@ def test_everything_is_finite_and_a_value_without_flag_is_zero(world):
     found = see(*world)
     assert found.finite.all()
     assert not found.nonfinite.any()
-    for name, features in VECTORS.items():
+    for name, features in FEATURES.items():
         leaf = getattr(found, name)
         assert leaf.dtype == torch.float32
         assert leaf.isfinite().all()
@@ -146,7 +146,7 @@ def test_a_row_is_a_function_of_its_own_env(world, data):
     every = see(whole, bounds)
     row = data.draw(st.integers(0, whole.batch_size[0] - 1))
     alone = see(whole[row : row + 1], bounds)
-    for name in (*VECTORS, "blueprints", "finite"):
+    for name in (*FEATURES, "blueprints", "finite"):
         assert torch.equal(getattr(alone, name)[0], getattr(every, name)[row])
 
 
@@ -182,12 +182,12 @@ def test_a_planted_number_is_removed_and_noticed_in_its_row_only(leaf, bad):
     values = getattr(getattr(whole, part), leaf).clone()
     values[1] = bad
     clean, found = see(whole), see(whole.replace(**{part: getattr(whole, part).replace(**{leaf: values})}))
-    for name in VECTORS:
+    for name in FEATURES:
         assert getattr(found, name).isfinite().all()
         assert torch.equal(getattr(found, name)[0], getattr(clean, name)[0])
     assert found.finite[0]
     assert torch.equal(found.nonfinite > 0, ~found.finite)
-    changed = any(not torch.equal(getattr(found, name)[1], getattr(clean, name)[1]) for name in VECTORS)
+    changed = any(not torch.equal(getattr(found, name)[1], getattr(clean, name)[1]) for name in FEATURES)
     if changed and not (leaf == "width" and bad != bad):
         flag = {f.name: f.flag for f in (*ENV, *SLOT)}.get(leaf)
         assert not found.finite[1] or (flag and 0.0 in found.slots[1, :, SLOT_AT[flag]])

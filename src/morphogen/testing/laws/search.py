@@ -5,7 +5,7 @@ from random import Random
 from typing import Any, cast
 
 from hypothesis import HealthCheck, Phase, find, settings
-from hypothesis.errors import NoSuchExample
+from hypothesis.errors import FlakyFailure, NoSuchExample
 from hypothesis.strategies import SearchStrategy
 
 from morphogen.testing.audit import describe_error
@@ -77,7 +77,7 @@ def _smallest_violation(law: Law, states: SearchStrategy[Any], count: int | None
 
     try:
         return _find_example(states, breaks, count)
-    except _ShrinkLimit:
+    except (_ShrinkLimit, FlakyFailure):  # Hypothesis repeats the failure and meets the limit
         return broken[-1]
 
 

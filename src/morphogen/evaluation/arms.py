@@ -100,7 +100,7 @@ def train_static_baseline(
     parts, control = list[TensorDict](), build_arm("wait", setup).control
     rows: list[Array] = np.split(np.stack((fossil_blueprint, algorithm)), edges, axis=1)
     for instances, fossils in zip(sets, rows, strict=True):
-        kept = torch.from_numpy(fossils).to(setup.device).unbind()
+        kept = torch.as_tensor(fossils, device=setup.device).unbind()
         with instances.open(setup, transfers, control) as env, torch.no_grad():
             parts.append(run_episodes(env, *start_with_fossils(env, instances.episode, *kept)))
     return fetch_traces(transfers, parts)

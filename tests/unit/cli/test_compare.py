@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from support.small_runs import tiny
 
+import morphogen as mg
 from morphogen.analysis.run_log import read_rounds
 from morphogen.cli import compare, main
 from morphogen.cli.compare import NO_VERDICT, ComparisonSide, compare_pair
@@ -55,6 +56,17 @@ def test_the_file_holds_every_episode_of_every_run_in_pairs(found):
     ours, theirs = (np.array(side["network_value"]) for side in sides.values())
     assert pair["difference"]["value"] == pytest.approx((ours - theirs).mean())
     assert np.array_equal(*(side["minibatches"] for side in sides.values()))
+
+
+@pytest.mark.slow
+def test_runs_are_compared_in_python_with_the_numbers_of_the_command(trained, found):
+    lines = []
+    sides = [trained / f"rule-{rule}" for rule in ("sparse", "delta")]
+    numbers = mg.compare(*sides, episodes=found["episodes"], report=lines.append)
+    assert len(lines) == 4
+    assert numbers["pairs"][0]["difference"] == found["pairs"][0]["difference"]
+    with pytest.raises(mg.ConfigError, match="compare: expected two or more sides, got 1"):
+        mg.compare(sides[0])
 
 
 @pytest.mark.slow

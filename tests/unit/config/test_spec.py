@@ -398,3 +398,14 @@ def test_the_heads_and_ops_of_tuples_are_in_their_order():
     assert HeadFloors._fields == HeadFactors._fields == HEADS
     assert OpBias._fields == tuple(op.name for op in Op)
     assert [name for name in AnomalyLimits._fields if name[8:] in HEADS] == [f"entropy_{head}" for head in HEADS]
+
+
+def test_settings_of_a_spec_are_replaced_one_by_one():
+    spec = RunSpec(preset="whitebox", ppo={"clip": 0.1}, seed=3)
+    other = spec.with_settings(ppo={"epochs": 2}, envs=8)
+    assert (other.ppo.clip, other.ppo.epochs, other.envs, other.seed, other.task) == (0.1, 2, 8, 3, spec.task)
+    assert other.ppo.lr == spec.ppo.lr
+    assert spec.with_settings() == spec
+    assert resolve(spec).with_settings(seed=4) == replace(resolve(spec), seed=4)
+    with pytest.raises(ConfigError, match=r"ppo.clip: expected a number > 0 and <= 1, got 3"):
+        spec.with_settings(ppo={"clip": 3})

@@ -269,6 +269,18 @@ def test_any_number_of_envs_can_be_made_whatever_the_update_would_like():
     assert mg.make("whitebox", envs=7).reset()[0].batch_size == (7,)
 
 
+def test_settings_beside_a_spec_override_it():
+    env = mg.make(mg.RunSpec(preset="whitebox", seed=5), envs=8, lifecycle={"min_training_epochs": 2}, max_seeds=2)
+    assert (env.envs, env.spec.seed, env.spec.max_seeds) == (8, 5, 2)
+    assert env.spec.lifecycle.min_training_epochs == 2
+    assert env.spec.lifecycle.auto_forward == ("TRAIN", "BLEND", "HOLD")
+
+
+@pytest.mark.parametrize("group", [{"width": 8}, mg.HostSpec(width=8)])
+def test_the_host_may_be_its_group_of_settings(group):
+    assert mg.make("digits", envs=2, host=group).net.host.width == 8
+
+
 def test_the_rule_of_the_reward_can_be_handed_in():
     def flat(inputs):
         return {"flat": torch.full_like(inputs.val_acc, 0.25)}

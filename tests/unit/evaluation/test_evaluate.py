@@ -9,6 +9,7 @@ import pytest
 import torch
 from support.small_runs import tiny, tiny_setup
 
+import morphogen as mg
 from morphogen.analysis.run_log import read_run
 from morphogen.cli import main
 from morphogen.config.config_files import build_spec
@@ -201,3 +202,20 @@ def test_an_arm_that_the_run_cannot_follow_is_refused_before_any_arm_is_played()
     setup = tiny_setup(episode_length=6)
     with pytest.raises(ConfigError, match="full_cycle"):
         open_arms(["wait", "full_cycle"], setup)
+
+
+def test_arms_are_played_in_python_beside_one_that_was_played():
+    spec = tiny(episode_length=8, envs=4)
+    env = mg.make(spec, instances="held-out")
+    grown = mg.play(env, "random")
+    results = mg.play_arms(env, ("static", "wait"), {"grown": grown})
+    assert list(results) == ["grown", "static", "wait"]
+    assert np.array_equal(results["static"].params, grown.params)
+    assert np.array_equal(results["wait"].network_value, mg.play(env, "wait").network_value)
+    assert repr(results["wait"]).startswith("ArmResult(wait: network value 0.")
+    with pytest.raises(ConfigError, match=r'arms: expected wait, random, .*, static, .*, got "nobody"'):
+        mg.play_arms(env, ("nobody",))
+    with pytest.raises(ConfigError, match="env: expected one with held-out instances, got"):
+        mg.play_arms(mg.make(spec), ("wait",))
+    best = mg.play_arms(mg.make("whitebox", envs=4, instances="held-out"), ("optimal",))["optimal"]
+    assert best.network_value.mean() > 0

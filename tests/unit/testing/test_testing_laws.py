@@ -129,6 +129,12 @@ def test_the_example_is_as_small_as_can_be():
     assert "clean_improvement = " in str(found)
 
 
+def test_a_violation_is_reported_without_a_search_for_a_smaller_example():
+    found = broken(check_reward, paying(broken_rules.above_average), name="rule", **{**FEW, "shrinks": 0})
+    assert found.law == "neighbours"
+    assert found.example
+
+
 def test_a_component_that_the_rule_does_not_have_cannot_telescope():
     with pytest.raises(ConfigError, match=r"component: expected one of paid, governor, got 'shaping'"):
         check_reward(paying(broken_rules.gain), gamma=GAMMA, **FEW)

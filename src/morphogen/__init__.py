@@ -11,11 +11,11 @@ The state of all envs is one stacked tree of tensors (`EnvState`).  Every step i
     result = mg.train_ppo_vectorized(mg.RunSpec(task="digits", rounds=10))
 
 Entry points: `make` builds an environment, which moves many hosts epoch by epoch under any policy, and `make_env` the
-same for TorchRL;
-`train_ppo_vectorized` and `resume` run and continue a training, `play` plays a policy, `tables` and
+same for TorchRL; `train_ppo_vectorized` and `resume` run and continue a training, `play` plays a policy, `tables` and
 `report` read a run back, `RunSpec` and its groups hold every setting, `Scheduler` with `Parts` runs a training,
-`run_epoch`, `Rollout`, `init_learner` and `update` are its parts for a loop of your own, `testing` holds the laws for
-masks, steps and rewards of your own.  `__all__` lists every public name.
+`run_epoch`, `Rollout` and `PpoLearner` are its parts for a loop of your own, `TASKS`, `HOSTS`, `BLUEPRINTS`, `RULES` and
+the other registries take parts of your own, `testing` holds their laws.  `dir(morphogen)` lists every public name:
+classes and functions, the packages, and the modules `actions` (`engine.actions`) and `rng` (`state.rng`).
 
 Importing the package loads neither torch nor any module: a name is imported on first use.  Below: the manual of the
 command line and of run directories (`MANUAL.md`), then the names of the original system (`ORIGINAL_NAMES.md`).
@@ -242,7 +242,7 @@ _PACKAGES = (
     *("learn", "nets", "rules", "run", "state", "steps", "storage", "telemetry", "testing", "vocab"),
 )
 _MODULES = {name: name for name in _PACKAGES} | {"actions": "engine.actions", "rng": "state.rng"}
-__all__ = sorted([*_HOME, *_MODULES, "__version__"])  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted([*_HOME, *_PACKAGES])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
@@ -258,4 +258,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted([*_HOME, *_MODULES, "__version__"])

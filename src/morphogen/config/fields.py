@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import Field as DataclassField
 from dataclasses import dataclass, fields
+from inspect import cleandoc
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
 from typing import get_type_hints as type_hints
@@ -210,8 +211,12 @@ class Spec:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(option, Field))
 def spec(cls: C) -> C:
-    """Make a class a spec: a frozen dataclass that raises all faults as one ConfigError."""
+    """Make a class a spec: a frozen dataclass that raises all faults as one ConfigError, and explains its fields."""
     made: Any = pydantic_dataclass(cls, frozen=True, config=CONFIG)
+    meanings = {name: info.description for name, info in made.__pydantic_fields__.items() if info.description}
+    if made.__doc__ and meanings:
+        lines = [f"* `{name}`: {meaning}" for name, meaning in meanings.items()]
+        made.__doc__ = "\n".join([cleandoc(made.__doc__), "", "Settings:", "", *lines])
 
     def __init__(self: Any, /, **settings: Any) -> None:
         complete = made.complete(settings)

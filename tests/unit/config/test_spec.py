@@ -11,6 +11,7 @@ from support.config_strategies import FIELDS, GROUPS, default_of, inside, outsid
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.groups import GovernorSpec, HostSpec, LegacyRewardSpec, LifecycleSpec, RewardSpec
 from morphogen.config.policy_spec import HeadFactors, HeadFloors, OpBias, PolicySpec, PpoSpec
+from morphogen.config.reference import list_settings
 from morphogen.config.spec import RunSpec, build_limits, find_host, instance_ranges, param_budget, resolve
 from morphogen.config.task import TASKS, InstanceSpec
 from morphogen.config.telemetry_spec import AnomalyLimits, TelemetrySpec, WandbSpec
@@ -409,3 +410,13 @@ def test_settings_of_a_spec_are_replaced_one_by_one():
     assert resolve(spec).with_settings(seed=4) == replace(resolve(spec), seed=4)
     with pytest.raises(ConfigError, match=r"ppo.clip: expected a number > 0 and <= 1, got 3"):
         spec.with_settings(ppo={"clip": 3})
+
+
+@pytest.mark.parametrize("group", [RunSpec, PpoSpec, HostSpec, EngineSpec, TelemetrySpec])
+def test_the_documentation_of_a_group_explains_its_settings(group):
+    lines = group.__doc__.partition("\nSettings:\n")[2].splitlines()
+    explained = {line.split("`")[1]: line.partition(": ")[2] for line in lines if line}
+    settings = {setting.path: setting.meaning.removeprefix("false: ") for setting in list_settings(group)}
+    own = {path: meaning for path, meaning in settings.items() if "." not in path}
+    assert own
+    assert explained == own

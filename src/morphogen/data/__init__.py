@@ -1,7 +1,8 @@
 """Data sets, splits, instances and training batches of all envs.
 
-For `engine` and `evaluation`, which run envs; to add a data set, start in `dataset.read_splits`.
+For `engine` and `evaluation`, which run envs; to add a data set, start in `arrays`.
 
+- `arrays`: `from_arrays`, `from_torch`: data sets of users
 - `dataset`: `open_dataset` returns a `Dataset`: three splits, normalisation, and the decision (`choose_placement`)
   whether training images reside on the device or are streamed from the host
 - `splits`: `Samples`, `Splits`, `hold_out`; the split into training, validation and test has a fixed key, independent

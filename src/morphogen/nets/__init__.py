@@ -13,6 +13,7 @@ in one axis, and each blueprint is computed once, over exactly the rows that hol
   of the package
 - `blend_slots`: ADD, MULTIPLY and GATE, and the gradients of a seed at every stage
 - `ops`, `optim`: stacked layers, SGD and AdamW by rows, `grad_and_value`
+- `layout`: leaves of flat parameters
 - `policy.NetworkPolicy`: the trained policy around a `policy_network.PolicyNetwork`, and the protocol `Policy`;
   `distribution`: the factored distribution over actions; `observation_scaling`: running statistics
 

@@ -1,4 +1,4 @@
-"""Blueprints: names, codes, the topologies that have them, and the numbers of their parameters."""
+"""Blueprints: names, codes, also of those from outside, and the numbers of their parameters."""
 
 from collections.abc import Iterable
 from enum import IntEnum
@@ -44,12 +44,6 @@ COMPUTE_ORDER = (
     *(b for b in Blueprint if b not in (Blueprint.NOOP, *_SHARED)),
 )  # those with like layers together
 CNN_BLUEPRINTS: tuple[Blueprint, ...] = tuple(Blueprint(code) for code in range(1, 8))
-TRANSFORMER_BLUEPRINTS: tuple[Blueprint, ...] = (
-    Blueprint.ATTENTION,
-    Blueprint.NORM,
-    *(Blueprint(code) for code in range(8, 13)),
-)
-BY_TOPOLOGY: dict[str, tuple[Blueprint, ...]] = {"cnn": CNN_BLUEPRINTS, "transformer": TRANSFORMER_BLUEPRINTS}
 
 
 def assign_codes(names: Iterable[str]) -> tuple[str, ...]:

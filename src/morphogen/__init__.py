@@ -13,8 +13,8 @@ The state of all envs is one stacked tree of tensors (`EnvState`).  Every step i
 Entry points: `make` builds an environment, which moves many hosts epoch by epoch under any policy, and `make_env` the
 same for TorchRL; `train_ppo_vectorized` and `resume` run and continue a training, `play` plays a policy, `tables` and
 `report` read a run back, `RunSpec` and its groups hold every setting, `Scheduler` with `Parts` runs a training,
-`run_epoch`, `Rollout` and `PpoLearner` are its parts for a loop of your own, `TASKS`, `HOSTS`, `BLUEPRINTS`, `RULES` and
-the other registries take parts of your own, `testing` holds their laws.  `dir(morphogen)` lists every public name:
+`run_epoch`, `Rollout` and `PpoLearner` are its parts for a loop of your own, `TASKS`, `HOSTS`, `BLUEPRINTS`, `RULES`
+and the other registries take parts of your own, `testing` holds their laws.  `dir(morphogen)` lists every public name:
 classes and functions, the packages, and the modules `actions` (`engine.actions`) and `rng` (`state.rng`).
 
 Importing the package loads neither torch nor any module: a name is imported on first use.  Below: the manual of the

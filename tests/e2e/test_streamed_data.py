@@ -338,7 +338,7 @@ def test_a_lane_is_filled_after_the_device_has_read_it_and_read_after_its_copy(m
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: compute)
     monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
     fences = Transfers(torch.device("cpu"), time.perf_counter)
-    (lane,) = fences.prefetch_buffers((2,), 1)
+    (lane,) = fences.prefetch_buffers((2,), torch.uint8, 1)
     lane.ready_event, lane.done_event = Point("copied", log), Point("read", log)
     fences.fill(lane, lambda pinned: log.append("filled") or pinned.fill_(7))
     with fences.receive_batch(lambda: lane) as found:
@@ -351,16 +351,16 @@ def test_a_lane_is_filled_after_the_device_has_read_it_and_read_after_its_copy(m
 
 def test_all_worlds_of_a_run_share_the_lanes_of_a_shape():
     fences = Transfers(torch.device("cpu"), time.perf_counter)
-    ring = fences.prefetch_buffers((8, 1, 2, 2), 3)
-    assert fences.prefetch_buffers((8, 1, 2, 2), 3) is ring
+    ring = fences.prefetch_buffers((8, 1, 2, 2), torch.uint8, 3)
+    assert fences.prefetch_buffers((8, 1, 2, 2), torch.uint8, 3) is ring
     assert (
         len(
             {
                 id(lane)
                 for lane in (
                     *ring,
-                    *fences.prefetch_buffers((4, 1, 2, 2), 3),
-                    *fences.prefetch_buffers((8, 1, 2, 2), 2),
+                    *fences.prefetch_buffers((4, 1, 2, 2), torch.uint8, 3),
+                    *fences.prefetch_buffers((8, 1, 2, 2), torch.uint8, 2),
                 )
             }
         )

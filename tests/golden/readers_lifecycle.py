@@ -1,6 +1,7 @@
 """Readers of the golden rows on alpha, transitions, gates and masks."""
 
 import torch
+from support.topologies import KINDS
 
 from morphogen.config.groups import LifecycleSpec
 from morphogen.rules.gates import check_gate, gate_before
@@ -8,7 +9,7 @@ from morphogen.rules.legality import action_masks, used_heads
 from morphogen.rules.stages import advance_ramp, retarget, transition
 from morphogen.testing.builders.scenes import make_slots
 from morphogen.vocab.action import HEADS, Op
-from morphogen.vocab.blueprint import BY_TOPOLOGY, Blueprint, assign_codes
+from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import LEGAL_NEXT, AlphaMode, Check, Curve, Gate, Stage
 
@@ -88,7 +89,7 @@ def masks(row: dict, dtype: torch.dtype) -> None:
     columns = zip(given["stage"], given["age"], given["alpha_mode"], strict=True)
     slots = [{"stage": Stage[s], "age": age, "alpha_mode": AlphaMode[mode]} for s, age, mode in columns]
     limits = Limits(
-        kinds=assign_codes(b.label for b in BY_TOPOLOGY[given["topology"]]),
+        kinds=KINDS[given["topology"]],
         enabled=tuple(given["enabled"]),
         max_seeds=given["max_seeds"],
         auto_forward=tuple(GATES[name] for name in given["auto_forward"]),

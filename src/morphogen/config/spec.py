@@ -180,7 +180,7 @@ class RunSpec(Spec):
         """Return the spec with other settings.
 
         Args:
-            fields: as in the constructor; a group may be a dict with some of its fields.
+            fields: as in the constructor; a dict changes some fields of a group, a spec replaces the group.
 
         Raises: ConfigError with all faults, a line each.
 
@@ -190,7 +190,9 @@ class RunSpec(Spec):
             >>> spec.envs, spec.ppo.clip, spec.ppo.epochs
             (8, 0.1, 2)
         """
-        return RunSpec(**merge_settings(to_settings(self, explicit=True), explicit_settings(fields)))
+        replaced = {name for name, value in fields.items() if isinstance(value, Spec)}
+        kept = {name: value for name, value in to_settings(self, explicit=True).items() if name not in replaced}
+        return RunSpec(**merge_settings(kept, explicit_settings(fields)))
 
     def cross_checks(self) -> list[str]:
         """Slots exist, minibatches divide the envs, floors fit the slots, instances fit the task."""

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.made_up_rollouts import masks, noise, observation
+from support.topologies import KINDS
 
 from morphogen.config.groups import LifecycleSpec
 from morphogen.config.spec import RunSpec
@@ -20,7 +21,7 @@ from morphogen.steps.tick_step import tick
 from morphogen.testing.builders.scenes import advance_counters, make_limits, make_slots, make_state
 from morphogen.testing.strategies import limits, slot_states
 from morphogen.vocab.action import Op
-from morphogen.vocab.blueprint import TRANSFORMER_BLUEPRINTS, Blueprint, assign_codes
+from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.host import CnnSpec
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import Stage
@@ -187,7 +188,7 @@ def test_a_rotation_that_cannot_be_used_is_refused_by_name():
     with pytest.raises(ConfigError, match="rotation"):
         blueprint_rotation(narrow, ("norm",))
     assert blueprint_rotation(narrow) == (Blueprint.BOTTLENECK,)
-    transformer = Limits((True,), kinds=assign_codes(b.label for b in TRANSFORMER_BLUEPRINTS))
+    transformer = Limits((True,), kinds=KINDS["transformer"])
     names = [Blueprint(code).label for code in blueprint_rotation(transformer)]
     assert names == ["norm", "lora", "mlp_small", "attention", "lora_large"]
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.topologies import KINDS
 
 from morphogen.config.groups import LifecycleSpec, RewardSpec
 from morphogen.rules.decoding import decode
@@ -21,7 +22,7 @@ from morphogen.testing.builders import scenes
 from morphogen.testing.strategies import actions as any_actions
 from morphogen.testing.strategies import limits, reward_episodes, slot_states
 from morphogen.vocab.action import Op
-from morphogen.vocab.blueprint import BY_TOPOLOGY, Blueprint, assign_codes
+from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import AlphaMode, Curve, Stage
 
@@ -50,7 +51,7 @@ def test_legality_is_the_recorded_one(request):
         columns = zip(seen["stage"], seen["age"], seen["alpha_mode"], strict=True)
         env = [oracles.SlotCell(int(Stage[stage]), age, int(AlphaMode[mode])) for stage, age, mode in columns]
         allow = Limits(
-            kinds=assign_codes(b.label for b in BY_TOPOLOGY[seen["topology"]]),
+            kinds=KINDS[seen["topology"]],
             enabled=tuple(seen["enabled"]),
             max_seeds=seen["max_seeds"],
             auto_forward=tuple(GATES[name] for name in seen["auto_forward"]),

@@ -5,7 +5,7 @@ from support.made_up_rollouts import masks
 
 from morphogen.nets.distribution import noise_lanes
 from morphogen.vocab.action import HEADS, PLACEHOLDER, RELEVANT, SIZES, VALUES, Head, Op
-from morphogen.vocab.blueprint import BY_TOPOLOGY, Blueprint
+from morphogen.vocab.blueprint import CNN_BLUEPRINTS, CNN_KINDS, Blueprint
 
 NAMES = {
     "op": "WAIT GERMINATE SET_ALPHA_TARGET PRUNE FOSSILIZE ADVANCE",
@@ -27,10 +27,7 @@ USES = {
     "FOSSILIZE": "op slot",
     "ADVANCE": "op slot",
 }
-TOPOLOGIES = {
-    "cnn": "conv_light attention norm depthwise bottleneck conv_small conv_heavy",
-    "transformer": "attention norm lora lora_large mlp_small mlp flex_attention",
-}
+CNN = "conv_light attention norm depthwise bottleneck conv_small conv_heavy"
 
 
 def name_of(value) -> str:
@@ -68,7 +65,8 @@ def test_each_op_uses_its_heads_and_no_others():
     assert PLACEHOLDER[1:] == (0, 0, 2, 1, 2, 0, 0)
 
 
-def test_each_topology_has_its_blueprints_and_never_the_placeholder():
-    assert {name: [b.label for b in found] for name, found in BY_TOPOLOGY.items()} == {
-        name: text.split() for name, text in TOPOLOGIES.items()
-    }
+def test_the_blueprints_of_a_cnn_have_their_codes_and_never_the_placeholder():
+    assert " ".join(blueprint.label for blueprint in CNN_BLUEPRINTS) == CNN
+    assert [CNN_KINDS[blueprint] for blueprint in CNN_BLUEPRINTS] == CNN.split()
+    assert sum(name == "" for name in CNN_KINDS) == 6
+    assert CNN_KINDS[Blueprint.NOOP] == ""

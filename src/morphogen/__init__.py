@@ -50,6 +50,9 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen import vocab as vocab
     from morphogen.adapters.torchrl_env import MorphogenEnv as MorphogenEnv
     from morphogen.adapters.torchrl_env import make_env as make_env
+    from morphogen.adapters.torchrl_policy import ActorPolicy as ActorPolicy
+    from morphogen.adapters.torchrl_policy import FactoredDistribution as FactoredDistribution
+    from morphogen.adapters.torchrl_policy import PolicyActor as PolicyActor
     from morphogen.analysis.inspect_run import tables as tables
     from morphogen.analysis.report import report as report
     from morphogen.cli.compare import compare as compare
@@ -183,6 +186,7 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
 
 _HOMES = {
     "adapters.torchrl_env": "MorphogenEnv make_env",
+    "adapters.torchrl_policy": "ActorPolicy FactoredDistribution PolicyActor",
     "analysis.inspect_run": "tables",
     "analysis.report": "report",
     "cli.compare": "compare",

@@ -30,6 +30,7 @@ from morphogen.state.env import EnvState
 from morphogen.vocab.action import SIZES, Head, Op
 from morphogen.vocab.blueprint import EMPTY, Blueprint
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT
+from morphogen.vocab.text import format_value
 
 Array = np.ndarray[Any, Any]
 Seen = dict[str, Any]
@@ -39,8 +40,9 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
     """Gymnasium vector environment: one step is one epoch of all envs.
 
     Observations are a dictionary: `observation` float32 [E, 52 + 46 S], `instance` float32 [E, 8], `blueprints`
-    int64 [E, S], -1 for an empty slot, and `mask` with the legal choices per head.  Actions int64 [E, 8] in the order
-    of `vocab.action.Head`; an illegal action does nothing.  `info` holds `outcome` and `network_value` of every env.
+    int64 [E, S], -1 for an empty slot, and `mask` with the legal choices per head, int8; that of slot per op.
+    Actions int64 [E, 8] in the order of `mg.Head`; an illegal action does nothing.  `info` holds `outcome`, a number of
+    `mg.Outcome`, and `network_value` of every env.
 
     `autoreset_mode`: SAME_STEP begins the next episode in the step that ends one, and puts the last observation into
     `info["final_obs"]`; DISABLED leaves it to `reset(options={"reset_mask": bool [E]})`.  An env that the governor
@@ -97,21 +99,30 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
         """Begin an episode: the first one of a seed, the next one without a seed, or of the envs in `reset_mask`."""
         super().reset(seed=seed)
-        rows = None if options is None else options.get("reset_mask")
+        unknown = sorted({*(options or {})} - {"reset_mask"})
+        if unknown:
+            raise ConfigError(f"options: expected reset_mask, got {', '.join(map(format_value, unknown))}")
+        rows = (options or {}).get("reset_mask")
         if seed is not None:
             self.functional, self._state = self.functional.with_seed(seed), None
         if self._state is None:
             self.state, seen = self.functional.reset()
         else:
-            chosen = np.ones(self.num_envs, dtype=bool) if rows is None else np.asarray(rows, dtype=bool)
+            chosen = np.ones(self.num_envs, dtype=bool) if rows is None else np.asarray(rows)
+            if chosen.shape != (self.num_envs,) or chosen.dtype != bool:
+                raise ConfigError(
+                    f"options.reset_mask: expected bool [{self.num_envs}], got {chosen.dtype} {list(chosen.shape)}"
+                )
             self.state, seen = self.functional.restart(self.state, self._rows_to_restart(self.state, chosen))
         return self._fetch(seen)
 
     @torch.no_grad()
     def step(self, actions: Array) -> tuple[Seen, Array, Array, Array, dict[str, Any]]:
         """Run one epoch.  actions int64 [E, 8] -> observations, reward, terminated, truncated [E], info."""
-        env, state = self.functional, self.state
-        action = env.transfers.upload("actions", np.asarray(actions, dtype=np.int64))
+        env, state, given = self.functional, self.state, np.asarray(actions)
+        if not np.issubdtype(given.dtype, np.integer):
+            raise ConfigError(f"actions: expected integers [{self.num_envs}, {len(Head)}], got {given.dtype}")
+        action = env.transfers.upload("actions", given.astype(np.int64))
         self.state, step = env.step(state, action)
         facts = {"outcome": step.outcome.outcome, "network_value": step.score.network_value}
         seen, rest = self._fetch(step.seen, reward=step.reward, terminated=step.terminated, **facts)

@@ -15,10 +15,11 @@ from torchrl.envs import ExplorationType, TensorDictPrimer, exploration_type, se
 from morphogen.adapters.torchrl_env import flatten_inputs, restore_inputs
 from morphogen.engine import actions
 from morphogen.engine.phases import PolicyInputs
+from morphogen.engine.policies import Arm
+from morphogen.errors import ConfigError
 from morphogen.learn.baselines import deterministic_output
 from morphogen.nets import distribution
 from morphogen.nets.distribution import NO_FLOOR, FactoredCategorical, Floor, LogitTables, Support
-from morphogen.nets.policy import Policy
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.tree_ops import expand_mask, get_leaf
 from morphogen.vocab.action import HEADS
@@ -30,12 +31,22 @@ IN_KEYS = ("observation", "instance", "blueprints", *(("mask", head) for head in
 class FactoredDistribution(Distribution):
     """Distribution over complete actions: op, then its slot, then the values that the op uses.
 
-    Events int64 [8] in the order of `vocab.action.Head`; every sample is legal.
+    Events int64 [8] in the order of `vocab.action.Head`; every sample is legal, and heads that the op does not use
+    count in no probability.
 
     Args:
         op, slot, value: logits float32 [..., 6], [..., 6, S], [..., S, 10, 13] (`nets.distribution.LogitTables`).
         mask: legal choices, the `mask` of `MorphogenEnv`, or `nets.distribution.Support`.
         floor: smallest probability of a legal choice, per head.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> start = mg.make_env("whitebox", envs=2, seed=0).reset()
+        >>> logits = torch.zeros(2, 6), torch.zeros(2, 6, 2), torch.zeros(2, 2, 10, 13)
+        >>> actions = mg.FactoredDistribution(*logits, mask=start["mask"])
+        >>> actions.mode.shape, actions.log_prob(actions.mode).shape, actions.entropy().shape
+        (torch.Size([2, 8]), torch.Size([2]), torch.Size([2]))
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
@@ -92,19 +103,40 @@ def gumbel_noise(shape: Sequence[int], slots: int, device: torch.device) -> Tens
 
 
 class PolicyActor(TensorDictModuleBase):
-    """A policy of this package as a TorchRL actor, with fixed parameters.
+    """An arm of this package as a TorchRL actor, with fixed parameters.
 
     Reads the keys of `MorphogenEnv`, `is_init` of the transform `InitTracker`, which marks the starts of segments, and
     `memory`, for which an environment needs the transform `make_tensordict_primer`, as for TorchRL's `LSTMModule`.
     Writes `action`, `state_value`, `action_log_prob` (joint, nats) and the next `memory`.  Samples with the default
     generator of torch, or takes the likeliest action under `ExplorationType.DETERMINISTIC`.
 
-        env = TransformedEnv(make_env("digits"), Compose(InitTracker(), actor.make_tensordict_primer()))
+    Args:
+        arm: of `build_arm`, or `TrainResult.arm`.  The control of an arm belongs to the environment:
+            `make_env(..., control=arm.control)` with the actor of `arm._replace(control=None)`.
+
+    Raises: ConfigError for an arm with a control.
+
+    Source: A. Bou et al., TorchRL: A data-driven decision-making library for PyTorch (2023).
+
+    Example:
+        >>> import morphogen as mg
+        >>> from torchrl.envs import Compose, InitTracker, TransformedEnv
+        >>> env = mg.make_env("whitebox", envs=2, seed=0)
+        >>> actor = mg.PolicyActor(mg.build_arm("ppo", env.functional.setup))
+        >>> env = TransformedEnv(env, Compose(InitTracker(), actor.make_tensordict_primer()))
+        >>> env.rollout(3, actor)["next", "reward"].shape
+        torch.Size([2, 3, 1])
     """
 
-    def __init__(self, policy: Policy, params: TensorDict) -> None:
+    def __init__(self, arm: Arm) -> None:
         super().__init__()
-        self.policy, self.params = policy, params
+        policy, control, self.params, name = arm
+        if control is not None:
+            raise ConfigError(
+                f"arm: {name} follows a schedule: make the environment with it, control=arm.control, and hand in "
+                "arm._replace(control=None)"
+            )
+        self.policy = policy
         memory = [("memory", name) for name in policy.initial_hidden(1).sorted_keys]
         keys = cast(Any, self)  # TorchRL declares flat keys only
         keys.in_keys = [*IN_KEYS, *(["is_init", *memory] if memory else [])]
@@ -118,11 +150,20 @@ class PolicyActor(TensorDictModuleBase):
 
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write the action of every env.  tensordict [E]."""
+        """Write the action of every env.  tensordict [E].
+
+        Raises: ConfigError for an environment without the transforms that carry the memory.
+        """
         seen = restore_inputs(tensordict)
         envs, slots, device = tensordict.shape[0], seen.masks.slot.shape[-1], seen.observation.env.device
         memory = self.policy.initial_hidden(envs, device=device)
         if not memory.is_empty():
+            missing = {"is_init", "memory"} - {*cast(Any, tensordict).keys()}
+            if missing:
+                raise ConfigError(
+                    f"{', '.join(sorted(missing))}: expected keys of the environment, got none: the memory of a policy "
+                    "needs the transforms InitTracker() and actor.make_tensordict_primer()"
+                )
             start = get_leaf(tensordict, "is_init").view(-1)
             before = cast(Any, tensordict["memory"])
             memory = before.apply(lambda leaf: torch.where(expand_mask(start, leaf), 0, leaf))
@@ -135,7 +176,7 @@ class PolicyActor(TensorDictModuleBase):
         tensordict.set("state_value", choice.value.unsqueeze(-1))
         tensordict.set("action_log_prob", choice.log_prob.sum(-1))
         if not choice.hidden.is_empty():
-            tensordict.set(("next", "memory"), choice.hidden)
+            tensordict.set(("next", "memory"), choice.hidden.copy())  # unlocked, for the keys that a step adds
         return tensordict
 
 
@@ -144,6 +185,13 @@ class ActorPolicy:
     """A TorchRL actor without memory as a policy of this package: it takes its deterministic action.
 
     The actor reads keys of `MorphogenEnv` and writes `action`, int64 [E] per head.  Its module holds the parameters.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0, instances="held-out")
+        >>> actor = mg.PolicyActor(mg.build_arm("random", env.setup))
+        >>> mg.play(env, mg.ActorPolicy(actor)).network_value.shape
+        (2,)
     """
 
     actor: TensorDictModuleBase

@@ -78,9 +78,9 @@ def parse_action(heads: Settings, spec: RunSpec) -> tuple[int, ...]:
 
     Raises: ConfigError with all faults, a line each.
     """
-    row = {"epoch": 0, **heads}
-    raise_all(_step_faults(row, _step_models(spec), "action"))
-    return _parse_step(row, spec).action
+    op = {op.name: op for op in Op}.get(str(heads.get("op")))
+    raise_all(_model_faults(_step_model(op, spec, timed=False), heads, "action"))
+    return _head_indices(heads, spec)
 
 
 def build_builtin(name: str, spec: RunSpec) -> Schedule:
@@ -140,13 +140,17 @@ def _value_names(head: Head, spec: RunSpec) -> tuple[str, ...]:
     return (spec.slots or ()) if head is Head.SLOT else VALUE_NAMES[head]
 
 
-def _step_model(op: Op | None, spec: RunSpec) -> type[BaseModel]:
-    """Return the model of a step with this op; without a valid op, a step may have every head."""
+def _step_model(op: Op | None, spec: RunSpec, *, timed: bool = True) -> type[BaseModel]:
+    """Return the model of a step with this op; without a valid op, a step may have every head.
+
+    timed: a step of a schedule, which has an epoch, and may have an env.
+    """
     epoch, env = Field(ge=0, le=spec.episode_length - 1), Field(ge=0, le=spec.envs - 1)
     fields: dict[str, Any] = {
         "epoch": (Annotated[int, epoch], ...),
         "env": (Annotated[int, env, Null("every env")], None),
     }
+    fields = fields if timed else {}
     for head in Head:
         names = _value_names(head, spec)
         if head is Head.BLUEPRINT:
@@ -188,10 +192,13 @@ def _build_schedule(settings: Any, spec: RunSpec, faults: list[str]) -> Schedule
 
 
 def _parse_step(row: Settings, spec: RunSpec) -> ScheduleStep:
-    action = [
+    return ScheduleStep(row["epoch"], _head_indices(row, spec), row.get("env"))
+
+
+def _head_indices(row: Settings, spec: RunSpec) -> tuple[int, ...]:
+    return tuple(
         _value_names(head, spec).index(row[head.label]) if head.label in row else PLACEHOLDER[head] for head in Head
-    ]
-    return ScheduleStep(row["epoch"], tuple(action), row.get("env"))
+    )
 
 
 def _repeat_faults(steps: list[ScheduleStep]) -> list[str]:

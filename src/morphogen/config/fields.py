@@ -1,8 +1,10 @@
 """Field types of the specs, and one form of message for every invalid value."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import Field as DataclassField
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from inspect import cleandoc
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
@@ -26,17 +28,17 @@ CONFIG = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 BY_TASK = "from the task"
 
 
-class Constraint:
+class Constraint(ABC):
     """Condition on the values of an annotated field, after the check of their type."""
 
     @property
+    @abstractmethod
     def expected(self) -> str:
         """The allowed values in words."""
-        raise NotImplementedError
 
+    @abstractmethod
     def convert(self, value: Any) -> Any:
         """Return the stored form of a value.  Raises ValueError for a value that is not allowed."""
-        raise NotImplementedError
 
     def prepare(self, value: Any) -> Any:
         """Return the value to check, before the check of its type."""
@@ -138,6 +140,11 @@ class Names(Constraint):
 
 class Ascending(Constraint):
     """Two numbers in ascending order."""
+
+    @property
+    def expected(self) -> str:
+        """The allowed values in words."""
+        return "[low, high] with low <= high"
 
     def convert(self, value: tuple[Any, Any]) -> tuple[Any, Any]:
         """Return the pair."""
@@ -308,7 +315,9 @@ def _locate(loc: Iterable[str | int], kind: Any, value: Any, path: str) -> tuple
         steps.append(name)
         path = join_path(path, name)
         if name not in known:
-            expected, got = f"one of {', '.join(known)}", "an unknown name"
+            close = get_close_matches(name, known, n=1)
+            expected = f"one of {', '.join(known)}"
+            got = f"an unknown name (did you mean {close[0]}?)" if close else "an unknown name"
             break
         kind, expected = known[name].annotation, describe(known[name].annotation, known[name].metadata)
         got = "nothing" if isinstance(value, Mapping) and name not in value else ""
@@ -332,7 +341,7 @@ def describe(kind: Any, metadata: Iterable[Any] = ()) -> str:
     null = next((f" or null ({mark.meaning})" for mark in marks if isinstance(mark, Null)), "")
     rule = next((mark for mark in marks if isinstance(mark, Constraint)), None)
     if isinstance(rule, Ascending):
-        return f"[low, high] with low <= high, each {describe(next(iter(get_args(kind))))}{null}"
+        return f"{rule.expected}, each {describe(next(iter(get_args(kind))))}{null}"
     if rule is not None:
         return f"{rule.expected}{null}"
     if get_origin(kind) in (Union, UnionType):

@@ -9,17 +9,19 @@ from torch import Tensor
 from morphogen.errors import ConfigError
 from morphogen.state.tree_ops import get_leaf
 from morphogen.vocab.action import HEADS
+from morphogen.vocab.text import format_value
 
 
-def to_tensor(action: Tensor | TensorDictBase) -> Tensor:
+def to_tensor(action: Tensor | TensorDictBase, envs: int | None = None) -> Tensor:
     """Return an action as one tensor, a column per head.
 
     Args:
         action: int64 [E, 8] in the order of `vocab.action.Head`, or a TensorDict [E] with a leaf int64 [E] per head;
             its other leaves, such as log-probabilities, have no effect.
+        envs: number E of envs; None: any.
 
     Returns: int64 [E, 8].
-    Raises: ConfigError for other shapes, and for a TensorDict without one of the heads.
+    Raises: ConfigError for other types and shapes, and for a TensorDict without one of the heads.
 
     Example:
         >>> import torch
@@ -32,13 +34,20 @@ def to_tensor(action: Tensor | TensorDictBase) -> Tensor:
             ...
         morphogen.errors.ConfigError: action: expected int64 [E, 8], got torch.int64 [2, 3]
     """
+    rows = "E" if envs is None else str(envs)
     if isinstance(action, TensorDictBase):
         names: list[str] = list(cast(Any, action).keys())
         if not set(HEADS) <= set(names):
             raise ConfigError(f"action: expected the heads {', '.join(HEADS)}, got {', '.join(map(str, names))}")
-        action = torch.stack([get_leaf(action, head) for head in HEADS], dim=-1)
-    if action.ndim != 2 or action.shape[1] != len(HEADS) or action.dtype != torch.int64:
-        raise ConfigError(f"action: expected int64 [E, {len(HEADS)}], got {action.dtype} {list(action.shape)}")
+        leaves = [get_leaf(action, head) for head in HEADS]
+        for head, leaf in zip(HEADS, leaves, strict=True):
+            if leaf.ndim != 1 or leaf.dtype != torch.int64 or len(leaf) != (envs or len(leaf)):
+                raise ConfigError(f"action.{head}: expected int64 [{rows}], got {leaf.dtype} {list(leaf.shape)}")
+        return torch.stack(leaves, dim=-1)
+    if not isinstance(cast(Any, action), Tensor):
+        raise ConfigError(f"action: expected a tensor or a TensorDict, got {format_value(action)}")
+    if action.ndim != 2 or action.dtype != torch.int64 or action.shape != (envs or len(action), len(HEADS)):
+        raise ConfigError(f"action: expected int64 [{rows}, {len(HEADS)}], got {action.dtype} {list(action.shape)}")
     return action
 
 

@@ -9,7 +9,7 @@ from morphogen.engine.environment import Environment
 from morphogen.engine.phases import PolicyInputs, choose_actions
 from morphogen.learn.baselines import RandomPolicy
 from morphogen.state.env import EnvState
-from morphogen.vocab.action import HEADS
+from morphogen.vocab.action import HEADS, Op
 
 __all__ = ["build", "random", "to_heads", "to_tensor", "wait"]
 
@@ -28,11 +28,11 @@ def wait(env: Environment) -> Tensor:
     return torch.zeros(env.envs, len(HEADS), dtype=torch.int64, device=env.device)
 
 
-def build(env: Environment, op: str, **heads: str) -> Tensor:
-    """Build one action for all envs from the names of its values.
+def build(env: Environment, op: str | Op, **heads: str) -> Tensor:
+    """Build one action for all envs from the names of its values; `torch.where` joins actions of different envs.
 
     Args:
-        op: name of an `Op`, such as `GERMINATE`.
+        op: an `Op` or its name, such as `GERMINATE`.
         heads: names of the values of the other heads that the op uses: `slot="r0c0"`, `blueprint="norm"`,
             `tempo="FAST"`; GERMINATE needs slot and blueprint, other ops but WAIT a slot.
 
@@ -45,7 +45,7 @@ def build(env: Environment, op: str, **heads: str) -> Tensor:
         >>> mg.actions.build(env, "GERMINATE", slot="r0c1", blueprint="norm", tempo="FAST").tolist()
         [[1, 1, 3, 2, 0, 2, 0, 0], [1, 1, 3, 2, 0, 2, 0, 0]]
     """
-    action = parse_action({"op": op, **heads}, env.spec)
+    action = parse_action({"op": op.name if isinstance(op, Op) else op, **heads}, env.spec)
     return torch.tensor(action, device=env.device).repeat(env.envs, 1)
 
 

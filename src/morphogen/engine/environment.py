@@ -31,6 +31,7 @@ from morphogen.engine.part_laws import setup_faults
 from morphogen.engine.phases import ActPhase, PolicyInputs
 from morphogen.engine.reward_rule import find_violation
 from morphogen.engine.setup import Setup
+from morphogen.errors import ConfigError
 from morphogen.nets import plan as plans
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Plan
@@ -179,7 +180,10 @@ class Environment:
         """Begin the next episode of some envs; the others stay as they are, bit for bit.
 
         Shapes: state [E]; rows bool [E], True = restart -> EnvState [E], PolicyInputs [E].  No transfer.
+        Raises: ConfigError for rows of another shape.
         """
+        if rows.dtype != torch.bool or rows.shape != (self.envs,):
+            raise ConfigError(f"rows: expected bool [{self.envs}], got {rows.dtype} {list(rows.shape)}")
         fresh, _ = self.start(self.init_state(state.clock.episode + 1), plans.empty_plan(self.envs, self.net))
         after = select(rows, fresh, state)
         return after, self.observe(after)
@@ -194,9 +198,11 @@ class Environment:
         Args:
             state: EnvState [E].
             action: int64 [E, 8] in the order of `vocab.action.Head`, or a TensorDict with a leaf int64 [E] per head.
-            plan: sizes of the epoch, from `plan`.  None reads them from the device: the one transfer of a step.
+            plan: sizes of the epoch, from `plan` of this very state and action; with another plan the result is wrong.
+                None reads them from the device: the one transfer of a step.
 
-        Returns: EnvState [E] for the next epoch, and a Step.
+        Returns: EnvState [E] for the next epoch, and a Step.  An env at its end stays there until `restart`.
+        Raises: ConfigError for a state or an action of another shape.
         """
         mark = self.timer.mark
         mark("head")
@@ -307,8 +313,10 @@ class Environment:
         self.close()
 
     def _act(self, state: EnvState, action: Tensor | TensorDictBase) -> ActPhase:
+        if state.batch_size != self.keys.shape[:1]:
+            raise ConfigError(f"state: expected {self.envs} envs, got {list(state.batch_size)}")
         unit = self.compiled.unit("head", partial(phases.act_phase, setup=self.setup))
-        return unit(state, to_tensor(action), self.keys)
+        return unit(state, to_tensor(action, self.envs), self.keys)
 
     def _read_plan(self, act: ActPhase) -> Plan:
         return self.read_plan(act.counts, act.ticked)

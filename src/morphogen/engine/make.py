@@ -91,7 +91,7 @@ def _build_spec(
     spec = task if isinstance(task, RunSpec) else RunSpec(task=task)
     spec = resolve(spec.with_settings(**settings))
     given: Settings = {name: value for name, value in (("envs", envs), ("seed", seed)) if value is not None}
-    if envs is not None and envs % (spec.ppo.minibatches or 1):
+    if isinstance(envs, int) and envs % (spec.ppo.minibatches or 1):
         given["ppo"] = replace(spec.ppo, minibatches=math.gcd(envs, spec.ppo.minibatches or 1))
     if device is not None:
         given["engine"] = replace(spec.engine, devices=(device,))

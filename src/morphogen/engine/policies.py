@@ -14,7 +14,7 @@ from morphogen.config.parts import BUILT_IN, LEARNERS, NETWORKS, POLICIES
 from morphogen.config.spec import RunSpec
 from morphogen.engine.action_control import ScheduleControl, build_control, load_schedule
 from morphogen.engine.learning_laws import LEARNER_LAWS, NETWORK_LAWS, LearnerSubject, NetworkSubject, white_box
-from morphogen.engine.optimum import OPTIMAL, optimal_policy
+from morphogen.engine.optimum import OPTIMAL, is_known, optimal_policy
 from morphogen.engine.part_laws import find_faults
 from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError, ConfigError
@@ -145,7 +145,8 @@ def check_policy(setup: Setup) -> None:
 def _build_policy(name: str, setup: Setup) -> Policy:
     """Build a policy that is not trained."""
     if name not in POLICIES:
-        raise ConfigError(f"policy_name: expected one of {', '.join(POLICIES)}, got {name!r}")
+        known = ", ".join([*LEARNERS, *POLICIES, *([OPTIMAL] if is_known(setup) else ())])
+        raise ConfigError(f"arm: expected one of {known}, schedule:FILE or {TRAINED_PREFIX}PATH, got {name!r}")
     part = POLICIES[name]
     policy = part if hasattr(part, "act") else _call_builder(POLICIES, name, setup.spec, setup.limits)
     missing = [method for method in ("init", "initial_hidden", "act") if not hasattr(policy, method)]

@@ -16,11 +16,14 @@ from morphogen.device.transfers import Transfers
 from morphogen.engine.environment import Environment, open_environment
 from morphogen.engine.episodes import EpisodeTraces, fetch_traces, run_episodes
 from morphogen.engine.optimum import OPTIMAL, is_known, optimal_returns
-from morphogen.engine.policies import Arm, build_arm
+from morphogen.engine.policies import Arm, Greedy, build_arm
 from morphogen.engine.scheduler import Scheduler
 from morphogen.engine.setup import Setup
+from morphogen.errors import ConfigError
 from morphogen.evaluation.bootstrap import interval, stability
+from morphogen.nets.policy import Policy
 from morphogen.telemetry.kinds.run import Evaluated, Interval
+from morphogen.vocab.registry import show_part
 
 Array = np.ndarray[Any, Any]
 PLAY_METRICS = ("network_value", "committed_accuracy", "params_ratio", "success_share", "stability")
@@ -101,13 +104,15 @@ def _event_interval(values: Array, seed: int) -> Interval:
     return Interval(mean=mean, low=low, high=high)
 
 
-def play(env: Environment, arm: Arm | str, *, episodes: int | None = None) -> ArmResult:
+def play(env: Environment, arm: Arm | Policy | str, *, episodes: int | None = None, greedy: bool = False) -> ArmResult:
     """Play a policy on the instances of an environment, without training it.
 
     Args:
         env: of `make`; `make(..., instances="held-out")` has instances that no training has seen.
-        arm: name of a policy, as in `build_arm`, or the arm itself, such as `TrainResult.arm`.
+        arm: name of a policy, as in `build_arm`; the arm itself, such as `TrainResult.arm`; or a policy, which plays
+            with its initial parameters.
         episodes: number of episodes; None: one per env.
+        greedy: take the likeliest actions instead of drawn ones.
 
     Returns: network value, accuracy, parameters and traces, arrays [n] and [T, n], in the order of the instances.
     Raises: ConfigError for an unknown name, ScheduleError for a schedule with an illegal action.
@@ -119,10 +124,15 @@ def play(env: Environment, arm: Arm | str, *, episodes: int | None = None) -> Ar
         >>> result.policy, result.network_value.shape
         ('wait', (4,))
     """
-    name = arm if isinstance(arm, str) else arm.name
-    arm = build_arm(arm, env.setup) if isinstance(arm, str) else arm
+    if isinstance(arm, str):
+        arm = build_arm(arm, env.setup)._replace(name=arm)
+    if not isinstance(arm, Arm):
+        if not hasattr(arm, "act"):
+            raise ConfigError(f"arm: expected a name, an Arm or a Policy, got {show_part(arm)}")
+        arm = Arm(arm, None, arm.init(env.keys[0]), type(arm).__name__)
+    arm = arm._replace(policy=Greedy(arm.policy)) if greedy else arm
     count = env.envs if episodes is None else episodes
-    return play_arm(env.setup, env.transfers, arm, name=name, episodes=count, split=env.split)
+    return play_arm(env.setup, env.transfers, arm, name=arm.name, episodes=count, split=env.split)
 
 
 def play_arm(

@@ -69,7 +69,7 @@ def with_memory(world, actor):
 def test_our_policy_acts_in_torchrl_as_at_home(world):
     """The likeliest actions of an episode, memory included, are those of `run_epoch` with zero noise."""
     arm = build_arm("ppo", world.setup)
-    actor = PolicyActor(arm.policy, arm.params)
+    actor = PolicyActor(arm)
     with set_exploration_type(ExplorationType.DETERMINISTIC):
         rolled = with_memory(world, actor).rollout(5, actor)
     state, seen = world.reset()
@@ -87,7 +87,7 @@ def test_our_policy_acts_in_torchrl_as_at_home(world):
 
 def test_memory_starts_empty_in_every_episode(world):
     arm = build_arm("ppo", world.setup)
-    actor = PolicyActor(arm.policy, arm.params)
+    actor = PolicyActor(arm)
     env = with_memory(world, actor)
     check_env_specs(env)
     rolled = env.rollout(10, actor, break_when_any_done=False)
@@ -99,7 +99,7 @@ def test_memory_starts_empty_in_every_episode(world):
 
 def test_an_actor_without_memory_samples_with_the_generator_of_torch(world):
     arm = build_arm("random", world.setup)
-    actor, drawn = PolicyActor(arm.policy, arm.params), []
+    actor, drawn = PolicyActor(arm), []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
         rolled = MorphogenEnv(world).rollout(5, actor)

@@ -170,7 +170,10 @@ class Environment:
             episode: number of the episode in the stream of instances, for all envs or int64 [E].
 
         Returns: EnvState [E] and PolicyInputs [E].  No transfer.
+        Raises: ConfigError for a negative number.
         """
+        if isinstance(episode, int) and episode < 0:
+            raise ConfigError(f"episode: expected >= 0, got {episode}")
         number = torch.as_tensor(episode, device=self.device).expand(self.envs) + self.split.first_episode
         if isinstance(episode, int):  # starts to prefetch streamed data
             self.feed.seek((episode + self.split.first_episode,) * self.envs + (0,) * self.envs)
@@ -314,7 +317,7 @@ class Environment:
 
     def _act(self, state: EnvState, action: Tensor | TensorDictBase) -> ActPhase:
         if state.batch_size != self.keys.shape[:1]:
-            raise ConfigError(f"state: expected {self.envs} envs, got {list(state.batch_size)}")
+            raise ConfigError(f"state: expected {self.envs} envs, got {state.batch_size[0]}")
         unit = self.compiled.unit("head", partial(phases.act_phase, setup=self.setup))
         return unit(state, to_tensor(action, self.envs), self.keys)
 

@@ -122,3 +122,13 @@ def test_wrong_use_is_named():
         small(autoreset_mode=AutoresetMode.NEXT_STEP)
     with pytest.raises(gymnasium.error.ResetNeeded, match="call reset before step"):
         small().step(np.zeros((3, 8), dtype=np.int64))
+    env = small()
+    env.reset()
+    with pytest.raises(mg.ConfigError, match=r"actions: expected integers \[3, 8\], got float64"):
+        env.step(np.zeros((3, 8)))
+    with pytest.raises(mg.ConfigError, match=r"action: expected int64 \[3, 8\], got torch.int64 \[2, 8\]"):
+        env.step(np.zeros((2, 8), dtype=np.int64))
+    with pytest.raises(mg.ConfigError, match='options: expected reset_mask, got "mask"'):
+        env.reset(options={"mask": np.ones(3, dtype=bool)})
+    with pytest.raises(mg.ConfigError, match=r"options.reset_mask: expected bool \[3\], got bool \[1\]"):
+        env.reset(options={"reset_mask": np.ones(1, dtype=bool)})

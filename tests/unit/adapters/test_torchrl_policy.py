@@ -7,6 +7,7 @@ from support.small_runs import live, tiny_setup, world_of
 from tensordict.nn import TensorDictModule
 from torchrl.envs import Compose, ExplorationType, InitTracker, TransformedEnv, check_env_specs, set_exploration_type
 
+import morphogen as mg
 from morphogen.adapters.torchrl_env import MorphogenEnv, flatten_inputs, restore_inputs
 from morphogen.adapters.torchrl_policy import ActorPolicy, FactoredDistribution, PolicyActor
 from morphogen.engine.episodes import fetch_traces, run_episodes
@@ -106,6 +107,21 @@ def test_an_actor_without_memory_samples_with_the_generator_of_torch(world):
         drawn.append(torch.stack([rolled["action", head] for head in HEADS]))
     assert torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
+
+
+def test_a_memory_of_counts_is_carried_too(world):
+    actor = PolicyActor(build_arm("heuristic", world.setup))
+    rolled = with_memory(world, actor).rollout(5, actor)
+    epochs = [epoch.choice.action for epoch in live(world, "heuristic")]
+    assert torch.equal(torch.stack([rolled["action", head] for head in HEADS], -1).transpose(0, 1), torch.stack(epochs))
+
+
+def test_an_arm_with_a_schedule_or_an_environment_without_its_memory_is_refused(world):
+    with pytest.raises(mg.ConfigError, match="arm: germinate_one follows a schedule: make the environment with it"):
+        PolicyActor(build_arm("germinate_one", world.setup))
+    actor = PolicyActor(build_arm("ppo", world.setup))
+    with pytest.raises(mg.ConfigError, match="is_init, memory: expected keys of the environment, got none"):
+        MorphogenEnv(world).rollout(2, actor)
 
 
 class Germinate(torch.nn.Module):

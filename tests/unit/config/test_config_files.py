@@ -94,7 +94,8 @@ def test_constants_of_the_legacy_rules_are_a_group_within_the_rewards():
     assert faults('{"reward": {"legacy": {"combine": "mean", "rent": 1, "drip_fraction": 2}}}') == [
         'reward.legacy.combine: expected one of harmonic, minimum, got "mean"',
         "reward.legacy.drip_fraction: expected a number >= 0 and <= 1 or null (0, basic_plus 0.7), got 2",
-        f"reward.legacy.rent: expected one of {', '.join(vars(LegacyRewardSpec()))}, got an unknown name",
+        f"reward.legacy.rent: expected one of {', '.join(vars(LegacyRewardSpec()))}, got an unknown name "
+        "(did you mean rent_cap?)",
     ]
     assert faults('{"reward": {"legacy": 3}}') == ["reward.legacy: expected an object, got 3"]
 
@@ -138,7 +139,7 @@ def test_a_fault_names_path_value_and_what_is_allowed():
     assert faults('{"reward": {"rule": "gold"}}') == [f'reward.rule: expected one of {", ".join(RULES)}, got "gold"']
     assert faults('{"data": {"bach": 3}}') == [
         "data.bach: expected one of name, dir, placement, resident_limit_gib, prefetch, batch, minibatches, "
-        "val_samples, augment, got an unknown name"
+        "val_samples, augment, got an unknown name (did you mean batch?)"
     ]
 
 

@@ -178,9 +178,15 @@ def test_an_action_by_heads_is_the_same_action(lived):
 @pytest.mark.parametrize(
     ("action", "message"),
     [
-        (torch.zeros(4, 7, dtype=torch.int64), r"action: expected int64 \[E, 8\], got torch.int64 \[4, 7\]"),
-        (torch.zeros(4, 8), r"action: expected int64 \[E, 8\], got torch.float32"),
+        (torch.zeros(4, 7, dtype=torch.int64), r"action: expected int64 \[4, 8\], got torch.int64 \[4, 7\]"),
+        (torch.zeros(3, 8, dtype=torch.int64), r"action: expected int64 \[4, 8\], got torch.int64 \[3, 8\]"),
+        (torch.zeros(4, 8), r"action: expected int64 \[4, 8\], got torch.float32"),
         (TensorDict({"op": torch.zeros(4).long()}, [4]), "action: expected the heads op, slot, .*, got op"),
+        (
+            actions.to_heads(torch.zeros(4, 8).long()).update({"tempo": torch.zeros(4)}),
+            r"action.tempo: expected int64 \[4\], got torch.float32 \[4\]",
+        ),
+        ([[0] * 8] * 4, "action: expected a tensor or a TensorDict, got"),
     ],
 )
 def test_an_action_of_another_form_is_refused(lived, action, message):
@@ -217,8 +223,10 @@ def test_names_that_an_environment_lacks_are_refused_all_at_once(lived):
     assert [line.partition(",")[0] for line in str(caught.value).splitlines()] == [
         "action.slot: expected one of r0c0",
         "action.blueprint: expected one of conv_light",
-        "action.speed: expected one of epoch",
+        "action.speed: expected one of op",
     ]
+    with pytest.raises(mg.ConfigError, match=r"action.slot: expected one of op, got an unknown name"):
+        mg.actions.build(lived[0], mg.Op.WAIT, slot="r0c0")
     with pytest.raises(mg.ConfigError, match=r'action.op: expected one of WAIT, .*, got "GROW"'):
         mg.actions.build(lived[0], "GROW")
 
@@ -255,6 +263,9 @@ def test_episodes_may_differ_by_env():
         (lambda: mg.make("digits", instances="valid"), mg.ConfigError, "instances: expected one of train, held-out"),
         (lambda: mg.make("digit"), mg.ConfigError, "task: expected"),
         (lambda: mg.make("digits", envs=0), mg.ConfigError, "envs: expected"),
+        (lambda: mg.make("digits", envs="4"), mg.ConfigError, 'envs: expected an integer in 1 .. 65536, got "4"'),
+        (lambda: mg.make("digits", num_envs=4), mg.ConfigError, r"num_envs: .*\(did you mean envs\?\)"),
+        (lambda: mg.make(tiny()).reset(-1), mg.ConfigError, "episode: expected >= 0, got -1"),
         (lambda: mg.make("digits", device="cuda:77"), mg.DeviceError, "engine.devices: expected"),
         (lambda: mg.make("digits", keys=torch.zeros(4, 2).long()), mg.ConfigError, r"keys: expected int64 \[E, 3\]"),
         (lambda: mg.make("digits", keys=torch.zeros(4, 3).long(), envs=4), TypeError, "keys: expected no envs"),
@@ -263,6 +274,14 @@ def test_episodes_may_differ_by_env():
 def test_wrong_arguments_are_named(call, kind, message):
     with pytest.raises(kind, match=message):
         call()
+
+
+def test_states_and_rows_of_another_number_of_envs_are_refused(lived):
+    env, states, acts, _ = lived
+    with pytest.raises(mg.ConfigError, match=r"state: expected 4 envs, got 2"):
+        env.step(states[0][:2], acts[0])
+    with pytest.raises(mg.ConfigError, match=r"rows: expected bool \[4\], got torch.bool \[1\]"):
+        env.restart(states[0], torch.tensor([True]))
 
 
 def test_any_number_of_envs_can_be_made_whatever_the_update_would_like():

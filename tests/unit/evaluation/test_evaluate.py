@@ -19,7 +19,7 @@ from morphogen.config.spec import resolve
 from morphogen.data.instances import TRAINING_INSTANCES
 from morphogen.data.splits import read_digits
 from morphogen.device.transfers import Transfers, expected_ledger
-from morphogen.engine.policies import build_arm
+from morphogen.engine.policies import Greedy, build_arm
 from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import open_arms
@@ -202,6 +202,23 @@ def test_an_arm_that_the_run_cannot_follow_is_refused_before_any_arm_is_played()
     setup = tiny_setup(episode_length=6)
     with pytest.raises(ConfigError, match="full_cycle"):
         open_arms(["wait", "full_cycle"], setup)
+
+
+def test_a_policy_plays_with_its_first_parameters_and_greedily_if_asked():
+    env = mg.make("whitebox", envs=32, seed=0, instances="held-out")
+    arm = mg.build_arm("ppo", env.setup)
+    drawn = mg.play(env, arm.policy)
+    assert drawn.policy == "NetworkPolicy"
+    assert np.array_equal(drawn.network_value, mg.play(env, "ppo").network_value)
+    calm = mg.play(env, arm, greedy=True)
+    assert not np.array_equal(calm.network_value, drawn.network_value)
+    assert np.array_equal(calm.network_value, mg.play(env, arm._replace(policy=Greedy(arm.policy))).network_value)
+    with pytest.raises(
+        ConfigError, match=r"arm: expected one of ppo, wait, .*, optimal, schedule:FILE or trained:PATH"
+    ):
+        mg.play(env, "waits")
+    with pytest.raises(ConfigError, match="arm: expected a name, an Arm or a Policy, got {"):
+        mg.play(env, {"wait"})
 
 
 def test_arms_are_played_in_python_beside_one_that_was_played():

@@ -217,8 +217,8 @@ def test_a_policy_plays_with_its_first_parameters_and_greedily_if_asked():
         ConfigError, match=r"arm: expected one of ppo, wait, .*, optimal, schedule:FILE or trained:PATH"
     ):
         mg.play(env, "waits")
-    with pytest.raises(ConfigError, match="arm: expected a name, an Arm or a Policy, got {"):
-        mg.play(env, {"wait"})
+    with pytest.raises(ConfigError, match=r"arm: expected a name, an Arm or a Policy, got \['wait'\]"):
+        mg.play(env, ["wait"])
 
 
 def test_arms_are_played_in_python_beside_one_that_was_played():

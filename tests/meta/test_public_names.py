@@ -60,6 +60,21 @@ def test_it_has_a_docstring_with_shapes_and_an_example(name):
         assert EXAMPLE.search(text), "an example is missing"
 
 
+RESULTS = sorted(
+    name
+    for name, value in OBJECTS.items()
+    if inspect.isclass(value) and (TensorClass in value.__mro__ or hasattr(value, "_fields"))
+)
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_every_leaf_of_a_state_and_of_a_result_is_described(name):
+    text, leaves = inspect.getdoc(OBJECTS[name]) or "", OBJECTS[name].__annotations__
+    assert leaves
+    for leaf in leaves:
+        assert re.search(rf"^ *{leaf}: .*\w", text, re.MULTILINE), leaf
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_examples_run():
     finder = doctest.DocTestFinder(recurse=True, exclude_empty=True)

@@ -6,11 +6,11 @@ from typing import Any, ClassVar, cast
 
 import torch
 from tensordict import TensorDict, TensorDictBase
-from tensordict.nn import TensorDictModuleBase
+from tensordict.nn import TensorDictModuleBase  # pyright: ignore[reportMissingTypeStubs]
 from torch import Tensor
-from torch.distributions import Distribution
-from torchrl.data import Composite, Unbounded
-from torchrl.envs import ExplorationType, TensorDictPrimer, exploration_type, set_exploration_type
+from torch.distributions import Distribution, constraints
+from torchrl.data import Composite, Unbounded  # pyright: ignore[reportMissingTypeStubs]
+from torchrl.envs import ExplorationType, TensorDictPrimer, exploration_type, set_exploration_type  # pyright: ignore[reportMissingTypeStubs]
 
 from morphogen.adapters.torchrl_env import flatten_inputs, restore_inputs
 from morphogen.engine import actions
@@ -20,8 +20,9 @@ from morphogen.errors import ConfigError
 from morphogen.learn.baselines import deterministic_output
 from morphogen.nets import distribution
 from morphogen.nets.distribution import NO_FLOOR, FactoredCategorical, Floor, LogitTables, Support
+from morphogen.nets.policy import get_branch
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
-from morphogen.state.tree_ops import expand_mask, get_leaf
+from morphogen.state.tree_ops import expand_mask, get_leaf, get_leaves
 from morphogen.vocab.action import HEADS
 from morphogen.vocab.purpose import Purpose
 
@@ -49,19 +50,22 @@ class FactoredDistribution(Distribution):
         (torch.Size([2, 8]), torch.Size([2]), torch.Size([2]))
     """
 
-    arg_constraints: ClassVar[dict[str, Any]] = {}
-
     def __init__(
         self, op: Tensor, slot: Tensor, value: Tensor, mask: TensorDictBase | Support, floor: Floor = NO_FLOOR
     ) -> None:
         legal = mask
         if not isinstance(legal, Support):
-            masks = ActionMasks(**{head: legal[head] for head in HEADS}, batch_size=op.shape[:-1])
-            legal = distribution.build_support(masks)
+            leaves: dict[str, Any] = {head: legal[head] for head in HEADS}
+            legal = distribution.build_support(ActionMasks(**leaves, batch_size=op.shape[:-1]))
         lookups = distribution.build_lookups(floor, op.device)
         tables = LogitTables(op, slot, value)
         self.factored: FactoredCategorical = distribution.normalise_tables(tables, legal, lookups)
         super().__init__(op.shape[:-1], torch.Size([len(HEADS)]), validate_args=False)
+
+    @property
+    def arg_constraints(self) -> dict[str, constraints.Constraint]:
+        """No constraints: logits are free."""
+        return {}
 
     def sample_with(self, noise: Tensor) -> Tensor:
         """Sample an action int64 [..., 8] from Gumbel noise float32 [..., 38 + S]; zeros give the greedy action."""
@@ -144,8 +148,8 @@ class PolicyActor(TensorDictModuleBase):
 
     def make_tensordict_primer(self) -> TensorDictPrimer:
         """Return the transform that carries the memory of the policy from step to step."""
-        leaves = self.policy.initial_hidden(1).items()
-        specs = {name: Unbounded(leaf.shape[1:], dtype=leaf.dtype) for name, leaf in leaves}
+        leaves = get_leaves(self.policy.initial_hidden(1))
+        specs = {name: Unbounded(leaf.shape[1:], dtype=leaf.dtype) for name, leaf in leaves.items()}
         return TensorDictPrimer({"memory": Composite(specs)} if specs else {}, expand_specs=True)
 
     @torch.no_grad()
@@ -165,18 +169,19 @@ class PolicyActor(TensorDictModuleBase):
                     "needs the transforms InitTracker() and actor.make_tensordict_primer()"
                 )
             start = get_leaf(tensordict, "is_init").view(-1)
-            before = cast(Any, tensordict["memory"])
-            memory = before.apply(lambda leaf: torch.where(expand_mask(start, leaf), 0, leaf))
+            before = get_leaves(get_branch(tensordict, "memory"))
+            cleared = {name: torch.where(expand_mask(start, leaf), 0, leaf) for name, leaf in before.items()}
+            memory = TensorDict(cleared, batch_size=[envs])
         greedy = exploration_type() in (ExplorationType.DETERMINISTIC, ExplorationType.MODE)
         noise = gumbel_noise((envs,), slots, device)
         choice = self.policy.act(
             self.params, seen.observation, seen.masks, memory, torch.zeros_like(noise) if greedy else noise
         )
-        tensordict.set("action", actions.to_heads(choice.action))
-        tensordict.set("state_value", choice.value.unsqueeze(-1))
-        tensordict.set("action_log_prob", choice.log_prob.sum(-1))
+        tensordict["action"] = actions.to_heads(choice.action)
+        tensordict["state_value"] = choice.value.unsqueeze(-1)
+        tensordict["action_log_prob"] = choice.log_prob.sum(-1)
         if not choice.hidden.is_empty():
-            tensordict.set(("next", "memory"), choice.hidden.copy())  # unlocked, for the keys that a step adds
+            tensordict["next", "memory"] = choice.hidden.copy()  # unlocked, for the keys that a step adds
         return tensordict
 
 
@@ -215,22 +220,3 @@ class ActorPolicy:
         with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
             action = actions.to_tensor(self.actor(tensordict)["action"])
         return deterministic_output(action, masks, hidden)
-
-
-def to_torchrl(rollout: TensorDict) -> TensorDict:
-    """Return the rows of `engine.episodes.Rollout`, [T, E], in the layout of TorchRL: [E, T], rewards [E, T, 1]."""
-    swapped = rollout.transpose(0, 1)
-    column = {
-        name: swapped[name].unsqueeze(-1) for name in ("reward", "terminated", "truncated", "value", "reset_before")
-    }
-    ends = {"terminated": column["terminated"], "done": column["terminated"] | column["truncated"]}
-    batch = {
-        "observation": swapped["observation"],
-        "masks": swapped["masks"],
-        "is_init": column["reset_before"],
-        "state_value": column["value"],
-        "action_index": swapped["action"],
-        "action_index_log_prob": swapped["log_prob"].sum(-1),
-        "next": {"reward": column["reward"], **ends},
-    }
-    return TensorDict(batch, batch_size=swapped.batch_size)

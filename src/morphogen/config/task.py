@@ -23,6 +23,7 @@ from morphogen.config.groups import LifecycleSpec
 from morphogen.config.parts import BUILT_IN, DATASETS, HOSTS
 from morphogen.vocab.action import TEMPO_EPOCHS, Tempo
 from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.host import CnnSpec, Host
 from morphogen.vocab.registry import NAME, Registry
 from morphogen.vocab.stage import Gate
@@ -83,14 +84,11 @@ INSTANCE_PARAMETERS = tuple(field.name for field in fields(InstanceSpec))  # ord
 
 def reference_instance(classes: int, reach: int) -> InstanceSpec:
     """The single instance of `instances = "single"`: nothing impaired, all classes, price .1."""
-    return InstanceSpec(
-        width=(1.0, 1.0),
-        data_share=(1.0, 1.0),
-        label_noise=(0.0, 0.0),
-        classes=(classes, classes),
-        reach=(reach, reach),
-        param_price=(0.1, 0.1),
+    whole, own = (
+        {"width": (1.0, 1.0), "data_share": (1.0, 1.0)},
+        {"classes": (classes, classes), "reach": (reach, reach)},
     )
+    return InstanceSpec(label_noise=(0.0, 0.0), param_price=(0.1, 0.1), **whole, **own)
 
 
 DEFAULT_TASK = "digits"
@@ -157,6 +155,7 @@ _WHITEBOX_DEFAULTS: Settings = {
 }
 
 
+@document_fields
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec:
     """A task: data, host, slots and numbers.  Settings named `data.*`, `host.*`, ... in a config replace these.

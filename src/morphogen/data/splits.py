@@ -16,6 +16,7 @@ from torch import Tensor
 
 from morphogen.errors import DataError
 from morphogen.state import rng
+from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
 
 CHUNK = 4096  # images read at once where all are
@@ -113,6 +114,7 @@ class Samples:
         return Samples(self.pixels.to(device), self.labels.to(device))
 
 
+@document_fields
 @dataclass(frozen=True, slots=True)
 class Splits:
     """Three disjoint sets of samples; their union is the data set.  A data set is a function (folder) -> Splits.

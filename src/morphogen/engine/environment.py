@@ -45,26 +45,28 @@ from morphogen.steps.govern_step import first_snapshot
 from morphogen.steps.reset_step import reset
 from morphogen.steps.score_step import attribute
 from morphogen.vocab.action import Head
+from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.purpose import Purpose
 
 
+@document_fields
 class Step(NamedTuple):
     """Results of one epoch of all envs.  All tensors reside on the device."""
 
-    acted: EnvState  # after the action
-    outcome: ActionOutcome
-    ticked: EnvState  # after the lifecycle moved on
-    ticks: TickReport
-    metrics: TrainMetrics
-    validation: Validation
-    measured: Attribution  # accuracies, and the worth of every seed
-    governed: EnvState  # trained, measured and judged
-    report: GovernorReport
-    score: StepScore
-    host_params: Tensor  # int64 [E]
+    acted: EnvState  # [E], after the action
+    outcome: ActionOutcome  # [E], of the action: executed or not, and why
+    ticked: EnvState  # [E], after the lifecycle moved on
+    ticks: TickReport  # [E], gates that seeds passed by themselves
+    metrics: TrainMetrics  # [E], losses and accuracies of the training
+    validation: Validation  # [E], accuracies with and without the seeds
+    measured: Attribution  # [E], accuracies after the training, and the worth of every seed
+    governed: EnvState  # [E], trained, measured and judged
+    report: GovernorReport  # [E], decision of the governor
+    score: StepScore  # [E], reward, network value and cost
+    host_params: Tensor  # int64 [E], of the host without seeds
     seed_params: Tensor  # int64 [E, S], of the seeds that trained
-    seen: PolicyInputs  # for the next action
+    seen: PolicyInputs  # [E], for the next action
 
     @property
     def observation(self) -> Observation:
@@ -92,6 +94,7 @@ class Step(NamedTuple):
         return self.score.terminated
 
 
+@document_fields
 @dataclass(frozen=True, slots=True)
 class Environment:
     """Envs with fixed keys, task and networks; it does not hold their state.  `make` and `open_environment` build it.

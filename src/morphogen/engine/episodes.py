@@ -21,6 +21,7 @@ from morphogen.state.tree_ops import expand_mask, unsafe_new
 from morphogen.storage.tensor_trees import restore_tree
 from morphogen.vocab.action import SIZES, Head
 from morphogen.vocab.blueprint import EMPTY
+from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT
 from morphogen.vocab.stage import Stage
 
@@ -49,6 +50,7 @@ class EpisodeTraces:
         return self.trained_params.cumsum(axis=0)
 
 
+@document_fields
 class Epoch(NamedTuple):
     """Results of `run_epoch`: one epoch of all envs under a policy."""
 

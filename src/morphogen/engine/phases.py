@@ -36,12 +36,14 @@ from morphogen.steps.tick_step import tick
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
 from morphogen.steps.whitebox_steps import skip_training, validate_by_formula
+from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.stage import Stage
 
 LANES_PER_SLOT = 2**24  # lanes of a stream that belong to one slot
 
 
+@document_fields
 class PolicyInputs(NamedTuple):
     """Inputs of a policy for its next action, of `Environment.reset` and `Environment.observe`."""
 

@@ -26,6 +26,7 @@ from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.storage.checkpoint_files import load_policy
 from morphogen.storage.tensor_trees import restore_tree
+from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.registry import Registry, error_line, show_part
 from morphogen.vocab.text import format_value
@@ -33,6 +34,7 @@ from morphogen.vocab.text import format_value
 TRAINED_PREFIX = "trained:"  # before a run directory or a policy file
 
 
+@document_fields
 class Arm(NamedTuple):
     """A policy to play: its parameters, and the schedule that it follows, if any.
 

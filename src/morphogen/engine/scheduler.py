@@ -34,10 +34,12 @@ from morphogen.state.tree_ops import get_leaf
 from morphogen.telemetry.dispatch import AnySink
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.round_summary import CompileStats, RoundCosts
+from morphogen.vocab.field_docs import document_fields
 
 MAX_IDLE_ROUNDS = 3  # rounds in a row without one applied optimiser step
 
 
+@document_fields
 @dataclass(frozen=True, slots=True)
 class Hooks:
     """Functions that a run calls between epochs and between rounds.
@@ -55,6 +57,7 @@ class Hooks:
     should_stop: Callable[[], object] = lambda: False  # asked between epochs; a true value stops the run there
 
 
+@document_fields
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Parts of a run that are no settings: sinks of events, hooks, clock, compiler.

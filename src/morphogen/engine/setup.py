@@ -18,12 +18,14 @@ from morphogen.engine.reward_rule import build_rule
 from morphogen.errors import DeviceError
 from morphogen.nets.net import Net
 from morphogen.rules.rewards.protocol import Rule
+from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.limits import Limits
 
 STATE_COPIES = 4  # parameters, momentum, and both again in the snapshot of the governor
 FLOAT_BYTES = 4  # float32
 
 
+@document_fields
 @dataclass(frozen=True, slots=True)
 class Setup:
     """The fixed parts of one run: spec, networks, limits, reward rule and data.  `build_setup` builds it.

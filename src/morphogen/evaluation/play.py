@@ -23,12 +23,14 @@ from morphogen.errors import ConfigError
 from morphogen.evaluation.bootstrap import interval, stability
 from morphogen.nets.policy import Policy
 from morphogen.telemetry.kinds.run import Evaluated, Interval
+from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.registry import show_part
 
 Array = np.ndarray[Any, Any]
 PLAY_METRICS = ("network_value", "committed_accuracy", "params_ratio", "success_share", "stability")
 
 
+@document_fields
 @dataclass(frozen=True, slots=True)
 class ArmResult:
     """Results of `play`, one number per episode.  Accuracies in points; params: of the delivered network.

@@ -19,6 +19,7 @@ from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.tree_ops import constant_table, get_leaf, replace
 from morphogen.vocab.action import HEADS, PLACEHOLDER, Head, Op, Tempo
 from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT, column_index
 from morphogen.vocab.purpose import Purpose
@@ -61,6 +62,7 @@ class ParameterFree:
         return TensorDict({}, batch_size=[envs], device=device)
 
 
+@document_fields
 @dataclass(frozen=True)
 class HeuristicPolicy(ParameterFree):
     """Policy of hand-written rules: germinates on plateaus, prunes what drops or is stuck, keeps what contributes.

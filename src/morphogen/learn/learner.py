@@ -15,6 +15,7 @@ from morphogen.learn.update import PpoState, init_ppo, minibatch_indices, miniba
 from morphogen.nets.policy import NetworkPolicy
 from morphogen.state import rng
 from morphogen.state.tree_ops import get_leaf
+from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
 
 State = TypeVar("State", default=Any)  # of a learner, a TensorDict or TensorClass
@@ -26,6 +27,7 @@ def run_eager(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+@document_fields
 class Round(NamedTuple):
     """Circumstances of an update.
 

@@ -12,11 +12,13 @@ from morphogen.learn.metrics import Metrics
 from morphogen.nets.policy import NetworkPolicy, get_branch
 from morphogen.rules.health import masked_moments
 from morphogen.state.tree_ops import TensorDictField, expand_mask, get_leaf
+from morphogen.vocab.field_docs import document_fields
 
 SCALE_DECAY = 0.9  # of the running moments, per round
 MIN_SCALE = 0.05  # of the scale, in reward units
 
 
+@document_fields
 class ScaleState(TensorClass["frozen"]):
     """Decayed first and second moment of discounted returns.  batch_size []."""
 

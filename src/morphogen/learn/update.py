@@ -24,6 +24,7 @@ from morphogen.rules.health import gradient_shares, layer_health
 from morphogen.state.decision import Observation
 from morphogen.state.tree_ops import TensorDictField, constant_table, get_leaf, get_leaves, replace, select
 from morphogen.vocab.action import SIZES, Head
+from morphogen.vocab.field_docs import document_fields
 
 BETAS, EPS = (0.9, 0.999), 1e-5
 _vector_norm: Callable[..., Tensor] = cast(Any, torch.linalg).vector_norm  # torch declares no types
@@ -32,6 +33,7 @@ KL_STOP_FACTOR = 1.5  # times the target
 _LEAF_HEADS = (*(Head.SLOT,) * SCORES, *(head for head, _ in ROWS for _ in range(SIZES[head])))
 
 
+@document_fields
 class PpoState(TensorClass["frozen"]):
     """Policy, optimiser and scales of PPO between updates.  batch_size []."""
 

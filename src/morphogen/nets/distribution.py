@@ -12,6 +12,7 @@ from torch import Tensor
 from morphogen.state.decision import ActionMasks
 from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, SIZES, AlphaTarget, Head, Op
+from morphogen.vocab.field_docs import document_fields
 
 VALUE_HEADS = tuple(head for head in Head if head not in (Head.OP, Head.SLOT))
 ROWS: tuple[tuple[Head, Op], ...] = tuple((head, op) for head in VALUE_HEADS for op in Op if RELEVANT[op][head])
@@ -57,6 +58,7 @@ _ROW_VALUE_HEAD = tuple(tuple(float(head is owner) for head in VALUE_HEADS) for 
 _USES_SLOT = tuple(float(RELEVANT[op][Head.SLOT]) for op in Op)
 
 
+@document_fields
 class LogitTables(NamedTuple):
     """Logits of every conditional, float32.  `[...]` is any leading shape, S the number of slots."""
 

@@ -6,8 +6,10 @@ from torch import Tensor
 
 from morphogen.nets.layout import Leaves, ParamLayout
 from morphogen.state.env import Instance
+from morphogen.vocab.field_docs import document_fields
 
 
+@document_fields
 class HostRows(NamedTuple):
     """Networks of a pass: parameters and masks of the envs, and the env of each row (None: row = env).
 

@@ -12,6 +12,7 @@ from morphogen.nets.seed_deltas import Modules
 from morphogen.nets.seed_module import gate_layout, seed_layout
 from morphogen.state.schema import Sizes
 from morphogen.vocab.blueprint import Blueprint, assign_codes, gate_param_count
+from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.host import CnnSpec, Host
 from morphogen.vocab.slot import SlotSpec
 
@@ -30,6 +31,7 @@ def _derived_field() -> Any:
     return field(init=False, repr=False, compare=False)
 
 
+@document_fields
 @dataclass(frozen=True)
 class Net:
     """Host and enabled slots, in slot order: index s of every slot axis is the position in `slots`.  Hashable.

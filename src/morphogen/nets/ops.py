@@ -17,6 +17,7 @@ from morphogen.kernels import Form
 from morphogen.kernels.native import AutogradFunction, apply_function, to_activations, to_images
 from morphogen.kernels.norm import NormFactors
 from morphogen.kernels.perceptron import PerceptronParams
+from morphogen.vocab.field_docs import document_fields
 
 ROWS = -2  # axis of the networks
 _PARTS = 1 + len(NormFactors._fields)  # tensors of a normalised block
@@ -160,6 +161,7 @@ def spatial_mean(x: Tensor) -> Tensor:
     return x.mean((1, 2)).transpose(0, 1)
 
 
+@document_fields
 class NormBlock(NamedTuple):
     """Activations to normalise, with gain, bias, lower limit and scale; input of `group_norm`."""
 

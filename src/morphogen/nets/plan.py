@@ -45,6 +45,7 @@ from morphogen.rules.stages import active, blended
 from morphogen.state.env import Slots
 from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.blueprint import COMPUTE_ORDER, Blueprint
+from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.stage import Algorithm
 
 _CODES = len(Blueprint)
@@ -92,6 +93,7 @@ class SlotPlan:
         return max([self.gates, *(max(group.added, group.multiplied) for group in self.groups)])
 
 
+@document_fields
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Sizes of one epoch.  `train`, `evaluate`, `births` in slot order.  The module docstring explains the terms.

@@ -15,6 +15,7 @@ from morphogen.nets.policy_network import LstmNetwork, NetworkInputs, NetworkOut
 from morphogen.rules.legality import action_count
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.tree_ops import get_leaf, get_leaves, unsafe_new
+from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
 
 
@@ -29,6 +30,7 @@ class Evaluation(NamedTuple):
     contribution: Tensor | None  # [T, E, S], predicted, points / 10
 
 
+@document_fields
 class Policy(Protocol):
     """Interface of policies and baselines for `run_epoch`, `play` and the scheduler.
 

@@ -18,11 +18,13 @@ from morphogen.nets.controller import ControllerParams
 from morphogen.nets.distribution import LOGITS, SCORES, LogitTables, Lookups, Support
 from morphogen.state.tree_ops import constant_table, get_leaf, unsafe_new
 from morphogen.vocab.action import Op
+from morphogen.vocab.field_docs import document_fields
 
 # env [..., 52], instance [..., 8], slots [..., S, 46] normalised; blueprints int64 [..., S]
 Features = dict[str, Tensor]
 
 
+@document_fields
 class NetworkInputs(NamedTuple):
     """Inputs of a policy network; `[...]` is [E] in a step and [T, E] in an unroll."""
 
@@ -31,6 +33,7 @@ class NetworkInputs(NamedTuple):
     lookups: Lookups  # constant tables on the device
 
 
+@document_fields
 class NetworkOutput(NamedTuple):
     """Output of a policy network; `[...]` is [E] in a step and [T, E] in an unroll."""
 
@@ -39,6 +42,7 @@ class NetworkOutput(NamedTuple):
     contribution: Tensor | None = None  # [..., S], predicted contribution of each slot, points / 10
 
 
+@document_fields
 class PolicyNetwork(ABC):
     """Network of a trained policy.
 
@@ -99,6 +103,7 @@ class PolicyNetwork(ABC):
         """
 
 
+@document_fields
 @dataclass(frozen=True, slots=True)
 class LstmNetwork(PolicyNetwork):
     """Slot encoder, LSTM, action tables and value: the network of the package, for any number of slots.

@@ -29,11 +29,13 @@ from morphogen.storage.tensor_trees import Tree
 from morphogen.telemetry.dispatch import Losses
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import RunCompleted, RunResumed
+from morphogen.vocab.field_docs import document_fields
 
 Status = Literal["completed", "stopped", "failed"]
 OnRound = Callable[[BatchSummary, Scheduler], bool | None]
 
 
+@document_fields
 @dataclass(frozen=True, slots=True)
 class TrainResult:
     """Results of a run in memory: a summary per round, the policy, and how it did on held-out instances.

@@ -4,8 +4,10 @@ from tensordict import TensorClass
 from torch import Tensor
 
 from morphogen.state.tree_ops import TensorDictField
+from morphogen.vocab.field_docs import document_fields
 
 
+@document_fields
 class Observation(TensorClass["frozen"]):
     """Raw features of the envs, all finite; tables of the features in `vocab.observation`."""
 
@@ -17,6 +19,7 @@ class Observation(TensorClass["frozen"]):
     nonfinite: Tensor  # int64 [E], raw features that were replaced
 
 
+@document_fields
 class ActionMasks(TensorClass["frozen"]):
     """Legal choices of every head; True = allowed."""
 
@@ -30,6 +33,7 @@ class ActionMasks(TensorClass["frozen"]):
     alpha_curve: Tensor  # bool [E, 5]
 
 
+@document_fields
 class ActionSpec(TensorClass["frozen"]):
     """A decoded action, valid by construction: an invalid request becomes WAIT with a reason."""
 
@@ -48,6 +52,7 @@ class ActionSpec(TensorClass["frozen"]):
     reason: Tensor  # int64 [E], a `Reason`; 0 where valid
 
 
+@document_fields
 class ActionOutcome(TensorClass["frozen"]):
     """Result of an action."""
 
@@ -56,10 +61,11 @@ class ActionOutcome(TensorClass["frozen"]):
     effective_op: Tensor  # int64 [E], WAIT for INVALID and VETOED, else the op
     reason: Tensor  # int64 [E], a `Reason`
     gate: Tensor  # int64 [E], gate that was checked; 0 = no gate
-    gate_failed: Tensor  # int64 [E], bits of `Check`
+    gate_failed: Tensor  # int64 [E], bit `1 << check` for every `Check` that failed
     target: Tensor  # bool [E, S], as in `ActionSpec`
 
 
+@document_fields
 class ActOutput(TensorClass["frozen"]):
     """Decision of a policy.  Heads that the op does not use have log-prob and entropy 0; a baseline's values are 0."""
 

@@ -8,8 +8,10 @@ from tensordict import TensorClass
 from torch import Tensor
 
 from morphogen.state.tree_ops import TensorDictField
+from morphogen.vocab.field_docs import document_fields
 
 
+@document_fields
 class HostState(TensorClass["frozen"]):
     """Stacked host networks; a row is one flat parameter vector, leaves at fixed offsets (`nets.layout`)."""
 
@@ -17,6 +19,7 @@ class HostState(TensorClass["frozen"]):
     momentum: Tensor  # float32 [E, P]
 
 
+@document_fields
 class Slots(TensorClass["frozen"]):
     """Lifecycle of every slot.  batch_size [E]; every leaf is [E, S]; accuracies in points 0..100."""
 
@@ -60,6 +63,7 @@ class Slots(TensorClass["frozen"]):
     interaction_valid: Tensor  # bool, flag of the two leaves above
 
 
+@document_fields
 class Signals(TensorClass["frozen"]):
     """Measurements of an env over its episode.  batch_size [E]; losses in nats, accuracies in points."""
 
@@ -89,6 +93,7 @@ class Signals(TensorClass["frozen"]):
     rollbacks: Tensor  # int64 [E], in this episode
 
 
+@document_fields
 class Governor(TensorClass["frozen"]):
     """Vital signs and the last healthy snapshot.  batch_size [E]."""
 
@@ -102,6 +107,7 @@ class Governor(TensorClass["frozen"]):
     signals: Signals  # snapshot
 
 
+@document_fields
 class Instance(TensorClass["frozen"]):
     """Task of an env in this episode.  batch_size [E]."""
 
@@ -117,6 +123,7 @@ class Instance(TensorClass["frozen"]):
     usable: Tensor  # int32 [E, N], table of samples, usable ones first; N = 0: the identity
 
 
+@document_fields
 class Clock(TensorClass["frozen"]):
     """Position of an env in time.  batch_size [E]."""
 
@@ -124,6 +131,7 @@ class Clock(TensorClass["frozen"]):
     epoch: Tensor  # int64 [E], epochs completed in this episode
 
 
+@document_fields
 class EnvState(TensorClass["frozen"]):
     """Everything that an epoch reads or writes.  batch_size [E].
 

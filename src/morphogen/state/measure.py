@@ -3,7 +3,10 @@
 from tensordict import TensorClass
 from torch import Tensor
 
+from morphogen.vocab.field_docs import document_fields
 
+
+@document_fields
 class ImageBatch(TensorClass["frozen"]):
     """One minibatch of every env."""
 
@@ -11,6 +14,7 @@ class ImageBatch(TensorClass["frozen"]):
     labels: Tensor  # int64 [E, B], in 0 .. classes-1 of the env
 
 
+@document_fields
 class LabelledImages(TensorClass["frozen"]):
     """Labelled images that all envs share.  batch_size []."""
 
@@ -18,6 +22,7 @@ class LabelledImages(TensorClass["frozen"]):
     labels: Tensor  # int64 [N], original labels
 
 
+@document_fields
 class TrainMetrics(TensorClass["frozen"]):
     """Training of one epoch; losses in nats per sample, accuracies in points."""
 
@@ -29,6 +34,7 @@ class TrainMetrics(TensorClass["frozen"]):
     seed_skipped: Tensor  # bool [E], an incubating seed skipped a step
 
 
+@document_fields
 class TickReport(TensorClass["frozen"]):
     """Automatic transitions of the slots in a tick."""
 
@@ -36,6 +42,7 @@ class TickReport(TensorClass["frozen"]):
     removal: Tensor  # int64 [E, S], `Removal.RAMP` where a ramp to 0 ended
 
 
+@document_fields
 class Validation(TensorClass["frozen"]):
     """One pass over the validation split under every coalition that attribution needs (`rules.attribution`)."""
 
@@ -45,6 +52,7 @@ class Validation(TensorClass["frozen"]):
     evaluated: Tensor  # bool [E, K]
 
 
+@document_fields
 class Attribution(TensorClass["frozen"]):
     """Worth of every seed; see `rules.attribution`.  Points; 0 where invalid."""
 
@@ -66,6 +74,7 @@ class Attribution(TensorClass["frozen"]):
     forwards: Tensor  # int64 [E], coalitions evaluated
 
 
+@document_fields
 class SlotInputs(TensorClass["frozen"]):
     """Inputs of a reward rule per slot: before the step, and `next_` after the step.  Every leaf is [E, S]."""
 
@@ -87,6 +96,7 @@ class SlotInputs(TensorClass["frozen"]):
     next_contribution_valid: Tensor  # bool
 
 
+@document_fields
 class RewardInputs(TensorClass["frozen"]):
     """Inputs of a reward rule per env after the step; optional values are 0 where their flag is False.
 
@@ -125,6 +135,7 @@ class RewardInputs(TensorClass["frozen"]):
     slots: SlotInputs
 
 
+@document_fields
 class GovernorReport(TensorClass["frozen"]):
     """Decision of the governor in this step."""
 
@@ -139,6 +150,7 @@ class GovernorReport(TensorClass["frozen"]):
     seeds_pruned: Tensor  # int64 [E]
 
 
+@document_fields
 class StepScore(TensorClass["frozen"]):
     """Reward of an env in this step, and its description; `C` components in the order of the rule."""
 

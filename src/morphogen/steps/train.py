@@ -29,6 +29,7 @@ from morphogen.state.measure import ImageBatch, TrainMetrics
 from morphogen.state.tree_ops import get_leaf, l2_norm, refuse_gradients, replace, unsafe_new
 from morphogen.steps import minibatch_tally
 from morphogen.steps.minibatch_tally import EnvTally, MinibatchStats, SeedTally
+from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.stage import AlphaMode, Stage
 
 _GRADIENT_LEAVES = (  # leaves of slots with the gradients of an epoch
@@ -63,6 +64,7 @@ class EpochContext(NamedTuple):
     active: ActiveSeeds | None
 
 
+@document_fields
 class TrainState(NamedTuple):
     """State of training within an epoch; `start_epoch` builds it."""
 

@@ -6,9 +6,11 @@ from typing import Any, Self
 
 from morphogen.errors import ConfigError
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, attention_width, bottleneck_width
+from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.slot import SlotSpec, format_slot, parse_slot
 
 
+@document_fields
 class Host:
     """Description of a host network.
 

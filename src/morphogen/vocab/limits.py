@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from morphogen.errors import ConfigError
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import CNN_KINDS
+from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.stage import Gate
 
 AUTO_GATES = (Gate.TRAIN, Gate.BLEND, Gate.HOLD)
 
 
+@document_fields
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits on the actions of a run, built once.

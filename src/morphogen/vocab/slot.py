@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from morphogen.errors import ConfigError
+from morphogen.vocab.field_docs import document_fields
 
 _NAME = re.compile(r"r(0|[1-9][0-9]*)c(0|[1-9][0-9]*)")
 
@@ -21,6 +22,7 @@ def format_slot(row: int, col: int) -> str:
     return f"r{row}c{col}"
 
 
+@document_fields
 @dataclass(frozen=True, slots=True)
 class SlotSpec:
     """Place between two host layers where a seed can live.

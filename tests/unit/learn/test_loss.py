@@ -12,7 +12,7 @@ from tensordict.nn import TensorDictModule
 from torchrl.modules import ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 
-from morphogen.adapters.torchrl_policy import FactoredDistribution, to_torchrl
+from morphogen.adapters.torchrl_policy import FactoredDistribution
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.learn.loss import (
     Coefficients,
@@ -94,6 +94,25 @@ def test_joint_ratio_objective_and_value_loss_equal_those_of_torchrl():
     assert measured["policy_loss"][0].item() == pytest.approx(theirs["loss_objective"].item(), abs=1e-5)
     assert measured["value_loss"][0].item() == pytest.approx(theirs["loss_critic"].item(), abs=1e-5)
     assert measured["clip_share"][0].item() == pytest.approx(theirs["clip_fraction"].item(), abs=1e-6)
+
+
+def to_torchrl(rollout):
+    """Rows of a rollout, [T, E], in the layout of TorchRL: [E, T], rewards [E, T, 1]."""
+    swapped = rollout.transpose(0, 1)
+    column = {
+        name: swapped[name].unsqueeze(-1) for name in ("reward", "terminated", "truncated", "value", "reset_before")
+    }
+    ends = {"terminated": column["terminated"], "done": column["terminated"] | column["truncated"]}
+    batch = {
+        "observation": swapped["observation"],
+        "masks": swapped["masks"],
+        "is_init": column["reset_before"],
+        "state_value": column["value"],
+        "action_index": swapped["action"],
+        "action_index_log_prob": swapped["log_prob"].sum(-1),
+        "next": {"reward": column["reward"], **ends},
+    }
+    return TensorDict(batch, batch_size=swapped.batch_size)
 
 
 NAMES = ["op_table", "slot_table", "value_table", "op_legal", "slot_legal", "value_legal"]

@@ -7,8 +7,10 @@ from typing_extensions import TypedDict
 
 from morphogen.storage.type_check import Count, Positive, Real, RealRow, Share
 from morphogen.telemetry.events import RoundEvent
+from morphogen.vocab.field_docs import document_fields
 
 
+@document_fields
 class BatchSummary(RoundEvent, name="RoundCompleted", level="minimal"):
     """Results of one round in numbers; means are over all envs, final values are those of the last epoch.
 

@@ -26,10 +26,12 @@ from morphogen.testing.builders.tree_equality import (
     tree_form,
 )
 from morphogen.testing.laws.search import BrokenLaw
+from morphogen.vocab.field_docs import document_fields
 
 Arguments = tuple[Any, ...]
 
 
+@document_fields
 @dataclass(frozen=True, slots=True)
 class Subject:
     """Function under test, and how the laws of `check_step` read its arguments.

@@ -5,6 +5,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import metadata
 from typing import Any, NoReturn
 
@@ -34,6 +35,15 @@ COMMANDS: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for modul
 
 
 class _Parser(argparse.ArgumentParser):
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse; a command refuses unknown arguments itself, so that the error names its own help."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            close = get_close_matches(unknown[0], self._option_string_actions, n=1)
+            hint = f", did you mean {close[0]}?" if close else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return found, unknown
+
     def error(self, message: str) -> NoReturn:
         """Raise a ConfigError for wrong usage."""
         raise ConfigError(f"{message} (see {self.prog} --help)")

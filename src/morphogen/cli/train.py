@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from morphogen.cli import arguments, process
+from morphogen.config.action_schedule import seed_timeline
 from morphogen.config.config_files import dump_config
 from morphogen.config.parts import RULES
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.run.stop_signals import StopSignals
 from morphogen.storage import run_directory
+from morphogen.vocab.action import Tempo
 
 INCOMPLETE = 6  # exit code: events are lost
 _EPILOG = f"""A preset is a named set of settings, a config file is JSON with the fields that --print-config shows.
@@ -56,6 +58,13 @@ def run(args: Namespace) -> int | None:
         sys.stdout.write(dump_config(spec))
         return None
     process.print_notes([line for name, line in RULES.unusable().items() if name == spec.reward.rule])
+    if seed_timeline(spec, Tempo.FAST).fossilizing >= spec.episode_length:
+        process.print_notes(
+            [
+                f"no seed can be kept in {spec.episode_length} epochs: raise episode_length, or lower "
+                "lifecycle.min_training_epochs"
+            ]
+        )
     out = run_directory.choose_path(args.out, task=spec.task, config=dump_config(spec))
     run_directory.check_new_directory(out)
     import_module("morphogen.run.sinks").check_sinks(spec)
@@ -85,4 +94,6 @@ def run_training(args: Namespace, spec: RunSpec, start: Callable[..., Any]) -> i
         hooks = engine.Hooks(should_stop=lambda: stop.exit_code is not None)
         result = start(train, console=console, parts=engine.Parts(hooks=hooks))
     process.print_notes(result.losses.lines())
+    if result.stopped and result.run_dir is not None:
+        process.print_notes([f"stopped: `morphogen resume {result.run_dir}` continues the run"])
     return stop.exit_code if result.stopped else INCOMPLETE if result.losses.incomplete else None

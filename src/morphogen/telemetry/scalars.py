@@ -52,7 +52,8 @@ def event_row(event: Envelope, epochs: int) -> ScalarRow | None:
         value = 1.0 if data.value is None else float(data.value)
         return ScalarRow(ANOMALY, event.round + 1, {KIND: data.kind, VALUE: value})
     if event.name in NAME_PREFIXES:
-        return ScalarRow(NAME_PREFIXES[event.name], event.round + 1, dict(_flatten("", data.payload())))
+        numbers = {name: value for name, value in data.payload().items() if name != "round"}  # it is the step
+        return ScalarRow(NAME_PREFIXES[event.name], event.round + 1, dict(_flatten("", numbers)))
     return None
 
 

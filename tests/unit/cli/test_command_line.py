@@ -337,6 +337,7 @@ WRONG = [
     (["bench", "--json", "/dev/null"], "--json: expected a new file, got /dev/null, which exists"),
     (["bench", "--json", "/dev/null/x.json"], "--json: expected a new file, got /dev/null/x.json"),
     (["rewards", "delta"], "unrecognized arguments: delta"),
+    (["train", "--taks", "digits"], "--taks digits, did you mean --task? (see morphogen train --help)"),
     (["watch"], "the following arguments are required: RUN"),
     (["watch", "/dev/null"], "got /dev/null, whose config.json cannot be read"),
     (["train", "--set", "rounds"], '--set: expected KEY=VALUE, as in --set ppo.clip=0.1, got "rounds"'),
@@ -381,6 +382,19 @@ def test_print_config_shows_the_complete_config_on_stdout(capsys):
     shown = capsys.readouterr()
     assert shown.out == dump_config(resolve(spec_of("--preset", "smoke")))
     assert shown.err == ""
+
+
+def test_a_run_that_can_keep_no_seed_is_noted(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main.main(["train", "--task", "whitebox", "--set", "episode_length=2", "--dry-run"]) == 0
+    assert "note: no seed can be kept in 2 epochs: raise episode_length" in capsys.readouterr().err
+    assert main.main(["train", "--task", "whitebox", "--dry-run"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_file_of_numbers_may_be_in_a_new_folder(tmp_path):
+    process.write_json(tmp_path / "new" / "numbers.json", {"value": 1})
+    assert json.loads((tmp_path / "new" / "numbers.json").read_text()) == {"value": 1}
 
 
 def test_a_dry_run_opens_everything_says_sizes_and_writes_nothing(tmp_path, monkeypatch, capsys):

@@ -52,6 +52,7 @@ def test_a_signal_ends_the_epoch_saves_the_run_and_leaves_with_its_code(alone, t
     _, said = process.communicate(timeout=60)
     assert process.returncode == code
     assert "stopping after this epoch; once more stops at once" in said
+    assert "morphogen: note: stopped: `morphogen resume run` continues the run" in said
     assert json.loads((tmp_path / "run" / "manifest.json").read_bytes())["status"] == "stopped"
     assert checkpoint_store.find_damage(checkpoint_store.list_checkpoints(tmp_path / "run" / "checkpoints")[0]) is None
     assert main.main(["resume", str(tmp_path / "run"), "--quiet"]) == 0

@@ -282,3 +282,20 @@ def test_a_rule_that_keeps_its_contract_is_used_as_it_is():
     RULES.register("plain", rule_from_function(lambda inputs: {"gain": inputs.clean_improvement / 100}))
     assert build_rule(RewardSpec(rule="straight"), **asdict(TERMS)) == straight
     assert isinstance(build_rule(RewardSpec(rule="plain"), **asdict(TERMS)), FunctionRule)
+
+
+@pytest.mark.parametrize(
+    ("builder", "said"),
+    [
+        (lambda inputs: {"gain": inputs.clean_improvement}, "expected the builder of a rule, got a function: wrap"),
+        (
+            rule_from_function(lambda inputs: inputs.clean_improvement),
+            "expected a dict of named parts of the reward, got",
+        ),
+        (rule_from_function(lambda inputs: {}), "expected a dict of named parts of the reward, got {}"),
+    ],
+)
+def test_a_function_that_is_no_rule_is_refused_with_the_remedy(builder, said):
+    RULES.register("bare", builder)
+    with pytest.raises(ConfigError, match=f"reward.rule: bare of this program: {said}"):
+        build_rule(RewardSpec(rule="bare"), **asdict(TERMS))

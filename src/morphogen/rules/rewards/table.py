@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, update_wrapper
-from typing import cast
+from typing import Any, cast
 
 import torch
 from tensordict import TensorDict
@@ -16,6 +16,7 @@ from morphogen.errors import ConfigError
 from morphogen.rules.rewards.archetypes import ARCHETYPES, archetype_inputs
 from morphogen.rules.rewards.protocol import Builder, Rule, Terms, WithoutPotential
 from morphogen.state.measure import RewardInputs
+from morphogen.vocab.registry import show_part
 
 PENALTY_COMPONENT = "governor"  # the component that a plain rule has besides those of its function
 PaymentFn = Callable[[RewardInputs], Mapping[str, Tensor]]  # inputs [E] -> {component: [E]}
@@ -57,7 +58,10 @@ def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamm
         if number < 1:
             raise ConfigError(f"{name}: expected an integer >= 1, got {number}")
     terms = Terms(param_budget=param_budget, episode_length=episode_length, gamma=gamma)
-    return RULES[spec.rule](spec.fill_defaults(), terms)
+    builder = RULES[spec.rule]
+    if inspect.isfunction(builder) and len(inspect.signature(builder).parameters) == 1:
+        raise ConfigError("expected the builder of a rule, got a function: wrap it in morphogen.rule_from_function")
+    return builder(spec.fill_defaults(), terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +107,8 @@ def rule_from_function(function: PaymentFn) -> Builder:
 
     Returns: a builder for `RULES.register`, `RewardSpec(rule=...)` and `make(rule=...)`.  The reward is the sum of the
     components.
-    Raises: ConfigError, when a rule is built, for a component `governor`, which is added for rollbacks.
+    Raises: ConfigError, when a rule is built, for another result than a dict, and for a component `governor`, which is
+    added for rollbacks.
 
     Example:
         >>> import morphogen as mg
@@ -123,7 +128,10 @@ def _build_function_rule(function: PaymentFn, spec: RewardSpec, terms: Terms) ->
     """Build the rule; its components come from a call on the meta device, where a read of a value raises."""
     del terms
     example = cast(RewardInputs, archetype_inputs([ARCHETYPES["wait only"]], dtype=torch.float32)[0])
-    names = tuple(function(example.to(torch.device("meta"))))
+    parts: Any = function(example.to(torch.device("meta")))
+    if not isinstance(parts, Mapping) or not parts:
+        raise ConfigError(f"expected a dict of named parts of the reward, got {show_part(cast(Any, parts))}")
+    names = tuple(map(str, cast("Mapping[Any, Any]", parts)))
     if PENALTY_COMPONENT in names:
         raise ConfigError(
             f"reward rule {spec.rule}: expected components other than {PENALTY_COMPONENT}, which is added for rollbacks"

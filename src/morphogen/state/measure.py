@@ -98,7 +98,7 @@ class SlotInputs(TensorClass["frozen"]):
 
 @document_fields
 class RewardInputs(TensorClass["frozen"]):
-    """Inputs of a reward rule per env after the step; optional values are 0 where their flag is False.
+    """Inputs of a reward rule per env after the step; a value whose flag is False means nothing.
 
     batch_size [E].
 
@@ -113,14 +113,14 @@ class RewardInputs(TensorClass["frozen"]):
     rolled_back: Tensor  # bool [E], by the governor in this step
     op: Tensor  # int64 [E], effective op
     op_executed: Tensor  # bool [E]
-    committed_acc: Tensor  # float32 [E], points
-    committed_valid: Tensor  # bool [E]
-    clean_improvement: Tensor  # float32 [E], points
-    clean_valid: Tensor  # bool [E]
-    val_loss: Tensor  # float32 [E], nats
-    loss_valid: Tensor  # bool [E]
-    fossil_params: Tensor  # int64 [E]
-    live_params: Tensor  # int64 [E]
+    committed_acc: Tensor  # float32 [E], points, of the host with its fossilized seeds alone
+    committed_valid: Tensor  # bool [E], flag of `committed_acc`
+    clean_improvement: Tensor  # float32 [E], points, all live seeds on minus all off
+    clean_valid: Tensor  # bool [E], flag of `clean_improvement`
+    val_loss: Tensor  # float32 [E], nats, after the step
+    loss_valid: Tensor  # bool [E], flag of `val_loss`
+    fossil_params: Tensor  # int64 [E], of the fossilized seeds
+    live_params: Tensor  # int64 [E], of all seeds, without the host
     param_price: Tensor  # float32 [E]
     baseline_loss: Tensor  # float32 [E], nats
     target_loss: Tensor  # float32 [E], nats

@@ -63,5 +63,7 @@ def test_own_parts_are_short(title, most):
 
 
 def test_the_training_by_torchrl_is_short():
-    lines = [line for cell in code_cells(FOLDER / "05_torchrl.ipynb") for line in "".join(cell["source"]).splitlines()]
-    assert len(lines) <= 150
+    cells = ["".join(cell["source"]) for cell in code_cells(FOLDER / "05_torchrl.ipynb")]
+    (last,) = [i for i, source in enumerate(cells) if "share of the optimum" in source]  # what follows uses its result
+    assert last == 3
+    assert sum(len(source.splitlines()) for source in cells[: last + 1]) <= 150

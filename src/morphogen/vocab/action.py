@@ -3,6 +3,7 @@
 from enum import IntEnum
 
 from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.stage import Algorithm, Curve
 
 
@@ -112,27 +113,32 @@ RELEVANT: tuple[tuple[bool, ...], ...] = tuple(
 PLACEHOLDER: tuple[int, ...] = (0, 0, 0, 2, 1, 2, 0, 0)  # what the sampler writes into irrelevant heads
 
 
+@document_fields
 class Outcome(IntEnum):
     """Outcome of an action."""
 
-    EXECUTED, DECLINED, VETOED, INVALID = range(4)
+    EXECUTED = 0
+    DECLINED = 1  # legal, but its gate did not let the seed pass
+    VETOED = 2  # legal, but the last epoch of the env was not measured
+    INVALID = 3  # against the masks; nothing happened
 
 
+@document_fields
 class Reason(IntEnum):
-    """Why an action was not executed."""
+    """Reason why an action was not executed; the first that applies."""
 
     NONE = 0
-    GATE_TRAIN = 1
+    GATE_TRAIN = 1  # declined by the gate of this name
     GATE_BLEND = 2
     GATE_HOLD = 3
     GATE_FOSSILIZE = 5
-    UNMEASURED = 10
-    OUT_OF_RANGE = 20
+    UNMEASURED = 10  # vetoed: the last epoch was not measured
+    OUT_OF_RANGE = 20  # from here on: invalid
     OP_DISABLED = 21
     SLOT_DISABLED = 22
-    WRONG_STAGE = 23
-    BUSY = 24
-    SEED_LIMIT = 25
-    TOO_YOUNG = 26
-    ALPHA_MOVING = 27
+    WRONG_STAGE = 23  # the op does not apply to a slot in this stage
+    BUSY = 24  # a seed is germinated or trains, or a slot cools down: no germination
+    SEED_LIMIT = 25  # as many seeds as `max_seeds`
+    TOO_YOUNG = 26  # to be pruned
+    ALPHA_MOVING = 27  # a ramp of alpha has not ended
     BLUEPRINT_NOT_ALLOWED = 28

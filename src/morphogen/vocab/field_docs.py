@@ -4,6 +4,7 @@ import ast
 import functools
 import inspect
 import textwrap
+from enum import Enum
 from typing import Any, TypeVar
 
 C = TypeVar("C", bound=type)
@@ -12,8 +13,8 @@ C = TypeVar("C", bound=type)
 def document_fields(cls: C) -> C:
     """Add the comment of every field to the docstring of a class, read from its source when it is first asked for.
 
-    A field without a comment is listed with its type.  Classes of tensordict lose their docstring to a signature; this
-    restores it.
+    A field without a comment is listed with its type, a member of an enum with its number.  Classes of tensordict lose
+    their docstring to a signature; this restores it.
     """
     setattr(cls, "__doc__", _SourceDoc())  # noqa: B010 - a descriptor, which the type of `__doc__` does not know
     return cls
@@ -34,5 +35,8 @@ def _read_doc(cls: Any) -> str:
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and field.target.id[0] != "_":
             _, _, comment = lines[(field.end_lineno or field.lineno) - 1].partition("  # ")
             fields.append(f"    {field.target.id}: {comment or ast.unparse(field.annotation)}")
+        if isinstance(field, ast.Assign) and issubclass(cls, Enum):
+            member, _, comment = lines[field.lineno - 1].partition("  # ")
+            fields.append(", ".join(filter(None, (member, comment))))
     text, example, rest = (ast.get_docstring(node) or "").partition("\n\nExample:")
     return "\n".join((f"{text}\n\nFields:", *fields)) + example + rest

@@ -2,7 +2,10 @@
 
 from enum import IntEnum, IntFlag
 
+from morphogen.vocab.field_docs import document_fields
 
+
+@document_fields
 class Stage(IntEnum):
     """Stage of a slot.  The codes are contiguous: the one-hot index is the code.
 
@@ -68,6 +71,7 @@ class Algorithm(IntEnum):
     NONE, ADD, MULTIPLY, GATE = range(4)
 
 
+@document_fields
 class Gate(IntEnum):
     """The question a slot is asked before it moves up."""
 

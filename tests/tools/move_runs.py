@@ -28,7 +28,7 @@ from morphogen.storage import run_directory
 MOVES = ("moved", "deleted", "moved, with a successor", "deleted, with a successor")
 RUN, ELSEWHERE = "run", "elsewhere"
 FIRST, OTHER = 3, 7  # seeds of the two runs
-SHORT = {**CONFIG, "rounds": 3, "envs": 4, "episode_length": 12, "final_episodes": 4}
+SHORT = {**CONFIG, "rounds": 2, "envs": 4, "episode_length": 8, "final_episodes": 4}
 PATIENCE_S = 300.0
 POLL_S = 0.002
 FAILED = 4  # exit code of a run that lost its directory

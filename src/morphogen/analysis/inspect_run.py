@@ -11,6 +11,7 @@ from morphogen.analysis.views import build_views
 from morphogen.config.config_files import flatten_settings
 from morphogen.config.fields import Settings, to_settings
 from morphogen.config.spec import RunSpec
+from morphogen.config.telemetry_spec import LEVEL_OFF
 from morphogen.errors import CheckpointError
 from morphogen.storage import checkpoint_store, run_directory
 from morphogen.vocab.text import escape_text, name_map
@@ -122,6 +123,7 @@ def overview(log: RunLog) -> dict[str, str]:
     folder = run_directory.events_folder(log.path, config["telemetry"]["dir"])
     outside = run_directory.is_outside(log.path, config["telemetry"]["dir"])
     times = [row["run_s"] for row in ends if row["run_s"] is not None]
+    silent = config["telemetry"]["level"] == LEVEL_OFF
     sizes = {**config.get("data", {}), **config, **{"host parameters": start.get("host_params")}}
     return {
         "run": log.name,
@@ -135,11 +137,12 @@ def overview(log: RunLog) -> dict[str, str]:
         "slots": ", ".join(config.get("slots") or start.get("slots", ())) or UNKNOWN,
         "parameters": f"host {_text(start.get('host_params'))}, policy {_text(start.get('policy_params'))}",
         "versions": ", ".join(map(" ".join, log.manifest.get("versions", {}).items())) or UNKNOWN,
-        "status": f"{_text(log.manifest.get('status'))}, {len(log.tables['rounds'])} rounds done",
+        "status": _text(log.manifest.get("status")) + ("" if silent else f", {len(log.tables['rounds'])} rounds done"),
         "best round": _best_round(log.tables["rounds"]),
         "held-out accuracy": _held_out_accuracy(log.tables["evaluations"]),
         "wall time": format_duration(sum(times)) if times else UNKNOWN,
         **({"events": f"read from {folder}, outside of the run directory"} if outside else {}),
+        **({"events": "none, because telemetry.level is off: no table or picture of the rounds"} if silent else {}),
     }
 
 

@@ -49,6 +49,17 @@ def test_a_run_that_has_just_begun_has_facts_too(tmp_path):
     assert inspect_path(begun).facts["seed"] == "0"
 
 
+def test_a_run_without_events_says_so_and_counts_no_rounds(tmp_path):
+    silent = generated_logs.write(tmp_path / "run", rounds=2, envs=1, epochs=2)
+    config = json.loads((silent / "config.json").read_text())
+    config["telemetry"]["level"] = "off"
+    (silent / "config.json").write_text(json.dumps(config))
+    (silent / "events.jsonl").unlink()
+    facts = inspect_path(silent).facts
+    assert facts["status"] == "completed"
+    assert facts["events"] == "none, because telemetry.level is off: no table or picture of the rounds"
+
+
 def test_long_tables_are_cut_to_the_latest_rows(run):
     found = inspect_path(run).tables
     assert set(TABLE_COLUMNS) <= set(VIEWS)

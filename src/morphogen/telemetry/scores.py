@@ -92,8 +92,8 @@ def event_tallies(event: Envelope) -> dict[str, BlueprintTally]:
 
 
 def add_tallies(one: Mapping[str, BlueprintTally], other: Mapping[str, BlueprintTally]) -> dict[str, BlueprintTally]:
-    """Both together, blueprint by blueprint."""
-    return {name: one.get(name, BlueprintTally()) + other.get(name, BlueprintTally()) for name in {**one, **other}}
+    """Both together, blueprint by blueprint; what the other lacks is not added again."""
+    return {**one, **{name: one.get(name, BlueprintTally()) + tally for name, tally in other.items()}}
 
 
 def scoreboard(tallies: Mapping[str, BlueprintTally], macs: Mapping[str, Any]) -> dict[str, BlueprintScore]:

@@ -19,7 +19,7 @@ from morphogen.analysis.views import VIEWS, build_views, flatten_row
 from morphogen.config.task import TASKS
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.telemetry.events import tidy
-from morphogen.telemetry.scores import ExactSums, scoreboard
+from morphogen.telemetry.scores import BlueprintTally, ExactSums, add_tallies, scoreboard
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.host import seed_macs
 
@@ -79,6 +79,14 @@ def test_mean_and_standard_error_are_those_of_the_numbers_however_they_are_added
 
 def test_what_was_not_measured_counts_for_nothing():
     assert ExactSums.from_value(3.0) + ExactSums.from_value(None) == ExactSums.from_value(3.0)
+
+
+def test_an_event_about_one_blueprint_leaves_the_tallies_of_the_others_alone():
+    before = {"norm": BlueprintTally(alive=1), "lora": BlueprintTally(alive=2)}
+    after = add_tallies(before, {"lora": BlueprintTally(alive=3)})
+    assert after["norm"] is before["norm"]
+    assert after["lora"].alive == 5
+    assert add_tallies(before, {}) == before
 
 
 def test_the_scoreboard_is_what_happened_to_the_seeds_one_by_one():

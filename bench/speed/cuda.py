@@ -8,17 +8,18 @@ an epoch outside the declared fences.  `--device cpu --short` is the same way wi
 import functools
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from bench.harness.bench_scenes import EPOCH_MINIBATCHES, BenchScene, build_scene, task_sizes
 from bench.harness.timing import Bench, build_parser, finish_bench, ms_measure, ratio_measure, start_bench
 from bench.speed import memory, minibatch, rollout, roofline, validate
 from morphogen.cli.bench import Measure, median_measure
 from morphogen.config.groups import DataSpec
-from morphogen.steps.train import start_epoch
+from morphogen.state.measure import ImageBatch
+from morphogen.steps.train import TrainState, start_epoch
 
 LOOP_ENVS = {"digits": (8, 32), "cifar_baseline": (8, 32)}  # numbers of envs for which the loop is worth waiting for
 MANY_ENVS = {"digits": (128, 512, 1024), "cifar_baseline": (128, 512, 1024)}
@@ -26,8 +27,18 @@ ENVS = (*rollout.ENVS, 1024)
 SHORT_SIZE = 2  # envs, and minibatches of a whole epoch
 
 
-def capture_step(scene: BenchScene) -> tuple[Callable[[], None], Tensor]:
-    """The first training step of an epoch as a CUDA graph, and the hosts that it writes, [E, P]."""
+@dataclass(frozen=True, slots=True)
+class CapturedStep:
+    """A training step as a CUDA graph.  The graph reads its inputs by address, so they live as long as the graph."""
+
+    replay: Callable[[], None]
+    progress: TrainState
+    batch: ImageBatch
+    after: TrainState  # written by every replay
+
+
+def capture_step(scene: BenchScene) -> CapturedStep:
+    """Capture the first training step of an epoch."""
     progress, batch = start_epoch(scene.state, scene.plan, net=scene.net), scene.batches[0]
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())
@@ -38,7 +49,7 @@ def capture_step(scene: BenchScene) -> tuple[Callable[[], None], Tensor]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         after, _ = scene.minibatch_step(progress, batch)
-    return graph.replay, after.weights.host
+    return CapturedStep(graph.replay, progress, batch, after)
 
 
 def graph_rows(bench: Bench, task: str, envs: int) -> list[Measure]:
@@ -46,10 +57,12 @@ def graph_rows(bench: Bench, task: str, envs: int) -> list[Measure]:
     ours = build_scene(task, envs, "mixed", device=bench.device)
     progress = start_epoch(ours.state, ours.plan, net=ours.net)
     step = functools.partial(ours.minibatch_step, progress, ours.batches[0])
-    replay, host = capture_step(ours)
-    replay()
-    torch.testing.assert_close(host, step()[0].weights.host, rtol=minibatch.TOLERANCE, atol=minibatch.TOLERANCE)
-    seconds = bench.time_interleaved({"launched": step, "replayed": replay})
+    captured = capture_step(ours)
+    captured.replay()
+    torch.testing.assert_close(
+        captured.after.weights.host, step()[0].weights.host, rtol=minibatch.TOLERANCE, atol=minibatch.TOLERANCE
+    )
+    seconds = bench.time_interleaved({"launched": step, "replayed": captured.replay})
     name = f"graph_{minibatch.SHORT_NAMES[task]}_e{envs}"
     times = [ms_measure(f"{name}_{form}_ms", found) for form, found in seconds.items()]
     return [ratio_measure(name, seconds["launched"], seconds["replayed"]), *times]

@@ -29,6 +29,7 @@ _COMPILER_MODULES = r"torch\.|tensordict\."  # modules whose compiler warnings c
 # `is_tensor_collection` caches classes, which graphs would guard on.
 _TENSOR_TYPES = (torch.Tensor, TensorDictBase, TensorClass)
 EAGER = EngineSpec(compile=COMPILE_OFF)
+CPU = torch.device("cpu")
 R = TypeVar("R")
 Compiler = Callable[..., Callable[..., Any]]
 COMPILER: Compiler = torch.compile
@@ -95,9 +96,14 @@ class CompiledUnits:
     """Compiled units of one run; with the default spec everything runs eager."""
 
     def __init__(
-        self, spec: EngineSpec = EAGER, *, compiler: Compiler = COMPILER, clock: Callable[[], float] = time.perf_counter
+        self,
+        spec: EngineSpec = EAGER,
+        *,
+        device: torch.device = CPU,
+        compiler: Compiler = COMPILER,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.spec = spec
+        self.spec, self.device = spec, device
         self.signatures: list[Signature] = []
         self.totals = NO_COMPILES
         self._compiler, self._clock = compiler, clock
@@ -161,7 +167,7 @@ class CompiledUnits:
         if key is None or self.spec.compile == COMPILE_OFF:
             return function
         if key not in self._units:
-            options = compiler_options(self.spec.devices[0].partition(":")[0], self.spec.compile)
+            options = compiler_options(self.device.type, self.spec.compile)
             graph = self._compiler(function, fullgraph=True, dynamic=False, options=options)
             self._units[key] = partial(self._call_unit, graph)
         return self._units[key]

@@ -80,7 +80,7 @@ def make(
         given["host"] = host
     settings = merge_settings(explicit_settings(fields), explicit_settings(given))
     setup = build_setup(_build_spec(task, settings, envs=envs, seed=seed, device=device))
-    compiled = CompiledUnits(setup.spec.engine)
+    compiled = CompiledUnits(setup.spec.engine, device=setup.device)
     return open_environment(setup, envs=keys, first=first, split=SPLITS[instances], control=control, compiled=compiled)
 
 

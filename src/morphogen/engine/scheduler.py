@@ -115,7 +115,7 @@ class Scheduler:
         self.reporter = Reporter(setup, parts.sinks)
         self.policy, control, params, _ = build_arm(spec.policy_name, setup)
         self.control, self.params = parts.control or control, params
-        self.compiled = CompiledUnits(spec.engine, compiler=parts.compiler, clock=parts.clock)
+        self.compiled = CompiledUnits(spec.engine, device=setup.device, compiler=parts.compiler, clock=parts.clock)
         profiled = spec.engine.phase_profile
         self.timer = Timer(setup.device, excluded=lambda: self.compiled.totals.compile_s) if profiled else NULL_TIMER
         self.env = open_environment(

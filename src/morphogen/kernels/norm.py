@@ -49,7 +49,7 @@ def _kernel(results: tuple[Tensor, ...], x: Tensor, *args):
 def _kernel_backward(results: tuple[Tensor, ...], grad: Tensor, x: Tensor, *args):
     *factors, stats, floor, needs_input_grad = args
     x, (samples, _, _, rows, channels) = make_evenly_strided(x), x.shape
-    (x_grad, sums), sample_sums = results, torch.empty(3, samples, rows, channels)
+    (x_grad, sums), sample_sums = results, x.new_empty(3, samples, rows, channels)
     outputs = x_grad if needs_input_grad else None, sample_sums, *_sizes(x, stats.shape[3]), floor
     call_kernel("norm_backward", grad.contiguous(), x, *map(make_contiguous, factors), stats, *outputs)
     torch.sum(sample_sums, 1, out=sums)

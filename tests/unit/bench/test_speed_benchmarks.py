@@ -1,11 +1,15 @@
 """The benchmarks measure what they say: compared forms compute the same, counts are right, tables are whole."""
 
 import functools
+import gc
 import json
 import os
 import subprocess
 import sys
+import weakref
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -32,6 +36,8 @@ from morphogen.cli.bench import Measure, median_measure, write_measures
 from morphogen.config.groups import DataSpec
 from morphogen.engine.scheduler import Parts
 from morphogen.kernels import CAN_CONVOLVE
+from morphogen.steps.train import start_epoch
+from morphogen.testing.builders.tree_equality import leaves
 
 ROOT = Path(__file__).parents[3]
 KEYS = {"name", "value", "spread", "runs", "unit"}
@@ -163,6 +169,30 @@ def test_the_summary_has_every_promised_row(quick, monkeypatch, tmp_path):
     assert {"cpu", "cores", "threads", "torch", "tensordict", "torchrl", "python", "checksums"} <= set(facts["machine"])
     assert {"train_digits_e2_eager", "validate_8_over_1", "rollout_e2"} <= set(facts["machine"]["checksums"])
     assert all(row.name in format_measures(rows) for row in rows)
+
+
+def test_the_inputs_of_a_captured_step_live_as_long_as_the_step(monkeypatch):
+    """A graph reads its inputs by address: with a stub for the graph, nothing that was handed in may be freed."""
+    inputs = []
+
+    def watched_start(*args, **knobs):
+        progress = start_epoch(*args, **knobs)
+        inputs.extend(map(weakref.ref, leaves(progress).values()))
+        return progress
+
+    stream = SimpleNamespace(wait_stream=lambda _: None)
+    stubs = {"Stream": lambda: stream, "current_stream": lambda: stream, "stream": lambda _: nullcontext()}
+    stubs |= {"CUDAGraph": lambda: SimpleNamespace(replay=lambda: None), "graph": lambda _: nullcontext()}
+    for name, stub in stubs.items():
+        monkeypatch.setattr(torch.cuda, name, stub)
+    monkeypatch.setattr(cuda, "start_epoch", watched_start)
+    captured = cuda.capture_step(build_scene("digits", 7, "mixed"))
+    gc.collect()
+    assert len(inputs) > 50
+    assert all(leaf() is not None for leaf in inputs)
+    del captured
+    gc.collect()
+    assert any(leaf() is None for leaf in inputs)
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ from morphogen.engine.compile import (
     Signature,
     compiler_options,
 )
+from morphogen.engine.make import make
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.errors import CheckpointError, DeviceError
@@ -282,6 +283,23 @@ def test_vectors_are_made_shorter_only_where_the_processor_has_longer_ones(monke
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     told = compiler_options(device)
     assert told.get("cpp.simdlen") == bits
+
+
+def test_the_device_that_auto_stands_for_decides_the_options_of_the_compiler(monkeypatch):
+    """`auto` and the name of the device behind it compile alike, in runs and in environments."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    options = []
+
+    def compiler(function, **given):
+        options.append(given["options"])
+        return function
+
+    for name in ("auto", "cpu"):
+        setup = build_setup(small(engine=engine(devices=(name,))))
+        Scheduler(setup, Parts(compiler=compiler)).env.reset()
+        assert make(setup.spec).compiled.device == torch.device("cpu")
+    assert options
+    assert all(given == compiler_options("cpu") for given in options)
 
 
 @pytest.mark.slow

@@ -25,9 +25,7 @@ from morphogen.telemetry.writer import JsonlSink
 
 ENVS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 EPISODE_EPOCHS = 12  # epochs of a life that `control_share` looks at
-WARMUP_EPOCHS = (
-    2  # epochs before them that count for nothing: after the first one graphs are asked for, in the next one made
-)
+WARMUP_EPOCHS = 2  # epochs before them that count for nothing: in the first one graphs are compiled
 LEARNING_PHASES = ("data", "train", "validate")  # phases; all others are control
 EpochSeconds = list[dict[str, float]]  # per epoch, seconds of its phases
 
@@ -59,8 +57,6 @@ def _run_epochs(bench: Bench, run: Scheduler, count: int, kind: str) -> EpochSec
         hidden = reset_hidden(epoch.choice.hidden, segment)
         bench.synchronize()
         spent = run.timer.close()
-        if t == 0:
-            run.compiled.end_round(0, setup.spec.envs)
         found.append({name: one.wall_s if one.device_s is None else one.device_s for name, one in spent.items()})
     bench.record_checksum(f"rollout_e{setup.spec.envs}{kind and '_' + kind}", state.host.params)
     return found[WARMUP_EPOCHS:]

@@ -73,13 +73,22 @@ IN_STATE = {
 }
 
 
+def alike(found, wanted):
+    """Equal, real numbers up to rounding."""
+    return torch.allclose(found, wanted, rtol=1e-5, atol=1e-7) if found.is_floating_point() else found.equal(wanted)
+
+
 def contained(calm, sick, env):
-    """The other envs are bit for bit those of the run without the fault, and the round that follows is sound."""
+    """The other envs are those of the run without the fault, and the round that follows is sound.
+
+    Up to the rounding of gates: torch computes a sigmoid by vectors and the rest of a tensor number by number, which
+    differ in the last bit, so that it matters how many gates there are.
+    """
     others = [e for e in range(ENVS) if e != env]
     for t, (one, other) in enumerate(zip(records(calm), records(sick)[:LENGTH], strict=True)):
-        assert [name for name in one if not torch.equal(one[name][others], other[name][others])] == [], t
+        assert [name for name in one if not alike(one[name][others], other[name][others])] == [], t
         one, other = leaves(calm.epochs[t].after), leaves(sick.epochs[t].after)
-        assert [name for name in one if not torch.equal(one[name][others], other[name][others])] == [], t
+        assert [name for name in one if not alike(one[name][others], other[name][others])] == [], t
     assert {event.env for event in sick.events("RolledBack")} <= {env}
     assert len(sick.epochs) == 2 * LENGTH
     assert all(math.isfinite(value) for value in sick.metrics[1].values())

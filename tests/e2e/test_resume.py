@@ -89,8 +89,8 @@ def test_so_does_a_run_of_another_kind(tmp_path, fields):
 
 
 @pytest.mark.parametrize("position", STOPS)
-def test_a_run_with_padded_plans_ends_with_the_same_bits(tmp_path, position):
-    compiled = {"compiler": lambda function, **_: function}  # the paddings of a compiled run without its graphs
+def test_a_compiled_run_ends_with_the_same_bits(tmp_path, position):
+    compiled = {"compiler": lambda function, **_: function}  # units of a compiled run without their graphs
     wanted, run = spec(engine=EngineSpec(compile="default")), tmp_path / "run"
     train_ppo_vectorized(wanted, out=tmp_path / "alone", parts=Parts(**compiled))
     assert train_ppo_vectorized(wanted, out=run, parts=stopping(*position, **compiled)).stopped

@@ -1,8 +1,4 @@
-"""Small real runs that numbers like NaN, infinity or 1e30 are put into, and what became of every epoch.
-
-Room for all plans is fixed beforehand, so that sizes do not depend on what is grown: without that, envs whose neighbour
-lost a seed would be computed in other blocks, and differ from a run without the fault by rounding.
-"""
+"""Small real runs that numbers like NaN, infinity or 1e30 are put into, and what became of every epoch."""
 
 import json
 from collections.abc import Callable
@@ -22,14 +18,12 @@ from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.engine import phases
 from morphogen.engine.action_control import build_control
-from morphogen.engine.compile import Signature
 from morphogen.engine.episodes import Epoch
 from morphogen.engine.reporter import build_record
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import Setup
 from morphogen.state.env import EnvState
 from morphogen.state.tree_ops import expand_mask
-from morphogen.vocab.blueprint import Blueprint
 
 ENVS, LENGTH = 4, 6
 SLOTS, KINDS = ("r0c0", "r1c0"), ("norm", "conv_light")
@@ -59,18 +53,6 @@ def small(**fields: Any) -> Setup:
     )
 
 
-def room() -> list[Signature]:
-    """Room for everything that the envs can grow: ablations are at most two to the number of slots."""
-
-    def crew(rows: int) -> tuple[int, ...]:
-        halves = [rows * (b.label in KINDS) for b in Blueprint if b is not Blueprint.NOOP for _ in range(2)]
-        return (rows, *halves)
-
-    judged = ENVS * 2 ** len(SLOTS)
-    evaluated = crew(judged) * len(SLOTS)
-    return [Signature("train", crew(ENVS) * len(SLOTS)), Signature("validate", evaluated + (judged,) * len(SLOTS))]
-
-
 def eager(function, **_):
     """In place of the compiler."""
     return function
@@ -95,7 +77,6 @@ class Run:
         spec, self.sink = setup.spec, Keep()
         control = build_control(parse_schedule(text, spec), spec, setup.device)
         self.scheduler = Scheduler(setup, Parts(control=control, sinks=(self.sink,), compiler=eager))
-        self.scheduler.compiled.signatures = room()
         self.run_epoch, self.read = self.scheduler.run_epoch, self.scheduler.transfers.read
         self.scheduler.run_epoch, self.scheduler.transfers.read = self._epoch, self._read
 

@@ -46,9 +46,6 @@ class EngineSpec(Spec):
         flag=("--compile", "MODE", DEVICE),
         text="off (default), default, reduce-overhead, max-autotune",
     )
-    max_graphs: Annotated[int, Field(ge=1, le=1_024)] = option(
-        default=32, text="sizes of plans that are compiled; others run eager"
-    )
     phase_profile: bool = option(
         default=True, flag=("--no-phase-profile", "", DEVICE), text="do not measure the time of the phases of a round"
     )

@@ -7,7 +7,7 @@ For readers who ask "in which order does an epoch run?".  Entry points:
     actions         actions of all envs: by names, random ones, waiting, one leaf per head
     phases          the units of an epoch: observe, choose, act (decode .. tick), train, score; each can be compiled
     scheduler       `Scheduler`: run -> run_round -> run_epoch; `Parts` replaces defaults, `Hooks` are called by it
-    compile         `torch.compile` in one place, graphs per padded plan
+    compile         `torch.compile` in one place
     reporter        the one tree transferred for telemetry, and the events that it gives
     episodes        one epoch under a policy; episodes without training, for evaluation; rows of a round for the update
     policies        name -> policy, parameters and action control; `action_control`: declared schedules

@@ -215,9 +215,8 @@ class Environment:
         act = self._act(state, action)
         mark("plan_wait")
         if plan is None:
-            plan, units = self._fit(self._read_plan(act))
-        else:
-            units = phases.phase_fns(plan, setup=self.setup)
+            plan = self._read_plan(act)
+        units = phases.phase_fns(plan, setup=self.setup)
         self.feed.seek(plan.position)
         trained, metrics = phases.train_phase(
             act, self.keys, plan, unit=units.train, feed=self.feed, setup=self.setup, mark=mark
@@ -225,7 +224,7 @@ class Environment:
         mark("validate")
         validation = units.validate(trained, self.setup.dataset.validation(), act.coalition, act.evaluated)
         mark("tail")
-        score = units.score(trained, act.outcome, validation, metrics, state)
+        score = self.compiled.unit("tail", units.score)(trained, act.outcome, validation, metrics, state)
         seen = self.observe(score.after)
         step = Step(
             *(act.acted, act.outcome, act.ticked, act.ticks),
@@ -258,7 +257,7 @@ class Environment:
     def start(self, state: EnvState, plan: Plan) -> tuple[EnvState, PolicyInputs]:
         """Validate prepared envs under their plan; return the state that their first epoch starts from."""
         coalitions = phases.requested_coalitions(state, self.keys, setup=self.setup)
-        _, units = self._fit(plan)
+        units = phases.phase_fns(plan, setup=self.setup)
         validation = units.validate(state, self.setup.dataset.validation(), *coalitions)
         measured, _ = attribute(state, validation, **phases.attribution_args(self.setup))
         ready = first_snapshot(measured)
@@ -326,17 +325,6 @@ class Environment:
 
     def _read_plan(self, act: ActPhase) -> Plan:
         return self.read_plan(act.counts, act.ticked)
-
-    def _fit(self, plan: Plan) -> tuple[Plan, phases.PhaseFns]:
-        """Return the plan, padded to a compiled signature if one covers it, and the units that run it."""
-        fitted = self.compiled.fit(plan)
-        eager = phases.phase_fns(fitted.plan, setup=self.setup)
-        unit = self.compiled.unit
-        return fitted.plan, phases.PhaseFns(
-            train=unit(fitted.train, eager.train),
-            validate=unit(fitted.validate, eager.validate),
-            score=unit("tail", eager.score),
-        )
 
 
 def open_environment(

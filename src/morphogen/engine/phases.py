@@ -164,8 +164,7 @@ def init_new_seeds(state: EnvState, born: Tensor, key: Tensor, plan: Plan, *, se
     rows, net = new_seed_rows(born, plan), setup.net
     sizes = zip(rows, net.slots, net.seed_sizes, net.gate_counts, strict=True)
     noise: list[Tensor] = []  # per slot: for its largest blueprint, then for its gate network
-    for padded, slot, size, gate in sizes:
-        row = padded.clamp(max=key.shape[0] - 1)  # a padded row belongs to no env; its noise is dropped
+    for row, slot, size, gate in sizes:
         when = {"round": state.clock.episode[row], "epoch": state.clock.epoch[row]}
         first = slot.execution * LANES_PER_SLOT
         seed = rng.uniform(rng.stream(key[row], Purpose.SEED_INIT, **when), size - gate, first=first)

@@ -226,7 +226,6 @@ class Scheduler:
                 env_epochs=self.setup.spec.envs * (self.epoch - start.epoch),
             ),
         )
-        self.compiled.end_round(self.round, self.setup.spec.envs)
         self.round, self.epoch = self.round + 1, 0
         if metrics.get("skip_streak", 0) >= MAX_IDLE_ROUNDS:
             raise TrainingDiverged(_divergence_message(metrics, summary.round, self.setup.spec.envs))

@@ -11,6 +11,7 @@ kernels, and plain torch computes everything.  Convolutions also need AVX-512 an
 - `pool`, `pool_backward`: max pooling 2x2
 - `blend`, `blend_backward`: seeds blended into the features of their hosts
 - `take_rows`, `take_row_blocks`, `channels_innermost`: copies that change rows or the order of axes
+- `column_sums`: sums in an order that does not depend on the networks side by side
 - `philox`: counter-based random words, the base of `state.rng`
 - `AVAILABLE`, `CAN_CONVOLVE`: are there kernels, and kernels of convolutions, on this machine?
 - `native`: loading of the extension, the calling convention of kernels, axes, `AutogradFunction`
@@ -25,8 +26,9 @@ from morphogen.kernels.native import AVAILABLE, CAN_CONVOLVE
 from morphogen.kernels.norm import EPS, norm, norm_backward
 from morphogen.kernels.perceptron import perceptron, perceptron_backward
 from morphogen.kernels.philox import philox
+from morphogen.kernels.sums import column_sums
 from morphogen.kernels.take import channels_innermost, pool, pool_backward, take_row_blocks, take_rows
 
-__all__ = ["AVAILABLE", "CAN_CONVOLVE", "EPS", "Form", "blend", "blend_backward", "channels_innermost", "conv"]
-__all__ += ["conv_backward", "form_of", "norm", "norm_backward", "perceptron", "perceptron_backward", "philox"]
+__all__ = ["AVAILABLE", "CAN_CONVOLVE", "EPS", "Form", "blend", "blend_backward", "channels_innermost", "column_sums"]
+__all__ += ["conv", "conv_backward", "form_of", "norm", "norm_backward", "perceptron", "perceptron_backward", "philox"]
 __all__ += ["pool", "pool_backward", "take_row_blocks", "take_rows"]

@@ -123,6 +123,7 @@ PyObject *morphogen_norm_backward(PyObject *self, PyObject *const *args, Py_ssiz
 PyObject *morphogen_conv(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_conv_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_philox(PyObject *self, PyObject *const *args, Py_ssize_t given);
+PyObject *morphogen_sums(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_pool(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_pool_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_innermost(PyObject *self, PyObject *const *args, Py_ssize_t given);

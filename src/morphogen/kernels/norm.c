@@ -31,29 +31,14 @@ typedef struct {
     float floor, eps;
 } Norm;
 
-/* Steps through a piece.  Few adjacent channels are processed several pixels at a time. */
+/* Steps through a piece, pixel by pixel.  The order of every sum is that of the pixels, so that no result of a network
+   depends on the networks beside it. */
 typedef struct {
-    Size wide, fold, lanes, steps, in, out; /* lanes: floats at a time, fold * wide; in, out: floats between two steps */
+    Size lanes, steps, in, out; /* lanes: floats at a time; in, out: floats between two steps */
 } Walk;
 
 static Walk walk_of(const Shape *s, Size rows) {
-    Walk w = {.wide = rows * s->channels, .fold = 1};
-    const int together = rows == s->rows && s->stride == w.wide;
-    while (together && 2 * w.fold * w.wide <= 64 && s->pixels % (2 * w.fold) == 0) w.fold *= 2;
-    w.lanes = w.fold * w.wide, w.steps = s->pixels / w.fold;
-    w.in = w.fold * s->stride, w.out = w.fold * s->rows * s->channels;
-    return w;
-}
-
-/* Repeat values for all pixels of a step. */
-INLINE void repeat(float *values, const Walk *w) {
-    for (Size i = w->wide; i < w->lanes; i++) values[i] = values[i - w->wide];
-}
-
-/* Add the pixels of a step up in the first of them. */
-INLINE void gather(float *sums, const Walk *w) {
-    for (Size f = 1; f < w->fold; f++)
-        for (Size i = 0; i < w->wide; i++) sums[i] += sums[f * w->wide + i];
+    return (Walk){rows * s->channels, s->pixels, s->stride, s->rows * s->channels};
 }
 
 /* Sums over a piece; four steps at a time, or the sums would be read and written more often than x. */
@@ -67,7 +52,6 @@ INLINE void sums_of(const float *restrict x, const Walk *w, float *restrict sum)
     }
     for (; p < w->steps; p++)
         LANES(w->lanes) sum[i] += x[p * w->in + i];
-    gather(sum, w);
 }
 
 INLINE void squares_of(const float *restrict x, const Walk *w, const float *restrict centre, float *restrict sum) {
@@ -86,7 +70,6 @@ INLINE void squares_of(const float *restrict x, const Walk *w, const float *rest
             const float f = x[p * w->in + i] - centre[i];
             sum[i] += f * f;
         }
-    gather(sum, w);
 }
 
 /* Affine map of the channels of a piece. */
@@ -97,14 +80,13 @@ typedef struct {
 INLINE void affine_of(const Norm *k, const Walk *w, Size b, Size at, Affine *found) {
     const Shape *s = &k->shape;
     const Size size = s->channels / s->groups;
-    for (Size i = 0; i < w->wide; i++) {
+    for (Size i = 0; i < w->lanes; i++) {
         const Size group = b * s->rows * s->groups + (at + i) / size;
         found->centre[i] = k->kept ? k->mean[group] * k->kept[at + i] : k->mean[group];
         found->slope[i] = k->gain ? k->inverse[group] * k->gain[at + i] : k->inverse[group];
         found->bias[i] = k->bias[at + i];
         found->scale[i] = k->scale ? k->scale[at + i] : 1.0f;
     }
-    repeat(found->centre, w), repeat(found->slope, w), repeat(found->bias, w), repeat(found->scale, w);
 }
 
 /* Sum of a group's channels, times the weight of an element. */
@@ -126,11 +108,10 @@ INLINE void normalise(const Norm *k, Size b, Size first, Size last) {
     Affine f;
 
     sums_of(x, &w, sum);
-    for (Size i = 0, g = group; i < w.wide; i += size, g++) k->mean[g] = group_of(k, sum, i, (at + i) / size);
-    for (Size i = 0; i < w.wide; i++) f.centre[i] = k->mean[group + i / size] * (k->kept ? k->kept[at + i] : 1.0f);
-    repeat(f.centre, &w);
+    for (Size i = 0, g = group; i < w.lanes; i += size, g++) k->mean[g] = group_of(k, sum, i, (at + i) / size);
+    for (Size i = 0; i < w.lanes; i++) f.centre[i] = k->mean[group + i / size] * (k->kept ? k->kept[at + i] : 1.0f);
     squares_of(x, &w, f.centre, sum);
-    for (Size i = 0, g = group; i < w.wide; i += size, g++)
+    for (Size i = 0, g = group; i < w.lanes; i += size, g++)
         k->inverse[g] = 1.0f / sqrtf(group_of(k, sum, i, (at + i) / size) + k->eps);
     affine_of(k, &w, b, at, &f);
     for (Size p = 0; p < w.steps; p++) {
@@ -160,7 +141,6 @@ INLINE void slopes_of(const Norm *k, const float *restrict x, const float *restr
             above[i] += g[i] * (y < k->floor ? k->floor : y);
         }
     }
-    gather(level, w), gather(tilt, w), gather(above, w);
 }
 
 INLINE void turn_back(const Norm *k, Size b, Size first, Size last) {
@@ -176,14 +156,14 @@ INLINE void turn_back(const Norm *k, Size b, Size first, Size last) {
     affine_of(k, &w, b, at, &f);
     slopes_of(k, x, grad, &w, &f, level, tilt, above);
     float *sums = k->sums + b * step + at;
-    for (Size i = 0; i < w.wide; i++) {
+    for (Size i = 0; i < w.lanes; i++) {
         sums[i] = k->inverse[(b * step + at + i) / size] * tilt[i];
         sums[s.samples * step + i] = level[i];
         sums[2 * s.samples * step + i] = above[i];
     }
     if (!k->push) return;
-    for (Size i = 0; k->gain && i < w.wide; i++) level[i] *= k->gain[at + i], tilt[i] *= k->gain[at + i];
-    for (Size i = 0; i < w.wide; i += size) {
+    for (Size i = 0; k->gain && i < w.lanes; i++) level[i] *= k->gain[at + i], tilt[i] *= k->gain[at + i];
+    for (Size i = 0; i < w.lanes; i += size) {
         const float inverse = k->inverse[(b * step + at + i) / size];
         const float down = -inverse * group_of(k, level, i, (at + i) / size);
         const float aside = -inverse * group_of(k, tilt, i, (at + i) / size) * inverse * inverse;
@@ -192,7 +172,6 @@ INLINE void turn_back(const Norm *k, Size b, Size first, Size last) {
             lean[j] = k->kept ? aside * k->kept[at + j] : aside;
         }
     }
-    repeat(flat, &w), repeat(lean, &w);
     float *restrict push = k->push + b * s.pixels * step + at;
     for (Size p = 0; p < w.steps; p++) {
         const float *restrict a = x + p * w.in, *restrict g = grad + p * w.out;

@@ -52,7 +52,7 @@ def _kernel_backward(results: tuple[Tensor, ...], grad: Tensor, x: Tensor, *args
     (x_grad, sums), sample_sums = results, x.new_empty(3, samples, rows, channels)
     outputs = x_grad if needs_input_grad else None, sample_sums, *_sizes(x, stats.shape[3]), floor
     call_kernel("norm_backward", grad.contiguous(), x, *map(make_contiguous, factors), stats, *outputs)
-    torch.sum(sample_sums, 1, out=sums)
+    call_kernel("sums", 3, samples, rows * channels, sample_sums, sums)
 
 
 def _sizes(x: Tensor, groups: int) -> tuple[int, ...]:

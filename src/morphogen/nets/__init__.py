@@ -4,7 +4,7 @@ For authors of steps and learners.  Everything is a function of parameters and i
 in one axis, and each blueprint is computed once, over exactly the rows that hold it.
 
 - `net.Net`: what is fixed for a run, the host and its enabled slots; flat parameters and their layouts
-- `plan`: sizes of an epoch, padded so that few compiled graphs serve all plans; its docstring explains the way from a
+- `plan`: sizes of an epoch; its docstring explains the way from a
   plan to logits, with a picture, and the terms
 - `sites`: index lists of every slot on the device, parameters gathered and scattered by them
 - `blocks`: parameters of all seeds as one flat buffer, statistics of its gradient

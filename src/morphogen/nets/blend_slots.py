@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen import kernels
@@ -33,7 +32,7 @@ class SeedGates(NamedTuple):
     """Gates of seeds that are added."""
 
     openness: Tensor  # float [B, G], per sample
-    position: Tensor  # int64 [G], positions among the N seeds; N where unfilled
+    position: Tensor  # int64 [G], positions among the N seeds
 
 
 class SeedDeltas(NamedTuple):
@@ -85,9 +84,9 @@ class _Blend(AutogradFunction):
     ) -> tuple[Tensor, *tuple[Tensor | None, ...]]:
         (spans, pooled), factor = options, seeds.factor
         if openness is not None and position is not None:
-            padded = F.pad(factor, (0, 1)).to(openness.dtype)
-            gated = padded[position] * openness
-            factor = padded.repeat(features.shape[0], 1).index_copy_(1, position, gated)[:, :-1]
+            factor = factor.to(openness.dtype)
+            gated = factor[position] * openness
+            factor = factor.repeat(features.shape[0], 1).index_copy_(1, position, gated)
         factor = factor.to(features.dtype)
         index = BlendIndex(seeds.rows, seeds.source, seeds.product_source, factor)
         out, tanh, argmax = kernels.blend(features, blocks, index, spans, pooled=pooled)
@@ -100,10 +99,9 @@ class _Blend(AutogradFunction):
         ctx.sizes = BlendSizes(spans, [block.shape[_ROW_AXIS] for block in blocks], features.shape[1:_ROW_AXIS])
         ctx.mark_non_differentiable(*(part for part in output[1:] if part is not None))
         ctx.set_materialize_grads(False)
-        gates = None if openness is None else position.clamp(max=seeds.rows.shape[0] - 1)
         index = (seeds.rows, seeds.source, seeds.product_source, factor)
         tensors = features if spans else None, tanh, argmax, *(blocks if openness is not None else ())
-        ctx.save_for_backward(seeds.factor, seeds.silent, gates, *index, *tensors)
+        ctx.save_for_backward(seeds.factor, seeds.silent, position, *index, *tensors)
 
     @staticmethod
     def backward(ctx, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.kernels.native import AutogradFunction
@@ -25,8 +24,7 @@ class ParamIndex(NamedTuple):
     """Owners of the N elements of the buffer, in L parameter tensors of one row each."""
 
     tensor: Tensor  # int64 [N], tensor of an element
-    owner: Tensor  # int64 [L], env * S + slot of a tensor; env = E where unfilled
-    real: Tensor  # bool [N], belongs to a filled row
+    owner: Tensor  # int64 [L], env * S + slot of a tensor
 
 
 def flatten_params(params: Iterable[SlotParams | None], like: Tensor) -> Tensor:
@@ -75,12 +73,12 @@ def block_layouts(plans: tuple[SlotPlan, ...], *, net: Net) -> tuple[tuple[tuple
 
 
 def build_param_index(
-    plans: tuple[SlotPlan, ...], indices: tuple[SlotIndex | None, ...], envs: int, *, net: Net
+    plans: tuple[SlotPlan, ...], indices: tuple[SlotIndex | None, ...], *, net: Net
 ) -> ParamIndex | None:
     """Build the owners of all elements; None where nothing runs."""
     slots, owners, sizes = len(net.slots), [], []
     for s, (index, layouts) in enumerate(zip(indices, block_layouts(plans, net=net), strict=True)):
-        targets = () if index is None else (*index.target_env, index.gate_target_env)
+        targets = () if index is None else (*index.env, index.gate_env)
         for env, (_, layout) in zip(targets, layouts, strict=True):
             owners += [env * slots + s for _ in layout.leaves]
             sizes += [leaf.size for leaf in layout.leaves]
@@ -89,7 +87,7 @@ def build_param_index(
     owner = torch.cat(owners)
     numbers = torch.arange(owner.shape[0], device=owner.device).split([part.shape[0] for part in owners])
     tensor = torch.cat([part.repeat_interleave(size) for part, size in zip(numbers, sizes, strict=True)])
-    return ParamIndex(tensor, owner, (owner < envs * slots).index_select(0, tensor))
+    return ParamIndex(tensor, owner)
 
 
 def grad_stats(grad: Tensor, index: ParamIndex, like: Tensor, *, vanishing: float, exploding: float) -> GradStats:
@@ -98,18 +96,11 @@ def grad_stats(grad: Tensor, index: ParamIndex, like: Tensor, *, vanishing: floa
     norms = squares.sqrt()
     flags = (norms < vanishing, ~(norms <= exploding), torch.ones_like(norms, dtype=torch.bool))
     columns = torch.stack((squares, *(flag.to(norms.dtype) for flag in flags)), dim=-1)
-    envs, slots = like.shape
-    sums = norms.new_zeros((envs + 1) * slots, 4).index_add(0, index.owner, columns)
-    square, *counts = sums.view(envs + 1, slots, 4)[:envs].unbind(-1)
+    sums = norms.new_zeros(like.numel(), 4).index_add(0, index.owner, columns)
+    square, *counts = sums.view(*like.shape, 4).unbind(-1)
     return GradStats(square.sqrt(), *counts)
 
 
-def mask_padding(grad: Tensor, index: ParamIndex) -> Tensor:
-    """Set the gradient of unfilled rows to exactly 0.  grad [N]."""
-    return torch.where(index.real, grad, 0.0)
-
-
 def expand_to_params(values: Tensor, index: ParamIndex) -> Tensor:
-    """Expand values per seed to the elements of the buffer; -1 in unfilled rows.  values [E, S] -> [N]."""
-    padded = F.pad(values, (0, 0, 0, 1), value=-1.0).flatten()
-    return padded.index_select(0, index.owner).index_select(0, index.tensor)
+    """Expand values per seed to the elements of the buffer.  values [E, S] -> [N]."""
+    return values.flatten().index_select(0, index.owner).index_select(0, index.tensor)

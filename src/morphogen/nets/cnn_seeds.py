@@ -96,11 +96,11 @@ def cnn_deltas(parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor])
     if Blueprint.NORM in parts:
         p = parts[Blueprint.NORM]
         gain = torch.tanh(p["w"]).unsqueeze(-1).expand_as(p["bias"]).contiguous()
-        deltas[Blueprint.NORM] = gain * (deltas[Blueprint.NORM] - x[Blueprint.NORM])
+        deltas[Blueprint.NORM] = ops.scale_channels(deltas[Blueprint.NORM] - x[Blueprint.NORM], gain)
     if Blueprint.ATTENTION in parts:
         p, features = parts[Blueprint.ATTENTION], x[Blueprint.ATTENTION]
-        z = ops.perceptron(features.mean((1, 2)), p["w1"], None, p["w2"], p["b2"])
-        deltas[Blueprint.ATTENTION] = features * torch.tanh(z / 2)[:, None, None]
+        z = ops.perceptron(ops.spatial_mean(features).transpose(0, 1), p["w1"], None, p["w2"], p["b2"])
+        deltas[Blueprint.ATTENTION] = ops.scale_channels(features, torch.tanh(z / 2))
     return deltas
 
 

@@ -147,9 +147,9 @@ class _Perceptron(AutogradFunction):
 
 
 def spatial_mean(x: Tensor) -> Tensor:
-    """Mean over height and width.
+    """Mean over height and width, or whatever lies between the samples and the networks.
 
-    Shapes: x [B, H, W, R, C] -> [R, B, C].
+    Shapes: x [B, ..., R, C] -> [R, B, C].
 
     Example:
         >>> import torch
@@ -158,7 +158,48 @@ def spatial_mean(x: Tensor) -> Tensor:
         >>> mg.nets.spatial_mean(x).tolist()
         [[[1.5]]]
     """
-    return x.mean((1, 2)).transpose(0, 1)
+    return apply_function(_SpatialMean, x).transpose(0, 1)
+
+
+class _SpatialMean(AutogradFunction):
+    """Mean over the pixels."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return kernels.column_sums(x.reshape(x.shape[0], -1, *x.shape[-2:])) / x.shape[1:-2].numel()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.shape = inputs[0].shape
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        mean = grad / ctx.shape[1:-2].numel()
+        return mean.reshape(grad.shape[0], *(1 for _ in ctx.shape[1:-2]), *grad.shape[1:]).expand(ctx.shape)
+
+
+def scale_channels(x: Tensor, factor: Tensor) -> Tensor:
+    """Multiply all pixels of a channel by a factor.  x [B, H, W, R, C]; factor [B, R, C] or [R, C] -> like x."""
+    return apply_function(_ScaleChannels, x, factor)
+
+
+class _ScaleChannels(AutogradFunction):
+    """Product of pixels and factors of their channels."""
+
+    @staticmethod
+    def forward(x: Tensor, factor: Tensor) -> Tensor:
+        return x * factor.unsqueeze(-3).unsqueeze(-3)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor]:
+        x, factor = ctx.saved_tensors
+        sums = kernels.column_sums((grad * x).flatten(1, 2))
+        x_grad = grad * factor.unsqueeze(-3).unsqueeze(-3) if ctx.needs_input_grad[0] else None
+        return x_grad, sums if factor.dim() == sums.dim() else kernels.column_sums(sums.unsqueeze(0))[0]
 
 
 @document_fields

@@ -9,18 +9,11 @@ The structure of all envs is constant from `tick` to the end of the epoch.  From
 
 A *slot plan* lists what runs at one slot: its *blueprint groups* and the rows with a gate network.  A group has two
 halves: added rows first, rows under MULTIPLY last.  Rows are picked among *candidates*, which are the envs in training
-and (env, coalition) in validation; a *membership* says which candidate belongs to which group.  The sizes of a plan are
-capacities: *padded rows* list the members of a half, then repeat the first one up to the capacity, unfilled.
+and (env, coalition) in validation; a *membership* says which candidate belongs to which group.
 
     one slot of 5 envs      CONV_LIGHT              NORM       CONV_LIGHT added in envs 0 and 3,
     half                    added      multiplied   added      multiplied in env 4, NORM added in env 1,
-    capacity                4          1            2          nothing in env 2
-    candidate               0  3  0  0    4         1  1
-    filled                  x  x  .  .    x         x  .
-    written back to env     0  3  5  5    4         1  5       env 5 = E does not exist: the row is dropped
-
-An unfilled row is blended with factor 0, its gradient is 0, and it is written back to no env.  So a plan can be padded
-to a few sizes (`pad_plan`), for which there are compiled graphs.
+    candidate               0  3       4            1          nothing in env 2
 
 Validation evaluates *coalitions*, sets of slots that are on, along the *coalition tree*: one row per env before the
 first slot; at a slot a row splits where coalitions of the env differ.  Rows are the distinct prefixes of coalitions in
@@ -32,7 +25,7 @@ execution order, so no activation is computed twice.
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -49,14 +42,12 @@ from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.stage import Algorithm
 
 _CODES = len(Blueprint)
-_WIDTH = 2 * len(Blueprint) - 1  # numbers of a slot plan
-_GATES = 0  # the first of them
-_SPARE_SHARE = 8  # spare capacity for one env in eight
+GATES = 0  # group of the gates, in the place of the code that means no blueprint
 
 
 @dataclass(frozen=True, slots=True)
 class BlueprintGroup:
-    """Capacities of the seeds of one blueprint in one slot: added rows first, rows under MULTIPLY last."""
+    """Seeds of one blueprint in one slot: added rows first, rows under MULTIPLY last."""
 
     blueprint: Blueprint
     added: int
@@ -70,7 +61,7 @@ class BlueprintGroup:
 
 @dataclass(frozen=True, slots=True)
 class SlotPlan:
-    """Capacities of everything that runs at one slot."""
+    """Sizes of everything that runs at one slot."""
 
     groups: tuple[BlueprintGroup, ...]  # in the order of computation
     gates: int  # rows that run a gate network
@@ -86,11 +77,6 @@ class SlotPlan:
         ends = itertools.accumulate(group.size for group in self.groups)
         pairs = zip(ends, self.groups, strict=True)
         return tuple((end - group.multiplied, end) for end, group in pairs if group.multiplied)
-
-    @property
-    def capacity(self) -> int:
-        """Rows of the largest half of a group, or of the gates."""
-        return max([self.gates, *(max(group.added, group.multiplied) for group in self.groups)])
 
 
 @document_fields
@@ -112,19 +98,11 @@ class Plan:
     evaluate: tuple[SlotPlan, ...]
     births: tuple[int, ...]
     rows: tuple[int, ...]  # rows of the coalition tree after each slot, in execution order
-    padded: bool = False  # capacities may exceed the number of rows
     position: tuple[int, ...] = field(default=(), compare=False)  # of streamed data, see `data.feed`
 
 
-class PaddedRows(NamedTuple):
-    """Row assignment per half of a group: additive seeds first, multiplicative seeds last.  C: capacity."""
-
-    candidate: Tensor  # int64 [2, S, 13, C], members in order; the first one where unfilled
-    filled: Tensor  # bool [2, S, 13, C]
-
-
 class Membership(NamedTuple):
-    """Members of every group among N candidates per slot; group 0 (no blueprint) holds the gates."""
+    """Members of every group among N candidates per slot; group `GATES` holds the gates."""
 
     member: Tensor  # bool [S, 13, N]
     multiplied: Tensor  # bool [S, 1, N]
@@ -136,16 +114,6 @@ class Membership(NamedTuple):
     def order(self) -> Tensor:
         """Candidates with the members of every group first, those under MULTIPLY last among them.  int64 [S, 13, N]."""
         return torch.where(self.member, self.multiplied.long(), 2).argsort(dim=-1, stable=True)
-
-    def padded_rows(self, plans: tuple[SlotPlan, ...]) -> PaddedRows:
-        """List the members of every half, up to the largest capacity of the plans."""
-        total, multiplied = self.group_sizes().unsqueeze(-1)
-        count = torch.stack((total - multiplied, multiplied))
-        first = torch.stack((torch.zeros_like(total), total - multiplied))
-        row = torch.arange(max([plan.capacity for plan in plans]), device=count.device)
-        filled = row < count
-        position = (first + torch.where(filled, row, 0)).clamp(max=self.member.shape[-1] - 1)
-        return PaddedRows(self.order().expand(2, -1, -1, -1).gather(-1, position), filled)
 
 
 class CoalitionTree(NamedTuple):
@@ -273,66 +241,3 @@ def empty_plan(envs: int, net: Net) -> Plan:
     """
     slots = len(net.slots)
     return read_plan([0] * (4 * slots * _CODES + slots) + [envs] * slots, net)
-
-
-def bucket(rows: int, envs: int) -> int:
-    """Return the smallest size of 0, 1, 2, 4 .. envs, 2 envs, 4 envs .. with capacity for these rows."""
-    if rows > envs:
-        return envs << (-(-rows // envs) - 1).bit_length()
-    return min(1 << (rows - 1).bit_length(), envs) if rows else 0
-
-
-def pad_plan(plan: Plan, envs: int) -> Plan:
-    """Return the plan with every size at its bucket, and spare capacity.  Padding changes results by rounding only.
-
-    From plan to plan, the kinds of seeds change less than their places.  So a kind that occurs anywhere gets capacity
-    everywhere: in every slot, under every algorithm, in training and in validation, for one env in eight.  Gates, which
-    come late, get capacity wherever anything grows.  A plan without seeds gets none.
-    """
-    spare = max(1, envs // _SPARE_SHARE)
-    sizes = [capacity(plans) for plans in (plan.train, plan.evaluate)]
-    kinds = {_row_kind(at) for numbers in sizes for at, rows in enumerate(numbers) if rows}
-    least = tuple(spare if kinds and _row_kind(at) in {_GATES, *kinds} else 0 for at in range(len(sizes[0])))
-    rows = [max(count, envs + spare) if kinds else count for count in plan.rows]
-    parts = (*(map(max, numbers, least) for numbers in sizes), plan.births, rows)
-    return build_plan(*(tuple(bucket(size, envs) for size in part) for part in parts))
-
-
-def _row_kind(at: int) -> int:
-    """Kind of a number of `capacity`, the gates or a blueprint, for any slot and half."""
-    return (at % _WIDTH + 1) // 2
-
-
-def join_plans(plans: Sequence[Plan]) -> Plan:
-    """Return the smallest plan with capacity for all of these plans."""
-    parts = zip(*map(plan_sizes, plans), strict=True)
-    return build_plan(*(tuple(map(max, zip(*sizes, strict=True))) for sizes in parts))
-
-
-def plan_sizes(plan: Plan) -> tuple[tuple[int, ...], ...]:
-    """Return all sizes of a plan: for training, for validation, births and rows."""
-    return capacity(plan.train), capacity(plan.evaluate), plan.births, plan.rows
-
-
-def build_plan(train: Sequence[int], evaluate: Sequence[int], births: tuple[int, ...], rows: tuple[int, ...]) -> Plan:
-    """Return the padded plan of these sizes, the inverse of `plan_sizes`."""
-    return Plan(build_slot_plans(train), build_slot_plans(evaluate), births, rows, padded=True)
-
-
-def capacity(plans: tuple[SlotPlan, ...]) -> tuple[int, ...]:
-    """Return the sizes of slot plans as comparable numbers: per slot gates, then added, multiplied per blueprint."""
-    sizes: list[int] = []
-    for plan in plans:
-        halves = {group.blueprint: (group.added, group.multiplied) for group in plan.groups}
-        sizes += [plan.gates, *(half for b in Blueprint if b is not Blueprint.NOOP for half in halves.get(b, (0, 0)))]
-    return tuple(sizes)
-
-
-def build_slot_plans(numbers: Sequence[int]) -> tuple[SlotPlan, ...]:
-    """Return the slot plans of these sizes, the inverse of `capacity`."""
-    plans: list[SlotPlan] = []
-    for at in range(0, len(numbers), _WIDTH):
-        gates, *sizes = numbers[at : at + _WIDTH]
-        halves = zip(sizes[::2], sizes[1::2], strict=True)
-        plans.append(build_slot_plan(gates, dict(zip(list(Blueprint)[1:], halves, strict=True))))
-    return tuple(plans)

@@ -73,6 +73,5 @@ def gate_layout(channels: int) -> ParamLayout:
 
 def gate_openness(p: Leaves, features: Tensor) -> Tensor:
     """Openness of the gates per sample.  p [R, *shape], features [B, ..., R, C] -> [B, R] in (0, 1)."""
-    between = tuple(range(1, features.dim() - 2))
-    pooled = features.mean(between) if between else features
+    pooled = ops.spatial_mean(features).transpose(0, 1)
     return torch.sigmoid(ops.perceptron(pooled, p["v1"], p["c1"], p["v2"], p["c2"])).squeeze(-1)

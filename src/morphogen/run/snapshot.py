@@ -8,11 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from tensordict import TensorDict
 
-from morphogen.engine.compile import PaddingState
 from morphogen.engine.scheduler import Scheduler
 from morphogen.errors import CheckpointError
-from morphogen.nets import plan as plans
-from morphogen.storage.codec import pack, unpack
 from morphogen.storage.tensor_trees import Tree, check_tree, restore_tree, to_nested_dict
 
 
@@ -46,7 +43,6 @@ def capture(scheduler: Scheduler) -> RunSnapshot:
     trees = to_nested_dict(scheduler.transfers.fetch_state(tensors))
     written = scheduler.reporter.drain()
     host = {"telemetry": scheduler.reporter.state(), "written": written}
-    host["compiled"] = pack(scheduler.compiled.padding_state())
     return RunSnapshot({"state": {}, **trees.get("envs", {})}, {"learner": {}, **trees.get("shared", {}), **host})
 
 
@@ -61,10 +57,7 @@ def restore(scheduler: Scheduler, snapshot: RunSnapshot, round: int, epoch: int)
         raise CheckpointError(f"position: expected one of the run, got round {round}, epoch {epoch}")
     keys = ["state", *(("hidden", "segment", "rollout") if epoch else ())]
     check_tree(dict.fromkeys(envs, 0), dict.fromkeys(keys, 0), "envs")
-    check_tree(dict.fromkeys(shared, 0), dict.fromkeys(("learner", "telemetry", "written", "compiled"), 0), "shared")
-    scheduler.compiled.restore(
-        unpack(PaddingState, shared["compiled"], "shared.compiled"), plans.empty_plan(spec.envs, scheduler.setup.net)
-    )
+    check_tree(dict.fromkeys(shared, 0), dict.fromkeys(("learner", "telemetry", "written"), 0), "shared")
     if scheduler.learned is not None:
         scheduler.learned = restore_tree(shared["learner"], scheduler.learned, "shared.learner")
         scheduler.params = scheduler.learned.get("params")

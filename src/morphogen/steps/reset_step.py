@@ -11,7 +11,7 @@ from morphogen.nets.net import Net
 from morphogen.nets.plan import Plan
 from morphogen.state import schema
 from morphogen.state.env import EnvState, Instance
-from morphogen.state.tree_ops import get_branches, get_leaves, masked_update, replace
+from morphogen.state.tree_ops import get_branches, get_leaf, masked_update, replace
 from morphogen.vocab.blueprint import EMPTY
 from morphogen.vocab.stage import Stage
 
@@ -72,7 +72,7 @@ def place_fossils(state: EnvState, blueprint: Tensor, algorithm: Tensor) -> EnvS
 def new_seed_rows(is_new: Tensor, plan: Plan) -> tuple[Tensor, ...]:
     """Envs with a new seed, per slot.
 
-    Shapes: is_new bool [E, S] -> S tensors int64 [B], B = `plan.births` of the slot; rows beyond the new seeds are E.
+    Shapes: is_new bool [E, S] -> S tensors int64 [B], B = `plan.births` of the slot.
 
     Example:
         >>> import torch
@@ -85,11 +85,8 @@ def new_seed_rows(is_new: Tensor, plan: Plan) -> tuple[Tensor, ...]:
         >>> [row.tolist() for row in mg.steps.new_seed_rows(born, env.plan(state, grow))]
         [[0], []]
     """
-    envs = is_new.shape[0]
     order = (~is_new).to(torch.uint8).argsort(dim=0, stable=True)
-    taken = torch.arange(envs, device=is_new.device).unsqueeze(-1) < is_new.sum(0)
-    rows = torch.where(taken, order, envs)
-    return tuple(rows[:count, s] for s, count in enumerate(plan.births))
+    return tuple(order[:count, s] for s, count in enumerate(plan.births))
 
 
 def init_seeds(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, ...], *, net: Net) -> EnvState:
@@ -113,12 +110,10 @@ def init_seeds(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, .
     grown: dict[str, Any] = {**get_branches(state.seeds)}
     for s, (slot, where, uniform) in enumerate(zip(net.slots, rows, noise, strict=True)):
         if where.shape[0]:
-            blueprint = state.slots.blueprint[where.clamp(max=state.batch_size[0] - 1), s]
-            old, fresh = get_leaves(grown[slot.name]), init_seed_params(blueprint, uniform, s, net=net)
-            # An extra last row takes the padding and is cut off.
-            params, momentum = (F.pad(old[leaf], (0, 0, 0, 1)) for leaf in ("params", "momentum"))
+            fresh = init_seed_params(state.slots.blueprint[where, s], uniform, s, net=net)
+            params, momentum = (get_leaf(grown[slot.name], leaf) for leaf in ("params", "momentum"))
             params = params.index_copy(0, where, fresh.to(params.dtype))
-            grown[slot.name] = {"params": params[:-1], "momentum": momentum.index_fill(0, where, 0.0)[:-1]}
+            grown[slot.name] = {"params": params, "momentum": momentum.index_fill(0, where, 0.0)}
     return replace(state, seeds=TensorDict(grown, batch_size=state.batch_size, device=state.device))
 
 

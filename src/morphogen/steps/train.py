@@ -95,7 +95,7 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> TrainState:
         blocks.flatten_params(sites.gather_params(state.seeds, leaf, plan.train, where, net=net), host.params)
         for leaf in ("params", "momentum")
     )
-    index = blocks.build_param_index(plan.train, where, host.params.shape[0], net=net)
+    index = blocks.build_param_index(plan.train, where, net=net)
     running = None if index is None else _active_seeds(state, index, net=net)
     context = EpochContext(
         net.networks.masks(state.instance, host.params), used_classes(state.instance, net), where, running
@@ -149,7 +149,7 @@ def train_minibatch(
     (host_grad, *seed_grad), (loss, correct) = grad_and_value(objective, leaves)
     norm = l2_norm(host_grad)
     finite = torch.isfinite(loss) & torch.isfinite(norm)
-    train_state, finite = _step_seeds(train_state, seed_grad, finite, plan, spec=spec, lifecycle=lifecycle)
+    train_state, finite = _step_seeds(train_state, seed_grad, finite, spec=spec, lifecycle=lifecycle)
     measured = MinibatchStats(loss, correct, finite, norm)
     clipped = clip_by_norm(host_grad, norm, max_norm=spec.max_grad_norm)
     knobs = {"lr": spec.lr, "momentum": spec.momentum, "weight_decay": spec.weight_decay}
@@ -179,7 +179,7 @@ def _objective(
 
 
 def _step_seeds(
-    train_state: TrainState, grad: list[Tensor], finite: Tensor, plan: Plan, *, spec: HostSpec, lifecycle: LifecycleSpec
+    train_state: TrainState, grad: list[Tensor], finite: Tensor, *, spec: HostSpec, lifecycle: LifecycleSpec
 ) -> tuple[TrainState, Tensor]:
     """Take the step of all seeds, if any runs.
 
@@ -188,9 +188,8 @@ def _step_seeds(
     running, seeds = train_state.context.active, train_state.seed_tally
     if running is None or seeds is None:
         return train_state, finite
-    joined = blocks.mask_padding(grad[0], running.params) if plan.padded else grad[0]
     limits = {"vanishing": lifecycle.vanishing, "exploding": lifecycle.exploding}
-    stats = blocks.grad_stats(joined, running.params, seeds.square, **limits)
+    stats = blocks.grad_stats(grad[0], running.params, seeds.square, **limits)
     seed_finite = torch.isfinite(stats.norm) & running.finite  # gradient and parameters of the seed
     finite = finite & (seed_finite | ~running.blended).all(-1)
     live = finite.unsqueeze(-1) & seed_finite & running.measured
@@ -198,7 +197,7 @@ def _step_seeds(
     factor = torch.where(live, clip_factor(stats.norm, max_norm=spec.max_grad_norm), -1.0)
     factor = blocks.expand_to_params(factor, running.params)
     knobs = {"lr": spec.seed_lr, "momentum": spec.momentum}
-    grown, velocity = sgd(train_state.weights.seeds, train_state.velocity.seeds, joined * factor, factor >= 0, **knobs)
+    grown, velocity = sgd(train_state.weights.seeds, train_state.velocity.seeds, grad[0] * factor, factor >= 0, **knobs)
     after = train_state._replace(
         weights=train_state.weights._replace(seeds=grown),
         velocity=train_state.velocity._replace(seeds=velocity),

@@ -81,7 +81,7 @@ def _validate(
 def _output_rows(tree: CoalitionTree, plan: Plan, coalition: Tensor) -> tuple[Tensor, Tensor] | None:
     """Env of every row after the last slot, int64 [R], and row of every env as it is, [E]; None: a row is an env."""
     envs, width = coalition.shape
-    if not plan.padded and plan.rows[-1] == envs:
+    if plan.rows[-1] == envs:
         return None
     return sites.row_candidates(tree, len(plan.rows), plan.rows[-1]) // width, tree.number[-1][:, 0]
 

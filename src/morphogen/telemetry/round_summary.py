@@ -16,7 +16,7 @@ ROLLING_ROUNDS = 10
 
 
 class CompileStats(NamedTuple):
-    """Counts of compiled graphs, and of fallbacks."""
+    """Counts of graphs, and of fallbacks."""
 
     graphs: int = 0
     graph_fallbacks: int = 0  # epochs and resets that ran eager

@@ -18,20 +18,7 @@ from bench.harness import chart
 from bench.harness.bench_scenes import build_scene
 from bench.harness.module_loop import LAYOUTS, ModuleLoop
 from bench.harness.timing import Bench, bench_facts, format_measures, machine_line, ratio_measure
-from bench.speed import (
-    checkpoint,
-    cuda,
-    data,
-    graphs,
-    memory,
-    policy,
-    record,
-    rollout,
-    roofline,
-    rules,
-    summary,
-    telemetry,
-)
+from bench.speed import checkpoint, cuda, data, memory, policy, record, rollout, roofline, rules, summary, telemetry
 from morphogen.cli.bench import Measure, median_measure, write_measures
 from morphogen.config.groups import DataSpec
 from morphogen.engine.scheduler import Parts
@@ -213,7 +200,7 @@ def test_compiled_epochs_run_in_graphs(quick, monkeypatch, tmp_path):
     monkeypatch.setattr("bench.harness.bench_scenes.Parts", only_counts)
     data = DataSpec(batch=4, minibatches=1, val_samples=8)
     rows = [*rollout.scan_envs(quick, (2,), data=data), *rollout.scan_envs(quick, (1,), compiled=True, data=data)]
-    assert len(asked) == 6  # observation, policy, head, training, validation, tail
+    assert len(asked) == 4  # observation, policy, head, tail
     rollout.plot_rates(tmp_path / "epochs.svg", rows, (2,), (1,))
     assert (tmp_path / "epochs.svg").read_text().count("<polyline") == 4
 
@@ -243,18 +230,6 @@ def test_streamed_batches_are_those_of_resident_data(quick):
     data.measures(quick, 2, 3)
     seen = quick.checksums
     assert seen["data_shifted"] == seen["data_shifted_streamed"] != seen["data_plain"] == seen["data_plain_streamed"]
-
-
-@pytest.mark.slow
-def test_graphs_of_a_run_are_counted_round_by_round(quick, monkeypatch):
-    monkeypatch.setattr(graphs, "NAME_SUFFIXES", {"ppo": "", "wait": "_wait"})
-    monkeypatch.setattr(graphs, "EARLY_ROUNDS", 1)
-    rows = {row.name: row.value for row in graphs.measures(quick, 2, rounds=2)}
-    assert (rows["graphs"], rows["graphs_wait"]) == (7, 6)  # observation, policy, head, tail, update; one for each unit
-    assert rows["graphs_after_5_rounds"] == rows["graphs_after_5_rounds_wait"] == 2
-    assert (rows["graph_fallback_share_wait"], rows["graph_fallback_share_late_wait"]) == (0.5, 0.0)
-    assert rows["padding_overhead"] > rows["padding_overhead_wait"] == rows["padding_overhead_validate_wait"] == 1.0
-    assert len(quick.checksums) == 2
 
 
 def test_rules_are_paid_alike_however_they_are_called():

@@ -27,8 +27,8 @@ ROWS = {
     "cifar_deep_impaired": (1_140, "r0c0 r0c1 r0c2 r0c3 r0c4 r1c0 r1c1 r1c2 r1c3 r1c4", 128, 150),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "be6d725475fe8137313e5bca2d67c4162a3c8d70ac2b51268545aa6854502424"
-STABLE_CONFIG = "b3c59d98f6cfaaf125ce330f99a7569930104f2f67dc39afaaa0eeded2fd8f5f"
+DEFAULT_CONFIG = "4643cfefe636192c5a424aabfa7389e30bbd49c4529d6fc037f802cd13c76b83"
+STABLE_CONFIG = "f974542b7ab3160cfa5a63aa1b182fb5885ef087d841cc93cc5f2b9a8738ca93"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

@@ -279,3 +279,17 @@ def test_a_perceptron_is_that_of_plain_torch(shape, hidden, outputs, biased):
     agree(result, expected)
     learned = kernels.perceptron_backward(grad, x, result[1], by)
     agree(learned, kernels.perceptron_backward(doubled(grad), doubled(x), expected[1], doubled(by)))
+
+
+@given(st.integers(1, 9), st.integers(1, 40), st.sampled_from([1, 4, 8, 24]))
+def test_the_sums_and_the_normalisation_of_a_network_do_not_depend_on_those_beside_it(rows, samples, channels):
+    x, bias = normal(samples, 3, 2, 9, channels), normal(9, channels, seed=1)
+
+    def results(count):
+        own, factors = x[..., :count, :].contiguous(), NormFactors(None, bias[:count], None, None, bias[:count])
+        out, stats = kernels.norm(own, factors, 1, floor=0.0)
+        grads = kernels.norm_backward(own.tanh(), own, factors, stats, floor=0.0, needs_input_grad=True)
+        return out, grads[0], grads[1].unsqueeze(0), kernels.column_sums(own.flatten(1, 2))
+
+    for alone, beside in zip(results(rows), results(9), strict=True):
+        assert torch.equal(alone, beside[..., :rows, :])

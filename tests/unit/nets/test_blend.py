@@ -126,10 +126,10 @@ def test_rows_of_both_kinds_are_blended_at_once_wherever_they_are():
     h, d = normal(3, 2, 5, 2).double(), normal(3, 2, 4, 2, seed=1).double()
     alpha, training = torch.tensor([0.25, 0.75, 0.5, 1.0]), torch.zeros(4, dtype=torch.bool)
     rows, spans = torch.tensor([4, 2, 0, 1]), ((1, 2), (3, 4))
-    gate = SeedGates(noise(3, 2).double(), torch.tensor([2, 4]))  # of the third seed, and of nobody
+    gate = SeedGates(noise(3, 2).double(), torch.tensor([2, 0]))  # of the third and the first seed
     blocks = SeedDeltas([d[..., :2, :].contiguous(), d[..., 2:, :].contiguous()], spans)
     y = blend(h, blocks, build_seed_blend(rows, alpha, training, count=5, multiplied=spans), gate)
-    torch.testing.assert_close(y[..., 4, :], h[..., 4, :] + 0.25 * d[..., 0, :])
+    torch.testing.assert_close(y[..., 4, :], h[..., 4, :] + 0.25 * gate.openness[:, 1:, None] * d[..., 0, :])
     torch.testing.assert_close(y[..., 0, :], h[..., 0, :] + 0.5 * gate.openness[:, :1, None] * d[..., 2, :])
     torch.testing.assert_close(y[..., 2, :], h[..., 2, :] * (1 + 0.75 * torch.tanh(d[..., 1, :])))
     torch.testing.assert_close(y[..., 1, :], h[..., 1, :] * (1 + torch.tanh(d[..., 3, :])))

@@ -54,7 +54,7 @@ def test_what_was_saved_comes_back_bit_for_bit(tmp_path):
     assert equal(found["envs"], to_nested_dict(STATE))
     assert equal(found["shared"], SHARED)
     assert {key: found["manifest"][key] for key in ("format", "round", "epoch", "config_sha256")} == {
-        "format": 4,
+        "format": 5,
         "round": 1,
         "epoch": 0,
         "config_sha256": "c",
@@ -155,7 +155,7 @@ DAMAGES = {
     "has a damaged manifest": lambda path: (path / "manifest.json").write_text("[]"),
     "lacks envs.rank0.safetensors": lambda path: (path / "envs.rank0.safetensors").unlink(),
     r"is damaged: shared.safetensors has \d+ bytes": cut,
-    "has format 3: expected format 4": lambda path: break_manifest(path, format=3),
+    "has format 3: expected format 5": lambda path: break_manifest(path, format=3),
     "its sha256 differs from its seal": lambda path: break_manifest(path, epoch=1),
     "has an invalid manifest.json: expected": lambda path: break_manifest(path, sealed=True, files={}),
 }
@@ -301,9 +301,9 @@ def test_files_that_are_no_policy_are_refused(tmp_path):
         "absent": "is missing",
         "cut": "cannot be read",
         "text": "cannot be read",
-        "older": "cannot be read: expected a safetensors file of format 4",
+        "older": "cannot be read: expected a safetensors file of format 5",
         "list": "is not a policy file",
-        "newer": "expected format 4, got 9",
+        "newer": "expected format 5, got 9",
         "odd": "params: expected a dict, got a int",
     }
     for name, reason in reasons.items():
@@ -313,5 +313,5 @@ def test_files_that_are_no_policy_are_refused(tmp_path):
 
 def test_the_policy_of_an_older_run_is_refused_in_one_sentence(tmp_path):
     torch.save({"format": 3}, tmp_path / "policy.pt")
-    with pytest.raises(CheckpointError, match=r"policy\.pt cannot be read: expected .* format 4, got .* older format$"):
+    with pytest.raises(CheckpointError, match=r"policy\.pt cannot be read: expected .* format 5, got .* older format$"):
         load_policy(tmp_path)

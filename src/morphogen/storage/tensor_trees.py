@@ -114,7 +114,7 @@ def load_tree(path: Path, *, label: str) -> Any:
     try:
         with open_regular(path) as file:
             if file.read(2) == ZIP_MAGIC:
-                raise ValueError("expected a safetensors file of format 4, got a file of an older format")
+                raise ValueError("expected a safetensors file, got a file of an older format")
             with safetensors.safe_open(f"/dev/fd/{file.fileno()}", framework="pt") as content:  # of any name
                 text = (content.metadata() or {}).get("tree")
                 tensors = {name: content.get_tensor(name).clone() for name in content.keys()}  # noqa: SIM118

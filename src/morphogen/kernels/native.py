@@ -40,7 +40,7 @@ class AutogradFunction(torch.autograd.Function):
         forward.__signature__ = inspect.signature(forward)
 
 
-def apply_function(function: type[AutogradFunction], *args: Any) -> tuple[Tensor, ...]:
+def apply_function(function: type[AutogradFunction], *args: Any) -> Any:
     """Apply a function of many tensors; the compiler can't trace `apply` where no tensor needs a gradient."""
     return (function.apply if torch.is_grad_enabled() else function.forward)(*args)
 

@@ -173,7 +173,8 @@ class _SpatialMean(AutogradFunction):
         ctx.shape = inputs[0].shape
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        grad = grads[0]
         mean = grad / ctx.shape[1:-2].numel()
         return mean.reshape(grad.shape[0], *(1 for _ in ctx.shape[1:-2]), *grad.shape[1:]).expand(ctx.shape)
 
@@ -195,8 +196,8 @@ class _ScaleChannels(AutogradFunction):
         ctx.save_for_backward(*inputs)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor]:
-        x, factor = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor]:
+        grad, (x, factor) = grads[0], ctx.saved_tensors
         sums = kernels.column_sums((grad * x).flatten(1, 2))
         x_grad = grad * factor.unsqueeze(-3).unsqueeze(-3) if ctx.needs_input_grad[0] else None
         return x_grad, sums if factor.dim() == sums.dim() else kernels.column_sums(sums.unsqueeze(0))[0]

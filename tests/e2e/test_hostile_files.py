@@ -115,10 +115,7 @@ def overlapping(path, entries, size):
 def test_a_policy_of_an_old_format_is_refused_in_one_sentence_before_it_is_read(tmp_path, capsys, make):
     run = generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2)
     make(run / "policy.pt")
-    with (
-        Clock() as clock,
-        pytest.raises(CheckpointError, match="expected a safetensors file, got a file of"),
-    ):
+    with Clock() as clock, pytest.raises(CheckpointError, match="expected a safetensors file, got a file of"):
         load_policy(run)
     assert clock.spent_s < SLOWEST_S
     assert clock.peak < MIB

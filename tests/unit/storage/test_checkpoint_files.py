@@ -313,5 +313,5 @@ def test_files_that_are_no_policy_are_refused(tmp_path):
 
 def test_the_policy_of_an_older_run_is_refused_in_one_sentence(tmp_path):
     torch.save({"format": 3}, tmp_path / "policy.pt")
-    with pytest.raises(CheckpointError, match=r"policy\.pt cannot be read: expected a safetensors file, got a file of an older format$"):
+    with pytest.raises(CheckpointError, match=r"policy\.pt cannot be read: .* older format$"):
         load_policy(tmp_path)

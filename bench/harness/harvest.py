@@ -184,13 +184,8 @@ def _read_evaluation(path: Path) -> dict[str, Any]:
 def _read_events(path: Path, spec: RunSpec) -> tuple[list[RunStarted], list[BatchSummary], list[RunCompleted]]:
     """Read start, rounds and ends of a run from its event file."""
     kinds = (RunStarted, BatchSummary, RunCompleted)
-    wanted = tuple(f'"event":"{kind.NAME}"' for kind in kinds)
-    files = run_log.event_files(path, {"telemetry": {"dir": spec.telemetry.dir}})
-    found = [
-        one.data
-        for file in files
-        for one in run_log.read_events(file, lambda text: any(name in text for name in wanted))
-    ]
+    folder = run_directory.events_folder(path, spec.telemetry.dir)
+    found = [one.data for one in run_log.iterate_events(folder, {kind.NAME for kind in kinds})]
     started = [one for one in found if isinstance(one, RunStarted)]
     rounds = [one for one in found if isinstance(one, BatchSummary)]
     ended = [one for one in found if isinstance(one, RunCompleted)]

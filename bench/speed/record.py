@@ -1,46 +1,64 @@
-"""The record of an epoch, part by part, in ms: `python -m bench.speed.record [--envs 32]`.
+"""The record, part by part, in ms: `python -m bench.speed.record [--envs 32]`.
 
-What share of an epoch they are together is `record_share` of bench_rollout.
+Of an epoch: gathering its leaves, their way to the host, and what the reporter does.  Of a round of eight epochs, in
+the threads of the sinks: `encode`, the file of its record; `events`, all events that can be derived from it.
+The share of the first part in an epoch is `record_share` of `bench.speed.rollout`.
 """
 
-import tempfile
-from pathlib import Path
+import torch
 
 from bench.harness.bench_scenes import build_scheduler
 from bench.harness.timing import Bench, ms_measure, run_bench
 from morphogen.cli.bench import Measure
+from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
 from morphogen.engine.episodes import run_epoch
-from morphogen.engine.reporter import build_facts, build_record
-from morphogen.telemetry.derive import derive_details, derive_events
-from morphogen.telemetry.record_memory import update_memory
-from morphogen.telemetry.writer import JsonlSink
+from morphogen.engine.reporter import Reporter, build_record
+from morphogen.telemetry.derive import derive_events
+from morphogen.telemetry.record_files import encode_record
+from morphogen.telemetry.round_record import RoundRecord
 
+EPOCHS = 8  # of a round
 START = (0, 0)  # round and epoch
 
 
-def measures(bench: Bench, envs: int = 32) -> list[Measure]:
-    """Gathering the leaves, their way to the host, what the scheduler makes of them there, and what the writer does.
+class RecordSink:
+    """Keeps the records that it gets."""
 
-    `events`: those of the normal level, made and written to a file; `details`: those that debug adds.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        sink = JsonlSink(Path(folder) / "events.jsonl")
-        own = build_scheduler(envs, bench.device)
-        hidden = own.policy.initial_hidden(envs, device=own.setup.device)
-        epoch = run_epoch(own.env, *own.env.reset(0), own.policy, params=own.params, hidden=hidden)
-        leaves, known = build_record(epoch), build_facts(own.setup)
-        seen = own.transfers.read("record", leaves)
-        memories = update_memory(seen, None, START, known)
-        forms = {
-            "gather": lambda: build_record(epoch),
-            "send": lambda: own.transfers.send("record", leaves),
-            "receive": lambda: own.transfers.receive("record"),
-            "take": lambda: own.reporter.add_record(own.transfers.receive("record"), START),
-            "events": lambda: sink.write(derive_events(seen, memories, START, known)),
-            "details": lambda: sink.write(derive_details(seen, memories[1], START, known)),
-        }
-        seconds = bench.time_interleaved(forms)
-        sink.close()
+    kinds = ()
+
+    def __init__(self) -> None:
+        self.records: list[RoundRecord] = []
+
+    def write_record(self, record: RoundRecord) -> None:
+        """Take the record of a round."""
+        self.records.append(record)
+
+    def write(self, events: object) -> None:
+        """Take no events."""
+
+    flush = close = lambda self: None
+
+
+@torch.no_grad()
+def measures(bench: Bench, envs: int = 32) -> list[Measure]:
+    """Seconds of every part."""
+    sink = RecordSink()
+    telemetry = TelemetrySpec(level=LEVEL_DEBUG)
+    own = build_scheduler(envs, bench.device, sinks=(sink,), episode_length=EPOCHS, telemetry=telemetry)
+    own.run_round()
+    own.reporter.close()
+    hidden = own.policy.initial_hidden(envs, device=own.setup.device)
+    epoch = run_epoch(own.env, *own.env.reset(0), own.policy, params=own.params, hidden=hidden)
+    leaves = build_record(epoch)
+    forms = {
+        "gather": lambda: build_record(epoch),
+        "send": lambda: own.transfers.send("record", leaves),
+        "receive": lambda: own.transfers.receive("record"),
+        "take": lambda: Reporter(own.setup, ()).add_record(own.transfers.receive("record"), START),
+        "encode": lambda: encode_record(sink.records[-1]),
+        "events": lambda: list(derive_events(sink.records[-1])),
+    }
+    seconds = bench.time_interleaved(forms)
     bench.record_checksum("record", leaves["reward"])
     return [ms_measure(f"record_{name}_ms", found) for name, found in seconds.items()]
 

@@ -55,6 +55,7 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.adapters.torchrl_policy import PolicyActor as PolicyActor
     from morphogen.analysis.inspect_run import tables as tables
     from morphogen.analysis.report import report as report
+    from morphogen.analysis.run_log import events as events
     from morphogen.cli.compare import compare as compare
     from morphogen.config.config_files import dump_config as dump_config
     from morphogen.config.config_files import parse_config as parse_config
@@ -188,6 +189,7 @@ _HOMES = {
     "adapters.torchrl_env": "MorphogenEnv make_env",
     "adapters.torchrl_policy": "ActorPolicy FactoredDistribution PolicyActor",
     "analysis.inspect_run": "tables",
+    "analysis.run_log": "events",
     "analysis.report": "report",
     "cli.compare": "compare",
     "config.config_files": "dump_config parse_config",

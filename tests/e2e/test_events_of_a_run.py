@@ -7,13 +7,13 @@ import pytest
 import torch
 from support.small_runs import tiny
 
+from morphogen.analysis.run_log import events
 from morphogen.cli.probe import events_by_round
 from morphogen.engine.episodes import run_epoch
 from morphogen.engine.reporter import build_record
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.run.train import train_ppo_vectorized
-from morphogen.telemetry.jsonl import decode
 from morphogen.telemetry.writer import MemorySink
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import TRANSITIONS, Stage
@@ -34,9 +34,9 @@ LIFE |= {"RolledBack", "AnomalySeen", "HostStabilized", "TrendDetected", "Perfor
 
 
 def run(tmp_path, **fields):
-    """The events of a run, as its file holds them."""
+    """The events of a run, as its files hold them."""
     train_ppo_vectorized(tiny(**fields), out=tmp_path / "run")
-    return [decode(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
+    return list(events(tmp_path / "run"))
 
 
 @pytest.mark.parametrize(("policy", "learned"), [("ppo", ("PpoUpdated", "HiddenHealth")), ("random", ())])

@@ -11,7 +11,7 @@ from morphogen.config.config_files import parse_config
 from morphogen.run.train import resume, train_ppo_vectorized
 from morphogen.storage import checkpoint_store
 
-ROUNDS, SIZE = 6, "1100k"  # room for two checkpoints, and not for a third
+ROUNDS, SIZE = 6, "900k"  # room for two checkpoints, and not for a third
 CONFIG = """{"preset": "smoke", "rounds": 6, "episode_length": 3, "final_episodes": 2,
 "ppo": {"epochs": 1, "minibatches": 1}, "engine": {"threads": 1, "devices": ["cpu"]},
 "checkpoint": {"every_rounds": 1, "keep": 9}}"""

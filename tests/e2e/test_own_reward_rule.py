@@ -1,6 +1,5 @@
 """A rule of one's own in a run: its components in the events, its ledger in the state and the checkpoint."""
 
-import json
 import os
 import subprocess
 import sys
@@ -9,11 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.random_records import following
+from support.random_records import events_of
 from support.small_runs import live, tiny, tiny_setup, world_of
 from tensordict import TensorDict
 
-import morphogen
+import morphogen as mg
+from morphogen.analysis.run_log import iterate_events
 from morphogen.config.config_files import parse_config
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
@@ -61,8 +61,7 @@ def finished(command, **more):
 
 
 def told(run, event):
-    lines = (run / "events.jsonl").read_text().splitlines()
-    return [one["data"] for one in map(json.loads, lines) if one["event"] == event]
+    return [one.data.payload() for one in iterate_events(run, {event})]
 
 
 def test_a_rule_of_an_installed_package_trains_a_policy_without_a_change_here(tmp_path):
@@ -73,7 +72,7 @@ def test_a_rule_of_an_installed_package_trains_a_policy_without_a_change_here(tm
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     offline = ["--no-index", "--no-deps", "--no-build-isolation", "--target", str(site)]
     finished([*pip, *offline, str(package)])
-    roots = [str(site), str(Path(morphogen.__file__).parents[1])]
+    roots = [str(site), str(Path(mg.__file__).parents[1])]
     world = {"env": {**os.environ, "PYTHONPATH": os.pathsep.join(roots)}, "cwd": tmp_path}
     command = [sys.executable, "-m", "morphogen", "train", "--preset", "smoke", "--reward", "that_rule"]
     finished([*command, "--final-episodes", "0", "--out", str(run)], **world)
@@ -147,9 +146,8 @@ def test_a_rollback_is_told_with_the_penalty_of_the_rule_if_it_has_one(name, pen
     RULES.register("streak", lambda spec, terms: Streak())
     RULES.register("still", rule_from_function(lambda inputs: {"gain": inputs.committed_acc / 100}))
     setup = tiny_setup(reward=RewardSpec(rule=name, governor_penalty=3.0))
-    memory, found = None, []
-    for t, epoch in enumerate(live(world_of(setup), "wait", change=sick)):
-        arrays = {leaf: value.numpy() for leaf, value in build_record(epoch).items()}
-        new, memory = following(arrays, memory, (0, t), build_facts(setup))
-        found += [(one.env, one.epoch, one.data.penalty) for one in new if one.name == "RolledBack"]
+    epochs = live(world_of(setup), "wait", change=sick)
+    records = [{leaf: value.numpy() for leaf, value in build_record(epoch).items()} for epoch in epochs]
+    told = events_of(records, build_facts(setup))
+    found = [(one.env, one.epoch, one.data.penalty) for one in told if one.name == "RolledBack"]
     assert found == [(1, 2, penalty)]

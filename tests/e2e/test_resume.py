@@ -266,6 +266,7 @@ class Screen:
     """A console that keeps what a run says at its start."""
 
     local = retries = False
+    kinds = None
 
     def start(self, spec, facts, *, done):
         self.said, self.done = facts["resumed from"], done

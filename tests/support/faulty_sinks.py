@@ -3,7 +3,7 @@
 import errno
 import threading
 
-from morphogen.telemetry.dispatch import PendingEvents
+from morphogen.telemetry.dispatch import Batch
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.epoch import HostStabilized, RolledBack
 from morphogen.telemetry.kinds.round import BatchSummary
@@ -21,12 +21,12 @@ _ROWS = ("env_accuracy", "env_committed", "env_reward")
 
 
 def lived(env, round=0, epoch=0):
-    """An event that is never dropped."""
+    """An event of an env that event files hold."""
     return Envelope(BACK, round=round, epoch=epoch, env=env, episode=env)
 
 
 def passing(env, round=0, epoch=0):
-    """One that may be."""
+    """One that is in the records only."""
     return Envelope(HostStabilized(stable_epochs=3, loss=0.5), round=round, epoch=epoch, env=env, episode=env)
 
 
@@ -37,8 +37,8 @@ def summary(round=0):
     return Envelope(data, round=round)
 
 
-def batch(*events, level="normal"):
-    return PendingEvents(lambda: events).select(level)
+def batch(*events):
+    return Batch(events)
 
 
 class Keep:

@@ -240,7 +240,7 @@ def _epoch(dice, when, record, *, last) -> Events:
             contribution=table,
         ),
         SlotsMeasured(table, table, table, flags, flags, table, table, whole, whole),
-        RewardsPaid(COMPONENTS, record["components"], record["components"]),
+        RewardsPaid(COMPONENTS, record["reward"], record["components"], record["components"], table),
     ]
     found += [_ablated(dice, record)] if last else []
     return [Envelope(data, round=round, epoch=epoch) for data in found]

@@ -206,14 +206,10 @@ def whole(rounds=2, epochs=4, envs=3, **telemetry):
 def at_level(events, level):
     """Only what is written at a level."""
     levels = ("minimal", "normal", "debug")
-    return [event for event in events if levels.index(event.level) <= levels.index(level)]
+    return [event for event in events if levels.index(event.data.LEVEL) <= levels.index(level)]
 
 
 def written(path, events, first=0):
     """The events appended to a file."""
     with path.open("ab") as file:
         file.writelines(encode(event, seq=first + i, time=0.0).encode() for i, event in enumerate(events))
-
-
-def late(event):
-    return replace(event, late=True)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from morphogen.telemetry.derive import derive_events
-from morphogen.telemetry.record_memory import RunFacts, update_memory
+from morphogen.telemetry.round_record import RoundRecord, RunFacts, add_penalty, slot_history
+from morphogen.telemetry.round_sums import episode_ends
 from morphogen.vocab.action import RELEVANT, Op
 from morphogen.vocab.stage import Algorithm, Fault, Panic, Stage
 
@@ -214,6 +215,8 @@ class Env:
             "reward": sum(components),
             "network_value": self.accuracy / 100,
             "unmeasured": self.dice.random() < 0.1,
+            "potential_by_slot": [0.1 * (slot.contribution or 0.0) for slot in self.slots],
+            "detector_ratio": [5.0] * len(SLOTS),
             "detectors": [[self.dice.random() < 0.1, False] for _ in SLOTS],
             "panic": int(Panic.CHANCE) if rolled_back else 0,
             "panic_streak": int(rolled_back),
@@ -268,7 +271,20 @@ def live(seed, envs, epochs):
     return there, records
 
 
-def following(record, memory, position, facts):
-    """The events of an epoch up to the normal level, and the memory after it; memory: that of the epoch before."""
-    memories = update_memory(record, memory, position, facts)
-    return derive_events(record, memories, position, facts), memories[1]
+def columns_of(records, known):
+    """Records of the epochs of a round as columns."""
+    columns = {name: np.stack([record[name] for record in records]) for name in records[0]}
+    return add_penalty(columns, known)
+
+
+def round_record(records, known, *, round=0, level="normal", detailed=None):
+    """The record of a round; detailed: epochs at level debug."""
+    columns, epochs = columns_of(records, known), len(records)
+    detailed = np.full(epochs, level == "debug") if detailed is None else np.isin(np.arange(epochs), detailed)
+    ends = episode_ends(columns, slot_history(columns), known) if epochs == known.epochs else {}
+    return RoundRecord(known, round, level, detailed, columns, ends)
+
+
+def events_of(records, known, **more):
+    """The events of a round."""
+    return list(derive_events(round_record(records, known, **more)))

@@ -32,8 +32,13 @@ def timeless(value: Any) -> Any:
 
 
 def events(run: Path) -> list[dict[str, Any]]:
-    """The events of a run as JSON, without clocks."""
+    """The lines of the event file of a run as JSON, without clocks."""
     return [timeless(json.loads(line)) for line in (run / run_directory.EVENTS).read_text().splitlines()]
+
+
+def records(run: Path) -> list[str]:
+    """Names of the records of rounds."""
+    return sorted(path.relative_to(run).as_posix() for path in (run / run_directory.RECORDS).glob("*"))
 
 
 def leaves(tree: Any, above: str = "") -> dict[str, Any]:
@@ -67,7 +72,7 @@ def tree_differences(one: Any, other: Any, where: str) -> Iterator[str]:
 
 def differences(one: Path, other: Path) -> Iterator[str]:
     """Differences between an undisturbed run and another one, without times."""
-    yield from _bytes(one, other, FILES)
+    yield from _bytes(one, other, (*FILES, *sorted({*records(one), *records(other)})))
     yield from tree_differences(_manifest(one), _manifest(other), run_directory.MANIFEST)
     yield from _event_differences(lasting(events(one)), lasting(events(other)))
     yield from _gaps(other)
@@ -104,7 +109,12 @@ def _bytes(one: Path, other: Path, names: Any) -> Iterator[str]:
     for name in names:
         left, right = ((run / name).read_bytes() if (run / name).is_file() else None for run in (one, other))
         if left != right:
-            yield f"{name} is {left!r} and {right!r}"
+            yield f"{name} is {short(left)} and {short(right)}"
+
+
+def short(data: bytes | None) -> str:
+    """The beginning of a file."""
+    return repr(data[:400] if data else data)
 
 
 def _manifest(run: Path) -> Any:

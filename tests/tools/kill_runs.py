@@ -42,7 +42,7 @@ CONFIG: dict[str, Any] = {
     "lifecycle": {"min_training_epochs": 1, "min_blending_epochs": 1},
     "policy": {"op_bias": {"SET_ALPHA_TARGET": -4.0, "PRUNE": -2.0, "FOSSILIZE": 2.0, "ADVANCE": 2.0}},
     "engine": {"threads": 1, "devices": ["cpu"]},
-    "telemetry": {"level": "debug", "loggers": ["csv"], "queue": 4096},
+    "telemetry": {"level": "debug", "loggers": ["csv"]},
     "checkpoint": {"every_rounds": 1, "every_minutes": 0.01, "keep": 2},
 }
 

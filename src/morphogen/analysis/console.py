@@ -10,8 +10,8 @@ from rich import box, console, progress, table
 
 from morphogen.config.spec import RunSpec
 from morphogen.telemetry.events import Envelope, mean_known
-from morphogen.telemetry.kinds.epoch import EpochCompleted
 from morphogen.telemetry.messages import describe, format_counts
+from morphogen.telemetry.writer import LOGGED_KINDS
 from morphogen.vocab.text import escape_text
 
 LEGEND = (
@@ -75,6 +75,8 @@ class Console:
     A sink of events too: it says at once what is out of the ordinary.
     """
 
+    kinds = LOGGED_KINDS
+
     def __init__(
         self,
         quiet: bool = False,
@@ -87,7 +89,8 @@ class Console:
         self._quiet, self._clock = quiet, clock
         self._bar: progress.Progress | None = None
         self._start_s, self._rounds, self._epochs, self._envs = clock(), 0, 0, 0
-        self._done_before, self._done, self._accuracy = 0.0, 0.0, None
+        self._done_before, self._done = 0.0, 0.0
+        self._accuracy: float | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -109,17 +112,17 @@ class Console:
             self._bar.add_task("", total=1.0, where=f"round {round_number(0)}/{self._rounds}", numbers="")
             self._bar.start()
 
-    def end_epoch(self, round: int, epoch: int, done_share: float) -> None:
-        """One epoch is over; `done_share` in 0 .. 1 of the whole run."""
-        self._done = done_share
+    def end_epoch(self, round: int, epoch: int, done_share: float, accuracy: float | None = None) -> None:
+        """One epoch is over; `done_share` in 0 .. 1 of the whole run; accuracy: of the epoch before, percent."""
+        self._done, self._accuracy = done_share, accuracy or self._accuracy
         if self._bar is None:
             return
         where = f"round {round_number(round)}/{self._rounds}  epoch {epoch + 1}/{self._epochs}"
         spent = self._clock() - self._start_s
         new = done_share - self._done_before
         rate = new * self._rounds * self._epochs * self._envs / spent if spent > 0 else None
-        accuracy, speed = format_number(self._accuracy, 1), format_number(rate, 0)
-        numbers = f"accuracy {accuracy} %  {speed} env-epochs/s  {self._eta() or 'closing'}"
+        mean, speed = format_number(self._accuracy, 1), format_number(rate, 0)
+        numbers = f"accuracy {mean} %  {speed} env-epochs/s  {self._eta() or 'closing'}"
         self._bar.update(self._bar.task_ids[0], completed=done_share, where=where, numbers=numbers)
 
     def end_round(self, summary: Any) -> None:
@@ -137,10 +140,8 @@ class Console:
         )
 
     def write(self, events: Iterable[Envelope]) -> None:
-        """Take events: the accuracy of the epoch, and what is out of the ordinary in the run as a whole."""
+        """Take events: what is out of the ordinary in the run as a whole."""
         for event in events:
-            if isinstance(event.data, EpochCompleted):
-                self._accuracy = mean_known(event.data.val_acc)
             if event.env is None and event.severity in (("error",) if self._quiet else ("warning", "error")):
                 self._say(f"{event.severity}: {describe(event)}")
 

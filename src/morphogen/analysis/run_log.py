@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,14 @@ from morphogen.errors import ConfigError, DataError
 from morphogen.storage import run_directory
 from morphogen.storage.files import error_line, parse_json, read_bytes, read_lines
 from morphogen.storage.type_check import build_check
+from morphogen.telemetry.derive import VIEW_KINDS, derive_events
 from morphogen.telemetry.events import Envelope, tidy
 from morphogen.telemetry.jsonl import decode, find_misfit
 from morphogen.telemetry.kinds.round import BatchSummary
-from morphogen.telemetry.kinds.run import RunStarted
+from morphogen.telemetry.kinds.run import RunCompleted, RunStarted
+from morphogen.telemetry.record_files import read_record, record_path, record_rounds
 from morphogen.vocab.text import escape_text, format_value
 
-RANK_FILES = "events.rank*.jsonl"
 Numbers = tuple[float, ...]
 
 
@@ -82,21 +83,26 @@ class RunLog:
         """Name of the directory, printable."""
         return escape_text(self.path.resolve().name)
 
-    def events(self, keep_line: Callable[[str], bool]) -> Iterator[Envelope]:
-        """Read the events of the lines that `keep_line` accepts again."""
-        for path in event_files(self.path, self.config):
-            yield from read_events(path, keep_line)
+    def events(self, kinds: Collection[str] | None, rounds: Collection[int] | None = None) -> Iterator[Envelope]:
+        """Read the events of these names and rounds (from 0) again; None: all."""
+        return iterate_events(event_folder(self.path, self.config), kinds, rounds)
+
+
+def open_run(path: Path) -> Row:
+    """Read the config of a run directory.  Raises: ConfigError for another directory, DataError for a damaged file."""
+    if not os.path.lexists(path / run_directory.CONFIG):
+        raise ConfigError(f"{path} is not a run directory: {run_directory.CONFIG} not found")
+    run_directory.refuse_links(path)
+    return _read_config(path / run_directory.CONFIG)
 
 
 def read_run(path: Path) -> RunLog:
     """Read a run directory.  Raises: ConfigError for another directory, DataError for a damaged file."""
-    if not os.path.lexists(path / run_directory.CONFIG):
-        raise ConfigError(f"{path} is not a run directory: {run_directory.CONFIG} not found")
-    run_directory.refuse_links(path)
-    config = _read_config(path / run_directory.CONFIG)
+    config = open_run(path)
     manifest, result = _read_object(path / run_directory.MANIFEST, MANIFEST_TYPES), _read_result(path)
     evaluation = _read_evaluation(path / run_directory.EVALUATION)
-    return RunLog(path, config, manifest, result, tables.fold(_fitting_events(event_files(path, config))), evaluation)
+    rows = tables.fold(iterate_events(event_folder(path, config), tables.KINDS))
+    return RunLog(path, config, manifest, result, rows, evaluation)
 
 
 def _read_config(path: Path) -> Row:
@@ -151,18 +157,44 @@ def _read_evaluation(path: Path) -> Row:
     return evaluation
 
 
-def event_files(path: Path, config: Row) -> tuple[Path, ...]:
-    """Return the existing event files of a run, by rank."""
-    folder = run_directory.events_folder(path, config["telemetry"]["dir"])
-    ranks = sorted(folder.glob(RANK_FILES), key=lambda file: (len(file.name), file.name))
-    return tuple(file for file in (folder / run_directory.EVENTS, *ranks) if os.path.lexists(file))
+def event_folder(path: Path, config: Row) -> Path:
+    """Return the folder of the event file and the records of a run."""
+    return run_directory.events_folder(path, config["telemetry"]["dir"])
 
 
 def read_rounds(path: Path) -> list[BatchSummary]:
     """Return the completed rounds in the event file of a run."""
-    marker, files = f'"event":"{BatchSummary.NAME}"', event_files(path, _read_config(path / run_directory.CONFIG))
-    events = (event for file in files[:1] for event in read_events(file, lambda text: marker in text))
+    folder = event_folder(path, _read_config(path / run_directory.CONFIG))
+    marker = f'"event":"{BatchSummary.NAME}"'
+    events = read_events(folder / run_directory.EVENTS, lambda text: marker in text)
     return [event.data for event in events if isinstance(event.data, BatchSummary)]
+
+
+def events(
+    path: Path | str, *, kinds: Collection[str] | None = None, rounds: Collection[int] | None = None
+) -> Iterator[Envelope]:
+    """Iterate over the events of a run in order: those of its event file, and those that its records hold.
+
+    Args:
+        path: run directory; that of a run that still goes on is fine.
+        kinds: names of events, such as `StageChanged`; None: all.
+        rounds: rounds of events, from 0; None: all, and the events about the run.
+
+    Returns: events with `data`, the fields of the event, and `round`, `epoch`, `env`, `slot`, which count from 0.
+    Raises: ConfigError for a folder that is no run directory, DataError for a damaged file.
+
+    Example:
+        >>> import tempfile
+        >>> import morphogen as mg
+        >>> fields = {"preset": "whitebox", "rounds": 2, "envs": 4, "policy_name": "wait", "episode_length": 2}
+        >>> fields["telemetry"] = {"level": "normal"}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = mg.train_ppo_vectorized(**fields, final_episodes=0, out=folder)
+        ...     found = list(mg.events(folder, kinds={"EpochCompleted"}, rounds={1}))
+        >>> [(event.round, event.epoch, event.data.op_effective) for event in found]
+        [(1, 0, ('WAIT', 'WAIT', 'WAIT', 'WAIT')), (1, 1, ('WAIT', 'WAIT', 'WAIT', 'WAIT'))]
+    """
+    return iterate_events(event_folder(Path(path), open_run(Path(path))), kinds, rounds)
 
 
 def read_events(path: Path, keep_line: Callable[[str], bool] = bool) -> Iterator[Envelope]:
@@ -173,19 +205,50 @@ def read_events(path: Path, keep_line: Callable[[str], bool] = bool) -> Iterator
             number += 1
             if keep_line(text := line.decode("ascii", "replace")):
                 yield decode(text)
+    except FileNotFoundError:
+        return
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error_line(error)}") from None
     except (ValueError, TypeError, RecursionError) as error:
         raise DataError(f"{path} is damaged in line {number}: {error_line(error)}") from None
 
 
-def _fitting_events(paths: Sequence[Path]) -> Iterator[Envelope]:
-    """Yield the events of files.  Raises DataError for the first event that does not fit the run that started."""
-    start = None
-    for path in paths:
-        for number, event in enumerate(read_events(path), start=1):
-            start = event.data if isinstance(event.data, RunStarted) else start
-            fault = "RunStarted is missing" if start is None else find_misfit(start, event)
-            if fault is not None:
-                raise DataError(f"{path} is damaged in line {number}: {fault}")
+def iterate_events(
+    folder: Path, kinds: Collection[str] | None = None, rounds: Collection[int] | None = None
+) -> Iterator[Envelope]:
+    """Yield the events of a folder.  Raises DataError for the first one that does not fit the run that started."""
+    path, start = folder / run_directory.EVENTS, None
+    waiting = [round for round in record_rounds(folder) if rounds is None or round in rounds]
+    recorded = frozenset(waiting)
+    for number, event in enumerate(read_events(path), start=1):
+        start = event.data if isinstance(event.data, RunStarted) else start
+        fault = "RunStarted is missing" if start is None else find_misfit(start, event)
+        if start is None or fault is not None:
+            raise DataError(f"{path} is damaged in line {number}: {fault}")
+        ends = isinstance(event.data, RunCompleted)
+        while waiting and (ends or (event.round is not None and waiting[0] <= event.round)):
+            yield from record_events(folder, waiting.pop(0), start, kinds)
+        if event.epoch is not None and event.round in recorded:
+            continue  # the record has it
+        if (kinds is None or event.name in kinds) and (rounds is None or event.round in rounds):
             yield event
+    if start is not None:
+        for round in waiting:
+            yield from record_events(folder, round, start, kinds)
+
+
+def record_events(
+    folder: Path, round: int, start: RunStarted, kinds: Collection[str] | None = None, *, first_epoch: int = 0
+) -> Iterator[Envelope]:
+    """Yield the events of the record of a round of a run.  Raises DataError for a damaged or foreign file."""
+    if kinds is not None and VIEW_KINDS.isdisjoint(kinds):
+        return
+    path = record_path(folder, round)
+    record = read_record(path)
+    own, run = record.facts, (start.task, start.slots, start.blueprints, start.epochs, start.envs)
+    if (own.task, own.slots, own.blueprints, own.epochs, own.envs) != run:
+        raise DataError(f"{path} is damaged: it is the record of another run")
+    try:
+        yield from derive_events(record, kinds, first_epoch=first_epoch)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise DataError(f"{path} is damaged: {error_line(error)}") from None

@@ -24,7 +24,7 @@ CHUNK_EVENTS = 64  # events that are folded one by one before their tables are m
 PAYLOAD_TABLES = name_map(
     "RunStarted=starts, RunResumed=resumes, RunCompleted=ends, CheckpointSaved=checkpoints, "
     "CheckpointFailed=checkpoint_faults, Evaluated=evaluations, TelemetryEscalated=escalations, "
-    "TelemetryDropped=dropped, SinkFailed=sink_faults, RoundCompleted=rounds, PpoUpdated=updates, "
+    "SinkFailed=sink_faults, RoundCompleted=rounds, PpoUpdated=updates, "
     "ActionCounts=actions, MaskHitRates=masks, RewardSummary=rewards, Throughput=throughput, PhaseProfile=phases, "
     "MemoryUsed=memory, ObservationStats=observations, HiddenHealth=hidden, TrendDetected=trends, "
     "PerformanceDropped=drops, AnomalyDetected=anomalies, EpisodeCompleted=episodes, RolledBack=rollbacks, "
@@ -126,3 +126,5 @@ ROW_REDUCERS: dict[str, tuple[str, Callable[[Any], Row]]] = {
     "SlotsMeasured": ("gradients", _gradient_row),
     "RewardsPaid": ("payments", _payment_row),
 }
+# Events that tables are made of, the seeds' for the scoreboard.
+KINDS = frozenset((*PAYLOAD_TABLES, *ROW_REDUCERS, "SeedGerminated", "SeedFossilized", "SeedPruned"))

@@ -111,9 +111,9 @@ def expand_grid(args: Namespace) -> dict[str, RunSpec]:
             spec = resolve(arguments.spec_from_args(args, defaults=DEFAULTS, overrides=overrides))
             if spec.rounds < MIN_ROUNDS:
                 raise ConfigError(f"rounds: expected >= {MIN_ROUNDS} with the warm-up, got {spec.rounds}")
-            if spec.telemetry.level not in LEVELS or spec.telemetry.lifecycle_only:
-                limits = "telemetry: expected the level normal or debug, and no lifecycle_only, to read the rates from"
-                raise ConfigError(f"{limits}, got {spec.telemetry.level}, {spec.telemetry.lifecycle_only}")
+            if spec.telemetry.level not in LEVELS:
+                limits = "telemetry: expected the level normal or debug to read the rates from"
+                raise ConfigError(f"{limits}, got {spec.telemetry.level}")
             specs[",".join(text for text, _ in point)] = spec
         except ConfigError as error:
             faults += [line for line in str(error).splitlines() if line not in faults]

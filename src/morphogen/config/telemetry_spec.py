@@ -112,17 +112,14 @@ class TelemetrySpec(Spec):
     level: Literal["off", "minimal", "normal", "debug"] = option(
         default="normal", flag=("--telemetry-level", "L", OUTPUT), text=f"{', '.join(LEVELS)} (default normal)"
     )
-    lifecycle_only: bool = option(
-        default=False,
-        flag=("--lifecycle-only", "", OUTPUT),
-        text="only events about the stages of seeds and about hosts",
+    escalate: bool = option(default=True, text="raise the level of the epochs around an anomaly or a rollback")
+    escalation_epochs: Count = option(
+        default=5, text="epochs with a raised level from the cause on, and as many up to it in its round"
     )
-    escalate: bool = option(default=True, text="raise the level for a while after an anomaly or a rollback")
-    escalation_epochs: Count = option(default=5, text="epochs with a raised level")
     dir: Annotated[FilePath | None, Null("the run directory")] = option(
         default=None,
         flag=("--telemetry-dir", "DIR", OUTPUT),
-        text="folder of the event file (default: the run directory)",
+        text="folder of the event file and the records (default: the run directory)",
     )
     loggers: Annotated[tuple[str, ...], Names(among=LOGGERS)] = option(
         default=(),
@@ -131,7 +128,7 @@ class TelemetrySpec(Spec):
         converter=as_names,
     )
     wandb: WandbSpec = option(default=WandbSpec(), converter=as_group)
-    queue: Count = option(default=64, text="epochs and rounds that wait for a slow sink before their lines are dropped")
+    queue: Count = option(default=256, text="MiB of rounds that wait for a slow sink before the run waits for it")
     close_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = option(
         default=30.0, text="seconds that the end of a run waits for a sink, at most a day"
     )
@@ -149,4 +146,4 @@ class TelemetrySpec(Spec):
     @property
     def escalates(self) -> bool:
         """Return whether the level can be raised."""
-        return self.escalate and not self.lifecycle_only and self.level not in (LEVEL_OFF, LEVEL_DEBUG)
+        return self.escalate and self.level not in (LEVEL_OFF, LEVEL_DEBUG)

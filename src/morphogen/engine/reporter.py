@@ -1,13 +1,12 @@
-"""Reporter: derives events from the records of epochs, and summaries of rounds.
+"""Reporter: collects the records of epochs; sums up, judges and hands on every round.
 
-State that the next epoch needs is updated at once; the writer thread derives the events of an epoch.  The reporter
-reads copies only: nothing in a run depends on the reporter.
+The threads of the sinks encode the record, and derive the events that a sink asks for.  The reporter keeps copies:
+nothing in a run depends on the reporter.
 """
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from operator import attrgetter
 from typing import Any
 
@@ -22,15 +21,14 @@ from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError
 from morphogen.rules.legality import head_value_counts
 from morphogen.state.tree_ops import constant_table, unsafe_new
-from morphogen.storage.codec import Tree, check_arrays, pack, unpack
-from morphogen.telemetry.anomaly import AnomalyMonitor, DetectionState, MonitorState
-from morphogen.telemetry.derive import completed_episodes, derive_details, derive_events
-from morphogen.telemetry.dispatch import AnySink, Dispatcher, DispatchState, Losses, PendingEvents
-from morphogen.telemetry.events import Envelope, Event, RoundEvent
-from morphogen.telemetry.kinds.epoch import EpisodeCompleted
+from morphogen.storage.codec import Array, Tree, check_arrays, pack, unpack
+from morphogen.telemetry.anomaly import AnomalyMonitor, AnomalyState, detailed_epochs, find_causes
+from morphogen.telemetry.dispatch import AnySink, Dispatcher, Losses
+from morphogen.telemetry.events import Envelope, Event
 from morphogen.telemetry.kinds.ppo import ppo_event
 from morphogen.telemetry.kinds.round import BatchSummary, BlueprintScores
-from morphogen.telemetry.record_memory import EpisodeMemory, Record, RunFacts, initial_memory, update_memory
+from morphogen.telemetry.kinds.run import TelemetryEscalated
+from morphogen.telemetry.round_record import Record, RoundRecord, RunFacts, add_penalty, slot_history
 from morphogen.telemetry.round_summary import (
     RoundCosts,
     Scale,
@@ -39,13 +37,15 @@ from morphogen.telemetry.round_summary import (
     summarise,
     throughput_events,
 )
-from morphogen.telemetry.scores import BlueprintTally, add_tallies, event_tallies, scoreboard
+from morphogen.telemetry.round_sums import episode_ends
+from morphogen.telemetry.scores import BlueprintTally, add_tallies, round_tallies, scoreboard
 from morphogen.vocab.action import Head
 from morphogen.vocab.blueprint import code_labels
 from morphogen.vocab.observation import FEATURES
-from morphogen.vocab.reward import DETECTORS
 from morphogen.vocab.stage import Fault, Removal, Stage
 from morphogen.vocab.text import format_value, name_map
+
+WRITE_S = 5.0  # seconds after which the record of a round that goes on is written again
 
 
 def build_facts(setup: Setup) -> RunFacts:
@@ -62,6 +62,7 @@ def build_facts(setup: Setup) -> RunFacts:
         gamma=spec.ppo.gamma,
         envs=spec.envs,
         samples=spec.data.minibatches * spec.data.batch,
+        device=str(setup.device),
         host=net.host.numbers(),
     )
 
@@ -70,31 +71,28 @@ def build_facts(setup: Setup) -> RunFacts:
 class TelemetryState:
     """State of a reporter."""
 
-    memory: EpisodeMemory | None  # None: before the first epoch of the run
+    columns: Mapping[str, Array]  # of the epochs of the unfinished round, [t, E, ...]
     rolling: tuple[float, ...]  # mean accuracies of the last rounds
     first: Scale | None  # after the first round
     seeds: Mapping[str, BlueprintTally]  # of all rounds so far, by blueprint
-    seen: MonitorState
-    raised: DispatchState
+    rules: AnomalyState
+    raised: int  # first epochs of the round that an earlier round put at level debug
 
 
-def unpack_state(tree: Tree, facts: RunFacts, where: str) -> TelemetryState:
-    """The state that a tree holds; a CheckpointError by name where it is not of this run."""
+def unpack_state(tree: Tree, facts: RunFacts, epochs: int, where: str) -> TelemetryState:
+    """The state after `epochs` of a round that a tree holds; a CheckpointError by name where it is not of this run."""
     state: TelemetryState = unpack(TelemetryState, tree, where)
-    envs, slots = facts.envs, len(facts.slots)
-    record = {
-        "stage": np.zeros((envs, slots), dtype=np.int8),
-        "acc_before": np.zeros(envs),
-        "detectors": np.zeros((envs, slots, len(DETECTORS)), dtype=bool),
-        "skipped": np.zeros(envs, dtype=np.int32),
-    }
+    if bool(state.columns) != bool(epochs):
+        raise CheckpointError(
+            f"{where}.columns: expected {'the leaves of a record, got none' if epochs else 'none between two rounds'}"
+        )
+    for name, column in state.columns.items():
+        if column.shape[:2] != (epochs, facts.envs):
+            wanted, shape = format_value([epochs, facts.envs]), format_value(list(column.shape))
+            raise CheckpointError(f"{where}.columns.{name}: expected numbers {wanted}, got {column.dtype.name} {shape}")
     features = np.zeros(sum(feature.normalised for row in FEATURES.values() for feature in row))
-    if state.memory is not None:
-        check_arrays(tree["memory"], pack(initial_memory(record, facts)), f"{where}.memory")
     if state.first is not None:
         check_arrays(tree["first"], pack((features, features)), f"{where}.first")
-    if state.seen.sights is not None:
-        check_arrays(tree["seen"]["sights"], pack(DetectionState.empty(record)), f"{where}.seen.sights")
     for name, tally in state.seeds.items():
         labels, place = facts.blueprints, f"{where}.seeds"
         used = [(name, labels, place), *((slot, facts.slots, f"{place}.{name}.slots") for slot in tally.slots)]
@@ -104,34 +102,26 @@ def unpack_state(tree: Tree, facts: RunFacts, where: str) -> TelemetryState:
     return state
 
 
-class SeedTallies:
-    """Tallies of seeds so far, computed on first use, mostly in the writer thread."""
-
-    def __init__(self, before: Mapping[str, BlueprintTally], pending: Sequence[PendingEvents] = ()) -> None:
-        self._tallies, self._pending, self._lock = before, tuple(pending), threading.Lock()
-
-    def tallies(self) -> Mapping[str, BlueprintTally]:
-        """By blueprint."""
-        for moment in self._pending:
-            _ = moment.events  # outside the lock: deriving events may wait for the lock
-        with self._lock:
-            events = (event for moment in self._pending for event in moment.events)
-            self._tallies, self._pending = reduce(add_tallies, map(event_tallies, events), self._tallies), ()
-            return self._tallies
-
-
 class Reporter:
-    """Events and summaries of one run."""
+    """Events, records and summaries of one run."""
 
-    def __init__(self, setup: Setup, sinks: Sequence[AnySink]) -> None:
-        self._facts, telemetry = build_facts(setup), setup.spec.telemetry
-        self._dispatch = Dispatcher(sinks, telemetry, epochs=self._facts.epochs)
-        self._watcher = AnomalyMonitor(self._facts, telemetry, rounds=setup.spec.rounds)
-        self._memory: EpisodeMemory | None = None
-        self._episodes: tuple[EpisodeCompleted, ...] = ()
+    def __init__(self, setup: Setup, sinks: Sequence[AnySink], clock: Callable[[], float] = time.monotonic) -> None:
+        self._facts, self._spec = build_facts(setup), setup.spec.telemetry
+        self._dispatch = Dispatcher(sinks, self._spec)
+        self._monitor = AnomalyMonitor(self._facts, self._spec, rounds=setup.spec.rounds)
+        self._columns: dict[str, Array] = {}  # [T, E, ...] of the round, of which `_epochs` are filled
+        self._round = self._epochs = self._raised = 0
         self._rolling: tuple[float, ...] = ()
         self._first_scale: Scale | None = None
-        self._seeds, self._pending = SeedTallies({}), list[PendingEvents]()  # of earlier rounds; of this one
+        self._seeds: Mapping[str, BlueprintTally] = {}
+        self._clock, self._written_at = clock, clock()
+
+    @property
+    def accuracy(self) -> float | None:
+        """Mean accuracy after the last epoch; None before it, or where none was measured."""
+        row = self._columns["val_acc"][self._epochs - 1] if self._epochs else np.zeros(0)
+        known = row[np.isfinite(row)]
+        return float(known.mean()) if known.size else None
 
     def add_sinks(self, sinks: Sequence[AnySink]) -> None:
         """Add sinks, which receive all later events."""
@@ -143,74 +133,98 @@ class Reporter:
 
     def add_record(self, record: Record, position: tuple[int, int]) -> None:
         """Take in the record of the epoch at (round, epoch)."""
-        known = self._facts
-        memories = update_memory(record, self._memory, position, known)
-        after = memories[1]
-        if position[1] == known.epochs - 1:
-            self._episodes = tuple(completed_episodes(record, after, known))
-        signs, report = self._watcher.end_epoch(record, position)
-        moment = PendingEvents(
-            lambda: (*derive_events(record, memories, position, known), *signs),
-            lambda: derive_details(record, after, position, known),
-        )
-        self._dispatch.emit_epoch(moment, report)
-        if self._dispatch.has_sinks:
-            self._pending.append(moment)
-        self._memory = after
+        self._round, epoch = position
+        if epoch != self._epochs:
+            raise ValueError(f"epoch {epoch + 1} of round {self._round + 1}: expected epoch {self._epochs + 1}")
+        if epoch == 0:
+            shapes = {name: (self._facts.epochs, *leaf.shape) for name, leaf in record.items()}
+            self._columns = {name: np.zeros(shape, record[name].dtype) for name, shape in shapes.items()}
+        for name, leaf in record.items():
+            self._columns[name][epoch] = leaf
+        self._epochs += 1
+        if self._clock() - self._written_at >= WRITE_S and self._epochs < self._facts.epochs:
+            self._write_unfinished()
+
+    def _write_unfinished(self) -> None:
+        """Hand on what there is of a round that goes on."""
+        if self._epochs and self._dispatch.has_sinks:
+            columns = {name: column[: self._epochs] for name, column in self._columns.items()}
+            causes, _ = find_causes(columns)
+            self._dispatch.emit((), self._record(columns, causes, {})[0])
+        self._written_at = self._clock()
+
+    def _record(
+        self, columns: Mapping[str, Array], causes: Mapping[int, Sequence[str]], ends: Record
+    ) -> tuple[RoundRecord, int]:
+        """The record of the round, and how many epochs of the next one are at level debug."""
+        mask = np.isin(np.arange(len(columns["stage"])), list(causes))
+        detailed, raised = detailed_epochs(mask, self._raised, self._spec)
+        columns = add_penalty(columns, self._facts)
+        return RoundRecord(self._facts, self._round, self._spec.level, detailed, columns, ends), raised
 
     def end_round(self, round: int, metrics: Mapping[str, Any], costs: RoundCosts) -> BatchSummary:
         """Emit the events of a round after its last record; return its summary.  metrics: of the `update` transfer."""
-        trained = "steps_done" in metrics
+        columns, self._columns, self._epochs = self._columns, {}, 0
+        ends = episode_ends(columns, slot_history(columns), self._facts)
+        found = self._monitor.end_round(round, columns, metrics, costs.memory)
+        record, self._raised = self._record(columns, found.causes, ends)
+        trained, before = "steps_done" in metrics, self._rolling
         update = (ppo_event(metrics, update_s=costs.update_s),) if trained else ()
-        before = self._rolling
-        rollbacks = sum(episode.rollbacks for episode in self._episodes)
-        kinds, signs, report = self._watcher.end_round(round, metrics, rollbacks, costs.memory)
+        updated = trained and bool(metrics["steps_done"] > 0)
         summary, self._rolling = summarise(
-            self._episodes,
-            before,
-            round=round,
-            updated=trained and bool(metrics["steps_done"] > 0),
-            costs=costs,
-            anomalies=kinds,
+            ends, before, round=round, updated=updated, costs=costs, anomalies=found.kinds
         )
-        pace = throughput_events(costs, samples=self._facts.samples)
-        events = (*update, summary, *self._round_details(metrics), *pace, *self._watcher.trend_events(summary, before))
-        envelopes = [*(Envelope(event, round=round) for event in events), *signs]
-        self._dispatch.emit(envelopes, self._scores_event(round))
-        self._dispatch.update_level(report)
+        self._first_scale = self._first_scale or normaliser_scale(metrics)
+        self._seeds = add_tallies(self._seeds, round_tallies(record))
+        events = (
+            *update,
+            summary,
+            *round_events(columns, metrics, self._first_scale, self._facts),
+            *throughput_events(costs, samples=self._facts.samples),
+            *self._monitor.trend_events(summary, before),
+        )
+        scores = Envelope(BlueprintScores(scoreboard(self._seeds, self._facts.macs)), round=round)
+        raised = self._escalations(round, found.causes)
+        self._dispatch.emit(
+            (*raised, *(Envelope(event, round=round) for event in events), *found.events, scores), record
+        )
+        self._round, self._written_at = round + 1, self._clock()
         return summary
 
-    def _scores_event(self, round: int) -> Callable[[], Envelope]:
-        seeds = SeedTallies(self._seeds.tallies(), self._pending)
-        self._seeds, self._pending = seeds, []
-        return lambda: Envelope(BlueprintScores(scoreboard(seeds.tallies(), self._facts.macs)), round=round)
-
-    def _round_details(self, metrics: Mapping[str, Any]) -> tuple[RoundEvent, ...]:
-        """Diagnostics of the round; empty before the first record."""
-        if self._memory is None:
-            return ()
-        self._first_scale = self._first_scale or normaliser_scale(metrics)
-        return tuple(round_events(self._memory.tally, metrics, self._first_scale, self._facts))
+    def _escalations(self, round: int, causes: Mapping[int, Sequence[str]]) -> Iterator[Envelope]:
+        """An event for every epoch whose causes raise the level."""
+        for epoch, reasons in sorted(causes.items()) if self._spec.escalates else ():
+            until = divmod(round * self._facts.epochs + epoch + self._spec.escalation_epochs, self._facts.epochs)
+            reason = ", ".join(dict.fromkeys(reasons))
+            yield Envelope(TelemetryEscalated(reason=reason, until_round=until[0], until_epoch=until[1]))
 
     def state(self) -> Tree:
         """Pack the state between two epochs for a checkpoint.  Changes nothing."""
-        seeds = SeedTallies(self._seeds.tallies(), self._pending).tallies()
-        parts = (self._memory, self._rolling, self._first_scale, seeds)
-        return pack(TelemetryState(*parts, self._watcher.state, self._dispatch.state()))
+        columns = {name: column[: self._epochs] for name, column in self._columns.items()}
+        parts = (columns, self._rolling, self._first_scale, self._seeds, self._monitor.state, self._raised)
+        return pack(TelemetryState(*parts))
 
-    def restore(self, tree: Tree) -> None:
-        """Restore the state of a reporter of the same run.  Raises CheckpointError for a state of another form."""
-        saved = unpack_state(tree, self._facts, "telemetry")
-        self._memory, self._rolling, self._first_scale = saved.memory, saved.rolling, saved.first
-        self._seeds, self._pending, self._watcher.state = SeedTallies(saved.seeds), [], saved.seen
-        self._dispatch.restore(saved.raised, "telemetry.raised")
+    def restore(self, tree: Tree, position: tuple[int, int]) -> None:
+        """Restore the state of a reporter of the same run at (round, epoch), the next epoch.
+
+        Raises: CheckpointError for a state of another form.
+        """
+        saved = unpack_state(tree, self._facts, position[1], "telemetry")
+        self._rolling, self._first_scale, self._seeds = saved.rolling, saved.first, saved.seeds
+        self._monitor.state, self._raised = saved.rules, saved.raised
+        self._round, self._columns, self._epochs = position[0], {}, 0
+        for epoch in range(position[1]):
+            record = {name: column[epoch] for name, column in saved.columns.items()}
+            self.add_record(record, (position[0], epoch))
 
     def drain(self) -> Tree:
-        """Write all emitted events; return the positions of the sinks.  Waits for files."""
-        return pack(self._dispatch.drain())
+        """Write all events and what there is of the round; return the positions of the sinks.  Waits for files."""
+        self._write_unfinished()
+        return pack(self._dispatch.drain(self._round))
 
     def close(self, *final_events: Event) -> Losses:
-        """Emit the final events, wait until all events are written or dropped, and return the losses."""
+        """Emit the final events, wait until all events are written, and return the losses."""
+        self._write_unfinished()
         return self._dispatch.close(*final_events)
 
 

@@ -124,8 +124,9 @@ def branch_run(source: RunDirectory, name: str, out: Path) -> None:
             shutil.copytree(path, branch.checkpoints / name)
             if source.events.is_file():
                 shutil.copyfile(source.events, branch.events)
-            if source.metrics.is_dir():
-                shutil.copytree(source.metrics, branch.metrics, symlinks=True)
+            folders = (run_directory.RECORDS, run_directory.METRICS)
+            for name in (name for name in folders if (source.path / name).is_dir()):
+                shutil.copytree(source.path / name, branch.path / name, symlinks=True)
     except OSError as error:
         shutil.rmtree(out, ignore_errors=True)
         raise CheckpointError(f"{source.path} cannot be copied to {out}: {error_line(error)}") from error

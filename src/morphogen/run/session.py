@@ -193,7 +193,7 @@ class Session:
 
     def _on_epoch(self, round: int, epoch: int) -> None:
         if self.console is not None:
-            self.console.end_epoch(round, epoch, self._progress(epoch + 1))
+            self.console.end_epoch(round, epoch, self._progress(epoch + 1), self.scheduler.reporter.accuracy)
 
     def _should_stop(self) -> bool:
         """Return whether to stop between two epochs; otherwise save the run if a checkpoint is due."""

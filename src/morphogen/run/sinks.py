@@ -10,11 +10,11 @@ from morphogen.config.telemetry_spec import LEVEL_OFF
 from morphogen.errors import CheckpointError
 from morphogen.storage import run_directory
 from morphogen.storage.codec import Tree, unpack
-from morphogen.storage.run_directory import EVENTS, MANIFEST, RunDirectory, events_folder
+from morphogen.storage.run_directory import EVENTS, MANIFEST, RECORDS, RunDirectory, events_folder
 from morphogen.telemetry import writer
 from morphogen.telemetry.dispatch import parse_saved_event
-from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.kinds.run import RunStarted, TelemetryDropped
+from morphogen.telemetry.kinds.run import RunStarted
+from morphogen.telemetry.record_files import remove_records
 from morphogen.vocab.text import format_value
 
 MAX_FIRST_LINE = 1 << 20  # bytes of a first line
@@ -24,7 +24,12 @@ def check_sinks(spec: RunSpec) -> None:
     """Raise a ConfigError before a run if a sink cannot be opened: its package is missing, or its file exists."""
     writer.check_loggers(spec.telemetry.loggers)
     if spec.telemetry.dir is not None:
-        run_directory.check_new_file("telemetry.dir", Path(spec.telemetry.dir) / EVENTS)
+        _check_new_files(Path(spec.telemetry.dir))
+
+
+def _check_new_files(folder: Path) -> None:
+    for name in (EVENTS, RECORDS):
+        run_directory.check_new_file("telemetry.dir", folder / name)
 
 
 def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tuple[tuple[writer.Sink, ...], int]:
@@ -41,12 +46,11 @@ def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tu
     writer.check_loggers(spec.telemetry.loggers)
     at, surplus = check_position(spec, folder, position)
     lost = [parse_saved_event(text, f"position.pending[{i}]") for i, text in enumerate(at.pending)]
-    if at.dropped:
-        lost.append(Envelope(TelemetryDropped(dropped=dict(at.dropped), writer_wait_s=0.0)))
     path = events_folder(folder.path, spec.telemetry.dir) / EVENTS
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = writer.JsonlSink(path, first_seq=at.seq, size=at.bytes)
+        remove_records(path.parent, at.rounds)  # the run writes them again
         for name, place in at.loggers.items():
             if name in spec.telemetry.loggers and name in writer.LOGGER_FILES:
                 writer.truncate_files(folder.metrics, name, place.files)
@@ -72,11 +76,11 @@ def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple
     """
     telemetry, path = spec.telemetry, events_folder(folder.path, spec.telemetry.dir) / EVENTS
     saved: writer.SinkPosition | None = unpack(writer.SinkPosition | None, position, "position")
-    at = saved or writer.SinkPosition(0, 0, (), {}, telemetry.dir, {})
+    at = saved or writer.SinkPosition(0, 0, (), 0, telemetry.dir, {})
     if telemetry.level == LEVEL_OFF:
         return at, 0
     if at.dir != telemetry.dir:
-        run_directory.check_new_file("telemetry.dir", path)
+        _check_new_files(path.parent)
         at = at._replace(bytes=0)
     elif run_directory.is_outside(folder.path, telemetry.dir) and not folder.is_original():
         fault = f"event file {path} belongs to the run directory of which this one is a copy"

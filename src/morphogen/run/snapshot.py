@@ -71,5 +71,5 @@ def restore(scheduler: Scheduler, snapshot: RunSnapshot, round: int, epoch: int)
         marks = TensorDict({"segment": scheduler.segment}, batch_size=[])
         scheduler.segment = restore_tree({"segment": envs["segment"]}, marks, "envs")["segment"]
         scheduler.rollout.restore(envs["rollout"], epoch, "envs.rollout")
-    scheduler.reporter.restore(shared["telemetry"])
+    scheduler.reporter.restore(shared["telemetry"], (round, epoch))
     scheduler.round, scheduler.epoch = round, epoch

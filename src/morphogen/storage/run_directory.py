@@ -29,11 +29,13 @@ from morphogen.vocab.text import format_value
 ROOT, RESULT, EVALUATION = "runs", "result.json", "evaluation.json"
 CONFIG, MANIFEST, EVENTS = "config.json", "manifest.json", "events.jsonl"
 CHECKPOINTS, POLICY, LOCK = "checkpoints", "policy.safetensors", "lock"
+RECORDS = "records"  # folder of the records of rounds, beside the event file
 METRICS, REPORT = "metrics", "report"  # folders of the loggers, and of `morphogen report`
 STATUS_COMPLETED: Final = "completed"  # status of a run that ended after its last round
 PACKAGES = ("morphogen", "torch", "tensordict", "torchrl", "numpy")
 DESCRIPTORS = "/proc/{}/fd"  # paths of open directories, by process: a logger may write in a process of its own
-NAMES, SUFFIXES = (LOCK, CHECKPOINTS, METRICS, REPORT), (".json", ".jsonl", ".safetensors", ".pt")  # of entries in use
+NAMES = (LOCK, CHECKPOINTS, RECORDS, METRICS, REPORT)  # of entries in use, and their suffixes
+SUFFIXES = (".json", ".jsonl", ".safetensors", ".pt")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
+from morphogen.storage.codec import Array
 from morphogen.telemetry.events import Envelope, Event
 from morphogen.telemetry.kinds.round import AnomalyDetected, BatchSummary, PerformanceDropped, Trend, TrendDetected
-from morphogen.telemetry.record_memory import Array, Record, RunFacts, stage_entries
+from morphogen.telemetry.round_record import Columns, Record, RunFacts, stage_entries
 from morphogen.vocab.action import HEADS, Head, Op
 from morphogen.vocab.reward import CRITICAL_CONTRIBUTION, DETECTORS, RANSOM_HARM, RATIO_LIMIT
 from morphogen.vocab.stage import Stage
@@ -227,54 +228,55 @@ def accuracy_trend(delta: float, config: TelemetrySpec) -> Trend | None:
     return None
 
 
-class EpochReport(NamedTuple):
-    """Events of an epoch that may raise the level.  Epochs are counted through the run."""
+class SeedFinding(NamedTuple):
+    """Finding about a seed."""
 
     epoch: int
-    reasons: tuple[str, ...] = ()
+    env: int  # row of the record
+    slot: int
+    finding: Finding
 
 
-def escalate_level(until: int, report: EpochReport, config: TelemetrySpec) -> tuple[str, int]:
-    """The level of the epoch after the reported one, and the last epoch that is written at debug (-1: none yet)."""
-    if report.reasons and config.escalates:
-        until = max(until, report.epoch + config.escalation_epochs)
-    return (LEVEL_DEBUG if report.epoch < until else config.level), until
+def detect(columns: Columns) -> list[SeedFinding]:
+    """First detections of seeds that look better than they are, in the order of the epochs of a round."""
+    fired, germinated = columns["detectors"], stage_entries(columns, Stage.GERMINATED)
+    reported, detections = np.zeros_like(fired[0]), list[SeedFinding]()
+    for epoch in np.flatnonzero(fired.any(axis=(1, 2, 3)) | germinated.any(axis=(1, 2))).tolist():
+        reported &= ~germinated[epoch][..., None]
+        record = {name: columns[name][epoch] for name in _DETECTED} if fired[epoch].any() else {}
+        for env, slot, kind in np.argwhere(fired[epoch] & ~reported).tolist():
+            finding = _detector_finding(record, env, slot, DETECTORS[kind])
+            detections.append(SeedFinding(epoch, env, slot, finding))
+        reported |= fired[epoch]
+    return detections
 
 
-Detection = tuple[int, int, Finding]  # row of the env, slot
+def find_causes(columns: Columns) -> tuple[dict[int, list[str]], list[str]]:
+    """Return what raises the level by epoch, rollbacks and alarms about seeds, and the kinds of these alarms."""
+    rollbacks = np.flatnonzero(columns["rolled_back"].any(axis=1)).tolist()
+    causes = {epoch: ["RolledBack"] for epoch in rollbacks}
+    alarms = [(one.epoch, one.finding.kind) for one in detect(columns) if one.finding.severity != INFO]
+    for epoch, kind in alarms:
+        causes.setdefault(epoch, []).append(kind)
+    return causes, [kind for _, kind in alarms]
 
 
-@dataclass(frozen=True, slots=True)
-class DetectionState:
-    """Detections of a round so far."""
-
-    reported: Array  # bool [E, S, 2], of the seed in the slot
-    skipped: Array  # bool [E], a minibatch was skipped
-    free: int = 0  # steps with more than one choice
-    waits: int = 0  # of these, those in which WAIT was chosen
-
-    @classmethod
-    def empty(cls, record: Record) -> "DetectionState":
-        """Before the first epoch of a round, whose record this is."""
-        return cls(np.zeros_like(record["detectors"]), np.zeros(len(record["skipped"]), dtype=bool))
-
-    def counts(self, round: int, rollbacks: int) -> RoundCounts:
-        """The counts of the round."""
-        return RoundCounts(round, len(self.skipped), rollbacks, int(self.skipped.sum()), self.free, self.waits)
+_DETECTED = ("detector_ratio", "contribution_valid", "contribution", "val_acc", "committed_acc")
 
 
-def detect(record: Record, before: DetectionState) -> tuple[list[Detection], DetectionState]:
-    """Return the first detections of seeds that look better than they are, and the next state."""
-    reported = before.reported & ~stage_entries(record, Stage.GERMINATED)[..., None]
-    fired, free = record["detectors"], ~record["forced"]
-    after = DetectionState(
-        reported=reported | fired,
-        skipped=before.skipped | (record["skipped"] > 0),
-        free=before.free + int(free.sum()),
-        waits=before.waits + int((free & (record["action"][:, Head.OP] == Op.WAIT)).sum()),
-    )
-    fresh = np.argwhere(fired & ~reported).tolist()
-    return [(e, s, _detector_finding(record, e, s, DETECTORS[k])) for e, s, k in fresh], after
+def detailed_epochs(causes: Array, until: int, spec: TelemetrySpec) -> tuple[Array, int]:
+    """Return which epochs of a round are at level debug, and how many epochs of the next one are.
+
+    causes: bool [T], epochs with a rollback or an alarm.  until: epochs of this round, from its start, that a cause in
+    an earlier round raised.  A cause raises the epochs around it: `escalation_epochs` with its own, and as many more.
+    """
+    epochs = np.arange(len(causes))
+    if not spec.escalates:
+        return np.full(len(causes), spec.level == LEVEL_DEBUG), 0
+    near = epochs[:, None] - np.flatnonzero(causes)  # [T, causes]
+    raised = ((near > -spec.escalation_epochs) & (near <= spec.escalation_epochs)).any(axis=1)
+    last = max([until - 1, *(np.flatnonzero(causes) + spec.escalation_epochs).tolist()])
+    return raised | (epochs < until), max(last + 1 - len(causes), 0)
 
 
 def _detector_finding(record: Record, env: int, slot: int, kind: str) -> Finding:
@@ -285,51 +287,42 @@ def _detector_finding(record: Record, env: int, slot: int, kind: str) -> Finding
     return Finding(kind, ERROR if critical else WARNING, harm, RANSOM_HARM)
 
 
-class MonitorState(NamedTuple):
-    """State of a monitor."""
+class RoundFindings(NamedTuple):
+    """Alarms of a round, and what they raise the level for."""
 
-    watch: AnomalyState = AnomalyState()
-    sights: DetectionState | None = None
-    kinds: tuple[str, ...] = ()  # alarms of the epochs of the round
+    kinds: tuple[str, ...]  # of all alarms, each once
+    events: tuple[Envelope, ...]  # about the round itself
+    causes: Mapping[int, Sequence[str]]  # epoch -> what raises the level there
 
 
 class AnomalyMonitor:
-    """Every epoch, then every round, in order."""
+    """Rounds, in order."""
 
     def __init__(self, facts: RunFacts, spec: TelemetrySpec, *, rounds: int) -> None:
         """rounds: of the run."""
         self._facts, self._spec, self._rounds = facts, spec, rounds
-        self.state = MonitorState()
-
-    def end_epoch(self, record: Record, position: tuple[int, int]) -> tuple[tuple[Envelope, ...], EpochReport]:
-        """Return the findings of an epoch, and the causes that raise the level."""
-        round, epoch = position
-        before = self.state.sights if epoch and self.state.sights else DetectionState.empty(record)
-        detections, sights = detect(record, before)
-        alarms = _alarm_kinds(finding for _, _, finding in detections)
-        self.state = self.state._replace(sights=sights, kinds=(*self.state.kinds, *alarms))
-        events = []
-        for row, slot, finding in detections:
-            env = self._facts.first + row
-            where = {"round": round, "epoch": epoch, "env": env, "episode": round * self._facts.envs + env}
-            events.append(_anomaly_event(finding, **where, slot=self._facts.slots[slot]))
-        causes = ["RolledBack"] * bool(record["rolled_back"].any()) + alarms
-        return tuple(events), EpochReport(round * self._facts.epochs + epoch, tuple(causes))
+        self.state = AnomalyState()
 
     def end_round(
-        self, round: int, metrics: Mapping[str, Any], rollbacks: int, devices: Sequence[Mapping[str, Any]]
-    ) -> tuple[tuple[str, ...], tuple[Envelope, ...], EpochReport]:
-        """Kinds of all alarms of a round, the events about the round itself, and the causes that raise the level."""
-        watch, sights, before = self.state
-        if sights is None:
-            raise ValueError(f"round {round + 1} has no epoch")
-        counts = sights.counts(round, rollbacks)
-        findings, watch = find_anomalies(counts, valid_metrics(metrics), watch, self._spec, devices)
+        self, round: int, columns: Columns, metrics: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]
+    ) -> RoundFindings:
+        """Find what stands out in a round."""
+        (causes, kinds), rollbacks = find_causes(columns), columns["rolled_back"]
+        free, waits = ~columns["forced"], columns["action"][..., Head.OP] == Op.WAIT
+        counts = RoundCounts(
+            round,
+            self._facts.envs,
+            int(rollbacks.sum()),
+            int((columns["skipped"] > 0).any(axis=0).sum()),
+            int(free.sum()),
+            int((free & waits).sum()),
+        )
+        findings, self.state = find_anomalies(counts, valid_metrics(metrics), self.state, self._spec, devices)
         alarms = _alarm_kinds(findings)
-        self.state = MonitorState(watch, sights)
-        events = tuple(_anomaly_event(finding, round=round) for finding in findings)
-        report = EpochReport((round + 1) * self._facts.epochs - 1, tuple(alarms))
-        return tuple(dict.fromkeys([*before, *alarms])), events, report
+        if alarms:
+            causes.setdefault(len(rollbacks) - 1, []).extend(alarms)
+        events = [Envelope(data, round=round, severity=severity) for severity, data in map(anomaly_event, findings)]
+        return RoundFindings(tuple(dict.fromkeys([*kinds, *alarms])), tuple(events), causes)
 
     def trend_events(self, summary: BatchSummary, before: Sequence[float]) -> list[Event]:
         """Trend of the accuracy; before: mean accuracies of the at most 10 rounds before.
@@ -355,7 +348,7 @@ def _alarm_kinds(findings: Iterable[Finding]) -> list[str]:
     return [finding.kind for finding in findings if finding.severity != INFO]
 
 
-def _anomaly_event(finding: Finding, **where: Any) -> Envelope:
+def anomaly_event(finding: Finding) -> tuple[str, AnomalyDetected]:
+    """Severity and event of a finding."""
     fields = finding._asdict()
-    severity = fields.pop("severity")
-    return Envelope(AnomalyDetected(**fields), **where, severity=severity)
+    return fields.pop("severity"), AnomalyDetected(**fields)

@@ -1,23 +1,37 @@
-"""Events of an epoch: a pure function of its record and a small memory.  numpy, no tensors.
+"""Events of envs, slots and epochs: a pure function of the record of a round.  numpy, no tensors.
 
-A record is a mapping from leaf names to arrays [E, ...]; its schema is `engine.record.record`.
+The one derivation: readers of a run directory use it, and the sinks of a running run that ask for such events.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from itertools import groupby, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from morphogen.config.task import INSTANCE_PARAMETERS
+from morphogen.storage.codec import Array
+from morphogen.telemetry import payloads
+from morphogen.telemetry.anomaly import SeedFinding, anomaly_event, detect
 from morphogen.telemetry.events import Envelope, Event, Json, tidy
 from morphogen.telemetry.jsonl import manifest_hash
 from morphogen.telemetry.kinds import epoch as kinds
-from morphogen.telemetry.record_memory import HEAD_USED, STAGE_POINTS, Array, EpisodeMemory, Record, RunFacts, in_stages
-from morphogen.vocab.action import VALUE_NAMES, Head, Op, Outcome, Reason
+from morphogen.telemetry.kinds.round import AnomalyDetected
+from morphogen.telemetry.round_record import (
+    LEVEL_RANK,
+    STAGE_POINTS,
+    Record,
+    RoundRecord,
+    RunFacts,
+    SlotHistory,
+    first_stable,
+    in_stages,
+    slot_history,
+)
+from morphogen.vocab.action import Op
 from morphogen.vocab.reward import DETECTORS
-from morphogen.vocab.stage import BLENDED, OCCUPIED, Algorithm, Check, Fault, Gate, Panic, Removal, Stage
+from morphogen.vocab.stage import OCCUPIED, Algorithm, Check, Fault, Gate, Panic, Removal, Stage
 
 CAUSES: dict[kinds.Cause, Removal] = {"action": Removal.ACTION, "tick": Removal.RAMP, "govern": Removal.GOVERNOR}
 REMOVAL_NAMES: dict[Removal, kinds.RemovalName] = {
@@ -25,8 +39,8 @@ REMOVAL_NAMES: dict[Removal, kinds.RemovalName] = {
     Removal.RAMP: "ramp",
     Removal.GOVERNOR: "governor",
 }
-NO_VALUE: Any = None  # annotations of numpy refuse None as an array
-PENALTY = "governor"  # the reward component that a rollback pays; a rule without it charges nothing
+
+OP_NAMES = tuple(op.name for op in Op)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +48,17 @@ class DeriveContext:
     """Record of one epoch, and its context."""
 
     record: Record
-    memory: EpisodeMemory  # as of the end of the epoch before, germinations of this one noted
+    memory: SlotHistory  # [E, S], as of the end of the epoch before, germinations of this one noted
+    after: SlotHistory  # [E, S], as of the end of this epoch
+    settled: Array  # bool [E], hosts whose loss settled for the first time
+    totals: Array | None  # float64 [E, C], components of the reward so far; None: not kept
+    detections: list[SeedFinding]  # of this epoch
+    ends: Record  # of the episodes, at the last epoch; empty before
     round: int
     epoch: int
     facts: RunFacts
 
-    def envelope(self, env: int, data: Event, slot: int | None = None) -> Envelope:
+    def envelope(self, env: int, data: Event, slot: int | None = None, severity: str = "") -> Envelope:
         """An event of the env in row `env` of the record."""
         number = self.facts.first + int(env)
         return Envelope(
@@ -49,47 +68,59 @@ class DeriveContext:
             env=number,
             episode=self.round * self.facts.envs + number,
             slot=None if slot is None else self.facts.slots[slot],
+            severity=severity,
         )
+
+    def about_all(self, data: Event) -> Envelope:
+        """An event about all envs."""
+        return Envelope(data, round=self.round, epoch=self.epoch)
+
+
+MakeEvents = Callable[[DeriveContext], Iterator[Envelope]]
 
 
 def derive_events(
-    record: Record, memories: tuple[EpisodeMemory, EpisodeMemory], position: tuple[int, int], facts: RunFacts
-) -> tuple[Envelope, ...]:
-    """The events of the epoch at (round, epoch) up to the normal level; memories: as `update_memory` returns them.
+    record: RoundRecord, wanted: Collection[str] | None = None, *, first_epoch: int = 0
+) -> Iterator[Envelope]:
+    """Yield the events of the epochs of a round, as far as the level of each epoch has them.
 
-    Events about all envs come first, then those of each env, in order.
+    In each epoch events about all envs come first, then those of each env, in order, then what stood out, then details.
+
+    Args:
+        wanted: names of events; None: all.
+        first_epoch: epoch to begin with.
     """
-    (round, epoch), (before, after) = position, memories
-    step = DeriveContext(record, before, round, epoch, facts)
-    state = [Envelope(epoch_event(record), round=round, epoch=epoch)]
-    rules = (_gate_events, _stage_events, _env_events)
-    events = [event for rule in rules for event in rule(step)]
-    if epoch == facts.epochs - 1:
-        state.append(Envelope(ablations_event(record), round=round, epoch=epoch, level="normal"))
-        events += [step.envelope(env, data) for env, data in enumerate(completed_episodes(record, after, facts))]
-        events += [step.envelope(env, data) for env, data in final_topologies(record, after, facts)]
-    return (*state, *sorted(events, key=lambda event: event.env or 0))
+    rules = [rule for rule in RULES if wanted is None or not rule.names.isdisjoint(wanted)]
+    if not rules or first_epoch >= record.epochs:
+        return
+    columns, history, settled = record.columns, slot_history(record.columns), first_stable(record.columns)
+    detections = detect(columns)
+    totals = np.cumsum(columns["components"], axis=0, dtype=np.float64) if "components" in columns else None
+    for epoch, rank in enumerate(record.ranks().tolist()):
+        if epoch < first_epoch:
+            continue
+        step = DeriveContext(
+            record.row(epoch),
+            history.before(epoch),
+            history.at(epoch),
+            settled[epoch],
+            None if totals is None else totals[epoch],
+            [detection for detection in detections if detection.epoch == epoch],
+            record.ends if epoch == record.facts.epochs - 1 else {},
+            record.round,
+            epoch,
+            record.facts,
+        )
+        yield from _epoch_events(step, rank, rules, wanted)
 
 
-def derive_details(
-    record: Record, memory: EpisodeMemory, position: tuple[int, int], facts: RunFacts
-) -> tuple[Envelope, ...]:
-    """The events of an epoch that only the debug level writes.  memory: that after the epoch."""
-    round, epoch = position
-    data: list[Event] = [actions_event(record, facts), slots_event(record, memory)]
-    missing = attribution_event(record)
-    if any(map(any, missing.reason)):
-        data.append(missing)
-    amounts = {"components": record["components"], "totals": memory.components}
-    data.append(kinds.RewardsPaid.build(names=facts.components, **amounts))
-    if epoch < facts.epochs - 1:
-        data.append(ablations_event(record))
-    events = [Envelope(part, round=round, epoch=epoch) for part in data]
-    step = DeriveContext(record, memory, round, epoch, facts)
-    fossils = (record["stage"] == Stage.FOSSILIZED).sum(axis=1)
-    for (env,) in _indices(record["snapshot_taken"]):
-        events.append(step.envelope(env, kinds.SnapshotTaken(loss=record["val_loss"][env], fossils=fossils[env])))
-    return tuple(events)
+def _epoch_events(
+    step: DeriveContext, rank: int, rules: "list[EventRule]", wanted: Collection[str] | None
+) -> Iterator[Envelope]:
+    for _, group in groupby(rules, key=lambda rule: rule.group):
+        events = [event for rule in group if rank >= rule.rank for event in rule.make(step)]
+        kept = (event for event in events if wanted is None or event.name in wanted)
+        yield from sorted(kept, key=lambda event: event.env or 0)
 
 
 def _indices(mask: Array) -> list[list[int]]:
@@ -159,19 +190,21 @@ def _blueprint_label(record: Record, at: tuple[int, int], facts: RunFacts) -> st
     return facts.blueprints[int(record["blueprint"][at])]
 
 
-def _env_events(step: DeriveContext) -> Iterator[Envelope]:
-    """Rollbacks, then faults of envs that were not rolled back, then hosts whose loss settled."""
-    record, names = step.record, step.facts.components
-    penalty = -record["components"][:, names.index(PENALTY)] if PENALTY in names else np.zeros(len(record["reward"]))
+def _rollback_events(step: DeriveContext) -> Iterator[Envelope]:
+    record = step.record
     for (env,) in _indices(record["rolled_back"]):
         rollback = kinds.RolledBack(
             reason=Panic(int(record["panic"][env])).name.lower(),
             loss=record["val_loss"][env],
             streak=record["panic_streak"][env],
-            penalty=penalty[env],
-            **{name: record[name][env] for name in ("loss_limit", "seeds_pruned", "snapshot_epoch")},
+            **{name: record[name][env] for name in ("loss_limit", "penalty", "seeds_pruned", "snapshot_epoch")},
         )
         yield step.envelope(env, rollback)
+
+
+def _fault_events(step: DeriveContext) -> Iterator[Envelope]:
+    """Faults of envs that were not rolled back."""
+    record = step.record
     wrong = (record["anomaly"] != Panic.NONE) | (record["fault"] != Fault.NONE)
     for (env,) in _indices(wrong & ~record["rolled_back"]):
         anomaly = kinds.AnomalySeen(
@@ -182,145 +215,57 @@ def _env_events(step: DeriveContext) -> Iterator[Envelope]:
             streak=record["panic_streak"][env],
         )
         yield step.envelope(env, anomaly)
-    for (env,) in _indices(record["stabilized"] & ~step.memory.stabilized):
+
+
+def _settled_events(step: DeriveContext) -> Iterator[Envelope]:
+    record = step.record
+    for (env,) in _indices(step.settled):
         settled = kinds.HostStabilized(stable_epochs=record["stable_epochs"][env], loss=record["val_loss"][env])
         yield step.envelope(env, settled)
 
 
-def enum_names(codes: Array, of: type[Stage | Op | Outcome | Reason]) -> Array:
-    """The name of every code; codes are those of an enum.  int [...] -> str [...]."""
-    table = np.full(max(of) + 1, "", dtype=object)
-    table[[int(code) for code in of]] = [code.name for code in of]
-    return table[codes]
+def _end_events(step: DeriveContext) -> Iterator[Envelope]:
+    if step.ends:
+        yield from (step.envelope(env, data) for env, data in enumerate(completed_episodes(step)))
 
 
-def choice_names(values: Array, names: tuple[str, ...], used: Array) -> list[str | None]:
-    """The name of the value that each env chose with a head; None where it uses none.  int [E], bool [E]."""
-    known = used & (values >= 0) & (values < len(names))
-    return [names[value] if good else None for value, good in zip(values.tolist(), known.tolist(), strict=True)]
+def _topology_events(step: DeriveContext) -> Iterator[Envelope]:
+    if step.ends:
+        yield from (step.envelope(env, data) for env, data in final_topologies(step))
 
 
-def _columns(record: Record, *names: str, valid: Array | None = None) -> Record:
-    """Leaves of a record by name; NaN (None in an event) where they are not valid.  Shapes broadcast."""
-    return {name: record[name] if valid is None else np.where(valid, record[name], np.nan) for name in names}
+def _alarm_events(step: DeriveContext) -> Iterator[Envelope]:
+    for detection in step.detections:
+        severity, data = anomaly_event(detection.finding)
+        yield step.envelope(detection.env, data, detection.slot, severity)
 
 
-def stability(accuracies: Array) -> float:
-    """`1 / (1 + variance)` of the differences between accuracies in order; NaN = no epoch; 1 below two of them."""
-    steps = np.diff(accuracies[~np.isnan(accuracies)])
-    return float(1.0 / (1.0 + steps.var())) if steps.size > 1 else 1.0
+def _snapshot_events(step: DeriveContext) -> Iterator[Envelope]:
+    record, fossils = step.record, (step.record["stage"] == Stage.FOSSILIZED).sum(axis=1)
+    for (env,) in _indices(record["snapshot_taken"]):
+        yield step.envelope(env, kinds.SnapshotTaken(loss=record["val_loss"][env], fossils=fossils[env]))
 
 
-def delivered_params(record: Record) -> Array:
-    """Parameters of the host with the seeds that are blended in, int64 [E]."""
-    blended = in_stages(record["stage"], BLENDED)
-    return record["host_params"] + np.where(blended, record["params"], 0).sum(axis=1)
+def _about_all(make: Callable[[DeriveContext], Event | None]) -> MakeEvents:
+    """A rule with at most one event about all envs."""
+
+    def rule(step: DeriveContext) -> Iterator[Envelope]:
+        data = make(step)
+        if data is not None:
+            yield step.about_all(data)
+
+    return rule
 
 
-MAX_OTHERS = 2  # ops that are reported besides the chosen one
-
-
-def epoch_event(record: Record) -> kinds.EpochCompleted:
-    """State of every env."""
-    measured = record["contribution_valid"] & in_stages(record["stage"], OCCUPIED)
-    return kinds.EpochCompleted.build(
-        **_columns(record, "val_loss", "val_acc", "committed_acc", "reward", "skipped", "forwards", "success", "alpha"),
-        **_columns(record, "train_loss", "train_acc", "host_gradient_norm", valid=record["train_valid"]),
-        **_columns(record, "contribution", valid=measured),
-        params_ratio=delivered_params(record) / record["host_params"],
-        op_effective=enum_names(record["op_effective"], Op),
-        stage=enum_names(record["stage"], Stage),
-    )
-
-
-def ablations_event(record: Record) -> kinds.AblationsMeasured:
-    """Contribution of every seed."""
-    return kinds.AblationsMeasured.build(
-        exact=record["exact"],
-        **_columns(record, "acc_table", valid=record["exact"][:, None]),
-        **_columns(record, "host_acc", valid=record["measured"]),
-        **_columns(record, "shapley", valid=record["contribution_valid"]),
-        **_columns(record, "interaction_sum", "boost_received", valid=record["interaction_valid"]),
-    )
-
-
-def actions_event(record: Record, facts: RunFacts) -> kinds.ActionsTaken:
-    """Chosen actions, their outcomes, and the most likely legal ops besides, the likeliest first."""
-    action = record["action"]
-    used = HEAD_USED[np.clip(action[:, Head.OP], 0, len(Op) - 1)]
-    names = {**VALUE_NAMES, Head.SLOT: facts.slots, Head.BLUEPRINT: facts.blueprints}
-    free = record["op_legal"] & (np.arange(len(Op)) != record["action"][:, :1])
-    likely = np.argsort(np.where(free, -record["op_prob"], np.inf), axis=1, kind="stable")[:, :MAX_OTHERS]
-    return kinds.ActionsTaken.build(
-        **{head.label: choice_names(action[:, head], names[head], used[:, head]) for head in Head},
-        **_columns(record, "op_prob", "op_legal", "log_prob", "entropy", "value", "forced"),
-        others=[[Op(op).name for op in row if free[env, op]] for env, row in enumerate(likely)],
-        outcome=enum_names(record["outcome"], Outcome),
-        reason=enum_names(record["reason"], Reason),
-    )
-
-
-def slots_event(record: Record, memory: EpisodeMemory) -> kinds.SlotsMeasured:
-    """Gradients and progress of every seed."""
-    graded = record["gradient_valid"]
-    return kinds.SlotsMeasured.build(
-        **_columns(record, "gradient_norm", "gradient_health", valid=graded),
-        **_columns(record, "gradient_ratio", valid=record["gradient_ratio_valid"]),
-        **_columns(record, "velocity", valid=record["velocity_valid"]),
-        vanishing=np.where(graded, record["vanishing"], NO_VALUE),
-        exploding=np.where(graded, record["exploding"], NO_VALUE),
-        interaction=np.where(record["interaction_valid"], record["interaction_sum"], np.nan),
-        age=memory.age,
-        epochs_in_stage=memory.epochs_in_stage,
-    )
-
-
-def attribution_event(record: Record) -> kinds.AttributionMissing:
-    """Seeds without a fresh contribution; `not_exact`: fresh, but its interactions were not measured."""
-    seed, fresh = in_stages(record["stage"], OCCUPIED), record["contribution_valid"]
-    player = in_stages(record["stage_ticked"], BLENDED) & (record["alpha"] > 0)
-    reason = np.where(player & ~record["measured"][:, None], "skipped", "no_player").astype(object)
-    reason = np.where(fresh & ~record["interaction_valid"], "not_exact", reason)
-    missing = seed & ~(fresh & record["interaction_valid"])
-    return kinds.AttributionMissing.build(reason=np.where(missing, reason, NO_VALUE))
-
-
-EPISODE_SUMS = ("reward", "germinated", "fossilized", "pruned", "rollbacks")
-CONTRIBUTING_POINTS = 1.0  # points of contribution from which a fossil counts as contributing
-
-
-def completed_episodes(record: Record, memory: EpisodeMemory, facts: RunFacts) -> Iterator[kinds.EpisodeCompleted]:
-    """An event for every env, in order; record of the last epoch, memory after it.
-
-    After a rollback in the last epoch, accuracies and rewards are those of the restored state.
-    """
-    committed = [float(accuracy) for accuracy in record["final_committed"]]
-    fossil = record["stage"] == Stage.FOSSILIZED
-    worth = fossil & memory.contribution_valid & (memory.contribution >= CONTRIBUTING_POINTS)
-    live = in_stages(record["stage"], OCCUPIED) & ~fossil
-    kept, delivered = live | fossil, delivered_params(record)
-    for env in range(record["stage"].shape[0]):
-        yield kinds.EpisodeCompleted(
-            accuracy=record["final_acc"][env],
-            committed_accuracy=committed[env],
-            initial_accuracy=memory.initial_accuracy[env],
-            best_accuracy=record["best_acc"][env],
-            loss=record["final_loss"][env],
-            success=committed[env] >= facts.success_accuracy,
-            stability=stability(memory.recent[env]),
-            discounted_return=memory.discounted[env],
-            network_value=record["network_value"][env],
-            components=dict(zip(facts.components, memory.components[env], strict=True)),
-            unmeasured_steps=memory.unmeasured[env],
-            detectors=dict(zip(DETECTORS, memory.detectors[env], strict=True)),
-            params=delivered[env],
-            params_ratio=delivered[env] / record["host_params"][env],
-            contributing=worth[env].sum(),
-            live=live[env].sum(),
-            **{name: getattr(memory, name)[env] for name in EPISODE_SUMS},
-            ops={op.name: memory.ops[env, op] for op in Op},
-            instance=dict(zip(INSTANCE_PARAMETERS, record["instance"][env], strict=True)),
-            topology=tuple([_episode_seed(record, memory, facts, (env, slot)) for slot in _positions(kept[env])]),
+def completed_episodes(step: DeriveContext) -> Iterator[kinds.EpisodeCompleted]:
+    """An event for every env, in order, at the last epoch."""
+    ends, facts, kept = step.ends, step.facts, in_stages(step.record["stage"], OCCUPIED)
+    named = {"components": facts.components, "detectors": DETECTORS, "instance": INSTANCE_PARAMETERS, "ops": OP_NAMES}
+    for env in range(len(kept)):
+        yield kinds.EpisodeCompleted.build(
+            **{name: array[env] for name, array in ends.items() if name not in named},
+            **{name: dict(zip(names, ends[name][env], strict=True)) for name, names in named.items()},
+            topology=tuple([_episode_seed(step, (env, slot)) for slot in _positions(kept[env])]),
         )
 
 
@@ -328,28 +273,70 @@ def _positions(mask: Array) -> list[int]:
     return np.flatnonzero(mask).tolist()
 
 
-def _episode_seed(record: Record, memory: EpisodeMemory, facts: RunFacts, at: tuple[int, int]) -> kinds.EpisodeSeed:
+def _episode_seed(step: DeriveContext, at: tuple[int, int]) -> kinds.EpisodeSeed:
+    record, after = step.record, step.after
     return {
-        "slot": facts.slots[at[1]],
-        "blueprint": _blueprint_label(record, at, facts),
+        "slot": step.facts.slots[at[1]],
+        "blueprint": _blueprint_label(record, at, step.facts),
         "stage": Stage(int(record["stage"][at])).name,
         "alpha": record["alpha"][at],
-        "contribution": memory.contribution[at] if memory.contribution_valid[at] else None,
+        "contribution": after.contribution[at] if after.contribution_valid[at] else None,
     }
 
 
-def final_topologies(
-    record: Record, memory: EpisodeMemory, facts: RunFacts
-) -> Iterator[tuple[int, kinds.TopologyRecorded]]:
+def final_topologies(step: DeriveContext) -> Iterator[tuple[int, kinds.TopologyRecorded]]:
     """(env, event) for every env that ends with a fossil: its manifest and the hash of it."""
-    fossil = record["stage"] == Stage.FOSSILIZED
+    record, fossil = step.record, step.record["stage"] == Stage.FOSSILIZED
     for env in _positions(fossil.any(axis=1)):
         slots: list[Json] = []
         for at in ((env, slot) for slot in _positions(fossil[env])):
-            seed: Json = {**_episode_seed(record, memory, facts, at)}
+            seed: Json = {**_episode_seed(step, at)}
             del seed["contribution"]
             algorithm = Algorithm(int(record["algorithm"][at])).name
             numbers = {"tempo": record["tempo"][at], "params": record["params"][at]}
             slots.append({**seed, "algorithm": algorithm, **numbers})
-        manifest = tidy({"task": facts.task, "host": facts.host, "slots": slots})
+        manifest = tidy({"task": step.facts.task, "host": step.facts.host, "slots": slots})
         yield env, kinds.TopologyRecorded(sha256=manifest_hash(manifest), manifest=manifest)
+
+
+class EventRule(NamedTuple):
+    """Events that are made alike."""
+
+    group: int  # of an epoch: its events are sorted by env
+    rank: int  # of the lowest level with them
+    names: frozenset[str]
+    make: MakeEvents
+
+
+def _rule(group: int, make: MakeEvents, *events: type[Event], level: str = "") -> EventRule:
+    rank = LEVEL_RANK[level or events[0].LEVEL]
+    return EventRule(group, rank, frozenset(event.NAME for event in events), make)
+
+
+def _last_ablations(step: DeriveContext) -> kinds.AblationsMeasured | None:
+    return payloads.ablations_event(step.record) if step.ends else None
+
+
+def _detailed_ablations(step: DeriveContext) -> kinds.AblationsMeasured | None:
+    return None if step.ends else payloads.ablations_event(step.record)
+
+
+RULES = (  # in the order of an epoch
+    _rule(0, _about_all(lambda step: payloads.epoch_event(step.record)), kinds.EpochCompleted),
+    _rule(0, _about_all(_last_ablations), kinds.AblationsMeasured, level="normal"),
+    _rule(1, _gate_events, kinds.GateEvaluated),
+    _rule(1, _stage_events, kinds.StageChanged, kinds.SeedGerminated, kinds.SeedFossilized, kinds.SeedPruned),
+    _rule(1, _rollback_events, kinds.RolledBack),
+    _rule(1, _fault_events, kinds.AnomalySeen),
+    _rule(1, _settled_events, kinds.HostStabilized),
+    _rule(1, _end_events, kinds.EpisodeCompleted),
+    _rule(1, _topology_events, kinds.TopologyRecorded),
+    _rule(2, _alarm_events, AnomalyDetected),
+    _rule(3, _about_all(lambda step: payloads.actions_event(step.record, step.facts)), kinds.ActionsTaken),
+    _rule(3, _about_all(lambda step: payloads.slots_event(step.record, step.after)), kinds.SlotsMeasured),
+    _rule(3, _about_all(lambda step: payloads.attribution_event(step.record)), kinds.AttributionMissing),
+    _rule(3, _about_all(lambda step: payloads.rewards_event(step.record, step.totals, step.facts)), kinds.RewardsPaid),
+    _rule(3, _about_all(_detailed_ablations), kinds.AblationsMeasured),
+    _rule(3, _snapshot_events, kinds.SnapshotTaken),
+)
+VIEW_KINDS = frozenset[str]().union(*(rule.names for rule in RULES))

@@ -1,81 +1,54 @@
-"""Dispatch of events to the sinks: level, flight recorder, losses, and one thread and one queue per sink.
+"""Dispatch of events to the sinks: one thread and one queue per sink.
 
-The caller of `put` waits for the sink only when nothing is left to drop.  A slow or broken sink takes nothing from the
-others.
+The caller of `put` waits for a sink only while its queue is full.  A slow or broken sink takes nothing from the others.
 """
 
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
-from morphogen.config.telemetry_spec import LEVEL_DEBUG, LEVEL_OFF, LEVELS, TelemetrySpec
+from morphogen.config.telemetry_spec import LEVEL_OFF, TelemetrySpec
 from morphogen.errors import CheckpointError
-from morphogen.telemetry.anomaly import EpochReport, escalate_level
+from morphogen.telemetry.derive import derive_events
 from morphogen.telemetry.events import Envelope, Event
 from morphogen.telemetry.jsonl import decode, encode
-from morphogen.telemetry.kinds.round import BatchSummary
-from morphogen.telemetry.kinds.run import RunCompleted, SinkFailed, TelemetryDropped, TelemetryEscalated
+from morphogen.telemetry.kinds.run import SinkFailed
+from morphogen.telemetry.round_record import LEVEL_RANK, RoundRecord
 from morphogen.telemetry.writer import CallbackSink, LoggerPosition, Sink, SinkPosition
 from morphogen.vocab.text import format_value
 
-MAX_RETAINED = 64_000  # events that are never dropped and wait outside of the queue
 BATCH_DELAY_S = 0.03  # seconds that a batch waits alone: the next action is chosen meanwhile
-LEVEL_RANK = {name: rank for rank, name in enumerate(LEVELS)}
-
-MakeEvents = Callable[[], Iterable[Envelope]]
-Batch = Callable[[], Sequence[Envelope]]  # makes its events on the first call
+MIB = 2**20
+EVENT_BYTES = 2**12  # that an event about a round or the run counts for, in a queue
 
 
-class PendingEvents:
-    """Events of an epoch, a round or the run, before a sink selects from them; made on first use."""
+class Batch(NamedTuple):
+    """Events about a round or the run, and the record of the round; without events: of a round that goes on."""
 
-    def __init__(self, events: MakeEvents, details: MakeEvents = tuple) -> None:
-        """Take two pure functions: the events of all levels below debug, and those of debug."""
-        self._events, self._details = events, details
+    events: tuple[Envelope, ...]
+    record: RoundRecord | None = None
 
-    @cached_property
-    def events(self) -> tuple[Envelope, ...]:
-        """The events of all levels below debug."""
-        return tuple(self._events())
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the batch counts for."""
+        return EVENT_BYTES * len(self.events) + (0 if self.record is None else self.record.nbytes)
 
-    @cached_property
-    def details(self) -> tuple[Envelope, ...]:
-        """The events of level debug."""
-        return tuple(self._details())
-
-    def select(self, level: str, *, lifecycle_only: bool = False, late: bool = False) -> Batch:
-        """Batch of the events that a level writes.  late: only the events that the level left out, after their time."""
-
-        @cache
-        def batch() -> tuple[Envelope, ...]:
-            rank = LEVEL_RANK[level]
-            every = (*self.events, *(self.details if late or level == LEVEL_DEBUG else ()))
-            if late:
-                return tuple(replace(event, late=True) for event in every if LEVEL_RANK[event.level] > rank)
-            below = (event for event in every if LEVEL_RANK[event.level] <= rank)
-            return tuple(event for event in below if event.data.LIFECYCLE or not lifecycle_only)
-
-        return batch
+    def select(self, wanted: Collection[str] | None) -> list[Envelope]:
+        """The events that a sink asks for, those of the epochs first; None: all."""
+        views = () if self.record is None or not self.events else derive_events(self.record, wanted)
+        return [*views, *(event for event in self.events if wanted is None or event.name in wanted)]
 
 
-def parse_saved_event(text: str, where: str, level: str = LEVEL_DEBUG) -> Envelope:
-    """Read an event of that level from a line in a checkpoint; a CheckpointError by name where it is invalid."""
+def parse_saved_event(text: str, where: str) -> Envelope:
+    """Read an event from a line in a checkpoint; a CheckpointError by name where it is invalid."""
     try:
-        return replace(decode(text), level=LEVELS[LEVEL_RANK[level]])
+        return decode(text)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise CheckpointError(
-            f"{where}: expected a level and the line of an event, got {format_value([level, text])}"
-        ) from error
-
-
-def never_dropped(event: Envelope) -> bool:
-    """Return whether an event is of the class lifecycle, or about a round or the run."""
-    return event.data.LIFECYCLE or event.epoch is None
+        raise CheckpointError(f"{where}: expected the line of an event, got {format_value(text)}") from error
 
 
 class SinkWorker:
@@ -85,18 +58,23 @@ class SinkWorker:
     did not take and is tried again at the next flush.  on_failure: called without the lock.
     """
 
-    def __init__(self, sink: Any, spec: TelemetrySpec, on_failure: Callable[["SinkWorker", str], None]) -> None:
+    def __init__(
+        self, sink: Any, spec: TelemetrySpec, on_failure: Callable[["SinkWorker", str], None], max_bytes: int = 0
+    ) -> None:
+        """max_bytes: of the batches that wait; 0: `telemetry.queue`."""
         self.sink, self.name = sink, getattr(sink, "name", type(sink).__name__)
         self.retries: bool = getattr(sink, "retries", False)
         self.error: str | None = None  # reason why it takes no more, or did not take the last batch
         self.given_up = False
-        self.dropped: Counter[str] = Counter()
-        self.waited_s = 0.0
-        self._size, self._timeout_s, self._on_failure = spec.queue, spec.close_timeout_s, on_failure
-        self._retained: list[Envelope] = []  # never dropped, older than the queue
-        self._queue: deque[Batch] = deque()
-        self._reported, self._reported_wait_s = Counter[str](), 0.0  # by the last TelemetryDropped
-        self._in_hand: Batch = tuple  # of the thread
+        self._wanted: Collection[str] | None = getattr(sink, "kinds", None)
+        self._keeps_records = hasattr(sink, "write_record")
+        self._max_bytes, self._timeout_s, self._on_failure = (
+            max_bytes or spec.queue * MIB,
+            spec.close_timeout_s,
+            on_failure,
+        )
+        self._queue, self._bytes = deque[Batch](), 0  # and what waits in it
+        self._in_hand: Batch | None = None  # of the thread
         self._position: Callable[[], Any] = getattr(sink, "position", lambda: None)
         self._place = self._position()  # of the sink after its last action
         self._failed = self._flush_due = self._busy = self._closing = False
@@ -105,26 +83,29 @@ class SinkWorker:
         self._thread.start()
 
     def put(self, batch: Batch) -> None:
-        """Hand over a batch; in a full queue the oldest batches are reduced to the events that are never dropped."""
+        """Hand over a batch; waits while the queue is full."""
         with self._changed:
-            if self.given_up or self._closing:
+            if self._closing or not (batch.events or self._keeps_records):
                 return
-            self._queue.append(batch)
-            while len(self._queue) > self._size and len(self._retained) < MAX_RETAINED:
-                events = self._queue.popleft()()
-                self._retained += filter(never_dropped, events)
-                self.dropped.update(event.name for event in events if not never_dropped(event))
-            self._changed.notify_all()
-            if len(self._queue) > self._size:
-                self._flush_due, began = True, time.monotonic()
-                stuck = lambda: self.given_up or (self.error is not None and not self._flush_due)  # noqa: E731
-                self._changed.wait_for(lambda: stuck() or len(self._queue) <= self._size, self._timeout_s)
-                self.waited_s += time.monotonic() - began
-            if len(self._queue) > self._size:
+            stuck = not self._wait_for_room(batch.nbytes)
+            if stuck:
                 self._give_up(self.error or f"took nothing for {self._timeout_s:g} s")
-            if not self.given_up:
-                return
-        self._on_failure(self, str(self.error))
+            elif not self.given_up:
+                self._queue.append(batch)
+                self._bytes += batch.nbytes
+                self._changed.notify_all()
+        if stuck:
+            self._on_failure(self, str(self.error))
+
+    def _wait_for_room(self, nbytes: int) -> bool:
+        """Wait until the queue has room, or the sink is given up; False if neither happens in time."""
+        has_room = lambda: self.given_up or not self._queue or self._bytes + nbytes <= self._max_bytes  # noqa: E731
+        if not has_room():
+            self._flush_due = True
+            self._changed.notify_all()
+            failed = lambda: self.error is not None and not self._flush_due  # noqa: E731
+            self._changed.wait_for(lambda: has_room() or failed(), self._timeout_s)
+        return has_room()
 
     def flush(self) -> None:
         """Ask for a durable write of all that waits; a sink that failed is tried again.  Does not wait."""
@@ -132,17 +113,16 @@ class SinkWorker:
             self._flush_due = True
             self._changed.notify_all()
 
-    def wait_for_flush(self, until: float) -> tuple[Any, tuple[Envelope, ...], dict[str, int]]:
-        """Wait for a flush; return the place of the sink, and the events it did not take: retained and dropped ones.
+    def wait_for_flush(self, until: float) -> tuple[Any, tuple[Envelope, ...]]:
+        """Wait for a flush; return the place of the sink, and the events that it did not take.
 
         until: moment of the monotonic clock at which the wait ends.  Place None: the sink has no position.
         """
         with self._changed:
             idle = lambda: self.given_up or not (self._flush_due or self._busy)  # noqa: E731
             self._changed.wait_for(idle, max(until - time.monotonic(), 0.0))
-            waiting = [*self._in_hand(), *self._retained, *(event for batch in self._queue for event in batch())]
-            dropped = self.dropped - self._reported + Counter(e.name for e in waiting if not never_dropped(e))
-            return self._place, tuple(filter(never_dropped, waiting)), dict(dropped)
+            waiting = [*([] if self._in_hand is None else [self._in_hand]), *self._queue]
+            return self._place, tuple(event for batch in waiting for event in batch.select(self._wanted))
 
     def close(self) -> None:
         """Take no more, drain the queue and close the sink; a sink that does not end in time is given up."""
@@ -158,7 +138,6 @@ class SinkWorker:
 
     def _give_up(self, error: str) -> None:
         self.error, self.given_up = error, True
-        self._retained.clear()
         self._queue.clear()
 
     # The thread's side.
@@ -174,61 +153,47 @@ class SinkWorker:
         """Wait for something to do and do it; False = there is nothing more to do."""
         with self._changed:
             due = lambda: self.given_up or self._flush_due or self._closing  # noqa: E731
-            self._changed.wait_for(lambda: due() or (self.error is None and bool(self._retained or self._queue)))
-            self._changed.wait_for(lambda: due() or bool(self._retained) + len(self._queue) > 1, BATCH_DELAY_S)
+            self._changed.wait_for(lambda: due() or (self.error is None and bool(self._queue)))
+            self._changed.wait_for(lambda: due() or len(self._queue) > 1, BATCH_DELAY_S)
             if self.given_up:
                 return False
             self.error = None  # try again
-            idle = not self._retained and not self._queue
-            self._flush_due = self._flush_due and not idle
-            self._busy, last = True, idle and self._closing
-            if self._retained:
-                retained, self._retained = self._retained, []
-                self._in_hand = lambda: retained
-            elif self._queue:
-                self._in_hand = self._queue.popleft()
-            self._changed.notify_all()  # there is room
-        events: Sequence[Envelope] | None = None
+            batch = self._in_hand = self._queue.popleft() if self._queue else None
+            self._flush_due = self._flush_due and batch is not None
+            self._busy, last = True, batch is None and self._closing
         try:
-            events = self._with_drop_event(self._in_hand())
-            if events:
-                self.sink.write(events)
-            if idle:
+            if batch is None:
                 self.sink.flush()
+            else:
+                self._write(batch)
             if last:
                 self.sink.close()
             place = self._position()
         except Exception as cause:
-            return self._fail(f"{type(cause).__name__}: {cause}", events)
+            return self._fail(f"{type(cause).__name__}: {cause}")
         with self._changed:
-            self._place, self._in_hand, self._busy = place, tuple, False
+            self._place, self._busy = place, False
+            self._bytes -= 0 if batch is None else batch.nbytes
+            self._in_hand = None
             self._changed.notify_all()
         return not last
 
-    def _with_drop_event(self, events: Sequence[Envelope]) -> Sequence[Envelope]:
-        """The events, with one on the dropped ones before the first that closes a round or the run."""
-        end = next((i for i, event in enumerate(events) if isinstance(event.data, BatchSummary | RunCompleted)), None)
-        with self._changed:
-            dropped = self.dropped - self._reported
-            if end is not None and dropped:
-                report = TelemetryDropped(dropped=dict(dropped), writer_wait_s=self.waited_s - self._reported_wait_s)
-                events = (*events[:end], Envelope(report, round=events[end].round), *events[end:])
-                self._reported, self._reported_wait_s = self.dropped.copy(), self.waited_s
-                self._in_hand = lambda: events
-        return events
+    def _write(self, batch: Batch) -> None:
+        if self._keeps_records and batch.record is not None:
+            self.sink.write_record(batch.record)  # before the line that says that the round is over
+        events = batch.select(self._wanted)
+        if events:
+            self.sink.write(events)
 
-    def _fail(self, error: str, events: Sequence[Envelope] | None) -> bool:
-        """Keep the events that the sink did not take, or give it up; return whether to continue.
-
-        events: None if they could not be made, which would fail again.
-        """
+    def _fail(self, error: str) -> bool:
+        """Keep the batch that the sink did not take, or give it up; return whether to continue."""
         with self._changed:
             first, self._failed, self._flush_due, self.error = not self._failed, True, False, error
-            if self.retries and events is not None:
-                self._retained[:0] = events
-            else:
+            if not self.retries:
                 self._give_up(error)
-            self._in_hand, self._busy = tuple, False
+            elif self._in_hand is not None:
+                self._queue.appendleft(self._in_hand)
+            self._in_hand, self._busy = None, False
             self._changed.notify_all()
             proceed = not self.given_up and not self._closing
         if first:
@@ -236,43 +201,27 @@ class SinkWorker:
         return proceed
 
 
-RECORDED_EPOCHS = 5  # epochs that the flight recorder keeps
-
 Callback = Callable[[list[Envelope]], object]
 AnySink = Sink | Callback
 
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Events that did not reach their sink."""
+    """Sinks that did not take all events."""
 
-    dropped: dict[str, dict[str, int]] = field(default_factory=dict)  # sink -> event -> number
     failed: dict[str, str] = field(default_factory=dict)  # sink -> why
-    incomplete: bool = False  # the event file lacks lines that are never dropped
+    incomplete: bool = False  # the event file lacks lines
 
     def lines(self) -> list[str]:
-        """A line of text per sink and loss."""
-        kinds = {sink: ", ".join(f"{n} {name}" for name, n in kind.items()) for sink, kind in self.dropped.items()}
-        dropped = [f"{sink} was too slow for {text}; these events were dropped" for sink, text in kinds.items() if text]
-        return dropped + [f"{sink} failed: {why}" for sink, why in self.failed.items()]
-
-
-class DispatchState(NamedTuple):
-    """State of a dispatcher."""
-
-    raised: bool = False  # the next epoch is written at debug, because of what happened before
-    until: int = -1  # the last epoch of the run that is written at debug
-    recent: tuple[tuple[tuple[str, str], ...], ...] = ()  # (level, line) of epochs written below debug, newest last
+        """A line of text per sink."""
+        return [f"{sink} failed: {why}" for sink, why in self.failed.items()]
 
 
 class Dispatcher:
-    """Sinks of a run, the level, and the flight recorder.  At level off there are no sinks."""
+    """Sinks of a run.  At level off there are no sinks."""
 
-    def __init__(self, sinks: Iterable[AnySink], spec: TelemetrySpec, *, epochs: int) -> None:
-        """epochs: of an episode."""
-        self._spec, self._epochs = spec, epochs
-        self._level, self._until = spec.level, -1  # the last epoch of the run that is written at debug
-        self._recent: deque[PendingEvents] = deque(maxlen=RECORDED_EPOCHS)  # written below debug
+    def __init__(self, sinks: Iterable[AnySink], spec: TelemetrySpec) -> None:
+        self._spec = spec
         self._workers: tuple[SinkWorker, ...] = ()
         self.add_sinks(sinks)
 
@@ -287,59 +236,28 @@ class Dispatcher:
         """Return whether events are written anywhere."""
         return bool(self._workers)
 
-    def state(self) -> DispatchState:
-        """Return the state; the flight recorder only if it may be read."""
-        recent = self._recent if self.has_sinks and self._spec.escalates else ()
-        lines = (((e.level, encode(e, seq=0, time=0.0)) for e in (*p.events, *p.details)) for p in recent)
-        return DispatchState(self._level != self._spec.level, self._until, tuple(map(tuple, lines)))
+    def emit(self, events: Iterable[Envelope], record: RoundRecord | None = None) -> None:
+        """Emit events about a round or the run that the level has, those of the epochs of a record before them."""
+        self._put(tuple(events), self._workers, record)
 
-    def restore(self, state: DispatchState, where: str) -> None:
-        """Restore a state; a CheckpointError by name where a line of it is invalid."""
-        raised = state.raised and self._spec.escalates
-        self._level, self._until = LEVEL_DEBUG if raised else self._spec.level, state.until
-        self._recent.clear()
-        for i, lines in enumerate(state.recent):
-            events = [parse_saved_event(text, f"{where}.recent[{i}]", level) for level, text in lines]
-            self._recent.append(PendingEvents(partial(iter, events)))
-
-    def emit(self, events: Sequence[Envelope], *more: Callable[[], Envelope]) -> None:
-        """Emit events about a round or the run; `more` are made in the thread that writes first."""
-        self._put(PendingEvents(lambda: (*events, *(make() for make in more))), self._workers)
-
-    def emit_epoch(self, moment: PendingEvents, report: EpochReport) -> None:
-        """Emit the events of an epoch; report: its causes that may raise the level."""
-        self._put(moment, self._workers)
-        if self._level != LEVEL_DEBUG:
-            self._recent.append(moment)
-        self.update_level(report)
-
-    def update_level(self, report: EpochReport) -> None:
-        """Raise or lower the level; epochs in the flight recorder are written late."""
-        before = self._until
-        self._level, self._until = escalate_level(before, report, self._spec)
-        if self._until == before:
-            return
-        round, epoch = divmod(self._until, self._epochs)
-        reason = ", ".join(dict.fromkeys(report.reasons))
-        self.emit([Envelope(TelemetryEscalated(reason=reason, until_round=round, until_epoch=epoch))])
-        while self._recent:
-            self._put(self._recent.popleft(), self._workers, late=True)
-
-    def _put(self, moment: PendingEvents, workers: Iterable[SinkWorker], *, late: bool = False) -> None:
-        level = self._spec.level if late else self._level
-        batch = moment.select(level, lifecycle_only=self._spec.lifecycle_only, late=late)
+    def _put(
+        self, events: tuple[Envelope, ...], workers: Iterable[SinkWorker], record: RoundRecord | None = None
+    ) -> None:
+        rank = LEVEL_RANK[self._spec.level] if record is None else record.ranks().max()
+        batch = Batch(tuple(event for event in events if LEVEL_RANK[event.data.LEVEL] <= rank), record)
         for worker in workers:
             worker.put(batch)
 
     def _sink_failed(self, worker: SinkWorker, error: str) -> None:
         """Report a failure to the other sinks, and to a sink that is tried again."""
         event = Envelope(SinkFailed(sink=worker.name, error=error))
-        self._put(PendingEvents(lambda: (event,)), [w for w in self._workers if w is not worker or w.retries])
+        self._put((event,), [w for w in self._workers if w is not worker or w.retries])
 
-    def drain(self) -> SinkPosition | None:
+    def drain(self, rounds: int) -> SinkPosition | None:
         """Write all waiting events durably; return the position of the sinks, None without an event file.
 
         Sinks that keep files are waited for, all together at most as long as one is at closing; others are not.
+        rounds: that are over.
         """
         for worker in self._workers:
             worker.flush()
@@ -347,23 +265,22 @@ class Dispatcher:
         position = None
         for worker in self._workers:
             local = getattr(worker.sink, "local", False)
-            place, missing, dropped = worker.wait_for_flush(until if local else 0.0)
+            place, missing = worker.wait_for_flush(until if local else 0.0)
             if isinstance(place, LoggerPosition):
                 loggers[worker.name] = place
             elif place is not None:
-                pending = tuple(encode(event, seq=0, time=0.0) for event in missing)
                 size, seq = place
-                position = SinkPosition(size, seq, pending, dropped, self._spec.dir, loggers)
+                pending = tuple(encode(event, seq=0, time=0.0) for event in missing)
+                position = SinkPosition(size, seq, pending, rounds, self._spec.dir, loggers)
         return position
 
     def close(self, *last: Event) -> Losses:
         """Write the last events and close all sinks; the event file, which reports their failures, comes last."""
-        events = PendingEvents(lambda: map(Envelope, last))
+        events = tuple(map(Envelope, last))
         for worker in sorted(self._workers, key=lambda worker: worker.retries):
             self._put(events, (worker,))
             worker.close()
         return Losses(
-            dropped={worker.name: dict(worker.dropped) for worker in self._workers if worker.dropped},
             failed={worker.name: worker.error for worker in self._workers if worker.error is not None},
             incomplete=any(worker.retries and worker.error is not None for worker in self._workers),
         )

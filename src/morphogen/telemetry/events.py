@@ -6,7 +6,7 @@ read from its line therefore equals the event that was written.  An event with a
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cache
 from statistics import fmean
 from typing import Any, ClassVar, Self, cast, dataclass_transform, get_type_hints
@@ -55,7 +55,6 @@ class Event:
 
     NAME: ClassVar[str]  # of the event
     LEVEL: ClassVar[str] = "minimal"  # lowest level at which it is written
-    LIFECYCLE: ClassVar[bool] = False  # never dropped
     SEVERITY: ClassVar[str] = "info"
     WHERE: ClassVar[tuple[str, ...]] = ()  # coordinates that its envelope has
 
@@ -96,7 +95,7 @@ def _adapter(kind: type[Event]) -> TypeAdapter[Json]:
     return build_adapter(kind.__name__, {shown: hints[name] for name, shown in field_names(kind).items()})
 
 
-class RunEvent(Event, lifecycle=True):
+class RunEvent(Event):
     """About the run."""
 
 
@@ -108,7 +107,7 @@ class EpochEvent(Event, level="debug", where=("round", "epoch")):
     """About an epoch of all envs of a record: tuples over envs, [E], or over envs and slots, [E][S]."""
 
 
-class EnvEvent(Event, lifecycle=True, where=("round", "epoch", "env", "episode")):
+class EnvEvent(Event, where=("round", "epoch", "env", "episode")):
     """About one env in one epoch."""
 
 
@@ -120,7 +119,7 @@ class SlotEvent(EnvEvent, where=(*EnvEvent.WHERE, "slot")):
 class Envelope:
     """An event and its coordinates; None where a coordinate does not apply.  `round` and `epoch` count from 0 here.
 
-    `severity`, `level`: by default those of the kind; the level is not part of the line.
+    `severity`: by default that of the kind.
     """
 
     data: Event
@@ -131,12 +130,9 @@ class Envelope:
     slot: str | None = None
     arm: str | None = None
     severity: str = ""
-    late: bool = False  # written after its time, when the level was raised
-    level: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "severity", self.severity or self.data.SEVERITY)
-        object.__setattr__(self, "level", self.level or self.data.LEVEL)
         for fault in self._errors():
             raise ValueError(f"{self.name}.{fault}")
 
@@ -163,5 +159,3 @@ class Envelope:
                 yield f"{name}: expected an integer >= 0 of 64 bits, got {format_value(value)}"
         if self.severity not in SEVERITIES:
             yield f"severity: expected one of {', '.join(SEVERITIES)}, got {format_value(self.severity)}"
-        if type(self.late) is not bool:
-            yield f"late: expected true or false, got {format_value(self.late)}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from morphogen.telemetry.events import COORDINATES, Envelope, EpochEvent, Event, Json, field_names
 from morphogen.telemetry.kinds import epoch, ppo, round, run
-from morphogen.telemetry.kinds.epoch import EpisodeCompleted, RewardsPaid
+from morphogen.telemetry.kinds.epoch import EpisodeCompleted
 from morphogen.telemetry.kinds.run import RunStarted
 from morphogen.vocab.text import format_value
 
@@ -27,10 +27,9 @@ ROUND_FIELDS = {"RoundCompleted": "round", "RunCompleted": "best_round", "Teleme
 def encode(event: Envelope, *, seq: int, time: float, rank: int = 0) -> str:
     """One JSON object, keys in the order of the envelope, ASCII only, newline at the end."""
     head: Json = {"v": FORMAT, "seq": seq, "time": float(f"{time:.3f}"), "rank": rank, "event": event.name}
-    late = {"late": True} if event.late else {}
     where = _shift_round(event.where, "round", 1)
     data = _shift_round(event.data.payload(), ROUND_FIELDS.get(event.name), 1)
-    return _ENCODER.encode({**head, "severity": event.severity, **where, **late, "data": data}) + "\n"
+    return _ENCODER.encode({**head, "severity": event.severity, **where, "data": data}) + "\n"
 
 
 def decode(text: str) -> Envelope:
@@ -42,7 +41,7 @@ def decode(text: str) -> Envelope:
         raise ValueError(
             f"format: expected {FORMAT}, got {format_value(line['v'])}: another version of morphogen wrote it"
         )
-    _check_keys("line", set(line) - {*COORDINATES, "late"}, KEYS)
+    _check_keys("line", set(line) - {*COORDINATES}, KEYS)
     name, data = line["event"], line["data"]
     if not isinstance(name, str) or name not in EVENT_KINDS:
         raise ValueError(f"event: unknown {format_value(name)}")
@@ -53,7 +52,7 @@ def decode(text: str) -> Envelope:
     data = _shift_round(data, ROUND_FIELDS.get(name), -1)
     payload = EVENT_KINDS[name](**{attributes[key]: value for key, value in data.items()})
     where = _shift_round({key: line[key] for key in COORDINATES if key in line}, "round", -1)
-    return Envelope(payload, **where, **{key: line[key] for key in ("late", "severity") if key in line})
+    return Envelope(payload, **where, severity=line["severity"])
 
 
 def _shift_round(values: Json, name: str | None, by: int) -> Json:
@@ -71,7 +70,8 @@ def _check_keys(what: str, keys: set[str], expected: set[str]) -> None:
         raise ValueError(f"{what}: expected the keys {sorted(expected)}, got {sorted(keys)}")
 
 
-FREE_WIDTH = ("acc_table", "op_prob", "op_legal", "log_prob", "entropy")  # rows over anything but slots
+FREE_WIDTH = ("acc_table", "op_prob", "op_legal", "choices", "log_prob", "entropy")  # rows over anything but slots
+BY_COMPONENT = ("components", "totals")  # rows over the names of the event
 RAGGED_FIELDS = ("others",)  # rows of any length: a choice that was forced has no others
 MAX_ENVS, MAX_SLOTS = 2**20, 2**10
 
@@ -114,8 +114,8 @@ def _row_errors(start: RunStarted, data: Any) -> Iterator[str]:
     """Rows over envs, those of one process, and in them over slots or over what the kind says."""
     if not isinstance(data, EpochEvent):
         return
-    named = data.names if isinstance(data, RewardsPaid) else start.slots
-    tables = {name: rows for name, rows in data.payload().items() if not (rows is named and name == "names")}
+    tables = data.payload()
+    names = tables.pop("names", ())
     counts = {len(rows) for rows in tables.values()}
     if len(counts) > 1 or not 1 <= min(counts) <= start.envs:
         yield f"rows: expected equal numbers of at most {start.envs} envs, got {', '.join(map(str, sorted(counts)))}"
@@ -123,8 +123,9 @@ def _row_errors(start: RunStarted, data: Any) -> Iterator[str]:
         sizes = {len(row) for row in rows if isinstance(row, tuple)}
         if name in RAGGED_FIELDS or (name in FREE_WIDTH and 0 not in sizes):
             continue
-        if sizes - {len(named)}:
-            yield f"{name}: expected {len(named)} numbers in each row, got {', '.join(map(str, sorted(sizes)))}"
+        width = len(names) if name in BY_COMPONENT else len(start.slots)
+        if sizes - {width}:
+            yield f"{name}: expected {width} numbers in each row, got {', '.join(map(str, sorted(sizes)))}"
 
 
 def manifest_hash(manifest: dict[str, Any]) -> str:

@@ -27,8 +27,6 @@ def describe(event: Envelope) -> str | None:
             return f"{data.kind}: rolling accuracy {now} %, before {before} %"
         case run.TelemetryEscalated() as data:
             return f"telemetry at debug until {data.until_round + 1}:{data.until_epoch + 1}, for {data.reason}"
-        case run.TelemetryDropped() as data:
-            return f"events that were not written: {format_counts(data.dropped)}"
         case run.SinkFailed() as data:
             return f"{data.sink} gets no more events: {data.error}"
         case run.CheckpointSaved() as data:

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from morphogen.storage.codec import Array
 from morphogen.telemetry.events import Json, RoundEvent, mean_known, tidy
 from morphogen.telemetry.kinds import round as kinds
-from morphogen.telemetry.kinds.epoch import EpisodeCompleted
-from morphogen.telemetry.record_memory import Array, RoundTally, RunFacts, action_counts, mask_hit_rates, reward_summary
+from morphogen.telemetry.round_record import Columns, Record, RunFacts
+from morphogen.telemetry.round_sums import action_counts, mask_hit_rates, reward_summary
+from morphogen.vocab.text import name_map
 
 ROLLING_ROUNDS = 10
 
@@ -45,7 +47,7 @@ class RoundCosts:
 
 
 def summarise(
-    episodes: Sequence[EpisodeCompleted],
+    ends: Record,
     rolling: Sequence[float],
     *,
     round: int,
@@ -53,43 +55,42 @@ def summarise(
     costs: RoundCosts,
     anomalies: Sequence[str] = (),
 ) -> tuple[kinds.BatchSummary, tuple[float, ...]]:
-    """The summary of a round, and the mean accuracies of the last at most 10 rounds for the next one."""
-    if not episodes:
+    """The summary of a round from the ends of its episodes, and the mean accuracies of the last rounds for the next."""
+    if not len(ends["accuracy"]):
         raise ValueError("a round without completed episodes has no summary")
-    accuracy = [episode.accuracy for episode in episodes]
-    committed = [episode.committed_accuracy for episode in episodes]
-    reward = [episode.reward for episode in episodes]
-    totals = ("germinated", "fossilized", "contributing", "pruned", "live", "rollbacks")
+    row = {name: tidy(ends[name]) for name in _MEANS}  # as events hold them
+    accuracy, committed, reward = (row[name] for name in ("accuracy", "committed_accuracy", "reward"))
     rolling = (*rolling, fmean(accuracy))[-ROLLING_ROUNDS:]
     summary = kinds.BatchSummary(
         round=round,
-        episodes_completed=len(episodes),
+        episodes_completed=len(accuracy),
         rolling_accuracy=fmean(rolling),
-        reward_mean=mean_known(reward),
         reward_std=pstdev(known) if (known := [value for value in reward if value is not None]) else None,
-        env_accuracy=tuple(accuracy),
-        env_committed=tuple(committed),
-        env_reward=tuple(reward),
+        env_accuracy=accuracy,
+        env_committed=committed,
+        env_reward=reward,
         updated=updated,
         anomalies=tuple(anomalies),
         seconds=costs.rollout_s,
         env_epochs_per_s=_epoch_rate(costs),
         graphs=costs.compile_stats.graphs,
         graph_fallbacks=costs.compile_stats.graph_fallbacks,
-        accuracy_mean=fmean(accuracy),
         accuracy_std=pstdev(accuracy),
         accuracy_min=min(accuracy),
         accuracy_max=max(accuracy),
-        loss_mean=mean_known(episode.loss for episode in episodes),
-        return_mean=mean_known(episode.discounted_return for episode in episodes),
-        network_value_mean=mean_known(episode.network_value for episode in episodes),
-        committed_mean=fmean(committed),
-        params_ratio_mean=fmean(episode.params_ratio for episode in episodes),
-        stability_mean=fmean(episode.stability for episode in episodes),
-        success_share=fmean(episode.success for episode in episodes),
-        **{name: sum(getattr(episode, name) for episode in episodes) for name in totals},
+        success_share=fmean(ends["success"].tolist()),
+        **{field: mean_known(row[name]) for name, field in _MEANS.items()},
+        **{name: ends[name].sum() for name in _TOTALS},
     )
     return summary, rolling
+
+
+_MEANS = name_map(  # end of an episode -> its mean in the summary
+    "accuracy=accuracy_mean, committed_accuracy=committed_mean, loss=loss_mean, reward=reward_mean, "
+    "discounted_return=return_mean, network_value=network_value_mean, params_ratio=params_ratio_mean, "
+    "stability=stability_mean"
+)
+_TOTALS = ("germinated", "fossilized", "contributing", "pruned", "live", "rollbacks")
 
 
 def throughput_events(costs: RoundCosts, *, samples: int) -> tuple[RoundEvent, ...]:
@@ -121,11 +122,11 @@ Metrics = Mapping[str, Any]  # flat names, and flags `<name>_valid` beside those
 Scale = tuple[Array, Array]  # mean and standard deviation of every feature that the policy normalises
 
 
-def round_events(tally: RoundTally, metrics: Metrics, first: Scale | None, facts: RunFacts) -> Iterator[RoundEvent]:
+def round_events(columns: Columns, metrics: Metrics, first: Scale | None, facts: RunFacts) -> Iterator[RoundEvent]:
     """Actions, masks, rewards, observations, memory.  first: the scale after the first round of the run."""
-    yield action_counts(tally, facts)
-    yield mask_hit_rates(tally)
-    yield reward_summary(tally, facts.components, facts.envs)
+    yield action_counts(columns, facts)
+    yield mask_hit_rates(columns)
+    yield reward_summary(columns, facts)
     drift = scale_drift(normaliser_scale(metrics), first)
     yield kinds.ObservationStats(**_event_fields("observation", metrics, kinds.ObservationStats), drift=drift)
     if "hidden.h_rms" in metrics:

@@ -42,7 +42,7 @@ class ScalarRow(NamedTuple):
 
 def event_row(event: Envelope, epochs: int) -> ScalarRow | None:
     """Return the row of an event; None for events without one.  epochs: of an episode."""
-    if event.round is None or event.late:
+    if event.round is None:
         return None
     data = event.data
     if isinstance(data, EpochCompleted):

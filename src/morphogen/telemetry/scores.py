@@ -5,16 +5,21 @@ Sums are exact, so that the tallies of two parts of a log add up to the tally of
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
+from functools import reduce
+from itertools import pairwise
 from typing import Any, Self
 
-from morphogen.storage.codec import Ratio
-from morphogen.telemetry.events import Envelope
+import numpy as np
+
+from morphogen.storage.codec import Array, Ratio
+from morphogen.telemetry.events import Envelope, tidy
 from morphogen.telemetry.kinds.epoch import EpisodeCompleted, SeedFossilized, SeedGerminated, SeedPruned
 from morphogen.telemetry.kinds.round import BlueprintScore
-from morphogen.vocab.stage import Stage
+from morphogen.telemetry.round_record import STAGE_POINTS, RoundRecord, in_stages, slot_history
+from morphogen.vocab.stage import OCCUPIED, Stage
 
 PRUNE_REASONS = ("action", "ramp", "governor")
 
@@ -28,9 +33,14 @@ class ExactSums:
     squares: Ratio = Fraction()
 
     @classmethod
-    def from_value(cls, value: float | None) -> Self:
-        """Sums of one number; None: of no number."""
-        return cls() if value is None else cls(1, Fraction(value), Fraction(value) ** 2)
+    def from_values(cls, values: Iterable[float | None]) -> Self:
+        """Sums of numbers; None is left out."""
+        ratios = [value.as_integer_ratio() for value in values if value is not None]
+        if not ratios:
+            return cls()
+        whole = max(below for _, below in ratios)  # all are powers of 2
+        shares = [above * (whole // below) for above, below in ratios]
+        return cls(len(ratios), Fraction(sum(shares), whole), Fraction(sum(n * n for n in shares), whole**2))
 
     def __add__(self, other: Self) -> Self:
         return type(self)(self.count + other.count, self.total + other.total, self.squares + other.squares)
@@ -67,9 +77,48 @@ class BlueprintTally:
         return type(self)(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))
 
 
+def round_tallies(record: RoundRecord) -> dict[str, BlueprintTally]:
+    """Return the tallies of blueprints from the record of a round: those of its events."""
+    columns, history = record.columns, slot_history(record.columns)
+    names, slots, parts = record.facts.blueprints, record.facts.slots, list[dict[str, BlueprintTally]]()
+    age, contribution, valid, shapley = (
+        np.concatenate((np.zeros_like(array[:1]), array[:-1]))
+        for array in (history.age, history.contribution, history.contribution_valid, history.shapley)
+    )
+    with np.errstate(invalid="ignore"):  # numbers that are not finite do not count
+        change = columns["acc_before"][..., None].astype(np.float64) - history.germination_accuracy
+    age = np.where(columns["stage_before"] != Stage.DORMANT, age, 0)
+    for reason, (start, end) in zip(PRUNE_REASONS, pairwise(STAGE_POINTS), strict=True):
+        moved, to = columns[start] != columns[end], columns[end]
+        for code, name in enumerate(names):
+            of_kind = moved & (columns["blueprint"] == code)
+            born, kept, gone = (of_kind & (to == stage) for stage in (Stage.GERMINATED, Stage.FOSSILIZED, Stage.PRUNED))
+            tally = BlueprintTally(
+                slots=Counter({slot: n for slot, n in zip(slots, born.sum(axis=(0, 1)).tolist(), strict=True) if n}),
+                pruned=Counter({reason: n} if (n := int(gone.sum())) else {}),
+                params=_exact(columns["params"][born]),
+                fossil_age=_exact(age[kept]),
+                pruned_age=_exact(age[gone]),
+                contribution=_exact(contribution[kept & valid]),
+                shapley=_exact(shapley[kept & valid]),
+                change=_exact(change[kept | gone]),
+            )
+            if tally != BlueprintTally():
+                parts.append({name: tally})
+    stage, blueprint = columns["stage"][-1], columns["blueprint"][-1]
+    live = blueprint[in_stages(stage, OCCUPIED) & (stage != Stage.FOSSILIZED)]
+    parts += [{names[code]: BlueprintTally(alive=count)} for code, count in Counter(live.tolist()).items()]
+    return reduce(add_tallies, parts, {})
+
+
+def _exact(values: Array) -> ExactSums:
+    """Sums of numbers as events hold them."""
+    return ExactSums.from_values(tidy(values))
+
+
 def event_tallies(event: Envelope) -> dict[str, BlueprintTally]:
     """Return the tallies of blueprints from one event."""
-    value = ExactSums.from_value
+    value = lambda number: ExactSums.from_values([number])  # noqa: E731
     match event.data:
         case SeedGerminated() as data:
             tally = BlueprintTally(slots=Counter([event.slot or ""]), params=value(data.params))

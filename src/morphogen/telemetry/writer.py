@@ -20,8 +20,11 @@ from typing import Any, NamedTuple, Protocol
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import ConfigError
 from morphogen.storage.type_check import Count
-from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.jsonl import encode
+from morphogen.telemetry.events import Envelope, EnvEvent, EpochEvent
+from morphogen.telemetry.jsonl import EVENT_KINDS, encode
+from morphogen.telemetry.kinds.epoch import EpochCompleted, RolledBack
+from morphogen.telemetry.record_files import write_record
+from morphogen.telemetry.round_record import RoundRecord
 from morphogen.telemetry.scalars import CsvTables, event_row
 
 
@@ -40,8 +43,8 @@ class SinkPosition(NamedTuple):
 
     bytes: Count
     seq: Count  # number of the next line
-    pending: tuple[str, ...]  # lines of events that are never dropped
-    dropped: Mapping[str, Count]  # event -> number of others, not reported yet
+    pending: tuple[str, ...]  # lines
+    rounds: Count  # that are over
     dir: str | None  # telemetry.dir
     loggers: Mapping[str, LoggerPosition]
 
@@ -49,7 +52,9 @@ class SinkPosition(NamedTuple):
 class Sink(Protocol):
     """Destination of events.
 
-    A sink with `position` reports its position; a checkpoint waits for a sink with `local` files.
+    A sink with `kinds` gets the events of these names only; those of envs, slots and epochs are made for sinks that ask
+    for them, when their round is over.  A sink with `position` reports its position; a checkpoint waits for a sink with
+    `local` files; a sink with `write_record` gets the records of rounds too.
     """
 
     def write(self, events: Iterable[Envelope]) -> None:
@@ -62,10 +67,18 @@ class Sink(Protocol):
         """Take no more."""
 
 
+LOGGED_KINDS = frozenset(name for name, kind in EVENT_KINDS.items() if not issubclass(kind, EpochEvent | EnvEvent))
+LOGGED_KINDS |= {RolledBack.NAME}  # all other events of envs, slots and epochs are in the records
+
+
 class JsonlSink:
-    """A sink that appends JSON lines to a file, which no other process writes meanwhile."""
+    """A sink that appends JSON lines to a file, which no other process writes meanwhile, and keeps records beside it.
+
+    It takes the events about rounds and the run, anomalies and rollbacks.
+    """
 
     local = retries = True
+    kinds = LOGGED_KINDS
 
     def __init__(
         self, path: Path, *, first_seq: int = 0, size: int | None = None, clock: Callable[[], float] = time.time
@@ -77,7 +90,7 @@ class JsonlSink:
 
         Raises: OSError if the file has another writer or another name, or is a link, a pipe or a device.
         """
-        self.name, self.seq, self._clock = path.name, first_seq, clock
+        self.name, self.seq, self._clock, self._folder = path.name, first_seq, clock, path.parent
         self._file = os.fdopen(_open_alone(path), "ab", buffering=0)
         if size is not None:
             self._file.truncate(size)
@@ -96,6 +109,12 @@ class JsonlSink:
             self._file.truncate(self._size)  # a disk that fills up takes a part
             raise
         self.seq, self._size = self.seq + len(lines), self._size + len(data)
+
+    def write_record(self, record: RoundRecord) -> None:
+        """Write the file of the record of a round; OSError if that fails, or if the folder was replaced."""
+        if not os.path.samestat(os.fstat(self._file.fileno()), os.stat(self._folder / self.name)):
+            raise OSError(errno.ESTALE, "its folder was replaced by another one")
+        write_record(self._folder, record)
 
     def position(self) -> tuple[int, int]:
         """The bytes of the whole lines, and the number of the next one."""
@@ -166,6 +185,8 @@ def check_loggers(names: Iterable[str]) -> None:
 
 class ScalarSink:
     """A sink for the numbers of events."""
+
+    kinds = LOGGED_KINDS | {EpochCompleted.NAME}
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.handwritten_logs import anomaly, epoch, rolled_back
+from support.handwritten_logs import anomaly, rolled_back
 
 from morphogen.analysis.console import Console, closing_lines, column_blocks, format_duration, format_number
 from morphogen.config.spec import RunSpec, resolve
@@ -100,12 +100,11 @@ def test_on_a_terminal_progress_is_kept_up_to_date_above_which_every_round_is_a_
 
 
 def test_the_progress_knows_the_accuracy_of_the_last_epoch_where_it_is_recorded():
-    for events, accuracy in [([], "-"), ([epoch(0, 2)], "52.1")]:
+    for measured, accuracy in [(None, "-"), (52.1, "52.1")]:
         err = Screen()
         with Console(err=err, out=io.StringIO(), clock=lambda: 0.0) as console:
             console.start(SPEC, {})
-            console.write(events)
-            console.end_epoch(0, 3, 0.2)
+            console.end_epoch(0, 3, 0.2, measured)
         assert f"accuracy {accuracy} %" in plain(err.getvalue())
 
 

@@ -91,7 +91,7 @@ def test_the_command_prints_the_tables_and_loads_no_torch(run):
 
 
 def test_rounds_are_shown_from_one(run):
-    rounds = [event.data.round for event in read_run(run).events(lambda line: '"RoundCompleted"' in line)]
+    rounds = [event.data.round for event in read_run(run).events({"RoundCompleted"})]
     assert rounds == list(range(12))
     shown = tables(run)
     for name in ("rounds", "updates", "throughput"):

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import fields, replace
 from itertools import pairwise
 from pkgutil import resolve_name
 
@@ -175,7 +174,9 @@ def test_a_report_is_made_wherever_the_log_is_cut(run, tmp_path, share):
 def test_levels_that_write_less_have_less_to_show_and_break_nothing(tmp_path, level):
     levels = ("minimal", "normal", "debug")[: ("minimal", "normal").index(level) + 1]
     events = [
-        event for event in generated_logs.events(**SMALL) if event.level in levels or event.name == "AblationsMeasured"
+        event
+        for event in generated_logs.events(**SMALL)
+        if event.data.LEVEL in levels or event.name == "AblationsMeasured"
     ]
     page = report(generated_logs.write(tmp_path / "run", events, result=False))
     absent = set(re.findall(r'id="([a-z_]+)-none"', page.read_text()))
@@ -227,7 +228,7 @@ def test_bars_of_lives_are_the_stages_that_slots_were_in(run):
     log = read_run(run)
     found = {(row["round"], row["env"], row["slot"], row["start"]): row for row in rows_of(run, "lifecycle")}
     spans = [row for row in found.values() if row["slot"]]
-    for event in log.events(lambda line: '"EpochCompleted"' in line):
+    for event in log.events({"EpochCompleted"}):
         for env, stages in enumerate(event.data.stage):
             for slot, stage in zip(generated_logs.SLOTS, stages, strict=True):
                 here = [
@@ -237,10 +238,7 @@ def test_bars_of_lives_are_the_stages_that_slots_were_in(run):
                     and row["start"] <= event.epoch < row["end"]
                 ]
                 assert here == [stage]
-    named = {
-        ((e.round or 0) + 1, e.epoch, e.env, e.slot): e.data.blueprint
-        for e in log.events(lambda t: "SeedGerminated" in t)
-    }
+    named = {((e.round or 0) + 1, e.epoch, e.env, e.slot): e.data.blueprint for e in log.events({"SeedGerminated"})}
     assert max(row["seed"] or 0 for row in spans) > 1
     for row in spans:
         if row["stage"] == "GERMINATED":
@@ -254,28 +252,6 @@ def test_gains_are_over_the_host_alone(run):
     for row in rows_of(run, "instances"):
         wanted = final[row["round"], row["env"]] - hosts[row["round"]][row["env"]]
         assert row["gain"] == pytest.approx(wanted, abs=1e-4)
-
-
-def test_envs_of_all_ranks_are_in_one_row(run, tmp_path):
-    """Each rank writes the events of its own envs; together they are the log of one process."""
-    split = tmp_path / "run"
-    shutil.copytree(run, split, ignore=shutil.ignore_patterns("report"))
-    kept, ranks = [], []
-    for event in read_run(run).events(lambda line: True):
-        if event.name in ("AblationsMeasured",):
-            parts = [
-                replace(event.data, **{f.name: getattr(event.data, f.name)[part] for f in fields(event.data)})
-                for part in (slice(0, 2), slice(2, None))
-            ]
-            kept, ranks = [*kept, replace(event, data=parts[0])], [*ranks, replace(event, data=parts[1])]
-        else:
-            (ranks if event.env == 2 else kept).append(event)
-    for name, part in (("events.jsonl", kept), ("events.rank1.jsonl", ranks)):
-        (split / name).write_text("".join(generated_logs.encode(e, seq=i, time=0.0) for i, e in enumerate(part)))
-    order = {name: rows_of(run, name) for name in ("instances", "contributions", "lifecycle", "blueprints")}
-    for name, rows in order.items():
-        found = rows_of(split, name)
-        assert sorted(map(str, found)) == sorted(map(str, rows)), name
 
 
 def test_pairs_with_the_baselines_are_of_the_same_instance(run):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support import generated_logs
 from support.small_runs import tiny
 
-from morphogen.analysis.run_log import read_events
+from morphogen.analysis.run_log import events as read_all
 from morphogen.analysis.tables import EMPTY_TABLES, Tables, add_event, fold, merge
 from morphogen.analysis.views import VIEWS, build_views, flatten_row
 from morphogen.config.task import TASKS
@@ -65,9 +65,9 @@ def test_updating_leaves_the_tables_before_as_they_were():
 def test_mean_and_standard_error_are_those_of_the_numbers_however_they_are_added_up(values, cut):
     one, other, whole = ExactSums(), ExactSums(), ExactSums()
     for i, value in enumerate(values):
-        whole += ExactSums.from_value(value)
+        whole += ExactSums.from_values([value])
         one, other = (
-            (one + ExactSums.from_value(value), other) if i < cut else (one, other + ExactSums.from_value(value))
+            (one + ExactSums.from_values([value]), other) if i < cut else (one, other + ExactSums.from_values([value]))
         )
     assert one + other == other + one == whole
     if values:
@@ -78,7 +78,7 @@ def test_mean_and_standard_error_are_those_of_the_numbers_however_they_are_added
 
 
 def test_what_was_not_measured_counts_for_nothing():
-    assert ExactSums.from_value(3.0) + ExactSums.from_value(None) == ExactSums.from_value(3.0)
+    assert ExactSums.from_values([3.0]) + ExactSums.from_values([None]) == ExactSums.from_values([3.0])
 
 
 def test_an_event_about_one_blueprint_leaves_the_tallies_of_the_others_alone():
@@ -198,7 +198,7 @@ def test_flat_rows_name_what_was_inside():
 def test_scores_that_a_run_tells_after_a_round_are_those_of_its_log_up_to_there(tmp_path):
     spec = tiny(rounds=3, policy_name="random")
     train_ppo_vectorized(spec, out=tmp_path / "run")
-    events = list(read_events(tmp_path / "run" / "events.jsonl"))
+    events = list(read_all(tmp_path / "run"))
     told = [i for i, event in enumerate(events) if event.name == "BlueprintScores"]
     assert [events[i].round for i in told] == [0, 1, 2]
     for i in told:

@@ -14,7 +14,6 @@ from support.handwritten_logs import (
     epoch,
     fossilized,
     germinated,
-    late,
     moved,
     rolled_back,
     saved,
@@ -24,7 +23,7 @@ from support.handwritten_logs import (
     whole,
 )
 from support.random_records import SLOTS as PLACES
-from support.random_records import facts, following, live
+from support.random_records import events_of, facts, live
 
 from morphogen.analysis.watch.view import (
     MAX_ACTIONS,
@@ -38,7 +37,7 @@ from morphogen.analysis.watch.view import (
     update_view,
 )
 from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.kinds.run import RunResumed, TelemetryDropped
+from morphogen.telemetry.kinds.run import RunResumed
 from morphogen.vocab.stage import Stage
 
 
@@ -78,10 +77,10 @@ def test_a_curve_keeps_all_that_was_measured_as_long_as_there_is_room():
 @given(seed=st.integers(0, 10**6), envs=st.integers(1, 4), epochs=st.integers(1, 25))
 def test_the_view_shows_every_slot_as_it_is_after_every_epoch(seed, envs, epochs):
     _, records = live(seed, envs, epochs)
-    view, memory, known = seen([started(envs, epochs, slots=PLACES)]), None, facts(envs, epochs)
+    view, known = seen([started(envs, epochs, slots=PLACES)]), facts(envs, epochs)
+    every = events_of(records, known, level="minimal")
     for t, record in enumerate(records):
-        found, memory = following(record, memory, (0, t), known)
-        view = reduce(update_view, at_level(found, "minimal"), view)
+        view = reduce(update_view, [event for event in every if event.epoch == t], view)
         stages = [Stage(code).name for row in record["stage"] for code in row]
         assert [slot.stage for env in view.envs for slot in env.slots] == stages
         assert {name: n for name, n in view.stages.items() if n} == {name: stages.count(name) for name in stages}
@@ -164,11 +163,6 @@ def test_what_is_out_of_the_ordinary_is_kept_apart_from_the_life_of_seeds():
     assert view.anomalies == {"kl_spike": 2, "wait_only": 1}
 
 
-def test_what_was_not_written_is_added_up():
-    lost = Envelope(TelemetryDropped(dropped={"EpochCompleted": 2, "ActionsTaken": 1}, writer_wait_s=0.0))
-    assert seen([started(), lost, lost]).dropped == {"EpochCompleted": 4, "ActionsTaken": 2}
-
-
 def test_a_run_that_is_resumed_is_over_no_more():
     resumed = Envelope(RunResumed(checkpoint="checkpoints/x", cut_bytes=0, skipped=(), rounds=5))
     assert seen(whole()).ended is not None
@@ -182,11 +176,6 @@ def test_progress_counts_the_rounds_that_a_resumed_run_was_extended_to():
         RunResumed(checkpoint="checkpoints/x", cut_bytes=0, skipped=(), rounds=2 * before.started.rounds)
     )
     assert seen([*whole()[:-1], extended]).progress == pytest.approx(before.progress / 2)
-
-
-def test_what_is_told_late_changes_nothing():
-    view = seen([started(), epoch(0, 0), epoch(0, 1)])
-    assert update_view(view, late(epoch(0, 0))) == view
 
 
 @pytest.mark.slow

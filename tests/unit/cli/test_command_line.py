@@ -45,7 +45,6 @@ FLAGS = [
     ("--no-phase-profile", [], "engine.phase_profile", False),
     ("--telemetry-level", ["debug"], "telemetry.level", "debug"),
     ("--telemetry-dir", ["some/where"], "telemetry.dir", "some/where"),
-    ("--lifecycle-only", [], "telemetry.lifecycle_only", True),
     ("--logger", ["tensorboard", "csv"], "telemetry.loggers", ["csv", "tensorboard"]),
     ("--wandb-project", ["p"], "telemetry.wandb.project", "p"),
     ("--wandb-entity", ["e"], "telemetry.wandb.entity", "e"),
@@ -72,7 +71,6 @@ BENEATH = {
     "engine.phase_profile": True,
     "telemetry.level": "minimal",
     "telemetry.dir": "else/where",
-    "telemetry.lifecycle_only": False,
     "telemetry.loggers": ["mlflow"],
     "telemetry.wandb.project": "q",
     "telemetry.wandb.entity": "q",
@@ -250,10 +248,10 @@ def test_each_error_has_its_exit_code_and_one_line_without_traceback(started, tm
 def test_a_run_whose_event_file_lacks_lines_ends_with_6_and_every_loss_is_told(
     started, tmp_path, capsys, incomplete, code
 ):
-    started.losses = Losses({"csv": {"EpochCompleted": 3}}, {"events.jsonl": "disk full"}, incomplete)
+    started.losses = Losses({"csv": "no network", "events.jsonl": "disk full"}, incomplete)
     assert main.main(["train", "--out", str(tmp_path / "run")]) == code
     assert capsys.readouterr().err.splitlines() == [
-        "morphogen: note: csv was too slow for 3 EpochCompleted; these events were dropped",
+        "morphogen: note: csv failed: no network",
         "morphogen: note: events.jsonl failed: disk full",
     ]
 

@@ -26,8 +26,8 @@ def started(*words, cwd):
     return subprocess.Popen(words, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def running(run, event="EpochCompleted"):
-    """Wait until a run has told of its first epoch."""
+def running(run, event="RoundCompleted"):
+    """Wait until a run has told of its first round."""
     deadline = time.monotonic() + 60
     while not (run / "events.jsonl").is_file() or event not in (run / "events.jsonl").read_text():
         assert time.monotonic() < deadline

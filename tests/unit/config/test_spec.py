@@ -170,12 +170,11 @@ DEFAULTS = {
     },
     TelemetrySpec: {
         "level": "normal",
-        "lifecycle_only": False,
         "escalate": True,
         "escalation_epochs": 5,
         "dir": None,
         "loggers": (),
-        "queue": 64,
+        "queue": 256,
         "close_timeout_s": 30,
         "plateau_threshold": None,
         "improvement_threshold": None,

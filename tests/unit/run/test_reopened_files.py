@@ -5,14 +5,15 @@ import json
 import os
 import threading
 from dataclasses import replace
-from functools import cache
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.faulty_sinks import Blocked, Broken, FullDisk, Keep, lived, passing, summary
+from support.faulty_sinks import Blocked, Broken, FullDisk, Keep, lived, summary
 from support.generated_logs import started
+from support.random_records import facts, live, round_record
 from support.small_runs import tiny
 
 from morphogen.config.fields import flat_settings, to_settings
@@ -23,14 +24,17 @@ from morphogen.run.sinks import open_sinks
 from morphogen.storage.codec import pack
 from morphogen.storage.run_directory import RunDirectory
 from morphogen.telemetry import writer
-from morphogen.telemetry.anomaly import EpochReport
-from morphogen.telemetry.dispatch import Dispatcher, PendingEvents
+from morphogen.telemetry.dispatch import Dispatcher
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import decode, encode
-from morphogen.telemetry.kinds.epoch import EpochCompleted
+from morphogen.telemetry.kinds.round import AnomalyDetected
+from morphogen.telemetry.record_files import encode_record, record_path, record_rounds
 from morphogen.telemetry.writer import JsonlSink, LoggerPosition, ScalarSink
 
 BEGIN = Envelope(started(tiny()))
+KNOWN = facts(1, 2)
+CALM = {"detectors": np.zeros((1, 3, 2), dtype=bool), "rolled_back": np.zeros(1, dtype=bool)}
+RECORDS = [record | CALM for record in live(1, 1, 2)[1]]
 
 
 def spec_of(**telemetry):
@@ -45,12 +49,17 @@ def folder_of(path):
     return RunDirectory(path)
 
 
-def epoch(at):
-    return PendingEvents(lambda: (lived(0, 0, at), passing(1, 0, at)))
+def about(at):
+    """Two events about a round, and its record, in which nothing stood out."""
+    return [odd(at), summary(at)], round_record(RECORDS, KNOWN, round=at)
+
+
+def odd(at):
+    return Envelope(AnomalyDetected(kind="kl_spike", value=0.2, limit=0.1, subject=None, streak=0), round=at)
 
 
 def dispatch(found, spec, *more):
-    return Dispatcher((*more, *found), spec.telemetry, epochs=9)
+    return Dispatcher((*more, *found), spec.telemetry)
 
 
 def begun(path, epochs, **telemetry):
@@ -59,12 +68,12 @@ def begun(path, epochs, **telemetry):
     own = dispatch(open_sinks(spec, folder)[0], spec)
     own.emit([BEGIN])
     for at in range(epochs):
-        own.emit_epoch(epoch(at), EpochReport(at))
+        own.emit(*about(at))
     return spec, folder, own
 
 
-def drained(own):
-    at = own.drain()
+def drained(own, rounds=0):
+    at = own.drain(rounds)
     assert at is not None
     return at
 
@@ -81,7 +90,7 @@ def test_a_position_is_where_the_file_ends_and_its_next_number(tmp_path):
     _, folder, own = begun(tmp_path, 3)
     at = drained(own)
     assert (at.bytes, at.seq) == (folder.events.stat().st_size, len(told(folder.events))) == (at.bytes, 7)
-    assert (at.pending, at.dropped, at.dir, at.loggers) == ((), {}, None, {})
+    assert (at.pending, at.rounds, at.dir, at.loggers) == ((), 0, None, {})
     own.close()
 
 
@@ -91,7 +100,7 @@ def test_what_came_after_is_cut_and_the_numbers_go_on(tmp_path_factory, before, 
     position = drained(own)
     kept = folder.events.read_bytes()
     for at in range(before, before + after):
-        own.emit_epoch(epoch(at), EpochReport(at))
+        own.emit(*about(at))
     own.close()
     with folder.events.open("ab") as file:
         file.write(encode(lived(9), seq=99, time=0.0).encode()[:torn])
@@ -166,7 +175,7 @@ def test_a_file_that_is_not_that_of_the_run_is_refused_and_left_alone(tmp_path, 
     [
         ({"bytes": -1}, "position.bytes: expected greater than or equal to 0, got -1"),
         ({"seq": 1.5}, "position.seq: expected a valid integer, got 1.5"),
-        ({"pending": ["{}"]}, r"position.pending\[0\]: expected a level"),
+        ({"pending": ["{}"]}, r"position.pending\[0\]: expected the line"),
         (
             {"loggers": {"csv": {"id": None, "files": {"a": "b"}}}},
             "position.loggers.csv.files.a: expected a valid integer",
@@ -190,9 +199,9 @@ def test_in_another_folder_a_new_file_begins_and_its_numbers_go_on(tmp_path):
     spec = spec_of(dir=str(tmp_path / "else"))
     found, cut = open_sinks(spec, folder, pack(at))
     second = dispatch(found, spec)
-    second.emit_epoch(epoch(2), EpochReport(2))
+    second.emit(*about(2))
     then = drained(second)
-    second.emit_epoch(epoch(3), EpochReport(3))
+    second.emit(*about(3))
     second.close()
     new = tmp_path / "else/events.jsonl"
     assert (cut, numbers(new), folder.events.read_bytes()) == (0, [5, 6, 7, 8], before)
@@ -206,7 +215,7 @@ def test_in_another_folder_a_new_file_begins_and_its_numbers_go_on(tmp_path):
 def test_a_run_that_was_silent_begins_its_file_and_may_do_so_again(tmp_path):
     silent, spec, folder = spec_of(level="off"), spec_of(), folder_of(tmp_path)
     assert open_sinks(silent, folder) == ((), 0)
-    assert dispatch((), silent).drain() is None
+    assert dispatch((), silent).drain(0) is None
     for _ in range(2):
         found, _ = open_sinks(spec, folder, None)
         own = dispatch(found, spec)
@@ -242,10 +251,8 @@ def test_what_a_full_disk_did_not_take_is_told_once_there_is_room_again(tmp_path
     found, _ = open_sinks(spec, folder, pack(at))
     found[-1].close()
     after = told(folder.events)
-    assert [one.epoch for one in after if one.name == "RolledBack"] == list(range(9))
+    assert [one.round for one in after if one.name == "AnomalyDetected"] == list(range(9))
     assert numbers(folder.events) == list(range(len(after)))
-    dropped = after[-1].data.dropped["HostStabilized"]
-    assert sum(one.name == "HostStabilized" for one in after) + dropped == 9
 
 
 class Stuck(JsonlSink):
@@ -264,8 +271,8 @@ def test_a_file_that_takes_nothing_is_waited_for_with_patience_and_what_it_was_g
     _, _, own = begun(tmp_path, 3, close_timeout_s=0.05)
     assert Stuck.entered.wait(60)
     at = drained(own)
-    assert (at.bytes, at.seq, at.dropped) == (0, 0, {"HostStabilized": 3})
-    assert [decode(text).name for text in at.pending] == ["RunStarted"] + ["RolledBack"] * 3
+    assert (at.bytes, at.seq) == (0, 0)
+    assert [decode(text).name for text in at.pending] == ["RunStarted"] + ["AnomalyDetected", "RoundCompleted"] * 3
     Stuck.free.set()
     own.close()
 
@@ -283,45 +290,48 @@ def test_sinks_without_files_are_not_waited_for_and_what_they_do_takes_nothing_f
 
 # --- loggers ----------------------------------------------------------------------------------------------------------
 
-ROWS = ("train_loss", "train_acc", "val_loss", "val_acc", "committed_acc", "reward", "host_gradient_norm")
-
-
-@cache
-def standing(at):
-    """States of the envs of an epoch."""
-    data = EpochCompleted(
-        **dict.fromkeys((*ROWS, "params_ratio"), (float(at),)),
-        **dict.fromkeys(("skipped", "forwards"), (0,)),
-        op_effective=("WAIT",),
-        success=(True,),
-        stage=(("DORMANT",),),
-        alpha=((0.5,),),
-        contribution=((None,),),
-    )
-    return PendingEvents(lambda: (Envelope(data, round=0, epoch=at),))
-
 
 @given(before=st.integers(0, 3), after=st.integers(0, 3))
 def test_rows_of_a_logger_go_on_without_a_gap_and_none_is_there_twice(tmp_path_factory, before, after):
     path = tmp_path_factory.mktemp("run")
-    spec, folder, own = begun(path, 0, loggers=("csv",))
-    for at in range(before):
-        own.emit_epoch(standing(at), EpochReport(at))
+    spec, folder, own = begun(path, before, loggers=("csv",))
     position = drained(own)
     for at in range(before, before + after):
-        own.emit_epoch(standing(at), EpochReport(at))
-    own.emit([summary()])
+        own.emit(*about(at))
     own.close()
     found, _ = open_sinks(spec, folder, pack(position))
     again = dispatch(found, spec)
-    for at in range(before, 6):
-        again.emit_epoch(standing(at), EpochReport(at))
+    for at in range(before, 4):
+        again.emit(*about(at))
     again.close()
-    tables = path / "metrics/csv"
-    with (tables / "epoch.csv").open() as file:
-        rows = [(int(row["step"]), float(row["val_acc"])) for row in csv.DictReader(file)]
-    assert rows == [(at, at) for at in range(6)]
-    assert not (tables / "round.csv").exists()
+    steps = {}
+    for name in ("epoch", "round"):
+        with (path / f"metrics/csv/{name}.csv").open() as file:
+            steps[name] = [int(row["step"]) for row in csv.DictReader(file)]
+    assert steps["round"] == [1, 2, 3, 4]
+    assert steps["epoch"] == [round * spec.episode_length + epoch for round in range(4) for epoch in range(2)]
+
+
+@given(before=st.integers(0, 3), after=st.integers(0, 3), part=st.booleans())
+def test_records_of_rounds_that_are_run_again_are_deleted_and_the_others_stay(tmp_path_factory, before, after, part):
+    path = tmp_path_factory.mktemp("run")
+    spec, folder, own = begun(path, before)
+    if part:  # of the round that goes on
+        own.emit((), round_record(RECORDS[:1], KNOWN, round=before))
+    position = drained(own, before)
+    for at in range(before, before + after):
+        own.emit(*about(at))
+    own.close()
+    (path / "records").mkdir(exist_ok=True)
+    (path / "records/.tmp-round-000009.npz.xz-0").write_bytes(b"torn")
+    found, _ = open_sinks(spec, folder, pack(position))
+    found[-1].close()
+    assert record_rounds(path) == list(range(before))
+    assert {entry.name for entry in (path / "records").glob("*")} == {
+        record_path(path, at).name for at in range(before)
+    }
+    for at in range(before):
+        assert record_path(path, at).read_bytes() == encode_record(about(at)[1])
 
 
 def test_files_that_a_logger_does_not_keep_are_left_alone(tmp_path):

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.random_records import facts
 
 from morphogen.config.telemetry_spec import AnomalyLimits, TelemetrySpec
 from morphogen.telemetry.anomaly import (
+    AnomalyMonitor,
     AnomalyState,
-    DetectionState,
-    EpochReport,
     Finding,
     RoundCounts,
     accuracy_drop,
     accuracy_trend,
+    detailed_epochs,
     detect,
     entropy_findings,
-    escalate_level,
     find_anomalies,
     valid_metrics,
 )
@@ -291,56 +291,84 @@ INFLATED = np.array([[[False, False]], [[True, False]]])
 RANSOM = np.array([[[False, True]], [[False, False]]])
 
 
+def columns(*records):
+    return {name: np.stack([one[name] for one in records]) for name in records[0]}
+
+
 def seen(*records):
-    sights, found = DetectionState.empty(records[0]), []
-    for one in records:
-        new, sights = detect(one, sights)
-        found.append([(env, slot, finding.kind, finding.severity) for env, slot, finding in new])
-    return found, sights
+    found = [[] for _ in records]
+    for epoch, env, slot, finding in detect(columns(*records)):
+        found[epoch].append((env, slot, finding.kind, finding.severity))
+    return found
 
 
 def test_a_suspicious_seed_is_told_once():
-    found, _ = seen(record(detectors=INFLATED), record(), record(detectors=INFLATED | RANSOM), record(detectors=RANSOM))
+    found = seen(record(detectors=INFLATED), record(), record(detectors=INFLATED | RANSOM), record(detectors=RANSOM))
     assert found == [[(1, 0, "attribution_ratio", "info")], [], [(0, 0, "ransomware", "warning")], []]
 
 
 def test_the_next_seed_in_the_slot_is_another_one():
     reborn = record(detectors=INFLATED, stage_before=np.full((2, 1), Stage.DORMANT))
     reborn["stage_acted"] = np.full((2, 1), Stage.GERMINATED)
-    assert [len(one) for one in seen(record(detectors=INFLATED), reborn)[0]] == [1, 1]
+    assert [len(one) for one in seen(record(detectors=INFLATED), reborn)] == [1, 1]
+
+
+def test_a_seed_that_is_born_after_an_alarm_and_is_quiet_first_is_told_later():
+    born = record(stage_before=np.full((2, 1), Stage.DORMANT), stage_acted=np.full((2, 1), Stage.GERMINATED))
+    assert [len(one) for one in seen(record(detectors=INFLATED), born, record(detectors=INFLATED))] == [1, 0, 1]
 
 
 def test_ransom_for_a_whole_point_is_an_error():
-    held = detect(record(detectors=RANSOM, contribution=np.array([[1.0], [0.0]])), DetectionState.empty(record()))[0]
-    assert held == [(0, 0, Finding("ransomware", "error", -0.5, -0.2))]
-    ratio = detect(record(detectors=INFLATED, detector_ratio=np.array([[0.0], [7.5]])), DetectionState.empty(record()))[
-        0
-    ]
-    assert ratio == [(1, 0, Finding("attribution_ratio", "info", 7.5, 5.0))]
+    held = detect(columns(record(detectors=RANSOM, contribution=np.array([[1.0], [0.0]]))))
+    assert held == [(0, 0, 0, Finding("ransomware", "error", -0.5, -0.2))]
+    ratio = detect(columns(record(detectors=INFLATED, detector_ratio=np.array([[0.0], [7.5]]))))
+    assert ratio == [(0, 1, 0, Finding("attribution_ratio", "info", 7.5, 5.0))]
+
+
+def monitor():
+    return AnomalyMonitor(facts(2, 2), SPEC, rounds=4)
 
 
 def test_a_round_counts_sick_envs_once_and_waits_where_there_was_a_choice():
     waits, forced = np.zeros((2, 8), dtype=int), np.array([False, True])
-    rounds = (record(skipped=np.array([0, 2])), record(skipped=np.array([0, 1]), action=waits, forced=forced))
-    assert seen(*rounds)[1].counts(4, 1) == RoundCounts(round=4, envs=2, rollbacks=1, skipped=1, free=3, waits=1)
+    calm = {"rolled_back": np.zeros(2, dtype=bool)}
+    epochs = (record(skipped=np.array([0, 2]), **calm), record(skipped=[0, 1], action=waits, forced=forced, **calm))
+    own = monitor()
+    found = own.end_round(4, columns(*epochs), {}, ())
+    assert [(one.data.kind, one.data.value) for one in found.events] == [("envs_nonfinite", 0.5)]
+    assert own.state.waits == 0, "one of three choices was to wait"
+    idle = [record(action=waits, **calm)] * 2
+    assert own.end_round(5, columns(*idle), {}, ()).kinds == ()
+    assert own.state.waits == 1
+
+
+def test_causes_stand_at_their_epochs_and_those_of_the_round_at_its_last():
+    back = {"rolled_back": np.array([True, False])}
+    epochs = (record(**back), record(detectors=RANSOM, rolled_back=np.zeros(2, dtype=bool)))
+    found = monitor().end_round(4, columns(*epochs), {"kl": np.float64(0.7)}, ())
+    assert found.causes == {0: ["RolledBack"], 1: ["ransomware", "kl_extreme", "rollbacks"]}
+    assert found.kinds == ("ransomware", "kl_extreme", "rollbacks")
 
 
 # --- escalation -------------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.booleans(), max_size=40), st.integers(1, 7))
-def test_the_level_is_raised_for_exactly_so_many_epochs_after_the_last_cause(causes, length):
-    spec, until, levels = TelemetrySpec(level="minimal", escalation_epochs=length), -1, ["minimal"]
-    for epoch, cause in enumerate(causes):
-        level, until = escalate_level(until, EpochReport(epoch, ("kl_spike",) * cause), spec)
-        levels.append(level)
-    wanted = [any(causes[max(0, epoch - length) : epoch]) for epoch in range(len(levels))]
-    assert levels == ["debug" if raised else "minimal" for raised in wanted]
+@given(st.lists(st.booleans(), min_size=1, max_size=40), st.integers(1, 7), st.integers(1, 9))
+def test_the_level_is_raised_in_so_many_epochs_after_a_cause_and_up_to_it_in_its_round(causes, length, epochs):
+    spec, raised, levels = TelemetrySpec(level="minimal", escalation_epochs=length), 0, []
+    rounds = [causes[at : at + epochs] for at in range(0, len(causes), epochs)]
+    for one in rounds:
+        detailed, raised = detailed_epochs(np.array(one), raised, spec)
+        levels += detailed.tolist()
+    for t, level in enumerate(levels):
+        start, end = t // epochs * epochs, min((t // epochs + 1) * epochs, len(causes))
+        after = any(causes[max(0, t - length) : t])
+        before = any(causes[max(t, start) : min(t + length, end)])
+        assert level == (after or before)
 
 
-@pytest.mark.parametrize(
-    "fields", [{"escalate": False}, {"level": "off"}, {"lifecycle_only": True}, {"level": "debug"}]
-)
+@pytest.mark.parametrize("fields", [{"escalate": False}, {"level": "off"}, {"level": "debug"}])
 def test_a_level_that_may_not_or_cannot_rise_stays(fields):
     spec = TelemetrySpec(**fields)
-    assert escalate_level(-1, EpochReport(0, ("kl_spike",)), spec) == (spec.level, -1)
+    detailed, raised = detailed_epochs(np.array([True, False]), 2, spec)
+    assert (detailed.tolist(), raised) == ([spec.level == "debug"] * 2, 0)

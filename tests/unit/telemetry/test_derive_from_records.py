@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 import torch
-from support.random_records import following
+from support.random_records import events_of
 from support.small_runs import live, tiny_setup, world_of
 
 from morphogen.config.groups import LifecycleSpec
@@ -59,11 +59,7 @@ def moves(epochs):
 def told(auto):
     """All events that are derived from the records, with their epoch."""
     setup, _, records = played(auto)
-    memory, found = None, []
-    for t, row in enumerate(records):
-        events_now, memory = following(row, memory, (0, t), build_facts(setup))
-        found += [(t, event) for event in events_now]
-    return found
+    return [(event.epoch, event) for event in events_of(records, build_facts(setup))]
 
 
 @pytest.mark.slow

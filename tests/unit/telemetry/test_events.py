@@ -12,17 +12,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.random_records import COMPONENTS, SLOTS, facts, following, live
+from support.random_records import COMPONENTS, SLOTS, events_of, facts, live, round_record
 
 from morphogen.learn import metrics
 from morphogen.telemetry import jsonl
-from morphogen.telemetry.derive import stability
+from morphogen.telemetry.derive import derive_events
 from morphogen.telemetry.events import Envelope, tidy
 from morphogen.telemetry.jsonl import EVENT_KINDS, decode, encode, manifest_hash
 from morphogen.telemetry.kinds.epoch import EpisodeCompleted, StageChanged
 from morphogen.telemetry.kinds.ppo import PpoUpdated, ppo_event
 from morphogen.telemetry.kinds.run import CheckpointSaved, RunCompleted, TelemetryEscalated
 from morphogen.telemetry.round_summary import RoundCosts, summarise, throughput_events
+from morphogen.telemetry.round_sums import stability
 from morphogen.telemetry.writer import JsonlSink
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import TRANSITIONS, Stage
@@ -35,13 +36,7 @@ def completed(found):
     return tuple(event.data for event in found if isinstance(event.data, EpisodeCompleted))
 
 
-def told(records, known, *, round=0):
-    """All events of one round."""
-    memory, found = None, []
-    for t, record in enumerate(records):
-        new, memory = following(record, memory, (round, t), known)
-        found += new
-    return found
+told = events_of
 
 
 def named(found, name):
@@ -168,19 +163,21 @@ def test_an_env_s_events_do_not_depend_on_its_neighbours(seed, envs, epochs):
 
 
 @lifetimes
-def test_telling_changes_neither_record_nor_memory(seed, envs, epochs):
-    _, records = live(seed, envs, epochs)
-    known, memory = facts(envs, epochs), None
-    for t, record in enumerate(records):
-        before = copy.deepcopy((record, memory))
-        first = following(record, memory, (0, t), known)
-        again = following(record, memory, (0, t), known)
-        assert first[0] == again[0]
-        assert all((before[0][name] == record[name]).all() for name in record)
-        if memory is not None:
-            names = [one.name for one in fields(memory) if one.name != "tally"]
-            assert all(np.array_equal(getattr(before[1], n), getattr(memory, n), equal_nan=True) for n in names)
-        memory = first[1]
+def test_telling_changes_no_record(seed, envs, epochs):
+    record = round_record(live(seed, envs, epochs)[1], facts(envs, epochs), level="debug")
+    before = copy.deepcopy(record.columns)
+    assert list(derive_events(record)) == list(derive_events(record))
+    assert all(np.array_equal(before[name], column) for name, column in record.columns.items())
+
+
+@lifetimes
+def test_whoever_asks_for_kinds_or_later_epochs_gets_those_of_all_events(seed, envs, epochs):
+    record = round_record(live(seed, envs, epochs)[1], facts(envs, epochs), level="debug")
+    every = list(derive_events(record))
+    for kind in {event.name for event in every}:
+        assert list(derive_events(record, {kind})) == named(every, kind)
+    late = epochs // 2
+    assert list(derive_events(record, first_epoch=late)) == [event for event in every if event.epoch >= late]
 
 
 @lifetimes
@@ -235,6 +232,7 @@ def test_a_scripted_life_gives_the_expected_counts():
     for t, record in enumerate(base):
         record |= {"stage_before": now.copy(), "rolled_back": np.zeros(2, bool), "stabilized": np.zeros(2, bool)}
         record |= dict.fromkeys(("anomaly", "fault"), np.zeros(2, int))
+        record["detectors"] = np.zeros((2, 3, 2), bool)
         record |= {
             "gate": np.zeros((2, 3), int),
             "gate_passed": np.zeros((2, 3), bool),
@@ -264,12 +262,6 @@ def test_the_first_stable_epoch_is_told_once_an_episode():
     assert [(event.env, event.epoch) for event in found] == [(0, 7), (1, 7)]
 
 
-def test_an_epoch_without_its_memory_is_refused():
-    _, records = live(2, 1, 2)
-    with pytest.raises(ValueError, match="epoch 2 of round 1 has no memory"):
-        following(records[1], None, (0, 1), facts(1, 2))
-
-
 @pytest.mark.parametrize(
     ("accuracies", "expected"),
     [([50], 1), ([50, 60], 1), ([50, 60, 70], 1), ([50, 60, 50], 1 / 101), ([10] + [50] * 21, 1)],
@@ -279,15 +271,15 @@ def test_stability_falls_with_the_variance_of_the_last_20_differences(accuracies
     assert stability(recent) == pytest.approx(expected)
 
 
-def summary(found, rolling=(), **more):
+def summary(records, known, rolling=(), **more):
     settings = {"round": 0, "updated": True, "costs": RoundCosts(2.0, 10), **more}
-    return summarise(completed(found), rolling, **settings)
+    return summarise(round_record(records, known).ends, rolling, **settings)
 
 
 @lifetimes
 def test_means_of_a_summary_are_the_means_of_its_arrays(seed, envs, epochs):
     _, records = live(seed, envs, epochs)
-    one, _ = summary(told(records, facts(envs, epochs)))
+    one, _ = summary(records, facts(envs, epochs))
     assert one.episodes_completed == len(one.env_accuracy) == envs
     assert one.accuracy_mean == pytest.approx(np.mean(one.env_accuracy), rel=1e-6)
     assert one.accuracy_std == pytest.approx(np.std(one.env_accuracy), abs=1e-4)
@@ -300,15 +292,15 @@ def test_means_of_a_summary_are_the_means_of_its_arrays(seed, envs, epochs):
 def test_rolling_accuracy_is_the_mean_of_the_last_ten_rounds():
     rolling, means = (), []
     for round in range(14):
-        one, rolling = summary(told(live(round, 1, 1)[1], facts(1, 1)), rolling, round=round)
+        one, rolling = summary(live(round, 1, 1)[1], facts(1, 1), rolling, round=round)
         means.append(one.accuracy_mean)
         assert one.rolling_accuracy == pytest.approx(np.mean(means[-10:]), rel=1e-6)
 
 
 def test_seconds_do_not_count_in_comparing_summaries():
-    found = told(live(1, 2, 3)[1], facts(2, 3))
-    assert summary(found)[0] == summary(found, costs=RoundCosts(9.0, 10, 1.0))[0]
-    assert summary(found)[0] != summary(found, updated=False)[0]
+    played = live(1, 2, 3)[1], facts(2, 3)
+    assert summary(*played)[0] == summary(*played, costs=RoundCosts(9.0, 10, 1.0))[0]
+    assert summary(*played)[0] != summary(*played, updated=False)[0]
 
 
 def test_rates_are_of_the_rollout_and_shares_of_the_whole_round():
@@ -329,7 +321,7 @@ def test_a_round_of_no_time_has_no_rate():
 
 def test_a_round_without_episodes_has_no_summary():
     with pytest.raises(ValueError, match="without completed episodes"):
-        summarise((), (), round=0, updated=False, costs=RoundCosts(1.0, 1))
+        summarise({"accuracy": np.zeros(0)}, (), round=0, updated=False, costs=RoundCosts(1.0, 1))
 
 
 JSON = st.recursive(
@@ -381,7 +373,7 @@ def test_a_line_has_the_keys_of_the_envelope_in_order():
 def test_rounds_count_from_1_in_a_line_and_from_0_in_an_event():
     ended = RunCompleted(status="completed", rounds_done=3, best_round=2, best_accuracy=1.0, error=None, run_s=1.0)
     raised = TelemetryEscalated(reason="kl_spike", until_round=4, until_epoch=0)
-    (one, _) = summary(told(live(1, 1, 1)[1], facts(1, 1)), round=6)
+    (one, _) = summary(live(1, 1, 1)[1], facts(1, 1), round=6)
     for event, place, number in (
         (Envelope(ended), "best_round", 3),
         (Envelope(raised), "until_round", 5),
@@ -506,7 +498,7 @@ def test_every_kind_of_event_says_its_level_and_severity():
 
 
 def test_telemetry_loads_no_torch():
-    names = ("events", "kinds", "jsonl", "record_memory", "derive", "round_summary", "writer")
+    names = ("events", "kinds", "jsonl", "round_record", "record_files", "derive", "round_summary", "writer")
     code = "import sys\n" + "".join(f"import morphogen.telemetry.{name}\n" for name in names)
     done = subprocess.run(
         [sys.executable, "-c", f"{code}print('torch' in sys.modules)"], capture_output=True, check=True
@@ -516,4 +508,4 @@ def test_telemetry_loads_no_torch():
 
 def test_lines_know_every_kind():
     assert jsonl.EVENT_KINDS["RoundCompleted"].__name__ == "BatchSummary"
-    assert len(jsonl.EVENT_KINDS) == 40
+    assert len(jsonl.EVENT_KINDS) == 39

@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import is_typeddict
 
+from morphogen.telemetry.derive import VIEW_KINDS
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import EVENT_KINDS, decode, encode
 from morphogen.telemetry.kinds.epoch import EpochCompleted, RolledBack
 from morphogen.telemetry.kinds.run import CheckpointSaved, Evaluated, RunResumed
+from morphogen.telemetry.writer import LOGGED_KINDS
 
 NAMES = st.text(max_size=4)
 WHOLE = st.integers(-(2**63), 2**64 - 1)
@@ -71,7 +73,7 @@ def placed(data, draw):
     numbers = {name: draw(st.integers(0, 10**9)) for name in where - {"slot", "arm"}}
     names = {name: draw(NAMES) for name in where & {"slot", "arm"}}
     severity = draw(st.sampled_from(["", "info", "warning", "error"]))
-    return Envelope(data, **numbers, **names, severity=severity, late=draw(st.booleans()))
+    return Envelope(data, **numbers, **names, severity=severity)
 
 
 @every_kind
@@ -134,7 +136,6 @@ ENV = {"round": 0, "epoch": 2, "env": 1, "episode": 1}
         ({"round": True}, "RolledBack.round: expected an integer >= 0 of 64 bits, got true"),
         ({"slot": 3}, "RolledBack.slot: expected a name, got 3"),
         ({"severity": "fatal"}, 'RolledBack.severity: expected one of info, warning, error, got "fatal"'),
-        ({"late": "yes"}, 'RolledBack.late: expected true or false, got "yes"'),
     ],
 )
 def test_an_envelope_is_where_its_event_belongs(change, said):
@@ -186,20 +187,16 @@ def test_a_line_that_is_no_envelope_is_refused(text):
         decode(text)
 
 
-def test_the_level_and_the_severity_of_a_kind_hold_where_none_is_given():
+def test_the_severity_of_a_kind_holds_where_none_is_given():
     event = Envelope(ROLLED, **ENV)
-    assert (event.level, event.severity, event.late) == ("minimal", "warning", False)
-    assert '"late"' not in encode(event, seq=0, time=0.0)
-    assert Envelope(ROLLED, **ENV, level="debug") == event
+    assert event.severity == "warning"
     assert Envelope(ROLLED, **ENV, severity="error") != event
 
 
-def test_what_is_never_dropped_is_what_tells_a_life():
-    kept = {name for name, kind in EVENT_KINDS.items() if kind.LIFECYCLE}
-    run = {"RunStarted", "RunResumed", "CheckpointSaved", "CheckpointFailed", "Evaluated", "RunCompleted"}
-    env = {"EpisodeCompleted", "TopologyRecorded", "RolledBack"}
-    assert kept == run | env | {"SeedGerminated", "StageChanged", "SeedFossilized", "SeedPruned"}
-    assert all(EVENT_KINDS[name].LEVEL == "minimal" for name in kept)
+def test_the_event_file_holds_rounds_the_run_anomalies_and_rollbacks():
+    located = {name for name in LOGGED_KINDS if "epoch" in EVENT_KINDS[name].WHERE}
+    assert located == {"RolledBack"}
+    assert EVENT_KINDS.keys() - LOGGED_KINDS == VIEW_KINDS - {"RolledBack", "AnomalyDetected"}
 
 
 def test_levels_are_those_of_the_table():
@@ -216,7 +213,7 @@ def test_levels_are_those_of_the_table():
     debug = {"ActionsTaken", "SlotsMeasured", "AblationsMeasured", "AttributionMissing", "RewardsPaid", "SnapshotTaken"}
     assert {name for name, kind in EVENT_KINDS.items() if kind.LEVEL == "normal"} == normal
     assert {name for name, kind in EVENT_KINDS.items() if kind.LEVEL == "debug"} == debug
-    assert len(EVENT_KINDS) == 40
+    assert len(EVENT_KINDS) == 39
 
 
 def test_numbers_of_any_library_become_those_of_the_file():

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.random_records import COMPONENTS, SLOTS, facts, following, live
+from support.random_records import COMPONENTS, SLOTS, columns_of, events_of, facts, live
 
-from morphogen.telemetry.derive import derive_details
 from morphogen.telemetry.jsonl import decode, encode
 from morphogen.telemetry.kinds.round import ObservationStats
-from morphogen.telemetry.record_memory import EpisodeMemory
+from morphogen.telemetry.round_record import slot_history
 from morphogen.telemetry.round_summary import round_events, scale_drift
 from morphogen.vocab.action import HEADS, RELEVANT, Op, Outcome, Reason, Style, Tempo
 from morphogen.vocab.blueprint import Blueprint
@@ -23,33 +22,24 @@ S = Stage
 
 
 def lived(seed, envs, epochs):
-    """Records of a round, and the memory after each epoch."""
-    _, records = live(seed, envs, epochs)
-    known, memories, memory = facts(envs, epochs), [], None
-    for t, record in enumerate(records):
-        _, memory = following(record, memory, (2, t), known)
-        memories.append(memory)
-    return records, memories, known
+    """Records of the epochs of a round, and constants of the run."""
+    return live(seed, envs, epochs)[1], facts(envs, epochs)
 
 
-def told(name, records, memories, known):
+def told(name, records, known):
     """All events of one kind that the epochs of a round have at the debug level, by epoch."""
-    memory, found = None, {}
-    for t, record in enumerate(records):
-        normal, memory = following(record, memory, (2, t), known)
-        every = (*normal, *derive_details(record, memories[t], (2, t), known))
-        found.update((t, event) for event in every if event.name == name)
-    return found
+    return {event.epoch: event for event in events_of(records, known, round=2, level="debug") if event.name == name}
 
 
-def round_of(memories: list[EpisodeMemory], known, metrics=None, first=None):
-    return {type(one).__name__: one for one in round_events(memories[-1].tally, metrics or {}, first, known)}
+def round_of(records, known, metrics=None, first=None):
+    columns = columns_of(records, known)
+    return {type(one).__name__: one for one in round_events(columns, metrics or {}, first, known)}
 
 
 @lifetimes
 def test_actions_of_a_round_are_counted_one_by_one(seed, envs, epochs):
-    records, memories, known = lived(seed, envs, epochs)
-    one = round_of(memories, known)["ActionCounts"]
+    records, known = lived(seed, envs, epochs)
+    one = round_of(records, known)["ActionCounts"]
     steps = [(record, e) for record in records for e in range(envs)]
     ops = [Op(record["action"][e, 0]) for record, e in steps]
     assert one.sampled == {op.name: ops.count(op) for op in Op}
@@ -66,8 +56,8 @@ def test_actions_of_a_round_are_counted_one_by_one(seed, envs, epochs):
 
 @lifetimes
 def test_values_of_a_head_count_where_the_op_uses_it(seed, envs, epochs):
-    records, memories, known = lived(seed, envs, epochs)
-    one = round_of(memories, known)["ActionCounts"]
+    records, known = lived(seed, envs, epochs)
+    one = round_of(records, known)["ActionCounts"]
     rows = [row for record in records for row in record["action"].tolist()]
     names = {"slot": SLOTS, "blueprint": [b.label for b in Blueprint], "style": [s.name for s in Style]}
     names |= {"tempo": [t.name for t in Tempo]}
@@ -80,8 +70,8 @@ def test_values_of_a_head_count_where_the_op_uses_it(seed, envs, epochs):
 
 @lifetimes
 def test_mask_hit_rates_are_shares_of_steps(seed, envs, epochs):
-    records, memories, known = lived(seed, envs, epochs)
-    one = round_of(memories, known)["MaskHitRates"]
+    records, known = lived(seed, envs, epochs)
+    one = round_of(records, known)["MaskHitRates"]
     steps = [(record, e) for record in records for e in range(envs)]
     for op in Op:
         legal = sum(bool(record["op_legal"][e, op]) for record, e in steps)
@@ -95,8 +85,8 @@ def test_mask_hit_rates_are_shares_of_steps(seed, envs, epochs):
 
 @lifetimes
 def test_rewards_of_a_round_are_summed_up_by_component(seed, envs, epochs):
-    records, memories, known = lived(seed, envs, epochs)
-    one = round_of(memories, known)["RewardSummary"]
+    records, known = lived(seed, envs, epochs)
+    one = round_of(records, known)["RewardSummary"]
     paid = {name: [r["components"][e, i] for r in records for e in range(envs)] for i, name in enumerate(COMPONENTS)}
     rewards = [r["reward"][e] for r in records for e in range(envs)]
     for spread, values in (*((one.components[name], values) for name, values in paid.items()), (one.total, rewards)):
@@ -105,20 +95,17 @@ def test_rewards_of_a_round_are_summed_up_by_component(seed, envs, epochs):
 
 
 def test_a_reward_that_is_not_finite_counts_for_nothing():
-    records, _, known = lived(1, 2, 3)
+    records, known = lived(1, 2, 3)
     records[1]["reward"] = np.asarray([np.nan, np.inf])
-    memory = None
-    for t, record in enumerate(records):
-        _, memory = following(record, memory, (0, t), known)
-    total = round_of([memory], known)["RewardSummary"].total
+    total = round_of(records, known)["RewardSummary"].total
     finite = [float(x) for t in (0, 2) for x in records[t]["reward"]]
     assert (total["mean"], total["max"]) == pytest.approx((np.mean(finite), max(finite)), rel=1e-6)
 
 
 @lifetimes
 def test_an_epoch_is_told_of_every_env(seed, envs, epochs):
-    records, memories, known = lived(seed, envs, epochs)
-    found = told("EpochCompleted", records, memories, known)
+    records, known = lived(seed, envs, epochs)
+    found = told("EpochCompleted", records, known)
     assert sorted(found) == list(range(epochs))
     for t, event in found.items():
         record, one = records[t], event.data
@@ -144,8 +131,8 @@ def test_an_epoch_is_told_of_every_env(seed, envs, epochs):
 
 @lifetimes
 def test_actions_are_told_by_name_where_the_op_uses_the_head(seed, envs, epochs):
-    records, memories, known = lived(seed, envs, epochs)
-    for t, event in told("ActionsTaken", records, memories, known).items():
+    records, known = lived(seed, envs, epochs)
+    for t, event in told("ActionsTaken", records, known).items():
         record, one = records[t], event.data
         for e in range(envs):
             op = Op(record["action"][e, 0])
@@ -159,38 +146,34 @@ def test_actions_are_told_by_name_where_the_op_uses_the_head(seed, envs, epochs)
 
 
 def test_an_action_outside_of_the_table_has_no_name():
-    records, memories, known = lived(3, 1, 1)
+    records, known = lived(3, 1, 1)
     records[0]["action"] = np.asarray([[Op.GERMINATE, 7, -1, 0, 0, 0, 0, 0]])
-    one = told("ActionsTaken", records, memories, known)[0].data
+    one = told("ActionsTaken", records, known)[0].data
     assert (one.slot, one.blueprint, one.style) == ((None,), (None,), ("LINEAR_ADD",))
 
 
 @lifetimes
 def test_what_is_not_measured_is_null_and_only_that(seed, envs, epochs):
-    records, memories, known = lived(seed, envs, epochs)
+    records, known = lived(seed, envs, epochs)
     flags = {"gradient_norm": "gradient", "gradient_ratio": "gradient_ratio", "velocity": "velocity"}
     flags |= {"interaction": "interaction", "vanishing": "gradient", "exploding": "gradient"}
-    for t, event in told("SlotsMeasured", records, memories, known).items():
+    history = slot_history(columns_of(records, known))
+    for t, event in told("SlotsMeasured", records, known).items():
         for name, flag in flags.items():
             valid = records[t][f"{flag}_valid"]
             assert np.array_equal([[x is not None for x in row] for row in getattr(event.data, name)], valid)
-        assert np.array_equal(event.data.age, memories[t].age)
-    for t, event in told("AblationsMeasured", records, memories, known).items():
+        assert np.array_equal(event.data.age, history.age[t])
+    for t, event in told("AblationsMeasured", records, known).items():
         assert [None not in row for row in event.data.acc_table] == records[t]["exact"].tolist()
-        assert event.level == ("normal" if t == epochs - 1 else "debug")
-    assert len(told("AblationsMeasured", records, memories, known)) == epochs
+    assert len(told("AblationsMeasured", records, known)) == epochs
 
 
 def test_ablations_are_told_once_an_epoch_and_without_debug_once_a_round():
-    records, memories, known = lived(4, 2, 5)
-    memory, counts = None, Counter()
-    for t, record in enumerate(records):
-        normal, memory = following(record, memory, (0, t), known)
-        counts += Counter(("normal", event.name) for event in normal)
-        counts += Counter(("debug", event.name) for event in derive_details(record, memories[t], (0, t), known))
-    assert (counts["normal", "AblationsMeasured"], counts["debug", "AblationsMeasured"]) == (1, 4)
-    assert counts["debug", "ActionsTaken"] == counts["debug", "RewardsPaid"] == counts["debug", "SlotsMeasured"] == 5
-    assert counts["normal", "EpochCompleted"] == 5
+    played = lived(4, 2, 5)
+    normal, debug = (Counter(event.name for event in events_of(*played, level=level)) for level in ("normal", "debug"))
+    assert (normal["AblationsMeasured"], debug["AblationsMeasured"]) == (1, 5)
+    assert debug["ActionsTaken"] == debug["RewardsPaid"] == debug["SlotsMeasured"] == 5
+    assert normal["EpochCompleted"] == 5
 
 
 UNKNOWN = {"contribution_valid": False, "interaction_valid": False}
@@ -207,20 +190,20 @@ UNKNOWN = {"contribution_valid": False, "interaction_valid": False}
     ],
 )
 def test_a_seed_without_a_fresh_contribution_is_told_with_the_reason(change, measured, reason):
-    records, memories, known = lived(0, 1, 1)
+    records, known = lived(0, 1, 1)
     seed = {"stage": S.BLENDING, "stage_ticked": S.BLENDING, "alpha": 0.5, **dict.fromkeys(UNKNOWN, True), **change}
     empty = {"stage": S.DORMANT, "stage_ticked": S.DORMANT, "alpha": 0.0, **UNKNOWN}
     slots = {name: np.asarray([[seed[name], empty[name], empty[name]]]) for name in seed}
     record = {**records[0], **slots, "measured": np.asarray([measured])}
-    found = [e.data for e in derive_details(record, memories[0], (0, 0), known) if e.name == "AttributionMissing"]
+    found = [e.data for e in events_of([record], known, level="debug") if e.name == "AttributionMissing"]
     assert [one.reason for one in found] == ([] if reason is None else [((reason, None, None),)])
 
 
 @lifetimes
 def test_totals_of_what_was_paid_grow_by_what_is_paid(seed, envs, epochs):
-    records, memories, known = lived(seed, envs, epochs)
+    records, known = lived(seed, envs, epochs)
     before = np.zeros((envs, len(COMPONENTS)))
-    for event in told("RewardsPaid", records, memories, known).values():
+    for event in told("RewardsPaid", records, known).values():
         assert event.data.names == COMPONENTS
         assert np.asarray(event.data.totals) == pytest.approx(before + np.asarray(event.data.components), abs=1e-5)
         before = np.asarray(event.data.totals)
@@ -228,15 +211,14 @@ def test_totals_of_what_was_paid_grow_by_what_is_paid(seed, envs, epochs):
 
 @lifetimes
 def test_every_event_of_an_epoch_comes_back_from_its_line(seed, envs, epochs):
-    records, memories, known = lived(seed, envs, epochs)
-    for t, record in enumerate(records):
-        for event in derive_details(record, memories[t], (1, t), known):
-            assert decode(encode(event, seq=0, time=0.0)) == event
+    records, known = lived(seed, envs, epochs)
+    for event in events_of(records, known, level="debug"):
+        assert decode(encode(event, seq=0, time=0.0)) == event
 
 
 def test_what_the_update_did_not_measure_is_null():
-    _, memories, known = lived(0, 2, 2)
-    bare = round_of(memories, known)
+    records, known = lived(0, 2, 2)
+    bare = round_of(records, known)
     assert "HiddenHealth" not in bare
     assert all(getattr(bare["ObservationStats"], one.name) is None for one in fields(ObservationStats))
     metrics = {f"observation.{name}": np.float32(0.5) for name in ("clip_share", "near_clip_share", "host_mean")}
@@ -245,7 +227,7 @@ def test_what_the_update_did_not_measure_is_null():
         f"hidden.{m}_{n}": np.float32(1) for m in "hc" for n in ("rms", "env_rms_mean", "env_rms_max", "abs_max")
     }
     metrics |= {f"hidden.{m}_nonfinite": np.int64(2) for m in "hc"}
-    full = round_of(memories, known, metrics)
+    full = round_of(records, known, metrics)
     seen = full["ObservationStats"]
     assert (seen.clip_share, seen.near_clip_share, seen.host_mean, seen.drift) == (None, 0.5, 0.5, None)
     assert (full["HiddenHealth"].h_nonfinite, full["HiddenHealth"].c_rms) == (2, 1.0)

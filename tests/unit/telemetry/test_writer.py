@@ -59,8 +59,7 @@ def test_an_anomaly_is_a_point_on_an_axis_of_its_kind():
     assert named(Envelope(replace(found, value=None), round=4)) == {"anomaly/kl_spike": (1.0, 5)}
 
 
-def test_what_is_late_or_about_one_env_gives_none():
-    assert named(Envelope(EPOCH, round=0, epoch=0, late=True)) == {}
+def test_what_is_about_one_env_gives_none():
     assert named(passing(0)) == {}
 
 

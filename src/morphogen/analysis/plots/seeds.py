@@ -8,7 +8,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
 from matplotlib.patches import Patch
 
-from morphogen.analysis.console import round_number
 from morphogen.analysis.plots import canvas
 from morphogen.analysis.plots.canvas import Plot, group_rows, label_panel
 from morphogen.analysis.run_log import RunLog
@@ -57,9 +56,7 @@ def lifecycle_rows(log: RunLog) -> list[Row]:
 
 
 def _round_rows(log: RunLog, round: int, end: int) -> list[Row]:
-    marker = f'"round":{round},'
-    events = log.events(lambda line: marker in line and any(f'"{name}"' in line for name in LIFECYCLE_EVENTS))
-    round_events = [event for event in events if event.round is not None and round_number(event.round) == round]
+    round_events = list(log.events(LIFECYCLE_EVENTS, {round - 1}))
     start = next(iter(log.tables["starts"]), {"envs": 0, "slots": ()})
     places = [(env, slot) for env in range(min(MAX_ENVS, start["envs"])) for slot in start["slots"]]
     spans = [

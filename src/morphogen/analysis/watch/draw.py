@@ -51,7 +51,6 @@ LEGEND = (
     "actions: . wait, G germinate, T set alpha target, P prune, F fossilize, A advance, in small letters: not executed"
 )
 MINIMAL = "level minimal: alphas, accuracies, rewards and actions of epochs are not recorded"
-LIFECYCLE_ONLY = "lifecycle_only: nothing but the run, whole episodes and the life of seeds is recorded"
 _OCCUPIED_NAMES = frozenset(stage.name for stage in OCCUPIED)
 _BLENDED_NAMES = frozenset(stage.name for stage in BLENDED)
 
@@ -155,11 +154,9 @@ def _progress_row(started: RunStarted, view: RunView) -> Table:
 
 
 def _remarks(view: RunView, idle: float) -> list[str]:
-    lines = [LIFECYCLE_ONLY] if view.lifecycle_only else [MINIMAL] if view.level == "minimal" else []
+    lines = [MINIMAL] if view.is_sparse else []
     if view.ended is None and idle > IDLE_LIMIT_S:
         lines.append(f"nothing new for {format_duration(idle)}: the run may wait, have been stopped, or be gone")
-    if view.dropped:
-        lines.append(f"not written: {format_counts(view.dropped)}")
     if view.unreadable:
         lines.append(f"{view.unreadable:,} lines of the event file are no events and were left out")
     if (result := view.evaluated) is not None:

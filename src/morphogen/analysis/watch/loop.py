@@ -15,14 +15,16 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from morphogen.analysis.console import open_console
+from morphogen.analysis.run_log import record_events
 from morphogen.analysis.watch.draw import ScreenFrame, draw
 from morphogen.analysis.watch.view import RunView, update_view
-from morphogen.errors import ConfigError
+from morphogen.errors import ConfigError, DataError
 from morphogen.storage import run_directory
 from morphogen.storage.files import MAX_BYTES, error_line, open_regular, parse_json, read_bytes
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import decode, find_misfit
 from morphogen.telemetry.kinds.run import RunStarted
+from morphogen.telemetry.record_files import record_path, record_rounds
 from morphogen.vocab.text import escape_text
 
 POLL_S = 0.5  # seconds between two reads of a file without new events
@@ -104,11 +106,42 @@ def event_file(run: Path) -> Path:
     return folder / run_directory.EVENTS
 
 
-def fold_batch(view: RunView, batch: FollowBatch) -> RunView:
-    """Fold a batch into the view."""
+class RecordCursor(NamedTuple):
+    """Position in the records of a run: what of them was shown."""
+
+    round: int = 0
+    epochs: int = 0  # of this round
+
+
+def fold_batch(view: RunView, batch: FollowBatch, folder: Path, cursor: RecordCursor) -> tuple[RunView, RecordCursor]:
+    """Fold a batch into the view, and before the events of a round those of its record."""
     if batch.restarted:
-        return RunView()
-    return reduce(_apply_event, batch.events, replace(view, unreadable=view.unreadable + batch.unreadable))
+        return RunView(), RecordCursor()
+    view, round = replace(view, unreadable=view.unreadable + batch.unreadable), None
+    for event in batch.events:
+        if event.epoch is not None and record_path(folder, event.round or 0).exists():
+            continue  # the record has it
+        if event.round is not None and event.round != round:
+            view, cursor = _fold_records(view, folder, cursor, round := event.round)
+        view = _apply_event(view, event)
+    return _fold_records(view, folder, cursor, None)
+
+
+def _fold_records(view: RunView, folder: Path, cursor: RecordCursor, last: int | None) -> tuple[RunView, RecordCursor]:
+    """Fold new events of records into the view, up to the round `last`; None: all, that of a round that goes on too."""
+    start = view.started
+    if start is None:
+        return view, cursor
+    rounds = [round for round in record_rounds(folder) if round >= cursor.round and (last is None or round <= last)]
+    for round in rounds:
+        first = cursor.epochs if round == cursor.round else 0
+        try:
+            events = list(record_events(folder, round, start, first_epoch=first))
+        except DataError:  # cut by a resume meanwhile, or damaged
+            return replace(view, unreadable=view.unreadable + 1), RecordCursor(round + 1)
+        view = reduce(update_view, events, view)
+        cursor = RecordCursor(round, 1 + max((event.epoch or 0 for event in events), default=first - 1))
+    return view, cursor
 
 
 def _apply_event(view: RunView, event: Envelope) -> RunView:
@@ -123,10 +156,11 @@ def follow_views(
     run: Path, *, once: bool, wait: Callable[[float], None], is_over: Callable[[], bool]
 ) -> Iterator[RunView]:
     """Yield the view after each batch, to the end of the run; `once`: to the current end of the file."""
-    cursor, view = Cursor(), RunView()
+    cursor, view, shown = Cursor(), RunView(), RecordCursor()
     while True:
-        batch, cursor = read_new_events(event_file(run), cursor)
-        view = fold_batch(view, batch)
+        path = event_file(run)
+        batch, cursor = read_new_events(path, cursor)
+        view, shown = fold_batch(view, batch, path.parent, shown)
         yield view
         caught_up = batch == FollowBatch()
         if is_over() or (caught_up and (once or view.ended is not None)):

@@ -8,7 +8,7 @@ from morphogen.telemetry.events import Envelope, Event, Json, mean_known
 from morphogen.telemetry.kinds.epoch import EpisodeCompleted, EpochCompleted, SeedGerminated, StageChanged
 from morphogen.telemetry.kinds.ppo import PpoUpdated
 from morphogen.telemetry.kinds.round import ActionCounts, AnomalyDetected, BatchSummary
-from morphogen.telemetry.kinds.run import Evaluated, RunCompleted, RunResumed, RunStarted, TelemetryDropped
+from morphogen.telemetry.kinds.run import Evaluated, RunCompleted, RunResumed, RunStarted
 from morphogen.telemetry.messages import describe, format_position
 from morphogen.vocab.stage import Stage
 from morphogen.vocab.text import name_map
@@ -110,7 +110,6 @@ class RunView:
     notes: tuple[Note, ...] = ()  # life of the seeds, the newest last
     alarms: tuple[Note, ...] = ()
     anomalies: Mapping[str, int] = field(default_factory=dict)  # kind -> how often
-    dropped: Mapping[str, int] = field(default_factory=dict)  # event -> how many were not written
     unreadable: int = 0  # lines
 
     @property
@@ -124,14 +123,9 @@ class RunView:
         return 0 if self.summary is None else self.summary.round + 1
 
     @property
-    def lifecycle_only(self) -> bool:
-        """Return whether a run writes only the events that are never dropped."""
-        return self.config.get("telemetry", {}).get("lifecycle_only", False)
-
-    @property
     def is_sparse(self) -> bool:
         """Return whether epochs lack fields at this level."""
-        return self.lifecycle_only or self.level == "minimal"
+        return self.level == "minimal"
 
     @property
     def progress(self) -> float:
@@ -152,8 +146,6 @@ class RunView:
 
 def update_view(view: RunView, event: Envelope) -> RunView:
     """Fold one event into the view."""
-    if event.late:  # its epoch has been shown already
-        return view
     handle = HANDLERS.get(type(event.data), lambda view, event, data: view)
     return handle(_add_note(_advance_position(view, event), event), event, event.data)
 
@@ -259,7 +251,6 @@ HANDLERS: dict[type[Event], Callable[[RunView, Envelope, Any], RunView]] = {
     RunResumed: _on_resume,
     RunCompleted: lambda view, event, data: replace(view, ended=data),
     Evaluated: lambda view, event, data: replace(view, evaluated=data),
-    TelemetryDropped: lambda view, event, data: replace(view, dropped=_add_counts(view.dropped, data.dropped)),
     BatchSummary: _on_summary,
     PpoUpdated: _on_update,
     ActionCounts: lambda view, event, data: replace(view, actions=data),

@@ -50,6 +50,9 @@ class ActionsTaken(EpochEvent):
     alpha_curve: Choices
     op_prob: RealTable  # [E][OPS]
     op_legal: tuple[Flags, ...]  # [E][OPS]
+    choices: tuple[
+        Counts, ...
+    ]  # [E][heads], legal values of every head once the op is chosen; 0: the op does not use it
     others: tuple[Names, ...]  # the at most two most likely legal ops besides the chosen one
     log_prob: RealTable  # [E][heads]
     entropy: RealTable  # [E][heads]
@@ -91,11 +94,13 @@ class AttributionMissing(EpochEvent):
 
 
 class RewardsPaid(EpochEvent):
-    """Rewards of every env, by component."""
+    """Rewards of every env, by component, and what the potential of the reward owes to every slot."""
 
     names: Names
+    reward: RealRow
     components: RealTable  # [E][C]
     totals: RealTable  # [E][C], of the episode so far
+    potential_by_slot: RealTable  # by Shapley value
 
 
 class EpisodeSeed(TypedDict):
@@ -156,7 +161,7 @@ class RolledBack(EnvEvent, severity="warning"):
     snapshot_epoch: int  # -1: the reset state
 
 
-class AnomalySeen(EnvEvent, level="normal", lifecycle=False, severity="warning"):
+class AnomalySeen(EnvEvent, level="normal", severity="warning"):
     """An epoch of an env in which something was wrong and nothing was rolled back."""
 
     sign: str  # of the governor; none: the loss was normal
@@ -166,14 +171,14 @@ class AnomalySeen(EnvEvent, level="normal", lifecycle=False, severity="warning")
     streak: Count  # anomalous epochs in a row
 
 
-class SnapshotTaken(EnvEvent, level="debug", lifecycle=False):
+class SnapshotTaken(EnvEvent, level="debug"):
     """The governor keeps this state of an env: a rollback leads back to it."""
 
     loss: Real
     fossils: Count
 
 
-class HostStabilized(EnvEvent, level="normal", lifecycle=False):
+class HostStabilized(EnvEvent, level="normal"):
     """The host's loss settled for the first time in its episode."""
 
     stable_epochs: Count
@@ -203,7 +208,7 @@ class StageChanged(SlotEvent):
     epochs_in_stage: Count
 
 
-class GateEvaluated(SlotEvent, level="normal", lifecycle=False):
+class GateEvaluated(SlotEvent, level="normal"):
     """A gate was asked."""
 
     gate: str

@@ -103,7 +103,7 @@ class RunCompleted(RunEvent):
     graph_fallbacks: Count = 0  # epochs and resets that ran eager, without a graph
 
 
-class TelemetryEscalated(RunEvent, lifecycle=False):
+class TelemetryEscalated(RunEvent):
     """The level was raised to debug, up to and including an epoch."""
 
     reason: str  # kind of the anomaly, or RolledBack
@@ -111,14 +111,7 @@ class TelemetryEscalated(RunEvent, lifecycle=False):
     until_epoch: Count
 
 
-class TelemetryDropped(RunEvent, lifecycle=False, severity="warning"):
-    """The writer fell behind: what was not written since the last such event."""
-
-    dropped: dict[str, Count]  # event -> number
-    writer_wait_s: Real  # that the run waited for the writer
-
-
-class SinkFailed(RunEvent, lifecycle=False, severity="warning"):
+class SinkFailed(RunEvent, severity="warning"):
     """A sink raised and gets no more events."""
 
     sink: str

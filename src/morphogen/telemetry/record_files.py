@@ -1,0 +1,151 @@
+"""Files of records: one a round, read by `np.load(lzma.open("records/round-000001.npz.xz"))`.  No tensors.
+
+Members are the columns that the level keeps, [T, E, ...]; `episodes`, a row per env of a round that is over;
+`detailed`, epochs at level debug; `meta`, JSON on the run.  The format has a checksum of the whole.
+"""
+
+import io
+import json
+import lzma
+import re
+import zipfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from morphogen.errors import CheckpointError, DataError
+from morphogen.storage import files
+from morphogen.storage.codec import Array, unpack
+from morphogen.storage.run_directory import RECORDS
+from morphogen.telemetry.round_record import LEVEL_RANK, Record, RoundRecord, RunFacts, kept_columns
+from morphogen.vocab.text import format_value
+
+FORMAT = 1
+NAME = re.compile(r"round-([0-9]{6,12})\.npz\.xz")
+EPISODES, META, DETAILED = "episodes", "meta", "detailed"
+MOMENT = (1980, 1, 1, 0, 0, 0)  # of every member: equal records are equal files
+PRESET = 1  # of xz
+MAX_FILE_BYTES, MAX_META_BYTES, MAX_MEMORY = 2**32, 2**20, 2**26  # of a file and of its members; of `meta`; of xz
+DAMAGES = (ValueError, KeyError, CheckpointError, zipfile.BadZipFile, lzma.LZMAError, EOFError, NotImplementedError)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordMeta:
+    """Contents of `meta`."""
+
+    format: int
+    round: int  # from 1
+    level: str
+    facts: RunFacts
+
+
+def record_path(folder: Path, round: int) -> Path:
+    """File of the record of a round (from 0) beside the event file in `folder`."""
+    return folder / RECORDS / f"round-{round + 1:06}.npz.xz"
+
+
+def record_rounds(folder: Path) -> list[int]:
+    """Rounds (from 0) with a record beside the event file in `folder`, ascending."""
+    names = (NAME.fullmatch(path.name) for path in (folder / RECORDS).glob("round-*.npz.xz"))
+    return sorted(int(name[1]) - 1 for name in names if name is not None and int(name[1]) > 0)
+
+
+def remove_records(folder: Path, rounds: int) -> None:
+    """Delete the records of rounds from `rounds` (from 0) on, and files that were not completed."""
+    for round in record_rounds(folder):
+        if round >= rounds:
+            record_path(folder, round).unlink()
+    for path in (folder / RECORDS).glob(f"{files.TEMPORARY}*"):
+        path.unlink()
+
+
+def encode_record(record: RoundRecord) -> bytes:
+    """The bytes of the file of a record."""
+    meta = asdict(RecordMeta(FORMAT, record.round + 1, record.level, record.facts))
+    del meta["facts"]["macs"]  # those of `RunStarted`
+    members = {META: np.array(json.dumps(meta)), DETAILED: record.detailed, **kept_columns(record)}
+    if record.ends:
+        members[EPISODES] = _as_table(record.ends)
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in members.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy", MOMENT), "w") as member:
+                np.lib.format.write_array(member, np.asarray(array, order="C"), allow_pickle=False)
+    return lzma.compress(file.getvalue(), preset=PRESET)  # as one: columns resemble each other
+
+
+def _as_table(ends: Record) -> Array:
+    """Ends of episodes as rows: [E] with a field for each."""
+    fields = [(name, array.dtype, array.shape[1:]) for name, array in ends.items()]
+    rows = np.empty(len(ends["reward"]), dtype=fields)
+    for name, array in ends.items():
+        rows[name] = array
+    return rows
+
+
+def write_record(folder: Path, record: RoundRecord) -> None:
+    """Write the record of a round so far beside the event file in `folder`, in place of an earlier one.
+
+    Raises: OSError.
+    """
+    path = record_path(folder, record.round)
+    path.parent.mkdir(exist_ok=True)
+    files.write_atomic(path, encode_record(record))
+
+
+def read_record(path: Path) -> RoundRecord:
+    """Read the file of a record.  Raises: DataError that names the file if it is damaged, foreign or unreadable."""
+    try:
+        members = _read_members(files.read_bytes(path, MAX_FILE_BYTES))
+        meta = unpack(RecordMeta, files.parse_json(str(members.pop(META))), META)
+        record = _checked_record(meta, members)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {files.error_line(error)}") from None
+    except DAMAGES as error:
+        raise DataError(f"{path} is damaged: {files.error_line(error)}") from None
+    if path.name != record_path(Path(), record.round).name:
+        raise DataError(f"{path} is the record of round {record.round + 1}")
+    return record
+
+
+def _read_members(data: bytes) -> dict[str, Array]:
+    members, source = dict[str, Array](), lzma.LZMADecompressor(lzma.FORMAT_XZ, MAX_MEMORY)
+    content = source.decompress(data, MAX_FILE_BYTES)
+    if not source.eof or source.unused_data:
+        raise ValueError("expected the end of the file")
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
+        if sizes.get(f"{META}.npy", MAX_META_BYTES) >= MAX_META_BYTES or sum(sizes.values()) > MAX_FILE_BYTES:
+            raise ValueError("expected a record, got members of other sizes")
+        for name in sizes:
+            with archive.open(name) as member:
+                members[name.removesuffix(".npy")] = _read_array(member, name)
+    return members
+
+
+def _read_array(member: IO[bytes], name: str) -> Array:
+    array = np.lib.format.read_array(member, allow_pickle=False, max_header_size=1_000)
+    if member.read(1):
+        raise ValueError(f"{name}: expected the end of the array")
+    return array
+
+
+def _checked_record(meta: RecordMeta, members: dict[str, Array]) -> RoundRecord:
+    """The record of members that have the shapes and kinds of one."""
+    facts, detailed, episodes = meta.facts, members.pop(DETAILED), members.pop(EPISODES, None)
+    if meta.format != FORMAT:
+        raise ValueError(f"format: expected {FORMAT}, got {meta.format}: another version of morphogen wrote it")
+    if meta.level not in LEVEL_RANK or meta.round < 1 or detailed.dtype != bool or detailed.ndim != 1:
+        raise ValueError(f"expected a level, a round and flags, got {format_value([meta.level, meta.round])}")
+    shape = (len(detailed), facts.envs)
+    for name, array in members.items():
+        if array.dtype.kind not in "biuf" or array.shape[:2] != shape:
+            raise ValueError(f"{name}: expected numbers {list(shape)}, got {array.dtype.name} {list(array.shape)}")
+    ends: dict[str, Array] = {}
+    if episodes is not None:
+        if episodes.shape != (facts.envs,) or episodes.dtype.names is None:
+            raise ValueError(f"{EPISODES}: expected rows [{facts.envs}], got {list(episodes.shape)}")
+        ends = {name: episodes[name] for name in episodes.dtype.names}
+    return RoundRecord(facts, meta.round - 1, meta.level, detailed, members, ends)

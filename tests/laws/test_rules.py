@@ -23,6 +23,7 @@ from morphogen.rules import (
     gates,
     health,
     legality,
+    loss_scale,
     shapley_values,
     signals,
     stages,
@@ -362,6 +363,16 @@ RULES = {
     "health.classify_loss": (
         signed,
         tensors((losses, R, ONE), (yes, B, ONE), *[(shares, R, ONE)] * 3, (yes, B, ONE)),
+        {},
+    ),
+    "loss_scale.needs_lower_scale": (
+        loss_scale.needs_lower_scale,
+        tensors((yes, B, ONE), *[(st.integers(0, 12), I, CELL)] * 2),
+        SLOTTED,
+    ),
+    "loss_scale.next_loss_scale": (
+        loss_scale.next_loss_scale,
+        tensors((st.sampled_from((1.0, 256.0, 2.0**24)), R, ONE), (st.integers(0, 1_999), I, ONE), (yes, B, ONE)),
         {},
     ),
     "health.next_streak": (health.next_streak, tensors((st.integers(0, 4), I, ONE), (st.integers(0, 4), I, ONE)), {}),

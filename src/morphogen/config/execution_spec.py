@@ -1,4 +1,4 @@
-"""Execution of a run: device, threads, compile mode and checkpoints."""
+"""Execution of a run: device, threads, precision, compile mode and checkpoints."""
 
 import re
 from typing import Annotated, ClassVar, Literal
@@ -10,13 +10,19 @@ from morphogen.config.fields import DEVICE, OUTPUT, Count, Names, Null, Positive
 from morphogen.vocab.text import format_value
 
 COMPILE_OFF, COMPILE_DEFAULT, COMPILE_REDUCE_OVERHEAD = "off", "default", "reduce-overhead"  # of the compile modes
+AMP_OFF, AMP_AUTO, AMP_BFLOAT16, AMP_FLOAT16 = "off", "auto", "bfloat16", "float16"  # of the modes of precision
 CONTINUE, STOP = "continue", "stop"  # after a checkpoint that failed
 _DEVICE_NAME = re.compile("auto|cpu|cuda|cuda:(0|[1-9][0-9]?)")  # torch keeps the index in 8 bits and wraps beyond
 
 
 @spec
 class EngineSpec(Spec):
-    """Devices, threads and compile mode of a run.
+    """Devices, threads, precision and compile mode of a run.
+
+    `amp` is the number format of features in training and validation.  Parameters, optimiser state, statistics, losses
+    and updates stay in float32, and so does the policy.  float16 needs a CUDA device and scales the loss of every env;
+    `auto` is bfloat16 on a CUDA device that computes in it, float16 on any other one, and off on a CPU.  bfloat16 on a
+    CPU is for testing: plain torch computes it there, slower than float32 in the compiled kernels.
 
     Raises: ConfigError with all faults, a line each.
 
@@ -40,6 +46,11 @@ class EngineSpec(Spec):
     )
     threads: Annotated[int | None, Field(ge=1, le=4_096), Null("one per core")] = option(
         default=None, flag=("--threads", "N", DEVICE), text="CPU threads (default: 1 on digits, else one per core)"
+    )
+    amp: Literal["off", "auto", "bfloat16", "float16"] = option(
+        default=AMP_OFF,
+        flag=("--amp", "MODE", DEVICE),
+        text="mixed precision: off (default), auto, bfloat16 (on a CPU for testing: slow), float16 (CUDA)",
     )
     compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = option(
         default=COMPILE_OFF,

@@ -323,6 +323,7 @@ def _cifar_task(name: str, question: str, slots: tuple[str, ...], defaults: Sett
 _DEEP_HOST = {"blocks": 5, "pools": 5}
 _ROW_0, _ROW_1 = (tuple(f"r{row}c{col}" for col in range(5)) for row in range(2))
 _SCALE: Settings = {"rounds": 100, "ppo": {"entropy_coef": 0.08}, "telemetry": {"plateau_threshold": 0.35}}
+_SCALE["engine"] = {"amp": "auto"}
 _THREE_SEEDS, _SIX_SEEDS = {"max_seeds": 3, **_SMALL_STEPS}, {"max_seeds": 6, **_SMALL_STEPS}
 _WHICH_SLOT = "which place in the host is the best?"
 _MANY_SLOTS = "how does a controller use many slots?"

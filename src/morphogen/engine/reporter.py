@@ -255,6 +255,7 @@ _RECORDED = {
     "detector_ratio, fossil_params, live_params",
     "after.slots": "stage, alpha, gradient_norm, gradient_health, gradient_ratio, gradient_valid, "
     "gradient_ratio_valid, vanishing, exploding, velocity, velocity_valid, since_measured",
+    "after.scaling": "loss_scale",
     "after.signals": "stabilized, stable_epochs=stable, final_acc=val_acc, final_committed=committed_acc, "
     "final_loss=val_loss, best_acc",
 }
@@ -304,7 +305,7 @@ def fault_bits(epoch: Epoch) -> Tensor:
     """Bit set of the faults of this epoch, int64 [E]."""
     choice = epoch.choice
     rows = (
-        (epoch.step.metrics.skipped > 0, Fault.SKIPPED_STEP),
+        (epoch.step.metrics.skipped > epoch.step.metrics.overflowed, Fault.SKIPPED_STEP),
         (epoch.step.metrics.seed_skipped, Fault.SEED_SKIPPED),
         (~epoch.step.validation.loss.isfinite(), Fault.VALIDATION),
         (~epoch.seen.observation.finite, Fault.OBSERVATION),

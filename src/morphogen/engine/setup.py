@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from morphogen.config.action_schedule import Schedule
-from morphogen.config.execution_spec import COMPILE_REDUCE_OVERHEAD
+from morphogen.config.execution_spec import AMP_AUTO, AMP_BFLOAT16, AMP_FLOAT16, AMP_OFF, COMPILE_REDUCE_OVERHEAD
 from morphogen.config.fields import raise_all
 from morphogen.config.groups import RESIDENT
 from morphogen.config.spec import RunSpec, build_limits, find_host, param_budget, pick_slots, resolve
@@ -17,12 +17,19 @@ from morphogen.engine.part_laws import setup_faults
 from morphogen.engine.reward_rule import build_rule
 from morphogen.errors import DeviceError
 from morphogen.nets.net import Net
+from morphogen.nets.precision import FULL, Precision
 from morphogen.rules.rewards.protocol import Rule
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.limits import Limits
 
 STATE_COPIES = 4  # parameters, momentum, and both again in the snapshot of the governor
 FLOAT_BYTES = 4  # float32
+PRECISIONS = {
+    AMP_OFF: FULL,
+    AMP_BFLOAT16: Precision(torch.bfloat16),
+    AMP_FLOAT16: Precision(torch.float16, scaled=True),
+}
+_BFLOAT16_SINCE = (8, 0)  # compute capability
 
 
 @document_fields
@@ -66,6 +73,18 @@ def check_compile_mode(mode: str, device: torch.device) -> None:
         raise DeviceError(f"engine.compile: {mode}: expected a CUDA device, got {device}")
 
 
+def resolve_precision(mode: str, device: torch.device) -> Precision:
+    """Return the precision behind a mode of `engine.amp`.  Raises DeviceError for float16 without a CUDA device."""
+    if mode == AMP_AUTO:
+        if device.type != "cuda":
+            return FULL
+        mode = AMP_BFLOAT16 if torch.cuda.get_device_capability(device) >= _BFLOAT16_SINCE else AMP_FLOAT16
+    if mode == AMP_FLOAT16 and device.type != "cuda":
+        allowed = ", ".join((AMP_OFF, AMP_AUTO, AMP_BFLOAT16))
+        raise DeviceError(f"engine.amp: expected one of {allowed} on {device}, got {mode!r}: float16 needs CUDA")
+    return PRECISIONS[mode]
+
+
 def build_setup(spec: RunSpec) -> Setup:
     """Open the data and lay out the networks of a run.
 
@@ -73,7 +92,7 @@ def build_setup(spec: RunSpec) -> Setup:
         spec: resolved or not.
 
     Raises: ConfigError for parts that cannot be built or break a law, DataError for missing files, DeviceError for a
-    missing device or a compile mode that it does not support.
+    missing device, or a precision or compile mode that it does not support.
 
     Example:
         >>> import morphogen as mg
@@ -84,9 +103,10 @@ def build_setup(spec: RunSpec) -> Setup:
     spec = resolve(spec)
     device = resolve_device(spec.engine.devices[0])
     check_compile_mode(spec.engine.compile, device)
+    precision = resolve_precision(spec.engine.amp, device)
     task = TASKS[spec.task]
     limits = build_limits(spec)
-    net = Net(host=find_host(spec), slots=pick_slots(spec), kinds=limits.kinds)
+    net = Net(host=find_host(spec), slots=pick_slots(spec), kinds=limits.kinds, precision=precision)
     raise_all(list(setup_faults(spec, net, quick=True))[:1])  # the first one: others follow from it
     budget, schedule = param_budget(spec), load_schedule(spec.policy_name, spec)
     dataset = open_dataset(task, spec.data, net.host, device)
@@ -116,6 +136,7 @@ def describe_run(setup: Setup) -> dict[str, str]:
         **rows,
         "reward": spec.reward.rule,
         "device": str(setup.device),
+        "precision": net.precision.label,
         "data": f"{split['train']:,} train, {split['validation']:,} validation, {split['test']:,} test samples",
         "training data": setup.dataset.placement,
         "run": f"{spec.rounds:,} rounds of {spec.episode_length:,} epochs with {spec.envs:,} envs",

@@ -13,6 +13,7 @@ kernels, and plain torch computes everything.  Convolutions also need AVX-512 an
 - `take_rows`, `take_row_blocks`, `channels_innermost`: copies that change rows or the order of axes
 - `column_sums`: sums in an order that does not depend on the networks side by side
 - `philox`: counter-based random words, the base of `state.rng`
+- `statistics_dtype`: dtype of sums over features
 - `AVAILABLE`, `CAN_CONVOLVE`: are there kernels, and kernels of convolutions, on this machine?
 - `native`: loading of the extension, the calling convention of kernels, axes, `AutogradFunction`
 
@@ -22,7 +23,7 @@ torch, and nothing else of the project; gradients are explicit functions here an
 
 from morphogen.kernels.blend import blend, blend_backward
 from morphogen.kernels.conv import Form, conv, conv_backward, form_of
-from morphogen.kernels.native import AVAILABLE, CAN_CONVOLVE
+from morphogen.kernels.native import AVAILABLE, CAN_CONVOLVE, statistics_dtype
 from morphogen.kernels.norm import EPS, norm, norm_backward
 from morphogen.kernels.perceptron import perceptron, perceptron_backward
 from morphogen.kernels.philox import philox
@@ -31,4 +32,4 @@ from morphogen.kernels.take import channels_innermost, pool, pool_backward, take
 
 __all__ = ["AVAILABLE", "CAN_CONVOLVE", "EPS", "Form", "blend", "blend_backward", "channels_innermost", "column_sums"]
 __all__ += ["conv", "conv_backward", "form_of", "norm", "norm_backward", "perceptron", "perceptron_backward", "philox"]
-__all__ += ["pool", "pool_backward", "take_row_blocks", "take_rows"]
+__all__ += ["pool", "pool_backward", "statistics_dtype", "take_row_blocks", "take_rows"]

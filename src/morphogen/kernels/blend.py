@@ -7,7 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from morphogen.kernels.native import block_args, call_kernel, has_kernel, make_contiguous, make_evenly_strided, operator
+from morphogen.kernels.native import (
+    block_args,
+    call_kernel,
+    has_kernel,
+    make_contiguous,
+    make_evenly_strided,
+    operator,
+    statistics_dtype,
+)
 from morphogen.kernels.take import pool, pool_backward, take_rows
 
 Spans = tuple[tuple[int, int], ...]  # first seed and last seed + 1
@@ -164,7 +172,8 @@ def _torch_backward(grad: Tensor, saved: BlendSaved, index: BlendIndex, sizes: B
     row_grads, sums = take_rows(grad, index.seed_row), None
     if saved.gates is not None:
         deltas = take_rows(torch.cat(list(saved.blocks), _ROWS), saved.gates)
-        sums = (take_rows(row_grads, saved.gates) * deltas).sum(-1)  # [B, ..., G]
+        products = take_rows(row_grads, saved.gates) * deltas
+        sums = products.sum(-1, dtype=statistics_dtype(grad.dtype))  # [B, ..., G]
         sums = sums if sums.dim() == 2 else sums.flatten(1, -2).sum(1)
     delta_grads = row_grads * _expand_rows(index.factor, row_grads)
     if saved.features is None or saved.tanh is None:

@@ -50,6 +50,11 @@ def has_kernel(x: Tensor) -> bool:
     return AVAILABLE and x.device.type == "cpu" and x.dtype == torch.float32 and x.shape[-1] <= MAX_CHANNELS
 
 
+def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype of sums over features: that of the features, at least float32."""
+    return torch.promote_types(dtype, torch.float32)
+
+
 def operator(schema: str, kernel: Callable, shapes: Callable) -> Callable[..., Any]:
     """Register a kernel as an operator of torch, visible to modes and opaque to the compiler.
 

@@ -5,7 +5,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from morphogen.kernels.native import call_kernel, has_kernel, make_contiguous, make_evenly_strided, operator
+from morphogen.kernels.native import (
+    call_kernel,
+    has_kernel,
+    make_contiguous,
+    make_evenly_strided,
+    operator,
+    statistics_dtype,
+)
 
 EPS = 1e-5
 
@@ -23,9 +30,13 @@ class NormFactors(NamedTuple):
 def norm(x: Tensor, factors: NormFactors, groups: int, *, floor: float) -> tuple[Tensor, Tensor]:
     """Return `scale * max(floor, bias + gain * (x - mean) / deviation)`, and the statistics of every group.
 
-    Shapes: x [B, H, W, R, C], 0 in masked channels; groups: G -> like x; mean and 1 / deviation [2, B, R, G].
+    Shapes: x [B, H, W, R, C], 0 in masked channels; groups: G -> like x; mean and 1 / deviation [2, B, R, G], at least
+    in float32.
     """
-    return _norm(x, *factors, groups, floor) if has_kernel(x) else _torch_forward(x, factors, groups, floor)
+    if has_kernel(x):
+        return _norm(x, *factors, groups, floor)
+    out, stats = _torch_forward(x.to(statistics_dtype(x.dtype)), factors, groups, floor)
+    return out.to(x.dtype), stats
 
 
 def norm_backward(
@@ -35,9 +46,11 @@ def norm_backward(
 
     stats: the second result of `norm`, [2, B, R, G].
     """
-    if not has_kernel(x):
-        return _torch_backward(grad, x, factors, stats, floor=floor, needs_input_grad=needs_input_grad)
-    return _norm_backward(grad, x, *factors, stats, floor, needs_input_grad)
+    if has_kernel(x):
+        return _norm_backward(grad, x, *factors, stats, floor, needs_input_grad)
+    wide = grad.to(stats.dtype), x.to(stats.dtype)
+    x_grad, sums = _torch_backward(*wide, factors, stats, floor=floor, needs_input_grad=needs_input_grad)
+    return x_grad.to(x.dtype), sums
 
 
 def _kernel(results: tuple[Tensor, ...], x: Tensor, *args):

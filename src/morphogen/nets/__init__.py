@@ -3,7 +3,7 @@
 For authors of steps and learners.  Everything is a function of parameters and inputs; networks of all envs are stacked
 in one axis, and each blueprint is computed once, over exactly the rows that hold it.
 
-- `net.Net`: what is fixed for a run, the host and its enabled slots; flat parameters and their layouts
+- `net.Net`: what is fixed for a run, the host, its enabled slots and `precision`; flat parameters and their layouts
 - `plan`: sizes of an epoch; its docstring explains the way from a
   plan to logits, with a picture, and the terms
 - `sites`: index lists of every slot on the device, parameters gathered and scattered by them
@@ -40,6 +40,7 @@ from morphogen.nets.optim import adamw, clip_by_norm, grad_and_value, sgd
 from morphogen.nets.plan import Plan, empty_plan, plan_counts, read_plan
 from morphogen.nets.policy import NetworkPolicy, Policy
 from morphogen.nets.policy_network import LstmNetwork, ModuleNetwork, NetworkInputs, NetworkOutput, PolicyNetwork
+from morphogen.nets.precision import Precision
 from morphogen.nets.seed_module import SeedModule
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "Plan",
     "Policy",
     "PolicyNetwork",
+    "Precision",
     "SeedModule",
     "SlotSeeds",
     "adamw",

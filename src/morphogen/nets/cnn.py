@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from morphogen import kernels
 from morphogen.nets import ops
 from morphogen.nets.host_networks import HostRows
 from morphogen.nets.layout import ParamLayout, ParamLeaf, cache_layout, fan_in_leaf
@@ -44,12 +45,13 @@ class InstanceMasks(NamedTuple):
 
 
 def build_masks(instance: Instance, host: CnnSpec, like: Tensor) -> InstanceMasks:
-    """Build the masks of every env, in the dtype of `like`."""
+    """Build the masks of every env, in the dtype of `like`; the counts, which are statistics, at least in float32."""
     masks, inverse_counts, size = [], [], host.size
+    wide = kernels.statistics_dtype(like.dtype)
     for i, channels in enumerate(host.channels):
         mask = torch.arange(channels, device=like.device) < used_channels(instance.width, channels).unsqueeze(-1)
         masks.append(mask.to(like.dtype))
-        count = masks[-1].unflatten(-1, (norm_groups(channels), -1)).sum(-1) * size**2
+        count = masks[-1].unflatten(-1, (norm_groups(channels), -1)).sum(-1, dtype=wide) * size**2
         inverse_counts.append(torch.where(count > 0, 1.0 / count.clamp(min=1.0), 0.0))
         size //= 2 if i < host.pools else 1
     distance = (torch.arange(host.kernel, device=like.device) - host.kernel // 2).abs()

@@ -33,7 +33,7 @@ def forward(inputs: Tensor, rows: HostRows, used: Tensor, slot_seeds: SlotSeeds,
     """Return the logits of every row; those of unused classes are -1e4.
 
     Shapes: inputs [E, B, *shape], or [B, *shape] shared by all rows; used bool [E, classes], class in use
-    -> float32 [R, B, classes], R = rows after the last slot.
+    -> [R, B, classes] in the dtype of inputs and leaves, R = rows after the last slot.
 
     Example:
         >>> import torch

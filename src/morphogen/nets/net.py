@@ -8,6 +8,7 @@ from morphogen.errors import ConfigError
 from morphogen.nets.cnn import CnnNetworks
 from morphogen.nets.host_networks import HostNetworks
 from morphogen.nets.layout import ParamLayout
+from morphogen.nets.precision import FULL, Precision
 from morphogen.nets.seed_deltas import Modules
 from morphogen.nets.seed_module import gate_layout, seed_layout
 from morphogen.state.schema import Sizes
@@ -40,6 +41,7 @@ class Net:
         host: description of the host, with its networks.
         slots: places for seeds, as `host.pick_slots` orders them.
         kinds: name of every blueprint code; () = the blueprints of the host.
+        precision: number format of the features.
 
     Raises: ConfigError for a host without the methods of `HostNetworks`.
 
@@ -54,6 +56,7 @@ class Net:
     host: Host
     slots: tuple[SlotSpec, ...]
     kinds: tuple[str, ...] = ()  # name of every blueprint code (`vocab.blueprint`); () = the blueprints of the host
+    precision: Precision = FULL  # of features
     networks: HostNetworks = field(init=False, repr=False, compare=False)  # of the host
     modules: Modules = field(init=False, repr=False, compare=False)  # blueprints of the run by code
     stages: tuple[tuple[int | None, bool], ...] = _derived_field()  # per slot of the host: position in `slots`, pooled

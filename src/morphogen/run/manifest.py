@@ -53,7 +53,7 @@ def run_started_event(scheduler: Scheduler, manifest: dict[str, Any]) -> RunStar
         batch=spec.data.batch,
         world=1,
         devices=(str(setup.device),),
-        precision="float32",
+        precision=setup.net.precision.label,
         compile=spec.engine.compile,
         host_params=setup.net.host_size,
         obs_dim=len(ENV) + len(SLOT) * len(setup.net.slots),
@@ -73,6 +73,7 @@ def environment_fingerprint(setup: Setup) -> dict[str, str]:
         "processor": torch.backends.cpu.get_cpu_capability(),
         "threads": str(torch.get_num_threads()),
         "device": "cpu" if setup.device.type == "cpu" else torch.cuda.get_device_name(setup.device),
+        "precision": setup.net.precision.label,
         "compile": setup.spec.engine.compile,
         "kernels": describe_kernels(),
     }

@@ -132,6 +132,14 @@ class Clock(TensorClass["frozen"]):
 
 
 @document_fields
+class LossScaling(TensorClass["frozen"]):
+    """Loss scale of training in float16; unused in other precisions.  batch_size [E]."""
+
+    loss_scale: Tensor  # float32 [E], a power of two; losses are multiplied by it for the backward pass
+    good_minibatches: Tensor  # int64 [E], since the last change of the scale
+
+
+@document_fields
 class EnvState(TensorClass["frozen"]):
     """Everything that an epoch reads or writes.  batch_size [E].
 
@@ -152,4 +160,5 @@ class EnvState(TensorClass["frozen"]):
     governor: Governor
     instance: Instance
     clock: Clock
+    scaling: LossScaling  # not part of the snapshot: a rollback does not restore the scale
     key: Tensor  # int64 [E, 3], see `rng.env_keys`

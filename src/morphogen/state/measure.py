@@ -30,6 +30,7 @@ class TrainMetrics(TensorClass["frozen"]):
     accuracy: Tensor  # float32 [E]
     valid: Tensor  # bool [E], at least one minibatch was finite
     skipped: Tensor  # int64 [E], minibatches not applied to the host
+    overflowed: Tensor  # int64 [E], skipped ones that a lower loss scale may mend
     host_gradient_norm: Tensor  # float32 [E], root mean square over minibatches
     seed_skipped: Tensor  # bool [E], an incubating seed skipped a step
 

@@ -7,7 +7,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.state.env import Clock, EnvState, Governor, HostState, Instance, Signals, Slots
+from morphogen.state.env import Clock, EnvState, Governor, HostState, Instance, LossScaling, Signals, Slots
 from morphogen.state.tree_ops import get_branches, get_leaves
 
 HISTORY = 5
@@ -74,10 +74,11 @@ INSTANCE = _leaves(
     shapes={"class_of": ("C",), "usable": ("N",)},
 )
 CLOCK = _leaves(Clock, dtypes={_I: "episode epoch"})
+SCALING = _leaves(LossScaling, dtypes={_I: "good_minibatches"}, empty={"loss_scale": 65_536.0})
 KEY = StateLeaf("key", _I, ("key",))
 PARTS: dict[str, tuple[StateLeaf, ...]] = {
     **{"host": HOST, "slots": SLOTS, "signals": SIGNALS},
-    **{"governor": GOVERNOR, "instance": INSTANCE, "clock": CLOCK},
+    **{"governor": GOVERNOR, "instance": INSTANCE, "clock": CLOCK, "scaling": SCALING},
 }
 
 
@@ -133,6 +134,7 @@ def empty_state(sizes: Sizes, key: Tensor, ledger: TensorDict) -> EnvState:
         governor=Governor(**empty_part("governor", sizes, device), **snapshot(), **lead),
         instance=Instance(**empty_part("instance", sizes, device), **lead),
         clock=Clock(**empty_part("clock", sizes, device), **lead),
+        scaling=LossScaling(**empty_part("scaling", sizes, device), **lead),
         key=key,
         **lead,
     )

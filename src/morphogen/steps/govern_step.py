@@ -30,6 +30,7 @@ def govern(
     Shapes: state, validation, train [E] -> EnvState [E], GovernorReport [E].  minibatches: of the epoch.
     Promise: a snapshot only ever holds a state judged normal whose numbers are sane, or the reset state; envs are
     independent.  An env that was rolled back `max_rollbacks` times in its episode is judged and left unchanged.
+    An epoch whose steps overflowed is no anomaly, and no rollback restores a loss scale.
 
     Example:
         >>> import torch
@@ -41,7 +42,8 @@ def govern(
         >>> report.rolled_back.tolist(), [mg.vocab.stage.Panic(code).name for code in report.panic.tolist()]
         ([True, False], ['NONFINITE', 'NONE'])
     """
-    verdict = _assess_epoch(state, validation.loss, train.skipped >= minibatches, spec)
+    starved = train.skipped - train.overflowed >= minibatches
+    verdict = _assess_epoch(state, validation.loss, starved, spec)
     back, due = verdict["rolled_back"], verdict["snapshot_taken"]
     calm = replace(state.signals, rolled_back=torch.zeros_like(back))
     old, normal = state.governor, verdict["anomaly"] == int(Panic.NONE)

@@ -21,6 +21,7 @@ from morphogen.nets.net import Net
 from morphogen.nets.optim import clip_by_norm, clip_factor, grad_and_value, sgd
 from morphogen.nets.plan import Plan
 from morphogen.nets.sites import SlotIndex
+from morphogen.rules import loss_scale
 from morphogen.rules.counts import seed_params
 from morphogen.rules.health import gradient_ratio, moving_average
 from morphogen.rules.stages import active, blended
@@ -64,6 +65,14 @@ class EpochContext(NamedTuple):
     active: ActiveSeeds | None
 
 
+class LossScales(NamedTuple):
+    """Loss scales within an epoch."""
+
+    scale: Tensor  # float32 [E]
+    good: Tensor  # int64 [E], minibatches since the last change of the scale
+    overflowed: Tensor  # int64 [E], steps of this epoch that a lower scale may mend
+
+
 @document_fields
 class TrainState(NamedTuple):
     """State of training within an epoch; `start_epoch` builds it."""
@@ -74,6 +83,7 @@ class TrainState(NamedTuple):
     tally: EnvTally
     seed_tally: SeedTally | None  # None where no seed runs
     context: EpochContext
+    scaling: LossScales | None  # None where losses are not scaled
 
 
 def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> TrainState:
@@ -97,12 +107,12 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> TrainState:
     )
     index = blocks.build_param_index(plan.train, where, net=net)
     running = None if index is None else _active_seeds(state, index, net=net)
-    context = EpochContext(
-        net.networks.masks(state.instance, host.params), used_classes(state.instance, net), where, running
-    )
+    masks = net.networks.masks(state.instance, net.precision.cast(host.params))
+    context = EpochContext(masks, used_classes(state.instance, net), where, running)
     pair = TrainedParams(host.params, weights), TrainedParams(host.momentum, velocity)
     seeds = None if running is None else minibatch_tally.empty_seed_tally(host.params, slots.stage)
-    return TrainState(*pair, slots.skip_streak, minibatch_tally.empty_tally(host.params), seeds, context)
+    scaling = _start_scaling(state) if net.precision.scaled else None
+    return TrainState(*pair, slots.skip_streak, minibatch_tally.empty_tally(host.params), seeds, context, scaling)
 
 
 def _active_seeds(state: EnvState, index: blocks.ParamIndex, *, net: Net) -> ActiveSeeds:
@@ -115,6 +125,11 @@ def _active_seeds(state: EnvState, index: blocks.ParamIndex, *, net: Net) -> Act
         measured=active(slots.stage) & (slots.alpha_mode != int(AlphaMode.DOWN)),
         finite=torch.isfinite(torch.stack(sums, dim=-1)),
     )
+
+
+def _start_scaling(state: EnvState) -> LossScales:
+    kept = state.scaling
+    return LossScales(kept.loss_scale, kept.good_minibatches, torch.zeros_like(kept.good_minibatches))
 
 
 def train_minibatch(
@@ -144,12 +159,18 @@ def train_minibatch(
     """
     context, weights = train_state.context, train_state.weights
     refuse_gradients("train_minibatch", weights.host, weights.seeds, train_state.velocity.host, batch.images)
-    objective = functools.partial(_objective, batch=batch, context=context, plan=plan, net=net)
+    scaling, streak = train_state.scaling, train_state.streak
+    scale = None if scaling is None else scaling.scale
+    objective = functools.partial(_objective, batch=batch, context=context, plan=plan, net=net, scale=scale)
     leaves = weights[:1] if context.active is None else weights
-    (host_grad, *seed_grad), (loss, correct) = grad_and_value(objective, leaves)
+    grads, (loss, correct) = grad_and_value(objective, leaves)
+    host_grad, *seed_grad = grads if scale is None else _unscale(grads, scale, context.active)
     norm = l2_norm(host_grad)
     finite = torch.isfinite(loss) & torch.isfinite(norm)
     train_state, finite = _step_seeds(train_state, seed_grad, finite, spec=spec, lifecycle=lifecycle)
+    if scaling is not None:
+        lower = loss_scale.needs_lower_scale(finite, streak, train_state.streak)
+        train_state = train_state._replace(scaling=_next_scales(scaling, lower, ~finite & torch.isfinite(loss)))
     measured = MinibatchStats(loss, correct, finite, norm)
     clipped = clip_by_norm(host_grad, norm, max_norm=spec.max_grad_norm)
     knobs = {"lr": spec.lr, "momentum": spec.momentum, "weight_decay": spec.weight_decay}
@@ -162,20 +183,39 @@ def train_minibatch(
 
 
 def _objective(
-    leaves: tuple[Tensor, ...], *, batch: ImageBatch, context: EpochContext, plan: Plan, net: Net
+    leaves: tuple[Tensor, ...], *, batch: ImageBatch, context: EpochContext, plan: Plan, net: Net, scale: Tensor | None
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Sum of the losses of all envs; auxiliary: losses and shares of right answers.  [], ([E], [E]).
+    """Sum of the losses of all envs, scaled; auxiliary: losses and shares of right answers.  [], ([E], [E]).
 
-    leaves: the hosts, and the parameters of seeds if any seed runs.
+    leaves: the hosts, and the parameters of seeds if any seed runs; scale: [E], None = 1.
     """
-    rows = HostRows(net.networks.layout().split(leaves[0]), context.masks, None)
-    grown = blocks.split_params(leaves[1], plan.train, net=net) if leaves[1:] else (None,) * len(net.slots)
+    host, *seeds = map(net.precision.cast, leaves)
+    rows = HostRows(net.networks.layout().split(host), context.masks, None)
+    grown = blocks.split_params(seeds[0], plan.train, net=net) if seeds else (None,) * len(net.slots)
     growth = SlotSeeds(plan.train, context.indices, grown)
-    logits = forward(batch.images, rows, context.used, growth, net=net)
+    logits = forward(net.precision.cast(batch.images), rows, context.used, growth, net=net).to(leaves[0].dtype)
     nats = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), reduction="none")
     loss = nats.view(batch.labels.shape).mean(-1)
     correct = (logits.detach().argmax(-1) == batch.labels).to(loss.dtype).mean(-1)
-    return loss.sum(), (loss.detach(), correct)
+    scaled = loss if scale is None else loss * scale
+    return scaled.sum(), (loss.detach(), correct)
+
+
+def _unscale(grads: tuple[Tensor, ...], scale: Tensor, seeds: ActiveSeeds | None) -> tuple[Tensor, ...]:
+    """Divide the gradients of hosts [E, P], and of seeds [N] if any runs, by the loss scales of their envs [E]."""
+    inverse = scale.reciprocal()  # exact: the scale is a power of two
+    host = grads[0] * inverse.unsqueeze(-1)
+    if seeds is None:
+        return (host,)
+    per_seed = inverse.unsqueeze(-1).expand(seeds.training.shape)
+    return host, grads[1] * blocks.expand_to_params(per_seed, seeds.params)
+
+
+def _next_scales(scales: LossScales, lower: Tensor, missed: Tensor) -> LossScales:
+    """Scales after a minibatch.  bool [E]: `lower` halves the scale; `missed`, finite loss but no step of the host."""
+    mendable = missed & (scales.scale > loss_scale.SMALLEST)
+    after = loss_scale.next_loss_scale(scales.scale, scales.good, lower)
+    return LossScales(*after, scales.overflowed + mendable)
 
 
 def _step_seeds(
@@ -229,13 +269,17 @@ def finish_epoch(state: EnvState, train_state: TrainState, plan: Plan, *, net: N
     """
     loss, accuracy, norm = minibatch_tally.env_averages(train_state.tally)
     valid, seeds = train_state.tally.finite > 0, train_state.seed_tally
+    skipped, scales, scaling = train_state.tally.total - train_state.tally.finite, train_state.scaling, state.scaling
+    if scales is not None:
+        scaling = replace(scaling, loss_scale=scales.scale, good_minibatches=scales.good)
     metrics = unsafe_new(
         TrainMetrics,
         state,
         loss=loss,
         accuracy=accuracy,
         valid=valid,
-        skipped=train_state.tally.total - train_state.tally.finite,
+        skipped=skipped,
+        overflowed=torch.zeros_like(skipped) if scales is None else scales.overflowed,
         host_gradient_norm=norm,
         seed_skipped=torch.zeros_like(valid) if seeds is None else seeds.skipped.any(-1),
     )
@@ -245,6 +289,7 @@ def finish_epoch(state: EnvState, train_state: TrainState, plan: Plan, *, net: N
         seeds=state.seeds if seeds is None else _write_back(state, train_state, plan, net=net),
         slots=_gradient_signals(state, train_state, norm, net=net),
         signals=replace(state.signals, train_loss=loss, train_acc=accuracy, train_measured=valid),
+        scaling=scaling,
     )
     return after, metrics
 

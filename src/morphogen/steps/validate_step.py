@@ -4,6 +4,7 @@ import math
 
 import torch
 import torch.nn.functional as F
+from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.nets import plan as plans
@@ -14,7 +15,7 @@ from morphogen.nets.net import Net
 from morphogen.nets.plan import CoalitionTree, Plan
 from morphogen.state.env import EnvState
 from morphogen.state.measure import LabelledImages, Validation
-from morphogen.state.tree_ops import nested_leaves, refuse_gradients, unsafe_new
+from morphogen.state.tree_ops import get_leaf, nested_leaves, refuse_gradients, unsafe_new
 
 CHUNK = 128  # samples in one pass; constant, so that a result does not depend on other envs
 
@@ -61,21 +62,30 @@ def _validate(
     if any(slot.groups for slot in plan.evaluate):
         tree = plans.build_tree(state.slots, coalition, evaluated, net=net)
         where = sites.validation_indices(state.slots, tree, plan, net=net)
-        params = sites.gather_params(state.seeds, "params", plan.evaluate, where, net=net)
+        params = sites.gather_params(_cast_seeds(state.seeds, net), "params", plan.evaluate, where, net=net)
         growth = SlotSeeds(plan.evaluate, where, params)
         ends, number = _output_rows(tree, plan, coalition), tree.number[-1]
-    networks, host, used = net.networks, state.host.params, used_classes(state.instance, net)
+    networks, host, used = net.networks, net.precision.cast(state.host.params), used_classes(state.instance, net)
     rows = HostRows(networks.layout().split(host), networks.masks(state.instance, host), None)
     labels = state.instance.class_of.index_select(1, split.labels)  # [E, N]
     parts = math.ceil(split.labels.shape[0] / chunk)
     pieces = zip(split.images.tensor_split(parts), labels.tensor_split(parts, dim=1), strict=True)
-    counts = [_count_correct(forward(images, rows, used, growth, net=net), piece, ends) for images, piece in pieces]
+    logits = ((forward(net.precision.cast(images), rows, used, growth, net=net), piece) for images, piece in pieces)
+    counts = [_count_correct(part.to(state.host.params.dtype), piece, ends) for part, piece in logits]
     correct, nats, total = (torch.stack(part).sum(0) for part in zip(*counts, strict=True))
     total = total.clamp(min=1)
     correct = correct.unsqueeze(-1) if number is None else correct[number.clamp(min=0)]
     points = 100.0 * correct.to(nats.dtype) / total.unsqueeze(-1)
     accuracy = torch.where(evaluated, points, 0.0)
     return unsafe_new(Validation, state, loss=nats / total, accuracy=accuracy, coalition=coalition, evaluated=evaluated)
+
+
+def _cast_seeds(seeds: TensorDict, net: Net) -> TensorDict:
+    """Return the parameters of all seeds in the dtype of features."""
+    if net.precision.dtype is None:
+        return seeds
+    params = {name: {"params": net.precision.cast(get_leaf(seeds, (name, "params")))} for name in net.names}
+    return unsafe_new(TensorDict, seeds, **params)
 
 
 def _output_rows(tree: CoalitionTree, plan: Plan, coalition: Tensor) -> tuple[Tensor, Tensor] | None:

@@ -26,7 +26,7 @@ def skip_training(state: EnvState) -> tuple[EnvState, TrainMetrics]:
         loss=signals.val_loss,
         accuracy=signals.val_acc,
         valid=signals.measured,
-        skipped=torch.zeros_like(state.clock.epoch),
+        **{name: torch.zeros_like(state.clock.epoch) for name in ("skipped", "overflowed")},
         host_gradient_norm=torch.zeros_like(signals.val_loss),
         seed_skipped=none.any(-1),
     )

@@ -20,7 +20,7 @@ from morphogen.telemetry.kinds.round import AnomalyDetected, BatchSummary, Perfo
 from morphogen.telemetry.round_record import Columns, Record, RunFacts, stage_entries
 from morphogen.vocab.action import HEADS, Head, Op
 from morphogen.vocab.reward import CRITICAL_CONTRIBUTION, DETECTORS, RANSOM_HARM, RATIO_LIMIT
-from morphogen.vocab.stage import Stage
+from morphogen.vocab.stage import Fault, Stage
 
 Numbers = Mapping[str, float]
 INFO, WARNING, ERROR = "info", "warning", "error"
@@ -313,7 +313,7 @@ class AnomalyMonitor:
             round,
             self._facts.envs,
             int(rollbacks.sum()),
-            int((columns["skipped"] > 0).any(axis=0).sum()),
+            int((columns["fault"] & int(Fault.SKIPPED_STEP) != 0).any(axis=0).sum()),
             int(free.sum()),
             int((free & waits).sum()),
         )

@@ -124,7 +124,7 @@ class Fault(IntFlag):
     """Faults of one env in one epoch; a step never raises for them."""
 
     NONE = 0
-    SKIPPED_STEP = 1  # a minibatch was not applied because host, loss or a blended seed was not finite
+    SKIPPED_STEP = 1  # a minibatch was not applied because host, loss or a blended seed was not finite, by no overflow
     SEED_SKIPPED = 2  # an incubating seed skipped its own step
     VALIDATION = 4  # validation loss or accuracy not finite
     OBSERVATION = 8  # a raw feature was not finite

@@ -27,8 +27,8 @@ ROWS = {
     "cifar_deep_impaired": (1_140, "r0c0 r0c1 r0c2 r0c3 r0c4 r1c0 r1c1 r1c2 r1c3 r1c4", 128, 150),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "afce8f3b62120fdf8876ac9bc569b8a048ec0af88825e7cf9c51792932c969a8"
-STABLE_CONFIG = "c6ad335cf98b0d40289d7386996273ae6b67ba8e654643602bf20aa9a5d35ed2"
+DEFAULT_CONFIG = "150122143f009a2bf33c7f4e408c8d9a53533e85d245d88d5b1d68ac0a829b15"
+STABLE_CONFIG = "31b0bbd73f776ea6610fd7e03892688aeed116e41f7c6e0643b241e37537aca2"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 
@@ -122,7 +122,8 @@ def test_presets_set_what_their_table_says():
     for name, seeds in (("cifar_postpool", 3), ("cifar_deep_impaired", 6)):
         spec = build_spec({"preset": name})
         assert (spec.rounds, spec.max_seeds, spec.ppo.max_grad_norm) == (200, seeds, 0.5)
-    assert build_spec({"preset": "cifar_scale"}).ppo.entropy_coef == 0.08
+    scale = build_spec({"preset": "cifar_scale"})
+    assert (scale.ppo.entropy_coef, scale.engine.amp) == (0.08, "auto")
     assert build_spec({"preset": "cifar_minimal"}).ppo.entropy_coef == 0.1
 
 

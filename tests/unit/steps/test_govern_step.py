@@ -45,7 +45,7 @@ def world(slots=None, baseline=R, spec=SPEC):
     return first_snapshot(start.replace(instance=instance))
 
 
-def judge(now, loss, spec=SPEC, skipped=0):
+def judge(now, loss, spec=SPEC, skipped=0, overflowed=0):
     """One epoch judged, and the clock moved on; loss: one number for all envs or one each."""
     envs = len(now)
     losses = torch.as_tensor(loss, dtype=torch.float32).expand(envs).clone()
@@ -63,6 +63,7 @@ def judge(now, loss, spec=SPEC, skipped=0):
         accuracy=nothing,
         valid=nothing == 0,
         skipped=skips,
+        overflowed=torch.as_tensor(overflowed).expand(envs).clone(),
         host_gradient_norm=nothing,
         seed_skipped=nothing > 0,
         batch_size=[envs],
@@ -215,6 +216,20 @@ def test_an_epoch_without_one_applied_step_is_an_anomaly_and_one_with_a_single_s
     _, fed = judge(world(), 1.0, skipped=17)
     assert (starved.anomaly.item(), fed.anomaly.item()) == (Panic.STARVED, Panic.NONE)
     assert (starved.streak.item(), fed.streak.item()) == (1, 0)
+
+
+@pytest.mark.parametrize("overflowed", [1, 18])
+def test_an_epoch_whose_steps_overflowed_is_no_anomaly(overflowed):
+    _, report = judge(world(), 1.0, skipped=18, overflowed=overflowed)
+    assert (report.anomaly.item(), report.panic.item(), report.streak.item()) == (Panic.NONE, Panic.NONE, 0)
+
+
+def test_a_rollback_does_not_restore_the_loss_scale():
+    start = world()
+    scaling = start.scaling.replace(loss_scale=torch.full((1,), 32.0), good_minibatches=torch.full((1,), 7))
+    after, report = judge(start.replace(scaling=scaling), NAN)
+    assert report.rolled_back.item()
+    assert (after.scaling.loss_scale.item(), after.scaling.good_minibatches.item()) == (32.0, 7)
 
 
 # --- snapshots --------------------------------------------------------------------------------------------------------

@@ -236,6 +236,7 @@ def test_difference_06_a_diverged_env_goes_through_attribute_govern_and_score(ep
         accuracy=torch.ones(2),
         valid=torch.ones(2, dtype=torch.bool),
         skipped=torch.zeros(2, dtype=torch.int64),
+        overflowed=torch.zeros(2, dtype=torch.int64),
         host_gradient_norm=torch.ones(2),
         seed_skipped=torch.zeros(2, dtype=torch.bool),
         batch_size=[2],

@@ -58,6 +58,7 @@ def inputs():
         accuracy=zeros,
         valid=zeros == 0,
         skipped=torch.tensor([0, 3, 3]),
+        overflowed=torch.zeros(3, dtype=torch.int64),
         host_gradient_norm=zeros,
         seed_skipped=zeros > 0,
         batch_size=[3],

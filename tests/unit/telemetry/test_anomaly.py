@@ -23,7 +23,7 @@ from morphogen.telemetry.anomaly import (
     valid_metrics,
 )
 from morphogen.vocab.action import HEADS, Op
-from morphogen.vocab.stage import Stage
+from morphogen.vocab.stage import Fault, Stage
 
 LIMITS = AnomalyLimits()._asdict()
 
@@ -281,6 +281,7 @@ def record(**leaves):
         "val_acc": np.array([60.0, 60.0]),
         "committed_acc": np.array([60.5, 60.5]),
         "skipped": np.array([0, 0]),
+        "fault": np.array([0, 0]),
         "forced": np.array([False, False]),
         "action": np.full((2, 8), int(Op.ADVANCE)),
     }
@@ -332,7 +333,8 @@ def monitor():
 def test_a_round_counts_sick_envs_once_and_waits_where_there_was_a_choice():
     waits, forced = np.zeros((2, 8), dtype=int), np.array([False, True])
     calm = {"rolled_back": np.zeros(2, dtype=bool)}
-    epochs = (record(skipped=np.array([0, 2]), **calm), record(skipped=[0, 1], action=waits, forced=forced, **calm))
+    faults = np.array([Fault.SEED_SKIPPED, Fault.SKIPPED_STEP | Fault.VALIDATION])
+    epochs = (record(fault=faults, **calm), record(fault=faults, action=waits, forced=forced, **calm))
     own = monitor()
     found = own.end_round(4, columns(*epochs), {}, ())
     assert [(one.data.kind, one.data.value) for one in found.events] == [("envs_nonfinite", 0.5)]

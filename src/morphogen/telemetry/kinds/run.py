@@ -45,7 +45,7 @@ class RunStarted(RunEvent):
     batch: Count
     world: Count  # processes
     devices: tuple[str, ...]
-    precision: str  # of hosts and seeds
+    precision: str  # float32, bfloat16 or float16, of the features of hosts and seeds
     compile: str  # mode
     host_params: Count
     obs_dim: Count

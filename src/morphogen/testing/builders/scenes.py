@@ -120,12 +120,13 @@ def make_validation(loss: Sequence[float] | Tensor, accuracy: Sequence[float], *
     )
 
 
-def make_train_metrics(skipped: Sequence[int]) -> TrainMetrics:
-    """Build training metrics from the number of skipped minibatches of each env."""
+def make_train_metrics(skipped: Sequence[int], overflowed: Sequence[int] = ()) -> TrainMetrics:
+    """Build training metrics from the numbers of skipped minibatches of each env; default: none overflowed."""
     envs = len(skipped)
-    zeros: dict[str, Any] = {name: torch.zeros(envs) for name in ("loss", "accuracy", "host_gradient_norm")}
+    leaves: dict[str, Any] = {name: torch.zeros(envs) for name in ("loss", "accuracy", "host_gradient_norm")}
     yes = torch.ones(envs, dtype=torch.bool)
-    return TrainMetrics(**zeros, valid=yes, skipped=torch.tensor(skipped), seed_skipped=~yes, batch_size=[envs])
+    leaves |= {"skipped": torch.tensor(skipped), "overflowed": torch.tensor(overflowed or [0] * envs)}
+    return TrainMetrics(**leaves, valid=yes, seed_skipped=~yes, batch_size=[envs])
 
 
 def make_attribution(

@@ -1,0 +1,239 @@
+"""Training and validation in bfloat16 and float16, and the loss scale of every env."""
+
+import copy
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import small_states
+
+from bench.harness.module_loop import build_module_twin
+from bench.harness.plain_modules import ModuleLearner
+from morphogen.engine.part_laws import trace_graph
+from morphogen.nets.precision import FULL, Precision
+from morphogen.rules.loss_scale import next_loss_scale
+from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
+from morphogen.steps.validate_step import validate
+from morphogen.vocab.stage import Stage
+
+NET = small_states.net()
+BFLOAT16, FLOAT16 = Precision(torch.bfloat16), Precision(torch.float16, scaled=True)
+SCALED = Precision(scaled=True)  # float32 under a loss scale: fast, and exact
+LOW = pytest.mark.parametrize("precision", [BFLOAT16, FLOAT16], ids=["bfloat16", "float16"])
+KNOBS = {"spec": small_states.SPEC, "lifecycle": small_states.LIFECYCLE}
+START = 65_536.0
+
+
+def scaled_by(state, scale, good=0):
+    """The state with these loss scales; a number for all envs or one each."""
+    like = state.scaling
+    scale = torch.as_tensor(scale, dtype=torch.float32).expand_as(like.loss_scale).clone()
+    return state.replace(scaling=like.replace(loss_scale=scale, good_minibatches=torch.full_like(scale, good).long()))
+
+
+def train(state, precision, *, batches=2, broken=()):
+    """One epoch -> state, metrics, minibatches.  broken: bool [batches][E], inputs of an env are infinite."""
+    net = replace(NET, precision=precision)
+    plan = small_states.plan(state, net)
+    progress, seen = start_epoch(state, plan, net=net), []
+    for m in range(batches):
+        batch = small_states.batch(net, state.batch_size[0], seed=m)
+        if broken:
+            bad = torch.tensor(broken[m])[:, None, None, None, None]
+            batch = batch.replace(images=torch.where(bad, torch.inf, batch.images))
+        progress, stats = train_minibatch(progress, batch, plan, net=net, **KNOBS)
+        seen.append(stats)
+    return *finish_epoch(state, progress, plan, net=net), seen
+
+
+def trained_leaves(state, env=slice(None)):
+    parts = [state.host.to_tensordict(), *(state.seeds[name] for name in NET.names)]
+    return torch.cat([part[leaf][env].flatten() for part in parts for leaf in ("params", "momentum")])
+
+
+def broken_incubating_seed(envs=2):
+    """Envs with a seed in TRAINING; that of env 0 holds a parameter that is no number."""
+    here = torch.arange(3).expand(envs, 3) == 0
+    fields = [torch.where(here, value, empty) for value, empty in ((3, 1), (5, -1), (1, 0))]
+    state = small_states.grow(small_states.fresh(NET, envs), NET, *fields, torch.zeros(envs, 3))
+    state.seeds["r0c0"]["params"][0, 0] = torch.nan
+    return state
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.tuples(*[st.booleans()] * 3), min_size=1, max_size=6), st.integers(0, 24))
+def test_every_overflow_halves_the_scale_of_its_env_alone(broken, power):
+    after, metrics, _ = train(
+        scaled_by(small_states.fresh(NET, 3), 2.0**power), SCALED, batches=len(broken), broken=broken
+    )
+    missed = [sum(env) for env in zip(*broken, strict=True)]
+    assert metrics.skipped.tolist() == missed
+    assert after.scaling.loss_scale.tolist() == [max(1.0, 2.0 ** (power - count)) for count in missed]
+
+
+@pytest.mark.parametrize(("scale", "doubled"), [(1.0, 2.0), (START, 2 * START), (2.0**24, 2.0**24)])
+def test_two_thousand_good_minibatches_double_the_scale(scale, doubled):
+    early, *_ = train(scaled_by(small_states.fresh(NET, 2), scale, good=1_997), SCALED, batches=2)
+    assert early.scaling.loss_scale.tolist() == [scale] * 2
+    late, *_ = train(early, SCALED, batches=1)
+    assert (late.scaling.loss_scale.tolist(), late.scaling.good_minibatches.tolist()) == ([doubled] * 2, [0, 0])
+
+
+def test_an_overflow_restarts_the_count_of_good_minibatches():
+    broken = [(True, False), (False, False)]
+    after, *_ = train(scaled_by(small_states.fresh(NET, 2), START, good=1_900), SCALED, broken=broken)
+    assert after.scaling.good_minibatches.tolist() == [1, 1_902]
+
+
+@given(st.lists(st.booleans(), max_size=60), st.integers(0, 24), st.integers(0, 1_999))
+def test_a_scale_stays_a_power_of_two_within_its_limits(overflows, power, good):
+    scale, count = torch.tensor([2.0**power]), torch.tensor([good])
+    for overflow in overflows:
+        before = scale
+        scale, count = next_loss_scale(scale, count, torch.tensor([overflow]))
+        assert scale.item() in {2.0**k for k in range(25)}
+        assert (scale <= before).all() if overflow else (scale >= before).all()
+        assert 0 <= count.item() < 2_000
+
+
+def test_a_seed_that_stays_broken_in_training_lowers_the_scale_eight_times():
+    state = broken_incubating_seed()
+    for _ in range(3):
+        state, metrics, _ = train(state, SCALED, batches=6)
+        assert not metrics.skipped.any()  # the host trains
+    assert state.scaling.loss_scale.tolist() == [START / 256, START]
+
+
+@pytest.mark.parametrize("power", [0, 1, 16, 24])
+def test_a_scale_changes_no_bit_of_a_result_in_float32(power):
+    state = small_states.mixed(NET, 6, seed=3)
+    plain, metrics, _ = train(state, FULL)
+    scaled, scaled_metrics, _ = train(scaled_by(state, 2.0**power), SCALED)
+    assert (plain.slots == scaled.slots).all()
+    assert trained_leaves(plain).equal(trained_leaves(scaled))
+    assert (metrics == scaled_metrics).all()
+
+
+@pytest.mark.parametrize("precision", [FULL, BFLOAT16], ids=["float32", "bfloat16"])
+def test_without_scaling_nothing_reads_or_changes_the_scale(precision):
+    state = small_states.mixed(NET, 4)
+    one, _, _ = train(state, precision)
+    other, _, _ = train(scaled_by(state, torch.nan, good=1_999), precision)
+    assert trained_leaves(one).equal(trained_leaves(other))
+    assert one.scaling.loss_scale.tolist() == [START] * 4
+    assert other.scaling.loss_scale.isnan().all()
+    assert other.scaling.good_minibatches.tolist() == [1_999] * 4
+
+
+def test_an_overflow_changes_no_parameter_and_no_other_env():
+    state = small_states.mixed(NET, 4, seed=1)
+    calm, calm_metrics, _ = train(scaled_by(state, 256.0), FLOAT16)
+    after, metrics, stats = train(scaled_by(state, [2.0**24, 256.0, 256.0, 256.0]), FLOAT16)
+    assert not calm_metrics.skipped.any()
+    assert torch.stack([row.loss for row in stats]).isfinite().all()
+    assert metrics.skipped.tolist() == metrics.overflowed.tolist() == [2, 0, 0, 0]
+    assert after.scaling.loss_scale.tolist() == [2.0**22, 256.0, 256.0, 256.0]
+    assert trained_leaves(after, 0).equal(trained_leaves(state, 0))
+    assert trained_leaves(after, slice(1, None)).equal(trained_leaves(calm, slice(1, None)))
+
+
+def test_a_step_that_no_lower_scale_would_mend_is_no_overflow():
+    state = scaled_by(small_states.fresh(NET, 2), 4.0)
+    _, metrics, _ = train(state, SCALED, broken=[(True, False)] * 2)  # the loss itself is no number
+    assert (metrics.skipped.tolist(), metrics.overflowed.tolist()) == ([2, 0], [0, 0])
+
+
+def test_gradients_that_are_zero_in_float16_reach_the_host_through_the_scale():
+    """Small steps: without a scale the gradients of a nearly perfect host vanish below the least float16."""
+    state, net = small_states.fresh(NET, 2), replace(NET, precision=FLOAT16)
+    batch = small_states.batch(NET, 2)
+    sure = torch.nn.functional.one_hot(torch.zeros_like(batch.labels), 10).float()[:, 0] * 16.0
+    params = state.host.params.clone()
+    params[:, -10:] = sure  # biases of the head: label 0 for any input
+    state, batch = state.replace(host=state.host.replace(params=params)), batch.replace(labels=batch.labels * 0)
+    plan = small_states.plan(state, net)
+    norms = []
+    for scale in (1.0, START):
+        progress = start_epoch(scaled_by(state, scale), plan, net=net)
+        norms.append(train_minibatch(progress, batch, plan, net=net, **KNOBS)[1].norm)
+    exact = train_minibatch(start_epoch(state, plan, net=NET), batch, plan, net=NET, **KNOBS)[1].norm
+    lost, kept = ((norm - exact).abs() / exact for norm in norms)
+    assert (kept < 0.05).all()
+    assert (lost > 0.2).all()
+
+
+@LOW
+def test_states_and_measurements_stay_in_float32(precision):
+    state = small_states.mixed(NET, 6)
+    net, split = replace(NET, precision=precision), small_states.split(NET)
+    after, metrics, _ = train(state, precision)
+    requested = small_states.every(after, net)
+    measured = validate(after, split, *requested, small_states.plan(after, net), net=net)
+    for before, now in zip(state.values(True, True), after.values(True, True), strict=True):
+        assert before.dtype == now.dtype
+    for part in (metrics, measured):
+        assert {leaf.dtype for leaf in part.values() if leaf.is_floating_point()} == {torch.float32}
+    assert measured.loss.isfinite().all()
+
+
+@LOW
+@pytest.mark.parametrize("stage", [Stage.TRAINING, Stage.BLENDING, Stage.FOSSILIZED])
+def test_a_newborn_seed_is_the_identity(precision, stage):
+    kinds = torch.arange(7).repeat_interleave(3)  # every blueprint under every algorithm
+    here = torch.arange(3).expand(21, 3) == 0
+    algorithm = torch.arange(3).repeat(7)[:, None] + 1
+    bare = small_states.fresh(NET, 21)
+    fields = [torch.where(here, *pair) for pair in ((int(stage), 1), (1 + kinds[:, None], -1), (algorithm, 0))]
+    alpha = 0.0 if stage == Stage.TRAINING else 0.7 if stage == Stage.BLENDING else 1.0
+    born = small_states.grow(bare, NET, *fields, torch.where(here, alpha, 0.0))
+    (_, _, (alone,)), (grown, _, (stats,)) = (train(scaled_by(s, 16.0), precision, batches=1) for s in (bare, born))
+    assert stats.loss.equal(alone.loss)
+    assert stats.correct.equal(alone.correct)
+    assert (grown.seeds["r0c0"]["params"] != born.seeds["r0c0"]["params"]).any(-1).all()  # and each one learns
+
+
+def low_step(twin, learner, images, labels, dtype):
+    """Step of a module whose pass runs on copies in another dtype; statistics as torch takes them."""
+    low = copy.deepcopy(twin).to(dtype)
+    loss = torch.nn.functional.cross_entropy(low(images.to(dtype)).float(), labels)
+    pairs = [*zip(twin.parameters(), low.parameters(), strict=True)]
+    grads = torch.autograd.grad(loss, [copied for _, copied in pairs], allow_unused=True)
+    for (master, _), grad in zip(pairs, grads, strict=True):
+        master.grad = None if grad is None else grad.float()
+    for group in learner.groups:
+        torch.nn.utils.clip_grad_norm_(group, 1.0)
+    learner.optimiser.step()
+    return loss.detach()
+
+
+@LOW
+def test_training_is_that_of_plain_modules_under_the_same_casts(precision):
+    state = small_states.mixed(NET, 6, seed=5)
+    low, _, stats = train(scaled_by(state, 1.0), precision)
+    exact, _, _ = train(state, FULL)
+    for e in range(6):
+        twin = build_module_twin(state, NET, e)
+        learner = ModuleLearner(twin, small_states.SPEC.lr, small_states.SPEC.seed_lr)
+        for m, row in enumerate(stats):
+            batch = small_states.batch(NET, 6, seed=m)
+            loss = low_step(twin, learner, batch.images[e], batch.labels[e], precision.dtype)
+            torch.testing.assert_close(row.loss[e], loss, rtol=0.02, atol=0.02)
+        moved = torch.cat([leaf.detach().flatten() for leaf in twin.host_parameters()])
+        way, error = (moved - state.host.params[e]).norm(), (moved - low.host.params[e]).norm()
+        assert error < 0.1 * way
+        assert (low.host.params[e] - exact.host.params[e]).norm() < 0.15 * way
+
+
+@LOW
+def test_training_in_low_precision_never_asks_the_host_and_is_one_graph(precision):
+    state, net = small_states.mixed(NET, 4), replace(NET, precision=precision)
+    plan, batch = small_states.plan(state, net), small_states.batch(NET, 4)
+    ghost, shadow = (
+        tree.apply(lambda leaf: torch.empty_like(leaf, device="meta"), device="meta") for tree in (state, batch)
+    )
+    train_minibatch(start_epoch(ghost, plan, net=net), shadow, plan, net=net, **KNOBS)
+    step = partial(train_minibatch, batch=batch, plan=plan, net=net, **KNOBS)
+    assert not trace_graph(step, start_epoch(state, plan, net=net))

@@ -15,6 +15,7 @@ from bench.harness.timing import Bench, ratio_measure, run_bench
 from morphogen.cli.bench import Measure
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, LEVEL_OFF, TelemetrySpec
 from morphogen.engine.scheduler import Scheduler
+from morphogen.storage.run_directory import EVENTS
 from morphogen.telemetry.writer import JsonlSink
 
 EPOCHS = 8  # of an episode: hosts that grow for as long, and one update of the policy
@@ -43,7 +44,8 @@ def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure
 
 def _build_scheduler(bench: Bench, level: str, envs: int, epochs: int, folder: Path) -> Scheduler:
     telemetry = TelemetrySpec(level=level, escalate=False)
-    sinks = () if level == LEVEL_OFF else (JsonlSink(folder / f"{level}.jsonl"),)
+    (folder / level).mkdir()
+    sinks = () if level == LEVEL_OFF else (JsonlSink(folder / level / EVENTS),)
     return build_scheduler(envs, bench.device, sinks=sinks, telemetry=telemetry, episode_length=epochs)
 
 

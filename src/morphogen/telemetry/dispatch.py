@@ -122,7 +122,8 @@ class SinkWorker:
             idle = lambda: self.given_up or not (self._flush_due or self._busy)  # noqa: E731
             self._changed.wait_for(idle, max(until - time.monotonic(), 0.0))
             waiting = [*([] if self._in_hand is None else [self._in_hand]), *self._queue]
-            return self._place, tuple(event for batch in waiting for event in batch.select(self._wanted))
+            wanted = None if self._keeps_records else self._wanted  # of a record that was not written, all
+            return self._place, tuple(event for batch in waiting for event in batch.select(wanted))
 
     def close(self) -> None:
         """Take no more, drain the queue and close the sink; a sink that does not end in time is given up."""

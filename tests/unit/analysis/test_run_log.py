@@ -9,7 +9,7 @@ from support.small_runs import tiny
 
 import morphogen as mg
 from morphogen.analysis.run_log import events, read_events
-from morphogen.analysis.watch.loop import Cursor, RecordCursor, fold_batch, read_new_events
+from morphogen.analysis.watch.loop import Cursor, FollowBatch, RecordCursor, fold_batch, read_new_events
 from morphogen.analysis.watch.view import RunView
 from morphogen.engine.reporter import WRITE_S
 from morphogen.engine.scheduler import Hooks, Parts
@@ -89,5 +89,6 @@ def test_a_round_that_goes_on_is_read_and_watched_up_to_its_last_written_epoch(t
     batch, _ = read_new_events(out / "events.jsonl", Cursor())
     view, cursor = fold_batch(RunView(), batch, out, RecordCursor())
     assert (view.epoch, view.envs[0].accuracy.count, cursor) == (4, 5, RecordCursor(0, 5))
+    assert fold_batch(view, FollowBatch(), out, cursor) == (view, cursor)
     assert mg.resume(out).history[0].episodes_completed == 4
     assert [event.epoch for event in events(out, kinds={"EpochCompleted"})] == list(range(EPOCHS))

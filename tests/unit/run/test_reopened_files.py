@@ -1,6 +1,7 @@
 """The files of a run that goes on: cut to where they stood, numbered on, refused where they are not its own."""
 
 import csv
+import errno
 import json
 import os
 import threading
@@ -24,6 +25,7 @@ from morphogen.run.sinks import open_sinks
 from morphogen.storage.codec import pack
 from morphogen.storage.run_directory import RunDirectory
 from morphogen.telemetry import writer
+from morphogen.telemetry.derive import derive_events
 from morphogen.telemetry.dispatch import Dispatcher
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import decode, encode
@@ -255,6 +257,21 @@ def test_what_a_full_disk_did_not_take_is_told_once_there_is_room_again(tmp_path
     assert numbers(folder.events) == list(range(len(after)))
 
 
+def test_a_record_that_a_full_disk_did_not_take_is_told_by_lines(tmp_path, monkeypatch):
+    def fail(sink, record):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JsonlSink, "write_record", fail)
+        spec, folder, own = begun(tmp_path, 3)
+        at = drained(own, rounds=3)
+        own.close()
+    open_sinks(spec, folder, pack(at))[0][-1].close()
+    held = [event for round in range(3) for event in derive_events(about(round)[1])]
+    assert [one for one in told(folder.events) if one.epoch is not None] == held
+    assert record_rounds(folder.path) == []
+
+
 class Stuck(JsonlSink):
     """An event file that takes nothing until it is let go."""
 
@@ -272,7 +289,11 @@ def test_a_file_that_takes_nothing_is_waited_for_with_patience_and_what_it_was_g
     assert Stuck.entered.wait(60)
     at = drained(own)
     assert (at.bytes, at.seq) == (0, 0)
-    assert [decode(text).name for text in at.pending] == ["RunStarted"] + ["AnomalyDetected", "RoundCompleted"] * 3
+    lines = [decode(text) for text in at.pending]
+    assert [one.name for one in lines if one.epoch is None] == [
+        "RunStarted",
+        *["AnomalyDetected", "RoundCompleted"] * 3,
+    ]
     Stuck.free.set()
     own.close()
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from morphogen.config.groups import LifecycleSpec
-from morphogen.nets.blocks import ParamIndex, grad_stats
+from morphogen.nets.blocks import grad_stats, index_params
 from morphogen.rules.health import gradient_health, gradient_ratio, hidden_stats, layer_health
 from morphogen.telemetry.anomaly import gradient_drift
 
@@ -20,7 +20,7 @@ def read_gradient_health(row: dict, dtype: torch.dtype) -> None:
     tensors = [torch.tensor([float(x) for x in tensor], dtype=dtype) for tensor in row["gradients"]]
     push, limits = torch.cat(tensors), LifecycleSpec()
     whose = torch.arange(len(tensors)).repeat_interleave(torch.tensor([tensor.numel() for tensor in tensors]))
-    index = ParamIndex(whose, torch.zeros(len(tensors), dtype=torch.int64))
+    index = index_params(whose, torch.zeros(len(tensors), dtype=torch.int64), owners=1)
     found = grad_stats(push, index, push.new_zeros(1, 1), vanishing=limits.vanishing, exploding=limits.exploding)
     assert float(gradient_health(found, found.norm.isfinite())) == close(row["health"])
     assert bool(found.vanishing > 0) == row["vanishing"]

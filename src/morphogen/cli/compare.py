@@ -65,7 +65,7 @@ def run(args: Namespace) -> int | None:
     sides = read_sides(args)
     if args.json is not None:
         run_directory.check_new_file("--json", args.json)
-    process.prepare_compute(next(iter(sides[0].runs.values())).engine.threads)
+    process.set_threads(next(iter(sides[0].runs.values())).engine.threads)
     console = import_module("morphogen.analysis.console").Console
     with console(quiet=args.quiet, out=sys.stderr) as screen, StopSignals() as stop:
         for side in sides:

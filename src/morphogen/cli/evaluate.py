@@ -40,7 +40,7 @@ def run(args: Namespace) -> None:
     seed = None if args.seed is None else arguments.parse_int_flag("--seed", args.seed, 0, arguments.MAX_SEED)
     if args.json is not None:
         run_directory.check_new_file("--json", args.json)
-    process.prepare_compute(run_directory.open_directory(args.run)[1].engine.threads)
+    process.set_threads(run_directory.open_directory(args.run)[1].engine.threads)
     tables, numbers = import_module("morphogen.evaluation.evaluate").evaluate(
         args.run,
         [name for name in args.arms.split(",") if name],

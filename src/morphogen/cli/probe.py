@@ -52,7 +52,6 @@ class ConvLayer(NamedTuple):
 
 def probe(spec: RunSpec) -> ProbeResult:
     """Run all rounds of a resolved spec in this process.  Raises DeviceError if the device has too little memory."""
-    keep_freed_memory()
     sink = MemorySink()
     scheduler = Scheduler(build_setup(spec), Parts(sinks=(sink,)))
     try:

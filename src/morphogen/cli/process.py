@@ -11,7 +11,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from morphogen.device import malloc
 from morphogen.errors import DeviceError
 from morphogen.run.stop_signals import SIGNAL_CODE
 from morphogen.storage import files
@@ -31,12 +30,6 @@ def set_threads(threads: int | None) -> None:
     """Set the environment that torch reads at import; without a number torch takes one thread per core."""
     if threads is not None:
         os.environ.update(OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads))
-
-
-def prepare_compute(threads: int | None) -> None:
-    """Set the threads and the memory retention of a command that computes."""
-    set_threads(threads)
-    malloc.keep_freed_memory()
 
 
 def run_in_process(module: str, function: str, *args: Any, threads: int | None) -> Any:

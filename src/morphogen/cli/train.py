@@ -86,7 +86,7 @@ def run(args: Namespace) -> int | None:
 def run_training(args: Namespace, spec: RunSpec, start: Callable[..., Any]) -> int | None:
     """Call `start(morphogen.run.train, console=, parts=)` until it ends or a signal stops it; return the exit code."""
     process.exit_on_signals()
-    process.prepare_compute(spec.engine.threads)
+    process.set_threads(spec.engine.threads)
     train, engine = import_module("morphogen.run.train"), import_module("morphogen.engine.scheduler")
     process.note_missing_kernels()
     console = import_module("morphogen.analysis.console").Console(quiet=args.quiet or not spec.telemetry.console)

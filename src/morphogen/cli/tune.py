@@ -35,7 +35,7 @@ def run(args: Namespace) -> None:
     for name, path in files.items():
         run_directory.check_new_file(name, path)
     process.exit_on_signals()
-    process.prepare_compute(spec.engine.threads)
+    process.set_threads(spec.engine.threads)
     halving = import_module("morphogen.evaluation.successive_halving")
     result = halving.search_schedules(spec, instances=instances, worlds=worlds, report=process.print_progress)
     halving.write_schedules(result, spec, *files.values())

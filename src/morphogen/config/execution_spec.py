@@ -60,6 +60,14 @@ class EngineSpec(Spec):
     phase_profile: bool = option(
         default=True, flag=("--no-phase-profile", "", DEVICE), text="do not measure the time of the phases of a round"
     )
+    deterministic: bool = option(
+        default=True,
+        flag=("--no-deterministic", "", DEVICE),
+        text="allow a GPU operators whose results vary from run to run",
+    )
+    tf32: bool = option(
+        default=False, flag=("--tf32", "", DEVICE), text="let a GPU round factors of products to 10 bits (TF32)"
+    )
 
     def cross_checks(self) -> list[str]:
         """Every device has a valid name; its existence is checked when it is opened."""

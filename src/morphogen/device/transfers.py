@@ -10,6 +10,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import torch
@@ -106,6 +107,11 @@ def _dotted_name(key: str | tuple[str, ...]) -> str:
     return key if isinstance(key, str) else ".".join(key)
 
 
+def _accelerator(device: torch.device) -> Any:
+    """Return the module of streams and events of a device, such as `torch.cuda`; None for a CPU."""
+    return None if device.type in ("cpu", "meta") else torch.get_device_module(device)
+
+
 class StagingBuffer:
     """One buffer on the device, its pinned copy on the host, and the events between them.
 
@@ -113,10 +119,10 @@ class StagingBuffer:
     """
 
     def __init__(self, layout: BufferLayout, device: torch.device) -> None:
-        cuda = device.type == "cuda"
+        accelerator = _accelerator(device)
         self.device_bytes = torch.empty(layout.size, dtype=torch.uint8, device=device)
-        self.host_bytes = torch.empty(layout.size, dtype=torch.uint8, pin_memory=cuda)
-        self.ready_event, self.done_event = (torch.cuda.Event(), torch.cuda.Event()) if cuda else (None, None)
+        self.host_bytes = torch.empty(layout.size, dtype=torch.uint8, pin_memory=accelerator is not None)
+        self.ready_event, self.done_event = (accelerator.Event() if accelerator else None for _ in range(2))
         self.layout = layout
 
 
@@ -130,8 +136,9 @@ class Transfers:
         self._clock = clock
         self._buffers: dict[tuple[str, int], StagingBuffer] = {}
         self._prefetch: dict[tuple[tuple[int, ...], torch.dtype, int], tuple[StagingBuffer, ...]] = {}
+        self._accelerator = _accelerator(device)
         self._download_stream, self._upload_stream = (
-            torch.cuda.Stream(device) if device.type == "cuda" else None for _ in range(2)
+            self._accelerator.Stream(device) if self._accelerator else None for _ in range(2)
         )
 
     @property
@@ -148,11 +155,11 @@ class Transfers:
         self.ledger[name] += 1
         buffer = self._buffer(name, tree, slot)
         if buffer.done_event is not None and self._download_stream is not None:
-            torch.cuda.current_stream(self.device).wait_event(buffer.done_event)  # the slot may still be in transfer
+            self._accelerator.current_stream(self.device).wait_event(buffer.done_event)  # the slot may be in transfer
         buffer.layout.pack(tree, buffer.device_bytes)
         if buffer.ready_event is not None:
-            buffer.ready_event.record(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self._download_stream) if self._download_stream is not None else nullcontext():
+            buffer.ready_event.record(self._accelerator.current_stream(self.device))
+        with self._accelerator.stream(self._download_stream) if self._download_stream is not None else nullcontext():
             if self._download_stream is not None and buffer.ready_event is not None:
                 self._download_stream.wait_event(buffer.ready_event)
             buffer.host_bytes.copy_(buffer.device_bytes, non_blocking=True)
@@ -193,7 +200,7 @@ class Transfers:
         if buffer.done_event is not None:
             buffer.done_event.synchronize()
         write(buffer.host_bytes)
-        with torch.cuda.stream(self._upload_stream) if self._upload_stream is not None else nullcontext():
+        with self._accelerator.stream(self._upload_stream) if self._upload_stream is not None else nullcontext():
             buffer.device_bytes.copy_(buffer.host_bytes, non_blocking=True)
             if buffer.ready_event is not None:
                 buffer.ready_event.record(self._upload_stream)
@@ -206,20 +213,20 @@ class Transfers:
         self.wait_s["batch"] += self._clock() - started
         self.ledger["batch"] += 1
         if buffer.ready_event is not None:
-            torch.cuda.current_stream(self.device).wait_event(buffer.ready_event)
+            self._accelerator.current_stream(self.device).wait_event(buffer.ready_event)
         yield buffer
         self._record_done(buffer)
 
     def _record_done(self, buffer: StagingBuffer) -> None:
         """Record that the device has read the buffer at this point."""
         if buffer.done_event is not None:
-            buffer.done_event.record(torch.cuda.current_stream(self.device))
+            buffer.done_event.record(self._accelerator.current_stream(self.device))
 
     def fetch_state(self, tree: TensorDictBase) -> TensorDictBase:
         """Return a state on the host, which may share memory, for a checkpoint; waits."""
         self.ledger["checkpoint"] += 1
         started = self._clock()
-        copy = tree.detach().cpu()
+        copy = tree.detach().to("cpu", non_blocking=False)  # the memory is not pinned
         self.wait_s["checkpoint"] += self._clock() - started
         return copy
 

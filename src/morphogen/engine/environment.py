@@ -177,7 +177,8 @@ class Environment:
         """
         if isinstance(episode, int) and episode < 0:
             raise ConfigError(f"episode: expected >= 0, got {episode}")
-        number = torch.as_tensor(episode, device=self.device).expand(self.envs) + self.split.first_episode
+        first = self.split.first_episode
+        number = torch.full((self.envs,), first, device=self.device) + episode  # a copied number would wait
         if isinstance(episode, int):  # starts to prefetch streamed data
             self.feed.seek((episode + self.split.first_episode,) * self.envs + (0,) * self.envs)
         return self.start(self.init_state(number), plans.empty_plan(self.envs, self.net))

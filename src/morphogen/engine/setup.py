@@ -5,13 +5,22 @@ from dataclasses import dataclass
 import torch
 
 from morphogen.config.action_schedule import Schedule
-from morphogen.config.execution_spec import AMP_AUTO, AMP_BFLOAT16, AMP_FLOAT16, AMP_OFF, COMPILE_REDUCE_OVERHEAD
+from morphogen.config.execution_spec import (
+    AMP_AUTO,
+    AMP_BFLOAT16,
+    AMP_FLOAT16,
+    AMP_OFF,
+    COMPILE_REDUCE_OVERHEAD,
+    EngineSpec,
+)
 from morphogen.config.fields import raise_all
 from morphogen.config.groups import RESIDENT
 from morphogen.config.spec import RunSpec, build_limits, find_host, param_budget, pick_slots, resolve
 from morphogen.config.task import TASKS, TaskSpec
 from morphogen.data.dataset import Dataset, open_dataset
 from morphogen.data.feed import ResidentFeed
+from morphogen.device.determinism import set_determinism
+from morphogen.device.malloc import keep_freed_memory
 from morphogen.engine.action_control import load_schedule
 from morphogen.engine.part_laws import setup_faults
 from morphogen.engine.reward_rule import build_rule
@@ -85,8 +94,15 @@ def resolve_precision(mode: str, device: torch.device) -> Precision:
     return PRECISIONS[mode]
 
 
+def prepare_process(spec: EngineSpec, device: torch.device) -> None:
+    """Set what holds for the whole process: determinism and TF32 of a CUDA device, memory retention on a CPU."""
+    set_determinism(device, deterministic=spec.deterministic, tf32=spec.tf32)
+    if device.type == "cpu":
+        keep_freed_memory()
+
+
 def build_setup(spec: RunSpec) -> Setup:
-    """Open the data and lay out the networks of a run.
+    """Open the data and lay out the networks of a run; sets the process up for its device (`prepare_process`).
 
     Args:
         spec: resolved or not.
@@ -104,6 +120,7 @@ def build_setup(spec: RunSpec) -> Setup:
     device = resolve_device(spec.engine.devices[0])
     check_compile_mode(spec.engine.compile, device)
     precision = resolve_precision(spec.engine.amp, device)
+    prepare_process(spec.engine, device)
     task = TASKS[spec.task]
     limits = build_limits(spec)
     net = Net(host=find_host(spec), slots=pick_slots(spec), kinds=limits.kinds, precision=precision)

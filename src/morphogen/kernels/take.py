@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from morphogen.kernels.native import block_args, call_kernel, has_kernel, operator, to_activations, to_images
+from morphogen.kernels.native import block_args, call_kernel, has_kernel, operator
 
 
 def take_rows(x: Tensor, rows: Tensor) -> Tensor:
@@ -101,11 +101,15 @@ _pool_backward = operator(
 
 
 def _torch_pool(x: Tensor) -> tuple[Tensor, Tensor]:
-    out, argmax = F.max_pool2d(to_images(x), 2, return_indices=True)
-    return to_activations(out, x.shape[3]), to_activations(argmax, x.shape[3])
+    height, width = (side // 2 * 2 for side in x.shape[1:3])
+    windows = x[:, :height, :width].unflatten(2, (-1, 2)).unflatten(1, (-1, 2)).movedim(2, 3).flatten(3, 4)
+    return windows.max(3)  # [B, H // 2, W // 2, 4, R, C]
 
 
 def _torch_unpool(grad: Tensor, argmax: Tensor, size: Sequence[int]) -> Tensor:
-    x, two = _shapes_unpool(grad, argmax, size), [2, 2]
-    args = to_images(grad), to_images(x), two, two, [0, 0], [1, 1], False
-    return to_activations(torch.ops.aten.max_pool2d_with_indices_backward(*args, to_images(argmax)), x.shape[3])
+    """Add nothing up, unlike the gradient of `F.max_pool2d`, whose order of additions varies on a GPU."""
+    pixels = torch.arange(4, device=grad.device).view(4, 1, 1)
+    windows = torch.where(argmax.unsqueeze(3) == pixels, grad.unsqueeze(3), 0.0)
+    x_grad = windows.unflatten(3, (2, 2)).movedim(3, 2).flatten(1, 2).flatten(2, 3)
+    height, width = size
+    return F.pad(x_grad, (0, 0, 0, 0, 0, width % 2, 0, height % 2))

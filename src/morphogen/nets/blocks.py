@@ -21,10 +21,13 @@ from morphogen.rules.health import GradStats
 
 
 class ParamIndex(NamedTuple):
-    """Owners of the N elements of the buffer, in L parameter tensors of one row each."""
+    """Owners of the N elements of the buffer, in L parameter tensors of one row each, which are contiguous."""
 
     tensor: Tensor  # int64 [N], tensor of an element
     owner: Tensor  # int64 [L], env * S + slot of a tensor
+    ends: Tensor  # int64 [L + 1], 0, then the end of each tensor in the buffer
+    order: Tensor  # int64 [L], tensors by owner
+    owner_ends: Tensor  # int64 [E * S + 1], 0, then the end of each owner in `order`
 
 
 def flatten_params(params: Iterable[SlotParams | None], like: Tensor) -> Tensor:
@@ -73,7 +76,7 @@ def block_layouts(plans: tuple[SlotPlan, ...], *, net: Net) -> tuple[tuple[tuple
 
 
 def build_param_index(
-    plans: tuple[SlotPlan, ...], indices: tuple[SlotIndex | None, ...], *, net: Net
+    plans: tuple[SlotPlan, ...], indices: tuple[SlotIndex | None, ...], *, envs: int, net: Net
 ) -> ParamIndex | None:
     """Build the owners of all elements; None where nothing runs."""
     slots, owners, sizes = len(net.slots), [], []
@@ -87,18 +90,36 @@ def build_param_index(
     owner = torch.cat(owners)
     numbers = torch.arange(owner.shape[0], device=owner.device).split([part.shape[0] for part in owners])
     tensor = torch.cat([part.repeat_interleave(size) for part, size in zip(numbers, sizes, strict=True)])
-    return ParamIndex(tensor, owner)
+    return index_params(tensor, owner, owners=envs * slots)
+
+
+def index_params(tensor: Tensor, owner: Tensor, *, owners: int) -> ParamIndex:
+    """Complete the index of the elements.  tensor int64 [N], ascending; owner int64 [L] below `owners`."""
+    count = owner.shape[0]
+    ends = torch.searchsorted(tensor, torch.arange(count + 1, device=owner.device))
+    by_owner, order = owner.sort(stable=True)
+    return ParamIndex(
+        tensor, owner, ends, order, torch.searchsorted(by_owner, torch.arange(owners + 1, device=owner.device))
+    )
 
 
 def grad_stats(grad: Tensor, index: ParamIndex, like: Tensor, *, vanishing: float, exploding: float) -> GradStats:
-    """Gradient norms of all seeds, and counts of tensors beyond the limits.  grad [N]; like float [E, S]."""
-    squares = grad.new_zeros(index.owner.shape).index_add(0, index.tensor, grad.square())
+    """Gradient norms of all seeds, and counts of tensors beyond the limits.  grad [N]; like float [E, S].
+
+    Promise: elements are added in their order, on a GPU too.
+    """
+    squares = _segment_sums(grad.square(), index.ends)
     norms = squares.sqrt()
     flags = (norms < vanishing, ~(norms <= exploding), torch.ones_like(norms, dtype=torch.bool))
     columns = torch.stack((squares, *(flag.to(norms.dtype) for flag in flags)), dim=-1)
-    sums = norms.new_zeros(like.numel(), 4).index_add(0, index.owner, columns)
+    sums = _segment_sums(columns.index_select(0, index.order), index.owner_ends)
     square, *counts = sums.view(*like.shape, 4).unbind(-1)
     return GradStats(square.sqrt(), *counts)
+
+
+def _segment_sums(values: Tensor, ends: Tensor) -> Tensor:
+    """Sums of neighbours.  values [n, ...]; ends int64 [k + 1], from 0 to n -> [k, ...]."""
+    return torch.segment_reduce(values, "sum", offsets=ends, initial=0, unsafe=True)  # a check would read the device
 
 
 def expand_to_params(values: Tensor, index: ParamIndex) -> Tensor:

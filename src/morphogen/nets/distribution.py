@@ -196,23 +196,23 @@ def sample_action(dist: FactoredCategorical, noise: Tensor) -> Tensor:
 
 def head_log_prob(dist: FactoredCategorical, action: Tensor) -> Tensor:
     """Log-probability of each head's value given earlier heads; 0 where irrelevant.  int64 [..., 8] -> [..., 8]."""
-    op, slot, cells = _table_cells(dist, action)
-    lane = cells * WIDTH + action[..., 2:].clamp(0, WIDTH - 1)
+    op, slot, rows = _table_rows(dist, action)
+    value = _pick(dist.floored.value.flatten(-2).mT, slot)  # [..., 130]
     parts = (
-        dist.floored.op.gather(-1, op.unsqueeze(-1)),
-        _gather_row(dist.floored.slot, op).gather(-1, slot.unsqueeze(-1)),
-        dist.floored.value.flatten(-3).gather(-1, lane),
+        _pick(dist.floored.op, op, keepdim=True),
+        _pick(_pick(dist.floored.slot.mT, op), slot, keepdim=True),
+        _pick(value.unsqueeze(-2), rows * WIDTH + action[..., 2:].clamp(0, WIDTH - 1)),
     )
     return torch.where(dist.lookups.relevant[op], torch.cat(parts, dim=-1), 0.0)
 
 
 def head_entropy(dist: FactoredCategorical, action: Tensor) -> Tensor:
     """Entropy of each head's conditional, nats; 0 where irrelevant.  [..., 8] -> [..., 8]."""
-    op, _, cells = _table_cells(dist, action)
+    op, slot, rows = _table_rows(dist, action)
     parts = (
         _entropy(dist.floored.op).unsqueeze(-1),
-        _entropy(dist.floored.slot).gather(-1, op.unsqueeze(-1)),
-        _entropy(dist.floored.value).flatten(-2).gather(-1, cells),
+        _pick(_entropy(dist.floored.slot), op, keepdim=True),
+        _pick(_pick(_entropy(dist.floored.value).mT, slot).unsqueeze(-2), rows),
     )
     return torch.where(dist.lookups.relevant[op], torch.cat(parts, dim=-1), 0.0)
 
@@ -267,8 +267,18 @@ def _gather_rows(rows: Tensor, index: Tensor) -> Tensor:
     return rows.gather(-2, index.unsqueeze(-1).expand(*index.shape, rows.shape[-1]))
 
 
-def _table_cells(dist: FactoredCategorical, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return op, slot, and the flat (slot, value row) of each value head, all inside the tables."""
+def _pick(values: Tensor, index: Tensor, *, keepdim: bool = False) -> Tensor:
+    """Select entries of the last axis, like `gather`, whose gradient adds in any order on a GPU.
+
+    Shapes: index int64 [...]; values [..., n] -> [...], or [..., m, n] -> [..., m], for [..., 1, n] with an index each.
+    """
+    index = index.reshape(index.shape + (1,) * (values.dim() - index.dim()))
+    lane = torch.arange(values.shape[-1], device=values.device)
+    return torch.where(index == lane, values, 0.0).sum(-1, keepdim=keepdim)
+
+
+def _table_rows(dist: FactoredCategorical, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return op, slot, and the value row of each value head, all inside the tables."""
     op = action[..., 0].clamp(0, dist.floored.op.shape[-1] - 1)
     slot = action[..., 1].clamp(0, dist.floored.slot.shape[-1] - 1)
-    return op, slot, slot.unsqueeze(-1) * len(ROWS) + dist.lookups.row_of[op]
+    return op, slot, dist.lookups.row_of[op]

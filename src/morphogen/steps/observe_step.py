@@ -18,6 +18,10 @@ from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import FEATURE_LIMIT, FEATURES, flag_index
 
 _FLAGS = {vector: flag_index(columns) for vector, columns in FEATURES.items()}
+_HAS_FLAG = {  # per feature: one-hot over the flags
+    vector: tuple(tuple(float(flag == owner) for flag in range(len(owners))) for owner in owners)
+    for vector, owners in _FLAGS.items()
+}
 
 
 def observe(
@@ -96,7 +100,7 @@ def _remove_nonfinite(raw: Tensor, vector: str) -> tuple[Tensor, Tensor]:
     valid = torch.cat((raw, always), dim=-1).index_select(-1, owner) != 0
     raw = torch.where(valid, raw, 0.0)
     good = raw.abs() <= FEATURE_LIMIT  # False for NaN
-    wrong = raw.new_zeros(*raw.shape[:-1], raw.shape[-1] + 1).index_add(-1, owner, (~good).float())
-    sound = good & (wrong[..., :-1] == 0)  # a flag falls with the first of its features
+    wrong = (~good).float() @ constant_table(_HAS_FLAG[vector], torch.float32, raw.device)  # small integers: exact
+    sound = good & (wrong == 0)  # a flag falls with the first of its features
     sound = sound & torch.cat((sound, always != 0), dim=-1).index_select(-1, owner)
     return torch.where(sound, raw, 0.0), good

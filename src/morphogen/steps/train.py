@@ -105,7 +105,7 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> TrainState:
         blocks.flatten_params(sites.gather_params(state.seeds, leaf, plan.train, where, net=net), host.params)
         for leaf in ("params", "momentum")
     )
-    index = blocks.build_param_index(plan.train, where, net=net)
+    index = blocks.build_param_index(plan.train, where, envs=host.params.shape[0], net=net)
     running = None if index is None else _active_seeds(state, index, net=net)
     masks = net.networks.masks(state.instance, net.precision.cast(host.params))
     context = EpochContext(masks, used_classes(state.instance, net), where, running)

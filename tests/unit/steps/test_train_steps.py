@@ -10,6 +10,8 @@ from morphogen.nets.seed_module import gate_layout, seed_layout
 from morphogen.rules.counts import seed_params
 from morphogen.state.schema import SLOTS
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
+from morphogen.steps.validate_step import validate
+from morphogen.testing.builders.tree_equality import assert_trees_equal
 
 NET = small_states.net()
 STAGES = {"training": 3, "blending": 4, "holding": 5, "fossilized": 6}
@@ -271,3 +273,25 @@ def test_training_never_asks_the_host_for_a_value():
     progress, _ = train_minibatch(start_epoch(ghost, plan, net=NET), batch, plan, **knobs)
     after, _ = finish_epoch(ghost, progress, plan, net=NET)
     assert after.host.params.shape == state.host.params.shape
+
+
+@pytest.fixture
+def wide_default():
+    """A caller who works in float64."""
+    yield lambda: torch.set_default_dtype(torch.float64)
+    torch.set_default_dtype(torch.float32)
+
+
+def test_the_default_dtype_of_torch_changes_no_bit_of_training_or_validation(wide_default):
+    state = small_states.mixed(NET, 8)
+    plan, batch = small_states.plan(state, NET), small_states.batch(NET, 8)
+    specs, split = {"spec": small_states.SPEC, "lifecycle": small_states.LIFECYCLE}, small_states.split(NET)
+
+    def train_and_validate():
+        progress, _ = train_minibatch(start_epoch(state, plan, net=NET), batch, plan, net=NET, **specs)
+        after, metrics = finish_epoch(state, progress, plan, net=NET)
+        return after, metrics, validate(after, split, *small_states.every(after, NET), plan, net=NET)
+
+    expected = train_and_validate()
+    wide_default()
+    assert_trees_equal(train_and_validate(), expected)

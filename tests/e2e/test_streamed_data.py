@@ -338,6 +338,7 @@ def test_a_lane_is_filled_after_the_device_has_read_it_and_read_after_its_copy(m
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: compute)
     monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
     fences = Transfers(torch.device("cpu"), time.perf_counter)
+    fences._accelerator = torch.cuda
     (lane,) = fences.prefetch_buffers((2,), torch.uint8, 1)
     lane.ready_event, lane.done_event = Point("copied", log), Point("read", log)
     fences.fill(lane, lambda pinned: log.append("filled") or pinned.fill_(7))

@@ -61,8 +61,10 @@ NONDETERMINISTIC = {
     *("upsample_trilinear3d_backward", "upsample_nearest2d_backward"),
 }
 _COPIES = {"_to_copy", "copy_"}
-# Functions that open something: their copies to the device happen once per table, environment or resumed run.
+# Functions that open something: their copies to the device happen once per table, schedule, environment or resumed run.
 OPENS = {
+    "build_control": "engine/action_control.py",
+    "build_per_env_control": "engine/action_control.py",
     "_cache_table": "state/tree_ops.py",
     "open_environment": "engine/environment.py",
     "restore_tree": "storage/tensor_trees.py",

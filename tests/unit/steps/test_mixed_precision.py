@@ -227,6 +227,7 @@ def test_training_is_that_of_plain_modules_under_the_same_casts(precision):
         assert (low.host.params[e] - exact.host.params[e]).norm() < 0.15 * way
 
 
+@pytest.mark.slow
 @LOW
 def test_training_in_low_precision_never_asks_the_host_and_is_one_graph(precision):
     state, net = small_states.mixed(NET, 4), replace(NET, precision=precision)

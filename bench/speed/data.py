@@ -31,7 +31,8 @@ def gather_epoch(feed: Feed, state: EnvState, epochs: Iterator[int]) -> Tensor:
     """All minibatches of the next epoch; the images of the last one."""
     clock = state.clock.replace(epoch=torch.full_like(state.clock.epoch, next(epochs)))
     draws = feed.epoch(state.replace(clock=clock))
-    for minibatch in range(feed.spec.minibatches):
+    for minibatch in torch.arange(feed.spec.minibatches, device=state.device).split(1):
+        feed.fetch()
         images = feed.batch(draws, minibatch).images
     return images
 

@@ -116,7 +116,9 @@ def test_every_batch_is_the_resident_one_bit_for_bit(form, split, cifar):
 def batches(feed: Feed, state, epoch):
     clock = state.clock.replace(epoch=torch.full_like(state.clock.epoch, epoch))
     draws = feed.epoch(state.replace(clock=clock))
-    return (feed.batch(draws, minibatch) for minibatch in range(SMALL["minibatches"]))
+    for minibatch in range(SMALL["minibatches"]):
+        feed.fetch()
+        yield feed.batch(draws, torch.tensor([minibatch]))
 
 
 def test_a_whole_command_prints_the_same_results_wherever_the_data_lies():
@@ -214,7 +216,7 @@ def test_an_error_in_the_thread_is_raised_at_the_batch_that_it_spoils_with_where
         scheduler.run()
     names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
     assert names[-1] == "read"
-    assert {"run_round", "batch", "_run"} <= set(names)
+    assert {"run_round", "fetch", "_run"} <= set(names)
     assert scheduler.transfers.ledger["batch"] == number
     assert not readers()
 

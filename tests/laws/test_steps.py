@@ -177,7 +177,7 @@ def training(s):
         state, batch = (part[env : env + 1] for part in args[:2])
         return state, batch, s.plan(state)
 
-    batches = [s.world.feed.batch(s.world.feed.epoch(one.step.ticked), 0) for one in s.epochs]
+    batches = [s.world.feed.batch(s.world.feed.epoch(one.step.ticked), torch.tensor([0])) for one in s.epochs]
     plan = s.plan(s.state)
     return train, [(s.state, batch, plan) for batch in batches], {"select_env": alone, "tolerance": 1e-4}
 

@@ -11,6 +11,7 @@ from morphogen.vocab.text import format_value
 
 COMPILE_OFF, COMPILE_DEFAULT, COMPILE_REDUCE_OVERHEAD = "off", "default", "reduce-overhead"  # of the compile modes
 AMP_OFF, AMP_AUTO, AMP_BFLOAT16, AMP_FLOAT16 = "off", "auto", "bfloat16", "float16"  # of the modes of precision
+CAPTURE_AUTO, CAPTURE_OFF = "auto", "off"
 CONTINUE, STOP = "continue", "stop"  # after a checkpoint that failed
 _DEVICE_NAME = re.compile("auto|cpu|cuda|cuda:(0|[1-9][0-9]?)")  # torch keeps the index in 8 bits and wraps beyond
 
@@ -56,6 +57,11 @@ class EngineSpec(Spec):
         default=COMPILE_OFF,
         flag=("--compile", "MODE", DEVICE),
         text="off (default), default, reduce-overhead, max-autotune",
+    )
+    capture: Literal["auto", "off"] = option(
+        default=CAPTURE_AUTO,
+        flag=("--capture", "MODE", DEVICE),
+        text="minibatches of an epoch as CUDA graphs: auto (default: on a GPU), off",
     )
     phase_profile: bool = option(
         default=True, flag=("--no-phase-profile", "", DEVICE), text="do not measure the time of the phases of a round"

@@ -6,7 +6,6 @@ One draw per epoch, keyed by (env, episode, epoch, minibatch); no value depends 
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
@@ -29,15 +28,20 @@ from morphogen.state.measure import ImageBatch
 from morphogen.vocab.purpose import Purpose
 
 
-@dataclass(frozen=True, slots=True)
-class EpochDraws:
-    """Draws for the minibatches of an epoch; every leaf is [M, E, B]."""
+class Draws(NamedTuple):
+    """Draws for the minibatches of an epoch, leaves [M, E, B], or for one of them, leaves [E, B]."""
 
     index: Tensor  # int64, training sample
     labels: Tensor  # int64, label in use, noise included
     row: Tensor  # int64, offset of the crop in the padded image
     column: Tensor  # int64
     mirror: Tensor | None  # bool; None without mirroring
+
+    def select(self, minibatch: Tensor) -> "Draws":
+        """Return the draws of a minibatch.  minibatch int64 [1], its number in the epoch."""
+        index, labels, row, column = (leaf.index_select(0, minibatch).squeeze(0) for leaf in self[:4])
+        mirror = None if self.mirror is None else self.mirror.index_select(0, minibatch).squeeze(0)
+        return Draws(index, labels, row, column, mirror)
 
 
 class FeedPosition(NamedTuple):
@@ -59,8 +63,12 @@ class Feed(ABC):
         self.labels, self.normalise = dataset.labels, dataset.normalise
 
     @abstractmethod
-    def crop_images(self, draws: EpochDraws, minibatch: int) -> Tensor:
-        """Return the cropped samples of a minibatch, as stored [E, B, *shape]."""
+    def fetch(self) -> None:
+        """Make the images of the next minibatch ready for `batch`; the host reads no value."""
+
+    @abstractmethod
+    def crop_images(self, draws: Draws) -> Tensor:
+        """Return the cropped samples of a minibatch, as stored [E, B, *shape].  Leaves of draws [E, B]."""
 
     @abstractmethod
     def position(self, state: EnvState) -> tuple[Tensor, ...]:
@@ -74,13 +82,13 @@ class Feed(ABC):
     def close(self) -> None:
         """Release what is prepared; no minibatch is requested until the next seek."""
 
-    def epoch(self, state: EnvState | FeedPosition) -> EpochDraws:
+    def epoch(self, state: EnvState | FeedPosition) -> Draws:
         """Return the draws of the next epoch; the host reads no value."""
         index = epoch_index(state, self.spec)
         words = rng.random_bits(epoch_streams(state, Purpose.AUGMENT, self.spec.minibatches), self.spec.batch)
         side = 2 * self.shift + 1
         choice = rng.bounded_ints(words, side**2 * (2 if self.flip else 1))
-        return EpochDraws(
+        return Draws(
             index=index,
             labels=self._labels(state, index),
             row=choice // side % side,
@@ -88,11 +96,16 @@ class Feed(ABC):
             mirror=choice >= side * side if self.flip else None,
         )
 
-    def batch(self, draws: EpochDraws, minibatch: int) -> ImageBatch:
-        """Return a minibatch: normalised samples float32 [E, B, *shape], labels int64 [E, B]."""
-        pixels, labels = self.crop_images(draws, minibatch), draws.labels[minibatch]
-        if draws.mirror is not None:
-            mirrored = draws.mirror[minibatch].view(*pixels.shape[:2], 1, 1, 1)
+    def batch(self, draws: Draws, minibatch: Tensor) -> ImageBatch:
+        """Return the minibatch that was fetched last, by operators of the device alone.
+
+        Shapes: draws of the epoch [M, E, B]; minibatch int64 [1], its number -> normalised samples float32
+        [E, B, *shape], labels int64 [E, B].
+        """
+        chosen = draws.select(minibatch)
+        pixels, labels = self.crop_images(chosen), chosen.labels
+        if chosen.mirror is not None:
+            mirrored = chosen.mirror.view(*pixels.shape[:2], 1, 1, 1)
             pixels = torch.where(mirrored, pixels.flip(-1), pixels)
         return ImageBatch(
             images=self.normalise(pixels), labels=labels, batch_size=[labels.shape[0]], device=labels.device
@@ -124,12 +137,14 @@ class ResidentFeed(Feed):
     def close(self) -> None:
         """Do nothing: an epoch holds no resources."""
 
-    def crop_images(self, draws: EpochDraws, minibatch: int) -> Tensor:
+    def fetch(self) -> None:
+        """Do nothing: all images are on the device."""
+
+    def crop_images(self, draws: Draws) -> Tensor:
         """Return the crop of each sample from all crops of all images, as stored [E, B, *shape]."""
-        m = minibatch
         if not self.shift:
-            return self.images[draws.index[m]]
-        return self.images[draws.index[m], :, draws.row[m], draws.column[m]]
+            return self.images[draws.index]
+        return self.images[draws.index, :, draws.row, draws.column]
 
 
 def epoch_streams(state: EnvState | FeedPosition, purpose: Purpose, minibatches: int) -> Tensor:
@@ -210,6 +225,7 @@ class StreamedFeed(Feed):
         self._shape = (lead[0] * lead[1], *dataset.train.pixels.shape[1:])
         self._buffers = transfers.prefetch_buffers(self._shape, self._images.dtype, spec.data.prefetch + 1)
         self._positions = torch.arange(self._shape[0], device=transfers.device).view(lead)
+        self._fetched = torch.empty(self._shape, dtype=self._images.dtype, device=transfers.device)
         labels = dataset.train.labels
         self._indices = partial(
             _indices, key, draw=partial(draw_instances, tasks, spec=spec, labels=labels, purpose=purpose), spec=spec
@@ -242,20 +258,20 @@ class StreamedFeed(Feed):
             self._reader.join()
         self._reader = None
 
-    def crop_images(self, draws: EpochDraws, minibatch: int) -> Tensor:
-        """Return the crop of each sample from the next prefetched images, as stored [E, B, *shape]."""
+    def fetch(self) -> None:
+        """Copy the next prefetched images to the place on the device where `batch` reads them."""
         if self._reader is None:
             raise RuntimeError("no minibatch is prefetched: call seek before an epoch")
-        m = minibatch
         with self._transfers.receive_batch(self._reader.next_filled) as buffer:
-            images = buffer.device_bytes.view(self._images.dtype).view(self._shape)
-            if self.shift:
-                cropped = crops(images, self.shift)[self._positions, :, draws.row[m], draws.column[m]]
-            else:
-                cropped = images[self._positions]
+            self._fetched.copy_(buffer.device_bytes.view(self._images.dtype).view(self._shape))
         self._reader.free.put(buffer)
         self._taken += 1
-        return cropped
+
+    def crop_images(self, draws: Draws) -> Tensor:
+        """Return the crop of each fetched sample, as stored [E, B, *shape]."""
+        if not self.shift:
+            return self._fetched[self._positions]
+        return crops(self._fetched, self.shift)[self._positions, :, draws.row, draws.column]
 
 
 class _ReaderThread:

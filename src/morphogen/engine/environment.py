@@ -26,6 +26,7 @@ from morphogen.device.transfers import Transfers
 from morphogen.engine import phases
 from morphogen.engine.action_control import ActionControl
 from morphogen.engine.action_tensors import to_tensor
+from morphogen.engine.capture import Capture, open_capture
 from morphogen.engine.compile import CompiledUnits
 from morphogen.engine.part_laws import setup_faults
 from morphogen.engine.phases import ActPhase, PolicyInputs
@@ -124,6 +125,7 @@ class Environment:
     feed: Feed
     transfers: Transfers
     compiled: CompiledUnits
+    capture: Capture  # loops of training and validation
     timer: NullTimer
 
     @property
@@ -217,10 +219,10 @@ class Environment:
         mark("plan_wait")
         if plan is None:
             plan = self._read_plan(act)
-        units = phases.phase_fns(plan, setup=self.setup)
+        units = phases.phase_fns(plan, setup=self.setup, capture=self.capture)
         self.feed.seek(plan.position)
         trained, metrics = phases.train_phase(
-            act, self.keys, plan, unit=units.train, feed=self.feed, setup=self.setup, mark=mark
+            act, self.keys, plan, unit=units.train, feed=self.feed, setup=self.setup, capture=self.capture, mark=mark
         )
         mark("validate")
         validation = units.validate(trained, self.setup.dataset.validation(), act.coalition, act.evaluated)
@@ -258,7 +260,7 @@ class Environment:
     def start(self, state: EnvState, plan: Plan) -> tuple[EnvState, PolicyInputs]:
         """Validate prepared envs under their plan; return the state that their first epoch starts from."""
         coalitions = phases.requested_coalitions(state, self.keys, setup=self.setup)
-        units = phases.phase_fns(plan, setup=self.setup)
+        units = phases.phase_fns(plan, setup=self.setup, capture=self.capture)
         validation = units.validate(state, self.setup.dataset.validation(), *coalitions)
         measured, _ = attribute(state, validation, **phases.attribution_args(self.setup))
         ready = first_snapshot(measured)
@@ -285,6 +287,7 @@ class Environment:
             control=self.control,
             transfers=self.transfers,
             compiled=self.compiled,
+            capture=self.capture,
             timer=self.timer,
         )
 
@@ -338,6 +341,7 @@ def open_environment(
     control: ActionControl | None = None,
     transfers: Transfers | None = None,
     compiled: CompiledUnits | None = None,
+    capture: Capture | None = None,
     timer: NullTimer = NULL_TIMER,
 ) -> Environment:
     """Lay out the envs of a setup.
@@ -347,6 +351,7 @@ def open_environment(
         tasks: keys that instances are drawn from, int64 [E, 3]; None: the keys of the envs.  Envs with equal tasks are
             siblings: they share classes, samples and prices, and differ in hosts, batches and noise.
         compiled: None runs everything eager.
+        capture: None captures as `engine.capture` says.
     """
     envs = setup.spec.envs if envs is None else envs
     key = rng.env_keys(setup.spec.seed, first, envs) if isinstance(envs, int) else envs
@@ -366,5 +371,6 @@ def open_environment(
         feed=feed,
         transfers=transfers,
         compiled=compiled,
+        capture=open_capture(setup) if capture is None else capture,
         timer=timer,
     )

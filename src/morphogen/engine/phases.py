@@ -14,6 +14,7 @@ from torch import Tensor
 from morphogen.config.task import ANALYTIC
 from morphogen.data.feed import Feed
 from morphogen.engine.action_control import ActionControl
+from morphogen.engine.capture import Capture
 from morphogen.engine.setup import Setup
 from morphogen.nets import plan as plans
 from morphogen.nets.distribution import noise_lanes
@@ -33,7 +34,7 @@ from morphogen.steps.observe_step import observe
 from morphogen.steps.reset_step import init_seeds, new_seed_rows
 from morphogen.steps.score_step import attribute, score
 from morphogen.steps.tick_step import tick
-from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
+from morphogen.steps.train import TrainState, finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
 from morphogen.steps.whitebox_steps import skip_training, validate_by_formula
 from morphogen.vocab.field_docs import document_fields
@@ -137,12 +138,23 @@ def train_phase(
     unit: Callable[..., Any],
     feed: Feed,
     setup: Setup,
+    capture: Capture,
     mark: Callable[[str], None],
 ) -> tuple[EnvState, TrainMetrics]:
     """Initialise new seeds, then train hosts and seeds on the minibatches of the epoch.
 
     `unit` trains one minibatch (`PhaseFns.train`); `mark` names the next phase for the profiler.
     """
+
+    def fetch() -> None:
+        mark("data")
+        feed.fetch()
+        mark("train")
+
+    def train_next(carry: tuple[TrainState, Tensor]) -> tuple[TrainState, Tensor]:
+        progress, minibatch = carry
+        return unit(progress, feed.batch(draws, minibatch))[0], minibatch + 1
+
     mark("train")
     if setup.task.kind == ANALYTIC:
         return skip_training(act.ticked)
@@ -150,12 +162,8 @@ def train_phase(
     mark("data")
     draws = feed.epoch(ready)
     mark("train")
-    progress = start_epoch(ready, plan, net=setup.net)
-    for minibatch in range(setup.spec.data.minibatches):
-        mark("data")
-        batch = feed.batch(draws, minibatch)
-        mark("train")
-        progress, _ = unit(progress, batch)
+    start = start_epoch(ready, plan, net=setup.net), torch.zeros(1, dtype=torch.int64, device=key.device)
+    progress, _ = capture.repeat(train_next, start, setup.spec.data.minibatches, fetch)
     return finish_epoch(ready, progress, plan, net=setup.net)
 
 
@@ -220,11 +228,12 @@ class PhaseFns(NamedTuple):
     score: Callable[..., ScorePhase]
 
 
-def phase_fns(plan: Plan, *, setup: Setup) -> PhaseFns:
+def phase_fns(plan: Plan, *, setup: Setup, capture: Capture) -> PhaseFns:
     """Return the eager units for a plan."""
     spec, net = setup.spec, setup.net
+    measure = partial(validate, plan=plan, net=net, repeat=capture.repeat)
     return PhaseFns(
         train=partial(train_minibatch, plan=plan, net=net, spec=spec.host, lifecycle=spec.lifecycle),
-        validate=validate_by_formula if setup.task.kind == ANALYTIC else partial(validate, plan=plan, net=net),
+        validate=validate_by_formula if setup.task.kind == ANALYTIC else measure,
         score=partial(score_phase, setup=setup),
     )

@@ -16,6 +16,7 @@ from morphogen.device import cuda_memory
 from morphogen.device.profiler import NULL_TIMER, Timer
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import ScheduleControl
+from morphogen.engine.capture import Capture
 from morphogen.engine.compile import COMPILER, CompiledUnits, Compiler
 from morphogen.engine.environment import open_environment
 from morphogen.engine.episodes import Epoch, Rollout, reset_hidden, run_epoch
@@ -60,7 +61,7 @@ class Hooks:
 @document_fields
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Parts of a run that are no settings: sinks of events, hooks, clock, compiler.
+    """Parts of a run that are no settings: sinks of events, hooks, clock, compiler, capture.
 
     Example:
         >>> import morphogen as mg
@@ -76,6 +77,7 @@ class Parts:
     sinks: Sequence[AnySink] = ()  # objects, or functions of a list of events
     clock: Callable[[], float] = time.perf_counter
     compiler: Compiler = COMPILER  # for compiled units
+    capture: Capture | None = None  # loops of training and validation; default: as `engine.capture` says
     hooks: Hooks = Hooks()
 
 
@@ -84,7 +86,7 @@ class RoundStart(NamedTuple):
 
     seconds: float
     waited_s: float  # seconds in fences, so far
-    compiled: CompileStats
+    graphs: CompileStats
     epoch: int
 
 
@@ -96,7 +98,7 @@ class Scheduler:
 
     Args:
         setup: of `build_setup`.
-        parts: sinks, hooks, clock, compiler.
+        parts: sinks, hooks, clock, compiler, capture.
 
     Raises: ConfigError for a policy that cannot be built; TrainingDiverged, ScheduleError while the run goes on.
 
@@ -119,7 +121,12 @@ class Scheduler:
         profiled = spec.engine.phase_profile
         self.timer = Timer(setup.device, excluded=lambda: self.compiled.totals.compile_s) if profiled else NULL_TIMER
         self.env = open_environment(
-            setup, control=self.control, transfers=self.transfers, compiled=self.compiled, timer=self.timer
+            setup,
+            control=self.control,
+            transfers=self.transfers,
+            compiled=self.compiled,
+            capture=parts.capture,
+            timer=self.timer,
         )
         key = rng.env_keys(spec.seed, 0, 1, setup.device)[0]
         self.learner = build_learner(spec)
@@ -133,6 +140,11 @@ class Scheduler:
         self.seen: PolicyInputs | None = None  # of the state
         self.hidden, self.segment = self._initial_hidden()
         self._pending_record: int | None = None  # epoch whose record is being copied
+
+    @property
+    def graph_totals(self) -> CompileStats:
+        """Counts of graphs so far, compiled and captured."""
+        return self.compiled.totals._replace(graph_fallbacks=self.env.capture.fallbacks)
 
     @property
     def arm(self) -> Arm:
@@ -155,7 +167,7 @@ class Scheduler:
 
     def run_round(self) -> BatchSummary | None:
         """Run the rest of an episode of all envs, then update the policy; None if a hook stopped the episode."""
-        start = RoundStart(self._elapsed_s(), self.transfers.total_wait_s, self.compiled.totals, self.epoch)
+        start = RoundStart(self._elapsed_s(), self.transfers.total_wait_s, self.graph_totals, self.epoch)
         state, seen = self.state, self.seen
         if self.epoch == 0 or state is None or seen is None:
             self.timer.mark("reset")
@@ -220,7 +232,7 @@ class Scheduler:
                 rollout_s=rolled - start.seconds,
                 update_s=updated - rolled,
                 waited_s=self.transfers.total_wait_s - start.waited_s,
-                compile_stats=self.compiled.totals.difference(start.compiled),
+                compile_stats=self.graph_totals.difference(start.graphs),
                 phases={phase: spent._asdict() for phase, spent in self.timer.close().items()},
                 memory=cuda_memory.memory_stats(self.setup.device),
                 env_epochs=self.setup.spec.envs * (self.epoch - start.epoch),

@@ -247,7 +247,7 @@ class Session:
         )
 
     def _close_files(self, status: Status, error: str | None) -> None:
-        totals = self.scheduler.compiled.totals
+        totals = self.scheduler.graph_totals
         best = max(self.history, key=lambda summary: summary.committed_mean, default=None)
         self.losses = self.scheduler.reporter.close(
             RunCompleted(

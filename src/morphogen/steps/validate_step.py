@@ -1,6 +1,8 @@
 """validate: accuracy of every env under every requested coalition of its seeds, on one split for all envs."""
 
 import math
+from functools import partial
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,8 +16,20 @@ from morphogen.nets.host_networks import HostRows
 from morphogen.nets.net import Net
 from morphogen.nets.plan import CoalitionTree, Plan
 from morphogen.state.env import EnvState
+from morphogen.state.loops import Repeat, repeat
 from morphogen.state.measure import LabelledImages, Validation
 from morphogen.state.tree_ops import get_leaf, nested_leaves, refuse_gradients, unsafe_new
+
+
+class ChunkCounts(NamedTuple):
+    """Counts of the chunks of a split so far; a row per chunk, 0 for later ones."""
+
+    chunk: Tensor  # int64 [1], the next one
+    start: Tensor  # int64 [1], its first sample
+    right: Tensor  # int64 [P, R], right answers of the rows after the last slot
+    nats: Tensor  # float [P, E], sums of the losses of the envs as they are
+    total: Tensor  # int64 [P, E], samples that count
+
 
 CHUNK = 128  # samples in one pass; constant, so that a result does not depend on other envs
 
@@ -29,11 +43,12 @@ def validate(
     *,
     net: Net,
     chunk: int = CHUNK,
+    repeat: Repeat = repeat,
 ) -> Validation:
     """Evaluate coalitions in one pass over a split.
 
     Shapes: state [E]; split [N]; coalition int64, evaluated bool [E, K], as given to `plan_counts` -> Validation [E].
-    chunk: samples in one pass.
+    chunk: most samples in one pass; repeat: loop over the passes (`engine.capture`).
     Promise: changes nothing; a sample whose label is not in use counts for nothing, a non-finite logit as wrong.
     Raises: RuntimeError for a derivative with respect to parameters.
 
@@ -51,11 +66,19 @@ def validate(
     """
     refuse_gradients("validate", state.host.params, *nested_leaves(state.seeds))
     with torch.no_grad():
-        return _validate(state, split, coalition, evaluated, plan, net=net, chunk=chunk)
+        return _validate(state, split, coalition, evaluated, plan, net=net, chunk=chunk, repeat=repeat)
 
 
 def _validate(
-    state: EnvState, split: LabelledImages, coalition: Tensor, evaluated: Tensor, plan: Plan, *, net: Net, chunk: int
+    state: EnvState,
+    split: LabelledImages,
+    coalition: Tensor,
+    evaluated: Tensor,
+    plan: Plan,
+    *,
+    net: Net,
+    chunk: int,
+    repeat: Repeat,
 ) -> Validation:
     nothing = (None,) * len(net.slots)
     growth, ends, number = SlotSeeds(plan.evaluate, nothing, nothing), None, None  # number [E, K]: row of a coalition
@@ -68,12 +91,20 @@ def _validate(
     networks, host, used = net.networks, net.precision.cast(state.host.params), used_classes(state.instance, net)
     rows = HostRows(networks.layout().split(host), networks.masks(state.instance, host), None)
     labels = state.instance.class_of.index_select(1, split.labels)  # [E, N]
-    parts = math.ceil(split.labels.shape[0] / chunk)
-    pieces = zip(split.images.tensor_split(parts), labels.tensor_split(parts, dim=1), strict=True)
-    logits = ((forward(net.precision.cast(images), rows, used, growth, net=net), piece) for images, piece in pieces)
-    counts = [_count_correct(part.to(state.host.params.dtype), piece, ends) for part, piece in logits]
-    correct, nats, total = (torch.stack(part).sum(0) for part in zip(*counts, strict=True))
-    total = total.clamp(min=1)
+
+    def count_chunk(counts: ChunkCounts, size: int) -> ChunkCounts:
+        samples = counts.start + torch.arange(size, device=counts.start.device)
+        images = net.precision.cast(split.images.index_select(0, samples))
+        logits = forward(images, rows, used, growth, net=net).to(state.host.params.dtype)
+        return _add_chunk(counts, _count_correct(logits, labels.index_select(1, samples), ends), size)
+
+    samples, envs = split.labels.shape[0], labels.shape[0]
+    parts = math.ceil(samples / chunk)
+    size, larger = divmod(samples, parts)  # chunks differ by a sample at most; the larger ones come first
+    counts = _no_counts(parts, envs if ends is None else ends[0].shape[0], like=state.host.params)
+    counts = repeat(partial(count_chunk, size=size + 1), counts, larger)
+    counts = repeat(partial(count_chunk, size=size), counts, parts - larger)
+    correct, nats, total = counts.right.sum(0), counts.nats.sum(0), counts.total.sum(0).clamp(min=1)
     correct = correct.unsqueeze(-1) if number is None else correct[number.clamp(min=0)]
     points = 100.0 * correct.to(nats.dtype) / total.unsqueeze(-1)
     accuracy = torch.where(evaluated, points, 0.0)
@@ -86,6 +117,19 @@ def _cast_seeds(seeds: TensorDict, net: Net) -> TensorDict:
         return seeds
     params = {name: {"params": net.precision.cast(get_leaf(seeds, (name, "params")))} for name in net.names}
     return unsafe_new(TensorDict, seeds, **params)
+
+
+def _no_counts(parts: int, rows: int, *, like: Tensor) -> ChunkCounts:
+    """Counts before the first chunk.  like float [E, ...]."""
+    zeros = partial(torch.zeros, dtype=torch.int64, device=like.device)
+    envs = like.shape[0]
+    return ChunkCounts(zeros(1), zeros(1), zeros(parts, rows), like.new_zeros(parts, envs), zeros(parts, envs))
+
+
+def _add_chunk(counts: ChunkCounts, chunk: tuple[Tensor, Tensor, Tensor], size: int) -> ChunkCounts:
+    """Write the counts of a chunk into its row; `chunk` of `_count_correct`, `size` in samples."""
+    rows = (old.index_copy(0, counts.chunk, new.unsqueeze(0)) for old, new in zip(counts[2:], chunk, strict=True))
+    return ChunkCounts(counts.chunk + 1, counts.start + size, *rows)
 
 
 def _output_rows(tree: CoalitionTree, plan: Plan, coalition: Tensor) -> tuple[Tensor, Tensor] | None:

@@ -21,7 +21,7 @@ class CompileStats(NamedTuple):
     """Counts of graphs, and of fallbacks."""
 
     graphs: int = 0
-    graph_fallbacks: int = 0  # epochs and resets that ran eager
+    graph_fallbacks: int = 0  # loops that no graph could hold (`engine.capture`)
     compile_s: float = 0.0
 
     def difference(self, before: "CompileStats") -> "CompileStats":

@@ -5,6 +5,7 @@
                 (the tables `STEP_LAWS` and `REWARD_LAWS` in `laws.check` name them)
     audit       detection of reads of the device by the host
     fake_device rehearsal of a run on a device without values: mixed devices, reads, copies, operators that vary
+    recorder    graphs on a CPU, which find mistakes that a CUDA graph would hide
     oracles     rules written by hand, one cell at a time, without the tables of the package
     builders    scenes (small states by hand), reward inputs, a synthetic epoch without networks, permuted slots,
                 invariants, equality of trees
@@ -20,7 +21,7 @@ Loads torch.
 import importlib
 from types import ModuleType
 
-__all__ = ["audit", "builders", "fake_device", "laws", "oracles", "strategies"]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = ["audit", "builders", "fake_device", "laws", "oracles", "recorder", "strategies"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -40,7 +40,7 @@ READING_OPS = {
     *("_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive", "bincount", "histc"),
 }
 _INDEXING_OPS = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
-_LIBRARY_PATHS = ("/torch/", "/tensordict/", "<frozen")
+LIBRARY_PATHS = ("/torch/", "/tensordict/", "<frozen")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,19 @@ class HostReadMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         """Run the operator; record a read."""
-        name = func._schema.name.removeprefix("aten::")
-        indices = [index for index in args[1] if isinstance(index, Tensor)] if name in _INDEXING_OPS else []
-        masks = any(index.dtype in (torch.bool, torch.uint8) for index in indices)
-        crosses = name in ("_to_copy", "copy_") and _leaves_device(name, args, kwargs or {})
-        repeats = name == "repeat_interleave" and (kwargs or {}).get("output_size") is None
-        if name in READING_OPS or masks or crosses or repeats:
-            self.reads.append(HostRead(f"aten.{name}", _caller()))
+        if reads_host(func, args, kwargs or {}):
+            self.reads.append(HostRead(func._schema.name.replace("::", "."), _caller()))
         return func(*args, **(kwargs or {}))
+
+
+def reads_host(operator: Any, args: tuple, kwargs: dict) -> bool:
+    """Return True if the host reads a value in this call of an operator, or if the shape of its result is a value."""
+    name = operator._schema.name.removeprefix("aten::")
+    indices = [index for index in args[1] if isinstance(index, Tensor)] if name in _INDEXING_OPS else []
+    masks = any(index.dtype in (torch.bool, torch.uint8) for index in indices)
+    crosses = name in ("_to_copy", "copy_") and _leaves_device(name, args, kwargs)
+    repeats = name == "repeat_interleave" and kwargs.get("output_size") is None
+    return name in READING_OPS or masks or crosses or repeats
 
 
 def _leaves_device(name: str, args: tuple, kwargs: dict) -> bool:
@@ -80,7 +85,7 @@ def _leaves_device(name: str, args: tuple, kwargs: dict) -> bool:
 def _caller() -> str:
     """Return the innermost line of the stack outside torch and this module."""
     for frame in reversed(traceback.extract_stack()[:-2]):
-        if frame.filename != __file__ and not any(part in frame.filename for part in _LIBRARY_PATHS):
+        if frame.filename != __file__ and not any(part in frame.filename for part in LIBRARY_PATHS):
             return f"{frame.filename}:{frame.lineno}: {frame.line}"
     return "unknown"
 

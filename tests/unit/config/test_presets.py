@@ -27,8 +27,8 @@ ROWS = {
     "cifar_deep_impaired": (1_140, "r0c0 r0c1 r0c2 r0c3 r0c4 r1c0 r1c1 r1c2 r1c3 r1c4", 128, 150),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "d58622070d025b741032f62ed9ce9b2e31b6bc1e45788cce440bb06b7589dafe"
-STABLE_CONFIG = "37bf4ab8cf73d5749ec6d026d5b00c7f77d9d04471b75f4bdeb3a20ad5ad74de"
+DEFAULT_CONFIG = "18e897c7c12e34f18875ea7a54231f945a0bddcafcc96a9749b5b2130f509aaa"
+STABLE_CONFIG = "c1df1f7cb57ee8e42439f29213b4542a35280993f809a5380a60c5b787ae4d6d"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

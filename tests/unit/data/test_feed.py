@@ -43,7 +43,7 @@ def single(**ranges):
 def test_a_batch_holds_normalised_images_and_labels_in_use():
     state = world()
     draws = BATCHES.epoch(state)
-    batch = BATCHES.batch(draws, 1)
+    batch = BATCHES.batch(draws, torch.tensor([1]))
     assert batch.images.shape == (6, 16, 1, 8, 8)
     assert batch.images.dtype == torch.float32
     assert batch.labels.shape == (6, 16)
@@ -57,7 +57,8 @@ def test_an_env_alone_gets_the_same_batches_bit_for_bit(envs, data):
     many, alone = (BATCHES.epoch(state) for state in (world(envs), world(1, first=env)))
     for leaf in LEAVES:
         assert torch.equal(getattr(many, leaf)[:, env : env + 1], getattr(alone, leaf)), leaf
-    assert torch.equal(BATCHES.batch(many, 2).images[env : env + 1], BATCHES.batch(alone, 2).images)
+    one, other = (BATCHES.batch(draws, torch.tensor([2])).images for draws in (many, alone))
+    assert torch.equal(one[env : env + 1], other)
 
 
 def test_samples_come_from_the_usable_ones_of_their_env():
@@ -137,7 +138,7 @@ def test_noise_drawn_for_all_samples_equals_noise_drawn_for_those_in_the_batch()
 
 def test_validation_labels_are_never_noisy():
     before = DATASET.validation().labels.clone()
-    BATCHES.batch(BATCHES.epoch(world(spec=single(label_noise=(1.0, 1.0)))), 0)
+    BATCHES.batch(BATCHES.epoch(world(spec=single(label_noise=(1.0, 1.0)))), torch.tensor([0]))
     assert torch.equal(DATASET.validation().labels, before)
 
 
@@ -169,7 +170,7 @@ def test_each_image_of_a_batch_is_its_sample_cropped_mirrored_and_normalised(fli
     task = replace(TASK, shift=2, flip=flip)
     feed = ResidentFeed(DATASET, task, DATA)
     draws = feed.epoch(world(3))
-    images = feed.batch(draws, 2).images
+    images = feed.batch(draws, torch.tensor([2])).images
     for env in range(3):
         for sample in range(16):
             assert torch.equal(images[env, sample], by_hand(draws, 2, env, sample, shift=2))
@@ -188,7 +189,7 @@ def test_shifts_and_mirrors_are_uniform():
 def test_without_augmentation_images_are_the_stored_ones():
     feed = ResidentFeed(DATASET, TASK, replace(DATA, augment=False))
     draws = feed.epoch(world(2))
-    batch = feed.batch(draws, 0)
+    batch = feed.batch(draws, torch.tensor([0]))
     assert torch.equal(batch.images, DATASET.normalise(DATASET.train.pixels[draws.index[0]]))
 
 
@@ -217,4 +218,4 @@ def test_the_draws_of_an_epoch_never_ask_the_host():
         instance=state.instance.to("meta"),
         clock=SimpleNamespace(episode=state.clock.episode.to("meta"), epoch=state.clock.epoch.to("meta")),
     )
-    assert feed.batch(feed.epoch(there), 1).images.shape == (3, 16, 1, 8, 8)
+    assert feed.batch(feed.epoch(there), torch.tensor([1])).images.shape == (3, 16, 1, 8, 8)

@@ -76,7 +76,8 @@ def test_siblings_of_streamed_data_train_on_the_samples_of_their_own_draws(tmp_p
     images = []
     for world in worlds:
         state, _ = world.reset(1)
-        images.append(world.feed.batch(world.feed.epoch(state), 0).images)
+        world.feed.fetch()
+        images.append(world.feed.batch(world.feed.epoch(state), torch.tensor([0])).images)
         world.close()
     assert torch.equal(*images)
 

@@ -48,7 +48,7 @@ class BatchSummary(RoundEvent, name="RoundCompleted", level="minimal"):
     seconds: float = field(default=0.0, compare=False)  # of the rollout
     env_epochs_per_s: Real = field(default=None, compare=False)
     graphs: Count = 0  # compiled in this round
-    graph_fallbacks: Count = 0  # those of this round that ran eager, without a graph
+    graph_fallbacks: Count = 0  # loops of this round that no graph could hold (`engine.capture`)
 
 
 class ActionCounts(RoundEvent):

@@ -1,0 +1,73 @@
+"""Graphs of a CUDA device: recorded once, replayed with one call.
+
+A graph reads and writes memory by address.  Whoever records one keeps everything that it reads alive until the last
+replay; what it allocates comes from one pool, which all graphs share one after the other.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Leaves = Mapping[str, Tensor]
+
+
+def write_back(buffers: Leaves, values: Leaves) -> None:
+    """Copy every value into the buffer of its name.  Values may be views of buffers."""
+    taken = {buffer.untyped_storage().data_ptr() for buffer in buffers.values()}
+    sources = [
+        value.clone() if value.untyped_storage().data_ptr() in taken else value
+        for value in (values[name] for name in buffers)
+    ]
+    torch.ops.aten._foreach_copy_(list(buffers.values()), sources)
+
+
+class CudaGraphs:
+    """Graphs with one memory pool and one stream."""
+
+    def __init__(self, device: torch.device, cuda: Any = torch.cuda) -> None:
+        """Set up pool and stream; `cuda`: namespace of the classes and functions of `torch.cuda` used here."""
+        self._cuda, self._device = cuda, device
+        # The pool lives as long as this object.  The pool of a graph ends with its last graph and cannot be used again.
+        self._pool, self._stream = cuda.MemPool(), cuda.Stream(device)
+
+    @contextmanager
+    def stream(self) -> Iterator[None]:
+        """Run the block on the stream of the graphs, after all earlier work and before all later work.
+
+        Memory of the block may be freed and used again at any time: either stream waits for the other where it begins.
+        """
+        before = self._cuda.current_stream(self._device)
+        self._stream.wait_stream(before)
+        try:
+            with self._cuda.stream(self._stream):
+                yield
+        finally:
+            before.wait_stream(self._stream)
+
+    def record(self, step: Callable[[], Leaves], buffers: Leaves) -> Callable[[], None]:
+        """Record `buffers := step()` without running it; return the function that runs it.
+
+        Call it within `stream`, after `step` has run once there.  Raises: RuntimeError for a step that no graph can
+        hold, such as one that reads a value.
+        """
+        graph = self._cuda.CUDAGraph()
+        # The default mode would forbid calls of other threads, such as the waits of the reader thread of a feed.
+        graph.capture_begin(pool=self._pool.id, capture_error_mode="thread_local")
+        try:
+            write_back(buffers, step())
+        except BaseException:
+            with suppress(RuntimeError):  # follows from the first error
+                graph.capture_end()
+            raise
+        graph.capture_end()
+        return graph.replay
+
+
+@cache
+def cuda_graphs(device: torch.device) -> CudaGraphs:
+    """Return the graphs of a device; all vector envs of the process share their pool, one after the other."""
+    return CudaGraphs(device)

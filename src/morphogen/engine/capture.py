@@ -1,0 +1,133 @@
+"""Capture: the loop of an epoch, recorded once and replayed.
+
+The shapes of an epoch follow its plan, so a graph serves one epoch.  The first pass of a loop runs as it is: it is real
+work, and it sets up what a graph cannot (constant tables, libraries).  The second is recorded, and replayed until the
+loop ends.  Leaves of the carried state that a pass changes live in buffers which every replay reads and overwrites; all
+others are read where they are.  So the body has to be a function of tensors: a number that changes from pass to pass is
+a leaf of the state.
+"""
+
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
+
+from morphogen.config.execution_spec import CAPTURE_OFF
+from morphogen.device.graphs import Leaves, cuda_graphs, write_back
+from morphogen.engine.setup import Setup
+
+C = TypeVar("C")
+FEWEST_PASSES = 4  # of a loop that is recorded: recording takes the host as long as a pass
+
+
+class Graphs(Protocol):
+    """Maker of graphs: `device.graphs.CudaGraphs`, or a recorder of operators for tests."""
+
+    def stream(self) -> AbstractContextManager[None]:
+        """Context of the first pass, of recording and of all replays."""
+        ...
+
+    def record(self, step: Callable[[], Leaves], buffers: Leaves) -> Callable[[], None]:
+        """Record `buffers := step()` and leave the buffers as they are; return the function that runs it.
+
+        The caller keeps alive what `step` reads.  Raises: RuntimeError for a step that cannot be recorded.
+        """
+        ...
+
+
+def _nothing() -> None:
+    pass
+
+
+class Capture:
+    """Loops of one run, replayed from graphs; without graphs every pass runs as it is.
+
+    Attributes: `recorded`, graphs so far; `fallbacks`, loops so far that no graph could hold.
+    """
+
+    def __init__(self, graphs: Graphs | None = None) -> None:
+        self.recorded = self.fallbacks = 0
+        self._graphs = graphs
+
+    def repeat(self, body: Callable[[C], C], carry: C, times: int, /, before: Callable[[], None] = _nothing) -> C:
+        """Call `body` on the carry, then on its result, `times` times in all; return the last result.
+
+        Args:
+            body: pure function of tensors; it returns a leaf unchanged, the same object, or with its shape and dtype.
+            carry: tree of tensors.
+            before: called before each pass on the host, such as to fill memory that the body reads.
+        """
+        if self._graphs is None or times < FEWEST_PASSES:
+            return _run(body, carry, times, before)
+        with self._graphs.stream():
+            first = _run(body, carry, 1, before)
+            try:
+                state, replay = _record(self._graphs, body, carry, first)
+            except RuntimeError as error:
+                self._report(error)
+                return _run(body, first, times - 1, before)
+            self.recorded += 1
+            for _ in range(times - 1):  # `body` and `state` hold what the graph reads
+                before()
+                replay()
+            return state
+
+    def _report(self, error: RuntimeError) -> None:
+        """Count a loop that runs as it is; warn of the first one."""
+        if not self.fallbacks:
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            warnings.warn(f"engine.capture: runs without a graph: {reason}", RuntimeWarning, stacklevel=3)
+        self.fallbacks += 1
+
+
+def open_capture(setup: Setup) -> Capture:
+    """Return the capture of a run: graphs on a CUDA device, unless `engine.capture` is off."""
+    on = setup.spec.engine.capture != CAPTURE_OFF and setup.device.type == "cuda"
+    return Capture(cuda_graphs(setup.device) if on else None)
+
+
+def _run(body: Callable[[C], C], carry: C, times: int, before: Callable[[], None]) -> C:
+    for _ in range(times):
+        before()
+        carry = body(carry)
+    return carry
+
+
+def _record(graphs: Graphs, body: Callable[[C], C], carry: C, first: C) -> tuple[C, Callable[[], None]]:
+    """Record a pass that starts from `first`, the result of a pass on `carry`.
+
+    Returns: the carry in its buffers, and the function that runs a pass on it.
+    """
+    leaves, structure = tree_flatten(first)
+    names = [keystr(path) for path, _ in tree_flatten_with_path(first)[0]]
+    changed = {n: new for n, new, old in zip(names, leaves, tree_flatten(carry)[0], strict=True) if new is not old}
+    buffers = {name: _buffer(name, leaf) for name, leaf in changed.items()}
+    write_back(buffers, changed)
+    static = [buffers.get(name, leaf) for name, leaf in zip(names, leaves, strict=True)]
+    state: Any = tree_unflatten(static, structure)
+
+    def step() -> Leaves:
+        after, found = tree_flatten(body(state))
+        if found != structure:
+            raise RuntimeError(f"the second pass returns another tree: expected {structure}, got {found}")
+        for name, old, new in zip(names, static, after, strict=True):
+            if not _fits(old, new, changes=name in buffers):
+                raise RuntimeError(f"{name}: expected the leaf of the first pass or one of its form, got another")
+        return {name: leaf for name, leaf in zip(names, after, strict=True) if name in buffers}
+
+    return state, graphs.record(step, buffers)
+
+
+def _buffer(name: str, leaf: Any) -> Tensor:
+    if not isinstance(leaf, Tensor):
+        raise RuntimeError(f"{name}: expected a tensor, or an object that no pass changes, got {type(leaf).__name__}")
+    return torch.empty_like(leaf)
+
+
+def _fits(old: Any, new: Any, *, changes: bool) -> bool:
+    """Return True for the leaf of a pass that a graph can hold."""
+    return (new.shape, new.dtype) == (old.shape, old.dtype) if changes else new is old

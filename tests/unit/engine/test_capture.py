@@ -1,0 +1,203 @@
+"""Capture on the recorder of a CPU: the same bits as without, six planted faults, and what a replay costs the host."""
+
+import sys
+from contextlib import nullcontext
+from functools import partial
+
+import pytest
+import torch
+from support.small_runs import tiny
+
+from morphogen.config.execution_spec import EngineSpec
+from morphogen.config.groups import DataSpec, GovernorSpec, HostSpec
+from morphogen.data.feed import Draws, Feed, StreamedFeed
+from morphogen.device.graphs import write_back
+from morphogen.engine import phases
+from morphogen.engine.capture import Capture, open_capture
+from morphogen.engine.scheduler import Hooks, Parts, Scheduler
+from morphogen.engine.setup import build_setup
+from morphogen.state.loops import repeat
+from morphogen.steps.validate_step import validate
+from morphogen.testing.builders.tree_equality import copy_tree, trees_equal
+from morphogen.testing.recorder import GraphRecorder, ReplayFault
+
+MINIBATCHES = 6
+# Hosts that are rolled back now and then.
+RESTLESS = {
+    "host": HostSpec(lr=0.5),
+    "governor": GovernorSpec(sensitivity=0.1, multiplier=1.0, min_samples=2, panics=1, snapshot_every=1),
+}
+
+
+def spec_of(**fields):
+    data = {"batch": 8, "minibatches": MINIBATCHES, "val_samples": 300} | fields.pop("data", {})
+    return tiny(**{"data": DataSpec(**data), "seed": 3, **fields})
+
+
+def run(graphs, **fields):
+    """A run; its scheduler, its summaries and the states at the ends of its rounds."""
+    states = []
+    hooks = Hooks(on_round=lambda _, scheduler: states.append(copy_tree((scheduler.state, scheduler.params))))
+    scheduler = Scheduler(build_setup(spec_of(**fields)), Parts(capture=Capture(graphs), hooks=hooks))
+    with torch.no_grad():
+        return scheduler, scheduler.run(), states
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("placement", ["resident", "streamed"])
+def test_replayed_epochs_have_the_bits_of_plain_ones(placement, monkeypatch):
+    monkeypatch.setattr(phases, "validate", partial(validate, chunk=50))
+    settings = {**RESTLESS, "rounds": 2, "episode_length": 8, "data": {"placement": placement}}
+    recorder = GraphRecorder()
+    captured, history, states = run(recorder, **settings)
+    _, plain_history, plain_states = run(None, **settings)
+    assert history == plain_history
+    assert trees_equal(states, plain_states)
+    assert sum(summary.rollbacks for summary in history) > 0
+    assert sum(summary.germinated for summary in history) > 0
+    epochs, resets = 2 * 8, 2
+    assert recorder.graphs == captured.env.capture.recorded == 2 * epochs + resets
+    assert recorder.replays == epochs * (MINIBATCHES - 1) + (epochs + resets) * (300 // 50 - 1)
+    assert captured.env.capture.fallbacks == 0
+
+
+def batch_by_number(feed, draws, minibatch):
+    """A minibatch chosen by a number of the host."""
+    numbers = feed.__dict__.setdefault("numbers", iter(range(10**6)))
+    at = next(numbers) % MINIBATCHES
+    return ORIGINAL(feed, Draws(*(None if leaf is None else leaf[at : at + 1] for leaf in draws)), minibatch * 0)
+
+
+def batch_of_another_size(feed, draws, minibatch):
+    """Minibatches that grow within an epoch."""
+    sizes = feed.__dict__.setdefault("sizes", iter(range(10**6)))
+    size = 1 + next(sizes) % MINIBATCHES
+    return ORIGINAL(feed, Draws(*(None if leaf is None else leaf[..., :size] for leaf in draws)), minibatch)
+
+
+def fetch_to_new_memory(feed):
+    """Images that are bound to a name, not copied to where the graph reads them."""
+    FETCH(feed)
+    feed._fetched = feed._fetched.clone()
+
+
+def write_back_all_but_one(buffers, values):
+    """A graph that does not write one leaf of the state."""
+    lost = next(name for name in buffers if "weights" in name)
+    WRITE_BACK({name: leaf for name, leaf in buffers.items() if name != lost}, values)
+
+
+ORIGINAL, FETCH, WRITE_BACK = Feed.batch, StreamedFeed.fetch, write_back
+FAULTS = [  # placement of the data, object, name, fault, message
+    ("resident", Feed, "batch", batch_by_number, "of the graph is constant"),
+    ("resident", Feed, "batch", batch_of_another_size, "in this pass"),
+    ("streamed", StreamedFeed, "fetch", fetch_to_new_memory, "other memory in this pass"),
+    ("resident", "morphogen.testing.recorder", "write_back", write_back_all_but_one, "another value in its buffer"),
+]
+
+
+@pytest.mark.parametrize(("placement", "owner", "name", "fault", "message"), FAULTS, ids=lambda item: str(item)[:40])
+def test_the_recorder_finds_a_graph_that_computes_something_else(placement, owner, name, fault, message, monkeypatch):
+    monkeypatch.setattr(sys.modules[owner] if isinstance(owner, str) else owner, name, fault)
+    with pytest.raises(ReplayFault, match=message):
+        run(GraphRecorder(), data={"placement": placement})
+
+
+def test_the_recorder_finds_inputs_that_were_freed():
+    def record():
+        weights, total = torch.ones(3), torch.zeros(3)
+        return GraphRecorder(verify=False).record(lambda: {"total": total + weights}, {"total": total})
+
+    with pytest.raises(ReplayFault, match=r"reads freed memory: float32 \[3\]"):
+        record()()
+
+
+def batch_that_asks(feed, draws, minibatch):
+    """A minibatch whose number is read by the host."""
+    return ORIGINAL(feed, draws, torch.tensor([minibatch.item()]))
+
+
+def batch_that_writes(feed, draws, minibatch):
+    """A minibatch that changes the draws of its epoch in place."""
+    draws.labels.add_(0)
+    return ORIGINAL(feed, draws, minibatch)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [(batch_that_asks, "reads a value on the host"), (batch_that_writes, "the pass writes to its input")],
+)
+def test_a_loop_that_no_graph_can_hold_runs_as_it_is_and_is_counted_with_its_reason(fault, reason, monkeypatch):
+    monkeypatch.setattr(Feed, "batch", fault)
+    with pytest.warns(RuntimeWarning, match=f"engine.capture: runs without a graph: .*{reason}") as said:
+        scheduler, history, states = run(GraphRecorder())
+    assert len(said) == 1
+    assert scheduler.env.capture.fallbacks == history[0].graph_fallbacks == 6
+    monkeypatch.undo()
+    assert trees_equal(states, run(None)[2])
+
+
+def test_a_state_that_changes_its_shape_falls_back():
+    capture = Capture(GraphRecorder())
+    with pytest.warns(RuntimeWarning, match=r"expected the leaf of the first pass or one of its form"):
+        grown = capture.repeat(lambda x: torch.cat((x, x)), torch.ones(1), 5)
+    assert grown.shape == (32,)
+    assert (capture.recorded, capture.fallbacks) == (0, 1)
+
+
+def test_short_loops_are_not_recorded():
+    capture = Capture(GraphRecorder())
+    assert capture.repeat(lambda x: x + 1, torch.zeros(2), 3).tolist() == [3, 3]
+    assert (capture.recorded, capture.fallbacks) == (0, 0)
+
+
+def test_recording_changes_no_buffer():
+    total = torch.zeros(2)
+    replay = GraphRecorder().record(lambda: {"total": total + 1}, {"total": total})
+    assert total.tolist() == [0, 0]
+    replay()
+    assert total.tolist() == [1, 1]
+
+
+def test_state_that_swaps_its_leaves_is_written_back_without_overwriting_itself():
+    start = torch.tensor([1.0]), torch.tensor([2.0])
+    swap = lambda pair: (pair[1], pair[0])  # noqa: E731
+    for times in (4, 5, 8):
+        assert trees_equal(Capture(GraphRecorder()).repeat(swap, start, times), repeat(swap, start, times))
+
+
+@pytest.mark.parametrize("mode", ["auto", "off"])
+def test_a_run_on_a_cpu_records_nothing(mode):
+    setup = build_setup(spec_of(engine=EngineSpec(capture=mode)))
+    assert open_capture(setup)._graphs is None
+
+
+class CountedGraphs:
+    """Graphs whose replay does nothing, as its launch looks to Python; `calls` before each replay."""
+
+    def __init__(self):
+        self.calls, self.before = 0, []
+
+    def stream(self):
+        return nullcontext()
+
+    def record(self, step, buffers):
+        step()
+        return lambda: self.before.append(self.calls)
+
+    def count(self, frame, event, _):
+        self.calls += event in ("call", "c_call")
+
+
+def test_a_replayed_minibatch_costs_the_host_few_calls():
+    graphs = CountedGraphs()
+    spec = spec_of(envs=2, episode_length=1, data={"minibatches": 101, "val_samples": 32})
+    scheduler = Scheduler(build_setup(spec), Parts(capture=Capture(graphs)))
+    sys.setprofile(graphs.count)
+    try:
+        with torch.no_grad():
+            scheduler.run()
+    finally:
+        sys.setprofile(None)
+    assert len(graphs.before) == 100
+    assert (graphs.before[-1] - graphs.before[0]) / 99 <= 80  # a pass costs thousands

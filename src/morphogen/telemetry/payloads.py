@@ -70,7 +70,7 @@ def actions_event(record: Record, facts: RunFacts) -> kinds.ActionsTaken:
     likely = np.argsort(np.where(free, -record["op_prob"], np.inf), axis=1, kind="stable")[:, :MAX_OTHERS]
     return kinds.ActionsTaken.build(
         **{head.label: choice_names(action[:, head], names[head], used[:, head]) for head in Head},
-        **select_columns(record, "op_prob", "op_legal", "log_prob", "entropy", "value", "forced"),
+        **select_columns(record, "op_prob", "op_legal", "log_prob", "entropy", "value", "forced", "reward"),
         choices=record["legal_choices"],
         others=[[Op(op).name for op in row if free[env, op]] for env, row in enumerate(likely)],
         outcome=enum_names(record["outcome"], Outcome),

@@ -112,7 +112,13 @@ def test_every_event_of_a_run_fits_it():
 
 def test_a_choice_among_few_has_few_others_and_fits():
     rows: dict = {field.name: ("WAIT",) * 3 for field in fields(ActionsTaken)}
-    rows |= {"choices": ((1,) * 8,) * 3, "value": (0.5,) * 3, "forced": (True,) * 3, "op_legal": ((True,) * 6,) * 3}
+    rows |= {
+        "choices": ((1,) * 8,) * 3,
+        "value": (0.5,) * 3,
+        "reward": (0.5,) * 3,
+        "forced": (True,) * 3,
+        "op_legal": ((True,) * 6,) * 3,
+    }
     rows |= dict.fromkeys(("op_prob", "log_prob", "entropy"), ((0.5,) * 6,) * 3)
     taken = ActionsTaken(**{**rows, "others": ((), ("WAIT",), ("WAIT", "PRUNE"))})
     assert find_misfit(STARTED.data, Envelope(taken, round=0, epoch=0)) is None

@@ -132,8 +132,10 @@ def test_an_epoch_is_told_of_every_env(seed, envs, epochs):
 @lifetimes
 def test_actions_are_told_by_name_where_the_op_uses_the_head(seed, envs, epochs):
     records, known = lived(seed, envs, epochs)
+    paid = told("RewardsPaid", records, known)
     for t, event in told("ActionsTaken", records, known).items():
         record, one = records[t], event.data
+        assert one.reward == paid[t].data.reward
         for e in range(envs):
             op = Op(record["action"][e, 0])
             assert one.op[e] == op.name

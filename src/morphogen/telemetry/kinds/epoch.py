@@ -38,7 +38,7 @@ class EpochCompleted(EpochEvent, level="normal"):
 
 
 class ActionsTaken(EpochEvent):
-    """Actions of every env, their legal choices and their outcomes."""
+    """Actions of every env, their legal choices, their outcomes and the reward."""
 
     op: Choices
     slot: Choices
@@ -60,6 +60,7 @@ class ActionsTaken(EpochEvent):
     outcome: Names
     reason: Names
     forced: Flags
+    reward: RealRow
 
 
 class SlotsMeasured(EpochEvent):

@@ -205,7 +205,10 @@ def _row_gather(rows: Tensor, index: Tensor) -> Tensor:
 
 
 class StreamedFeed(Feed):
-    """Training batches of one vector env, through `data.prefetch + 1` staging buffers."""
+    """Training batches of one vector env, through `data.prefetch + 1` staging buffers.
+
+    An epoch is read piece by piece (`engine.pieces`): all minibatches of the first envs, then those of the next ones.
+    """
 
     def __init__(
         self,
@@ -217,19 +220,19 @@ class StreamedFeed(Feed):
         key: Tensor,
         tasks: Tensor,
         purpose: Purpose,
+        pieces: tuple[slice, ...],
     ) -> None:
         """Set up a feed; key and tasks int64 [E, 3] on the host; instances are drawn from `tasks` for `purpose`."""
         super().__init__(dataset, task, spec.data, label_noise=spec.instance.label_noise[1] > 0)
-        lead = (len(key), spec.data.batch)
+        largest = max(rows.stop - rows.start for rows in pieces)
         self._images, self._transfers = as_stored(dataset.train.pixels), transfers
-        self._shape = (lead[0] * lead[1], *dataset.train.pixels.shape[1:])
+        self._shape = (largest * spec.data.batch, *dataset.train.pixels.shape[1:])
         self._buffers = transfers.prefetch_buffers(self._shape, self._images.dtype, spec.data.prefetch + 1)
-        self._positions = torch.arange(self._shape[0], device=transfers.device).view(lead)
+        self._positions = torch.arange(self._shape[0], device=transfers.device)
         self._fetched = torch.empty(self._shape, dtype=self._images.dtype, device=transfers.device)
-        labels = dataset.train.labels
-        self._indices = partial(
-            _indices, key, draw=partial(draw_instances, tasks, spec=spec, labels=labels, purpose=purpose), spec=spec
-        )
+        draw = partial(draw_instances, tasks, spec=spec, labels=dataset.train.labels, purpose=purpose)
+        self._indices = partial(_indices, key, draw=draw, spec=spec, pieces=pieces)
+        self._epoch_minibatches = len(pieces) * spec.data.minibatches
         self._reader: _ReaderThread | None = None
         self._length, self._start, self._taken = spec.episode_length, (), 0  # minibatches taken since the start
 
@@ -240,7 +243,7 @@ class StreamedFeed(Feed):
     def seek(self, position: Sequence[int]) -> None:
         """Prefetch from an epoch on, unless it is the one that is prefetched next.  position: episodes, then epochs."""
         envs = len(position) // 2
-        epochs, rest = divmod(self._taken, self.spec.minibatches)
+        epochs, rest = divmod(self._taken, self._epoch_minibatches)
         reached = (*self._start[:envs], *(epoch + epochs for epoch in self._start[envs:]))
         ended = min(reached[envs:], default=0) >= self._length
         if self._reader is not None and tuple(position) == reached and not rest and not ended:
@@ -269,9 +272,10 @@ class StreamedFeed(Feed):
 
     def crop_images(self, draws: Draws) -> Tensor:
         """Return the crop of each fetched sample, as stored [E, B, *shape]."""
+        positions = self._positions[: draws.row.numel()].view(draws.row.shape)
         if not self.shift:
-            return self._fetched[self._positions]
-        return crops(self._fetched, self.shift)[self._positions, :, draws.row, draws.column]
+            return self._fetched[positions]
+        return crops(self._fetched, self.shift)[positions, :, draws.row, draws.column]
 
 
 class _ReaderThread:
@@ -314,17 +318,25 @@ class _ReaderThread:
             self._filled.put(error)
 
     def _fill(self, index: Tensor, out: Tensor) -> None:
-        self._images.read(index, out.view(self._images.dtype).view(len(index), *self._images.shape[1:]))
+        self._images.read(index, out.view(self._images.dtype).view(-1, *self._images.shape[1:])[: len(index)])
 
 
 def _indices(
-    key: Tensor, episode: Tensor, epoch: Tensor, *, draw: Callable[[Tensor], Instance], spec: RunSpec
+    key: Tensor,
+    episode: Tensor,
+    epoch: Tensor,
+    *,
+    draw: Callable[[Tensor], Instance],
+    spec: RunSpec,
+    pieces: tuple[slice, ...],
 ) -> Iterator[Tensor]:
-    """Yield the sample indices of the minibatches until every env has ended its episode: int64 [E B] each.
+    """Yield the sample indices of the minibatches until every env has ended its episode: int64 [n B] each.
 
-    episode, epoch int64 [E]: the first epoch.
+    episode, epoch int64 [E]: the first epoch; pieces: blocks of n envs.
     """
     instance = draw(episode)
     for later in range(max(1, spec.episode_length - int(epoch.min()))):
         clock = Clock(episode=episode, epoch=epoch + later, batch_size=[len(key)])
-        yield from epoch_index(FeedPosition(key, instance, clock), spec.data).flatten(1)
+        index = epoch_index(FeedPosition(key, instance, clock), spec.data)
+        for rows in pieces:
+            yield from index[:, rows].flatten(1)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # names of `mallopt` in malloc.h
-STATUS = Path("/proc/self/status")
+STATUS, MEMINFO = Path("/proc/self/status"), Path("/proc/meminfo")
 _KEEP_BYTES = 2**31 - 1  # bytes
 _MAPPED_BLOCKS = 0  # blocks with their own mapping, which return to the system when freed
 
@@ -22,5 +22,18 @@ def keep_freed_memory() -> bool:
 
 def process_memory(name: str) -> int | None:
     """Return a size of this process (VmRSS, VmHWM) in bytes; None if the system does not report the size."""
-    lines = STATUS.read_text().splitlines() if STATUS.exists() else []
+    return _read_bytes(STATUS, name)
+
+
+def reachable_memory() -> int | None:
+    """Return the bytes that this process has or could get; None if the system does not report them.
+
+    Memory of this process counts, since what it frees it retains, and uses again.
+    """
+    free, own = _read_bytes(MEMINFO, "MemAvailable"), process_memory("VmRSS")
+    return None if free is None or own is None else free + own
+
+
+def _read_bytes(path: Path, name: str) -> int | None:
+    lines = path.read_text().splitlines() if path.exists() else []
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)

@@ -30,12 +30,13 @@ from morphogen.engine.capture import Capture, open_capture
 from morphogen.engine.compile import CompiledUnits
 from morphogen.engine.part_laws import setup_faults
 from morphogen.engine.phases import ActPhase, PolicyInputs
+from morphogen.engine.pieces import split_envs
 from morphogen.engine.reward_rule import find_violation
 from morphogen.engine.setup import Setup
 from morphogen.errors import ConfigError
 from morphogen.nets import plan as plans
 from morphogen.nets.net import Net
-from morphogen.nets.plan import Plan
+from morphogen.nets.plan import EpochPlan
 from morphogen.rules.rewards.protocol import Rule
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActionOutcome, Observation
@@ -183,7 +184,7 @@ class Environment:
         number = torch.full((self.envs,), first, device=self.device) + episode  # a copied number would wait
         if isinstance(episode, int):  # starts to prefetch streamed data
             self.feed.seek((episode + self.split.first_episode,) * self.envs + (0,) * self.envs)
-        return self.start(self.init_state(number), plans.empty_plan(self.envs, self.net))
+        return self.start(self.init_state(number))
 
     def restart(self, state: EnvState, rows: Tensor) -> tuple[EnvState, PolicyInputs]:
         """Begin the next episode of some envs; the others stay as they are, bit for bit.
@@ -193,12 +194,12 @@ class Environment:
         """
         if rows.dtype != torch.bool or rows.shape != (self.envs,):
             raise ConfigError(f"rows: expected bool [{self.envs}], got {rows.dtype} {list(rows.shape)}")
-        fresh, _ = self.start(self.init_state(state.clock.episode + 1), plans.empty_plan(self.envs, self.net))
+        fresh, _ = self.start(self.init_state(state.clock.episode + 1))
         after = select(rows, fresh, state)
         return after, self.observe(after)
 
     def step(
-        self, state: EnvState, action: Tensor | TensorDictBase, *, plan: Plan | None = None
+        self, state: EnvState, action: Tensor | TensorDictBase, *, plan: EpochPlan | None = None
     ) -> tuple[EnvState, Step]:
         """Run one epoch: act, plan, train, validate, score, observe.
 
@@ -219,15 +220,16 @@ class Environment:
         mark("plan_wait")
         if plan is None:
             plan = self._read_plan(act)
-        units = phases.phase_fns(plan, setup=self.setup, capture=self.capture)
         self.feed.seek(plan.position)
+        setup, capture = self.setup, self.capture
         trained, metrics = phases.train_phase(
-            act, self.keys, plan, unit=units.train, feed=self.feed, setup=self.setup, capture=self.capture, mark=mark
+            act, self.keys, plan, feed=self.feed, setup=setup, capture=capture, mark=mark
         )
         mark("validate")
-        validation = units.validate(trained, self.setup.dataset.validation(), act.coalition, act.evaluated)
+        validation = phases.validate_phase(trained, act.coalition, act.evaluated, plan, setup=setup, capture=capture)
         mark("tail")
-        score = self.compiled.unit("tail", units.score)(trained, act.outcome, validation, metrics, state)
+        tail = self.compiled.unit("tail", partial(phases.score_phase, setup=self.setup))
+        score = tail(trained, act.outcome, validation, metrics, state)
         seen = self.observe(score.after)
         step = Step(
             *(act.acted, act.outcome, act.ticked, act.ticks),
@@ -236,7 +238,7 @@ class Environment:
         )
         return score.after, step
 
-    def plan(self, state: EnvState, action: Tensor | TensorDictBase) -> Plan:
+    def plan(self, state: EnvState, action: Tensor | TensorDictBase) -> EpochPlan:
         """Return the sizes that the step with this action needs; one `plan` transfer, the host waits."""
         return self._read_plan(self._act(state, action))
 
@@ -257,19 +259,25 @@ class Environment:
             self.keys, instance, noise, episode=episode, ledger=ledger, net=self.net, window=spec.governor.window
         )
 
-    def start(self, state: EnvState, plan: Plan) -> tuple[EnvState, PolicyInputs]:
-        """Validate prepared envs under their plan; return the state that their first epoch starts from."""
+    def start(self, state: EnvState, plan: EpochPlan | None = None) -> tuple[EnvState, PolicyInputs]:
+        """Validate prepared envs under their plan; return the state that their first epoch starts from.
+
+        plan: None for envs without seeds, which need no transfer.
+        """
         coalitions = phases.requested_coalitions(state, self.keys, setup=self.setup)
-        units = phases.phase_fns(plan, setup=self.setup, capture=self.capture)
-        validation = units.validate(state, self.setup.dataset.validation(), *coalitions)
+        pieces = split_envs(self.envs, self.setup.piece_envs)
+        bare = EpochPlan(tuple(plans.empty_plan(rows.stop - rows.start, self.net) for rows in pieces))
+        plan = bare if plan is None else plan
+        validation = phases.validate_phase(state, *coalitions, plan, setup=self.setup, capture=self.capture)
         measured, _ = attribute(state, validation, **phases.attribution_args(self.setup))
         ready = first_snapshot(measured)
         return ready, self.observe(ready)
 
-    def read_plan(self, counts: Tensor, state: EnvState) -> Plan:
-        """Read the sizes of an epoch on the host; waits for the device.  counts int32 [54 S]."""
+    def read_plan(self, counts: Tensor, state: EnvState) -> EpochPlan:
+        """Read the sizes of an epoch on the host; waits for the device.  counts of `phases.count_pieces`."""
         position = [leaf.to(torch.int32) for leaf in self.feed.position(state)]
-        return plans.read_plan(self.transfers.read_counts(torch.cat((counts, *position))), self.net)
+        numbers = self.transfers.read_counts(torch.cat((counts, *position)))
+        return plans.read_epoch_plan(numbers, self.net, len(split_envs(self.envs, self.setup.piece_envs)))
 
     def with_seed(self, seed: int) -> "Environment":
         """Return the environment of another seed: other hosts, tasks, batches and noise, everything else alike.
@@ -327,7 +335,7 @@ class Environment:
         unit = self.compiled.unit("head", partial(phases.act_phase, setup=self.setup))
         return unit(state, to_tensor(action, self.envs), self.keys)
 
-    def _read_plan(self, act: ActPhase) -> Plan:
+    def _read_plan(self, act: ActPhase) -> EpochPlan:
         return self.read_plan(act.counts, act.ticked)
 
 
@@ -358,7 +366,14 @@ def open_environment(
     task_key = key if tasks is None else tasks
     transfers = Transfers(setup.device, time.perf_counter) if transfers is None else transfers
     feed = setup.feed or StreamedFeed(
-        setup.dataset, setup.task, setup.spec, transfers=transfers, key=key, tasks=task_key, purpose=split.purpose
+        setup.dataset,
+        setup.task,
+        setup.spec,
+        transfers=transfers,
+        key=key,
+        tasks=task_key,
+        purpose=split.purpose,
+        pieces=split_envs(len(key), setup.piece_envs),
     )
     compiled = CompiledUnits() if compiled is None else compiled
     return Environment(

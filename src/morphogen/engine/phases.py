@@ -4,7 +4,6 @@ Phases neither read the device nor draw from a generator: noise is keyed by the 
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -15,10 +14,11 @@ from morphogen.config.task import ANALYTIC
 from morphogen.data.feed import Feed
 from morphogen.engine.action_control import ActionControl
 from morphogen.engine.capture import Capture
+from morphogen.engine.pieces import cut, join, split_envs
 from morphogen.engine.setup import Setup
 from morphogen.nets import plan as plans
 from morphogen.nets.distribution import noise_lanes
-from morphogen.nets.plan import Plan
+from morphogen.nets.plan import EpochPlan, Plan
 from morphogen.nets.policy import Policy
 from morphogen.rules.attribution import coalitions, is_measured_epoch
 from morphogen.rules.counts import seed_params
@@ -26,7 +26,7 @@ from morphogen.rules.decoding import decode
 from morphogen.rules.legality import action_masks, conditions, restrict_masks
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActionOutcome, ActOutput, Observation
-from morphogen.state.env import Clock, EnvState
+from morphogen.state.env import Clock, EnvState, Slots
 from morphogen.state.measure import Attribution, GovernorReport, StepScore, TickReport, TrainMetrics, Validation
 from morphogen.steps.apply import apply_action
 from morphogen.steps.govern_step import govern
@@ -63,7 +63,7 @@ class ActPhase(NamedTuple):
     coalition: Tensor  # int64 [E, K]
     evaluated: Tensor  # bool [E, K]
     born: Tensor  # bool [E, S]
-    counts: Tensor  # int32 [54 S], sizes that the host reads
+    counts: Tensor  # int32 [pieces * 54 S], sizes that the host reads
 
 
 class ScorePhase(NamedTuple):
@@ -116,8 +116,18 @@ def act_phase(state: EnvState, action: Tensor, key: Tensor, *, setup: Setup) -> 
     ticked, ticks = tick(acted, lifecycle=lifecycle)
     coalition, evaluated = requested_coalitions(ticked, key, setup=setup)
     born = (state.slots.stage == int(Stage.DORMANT)) & (acted.slots.stage == int(Stage.GERMINATED))
-    counts = plans.plan_counts(ticked.slots, coalition, evaluated, born, net=setup.net)
+    counts = count_pieces(ticked.slots, coalition, evaluated, born, setup=setup)
     return ActPhase(acted, outcome, ticked, ticks, coalition, evaluated, born, counts)
+
+
+def count_pieces(slots: Slots, coalition: Tensor, evaluated: Tensor, born: Tensor, *, setup: Setup) -> Tensor:
+    """Count what the plan needs, piece by piece (`nets.plan.plan_counts`).  -> int32 [pieces * 54 S]."""
+    requests, pieces = (coalition, evaluated, born), split_envs(len(born), setup.piece_envs)
+    counts = [
+        plans.plan_counts(cut(slots, rows), *(cut(request, rows) for request in requests), net=setup.net)
+        for rows in pieces
+    ]
+    return torch.cat(counts)
 
 
 def requested_coalitions(state: EnvState, key: Tensor, *, setup: Setup) -> tuple[Tensor, Tensor]:
@@ -133,18 +143,32 @@ def requested_coalitions(state: EnvState, key: Tensor, *, setup: Setup) -> tuple
 def train_phase(
     act: ActPhase,
     key: Tensor,
-    plan: Plan,
+    plan: EpochPlan,
     *,
-    unit: Callable[..., Any],
     feed: Feed,
     setup: Setup,
     capture: Capture,
     mark: Callable[[str], None],
 ) -> tuple[EnvState, TrainMetrics]:
-    """Initialise new seeds, then train hosts and seeds on the minibatches of the epoch.
+    """Initialise new seeds, then train hosts and seeds, piece after piece; `mark` names phases for the profiler."""
+    mark("train")
+    if setup.task.kind == ANALYTIC:
+        return skip_training(act.ticked)
+    ready = init_new_seeds(act.ticked, act.born, key, plan, setup=setup)
+    pieces = zip(split_envs(len(key), setup.piece_envs), plan.pieces, strict=True)
+    parts = [
+        train_piece(cut(ready, rows), piece, feed=feed, setup=setup, capture=capture, mark=mark)
+        for rows, piece in pieces
+    ]
+    states, metrics = zip(*parts, strict=True)
+    return join(states), join(metrics)
 
-    `unit` trains one minibatch (`PhaseFns.train`); `mark` names the next phase for the profiler.
-    """
+
+def train_piece(
+    state: EnvState, plan: Plan, *, feed: Feed, setup: Setup, capture: Capture, mark: Callable[[str], None]
+) -> tuple[EnvState, TrainMetrics]:
+    """Train some envs on the minibatches of the epoch.  state [n]."""
+    spec, net = setup.spec, setup.net
 
     def fetch() -> None:
         mark("data")
@@ -153,21 +177,36 @@ def train_phase(
 
     def train_next(carry: tuple[TrainState, Tensor]) -> tuple[TrainState, Tensor]:
         progress, minibatch = carry
-        return unit(progress, feed.batch(draws, minibatch))[0], minibatch + 1
+        batch = feed.batch(draws, minibatch)
+        options: Any = {"net": net, "spec": spec.host, "lifecycle": spec.lifecycle}
+        return train_minibatch(progress, batch, plan, **options)[0], minibatch + 1
 
-    mark("train")
-    if setup.task.kind == ANALYTIC:
-        return skip_training(act.ticked)
-    ready = init_new_seeds(act.ticked, act.born, key, plan, setup=setup)
     mark("data")
-    draws = feed.epoch(ready)
+    draws = feed.epoch(state)
     mark("train")
-    start = start_epoch(ready, plan, net=setup.net), torch.zeros(1, dtype=torch.int64, device=key.device)
-    progress, _ = capture.repeat(train_next, start, setup.spec.data.minibatches, fetch)
-    return finish_epoch(ready, progress, plan, net=setup.net)
+    start = start_epoch(state, plan, net=net), torch.zeros(1, dtype=torch.int64, device=state.key.device)
+    progress, _ = capture.repeat(train_next, start, spec.data.minibatches, fetch)
+    return finish_epoch(state, progress, plan, net=net)
 
 
-def init_new_seeds(state: EnvState, born: Tensor, key: Tensor, plan: Plan, *, setup: Setup) -> EnvState:
+def validate_phase(
+    state: EnvState, coalition: Tensor, evaluated: Tensor, plan: EpochPlan, *, setup: Setup, capture: Capture
+) -> Validation:
+    """Evaluate coalitions on the validation split, piece after piece.  state [E]; coalition, evaluated [E, K]."""
+    split = setup.dataset.validation()
+    if setup.task.kind == ANALYTIC:
+        return validate_by_formula(state, split, coalition, evaluated)
+    options: Any = {"net": setup.net, "repeat": capture.repeat}
+    pieces = zip(split_envs(len(evaluated), setup.piece_envs), plan.pieces, strict=True)
+    return join(
+        [
+            validate(cut(state, rows), split, cut(coalition, rows), cut(evaluated, rows), piece, **options)
+            for rows, piece in pieces
+        ]
+    )
+
+
+def init_new_seeds(state: EnvState, born: Tensor, key: Tensor, plan: EpochPlan, *, setup: Setup) -> EnvState:
     """Return the envs with parameters for new seeds.  born bool [E, S]."""
     rows, net = new_seed_rows(born, plan), setup.net
     sizes = zip(rows, net.slots, net.seed_sizes, net.gate_counts, strict=True)
@@ -218,22 +257,3 @@ def attribution_args(setup: Setup) -> dict[str, Any]:
     """Keyword arguments of `attribute`."""
     spec = setup.spec
     return {"every": spec.attribution.every, "episode_length": spec.episode_length, "signal_spec": spec.signal}
-
-
-class PhaseFns(NamedTuple):
-    """Functions that run an epoch under one plan, compiled or eager."""
-
-    train: Callable[..., Any]  # (progress, batch) -> (progress, measurements), one minibatch
-    validate: Callable[..., Validation]  # (state, split, coalition, evaluated)
-    score: Callable[..., ScorePhase]
-
-
-def phase_fns(plan: Plan, *, setup: Setup, capture: Capture) -> PhaseFns:
-    """Return the eager units for a plan."""
-    spec, net = setup.spec, setup.net
-    measure = partial(validate, plan=plan, net=net, repeat=capture.repeat)
-    return PhaseFns(
-        train=partial(train_minibatch, plan=plan, net=net, spec=spec.host, lifecycle=spec.lifecycle),
-        validate=validate_by_formula if setup.task.kind == ANALYTIC else measure,
-        score=partial(score_phase, setup=setup),
-    )

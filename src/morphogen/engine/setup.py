@@ -20,9 +20,10 @@ from morphogen.config.task import TASKS, TaskSpec
 from morphogen.data.dataset import Dataset, open_dataset
 from morphogen.data.feed import ResidentFeed
 from morphogen.device.determinism import set_determinism
-from morphogen.device.malloc import keep_freed_memory
+from morphogen.device.malloc import keep_freed_memory, reachable_memory
 from morphogen.engine.action_control import load_schedule
 from morphogen.engine.part_laws import setup_faults
+from morphogen.engine.pieces import FLOAT_BYTES, activation_bytes, piece_size
 from morphogen.engine.reward_rule import build_rule
 from morphogen.errors import DeviceError
 from morphogen.nets.net import Net
@@ -32,7 +33,6 @@ from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.limits import Limits
 
 STATE_COPIES = 4  # parameters, momentum, and both again in the snapshot of the governor
-FLOAT_BYTES = 4  # float32
 PRECISIONS = {
     AMP_OFF: FULL,
     AMP_BFLOAT16: Precision(torch.bfloat16),
@@ -63,6 +63,7 @@ class Setup:
     feed: ResidentFeed | None  # None for streamed data: each vector env has a feed
     schedule: Schedule | None  # declared actions of the policy; None: the policy decides
     device: torch.device
+    piece_envs: int  # envs that train and validate at once, see `engine.pieces`
 
 
 def resolve_device(name: str) -> torch.device:
@@ -101,6 +102,31 @@ def prepare_process(spec: EngineSpec, device: torch.device) -> None:
         keep_freed_memory()
 
 
+def state_bytes(spec: RunSpec, net: Net) -> int:
+    """Return the bytes of the parameters of all envs, with their momentum and snapshots."""
+    return spec.envs * (net.host_size + sum(net.seed_sizes)) * STATE_COPIES * FLOAT_BYTES
+
+
+def check_memory(spec: RunSpec, net: Net, samples: int, device: torch.device) -> None:
+    """Raise DeviceError if state and activations cannot fit the device.
+
+    Args: spec: resolved; samples: size of the validation split.  A run may need more than these two; a system that
+    reports no memory refuses nothing.
+    """
+    state = state_bytes(spec, net)
+    activations = min(spec.envs, piece_size(spec, net, samples)) * activation_bytes(spec, net, samples)
+    if device.type == "cuda":
+        limit = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
+    else:
+        limit = reachable_memory()
+    if limit is not None and state + activations > limit:
+        raise DeviceError(
+            f"envs: {spec.envs:,} need {(state + activations) / 2**30:,.1f} GiB on {device} "
+            f"(state {state / 2**30:,.1f}, activations {activations / 2**30:,.1f}), at most {limit / 2**30:,.1f} GiB "
+            "can be had: lower envs or engine.activation_mib"
+        )
+
+
 def build_setup(spec: RunSpec) -> Setup:
     """Open the data and lay out the networks of a run; sets the process up for its device (`prepare_process`).
 
@@ -108,7 +134,7 @@ def build_setup(spec: RunSpec) -> Setup:
         spec: resolved or not.
 
     Raises: ConfigError for parts that cannot be built or break a law, DataError for missing files, DeviceError for a
-    missing device, or a precision or compile mode that it does not support.
+    missing device, one without the memory for the run, or a precision or compile mode that it does not support.
 
     Example:
         >>> import morphogen as mg
@@ -127,6 +153,7 @@ def build_setup(spec: RunSpec) -> Setup:
     raise_all(list(setup_faults(spec, net, quick=True))[:1])  # the first one: others follow from it
     budget, schedule = param_budget(spec), load_schedule(spec.policy_name, spec)
     dataset = open_dataset(task, spec.data, net.host, device)
+    check_memory(spec, net, dataset.sizes["validation"], device)
     resident, noisy = dataset.placement == RESIDENT, spec.instance.label_noise[1] > 0
     return Setup(
         spec=spec,
@@ -139,13 +166,13 @@ def build_setup(spec: RunSpec) -> Setup:
         feed=ResidentFeed(dataset, task, spec.data, label_noise=noisy) if resident else None,
         schedule=schedule,
         device=device,
+        piece_envs=piece_size(spec, net, dataset.sizes["validation"]),
     )
 
 
 def describe_run(setup: Setup) -> dict[str, str]:
     """Describe the size of a run: name -> text, in print order."""
     spec, net, schedule, split = setup.spec, setup.net, setup.schedule, setup.dataset.sizes
-    state = spec.envs * (net.host_size + sum(net.seed_sizes)) * STATE_COPIES * FLOAT_BYTES
     rows = {"task": f"{spec.task} ({setup.task.question})", "policy": spec.policy_name}
     if schedule is not None and schedule.steps:
         rows["schedule"] = f"{schedule.name}, steps {len(schedule.steps):,}, sha256 {schedule.sha256[:12]}"
@@ -161,5 +188,6 @@ def describe_run(setup: Setup) -> dict[str, str]:
         "host": f"{net.host_size:,} parameters",
         "slots": ", ".join(f"{slot.name} ({slot.channels} channels)" for slot in net.slots),
         "parameter budget": f"{setup.budget:,}",
-        "state of all envs": f"{state / 2**20:,.1f} MiB",
+        "state of all envs": f"{state_bytes(spec, net) / 2**20:,.1f} MiB",
+        "envs at once": f"{min(spec.envs, setup.piece_envs):,} in training and validation",
     }

@@ -30,7 +30,6 @@ from morphogen.errors import ConfigError
 from morphogen.evaluation.play import ArmResult, build_result, play_arm
 from morphogen.evaluation.schedule_search import build_schedule, held_out_instance_sets, score_schedules
 from morphogen.evaluation.successive_halving import read_portfolio
-from morphogen.nets import plan as plans
 from morphogen.state.env import EnvState
 from morphogen.steps.reset_step import place_fossils
 from morphogen.vocab.text import format_value
@@ -120,7 +119,7 @@ def start_with_fossils(
     fresh = env.init_state(torch.full_like(env.keys[:, 0], episode + env.split.first_episode))
     state = place_fossils(fresh, blueprint, algorithm)
     coalitions = phases.requested_coalitions(state, env.keys, setup=setup)
-    plan = env.read_plan(plans.plan_counts(state.slots, *coalitions, born, net=setup.net), state)
+    plan = env.read_plan(phases.count_pieces(state.slots, *coalitions, born, setup=setup), state)
     return env.start(phases.init_new_seeds(state, born, env.keys, plan, setup=setup), plan)
 
 

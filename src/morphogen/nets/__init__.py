@@ -37,13 +37,14 @@ from morphogen.nets.ops import (
     stacked_conv,
 )
 from morphogen.nets.optim import adamw, clip_by_norm, grad_and_value, sgd
-from morphogen.nets.plan import Plan, empty_plan, plan_counts, read_plan
+from morphogen.nets.plan import EpochPlan, Plan, empty_plan, plan_counts, read_plan
 from morphogen.nets.policy import NetworkPolicy, Policy
 from morphogen.nets.policy_network import LstmNetwork, ModuleNetwork, NetworkInputs, NetworkOutput, PolicyNetwork
 from morphogen.nets.precision import Precision
 from morphogen.nets.seed_module import SeedModule
 
 __all__ = [
+    "EpochPlan",
     "HostNetworks",
     "HostRows",
     "Leaves",

@@ -26,7 +26,7 @@ execution order, so no activation is computed twice.
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -82,7 +82,7 @@ class SlotPlan:
 @document_fields
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Sizes of one epoch.  `train`, `evaluate`, `births` in slot order.  The module docstring explains the terms.
+    """Sizes of one epoch of some envs.  `train`, `evaluate`, `births` in slot order; terms: see the module docstring.
 
     Example:
         >>> import torch
@@ -98,7 +98,27 @@ class Plan:
     evaluate: tuple[SlotPlan, ...]
     births: tuple[int, ...]
     rows: tuple[int, ...]  # rows of the coalition tree after each slot, in execution order
-    position: tuple[int, ...] = field(default=(), compare=False)  # of streamed data, see `data.feed`
+
+
+@document_fields
+class EpochPlan(NamedTuple):
+    """Sizes of one epoch of all envs, which train and validate in pieces (`engine.pieces`).
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> plan = env.plan(env.reset()[0], mg.actions.wait(env))
+        >>> plan.pieces[0].rows, plan.births  # of the only piece; seeds per slot
+        ((2, 2), (0, 0))
+    """
+
+    pieces: tuple[Plan, ...]  # plan of every piece, in the order of the envs
+    position: tuple[int, ...] = ()  # of streamed data, see `data.feed`
+
+    @property
+    def births(self) -> tuple[int, ...]:
+        """New seeds per slot, of all pieces."""
+        return tuple(map(sum, zip(*(piece.births for piece in self.pieces), strict=True)))
 
 
 class Membership(NamedTuple):
@@ -194,11 +214,15 @@ def plan_counts(slots: Slots, coalition: Tensor, evaluated: Tensor, born: Tensor
     return torch.cat([part.flatten() for part in parts]).to(torch.int32)
 
 
-def read_plan(numbers: list[int], net: Net) -> Plan:
-    """Build the plan from the numbers of `plan_counts`, followed by a position of streamed data, if any.
+def read_epoch_plan(numbers: list[int], net: Net, pieces: int) -> EpochPlan:
+    """Build the plans of all pieces: 54 S numbers of `plan_counts` for each, then the position of streamed data."""
+    width = len(net.slots) * (4 * _CODES + 2)
+    parts = [numbers[piece * width : (piece + 1) * width] for piece in range(pieces)]
+    return EpochPlan(tuple(read_plan(part, net) for part in parts), tuple(numbers[pieces * width :]))
 
-    Args:
-        numbers: 54 S integers on the host; further ones become `Plan.position`.
+
+def read_plan(numbers: list[int], net: Net) -> Plan:
+    """Build the plan from the numbers of `plan_counts`, 54 S integers on the host.
 
     Example:
         >>> import morphogen as mg
@@ -211,10 +235,8 @@ def read_plan(numbers: list[int], net: Net) -> Plan:
     width = slots * _CODES
     tables = [numbers[i * width : (i + 1) * width] for i in range(4)]
     train, evaluate = _read_slot_plans(*tables[:2]), _read_slot_plans(*tables[2:])
-    births, rows, position = (
-        tuple(numbers[4 * width + at :][:count]) for at, count in ((0, slots), (slots, slots), (2 * slots, None))
-    )
-    return Plan(train, evaluate, births, rows, position=position)
+    births, rows = (tuple(numbers[4 * width + at :][:slots]) for at in (0, slots))
+    return Plan(train, evaluate, births, rows)
 
 
 def _read_slot_plans(sizes: list[int], multiplied: list[int]) -> tuple[SlotPlan, ...]:

@@ -8,7 +8,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.nets.net import Net
-from morphogen.nets.plan import Plan
+from morphogen.nets.plan import EpochPlan, Plan
 from morphogen.state import schema
 from morphogen.state.env import EnvState, Instance
 from morphogen.state.tree_ops import get_branches, get_leaf, masked_update, replace
@@ -69,7 +69,7 @@ def place_fossils(state: EnvState, blueprint: Tensor, algorithm: Tensor) -> EnvS
     return replace(state, slots=masked_update(state.slots, where, **leaves, blueprint=blueprint, algorithm=algorithm))
 
 
-def new_seed_rows(is_new: Tensor, plan: Plan) -> tuple[Tensor, ...]:
+def new_seed_rows(is_new: Tensor, plan: Plan | EpochPlan) -> tuple[Tensor, ...]:
     """Envs with a new seed, per slot.
 
     Shapes: is_new bool [E, S] -> S tensors int64 [B], B = `plan.births` of the slot.

@@ -14,7 +14,6 @@ from morphogen.data.feed import ResidentFeed
 from morphogen.engine import actions
 from morphogen.engine.environment import open_environment
 from morphogen.engine.scheduler import Parts, Scheduler
-from morphogen.nets.plan import empty_plan
 from morphogen.rules.rewards.table import rule_from_function
 from morphogen.state import rng
 from morphogen.testing.builders.tree_equality import copy_tree, leaves, trees_equal
@@ -356,7 +355,7 @@ def with_host(state, params):
 
 
 def through_validation(env, state, action, plan, params):
-    return env.start(with_host(state, params), empty_plan(env.envs, env.net))[0].signals.val_loss.sum()
+    return env.start(with_host(state, params))[0].signals.val_loss.sum()
 
 
 def through_training(env, state, action, plan, params):

@@ -1,0 +1,77 @@
+"""Pieces: blocks of neighbouring envs that train and validate one after the other, so that activations fit a budget.
+
+Envs are independent of each other in training and validation, so an epoch of a few envs at a time gives the same bits
+on a CPU, in the memory of a few.  Observation, policy, actions, lifecycle, rewards and the state itself stay whole.
+
+The number of pieces follows from the settings alone (`engine.activation_mib`, task, batch), never from the machine, the
+data or the seeds that live: `activation_bytes` bounds what an env with the largest blueprint in every slot takes.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import torch
+from tensordict import TensorClass, TensorDictBase
+
+from morphogen.config.spec import RunSpec
+from morphogen.config.task import ANALYTIC, TASKS
+from morphogen.nets.net import Net
+from morphogen.rules.attribution import configuration_count
+from morphogen.steps.validate_step import CHUNK
+
+FLOAT_BYTES = 4  # float32
+MIN_ENVS = 2  # products over one network differ in the last bits from those over several
+# Copies of the features of a slot that live at the peak, measured (`tests/unit/engine/test_pieces.py`).
+_INPUTS, _HOST, _SEED = 2.0, 2.25, 6.5  # per sample of a minibatch: stored for the gradient, with its own copies
+_VALIDATION = 8.0  # per row of the coalition tree, of the slot where rows times features are most
+Node = TypeVar("Node", bound=TensorClass | TensorDictBase | torch.Tensor)
+
+
+def activation_bytes(spec: RunSpec, net: Net, samples: int) -> int:
+    """Return the bytes of activations of one env at the peak of an epoch, for the largest blueprint in every slot.
+
+    Args: spec: resolved; samples: size of the validation split.  A white-box task computes no activations: 0.
+    """
+    if TASKS[spec.task].kind == ANALYTIC:
+        return 0
+    rows = widest = stored = 0
+    enabled, most = set(net.names), configuration_count(len(net.slots), spec.attribution.permutation_pairs)
+    for slot in net.host.all_slots:
+        size, grows = slot.channels * math.prod(slot.size), slot.name in enabled
+        rows = min(max(1, rows) * (2 if grows else 1), most)
+        widest = max(widest, rows * size)
+        stored += (_HOST + _SEED * grows) * size
+    training = spec.data.batch * (stored + _INPUTS * math.prod(net.host.input_shape))
+    return int(FLOAT_BYTES * max(training, _VALIDATION * min(samples, CHUNK) * widest))
+
+
+def piece_size(spec: RunSpec, net: Net, samples: int) -> int:
+    """Return the envs of a piece: as many as fit `engine.activation_mib`, at least two.  Arguments as above."""
+    needed = activation_bytes(spec, net, samples)
+    return max(MIN_ENVS, int(spec.engine.activation_mib * 2**20) // needed) if needed else spec.envs
+
+
+def split_envs(envs: int, size: int) -> tuple[slice, ...]:
+    """Return blocks of `size` envs in order; the last one may be smaller, but takes up a single env that is left.
+
+    Example:
+        >>> from morphogen.engine.pieces import split_envs
+        >>> split_envs(8, 3), split_envs(7, 3)
+        ((slice(0, 3, None), slice(3, 6, None), slice(6, 8, None)), (slice(0, 3, None), slice(3, 7, None)))
+    """
+    starts = range(0, max(1, envs - MIN_ENVS + 1), size)
+    return tuple(slice(start, end) for start, end in zip(starts, (*starts[1:], envs), strict=True))
+
+
+def cut(tree: Node, rows: slice) -> Node:
+    """Return the rows of a tree [E] as views; the tree itself if that is all of it."""
+    part: Any = tree if rows == slice(0, tree.shape[0]) else tree[rows]
+    return part
+
+
+def join(parts: Sequence[Node]) -> Node:
+    """Concatenate the trees of all pieces; a single one is not copied."""
+    trees: Any = list(parts)
+    whole: Any = trees[0] if len(trees) == 1 else torch.cat(trees)
+    return whole

@@ -1,5 +1,7 @@
 """Philox 4x32-10, counter-based random words (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, 2011)."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -28,11 +30,15 @@ _philox = operator(
 
 
 def _torch_philox(counter: Tensor, key: Tensor) -> Tensor:
-    c0, c1, c2, c3 = counter.unbind(-1)
-    k0, k1 = key.unbind(-1)
-    for _ in range(_ROUNDS):
-        p0, p1 = c0 * _M0, c2 * _M1  # the wrapped int64 product has the right 64 bits
-        high0, high1 = (p0 >> 32) & _MASK, (p1 >> 32) & _MASK
-        c0, c1, c2, c3 = high1 ^ c1 ^ k0, p1 & _MASK, high0 ^ c3 ^ k1, p0 & _MASK
-        k0, k1 = (k0 + _W0) & _MASK, (k1 + _W1) & _MASK
-    return torch.stack((c0, c1, c2, c3), dim=-1)
+    """Ten rounds on pairs of words, five launches each.  Words grow beyond 32 bits; only what multiplies is masked."""
+    even, odd = counter[..., ::2], counter[..., 1::2]
+    ramp = partial(torch.arange, dtype=torch.int64, device=counter.device)  # numbers in line: no copy from the host
+    numbers = ramp(_ROUNDS).unsqueeze(-1)
+    keys = key.unsqueeze(-2) + numbers * ramp(_W0, 2 * _W1 - _W0, _W1 - _W0)  # [..., rounds, 2]
+    # The middle two of these four numbers are M1 and M0, and the middle of four products is (c2 M1, c0 M0), row by row:
+    # thus the exchange of the pair is a view.
+    factors = ramp(2 * _M1 - _M0, 2 * _M0 - _M1 + 1, _M0 - _M1).unflatten(0, (2, 2))
+    for now in keys.unbind(-2):
+        product = (even.unsqueeze(-2) * factors).flatten(-2)[..., 1:3]  # wrapped: int64 holds the right 64 bits
+        even, odd = ((product >> 32) ^ odd ^ now) & _MASK, product
+    return torch.stack((even, odd & _MASK), dim=-1).flatten(-2)

@@ -289,7 +289,6 @@ RULES = {
         tensors((shares, R, CELL), (st.integers(0, 9), I, CELL), (shares, R, (1,)), (st.integers(0, 9), I, (1,))),
         {},
     ),
-    "health.gradient_shares": (health.gradient_shares, tensors((points, R, CELL)), ALL),
     "health.moving_average": (
         health.moving_average,
         tensors((shares, R, CELL), (yes, B, CELL), (shares, R, CELL)),

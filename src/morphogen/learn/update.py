@@ -18,9 +18,10 @@ from morphogen.learn.prepare import ScaledCritic, ScaleState, init_scale, prepar
 from morphogen.learn.rollout_stats import update_observation_stats
 from morphogen.nets.controller import ControllerParams
 from morphogen.nets.distribution import ROWS, SCORES, build_lookups
+from morphogen.nets.flat_params import copy_leaves, flatten_leaves, split_leaves
 from morphogen.nets.optim import adamw
 from morphogen.nets.policy import NetworkPolicy, get_branch
-from morphogen.rules.health import gradient_shares, layer_health
+from morphogen.rules.health import LARGE_GRADIENT, layer_health
 from morphogen.state.decision import Observation
 from morphogen.state.tree_ops import TensorDictField, constant_table, get_leaf, get_leaves, replace, select
 from morphogen.vocab.action import SIZES, Head
@@ -28,6 +29,7 @@ from morphogen.vocab.field_docs import document_fields
 
 BETAS, EPS = (0.9, 0.999), 1e-5
 _vector_norm: Callable[..., Tensor] = cast(Any, torch.linalg).vector_norm  # torch declares no types
+_foreach_norm: Callable[..., list[Tensor]] = cast(Any, torch)._foreach_norm  # one launch for all leaves
 KL_STOP_FACTOR = 1.5  # times the target
 # Head of each output of the `leaf` layer: the slot scores, then the value logits.
 _LEAF_HEADS = (*(Head.SLOT,) * SCORES, *(head for head, _ in ROWS for _ in range(SIZES[head])))
@@ -283,7 +285,8 @@ def _adam_step(
     limit = spec.max_grad_norm
     factor = torch.ones_like(norm) if limit is None else (limit / (norm + 1e-6)).clamp(max=1.0)
     factor = torch.where(norm.isfinite(), factor, 0.0)
-    grads = {name: torch.where(grad.isfinite(), grad, 0.0) * factor for name, grad in grads.items()}
+    flat = flatten_leaves(grads)
+    grads = split_leaves(torch.where(flat.isfinite(), flat, 0.0) * factor, grads)
     decay = {name: spec.weight_decay if name in decayed else 0.0 for name in grads}
     step = state.step + 1
     net, m, v = adamw(state.net, grads, state.m, state.v, step, lr=lr, betas=BETAS, eps=EPS, weight_decay=decay)
@@ -292,8 +295,9 @@ def _adam_step(
 
 def _where_applied(applied: Tensor, new: UpdateState, old: UpdateState) -> UpdateState:
     """Select the new leaves if applied, else the old ones bit for bit.  applied bool []."""
-    pairs = ((getattr(new, name), getattr(old, name)) for name in ("net", "m", "v"))
-    net, m, v = ({name: torch.where(applied, a[name], b[name]) for name in b} for a, b in pairs)
+    pairs = ((new.m, old.m), (new.v, old.v))
+    m, v = (copy_leaves(torch.where(applied, flatten_leaves(a), flatten_leaves(b)), b) for a, b in pairs)
+    net = {name: torch.where(applied, leaf, old.net[name]) for name, leaf in new.net.items()}  # keeps their strides
     return old._replace(net=net, m=m, v=v, step=torch.where(applied, new.step, old.step))
 
 
@@ -312,7 +316,7 @@ def _step_metrics(checks: dict[str, Tensor], ok: Tensor, stopped: Tensor, spec: 
 
 
 def _global_norm(parts: list[Tensor]) -> Tensor:
-    return _vector_norm(torch.stack([_vector_norm(part) for part in parts]))
+    return _vector_norm(torch.stack(_foreach_norm(parts)))
 
 
 def _head_norms(grads: ControllerParams) -> tuple[Tensor, Tensor]:
@@ -338,8 +342,17 @@ def _layer_health(grads: ControllerParams) -> tuple[Tensor, Tensor]:
     if not names:
         zeros = next(iter(grads.values())).new_zeros(len(LAYER_NAMES))
         return zeros, zeros.bool()
-    signs = [gradient_shares(grads[name]) for name in names]
-    health, *_ = layer_health(*(torch.stack(sign) for sign in zip(*signs, strict=True)))
+    health, *_ = layer_health(*_gradient_shares([grads[name] for name in names]))
     rows = constant_table(tuple(LAYER_NAMES.index(name) for name in names), torch.int64, health.device)
     empty = health.new_zeros(len(LAYER_NAMES))
     return empty.index_copy(0, rows, health), empty.bool().index_fill(0, rows, True)
+
+
+def _gradient_shares(layers: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Per layer, the shares of elements that are 0, and that are large; whether all are finite.  -> each [L]."""
+    flat, sizes = torch.cat([layer.flatten() for layer in layers]), [layer.numel() for layer in layers]
+    flags = torch.stack((flat == 0, flat.abs() > LARGE_GRADIENT, ~flat.isfinite())).to(flat.dtype)
+    parts = [part for row in flags.unbind() for part in torch.split(row, sizes)]
+    zero, large, broken = torch.split(torch.stack(_foreach_norm(parts, 1)), len(layers))  # sums of flags
+    number = constant_table(tuple(sizes), flat.dtype, flat.device)
+    return zero / number, large / number, broken == 0

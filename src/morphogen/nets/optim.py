@@ -1,7 +1,7 @@
 """Gradients of a loss, and optimiser steps as functions of stacked rows, equal to `torch.optim` row by row."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -103,7 +103,7 @@ def adamw(
     """Take one step of Adam with decoupled weight decay.
 
     Args:
-        params, grads: dicts of leaves of any shape with the same names.
+        params, grads: dicts of leaves of any shape and one dtype, with the same names.
         m, v: running means of gradients and of their squares, like params; zeros before the first step.
         step: number of this update, 1 for the first; 0-d, or [E] where rows of the leading axis have different counts.
         weight_decay: one number, or one per leaf.
@@ -123,12 +123,20 @@ def adamw(
         tensor([0.9000, 0.9000, 1.0000])
     """
     decay = weight_decay if isinstance(weight_decay, dict) else dict.fromkeys(params, weight_decay)
-    new_m = {key: torch.lerp(m[key], grad, 1.0 - betas[0]) for key, grad in grads.items()}
-    new_v = {key: torch.addcmul(v[key] * betas[1], grad, grad, value=1.0 - betas[1]) for key, grad in grads.items()}
-    new_params: ParamTree = {}
-    for key, value in params.items():
-        count = expand_mask(step.to(value.dtype), value)
-        first, second = 1.0 - betas[0] ** count, 1.0 - betas[1] ** count
-        scale = new_v[key].sqrt() / second.sqrt() + eps
-        new_params[key] = value * (1.0 - lr * decay[key]) - lr * (new_m[key] / first) / scale
-    return new_params, new_m, new_v
+    names, listed = list(params), cast(Any, torch)  # operators on lists of tensors: few launches for all leaves
+    p, g, old_m, old_v = ([tree[name] for name in names] for tree in (params, grads, m, v))
+    new_m = listed._foreach_lerp(old_m, g, 1.0 - betas[0])
+    new_v = listed._foreach_addcmul(listed._foreach_mul(old_v, betas[1]), g, g, value=1.0 - betas[1])
+    first, second = (_for_leaves(1.0 - beta ** step.to(p[0].dtype), p) for beta in betas)
+    root = [x.sqrt() for x in second] if isinstance(second, list) else second.sqrt()
+    scale = listed._foreach_add(listed._foreach_div(listed._foreach_sqrt(new_v), root), eps)
+    move = listed._foreach_div(listed._foreach_mul(listed._foreach_div(new_m, first), lr), scale)
+    kept = [leaf * (1.0 - lr * decay[name]) if decay[name] else leaf for name, leaf in params.items()]
+    new_p = listed._foreach_sub(kept, move)
+    new = (dict(zip(names, leaves, strict=True)) for leaves in (new_p, new_m, new_v))
+    return next(new), next(new), next(new)
+
+
+def _for_leaves(number: Tensor, leaves: list[Tensor]) -> Tensor | list[Tensor]:
+    """Return a 0-d number as it is, and numbers [E] per leaf [E, ...], ready to broadcast."""
+    return [expand_mask(number, leaf) for leaf in leaves] if number.dim() else number

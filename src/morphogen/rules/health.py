@@ -59,12 +59,6 @@ def layer_health(zero: Tensor, large: Tensor, finite: Tensor) -> tuple[Tensor, T
     return torch.where((zero > 0.9) | ~finite, 0.0, score), zero > 0.9, large > 0.1
 
 
-def gradient_shares(gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Statistics of a gradient [...] for `layer_health`; each 0-d."""
-    zero, large = (flag.to(gradient.dtype).mean() for flag in (gradient == 0, gradient.abs() > LARGE_GRADIENT))
-    return zero, large, gradient.isfinite().all()
-
-
 class HiddenStats(NamedTuple):
     """Size of a hidden state; non-finite elements count as 0.  All 0-d."""
 

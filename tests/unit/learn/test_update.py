@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.launch_count import CountLaunches
 from support.made_up_rollouts import FLOOR, KEY, masks, noise, observation, play, small, source
 from support.profiles import one_in
 from tensordict import TensorDict
@@ -16,7 +17,16 @@ from morphogen.learn import metrics
 from morphogen.learn.loss import Coefficients, coefficients_at, linear_schedule, minibatch_objective
 from morphogen.learn.prepare import init_scale, prepare_rows, rescale_critic, rescale_rewards, return_scale
 from morphogen.learn.rollout_stats import update_observation_stats
-from morphogen.learn.update import UpdateState, init_ppo, minibatch_indices, minibatch_step, update_ppo
+from morphogen.learn.update import (
+    UpdateState,
+    _adam_step,
+    _where_applied,
+    init_ppo,
+    minibatch_indices,
+    minibatch_step,
+    start_state,
+    update_ppo,
+)
 from morphogen.nets.distribution import build_lookups
 
 POLICY = small()
@@ -472,6 +482,15 @@ def test_the_update_never_asks_the_host():
     after, found = learn(rollout, learner, assignment=whole(2).to("meta"))
     assert after.params["net", "op.out.weight"].is_meta
     assert found["kl"].is_meta
+
+
+def test_an_optimiser_step_takes_at_most_five_launches_a_leaf():
+    net = dict(LEARNER.params["net"].items())
+    state = start_state(LEARNER.params["net"], LEARNER.optimiser)
+    with CountLaunches() as launches:
+        new = _adam_step(state, net, torch.ones(()), lr=1e-3, spec=SPEC, decayed=POLICY.network.decayed)
+        _where_applied(torch.tensor(True), new, state)
+    assert len(net) < launches.count <= 5 * len(net)  # one by one, they were 27 a leaf
 
 
 @pytest.mark.slow

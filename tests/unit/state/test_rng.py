@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
+from support.launch_count import CountLaunches
 
 from morphogen.kernels import AVAILABLE
 from morphogen.state import rng
@@ -58,17 +58,6 @@ FORMS = [philox._torch_philox, *([rng.philox] if AVAILABLE else [])]  # torch al
 @pytest.mark.parametrize(("counter", "key", "result"), KNOWN)
 def test_philox_gives_the_published_answers(form, counter, key, result):
     assert tuple(form(torch.tensor(counter), torch.tensor(key)).tolist()) == result
-
-
-class CountLaunches(TorchDispatchMode):
-    """Count operators that compute; views and empty tensors launch nothing on a device."""
-
-    count = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if not func.is_view and func is not torch.ops.aten._unsafe_view.default:
-            self.count += 1
-        return func(*args, **kwargs or {})
 
 
 def test_a_draw_without_kernels_takes_at_most_64_launches(monkeypatch):

@@ -200,7 +200,8 @@ def _select_spans(blocks: Sequence[Tensor], spans: Spans) -> Tensor:
 
 def _multiplied_rows(seed_row: Tensor, spans: Spans) -> Tensor:
     """Rows of the seeds that multiply.  int64 [M]."""
-    return torch.cat([seed_row[start:end] for start, end in spans])
+    parts = [seed_row[start:end] for start, end in spans]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _zero_row(like: Tensor) -> Tensor:
@@ -210,5 +211,5 @@ def _zero_row(like: Tensor) -> Tensor:
 
 def _expand_rows(rows: Tensor, like: Tensor) -> Tensor:
     """Expand values per row, or per sample and row, to all channels.  [R] or [B, R] -> [..., R, C]."""
-    wide = rows.unsqueeze(-1).expand(*rows.shape, like.shape[-1]).contiguous()
+    wide = rows.unsqueeze(-1).expand(*rows.shape, like.shape[-1])
     return wide if rows.dim() == 1 else wide.view(rows.shape[0], *(1,) * (like.dim() - 3), *wide.shape[1:])

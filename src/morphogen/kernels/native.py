@@ -52,7 +52,7 @@ def has_kernel(x: Tensor) -> bool:
 
 def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype of sums over features: that of the features, at least float32."""
-    return torch.promote_types(dtype, torch.float32)
+    return dtype if dtype.itemsize >= torch.float32.itemsize else torch.float32
 
 
 def operator(schema: str, kernel: Callable, shapes: Callable) -> Callable[..., Any]:

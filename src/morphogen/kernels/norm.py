@@ -1,5 +1,6 @@
 """Group normalisation over the unmasked channels, then a lower limit and a scale."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -27,30 +28,41 @@ class NormFactors(NamedTuple):
     scale: Tensor | None  # [R, C]
 
 
-def norm(x: Tensor, factors: NormFactors, groups: int, *, floor: float) -> tuple[Tensor, Tensor]:
+def norm(
+    x: Tensor, factors: NormFactors, groups: int, *, floor: float, limited: int | None = None
+) -> tuple[Tensor, Tensor]:
     """Return `scale * max(floor, bias + gain * (x - mean) / deviation)`, and the statistics of every group.
 
-    Shapes: x [B, H, W, R, C], 0 in masked channels; groups: G -> like x; mean and 1 / deviation [2, B, R, G], at least
-    in float32.
+    Shapes: x [B, H, W, R, C], 0 in masked channels; gain 0 there; groups: G -> like x; mean and 1 / deviation
+    [2, B, R, G], at least in float32.  limited: rows with the lower limit, the first ones; None = all; a number has no
+    kernel.
     """
-    if has_kernel(x):
+    if limited is None and has_kernel(x):
         return _norm(x, *factors, groups, floor)
-    out, stats = _torch_forward(x.to(statistics_dtype(x.dtype)), factors, groups, floor)
+    out, stats = _torch_forward(x.to(statistics_dtype(x.dtype)), factors, groups, floor, limited)
     return out.to(x.dtype), stats
 
 
 def norm_backward(
-    grad: Tensor, x: Tensor, factors: NormFactors, stats: Tensor, *, floor: float, needs_input_grad: bool
-) -> tuple[Tensor, Tensor]:
-    """Return the gradients of x (empty unless `needs_input_grad`), and of gain, bias and scale [3, R, C].
+    grad: Tensor,
+    x: Tensor,
+    factors: NormFactors,
+    stats: Tensor,
+    *,
+    floor: float,
+    needs_input_grad: bool,
+    limited: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Return the gradients of x (empty unless `needs_input_grad`), gain, bias, and of scale (None without one).
 
-    stats: the second result of `norm`, [2, B, R, G].
+    stats: the second result of `norm`, [2, B, R, G] -> like x, [R, C] each.
     """
-    if has_kernel(x):
-        return _norm_backward(grad, x, *factors, stats, floor, needs_input_grad)
+    if limited is None and has_kernel(x):
+        x_grad, (gain, bias, scale) = _norm_backward(grad, x, *factors, stats, floor, needs_input_grad)
+        return x_grad, gain, bias, None if factors.scale is None else scale
     wide = grad.to(stats.dtype), x.to(stats.dtype)
-    x_grad, sums = _torch_backward(*wide, factors, stats, floor=floor, needs_input_grad=needs_input_grad)
-    return x_grad.to(x.dtype), sums
+    x_grad, gain, bias, scale = _torch_backward(*wide, factors, stats, limit=(floor, limited), needs=needs_input_grad)
+    return x_grad.to(x.dtype), gain, bias, scale
 
 
 def _kernel(results: tuple[Tensor, ...], x: Tensor, *args):
@@ -91,48 +103,71 @@ _norm_backward = operator(
 )
 
 
-def _torch_forward(x: Tensor, factors: NormFactors, groups: int, floor: float) -> tuple[Tensor, Tensor]:
-    inverse_count = _inverse_counts(x, factors, groups)
-    mean = _group_sums(x.sum((1, 2)), groups) * inverse_count
-    centred = x - _expand_groups(mean, factors.channel_mask, factors.bias)[:, None, None]
-    inverse = torch.rsqrt(_group_sums(centred.square().sum((1, 2)), groups) * inverse_count + EPS)
-    slope = _expand_groups(inverse, factors.gain, factors.bias)[:, None, None]
-    above = torch.addcmul(factors.bias, centred, slope).clamp_min(floor)
-    return above if factors.scale is None else above * factors.scale, torch.stack((mean, inverse))
+def _torch_forward(
+    x: Tensor, factors: NormFactors, groups: int, floor: float, limited: int | None = None
+) -> tuple[Tensor, Tensor]:
+    stats = torch.stack(_statistics(x.unflatten(-1, (groups, -1)), factors))
+    out = _linear(_standardise(x, factors, stats)[0], factors.gain, factors.bias)
+    if floor > -math.inf:
+        out[..., :limited, :].clamp_min_(floor)
+    return out if factors.scale is None else out.mul_(factors.scale), stats
 
 
 def _torch_backward(
-    grad: Tensor, x: Tensor, factors: NormFactors, stats: Tensor, *, floor: float, needs_input_grad: bool
-) -> tuple[Tensor, Tensor]:
-    mean, inverse = stats
-    centred = x - _expand_groups(mean, factors.channel_mask, factors.bias)[:, None, None]
-    slope = _expand_groups(inverse, factors.gain, factors.bias)[:, None, None]
-    above = torch.addcmul(factors.bias, centred, slope).clamp_min(floor)
-    inner = torch.ops.aten.threshold_backward(grad if factors.scale is None else grad * factors.scale, above, floor)
-    level, tilt = inner.sum((1, 2)), (inner * centred).sum((1, 2))
-    gain_grad = _expand_groups(inverse, tilt, factors.bias).sum(0)
-    sums = torch.stack((gain_grad, level.sum(0), (grad * above).sum((0, 1, 2))))
-    if not needs_input_grad:
-        return x.new_empty(0), sums
-    groups, inverse_count = mean.shape[-1], _inverse_counts(x, factors, mean.shape[-1])
-    gained = (part if factors.gain is None else part * factors.gain for part in (level, tilt))
-    flat, lean = (_group_sums(part, groups) * -inverse * inverse_count for part in gained)
-    offset = _expand_groups(flat, factors.channel_mask, factors.bias)[:, None, None]
-    scale = _expand_groups(lean * inverse.square(), factors.channel_mask, factors.bias)[:, None, None]
-    return torch.addcmul(torch.addcmul(offset, inner, slope), centred, scale), sums
+    grad: Tensor, x: Tensor, factors: NormFactors, stats: Tensor, *, limit: tuple[float, int | None], needs: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    (gain, bias, _, inverse_count, scale), (floor, limited) = factors, limit
+    standard, inverse = _standardise(x, factors, stats)
+    inner = grad if floor == -math.inf else _limit_backward(grad, standard, factors, floor, limited)
+    # Scale and gain are constant over the samples: two sums per channel serve all gradients.
+    sums = torch.stack((inner.sum((1, 2)), (inner * standard).sum((1, 2))))
+    total = sums.sum(1)
+    bias_grad, gain_grad = (total if scale is None else total * scale).unbind()
+    scale_grad = None if scale is None else _linear(total[1], gain, bias * total[0])
+    if scale_grad is not None and floor and floor > -math.inf:  # the sum of floored values is not 0
+        scale_grad[:limited] += floor * (grad.sum((1, 2)) - sums[0])[:, :limited].sum(0)
+    if not needs:
+        return x.new_empty(0), gain_grad, bias_grad, scale_grad
+    weight = gain if scale is None else scale if gain is None else gain * scale
+    means = (sums if weight is None else sums * weight).unflatten(-1, (stats.shape[-1], -1)).sum(-1)
+    means *= -stats.shape[-1] / math.prod((*x.shape[1:3], x.shape[-1])) if inverse_count is None else -inverse_count
+    level, tilt = means[:, :, None, None, :, :, None].unbind()
+    grouped = torch.addcmul(level, standard.unflatten(-1, (stats.shape[-1], -1)), tilt)
+    x_grad = grouped.flatten(-2)
+    x_grad.add_(inner) if weight is None else x_grad.addcmul_(inner, weight)
+    x_grad.unflatten(-1, grouped.shape[-2:]).mul_(inverse)
+    return x_grad, gain_grad, bias_grad, scale_grad
 
 
-def _inverse_counts(x: Tensor, factors: NormFactors, groups: int) -> Tensor | float:
-    return groups / (x.shape[1] * x.shape[2] * x.shape[4]) if factors.inverse_count is None else factors.inverse_count
+def _statistics(x: Tensor, factors: NormFactors) -> tuple[Tensor, Tensor]:
+    """Mean and 1 / deviation of every group.  x [B, H, W, R, G, C / G] -> [B, R, G] each."""
+    if factors.channel_mask is None or factors.inverse_count is None:
+        variance, mean = torch.var_mean(x, (1, 2, 5), correction=0)
+        return mean, variance.add_(EPS).rsqrt_()
+    mean, mask = x.sum((1, 2, 5)) * factors.inverse_count, factors.channel_mask.unflatten(-1, x.shape[-2:])
+    centred = torch.addcmul(x, mean[:, None, None, :, :, None], mask, value=-1.0)
+    variance = centred.square_().sum((1, 2, 5)).mul_(factors.inverse_count)
+    return mean, variance.add_(EPS).rsqrt_()
 
 
-def _group_sums(sums: Tensor, groups: int) -> Tensor:
-    """Sums of groups, from those of channels.  [B, R, C] -> [B, R, G]."""
-    return sums.unflatten(-1, (groups, -1)).sum(-1)
+def _standardise(x: Tensor, factors: NormFactors, stats: Tensor) -> tuple[Tensor, Tensor]:
+    """Return `(x - mean) / deviation`, 0 in masked channels, and 1 / deviation [B, 1, 1, R, G, 1 or C / G]."""
+    grouped = x.unflatten(-1, (stats.shape[-1], -1))
+    mean, inverse = stats[:, :, None, None, :, :, None].unbind()
+    if factors.channel_mask is not None:
+        inverse = inverse * factors.channel_mask.unflatten(-1, grouped.shape[-2:])
+    return (grouped - mean).mul_(inverse).flatten(-2), inverse
 
 
-def _expand_groups(values: Tensor, channels: Tensor | None, like: Tensor) -> Tensor:
-    """Values of a group times values of its channels.  [B, R, G], [R, C] or [B, R, C]; like [R, C] -> [B, R, C]."""
-    size = like.shape[-1] // values.shape[-1]
-    wide = values.unsqueeze(-1).expand(*values.shape, size).flatten(-2)
-    return wide if channels is None else wide * channels
+def _linear(x: Tensor, gain: Tensor | None, bias: Tensor) -> Tensor:
+    return x + bias if gain is None else torch.addcmul(bias, x, gain)
+
+
+def _limit_backward(grad: Tensor, standard: Tensor, factors: NormFactors, floor: float, limited: int | None) -> Tensor:
+    """Gradient below the lower limit of the first rows.  -> like grad [B, H, W, R, C]."""
+    gain = None if factors.gain is None else factors.gain[:limited]
+    above = _linear(standard[..., :limited, :], gain, factors.bias[:limited])
+    inner = torch.ops.aten.threshold_backward(grad[..., :limited, :], above, floor)
+    if limited is None:
+        return inner
+    return torch.cat((inner.flatten(0, 2), grad[..., limited:, :].flatten(0, 2)), 1).view(grad.shape)

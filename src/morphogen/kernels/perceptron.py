@@ -77,8 +77,8 @@ def _flops_backward(grad: Any, x: Any, z: Any, *layers: Any, **_: Any) -> int:
 
 
 def _torch_forward(x: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor):
-    z = torch.bmm(x.transpose(0, 1), w1.transpose(1, 2))
-    z = z if b1 is None else z + b1.unsqueeze(1)
+    inputs, first = x.transpose(0, 1), w1.transpose(1, 2)
+    z = torch.bmm(inputs, first) if b1 is None else torch.baddbmm(b1.unsqueeze(1), inputs, first)
     return torch.baddbmm(b2.unsqueeze(1), F.silu(z), w2.transpose(1, 2)).transpose(0, 1), z.transpose(0, 1)
 
 

@@ -111,5 +111,5 @@ class _Blend(AutogradFunction):
         grads = kernels.blend_backward(grad.contiguous(), saved, index, ctx.sizes)
         openness = None
         if grads.sums is not None:
-            openness = torch.where(silent[gates], 0.0, grads.sums * weight[gates])
+            openness = (grads.sums * weight[gates]).masked_fill(silent[gates], 0.0)
         return grads.features, openness, None, None, None, *grads.blocks

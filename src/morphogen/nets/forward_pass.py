@@ -52,7 +52,7 @@ def forward(inputs: Tensor, rows: HostRows, used: Tensor, slot_seeds: SlotSeeds,
         h = net.networks.stage(i, h, rows)
         h, rows = _apply_slot(h, rows, slot_seeds, s, net=net, pooled=pooled)
     logits = net.networks.head(h, rows)
-    return torch.where(rows.pick(used).unsqueeze(1), logits, UNUSED_LOGIT)
+    return logits.masked_fill(~rows.pick(used).unsqueeze(1), UNUSED_LOGIT)
 
 
 def used_classes(instance: Instance, net: Net) -> Tensor:

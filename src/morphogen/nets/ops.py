@@ -14,12 +14,13 @@ from torch import Tensor
 
 from morphogen import kernels
 from morphogen.kernels import Form
-from morphogen.kernels.native import AutogradFunction, apply_function, to_activations, to_images
+from morphogen.kernels.native import AutogradFunction, apply_function, has_kernel, to_activations, to_images
 from morphogen.kernels.norm import NormFactors
 from morphogen.kernels.perceptron import PerceptronParams
 from morphogen.vocab.field_docs import document_fields
 
 ROWS = -2  # axis of the networks
+Limit = tuple[float, int | None]  # lower limit of a normalised block, and the number of its first rows that have it
 _PARTS = 1 + len(NormFactors._fields)  # tensors of a normalised block
 _LAYOUTS = {Form.USUAL: torch.contiguous_format, Form.INNERMOST: torch.channels_last}  # of convolutions by torch
 
@@ -63,10 +64,44 @@ def stacked_conv(x: Tensor, weight: Tensor, *, form: Form | None = None) -> Tens
     form = form or kernels.form_of(x, weight)
     if form is Form.KERNEL:
         return _Conv.apply(x, weight)
+    if form is Form.MATRIX:
+        return _matrix_conv(x, weight)
     rows, kernel, inputs = weight.shape[0], weight.shape[-1], to_images(x).contiguous(memory_format=_LAYOUTS[form])
     flat = weight.flatten(0, 1).contiguous()
     out = F.conv2d(inputs, flat, padding=kernel // 2, groups=inputs.shape[1] // flat.shape[1])
     return to_activations(out, rows)
+
+
+def _matrix_conv(x: Tensor, weight: Tensor) -> Tensor:
+    """Convolve by one matrix product for all pixels of a network; depthwise by a product and a sum."""
+    kernel = weight.shape[-1]
+    if kernel > 1:
+        padded = F.pad(x, (0, 0, 0, 0, *(kernel // 2,) * 4))
+        x = padded.unfold(1, kernel, 1).unfold(2, kernel, 1)  # [B, H, W, R, I, k, k]
+    if kernel > 1 and weight.shape[2] < x.shape[4]:
+        return (x * weight.squeeze(2)).sum((-2, -1))
+    inputs = x.expand(*x.shape[:3], weight.shape[0], *x.shape[4:]).flatten(4)
+    return apply_function(_RowsProduct, inputs, weight.flatten(2))
+
+
+class _RowsProduct(AutogradFunction):
+    """Product of pixels [B, H, W, R, I] and weights [R, O, I]; gradients of weights are contiguous."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor) -> Tensor:
+        out = torch.bmm(x.flatten(0, 2).transpose(0, 1), weight.transpose(1, 2))
+        return out.transpose(0, 1).view(*x.shape[:4], -1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor]:
+        x, weight = ctx.saved_tensors
+        grad = grads[0].flatten(0, 2).transpose(0, 1)
+        x_grad = torch.bmm(grad, weight).transpose(0, 1).view(x.shape) if ctx.needs_input_grad[0] else None
+        return x_grad, torch.bmm(grad.transpose(1, 2), x.flatten(0, 2).transpose(0, 1))
 
 
 class _Conv(AutogradFunction):
@@ -166,7 +201,8 @@ class _SpatialMean(AutogradFunction):
 
     @staticmethod
     def forward(x: Tensor) -> Tensor:
-        return kernels.column_sums(x.reshape(x.shape[0], -1, *x.shape[-2:])) / x.shape[1:-2].numel()
+        pixels = x.reshape(x.shape[0], -1, *x.shape[-2:])
+        return kernels.column_sums(pixels) / pixels.shape[1] if has_kernel(x) else pixels.mean(1)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -229,10 +265,42 @@ def group_norm(blocks: Sequence[NormBlock], *, groups: int) -> tuple[Tensor, ...
         >>> [round(value, 2) for value in out.flatten().tolist()]
         [0.0, 0.0, 0.45, 1.34]
     """
+    floors = {block.floor for block in blocks if block.floor > -math.inf}
+    if len(blocks) > 1 and len(floors) < 2 and not has_kernel(blocks[0].x):
+        return _joined_group_norm(blocks, groups)
     parts = [
         part for block in blocks for part in (block.x, *NormFactors(block.gain, block.bias, None, None, block.scale))
     ]
-    return _group_norm_blocks(tuple(block.floor for block in blocks), groups, *parts)
+    return _group_norm_blocks(tuple((block.floor, None) for block in blocks), groups, *parts)
+
+
+def _joined_group_norm(blocks: Sequence[NormBlock], groups: int) -> tuple[Tensor, ...]:
+    """`group_norm` as one block: plain torch takes as many operators for one row as for all."""
+    order = sorted(range(len(blocks)), key=lambda n: -blocks[n].floor)
+    ordered = [blocks[n] for n in order]
+    limited = sum(block.bias.shape[0] for block in ordered if block.floor > -math.inf)
+    # Of more axes than three, CUDA copies tensors one by one.
+    joined = torch.cat([block.x.flatten(0, 2) for block in ordered], 1)
+    x = joined.view(*blocks[0].x.shape[:3], *joined.shape[1:])
+    ones = torch.ones_like(x[0, 0, 0])
+    gain, scale = (
+        _concat_factors([getattr(block, name) for block in ordered], ordered, ones) for name in ("gain", "scale")
+    )
+    bias = torch.cat([block.bias for block in ordered])
+    limit = ordered[0].floor, limited if limited < bias.shape[0] else None
+    (out,) = _group_norm_blocks((limit,), groups, x, gain, bias, None, None, scale)
+    results: tuple[Tensor, ...] = torch.split(out, [block.bias.shape[0] for block in ordered], ROWS)
+    parts = dict(zip(order, results, strict=True))
+    return tuple(parts[n] for n in range(len(blocks)))
+
+
+def _concat_factors(parts: list[Tensor | None], blocks: list[NormBlock], ones: Tensor) -> Tensor | None:
+    """Concatenate factors of blocks, 1 where a block has none; None where no block has any."""
+    if all(part is None for part in parts):
+        return None
+    return torch.cat(
+        [ones[: block.bias.shape[0]] if part is None else part for part, block in zip(parts, blocks, strict=True)]
+    )
 
 
 def batch_norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
@@ -250,43 +318,47 @@ def masked_group_norm(
     inverse_count [R, G] = 1 / (unmasked elements of a sample and group), 0 for 0.  `floor` 0 is a ReLU.
     """
     factors = NormFactors(gain, bias, channel_mask, inverse_count, None)
-    return _group_norm_blocks((floor,), inverse_count.shape[1], x, *factors)[0]
+    return _group_norm_blocks(((floor, None),), inverse_count.shape[1], x, *factors)[0]
 
 
-def _group_norm_blocks(floors: tuple[float, ...], groups: int, *parts: Tensor | None) -> tuple[Tensor, ...]:
-    return apply_function(_GroupNorm, floors, groups, *parts)[: len(floors)]
+def _group_norm_blocks(limits: tuple[Limit, ...], groups: int, *parts: Tensor | None) -> tuple[Tensor, ...]:
+    return apply_function(_GroupNorm, limits, groups, *parts)[: len(limits)]
 
 
 class _GroupNorm(AutogradFunction):
     """Group normalisation, lower limit and scale of several blocks: activations and `NormFactors` of each."""
 
     @staticmethod
-    def forward(floors: tuple[float, ...], groups: int, *parts: Tensor | None) -> tuple[Tensor, ...]:
-        blocks = zip(*_split_parts(parts), floors, strict=True)
-        out, stats = zip(*(kernels.norm(x, by, groups, floor=floor) for x, by, floor in blocks), strict=True)
+    def forward(limits: tuple[Limit, ...], groups: int, *parts: Tensor | None) -> tuple[Tensor, ...]:
+        blocks = zip(*_split_parts(parts), limits, strict=True)
+        out, stats = zip(
+            *(kernels.norm(x, by, groups, floor=floor, limited=limited) for x, by, (floor, limited) in blocks),
+            strict=True,
+        )
         return *out, *stats
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        floors: tuple[float, ...] = inputs[0]
-        stats = output[len(floors) :]
-        ctx.floors = floors
+        limits: tuple[Limit, ...] = inputs[0]
+        stats = output[len(limits) :]
+        ctx.limits = limits
         ctx.mark_non_differentiable(*stats)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*stats, *inputs[2:])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        floors: tuple[float, ...] = ctx.floors
+        limits: tuple[Limit, ...] = ctx.limits
         needed: tuple[bool, ...] = ctx.needs_input_grad[2:]
         saved: tuple[Tensor, ...] = ctx.saved_tensors
-        saved_stats, parts = saved[: len(floors)], saved[len(floors) :]
+        saved_stats, parts = saved[: len(limits)], saved[len(limits) :]
         results: list[Tensor | None] = []  # graphs of the compiler do not trace `list[...]()`
-        blocks = zip(grads[: len(floors)], *_split_parts(parts), saved_stats, floors, needed[::_PARTS], strict=True)
-        for grad, x, by, stats, floor, needs_input_grad in blocks:
+        blocks = zip(grads[: len(limits)], *_split_parts(parts), saved_stats, limits, needed[::_PARTS], strict=True)
+        for grad, x, by, stats, (floor, limited), needs in blocks:
             grad = torch.zeros_like(x) if grad is None else grad.contiguous()
-            x_grad, sums = kernels.norm_backward(grad, x, by, stats, floor=floor, needs_input_grad=needs_input_grad)
-            gain, bias, scale = sums.unbind()
+            x_grad, gain, bias, scale = kernels.norm_backward(
+                grad, x, by, stats, floor=floor, limited=limited, needs_input_grad=needs
+            )
             results += [x_grad, gain, bias, None, None, scale]
         return None, None, *(part if flag else None for part, flag in zip(results, needed, strict=True))
 

@@ -24,7 +24,7 @@ def gradient_health(stats: GradStats, finite: Tensor) -> Tensor:
     """Health in [0, 1]; 0 where gradient or parameters of the seed are not finite.  float [E, S]."""
     count = stats.tensors.clamp(min=1.0)
     score = 1.0 - 0.5 * stats.vanishing / count - 0.8 * stats.exploding / count
-    return torch.where(finite, score.clamp(0.0, 1.0), 0.0)
+    return score.clamp(0.0, 1.0).masked_fill(~finite, 0.0)
 
 
 def gradient_ratio(seed_norm: Tensor, seed_params: Tensor, host_norm: Tensor, host_params: Tensor) -> Tensor:

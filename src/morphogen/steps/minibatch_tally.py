@@ -55,7 +55,7 @@ def empty_seed_tally(like: Tensor, slots: Tensor) -> SeedTally:
 def add_minibatch(tally: EnvTally, stats: MinibatchStats) -> EnvTally:
     """Add the measurements of one minibatch."""
     values = torch.stack((stats.loss, stats.correct, stats.norm.square()), dim=-1)
-    sums = tally.sums + torch.where(stats.finite.unsqueeze(-1), values, 0.0)
+    sums = tally.sums + values.masked_fill(~stats.finite.unsqueeze(-1), 0.0)
     return EnvTally(sums, tally.finite + stats.finite, tally.total + 1)
 
 
@@ -65,7 +65,7 @@ def add_seed_stats(tally: SeedTally, stats: GradStats, finite: Tensor, skipped: 
     finite bool [E, S]: gradient and parameters of the seed are finite; skipped: an incubating seed skipped its step.
     """
     return SeedTally(
-        square=tally.square + torch.where(finite, stats.norm, 0.0).square(),
+        square=tally.square + stats.norm.masked_fill(~finite, 0.0).square(),
         health=tally.health + gradient_health(stats, finite),
         finite=tally.finite + finite,
         vanishing=tally.vanishing | (stats.vanishing > 0),

@@ -6,6 +6,7 @@ after it is masked arithmetic per env (host) or per env and slot (seed with its 
 """
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -166,7 +167,7 @@ def train_minibatch(
     grads, (loss, correct) = grad_and_value(objective, leaves)
     host_grad, *seed_grad = grads if scale is None else _unscale(grads, scale, context.active)
     norm = l2_norm(host_grad)
-    finite = torch.isfinite(loss) & torch.isfinite(norm)
+    finite = torch.maximum(loss, norm) < math.inf  # both at least 0; a NaN is not less
     train_state, finite = _step_seeds(train_state, seed_grad, finite, spec=spec, lifecycle=lifecycle)
     if scaling is not None:
         lower = loss_scale.needs_lower_scale(finite, streak, train_state.streak)
@@ -230,18 +231,18 @@ def _step_seeds(
         return train_state, finite
     limits = {"vanishing": lifecycle.vanishing, "exploding": lifecycle.exploding}
     stats = blocks.grad_stats(grad[0], running.params, seeds.square, **limits)
-    seed_finite = torch.isfinite(stats.norm) & running.finite  # gradient and parameters of the seed
+    seed_finite = (stats.norm < math.inf) & running.finite  # gradient and parameters of the seed
     finite = finite & (seed_finite | ~running.blended).all(-1)
     live = finite.unsqueeze(-1) & seed_finite & running.measured
     broken = finite.unsqueeze(-1) & ~seed_finite & running.training
-    factor = torch.where(live, clip_factor(stats.norm, max_norm=spec.max_grad_norm), -1.0)
+    factor = clip_factor(stats.norm, max_norm=spec.max_grad_norm).masked_fill(~live, -1.0)
     factor = blocks.expand_to_params(factor, running.params)
     knobs = {"lr": spec.seed_lr, "momentum": spec.momentum}
     grown, velocity = sgd(train_state.weights.seeds, train_state.velocity.seeds, grad[0] * factor, factor >= 0, **knobs)
     after = train_state._replace(
         weights=train_state.weights._replace(seeds=grown),
         velocity=train_state.velocity._replace(seeds=velocity),
-        streak=torch.where(broken, train_state.streak + 1, torch.where(live, 0, train_state.streak)),
+        streak=(train_state.streak + broken).masked_fill(live, 0),
         seed_tally=minibatch_tally.add_seed_stats(seeds, stats, seed_finite, broken),
     )
     return after, finite

@@ -18,7 +18,20 @@ from bench.harness import chart
 from bench.harness.bench_scenes import build_scene
 from bench.harness.module_loop import LAYOUTS, ModuleLoop
 from bench.harness.timing import Bench, bench_facts, format_measures, machine_line, ratio_measure
-from bench.speed import checkpoint, cuda, data, memory, policy, record, rollout, roofline, rules, summary, telemetry
+from bench.speed import (
+    checkpoint,
+    cuda,
+    data,
+    launches,
+    memory,
+    policy,
+    record,
+    rollout,
+    roofline,
+    rules,
+    summary,
+    telemetry,
+)
 from morphogen.cli.bench import Measure, median_measure, write_measures
 from morphogen.config.groups import DataSpec
 from morphogen.engine.scheduler import Parts
@@ -52,6 +65,11 @@ def test_the_loop_trains_what_the_stacked_form_trains():
         loop.train()
         torch.testing.assert_close(loop.parameters(), stacked.host.params, rtol=1e-9, atol=1e-10)
     assert (stacked.host.params - ours.state.host.params).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(("kind", "most"), [("none", 140), ("light", 250), ("mixed", 750)])
+def test_a_minibatch_without_kernels_takes_few_launches(kind, most):
+    assert launches.count_launches(launches.minibatch_call("digits", kind)) <= most
 
 
 @pytest.mark.slow

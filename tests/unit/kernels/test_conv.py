@@ -110,8 +110,18 @@ def test_shapes_without_a_kernel_are_left_to_torch(x, weight):
     assert kernels.form_of(x, weight) is Form.INNERMOST
     with pytest.raises(ValueError, match="expected shapes that `form_of` maps to KERNEL"):
         kernels.conv(x, weight)
-    for other in (x.double(), x.to("meta")):
-        assert kernels.form_of(other, weight) is Form.INNERMOST
+    assert kernels.form_of(x.double(), weight) is Form.INNERMOST
+
+
+@pytest.mark.parametrize(("weight", "form"), [
+    ((2, 8, 8, 1, 1), Form.MATRIX),
+    ((2, 8, 8, 3, 3), Form.INNERMOST),
+    ((2, 8, 1, 3, 3), Form.INNERMOST),  # every channel alone
+])  # fmt: skip
+def test_without_kernels_a_convolution_of_single_pixels_is_a_product_of_matrices(weight, form):
+    x, weight = normal(2, 8, 8, 2, 8).to("meta"), normal(*weight, seed=1).to("meta")
+    assert kernels.form_of(x, weight) is form
+    assert ops.stacked_conv(x, weight).shape == (2, 8, 8, 2, 8)
 
 
 def test_declared_shapes_equal_the_results():

@@ -47,12 +47,20 @@ def test_a_grouped_convolution_is_a_loop_of_convolutions(shape, outputs, kernel)
         torch.testing.assert_close(ops.stacked_conv(x, weight), ours, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("form", [Form.USUAL, Form.INNERMOST])
-def test_a_convolution_is_the_same_in_whatever_layout_it_is_computed(form):
-    x, weight = _leaf(3, 5, 5, 2, 2), _leaf(2, 3, 2, 3, 3, seed=1)
-    result = ops.stacked_conv(x, weight, form=form)
-    assert result.is_contiguous()
-    _close(result, _stacked([F.conv2d(xr, weight[r], padding=1) for r, xr in enumerate(_rows(x))]), (x, weight))
+@pytest.mark.parametrize("form", [Form.USUAL, Form.INNERMOST, Form.MATRIX])
+@pytest.mark.parametrize("kernel", [1, 3, 5])
+@pytest.mark.parametrize("images", [2, 1])  # of every row, or shared
+def test_a_convolution_is_the_same_in_whatever_form_it_is_computed(form, kernel, images):
+    x, weight = _leaf(3, 5, 4, images, 2), _leaf(2, 3, 2, kernel, kernel, seed=1)
+    parts = [F.conv2d(_rows(x)[r % images], weight[r], padding=kernel // 2) for r in range(2)]
+    _close(ops.stacked_conv(x, weight, form=form), _stacked(parts), (x, weight))
+
+
+@pytest.mark.parametrize("form", [Form.USUAL, Form.INNERMOST, Form.MATRIX])
+def test_a_depthwise_convolution_is_the_same_in_whatever_form_it_is_computed(form):
+    x, weight = _leaf(2, 5, 4, 2, 3), _leaf(2, 3, 1, 3, 3, seed=1)
+    parts = [F.conv2d(xr, weight[r], padding=1, groups=3) for r, xr in enumerate(_rows(x))]
+    _close(ops.stacked_conv(x, weight, form=form), _stacked(parts), (x, weight))
 
 
 def test_a_convolution_of_shared_images_gives_every_row_its_own_features():

@@ -96,7 +96,7 @@ FAULTS = [  # placement of the data, object, name, fault, message
 ]
 
 
-@pytest.mark.parametrize(("placement", "owner", "name", "fault", "message"), FAULTS, ids=lambda item: str(item)[:40])
+@pytest.mark.parametrize(("placement", "owner", "name", "fault", "message"), FAULTS, ids=[row[4] for row in FAULTS])
 def test_the_recorder_finds_a_graph_that_computes_something_else(placement, owner, name, fault, message, monkeypatch):
     monkeypatch.setattr(sys.modules[owner] if isinstance(owner, str) else owner, name, fault)
     with pytest.raises(ReplayFault, match=message):

@@ -75,7 +75,7 @@ def init_ppo(policy: NetworkPolicy, key: Tensor) -> PpoState:
     zero = torch.zeros((), dtype=torch.int64, device=key.device)
     net = get_leaves(get_branch(params, "net"))
     moments = {
-        moment: TensorDict({name: torch.zeros_like(leaf) for name, leaf in net.items()}, device=key.device)
+        moment: TensorDict({name: leaf.new_zeros(leaf.shape) for name, leaf in net.items()}, device=key.device)
         for moment in ("m", "v")
     }
     return PpoState(

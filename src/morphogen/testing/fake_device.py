@@ -1,9 +1,11 @@
 """Rehearsal of a run on a device without values: it finds what would fail, wait or vary on a GPU, without one.
 
+    import morphogen as mg
+    from morphogen.engine.scheduler import Scheduler
     from morphogen.testing import fake_device
 
     def play(setup):
-        mg.Scheduler(setup).run()
+        Scheduler(setup).run()
 
     spec = mg.RunSpec(preset="whitebox", rounds=1, envs=4, episode_length=2)
     found = fake_device.rehearse(play, spec)

@@ -28,6 +28,7 @@ EPISODES, META, DETAILED = "episodes", "meta", "detailed"
 MOMENT = (1980, 1, 1, 0, 0, 0)  # of every member: equal records are equal files
 PRESET = 1  # of xz
 MAX_FILE_BYTES, MAX_META_BYTES, MAX_MEMORY = 2**32, 2**20, 2**26  # of a file and of its members; of `meta`; of xz
+# Errors that bytes of a damaged file raise in the readers; zipfile: NotImplementedError for an unknown compression.
 DAMAGES = (ValueError, KeyError, CheckpointError, zipfile.BadZipFile, lzma.LZMAError, EOFError, NotImplementedError)
 
 

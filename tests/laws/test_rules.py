@@ -299,11 +299,6 @@ RULES = {
     "legality.action_count": (legality.action_count, slots.map(masks_of), {}),
     "legality.conditions": (partial(legality.conditions, limits=LIMITS), slots, {"env_axis": 1}),
     "legality.restrict_masks": (legality.restrict_masks, slots.flatmap(declared), {}),
-    "legality.head_value_counts": (
-        legality.head_value_counts,
-        beside(slots.map(masks_of), (st.integers(-1, 7), I, ONE)),
-        {},
-    ),
     "legality.legal": (
         legality.legal,
         slots.map(lambda part: (part, scenes.make_limits(part))),

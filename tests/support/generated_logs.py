@@ -291,6 +291,7 @@ def _episode(dice, one, records, env) -> EpisodeCompleted:
         discounted_return=sum(paid) / 2,
         network_value=final / 100,
         components=dict(zip(COMPONENTS, paid, strict=True)),
+        slot_rewards=dict.fromkeys(SLOTS, sum(paid) / 4),
         unmeasured_steps=1,
         detectors={"attribution_ratio": 0, "ransomware": 1},
         params=round(438 * size),

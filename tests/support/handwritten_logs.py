@@ -95,6 +95,7 @@ def episode(round, env, accuracy=60.0, epoch=3):
         discounted_return=0.7,
         network_value=0.6,
         components={},
+        slot_rewards={},
         unmeasured_steps=0,
         detectors={},
         params=600,

@@ -8,7 +8,7 @@ import numpy as np
 from morphogen.telemetry.derive import derive_events
 from morphogen.telemetry.round_record import RoundRecord, RunFacts, add_penalty, slot_history
 from morphogen.telemetry.round_sums import episode_ends
-from morphogen.vocab.action import RELEVANT, Op
+from morphogen.vocab.action import HEADS, RELEVANT, VALUE_NAMES, Head, Op
 from morphogen.vocab.stage import Algorithm, Fault, Panic, Stage
 
 SLOTS = ("r0c0", "r0c1", "r1c0")
@@ -174,10 +174,15 @@ class Env:
             "missed": self.dice.random() < 0.05,
             "op_legal": legal,
             "op_prob": [round(self.dice.random(), 3) for _ in Op],
-            "legal_choices": [self.dice.randint(1, 3) if one else 0 for one in used],
+            **self.masks([self.dice.randint(1, 3) if one else 2 for one in used]),
             **{name: [-0.5 if one else 0.0 for one in used] for name in ("log_prob", "entropy")},
             "value": 0.25,
         }
+
+    def masks(self, steps):
+        """Legal values of the heads but the op: one in so many of each head."""
+        masks = {f"{h.label}_legal": [i % steps[h] == 0 for i, _ in enumerate(VALUE_NAMES[h])] for h in list(Head)[2:]}
+        return {"slot_legal": [[(i + op) % steps[1] == 0 for i, _ in enumerate(SLOTS)] for op in Op], **masks}
 
     def worth(self, row):
         """Measurements of training and seeds, empty at random."""
@@ -251,7 +256,7 @@ FLAGS += (
     "snapshot_taken",
     "forced",
     "missed",
-    "op_legal",
+    *(f"{head}_legal" for head in HEADS),
     "exploding",
     "vanishing",
     "train_valid",

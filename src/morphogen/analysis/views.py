@@ -17,7 +17,8 @@ ROUND_COLUMNS = (
 EPISODE_COLUMNS = (
     *("round", "env", "episode", "accuracy", "committed_accuracy", "initial_accuracy", "best_accuracy", "loss"),
     *("success", "stability", "reward", "discounted_return", "network_value", "params", "params_ratio"),
-    *("germinated", "fossilized", "contributing", "pruned", "live", "rollbacks", "instance"),
+    *("germinated", "fossilized", "contributing", "pruned", "live", "rollbacks"),
+    *("slot_rewards", "instance"),
 )
 
 ROLLBACK_COLUMNS = (

@@ -19,7 +19,6 @@ from morphogen.config.task import INSTANCE_PARAMETERS
 from morphogen.engine.episodes import Epoch
 from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError
-from morphogen.rules.legality import head_value_counts
 from morphogen.state.tree_ops import constant_table, unsafe_new
 from morphogen.storage.codec import Array, Tree, check_arrays, pack, unpack
 from morphogen.telemetry.anomaly import AnomalyMonitor, AnomalyState, detailed_epochs, find_causes
@@ -39,7 +38,7 @@ from morphogen.telemetry.round_summary import (
 )
 from morphogen.telemetry.round_sums import episode_ends
 from morphogen.telemetry.scores import BlueprintTally, add_tallies, round_tallies, scoreboard
-from morphogen.vocab.action import Head
+from morphogen.vocab.action import HEADS
 from morphogen.vocab.blueprint import code_labels
 from morphogen.vocab.observation import FEATURES
 from morphogen.vocab.stage import Fault, Removal, Stage
@@ -230,7 +229,7 @@ class Reporter:
 
 _INT8_NAMES = ("stage_before", "stage_acted", "stage_ticked", "stage", "blueprint", "algorithm", "gate", "removal")
 _INT8_NAMES += ("op_effective", "outcome", "reason", "panic", "anomaly")
-_INT16_NAMES = ("since_measured", "age", "epochs_in_stage", "gate_failed", "action", "legal_choices", "tempo")
+_INT16_NAMES = ("since_measured", "age", "epochs_in_stage", "gate_failed", "action", "tempo")
 _INT16_NAMES += ("panic_streak", "snapshot_epoch", "stable_epochs")
 # Narrow integers; all others are int32.
 _SMALL_DTYPES = {**dict.fromkeys(_INT8_NAMES, torch.int8), **dict.fromkeys(_INT16_NAMES, torch.int16)}
@@ -239,7 +238,7 @@ _RECORDED = {
     "before.signals": "loss_before=val_loss, acc_before=val_acc",
     "before.slots": "stage_before=stage",
     "seen": "missed",
-    "seen.masks": "op_legal=op",
+    "seen.masks": ", ".join(f"{head}_legal={head}" for head in HEADS),
     "choice": "action, forced, op_prob, log_prob, entropy, value",
     "step.outcome": "op_effective=effective_op, outcome, reason, success=executed",
     "step.acted.slots": "stage_acted=stage, blueprint, algorithm, tempo, blend_target",  # of removed seeds too
@@ -286,7 +285,6 @@ def _derived_leaves(epoch: Epoch) -> dict[str, Tensor]:
         "gate_passed": (gate != 0) & (failed == 0),
         "gate_failed": failed,
         "removal": removal_cause(epoch),
-        "legal_choices": head_value_counts(epoch.seen.masks, epoch.choice.action[:, Head.OP]),
         "fault": fault_bits(epoch),
         "instance": torch.stack([getattr(instance, name).float() for name in INSTANCE_PARAMETERS], dim=-1),
     }

@@ -141,15 +141,6 @@ def action_count(masks: ActionMasks) -> Tensor:
     return (masks.op * slots * combinations).sum(-1)
 
 
-def head_value_counts(masks: ActionMasks, op: Tensor) -> Tensor:
-    """Number of legal values of each head once the op is chosen; 0 for heads it does not use.  [E] -> int64 [E, 8]."""
-    ops = op.clamp(0, len(Op) - 1)
-    slots = masks.slot.sum(-1).gather(-1, ops.unsqueeze(-1)).squeeze(-1)
-    counts = {head: getattr(masks, head.label).sum(-1) for head in Head if head is not Head.SLOT}
-    relevant = constant_table(RELEVANT, torch.bool, op.device)[ops]
-    return torch.where(relevant, torch.stack([{**counts, Head.SLOT: slots}[head] for head in Head], dim=-1), 0)
-
-
 def restrict_masks(masks: ActionMasks, entry: Tensor, present: Tensor) -> tuple[ActionMasks, Tensor]:
     """Narrow masks to a declared action; to WAIT without a declared action, or where it is not allowed.
 

@@ -261,6 +261,7 @@ def completed_episodes(step: DeriveContext) -> Iterator[kinds.EpisodeCompleted]:
     """An event for every env, in order, at the last epoch."""
     ends, facts, kept = step.ends, step.facts, in_stages(step.record["stage"], OCCUPIED)
     named = {"components": facts.components, "detectors": DETECTORS, "instance": INSTANCE_PARAMETERS, "ops": OP_NAMES}
+    named["slot_rewards"] = facts.slots
     for env in range(len(kept)):
         yield kinds.EpisodeCompleted.build(
             **{name: array[env] for name, array in ends.items() if name not in named},

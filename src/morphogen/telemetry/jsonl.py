@@ -9,6 +9,7 @@ from morphogen.telemetry.events import COORDINATES, Envelope, EpochEvent, Event,
 from morphogen.telemetry.kinds import epoch, ppo, round, run
 from morphogen.telemetry.kinds.epoch import EpisodeCompleted
 from morphogen.telemetry.kinds.run import RunStarted
+from morphogen.vocab.action import HEADS
 from morphogen.vocab.text import format_value
 
 FORMAT = 3
@@ -70,7 +71,8 @@ def _check_keys(what: str, keys: set[str], expected: set[str]) -> None:
         raise ValueError(f"{what}: expected the keys {sorted(expected)}, got {sorted(keys)}")
 
 
-FREE_WIDTH = ("acc_table", "op_prob", "op_legal", "choices", "log_prob", "entropy")  # rows over anything but slots
+# Rows over anything but slots.
+FREE_WIDTH = ("acc_table", "op_prob", "choices", "log_prob", "entropy", *(f"{head}_legal" for head in HEADS))
 BY_COMPONENT = ("components", "totals")  # rows over the names of the event
 RAGGED_FIELDS = ("others",)  # rows of any length: a choice that was forced has no others
 MAX_ENVS, MAX_SLOTS = 2**20, 2**10

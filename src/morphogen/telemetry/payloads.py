@@ -6,9 +6,9 @@ import numpy as np
 
 from morphogen.storage.codec import Array
 from morphogen.telemetry.kinds import epoch as kinds
-from morphogen.telemetry.round_record import HEAD_USED, Record, RunFacts, SlotHistory, in_stages
-from morphogen.telemetry.round_sums import delivered_params
-from morphogen.vocab.action import VALUE_NAMES, Head, Op, Outcome, Reason
+from morphogen.telemetry.round_record import Record, RunFacts, SlotHistory, in_stages
+from morphogen.telemetry.round_sums import delivered_params, legal_choices, used_heads
+from morphogen.vocab.action import HEADS, VALUE_NAMES, Head, Op, Outcome, Reason
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage
 
 NO_VALUE: Any = None  # annotations of numpy refuse None as an array
@@ -64,14 +64,15 @@ def ablations_event(record: Record) -> kinds.AblationsMeasured:
 def actions_event(record: Record, facts: RunFacts) -> kinds.ActionsTaken:
     """Chosen actions, their outcomes, and the most likely legal ops besides, the likeliest first."""
     action = record["action"]
-    used = HEAD_USED[np.clip(action[:, Head.OP], 0, len(Op) - 1)]
+    used = used_heads(action[:, Head.OP])
     names = {**VALUE_NAMES, Head.SLOT: facts.slots, Head.BLUEPRINT: facts.blueprints}
     free = record["op_legal"] & (np.arange(len(Op)) != record["action"][:, :1])
     likely = np.argsort(np.where(free, -record["op_prob"], np.inf), axis=1, kind="stable")[:, :MAX_OTHERS]
     return kinds.ActionsTaken.build(
         **{head.label: choice_names(action[:, head], names[head], used[:, head]) for head in Head},
-        **select_columns(record, "op_prob", "op_legal", "log_prob", "entropy", "value", "forced", "reward"),
-        choices=record["legal_choices"],
+        **select_columns(record, "op_prob", "log_prob", "entropy", "value", "forced", "reward"),
+        **select_columns(record, *(f"{head}_legal" for head in HEADS)),
+        choices=legal_choices(record),
         others=[[Op(op).name for op in row if free[env, op]] for env, row in enumerate(likely)],
         outcome=enum_names(record["outcome"], Outcome),
         reason=enum_names(record["reason"], Reason),

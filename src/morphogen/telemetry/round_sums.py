@@ -44,6 +44,9 @@ def episode_ends(columns: Columns, history: SlotHistory, facts: RunFacts) -> dic
     fossil, reward = last["stage"] == Stage.FOSSILIZED, columns["reward"].astype(np.float64)
     worth = history.contribution_valid[-1] & (history.contribution[-1] >= CONTRIBUTING_POINTS)
     recent = columns["val_acc"][-STABILITY_EPOCHS - 1 :].astype(np.float64)
+    action = columns["action"]
+    addressed = used_heads(action[..., Head.OP])[..., Head.SLOT, None]
+    addressed = addressed & (action[..., Head.SLOT, None] == np.arange(len(facts.slots)))
     discounts = np.array([facts.gamma**epoch for epoch in range(len(reward))])
     sums = {
         "germinated": stage_entries(columns, Stage.GERMINATED),
@@ -64,6 +67,7 @@ def episode_ends(columns: Columns, history: SlotHistory, facts: RunFacts) -> dic
         "discounted_return": _total(discounts[:, None] * reward),
         "network_value": last["network_value"],
         "components": _total(columns["components"]),
+        "slot_rewards": _total(np.where(addressed, reward[..., None], 0)),
         "detectors": columns["detectors"].sum(axis=(0, 2), dtype=np.int32),
         "params": delivered_params(last).astype(np.int32),
         "params_ratio": delivered_params(last) / last["host_params"],
@@ -88,7 +92,7 @@ def _count_names(codes: Array, kind: type[IntEnum]) -> dict[str, int]:
 def action_counts(columns: Columns, facts: RunFacts) -> ActionCounts:
     """Actions of the round."""
     action, op = columns["action"], columns["action"][..., Head.OP]
-    used = _used_heads(op)
+    used = used_heads(op)
     own = {Head.SLOT: facts.slots, Head.BLUEPRINT: facts.blueprints}
     names = [own[head] if head in own else VALUE_NAMES[head] for head in Head]
     values = [_count_codes(action[..., head][used[..., head]], len(names[head])) for head in Head]
@@ -105,15 +109,24 @@ def action_counts(columns: Columns, facts: RunFacts) -> ActionCounts:
     )
 
 
-def _used_heads(op: Array) -> Array:
+def used_heads(op: Array) -> Array:
     """Return which heads an op uses: int [...] -> bool [..., 8]."""
     return HEAD_USED[np.clip(op, 0, len(Op) - 1)]
 
 
+def legal_choices(columns: Columns) -> Array:
+    """Number of legal values of each head once the op is chosen; 0 for heads that the op does not use: int [..., 8]."""
+    op = columns["action"][..., Head.OP]
+    own = np.clip(op, 0, len(Op) - 1)[..., None, None]
+    masks = {head: columns[f"{head.label}_legal"] for head in Head}
+    masks[Head.SLOT] = np.take_along_axis(masks[Head.SLOT], own, axis=-2)[..., 0, :]
+    return np.where(used_heads(op), np.stack([masks[head].sum(axis=-1) for head in Head], axis=-1), 0)
+
+
 def mask_hit_rates(columns: Columns) -> MaskHitRates:
     """Legal choices; None for a head that no op of the round uses."""
-    counts, legal = columns["legal_choices"], columns["op_legal"]
-    used = _used_heads(columns["action"][..., Head.OP]).sum(axis=(0, 1))
+    counts, legal = legal_choices(columns), columns["op_legal"]
+    used = used_heads(columns["action"][..., Head.OP]).sum(axis=(0, 1))
     choices, single = counts.sum(axis=(0, 1)), (counts == 1).sum(axis=(0, 1))
     shares = legal.mean(axis=(0, 1))
     return MaskHitRates(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morphogen.errors import ConfigError
-from morphogen.rules.legality import action_count, action_masks, head_value_counts, legal, used_heads
+from morphogen.rules.legality import action_count, action_masks, legal, used_heads
 from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.scenes import make_limits, make_slot, make_slots
 from morphogen.testing.builders.tree_equality import differing_leaves
@@ -210,17 +210,6 @@ def test_choices_are_the_actions_that_enumeration_finds(data, slots):
     expected = [count_actions(masks, e, slots.stage.shape[1]) for e in range(len(slots))]
     assert action_count(masks).tolist() == expected
     assert (action_count(masks) == 1).tolist() == [n == 1 for n in expected]
-
-
-@given(st.data(), slot_states(max_envs=2))
-def test_choices_of_a_head_are_counted_for_the_op_that_was_chosen(data, slots):
-    masks = action_masks(slots, data.draw(limits(slots)))
-    for op in Op:
-        found = head_value_counts(masks, torch.full((len(slots),), int(op)))
-        for e in range(len(slots)):
-            free = {head: int(getattr(masks, head.label)[e].sum()) for head in Head if head is not Head.SLOT}
-            free[Head.SLOT] = sum(bool(yes) for yes in masks.slot[e, op])
-            assert found[e].tolist() == [free[head] if RELEVANT[op][head] else 0 for head in Head]
 
 
 def test_the_sizes_of_the_choice_are_those_of_the_spec():

@@ -24,6 +24,7 @@ from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import find_misfit
 from morphogen.telemetry.kinds.epoch import ActionsTaken
 from morphogen.telemetry.kinds.run import RunStarted
+from morphogen.vocab.action import HEADS
 
 
 def test_a_whole_file_is_read_up_to_its_bound(tmp_path):
@@ -117,7 +118,8 @@ def test_a_choice_among_few_has_few_others_and_fits():
         "value": (0.5,) * 3,
         "reward": (0.5,) * 3,
         "forced": (True,) * 3,
-        "op_legal": ((True,) * 6,) * 3,
+        **{f"{head}_legal": ((True,) * 6,) * 3 for head in HEADS},
+        "slot_legal": (((True,) * 3,) * 6,) * 3,
     }
     rows |= dict.fromkeys(("op_prob", "log_prob", "entropy"), ((0.5,) * 6,) * 3)
     taken = ActionsTaken(**{**rows, "others": ((), ("WAIT",), ("WAIT", "PRUNE"))})

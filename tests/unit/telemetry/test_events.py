@@ -25,6 +25,7 @@ from morphogen.telemetry.kinds.run import CheckpointSaved, RunCompleted, Telemet
 from morphogen.telemetry.round_summary import RoundCosts, summarise, throughput_events
 from morphogen.telemetry.round_sums import stability
 from morphogen.telemetry.writer import JsonlSink
+from morphogen.vocab.action import RELEVANT
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import TRANSITIONS, Stage
 
@@ -198,6 +199,9 @@ def test_sums_of_an_episode_are_those_of_its_epochs():
         assert one.discounted_return == pytest.approx(sum(r * 0.9**t for t, r in enumerate(rewards)), rel=1e-6)
         for i, name in enumerate(COMPONENTS):
             assert one.components[name] == pytest.approx(sum(float(r["components"][e, i]) for r in records), abs=1e-5)
+        for i, name in enumerate(SLOTS):
+            own = [r for r in records if RELEVANT[r["action"][e, 0]][1] and r["action"][e, 1] == i]
+            assert one.slot_rewards[name] == pytest.approx(sum(float(r["reward"][e]) for r in own), abs=1e-5)
         assert one.unmeasured_steps == sum(bool(record["unmeasured"][e]) for record in records)
         assert one.detectors["attribution_ratio"] == sum(int(r["detectors"][e, :, 0].sum()) for r in records)
         assert one.initial_accuracy == 50.0

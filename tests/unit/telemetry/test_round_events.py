@@ -1,5 +1,6 @@
 """Events of an epoch and of a round against records counted step by step."""
 
+import itertools
 from collections import Counter
 from dataclasses import fields
 
@@ -68,6 +69,12 @@ def test_values_of_a_head_count_where_the_op_uses_it(seed, envs, epochs):
     assert one.heads["op"] == one.sampled
 
 
+def legal_values(record, env, head):
+    """Values of a head that are legal for the op that was chosen."""
+    mask = record[f"{HEADS[head]}_legal"][env]
+    return np.flatnonzero(mask[record["action"][env, 0]] if HEADS[head] == "slot" else mask).tolist()
+
+
 @lifetimes
 def test_mask_hit_rates_are_shares_of_steps(seed, envs, epochs):
     records, known = lived(seed, envs, epochs)
@@ -77,7 +84,7 @@ def test_mask_hit_rates_are_shares_of_steps(seed, envs, epochs):
         legal = sum(bool(record["op_legal"][e, op]) for record, e in steps)
         assert one.legal_share[op.name] == pytest.approx(legal / len(steps), rel=1e-6)
     for i, head in enumerate(HEADS):
-        counts = [int(r["legal_choices"][e, i]) for r, e in steps if RELEVANT[r["action"][e, 0]][i]]
+        counts = [len(legal_values(r, e, i)) for r, e in steps if RELEVANT[r["action"][e, 0]][i]]
         mean = pytest.approx(np.mean(counts), rel=1e-6) if counts else None
         single = pytest.approx(counts.count(1) / len(counts), rel=1e-6) if counts else None
         assert (one.choices_mean[head], one.single_share[head]) == (mean, single)
@@ -145,6 +152,16 @@ def test_actions_are_told_by_name_where_the_op_uses_the_head(seed, envs, epochs)
             legal = [o for o in Op if record["op_legal"][e, o] and o is not op]
             likely = sorted(legal, key=lambda o: (-record["op_prob"][e, o], o))
             assert one.others[e] == tuple(o.name for o in likely[:2])
+
+
+@lifetimes
+def test_every_legal_value_of_every_head_is_told_beside_the_action(seed, envs, epochs):
+    records, known = lived(seed, envs, epochs)
+    for t, event in told("ActionsTaken", records, known).items():
+        for e, (i, head) in itertools.product(range(envs), enumerate(HEADS)):
+            used, mask = RELEVANT[records[t]["action"][e, 0]][i], getattr(event.data, f"{head}_legal")[e]
+            assert np.array_equal(mask, records[t][f"{head}_legal"][e])
+            assert event.data.choices[e][i] == (len(legal_values(records[t], e, i)) if used else 0)
 
 
 def test_an_action_outside_of_the_table_has_no_name():

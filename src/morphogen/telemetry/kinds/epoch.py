@@ -49,10 +49,15 @@ class ActionsTaken(EpochEvent):
     alpha_speed: Choices
     alpha_curve: Choices
     op_prob: RealTable  # [E][OPS]
-    op_legal: tuple[Flags, ...]  # [E][OPS]
-    choices: tuple[
-        Counts, ...
-    ]  # [E][heads], legal values of every head once the op is chosen; 0: the op does not use it
+    op_legal: tuple[Flags, ...]  # [E][OPS], like every mask here as the control narrowed it
+    slot_legal: tuple[tuple[Flags, ...], ...]  # [E][OPS][S], of every op
+    blueprint_legal: tuple[Flags, ...]  # [E][values], in the order of the codes
+    style_legal: tuple[Flags, ...]
+    tempo_legal: tuple[Flags, ...]
+    alpha_target_legal: tuple[Flags, ...]
+    alpha_speed_legal: tuple[Flags, ...]
+    alpha_curve_legal: tuple[Flags, ...]
+    choices: tuple[Counts, ...]  # [E][heads], legal values of a head that the chosen op uses; 0: it does not
     others: tuple[Names, ...]  # the at most two most likely legal ops besides the chosen one
     log_prob: RealTable  # [E][heads]
     entropy: RealTable  # [E][heads]
@@ -128,6 +133,7 @@ class EpisodeCompleted(EnvEvent):
     discounted_return: Real
     network_value: Real
     components: dict[str, Real]  # sum of each reward component
+    slot_rewards: dict[str, Real]  # slot -> sum of the rewards of the steps whose op addressed it
     unmeasured_steps: Count
     detectors: dict[str, Count]  # hits of each
     params: Count  # of the network as delivered

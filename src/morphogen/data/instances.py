@@ -15,7 +15,7 @@ from morphogen.config.task import WIDTH_STEP, InstanceSpec
 from morphogen.data.splits import sorting_permutation
 from morphogen.state import rng
 from morphogen.state.env import Instance
-from morphogen.state.tree_ops import constant_table
+from morphogen.state.tree_ops import constant_table, divide_ints
 from morphogen.vocab.purpose import Purpose
 
 HELD_OUT_EPISODE = 10**6  # first episode number that no training round has (`rounds` <= 10**6)
@@ -61,8 +61,8 @@ def draw_instances(key: Tensor, episode: Tensor, *, spec: RunSpec, labels: Tenso
     guessing = tuple(math.log(max(n, 1)) for n in range(total + 1))  # loss by number of classes
     return Instance(
         width=_width(words[:, WIDTH], ranges.width),
-        data_share=share / SHARE_UNIT,
-        label_noise=_uniform_int(words[:, LABEL_NOISE], noise) / SHARE_UNIT,
+        data_share=divide_ints(share, SHARE_UNIT),
+        label_noise=divide_ints(_uniform_int(words[:, LABEL_NOISE], noise), SHARE_UNIT),
         classes=classes,
         reach=_uniform_int(words[:, REACH], ranges.reach),
         param_price=_price(words[:, PRICE], ranges.param_price, price_share),

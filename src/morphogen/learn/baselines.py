@@ -100,7 +100,7 @@ class HeuristicPolicy(ParameterFree):
 
     def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
         """Penalty per blueprint float32 [E, 13] and the next place in the rotation int64 [E]: 0."""
-        penalty = torch.zeros(envs, len(Blueprint), device=device)
+        penalty = torch.zeros(envs, len(Blueprint), dtype=torch.float32, device=device)
         place = torch.zeros(envs, dtype=torch.int64, device=device)
         return TensorDict({"penalty": penalty, "next": place}, batch_size=[envs], device=device)
 
@@ -191,7 +191,7 @@ def action_of_heads(columns: dict[Head, Tensor]) -> Tensor:
 def deterministic_output(action: Tensor, masks: ActionMasks, hidden: TensorDict) -> ActOutput:
     """Build the output of a policy without probabilities.  action int64 [E, 8]."""
     count = action_count(masks)
-    nothing = torch.zeros(action.shape[0], len(HEADS), device=action.device)
+    nothing = torch.zeros(action.shape[0], len(HEADS), dtype=torch.float32, device=action.device)
     return ActOutput(
         action=action,
         log_prob=nothing,
@@ -232,7 +232,8 @@ class RandomPolicy(ParameterFree):
         """Sample a legal action.  noise float32 [E, 38 + S], standard Gumbel."""
         legal, device = distribution.build_support(masks), noise.device
         values = (*legal.slot.shape[:-2], legal.slot.shape[-1], len(distribution.ROWS), distribution.WIDTH)
-        even = (torch.zeros(shape, device=device) for shape in (legal.op.shape, legal.slot.shape, values))
+        shapes = legal.op.shape, legal.slot.shape, values
+        even = (torch.zeros(shape, dtype=torch.float32, device=device) for shape in shapes)
         lookups = distribution.build_lookups(distribution.NO_FLOOR, device)
         dist = distribution.normalise_tables(distribution.LogitTables(*even), legal, lookups)
         action = distribution.sample_action(dist, noise)

@@ -5,6 +5,7 @@ LayerNorm throughout, no dropout.  `[...]` is any leading shape, `H` hidden unit
 """
 
 import math
+from typing import Any
 from dataclasses import dataclass
 
 import torch
@@ -76,12 +77,12 @@ def controller_leaves(hidden: int, blueprint_dim: int, *, contribution: bool) ->
 
 def init_leaf(leaf: ControllerLeaf, stream: Tensor) -> Tensor:
     """Return the initial value of a parameter.  stream int64 [5] -> float32 of the leaf's shape."""
-    device = stream.device
+    like: Any = {"dtype": torch.float32, "device": stream.device}
     if leaf.initial == "forget":
         hidden = leaf.shape[0] // 4
-        return torch.cat([torch.full((hidden,), float(gate == 1), device=device) for gate in range(4)])
+        return torch.cat([torch.full((hidden,), float(gate == 1), **like) for gate in range(4)])
     if leaf.initial in ("zeros", "ones"):
-        return torch.full(leaf.shape, float(leaf.initial == "ones"), device=device)
+        return torch.full(leaf.shape, float(leaf.initial == "ones"), **like)
     noise = rng.normal(stream, math.prod(leaf.shape)).view(leaf.shape)
     if leaf.initial == "normal":
         return leaf.gain * noise

@@ -126,7 +126,7 @@ def build_support(masks: ActionMasks) -> Support:
 def masked_logmeanexp(scores: Tensor, legal: Tensor) -> Tensor:
     """Soft maximum of the scores over the legal slots, `log mean exp`; 0 without a legal slot.  [..., S] -> [...]."""
     top = torch.logsumexp(torch.where(legal, scores, _MASKED), dim=-1)
-    return torch.where(legal.any(-1), top - legal.sum(-1).clamp(min=1).log(), 0.0)
+    return torch.where(legal.any(-1), top - legal.sum(-1, dtype=top.dtype).clamp(min=1.0).log(), 0.0)
 
 
 def categorical(logits: Tensor, legal: Tensor, floor: Tensor) -> tuple[Tensor, Tensor]:
@@ -235,8 +235,8 @@ def head_diversity(dist: FactoredCategorical) -> tuple[Tensor, Tensor]:
     reach = op * lookups.uses_slot
     deep = (op.unsqueeze(-1) * dist.floored.slot.detach().exp()).mT @ lookups.row_op.mT  # [..., S, 10]
     legal = LogitTables(dist.support.op, dist.support.slot, dist.support.value.unsqueeze(-3))
-    counts = LogitTables(*(mask.sum(-1) for mask in legal))
-    norm = LogitTables(*(_entropy(p) / n.clamp(min=2).log() for p, n in zip(dist.raw, counts, strict=True)))
+    counts = LogitTables(*(mask.sum(-1, dtype=op.dtype) for mask in legal))
+    norm = LogitTables(*(_entropy(p) / n.clamp(min=2.0).log() for p, n in zip(dist.raw, counts, strict=True)))
     choice = LogitTables(*((n > 1).to(op.dtype) for n in counts))
 
     sums: list[Tensor] = []

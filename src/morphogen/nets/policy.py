@@ -95,7 +95,7 @@ class NetworkPolicy:
     def init(self, key: Tensor) -> TensorDict:
         """Return initial parameters, empty observation statistics and value offset 0.  key int64 [3]."""
         net = TensorDict(self.network.init(key), batch_size=[], device=key.device)
-        offset = torch.zeros((), device=key.device)
+        offset = torch.zeros((), dtype=torch.float32, device=key.device)
         params = {"net": net, "observation": init_stats(key.device), "value_offset": offset}
         return TensorDict(params, batch_size=[], device=key.device)
 

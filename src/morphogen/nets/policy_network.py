@@ -136,7 +136,7 @@ class LstmNetwork(PolicyNetwork):
 
     def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
         """Return the memory at the start of a segment: h and c float32 [E, H], 0."""
-        empty = {name: torch.zeros(envs, self.hidden, device=device) for name in ("h", "c")}
+        empty = {name: torch.zeros(envs, self.hidden, dtype=torch.float32, device=device) for name in ("h", "c")}
         return TensorDict(empty, batch_size=[envs], device=device)
 
     def step(

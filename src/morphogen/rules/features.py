@@ -8,7 +8,7 @@ from torch import Tensor
 
 from morphogen.rules.stages import clamp_stage, occupied
 from morphogen.state.env import Instance, Signals, Slots
-from morphogen.state.tree_ops import constant_table
+from morphogen.state.tree_ops import constant_table, divide_ints
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import STAGES
@@ -32,9 +32,9 @@ def measurement_features(signals: Signals) -> Tensor:
         signed_log(signals.train_loss) / 7.0,
         signals.train_acc / 100.0,
         signals.train_measured.float(),
-        signals.plateau.clamp(max=10) / 10.0,
+        divide_ints(signals.plateau.clamp(max=10), 10),
         signals.stabilized.float(),
-        signals.rollbacks.clamp(max=5) / 5.0,
+        divide_ints(signals.rollbacks.clamp(max=5), 5),
         signals.committed_acc / 100.0,
         _scaled_points(signals.clean_improvement),
         signals.clean_valid.float(),
@@ -58,7 +58,7 @@ def occupancy_features(slots: Slots, limits: Limits) -> Tensor:
     count = occupied(slots.stage).sum(-1)
     limited = limits.max_seeds > 0
     left = (limits.max_seeds - count).clamp(0, total) if limited else torch.full_like(count, total)
-    three = torch.stack((count / total, left / total, torch.full_like(count, int(limited)).float()), dim=-1)
+    three = divide_ints(torch.stack((count, left, torch.full_like(count, total * int(limited))), dim=-1), total)
     shares = constant_table(_STAGE_GROUP_ROWS, torch.float32, slots.stage.device)[clamp_stage(slots.stage)]
     return torch.cat((three, shares.sum(1) / total), dim=-1)
 
@@ -78,7 +78,7 @@ def instance_features(instance: Instance, classes: int) -> Tensor:
         instance.width,
         torch.log(instance.data_share),
         instance.label_noise,
-        instance.classes / classes,
+        divide_ints(instance.classes, classes),
         instance.reach,
         torch.where(free, NO_PRICE_FEATURE, torch.log(price / 0.1)),
         signed_log(instance.baseline_loss) / 7.0,
@@ -91,15 +91,15 @@ def lifecycle_features(slots: Slots, enabled: tuple[bool, ...]) -> Tensor:
     """Slot features 0-19: stage, alpha and its controller, algorithm, tempo.  float32 [E, S, 20]."""
     seed = occupied(slots.stage)
     may_act = constant_table(enabled, torch.bool, seed.device).expand_as(seed)
-    ramp = ((slots.alpha_steps - slots.alpha_done).clamp(0, 8) / 8.0) * (slots.alpha_mode != int(AlphaMode.HOLD))
+    steps_left = (slots.alpha_steps - slots.alpha_done).clamp(0, 8) * (slots.alpha_mode != int(AlphaMode.HOLD))
     present = seed.unsqueeze(-1)
     parts = (
         _one_hot(slots.stage, STAGES),
         torch.stack((may_act.float(), slots.alpha, torch.where(seed, slots.alpha_target, 0.0)), dim=-1),
         _one_hot(slots.alpha_mode, AlphaMode) * present,
-        ramp.unsqueeze(-1),
+        divide_ints(steps_left, 8).unsqueeze(-1),
         _one_hot(slots.algorithm, _BLEND_ALGORITHMS) * present,
-        (slots.tempo / 8.0 * seed).unsqueeze(-1),
+        divide_ints(slots.tempo * seed, 8).unsqueeze(-1),
     )
     return torch.cat(parts, dim=-1).float()
 
@@ -110,7 +110,7 @@ def contribution_features(slots: Slots) -> Tensor:
     features = (
         _scaled_points(slots.contribution),
         slots.contribution_valid.float(),
-        slots.since_measured.clamp(max=10) / 10.0,
+        divide_ints(slots.since_measured.clamp(max=10), 10),
         _scaled_points(slots.velocity),
         slots.velocity_valid.float(),
         _scaled_points(slots.interaction_sum),
@@ -134,8 +134,8 @@ def progress_features(slots: Slots, signals: Signals, share: Tensor, cost: Tenso
     features = (
         torch.where(valid, _scaled_points(now - slots.accuracy_at_stage_start), 0.0),
         torch.where(valid, _scaled_points(now - slots.accuracy_at_germination), 0.0),
-        slots.epochs_in_stage.clamp(max=20) / 20.0,
-        slots.age.clamp(max=episode_length) / episode_length * occupied(slots.stage),
+        divide_ints(slots.epochs_in_stage.clamp(max=20), 20),
+        divide_ints(slots.age.clamp(max=episode_length) * occupied(slots.stage), episode_length),
         torch.log1p(share),
         _scaled_points(cost),
     )

@@ -117,8 +117,9 @@ def empty_state(sizes: Sizes, key: Tensor, ledger: TensorDict) -> EnvState:
     lead = {"batch_size": [sizes.envs], "device": device}
 
     def snapshot() -> dict[str, Any]:
+        leaves = "params", "momentum"
         seeds = {
-            name: {leaf: torch.zeros(sizes.envs, count, device=device) for leaf in ("params", "momentum")}
+            name: {leaf: torch.zeros(sizes.envs, count, dtype=torch.float32, device=device) for leaf in leaves}
             for name, count in zip(sizes.slots, sizes.seed_params, strict=True)
         }
         return {

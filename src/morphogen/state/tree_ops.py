@@ -10,7 +10,7 @@ from torch import Tensor
 Tree = TensorClass | TensorDictBase
 TreeT = TypeVar("TreeT", bound=TensorClass | TensorDictBase)
 NodeT = TypeVar("NodeT", bound=TensorClass | TensorDictBase | Tensor)
-Table = tuple["bool | int | float | Table", ...]  # nested numbers of one kind
+Table = "bool | int | float | tuple[Table, ...]"  # a number, or nested numbers of one kind
 
 if TYPE_CHECKING:
 
@@ -170,3 +170,8 @@ def constant_table(values: Table, dtype: torch.dtype, device: torch.device) -> T
     A graph reads the table like an attribute of a module: assumed-constant results of two calls stop the compiler.
     """
     return getattr(_TABLES, _table_name(values, dtype, device))
+
+
+def divide_ints(count: Tensor, whole: int) -> Tensor:
+    """Return `count / whole` in float32, whatever the default dtype.  count int64 [...] -> float32 [...]."""
+    return count / constant_table(whole, torch.float32, count.device)

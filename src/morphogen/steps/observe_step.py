@@ -12,7 +12,7 @@ from morphogen.rules.legality import legal
 from morphogen.rules.stages import occupied
 from morphogen.state.decision import Observation
 from morphogen.state.env import EnvState, Slots
-from morphogen.state.tree_ops import constant_table, unsafe_new
+from morphogen.state.tree_ops import constant_table, divide_ints, unsafe_new
 from morphogen.vocab.action import Op
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import FEATURE_LIMIT, FEATURES, flag_index
@@ -55,7 +55,7 @@ def observe(
     params = seed_params(slots, net.counts, net.gate_counts)
     share, cost = params.float() / host, parameter_price(params, state.instance.param_price, param_budget=param_budget)
     env_groups = (
-        (state.clock.epoch / episode_length).unsqueeze(-1),
+        divide_ints(state.clock.epoch, episode_length).unsqueeze(-1),
         features.measurement_features(state.signals),
         features.size_features(slots, share),
         features.occupancy_features(slots, limits),

@@ -103,7 +103,8 @@ class CoreRule:
     def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
         """The ledger after a reset: the potential from which the next step starts."""
         del slots
-        return TensorDict({"phi": torch.zeros(envs, device=device)}, batch_size=[envs], device=device)
+        phi = torch.zeros(envs, dtype=torch.float32, device=device)
+        return TensorDict({"phi": phi}, batch_size=[envs], device=device)
 
     def potential(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, Tensor]:
         """Potential after the step; carried where not measured.  -> ([E], measured bool [E])."""

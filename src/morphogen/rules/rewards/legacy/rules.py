@@ -97,8 +97,9 @@ class LegacyRule(WithoutPotential):
 
     def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
         """The ledger after a reset: nothing carried."""
-        zeros = {name: torch.zeros(envs, *(slots,) * LEDGER_AXES[name], device=device) for name in self.ledger_names}
-        leaves = {name: leaf.to(torch.int64) if name == "prev_params" else leaf for name, leaf in zeros.items()}
+        shapes = {name: (envs, *(slots,) * LEDGER_AXES[name]) for name in self.ledger_names}
+        kinds = {name: torch.int64 if name == "prev_params" else torch.float32 for name in shapes}
+        leaves = {name: torch.zeros(shapes[name], dtype=kinds[name], device=device) for name in shapes}
         return TensorDict(leaves, batch_size=[envs], device=device)
 
     def __call__(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, dict[str, Tensor], TensorDict]:

@@ -101,7 +101,7 @@ class FactoredDistribution(Distribution):
 
 def gumbel_noise(shape: Sequence[int], slots: int, device: torch.device) -> Tensor:
     """Draw Gumbel noise for actions with the default generator of torch, float32 [*shape, 38 + S]."""
-    uniform = torch.rand(*shape, distribution.noise_lanes(slots), device=device)
+    uniform = torch.rand(*shape, distribution.noise_lanes(slots), dtype=torch.float32, device=device)
     tiny = torch.finfo(uniform.dtype).tiny
     return -torch.log((-torch.log(uniform.clamp(min=tiny))).clamp(min=tiny))
 

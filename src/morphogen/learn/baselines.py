@@ -118,7 +118,7 @@ class HeuristicPolicy(ParameterFree):
         held = obs.blueprints.gather(1, slot.unsqueeze(1)).squeeze(1).clamp(min=0)
         blame = F.one_hot(held, penalty.shape[-1]) * (op == int(Op.PRUNE)).unsqueeze(-1)
         following = torch.where(grow, (place + 1) % len(self.rotation), start)
-        after = replace(hidden, penalty=penalty + self.penalty * blame, next=following)
+        after = replace(hidden, penalty=penalty.add(blame, alpha=self.penalty), next=following)
         action = action_of_heads({Head.OP: op, Head.SLOT: slot, Head.BLUEPRINT: torch.where(grow, blueprint, 0)})
         return deterministic_output(action, masks, after)
 

@@ -13,7 +13,7 @@ from morphogen.nets.observation_scaling import normalise, normalised_features, v
 from morphogen.nets.policy import get_branch
 from morphogen.rules.health import hidden_stats
 from morphogen.state.decision import Observation
-from morphogen.state.tree_ops import constant_table, get_leaf, get_leaves
+from morphogen.state.tree_ops import constant_table, divide_ints, get_leaf, get_leaves
 from morphogen.vocab.observation import ENV, FEATURES
 
 OUTLIER_DEVIATIONS, DEVIATION_FLOOR = 3.0, 1e-8  # standard deviations
@@ -45,7 +45,7 @@ def raw_feature_stats(observation: Observation) -> dict[str, Tensor]:
     """Moments of the blocks of raw features, and shares of non-finite values and outliers.  [T, E] -> 0-d each."""
     env, slots = observation.env, observation.slots
     columns = torch.cat((env, observation.instance, slots.flatten(2)), dim=-1).flatten(0, -2)  # [T E, D]
-    result = {"nonfinite_share": observation.nonfinite.sum() / columns.numel()}
+    result = {"nonfinite_share": divide_ints(observation.nonfinite.sum(), columns.numel())}
     blocks = {n: env.index_select(-1, constant_table(i, torch.int64, env.device)) for n, i in _BLOCKS.items()}
     for name, block in {**blocks, "slot": slots}.items():
         variance, mean = torch.var_mean(block, correction=0)
@@ -66,7 +66,7 @@ def clip_shares(observation: Observation, stats: TensorDict) -> Metrics:
     result: Metrics = {}
     for share, limit in (("near_clip_share", NEAR_CLIP), ("clip_share", CLIP)):
         beyond = torch.stack([(where & (getattr(scaled, n).abs() >= limit)).sum() for n, where in valid.items()]).sum()
-        result[share] = (beyond / number.clamp(min=1), number > 0)
+        result[share] = (beyond / number.clamp(min=1).float(), number > 0)
     return result
 
 

@@ -5,8 +5,8 @@ LayerNorm throughout, no dropout.  `[...]` is any leading shape, `H` hidden unit
 """
 
 import math
-from typing import Any
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F

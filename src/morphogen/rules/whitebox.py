@@ -32,7 +32,7 @@ def seed_gain(width: Tensor, label_noise: Tensor, blueprint: Tensor, birth_epoch
     germination) -> float32 [E, N].
     Promise: 0 for a wrong blueprint or an early birth; otherwise a later birth never gains more.
     """
-    delay = birth_epoch - first_useful_epoch(label_noise).unsqueeze(-1)
+    delay = (birth_epoch - first_useful_epoch(label_noise).unsqueeze(-1)).to(width.dtype)
     fits = (blueprint == best_blueprint(width).unsqueeze(-1)) & (delay >= 0)
     return torch.where(fits, GAIN_POINTS * (1.0 - DELAY_PENALTY * delay).clamp(min=0.0), 0.0)
 

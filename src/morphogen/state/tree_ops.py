@@ -10,7 +10,7 @@ from torch import Tensor
 Tree = TensorClass | TensorDictBase
 TreeT = TypeVar("TreeT", bound=TensorClass | TensorDictBase)
 NodeT = TypeVar("NodeT", bound=TensorClass | TensorDictBase | Tensor)
-Table = "bool | int | float | tuple[Table, ...]"  # a number, or nested numbers of one kind
+Table = tuple["bool | int | float | Table", ...]  # nested numbers of one kind
 
 if TYPE_CHECKING:
 
@@ -152,7 +152,7 @@ _TABLES = _Tables()
 
 
 @functools.cache
-def _cache_table(values: Table, dtype: torch.dtype, device: torch.device) -> str:
+def _cache_table(values: Table | float, dtype: torch.dtype, device: torch.device) -> str:
     """Return the name of the attribute that holds a table; build a new table."""
     name = f"table_{len(vars(_TABLES))}"
     setattr(_TABLES, name, torch.tensor(values, dtype=dtype, device=device))
@@ -160,11 +160,11 @@ def _cache_table(values: Table, dtype: torch.dtype, device: torch.device) -> str
 
 
 @torch.compiler.assume_constant_result
-def _table_name(values: Table, dtype: torch.dtype, device: torch.device) -> str:
+def _table_name(values: Table | float, dtype: torch.dtype, device: torch.device) -> str:
     return _cache_table(values, dtype, device)
 
 
-def constant_table(values: Table, dtype: torch.dtype, device: torch.device) -> Tensor:
+def constant_table(values: Table | float, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return a constant as a tensor, built once per device: later calls copy nothing.  Not for use in `torch.func`.
 
     A graph reads the table like an attribute of a module: assumed-constant results of two calls stop the compiler.

@@ -157,6 +157,12 @@ def heard(alpha, training):
     return mix.factor, mix.silent, mix.source == own
 
 
+def gated(alpha, training):
+    """Report per row with a gate: its weight, and whether it is silent."""
+    own, mix = mixed(alpha, training)
+    return blend_slots.build_gate_index(mix, own)[1:]
+
+
 def remembered(pair):
     """Slots, signals, shares and costs of the same envs."""
     whole, share, cost = pair
@@ -213,6 +219,7 @@ RULES = {
     "attribution.players": (attribution.players, slots, SLOTTED),
     "blend_slots.blend": (blended("added"), blends, {}),
     "blend_slots.blend (multiplied)": (blended("multiplied"), blends, {}),
+    "blend_slots.build_gate_index": (gated, tensors((shares, R, ONE), (yes, B, ONE)), {}),
     "blend_slots.build_seed_blend": (heard, tensors((shares, R, ONE), (yes, B, ONE)), {}),
     "counts.parameter_price": (
         partial(counts.parameter_price, param_budget=100),

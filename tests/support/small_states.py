@@ -44,7 +44,7 @@ def fresh(net: Net, envs: int, seed: int = 0) -> EnvState:
     classes = torch.full((envs,), net.host.classes)
     labels = torch.arange(net.host.classes).expand(envs, -1).contiguous()
     instance = state.instance.replace(classes=classes, class_of=labels)
-    host = state.host.replace(params=net.networks.layout().draw(noise(envs, net.host_size, seed=seed)))
+    host = state.host.replace(params=net.host_layout.draw(noise(envs, net.host_size, seed=seed)))
     return state.replace(instance=instance, host=host)
 
 

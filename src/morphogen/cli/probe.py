@@ -142,7 +142,7 @@ def list_conv_layers(spec: RunSpec) -> list[ConvLayer]:
     if not isinstance(net.host, CnnSpec):
         raise ConfigError(f"--explain: expected a CNN host, got {type(net.host).__name__}")
     sizes = {slot.place[1]: slot.size[0] for slot in reversed(net.host.all_slots)}
-    convolutions = [leaf for leaf in net.networks.layout().leaves if len(leaf.shape) == 4]
+    convolutions = [leaf for leaf in net.host_layout.leaves if len(leaf.shape) == 4]
     leaves = [(f"host, {leaf.name}", leaf, sizes[block]) for block, leaf in enumerate(convolutions)]
     leaves += [
         (f"{slot.name}, {module.name}.{leaf.name}", leaf, slot.size[0])

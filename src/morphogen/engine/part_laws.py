@@ -193,7 +193,7 @@ class HostSubject:
     @property
     def layout(self) -> ParamLayout:
         """Parameters of one host."""
-        return self.net.networks.layout()
+        return self.net.host_layout
 
     def params(self) -> Tensor:
         """Draw the parameters of fresh hosts, float32 [R, P]."""

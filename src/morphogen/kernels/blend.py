@@ -158,14 +158,13 @@ _blend_backward = operator(
 def _torch_forward(
     features: Tensor, blocks: Sequence[Tensor], index: BlendIndex, spans: Spans
 ) -> tuple[Tensor, Tensor | None]:
-    deltas, source, tanh = [*blocks, _zero_row(features)], index.source, None
+    tanh = None
     if spans:
         tanh = torch.tanh(_select_spans(blocks, spans))
-        deltas.append(tanh * take_rows(features, _multiplied_rows(index.seed_row, spans)))
-        product = index.seed_row.shape[0] + 1 + index.product_source
-        source = torch.where(index.product_source < tanh.shape[_ROWS], product, source)
+        blocks = _replace_spans(blocks, spans, tanh * take_rows(features, _multiplied_rows(index.seed_row, spans)))
+    deltas = take_rows(torch.cat([*blocks, _zero_row(features)], _ROWS), index.source)
     factor = F.pad(index.factor, (0, 1)).index_select(-1, index.source)
-    return torch.addcmul(features, take_rows(torch.cat(deltas, _ROWS), source), _expand_rows(factor, features)), tanh
+    return torch.addcmul(features, deltas, _expand_rows(factor, features)), tanh
 
 
 def _torch_backward(grad: Tensor, saved: BlendSaved, index: BlendIndex, sizes: BlendSizes) -> BlendGrads:
@@ -177,15 +176,13 @@ def _torch_backward(grad: Tensor, saved: BlendSaved, index: BlendIndex, sizes: B
         sums = sums if sums.dim() == 2 else sums.flatten(1, -2).sum(1)
     delta_grads = row_grads * _expand_rows(index.factor, row_grads)
     if saved.features is None or saved.tanh is None:
-        return BlendGrads(grad, sums, delta_grads.split(sizes.blocks, _ROWS))
+        return BlendGrads(grad, sums, delta_grads.split_with_sizes(sizes.blocks, _ROWS))
     products = _select_spans((delta_grads,), sizes.spans)
     factors = take_rows(saved.features, _multiplied_rows(index.seed_row, sizes.spans))
     features = grad + take_rows(torch.cat((products * saved.tanh, _zero_row(grad)), _ROWS), index.product_source)
     multiplied = torch.ops.aten.tanh_backward(products * factors, saved.tanh)
-    parts = multiplied.split([end - start for start, end in sizes.spans], _ROWS)
-    for (start, end), part in zip(sizes.spans, parts, strict=True):
-        delta_grads[..., start:end, :] = part
-    return BlendGrads(features, sums, delta_grads.split(sizes.blocks, _ROWS))
+    delta_grads = torch.cat(_replace_spans((delta_grads,), sizes.spans, multiplied), _ROWS)
+    return BlendGrads(features, sums, delta_grads.split_with_sizes(sizes.blocks, _ROWS))
 
 
 def _select_spans(blocks: Sequence[Tensor], spans: Spans) -> Tensor:
@@ -196,6 +193,19 @@ def _select_spans(blocks: Sequence[Tensor], spans: Spans) -> Tensor:
         parts += [block[..., start - first : end - first, :] for start, end in spans if first <= start < last]
         first = last
     return torch.cat(parts, _ROWS)
+
+
+def _replace_spans(blocks: Sequence[Tensor], spans: Spans, values: Tensor) -> list[Tensor]:
+    """Replace the seeds of some spans in consecutive blocks.  values [..., M, C] -> parts that together are N seeds."""
+    parts, first, new = [], 0, iter(values.split_with_sizes([end - start for start, end in spans], _ROWS))
+    for block in blocks:
+        last = first + block.shape[_ROWS]
+        within = [(start - first, end - first) for start, end in spans if first <= start < last]
+        for (start, _), before in zip(within, [0, *[end for _, end in within]], strict=False):
+            parts += [block[..., before:start, :], next(new)]
+        parts.append(block[..., within[-1][1] if within else 0 :, :])
+        first = last
+    return parts
 
 
 def _multiplied_rows(seed_row: Tensor, spans: Spans) -> Tensor:

@@ -38,9 +38,9 @@ def form_of(x: Tensor, weight: Tensor) -> Form:
     Shapes: x [B, H, W, R, I], weight [R, O, I, k, k].
     """
     rows, outputs, inputs, kernel = weight.shape[:4]
-    sides = all(side % _SIDE == 0 for side in x.shape[1:3])
-    known = sides and kernel % 2 == 1 and _has_channel_kernel(outputs) and x.shape[3:] == (rows, inputs)
     if has_kernel(x):
+        sides = all(side % _SIDE == 0 for side in x.shape[1:3])
+        known = sides and kernel % 2 == 1 and _has_channel_kernel(outputs) and x.shape[3:] == (rows, inputs)
         return Form.KERNEL if CAN_CONVOLVE and known else Form.INNERMOST
     # Grouped convolutions of a GPU are slow for many networks of few channels; on a CPU unfolding is.
     return Form.MATRIX if inputs == x.shape[-1] and (kernel == 1 or x.is_cuda) else Form.INNERMOST

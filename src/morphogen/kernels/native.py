@@ -1,9 +1,8 @@
 """The compiled extension: loading, calling convention, operators of torch, and the axes of activations."""
 
 import importlib
-import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,23 +25,21 @@ _LIBRARY = torch.library.Library("morphogen", "FRAGMENT")
 
 
 class AutogradFunction(torch.autograd.Function):
-    """Function with its own gradient; its signature is cached, because torch inspects it at every call."""
-
-    if TYPE_CHECKING:  # torch declares no types
-
-        @classmethod
-        def apply(cls, *args: Any, **kwargs: Any) -> Any:
-            """Compute the function and record its gradient."""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        forward: Any = cls.forward
-        forward.__signature__ = inspect.signature(forward)
+    """Function with its own gradient; `apply_function` calls it."""
 
 
 def apply_function(function: type[AutogradFunction], *args: Any) -> Any:
-    """Apply a function of many tensors; the compiler can't trace `apply` where no tensor needs a gradient."""
-    return (function.apply if torch.is_grad_enabled() else function.forward)(*args)
+    """Apply a function with its own gradient.
+
+    `Function.apply` inspects the signature at every call, which is half of the Python of a minibatch, only to serve
+    transforms; the compiler can't trace it where no tensor needs a gradient.
+    """
+    if not torch.is_grad_enabled():
+        return function.forward(*args)
+    if torch.compiler.is_dynamo_compiling() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    directly: Any = super(torch.autograd.Function, function)  # torch declares no types
+    return directly.apply(*args)
 
 
 def has_kernel(x: Tensor) -> bool:

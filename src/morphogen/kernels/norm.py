@@ -30,17 +30,23 @@ class NormFactors(NamedTuple):
 
 def norm(
     x: Tensor, factors: NormFactors, groups: int, *, floor: float, limited: int | None = None
-) -> tuple[Tensor, Tensor]:
-    """Return `scale * max(floor, bias + gain * (x - mean) / deviation)`, and the statistics of every group.
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return `scale * max(floor, bias + gain * (x - mean) / deviation)`, and what its gradient needs.
 
-    Shapes: x [B, H, W, R, C], 0 in masked channels; gain 0 there; groups: G -> like x; mean and 1 / deviation
-    [2, B, R, G], at least in float32.  limited: rows with the lower limit, the first ones; None = all; a number has no
-    kernel.
+    Shapes: x [B, H, W, R, C], 0 in masked channels; gain 0 there; groups: G.  limited: rows with the lower limit, the
+    first ones; None = all; a number has no kernel.
+    Returns: out, like x; with a kernel mean and 1 / deviation [2, B, R, G], and None, as the gradient needs x; else
+    1 / deviation [B, 1, 1, R, G, 1 or C / G], at least in float32, and `(x - mean) / deviation` like x.
     """
     if limited is None and has_kernel(x):
-        return _norm(x, *factors, groups, floor)
-    out, stats = _torch_forward(x.to(statistics_dtype(x.dtype)), factors, groups, floor, limited)
-    return out.to(x.dtype), stats
+        return *_norm(x, *factors, groups, floor), None
+    standard, inverse = _standardise(x.to(statistics_dtype(x.dtype)), factors, groups)
+    out = _linear(standard, factors.gain, factors.bias)
+    if floor > -math.inf:
+        out[..., :limited, :].clamp_min_(floor)
+    if factors.scale is not None:
+        out.mul_(factors.scale)
+    return out.to(x.dtype), inverse, standard.to(x.dtype)
 
 
 def norm_backward(
@@ -55,13 +61,13 @@ def norm_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Return the gradients of x (empty unless `needs_input_grad`), gain, bias, and of scale (None without one).
 
-    stats: the second result of `norm`, [2, B, R, G] -> like x, [R, C] each.
+    x: the third result of `norm`, or its input where that is None; stats: its second result -> like x, [R, C] each.
     """
     if limited is None and has_kernel(x):
         x_grad, (gain, bias, scale) = _norm_backward(grad, x, *factors, stats, floor, needs_input_grad)
         return x_grad, gain, bias, None if factors.scale is None else scale
-    wide = grad.to(stats.dtype), x.to(stats.dtype)
-    x_grad, gain, bias, scale = _torch_backward(*wide, factors, stats, limit=(floor, limited), needs=needs_input_grad)
+    wide = grad.to(stats.dtype), x.to(stats.dtype), stats
+    x_grad, gain, bias, scale = _torch_backward(*wide, factors, limit=(floor, limited), needs=needs_input_grad)
     return x_grad.to(x.dtype), gain, bias, scale
 
 
@@ -103,21 +109,16 @@ _norm_backward = operator(
 )
 
 
-def _torch_forward(
-    x: Tensor, factors: NormFactors, groups: int, floor: float, limited: int | None = None
-) -> tuple[Tensor, Tensor]:
-    stats = torch.stack(_statistics(x.unflatten(-1, (groups, -1)), factors))
-    out = _linear(_standardise(x, factors, stats)[0], factors.gain, factors.bias)
-    if floor > -math.inf:
-        out[..., :limited, :].clamp_min_(floor)
-    return out if factors.scale is None else out.mul_(factors.scale), stats
-
-
 def _torch_backward(
-    grad: Tensor, x: Tensor, factors: NormFactors, stats: Tensor, *, limit: tuple[float, int | None], needs: bool
+    grad: Tensor,
+    standard: Tensor,
+    inverse: Tensor,
+    factors: NormFactors,
+    *,
+    limit: tuple[float, int | None],
+    needs: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     (gain, bias, _, inverse_count, scale), (floor, limited) = factors, limit
-    standard, inverse = _standardise(x, factors, stats)
     inner = grad if floor == -math.inf else _limit_backward(grad, standard, factors, floor, limited)
     # Scale and gain are constant over the samples: two sums per channel serve all gradients.
     sums = torch.stack((inner.sum((1, 2)), (inner * standard).sum((1, 2))))
@@ -127,16 +128,16 @@ def _torch_backward(
     if scale_grad is not None and floor and floor > -math.inf:  # the sum of floored values is not 0
         scale_grad[:limited] += floor * (grad.sum((1, 2)) - sums[0])[:, :limited].sum(0)
     if not needs:
-        return x.new_empty(0), gain_grad, bias_grad, scale_grad
+        return grad.new_empty(0), gain_grad, bias_grad, scale_grad
     weight = gain if scale is None else scale if gain is None else gain * scale
-    means = (sums if weight is None else sums * weight).unflatten(-1, (stats.shape[-1], -1)).sum(-1)
-    means *= -stats.shape[-1] / math.prod((*x.shape[1:3], x.shape[-1])) if inverse_count is None else -inverse_count
+    grouped = *standard.shape[:-1], inverse.shape[-2], -1
+    means = (sums if weight is None else sums * weight).view(2, len(standard), *grouped[3:]).sum(-1)
+    means *= -grouped[-2] / standard[0, :, :, 0].numel() if inverse_count is None else -inverse_count
     level, tilt = means[:, :, None, None, :, :, None].unbind()
-    grouped = torch.addcmul(level, standard.unflatten(-1, (stats.shape[-1], -1)), tilt)
-    x_grad = grouped.flatten(-2)
-    x_grad.add_(inner) if weight is None else x_grad.addcmul_(inner, weight)
-    x_grad.unflatten(-1, grouped.shape[-2:]).mul_(inverse)
-    return x_grad, gain_grad, bias_grad, scale_grad
+    x_grad = torch.addcmul(level, standard.view(grouped), tilt)
+    inner = inner.view(x_grad.shape)
+    x_grad.add_(inner) if weight is None else x_grad.addcmul_(inner, weight.view(x_grad.shape[3:]))
+    return x_grad.mul_(inverse).view(grad.shape), gain_grad, bias_grad, scale_grad
 
 
 def _statistics(x: Tensor, factors: NormFactors) -> tuple[Tensor, Tensor]:
@@ -150,13 +151,13 @@ def _statistics(x: Tensor, factors: NormFactors) -> tuple[Tensor, Tensor]:
     return mean, variance.add_(EPS).rsqrt_()
 
 
-def _standardise(x: Tensor, factors: NormFactors, stats: Tensor) -> tuple[Tensor, Tensor]:
+def _standardise(x: Tensor, factors: NormFactors, groups: int) -> tuple[Tensor, Tensor]:
     """Return `(x - mean) / deviation`, 0 in masked channels, and 1 / deviation [B, 1, 1, R, G, 1 or C / G]."""
-    grouped = x.unflatten(-1, (stats.shape[-1], -1))
-    mean, inverse = stats[:, :, None, None, :, :, None].unbind()
+    grouped = x.view(*x.shape[:-1], groups, -1)
+    mean, inverse = (part[:, None, None, :, :, None] for part in _statistics(grouped, factors))
     if factors.channel_mask is not None:
-        inverse = inverse * factors.channel_mask.unflatten(-1, grouped.shape[-2:])
-    return (grouped - mean).mul_(inverse).flatten(-2), inverse
+        inverse = inverse * factors.channel_mask.view(grouped.shape[3:])
+    return (grouped - mean).mul_(inverse).view(x.shape), inverse
 
 
 def _linear(x: Tensor, gain: Tensor | None, bias: Tensor) -> Tensor:

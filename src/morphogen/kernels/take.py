@@ -24,7 +24,7 @@ def take_row_blocks(x: Tensor, rows: Tensor, sizes: Sequence[int]) -> list[Tenso
     """
     if len(sizes) > 1 and has_kernel(x):
         return _take_blocks(x, rows, sizes)
-    return list(take_rows(x, rows).split(list(sizes), -2))
+    return list(take_rows(x, rows).split_with_sizes(list(sizes), -2))
 
 
 def channels_innermost(x: Tensor) -> Tensor:

@@ -28,11 +28,19 @@ class SeedBlend(NamedTuple):
     product_source: Tensor  # int64 [R], that seed's position among those that multiply; M = not one of them
 
 
+class GateIndex(NamedTuple):
+    """Seeds with a gate, which are added: positions among the N seeds, and what `SeedBlend` says of them."""
+
+    position: Tensor  # int64 [G]
+    weight: Tensor  # float [G], weight of the delta
+    silent: Tensor  # bool [G], the delta is not added
+
+
 class SeedGates(NamedTuple):
     """Gates of seeds that are added."""
 
     openness: Tensor  # float [B, G], per sample
-    position: Tensor  # int64 [G], positions among the N seeds
+    index: GateIndex
 
 
 class SeedDeltas(NamedTuple):
@@ -56,6 +64,11 @@ def build_seed_blend(rows: Tensor, alpha: Tensor, training: Tensor, *, count: in
     return SeedBlend(rows, torch.where(training, 1.0, alpha), silent, source, product_source)
 
 
+def build_gate_index(seeds: SeedBlend, position: Tensor) -> GateIndex:
+    """Build the index of the seeds with a gate.  position int64 [G], positions among the N seeds."""
+    return GateIndex(position, seeds.factor[position], seeds.silent[position])
+
+
 def blend(
     features: Tensor, deltas: SeedDeltas, seeds: SeedBlend, gates: SeedGates | None = None, *, pooled: bool = False
 ) -> Tensor:
@@ -65,9 +78,9 @@ def blend(
     Promise: a silent row does not change, for any delta.  The gradient of an added delta is 1 in training, else alpha
     times gate; that of the features is 1, and `1 + a tanh(d)` where a row that is not silent multiplies.
     """
-    openness, position = (None, None) if gates is None else gates
+    openness, index = (None, None) if gates is None else gates
     options = (deltas.multiplied, pooled)
-    return apply_function(_Blend, features, openness, position, seeds, options, *deltas.blocks)[0]
+    return apply_function(_Blend, features, openness, index, seeds, options, *deltas.blocks)[0]
 
 
 class _Blend(AutogradFunction):
@@ -77,16 +90,15 @@ class _Blend(AutogradFunction):
     def forward(
         features: Tensor,
         openness: Tensor | None,
-        position: Tensor | None,
+        gates: GateIndex | None,
         seeds: SeedBlend,
         options: tuple[Spans, bool],
         *blocks: Tensor,
     ) -> tuple[Tensor, *tuple[Tensor | None, ...]]:
         (spans, pooled), factor = options, seeds.factor
-        if openness is not None and position is not None:
-            factor = factor.to(openness.dtype)
-            gated = factor[position] * openness
-            factor = factor.repeat(features.shape[0], 1).index_copy_(1, position, gated)
+        if openness is not None and gates is not None:
+            gated = gates.weight.to(openness.dtype) * openness
+            factor = factor.to(openness.dtype).repeat(features.shape[0], 1).index_copy_(1, gates.position, gated)
         factor = factor.to(features.dtype)
         index = BlendIndex(seeds.rows, seeds.source, seeds.product_source, factor)
         out, tanh, argmax = kernels.blend(features, blocks, index, spans, pooled=pooled)
@@ -94,22 +106,22 @@ class _Blend(AutogradFunction):
 
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
-        features, openness, position, seeds, (spans, _), *blocks = inputs
+        features, _, gates, seeds, (spans, _), *blocks = inputs
         _, factor, tanh, argmax = output
         ctx.sizes = BlendSizes(spans, [block.shape[_ROW_AXIS] for block in blocks], features.shape[1:_ROW_AXIS])
         ctx.mark_non_differentiable(*(part for part in output[1:] if part is not None))
         ctx.set_materialize_grads(False)
         index = (seeds.rows, seeds.source, seeds.product_source, factor)
-        tensors = features if spans else None, tanh, argmax, *(blocks if openness is not None else ())
-        ctx.save_for_backward(seeds.factor, seeds.silent, position, *index, *tensors)
+        tensors = features if spans else None, tanh, argmax, *(blocks if gates is not None else ())
+        ctx.save_for_backward(*(gates or (None, None, None)), *index, *tensors)
 
     @staticmethod
     def backward(ctx, grad: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-        weight, silent, gates, *rest = ctx.saved_tensors
+        position, weight, silent, *rest = ctx.saved_tensors
         index, (features, tanh, argmax, *blocks) = BlendIndex(*rest[:4]), rest[4:]
-        saved = BlendSaved(features, blocks, tanh, gates, argmax)
+        saved = BlendSaved(features, blocks, tanh, position, argmax)
         grads = kernels.blend_backward(grad.contiguous(), saved, index, ctx.sizes)
         openness = None
         if grads.sums is not None:
-            openness = (grads.sums * weight[gates]).masked_fill(silent[gates], 0.0)
+            openness = (grads.sums * weight).masked_fill_(silent, 0.0)
         return grads.features, openness, None, None, None, *grads.blocks

@@ -5,14 +5,15 @@ leaf.  So an optimiser step is a few operations on one tensor for any plan, and 
 buffer.  A gate belongs to its seed.
 """
 
-import math
+import itertools
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._utils import _flatten_dense_tensors
 
-from morphogen.kernels.native import AutogradFunction
+from morphogen.kernels.native import AutogradFunction, apply_function
 from morphogen.nets.layout import Leaves, ParamLayout
 from morphogen.nets.net import Net
 from morphogen.nets.plan import SlotPlan
@@ -40,36 +41,39 @@ def flatten_params(params: Iterable[SlotParams | None], like: Tensor) -> Tensor:
 def split_params(buffer: Tensor, plans: tuple[SlotPlan, ...], *, net: Net) -> tuple[SlotParams | None, ...]:
     """Return views of the buffer, the inverse of `flatten_params`, per slot; None where nothing runs."""
     layouts = block_layouts(plans, net=net)
-    shapes = tuple((rows, *leaf.shape) for slot in layouts for rows, layout in slot for leaf in layout.leaves)
-    views = iter(_SplitViews.apply(buffer, shapes) if shapes else ())
+    leaves = [(rows, leaf) for slot in layouts for rows, layout in slot for leaf in layout.leaves]
+    sizes = [rows * size for slot in layouts for rows, layout in slot for size in layout.sizes]
+    shapes = [(rows, *leaf.shape) for rows, leaf in leaves]
+    views = iter(apply_function(_SplitViews, buffer, sizes, shapes) if shapes else ())
+    named = iter([(leaf.name, view) for (_, leaf), view in zip(leaves, views, strict=True)])
     params: list[tuple[Leaves, ...]] = [
-        tuple({leaf.name: next(views) for leaf in layout.leaves} for _, layout in slot) for slot in layouts
+        tuple([dict(itertools.islice(named, len(layout.leaves))) for _, layout in slot]) for slot in layouts
     ]
-    return tuple(SlotParams(blocks[:-1], blocks[-1]) if blocks else None for blocks in params)
+    return tuple([SlotParams(blocks[:-1], blocks[-1]) if blocks else None for blocks in params])
 
 
 class _SplitViews(AutogradFunction):
     """A buffer as views of given shapes: one node of the graph for all of them."""
 
     @staticmethod
-    def forward(buffer: Tensor, shapes: tuple[tuple[int, ...], ...]) -> tuple[Tensor, ...]:
-        parts = buffer.split([math.prod(shape) for shape in shapes])
-        return tuple(part.view(shape) for part, shape in zip(parts, shapes, strict=True))
+    def forward(buffer: Tensor, sizes: list[int], shapes: list[tuple[int, ...]]) -> tuple[Tensor, ...]:
+        parts = buffer.split_with_sizes(sizes)
+        return tuple([part.view(shape) for part, shape in zip(parts, shapes, strict=True)])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         """Save nothing."""
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return torch.cat([grad.flatten() for grad in grads]), None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return _flatten_dense_tensors(grads), None, None
 
 
 def block_layouts(plans: tuple[SlotPlan, ...], *, net: Net) -> tuple[tuple[tuple[int, ParamLayout], ...], ...]:
     """Rows and layout of every block, per slot; empty where nothing runs."""
     layouts = []
     for s, plan in enumerate(plans):
-        sizes = (*(group.size for group in plan.groups), plan.gates)
+        sizes = (*[group.size for group in plan.groups], plan.gates)
         pairs = zip(sizes, slot_layouts(plan, s, net=net), strict=True)
         layouts.append(tuple(pairs) if plan.groups else ())
     return tuple(layouts)

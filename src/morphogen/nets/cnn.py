@@ -10,13 +10,12 @@ from torch import Tensor
 from morphogen import kernels
 from morphogen.nets import ops
 from morphogen.nets.host_networks import HostRows
-from morphogen.nets.layout import ParamLayout, ParamLeaf, cache_layout, fan_in_leaf
+from morphogen.nets.layout import ParamLayout, ParamLeaf, fan_in_leaf
 from morphogen.rules.counts import used_channels
 from morphogen.state.env import Instance
 from morphogen.vocab.host import CnnSpec, norm_groups
 
 
-@cache_layout
 def host_layout(host: CnnSpec) -> ParamLayout:
     """Return the leaves of one host in storage order."""
     leaves: list[ParamLeaf] = []

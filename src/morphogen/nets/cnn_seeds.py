@@ -77,9 +77,9 @@ def _seed_leaves(channels: int) -> dict[Blueprint, tuple[ParamLeaf, ...]]:
     }
 
 
-def reads_shared_block(code: Blueprint) -> bool:
+def reads_shared_block(module: SeedModule) -> bool:
     """Return whether a blueprint reads its inputs in one block with others of its kind."""
-    return code in _CONV3X3
+    return isinstance(module, CnnBlueprint) and module.code in _CONV3X3
 
 
 def cnn_deltas(parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor]) -> dict[Blueprint, Tensor]:
@@ -95,7 +95,7 @@ def cnn_deltas(parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor])
     deltas = dict(zip(blocks, normal, strict=True))
     if Blueprint.NORM in parts:
         p = parts[Blueprint.NORM]
-        gain = torch.tanh(p["w"]).unsqueeze(-1).expand_as(p["bias"]).contiguous()
+        gain = torch.tanh(p["w"]).unsqueeze(-1).expand_as(p["bias"])
         deltas[Blueprint.NORM] = ops.scale_channels(deltas[Blueprint.NORM] - x[Blueprint.NORM], gain)
     if Blueprint.ATTENTION in parts:
         p, features = parts[Blueprint.ATTENTION], x[Blueprint.ATTENTION]
@@ -106,7 +106,7 @@ def cnn_deltas(parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor])
 
 def _scaled_block(z: Tensor, *parts: Leaves) -> ops.NormBlock:
     """Normalisation, ReLU and scale of adjacent seeds."""
-    bias, scale = (ops.concat([leaves[name] for leaves in parts]) for name in ("bias", "scale"))
+    bias, scale = [ops.concat([leaves[name] for leaves in parts]) for name in ("bias", "scale")]
     return ops.NormBlock(z, None, bias, scale, floor=0.0)
 
 
@@ -121,7 +121,7 @@ def _conv3x3_blocks(parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Ten
         return {Blueprint.CONV_LIGHT: _scaled_block(z, parts[Blueprint.CONV_LIGHT])}
     heavy = parts[Blueprint.CONV_HEAVY]
     rows = heavy["bias"].shape[0]
-    *light, first = z.split([weight.shape[0] - rows, rows][-len(kinds) :], ops.ROWS)
+    *light, first = z.split_with_sizes([weight.shape[0] - rows, rows][-len(kinds) :], ops.ROWS)
     middle = ops.NormBlock(first, heavy["gain0"], heavy["bias0"], floor=0.0)
     (h,) = ops.group_norm([middle], groups=norm_groups(z.shape[-1]))
     blocks = {Blueprint.CONV_LIGHT: _scaled_block(light[0], parts[Blueprint.CONV_LIGHT])} if light else {}

@@ -11,7 +11,7 @@ from morphogen.nets.host_networks import HostRows
 from morphogen.nets.net import Net
 from morphogen.nets.ops import max_pool2d
 from morphogen.nets.plan import SlotPlan
-from morphogen.nets.seed_deltas import input_sizes, seed_deltas
+from morphogen.nets.seed_deltas import group_inputs, seed_deltas
 from morphogen.nets.seed_module import gate_openness
 from morphogen.nets.sites import SlotIndex, SlotParams
 from morphogen.state.env import Instance
@@ -41,7 +41,7 @@ def forward(inputs: Tensor, rows: HostRows, used: Tensor, slot_seeds: SlotSeeds,
         >>> env = mg.make("whitebox", envs=2, seed=0)
         >>> net, (state, _) = env.net, env.reset()
         >>> host, nothing = state.host.params, (None,) * len(net.slots)  # no seeds
-        >>> rows = mg.HostRows(net.networks.layout().split(host), net.networks.masks(state.instance, host), None)
+        >>> rows = mg.HostRows(net.host_layout.split(host), net.networks.masks(state.instance, host), None)
         >>> seeds = mg.nets.SlotSeeds(mg.nets.empty_plan(2, net).train, nothing, nothing)
         >>> used = mg.nets.used_classes(state.instance, net)
         >>> mg.nets.forward(torch.zeros(5, 1, 8, 8), rows, used, seeds, net=net).shape  # 5 images for both hosts
@@ -81,9 +81,11 @@ def _apply_slot(
     if index.parent_row is not None:
         h, rows = take_rows(h, index.parent_row), rows._replace(env=index.row_env)
     parts = {group.blueprint: leaves for group, leaves in zip(plan.groups, params.seeds, strict=True)}
-    sizes = input_sizes(parts, net.modules)
+    seeds, groups = {group.blueprint: group.size for group in plan.groups}, group_inputs(parts, net.modules)
+    sizes = [sum([seeds[code] for code in codes]) for codes in groups]
     # No seed sends a gradient back through its input.
     inputs = take_row_blocks(h.detach(), index.input_rows, [*sizes, plan.gates] if plan.gates else sizes)
-    gates = SeedGates(gate_openness(params.gates, inputs[-1]), index.gate_position) if plan.gates else None
-    deltas = SeedDeltas(seed_deltas(parts, inputs[: len(sizes)], net.modules), plan.multiplied_spans)
+    gates = SeedGates(gate_openness(params.gates, inputs[-1]), index.gates) if plan.gates else None
+    x = {codes[0]: block for codes, block in zip(groups, inputs, strict=False)}  # the last input is that of gates
+    deltas = SeedDeltas(seed_deltas(parts, x, net.modules), plan.multiplied_spans)
     return blend(h, deltas, index.mix, gates, pooled=pooled), rows

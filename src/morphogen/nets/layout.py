@@ -1,8 +1,7 @@
 """Parameters as flat rows of named leaves: initial values, splitting, joining."""
 
-import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -72,15 +71,16 @@ class ParamLayout:
     """
 
     leaves: tuple[ParamLeaf, ...]
-    size: int = field(init=False, compare=False)  # elements of all leaves
+    sizes: tuple[int, ...] = field(init=False, repr=False, compare=False)  # elements of every leaf
+    size: int = field(init=False, compare=False)  # of all leaves
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", sum(leaf.size for leaf in self.leaves))
+        object.__setattr__(self, "sizes", tuple(leaf.size for leaf in self.leaves))
+        object.__setattr__(self, "size", sum(self.sizes))
 
     def leaf_parts(self, flat: Tensor) -> Iterator[tuple[ParamLeaf, Tensor]]:
         """Return every leaf with its part of the rows, flat.  flat [R, >= size] -> [R, leaf.size] each."""
-        sizes = [leaf.size for leaf in self.leaves]
-        parts = flat.split_with_sizes([*sizes, flat.shape[-1] - self.size], dim=-1)
+        parts = flat.split_with_sizes([*self.sizes, flat.shape[-1] - self.size], dim=-1)
         return zip(self.leaves, parts[:-1], strict=True)
 
     def split(self, flat: Tensor) -> Leaves:
@@ -95,12 +95,3 @@ class ParamLayout:
         """Return initial rows.  uniform [R, >= size] in [0, 1) -> [R, size]."""
         rows = [leaf.fill + leaf.bound * (2.0 * part - 1.0) for leaf, part in self.leaf_parts(uniform)]
         return torch.cat(rows, dim=-1)
-
-
-def cache_layout(make: Callable[..., ParamLayout]) -> Callable[..., ParamLayout]:
-    """Cache the results of `make`; a graph, in which layouts are constants, is traced through `make` itself."""
-    return functools.partial(_call_cached, make, functools.cache(make))
-
-
-def _call_cached(make: Callable[..., ParamLayout], cached: Callable[..., ParamLayout], *key: object) -> ParamLayout:
-    return make(*key) if torch.compiler.is_compiling() else cached(*key)

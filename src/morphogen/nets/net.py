@@ -1,5 +1,6 @@
 """Fixed description of the networks of a run: host, enabled slots, and the blueprints behind the codes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +66,9 @@ class Net:
     gate_counts: tuple[int, ...] = _derived_field()  # [S] parameters of the gate network of every slot
     seed_sizes: tuple[int, ...] = _derived_field()  # [S] P_s: the largest blueprint of the slot plus its gate network
     host_size: int = _derived_field()  # P: parameters of the host at full width
+    host_layout: ParamLayout = field(init=False, repr=False, compare=False)
+    seed_layouts: tuple[Mapping[Blueprint, ParamLayout], ...] = _derived_field()  # [S]
+    gate_layouts: tuple[ParamLayout, ...] = _derived_field()  # [S]
 
     def __post_init__(self) -> None:
         slots = self.slots
@@ -73,11 +77,12 @@ class Net:
         counts = tuple(
             tuple(modules[b].params(slot.channels) if b in modules else 0 for b in Blueprint) for slot in slots
         )
+        networks = _networks(self.host)
         gates = tuple(gate_param_count(slot.channels) for slot in slots)
         positions = {slot.name: s for s, slot in enumerate(slots)}
         derived = {
             "kinds": kinds,
-            "networks": _networks(self.host),
+            "networks": networks,
             "modules": modules,
             "stages": tuple((positions.get(slot.name), slot.pooled) for slot in self.host.all_slots),
             "execution": tuple(sorted(range(len(slots)), key=lambda s: slots[s].execution)),
@@ -85,14 +90,16 @@ class Net:
             "gate_counts": gates,
             "seed_sizes": tuple(max(row) + gate for row, gate in zip(counts, gates, strict=True)),
             "host_size": self.host.params(),
+            "host_layout": networks.layout(),
+            "seed_layouts": tuple({b: seed_layout(modules[b], slot.channels) for b in modules} for slot in slots),
+            "gate_layouts": tuple(gate_layout(slot.channels) for slot in slots),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
 
     def layouts(self, s: int, codes: tuple[Blueprint, ...]) -> tuple[ParamLayout, ...]:
         """Return the layouts of blueprints in slot s, then that of the gate."""
-        channels = self.slots[s].channels
-        return (*(seed_layout(self.modules[code], channels) for code in codes), gate_layout(channels))
+        return (*[self.seed_layouts[s][code] for code in codes], self.gate_layouts[s])
 
     def macs(self) -> dict[str, Any]:
         """Return multiply-accumulates of one sample, None if not known: of host and seeds, by blueprint and slot."""

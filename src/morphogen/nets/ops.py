@@ -4,6 +4,7 @@ Activations are `[B, H, W, R, C]`, channels innermost in memory and the networks
 parameters `[R, C]` broadcast, and selecting rows moves all channels of a pixel at once.  Parameters lead with `R`.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -63,7 +64,7 @@ def stacked_conv(x: Tensor, weight: Tensor, *, form: Form | None = None) -> Tens
     """
     form = form or kernels.form_of(x, weight)
     if form is Form.KERNEL:
-        return _Conv.apply(x, weight)
+        return apply_function(_Conv, x, weight)
     if form is Form.MATRIX:
         return _matrix_conv(x, weight)
     rows, kernel, inputs = weight.shape[0], weight.shape[-1], to_images(x).contiguous(memory_format=_LAYOUTS[form])
@@ -178,7 +179,7 @@ class _Perceptron(AutogradFunction):
         x, *layers, z = ctx.saved_tensors
         needed: tuple[bool, ...] = ctx.needs_input_grad[1:]
         params = kernels.perceptron_backward(grads[0], x, z, PerceptronParams(*layers))
-        return None, *(part if flag else None for part, flag in zip(params, needed, strict=True))
+        return None, *[part if flag else None for part, flag in zip(params, needed, strict=True)]
 
 
 def spatial_mean(x: Tensor) -> Tensor:
@@ -276,31 +277,29 @@ def group_norm(blocks: Sequence[NormBlock], *, groups: int) -> tuple[Tensor, ...
 
 def _joined_group_norm(blocks: Sequence[NormBlock], groups: int) -> tuple[Tensor, ...]:
     """`group_norm` as one block: plain torch takes as many operators for one row as for all."""
-    order = sorted(range(len(blocks)), key=lambda n: -blocks[n].floor)
+    floored = [n for n, block in enumerate(blocks) if block.floor > -math.inf]
+    order = floored + [n for n, block in enumerate(blocks) if block.floor == -math.inf]
     ordered = [blocks[n] for n in order]
-    limited = sum(block.bias.shape[0] for block in ordered if block.floor > -math.inf)
+    sizes = [block.bias.shape[0] for block in ordered]
+    limited = sum(sizes[: len(floored)])
     # Of more axes than three, CUDA copies tensors one by one.
     joined = torch.cat([block.x.flatten(0, 2) for block in ordered], 1)
     x = joined.view(*blocks[0].x.shape[:3], *joined.shape[1:])
     ones = torch.ones_like(x[0, 0, 0])
-    gain, scale = (
-        _concat_factors([getattr(block, name) for block in ordered], ordered, ones) for name in ("gain", "scale")
-    )
+    gain = _concat_factors([block.gain for block in ordered], sizes, ones)
+    scale = _concat_factors([block.scale for block in ordered], sizes, ones)
     bias = torch.cat([block.bias for block in ordered])
-    limit = ordered[0].floor, limited if limited < bias.shape[0] else None
+    limit = ordered[0].floor, limited if len(floored) < len(order) else None
     (out,) = _group_norm_blocks((limit,), groups, x, gain, bias, None, None, scale)
-    results: tuple[Tensor, ...] = torch.split(out, [block.bias.shape[0] for block in ordered], ROWS)
-    parts = dict(zip(order, results, strict=True))
-    return tuple(parts[n] for n in range(len(blocks)))
+    parts = dict(zip(order, out.split_with_sizes(sizes, ROWS), strict=True))
+    return tuple([parts[n] for n in range(len(blocks))])
 
 
-def _concat_factors(parts: list[Tensor | None], blocks: list[NormBlock], ones: Tensor) -> Tensor | None:
+def _concat_factors(parts: list[Tensor | None], sizes: list[int], ones: Tensor) -> Tensor | None:
     """Concatenate factors of blocks, 1 where a block has none; None where no block has any."""
-    if all(part is None for part in parts):
+    if not [part for part in parts if part is not None]:
         return None
-    return torch.cat(
-        [ones[: block.bias.shape[0]] if part is None else part for part, block in zip(parts, blocks, strict=True)]
-    )
+    return torch.cat([ones[:size] if part is None else part for part, size in zip(parts, sizes, strict=True)])
 
 
 def batch_norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
@@ -331,36 +330,36 @@ class _GroupNorm(AutogradFunction):
     @staticmethod
     def forward(limits: tuple[Limit, ...], groups: int, *parts: Tensor | None) -> tuple[Tensor, ...]:
         blocks = zip(*_split_parts(parts), limits, strict=True)
-        out, stats = zip(
-            *(kernels.norm(x, by, groups, floor=floor, limited=limited) for x, by, (floor, limited) in blocks),
-            strict=True,
-        )
-        return *out, *stats
+        results = [kernels.norm(x, by, groups, floor=floor, limited=limited) for x, by, (floor, limited) in blocks]
+        return tuple(itertools.chain(*zip(*results, strict=True)))
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
         limits: tuple[Limit, ...] = inputs[0]
-        stats = output[len(limits) :]
+        parts, count = list(inputs[2:]), len(limits)
+        stats, standard = output[count : 2 * count], output[2 * count :]
         ctx.limits = limits
-        ctx.mark_non_differentiable(*stats)
+        ctx.mark_non_differentiable(*[part for part in output[count:] if part is not None])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*stats, *inputs[2:])
+        parts[::_PARTS] = [x if made is None else made for x, made in zip(parts[::_PARTS], standard, strict=True)]
+        ctx.save_for_backward(*stats, *parts)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         limits: tuple[Limit, ...] = ctx.limits
         needed: tuple[bool, ...] = ctx.needs_input_grad[2:]
         saved: tuple[Tensor, ...] = ctx.saved_tensors
-        saved_stats, parts = saved[: len(limits)], saved[len(limits) :]
+        count = len(limits)
+        saved_stats, parts = saved[:count], saved[count:]
         results: list[Tensor | None] = []  # graphs of the compiler do not trace `list[...]()`
-        blocks = zip(grads[: len(limits)], *_split_parts(parts), saved_stats, limits, needed[::_PARTS], strict=True)
+        blocks = zip(grads[:count], *_split_parts(parts), saved_stats, limits, needed[::_PARTS], strict=True)
         for grad, x, by, stats, (floor, limited), needs in blocks:
             grad = torch.zeros_like(x) if grad is None else grad.contiguous()
             x_grad, gain, bias, scale = kernels.norm_backward(
                 grad, x, by, stats, floor=floor, limited=limited, needs_input_grad=needs
             )
             results += [x_grad, gain, bias, None, None, scale]
-        return None, None, *(part if flag else None for part, flag in zip(results, needed, strict=True))
+        return None, None, *[part if flag else None for part, flag in zip(results, needed, strict=True)]
 
 
 def _split_parts(parts: Sequence[Any]) -> tuple[list[Tensor], list[NormFactors]]:
@@ -380,7 +379,7 @@ def max_pool2d(x: Tensor) -> Tensor:
         >>> mg.nets.max_pool2d(torch.arange(16.0).view(1, 4, 4, 1, 1)).flatten().tolist()
         [5.0, 7.0, 13.0, 15.0]
     """
-    return _Pool.apply(x)[0]
+    return apply_function(_Pool, x)[0]
 
 
 class _Pool(AutogradFunction):

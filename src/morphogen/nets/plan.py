@@ -69,7 +69,7 @@ class SlotPlan:
     @property
     def size(self) -> int:
         """Rows of all groups."""
-        return sum(group.size for group in self.groups)
+        return sum([group.size for group in self.groups])
 
     @property
     def multiplied_spans(self) -> tuple[tuple[int, int], ...]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from morphogen.nets import ops
-from morphogen.nets.layout import Leaves, ParamLayout, ParamLeaf, cache_layout, fan_in_leaf
+from morphogen.nets.layout import Leaves, ParamLayout, ParamLeaf, fan_in_leaf
 from morphogen.vocab.blueprint import bottleneck_width
 from morphogen.vocab.slot import SlotSpec
 
@@ -57,13 +57,11 @@ class SeedModule(ABC):
         return None
 
 
-@cache_layout
 def seed_layout(module: SeedModule, channels: int) -> ParamLayout:
     """Return the layout of a blueprint at a slot with `channels` channels."""
     return ParamLayout(tuple(module.leaves(channels)))
 
 
-@cache_layout
 def gate_layout(channels: int) -> ParamLayout:
     """Return the leaves of the gate network, which is initially open at about 0.88."""
     hidden = bottleneck_width(channels)

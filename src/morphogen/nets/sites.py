@@ -6,7 +6,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.nets.blend_slots import SeedBlend, build_seed_blend
+from morphogen.nets.blend_slots import GateIndex, SeedBlend, build_gate_index, build_seed_blend
 from morphogen.nets.layout import Leaves, ParamLayout
 from morphogen.nets.net import Net
 from morphogen.nets.plan import GATES, CoalitionTree, Plan, SlotPlan, training_membership, validation_membership
@@ -20,7 +20,7 @@ class SlotIndex(NamedTuple):
     env: tuple[Tensor, ...]  # int64 [n] per group, env of each seed
     mix: SeedBlend  # all groups; rows of the features after a split
     input_rows: Tensor  # int64 [N + G], rows of the features that seeds read, and then gates
-    gate_position: Tensor  # int64 [G], positions among the N seeds
+    gates: GateIndex  # of G seeds
     gate_env: Tensor  # int64 [G]
     parent_row: Tensor | None  # int64 [rows after], row before the slot that each row continues; None: nothing splits
     row_env: Tensor | None  # int64 [rows after], env of each row after a split
@@ -58,11 +58,12 @@ def _slot_index(
     gates, alpha, training = order[GATES, : plan.gates], candidates.alpha[member], candidates.training[member]
     env, feature_rows = candidates.env[member], candidates.row[member]
     position = torch.zeros_like(candidates.row).index_copy(0, member, torch.arange(len(member), device=member.device))
+    mix = build_seed_blend(feature_rows, alpha, training, count=rows, multiplied=plan.multiplied_spans)
     return SlotIndex(
         env=env.split([group.size for group in plan.groups]),
-        mix=build_seed_blend(feature_rows, alpha, training, count=rows, multiplied=plan.multiplied_spans),
+        mix=mix,
         input_rows=torch.cat((feature_rows, candidates.row[gates])),
-        gate_position=position[gates],
+        gates=build_gate_index(mix, position[gates]),
         gate_env=candidates.env[gates],
         parent_row=split and split[0],
         row_env=split and split[1],
@@ -128,7 +129,7 @@ def gather_params(
 
 def slot_layouts(plan: SlotPlan, s: int, *, net: Net) -> tuple[ParamLayout, ...]:
     """Layout of the seeds of every group in slot s, then that of the gates."""
-    return net.layouts(s, tuple(group.blueprint for group in plan.groups))
+    return net.layouts(s, tuple([group.blueprint for group in plan.groups]))
 
 
 def scatter_params(

@@ -40,7 +40,7 @@ def reset(
     classes, table = instance.class_of.shape[-1], instance.usable.shape[-1]
     sizes = net.sizes(envs=key.shape[0], window=window, classes=classes, table=table)
     state: Any = schema.empty_state(sizes, key, ledger)
-    host = state.host.replace(params=net.networks.layout().draw(noise))
+    host = state.host.replace(params=net.host_layout.draw(noise))
     clock = state.clock.replace(episode=state.clock.episode + episode)
     # `replace` of the TensorClass copies: a fresh state is locked, and a graph distinguishes locked parts.
     return state.replace(host=host, instance=instance, clock=clock)

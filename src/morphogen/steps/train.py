@@ -191,7 +191,7 @@ def _objective(
     leaves: the hosts, and the parameters of seeds if any seed runs; scale: [E], None = 1.
     """
     host, *seeds = map(net.precision.cast, leaves)
-    rows = HostRows(net.networks.layout().split(host), context.masks, None)
+    rows = HostRows(net.host_layout.split(host), context.masks, None)
     grown = blocks.split_params(seeds[0], plan.train, net=net) if seeds else (None,) * len(net.slots)
     growth = SlotSeeds(plan.train, context.indices, grown)
     logits = forward(net.precision.cast(batch.images), rows, context.used, growth, net=net).to(leaves[0].dtype)

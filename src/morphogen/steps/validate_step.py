@@ -89,7 +89,7 @@ def _validate(
         growth = SlotSeeds(plan.evaluate, where, params)
         ends, number = _output_rows(tree, plan, coalition), tree.number[-1]
     networks, host, used = net.networks, net.precision.cast(state.host.params), used_classes(state.instance, net)
-    rows = HostRows(networks.layout().split(host), networks.masks(state.instance, host), None)
+    rows = HostRows(net.host_layout.split(host), networks.masks(state.instance, host), None)
     labels = state.instance.class_of.index_select(1, split.labels)  # [E, N]
 
     def count_chunk(counts: ChunkCounts, size: int) -> ChunkCounts:

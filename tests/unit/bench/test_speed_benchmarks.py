@@ -67,9 +67,11 @@ def test_the_loop_trains_what_the_stacked_form_trains():
     assert (stacked.host.params - ours.state.host.params).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize(("kind", "most"), [("none", 140), ("light", 250), ("mixed", 750)])
-def test_a_minibatch_without_kernels_takes_few_launches(kind, most):
-    assert launches.count_launches(launches.minibatch_call("digits", kind)) <= most
+@pytest.mark.parametrize(("kind", "most", "python"), [("none", 130, 600), ("light", 240, 950), ("mixed", 700, 3_600)])
+def test_a_minibatch_without_kernels_takes_few_launches_and_little_python(kind, most, python):
+    call = launches.minibatch_call("digits", kind)
+    assert launches.count_launches(call) <= most
+    assert launches.count_python_calls(call) <= python
 
 
 @pytest.mark.slow

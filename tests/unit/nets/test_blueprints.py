@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import small_states
 
-from morphogen.nets.blend_slots import SeedDeltas, SeedGates, blend, build_seed_blend
+from morphogen.nets.blend_slots import SeedDeltas, SeedGates, blend, build_gate_index, build_seed_blend
 from morphogen.nets.cnn_seeds import CnnBlueprint, cnn_deltas
 from morphogen.nets.net import Net
 from morphogen.nets.seed_module import gate_layout, gate_openness, seed_layout
@@ -61,7 +61,7 @@ def contribution(blueprint, algorithm, params, gate, h, *, alpha, training):
     gates = None
     if algorithm == "gate" and not training:
         leaves = gate_layout(h.shape[-1]).split(gate)
-        gates = SeedGates(gate_openness(leaves, h.detach()), row)
+        gates = SeedGates(gate_openness(leaves, h.detach()), build_gate_index(own, row))
     return blend(h, SeedDeltas([delta(blueprint, params, h.detach())], spans), own, gates) - h
 
 

@@ -36,7 +36,7 @@ NET = small_states.net()
 def logits(state, net, images):
     """Logits of the hosts without seeds for shared images."""
     masks, none = net.networks.masks(state.instance, state.host.params), (None,) * len(net.slots)
-    rows = HostRows(net.networks.layout().split(state.host.params), masks, None)
+    rows = HostRows(net.host_layout.split(state.host.params), masks, None)
     return forward(images, rows, used_classes(state.instance, net), SlotSeeds((), none, none), net=net)
 
 

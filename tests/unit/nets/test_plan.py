@@ -52,7 +52,7 @@ def test_training_groups_hold_exactly_the_envs_that_run_a_blueprint(own):
             assert (group.added, group.multiplied) == (len(members) - len(multiplied), len(multiplied))
         gated = [e for e in range(ENVS) if int(own.stage[e, s]) in (4, 5, 6) and int(own.algorithm[e, s]) == 3]
         assert slot_index.gate_env.tolist() == gated
-        assert slot_index.mix.rows[slot_index.gate_position].tolist() == gated
+        assert slot_index.mix.rows[slot_index.gates.position].tolist() == gated
 
 
 @given(slots(), st.lists(st.booleans(), min_size=3 * ENVS, max_size=3 * ENVS))

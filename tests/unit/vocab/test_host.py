@@ -24,7 +24,7 @@ def counted(run):
 
 def test_a_host_does_as_many_as_the_closed_form_says():
     state = small_states.fresh(NET, 1)
-    leaves, used = NET.networks.layout().split(state.host.params), used_classes(state.instance, NET)
+    leaves, used = NET.host_layout.split(state.host.params), used_classes(state.instance, NET)
     rows = HostRows(leaves, NET.networks.masks(state.instance, state.host.params), None)
     images = torch.ones(SAMPLES, NET.host.channels_in, NET.host.size, NET.host.size)
     growth = SlotSeeds((), *((None,) * len(NET.slots),) * 2)

@@ -181,6 +181,10 @@ def averaged(*leaves):
     return minibatch_tally.env_averages(EnvTally(*leaves))
 
 
+def layers_averaged(*leaves):
+    return minibatch_tally.layer_averages(EnvTally(*leaves, leaves[0].square()))
+
+
 def seeds_added(*leaves):
     return minibatch_tally.add_seed_stats(SeedTally(*leaves[:6]), GradStats(*leaves[6:10]), *leaves[10:])
 
@@ -332,6 +336,7 @@ RULES = {
         SLOTTED,
     ),
     "minibatch_tally.env_averages": (averaged, tallies, {}),
+    "minibatch_tally.layer_averages": (layers_averaged, tallies, {}),
     "minibatch_tally.empty_seed_tally": (
         minibatch_tally.empty_seed_tally,
         beside(stage_of, (shares, R, ONE)).map(lambda p: (p[1], p[0])),

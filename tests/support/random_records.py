@@ -31,6 +31,7 @@ def facts(envs, epochs, first=0, total=None):
         envs=envs if total is None else total,
         samples=8,
         first=first,
+        layers=("conv", "head"),
         host={"base": 4},
     )
 
@@ -204,6 +205,7 @@ class Env:
             "exploding": graded,
             "train_valid": trained,
             **dict.fromkeys(("train_loss", "train_acc", "host_gradient_norm"), 0.5 * trained),
+            "host_layer_norm": [0.25 * trained, 0.5 * trained],
             "skipped": 0 if trained else 2,
             "forwards": 4,
             "exact": exact,

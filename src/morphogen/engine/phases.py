@@ -11,6 +11,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.task import ANALYTIC
+from morphogen.config.telemetry_spec import LEVEL_DEBUG
 from morphogen.data.feed import Feed
 from morphogen.engine.action_control import ActionControl
 from morphogen.engine.capture import Capture
@@ -184,8 +185,9 @@ def train_piece(
     mark("data")
     draws = feed.epoch(state)
     mark("train")
-    start = start_epoch(state, plan, net=net), torch.zeros(1, dtype=torch.int64, device=state.key.device)
-    progress, _ = capture.repeat(train_next, start, spec.data.minibatches, fetch)
+    start = start_epoch(state, plan, net=net, layer_norms=spec.telemetry.level == LEVEL_DEBUG)
+    first = torch.zeros(1, dtype=torch.int64, device=state.key.device)
+    progress, _ = capture.repeat(train_next, (start, first), spec.data.minibatches, fetch)
     return finish_epoch(state, progress, plan, net=net)
 
 

@@ -54,6 +54,7 @@ def build_facts(setup: Setup) -> RunFacts:
         task=spec.task,
         slots=net.names,
         blueprints=code_labels(net.kinds),
+        layers=tuple(leaf.name for leaf in net.networks.layout().leaves),
         macs=net.macs(),
         components=setup.rule.components,
         epochs=spec.episode_length,
@@ -135,10 +136,10 @@ class Reporter:
         self._round, epoch = position
         if epoch != self._epochs:
             raise ValueError(f"epoch {epoch + 1} of round {self._round + 1}: expected epoch {self._epochs + 1}")
-        if epoch == 0:
-            shapes = {name: (self._facts.epochs, *leaf.shape) for name, leaf in record.items()}
-            self._columns = {name: np.zeros(shape, record[name].dtype) for name, shape in shapes.items()}
         for name, leaf in record.items():
+            if name not in self._columns or self._columns[name].shape[1:] != leaf.shape:  # resumed at another level
+                unknown = np.nan if leaf.dtype.kind == "f" else 0
+                self._columns[name] = np.full((self._facts.epochs, *leaf.shape), unknown, leaf.dtype)
             self._columns[name][epoch] = leaf
         self._epochs += 1
         if self._clock() - self._written_at >= WRITE_S and self._epochs < self._facts.epochs:
@@ -243,7 +244,8 @@ _RECORDED = {
     "step.outcome": "op_effective=effective_op, outcome, reason, success=executed",
     "step.acted.slots": "stage_acted=stage, blueprint, algorithm, tempo, blend_target",  # of removed seeds too
     "step.ticked.slots": "stage_ticked=stage, age, epochs_in_stage",
-    "step.metrics": "train_loss=loss, train_acc=accuracy, train_valid=valid, skipped, host_gradient_norm",
+    "step.metrics": "train_loss=loss, train_acc=accuracy, train_valid=valid, skipped, "
+    "host_gradient_norm, host_layer_norm",
     "step.validation": "val_loss=loss",
     "step": "host_params, params=seed_params",
     "step.measured": "val_acc, committed_acc, host_acc, clean_improvement, measured, exact, acc_table, "
@@ -266,7 +268,8 @@ def build_record(epoch: Epoch) -> TensorDict:
     parts = [(part_of(epoch), names) for part_of, names in _LEAVES]
     leaves = {name: getattr(part, leaf) for part, names in parts for name, leaf in names.items()}
     leaves |= _derived_leaves(epoch)
-    reals = [leaf.reshape(leaf.shape[0], -1) for leaf in leaves.values() if leaf.is_floating_point()]
+    floats = [leaf for leaf in leaves.values() if leaf.is_floating_point()]
+    reals = [leaf.reshape(leaf.shape[0], leaf.shape[1:].numel()) for leaf in floats]
     leaves["nonfinite"] = (~torch.cat(reals, dim=-1).isfinite()).sum(-1)
     small = {
         name: leaf.to(_SMALL_DTYPES.get(name, torch.int32)) if leaf.dtype == torch.int64 else leaf

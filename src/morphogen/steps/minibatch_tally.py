@@ -16,6 +16,7 @@ class MinibatchStats(NamedTuple):
     correct: Tensor  # float [E], share of the samples
     finite: Tensor  # bool [E], the step of the host was applied
     norm: Tensor  # float [E], gradient of the host before clipping, L2
+    layer_norms: Tensor | None = None  # float [E, L], the same by parameter tensor; None: not measured
 
 
 class EnvTally(NamedTuple):
@@ -24,6 +25,7 @@ class EnvTally(NamedTuple):
     sums: Tensor  # float [E, 3]: losses, shares of right answers, squares of the host's gradient norm
     finite: Tensor  # int64 [E], minibatches
     total: Tensor  # int64 [E], minibatches
+    layers: Tensor | None = None  # float [E, L], squares of the norms by parameter tensor; None: not measured
 
 
 class SeedTally(NamedTuple):
@@ -37,13 +39,15 @@ class SeedTally(NamedTuple):
     skipped: Tensor  # bool [E, S]
 
 
-def empty_tally(like: Tensor) -> EnvTally:
-    """Tally of an epoch before its first minibatch.  like float [E, ...].
+def empty_tally(like: Tensor, layers: int = 0) -> EnvTally:
+    """Tally of an epoch before its first minibatch.  like float [E, ...]; layers: L, 0 = not measured.
 
     No two leaves share a tensor: a compiled graph is specialised on aliasing.
     """
     zeros = partial(torch.zeros, like.shape[:1], device=like.device)
-    return EnvTally(like.new_zeros(like.shape[0], 3), *(zeros(dtype=torch.int64) for _ in range(2)))
+    finite, total = (zeros(dtype=torch.int64) for _ in range(2))
+    squares = like.new_zeros(like.shape[0], layers) if layers else None
+    return EnvTally(like.new_zeros(like.shape[0], 3), finite, total, squares)
 
 
 def empty_seed_tally(like: Tensor, slots: Tensor) -> SeedTally:
@@ -55,8 +59,11 @@ def empty_seed_tally(like: Tensor, slots: Tensor) -> SeedTally:
 def add_minibatch(tally: EnvTally, stats: MinibatchStats) -> EnvTally:
     """Add the measurements of one minibatch."""
     values = torch.stack((stats.loss, stats.correct, stats.norm.square()), dim=-1)
-    sums = tally.sums + values.masked_fill(~stats.finite.unsqueeze(-1), 0.0)
-    return EnvTally(sums, tally.finite + stats.finite, tally.total + 1)
+    broken, layers = ~stats.finite.unsqueeze(-1), tally.layers
+    sums = tally.sums + values.masked_fill(broken, 0.0)
+    if layers is not None and stats.layer_norms is not None:
+        layers = layers + stats.layer_norms.square().masked_fill(broken, 0.0)
+    return EnvTally(sums, tally.finite + stats.finite, tally.total + 1, layers)
 
 
 def add_seed_stats(tally: SeedTally, stats: GradStats, finite: Tensor, skipped: Tensor) -> SeedTally:
@@ -81,6 +88,12 @@ def env_averages(tally: EnvTally) -> tuple[Tensor, Tensor, Tensor]:
     """
     loss, correct, square = (tally.sums / tally.finite.clamp(min=1).unsqueeze(-1)).unbind(-1)
     return loss, 100.0 * correct, square.sqrt()
+
+
+def layer_averages(tally: EnvTally) -> Tensor:
+    """Root mean squares of the norms of the host's parameter tensors.  -> [E, L]; [E, 0]: not measured."""
+    layers = tally.sums[:, :0] if tally.layers is None else tally.layers
+    return (layers / tally.finite.clamp(min=1).unsqueeze(-1)).sqrt()
 
 
 def seed_averages(tally: SeedTally, total: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -87,10 +87,11 @@ class TrainState(NamedTuple):
     scaling: LossScales | None  # None where losses are not scaled
 
 
-def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> TrainState:
+def start_epoch(state: EnvState, plan: Plan, *, net: Net, layer_norms: bool = False) -> TrainState:
     """Gather everything that trains in this epoch.
 
     Shapes: state [E], after `tick` and `init_seeds` -> TrainState, hosts float32 [E, P].
+    layer_norms: measure the gradients of the hosts by parameter tensor too.
 
     Example:
         >>> import morphogen as mg
@@ -113,7 +114,9 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net) -> TrainState:
     pair = TrainedParams(host.params, weights), TrainedParams(host.momentum, velocity)
     seeds = None if running is None else minibatch_tally.empty_seed_tally(host.params, slots.stage)
     scaling = _start_scaling(state) if net.precision.scaled else None
-    return TrainState(*pair, slots.skip_streak, minibatch_tally.empty_tally(host.params), seeds, context, scaling)
+    layers = len(net.networks.layout().leaves) if layer_norms else 0
+    tally = minibatch_tally.empty_tally(host.params, layers)
+    return TrainState(*pair, slots.skip_streak, tally, seeds, context, scaling)
 
 
 def _active_seeds(state: EnvState, index: blocks.ParamIndex, *, net: Net) -> ActiveSeeds:
@@ -172,7 +175,8 @@ def train_minibatch(
     if scaling is not None:
         lower = loss_scale.needs_lower_scale(finite, streak, train_state.streak)
         train_state = train_state._replace(scaling=_next_scales(scaling, lower, ~finite & torch.isfinite(loss)))
-    measured = MinibatchStats(loss, correct, finite, norm)
+    layers = None if train_state.tally.layers is None else _layer_norms(host_grad, net)
+    measured = MinibatchStats(loss, correct, finite, norm, layers)
     clipped = clip_by_norm(host_grad, norm, max_norm=spec.max_grad_norm)
     knobs = {"lr": spec.lr, "momentum": spec.momentum, "weight_decay": spec.weight_decay}
     host, velocity = sgd(train_state.weights.host, train_state.velocity.host, clipped, finite, **knobs)
@@ -200,6 +204,11 @@ def _objective(
     correct = (logits.detach().argmax(-1) == batch.labels).to(loss.dtype).mean(-1)
     scaled = loss if scale is None else loss * scale
     return scaled.sum(), (loss.detach(), correct)
+
+
+def _layer_norms(host_grad: Tensor, net: Net) -> Tensor:
+    """L2 norms by parameter tensor.  [E, P] -> [E, L]."""
+    return torch.stack([l2_norm(part) for _, part in net.networks.layout().leaf_parts(host_grad)], dim=-1)
 
 
 def _unscale(grads: tuple[Tensor, ...], scale: Tensor, seeds: ActiveSeeds | None) -> tuple[Tensor, ...]:
@@ -282,6 +291,7 @@ def finish_epoch(state: EnvState, train_state: TrainState, plan: Plan, *, net: N
         skipped=skipped,
         overflowed=torch.zeros_like(skipped) if scales is None else scales.overflowed,
         host_gradient_norm=norm,
+        host_layer_norm=minibatch_tally.layer_averages(train_state.tally),
         seed_skipped=torch.zeros_like(valid) if seeds is None else seeds.skipped.any(-1),
     )
     after = replace(

@@ -28,6 +28,7 @@ def skip_training(state: EnvState) -> tuple[EnvState, TrainMetrics]:
         valid=signals.measured,
         **{name: torch.zeros_like(state.clock.epoch) for name in ("skipped", "overflowed")},
         host_gradient_norm=torch.zeros_like(signals.val_loss),
+        host_layer_norm=signals.val_loss.new_zeros(len(fine), 0),
         seed_skipped=none.any(-1),
     )
 

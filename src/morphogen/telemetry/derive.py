@@ -334,6 +334,7 @@ RULES = (  # in the order of an epoch
     _rule(1, _topology_events, kinds.TopologyRecorded),
     _rule(2, _alarm_events, AnomalyDetected),
     _rule(3, _about_all(lambda step: payloads.actions_event(step.record, step.facts)), kinds.ActionsTaken),
+    _rule(3, _about_all(lambda step: payloads.layers_event(step.record, step.facts)), kinds.HostGradients),
     _rule(3, _about_all(lambda step: payloads.slots_event(step.record, step.after)), kinds.SlotsMeasured),
     _rule(3, _about_all(lambda step: payloads.attribution_event(step.record)), kinds.AttributionMissing),
     _rule(3, _about_all(lambda step: payloads.rewards_event(step.record, step.totals, step.facts)), kinds.RewardsPaid),

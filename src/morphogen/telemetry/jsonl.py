@@ -73,7 +73,7 @@ def _check_keys(what: str, keys: set[str], expected: set[str]) -> None:
 
 # Rows over anything but slots.
 FREE_WIDTH = ("acc_table", "op_prob", "choices", "log_prob", "entropy", *(f"{head}_legal" for head in HEADS))
-BY_COMPONENT = ("components", "totals")  # rows over the names of the event
+BY_COMPONENT = ("components", "totals", "norm")  # rows over the names of the event
 RAGGED_FIELDS = ("others",)  # rows of any length: a choice that was forced has no others
 MAX_ENVS, MAX_SLOTS = 2**20, 2**10
 

@@ -79,6 +79,12 @@ def actions_event(record: Record, facts: RunFacts) -> kinds.ActionsTaken:
     )
 
 
+def layers_event(record: Record, facts: RunFacts) -> kinds.HostGradients | None:
+    """Gradient norms of the parameter tensors of hosts, if they were measured."""
+    norm = np.where(record["train_valid"][:, None], record["host_layer_norm"], np.nan)
+    return kinds.HostGradients.build(names=facts.layers, norm=norm) if norm.size else None
+
+
 def slots_event(record: Record, memory: SlotHistory) -> kinds.SlotsMeasured:
     """Gradients and progress of every seed."""
     graded = record["gradient_valid"]

@@ -39,6 +39,7 @@ class RunFacts:
     envs: int  # of the whole run
     samples: int  # that a host is trained on, per epoch
     blueprints: tuple[str, ...] = code_labels(CNN_KINDS)  # name of every code
+    layers: tuple[str, ...] = ()  # parameter tensors of the hosts
     first: int = 0  # global index of the first env in a record
     device: str = "cpu"  # of the envs
     host: dict[str, Any] = field(default_factory=dict)  # numbers of the host, for the manifest of a topology
@@ -101,7 +102,7 @@ ABLATIONS = ("acc_table", "exact", "host_acc", "measured", "interaction_sum", "b
 SPARSE = ("age", "epochs_in_stage", "algorithm", "tempo", "blend_target", "penalty", "snapshot_epoch", "seeds_pruned")
 SPARSE += ("acc_before", "shapley", "loss_limit", "detector_ratio", "stable_epochs")
 _VALID = {"contribution": "contribution_valid", "shapley": "contribution_valid"}
-_VALID |= dict.fromkeys(("train_loss", "train_acc", "host_gradient_norm"), "train_valid")
+_VALID |= dict.fromkeys(("train_loss", "train_acc", "host_gradient_norm", "host_layer_norm"), "train_valid")
 
 
 def kept_columns(record: RoundRecord) -> dict[str, Array]:

@@ -10,6 +10,7 @@ from support.small_runs import tiny
 
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.groups import DataSpec, GovernorSpec, HostSpec
+from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.data.feed import Draws, Feed, StreamedFeed
 from morphogen.device.graphs import write_back
 from morphogen.engine import phases
@@ -49,7 +50,7 @@ def test_replayed_epochs_have_the_bits_of_plain_ones(placement, monkeypatch):
     monkeypatch.setattr(phases, "validate", partial(validate, chunk=50))
     settings = {**RESTLESS, "rounds": 2, "episode_length": 8, "data": {"placement": placement}}
     recorder = GraphRecorder()
-    captured, history, states = run(recorder, **settings)
+    captured, history, states = run(recorder, **settings, telemetry=TelemetrySpec(level="debug"))
     _, plain_history, plain_states = run(None, **settings)
     assert history == plain_history
     assert trees_equal(states, plain_states)

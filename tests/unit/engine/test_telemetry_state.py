@@ -125,6 +125,22 @@ def equal(one, other):
     return type(one) is type(other) and (one == other or one != one)
 
 
+def test_a_run_that_goes_on_at_another_level_knows_no_gradients_of_the_epochs_before():
+    sink, told = Keep(), list(beats(7))
+    for name, record, (_, epoch) in told[:EPOCHS]:
+        assert name == "add_record"
+        record["host_layer_norm"] = record["host_layer_norm"][:, : 0 if epoch < 2 else None]
+    first, second = (reporter(sink, level=level) for level in ("normal", "debug"))
+    followed(first, told[:2])
+    second.restore(through_a_file(first.state()), (0, 2))
+    followed(second, told[2 : EPOCHS + 1])
+    first.close()
+    second.close()
+    measured = [event.data.norm[0][0] is not None for event in sink.events if event.name == "HostGradients"]
+    trained = [bool(record["train_valid"][0]) for _, record, _ in told[:EPOCHS]]
+    assert measured == [False, False, *trained[2:]]
+
+
 def test_reading_the_state_changes_nothing():
     sink = Keep()
     one = reporter(sink)

@@ -65,6 +65,7 @@ def judge(now, loss, spec=SPEC, skipped=0, overflowed=0):
         skipped=skips,
         overflowed=torch.as_tensor(overflowed).expand(envs).clone(),
         host_gradient_norm=nothing,
+        host_layer_norm=torch.zeros(envs, 0),
         seed_skipped=nothing > 0,
         batch_size=[envs],
     )

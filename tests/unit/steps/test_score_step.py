@@ -238,6 +238,7 @@ def test_difference_06_a_diverged_env_goes_through_attribute_govern_and_score(ep
         skipped=torch.zeros(2, dtype=torch.int64),
         overflowed=torch.zeros(2, dtype=torch.int64),
         host_gradient_norm=torch.ones(2),
+        host_layer_norm=torch.zeros(2, 0),
         seed_skipped=torch.zeros(2, dtype=torch.bool),
         batch_size=[2],
     )

@@ -60,6 +60,7 @@ def inputs():
         skipped=torch.tensor([0, 3, 3]),
         overflowed=torch.zeros(3, dtype=torch.int64),
         host_gradient_norm=zeros,
+        host_layer_norm=torch.zeros(3, 0),
         seed_skipped=zeros > 0,
         batch_size=[3],
     )

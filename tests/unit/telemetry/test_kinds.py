@@ -211,9 +211,10 @@ def test_levels_are_those_of_the_table():
         "EpochCompleted",
     }
     debug = {"ActionsTaken", "SlotsMeasured", "AblationsMeasured", "AttributionMissing", "RewardsPaid", "SnapshotTaken"}
+    debug |= {"HostGradients"}
     assert {name for name, kind in EVENT_KINDS.items() if kind.LEVEL == "normal"} == normal
     assert {name for name, kind in EVENT_KINDS.items() if kind.LEVEL == "debug"} == debug
-    assert len(EVENT_KINDS) == 39
+    assert len(EVENT_KINDS) == 40
 
 
 def test_numbers_of_any_library_become_those_of_the_file():

@@ -187,6 +187,19 @@ def test_what_is_not_measured_is_null_and_only_that(seed, envs, epochs):
     assert len(told("AblationsMeasured", records, known)) == epochs
 
 
+@lifetimes
+def test_gradients_of_hosts_are_told_by_parameter_tensor_where_a_host_trained(seed, envs, epochs):
+    records, known = lived(seed, envs, epochs)
+    found = told("HostGradients", records, known)
+    assert sorted(found) == list(range(epochs))
+    for t, event in found.items():
+        assert event.data.names == known.layers
+        assert event.data.norm == tuple((0.25, 0.5) if yes else (None, None) for yes in records[t]["train_valid"])
+    for record in records:
+        record["host_layer_norm"] = np.zeros((envs, 0))
+    assert not told("HostGradients", records, known)
+
+
 def test_ablations_are_told_once_an_epoch_and_without_debug_once_a_round():
     played = lived(4, 2, 5)
     normal, debug = (Counter(event.name for event in events_of(*played, level=level)) for level in ("normal", "debug"))

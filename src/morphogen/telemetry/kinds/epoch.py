@@ -68,6 +68,13 @@ class ActionsTaken(EpochEvent):
     reward: RealRow
 
 
+class HostGradients(EpochEvent):
+    """Gradients of the hosts by parameter tensor, before clipping; of runs at level debug."""
+
+    names: Names
+    norm: RealTable  # [E][names], root mean square over minibatches
+
+
 class SlotsMeasured(EpochEvent):
     """Gradients and progress of every seed."""
 

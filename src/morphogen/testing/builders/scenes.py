@@ -126,6 +126,7 @@ def make_train_metrics(skipped: Sequence[int], overflowed: Sequence[int] = ()) -
     leaves: dict[str, Any] = {name: torch.zeros(envs) for name in ("loss", "accuracy", "host_gradient_norm")}
     yes = torch.ones(envs, dtype=torch.bool)
     leaves |= {"skipped": torch.tensor(skipped), "overflowed": torch.tensor(overflowed or [0] * envs)}
+    leaves["host_layer_norm"] = torch.zeros(envs, 0)
     return TrainMetrics(**leaves, valid=yes, seed_skipped=~yes, batch_size=[envs])
 
 

@@ -23,7 +23,7 @@ UPDATE_COLUMNS = (
 HIDDEN_COLUMNS = ("h_rms", "c_rms", "h_env_rms_max", "c_env_rms_max")
 OBSERVATION_COLUMNS = ("clip_share", "near_clip_share", "outlier_share", "nonfinite_share", "drift")
 RATE_COLUMNS = ("env_epochs_per_s", "samples_per_s", "rollout_s", "update_s", "compile_s")
-WAIT_COLUMNS, WAIT_NAMES = ("host_wait_time_share", "data_wait_time_share"), ("host in fences", "making minibatches")
+WAIT_COLUMNS, WAIT_NAMES = ("host_wait_time_share", "data_wait_time_share"), ("host in fences", "drawing minibatches")
 RUN_OFFSET = 0.1  # between the crosses of runs
 
 Panel = tuple[str, str, dict[str, str]]  # title, axis, column -> name of its curve

@@ -111,6 +111,7 @@ class RecordCursor(NamedTuple):
 
     round: int = 0
     epochs: int = 0  # of this round
+    version: tuple[int, int] = (0, 0)  # of its file when it was read: time in ns, bytes
 
 
 def fold_batch(view: RunView, batch: FollowBatch, folder: Path, cursor: RecordCursor) -> tuple[RunView, RecordCursor]:
@@ -134,13 +135,16 @@ def _fold_records(view: RunView, folder: Path, cursor: RecordCursor, last: int |
         return view, cursor
     rounds = [round for round in record_rounds(folder) if round >= cursor.round and (last is None or round <= last)]
     for round in rounds:
-        first = cursor.epochs if round == cursor.round else 0
+        first, shown = (cursor.epochs, cursor.version) if round == cursor.round else (0, (0, 0))
         try:
+            status = record_path(folder, round).stat()
+            if (version := (status.st_mtime_ns, status.st_size)) == shown:
+                continue
             events = list(record_events(folder, round, start, first_epoch=first))
-        except DataError:  # cut by a resume meanwhile, or damaged
+        except (DataError, FileNotFoundError):  # cut by a resume meanwhile, or damaged
             return replace(view, unreadable=view.unreadable + 1), RecordCursor(round + 1)
         view = reduce(update_view, events, view)
-        cursor = RecordCursor(round, 1 + max((event.epoch or 0 for event in events), default=first - 1))
+        cursor = RecordCursor(round, 1 + max((event.epoch or 0 for event in events), default=first - 1), version)
     return view, cursor
 
 

@@ -95,7 +95,7 @@ class Throughput(RoundEvent):
     env_epochs_per_s: Real
     samples_per_s: Real  # that hosts were trained on
     host_wait_time_share: Real  # waiting in fences
-    data_wait_time_share: Real  # drawing and gathering minibatches
+    data_wait_time_share: Real  # phase `data`: drawing minibatches and fetching streamed images; not gathering
     rollout_s: Real
     update_s: Real
     compile_s: Real

@@ -22,7 +22,7 @@ from morphogen.nets import distribution
 from morphogen.nets.distribution import NO_FLOOR, FactoredCategorical, Floor, LogitTables, Support
 from morphogen.nets.policy import get_branch
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
-from morphogen.state.tree_ops import expand_mask, get_leaf, get_leaves
+from morphogen.state.tree_ops import choose, expand_mask, get_leaf, get_leaves
 from morphogen.vocab.action import HEADS
 from morphogen.vocab.purpose import Purpose
 
@@ -170,7 +170,7 @@ class PolicyActor(TensorDictModuleBase):
                 )
             start = get_leaf(tensordict, "is_init").view(-1)
             before = get_leaves(get_branch(tensordict, "memory"))
-            cleared = {name: torch.where(expand_mask(start, leaf), 0, leaf) for name, leaf in before.items()}
+            cleared = {name: choose(expand_mask(start, leaf), 0, leaf) for name, leaf in before.items()}
             memory = TensorDict(cleared, batch_size=[envs])
         greedy = exploration_type() in (ExplorationType.DETERMINISTIC, ExplorationType.MODE)
         noise = gumbel_noise((envs,), slots, device)

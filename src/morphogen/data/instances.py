@@ -15,7 +15,7 @@ from morphogen.config.task import WIDTH_STEP, InstanceSpec
 from morphogen.data.splits import sorting_permutation
 from morphogen.state import rng
 from morphogen.state.env import Instance
-from morphogen.state.tree_ops import constant_table, divide_ints
+from morphogen.state.tree_ops import choose, constant_table, divide_ints
 from morphogen.vocab.purpose import Purpose
 
 HELD_OUT_EPISODE = 10**6  # first episode number that no training round has (`rounds` <= 10**6)
@@ -49,7 +49,7 @@ def draw_instances(key: Tensor, episode: Tensor, *, spec: RunSpec, labels: Tenso
     words = rng.random_bits(rng.stream(key, purpose, round=episode), FIRST_CLASS + total)
     classes = _uniform_int(words[:, CLASSES], ranges.classes)
     used = sorting_permutation(words[:, FIRST_CLASS:]) < classes.unsqueeze(-1)
-    class_of = torch.where(used, used.cumsum(-1) - 1, -1)  # classes in use, numbered in ascending order
+    class_of = choose(used, used.cumsum(-1) - 1, -1)  # classes in use, numbered in ascending order
     share = _data_share(words[:, DATA_SHARE], ranges.data_share)
     usable, samples = _usable_samples(
         key, episode, class_of, share, labels=labels, minimum=spec.data.batch, ranges=ranges
@@ -119,4 +119,4 @@ def _usable_samples(
 def _order_samples(key: Tensor, episode: Tensor, class_of: Tensor, *, labels: Tensor) -> tuple[Tensor, Tensor]:
     words = rng.random_bits(rng.stream(key, Purpose.SUBSET, round=episode), labels.shape[0])
     usable = class_of[:, labels] >= 0
-    return sorting_permutation(torch.where(usable, words, UNUSED_KEY)).to(torch.int32), usable.sum(-1)
+    return sorting_permutation(choose(usable, words, UNUSED_KEY)).to(torch.int32), usable.sum(-1)

@@ -17,7 +17,7 @@ from morphogen.learn.baselines import RandomPolicy
 from morphogen.nets.policy import Policy
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.env import EnvState
-from morphogen.state.tree_ops import expand_mask, unsafe_new
+from morphogen.state.tree_ops import choose, expand_mask, unsafe_new
 from morphogen.storage.tensor_trees import restore_tree
 from morphogen.vocab.action import SIZES, Head
 from morphogen.vocab.blueprint import EMPTY
@@ -148,8 +148,8 @@ def run_episodes(
     final = {
         "host_params": epoch.step.host_params,
         "fossil_params": epoch.step.score.fossil_params,
-        "fossil_blueprint": torch.where(fossil, state.slots.blueprint, EMPTY),
-        "algorithm": torch.where(fossil, state.slots.algorithm, 0),
+        "fossil_blueprint": choose(fossil, state.slots.blueprint, EMPTY),
+        "algorithm": choose(fossil, state.slots.algorithm, 0),
         "rollbacks": state.signals.rollbacks,
     }
     return TensorDict({**traces, **final}, batch_size=[])
@@ -207,7 +207,7 @@ class Rollout:
             "truncated": torch.zeros_like(score.terminated),
             "next_value": torch.zeros_like(score.reward),
             "reset_before": reset_before,
-            "contribution": torch.where(fresh, worth.contribution, 0.0),
+            "contribution": choose(fresh, worth.contribution, 0.0),
             "contribution_valid": fresh,
         }
         cast(Any, self.rows[t]).update_(unsafe_new(TensorDict, score, **row))

@@ -19,7 +19,7 @@ from morphogen.config.task import INSTANCE_PARAMETERS
 from morphogen.engine.episodes import Epoch
 from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError
-from morphogen.state.tree_ops import constant_table, unsafe_new
+from morphogen.state.tree_ops import choose, constant_table, unsafe_new
 from morphogen.storage.codec import Array, Tree, check_arrays, pack, unpack
 from morphogen.telemetry.anomaly import AnomalyMonitor, AnomalyState, detailed_epochs, find_causes
 from morphogen.telemetry.dispatch import AnySink, Dispatcher, Losses
@@ -282,7 +282,7 @@ def _derived_leaves(epoch: Epoch) -> dict[str, Tensor]:
     step, instance = epoch.step, epoch.after.instance
     by_action = step.outcome.target & (step.outcome.gate != 0).unsqueeze(-1)
     gate = torch.where(by_action, step.outcome.gate.unsqueeze(-1), step.ticks.gate)
-    failed = torch.where(by_action, step.outcome.gate_failed.unsqueeze(-1), 0)
+    failed = choose(by_action, step.outcome.gate_failed.unsqueeze(-1), 0)
     return {
         "gate": gate,
         "gate_passed": (gate != 0) & (failed == 0),
@@ -298,8 +298,8 @@ def removal_cause(epoch: Epoch) -> Tensor:
     pruned = int(Stage.PRUNED)
     by_action = (epoch.step.acted.slots.stage == pruned) & (epoch.before.slots.stage != pruned)
     by_governor = (epoch.step.governed.slots.stage == pruned) & (epoch.step.ticked.slots.stage != pruned)
-    cause = torch.where(by_action, int(Removal.ACTION), epoch.step.ticks.removal)
-    return torch.where(by_governor, int(Removal.GOVERNOR), cause)
+    cause = choose(by_action, int(Removal.ACTION), epoch.step.ticks.removal)
+    return choose(by_governor, int(Removal.GOVERNOR), cause)
 
 
 def fault_bits(epoch: Epoch) -> Tensor:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from morphogen.rules.health import masked_moments
+from morphogen.state.tree_ops import choose
 
 
 def discounted_sum(x: Tensor, ended: Tensor, *, factor: float) -> Tensor:
@@ -56,7 +57,7 @@ def gae(
     """
     behind = torch.cat((value[1:], next_value[-1:]))
     behind = torch.where(truncated, next_value, behind)
-    error = reward + gamma * torch.where(terminated, 0.0, behind) - value
+    error = reward + gamma * choose(terminated, 0.0, behind) - value
     advantage = discounted_sum(error, terminated | truncated, factor=gamma * gae_lambda)
     return advantage, advantage + value
 

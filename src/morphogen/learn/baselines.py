@@ -16,7 +16,7 @@ from morphogen.rules.features import NO_PRICE_FEATURE
 from morphogen.rules.legality import action_count
 from morphogen.rules.whitebox import best_blueprint, seed_gain
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
-from morphogen.state.tree_ops import constant_table, get_leaf, replace
+from morphogen.state.tree_ops import choose, constant_table, get_leaf, replace
 from morphogen.vocab.action import HEADS, PLACEHOLDER, Head, Op, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.field_docs import document_fields
@@ -109,17 +109,17 @@ class HeuristicPolicy(ParameterFree):
     ) -> ActOutput:
         """Choose the most urgent legal op, else GERMINATE if due, else WAIT.  The noise is not used."""
         penalty, start = get_leaf(hidden, "penalty") * self.decay, get_leaf(hidden, "next")
-        penalty = torch.where(penalty < self.min_penalty, 0.0, penalty)
+        penalty = choose(penalty < self.min_penalty, 0.0, penalty)
         op, slot = most_urgent_op(self.requested_ops(obs.slots), masks)
         grow = (op == int(Op.WAIT)) & masks.op[:, int(Op.GERMINATE)] & self.should_germinate(obs.env)
-        op = torch.where(grow, int(Op.GERMINATE), op)
+        op = choose(grow, int(Op.GERMINATE), op)
         slot = torch.where(grow, masks.slot[:, int(Op.GERMINATE)].int().argmax(-1), slot)
         place, blueprint = self.next_blueprint(penalty, start)
         held = obs.blueprints.gather(1, slot.unsqueeze(1)).squeeze(1).clamp(min=0)
         blame = F.one_hot(held, penalty.shape[-1]) * (op == int(Op.PRUNE)).unsqueeze(-1)
         following = torch.where(grow, (place + 1) % len(self.rotation), start)
         after = replace(hidden, penalty=penalty.add(blame, alpha=self.penalty), next=following)
-        action = action_of_heads({Head.OP: op, Head.SLOT: slot, Head.BLUEPRINT: torch.where(grow, blueprint, 0)})
+        action = action_of_heads({Head.OP: op, Head.SLOT: slot, Head.BLUEPRINT: choose(grow, blueprint, 0)})
         return deterministic_output(action, masks, after)
 
     def requested_ops(self, slots: Tensor) -> Tensor:
@@ -145,7 +145,7 @@ class HeuristicPolicy(ParameterFree):
         )
         wish = torch.zeros_like(epochs, dtype=torch.int64)
         for applies, op in reversed(rules):
-            wish = torch.where(applies, int(op), wish)
+            wish = choose(applies, int(op), wish)
         return wish
 
     def should_germinate(self, env: Tensor) -> Tensor:
@@ -176,9 +176,9 @@ def most_urgent_op(requested: Tensor, masks: ActionMasks) -> tuple[Tensor, Tenso
     legal = masks.slot.gather(1, requested.unsqueeze(1)).squeeze(1) & (requested != int(Op.WAIT))
     ranks = constant_table(tuple(_OP_PRIORITY.get(op, len(_OP_PRIORITY)) for op in Op), torch.int64, requested.device)
     order = ranks[requested] * slots + torch.arange(slots, device=requested.device)
-    key = torch.where(legal, order, len(Op) * slots)
-    slot = torch.where(legal.any(-1), key.argmin(-1), 0)
-    return torch.where(legal.any(-1), requested.gather(1, slot.unsqueeze(1)).squeeze(1), int(Op.WAIT)), slot
+    key = choose(legal, order, len(Op) * slots)
+    slot = choose(legal.any(-1), key.argmin(-1), 0)
+    return choose(legal.any(-1), requested.gather(1, slot.unsqueeze(1)).squeeze(1), int(Op.WAIT)), slot
 
 
 def action_of_heads(columns: dict[Head, Tensor]) -> Tensor:
@@ -273,15 +273,15 @@ class OptimalPolicy(ParameterFree):
     ) -> ActOutput:
         """Choose the action that leads to the largest network value.  The noise is not used."""
         move = {op: masks.slot[:, int(op)] for op in (Op.GERMINATE, Op.FOSSILIZE, Op.ADVANCE)}
-        onward = torch.where(move[Op.ADVANCE], int(Op.ADVANCE), int(Op.WAIT))
-        op, slot = most_urgent_op(torch.where(move[Op.FOSSILIZE], int(Op.FOSSILIZE), onward), masks)
+        onward = choose(move[Op.ADVANCE], int(Op.ADVANCE), int(Op.WAIT))
+        op, slot = most_urgent_op(choose(move[Op.FOSSILIZE], int(Op.FOSSILIZE), onward), masks)
         kind, cheapest, pays = self.best_germination(obs, move[Op.GERMINATE])
         grow = (op == int(Op.WAIT)) & pays & masks.blueprint.gather(1, kind.unsqueeze(-1)).squeeze(-1)
         columns = {
-            Head.OP: torch.where(grow, int(Op.GERMINATE), op),
+            Head.OP: choose(grow, int(Op.GERMINATE), op),
             Head.SLOT: torch.where(grow, cheapest, slot),
-            Head.BLUEPRINT: torch.where(grow, kind, 0),
-            Head.TEMPO: torch.where(grow, int(Tempo.FAST), PLACEHOLDER[Head.TEMPO]),
+            Head.BLUEPRINT: choose(grow, kind, 0),
+            Head.TEMPO: choose(grow, int(Tempo.FAST), PLACEHOLDER[Head.TEMPO]),
         }
         return deterministic_output(action_of_heads(columns), masks, hidden)
 
@@ -294,8 +294,8 @@ class OptimalPolicy(ParameterFree):
         epoch = (obs.env[:, _ENV["progress"]] * self.episode_length).round().to(torch.int64)
         kind = best_blueprint(width)
         sizes = constant_table(self.counts, torch.int64, kind.device)[:, kind].T
-        price = torch.where(price > NO_PRICE_FEATURE, 0.1 * price.exp(), 0.0)
-        costs = torch.where(free, parameter_price(sizes, price, param_budget=self.param_budget), torch.inf)
+        price = choose(price > NO_PRICE_FEATURE, 0.1 * price.exp(), 0.0)
+        costs = choose(free, parameter_price(sizes, price, param_budget=self.param_budget), torch.inf)
         worth = seed_gain(width, noise, kind.unsqueeze(-1), epoch.unsqueeze(-1)).squeeze(-1)
         alone = (obs.blueprints < 0).all(-1)
         return kind, costs.argmin(-1), alone & (epoch <= self.last_germination_epoch) & (worth > costs.amin(-1))

@@ -12,7 +12,7 @@ from morphogen.nets.controller import ControllerParams
 from morphogen.nets.distribution import Lookups
 from morphogen.nets.layout import LeafMap
 from morphogen.nets.policy import Evaluation, NetworkPolicy
-from morphogen.state.tree_ops import get_leaf
+from morphogen.state.tree_ops import choose, get_leaf
 from morphogen.vocab.field_docs import document_fields
 
 _VALUE_START = 0.1  # share of the value coefficient in round 0
@@ -124,7 +124,7 @@ def ppo_loss(
         "value_loss": (value, some_known),
         "contribution_loss": contribution,
         "entropy": masked_mean(evaluation.entropy, free),
-        "entropy_head": (torch.where(reach > 0, spread / torch.where(reach > 0, reach, 1.0), 0.0), reach > 0),
+        "entropy_head": (choose(reach > 0, spread / choose(reach > 0, reach, 1.0), 0.0), reach > 0),
         **ratio_metrics(heads, joint, used, free, clip=spec.clip),
         "behaviour_gap": ((heads.abs() * rows["known"].unsqueeze(-1)).amax(), some_known),
     }
@@ -162,6 +162,6 @@ def ratio_metrics(heads: Tensor, joint: Tensor, used: Tensor, free: Tensor, *, c
         "kl": masked_mean(kl_estimate(joint), free),
         "clip_share": masked_mean(((r - 1.0).abs() > clip).to(free.dtype), free),
         "clip_share_head": masked_mean_by_head((heads.expm1().abs() > clip).to(free.dtype), used),
-        "ratio_max": (torch.where(free > 0, r, 0.0).amax(), some),
-        "ratio_min": (torch.where(free > 0, r, torch.inf).amin(), some),
+        "ratio_max": (choose(free > 0, r, 0.0).amax(), some),
+        "ratio_min": (choose(free > 0, r, torch.inf).amin(), some),
     }

@@ -8,6 +8,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.nets.controller import controller_leaves
+from morphogen.state.tree_ops import choose
 from morphogen.vocab.action import HEADS
 
 Metrics = dict[str, tuple[Tensor, Tensor]]  # name -> (value, valid); 0-d, or a vector over its parts
@@ -75,20 +76,20 @@ def pack_metrics(metrics: Metrics) -> tuple[Tensor, Tensor]:
 def reduce_metrics(values: Tensor, valid: Tensor, counted: Tensor) -> Metrics:
     """Reduce over the counted steps; invalid if no step measured it.  values, valid [N, M]; counted bool [N] -> 0-d."""
     use = valid & counted.unsqueeze(-1)
-    number, total = use.sum(0), torch.where(use, values, 0.0).sum(0)
+    number, total = use.sum(0), choose(use, values, 0.0).sum(0)
     by = {
         Reduction.MEAN: total / number.clamp(min=1),
         Reduction.SUM: total,
         Reduction.ANY: (total > 0).double(),
-        Reduction.MAX: torch.where(use, values, -torch.inf).amax(0),
-        Reduction.MIN: torch.where(use, values, torch.inf).amin(0),
+        Reduction.MAX: choose(use, values, -torch.inf).amax(0),
+        Reduction.MIN: choose(use, values, torch.inf).amin(0),
         Reduction.FIRST: values[0],
     }
     kinds = [kind for name, kind in STEP_REDUCTIONS.items() for _ in _labels(name)]
     reduced = {}
     for i, (name, kind) in enumerate(zip(STEP_NAMES, kinds, strict=True)):
         good = valid[0, i] if kind is Reduction.FIRST else number[i] > 0
-        reduced[name] = (torch.where(good, by[kind][i], 0.0), good)
+        reduced[name] = (choose(good, by[kind][i], 0.0), good)
     return reduced
 
 

@@ -11,7 +11,7 @@ from morphogen.learn.advantage import discounted_sum, gae, standardise
 from morphogen.learn.metrics import Metrics
 from morphogen.nets.policy import NetworkPolicy, get_branch
 from morphogen.rules.health import masked_moments
-from morphogen.state.tree_ops import TensorDictField, expand_mask, get_leaf
+from morphogen.state.tree_ops import TensorDictField, choose, expand_mask, get_leaf
 from morphogen.vocab.field_docs import document_fields
 
 SCALE_DECAY = 0.9  # of the running moments, per round
@@ -42,7 +42,7 @@ def return_scale(state: ScaleState) -> Tensor:
     """Reward units in one return unit: float64 [], >= 0.05; 1 before the first round."""
     mean = running_mean(state)
     deviation = (state.second / _total_weight(state) - mean.square()).clamp_min(0.0).sqrt().clamp_min(MIN_SCALE)
-    return torch.where(state.rounds > 0, deviation, 1.0)
+    return choose(state.rounds > 0, deviation, 1.0)
 
 
 def rescale_rewards(
@@ -58,25 +58,25 @@ def rescale_rewards(
     if kind == "fixed":
         return state, reward, torch.ones_like(reward[0, 0])
     counts = executed.expand_as(reward)
-    known = torch.where(counts, reward, 0.0)
+    known = choose(counts, reward, 0.0)
     returns = discounted_sum(known.to(torch.float64), terminated, factor=gamma)
     number = counts.sum()
     total = number.clamp_min(1)
-    first = torch.where(counts, returns, 0.0).sum() / total
-    second = torch.where(counts, returns.square(), 0.0).sum() / total
+    first = choose(counts, returns, 0.0).sum() / total
+    second = choose(counts, returns.square(), 0.0).sum() / total
     learned = state.replace(
         first=torch.where(number > 0, SCALE_DECAY * state.first + (1 - SCALE_DECAY) * first, state.first),
         second=torch.where(number > 0, SCALE_DECAY * state.second + (1 - SCALE_DECAY) * second, state.second),
         rounds=state.rounds + (number > 0).to(torch.int64),
     )
     unit = return_scale(learned)
-    factor = torch.where(state.rounds > 0, return_scale(state) / unit, 1.0)
+    factor = choose(state.rounds > 0, return_scale(state) / unit, 1.0)
     return learned, (known / unit).to(reward.dtype), factor.to(reward.dtype)
 
 
 def _total_weight(state: ScaleState) -> Tensor:
     """Sum of the weights behind the moments: `1 - 0.9 ** rounds`, 1 before the first round."""
-    return torch.where(state.rounds > 0, 1.0 - SCALE_DECAY ** state.rounds.to(torch.float64), 1.0)
+    return choose(state.rounds > 0, 1.0 - SCALE_DECAY ** state.rounds.to(torch.float64), 1.0)
 
 
 _CONTRIBUTION_LIMIT, _CONTRIBUTION_UNIT = 50.0, 10.0  # points
@@ -142,7 +142,7 @@ def finite_envs(rollout: TensorDict) -> Tensor:
 
 def _zero_other_envs(finite: Tensor, leaf: Tensor) -> Tensor:
     """Zero a floating-point leaf [T, E, ...] in all other envs.  finite bool [E]."""
-    return torch.where(expand_mask(finite, leaf[0]), leaf, 0.0) if leaf.is_floating_point() else leaf
+    return choose(expand_mask(finite, leaf[0]), leaf, 0.0) if leaf.is_floating_point() else leaf
 
 
 def rescale_critic(
@@ -161,13 +161,13 @@ def rescale_critic(
         f"{layer}.weight": torch.where(first, weight, factor * weight),
         f"{layer}.bias": torch.where(first, bias, factor * (bias + old) - offset),
     }
-    return ScaledCritic(net.clone(recurse=False).update(moved), offset, after), torch.where(first, offset, 0.0)
+    return ScaledCritic(net.clone(recurse=False).update(moved), offset, after), choose(first, offset, 0.0)
 
 
 def contribution_targets(rollout: TensorDict, counts: Tensor) -> dict[str, Tensor]:
     """Targets of the contribution head, points / 10, and their weights.  counts bool [T, E] -> two of [T, E, S]."""
     valid = rollout["contribution_valid"] & counts.unsqueeze(-1) & rollout["contribution"].isfinite()
-    points = torch.where(valid, rollout["contribution"], 0.0).clamp(-_CONTRIBUTION_LIMIT, _CONTRIBUTION_LIMIT)
+    points = choose(valid, rollout["contribution"], 0.0).clamp(-_CONTRIBUTION_LIMIT, _CONTRIBUTION_LIMIT)
     return {"contribution": points / _CONTRIBUTION_UNIT, "contribution_valid": valid.float()}
 
 
@@ -179,7 +179,7 @@ def _value_metrics(value: Tensor, returns: Tensor, counts: Tensor, *, unit: Tens
     left = masked_moments(returns - value, counts)[1]
     some, spread = number > 0, return_variance >= _MIN_VARIANCE
     return {
-        "explained_variance": (1.0 - left / torch.where(spread, return_variance, 1.0), some & spread),
+        "explained_variance": (1.0 - left / choose(spread, return_variance, 1.0), some & spread),
         "value_mean": (value_mean * unit, some),
         "value_std": (value_variance.sqrt() * unit, some),
         "return_mean": (return_mean * unit, some),

@@ -13,7 +13,7 @@ from morphogen.nets.observation_scaling import normalise, normalised_features, v
 from morphogen.nets.policy import get_branch
 from morphogen.rules.health import hidden_stats
 from morphogen.state.decision import Observation
-from morphogen.state.tree_ops import constant_table, divide_ints, get_leaf, get_leaves
+from morphogen.state.tree_ops import choose, constant_table, divide_ints, get_leaf, get_leaves
 from morphogen.vocab.observation import ENV, FEATURES
 
 OUTLIER_DEVIATIONS, DEVIATION_FLOOR = 3.0, 1e-8  # standard deviations
@@ -107,8 +107,8 @@ def feature_moments(observation: Observation, name: str) -> dict[str, Tensor]:
     raw = getattr(observation, name).double().flatten(0, -2)
     counted = valid_entries(observation, name).flatten(0, -2) & normalised_features(name, raw.device)
     count = counted.sum(0).double()
-    mean = torch.where(counted, raw, 0.0).sum(0) / count.clamp(min=1.0)
-    m2 = torch.where(counted, raw - mean, 0.0).square().sum(0)
+    mean = choose(counted, raw, 0.0).sum(0) / count.clamp(min=1.0)
+    m2 = choose(counted, raw - mean, 0.0).square().sum(0)
     return {"count": count, "mean": mean, "m2": m2}
 
 

@@ -23,7 +23,7 @@ from morphogen.nets.optim import adamw
 from morphogen.nets.policy import NetworkPolicy, get_branch
 from morphogen.rules.health import LARGE_GRADIENT, layer_health
 from morphogen.state.decision import Observation
-from morphogen.state.tree_ops import TensorDictField, constant_table, get_leaf, get_leaves, replace, select
+from morphogen.state.tree_ops import TensorDictField, choose, constant_table, get_leaf, get_leaves, replace, select
 from morphogen.vocab.action import SIZES, Head
 from morphogen.vocab.field_docs import document_fields
 
@@ -182,7 +182,7 @@ def _next_learner(
         optimiser=replace(optimiser, m=m, v=v, step=state.step),
         return_scale=select(applied, critic.scale, learner.return_scale),
         rounds=learner.rounds + 1,
-        skip_streak=torch.where(applied, 0, learner.skip_streak + 1),
+        skip_streak=choose(applied, 0, learner.skip_streak + 1),
     )
 
 
@@ -284,9 +284,9 @@ def _adam_step(
     """Clip gradients to the global norm limit, non-finite elements as 0; take a step of AdamW."""
     limit = spec.max_grad_norm
     factor = torch.ones_like(norm) if limit is None else (limit / (norm + 1e-6)).clamp(max=1.0)
-    factor = torch.where(norm.isfinite(), factor, 0.0)
+    factor = choose(norm.isfinite(), factor, 0.0)
     flat = flatten_leaves(grads)
-    grads = split_leaves(torch.where(flat.isfinite(), flat, 0.0) * factor, grads)
+    grads = split_leaves(choose(flat.isfinite(), flat, 0.0) * factor, grads)
     decay = {name: spec.weight_decay if name in decayed else 0.0 for name in grads}
     step = state.step + 1
     net, m, v = adamw(state.net, grads, state.m, state.v, step, lr=lr, betas=BETAS, eps=EPS, weight_decay=decay)

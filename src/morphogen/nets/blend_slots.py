@@ -14,6 +14,7 @@ from torch import Tensor
 from morphogen import kernels
 from morphogen.kernels.blend import BlendIndex, BlendSaved, BlendSizes, Spans
 from morphogen.kernels.native import AutogradFunction, apply_function
+from morphogen.state.tree_ops import choose
 
 _ROW_AXIS = -2
 
@@ -61,7 +62,7 @@ def build_seed_blend(rows: Tensor, alpha: Tensor, training: Tensor, *, count: in
     products = torch.cat([order[:0], *(order[start:end] for start, end in multiplied)])
     size = products.shape[0]
     product_source = torch.full_like(order, size).index_copy(0, products, order[:size])[source]
-    return SeedBlend(rows, torch.where(training, 1.0, alpha), silent, source, product_source)
+    return SeedBlend(rows, choose(training, 1.0, alpha), silent, source, product_source)
 
 
 def build_gate_index(seeds: SeedBlend, position: Tensor) -> GateIndex:

@@ -13,6 +13,7 @@ from morphogen.nets.host_networks import HostRows
 from morphogen.nets.layout import ParamLayout, ParamLeaf, fan_in_leaf
 from morphogen.rules.counts import used_channels
 from morphogen.state.env import Instance
+from morphogen.state.tree_ops import choose
 from morphogen.vocab.host import CnnSpec, norm_groups
 
 
@@ -51,7 +52,7 @@ def build_masks(instance: Instance, host: CnnSpec, like: Tensor) -> InstanceMask
         mask = torch.arange(channels, device=like.device) < used_channels(instance.width, channels).unsqueeze(-1)
         masks.append(mask.to(like.dtype))
         count = masks[-1].unflatten(-1, (norm_groups(channels), -1)).sum(-1, dtype=wide) * size**2
-        inverse_counts.append(torch.where(count > 0, 1.0 / count.clamp(min=1.0), 0.0))
+        inverse_counts.append(choose(count > 0, 1.0 / count.clamp(min=1.0), 0.0))
         size //= 2 if i < host.pools else 1
     distance = (torch.arange(host.kernel, device=like.device) - host.kernel // 2).abs()
     in_reach = torch.maximum(distance.unsqueeze(-1), distance) <= instance.reach[:, None, None]

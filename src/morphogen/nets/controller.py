@@ -14,6 +14,7 @@ from torch import Tensor
 
 from morphogen.nets.distribution import LOGITS, ROWS, SCORES, WIDTH, LogitTables, Lookups, Support, masked_logmeanexp
 from morphogen.state import rng
+from morphogen.state.tree_ops import choose
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT, column_index
@@ -107,12 +108,12 @@ def encode(net: ControllerParams, features: dict[str, Tensor]) -> tuple[Tensor, 
     """
     slots, blueprints = features["slots"], features["blueprints"]
     base = _encoder(net, "base", torch.cat((features["env"], features["instance"]), dim=-1))
-    embedded = F.embedding(torch.where(blueprints < 0, _NO_SEED, blueprints), net["embed.weight"])
+    embedded = F.embedding(choose(blueprints < 0, _NO_SEED, blueprints), net["embed.weight"])
     u = _encoder(net, "slot", torch.cat((slots, embedded), dim=-1))
     enabled = slots[..., _ENABLED, None] != 0
     has_enabled = enabled.any(-2)
-    mean = torch.where(enabled, u, 0.0).sum(-2) / enabled.sum(-2).clamp(min=1)
-    highest = torch.where(has_enabled, torch.where(enabled, u, _NEVER_MAX).amax(-2), 0.0)
+    mean = choose(enabled, u, 0.0).sum(-2) / enabled.sum(-2).clamp(min=1)
+    highest = choose(has_enabled, choose(enabled, u, _NEVER_MAX).amax(-2), 0.0)
     return F.silu(_linear_norm(net, "mix", torch.cat((base, mean, highest), dim=-1))), u
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from morphogen.state.decision import ActionMasks
-from morphogen.state.tree_ops import constant_table
+from morphogen.state.tree_ops import choose, constant_table
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, SIZES, AlphaTarget, Head, Op
 from morphogen.vocab.field_docs import document_fields
 
@@ -125,8 +125,8 @@ def build_support(masks: ActionMasks) -> Support:
 
 def masked_logmeanexp(scores: Tensor, legal: Tensor) -> Tensor:
     """Soft maximum of the scores over the legal slots, `log mean exp`; 0 without a legal slot.  [..., S] -> [...]."""
-    top = torch.logsumexp(torch.where(legal, scores, _MASKED), dim=-1)
-    return torch.where(legal.any(-1), top - legal.sum(-1, dtype=top.dtype).clamp(min=1.0).log(), 0.0)
+    top = torch.logsumexp(choose(legal, scores, _MASKED), dim=-1)
+    return choose(legal.any(-1), top - legal.sum(-1, dtype=top.dtype).clamp(min=1.0).log(), 0.0)
 
 
 def categorical(logits: Tensor, legal: Tensor, floor: Tensor) -> tuple[Tensor, Tensor]:
@@ -136,10 +136,10 @@ def categorical(logits: Tensor, legal: Tensor, floor: Tensor) -> tuple[Tensor, T
     Promise: -1e4 where illegal; exactly 0 for a single legal value; finite values and gradients, always.
     """
     count = legal.sum(-1, keepdim=True).clamp(min=1)
-    log_p = torch.log_softmax(torch.where(legal, logits, _MASKED), dim=-1)
+    log_p = torch.log_softmax(choose(legal, logits, _MASKED), dim=-1)
     floored = torch.logaddexp(torch.log1p(-count * floor) + log_p, floor.log())
     single = legal & (count == 1)
-    floored, raw = (torch.where(single, 0.0, torch.where(legal, x, ILLEGAL_LOG_PROB)) for x in (floored, log_p))
+    floored, raw = (choose(single, 0.0, choose(legal, x, ILLEGAL_LOG_PROB)) for x in (floored, log_p))
     return floored, raw
 
 
@@ -203,7 +203,7 @@ def head_log_prob(dist: FactoredCategorical, action: Tensor) -> Tensor:
         _pick(_pick(dist.floored.slot.mT, op), slot, keepdim=True),
         _pick(value.unsqueeze(-2), rows * WIDTH + action[..., 2:].clamp(0, WIDTH - 1)),
     )
-    return torch.where(dist.lookups.relevant[op], torch.cat(parts, dim=-1), 0.0)
+    return choose(dist.lookups.relevant[op], torch.cat(parts, dim=-1), 0.0)
 
 
 def head_entropy(dist: FactoredCategorical, action: Tensor) -> Tensor:
@@ -214,7 +214,7 @@ def head_entropy(dist: FactoredCategorical, action: Tensor) -> Tensor:
         _pick(_entropy(dist.floored.slot), op, keepdim=True),
         _pick(_pick(_entropy(dist.floored.value).mT, slot).unsqueeze(-2), rows),
     )
-    return torch.where(dist.lookups.relevant[op], torch.cat(parts, dim=-1), 0.0)
+    return choose(dist.lookups.relevant[op], torch.cat(parts, dim=-1), 0.0)
 
 
 def action_entropy(dist: FactoredCategorical) -> Tensor:
@@ -252,7 +252,7 @@ def _entropy(log_p: Tensor) -> Tensor:
 
 def _argmax(log_p: Tensor, legal: Tensor, noise: Tensor) -> Tensor:
     finite = log_p.nan_to_num(nan=0.0, neginf=ILLEGAL_LOG_PROB)
-    return torch.where(legal, finite + noise, -torch.inf).argmax(-1)
+    return choose(legal, finite + noise, -torch.inf).argmax(-1)
 
 
 def _gather_row(rows: Tensor, index: Tensor) -> Tensor:
@@ -274,7 +274,7 @@ def _pick(values: Tensor, index: Tensor, *, keepdim: bool = False) -> Tensor:
     """
     index = index.reshape(index.shape + (1,) * (values.dim() - index.dim()))
     lane = torch.arange(values.shape[-1], device=values.device)
-    return torch.where(index == lane, values, 0.0).sum(-1, keepdim=keepdim)
+    return choose(index == lane, values, 0.0).sum(-1, keepdim=keepdim)
 
 
 def _table_rows(dist: FactoredCategorical, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from morphogen.nets.layout import Leaves
 from morphogen.state.decision import Observation
-from morphogen.state.tree_ops import constant_table, get_leaf, replace
+from morphogen.state.tree_ops import choose, constant_table, get_leaf, replace
 from morphogen.vocab.observation import FEATURE_LIMIT, FEATURES, SLOT, column_index, flag_index
 
 _LIMIT = 10.0
@@ -61,7 +61,7 @@ def normalise(stats: TensorDict, observation: Observation) -> Observation:
         deviation = torch.sqrt(m2 / count.clamp(min=1.0) + _EPS)
         units = ((raw - mean) / deviation).float().clamp(-_LIMIT, _LIMIT)
         known = normalised_features(name, raw.device) & (count > 0)
-        vectors[name] = torch.where(known, torch.where(valid_entries(observation, name), units, 0.0), raw)
+        vectors[name] = torch.where(known, choose(valid_entries(observation, name), units, 0.0), raw)
     return replace(observation, **vectors)
 
 

@@ -36,7 +36,7 @@ from morphogen.nets.net import Net
 from morphogen.rules.attribution import players
 from morphogen.rules.stages import active, blended
 from morphogen.state.env import Slots
-from morphogen.state.tree_ops import constant_table
+from morphogen.state.tree_ops import choose, constant_table
 from morphogen.vocab.blueprint import COMPUTE_ORDER, Blueprint
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.stage import Algorithm
@@ -133,7 +133,7 @@ class Membership(NamedTuple):
 
     def order(self) -> Tensor:
         """Candidates with the members of every group first, those under MULTIPLY last among them.  int64 [S, 13, N]."""
-        return torch.where(self.member, self.multiplied.long(), 2).argsort(dim=-1, stable=True)
+        return choose(self.member, self.multiplied.long(), 2).argsort(dim=-1, stable=True)
 
 
 class CoalitionTree(NamedTuple):

@@ -18,7 +18,7 @@ from morphogen.rules.shapley_values import interactions, marginals, shapley
 from morphogen.rules.stages import blended
 from morphogen.state.env import Slots
 from morphogen.state.measure import Attribution
-from morphogen.state.tree_ops import expand_mask, unsafe_new
+from morphogen.state.tree_ops import choose, expand_mask, unsafe_new
 from morphogen.vocab.reward import CRITICAL_CONTRIBUTION, RANSOM_CONTRIBUTION, RANSOM_HARM, RATIO_LIMIT
 from morphogen.vocab.stage import Stage
 
@@ -118,23 +118,23 @@ def attribution(
     worth = worth._replace(committed_acc=torch.where(measured, worth.committed_acc, accuracy[:, 1]))
     val_acc, judged, exact = accuracy[:, 0], live & measured.unsqueeze(-1), measured & ~_is_sampled(live)
     known = judged & exact.unsqueeze(-1)
-    interaction = torch.where(known.unsqueeze(-1) & known.unsqueeze(-2), worth.interaction, 0.0)
+    interaction = choose(known.unsqueeze(-1) & known.unsqueeze(-2), worth.interaction, 0.0)
     return unsafe_new(
         Attribution,
         slots,
         val_acc=val_acc,
         committed_acc=worth.committed_acc,
-        host_acc=torch.where(measured, worth.host_acc, 0.0),
-        clean_improvement=torch.where(measured, val_acc - worth.host_acc, 0.0),
+        host_acc=choose(measured, worth.host_acc, 0.0),
+        clean_improvement=choose(measured, val_acc - worth.host_acc, 0.0),
         uncommitted_improvement=val_acc - worth.committed_acc,
-        contribution=torch.where(judged, val_acc.unsqueeze(-1) - worth.leave_one_out, 0.0),
+        contribution=choose(judged, val_acc.unsqueeze(-1) - worth.leave_one_out, 0.0),
         contribution_valid=judged,
-        shapley=torch.where(judged, worth.shapley, 0.0),
+        shapley=choose(judged, worth.shapley, 0.0),
         interaction=interaction,
         interaction_sum=interaction.sum(-1),
         boost_received=interaction.amax(-1),  # at least the 0 of the diagonal
         interaction_valid=known,
-        acc_table=torch.where(exact.unsqueeze(-1), worth.acc_table, 0.0),
+        acc_table=choose(exact.unsqueeze(-1), worth.acc_table, 0.0),
         measured=measured,
         exact=exact,
         forwards=evaluated.sum(-1),
@@ -163,9 +163,9 @@ def _exact_values(accuracy: Tensor, live: Tensor, fossil: Tensor) -> CoalitionVa
     position = _table_position(live)
     everyone = 2**positions - 1
     column = torch.arange(2**positions, device=live.device)
-    seats = torch.where(_is_sampled(live), 0, _bits(live, position)).unsqueeze(-1)
+    seats = choose(_is_sampled(live), 0, _bits(live, position)).unsqueeze(-1)
     values = accuracy.gather(1, (everyone ^ column) & seats)  # a position without a player makes no difference
-    uncommitted = torch.where(_is_sampled(live), 0, _bits(live & ~fossil, position)).unsqueeze(-1)
+    uncommitted = choose(_is_sampled(live), 0, _bits(live & ~fossil, position)).unsqueeze(-1)
     rows = interactions(values, positions).gather(1, position.unsqueeze(-1).expand(-1, -1, positions))
     return CoalitionValues(
         host_acc=values[:, 0],
@@ -180,7 +180,7 @@ def _exact_values(accuracy: Tensor, live: Tensor, fossil: Tensor) -> CoalitionVa
 def _sampled_columns(live: Tensor, fossil: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     slots = live.shape[-1]
     players_of = live.unsqueeze(1)
-    order = torch.where(players_of, noise, 2.0).argsort(dim=-1, stable=True)  # the players first
+    order = choose(players_of, noise, 2.0).argsort(dim=-1, stable=True)  # the players first
     rank = order.argsort(dim=-1)
     mirrored = live.sum(-1)[:, None, None] - 1 - rank
     ranks = torch.stack((rank, mirrored), dim=2).flatten(1, 2)  # [E, 2P, S], each order and its reverse
@@ -232,14 +232,14 @@ def detect_false_credit(slots: Slots, uncommitted_improvement: Tensor) -> Detect
     """
     deciding = (slots.stage == int(Stage.BLENDING)) | (slots.stage == int(Stage.HOLDING))
     judged = deciding & slots.contribution_valid
-    contribution = torch.where(judged, slots.contribution, 0.0)
+    contribution = choose(judged, slots.contribution, 0.0)
     improvement = uncommitted_improvement.unsqueeze(-1)
     helped = judged & (contribution > 0) & (improvement > 0)
-    ratio = torch.where(helped, contribution, 0.0) / torch.where(helped, improvement, 1.0)
+    ratio = choose(helped, contribution, 0.0) / choose(helped, improvement, 1.0)
     inflated = helped & (ratio >= RATIO_LIMIT)
     ransom = judged & (contribution > RANSOM_CONTRIBUTION) & (improvement < RANSOM_HARM)
     return Detection(
         fired=torch.stack((inflated, ransom), dim=-1),
-        ratio=torch.where(inflated, ratio, 0.0),
+        ratio=choose(inflated, ratio, 0.0),
         critical=ransom & (contribution >= CRITICAL_CONTRIBUTION),
     )

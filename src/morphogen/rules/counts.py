@@ -5,7 +5,7 @@ from torch import Tensor
 
 from morphogen.rules.stages import occupied
 from morphogen.state.env import Slots
-from morphogen.state.tree_ops import constant_table
+from morphogen.state.tree_ops import choose, constant_table
 from morphogen.vocab.stage import Algorithm
 
 
@@ -34,7 +34,7 @@ def seed_params(slots: Slots, counts: tuple[tuple[int, ...], ...], gate_counts: 
     of_slot = constant_table(counts, torch.int64, device).T.expand(slots.stage.shape[0], -1, -1)  # [E, 13, S]
     seed = of_slot.gather(1, slots.blueprint.clamp(min=0).unsqueeze(1)).squeeze(1)
     gate = (slots.algorithm == int(Algorithm.GATE)) * constant_table(gate_counts, torch.int64, device)
-    return torch.where(occupied(slots.stage), seed + gate, torch.zeros_like(seed))
+    return choose(occupied(slots.stage), seed + gate, 0)
 
 
 def parameter_price(params: Tensor, price: Tensor, *, param_budget: int) -> Tensor:

@@ -6,7 +6,7 @@ from torch import Tensor
 from morphogen.rules.legality import CONDITIONS, conditions
 from morphogen.state.decision import ActionSpec
 from morphogen.state.env import Slots
-from morphogen.state.tree_ops import constant_table, unsafe_new
+from morphogen.state.tree_ops import choose, constant_table, unsafe_new
 from morphogen.vocab import action as tables
 from morphogen.vocab.action import RELEVANT, SIZES, Head, Op, Reason
 from morphogen.vocab.blueprint import EMPTY, Blueprint
@@ -40,15 +40,15 @@ def decode(action: Tensor, slots: Slots, limits: Limits, *, conditions_met: Tens
     relevant = constant_table(RELEVANT, torch.bool, device)[index[:, Head.OP]]
     in_range = ((action == index) | ~relevant).all(-1)
     terms = conditions(slots, limits) if conditions_met is None else conditions_met
-    reason = torch.where(in_range, _invalid_reason(index, relevant, terms, limits), int(Reason.OUT_OF_RANGE))
+    reason = choose(in_range, _invalid_reason(index, relevant, terms, limits), int(Reason.OUT_OF_RANGE))
     valid = reason == int(Reason.NONE)
     used = relevant & valid[:, None]
-    slot = torch.where(used[:, Head.SLOT], index[:, Head.SLOT], 0)
+    slot = choose(used[:, Head.SLOT], index[:, Head.SLOT], 0)
     return unsafe_new(
         ActionSpec,
         slots,
         requested_op=index[:, Head.OP],
-        op=torch.where(valid, index[:, Head.OP], int(Op.WAIT)),
+        op=choose(valid, index[:, Head.OP], int(Op.WAIT)),
         slot=slot,
         target=(torch.arange(count, device=device) == slot[:, None]) & used[:, Head.SLOT, None],
         **_head_values(index, used, slots.alpha.dtype),
@@ -64,19 +64,19 @@ def _invalid_reason(index: Tensor, relevant: Tensor, conditions_met: Tensor, lim
     allowed = constant_table(tuple(code in limits.allowed_blueprints for code in Blueprint), torch.bool, device)
     named = allowed[index[:, Head.BLUEPRINT]] | ~relevant[:, Head.BLUEPRINT]
     codes = constant_table((*map(int, CONDITIONS), int(Reason.BLUEPRINT_NOT_ALLOWED)), torch.int64, device)
-    smallest = torch.where(torch.cat([holds, named[None]]), _NO_REASON, codes[:, None]).amin(0)
-    return torch.where(smallest == _NO_REASON, int(Reason.NONE), smallest)
+    smallest = choose(torch.cat([holds, named[None]]), _NO_REASON, codes[:, None]).amin(0)
+    return choose(smallest == _NO_REASON, int(Reason.NONE), smallest)
 
 
 def _head_values(index: Tensor, used: Tensor, real: torch.dtype) -> dict[str, Tensor]:
     """Meanings of the value heads; the value of "not used" where the op has no such head."""
 
     def meaning(head: Head, values: tuple[float, ...], unused: float, dtype: torch.dtype = torch.int64) -> Tensor:
-        return torch.where(used[:, head], constant_table(values, dtype, index.device)[index[:, head]], unused)
+        return choose(used[:, head], constant_table(values, dtype, index.device)[index[:, head]], unused)
 
     germinates, ramp = used[:, Head.BLUEPRINT], meaning(Head.ALPHA_CURVE, tables.CURVE_SHAPE, 0)
     return {
-        "blueprint": torch.where(germinates, index[:, Head.BLUEPRINT], EMPTY),
+        "blueprint": choose(germinates, index[:, Head.BLUEPRINT], EMPTY),
         "algorithm": meaning(Head.STYLE, tables.STYLE_ALGORITHM, 0),
         "tempo": meaning(Head.TEMPO, tables.TEMPO_EPOCHS, 0),
         "alpha_target": meaning(Head.ALPHA_TARGET, tables.ALPHA_TARGETS, 0.0, real),

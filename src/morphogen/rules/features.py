@@ -8,7 +8,7 @@ from torch import Tensor
 
 from morphogen.rules.stages import clamp_stage, occupied
 from morphogen.state.env import Instance, Signals, Slots
-from morphogen.state.tree_ops import constant_table, divide_ints
+from morphogen.state.tree_ops import choose, constant_table, divide_ints
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import STAGES
@@ -73,14 +73,14 @@ def instance_features(instance: Instance, classes: int) -> Tensor:
     """The instance block; `classes`: all classes of the task.  float32 [E, 8]."""
     # A price below 0 is invalid: its logarithm is not finite, which `observe` counts.
     free = instance.param_price.abs() < _MIN_PRICE
-    price = torch.where(free, 1.0, instance.param_price)
+    price = choose(free, 1.0, instance.param_price)
     features = (
         instance.width,
         torch.log(instance.data_share),
         instance.label_noise,
         divide_ints(instance.classes, classes),
         instance.reach,
-        torch.where(free, NO_PRICE_FEATURE, torch.log(price / 0.1)),
+        choose(free, NO_PRICE_FEATURE, torch.log(price / 0.1)),
         signed_log(instance.baseline_loss) / 7.0,
         torch.log10(instance.samples.clamp(min=1).float()) / 6.0,
     )
@@ -95,7 +95,7 @@ def lifecycle_features(slots: Slots, enabled: tuple[bool, ...]) -> Tensor:
     present = seed.unsqueeze(-1)
     parts = (
         _one_hot(slots.stage, STAGES),
-        torch.stack((may_act.float(), slots.alpha, torch.where(seed, slots.alpha_target, 0.0)), dim=-1),
+        torch.stack((may_act.float(), slots.alpha, choose(seed, slots.alpha_target, 0.0)), dim=-1),
         _one_hot(slots.alpha_mode, AlphaMode) * present,
         divide_ints(steps_left, 8).unsqueeze(-1),
         _one_hot(slots.algorithm, _BLEND_ALGORITHMS) * present,
@@ -132,8 +132,8 @@ def progress_features(slots: Slots, signals: Signals, share: Tensor, cost: Tenso
     """
     now, valid = signals.val_acc.unsqueeze(-1), signals.measured.unsqueeze(-1)
     features = (
-        torch.where(valid, _scaled_points(now - slots.accuracy_at_stage_start), 0.0),
-        torch.where(valid, _scaled_points(now - slots.accuracy_at_germination), 0.0),
+        choose(valid, _scaled_points(now - slots.accuracy_at_stage_start), 0.0),
+        choose(valid, _scaled_points(now - slots.accuracy_at_germination), 0.0),
         divide_ints(slots.epochs_in_stage.clamp(max=20), 20),
         divide_ints(slots.age.clamp(max=episode_length) * occupied(slots.stage), episode_length),
         torch.log1p(share),

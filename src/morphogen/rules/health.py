@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from morphogen.config.groups import GovernorSpec
+from morphogen.state.tree_ops import choose
 from morphogen.vocab.stage import Panic
 
 LARGE_GRADIENT = 10.0  # gradient from which an element of a layer counts as large
@@ -33,7 +34,7 @@ def gradient_ratio(seed_norm: Tensor, seed_params: Tensor, host_norm: Tensor, ho
     seed = seed_norm / seed_params.clamp(min=1).to(dtype).sqrt()
     host = host_norm / host_params.clamp(min=1).to(dtype).sqrt()
     vanishes = (seed_norm < 1e-8) | (host_norm < 1e-8) | (seed_params == 0) | (host_params == 0)
-    return torch.where(vanishes, 0.0, seed / (host + 1e-8))
+    return choose(vanishes, 0.0, seed / (host + 1e-8))
 
 
 def moving_average(average: Tensor, valid: Tensor, now: Tensor) -> Tensor:
@@ -44,7 +45,7 @@ def moving_average(average: Tensor, valid: Tensor, now: Tensor) -> Tensor:
 def safe_norm(x: Tensor) -> Tensor:
     """L2 norm over the last axis, of numbers of any size: scaled by the largest, so that no square leaves the range."""
     most = x.abs().amax(-1)
-    unit = torch.where(most > 0, most, 1.0).unsqueeze(-1)
+    unit = choose(most > 0, most, 1.0).unsqueeze(-1)
     return most * (x / unit).square().sum(-1).sqrt()
 
 
@@ -53,10 +54,10 @@ def layer_health(zero: Tensor, large: Tensor, finite: Tensor) -> tuple[Tensor, T
 
     Shapes: zero, large float [...]; finite bool [...], of all elements -> health in 0 .. 1, dead, exploding bool [...].
     """
-    score = torch.where(zero > 0.3, 0.7, torch.ones_like(zero))
-    score = torch.where((zero > 0.5) | (large > 0.05), 0.5, score)
-    score = torch.where(large > 0.1, 0.1, score)
-    return torch.where((zero > 0.9) | ~finite, 0.0, score), zero > 0.9, large > 0.1
+    score = choose(zero > 0.3, 0.7, torch.ones_like(zero))
+    score = choose((zero > 0.5) | (large > 0.05), 0.5, score)
+    score = choose(large > 0.1, 0.1, score)
+    return choose((zero > 0.9) | ~finite, 0.0, score), zero > 0.9, large > 0.1
 
 
 class HiddenStats(NamedTuple):
@@ -72,7 +73,7 @@ class HiddenStats(NamedTuple):
 def hidden_stats(hidden: Tensor) -> HiddenStats:
     """Magnitude of a hidden state.  float [L, E, H] -> each 0-d."""
     finite = hidden.isfinite()
-    known = torch.where(finite, hidden, 0.0).transpose(0, 1).flatten(1)  # [E, L H]
+    known = choose(finite, hidden, 0.0).transpose(0, 1).flatten(1)  # [E, L H]
     per_env = safe_norm(known) / known.shape[1] ** 0.5
     return HiddenStats(
         rms=safe_norm(per_env) / known.shape[0] ** 0.5,
@@ -87,9 +88,9 @@ def masked_moments(x: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Mean, population variance and number of the entries under a mask; 0 without any.  x, where bool [...] -> 0-d."""
     count = where.sum()
     total = count.clamp_min(1).to(x.dtype)
-    inside = torch.where(where, x, 0.0)
+    inside = choose(where, x, 0.0)
     mean = inside.sum() / total
-    spread = torch.where(where, inside - mean, 0.0)
+    spread = choose(where, inside - mean, 0.0)
     return mean, spread.square().sum() / total, count
 
 
@@ -101,8 +102,8 @@ def loss_limit(window: Tensor, count: Tensor, baseline: Tensor, *, spec: Governo
     """
     samples = count.clamp(max=window.shape[1])
     valid = torch.arange(window.shape[1], device=window.device) < samples[:, None]
-    mean = torch.where(valid, window, 0.0).sum(-1) / samples.clamp(min=1)
-    spread = (torch.where(valid, window - mean[:, None], 0.0).square().sum(-1) / samples.clamp(min=1)).sqrt()
+    mean = choose(valid, window, 0.0).sum(-1) / samples.clamp(min=1)
+    spread = (choose(valid, window - mean[:, None], 0.0).square().sum(-1) / samples.clamp(min=1)).sqrt()
     learned = torch.maximum(mean + spec.sensitivity * spread, spec.multiplier * mean)
     learned = torch.maximum(learned, (1 + spec.chance_band) * baseline)
     seasoned = samples >= spec.min_samples
@@ -120,20 +121,20 @@ def classify_loss(
     most, mean, seasoned = bounds
     good = seasoned & (mean < spec.good_below * baseline)
     chance = good & ((loss - baseline).abs() < spec.chance_band * baseline)
-    panic = torch.where(starved, int(Panic.STARVED), torch.zeros_like(seasoned, dtype=torch.int64))
-    panic = torch.where(loss > most, int(Panic.DIVERGENCE), panic)
-    panic = torch.where(chance, int(Panic.CHANCE), panic)
-    return torch.where(loss.isfinite(), panic, int(Panic.NONFINITE))
+    panic = choose(starved, int(Panic.STARVED), int(Panic.NONE))
+    panic = choose(loss > most, int(Panic.DIVERGENCE), panic)
+    panic = choose(chance, int(Panic.CHANCE), panic)
+    return choose(loss.isfinite(), panic, int(Panic.NONFINITE))
 
 
 def next_streak(streak: Tensor, anomaly: Tensor) -> Tensor:
     """Consecutive anomalies including this epoch: a normal epoch resets them, a sudden panic does not.  int64 [E]."""
     lasting = (anomaly == int(Panic.DIVERGENCE)) | (anomaly == int(Panic.STARVED))
-    return torch.where(anomaly == int(Panic.NONE), 0, streak) + lasting
+    return choose(anomaly == int(Panic.NONE), 0, streak) + lasting
 
 
 def rollback_cause(anomaly: Tensor, streak: Tensor, *, spec: GovernorSpec) -> Tensor:
     """Anomaly that causes a rollback, at once or after enough consecutive anomalies; else NONE.  int64 [E]."""
     sudden = (anomaly == int(Panic.NONFINITE)) | (anomaly == int(Panic.CHANCE))
     lasting = (anomaly != int(Panic.NONE)) & (streak >= spec.panics)
-    return torch.where(sudden | lasting, anomaly, int(Panic.NONE))
+    return choose(sudden | lasting, anomaly, int(Panic.NONE))

@@ -6,7 +6,7 @@ from torch import Tensor
 from morphogen.rules.stages import clamp_stage, cooling, occupied
 from morphogen.state.decision import ActionMasks
 from morphogen.state.env import Slots
-from morphogen.state.tree_ops import constant_table, replace, select, unsafe_new
+from morphogen.state.tree_ops import choose, constant_table, replace, select, unsafe_new
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, SIZES, Head, Op, Reason
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
@@ -136,8 +136,8 @@ def action_count(masks: ActionMasks) -> Tensor:
     """
     relevant = constant_table(RELEVANT, torch.bool, masks.op.device)
     values = torch.stack([getattr(masks, head.label).sum(-1) for head in Head if head > Head.SLOT], -1)
-    combinations = torch.where(relevant[:, Head.BLUEPRINT :], values[:, None], 1).prod(-1)
-    slots = torch.where(relevant[:, Head.SLOT], masks.slot.sum(-1), 1)
+    combinations = choose(relevant[:, Head.BLUEPRINT :], values[:, None], 1).prod(-1)
+    slots = choose(relevant[:, Head.SLOT], masks.slot.sum(-1), 1)
     return (masks.op * slots * combinations).sum(-1)
 
 

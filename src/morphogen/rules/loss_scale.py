@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from morphogen.state.tree_ops import choose
+
 SMALLEST, LARGEST = 1.0, 2.0**24
 GROWTH_INTERVAL = 2_000  # minibatches in a row without an overflow, after which the scale doubles
 PATIENCE = 8  # skipped steps in a row of an incubating seed that lower the scale
@@ -33,4 +35,4 @@ def next_loss_scale(scale: Tensor, good: Tensor, overflow: Tensor) -> tuple[Tens
     """
     due = good + 1 >= GROWTH_INTERVAL
     changed = torch.where(overflow, scale * 0.5, torch.where(due, scale * 2.0, scale))
-    return changed.clamp(SMALLEST, LARGEST), torch.where(overflow | due, 0, good + 1)
+    return changed.clamp(SMALLEST, LARGEST), choose(overflow | due, 0, good + 1)

@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from morphogen.state.tree_ops import constant_table
+from morphogen.state.tree_ops import choose, constant_table
 
 
 def shapley_weights(positions: int) -> tuple[tuple[float, ...], ...]:
@@ -79,7 +79,7 @@ def marginals(values: Tensor, joined: Tensor) -> Tensor:
     Shapes: values [E, Q, n], along each of Q orders; joined bool [E, Q, n-1, S], who joins at each step -> [E, S].
     """
     gain = values[..., 1:] - values[..., :-1]
-    return torch.where(joined, gain.unsqueeze(-1), 0.0).sum(dim=2).mean(dim=1)
+    return choose(joined, gain.unsqueeze(-1), 0.0).sum(dim=2).mean(dim=1)
 
 
 def _apply_weights(weights: tuple[tuple[float, ...], ...], values: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from torch import Tensor
 from morphogen.config.groups import SignalSpec
 from morphogen.state.env import Signals
 from morphogen.state.measure import Attribution
-from morphogen.state.tree_ops import replace
+from morphogen.state.tree_ops import choose, replace
 
 MIN_LOSS = 1e-8  # below it a relative change says nothing
 
@@ -30,15 +30,15 @@ def update_signals(signals: Signals, loss: Tensor, attribution: Attribution, *, 
     """
     accuracy = attribution.val_acc
     measured = loss.isfinite() & accuracy.isfinite()
-    loss, accuracy = torch.where(measured, loss, 0.0), torch.where(measured, accuracy, 0.0)
+    loss, accuracy = choose(measured, loss, 0.0), choose(measured, accuracy, 0.0)
     delta_valid = measured & signals.measured
-    loss_delta = torch.where(delta_valid, signals.val_loss - loss, 0.0)
-    acc_delta = torch.where(delta_valid, accuracy - signals.val_acc, 0.0)
-    flat = torch.where(acc_delta < spec.plateau_points, signals.plateau + 1, 0)
+    loss_delta = choose(delta_valid, signals.val_loss - loss, 0.0)
+    acc_delta = choose(delta_valid, accuracy - signals.val_acc, 0.0)
+    flat = choose(acc_delta < spec.plateau_points, signals.plateau + 1, 0)
     comparable = delta_valid & (signals.val_loss > MIN_LOSS)
-    gain = loss_delta / torch.where(comparable, signals.val_loss, 1.0)
+    gain = loss_delta / choose(comparable, signals.val_loss, 1.0)
     inside = comparable & (gain > -spec.stable_regression) & (gain < spec.stable_gain)
-    stable = torch.where(inside, signals.stable + 1, 0)  # consecutive epochs of stable gain, counted until the latch
+    stable = choose(inside, signals.stable + 1, 0)  # consecutive epochs of stable gain, counted until the latch
     stable = torch.where(signals.stabilized & comparable, signals.stable, stable)
     clean = measured & attribution.measured
     has_best = signals.history_valid.any(-1)
@@ -55,7 +55,7 @@ def update_signals(signals: Signals, loss: Tensor, attribution: Attribution, *, 
         delta_valid=delta_valid,
         best_acc=torch.maximum(signals.best_acc, accuracy),  # no accuracy is below the empty value 0
         best_loss=torch.where(measured & (~has_best | (loss < signals.best_loss)), loss, signals.best_loss),
-        committed_acc=torch.where(measured, attribution.committed_acc, 0.0),
+        committed_acc=choose(measured, attribution.committed_acc, 0.0),
         clean_improvement=torch.where(clean, attribution.clean_improvement, signals.clean_improvement),
         clean_valid=clean | signals.clean_valid,
         plateau=torch.where(delta_valid, flat, signals.plateau),
@@ -67,8 +67,8 @@ def update_signals(signals: Signals, loss: Tensor, attribution: Attribution, *, 
 def recent_min_accuracy(signals: Signals, epochs: int) -> tuple[Tensor, Tensor]:
     """Least accuracy of the last 1..5 epochs, and a flag for any measured epoch.  signals [E] -> ([E], bool [E])."""
     valid = signals.history_valid[:, -epochs:]
-    least = torch.where(valid, signals.acc_history[:, -epochs:], torch.inf).amin(-1)
-    return torch.where(valid.any(-1), least, 0.0), valid.any(-1)
+    least = choose(valid, signals.acc_history[:, -epochs:], torch.inf).amin(-1)
+    return choose(valid.any(-1), least, 0.0), valid.any(-1)
 
 
 def _append(history: Tensor, newest: Tensor) -> Tensor:

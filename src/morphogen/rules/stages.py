@@ -7,7 +7,7 @@ from torch import Tensor
 
 from morphogen.state.env import Slots
 from morphogen.state.schema import SLOTS
-from morphogen.state.tree_ops import constant_table, masked_update
+from morphogen.state.tree_ops import choose, constant_table, masked_update
 from morphogen.vocab import stage as stages
 from morphogen.vocab.stage import DEFAULT_STEEPNESS, LEGAL_NEXT, AlphaMode, Curve, Stage
 
@@ -96,15 +96,15 @@ def retarget(
     """
     start = slots.alpha
     target = torch.as_tensor(target, dtype=start.dtype, device=start.device).expand_as(start)
-    ticks = torch.where(target == start, 0, steps)
-    moving = torch.where(target > start, int(AlphaMode.UP), int(AlphaMode.DOWN))
+    ticks = choose(target == start, 0, steps)
+    moving = choose(target > start, int(AlphaMode.UP), int(AlphaMode.DOWN))
     return masked_update(
         slots,
         where & (slots.alpha_mode == int(AlphaMode.HOLD)),
         alpha=torch.where(ticks == 0, target, start),
         alpha_start=start,
         alpha_target=target,
-        alpha_mode=torch.where(ticks == 0, int(AlphaMode.HOLD), moving),
+        alpha_mode=choose(ticks == 0, int(AlphaMode.HOLD), moving),
         alpha_curve=shape,
         alpha_steepness=steepness,
         alpha_steps=ticks,
@@ -124,7 +124,7 @@ def advance_ramp(slots: Slots, where: Tensor) -> Slots:
         slots,
         where & (slots.alpha_mode != int(AlphaMode.HOLD)),
         alpha=torch.where(last, target, along),
-        alpha_mode=torch.where(last, int(AlphaMode.HOLD), slots.alpha_mode),
+        alpha_mode=choose(last, int(AlphaMode.HOLD), slots.alpha_mode),
         alpha_done=done,
     )
 

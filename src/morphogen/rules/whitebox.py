@@ -8,7 +8,7 @@ from morphogen.config.task import BASE_POINTS, DELAY_PENALTY, GAIN_POINTS, MATUR
 from morphogen.rules.attribution import players
 from morphogen.rules.counts import parameter_price
 from morphogen.state.env import Instance, Slots
-from morphogen.state.tree_ops import constant_table
+from morphogen.state.tree_ops import choose, constant_table
 
 _WIDTH_ENDS = tuple(end for end, _ in task.BEST_BLUEPRINT[:-1])
 _BLUEPRINT_CODES = tuple(int(blueprint) for _, blueprint in task.BEST_BLUEPRINT)
@@ -34,7 +34,7 @@ def seed_gain(width: Tensor, label_noise: Tensor, blueprint: Tensor, birth_epoch
     """
     delay = (birth_epoch - first_useful_epoch(label_noise).unsqueeze(-1)).to(width.dtype)
     fits = (blueprint == best_blueprint(width).unsqueeze(-1)) & (delay >= 0)
-    return torch.where(fits, GAIN_POINTS * (1.0 - DELAY_PENALTY * delay).clamp(min=0.0), 0.0)
+    return choose(fits, GAIN_POINTS * (1.0 - DELAY_PENALTY * delay).clamp(min=0.0), 0.0)
 
 
 def coalition_accuracy(instance: Instance, slots: Slots, epoch: Tensor, coalition: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ def coalition_accuracy(instance: Instance, slots: Slots, epoch: Tensor, coalitio
     worth = slots.alpha * seed_gain(instance.width, instance.label_noise, slots.blueprint, born)
     place = torch.arange(worth.shape[-1], device=worth.device)
     on = (coalition.unsqueeze(-1) >> place & 1).bool() & players(slots).unsqueeze(1)
-    return BASE_POINTS + torch.where(on, worth.unsqueeze(1), 0.0).amax(-1)
+    return BASE_POINTS + choose(on, worth.unsqueeze(1), 0.0).amax(-1)
 
 
 def optimal_value(

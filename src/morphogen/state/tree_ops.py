@@ -125,7 +125,7 @@ def zero_empty_slots(seeds: TensorDict, occupied: Tensor) -> TensorDict:
     """Set the parameters of empty slots to 0.  occupied bool [E, S]."""
     rows: dict[str, TensorDict] = {}
     for mask, (name, row) in zip(occupied.unbind(1), get_branches(seeds).items(), strict=True):
-        leaves = {key: torch.where(expand_mask(mask, leaf), leaf, 0.0) for key, leaf in get_leaves(row).items()}
+        leaves = {key: choose(expand_mask(mask, leaf), leaf, 0.0) for key, leaf in get_leaves(row).items()}
         rows[name] = unsafe_new(TensorDict, row, **leaves)
     return unsafe_new(TensorDict, seeds, **rows)
 
@@ -138,9 +138,7 @@ def masked_update(tree: TreeT, mask: Tensor, **leaves: Tensor | float) -> TreeT:
     old = dict(tree.items())
     for name, new in leaves.items():
         leaf = old[name]
-        old[name] = (
-            torch.where(mask, new.to(leaf.dtype), leaf) if isinstance(new, Tensor) else leaf.masked_fill(mask, new)
-        )
+        old[name] = choose(mask, new.to(leaf.dtype) if isinstance(new, Tensor) else new, leaf)
     return unsafe_new(type(tree), tree, **old)
 
 
@@ -155,7 +153,8 @@ _TABLES = _Tables()
 def _cache_table(values: Table | float, dtype: torch.dtype, device: torch.device) -> str:
     """Return the name of the attribute that holds a table; build a new table."""
     name = f"table_{len(vars(_TABLES))}"
-    setattr(_TABLES, name, torch.tensor(values, dtype=dtype, device=device))
+    with torch._C._DisableFuncTorch():  # a table built inside of a gradient outlives it
+        setattr(_TABLES, name, torch.tensor(values, dtype=dtype, device=device))
     return name
 
 
@@ -165,11 +164,25 @@ def _table_name(values: Table | float, dtype: torch.dtype, device: torch.device)
 
 
 def constant_table(values: Table | float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return a constant as a tensor, built once per device: later calls copy nothing.  Not for use in `torch.func`.
+    """Return a constant as a tensor, built once per device: later calls copy nothing.
 
     A graph reads the table like an attribute of a module: assumed-constant results of two calls stop the compiler.
     """
     return getattr(_TABLES, _table_name(values, dtype, device))
+
+
+def choose(mask: Tensor, yes: Tensor | float, no: Tensor | float) -> Tensor:
+    """Select as `torch.where` does, in one launch: for every number that one fills a tensor, each time.
+
+    Shapes broadcast.  A number takes the dtype of the other side; of two numbers, both are integers.
+    """
+    if torch.compiler.is_compiling():  # a graph writes numbers into its kernels
+        return torch.where(mask, yes, no)
+    if not isinstance(no, Tensor):
+        no = constant_table(no, yes.dtype if isinstance(yes, Tensor) else torch.int64, mask.device)
+    if not isinstance(yes, Tensor):
+        yes = constant_table(yes, no.dtype, mask.device)
+    return torch.where(mask, yes, no)
 
 
 def divide_ints(count: Tensor, whole: int) -> Tensor:

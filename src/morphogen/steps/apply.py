@@ -8,7 +8,7 @@ from morphogen.rules.gates import check_gate, gate_before
 from morphogen.rules.stages import clamp_stage, clear, promote, remove, retarget
 from morphogen.state.decision import ActionOutcome, ActionSpec
 from morphogen.state.env import EnvState
-from morphogen.state.tree_ops import constant_table, masked_update, replace, unsafe_new
+from morphogen.state.tree_ops import choose, constant_table, masked_update, replace, unsafe_new
 from morphogen.vocab.action import Op, Outcome, Reason
 from morphogen.vocab.stage import Stage
 
@@ -36,12 +36,12 @@ def apply_action(state: EnvState, spec: ActionSpec, *, lifecycle: LifecycleSpec)
     """
     accuracy = state.signals.val_acc
     vetoed = spec.valid & (spec.op != int(Op.WAIT)) & ~state.signals.measured
-    op = torch.where(vetoed, int(Op.WAIT), spec.op)
+    op = choose(vetoed, int(Op.WAIT), spec.op)
     at = {kind: spec.target & (op == int(kind))[:, None] for kind in Op}
     asked = at[Op.ADVANCE] | at[Op.FOSSILIZE]
     table = constant_table(_NEXT_STAGE_CODES, torch.int64, accuracy.device)
     next_stage = table[clamp_stage(state.slots.stage)]  # UNKNOWN where ADVANCE is impossible
-    upward = torch.where(at[Op.FOSSILIZE], int(Stage.FOSSILIZED), next_stage)
+    upward = choose(at[Op.FOSSILIZE], int(Stage.FOSSILIZED), next_stage)
     passed, failed = check_gate(state.slots, accuracy, upward, spec=lifecycle)
     partial = at[Op.SET_ALPHA_TARGET] & (spec.alpha_target < 1)[:, None]
     at_once = at[Op.PRUNE] & ((spec.alpha_steps == 0)[:, None] | (state.slots.alpha == 0))
@@ -67,7 +67,7 @@ def apply_action(state: EnvState, spec: ActionSpec, *, lifecycle: LifecycleSpec)
     steps, shape, steepness = spec.alpha_steps[:, None], spec.curve[:, None], spec.steepness[:, None]
     slots = retarget(slots, at[Op.SET_ALPHA_TARGET] | fading, target, steps=steps, shape=shape, steepness=steepness)
 
-    gate, failed = (torch.where(asked, codes, 0).sum(-1) for codes in (gate_before(upward), failed))
+    gate, failed = (choose(asked, codes, 0).sum(-1) for codes in (gate_before(upward), failed))
     outcome = _build_outcome(spec, op, gate, failed)
     signals = replace(state.signals, last_op=spec.requested_op, last_outcome=outcome.outcome)
     return replace(state, slots=slots, signals=signals), outcome
@@ -76,11 +76,11 @@ def apply_action(state: EnvState, spec: ActionSpec, *, lifecycle: LifecycleSpec)
 def _build_outcome(spec: ActionSpec, op: Tensor, asked: Tensor, failed: Tensor) -> ActionOutcome:
     """First match: INVALID, VETOED, DECLINED, EXECUTED.  op: the effective one; asked: gate code; all int64 [E]."""
     vetoed = spec.valid & (op != spec.op)
-    outcome = torch.where(failed != 0, int(Outcome.DECLINED), int(Outcome.EXECUTED))
-    outcome = torch.where(vetoed, int(Outcome.VETOED), outcome)
-    outcome = torch.where(spec.valid, outcome, int(Outcome.INVALID))
-    reason = torch.where(failed != 0, asked, int(Reason.NONE))  # the reason of a gate is its code
-    reason = torch.where(vetoed, int(Reason.UNMEASURED), reason)
+    outcome = choose(failed != 0, int(Outcome.DECLINED), int(Outcome.EXECUTED))
+    outcome = choose(vetoed, int(Outcome.VETOED), outcome)
+    outcome = choose(spec.valid, outcome, int(Outcome.INVALID))
+    reason = choose(failed != 0, asked, int(Reason.NONE))  # the reason of a gate is its code
+    reason = choose(vetoed, int(Reason.UNMEASURED), reason)
     return unsafe_new(
         ActionOutcome,
         spec,

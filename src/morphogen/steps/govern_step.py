@@ -9,6 +9,7 @@ from morphogen.rules.stages import occupied, remove
 from morphogen.state.env import EnvState
 from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
 from morphogen.state.tree_ops import (
+    choose,
     expand_mask,
     get_branches,
     get_leaves,
@@ -52,7 +53,7 @@ def govern(
     window = torch.where(newest & normal[:, None], validation.loss[:, None], old.window)
     # Zero after a rollback: a host without its seeds has another level of losses.
     record = {"window": window, "count": old.count + normal, "streak": verdict["streak"]}
-    record = {name: torch.where(expand_mask(back, leaf), 0, leaf) for name, leaf in record.items()}
+    record = {name: choose(expand_mask(back, leaf), 0, leaf) for name, leaf in record.items()}
     parts = {name: select(due, getattr(state, name), getattr(old, name)) for name in ("host", "seeds", "slots")}
     parts["signals"] = select(due, calm, old.signals)
     watch = replace(old, **record, snapshot_epoch=torch.where(due, state.clock.epoch, old.snapshot_epoch), **parts)
@@ -131,7 +132,7 @@ def _is_restorable(state: EnvState) -> Tensor:
     """
     fossil = (state.slots.stage == int(Stage.FOSSILIZED)).unbind(-1)
     seeds = zip(fossil, map(get_leaves, get_branches(state.seeds).values()), strict=True)
-    kept = [torch.where(expand_mask(here, leaf), leaf, 0.0) for here, seed in seeds for leaf in seed.values()]
+    kept = [choose(expand_mask(here, leaf), leaf, 0.0) for here, seed in seeds for leaf in seed.values()]
     sizes = [l2_norm(leaf) for leaf in (state.host.params, state.host.momentum, *kept)]
     return torch.stack(sizes).isfinite().all(0)
 

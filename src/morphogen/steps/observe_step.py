@@ -12,7 +12,7 @@ from morphogen.rules.legality import legal
 from morphogen.rules.stages import occupied
 from morphogen.state.decision import Observation
 from morphogen.state.env import EnvState, Slots
-from morphogen.state.tree_ops import constant_table, divide_ints, unsafe_new
+from morphogen.state.tree_ops import choose, constant_table, divide_ints, unsafe_new
 from morphogen.vocab.action import Op
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import FEATURE_LIMIT, FEATURES, flag_index
@@ -73,7 +73,7 @@ def observe(
         env=env,
         instance=instance,
         slots=each,
-        blueprints=torch.where(occupied(slots.stage), slots.blueprint, -1),
+        blueprints=choose(occupied(slots.stage), slots.blueprint, -1),
         finite=good.all(-1),
         nonfinite=(~good).sum(-1),
     )
@@ -98,9 +98,9 @@ def _remove_nonfinite(raw: Tensor, vector: str) -> tuple[Tensor, Tensor]:
     owner = constant_table(_FLAGS[vector], torch.int64, raw.device)
     always = torch.ones_like(raw[..., :1])  # the flag of the features that have none
     valid = torch.cat((raw, always), dim=-1).index_select(-1, owner) != 0
-    raw = torch.where(valid, raw, 0.0)
+    raw = choose(valid, raw, 0.0)
     good = raw.abs() <= FEATURE_LIMIT  # False for NaN
     wrong = (~good).float() @ constant_table(_HAS_FLAG[vector], torch.float32, raw.device)  # small integers: exact
     sound = good & (wrong == 0)  # a flag falls with the first of its features
     sound = sound & torch.cat((sound, always != 0), dim=-1).index_select(-1, owner)
-    return torch.where(sound, raw, 0.0), good
+    return choose(sound, raw, 0.0), good

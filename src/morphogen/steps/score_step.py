@@ -15,7 +15,7 @@ from morphogen.rules.stages import occupied
 from morphogen.state.decision import ActionOutcome
 from morphogen.state.env import EnvState
 from morphogen.state.measure import Attribution, GovernorReport, RewardInputs, SlotInputs, StepScore, Validation
-from morphogen.state.tree_ops import expand_mask, replace, unsafe_new
+from morphogen.state.tree_ops import choose, expand_mask, replace, unsafe_new
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
@@ -73,7 +73,7 @@ def score(
         terminated=inputs.horizon | inputs.rolled_back,
         potential=potential,
         unmeasured=~measured,
-        potential_by_slot=torch.where(measured.unsqueeze(-1), rule.slot_scale * attribution.shapley, 0.0),
+        potential_by_slot=choose(measured.unsqueeze(-1), rule.slot_scale * attribution.shapley, 0.0),
         network_value=network_value(inputs, param_budget=param_budget),
         param_cost=parameter_cost(inputs, param_budget=param_budget),
         detectors=detection.fired,
@@ -118,12 +118,12 @@ def reward_inputs(
         rolled_back=report.rolled_back,
         op=outcome.effective_op,
         op_executed=outcome.executed,
-        clean_improvement=torch.where(clean, attribution.clean_improvement, 0.0),
+        clean_improvement=choose(clean, attribution.clean_improvement, 0.0),
         clean_valid=clean,
-        val_loss=torch.where(sane, loss, 0.0),
+        val_loss=choose(sane, loss, 0.0),
         loss_valid=sane,
         host_params=host_params,
-        fossil_params=torch.where(state.slots.stage == int(Stage.FOSSILIZED), have, 0).sum(-1),
+        fossil_params=choose(state.slots.stage == int(Stage.FOSSILIZED), have, 0).sum(-1),
         live_params=have.sum(-1),
         param_price=state.instance.param_price,
         baseline_loss=state.instance.baseline_loss,
@@ -131,12 +131,12 @@ def reward_inputs(
         epoch=before.clock.epoch + 1,
         val_acc=past.val_acc,
         stable_val_acc=recent_min_accuracy(past, STABLE_EPOCHS)[0],
-        uncommitted_improvement=torch.where(past.measured, past.val_acc - past.committed_acc, 0.0),
+        uncommitted_improvement=choose(past.measured, past.val_acc - past.committed_acc, 0.0),
         uncommitted_valid=past.measured,
-        next_val_acc=torch.where(reached.isfinite(), reached, 0.0),
-        committed_acc=torch.where(committed.isfinite(), committed, 0.0),
+        next_val_acc=choose(reached.isfinite(), reached, 0.0),
+        committed_acc=choose(committed.isfinite(), committed, 0.0),
         committed_valid=committed.isfinite(),
-        interaction=torch.where(expand_mask(clean, attribution.interaction), attribution.interaction, 0.0),
+        interaction=choose(expand_mask(clean, attribution.interaction), attribution.interaction, 0.0),
         slots=slot_inputs(before, state, outcome, params=had),
     )
 
@@ -153,7 +153,7 @@ def slot_inputs(before: EnvState, after: EnvState, outcome: ActionOutcome, *, pa
     return unsafe_new(
         SlotInputs,
         before,
-        op=torch.where(acted, outcome.effective_op.unsqueeze(-1), int(Op.WAIT)),
+        op=choose(acted, outcome.effective_op.unsqueeze(-1), int(Op.WAIT)),
         **{name: getattr(past, name) for name in shown},
         contribution_valid=past.contribution_valid & before.signals.measured.unsqueeze(-1),
         **{name: getattr(past, name) for name in also},
@@ -205,14 +205,14 @@ def attribute(
     fresh, known = measured.contribution_valid, slots.contribution_valid
     # A velocity is the smoothed change per epoch, 0 before the second measurement.
     change = (measured.contribution - slots.contribution) / (slots.since_measured + 1)
-    velocity = torch.where(known, (1 - NEWEST_WEIGHT) * slots.velocity + NEWEST_WEIGHT * change, 0.0)
+    velocity = choose(known, (1 - NEWEST_WEIGHT) * slots.velocity + NEWEST_WEIGHT * change, 0.0)
     slots = replace(
         slots,
         contribution=torch.where(fresh, measured.contribution, slots.contribution),
         contribution_valid=fresh | known,
         velocity=torch.where(fresh, velocity, slots.velocity),
         velocity_valid=torch.where(fresh, known, slots.velocity_valid),
-        since_measured=torch.where(known & ~fresh, slots.since_measured + 1, 0),
+        since_measured=choose(known & ~fresh, slots.since_measured + 1, 0),
         interaction_sum=measured.interaction_sum,
         boost_received=measured.boost_received,
         interaction_valid=measured.interaction_valid,

@@ -8,7 +8,7 @@ from morphogen.rules.gates import check_gate
 from morphogen.rules.stages import advance_ramp, clear, occupied, promote, remove, transition
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import TickReport
-from morphogen.state.tree_ops import replace, unsafe_new, zero_empty_slots
+from morphogen.state.tree_ops import choose, replace, unsafe_new, zero_empty_slots
 from morphogen.vocab.stage import GATE_TARGET, AlphaMode, Gate, Removal, Stage
 
 _SOURCE_STAGE = {Gate.TRAIN: Stage.GERMINATED, Gate.BLEND: Stage.TRAINING, Gate.HOLD: Stage.BLENDING}
@@ -37,8 +37,8 @@ def tick(state: EnvState, *, lifecycle: LifecycleSpec) -> tuple[EnvState, TickRe
     accuracy, stage = state.signals.val_acc, state.slots.stage
     epochs = state.slots.epochs_in_stage  # completed in the stage
     to = torch.full_like(stage, int(Stage.UNKNOWN))
-    to = torch.where((stage == int(Stage.PRUNED)) & (epochs >= 1), int(Stage.EMBARGOED), to)
-    to = torch.where((stage == int(Stage.EMBARGOED)) & (epochs >= lifecycle.embargo_epochs), int(Stage.RESETTING), to)
+    to = choose((stage == int(Stage.PRUNED)) & (epochs >= 1), int(Stage.EMBARGOED), to)
+    to = choose((stage == int(Stage.EMBARGOED)) & (epochs >= lifecycle.embargo_epochs), int(Stage.RESETTING), to)
     freed = (stage == int(Stage.RESETTING)) & (epochs >= 1)
     slots = clear(transition(state.slots, to != int(Stage.UNKNOWN), to, accuracy), freed)
     slots, early = _auto_advance(slots, state, (Gate.TRAIN, Gate.BLEND), lifecycle)
@@ -46,7 +46,7 @@ def tick(state: EnvState, *, lifecycle: LifecycleSpec) -> tuple[EnvState, TickRe
     faded = (stage == int(Stage.BLENDING)) & (slots.alpha_mode == int(AlphaMode.HOLD)) & (slots.alpha_target == 0)
     slots = remove(slots, faded)
     slots, late = _auto_advance(slots, state, (Gate.HOLD,), lifecycle)
-    removal = torch.where(faded, int(Removal.RAMP), int(Removal.NONE))
+    removal = choose(faded, int(Removal.RAMP), int(Removal.NONE))
     report = unsafe_new(TickReport, state, gate=early + late, removal=removal)
     return replace(state, slots=slots, seeds=zero_empty_slots(state.seeds, occupied(slots.stage))), report
 
@@ -64,8 +64,8 @@ def _auto_advance(slots: Slots, state: EnvState, gates: tuple[Gate, ...], spec: 
     for which in automatic:
         source = int(_SOURCE_STAGE[which])
         asked = (state.slots.stage == source) & (slots.stage == source)
-        to = torch.where(asked, int(GATE_TARGET[which]), to)
-        kind = torch.where(asked, int(which), kind)
+        to = choose(asked, int(GATE_TARGET[which]), to)
+        kind = choose(asked, int(which), kind)
     passed, _ = check_gate(slots, state.signals.val_acc, to, spec=spec)
     passed = passed & state.signals.measured[:, None]
-    return promote(slots, passed, to, state.signals.val_acc), torch.where(passed, kind, 0)
+    return promote(slots, passed, to, state.signals.val_acc), choose(passed, kind, 0)

@@ -28,7 +28,7 @@ from morphogen.rules.health import gradient_ratio, moving_average
 from morphogen.rules.stages import active, blended
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import ImageBatch, TrainMetrics
-from morphogen.state.tree_ops import get_leaf, l2_norm, refuse_gradients, replace, unsafe_new
+from morphogen.state.tree_ops import choose, get_leaf, l2_norm, refuse_gradients, replace, unsafe_new
 from morphogen.steps import minibatch_tally
 from morphogen.steps.minibatch_tally import EnvTally, MinibatchStats, SeedTally
 from morphogen.vocab.field_docs import document_fields
@@ -330,12 +330,12 @@ def _gradient_signals(state: EnvState, train_state: TrainState, host_norm: Tenso
     average = moving_average(slots.gradient_ratio, slots.gradient_ratio_valid, now)
     return replace(
         slots,
-        gradient_norm=torch.where(valid, norm, 0.0),
-        gradient_health=torch.where(valid, health, 0.0),
+        gradient_norm=choose(valid, norm, 0.0),
+        gradient_health=choose(valid, health, 0.0),
         vanishing=valid & sums.vanishing,
         exploding=valid & sums.exploding,
         gradient_valid=valid,
-        gradient_ratio=torch.where(steady, average, 0.0),
+        gradient_ratio=choose(steady, average, 0.0),
         gradient_ratio_valid=steady,
         skip_streak=train_state.streak,
     )

@@ -18,7 +18,7 @@ from morphogen.nets.plan import CoalitionTree, Plan
 from morphogen.state.env import EnvState
 from morphogen.state.loops import Repeat, repeat
 from morphogen.state.measure import LabelledImages, Validation
-from morphogen.state.tree_ops import get_leaf, nested_leaves, refuse_gradients, unsafe_new
+from morphogen.state.tree_ops import choose, get_leaf, nested_leaves, refuse_gradients, unsafe_new
 
 
 class ChunkCounts(NamedTuple):
@@ -107,7 +107,7 @@ def _validate(
     correct, nats, total = counts.right.sum(0), counts.nats.sum(0), counts.total.sum(0).clamp(min=1)
     correct = correct.unsqueeze(-1) if number is None else correct[number.clamp(min=0)]
     points = 100.0 * correct.to(nats.dtype) / total.unsqueeze(-1)
-    accuracy = torch.where(evaluated, points, 0.0)
+    accuracy = choose(evaluated, points, 0.0)
     return unsafe_new(Validation, state, loss=nats / total, accuracy=accuracy, coalition=coalition, evaluated=evaluated)
 
 
@@ -150,4 +150,4 @@ def _count_correct(logits: Tensor, labels: Tensor, rows: tuple[Tensor, Tensor] |
     expected, current = (labels, logits) if rows is None else (labels[rows[0]], logits[rows[1]])
     right = (expected == logits.argmax(-1)) & torch.isfinite(logits).all(-1)
     nats = F.cross_entropy(current.flatten(0, 1), labels.clamp(min=0).flatten(), reduction="none").view(labels.shape)
-    return right.sum(-1), torch.where(counted, nats, 0.0).sum(-1), counted.sum(-1)
+    return right.sum(-1), choose(counted, nats, 0.0).sum(-1), counted.sum(-1)

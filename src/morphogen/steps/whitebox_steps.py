@@ -7,7 +7,7 @@ from morphogen.rules.stages import active
 from morphogen.rules.whitebox import coalition_accuracy
 from morphogen.state.env import EnvState
 from morphogen.state.measure import LabelledImages, TrainMetrics, Validation
-from morphogen.state.tree_ops import replace, unsafe_new
+from morphogen.state.tree_ops import choose, replace, unsafe_new
 from morphogen.vocab.stage import AlphaMode
 
 
@@ -41,5 +41,5 @@ def validate_by_formula(state: EnvState, split: LabelledImages, coalition: Tenso
     """
     del split
     points = coalition_accuracy(state.instance, state.slots, state.clock.epoch, coalition)
-    loss, accuracy = state.instance.baseline_loss * (1.0 - points[:, 0] / 100.0), torch.where(evaluated, points, 0.0)
+    loss, accuracy = state.instance.baseline_loss * (1.0 - points[:, 0] / 100.0), choose(evaluated, points, 0.0)
     return unsafe_new(Validation, state, loss=loss, accuracy=accuracy, coalition=coalition, evaluated=evaluated)

@@ -16,6 +16,7 @@ from torch.utils import data
 
 from morphogen.rules.rewards.protocol import Rule, Terms
 from morphogen.state.measure import RewardInputs, SlotInputs
+from morphogen.state.tree_ops import choose
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage
 
@@ -147,7 +148,7 @@ def archetype_returns(rule: Rule, archetypes: Sequence[Archetype], *, dtype: tor
     total = torch.zeros(len(archetypes), dtype=dtype)
     for t in range(STEPS):
         reward, _, ledger = rule(cast(RewardInputs, inputs[t]), ledger)
-        total = total + torch.where(t < last, TERMS.gamma**t * reward, 0.0)
+        total = total + choose(t < last, TERMS.gamma**t * reward, 0.0)
     return total
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from morphogen.config.groups import RewardSpec
 from morphogen.rules.rewards.protocol import Terms
 from morphogen.state.measure import RewardInputs
-from morphogen.state.tree_ops import get_leaf
+from morphogen.state.tree_ops import choose, constant_table, get_leaf
 from morphogen.state.tree_ops import replace as replace_parts
 from morphogen.vocab.action import Op
 from morphogen.vocab.reward import CORE_COMPONENTS
@@ -39,8 +39,8 @@ def parameter_cost(inputs: RewardInputs, *, param_budget: int) -> Tensor:
 
 def clamped_value(inputs: RewardInputs, cost: Tensor) -> Tensor:
     """Committed accuracy less a cost; 0 where it was not measured.  inputs, cost [E] -> [E], in [-1, 1]."""
-    committed = torch.where(inputs.committed_valid, inputs.committed_acc, 0.0) / POINTS_PER_REWARD
-    return torch.where(inputs.committed_valid, (committed - cost).clamp(-1.0, 1.0), 0.0)
+    committed = choose(inputs.committed_valid, inputs.committed_acc, 0.0) / POINTS_PER_REWARD
+    return choose(inputs.committed_valid, (committed - cost).clamp(-1.0, 1.0), 0.0)
 
 
 def network_value(inputs: RewardInputs, *, param_budget: int) -> Tensor:
@@ -68,7 +68,7 @@ def zero_potential(inputs: RewardInputs) -> tuple[Tensor, Tensor]:
 
 def improvement_potential(inputs: RewardInputs) -> tuple[Tensor, Tensor]:
     """Clean improvement as a share of 100 points, and whether it was measured.  inputs [E] -> ([E], bool [E])."""
-    return torch.where(inputs.clean_valid, inputs.clean_improvement, 0.0) / POINTS_PER_REWARD, inputs.clean_valid
+    return choose(inputs.clean_valid, inputs.clean_improvement, 0.0) / POINTS_PER_REWARD, inputs.clean_valid
 
 
 def value_potential(inputs: RewardInputs, *, param_budget: int) -> tuple[Tensor, Tensor]:
@@ -121,13 +121,13 @@ class CoreRule:
         intact = ~inputs.rolled_back
         before = get_leaf(ledger, "phi").to(inputs.committed_acc.dtype)
         reached, _ = self.potential(inputs, ledger)
-        after = torch.where(inputs.horizon | inputs.rolled_back, 0.0, reached)
+        after = choose(inputs.horizon | inputs.rolled_back, 0.0, reached)
         acted = (inputs.op != int(Op.WAIT)) & inputs.op_executed & intact
         value, rent = self._value_and_rent(inputs)
         paid = {
-            "value": torch.where(inputs.horizon & intact, value, 0.0),
+            "value": choose(inputs.horizon & intact, value, 0.0),
             "shaping": self.terms.gamma * after - before,
-            "rent": torch.where(intact, rent, 0.0),
+            "rent": choose(intact, rent, 0.0),
             "op_cost": _fee_where(acted, self.op_cost, before),
             "governor": _fee_where(inputs.rolled_back, self.governor_penalty, before),
         }
@@ -144,7 +144,7 @@ class CoreRule:
 
 def _fee_where(due: Tensor, amount: float, like: Tensor) -> Tensor:
     """Minus the amount where it is due, else 0."""
-    return torch.where(due, torch.full_like(like, 0.0 - amount), 0.0)
+    return choose(due, constant_table(0.0 - amount, like.dtype, like.device), 0.0)
 
 
 def build_sparse(spec: RewardSpec, terms: Terms) -> CoreRule:

@@ -16,6 +16,7 @@ from morphogen.errors import ConfigError
 from morphogen.rules.rewards.archetypes import ARCHETYPES, archetype_inputs
 from morphogen.rules.rewards.protocol import Builder, Rule, Terms, WithoutPotential
 from morphogen.state.measure import RewardInputs
+from morphogen.state.tree_ops import choose
 from morphogen.vocab.registry import show_part
 
 PENALTY_COMPONENT = "governor"  # the component that a plain rule has besides those of its function
@@ -94,7 +95,7 @@ class FunctionRule(WithoutPotential):
         real, lost = inputs.committed_acc, inputs.rolled_back
         parts = {name: part.to(real.dtype) for name, part in self.function(inputs).items()}
         parts[PENALTY_COMPONENT] = torch.full_like(real, -self.governor_penalty)
-        paid = {name: torch.where(lost == (name == PENALTY_COMPONENT), parts[name], 0.0) for name in self.components}
+        paid = {name: choose(lost == (name == PENALTY_COMPONENT), parts[name], 0.0) for name in self.components}
         return torch.stack(list(paid.values())).sum(0), paid, ledger
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from morphogen.config.legacy_reward_spec import LegacyRewardSpec
 from morphogen.rules.stages import blended, clamp_stage, occupied
-from morphogen.state.tree_ops import constant_table
+from morphogen.state.tree_ops import choose, constant_table
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import OCCUPIED, Stage
 
@@ -91,7 +91,7 @@ def stage_pbrs(
 def combine(a: Tensor, b: Tensor, *, how: str) -> Tensor:
     """A mean that needs both: 0 unless both are positive.  a, b [...], `how` "harmonic" or "minimum" -> [...]."""
     mean = torch.minimum(a, b) if how == "minimum" else 2 * a * b / (a + b).clamp(min=MIN_SUM)
-    return torch.where((a > 0) & (b > 0), mean, 0.0)
+    return choose((a > 0) & (b > 0), mean, 0.0)
 
 
 def timing_discount(epoch: Tensor, *, spec: LegacyRewardSpec) -> Tensor:
@@ -116,7 +116,7 @@ def alpha_shock(alpha_delta_sq_sum: Tensor, *, spec: LegacyRewardSpec) -> Tensor
 
 def synergy(interaction_sum: Tensor) -> Tensor:
     """Bonus for slots that help each other.  [...] -> [...], in [0, 0.1]."""
-    return torch.where(interaction_sum > 0, 0.1 * torch.tanh(0.5 * interaction_sum), 0.0)
+    return choose(interaction_sum > 0, 0.1 * torch.tanh(0.5 * interaction_sum), 0.0)
 
 
 def maturity(epochs: Tensor) -> Tensor:
@@ -132,7 +132,7 @@ def drip(scale: Tensor, contribution: Tensor, *, cap: float, negative_ratio: flo
 def hindsight_credit(boost: Tensor, improvement: Tensor, *, weight: float) -> Tensor:
     """Bonus of a scaffold for a fossil that it helped.  boost, improvement [...] -> [...], in [0, weight]."""
     both = (boost > 0) & (improvement > 0)
-    return torch.where(both, weight * torch.tanh(0.1 * boost * improvement), 0.0)
+    return choose(both, weight * torch.tanh(0.1 * boost * improvement), 0.0)
 
 
 def fossilize_shaping(stage: Tensor, epochs: Tensor, contribution: OptionalValue, uncommitted: OptionalValue) -> Tensor:
@@ -140,21 +140,21 @@ def fossilize_shaping(stage: Tensor, epochs: Tensor, contribution: OptionalValue
     (q, known_q), (u, known_u) = contribution, uncommitted
     harm = -0.5 - (0.2 * u.abs()).clamp(max=1.0)
     harm = torch.where(known_q & (q > RANSOM_CONTRIBUTION) & (u < RANSOM_HARM), harm - 0.3, harm)
-    amount = torch.where(known_q & (q >= ONE_POINT), (0.5 + 0.1 * q) * maturity(epochs), -0.2)
+    amount = choose(known_q & (q >= ONE_POINT), (0.5 + 0.1 * q) * maturity(epochs), -0.2)
     amount = torch.where(u < 0, harm, amount)
-    return torch.where((stage == int(Stage.HOLDING)) & known_u, amount, -1.0)
+    return choose((stage == int(Stage.HOLDING)) & known_u, amount, -1.0)
 
 
 def prune_shaping(stage: Tensor, age: Tensor, contribution: OptionalValue) -> Tensor:
     """Bonus or penalty for pruning the seed.  stage int64, age real, contribution optional, all [...] -> [...]."""
     q, measured = contribution
     amount = (-0.3 - 0.05 * q).clamp(min=-0.9)
-    amount = torch.where(q < 0, 0.1, amount)
-    amount = torch.where(q < -0.5, 0.15, amount)
-    amount = torch.where(measured, amount, 0.0)
+    amount = choose(q < 0, 0.1, amount)
+    amount = choose(q < -0.5, 0.15, amount)
+    amount = choose(measured, amount, 0.0)
     amount = torch.where(age < YOUNG_EPOCHS, -0.3 * (YOUNG_EPOCHS - age), amount)
-    amount = torch.where(stage == int(Stage.FOSSILIZED), -1.0, amount)
-    return torch.where(occupied(stage), amount, -0.2)
+    amount = choose(stage == int(Stage.FOSSILIZED), -1.0, amount)
+    return choose(occupied(stage), amount, -0.2)
 
 
 class RentInputs(NamedTuple):
@@ -171,7 +171,7 @@ def effective_seed_params(
 ) -> Tensor:
     """Parameters of blended seeds as far as they count, and a share of the host for each.  [E, S]; host [E] -> [E]."""
     share = slot_rent_ratio * host_params.to(alpha.dtype).unsqueeze(-1)
-    return torch.where(blended(stage), share + alpha * seed_params.to(alpha.dtype), 0.0).sum(-1)
+    return choose(blended(stage), share + alpha * seed_params.to(alpha.dtype), 0.0).sum(-1)
 
 
 def rent_and_shock_inputs(
@@ -185,7 +185,7 @@ def rent_and_shock_inputs(
     """
     (stage, alpha, seed_params), (prev_alpha, prev_params) = now, before
     seed = occupied(stage)
-    alpha, params = torch.where(seed, alpha, 0.0), torch.where(seed, seed_params, 0)
+    alpha, params = choose(seed, alpha, 0.0), choose(seed, seed_params, 0)
     floored = host_params.clamp(min=spec.host_params_floor).to(alpha.dtype).unsqueeze(-1)
     moved = (alpha - prev_alpha).square() * prev_params.to(alpha.dtype) / floored
     used = effective_seed_params(stage, alpha, params, host_params=host_params, slot_rent_ratio=spec.slot_rent_ratio)
@@ -200,15 +200,15 @@ def shaped_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pa
     (q, measured), u, op = rows.contribution, rows.uncommitted, rows.op
     helps, fossil = measured & (q >= 0), rows.stage == int(Stage.FOSSILIZED)
     doubtful = measured & u.valid & (u.value < 0)  # the uncommitted seeds together do harm
-    discount = torch.where(doubtful, torch.sigmoid(spec.discount_steepness * u.value), 1.0)
-    timing = torch.where(helps & ~fossil, timing_discount((rows.epoch - rows.age).to(q.dtype), spec=spec), 1.0)
+    discount = choose(doubtful, torch.sigmoid(spec.discount_steepness * u.value), 1.0)
+    timing = choose(helps & ~fossil, timing_discount((rows.epoch - rows.age).to(q.dtype), spec=spec), 1.0)
     penalty = ratio_penalty(rows.contribution, u, needs_help=True, spec=spec)
     earned = contribution_credit(q, rows.progress, combine(rows.progress.value, q, how=spec.combine))
     gain, known = rows.stage_gain
-    proxy = torch.where(blended(rows.stage) & known & (gain > 0), spec.proxy_weight * gain, 0.0)
+    proxy = choose(blended(rows.stage) & known & (gain > 0), spec.proxy_weight * gain, 0.0)
     amount = torch.where(measured, torch.where(helps, earned * discount * timing, q), proxy)
-    amount = torch.where(fossil, 0.0, spec.contribution_weight * amount)
-    amount = torch.where((op == int(Op.FOSSILIZE)) & u.valid & (u.value < 0), 0.0, amount)
+    amount = choose(fossil, 0.0, spec.contribution_weight * amount)
+    amount = choose((op == int(Op.FOSSILIZE)) & u.valid & (u.value < 0), 0.0, amount)
     amount = torch.where(op == int(Op.PRUNE), -amount, amount)
     amount = torch.where(fossil, amount, amount + penalty)
     diagnostics = {"ratio_penalty": penalty, "attribution_discount": discount, "timing_discount": timing}
@@ -223,15 +223,15 @@ def escrow_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pa
     (q, measured), u, op, balance = rows.contribution, rows.uncommitted, rows.op, rows.escrow_balance
     fossil, pruned = rows.stage == int(Stage.FOSSILIZED), op == int(Op.PRUNE)
     penalty = ratio_penalty(rows.contribution, u, needs_help=False, spec=spec)
-    both = torch.where(measured & rows.progress.valid & (rows.progress.value > 0), rows.progress.value * q, 0.0)
+    both = choose(measured & rows.progress.valid & (rows.progress.value > 0), rows.progress.value * q, 0.0)
     earned = spec.contribution_weight * contribution_credit(q, rows.progress, both.clamp(min=0.0).sqrt())
-    due_balance = torch.where(measured & (q >= 0), (earned + penalty).clamp(min=0.0), 0.0)
-    target = torch.where(pruned, 0.0, torch.where(fossil, balance, due_balance))
+    due_balance = choose(measured & (q >= 0), (earned + penalty).clamp(min=0.0), 0.0)
+    target = choose(pruned, 0.0, torch.where(fossil, balance, due_balance))
     limit = spec.escrow_clip or math.inf
-    delta = torch.where(measured, torch.where(q < 0, -balance, (due_balance - balance).clamp(-limit, limit)), 0.0)
-    delta = torch.where(pruned, -balance, torch.where(fossil, 0.0, delta))
-    harm = torch.where(measured & (q < 0) & ~fossil & ~pruned, spec.contribution_weight * q, 0.0)
-    amount = torch.where((op == int(Op.FOSSILIZE)) & u.valid & (u.value < 0), 0.0, harm + delta)
+    delta = choose(measured, torch.where(q < 0, -balance, (due_balance - balance).clamp(-limit, limit)), 0.0)
+    delta = torch.where(pruned, -balance, choose(fossil, 0.0, delta))
+    harm = choose(measured & (q < 0) & ~fossil & ~pruned, spec.contribution_weight * q, 0.0)
+    amount = choose((op == int(Op.FOSSILIZE)) & u.valid & (u.value < 0), 0.0, harm + delta)
     components = _shaping_components(rows, amount, torch.ones_like(fossil), spec=spec, gamma=gamma)
     ledger = {"escrow_target": target, "escrow_delta": delta, "escrow_balance": balance + delta}
     return Payment(components, {"ratio_penalty": penalty}, ledger)
@@ -245,16 +245,16 @@ def ratio_penalty(
     if not spec.use_anti_gaming:
         return torch.zeros_like(q)
     helped = known & (u > 0.1)
-    excess = (q / torch.where(helped, u, 1.0) - spec.ratio_threshold).clamp(min=0.0)
+    excess = (q / choose(helped, u, 1.0) - spec.ratio_threshold).clamp(min=0.0)
     fine = torch.where(helped, (0.1 * excess / spec.ratio_threshold).clamp(max=0.3), 0.3 * (q / 10).clamp(max=1.0))
     due = measured & (q > 1)
-    return torch.where(due & known & (u >= 0) if needs_help else due, -fine, 0.0)
+    return choose(due & known & (u >= 0) if needs_help else due, -fine, 0.0)
 
 
 def contribution_credit(contribution: Tensor, progress: OptionalValue, shared: Tensor) -> Tensor:
     """Credit of a contribution >= 0; `shared` where it exceeds the progress of the seed.  [...] -> [...]."""
     gained = torch.where(contribution >= progress.value, shared, contribution)
-    return torch.where(progress.valid, torch.where(progress.value > 0, gained, 0.0), contribution / 2)
+    return torch.where(progress.valid, choose(progress.value > 0, gained, 0.0), contribution / 2)
 
 
 def _shaping_components(
@@ -269,16 +269,16 @@ def _shaping_components(
     final = rows.last if spec.use_terminal else torch.zeros_like(rows.last)
     return {
         "attribution": attribution,
-        "blending_warning": torch.where(harmful, -0.1 - (0.05 * epochs).clamp(max=0.3), 0.0),
-        "holding_warning": torch.where(idle, -(0.1 + 0.05 * (epochs - 2)).clamp(max=0.3), 0.0),
+        "blending_warning": choose(harmful, -0.1 - (0.05 * epochs).clamp(max=0.3), 0.0),
+        "holding_warning": choose(idle, -(0.1 + 0.05 * (epochs - 2)).clamp(max=0.3), 0.0),
         "pbrs": _slot_pbrs(rows, debit=False, spec=spec, gamma=gamma),
-        "synergy": torch.where(seed & trusted & rewarded, synergy(rows.interaction_sum), 0.0),
+        "synergy": choose(seed & trusted & rewarded, synergy(rows.interaction_sum), 0.0),
         "rent": log_rent(rows.effective_seed_params, rows.host_params, spec=spec),
         "alpha_shock": alpha_shock(rows.alpha_delta_sq_sum, spec=spec),
         "occupancy_rent": -0.01 * (rows.n_active_seeds + rows.n_fossilized - spec.free_slots).clamp(min=0).to(real),
         "fossil_rent": -0.002 * rows.n_fossilized.to(real),
         "op_shaping": op_payment(rows, spec=spec, gamma=gamma),
-        "terminal": torch.where(final, 0.05 * rows.val_acc, 0.0),
+        "terminal": choose(final, 0.05 * rows.val_acc, 0.0),
     }
 
 
@@ -298,10 +298,10 @@ def op_payment(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Tenso
         promise = spec.pbrs_weight * gamma * timing_discount(rows.epoch.to(q.dtype), spec=spec)
         sown = torch.where(rows.last, sown, sown + promise)
     amounts = {
-        Op.GERMINATE: torch.where(seed, -0.45, sown),
+        Op.GERMINATE: choose(seed, -0.45, sown),
         Op.FOSSILIZE: fossilized,
         Op.PRUNE: removed,
-        Op.ADVANCE: torch.where(stage == int(Stage.TRAINING), torch.full_like(q, -0.1), 0.0),
+        Op.ADVANCE: choose(stage == int(Stage.TRAINING), torch.full_like(q, -0.1), 0.0),
         Op.SET_ALPHA_TARGET: torch.full_like(q, -0.005),
     }
     total = torch.zeros_like(q)
@@ -316,8 +316,8 @@ def simplified_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -
     final = rows.last if spec.use_terminal else torch.zeros_like(rows.last)
     components = {
         "pbrs": _slot_pbrs(rows, debit=False, spec=spec, gamma=gamma),
-        "intervention": torch.where(rows.op == int(Op.WAIT), 0.0, fee),
-        "terminal": torch.where(final, 3 * rows.val_acc / 100 + 2 * good, 0.0),
+        "intervention": choose(rows.op == int(Op.WAIT), 0.0, fee),
+        "terminal": choose(final, 3 * rows.val_acc / 100 + 2 * good, 0.0),
     }
     return Payment(components, {}, {})
 
@@ -331,19 +331,19 @@ def basic_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pay
     improved, holding = known & (u > 0), rows.stage == int(Stage.HOLDING)
     fossilized = (rows.op == int(Op.FOSSILIZE)) & occupied(rows.stage)
     good = holding & improved & measured & (q >= ONE_POINT)
-    both = combine(torch.where(improved, u, 0.0).expand_as(q), q, how=spec.combine)
+    both = combine(choose(improved, u, 0.0).expand_as(q), q, how=spec.combine)
     full = (0.3 + spec.basic_bonus_scale * both) * maturity(rows.epochs_in_stage.to(q.dtype))
     useless = ~improved & measured & (q > RANSOM_CONTRIBUTION)
-    bonus = torch.where(holding & ~useless, torch.where(good, full * (1 - spec.drip_fraction), -0.2), -0.5)
+    bonus = choose(holding & ~useless, choose(good, full * (1 - spec.drip_fraction), -0.2), -0.5)
     left = rows.left.clamp(min=spec.drip_min_epochs)
-    pool = torch.where(fossilized & good, full * spec.drip_fraction, 0.0)
+    pool = choose(fossilized & good, full * spec.drip_fraction, 0.0)
     payment = drip(rows.drip_scale, q, cap=spec.drip_cap, negative_ratio=spec.drip_negative_ratio)
     components = {
         "pbrs": _slot_pbrs(rows, debit=True, spec=spec, gamma=gamma),
         "rent": -spec.param_price * rows.effective_seed_params / spec.param_budget,
-        "fossilize_bonus": torch.where(fossilized, bonus, 0.0),
-        "terminal": torch.where(rows.last, spec.basic_terminal_weight * rows.val_acc_delta / 100, 0.0),
-        "drip": torch.where(measured & (rows.drip_scale > 0), payment, 0.0),
+        "fossilize_bonus": choose(fossilized, bonus, 0.0),
+        "terminal": choose(rows.last, spec.basic_terminal_weight * rows.val_acc_delta / 100, 0.0),
+        "drip": choose(measured & (rows.drip_scale > 0), payment, 0.0),
     }
     return Payment(components, {}, {"new_drip_pool": pool, "new_drip_scale": pool / left.to(pool.dtype)})
 
@@ -356,4 +356,4 @@ def _slot_pbrs(rows: SlotRows, *, debit: bool, spec: LegacyRewardSpec, gamma: fl
     if debit:
         owed = -spec.pbrs_weight * stage_potential(rows.stage, epochs, spec=spec)
         amount = torch.where(rows.op == int(Op.PRUNE), owed, amount)
-    return torch.where(occupied(rows.stage), amount, 0.0) if spec.use_pbrs else torch.zeros_like(amount)
+    return choose(occupied(rows.stage), amount, 0.0) if spec.use_pbrs else torch.zeros_like(amount)

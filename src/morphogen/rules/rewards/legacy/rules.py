@@ -13,7 +13,7 @@ from morphogen.rules.rewards.legacy.kernels import OptionalValue, Payment, SlotR
 from morphogen.rules.rewards.protocol import Terms, WithoutPotential
 from morphogen.rules.stages import occupied
 from morphogen.state.measure import RewardInputs, SlotInputs
-from morphogen.state.tree_ops import expand_mask
+from morphogen.state.tree_ops import choose, expand_mask
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
@@ -70,7 +70,7 @@ def hindsight_payment(scaffold: Tensor, slots: SlotInputs) -> Tensor:
     Promise: 0 unless a seed with a contribution above 0 is fossilized and something helped it before.
     """
     fossilizes = (slots.op == int(Op.FOSSILIZE)) & slots.contribution_valid
-    gain = torch.where(fossilizes, slots.contribution, 0.0).unsqueeze(-2)
+    gain = choose(fossilizes, slots.contribution, 0.0).unsqueeze(-2)
     return kernels.hindsight_credit(scaffold, gain, weight=SCAFFOLD_WEIGHT).sum((-1, -2)).clamp(max=MAX_PAYMENT)
 
 
@@ -82,7 +82,7 @@ def next_scaffold(scaffold: Tensor, inputs: RewardInputs, *, gamma: float) -> Te
     op, measured = inputs.slots.op, inputs.clean_valid[:, None, None]
     grown = torch.where(measured, gamma * scaffold + inputs.interaction.clamp(min=0.0), scaffold)
     fresh = (op == int(Op.FOSSILIZE)) | (op == int(Op.GERMINATE))
-    return torch.where(fresh.unsqueeze(-2), 0.0, grown)
+    return choose(fresh.unsqueeze(-2), 0.0, grown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +110,10 @@ class LegacyRule(WithoutPotential):
         back, real = inputs.rolled_back, inputs.next_val_acc
         old = {name: leaf.to(real.dtype) if leaf.is_floating_point() else leaf for name, leaf in ledger.items()}
         paid, carried = self.step(self, inputs, old)
-        paid = {name: paid[name] if name == FORFEIT_COMPONENT else torch.where(back, 0.0, paid[name]) for name in paid}
-        paid[GOVERNOR_COMPONENT] = torch.where(back, torch.full_like(real, 0.0 - self.spec.governor_penalty), 0.0)
+        paid = {name: paid[name] if name == FORFEIT_COMPONENT else choose(back, 0.0, paid[name]) for name in paid}
+        paid[GOVERNOR_COMPONENT] = choose(back, torch.full_like(real, 0.0 - self.spec.governor_penalty), 0.0)
         over = {name: inputs.horizon if name == RESET_LEDGER else inputs.horizon | back for name in carried}
-        kept = {name: torch.where(expand_mask(over[name], leaf), 0, leaf) for name, leaf in carried.items()}
+        kept = {name: choose(expand_mask(over[name], leaf), 0, leaf) for name, leaf in carried.items()}
         reward = torch.stack([paid[name] for name in self.components]).sum(0)
         return reward, {name: paid[name] for name in self.components}, ledger.replace(kept)
 
@@ -145,14 +145,14 @@ def _escrow_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tu
     """As `_shaped_step`, with balances, forfeited once no seed (at a termination: no fossil) holds them."""
     fields, ledgers = _rent_step(rule, inputs, ledger)
     slots, back = inputs.slots, inputs.rolled_back.unsqueeze(-1)
-    held = torch.where(slots.op == int(Op.GERMINATE), 0.0, ledger["escrow_balance"])
+    held = choose(slots.op == int(Op.GERMINATE), 0.0, ledger["escrow_balance"])
     paid, after = rule.pay_slots(kernels.escrow_reward, inputs, inputs.stable_val_acc, escrow_balance=held, **fields)
     balance = torch.where(back, ledger["escrow_balance"], after["escrow_balance"])
     fossil = slots.next_stage == int(Stage.FOSSILIZED)
     holder = torch.where(inputs.horizon.unsqueeze(-1) | back, fossil, occupied(slots.next_stage))
     paid["hindsight"] = hindsight_payment(ledger["scaffold"], slots)
-    components = {**paid, FORFEIT_COMPONENT: -torch.where(holder, 0.0, balance).sum(-1)}
-    return components, {**ledgers, "escrow_balance": torch.where(holder, balance, 0.0)}
+    components = {**paid, FORFEIT_COMPONENT: -choose(holder, 0.0, balance).sum(-1)}
+    return components, {**ledgers, "escrow_balance": choose(holder, balance, 0.0)}
 
 
 def _simplified_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:

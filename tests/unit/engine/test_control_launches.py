@@ -1,0 +1,89 @@
+"""Launches of the steps of an epoch that are not training: on a device each costs what hundreds of envs do."""
+
+import traceback
+from unittest import mock
+
+import pytest
+import torch
+from support.launch_count import CountLaunches
+from support.small_runs import tiny_setup
+
+from morphogen.config.groups import RewardSpec
+from morphogen.config.parts import RULES
+from morphogen.engine.scheduler import Scheduler
+from morphogen.state.tree_ops import choose, constant_table
+
+
+class FillWatch(CountLaunches):
+    """Record the lines that fill a tensor for a number."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket.__name__ == "scalar_tensor":
+            stack = traceback.extract_stack()
+            self.lines.add([f"{line.filename}:{line.lineno}" for line in stack if "/morphogen/" in line.filename][-1])
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def watch_epochs(**fields):
+    """A watch over the epochs of a round; tables are built in an earlier round."""
+    scheduler, watch = Scheduler(tiny_setup(task="whitebox", rounds=2, episode_length=3, **fields)), FillWatch()
+    scheduler.run_round()
+    run_epoch = scheduler.run_epoch
+
+    def run_watched(*args):
+        with watch:
+            return run_epoch(*args)
+
+    with mock.patch.object(scheduler, "run_epoch", run_watched):
+        scheduler.run_round()
+    return watch
+
+
+@pytest.mark.parametrize("rule", list(RULES))
+def test_no_step_of_an_epoch_fills_a_tensor_for_a_number(rule):
+    watch = watch_epochs(reward=RewardSpec(rule=rule))
+    assert watch.count > 1000, "epochs were watched"
+    assert not watch.lines
+
+
+@pytest.mark.parametrize("policy", ["random", "heuristic"])
+def test_nor_does_a_baseline(policy):
+    assert not watch_epochs(policy_name=policy).lines
+
+
+MASK = torch.tensor([True, False])
+
+
+@pytest.mark.parametrize(
+    ("sides", "expected"),
+    [
+        ((torch.tensor([1.0, torch.nan]), 0.0), torch.tensor([1.0, 0.0])),
+        ((-torch.inf, torch.tensor([1.0, torch.nan])), torch.tensor([-torch.inf, torch.nan])),
+        ((torch.tensor([[3], [4]]), -1), torch.tensor([[3, -1], [4, -1]])),
+        ((1, 2), torch.tensor([1, 2])),
+        ((torch.tensor(0.5, dtype=torch.float64), 0.1), torch.tensor([0.5, 0.1], dtype=torch.float64)),
+    ],
+    ids=["no", "yes", "integers", "two numbers", "double"],
+)
+def test_a_choice_between_numbers_takes_one_launch(sides, expected):
+    choose(MASK, *sides)  # builds the tables
+    with CountLaunches() as counter:
+        result = choose(MASK, *sides)
+    assert counter.count == 1
+    torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_table_that_is_built_inside_of_a_gradient_serves_after_it():
+    number = 0.123456789  # of no other table
+
+    def total(x):
+        return choose(x > 0, x, number).sum()
+
+    x = torch.tensor([1.0, -1.0])
+    assert torch.func.grad(total)(x).tolist() == [1.0, 0.0]
+    table = constant_table(number, torch.float32, x.device)
+    assert not torch._C._functorch.is_functorch_wrapped_tensor(table)

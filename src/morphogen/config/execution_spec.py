@@ -64,7 +64,7 @@ class EngineSpec(Spec):
         text="minibatches of an epoch as CUDA graphs: auto (default: on a GPU), off",
     )
     activation_mib: Positive = option(
-        default=512.0, text="MiB of activations at once; further envs train and validate in pieces, one after the other"
+        default=768.0, text="MiB of activations at once; further envs train and validate in pieces, one after the other"
     )
     phase_profile: bool = option(
         default=True, flag=("--no-phase-profile", "", DEVICE), text="do not measure the time of the phases of a round"

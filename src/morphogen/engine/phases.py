@@ -29,13 +29,14 @@ from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActionOutcome, ActOutput, Observation
 from morphogen.state.env import Clock, EnvState, Slots
 from morphogen.state.measure import Attribution, GovernorReport, StepScore, TickReport, TrainMetrics, Validation
+from morphogen.state.tree_ops import replace
 from morphogen.steps.apply import apply_action
 from morphogen.steps.govern_step import govern
 from morphogen.steps.observe_step import observe
 from morphogen.steps.reset_step import init_seeds, new_seed_rows
 from morphogen.steps.score_step import attribute, score
 from morphogen.steps.tick_step import tick
-from morphogen.steps.train import TrainState, finish_epoch, start_epoch, train_minibatch
+from morphogen.steps.train import TRAINED, TrainState, finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
 from morphogen.steps.whitebox_steps import skip_training, validate_by_formula
 from morphogen.vocab.field_docs import document_fields
@@ -162,7 +163,8 @@ def train_phase(
         for rows, piece in pieces
     ]
     states, metrics = zip(*parts, strict=True)
-    return join(states), join(metrics)
+    trained = {name: join([getattr(state, name) for state in states]) for name in TRAINED}
+    return replace(ready, **trained), join(metrics)
 
 
 def train_piece(

@@ -7,6 +7,7 @@ The number of pieces follows from the settings alone (`engine.activation_mib`, t
 data or the seeds that live: `activation_bytes` bounds what an env with the largest blueprint in every slot takes.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -53,15 +54,16 @@ def piece_size(spec: RunSpec, net: Net, samples: int) -> int:
 
 
 def split_envs(envs: int, size: int) -> tuple[slice, ...]:
-    """Return blocks of `size` envs in order; the last one may be smaller, but takes up a single env that is left.
+    """Return the fewest blocks of at most `size` envs, in order and equal up to one env; none has a single env.
 
     Example:
         >>> from morphogen.engine.pieces import split_envs
-        >>> split_envs(8, 3), split_envs(7, 3)
-        ((slice(0, 3, None), slice(3, 6, None), slice(6, 8, None)), (slice(0, 3, None), slice(3, 7, None)))
+        >>> split_envs(8, 3), split_envs(3, 2)
+        ((slice(0, 2, None), slice(2, 5, None), slice(5, 8, None)), (slice(0, 3, None),))
     """
-    starts = range(0, max(1, envs - MIN_ENVS + 1), size)
-    return tuple(slice(start, end) for start, end in zip(starts, (*starts[1:], envs), strict=True))
+    count = max(1, min(math.ceil(envs / size), envs // MIN_ENVS))
+    bounds = [envs * piece // count for piece in range(count + 1)]
+    return tuple(slice(start, end) for start, end in itertools.pairwise(bounds))
 
 
 def cut(tree: Node, rows: slice) -> Node:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen import kernels
@@ -73,7 +72,7 @@ def block(i: int, x: Tensor, rows: HostRows, host: CnnSpec) -> Tensor:
     gain, bias = gain * mask, bias * mask
     z = ops.stacked_conv(x, weight)
     if host.norm == "batch":
-        return F.relu(ops.batch_norm(z, gain, bias))
+        return ops.batch_norm(z, gain, bias, floor=0.0)
     inverse_count = rows.pick(rows.masks.inverse_count[i])
     return ops.masked_group_norm(z, gain, bias, channel_mask=mask, inverse_count=inverse_count, floor=0.0)
 

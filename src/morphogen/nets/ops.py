@@ -302,10 +302,11 @@ def _concat_factors(parts: list[Tensor | None], sizes: list[int], ones: Tensor) 
     return torch.cat([ones[:size] if part is None else part for part, size in zip(parts, sizes, strict=True)])
 
 
-def batch_norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
-    """Normalise with the statistics of this batch.  x [B, H, W, R, C]; gain, bias [R, C]."""
-    out = F.batch_norm(to_images(x), None, None, gain.flatten(), bias.flatten(), training=True, eps=kernels.EPS)
-    return to_activations(out, bias.shape[0])
+def batch_norm(x: Tensor, gain: Tensor, bias: Tensor, *, floor: float = -math.inf) -> Tensor:
+    """Normalise with the statistics of this batch.  x [B, H, W, R, C]; gain, bias [R, C].  `floor` 0 is a ReLU."""
+    sample = x.flatten(0, 1).unsqueeze(0)  # the batch as one sample, every channel a group of its own
+    factors = NormFactors(gain, bias, None, None, None)
+    return _group_norm_blocks(((floor, None),), x.shape[-1], sample, *factors)[0].view(x.shape)
 
 
 def masked_group_norm(

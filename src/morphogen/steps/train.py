@@ -39,6 +39,8 @@ _GRADIENT_LEAVES = (  # leaves of slots with the gradients of an epoch
     *("vanishing", "exploding"),
 )
 
+TRAINED = ("host", "seeds", "slots", "signals", "scaling")  # parts of the state that an epoch of training replaces
+
 
 class TrainedParams(NamedTuple):
     """Trained parameters, or their velocity."""

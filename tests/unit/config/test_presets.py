@@ -27,8 +27,8 @@ ROWS = {
     "cifar_deep_impaired": (1_140, "r0c0 r0c1 r0c2 r0c3 r0c4 r1c0 r1c1 r1c2 r1c3 r1c4", 128, 150),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "828cb4cf0741e066d772e4afce809aadf0dc3bbc100a8d5ad312dace5520bc7c"
-STABLE_CONFIG = "79d547bc2cffb779f5b78f1cff4206f53183538ef2e50d5fc62d04ebf3f8e18b"
+DEFAULT_CONFIG = "dc46bb45e4228611aac550ec92fc445bdaec5edd57cf9e540b8f4c7929086ccf"
+STABLE_CONFIG = "622b6c46829ec815f09f93b577c9cf2d485c6a7e81d62f3f022183731b5215a7"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

@@ -90,10 +90,22 @@ def cost_per_env(bench: Bench, task: str, few: int, many: int, *, minibatches: i
     return [ratio_measure(f"train_{SHORT_NAMES[task]}_e{many}_per_env", each[str(many)], each[str(few)])]
 
 
+def one_thread(bench: Bench, envs: int) -> list[Measure]:
+    """Speed over that of the loop where both have one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        (ratio, *_) = loop_comparison(bench, "digits", envs)
+    finally:
+        torch.set_num_threads(threads)
+    return [replace(ratio, name=f"{ratio.name}_one_thread")]
+
+
 def measures(bench: Bench, *, envs: int = 32) -> list[Measure]:
     """The rows on training."""
-    sizes = (("digits", envs), ("cifar_baseline", max(1, envs // 4)), ("cifar_baseline", envs))
-    found = [one for task, count in sizes for one in loop_comparison(bench, task, count)]
+    few = max(1, envs // 4)
+    sizes = (("digits", envs), ("digits", few), ("cifar_baseline", few), ("cifar_baseline", envs))
+    found = [*one_thread(bench, envs), *[row for task, count in sizes for row in loop_comparison(bench, task, count)]]
     for kind in ("none", "light"):
         found += loop_comparison(bench, "digits", envs, kind=kind)
     return [*found, *cost_per_env(bench, "digits", envs, 4 * envs)]

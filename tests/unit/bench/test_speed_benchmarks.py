@@ -43,7 +43,8 @@ ROOT = Path(__file__).parents[3]
 KEYS = {"name", "value", "spread", "runs", "unit"}
 WANTED = {  # rows that are promised; of training for two envs
     *("train_digits_e2_eager", "train_digits_e8_per_env", "train_cifar_e1_eager", "train_cifar_e2_eager"),
-    *("train_digits_e2_none_eager", "train_digits_e2_light_eager"),
+    *("train_digits_e2_none_eager", "train_digits_e2_light_eager", "train_digits_e1_eager"),
+    "train_digits_e2_eager_one_thread",
     *("validate_8_over_1", "control_share", "record_share", "empty_slots", "roofline_digits", "roofline_cifar"),
     *("ceiling_digits", "ceiling_cifar"),
 }

@@ -63,8 +63,8 @@ class EngineSpec(Spec):
         flag=("--capture", "MODE", DEVICE),
         text="minibatches of an epoch as CUDA graphs: auto (default: on a GPU), off",
     )
-    activation_mib: Positive = option(
-        default=768.0, text="MiB of activations at once; further envs train and validate in pieces, one after the other"
+    activation_mib: Annotated[Positive | None, Null("768 on a CPU, 16384 on a GPU")] = option(
+        default=None, text="MiB of activations at once; further envs train and validate in pieces, one after the other"
     )
     phase_profile: bool = option(
         default=True, flag=("--no-phase-profile", "", DEVICE), text="do not measure the time of the phases of a round"

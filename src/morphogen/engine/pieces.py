@@ -3,8 +3,9 @@
 Envs are independent of each other in training and validation, so an epoch of a few envs at a time gives the same bits
 on a CPU, in the memory of a few.  Observation, policy, actions, lifecycle, rewards and the state itself stay whole.
 
-The number of pieces follows from the settings alone (`engine.activation_mib`, task, batch), never from the machine, the
-data or the seeds that live: `activation_bytes` bounds what an env with the largest blueprint in every slot takes.
+The number of pieces follows from the settings (`engine.activation_mib`, task, batch) and the kind of device, never from
+its memory, the data or the seeds that live: `activation_bytes` bounds what an env with the largest blueprint in every
+slot takes.
 """
 
 import itertools
@@ -22,6 +23,7 @@ from morphogen.rules.attribution import configuration_count
 from morphogen.steps.validate_step import CHUNK
 
 FLOAT_BYTES = 4  # float32
+CPU_MIB, GPU_MIB = 768, 16_384  # the cache serves few envs at once; a GPU is idle below thousands
 MIN_ENVS = 2  # products over one network differ in the last bits from those over several
 # Copies of the features of a slot that live at the peak, measured (`tests/unit/engine/test_pieces.py`).
 _INPUTS, _HOST, _SEED = 2.0, 2.25, 6.5  # per sample of a minibatch: stored for the gradient, with its own copies
@@ -47,10 +49,11 @@ def activation_bytes(spec: RunSpec, net: Net, samples: int) -> int:
     return int(FLOAT_BYTES * max(training, _VALIDATION * min(samples, CHUNK) * widest))
 
 
-def piece_size(spec: RunSpec, net: Net, samples: int) -> int:
+def piece_size(spec: RunSpec, net: Net, samples: int, device: torch.device) -> int:
     """Return the envs of a piece: as many as fit `engine.activation_mib`, at least two.  Arguments as above."""
     needed = activation_bytes(spec, net, samples)
-    return max(MIN_ENVS, int(spec.engine.activation_mib * 2**20) // needed) if needed else spec.envs
+    budget = spec.engine.activation_mib or (GPU_MIB if device.type == "cuda" else CPU_MIB)
+    return max(MIN_ENVS, int(budget * 2**20) // needed) if needed else spec.envs
 
 
 def split_envs(envs: int, size: int) -> tuple[slice, ...]:

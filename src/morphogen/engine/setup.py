@@ -114,7 +114,7 @@ def check_memory(spec: RunSpec, net: Net, samples: int, device: torch.device) ->
     reports no memory refuses nothing.
     """
     state = state_bytes(spec, net)
-    activations = min(spec.envs, piece_size(spec, net, samples)) * activation_bytes(spec, net, samples)
+    activations = min(spec.envs, piece_size(spec, net, samples, device)) * activation_bytes(spec, net, samples)
     if device.type == "cuda":
         limit = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
     else:
@@ -166,7 +166,7 @@ def build_setup(spec: RunSpec) -> Setup:
         feed=ResidentFeed(dataset, task, spec.data, label_noise=noisy) if resident else None,
         schedule=schedule,
         device=device,
-        piece_envs=piece_size(spec, net, dataset.sizes["validation"]),
+        piece_envs=piece_size(spec, net, dataset.sizes["validation"], device),
     )
 
 

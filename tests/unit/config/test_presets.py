@@ -27,8 +27,8 @@ ROWS = {
     "cifar_deep_impaired": (1_140, "r0c0 r0c1 r0c2 r0c3 r0c4 r1c0 r1c1 r1c2 r1c3 r1c4", 128, 150),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "dc46bb45e4228611aac550ec92fc445bdaec5edd57cf9e540b8f4c7929086ccf"
-STABLE_CONFIG = "622b6c46829ec815f09f93b577c9cf2d485c6a7e81d62f3f022183731b5215a7"
+DEFAULT_CONFIG = "db58c7e1635747992af0c839e773465fc6825133a61015da50cd750e7f3646c2"
+STABLE_CONFIG = "8754fdb3854128751756334055311629c08e24bcbd63de18d9ec3182b66ad87f"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

@@ -66,9 +66,17 @@ def test_pieces_hold_every_env_once_in_order_and_none_alone(envs, size):
 def test_a_larger_budget_never_makes_more_pieces(low, more):
     built = tiny_setup()
     budgets = [replace(built.spec, engine=EngineSpec(activation_mib=mib)) for mib in (low, low * more)]
-    small, large = (piece_size(spec, built.net, 1_000) for spec in budgets)
+    small, large = (piece_size(spec, built.net, 1_000, built.device) for spec in budgets)
     assert 2 <= small <= large
     assert small == 2 or small * activation_bytes(budgets[0], built.net, 1_000) <= low * MIB
+
+
+def test_a_gpu_takes_more_envs_at_once_unless_a_setting_says_otherwise():
+    built = tiny_setup()
+    own = replace(built.spec, engine=EngineSpec(activation_mib=64.0))
+    cpu, gpu = (torch.device(kind) for kind in ("cpu", "cuda"))
+    assert piece_size(built.spec, built.net, 1_000, gpu) > 4 * piece_size(built.spec, built.net, 1_000, cpu)
+    assert piece_size(own, built.net, 1_000, gpu) == piece_size(own, built.net, 1_000, cpu)
 
 
 def test_the_white_box_needs_no_pieces():

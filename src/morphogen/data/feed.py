@@ -84,13 +84,22 @@ class Feed(ABC):
 
     def epoch(self, state: EnvState | FeedPosition) -> Draws:
         """Return the draws of the next epoch; the host reads no value."""
-        index = epoch_index(state, self.spec)
-        words = rng.random_bits(epoch_streams(state, Purpose.AUGMENT, self.spec.minibatches), self.spec.batch)
+        spec, samples = self.spec, self.labels.shape[0]
+        streams = (epoch_streams(state, purpose, spec.minibatches) for purpose in (Purpose.DATA, Purpose.AUGMENT))
+        ranges = [rng.LaneRange(stream, spec.batch) for stream in streams]
+        noise = rng.stream(state.key, Purpose.LABEL_NOISE, round=state.clock.episode)
+        if self.label_noise and samples <= 4 * spec.minibatches * spec.batch:  # a single sample costs four lanes
+            ranges.append(rng.LaneRange(noise, samples))
+        words, moves, *complete = rng.random_bits_of(ranges)
+        index = sample_index(words, state.instance)
+        labels = map_labels(self.labels[index], state.instance)
+        if self.label_noise:
+            labels = add_label_noise(labels, noise_words(noise, index, *complete), state.instance)
         side = 2 * self.shift + 1
-        choice = rng.bounded_ints(words, side**2 * (2 if self.flip else 1))
+        choice = rng.bounded_ints(moves, side**2 * (2 if self.flip else 1))
         return Draws(
             index=index,
-            labels=self._labels(state, index),
+            labels=labels,
             row=choice // side % side,
             column=choice % side,
             mirror=choice >= side * side if self.flip else None,
@@ -110,13 +119,6 @@ class Feed(ABC):
         return ImageBatch(
             images=self.normalise(pixels), labels=labels, batch_size=[labels.shape[0]], device=labels.device
         )
-
-    def _labels(self, state: EnvState | FeedPosition, index: Tensor) -> Tensor:
-        labels = map_labels(self.labels[index], state.instance)
-        if not self.label_noise:
-            return labels
-        stream = rng.stream(state.key, Purpose.LABEL_NOISE, round=state.clock.episode)
-        return add_label_noise(labels, noise_words(stream, index, self.labels.shape[0]), state.instance)
 
 
 class ResidentFeed(Feed):
@@ -180,14 +182,12 @@ def map_labels(labels: Tensor, instance: Instance) -> Tensor:
     return _row_gather(instance.class_of, labels)
 
 
-def noise_words(stream: Tensor, index: Tensor, count: int) -> Tensor:
-    """Return the noise word of each sample in an episode.  stream [E, 5], index [M, E, B] -> int64 [M, E, B].
+def noise_words(stream: Tensor, index: Tensor, complete: Tensor | None = None) -> Tensor:
+    """Return the noise word of each sample in an episode: one of `complete`, or drawn for the sample alone.
 
-    A single sample costs a block of four lanes, so a small data set is cheaper to draw completely.
+    Shapes: stream int64 [E, 5]; index int64 [M, E, B]; complete int64 [E, N], words of all samples -> int64 [M, E, B].
     """
-    if count <= 4 * index.shape[0] * index.shape[2]:
-        return _row_gather(rng.random_bits(stream, count), index)
-    return rng.random_bits_at(stream, index)
+    return rng.random_bits_at(stream, index) if complete is None else _row_gather(complete, index)
 
 
 def add_label_noise(labels: Tensor, words: Tensor, instance: Instance) -> Tensor:

@@ -21,7 +21,7 @@ from morphogen.nets import plan as plans
 from morphogen.nets.distribution import noise_lanes
 from morphogen.nets.plan import EpochPlan, Plan
 from morphogen.nets.policy import Policy
-from morphogen.rules.attribution import coalitions, is_measured_epoch
+from morphogen.rules.attribution import MAX_EXACT_PLAYERS, coalitions, is_measured_epoch
 from morphogen.rules.counts import seed_params
 from morphogen.rules.decoding import decode
 from morphogen.rules.legality import action_masks, conditions, restrict_masks
@@ -44,6 +44,7 @@ from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.stage import Stage
 
 LANES_PER_SLOT = 2**24  # lanes of a stream that belong to one slot
+_SEED_PURPOSES = (Purpose.SEED_INIT, Purpose.GATE_INIT)
 
 
 @document_fields
@@ -135,9 +136,10 @@ def count_pieces(slots: Slots, coalition: Tensor, evaluated: Tensor, born: Tenso
 def requested_coalitions(state: EnvState, key: Tensor, *, setup: Setup) -> tuple[Tensor, Tensor]:
     """Return the ablations that each env needs, sampled ones by random permutations.  -> int64, bool [E, K]."""
     spec, slots = setup.spec, len(setup.net.slots)
-    pairs, clock = spec.attribution.permutation_pairs, state.clock
-    stream = rng.stream(key, Purpose.ATTRIBUTION, round=clock.episode, epoch=clock.epoch)
-    noise = torch.unflatten(rng.uniform(stream, pairs * slots), -1, (pairs, slots))
+    pairs, clock, noise = spec.attribution.permutation_pairs, state.clock, None
+    if slots > MAX_EXACT_PLAYERS:
+        stream = rng.stream(key, Purpose.ATTRIBUTION, round=clock.episode, epoch=clock.epoch)
+        noise = torch.unflatten(rng.uniform(stream, pairs * slots), -1, (pairs, slots))
     full = is_measured_epoch(clock.epoch, every=spec.attribution.every, episode_length=spec.episode_length)
     return coalitions(state.slots, noise, pairs=pairs, full=full)
 
@@ -211,17 +213,21 @@ def validate_phase(
 
 
 def init_new_seeds(state: EnvState, born: Tensor, key: Tensor, plan: EpochPlan, *, setup: Setup) -> EnvState:
-    """Return the envs with parameters for new seeds.  born bool [E, S]."""
+    """Return the envs with parameters for new seeds, one draw for all.  born bool [E, S]."""
+    if not any(plan.births):
+        return state
     rows, net = new_seed_rows(born, plan), setup.net
-    sizes = zip(rows, net.slots, net.seed_sizes, net.gate_counts, strict=True)
-    noise: list[Tensor] = []  # per slot: for its largest blueprint, then for its gate network
-    for row, slot, size, gate in sizes:
-        when = {"round": state.clock.episode[row], "epoch": state.clock.epoch[row]}
+    env = torch.cat(rows)
+    when = {"round": state.clock.episode[env], "epoch": state.clock.epoch[env]}
+    streams = (torch.split(rng.stream(key[env], purpose, **when), [*plan.births]) for purpose in _SEED_PURPOSES)
+    slots = zip(net.slots, net.seed_sizes, net.gate_counts, *streams, strict=True)
+    ranges: list[rng.LaneRange] = []  # per slot: for its largest blueprint, then for its gate network
+    for slot, size, gate, seeds, gates in slots:
         first = slot.execution * LANES_PER_SLOT
-        seed = rng.uniform(rng.stream(key[row], Purpose.SEED_INIT, **when), size - gate, first=first)
-        gates = rng.uniform(rng.stream(key[row], Purpose.GATE_INIT, **when), gate, first=first)
-        noise.append(torch.cat((seed, gates), dim=-1))
-    return init_seeds(state, rows, tuple(noise), net=net)
+        ranges += [rng.LaneRange(seeds, size - gate, first), rng.LaneRange(gates, gate, first)]
+    parts = iter(rng.unit_floats(words) for words in rng.random_bits_of(ranges))
+    noise = tuple(torch.cat(pair, dim=-1) for pair in zip(parts, parts, strict=True))
+    return init_seeds(state, rows, noise, net=net)
 
 
 def score_phase(

@@ -63,10 +63,10 @@ def is_measured_epoch(epoch: Tensor, *, every: int, episode_length: int) -> Tens
     return (done % every == 0) | (done >= episode_length)
 
 
-def coalitions(slots: Slots, noise: Tensor, *, pairs: int, full: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def coalitions(slots: Slots, noise: Tensor | None, *, pairs: int, full: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Coalitions of every env and a mask of those to evaluate.
 
-    Shapes: slots [E]; noise float32 [E, P, S] in [0, 1), P = `pairs`, a random order a row, read only if S > 4;
+    Shapes: slots [E]; noise float32 [E, P, S] in [0, 1), P = `pairs`, a random order a row, None for S <= 4;
     full bool [E], False where the epoch is skipped (None: nowhere) -> (coalition int64, evaluated bool) [E, K].
     Promise: column 0 is all on and evaluated; a column that is not evaluated is all on.
     Source of the sampled columns, every order with its reverse: Mitchell, Cooper, Frank and Holmes, Sampling
@@ -89,6 +89,8 @@ def coalitions(slots: Slots, noise: Tensor, *, pairs: int, full: Tensor | None =
     coalition = _bits(live.unsqueeze(1) & (off == 0))
     evaluated = column & ~_bits(live, position).unsqueeze(-1) == 0
     if live.shape[-1] > MAX_EXACT_PLAYERS:
+        if noise is None:
+            raise ValueError(f"noise: expected random orders of {live.shape[-1]} slots, got None")
         many = _is_sampled(live).unsqueeze(-1)
         sampled, needed = _sampled_columns(live, fossils, noise)
         coalition, evaluated = torch.where(many, sampled, coalition), torch.where(many, needed, evaluated)

@@ -9,12 +9,15 @@ four per block.  Different coordinates never share a block.
 """
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from morphogen.kernels import philox
 from morphogen.state.tree_ops import broadcast_shape
+from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose as Purpose
 
 _MASK = 0xFFFFFFFF
@@ -75,10 +78,20 @@ def stream(
         False
     """
     low, high, env = key.unbind(-1)
-    where = torch.zeros_like(env) + minibatch + (torch.zeros_like(env) + epoch) * 2**_EPOCH_BITS
-    when = torch.zeros_like(where) + round + int(purpose) * 2**_PURPOSE_BITS
-    low, high, env = (word.expand_as(where) for word in (low, high, env))
+    where, when = minibatch + epoch * 2**_EPOCH_BITS, round + int(purpose) * 2**_PURPOSE_BITS
+    where, when = (word if isinstance(word, Tensor) else torch.full_like(env, word) for word in (where, when))
+    shape = broadcast_shape(env, where, when)
+    low, high, where, when, env = (word.expand(shape) for word in (low, high, where, when, env))
     return torch.stack((low, high, where, when, env), dim=-1)
+
+
+@document_fields
+class LaneRange(NamedTuple):
+    """Lanes `first .. first+lanes-1` of streams."""
+
+    stream: Tensor  # int64 [..., 5]
+    lanes: int  # number of lanes
+    first: int = 0  # first lane
 
 
 def random_bits(stream: Tensor, lanes: int, *, first: int = 0) -> Tensor:
@@ -93,10 +106,44 @@ def random_bits(stream: Tensor, lanes: int, *, first: int = 0) -> Tensor:
         >>> mg.rng.random_bits(stream, 6)[:, 4:].equal(mg.rng.random_bits(stream, 2, first=4))
         True
     """
-    start = first // 4
-    blocks = torch.arange(start, math.ceil((first + lanes) / 4), dtype=torch.int64, device=stream.device)
-    words = _block_words(stream.unsqueeze(-2), blocks).flatten(-2)
-    return words[..., first - 4 * start : first - 4 * start + lanes]
+    return random_bits_of([LaneRange(stream, lanes, first)])[0]
+
+
+def random_bits_of(ranges: Sequence[LaneRange]) -> list[Tensor]:
+    """Draw the bits of several ranges at once, in the launches of one draw and one copy.
+
+    Returns: per range int64 [..., N], as `random_bits` draws them.
+
+    Example:
+        >>> import morphogen as mg
+        >>> keys = mg.rng.env_keys(seed=7, first=0, envs=2)
+        >>> a, b = (mg.rng.stream(keys, purpose) for purpose in (mg.rng.Purpose.DATA, mg.rng.Purpose.AUGMENT))
+        >>> bits = mg.rng.random_bits_of([mg.rng.LaneRange(a, 3), mg.rng.LaneRange(b[0], 9, first=2)])
+        >>> [x.equal(y) for x, y in zip(bits, (mg.rng.random_bits(a, 3), mg.rng.random_bits(b[0], 9, first=2)))]
+        [True, True]
+    """
+    blocks = [_range_blocks(part) for part in ranges]
+    shapes = [counter.shape for counter, _ in blocks]
+    words = philox(*(_join([pair[i] for pair in blocks]) for i in (0, 1)))
+    parts = torch.split(words, [math.prod(shape[:-1]) for shape in shapes])
+    return [_lanes_of(part.view(shape), drawn) for part, shape, drawn in zip(parts, shapes, ranges, strict=True)]
+
+
+def _lanes_of(blocks: Tensor, drawn: LaneRange) -> Tensor:
+    """Cut a range out of its blocks.  int64 [..., n, 4] -> [..., N]."""
+    start = drawn.first % 4
+    return blocks.flatten(-2)[..., start : start + drawn.lanes]
+
+
+def _range_blocks(drawn: LaneRange) -> tuple[Tensor, Tensor]:
+    ends = drawn.first // 4, math.ceil((drawn.first + drawn.lanes) / 4)
+    blocks = torch.arange(*ends, dtype=torch.int64, device=drawn.stream.device)
+    return _blocks(drawn.stream.unsqueeze(-2), blocks)
+
+
+def _join(parts: Sequence[Tensor]) -> Tensor:
+    rows = [part.flatten(0, -2) for part in parts]
+    return rows[0] if len(rows) == 1 else torch.cat(rows)
 
 
 def random_bits_at(stream: Tensor, lanes: Tensor) -> Tensor:
@@ -112,16 +159,17 @@ def random_bits_at(stream: Tensor, lanes: Tensor) -> Tensor:
         >>> at.equal(mg.rng.random_bits(stream, 6)[:, [5, 0]])
         True
     """
-    words = _block_words(stream.unsqueeze(-2), lanes // 4)
+    words = philox(*_blocks(stream.unsqueeze(-2), lanes // 4))
     return words.gather(-1, (lanes % 4).unsqueeze(-1)).squeeze(-1)
 
 
-def _block_words(stream: Tensor, block: Tensor) -> Tensor:
+def _blocks(stream: Tensor, block: Tensor) -> tuple[Tensor, Tensor]:
+    """Counters int64 [..., 4] and keys int64 [..., 2] of blocks."""
     low, high, where, when, env = stream.unbind(-1)
     block = block.expand(broadcast_shape(block, where))
     rest = tuple(word.expand_as(block) for word in (where, when, env))
     key = torch.stack((low.expand_as(block), high.expand_as(block)), dim=-1)
-    return philox(torch.stack((block, *rest), dim=-1), key)
+    return torch.stack((block, *rest), dim=-1), key
 
 
 def unit_floats(words: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Operations on trees of tensors: build, replace and select per env, and per slot; constant tables on the device."""
 
 import functools
+import itertools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -51,9 +52,10 @@ def nested_leaves(tree: TensorDictBase) -> list[Tensor]:
     return list(nodes.values(True, True))
 
 
-def broadcast_shape(a: Tensor, b: Tensor) -> torch.Size:
-    """Return the shape to which two tensors broadcast."""
-    return torch.broadcast_shapes(a.shape, b.shape)
+def broadcast_shape(*tensors: Tensor) -> torch.Size:
+    """Return the shape to which tensors broadcast."""
+    shapes: Any = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
+    return shapes
 
 
 def l2_norm(x: Tensor) -> Tensor:
@@ -147,12 +149,13 @@ class _Tables:
 
 
 _TABLES = _Tables()
+_NUMBERS = itertools.count()  # of tables: threads that build two at once give them two names
 
 
 @functools.cache
 def _cache_table(values: Table | float, dtype: torch.dtype, device: torch.device) -> str:
     """Return the name of the attribute that holds a table; build a new table."""
-    name = f"table_{len(vars(_TABLES))}"
+    name = f"table_{next(_NUMBERS)}"
     with torch._C._DisableFuncTorch():  # a table built inside of a gradient outlives it
         setattr(_TABLES, name, torch.tensor(values, dtype=dtype, device=device))
     return name

@@ -1,6 +1,7 @@
 """Launches of the steps of an epoch that are not training: on a device each costs what hundreds of envs do."""
 
 import traceback
+from itertools import pairwise
 from unittest import mock
 
 import pytest
@@ -8,9 +9,11 @@ import torch
 from support.launch_count import CountLaunches
 from support.small_runs import tiny_setup
 
-from morphogen.config.groups import RewardSpec
+from morphogen.config.groups import DataSpec, RewardSpec
 from morphogen.config.parts import RULES
-from morphogen.engine.scheduler import Scheduler
+from morphogen.config.task import InstanceSpec
+from morphogen.engine.scheduler import Hooks, Parts, Scheduler
+from morphogen.state import rng
 from morphogen.state.tree_ops import choose, constant_table
 
 
@@ -53,6 +56,19 @@ def test_no_step_of_an_epoch_fills_a_tensor_for_a_number(rule):
 @pytest.mark.parametrize("policy", ["random", "heuristic"])
 def test_nor_does_a_baseline(policy):
     assert not watch_epochs(policy_name=policy).lines
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.4])
+def test_an_epoch_draws_once_for_actions_once_for_data_and_once_for_new_seeds(noise):
+    """A draw without kernels is 60 launches, however many numbers it gives."""
+    data, counts = DataSpec(batch=64, minibatches=8, val_samples=32), []
+    spec = tiny_setup(data=data, instance=InstanceSpec(label_noise=(noise, noise)), episode_length=5)
+    with mock.patch.object(rng, "philox", wraps=rng.philox) as draw:
+        hooks = Hooks(on_epoch=lambda *_: counts.append(draw.call_count))
+        Scheduler(spec, Parts(hooks=hooks)).run_round()
+    epochs = [after - before for before, after in pairwise(counts)]
+    assert set(epochs) <= {2, 3}
+    assert 3 in epochs, "a seed was germinated"
 
 
 MASK = torch.tensor([True, False])

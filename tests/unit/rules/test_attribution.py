@@ -493,6 +493,13 @@ def test_attribute_never_asks_the_host():
     assert after.slots.contribution.device.type == out.shapley.device.type == "meta"
 
 
+def test_only_envs_of_more_than_four_slots_need_random_orders():
+    four, five = (slots_by_stage([[Stage.HOLDING] * count]) for count in (4, 5))
+    assert all(map(torch.equal, coalitions(four, None, pairs=2), coalitions(four, fresh_noise(1, 2, 4), pairs=2)))
+    with pytest.raises(ValueError, match="noise: expected random orders of 5 slots, got None"):
+        coalitions(five, None, pairs=2)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Using lock_")
 def test_measuring_is_one_graph():

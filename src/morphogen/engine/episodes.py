@@ -131,7 +131,7 @@ def run_episodes(
     params = policy.init(env.keys[0]) if params is None else params
     hidden = policy.initial_hidden(env.envs, device=env.device)
     rows: list[dict[str, Tensor]] = []
-    epoch, before = None, state.signals.val_acc
+    before, sizes = state.signals.val_acc, {}
     with torch.no_grad():
         for _ in range(env.horizon):
             epoch = run_epoch(env, state, seen, policy, params=params, hidden=hidden)
@@ -141,13 +141,13 @@ def run_episodes(
             row |= {"accuracy": state.signals.val_acc, "missed": missed}
             row["trained_params"] = step.host_params + step.seed_params.sum(-1)
             rows.append(row)
-    assert epoch is not None  # an episode has at least one epoch
+            sizes = {"host_params": step.host_params, "fossil_params": step.score.fossil_params}
+            del epoch, step  # with the states within it, before the next one allocates its own
     traces = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
     traces["accuracy"] = torch.cat((before.unsqueeze(0), traces["accuracy"]))
     fossil = state.slots.stage == int(Stage.FOSSILIZED)
     final = {
-        "host_params": epoch.step.host_params,
-        "fossil_params": epoch.step.score.fossil_params,
+        **sizes,
         "fossil_blueprint": choose(fossil, state.slots.blueprint, EMPTY),
         "algorithm": choose(fossil, state.slots.algorithm, 0),
         "rollbacks": state.signals.rollbacks,

@@ -176,11 +176,12 @@ class Scheduler:
         while True:
             epoch = self.run_epoch(state, seen, self.hidden, self.segment, self.epoch)
             self.state, self.seen = state, seen = epoch.after, epoch.step.seen
-            self.segment = epoch.step.terminated
-            self.hidden = reset_hidden(epoch.hidden, self.segment)
+            self.segment, hidden = epoch.step.terminated, epoch.hidden
+            self.hidden = reset_hidden(hidden, self.segment)
             self.epoch += 1
+            del epoch  # with the states within it, before the next one allocates its own
             if self.epoch == self.setup.spec.episode_length:
-                return self._close_round(start, epoch.hidden)
+                return self._close_round(start, hidden)
             if self.parts.hooks.should_stop():
                 return None
 

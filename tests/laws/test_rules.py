@@ -128,6 +128,10 @@ def turned(args, order):
     return permute_action(args[0], order), permute(args[1], order)
 
 
+def vacated(part, removed, cleared):
+    return stages.vacate(part, removed=removed, cleared=cleared & ~removed)
+
+
 def at_once(part, where, target):
     return stages.retarget(part, where, target, steps=part.tempo, shape=part.blend_curve, steepness=12.0)
 
@@ -348,13 +352,14 @@ RULES = {
         st.tuples(seed_tallies, tensors((st.integers(0, 4), I, ONE))).map(lambda p: p[0] + p[1]),
         SLOTTED,
     ),
-    "stages.clear": (stages.clear, beside(slots, (yes, B, CELL)), SLOTTED),
+    "stages.is_legal_move": (stages.is_legal_move, tensors(*[(st.integers(-1, 12), I, CELL)] * 2), SLOTTED),
     "stages.promote": (
         stages.promote,
         beside(slots, (yes, B, CELL), (st.sampled_from(list(map(int, Stage))), I, CELL), (points, R, ONE)),
         SLOTTED,
     ),
     "stages.remove": (stages.remove, beside(slots, (yes, B, CELL)), SLOTTED),
+    "stages.vacate": (vacated, beside(slots, (yes, B, CELL), (yes, B, CELL)), SLOTTED),
     "stages.transition": (
         stages.transition,
         beside(slots, (yes, B, CELL), (st.integers(-1, 10), I, CELL), (points, R, ONE)),

@@ -5,11 +5,12 @@ path and ledger with plain buffers.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -66,30 +67,27 @@ class BufferLayout:
     leaves: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]
 
     @classmethod
-    def from_tree(cls, tree: TensorDictBase) -> "BufferLayout":
-        """Lay out a flat or nested tree; nested names are joined by dots."""
-        leaves = [(_dotted_name(key), leaf.dtype, tuple(leaf.shape)) for key, leaf in tree.items(True, True)]
-        return _buffer_layout(tuple(leaves))
+    def of(cls, leaves: Mapping[str, Tensor]) -> "BufferLayout":
+        """Lay out leaves by name."""
+        return _buffer_layout(tuple([(name, leaf.dtype, leaf.shape) for name, leaf in leaves.items()]))
 
     @property
     def size(self) -> int:
         """Size of the buffer in bytes."""
         return sum(dtype.itemsize * math.prod(shape) for _, dtype, shape in self.leaves)
 
-    def pack(self, tree: TensorDictBase, out: Tensor) -> None:
+    def pack(self, leaves: Mapping[str, Tensor], out: Tensor) -> None:
         """Write the leaves into `out`, uint8 [size]."""
-        named = {_dotted_name(key): leaf for key, leaf in tree.items(True, True)}
-        kinds = groupby(self.leaves, key=lambda leaf: leaf[1])
-        parts = [torch.cat([named[name].reshape(-1) for name, _, _ in leaves]) for _, leaves in kinds]
+        kinds = groupby(self.leaves, key=itemgetter(1))
+        parts = [torch.cat([leaves[name].flatten() for name, _, _ in kind]) for _, kind in kinds]
         torch.cat([part.view(torch.uint8) for part in parts], out=out)
 
     def unpack(self, buffer: Tensor) -> dict[str, np.ndarray]:
         """Read a buffer on the host into copied arrays."""
         raw, at, out = buffer.numpy().tobytes(), 0, {}
         for name, dtype, shape in self.leaves:
-            count = math.prod(shape)
-            out[name] = np.frombuffer(raw, _numpy_dtype(dtype), count, at).reshape(shape)
-            at += dtype.itemsize * count
+            out[name] = np.ndarray(shape, _numpy_dtype(dtype), raw, at)
+            at += out[name].nbytes
         return out
 
 
@@ -103,8 +101,10 @@ def _numpy_dtype(dtype: torch.dtype) -> np.dtype:
     return torch.empty(0, dtype=dtype).numpy().dtype
 
 
-def _dotted_name(key: str | tuple[str, ...]) -> str:
-    return key if isinstance(key, str) else ".".join(key)
+def flatten_names(tree: TensorDictBase) -> dict[str, Tensor]:
+    """Return the leaves of a flat or nested tree by name; nested names are joined by dots."""
+    nodes: Any = tree
+    return {key if isinstance(key, str) else ".".join(key): leaf for key, leaf in nodes.items(True, True)}
 
 
 def _accelerator(device: torch.device) -> Any:
@@ -153,10 +153,11 @@ class Transfers:
     def send(self, name: str, tree: TensorDictBase, slot: int = 0) -> None:
         """Start the copy of a tree to the host; never waits."""
         self.ledger[name] += 1
-        buffer = self._buffer(name, tree, slot)
+        leaves = flatten_names(tree)
+        buffer = self._buffer(name, BufferLayout.of(leaves), slot)
         if buffer.done_event is not None and self._download_stream is not None:
             self._accelerator.current_stream(self.device).wait_event(buffer.done_event)  # the slot may be in transfer
-        buffer.layout.pack(tree, buffer.device_bytes)
+        buffer.layout.pack(leaves, buffer.device_bytes)
         if buffer.ready_event is not None:
             buffer.ready_event.record(self._accelerator.current_stream(self.device))
         with self._accelerator.stream(self._download_stream) if self._download_stream is not None else nullcontext():
@@ -230,8 +231,7 @@ class Transfers:
         self.wait_s["checkpoint"] += self._clock() - started
         return copy
 
-    def _buffer(self, name: str, tree: TensorDictBase, slot: int) -> StagingBuffer:
-        layout = BufferLayout.from_tree(tree)
+    def _buffer(self, name: str, layout: BufferLayout, slot: int) -> StagingBuffer:
         buffer = self._buffers.get((name, slot))
         if buffer is None or buffer.layout != layout:
             buffer = self._buffers[name, slot] = StagingBuffer(layout, self.device)

@@ -17,7 +17,7 @@ from morphogen.learn.baselines import RandomPolicy
 from morphogen.nets.policy import Policy
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.env import EnvState
-from morphogen.state.tree_ops import choose, expand_mask, unsafe_new
+from morphogen.state.tree_ops import choose, expand_mask
 from morphogen.storage.tensor_trees import restore_tree
 from morphogen.vocab.action import SIZES, Head
 from morphogen.vocab.blueprint import EMPTY
@@ -193,24 +193,20 @@ class Rollout:
     def __init__(self, length: int, *, envs: int, slots: int, device: torch.device | str = "cpu") -> None:
         row = cast(Any, _empty_row(envs, slots)).to(device)
         self.rows: TensorDict = row.expand(length, envs).clone()
+        self._leaves: dict[Any, Tensor] = dict(cast(Any, self.rows).items(True, True))  # by name, or path of names
 
     def write(self, t: int, epoch: Epoch, reset_before: Tensor) -> None:
         """Overwrite row t, counted from 0.  reset_before bool [E]: the row starts a segment, its memory is 0."""
         choice, score, worth = epoch.choice, epoch.step.score, epoch.step.measured
         fresh = worth.contribution_valid & ~epoch.step.report.rolled_back.unsqueeze(-1)
-        row = {
-            "observation": epoch.seen.observation,
-            "masks": epoch.seen.masks,
-            **{name: getattr(choice, name) for name in ("action", "log_prob", "value", "forced")},
-            "reward": score.reward,
-            "terminated": score.terminated,
-            "truncated": torch.zeros_like(score.terminated),
-            "next_value": torch.zeros_like(score.reward),
-            "reset_before": reset_before,
-            "contribution": choose(fresh, worth.contribution, 0.0),
-            "contribution_valid": fresh,
-        }
-        cast(Any, self.rows[t]).update_(unsafe_new(TensorDict, score, **row))
+        parts = {"observation": epoch.seen.observation, "masks": epoch.seen.masks}
+        row = {(part, name): leaf for part, tree in parts.items() for name, leaf in tree.items()}
+        row |= {name: getattr(choice, name) for name in ("action", "log_prob", "value", "forced")}
+        row |= {"reward": score.reward, "terminated": score.terminated, "reset_before": reset_before}
+        row |= {"truncated": torch.zeros_like(score.terminated), "next_value": torch.zeros_like(score.reward)}
+        row |= {"contribution": choose(fresh, worth.contribution, 0.0), "contribution_valid": fresh}
+        listed: Any = torch  # one operator on lists of tensors for all leaves
+        listed._foreach_copy_([self._leaves[name][t] for name in row], [*row.values()])
 
     def restore(self, saved: Any, epochs: int, where: str) -> None:
         """Restore the first rows of a saved buffer.

@@ -213,7 +213,7 @@ def validate_phase(
 
 
 def init_new_seeds(state: EnvState, born: Tensor, key: Tensor, plan: EpochPlan, *, setup: Setup) -> EnvState:
-    """Return the envs with parameters for new seeds, one draw for all.  born bool [E, S]."""
+    """Return the envs with parameters for new seeds; the state itself if there are none.  born bool [E, S]."""
     if not any(plan.births):
         return state
     rows, net = new_seed_rows(born, plan), setup.net

@@ -269,7 +269,8 @@ def build_record(epoch: Epoch) -> TensorDict:
     leaves = {name: getattr(part, leaf) for part, names in parts for name, leaf in names.items()}
     leaves |= _derived_leaves(epoch)
     floats = [leaf for leaf in leaves.values() if leaf.is_floating_point()]
-    reals = [leaf.reshape(leaf.shape[0], leaf.shape[1:].numel()) for leaf in floats]
+    single = torch.stack([leaf for leaf in floats if leaf.dim() == 1], dim=-1)
+    reals = [single, *(leaf.reshape(len(leaf), leaf[0].numel()) for leaf in floats if leaf.dim() > 1)]
     leaves["nonfinite"] = (~torch.cat(reals, dim=-1).isfinite()).sum(-1)
     small = {
         name: leaf.to(_SMALL_DTYPES.get(name, torch.int32)) if leaf.dtype == torch.int64 else leaf

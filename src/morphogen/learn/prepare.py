@@ -19,7 +19,7 @@ MIN_SCALE = 0.05  # of the scale, in reward units
 
 
 @document_fields
-class ScaleState(TensorClass["frozen"]):
+class ScaleState(TensorClass["frozen", "tensor_only"]):
     """Decayed first and second moment of discounted returns.  batch_size []."""
 
     first: Tensor  # float64 [], sum of weights times the mean

@@ -36,7 +36,7 @@ _LEAF_HEADS = (*(Head.SLOT,) * SCORES, *(head for head, _ in ROWS for _ in range
 
 
 @document_fields
-class PpoState(TensorClass["frozen"]):
+class PpoState(TensorClass["frozen", "tensor_only"]):
     """Policy, optimiser and scales of PPO between updates.  batch_size []."""
 
     params: TensorDictField  # of the policy: net, observation, value_offset

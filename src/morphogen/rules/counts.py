@@ -31,8 +31,8 @@ def seed_params(slots: Slots, counts: tuple[tuple[int, ...], ...], gate_counts: 
         [[9, 0]]
     """
     device = slots.stage.device
-    of_slot = constant_table(counts, torch.int64, device).T.expand(slots.stage.shape[0], -1, -1)  # [E, 13, S]
-    seed = of_slot.gather(1, slots.blueprint.clamp(min=0).unsqueeze(1)).squeeze(1)
+    slot = constant_table(tuple(range(len(counts))), torch.int64, device)
+    seed = constant_table(counts, torch.int64, device)[slot, slots.blueprint.clamp(min=0)]
     gate = (slots.algorithm == int(Algorithm.GATE)) * constant_table(gate_counts, torch.int64, device)
     return choose(occupied(slots.stage), seed + gate, 0)
 

@@ -1,5 +1,7 @@
 """Decoding of head indices into an executable action."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,27 @@ from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import DEFAULT_STEEPNESS
 
 _NO_REASON = 1 << 30  # larger than every code, so that the smallest one wins
+_Meaning = tuple[Head, tuple[float, ...]]  # a head, and a value per index
+_UNUSED = max(SIZES.values())  # index of a head that the op does not use
+
+
+def _pad(values: Sequence[float], unused: float) -> tuple[float, ...]:
+    """Values of a head by index; the last one is that of an unused head."""
+    return (*values, *[unused] * (_UNUSED + 1 - len(values)))
+
+
+_INTEGERS = {
+    "blueprint": (Head.BLUEPRINT, _pad(range(SIZES[Head.BLUEPRINT]), EMPTY)),
+    "algorithm": (Head.STYLE, _pad(tables.STYLE_ALGORITHM, 0)),
+    "first_curve": (Head.STYLE, _pad(tables.STYLE_CURVE, 0)),
+    "tempo": (Head.TEMPO, _pad(tables.TEMPO_EPOCHS, 0)),
+    "alpha_steps": (Head.ALPHA_SPEED, _pad(tables.SPEED_TICKS, 0)),
+    "ramp_curve": (Head.ALPHA_CURVE, _pad(tables.CURVE_SHAPE, 0)),
+}
+_REALS = {
+    "alpha_target": (Head.ALPHA_TARGET, _pad(tables.ALPHA_TARGETS, 0.0)),
+    "steepness": (Head.ALPHA_CURVE, _pad(tables.CURVE_STEEPNESS, DEFAULT_STEEPNESS)),
+}
 
 
 def decode(action: Tensor, slots: Slots, limits: Limits, *, conditions_met: Tensor | None = None) -> ActionSpec:
@@ -61,7 +84,8 @@ def _invalid_reason(index: Tensor, relevant: Tensor, conditions_met: Tensor, lim
     """Smallest code of the reasons against an action in range; 0 if it is legal.  index int64 [E, 8] -> int64 [E]."""
     device, rows = index.device, torch.arange(index.shape[0], device=index.device)
     holds = conditions_met[:, rows, index[:, Head.OP], index[:, Head.SLOT]] | ~relevant[:, Head.SLOT]
-    allowed = constant_table(tuple(code in limits.allowed_blueprints for code in Blueprint), torch.bool, device)
+    blueprints = limits.allowed_blueprints
+    allowed = constant_table(tuple(code in blueprints for code in Blueprint), torch.bool, device)
     named = allowed[index[:, Head.BLUEPRINT]] | ~relevant[:, Head.BLUEPRINT]
     codes = constant_table((*map(int, CONDITIONS), int(Reason.BLUEPRINT_NOT_ALLOWED)), torch.int64, device)
     smallest = choose(torch.cat([holds, named[None]]), _NO_REASON, codes[:, None]).amin(0)
@@ -70,17 +94,17 @@ def _invalid_reason(index: Tensor, relevant: Tensor, conditions_met: Tensor, lim
 
 def _head_values(index: Tensor, used: Tensor, real: torch.dtype) -> dict[str, Tensor]:
     """Meanings of the value heads; the value of "not used" where the op has no such head."""
+    chosen = index.masked_fill(~used, _UNUSED)
+    values = _meanings(chosen, _INTEGERS, torch.int64) | _meanings(chosen, _REALS, real)
+    ramp, first = values.pop("ramp_curve"), values.pop("first_curve")
+    return values | {"curve": torch.where(used[:, Head.BLUEPRINT], first, ramp)}
 
-    def meaning(head: Head, values: tuple[float, ...], unused: float, dtype: torch.dtype = torch.int64) -> Tensor:
-        return choose(used[:, head], constant_table(values, dtype, index.device)[index[:, head]], unused)
 
-    germinates, ramp = used[:, Head.BLUEPRINT], meaning(Head.ALPHA_CURVE, tables.CURVE_SHAPE, 0)
-    return {
-        "blueprint": choose(germinates, index[:, Head.BLUEPRINT], EMPTY),
-        "algorithm": meaning(Head.STYLE, tables.STYLE_ALGORITHM, 0),
-        "tempo": meaning(Head.TEMPO, tables.TEMPO_EPOCHS, 0),
-        "alpha_target": meaning(Head.ALPHA_TARGET, tables.ALPHA_TARGETS, 0.0, real),
-        "alpha_steps": meaning(Head.ALPHA_SPEED, tables.SPEED_TICKS, 0),
-        "curve": torch.where(germinates, meaning(Head.STYLE, tables.STYLE_CURVE, 0), ramp),
-        "steepness": meaning(Head.ALPHA_CURVE, tables.CURVE_STEEPNESS, DEFAULT_STEEPNESS, real),
-    }
+def _meanings(chosen: Tensor, table: dict[str, _Meaning], dtype: torch.dtype) -> dict[str, Tensor]:
+    """Look up values by name.  chosen int64 [E, 8], index of each head or `_UNUSED` -> [E] each."""
+    heads, rows = zip(*table.values(), strict=True)
+    head, row = (
+        constant_table(codes, torch.int64, chosen.device) for codes in (tuple(map(int, heads)), tuple(range(len(rows))))
+    )
+    values = constant_table(rows, dtype, chosen.device)[row, chosen.index_select(1, head)]
+    return dict(zip(table, values.unbind(1), strict=True))

@@ -6,7 +6,7 @@ Blocks may hold non-finite numbers where the state does; `steps.observe_step` re
 import torch
 from torch import Tensor
 
-from morphogen.rules.stages import clamp_stage, occupied
+from morphogen.rules.stages import STAGE_ROWS, clamp_stage, occupied
 from morphogen.state.env import Instance, Signals, Slots
 from morphogen.state.tree_ops import choose, constant_table, divide_ints
 from morphogen.vocab.action import Op, Outcome
@@ -15,7 +15,7 @@ from morphogen.vocab.observation import STAGES
 from morphogen.vocab.stage import COOLING, Algorithm, AlphaMode, Stage
 
 _STAGE_GROUPS = ((Stage.GERMINATED, Stage.TRAINING), (Stage.BLENDING,), (Stage.HOLDING,), (Stage.FOSSILIZED,), COOLING)
-_STAGE_GROUP_ROWS = tuple(tuple(float(stage in group) for group in _STAGE_GROUPS) for stage in Stage)
+_STAGE_GROUP_ROWS = tuple(tuple(float(stage in group) for group in _STAGE_GROUPS) for stage in STAGE_ROWS)
 _BLEND_ALGORITHMS = (Algorithm.ADD, Algorithm.MULTIPLY, Algorithm.GATE)
 _MIN_PRICE, NO_PRICE_FEATURE = 1e-4, -7.0
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from morphogen.rules.stages import clamp_stage, cooling, occupied
+from morphogen.rules.stages import STAGE_ROWS, clamp_stage, cooling, occupied
 from morphogen.state.decision import ActionMasks
 from morphogen.state.env import Slots
 from morphogen.state.tree_ops import choose, constant_table, replace, select, unsafe_new
@@ -21,12 +21,18 @@ ALLOWED_STAGES: dict[Op, tuple[Stage, ...]] = {
     Op.FOSSILIZE: (Stage.HOLDING,),
     Op.ADVANCE: (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING),
 }
-_ALLOWED_TABLE = tuple(tuple(stage in ALLOWED_STAGES[op] for stage in Stage) for op in Op)
+_ALLOWED_TABLE = tuple(tuple(stage in ALLOWED_STAGES[op] for stage in STAGE_ROWS) for op in Op)
+# Ops that each hindrance of a slot or an env forbids.
+_HINDERED: dict[Reason, tuple[Op, ...]] = {
+    Reason.SLOT_DISABLED: tuple(Op),
+    Reason.BUSY: (Op.GERMINATE,),
+    Reason.SEED_LIMIT: (Op.GERMINATE,),
+    Reason.TOO_YOUNG: (Op.PRUNE,),
+    Reason.ALPHA_MOVING: (Op.PRUNE, Op.SET_ALPHA_TARGET),
+}
+_HINDERED_TABLE = tuple((tuple((op in ops,) for op in Op),) for ops in _HINDERED.values())  # [5, 1, 6, 1]
 # Reasons of the conditions, in the order in which they are stacked.
-CONDITIONS: tuple[Reason, ...] = (
-    *(Reason.OP_DISABLED, Reason.SLOT_DISABLED, Reason.WRONG_STAGE, Reason.BUSY),
-    *(Reason.SEED_LIMIT, Reason.TOO_YOUNG, Reason.ALPHA_MOVING),
-)
+CONDITIONS: tuple[Reason, ...] = (Reason.OP_DISABLED, Reason.WRONG_STAGE, *_HINDERED)
 _AUTO_STAGE = {Gate.TRAIN.name: Stage.GERMINATED, Gate.BLEND.name: Stage.TRAINING, Gate.HOLD.name: Stage.BLENDING}
 
 
@@ -44,30 +50,20 @@ def conditions(slots: Slots, limits: Limits) -> Tensor:
         ['WRONG_STAGE', 'TOO_YOUNG']
     """
     stage, device = clamp_stage(slots.stage), slots.stage.device
-    enabled = constant_table(limits.enabled, torch.bool, device)
+    enabled = constant_table(limits.enabled, torch.bool, device).expand_as(stage)
     auto = [_AUTO_STAGE[name] for name in limits.auto_forward]  # stages that `tick` advances by itself
-    usable = tuple(
-        tuple(op.name not in limits.disabled_ops and not (op is Op.ADVANCE and stage in auto) for stage in Stage)
-        for op in Op
-    )
+    free = {op: (op.name not in limits.disabled_ops,) * len(STAGE_ROWS) for op in Op}
+    free[Op.ADVANCE] = tuple(free[Op.ADVANCE][0] and stage not in auto for stage in STAGE_ROWS)
     developing = (stage == int(Stage.GERMINATED)) | (stage == int(Stage.TRAINING))
-    busy = (enabled & (developing | cooling(stage))).any(-1)[:, None, None]
-    seeds = occupied(stage).sum(-1)[:, None, None]
+    busy = (enabled & (developing | cooling(stage))).any(-1, keepdim=True)
+    seeds = occupied(stage).sum(-1, keepdim=True)
     full = (seeds >= limits.max_seeds) & (limits.max_seeds > 0)
-    young = (slots.age < limits.min_prune_age)[:, None]
-    moving = (slots.alpha_mode != int(AlphaMode.HOLD))[:, None]
-    germinate = _op_mask(device, Op.GERMINATE)
-    terms = (
-        constant_table(usable, torch.bool, device)[:, stage].transpose(0, 1),
-        enabled,
-        constant_table(_ALLOWED_TABLE, torch.bool, device)[:, stage].transpose(0, 1),
-        ~(busy & germinate),
-        ~(full & germinate),
-        ~(young & _op_mask(device, Op.PRUNE)),
-        ~(moving & _op_mask(device, Op.PRUNE, Op.SET_ALPHA_TARGET)),
-    )
-    shape = (stage.shape[0], len(Op), stage.shape[1])
-    return torch.stack([term.expand(shape) for term in terms])
+    young = slots.age < limits.min_prune_age
+    moving = slots.alpha_mode != int(AlphaMode.HOLD)
+    hindrances = (~enabled, busy.expand_as(enabled), full.expand_as(enabled), young, moving)
+    hindered = torch.stack(hindrances).unsqueeze(2) & constant_table(_HINDERED_TABLE, torch.bool, device)
+    by_stage = constant_table((tuple(free.values()), _ALLOWED_TABLE), torch.bool, device)[..., stage]
+    return torch.cat((by_stage.transpose(1, 2), ~hindered))
 
 
 def legal(slots: Slots, limits: Limits) -> Tensor:
@@ -101,7 +97,8 @@ def action_masks(slots: Slots, limits: Limits, *, conditions_met: Tensor | None 
     """
     allowed = legal(slots, limits) if conditions_met is None else conditions_met.all(0)
     device, envs = slots.stage.device, slots.stage.shape[0]
-    blueprints = tuple(code in limits.allowed_blueprints for code in Blueprint)
+    allowed_blueprints = limits.allowed_blueprints
+    blueprints = tuple(code in allowed_blueprints for code in Blueprint)
     free = (Head.STYLE, Head.TEMPO, Head.ALPHA_TARGET, Head.ALPHA_SPEED, Head.ALPHA_CURVE)
     return unsafe_new(
         ActionMasks,
@@ -178,8 +175,3 @@ def _keep_action(masks: ActionMasks, action: Tensor) -> ActionMasks:
 def _one_hot(index: Tensor, count: int) -> Tensor:
     """One-hot; nothing is True for an index outside of 0 .. count-1.  int64 [E] -> bool [E, count]."""
     return index.unsqueeze(-1) == torch.arange(count, device=index.device)
-
-
-def _op_mask(device: torch.device, *ops: Op) -> Tensor:
-    """True for the given ops.  -> bool [6, 1]."""
-    return constant_table(tuple((op in ops,) for op in Op), torch.bool, device)

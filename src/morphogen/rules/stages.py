@@ -1,24 +1,33 @@
 """Stages of a slot: sets of stages as masks, ramps of alpha, moves from stage to stage and what changes on entry."""
 
 import math
+from collections.abc import Collection
 
 import torch
 from torch import Tensor
 
 from morphogen.state.env import Slots
 from morphogen.state.schema import SLOTS
-from morphogen.state.tree_ops import choose, constant_table, masked_update
+from morphogen.state.tree_ops import Write, choose, constant_table, masked_update
 from morphogen.vocab import stage as stages
-from morphogen.vocab.stage import DEFAULT_STEEPNESS, LEGAL_NEXT, AlphaMode, Curve, Stage
+from morphogen.vocab.stage import DEFAULT_STEEPNESS, TRANSITIONS, AlphaMode, Curve, Stage
 
 _EMPTY = {leaf.name: leaf.empty for leaf in SLOTS}
 _NAMES = tuple(_EMPTY)
 _REMOVED_LEAVES = {name: _EMPTY[name] for name in _NAMES[_NAMES.index("alpha") :]}  # emptied when a seed is removed
+_KEPT_LEAVES = {name: _EMPTY[name] for name in _NAMES[: _NAMES.index("alpha")]}
+STAGE_ROWS = (*Stage, Stage.UNKNOWN)  # rows of a table by stage: all codes, then the row of every invalid code
+_LEGAL_MOVES = tuple(tuple(to in TRANSITIONS[stage] for to in STAGE_ROWS) for stage in STAGE_ROWS)
 
 
 def clamp_stage(stage: Tensor) -> Tensor:
-    """Replace codes outside the table by UNKNOWN, so that a table can be indexed."""
-    return stage.masked_fill((stage < 0) | (stage >= len(Stage)), int(Stage.UNKNOWN))
+    """Map codes to rows of a table over `STAGE_ROWS`; an invalid code has the row of UNKNOWN."""
+    return stage.clamp(0, len(Stage))
+
+
+def is_legal_move(stage: Tensor, to: Tensor) -> Tensor:
+    """Mask of the moves in the transition table; staying is no move.  int64 [...], `Stage` codes -> bool [...]."""
+    return constant_table(_LEGAL_MOVES, torch.bool, to.device)[clamp_stage(stage), clamp_stage(to)]
 
 
 def occupied(stage: Tensor) -> Tensor:
@@ -70,8 +79,8 @@ def cooling(stage: Tensor) -> Tensor:
 
 
 def _within(stage: Tensor, run: tuple[Stage, ...]) -> Tensor:
-    """Mask of a set of stages; every set is a run of codes (`vocab.stage`), so two comparisons decide."""
-    return (stage >= int(run[0])) & (stage <= int(run[-1]))
+    """Mask of a set of stages; every set is a run of codes (`vocab.stage`), which a clamp leaves as they are."""
+    return stage.clamp(int(run[0]), int(run[-1])) == stage
 
 
 def curve(t: Tensor, shape: Tensor, steepness: Tensor) -> Tensor:
@@ -94,22 +103,28 @@ def retarget(
 
     Shapes: where bool [E, S]; target, steps (ticks), shape (`Curve`) and steepness broadcast against it.
     """
+    return masked_update(slots, _ramp(slots, where, target, steps=steps, shape=shape, steepness=steepness))
+
+
+def _ramp(
+    slots: Slots, where: Tensor, target: Tensor | float, *, steps: Tensor, shape: Tensor, steepness: Tensor | float
+) -> Write:
     start = slots.alpha
     target = torch.as_tensor(target, dtype=start.dtype, device=start.device).expand_as(start)
     ticks = choose(target == start, 0, steps)
     moving = choose(target > start, int(AlphaMode.UP), int(AlphaMode.DOWN))
-    return masked_update(
-        slots,
-        where & (slots.alpha_mode == int(AlphaMode.HOLD)),
-        alpha=torch.where(ticks == 0, target, start),
-        alpha_start=start,
-        alpha_target=target,
-        alpha_mode=choose(ticks == 0, int(AlphaMode.HOLD), moving),
-        alpha_curve=shape,
-        alpha_steepness=steepness,
-        alpha_steps=ticks,
-        alpha_done=0,
-    )
+    at_once = ticks == 0
+    leaves = {
+        "alpha": torch.where(at_once, target, start),
+        "alpha_start": start,
+        "alpha_target": target,
+        "alpha_mode": choose(at_once, int(AlphaMode.HOLD), moving),
+        "alpha_curve": shape,
+        "alpha_steepness": steepness,
+        "alpha_steps": ticks,
+        "alpha_done": 0,
+    }
+    return where & (slots.alpha_mode == int(AlphaMode.HOLD)), leaves
 
 
 def advance_ramp(slots: Slots, where: Tensor) -> Slots:
@@ -120,34 +135,43 @@ def advance_ramp(slots: Slots, where: Tensor) -> Slots:
     progress = done.to(start.dtype) / slots.alpha_steps.clamp(min=1)
     along = start + (target - start) * curve(progress, slots.alpha_curve, slots.alpha_steepness)
     along = torch.minimum(torch.maximum(along, torch.minimum(start, target)), torch.maximum(start, target))
-    return masked_update(
-        slots,
-        where & (slots.alpha_mode != int(AlphaMode.HOLD)),
-        alpha=torch.where(last, target, along),
-        alpha_mode=choose(last, int(AlphaMode.HOLD), slots.alpha_mode),
-        alpha_done=done,
-    )
+    leaves = {
+        "alpha": torch.where(last, target, along),
+        "alpha_mode": choose(last, int(AlphaMode.HOLD), slots.alpha_mode),
+        "alpha_done": done,
+    }
+    return masked_update(slots, (where & (slots.alpha_mode != int(AlphaMode.HOLD)), leaves))
 
 
 def transition(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> Slots:
     """Move slots to a stage unless that is illegal.  where bool, to int64 (`Stage`) [E, S]; accuracy [E], points."""
-    legal = constant_table(LEGAL_NEXT, torch.bool, to.device)[clamp_stage(slots.stage), clamp_stage(to)]
-    moved = masked_update(slots, where & legal, **_stage_entry(slots, to))
-    return masked_update(moved, where & legal & occupied(to), accuracy_at_stage_start=accuracy[:, None])
+    return masked_update(slots, *_moves(slots, where, to, accuracy))
 
 
-def promote(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> Slots:
+def _moves(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> tuple[Write, Write]:
+    moved = where & is_legal_move(slots.stage, to)
+    start = {"accuracy_at_stage_start": accuracy[:, None]}
+    return (moved, _stage_entry(slots, to)), (moved & occupied(to), start)
+
+
+def promote(
+    slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor, *, targets: Collection[Stage] = tuple(Stage)
+) -> Slots:
     """Move slots up; start the first ramp on entering BLENDING, set alpha 1 on entering HOLDING.
 
-    Shapes as in `transition`.  The caller has checked the gate.
+    Shapes as in `transition`; `targets`: the stages that `to` can hold.  The caller has checked the gate.
     """
-    blends = where & (slots.stage == int(Stage.TRAINING)) & (to == int(Stage.BLENDING))
-    holds = where & (slots.stage == int(Stage.BLENDING)) & (to == int(Stage.HOLDING))
-    slots = transition(slots, where, to, accuracy)
-    slots = masked_update(slots, blends, accuracy_at_blending=accuracy[:, None], accuracy_at_blending_valid=True)
-    target, steps, shape = slots.blend_target, slots.tempo, slots.blend_curve
-    slots = retarget(slots, blends, target, steps=steps, shape=shape, steepness=DEFAULT_STEEPNESS)
-    return masked_update(slots, holds, alpha=1.0, alpha_start=1.0, alpha_target=1.0, alpha_mode=int(AlphaMode.HOLD))
+    writes: list[Write] = [*_moves(slots, where, to, accuracy)]
+    if Stage.BLENDING in targets:
+        blends = where & (slots.stage == int(Stage.TRAINING)) & (to == int(Stage.BLENDING))
+        target, steps, shape = slots.blend_target, slots.tempo, slots.blend_curve
+        writes.append((blends, {"accuracy_at_blending": accuracy[:, None], "accuracy_at_blending_valid": True}))
+        writes.append(_ramp(slots, blends, target, steps=steps, shape=shape, steepness=DEFAULT_STEEPNESS))
+    if Stage.HOLDING in targets:
+        holds = where & (slots.stage == int(Stage.BLENDING)) & (to == int(Stage.HOLDING))
+        full = dict.fromkeys(("alpha", "alpha_start", "alpha_target"), 1.0)
+        writes.append((holds, {**full, "alpha_mode": int(AlphaMode.HOLD)}))
+    return masked_update(slots, *writes)
 
 
 def remove(slots: Slots, where: Tensor) -> Slots:
@@ -155,15 +179,15 @@ def remove(slots: Slots, where: Tensor) -> Slots:
 
     Shapes: where bool [E, S].  Takes any stage: a rollback removes fossils too.
     """
-    pruned = torch.full_like(slots.stage, int(Stage.PRUNED))
-    return masked_update(slots, where, **_stage_entry(slots, pruned), **_REMOVED_LEAVES)
+    return masked_update(slots, (where, _stage_entry(slots, int(Stage.PRUNED)) | _REMOVED_LEAVES))
 
 
-def clear(slots: Slots, where: Tensor) -> Slots:
-    """Set every leaf of the slots to its empty value.  where bool [E, S]."""
-    return masked_update(slots, where, **_EMPTY)
+def vacate(slots: Slots, *, removed: Tensor, cleared: Tensor) -> Slots:
+    """Remove seeds as `remove`, and set every leaf of other slots to its empty value.  Masks bool [E, S]."""
+    entry = _stage_entry(slots, int(Stage.PRUNED))
+    return masked_update(slots, (removed, entry), (cleared, _KEPT_LEAVES), (removed | cleared, _REMOVED_LEAVES))
 
 
-def _stage_entry(slots: Slots, to: Tensor) -> dict[str, Tensor | float]:
+def _stage_entry(slots: Slots, to: Tensor | int) -> dict[str, Tensor | float]:
     left = {"previous_stage": slots.stage, "previous_epochs_in_stage": slots.epochs_in_stage}
     return {**left, "stage": to, "epochs_in_stage": 0}

@@ -8,7 +8,7 @@ from morphogen.vocab.field_docs import document_fields
 
 
 @document_fields
-class Observation(TensorClass["frozen"]):
+class Observation(TensorClass["frozen", "tensor_only"]):
     """Raw features of the envs, all finite; tables of the features in `vocab.observation`."""
 
     env: Tensor  # float32 [E, 52]
@@ -20,7 +20,7 @@ class Observation(TensorClass["frozen"]):
 
 
 @document_fields
-class ActionMasks(TensorClass["frozen"]):
+class ActionMasks(TensorClass["frozen", "tensor_only"]):
     """Legal choices of every head; True = allowed."""
 
     op: Tensor  # bool [E, 6]
@@ -34,7 +34,7 @@ class ActionMasks(TensorClass["frozen"]):
 
 
 @document_fields
-class ActionSpec(TensorClass["frozen"]):
+class ActionSpec(TensorClass["frozen", "tensor_only"]):
     """A decoded action, valid by construction: an invalid request becomes WAIT with a reason."""
 
     requested_op: Tensor  # int64 [E], column 0 of the action, clamped to 0..5
@@ -53,7 +53,7 @@ class ActionSpec(TensorClass["frozen"]):
 
 
 @document_fields
-class ActionOutcome(TensorClass["frozen"]):
+class ActionOutcome(TensorClass["frozen", "tensor_only"]):
     """Result of an action."""
 
     outcome: Tensor  # int64 [E], an `Outcome`
@@ -66,7 +66,7 @@ class ActionOutcome(TensorClass["frozen"]):
 
 
 @document_fields
-class ActOutput(TensorClass["frozen"]):
+class ActOutput(TensorClass["frozen", "tensor_only"]):
     """Decision of a policy.  Heads that the op does not use have log-prob and entropy 0; a baseline's values are 0."""
 
     action: Tensor  # int64 [E, 8], one value per head

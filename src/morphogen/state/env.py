@@ -12,7 +12,7 @@ from morphogen.vocab.field_docs import document_fields
 
 
 @document_fields
-class HostState(TensorClass["frozen"]):
+class HostState(TensorClass["frozen", "tensor_only"]):
     """Stacked host networks; a row is one flat parameter vector, leaves at fixed offsets (`nets.layout`)."""
 
     params: Tensor  # float32 [E, P]
@@ -20,7 +20,7 @@ class HostState(TensorClass["frozen"]):
 
 
 @document_fields
-class Slots(TensorClass["frozen"]):
+class Slots(TensorClass["frozen", "tensor_only"]):
     """Lifecycle of every slot.  batch_size [E]; every leaf is [E, S]; accuracies in points 0..100."""
 
     stage: Tensor  # int64, a `Stage`
@@ -64,7 +64,7 @@ class Slots(TensorClass["frozen"]):
 
 
 @document_fields
-class Signals(TensorClass["frozen"]):
+class Signals(TensorClass["frozen", "tensor_only"]):
     """Measurements of an env over its episode.  batch_size [E]; losses in nats, accuracies in points."""
 
     val_loss: Tensor  # float32 [E]
@@ -94,7 +94,7 @@ class Signals(TensorClass["frozen"]):
 
 
 @document_fields
-class Governor(TensorClass["frozen"]):
+class Governor(TensorClass["frozen", "tensor_only"]):
     """Vital signs and the last healthy snapshot.  batch_size [E]."""
 
     window: Tensor  # float32 [E, window], ring buffer of normal losses
@@ -108,7 +108,7 @@ class Governor(TensorClass["frozen"]):
 
 
 @document_fields
-class Instance(TensorClass["frozen"]):
+class Instance(TensorClass["frozen", "tensor_only"]):
     """Task of an env in this episode.  batch_size [E]."""
 
     width: Tensor  # float32 [E], share of the host's channels in use
@@ -124,7 +124,7 @@ class Instance(TensorClass["frozen"]):
 
 
 @document_fields
-class Clock(TensorClass["frozen"]):
+class Clock(TensorClass["frozen", "tensor_only"]):
     """Position of an env in time.  batch_size [E]."""
 
     episode: Tensor  # int64 [E], number of the episode: the round of a run
@@ -132,7 +132,7 @@ class Clock(TensorClass["frozen"]):
 
 
 @document_fields
-class LossScaling(TensorClass["frozen"]):
+class LossScaling(TensorClass["frozen", "tensor_only"]):
     """Loss scale of training in float16; unused in other precisions.  batch_size [E]."""
 
     loss_scale: Tensor  # float32 [E], a power of two; losses are multiplied by it for the backward pass
@@ -140,7 +140,7 @@ class LossScaling(TensorClass["frozen"]):
 
 
 @document_fields
-class EnvState(TensorClass["frozen"]):
+class EnvState(TensorClass["frozen", "tensor_only"]):
     """Everything that an epoch reads or writes.  batch_size [E].
 
     Frozen: steps return new states, and parts that did not change are shared.  Indexing selects envs.

@@ -7,7 +7,7 @@ from morphogen.vocab.field_docs import document_fields
 
 
 @document_fields
-class ImageBatch(TensorClass["frozen"]):
+class ImageBatch(TensorClass["frozen", "tensor_only"]):
     """One minibatch of every env."""
 
     images: Tensor  # float32 [E, B, C, H, W], normalised
@@ -15,7 +15,7 @@ class ImageBatch(TensorClass["frozen"]):
 
 
 @document_fields
-class LabelledImages(TensorClass["frozen"]):
+class LabelledImages(TensorClass["frozen", "tensor_only"]):
     """Labelled images that all envs share.  batch_size []."""
 
     images: Tensor  # float32 [N, C, H, W], normalised
@@ -23,7 +23,7 @@ class LabelledImages(TensorClass["frozen"]):
 
 
 @document_fields
-class TrainMetrics(TensorClass["frozen"]):
+class TrainMetrics(TensorClass["frozen", "tensor_only"]):
     """Training of one epoch; losses in nats per sample, accuracies in points."""
 
     loss: Tensor  # float32 [E], mean over finite minibatches
@@ -37,7 +37,7 @@ class TrainMetrics(TensorClass["frozen"]):
 
 
 @document_fields
-class TickReport(TensorClass["frozen"]):
+class TickReport(TensorClass["frozen", "tensor_only"]):
     """Automatic transitions of the slots in a tick."""
 
     gate: Tensor  # int64 [E, S], a `Gate` passed by auto-forward; 0 = no gate
@@ -45,7 +45,7 @@ class TickReport(TensorClass["frozen"]):
 
 
 @document_fields
-class Validation(TensorClass["frozen"]):
+class Validation(TensorClass["frozen", "tensor_only"]):
     """One pass over the validation split under every coalition that attribution needs (`rules.attribution`)."""
 
     loss: Tensor  # float32 [E], of coalition 0: all seeds on
@@ -55,7 +55,7 @@ class Validation(TensorClass["frozen"]):
 
 
 @document_fields
-class Attribution(TensorClass["frozen"]):
+class Attribution(TensorClass["frozen", "tensor_only"]):
     """Worth of every seed; see `rules.attribution`.  Points; 0 where invalid."""
 
     val_acc: Tensor  # float32 [E]
@@ -77,7 +77,7 @@ class Attribution(TensorClass["frozen"]):
 
 
 @document_fields
-class SlotInputs(TensorClass["frozen"]):
+class SlotInputs(TensorClass["frozen", "tensor_only"]):
     """Inputs of a reward rule per slot: before the step, and `next_` after the step.  Every leaf is [E, S]."""
 
     op: Tensor  # int64, op executed on this slot, else WAIT
@@ -99,7 +99,7 @@ class SlotInputs(TensorClass["frozen"]):
 
 
 @document_fields
-class RewardInputs(TensorClass["frozen"]):
+class RewardInputs(TensorClass["frozen", "tensor_only"]):
     """Inputs of a reward rule per env after the step; a value whose flag is False means nothing.
 
     batch_size [E].
@@ -138,7 +138,7 @@ class RewardInputs(TensorClass["frozen"]):
 
 
 @document_fields
-class GovernorReport(TensorClass["frozen"]):
+class GovernorReport(TensorClass["frozen", "tensor_only"]):
     """Decision of the governor in this step."""
 
     rolled_back: Tensor  # bool [E]
@@ -153,7 +153,7 @@ class GovernorReport(TensorClass["frozen"]):
 
 
 @document_fields
-class StepScore(TensorClass["frozen"]):
+class StepScore(TensorClass["frozen", "tensor_only"]):
     """Reward of an env in this step, and its description; `C` components in the order of the rule."""
 
     reward: Tensor  # float32 [E]

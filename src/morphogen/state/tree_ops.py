@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 Tree = TensorClass | TensorDictBase
 TreeT = TypeVar("TreeT", bound=TensorClass | TensorDictBase)
 NodeT = TypeVar("NodeT", bound=TensorClass | TensorDictBase | Tensor)
+Write = tuple[Tensor, Mapping[str, Tensor | float]]  # a mask, and new values of leaves by name
 Table = tuple["bool | int | float | Table", ...]  # nested numbers of one kind
 
 if TYPE_CHECKING:
@@ -71,11 +73,20 @@ def expand_mask(mask: Tensor, like: Tensor) -> Tensor:
 def unsafe_new(kind: type[TreeT], like: Tree, **leaves: Any) -> TreeT:
     """Build a tensor class or TensorDict without checking that leaves have batch size and device of `like`.
 
-    The checks of the constructor take longer than most steps compute.  Raises: an error for a leaf that is no field.
+    The checks of the constructor take longer than most steps compute.  Raises: ValueError unless a tensor class gets
+    exactly its fields.
     """
     source: Any = TensorDict._new_unsafe(leaves, batch_size=like.batch_size, device=like.device)
+    if kind is TensorDict:
+        return source
     builder: Any = kind
-    return source if kind is TensorDict else builder.from_tensordict(source)
+    if leaves.keys() != builder.__expected_keys__:
+        fields = ", ".join(sorted(builder.__expected_keys__))
+        raise ValueError(f"{kind.__name__}: expected the fields {fields}, got {', '.join(leaves)}")
+    tree: TreeT = builder.__new__(builder)
+    object.__setattr__(tree, "_tensordict", source)
+    object.__setattr__(tree, "_non_tensordict", {})
+    return tree
 
 
 def replace(tree: TreeT, **parts: Any) -> TreeT:
@@ -103,14 +114,18 @@ def refuse_gradients(step: str, *inputs: Tensor) -> None:
 
 def select(mask: Tensor, yes: NodeT, no: NodeT) -> NodeT:
     """Select per env the row of `yes` where the mask is True, else of `no`.  mask bool [E]; equal trees [E]."""
-    return _select(mask, yes, no)
+    return _select({1: mask}, yes, no)
 
 
-def _select(mask: Tensor, yes: Any, no: Any) -> Any:
-    if isinstance(yes, Tensor):
-        return torch.where(expand_mask(mask, yes), yes, no)
-    other = dict(no.items())
-    return unsafe_new(type(yes), yes, **{name: _select(mask, leaf, other[name]) for name, leaf in yes.items()})
+def _select(masks: dict[int, Tensor], yes: Any, no: Any) -> Any:
+    """Select with the mask [E, 1, ...] of every number of axes, which all leaves share."""
+    if not isinstance(yes, Tensor):
+        other = dict(no.items())
+        return unsafe_new(type(yes), yes, **{name: _select(masks, leaf, other[name]) for name, leaf in yes.items()})
+    axes = yes.dim()
+    if axes not in masks:
+        masks[axes] = expand_mask(masks[1], yes)
+    return torch.where(masks[axes], yes, no)
 
 
 def select_slots(mask: Tensor, yes: TensorDict, no: TensorDict) -> TensorDict:
@@ -126,22 +141,23 @@ def select_slots(mask: Tensor, yes: TensorDict, no: TensorDict) -> TensorDict:
 def zero_empty_slots(seeds: TensorDict, occupied: Tensor) -> TensorDict:
     """Set the parameters of empty slots to 0.  occupied bool [E, S]."""
     rows: dict[str, TensorDict] = {}
-    for mask, (name, row) in zip(occupied.unbind(1), get_branches(seeds).items(), strict=True):
-        leaves = {key: choose(expand_mask(mask, leaf), leaf, 0.0) for key, leaf in get_leaves(row).items()}
+    for full, (name, row) in zip(occupied.unsqueeze(-1).unbind(1), get_branches(seeds).items(), strict=True):
+        leaves = {key: choose(full, leaf, 0.0) for key, leaf in get_leaves(row).items()}
         rows[name] = unsafe_new(TensorDict, row, **leaves)
     return unsafe_new(TensorDict, seeds, **rows)
 
 
-def masked_update(tree: TreeT, mask: Tensor, **leaves: Tensor | float) -> TreeT:
-    """Return the part with the named leaves replaced where the mask is True.
+def masked_update(tree: TreeT, *writes: Write) -> TreeT:
+    """Return the part after some writes in order: each replaces its named leaves where its mask is True.
 
     Values are tensors or numbers, cast to the dtype of the old leaf.  The mask broadcasts against every named leaf.
     """
-    old = dict(tree.items())
-    for name, new in leaves.items():
-        leaf = old[name]
-        old[name] = choose(mask, new.to(leaf.dtype) if isinstance(new, Tensor) else new, leaf)
-    return unsafe_new(type(tree), tree, **old)
+    leaves = dict(tree.items())
+    for mask, values in writes:
+        for name, new in values.items():
+            old = leaves[name]
+            leaves[name] = choose(mask, new.to(old.dtype) if isinstance(new, Tensor) else new, old)
+    return unsafe_new(type(tree), tree, **leaves)
 
 
 class _Tables:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from morphogen.config.groups import LifecycleSpec
 from morphogen.rules.gates import check_gate, gate_before
-from morphogen.rules.stages import clamp_stage, clear, promote, remove, retarget
+from morphogen.rules.stages import STAGE_ROWS, clamp_stage, promote, retarget, vacate
 from morphogen.state.decision import ActionOutcome, ActionSpec
 from morphogen.state.env import EnvState
 from morphogen.state.tree_ops import choose, constant_table, masked_update, replace, unsafe_new
@@ -13,7 +13,7 @@ from morphogen.vocab.action import Op, Outcome, Reason
 from morphogen.vocab.stage import Stage
 
 _NEXT_STAGE = {Stage.GERMINATED: Stage.TRAINING, Stage.TRAINING: Stage.BLENDING, Stage.BLENDING: Stage.HOLDING}
-_NEXT_STAGE_CODES = tuple(int(_NEXT_STAGE.get(stage, Stage.UNKNOWN)) for stage in Stage)
+_NEXT_STAGE_CODES = tuple(int(_NEXT_STAGE.get(stage, Stage.UNKNOWN)) for stage in STAGE_ROWS)
 
 
 def apply_action(state: EnvState, spec: ActionSpec, *, lifecycle: LifecycleSpec) -> tuple[EnvState, ActionOutcome]:
@@ -37,7 +37,7 @@ def apply_action(state: EnvState, spec: ActionSpec, *, lifecycle: LifecycleSpec)
     accuracy = state.signals.val_acc
     vetoed = spec.valid & (spec.op != int(Op.WAIT)) & ~state.signals.measured
     op = choose(vetoed, int(Op.WAIT), spec.op)
-    at = {kind: spec.target & (op == int(kind))[:, None] for kind in Op}
+    at = {kind: spec.target & (op[:, None] == int(kind)) for kind in Op if kind is not Op.WAIT}
     asked = at[Op.ADVANCE] | at[Op.FOSSILIZE]
     table = constant_table(_NEXT_STAGE_CODES, torch.int64, accuracy.device)
     next_stage = table[clamp_stage(state.slots.stage)]  # UNKNOWN where ADVANCE is impossible
@@ -50,19 +50,17 @@ def apply_action(state: EnvState, spec: ActionSpec, *, lifecycle: LifecycleSpec)
     to = upward.masked_fill(at[Op.GERMINATE], int(Stage.GERMINATED)).masked_fill(resumed, int(Stage.BLENDING))
 
     # An env has one op, so the slots of all these masks are different ones.
-    slots = clear(state.slots, at[Op.GERMINATE])
+    slots = vacate(state.slots, removed=at_once, cleared=at[Op.GERMINATE])
     slots = promote(slots, (asked & passed) | at[Op.GERMINATE] | resumed, to, accuracy)
-    slots = masked_update(
-        slots,
-        at[Op.GERMINATE],
-        blueprint=spec.blueprint[:, None],
-        tempo=spec.tempo[:, None],
-        blend_target=spec.alpha_target[:, None],
-        blend_curve=spec.curve[:, None],
-        accuracy_at_germination=accuracy[:, None],
-    )
-    slots = masked_update(slots, at[Op.GERMINATE] | at[Op.SET_ALPHA_TARGET], algorithm=spec.algorithm[:, None])
-    slots = remove(slots, at_once)
+    seed = {
+        "blueprint": spec.blueprint[:, None],
+        "tempo": spec.tempo[:, None],
+        "blend_target": spec.alpha_target[:, None],
+        "blend_curve": spec.curve[:, None],
+        "accuracy_at_germination": accuracy[:, None],
+    }
+    blend = {"algorithm": spec.algorithm[:, None]}
+    slots = masked_update(slots, (at[Op.GERMINATE], seed), (at[Op.GERMINATE] | at[Op.SET_ALPHA_TARGET], blend))
     target = spec.alpha_target[:, None].expand_as(slots.alpha).masked_fill(fading, 0.0)
     steps, shape, steepness = spec.alpha_steps[:, None], spec.curve[:, None], spec.steepness[:, None]
     slots = retarget(slots, at[Op.SET_ALPHA_TARGET] | fading, target, steps=steps, shape=shape, steepness=steepness)

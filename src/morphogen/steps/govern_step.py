@@ -11,9 +11,8 @@ from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
 from morphogen.state.tree_ops import (
     choose,
     expand_mask,
-    get_branches,
-    get_leaves,
     l2_norm,
+    nested_leaves,
     replace,
     select,
     select_slots,
@@ -130,10 +129,8 @@ def _is_restorable(state: EnvState) -> Tensor:
 
     A normal loss does not imply this: new momentum has moved nothing yet, a norm layer hides the size of a weight.
     """
-    fossil = (state.slots.stage == int(Stage.FOSSILIZED)).unbind(-1)
-    seeds = zip(fossil, map(get_leaves, get_branches(state.seeds).values()), strict=True)
-    kept = [choose(expand_mask(here, leaf), leaf, 0.0) for here, seed in seeds for leaf in seed.values()]
-    sizes = [l2_norm(leaf) for leaf in (state.host.params, state.host.momentum, *kept)]
+    kept = zero_empty_slots(state.seeds, state.slots.stage == int(Stage.FOSSILIZED))
+    sizes = [l2_norm(leaf) for leaf in (state.host.params, state.host.momentum, *nested_leaves(kept))]
     return torch.stack(sizes).isfinite().all(0)
 
 

@@ -65,8 +65,8 @@ def place_fossils(state: EnvState, blueprint: Tensor, algorithm: Tensor) -> EnvS
     leaves = {"stage": int(Stage.FOSSILIZED), "previous_stage": int(Stage.HOLDING)}
     leaves |= dict.fromkeys(("epochs_in_stage", "previous_epochs_in_stage", "age"), 1)
     leaves |= dict.fromkeys(("blend_target", "alpha", "alpha_start", "alpha_target"), 1.0)
-    where = blueprint > EMPTY
-    return replace(state, slots=masked_update(state.slots, where, **leaves, blueprint=blueprint, algorithm=algorithm))
+    kind = {"blueprint": blueprint, "algorithm": algorithm}
+    return replace(state, slots=masked_update(state.slots, (blueprint > EMPTY, leaves | kind)))
 
 
 def new_seed_rows(is_new: Tensor, plan: Plan | EpochPlan) -> tuple[Tensor, ...]:

@@ -4,11 +4,11 @@ import torch
 from torch import Tensor
 
 from morphogen.config.groups import LifecycleSpec
-from morphogen.rules.gates import check_gate
-from morphogen.rules.stages import advance_ramp, clear, occupied, promote, remove, transition
+from morphogen.rules.gates import check_gate, gate_before
+from morphogen.rules.stages import STAGE_ROWS, advance_ramp, clamp_stage, occupied, promote, transition, vacate
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import TickReport
-from morphogen.state.tree_ops import choose, replace, unsafe_new, zero_empty_slots
+from morphogen.state.tree_ops import choose, constant_table, replace, unsafe_new, zero_empty_slots
 from morphogen.vocab.stage import GATE_TARGET, AlphaMode, Gate, Removal, Stage
 
 _SOURCE_STAGE = {Gate.TRAIN: Stage.GERMINATED, Gate.BLEND: Stage.TRAINING, Gate.HOLD: Stage.BLENDING}
@@ -37,14 +37,15 @@ def tick(state: EnvState, *, lifecycle: LifecycleSpec) -> tuple[EnvState, TickRe
     accuracy, stage = state.signals.val_acc, state.slots.stage
     epochs = state.slots.epochs_in_stage  # completed in the stage
     to = torch.full_like(stage, int(Stage.UNKNOWN))
+    cooled = (stage == int(Stage.EMBARGOED)) & (epochs >= lifecycle.embargo_epochs)
     to = choose((stage == int(Stage.PRUNED)) & (epochs >= 1), int(Stage.EMBARGOED), to)
-    to = choose((stage == int(Stage.EMBARGOED)) & (epochs >= lifecycle.embargo_epochs), int(Stage.RESETTING), to)
+    to = choose(cooled, int(Stage.RESETTING), to)
     freed = (stage == int(Stage.RESETTING)) & (epochs >= 1)
-    slots = clear(transition(state.slots, to != int(Stage.UNKNOWN), to, accuracy), freed)
+    slots = transition(state.slots, to != int(Stage.UNKNOWN), to, accuracy)
     slots, early = _auto_advance(slots, state, (Gate.TRAIN, Gate.BLEND), lifecycle)
     slots = advance_ramp(slots, slots.stage == int(Stage.BLENDING))
     faded = (stage == int(Stage.BLENDING)) & (slots.alpha_mode == int(AlphaMode.HOLD)) & (slots.alpha_target == 0)
-    slots = remove(slots, faded)
+    slots = vacate(slots, removed=faded, cleared=freed)
     slots, late = _auto_advance(slots, state, (Gate.HOLD,), lifecycle)
     removal = choose(faded, int(Removal.RAMP), int(Removal.NONE))
     report = unsafe_new(TickReport, state, gate=early + late, removal=removal)
@@ -57,15 +58,12 @@ def _auto_advance(slots: Slots, state: EnvState, gates: tuple[Gate, ...], spec: 
     Requires the source stage since the start of the tick, and a measured accuracy, as an action does.
     """
     automatic = [which for which in gates if which.name in spec.auto_forward]
-    kind = torch.zeros_like(slots.stage)
     if not automatic:
-        return slots, kind
-    to = torch.full_like(slots.stage, int(Stage.UNKNOWN))
-    for which in automatic:
-        source = int(_SOURCE_STAGE[which])
-        asked = (state.slots.stage == source) & (slots.stage == source)
-        to = choose(asked, int(GATE_TARGET[which]), to)
-        kind = choose(asked, int(which), kind)
-    passed, _ = check_gate(slots, state.signals.val_acc, to, spec=spec)
-    passed = passed & state.signals.measured[:, None]
-    return promote(slots, passed, to, state.signals.val_acc), choose(passed, kind, 0)
+        return slots, torch.zeros_like(slots.stage)
+    targets = {_SOURCE_STAGE[which]: GATE_TARGET[which] for which in automatic}
+    rows = tuple(int(targets.get(stage, Stage.UNKNOWN)) for stage in STAGE_ROWS)
+    to = constant_table(rows, torch.int64, slots.stage.device)[clamp_stage(slots.stage)]
+    to = choose(slots.stage != state.slots.stage, int(Stage.UNKNOWN), to)
+    accuracy, measured = state.signals.val_acc, state.signals.measured[:, None]
+    passed = check_gate(slots, accuracy, to, spec=spec, gates=automatic)[0] & measured
+    return promote(slots, passed, to, accuracy, targets=targets.values()), choose(passed, gate_before(to), 0)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from morphogen.device.transfers import FENCES, BufferLayout, Transfers, expected_ledger
+from morphogen.device.transfers import FENCES, BufferLayout, Transfers, expected_ledger, flatten_names
 
 CPU = torch.device("cpu")
 
@@ -38,7 +38,7 @@ def test_a_packed_tree_comes_back_leaf_by_leaf():
 
 def test_every_leaf_is_aligned_in_the_buffer():
     at = 0
-    for _, dtype, shape in BufferLayout.from_tree(tree()).leaves:
+    for _, dtype, shape in BufferLayout.of(flatten_names(tree())).leaves:
         assert at % dtype.itemsize == 0
         at += dtype.itemsize * int(np.prod(shape))
 

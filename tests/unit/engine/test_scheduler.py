@@ -1,7 +1,10 @@
 """A run as a whole: crossings, independence of envs, repeatability, and faults that stay where they happen."""
 
+import sys
+
 import pytest
 import torch
+from support.launch_count import CountLaunches
 from support.run_comparison import differences
 from support.small_runs import cifar_files, live, tiny, tiny_setup, world_of
 
@@ -10,6 +13,7 @@ from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.task import TASKS
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.device.transfers import expected_ledger
+from morphogen.engine import phases
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.run.train import train_ppo_vectorized
@@ -196,3 +200,43 @@ def test_a_hook_that_returns_false_stops_after_its_round():
     parts = Parts(hooks=Hooks(on_round=lambda summary, scheduler: scheduler.round < 2))
     with torch.no_grad():
         assert [summary.round for summary in Scheduler(tiny_setup(rounds=4, episode_length=3), parts).run()] == [0, 1]
+
+
+class CountCalls:
+    """Count the calls of functions of Python, and of built-in ones."""
+
+    count = 0
+
+    def __call__(self, frame, event, arg):
+        self.count += event in ("call", "c_call")
+
+    def __enter__(self):
+        sys.setprofile(self)
+        return self
+
+    def __exit__(self, *_):
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize(("counter", "most"), [(CountLaunches, 1_950), (CountCalls, 12_000)])
+def test_an_epoch_takes_few_operators_and_calls_beside_training_and_validation(monkeypatch, counter, most):
+    scheduler = Scheduler(tiny_setup(envs=1, rounds=2))
+    scheduler.run_round()  # builds constant tables
+    counted, excluded = counter(), []
+
+    def exclude(phase):
+        def run(*args, **options):
+            before = counted.count
+            result = phase(*args, **options)
+            excluded.append(counted.count - before)
+            return result
+
+        return run
+
+    for name in ("train_phase", "validate_phase"):
+        monkeypatch.setattr(phases, name, exclude(getattr(phases, name)))
+    state, seen = scheduler.env.reset(1)
+    excluded.clear()
+    with counted:
+        scheduler.run_epoch(state, seen, scheduler.hidden, scheduler.segment, 0)
+    assert 0 < counted.count - sum(excluded) <= most

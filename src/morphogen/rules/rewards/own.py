@@ -39,8 +39,8 @@ def parameter_cost(inputs: RewardInputs, *, param_budget: int) -> Tensor:
 
 def clamped_value(inputs: RewardInputs, cost: Tensor) -> Tensor:
     """Committed accuracy less a cost; 0 where it was not measured.  inputs, cost [E] -> [E], in [-1, 1]."""
-    committed = choose(inputs.committed_valid, inputs.committed_acc, 0.0) / POINTS_PER_REWARD
-    return choose(inputs.committed_valid, (committed - cost).clamp(-1.0, 1.0), 0.0)
+    value = (inputs.committed_acc / POINTS_PER_REWARD - cost).clamp(-1.0, 1.0)
+    return choose(inputs.committed_valid, value, 0.0)
 
 
 def network_value(inputs: RewardInputs, *, param_budget: int) -> Tensor:

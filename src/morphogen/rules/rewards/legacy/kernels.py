@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from morphogen.config.legacy_reward_spec import LegacyRewardSpec
-from morphogen.rules.stages import blended, clamp_stage, occupied
+from morphogen.rules.stages import STAGE_ROWS, blended, clamp_stage, occupied
 from morphogen.state.tree_ops import choose, constant_table
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import OCCUPIED, Stage
 
 _SEED_LEVELS: dict[Stage, float] = dict(zip(OCCUPIED, (1.0, 2.0, 3.5, 5.5, 6.0), strict=True))
-STAGE_LEVELS = tuple(_SEED_LEVELS.get(stage, 0.0) for stage in Stage)
+STAGE_LEVELS = tuple(_SEED_LEVELS.get(stage, 0.0) for stage in STAGE_ROWS)
 MATURE_EPOCHS = 5.0  # epochs in a stage
 YOUNG_EPOCHS = 5  # epochs of life below which pruning costs more
 ONE_POINT = 1.0  # points of contribution from which a seed is worth keeping

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from morphogen.telemetry.derive import derive_events
-from morphogen.telemetry.round_record import RoundRecord, RunFacts, add_penalty, slot_history
-from morphogen.telemetry.round_sums import episode_ends
+from morphogen.telemetry.round_record import RoundRecord, RunFacts, slot_history
+from morphogen.telemetry.round_summary import episode_ends
 from morphogen.vocab.action import HEADS, RELEVANT, VALUE_NAMES, Head, Op
 from morphogen.vocab.stage import Algorithm, Fault, Panic, Stage
 
@@ -278,15 +278,14 @@ def live(seed, envs, epochs):
     return there, records
 
 
-def columns_of(records, known):
+def columns_of(records):
     """Records of the epochs of a round as columns."""
-    columns = {name: np.stack([record[name] for record in records]) for name in records[0]}
-    return add_penalty(columns, known)
+    return {name: np.stack([record[name] for record in records]) for name in records[0]}
 
 
 def round_record(records, known, *, round=0, level="normal", detailed=None):
     """The record of a round; detailed: epochs at level debug."""
-    columns, epochs = columns_of(records, known), len(records)
+    columns, epochs = columns_of(records), len(records)
     detailed = np.full(epochs, level == "debug") if detailed is None else np.isin(np.arange(epochs), detailed)
     ends = episode_ends(columns, slot_history(columns), known) if epochs == known.epochs else {}
     return RoundRecord(known, round, level, detailed, columns, ends)

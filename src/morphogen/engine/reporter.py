@@ -27,16 +27,16 @@ from morphogen.telemetry.events import Envelope, Event
 from morphogen.telemetry.kinds.ppo import ppo_event
 from morphogen.telemetry.kinds.round import BatchSummary, BlueprintScores
 from morphogen.telemetry.kinds.run import TelemetryEscalated
-from morphogen.telemetry.round_record import Record, RoundRecord, RunFacts, add_penalty, slot_history
+from morphogen.telemetry.round_record import Record, RoundRecord, RunFacts, slot_history
 from morphogen.telemetry.round_summary import (
     RoundCosts,
     Scale,
+    episode_ends,
     normaliser_scale,
     round_events,
     summarise,
     throughput_events,
 )
-from morphogen.telemetry.round_sums import episode_ends
 from morphogen.telemetry.scores import BlueprintTally, add_tallies, round_tallies, scoreboard
 from morphogen.vocab.action import HEADS
 from morphogen.vocab.blueprint import code_labels
@@ -55,7 +55,6 @@ def build_facts(setup: Setup) -> RunFacts:
         slots=net.names,
         blueprints=code_labels(net.kinds),
         layers=tuple(leaf.name for leaf in net.networks.layout().leaves),
-        macs=net.macs(),
         components=setup.rule.components,
         epochs=spec.episode_length,
         success_accuracy=setup.task.success,
@@ -107,7 +106,7 @@ class Reporter:
 
     def __init__(self, setup: Setup, sinks: Sequence[AnySink], clock: Callable[[], float] = time.monotonic) -> None:
         self._facts, self._spec = build_facts(setup), setup.spec.telemetry
-        self._dispatch = Dispatcher(sinks, self._spec)
+        self._dispatch, self._macs = Dispatcher(sinks, self._spec), setup.net.macs()
         self._monitor = AnomalyMonitor(self._facts, self._spec, rounds=setup.spec.rounds)
         self._columns: dict[str, Array] = {}  # [T, E, ...] of the round, of which `_epochs` are filled
         self._round = self._epochs = self._raised = 0
@@ -159,7 +158,6 @@ class Reporter:
         """The record of the round, and how many epochs of the next one are at level debug."""
         mask = np.isin(np.arange(len(columns["stage"])), list(causes))
         detailed, raised = detailed_epochs(mask, self._raised, self._spec)
-        columns = add_penalty(columns, self._facts)
         return RoundRecord(self._facts, self._round, self._spec.level, detailed, columns, ends), raised
 
     def end_round(self, round: int, metrics: Mapping[str, Any], costs: RoundCosts) -> BatchSummary:
@@ -183,7 +181,7 @@ class Reporter:
             *throughput_events(costs, samples=self._facts.samples),
             *self._monitor.trend_events(summary, before),
         )
-        scores = Envelope(BlueprintScores(scoreboard(self._seeds, self._facts.macs)), round=round)
+        scores = Envelope(BlueprintScores(scoreboard(self._seeds, self._macs)), round=round)
         raised = self._escalations(round, found.causes)
         self._dispatch.emit(
             (*raised, *(Envelope(event, round=round) for event in events), *found.events, scores), record

@@ -6,8 +6,7 @@ For readers who ask "what is reported, and where does it go?".  Entry points:
                         lines (format 3, rounds count from 1) and compares an event with its run
     round_record        arrays [T, E, ...] of what happened in a round; `record_files` writes and reads them
     derive, payloads    record of a round -> events of its envs, slots and epochs
-    round_sums          record of a round -> ends of episodes, counts of actions, rewards
-    round_summary       events at the end of a round; `BatchSummary` is its summary
+    round_summary       record of a round -> ends of episodes, events at its end; `BatchSummary` is its summary
     anomaly             rules on rounds and seeds; causes that raise the level
     dispatch            one `SinkWorker` (thread, queue) per sink
     writer              sinks and their positions: event file and records; csv, tensorboard, wandb, mlflow

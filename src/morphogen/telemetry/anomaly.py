@@ -6,7 +6,7 @@ raises no level and is no anomaly of the round.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -318,7 +318,7 @@ class AnomalyMonitor:
             int((free & waits).sum()),
         )
         findings, self.state = find_anomalies(counts, valid_metrics(metrics), self.state, self._spec, devices)
-        alarms = _alarm_kinds(findings)
+        alarms = [finding.kind for finding in findings if finding.severity != INFO]
         if alarms:
             causes.setdefault(len(rollbacks) - 1, []).extend(alarms)
         events = [Envelope(data, round=round, severity=severity) for severity, data in map(anomaly_event, findings)]
@@ -342,10 +342,6 @@ class AnomalyMonitor:
         if share is not None and known - summary.accuracy_mean > chance:
             events.append(PerformanceDropped(accuracy=summary.accuracy_mean, rolling_accuracy=known, drop=share))
         return events
-
-
-def _alarm_kinds(findings: Iterable[Finding]) -> list[str]:
-    return [finding.kind for finding in findings if finding.severity != INFO]
 
 
 def anomaly_event(finding: Finding) -> tuple[str, AnomalyDetected]:

@@ -3,7 +3,7 @@
 The one derivation: readers of a run directory use it, and the sinks of a running run that ask for such events.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any, NamedTuple
@@ -14,69 +14,63 @@ from morphogen.config.task import INSTANCE_PARAMETERS
 from morphogen.storage.codec import Array
 from morphogen.telemetry import payloads
 from morphogen.telemetry.anomaly import SeedFinding, anomaly_event, detect
-from morphogen.telemetry.events import Envelope, Event, Json, tidy
+from morphogen.telemetry.events import Envelope, Event, Json, field_names, tidy
 from morphogen.telemetry.jsonl import manifest_hash
 from morphogen.telemetry.kinds import epoch as kinds
 from morphogen.telemetry.kinds.round import AnomalyDetected
+from morphogen.telemetry.payloads import COLUMNS, view
 from morphogen.telemetry.round_record import (
     LEVEL_RANK,
     STAGE_POINTS,
     Record,
     RoundRecord,
     RunFacts,
-    SlotHistory,
-    first_stable,
+    history_before,
     in_stages,
     slot_history,
 )
-from morphogen.vocab.action import Op
+from morphogen.vocab.action import VALUE_NAMES, Head
 from morphogen.vocab.reward import DETECTORS
-from morphogen.vocab.stage import OCCUPIED, Algorithm, Check, Fault, Gate, Panic, Removal, Stage
+from morphogen.vocab.stage import OCCUPIED, Algorithm, Check, Fault, Gate, Panic, Stage
 
-CAUSES: dict[kinds.Cause, Removal] = {"action": Removal.ACTION, "tick": Removal.RAMP, "govern": Removal.GOVERNOR}
-REMOVAL_NAMES: dict[Removal, kinds.RemovalName] = {
-    Removal.ACTION: "action",
-    Removal.RAMP: "ramp",
-    Removal.GOVERNOR: "governor",
-}
-
-OP_NAMES = tuple(op.name for op in Op)
+PENALTY = "governor"  # the reward component that a rollback pays; a rule without it charges nothing
+Place = tuple[int, ...]  # row of the env in the record, and the slot if the event is about one
 
 
 @dataclass(frozen=True, slots=True)
 class DeriveContext:
     """Record of one epoch, and its context."""
 
-    record: Record
-    memory: SlotHistory  # [E, S], as of the end of the epoch before, germinations of this one noted
-    after: SlotHistory  # [E, S], as of the end of this epoch
-    settled: Array  # bool [E], hosts whose loss settled for the first time
-    totals: Array | None  # float64 [E, C], components of the reward so far; None: not kept
+    record: Record  # and `settled`, hosts whose loss settled for the first time; `totals`, components so far
+    before: Record  # state of the slots [E, S] before the epoch, its germinations noted
+    after: Record
     detections: list[SeedFinding]  # of this epoch
     ends: Record  # of the episodes, at the last epoch; empty before
     round: int
     epoch: int
     facts: RunFacts
 
-    def envelope(self, env: int, data: Event, slot: int | None = None, severity: str = "") -> Envelope:
-        """An event of the env in row `env` of the record."""
-        number = self.facts.first + int(env)
-        return Envelope(
-            data,
-            round=self.round,
-            epoch=self.epoch,
-            env=number,
-            episode=self.round * self.facts.envs + number,
-            slot=None if slot is None else self.facts.slots[slot],
-            severity=severity,
-        )
+    def envelope(self, at: Place, data: Event, severity: str = "") -> Envelope:
+        """An event of an env or a slot; of all envs at ()."""
+        where: Json = {"round": self.round, "epoch": self.epoch}
+        if at:
+            number = self.facts.first + at[0]
+            where |= {"env": number, "episode": self.round * self.facts.envs + number}
+        slot = self.facts.slots[at[1]] if len(at) > 1 else None
+        return Envelope(data, **where, slot=slot, severity=severity)
 
-    def about_all(self, data: Event) -> Envelope:
-        """An event about all envs."""
-        return Envelope(data, round=self.round, epoch=self.epoch)
+    def blueprint(self, at: Place) -> str:
+        """Name of the blueprint in a slot."""
+        return self.facts.blueprints[int(self.record["blueprint"][at])]
 
 
-MakeEvents = Callable[[DeriveContext], Iterator[Envelope]]
+class EventRule(NamedTuple):
+    """Events that are made alike."""
+
+    group: int  # of an epoch: its events are sorted by env
+    rank: int  # of the lowest level with them
+    names: frozenset[str]
+    make: Callable[[DeriveContext], Iterator[Envelope]]
 
 
 def derive_events(
@@ -93,252 +87,218 @@ def derive_events(
     rules = [rule for rule in RULES if wanted is None or not rule.names.isdisjoint(wanted)]
     if not rules or first_epoch >= record.epochs:
         return
-    columns, history, settled = record.columns, slot_history(record.columns), first_stable(record.columns)
-    detections = detect(columns)
-    totals = np.cumsum(columns["components"], axis=0, dtype=np.float64) if "components" in columns else None
-    for epoch, rank in enumerate(record.ranks().tolist()):
-        if epoch < first_epoch:
-            continue
+    columns, detections, stable = {**record.columns}, detect(record.columns), record.columns["stabilized"]
+    columns["settled"] = stable & (np.cumsum(stable, axis=0) == 1)
+    columns["totals"] = np.cumsum(columns["components"], axis=0, dtype=np.float64)
+    after, ranks = slot_history(columns), record.ranks().tolist()
+    tables = columns, history_before(after), after
+    for epoch in range(first_epoch, record.epochs):
+        row, past, present = ({name: column[epoch] for name, column in table.items()} for table in tables)
         step = DeriveContext(
-            record.row(epoch),
-            history.before(epoch),
-            history.at(epoch),
-            settled[epoch],
-            None if totals is None else totals[epoch],
+            row,
+            past,
+            present,
             [detection for detection in detections if detection.epoch == epoch],
             record.ends if epoch == record.facts.epochs - 1 else {},
             record.round,
             epoch,
             record.facts,
         )
-        yield from _epoch_events(step, rank, rules, wanted)
+        for _, group in groupby(rules, key=lambda rule: rule.group):
+            events = [event for rule in group if ranks[epoch] >= rule.rank for event in rule.make(step)]
+            kept = (event for event in events if wanted is None or event.name in wanted)
+            yield from sorted(kept, key=lambda event: event.env or 0)
 
 
-def _epoch_events(
-    step: DeriveContext, rank: int, rules: "list[EventRule]", wanted: Collection[str] | None
-) -> Iterator[Envelope]:
-    for _, group in groupby(rules, key=lambda rule: rule.group):
-        events = [event for rule in group if rank >= rule.rank for event in rule.make(step)]
-        kept = (event for event in events if wanted is None or event.name in wanted)
-        yield from sorted(kept, key=lambda event: event.env or 0)
-
-
-def _indices(mask: Array) -> list[list[int]]:
-    return np.argwhere(mask).tolist()
-
-
-def _gate_events(step: DeriveContext) -> Iterator[Envelope]:
-    record = step.record
-    for env, slot in _indices(record["gate"] != Gate.NONE):
-        bits = int(record["gate_failed"][env, slot])
-        data = kinds.GateEvaluated(
-            gate=Gate(int(record["gate"][env, slot])).name,
-            passed=record["gate_passed"][env, slot],
-            failed=tuple([check.name.lower() for check in Check if bits >> check & 1]),
-        )
-        yield step.envelope(env, data, slot)
+def _places(mask: Array) -> list[Place]:
+    return [tuple(place) for place in np.argwhere(mask).tolist()]
 
 
 def _stage_events(step: DeriveContext) -> Iterator[Envelope]:
     """Every change of stage, in order, each followed by the event of its seed."""
-    record, memory = step.record, step.memory
-    for cause, (before, after) in zip(CAUSES, pairwise(STAGE_POINTS), strict=True):
-        for env, slot in _indices(record[before] != record[after]):
-            at = env, slot
+    record, memory = step.record, step.before
+    for cause, (before, after) in zip(kinds.REMOVALS, pairwise(STAGE_POINTS), strict=True):
+        for at in _places(record[before] != record[after]):
             start, old, new = (Stage(int(record[point][at])) for point in ("stage_before", before, after))
             change = kinds.StageChanged(
                 from_=old.name,
                 to=new.name,
                 cause=cause,
-                blueprint=None if old is Stage.DORMANT else _blueprint_label(record, at, step.facts),
-                alpha=memory.alpha[at],
-                age=0 if start is Stage.DORMANT else memory.age[at],
-                epochs_in_stage=0 if old != start else memory.epochs_in_stage[at],  # 0: its second move in this epoch
+                blueprint=None if old is Stage.DORMANT else step.blueprint(at),
+                alpha=memory["alpha"][at],
+                age=0 if start is Stage.DORMANT else memory["age"][at],
+                epochs_in_stage=0 if old != start else memory["epochs_in_stage"][at],  # 0: a second move
             )
-            yield step.envelope(env, change, slot)
+            yield step.envelope(at, change)
             if new in (Stage.GERMINATED, Stage.FOSSILIZED, Stage.PRUNED):
-                yield step.envelope(env, _seed_event(step, at, new, cause), slot)
+                yield step.envelope(at, _seed_event(step, at, new, cause))
 
 
-def _seed_event(step: DeriveContext, at: tuple[int, int], to: Stage, cause: kinds.Cause) -> Event:
+def _seed_event(step: DeriveContext, at: Place, to: Stage, cause: kinds.Cause) -> Event:
     """A seed that germinates, or as of the last epoch before its move."""
-    record, memory = step.record, step.memory
-    blueprint, accuracy = _blueprint_label(record, at, step.facts), record["acc_before"][at[0]]
+    record, memory, accuracy = step.record, step.before, step.record["acc_before"][at[0]]
     if to is Stage.GERMINATED:
         return kinds.SeedGerminated(
-            blueprint=blueprint,
+            blueprint=step.blueprint(at),
             params=record["params"][at],
             algorithm=Algorithm(int(record["algorithm"][at])).name,
             tempo=record["tempo"][at],
             alpha_target=record["blend_target"][at],
             accuracy=accuracy,
         )
-    measured = memory.contribution_valid[at]
+    measured = memory["contribution_valid"][at]
     before: dict[str, Any] = {
-        "blueprint": blueprint,
-        "params": max(memory.params[at], record["params"][at]),  # counted in the epoch before, or first in this one
-        "age": memory.age[at] if record["stage_before"][at] != Stage.DORMANT else 0,
-        "contribution": memory.contribution[at] if measured else None,
-        "accuracy_change": float(accuracy) - float(memory.germination_accuracy[at]),
+        "blueprint": step.blueprint(at),
+        "params": max(memory["params"][at], record["params"][at]),  # counted in the epoch before, or first in this one
+        "age": memory["age"][at] if record["stage_before"][at] != Stage.DORMANT else 0,
+        "contribution": memory["contribution"][at] if measured else None,
+        "accuracy_change": float(accuracy) - float(memory["germination_accuracy"][at]),
     }
     if to is Stage.FOSSILIZED:
-        return kinds.SeedFossilized(**before, shapley=memory.shapley[at] if measured else None)
-    return kinds.SeedPruned(**before, reason=REMOVAL_NAMES[CAUSES[cause]])
+        return kinds.SeedFossilized(**before, shapley=memory["shapley"][at] if measured else None)
+    return kinds.SeedPruned(**before, reason=kinds.REMOVALS[cause])
 
 
-def _blueprint_label(record: Record, at: tuple[int, int], facts: RunFacts) -> str:
-    return facts.blueprints[int(record["blueprint"][at])]
+def _gate_fields(step: DeriveContext, at: Place) -> Json:
+    bits = int(step.record["gate_failed"][at])
+    failed = [check.name.lower() for check in Check if bits >> check & 1]
+    return {"gate": Gate(int(step.record["gate"][at])).name, "passed": step.record["gate_passed"][at], "failed": failed}
 
 
-def _rollback_events(step: DeriveContext) -> Iterator[Envelope]:
-    record = step.record
-    for (env,) in _indices(record["rolled_back"]):
-        rollback = kinds.RolledBack(
-            reason=Panic(int(record["panic"][env])).name.lower(),
-            loss=record["val_loss"][env],
-            streak=record["panic_streak"][env],
-            **{name: record[name][env] for name in ("loss_limit", "penalty", "seeds_pruned", "snapshot_epoch")},
-        )
-        yield step.envelope(env, rollback)
+def _fault_fields(step: DeriveContext, at: Place) -> Json:
+    faults = Fault(int(step.record["fault"][at]))
+    return {"sign": _panic_name(step, "anomaly", at), "faults": [str(fault.name).lower() for fault in faults]}
 
 
-def _fault_events(step: DeriveContext) -> Iterator[Envelope]:
-    """Faults of envs that were not rolled back."""
-    record = step.record
-    wrong = (record["anomaly"] != Panic.NONE) | (record["fault"] != Fault.NONE)
-    for (env,) in _indices(wrong & ~record["rolled_back"]):
-        anomaly = kinds.AnomalySeen(
-            sign=Panic(int(record["anomaly"][env])).name.lower(),
-            faults=tuple([str(fault.name).lower() for fault in Fault(int(record["fault"][env]))]),
-            loss=record["val_loss"][env],
-            loss_limit=record["loss_limit"][env],
-            streak=record["panic_streak"][env],
-        )
-        yield step.envelope(env, anomaly)
+def _panic_name(step: DeriveContext, column: str, at: Place) -> str:
+    return Panic(int(step.record[column][at])).name.lower()
 
 
-def _settled_events(step: DeriveContext) -> Iterator[Envelope]:
-    record = step.record
-    for (env,) in _indices(step.settled):
-        settled = kinds.HostStabilized(stable_epochs=record["stable_epochs"][env], loss=record["val_loss"][env])
-        yield step.envelope(env, settled)
+def _penalty(step: DeriveContext, at: Place) -> float:
+    paid = dict(zip(step.facts.components, step.record["components"][at].tolist(), strict=True))
+    return -paid[PENALTY] if PENALTY in paid else 0.0
 
 
-def _end_events(step: DeriveContext) -> Iterator[Envelope]:
-    if step.ends:
-        yield from (step.envelope(env, data) for env, data in enumerate(completed_episodes(step)))
+def _episode_fields(step: DeriveContext, at: Place) -> Json:
+    facts, (env,) = step.facts, at
+    named: dict[str, Sequence[str]] = {"components": facts.components, "slot_rewards": facts.slots}
+    named |= {"detectors": DETECTORS, "instance": INSTANCE_PARAMETERS, "ops": VALUE_NAMES[Head.OP]}
+    kept = in_stages(step.record["stage"][env], OCCUPIED)
+    return {
+        **{name: array[env] for name, array in step.ends.items()},
+        **{name: dict(zip(names, step.ends[name][env], strict=True)) for name, names in named.items()},
+        "topology": [_episode_seed(step, (env, slot)) for (slot,) in _places(kept)],
+    }
 
 
-def _topology_events(step: DeriveContext) -> Iterator[Envelope]:
-    if step.ends:
-        yield from (step.envelope(env, data) for env, data in final_topologies(step))
+def _episode_seed(step: DeriveContext, at: Place) -> kinds.EpisodeSeed:
+    return {
+        "slot": step.facts.slots[at[1]],
+        "blueprint": step.blueprint(at),
+        "stage": Stage(int(step.record["stage"][at])).name,
+        "alpha": step.record["alpha"][at],
+        "contribution": step.after["contribution"][at] if step.after["contribution_valid"][at] else None,
+    }
+
+
+def _fossils(step: DeriveContext) -> Array:
+    return step.record["stage"] == Stage.FOSSILIZED
+
+
+def _topology_fields(step: DeriveContext, at: Place) -> Json:
+    """The manifest of the fossils of an env, and the hash of it."""
+    slots: list[Json] = []
+    for (slot,) in _places(_fossils(step)[at]):
+        place = *at, slot
+        seed: Json = {**_episode_seed(step, place)}
+        del seed["contribution"]
+        algorithm = Algorithm(int(step.record["algorithm"][place])).name
+        numbers = {name: step.record[name][place] for name in ("tempo", "params")}
+        slots.append({**seed, "algorithm": algorithm, **numbers})
+    manifest = tidy({"task": step.facts.task, "host": step.facts.host, "slots": slots})
+    return {"sha256": manifest_hash(manifest), "manifest": manifest}
 
 
 def _alarm_events(step: DeriveContext) -> Iterator[Envelope]:
     for detection in step.detections:
         severity, data = anomaly_event(detection.finding)
-        yield step.envelope(detection.env, data, detection.slot, severity)
+        yield step.envelope((detection.env, detection.slot), data, severity)
 
 
-def _snapshot_events(step: DeriveContext) -> Iterator[Envelope]:
-    record, fossils = step.record, (step.record["stage"] == Stage.FOSSILIZED).sum(axis=1)
-    for (env,) in _indices(record["snapshot_taken"]):
-        yield step.envelope(env, kinds.SnapshotTaken(loss=record["val_loss"][env], fossils=fossils[env]))
-
-
-def _about_all(make: Callable[[DeriveContext], Event | None]) -> MakeEvents:
-    """A rule with at most one event about all envs."""
-
-    def rule(step: DeriveContext) -> Iterator[Envelope]:
-        data = make(step)
-        if data is not None:
-            yield step.about_all(data)
-
-    return rule
-
-
-def completed_episodes(step: DeriveContext) -> Iterator[kinds.EpisodeCompleted]:
-    """An event for every env, in order, at the last epoch."""
-    ends, facts, kept = step.ends, step.facts, in_stages(step.record["stage"], OCCUPIED)
-    named = {"components": facts.components, "detectors": DETECTORS, "instance": INSTANCE_PARAMETERS, "ops": OP_NAMES}
-    named["slot_rewards"] = facts.slots
-    for env in range(len(kept)):
-        yield kinds.EpisodeCompleted.build(
-            **{name: array[env] for name, array in ends.items() if name not in named},
-            **{name: dict(zip(names, ends[name][env], strict=True)) for name, names in named.items()},
-            topology=tuple([_episode_seed(step, (env, slot)) for slot in _positions(kept[env])]),
-        )
-
-
-def _positions(mask: Array) -> list[int]:
-    return np.flatnonzero(mask).tolist()
-
-
-def _episode_seed(step: DeriveContext, at: tuple[int, int]) -> kinds.EpisodeSeed:
-    record, after = step.record, step.after
-    return {
-        "slot": step.facts.slots[at[1]],
-        "blueprint": _blueprint_label(record, at, step.facts),
-        "stage": Stage(int(record["stage"][at])).name,
-        "alpha": record["alpha"][at],
-        "contribution": after.contribution[at] if after.contribution_valid[at] else None,
-    }
-
-
-def final_topologies(step: DeriveContext) -> Iterator[tuple[int, kinds.TopologyRecorded]]:
-    """(env, event) for every env that ends with a fossil: its manifest and the hash of it."""
-    record, fossil = step.record, step.record["stage"] == Stage.FOSSILIZED
-    for env in _positions(fossil.any(axis=1)):
-        slots: list[Json] = []
-        for at in ((env, slot) for slot in _positions(fossil[env])):
-            seed: Json = {**_episode_seed(step, at)}
-            del seed["contribution"]
-            algorithm = Algorithm(int(record["algorithm"][at])).name
-            numbers = {"tempo": record["tempo"][at], "params": record["params"][at]}
-            slots.append({**seed, "algorithm": algorithm, **numbers})
-        manifest = tidy({"task": step.facts.task, "host": step.facts.host, "slots": slots})
-        yield env, kinds.TopologyRecorded(sha256=manifest_hash(manifest), manifest=manifest)
-
-
-class EventRule(NamedTuple):
-    """Events that are made alike."""
-
-    group: int  # of an epoch: its events are sorted by env
-    rank: int  # of the lowest level with them
-    names: frozenset[str]
-    make: MakeEvents
-
-
-def _rule(group: int, make: MakeEvents, *events: type[Event], level: str = "") -> EventRule:
+def _rule(
+    group: int, make: Callable[[DeriveContext], Iterator[Envelope]], *events: type[Event], level: str = ""
+) -> EventRule:
     rank = LEVEL_RANK[level or events[0].LEVEL]
     return EventRule(group, rank, frozenset(event.NAME for event in events), make)
 
 
-def _last_ablations(step: DeriveContext) -> kinds.AblationsMeasured | None:
-    return payloads.ablations_event(step.record) if step.ends else None
+def _about_all(
+    group: int, kind: type[Event], make: Callable[[DeriveContext], Event | None], level: str = ""
+) -> EventRule:
+    """A rule with at most one event about all envs."""
+    return _rule(group, lambda step: (step.envelope((), data) for data in [make(step)] if data), kind, level=level)
 
 
-def _detailed_ablations(step: DeriveContext) -> kinds.AblationsMeasured | None:
-    return None if step.ends else payloads.ablations_event(step.record)
+def _each(
+    group: int,
+    kind: type[Event],
+    where: Callable[[DeriveContext], Array],
+    more: Callable[[DeriveContext, Place], Json] = lambda step, at: {},
+) -> EventRule:
+    """A rule with an event for every env or slot in a mask, of columns and the fields of `more`."""
+
+    def make(step: DeriveContext) -> Iterator[Envelope]:
+        for at in _places(where(step)):
+            own = more(step, at)
+            columns = {name: COLUMNS.get(name, name) for name in field_names(kind) if name not in own}
+            data = kind.build(**{name: step.record[column][at] for name, column in columns.items()}, **own)
+            yield step.envelope(at, data)
+
+    return _rule(group, make, kind)
+
+
+def _is_wrong(step: DeriveContext) -> Array:
+    """Envs with a fault that were not rolled back."""
+    record = step.record
+    return ((record["anomaly"] != Panic.NONE) | (record["fault"] != Fault.NONE)) & ~record["rolled_back"]
+
+
+def _ablations(step: DeriveContext) -> kinds.AblationsMeasured:
+    return view(kinds.AblationsMeasured, step.record)
+
+
+def _host_gradients(step: DeriveContext) -> kinds.HostGradients | None:
+    measured = step.record["host_layer_norm"].size
+    return view(kinds.HostGradients, step.record, names=step.facts.layers) if measured else None
 
 
 RULES = (  # in the order of an epoch
-    _rule(0, _about_all(lambda step: payloads.epoch_event(step.record)), kinds.EpochCompleted),
-    _rule(0, _about_all(_last_ablations), kinds.AblationsMeasured, level="normal"),
-    _rule(1, _gate_events, kinds.GateEvaluated),
+    _about_all(0, kinds.EpochCompleted, lambda step: payloads.epoch_event(step.record)),
+    _about_all(0, kinds.AblationsMeasured, lambda step: _ablations(step) if step.ends else None, level="normal"),
+    _each(1, kinds.GateEvaluated, lambda step: step.record["gate"] != Gate.NONE, _gate_fields),
     _rule(1, _stage_events, kinds.StageChanged, kinds.SeedGerminated, kinds.SeedFossilized, kinds.SeedPruned),
-    _rule(1, _rollback_events, kinds.RolledBack),
-    _rule(1, _fault_events, kinds.AnomalySeen),
-    _rule(1, _settled_events, kinds.HostStabilized),
-    _rule(1, _end_events, kinds.EpisodeCompleted),
-    _rule(1, _topology_events, kinds.TopologyRecorded),
+    _each(
+        1,
+        kinds.RolledBack,
+        lambda step: step.record["rolled_back"],
+        lambda step, at: {"reason": _panic_name(step, "panic", at), "penalty": _penalty(step, at)},
+    ),
+    _each(1, kinds.AnomalySeen, _is_wrong, _fault_fields),
+    _each(1, kinds.HostStabilized, lambda step: step.record["settled"]),
+    _each(1, kinds.EpisodeCompleted, lambda step: np.full(len(step.record["stage"]), bool(step.ends)), _episode_fields),
+    _each(1, kinds.TopologyRecorded, lambda step: (_fossils(step).sum(axis=1) > 0) & bool(step.ends), _topology_fields),
     _rule(2, _alarm_events, AnomalyDetected),
-    _rule(3, _about_all(lambda step: payloads.actions_event(step.record, step.facts)), kinds.ActionsTaken),
-    _rule(3, _about_all(lambda step: payloads.layers_event(step.record, step.facts)), kinds.HostGradients),
-    _rule(3, _about_all(lambda step: payloads.slots_event(step.record, step.after)), kinds.SlotsMeasured),
-    _rule(3, _about_all(lambda step: payloads.attribution_event(step.record)), kinds.AttributionMissing),
-    _rule(3, _about_all(lambda step: payloads.rewards_event(step.record, step.totals, step.facts)), kinds.RewardsPaid),
-    _rule(3, _about_all(_detailed_ablations), kinds.AblationsMeasured),
-    _rule(3, _snapshot_events, kinds.SnapshotTaken),
+    _about_all(3, kinds.ActionsTaken, lambda step: payloads.actions_event(step.record, step.facts)),
+    _about_all(3, kinds.HostGradients, _host_gradients),
+    _about_all(3, kinds.SlotsMeasured, lambda step: view(kinds.SlotsMeasured, {**step.record, **step.after})),
+    _about_all(3, kinds.AttributionMissing, lambda step: payloads.attribution_event(step.record)),
+    _about_all(3, kinds.RewardsPaid, lambda step: view(kinds.RewardsPaid, step.record, names=step.facts.components)),
+    _about_all(3, kinds.AblationsMeasured, lambda step: None if step.ends else _ablations(step)),
+    _each(
+        3,
+        kinds.SnapshotTaken,
+        lambda step: step.record["snapshot_taken"],
+        lambda step, at: {"fossils": _fossils(step)[at].sum()},
+    ),
 )
 VIEW_KINDS = frozenset[str]().union(*(rule.names for rule in RULES))

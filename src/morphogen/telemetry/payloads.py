@@ -1,24 +1,19 @@
 """Events about all envs of an epoch: arrays of the record, named.  numpy, no tensors."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from morphogen.storage.codec import Array
+from morphogen.telemetry.events import EpochEvent, field_names
 from morphogen.telemetry.kinds import epoch as kinds
-from morphogen.telemetry.round_record import Record, RunFacts, SlotHistory, in_stages
-from morphogen.telemetry.round_sums import delivered_params, legal_choices, used_heads
-from morphogen.vocab.action import HEADS, VALUE_NAMES, Head, Op, Outcome, Reason
+from morphogen.telemetry.round_record import VALID, Record, RunFacts, expand_flag, in_stages
+from morphogen.telemetry.round_summary import delivered_params, legal_choices, used_heads
+from morphogen.vocab.action import VALUE_NAMES, Head, Op, Outcome, Reason
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage
+from morphogen.vocab.text import name_map
 
 NO_VALUE: Any = None  # annotations of numpy refuse None as an array
-
-
-def enum_names(codes: Array, of: type[Stage | Op | Outcome | Reason]) -> Array:
-    """The name of every code; codes are those of an enum.  int [...] -> str [...]."""
-    table = np.full(max(of) + 1, "", dtype=object)
-    table[[int(code) for code in of]] = [code.name for code in of]
-    return table[codes]
 
 
 def choice_names(values: Array, names: tuple[str, ...], used: Array) -> list[str | None]:
@@ -27,38 +22,44 @@ def choice_names(values: Array, names: tuple[str, ...], used: Array) -> list[str
     return [names[value] if good else None for value, good in zip(values.tolist(), known.tolist(), strict=True)]
 
 
-def select_columns(record: Record, *names: str, valid: Array | None = None) -> Record:
-    """Leaves of a record by name; NaN (None in an event) where they are not valid.  Shapes broadcast."""
-    return {name: record[name] if valid is None else np.where(valid, record[name], np.nan) for name in names}
+def valid_column(record: Record, name: str) -> Array:
+    """Return a column; NaN (None in an event), or None in place of a flag, where it is not measured; codes by name."""
+    column = record[name]
+    if name in _ENUMS:
+        return _ENUMS[name][column]
+    if name not in VALID:
+        return column
+    return np.where(expand_flag(record[VALID[name]], column), column, NO_VALUE if column.dtype == bool else np.nan)
 
 
-MAX_OTHERS = 2  # ops that are reported besides the chosen one
+def _name_table(of: type[Stage | Op | Outcome | Reason]) -> Array:
+    """The name of every code."""
+    table = np.full(max(of) + 1, "", dtype=object)
+    table[[int(code) for code in of]] = [code.name for code in of]
+    return table
+
+
+_ENUMS = {"stage": _name_table(Stage), "outcome": _name_table(Outcome), "reason": _name_table(Reason)}
+_ENUMS["op_effective"] = _name_table(Op)
+# Columns of fields with other names.
+COLUMNS = name_map("loss=val_loss, streak=panic_streak, interaction=interaction_sum, norm=host_layer_norm")
+View = TypeVar("View", bound=EpochEvent)
+
+
+def view(kind: type[View], record: Record, **more: Any) -> View:
+    """The columns of a record that have the names of the fields of an event, and more fields."""
+    columns = {name: COLUMNS.get(name, name) for name in field_names(kind) if name not in more}
+    return kind.build(**{name: valid_column(record, column) for name, column in columns.items()}, **more)
 
 
 def epoch_event(record: Record) -> kinds.EpochCompleted:
     """State of every env."""
-    measured = record["contribution_valid"] & in_stages(record["stage"], OCCUPIED)
-    return kinds.EpochCompleted.build(
-        **select_columns(
-            record, "val_loss", "val_acc", "committed_acc", "reward", "skipped", "forwards", "success", "alpha"
-        ),
-        **select_columns(record, "train_loss", "train_acc", "host_gradient_norm", valid=record["train_valid"]),
-        **select_columns(record, "contribution", valid=measured),
-        params_ratio=delivered_params(record) / record["host_params"],
-        op_effective=enum_names(record["op_effective"], Op),
-        stage=enum_names(record["stage"], Stage),
-    )
+    occupied, ratio = in_stages(record["stage"], OCCUPIED), delivered_params(record) / record["host_params"]
+    contribution = np.where(occupied, valid_column(record, "contribution"), np.nan)
+    return view(kinds.EpochCompleted, record, params_ratio=ratio, contribution=contribution)
 
 
-def ablations_event(record: Record) -> kinds.AblationsMeasured:
-    """Contribution of every seed."""
-    return kinds.AblationsMeasured.build(
-        exact=record["exact"],
-        **select_columns(record, "acc_table", valid=record["exact"][:, None]),
-        **select_columns(record, "host_acc", valid=record["measured"]),
-        **select_columns(record, "shapley", valid=record["contribution_valid"]),
-        **select_columns(record, "interaction_sum", "boost_received", valid=record["interaction_valid"]),
-    )
+MAX_OTHERS = 2  # ops that are reported besides the chosen one
 
 
 def actions_event(record: Record, facts: RunFacts) -> kinds.ActionsTaken:
@@ -68,35 +69,12 @@ def actions_event(record: Record, facts: RunFacts) -> kinds.ActionsTaken:
     names = {**VALUE_NAMES, Head.SLOT: facts.slots, Head.BLUEPRINT: facts.blueprints}
     free = record["op_legal"] & (np.arange(len(Op)) != record["action"][:, :1])
     likely = np.argsort(np.where(free, -record["op_prob"], np.inf), axis=1, kind="stable")[:, :MAX_OTHERS]
-    return kinds.ActionsTaken.build(
+    return view(
+        kinds.ActionsTaken,
+        record,
         **{head.label: choice_names(action[:, head], names[head], used[:, head]) for head in Head},
-        **select_columns(record, "op_prob", "log_prob", "entropy", "value", "forced", "reward"),
-        **select_columns(record, *(f"{head}_legal" for head in HEADS)),
         choices=legal_choices(record),
         others=[[Op(op).name for op in row if free[env, op]] for env, row in enumerate(likely)],
-        outcome=enum_names(record["outcome"], Outcome),
-        reason=enum_names(record["reason"], Reason),
-    )
-
-
-def layers_event(record: Record, facts: RunFacts) -> kinds.HostGradients | None:
-    """Gradient norms of the parameter tensors of hosts, if they were measured."""
-    norm = np.where(record["train_valid"][:, None], record["host_layer_norm"], np.nan)
-    return kinds.HostGradients.build(names=facts.layers, norm=norm) if norm.size else None
-
-
-def slots_event(record: Record, memory: SlotHistory) -> kinds.SlotsMeasured:
-    """Gradients and progress of every seed."""
-    graded = record["gradient_valid"]
-    return kinds.SlotsMeasured.build(
-        **select_columns(record, "gradient_norm", "gradient_health", valid=graded),
-        **select_columns(record, "gradient_ratio", valid=record["gradient_ratio_valid"]),
-        **select_columns(record, "velocity", valid=record["velocity_valid"]),
-        vanishing=np.where(graded, record["vanishing"], NO_VALUE),
-        exploding=np.where(graded, record["exploding"], NO_VALUE),
-        interaction=np.where(record["interaction_valid"], record["interaction_sum"], np.nan),
-        age=memory.age,
-        epochs_in_stage=memory.epochs_in_stage,
     )
 
 
@@ -110,9 +88,3 @@ def attribution_event(record: Record) -> kinds.AttributionMissing | None:
     if not missing.any():
         return None
     return kinds.AttributionMissing.build(reason=np.where(missing, reason, NO_VALUE))
-
-
-def rewards_event(record: Record, totals: Array | None, facts: RunFacts) -> kinds.RewardsPaid:
-    """Rewards of every env by component, and the share of every slot in the potential.  totals: [E, C], so far."""
-    paid = select_columns(record, "reward", "components", "potential_by_slot")
-    return kinds.RewardsPaid.build(names=facts.components, totals=totals, **paid)

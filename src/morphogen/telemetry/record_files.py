@@ -65,7 +65,6 @@ def remove_records(folder: Path, rounds: int) -> None:
 def encode_record(record: RoundRecord) -> bytes:
     """The bytes of the file of a record."""
     meta = asdict(RecordMeta(FORMAT, record.round + 1, record.level, record.facts))
-    del meta["facts"]["macs"]  # those of `RunStarted`
     members = {META: np.array(json.dumps(meta)), DETAILED: record.detailed, **kept_columns(record)}
     if record.ends:
         members[EPISODES] = _as_table(record.ends)

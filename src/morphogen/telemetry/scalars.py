@@ -7,10 +7,9 @@ of the run counted through from 0; and `anomaly`.  A logger names a number `tabl
 import csv
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple, TextIO
 
-from morphogen.telemetry.events import Envelope
+from morphogen.telemetry.events import Envelope, mean_known
 from morphogen.telemetry.kinds.epoch import EpochCompleted
 from morphogen.telemetry.kinds.round import AnomalyDetected
 from morphogen.vocab.text import name_map
@@ -46,7 +45,7 @@ def event_row(event: Envelope, epochs: int) -> ScalarRow | None:
         return None
     data = event.data
     if isinstance(data, EpochCompleted):
-        means = {name: _mean(row) for name, row in data.payload().items() if all(map(_is_scalar, row))}
+        means = {name: mean_known(row) for name, row in data.payload().items() if all(map(_is_scalar, row))}
         return ScalarRow("epoch", event.round * epochs + (event.epoch or 0), means)
     if isinstance(data, AnomalyDetected):
         value = 1.0 if data.value is None else float(data.value)
@@ -55,11 +54,6 @@ def event_row(event: Envelope, epochs: int) -> ScalarRow | None:
         numbers = {name: value for name, value in data.payload().items() if name != "round"}  # it is the step
         return ScalarRow(NAME_PREFIXES[event.name], event.round + 1, dict(_flatten("", numbers)))
     return None
-
-
-def _mean(row: list[float | None]) -> float | None:
-    known = [float(value) for value in row if value is not None]
-    return fmean(known) if known else None
 
 
 def _is_scalar(value: Any) -> bool:

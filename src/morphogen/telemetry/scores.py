@@ -15,13 +15,12 @@ from typing import Any, Self
 import numpy as np
 
 from morphogen.storage.codec import Array, Ratio
-from morphogen.telemetry.events import Envelope, tidy
-from morphogen.telemetry.kinds.epoch import EpisodeCompleted, SeedFossilized, SeedGerminated, SeedPruned
+from morphogen.telemetry.events import Envelope, Event, tidy
+from morphogen.telemetry.kinds.epoch import REMOVALS, EpisodeCompleted, SeedFossilized, SeedGerminated, SeedPruned
 from morphogen.telemetry.kinds.round import BlueprintScore
-from morphogen.telemetry.round_record import STAGE_POINTS, RoundRecord, in_stages, slot_history
+from morphogen.telemetry.round_record import STAGE_POINTS, RoundRecord, history_before, in_stages, slot_history
 from morphogen.vocab.stage import OCCUPIED, Stage
-
-PRUNE_REASONS = ("action", "ramp", "governor")
+from morphogen.vocab.text import name_map
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,32 +78,28 @@ class BlueprintTally:
 
 def round_tallies(record: RoundRecord) -> dict[str, BlueprintTally]:
     """Return the tallies of blueprints from the record of a round: those of its events."""
-    columns, history = record.columns, slot_history(record.columns)
-    names, slots, parts = record.facts.blueprints, record.facts.slots, list[dict[str, BlueprintTally]]()
-    age, contribution, valid, shapley = (
-        np.concatenate((np.zeros_like(array[:1]), array[:-1]))
-        for array in (history.age, history.contribution, history.contribution_valid, history.shapley)
-    )
+    columns, memory = record.columns, history_before(slot_history(record.columns))
+    names, slots, parts = record.facts.blueprints, np.array(record.facts.slots), list[dict[str, BlueprintTally]]()
     with np.errstate(invalid="ignore"):  # numbers that are not finite do not count
-        change = columns["acc_before"][..., None].astype(np.float64) - history.germination_accuracy
-    age = np.where(columns["stage_before"] != Stage.DORMANT, age, 0)
-    for reason, (start, end) in zip(PRUNE_REASONS, pairwise(STAGE_POINTS), strict=True):
+        change = columns["acc_before"][..., None].astype(np.float64) - memory["germination_accuracy"]
+    age = np.where(columns["stage_before"] != Stage.DORMANT, memory["age"], 0)
+    for reason, (start, end) in zip(REMOVALS.values(), pairwise(STAGE_POINTS), strict=True):
         moved, to = columns[start] != columns[end], columns[end]
-        for code, name in enumerate(names):
+        for code in np.unique(columns["blueprint"][moved]).tolist():
             of_kind = moved & (columns["blueprint"] == code)
             born, kept, gone = (of_kind & (to == stage) for stage in (Stage.GERMINATED, Stage.FOSSILIZED, Stage.PRUNED))
+            measured = kept & memory["contribution_valid"]
             tally = BlueprintTally(
-                slots=Counter({slot: n for slot, n in zip(slots, born.sum(axis=(0, 1)).tolist(), strict=True) if n}),
-                pruned=Counter({reason: n} if (n := int(gone.sum())) else {}),
+                slots=Counter(slots[np.nonzero(born)[2]].tolist()),
+                pruned=Counter([reason] * int(gone.sum())),
                 params=_exact(columns["params"][born]),
                 fossil_age=_exact(age[kept]),
                 pruned_age=_exact(age[gone]),
-                contribution=_exact(contribution[kept & valid]),
-                shapley=_exact(shapley[kept & valid]),
+                contribution=_exact(memory["contribution"][measured]),
+                shapley=_exact(memory["shapley"][measured]),
                 change=_exact(change[kept | gone]),
             )
-            if tally != BlueprintTally():
-                parts.append({name: tally})
+            parts += [{names[code]: tally}] if tally != BlueprintTally() else []
     stage, blueprint = columns["stage"][-1], columns["blueprint"][-1]
     live = blueprint[in_stages(stage, OCCUPIED) & (stage != Stage.FOSSILIZED)]
     parts += [{names[code]: BlueprintTally(alive=count)} for code, count in Counter(live.tolist()).items()]
@@ -116,28 +111,24 @@ def _exact(values: Array) -> ExactSums:
     return ExactSums.from_values(tidy(values))
 
 
+_TALLIED: dict[type[Event], dict[str, str]] = {  # kind of event -> tally -> field
+    SeedGerminated: {"params": "params"},
+    SeedFossilized: name_map("fossil_age=age, contribution, shapley, change=accuracy_change"),
+    SeedPruned: {"pruned_age": "age", "change": "accuracy_change"},
+}
+
+
 def event_tallies(event: Envelope) -> dict[str, BlueprintTally]:
     """Return the tallies of blueprints from one event."""
-    value = lambda number: ExactSums.from_values([number])  # noqa: E731
-    match event.data:
-        case SeedGerminated() as data:
-            tally = BlueprintTally(slots=Counter([event.slot or ""]), params=value(data.params))
-        case SeedFossilized() as data:
-            tally = BlueprintTally(
-                fossil_age=value(data.age),
-                contribution=value(data.contribution),
-                shapley=value(data.shapley),
-                change=value(data.accuracy_change),
-            )
-        case SeedPruned() as data:
-            change = value(data.accuracy_change)
-            tally = BlueprintTally(pruned=Counter([data.reason]), pruned_age=value(data.age), change=change)
-        case EpisodeCompleted() as data:
-            live = Counter(seed["blueprint"] for seed in data.topology if seed["stage"] != Stage.FOSSILIZED.name)
-            return {name: BlueprintTally(alive=count) for name, count in live.items()}
-        case _:
-            return {}
-    return {data.blueprint: tally}
+    data: Any = event.data
+    if isinstance(data, EpisodeCompleted):
+        live = Counter(seed["blueprint"] for seed in data.topology if seed["stage"] != Stage.FOSSILIZED.name)
+        return {name: BlueprintTally(alive=count) for name, count in live.items()}
+    tallied = _TALLIED.get(type(data), {}).items()
+    sums: dict[str, Any] = {name: ExactSums.from_values([getattr(data, field)]) for name, field in tallied}
+    slots = Counter([event.slot or ""] if isinstance(data, SeedGerminated) else [])
+    pruned = Counter([data.reason] if isinstance(data, SeedPruned) else [])
+    return {data.blueprint: BlueprintTally(slots=slots, pruned=pruned, **sums)} if sums else {}
 
 
 def add_tallies(one: Mapping[str, BlueprintTally], other: Mapping[str, BlueprintTally]) -> dict[str, BlueprintTally]:
@@ -159,7 +150,7 @@ def _blueprint_score(name: str, tally: BlueprintTally, macs: Mapping[str, Any]) 
     return BlueprintScore(
         germinated=germinated,
         fossilized=tally.fossil_age.count,
-        pruned={reason: tally.pruned[reason] for reason in PRUNE_REASONS},
+        pruned={reason: tally.pruned[reason] for reason in REMOVALS.values()},
         alive=tally.alive,
         rolled_back=tally.pruned["governor"],
         age_fossilized=tally.fossil_age.mean,

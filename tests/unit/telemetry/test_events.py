@@ -22,8 +22,7 @@ from morphogen.telemetry.jsonl import EVENT_KINDS, decode, encode, manifest_hash
 from morphogen.telemetry.kinds.epoch import EpisodeCompleted, StageChanged
 from morphogen.telemetry.kinds.ppo import PpoUpdated, ppo_event
 from morphogen.telemetry.kinds.run import CheckpointSaved, RunCompleted, TelemetryEscalated
-from morphogen.telemetry.round_summary import RoundCosts, summarise, throughput_events
-from morphogen.telemetry.round_sums import stability
+from morphogen.telemetry.round_summary import RoundCosts, stability, summarise, throughput_events
 from morphogen.telemetry.writer import JsonlSink
 from morphogen.vocab.action import RELEVANT
 from morphogen.vocab.blueprint import Blueprint

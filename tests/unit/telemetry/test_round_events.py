@@ -33,7 +33,7 @@ def told(name, records, known):
 
 
 def round_of(records, known, metrics=None, first=None):
-    columns = columns_of(records, known)
+    columns = columns_of(records)
     return {type(one).__name__: one for one in round_events(columns, metrics or {}, first, known)}
 
 
@@ -176,12 +176,12 @@ def test_what_is_not_measured_is_null_and_only_that(seed, envs, epochs):
     records, known = lived(seed, envs, epochs)
     flags = {"gradient_norm": "gradient", "gradient_ratio": "gradient_ratio", "velocity": "velocity"}
     flags |= {"interaction": "interaction", "vanishing": "gradient", "exploding": "gradient"}
-    history = slot_history(columns_of(records, known))
+    history = slot_history(columns_of(records))
     for t, event in told("SlotsMeasured", records, known).items():
         for name, flag in flags.items():
             valid = records[t][f"{flag}_valid"]
             assert np.array_equal([[x is not None for x in row] for row in getattr(event.data, name)], valid)
-        assert np.array_equal(event.data.age, history.age[t])
+        assert np.array_equal(event.data.age, history["age"][t])
     for t, event in told("AblationsMeasured", records, known).items():
         assert [None not in row for row in event.data.acc_table] == records[t]["exact"].tolist()
     assert len(told("AblationsMeasured", records, known)) == epochs

@@ -15,6 +15,7 @@ Choices = tuple[str | None, ...]  # None where the op does not use the head
 
 Cause = Literal["action", "tick", "govern"]  # of a change of stage
 RemovalName = Literal["action", "ramp", "governor"]
+REMOVALS: dict[Cause, RemovalName] = {"action": "action", "tick": "ramp", "govern": "governor"}  # of seeds, by cause
 
 
 class EpochCompleted(EpochEvent, level="normal"):

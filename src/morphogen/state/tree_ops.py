@@ -156,7 +156,9 @@ def masked_update(tree: TreeT, *writes: Write) -> TreeT:
     for mask, values in writes:
         for name, new in values.items():
             old = leaves[name]
-            leaves[name] = choose(mask, new.to(old.dtype) if isinstance(new, Tensor) else new, old)
+            if isinstance(new, Tensor) and new.dtype != old.dtype:
+                new = new.to(old.dtype)
+            leaves[name] = choose(mask, new, old)
     return unsafe_new(type(tree), tree, **leaves)
 
 

@@ -5,7 +5,7 @@ For readers who ask "what is reported, and where does it go?".  Entry points:
     events, kinds       `Envelope` and the dataclasses of all events, validated by pydantic; `jsonl` reads and writes
                         lines (format 3, rounds count from 1) and compares an event with its run
     round_record        arrays [T, E, ...] of what happened in a round; `record_files` writes and reads them
-    derive, payloads    record of a round -> events of its envs, slots and epochs
+    derive              record of a round -> events of its envs, slots and epochs
     round_summary       record of a round -> ends of episodes, events at its end; `BatchSummary` is its summary
     anomaly             rules on rounds and seeds; causes that raise the level
     dispatch            one `SinkWorker` (thread, queue) per sink

@@ -6,34 +6,37 @@ The one derivation: readers of a run directory use it, and the sinks of a runnin
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from morphogen.config.task import INSTANCE_PARAMETERS
 from morphogen.storage.codec import Array
-from morphogen.telemetry import payloads
 from morphogen.telemetry.anomaly import SeedFinding, anomaly_event, detect
-from morphogen.telemetry.events import Envelope, Event, Json, field_names, tidy
+from morphogen.telemetry.events import Envelope, EpochEvent, Event, Json, field_names, tidy
 from morphogen.telemetry.jsonl import manifest_hash
 from morphogen.telemetry.kinds import epoch as kinds
 from morphogen.telemetry.kinds.round import AnomalyDetected
-from morphogen.telemetry.payloads import COLUMNS, view
 from morphogen.telemetry.round_record import (
     LEVEL_RANK,
     STAGE_POINTS,
+    VALID,
     Record,
     RoundRecord,
     RunFacts,
+    expand_flag,
     history_before,
     in_stages,
     slot_history,
 )
-from morphogen.vocab.action import VALUE_NAMES, Head
+from morphogen.telemetry.round_summary import delivered_params, legal_choices, used_heads
+from morphogen.vocab.action import VALUE_NAMES, Head, Op, Outcome, Reason
 from morphogen.vocab.reward import DETECTORS
-from morphogen.vocab.stage import OCCUPIED, Algorithm, Check, Fault, Gate, Panic, Stage
+from morphogen.vocab.stage import BLENDED, OCCUPIED, Algorithm, Check, Fault, Gate, Panic, Stage
+from morphogen.vocab.text import name_map
 
 PENALTY = "governor"  # the reward component that a rollback pays; a rule without it charges nothing
+NO_VALUE: Any = None  # annotations of numpy refuse None as an array
 Place = tuple[int, ...]  # row of the env in the record, and the slot if the event is about one
 
 
@@ -225,6 +228,80 @@ def _alarm_events(step: DeriveContext) -> Iterator[Envelope]:
         yield step.envelope((detection.env, detection.slot), data, severity)
 
 
+def choice_names(values: Array, names: tuple[str, ...], used: Array) -> list[str | None]:
+    """The name of the value that each env chose with a head; None where it uses none.  int [E], bool [E]."""
+    known = used & (values >= 0) & (values < len(names))
+    return [names[value] if good else None for value, good in zip(values.tolist(), known.tolist(), strict=True)]
+
+
+def valid_column(record: Record, name: str) -> Array:
+    """Return a column; NaN (None in an event), or None in place of a flag, where it is not measured; codes by name."""
+    column = record[name]
+    if name in _ENUMS:
+        return _ENUMS[name][column]
+    if name not in VALID:
+        return column
+    return np.where(expand_flag(record[VALID[name]], column), column, NO_VALUE if column.dtype == bool else np.nan)
+
+
+def _name_table(of: type[Stage | Op | Outcome | Reason]) -> Array:
+    """The name of every code."""
+    table = np.full(max(of) + 1, "", dtype=object)
+    table[[int(code) for code in of]] = [code.name for code in of]
+    return table
+
+
+_ENUMS = {"stage": _name_table(Stage), "outcome": _name_table(Outcome), "reason": _name_table(Reason)}
+_ENUMS["op_effective"] = _name_table(Op)
+# Columns of fields with other names.
+COLUMNS = name_map("loss=val_loss, streak=panic_streak, interaction=interaction_sum, norm=host_layer_norm")
+View = TypeVar("View", bound=EpochEvent)
+
+
+def view(kind: type[View], record: Record, **more: Any) -> View:
+    """The columns of a record that have the names of the fields of an event, and more fields."""
+    columns = {name: COLUMNS.get(name, name) for name in field_names(kind) if name not in more}
+    return kind.build(**{name: valid_column(record, column) for name, column in columns.items()}, **more)
+
+
+def epoch_event(record: Record) -> kinds.EpochCompleted:
+    """State of every env."""
+    occupied, ratio = in_stages(record["stage"], OCCUPIED), delivered_params(record) / record["host_params"]
+    contribution = np.where(occupied, valid_column(record, "contribution"), np.nan)
+    return view(kinds.EpochCompleted, record, params_ratio=ratio, contribution=contribution)
+
+
+MAX_OTHERS = 2  # ops that are reported besides the chosen one
+
+
+def actions_event(record: Record, facts: RunFacts) -> kinds.ActionsTaken:
+    """Chosen actions, their outcomes, and the most likely legal ops besides, the likeliest first."""
+    action = record["action"]
+    used = used_heads(action[:, Head.OP])
+    names = {**VALUE_NAMES, Head.SLOT: facts.slots, Head.BLUEPRINT: facts.blueprints}
+    free = record["op_legal"] & (np.arange(len(Op)) != record["action"][:, :1])
+    likely = np.argsort(np.where(free, -record["op_prob"], np.inf), axis=1, kind="stable")[:, :MAX_OTHERS]
+    return view(
+        kinds.ActionsTaken,
+        record,
+        **{head.label: choice_names(action[:, head], names[head], used[:, head]) for head in Head},
+        choices=legal_choices(record),
+        others=[[Op(op).name for op in row if free[env, op]] for env, row in enumerate(likely)],
+    )
+
+
+def attribution_event(record: Record) -> kinds.AttributionMissing | None:
+    """Seeds without a fresh contribution; `not_exact`: fresh, but its interactions were not measured."""
+    seed, fresh = in_stages(record["stage"], OCCUPIED), record["contribution_valid"]
+    player = in_stages(record["stage_ticked"], BLENDED) & (record["alpha"] > 0)
+    reason = np.where(player & ~record["measured"][:, None], "skipped", "no_player").astype(object)
+    reason = np.where(fresh & ~record["interaction_valid"], "not_exact", reason)
+    missing = seed & ~(fresh & record["interaction_valid"])
+    if not missing.any():
+        return None
+    return kinds.AttributionMissing.build(reason=np.where(missing, reason, NO_VALUE))
+
+
 def _rule(
     group: int, make: Callable[[DeriveContext], Iterator[Envelope]], *events: type[Event], level: str = ""
 ) -> EventRule:
@@ -273,7 +350,7 @@ def _host_gradients(step: DeriveContext) -> kinds.HostGradients | None:
 
 
 RULES = (  # in the order of an epoch
-    _about_all(0, kinds.EpochCompleted, lambda step: payloads.epoch_event(step.record)),
+    _about_all(0, kinds.EpochCompleted, lambda step: epoch_event(step.record)),
     _about_all(0, kinds.AblationsMeasured, lambda step: _ablations(step) if step.ends else None, level="normal"),
     _each(1, kinds.GateEvaluated, lambda step: step.record["gate"] != Gate.NONE, _gate_fields),
     _rule(1, _stage_events, kinds.StageChanged, kinds.SeedGerminated, kinds.SeedFossilized, kinds.SeedPruned),
@@ -288,10 +365,10 @@ RULES = (  # in the order of an epoch
     _each(1, kinds.EpisodeCompleted, lambda step: np.full(len(step.record["stage"]), bool(step.ends)), _episode_fields),
     _each(1, kinds.TopologyRecorded, lambda step: (_fossils(step).sum(axis=1) > 0) & bool(step.ends), _topology_fields),
     _rule(2, _alarm_events, AnomalyDetected),
-    _about_all(3, kinds.ActionsTaken, lambda step: payloads.actions_event(step.record, step.facts)),
+    _about_all(3, kinds.ActionsTaken, lambda step: actions_event(step.record, step.facts)),
     _about_all(3, kinds.HostGradients, _host_gradients),
     _about_all(3, kinds.SlotsMeasured, lambda step: view(kinds.SlotsMeasured, {**step.record, **step.after})),
-    _about_all(3, kinds.AttributionMissing, lambda step: payloads.attribution_event(step.record)),
+    _about_all(3, kinds.AttributionMissing, lambda step: attribution_event(step.record)),
     _about_all(3, kinds.RewardsPaid, lambda step: view(kinds.RewardsPaid, step.record, names=step.facts.components)),
     _about_all(3, kinds.AblationsMeasured, lambda step: None if step.ends else _ablations(step)),
     _each(

@@ -79,7 +79,7 @@ def test_a_sink_gets_the_kinds_that_it_asks_for(kinds):
 
 def test_views_are_made_only_where_they_are_asked_for(tmp_path, monkeypatch):
     made = []
-    monkeypatch.setattr("morphogen.telemetry.derive.payloads.epoch_event", lambda record: made.append(1))
+    monkeypatch.setattr("morphogen.telemetry.derive.epoch_event", lambda record: made.append(1))
     own = dispatch(JsonlSink(tmp_path / "events.jsonl"))
     own.emit([summary()], record_of())
     assert not own.close(DONE).lines()

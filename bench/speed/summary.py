@@ -16,7 +16,7 @@ from morphogen.cli.bench import Measure
 RESULTS = Path(__file__).parents[1] / "results" / "summary.json"
 README_ROWS = {  # rows of bench/README.md: measure, what it is, how a number is written
     "train_digits_e32_eager": ("training, digits, 32 envs, mixed seeds: times faster than the loop", "{:.1f}"),
-    "train_digits_e8_eager": ("the same, 8 envs", "{:.1f}"),
+    "train_digits_e8_eager": ("the same, 8 envs", "{:.2f}"),
     "train_digits_e32_eager_one_thread": ("the same, 32 envs, both with one thread", "{:.1f}"),
     "train_digits_e32_compiled": ("32 envs, two threads, compiled", "{:.1f}"),
     "train_digits_e32_light_eager": ("training, digits, one conv_light in each host, not compiled", "{:.1f}"),

@@ -7,11 +7,12 @@ from itertools import combinations
 from pathlib import Path
 
 from support.random_records import COMPONENTS, SLOTS, live
+from support.seed_tallies import tallies_of
 from support.small_runs import plain
 
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import find_host, resolve
-from morphogen.telemetry.events import Envelope
+from morphogen.telemetry.events import Envelope, tidy
 from morphogen.telemetry.jsonl import encode
 from morphogen.telemetry.kinds.epoch import (
     AblationsMeasured,
@@ -30,6 +31,7 @@ from morphogen.telemetry.kinds.round import (
     ActionCounts,
     AnomalyDetected,
     BatchSummary,
+    BlueprintScores,
     HiddenHealth,
     MaskHitRates,
     ObservationStats,
@@ -38,6 +40,7 @@ from morphogen.telemetry.kinds.round import (
     Throughput,
 )
 from morphogen.telemetry.kinds.run import Evaluated, RunCompleted, RunStarted
+from morphogen.telemetry.scores import scoreboard
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, CNN_KINDS, Blueprint, code_labels
 from morphogen.vocab.host import seed_macs
@@ -62,6 +65,8 @@ def events(rounds=3, envs=4, epochs=12, *, seed=0, ended=True) -> Events:
     found = [Envelope(started(spec_of(rounds, envs, epochs)))]
     for round in range(rounds):
         found += _round(dice, round, live(seed * 1000 + round, envs, epochs), epochs)
+        scores = scoreboard(tallies_of(found), found[0].data.macs)
+        found.append(Envelope(BlueprintScores(tidy(scores)), round=round))
     if ended:
         found += [Envelope(_evaluated(dice, envs)), Envelope(_completed(rounds))]
     return found

@@ -15,7 +15,6 @@ from morphogen.analysis.console import round_number
 from morphogen.telemetry.events import Envelope, mean_known
 from morphogen.telemetry.jsonl import ROUND_FIELDS
 from morphogen.telemetry.kinds.epoch import AblationsMeasured, EpochCompleted, RewardsPaid, SlotsMeasured
-from morphogen.telemetry.scores import BlueprintTally, add_tallies, event_tallies
 from morphogen.vocab.text import name_map
 
 Row = dict[str, Any]
@@ -26,18 +25,17 @@ PAYLOAD_TABLES = name_map(
     "CheckpointFailed=checkpoint_faults, Evaluated=evaluations, TelemetryEscalated=escalations, "
     "SinkFailed=sink_faults, RoundCompleted=rounds, PpoUpdated=updates, "
     "ActionCounts=actions, MaskHitRates=masks, RewardSummary=rewards, Throughput=throughput, PhaseProfile=phases, "
-    "MemoryUsed=memory, ObservationStats=observations, HiddenHealth=hidden, TrendDetected=trends, "
-    "PerformanceDropped=drops, AnomalyDetected=anomalies, EpisodeCompleted=episodes, RolledBack=rollbacks, "
-    "AnomalySeen=signs, SnapshotTaken=snapshots"
+    "BlueprintScores=scores, MemoryUsed=memory, ObservationStats=observations, HiddenHealth=hidden, "
+    "TrendDetected=trends, PerformanceDropped=drops, AnomalyDetected=anomalies, EpisodeCompleted=episodes, "
+    "RolledBack=rollbacks, AnomalySeen=signs, SnapshotTaken=snapshots"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Rows in the order of the log, by table; what became of the seeds, by blueprint."""
+    """Rows in the order of the log, by table."""
 
     rows: Mapping[str, tuple[Row, ...]] = field(default_factory=dict)
-    blueprints: Mapping[str, BlueprintTally] = field(default_factory=dict)
 
     def __getitem__(self, table: str) -> tuple[Row, ...]:
         return self.rows.get(table, ())
@@ -59,13 +57,12 @@ def fold(events: Iterable[Envelope]) -> Tables:
 def add_event(tables: Tables, event: Envelope) -> Tables:
     """The tables with one event more."""
     row = _table_row(event)
-    return merge(tables, Tables({} if row is None else {row[0]: (row[1],)}, event_tallies(event)))
+    return tables if row is None else merge(tables, Tables({row[0]: (row[1],)}))
 
 
 def merge(first: Tables, rest: Tables) -> Tables:
     """The tables of a log, from those of its first part and those of the rest."""
-    rows = {name: first[name] + rest[name] for name in {**first.rows, **rest.rows}}
-    return Tables(rows, add_tallies(first.blueprints, rest.blueprints) if rest.blueprints else first.blueprints)
+    return Tables({name: first[name] + rest[name] for name in {**first.rows, **rest.rows}})
 
 
 def _table_row(event: Envelope) -> tuple[str, Row] | None:
@@ -126,5 +123,4 @@ ROW_REDUCERS: dict[str, tuple[str, Callable[[Any], Row]]] = {
     "SlotsMeasured": ("gradients", _gradient_row),
     "RewardsPaid": ("payments", _payment_row),
 }
-# Events that tables are made of, the seeds' for the scoreboard.
-KINDS = frozenset((*PAYLOAD_TABLES, *ROW_REDUCERS, "SeedGerminated", "SeedFossilized", "SeedPruned"))
+KINDS = frozenset((*PAYLOAD_TABLES, *ROW_REDUCERS))  # events that tables are made of

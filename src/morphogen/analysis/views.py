@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from morphogen.analysis.tables import Row, Tables
 from morphogen.telemetry.events import mean_known
-from morphogen.telemetry.scores import scoreboard
 from morphogen.vocab.action import Op
 
 ROUND_COLUMNS = (
@@ -64,9 +63,8 @@ def round_table(tables: Tables) -> list[Row]:
 
 
 def blueprint_table(tables: Tables) -> list[Row]:
-    """The scoreboard: what became of the seeds of each blueprint."""
-    start = next(iter(tables["starts"]), {"macs": {}})
-    scores = scoreboard(tables.blueprints, start["macs"])
+    """The scoreboard: what became of the seeds of each blueprint, up to the last round."""
+    scores = tables["scores"][-1]["scores"] if tables["scores"] else {}
     return [{"blueprint": name, **flatten_row({**score})} for name, score in scores.items()]
 
 

@@ -1,4 +1,4 @@
-"""Outcomes of the seeds of each blueprint, counted from events.
+"""Outcomes of the seeds of each blueprint, counted from the records of rounds.
 
 Sums are exact, so that the tallies of two parts of a log add up to the tally of the whole, wherever it is split.
 """
@@ -15,12 +15,11 @@ from typing import Any, Self
 import numpy as np
 
 from morphogen.storage.codec import Array, Ratio
-from morphogen.telemetry.events import Envelope, Event, tidy
-from morphogen.telemetry.kinds.epoch import REMOVALS, EpisodeCompleted, SeedFossilized, SeedGerminated, SeedPruned
+from morphogen.telemetry.events import tidy
+from morphogen.telemetry.kinds.epoch import REMOVALS
 from morphogen.telemetry.kinds.round import BlueprintScore
 from morphogen.telemetry.round_record import STAGE_POINTS, RoundRecord, history_before, in_stages, slot_history
 from morphogen.vocab.stage import OCCUPIED, Stage
-from morphogen.vocab.text import name_map
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,26 +108,6 @@ def round_tallies(record: RoundRecord) -> dict[str, BlueprintTally]:
 def _exact(values: Array) -> ExactSums:
     """Sums of numbers as events hold them."""
     return ExactSums.from_values(tidy(values))
-
-
-_TALLIED: dict[type[Event], dict[str, str]] = {  # kind of event -> tally -> field
-    SeedGerminated: {"params": "params"},
-    SeedFossilized: name_map("fossil_age=age, contribution, shapley, change=accuracy_change"),
-    SeedPruned: {"pruned_age": "age", "change": "accuracy_change"},
-}
-
-
-def event_tallies(event: Envelope) -> dict[str, BlueprintTally]:
-    """Return the tallies of blueprints from one event."""
-    data: Any = event.data
-    if isinstance(data, EpisodeCompleted):
-        live = Counter(seed["blueprint"] for seed in data.topology if seed["stage"] != Stage.FOSSILIZED.name)
-        return {name: BlueprintTally(alive=count) for name, count in live.items()}
-    tallied = _TALLIED.get(type(data), {}).items()
-    sums: dict[str, Any] = {name: ExactSums.from_values([getattr(data, field)]) for name, field in tallied}
-    slots = Counter([event.slot or ""] if isinstance(data, SeedGerminated) else [])
-    pruned = Counter([data.reason] if isinstance(data, SeedPruned) else [])
-    return {data.blueprint: BlueprintTally(slots=slots, pruned=pruned, **sums)} if sums else {}
 
 
 def add_tallies(one: Mapping[str, BlueprintTally], other: Mapping[str, BlueprintTally]) -> dict[str, BlueprintTally]:

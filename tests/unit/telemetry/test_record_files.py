@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.random_records import SLOTS, facts, live, round_record
+from support.seed_tallies import tallies_of
 
 from morphogen.errors import DataError
 from morphogen.telemetry.derive import derive_events
 from morphogen.telemetry.record_files import encode_record, read_record, record_path, write_record
-from morphogen.telemetry.scores import add_tallies, event_tallies, round_tallies
+from morphogen.telemetry.scores import round_tallies
 
 LEVELS = st.sampled_from(["minimal", "normal", "debug"])
 lifetimes = {"seed": st.integers(0, 10**6), "envs": st.integers(1, 4), "epochs": st.integers(1, 12)}
@@ -39,10 +40,7 @@ def test_events_read_back_are_those_of_the_whole_record(tmp_path_factory, seed, 
 @given(**lifetimes)
 def test_tallies_of_a_round_are_those_of_its_events(seed, envs, epochs):
     record = record_of(seed, envs, epochs)
-    told = {}
-    for event in derive_events(record):
-        told = add_tallies(told, event_tallies(event))
-    assert round_tallies(record) == told
+    assert round_tallies(record) == tallies_of(derive_events(record))
 
 
 def test_numpy_reads_a_record_in_one_line(tmp_path):

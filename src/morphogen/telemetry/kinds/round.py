@@ -180,7 +180,7 @@ class BlueprintScore(TypedDict):
     churn: Positive  # pruned over germinated
 
 
-class BlueprintScores(RoundEvent):
+class BlueprintScores(RoundEvent, level="minimal"):
     """The scoreboard of blueprints after a round."""
 
     scores: dict[str, BlueprintScore]

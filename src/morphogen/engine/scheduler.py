@@ -70,7 +70,7 @@ class Parts:
         >>> events = []
         >>> result = mg.train_ppo_vectorized(spec, parts=mg.Parts(sinks=(events.extend,)))
         >>> sorted({event.name for event in events})
-        ['EpisodeCompleted', 'RoundCompleted', 'RunCompleted']
+        ['BlueprintScores', 'EpisodeCompleted', 'RoundCompleted', 'RunCompleted']
     """
 
     control: ScheduleControl | None = None  # restricts the masks; default: the schedule of the spec

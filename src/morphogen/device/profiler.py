@@ -7,6 +7,7 @@ is an event on the stream, and events are read when a later copy has arrived any
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -29,13 +30,14 @@ OPEN_SEGMENTS = 3  # epochs with unread events: one marked, one in transfer, one
 NANOS, MILLIS = 1e9, 1e3  # per second
 
 
-class PhaseTime(NamedTuple):
+@dataclass(slots=True)
+class PhaseTime:
     """Time of a phase, without the time of compilation."""
 
-    wall_s: float
-    host_cpu_s: float  # of the thread that runs the scheduler
-    device_s: float | None  # None on a CPU
-    count: int  # entries
+    wall_s: float = 0.0
+    host_cpu_s: float = 0.0  # of the thread that runs the scheduler
+    device_s: float | None = None  # None on a CPU
+    count: int = 0  # entries
 
 
 class NullTimer:
@@ -119,9 +121,8 @@ class Timer(NullTimer):
 
     def mark(self, phase: str) -> None:
         """Begin a phase."""
-        entered = phase != self._phase
+        self._times[phase].count += phase != self._phase
         self._switch(phase)
-        self._add(phase, count=int(entered))
 
     def end_segment(self, phase: str) -> None:
         """Begin a phase and end the segment of events that precede the next copy."""
@@ -132,7 +133,8 @@ class Timer(NullTimer):
     def collect(self) -> None:
         """Read the events of the oldest segment, whose copy has arrived."""
         for phase, seconds in self._log.collect() if self._log is not None else ():
-            self._add(phase, device_s=seconds)
+            spent = self._times[phase]
+            spent.device_s = (spent.device_s or 0.0) + seconds
 
     def close(self) -> dict[str, PhaseTime]:
         """Return the time of each phase since the last close; the time up to the next mark belongs to no phase."""
@@ -144,17 +146,14 @@ class Timer(NullTimer):
         return self._wall() / NANOS, self._cpu() / NANOS, self._excluded()
 
     def _switch(self, phase: str | None) -> None:
-        now = self._now()
-        wall, cpu, excluded = (after - before for after, before in zip(now, self._since, strict=True))
+        now = wall, cpu, excluded = self._now()
         if self._phase is not None:
-            self._add(self._phase, wall_s=max(0.0, wall - excluded), host_cpu_s=max(0.0, cpu - excluded))
+            spent, (wall_before, cpu_before, excluded_before) = self._times[self._phase], self._since
+            spent.wall_s += max(0.0, wall - wall_before - (excluded - excluded_before))
+            spent.host_cpu_s += max(0.0, cpu - cpu_before - (excluded - excluded_before))
         if self._log is not None:
-            self._log.record(phase, now[-1])
+            self._log.record(phase, excluded)
         self._phase, self._since = phase, now
 
-    def _add(self, phase: str, **increments: float) -> None:
-        old = self._times[phase]
-        self._times[phase] = old._replace(**{name: getattr(old, name) + value for name, value in increments.items()})
-
     def _zero_times(self) -> dict[str, PhaseTime]:
-        return dict.fromkeys(PHASES, PhaseTime(0.0, 0.0, None if self._log is None else 0.0, 0))
+        return {phase: PhaseTime(device_s=None if self._log is None else 0.0) for phase in PHASES}

@@ -5,7 +5,7 @@ Only the scheduler decides when the host waits for the device; every crossing go
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -234,7 +234,7 @@ class Scheduler:
                 update_s=updated - rolled,
                 waited_s=self.transfers.total_wait_s - start.waited_s,
                 compile_stats=self.graph_totals.difference(start.graphs),
-                phases={phase: spent._asdict() for phase, spent in self.timer.close().items()},
+                phases={phase: asdict(spent) for phase, spent in self.timer.close().items()},
                 memory=cuda_memory.memory_stats(self.setup.device),
                 env_epochs=self.setup.spec.envs * (self.epoch - start.epoch),
             ),

@@ -171,11 +171,16 @@ _NUMBERS = itertools.count()  # of tables: threads that build two at once give t
 
 
 @functools.cache
-def _cache_table(values: Table | float, dtype: torch.dtype, device: torch.device) -> str:
-    """Return the name of the attribute that holds a table; build a new table."""
-    name = f"table_{next(_NUMBERS)}"
+def _build_table(values: Table | float, dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch._C._DisableFuncTorch():  # a table built inside of a gradient outlives it
-        setattr(_TABLES, name, torch.tensor(values, dtype=dtype, device=device))
+        return torch.tensor(values, dtype=dtype, device=device)
+
+
+@functools.cache
+def _cache_table(values: Table | float, dtype: torch.dtype, device: torch.device) -> str:
+    """Return the name of the attribute that holds a table."""
+    name = f"table_{next(_NUMBERS)}"
+    setattr(_TABLES, name, _build_table(values, dtype, device))
     return name
 
 
@@ -197,12 +202,12 @@ def choose(mask: Tensor, yes: Tensor | float, no: Tensor | float) -> Tensor:
 
     Shapes broadcast.  A number takes the dtype of the other side; of two numbers, both are integers.
     """
-    if torch.compiler.is_compiling():  # a graph writes numbers into its kernels
+    if torch.compiler.is_dynamo_compiling():  # a graph writes numbers into its kernels
         return torch.where(mask, yes, no)
     if not isinstance(no, Tensor):
-        no = constant_table(no, yes.dtype if isinstance(yes, Tensor) else torch.int64, mask.device)
+        no = _build_table(no, yes.dtype if isinstance(yes, Tensor) else torch.int64, mask.device)
     if not isinstance(yes, Tensor):
-        yes = constant_table(yes, no.dtype, mask.device)
+        yes = _build_table(yes, no.dtype, mask.device)
     return torch.where(mask, yes, no)
 
 

@@ -67,7 +67,7 @@ _COPIES = {"_to_copy", "copy_"}
 OPENS = {
     "build_control": "engine/action_control.py",
     "build_per_env_control": "engine/action_control.py",
-    "_cache_table": "state/tree_ops.py",
+    "_build_table": "state/tree_ops.py",
     "open_environment": "engine/environment.py",
     "restore_tree": "storage/tensor_trees.py",
     "Rollout.__init__": "engine/episodes.py",
@@ -263,8 +263,9 @@ def fake_tensors(found: Rehearsal, received: list[tuple[str, dict[str, np.ndarra
             stack.enter_context(patch.object(Transfers, method, _fenced(getattr(Transfers, method), watch, name)))
         stack.enter_context(patch.object(Transfers, "__init__", _counted(Transfers.__init__, found)))
         stack.enter_context(patch.object(tree_ops, "_TABLES", type(tables)()))
-        stack.callback(tree_ops._cache_table.cache_clear)
-        tree_ops._cache_table.cache_clear()
+        for cached in (tree_ops._build_table, tree_ops._cache_table):
+            stack.callback(cached.cache_clear)
+            cached.cache_clear()
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # threads of devices started before
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(watch)

@@ -35,3 +35,7 @@ class CheckpointError(ValueError):
 
 class TrainingDiverged(RuntimeError):
     """Run without one finite optimiser step of the policy in several rounds in a row (exit code 5)."""
+
+
+class RankError(RuntimeError):
+    """Rank of a run that died, did not answer in time, or differs from the others (exit code 8)."""

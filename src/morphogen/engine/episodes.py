@@ -10,14 +10,15 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.device.transfers import Transfers
+from morphogen.device.collectives import Collectives
+from morphogen.device.transfers import Transfers, flatten_names
 from morphogen.engine.environment import Environment, Step
 from morphogen.engine.phases import PolicyInputs, choose_actions
 from morphogen.learn.baselines import RandomPolicy
 from morphogen.nets.policy import Policy
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.env import EnvState
-from morphogen.state.tree_ops import choose, expand_mask
+from morphogen.state.tree_ops import choose, expand_mask, get_leaves
 from morphogen.storage.tensor_trees import restore_tree
 from morphogen.vocab.action import SIZES, Head
 from morphogen.vocab.blueprint import EMPTY
@@ -207,6 +208,19 @@ class Rollout:
         row |= {"contribution": choose(fresh, worth.contribution, 0.0), "contribution_valid": fresh}
         listed: Any = torch  # one operator on lists of tensors for all leaves
         listed._foreach_copy_([self._leaves[name][t] for name in row], [*row.values()])
+
+    def gather(self, collectives: Collectives, hidden: TensorDict) -> tuple[TensorDict, TensorDict]:
+        """Return the rows [T, E] of the envs of all ranks, and their memory [E].  hidden: of the envs of this rank."""
+        if collectives.ranks == 1:
+            return self.rows, hidden
+        memory = {f"hidden.{name}": leaf.unsqueeze(0) for name, leaf in get_leaves(hidden).items()}
+        joined = collectives.gather("rollout", {**flatten_names(self.rows), **memory}, dim=1)
+        length, envs, slots = joined["contribution"].shape
+        whole = Rollout(length, envs=envs, slots=slots, device=joined["reward"].device)
+        for name, leaf in flatten_names(whole.rows).items():
+            leaf.copy_(joined[name])
+        after = {name: joined[f"hidden.{name}"].squeeze(0) for name in get_leaves(hidden)}
+        return whole.rows, TensorDict(after, batch_size=[envs], device=hidden.device)
 
     def restore(self, saved: Any, epochs: int, where: str) -> None:
         """Restore the first rows of a saved buffer.

@@ -6,7 +6,7 @@ nothing in a run depends on the reporter.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
@@ -16,6 +16,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.task import INSTANCE_PARAMETERS
+from morphogen.device.collectives import Collectives
 from morphogen.engine.episodes import Epoch
 from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError
@@ -104,8 +105,16 @@ def unpack_state(tree: Tree, facts: RunFacts, epochs: int, where: str) -> Teleme
 class Reporter:
     """Events, records and summaries of one run."""
 
-    def __init__(self, setup: Setup, sinks: Sequence[AnySink], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        sinks: Sequence[AnySink],
+        collectives: Collectives | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._facts, self._spec = build_facts(setup), setup.spec.telemetry
+        self._collectives = collectives or Collectives()
+        self._own = self._collectives.shard(self._facts.envs)  # envs of this rank
         self._dispatch, self._macs = Dispatcher(sinks, self._spec), setup.net.macs()
         self._monitor = AnomalyMonitor(self._facts, self._spec, rounds=setup.spec.rounds)
         self._columns: dict[str, Array] = {}  # [T, E, ...] of the round, of which `_epochs` are filled
@@ -149,7 +158,8 @@ class Reporter:
         if self._epochs and self._dispatch.has_sinks:
             columns = {name: column[: self._epochs] for name, column in self._columns.items()}
             causes, _ = find_causes(columns)
-            self._dispatch.emit((), self._record(columns, causes, {})[0])
+            record = self._record(columns, causes, {})[0]
+            self._dispatch.emit((), replace(record, facts=replace(self._facts, first=self._own.start)))
         self._written_at = self._clock()
 
     def _record(
@@ -161,8 +171,12 @@ class Reporter:
         return RoundRecord(self._facts, self._round, self._spec.level, detailed, columns, ends), raised
 
     def end_round(self, round: int, metrics: Mapping[str, Any], costs: RoundCosts) -> BatchSummary:
-        """Emit the events of a round after its last record; return its summary.  metrics: of the `update` transfer."""
+        """Emit the events of a round after its last record; return its summary.  metrics: of the `update` transfer.
+
+        Every rank gathers the columns of all ranks, and sums up alike.
+        """
         columns, self._columns, self._epochs = self._columns, {}, 0
+        columns = self._collectives.gather_arrays("record", columns, axis=1)
         ends = episode_ends(columns, slot_history(columns), self._facts)
         found = self._monitor.end_round(round, columns, metrics, costs.memory)
         record, self._raised = self._record(columns, found.causes, ends)

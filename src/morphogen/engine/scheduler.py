@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.device import cuda_memory
+from morphogen.device.collectives import SAVE, STOP, Collectives
 from morphogen.device.profiler import NULL_TIMER, Timer
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import ScheduleControl
@@ -24,19 +26,20 @@ from morphogen.engine.phases import PolicyInputs
 from morphogen.engine.policies import Arm, build_arm, build_learner
 from morphogen.engine.reporter import Reporter, build_record
 from morphogen.engine.setup import Setup
-from morphogen.errors import TrainingDiverged
+from morphogen.errors import RankError, TrainingDiverged
 from morphogen.learn.learner import Round
 from morphogen.learn.rollout_stats import rollout_stats
 from morphogen.nets.policy import NetworkPolicy
 from morphogen.state import rng
 from morphogen.state.decision import Observation
 from morphogen.state.env import EnvState
-from morphogen.state.tree_ops import get_leaf
+from morphogen.state.tree_ops import get_leaf, tree_checksum
 from morphogen.telemetry.dispatch import AnySink
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.round_summary import CompileStats, RoundCosts
 from morphogen.vocab.field_docs import document_fields
 
+Array = np.ndarray[Any, Any]
 MAX_IDLE_ROUNDS = 3  # rounds in a row without one applied optimiser step
 
 
@@ -56,6 +59,8 @@ class Hooks:
     on_epoch: Callable[[int, int], None] | None = None  # (round, epoch) after each epoch
     on_round: Callable[[BatchSummary, "Scheduler"], bool | None] | None = None  # after each round; False stops the run
     should_stop: Callable[[], object] = lambda: False  # asked between epochs; a true value stops the run there
+    should_save: Callable[[], object] = lambda: False  # asked between epochs; a true value calls `save` there
+    save: Callable[[], None] = lambda: None
 
 
 @document_fields
@@ -78,6 +83,7 @@ class Parts:
     clock: Callable[[], float] = time.perf_counter
     compiler: Compiler = COMPILER  # for compiled units
     capture: Capture | None = None  # loops of training and validation; default: as `engine.capture` says
+    collectives: Collectives | None = None  # exchange with the other ranks of the run; default: one process
     hooks: Hooks = Hooks()
 
 
@@ -114,7 +120,9 @@ class Scheduler:
         spec = setup.spec
         self.setup, self.parts = setup, parts
         self.transfers = Transfers(setup.device, parts.clock)
-        self.reporter = Reporter(setup, parts.sinks)
+        self.collectives = parts.collectives or Collectives()
+        own = self.collectives.shard(spec.envs)
+        self.reporter = Reporter(setup, parts.sinks, self.collectives)
         self.policy, control, params, _ = build_arm(spec.policy_name, setup)
         self.control, self.params = parts.control or control, params
         self.compiled = CompiledUnits(spec.engine, device=setup.device, compiler=parts.compiler, clock=parts.clock)
@@ -122,6 +130,8 @@ class Scheduler:
         self.timer = Timer(setup.device, excluded=lambda: self.compiled.totals.compile_s) if profiled else NULL_TIMER
         self.env = open_environment(
             setup,
+            envs=len(own),
+            first=own.start,
             control=self.control,
             transfers=self.transfers,
             compiled=self.compiled,
@@ -134,12 +144,13 @@ class Scheduler:
         if self.learner is not None and isinstance(self.policy, NetworkPolicy):
             self.learned = self.learner.init(self.policy, key, spec=spec)
             self.params = self.learned.get("params")
-        self.rollout = Rollout(spec.episode_length, envs=spec.envs, slots=len(setup.net.slots), device=setup.device)
+        self.rollout = Rollout(spec.episode_length, envs=len(own), slots=len(setup.net.slots), device=setup.device)
         self.round = self.epoch = 0  # the next epoch to run
         self.state: EnvState | None = None
         self.seen: PolicyInputs | None = None  # of the state
         self.hidden, self.segment = self._initial_hidden()
         self._pending_record: int | None = None  # epoch whose record is being copied
+        self._late_wish: str | None = None  # of the ranks, to fulfil after the round
 
     @property
     def graph_totals(self) -> CompileStats:
@@ -161,9 +172,20 @@ class Scheduler:
                 if summary is None:
                     break
                 summaries.append(summary)
-                if on_round is not None and on_round(summary, self) is False:
+                halted = on_round is not None and on_round(summary, self) is False
+                if self.round < self.setup.spec.rounds and self._pause(halted):
                     break
         return tuple(summaries)
+
+    def _pause(self, halted: bool = False) -> bool:
+        """Save between two epochs if a rank wishes it; return whether all ranks stop here."""
+        hooks, wish, self._late_wish = self.parts.hooks, self._late_wish, None
+        if wish is None:
+            own = STOP if halted or hooks.should_stop() else SAVE if hooks.should_save() else None
+            wish = self.collectives.agree(own, self.round, self.epoch)
+        if wish == SAVE:
+            hooks.save()
+        return wish == STOP
 
     def run_round(self) -> BatchSummary | None:
         """Run the rest of an episode of all envs, then update the policy; None if a hook stopped the episode."""
@@ -182,12 +204,12 @@ class Scheduler:
             del epoch  # with the states within it, before the next one allocates its own
             if self.epoch == self.setup.spec.episode_length:
                 return self._close_round(start, hidden)
-            if self.parts.hooks.should_stop():
+            if self._pause():
                 return None
 
     def _initial_hidden(self) -> tuple[TensorDict, Tensor]:
         """Memory and segment marks before the first epoch of a round: every row starts a segment."""
-        envs, where = self.setup.spec.envs, self.setup.device
+        envs, where = self.env.envs, self.setup.device
         return self.policy.initial_hidden(envs, device=where), torch.ones(envs, dtype=torch.bool, device=where)
 
     def run_epoch(self, state: EnvState, seen: PolicyInputs, hidden: TensorDict, segment: Tensor, t: int) -> Epoch:
@@ -217,11 +239,13 @@ class Scheduler:
         return self.parts.clock() - self.compiled.totals.compile_s
 
     def _close_round(self, start: RoundStart, hidden: TensorDict) -> BatchSummary:
+        self._late_wish = self.collectives.close_round(self.round)
         rolled = self._elapsed_s()
         self.timer.mark("update")
         leaves = self._update(hidden)
         self.timer.end_segment("update")
         metrics = self.transfers.read("update", leaves)
+        check_equal_policies(metrics.pop("policy_checksum"), self.round)
         self.timer.collect()
         updated = self._elapsed_s()
         self.timer.mark("record_read")
@@ -246,16 +270,35 @@ class Scheduler:
 
     def _update(self, hidden: TensorDict) -> TensorDict:
         """Train the policy on the rollout; return the metrics of both.  hidden [E], after the last epoch."""
-        rows, used = self.rollout.rows, cast(Any, self.params).get("observation", None)
+        used = cast(Any, self.params).get("observation", None)
+        rows, hidden = self.rollout.gather(self.collectives, hidden)
         observation = cast(Observation, rows["observation"])
         if self.learner is None or not isinstance(self.policy, NetworkPolicy):
-            return rollout_stats(observation, hidden, None, None)
+            return self._with_checksums(rollout_stats(observation, hidden, None, None))
         turn = Round(self.setup.spec, self.round, self.compiled.unit)
         self.learned, metrics = self.learner.update(self.learned, rows, policy=self.policy, round=turn)
         self.params = self.learned.get("params")
         leaves = {"steps_done": torch.ones_like(get_leaf(rows, "reward")[0, 0]), **metrics}
         stats = rollout_stats(observation, hidden, used, cast(TensorDict, self.params["observation"]))
-        return cast(Any, TensorDict(leaves, batch_size=[])).update(stats)
+        return self._with_checksums(cast(Any, TensorDict(leaves, batch_size=[])).update(stats))
+
+    def _with_checksums(self, metrics: TensorDict) -> TensorDict:
+        """Add the checksum of the policy of every rank, int64 [W]."""
+        own = tree_checksum(self.params).unsqueeze(0).to(self.setup.device)
+        metrics["policy_checksum"] = self.collectives.gather("verdict", {"policy": own}, dim=0)["policy"]
+        return metrics
+
+
+def check_equal_policies(checksums: Array, round: int) -> None:
+    """Raise RankError unless the ranks ended a round with equal policies.  checksums int64 [W]."""
+    names, counts = np.unique(checksums, return_counts=True)
+    if len(names) > 1:
+        odd = np.flatnonzero(checksums != names[counts.argmax()])
+        sums = ", ".join(f"{number & (2**64 - 1):016x}" for number in checksums.tolist())
+        raise RankError(
+            f"rank {', '.join(map(str, odd))} of {len(checksums)}: its policy differs from the others after round "
+            f"{round + 1}: expected equal checksums, got {sums}"
+        )
 
 
 def _divergence_message(metrics: Mapping[str, Any], round: int, envs: int) -> str:

@@ -39,20 +39,20 @@ class Checkpointer:
         self._score, self._saved_position = manifest["score"], self._position
         self._emit_saved(manifest, None)
 
-    def save_if_due(self) -> None:
-        """Save between two epochs if the time between checkpoints has passed."""
-        if self._is_due():
-            self._scheduler.timer.mark("checkpoint")
-            self.save("periodic")
+    def save_between_epochs(self) -> None:
+        """Save where all ranks stand before the same epoch."""
+        self._scheduler.timer.mark("checkpoint")
+        self.save("periodic")
 
     def end_round(self, summary: BatchSummary) -> None:
-        """Save after a round if it is due by rounds or by time."""
+        """Save after a round if it is due by rounds."""
         self._score = summary.committed_mean
         every = self.spec.every_rounds
-        if self._is_due() or (every is not None and self._scheduler.round % every == 0):
+        if every is not None and self._scheduler.round % every == 0:
             self.save("periodic")
 
-    def _is_due(self) -> bool:
+    def is_due(self) -> bool:
+        """Return whether the time between two checkpoints has passed."""
         every = self.spec.every_minutes
         return every is not None and self._clock() - self._saved_at >= MINUTE * every
 

@@ -85,7 +85,13 @@ class Session:
         self.setup, self.context, self.console = setup, context, console
         self.clock, self.started_at, self.hooks = parts.clock, parts.clock(), parts.hooks
         screen = () if console is None else (console,)
-        hooks = Hooks(self.hooks.on_epoch or self._on_epoch, self._on_round, self._should_stop)
+        hooks = Hooks(
+            on_epoch=self.hooks.on_epoch or self._on_epoch,
+            on_round=self._on_round,
+            should_stop=self._should_stop,
+            should_save=self._should_save,
+            save=self._save_between_epochs,
+        )
         parts = replace(parts, sinks=(*parts.sinks, *screen), hooks=hooks)
         self.scheduler = Scheduler(setup, parts)
         self.history: list[BatchSummary] = []
@@ -195,14 +201,19 @@ class Session:
         if self.console is not None:
             self.console.end_epoch(round, epoch, self._progress(epoch + 1), self.scheduler.reporter.accuracy)
 
-    def _should_stop(self) -> bool:
-        """Return whether to stop between two epochs; otherwise save the run if a checkpoint is due."""
-        if self.hooks.should_stop():
-            return True
-        if self.context is not None and self.checkpointer is not None:
+    def _should_stop(self) -> object:
+        """Return whether to stop between two epochs."""
+        if self.context is not None:
             self.context.folder.check_present()  # a run that nothing can be saved of is not worth its time
-            self.checkpointer.save_if_due()
-        return False
+        return self.hooks.should_stop()
+
+    def _should_save(self) -> bool:
+        """Return whether a checkpoint is due by the clock."""
+        return self.checkpointer is not None and self.checkpointer.is_due()
+
+    def _save_between_epochs(self) -> None:
+        if self.checkpointer is not None:
+            self.checkpointer.save_between_epochs()
 
     def _on_round(self, summary: BatchSummary, scheduler: Scheduler) -> bool | None:
         self.history.append(summary)
@@ -210,8 +221,7 @@ class Session:
             self.console.end_round(summary)
         if self.checkpointer is not None:
             self.checkpointer.end_round(summary)
-        verdict = None if self.hooks.on_round is None else self.hooks.on_round(summary, scheduler)
-        return False if self.hooks.should_stop() else verdict
+        return None if self.hooks.on_round is None else self.hooks.on_round(summary, scheduler)
 
     def _evaluate(self) -> tuple[ArmResult, ...] | None:
         """Save and evaluate the policy after the last round; None if the evaluation was stopped."""

@@ -11,6 +11,7 @@ from morphogen.vocab.text import format_value
 
 COMPILE_OFF, COMPILE_DEFAULT, COMPILE_REDUCE_OVERHEAD = "off", "default", "reduce-overhead"  # of the compile modes
 AMP_OFF, AMP_AUTO, AMP_BFLOAT16, AMP_FLOAT16 = "off", "auto", "bfloat16", "float16"  # of the modes of precision
+REDUCE_GATHER, REDUCE_ALLREDUCE = "gather", "allreduce"
 CAPTURE_AUTO, CAPTURE_OFF = "auto", "off"
 CONTINUE, STOP = "continue", "stop"  # after a checkpoint that failed
 _DEVICE_NAME = re.compile("auto|cpu|cuda|cuda:(0|[1-9][0-9]?)")  # torch keeps the index in 8 bits and wraps beyond
@@ -44,6 +45,18 @@ class EngineSpec(Spec):
         flag=("--device", "D", DEVICE),
         text="auto (default: a GPU if there is one), cpu, cuda, cuda:N",
         converter=as_names,
+    )
+    ranks: Annotated[int | None, Field(ge=1, le=65_536), Null("as many as pay")] = option(
+        default=None,
+        flag=("--ranks", "N", DEVICE),
+        text="processes that share the envs (default: one per core where that is faster)",
+    )
+    reduce: Literal["gather", "allreduce"] = option(
+        default=REDUCE_GATHER,
+        text="ranks exchange rows and update alike, bit for bit (gather), or they exchange gradients (allreduce)",
+    )
+    collective_timeout_s: Positive = option(
+        default=600.0, text="seconds that a rank waits for the others before the run ends with an error"
     )
     threads: Annotated[int | None, Field(ge=1, le=4_096), Null("one per core")] = option(
         default=None, flag=("--threads", "N", DEVICE), text="CPU threads (default: 1 on digits, else one per core)"

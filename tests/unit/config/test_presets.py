@@ -27,8 +27,8 @@ ROWS = {
     "cifar_deep_impaired": (1_140, "r0c0 r0c1 r0c2 r0c3 r0c4 r1c0 r1c1 r1c2 r1c3 r1c4", 128, 150),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "db58c7e1635747992af0c839e773465fc6825133a61015da50cd750e7f3646c2"
-STABLE_CONFIG = "8754fdb3854128751756334055311629c08e24bcbd63de18d9ec3182b66ad87f"
+DEFAULT_CONFIG = "561e4ae0c7b3d5b14746cd27a7df692775acdcbe0681e79eb355cdcf5635d418"
+STABLE_CONFIG = "5c85a9ea06d2db4a19a0119aa50d5dfc6b858d904befe46619a17e8d2d9afe47"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

@@ -57,7 +57,8 @@ S = TypeVar("S", bound=Spec)
 # Settings that a resumed run may change: they change no number of the run, or only last bits.
 RESUME_MUTABLE = (
     *("rounds", "engine.devices", "engine.threads", "engine.compile", "engine.capture", "engine.activation_mib"),
-    *("engine.ranks", "engine.collective_timeout_s", "engine.phase_profile", "engine.deterministic", "engine.tf32", "telemetry", "checkpoint"),
+    *("engine.ranks", "engine.collective_timeout_s", "engine.phase_profile", "engine.deterministic", "engine.tf32"),
+    *("telemetry", "checkpoint"),
 )
 SCHEDULE_FILE = "schedule:"  # before the name of a file that declares the actions
 _DISABLEABLE_OPS = tuple(op.name for op in Op if op is not Op.WAIT)

@@ -12,7 +12,7 @@ from bench.harness.timing import Bench, ms_measure, run_bench
 from morphogen.cli.bench import Measure
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
 from morphogen.engine.episodes import run_epoch
-from morphogen.engine.reporter import Reporter, build_record
+from morphogen.engine.reporter import Reporter, build_record, send_record
 from morphogen.telemetry.derive import derive_events
 from morphogen.telemetry.record_files import encode_record
 from morphogen.telemetry.round_record import RoundRecord
@@ -52,7 +52,7 @@ def measures(bench: Bench, envs: int = 32) -> list[Measure]:
     leaves = build_record(epoch)
     forms = {
         "gather": lambda: build_record(epoch),
-        "send": lambda: own.transfers.send("record", leaves),
+        "send": lambda: send_record(own.transfers, leaves, 0),
         "receive": lambda: own.transfers.receive("record"),
         "take": lambda: Reporter(own.setup, ()).add_record(own.transfers.receive("record"), START),
         "encode": lambda: encode_record(sink.records[-1]),

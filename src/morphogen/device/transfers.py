@@ -60,6 +60,9 @@ def expected_ledger(
     }
 
 
+NO_DTYPES: Mapping[str, torch.dtype] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class BufferLayout:
     """Layout of leaves in a buffer: names, dtypes, shapes; widest items first, so that all are aligned."""
@@ -67,9 +70,10 @@ class BufferLayout:
     leaves: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]
 
     @classmethod
-    def of(cls, leaves: Mapping[str, Tensor]) -> "BufferLayout":
-        """Lay out leaves by name."""
-        return _buffer_layout(tuple([(name, leaf.dtype, leaf.shape) for name, leaf in leaves.items()]))
+    def of(cls, leaves: Mapping[str, Tensor], stored: Mapping[str, torch.dtype] = NO_DTYPES) -> "BufferLayout":
+        """Lay out leaves by name, in their dtypes or those of `stored`."""
+        rows = [(name, stored.get(name, leaf.dtype), leaf.shape) for name, leaf in leaves.items()]
+        return _buffer_layout(tuple(rows))
 
     @property
     def size(self) -> int:
@@ -77,9 +81,9 @@ class BufferLayout:
         return sum(dtype.itemsize * math.prod(shape) for _, dtype, shape in self.leaves)
 
     def pack(self, leaves: Mapping[str, Tensor], out: Tensor) -> None:
-        """Write the leaves into `out`, uint8 [size]."""
+        """Write the leaves into `out`, uint8 [size]; all leaves of a dtype are cast at once."""
         kinds = groupby(self.leaves, key=itemgetter(1))
-        parts = [torch.cat([leaves[name].flatten() for name, _, _ in kind]) for _, kind in kinds]
+        parts = [torch.cat([leaves[name].flatten() for name, _, _ in kind]).to(dtype) for dtype, kind in kinds]
         torch.cat([part.view(torch.uint8) for part in parts], out=out)
 
     def unpack(self, buffer: Tensor) -> dict[str, np.ndarray]:
@@ -150,11 +154,13 @@ class Transfers:
         """Read the sizes of the next epoch.  counts int32 [L]; waits."""
         return self.read("plan", TensorDict({"counts": counts}, batch_size=[]))["counts"].tolist()
 
-    def send(self, name: str, tree: TensorDictBase, slot: int = 0) -> None:
-        """Start the copy of a tree to the host; never waits."""
+    def send(
+        self, name: str, tree: TensorDictBase, slot: int = 0, stored: Mapping[str, torch.dtype] = NO_DTYPES
+    ) -> None:
+        """Start the copy of a tree to the host; never waits.  stored: dtypes of leaves on the host, if others."""
         self.ledger[name] += 1
         leaves = flatten_names(tree)
-        buffer = self._buffer(name, BufferLayout.of(leaves), slot)
+        buffer = self._buffer(name, BufferLayout.of(leaves, stored), slot)
         if buffer.done_event is not None and self._download_stream is not None:
             self._accelerator.current_stream(self.device).wait_event(buffer.done_event)  # the slot may be in transfer
         buffer.layout.pack(leaves, buffer.device_bytes)

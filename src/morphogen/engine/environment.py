@@ -230,7 +230,7 @@ class Environment:
         mark("tail")
         tail = self.compiled.unit("tail", partial(phases.score_phase, setup=self.setup))
         score = tail(trained, act.outcome, validation, metrics, state)
-        seen = self.observe(score.after)
+        seen = self._observe(score.after, score.host_params)
         step = Step(
             *(act.acted, act.outcome, act.ticked, act.ticks),
             *(metrics, validation, score.measured, score.governed, score.report, score.score),
@@ -244,8 +244,11 @@ class Environment:
 
     def observe(self, state: EnvState) -> PolicyInputs:
         """Return what a policy sees of the envs: features and legal choices, [E]."""
+        return self._observe(state, self.net.networks.params_in_use(state.instance))
+
+    def _observe(self, state: EnvState, host_params: Tensor) -> PolicyInputs:
         observe = partial(phases.observe_phase, setup=self.setup, control=self.control)
-        return self.compiled.unit("observe", observe)(state, self.keys)
+        return self.compiled.unit("observe", observe)(state, self.keys, host_params)
 
     def init_state(self, episode: Tensor) -> EnvState:
         """Return fresh envs, not yet measured.  episode int64 [E], counted from 0 over all streams."""

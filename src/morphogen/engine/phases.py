@@ -81,10 +81,13 @@ class ScorePhase(NamedTuple):
     seed_params: Tensor  # int64 [E, S], of the seeds that trained
 
 
-def observe_phase(state: EnvState, key: Tensor, *, setup: Setup, control: ActionControl | None) -> PolicyInputs:
+def observe_phase(
+    state: EnvState, key: Tensor, host_params: Tensor, *, setup: Setup, control: ActionControl | None
+) -> PolicyInputs:
     """Observe the envs and mask their next actions.
 
-    Shapes: state [E]; key int64 [E, 3].  `control` narrows the masks; None: every legal action.
+    Shapes: state [E]; key int64 [E, 3]; host_params int64 [E], in use.
+    `control` narrows the masks; None: every legal action.
     """
     limits = setup.limits
     conditions_met = conditions(state.slots, limits)
@@ -95,6 +98,7 @@ def observe_phase(state: EnvState, key: Tensor, *, setup: Setup, control: Action
         episode_length=setup.spec.episode_length,
         param_budget=setup.budget,
         conditions_met=conditions_met,
+        host_params=host_params,
     )
     masks = action_masks(state.slots, limits, conditions_met=conditions_met)
     missed = torch.zeros_like(masks.op[:, 0])

@@ -17,10 +17,11 @@ from torch import Tensor
 
 from morphogen.config.task import INSTANCE_PARAMETERS
 from morphogen.device.collectives import Collectives
+from morphogen.device.transfers import Transfers
 from morphogen.engine.episodes import Epoch
 from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError
-from morphogen.state.tree_ops import choose, constant_table, unsafe_new
+from morphogen.state.tree_ops import choose, constant_table, get_leaves, unsafe_new
 from morphogen.storage.codec import Array, Tree, check_arrays, pack, unpack
 from morphogen.telemetry.anomaly import AnomalyMonitor, AnomalyState, detailed_epochs, find_causes
 from morphogen.telemetry.dispatch import AnySink, Dispatcher, Losses
@@ -282,13 +283,15 @@ def build_record(epoch: Epoch) -> TensorDict:
     leaves |= _derived_leaves(epoch)
     floats = [leaf for leaf in leaves.values() if leaf.is_floating_point()]
     single = torch.stack([leaf for leaf in floats if leaf.dim() == 1], dim=-1)
-    reals = [single, *(leaf.reshape(len(leaf), leaf[0].numel()) for leaf in floats if leaf.dim() > 1)]
+    reals = [single, *(leaf.flatten(1) for leaf in floats if leaf.dim() > 1)]
     leaves["nonfinite"] = (~torch.cat(reals, dim=-1).isfinite()).sum(-1)
-    small = {
-        name: leaf.to(_SMALL_DTYPES.get(name, torch.int32)) if leaf.dtype == torch.int64 else leaf
-        for name, leaf in leaves.items()
-    }
-    return unsafe_new(TensorDict, epoch.before, **small)
+    return unsafe_new(TensorDict, epoch.before, **leaves)
+
+
+def send_record(transfers: Transfers, record: TensorDict, slot: int) -> None:
+    """Start the copy of a record to the host, where integers are narrow."""
+    wide = (name for name, leaf in get_leaves(record).items() if leaf.dtype == torch.int64)
+    transfers.send("record", record, slot, {name: _SMALL_DTYPES.get(name, torch.int32) for name in wide})
 
 
 def _derived_leaves(epoch: Epoch) -> dict[str, Tensor]:

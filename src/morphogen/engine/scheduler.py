@@ -24,7 +24,7 @@ from morphogen.engine.environment import open_environment
 from morphogen.engine.episodes import Epoch, Rollout, reset_hidden, run_epoch
 from morphogen.engine.phases import PolicyInputs
 from morphogen.engine.policies import Arm, build_arm, build_learner
-from morphogen.engine.reporter import Reporter, build_record
+from morphogen.engine.reporter import Reporter, build_record, send_record
 from morphogen.engine.setup import Setup
 from morphogen.errors import RankError, TrainingDiverged
 from morphogen.learn.learner import Round
@@ -217,7 +217,7 @@ class Scheduler:
         epoch = run_epoch(self.env, state, seen, self.policy, params=self.params, hidden=hidden)
         self.rollout.write(t, epoch, segment)
         self.timer.end_segment("record_read")
-        self.transfers.send("record", build_record(epoch), t % 2)
+        send_record(self.transfers, build_record(epoch), t % 2)
         self.read_pending_record(t)
         if self.parts.hooks.on_epoch is not None:
             self.parts.hooks.on_epoch(self.round, t)

@@ -57,11 +57,9 @@ def raw_feature_stats(observation: Observation) -> dict[str, Tensor]:
 
 def clip_shares(observation: Observation, stats: TensorDict) -> Metrics:
     """Shares of the normalised elements near the clip limit, and at the limit.  [T, E] -> (0-d, valid) each."""
-    scaled, device = normalise(stats, observation), observation.env.device
-    valid: dict[str, Tensor] = {}
+    scaled, valid, device = normalise(stats, observation), valid_entries(observation), observation.env.device
     for n in FEATURES:
-        has_data = get_leaf(stats, (n, "count")) > 0
-        valid[n] = valid_entries(observation, n) & normalised_features(n, device) & has_data
+        valid[n] = valid[n] & normalised_features(n, device) & (get_leaf(stats, (n, "count")) > 0)
     number = torch.stack([where.sum() for where in valid.values()]).sum()
     result: Metrics = {}
     for share, limit in (("near_clip_share", NEAR_CLIP), ("clip_share", CLIP)):
@@ -95,21 +93,22 @@ def update_observation_stats(stats: TensorDict, observation: Observation) -> Ten
         >>> stats["env", "count"].max()  # valid entries of a feature
         tensor(4., dtype=torch.float64)
     """
-    merged = {
-        name: merge_moments(get_leaves(get_branch(stats, name)), feature_moments(observation, name))
-        for name in FEATURES
-    }
+    moments = feature_moments(observation)
+    merged = {name: merge_moments(get_leaves(get_branch(stats, name)), moments[name]) for name in FEATURES}
     return TensorDict(merged, batch_size=[], device=stats.device)
 
 
-def feature_moments(observation: Observation, name: str) -> dict[str, Tensor]:
+def feature_moments(observation: Observation) -> dict[str, dict[str, Tensor]]:
     """Count, mean and sum of squared deviations of the entries that count.  -> float64 [D] each; 0 if unmarked."""
-    raw = getattr(observation, name).double().flatten(0, -2)
-    counted = valid_entries(observation, name).flatten(0, -2) & normalised_features(name, raw.device)
-    count = counted.sum(0).double()
-    mean = choose(counted, raw, 0.0).sum(0) / count.clamp(min=1.0)
-    m2 = choose(counted, raw - mean, 0.0).square().sum(0)
-    return {"count": count, "mean": mean, "m2": m2}
+    moments: dict[str, dict[str, Tensor]] = {}
+    for name, valid in valid_entries(observation).items():
+        raw = getattr(observation, name).double().flatten(0, -2)
+        counted = valid.flatten(0, -2) & normalised_features(name, raw.device)
+        count = counted.sum(0).double()
+        mean = choose(counted, raw, 0.0).sum(0) / count.clamp(min=1.0)
+        m2 = choose(counted, raw - mean, 0.0).square().sum(0)
+        moments[name] = {"count": count, "mean": mean, "m2": m2}
+    return moments
 
 
 def merge_moments(a: LeafMap, b: LeafMap) -> dict[str, Tensor]:

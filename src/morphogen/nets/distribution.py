@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from morphogen.state.decision import ActionMasks
-from morphogen.state.tree_ops import choose, constant_table
+from morphogen.state.tree_ops import choose, constant_table, positions
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, SIZES, AlphaTarget, Head, Op
 from morphogen.vocab.field_docs import document_fields
 
@@ -273,7 +273,7 @@ def _pick(values: Tensor, index: Tensor, *, keepdim: bool = False) -> Tensor:
     Shapes: index int64 [...]; values [..., n] -> [...], or [..., m, n] -> [..., m], for [..., 1, n] with an index each.
     """
     index = index.reshape(index.shape + (1,) * (values.dim() - index.dim()))
-    lane = torch.arange(values.shape[-1], device=values.device)
+    lane = positions(values.shape[-1], values.device)
     return choose(index == lane, values, 0.0).sum(-1, keepdim=keepdim)
 
 

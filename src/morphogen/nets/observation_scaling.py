@@ -7,13 +7,14 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.nets.layout import Leaves
-from morphogen.state.decision import Observation
-from morphogen.state.tree_ops import choose, constant_table, get_leaf, replace
-from morphogen.vocab.observation import FEATURE_LIMIT, FEATURES, SLOT, column_index, flag_index
+from morphogen.state.decision import Observation, join_vectors, split_vectors
+from morphogen.state.tree_ops import Table, choose, computed_table, constant_table, get_leaf, replace
+from morphogen.vocab.observation import FEATURE_LIMIT, FEATURES, SLOT, column_index, flat_flag_index
 
 _LIMIT = 10.0
 _EPS = 1e-6
+_MOMENTS = ("count", "mean", "m2")
+_NORMALISED = tuple(feature.normalised for features in FEATURES.values() for feature in features)
 _HAS_SEED = column_index(SLOT)["has_seed"]
 
 
@@ -30,9 +31,7 @@ def init_stats(device: torch.device | str = "cpu") -> TensorDict:
     """
     return TensorDict(
         {
-            name: {
-                key: torch.zeros(len(features), dtype=torch.float64, device=device) for key in ("count", "mean", "m2")
-            }
+            name: {key: torch.zeros(len(features), dtype=torch.float64, device=device) for key in _MOMENTS}
             for name, features in FEATURES.items()
         },
         batch_size=[],
@@ -54,15 +53,15 @@ def normalise(stats: TensorDict, observation: Observation) -> Observation:
         >>> bool((scaled.env == seen.observation.env).all())
         True
     """
-    vectors: Leaves = {}
-    for name in FEATURES:
-        raw: Tensor = getattr(observation, name)
-        count, mean, m2 = (get_leaf(stats, (name, key)) for key in ("count", "mean", "m2"))
-        deviation = torch.sqrt(m2 / count.clamp(min=1.0) + _EPS)
-        units = ((raw - mean) / deviation).float().clamp(-_LIMIT, _LIMIT)
-        known = normalised_features(name, raw.device) & (count > 0)
-        vectors[name] = torch.where(known, choose(valid_entries(observation, name), units, 0.0), raw)
-    return replace(observation, **vectors)
+    raw, slots = _joined(observation), observation.slots.shape[-2]
+    count, mean, m2 = (torch.cat([get_leaf(stats, (name, key)) for name in FEATURES]) for key in _MOMENTS)
+    deviation = torch.sqrt(m2 / count.clamp(min=1.0) + _EPS)
+    known = constant_table(_NORMALISED, torch.bool, raw.device) & (count > 0)
+    columns = computed_table(_columns, slots, dtype=torch.int64, device=raw.device)
+    known, mean, deviation = (column.index_select(0, columns) for column in (known, mean, deviation))
+    units = ((raw - mean) / deviation).float().clamp(-_LIMIT, _LIMIT)
+    scaled = torch.where(known, choose(_valid_entries(raw, observation.finite, slots), units, 0.0), raw)
+    return replace(observation, **split_vectors(scaled))
 
 
 def normalised_features(name: str, device: torch.device) -> Tensor:
@@ -70,12 +69,32 @@ def normalised_features(name: str, device: torch.device) -> Tensor:
     return constant_table(tuple(feature.normalised for feature in FEATURES[name]), torch.bool, device)
 
 
-def valid_entries(observation: Observation, name: str) -> Tensor:
-    """Mask of valid entries: in range, in a finite row, flag 1, slot with a seed.  bool, shaped like the vector."""
-    raw = getattr(observation, name)
-    owner = constant_table(flag_index(FEATURES[name]), torch.int64, raw.device)
-    entry = torch.cat((raw, torch.ones_like(raw[..., :1])), dim=-1)[..., owner] != 0
-    entry = entry & (raw.abs() <= FEATURE_LIMIT)
-    if name == "slots":
-        return entry & (raw[..., _HAS_SEED, None] != 0) & observation.finite[..., None, None]
-    return entry & observation.finite[..., None]
+def valid_entries(observation: Observation) -> dict[str, Tensor]:
+    """Masks of valid entries: in range, in a finite row, flag 1, slot with a seed.  bool, shaped like each vector."""
+    return split_vectors(_valid_entries(_joined(observation), observation.finite, observation.slots.shape[-2]))
+
+
+def _joined(observation: Observation) -> Tensor:
+    return join_vectors(observation.env, observation.instance, observation.slots)
+
+
+def _valid_entries(raw: Tensor, finite: Tensor, slots: int) -> Tensor:
+    """Mask of the valid entries of a row of `join_vectors`."""
+    flags = computed_table(_flags, slots, dtype=torch.int64, device=raw.device)
+    return (raw != 0)[..., flags].all(-1) & (raw.abs() <= FEATURE_LIMIT) & finite.unsqueeze(-1)
+
+
+def _flags(slots: int) -> Table:
+    """Per feature of a row of `join_vectors`, the index of its flag, and of the flag that its slot has a seed."""
+    flags = flat_flag_index(slots)
+    first, end = len(flags) - 1 - slots * len(SLOT), len(flags) - 1
+    seeds = [
+        first + (i - first) // len(SLOT) * len(SLOT) + _HAS_SEED if first <= i < end else end for i in range(end + 1)
+    ]
+    return tuple(zip(flags, seeds, strict=True))
+
+
+def _columns(slots: int) -> Table:
+    """Per feature of a row of `join_vectors`, its column among the features of all vectors; 0 for the 1."""
+    own = len(_NORMALISED) - len(SLOT)
+    return (*range(own), *[*range(own, len(_NORMALISED))] * slots, 0)

@@ -36,7 +36,7 @@ from morphogen.nets.net import Net
 from morphogen.rules.attribution import players
 from morphogen.rules.stages import active, blended
 from morphogen.state.env import Slots
-from morphogen.state.tree_ops import choose, constant_table
+from morphogen.state.tree_ops import choose, constant_table, positions
 from morphogen.vocab.blueprint import COMPUTE_ORDER, Blueprint
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.stage import Algorithm
@@ -172,7 +172,7 @@ def build_tree(slots: Slots, coalition: Tensor, evaluated: Tensor, *, net: Net) 
     code = on_bits & constant_table(prefixes, torch.int64, device).view(-1, 1, 1)  # [S + 1, E, K]
     same = (code.unsqueeze(-1) == code.unsqueeze(-2)) & evaluated.unsqueeze(-2)
     representative = same.to(torch.uint8).argmax(-1)
-    row = evaluated & (representative == torch.arange(coalition.shape[1], device=device))
+    row = evaluated & (representative == positions(coalition.shape[1], device))
     number = (row.flatten(1).cumsum(1) - 1).view_as(row.long()).gather(-1, representative)
     slot_bit = weight[constant_table(net.execution, torch.int64, device)].view(-1, 1, 1)
     return CoalitionTree(representative, row, (on_bits & slot_bit) != 0, number)

@@ -18,7 +18,7 @@ from morphogen.rules.shapley_values import interactions, marginals, shapley
 from morphogen.rules.stages import blended
 from morphogen.state.env import Slots
 from morphogen.state.measure import Attribution
-from morphogen.state.tree_ops import choose, expand_mask, unsafe_new
+from morphogen.state.tree_ops import choose, expand_mask, positions, unsafe_new
 from morphogen.vocab.reward import CRITICAL_CONTRIBUTION, RANSOM_CONTRIBUTION, RANSOM_HARM, RATIO_LIMIT
 from morphogen.vocab.stage import Stage
 
@@ -83,7 +83,7 @@ def coalitions(slots: Slots, noise: Tensor | None, *, pairs: int, full: Tensor |
     """
     live = players(slots)
     fossils = live & (slots.stage == int(Stage.FOSSILIZED))
-    column = torch.arange(configuration_count(live.shape[-1], pairs), device=live.device)
+    column = positions(configuration_count(live.shape[-1], pairs), live.device)
     position = _table_position(live)
     off = column.unsqueeze(-1) >> position.unsqueeze(1) & 1  # [E, K, S]
     coalition = _bits(live.unsqueeze(1) & (off == 0))
@@ -149,31 +149,31 @@ def _is_sampled(live: Tensor) -> Tensor:
 
 def _bits(members: Tensor, position: Tensor | None = None) -> Tensor:
     """Bit set of a mask over slots, or over distinct positions of slots.  bool [..., S] -> int64 [...]."""
-    position = torch.arange(members.shape[-1], device=members.device) if position is None else position
+    position = positions(members.shape[-1], members.device) if position is None else position
     return (members.to(torch.int64) << position).sum(-1)
 
 
 def _table_position(live: Tensor) -> Tensor:
     """Position of each slot in the table of the exact regime: int64 [E, S]; only read where the slot is a player."""
     if live.shape[-1] <= MAX_EXACT_PLAYERS:
-        return torch.arange(live.shape[-1], device=live.device).expand_as(live)
+        return positions(live.shape[-1], live.device).expand_as(live)
     return (live.cumsum(-1) - 1).clamp(0, MAX_EXACT_PLAYERS - 1)
 
 
 def _exact_values(accuracy: Tensor, live: Tensor, fossil: Tensor) -> CoalitionValues:
-    positions = min(live.shape[-1], MAX_EXACT_PLAYERS)
+    bits = min(live.shape[-1], MAX_EXACT_PLAYERS)
     position = _table_position(live)
-    everyone = 2**positions - 1
-    column = torch.arange(2**positions, device=live.device)
+    everyone = 2**bits - 1
+    column = positions(2**bits, live.device)
     seats = choose(_is_sampled(live), 0, _bits(live, position)).unsqueeze(-1)
     values = accuracy.gather(1, (everyone ^ column) & seats)  # a position without a player makes no difference
     uncommitted = choose(_is_sampled(live), 0, _bits(live & ~fossil, position)).unsqueeze(-1)
-    rows = interactions(values, positions).gather(1, position.unsqueeze(-1).expand(-1, -1, positions))
+    rows = interactions(values, bits).gather(1, position.unsqueeze(-1).expand(-1, -1, bits))
     return CoalitionValues(
         host_acc=values[:, 0],
         committed_acc=accuracy.gather(1, uncommitted).squeeze(-1),
         leave_one_out=accuracy.gather(1, torch.ones_like(position) << position),
-        shapley=shapley(values, positions).gather(1, position),
+        shapley=shapley(values, bits).gather(1, position),
         interaction=rows.gather(2, position.unsqueeze(1).expand(-1, position.shape[1], -1)),
         acc_table=values,
     )

@@ -8,7 +8,7 @@ from torch import Tensor
 from morphogen.rules.legality import CONDITIONS, conditions
 from morphogen.state.decision import ActionSpec
 from morphogen.state.env import Slots
-from morphogen.state.tree_ops import choose, constant_table, unsafe_new
+from morphogen.state.tree_ops import choose, constant_table, positions, unsafe_new
 from morphogen.vocab import action as tables
 from morphogen.vocab.action import RELEVANT, SIZES, Head, Op, Reason
 from morphogen.vocab.blueprint import EMPTY, Blueprint
@@ -73,7 +73,7 @@ def decode(action: Tensor, slots: Slots, limits: Limits, *, conditions_met: Tens
         requested_op=index[:, Head.OP],
         op=choose(valid, index[:, Head.OP], int(Op.WAIT)),
         slot=slot,
-        target=(torch.arange(count, device=device) == slot[:, None]) & used[:, Head.SLOT, None],
+        target=(positions(count, device) == slot[:, None]) & used[:, Head.SLOT, None],
         **_head_values(index, used, slots.alpha.dtype),
         valid=valid,
         reason=reason,

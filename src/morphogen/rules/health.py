@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from morphogen.config.groups import GovernorSpec
-from morphogen.state.tree_ops import choose
+from morphogen.state.tree_ops import choose, positions
 from morphogen.vocab.stage import Panic
 
 LARGE_GRADIENT = 10.0  # gradient from which an element of a layer counts as large
@@ -101,7 +101,7 @@ def loss_limit(window: Tensor, count: Tensor, baseline: Tensor, *, spec: Governo
     -> limit float32, mean float32, seasoned bool, all [E].
     """
     samples = count.clamp(max=window.shape[1])
-    valid = torch.arange(window.shape[1], device=window.device) < samples[:, None]
+    valid = positions(window.shape[1], window.device) < samples[:, None]
     mean = choose(valid, window, 0.0).sum(-1) / samples.clamp(min=1)
     spread = (choose(valid, window - mean[:, None], 0.0).square().sum(-1) / samples.clamp(min=1)).sqrt()
     learned = torch.maximum(mean + spec.sensitivity * spread, spec.multiplier * mean)

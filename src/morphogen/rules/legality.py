@@ -1,16 +1,18 @@
 """Legality of actions, written once, and the masks that follow from it."""
 
+import math
+
 import torch
 from torch import Tensor
 
-from morphogen.rules.stages import STAGE_ROWS, clamp_stage, cooling, occupied
+from morphogen.rules.stages import STAGE_ROWS, clamp_stage
 from morphogen.state.decision import ActionMasks
 from morphogen.state.env import Slots
-from morphogen.state.tree_ops import choose, constant_table, replace, select, unsafe_new
+from morphogen.state.tree_ops import Table, choose, computed_table, constant_table, replace, select, unsafe_new
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, SIZES, Head, Op, Reason
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.stage import AlphaMode, Gate, Stage
+from morphogen.vocab.stage import COOLING, OCCUPIED, AlphaMode, Gate, Stage
 
 # Stages of a slot that an op may address.
 ALLOWED_STAGES: dict[Op, tuple[Stage, ...]] = {
@@ -51,19 +53,25 @@ def conditions(slots: Slots, limits: Limits) -> Tensor:
     """
     stage, device = clamp_stage(slots.stage), slots.stage.device
     enabled = constant_table(limits.enabled, torch.bool, device).expand_as(stage)
-    auto = [_AUTO_STAGE[name] for name in limits.auto_forward]  # stages that `tick` advances by itself
-    free = {op: (op.name not in limits.disabled_ops,) * len(STAGE_ROWS) for op in Op}
-    free[Op.ADVANCE] = tuple(free[Op.ADVANCE][0] and stage not in auto for stage in STAGE_ROWS)
-    developing = (stage == int(Stage.GERMINATED)) | (stage == int(Stage.TRAINING))
-    busy = (enabled & (developing | cooling(stage))).any(-1, keepdim=True)
-    seeds = occupied(stage).sum(-1, keepdim=True)
-    full = (seeds >= limits.max_seeds) & (limits.max_seeds > 0)
+    limited = (limits.disabled_ops, limits.auto_forward)
+    rows = computed_table(_stage_rows, *limited, dtype=torch.bool, device=device)[:, stage]
+    by_stage, (working, seed) = torch.unflatten(rows[:-2], 0, (2, len(Op))).transpose(1, 2), rows[-2:].unbind()
+    busy = (enabled & working).any(-1, keepdim=True)
+    full = seed.sum(-1, keepdim=True) >= (limits.max_seeds or math.inf)
     young = slots.age < limits.min_prune_age
     moving = slots.alpha_mode != int(AlphaMode.HOLD)
     hindrances = (~enabled, busy.expand_as(enabled), full.expand_as(enabled), young, moving)
     hindered = torch.stack(hindrances).unsqueeze(2) & constant_table(_HINDERED_TABLE, torch.bool, device)
-    by_stage = constant_table((tuple(free.values()), _ALLOWED_TABLE), torch.bool, device)[..., stage]
-    return torch.cat((by_stage.transpose(1, 2), ~hindered))
+    return torch.cat((by_stage, ~hindered))
+
+
+def _stage_rows(disabled_ops: tuple[str, ...], auto_forward: tuple[str, ...]) -> Table:
+    """Rows by stage: ops that are enabled, and allowed, then whether a slot makes its env busy, and holds a seed."""
+    auto = [_AUTO_STAGE[name] for name in auto_forward]  # stages that `tick` advances by itself
+    free = {op: (op.name not in disabled_ops,) * len(STAGE_ROWS) for op in Op}
+    free[Op.ADVANCE] = tuple(free[Op.ADVANCE][0] and stage not in auto for stage in STAGE_ROWS)
+    sets = ((Stage.GERMINATED, Stage.TRAINING, *COOLING), OCCUPIED)
+    return (*free.values(), *_ALLOWED_TABLE, *(tuple(stage in members for stage in STAGE_ROWS) for members in sets))
 
 
 def legal(slots: Slots, limits: Limits) -> Tensor:

@@ -1,10 +1,12 @@
 """Interface of a decision: observation, masks, output of a policy, decoded action, outcome.  batch_size [E]."""
 
+import torch
 from tensordict import TensorClass
 from torch import Tensor
 
 from morphogen.state.tree_ops import TensorDictField
 from morphogen.vocab.field_docs import document_fields
+from morphogen.vocab.observation import ENV, INSTANCE, SLOT
 
 
 @document_fields
@@ -17,6 +19,21 @@ class Observation(TensorClass["frozen", "tensor_only"]):
     blueprints: Tensor  # int64 [E, S], a `Blueprint`; -1 without a seed
     finite: Tensor  # bool [E], no raw feature was replaced
     nonfinite: Tensor  # int64 [E], raw features that were replaced
+
+
+def join_vectors(env: Tensor, instance: Tensor, slots: Tensor) -> Tensor:
+    """Join the vectors of an observation, and a 1: the flag of features without one (`vocab.observation`).
+
+    Shapes: env [..., 52], instance [..., 8], slots [..., S, 46] -> [..., 60 + 46 S + 1].
+    """
+    return torch.cat((env, instance, slots.flatten(-2), torch.ones_like(instance[..., :1])), dim=-1)
+
+
+def split_vectors(row: Tensor) -> dict[str, Tensor]:
+    """Split a row of `join_vectors` into views of env, instance and slots, by these names."""
+    known = len(ENV), len(INSTANCE)
+    env, instance, slots, _ = torch.split(row, [*known, row.shape[-1] - sum(known) - 1, 1], dim=-1)
+    return {"env": env, "instance": instance, "slots": torch.unflatten(slots, -1, (-1, len(SLOT)))}
 
 
 @document_fields

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -88,17 +88,11 @@ def unsafe_new(kind: type[TreeT], like: Tree, **leaves: Any) -> TreeT:
     The checks of the constructor take longer than most steps compute.  Raises: ValueError unless a tensor class gets
     exactly its fields.
     """
-    source: Any = TensorDict._new_unsafe(leaves, batch_size=like.batch_size, device=like.device)
-    if kind is TensorDict:
-        return source
     builder: Any = kind
-    if leaves.keys() != builder.__expected_keys__:
+    if kind is not TensorDict and leaves.keys() != builder.__expected_keys__:
         fields = ", ".join(sorted(builder.__expected_keys__))
         raise ValueError(f"{kind.__name__}: expected the fields {fields}, got {', '.join(leaves)}")
-    tree: TreeT = builder.__new__(builder)
-    object.__setattr__(tree, "_tensordict", source)
-    object.__setattr__(tree, "_non_tensordict", {})
-    return tree
+    return _build(builder, leaves, _storage(like))
 
 
 def replace(tree: TreeT, **parts: Any) -> TreeT:
@@ -106,10 +100,29 @@ def replace(tree: TreeT, **parts: Any) -> TreeT:
 
     Parts must have batch size and device of `tree`.  Raises: AttributeError for an unknown name.
     """
-    leaves = dict(tree.items())
+    storage = _storage(tree)
+    leaves = dict(storage.items())
     if unknown := sorted(parts.keys() - leaves.keys()):
         raise AttributeError(f"{type(tree).__name__}: expected some of {', '.join(leaves)}, got {', '.join(unknown)}")
-    return unsafe_new(type(tree), tree, **leaves | parts)
+    return _build(type(tree), leaves | parts, storage)
+
+
+def _storage(tree: Any) -> Any:
+    """Return the TensorDict that holds the leaves of a tree: the tree itself, or that within a tensor class."""
+    return tree if isinstance(tree, TensorDictBase) else tree._tensordict
+
+
+def _build(kind: Any, leaves: dict[str, Any], like: Any) -> Any:
+    """Build a tree around a dictionary, which it keeps, with batch size and device of a TensorDict."""
+    storage: Any = TensorDict.__new__(TensorDict)
+    storage._device, storage._tensordict = like.device, leaves
+    storage._batch_size, storage._td_dim_names = like.batch_size, None
+    if kind is TensorDict:
+        return storage
+    tree = kind.__new__(kind)
+    object.__setattr__(tree, "_tensordict", storage)
+    object.__setattr__(tree, "_non_tensordict", {})
+    return tree
 
 
 def refuse_gradients(step: str, *inputs: Tensor) -> None:
@@ -132,8 +145,8 @@ def select(mask: Tensor, yes: NodeT, no: NodeT) -> NodeT:
 def _select(masks: dict[int, Tensor], yes: Any, no: Any) -> Any:
     """Select with the mask [E, 1, ...] of every number of axes, which all leaves share."""
     if not isinstance(yes, Tensor):
-        other = dict(no.items())
-        return unsafe_new(type(yes), yes, **{name: _select(masks, leaf, other[name]) for name, leaf in yes.items()})
+        like, other = _storage(yes), dict(_storage(no).items())
+        return _build(type(yes), {name: _select(masks, leaf, other[name]) for name, leaf in like.items()}, like)
     axes = yes.dim()
     if axes not in masks:
         masks[axes] = expand_mask(masks[1], yes)
@@ -164,14 +177,15 @@ def masked_update(tree: TreeT, *writes: Write) -> TreeT:
 
     Values are tensors or numbers, cast to the dtype of the old leaf.  The mask broadcasts against every named leaf.
     """
-    leaves = dict(tree.items())
+    storage = _storage(tree)
+    leaves = dict(storage.items())
     for mask, values in writes:
         for name, new in values.items():
             old = leaves[name]
             if isinstance(new, Tensor) and new.dtype != old.dtype:
                 new = new.to(old.dtype)
             leaves[name] = choose(mask, new, old)
-    return unsafe_new(type(tree), tree, **leaves)
+    return _build(type(tree), leaves, storage)
 
 
 class _Tables:
@@ -209,12 +223,37 @@ def constant_table(values: Table | float, dtype: torch.dtype, device: torch.devi
     return getattr(_TABLES, _table_name(values, dtype, device))
 
 
+@functools.cache
+def _cache_computed(build: Callable[..., Table], args: tuple[Hashable, ...], dtype: Any, device: Any) -> str:
+    return _cache_table(build(*args), dtype, device)
+
+
+@torch.compiler.assume_constant_result
+def _computed_name(build: Callable[..., Table], args: tuple[Hashable, ...], dtype: Any, device: Any) -> str:
+    return _cache_computed(build, args, dtype, device)
+
+
+def computed_table(build: Callable[..., Table], *args: Hashable, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return `build(*args)` as `constant_table` would; the numbers are computed, and hashed, once per arguments."""
+    return getattr(_TABLES, _computed_name(build, args, dtype, device))
+
+
+def _count_up(count: int) -> Table:
+    return tuple(range(count))
+
+
+def positions(count: int, device: torch.device) -> Tensor:
+    """Return 0 .. count-1, built once per device.  -> int64 [count]."""
+    return computed_table(_count_up, count, dtype=torch.int64, device=device)
+
+
 def choose(mask: Tensor, yes: Tensor | float, no: Tensor | float) -> Tensor:
     """Select as `torch.where` does, in one launch: for every number that one fills a tensor, each time.
 
     Shapes broadcast.  A number takes the dtype of the other side; of two numbers, both are integers.
     """
-    if torch.compiler.is_dynamo_compiling():  # a graph writes numbers into its kernels
+    tensors = isinstance(yes, Tensor) and isinstance(no, Tensor)
+    if tensors or torch.compiler.is_dynamo_compiling():  # a graph writes numbers into its kernels
         return torch.where(mask, yes, no)
     if not isinstance(no, Tensor):
         no = _build_table(no, yes.dtype if isinstance(yes, Tensor) else torch.int64, mask.device)

@@ -13,6 +13,7 @@ from morphogen.state.tree_ops import (
     expand_mask,
     l2_norm,
     nested_leaves,
+    positions,
     replace,
     select,
     select_slots,
@@ -48,7 +49,7 @@ def govern(
     calm = replace(state.signals, rolled_back=torch.zeros_like(back))
     old, normal = state.governor, verdict["anomaly"] == int(Panic.NONE)
     size = old.window.shape[1]
-    newest = torch.arange(size, device=old.window.device) == (old.count % size)[:, None]
+    newest = positions(size, old.window.device) == (old.count % size)[:, None]
     window = torch.where(newest & normal[:, None], validation.loss[:, None], old.window)
     # Zero after a rollback: a host without its seeds has another level of losses.
     record = {"window": window, "count": old.count + normal, "streak": verdict["streak"]}
@@ -129,9 +130,11 @@ def _is_restorable(state: EnvState) -> Tensor:
 
     A normal loss does not imply this: new momentum has moved nothing yet, a norm layer hides the size of a weight.
     """
-    kept = zero_empty_slots(state.seeds, state.slots.stage == int(Stage.FOSSILIZED))
-    sizes = [l2_norm(leaf) for leaf in (state.host.params, state.host.momentum, *nested_leaves(kept))]
-    return torch.stack(sizes).isfinite().all(0)
+    host = [l2_norm(leaf) for leaf in (state.host.params, state.host.momentum)]
+    seeds = [l2_norm(leaf) for leaf in nested_leaves(state.seeds)]
+    free = state.slots.stage != int(Stage.FOSSILIZED)
+    finite = torch.unflatten(torch.stack(seeds, dim=-1).isfinite(), -1, (free.shape[1], -1)).all(-1)  # [E, S]
+    return torch.stack(host).isfinite().all(0) & (finite | free).all(-1)
 
 
 def _snapshot_due(state: EnvState, every: int) -> Tensor:

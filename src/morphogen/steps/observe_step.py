@@ -10,18 +10,12 @@ from morphogen.rules import features
 from morphogen.rules.counts import parameter_price, seed_params
 from morphogen.rules.legality import legal
 from morphogen.rules.stages import occupied
-from morphogen.state.decision import Observation
+from morphogen.state.decision import Observation, join_vectors, split_vectors
 from morphogen.state.env import EnvState, Slots
-from morphogen.state.tree_ops import choose, constant_table, divide_ints, unsafe_new
+from morphogen.state.tree_ops import choose, computed_table, constant_table, divide_ints, unsafe_new
 from morphogen.vocab.action import Op
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.observation import FEATURE_LIMIT, FEATURES, flag_index
-
-_FLAGS = {vector: flag_index(columns) for vector, columns in FEATURES.items()}
-_HAS_FLAG = {  # per feature: one-hot over the flags
-    vector: tuple(tuple(float(flag == owner) for flag in range(len(owners))) for owner in owners)
-    for vector, owners in _FLAGS.items()
-}
+from morphogen.vocab.observation import FEATURE_LIMIT, flat_flag_index
 
 
 def observe(
@@ -32,11 +26,12 @@ def observe(
     episode_length: int,
     param_budget: int,
     conditions_met: Tensor | None = None,
+    host_params: Tensor | None = None,
 ) -> Observation:
     """Raw features of the envs before their next action, all finite.
 
     Shapes: state [E] -> env float32 [E, 52], instance [E, 8], slots [E, S, 46], blueprints int64 [E, S], finite [E].
-    conditions_met: bool [7, E, 6, S] from `rules.conditions`, if known.
+    conditions_met: bool [7, E, 6, S] from `rules.conditions`; host_params: int64 [E], in use; if known.
     Promise: a row reads only its own env; a value with flag 0 is 0; a value that is not finite, or beyond
     `FEATURE_LIMIT`, becomes 0 together with its flag and makes `finite` False.
 
@@ -51,7 +46,8 @@ def observe(
     slots = state.slots
     allowed = legal(slots, limits) if conditions_met is None else conditions_met.all(0)
     allowed = allowed[:, int(Op.GERMINATE) :]  # every op but WAIT
-    host = net.networks.params_in_use(state.instance).float().unsqueeze(-1)
+    host = net.networks.params_in_use(state.instance) if host_params is None else host_params
+    host = host.float().unsqueeze(-1)
     params = seed_params(slots, net.counts, net.gate_counts)
     share, cost = params.float() / host, parameter_price(params, state.instance.param_price, param_budget=param_budget)
     env_groups = (
@@ -62,17 +58,14 @@ def observe(
         allowed.any(-1).float(),
         features.feedback_features(state.signals),
     )
-    env, env_ok = _remove_nonfinite(torch.cat(env_groups, dim=-1), "env")
-    instance, instance_ok = _remove_nonfinite(features.instance_features(state.instance, net.host.classes), "instance")
+    instance = features.instance_features(state.instance, net.host.classes)
     history = features.progress_features(slots, state.signals, share, cost, episode_length=episode_length)
-    each, each_ok = _remove_nonfinite(torch.cat(_slot_features(slots, limits, history, allowed, net=net), -1), "slots")
-    good = torch.cat((env_ok, instance_ok, each_ok.flatten(1)), dim=-1)
+    each = torch.cat(_slot_features(slots, limits, history, allowed, net=net), dim=-1)
+    clean, good = _remove_nonfinite(join_vectors(torch.cat(env_groups, dim=-1), instance, each), len(net.slots))
     return unsafe_new(
         Observation,
         state,
-        env=env,
-        instance=instance,
-        slots=each,
+        **split_vectors(clean),
         blueprints=choose(occupied(slots.stage), slots.blueprint, -1),
         finite=good.all(-1),
         nonfinite=(~good).sum(-1),
@@ -93,14 +86,23 @@ def _slot_features(slots: Slots, limits: Limits, history: Tensor, allowed: Tenso
     )
 
 
-def _remove_nonfinite(raw: Tensor, vector: str) -> tuple[Tensor, Tensor]:
-    """Zero values with flag 0, and invalid values with their flags.  -> (clean, valid bool), both shaped as `raw`."""
-    owner = constant_table(_FLAGS[vector], torch.int64, raw.device)
-    always = torch.ones_like(raw[..., :1])  # the flag of the features that have none
-    valid = torch.cat((raw, always), dim=-1).index_select(-1, owner) != 0
-    raw = choose(valid, raw, 0.0)
+def _remove_nonfinite(raw: Tensor, slots: int) -> tuple[Tensor, Tensor]:
+    """Zero values with flag 0, and invalid values with all that share their flag.
+
+    Shapes: raw float32 [E, N], a row of `join_vectors` -> clean values, and which of them are valid, bool [E, N].
+    """
+    flag = computed_table(flat_flag_index, slots, dtype=torch.int64, device=raw.device)
+    raw = choose(raw.index_select(-1, flag) != 0, raw, 0.0)
     good = raw.abs() <= FEATURE_LIMIT  # False for NaN
-    wrong = (~good).float() @ constant_table(_HAS_FLAG[vector], torch.float32, raw.device)  # small integers: exact
-    sound = good & (wrong == 0)  # a flag falls with the first of its features
-    sound = sound & torch.cat((sound, always != 0), dim=-1).index_select(-1, owner)
+    sound = good[:, computed_table(_flag_groups, slots, dtype=torch.int64, device=raw.device)].all(-1)
     return choose(sound, raw, 0.0), good
+
+
+def _flag_groups(slots: int) -> tuple[tuple[int, ...], ...]:
+    """Features that are valid together with each feature, itself among them: all of its flag, and the flag."""
+    flags = flat_flag_index(slots)
+    last = len(flags) - 1  # flag of the features that have none
+    roots = [i if flag == last else flag for i, flag in enumerate(flags)]
+    groups = [tuple(i for i, root in enumerate(roots) if root == mine) for mine in roots]
+    widest = max(map(len, groups))
+    return tuple(group + group[:1] * (widest - len(group)) for group in groups)

@@ -315,7 +315,8 @@ def _write_back(state: EnvState, train_state: TrainState, plan: Plan, *, net: Ne
         for s, (name, part, index) in enumerate(zip(net.names, ran, train_state.context.indices, strict=True)):
             layouts = sites.slot_layouts(plan.train[s], s, net=net)
             seeds[name][leaf] = sites.scatter_params(get_leaf(state.seeds, (name, leaf)), part, index, layouts)
-    return unsafe_new(TensorDict, state, **seeds)
+    rows = {name: unsafe_new(TensorDict, state, **leaves) for name, leaves in seeds.items()}
+    return unsafe_new(TensorDict, state, **rows)
 
 
 def _gradient_signals(state: EnvState, train_state: TrainState, host_norm: Tensor, *, net: Net) -> Slots:

@@ -115,8 +115,9 @@ def _cast_seeds(seeds: TensorDict, net: Net) -> TensorDict:
     """Return the parameters of all seeds in the dtype of features."""
     if net.precision.dtype is None:
         return seeds
-    params = {name: {"params": net.precision.cast(get_leaf(seeds, (name, "params")))} for name in net.names}
-    return unsafe_new(TensorDict, seeds, **params)
+    cast = {name: net.precision.cast(get_leaf(seeds, (name, "params"))) for name in net.names}
+    rows = {name: unsafe_new(TensorDict, seeds, params=params) for name, params in cast.items()}
+    return unsafe_new(TensorDict, seeds, **rows)
 
 
 def _no_counts(parts: int, rows: int, *, like: Tensor) -> ChunkCounts:

@@ -129,6 +129,16 @@ def flag_index(features: tuple[Feature, ...]) -> tuple[int, ...]:
     return tuple(where[feature.flag] if feature.flag else len(features) for feature in features)
 
 
+def flat_flag_index(slots: int) -> tuple[int, ...]:
+    """Index of each feature's flag in a row of env, instance, all slots, and a 1: the flag of those that have none."""
+    vectors = [flag_index(columns) for columns in (ENV, INSTANCE, *(SLOT,) * slots)]
+    end, flags = sum(map(len, vectors)), []
+    for vector in vectors:
+        start = len(flags)
+        flags += [start + flag if flag < len(vector) else end for flag in vector]
+    return (*flags, end)
+
+
 def schema_hash() -> str:
     """sha256 of the table: version, vectors, names, order, flags, units."""
     lines = [f"version {SCHEMA_VERSION}"]

@@ -131,7 +131,7 @@ def test_statistics_know_no_slots_and_do_not_care_which_axis_is_time():
     stats = update_observation_stats(init_stats(), rows(5, 3, slots=4))
     assert [stats[name, "mean"].shape[0] for name in FEATURES] == [len(ENV), len(INSTANCE), len(SLOT)]
     seen = rows(5, 3)
-    a, b = (feature_moments(part, "slots") for part in (seen, seen.transpose(0, 1)))
+    a, b = (feature_moments(part)["slots"] for part in (seen, seen.transpose(0, 1)))
     assert all(torch.allclose(a[key], b[key], rtol=1e-12) for key in a)
 
 

@@ -105,8 +105,10 @@ def _numpy_dtype(dtype: torch.dtype) -> np.dtype:
     return torch.empty(0, dtype=dtype).numpy().dtype
 
 
-def flatten_names(tree: TensorDictBase) -> dict[str, Tensor]:
+def flatten_names(tree: TensorDictBase | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """Return the leaves of a flat or nested tree by name; nested names are joined by dots."""
+    if isinstance(tree, dict):
+        return tree
     nodes: Any = tree
     return {key if isinstance(key, str) else ".".join(key): leaf for key, leaf in nodes.items(True, True)}
 
@@ -155,7 +157,11 @@ class Transfers:
         return self.read("plan", TensorDict({"counts": counts}, batch_size=[]))["counts"].tolist()
 
     def send(
-        self, name: str, tree: TensorDictBase, slot: int = 0, stored: Mapping[str, torch.dtype] = NO_DTYPES
+        self,
+        name: str,
+        tree: TensorDictBase | Mapping[str, Tensor],
+        slot: int = 0,
+        stored: Mapping[str, torch.dtype] = NO_DTYPES,
     ) -> None:
         """Start the copy of a tree to the host; never waits.  stored: dtypes of leaves on the host, if others."""
         self.ledger[name] += 1

@@ -194,7 +194,8 @@ class Rollout:
     def __init__(self, length: int, *, envs: int, slots: int, device: torch.device | str = "cpu") -> None:
         row = cast(Any, _empty_row(envs, slots)).to(device)
         self.rows: TensorDict = row.expand(length, envs).clone()
-        self._leaves: dict[Any, Tensor] = dict(cast(Any, self.rows).items(True, True))  # by name, or path of names
+        # Views of every row, by name or path of names.
+        self._leaves: list[dict[Any, Tensor]] = [dict(row.items(True, True)) for row in cast(Any, self.rows).unbind(0)]
 
     def write(self, t: int, epoch: Epoch, reset_before: Tensor) -> None:
         """Overwrite row t, counted from 0.  reset_before bool [E]: the row starts a segment, its memory is 0."""
@@ -207,7 +208,8 @@ class Rollout:
         row |= {"truncated": torch.zeros_like(score.terminated), "next_value": torch.zeros_like(score.reward)}
         row |= {"contribution": choose(fresh, worth.contribution, 0.0), "contribution_valid": fresh}
         listed: Any = torch  # one operator on lists of tensors for all leaves
-        listed._foreach_copy_([self._leaves[name][t] for name in row], [*row.values()])
+        leaves = self._leaves[t]
+        listed._foreach_copy_([leaves[name] for name in row], [*row.values()])
 
     def gather(self, collectives: Collectives, hidden: TensorDict) -> tuple[TensorDict, TensorDict]:
         """Return the rows [T, E] of the envs of all ranks, and their memory [E].  hidden: of the envs of this rank."""

@@ -290,8 +290,9 @@ def build_record(epoch: Epoch) -> TensorDict:
 
 def send_record(transfers: Transfers, record: TensorDict, slot: int) -> None:
     """Start the copy of a record to the host, where integers are narrow."""
-    wide = (name for name, leaf in get_leaves(record).items() if leaf.dtype == torch.int64)
-    transfers.send("record", record, slot, {name: _SMALL_DTYPES.get(name, torch.int32) for name in wide})
+    leaves = get_leaves(record)
+    wide = [name for name, leaf in leaves.items() if leaf.dtype == torch.int64]
+    transfers.send("record", leaves, slot, {name: _SMALL_DTYPES.get(name, torch.int32) for name in wide})
 
 
 def _derived_leaves(epoch: Epoch) -> dict[str, Tensor]:

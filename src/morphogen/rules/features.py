@@ -79,7 +79,7 @@ def instance_features(instance: Instance, classes: int) -> Tensor:
         torch.log(instance.data_share),
         instance.label_noise,
         divide_ints(instance.classes, classes),
-        instance.reach,
+        instance.reach.float(),
         choose(free, NO_PRICE_FEATURE, torch.log(price / 0.1)),
         signed_log(instance.baseline_loss) / 7.0,
         torch.log10(instance.samples.clamp(min=1).float()) / 6.0,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from morphogen.kernels import philox
-from morphogen.state.tree_ops import broadcast_shape
+from morphogen.state.tree_ops import broadcast
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose as Purpose
 
@@ -80,9 +80,7 @@ def stream(
     low, high, env = key.unbind(-1)
     where, when = minibatch + epoch * 2**_EPOCH_BITS, round + int(purpose) * 2**_PURPOSE_BITS
     where, when = (word if isinstance(word, Tensor) else torch.full_like(env, word) for word in (where, when))
-    shape = broadcast_shape(env, where, when)
-    low, high, where, when, env = (word.expand(shape) for word in (low, high, where, when, env))
-    return torch.stack((low, high, where, when, env), dim=-1)
+    return torch.stack(broadcast(low, high, where, when, env), dim=-1)
 
 
 @document_fields
@@ -165,11 +163,8 @@ def random_bits_at(stream: Tensor, lanes: Tensor) -> Tensor:
 
 def _blocks(stream: Tensor, block: Tensor) -> tuple[Tensor, Tensor]:
     """Counters int64 [..., 4] and keys int64 [..., 2] of blocks."""
-    low, high, where, when, env = stream.unbind(-1)
-    block = block.expand(broadcast_shape(block, where))
-    rest = tuple(word.expand_as(block) for word in (where, when, env))
-    key = torch.stack((low.expand_as(block), high.expand_as(block)), dim=-1)
-    return torch.stack((block, *rest), dim=-1), key
+    low, high, *place, block = broadcast(*stream.unbind(-1), block)
+    return torch.stack((block, *place), dim=-1), torch.stack((low, high), dim=-1)
 
 
 def unit_floats(words: Tensor) -> Tensor:

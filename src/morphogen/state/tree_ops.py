@@ -54,10 +54,10 @@ def nested_leaves(tree: TensorDictBase) -> list[Tensor]:
     return list(nodes.values(True, True))
 
 
-def broadcast_shape(*tensors: Tensor) -> torch.Size:
-    """Return the shape to which tensors broadcast."""
-    shapes: Any = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
-    return shapes
+def broadcast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Expand tensors to the shape to which they broadcast; views."""
+    views: Any = torch.broadcast_tensors(*tensors)
+    return tuple(views)
 
 
 def l2_norm(x: Tensor) -> Tensor:
@@ -182,9 +182,10 @@ def masked_update(tree: TreeT, *writes: Write) -> TreeT:
     for mask, values in writes:
         for name, new in values.items():
             old = leaves[name]
-            if isinstance(new, Tensor) and new.dtype != old.dtype:
-                new = new.to(old.dtype)
-            leaves[name] = choose(mask, new, old)
+            if not isinstance(new, Tensor):
+                leaves[name] = choose(mask, new, old)
+            else:
+                leaves[name] = torch.where(mask, new if new.dtype == old.dtype else new.to(old.dtype), old)
     return _build(type(tree), leaves, storage)
 
 
@@ -252,13 +253,14 @@ def choose(mask: Tensor, yes: Tensor | float, no: Tensor | float) -> Tensor:
 
     Shapes broadcast.  A number takes the dtype of the other side; of two numbers, both are integers.
     """
-    tensors = isinstance(yes, Tensor) and isinstance(no, Tensor)
-    if tensors or torch.compiler.is_dynamo_compiling():  # a graph writes numbers into its kernels
+    if torch.compiler.is_dynamo_compiling():  # a graph writes numbers into its kernels
         return torch.where(mask, yes, no)
-    if not isinstance(no, Tensor):
-        no = _build_table(no, yes.dtype if isinstance(yes, Tensor) else torch.int64, mask.device)
     if not isinstance(yes, Tensor):
+        if not isinstance(no, Tensor):
+            no = _build_table(no, torch.int64, mask.device)
         yes = _build_table(yes, no.dtype, mask.device)
+    elif not isinstance(no, Tensor):
+        no = _build_table(no, yes.dtype, mask.device)
     return torch.where(mask, yes, no)
 
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from morphogen.config.groups import LifecycleSpec
 from morphogen.rules.gates import check_gate, gate_before
-from morphogen.rules.stages import STAGE_ROWS, clamp_stage, promote, retarget, vacate
+from morphogen.rules.stages import STAGE_ROWS, clamp_stage, promote, remove, retarget
 from morphogen.state.decision import ActionOutcome, ActionSpec
 from morphogen.state.env import EnvState
 from morphogen.state.tree_ops import choose, constant_table, masked_update, replace, unsafe_new
@@ -50,7 +50,7 @@ def apply_action(state: EnvState, spec: ActionSpec, *, lifecycle: LifecycleSpec)
     to = upward.masked_fill(at[Op.GERMINATE], int(Stage.GERMINATED)).masked_fill(resumed, int(Stage.BLENDING))
 
     # An env has one op, so the slots of all these masks are different ones.
-    slots = vacate(state.slots, removed=at_once, cleared=at[Op.GERMINATE])
+    slots = remove(state.slots, at_once)  # a slot where a seed germinates is empty
     slots = promote(slots, (asked & passed) | at[Op.GERMINATE] | resumed, to, accuracy)
     seed = {
         "blueprint": spec.blueprint[:, None],

@@ -332,7 +332,6 @@ RULES = {
         f"stages.{name}": (getattr(stages, name), stage_of, SLOTTED)
         for name in ("active", "blended", "clamp_stage", "cooling", "occupied")
     },
-    "health.masked_moments": (health.masked_moments, tensors((points, R, CELL), (yes, B, CELL)), ALL),
     "minibatch_tally.add_minibatch": (added, st.tuples(tallies, minibatches).map(lambda p: p[0] + p[1]), {}),
     "minibatch_tally.add_seed_stats": (
         seeds_added,

@@ -24,6 +24,7 @@ from morphogen.engine.environment import open_environment
 from morphogen.engine.episodes import Epoch, Rollout, reset_hidden, run_epoch
 from morphogen.engine.phases import PolicyInputs
 from morphogen.engine.policies import Arm, build_arm, build_learner
+from morphogen.engine.rank_exchange import build_exchange
 from morphogen.engine.reporter import Reporter, build_record, send_record
 from morphogen.engine.setup import Setup
 from morphogen.errors import RankError, TrainingDiverged
@@ -140,6 +141,7 @@ class Scheduler:
         )
         key = rng.env_keys(spec.seed, 0, 1, setup.device)[0]
         self.learner = build_learner(spec)
+        self.exchange = build_exchange(spec, self.learner, self.collectives)
         self.learned: Any = None  # state of the learner
         if self.learner is not None and isinstance(self.policy, NetworkPolicy):
             self.learned = self.learner.init(self.policy, key, spec=spec)
@@ -271,15 +273,18 @@ class Scheduler:
     def _update(self, hidden: TensorDict) -> TensorDict:
         """Train the policy on the rollout; return the metrics of both.  hidden [E], after the last epoch."""
         used = cast(Any, self.params).get("observation", None)
-        rows, hidden = self.rollout.gather(self.collectives, hidden)
+        if self.exchange.ranks == 1:
+            rows, hidden = self.rollout.gather(self.collectives, hidden)
+        else:
+            rows = self.rollout.rows
         observation = cast(Observation, rows["observation"])
         if self.learner is None or not isinstance(self.policy, NetworkPolicy):
             return self._with_checksums(rollout_stats(observation, hidden, None, None))
-        turn = Round(self.setup.spec, self.round, self.compiled.unit)
+        turn = Round(self.setup.spec, self.round, self.compiled.unit, self.exchange)
         self.learned, metrics = self.learner.update(self.learned, rows, policy=self.policy, round=turn)
         self.params = self.learned.get("params")
         leaves = {"steps_done": torch.ones_like(get_leaf(rows, "reward")[0, 0]), **metrics}
-        stats = rollout_stats(observation, hidden, used, cast(TensorDict, self.params["observation"]))
+        stats = rollout_stats(observation, hidden, used, cast(TensorDict, self.params["observation"]), self.exchange)
         return self._with_checksums(cast(Any, TensorDict(leaves, batch_size=[])).update(stats))
 
     def _with_checksums(self, metrics: TensorDict) -> TensorDict:

@@ -3,13 +3,16 @@
 For readers who ask "how is the policy trained?".  Entry points:
 
     learner             `Learner`, the protocol of everything that trains a policy; `PpoLearner`
+    exchange            `Exchange`, sums over the ranks that share an update
     update              `init_ppo`, `update_ppo`: epochs over env minibatches; steps that are not finite are skipped
     loss                the objective: clipped ratio per head, value, entropy, auxiliary contribution loss;
                         learning rate, entropy and value coefficients of a round
     advantage           generalised advantage estimation, standardisation
     prepare             rollout -> tensors of the update; running scale of returns, rescaling of the critic
     baselines           policies that do not learn: random, `wait`, a heuristic, the optimum of the white-box task
+    moments             moments of rows, and their merging over ranks
     metrics             numbers that are reported of an update
+    gradient_stats      numbers that are reported of a gradient
     rollout_stats       numbers that are reported of a rollout; exact merging of observation statistics
 
 Everything is a pure function of tensors; the learner is one tree of tensors.
@@ -18,6 +21,7 @@ Loads torch.
 
 from morphogen.learn.advantage import discounted_sum, gae, standardise
 from morphogen.learn.baselines import HeuristicPolicy, RandomPolicy
+from morphogen.learn.exchange import Exchange
 from morphogen.learn.learner import Learner, PpoLearner, Round
 from morphogen.learn.loss import Coefficients, coefficients_at, ppo_loss
 from morphogen.learn.rollout_stats import update_observation_stats
@@ -25,6 +29,7 @@ from morphogen.learn.update import PpoState, init_ppo, minibatch_indices, update
 
 __all__ = [
     "Coefficients",
+    "Exchange",
     "HeuristicPolicy",
     "Learner",
     "PpoLearner",

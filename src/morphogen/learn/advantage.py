@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from morphogen.rules.health import masked_moments
+from morphogen.learn.moments import Moments, masked_moments
 from morphogen.state.tree_ops import choose
 
 
@@ -62,11 +62,11 @@ def gae(
     return advantage, advantage + value
 
 
-def standardise(advantage: Tensor, free: Tensor, *, floor: float = 0.1) -> Tensor:
+def standardise(advantage: Tensor, free: Tensor, *, floor: float = 0.1, moments: Moments | None = None) -> Tensor:
     """Standardise advantages to mean 0 and deviation at most 1 over the free rows; only scale without any.
 
     Shapes: advantage [T, E]; free bool [T, E], rows with more than one legal action -> like advantage.
-    `floor`: least deviation to divide by, in return units.
+    `floor`: least deviation to divide by, in return units; `moments`: of the free rows of all ranks, default: of these.
 
     Example:
         >>> import torch
@@ -75,5 +75,5 @@ def standardise(advantage: Tensor, free: Tensor, *, floor: float = 0.1) -> Tenso
         >>> mg.learn.standardise(torch.tensor([[1.0, 5.0, 9.0]]), free).tolist()  # mean 3 and deviation 2
         [[-1.0, 1.0, 3.0]]
     """
-    mean, variance, _ = masked_moments(advantage, free)
-    return (advantage - mean) / variance.sqrt().clamp_min(floor)
+    moments = masked_moments(advantage, free) if moments is None else moments
+    return (advantage - moments.mean) / moments.variance.sqrt().clamp_min(floor)

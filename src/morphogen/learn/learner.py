@@ -1,8 +1,7 @@
 """Learners: the training of a policy from whole rounds; the protocol, and PPO."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, Generic, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple
 
 import torch
 from tensordict import TensorDict
@@ -10,8 +9,9 @@ from torch import Tensor
 from typing_extensions import TypeVar
 
 from morphogen.config.spec import RunSpec
+from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.learn.loss import coefficients_at
-from morphogen.learn.update import PpoState, init_ppo, minibatch_indices, minibatch_step, update_ppo
+from morphogen.learn.update import Compile, PpoState, init_ppo, minibatch_indices, run_eager, update_ppo
 from morphogen.nets.policy import NetworkPolicy
 from morphogen.state import rng
 from morphogen.state.tree_ops import get_leaf
@@ -19,12 +19,6 @@ from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
 
 State = TypeVar("State", default=Any)  # of a learner, a TensorDict or TensorClass
-
-
-def run_eager(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function as it is: nothing is compiled."""
-    del name
-    return function
 
 
 @document_fields
@@ -39,7 +33,8 @@ class Round(NamedTuple):
 
     spec: RunSpec  # resolved
     number: int  # from 0
-    unit: Callable[[str, Callable[..., Any]], Callable[..., Any]] = run_eager  # (name, function) -> compiled function
+    unit: Compile = run_eager  # (name, function) -> compiled function
+    exchange: Exchange = ALONE  # with the ranks that hold the rows of other envs, under `engine.reduce` allreduce
 
 
 class Learner(ABC, Generic[State]):
@@ -70,6 +65,7 @@ class Learner(ABC, Generic[State]):
     """
 
     name: str
+    reduces: ClassVar[bool] = False  # whether `update` takes the rows of one rank, as `engine.reduce` allreduce has it
 
     @abstractmethod
     def init(self, policy: NetworkPolicy, key: Tensor, *, spec: RunSpec) -> State:
@@ -86,9 +82,10 @@ class Learner(ABC, Generic[State]):
         Args:
             state: of `init`, or of the round before.
             rollout: rows [T, E] of `engine.episodes.Rollout`: observation, masks, action, log_prob, value, reward,
-                terminated, reset_before and more.
+                terminated, reset_before and more.  Under `engine.reduce` allreduce only [T, E / W] of the envs of
+                this rank: the learner sums over the ranks by `round.exchange`, and its state is the same on all.
             policy: the network with its distribution; `policy.evaluate(params, rollout)` scores the actions again.
-            round: config, number of the round, and a function that compiles.
+            round: config, number of the round, a function that compiles, and the exchange with other ranks.
 
         Returns: the next state, and metrics: 0-d tensors by the names of the event `PpoUpdated`, all optional.
         """
@@ -113,6 +110,7 @@ class PpoLearner(Learner[PpoState]):
     """
 
     name = "ppo"
+    reduces = True
 
     def init(self, policy: NetworkPolicy, key: Tensor, *, spec: RunSpec) -> PpoState:
         """Return policy, optimiser and scales.  key int64 [3]."""
@@ -127,22 +125,28 @@ class PpoLearner(Learner[PpoState]):
         return update_ppo(
             state,
             rollout,
-            draw_minibatches(spec, round.number, get_leaf(rollout, "action").device),
+            draw_minibatches(spec, round.number, get_leaf(rollout, "action").device, exchange=round.exchange),
             coefficients_at(spec.ppo, round.number),
             policy=policy,
             spec=spec.ppo,
             return_scale=spec.reward.return_scale,
-            step=round.unit("update", minibatch_step),
+            unit=round.unit,
+            exchange=round.exchange,
         )
 
 
 PPO = PpoLearner()
 
 
-def draw_minibatches(spec: RunSpec, round: int, device: torch.device) -> Tensor:
-    """Draw the envs of each minibatch of each PPO epoch: int64 [K, n, E / n]."""
+def draw_minibatches(spec: RunSpec, round: int, device: torch.device, *, exchange: Exchange = ALONE) -> Tensor:
+    """Draw the envs of each minibatch of each PPO epoch: int64 [K, n, E / n].
+
+    With an exchange between W ranks the same envs are drawn for any W; a rank gets its part of each minibatch,
+    [K, n, E / (n W)], counted from its first env.  E / W has to be a multiple of n.
+    """
     n = spec.ppo.minibatches or 1
-    blocks = rng.env_keys(spec.seed, 0, spec.envs // n, device)
+    own = spec.envs // n // exchange.ranks
+    blocks = rng.env_keys(spec.seed, exchange.rank * own, own, device)
     epoch = torch.arange(spec.ppo.epochs, device=device).unsqueeze(-1)
     stream = rng.stream(blocks, Purpose.PPO_MINIBATCH, round=round, epoch=epoch)
     return minibatch_indices(rng.uniform(stream, n))

@@ -12,7 +12,7 @@ from morphogen.nets.controller import ControllerParams
 from morphogen.nets.distribution import Lookups
 from morphogen.nets.layout import LeafMap
 from morphogen.nets.policy import Evaluation, NetworkPolicy
-from morphogen.state.tree_ops import choose, get_leaf
+from morphogen.state.tree_ops import choose
 from morphogen.vocab.field_docs import document_fields
 
 _VALUE_START = 0.1  # share of the value coefficient in round 0
@@ -57,6 +57,31 @@ def coefficients_at(spec: PpoSpec, round_index: int) -> Coefficients:
 _MAX_LOG_RATIO = 20.0  # clamp of log-ratios: their exponential stays finite
 
 
+class RowCounts(NamedTuple):
+    """Numbers of rows by which the losses of a minibatch are divided, float32."""
+
+    free: Tensor  # [...]
+    known: Tensor  # [...]
+    contribution: Tensor  # [...], measured slots
+    heads: Tensor  # [..., 8], free rows whose action uses the head
+
+
+def count_rows(rows: LeafMap, relevant: Tensor) -> RowCounts:
+    """Count the rows of every env.  rows [T, E]; relevant bool [T, E, 8] -> [E]."""
+    free = rows["free"]
+    return RowCounts(
+        free=free.sum(0),
+        known=rows["known"].sum(0),
+        contribution=rows["contribution_valid"].sum((0, 2)),
+        heads=(relevant.to(free.dtype) * free.unsqueeze(-1)).sum(0),
+    )
+
+
+def relevant_heads(rows: LeafMap, lookups: Lookups) -> Tensor:
+    """Heads that the action of a row uses.  rows [T, E] -> bool [T, E, 8]."""
+    return lookups.relevant[rows["in_action"][..., 0]]
+
+
 def minibatch_objective(
     net: ControllerParams,
     rows: TensorDict,
@@ -67,27 +92,37 @@ def minibatch_objective(
     weights: Coefficients,
     lookups: Lookups,
     factors: Tensor,
+    counts: RowCounts | None = None,
 ) -> tuple[Tensor, Metrics]:
-    """Loss of one minibatch and its metrics.  rows [T, B] from `prepare.prepare_rows`; hidden [B]."""
+    """Loss of one minibatch and its metrics.  rows [T, B] from `prepare.prepare_rows`; hidden [B]; counts []."""
     evaluation = policy.rescore(net, rows, lookups, hidden)
-    relevant = lookups.relevant[get_leaf(rows, "in_action")[..., 0]]
-    return ppo_loss(evaluation, rows, relevant, spec=spec, weights=weights, factors=factors)
+    relevant = relevant_heads(cast(LeafMap, rows), lookups)
+    return ppo_loss(evaluation, rows, relevant, spec=spec, weights=weights, factors=factors, counts=counts)
 
 
 def ppo_loss(
-    evaluation: Evaluation, rows: LeafMap, relevant: Tensor, *, spec: PpoSpec, weights: Coefficients, factors: Tensor
+    evaluation: Evaluation,
+    rows: LeafMap,
+    relevant: Tensor,
+    *,
+    spec: PpoSpec,
+    weights: Coefficients,
+    factors: Tensor,
+    counts: RowCounts | None = None,
 ) -> tuple[Tensor, Metrics]:
     """Objective of PPO, `policy + value_coef value - entropy_coef bonus + contribution_coef contribution`.
 
     Args:
         evaluation: scores of the recorded actions, [T, B].
         rows: float32 leaves [T, B]: advantage, target (return - offset), free and known (weights 0 or 1), log_prob
-            [T, B, 8]; with a predicted contribution also contribution and contribution_valid [T, B, S].
+            [T, B, 8], contribution_valid [T, B, S]; with a predicted contribution also contribution [T, B, S].
         relevant: bool [T, B, 8], heads that the action uses.
         weights: `value` and `entropy` of the round.
         factors: float32 [8], factors of the bonus per head.
+        counts: 0-d and [8], of the minibatch on all ranks; default: of these rows.
 
-    Returns: the loss [], and metrics: pairs (value, valid) by name.
+    Returns: the loss [], and metrics: pairs (value, valid) by name.  Losses and metrics of the ranks add up to those of
+    the minibatch, but for the extreme ratios and `behaviour_gap`.
     Source: Schulman et al., Proximal Policy Optimization Algorithms, 2017, eq. 7 and 9; the ratio is that of every
     head, or of the action (`ppo.ratio`).
 
@@ -97,6 +132,7 @@ def ppo_loss(
         >>> ones, heads = torch.ones(1, 2), torch.zeros(1, 2, 8)
         >>> scores = mg.nets.policy.Evaluation(heads, 0 * ones, 0 * ones, heads, heads, contribution=None)
         >>> rows = {"log_prob": heads, "advantage": 2 * ones, "target": ones, "free": ones, "known": ones}
+        >>> rows["contribution_valid"] = heads[..., :2]  # of 2 slots
         >>> weights, relevant = mg.learn.Coefficients(lr=0.0, entropy=0.0, value=0.5), heads.bool()
         >>> relevant[..., 0] = True  # only the op is relevant; the new log-probs equal the old ones
         >>> mg.learn.ppo_loss(scores, rows, relevant, spec=mg.PpoSpec(), weights=weights, factors=torch.ones(8))[0]
@@ -105,30 +141,38 @@ def ppo_loss(
     free = rows["free"]
     heads, joint = log_ratios(evaluation.log_prob, rows["log_prob"])
     used = relevant.to(free.dtype) * free.unsqueeze(-1)
-    r_heads, r = heads.exp(), joint.exp()
-    if spec.ratio == "head":
-        surrogate = clipped_surrogate(r_heads, rows["advantage"].unsqueeze(-1), spec.clip)
-        policy = -masked_mean_by_head(surrogate, used)[0].sum()
-    else:
-        policy = -masked_mean(clipped_surrogate(r, rows["advantage"], spec.clip), free)[0]
-    some_free = (free > 0).any()
-    value, some_known = masked_mean(0.5 * (evaluation.value - rows["target"]).square(), rows["known"])
-    bonus = masked_mean(evaluation.diversity @ factors, free)[0]
+    counts = RowCounts(*(count.sum(0) for count in count_rows(rows, relevant))) if counts is None else counts
+    policy = policy_loss(heads.exp() if spec.ratio == "head" else joint.exp(), rows, used, spec=spec, counts=counts)
+    some_free = counts.free > 0
+    value, some_known = masked_mean(0.5 * (evaluation.value - rows["target"]).square(), rows["known"], counts.known)
+    bonus = masked_mean(evaluation.diversity @ factors, free, counts.free)[0]
     loss = policy + weights.value * value - weights.entropy * bonus
-    contribution = contribution_loss(evaluation.contribution, rows)
+    contribution = contribution_loss(evaluation.contribution, rows, counts.contribution)
     loss = loss + spec.contribution_coef * contribution[0]
-    weight = free.unsqueeze(-1)
-    spread, reach = ((x * weight).sum((0, 1)) for x in (evaluation.diversity, evaluation.reach))
     measured: Metrics = {
         "policy_loss": (policy, some_free),
         "value_loss": (value, some_known),
         "contribution_loss": contribution,
-        "entropy": masked_mean(evaluation.entropy, free),
-        "entropy_head": (choose(reach > 0, spread / choose(reach > 0, reach, 1.0), 0.0), reach > 0),
-        **ratio_metrics(heads, joint, used, free, clip=spec.clip),
+        "entropy": masked_mean(evaluation.entropy, free, counts.free),
+        **entropy_sums(evaluation, free.unsqueeze(-1)),
+        **ratio_metrics(heads, joint, used, free, clip=spec.clip, counts=counts),
         "behaviour_gap": ((heads.abs() * rows["known"].unsqueeze(-1)).amax(), some_known),
     }
     return loss, {name: (x.detach(), valid) for name, (x, valid) in measured.items()}
+
+
+def policy_loss(r: Tensor, rows: LeafMap, used: Tensor, *, spec: PpoSpec, counts: RowCounts) -> Tensor:
+    """Negative surrogate of the ratios r: of the heads [T, B, 8], or of the actions [T, B]; used [T, B, 8] -> []."""
+    if spec.ratio == "head":
+        surrogate = clipped_surrogate(r, rows["advantage"].unsqueeze(-1), spec.clip)
+        return -masked_mean_by_head(surrogate, used, counts.heads)[0].sum()
+    return -masked_mean(clipped_surrogate(r, rows["advantage"], spec.clip), rows["free"], counts.free)[0]
+
+
+def entropy_sums(evaluation: Evaluation, weight: Tensor) -> Metrics:
+    """Sums over rows of the two parts of the entropy of every head: diversity over reach.  weight [T, B, 1] -> [8]."""
+    spread, reach = ((x * weight).sum((0, 1)) for x in (evaluation.diversity, evaluation.reach))
+    return {"diversity_head": (spread, reach > 0), "reach_head": (reach, reach > 0)}
 
 
 def log_ratios(new: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
@@ -147,21 +191,23 @@ def kl_estimate(log_ratio: Tensor) -> Tensor:
     return log_ratio.expm1() - log_ratio
 
 
-def contribution_loss(predicted: Tensor | None, rows: LeafMap) -> tuple[Tensor, Tensor]:
-    """Half squared error of the predicted contributions over measured slots; exactly 0 without any."""
+def contribution_loss(predicted: Tensor | None, rows: LeafMap, total: Tensor) -> tuple[Tensor, Tensor]:
+    """Half squared error of the predicted contributions over `total` measured slots; exactly 0 without any."""
     if predicted is None:
         zero = torch.zeros_like(rows["free"][0, 0])
         return zero, zero > 0
-    return masked_mean(0.5 * (predicted - rows["contribution"]).square(), rows["contribution_valid"])
+    return masked_mean(0.5 * (predicted - rows["contribution"]).square(), rows["contribution_valid"], total)
 
 
-def ratio_metrics(heads: Tensor, joint: Tensor, used: Tensor, free: Tensor, *, clip: float) -> Metrics:
+def ratio_metrics(
+    heads: Tensor, joint: Tensor, used: Tensor, free: Tensor, *, clip: float, counts: RowCounts
+) -> Metrics:
     """KL, clip shares and the extreme ratios over free rows.  heads, used [T, B, 8]; joint, free [T, B]."""
-    r, some = joint.exp(), (free > 0).any()
+    r, some = joint.exp(), counts.free > 0
     return {
-        "kl": masked_mean(kl_estimate(joint), free),
-        "clip_share": masked_mean(((r - 1.0).abs() > clip).to(free.dtype), free),
-        "clip_share_head": masked_mean_by_head((heads.expm1().abs() > clip).to(free.dtype), used),
+        "kl": masked_mean(kl_estimate(joint), free, counts.free),
+        "clip_share": masked_mean(((r - 1.0).abs() > clip).to(free.dtype), free, counts.free),
+        "clip_share_head": masked_mean_by_head((heads.expm1().abs() > clip).to(free.dtype), used, counts.heads),
         "ratio_max": (choose(free > 0, r, 0.0).amax(), some),
         "ratio_min": (choose(free > 0, r, torch.inf).amin(), some),
     }

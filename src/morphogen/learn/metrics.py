@@ -7,6 +7,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.learn.exchange import Exchange
 from morphogen.nets.controller import controller_leaves
 from morphogen.state.tree_ops import choose
 from morphogen.vocab.action import HEADS
@@ -52,16 +53,30 @@ STEP_NAMES: tuple[str, ...] = tuple(label for name in STEP_REDUCTIONS for label 
 METRIC_NAMES: tuple[str, ...] = (*STEP_NAMES, *ROUND_METRICS)  # `<name>_valid` beside each
 
 
-def masked_mean(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean over the rows of weight 1, and a flag for any such row.  Equal shapes, weights 0 or 1 -> 0-d."""
-    total = weight.sum()
+def masked_mean(x: Tensor, weight: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
+    """Part of these rows in the mean over `total` rows of weight 1, and a flag for any such row.
+
+    Equal shapes, weights 0 or 1; total [] -> 0-d.
+    """
     return (x * weight).sum() / total.clamp(min=1.0), total > 0
 
 
-def masked_mean_by_head(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Masked mean of each head.  [..., 8], weights 0 or 1 -> [8]."""
-    total = weight.flatten(0, -2).sum(0)
+def masked_mean_by_head(x: Tensor, weight: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
+    """Masked mean of each head.  [..., 8], weights 0 or 1; total [8] -> [8]."""
     return (x * weight).flatten(0, -2).sum(0) / total.clamp(min=1.0), total > 0
+
+
+EXTREMES = {"ratio_max": torch.amax, "ratio_min": torch.amin, "behaviour_gap": torch.amax}  # of a step, over the ranks
+
+
+def merge_extremes(values: Tensor, exchange: Exchange) -> Tensor:
+    """Replace the extremes of the rows of a rank by those of all ranks.  [N, M] in the order of `STEP_NAMES`."""
+    columns = {name: STEP_NAMES.index(name) for name in EXTREMES}
+    ranks = exchange.gather("metrics", {name: values[:, column] for name, column in columns.items()})
+    merged = values.clone()
+    for name, column in columns.items():
+        merged[:, column] = EXTREMES[name](ranks[name], 0)
+    return merged
 
 
 def pack_metrics(metrics: Metrics) -> tuple[Tensor, Tensor]:

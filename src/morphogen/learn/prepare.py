@@ -8,9 +8,10 @@ from torch import Tensor
 
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.learn.advantage import discounted_sum, gae, standardise
+from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.learn.metrics import Metrics
+from morphogen.learn.moments import Moments, masked_moments, merge_ranks, sum_ranks
 from morphogen.nets.policy import NetworkPolicy, get_branch
-from morphogen.rules.health import masked_moments
 from morphogen.state.tree_ops import TensorDictField, choose, expand_mask, get_leaf
 from morphogen.vocab.field_docs import document_fields
 
@@ -46,24 +47,35 @@ def return_scale(state: ScaleState) -> Tensor:
 
 
 def rescale_rewards(
-    state: ScaleState, reward: Tensor, terminated: Tensor, gamma: float, executed: Tensor, *, kind: str = "running"
+    state: ScaleState,
+    reward: Tensor,
+    terminated: Tensor,
+    gamma: float,
+    executed: Tensor,
+    *,
+    kind: str = "running",
+    exchange: Exchange = ALONE,
 ) -> tuple[ScaleState, Tensor, Tensor]:
     """Update the scale with the returns of one round and divide the rewards by it.
 
     Shapes: reward, terminated [T, E]; executed bool [E] or [T, E], False for envs that do not count
     -> (state, reward / scale [T, E], value_factor []): values predicted in the old unit are multiplied by the factor.
     Promise: signs, zeros and ratios of rewards are kept; a round without a counted row leaves the state unchanged.
-    `kind`: "running", or "fixed" for scale 1 and a state that never changes.
+    `kind`: "running", or "fixed" for scale 1 and a state that never changes; `exchange`: with the ranks that hold the
+    other rows of the round.
     """
     if kind == "fixed":
         return state, reward, torch.ones_like(reward[0, 0])
     counts = executed.expand_as(reward)
     known = choose(counts, reward, 0.0)
     returns = discounted_sum(known.to(torch.float64), terminated, factor=gamma)
-    number = counts.sum()
-    total = number.clamp_min(1)
-    first = choose(counts, returns, 0.0).sum() / total
-    second = choose(counts, returns.square(), 0.0).sum() / total
+    sums = {
+        "number": counts.sum(),
+        "first": choose(counts, returns, 0.0).sum(),
+        "second": choose(counts, returns.square(), 0.0).sum(),
+    }
+    number, first, second = sum_ranks(exchange, sums).values()
+    first, second = (x / number.clamp_min(1) for x in (first, second))
     learned = state.replace(
         first=torch.where(number > 0, SCALE_DECAY * state.first + (1 - SCALE_DECAY) * first, state.first),
         second=torch.where(number > 0, SCALE_DECAY * state.second + (1 - SCALE_DECAY) * second, state.second),
@@ -94,18 +106,28 @@ class ScaledCritic(NamedTuple):
 
 
 def prepare_rows(
-    params: TensorDict, scale: ScaleState, rollout: TensorDict, *, policy: NetworkPolicy, spec: PpoSpec, kind: str
+    params: TensorDict,
+    scale: ScaleState,
+    rollout: TensorDict,
+    *,
+    policy: NetworkPolicy,
+    spec: PpoSpec,
+    kind: str,
+    exchange: Exchange = ALONE,
 ) -> tuple[ScaledCritic, TensorDict, Metrics]:
     """Prepare the rows of an update: return units, advantages, weights.
 
-    Shapes: rollout [T, E] -> (critic, rows [T, E], metrics of the round).
+    Shapes: rollout [T, E] -> (critic, rows [T, E], metrics of the round).  `exchange`: with the ranks that hold the
+    other envs; critic and metrics are those of all.
     Promise: rewards, values, log-probs and observations of an env outside `finite_envs` reach nothing.
     """
     known = finite_envs(rollout)
     fields = ("reward", "value", "next_value", "log_prob")
     clean = {name: _zero_other_envs(known, rollout[name]) for name in fields}
     ends = (rollout["terminated"], rollout["truncated"])
-    after, reward, factor = rescale_rewards(scale, clean["reward"], ends[0], spec.gamma, known, kind=kind)
+    after, reward, factor = rescale_rewards(
+        scale, clean["reward"], ends[0], spec.gamma, known, kind=kind, exchange=exchange
+    )
     layer = policy.network.value_layer
     units, shift = rescale_critic(params, factor, before=scale, after=after, layer=layer)
     value, behind = (clean[name] * factor + shift for name in ("value", "next_value"))
@@ -113,21 +135,31 @@ def prepare_rows(
     error, _ = gae(reward, value, behind, *ends, gamma=spec.gamma, gae_lambda=0.0)
     counts = known.expand_as(value)
     free = counts & ~rollout["forced"]
+    moments = merge_ranks(
+        exchange,
+        {
+            "advantage": masked_moments(advantage, free),
+            "value": masked_moments(value.double(), counts),
+            "return": masked_moments(returns.double(), counts),
+            "residual": masked_moments(returns.double() - value.double(), counts),
+            "error": masked_moments(error.abs(), counts),
+        },
+    )
     rows = policy.replay_inputs(params, rollout)
     rows = rows.update({name: _zero_other_envs(known, leaf) for name, leaf in rows.items()}).update(
         {
             "log_prob": clean["log_prob"],
-            "advantage": standardise(advantage, free),
+            "advantage": standardise(advantage, free, moments=moments["advantage"]),
             "target": returns - units.offset,
             "free": free.float(),
             "known": counts.float(),
             **contribution_targets(rollout, counts),
         }
     )
+    totals = {**count_round(rollout, counts, free), "contribution_targets": rows["contribution_valid"].sum()}
     once = {
-        **_value_metrics(value, returns, counts, unit=return_scale(after)),
-        **_round_metrics(rollout, advantage, error, counts, free=free),
-        "contribution_targets": _always_valid(rows["contribution_valid"].sum()),
+        **_value_metrics(moments, unit=return_scale(after)),
+        **_round_metrics(moments, sum_ranks(exchange, totals)),
         "return_scale": _always_valid(return_scale(after)),
         "value_offset": _always_valid(units.offset),
     }
@@ -171,33 +203,42 @@ def contribution_targets(rollout: TensorDict, counts: Tensor) -> dict[str, Tenso
     return {"contribution": points / _CONTRIBUTION_UNIT, "contribution_valid": valid.float()}
 
 
-def _value_metrics(value: Tensor, returns: Tensor, counts: Tensor, *, unit: Tensor) -> Metrics:
-    """Explained variance of the critic, and values and returns in reward units."""
-    value, returns = value.double(), returns.double()
-    value_mean, value_variance, number = masked_moments(value, counts)
-    return_mean, return_variance, _ = masked_moments(returns, counts)
-    left = masked_moments(returns - value, counts)[1]
-    some, spread = number > 0, return_variance >= _MIN_VARIANCE
+def count_round(rollout: TensorDict, counts: Tensor, free: Tensor) -> dict[str, Tensor]:
+    """Count the rows of a round.  rollout [T, E]; counts, free bool [T, E] -> int64 [] each."""
+    forced = rollout["forced"]
     return {
-        "explained_variance": (1.0 - left / choose(spread, return_variance, 1.0), some & spread),
-        "value_mean": (value_mean * unit, some),
-        "value_std": (value_variance.sqrt() * unit, some),
-        "return_mean": (return_mean * unit, some),
-        "return_std": (return_variance.sqrt() * unit, some),
+        "rows": torch.full_like(counts.sum(), forced.numel()),
+        "free_steps": free.sum(),
+        "forced": forced.sum(),
+        "rollback_rows": rollout["terminated"][:-1].sum(),
+        "nonfinite.rollout": (~counts[0]).sum(),
     }
 
 
-def _round_metrics(rollout: TensorDict, advantage: Tensor, error: Tensor, counts: Tensor, *, free: Tensor) -> Metrics:
-    advantage_mean, advantage_variance, number = masked_moments(advantage, free)
-    surprise, _, known = masked_moments(error.abs(), counts)
+def _value_metrics(moments: dict[str, Moments], *, unit: Tensor) -> Metrics:
+    """Explained variance of the critic, and values and returns in reward units."""
+    value, returns = moments["value"], moments["return"]
+    some, spread = value.count > 0, returns.variance >= _MIN_VARIANCE
+    left = moments["residual"].variance / choose(spread, returns.variance, 1.0)
     return {
-        "advantage_mean": (advantage_mean, number > 0),
-        "advantage_std": (advantage_variance.sqrt(), number > 0),
-        "td_error_abs_mean": (surprise, known > 0),
-        "free_steps": _always_valid(free.sum()),
-        "forced_share": _always_valid(rollout["forced"].double().mean()),
-        "rollback_rows": _always_valid(rollout["terminated"][:-1].sum()),
-        "nonfinite.rollout": _always_valid((~counts[0]).sum()),
+        "explained_variance": (1.0 - left, some & spread),
+        "value_mean": (value.mean * unit, some),
+        "value_std": (value.variance.sqrt() * unit, some),
+        "return_mean": (returns.mean * unit, some),
+        "return_std": (returns.variance.sqrt() * unit, some),
+    }
+
+
+def _round_metrics(moments: dict[str, Moments], totals: dict[str, Tensor]) -> Metrics:
+    """Advantages, errors of the critic and counts.  `totals`: of `count_round`, over all ranks."""
+    advantage, error = moments["advantage"], moments["error"]
+    names = ("free_steps", "rollback_rows", "nonfinite.rollout", "contribution_targets")
+    return {
+        "advantage_mean": (advantage.mean, advantage.count > 0),
+        "advantage_std": (advantage.variance.sqrt(), advantage.count > 0),
+        "td_error_abs_mean": (error.mean, error.count > 0),
+        "forced_share": _always_valid(totals["forced"].double() / totals["rows"]),
+        **{name: _always_valid(totals[name]) for name in names},
     }
 
 

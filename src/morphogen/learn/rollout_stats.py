@@ -7,11 +7,13 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.learn.metrics import Metrics
+from morphogen.learn.moments import Moments, merge_moments, merge_ranks, sum_ranks
 from morphogen.nets.layout import LeafMap
 from morphogen.nets.observation_scaling import normalise, normalised_features, valid_entries
 from morphogen.nets.policy import get_branch
-from morphogen.rules.health import hidden_stats
+from morphogen.rules.health import HiddenStats, hidden_stats, safe_norm
 from morphogen.state.decision import Observation
 from morphogen.state.tree_ops import choose, constant_table, divide_ints, get_leaf, get_leaves
 from morphogen.vocab.observation import ENV, FEATURES
@@ -23,49 +25,76 @@ _NORMALISED = {name: tuple(i for i, column in enumerate(row) if column.normalise
 
 
 def rollout_stats(
-    observation: Observation, hidden: TensorDict, scaling_stats: TensorDict | None, updated_stats: TensorDict | None
+    observation: Observation,
+    hidden: TensorDict,
+    scaling_stats: TensorDict | None,
+    updated_stats: TensorDict | None,
+    exchange: Exchange = ALONE,
 ) -> TensorDict:
     """Statistics of a round: 0-d values, a flag `<name>_valid` beside optional ones, and the normaliser.
 
     Shapes: observation [T, E], raw; hidden [E], after the last epoch, empty for a policy without memory;
     scaling_stats: normaliser of the round; updated_stats: normaliser after the round; None for a policy without.
+    `exchange`: with the ranks that hold the other envs; the results are those of all.
     """
-    result: dict[str, Tensor] = {f"observation.{name}": value for name, value in raw_feature_stats(observation).items()}
+    result: dict[str, Tensor] = {
+        f"observation.{name}": value for name, value in raw_feature_stats(observation, exchange).items()
+    }
     if scaling_stats is not None and updated_stats is not None:
-        for name, (value, valid) in clip_shares(observation, scaling_stats).items():
+        for name, (value, valid) in clip_shares(observation, scaling_stats, exchange).items():
             result |= {f"observation.{name}": value, f"observation.{name}_valid": valid}
         result |= {f"normaliser.{name}": value for name, value in normaliser_stats(updated_stats).items()}
     for name, leaf in get_leaves(hidden).items():
-        sizes = hidden_stats(leaf.unsqueeze(0))._asdict()
-        result |= {f"hidden.{name}_{key}": value for key, value in sizes.items()}
+        sizes = merge_hidden_stats(exchange.gather("moments", hidden_stats(leaf.unsqueeze(0))._asdict()))
+        result |= {f"hidden.{name}_{key}": value for key, value in sizes._asdict().items()}
     return TensorDict(result, batch_size=[])
 
 
-def raw_feature_stats(observation: Observation) -> dict[str, Tensor]:
+def merge_hidden_stats(ranks: LeafMap) -> HiddenStats:
+    """Merge the sizes of the memories of ranks with equal numbers of envs.  [W] each -> 0-d each."""
+    return HiddenStats(
+        rms=safe_norm(ranks["rms"]) / len(ranks["rms"]) ** 0.5,
+        env_rms_mean=ranks["env_rms_mean"].mean(),
+        env_rms_max=ranks["env_rms_max"].amax(),
+        abs_max=ranks["abs_max"].amax(),
+        nonfinite=ranks["nonfinite"].sum(),
+    )
+
+
+def raw_feature_stats(observation: Observation, exchange: Exchange = ALONE) -> dict[str, Tensor]:
     """Moments of the blocks of raw features, and shares of non-finite values and outliers.  [T, E] -> 0-d each."""
     env, slots = observation.env, observation.slots
     columns = torch.cat((env, observation.instance, slots.flatten(2)), dim=-1).flatten(0, -2)  # [T E, D]
-    result = {"nonfinite_share": divide_ints(observation.nonfinite.sum(), columns.numel())}
     blocks = {n: env.index_select(-1, constant_table(i, torch.int64, env.device)) for n, i in _BLOCKS.items()}
-    for name, block in {**blocks, "slot": slots}.items():
-        variance, mean = torch.var_mean(block, correction=0)
-        result |= {f"{name}_mean": mean, f"{name}_std": variance.sqrt()}
-    variance, mean = torch.var_mean(columns, dim=0, correction=0)
-    far = (columns - mean).abs() > OUTLIER_DEVIATIONS * (variance.sqrt() + DEVIATION_FLOOR)
-    return {**result, "outlier_share": far.to(columns.dtype).mean()}
+    moments = {name: torch.var_mean(block, correction=0) for name, block in {**blocks, "slot": slots}.items()}
+    moments["column"] = torch.var_mean(columns, dim=0, correction=0)
+    own = {f"{name}.{i}": part for name, pair in moments.items() for i, part in enumerate(pair)}
+    ranks = exchange.gather("moments", {**own, "nonfinite": observation.nonfinite.sum()})
+    result = {"nonfinite_share": divide_ints(ranks["nonfinite"].sum(), columns.numel() * exchange.ranks)}
+    means, deviations = dict[str, Tensor](), dict[str, Tensor]()
+    for name in moments:  # all ranks have the same number of rows
+        variance, mean = ranks[f"{name}.0"], ranks[f"{name}.1"]
+        means[name], between = mean.mean(0), mean.var(0, correction=0)
+        deviations[name] = (variance.mean(0) + between).sqrt()
+    far = (columns - means.pop("column")).abs() > OUTLIER_DEVIATIONS * (deviations.pop("column") + DEVIATION_FLOOR)
+    result |= {f"{name}_mean": mean for name, mean in means.items()}
+    result |= {f"{name}_std": deviation for name, deviation in deviations.items()}
+    share = exchange.gather("moments", {"outlier": far.to(columns.dtype).mean()})
+    return {**result, "outlier_share": share["outlier"].mean()}
 
 
-def clip_shares(observation: Observation, stats: TensorDict) -> Metrics:
+def clip_shares(observation: Observation, stats: TensorDict, exchange: Exchange = ALONE) -> Metrics:
     """Shares of the normalised elements near the clip limit, and at the limit.  [T, E] -> (0-d, valid) each."""
     scaled, valid, device = normalise(stats, observation), valid_entries(observation), observation.env.device
     for n in FEATURES:
         valid[n] = valid[n] & normalised_features(n, device) & (get_leaf(stats, (n, "count")) > 0)
-    number = torch.stack([where.sum() for where in valid.values()]).sum()
-    result: Metrics = {}
+    own = {"number": torch.stack([where.sum() for where in valid.values()]).sum()}
     for share, limit in (("near_clip_share", NEAR_CLIP), ("clip_share", CLIP)):
-        beyond = torch.stack([(where & (getattr(scaled, n).abs() >= limit)).sum() for n, where in valid.items()]).sum()
-        result[share] = (beyond / number.clamp(min=1).float(), number > 0)
-    return result
+        beyond = [(where & (getattr(scaled, n).abs() >= limit)).sum() for n, where in valid.items()]
+        own[share] = torch.stack(beyond).sum()
+    total = sum_ranks(exchange, own)
+    number = total.pop("number")
+    return {share: (beyond / number.clamp(min=1).float(), number > 0) for share, beyond in total.items()}
 
 
 def normaliser_stats(stats: TensorDict) -> dict[str, Tensor]:
@@ -80,11 +109,11 @@ def normaliser_stats(stats: TensorDict) -> dict[str, Tensor]:
     return {"mean": torch.cat(means), "std": torch.cat(deviations)}
 
 
-def update_observation_stats(stats: TensorDict, observation: Observation) -> TensorDict:
+def update_observation_stats(stats: TensorDict, observation: Observation, exchange: Exchange = ALONE) -> TensorDict:
     """Merge all rows of a rollout into the statistics; all slots share one set.
 
     Shapes: stats of `nets.init_stats`; observation [T, E], raw -> statistics of the same form, float64.
-    Source: Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979.
+    `exchange`: with the ranks that hold the other envs, merged in the order of ranks.
 
     Example:
         >>> import morphogen as mg
@@ -93,28 +122,19 @@ def update_observation_stats(stats: TensorDict, observation: Observation) -> Ten
         >>> stats["env", "count"].max()  # valid entries of a feature
         tensor(4., dtype=torch.float64)
     """
-    moments = feature_moments(observation)
-    merged = {name: merge_moments(get_leaves(get_branch(stats, name)), moments[name]) for name in FEATURES}
+    seen = merge_ranks(exchange, feature_moments(observation))
+    before = {name: Moments(**get_leaves(get_branch(stats, name))) for name in FEATURES}
+    merged = {name: merge_moments(before[name], seen[name])._asdict() for name in FEATURES}
     return TensorDict(merged, batch_size=[], device=stats.device)
 
 
-def feature_moments(observation: Observation) -> dict[str, dict[str, Tensor]]:
-    """Count, mean and sum of squared deviations of the entries that count.  -> float64 [D] each; 0 if unmarked."""
-    moments: dict[str, dict[str, Tensor]] = {}
+def feature_moments(observation: Observation) -> dict[str, Moments]:
+    """Moments of the entries that count.  -> float64 [D] each; 0 if unmarked."""
+    moments: dict[str, Moments] = {}
     for name, valid in valid_entries(observation).items():
         raw = getattr(observation, name).double().flatten(0, -2)
         counted = valid.flatten(0, -2) & normalised_features(name, raw.device)
         count = counted.sum(0).double()
         mean = choose(counted, raw, 0.0).sum(0) / count.clamp(min=1.0)
-        m2 = choose(counted, raw - mean, 0.0).square().sum(0)
-        moments[name] = {"count": count, "mean": mean, "m2": m2}
+        moments[name] = Moments(count, mean, m2=choose(counted, raw - mean, 0.0).square().sum(0))
     return moments
-
-
-def merge_moments(a: LeafMap, b: LeafMap) -> dict[str, Tensor]:
-    """Statistics of the union of two disjoint sets of entries."""
-    total = a["count"] + b["count"]
-    step = b["mean"] - a["mean"]
-    share = b["count"] / torch.clamp(total, min=1.0)
-    between = step.square() * a["count"] * share
-    return {"count": total, "mean": a["mean"] + step * share, "m2": a["m2"] + b["m2"] + between}

@@ -12,27 +12,32 @@ from tensordict import TensorClass, TensorDict
 from torch import Tensor
 
 from morphogen.config.policy_spec import PpoSpec
-from morphogen.learn.loss import Coefficients, minibatch_objective
-from morphogen.learn.metrics import LAYER_NAMES, STEP_NAMES, Metrics, assemble_metrics, pack_metrics, reduce_metrics
+from morphogen.learn.exchange import ALONE, Exchange
+from morphogen.learn.gradient_stats import global_norm, gradient_layer_health, head_norms
+from morphogen.learn.loss import Coefficients, RowCounts, count_rows, minibatch_objective, relevant_heads
+from morphogen.learn.metrics import (
+    EXTREMES,
+    STEP_NAMES,
+    Metrics,
+    assemble_metrics,
+    merge_extremes,
+    pack_metrics,
+    reduce_metrics,
+)
+from morphogen.learn.moments import sum_ranks
 from morphogen.learn.prepare import ScaledCritic, ScaleState, init_scale, prepare_rows
 from morphogen.learn.rollout_stats import update_observation_stats
 from morphogen.nets.controller import ControllerParams
-from morphogen.nets.distribution import ROWS, SCORES, build_lookups
+from morphogen.nets.distribution import build_lookups
 from morphogen.nets.flat_params import copy_leaves, flatten_leaves, split_leaves
 from morphogen.nets.optim import adamw
 from morphogen.nets.policy import NetworkPolicy, get_branch
-from morphogen.rules.health import LARGE_GRADIENT, layer_health
 from morphogen.state.decision import Observation
 from morphogen.state.tree_ops import TensorDictField, choose, constant_table, get_leaf, get_leaves, replace, select
-from morphogen.vocab.action import SIZES, Head
 from morphogen.vocab.field_docs import document_fields
 
 BETAS, EPS = (0.9, 0.999), 1e-5
-_vector_norm: Callable[..., Tensor] = cast(Any, torch.linalg).vector_norm  # torch declares no types
-_foreach_norm: Callable[..., list[Tensor]] = cast(Any, torch)._foreach_norm  # one launch for all leaves
 KL_STOP_FACTOR = 1.5  # times the target
-# Head of each output of the `leaf` layer: the slot scores, then the value logits.
-_LEAF_HEADS = (*(Head.SLOT,) * SCORES, *(head for head, _ in ROWS for _ in range(SIZES[head])))
 
 
 @document_fields
@@ -57,6 +62,13 @@ class UpdateState(NamedTuple):
 
 
 MinibatchStep = Callable[..., tuple[UpdateState, Metrics]]  # `minibatch_step`, or a compiled form of it
+Compile = Callable[[str, Callable[..., Any]], Callable[..., Any]]  # (name, function) -> compiled function
+
+
+def run_eager(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function as it is: nothing is compiled."""
+    del name
+    return function
 
 
 def init_ppo(policy: NetworkPolicy, key: Tensor) -> PpoState:
@@ -116,11 +128,14 @@ def update_ppo(
     spec: PpoSpec,
     return_scale: str = "running",
     hidden: TensorDict | None = None,
-    step: MinibatchStep | None = None,
+    unit: Compile = run_eager,
+    exchange: Exchange = ALONE,
 ) -> tuple[PpoState, TensorDict]:
-    """Run one PPO update; `step` may be a compiled form of `minibatch_step`.
+    """Run one PPO update; `unit` compiles the step of a minibatch, or its parts before and after an exchange.
 
     Shapes: rollout [T, E], assignment int64 [K, n, E / n], hidden [E] before row 0 (default 0) -> (state, metrics).
+    With an `exchange` between W ranks, rollout, assignment and hidden are those of the E / W envs of this rank; state
+    and metrics are those of all, equal to the results of one process up to rounding.
     Metrics are 0-d float64, each with a flag `<name>_valid`.
     Promise: a step changes nothing if its loss, gradient or result is not finite, if no row counts, or from the KL stop
     on; a round without an applied step leaves network, units and optimiser bit for bit; rows of an env outside
@@ -143,13 +158,18 @@ def update_ppo(
     device = get_leaf(rollout, "action").device
     memory = policy.initial_hidden(rollout.shape[1], device=device) if hidden is None else hidden
     scale, params = learner.return_scale, learner.params
-    units, rows, once = prepare_rows(params, scale, rollout, policy=policy, spec=spec, kind=return_scale)
+    units, rows, once = prepare_rows(
+        params, scale, rollout, policy=policy, spec=spec, kind=return_scale, exchange=exchange
+    )
+    counts = count_minibatches(rows, assignment, policy=policy, exchange=exchange)
     carry = start_state(units.net, learner.optimiser)
-    move = partial(step or minibatch_step, policy=policy, spec=spec)
-    carry, steps = run_minibatches(carry, rows, memory, assignment, weights.to_device(carry.step.device), step=move)
-    reduced = reduce_metrics(*steps)
+    split = partial(minibatch_step, exchange=exchange, unit=unit)  # an exchange cannot be part of a graph
+    step = unit("update", minibatch_step) if exchange.ranks == 1 else split
+    move = partial(step, weights=weights.to_device(carry.step.device), policy=policy, spec=spec)
+    carry, steps = run_minibatches(carry, rows, memory, assignment, counts, step=move)
+    reduced = reduce_metrics(merge_extremes(steps[0], exchange), *steps[1:])
     seen = cast(Observation, rollout["observation"])
-    moments = update_observation_stats(get_branch(params, "observation"), seen)
+    moments = update_observation_stats(get_branch(params, "observation"), seen, exchange)
     after = _next_learner(learner, carry, units, moments, applied=reduced["steps_done"][0] > 0)
     streak, always = after.skip_streak, torch.ones_like(after.skip_streak, dtype=torch.bool)
     numbers = {"learning_rate": weights.lr, "entropy_coef": weights.entropy, "value_coef": weights.value}
@@ -186,25 +206,34 @@ def _next_learner(
     )
 
 
+def count_minibatches(rows: TensorDict, assignment: Tensor, *, policy: NetworkPolicy, exchange: Exchange) -> RowCounts:
+    """Count the rows of each minibatch on all ranks.  rows [T, E], assignment [K, n, E / n] -> [K n]."""
+    lookups = build_lookups(policy.floor, assignment.device)
+    envs = count_rows(cast(Any, rows), relevant_heads(cast(Any, rows), lookups))
+    own = {name: count[assignment].sum(2).flatten(0, 1) for name, count in envs._asdict().items()}
+    return RowCounts(**sum_ranks(exchange, own))
+
+
 def run_minibatches(
     state: UpdateState,
     rows: TensorDict,
     hidden: TensorDict,
     assignment: Tensor,
-    weights: Coefficients,
+    counts: RowCounts,
     *,
     step: MinibatchStep,
 ) -> tuple[UpdateState, tuple[Tensor, Tensor, Tensor]]:
     """Run all K x n minibatch steps -> state, (values [K n, M], valid [K n, M], counted bool [K n]).
 
-    `step` takes state, rows, hidden, weights.  Steps after the one that trips the KL stop are not counted.
+    `step` takes state, rows, hidden and the counts of the minibatch.  Steps after the one that trips the KL stop are
+    not counted.
     """
     steps: list[tuple[Tensor, Tensor, Tensor]] = []
-    for index in assignment.flatten(0, 1).unbind(0):
+    for index, *numbers in zip(assignment.flatten(0, 1).unbind(0), *(x.unbind(0) for x in counts), strict=True):
         take = partial(torch.index_select, dim=1, index=index)
         batch = cast(Any, rows).apply(take, batch_size=[rows.shape[0], index.shape[0]])
         before = state.stopped
-        state, measured = step(state, batch, hidden[index], weights)
+        state, measured = step(state, batch, hidden[index], counts=RowCounts(*numbers))
         steps.append((*pack_metrics(measured), ~before))
     values, valid, counted = (torch.stack(part) for part in zip(*steps, strict=True))
     return state, (values, valid, counted)
@@ -218,6 +247,9 @@ def minibatch_step(
     *,
     policy: NetworkPolicy,
     spec: PpoSpec,
+    counts: RowCounts | None = None,
+    exchange: Exchange = ALONE,
+    unit: Compile = run_eager,
 ) -> tuple[UpdateState, Metrics]:
     """Take one step of Adam on one minibatch.
 
@@ -227,6 +259,9 @@ def minibatch_step(
         hidden: [B], memory of the policy before row 0.
         weights: coefficients of the round.
         policy, spec: network with its floors; settings `ppo.*`.
+        counts: 0-d and [8], rows of the minibatch on all ranks; default: these rows.
+        exchange: sums gradients and losses over the ranks that hold the other envs of the minibatch.
+        unit: compiles what comes before the exchange, and what comes after it.
 
     Returns: the state after the step, and metrics: pairs (value, valid) by name.
     Promise: a step that is not finite, or that follows the KL stop, changes nothing.
@@ -247,22 +282,63 @@ def minibatch_step(
         >>> int(after.step), float(metrics["steps_skipped"][0])  # the loss is not finite
         (0, 1.0)
     """
-    lookups = build_lookups(policy.floor, state.step.device)
-    factors = constant_table(spec.entropy_coef_head, torch.float32, state.step.device)
+    grads, measured = unit("gradient", minibatch_gradient)(
+        state.net, rows, hidden, weights, policy=policy, spec=spec, counts=counts
+    )
+    names = [name for name in measured if name not in EXTREMES]
+    total = exchange.sum([*grads.values(), *(measured[name][0] for name in names)])
+    grads = dict(zip(grads, total, strict=False))
+    sums = dict(zip(names, total[len(grads) :], strict=True))
+    measured = {name: (sums.get(name, value), valid) for name, (value, valid) in measured.items()}
+    return unit("step", apply_gradient)(state, grads, measured, weights, policy=policy, spec=spec)
+
+
+def minibatch_gradient(
+    net: ControllerParams,
+    rows: TensorDict,
+    hidden: TensorDict,
+    weights: Coefficients,
+    *,
+    policy: NetworkPolicy,
+    spec: PpoSpec,
+    counts: RowCounts | None,
+) -> tuple[ControllerParams, Metrics]:
+    """Gradient of the objective of one minibatch, and its loss and metrics, pairs by name.  Arguments: as above."""
+    scores = get_leaf(rows, "log_prob")
+    lookups = build_lookups(policy.floor, scores.device)
+    factors = constant_table(spec.entropy_coef_head, scores.dtype, scores.device)
     fixed = {"policy": policy, "spec": spec, "weights": weights, "lookups": lookups, "factors": factors}
-    loss_of = partial(minibatch_objective, rows=rows, hidden=hidden, **fixed)
-    grads, (loss, measured) = torch.func.grad_and_value(loss_of, has_aux=True)(state.net)
-    norm = _global_norm(list(grads.values()))
+    loss_of = partial(minibatch_objective, rows=rows, hidden=hidden, counts=counts, **fixed)
+    grads, (loss, measured) = torch.func.grad_and_value(loss_of, has_aux=True)(net)
+    return grads, {**measured, "loss": (loss, measured["value_loss"][1])}
+
+
+def apply_gradient(
+    state: UpdateState,
+    grads: ControllerParams,
+    measured: Metrics,
+    weights: Coefficients,
+    *,
+    policy: NetworkPolicy,
+    spec: PpoSpec,
+) -> tuple[UpdateState, Metrics]:
+    """Take one step of Adam; return the metrics of `STEP_REDUCTIONS`.  `measured`: of `minibatch_gradient`."""
+    measured = dict(measured)
+    loss, some_known = measured.pop("loss")
+    (spread, _), (reach, _) = measured.pop("diversity_head"), measured.pop("reach_head")
+    entropy = choose(reach > 0, spread / choose(reach > 0, reach, 1.0), 0.0)
+    norm = global_norm(list(grads.values()))
     new = _adam_step(state, grads, norm, lr=weights.lr, spec=spec, decayed=policy.network.decayed)
-    reached = _global_norm([*new.net.values(), *new.v.values()])  # parameters and second moments after the step
+    reached = global_norm([*new.net.values(), *new.v.values()])  # parameters and second moments after the step
     checks = {"loss": loss, "gradient": norm, "step": reached}
-    ok = torch.stack([*checks.values()]).isfinite().all() & (get_leaf(rows, "known").sum() > 0)
+    ok = torch.stack([*checks.values()]).isfinite().all() & some_known
     limit = spec.target_kl
     stopped = state.stopped if limit is None else state.stopped | (measured["kl"][0] > KL_STOP_FACTOR * limit)
     after = _where_applied(ok & ~stopped, new, state)._replace(stopped=stopped)
-    head_norms, has_heads = _head_norms(grads)
-    parts = {"gradient_norm_head": (head_norms, has_heads & ok), "layer_health": _layer_health(grads)}
-    return after, {**measured, **_step_metrics(checks, ok, stopped, spec), **parts}
+    norms, has_heads = head_norms(grads)
+    parts = {"gradient_norm_head": (norms, has_heads & ok), "layer_health": gradient_layer_health(grads)}
+    own = {**_step_metrics(checks, ok, stopped, spec), **parts, "entropy_head": (entropy, reach > 0)}
+    return after, {**measured, **own}
 
 
 def epochs_done(values: Tensor, epochs: int) -> tuple[Tensor, Tensor]:
@@ -313,46 +389,3 @@ def _step_metrics(checks: dict[str, Tensor], ok: Tensor, stopped: Tensor, spec: 
     }
     counted: Metrics = {name: (flag.float(), always) for name, flag in flags.items()}
     return {**counted, "gradient_norm": (norm, ok), "clipped_share": (clipped.float(), ok)}
-
-
-def _global_norm(parts: list[Tensor]) -> Tensor:
-    return _vector_norm(torch.stack(_foreach_norm(parts)))
-
-
-def _head_norms(grads: ControllerParams) -> tuple[Tensor, Tensor]:
-    """L2 norm of the gradients of the outputs of each head, then of the value head, and a flag.  -> [9], bool [9].
-
-    Networks other than that of the package have other layers: their norms are not measured.
-    """
-    if not {"leaf.out.weight", "leaf.out.bias", "op.out.weight", "op.out.bias"} <= grads.keys():
-        zeros = next(iter(grads.values())).new_zeros(len(Head) + 1)
-        return zeros, zeros.bool()
-    leaf = torch.cat((grads["leaf.out.weight"], grads["leaf.out.bias"].unsqueeze(-1)), dim=-1).square().sum(-1)
-    one_hot = tuple(tuple(float(head == owner) for head in Head) for owner in _LEAF_HEADS)
-    heads = (leaf @ constant_table(one_hot, leaf.dtype, leaf.device)).sqrt()
-    op = _global_norm([grads["op.out.weight"], grads["op.out.bias"]])
-    value = _global_norm([grad for name, grad in grads.items() if name.startswith("value.")])
-    norms = torch.cat((op.unsqueeze(0), heads[1:], value.unsqueeze(0)))
-    return norms, torch.ones_like(norms, dtype=torch.bool)
-
-
-def _layer_health(grads: ControllerParams) -> tuple[Tensor, Tensor]:
-    """Health of the gradient of every layer of the network of the package, and a flag.  -> float, bool [LAYERS]."""
-    names = [name for name in LAYER_NAMES if name in grads]
-    if not names:
-        zeros = next(iter(grads.values())).new_zeros(len(LAYER_NAMES))
-        return zeros, zeros.bool()
-    health, *_ = layer_health(*_gradient_shares([grads[name] for name in names]))
-    rows = constant_table(tuple(LAYER_NAMES.index(name) for name in names), torch.int64, health.device)
-    empty = health.new_zeros(len(LAYER_NAMES))
-    return empty.index_copy(0, rows, health), empty.bool().index_fill(0, rows, True)
-
-
-def _gradient_shares(layers: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Per layer, the shares of elements that are 0, and that are large; whether all are finite.  -> each [L]."""
-    flat, sizes = torch.cat([layer.flatten() for layer in layers]), [layer.numel() for layer in layers]
-    flags = torch.stack((flat == 0, flat.abs() > LARGE_GRADIENT, ~flat.isfinite())).to(flat.dtype)
-    parts = [part for row in flags.unbind() for part in torch.split(row, sizes)]
-    zero, large, broken = torch.split(torch.stack(_foreach_norm(parts, 1)), len(layers))  # sums of flags
-    number = constant_table(tuple(sizes), flat.dtype, flat.device)
-    return zero / number, large / number, broken == 0

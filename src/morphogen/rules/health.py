@@ -84,16 +84,6 @@ def hidden_stats(hidden: Tensor) -> HiddenStats:
     )
 
 
-def masked_moments(x: Tensor, where: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean, population variance and number of the entries under a mask; 0 without any.  x, where bool [...] -> 0-d."""
-    count = where.sum()
-    total = count.clamp_min(1).to(x.dtype)
-    inside = choose(where, x, 0.0)
-    mean = inside.sum() / total
-    spread = choose(where, inside - mean, 0.0)
-    return mean, spread.square().sum() / total, count
-
-
 def loss_limit(window: Tensor, count: Tensor, baseline: Tensor, *, spec: GovernorSpec) -> tuple[Tensor, Tensor, Tensor]:
     """Largest normal loss, mean of the normal losses, and a flag for enough losses to judge.
 

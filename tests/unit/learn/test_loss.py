@@ -16,7 +16,9 @@ from morphogen.adapters.torchrl_policy import FactoredDistribution
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.learn.loss import (
     Coefficients,
+    RowCounts,
     clipped_surrogate,
+    count_rows,
     kl_estimate,
     log_ratios,
     minibatch_objective,
@@ -196,8 +198,9 @@ def test_kl_is_never_negative_zero_only_at_ratio_one_and_deaf_to_forced_rows(see
     heads, joint = log_ratios(found.log_prob, rows["log_prob"])
     forced = rows["free"] == 0
     used = relevant.float() * rows["free"].unsqueeze(-1)
-    a = ratio_metrics(heads, joint, used, rows["free"], clip=0.2)
-    b = ratio_metrics(heads, torch.where(forced, 5.0, joint), used, rows["free"], clip=0.2)
+    fixed = {"clip": 0.2, "counts": RowCounts(*(count.sum(0) for count in count_rows(rows, relevant)))}
+    a = ratio_metrics(heads, joint, used, rows["free"], **fixed)
+    b = ratio_metrics(heads, torch.where(forced, 5.0, joint), used, rows["free"], **fixed)
     assert all(torch.equal(a[name][0], b[name][0]) for name in a)
 
 
@@ -262,5 +265,5 @@ def test_a_head_that_never_had_a_choice_has_no_entropy():
     reach = found.reach.clone()
     reach[..., 2] = 0.0
     _, measured = ppo_loss(found._replace(reach=reach), rows, relevant, spec=PpoSpec(), weights=WEIGHTS, factors=ONES)
-    assert measured["entropy_head"][1].tolist() == [True, True, False, True, True, True, True, True]
+    assert measured["reach_head"][1].tolist() == [True, True, False, True, True, True, True, True]
     assert masks(1).op.shape == (1, 6)

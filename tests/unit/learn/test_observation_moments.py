@@ -132,7 +132,7 @@ def test_statistics_know_no_slots_and_do_not_care_which_axis_is_time():
     assert [stats[name, "mean"].shape[0] for name in FEATURES] == [len(ENV), len(INSTANCE), len(SLOT)]
     seen = rows(5, 3)
     a, b = (feature_moments(part)["slots"] for part in (seen, seen.transpose(0, 1)))
-    assert all(torch.allclose(a[key], b[key], rtol=1e-12) for key in a)
+    assert all(torch.allclose(x, y, rtol=1e-12) for x, y in zip(a, b, strict=True))
 
 
 def test_a_far_feature_is_clamped():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support.made_up_rollouts import observation
 from tensordict import TensorDict
 
+from morphogen.learn.gradient_stats import gradient_shares
 from morphogen.learn.rollout_stats import (
     clip_shares,
     normaliser_stats,
@@ -16,7 +17,6 @@ from morphogen.learn.rollout_stats import (
     rollout_stats,
     update_observation_stats,
 )
-from morphogen.learn.update import _gradient_shares
 from morphogen.nets.observation_scaling import init_stats
 from morphogen.rules.health import hidden_stats, layer_health, safe_norm
 from morphogen.vocab.observation import ENV, FEATURES, INSTANCE, SLOT
@@ -140,7 +140,7 @@ def test_a_layer_with_more_zeros_or_more_large_elements_is_never_healthier(zero,
 
 def test_a_layer_is_judged_by_its_zeros_and_its_large_elements():
     gradient = torch.tensor([0.0, 0.0, 0.0, 20.0, 1.0, -11.0, 10.0, -10.0])
-    zero, large, finite = _gradient_shares([gradient])
+    zero, large, finite = gradient_shares([gradient])
     assert (zero.item(), large.item(), finite.item()) == (3 / 8, 2 / 8, True)
-    broken = _gradient_shares([torch.tensor([1.0, math.nan])])
+    broken = gradient_shares([torch.tensor([1.0, math.nan])])
     assert layer_health(*broken)[0].item() == 0.0

@@ -1,0 +1,71 @@
+"""A run of two processes that exchange gradients: the run of one process, up to rounding."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import morphogen as mg
+
+FIELDS = {"preset": "whitebox", "episode_length": 6, "rounds": 2, "envs": 8, "seed": 4, "ppo": {"minibatches": 2}}
+RANK = """
+import json, os, sys
+import torch
+torch.set_num_threads(1)
+import morphogen as mg
+from morphogen.device.process_group import open_collectives
+
+collectives = open_collectives(torch.device("cpu"), timeout_s=30)
+spec = mg.RunSpec(**json.loads(sys.argv[1]), engine={"reduce": "allreduce"})
+scheduler = mg.Scheduler(mg.build_setup(mg.resolve(spec)), mg.Parts(collectives=collectives))
+values = [summary.network_value_mean for summary in scheduler.run()]
+ledger = {name: list(entry) for name, entry in collectives.ledger.items() if entry.calls}
+net = torch.cat([leaf.flatten() for leaf in scheduler.params["net"].values()])
+print(json.dumps({"values": values, "ledger": ledger, "net": net.tolist()}), flush=True)
+collectives.close()
+os._exit(0)
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def run_on(ranks: int) -> list[dict]:
+    """Run the script on so many ranks and return what each printed."""
+    common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, json.dumps(FIELDS)], env={**common, "RANK": str(rank)}, stdout=subprocess.PIPE
+        )
+        for rank in range(ranks)
+    ]
+    try:
+        outputs = [process.communicate(timeout=60)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0] * ranks
+    return [json.loads(output) for output in outputs]
+
+
+@pytest.mark.slow
+def test_two_processes_that_exchange_gradients_learn_what_one_process_learns():
+    first, second = run_on(2)
+    alone = mg.Scheduler(mg.build_setup(mg.resolve(mg.RunSpec(**FIELDS))))
+    values = [summary.network_value_mean for summary in alone.run()]
+    net = torch.cat([leaf.flatten() for leaf in alone.params["net"].values()])
+    assert first["net"] == second["net"]
+    assert first["values"] == second["values"] == pytest.approx(values, rel=1e-4)
+    assert first["net"] == pytest.approx(net.tolist(), rel=1e-3, abs=1e-5)
+    ledger = first["ledger"]
+    assert "rollout" not in ledger  # the rows stay where they are
+    assert ledger["gradient"][0] == 2 * 2 * alone.setup.spec.ppo.epochs  # rounds, minibatches, PPO epochs
+    assert ledger["gradient"][1] / ledger["gradient"][0] == pytest.approx(4 * len(net), rel=0.01)
+    assert ledger["metrics"][0] == 2

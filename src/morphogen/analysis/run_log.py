@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from morphogen.telemetry.events import Envelope, tidy
 from morphogen.telemetry.jsonl import decode, find_misfit
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import RunCompleted, RunStarted
-from morphogen.telemetry.record_files import read_record, record_path, record_rounds
+from morphogen.telemetry.record_files import list_records, read_shards
 from morphogen.vocab.text import escape_text, format_value
 
 Numbers = tuple[float, ...]
@@ -218,8 +218,8 @@ def iterate_events(
 ) -> Iterator[Envelope]:
     """Yield the events of a folder.  Raises DataError for the first one that does not fit the run that started."""
     path, start = folder / run_directory.EVENTS, None
-    waiting = [round for round in record_rounds(folder) if rounds is None or round in rounds]
-    recorded = frozenset(waiting)
+    records = {round: paths for round, paths in list_records(folder).items() if rounds is None or round in rounds}
+    waiting = [*records]
     for number, event in enumerate(read_events(path), start=1):
         start = event.data if isinstance(event.data, RunStarted) else start
         fault = "RunStarted is missing" if start is None else find_misfit(start, event)
@@ -227,24 +227,23 @@ def iterate_events(
             raise DataError(f"{path} is damaged in line {number}: {fault}")
         ends = isinstance(event.data, RunCompleted)
         while waiting and (ends or (event.round is not None and waiting[0] <= event.round)):
-            yield from record_events(folder, waiting.pop(0), start, kinds)
-        if event.epoch is not None and event.round in recorded:
+            yield from record_events(records[waiting.pop(0)], start, kinds)
+        if event.epoch is not None and event.round in records:
             continue  # the record has it
         if (kinds is None or event.name in kinds) and (rounds is None or event.round in rounds):
             yield event
     if start is not None:
         for round in waiting:
-            yield from record_events(folder, round, start, kinds)
+            yield from record_events(records[round], start, kinds)
 
 
 def record_events(
-    folder: Path, round: int, start: RunStarted, kinds: Collection[str] | None = None, *, first_epoch: int = 0
+    paths: Sequence[Path], start: RunStarted, kinds: Collection[str] | None = None, *, first_epoch: int = 0
 ) -> Iterator[Envelope]:
-    """Yield the events of the record of a round of a run.  Raises DataError for a damaged or foreign file."""
+    """Yield the events of the record of a round, from its files.  Raises DataError for a damaged or foreign file."""
     if kinds is not None and VIEW_KINDS.isdisjoint(kinds):
         return
-    path = record_path(folder, round)
-    record = read_record(path)
+    record, path = read_shards(paths), paths[0]
     own, run = record.facts, (start.task, start.slots, start.blueprints, start.epochs, start.envs)
     if (own.task, own.slots, own.blueprints, own.epochs, own.envs) != run:
         raise DataError(f"{path} is damaged: it is the record of another run")

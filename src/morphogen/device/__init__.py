@@ -5,6 +5,7 @@ Answers "what waits for the GPU?".  Entry points:
     transfers      `FENCES`, the table of all crossings with direction, frequency and reason; `Transfers` executes and
                    counts them; `expected_ledger` computes the counts of a run from the table
     profiler       `Timer`: phases of a round on the clocks of host and device; `NULL_TIMER` measures nothing
+    agreement      actions of ranks that succeed on all of them, or raise one error on all of them
     determinism    settings of torch for a CUDA device that repeats its results
     cuda_memory    peaks of the CUDA allocator, name of the device
     malloc         memory retention of the process on a CPU

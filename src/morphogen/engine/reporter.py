@@ -70,9 +70,8 @@ def build_facts(setup: Setup) -> RunFacts:
 
 @dataclass(frozen=True, slots=True)
 class TelemetryState:
-    """State of a reporter."""
+    """State of a reporter, equal on all ranks, without the columns of an unfinished round."""
 
-    columns: Mapping[str, Array]  # of the epochs of the unfinished round, [t, E, ...]
     rolling: tuple[float, ...]  # mean accuracies of the last rounds
     first: Scale | None  # after the first round
     seeds: Mapping[str, BlueprintTally]  # of all rounds so far, by blueprint
@@ -80,17 +79,9 @@ class TelemetryState:
     raised: int  # first epochs of the round that an earlier round put at level debug
 
 
-def unpack_state(tree: Tree, facts: RunFacts, epochs: int, where: str) -> TelemetryState:
-    """The state after `epochs` of a round that a tree holds; a CheckpointError by name where it is not of this run."""
+def unpack_state(tree: Tree, facts: RunFacts, where: str) -> TelemetryState:
+    """The state that a tree holds; a CheckpointError by name where it is not of this run."""
     state: TelemetryState = unpack(TelemetryState, tree, where)
-    if bool(state.columns) != bool(epochs):
-        raise CheckpointError(
-            f"{where}.columns: expected {'the leaves of a record, got none' if epochs else 'none between two rounds'}"
-        )
-    for name, column in state.columns.items():
-        if column.shape[:2] != (epochs, facts.envs):
-            wanted, shape = format_value([epochs, facts.envs]), format_value(list(column.shape))
-            raise CheckpointError(f"{where}.columns.{name}: expected numbers {wanted}, got {column.dtype.name} {shape}")
     features = np.zeros(sum(feature.normalised for row in FEATURES.values() for feature in row))
     if state.first is not None:
         check_arrays(tree["first"], pack((features, features)), f"{where}.first")
@@ -101,6 +92,23 @@ def unpack_state(tree: Tree, facts: RunFacts, epochs: int, where: str) -> Teleme
             if item not in names:
                 raise CheckpointError(f"{place}: expected one of {', '.join(names)}, got {format_value(item)}")
     return state
+
+
+def unpack_columns(tree: Tree, shape: tuple[int, int], where: str) -> Mapping[str, Array]:
+    """The columns of an unfinished round that a tree holds; a CheckpointError by name where they have another shape.
+
+    shape: number of epochs and of envs.
+    """
+    columns: Mapping[str, Array] = unpack(dict[str, Array], tree, where)
+    if bool(columns) != bool(shape[0]):
+        raise CheckpointError(
+            f"{where}: expected {'the leaves of a record, got none' if shape[0] else 'none between two rounds'}"
+        )
+    for name, column in columns.items():
+        if column.shape[:2] != shape:
+            wanted, found = format_value(list(shape)), format_value(list(column.shape))
+            raise CheckpointError(f"{where}.{name}: expected numbers {wanted}, got {column.dtype.name} {found}")
+    return columns
 
 
 class Reporter:
@@ -212,22 +220,26 @@ class Reporter:
             yield Envelope(TelemetryEscalated(reason=reason, until_round=until[0], until_epoch=until[1]))
 
     def state(self) -> Tree:
-        """Pack the state between two epochs for a checkpoint.  Changes nothing."""
-        columns = {name: column[: self._epochs] for name, column in self._columns.items()}
-        parts = (columns, self._rolling, self._first_scale, self._seeds, self._monitor.state, self._raised)
+        """Pack the state between two epochs for a checkpoint, without `columns`.  Changes nothing."""
+        parts = (self._rolling, self._first_scale, self._seeds, self._monitor.state, self._raised)
         return pack(TelemetryState(*parts))
 
-    def restore(self, tree: Tree, position: tuple[int, int]) -> None:
-        """Restore the state of a reporter of the same run at (round, epoch), the next epoch.
+    def columns(self) -> Tree:
+        """Pack the columns of the unfinished round, [t, E, ...], of the envs of this rank.  Changes nothing."""
+        return pack({name: column[: self._epochs] for name, column in self._columns.items()})
+
+    def restore(self, tree: Tree, columns: Tree, position: tuple[int, int]) -> None:
+        """Restore the state and the columns of a reporter of the same run at (round, epoch), the next epoch.
 
         Raises: CheckpointError for a state of another form.
         """
-        saved = unpack_state(tree, self._facts, position[1], "telemetry")
+        saved = unpack_state(tree, self._facts, "telemetry")
+        unfinished = unpack_columns(columns, (position[1], len(self._own)), "envs.columns")
         self._rolling, self._first_scale, self._seeds = saved.rolling, saved.first, saved.seeds
         self._monitor.state, self._raised = saved.rules, saved.raised
         self._round, self._columns, self._epochs = position[0], {}, 0
         for epoch in range(position[1]):
-            record = {name: column[epoch] for name, column in saved.columns.items()}
+            record = {name: column[epoch] for name, column in unfinished.items()}
             self.add_record(record, (position[0], epoch))
 
     def drain(self) -> Tree:

@@ -1,9 +1,11 @@
 """Schedule of checkpoints: saved by rounds, by minutes and at the end of a run, each with an event."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 from morphogen.config.execution_spec import STOP
+from morphogen.device.agreement import run_together
 from morphogen.engine.scheduler import Scheduler
 from morphogen.errors import CheckpointError
 from morphogen.run import snapshot
@@ -65,7 +67,7 @@ class Checkpointer:
             return
         self._saved_at = self._clock()
         try:
-            self._folder.check_present()
+            run_together(self._scheduler.collectives, self._folder.check_present, describe=self._folder.describe)
             self._write(kind)
         except CheckpointError as error:
             self._scheduler.reporter.emit(CheckpointFailed(path=self._path, error=self._folder.describe(error)))
@@ -83,10 +85,12 @@ class Checkpointer:
             shared=state.shared,
             facts={**self._facts, "kind": kind, "score": None if self._scheduler.epoch else self._score},
             keep=self.spec.keep,
+            collectives=self._scheduler.collectives,
         )
         self._saved_position = self._position
         self._emit_saved(read_manifest(path), self._clock() - started)
-        self._folder.update(last_checkpoint=self._path)
+        note = partial(self._folder.update, last_checkpoint=self._path)
+        run_together(self._scheduler.collectives, note, describe=self._folder.describe, named=False)
 
     def _emit_saved(self, manifest: Mapping[str, Any], seconds: float | None) -> None:
         size = sum(file["bytes"] for file in manifest["files"].values())

@@ -1,6 +1,7 @@
 """Description of a run: its manifest, its first event, and the fingerprint of its environment."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,8 @@ def build_manifest(setup: Setup, *, out: Path, command: str) -> dict[str, Any]:
     }
 
 
-def run_started_event(scheduler: Scheduler, manifest: dict[str, Any]) -> RunStarted:
-    """Return the first event of a run from its scheduler and its manifest."""
+def run_started_event(scheduler: Scheduler, manifest: dict[str, Any], devices: Sequence[str]) -> RunStarted:
+    """Return the first event of a run from its scheduler, its manifest, and the devices of its ranks."""
     setup, spec = scheduler.setup, scheduler.setup.spec
     net = scheduler.params.get("net", None)
     return RunStarted(
@@ -51,8 +52,8 @@ def run_started_event(scheduler: Scheduler, manifest: dict[str, Any]) -> RunStar
         epochs=spec.episode_length,
         minibatches=spec.data.minibatches,
         batch=spec.data.batch,
-        world=1,
-        devices=(str(setup.device),),
+        world=len(devices),
+        devices=tuple(devices),
         precision=setup.net.precision.label,
         compile=spec.engine.compile,
         host_params=setup.net.host_size,

@@ -1,11 +1,10 @@
 """Session: one run in this process, from its first event to its last, with its files."""
 
 import json
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 from tensordict import TensorDict
 
@@ -13,6 +12,8 @@ from morphogen.analysis.console import Console
 from morphogen.analysis.run_log import read_rounds
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import VALIDATION
+from morphogen.device.agreement import run_together
+from morphogen.device.collectives import Collectives
 from morphogen.engine.optimum import SHARE_TITLE
 from morphogen.engine.policies import Arm
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
@@ -31,6 +32,7 @@ from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import RunCompleted, RunResumed
 from morphogen.vocab.field_docs import document_fields
 
+T = TypeVar("T")
 Status = Literal["completed", "stopped", "failed"]
 OnRound = Callable[[BatchSummary, Scheduler], bool | None]
 
@@ -82,9 +84,11 @@ class Session:
 
     def __init__(self, setup: Setup, parts: Parts, context: RunContext | None, *, console: Console | None) -> None:
         """Start or resume; a checkpoint is checked completely before anything is written."""
-        self.setup, self.context, self.console = setup, context, console
+        self.collectives = parts.collectives or Collectives()
+        self.setup, self.context = setup, context
+        self.console = console if self.collectives.rank == 0 else None
         self.clock, self.started_at, self.hooks = parts.clock, parts.clock(), parts.hooks
-        screen = () if console is None else (console,)
+        screen = () if self.console is None else (self.console,)
         hooks = Hooks(
             on_epoch=self.hooks.on_epoch or self._on_epoch,
             on_round=self._on_round,
@@ -102,36 +106,40 @@ class Session:
             "data_sha256": setup.dataset.fingerprint,
         }
         if context is not None:
+            devices = self.collectives.gather_facts(str(setup.device))
             facts = {  # in the manifests of all checkpoints
                 "run_id": context.manifest["run_id"],
                 "config": json.loads(self._config),
                 **self._hashes,
-                "world": 1,
+                "devices": devices,
                 "made": manifest.environment_fingerprint(setup),
             }
             self.checkpointer = Checkpointer(self.scheduler, context.folder, facts=facts, clock=self.clock)
-            self._open_files(context, self.checkpointer)
+            self._together(lambda: self._open_files(context, cast(Checkpointer, self.checkpointer), devices))
 
-    def _open_files(self, context: RunContext, checkpointer: Checkpointer) -> None:
+    def _together(self, action: Callable[[], T]) -> T:
+        """Return the result of an action of all ranks; an error of one of them is raised on all."""
+        describe = str if self.context is None else self.context.folder.describe
+        return run_together(self.collectives, action, describe=describe)
+
+    def _open_files(self, context: RunContext, checkpointer: Checkpointer, devices: Sequence[str]) -> None:
         """Restore the checkpoint, if any, and open the files at its position.
 
         Everything written after the checkpoint is deleted, since the run computes it again.
         """
         scheduler, resume_point, positions = self.scheduler, context.resume_point, None
-        if resume_point is None:  # metrics of a run that stopped before its first checkpoint are deleted
-            shutil.rmtree(context.folder.metrics, ignore_errors=True)
-        else:
+        if resume_point is not None:
             snapshot.restore(scheduler, resume_point.snapshot, *resume_point.position)
             positions = resume_point.snapshot.sink_positions
-        sinks, cut = open_sinks(self.setup.spec, context.folder, positions)
-        with context.folder.saving():
-            files.write_atomic(context.folder.path / run_directory.CONFIG, self._config.encode())
+        group = {"rank": self.collectives.rank, "ranks": self.collectives.ranks}
+        sinks, cut = open_sinks(self.setup.spec, context.folder, positions, **group)
+        context.folder.write(run_directory.CONFIG, self._config.encode)
         context.folder.update(status="running", config_sha256=self._hashes["config_sha256"])
         if resume_point is not None:
             remove_newer(context.folder, resume_point)
         scheduler.reporter.add_sinks(sinks)
         if positions is None:  # no event was emitted before
-            scheduler.reporter.emit(manifest.run_started_event(scheduler, context.manifest))
+            scheduler.reporter.emit(manifest.run_started_event(scheduler, context.manifest, devices))
         if resume_point is not None:
             self.history += read_rounds(context.folder.path)
             checkpointer.resume(resume_point.manifest)
@@ -140,25 +148,38 @@ class Session:
 
     def run(self) -> TrainResult:
         """Run from the first event to the last; the files record the status in any case."""
-        status: Status = "failed"
-        error: str | None = None
         try:
             result = self._train()
-            status = "stopped" if result.stopped else run_directory.STATUS_COMPLETED
         except BaseException as cause:
             stopped = isinstance(cause, KeyboardInterrupt | SystemExit)
             status, error = ("stopped", None) if stopped else ("failed", f"{type(cause).__name__}: {self._text(cause)}")
-            raise
-        finally:
             try:
                 self._close_files(status, error)
             except CheckpointError:
                 if status != "failed":  # otherwise the error that ended the run would be hidden
                     raise
+            raise
+        ended: Status = "stopped" if result.stopped else run_directory.STATUS_COMPLETED
+        self._together(lambda: self._close_files(ended, None))  # the records of all ranks are written now
+        self.losses = self._gather_losses()
         result = replace(result, losses=self.losses, run_dir=None if self.context is None else self.context.folder.name)
         if self.console is not None:
             self.console.finish(result)
         return result
+
+    def _gather_losses(self) -> Losses:
+        """Return what the sinks of all ranks lost; those of other ranks are named by rank."""
+        own = self.losses
+        facts = self.collectives.gather_facts(
+            [{name[:50]: why[:200] for name, why in own.failed.items()}, own.incomplete]
+        )
+        others = {
+            f"{name} of rank {rank}": why
+            for rank, (failed, _) in enumerate(facts)
+            for name, why in failed.items()
+            if rank != self.collectives.rank
+        }
+        return Losses({**own.failed, **others}, incomplete=any(incomplete for _, incomplete in facts))
 
     def _text(self, cause: BaseException) -> str:
         return str(cause) if self.context is None else self.context.folder.describe(cause)
@@ -226,20 +247,19 @@ class Session:
     def _evaluate(self) -> tuple[ArmResult, ...] | None:
         """Save and evaluate the policy after the last round; None if the evaluation was stopped."""
         scheduler, spec = self.scheduler, self.setup.spec
-        if self.context is not None:
-            self._save_policy(self.context.folder)
+        if (context := self.context) is not None:
+            self._together(lambda: self._save_policy(context.folder))
         results = run_final_evaluation(scheduler, self.hooks.should_stop)
         if not results:
             return results
         scheduler.reporter.emit(results[-1].to_event(split=VALIDATION, seed=spec.seed))
         reached = shares_of_optimum(self.setup, scheduler.transfers, results)
-        if self.context is not None:
+        if context is not None:
             policies = {result.policy: result.per_episode() for result in results}
             result: dict[str, Any] = {"split": VALIDATION, "episodes": spec.final_episodes, "policies": policies}
             if reached:
                 result["share_of_optimal"] = reached
-            with self.context.folder.saving():
-                files.write_atomic(self.context.folder.path / run_directory.RESULT, files.json_bytes(result))
+            self._together(lambda: context.folder.write(run_directory.RESULT, lambda: files.json_bytes(result)))
         if self.console is not None:
             rows = [result.table_row(results[-1], seed=spec.seed) for result in results]
             self.console.print_table(rows, title=f"{spec.final_episodes} held-out instances, the same for every policy")
@@ -248,6 +268,8 @@ class Session:
 
     def _save_policy(self, folder: RunDirectory) -> None:
         params = cast(Any, self.scheduler.transfers.fetch_state(self.scheduler.params))
+        if not folder.is_writer:
+            return
         checkpoint_files.save_policy(
             folder.policy,
             params=params.select("net", "value_offset", strict=False),

@@ -16,8 +16,8 @@ from morphogen.storage.tensor_trees import Tree, check_tree, restore_tree, to_ne
 class RunSnapshot(NamedTuple):
     """Trees of a checkpoint."""
 
-    envs: Tree  # of the envs of this process
-    shared: Tree
+    envs: Tree  # of the envs of this rank
+    shared: Tree  # equal on all ranks, but for the positions of the sinks, which are those of rank 0
 
     @property
     def sink_positions(self) -> Tree | None:
@@ -30,8 +30,9 @@ class RunSnapshot(NamedTuple):
 def capture(scheduler: Scheduler) -> RunSnapshot:
     """Return the state of a run between two epochs; the run is not changed.
 
-    Pending records are read first; then one transfer.  Within a round, `envs` includes the rows of the rollout so far,
-    the hidden state of the policy and the marks of segments; between rounds they are not needed.
+    Pending records are read first; then one transfer.  Within a round, `envs` includes the rows of the rollout and the
+    columns of telemetry so far, the hidden state of the policy and the marks of segments; between rounds they are not
+    needed.
     """
     scheduler.read_pending_record()
     envs: dict[str, Any] = {} if scheduler.state is None else {"state": scheduler.state}
@@ -43,7 +44,9 @@ def capture(scheduler: Scheduler) -> RunSnapshot:
     trees = to_nested_dict(scheduler.transfers.fetch_state(tensors))
     written = scheduler.reporter.drain()
     host = {"telemetry": scheduler.reporter.state(), "written": written}
-    return RunSnapshot({"state": {}, **trees.get("envs", {})}, {"learner": {}, **trees.get("shared", {}), **host})
+    columns = {"columns": scheduler.reporter.columns()} if scheduler.epoch else {}
+    held = {"state": {}, **trees.get("envs", {}), **columns}
+    return RunSnapshot(held, {"learner": {}, **trees.get("shared", {}), **host})
 
 
 def restore(scheduler: Scheduler, snapshot: RunSnapshot, round: int, epoch: int) -> None:
@@ -55,7 +58,7 @@ def restore(scheduler: Scheduler, snapshot: RunSnapshot, round: int, epoch: int)
     spec = scheduler.setup.spec
     if not (0 <= round <= spec.rounds and 0 <= epoch < spec.episode_length) or (round == spec.rounds and epoch):
         raise CheckpointError(f"position: expected one of the run, got round {round}, epoch {epoch}")
-    keys = ["state", *(("hidden", "segment", "rollout") if epoch else ())]
+    keys = ["state", *(("hidden", "segment", "rollout", "columns") if epoch else ())]
     check_tree(dict.fromkeys(envs, 0), dict.fromkeys(keys, 0), "envs")
     check_tree(dict.fromkeys(shared, 0), dict.fromkeys(("learner", "telemetry", "written"), 0), "shared")
     if scheduler.learned is not None:
@@ -71,5 +74,5 @@ def restore(scheduler: Scheduler, snapshot: RunSnapshot, round: int, epoch: int)
         marks = TensorDict({"segment": scheduler.segment}, batch_size=[])
         scheduler.segment = restore_tree({"segment": envs["segment"]}, marks, "envs")["segment"]
         scheduler.rollout.restore(envs["rollout"], epoch, "envs.rollout")
-    scheduler.reporter.restore(shared["telemetry"], (round, epoch))
+    scheduler.reporter.restore(shared["telemetry"], envs.get("columns", {}), (round, epoch))
     scheduler.round, scheduler.epoch = round, epoch

@@ -3,6 +3,7 @@
 import os
 import signal
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,19 @@ from morphogen.analysis.console import Console
 from morphogen.analysis.run_log import read_rounds
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import RunSpec, resolve
+from morphogen.device.agreement import run_on_first
+from morphogen.device.collectives import Collectives
 from morphogen.engine.policies import check_policy
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.run import manifest, snapshot
-from morphogen.run.resume import branch_run, check_compatible, find_resume_point
+from morphogen.run.ranks import set_up_together, share_directory
+from morphogen.run.resume import ResumePoint, branch_run, check_compatible, find_resume_point
 from morphogen.run.session import OnRound, RunContext, Session, TrainResult
 from morphogen.run.sinks import check_sinks
 from morphogen.run.stop_signals import StopSignals
 from morphogen.storage import run_directory
-from morphogen.storage.run_directory import own_directory
+from morphogen.storage.run_directory import RunDirectory, own_directory
 
 __all__ = ["TrainResult", "resume", "train_ppo_vectorized"]
 
@@ -59,17 +63,29 @@ def train_ppo_vectorized(
         >>> len(result.history), sorted(result.policy.keys())
         (1, ['net', 'observation', 'value_offset'])
     """
-    spec = _make_paths_absolute(resolve((spec or RunSpec()).with_settings(**fields)))
-    if out is not None:
-        check_sinks(spec)
-    setup, parts = build_setup(spec), _with_on_round(parts, on_round)
-    check_policy(setup)
+    parts = _with_on_round(parts, on_round)
+    collectives = parts.collectives or Collectives()
+    setup = set_up_together(collectives, lambda: _set_up((spec or RunSpec()).with_settings(**fields), out))
     with torch.no_grad():
         if out is None:
             return Session(setup, parts, None, console=console).run()
-        description = manifest.build_manifest(setup, out=Path(out), command=command)
-        with run_directory.create_directory(Path(out), config=dump_config(spec), manifest=description) as folder:
+        path = Path(collectives.broadcast(os.fspath(out)))
+        description = manifest.build_manifest(setup, out=path, command=command)
+        owned = run_directory.create_directory(path, config=dump_config(setup.spec), manifest=description)
+        with share_directory(collectives, owned, path) as folder:
             return _run_interruptible(setup, parts, RunContext(folder, description), console)
+
+
+def _set_up(spec: RunSpec, out: Path | str | None) -> Setup:
+    """Resolve and check the spec of a new run, and build what it needs."""
+    spec = _make_paths_absolute(resolve(spec))
+    if out is not None:
+        check_sinks(spec)
+    setup = build_setup(spec)
+    check_policy(setup)
+    if out is not None:
+        run_directory.check_new_directory(Path(out))
+    return setup
 
 
 def resume(
@@ -107,28 +123,36 @@ def resume(
         [1, 2]
     """
     requested, path = None if spec is None else spec.with_settings(**fields), Path(run)
+    parts = _with_on_round(parts, on_round)
+    collectives = parts.collectives or Collectives()
     folder, original, _ = run_directory.open_directory(path)
     if checkpoint is None and requested is None and "telemetry" not in fields:
         run_directory.refuse_outside(path, original.telemetry.dir)
     if checkpoint is not None:
         if out is None:
             raise TypeError("out: expected the path of a new run directory for an older checkpoint, got None")
-        branch_run(folder, checkpoint, Path(out))
+        run_on_first(collectives, partial(branch_run, folder, checkpoint, Path(out)))
         path = Path(out)
         if requested is not None and requested.telemetry.dir == original.telemetry.dir:
             requested = replace(requested, telemetry=replace(requested.telemetry, dir=None))
-    with torch.no_grad(), own_directory(path) as folder:
+    with torch.no_grad(), share_directory(collectives, own_directory(path), path) as folder:
         _, original, description = run_directory.open_directory(folder.path)
-        setup = build_setup(_make_paths_absolute(resolve(requested or original.with_settings(**fields)), original))
-        point = find_resume_point(folder, description["run_id"], setup.spec)
+        spec = requested or original.with_settings(**fields)
+        setup = set_up_together(collectives, lambda: build_setup(_make_paths_absolute(resolve(spec), original)))
+        point = find_resume_point(folder, description["run_id"], setup.spec, collectives)
         check_compatible(point, original, setup)
         completed = description.get("status") == run_directory.STATUS_COMPLETED
         if point is not None and completed and point.position[0] == setup.spec.rounds:
-            scheduler = Scheduler(setup)
-            snapshot.restore(scheduler, point.snapshot, *point.position)
-            return TrainResult(tuple(read_rounds(folder.path)), scheduler.arm, (), folder.name)
+            return _load_result(setup, point, folder, collectives)
         context = RunContext(folder, description, point)
-        return _run_interruptible(setup, _with_on_round(parts, on_round), context, console)
+        return _run_interruptible(setup, parts, context, console)
+
+
+def _load_result(setup: Setup, point: ResumePoint, folder: RunDirectory, collectives: Collectives) -> TrainResult:
+    """Return the result of a completed run."""
+    scheduler = Scheduler(setup, Parts(collectives=collectives))
+    snapshot.restore(scheduler, point.snapshot, *point.position)
+    return TrainResult(tuple(read_rounds(folder.path)), scheduler.arm, (), folder.name)
 
 
 def _run_interruptible(setup: Setup, parts: Parts, context: RunContext, console: Console | None) -> TrainResult:

@@ -1,23 +1,29 @@
 """Checkpoints and policy files: nested dicts of tensors and plain values, complete or absent, verified when loaded.
 
-A checkpoint is written under a temporary name, its manifest last, and then renamed.
+A checkpoint is written under a temporary name, its manifest last, and then renamed.  Every rank writes the file of its
+envs, rank 0 all else.
 """
 
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from typing_extensions import TypedDict
 
+from morphogen.device.agreement import run_on_first, run_together
+from morphogen.device.collectives import Collectives
 from morphogen.errors import CheckpointError
-from morphogen.storage import checkpoint_store, files
-from morphogen.storage.checkpoint_store import ENVS, FORMAT, MANIFEST, SHARED
+from morphogen.storage import checkpoint_store, files, shards
+from morphogen.storage.checkpoint_store import FORMAT, MANIFEST, SHARED
 from morphogen.storage.files import error_line
 from morphogen.storage.run_directory import POLICY
 from morphogen.storage.tensor_trees import Tree, check_tree, encode_tree, load_tree, save_tree, to_nested_dict
+
+T = TypeVar("T")
+POLICY_FORMAT = 5
 
 
 class Checkpoint(TypedDict):
@@ -39,48 +45,89 @@ class PolicyFile(TypedDict):
 
 
 def save_checkpoint(
-    folder: Path, *, round: int, epoch: int, envs: Any, shared: Any, facts: Mapping[str, Any], keep: int | None = None
+    folder: Path,
+    *,
+    round: int,
+    epoch: int,
+    envs: Any,
+    shared: Any,
+    facts: Mapping[str, Any],
+    keep: int | None = None,
+    collectives: Collectives | None = None,
 ) -> Path:
     """Write the state at a position below `folder`; a kill at any point leaves the earlier checkpoints intact.
 
     Args:
+        envs: state of the envs of this rank.
+        shared: state that all ranks have; that of rank 0 is written.
         facts: JSON values for the manifest, among them `score`, which decides the best checkpoint.
         keep: number of newest checkpoints that stay besides the best one; None: all.
+        collectives: of the ranks, all of which save; None: one process.
 
     An undamaged checkpoint of the position is not written again: one position has one state.
-    Raises: CheckpointError if a file cannot be written.
+    Raises: CheckpointError, on all ranks, if a rank cannot write a file.
     """
+    group = collectives or Collectives()
     final = folder / checkpoint_store.checkpoint_name(round, epoch)
-    head = {"format": FORMAT, "round": round, "epoch": epoch, **facts}
+    head = {"format": FORMAT, "round": round, "epoch": epoch, "world": group.ranks, **facts}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        checkpoint_store.remove_leftovers(folder)
-        if not final.exists() or checkpoint_store.find_damage(final) is not None:
-            _write_checkpoint(final, {ENVS: to_nested_dict(envs), SHARED: to_nested_dict(shared)}, head)
+        work = run_on_first(group, lambda: _call_writer(_begin, final))
+        if work is not None:
+            _write_checkpoint(folder / work, final, (to_nested_dict(envs), to_nested_dict(shared)), head, group)
         if keep is not None:
-            checkpoint_store.apply_retention(folder, keep)
-    except OSError as error:
-        raise CheckpointError(f"checkpoint {final} cannot be written: {error_line(error)}") from error
+            run_on_first(group, lambda: _call_writer(checkpoint_store.apply_retention, folder, keep))
+    except CheckpointError as error:
+        raise CheckpointError(f"checkpoint {final} cannot be written: {error}") from error
     return final
 
 
-def _write_checkpoint(final: Path, parts: Mapping[str, Tree], metadata: Tree) -> None:
-    work, entries = files.temporary_path(final), dict[str, Tree]()
+def _call_writer(write: Callable[..., T], *args: Any) -> T:
+    """Return the result of a function that writes; an OSError becomes a CheckpointError with its reason."""
     try:
-        work.mkdir()
-        for file, tree in parts.items():
-            data = encode_tree(tree)
-            files.write_new(work / file, data)
-            entries[file] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-        manifest = {**metadata, "files": entries}
-        manifest["seal"] = checkpoint_store.manifest_sha256(manifest)
-        files.write_new(work / MANIFEST, files.json_bytes(manifest))
-        if final.exists():
-            checkpoint_store.remove_checkpoint(final)
-        work.rename(final)
+        return write(*args)
+    except OSError as error:
+        raise CheckpointError(error_line(error)) from error
+
+
+def _begin(final: Path) -> str | None:
+    """Create the directory that becomes a checkpoint and return its name; None if the checkpoint is there, intact."""
+    final.parent.mkdir(parents=True, exist_ok=True)
+    checkpoint_store.remove_leftovers(final.parent)
+    if final.exists() and checkpoint_store.find_damage(final) is None:
+        return None
+    work = files.temporary_path(final)
+    work.mkdir()
+    return work.name
+
+
+def _write_checkpoint(work: Path, final: Path, trees: tuple[Tree, Tree], head: Tree, group: Collectives) -> None:
+    """Write the trees of envs and of what is shared into `work`, which becomes `final` once all ranks are done."""
+    envs, shared = trees
+    shard = work / checkpoint_store.shard_name(group.rank)
+    try:
+        entry = run_together(group, lambda: _call_writer(_write_tree, shard, envs))
+        entries = {checkpoint_store.shard_name(rank): other for rank, other in enumerate(group.gather_facts(entry))}
+        run_on_first(group, lambda: _call_writer(_finish, work, final, shared, {**head, "files": entries}))
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)  # a partial checkpoint fills a disk that may be full
         raise
+
+
+def _write_tree(path: Path, tree: Tree) -> Tree:
+    """Write a file, durably; return its entry in the manifest."""
+    data = encode_tree(tree)
+    files.write_new(path, data)
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _finish(work: Path, final: Path, shared: Tree, manifest: Tree) -> None:
+    """Write what is shared and the manifest, and give a checkpoint its name."""
+    manifest = {**manifest, "files": {**manifest["files"], SHARED: _write_tree(work / SHARED, shared)}}
+    manifest["seal"] = checkpoint_store.manifest_sha256(manifest)
+    files.write_new(work / MANIFEST, files.json_bytes(manifest))
+    if final.exists():
+        checkpoint_store.remove_checkpoint(final)
+    work.rename(final)
     files.sync(final.parent)
 
 
@@ -105,8 +152,27 @@ def load_checkpoint(path: Path | str) -> Checkpoint:
     """
     path = Path(path)
     checkpoint_store.check_undamaged(path)
-    envs, shared = (load_tree(path / file, label="checkpoint file") for file in (ENVS, SHARED))
-    return {"manifest": checkpoint_store.read_manifest(path), "envs": envs, "shared": shared}
+    return read_part(path, 0, 1)
+
+
+def read_part(path: Path, rank: int, ranks: int) -> Checkpoint:
+    """Return an undamaged checkpoint like `load_checkpoint`, with the envs of one rank of `ranks` only.
+
+    Raises: CheckpointError if a file cannot be read, or the number of envs is no multiple of `ranks`.
+    """
+    manifest = checkpoint_store.read_manifest(path)
+    world = manifest["world"]
+    wanted = shards.overlapping_shards(world, rank, ranks)
+    names = [*map(checkpoint_store.shard_name, wanted), SHARED]
+    *parts, shared = (load_tree(path / name, label="checkpoint file") for name in names)
+    if world == ranks:
+        return {"manifest": manifest, "envs": parts[0], "shared": shared}
+    size = shards.count_envs(parts[0])
+    if size * world % ranks:
+        raise CheckpointError(f"checkpoint {path} has {size * world} envs: expected a multiple of {ranks} ranks")
+    own, before = size * world // ranks, wanted.start * size
+    envs = shards.take_envs(shards.join_envs(parts), range(rank * own - before, (rank + 1) * own - before))
+    return {"manifest": manifest, "envs": envs, "shared": shared}
 
 
 def save_policy(path: Path, *, params: Any, normalisers: Any, config: str, facts: Mapping[str, Any]) -> None:
@@ -116,7 +182,7 @@ def save_policy(path: Path, *, params: Any, normalisers: Any, config: str, facts
     """
     trees = {"params": to_nested_dict(params), "normalisers": to_nested_dict(normalisers)}
     try:
-        save_tree({"format": FORMAT, **trees, "config": config, "facts": dict(facts)}, path)
+        save_tree({"format": POLICY_FORMAT, **trees, "config": config, "facts": dict(facts)}, path)
     except OSError as error:
         raise CheckpointError(f"policy file {path} cannot be written: {error_line(error)}") from error
 
@@ -156,8 +222,8 @@ def load_policy(
     kinds = {"format": int, "params": dict, "normalisers": dict, "config": str, "facts": dict}
     if not isinstance(loaded, dict) or set(tree) != set(kinds):
         raise CheckpointError(f"{path} is not a policy file: expected the entries {', '.join(kinds)}")
-    if tree["format"] != FORMAT:
-        raise CheckpointError(f"{path}: expected format {FORMAT}, got {tree['format']!r}")
+    if tree["format"] != POLICY_FORMAT:
+        raise CheckpointError(f"{path}: expected format {POLICY_FORMAT}, got {tree['format']!r}")
     for key, kind in kinds.items():
         entry: object = tree[key]
         if not isinstance(entry, kind):

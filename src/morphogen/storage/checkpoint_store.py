@@ -1,6 +1,7 @@
 """Checkpoints of a run on disk: listed by position, checked for damage, deleted by retention.  No torch.
 
 A checkpoint is a directory whose manifest holds size and sha256 of every file, and a sha256 of the manifest itself.
+Every rank of a run writes a file of its own envs.
 """
 
 import contextlib
@@ -16,8 +17,8 @@ from morphogen.storage import files
 from morphogen.vocab.text import format_value
 
 Manifest = dict[str, Any]
-FORMAT = 5
-ENVS, SHARED, MANIFEST = "envs.rank0.safetensors", "shared.safetensors", "manifest.json"
+FORMAT = 6
+SHARED, MANIFEST = "shared.safetensors", "manifest.json"
 TRASH = ".trash-"  # prefix of checkpoints that are being deleted
 _NAME = re.compile("round-([0-9]{6,9})-epoch-([0-9]{4,6})")
 _LEFTOVER = re.compile(rf"\.(tmp|trash)-{_NAME.pattern}-[0-9a-f]{{16}}")
@@ -26,6 +27,11 @@ _LEFTOVER = re.compile(rf"\.(tmp|trash)-{_NAME.pattern}-[0-9a-f]{{16}}")
 def checkpoint_name(round: int, epoch: int) -> str:
     """Return the directory name of a position, which is the next epoch to run."""
     return f"round-{round:06d}-epoch-{epoch:04d}"
+
+
+def shard_name(rank: int) -> str:
+    """Return the name of the file with the envs of a rank."""
+    return f"envs.rank{rank}.safetensors"
 
 
 def parse_position(path: Path) -> tuple[int, int] | None:
@@ -75,15 +81,19 @@ def read_manifest(path: Path) -> Manifest:
     if manifest.pop("seal", None) != manifest_sha256(manifest):
         raise CheckpointError(f"has a damaged {MANIFEST}: its sha256 differs from its seal")
     if not _lists_files(manifest):
-        raise CheckpointError(f"has an invalid {MANIFEST}: expected round, epoch, and the files {ENVS}, {SHARED}")
+        raise CheckpointError(
+            f"has an invalid {MANIFEST}: expected round, epoch, world, and the files {shard_name(0)} ..., {SHARED}"
+        )
     return manifest
 
 
 def _lists_files(manifest: Manifest) -> bool:
     match manifest:
-        case {"round": int(), "epoch": int(), "files": {**files}} if files.keys() == {ENVS, SHARED}:
+        case {"round": int(), "epoch": int(), "world": int(ranks), "files": {**files}} if ranks > 0:
+            names = {SHARED, *map(shard_name, range(min(ranks, len(files))))}
             sizes = [entry for entry in files.values() if isinstance(entry, dict)]
-            return [(type(entry.get("bytes")), type(entry.get("sha256"))) for entry in sizes] == [(int, str)] * 2
+            kinds = [(type(entry.get("bytes")), type(entry.get("sha256"))) for entry in sizes]
+            return files.keys() == names and kinds == [(int, str)] * (ranks + 1)
     return False
 
 

@@ -47,11 +47,13 @@ class RunDirectory:
             change.
         opened_as: path that was opened, of a directory that is held.
         identity: device and inode of a directory that is held.
+        is_writer: whether this process writes the files that all ranks of the run share.
     """
 
     path: Path
     opened_as: Path | None = None
     identity: tuple[int, int] | None = None
+    is_writer: bool = True
 
     @property
     def name(self) -> Path:
@@ -92,10 +94,15 @@ class RunDirectory:
         """Return whether the directory is the one that was created, even if it was moved, and not a copy of it."""
         return self.read_manifest().get("inode") == self.path.stat().st_ino
 
+    def write(self, name: str, content: Callable[[], bytes]) -> None:
+        """Replace a file that the ranks share, by its writer.  Raises: CheckpointError like `saving`."""
+        if self.is_writer:
+            with self.saving():
+                files.write_atomic(self.path / name, content())
+
     def update(self, **fields: Any) -> None:
         """Set fields of the manifest; the file is replaced atomically.  Raises: CheckpointError like `saving`."""
-        with self.saving():
-            files.write_atomic(self.path / MANIFEST, files.json_bytes({**self.read_manifest(), **fields}))
+        self.write(MANIFEST, lambda: files.json_bytes({**self.read_manifest(), **fields}))
 
     def check_present(self) -> None:
         """Raise a CheckpointError if the directory of a live run was deleted, or cannot be reached any more."""
@@ -122,7 +129,7 @@ def _identify(path: Path) -> tuple[int, int] | None:
 
 
 @contextlib.contextmanager
-def hold_directory(folder: Path) -> Iterator[RunDirectory]:
+def hold_directory(folder: Path, *, is_writer: bool = True) -> Iterator[RunDirectory]:
     """Hold a run directory by descriptor; errors name the directory as it is called when they are raised.
 
     Raises: ConfigError if it cannot be opened, or an entry of it is a link.
@@ -133,7 +140,7 @@ def hold_directory(folder: Path) -> Iterator[RunDirectory]:
         raise ConfigError(f"run directory {folder} cannot be opened: {files.error_line(error)}") from None
     link = Path(DESCRIPTORS.format(os.getpid()), str(handle))
     status = os.fstat(handle)
-    run = RunDirectory(link if os.path.exists(link) else folder, folder, (status.st_dev, status.st_ino))
+    run = RunDirectory(link if os.path.exists(link) else folder, folder, (status.st_dev, status.st_ino), is_writer)
     try:
         refuse_links(run.path)
         yield run

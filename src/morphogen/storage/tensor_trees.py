@@ -89,7 +89,7 @@ def _take_tensors(tree: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(tree, Tensor):
         if path in tensors:
             raise ValueError(f"two tensors have the path {path}")
-        order = sorted(range(tree.ndim), key=lambda axis: -tree.stride(axis))  # kept: sums depend on it to the last bit
+        order = memory_order(tree)  # kept: sums depend on it to the last bit
         tensors[path] = tree.contiguous()
         return {REFERENCE: path} if order == sorted(order) else {REFERENCE: path, ORDER: order}
     above = f"{path}." if path else ""
@@ -98,6 +98,11 @@ def _take_tensors(tree: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(tree, list | tuple):
         return [_take_tensors(value, f"{above}{i}", tensors) for i, value in enumerate(tree)]
     return tree
+
+
+def memory_order(tensor: Tensor) -> list[int]:
+    """Return the axes of a tensor from the outermost in memory to the innermost."""
+    return sorted(range(tensor.ndim), key=lambda axis: -tensor.stride(axis))
 
 
 def load_tree(path: Path, *, label: str) -> Any:

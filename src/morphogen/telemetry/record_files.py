@@ -1,5 +1,6 @@
 """Files of records: one a round, read by `np.load(lzma.open("records/round-000001.npz.xz"))`.  No tensors.
 
+In a run of several ranks every rank writes a shard, the record of its envs: `round-000001.rank0-of-2.npz.xz`.
 Members are the columns that the level keeps, [T, E, ...]; `episodes`, a row per env of a round that is over;
 `detailed`, epochs at level debug; `meta`, JSON on the run.  The format has a checksum of the whole.
 """
@@ -9,6 +10,7 @@ import json
 import lzma
 import re
 import zipfile
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
@@ -19,11 +21,11 @@ from morphogen.errors import CheckpointError, DataError
 from morphogen.storage import files
 from morphogen.storage.codec import Array, unpack
 from morphogen.storage.run_directory import RECORDS
-from morphogen.telemetry.round_record import LEVEL_RANK, Record, RoundRecord, RunFacts, kept_columns
+from morphogen.telemetry.round_record import LEVEL_RANK, Record, RoundRecord, RunFacts, join_records, kept_columns
 from morphogen.vocab.text import format_value
 
 FORMAT = 1
-NAME = re.compile(r"round-([0-9]{6,12})\.npz\.xz")
+NAME = re.compile(r"round-([0-9]{6,12})(?:\.rank([0-9]{1,6})-of-([0-9]{1,6}))?\.npz\.xz")
 EPISODES, META, DETAILED = "episodes", "meta", "detailed"
 MOMENT = (1980, 1, 1, 0, 0, 0)  # of every member: equal records are equal files
 PRESET = 1  # of xz
@@ -42,22 +44,33 @@ class RecordMeta:
     facts: RunFacts
 
 
-def record_path(folder: Path, round: int) -> Path:
-    """File of the record of a round (from 0) beside the event file in `folder`."""
-    return folder / RECORDS / f"round-{round + 1:06}.npz.xz"
+def record_path(folder: Path, round: int, rank: int = 0, ranks: int = 1) -> Path:
+    """File of the record of a round (from 0), or its shard of a rank, beside the event file in `folder`."""
+    shard = "" if ranks == 1 else f".rank{rank}-of-{ranks}"
+    return folder / RECORDS / f"round-{round + 1:06}{shard}.npz.xz"
 
 
-def record_rounds(folder: Path) -> list[int]:
-    """Rounds (from 0) with a record beside the event file in `folder`, ascending."""
-    names = (NAME.fullmatch(path.name) for path in (folder / RECORDS).glob("round-*.npz.xz"))
-    return sorted(int(name[1]) - 1 for name in names if name is not None and int(name[1]) > 0)
+def list_records(folder: Path) -> dict[int, tuple[Path, ...]]:
+    """Files of the records beside the event file in `folder`: round (from 0), ascending -> all shards, by rank.
+
+    A round without one of its shards was not written.
+    """
+    names = {path.name for path in (folder / RECORDS).glob("round-*.npz.xz")}
+    matches = sorted({(int(name[1]), int(name[3] or 1)) for name in map(NAME.fullmatch, names) if name is not None})
+    records: dict[int, tuple[Path, ...]] = {}
+    for number, ranks in matches:
+        paths = tuple(record_path(folder, number - 1, rank, ranks) for rank in range(min(ranks, len(names))))
+        if number > 0 and len(paths) == ranks and names.issuperset(path.name for path in paths):
+            records.setdefault(number - 1, paths)
+    return records
 
 
 def remove_records(folder: Path, rounds: int) -> None:
-    """Delete the records of rounds from `rounds` (from 0) on, and files that were not completed."""
-    for round in record_rounds(folder):
-        if round >= rounds:
-            record_path(folder, round).unlink()
+    """Delete the records of rounds from `rounds` (from 0) on, of any ranks, and files that were not completed."""
+    for path in (folder / RECORDS).glob("round-*.npz.xz"):
+        name = NAME.fullmatch(path.name)
+        if name is not None and int(name[1]) > rounds:
+            path.unlink()
     for path in (folder / RECORDS).glob(f"{files.TEMPORARY}*"):
         path.unlink()
 
@@ -85,14 +98,23 @@ def _as_table(ends: Record) -> Array:
     return rows
 
 
-def write_record(folder: Path, record: RoundRecord) -> None:
-    """Write the record of a round so far beside the event file in `folder`, in place of an earlier one.
+def write_record(folder: Path, record: RoundRecord, rank: int = 0, ranks: int = 1) -> None:
+    """Write the record of a round so far, of the envs of a rank, beside the event file in `folder`.
 
-    Raises: OSError.
+    An earlier file of the round is replaced.  Raises: OSError.
     """
-    path = record_path(folder, record.round)
+    path, size = record_path(folder, record.round, rank, ranks), record.facts.envs // ranks
     path.parent.mkdir(exist_ok=True)
-    files.write_atomic(path, encode_record(record))
+    files.write_atomic(path, encode_record(record.take(range(rank * size, (rank + 1) * size))))
+
+
+def read_shards(paths: Sequence[Path]) -> RoundRecord:
+    """Read the record of a round from all of its files.  Raises: DataError like `read_record`."""
+    records = [read_record(path) for path in paths]
+    try:
+        return join_records(records)
+    except (ValueError, KeyError) as error:
+        raise DataError(f"{paths[-1]} does not fit {paths[0]}: {error}") from None
 
 
 def read_record(path: Path) -> RoundRecord:
@@ -105,8 +127,9 @@ def read_record(path: Path) -> RoundRecord:
         raise DataError(f"{path} cannot be read: {files.error_line(error)}") from None
     except DAMAGES as error:
         raise DataError(f"{path} is damaged: {files.error_line(error)}") from None
-    if path.name != record_path(Path(), record.round).name:
-        raise DataError(f"{path} is the record of round {record.round + 1}")
+    size, first = record.envs, record.facts.first
+    if path.name != record_path(Path(), record.round, first // size, record.facts.envs // size).name:
+        raise DataError(f"{path} is the record of round {record.round + 1}, envs {first} to {first + size - 1}")
     return record
 
 
@@ -139,13 +162,21 @@ def _checked_record(meta: RecordMeta, members: dict[str, Array]) -> RoundRecord:
         raise ValueError(f"format: expected {FORMAT}, got {meta.format}: another version of morphogen wrote it")
     if meta.level not in LEVEL_RANK or meta.round < 1 or detailed.dtype != bool or detailed.ndim != 1:
         raise ValueError(f"expected a level, a round and flags, got {format_value([meta.level, meta.round])}")
-    shape = (len(detailed), facts.envs)
+    shape = (len(detailed), _count_envs(facts, members))
     for name, array in members.items():
         if array.dtype.kind not in "biuf" or array.shape[:2] != shape:
             raise ValueError(f"{name}: expected numbers {list(shape)}, got {array.dtype.name} {list(array.shape)}")
     ends: dict[str, Array] = {}
     if episodes is not None:
-        if episodes.shape != (facts.envs,) or episodes.dtype.names is None:
-            raise ValueError(f"{EPISODES}: expected rows [{facts.envs}], got {list(episodes.shape)}")
+        if episodes.shape != shape[1:] or episodes.dtype.names is None:
+            raise ValueError(f"{EPISODES}: expected rows [{shape[1]}], got {list(episodes.shape)}")
         ends = {name: episodes[name] for name in episodes.dtype.names}
     return RoundRecord(facts, meta.round - 1, meta.level, detailed, members, ends)
+
+
+def _count_envs(facts: RunFacts, members: dict[str, Array]) -> int:
+    """Number of envs in a record: all of the run, or those of a rank."""
+    size = next((array.shape[1] for array in members.values() if array.ndim > 1), 0)
+    if not size or facts.envs % size or facts.first % size or facts.first >= facts.envs:
+        raise ValueError(f"expected a part of {facts.envs} envs, got {size} from env {facts.first} on")
+    return size

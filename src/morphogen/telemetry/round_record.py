@@ -3,8 +3,8 @@
 `engine.reporter.build_record` lists the columns; the events of envs, slots and epochs are derived from them alone.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -63,14 +63,48 @@ class RoundRecord:
         """Number of epochs."""
         return len(self.detailed)
 
+    @property
+    def envs(self) -> int:
+        """Number of envs in the record."""
+        return next(iter(self.columns.values())).shape[1]
+
     def ranks(self) -> Array:
         """Level of every epoch as a rank, int [T]."""
         return np.where(self.detailed, DEBUG, LEVEL_RANK[self.level])
+
+    def take(self, envs: range) -> "RoundRecord":
+        """The record of some of its envs, which are counted as in the run."""
+        rows = slice(envs.start - self.facts.first, envs.stop - self.facts.first)
+        columns = {name: column[:, rows] for name, column in self.columns.items()}
+        ends = {name: end[rows] for name, end in self.ends.items()}
+        return replace(self, facts=replace(self.facts, first=envs.start), columns=columns, ends=ends)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
         return sum(array.nbytes for array in (*self.columns.values(), *self.ends.values()))
+
+
+def join_records(parts: Sequence[RoundRecord]) -> RoundRecord:
+    """The record of the envs of all parts, which follow each other, up to the epochs that all of them have.
+
+    An epoch is detailed where it is in all parts.  Raises: ValueError unless they are parts of one round.
+    """
+    first, epochs = parts[0], min(part.epochs for part in parts)
+    number = first.facts.first
+    for part in parts:
+        facts = replace(first.facts, first=number, device=part.facts.device)
+        if (part.facts, part.round, part.level) != (facts, first.round, first.level):
+            raise ValueError("it is of another round or run than the others")
+        number += part.envs
+    if len(parts) == 1:
+        return first
+    names = [name for name in first.columns if all(name in part.columns for part in parts)]
+    columns = {name: np.concatenate([part.columns[name][:epochs] for part in parts], axis=1) for name in names}
+    over = all(part.ends for part in parts)
+    ends = {name: np.concatenate([part.ends[name] for part in parts]) for name in first.ends if over}
+    detailed = np.logical_and.reduce([part.detailed[:epochs] for part in parts])
+    return replace(first, detailed=detailed, columns=columns, ends=ends)
 
 
 # Lowest level that keeps a column in every epoch; all others are of debug.

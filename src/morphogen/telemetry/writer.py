@@ -11,7 +11,7 @@ import importlib.util
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import ConfigError
+from morphogen.storage.run_directory import RECORDS
 from morphogen.storage.type_check import Count
 from morphogen.telemetry.events import Envelope, EnvEvent, EpochEvent
 from morphogen.telemetry.jsonl import EVENT_KINDS, encode
@@ -71,6 +72,30 @@ LOGGED_KINDS = frozenset(name for name, kind in EVENT_KINDS.items() if not issub
 LOGGED_KINDS |= {RolledBack.NAME}  # all other events of envs, slots and epochs are in the records
 
 
+class RecordSink:
+    """A sink that keeps the records of the envs of a rank beside the event file, which rank 0 writes."""
+
+    local = retries = True
+    kinds: Collection[str] = frozenset()
+    name = RECORDS
+
+    def __init__(self, folder: Path, *, rank: int, ranks: int) -> None:
+        self._folder, self._rank, self._ranks = folder, rank, ranks
+
+    def write_record(self, record: RoundRecord) -> None:
+        """Write the file of the record of a round; OSError if that fails."""
+        write_record(self._folder, record, self._rank, self._ranks)
+
+    def write(self, events: Iterable[Envelope]) -> None:
+        """Take none."""
+
+    def flush(self) -> None:
+        """Records are on the disk once they are written."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 class JsonlSink:
     """A sink that appends JSON lines to a file, which no other process writes meanwhile, and keeps records beside it.
 
@@ -81,16 +106,24 @@ class JsonlSink:
     kinds = LOGGED_KINDS
 
     def __init__(
-        self, path: Path, *, first_seq: int = 0, size: int | None = None, clock: Callable[[], float] = time.time
+        self,
+        path: Path,
+        *,
+        first_seq: int = 0,
+        size: int | None = None,
+        ranks: int = 1,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """Open the file, and cut it to `size` bytes, if set.
 
         Args:
             first_seq: number of the next line.
+            ranks: of the run; the records are those of rank 0.
 
         Raises: OSError if the file has another writer or another name, or is a link, a pipe or a device.
         """
-        self.name, self.seq, self._clock, self._folder = path.name, first_seq, clock, path.parent
+        self.name, self.seq, self._clock = path.name, first_seq, clock
+        self._folder, self._ranks = path.parent, ranks
         self._file = os.fdopen(_open_alone(path), "ab", buffering=0)
         if size is not None:
             self._file.truncate(size)
@@ -114,7 +147,7 @@ class JsonlSink:
         """Write the file of the record of a round; OSError if that fails, or if the folder was replaced."""
         if not os.path.samestat(os.fstat(self._file.fileno()), os.stat(self._folder / self.name)):
             raise OSError(errno.ESTALE, "its folder was replaced by another one")
-        write_record(self._folder, record)
+        write_record(self._folder, record, ranks=self._ranks)
 
     def position(self) -> tuple[int, int]:
         """The bytes of the whole lines, and the number of the next one."""

@@ -16,7 +16,7 @@ from morphogen.analysis.watch.view import RunView
 from morphogen.engine.reporter import WRITE_S
 from morphogen.engine.scheduler import Hooks, Parts
 from morphogen.run.train import train_ppo_vectorized
-from morphogen.telemetry.record_files import record_path
+from morphogen.telemetry.record_files import list_records, record_path
 
 ROUNDS, EPOCHS = 3, 6
 
@@ -69,9 +69,9 @@ def test_a_record_of_another_run_is_refused(copy, tmp_path):
 def test_watch_reads_a_record_again_only_if_it_was_written_again(live_and_log, copy, monkeypatch):
     read: list[int] = []
 
-    def counted(folder, round, *rest, **more):
-        read.append(round)
-        return record_events(folder, round, *rest, **more)
+    def counted(paths, *rest, **more):
+        read.extend(round for round, files in list_records(copy).items() if files == paths)
+        return record_events(paths, *rest, **more)
 
     monkeypatch.setattr(loop, "record_events", counted)
     batch, _ = read_new_events(copy / "events.jsonl", Cursor())

@@ -43,7 +43,7 @@ def test_only_float16_scales_losses():
 def test_the_first_event_names_the_resolved_precision(tmp_path):
     for mode, label in (("auto", "float32"), ("bfloat16", "bfloat16")):
         scheduler = Scheduler(build_setup(tiny(engine=EngineSpec(devices=("cpu",), amp=mode))))
-        event = run_started_event(scheduler, build_manifest(scheduler.setup, out=tmp_path, command="train"))
+        event = run_started_event(scheduler, build_manifest(scheduler.setup, out=tmp_path, command="train"), ["cpu"])
         assert (event.precision, event.config["engine"]["amp"]) == (label, mode)
 
 

@@ -106,13 +106,14 @@ def test_who_goes_on_from_a_checkpoint_writes_the_lines_of_one_that_was_not_stop
     first, second = (reporter(sink, **telemetry) for _ in range(2))
     told = list(beats(seed))
     followed(first, told[:at])
-    tree = through_a_file(first.state())
+    tree, columns = through_a_file(first.state()), through_a_file(first.columns())
     first.close()
-    second.restore(tree, (at // (EPOCHS + 1), at % (EPOCHS + 1)))
+    second.restore(tree, columns, (at // (EPOCHS + 1), at % (EPOCHS + 1)))
     followed(second, told[at:])
     second.close()
     assert written(sink) == undisturbed(seed, **telemetry)
     assert equal(second.state(), through_a_file(second.state()))
+    assert second.columns() == {}
 
 
 def equal(one, other):
@@ -133,7 +134,7 @@ def test_a_run_that_goes_on_at_another_level_knows_no_gradients_of_the_epochs_be
         record["host_layer_norm"] = record["host_layer_norm"][:, :0]
     first, second = (reporter(sink, level=level) for level in ("normal", "debug"))
     followed(first, told[:2])
-    second.restore(through_a_file(first.state()), (0, 2))
+    second.restore(through_a_file(first.state()), through_a_file(first.columns()), (0, 2))
     followed(second, told[2 : EPOCHS + 1])
     first.close()
     second.close()
@@ -147,8 +148,8 @@ def test_reading_the_state_changes_nothing():
     one = reporter(sink)
     for beat in beats(7):
         followed(one, [beat])
-        first, second = one.state(), one.state()
-        assert equal(first, second)
+        assert equal(one.state(), one.state())
+        assert equal(one.columns(), one.columns())
     one.close()
     assert written(sink) == undisturbed(7)
 
@@ -169,9 +170,6 @@ def changed(tree, path, value):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("columns.alpha", torch.zeros(2, ENVS + 1, 3), r"columns.alpha: expected numbers \[2, 2\], got float32 \[2, 3"),
-        ("columns.alpha", torch.zeros(3, ENVS, 3), r"columns.alpha: expected numbers \[2, 2\], got float32 \[3, 2"),
-        ("columns", {}, "columns: expected the leaves of a record, got none"),
         ("first", [torch.zeros(3), torch.zeros(3)], r"first\[0\]: expected reals \[\d+\], got float32 \[3\]"),
         ("seeds.tree", {"slots": 3}, "seeds.tree.slots: expected an object, got 3"),
         ("rolling", [None], r"rolling\[0\]: expected a valid number, got null"),
@@ -181,10 +179,26 @@ def changed(tree, path, value):
 def test_a_state_that_is_not_of_this_run_is_refused_by_name(path, value, message):
     one = reporter(Keep())
     followed(one, [*beats(1)][: EPOCHS + 3])
-    tree = one.state()
-    one.restore(tree, (1, 2))
+    tree, columns = one.state(), one.columns()
+    one.restore(tree, columns, (1, 2))
     with pytest.raises(CheckpointError, match=rf"^telemetry\.{message}"):
-        one.restore(changed(tree, path, value), (1, 2))
+        one.restore(changed(tree, path, value), columns, (1, 2))
+    one.close()
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"alpha": torch.zeros(2, ENVS + 1, 3)}, r"\.alpha: expected numbers \[2, 2\], got float32 \[2, 3"),
+        ({"alpha": torch.zeros(3, ENVS, 3)}, r"\.alpha: expected numbers \[2, 2\], got float32 \[3, 2"),
+        ({}, ": expected the leaves of a record, got none"),
+        ({"alpha": 1}, r"\.alpha: expected an array, got 1"),
+    ],
+)
+def test_columns_that_are_not_of_this_position_are_refused_by_name(columns, message):
+    one = reporter(Keep())
+    with pytest.raises(CheckpointError, match=rf"^envs\.columns{message}"):
+        one.restore(one.state(), columns, (1, 2))
     one.close()
 
 
@@ -195,7 +209,7 @@ def test_seeds_of_another_run_are_refused_by_name(name, slot):
     tree = one.state()
     tally = {**pack(BlueprintTally()), "slots": {slot: 1}}
     with pytest.raises(CheckpointError, match=rf"telemetry\.seeds.*: expected one of .*, got \"({name}|{slot})\""):
-        one.restore({**tree, "seeds": {name: tally}}, (0, 2))
+        one.restore({**tree, "seeds": {name: tally}}, one.columns(), (0, 2))
     one.close()
 
 

@@ -30,7 +30,7 @@ from morphogen.telemetry.dispatch import Dispatcher
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import decode, encode
 from morphogen.telemetry.kinds.round import AnomalyDetected
-from morphogen.telemetry.record_files import encode_record, record_path, record_rounds
+from morphogen.telemetry.record_files import encode_record, list_records, record_path
 from morphogen.telemetry.writer import JsonlSink, LoggerPosition, ScalarSink
 
 BEGIN = Envelope(started(tiny()))
@@ -269,7 +269,7 @@ def test_a_record_that_a_full_disk_did_not_take_is_told_by_lines(tmp_path, monke
     open_sinks(spec, folder, pack(at))[0][-1].close()
     held = [event for round in range(3) for event in derive_events(about(round)[1])]
     assert [one for one in told(folder.events) if one.epoch is not None] == held
-    assert record_rounds(folder.path) == []
+    assert list_records(folder.path) == {}
 
 
 class Stuck(JsonlSink):
@@ -347,7 +347,7 @@ def test_records_of_rounds_that_are_run_again_are_deleted_and_the_others_stay(tm
     (path / "records/.tmp-round-000009.npz.xz-0").write_bytes(b"torn")
     found, _ = open_sinks(spec, folder, pack(position))
     found[-1].close()
-    assert record_rounds(path) == list(range(before))
+    assert [*list_records(path)] == list(range(before))
     assert {entry.name for entry in (path / "records").glob("*")} == {
         record_path(path, at).name for at in range(before)
     }

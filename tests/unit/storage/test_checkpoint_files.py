@@ -54,7 +54,7 @@ def test_what_was_saved_comes_back_bit_for_bit(tmp_path):
     assert equal(found["envs"], to_nested_dict(STATE))
     assert equal(found["shared"], SHARED)
     assert {key: found["manifest"][key] for key in ("format", "round", "epoch", "config_sha256")} == {
-        "format": 5,
+        "format": 6,
         "round": 1,
         "epoch": 0,
         "config_sha256": "c",
@@ -118,7 +118,7 @@ def test_a_wrong_leaf_is_refused_by_name(leaf):
 @given(
     where=st.floats(0, 0.999),
     bit=st.integers(0, 7),
-    file=st.sampled_from([checkpoint_store.ENVS, checkpoint_store.SHARED]),
+    file=st.sampled_from([checkpoint_store.shard_name(0), checkpoint_store.SHARED]),
 )
 def test_a_flipped_bit_is_found(tmp_path_factory, where, bit, file):
     folder = tmp_path_factory.getbasetemp() / "bits"
@@ -155,7 +155,7 @@ DAMAGES = {
     "has a damaged manifest": lambda path: (path / "manifest.json").write_text("[]"),
     "lacks envs.rank0.safetensors": lambda path: (path / "envs.rank0.safetensors").unlink(),
     r"is damaged: shared.safetensors has \d+ bytes": cut,
-    "has format 3: expected format 5": lambda path: break_manifest(path, format=3),
+    "has format 3: expected format 6": lambda path: break_manifest(path, format=3),
     "its sha256 differs from its seal": lambda path: break_manifest(path, epoch=1),
     "has an invalid manifest.json: expected": lambda path: break_manifest(path, sealed=True, files={}),
 }

@@ -24,7 +24,7 @@ from morphogen.storage.files import MAX_BYTES, error_line, open_regular, parse_j
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import decode, find_misfit
 from morphogen.telemetry.kinds.run import RunStarted
-from morphogen.telemetry.record_files import record_path, record_rounds
+from morphogen.telemetry.record_files import list_records
 from morphogen.vocab.text import escape_text
 
 POLL_S = 0.5  # seconds between two reads of a file without new events
@@ -111,7 +111,7 @@ class RecordCursor(NamedTuple):
 
     round: int = 0
     epochs: int = 0  # of this round
-    version: tuple[int, int] = (0, 0)  # of its file when it was read: time in ns, bytes
+    version: tuple[int, int] = (0, 0)  # of its files when they were read: time of the last write in ns, bytes
 
 
 def fold_batch(view: RunView, batch: FollowBatch, folder: Path, cursor: RecordCursor) -> tuple[RunView, RecordCursor]:
@@ -119,8 +119,9 @@ def fold_batch(view: RunView, batch: FollowBatch, folder: Path, cursor: RecordCu
     if batch.restarted:
         return RunView(), RecordCursor()
     view, round = replace(view, unreadable=view.unreadable + batch.unreadable), None
+    records = list_records(folder)
     for event in batch.events:
-        if event.epoch is not None and record_path(folder, event.round or 0).exists():
+        if event.epoch is not None and event.round in records:
             continue  # the record has it
         if event.round is not None and event.round != round:
             view, cursor = _fold_records(view, folder, cursor, round := event.round)
@@ -133,14 +134,16 @@ def _fold_records(view: RunView, folder: Path, cursor: RecordCursor, last: int |
     start = view.started
     if start is None:
         return view, cursor
-    rounds = [round for round in record_rounds(folder) if round >= cursor.round and (last is None or round <= last)]
-    for round in rounds:
+    for round, paths in list_records(folder).items():
+        if round < cursor.round or (last is not None and round > last):
+            continue
         first, shown = (cursor.epochs, cursor.version) if round == cursor.round else (0, (0, 0))
         try:
-            status = record_path(folder, round).stat()
-            if (version := (status.st_mtime_ns, status.st_size)) == shown:
+            files = [path.stat() for path in paths]
+            version = max(file.st_mtime_ns for file in files), sum(file.st_size for file in files)
+            if version == shown:
                 continue
-            events = list(record_events(folder, round, start, first_epoch=first))
+            events = list(record_events(paths, start, first_epoch=first))
         except (DataError, FileNotFoundError):  # cut by a resume meanwhile, or damaged
             return replace(view, unreadable=view.unreadable + 1), RecordCursor(round + 1)
         view = reduce(update_view, events, view)

@@ -1,0 +1,67 @@
+"""Ranks of a run before its first epoch: what they have to have in common, and the run directory that they share."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
+
+from morphogen.config.config_files import dump_config
+from morphogen.device.agreement import name_ranks, run_together
+from morphogen.device.collectives import Collectives
+from morphogen.engine.setup import Setup
+from morphogen.errors import ConfigError
+from morphogen.run import manifest
+from morphogen.storage import run_directory
+from morphogen.storage.run_directory import RunDirectory, hold_directory
+
+
+def set_up_together(collectives: Collectives, prepare: Callable[[], Setup]) -> Setup:
+    """Return the setup that every rank prepares.
+
+    Raises: the error of a rank, on all ranks; ConfigError if the ranks differ in versions, config or data.
+    """
+    setup = run_together(collectives, prepare)
+    facts = {
+        **run_directory.describe_environment()["versions"],
+        "kernels": manifest.describe_kernels(),
+        "sha256 of the config": run_directory.config_hash(dump_config(setup.spec)),
+        "sha256 of the data": setup.dataset.fingerprint,
+    }
+    check_equal_ranks(collectives.gather_facts(facts))
+    return setup
+
+
+def check_equal_ranks(facts: list[Mapping[str, str]]) -> None:
+    """Raise a ConfigError that lists in what the ranks differ from rank 0.  facts: by rank.
+
+    Example:
+        >>> check_equal_ranks([{"torch": "2.13.0"}, {"torch": "2.12.1"}])
+        Traceback (most recent call last):
+            ...
+        morphogen.errors.ConfigError: torch: expected 2.13.0 as on rank 0, got 2.12.1 on rank 1
+    """
+    lines: list[str] = []
+    for name, wanted in facts[0].items():
+        values = [other.get(name) for other in facts]
+        for value in dict.fromkeys(value for value in values if value != wanted):
+            ranks = [rank for rank, other in enumerate(values) if other == value]
+            lines.append(f"{name}: expected {wanted} as on rank 0, got {value} on {name_ranks(ranks)}")
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+@contextmanager
+def share_directory(
+    collectives: Collectives, owned: AbstractContextManager[RunDirectory], path: Path
+) -> Iterator[RunDirectory]:
+    """Open a run directory on all ranks: rank 0 owns it and writes what the ranks share.
+
+    Args:
+        owned: opens the directory for rank 0.
+        path: of the directory, which all ranks reach.
+
+    Raises: the error of a rank, on all ranks.
+    """
+    with ExitStack() as stack:
+        first = owned if collectives.rank == 0 else nullcontext()
+        run = run_together(collectives, lambda: stack.enter_context(first), named=False)
+        yield run_together(collectives, lambda: run or stack.enter_context(hold_directory(path, is_writer=False)))

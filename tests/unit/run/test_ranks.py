@@ -1,0 +1,164 @@
+"""Runs of several ranks: their files are those of one process, and what fails on one rank fails on all alike."""
+
+import errno
+import json
+from dataclasses import replace
+
+import pytest
+from support import run_comparison
+from support.small_runs import tiny
+from support.thread_ranks import run_ranks
+
+import morphogen as mg
+from morphogen.config.execution_spec import CheckpointSpec
+from morphogen.engine.scheduler import Hooks, Parts
+from morphogen.errors import CheckpointError, ConfigError
+from morphogen.run.ranks import check_equal_ranks
+from morphogen.run.train import resume, train_ppo_vectorized
+from morphogen.storage import checkpoint_store, files
+from morphogen.storage.checkpoint_files import load_checkpoint
+from morphogen.telemetry.jsonl import encode
+from morphogen.telemetry.record_files import list_records
+
+RANK_FIELDS = ("world", "devices")  # besides the clocks
+
+
+def train(out, ranks=2, stop=None, **fields):
+    """Train on threads; `stop`: epochs after which every rank asks to stop."""
+    saving = CheckpointSpec(every_rounds=1, keep=9)
+    spec = tiny(**{"rounds": 2, "envs": 8, "final_episodes": 2, "checkpoint": saving, **fields})
+    return run_ranks(ranks, lambda group: train_ppo_vectorized(spec, out=out, parts=parts_of(group, stop)))
+
+
+def go_on(out, ranks, **fields):
+    return run_ranks(ranks, lambda group: resume(out, parts=parts_of(group), **fields))
+
+
+def parts_of(group, stop=None):
+    seen = []
+    hooks = Hooks(on_epoch=lambda round, epoch: seen.append(epoch), should_stop=lambda: len(seen) == stop)
+    return Parts(collectives=group, hooks=hooks)
+
+
+def events_of(run):
+    """Events of a run, without what tells of clocks, ranks and interruptions."""
+    lines = [json.loads(encode(event, seq=0, time=0.0)) for event in mg.events(run)]
+    told = run_comparison.lasting([run_comparison.timeless(line) for line in lines])
+    for event in told:
+        event["data"] = {name: value for name, value in event["data"].items() if name not in RANK_FIELDS}
+    return [event for event in told if event["data"].get("status") != "stopped"]
+
+
+def differences(one, other):
+    """Differences between the files of two runs, each read as one."""
+    yield from (pair for pair in zip(events_of(one), events_of(other), strict=True) if pair[0] != pair[1])
+    for path in checkpoint_store.list_checkpoints(one / "checkpoints"):
+        trees = [load_checkpoint(run / "checkpoints" / path.name) for run in (one, other)]
+        states = [{"envs": tree["envs"], "shared": {**tree["shared"], "written": 0}} for tree in trees]
+        yield from run_comparison.tree_differences(*map(run_comparison.timeless, states), path.name)
+    for name in ("result.json", "policy.safetensors", "config.json"):
+        if (one / name).read_bytes() != (other / name).read_bytes():
+            yield name
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """A run of one process."""
+    path = tmp_path_factory.mktemp("alone") / "run"
+    train(path, 1)
+    return path
+
+
+@pytest.mark.slow
+def test_files_of_two_ranks_read_as_one_run_are_those_of_one_process(alone, tmp_path):
+    first, second = train(tmp_path / "run")
+    assert not [*differences(alone, tmp_path / "run")]
+    assert [*map(len, list_records(tmp_path / "run").values())] == [2, 2]
+    assert repr(first) == repr(second)
+    start = next(mg.events(tmp_path / "run")).data
+    assert (start.world, start.devices) == (2, ("cpu", "cpu"))
+    manifest = checkpoint_store.read_manifest(next((tmp_path / "run" / "checkpoints").iterdir()))
+    assert (manifest["world"], manifest["devices"]) == (2, ["cpu", "cpu"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
+def test_a_run_goes_on_with_another_number_of_ranks_to_the_same_bits(alone, tmp_path, before, after):
+    out = tmp_path / "run"
+    assert [result.stopped for result in train(out, before, stop=8)] == [True] * before
+    newest, _ = checkpoint_store.list_checkpoints(out / "checkpoints")
+    assert newest.name == checkpoint_store.checkpoint_name(1, 2)
+    assert [*map(len, list_records(out).values())] == [before, before]
+    assert [result.stopped for result in go_on(out, after)] == [False] * after
+    assert not [*differences(alone, out)]
+    assert [*map(len, list_records(out).values())] == [before, after]
+    assert [result.history[-1].round for result in go_on(out, 2)] == [1, 1]  # it is over
+
+
+def fail_on(monkeypatch, part, round):
+    """Let the writes of one shard fail, of a checkpoint of a round."""
+    real = files.write_new
+
+    def write(path, data):
+        if path.name == part and f"round-{round:06}" in path.parent.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path, data)
+
+    monkeypatch.setattr(files, "write_new", write)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_after_a_save_that_failed_on_one_rank(tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    fail_on(monkeypatch, checkpoint_store.shard_name(1), round=1)
+    assert all(isinstance(result, mg.TrainResult) for result in train(out, policy_name="wait"))
+    failed = [event.data for event in mg.events(out, kinds={"CheckpointFailed"})]
+    path = out / "checkpoints" / checkpoint_store.checkpoint_name(1, 0)
+    assert [one.error for one in failed] == [f"checkpoint {path} cannot be written: rank 1: No space left on device"]
+    names = [path.name for path in (out / "checkpoints").iterdir()]
+    assert names == [checkpoint_store.checkpoint_name(2, 0)]
+
+
+@pytest.mark.slow
+def test_a_save_that_failed_on_one_rank_ends_all_ranks_where_that_is_asked_for(tmp_path, monkeypatch):
+    fail_on(monkeypatch, checkpoint_store.shard_name(1), round=1)
+    saving = CheckpointSpec(every_rounds=1, on_failure="stop")
+    found = train(tmp_path / "run", policy_name="wait", checkpoint=saving)
+    assert [type(one) for one in found] == [CheckpointError] * 2
+    assert {str(one).partition(": ")[2] for one in found} == {"rank 1: No space left on device"}
+    assert [*(tmp_path / "run" / "checkpoints").iterdir()] == []
+    assert json.loads((tmp_path / "run" / "manifest.json").read_bytes())["status"] == "failed"
+
+
+def test_what_rank_0_refuses_before_a_run_is_raised_on_all_ranks(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    found = train(tmp_path)
+    assert [type(one) for one in found] == [ConfigError] * 2
+    assert {str(one) for one in found} == {
+        f"out: expected a new or empty directory, got {tmp_path}, which is not empty"
+    }
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_ranks_of_different_settings_do_not_start(tmp_path):
+    def start(group):
+        spec = replace(tiny(envs=4), seed=group.rank // 2)
+        return train_ppo_vectorized(spec, out=tmp_path / "run", parts=Parts(collectives=group))
+
+    found = run_ranks(4, start)
+    assert [type(one) for one in found] == [ConfigError] * 4
+    assert len({str(one) for one in found}) == 1
+    assert str(found[0]).startswith("sha256 of the config: expected ")
+    assert str(found[0]).endswith(" on ranks 2, 3")
+    assert not (tmp_path / "run").exists()
+
+
+def test_ranks_that_differ_are_named_with_both_values():
+    rows = [{"torch": "2.13", "numpy": "2"}, {"torch": "2.12", "numpy": "2"}, {"torch": "2.12", "numpy": "1"}]
+    with pytest.raises(ConfigError) as caught:
+        check_equal_ranks(rows)
+    assert str(caught.value).splitlines() == [
+        "torch: expected 2.13 as on rank 0, got 2.12 on ranks 1, 2",
+        "numpy: expected 2 as on rank 0, got 1 on rank 2",
+    ]
+    check_equal_ranks(rows[:1] * 3)

@@ -5,6 +5,7 @@ For users of the terminal and for readers who ask "which setting does a flag cha
     main           `run_process`, `main`: table of commands, parser, exit codes, errors as single lines
     arguments      flags taken from the config fields; flags that several commands share
     process        signals, threads, child processes, notes and tables on the terminal
+    ranks          ranks of a command: how they start, fail and end; exit codes of errors
     streams        stdout and stderr that never stop a command
     train, resume, tune, bench, rewards, report, inspect, evaluate, watch
                    the commands: `PARSER` (help text), `add_arguments`, `run`
@@ -13,6 +14,6 @@ For users of the terminal and for readers who ask "which setting does a flag cha
 
 Every error of the user is one line on stderr, with the field, the allowed values and the value.
 Exit codes: 0 done, 2 usage or config, 3 data, 4 checkpoint or run directory, 5 diverged, 6 incomplete telemetry, 7 lost
-output, 129, 130 and 143 signals.
+output, 8 a rank failed, 129, 130 and 143 signals.
 Loads no torch until a command needs it, so that help and errors are fast: commands import heavy modules by name.
 """

@@ -23,13 +23,14 @@ from morphogen.cli import (
     tune,
     watch,
 )
+from morphogen.cli.ranks import EXITS, exit_code, follow_parent, leave_if_joined
 from morphogen.config.fields import raise_all
 from morphogen.config.reference import explain_fault
-from morphogen.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
+from morphogen.errors import CheckpointError, ConfigError, DataError
 from morphogen.vocab.text import escape_text, format_value
 
-USAGE, DATA, CHECKPOINT, DIVERGED, OUTPUT_LOST, INTERRUPTED = 2, 3, 4, 5, 7, 130
-EXITS = {ConfigError: USAGE, DataError: DATA, CheckpointError: CHECKPOINT, TrainingDiverged: DIVERGED}
+USAGE, DATA, CHECKPOINT = (EXITS[kind] for kind in (ConfigError, DataError, CheckpointError))
+OUTPUT_LOST, INTERRUPTED = 7, 130
 MODULES = (train, bench, tune, resume, watch, rewards, config, report, inspect, evaluate, compare)
 COMMANDS: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
@@ -56,6 +57,7 @@ def run_process() -> int:
     modules from the working directory.
     """
     os.environ["PYTHONSAFEPATH"] = "1"
+    follow_parent()
     outputs = streams.guard_streams()
     try:
         code = main(sys.argv[1:])
@@ -65,7 +67,9 @@ def run_process() -> int:
     losses = [output.loss for output in outputs if output.loss is not None]
     for line in losses:
         print(f"morphogen: error: {line}", file=sys.stderr)
-    return code or (OUTPUT_LOST if losses else 0)
+    code = code or (OUTPUT_LOST if losses else 0)
+    leave_if_joined(code)
+    return code
 
 
 def main(argv: Sequence[str]) -> int:
@@ -80,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
             meaning = explain_fault(line) if isinstance(error, ConfigError) else None
             note = f" ({meaning})" if meaning else ""
             print(f"morphogen: error: {escape_text(line)}{note}", file=sys.stderr)
-        return next(code for kind, code in EXITS.items() if isinstance(error, kind))
+        return exit_code(error)
     except KeyboardInterrupt:
         print("morphogen: stopped", file=sys.stderr)
         return INTERRUPTED

@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from morphogen.device.job import ranks_of_environment
 from morphogen.errors import DeviceError
 from morphogen.run.stop_signals import SIGNAL_CODE
 from morphogen.storage import files
@@ -65,9 +66,14 @@ def _serve_call(pipe: Connection, module: str, function: str, args: tuple[Any, .
     pipe.send((result, error))
 
 
+def has_console() -> bool:
+    """Return whether this process prints: rank 0 of a job does, and every process outside of a job."""
+    return ranks_of_environment()[0] == 0
+
+
 def print_notes(lines: Iterable[str]) -> None:
-    """Print notes, which do not stop a command, to stderr."""
-    for line in lines:
+    """Print notes, which do not stop a command, to stderr; of several ranks, only rank 0 does."""
+    for line in lines if has_console() else ():
         print(f"morphogen: note: {escape_text(line)}", file=sys.stderr)
 
 
@@ -78,12 +84,15 @@ def note_missing_kernels() -> None:
 
 
 def print_progress(line: str) -> None:
-    """Print a line to stderr at once."""
-    print(escape_text(line), file=sys.stderr, flush=True)
+    """Print a line to stderr at once; of several ranks, only rank 0 does."""
+    if has_console():
+        print(escape_text(line), file=sys.stderr, flush=True)
 
 
 def print_tables(tables: Iterable[tuple[str, Any]]) -> None:
     """Print tables to stdout.  tables: titles and rows."""
+    if not has_console():
+        return
     console = importlib.import_module("morphogen.analysis.console").Console()
     for title, rows in tables:
         console.print_table(rows, title=title)

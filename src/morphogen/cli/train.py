@@ -4,15 +4,18 @@ import argparse
 import sys
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from morphogen.cli import arguments, process
+from morphogen.cli import arguments, process, ranks
 from morphogen.config.action_schedule import seed_timeline
 from morphogen.config.config_files import dump_config
 from morphogen.config.parts import RULES
 from morphogen.config.spec import RunSpec, resolve
+from morphogen.device.job import restarts_of_environment
+from morphogen.errors import ConfigError
 from morphogen.run.stop_signals import StopSignals
 from morphogen.storage import run_directory
 from morphogen.vocab.action import Tempo
@@ -23,7 +26,7 @@ Settings count in this order, the last one wins: defaults, preset, config file, 
 
 exit codes: 0 done, 1 unexpected error, 2 wrong usage or configuration, 3 data, 4 checkpoint or run directory,
 5 training diverged, 6 done, but lines of the event file are missing, 7 done, but stdout or stderr could not be
-written, 129, 130 and 143 stopped by a signal.
+written, 8 a rank failed, 129, 130 and 143 stopped by a signal.
 
 examples:
   morphogen train                              train a policy on digits
@@ -65,8 +68,13 @@ def run(args: Namespace) -> int | None:
                 "lifecycle.min_training_epochs"
             ]
         )
+    count, most = restarts_of_environment()
+    if most and args.out is None:
+        raise ConfigError("--out: expected a run directory, which restarted ranks find again, got none")
     out = run_directory.choose_path(args.out, task=spec.task, config=dump_config(spec))
-    run_directory.check_new_directory(out)
+    again = count > 0 and (out / run_directory.CONFIG).exists()
+    if not again:
+        run_directory.check_new_directory(out)
     import_module("morphogen.run.sinks").check_sinks(spec)
     if args.dry_run:
         process.set_threads(spec.engine.threads)
@@ -78,22 +86,42 @@ def run(args: Namespace) -> int | None:
         for name, text in {**sizes, "run directory": str(out)}.items():
             print(f"  {name:<22}{text}")
         return None
-    return run_training(
-        args, spec, lambda train, **hooks: train.train_ppo_vectorized(spec, out=out, command=args.command_line, **hooks)
-    )
+    if again:
+        return run_training(args, spec, lambda train, **hooks: train.resume(out, spec, **hooks))
+
+    def start(train: Any, *, parts: Any, **hooks: Any) -> Any:
+        path = Path(parts.collectives.broadcast(str(out)))
+        return train.train_ppo_vectorized(spec, out=path, command=args.command_line, parts=parts, **hooks)
+
+    return run_training(args, spec, start)
 
 
 def run_training(args: Namespace, spec: RunSpec, start: Callable[..., Any]) -> int | None:
-    """Call `start(morphogen.run.train, console=, parts=)` until it ends or a signal stops it; return the exit code."""
+    """Call `start(morphogen.run.train, console=, parts=)` on every rank; return the exit code, which all ranks share.
+
+    A run goes on until it ends or a signal to any rank stops it.
+    """
     process.exit_on_signals()
-    process.set_threads(spec.engine.threads)
-    train, engine = import_module("morphogen.run.train"), import_module("morphogen.engine.scheduler")
-    process.note_missing_kernels()
-    console = import_module("morphogen.analysis.console").Console(quiet=args.quiet or not spec.telemetry.console)
-    with console, StopSignals() as stop:
-        hooks = engine.Hooks(should_stop=lambda: stop.exit_code is not None)
-        result = start(train, console=console, parts=engine.Parts(hooks=hooks))
+    with ranks.open_ranks(spec, spec.engine.ranks or 1, args.command_line) as join:
+        process.set_threads(spec.engine.threads)
+        train, engine = import_module("morphogen.run.train"), import_module("morphogen.engine.scheduler")
+        device = import_module("morphogen.engine.setup").own_device(spec.engine)
+        process.note_missing_kernels()
+        collectives = join(device)
+        with _open_console(args, spec) as console, StopSignals(quiet=console is None) as stop:
+            hooks = engine.Hooks(should_stop=lambda: stop.exit_code is not None)
+            result = start(train, console=console, parts=engine.Parts(hooks=hooks, collectives=collectives))
+        code = stop.exit_code if result.stopped else INCOMPLETE if result.losses.incomplete else None
+        codes = collectives.gather_facts(code)
+        collectives.close()
     process.print_notes(result.losses.lines())
     if result.stopped and result.run_dir is not None:
         process.print_notes([f"stopped: `morphogen resume {result.run_dir}` continues the run"])
-    return stop.exit_code if result.stopped else INCOMPLETE if result.losses.incomplete else None
+    return next((code for code in codes if code is not None), None)
+
+
+def _open_console(args: Namespace, spec: RunSpec) -> Any:
+    """Return the console of rank 0 as a context; that of another rank is None."""
+    if not process.has_console():
+        return nullcontext()
+    return import_module("morphogen.analysis.console").Console(quiet=args.quiet or not spec.telemetry.console)

@@ -3,11 +3,14 @@
 The environment names the ranks, as `torchrun` does: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
 """
 
+import json
 import os
+import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -16,28 +19,32 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from morphogen.device.collectives import Collectives, Exchanged
+from morphogen.device.job import ranks_of_environment
 from morphogen.errors import RankError
 
-LEAVE_LIMIT = timedelta(seconds=10)  # for the other ranks to end too
+LEAVE_S = 10.0  # for the other ranks to end too
+LOOK_S = 0.02  # between two looks at the other ranks, while this one waits for them
+REAP_S = 2.0  # from a broken connection until the end of its process is known
+NAMESPACE = "/proc/self/ns/pid"  # names the numbers of processes that this process sees
+Ended = Callable[[], Mapping[int, str]]  # ranks whose processes ended, and how
 CLOSING = "closing"  # state of a round whose wishes come too late
 
 
-def ranks_of_environment(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
-    """Return (rank, ranks) of this process; (0, 1) outside of a job.  Raises: RankError for invalid numbers."""
-    texts = environment.get("RANK", "0"), environment.get("WORLD_SIZE", "1")
-    try:
-        rank, ranks = map(int, texts)
-    except ValueError:
-        rank, ranks = -1, 0
-    if not 0 <= rank < ranks:
-        raise RankError(f"RANK and WORLD_SIZE: expected 0 <= RANK < WORLD_SIZE, got {texts[0]!r} and {texts[1]!r}")
-    return rank, ranks
-
-
 def open_collectives(
-    device: torch.device, *, timeout_s: float, clock: Callable[[], float] = time.perf_counter
+    device: torch.device,
+    *,
+    timeout_s: float,
+    clock: Callable[[], float] = time.perf_counter,
+    listener: socket.socket | None = None,
+    ended: Ended = dict,
 ) -> Collectives:
     """Join the ranks that the environment names; outside of a job return the collectives of one process.
+
+    Args:
+        device: of the tensors that are exchanged.
+        timeout_s: seconds that a rank waits for the others.
+        listener: socket of rank 0 that listens at MASTER_PORT; the store takes it over.
+        ended: returns the ranks that this process started and that ended too early, and how.
 
     Raises: RankError if not all ranks join within the time-out.
     """
@@ -47,12 +54,39 @@ def open_collectives(
     limit = timedelta(seconds=timeout_s)
     backend = "nccl" if device.type == "cuda" else "gloo"
     try:
-        store, rank, ranks = next(rendezvous("env://", timeout=limit))
-        group = PrefixStore("group", store)
-        dist.init_process_group(backend, store=group, rank=rank, world_size=ranks, timeout=limit)
+        store = next(rendezvous("env://", timeout=limit))[0] if listener is None else _serve_store(listener, limit)
+        group = ProcessGroup(PrefixStore("ranks", store), rank, ranks, device=device, timeout_s=timeout_s, clock=clock)
+        group.join(ended)
+        group_store = PrefixStore("group", store)
+        dist.init_process_group(backend, store=group_store, rank=rank, world_size=ranks, timeout=limit)
     except (RuntimeError, ValueError, OSError) as error:
+        if isinstance(error, RankError):
+            raise
         raise RankError(f"rank {rank}: not all of {ranks} ranks joined within {timeout_s:g} s: {error}") from None
-    return ProcessGroup(PrefixStore("ranks", store), rank, ranks, device=device, timeout_s=timeout_s, clock=clock)
+    return group
+
+
+def _serve_store(listener: socket.socket, limit: timedelta) -> Store:
+    """Serve the key-value store of the ranks at a socket that listens already."""
+    host, port = listener.getsockname()
+    return cast(Any, dist).TCPStore(
+        host, port, None, True, timeout=limit, wait_for_workers=False, master_listen_fd=listener.detach()
+    )
+
+
+def _describe_process() -> list[Any]:
+    """Return the number of this process, and the place where that number is valid."""
+    return [os.getpid(), socket.gethostname(), os.readlink(NAMESPACE) if os.path.islink(NAMESPACE) else ""]
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 class ProcessGroup(Collectives):
@@ -66,6 +100,39 @@ class ProcessGroup(Collectives):
         self._count = 0  # collectives begun
         self._pauses: dict[int, int] = {}  # wishes of a round that were fulfilled, by round
         self._agreed: tuple[str, int] | None = None  # a wish, and the epoch before which it is fulfilled
+        self._ended: Ended = dict
+        self._neighbours: dict[int, int] = {}  # ranks on this machine -> processes
+
+    def join(self, ended: Ended) -> None:
+        """Wait until all ranks are here.  Raises: RankError if one of them ends or does not come."""
+        self._ended, own = ended, _describe_process()
+        self._store.set(f"process/{self.rank}", json.dumps(own))
+        self._await([f"process/{rank}" for rank in range(self.ranks)], "join")
+        for rank in range(self.ranks):
+            pid, *place = json.loads(self._store.get(f"process/{rank}"))
+            if place == own[1:] and _is_running(pid):
+                self._neighbours[rank] = pid
+
+    def _find_ended(self) -> dict[int, str]:
+        """Return the ranks that are known to have ended, and how."""
+        gone = (rank for rank, pid in self._neighbours.items() if not _is_running(pid))
+        return dict.fromkeys(gone, "ended") | dict(self._ended())
+
+    def _check_ended(self) -> None:
+        """Raise a RankError if a rank has ended."""
+        for rank, how in self._find_ended().items():
+            raise RankError(f"rank {rank} of {self.ranks} {how}")
+
+    def _await(self, keys: Sequence[str], act: str, limit_s: float | None = None) -> None:
+        """Wait until every rank has set its key.  Raises: RankError that names the ranks which did not `act`."""
+        limit_s = self._timeout_s if limit_s is None else limit_s
+        deadline = time.monotonic() + limit_s
+        missing = range(self.ranks)
+        while missing := [rank for rank in missing if not self._store.check([keys[rank]])]:
+            self._check_ended()
+            if time.monotonic() > deadline:
+                raise RankError(f"{_name_ranks(missing)} of {self.ranks} did not {act} within {limit_s:g} s")
+            time.sleep(LOOK_S)  # a wait of the store would print a warning
 
     def exchange(self, name: str, buffer: Tensor) -> Tensor:
         """Return the buffers of all ranks.  uint8 [n] -> uint8 [W, n], on the device of the buffer."""
@@ -96,21 +163,43 @@ class ProcessGroup(Collectives):
         self.waited_s += self._clock() - started
 
     def _describe_failure(self, name: str, error: Exception) -> str:
-        """Name the ranks that did not begin the collective that failed."""
+        """Name the ranks that ended, or did not begin the collective that failed."""
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        deadline = time.monotonic() + REAP_S
+        while time.monotonic() < deadline:
+            for rank, how in self._find_ended().items():
+                return f"rank {rank} of {self.ranks} {how}"
+            time.sleep(LOOK_S)
         try:
             keys = [f"begun/{rank}" for rank in range(self.ranks)]
             counts = [int(self._store.get(key)) if self._store.check([key]) else 0 for key in keys]
         except (RuntimeError, ValueError):
             return f"rank 0 cannot be reached from rank {self.rank} during the collective {name}: {reason}"
-        late = [str(rank) for rank, count in enumerate(counts) if count < self._count]
+        late = [rank for rank, count in enumerate(counts) if count < self._count]
         if not late:
             return f"rank {self.rank}: the collective {name} failed: {reason}"
-        some = "rank" if len(late) == 1 else "ranks"
-        return f"{some} {', '.join(late)} of {self.ranks} did not reach the collective {name} within the time-out"
+        return f"{_name_ranks(late)} of {self.ranks} did not reach the collective {name} within {self._timeout_s:g} s"
 
     def agree(self, wish: str | None, round: int, epoch: int) -> str | None:
-        """Return the wish that all ranks fulfil before this epoch; None: they go on."""
+        """Return the wish that all ranks fulfil before this epoch; None: they go on.
+
+        Raises: RankError if a rank has ended.
+        """
+        self._check_ended()
+        with self._reaching_store():
+            return self._agree(wish, round, epoch)
+
+    @contextmanager
+    def _reaching_store(self) -> Iterator[None]:
+        """Raise a RankError if the store, which ends with its rank, cannot be reached."""
+        try:
+            yield
+        except (RuntimeError, ValueError) as error:
+            if isinstance(error, RankError):
+                raise
+            raise RankError(f"rank 0 of {self.ranks} ended: rank {self.rank} cannot reach its store") from None
+
+    def _agree(self, wish: str | None, round: int, epoch: int) -> str | None:
         if self._agreed is None:
             key = f"wish/{round}/{self._pauses.get(round, 0)}"
             if wish is not None:
@@ -132,28 +221,35 @@ class ProcessGroup(Collectives):
         """Return the latest epoch that a rank is about to begin."""
         self._store.set(f"{key}/{self.rank}", str(epoch))
         keys = [f"{key}/{rank}" for rank in range(self.ranks)]
-        try:
-            self._store.wait(keys, timedelta(seconds=self._timeout_s))
-        except RuntimeError:
-            late = [str(rank) for rank, name in enumerate(keys) if not self._store.check([name])]
-            raise RankError(f"ranks {', '.join(late)} of {self.ranks} did not answer within the time-out") from None
+        self._await(keys, "answer")
         return max(int(self._store.get(name)) for name in keys)
 
     def close_round(self, round: int) -> str | None:
         """Return a wish that is to be fulfilled after this round; wishes of the round come too late from here on."""
         if self._agreed is None:
-            key = f"wish/{round}/{self._pauses.get(round, 0)}"
-            value = self._store.compare_set(key, "", CLOSING).decode()
-            if value == CLOSING:
-                return None
-            last = 2**31
-            self._agreed = value, self._meeting_epoch(key, last)
+            with self._reaching_store():
+                key = f"wish/{round}/{self._pauses.get(round, 0)}"
+                value = self._store.compare_set(key, "", CLOSING).decode()
+                if value == CLOSING:
+                    return None
+                last = 2**31
+                self._agreed = value, self._meeting_epoch(key, last)
         (value, _), self._agreed = self._agreed, None
         return value
 
+    def claim(self, what: str) -> bool:
+        """Return True for the first rank that asks for it."""
+        with suppress(RuntimeError, ValueError):
+            return self._store.compare_set(f"claim/{what}", "", str(self.rank)) == str(self.rank).encode()
+        return True  # the store ended with rank 0
+
     def close(self) -> None:
-        """Leave the ranks, once all of them are here; a rank that failed does not wait."""
-        with suppress(RuntimeError):
+        """Leave the ranks, once all of them are here."""
+        with suppress(RuntimeError, ValueError):
             self._store.set(f"done/{self.rank}", "")
-            self._store.wait([f"done/{rank}" for rank in range(self.ranks)], LEAVE_LIMIT)
+            self._await([f"done/{rank}" for rank in range(self.ranks)], "leave", LEAVE_S)
         dist.destroy_process_group()
+
+
+def _name_ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"

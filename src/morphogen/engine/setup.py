@@ -20,6 +20,7 @@ from morphogen.config.task import TASKS, TaskSpec
 from morphogen.data.dataset import Dataset, open_dataset
 from morphogen.data.feed import ResidentFeed
 from morphogen.device.determinism import set_determinism
+from morphogen.device.job import local_rank
 from morphogen.device.malloc import keep_freed_memory, reachable_memory
 from morphogen.engine.action_control import load_schedule
 from morphogen.engine.part_laws import setup_faults
@@ -66,15 +67,24 @@ class Setup:
     piece_envs: int  # envs that train and validate at once, see `engine.pieces`
 
 
-def resolve_device(name: str) -> torch.device:
-    """Return the device behind `auto`, `cpu`, `cuda` or `cuda:N`.  Raises DeviceError for a missing device."""
+def resolve_device(name: str, place: int = 0) -> torch.device:
+    """Return the device behind `auto`, `cpu`, `cuda` or `cuda:N`.  Raises DeviceError for a missing device.
+
+    place: of this process among the ranks on this machine; `auto` and `cuda` give each of them its own device.
+    """
     if name == "auto":
-        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-    device = torch.device("cuda:0" if name == "cuda" else name)
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(f"cuda:{place}" if name == "cuda" else name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        count = torch.cuda.device_count()
-        raise DeviceError(f"engine.devices: expected one of the {count} CUDA devices of this machine, got {name!r}")
+        count, found = torch.cuda.device_count(), str(device) if place else name
+        raise DeviceError(f"engine.devices: expected one of the {count} CUDA devices of this machine, got {found!r}")
     return device
+
+
+def own_device(spec: EngineSpec) -> torch.device:
+    """Return the device of this rank: of several devices each rank on a machine has one."""
+    place = local_rank()
+    return resolve_device(spec.devices[place % len(spec.devices)], place)
 
 
 def check_compile_mode(mode: str, device: torch.device) -> None:
@@ -143,7 +153,7 @@ def build_setup(spec: RunSpec) -> Setup:
         (('value', 'shaping', 'rent', 'op_cost', 'governor'), 300)
     """
     spec = resolve(spec)
-    device = resolve_device(spec.engine.devices[0])
+    device = own_device(spec.engine)
     check_compile_mode(spec.engine.compile, device)
     precision = resolve_precision(spec.engine.amp, device)
     prepare_process(spec.engine, device)

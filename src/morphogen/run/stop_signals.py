@@ -21,8 +21,9 @@ class StopSignals:
     KeyboardInterrupt or SystemExit(143 or 129).  Ignored signals stay ignored, as Ctrl-C in the background.
     """
 
-    def __init__(self, numbers: Sequence[int] = SIGNALS) -> None:
-        self._numbers = numbers
+    def __init__(self, numbers: Sequence[int] = SIGNALS, *, quiet: bool = False) -> None:
+        """Take the signals to receive.  quiet: the first one prints nothing."""
+        self._numbers, self._quiet = numbers, quiet
         self.exit_code: int | None = None
         self._previous_handlers: dict[int, Callable[[int, FrameType | None], Any] | int] = {}
 
@@ -42,8 +43,9 @@ class StopSignals:
         code = SIGNAL_CODE + number
         if self.exit_code is None:
             self.exit_code = code
+            message = b"" if self._quiet else b"\n" * os.isatty(STDERR_FD) + STOP_MESSAGE  # below the ^C of a terminal
             with contextlib.suppress(OSError):  # past Python's buffers, which the signal may have interrupted
-                os.write(STDERR_FD, b"\n" * os.isatty(STDERR_FD) + STOP_MESSAGE)  # below the ^C of a terminal
+                os.write(STDERR_FD, message)
         elif number == signal.SIGINT:
             raise KeyboardInterrupt
         else:

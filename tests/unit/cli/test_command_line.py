@@ -14,7 +14,15 @@ from morphogen.cli import arguments, main, process
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import PRESETS, TASKS
-from morphogen.errors import CheckpointError, ConfigError, DataError, DeviceError, ScheduleError, TrainingDiverged
+from morphogen.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    DeviceError,
+    RankError,
+    ScheduleError,
+    TrainingDiverged,
+)
 from morphogen.telemetry.dispatch import Losses
 
 # flag, its words, the field, its value; written out by hand.
@@ -42,6 +50,7 @@ FLAGS = [
     ("--compile", ["default"], "engine.compile", "default"),
     ("--capture", ["off"], "engine.capture", "off"),
     ("--placement", ["streamed"], "data.placement", "streamed"),
+    ("--ranks", ["4"], "engine.ranks", 4),
     ("--threads", ["1"], "engine.threads", 1),
     ("--no-phase-profile", [], "engine.phase_profile", False),
     ("--no-deterministic", [], "engine.deterministic", False),
@@ -241,6 +250,7 @@ EXITS = [
     (DataError("data/x is missing"), 3),
     (CheckpointError("policy.safetensors is damaged"), 4),
     (TrainingDiverged("3 rounds without a step"), 5),
+    (RankError("rank 2 of 4 ended"), 8),
 ]
 
 

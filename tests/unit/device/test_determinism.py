@@ -73,7 +73,7 @@ def test_a_setup_prepares_the_process_for_its_device(device, monkeypatch):
 
     monkeypatch.setattr(setups, "keep_freed_memory", lambda: calls.append("memory"))
     monkeypatch.setattr(setups, "set_determinism", lambda device, **chosen: calls.append((device.type, chosen)))
-    monkeypatch.setattr(setups, "resolve_device", lambda name: device)
+    monkeypatch.setattr(setups, "own_device", lambda spec: device)
     monkeypatch.setattr(setups, "open_dataset", open_dataset)
     with pytest.raises(DataOpens):
         setups.build_setup(RunSpec(task="whitebox", engine=EngineSpec(tf32=True)))

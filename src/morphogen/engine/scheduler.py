@@ -28,6 +28,7 @@ from morphogen.engine.rank_exchange import build_exchange
 from morphogen.engine.reporter import Reporter, build_record, send_record
 from morphogen.engine.setup import Setup
 from morphogen.errors import RankError, TrainingDiverged
+from morphogen.kernels import one_thread
 from morphogen.learn.learner import Round
 from morphogen.learn.rollout_stats import rollout_stats
 from morphogen.nets.policy import NetworkPolicy
@@ -244,7 +245,8 @@ class Scheduler:
         self._late_wish = self.collectives.close_round(self.round)
         rolled = self._elapsed_s()
         self.timer.mark("update")
-        leaves = self._update(hidden)
+        with one_thread(self.setup.device):
+            leaves = self._update(hidden)
         self.timer.end_segment("update")
         metrics = self.transfers.read("update", leaves)
         check_equal_policies(metrics.pop("policy_checksum"), self.round)

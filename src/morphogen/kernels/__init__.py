@@ -14,6 +14,7 @@ kernels, and plain torch computes everything.  Convolutions also need AVX-512 an
 - `column_sums`: sums in an order that does not depend on the networks side by side
 - `philox`: counter-based random words, the base of `state.rng`
 - `statistics_dtype`: dtype of sums over features
+- `one_thread`: a context in which a CPU computes on one thread
 - `AVAILABLE`, `CAN_CONVOLVE`: are there kernels, and kernels of convolutions, on this machine?
 - `native`: loading of the extension, the calling convention of kernels, axes, `AutogradFunction`
 
@@ -29,7 +30,17 @@ from morphogen.kernels.perceptron import perceptron, perceptron_backward
 from morphogen.kernels.philox import philox
 from morphogen.kernels.sums import column_sums
 from morphogen.kernels.take import channels_innermost, pool, pool_backward, take_row_blocks, take_rows
+from morphogen.kernels.threads import one_thread
 
 __all__ = ["AVAILABLE", "CAN_CONVOLVE", "EPS", "Form", "blend", "blend_backward", "channels_innermost", "column_sums"]
-__all__ += ["conv", "conv_backward", "form_of", "norm", "norm_backward", "perceptron", "perceptron_backward", "philox"]
-__all__ += ["pool", "pool_backward", "statistics_dtype", "take_row_blocks", "take_rows"]
+__all__ += [
+    "conv",
+    "conv_backward",
+    "form_of",
+    "norm",
+    "norm_backward",
+    "one_thread",
+    "perceptron",
+    "perceptron_backward",
+]
+__all__ += ["philox", "pool", "pool_backward", "statistics_dtype", "take_row_blocks", "take_rows"]

@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
@@ -18,6 +19,7 @@ from morphogen.kernels.native import (
     to_activations,
     to_images,
 )
+from morphogen.kernels.threads import one_thread
 
 _SIDE = 4  # pixels that the kernel computes together, in either direction
 _SHARED_WIDTHS, _VECTOR_WIDTH = (4, 8), 16  # output channels that share a vector of the kernel, or fill one
@@ -30,6 +32,9 @@ class Form(enum.Enum):
     INNERMOST = "innermost"  # torch, channels innermost
     KERNEL = "kernel"  # compiled kernel
     MATRIX = "matrix"  # torch, a product of matrices of pixels and weights
+
+
+_LAYOUTS = {Form.USUAL: torch.contiguous_format, Form.INNERMOST: torch.channels_last}  # of convolutions by torch
 
 
 def form_of(x: Tensor, weight: Tensor) -> Form:
@@ -46,21 +51,65 @@ def form_of(x: Tensor, weight: Tensor) -> Form:
     return Form.MATRIX if inputs == x.shape[-1] and (kernel == 1 or x.is_cuda) else Form.INNERMOST
 
 
-def conv(x: Tensor, weight: Tensor) -> Tensor:
-    """Convolve by the kernel.  x [B, H, W, R, I], weight [R, O, I, k, k] -> [B, H, W, R, O].
+def conv(x: Tensor, weight: Tensor, *, form: Form = Form.KERNEL) -> Tensor:
+    """Convolve in any form but `MATRIX`; torch does so on one thread, as its threads change the order of sums.
 
-    Raises: ValueError where `form_of` is not `KERNEL`.
+    Shapes: x [B, H, W, R or 1, I], weight [R, O, I, k, k] -> [B, H, W, R, O].
+    Raises: ValueError for `KERNEL` where `form_of` is another form.
     """
-    return _conv(x, weight)
+    if form is Form.KERNEL:
+        return _conv(x, weight)
+    if _is_single(weight):
+        return conv(_repeat_row(x), torch.cat((weight, weight)), form=form)[..., :1, :].contiguous()
+    images, flat = _to_torch(x, weight, form)
+    with one_thread(x.device):
+        out = F.conv2d(images, flat, padding=weight.shape[-1] // 2, groups=images.shape[1] // flat.shape[1])
+    return to_activations(out, weight.shape[0])
 
 
-def conv_backward(grad: Tensor, x: Tensor, weight: Tensor, *, needs_input_grad: bool) -> tuple[Tensor, Tensor]:
+def conv_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, *, needs_input_grad: bool, form: Form = Form.KERNEL
+) -> tuple[Tensor, Tensor]:
     """Return the gradients of x (empty unless `needs_input_grad`) and weight.  grad [B, H, W, R, O]."""
+    if form is not Form.KERNEL:
+        return _torch_backward(grad, x, weight, form, needs_input_grad=needs_input_grad)
     if needs_input_grad and not _has_channel_kernel(x.shape[-1]):
         rows, kernel = weight.shape[0], weight.shape[-1]
         images = torch.conv_transpose2d(to_images(grad), weight.flatten(0, 1), padding=kernel // 2, groups=rows)
         return to_activations(images, rows), _conv_backward(grad, x, weight, False)[1]
     return _conv_backward(grad, x, weight, needs_input_grad)
+
+
+def _torch_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, form: Form, *, needs_input_grad: bool
+) -> tuple[Tensor, Tensor]:
+    """Gradients by torch, on one thread too."""
+    if _is_single(weight):
+        both = _repeat_row(grad), _repeat_row(x), torch.cat((weight, weight))
+        x_grad, weight_grad = _torch_backward(*both, form, needs_input_grad=needs_input_grad)
+        return x_grad[..., :1, :].contiguous() if needs_input_grad else x_grad, weight_grad[:1]
+    (images, flat), kernel = _to_torch(x, weight, form), weight.shape[-1]
+    sizes = (1, 1), (kernel // 2,) * 2, (1, 1), False, (0, 0), images.shape[1] // flat.shape[1]
+    with one_thread(grad.device):
+        x_grad, flat_grad, _ = torch.ops.aten.convolution_backward(
+            to_images(grad), images, flat, None, *sizes, (needs_input_grad, True, False)
+        )
+    return to_activations(x_grad, x.shape[3]) if needs_input_grad else x.new_empty(0), flat_grad.view(weight.shape)
+
+
+def _is_single(weight: Tensor) -> bool:
+    """Return True for one network on a CPU, for which torch adds in another order than for several."""
+    return weight.shape[0] == 1 and weight.device.type == "cpu"
+
+
+def _repeat_row(x: Tensor) -> Tensor:
+    """Return the activations of one network as those of two.  [B, H, W, 1, C] -> [B, H, W, 2, C]."""
+    return torch.cat((x, x), -2)
+
+
+def _to_torch(x: Tensor, weight: Tensor, form: Form) -> tuple[Tensor, Tensor]:
+    """Return images and weights of a grouped convolution.  -> [B, R * I, H, W], [R * O, I, k, k]."""
+    return to_images(x).contiguous(memory_format=_LAYOUTS[form]), weight.flatten(0, 1).contiguous()
 
 
 def _has_channel_kernel(channels: int) -> bool:

@@ -26,21 +26,13 @@ from morphogen.nets.host_networks import HostNetworks, HostRows
 from morphogen.nets.layout import Leaves, ParamLayout, ParamLeaf, fan_in_leaf
 from morphogen.nets.net import Net
 from morphogen.nets.observation_scaling import init_stats, normalise
-from morphogen.nets.ops import (
-    NormBlock,
-    group_norm,
-    images_innermost,
-    linear,
-    max_pool2d,
-    rows_linear,
-    spatial_mean,
-    stacked_conv,
-)
+from morphogen.nets.ops import NormBlock, group_norm, images_innermost, linear, max_pool2d, spatial_mean, stacked_conv
 from morphogen.nets.optim import adamw, clip_by_norm, grad_and_value, sgd
 from morphogen.nets.plan import EpochPlan, Plan, empty_plan, plan_counts, read_plan
 from morphogen.nets.policy import NetworkPolicy, Policy
 from morphogen.nets.policy_network import LstmNetwork, ModuleNetwork, NetworkInputs, NetworkOutput, PolicyNetwork
 from morphogen.nets.precision import Precision
+from morphogen.nets.rows_linear import rows_linear
 from morphogen.nets.seed_module import SeedModule
 
 __all__ = [

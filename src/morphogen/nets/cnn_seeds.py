@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.nets import ops
+from morphogen.nets.elementwise import silu
 from morphogen.nets.layout import Leaves, ParamLeaf, fan_in_leaf
 from morphogen.nets.seed_module import SeedModule
 from morphogen.vocab.blueprint import Blueprint, attention_width, bottleneck_width, cnn_param_count
@@ -139,8 +139,8 @@ def _conv1x1_blocks(parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Ten
 
 
 def _bottleneck(p: Leaves, x: Tensor) -> ops.NormBlock:
-    z = F.silu(ops.stacked_conv(x, p["down"]))
-    return ops.NormBlock(ops.stacked_conv(F.silu(ops.stacked_conv(z, p["mid"])), p["up"]), p["gain"], p["bias"])
+    z = silu(ops.stacked_conv(x, p["down"]))
+    return ops.NormBlock(ops.stacked_conv(silu(ops.stacked_conv(z, p["mid"])), p["up"]), p["gain"], p["bias"])
 
 
 _CONV3X3 = (Blueprint.CONV_LIGHT, Blueprint.CONV_HEAVY)

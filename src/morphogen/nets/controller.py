@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from morphogen.kernels import one_thread
 from morphogen.nets.distribution import LOGITS, ROWS, SCORES, WIDTH, LogitTables, Lookups, Support, masked_logmeanexp
 from morphogen.state import rng
 from morphogen.state.tree_ops import choose
@@ -89,7 +90,8 @@ def init_leaf(leaf: ControllerLeaf, stream: Tensor) -> Tensor:
         return leaf.gain * noise
     # Orthonormal rows or columns, whichever are fewer, uniformly distributed.
     is_tall = leaf.shape[0] >= leaf.shape[1]
-    q, r = torch.linalg.qr((noise if is_tall else noise.T).double())
+    with one_thread(stream.device):
+        q, r = torch.linalg.qr((noise if is_tall else noise.T).double())
     q = (q * r.diagonal().sign()).float()
     return leaf.gain * (q if is_tall else q.T.contiguous())
 

@@ -4,11 +4,13 @@ Every conditional is one row of a table, so any action can be scored and every e
 ten rows per slot (`ROWS`), one for each pair of head and op that uses it, padded to the widest head.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from morphogen.nets.elementwise import by_vectors
 from morphogen.state.decision import ActionMasks
 from morphogen.state.tree_ops import choose, constant_table, positions
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, SIZES, AlphaTarget, Head, Op
@@ -137,10 +139,17 @@ def categorical(logits: Tensor, legal: Tensor, floor: Tensor) -> tuple[Tensor, T
     """
     count = legal.sum(-1, keepdim=True).clamp(min=1)
     log_p = torch.log_softmax(choose(legal, logits, _MASKED), dim=-1)
-    floored = torch.logaddexp(torch.log1p(-count * floor) + log_p, floor.log())
+    floored = _log_add_exp(torch.log1p(-count * floor) + log_p, floor.log())
     single = legal & (count == 1)
     floored, raw = (choose(single, 0.0, choose(legal, x, ILLEGAL_LOG_PROB)) for x in (floored, log_p))
     return floored, raw
+
+
+def _log_add_exp(x: Tensor, y: Tensor) -> Tensor:
+    """`log(exp(x) + exp(y))`; y broadcasts to x.  Where y is one number, torch computes x by vectors."""
+    if y.numel() > 1 or x.shape[0] == 1:
+        return torch.logaddexp(x, y)
+    return by_vectors(partial(torch.logaddexp, other=y.flatten()), x)
 
 
 def build_tables(op: Tensor, outputs: Tensor, legal: Support) -> LogitTables:

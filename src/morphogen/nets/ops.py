@@ -15,7 +15,7 @@ from torch import Tensor
 
 from morphogen import kernels
 from morphogen.kernels import Form
-from morphogen.kernels.native import AutogradFunction, apply_function, has_kernel, to_activations, to_images
+from morphogen.kernels.native import AutogradFunction, apply_function, has_kernel
 from morphogen.kernels.norm import NormFactors
 from morphogen.kernels.perceptron import PerceptronParams
 from morphogen.vocab.field_docs import document_fields
@@ -23,7 +23,6 @@ from morphogen.vocab.field_docs import document_fields
 ROWS = -2  # axis of the networks
 Limit = tuple[float, int | None]  # lower limit of a normalised block, and the number of its first rows that have it
 _PARTS = 1 + len(NormFactors._fields)  # tensors of a normalised block
-_LAYOUTS = {Form.USUAL: torch.contiguous_format, Form.INNERMOST: torch.channels_last}  # of convolutions by torch
 
 
 def concat(parts: tuple[Tensor, ...] | list[Tensor], dim: int = 0) -> Tensor:
@@ -63,14 +62,7 @@ def stacked_conv(x: Tensor, weight: Tensor, *, form: Form | None = None) -> Tens
         [9.0, 1.0]
     """
     form = form or kernels.form_of(x, weight)
-    if form is Form.KERNEL:
-        return apply_function(_Conv, x, weight)
-    if form is Form.MATRIX:
-        return _matrix_conv(x, weight)
-    rows, kernel, inputs = weight.shape[0], weight.shape[-1], to_images(x).contiguous(memory_format=_LAYOUTS[form])
-    flat = weight.flatten(0, 1).contiguous()
-    out = F.conv2d(inputs, flat, padding=kernel // 2, groups=inputs.shape[1] // flat.shape[1])
-    return to_activations(out, rows)
+    return _matrix_conv(x, weight) if form is Form.MATRIX else apply_function(_Conv, x, weight, form)
 
 
 def _matrix_conv(x: Tensor, weight: Tensor) -> Tensor:
@@ -107,18 +99,19 @@ class _RowsProduct(AutogradFunction):
 
 class _Conv(AutogradFunction):
     @staticmethod
-    def forward(x: Tensor, weight: Tensor) -> Tensor:
-        return kernels.conv(x, weight)
+    def forward(x: Tensor, weight: Tensor, form: Form) -> Tensor:
+        return kernels.conv(x, weight, form=form)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Form], output: Tensor) -> None:
+        ctx.form = inputs[2]
+        ctx.save_for_backward(*inputs[:2])
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor]:
-        needs_input_grad: bool = ctx.needs_input_grad[0]
-        x_grad, weight_grad = kernels.conv_backward(grads[0], *ctx.saved_tensors, needs_input_grad=needs_input_grad)
-        return x_grad if needs_input_grad else None, weight_grad
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, None]:
+        options: dict[str, Any] = {"needs_input_grad": ctx.needs_input_grad[0], "form": ctx.form}
+        x_grad, weight_grad = kernels.conv_backward(grads[0], *ctx.saved_tensors, **options)
+        return x_grad if ctx.needs_input_grad[0] else None, weight_grad, None
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -135,24 +128,6 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     transposed = weight.transpose(1, 2)
     return torch.bmm(x, transposed) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, transposed)
-
-
-def rows_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Linear layer on features, a layer per row.
-
-    Shapes: x [B, ..., R, I], or [B, ..., 1, I] shared by all rows; weight [R, O, I], bias [R, O] (None = 0)
-    -> [B, ..., R, O].
-
-    Example:
-        >>> import torch
-        >>> import morphogen as mg
-        >>> x = torch.ones(8, 4, 4, 1, 3)  # 8 images of 4 x 4 pixels with 3 channels, shared by 5 networks
-        >>> mg.nets.rows_linear(x, torch.ones(5, 2, 3)).shape
-        torch.Size([8, 4, 4, 5, 2])
-    """
-    rows, outputs, inputs = weight.shape
-    flat = x.expand(*x.shape[:-2], rows, inputs).reshape(-1, rows, inputs).transpose(0, 1)
-    return linear(flat, weight, bias).transpose(0, 1).reshape(*x.shape[:-2], rows, outputs)
 
 
 def perceptron(x: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor) -> Tensor:

@@ -1,15 +1,16 @@
 """Policies: the protocol, and the policy around a network, which acts and scores recorded rollouts again."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.kernels import one_thread
 from morphogen.nets import distribution
 from morphogen.nets.controller import ControllerParams
-from morphogen.nets.distribution import NO_FLOOR, FactoredCategorical, Floor, Lookups, Support
+from morphogen.nets.distribution import NO_FLOOR, FactoredCategorical, Floor, LogitTables, Lookups, Support
 from morphogen.nets.observation_scaling import init_stats, normalise
 from morphogen.nets.policy_network import LstmNetwork, NetworkInputs, NetworkOutput, PolicyNetwork
 from morphogen.rules.legality import action_count
@@ -17,6 +18,8 @@ from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.tree_ops import get_leaf, get_leaves, unsafe_new
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
+
+_ROW_GROUP = 4  # rows of a product whose order of sums does not depend on their number
 
 
 class Evaluation(NamedTuple):
@@ -106,12 +109,17 @@ class NetworkPolicy:
     def act(
         self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
     ) -> ActOutput:
-        """One action per env.  noise float32 [E, 38 + S], standard Gumbel; zeros give the greedy action."""
+        """One action per env.  noise float32 [E, 38 + S], standard Gumbel; zeros give the greedy action.
+
+        Promise: on a CPU the result of an env has equal bits in any stack of two envs and more, under any number of
+        threads; alone it is equal up to rounding.
+        """
         net, offset = _network_params(params)
         lookups, legal = distribution.build_lookups(self.floor, noise.device), distribution.build_support(masks)
-        features = _network_inputs(normalise(get_branch(params, "observation"), obs))
-        out, memory = self.network.step(net, NetworkInputs(features, legal, lookups), hidden)
-        dist = distribution.normalise_tables(out.tables, legal, lookups)
+        with one_thread(noise.device):
+            features = _network_inputs(normalise(get_branch(params, "observation"), obs))
+            out, memory = self._step(net, NetworkInputs(features, legal, lookups), hidden)
+            dist = distribution.normalise_tables(out.tables, legal, lookups)
         action = distribution.sample_action(dist, noise)
         count = action_count(masks)
         return unsafe_new(
@@ -126,6 +134,25 @@ class NetworkPolicy:
             choices=count,
             forced=count == 1,
         )
+
+    def _step(
+        self, net: ControllerParams, inputs: NetworkInputs, hidden: TensorDict
+    ) -> tuple[NetworkOutput, TensorDict]:
+        """Return outputs and next memory; on a CPU in groups of rows for which products of matrices add alike."""
+        rows = hidden.shape[0]
+        missing = -rows % _ROW_GROUP
+        if rows == 1 or not missing or inputs.legal.op.device.type != "cpu":
+            return self.network.step(net, inputs, hidden)
+
+        def pad(leaf: Any) -> Any:  # by a real row: others might be no legal input of a network
+            return torch.cat((leaf, leaf[-1:].expand(missing, *leaf.shape[1:])))
+
+        features = {name: pad(leaf) for name, leaf in inputs.features.items()}
+        padded = NetworkInputs(features, Support(*map(pad, inputs.legal)), inputs.lookups)
+        out, memory = self.network.step(net, padded, pad(hidden))
+        tables = LogitTables(*(table[:rows] for table in out.tables))
+        predicted = None if out.contribution is None else out.contribution[:rows]
+        return NetworkOutput(tables, out.value[:rows], predicted), cast(TensorDict, memory[:rows])
 
     def evaluate(self, params: TensorDict, rollout: TensorDict, hidden: TensorDict | None = None) -> Evaluation:
         """Score the actions of a rollout [T, E]; equals `act` row by row.  `hidden`: memory before row 0, default 0."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from morphogen.nets import ops
+from morphogen.nets.elementwise import by_vectors
 from morphogen.nets.layout import Leaves, ParamLayout, ParamLeaf, fan_in_leaf
 from morphogen.vocab.blueprint import bottleneck_width
 from morphogen.vocab.slot import SlotSpec
@@ -72,4 +73,4 @@ def gate_layout(channels: int) -> ParamLayout:
 def gate_openness(p: Leaves, features: Tensor) -> Tensor:
     """Openness of the gates per sample.  p [R, *shape], features [B, ..., R, C] -> [B, R] in (0, 1)."""
     pooled = ops.spatial_mean(features).transpose(0, 1)
-    return torch.sigmoid(ops.perceptron(pooled, p["v1"], p["c1"], p["v2"], p["c2"])).squeeze(-1)
+    return by_vectors(torch.sigmoid, ops.perceptron(pooled, p["v1"], p["c1"], p["v2"], p["c2"])).squeeze(-1)

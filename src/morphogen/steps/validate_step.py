@@ -22,13 +22,12 @@ from morphogen.state.tree_ops import choose, get_leaf, nested_leaves, refuse_gra
 
 
 class ChunkCounts(NamedTuple):
-    """Counts of the chunks of a split so far; a row per chunk, 0 for later ones."""
+    """Counts of the chunks of a split so far, one after the other: a sum over [chunks, E] may depend on E."""
 
-    chunk: Tensor  # int64 [1], the next one
-    start: Tensor  # int64 [1], its first sample
-    right: Tensor  # int64 [P, R], right answers of the rows after the last slot
-    nats: Tensor  # float [P, E], sums of the losses of the envs as they are
-    total: Tensor  # int64 [P, E], samples that count
+    start: Tensor  # int64 [1], first sample of the next chunk
+    right: Tensor  # int64 [R], right answers of the rows after the last slot
+    nats: Tensor  # float [E], sums of the losses of the envs as they are
+    total: Tensor  # int64 [E], samples that count
 
 
 CHUNK = 128  # samples in one pass; constant, so that a result does not depend on other envs
@@ -96,17 +95,18 @@ def _validate(
         samples = counts.start + torch.arange(size, device=counts.start.device)
         images = net.precision.cast(split.images.index_select(0, samples))
         logits = forward(images, rows, used, growth, net=net).to(state.host.params.dtype)
-        return _add_chunk(counts, _count_correct(logits, labels.index_select(1, samples), ends), size)
+        chunk = _count_correct(logits, labels.index_select(1, samples), ends)
+        return ChunkCounts(counts.start + size, *(old + new for old, new in zip(counts[1:], chunk, strict=True)))
 
     samples, envs = split.labels.shape[0], labels.shape[0]
     parts = math.ceil(samples / chunk)
     size, larger = divmod(samples, parts)  # chunks differ by a sample at most; the larger ones come first
-    counts = _no_counts(parts, envs if ends is None else ends[0].shape[0], like=state.host.params)
+    counts = _no_counts(envs if ends is None else ends[0].shape[0], like=state.host.params)
     counts = repeat(partial(count_chunk, size=size + 1), counts, larger)
     counts = repeat(partial(count_chunk, size=size), counts, parts - larger)
-    correct, nats, total = counts.right.sum(0), counts.nats.sum(0), counts.total.sum(0).clamp(min=1)
-    correct = correct.unsqueeze(-1) if number is None else correct[number.clamp(min=0)]
-    points = 100.0 * correct.to(nats.dtype) / total.unsqueeze(-1)
+    right, nats, total = counts.right, counts.nats, counts.total.clamp(min=1)
+    right = right.unsqueeze(-1) if number is None else right[number.clamp(min=0)]
+    points = 100.0 * right.to(nats.dtype) / total.unsqueeze(-1)
     accuracy = choose(evaluated, points, 0.0)
     return unsafe_new(Validation, state, loss=nats / total, accuracy=accuracy, coalition=coalition, evaluated=evaluated)
 
@@ -120,17 +120,11 @@ def _cast_seeds(seeds: TensorDict, net: Net) -> TensorDict:
     return unsafe_new(TensorDict, seeds, **rows)
 
 
-def _no_counts(parts: int, rows: int, *, like: Tensor) -> ChunkCounts:
+def _no_counts(rows: int, *, like: Tensor) -> ChunkCounts:
     """Counts before the first chunk.  like float [E, ...]."""
     zeros = partial(torch.zeros, dtype=torch.int64, device=like.device)
     envs = like.shape[0]
-    return ChunkCounts(zeros(1), zeros(1), zeros(parts, rows), like.new_zeros(parts, envs), zeros(parts, envs))
-
-
-def _add_chunk(counts: ChunkCounts, chunk: tuple[Tensor, Tensor, Tensor], size: int) -> ChunkCounts:
-    """Write the counts of a chunk into its row; `chunk` of `_count_correct`, `size` in samples."""
-    rows = (old.index_copy(0, counts.chunk, new.unsqueeze(0)) for old, new in zip(counts[2:], chunk, strict=True))
-    return ChunkCounts(counts.chunk + 1, counts.start + size, *rows)
+    return ChunkCounts(zeros(1), zeros(rows), like.new_zeros(envs), zeros(envs))
 
 
 def _output_rows(tree: CoalitionTree, plan: Plan, coalition: Tensor) -> tuple[Tensor, Tensor] | None:

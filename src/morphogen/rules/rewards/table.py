@@ -96,7 +96,7 @@ class FunctionRule(WithoutPotential):
         parts = {name: part.to(real.dtype) for name, part in self.function(inputs).items()}
         parts[PENALTY_COMPONENT] = torch.full_like(real, -self.governor_penalty)
         paid = {name: choose(lost == (name == PENALTY_COMPONENT), parts[name], 0.0) for name in self.components}
-        return torch.stack(list(paid.values())).sum(0), paid, ledger
+        return torch.stack(list(paid.values()), dim=-1).sum(-1), paid, ledger
 
 
 def rule_from_function(function: PaymentFn) -> Builder:

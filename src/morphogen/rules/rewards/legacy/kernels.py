@@ -200,7 +200,8 @@ def shaped_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pa
     (q, measured), u, op = rows.contribution, rows.uncommitted, rows.op
     helps, fossil = measured & (q >= 0), rows.stage == int(Stage.FOSSILIZED)
     doubtful = measured & u.valid & (u.value < 0)  # the uncommitted seeds together do harm
-    discount = choose(doubtful, torch.sigmoid(spec.discount_steepness * u.value), 1.0)
+    # The logistic function of torch has other last bits at the end of a tensor.
+    discount = choose(doubtful, 1.0 / (1.0 + torch.exp(-spec.discount_steepness * u.value)), 1.0)
     timing = choose(helps & ~fossil, timing_discount((rows.epoch - rows.age).to(q.dtype), spec=spec), 1.0)
     penalty = ratio_penalty(rows.contribution, u, needs_help=True, spec=spec)
     earned = contribution_credit(q, rows.progress, combine(rows.progress.value, q, how=spec.combine))

@@ -114,7 +114,7 @@ class LegacyRule(WithoutPotential):
         paid[GOVERNOR_COMPONENT] = choose(back, torch.full_like(real, 0.0 - self.spec.governor_penalty), 0.0)
         over = {name: inputs.horizon if name == RESET_LEDGER else inputs.horizon | back for name in carried}
         kept = {name: choose(expand_mask(over[name], leaf), 0, leaf) for name, leaf in carried.items()}
-        reward = torch.stack([paid[name] for name in self.components]).sum(0)
+        reward = torch.stack([paid[name] for name in self.components], dim=-1).sum(-1)
         return reward, {name: paid[name] for name in self.components}, ledger.replace(kept)
 
     def pay_slots(

@@ -1,0 +1,56 @@
+"""Functions of torch whose last bits depend on where an element lies, in a form in which they do not.
+
+On a CPU torch computes the logistic function and its relatives by vectors, and what is left over at the end of a
+tensor, or of the part of a thread, one by one in another way: the last network of a stack would differ from the others.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from morphogen.kernels import one_thread
+from morphogen.kernels.native import AutogradFunction, apply_function
+
+_VECTORS = 32  # elements that torch takes together, at most
+
+
+def by_vectors(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+    """Apply an elementwise function to inputs of one shape; no element depends on the number of the others.
+
+    Example:
+        >>> import torch
+        >>> from morphogen.nets.elementwise import by_vectors
+        >>> x = torch.linspace(-3, 3, 100)
+        >>> by_vectors(torch.sigmoid, x[:7]).equal(by_vectors(torch.sigmoid, x)[:7])
+        True
+    """
+    x = inputs[0]
+    if torch.compiler.is_compiling() or x.device.type != "cpu":
+        return function(*inputs)
+    rest = -x.numel() % _VECTORS
+    with one_thread(x.device):
+        if not rest:
+            return function(*(part.contiguous() for part in inputs))
+        return function(*(F.pad(part.flatten(), (0, rest)) for part in inputs))[:-rest].view(x.shape)
+
+
+def silu(x: Tensor) -> Tensor:
+    """Return `x * sigmoid(x)`."""
+    return apply_function(_Silu, x)
+
+
+class _Silu(AutogradFunction):
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return by_vectors(F.silu, x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return by_vectors(torch.ops.aten.silu_backward, grads[0], *ctx.saved_tensors)

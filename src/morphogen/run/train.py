@@ -19,7 +19,7 @@ from morphogen.engine.policies import check_policy
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.run import manifest, snapshot
-from morphogen.run.ranks import set_up_together, share_directory
+from morphogen.run.rank_setup import set_up_together, share_directory
 from morphogen.run.resume import ResumePoint, branch_run, check_compatible, find_resume_point
 from morphogen.run.session import OnRound, RunContext, Session, TrainResult
 from morphogen.run.sinks import check_sinks

@@ -13,7 +13,7 @@ import morphogen as mg
 from morphogen.config.execution_spec import CheckpointSpec
 from morphogen.engine.scheduler import Hooks, Parts
 from morphogen.errors import CheckpointError, ConfigError
-from morphogen.run.ranks import check_equal_ranks
+from morphogen.run.rank_setup import check_equal_ranks
 from morphogen.run.train import resume, train_ppo_vectorized
 from morphogen.storage import checkpoint_store, files
 from morphogen.telemetry.record_files import list_records

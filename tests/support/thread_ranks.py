@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from morphogen.device.collectives import Collectives
+from morphogen.device.collectives import Collectives, Exchanged
 from morphogen.errors import RankError
 
 WAIT_S = 60.0
@@ -46,7 +46,12 @@ class ThreadRanks(Collectives):
         self._board = board
 
     def exchange(self, name: str, buffer: Tensor) -> Tensor:
+        entry = self.ledger[name]
+        self.ledger[name] = Exchanged(entry.calls + 1, entry.sent + buffer.nbytes)
         return self._board.exchange(self.rank, buffer)
+
+    def all_reduce(self, name: str, values: Tensor) -> Tensor:
+        return self.exchange(name, values).sum(0)
 
 
 def run_ranks(ranks: int, action: Callable[[Collectives], Any]) -> list[Any]:

@@ -281,7 +281,7 @@ class Scheduler:
             rows = self.rollout.rows
         observation = cast(Observation, rows["observation"])
         if self.learner is None or not isinstance(self.policy, NetworkPolicy):
-            return self._with_checksums(rollout_stats(observation, hidden, None, None))
+            return self._with_checksums(rollout_stats(observation, hidden, None, None, self.exchange))
         turn = Round(self.setup.spec, self.round, self.compiled.unit, self.exchange)
         self.learned, metrics = self.learner.update(self.learned, rows, policy=self.policy, round=turn)
         self.params = self.learned.get("params")

@@ -8,13 +8,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support import thread_ranks
 from support.made_up_rollouts import KEY, play, small, source
-from support.rank_threads import run_ranks
 
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.device.collectives import Collectives
-from morphogen.engine.rank_exchange import build_exchange
+from morphogen.engine.rank_exchange import RankExchange, build_exchange
+from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.learn import update
 from morphogen.learn.exchange import ALONE
@@ -58,6 +60,15 @@ def double(monkeypatch):
 
     monkeypatch.setattr(update, "build_lookups", build)
     return lambda tree: tree.apply(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf)
+
+
+def run_ranks(ranks, action):
+    """Call an action with the exchange of every rank; return the results in the order of ranks."""
+    results = thread_ranks.run_ranks(ranks, lambda group: action(RankExchange(group)))
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
 
 
 def part_of(exchange, tree, dim: int):
@@ -126,11 +137,11 @@ def test_a_second_round_starts_from_the_merged_scales_and_statistics(double):
 
 
 def test_one_update_exchanges_a_gradient_per_minibatch_and_the_rest_once():
-    def call(exchange):
-        learn(exchange, ROLLOUT, LEARNER)
-        return exchange.calls
+    def count(group):
+        learn(RankExchange(group), ROLLOUT, LEARNER)
+        return {name: entry.calls for name, entry in group.ledger.items() if entry.calls}
 
-    assert run_ranks(2, call) == [{"moments": 5, "gradient": 4, "metrics": 1}] * 2
+    assert thread_ranks.run_ranks(2, count) == [{"moments": 5, "gradient": 4, "metrics": 1}] * 2
 
 
 @pytest.mark.parametrize(("field", "env", "t"), [("reward", 0, 0), ("value", 6, 3), ("log_prob", 7, 5)])
@@ -213,6 +224,21 @@ def test_statistics_of_a_rollout_are_those_of_all_rows():
     for name in set(whole.keys()):
         assert torch.equal(parts[0][name], parts[1][name])
         torch.testing.assert_close(parts[0][name], whole[name], rtol=1e-5, atol=1e-6)
+
+
+def test_ranks_without_a_learner_keep_their_rows_and_merge_the_statistics_of_all():
+    def observe(group, **engine):
+        spec = RunSpec(preset="whitebox", rounds=1, envs=8, policy_name="random", episode_length=3, engine=engine)
+        scheduler = Scheduler(build_setup(resolve(spec)), Parts(collectives=group))
+        read, seen = scheduler.transfers.read, {}
+        scheduler.transfers.read = lambda name, leaves: seen.update(leaves) or read(name, leaves)
+        scheduler.run()
+        return {name: float(seen[name]) for name in set(seen) if name.startswith("observation")}, group.ledger
+
+    (one, _), *many = observe(Collectives()), *thread_ranks.run_ranks(2, partial(observe, reduce="allreduce"))
+    for statistics, ledger in many:
+        assert statistics == pytest.approx(one, rel=1e-5, abs=1e-6)
+        assert ledger["rollout"].calls == 0
 
 
 class Shrink(Learner):

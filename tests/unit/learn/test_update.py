@@ -1,6 +1,7 @@
 """The PPO update: what a round changes, what it must not change, and that it learns."""
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -512,6 +513,29 @@ def test_a_minibatch_step_traces_as_one_graph():
         want, _ = step(carry, rows)
         assert torch.allclose(after.net["op.out.weight"], want.net["op.out.weight"], atol=1e-6)
     assert len(graphs) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Using lock_:UserWarning")
+def test_around_an_exchange_the_gradient_and_the_step_trace_as_a_graph_each():
+    graphs, units = [], {}
+
+    def count(module, _):
+        graphs.append(module)
+        return module.forward
+
+    def unit(name, function):
+        return units.setdefault(name, torch.compile(function, fullgraph=True, backend=count))
+
+    step = partial(minibatch_step, policy=POLICY, spec=SPEC)
+    carry, memory = carry_of(LEARNER), POLICY.initial_hidden(4)
+    for seed in (0, 1):
+        rows = rows_of(rollout_of(LEARNER, steps=2, seed=seed))
+        after, found = step(carry, rows, memory, WEIGHTS, unit=unit)
+        want, numbers = step(carry, rows, memory, WEIGHTS)
+        assert torch.allclose(after.net["op.out.weight"], want.net["op.out.weight"], atol=1e-6)
+        assert found.keys() == numbers.keys()
+    assert (sorted(units), len(graphs)) == (["gradient", "step"], 2)
 
 
 def walk(learner, policy, *, envs: int, steps: int, seed: int, move, pay):

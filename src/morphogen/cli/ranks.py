@@ -206,7 +206,7 @@ def _one_line() -> Iterator[None]:
             raise
         if _joined and not _joined[-1].claim("error"):
             raise SystemExit(exit_code(error)) from None
-        if _joined and not isinstance(error, RankError):
+        if _joined and not isinstance(error, RankError) and not getattr(error, "common", False):
             error.args = (f"rank {_joined[-1].rank}: {error}",)
         raise
 

@@ -44,7 +44,13 @@ def run_together(
     alike = [rank for rank in failed if facts[rank] == facts[failed[0]]]
     if named and len(alike) < collectives.ranks:
         text = f"{name_ranks(alike)}: {text}"
-    raise getattr(errors, kind)(text) from error
+    raise mark_common(getattr(errors, kind)(text)) from error
+
+
+def mark_common(error: Exception) -> Exception:
+    """Mark an error that all ranks raise, with equal text: nobody needs to know which of them prints it."""
+    error.__dict__["common"] = True
+    return error
 
 
 def run_on_first(

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from pathlib import Path
 
 from morphogen.config.config_files import dump_config
-from morphogen.device.agreement import name_ranks, run_together
+from morphogen.device.agreement import mark_common, name_ranks, run_together
 from morphogen.device.collectives import Collectives
 from morphogen.engine.setup import Setup
 from morphogen.errors import ConfigError
@@ -46,7 +46,7 @@ def check_equal_ranks(facts: list[Mapping[str, str]]) -> None:
             ranks = [rank for rank, other in enumerate(values) if other == value]
             lines.append(f"{name}: expected {wanted} as on rank 0, got {value} on {name_ranks(ranks)}")
     if lines:
-        raise ConfigError("\n".join(lines))
+        raise mark_common(ConfigError("\n".join(lines)))
 
 
 @contextmanager

@@ -40,6 +40,17 @@ def test_an_error_that_all_ranks_have_names_none_of_them():
     assert outcomes(3, [0], named=False) == [(ConfigError, "envs: expected more")] * 3
 
 
+def test_an_error_of_all_ranks_is_marked_as_such():
+    for failing in ([1], [0, 1]):
+        found = run_ranks(2, lambda group, failing=failing: run_together(group, lambda: fail_in(group, failing)))
+        assert [getattr(one, "common", False) for one in found] == [True, True]
+
+
+def fail_in(group, failing):
+    if group.rank in failing:
+        raise ConfigError("envs: expected more")
+
+
 def test_an_error_is_described_before_it_leaves_its_rank():
     assert outcomes(2, [1], describe=lambda error: str(error).upper())[0][1] == "rank 1: ENVS: EXPECTED MORE"
 

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import time
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from support.small_runs import tiny
 from support.thread_ranks import run_ranks
 
 import morphogen as mg
+from morphogen.analysis.watch.loop import follow_views
 from morphogen.config.execution_spec import CheckpointSpec
 from morphogen.engine.scheduler import Hooks, Parts
 from morphogen.errors import CheckpointError, ConfigError
@@ -44,12 +46,19 @@ def alone(tmp_path_factory):
     return path
 
 
+def last_view(run):
+    """A run on the screen of `watch`."""
+    return [*follow_views(run, once=True, wait=time.sleep, is_over=lambda: False)][-1]
+
+
 @pytest.mark.slow
 def test_files_of_two_ranks_read_as_one_run_are_those_of_one_process(alone, tmp_path):
     first, second = train(tmp_path / "run")
     assert not [*differences(alone, tmp_path / "run")]
     assert [*map(len, list_records(tmp_path / "run").values())] == [2, 2]
     assert repr(first) == repr(second)
+    one, other = (last_view(run) for run in (alone, tmp_path / "run"))
+    assert (other.envs, other.stages, other.epoch) == (one.envs, one.stages, one.epoch)
     start = next(mg.events(tmp_path / "run")).data
     assert (start.world, start.devices) == (2, ("cpu", "cpu"))
     manifest = checkpoint_store.read_manifest(next((tmp_path / "run" / "checkpoints").iterdir()))

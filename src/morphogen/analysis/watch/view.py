@@ -170,7 +170,7 @@ def _advance_position(view: RunView, event: Envelope) -> RunView:
 def _reset_envs(view: RunView) -> RunView:
     if view.started is None:
         return view
-    slots, envs = len(view.started.slots), view.started.envs // view.started.world
+    slots, envs = len(view.started.slots), view.started.envs
     blank = EnvView(slots=(SlotView(),) * slots)
     return replace(view, envs=(blank,) * min(envs, MAX_ENVS), stages={Stage.DORMANT.name: envs * slots})
 

@@ -95,7 +95,8 @@ def compare(ranks: int, rollout, learner=LEARNER, **fixed):
             a, b = first.get(name), other.get(name)
             assert all(torch.equal(a.get(key), b.get(key)) for key in a.keys(True, True))
         assert all(torch.equal(found[name], numbers[name]) for name in set(found.keys()))
-    return (alone, measured), (first, found), distance(alone.params, first.params)
+    parts = [(state.params["net"], state.params["observation"], state.optimiser) for state in (alone, first)]
+    return (alone, measured), (first, found), max(map(distance, *parts))
 
 
 def distance(a, b) -> float:
@@ -118,7 +119,7 @@ def test_ranks_that_share_a_rollout_learn_what_one_process_learns(ranks, ratio):
     spec = PpoSpec(target_kl=None, contribution_coef=0.5, ratio=ratio)
     one, many, gap = compare(ranks, ROLLOUT, LEARNER, spec=spec)
     assert gap < 1e-5
-    assert distance(one[0].params, LEARNER.params) > 1e-3
+    assert distance(one[0].params["net"], LEARNER.params["net"]) > 1e-3
     assert_same_metrics(one[1], many[1], 1e-4)
 
 
@@ -126,7 +127,6 @@ def test_ranks_that_share_a_rollout_learn_what_one_process_learns(ranks, ratio):
 def test_in_double_precision_ranks_learn_the_same_up_to_its_rounding(ranks, double):
     one, many, gap = compare(ranks, double(ROLLOUT), double(LEARNER))
     assert gap < 1e-10
-    assert distance(one[0].optimiser, many[0].optimiser) < 1e-10
     assert_same_metrics(one[1], many[1], 1e-6)
 
 

@@ -18,6 +18,7 @@ from morphogen.vocab.field_docs import document_fields
 
 Array = np.ndarray[Any, Any]
 FACT_BYTES = 4_096  # of a JSON value that ranks exchange, padded
+CHECKSUM_BYTES = 8
 STOP, SAVE = "stop", "save"  # wishes that ranks fulfil together between two epochs
 
 
@@ -36,7 +37,7 @@ COLLECTIVES = {
     "moments": Collective("all-gather", "round, `engine.reduce` allreduce", "counts, means and squares of the rows"),
     "gradient": Collective("all-reduce", "minibatch, `engine.reduce` allreduce", "flat gradient, sums of the losses"),
     "metrics": Collective("all-gather", "round, `engine.reduce` allreduce", "metrics of the minibatches"),
-    "verdict": Collective("all-gather", "round", "int64 [2]: checksum of the policy, wish to stop"),
+    "verdict": Collective("all-gather", "round", "int64: checksum of the policy"),
     "facts": Collective("all-gather", "start, save, evaluation", f"a JSON value in {FACT_BYTES} bytes"),
     "result": Collective("all-gather", "evaluation of a policy", "traces of its episodes"),
 }
@@ -49,6 +50,28 @@ class Exchanged(NamedTuple):
     sent: int = 0  # bytes that this rank contributed
 
 
+def expected_exchange(
+    *, rounds: int, rollout: int, record: int, facts: int = 0, results: int = 0, result: int = 0
+) -> dict[str, Exchanged]:
+    """Compute the ledger of a rank under `engine.reduce` gather from the table: name -> calls and bytes.
+
+    Args:
+        rollout, record: bytes of the rows, and of the columns, of a round of this rank.
+        facts: exchanges of facts.
+        results, result: evaluations of a policy, and the bytes of its traces.
+    """
+    return {
+        "rollout": Exchanged(rounds, rounds * rollout),
+        "record": Exchanged(rounds, rounds * record),
+        "moments": Exchanged(),
+        "gradient": Exchanged(),
+        "metrics": Exchanged(),
+        "verdict": Exchanged(rounds, rounds * CHECKSUM_BYTES),
+        "facts": Exchanged(facts, facts * FACT_BYTES),
+        "result": Exchanged(results, results * result),
+    }
+
+
 class Collectives:
     """Exchange between the ranks of a run; this class is that of one process, and the base of all others.
 
@@ -57,7 +80,7 @@ class Collectives:
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> alone = mg.Collectives()
+        >>> alone = mg.device.collectives.Collectives()
         >>> alone.shard(8), alone.gather("rollout", {"x": torch.ones(3, 8)}, dim=1)["x"].shape
         (range(0, 8), torch.Size([3, 8]))
     """

@@ -179,13 +179,13 @@ class Reporter:
         detailed, raised = detailed_epochs(mask, self._raised, self._spec)
         return RoundRecord(self._facts, self._round, self._spec.level, detailed, columns, ends), raised
 
-    def end_round(self, round: int, metrics: Mapping[str, Any], costs: RoundCosts) -> BatchSummary:
-        """Emit the events of a round after its last record; return its summary.  metrics: of the `update` transfer.
+    def gather(self) -> None:
+        """Gather the columns of all ranks at the end of a round, which every rank then sums up alike."""
+        self._columns = self._collectives.gather_arrays("record", self._columns, axis=1)
 
-        Every rank gathers the columns of all ranks, and sums up alike.
-        """
+    def end_round(self, round: int, metrics: Mapping[str, Any], costs: RoundCosts) -> BatchSummary:
+        """Emit the events of a round after its last record; return its summary.  metrics: of the `update` transfer."""
         columns, self._columns, self._epochs = self._columns, {}, 0
-        columns = self._collectives.gather_arrays("record", columns, axis=1)
         ends = episode_ends(columns, slot_history(columns), self._facts)
         found = self._monitor.end_round(round, columns, metrics, costs.memory)
         record, self._raised = self._record(columns, found.causes, ends)

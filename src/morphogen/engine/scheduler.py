@@ -242,11 +242,13 @@ class Scheduler:
         return self.parts.clock() - self.compiled.totals.compile_s
 
     def _close_round(self, start: RoundStart, hidden: TensorDict) -> BatchSummary:
+        self.timer.mark("exchange")
         self._late_wish = self.collectives.close_round(self.round)
+        rows, hidden = self._rows_of_update(hidden)
         rolled = self._elapsed_s()
         self.timer.mark("update")
         with one_thread(self.setup.device):
-            leaves = self._update(hidden)
+            leaves = self._update(rows, hidden)
         self.timer.end_segment("update")
         metrics = self.transfers.read("update", leaves)
         check_equal_policies(metrics.pop("policy_checksum"), self.round)
@@ -254,6 +256,8 @@ class Scheduler:
         updated = self._elapsed_s()
         self.timer.mark("record_read")
         self.read_pending_record()
+        self.timer.mark("exchange")
+        self.reporter.gather()
         summary = self.reporter.end_round(
             self.round,
             metrics,
@@ -272,13 +276,15 @@ class Scheduler:
             raise TrainingDiverged(_divergence_message(metrics, summary.round, self.setup.spec.envs))
         return summary
 
-    def _update(self, hidden: TensorDict) -> TensorDict:
-        """Train the policy on the rollout; return the metrics of both.  hidden [E], after the last epoch."""
-        used = cast(Any, self.params).get("observation", None)
+    def _rows_of_update(self, hidden: TensorDict) -> tuple[TensorDict, TensorDict]:
+        """Return the rows and the memory that this rank updates the policy from: of all envs, or of its own."""
         if self.exchange.ranks == 1:
-            rows, hidden = self.rollout.gather(self.collectives, hidden)
-        else:
-            rows = self.rollout.rows
+            return self.rollout.gather(self.collectives, hidden)
+        return self.rollout.rows, hidden
+
+    def _update(self, rows: TensorDict, hidden: TensorDict) -> TensorDict:
+        """Train the policy on rows [T, E]; return the metrics of both.  hidden [E], after the last epoch."""
+        used = cast(Any, self.params).get("observation", None)
         observation = cast(Observation, rows["observation"])
         if self.learner is None or not isinstance(self.policy, NetworkPolicy):
             return self._with_checksums(rollout_stats(observation, hidden, None, None, self.exchange))
@@ -291,7 +297,7 @@ class Scheduler:
 
     def _with_checksums(self, metrics: TensorDict) -> TensorDict:
         """Add the checksum of the policy of every rank, int64 [W]."""
-        own = tree_checksum(self.params).unsqueeze(0).to(self.setup.device)
+        own = tree_checksum(self.params, self.setup.device).unsqueeze(0)
         metrics["policy_checksum"] = self.collectives.gather("verdict", {"policy": own}, dim=0)["policy"]
         return metrics
 

@@ -173,6 +173,7 @@ def test_every_phase_of_a_round_is_entered_as_often_as_it_happens():
     _, _, (_, last) = rounds(episode_length=5, data=DataSpec(batch=8, minibatches=3, val_samples=32))
     assert {phase: one["count"] for phase, one in last["PhaseProfile"].phases.items()} == {
         **dict.fromkeys(("reset", "update"), 1),
+        "exchange": 2,
         **dict.fromkeys(("head", "plan_wait", "validate", "tail"), 5),
         "record_read": 5 + 1,
         "data": 5 * (1 + 3),

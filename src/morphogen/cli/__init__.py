@@ -5,7 +5,7 @@ For users of the terminal and for readers who ask "which setting does a flag cha
     main           `run_process`, `main`: table of commands, parser, exit codes, errors as single lines
     arguments      flags taken from the config fields; flags that several commands share
     process        signals, threads, child processes, notes and tables on the terminal
-    ranks          ranks of a command: how they start, fail and end; exit codes of errors
+    rank_processes ranks of a command: how they start, fail and end; exit codes of errors
     streams        stdout and stderr that never stop a command
     train, resume, tune, bench, rewards, report, inspect, evaluate, watch
                    the commands: `PARSER` (help text), `add_arguments`, `run`

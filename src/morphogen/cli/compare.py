@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from morphogen.cli import arguments, process
+from morphogen.cli import arguments, process, rank_processes
 from morphogen.config.config_files import build_spec, dump_config, parse_assignment
 from morphogen.config.fields import Settings, raise_all
 from morphogen.config.parts import RULES
@@ -22,6 +22,7 @@ from morphogen.storage import run_directory
 from morphogen.vocab.text import format_value
 
 if TYPE_CHECKING:  # they load torch
+    from morphogen.device.collectives import Collectives
     from morphogen.evaluation.bootstrap import Array, Estimate
     from morphogen.evaluation.play import ArmResult
 
@@ -56,6 +57,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", type=Path, help="folder of trained presets and rules: DIR/SIDE/SEED")
     parser.add_argument("--episodes", metavar="N", default="256", help="held-out episodes of every run (default 256)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the numbers to a new file")
+    rank_processes.add_flag(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress, only the table")
 
 
@@ -65,14 +67,18 @@ def run(args: Namespace) -> int | None:
     sides = read_sides(args)
     if args.json is not None:
         run_directory.check_new_file("--json", args.json)
-    process.set_threads(next(iter(sides[0].runs.values())).engine.threads)
-    console = import_module("morphogen.analysis.console").Console
-    with console(quiet=args.quiet, out=sys.stderr) as screen, StopSignals() as stop:
-        for side in sides:
-            train_side(side, console=screen, halt=lambda: stop.exit_code is not None)
-    if stop.exit_code is not None:
-        return stop.exit_code
-    numbers = compare_sides(sides, episodes=episodes, report=process.print_progress)
+    first = next(iter(sides[0].runs.values()))
+    with rank_processes.open_ranks(first, rank_processes.parse_ranks(args), args.command_line, envs=first.envs) as join:
+        process.set_threads(first.engine.threads)
+        collectives = join()
+        code = _train_sides(sides, collectives, quiet=args.quiet)
+        report = process.print_progress
+        numbers = (
+            compare_sides(sides, episodes=episodes, report=report, collectives=collectives) if code is None else {}
+        )
+        collectives.close()
+    if code is not None or not process.has_console():
+        return code
     for path in (args.json, None if args.out is None else args.out / COMPARISON_FILE):
         process.write_json(path, numbers)
     title = f"{episodes} held-out instances for each of {len(sides[0].runs)} pairs of runs"
@@ -187,20 +193,46 @@ def _existing_side(name: str) -> ComparisonSide:
     return ComparisonSide(name, {path: specs[path] for path in ordered}, needs_training=False)
 
 
-def train_side(side: ComparisonSide, *, console: Any, halt: Callable[[], bool]) -> None:
-    """Train the missing runs of a side and resume the stopped ones, until `halt` returns True."""
+def _train_sides(sides: Sequence[ComparisonSide], collectives: "Collectives", *, quiet: bool) -> int | None:
+    """Train the missing runs of all sides on all ranks; return the exit code of a signal that stopped them."""
+    console = import_module("morphogen.analysis.console").Console
+    with console(quiet=quiet or not process.has_console(), out=sys.stderr) as screen, StopSignals() as stop:
+        for side in sides:
+            train_side(side, console=screen, halt=lambda: stop.exit_code is not None, collectives=collectives)
+    return next((code for code in collectives.gather_facts(stop.exit_code) if code is not None), None)
+
+
+def train_side(
+    side: ComparisonSide, *, console: Any, halt: Callable[[], bool], collectives: "Collectives | None" = None
+) -> None:
+    """Train the missing runs of a side and resume the stopped ones, until `halt` returns True on a rank."""
     train, engine = import_module("morphogen.run.train"), import_module("morphogen.engine.scheduler")
-    hooks = {"console": console, "parts": engine.Parts(hooks=engine.Hooks(should_stop=halt))}
+    group = collectives or import_module("morphogen.device.collectives").Collectives()
+    parts = engine.Parts(hooks=engine.Hooks(should_stop=halt), collectives=collectives)
     for run, spec in side.runs.items():
-        if not side.needs_training or halt():
+        if not side.needs_training or any(group.gather_facts(halt())):
             return
-        if not (run / run_directory.CONFIG).exists():
-            train.train_ppo_vectorized(spec, out=run, command="morphogen compare", **hooks)
-        elif run_directory.open_directory(run)[2].get("status") != run_directory.STATUS_COMPLETED:
-            train.resume(run, spec, **hooks)
+        status = group.broadcast(_find_status(run))
+        if status is None:
+            train.train_ppo_vectorized(spec, out=run, command="morphogen compare", console=console, parts=parts)
+        elif status != run_directory.STATUS_COMPLETED:
+            train.resume(run, spec, console=console, parts=parts)
 
 
-def compare_sides(sides: Sequence[ComparisonSide], *, episodes: int, report: Callable[[str], None]) -> Row:
+def _find_status(run: Path) -> str | None:
+    """Return the status of a run; None if there is none."""
+    if not (run / run_directory.CONFIG).exists():
+        return None
+    return str(run_directory.open_directory(run)[2].get("status"))
+
+
+def compare_sides(
+    sides: Sequence[ComparisonSide],
+    *,
+    episodes: int,
+    report: Callable[[str], None],
+    collectives: "Collectives | None" = None,
+) -> Row:
     """Play every run of every side; return all numbers for a file, the pairs of sides among them.
 
     Runs make pairs by their position: a pair plays the instances of the seed of its first run.
@@ -208,7 +240,7 @@ def compare_sides(sides: Sequence[ComparisonSide], *, episodes: int, report: Cal
     results: dict[str, list[ArmResult]] = {side.name: [] for side in sides}
     for side in sides:
         for (run, spec), first in zip(side.runs.items(), sides[0].runs.values(), strict=True):
-            result = _play_run(run, spec, first, episodes)
+            result = _play_run(run, spec, first, episodes, collectives)
             results[side.name].append(result)
             report(f"{run}: {episodes} episodes in {result.seconds:.1f} s")
     stack = import_module("numpy").stack
@@ -222,15 +254,18 @@ def compare_sides(sides: Sequence[ComparisonSide], *, episodes: int, report: Cal
     }
 
 
-def _play_run(run: Path, spec: RunSpec, first: RunSpec, episodes: int) -> "ArmResult":
-    """Play the policy of a run on the instances of the run `first`."""
+def _play_run(
+    run: Path, spec: RunSpec, first: RunSpec, episodes: int, collectives: "Collectives | None"
+) -> "ArmResult":
+    """Play the policy of a run on the instances of the run `first`, a part on every rank."""
     evaluation, arms = import_module("morphogen.evaluation.evaluate"), import_module("morphogen.evaluation.arms")
     worlds = evaluation.evaluation_spec(spec, seed=first.seed, envs=first.envs)
     setup = import_module("morphogen.engine.setup").build_setup(worlds)
     transfers = import_module("morphogen.device.transfers").Transfers(setup.device, time.perf_counter)
     arm = f"{import_module('morphogen.engine.policies').TRAINED_PREFIX}{run}"
+    group = collectives or import_module("morphogen.device.collectives").Collectives()
     with import_module("torch").no_grad():
-        return arms.play_policy_arm(arm, setup, transfers, episodes, {}, label=str(run))
+        return arms.play_policy_arm(arm, setup, transfers, episodes, {}, label=str(run), collectives=group)
 
 
 def compare_pair(first: str, second: str, first_values: "Array", second_values: "Array") -> Row:

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from importlib import import_module
 from pathlib import Path
 
-from morphogen.cli import arguments, process
+from morphogen.cli import arguments, process, rank_processes
 from morphogen.config.parts import POLICIES
 from morphogen.config.spec import ORACLE, RIVALS, SCHEDULE_FILE, SPLITS, STATIC, STATIC_COST
 from morphogen.storage import run_directory
@@ -31,6 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     split = "data split for the accuracy (default %(default)s)"
     parser.add_argument("--split", choices=SPLITS, default=SPLITS[0], help=split)
     parser.add_argument("--seed", metavar="N", help="of the held-out instances (default: that of the run)")
+    rank_processes.add_flag(parser)
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the numbers to a new file too")
 
 
@@ -40,15 +41,21 @@ def run(args: Namespace) -> None:
     seed = None if args.seed is None else arguments.parse_int_flag("--seed", args.seed, 0, arguments.MAX_SEED)
     if args.json is not None:
         run_directory.check_new_file("--json", args.json)
-    process.set_threads(run_directory.open_directory(args.run)[1].engine.threads)
-    tables, numbers = import_module("morphogen.evaluation.evaluate").evaluate(
-        args.run,
-        [name for name in args.arms.split(",") if name],
-        episodes=episodes,
-        seed=seed,
-        greedy=args.greedy,
-        split=args.split,
-        report=process.print_progress,
-    )
+    spec = run_directory.open_directory(args.run)[1]
+    process.exit_on_signals()
+    with rank_processes.open_ranks(spec, rank_processes.parse_ranks(args), args.command_line) as join:
+        process.set_threads(spec.engine.threads)
+        collectives = join()
+        tables, numbers = import_module("morphogen.evaluation.evaluate").evaluate(
+            args.run,
+            [name for name in args.arms.split(",") if name],
+            episodes=episodes,
+            seed=seed,
+            greedy=args.greedy,
+            split=args.split,
+            report=process.print_progress,
+            collectives=collectives,
+        )
+        collectives.close()
     process.write_json(args.json, numbers)
     process.print_tables(tables.items())

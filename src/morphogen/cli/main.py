@@ -23,7 +23,7 @@ from morphogen.cli import (
     tune,
     watch,
 )
-from morphogen.cli.ranks import EXITS, exit_code, follow_parent, leave_if_joined
+from morphogen.cli.rank_processes import EXITS, exit_code, follow_parent, leave_if_joined
 from morphogen.config.fields import raise_all
 from morphogen.config.reference import explain_fault
 from morphogen.errors import CheckpointError, ConfigError, DataError

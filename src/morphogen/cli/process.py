@@ -99,7 +99,7 @@ def print_tables(tables: Iterable[tuple[str, Any]]) -> None:
 
 
 def write_json(path: Path | None, value: Any) -> None:
-    """Write a JSON file, and the folders above it, if a path is set."""
-    if path is not None:
+    """Write a JSON file, and the folders above it, if a path is set; of several ranks, only rank 0 does."""
+    if path is not None and has_console():
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_atomic(path, files.json_bytes(value))

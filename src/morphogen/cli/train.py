@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from morphogen.cli import arguments, process, ranks
+from morphogen.cli import arguments, process, rank_processes
 from morphogen.config.action_schedule import seed_timeline
 from morphogen.config.config_files import dump_config
 from morphogen.config.parts import RULES
@@ -102,12 +102,11 @@ def run_training(args: Namespace, spec: RunSpec, start: Callable[..., Any]) -> i
     A run goes on until it ends or a signal to any rank stops it.
     """
     process.exit_on_signals()
-    with ranks.open_ranks(spec, spec.engine.ranks or 1, args.command_line) as join:
+    with rank_processes.open_ranks(spec, spec.engine.ranks or 1, args.command_line, envs=spec.envs) as join:
         process.set_threads(spec.engine.threads)
         train, engine = import_module("morphogen.run.train"), import_module("morphogen.engine.scheduler")
-        device = import_module("morphogen.engine.setup").own_device(spec.engine)
         process.note_missing_kernels()
-        collectives = join(device)
+        collectives = join()
         with _open_console(args, spec) as console, StopSignals(quiet=console is None) as stop:
             hooks = engine.Hooks(should_stop=lambda: stop.exit_code is not None)
             result = start(train, console=console, parts=engine.Parts(hooks=hooks, collectives=collectives))

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from importlib import import_module
 from pathlib import Path
 
-from morphogen.cli import arguments, process
+from morphogen.cli import arguments, process, rank_processes
 from morphogen.config.spec import resolve
 from morphogen.storage import run_directory
 
@@ -35,9 +35,16 @@ def run(args: Namespace) -> None:
     for name, path in files.items():
         run_directory.check_new_file(name, path)
     process.exit_on_signals()
-    process.set_threads(spec.engine.threads)
-    halving = import_module("morphogen.evaluation.successive_halving")
-    result = halving.search_schedules(spec, instances=instances, worlds=worlds, report=process.print_progress)
+    halving = "morphogen.evaluation.successive_halving"
+    with rank_processes.open_ranks(spec, spec.engine.ranks or 1, args.command_line) as join:
+        process.set_threads(spec.engine.threads)
+        search, collectives = import_module(halving).search_schedules, join()
+        report = process.print_progress
+        result = search(spec, instances=instances, worlds=worlds, report=report, collectives=collectives)
+        collectives.close()
+    if not process.has_console():
+        return
+    halving = import_module(halving)
     halving.write_schedules(result, spec, *files.values())
     title = "the portfolio, on the training instances it was chosen on"
     process.print_tables([(title, halving.portfolio_table(result))])

@@ -17,17 +17,19 @@ from morphogen.config.fields import raise_all
 from morphogen.config.parts import POLICIES
 from morphogen.config.spec import ORACLE, SCHEDULE_FILE, STATIC, STATIC_COST
 from morphogen.data.instances import HELD_OUT_INSTANCES
+from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine import phases
 from morphogen.engine.action_control import build_per_env_control
 from morphogen.engine.environment import Environment
-from morphogen.engine.episodes import Array, EpisodeTraces, fetch_traces, run_episodes
+from morphogen.engine.episodes import Array, EpisodeTraces, run_episodes
 from morphogen.engine.optimum import OPTIMAL, is_known
 from morphogen.engine.phases import PolicyInputs
 from morphogen.engine.policies import TRAINED_PREFIX, Greedy, build_arm
 from morphogen.engine.setup import Setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.play import ArmResult, build_result, play_arm
+from morphogen.evaluation.rank_parts import ALONE, fetch_all_traces, own_part
 from morphogen.evaluation.schedule_search import build_schedule, held_out_instance_sets, score_schedules
 from morphogen.evaluation.successive_halving import read_portfolio
 from morphogen.state.env import EnvState
@@ -48,28 +50,42 @@ def play_policy_arm(
     *,
     label: str | None = None,
     greedy: bool = False,
+    collectives: Collectives = ALONE,
 ) -> ArmResult:
     """Play a named policy on held-out instances.  `greedy`: take the most likely actions; `results` has no effect."""
     del results
     arm = build_arm(name, setup)
     arm = arm._replace(policy=Greedy(arm.policy)) if greedy else arm
-    return play_arm(setup, transfers, arm, name=label or name, episodes=episodes)
+    return play_arm(setup, transfers, arm, name=label or name, episodes=episodes, collectives=collectives)
 
 
-def play_static_arm(setup: Setup, transfers: Transfers, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:
+def play_static_arm(
+    setup: Setup,
+    transfers: Transfers,
+    episodes: int,
+    results: Mapping[str, ArmResult],
+    *,
+    collectives: Collectives = ALONE,
+) -> ArmResult:
     """Train the final networks of the first arm from scratch, with the same number of minibatches."""
     del episodes
     start_s, grown = time.perf_counter(), next(iter(results.values())).traces
-    traces = train_static_baseline(setup, transfers, fossil_blueprint=grown.fossil_blueprint, algorithm=grown.algorithm)
+    fossils = {"fossil_blueprint": grown.fossil_blueprint, "algorithm": grown.algorithm}
+    traces = train_static_baseline(setup, transfers, **fossils, collectives=collectives)
     return build_result(setup, traces, name=STATIC, seconds=time.perf_counter() - start_s)
 
 
 def play_static_cost_arm(
-    setup: Setup, transfers: Transfers, episodes: int, results: Mapping[str, ArmResult]
+    setup: Setup,
+    transfers: Transfers,
+    episodes: int,
+    results: Mapping[str, ArmResult],
+    *,
+    collectives: Collectives = ALONE,
 ) -> ArmResult:
     """Static arm, stopped after as many parameter-epochs as the grown networks took."""
     grown = next(iter(results.values()))
-    static = results[STATIC] if STATIC in results else play_static_arm(setup, transfers, episodes, results)
+    static = results.get(STATIC) or play_static_arm(setup, transfers, episodes, results, collectives=collectives)
     traces, epoch = static.traces, first_epoch_at_cost(static.traces, grown.param_epochs)
     value, accuracy, cost = (
         np.take_along_axis(rows, epoch[None], axis=0)[0]
@@ -87,7 +103,7 @@ def play_static_cost_arm(
 
 
 def train_static_baseline(
-    setup: Setup, transfers: Transfers, *, fossil_blueprint: Array, algorithm: Array
+    setup: Setup, transfers: Transfers, *, fossil_blueprint: Array, algorithm: Array, collectives: Collectives = ALONE
 ) -> EpisodeTraces:
     """Train the final networks of held-out episodes from scratch, in their worlds, for the same minibatches.
 
@@ -95,14 +111,15 @@ def train_static_baseline(
     fossils takes one `plan` transfer more than an episode.
     """
     sets = held_out_instance_sets(setup.spec, len(fossil_blueprint))
-    edges = np.cumsum([len(instances.tasks) for instances in sets])[:-1]
+    counts = [len(instances.tasks) for instances in sets]
     parts, control = list[TensorDict](), build_arm("wait", setup).control
-    rows: list[Array] = np.split(np.stack((fossil_blueprint, algorithm)), edges, axis=1)
+    rows: list[Array] = np.split(np.stack((fossil_blueprint, algorithm)), np.cumsum(counts)[:-1], axis=1)
     for instances, fossils in zip(sets, rows, strict=True):
-        kept = torch.as_tensor(fossils, device=setup.device).unbind()
-        with instances.open(setup, transfers, control) as env, torch.no_grad():
+        own = own_part(len(instances.tasks), collectives)
+        kept = torch.as_tensor(fossils, device=setup.device)[:, own.to(setup.device)].unbind()
+        with instances.choose(own).open(setup, transfers, control) as env, torch.no_grad():
             parts.append(run_episodes(env, *start_with_fossils(env, instances.episode, *kept)))
-    return fetch_traces(transfers, parts)
+    return fetch_all_traces(transfers, parts, counts, collectives=collectives)
 
 
 def first_epoch_at_cost(traces: EpisodeTraces, cost: Array) -> Array:
@@ -140,6 +157,7 @@ def play_hindsight_oracle(
     episodes: int,
     worlds: int = 2,
     rows: int = 256,
+    collectives: Collectives = ALONE,
 ) -> HindsightResult:
     """Play each held-out instance under the schedule with the best mean in `worlds` siblings of its world.
 
@@ -149,13 +167,16 @@ def play_hindsight_oracle(
     schedules = (idle, *(schedule for schedule in portfolio if schedule.sha256 != idle.sha256))
     sets, picks, parts = held_out_instance_sets(setup.spec, episodes), list[Array](), list[TensorDict]()
     for instances in sets:
-        values = score_schedules(setup, transfers, schedules, instances, worlds=range(1, worlds + 1), rows=rows)
+        siblings: Any = {"worlds": range(1, worlds + 1), "rows": rows, "collectives": collectives}
+        values = score_schedules(setup, transfers, schedules, instances, **siblings)
         picks.append(values.mean(axis=1).argmax(axis=0))
     for instances, pick in zip(sets, picks, strict=True):
-        control = build_per_env_control(schedules, pick.tolist(), setup.spec, setup.device)
-        with instances.open(setup, transfers, control) as env, torch.no_grad():
+        own = own_part(len(pick), collectives)
+        control = build_per_env_control(schedules, pick[own.numpy()].tolist(), setup.spec, setup.device)
+        with instances.choose(own).open(setup, transfers, control) as env, torch.no_grad():
             parts.append(run_episodes(env, *env.reset(instances.episode)))
-    return HindsightResult(schedules, np.concatenate(picks), fetch_traces(transfers, parts))
+    traces = fetch_all_traces(transfers, parts, [len(pick) for pick in picks], collectives=collectives)
+    return HindsightResult(schedules, np.concatenate(picks), traces)
 
 
 def play_oracle_arm(
@@ -166,11 +187,13 @@ def play_oracle_arm(
     results: Mapping[str, ArmResult],
     *,
     worlds: int = ORACLE_WORLDS,
+    collectives: Collectives = ALONE,
 ) -> ArmResult:
     """Play the best schedule of a portfolio for each instance, searched in siblings of its world."""
     del results
     start_s, portfolio = time.perf_counter(), read_portfolio(Path(file), setup.spec)
-    result = play_hindsight_oracle(setup, transfers, portfolio, episodes=episodes, worlds=worlds)
+    search: Any = {"episodes": episodes, "worlds": worlds, "collectives": collectives}
+    result = play_hindsight_oracle(setup, transfers, portfolio, **search)
     return build_result(setup, result.traces, name=f"{ORACLE}{file}", seconds=time.perf_counter() - start_s)
 
 
@@ -212,7 +235,7 @@ def play_arms(
     return played
 
 
-def open_arms(names: Iterable[str], setup: Setup) -> dict[str, ArmPlayer]:
+def open_arms(names: Iterable[str], setup: Setup, collectives: Collectives = ALONE) -> dict[str, ArmPlayer]:
     """Return the players of these names, in their order; raise ConfigError with every unknown name.
 
     Policies and portfolios are read once here, so that errors in files are reported before any arm is played.
@@ -230,4 +253,4 @@ def open_arms(names: Iterable[str], setup: Setup) -> dict[str, ArmPlayer]:
             players[name] = partial(play_oracle_arm, file)
         elif name not in (STATIC, STATIC_COST):
             build_arm(name, setup)
-    return players
+    return {name: partial(player, collectives=collectives) for name, player in players.items()}

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from morphogen.config.spec import RIVALS, VALIDATION, RunSpec, SplitName, resolve
+from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine.optimum import SHARE_TITLE, is_known
 from morphogen.engine.policies import TRAINED_PREFIX
@@ -20,6 +21,7 @@ from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import open_arms, play_policy_arm
 from morphogen.evaluation.bootstrap import Estimate, exceedance_profile, improvement_probability, interval, iqm
 from morphogen.evaluation.play import ArmResult, share_table, shares_of_optimum
+from morphogen.evaluation.rank_parts import ALONE
 from morphogen.storage import files, run_directory
 
 TRAINED_ARM = "trained"  # the policy of the run
@@ -37,6 +39,7 @@ def evaluate(
     greedy: bool = False,
     split: SplitName = VALIDATION,
     report: Callable[[str], None] = print,
+    collectives: Collectives = ALONE,
 ) -> tuple[dict[str, list[Row]], Row]:
     """Play the policy of a run and other arms on the same held-out instances; write `evaluation.json`.
 
@@ -51,6 +54,7 @@ def evaluate(
         greedy: the policy of the run takes its most likely actions.
         split: samples for accuracies, `validation` or `test`.
         report: receives a line after each arm.
+        collectives: exchange with the other ranks of the evaluation, which play a part each; rank 0 writes the file.
 
     Returns: tables by title, each a list of rows; and the contents of the file, with a number per episode and arm.
     Raises: ConfigError for unknown arms or a task without samples of the split, CheckpointError for a damaged policy.
@@ -67,9 +71,11 @@ def evaluate(
     """
     run = Path(run)
     with run_directory.hold_directory(run) as folder:
-        tables, contents = _play_arms(run, names, episodes, seed=seed, greedy=greedy, split=split, report=report)
+        chosen: Any = {"seed": seed, "greedy": greedy, "split": split}
+        tables, contents = _play_arms(run, names, episodes, **chosen, report=report, collectives=collectives)
         try:
-            files.write_atomic(folder.path / run_directory.EVALUATION, files.json_bytes(contents))
+            if collectives.rank == 0:
+                files.write_atomic(folder.path / run_directory.EVALUATION, files.json_bytes(contents))
         except OSError as error:
             reason = files.error_line(error)
             report(f"{run_directory.EVALUATION} was not written: {folder.name} cannot be written to: {reason}")
@@ -85,14 +91,16 @@ def _play_arms(
     greedy: bool,
     split: SplitName,
     report: Callable[[str], None],
+    collectives: Collectives,
 ) -> tuple[dict[str, list[Row]], Row]:
     """Return the tables and the contents of the file of an evaluation."""
     _, spec, manifest = run_directory.open_directory(run)
     seed, trained = spec.seed if seed is None else seed, f"{TRAINED_PREFIX}{run}"
     setup = select_split(split, build_setup(evaluation_spec(spec, seed=seed, envs=spec.envs)))
-    players = open_arms((trained, *names), setup)
+    players = open_arms((trained, *names), setup, collectives)
     del players[trained]
-    players = {TRAINED_ARM: partial(play_policy_arm, trained, label=TRAINED_ARM, greedy=greedy), **players}
+    own = partial(play_policy_arm, trained, label=TRAINED_ARM, greedy=greedy, collectives=collectives)
+    players = {TRAINED_ARM: own, **players}
     transfers = Transfers(setup.device, time.perf_counter)
     results: dict[str, ArmResult] = {}
     with torch.no_grad():

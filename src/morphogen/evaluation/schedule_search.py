@@ -11,11 +11,13 @@ from torch import Tensor
 from morphogen.config.action_schedule import Schedule, ScheduleStep, seed_timeline
 from morphogen.config.spec import RunSpec, build_limits
 from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES, InstanceSplit
+from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import ActionControl, build_per_env_control
 from morphogen.engine.environment import Environment, open_environment
-from morphogen.engine.episodes import Array, fetch_traces, run_episodes
+from morphogen.engine.episodes import Array, run_episodes
 from morphogen.engine.setup import Setup
+from morphogen.evaluation.rank_parts import ALONE, fetch_all_traces, own_part
 from morphogen.state import rng
 from morphogen.vocab.action import PLACEHOLDER, Head, Op, Style, Tempo
 from morphogen.vocab.blueprint import Blueprint
@@ -142,6 +144,10 @@ class InstanceSet(NamedTuple):
     episode: int  # of the split
     tasks: Tensor  # int64 [n, 3], keys of the envs, on the host
 
+    def choose(self, places: Tensor) -> "InstanceSet":
+        """Return the instances at these places, int64 [n]."""
+        return self._replace(tasks=self.tasks[places])
+
     def open(self, setup: Setup, transfers: Transfers, control: ActionControl | None) -> Environment:
         """Return the environment of these instances."""
         return open_environment(setup, envs=self.tasks, split=self.split, control=control, transfers=transfers)
@@ -167,15 +173,17 @@ def score_schedules(
     *,
     worlds: Sequence[int],
     rows: int,
+    collectives: Collectives = ALONE,
 ) -> Array:
     """Network value of every schedule on every instance, in siblings of its world: float [K, len(worlds), n].
 
-    World 0 is the world of a run or an evaluation.  At most `rows` envs run side by side.
+    World 0 is the world of a run or an evaluation.  At most `rows` envs run side by side, a part of them on every rank.
     """
     count, values = len(instances.tasks), []
     for sibling in worlds:
         parts = []
-        for pairs in torch.arange(len(schedules) * count).split(rows):  # places in schedules x instances, flattened
+        for group in torch.arange(len(schedules) * count).split(rows):  # places in schedules x instances, flattened
+            pairs = group[own_part(len(group), collectives)]
             tasks = instances.tasks[pairs % count]
             env = open_environment(
                 setup,
@@ -186,7 +194,8 @@ def score_schedules(
                 transfers=transfers,
             )
             with env, torch.no_grad():
-                traces = fetch_traces(transfers, [run_episodes(env, *env.reset(instances.episode))])
+                played = [run_episodes(env, *env.reset(instances.episode))]
+            traces = fetch_all_traces(transfers, played, [len(group)], collectives=collectives)
             parts.append(traces.network_value[-1])
         values.append(np.concatenate(parts).reshape(len(schedules), count))
     return np.stack(values, axis=1)

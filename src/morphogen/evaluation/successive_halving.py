@@ -6,15 +6,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from morphogen.config.action_schedule import Schedule, dump_schedule, parse_schedule
 from morphogen.config.spec import RunSpec
+from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine.episodes import Array
 from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
+from morphogen.evaluation.rank_parts import ALONE
 from morphogen.evaluation.schedule_search import (
     Candidate,
     build_schedule,
@@ -51,7 +54,9 @@ class SearchResult:
     candidate_count: int  # that were tried
 
 
-def search_schedules(spec: RunSpec, *, instances: int, worlds: int, report: Callable[[str], None]) -> SearchResult:
+def search_schedules(
+    spec: RunSpec, *, instances: int, worlds: int, report: Callable[[str], None], collectives: Collectives = ALONE
+) -> SearchResult:
     """The search in worlds of a resolved spec; a ConfigError where no seed can be kept in it."""
     if initial_candidates(spec) == [()]:
         raise ConfigError(
@@ -64,7 +69,8 @@ def search_schedules(spec: RunSpec, *, instances: int, worlds: int, report: Call
     def play(lines: Sequence[Candidate], count: int) -> Array:
         schedules = [build_schedule(line, spec) for line in lines]
         ground = training_instances(spec, count)
-        return score_schedules(setup, transfers, schedules, ground, worlds=range(worlds), rows=ENVS_FACTOR * spec.envs)
+        search: Any = {"worlds": range(worlds), "rows": ENVS_FACTOR * spec.envs, "collectives": collectives}
+        return score_schedules(setup, transfers, schedules, ground, **search)
 
     return halve_candidates(spec, play, instances=instances, report=report)
 

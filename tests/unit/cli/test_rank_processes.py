@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from morphogen.cli import main, ranks
+from morphogen.cli import main, rank_processes
 from morphogen.errors import ConfigError
 from tests.support.subprocess_env import OURS
 
@@ -16,9 +16,9 @@ from tests.support.subprocess_env import OURS
 @pytest.mark.parametrize(("envs", "count", "near"), [(64, 3, "1, 2, 4, 8"), (6, 4, "2, 3, 6"), (7, 2, "1, 7")])
 def test_ranks_that_do_not_divide_the_envs_are_refused_with_numbers_that_do(envs, count, near):
     with pytest.raises(ConfigError, match=f"divisor of envs = {envs}, such as {near}, got {count}"):
-        ranks.check_ranks(envs, count)
+        rank_processes.check_ranks(envs, count)
     for number in map(int, near.split(", ")):
-        ranks.check_ranks(envs, number)
+        rank_processes.check_ranks(envs, number)
 
 
 def test_the_command_names_envs_and_ranks_that_do_not_fit_and_starts_none(tmp_path, capsys):
@@ -37,8 +37,8 @@ def test_ranks_that_may_restart_need_a_directory_that_they_find_again(monkeypatc
 @pytest.fixture
 def sleepers(monkeypatch):
     """Two child ranks that sleep."""
-    monkeypatch.setattr(ranks, "COMMAND", (sys.executable, "-c"))
-    children = ranks.ChildRanks(3, 'morphogen "import time; time.sleep(60)"')
+    monkeypatch.setattr(rank_processes, "COMMAND", (sys.executable, "-c"))
+    children = rank_processes.ChildRanks(3, 'morphogen "import time; time.sleep(60)"')
     yield children
     children.end(0)
 
@@ -62,14 +62,14 @@ def test_an_error_of_a_rank_keeps_its_class_and_is_told_before_ranks_that_ended_
         "import os, sys; code = {'1': 8, '2': 4}[os.environ['RANK']]; "
         "print('a note', 'morphogen: error: the disk is full', sep=chr(10), file=sys.stderr); sys.exit(code)"
     )
-    monkeypatch.setattr(ranks, "COMMAND", (sys.executable, "-c"))
-    children = ranks.ChildRanks(3, f'morphogen "{program}"')
+    monkeypatch.setattr(rank_processes, "COMMAND", (sys.executable, "-c"))
+    children = rank_processes.ChildRanks(3, f'morphogen "{program}"')
     for process in children.processes.values():
         process.wait(10)
     first, *_ = children.find_ended().items()
     assert first == (2, "ended with exit code 4: the disk is full")
     error = children.find_error()
-    assert (ranks.exit_code(error), str(error)) == (4, "rank 2: the disk is full")
+    assert (rank_processes.exit_code(error), str(error)) == (4, "rank 2: the disk is full")
     children.end(0)
 
 
@@ -79,16 +79,17 @@ def test_no_rank_outlives_the_command(sleepers):
 
 
 def test_each_job_has_a_port_of_its_own(sleepers):
-    other = ranks.ChildRanks(1, "morphogen")
+    other = rank_processes.ChildRanks(1, "morphogen")
     assert other.environment["MASTER_PORT"] != sleepers.environment["MASTER_PORT"]
     other.end(0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="signals at the death of a parent are of Linux")
 def test_a_rank_ends_with_the_command_even_if_that_is_killed():
-    rank = "import time; from morphogen.cli import ranks; ranks.follow_parent(); print(1, flush=True); time.sleep(60)"
+    head = "import os, subprocess, sys, time; from morphogen.cli import rank_processes as ranks; "
+    rank = f"{head}ranks.follow_parent(); print(1, flush=True); time.sleep(60)"
     parent = (
-        "import os, subprocess, sys, time; from morphogen.cli import ranks; "
+        f"{head}"
         f"subprocess.Popen([sys.executable, '-c', {rank!r}], env=os.environ | {{ranks.PARENT: str(os.getpid())}}); "
         "time.sleep(60)"
     )

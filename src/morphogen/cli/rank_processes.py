@@ -13,10 +13,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
+from morphogen.cli import arguments
 from morphogen.config.spec import RunSpec
 from morphogen.device.job import ranks_of_environment
 from morphogen.errors import CheckpointError, ConfigError, DataError, RankError, TrainingDiverged
@@ -48,6 +50,16 @@ def check_ranks(envs: int, ranks: int) -> None:
     above = [number for number in divisors if number > ranks][:2]
     near = ", ".join(map(str, (*below, *above)))
     raise ConfigError(f"engine.ranks: expected a divisor of envs = {envs:,}, such as {near}, got {ranks:,}")
+
+
+def add_flag(parser: ArgumentParser) -> None:
+    """Add the flag `--ranks` to a command without the settings of a run."""
+    parser.add_argument("--ranks", metavar="N", default="1", help="processes that share the episodes (default 1)")
+
+
+def parse_ranks(args: Namespace) -> int:
+    """Return the number of the flag `--ranks`.  Raises: ConfigError for any other text."""
+    return arguments.parse_int_flag("--ranks", args.ranks, 1, 65_536)
 
 
 def is_child() -> bool:
@@ -155,29 +167,30 @@ class ChildRanks:
 
 
 @contextlib.contextmanager
-def open_ranks(spec: RunSpec, ranks: int, command_line: str) -> Iterator[Callable[[Any], "Collectives"]]:
-    """Start `ranks` - 1 further ranks, unless this process is a rank already; yield a function that joins all.
+def open_ranks(spec: RunSpec, ranks: int, command_line: str, *, envs: int = 0) -> Iterator[Callable[[], "Collectives"]]:
+    """Start `ranks` - 1 further ranks, unless this process is a rank already; yield a function that joins them.
 
     Args:
         spec: resolved; its threads are those of every rank, which has one unless it says otherwise.
         ranks: their number; without effect in a job.
+        envs: number that the ranks have to divide.
 
-    Yields: a function of a device that returns the collectives.
+    Yields: a function that returns the collectives; it loads torch.
     Raises: ConfigError if the ranks do not divide the envs; the error that ended another rank.
     """
     in_job = ranks_of_environment()[1]
     ranks = in_job if in_job > 1 else ranks
-    check_ranks(spec.envs, ranks)
+    check_ranks(envs, ranks)
     if in_job > 1 or ranks == 1:
         with _one_line():
-            yield lambda device: _join(spec, device)
+            yield lambda: _join(spec)
         return
     with _variables({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}):
         children = ChildRanks(ranks, command_line)
         grace_s = 0.0
         try:
             with _variables({**children.environment, "RANK": "0", "LOCAL_RANK": "0"}):
-                yield lambda device: _join(spec, device, listener=children.listener, ended=children.find_ended)
+                yield lambda: _join(spec, listener=children.listener, ended=children.find_ended)
             grace_s = END_S
         except RankError as error:
             raise children.find_error() or error from None
@@ -185,7 +198,8 @@ def open_ranks(spec: RunSpec, ranks: int, command_line: str) -> Iterator[Callabl
             children.end(grace_s)
 
 
-def _join(spec: RunSpec, device: Any, **own: Any) -> "Collectives":
+def _join(spec: RunSpec, **own: Any) -> "Collectives":
+    device = import_module("morphogen.engine.setup").own_device(spec.engine)
     group = import_module("morphogen.device.process_group")
     collectives = group.open_collectives(device, timeout_s=spec.engine.collective_timeout_s, **own)
     if collectives.ranks > 1:

@@ -1,0 +1,79 @@
+"""Evaluation over ranks: every episode is played once, and the results are those of one process."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import morphogen as mg
+from morphogen.device.collectives import Collectives
+from morphogen.device.transfers import Transfers
+from morphogen.evaluation import arms, rank_parts
+from morphogen.evaluation.play import play_arm
+from morphogen.evaluation.schedule_search import build_schedule, initial_candidates, score_schedules, training_instances
+from tests.support.thread_ranks import run_ranks
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 5))
+def test_joined_parts_hold_every_episode_of_every_group_in_its_order(counts, ranks):
+    rows = []
+    for rank in range(ranks):
+        own = Collectives(rank, ranks)
+        rows += [(group, place) for group, n in enumerate(counts) for place in rank_parts.own_part(n, own).tolist()]
+    joined = [rows[place] for place in rank_parts.joined_places(counts, ranks)]
+    assert joined == [(group, place) for group, n in enumerate(counts) for place in range(n)]
+
+
+@given(st.integers(1, 20), st.integers(1, 30))
+def test_no_rank_plays_one_row_where_one_process_plays_several(count, ranks):
+    assert rank_parts.part_size(count, ranks) >= min(count, 2)
+
+
+@pytest.fixture(scope="module")
+def setup():
+    return mg.build_setup(mg.RunSpec(preset="whitebox", envs=5, seed=3))
+
+
+def assert_equal_traces(ours, theirs):
+    for field in fields(ours):
+        np.testing.assert_array_equal(getattr(ours, field.name), getattr(theirs, field.name), err_msg=field.name)
+
+
+def play_all(setup, collectives):
+    """Arms of every kind."""
+    transfers = Transfers(setup.device, lambda: 0.0)
+    played = play_arm(
+        setup, transfers, mg.build_arm("random", setup), name="random", episodes=12, collectives=collectives
+    )
+    results = {"random": played}
+    static = arms.play_static_arm(setup, transfers, 12, results, collectives=collectives)
+    portfolio = [build_schedule(candidate, setup.spec) for candidate in initial_candidates(setup.spec)[:3]]
+    oracle = arms.play_hindsight_oracle(
+        setup, transfers, portfolio, episodes=7, worlds=1, rows=8, collectives=collectives
+    )
+    return [played.traces, static.traces, oracle.traces], oracle.pick.tolist()
+
+
+def test_arms_of_every_kind_have_the_results_of_one_process_on_two_ranks(setup):
+    whole, picks = play_all(setup, Collectives())
+    for parts, own_picks in run_ranks(2, lambda collectives: play_all(setup, collectives)):
+        assert own_picks == picks
+        for ours, theirs in zip(parts, whole, strict=True):
+            assert_equal_traces(ours, theirs)
+
+
+def test_scores_of_schedules_are_those_of_one_process_where_groups_are_uneven(setup):
+    schedules = [build_schedule(candidate, setup.spec) for candidate in initial_candidates(setup.spec)[:3]]
+    ground = training_instances(setup.spec, 3)
+
+    def score(collectives):
+        transfers = Transfers(setup.device, lambda: 0.0)
+        search = {"worlds": range(2), "rows": 5, "collectives": collectives}
+        return score_schedules(setup, transfers, schedules, ground, **search)
+
+    whole = score(Collectives())
+    assert len(np.unique(whole)) > 2
+    for values in run_ranks(2, score):
+        np.testing.assert_array_equal(values, whole)

@@ -29,7 +29,7 @@ from morphogen.rules.rewards.table import build_rule, rule_from_function
 from morphogen.steps.validate_step import validate
 from morphogen.testing.builders.tree_equality import leaves
 
-pytestmark = pytest.mark.skipif(not kernels.CAN_CONVOLVE, reason="plain torch adds in orders that depend on the stack")
+pytestmark = pytest.mark.skipif(not kernels.AVAILABLE, reason="plain torch adds in orders that depend on the stack")
 STACK = 64
 ROWS = (*range(1, 10), 12, 15, 16, 17, 21, 31, 32, 33, 47, 63, 64)
 GATE = {"v1": (2, 8), "c1": (2,), "v2": (1, 2), "c2": (1,)}

@@ -12,7 +12,8 @@ in one axis, and each blueprint is computed once, over exactly the rows that hol
 - `host_networks.HostNetworks`, `seed_module.SeedModule`: protocols of hosts and blueprints; `cnn`, `cnn_seeds`: those
   of the package
 - `blend_slots`: ADD, MULTIPLY and GATE, and the gradients of a seed at every stage
-- `ops`, `optim`: stacked layers, SGD and AdamW by rows, `grad_and_value`
+- `ops`, `rows_linear`, `optim`: stacked layers, SGD and AdamW by rows, `grad_and_value`
+- `elementwise`: functions of torch in a form in which no element depends on the number of the others
 - `layout`: leaves of flat parameters
 - `policy.NetworkPolicy`: the trained policy around a `policy_network.PolicyNetwork`, and the protocol `Policy`;
   `distribution`: the factored distribution over actions; `observation_scaling`: running statistics

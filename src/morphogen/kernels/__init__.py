@@ -5,7 +5,7 @@ up to rounding: plain torch, which runs on any device and which the compiler fus
 passes over memory once.  `native.has_kernel` chooses per call.  Without a C compiler the package installs without
 kernels, and plain torch computes everything.  Convolutions also need AVX-512 and usual shapes (`form_of`).
 
-- `conv`, `conv_backward`, `form_of`, `Form`: convolutions that keep height and width
+- `conv`, `conv_backward`, `torch_conv`, `form_of`, `Form`: convolutions that keep height and width
 - `norm`, `norm_backward`, `EPS`: group normalisation with channel mask, lower limit and scale
 - `perceptron`, `perceptron_backward`: two linear layers with a SiLU between them
 - `pool`, `pool_backward`: max pooling 2x2
@@ -23,7 +23,7 @@ torch, and nothing else of the project; gradients are explicit functions here an
 """
 
 from morphogen.kernels.blend import blend, blend_backward
-from morphogen.kernels.conv import Form, conv, conv_backward, form_of
+from morphogen.kernels.conv import Form, conv, conv_backward, form_of, torch_conv
 from morphogen.kernels.native import AVAILABLE, CAN_CONVOLVE, statistics_dtype
 from morphogen.kernels.norm import EPS, norm, norm_backward
 from morphogen.kernels.perceptron import perceptron, perceptron_backward
@@ -43,4 +43,4 @@ __all__ += [
     "perceptron",
     "perceptron_backward",
 ]
-__all__ += ["philox", "pool", "pool_backward", "statistics_dtype", "take_row_blocks", "take_rows"]
+__all__ += ["philox", "pool", "pool_backward", "statistics_dtype", "take_row_blocks", "take_rows", "torch_conv"]

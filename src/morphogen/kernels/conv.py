@@ -52,18 +52,23 @@ def form_of(x: Tensor, weight: Tensor) -> Form:
 
 
 def conv(x: Tensor, weight: Tensor, *, form: Form = Form.KERNEL) -> Tensor:
-    """Convolve in any form but `MATRIX`; torch does so on one thread, as its threads change the order of sums.
+    """Convolve in any form but `MATRIX`, with bits that depend neither on R nor on the number of threads.
 
     Shapes: x [B, H, W, R or 1, I], weight [R, O, I, k, k] -> [B, H, W, R, O].
     Raises: ValueError for `KERNEL` where `form_of` is another form.
     """
     if form is Form.KERNEL:
         return _conv(x, weight)
-    if _is_single(weight):
+    if weight.shape[0] == 1:  # torch computes a single group in another order than several
         return conv(_repeat_row(x), torch.cat((weight, weight)), form=form)[..., :1, :].contiguous()
+    with one_thread(x.device):  # threads of torch add the parts of each
+        return torch_conv(x, weight, form)
+
+
+def torch_conv(x: Tensor, weight: Tensor, form: Form) -> Tensor:
+    """Convolve by torch, with its gradient.  Shapes as of `conv`."""
     images, flat = _to_torch(x, weight, form)
-    with one_thread(x.device):
-        out = F.conv2d(images, flat, padding=weight.shape[-1] // 2, groups=images.shape[1] // flat.shape[1])
+    out = F.conv2d(images, flat, padding=weight.shape[-1] // 2, groups=images.shape[1] // flat.shape[1])
     return to_activations(out, weight.shape[0])
 
 
@@ -83,8 +88,8 @@ def conv_backward(
 def _torch_backward(
     grad: Tensor, x: Tensor, weight: Tensor, form: Form, *, needs_input_grad: bool
 ) -> tuple[Tensor, Tensor]:
-    """Gradients by torch, on one thread too."""
-    if _is_single(weight):
+    """Gradients of a convolution by torch."""
+    if weight.shape[0] == 1:
         both = _repeat_row(grad), _repeat_row(x), torch.cat((weight, weight))
         x_grad, weight_grad = _torch_backward(*both, form, needs_input_grad=needs_input_grad)
         return x_grad[..., :1, :].contiguous() if needs_input_grad else x_grad, weight_grad[:1]
@@ -95,11 +100,6 @@ def _torch_backward(
             to_images(grad), images, flat, None, *sizes, (needs_input_grad, True, False)
         )
     return to_activations(x_grad, x.shape[3]) if needs_input_grad else x.new_empty(0), flat_grad.view(weight.shape)
-
-
-def _is_single(weight: Tensor) -> bool:
-    """Return True for one network on a CPU, for which torch adds in another order than for several."""
-    return weight.shape[0] == 1 and weight.device.type == "cpu"
 
 
 def _repeat_row(x: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 On a CPU torch computes the logistic function and its relatives by vectors, and what is left over at the end of a
 tensor, or of the part of a thread, one by one in another way: the last network of a stack would differ from the others.
+Without kernels, where other layers depend on the stack too, they are those of torch.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.kernels import one_thread
-from morphogen.kernels.native import AutogradFunction, apply_function
+from morphogen.kernels.native import AutogradFunction, apply_function, has_kernel
 
 _VECTORS = 32  # elements that torch takes together, at most
 
@@ -28,7 +29,7 @@ def by_vectors(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         True
     """
     x = inputs[0]
-    if torch.compiler.is_compiling() or x.device.type != "cpu":
+    if torch.compiler.is_compiling() or not has_kernel(x):
         return function(*inputs)
     rest = -x.numel() % _VECTORS
     with one_thread(x.device):
@@ -39,7 +40,7 @@ def by_vectors(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
 
 def silu(x: Tensor) -> Tensor:
     """Return `x * sigmoid(x)`."""
-    return apply_function(_Silu, x)
+    return apply_function(_Silu, x) if has_kernel(x) else F.silu(x)
 
 
 class _Silu(AutogradFunction):

@@ -62,7 +62,9 @@ def stacked_conv(x: Tensor, weight: Tensor, *, form: Form | None = None) -> Tens
         [9.0, 1.0]
     """
     form = form or kernels.form_of(x, weight)
-    return _matrix_conv(x, weight) if form is Form.MATRIX else apply_function(_Conv, x, weight, form)
+    if form is Form.MATRIX:
+        return _matrix_conv(x, weight)
+    return apply_function(_Conv, x, weight, form) if has_kernel(x) else kernels.torch_conv(x, weight, form)
 
 
 def _matrix_conv(x: Tensor, weight: Tensor) -> Tensor:

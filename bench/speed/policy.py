@@ -25,7 +25,7 @@ def measures(bench: Bench, envs: int = 32, epochs: int = 24) -> list[Measure]:
 
     def update() -> None:
         own.learned = learner  # the same update at every call
-        own._update(hidden)
+        own._update(own.rollout.rows, hidden)
 
     forms = {
         "observe": lambda: observe(state, setup.limits, **seen),

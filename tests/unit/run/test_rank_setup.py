@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from support import run_comparison
+from support.rank_runs import differences
 from support.small_runs import tiny
 from support.thread_ranks import run_ranks
 
@@ -18,11 +18,7 @@ from morphogen.errors import CheckpointError, ConfigError
 from morphogen.run.rank_setup import check_equal_ranks
 from morphogen.run.train import resume, train_ppo_vectorized
 from morphogen.storage import checkpoint_store, files
-from morphogen.storage.checkpoint_files import load_checkpoint
-from morphogen.telemetry.jsonl import encode
 from morphogen.telemetry.record_files import list_records
-
-RANK_FIELDS = ("world", "devices")  # besides the clocks
 
 
 def train(out, ranks=2, stop=None, **fields):
@@ -40,27 +36,6 @@ def parts_of(group, stop=None):
     seen = []
     hooks = Hooks(on_epoch=lambda round, epoch: seen.append(epoch), should_stop=lambda: len(seen) == stop)
     return Parts(collectives=group, hooks=hooks)
-
-
-def events_of(run):
-    """Events of a run, without what tells of clocks, ranks and interruptions."""
-    lines = [json.loads(encode(event, seq=0, time=0.0)) for event in mg.events(run)]
-    told = run_comparison.lasting([run_comparison.timeless(line) for line in lines])
-    for event in told:
-        event["data"] = {name: value for name, value in event["data"].items() if name not in RANK_FIELDS}
-    return [event for event in told if event["data"].get("status") != "stopped"]
-
-
-def differences(one, other):
-    """Differences between the files of two runs, each read as one."""
-    yield from (pair for pair in zip(events_of(one), events_of(other), strict=True) if pair[0] != pair[1])
-    for path in checkpoint_store.list_checkpoints(one / "checkpoints"):
-        trees = [load_checkpoint(run / "checkpoints" / path.name) for run in (one, other)]
-        states = [{"envs": tree["envs"], "shared": {**tree["shared"], "written": 0}} for tree in trees]
-        yield from run_comparison.tree_differences(*map(run_comparison.timeless, states), path.name)
-    for name in ("result.json", "policy.safetensors", "config.json"):
-        if (one / name).read_bytes() != (other / name).read_bytes():
-            yield name
 
 
 @pytest.fixture(scope="module")

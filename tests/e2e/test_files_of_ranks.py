@@ -1,0 +1,79 @@
+"""A run of two processes, one with a full disk for a while, which one process continues: the files of one process."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.rank_runs import differences
+from support.small_runs import tiny
+from support.subprocess_env import OURS
+
+import morphogen as mg
+from morphogen.config.config_files import dump_config
+from morphogen.config.execution_spec import CheckpointSpec
+from morphogen.config.spec import RunSpec
+from morphogen.storage import checkpoint_store
+from morphogen.telemetry.record_files import list_records
+
+FULL = checkpoint_store.checkpoint_name(1, 0)  # checkpoint that one rank cannot write
+RANK = """
+import errno, os, sys
+import torch
+torch.set_num_threads(1)
+import morphogen as mg
+from morphogen.config.config_files import parse_config
+from morphogen.device.process_group import open_collectives
+from morphogen.storage import files
+
+config, out, full = sys.argv[1:]
+group, epochs, write = open_collectives(torch.device("cpu"), timeout_s=30), [], files.write_new
+
+def write_new(path, data):
+    if path.name == "envs.rank1.safetensors" and full in str(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    write(path, data)
+
+files.write_new = write_new
+hooks = mg.Hooks(on_epoch=lambda round, epoch: epochs.append(epoch), should_stop=lambda: len(epochs) == 8)
+result = mg.train_ppo_vectorized(parse_config(config), out=out, parts=mg.Parts(collectives=group, hooks=hooks))
+print(result.stopped, flush=True)
+group.close()
+os._exit(0)
+"""
+
+
+def run_on(ranks: int, spec: RunSpec, out: Path) -> None:
+    """Run the script on so many ranks."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(ranks)}
+    command = [sys.executable, "-c", RANK, dump_config(spec), str(out), FULL]
+    processes = [
+        subprocess.Popen(command, env={**OURS, **place, "RANK": str(rank)}, stdout=subprocess.PIPE)
+        for rank in range(ranks)
+    ]
+    try:
+        outputs = [process.communicate(timeout=60)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert outputs == [b"True\n"] * ranks
+
+
+@pytest.mark.slow
+def test_what_two_processes_began_one_process_ends_with_the_files_of_a_run_that_it_did_alone(tmp_path):
+    saving = CheckpointSpec(every_rounds=1, keep=9)
+    spec = tiny(rounds=2, envs=8, final_episodes=2, checkpoint=saving)
+    mg.train_ppo_vectorized(spec, out=tmp_path / "alone")
+    run_on(2, spec, tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == [
+        checkpoint_store.checkpoint_name(1, 2)
+    ]
+    failed = [event.data.error for event in mg.events(tmp_path / "run", kinds={"CheckpointFailed"})]
+    path = tmp_path / "run" / "checkpoints" / FULL
+    assert failed == [f"checkpoint {path} cannot be written: rank 1: No space left on device"]
+    assert not mg.resume(tmp_path / "run").stopped
+    assert [*map(len, list_records(tmp_path / "run").values())] == [2, 1]
+    assert not [*differences(tmp_path / "alone", tmp_path / "run")]

@@ -19,6 +19,7 @@ from morphogen.run.rank_setup import check_equal_ranks
 from morphogen.run.train import resume, train_ppo_vectorized
 from morphogen.storage import checkpoint_store, files
 from morphogen.telemetry.record_files import list_records
+from morphogen.telemetry.writer import RecordSink
 
 
 def train(out, ranks=2, stop=None, **fields):
@@ -112,6 +113,21 @@ def test_a_save_that_failed_on_one_rank_ends_all_ranks_where_that_is_asked_for(t
     assert {str(one).partition(": ")[2] for one in found} == {"rank 1: No space left on device"}
     assert [*(tmp_path / "run" / "checkpoints").iterdir()] == []
     assert json.loads((tmp_path / "run" / "manifest.json").read_bytes())["status"] == "failed"
+
+
+@pytest.mark.slow
+def test_records_that_one_rank_could_not_write_are_reported_by_all(tmp_path, monkeypatch):
+    def fail(sink, record):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RecordSink, "write_record", fail)
+    first, second = train(tmp_path / "run", policy_name="wait", final_episodes=0)
+    why = "OSError: [Errno 28] No space left on device"
+    assert (first.losses.failed, second.losses.failed) == ({"records of rank 1": why}, {"records": why})
+    assert first.losses.incomplete
+    assert second.losses.incomplete
+    assert list_records(tmp_path / "run") == {}
+    assert [event.round for event in mg.events(tmp_path / "run", kinds={"RoundCompleted"})] == [0, 1]
 
 
 def test_what_rank_0_refuses_before_a_run_is_raised_on_all_ranks(tmp_path):

@@ -104,7 +104,7 @@ def resume(
 
     Args:
         run: run directory.
-        spec, fields: changed settings; rounds, devices, ranks, threads, compile mode, telemetry, checkpoints may change.
+        spec, fields: changed settings; rounds, devices, ranks, threads, compile mode, telemetry, checkpoint may change.
         parts, on_round, console: as in `train_ppo_vectorized`.
         checkpoint: name of an older checkpoint; the run continues in a new directory `out`, `run` is not changed.
 

@@ -54,7 +54,7 @@ def _value_options(info: FieldInfo) -> dict[str, Any]:
         return {"action": "store_const", "const": not info.default}
     names = next((mark for mark in info.metadata if isinstance(mark, Names)), None)
     if names is not None:
-        return {"type": lambda text: [text]} if names.most == 1 else {"nargs": "+"}
+        return {"nargs": "+"} if names.most is None else {"type": lambda text: text.split(",")}
     kinds = get_args(info.annotation) or (info.annotation,)
     return {"type": parse_number} if getattr(kinds[0], "__origin__", kinds[0]) in (int, float) else {}
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from morphogen.cli import arguments, process, rank_processes
+from morphogen.config import rank_choice
 from morphogen.config.action_schedule import seed_timeline
 from morphogen.config.config_files import dump_config
 from morphogen.config.parts import RULES
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.device.job import restarts_of_environment
+from morphogen.device.job import ranks_of_environment, restarts_of_environment
 from morphogen.errors import ConfigError
 from morphogen.run.stop_signals import StopSignals
 from morphogen.storage import run_directory
@@ -102,10 +103,46 @@ def run_training(args: Namespace, spec: RunSpec, start: Callable[..., Any]) -> i
     A run goes on until it ends or a signal to any rank stops it.
     """
     process.exit_on_signals()
-    with rank_processes.open_ranks(spec, spec.engine.ranks or 1, args.command_line, envs=spec.envs) as join:
+    devices, given = len(spec.engine.devices), spec.engine.ranks
+    if given is not None or devices > 1 or ranks_of_environment()[1] > 1:
+        return _run_ranks(args, spec, start, given or devices)
+    chosen = rank_choice.default_ranks(spec, cores=rank_choice.count_cores(), free_mib=_free_mib())
+    try:
+        return _run_ranks(args, spec, start, chosen, check=chosen > 1)
+    except _RowDependence as reason:
+        process.print_notes([f"one process instead of {chosen} ranks: {reason}"])
+        return _run_ranks(args, spec, start, 1)
+
+
+class _RowDependence(Exception):
+    """Results of an env that depend on how many envs a process has."""
+
+
+def _free_mib() -> float | None:
+    free = import_module("morphogen.device.malloc").reachable_memory()
+    return None if free is None else free / 2**20
+
+
+def _check_rows(spec: RunSpec, ranks: int) -> None:
+    """Raise _RowDependence if ranks, which nobody asked for, would change last bits of the results."""
+    setup = import_module("morphogen.engine.setup").build_setup(spec)
+    policy = import_module("morphogen.engine.policies").build_arm(spec.policy_name, setup).policy
+    check = import_module("morphogen.engine.row_check").find_row_dependence
+    reason = check(policy, setup, [spec.envs // ranks] * ranks)
+    if reason is not None:
+        raise _RowDependence(reason)
+
+
+def _run_ranks(
+    args: Namespace, spec: RunSpec, start: Callable[..., Any], count: int, *, check: bool = False
+) -> int | None:
+    """Run `run_training` on this number of ranks.  check: raise _RowDependence if they would change results."""
+    with rank_processes.open_ranks(spec, count, args.command_line, envs=spec.envs) as join:
         process.set_threads(spec.engine.threads)
         train, engine = import_module("morphogen.run.train"), import_module("morphogen.engine.scheduler")
         process.note_missing_kernels()
+        if check:
+            _check_rows(spec, count)
         collectives = join()
         with _open_console(args, spec) as console, StopSignals(quiet=console is None) as stop:
             hooks = engine.Hooks(should_stop=lambda: stop.exit_code is not None)

@@ -40,10 +40,10 @@ class EngineSpec(Spec):
 
     PATH: ClassVar[str] = "engine"
 
-    devices: Annotated[tuple[str, ...], Names(least=1, most=1)] = option(
+    devices: Annotated[tuple[str, ...], Names(least=1, most=64)] = option(
         default=("auto",),
         flag=("--device", "D", DEVICE),
-        text="auto (default: a GPU if there is one), cpu, cuda, cuda:N",
+        text="auto (default: a GPU if there is one), cpu, cuda, cuda:N, or several, as cuda:0,cuda:1: a rank on each",
         converter=as_names,
     )
     ranks: Annotated[int | None, Field(ge=1, le=65_536), Null("as many as pay")] = option(
@@ -92,9 +92,15 @@ class EngineSpec(Spec):
     )
 
     def cross_checks(self) -> list[str]:
-        """Every device has a valid name; its existence is checked when it is opened."""
+        """Every device has a valid name, and its rank; its existence is checked when it is opened."""
         wrong = [name for name in self.devices if not _DEVICE_NAME.fullmatch(name)]
-        return [f"engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got {format_value(n)}" for n in wrong]
+        faults = [
+            f"engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got {format_value(n)}" for n in wrong
+        ]
+        count = len(self.devices)
+        if count > 1 and self.ranks not in (None, count):
+            faults.append(f"engine.ranks: expected {count}, one on each of engine.devices, got {self.ranks}")
+        return faults
 
 
 @spec

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
+import torch
+
 from morphogen.config.config_files import dump_config
 from morphogen.device.agreement import mark_common, name_ranks, run_together
 from morphogen.device.collectives import Collectives
@@ -28,6 +30,15 @@ def set_up_together(collectives: Collectives, prepare: Callable[[], Setup]) -> S
     }
     check_equal_ranks(collectives.gather_facts(facts))
     return setup
+
+
+def describe_ranks(setup: Setup, collectives: Collectives) -> dict[str, str]:
+    """Return the row about the ranks of a run in its description; none for one process."""
+    if collectives.ranks == 1:
+        return {}
+    threads = torch.get_num_threads()
+    each = "one thread" if threads == 1 else f"{threads} threads"
+    return {"ranks": f"{collectives.ranks} of {each} each (E = {setup.spec.envs:,}, {setup.spec.task})"}
 
 
 def check_equal_ranks(facts: list[Mapping[str, str]]) -> None:

@@ -22,6 +22,7 @@ from morphogen.errors import CheckpointError, TrainingDiverged
 from morphogen.evaluation.play import ArmResult, run_final_evaluation, share_table, shares_of_optimum
 from morphogen.run import manifest, snapshot
 from morphogen.run.checkpointer import Checkpointer, SaveKind
+from morphogen.run.rank_setup import describe_ranks
 from morphogen.run.resume import ResumePoint, describe_reproducibility, remove_newer
 from morphogen.run.sinks import open_sinks
 from morphogen.storage import checkpoint_files, files, run_directory
@@ -206,7 +207,7 @@ class Session:
         """Print the settings of the run, and for a resumed run its checkpoint and the promise for the rest."""
         if self.console is None:
             return
-        facts, skipped = describe_run(self.setup), ()
+        facts, skipped = {**describe_run(self.setup), **describe_ranks(self.setup, self.collectives)}, ()
         if self.context is not None and (point := self.context.resume_point) is not None:
             promise = describe_reproducibility(point.manifest["made"], manifest.environment_fingerprint(self.setup))
             facts, skipped = {**facts, "resumed from": f"{point.path.name}, {promise}"}, point.skipped

@@ -177,7 +177,15 @@ def flags_of(parsers) -> set[str]:
 
 
 def test_flags_that_the_pages_name_exist():
-    of_other_commands = {"--full", "--kills", "--table", "--markdown", "--no-show-source", "--hypothesis-profile"}
+    of_other_commands = {
+        "--full",
+        "--write",
+        "--kills",
+        "--table",
+        "--markdown",
+        "--no-show-source",
+        "--hypothesis-profile",
+    }
     of_torchrun = {"--nproc-per-node", "--max-restarts", "--nnodes", "--rdzv-backend", "--rdzv-endpoint"}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", TEXT)) <= (
         flags_of(main.build_parser("0")) | of_other_commands | of_torchrun

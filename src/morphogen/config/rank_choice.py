@@ -1,6 +1,6 @@
 """Choice of the number of ranks from measured costs, where nothing else says how many.  No torch.
 
-`rank_costs.json` holds the costs; `python -m bench.speed.rank_costs` measures them.
+`rank_costs.json` holds the costs; `python -m bench.speed.ranks` measures them.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Costs from which a run chooses its number of ranks: `python -m bench.speed.rank_costs [--write]`.
+"""Costs from which a run chooses its number of ranks: `python -m bench.speed.ranks [--write]`.
 
 CPU seconds of one thread for epochs and updates at several numbers of envs, fitted by a line with least relative
 squares; the time of a rank beside others; what the start of ranks takes.  `--write` replaces the file of the package.

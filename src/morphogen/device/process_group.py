@@ -19,7 +19,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from morphogen.device.collectives import Collectives, Exchanged
-from morphogen.device.job import ranks_of_environment
+from morphogen.device.job import ranks_of_environment, restarts_of_environment
 from morphogen.errors import RankError
 
 LEAVE_S = 10.0  # for the other ranks to end too
@@ -55,6 +55,7 @@ def open_collectives(
     backend = "nccl" if device.type == "cuda" else "gloo"
     try:
         store = next(rendezvous("env://", timeout=limit))[0] if listener is None else _serve_store(listener, limit)
+        store = PrefixStore(f"attempt/{restarts_of_environment()[0]}", store)  # torchrun keeps its store over restarts
         group = ProcessGroup(PrefixStore("ranks", store), rank, ranks, device=device, timeout_s=timeout_s, clock=clock)
         group.join(ended)
         group_store = PrefixStore("group", store)

@@ -1,0 +1,51 @@
+"""Ranks that die or hang end the job in one line; restarted ranks end with the bits of a run that nobody killed."""
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+from safetensors.torch import load_file
+
+from tests.support import rank_jobs
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
+TIMEOUT_S = 3
+ENDLESS = ("--rounds", "5000", "--ranks", "2", "--set", "checkpoint.every_rounds=1")
+FAST = ("--set", f"engine.collective_timeout_s={TIMEOUT_S}")
+
+
+@pytest.mark.parametrize(
+    ("number", "line"),
+    [(signal.SIGKILL, "rank 1 of 2 ended by signal 9 (SIGKILL)"), (signal.SIGSTOP, "rank 1 of 2 did not ")],
+    ids=["killed", "hung"],
+)
+def test_a_rank_that_fails_is_named_in_one_line_and_ends_the_job(number, line, tmp_path):
+    with rank_jobs.start_job(rank_jobs.COMMAND, tmp_path / "run", *ENDLESS, *FAST) as job:
+        rank_jobs.wait_for_checkpoint(job, tmp_path / "run")
+        [child] = rank_jobs.child_processes(job.pid)
+        started = time.monotonic()
+        os.kill(child, number)
+        _, errors = job.communicate(timeout=30)
+    assert time.monotonic() - started < TIMEOUT_S + 5
+    assert job.returncode == 8
+    [found] = errors.splitlines()
+    assert found.startswith(f"morphogen: error: {line}")
+    assert child not in rank_jobs.child_processes(job.pid)
+
+
+def test_restarted_ranks_end_with_the_bits_of_a_run_that_nobody_killed(tmp_path):
+    flags = ("--rounds", "6", "--set", "checkpoint.every_rounds=1")
+    head = [*rank_jobs.TORCHRUN, "--max-restarts", "2", "-m", "morphogen"]
+    with rank_jobs.start_job(head, tmp_path / "killed", *flags) as job:
+        rank_jobs.wait_for_checkpoint(job, tmp_path / "killed")
+        os.kill(rank_jobs.child_processes(job.pid)[-1], signal.SIGKILL)
+        _, errors = job.communicate(timeout=60)
+    assert job.returncode == 0, errors
+    assert "ended" in errors
+    with rank_jobs.start_job(rank_jobs.COMMAND, tmp_path / "whole", *flags, "--ranks", "1") as job:
+        assert job.wait(60) == 0
+    ours, theirs = (load_file(tmp_path / name / "policy.safetensors") for name in ("killed", "whole"))
+    assert ours.keys() == theirs.keys()
+    assert all(ours[name].equal(theirs[name]) for name in ours)

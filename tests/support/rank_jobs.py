@@ -1,0 +1,50 @@
+"""Jobs of several ranks as processes, which tests kill or stop."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.support.subprocess_env import OURS
+
+COMMAND = [sys.executable, "-m", "morphogen"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+RUN = [
+    "train",
+    "--preset",
+    "whitebox",
+    "--envs",
+    "4",
+    "--quiet",
+    "--set",
+    "final_episodes=0",
+    "--set",
+    "telemetry.level=minimal",
+]
+
+
+def start_job(head: list[str], out: Path, *flags: str) -> subprocess.Popen[str]:
+    """Start a run of two ranks that writes to `out`."""
+    words = [*head, *RUN, "--out", str(out), *flags]
+    return subprocess.Popen(words, env=OURS, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_checkpoint(job: subprocess.Popen[str], out: Path, limit_s: float = 60) -> None:
+    """Wait until the run has saved a checkpoint."""
+    deadline = time.monotonic() + limit_s
+    while not list(out.glob("checkpoints/round-*")) and job.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def child_processes(parent: int) -> list[int]:
+    """Numbers of the living children of a process, in order."""
+    children = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                state, above, *_ = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(above) == parent and state != "Z":
+                children.append(int(folder.name))
+    return sorted(children)

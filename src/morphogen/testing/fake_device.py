@@ -263,7 +263,7 @@ def fake_tensors(found: Rehearsal, received: list[tuple[str, dict[str, np.ndarra
             stack.enter_context(patch.object(Transfers, method, _fenced(getattr(Transfers, method), watch, name)))
         stack.enter_context(patch.object(Transfers, "__init__", _counted(Transfers.__init__, found)))
         stack.enter_context(patch.object(tree_ops, "_TABLES", type(tables)()))
-        for cached in (tree_ops._build_table, tree_ops._cache_table):
+        for cached in (tree_ops._build_table, tree_ops._cache_table, tree_ops._cache_computed):
             stack.callback(cached.cache_clear)
             cached.cache_clear()
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # threads of devices started before

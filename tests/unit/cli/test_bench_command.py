@@ -15,7 +15,7 @@ from morphogen.config.groups import DataSpec
 from morphogen.errors import ConfigError, DeviceError, TrainingDiverged
 
 KEYS = {"name", "value", "spread", "runs", "unit"}
-PHASES = ("reset", "head", "plan_wait", "data", "train", "validate", "tail", "record_read", "update")
+PHASES = ("reset", "head", "plan_wait", "data", "train", "validate", "tail", "record_read", "exchange", "update")
 
 
 def points(*words):

@@ -89,11 +89,12 @@ def measure() -> dict[str, Any]:
 
 def main() -> None:
     """Measure, print, and write on request."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help=f"replace {COSTS.name}")
+    given = parser.parse_args()
     text = json.dumps(measure(), indent=2) + "\n"
     print(text, end="")
-    if parser.parse_args().write:
+    if given.write:
         COSTS.write_text(text)
 
 

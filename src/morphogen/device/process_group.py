@@ -164,8 +164,10 @@ class ProcessGroup(Collectives):
         self.waited_s += self._clock() - started
 
     def _describe_failure(self, name: str, error: Exception) -> str:
-        """Name the ranks that ended, or did not begin the collective that failed."""
+        """Name the ranks that ended, or did not begin or did not finish the collective that failed."""
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        with suppress(RuntimeError, ValueError):
+            self._store.set(f"failed/{self.rank}", str(self._count))  # seen by the others: this rank does not hang
         deadline = time.monotonic() + REAP_S
         while time.monotonic() < deadline:
             for rank, how in self._find_ended().items():
@@ -174,12 +176,14 @@ class ProcessGroup(Collectives):
         try:
             keys = [f"begun/{rank}" for rank in range(self.ranks)]
             counts = [int(self._store.get(key)) if self._store.check([key]) else 0 for key in keys]
+            stuck = [rank for rank in range(self.ranks) if not self._store.check([f"failed/{rank}"])]
         except (RuntimeError, ValueError):
             return f"rank 0 cannot be reached from rank {self.rank} during the collective {name}: {reason}"
         late = [rank for rank, count in enumerate(counts) if count < self._count]
-        if not late:
+        if not late and not stuck:
             return f"rank {self.rank}: the collective {name} failed: {reason}"
-        return f"{_name_ranks(late)} of {self.ranks} did not reach the collective {name} within {self._timeout_s:g} s"
+        act = f"{'reach' if late else 'finish'} the collective {name} within {self._timeout_s:g} s"
+        return f"{_name_ranks(late or stuck)} of {self.ranks} did not {act}"
 
     def agree(self, wish: str | None, round: int, epoch: int) -> str | None:
         """Return the wish that all ranks fulfil before this epoch; None: they go on.

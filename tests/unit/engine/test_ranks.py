@@ -170,3 +170,18 @@ def test_a_rank_that_drifts_ends_the_run_by_name():
 def test_ranks_must_share_the_envs_evenly():
     with pytest.raises(RankError, match=r"engine\.ranks: expected a divisor of 4 envs, got 3"):
         on_ranks(3, lambda part: finished(tiny(envs=4, **WHITEBOX), part))
+
+
+@pytest.mark.parametrize(("begun", "word"), [(1, "reach"), (2, "finish")])
+def test_a_rank_that_hangs_before_or_inside_a_collective_is_named(begun, word):
+    class Failing(ProcessGroup):
+        def exchange(self, name, buffer):
+            with self._exchanging(name, buffer):
+                raise RuntimeError("timed out")
+
+    store = HashStore()
+    store.set("begun/1", str(begun))
+    group = Failing(store, 0, 2, device=torch.device("cpu"), timeout_s=3.0, clock=time.perf_counter)
+    group._count = 1  # the next one is the second
+    with pytest.raises(RankError, match=f"rank 1 of 2 did not {word} the collective verdict within 3 s"):
+        group.exchange("verdict", torch.zeros(8, dtype=torch.uint8))

@@ -1,15 +1,12 @@
 """A run of two processes that exchange gradients: the run of one process, up to rounding."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 
 import pytest
 import torch
 
 import morphogen as mg
+from tests.support import rank_jobs
 
 FIELDS = {"preset": "whitebox", "episode_length": 6, "rounds": 2, "envs": 8, "seed": 4, "ppo": {"minibatches": 2}}
 RANK = """
@@ -31,28 +28,9 @@ os._exit(0)
 """
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
-
-
 def run_on(ranks: int) -> list[dict]:
     """Run the script on so many ranks and return what each printed."""
-    common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANK, json.dumps(FIELDS)], env={**common, "RANK": str(rank)}, stdout=subprocess.PIPE
-        )
-        for rank in range(ranks)
-    ]
-    try:
-        outputs = [process.communicate(timeout=60)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0] * ranks
-    return [json.loads(output) for output in outputs]
+    return [json.loads(output) for output in rank_jobs.run_script(RANK, json.dumps(FIELDS), ranks=ranks)]
 
 
 @pytest.mark.slow

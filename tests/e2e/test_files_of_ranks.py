@@ -1,14 +1,10 @@
 """A run of two processes, one with a full disk for a while, which one process continues: the files of one process."""
 
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from support.rank_runs import differences
 from support.small_runs import tiny
-from support.subprocess_env import OURS
 
 import morphogen as mg
 from morphogen.config.config_files import dump_config
@@ -16,6 +12,7 @@ from morphogen.config.execution_spec import CheckpointSpec
 from morphogen.config.spec import RunSpec
 from morphogen.storage import checkpoint_store
 from morphogen.telemetry.record_files import list_records
+from tests.support import rank_jobs
 
 FULL = checkpoint_store.checkpoint_name(1, 0)  # checkpoint that one rank cannot write
 RANK = """
@@ -46,19 +43,7 @@ os._exit(0)
 
 def run_on(ranks: int, spec: RunSpec, out: Path) -> None:
     """Run the script on so many ranks."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(ranks)}
-    command = [sys.executable, "-c", RANK, dump_config(spec), str(out), FULL]
-    processes = [
-        subprocess.Popen(command, env={**OURS, **place, "RANK": str(rank)}, stdout=subprocess.PIPE)
-        for rank in range(ranks)
-    ]
-    try:
-        outputs = [process.communicate(timeout=60)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
+    outputs = rank_jobs.run_script(RANK, dump_config(spec), str(out), FULL, ranks=ranks)
     assert outputs == [b"True\n"] * ranks
 
 

@@ -1,5 +1,6 @@
 """Jobs of several ranks as processes, which tests kill or stop."""
 
+import socket
 import subprocess
 import sys
 import time
@@ -21,6 +22,25 @@ RUN = [
     "--set",
     "telemetry.level=minimal",
 ]
+
+
+def run_script(script: str, *words: str, ranks: int) -> list[bytes]:
+    """Run a script as so many ranks, which all succeed; return what each printed."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(ranks)}
+    command = [sys.executable, "-c", script, *words]
+    processes = [
+        subprocess.Popen(command, env={**OURS, **place, "RANK": str(rank)}, stdout=subprocess.PIPE)
+        for rank in range(ranks)
+    ]
+    try:
+        outputs = [process.communicate(timeout=60)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0] * ranks
+    return outputs
 
 
 def start_job(head: list[str], out: Path, *flags: str) -> subprocess.Popen[str]:

@@ -1,7 +1,7 @@
 """Actions of ranks that succeed on all of them, or raise one error on all of them."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from morphogen import errors
@@ -63,7 +63,7 @@ def run_on_first(
     return collectives.broadcast(result)
 
 
-def name_ranks(ranks: list[int]) -> str:
+def name_ranks(ranks: Sequence[int]) -> str:
     """Return "rank 1" or "ranks 1, 3"."""
     return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}"
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
+from morphogen.device.agreement import name_ranks
 from morphogen.device.collectives import Collectives, Exchanged
 from morphogen.device.job import ranks_of_environment, restarts_of_environment
 from morphogen.errors import RankError
@@ -132,7 +133,7 @@ class ProcessGroup(Collectives):
         while missing := [rank for rank in missing if not self._store.check([keys[rank]])]:
             self._check_ended()
             if time.monotonic() > deadline:
-                raise RankError(f"{_name_ranks(missing)} of {self.ranks} did not {act} within {limit_s:g} s")
+                raise RankError(f"{name_ranks(missing)} of {self.ranks} did not {act} within {limit_s:g} s")
             time.sleep(LOOK_S)  # a wait of the store would print a warning
 
     def exchange(self, name: str, buffer: Tensor) -> Tensor:
@@ -183,7 +184,7 @@ class ProcessGroup(Collectives):
         if not late and not stuck:
             return f"rank {self.rank}: the collective {name} failed: {reason}"
         act = f"{'reach' if late else 'finish'} the collective {name} within {self._timeout_s:g} s"
-        return f"{_name_ranks(late or stuck)} of {self.ranks} did not {act}"
+        return f"{name_ranks(late or stuck)} of {self.ranks} did not {act}"
 
     def agree(self, wish: str | None, round: int, epoch: int) -> str | None:
         """Return the wish that all ranks fulfil before this epoch; None: they go on.
@@ -254,7 +255,3 @@ class ProcessGroup(Collectives):
             self._store.set(f"done/{self.rank}", "")
             self._await([f"done/{rank}" for rank in range(self.ranks)], "leave", LEAVE_S)
         dist.destroy_process_group()
-
-
-def _name_ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"

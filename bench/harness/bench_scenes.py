@@ -22,7 +22,7 @@ from morphogen.nets.plan import Plan, empty_plan, plan_counts, read_plan
 from morphogen.rules.attribution import players
 from morphogen.state import rng, schema
 from morphogen.state.env import EnvState
-from morphogen.state.measure import ImageBatch, LabelledImages, Validation
+from morphogen.state.measure import InputBatch, LabelledInputs, Validation
 from morphogen.steps.reset_step import init_seeds, new_seed_rows, reset
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
@@ -43,8 +43,8 @@ class BenchScene:
     state: EnvState
     plan: Plan
     requested_coalitions: tuple[Tensor, Tensor]  # coalitions int64, evaluated bool [E, K]
-    batches: tuple[ImageBatch, ...]
-    split: LabelledImages
+    batches: tuple[InputBatch, ...]
+    split: LabelledInputs
 
     @property
     def minibatch_step(self) -> TrainStep:
@@ -211,12 +211,12 @@ def _labels(net: Net, state: EnvState, *lead: int, seed: int) -> Tensor:
     return (_noise(state.key, *lead, seed=seed) * net.host.classes).long()
 
 
-def _batch(net: Net, state: EnvState, samples: int, number: int) -> ImageBatch:
+def _batch(net: Net, state: EnvState, samples: int, number: int) -> InputBatch:
     lead, seed = (state.batch_size[0], samples), 100 + number
     images, labels = _images(net, state, *lead, seed=seed), _labels(net, state, *lead, seed=seed)
-    return ImageBatch(images=images, labels=labels, batch_size=lead[:1], device=images.device)
+    return InputBatch(inputs=images, labels=labels, batch_size=lead[:1], device=images.device)
 
 
-def _split(net: Net, state: EnvState, samples: int) -> LabelledImages:
+def _split(net: Net, state: EnvState, samples: int) -> LabelledInputs:
     images, labels = _images(net, state, samples, seed=99), _labels(net, state, samples, seed=99)
-    return LabelledImages(images=images, labels=labels, batch_size=[], device=images.device)
+    return LabelledInputs(inputs=images, labels=labels, batch_size=[], device=images.device)

@@ -45,7 +45,7 @@ class ModuleLoop:
         envs = range(scene.state.batch_size[0])
         self.learners = [ModuleLearner(build_module_twin(scene.state, scene.net, e), **rates) for e in envs]
         # Minibatches lie in memory as the modules want them, so that no step converts them.
-        images = [batch.images.flatten(0, 1).contiguous(memory_format=LAYOUTS[layout]) for batch in scene.batches]
+        images = [batch.inputs.flatten(0, 1).contiguous(memory_format=LAYOUTS[layout]) for batch in scene.batches]
         self.batches = [
             list(zip(flat.unflatten(0, batch.labels.shape).unbind(), batch.labels.unbind(), strict=True))
             for flat, batch in zip(images, scene.batches, strict=True)

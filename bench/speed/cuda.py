@@ -18,7 +18,7 @@ from bench.harness.timing import Bench, build_parser, finish_bench, ms_measure, 
 from bench.speed import memory, minibatch, rollout, roofline, validate
 from morphogen.cli.bench import Measure, median_measure
 from morphogen.config.groups import DataSpec
-from morphogen.state.measure import ImageBatch
+from morphogen.state.measure import InputBatch
 from morphogen.steps.train import TrainState, start_epoch
 
 LOOP_ENVS = {"digits": (8, 32), "cifar_baseline": (8, 32)}  # numbers of envs for which the loop is worth waiting for
@@ -33,7 +33,7 @@ class CapturedStep:
 
     replay: Callable[[], None]
     progress: TrainState
-    batch: ImageBatch
+    batch: InputBatch
     after: TrainState  # written by every replay
 
 

@@ -33,7 +33,7 @@ def gather_epoch(feed: Feed, state: EnvState, epochs: Iterator[int]) -> Tensor:
     draws = feed.epoch(state.replace(clock=clock))
     for minibatch in torch.arange(feed.spec.minibatches, device=state.device).split(1):
         feed.fetch()
-        images = feed.batch(draws, minibatch).images
+        images = feed.batch(draws, minibatch).inputs
     return images
 
 

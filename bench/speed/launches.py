@@ -16,7 +16,7 @@ from bench.harness.bench_scenes import build_scene
 from bench.harness.timing import build_parser, finish_bench, start_bench
 from morphogen.cli.bench import Measure, median_measure
 from morphogen.kernels import native
-from morphogen.state.measure import ImageBatch
+from morphogen.state.measure import InputBatch
 from morphogen.steps.train import start_epoch
 
 ENVS = 7  # every slot holds every blueprint
@@ -50,8 +50,8 @@ def minibatch_call(task: str, kind: str) -> Callable[[], object]:
     """Return a training step on one sample of every env."""
     scene = build_scene(task, ENVS, kind, minibatches=1)
     step, (batch,) = scene.minibatch_step, scene.batches
-    images, labels = batch.images[:, :1].contiguous(), batch.labels[:, :1].contiguous()
-    sample = ImageBatch(images=images, labels=labels, batch_size=[ENVS])
+    images, labels = batch.inputs[:, :1].contiguous(), batch.labels[:, :1].contiguous()
+    sample = InputBatch(inputs=images, labels=labels, batch_size=[ENVS])
     progress = start_epoch(scene.state, scene.plan, net=scene.net)
     return lambda: step(progress, sample)
 

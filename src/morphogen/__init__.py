@@ -149,8 +149,8 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.state.env import Slots as Slots
     from morphogen.state.measure import Attribution as Attribution
     from morphogen.state.measure import GovernorReport as GovernorReport
-    from morphogen.state.measure import ImageBatch as ImageBatch
-    from morphogen.state.measure import LabelledImages as LabelledImages
+    from morphogen.state.measure import InputBatch as InputBatch
+    from morphogen.state.measure import LabelledInputs as LabelledInputs
     from morphogen.state.measure import RewardInputs as RewardInputs
     from morphogen.state.measure import SlotInputs as SlotInputs
     from morphogen.state.measure import StepScore as StepScore
@@ -228,7 +228,7 @@ _HOMES = {
     "run.train": "resume train_ppo_vectorized",
     "state.decision": "ActionMasks ActionOutcome ActionSpec ActOutput Observation",
     "state.env": "EnvState Instance Slots",
-    "state.measure": "Attribution GovernorReport ImageBatch LabelledImages RewardInputs SlotInputs StepScore TickReport"
+    "state.measure": "Attribution GovernorReport InputBatch LabelledInputs RewardInputs SlotInputs StepScore TickReport"
     " TrainMetrics Validation",
     "storage.checkpoint_files": "load_checkpoint load_policy",
     "telemetry.kinds.round": "BatchSummary",

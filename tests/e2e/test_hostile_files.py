@@ -86,7 +86,7 @@ def test_labels_out_of_range_are_refused_by_the_file(tmp_path, capsys, label, ki
         for name in (*cifar.TRAIN, cifar.TEST):
             samples = cifar.read_binary(tmp_path / "old" / f"{name}.bin")
             labels = [label if name == "data_batch_3" else int(each) for each in samples.labels]
-            batch = {b"data": samples.pixels.flatten(1).numpy().copy(), b"labels": labels}
+            batch = {b"data": samples.inputs.flatten(1).numpy().copy(), b"labels": labels}
             (tmp_path / cifar.PYTHON / name).write_bytes(pickle.dumps(batch, protocol=2))
         path = tmp_path / cifar.PYTHON / "data_batch_3"
     words = ["train", "--task", "cifar_baseline", "--data-dir", str(tmp_path), "--out", str(tmp_path / "run")]

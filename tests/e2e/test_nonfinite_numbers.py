@@ -159,7 +159,7 @@ def fed(env, value, since):
     def batch(self, draws, minibatch):
         found = batch_of(self, draws, minibatch)
         sick = when[0] == 0 and when[1] >= since
-        return found.replace(images=only(env, found.images, value)) if sick else found
+        return found.replace(inputs=only(env, found.inputs, value)) if sick else found
 
     return patch.multiple(Feed, epoch=epoch, batch=batch)
 

@@ -20,7 +20,7 @@ from morphogen.data.cifar import BINARY, read_cifar
 from morphogen.data.dataset import open_dataset
 from morphogen.data.feed import Feed
 from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES
-from morphogen.data.splits import StoredImages, as_stored, read_digits
+from morphogen.data.splits import StoredInputs, as_stored, read_digits
 from morphogen.device.transfers import Transfers
 from morphogen.engine.environment import Environment
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
@@ -109,7 +109,7 @@ def test_every_batch_is_the_resident_one_bit_for_bit(form, split, cifar):
         for epoch in range(3):
             found = [list(batches(world.feed, state, epoch)) for world, state in zip(worlds, states, strict=True)]
             for one, other in zip(*found, strict=True):
-                assert torch.equal(one.images, other.images)
+                assert torch.equal(one.inputs, other.inputs)
                 assert torch.equal(one.labels, other.labels)
 
 
@@ -133,7 +133,7 @@ def test_what_is_read_out_of_parts_is_what_lies_there(data):
     whole = torch.arange(sum(sizes) * 6, dtype=torch.uint8).view(-1, 1, 2, 3)
     rows = torch.tensor(data.draw(st.lists(st.integers(0, sum(sizes) - 1), min_size=1, max_size=8)))
     index = torch.tensor(data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=8)))
-    images = StoredImages(whole.split(sizes), torch.arange(sum(sizes)))[rows]
+    images = StoredInputs(whole.split(sizes), torch.arange(sum(sizes)))[rows]
     out = torch.zeros(len(index), 1, 2, 3, dtype=torch.uint8)
     images.read(index, out)
     assert torch.equal(out, whole[rows[index]])
@@ -149,7 +149,7 @@ def test_binary_files_are_read_when_an_image_is_asked_for_and_not_before(tmp_pat
         with path.open("r+b") as file:
             file.seek(1)
             file.write(bytes([77]))
-    pixels = torch.cat([part.to("cpu").pixels for part in (splits.train, splits.validation)])
+    pixels = torch.cat([part.to("cpu").inputs for part in (splits.train, splits.validation)])
     assert int((pixels[:, 0, 0, 0] == 77).sum()) >= 5
 
 
@@ -171,7 +171,7 @@ def test_data_is_resident_up_to_the_limit(placement, limit, found):
     spec = DataSpec(placement=placement, resident_limit_gib=limit, val_samples=None)
     dataset = open_dataset(TASKS["digits"], spec, TASKS["digits"].host, "cpu")
     assert dataset.placement == found
-    assert torch.equal(as_stored(dataset.train.pixels).to("cpu"), read_digits().train.pixels)
+    assert torch.equal(as_stored(dataset.train.inputs).to("cpu"), read_digits().train.inputs)
 
 
 def test_data_that_is_to_be_resident_and_is_too_large_is_refused():
@@ -196,7 +196,7 @@ class Lost(Exception):
 
 def failing_at(monkeypatch, number):
     """From the read of this number on, images cannot be read."""
-    real, reads = StoredImages.read, []
+    real, reads = StoredInputs.read, []
 
     def read(self, index, out):
         reads.append(index)
@@ -204,7 +204,7 @@ def failing_at(monkeypatch, number):
             raise Lost(f"read {len(reads)}")
         real(self, index, out)
 
-    monkeypatch.setattr(StoredImages, "read", read)
+    monkeypatch.setattr(StoredInputs, "read", read)
 
 
 @pytest.mark.parametrize("number", [0, 4])
@@ -270,10 +270,10 @@ def test_an_error_in_an_evaluation_ends_its_thread(monkeypatch):
 def test_a_new_episode_leaves_the_old_one_behind():
     world = world_of(setup_of("streamed"))
     state, _ = world.reset(0)
-    first = [batch.images for batch in batches(world.feed, state, 0)]
+    first = [batch.inputs for batch in batches(world.feed, state, 0)]
     world.reset(1)
     assert len(readers()) == 1
-    again = [batch.images for batch in batches(world.feed, world.reset(0)[0], 0)]
+    again = [batch.inputs for batch in batches(world.feed, world.reset(0)[0], 0)]
     assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
     world.close()
     assert not readers()
@@ -390,7 +390,7 @@ def test_on_cuda_every_batch_is_the_one_of_the_cpu(form, cifar):
         world = world_of(pair(form, cifar, engine=EngineSpec(devices=(device,)))[1])
         state, _ = world.reset(1)
         rows = [list(batches(world.feed, state, epoch)) for epoch in range(6)]
-        found.append([(one.images.cpu(), one.labels.cpu()) for row in rows for one in row])
+        found.append([(one.inputs.cpu(), one.labels.cpu()) for row in rows for one in row])
     for (images, labels), (others, same) in zip(*found, strict=True):
         torch.testing.assert_close(images, others, rtol=0, atol=1e-6)
         assert torch.equal(labels, same)

@@ -28,7 +28,7 @@ from morphogen.nets.net import Net
 from morphogen.rules.attribution import coalitions
 from morphogen.rules.decoding import decode
 from morphogen.state import rng
-from morphogen.state.measure import LabelledImages
+from morphogen.state.measure import LabelledInputs
 from morphogen.steps.apply import apply_action
 from morphogen.steps.govern_step import first_snapshot, govern
 from morphogen.steps.observe_step import observe
@@ -100,7 +100,7 @@ def questioned(state):
 
 
 def judged(state, coalition, evaluated):
-    split = LabelledImages(images=torch.zeros(1, 1, 8, 8), labels=torch.zeros(1, dtype=torch.int64), batch_size=[])
+    split = LabelledInputs(inputs=torch.zeros(1, 1, 8, 8), labels=torch.zeros(1, dtype=torch.int64), batch_size=[])
     return validate_by_formula(state, split, coalition, evaluated)
 
 

@@ -352,8 +352,8 @@ class Datasets:
 
     def read(self, value):
         samples = (cifar.read_binary if value[0] == "binary" else cifar.read_python)(self.path)
-        assert samples.pixels.shape[1:] == cifar.SHAPE
-        assert len(samples.pixels) == len(samples.labels) == len(samples.labels.clamp(0, 9))
+        assert samples.inputs.shape[1:] == cifar.SHAPE
+        assert len(samples.inputs) == len(samples.labels) == len(samples.labels.clamp(0, 9))
 
     def names(self, value):
         return (str(self.path),)

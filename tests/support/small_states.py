@@ -11,7 +11,7 @@ from morphogen.nets.plan import Plan, plan_counts, read_plan
 from morphogen.rules.attribution import players
 from morphogen.state import rng, schema
 from morphogen.state.env import EnvState
-from morphogen.state.measure import ImageBatch, LabelledImages
+from morphogen.state.measure import InputBatch, LabelledInputs
 from morphogen.steps.reset_step import init_seeds, new_seed_rows
 from morphogen.vocab.host import CnnSpec
 
@@ -105,17 +105,17 @@ def double(state: EnvState) -> EnvState:
     return cast
 
 
-def batch(net: Net, envs: int, samples: int = 16, seed: int = 0) -> ImageBatch:
+def batch(net: Net, envs: int, samples: int = 16, seed: int = 0) -> InputBatch:
     host = net.host
     images = normal(envs, samples, host.channels_in, host.size, host.size, seed=seed)
     labels = integers(0, host.classes, envs, samples, seed=seed)
-    return ImageBatch(images=images, labels=labels, batch_size=[envs])
+    return InputBatch(inputs=images, labels=labels, batch_size=[envs])
 
 
-def split(net: Net, samples: int = 40, seed: int = 3) -> LabelledImages:
+def split(net: Net, samples: int = 40, seed: int = 3) -> LabelledInputs:
     host = net.host
     images = normal(samples, host.channels_in, host.size, host.size, seed=seed)
-    return LabelledImages(images=images, labels=integers(0, host.classes, samples, seed=seed), batch_size=[])
+    return LabelledInputs(inputs=images, labels=integers(0, host.classes, samples, seed=seed), batch_size=[])
 
 
 def stored(seed: SeedModule, size: int) -> Tensor:

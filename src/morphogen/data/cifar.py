@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from morphogen.data.splits import Samples, Splits, StoredImages, as_tensor, hold_out
+from morphogen.data.splits import Samples, Splits, StoredInputs, as_tensor, hold_out
 from morphogen.errors import DataError
 from morphogen.storage.files import MIB, error_line, open_regular, read_bytes
 from morphogen.vocab.text import format_value
@@ -183,7 +183,7 @@ def read_cifar(folder: Path) -> Splits:
     else:
         samples = {name: read_python(folder / PYTHON / name) for name in (*TRAIN, TEST)}
     labels = torch.cat([samples[name].labels for name in TRAIN])
-    pixels = StoredImages(tuple(as_tensor(samples[name].pixels) for name in TRAIN), torch.arange(len(labels)))
+    pixels = StoredInputs(tuple(as_tensor(samples[name].inputs) for name in TRAIN), torch.arange(len(labels)))
     train, validation = hold_out(Samples(pixels, labels), len(labels) // VALIDATION_SHARE)
     if len(validation) == 0:
         raise DataError(f"{folder}: expected at least {VALIDATION_SHARE} training records, got {len(labels)}")

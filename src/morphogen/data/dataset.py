@@ -12,7 +12,7 @@ from morphogen.config.parts import BUILT_IN, DATASETS
 from morphogen.config.task import TaskSpec
 from morphogen.data.splits import Samples, Splits, as_tensor, fingerprint
 from morphogen.errors import ConfigError, DataError
-from morphogen.state.measure import LabelledImages
+from morphogen.state.measure import LabelledInputs
 from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.host import Host
 from morphogen.vocab.registry import error_line
@@ -53,10 +53,10 @@ class Dataset:
     normalise: Normalisation
     fingerprint: str  # sha256 of the stored bytes
     sizes: dict[str, int]
-    _validation: LabelledImages
+    _validation: LabelledInputs
     _test: Samples
 
-    def validation(self) -> LabelledImages:
+    def validation(self) -> LabelledInputs:
         """Return the samples on which every env is scored after every epoch."""
         return self._validation
 
@@ -115,13 +115,13 @@ def check_splits(splits: Splits, host: Host, name: str) -> None:
         raise DataError(f"{name}: expected Splits, got {splits!a:.60}")
     for part in fields(Splits):
         samples: Samples = getattr(splits, part.name)
-        shape, labels = tuple(samples.pixels.shape[1:]), samples.labels
+        shape, labels = tuple(samples.inputs.shape[1:]), samples.labels
         split = f"{name}: {part.name}"
         if shape != host.input_shape or not len(samples):
             got = f"{len(samples)} of shape {shape}"
             raise DataError(f"{split}: expected samples of shape {host.input_shape}, as the host takes, got {got}")
-        if samples.pixels.dtype not in (torch.uint8, torch.float32) or labels.dtype != torch.int64:
-            got = f"{samples.pixels.dtype} and {labels.dtype}"
+        if samples.inputs.dtype not in (torch.uint8, torch.float32) or labels.dtype != torch.int64:
+            got = f"{samples.inputs.dtype} and {labels.dtype}"
             raise DataError(f"{split}: expected inputs in uint8 or float32 and labels in int64, got {got}")
         if len(labels) != len(samples) or labels.min() < 0 or labels.max() >= host.classes:
             got = f"{len(labels)} in {labels.min()} .. {labels.max()}"
@@ -130,10 +130,10 @@ def check_splits(splits: Splits, host: Host, name: str) -> None:
 
 def _normalisation(task: TaskSpec, train: Samples) -> Normalisation:
     """Return the normalisation of a task; mean and deviation that it leaves open are those of the training split."""
-    dims = len(train.pixels.shape) - 1
+    dims = len(train.inputs.shape) - 1
     if task.mean is not None and task.std is not None:
         return Normalisation(task.scale, task.mean, task.std, dims)
-    pixels = train.pixels.to("cpu").double().transpose(0, 1).flatten(1) / task.scale
+    pixels = train.inputs.to("cpu").double().transpose(0, 1).flatten(1) / task.scale
     if not pixels.isfinite().all():
         raise DataError(f"task {task.name}: expected finite inputs, got NaN or infinite ones in the training split")
     std = [value if value > 0 else 1.0 for value in pixels.std(dim=1, correction=0).tolist()]
@@ -159,7 +159,7 @@ def data_folder(spec: DataSpec) -> Path:
     return Path(spec.dir or os.environ.get(FOLDER_VARIABLE) or FOLDER)
 
 
-def _build_split(samples: Samples, normalise: Normalisation) -> LabelledImages:
-    return LabelledImages(
-        images=normalise(as_tensor(samples.pixels)), labels=samples.labels, batch_size=[], device=samples.labels.device
+def _build_split(samples: Samples, normalise: Normalisation) -> LabelledInputs:
+    return LabelledInputs(
+        inputs=normalise(as_tensor(samples.inputs)), labels=samples.labels, batch_size=[], device=samples.labels.device
     )

@@ -20,11 +20,11 @@ from morphogen.config.spec import RunSpec
 from morphogen.config.task import TaskSpec
 from morphogen.data.dataset import Dataset
 from morphogen.data.instances import draw_instances
-from morphogen.data.splits import StoredImages, as_stored, as_tensor
+from morphogen.data.splits import StoredInputs, as_stored, as_tensor
 from morphogen.device.transfers import StagingBuffer, Transfers
 from morphogen.state import rng
 from morphogen.state.env import Clock, EnvState, Instance
-from morphogen.state.measure import ImageBatch
+from morphogen.state.measure import InputBatch
 from morphogen.vocab.purpose import Purpose
 
 
@@ -105,7 +105,7 @@ class Feed(ABC):
             mirror=choice >= side * side if self.flip else None,
         )
 
-    def batch(self, draws: Draws, minibatch: Tensor) -> ImageBatch:
+    def batch(self, draws: Draws, minibatch: Tensor) -> InputBatch:
         """Return the minibatch that was fetched last, by operators of the device alone.
 
         Shapes: draws of the epoch [M, E, B]; minibatch int64 [1], its number -> normalised samples float32
@@ -116,8 +116,8 @@ class Feed(ABC):
         if chosen.mirror is not None:
             mirrored = chosen.mirror.view(*pixels.shape[:2], 1, 1, 1)
             pixels = torch.where(mirrored, pixels.flip(-1), pixels)
-        return ImageBatch(
-            images=self.normalise(pixels), labels=labels, batch_size=[labels.shape[0]], device=labels.device
+        return InputBatch(
+            inputs=self.normalise(pixels), labels=labels, batch_size=[labels.shape[0]], device=labels.device
         )
 
 
@@ -126,8 +126,8 @@ class ResidentFeed(Feed):
 
     def __init__(self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, label_noise: bool = True) -> None:
         super().__init__(dataset, task, spec, label_noise=label_noise)
-        pixels = as_tensor(dataset.train.pixels)
-        self.images = crops(pixels, self.shift) if self.shift else pixels
+        pixels = as_tensor(dataset.train.inputs)
+        self.inputs = crops(pixels, self.shift) if self.shift else pixels
 
     def position(self, state: EnvState) -> tuple[Tensor, ...]:
         """Return nothing: all images are on the device."""
@@ -145,8 +145,8 @@ class ResidentFeed(Feed):
     def crop_images(self, draws: Draws) -> Tensor:
         """Return the crop of each sample from all crops of all images, as stored [E, B, *shape]."""
         if not self.shift:
-            return self.images[draws.index]
-        return self.images[draws.index, :, draws.row, draws.column]
+            return self.inputs[draws.index]
+        return self.inputs[draws.index, :, draws.row, draws.column]
 
 
 def epoch_streams(state: EnvState | FeedPosition, purpose: Purpose, minibatches: int) -> Tensor:
@@ -225,8 +225,8 @@ class StreamedFeed(Feed):
         """Set up a feed; key and tasks int64 [E, 3] on the host; instances are drawn from `tasks` for `purpose`."""
         super().__init__(dataset, task, spec.data, label_noise=spec.instance.label_noise[1] > 0)
         largest = max(rows.stop - rows.start for rows in pieces)
-        self._images, self._transfers = as_stored(dataset.train.pixels), transfers
-        self._shape = (largest * spec.data.batch, *dataset.train.pixels.shape[1:])
+        self._images, self._transfers = as_stored(dataset.train.inputs), transfers
+        self._shape = (largest * spec.data.batch, *dataset.train.inputs.shape[1:])
         self._buffers = transfers.prefetch_buffers(self._shape, self._images.dtype, spec.data.prefetch + 1)
         self._positions = torch.arange(self._shape[0], device=transfers.device)
         self._fetched = torch.empty(self._shape, dtype=self._images.dtype, device=transfers.device)
@@ -282,7 +282,7 @@ class _ReaderThread:
     """Reader thread of one episode, with the queues of free and filled staging buffers."""
 
     def __init__(
-        self, images: StoredImages, transfers: Transfers, buffers: tuple[StagingBuffer, ...], indices: Iterator[Tensor]
+        self, images: StoredInputs, transfers: Transfers, buffers: tuple[StagingBuffer, ...], indices: Iterator[Tensor]
     ) -> None:
         self.free: SimpleQueue[StagingBuffer | None] = SimpleQueue()
         self._filled: SimpleQueue[StagingBuffer | BaseException] = SimpleQueue()

@@ -23,7 +23,7 @@ CHUNK = 4096  # images read at once where all are
 
 
 @dataclass(frozen=True, slots=True)
-class StoredImages:
+class StoredInputs:
     """Inputs of samples on the host, images mostly, in memory or in mapped files, read on demand.
 
     Indexing selects without reading; `read` and `to` read.
@@ -42,9 +42,9 @@ class StoredImages:
         """Type of the stored numbers."""
         return self.parts[0].dtype
 
-    def __getitem__(self, index: Tensor) -> "StoredImages":
+    def __getitem__(self, index: Tensor) -> "StoredInputs":
         """Return the images at int64 indices [n], in order."""
-        return StoredImages(self.parts, self.rows[index])
+        return StoredInputs(self.parts, self.rows[index])
 
     def read(self, index: Tensor, out: Tensor) -> None:
         """Write the images at int64 indices [n] to `out`, [n, *shape] as stored."""
@@ -68,14 +68,14 @@ class StoredImages:
         return out.to(device)
 
 
-def as_stored(pixels: "Tensor | StoredImages") -> StoredImages:
-    """Return images in memory as `StoredImages`; `StoredImages` unchanged."""
-    return pixels if isinstance(pixels, StoredImages) else StoredImages((pixels,), torch.arange(len(pixels)))
+def as_stored(pixels: "Tensor | StoredInputs") -> StoredInputs:
+    """Return images in memory as `StoredInputs`; `StoredInputs` unchanged."""
+    return pixels if isinstance(pixels, StoredInputs) else StoredInputs((pixels,), torch.arange(len(pixels)))
 
 
-def as_tensor(pixels: "Tensor | StoredImages") -> Tensor:
-    """Return images in memory as they are.  Raises: TypeError for `StoredImages`, which `to` reads."""
-    if isinstance(pixels, StoredImages):
+def as_tensor(pixels: "Tensor | StoredInputs") -> Tensor:
+    """Return images in memory as they are.  Raises: TypeError for `StoredInputs`, which `to` reads."""
+    if isinstance(pixels, StoredInputs):
         raise TypeError("pixels: expected a tensor, got stored images; read them by `to`")
     return pixels
 
@@ -84,7 +84,7 @@ def as_tensor(pixels: "Tensor | StoredImages") -> Tensor:
 class Samples:
     """Inputs and labels as stored.
 
-    Shapes: pixels uint8 or float32 [N, *shape], images [N, C, H, W]; labels int64 [N], from 0 on.
+    Shapes: inputs uint8 or float32 [N, *shape], images [N, C, H, W]; labels int64 [N], from 0 on.
 
     Example:
         >>> import torch
@@ -94,24 +94,24 @@ class Samples:
         (10, 720, [7, 2])
     """
 
-    pixels: Tensor | StoredImages
+    inputs: Tensor | StoredInputs
     labels: Tensor
 
     def __len__(self) -> int:
-        return self.pixels.shape[0]
+        return self.inputs.shape[0]
 
     def select(self, index: Tensor) -> "Samples":
         """Return the samples at int64 indices [n], in order."""
-        return Samples(self.pixels[index], self.labels[index])
+        return Samples(self.inputs[index], self.labels[index])
 
     @property
     def size(self) -> int:
         """Size in memory, in bytes."""
-        return math.prod(self.pixels.shape) * self.pixels.dtype.itemsize + self.labels.nbytes
+        return math.prod(self.inputs.shape) * self.inputs.dtype.itemsize + self.labels.nbytes
 
     def to(self, device: torch.device | str) -> "Samples":
         """Return the samples in the memory of a device."""
-        return Samples(self.pixels.to(device), self.labels.to(device))
+        return Samples(self.inputs.to(device), self.labels.to(device))
 
 
 @document_fields
@@ -125,7 +125,7 @@ class Splits:
         >>> ten = mg.Samples(torch.zeros(10, 6), torch.arange(10) % 2)
         >>> parts = torch.arange(10).split([6, 2, 2])
         >>> splits = mg.Splits(*(ten.select(part) for part in parts))
-        >>> splits.train.pixels.shape, splits.test.labels.tolist()
+        >>> splits.train.inputs.shape, splits.test.labels.tolist()
         (torch.Size([6, 6]), [0, 1])
     """
 
@@ -156,7 +156,7 @@ def fingerprint(splits: Splits) -> str:
     digest = hashlib.sha256()
     for samples in (splits.train, splits.validation, splits.test):
         for index in torch.split(torch.arange(len(samples)), CHUNK):
-            digest.update(samples.pixels[index].to("cpu").numpy().tobytes())
+            digest.update(samples.inputs[index].to("cpu").numpy().tobytes())
         digest.update(samples.labels.numpy().tobytes())
     return digest.hexdigest()
 

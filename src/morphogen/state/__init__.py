@@ -6,7 +6,7 @@ envs are stacked in axis 0, every leaf is a tensor on one device, capacity is fi
 - `env.EnvState`: everything that an epoch reads or writes, with the parts `HostState`, `Slots`, `Signals`, `Governor`,
   `Instance` and `Clock`; every leaf is declared with dtype, shape and unit
 - `decision`: `Observation`, `ActionMasks`, `ActionSpec`, `ActionOutcome`, `ActOutput`
-- `measure`: results of an epoch, from `ImageBatch` and `TrainMetrics` to `RewardInputs` and `StepScore`
+- `measure`: results of an epoch, from `InputBatch` and `TrainMetrics` to `RewardInputs` and `StepScore`
 - `schema`: the leaves of `EnvState` as a table with their empty values; `empty_state` builds a state, `check_state`
   checks one at the edge
 - `rng`: counter-based streams.  A draw is a function of (seed, env, purpose, round, epoch, minibatch); no generator

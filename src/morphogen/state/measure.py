@@ -7,18 +7,18 @@ from morphogen.vocab.field_docs import document_fields
 
 
 @document_fields
-class ImageBatch(TensorClass["frozen", "tensor_only"]):
+class InputBatch(TensorClass["frozen", "tensor_only"]):
     """One minibatch of every env."""
 
-    images: Tensor  # float32 [E, B, C, H, W], normalised
+    inputs: Tensor  # float32 [E, B, C, H, W], normalised images; tokens int64 [E, B, n]
     labels: Tensor  # int64 [E, B], in 0 .. classes-1 of the env
 
 
 @document_fields
-class LabelledImages(TensorClass["frozen", "tensor_only"]):
+class LabelledInputs(TensorClass["frozen", "tensor_only"]):
     """Labelled images that all envs share.  batch_size []."""
 
-    images: Tensor  # float32 [N, C, H, W], normalised
+    inputs: Tensor  # float32 [N, C, H, W], normalised images; tokens int64 [N, n]
     labels: Tensor  # int64 [N], original labels
 
 

@@ -27,7 +27,7 @@ from morphogen.rules.counts import seed_params
 from morphogen.rules.health import gradient_ratio, moving_average
 from morphogen.rules.stages import active, blended
 from morphogen.state.env import EnvState, Slots
-from morphogen.state.measure import ImageBatch, TrainMetrics
+from morphogen.state.measure import InputBatch, TrainMetrics
 from morphogen.state.tree_ops import choose, get_leaf, l2_norm, refuse_gradients, replace, unsafe_new
 from morphogen.steps import minibatch_tally
 from morphogen.steps.minibatch_tally import EnvTally, MinibatchStats, SeedTally
@@ -139,7 +139,7 @@ def _start_scaling(state: EnvState) -> LossScales:
 
 
 def train_minibatch(
-    train_state: TrainState, batch: ImageBatch, plan: Plan, *, net: Net, spec: HostSpec, lifecycle: LifecycleSpec
+    train_state: TrainState, batch: InputBatch, plan: Plan, *, net: Net, spec: HostSpec, lifecycle: LifecycleSpec
 ) -> tuple[TrainState, MinibatchStats]:
     """Take one optimiser step of every host and seed.
 
@@ -154,7 +154,7 @@ def train_minibatch(
         >>> state, plan = env.reset()[0], mg.nets.empty_plan(2, env.net)  # no seed trains
         >>> noise = mg.rng.uniform(mg.rng.stream(env.keys, mg.rng.Purpose.DATA), 8 * 64).view(2, 8, 1, 8, 8)
         >>> labels = torch.arange(8).expand(2, -1)
-        >>> batch = mg.state.measure.ImageBatch(images=noise, labels=labels, batch_size=[2])
+        >>> batch = mg.state.measure.InputBatch(inputs=noise, labels=labels, batch_size=[2])
         >>> specs = {"net": env.net, "spec": env.spec.host, "lifecycle": env.spec.lifecycle}
         >>> train_state, losses = mg.steps.start_epoch(state, plan, net=env.net), []
         >>> for _ in range(3):
@@ -164,7 +164,7 @@ def train_minibatch(
         ([True, True], [True, True])
     """
     context, weights = train_state.context, train_state.weights
-    refuse_gradients("train_minibatch", weights.host, weights.seeds, train_state.velocity.host, batch.images)
+    refuse_gradients("train_minibatch", weights.host, weights.seeds, train_state.velocity.host, batch.inputs)
     scaling, streak = train_state.scaling, train_state.streak
     scale = None if scaling is None else scaling.scale
     objective = functools.partial(_objective, batch=batch, context=context, plan=plan, net=net, scale=scale)
@@ -190,7 +190,7 @@ def train_minibatch(
 
 
 def _objective(
-    leaves: tuple[Tensor, ...], *, batch: ImageBatch, context: EpochContext, plan: Plan, net: Net, scale: Tensor | None
+    leaves: tuple[Tensor, ...], *, batch: InputBatch, context: EpochContext, plan: Plan, net: Net, scale: Tensor | None
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Sum of the losses of all envs, scaled; auxiliary: losses and shares of right answers.  [], ([E], [E]).
 
@@ -200,7 +200,7 @@ def _objective(
     rows = HostRows(net.host_layout.split(host), context.masks, None)
     grown = blocks.split_params(seeds[0], plan.train, net=net) if seeds else (None,) * len(net.slots)
     growth = SlotSeeds(plan.train, context.indices, grown)
-    logits = forward(net.precision.cast(batch.images), rows, context.used, growth, net=net).to(leaves[0].dtype)
+    logits = forward(net.precision.cast(batch.inputs), rows, context.used, growth, net=net).to(leaves[0].dtype)
     nats = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), reduction="none")
     loss = nats.view(batch.labels.shape).mean(-1)
     correct = (logits.detach().argmax(-1) == batch.labels).to(loss.dtype).mean(-1)
@@ -271,7 +271,7 @@ def finish_epoch(state: EnvState, train_state: TrainState, plan: Plan, *, net: N
         >>> state, plan = env.reset()[0], mg.nets.empty_plan(2, env.net)  # no seed trains
         >>> noise = mg.rng.uniform(mg.rng.stream(env.keys, mg.rng.Purpose.DATA), 8 * 64).view(2, 8, 1, 8, 8)
         >>> labels = torch.arange(8).expand(2, -1)
-        >>> batch = mg.state.measure.ImageBatch(images=noise, labels=labels, batch_size=[2])
+        >>> batch = mg.state.measure.InputBatch(inputs=noise, labels=labels, batch_size=[2])
         >>> specs = {"net": env.net, "spec": env.spec.host, "lifecycle": env.spec.lifecycle}
         >>> train_state = mg.steps.start_epoch(state, plan, net=env.net)
         >>> train_state, stats = mg.steps.train_minibatch(train_state, batch, plan, **specs)

@@ -17,7 +17,7 @@ from morphogen.nets.net import Net
 from morphogen.nets.plan import CoalitionTree, Plan
 from morphogen.state.env import EnvState
 from morphogen.state.loops import Repeat, repeat
-from morphogen.state.measure import LabelledImages, Validation
+from morphogen.state.measure import LabelledInputs, Validation
 from morphogen.state.tree_ops import choose, get_leaf, nested_leaves, refuse_gradients, unsafe_new
 
 
@@ -35,7 +35,7 @@ CHUNK = 128  # samples in one pass; constant, so that a result does not depend o
 
 def validate(
     state: EnvState,
-    split: LabelledImages,
+    split: LabelledInputs,
     coalition: Tensor,
     evaluated: Tensor,
     plan: Plan,
@@ -56,8 +56,8 @@ def validate(
         >>> import morphogen as mg
         >>> env = mg.make("whitebox", envs=2, seed=0)
         >>> state, _ = env.reset()
-        >>> pixels, labels = torch.zeros(20, 1, 8, 8), torch.arange(20) % 10
-        >>> split = mg.state.measure.LabelledImages(images=pixels, labels=labels, batch_size=[])
+        >>> inputs, labels = torch.zeros(20, 1, 8, 8), torch.arange(20) % 10
+        >>> split = mg.state.measure.LabelledInputs(inputs=inputs, labels=labels, batch_size=[])
         >>> requested = mg.rules.coalitions(state.slots, torch.zeros(2, 1, 2), pairs=1)
         >>> result = mg.steps.validate(state, split, *requested, mg.nets.empty_plan(2, env.net), net=env.net)
         >>> result.accuracy[:, 0].tolist(), state.instance.classes.tolist()  # of blank images: that of guessing
@@ -70,7 +70,7 @@ def validate(
 
 def _validate(
     state: EnvState,
-    split: LabelledImages,
+    split: LabelledInputs,
     coalition: Tensor,
     evaluated: Tensor,
     plan: Plan,
@@ -93,7 +93,7 @@ def _validate(
 
     def count_chunk(counts: ChunkCounts, size: int) -> ChunkCounts:
         samples = counts.start + torch.arange(size, device=counts.start.device)
-        images = net.precision.cast(split.images.index_select(0, samples))
+        images = net.precision.cast(split.inputs.index_select(0, samples))
         logits = forward(images, rows, used, growth, net=net).to(state.host.params.dtype)
         chunk = _count_correct(logits, labels.index_select(1, samples), ends)
         return ChunkCounts(counts.start + size, *(old + new for old, new in zip(counts[1:], chunk, strict=True)))

@@ -6,7 +6,7 @@ from torch import Tensor
 from morphogen.rules.stages import active
 from morphogen.rules.whitebox import coalition_accuracy
 from morphogen.state.env import EnvState
-from morphogen.state.measure import LabelledImages, TrainMetrics, Validation
+from morphogen.state.measure import LabelledInputs, TrainMetrics, Validation
 from morphogen.state.tree_ops import choose, replace, unsafe_new
 from morphogen.vocab.stage import AlphaMode
 
@@ -33,7 +33,7 @@ def skip_training(state: EnvState) -> tuple[EnvState, TrainMetrics]:
     )
 
 
-def validate_by_formula(state: EnvState, split: LabelledImages, coalition: Tensor, evaluated: Tensor) -> Validation:
+def validate_by_formula(state: EnvState, split: LabelledInputs, coalition: Tensor, evaluated: Tensor) -> Validation:
     """Validation by formula, in the place of `validate`; the split is not read.
 
     Shapes: state [E]; coalition int64, evaluated bool [E, K] -> Validation [E].  The loss falls from that of guessing

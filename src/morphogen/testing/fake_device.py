@@ -43,7 +43,7 @@ from morphogen.data.splits import Samples
 from morphogen.device.transfers import StagingBuffer, Transfers
 from morphogen.engine.setup import PRECISIONS, Setup, build_setup
 from morphogen.state import tree_ops
-from morphogen.state.measure import LabelledImages
+from morphogen.state.measure import LabelledInputs
 from morphogen.testing.audit import describe_error
 
 NAME = "gpu"
@@ -344,11 +344,11 @@ def move_setup(setup: Setup, device: torch.device) -> Setup:
         return torch.empty(leaf.shape, dtype=leaf.dtype, device=device)
 
     data = setup.dataset
-    test = Samples(move(data._test.pixels), move(data._test.labels))
-    train = data.train if setup.feed is None else Samples(move(data.train.pixels), move(data.train.labels))
+    test = Samples(move(data._test.inputs), move(data._test.labels))
+    train = data.train if setup.feed is None else Samples(move(data.train.inputs), move(data.train.labels))
     scored = data._validation
-    images, labels = move(scored.images), move(scored.labels)
-    validation = LabelledImages(images=images, labels=labels, batch_size=[], device=device)
+    images, labels = move(scored.inputs), move(scored.labels)
+    validation = LabelledInputs(inputs=images, labels=labels, batch_size=[], device=device)
     dataset = replace(data, train=train, labels=move(data.labels), _validation=validation, _test=test)
     noisy = setup.feed is not None and setup.feed.label_noise
     batches = None if setup.feed is None else feed.ResidentFeed(dataset, setup.task, setup.spec.data, label_noise=noisy)

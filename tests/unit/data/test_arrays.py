@@ -22,10 +22,10 @@ def test_every_sample_is_in_one_split():
     data = mg.from_arrays("mine", IMAGES, LABELS, validation=15, test=25)
     parts = (data.splits.train, data.splits.validation, data.splits.test)
     assert [len(part) for part in parts] == [80, 15, 25]
-    rows = torch.cat([part.pixels.flatten(1) for part in parts])
+    rows = torch.cat([part.inputs.flatten(1) for part in parts])
     assert sorted(rows.tolist()) == sorted(torch.from_numpy(IMAGES).flatten(1).tolist())
     again = mg.from_arrays("mine", IMAGES, LABELS, validation=15, test=25)
-    assert torch.equal(again.splits.train.pixels, data.splits.train.pixels)
+    assert torch.equal(again.splits.train.inputs, data.splits.train.inputs)
 
 
 def test_a_test_split_of_its_own_is_kept_apart():
@@ -37,16 +37,16 @@ def test_a_test_split_of_its_own_is_kept_apart():
 def test_the_arrays_are_copied():
     images = IMAGES.copy()
     data = mg.from_arrays("mine", images, LABELS)
-    before = data.splits.train.pixels.clone()
+    before = data.splits.train.inputs.clone()
     images[:] = 0
-    assert torch.equal(data.splits.train.pixels, before)
+    assert torch.equal(data.splits.train.inputs, before)
 
 
 def test_a_torch_dataset_gives_the_samples_of_its_arrays():
     pairs = TensorDataset(torch.from_numpy(IMAGES), torch.from_numpy(LABELS))
     one, other = mg.from_torch("mine", pairs).splits, mg.from_arrays("mine", IMAGES, LABELS).splits
     for name in ("train", "validation", "test"):
-        assert torch.equal(getattr(one, name).pixels, getattr(other, name).pixels)
+        assert torch.equal(getattr(one, name).inputs, getattr(other, name).inputs)
         assert torch.equal(getattr(one, name).labels, getattr(other, name).labels)
     held = mg.from_torch("mine", pairs, test=TensorDataset(torch.zeros(3, 1, 8, 8), torch.arange(3)))
     assert len(held.splits.test) == 3
@@ -95,7 +95,7 @@ def test_inputs_are_normalised_by_the_training_split_unless_the_task_says_how():
     host = mg.CnnSpec(base=2, blocks=2, kernel=1, pools=0, channels_in=2, size=8, classes=10)
     task = mg.TaskSpec(name="mine", dataset=data, host=host)
     opened = open_dataset(task, DataSpec(val_samples=None), host, "cpu")
-    inputs = opened.normalise(opened.train.pixels)
+    inputs = opened.normalise(opened.train.inputs)
     assert inputs[:, 0].mean().abs() < 1e-3
     assert (inputs[:, 0].std(correction=0) - 1).abs() < 1e-3
     assert not inputs[:, 1].any(), "a constant channel is 0, not NaN"

@@ -25,7 +25,7 @@ RECORDS = 20
 def rows(samples):
     """Each sample as bytes, to compare as sets."""
     samples = samples.to("cpu")
-    return [p.numpy().tobytes() + bytes([int(n)]) for p, n in zip(samples.pixels, samples.labels, strict=True)]
+    return [p.numpy().tobytes() + bytes([int(n)]) for p, n in zip(samples.inputs, samples.labels, strict=True)]
 
 
 def made_up(name, count=RECORDS):
@@ -62,9 +62,9 @@ def test_the_digits_are_split_into_1197_300_300_and_lose_no_image():
         images, labels = arrays["images"], arrays["labels"]
     stored = [image.tobytes() + bytes([label]) for image, label in zip(images, labels, strict=True)]
     assert sorted(parts[0] + parts[1] + parts[2]) == sorted(stored)
-    assert splits_read.train.pixels.shape == (1197, 1, 8, 8)
-    assert splits_read.train.pixels.dtype == torch.uint8
-    assert int(splits_read.train.pixels.max()) == 16
+    assert splits_read.train.inputs.shape == (1197, 1, 8, 8)
+    assert splits_read.train.inputs.dtype == torch.uint8
+    assert int(splits_read.train.inputs.max()) == 16
 
 
 def test_every_split_of_the_digits_holds_every_class():
@@ -107,7 +107,7 @@ def test_samples_are_dealt_by_a_permutation(count):
 def test_binary_and_python_files_of_the_same_samples_give_the_same_tensors(cifar):
     for name in (*TRAIN, TEST):
         binary, python = read_binary(cifar / BINARY / f"{name}.bin"), read_python(cifar / PYTHON / name)
-        assert torch.equal(binary.pixels, python.pixels)
+        assert torch.equal(binary.inputs, python.inputs)
         assert torch.equal(binary.labels, python.labels)
 
 
@@ -117,7 +117,7 @@ def test_every_pickle_protocol_is_read(tmp_path, protocol):
     write_python(tmp_path, "batch", pixels, labels, protocol)
     samples = read_python(tmp_path / "batch")
     assert samples.labels.tolist() == labels
-    assert samples.pixels.flatten(1).tolist() == pixels.tolist()
+    assert samples.inputs.flatten(1).tolist() == pixels.tolist()
 
 
 def test_a_record_is_a_label_then_red_green_and_blue_planes_row_by_row(tmp_path):
@@ -126,7 +126,7 @@ def test_a_record_is_a_label_then_red_green_and_blue_planes_row_by_row(tmp_path)
     (tmp_path / "one.bin").write_bytes(bytes([7]) + planes.tobytes())
     samples = read_binary(tmp_path / "one.bin")
     assert samples.labels.tolist() == [7]
-    assert samples.pixels.nonzero().tolist() == [[0, 1, 4, 9]]
+    assert samples.inputs.nonzero().tolist() == [[0, 1, 4, 9]]
 
 
 def test_cifar_gives_a_tenth_of_its_training_files_to_validation(cifar):
@@ -212,7 +212,7 @@ def test_a_damaged_pickle_is_read_or_refused_and_never_anything_else(tmp_path_fa
     raw[at] ^= change
     (folder / "batch").write_bytes(raw[:at] if cut else raw)
     with contextlib.suppress(DataError):
-        assert read_python(folder / "batch").pixels.shape[1:] == (3, 32, 32)
+        assert read_python(folder / "batch").inputs.shape[1:] == (3, 32, 32)
 
 
 def test_normalisation_divides_shifts_and_scales_each_channel():
@@ -223,7 +223,7 @@ def test_normalisation_divides_shifts_and_scales_each_channel():
 
 def test_normalised_digits_have_mean_0_and_deviation_1():
     dataset = open_dataset(DIGITS, DataSpec(val_samples=None), DIGITS.host, "cpu")
-    inputs = dataset.normalise(dataset.train.pixels)
+    inputs = dataset.normalise(dataset.train.inputs)
     assert abs(float(inputs.mean())) < 0.01
     assert abs(float(inputs.std()) - 1) < 0.01
 
@@ -233,7 +233,7 @@ def test_validation_uses_the_first_samples_asked_for():
     part = open_dataset(DIGITS, DataSpec(val_samples=64), DIGITS.host, "cpu")
     assert whole.sizes == {"train": 1197, "validation": 300, "test": 300}
     assert part.sizes == {"train": 1197, "validation": 64, "test": 300}
-    assert torch.equal(part.validation().images, whole.validation().images[:64])
+    assert torch.equal(part.validation().inputs, whole.validation().inputs[:64])
     assert torch.equal(part.validation().labels, whole.validation().labels[:64])
     assert part.fingerprint == whole.fingerprint
 
@@ -246,8 +246,8 @@ def test_more_validation_samples_than_there_are_is_an_error():
 def test_the_task_says_how_many_samples_are_judged(cifar):
     small = replace(TASKS["cifar_baseline"], val_samples=6)
     dataset = open_dataset(small, DataSpec(dir=str(cifar)), small.host, "cpu")
-    assert dataset.validation().images.shape == (6, 3, 32, 32)
-    assert dataset.on_test_split().validation().images.shape == (20, 3, 32, 32)
+    assert dataset.validation().inputs.shape == (6, 3, 32, 32)
+    assert dataset.on_test_split().validation().inputs.shape == (20, 3, 32, 32)
 
 
 def test_images_of_another_size_than_the_task_are_refused():

@@ -44,8 +44,8 @@ def test_a_batch_holds_normalised_images_and_labels_in_use():
     state = world()
     draws = BATCHES.epoch(state)
     batch = BATCHES.batch(draws, torch.tensor([1]))
-    assert batch.images.shape == (6, 16, 1, 8, 8)
-    assert batch.images.dtype == torch.float32
+    assert batch.inputs.shape == (6, 16, 1, 8, 8)
+    assert batch.inputs.dtype == torch.float32
     assert batch.labels.shape == (6, 16)
     assert bool((batch.labels >= 0).all())
     assert bool((batch.labels < state.instance.classes[:, None]).all())
@@ -57,7 +57,7 @@ def test_an_env_alone_gets_the_same_batches_bit_for_bit(envs, data):
     many, alone = (BATCHES.epoch(state) for state in (world(envs), world(1, first=env)))
     for leaf in LEAVES:
         assert torch.equal(getattr(many, leaf)[:, env : env + 1], getattr(alone, leaf)), leaf
-    one, other = (BATCHES.batch(draws, torch.tensor([2])).images for draws in (many, alone))
+    one, other = (BATCHES.batch(draws, torch.tensor([2])).inputs for draws in (many, alone))
     assert torch.equal(one[env : env + 1], other)
 
 
@@ -156,7 +156,7 @@ def test_a_crop_is_the_image_moved_over_black(shift, row, column):
 
 def by_hand(draws, m, env, sample, *, shift):
     """One image of a batch, made one step after the other."""
-    pixels = DATASET.train.pixels[draws.index[m, env, sample]]
+    pixels = DATASET.train.inputs[draws.index[m, env, sample]]
     padded = torch.nn.functional.pad(pixels, (shift,) * 4)
     row, column = int(draws.row[m, env, sample]), int(draws.column[m, env, sample])
     pixels = padded[:, row : row + 8, column : column + 8]
@@ -170,7 +170,7 @@ def test_each_image_of_a_batch_is_its_sample_cropped_mirrored_and_normalised(fli
     task = replace(TASK, shift=2, flip=flip)
     feed = ResidentFeed(DATASET, task, DATA)
     draws = feed.epoch(world(3))
-    images = feed.batch(draws, torch.tensor([2])).images
+    images = feed.batch(draws, torch.tensor([2])).inputs
     for env in range(3):
         for sample in range(16):
             assert torch.equal(images[env, sample], by_hand(draws, 2, env, sample, shift=2))
@@ -190,7 +190,7 @@ def test_without_augmentation_images_are_the_stored_ones():
     feed = ResidentFeed(DATASET, TASK, replace(DATA, augment=False))
     draws = feed.epoch(world(2))
     batch = feed.batch(draws, torch.tensor([0]))
-    assert torch.equal(batch.images, DATASET.normalise(DATASET.train.pixels[draws.index[0]]))
+    assert torch.equal(batch.inputs, DATASET.normalise(DATASET.train.inputs[draws.index[0]]))
 
 
 def test_leaving_augmentation_out_changes_no_sample_and_no_label():
@@ -209,7 +209,7 @@ def test_the_draws_of_an_epoch_never_ask_the_host():
     dataset = SimpleNamespace(
         labels=DATASET.labels.to("meta"),
         normalise=DATASET.normalise,
-        train=SimpleNamespace(pixels=DATASET.train.pixels.to("meta")),
+        train=SimpleNamespace(inputs=DATASET.train.inputs.to("meta")),
     )
     feed = ResidentFeed(dataset, replace(TASK, flip=True), DATA)
     state = world(3)
@@ -218,4 +218,4 @@ def test_the_draws_of_an_epoch_never_ask_the_host():
         instance=state.instance.to("meta"),
         clock=SimpleNamespace(episode=state.clock.episode.to("meta"), epoch=state.clock.epoch.to("meta")),
     )
-    assert feed.batch(feed.epoch(there), torch.tensor([1])).images.shape == (3, 16, 1, 8, 8)
+    assert feed.batch(feed.epoch(there), torch.tensor([1])).inputs.shape == (3, 16, 1, 8, 8)

@@ -77,7 +77,7 @@ def test_siblings_of_streamed_data_train_on_the_samples_of_their_own_draws(tmp_p
     for world in worlds:
         state, _ = world.reset(1)
         world.feed.fetch()
-        images.append(world.feed.batch(world.feed.epoch(state), torch.tensor([0])).images)
+        images.append(world.feed.batch(world.feed.epoch(state), torch.tensor([0])).inputs)
         world.close()
     assert torch.equal(*images)
 

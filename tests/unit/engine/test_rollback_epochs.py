@@ -105,7 +105,7 @@ def broken_batches(monkeypatch):
 
     def batch(self, draws, minibatch):
         found = real(self, draws, minibatch)
-        return found.replace(images=lost(found.images)) if self.__dict__.get("broken") else found
+        return found.replace(inputs=lost(found.inputs)) if self.__dict__.get("broken") else found
 
     monkeypatch.setattr(Feed, "batch", batch)
 

@@ -59,7 +59,7 @@ def test_host_parameters_in_use_are_those_of_the_narrowed_host(width, classes, n
 def test_what_kernels_do_not_see_changes_nothing_gets_no_gradient_and_is_not_counted(reach, taps):
     state = small_states.fresh(NET, 2)
     state = state.replace(instance=state.instance.replace(reach=torch.tensor([reach, 1])))
-    images = small_states.split(NET).images
+    images = small_states.split(NET).inputs
     params = state.host.params.clone().requires_grad_()
     logits(state.replace(host=state.host.replace(params=params)), NET, images).sum().backward()
     conv = cnn.host_layout(NET.host).split(params.grad)["block0.conv"]
@@ -82,7 +82,7 @@ def test_a_share_of_the_channels_is_rounded_up(width, kept):
 def test_initial_loss_is_below_one_and_a_half_times_guessing():
     state = small_states.fresh(NET, 6)
     split = small_states.split(NET, 100)
-    result = logits(state, NET, split.images)
+    result = logits(state, NET, split.inputs)
     loss = torch.nn.functional.cross_entropy(result.flatten(0, 1), split.labels.repeat(6))
     assert float(loss) < 1.5 * math.log(10)
 
@@ -91,7 +91,7 @@ def test_masked_channels_change_nothing_and_get_no_gradient():
     """Property 18: weights of masked channels, of what follows and of what precedes."""
     state = small_states.fresh(NET, 2)
     state = state.replace(instance=state.instance.replace(width=torch.tensor([0.5, 1.0])))
-    images = small_states.split(NET).images
+    images = small_states.split(NET).inputs
     layout = cnn.host_layout(NET.host)
 
     def total(params):
@@ -116,7 +116,7 @@ def test_masked_channels_change_nothing_and_get_no_gradient():
 def test_masked_classes_never_win_and_carry_no_gradient():
     state = small_states.fresh(NET, 2)
     state = state.replace(instance=state.instance.replace(classes=torch.tensor([3, 10])))
-    result = logits(state, NET, small_states.split(NET).images)
+    result = logits(state, NET, small_states.split(NET).inputs)
     assert (result[0, :, 3:] == -1e4).all()
     assert (result[0].argmax(-1) < 3).all()
     plan = small_states.plan(state, NET)

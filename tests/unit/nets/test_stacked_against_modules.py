@@ -6,7 +6,7 @@ from support import small_states
 
 from bench.harness.module_loop import build_module_twin
 from bench.harness.plain_modules import ModuleLearner, flatten_parameters
-from morphogen.state.measure import ImageBatch
+from morphogen.state.measure import InputBatch
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
 from morphogen.vocab.host import CnnSpec
@@ -39,7 +39,7 @@ def test_three_epochs_equal_a_plain_module_with_torch_optim_per_env(case, dtype,
     split = small_states.split(net)
     if dtype == torch.float64:
         state = small_states.double(state)
-        split = split.replace(images=split.images.double())
+        split = split.replace(inputs=split.inputs.double())
     twins = [build_module_twin(state, net, e) for e in range(envs)]
     learners = [ModuleLearner(twin, small_states.SPEC.lr, small_states.SPEC.seed_lr) for twin in twins]
     plan = small_states.plan(state, net)
@@ -51,7 +51,7 @@ def test_three_epochs_equal_a_plain_module_with_torch_optim_per_env(case, dtype,
             progress, observed = train_minibatch(
                 progress, batch, plan, net=net, spec=small_states.SPEC, lifecycle=small_states.LIFECYCLE
             )
-            losses = [learner.step(batch.images[e], batch.labels[e]) for e, learner in enumerate(learners)]
+            losses = [learner.step(batch.inputs[e], batch.labels[e]) for e, learner in enumerate(learners)]
             torch.testing.assert_close(observed.loss, torch.stack(losses), rtol=tolerance, atol=tolerance)
         state, _ = finish_epoch(state, progress, plan, net=net)
         measured = validate(state, split, coalition, evaluated, plan, net=net, chunk=16)
@@ -60,8 +60,8 @@ def test_three_epochs_equal_a_plain_module_with_torch_optim_per_env(case, dtype,
             _assert_measured(measured, state, net, e, plain, split, tolerance)
 
 
-def _cast(batch: ImageBatch, dtype, classes) -> ImageBatch:
-    return batch.replace(images=batch.images.to(dtype), labels=batch.labels % classes.unsqueeze(-1))
+def _cast(batch: InputBatch, dtype, classes) -> InputBatch:
+    return batch.replace(inputs=batch.inputs.to(dtype), labels=batch.labels % classes.unsqueeze(-1))
 
 
 def _assert_equal(state, net, e, twin, tolerance):
@@ -78,7 +78,7 @@ def _assert_equal(state, net, e, twin, tolerance):
 def _assert_measured(measured, state, net, e, twin, split, tolerance):
     twin.eval()
     counted = split.labels < state.instance.classes[e]
-    images, labels = split.images[counted], split.labels[counted]
+    images, labels = split.inputs[counted], split.labels[counted]
     for k in range(measured.evaluated.shape[1]):
         if not measured.evaluated[e, k]:
             continue

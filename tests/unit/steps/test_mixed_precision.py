@@ -43,7 +43,7 @@ def train(state, precision, *, batches=2, broken=()):
         batch = small_states.batch(net, state.batch_size[0], seed=m)
         if broken:
             bad = torch.tensor(broken[m])[:, None, None, None, None]
-            batch = batch.replace(images=torch.where(bad, torch.inf, batch.images))
+            batch = batch.replace(inputs=torch.where(bad, torch.inf, batch.inputs))
         progress, stats = train_minibatch(progress, batch, plan, net=net, **KNOBS)
         seen.append(stats)
     return *finish_epoch(state, progress, plan, net=net), seen
@@ -219,7 +219,7 @@ def test_training_is_that_of_plain_modules_under_the_same_casts(precision):
         learner = ModuleLearner(twin, small_states.SPEC.lr, small_states.SPEC.seed_lr)
         for m, row in enumerate(stats):
             batch = small_states.batch(NET, 6, seed=m)
-            loss = low_step(twin, learner, batch.images[e], batch.labels[e], precision.dtype)
+            loss = low_step(twin, learner, batch.inputs[e], batch.labels[e], precision.dtype)
             torch.testing.assert_close(row.loss[e], loss, rtol=0.02, atol=0.02)
         moved = torch.cat([leaf.detach().flatten() for leaf in twin.host_parameters()])
         way, error = (moved - state.host.params[e]).norm(), (moved - low.host.params[e]).norm()

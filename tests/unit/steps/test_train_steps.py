@@ -23,7 +23,7 @@ def epoch(state, net=NET, *, batches=2, spec=small_states.SPEC, seed=0, layer_no
     progress, seen = start_epoch(state, plan, net=net, layer_norms=layer_norms), []
     for m in range(batches):
         batch = small_states.batch(net, state.batch_size[0], seed=seed + m)
-        batch = batch.replace(images=batch.images.to(state.host.params.dtype))
+        batch = batch.replace(inputs=batch.inputs.to(state.host.params.dtype))
         progress, one = train_minibatch(progress, batch, plan, net=net, spec=spec, lifecycle=small_states.LIFECYCLE)
         seen.append(one)
     return *finish_epoch(state, progress, plan, net=net), seen
@@ -74,7 +74,7 @@ def test_an_env_does_not_see_its_neighbours():
         progress = start_epoch(alone_state, plan, net=NET)
         for m in range(2):
             batch = small_states.batch(NET, 6, seed=m)[e : e + 1]
-            batch = batch.replace(images=batch.images.double())
+            batch = batch.replace(inputs=batch.inputs.double())
             progress, _ = train_minibatch(
                 progress, batch, plan, net=NET, spec=small_states.SPEC, lifecycle=small_states.LIFECYCLE
             )
@@ -262,7 +262,7 @@ def test_permuting_envs_permutes_every_output():
     order = torch.tensor([3, 0, 5, 1, 4, 2])
     plan = small_states.plan(state, NET)
     batch = small_states.batch(NET, 6)
-    batch = batch.replace(images=batch.images.double())
+    batch = batch.replace(inputs=batch.inputs.double())
     knobs = {"net": NET, "spec": small_states.SPEC, "lifecycle": small_states.LIFECYCLE}
     one, _ = train_minibatch(start_epoch(state, plan, net=NET), batch, plan, **knobs)
     other, _ = train_minibatch(start_epoch(state[order], plan, net=NET), batch[order], plan, **knobs)

@@ -35,7 +35,7 @@ def without(state, net, env, coalition):
 def test_every_coalition_is_worth_what_the_env_without_the_others_is_worth(seed):
     state = small_states.double(small_states.mixed(DEEP, 3, seed=seed))
     split = small_states.split(DEEP, 12)
-    split = split.replace(images=split.images.double())
+    split = split.replace(inputs=split.inputs.double())
     found = measure(state, DEEP, split=split)
     for e in range(3):
         for k in range(0, 16, 3):
@@ -109,7 +109,7 @@ def test_samples_of_classes_that_are_not_in_use_do_not_count():
     split = small_states.split(NET, 80)
     found = measure(state.replace(instance=own), split=split)
     use = (split.labels == 1) | (split.labels == 3)
-    subset = split.replace(images=split.images[use], labels=split.labels[use])
+    subset = split.replace(inputs=split.inputs[use], labels=split.labels[use])
     just = measure(state.replace(instance=own), split=subset)
     torch.testing.assert_close(found.accuracy[1], just.accuracy[1])
     torch.testing.assert_close(found.loss[1], just.loss[1])
@@ -125,7 +125,7 @@ def test_the_size_of_a_pass_changes_nothing_but_rounding():
 def test_the_order_of_the_samples_changes_no_accuracy():
     state, split = small_states.mixed(NET, 5, seed=4), small_states.split(NET)
     order = torch.randperm(len(split.labels), generator=torch.Generator().manual_seed(1))
-    mixed = split.replace(images=split.images[order], labels=split.labels[order])
+    mixed = split.replace(inputs=split.inputs[order], labels=split.labels[order])
     one, other = measure(state, split=split), measure(state, split=mixed, chunk=7)
     assert torch.equal(one.accuracy, other.accuracy)
     torch.testing.assert_close(one.loss, other.loss)
@@ -163,7 +163,7 @@ def test_as_many_rows_pass_through_the_host_as_the_players_of_each_env_ask_for(m
 def test_an_env_does_not_see_its_neighbours():
     state = small_states.double(small_states.mixed(NET, 6, seed=5))
     split = small_states.split(NET)
-    split = split.replace(images=split.images.double())
+    split = split.replace(inputs=split.inputs.double())
     together = measure(state, split=split)
     for e in range(6):
         alone = measure(state[e : e + 1], split=split)

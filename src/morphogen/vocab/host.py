@@ -37,6 +37,9 @@ class Host:
     blueprints: tuple[Any, ...]  # kinds of seeds that fit every slot, as names or as parts
     reach: int = 0  # pixels that a kernel sees to each side; 0 where instances do not vary it
     width: int | None = None  # number that `host.width` sets, if the host has one
+    vocabulary: int | None = None  # number of tokens, if a sample is a row of them; None: samples are numbers
+    isolates: bool = True  # no gradient reaches the host through the input of a seed; else only after incubation
+    dropout: float = 0.0  # share of the activations that are dropped in training
 
     def params(self, width: float = 1.0, classes: int | None = None) -> int:
         """Return the parameters in use at a width share and a number of classes; by default all of the layout."""
@@ -61,6 +64,10 @@ class Host:
     def numbers(self) -> dict[str, object]:
         """Numbers that tell one host from another, in the form of JSON, for events."""
         return {"host": repr(self)}
+
+    def module_name(self, blueprint: str) -> str:
+        """Return the name of the module, in the registry of blueprints, that a blueprint is on this host."""
+        return blueprint
 
     def configured(self, *, width: int | None, norm: str) -> Self:
         """Return the host under the settings `host.width` (None: as it is) and `host.norm`.

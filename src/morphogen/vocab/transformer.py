@@ -1,0 +1,89 @@
+"""Numbers of the transformer host, a causal language model."""
+
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from morphogen.errors import ConfigError
+from morphogen.vocab.blueprint import TOKEN_BLUEPRINTS, Blueprint
+from morphogen.vocab.field_docs import document_fields
+from morphogen.vocab.host import Host
+from morphogen.vocab.slot import SlotSpec, format_slot
+
+_MODULES = {Blueprint.ATTENTION.label: "token_attention", Blueprint.NORM.label: "token_norm"}
+
+
+@document_fields
+@dataclass(frozen=True, slots=True)
+class TransformerSpec(Host):
+    """Numbers of a causal transformer; a slot `r0c{i}` lies behind the last layer of segment i.
+
+    Raises: ConfigError for a number out of its range.
+
+    Example:
+        >>> import morphogen as mg
+        >>> host = mg.TransformerSpec(vocabulary=97, width=48, heads=4, layers=3, block=64)
+        >>> host.params(), [slot.name for slot in host.all_slots]
+        (92640, ['r0c0', 'r0c1', 'r0c2'])
+    """
+
+    vocabulary: int = field()  # tokens
+    width: int = field()  # of the features, the model dimension
+    heads: int  # of attention
+    layers: int
+    block: int  # tokens in a sample
+    segments: int = 3  # groups of layers, each with a slot behind it
+    dropout: float = 0.0  # share of the activations that are dropped in training
+    classes: int = field(init=False, repr=False, compare=False)
+    input_shape: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    all_slots: tuple[SlotSpec, ...] = field(init=False, repr=False, compare=False)
+    blueprints: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    isolates: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        checks = {
+            "vocabulary": (self.vocabulary >= 2, ">= 2"),
+            "heads": (self.heads >= 1, ">= 1"),
+            "width": (self.width >= 1 and self.width % max(1, self.heads) == 0, f"a multiple of {self.heads} heads"),
+            "layers": (self.layers >= 1, ">= 1"),
+            "block": (self.block >= 1, ">= 1"),
+            "segments": (self.segments >= 1 and self.layers % max(1, self.segments) == 0, "a divisor of the layers"),
+            "dropout": (0.0 <= self.dropout < 1.0, ">= 0, < 1"),
+        }
+        checks["width"] = (checks["width"][0] and self.width % 4 == 0, f"{checks['width'][1]}, and of 4")
+        for name, (ok, allowed) in checks.items():
+            if not ok:
+                raise ConfigError(f"host.{name}: expected {allowed}, got {getattr(self, name)!r}")
+        places = [SlotSpec(format_slot(0, i), self.width, (self.block,), i) for i in range(self.segments)]
+        derived = {
+            "classes": self.vocabulary,
+            "input_shape": (self.block,),
+            "all_slots": tuple(places),
+            "blueprints": tuple(blueprint.label for blueprint in TOKEN_BLUEPRINTS),
+            "isolates": False,
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+
+    def configured(self, *, width: int | None, norm: str) -> Self:
+        """Return the host with a model dimension (None: as it is).  Raises: ConfigError for another normalisation."""
+        if norm != "group":
+            raise ConfigError(f"host.norm: expected group with the host {type(self).__name__}, got {norm}")
+        return self if width is None else replace(self, width=width)
+
+    def module_name(self, blueprint: str) -> str:
+        """Return the name of the module of a blueprint: attention and norm have another form on tokens."""
+        return _MODULES.get(blueprint, blueprint)
+
+    def params(self, width: float = 1.0, classes: int | None = None) -> int:
+        """Parameters; no instance restricts them."""
+        d = self.width
+        return (self.vocabulary + self.block) * d + self.layers * (12 * d * d + 13 * d) + 2 * d
+
+    def numbers(self) -> dict[str, object]:
+        """Numbers of the host but for its data."""
+        return {name: getattr(self, name) for name in ("width", "heads", "layers", "block", "segments", "dropout")}
+
+    def macs(self) -> int:
+        """Multiply-accumulates of one sample, all its tokens: products with parameters, and attention."""
+        d, n = self.width, self.block
+        return n * (self.layers * (12 * d * d + 2 * n * d) + self.vocabulary * d)

@@ -45,6 +45,13 @@ BLUEPRINTS: Registry[Any] = Registry(
     is_part=lambda part: hasattr(part, "leaves") and hasattr(part, "delta") and not isinstance(part, type),
 )
 BLUEPRINTS.declare(BUILT_IN, {kind.label: f"nets.cnn_seeds:{kind.name}" for kind in CNN_BLUEPRINTS})
+BLUEPRINTS.declare(
+    BUILT_IN,
+    {
+        name: f"nets.token_seeds:{name.upper()}"
+        for name in ("token_attention", "token_norm", "lora", "lora_large", "mlp_small", "mlp", "flex_attention")
+    },
+)
 
 RULES: Registry[Callable[..., Any]] = Registry(
     "reward rule",

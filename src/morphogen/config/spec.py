@@ -276,11 +276,11 @@ def build_limits(spec: RunSpec) -> Limits:
 
 def param_budget(spec: RunSpec) -> int:
     """Parameters whose price is `param_price`: the task's number, or the largest choice in every declared slot."""
-    budget, limits = TASKS[spec.task].param_budget, build_limits(spec)
+    budget, limits, host = TASKS[spec.task].param_budget, build_limits(spec), find_host(spec)
     if budget is not None:
         return budget
-    allowed = [BLUEPRINTS[limits.kinds[code]] for code in limits.allowed_blueprints]
-    return sum(max(kind.params(slot.channels) for kind in allowed) for slot in find_host(spec).all_slots)
+    allowed = [BLUEPRINTS[host.module_name(limits.kinds[code])] for code in limits.allowed_blueprints]
+    return sum(max(kind.params(slot.channels) for kind in allowed) for slot in host.all_slots)
 
 
 def resolve(spec: RunSpec) -> RunSpec:

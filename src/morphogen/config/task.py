@@ -92,8 +92,7 @@ def reference_instance(classes: int, reach: int) -> InstanceSpec:
 
 
 DEFAULT_TASK = "digits"
-# Accuracy of networks on labels, or on the next tokens of a text; or the value of a formula.
-CLASSIFICATION, NEXT_TOKEN, ANALYTIC = "classification", "next_token", "analytic"
+CLASSIFICATION, NEXT_TOKEN, ANALYTIC = "classification", "next_token", "analytic"  # labels; tokens; a formula
 _SMALL_STEPS: Settings = {"rounds": 200, "ppo": {"max_grad_norm": 0.5}}
 _HIGH_ENTROPY: Settings = {"rounds": 100, "ppo": {"entropy_coef": 0.1}}
 # Seeds move on by themselves, and what grows is kept or left, not pruned: a seed that is not kept costs what its

@@ -5,6 +5,7 @@ an environment is built.  `Environment.check` and `morphogen.testing` hold parts
 """
 
 import itertools
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,12 +22,14 @@ from morphogen.nets.host_networks import HostRows
 from morphogen.nets.layout import Leaves, ParamLayout
 from morphogen.nets.net import Net
 from morphogen.nets.seed_module import SeedModule, seed_layout
+from morphogen.nets.token_seeds import TokenBlueprint
 from morphogen.state import rng
 from morphogen.state.env import Instance
 from morphogen.vocab.host import CnnSpec
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.registry import error_line
 from morphogen.vocab.slot import SlotSpec
+from morphogen.vocab.transformer import TransformerSpec
 
 ROWS, SAMPLES, STEPS, RATE = 3, 4, 3, 0.1  # networks, samples; steps of a descent and their size
 TOLERANCE = 1e-5  # of a row alone against the row among others
@@ -218,8 +221,14 @@ class HostSubject:
         )
 
     def inputs(self, *lead: int, number: int = 0) -> Tensor:
-        """Draw inputs, float32 [*lead, *input_shape]."""
-        return draw_normal(*lead, *self.net.host.input_shape, number=number)
+        """Draw inputs: numbers float32 [*lead, *input_shape], or tokens int64."""
+        host = self.net.host
+        normal = draw_normal(*lead, *host.input_shape, number=number)
+        return normal if host.vocabulary is None else (normal.abs() * 1e4).to(torch.int64) % host.vocabulary
+
+    def answers(self) -> tuple[int, ...]:
+        """Axes of the answers to a sample: none, or its tokens."""
+        return self.net.host.input_shape if self.net.host.causal else ()
 
     def logits(self, flat: Tensor, inputs: Tensor, instance: Instance | None = None) -> Tensor:
         """Return the logits of hosts without seeds, float32 [R, B, classes]."""
@@ -271,7 +280,7 @@ def declares_features(subject: HostSubject) -> str:
             return f"features at {slot.name}: expected {list(expected)}, as declared, got {list(h.shape)}"
         if slot.pooled:
             h = h[:, : slot.size[0] // 2, : slot.size[1] // 2]
-    logits, expected = net.networks.head(h, rows), (ROWS, SAMPLES, net.host.classes)
+    logits, expected = net.networks.head(h, rows), (ROWS, SAMPLES, *subject.answers(), net.host.classes)
     return "" if logits.shape == expected else f"logits: expected {list(expected)}, got {list(logits.shape)}"
 
 
@@ -296,15 +305,18 @@ def separates_hosts(subject: HostSubject) -> str:
 
 def trains_everything(subject: HostSubject) -> str:
     """Every parameter gets a gradient within three steps."""
-    inputs, out_grad = subject.inputs(ROWS, SAMPLES), draw_normal(ROWS, SAMPLES, subject.net.host.classes, number=1)
+    inputs, out_grad = (
+        subject.inputs(ROWS, SAMPLES),
+        draw_normal(ROWS, SAMPLES, *subject.answers(), subject.net.host.classes, number=1),
+    )
     idle = descend(_loss(subject, inputs, out_grad), subject.params(), subject.layout)
     return f"gets no gradient within {STEPS} steps: {', '.join(idle)}" if idle else ""
 
 
 def _loss(subject: HostSubject, inputs: Tensor, weight: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return the weighted sum of the logits as a function of the parameters."""
-    instance = subject.instance()
-    return lambda flat: (subject.logits(flat, inputs, instance) * weight).sum()
+    """Return the weighted sum of the logits, per answer to a sample, as a function of the parameters."""
+    instance, answers = subject.instance(), math.prod(subject.answers())
+    return lambda flat: (subject.logits(flat, inputs, instance) * weight).sum() / answers
 
 
 def runs_on_meta(subject: HostSubject) -> str:
@@ -315,7 +327,10 @@ def runs_on_meta(subject: HostSubject) -> str:
 
 def traces_whole(subject: HostSubject) -> str:
     """It compiles to one graph, with its gradient."""
-    inputs, out_grad = subject.inputs(ROWS, SAMPLES), draw_normal(ROWS, SAMPLES, subject.net.host.classes, number=1)
+    inputs, out_grad = (
+        subject.inputs(ROWS, SAMPLES),
+        draw_normal(ROWS, SAMPLES, *subject.answers(), subject.net.host.classes, number=1),
+    )
     return trace_graph(torch.func.grad(_loss(subject, inputs, out_grad)), subject.params())
 
 
@@ -346,10 +361,10 @@ def host_faults(net: Net, *, quick: bool = False) -> Iterator[tuple[str, str]]:
 
 def setup_faults(spec: RunSpec, net: Net, *, quick: bool) -> Iterator[str]:
     """Yield the violations of the host and the blueprints of a run that are from outside, with their origin."""
-    if not isinstance(net.host, CnnSpec):
+    if not isinstance(net.host, CnnSpec | TransformerSpec):
         source = HOSTS.source(spec.host.name) if spec.host.name else f"host of task {spec.task}"
         yield from (f"{source}: {wrong}" for _, wrong in host_faults(net, quick=quick))
     for module in net.modules.values():
-        if not isinstance(module, CnnBlueprint):
+        if not isinstance(module, CnnBlueprint | TokenBlueprint):
             faults = blueprint_faults(module, net.slots, quick=quick)
             yield from (f"{BLUEPRINTS.source(module.name)}: {wrong}" for _, wrong in faults)

@@ -40,7 +40,7 @@ class GateIndex(NamedTuple):
 class SeedGates(NamedTuple):
     """Gates of seeds that are added."""
 
-    openness: Tensor  # float [B, G], per sample
+    openness: Tensor  # float [B, G], per sample, or [B, n, G], per token
     index: GateIndex
 
 
@@ -80,8 +80,12 @@ def blend(
     times gate; that of the features is 1, and `1 + a tanh(d)` where a row that is not silent multiplies.
     """
     openness, index = (None, None) if gates is None else gates
-    options = (deltas.multiplied, pooled)
-    return apply_function(_Blend, features, openness, index, seeds, options, *deltas.blocks)[0]
+    options, blocks = (deltas.multiplied, pooled), deltas.blocks
+    if openness is None or openness.dim() == 2:
+        return apply_function(_Blend, features, openness, index, seeds, options, *blocks)[0]
+    flat, *blocks = [part.flatten(0, 1) for part in (features, *blocks)]  # every token as a sample
+    out = apply_function(_Blend, flat, openness.flatten(0, 1), index, seeds, options, *blocks)[0]
+    return out.unflatten(0, features.shape[:2])
 
 
 class _Blend(AutogradFunction):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from morphogen.kernels import take_row_blocks, take_rows
+from morphogen.kernels import take_rows
 from morphogen.nets.blend_slots import SeedDeltas, SeedGates, blend
 from morphogen.nets.host_networks import HostRows
 from morphogen.nets.net import Net
@@ -13,7 +13,7 @@ from morphogen.nets.ops import max_pool2d
 from morphogen.nets.plan import SlotPlan
 from morphogen.nets.seed_deltas import group_inputs, seed_deltas
 from morphogen.nets.seed_module import gate_openness
-from morphogen.nets.sites import SlotIndex, SlotParams
+from morphogen.nets.sites import SlotIndex, SlotParams, seed_inputs
 from morphogen.state.env import Instance
 from morphogen.vocab.field_docs import document_fields
 
@@ -33,7 +33,7 @@ def forward(inputs: Tensor, rows: HostRows, used: Tensor, slot_seeds: SlotSeeds,
     """Return the logits of every row; those of unused classes are -1e4.
 
     Shapes: inputs [E, B, *shape], or [B, *shape] shared by all rows; used bool [E, classes], class in use
-    -> [R, B, classes] in the dtype of inputs and leaves, R = rows after the last slot.
+    -> [R, B, classes], tokens [R, B, n, vocabulary], in the dtype of the leaves; R = rows after the last slot.
 
     Example:
         >>> import torch
@@ -52,7 +52,8 @@ def forward(inputs: Tensor, rows: HostRows, used: Tensor, slot_seeds: SlotSeeds,
         h = net.networks.stage(i, h, rows)
         h, rows = _apply_slot(h, rows, slot_seeds, s, net=net, pooled=pooled)
     logits = net.networks.head(h, rows)
-    return logits.masked_fill(~rows.pick(used).unsqueeze(1), UNUSED_LOGIT)
+    unused = ~rows.pick(used)
+    return logits.masked_fill(unused.view(len(unused), *(1,) * (logits.dim() - 2), -1), UNUSED_LOGIT)
 
 
 def used_classes(instance: Instance, net: Net) -> Tensor:
@@ -83,9 +84,10 @@ def _apply_slot(
     parts = {group.blueprint: leaves for group, leaves in zip(plan.groups, params.seeds, strict=True)}
     seeds, groups = {group.blueprint: group.size for group in plan.groups}, group_inputs(parts, net.modules)
     sizes = [sum([seeds[code] for code in codes]) for codes in groups]
-    # No seed sends a gradient back through its input.
-    inputs = take_row_blocks(h.detach(), index.input_rows, [*sizes, plan.gates] if plan.gates else sizes)
-    gates = SeedGates(gate_openness(params.gates, inputs[-1]), index.gates) if plan.gates else None
+    sizes = [*sizes, plan.gates] if plan.gates else sizes
+    inputs = seed_inputs(h.detach() if net.host.isolates else h, index, sizes)
+    causal = net.host.causal
+    gates = SeedGates(gate_openness(params.gates, inputs[-1], causal=causal), index.gates) if plan.gates else None
     x = {codes[0]: block for codes, block in zip(groups, inputs, strict=False)}  # the last input is that of gates
     deltas = SeedDeltas(seed_deltas(parts, x, net.modules), plan.multiplied_spans)
     return blend(h, deltas, index.mix, gates, pooled=pooled), rows

@@ -7,18 +7,22 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from morphogen.nets.elementwise import by_vectors
+
+LEAST = 2.0**-24 - 1.0  # keeps normal values finite: half a step above the least number that is drawn
 Leaves = dict[str, Tensor]  # name -> [R, *shape]
 LeafMap = Mapping[str, Tensor]  # leaves to read: a dict, or a TensorDict with tensors only
 
 
 @dataclass(frozen=True)
 class ParamLeaf:
-    """One parameter tensor of every network, initially uniform in `fill + [-bound, bound)`.
+    """One parameter tensor of every network, initially uniform in `fill + [-bound, bound)`, or normal.
 
     Args:
         name: unique among the leaves of a layout.
         shape: of the parameter of one network; stacked, it is [R, *shape].
         bound, fill: half of the width, and the centre, of the range of initial values.
+        std: standard deviation of initial values that are normal; 0 = they are uniform.
 
     Example:
         >>> import morphogen as mg
@@ -30,6 +34,7 @@ class ParamLeaf:
     shape: tuple[int, ...]
     bound: float = 0.0
     fill: float = 0.0
+    std: float = 0.0
 
     @property
     def size(self) -> int:
@@ -47,7 +52,7 @@ def fan_in_leaf(name: str, shape: tuple[int, ...], fan: int) -> ParamLeaf:
     Example:
         >>> import morphogen as mg
         >>> mg.fan_in_leaf("weight", (10, 64), fan=64)
-        ParamLeaf(name='weight', shape=(10, 64), bound=0.125, fill=0.0)
+        ParamLeaf(name='weight', shape=(10, 64), bound=0.125, fill=0.0, std=0.0)
     """
     return ParamLeaf(name, shape, bound=fan**-0.5)
 
@@ -93,5 +98,13 @@ class ParamLayout:
 
     def draw(self, uniform: Tensor) -> Tensor:
         """Return initial rows.  uniform [R, >= size] in [0, 1) -> [R, size]."""
-        rows = [leaf.fill + leaf.bound * (2.0 * part - 1.0) for leaf, part in self.leaf_parts(uniform)]
-        return torch.cat(rows, dim=-1)
+        return torch.cat([_initial_values(leaf, part) for leaf, part in self.leaf_parts(uniform)], dim=-1)
+
+
+def _initial_values(leaf: ParamLeaf, uniform: Tensor) -> Tensor:
+    """Map numbers in [0, 1) to initial values, one by one."""
+    centred = 2.0 * uniform - 1.0
+    if not leaf.std:
+        return leaf.fill + leaf.bound * centred
+    normal = by_vectors(torch.erfinv, centred.clamp(min=LEAST))
+    return leaf.fill + leaf.std * math.sqrt(2.0) * normal

@@ -12,17 +12,21 @@ from morphogen.nets.layout import ParamLayout
 from morphogen.nets.precision import FULL, Precision
 from morphogen.nets.seed_deltas import Modules
 from morphogen.nets.seed_module import gate_layout, seed_layout
+from morphogen.nets.transformer import TransformerNetworks
 from morphogen.state.schema import Sizes
 from morphogen.vocab.blueprint import Blueprint, assign_codes, gate_param_count
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.host import CnnSpec, Host
 from morphogen.vocab.slot import SlotSpec
+from morphogen.vocab.transformer import TransformerSpec
 
 
 def _networks(host: Host) -> HostNetworks:
     """Return the networks of a host; one from outside is description and networks in one object."""
     if isinstance(host, CnnSpec):
         return CnnNetworks(host)
+    if isinstance(host, TransformerSpec):
+        return TransformerNetworks(host)
     if not isinstance(host, HostNetworks):
         missing = [name for name in vars(HostNetworks) if name[0] != "_" and not hasattr(host, name)]
         raise ConfigError(f"host {type(host).__name__}: expected the methods {', '.join(missing)}")
@@ -73,7 +77,8 @@ class Net:
     def __post_init__(self) -> None:
         slots = self.slots
         kinds = self.kinds or assign_codes(BLUEPRINTS.adopt(kind) for kind in self.host.blueprints)
-        modules = {code: BLUEPRINTS[name] for code, name in zip(Blueprint, kinds, strict=True) if name}
+        names = {code: self.host.module_name(name) for code, name in zip(Blueprint, kinds, strict=True) if name}
+        modules = {code: BLUEPRINTS[name] for code, name in names.items()}
         counts = tuple(
             tuple(modules[b].params(slot.channels) if b in modules else 0 for b in Blueprint) for slot in slots
         )

@@ -31,8 +31,8 @@ class Precision:
         return str(self.dtype or torch.float32).removeprefix("torch.")
 
     def cast(self, x: Tensor) -> Tensor:
-        """Convert parameters or inputs to the dtype of features."""
-        return x if self.dtype is None else x.to(self.dtype)
+        """Convert parameters or inputs to the dtype of features; tokens stay as they are."""
+        return x if self.dtype is None or not x.is_floating_point() else x.to(self.dtype)
 
 
 FULL = Precision()  # no casts

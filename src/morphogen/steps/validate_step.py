@@ -5,17 +5,17 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.nets import plan as plans
 from morphogen.nets import sites
+from morphogen.nets.answers import NO_LABEL, count_answers, sum_losses
 from morphogen.nets.forward_pass import SlotSeeds, forward, used_classes
 from morphogen.nets.host_networks import HostRows
 from morphogen.nets.net import Net
 from morphogen.nets.plan import CoalitionTree, Plan
-from morphogen.state.env import EnvState
+from morphogen.state.env import EnvState, Instance
 from morphogen.state.loops import Repeat, repeat
 from morphogen.state.measure import LabelledInputs, Validation
 from morphogen.state.tree_ops import choose, get_leaf, nested_leaves, refuse_gradients, unsafe_new
@@ -89,7 +89,7 @@ def _validate(
         ends, number = _output_rows(tree, plan, coalition), tree.number[-1]
     networks, host, used = net.networks, net.precision.cast(state.host.params), used_classes(state.instance, net)
     rows = HostRows(net.host_layout.split(host), networks.masks(state.instance, host), None)
-    labels = state.instance.class_of.index_select(1, split.labels)  # [E, N]
+    labels = _labels_in_use(state.instance, split.labels)
 
     def count_chunk(counts: ChunkCounts, size: int) -> ChunkCounts:
         samples = counts.start + torch.arange(size, device=counts.start.device)
@@ -135,14 +135,18 @@ def _output_rows(tree: CoalitionTree, plan: Plan, coalition: Tensor) -> tuple[Te
     return sites.row_candidates(tree, len(plan.rows), plan.rows[-1]) // width, tree.number[-1][:, 0]
 
 
+def _labels_in_use(instance: Instance, labels: Tensor) -> Tensor:
+    """Map original labels to those in use of each env; -1 counts for nothing.  int64 [N, ...] -> [E, N, ...]."""
+    mapped = instance.class_of.index_select(1, labels.clamp(min=0).flatten()).view(-1, *labels.shape)
+    return choose(labels >= 0, mapped, NO_LABEL)
+
+
 def _count_correct(logits: Tensor, labels: Tensor, rows: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor, Tensor]:
     """Counts of one piece; `rows` of `_output_rows`.
 
-    Shapes: logits [R, B, classes]; labels int64 [E, B], -1 not in use -> right answers int64 [R], sum of the losses of
-    the env as it is, float [E], samples that count, int64 [E].
+    Shapes: logits [R, B, ..., classes]; labels int64 [E, B, ...], -1 not in use -> right answers int64 [R], sum of the
+    losses of the env as it is, float [E], answers that count, int64 [E].
     """
-    counted = labels >= 0
     expected, current = (labels, logits) if rows is None else (labels[rows[0]], logits[rows[1]])
-    right = (expected == logits.argmax(-1)) & torch.isfinite(logits).all(-1)
-    nats = F.cross_entropy(current.flatten(0, 1), labels.clamp(min=0).flatten(), reduction="none").view(labels.shape)
-    return right.sum(-1), choose(counted, nats, 0.0).sum(-1), counted.sum(-1)
+    finite = torch.isfinite(logits.sum(-1))
+    return count_answers((expected == logits.argmax(-1)) & finite), *sum_losses(current, labels)

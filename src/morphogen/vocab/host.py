@@ -39,6 +39,7 @@ class Host:
     width: int | None = None  # number that `host.width` sets, if the host has one
     vocabulary: int | None = None  # number of tokens, if a sample is a row of them; None: samples are numbers
     isolates: bool = True  # no gradient reaches the host through the input of a seed; else only after incubation
+    causal: bool = False  # features are a row of tokens, each of which knows nothing of those behind it
     dropout: float = 0.0  # share of the activations that are dropped in training
 
     def params(self, width: float = 1.0, classes: int | None = None) -> int:

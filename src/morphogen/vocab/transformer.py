@@ -38,6 +38,7 @@ class TransformerSpec(Host):
     all_slots: tuple[SlotSpec, ...] = field(init=False, repr=False, compare=False)
     blueprints: tuple[str, ...] = field(init=False, repr=False, compare=False)
     isolates: bool = field(init=False, repr=False, compare=False)
+    causal: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         checks = {
@@ -60,6 +61,7 @@ class TransformerSpec(Host):
             "all_slots": tuple(places),
             "blueprints": tuple(blueprint.label for blueprint in TOKEN_BLUEPRINTS),
             "isolates": False,
+            "causal": True,
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)

@@ -1,0 +1,109 @@
+"""Layers on the tokens of stacked language models.  Rows = networks, outermost: [R, B, n, d]."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from morphogen import kernels
+from morphogen.kernels.native import AutogradFunction, apply_function, has_kernel, statistics_dtype
+from morphogen.nets.elementwise import by_vectors
+
+EPS = 1e-5  # of normalisations
+
+
+def rows_outermost(x: Tensor) -> Tensor:
+    """Return features with the axis of networks first.  x [B, n, R, d] -> [R, B, n, d], a view."""
+    return x.permute(2, 0, 1, 3)
+
+
+def rows_innermost(x: Tensor) -> Tensor:
+    """Return the inverse of `rows_outermost`.  x [R, B, n, d] -> [B, n, R, d], a view."""
+    return x.permute(1, 2, 0, 3)
+
+
+def token_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Linear layer, one per network.  x [R, B, n, I]; weight [R, O, I], bias [R, O] -> [R, B, n, O]."""
+    flat, transposed = x.reshape(x.shape[0], -1, x.shape[-1]), weight.transpose(1, 2)
+    shape = *x.shape[:-1], weight.shape[1]
+    if bias is None:
+        return torch.bmm(flat, transposed).view(shape)
+    return torch.baddbmm(spread(bias, flat.shape[1]), flat, transposed).view(shape)
+
+
+def spread(values: Tensor, samples: int) -> Tensor:
+    """Repeat values of networks for all samples.  [R, C] -> [R, B, C]."""
+    return apply_function(_Spread, values, samples)
+
+
+class _Spread(AutogradFunction):
+    """Repetition whose gradient is added in an order that does not depend on the number of networks."""
+
+    @staticmethod
+    def forward(values: Tensor, samples: int) -> Tensor:
+        return values.unsqueeze(1).expand(-1, samples, -1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
+        """Save nothing."""
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return kernels.column_sums(grads[0]), None
+
+
+def normed_linear(x: Tensor, gain: Tensor, shift: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Layer normalisation and a linear layer behind it.
+
+    Shapes: x [R, B, n, I]; gain, shift [R, I]; weight [R, O, I], bias [R, O] (None = 0) -> [R, B, n, O].
+    Gain and shift are taken into the linear layer: they meet its small parameters instead of all tokens.
+    """
+    total = torch.bmm(weight, shift.unsqueeze(-1)).squeeze(-1)
+    total = total if bias is None else total + bias
+    return token_linear(standardise(x), weight * gain.unsqueeze(1), total)
+
+
+def standardise(x: Tensor) -> Tensor:
+    """Normalise every token to mean 0 and variance 1.  [..., d] -> [..., d]."""
+    return F.layer_norm(x, x.shape[-1:], eps=EPS)
+
+
+def causal_attention(qkv: Tensor, heads: int) -> Tensor:
+    """Scaled dot product attention of every token to itself and those before it.
+
+    Shapes: qkv [R, B, n, 3 d], queries, keys and values of all heads -> [R, B, n, d].
+    """
+    parts = qkv.flatten(0, 1).unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+    queries, keys, values = parts.unbind(0)
+    out = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+    return out.transpose(1, 2).flatten(2).view(*qkv.shape[:-1], -1)
+
+
+def gelu(x: Tensor) -> Tensor:
+    """Return `x * Phi(x)`, Phi the standard normal distribution function."""
+    return apply_function(_Gelu, x) if has_kernel(x) else F.gelu(x)
+
+
+class _Gelu(AutogradFunction):
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return by_vectors(F.gelu, x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return by_vectors(torch.ops.aten.gelu_backward, grads[0], *ctx.saved_tensors)
+
+
+def running_mean(x: Tensor) -> Tensor:
+    """Mean of every token and those before it, added up in float32 at least.  x [R, B, n, d] -> [R, B, n, d]."""
+    tokens = x.shape[2]
+    dtype = statistics_dtype(x.dtype)
+    count = torch.arange(1, tokens + 1, device=x.device, dtype=dtype)
+    shares = torch.ones(tokens, tokens, device=x.device, dtype=dtype).tril() / count.unsqueeze(-1)
+    flat = x.flatten(0, 1).to(dtype)  # a product, since running sums on a GPU have no fixed order
+    return torch.bmm(shares.expand(flat.shape[0], -1, -1), flat).view(x.shape).to(x.dtype)

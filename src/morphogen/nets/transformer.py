@@ -1,0 +1,100 @@
+"""Transformer hosts, R at once: causal language models with tied embeddings."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from morphogen.nets import tokens
+from morphogen.nets.host_networks import HostRows
+from morphogen.nets.layout import ParamLayout, ParamLeaf
+from morphogen.state.env import Instance
+from morphogen.vocab.transformer import TransformerSpec
+
+_NORM, _LINEAR = ("gain", "bias"), ("weight", "bias")
+_PAIRS = {"norm1": _NORM, "qkv": _LINEAR, "out": _LINEAR, "norm2": _NORM, "up": _LINEAR, "down": _LINEAR}
+
+
+def transformer_layout(host: TransformerSpec) -> ParamLayout:
+    """Return the leaves of one host in storage order.
+
+    Initial weights are normal.  Logits have the deviation 1/2 at any width, so that an untrained host is at chance;
+    layers keep the size of their inputs, and all that add to the stream together add a variance of about 1.
+    """
+    d, depth = host.width, 2 * host.layers
+    tables = (("token", host.vocabulary), ("position", host.block))
+    leaves = [ParamLeaf(name, (entries, d), std=0.5 * d**-0.5) for name, entries in tables]
+    for i in range(host.layers):
+        for norm, (first, outputs), (last, inputs) in (
+            ("norm1", ("qkv", 3 * d), ("out", d)),
+            ("norm2", ("up", 4 * d), ("down", 4 * d)),
+        ):
+            leaves += [
+                ParamLeaf(f"layer{i}.{norm}.gain", (d,), fill=1.0),
+                ParamLeaf(f"layer{i}.{norm}.bias", (d,)),
+                ParamLeaf(f"layer{i}.{first}.weight", (outputs, d), std=d**-0.5),
+                ParamLeaf(f"layer{i}.{first}.bias", (outputs,)),
+                ParamLeaf(f"layer{i}.{last}.weight", (d, inputs), std=(inputs * depth) ** -0.5),
+                ParamLeaf(f"layer{i}.{last}.bias", (d,)),
+            ]
+    return ParamLayout((*leaves, ParamLeaf("norm.gain", (d,), fill=1.0), ParamLeaf("norm.bias", (d,))))
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerNetworks:
+    """`HostNetworks` of a transformer: a stage is a segment of layers; the first one embeds the tokens."""
+
+    host: TransformerSpec
+
+    def layout(self) -> ParamLayout:
+        """Return the parameters of one host, in storage order."""
+        return transformer_layout(self.host)
+
+    def masks(self, instance: Instance, like: Tensor) -> tuple[()]:
+        """Return nothing: no instance restricts a transformer."""
+        return ()
+
+    def embed(self, inputs: Tensor) -> Tensor:
+        """Return token numbers as features of one channel.  int64 [E, B, n], or [B, n] -> [B, n, E or 1, 1]."""
+        own = inputs if inputs.dim() > 2 else inputs.unsqueeze(0)
+        return tokens.rows_innermost(own.unsqueeze(-1))
+
+    def stage(self, i: int, x: Tensor, rows: HostRows) -> Tensor:
+        """Compute the layers of segment i.  x [B, n, R, d]; before the first one [B, n, R or 1, 1] -> [B, n, R, d]."""
+        z = tokens.rows_outermost(x)
+        z = z if i else self._embeddings(z.squeeze(-1), rows)
+        count = self.host.layers // self.host.segments
+        for layer in range(i * count, (i + 1) * count):
+            z = self._layer(layer, z, rows)
+        return tokens.rows_innermost(z)
+
+    def head(self, x: Tensor, rows: HostRows) -> Tensor:
+        """Return logits of the next tokens.  x [B, n, R, d] -> [R, B, n, vocabulary]."""
+        gain, bias, token = (rows.pick(rows.leaves[name]) for name in ("norm.gain", "norm.bias", "token"))
+        return tokens.normed_linear(tokens.rows_outermost(x), gain, bias, token)
+
+    def params_in_use(self, instance: Instance) -> Tensor:
+        """Return all parameters.  int64 [E]."""
+        return torch.full_like(instance.classes, self.host.params())
+
+    def _embeddings(self, ids: Tensor, rows: HostRows) -> Tensor:
+        """Return tokens and their positions as vectors.  ids int64 [R or 1, B, n] -> [R, B, n, d]."""
+        token, position = (rows.pick(rows.leaves[name]) for name in ("token", "position"))
+        samples, length = ids.shape[1:]
+        first = torch.arange(token.shape[0], device=ids.device) * self.host.vocabulary
+        x = F.embedding(ids + first.view(-1, 1, 1), token.flatten(0, 1))
+        return x + tokens.spread(position[:, :length].flatten(1), samples).view(x.shape)
+
+    def _layer(self, i: int, z: Tensor, rows: HostRows) -> Tensor:
+        """Attention, and the perceptron behind it, both added to the stream.  z [R, B, n, d] -> [R, B, n, d]."""
+
+        def layer(name: str) -> tuple[Tensor, Tensor]:
+            first, second = (rows.leaves[f"layer{i}.{name}.{part}"] for part in _PAIRS[name])
+            return rows.pick(first), rows.pick(second)
+
+        qkv = tokens.normed_linear(z, *layer("norm1"), *layer("qkv"))
+        attended = tokens.causal_attention(qkv, self.host.heads)
+        z = z + tokens.token_linear(attended, *layer("out"))
+        hidden = tokens.normed_linear(z, *layer("norm2"), *layer("up"))
+        return z + tokens.token_linear(tokens.gelu(hidden), *layer("down"))

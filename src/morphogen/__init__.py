@@ -182,7 +182,7 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.vocab.stage import Gate as Gate
     from morphogen.vocab.stage import Panic as Panic
     from morphogen.vocab.stage import Stage as Stage
-    from morphogen.vocab.transformer import TransformerSpec as TransformerSpec
+    from morphogen.vocab.transformer_host import TransformerSpec as TransformerSpec
 
     __version__: str
 
@@ -242,7 +242,7 @@ _HOMES = {
     "vocab.registry": "Registry",
     "vocab.slot": "SlotSpec",
     "vocab.stage": "Algorithm Check Gate Panic Stage",
-    "vocab.transformer": "TransformerSpec",
+    "vocab.transformer_host": "TransformerSpec",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 _PACKAGES = (

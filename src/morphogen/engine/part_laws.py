@@ -29,7 +29,7 @@ from morphogen.vocab.host import CnnSpec
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.registry import error_line
 from morphogen.vocab.slot import SlotSpec
-from morphogen.vocab.transformer import TransformerSpec
+from morphogen.vocab.transformer_host import TransformerSpec
 
 ROWS, SAMPLES, STEPS, RATE = 3, 4, 3, 0.1  # networks, samples; steps of a descent and their size
 TOLERANCE = 1e-5  # of a row alone against the row among others
@@ -224,7 +224,7 @@ class HostSubject:
         """Draw inputs: numbers float32 [*lead, *input_shape], or tokens int64."""
         host = self.net.host
         normal = draw_normal(*lead, *host.input_shape, number=number)
-        return normal if host.vocabulary is None else (normal.abs() * 1e4).to(torch.int64) % host.vocabulary
+        return (normal.abs() * 1e4).to(torch.int64) % host.vocabulary if host.vocabulary else normal
 
     def answers(self) -> tuple[int, ...]:
         """Axes of the answers to a sample: none, or its tokens."""

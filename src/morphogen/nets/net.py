@@ -18,7 +18,7 @@ from morphogen.vocab.blueprint import Blueprint, assign_codes, gate_param_count
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.host import CnnSpec, Host
 from morphogen.vocab.slot import SlotSpec
-from morphogen.vocab.transformer import TransformerSpec
+from morphogen.vocab.transformer_host import TransformerSpec
 
 
 def _networks(host: Host) -> HostNetworks:

@@ -21,14 +21,9 @@ Delta = Callable[[Leaves, Tensor], Tensor]  # parameters [R, *shape], x [R, B, n
 class TokenBlueprint(SeedModule):
     """A blueprint of the package for features [B, n, R, d]."""
 
-    code: Blueprint
+    name: str
     sizes: Callable[[int], tuple[ParamLeaf, ...]]
     compute: Delta
-
-    @property
-    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Name in configs, events and tables."""
-        return self.code.label
 
     def leaves(self, channels: int) -> tuple[ParamLeaf, ...]:
         """Return the parameters of one seed."""
@@ -40,12 +35,12 @@ class TokenBlueprint(SeedModule):
 
     def params(self, channels: int) -> int:
         """Parameters of one seed, in closed form."""
-        return token_param_count(self.code, channels)
+        return token_param_count(Blueprint[self.name.upper()], channels)
 
     def macs(self, slot: SlotSpec) -> int:
         """Multiply-accumulates of one seed for one sample, all its tokens."""
         (length,), matrices = slot.size, [leaf for leaf in self.leaves(slot.channels) if len(leaf.shape) == 2]
-        attends = self.code in (Blueprint.ATTENTION, Blueprint.FLEX_ATTENTION)
+        attends = any(leaf.name == "qkv" for leaf in matrices)
         return length * (sum(leaf.size for leaf in matrices) + 2 * length * slot.channels * attends)
 
 
@@ -88,7 +83,9 @@ def flexible_attention(p: Leaves, x: Tensor) -> Tensor:
     qkv = tokens.token_linear(x, p["qkv"], p["qkv_bias"])
     parts = qkv.flatten(0, 1).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
     mask = create_block_mask(_sees, None, None, length, length, device=x.device.type)
-    out: Tensor = flex_attention(*(part.contiguous() for part in parts.unbind(0)), block_mask=mask)  # pyright: ignore
+    queries, keys, values = (part.contiguous() for part in parts.unbind(0))
+    out = flex_attention(queries, keys, values, block_mask=mask)
+    assert isinstance(out, Tensor)  # nothing else is asked for
     return tokens.token_linear(out.transpose(1, 2).flatten(2).view(x.shape), p["out"], p["out_bias"])
 
 
@@ -117,10 +114,10 @@ def _mlp(p: Leaves, x: Tensor) -> Tensor:
     return tokens.token_linear(hidden, p["down"], p["down_bias"])
 
 
-TOKEN_ATTENTION = TokenBlueprint(Blueprint.ATTENTION, _attention_leaves, _attention)
-TOKEN_NORM = TokenBlueprint(Blueprint.NORM, _norm_leaves, _norm)
-LORA = TokenBlueprint(Blueprint.LORA, _lora_leaves(8), _lora)
-LORA_LARGE = TokenBlueprint(Blueprint.LORA_LARGE, _lora_leaves(32), _lora)
-MLP_SMALL = TokenBlueprint(Blueprint.MLP_SMALL, _mlp_leaves(2), _mlp)
-MLP = TokenBlueprint(Blueprint.MLP, _mlp_leaves(4), _mlp)
-FLEX_ATTENTION = TokenBlueprint(Blueprint.FLEX_ATTENTION, _attention_leaves, _flex_attention)
+TOKEN_ATTENTION = TokenBlueprint("attention", _attention_leaves, _attention)
+TOKEN_NORM = TokenBlueprint("norm", _norm_leaves, _norm)
+LORA = TokenBlueprint("lora", _lora_leaves(8), _lora)
+LORA_LARGE = TokenBlueprint("lora_large", _lora_leaves(32), _lora)
+MLP_SMALL = TokenBlueprint("mlp_small", _mlp_leaves(2), _mlp)
+MLP = TokenBlueprint("mlp", _mlp_leaves(4), _mlp)
+FLEX_ATTENTION = TokenBlueprint("flex_attention", _attention_leaves, _flex_attention)

@@ -10,7 +10,7 @@ from morphogen.nets import tokens
 from morphogen.nets.host_networks import HostRows
 from morphogen.nets.layout import ParamLayout, ParamLeaf
 from morphogen.state.env import Instance
-from morphogen.vocab.transformer import TransformerSpec
+from morphogen.vocab.transformer_host import TransformerSpec
 
 _NORM, _LINEAR = ("gain", "bias"), ("weight", "bias")
 _PAIRS = {"norm1": _NORM, "qkv": _LINEAR, "out": _LINEAR, "norm2": _NORM, "up": _LINEAR, "down": _LINEAR}

@@ -37,7 +37,7 @@ class Host:
     blueprints: tuple[Any, ...]  # kinds of seeds that fit every slot, as names or as parts
     reach: int = 0  # pixels that a kernel sees to each side; 0 where instances do not vary it
     width: int | None = None  # number that `host.width` sets, if the host has one
-    vocabulary: int | None = None  # number of tokens, if a sample is a row of them; None: samples are numbers
+    vocabulary: int = 0  # number of tokens, if a sample is a row of them; 0: samples are numbers
     isolates: bool = True  # no gradient reaches the host through the input of a seed; else only after incubation
     causal: bool = False  # features are a row of tokens, each of which knows nothing of those behind it
     dropout: float = 0.0  # share of the activations that are dropped in training

@@ -27,7 +27,7 @@ class TransformerSpec(Host):
     """
 
     vocabulary: int = field()  # tokens
-    width: int = field()  # of the features, the model dimension
+    width: int = field()  # of the features  # pyright: ignore[reportIncompatibleVariableOverride]
     heads: int  # of attention
     layers: int
     block: int  # tokens in a sample

@@ -1,6 +1,7 @@
 """Small real runs for tests: the default task, cut down in every number that only costs time."""
 
 import math
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from morphogen.config.fields import Spec, fields_of, to_settings
 from morphogen.config.groups import DataSpec, LifecycleSpec
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.spec import RunSpec, resolve
+from morphogen.data.cifar import BINARY, PYTHON, TEST, TRAIN
 from morphogen.engine.environment import Environment, open_environment
 from morphogen.engine.episodes import Epoch, reset_hidden, run_epoch
 from morphogen.engine.policies import build_arm
@@ -67,12 +69,13 @@ def live(world: Environment, name: str = "random", *, epochs: int | None = None,
     return found
 
 
-def cifar_files(folder: Path, records: int = 40) -> None:
-    """Made-up CIFAR files of the binary format."""
+def cifar_files(folder: Path, records: int = 40, *, python: bool = False) -> None:
+    """Made-up CIFAR files of the binary format, or of the Python one."""
     words = np.arange(records * 3073, dtype=np.int64) * 2654435761 % 251
     rows = words.astype(np.uint8).reshape(records, 3073)
     rows[:, 0] = np.arange(records) % 10
-    target = folder / "cifar-10-batches-bin"
+    raw = pickle.dumps({b"data": rows[:, 1:].copy(), b"labels": rows[:, 0].tolist()}, 2) if python else rows.tobytes()
+    target, end = folder / (PYTHON if python else BINARY), "" if python else ".bin"
     target.mkdir(parents=True)
-    for name in [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]:
-        (target / name).write_bytes(rows.tobytes())
+    for name in (*TRAIN, TEST):
+        (target / f"{name}{end}").write_bytes(raw)

@@ -13,6 +13,7 @@ from morphogen.cli import (
     bench,
     compare,
     config,
+    data,
     evaluate,
     inspect,
     report,
@@ -31,7 +32,7 @@ from morphogen.vocab.text import escape_text, format_value
 
 USAGE, DATA, CHECKPOINT = (EXITS[kind] for kind in (ConfigError, DataError, CheckpointError))
 OUTPUT_LOST, INTERRUPTED = 7, 130
-MODULES = (train, bench, tune, resume, watch, rewards, config, report, inspect, evaluate, compare)
+MODULES = (train, bench, tune, resume, watch, rewards, data, config, report, inspect, evaluate, compare)
 COMMANDS: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 

@@ -56,7 +56,7 @@ class DataSpec(Spec):
 
     name: Annotated[str, OneOf(DATASETS), Null(BY_TASK)] = option(default=None, text="data set", converter=as_part)
     dir: Annotated[FilePath | None, Null("$MORPHOGEN_DATA, else ./data")] = option(
-        default=None, flag=("--data-dir", "DIR", TASK), text="folder of CIFAR (default $MORPHOGEN_DATA, else ./data)"
+        default=None, flag=("--data-dir", "DIR", TASK), text="folder of data (default $MORPHOGEN_DATA, else ./data)"
     )
     placement: Literal["auto", "resident", "streamed"] = option(
         default=AUTO,

@@ -29,7 +29,7 @@ DATASETS: Registry[Callable[..., Any]] = Registry(
     expected="a function (folder) -> Splits, such as from_arrays returns",
     is_part=callable,
 )
-DATASETS.declare(BUILT_IN, {"digits": "data.splits:load_digits", "cifar": "data.cifar:read_cifar"})
+DATASETS.declare(BUILT_IN, {"digits": "data.splits:DIGITS", "cifar": "data.cifar:CIFAR"})
 HOSTS: Registry[Host] = Registry(
     "host",
     setting="host.name",

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from morphogen.data.data_files import FileData, FileForm, FileSource
 from morphogen.data.splits import Samples, Splits, StoredInputs, as_tensor, hold_out
 from morphogen.errors import DataError
 from morphogen.storage.files import MIB, error_line, open_regular, read_bytes
@@ -170,6 +171,17 @@ PIXELS = 3 * 32 * 32
 RECORD = 1 + PIXELS
 RECORDS = 10_000  # of an official file; fewer are allowed
 VALIDATION_SHARE = 10  # one training record in ten
+_BINARY_FORM = FileForm(
+    "binary",
+    tuple(f"{BINARY}/{name}.bin" for name in (*TRAIN, TEST)),
+    f"1 .. {RECORDS:,} records of a label in 0 .. {CLASSES - 1} and {PIXELS:,} pixels, a byte each",
+)
+_PYTHON_FORM = FileForm(
+    "python",
+    tuple(f"{PYTHON}/{name}" for name in (*TRAIN, TEST)),
+    f"pickled dict: data, uint8 [n, {PIXELS}] with n in 1 .. {RECORDS:,}; labels, n integers in 0 .. {CLASSES - 1}",
+)
+FILES = FileSource("the unpacked official CIFAR-10 archive", (_BINARY_FORM, _PYTHON_FORM))
 
 
 def read_cifar(folder: Path) -> Splits:
@@ -178,10 +190,9 @@ def read_cifar(folder: Path) -> Splits:
     Binary files are memory-mapped: images are read on access.
     Raises: DataError if a file is missing or damaged.
     """
-    if (folder / BINARY).is_dir():
-        samples = {name: read_binary(folder / BINARY / f"{name}.bin") for name in (*TRAIN, TEST)}
-    else:
-        samples = {name: read_python(folder / PYTHON / name) for name in (*TRAIN, TEST)}
+    form = FILES.choose_form(folder)
+    read = read_binary if form is _BINARY_FORM else read_python
+    samples = {name: read(folder / path) for name, path in zip((*TRAIN, TEST), form.paths, strict=True)}
     labels = torch.cat([samples[name].labels for name in TRAIN])
     pixels = StoredInputs(tuple(as_tensor(samples[name].inputs) for name in TRAIN), torch.arange(len(labels)))
     train, validation = hold_out(Samples(pixels, labels), len(labels) // VALIDATION_SHARE)
@@ -240,9 +251,9 @@ def _data_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise DataError(
-            f"{path} is missing; unpack the official CIFAR-10 archive so that {path.parents[1]} holds "
-            f"{BINARY} or {PYTHON}, or name another folder with --data-dir or MORPHOGEN_DATA"
-        ) from None
+        raise FILES.describe_missing(path, path.parents[1]) from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error_line(error)}") from error
+
+
+CIFAR = FileData("cifar", read_cifar, FILES)

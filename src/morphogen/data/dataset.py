@@ -1,6 +1,5 @@
 """Data set of a run: stored bytes, normalised on reading, on the device or streamed to it."""
 
-import os
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from torch import Tensor
 from morphogen.config.groups import AUTO, RESIDENT, STREAMED, DataSpec
 from morphogen.config.parts import BUILT_IN, DATASETS
 from morphogen.config.task import TaskSpec
+from morphogen.data.data_files import find_folder
 from morphogen.data.splits import Samples, Splits, as_tensor, fingerprint
 from morphogen.errors import ConfigError, DataError
 from morphogen.state.measure import LabelledInputs
@@ -17,7 +17,6 @@ from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.host import Host
 from morphogen.vocab.registry import error_line
 
-FOLDER_VARIABLE, FOLDER = "MORPHOGEN_DATA", "data"
 GIB = 2**30
 
 
@@ -156,7 +155,7 @@ def choose_placement(splits: Splits, spec: DataSpec) -> str:
 
 def data_folder(spec: DataSpec) -> Path:
     """Return the folder of data files: `data.dir`, else $MORPHOGEN_DATA, else `./data`."""
-    return Path(spec.dir or os.environ.get(FOLDER_VARIABLE) or FOLDER)
+    return find_folder(spec.dir)[0]
 
 
 def _build_split(samples: Samples, normalise: Normalisation) -> LabelledInputs:

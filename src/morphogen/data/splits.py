@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from morphogen.data.data_files import FileData, FileSource
 from morphogen.errors import DataError
 from morphogen.state import rng
 from morphogen.vocab.field_docs import document_fields
@@ -190,3 +191,6 @@ def read_digits(path: Path = DIGITS_FILE) -> Splits:
     rest, test = hold_out(samples, TEST)
     train, validation = hold_out(rest, VALIDATION)
     return Splits(train, validation, test)
+
+
+DIGITS = FileData("digits", load_digits, FileSource("packaged with morphogen"))

@@ -468,6 +468,8 @@ def fresh(*words, cwd, then=""):
         (["train", "--help"], 0),
         (["train", "heuristic", "--help"], 0),
         (["rewards", "--help"], 0),
+        (["data", "--help"], 0),
+        (["data", "no_task"], 2),
         (["bench", "--help"], 0),
         (["watch", "--help"], 0),
         (["tune", "--help"], 0),
@@ -522,6 +524,7 @@ def test_help_says_what_morphogen_is_and_which_commands_there_are(capsys):
     assert "list the reward rules and compare what they pay" in text
     assert "measure how fast a configuration runs, and where its time goes" in text
     assert "follow a running run in the terminal" in text
+    assert "list the tasks, what each asks, and whether its data is there" in text
     assert "search the best fixed schedule" in text
 
 

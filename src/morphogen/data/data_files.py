@@ -1,0 +1,62 @@
+"""Files of data sets: where they are looked for, in which forms, and what to do about a missing one."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from morphogen.errors import DataError
+
+FOLDER_VARIABLE, FOLDER = "MORPHOGEN_DATA", "data"
+
+
+def find_folder(chosen: str | None) -> tuple[Path, str]:
+    """Return the folder of data files and its origin: `--data-dir`, else $MORPHOGEN_DATA, else the default."""
+    if chosen:
+        return Path(chosen), "--data-dir"
+    if variable := os.environ.get(FOLDER_VARIABLE):
+        return Path(variable), f"${FOLDER_VARIABLE}"
+    return Path(FOLDER), "default"
+
+
+@dataclass(frozen=True, slots=True)
+class FileForm:
+    """Form of a data set: the files that belong together."""
+
+    name: str
+    paths: tuple[str, ...]  # below the folder of data files
+    content: str  # of a file, in words
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """Declaration of the files of a data set; errors of its reader and `morphogen data` use it."""
+
+    name: str  # in words; it completes "put ... into the folder"
+    forms: tuple[FileForm, ...] = ()  # the preferred one first; () = no files of the user
+
+    def choose_form(self, folder: Path) -> FileForm:
+        """Return the first form of which a file is there; if there is none, the last form, which errors then name."""
+        present = (form for form in self.forms if any(os.path.exists(folder / path) for path in form.paths))
+        return next(present, self.forms[-1])
+
+    def describe_missing(self, path: Path, folder: Path) -> DataError:
+        """Return the error of a missing file: its path, and where the official files are to be put."""
+        return DataError(
+            f"{path} is missing; put {self.name} into {folder} (`morphogen data` lists all files), or name another "
+            f"folder with --data-dir or {FOLDER_VARIABLE}"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileData:
+    """Data set with a declaration of its files; a part of the registry `DATASETS`."""
+
+    name: str
+    read: Callable[[Path], Any]  # folder -> Splits; a DataError if a file is missing or damaged
+    source: FileSource
+
+    def __call__(self, folder: Path) -> Any:
+        """Return the splits of the files in a folder."""
+        return self.read(folder)

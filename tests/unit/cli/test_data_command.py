@@ -1,0 +1,148 @@
+"""Command `data`: what a task asks and needs, and whether a run would find it."""
+
+import json
+
+import pytest
+from support.offered_packages import write_package
+from support.small_runs import cifar_files
+
+from morphogen.cli import main
+from morphogen.config.parts import BUILT_IN, DATASETS
+from morphogen.config.task import TASKS
+from morphogen.data.cifar import BINARY, PYTHON, read_cifar
+from morphogen.data.data_files import FileData
+from morphogen.errors import DataError
+
+POINTS = """
+import numpy as np
+
+import morphogen as mg
+
+points = mg.from_arrays("points", np.arange(240, dtype=np.uint8).reshape(60, 4), np.arange(60) % 3)
+
+
+def photos(folder):
+    return (folder / "photos").read_bytes()
+
+
+task = mg.TaskSpec(name="wide", dataset="points", host=mg.CnnSpec(4, 2, 3, 1, 1, 8, 10), question="does it fit?")
+"""
+
+
+@pytest.fixture(autouse=True)
+def fresh_folder(tmp_path, monkeypatch):
+    monkeypatch.delenv("MORPHOGEN_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def listing(capsys, *words, code=0):
+    """The JSON of the command, tasks and data sets by name, and stderr."""
+    assert main.main(["data", *words, "--json"]) == code
+    shown = capsys.readouterr()
+    told = json.loads(shown.out)
+    return {
+        **told,
+        "tasks": {row["task"]: row for row in told["tasks"]},
+        "data": {row["data"]: row for row in told["data"]},
+        "err": shown.err,
+    }
+
+
+def test_every_task_is_listed_with_its_question_and_state(capsys):
+    told = listing(capsys)
+    assert {name: row["question"] for name, row in told["tasks"].items()} == {n: TASKS[n].question for n in TASKS}
+    assert {row["state"] for row in told["tasks"].values() if row["data"] == "digits"} == {"ready"}
+    assert {row["state"] for row in told["tasks"].values() if row["data"] == "cifar"} == {"missing"}
+    assert told["err"] == ""
+    assert main.main(["data"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name in TASKS:
+        assert any(line.split()[:1] == [name] and line.endswith(TASKS[name].question) for line in lines), name
+
+
+def test_every_built_in_data_set_declares_its_files():
+    for name in (name for name in DATASETS if DATASETS.origin(name) == BUILT_IN):
+        part = DATASETS[name]
+        assert isinstance(part, FileData), name
+        assert part.name == name
+        assert part.source.name
+
+
+@pytest.mark.parametrize("python", [False, True], ids=["binary", "python"])
+def test_complete_files_are_ready_with_their_sizes(tmp_path, capsys, python):
+    cifar_files(tmp_path / "data", python=python)
+    row = listing(capsys)["data"]["cifar"]
+    assert (row["state"], row["error"], row["form"]) == ("ready", None, "python" if python else "binary")
+    assert row["samples"] == {"train": 180, "validation": 20, "test": 40}
+    sizes = {each["path"]: each["bytes"] for form in row["forms"] for each in form["files"]}
+    for path, size in sizes.items():
+        file = tmp_path / "data" / path
+        assert size == (file.stat().st_size if file.exists() else None)
+    assert len(sizes) == 12
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def relabel(path):
+    path.write_bytes(b"\x0a" + path.read_bytes()[1:])
+
+
+@pytest.mark.parametrize(
+    ("damage", "state"), [(lambda path: path.unlink(), "missing"), (cut, "damaged"), (relabel, "damaged")]
+)
+def test_a_fault_is_that_of_the_reader_and_ends_the_listing_of_one_task_with_3(tmp_path, capsys, damage, state):
+    cifar_files(tmp_path / "here")
+    damage(tmp_path / "here" / BINARY / "data_batch_4.bin")
+    with pytest.raises(DataError, match="data_batch_4") as caught:
+        read_cifar(tmp_path / "here")
+    words = ["--data-dir", str(tmp_path / "here")]
+    told = listing(capsys, *words)
+    assert told["data"]["cifar"]["error"] == told["tasks"]["cifar_scale"]["error"] == str(caught.value)
+    assert told["data"]["cifar"]["state"] == told["tasks"]["cifar_scale"]["state"] == state
+    alone = listing(capsys, "cifar_scale", *words, code=3)
+    assert list(alone["tasks"]), list(alone["data"]) == (["cifar_scale"], ["cifar"])
+    assert str(caught.value) in alone["err"]
+    assert main.main(["data", *words]) == 0
+    assert str(caught.value) in capsys.readouterr().out
+
+
+def test_one_task_shows_each_of_its_files(tmp_path, capsys):
+    cifar_files(tmp_path / "data", records=3)
+    assert main.main(["data", "cifar_minimal"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert f"{BINARY}/test_batch.bin  {3 * 3073:,} bytes" in lines
+    assert f"{PYTHON}/test_batch  missing" in lines
+    assert not any("digits" in line for line in lines)
+
+
+def test_the_folder_is_named_with_what_chose_it(tmp_path, monkeypatch, capsys):
+    def place(*words):
+        told = listing(capsys, "digits", *words)
+        return told["folder"], told["folder_from"]
+
+    assert place() == (str(tmp_path / "data"), "default")
+    monkeypatch.setenv("MORPHOGEN_DATA", "/some/where")
+    assert place() == ("/some/where", "$MORPHOGEN_DATA")
+    assert place("--data-dir", "given") == (str(tmp_path / "given"), "--data-dir")
+
+
+def test_parts_of_packages_are_listed_and_faulty_ones_stop_nothing(tmp_path, monkeypatch, capsys):
+    offers = {
+        "morphogen.tasks": {"wide": "task", "broken": "nothing_there"},
+        "morphogen.datasets": {"points": "points", "photos": "photos"},
+    }
+    write_package(tmp_path / "site", POINTS, offers, name="pointed_parts")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    told = listing(capsys)
+    assert told["data"]["points"]["samples"] == {"train": 40, "validation": 10, "test": 10}
+    assert (told["data"]["points"]["state"], told["data"]["points"]["forms"]) == ("ready", [])
+    assert told["data"]["points"]["part_of"] == "pointed_parts 0.1"
+    assert told["data"]["photos"]["state"] == "unusable"
+    assert "FileNotFoundError" in told["data"]["photos"]["error"]
+    assert told["tasks"]["wide"]["state"] == "unfit"
+    assert "as the host takes" in told["tasks"]["wide"]["error"]
+    assert "broken of pointed_parts 0.1: cannot be imported" in told["err"]
+    assert "broken" not in told["tasks"]
+    listing(capsys, "wide", code=3)

@@ -7,29 +7,36 @@ from bench.harness.bench_scenes import BenchScene
 from bench.harness.plain_modules import (
     HostModule,
     ModuleLearner,
-    SeedModule,
+    cnn_seed,
     flatten_parameters,
     load_parameters,
     ordered_parameters,
 )
+from bench.harness.plain_transformer import LanguageModule, token_seed
 from morphogen.nets.net import Net
 from morphogen.state.env import EnvState
 from morphogen.vocab.stage import Stage
+from morphogen.vocab.transformer_host import TransformerSpec
 
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 GROWN_STAGES = (Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
 
 
-def build_module_twin(state: EnvState, net: Net, env: int) -> HostModule:
+def build_module_twin(state: EnvState, net: Net, env: int) -> HostModule | LanguageModule:
     """An env as a plain module, with the parameters, dtype and device of the state."""
     host, slots = net.host, state.slots[env]
-    made = HostModule(host.base, host.blocks, host.kernel, host.pools, host.channels_in, host.classes)
-    made.width, made.class_count = float(state.instance.width[env]), int(state.instance.classes[env])
+    if isinstance(host, TransformerSpec):
+        build_seed = token_seed
+        made = LanguageModule(host.vocabulary, host.width, host.heads, host.layers, host.block, host.segments)
+    else:
+        build_seed = cnn_seed
+        made = HostModule(host.base, host.blocks, host.kernel, host.pools, host.channels_in, host.classes)
+        made.width, made.class_count = float(state.instance.width[env]), int(state.instance.classes[env])
     load_parameters(made.host_parameters(), state.host.params[env])
     for s, slot in enumerate(net.slots):
         if int(slots.stage[s]) in GROWN_STAGES:
             life = {"stage": int(slots.stage[s]), "algorithm": int(slots.algorithm[s]), "alpha": float(slots.alpha[s])}
-            seed = SeedModule(int(slots.blueprint[s]), slot.channels, **life)
+            seed = build_seed(int(slots.blueprint[s]), slot.channels, **life)
             row = state.seeds[slot.name, "params"][env]
             load_parameters(ordered_parameters(seed.body), row)
             load_parameters(ordered_parameters(seed.gate), row[row.shape[0] - net.gate_counts[s] :])
@@ -45,17 +52,17 @@ class ModuleLoop:
         envs = range(scene.state.batch_size[0])
         self.learners = [ModuleLearner(build_module_twin(scene.state, scene.net, e), **rates) for e in envs]
         # Minibatches lie in memory as the modules want them, so that no step converts them.
-        images = [batch.inputs.flatten(0, 1).contiguous(memory_format=LAYOUTS[layout]) for batch in scene.batches]
+        inputs = [batch.inputs.flatten(0, 1).contiguous(memory_format=LAYOUTS[layout]) for batch in scene.batches]
         self.batches = [
-            list(zip(flat.unflatten(0, batch.labels.shape).unbind(), batch.labels.unbind(), strict=True))
-            for flat, batch in zip(images, scene.batches, strict=True)
+            list(zip(flat.unflatten(0, batch.labels.shape[:2]).unbind(), batch.labels.unbind(), strict=True))
+            for flat, batch in zip(inputs, scene.batches, strict=True)
         ]
 
     def train(self) -> None:
         """All minibatches of the scene, going on from where the call before stopped."""
         for batch in self.batches:
-            for learner, (images, labels) in zip(self.learners, batch, strict=True):
-                learner.step(images, labels)
+            for learner, (inputs, labels) in zip(self.learners, batch, strict=True):
+                learner.step(inputs, labels)
 
     def parameters(self) -> Tensor:
         """The hosts, as the stacked state stores them: [E, P]."""

@@ -113,15 +113,18 @@ BLUEPRINT_MODULES = {
 
 
 class SeedModule(nn.Module):
-    """A blueprint with its gate, and where it is in its life."""
+    """A blueprint with its gate, and where it is in its life.  isolated: no gradient passes through its input, ever."""
 
-    def __init__(self, blueprint: int, channels: int, *, stage: int, algorithm: int, alpha: float) -> None:
+    def __init__(
+        self, body: nn.Module, gate: nn.Module, *, stage: int, algorithm: int, alpha: float, isolated: bool
+    ) -> None:
         super().__init__()
-        self.body, self.gate = BLUEPRINT_MODULES[blueprint](channels), GateModule(channels)
-        self.stage, self.algorithm, self.alpha = stage, algorithm, alpha
+        self.body, self.gate = body, gate
+        self.stage, self.algorithm, self.alpha, self.isolated = stage, algorithm, alpha, isolated
 
     def forward(self, h: Tensor, on: bool = True) -> Tensor:
-        x, a = h.detach(), self.alpha
+        a = self.alpha
+        x = h.detach() if self.isolated or self.stage == TRAINING else h
         if self.stage == TRAINING and self.training:
             d = self.body(x)
             d = x * torch.tanh(d) if self.algorithm == MULTIPLY else d
@@ -137,6 +140,12 @@ class SeedModule(nn.Module):
     def trainable_parameters(self) -> list[Tensor]:
         gated = self.algorithm == GATE and self.stage != TRAINING
         return [*ordered_parameters(self.body), *(ordered_parameters(self.gate) if gated else [])]
+
+
+def cnn_seed(blueprint: int, channels: int, *, stage: int, algorithm: int, alpha: float) -> SeedModule:
+    """A seed of a CNN."""
+    body, gate = BLUEPRINT_MODULES[blueprint](channels), GateModule(channels)
+    return SeedModule(body, gate, stage=stage, algorithm=algorithm, alpha=alpha, isolated=True)
 
 
 class HostModule(nn.Module):
@@ -220,7 +229,7 @@ class ModuleLearner:
     """
 
     def __init__(
-        self, net: HostModule, lr: float, seed_lr: float, *, layout: torch.memory_format = torch.contiguous_format
+        self, net: nn.Module, lr: float, seed_lr: float, *, layout: torch.memory_format = torch.contiguous_format
     ) -> None:
         self.net, self.layout = net.to(memory_format=layout), layout
         self.groups = [net.host_parameters(), *(seed.trainable_parameters() for seed in net.seeds.values())]
@@ -228,10 +237,11 @@ class ModuleLearner:
         named = [{"params": group, **own} for group, own in zip(self.groups, knobs, strict=True)]
         self.optimiser = torch.optim.SGD(named, momentum=MOMENTUM, fused=True)
 
-    def step(self, images: Tensor, labels: Tensor) -> Tensor:
-        """One minibatch; its loss, which the host need not read."""
+    def step(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        """One minibatch; its loss, which the host need not read.  A label -1 counts for nothing."""
         self.optimiser.zero_grad(set_to_none=True)
-        loss = F.cross_entropy(self.net(images.contiguous(memory_format=self.layout)), labels)
+        logits = self.net(inputs.contiguous(memory_format=self.layout))
+        loss = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=-1)
         loss.backward()
         for group in self.groups:
             nn.utils.clip_grad_norm_(group, MAX_NORM, foreach=True)

@@ -1,5 +1,7 @@
 """Small states of networks with seeds, for the tests of training and validation."""
 
+import itertools
+
 import torch
 from tensordict import TensorDict
 from torch import Tensor
@@ -13,15 +15,23 @@ from morphogen.state import rng, schema
 from morphogen.state.env import EnvState
 from morphogen.state.measure import InputBatch, LabelledInputs
 from morphogen.steps.reset_step import init_seeds, new_seed_rows
-from morphogen.vocab.host import CnnSpec
+from morphogen.vocab.host import CnnSpec, Host
+from morphogen.vocab.stage import Stage
+from morphogen.vocab.transformer_host import TransformerSpec
 
 DIGITS = CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)
+TOKENS = TransformerSpec(vocabulary=19, width=16, heads=2, layers=3, block=7)
 SPEC = HostSpec(lr=0.05, seed_lr=0.02)
 LIFECYCLE = LifecycleSpec()
 
 
-def net(host: CnnSpec = DIGITS, slots: tuple[str, ...] = ("r0c0", "r0c1", "r1c0")) -> Net:
+def net(host: Host = DIGITS, slots: tuple[str, ...] = ("r0c0", "r0c1", "r1c0")) -> Net:
     return Net(host, host.pick_slots(slots))
+
+
+def token_net(host: TransformerSpec = TOKENS) -> Net:
+    """A net of a language model with all its slots."""
+    return Net(host, host.all_slots)
 
 
 def noise(*shape: int, seed: int = 0) -> Tensor:
@@ -78,11 +88,23 @@ def mixed(net: Net, envs: int, seed: int = 0) -> EnvState:
     stage = integers(2, 7, *shape, seed=seed)
     stage = torch.where(stage == 2, 1, stage)
     live = stage > 1
-    blueprint = torch.where(live, 1 + (torch.arange(stage.numel()).view(shape) + seed) % 7, -1)
+    codes = torch.tensor([int(code) for code in net.modules])
+    blueprint = torch.where(live, codes[(torch.arange(stage.numel()).view(shape) + seed) % len(codes)], -1)
     algorithm = torch.where(live, integers(1, 4, *shape, seed=seed + 1), 0)
     alpha = torch.where(stage >= 4, 0.05 + 0.95 * noise(*shape, seed=seed + 2), torch.zeros(shape))
     alpha = torch.where(stage >= 5, 1.0, alpha)
     return nudge(grow(fresh(net, envs, seed), net, stage, blueprint, algorithm, alpha), net)
+
+
+def all_kinds(net: Net) -> EnvState:
+    """Every blueprint under every algorithm in every stage of a seed that runs, moved a little away from birth."""
+    stages = (Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
+    kinds = torch.tensor(list(itertools.product(map(int, net.modules), (1, 2, 3), map(int, stages))))
+    envs = -(-len(kinds) // len(net.slots))
+    order = torch.arange(envs * len(net.slots)) * 5 % len(kinds)  # an env holds different blueprints
+    blueprint, algorithm, stage = kinds[order].view(envs, len(net.slots), 3).unbind(-1)
+    alpha = torch.where(stage == Stage.BLENDING, 0.05 + 0.95 * noise(*stage.shape), (stage > Stage.BLENDING).float())
+    return nudge(grow(fresh(net, envs), net, stage, blueprint, algorithm, alpha), net)
 
 
 def nudge(state: EnvState, net: Net, size: float = 0.2) -> EnvState:
@@ -106,16 +128,22 @@ def double(state: EnvState) -> EnvState:
 
 
 def batch(net: Net, envs: int, samples: int = 16, seed: int = 0) -> InputBatch:
-    host = net.host
-    images = normal(envs, samples, host.channels_in, host.size, host.size, seed=seed)
-    labels = integers(0, host.classes, envs, samples, seed=seed)
-    return InputBatch(inputs=images, labels=labels, batch_size=[envs])
+    inputs, labels = _examples(net.host, envs, samples, seed=seed)
+    return InputBatch(inputs=inputs, labels=labels, batch_size=[envs])
 
 
 def split(net: Net, samples: int = 40, seed: int = 3) -> LabelledInputs:
-    host = net.host
-    images = normal(samples, host.channels_in, host.size, host.size, seed=seed)
-    return LabelledInputs(inputs=images, labels=integers(0, host.classes, samples, seed=seed), batch_size=[])
+    inputs, labels = _examples(net.host, samples, seed=seed)
+    return LabelledInputs(inputs=inputs, labels=labels, batch_size=[])
+
+
+def _examples(host: Host, *lead: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Images with a label each, or rows of tokens with a label for most of them."""
+    if not host.vocabulary:
+        return normal(*lead, *host.input_shape, seed=seed), integers(0, host.classes, *lead, seed=seed)
+    shape = (*lead, *host.input_shape)
+    labels = integers(0, host.classes, *shape, seed=seed + 1)
+    return integers(0, host.vocabulary, *shape, seed=seed), labels.masked_fill(noise(*shape, seed=seed) < 0.2, -1)
 
 
 def stored(seed: SeedModule, size: int) -> Tensor:

@@ -10,6 +10,7 @@ from morphogen.state.measure import InputBatch
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
 from morphogen.vocab.host import CnnSpec
+from morphogen.vocab.transformer_host import TransformerSpec
 
 EPOCHS, MINIBATCHES = 3, 2
 DEEP = CnnSpec(base=3, blocks=3, kernel=3, pools=2, channels_in=2, size=9, classes=5)
@@ -17,6 +18,10 @@ CASES = {
     "digits": (small_states.net(), 12),
     "deep": (small_states.net(DEEP, ("r1c1", "r0c0", "r0c2", "r1c0")), 8),
     "wide": (small_states.net(CnnSpec(16, 2, 1, 2, 1, 6, 4), ("r0c1", "r1c1", "r0c0")), 7),
+}
+LANGUAGE = {
+    "tokens": small_states.token_net(),
+    "long": small_states.token_net(TransformerSpec(vocabulary=11, width=8, heads=4, layers=4, block=13, segments=2)),
 }
 
 
@@ -31,15 +36,18 @@ def _narrowed(state, net):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, *LANGUAGE])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
 def test_three_epochs_equal_a_plain_module_with_torch_optim_per_env(case, dtype, tolerance):
-    net, envs = CASES[case]
-    state = _narrowed(small_states.mixed(net, envs, seed=5), net)
-    split = small_states.split(net)
-    if dtype == torch.float64:
-        state = small_states.double(state)
-        split = split.replace(inputs=split.inputs.double())
+    if case in LANGUAGE:
+        net, split = LANGUAGE[case], small_states.split(LANGUAGE[case], 12)
+        state = small_states.all_kinds(net)
+    else:
+        net, count = CASES[case]
+        state, split = _narrowed(small_states.mixed(net, count, seed=5), net), small_states.split(net)
+    envs = state.batch_size[0]
+    state = small_states.double(state) if dtype == torch.float64 else state
+    split = split.replace(inputs=_convert(split.inputs, dtype))
     twins = [build_module_twin(state, net, e) for e in range(envs)]
     learners = [ModuleLearner(twin, small_states.SPEC.lr, small_states.SPEC.seed_lr) for twin in twins]
     plan = small_states.plan(state, net)
@@ -47,7 +55,7 @@ def test_three_epochs_equal_a_plain_module_with_torch_optim_per_env(case, dtype,
     for epoch in range(EPOCHS):
         progress = start_epoch(state, plan, net=net)
         for m in range(MINIBATCHES):
-            batch = _cast(small_states.batch(net, envs, seed=10 * epoch + m), dtype, state.instance.classes)
+            batch = _cast(small_states.batch(net, envs, 16 if case in CASES else 4, seed=10 * epoch + m), dtype, state)
             progress, observed = train_minibatch(
                 progress, batch, plan, net=net, spec=small_states.SPEC, lifecycle=small_states.LIFECYCLE
             )
@@ -60,8 +68,15 @@ def test_three_epochs_equal_a_plain_module_with_torch_optim_per_env(case, dtype,
             _assert_measured(measured, state, net, e, plain, split, tolerance)
 
 
-def _cast(batch: InputBatch, dtype, classes) -> InputBatch:
-    return batch.replace(inputs=batch.inputs.to(dtype), labels=batch.labels % classes.unsqueeze(-1))
+def _cast(batch: InputBatch, dtype, state) -> InputBatch:
+    """The batch in another precision, with labels that each env has."""
+    classes = state.instance.classes.view(-1, *(1,) * (batch.labels.dim() - 1))
+    labels = torch.where(batch.labels < 0, -1, batch.labels % classes)
+    return batch.replace(inputs=_convert(batch.inputs, dtype), labels=labels)
+
+
+def _convert(inputs, dtype):
+    return inputs.to(dtype) if inputs.is_floating_point() else inputs
 
 
 def _assert_equal(state, net, e, twin, tolerance):
@@ -77,14 +92,14 @@ def _assert_equal(state, net, e, twin, tolerance):
 
 def _assert_measured(measured, state, net, e, twin, split, tolerance):
     twin.eval()
-    counted = split.labels < state.instance.classes[e]
-    images, labels = split.inputs[counted], split.labels[counted]
+    counted = (split.labels >= 0) & (split.labels < state.instance.classes[e])
+    labels = split.labels[counted]
     for k in range(measured.evaluated.shape[1]):
         if not measured.evaluated[e, k]:
             continue
         off = frozenset(slot.name for s, slot in enumerate(net.slots) if not int(measured.coalition[e, k]) >> s & 1)
         with torch.no_grad():
-            logits = twin(images, off)
+            logits = twin(split.inputs, off)[counted]
         right = (logits.argmax(-1) == labels).double().mean() * 100
         assert float(measured.accuracy[e, k]) == pytest.approx(float(right), abs=1e-4 if tolerance < 1e-6 else 3.0)
         if k == 0:

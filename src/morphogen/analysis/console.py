@@ -12,7 +12,7 @@ from morphogen.config.spec import RunSpec
 from morphogen.telemetry.events import Envelope, mean_known
 from morphogen.telemetry.messages import describe, format_counts
 from morphogen.telemetry.writer import LOGGED_KINDS
-from morphogen.vocab.text import escape_text
+from morphogen.vocab.text import count_noun, escape_text
 
 LEGEND = (
     "return: what the policy was paid per episode; value: accuracy (as a share of 1) of the network it would deliver, "
@@ -139,6 +139,11 @@ class Console:
             f"{format_number(summary.env_epochs_per_s, 0)} env-epochs/s  {self._eta()}".rstrip()
         )
 
+    def start_evaluation(self, episodes: int) -> None:
+        """Say what goes on after the last round, for a while without progress."""
+        if not self._quiet:
+            self._say(f"final evaluation: each policy plays {count_noun(episodes, 'held-out instance')}")
+
     def write(self, events: Iterable[Envelope]) -> None:
         """Take events: what is out of the ordinary in the run as a whole."""
         for event in events:
@@ -209,7 +214,7 @@ def closing_lines(history: Sequence[Any], seconds: float) -> list[str]:
     where = f"best round: {round_number(best.round)} with a mean accuracy of {format_number(best.accuracy_mean, 1)} %"
     odd = format_counts(Counter(kind for summary in history for kind in summary.anomalies))
     anomalies = [f"rounds with anomalies: {odd}"] if odd else []
-    return [f"{len(history)} rounds in {format_duration(seconds)}", *trends, where, *anomalies]
+    return [f"{count_noun(len(history), 'round')} in {format_duration(seconds)}", *trends, where, *anomalies]
 
 
 def _trend(values: list[float | None]) -> str:

@@ -74,7 +74,7 @@ class DataSpec(Spec):
         default=None, flag=("--minibatches", "N", SIZE), text="optimiser steps of a host per epoch", converter=by_task
     )
     val_samples: Annotated[Count | Literal["task"] | None, Null("all")] = option(
-        default="task", text="validation samples per epoch: a number, task = that of the task, null = all"
+        default="task", text="validation samples per epoch: a number, task = that of the task, at most all, null = all"
     )
     augment: bool = option(default=True, flag=("--no-augment", "", TASK), text="train on the images as they are")
 

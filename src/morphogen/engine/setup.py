@@ -32,6 +32,7 @@ from morphogen.nets.precision import FULL, Precision
 from morphogen.rules.rewards.protocol import Rule
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.limits import Limits
+from morphogen.vocab.text import count_noun
 
 STATE_COPIES = 4  # parameters, momentum, and both again in the snapshot of the governor
 PRECISIONS = {
@@ -183,6 +184,7 @@ def build_setup(spec: RunSpec) -> Setup:
 def describe_run(setup: Setup) -> dict[str, str]:
     """Describe the size of a run: name -> text, in print order."""
     spec, net, schedule, split = setup.spec, setup.net, setup.schedule, setup.dataset.sizes
+    epochs = count_noun(int(spec.episode_length or 0), "epoch")
     rows = {"task": f"{spec.task} ({setup.task.question})", "policy": spec.policy_name}
     if schedule is not None and schedule.steps:
         rows["schedule"] = f"{schedule.name}, steps {len(schedule.steps):,}, sha256 {schedule.sha256[:12]}"
@@ -193,7 +195,7 @@ def describe_run(setup: Setup) -> dict[str, str]:
         "precision": net.precision.label,
         "data": f"{split['train']:,} train, {split['validation']:,} validation, {split['test']:,} test samples",
         "training data": setup.dataset.placement,
-        "run": f"{spec.rounds:,} rounds of {spec.episode_length:,} epochs with {spec.envs:,} envs",
+        "run": f"{count_noun(spec.rounds, 'round')} of {epochs} with {count_noun(spec.envs, 'env')}",
         "life of a host": f"{spec.episode_length * spec.data.minibatches:,} minibatches of {spec.data.batch:,} samples",
         "host": f"{net.host_size:,} parameters",
         "slots": ", ".join(f"{slot.name} ({slot.channels} channels)" for slot in net.slots),

@@ -32,6 +32,7 @@ from morphogen.telemetry.dispatch import Losses
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import RunCompleted, RunResumed
 from morphogen.vocab.field_docs import document_fields
+from morphogen.vocab.text import count_noun
 
 T = TypeVar("T")
 Status = Literal["completed", "stopped", "failed"]
@@ -250,6 +251,8 @@ class Session:
         scheduler, spec = self.scheduler, self.setup.spec
         if (context := self.context) is not None:
             self._together(lambda: self._save_policy(context.folder))
+        if self.console is not None and spec.final_episodes:
+            self.console.start_evaluation(spec.final_episodes)
         results = run_final_evaluation(scheduler, self.hooks.should_stop)
         if not results:
             return results
@@ -263,7 +266,8 @@ class Session:
             self._together(lambda: context.folder.write(run_directory.RESULT, lambda: files.json_bytes(result)))
         if self.console is not None:
             rows = [result.table_row(results[-1], seed=spec.seed) for result in results]
-            self.console.print_table(rows, title=f"{spec.final_episodes} held-out instances, the same for every policy")
+            played = count_noun(int(spec.final_episodes or 0), "held-out instance")
+            self.console.print_table(rows, title=f"{played}, the same for every policy")
             self.console.print_table(share_table(reached), title=SHARE_TITLE)
         return results
 

@@ -18,6 +18,11 @@ def escape_text(text: str) -> str:
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
+def count_noun(count: int, noun: str) -> str:
+    """Return a number with its noun: `1 round`, `2,000 rounds`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def name_map(text: str) -> dict[str, str]:
     """`a=b, c` -> {"a": "b", "c": "c"}: a table of names, in order."""
     pairs = (part.partition("=") for part in text.split(", "))

@@ -250,6 +250,14 @@ def test_the_task_says_how_many_samples_are_judged(cifar):
     assert dataset.on_test_split().validation().inputs.shape == (20, 3, 32, 32)
 
 
+def test_files_smaller_than_the_task_expects_are_scored_on_all_they_have(cifar):
+    task = TASKS["cifar_baseline"]
+    dataset = open_dataset(task, DataSpec(dir=str(cifar)), task.host, "cpu")
+    assert dataset.sizes == {"train": 90, "validation": 10, "test": 20}
+    with pytest.raises(ConfigError, match=r"data.val_samples: expected at most 10, .* got 1999"):
+        open_dataset(task, DataSpec(dir=str(cifar), val_samples=1_999), task.host, "cpu")
+
+
 def test_images_of_another_size_than_the_task_are_refused():
     with pytest.raises(DataError, match=r"of shape \(1, 9, 9\), as the host takes, got \d+ of shape \(1, 8, 8\)"):
         open_dataset(DIGITS, DataSpec(name="digits"), replace(DIGITS.host, size=9), "cpu")

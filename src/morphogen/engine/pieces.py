@@ -20,13 +20,12 @@ from morphogen.config.spec import RunSpec
 from morphogen.config.task import ANALYTIC, TASKS
 from morphogen.nets.net import Net
 from morphogen.rules.attribution import configuration_count
-from morphogen.steps.validate_step import CHUNK
 
 FLOAT_BYTES = 4  # float32
 CPU_MIB, GPU_MIB = 768, 16_384  # the cache serves few envs at once; a GPU is idle below thousands
 MIN_ENVS = 2  # products over one network differ in the last bits from those over several
 # Copies of the features of a slot that live at the peak, measured (`tests/unit/engine/test_pieces.py`).
-_INPUTS, _HOST, _SEED = 2.0, 2.25, 6.5  # per sample of a minibatch: stored for the gradient, with its own copies
+_INPUTS, _SEED = 2.0, 6.5  # per sample of a minibatch: stored for the gradient, with its own copies
 _VALIDATION = 8.0  # per row of the coalition tree, of the slot where rows times features are most
 Node = TypeVar("Node", bound=TensorClass | TensorDictBase | torch.Tensor)
 
@@ -38,15 +37,16 @@ def activation_bytes(spec: RunSpec, net: Net, samples: int) -> int:
     """
     if TASKS[spec.task].kind == ANALYTIC:
         return 0
-    rows = widest = stored = 0
+    stored, held = net.host.activations()
+    rows = widest = 0
     enabled, most = set(net.names), configuration_count(len(net.slots), spec.attribution.permutation_pairs)
     for slot in net.host.all_slots:
         size, grows = slot.channels * math.prod(slot.size), slot.name in enabled
         rows = min(max(1, rows) * (2 if grows else 1), most)
-        widest = max(widest, rows * size)
-        stored += (_HOST + _SEED * grows) * size
+        widest = max(widest, rows * _VALIDATION * size)
+        stored += _SEED * grows * size
     training = spec.data.batch * (stored + _INPUTS * math.prod(net.host.input_shape))
-    return int(FLOAT_BYTES * max(training, _VALIDATION * min(samples, CHUNK) * widest))
+    return int(FLOAT_BYTES * max(training, min(samples, net.host.chunk) * max(widest, rows * held)))
 
 
 def piece_size(spec: RunSpec, net: Net, samples: int, device: torch.device) -> int:

@@ -11,7 +11,7 @@ from morphogen.vocab.field_docs import document_fields
 
 @document_fields
 class HostRows(NamedTuple):
-    """Networks of a pass: parameters and masks of the envs, and the env of each row (None: row = env).
+    """Networks of a pass: parameters and masks of the envs, the env of each row (None: row = env), noise of training.
 
     Rows of one env share its parameters; they differ by the seeds that are switched on.
 
@@ -26,6 +26,7 @@ class HostRows(NamedTuple):
     leaves: Leaves  # {name: [E, *shape]}
     masks: Any  # of `HostNetworks.masks`
     env: Tensor | None
+    dropout: Tensor | None = None  # int64 [E, 5], random streams of this minibatch; None: nothing is dropped
 
     def pick(self, values: Tensor) -> Tensor:
         """Select values of the envs for every row.  values [E, ...] -> [R, ...]."""
@@ -38,8 +39,8 @@ class HostNetworks(Protocol):
 
     The steps walk through a host like this: `embed`, then for every slot in the order of the forward pass `stage`, the
     seeds of the slot and max pooling where `SlotSpec.pooled` says so, then `head`.  Features are [B, ..., R, C].
-    Everything is a function of tensors: no draws, no reads, no state.  `morphogen.testing.laws.check_host` checks a
-    host with its networks.
+    Everything is a function of tensors: no reads, no state, no draws but those from the streams of a pass.
+    `morphogen.testing.laws.check_host` checks a host with its networks.
 
     Example:
         >>> import torch

@@ -1,6 +1,8 @@
 """Layers on the tokens of stacked language models.  Rows = networks, outermost: [R, B, n, d]."""
 
-from typing import Any
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -9,8 +11,10 @@ from torch import Tensor
 from morphogen import kernels
 from morphogen.kernels.native import AutogradFunction, apply_function, has_kernel, statistics_dtype
 from morphogen.nets.elementwise import by_vectors
+from morphogen.state import rng
 
 EPS = 1e-5  # of normalisations
+_LANES = 2**27  # random numbers of a place of dropout
 
 
 def rows_outermost(x: Tensor) -> Tensor:
@@ -69,14 +73,34 @@ def standardise(x: Tensor) -> Tensor:
     return F.layer_norm(x, x.shape[-1:], eps=EPS)
 
 
-def causal_attention(qkv: Tensor, heads: int) -> Tensor:
+class Dropout(NamedTuple):
+    """Dropout in a pass of training: random streams and the share that is dropped."""
+
+    streams: Tensor  # int64 [R, 5]
+    share: float
+
+    def __call__(self, x: Tensor, place: int) -> Tensor:
+        """Drop values and scale the others up.  x [R, ...]; place: number of this call in the pass."""
+        words = rng.random_bits(self.streams, x[0].numel(), first=place * _LANES)
+        kept = (words >= round(self.share * 2**32)).to(x.dtype)
+        return x * (kept / (1 - self.share)).view(x.shape)
+
+
+def causal_attention(qkv: Tensor, heads: int, drop: Callable[[Tensor], Tensor] | None = None) -> Tensor:
     """Scaled dot product attention of every token to itself and those before it.
 
     Shapes: qkv [R, B, n, 3 d], queries, keys and values of all heads -> [R, B, n, d].
+    drop: dropout of the weights [R, B, heads, n, n].
     """
     parts = qkv.flatten(0, 1).unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
     queries, keys, values = parts.unbind(0)
-    out = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+    if drop is None:
+        out = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+    else:
+        scores = queries * queries.shape[-1] ** -0.5 @ keys.transpose(-2, -1)
+        unseen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=qkv.device).triu(1)
+        weights = scores.masked_fill(unseen, -math.inf).softmax(-1)
+        out = drop(weights.unflatten(0, qkv.shape[:2])).flatten(0, 1) @ values
     return out.transpose(1, 2).flatten(2).view(*qkv.shape[:-1], -1)
 
 

@@ -1,6 +1,8 @@
 """Transformer hosts, R at once: causal language models with tied embeddings."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +22,7 @@ def transformer_layout(host: TransformerSpec) -> ParamLayout:
     """Return the leaves of one host in storage order.
 
     Initial weights are normal.  Logits have the deviation 1/2 at any width, so that an untrained host is at chance;
-    layers keep the size of their inputs, and all that add to the stream together add a variance of about 1.
+    a layer halves the variance of its inputs, and what is added to the stream shrinks with the number of layers.
     """
     d, depth = host.width, 2 * host.layers
     tables = (("token", host.vocabulary), ("position", host.block))
@@ -33,9 +35,9 @@ def transformer_layout(host: TransformerSpec) -> ParamLayout:
             leaves += [
                 ParamLeaf(f"layer{i}.{norm}.gain", (d,), fill=1.0),
                 ParamLeaf(f"layer{i}.{norm}.bias", (d,)),
-                ParamLeaf(f"layer{i}.{first}.weight", (outputs, d), std=d**-0.5),
+                ParamLeaf(f"layer{i}.{first}.weight", (outputs, d), std=(2 * d) ** -0.5),
                 ParamLeaf(f"layer{i}.{first}.bias", (outputs,)),
-                ParamLeaf(f"layer{i}.{last}.weight", (d, inputs), std=(inputs * depth) ** -0.5),
+                ParamLeaf(f"layer{i}.{last}.weight", (d, inputs), std=(2 * inputs * depth) ** -0.5),
                 ParamLeaf(f"layer{i}.{last}.bias", (d,)),
             ]
     return ParamLayout((*leaves, ParamLeaf("norm.gain", (d,), fill=1.0), ParamLeaf("norm.bias", (d,))))
@@ -84,7 +86,13 @@ class TransformerNetworks:
         samples, length = ids.shape[1:]
         first = torch.arange(token.shape[0], device=ids.device) * self.host.vocabulary
         x = F.embedding(ids + first.view(-1, 1, 1), token.flatten(0, 1))
-        return x + tokens.spread(position[:, :length].flatten(1), samples).view(x.shape)
+        return self._drop(0, rows)(x + tokens.spread(position[:, :length].flatten(1), samples).view(x.shape))
+
+    def _drop(self, place: int, rows: HostRows) -> Callable[[Tensor], Tensor]:
+        """Return the dropout of a place in the pass: 0 behind the embedding, then three in every layer."""
+        if rows.dropout is None:
+            return lambda x: x
+        return partial(tokens.Dropout(rows.dropout, self.host.dropout), place=place)
 
     def _layer(self, i: int, z: Tensor, rows: HostRows) -> Tensor:
         """Attention, and the perceptron behind it, both added to the stream.  z [R, B, n, d] -> [R, B, n, d]."""
@@ -94,7 +102,8 @@ class TransformerNetworks:
             return rows.pick(first), rows.pick(second)
 
         qkv = tokens.normed_linear(z, *layer("norm1"), *layer("qkv"))
-        attended = tokens.causal_attention(qkv, self.host.heads)
-        z = z + tokens.token_linear(attended, *layer("out"))
+        weights, *branches = (self._drop(3 * i + place, rows) for place in (1, 2, 3))
+        attended = tokens.causal_attention(qkv, self.host.heads, None if rows.dropout is None else weights)
+        z = z + branches[0](tokens.token_linear(attended, *layer("out")))
         hidden = tokens.normed_linear(z, *layer("norm2"), *layer("up"))
-        return z + tokens.token_linear(tokens.gelu(hidden), *layer("down"))
+        return z + branches[1](tokens.token_linear(tokens.gelu(hidden), *layer("down")))

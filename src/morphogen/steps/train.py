@@ -26,12 +26,14 @@ from morphogen.rules import loss_scale
 from morphogen.rules.counts import seed_params
 from morphogen.rules.health import gradient_ratio, moving_average
 from morphogen.rules.stages import active, blended
+from morphogen.state import rng
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import InputBatch, TrainMetrics
 from morphogen.state.tree_ops import choose, get_leaf, l2_norm, refuse_gradients, replace, unsafe_new
 from morphogen.steps import minibatch_tally
 from morphogen.steps.minibatch_tally import EnvTally, MinibatchStats, SeedTally
 from morphogen.vocab.field_docs import document_fields
+from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.stage import AlphaMode, Stage
 
 _GRADIENT_LEAVES = (  # leaves of slots with the gradients of an epoch
@@ -66,6 +68,7 @@ class EpochContext(NamedTuple):
     used: Tensor  # bool [E, classes], class in use
     indices: tuple[SlotIndex | None, ...]
     active: ActiveSeeds | None
+    dropout: tuple[Tensor, Tensor, Tensor] | None  # key [E, 3], episode and epoch [E]; None: nothing is dropped
 
 
 class LossScales(NamedTuple):
@@ -112,7 +115,8 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net, layer_norms: bool = Fa
     index = blocks.build_param_index(plan.train, where, envs=host.params.shape[0], net=net)
     running = None if index is None else _active_seeds(state, index, net=net)
     masks = net.networks.masks(state.instance, net.precision.cast(host.params))
-    context = EpochContext(masks, used_classes(state.instance, net), where, running)
+    noise = (state.key, state.clock.episode, state.clock.epoch) if net.host.dropout else None
+    context = EpochContext(masks, used_classes(state.instance, net), where, running, noise)
     pair = TrainedParams(host.params, weights), TrainedParams(host.momentum, velocity)
     seeds = None if running is None else minibatch_tally.empty_seed_tally(host.params, slots.stage)
     scaling = _start_scaling(state) if net.precision.scaled else None
@@ -167,7 +171,9 @@ def train_minibatch(
     refuse_gradients("train_minibatch", weights.host, weights.seeds, train_state.velocity.host, batch.inputs)
     scaling, streak = train_state.scaling, train_state.streak
     scale = None if scaling is None else scaling.scale
-    objective = functools.partial(_objective, batch=batch, context=context, plan=plan, net=net, scale=scale)
+    noise = _dropout_streams(train_state)
+    options: dict[str, Any] = {"context": context, "plan": plan, "net": net, "scale": scale, "noise": noise}
+    objective = functools.partial(_objective, batch=batch, **options)
     leaves = weights[:1] if context.active is None else weights
     grads, (loss, correct) = grad_and_value(objective, leaves)
     host_grad, *seed_grad = grads if scale is None else _unscale(grads, scale, context.active)
@@ -189,15 +195,31 @@ def train_minibatch(
     ), measured
 
 
+def _dropout_streams(train_state: TrainState) -> Tensor | None:
+    """Return the random streams of dropout in the next minibatch, int64 [E, 5]; None: nothing is dropped."""
+    if train_state.context.dropout is None:
+        return None
+    key, episode, epoch = train_state.context.dropout
+    place = {"round": episode, "epoch": epoch, "minibatch": train_state.tally.total}
+    return rng.stream(key, Purpose.DROPOUT, **place)
+
+
 def _objective(
-    leaves: tuple[Tensor, ...], *, batch: InputBatch, context: EpochContext, plan: Plan, net: Net, scale: Tensor | None
+    leaves: tuple[Tensor, ...],
+    *,
+    batch: InputBatch,
+    context: EpochContext,
+    plan: Plan,
+    net: Net,
+    scale: Tensor | None,
+    noise: Tensor | None,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Sum of the losses of all envs, scaled; auxiliary: losses and shares of right answers.  [], ([E], [E]).
 
-    leaves: the hosts, and the parameters of seeds if any seed runs; scale: [E], None = 1.
+    leaves: the hosts, and the parameters of seeds if any seed runs; scale: [E], None = 1; noise: of dropout.
     """
     host, *seeds = map(net.precision.cast, leaves)
-    rows = HostRows(net.host_layout.split(host), context.masks, None)
+    rows = HostRows(net.host_layout.split(host), context.masks, None, noise)
     grown = blocks.split_params(seeds[0], plan.train, net=net) if seeds else (None,) * len(net.slots)
     growth = SlotSeeds(plan.train, context.indices, grown)
     logits = forward(net.precision.cast(batch.inputs), rows, context.used, growth, net=net).to(leaves[0].dtype)

@@ -30,9 +30,6 @@ class ChunkCounts(NamedTuple):
     total: Tensor  # int64 [E], samples that count
 
 
-CHUNK = 128  # samples in one pass; constant, so that a result does not depend on other envs
-
-
 def validate(
     state: EnvState,
     split: LabelledInputs,
@@ -41,13 +38,13 @@ def validate(
     plan: Plan,
     *,
     net: Net,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
     repeat: Repeat = repeat,
 ) -> Validation:
     """Evaluate coalitions in one pass over a split.
 
     Shapes: state [E]; split [N]; coalition int64, evaluated bool [E, K], as given to `plan_counts` -> Validation [E].
-    chunk: most samples in one pass; repeat: loop over the passes (`engine.capture`).
+    chunk: most samples in one pass, by default those of the host; repeat: loop over the passes (`engine.capture`).
     Promise: changes nothing; a sample whose label is not in use counts for nothing, a non-finite logit as wrong.
     Raises: RuntimeError for a derivative with respect to parameters.
 
@@ -65,7 +62,9 @@ def validate(
     """
     refuse_gradients("validate", state.host.params, *nested_leaves(state.seeds))
     with torch.no_grad():
-        return _validate(state, split, coalition, evaluated, plan, net=net, chunk=chunk, repeat=repeat)
+        return _validate(
+            state, split, coalition, evaluated, plan, net=net, chunk=chunk or net.host.chunk, repeat=repeat
+        )
 
 
 def _validate(

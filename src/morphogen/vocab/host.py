@@ -9,6 +9,8 @@ from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, attention_width
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.slot import SlotSpec, format_slot, parse_slot
 
+_STORED = 2.25  # copies of the features of slots that are stored, measured (`tests/unit/engine/test_pieces.py`)
+
 
 @document_fields
 class Host:
@@ -41,6 +43,7 @@ class Host:
     isolates: bool = True  # no gradient reaches the host through the input of a seed; else only after incubation
     causal: bool = False  # features are a row of tokens, each of which knows nothing of those behind it
     dropout: float = 0.0  # share of the activations that are dropped in training
+    chunk: int = 128  # samples that are evaluated at once; constant, so that no result depends on other envs
 
     def params(self, width: float = 1.0, classes: int | None = None) -> int:
         """Return the parameters in use at a width share and a number of classes; by default all of the layout."""
@@ -61,6 +64,10 @@ class Host:
     def macs(self) -> int | None:
         """Multiply-accumulates of one sample at full width; None: not known."""
         return None
+
+    def activations(self) -> tuple[int, int]:
+        """Numbers per sample: stored for the gradient, and at once in evaluation unless the features of slots are more."""
+        return round(_STORED * sum(slot.channels * math.prod(slot.size) for slot in self.all_slots)), 0
 
     def numbers(self) -> dict[str, object]:
         """Numbers that tell one host from another, in the form of JSON, for events."""

@@ -11,6 +11,9 @@ from morphogen.vocab.slot import SlotSpec, format_slot
 
 _MODULES = {Blueprint.ATTENTION.label: "token_attention", Blueprint.NORM.label: "token_norm"}
 
+_TOKENS = 4096  # evaluated at once
+_STORED, _HELD, _LOGITS = 18.0, 16.0, 4.0  # copies of features per layer and at once, and of logits, measured
+
 
 @document_fields
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class TransformerSpec(Host):
     blueprints: tuple[str, ...] = field(init=False, repr=False, compare=False)
     isolates: bool = field(init=False, repr=False, compare=False)
     causal: bool = field(init=False, repr=False, compare=False)
+    chunk: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         checks = {
@@ -62,6 +66,7 @@ class TransformerSpec(Host):
             "blueprints": tuple(blueprint.label for blueprint in TOKEN_BLUEPRINTS),
             "isolates": False,
             "causal": True,
+            "chunk": max(1, _TOKENS // self.block),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
@@ -84,6 +89,11 @@ class TransformerSpec(Host):
     def numbers(self) -> dict[str, object]:
         """Numbers of the host but for its data."""
         return {name: getattr(self, name) for name in ("width", "heads", "layers", "block", "segments", "dropout")}
+
+    def activations(self) -> tuple[int, int]:
+        """Numbers per sample: stored for the gradient, and at once in evaluation."""
+        layers, logits = _STORED * self.layers * self.width, _LOGITS * self.vocabulary
+        return round(self.block * (layers + logits)), round(self.block * (_HELD * self.width + logits))
 
     def macs(self) -> int:
         """Multiply-accumulates of one sample, all its tokens: products with parameters, and attention."""

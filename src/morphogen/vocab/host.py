@@ -66,7 +66,7 @@ class Host:
         return None
 
     def activations(self) -> tuple[int, int]:
-        """Numbers per sample: stored for the gradient, and at once in evaluation unless the features of slots are more."""
+        """Numbers per sample: stored for the gradient, and at once in evaluation if more than features of slots."""
         return round(_STORED * sum(slot.channels * math.prod(slot.size) for slot in self.all_slots)), 0
 
     def numbers(self) -> dict[str, object]:

@@ -118,7 +118,8 @@ def listing_lines(listing: dict[str, Any], *, details: bool) -> list[str]:
     tasks, data = listing["tasks"], listing["data"]
     widths = [max((len(row[key]) for row in tasks), default=0) for key in ("task", "data", "state")]
     lines = ["tasks", *(f"  {_columns(row, widths)}  {row['question']}{_author(row)}" for row in tasks)]
-    lines += ["", f"data, in {listing['folder']} ({listing['folder_from']}; --data-dir names another folder)"]
+    other = "" if listing["folder_from"] == data_files.FLAG else f"; {data_files.FLAG} names another folder"
+    lines += ["", f"data, in {listing['folder']} ({listing['folder_from']}{other})"]
     for row in data:
         counts = ", ".join(f"{count:,} {split}" for split, count in row["samples"].items())
         facts = [f"{counts} samples"] if counts else []

@@ -8,13 +8,13 @@ from typing import Any
 
 from morphogen.errors import DataError
 
-FOLDER_VARIABLE, FOLDER = "MORPHOGEN_DATA", "data"
+FLAG, FOLDER_VARIABLE, FOLDER = "--data-dir", "MORPHOGEN_DATA", "data"
 
 
 def find_folder(chosen: str | None) -> tuple[Path, str]:
     """Return the folder of data files and its origin: `--data-dir`, else $MORPHOGEN_DATA, else the default."""
     if chosen:
-        return Path(chosen), "--data-dir"
+        return Path(chosen), FLAG
     if variable := os.environ.get(FOLDER_VARIABLE):
         return Path(variable), f"${FOLDER_VARIABLE}"
     return Path(FOLDER), "default"
@@ -45,7 +45,7 @@ class FileSource:
         """Return the error of a missing file: its path, and where the official files are to be put."""
         return DataError(
             f"{path} is missing; put {self.name} into {folder} (`morphogen data` lists all files), or name another "
-            f"folder with --data-dir or {FOLDER_VARIABLE}"
+            f"folder with {FLAG} or {FOLDER_VARIABLE}"
         )
 
 

@@ -10,7 +10,7 @@ from support.small_runs import cifar_files
 from support.subprocess_env import OURS
 
 import morphogen as mg
-from morphogen.analysis.run_log import read_run
+from morphogen.analysis.run_log import iterate_events, read_run
 
 COMMAND = (
     "train ppo --preset cifar_baseline --task cifar_baseline --rounds 1 --envs 1 --episode-length 5 --telemetry-dir DIR"
@@ -65,3 +65,6 @@ def test_its_events_are_in_the_folder_that_it_names_and_read_back_as_those_of_th
     assert kinds["EpisodeCompleted"] == 1
     assert [event.epoch for event in told if type(event.data).__name__ == "EpochCompleted"] == list(range(EPOCHS))
     assert {event.env for event in told} == {None, 0}
+    assert told == list(iterate_events(folder / "DIR"))
+    with pytest.raises(mg.ConfigError, match=r"DIR is not a run directory.*name the run directory of these events"):
+        mg.events(folder / "DIR")

@@ -91,7 +91,9 @@ class RunLog:
 def open_run(path: Path) -> Row:
     """Read the config of a run directory.  Raises: ConfigError for another directory, DataError for a damaged file."""
     if not os.path.lexists(path / run_directory.CONFIG):
-        raise ConfigError(f"{path} is not a run directory: {run_directory.CONFIG} not found")
+        events_only = os.path.lexists(path / run_directory.EVENTS)  # --telemetry-dir
+        hint = "; name the run directory of these events, which reads them too" if events_only else ""
+        raise ConfigError(f"{path} is not a run directory: {run_directory.CONFIG} not found{hint}")
     run_directory.refuse_links(path)
     return _read_config(path / run_directory.CONFIG)
 

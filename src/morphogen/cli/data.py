@@ -107,7 +107,8 @@ def _data_row(state: Any) -> dict[str, Any]:
         "state": state.state,
         "error": str(state.error) if state.error else None,
         "source": state.source,
-        "samples": state.sizes,
+        "sizes": state.sizes,
+        "unit": state.unit,
         "form": state.used,
         "forms": forms,
     }
@@ -121,8 +122,8 @@ def listing_lines(listing: dict[str, Any], *, details: bool) -> list[str]:
     other = "" if listing["folder_from"] == data_files.FLAG else f"; {data_files.FLAG} names another folder"
     lines += ["", f"data, in {listing['folder']} ({listing['folder_from']}{other})"]
     for row in data:
-        counts = ", ".join(f"{count:,} {split}" for split, count in row["samples"].items())
-        facts = [f"{counts} samples"] if counts else []
+        counts = ", ".join(f"{count:,} {split}" for split, count in row["sizes"].items())
+        facts = [f"{counts} {row['unit']}"] if counts else []
         facts += [row["source"]] if row["source"] else []
         facts += ["any one of these forms"] if len(row["forms"]) > 1 else []
         lines.append(f"  {row['data']}: {'; '.join([row['state'], *facts])}{_author(row)}")

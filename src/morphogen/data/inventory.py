@@ -33,7 +33,8 @@ class DataState:
     source: str | None  # of its files, in words; None = not declared
     forms: tuple[FormState, ...]
     used: str | None  # name of the form that is read, or would be
-    sizes: dict[str, int]  # samples by split
+    sizes: dict[str, int]  # by split
+    unit: str  # of the sizes
     splits: Splits | None
     error: DataError | ConfigError | None
 
@@ -65,6 +66,7 @@ def inspect_data(name: str, spec: DataSpec) -> DataState:
         forms=forms,
         used=used,
         sizes={part.name: len(getattr(splits, part.name)) for part in fields(Splits)} if whole else {},
+        unit="samples",
         splits=splits,
         error=error,
     )

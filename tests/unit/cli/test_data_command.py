@@ -73,7 +73,7 @@ def test_complete_files_are_ready_with_their_sizes(tmp_path, capsys, python):
     cifar_files(tmp_path / "data", python=python)
     row = listing(capsys)["data"]["cifar"]
     assert (row["state"], row["error"], row["form"]) == ("ready", None, "python" if python else "binary")
-    assert row["samples"] == {"train": 180, "validation": 20, "test": 40}
+    assert row["sizes"] == {"train": 180, "validation": 20, "test": 40}
     sizes = {each["path"]: each["bytes"] for form in row["forms"] for each in form["files"]}
     for path, size in sizes.items():
         file = tmp_path / "data" / path
@@ -136,7 +136,7 @@ def test_parts_of_packages_are_listed_and_faulty_ones_stop_nothing(tmp_path, mon
     write_package(tmp_path / "site", POINTS, offers, name="pointed_parts")
     monkeypatch.syspath_prepend(tmp_path / "site")
     told = listing(capsys)
-    assert told["data"]["points"]["samples"] == {"train": 40, "validation": 10, "test": 10}
+    assert told["data"]["points"]["sizes"] == {"train": 40, "validation": 10, "test": 10}
     assert (told["data"]["points"]["state"], told["data"]["points"]["forms"]) == ("ready", [])
     assert told["data"]["points"]["part_of"] == "pointed_parts 0.1"
     assert told["data"]["photos"]["state"] == "unusable"

@@ -1,6 +1,6 @@
 """Populations to measure: envs of a task with given seeds, everything that an epoch of training and validation needs.
 
-Images and labels are noise, so that no data set is needed; two calls give the same scene.
+Images or tokens, and labels, are noise, so that no data set is needed; two calls give the same scene.
 """
 
 import functools
@@ -9,14 +9,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.fields import Spec, fields_of, to_settings
+from morphogen.config.groups import DataSpec
 from morphogen.config.spec import RunSpec, find_host, resolve
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
+from morphogen.nets.answers import NO_LABEL
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Plan, empty_plan, plan_counts, read_plan
 from morphogen.rules.attribution import players
@@ -27,10 +30,13 @@ from morphogen.steps.reset_step import init_seeds, new_seed_rows, reset
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
 from morphogen.telemetry.writer import Sink
-from morphogen.vocab.blueprint import CNN_BLUEPRINTS
 from morphogen.vocab.stage import Algorithm, Stage
+from morphogen.vocab.transformer_host import TransformerSpec
 
 TrainStep = Callable[..., tuple]
+TOKENS = "tokens"  # a small language model, for which no text is needed
+LANGUAGE_MODEL = TransformerSpec(vocabulary=97, width=48, heads=4, layers=3, block=64)
+LANGUAGE_BATCH = 8  # rows of tokens
 EPOCH_MINIBATCHES = resolve(RunSpec(task="digits")).data.minibatches  # of digits
 
 
@@ -97,13 +103,18 @@ def build_scene(
     coalitions: int | None = None,
     device: torch.device | str = "cpu",
 ) -> BenchScene:
-    """A scene of a task with the defaults of the classes.  coalitions: their number, None = all of the live seeds."""
-    spec = resolve(plain_spec(task=task, envs=envs, instances="single"))
-    host = find_host(spec)
-    net = Net(host, host.pick_slots(spec.slots))
-    state = add_seeds(
-        _initial_state(net, spec, torch.device(device)), net, *seed_layout(kind, envs, len(net.slots), device)
-    )
+    """A scene of a task, or of TOKENS, with the defaults of the classes.
+
+    coalitions: their number, None = all of the live seeds.
+    """
+    if task == TOKENS:
+        spec = resolve(plain_spec(task="digits", envs=envs, instances="single", data=DataSpec(batch=LANGUAGE_BATCH)))
+        net = Net(LANGUAGE_MODEL, LANGUAGE_MODEL.all_slots)
+    else:
+        spec = resolve(plain_spec(task=task, envs=envs, instances="single"))
+        host = find_host(spec)
+        net = Net(host, host.pick_slots(spec.slots))
+    state = add_seeds(_initial_state(net, spec, torch.device(device)), net, *seed_layout(kind, envs, net, device))
     asked = tuple(part[:, :coalitions].contiguous() for part in all_coalitions(state, net))
     nothing = torch.zeros_like(state.slots.stage, dtype=torch.bool)
     return BenchScene(
@@ -169,14 +180,15 @@ def _initial_state(net: Net, spec: RunSpec, device: torch.device) -> EnvState:
     return reset(key, instance, noise, episode=0, ledger=nothing, net=net, window=spec.governor.window)
 
 
-def seed_layout(kind: str, envs: int, slots: int, device: torch.device | str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def seed_layout(kind: str, envs: int, net: Net, device: torch.device | str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Stage, blueprint, algorithm and alpha.  [E, S] each.
 
-    none: empty slots; light: one conv_light in each env; mixed: every blueprint in every slot, under all three
-    algorithms, half blended in; kept: the same, fossilized.
+    none: empty slots; light: one seed of the first blueprint (conv_light) in each env; mixed: every blueprint in every
+    slot, under all three algorithms, half blended in; kept: the same, fossilized.
     """
+    slots = len(net.slots)
     number = torch.arange(envs * slots, device=device).view(envs, slots)
-    kinds = torch.tensor([int(b) for b in CNN_BLUEPRINTS], device=device)
+    kinds = torch.tensor([int(code) for code in net.modules], device=device)
     live = {"none": number < 0, "light": number % slots == 0}.get(kind, number >= 0)
     spread = kind in ("mixed", "kept")
     stage = int(Stage.FOSSILIZED if kind == "kept" else Stage.BLENDING)
@@ -200,23 +212,24 @@ def _noise(like: Tensor, *sizes: int, seed: int) -> Tensor:
     return torch.rand(*sizes, generator=torch.Generator(like.device).manual_seed(seed), device=like.device)
 
 
-def _images(net: Net, state: EnvState, *lead: int, seed: int) -> Tensor:
-    """Noise with mean 0 and variance 1.  float32 [*lead, C, H, W]."""
-    host = net.host
-    uniform = _noise(state.key, *lead, host.channels_in, host.size, host.size, seed=seed)
-    return (uniform - 0.5) * 12**0.5
+def _examples(net: Net, state: EnvState, *lead: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Images of mean 0 and variance 1, float32 [*lead, C, H, W], with a class each, int64 [*lead].
 
-
-def _labels(net: Net, state: EnvState, *lead: int, seed: int) -> Tensor:
-    return (_noise(state.key, *lead, seed=seed) * net.host.classes).long()
+    Rows of tokens, int64 [*lead, n], with the token behind each; the last one has no label.
+    """
+    host, noise = net.host, _noise(state.key, *lead, *net.host.input_shape, seed=seed)
+    if not host.vocabulary:
+        return (noise - 0.5) * 12**0.5, (_noise(state.key, *lead, seed=seed) * host.classes).long()
+    tokens = (noise * host.vocabulary).long()
+    return tokens, F.pad(tokens[..., 1:], (0, 1), value=NO_LABEL)
 
 
 def _batch(net: Net, state: EnvState, samples: int, number: int) -> InputBatch:
-    lead, seed = (state.batch_size[0], samples), 100 + number
-    images, labels = _images(net, state, *lead, seed=seed), _labels(net, state, *lead, seed=seed)
-    return InputBatch(inputs=images, labels=labels, batch_size=lead[:1], device=images.device)
+    lead = (state.batch_size[0], samples)
+    inputs, labels = _examples(net, state, *lead, seed=100 + number)
+    return InputBatch(inputs=inputs, labels=labels, batch_size=lead[:1], device=inputs.device)
 
 
 def _split(net: Net, state: EnvState, samples: int) -> LabelledInputs:
-    images, labels = _images(net, state, samples, seed=99), _labels(net, state, samples, seed=99)
-    return LabelledInputs(inputs=images, labels=labels, batch_size=[], device=images.device)
+    inputs, labels = _examples(net, state, samples, seed=99)
+    return LabelledInputs(inputs=inputs, labels=labels, batch_size=[], device=inputs.device)

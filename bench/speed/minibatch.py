@@ -10,17 +10,18 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from bench.harness.bench_scenes import EPOCH_MINIBATCHES, BenchScene, TrainStep, build_scene
+from bench.harness.bench_scenes import EPOCH_MINIBATCHES, TOKENS, BenchScene, TrainStep, build_scene
 from bench.harness.module_loop import LAYOUTS, ModuleLoop
 from bench.harness.timing import Bench, build_parser, finish_bench, ms_measure, ratio_measure, start_bench
 from morphogen.cli.bench import Measure, median_measure
 from morphogen.engine.compile import compiler_options
 
-SHORT_NAMES = {"digits": "digits", "cifar_baseline": "cifar"}
+SHORT_NAMES = {"digits": "digits", "cifar_baseline": "cifar", TOKENS: TOKENS}
 MINIBATCHES = {
     "digits": EPOCH_MINIBATCHES,
     "cifar_baseline": 2,
-}  # in a timed call: an epoch of digits, at least 0.2 s of cifar
+    TOKENS: 4,
+}  # in a timed call: an epoch of digits, at least 0.2 s of the others
 CHECKED_MINIBATCHES = (
     8  # minibatches after which the forms are compared; later, rounding has grown too much to tell a bug by it
 )
@@ -75,7 +76,9 @@ def _check_same_hosts(scene: BenchScene, layout: str, step: TrainStep) -> Tensor
 
 
 def fastest_layout(bench: Bench, scene: BenchScene) -> str:
-    """The memory layout in which the loop is faster."""
+    """The memory layout in which the loop is faster; tokens have one."""
+    if scene.net.host.vocabulary:
+        return "contiguous"
     seconds = bench.time_interleaved({name: ModuleLoop(scene, name).train for name in LAYOUTS})
     return min(seconds, key=lambda name: min(seconds[name]))
 
@@ -104,7 +107,7 @@ def one_thread(bench: Bench, envs: int) -> list[Measure]:
 def measures(bench: Bench, *, envs: int = 32) -> list[Measure]:
     """The rows on training."""
     few = max(1, envs // 4)
-    sizes = (("digits", envs), ("digits", few), ("cifar_baseline", few), ("cifar_baseline", envs))
+    sizes = [(task, count) for task in SHORT_NAMES for count in (few, envs)]
     found = [*one_thread(bench, envs), *[row for task, count in sizes for row in loop_comparison(bench, task, count)]]
     for kind in ("none", "light"):
         found += loop_comparison(bench, "digits", envs, kind=kind)
@@ -113,7 +116,8 @@ def measures(bench: Bench, *, envs: int = 32) -> list[Measure]:
 
 def compiled_measures(bench: Bench, *, envs: int = 32) -> list[Measure]:
     """The rows on compiled training; last in a process, since the compiler leaves much behind in it."""
-    return [one for task in SHORT_NAMES for one in loop_comparison(bench, task, envs, graph=True)]
+    sizes = [*[(task, envs) for task in SHORT_NAMES], (TOKENS, max(1, envs // 4))]
+    return [row for task, count in sizes for row in loop_comparison(bench, task, count, graph=True)]
 
 
 def main() -> None:

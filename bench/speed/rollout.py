@@ -47,7 +47,7 @@ def _run_epochs(bench: Bench, run: Scheduler, count: int, kind: str) -> EpochSec
     """The first epochs of a life, each a round's epoch as the scheduler makes it."""
     setup, (state, seen) = run.setup, run.env.reset(0)
     if kind:
-        state = add_seeds(state, setup.net, *seed_layout(kind, setup.spec.envs, len(setup.net.slots), setup.device))
+        state = add_seeds(state, setup.net, *seed_layout(kind, setup.spec.envs, setup.net, setup.device))
         seen = run.env.observe(state)
     hidden = run.policy.initial_hidden(setup.spec.envs, device=setup.device)
     segment, found = torch.ones_like(state.signals.measured), []

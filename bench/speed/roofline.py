@@ -4,8 +4,9 @@ Operations are those of matrix products and convolutions; bytes are the reads an
 views left out.  The peaks are a large matrix product and a large copy in the same process on the same threads.  The
 nearer limit is the one that allows the step the longer time; the share achieved is that time over the time it took.
 
-The ceiling is how many times faster than the loop the step would be if all but its convolutions cost nothing.  Those
-are the same calls in every form, eager or compiled, so no form gets past it.
+The ceiling is how many times faster than the loop the step would be if all but its convolutions, or on tokens its
+matrix products and attention, cost nothing.  Those are the same calls in every form, eager or compiled, so no form gets
+past it.
 """
 
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
+from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, sdpa_backward_flop_count, sdpa_flop_count
 
 from bench.harness.bench_scenes import BenchScene, build_scene, task_sizes
 from bench.harness.module_loop import ModuleLoop
@@ -26,12 +27,32 @@ MATRIX_SIDE, COPY_FLOATS = 2048, 2**26  # of the matrices; floats of the copy
 _ATEN, _OURS = torch.ops.aten, torch.ops.morphogen
 _FORWARD_OPS, _BACKWARD_OPS = (_ATEN.convolution, _OURS.conv), (_ATEN.convolution_backward, _OURS.conv_backward)
 CONV_OPS = tuple(packet.default for packet in (*_FORWARD_OPS, *_BACKWARD_OPS))
+_ATTENTION = _ATEN._scaled_dot_product_flash_attention_for_cpu
+_ATTENTION_BACKWARD = _ATEN._scaled_dot_product_flash_attention_for_cpu_backward
+_PRODUCTS = (_ATEN.mm, _ATEN.addmm, _ATEN.bmm, _ATEN.baddbmm, _ATTENTION, _ATTENTION_BACKWARD)
+PRODUCT_OPS = tuple(packet.default for packet in _PRODUCTS)
 
 
 def _conv_backward_flops(grads: Any, x: Any, weight: Any, *rest: Any, out_shape: Any = None, **_: Any) -> int:
     """Each gradient of a convolution costs as much as the convolution; torch counts grouped ones as full."""
     transposed, asked = rest[4], rest[7]
     return conv_flop_count(x, weight, grads, transposed) * sum(asked[:2])
+
+
+def _attention_flops(queries: Any, *rest: Any, out_shape: Any = None, **_: Any) -> int:
+    """Attention to the tokens before each one: no products with those behind it."""
+    return sdpa_flop_count(queries, *rest[:2]) * (queries[-2] + 1) // (2 * queries[-2])
+
+
+def _attention_backward_flops(grads: Any, queries: Any, *rest: Any, out_shape: Any = None, **_: Any) -> int:
+    return sdpa_backward_flop_count(grads, queries, *rest[:2]) * (queries[-2] + 1) // (2 * queries[-2])
+
+
+_FORMULAS = {
+    _ATEN.convolution_backward: _conv_backward_flops,
+    _ATTENTION: _attention_flops,
+    _ATTENTION_BACKWARD: _attention_backward_flops,
+}
 
 
 class TrafficCounter(TorchDispatchMode):
@@ -50,16 +71,17 @@ class TrafficCounter(TorchDispatchMode):
         return out
 
 
-class ConvRecorder(TorchDispatchMode):
-    """Convolutions, remembered with what they are called with."""
+class CallRecorder(TorchDispatchMode):
+    """Calls of some operations, remembered with their arguments."""
 
-    def __init__(self) -> None:
+    def __init__(self, ops: tuple[Any, ...]) -> None:
         super().__init__()
+        self.ops = ops
         self.calls: list[tuple[Any, tuple, dict]] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run an operation."""
-        if func in CONV_OPS:
+        if func in self.ops:
             self.calls.append((func, args, kwargs or {}))
         return func(*args, **(kwargs or {}))
 
@@ -70,11 +92,11 @@ class ConvRecorder(TorchDispatchMode):
             func(*args, **kwargs)
 
 
-def conv_ceiling(bench: Bench, task: str, envs: int) -> tuple[list[float], list[float]]:
-    """Seconds of a minibatch of the loop, and of the convolutions of the stacked form, run by run."""
+def ceiling(bench: Bench, task: str, envs: int) -> tuple[list[float], list[float]]:
+    """Seconds of a minibatch of the loop, and of the convolutions or products of the stacked form, run by run."""
     ours = build_scene(task, envs, "mixed", device=bench.device)
     loop = ModuleLoop(ours, fastest_layout(bench, build_scene(task, min(envs, 4), "mixed", device=bench.device)))
-    with ConvRecorder() as kernels:
+    with CallRecorder(PRODUCT_OPS if ours.net.host.vocabulary else CONV_OPS) as kernels:
         ours.train()
     seconds = bench.time_interleaved({"loop": loop.train, "kernels": kernels.replay})
     return seconds["loop"], seconds["kernels"]
@@ -82,7 +104,7 @@ def conv_ceiling(bench: Bench, task: str, envs: int) -> tuple[list[float], list[
 
 def count_work(scene: BenchScene) -> tuple[int, int]:
     """Operations and bytes of the training step of a scene, backward pass and optimiser included."""
-    flops = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: _conv_backward_flops})
+    flops = FlopCounterMode(display=False, custom_mapping=_FORMULAS)
     with TrafficCounter() as traffic, flops:
         scene.train()
     return flops.get_total_flops(), traffic.bytes
@@ -120,7 +142,7 @@ def measures(bench: Bench, tasks: dict[str, tuple[str, int]], **large: int) -> l
             for limit, least in limits.items()
         ]
         best = ratio_measure(f"roofline_{name}", [limits[nearer]] * len(seconds), seconds, f"of {nearer}")
-        found += [ratio_measure(f"ceiling_{name}", *conv_ceiling(bench, task, envs)), best, *rows]
+        found += [ratio_measure(f"ceiling_{name}", *ceiling(bench, task, envs)), best, *rows]
         found += [median_measure(f"roofline_{name}_gflop", [flops / 1e9], "Gflop")]
         found += [
             median_measure(f"roofline_{name}_gbyte", [moved / 1e9], "GB"),

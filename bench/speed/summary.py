@@ -8,7 +8,7 @@ forms, which take minutes to compile.
 import json
 from pathlib import Path
 
-from bench.harness.bench_scenes import task_sizes
+from bench.harness.bench_scenes import TOKENS, task_sizes
 from bench.harness.timing import Bench, build_parser, finish_bench, start_bench
 from bench.speed import memory, minibatch, rollout, roofline, telemetry, validate
 from morphogen.cli.bench import Measure
@@ -25,6 +25,12 @@ README_ROWS = {  # rows of bench/README.md: measure, what it is, how a number is
     "train_cifar_e8_eager": ("training, cifar_baseline, 8 envs, mixed seeds: times faster than the loop", "{:.2f}"),
     "train_cifar_e32_eager": ("the same, 32 envs", "{:.2f}"),
     "train_cifar_e32_compiled": ("the same, compiled", "{:.2f}"),
+    "train_tokens_e8_eager": ("training, a language model, 8 envs, mixed seeds: times faster than the loop", "{:.2f}"),
+    "train_tokens_e32_eager": ("the same, 32 envs", "{:.2f}"),
+    "train_tokens_e8_compiled": ("8 envs, compiled", "{:.2f}"),
+    "train_tokens_e32_compiled": ("32 envs, compiled", "{:.2f}"),
+    "ceiling_tokens_e8": ("8 envs again, were all but its products and attention for nothing", "{:.2f}"),
+    "ceiling_tokens_e32": ("the same, 32 envs", "{:.2f}"),
     "ceiling_cifar": ("8 envs again, were all but its convolutions for nothing", "{:.2f}"),
     "validate_8_over_1": ("validation of all 8 coalitions of three seeds, over that of one", "{:.2f}"),
     "empty_slots": ("epoch of hosts with empty slots, over that of hosts without slots", "{:.3f}"),
@@ -34,8 +40,14 @@ README_ROWS = {  # rows of bench/README.md: measure, what it is, how a number is
     "telemetry_debug": ("the same at level debug", "{:.3f}"),
     "roofline_digits": ("training step, digits: share of the nearer limit of the machine", "{:.2f}"),
     "roofline_cifar": ("training step, cifar_baseline: the same", "{:.2f}"),
+    "roofline_tokens_e8_compute": (
+        "training step, a language model, 8 envs: share of the rate of a large product",
+        "{:.2f}",
+    ),
+    "roofline_tokens_e32_compute": ("the same, 32 envs", "{:.2f}"),
     "memory_digits_per_env": ("peak memory per env in MiB, digits", "{:.1f}"),
     "memory_cifar_per_env": ("the same, cifar_baseline", "{:.1f}"),
+    "memory_tokens_per_env": ("the same, a language model", "{:.1f}"),
 }
 
 
@@ -44,7 +56,9 @@ def measures(bench: Bench, *, full: bool, envs: int = 32) -> list[Measure]:
     found = minibatch.measures(bench, envs=envs)
     for part in (validate.measures, rollout.share_rows, rollout.empty_slots):
         found += part(bench, envs)
-    found += [*roofline.measures(bench, task_sizes(envs)), *memory.measures(bench, task_sizes(envs))]
+    sizes, few = task_sizes(envs), max(1, envs // 4)
+    found += roofline.measures(bench, sizes | {f"{TOKENS}_e{count}": (TOKENS, count) for count in (few, envs)})
+    found += memory.measures(bench, sizes | {TOKENS: (TOKENS, few)})
     if not full:
         return found
     return [*found, *telemetry.measures(bench, envs), *minibatch.compiled_measures(bench, envs=envs)]

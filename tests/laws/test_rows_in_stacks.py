@@ -19,11 +19,12 @@ from support.small_states import noise, normal
 from morphogen import kernels
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
-from morphogen.nets import ops
+from morphogen.nets import ops, token_seeds, tokens
 from morphogen.nets.blend_slots import SeedDeltas, SeedGates, blend, build_gate_index, build_seed_blend
 from morphogen.nets.elementwise import by_vectors, silu
+from morphogen.nets.host_networks import HostRows
 from morphogen.nets.rows_linear import rows_linear
-from morphogen.nets.seed_module import gate_openness
+from morphogen.nets.seed_module import gate_layout, gate_openness, seed_layout
 from morphogen.rules.rewards.archetypes import ARCHETYPES, STEPS, TERMS, archetype_inputs
 from morphogen.rules.rewards.table import build_rule, rule_from_function
 from morphogen.steps.validate_step import validate
@@ -32,6 +33,10 @@ from morphogen.testing.builders.tree_equality import leaves
 pytestmark = pytest.mark.skipif(not kernels.AVAILABLE, reason="plain torch adds in orders that depend on the stack")
 STACK = 64
 ROWS = (*range(1, 10), 12, 15, 16, 17, 21, 31, 32, 33, 47, 63, 64)
+TOKEN_SEEDS = (
+    *(token_seeds.TOKEN_ATTENTION, token_seeds.TOKEN_NORM, token_seeds.LORA, token_seeds.LORA_LARGE),
+    *(token_seeds.MLP_SMALL, token_seeds.MLP, token_seeds.FLEX_ATTENTION),
+)
 GATE = {"v1": (2, 8), "c1": (2,), "v2": (1, 2), "c2": (1,)}
 
 
@@ -81,6 +86,29 @@ def losses(logits):
     return F.cross_entropy(logits.flatten(0, 1), torch.arange(12).repeat(logits.shape[0]) % 10, reduction="none")
 
 
+def token_blueprint(module):
+    """The delta of seeds of a language model, for flat parameters."""
+    layout = seed_layout(module, WIDTH)
+    shapes = {"x": (3, 7, STACK, WIDTH), "flat": (STACK, layout.size)}
+    return lambda x, flat: module.delta(layout.split(flat), x), shapes
+
+
+def token_gate(x, flat):
+    return gate_openness(gate_layout(WIDTH).split(flat), x, causal=True)
+
+
+def language_model(flat):
+    """Logits of hosts for rows of tokens that all share."""
+    net = small_states.token_net()
+    rows = HostRows(net.host_layout.split(flat), (), None)
+    h = net.networks.embed(small_states.integers(0, net.host.vocabulary, 12, net.host.block))
+    for i in range(net.host.segments):
+        h = net.networks.stage(i, h, rows)
+    return net.networks.head(h, rows)
+
+
+WIDTH = 16
+TOKENS = (STACK, 3, 7, WIDTH)
 FEATURES, CHANNELS = (12, 8, 8, STACK, 8), (STACK, 8)
 BLEND = {"features": FEATURES, "delta": FEATURES, "gate": (12, STACK)}
 # Function and shapes of its arguments: the axis of the networks is the one of the size STACK.
@@ -111,6 +139,18 @@ LAYERS: dict[str, tuple[Callable, dict[str, tuple[int, ...]]]] = {
     "column_sums": (lambda x: kernels.column_sums(x.detach()), {"x": (2, 33, STACK, 8)}),
     "silu": (silu, {"x": (11, 5, 5, STACK, 3)}),
     "sigmoid": (lambda x: by_vectors(torch.sigmoid, x), {"x": (11, STACK, 3)}),
+    "token_linear": (tokens.token_linear, {"x": TOKENS, "weight": (STACK, 24, WIDTH), "bias": (STACK, 24)}),
+    "normed_linear": (
+        tokens.normed_linear,
+        {"x": TOKENS, "gain": (STACK, WIDTH), "shift": (STACK, WIDTH), "weight": (STACK, 24, WIDTH)},
+    ),
+    "standardise": (tokens.standardise, {"x": TOKENS}),
+    "causal_attention": (partial(tokens.causal_attention, heads=4), {"qkv": (STACK, 3, 7, 3 * WIDTH)}),
+    "gelu": (tokens.gelu, {"x": (STACK, 3, 7, 5)}),
+    "running_mean": (tokens.running_mean, {"x": TOKENS}),
+    "gate of tokens": (token_gate, {"x": (3, 7, STACK, WIDTH), "flat": (STACK, gate_layout(WIDTH).size)}),
+    "language model": (language_model, {"flat": (STACK, small_states.TOKENS.params())}),
+    **{f"token {code.name}": token_blueprint(code) for code in TOKEN_SEEDS},
     "losses": (losses, {"logits": (STACK, 12, 10)}),
     **{
         f"blend, {name}": (

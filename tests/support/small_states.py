@@ -97,14 +97,14 @@ def mixed(net: Net, envs: int, seed: int = 0) -> EnvState:
 
 
 def all_kinds(net: Net) -> EnvState:
-    """Every blueprint under every algorithm in every stage of a seed that runs, moved a little away from birth."""
+    """Every blueprint under every algorithm in every stage of a seed that runs, as at birth."""
     stages = (Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
     kinds = torch.tensor(list(itertools.product(map(int, net.modules), (1, 2, 3), map(int, stages))))
     envs = -(-len(kinds) // len(net.slots))
     order = torch.arange(envs * len(net.slots)) * 5 % len(kinds)  # an env holds different blueprints
     blueprint, algorithm, stage = kinds[order].view(envs, len(net.slots), 3).unbind(-1)
     alpha = torch.where(stage == Stage.BLENDING, 0.05 + 0.95 * noise(*stage.shape), (stage > Stage.BLENDING).float())
-    return nudge(grow(fresh(net, envs), net, stage, blueprint, algorithm, alpha), net)
+    return grow(fresh(net, envs), net, stage, blueprint, algorithm, alpha)
 
 
 def nudge(state: EnvState, net: Net, size: float = 0.2) -> EnvState:

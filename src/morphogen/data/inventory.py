@@ -10,7 +10,6 @@ from morphogen.config.task import TaskSpec
 from morphogen.data.data_files import FileData, FileForm
 from morphogen.data.dataset import check_splits, data_folder, read_splits
 from morphogen.data.splits import Splits
-from morphogen.data.token_text import TextSplits
 from morphogen.errors import ConfigError, DataError
 from morphogen.vocab.host import Host
 
@@ -36,7 +35,7 @@ class DataState:
     used: str | None  # name of the form that is read, or would be
     sizes: dict[str, int]  # by split
     unit: str  # of the sizes
-    splits: Splits | TextSplits | None
+    splits: Splits | None
     error: DataError | ConfigError | None
 
 

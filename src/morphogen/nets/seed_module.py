@@ -79,6 +79,6 @@ def gate_openness(p: Leaves, features: Tensor, *, causal: bool = False) -> Tenso
         mean = tokens.running_mean(tokens.rows_outermost(features))
         hidden = silu(tokens.token_linear(mean, p["v1"], p["c1"]))
         logit = tokens.token_linear(hidden, p["v2"], p["c2"])
-        return torch.sigmoid(tokens.rows_innermost(logit).squeeze(-1))
+        return by_vectors(torch.sigmoid, tokens.rows_innermost(logit).squeeze(-1))
     pooled = ops.spatial_mean(features).transpose(0, 1)
     return by_vectors(torch.sigmoid, ops.perceptron(pooled, p["v1"], p["c1"], p["v2"], p["c2"])).squeeze(-1)

@@ -14,7 +14,6 @@ from morphogen.nets.elementwise import by_vectors
 from morphogen.state import rng
 
 EPS = 1e-5  # of normalisations
-_FEW_TOKENS = 48  # in which plain products are faster than the fused operator
 _LANES = 2**27  # random numbers of a place of dropout
 
 
@@ -64,9 +63,28 @@ def normed_linear(x: Tensor, gain: Tensor, shift: Tensor, weight: Tensor, bias: 
     Shapes: x [R, B, n, I]; gain, shift [R, I]; weight [R, O, I], bias [R, O] (None = 0) -> [R, B, n, O].
     Gain and shift are taken into the linear layer: they meet its small parameters instead of all tokens.
     """
-    total = torch.bmm(weight, shift.unsqueeze(-1)).squeeze(-1)
-    total = total if bias is None else total + bias
-    return token_linear(standardise(x), weight * gain.unsqueeze(1), total)
+    scaled, total = apply_function(_FoldNorm, weight, gain, shift)
+    return token_linear(standardise(x), scaled, total if bias is None else total + bias)
+
+
+class _FoldNorm(AutogradFunction):
+    """Weights times gains, and their products with the shifts, added up in an order that knows no other network."""
+
+    @staticmethod
+    def forward(weight: Tensor, gain: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        moved = (weight * shift.unsqueeze(1)).transpose(1, 2)
+        return weight * gain.unsqueeze(1), kernels.column_sums(moved)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        weight, gain, shift = ctx.saved_tensors
+        scaled, total = grads[0], grads[1].unsqueeze(-1)
+        own = scaled * gain.unsqueeze(1) + total * shift.unsqueeze(1)
+        return own, kernels.column_sums(scaled * weight), kernels.column_sums(weight * total)
 
 
 def standardise(x: Tensor) -> Tensor:
@@ -93,19 +111,15 @@ def causal_attention(qkv: Tensor, heads: int, drop: Callable[[Tensor], Tensor] |
     Shapes: qkv [R, B, n, 3 d], queries, keys and values of all heads -> [R, B, n, d].
     drop: dropout of the weights [R, B, heads, n, n].
     """
-    tokens = qkv.shape[2]
     parts = qkv.flatten(0, 1).unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
-    if drop is None and tokens > _FEW_TOKENS:
-        queries, keys, values = parts.unbind(0)
+    queries, keys, values = parts.unbind(0)
+    if drop is None:
         out = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
     else:
-        queries, keys, values = parts.flatten(1, 2).unbind(0)
-        unseen = torch.full((tokens, tokens), -math.inf, dtype=qkv.dtype, device=qkv.device).triu(1)
-        scores = torch.baddbmm(unseen, queries, keys.transpose(-2, -1), alpha=queries.shape[-1] ** -0.5)
-        weights = scores.softmax(-1)
-        if drop is not None:
-            weights = drop(weights.view(*qkv.shape[:2], heads, tokens, tokens)).view(weights.shape)
-        out = torch.bmm(weights, values).unflatten(0, (-1, heads))
+        scores = queries * queries.shape[-1] ** -0.5 @ keys.transpose(-2, -1)
+        unseen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=qkv.device).triu(1)
+        weights = scores.masked_fill(unseen, -math.inf).softmax(-1)
+        out = drop(weights.unflatten(0, qkv.shape[:2])).flatten(0, 1) @ values
     return out.transpose(1, 2).flatten(2).view(*qkv.shape[:-1], -1)
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from bench.harness import chart
-from bench.harness.bench_scenes import build_scene
+from bench.harness.bench_scenes import TOKENS, build_scene
 from bench.harness.module_loop import LAYOUTS, ModuleLoop
 from bench.harness.timing import Bench, bench_facts, format_measures, machine_line, ratio_measure
 from bench.speed import (
@@ -46,7 +46,8 @@ WANTED = {  # rows that are promised; of training for two envs
     *("train_digits_e2_none_eager", "train_digits_e2_light_eager", "train_digits_e1_eager"),
     "train_digits_e2_eager_one_thread",
     *("validate_8_over_1", "control_share", "record_share", "empty_slots", "roofline_digits", "roofline_cifar"),
-    *("ceiling_digits", "ceiling_cifar"),
+    *("ceiling_digits", "ceiling_cifar", "ceiling_tokens_e1", "ceiling_tokens_e2"),
+    *("train_tokens_e1_eager", "train_tokens_e2_eager", "roofline_tokens_e1", "roofline_tokens_e2"),
 }
 
 
@@ -66,6 +67,14 @@ def test_the_loop_trains_what_the_stacked_form_trains():
         loop.train()
         torch.testing.assert_close(loop.parameters(), stacked.host.params, rtol=1e-9, atol=1e-10)
     assert (stacked.host.params - ours.state.host.params).abs().max() > 1e-3
+
+
+def test_the_loop_trains_the_language_models_of_the_stacked_form():
+    ours = build_scene(TOKENS, 7, "mixed", minibatches=2).to(torch.float64)
+    loop, after = ModuleLoop(ours), ours.train()
+    loop.train()
+    torch.testing.assert_close(loop.parameters(), after.host.params, rtol=1e-9, atol=1e-10)
+    assert (after.host.params - ours.state.host.params).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize(("kind", "most", "python"), [("none", 130, 600), ("light", 240, 950), ("mixed", 700, 3_600)])
@@ -123,15 +132,28 @@ def test_grouped_convolutions_are_counted_by_what_they_do():
     assert roofline.count_work(One())[0] == 3 * 2 * multiplied
 
 
+def test_attention_to_earlier_tokens_is_counted_by_what_it_does():
+    queries, keys, values = (torch.ones(2, 3, 5, 4, requires_grad=True) for _ in range(3))
+
+    class One:
+        def train(self):
+            attended = torch.nn.functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+            attended.sum().backward()
+
+    pairs, product = 5 * 6 // 2, 2 * 2 * 3 * 4
+    forward, backward = 2 * pairs * product, 5 * pairs * product  # the backward pass computes the scores anew
+    assert roofline.count_work(One())[0] == forward + backward
+
+
 def test_the_ceiling_is_made_of_the_convolutions_of_both_passes():
     ours = build_scene("digits", 2, "none")
-    with roofline.ConvRecorder() as kernels:
+    with roofline.CallRecorder(roofline.CONV_OPS) as kernels:
         ours.train()
     names = ("conv", "conv_backward") if CAN_CONVOLVE else ("convolution", "convolution_backward")
     library = "morphogen" if CAN_CONVOLVE else "aten"
     called = [func for func, _, _ in kernels.calls]
     assert {f"{library}.{name}.default": 2 for name in names} == {str(f): called.count(f) for f in called}
-    with roofline.ConvRecorder() as again:
+    with roofline.CallRecorder(roofline.CONV_OPS) as again:
         kernels.replay()
     assert [func for func, _, _ in again.calls] == called
 

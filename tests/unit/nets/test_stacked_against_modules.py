@@ -41,7 +41,7 @@ def _narrowed(state, net):
 def test_three_epochs_equal_a_plain_module_with_torch_optim_per_env(case, dtype, tolerance):
     if case in LANGUAGE:
         net, split = LANGUAGE[case], small_states.split(LANGUAGE[case], 12)
-        state = small_states.all_kinds(net)
+        state = small_states.nudge(small_states.all_kinds(net), net)
     else:
         net, count = CASES[case]
         state, split = _narrowed(small_states.mixed(net, count, seed=5), net), small_states.split(net)

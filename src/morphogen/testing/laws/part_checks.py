@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from morphogen.data.dataset import check_splits, cut_splits
+from morphogen.data.dataset import check_splits
 from morphogen.data.splits import Splits, fingerprint
-from morphogen.data.token_text import TextSplits
 from morphogen.engine.learning_laws import LEARNER_LAWS, NETWORK_LAWS, LearnerSubject, NetworkSubject, white_box
 from morphogen.engine.part_laws import BLUEPRINT_LAWS, HOST_LAWS, blueprint_faults, find_faults, host_faults
 from morphogen.errors import DataError
@@ -121,11 +120,11 @@ def check_learner(learner: Learner, network: PolicyNetwork | None = None) -> Non
     _raise_first(learner.name, find_faults(LEARNER_LAWS, LearnerSubject(learner, policy, white_box())))
 
 
-def check_dataset(dataset: Callable[[Path], Splits | TextSplits], host: Host, *, folder: Path = Path("data")) -> None:
+def check_dataset(dataset: Callable[[Path], Splits], host: Host, *, folder: Path = Path("data")) -> None:
     """Check a data set for a host: splits of its shape and classes, equal when they are read again.
 
     Args:
-        dataset: function (folder) -> Splits, or TextSplits.
+        dataset: function (folder) -> Splits.
         folder: of data files.
 
     Raises: BrokenLaw for the first violation.
@@ -139,13 +138,12 @@ def check_dataset(dataset: Callable[[Path], Splits | TextSplits], host: Host, *,
         >>> laws.check_dataset(data, host)
     """
     name = getattr(dataset, "name", getattr(dataset, "__name__", type(dataset).__name__))
-    stored = dataset(folder)
+    splits = dataset(folder)
     try:
-        check_splits(stored, host, name)
-        splits = cut_splits(stored, host, name)
+        check_splits(splits, host, name)
     except DataError as error:
         raise BrokenLaw("fits_host", str(error)) from None
-    if fingerprint(splits) != fingerprint(cut_splits(dataset(folder), host, name)):
+    if fingerprint(splits) != fingerprint(dataset(folder)):
         raise BrokenLaw("repeats_itself", f"{name} gives other samples the second time")
 
 

@@ -1,0 +1,163 @@
+"""The transformer host: parameters, initial values, causality, seeds that are frozen."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support import small_states
+from support.token_streams import grown_logits
+
+from morphogen.errors import ConfigError
+from morphogen.nets.transformer import transformer_layout
+from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
+from morphogen.vocab.slot import format_slot, parse_slot
+from morphogen.vocab.stage import AlphaMode, Stage
+from morphogen.vocab.transformer_host import TransformerSpec
+
+TABLE = {  # spec/models.md 2.2, copied: width, heads, layers, block, vocabulary -> parameters
+    (384, 6, 6, 256, 50_257): 30_044_544,
+    (384, 6, 6, 256, 257): 10_844_544,
+    (48, 4, 3, 64, 97): 92_640,
+    (64, 4, 3, 64, 256): 170_560,
+}
+NET = small_states.token_net()
+VOCABULARY, LENGTH = NET.host.vocabulary, NET.host.block
+KNOBS = {"net": NET, "spec": small_states.SPEC, "lifecycle": small_states.LIFECYCLE}
+
+
+def host_of(width, heads, layers, block, vocabulary):
+    return TransformerSpec(vocabulary=vocabulary, width=width, heads=heads, layers=layers, block=block)
+
+
+@pytest.mark.parametrize("numbers", TABLE)
+def test_the_leaves_hold_as_many_parameters_as_the_closed_form_says(numbers):
+    host = host_of(*numbers)
+    assert transformer_layout(host).size == host.params() == TABLE[numbers]
+
+
+@given(
+    st.integers(1, 6), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(1, 40), st.integers(2, 99)
+)
+def test_any_host_has_as_many_parameters_as_it_declares(quarter, heads, segments, each, block, vocabulary):
+    host = TransformerSpec(vocabulary, 4 * quarter * heads, heads, segments * each, block, segments)
+    assert transformer_layout(host).size == host.params()
+    assert [parse_slot(slot.name) for slot in host.all_slots] == [(0, i) for i in range(segments)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ({"width": 18}, "host.width: expected a multiple of 2 heads, and of 4, got 18"),
+        ({"heads": 3}, "host.width: expected a multiple of 3 heads, and of 4, got 16"),
+        ({"layers": 4}, "host.segments: expected a divisor of the layers, got 3"),
+        ({"block": 0}, "host.block: expected >= 1, got 0"),
+        ({"vocabulary": 1}, "host.vocabulary: expected >= 2, got 1"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused_by_name(fault, words):
+    with pytest.raises(ConfigError, match=words):
+        replace(small_states.TOKENS, **fault)
+
+
+def test_slots_are_named_in_the_order_of_their_segments():
+    host = TransformerSpec(vocabulary=9, width=4, heads=1, layers=12, block=2, segments=12)
+    names = [format_slot(0, i) for i in range(12)]
+    assert [slot.name for slot in host.all_slots] == names
+    assert [slot.name for slot in host.pick_slots(tuple(reversed(names)))] == names
+    with pytest.raises(ConfigError, match="r0c12"):
+        host.pick_slots(("r0c12",))
+
+
+@pytest.mark.parametrize("numbers", [(48, 4, 3, 64, 97), (64, 4, 6, 32, 256), (16, 2, 3, 7, 19)])
+def test_initial_weights_are_normal_and_of_the_sizes_of_their_layers(numbers):
+    host = host_of(*numbers)
+    d, layout = host.width, transformer_layout(host)
+    drawn = layout.draw(small_states.noise(8, layout.size))
+    for leaf, part in layout.leaf_parts(drawn):
+        kind = leaf.name.split(".")[-2] if "." in leaf.name else leaf.name
+        std = {"token": 0.5 * d**-0.5, "position": 0.5 * d**-0.5, "qkv": (2 * d) ** -0.5, "up": (2 * d) ** -0.5}
+        std |= {"out": (4 * d * host.layers) ** -0.5, "down": (16 * d * host.layers) ** -0.5}
+        if leaf.name.endswith("bias"):
+            assert not part.any()
+        elif leaf.name.endswith("gain"):
+            assert (part == 1).all()
+        else:
+            values = part.flatten() / std[kind]
+            error = 4 / math.sqrt(values.numel())
+            assert abs(float(values.mean())) < error
+            assert abs(float(values.square().mean()) - 1) < 2 * error
+            assert abs(float((values.abs() < 1).float().mean()) - 0.6827) < error
+
+
+@pytest.mark.parametrize("numbers", [(48, 4, 3, 64, 97), (64, 4, 6, 32, 256), (128, 4, 6, 16, 1_024)])
+def test_an_untrained_host_is_at_chance(numbers):
+    net = small_states.token_net(host_of(*numbers))
+    state, batch = small_states.fresh(net, 2), small_states.batch(net, 2, 4)
+    with torch.no_grad():
+        logits = grown_logits(batch.inputs, state, net)
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), batch.labels.flatten(), ignore_index=-1)
+    assert abs(float(loss) - math.log(net.host.vocabulary)) < 0.15
+
+
+@given(st.integers(0, LENGTH - 2), st.integers(0, 100))
+def test_a_later_token_changes_no_logit_before_it(last, seed):
+    """Every blueprint under every algorithm in every stage, grown, in slots one behind the other."""
+    state = small_states.nudge(small_states.all_kinds(NET), NET)
+    ids = small_states.integers(0, VOCABULARY, state.batch_size[0], 2, LENGTH, seed=seed)
+    other = ids.clone()
+    other[..., last + 1 :] = (ids[..., last + 1 :] + 1) % VOCABULARY
+    with torch.no_grad():
+        first, second = (grown_logits(x, state, NET) for x in (ids, other))
+    assert torch.equal(first[:, :, : last + 1], second[:, :, : last + 1])
+    assert (first[:, :, last + 1 :] != second[:, :, last + 1 :]).flatten(3).any(-1).all()
+
+
+def one_slot(stage: Stage, mode: AlphaMode, *, s: int = 2):
+    """Every blueprint under every algorithm in the last slot, at alpha 1/2, away from birth."""
+    kinds = torch.cartesian_prod(torch.tensor([int(code) for code in NET.modules]), torch.arange(1, 4))
+    here = torch.zeros(len(kinds), 3, dtype=torch.int64)
+    here[:, s] = 1
+    blueprint, algorithm = (torch.where(here > 0, kinds[:, n : n + 1], (-1, 0)[n]) for n in (0, 1))
+    stages = torch.where(here > 0, int(stage), int(Stage.DORMANT))
+    state = small_states.grow(small_states.fresh(NET, len(kinds)), NET, stages, blueprint, algorithm, 0.5 * here)
+    state = small_states.nudge(state, NET)
+    return state.replace(slots=state.slots.replace(alpha_mode=int(mode) * here))
+
+
+def train_epoch(state):
+    plan = small_states.plan(state, NET)
+    progress = start_epoch(state, plan, net=NET)
+    for m in range(2):
+        batch = small_states.batch(NET, state.batch_size[0], 3, seed=m)
+        progress, _ = train_minibatch(progress, batch, plan, **KNOBS)
+    return finish_epoch(state, progress, plan, net=NET)[0]
+
+
+def test_a_frozen_seed_keeps_its_parameters_and_passes_gradients_to_the_host_upstream():
+    frozen = one_slot(Stage.HOLDING, AlphaMode.DOWN)
+    momentum = small_states.normal(*frozen.seeds["r0c2", "params"].shape, seed=9)
+    frozen.seeds["r0c2"]["momentum"] = momentum
+    after = train_epoch(frozen)
+    assert torch.equal(after.seeds["r0c2", "params"], frozen.seeds["r0c2", "params"])
+    assert torch.equal(after.seeds["r0c2", "momentum"], momentum)
+    open_, closed = (_host_gradient(frozen, NET, isolates=isolates) for isolates in (False, True))
+    upstream = NET.host_layout.split(open_ - closed)["layer0.qkv.weight"].flatten(1)
+    assert (upstream.norm(dim=-1) > 1e-6).all()
+    moved = train_epoch(one_slot(Stage.HOLDING, AlphaMode.HOLD))
+    assert (moved.seeds["r0c2", "params"] != frozen.seeds["r0c2", "params"]).any(-1).all()
+
+
+def _host_gradient(state, net, *, isolates):
+    """Gradient of the hosts, with or without what passes through the inputs of seeds.  [E, P]"""
+    host = replace(net.host)
+    object.__setattr__(host, "isolates", isolates)
+    batch, own = small_states.batch(net, state.batch_size[0], 3), type(net)(host, net.slots)
+
+    def loss(params):
+        logits = grown_logits(batch.inputs, state.replace(host=state.host.replace(params=params)), own)
+        return torch.nn.functional.cross_entropy(logits.flatten(0, -2), batch.labels.flatten(), ignore_index=-1)
+
+    return torch.func.grad(loss)(state.host.params)

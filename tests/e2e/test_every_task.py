@@ -46,6 +46,7 @@ def files(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in TASKS.builtin() if TASKS.origin(name) == BUILT_IN])
 def test_it_builds_trains_a_round_and_stays_finite(files, name):
     leaves, counts = [], []
@@ -54,7 +55,7 @@ def test_it_builds_trains_a_round_and_stays_finite(files, name):
         counts.append(scheduler.setup.net.host_size)
         leaves.extend(nested_leaves(scheduler.state.to_tensordict()) + nested_leaves(scheduler.params))
 
-    data = {"dir": str(files), "minibatches": 1, "batch": 4, "val_samples": 4}
+    data = {"dir": str(files), "minibatches": 1, "batch": 2, "val_samples": 2}
     result = mg.train_ppo_vectorized(mg.RunSpec(task=name, data=data, **SMALLEST), on_round=look)
     assert counts == [COUNTS[name]]
     (summary,) = result.history

@@ -88,6 +88,8 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.data.arrays import from_torch as from_torch
     from morphogen.data.splits import Samples as Samples
     from morphogen.data.splits import Splits as Splits
+    from morphogen.data.token_text import TextSplits as TextSplits
+    from morphogen.data.token_text import TokenText as TokenText
     from morphogen.engine import actions as actions
     from morphogen.engine.environment import Environment as Environment
     from morphogen.engine.environment import Step as Step
@@ -203,6 +205,7 @@ _HOMES = {
     "config.telemetry_spec": "TelemetrySpec",
     "data.arrays": "from_arrays from_torch",
     "data.splits": "Samples Splits",
+    "data.token_text": "TextSplits TokenText",
     "engine.environment": "Environment Step",
     "engine.episodes": "Epoch Rollout reset_hidden run_epoch",
     "engine.make": "make",

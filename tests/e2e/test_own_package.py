@@ -197,7 +197,7 @@ BROKEN = {
     ),
     "a task that names no data set": (
         ('dataset="points"', 'dataset="planes"'),
-        "task theirs: dataset: expected one of digits, cifar, points, got 'planes'",
+        "task theirs: dataset: expected one of digits, cifar, pydoc, tinystories, points, got 'planes'",
     ),
     "a host without stages": (
         ("def stage(self, i, x, rows):", "def steps(self, i, x, rows):"),

@@ -8,7 +8,8 @@ For users who start a run, add a setting, or look up the values of a setting.
   of what constructors take beside the values of fields.
 - `parts`: registries of data sets, hosts, blueprints, rules, networks, learners and policies, by name.
 - `task`: `TASKS`, the table of data, host network, default slots, ranges of instances, sizes and settings; `PRESETS`,
-  named variations on a task in the form of a config file; the numbers of the white-box task.
+  named variations on a task in the form of a config file; the numbers of the white-box task.  `task_defaults`: the
+  settings of runs of each task.
 - `config_files`: `parse_config`, `dump_config`, and `build_spec` for layers of settings.
 - `action_schedule`: declared actions per epoch, built in or from a JSON file.
 

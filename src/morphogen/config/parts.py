@@ -4,7 +4,7 @@ Tasks are registered in `config.task`.  A part is a plain object, or a function 
 
     registry     setting            entry points          part
     TASKS        task               morphogen.tasks       `TaskSpec`
-    DATASETS     data.name          morphogen.datasets    function (folder) -> Splits, see `data.arrays`
+    DATASETS     data.name          morphogen.datasets    function (folder) -> Splits or TextSplits, see `data`
     HOSTS        host.name          morphogen.hosts       object of a class that derives from `Host`
     BLUEPRINTS   blueprints         morphogen.blueprints  object of a class that derives from `SeedModule`
     RULES        reward.rule        morphogen.rewards     function (RewardSpec, Terms) -> Rule
@@ -29,7 +29,15 @@ DATASETS: Registry[Callable[..., Any]] = Registry(
     expected="a function (folder) -> Splits, such as from_arrays returns",
     is_part=callable,
 )
-DATASETS.declare(BUILT_IN, {"digits": "data.splits:DIGITS", "cifar": "data.cifar:CIFAR"})
+DATASETS.declare(
+    BUILT_IN,
+    {
+        "digits": "data.splits:DIGITS",
+        "cifar": "data.cifar:CIFAR",
+        "pydoc": "data.pydoc:PYDOC",
+        "tinystories": "data.tinystories:TINYSTORIES",
+    },
+)
 HOSTS: Registry[Host] = Registry(
     "host",
     setting="host.name",

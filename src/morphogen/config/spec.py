@@ -27,7 +27,7 @@ from morphogen.config.fields import (
 )
 from morphogen.config.parts import BLUEPRINTS, HOSTS, LEARNERS, POLICIES
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
-from morphogen.config.task import DEFAULT_TASK, PRESETS, TASKS, InstanceSpec, reference_instance
+from morphogen.config.task import DEFAULT_TASK, PRESETS, TASKS, InstanceSpec, impaired_parameters, reference_instance
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import ConfigError
 from morphogen.vocab.action import Head, Op
@@ -218,6 +218,10 @@ class RunSpec(Spec):
         if classes and classes[1] > host.classes:
             limit = f"at most {host.classes} with the task {self.task}"
             faults.append(f"instance.classes: expected {limit}, got {list(classes)}")
+        faults += [
+            f"instance.{name}: expected null: with the task {self.task} only instance.param_price varies"
+            for name in impaired_parameters(self.instance, host)
+        ]
         ranges = vars(self.instance) if self.instances == "single" else {}
         return faults + [
             f'instance.{name}: expected low == high where instances is "single", got {list(span)}'

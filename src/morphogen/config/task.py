@@ -21,6 +21,13 @@ from morphogen.config.fields import (
 )
 from morphogen.config.groups import LifecycleSpec
 from morphogen.config.parts import BUILT_IN, DATASETS, HOSTS
+from morphogen.config.task_defaults import (
+    DIGITS_DEFAULTS,
+    HIGH_ENTROPY,
+    SMALL_STEPS,
+    TINYSTORIES_DEFAULTS,
+    WHITEBOX_DEFAULTS,
+)
 from morphogen.vocab.action import TEMPO_EPOCHS, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.field_docs import document_fields
@@ -28,6 +35,7 @@ from morphogen.vocab.host import CnnSpec, Host
 from morphogen.vocab.registry import NAME, Registry
 from morphogen.vocab.stage import Gate
 from morphogen.vocab.text import format_value
+from morphogen.vocab.transformer_host import TransformerSpec
 
 Classes = Annotated[int, Field(ge=2, lt=2**63)]
 WIDTH_STEP = 0.25  # a width that varies is one of the multiples of this in its range, all equally likely
@@ -91,68 +99,15 @@ def reference_instance(classes: int, reach: int) -> InstanceSpec:
     return InstanceSpec(label_noise=(0.0, 0.0), param_price=(0.1, 0.1), **whole, **own)
 
 
+def impaired_parameters(instance: InstanceSpec, host: Host) -> list[str]:
+    """Names of the parameters that impair a host of tokens, which knows no parameter but the price."""
+    reference = vars(reference_instance(host.classes, host.reach))
+    spans = vars(instance).items() if host.vocabulary else ()
+    return [name for name, span in spans if name != "param_price" and span not in (None, reference[name])]
+
+
 DEFAULT_TASK = "digits"
 CLASSIFICATION, NEXT_TOKEN, ANALYTIC = "classification", "next_token", "analytic"  # labels; tokens; a formula
-_SMALL_STEPS: Settings = {"rounds": 200, "ppo": {"max_grad_norm": 0.5}}
-_HIGH_ENTROPY: Settings = {"rounds": 100, "ppo": {"entropy_coef": 0.1}}
-# Seeds move on by themselves, and what grows is kept or left, not pruned: a seed that is not kept costs what its
-# host relies on, so that the decision to germinate carries all that follows.  Prices rise over the first rounds: a
-# fresh policy grows and keeps, and has to see that growing pays before it sees that most of it costs too much.
-# Blueprints that cost more than any of these gain no more.  Kernels of this size gain nothing from a second thread.
-_DIGITS_DEFAULTS: Settings = {
-    "rounds": 70,
-    "envs": 64,
-    "max_seeds": 1,
-    "blueprints": ["norm", "conv_light", "depthwise", "conv_small", "attention", "conv_heavy"],
-    "disabled_ops": ["SET_ALPHA_TARGET", "PRUNE"],
-    "final_episodes": 64,
-    "host": {"norm": "batch"},
-    "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
-    "reward": {"rule": "value"},
-    "policy": {"op_bias": {"WAIT": -1.0, "FOSSILIZE": 2.0}, "full_bias": 5.0},
-    "ppo": {
-        "lr": 2e-3,
-        "lr_end": 2e-4,
-        "lr_anneal_rounds": 70,
-        "epochs": 8,
-        "target_kl": 0.1,
-        "entropy_coef": 0.01,
-        "entropy_coef_end": None,
-        "price_warmup_rounds": 30,
-    },
-    "engine": {"threads": 1},
-}
-# Slots move up by themselves, so that what is left to learn is whether, when and which.  A fresh policy germinates at
-# any time, so that some of its seeds pay; an epoch costs about the same for many hosts as for few, but for its events.
-_WHITEBOX_DEFAULTS: Settings = {
-    "rounds": 90,
-    "envs": 256,
-    "max_seeds": 1,
-    "final_episodes": 256,
-    "blueprints": ["conv_light", "conv_heavy", "bottleneck"],
-    "disabled_ops": ["SET_ALPHA_TARGET"],
-    "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
-    "policy": {
-        "hidden": 64,
-        "floor": {"op": 0.001, "slot": 0.001} | dict.fromkeys(("blueprint", "style", "tempo", "alpha_target"), 0.002),
-        "op_bias": {"WAIT": 0.0, "GERMINATE": -1.5, "PRUNE": -3.0, "FOSSILIZE": 1.0},
-        "full_bias": 5.0,
-    },
-    "ppo": {
-        "lr": 3e-3,
-        "lr_end": 3e-4,
-        "lr_anneal_rounds": 90,
-        "epochs": 6,
-        "target_kl": 0.1,
-        "gamma": 1.0,
-        "entropy_coef": 0.01,
-        "entropy_coef_end": 0.0,
-        "entropy_anneal_rounds": 25,
-    },
-    "engine": {"threads": 1},
-    "telemetry": {"level": "off"},
-    "checkpoint": {"every_rounds": 20},
-}
 
 
 @document_fields
@@ -231,6 +186,7 @@ class TaskSpec:
             },
             "shift": (self.shift == 0 or images, "0 with samples that are no images"),
             "flip": (not self.flip or images, "false with samples that are no images"),
+            "instance": (not impaired_parameters(self.instance, host), "param_price alone with a host of tokens"),
         }
         return [
             f"task {self.name}: {name}: expected {allowed}, got {format_value(getattr(self, name))}"
@@ -268,7 +224,7 @@ _DIGITS = TaskSpec(
     flip=False,
     val_samples=None,
     param_budget=100,
-    defaults=_DIGITS_DEFAULTS,
+    defaults=DIGITS_DEFAULTS,
 )
 _CIFAR_HOST = CnnSpec(base=8, blocks=3, kernel=3, pools=3, channels_in=3, size=32, classes=10)
 _CIFAR = TaskSpec(
@@ -292,7 +248,7 @@ _CIFAR = TaskSpec(
     flip=True,
     val_samples=2000,
     plateau_threshold=0.4,
-    defaults=_HIGH_ENTROPY,
+    defaults=HIGH_ENTROPY,
 )
 _WHITEBOX = replace(
     _DIGITS,
@@ -311,7 +267,7 @@ _WHITEBOX = replace(
     val_samples=1,
     param_budget=300,
     kind=ANALYTIC,
-    defaults=_WHITEBOX_DEFAULTS,
+    defaults=WHITEBOX_DEFAULTS,
 )
 
 
@@ -324,11 +280,18 @@ _DEEP_HOST = {"blocks": 5, "pools": 5}
 _ROW_0, _ROW_1 = (tuple(f"r{row}c{col}" for col in range(5)) for row in range(2))
 _SCALE: Settings = {"rounds": 100, "ppo": {"entropy_coef": 0.08}, "telemetry": {"plateau_threshold": 0.35}}
 _SCALE["engine"] = {"amp": "auto"}
-_THREE_SEEDS, _SIX_SEEDS = {"max_seeds": 3, **_SMALL_STEPS}, {"max_seeds": 6, **_SMALL_STEPS}
+_THREE_SEEDS, _SIX_SEEDS = {"max_seeds": 3, **SMALL_STEPS}, {"max_seeds": 6, **SMALL_STEPS}
 _WHICH_SLOT = "which place in the host is the best?"
 _MANY_SLOTS = "how does a controller use many slots?"
 _IMPAIRED = "can seeds rescue a host that sees almost nothing?"
 _UNPOOLED = "can seeds rescue a host without pooling?"
+_LANGUAGE: dict[str, Any] = {
+    "instance": InstanceSpec(param_price=(0.03, 0.3)),
+    "lr": 0.1,
+    "plateau_threshold": 0.3,
+    "improvement_threshold": 1.5,
+    "kind": NEXT_TOKEN,
+}
 _TASKS = (
     _DIGITS,
     replace(
@@ -343,13 +306,37 @@ _TASKS = (
     _WHITEBOX,
     _CIFAR,
     _cifar_task("cifar_scale", "can seeds add to a deep host?", _ROW_0, _SCALE, **_DEEP_HOST),
-    _cifar_task("cifar_impaired", _IMPAIRED, _ROW_0[:3], _HIGH_ENTROPY, base=1, kernel=1),
-    _cifar_task("cifar_minimal", _UNPOOLED, _ROW_0[:3], _HIGH_ENTROPY, base=2, kernel=1, pools=0),
+    _cifar_task("cifar_impaired", _IMPAIRED, _ROW_0[:3], HIGH_ENTROPY, base=1, kernel=1),
+    _cifar_task("cifar_minimal", _UNPOOLED, _ROW_0[:3], HIGH_ENTROPY, base=2, kernel=1, pools=0),
     _cifar_task("cifar_multichannel", _WHICH_SLOT, _ROW_0[:3] + _ROW_1[:3], _THREE_SEEDS),
     _cifar_task("cifar_postpool", _WHICH_SLOT, _ROW_1[:3], _THREE_SEEDS, base=16),
     _cifar_task("cifar_highres", _WHICH_SLOT, _ROW_0[:3], _THREE_SEEDS, base=16),
     _cifar_task("cifar_deep_multichannel", _MANY_SLOTS, _ROW_0 + _ROW_1, _SIX_SEEDS, **_DEEP_HOST),
     _cifar_task("cifar_deep_impaired", _MANY_SLOTS, _ROW_0 + _ROW_1, _SIX_SEEDS, base=2, kernel=1, **_DEEP_HOST),
+    TaskSpec(
+        name="tinystories",
+        question="can seeds add to a language model of stories?",
+        dataset="tinystories",
+        host=TransformerSpec(vocabulary=257, width=384, heads=6, layers=6, block=256, dropout=0.1),
+        success=60.0,
+        target_loss=3.5,
+        val_samples=512,
+        episode_length=150,
+        minibatches=32,
+        defaults=TINYSTORIES_DEFAULTS,
+        **_LANGUAGE,
+    ),
+    TaskSpec(
+        name="pydoc",
+        question="how much does growing add to a small language model of documentation?",
+        dataset="pydoc",
+        host=TransformerSpec(vocabulary=97, width=48, heads=4, layers=3, block=64),
+        success=40.0,
+        target_loss=2.0,
+        val_samples=128,
+        batch=16,
+        **_LANGUAGE,
+    ),
 )
 TASKS: Registry[TaskSpec] = Registry(
     "task",

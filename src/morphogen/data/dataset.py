@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -10,7 +11,8 @@ from morphogen.config.groups import AUTO, RESIDENT, STREAMED, DataSpec
 from morphogen.config.parts import BUILT_IN, DATASETS
 from morphogen.config.task import TaskSpec
 from morphogen.data.data_files import find_folder
-from morphogen.data.splits import Samples, Splits, as_tensor, fingerprint
+from morphogen.data.splits import Samples, Splits, as_resident, as_tensor, fingerprint, move_labels, window_samples
+from morphogen.data.token_text import MOST_WINDOWS, TextSplits, check_text
 from morphogen.errors import ConfigError, DataError
 from morphogen.state.measure import LabelledInputs
 from morphogen.state.tree_ops import constant_table
@@ -18,6 +20,30 @@ from morphogen.vocab.host import Host
 from morphogen.vocab.registry import error_line
 
 GIB = 2**30
+
+
+class Preparation(Protocol):
+    """Map from stored samples to the inputs and labels of networks."""
+
+    def prepare(self, samples: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return inputs and labels of samples as stored, by operators of the device alone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NextToken:
+    """Map from windows of a text to tokens and the tokens behind them."""
+
+    separator: int  # token that stands for padding
+
+    def prepare(self, samples: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return tokens and next tokens; the stored labels have no effect.
+
+        Shapes: samples int32 [..., n + 1], -1 = padding -> int64 [..., n] both; no target is -1.
+        """
+        tokens = samples.to(torch.int64)
+        inputs, targets = tokens[..., :-1], tokens[..., 1:]
+        return inputs.masked_fill(inputs < 0, self.separator), targets.contiguous()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +61,25 @@ class Normalisation:
         offset = tuple(-mean / std for mean, std in zip(self.mean, self.std, strict=True))
         return pixels.to(torch.float32) * self._channels(gain, pixels) + self._channels(offset, pixels)
 
+    def prepare(self, samples: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the network inputs of stored samples, and their labels."""
+        return self(samples), labels
+
     def _channels(self, values: tuple[float, ...], like: Tensor) -> Tensor:
         return constant_table(values, torch.float32, like.device).view(-1, *(1,) * (self.dims - 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Three splits: training as stored, validation normalised for scoring; original labels.
+    """Three splits: training as stored, validation prepared for scoring; original labels.
 
-    All tensors reside on one device, except the training images of streamed data, which stay on the host.
+    All tensors reside on one device, except the training inputs of streamed data, which stay on the host.
     """
 
     placement: str  # resident or streamed
     train: Samples  # on the host if streamed
     labels: Tensor  # of the training split, int64 [N], on the device
-    normalise: Normalisation
+    preparation: Preparation
     fingerprint: str  # sha256 of the stored bytes
     sizes: dict[str, int]
     _validation: LabelledInputs
@@ -61,7 +91,7 @@ class Dataset:
 
     def on_test_split(self) -> "Dataset":
         """Return the data set with the complete test split for scoring, which only reports use."""
-        return replace(self, _validation=_build_split(self._test, self.normalise))
+        return replace(self, _validation=_build_split(self._test, self.preparation))
 
 
 def open_dataset(task: TaskSpec, spec: DataSpec, host: Host, device: torch.device | str) -> Dataset:
@@ -71,9 +101,11 @@ def open_dataset(task: TaskSpec, spec: DataSpec, host: Host, device: torch.devic
     placement or the sample count is impossible.
     """
     name = str(spec.name or task.dataset)
-    splits = read_splits(name, spec)
-    check_splits(splits, host, name)
-    normalise = _normalisation(task, splits.train)
+    stored = read_splits(name, spec)
+    check_splits(stored, host, name)
+    splits = cut_splits(stored, host, name)
+    text = isinstance(stored, TextSplits)
+    preparation = NextToken(stored.separator) if text else _normalisation(task, splits.train)
     available = len(splits.validation)
     limit = task.val_samples if spec.val_samples == "task" else spec.val_samples
     count = available if limit is None else int(limit)
@@ -87,16 +119,16 @@ def open_dataset(task: TaskSpec, spec: DataSpec, host: Host, device: torch.devic
     return Dataset(
         placement=placement,
         train=train,
-        labels=train.labels.to(device),
-        normalise=normalise,
+        labels=move_labels(train.labels, device),
+        preparation=preparation,
         fingerprint=fingerprint(splits),
         sizes={"train": len(splits.train), "validation": count, "test": len(splits.test)},
-        _validation=_build_split(splits.validation.select(torch.arange(count)).to(device), normalise),
+        _validation=_build_split(splits.validation.select(torch.arange(count)).to(device), preparation),
         _test=splits.test.to(device),
     )
 
 
-def read_splits(name: str, spec: DataSpec) -> Splits:
+def read_splits(name: str, spec: DataSpec) -> Splits | TextSplits:
     """Return the stored samples of a data set, on the CPU.  Raises DataError; ConfigError for a faulty reader."""
     if DATASETS.origin(name) == BUILT_IN:
         return DATASETS[name](data_folder(spec))
@@ -109,10 +141,15 @@ def read_splits(name: str, spec: DataSpec) -> Splits:
         raise ConfigError(f"{DATASETS.source(name)}: {error_line(error)}") from error
 
 
-def check_splits(splits: Splits, host: Host, name: str) -> None:
-    """Raise DataError unless all splits hold samples of the shape and the classes of a host."""
+def check_splits(splits: Splits | TextSplits, host: Host, name: str) -> None:
+    """Raise DataError unless all splits hold samples of the shape and the classes, or the tokens, of a host."""
+    if isinstance(splits, TextSplits):
+        check_text(splits, host.vocabulary, name)
+        return
     if not isinstance(splits, Splits):
         raise DataError(f"{name}: expected Splits, got {splits!a:.60}")
+    if host.vocabulary:
+        raise DataError(f"{name}: expected TextSplits, as the host takes tokens, got samples of numbers")
     for part in fields(Splits):
         samples: Samples = getattr(splits, part.name)
         shape, labels = tuple(samples.inputs.shape[1:]), samples.labels
@@ -128,12 +165,23 @@ def check_splits(splits: Splits, host: Host, name: str) -> None:
             raise DataError(f"{split}: expected {len(samples)} labels in 0 .. {host.classes - 1}, got {got}")
 
 
+def cut_splits(stored: Splits | TextSplits, host: Host, name: str) -> Splits:
+    """Return the samples that a host takes: a text is cut into windows.  Raises: DataError for too large a text."""
+    if not isinstance(stored, TextSplits):
+        return stored
+    windows = stored.cut(host.input_shape[0])
+    if windows[0].count > MOST_WINDOWS:
+        most = f"at most {MOST_WINDOWS:,} places where a window of {host.input_shape[0] + 1} tokens may start"
+        raise DataError(f"{name}: train: expected {most}, got {windows[0].count:,}: use a part of the text")
+    return Splits(*map(window_samples, windows))
+
+
 def _normalisation(task: TaskSpec, train: Samples) -> Normalisation:
     """Return the normalisation of a task; mean and deviation that it leaves open are those of the training split."""
     dims = len(train.inputs.shape) - 1
     if task.mean is not None and task.std is not None:
         return Normalisation(task.scale, task.mean, task.std, dims)
-    pixels = train.inputs.to("cpu").double().transpose(0, 1).flatten(1) / task.scale
+    pixels = as_tensor(train.inputs.to("cpu")).double().transpose(0, 1).flatten(1) / task.scale
     if not pixels.isfinite().all():
         raise DataError(f"task {task.name}: expected finite inputs, got NaN or infinite ones in the training split")
     std = [value if value > 0 else 1.0 for value in pixels.std(dim=1, correction=0).tolist()]
@@ -159,7 +207,8 @@ def data_folder(spec: DataSpec) -> Path:
     return find_folder(spec.dir)[0]
 
 
-def _build_split(samples: Samples, normalise: Normalisation) -> LabelledInputs:
-    return LabelledInputs(
-        inputs=normalise(as_tensor(samples.inputs)), labels=samples.labels, batch_size=[], device=samples.labels.device
-    )
+def _build_split(samples: Samples, preparation: Preparation) -> LabelledInputs:
+    device, stored = samples.labels.device, as_resident(samples.inputs)
+    everything = stored if isinstance(stored, Tensor) else stored[torch.arange(stored.count, device=device)]
+    inputs, labels = preparation.prepare(everything, samples.labels)
+    return LabelledInputs(inputs=inputs, labels=labels, batch_size=[], device=device)

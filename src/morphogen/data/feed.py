@@ -20,7 +20,8 @@ from morphogen.config.spec import RunSpec
 from morphogen.config.task import TaskSpec
 from morphogen.data.dataset import Dataset
 from morphogen.data.instances import draw_instances
-from morphogen.data.splits import StoredInputs, as_stored, as_tensor
+from morphogen.data.splits import StoredInputs, as_resident, as_stored, as_tensor
+from morphogen.data.token_text import TokenWindows
 from morphogen.device.transfers import StagingBuffer, Transfers
 from morphogen.state import rng
 from morphogen.state.env import Clock, EnvState, Instance
@@ -60,7 +61,7 @@ class Feed(ABC):
         self.spec, self.label_noise = spec, label_noise
         self.shift = task.shift if spec.augment else 0
         self.flip = task.flip and spec.augment
-        self.labels, self.normalise = dataset.labels, dataset.normalise
+        self.labels, self.preparation = dataset.labels, dataset.preparation
 
     @abstractmethod
     def fetch(self) -> None:
@@ -109,16 +110,15 @@ class Feed(ABC):
         """Return the minibatch that was fetched last, by operators of the device alone.
 
         Shapes: draws of the epoch [M, E, B]; minibatch int64 [1], its number -> normalised samples float32
-        [E, B, *shape], labels int64 [E, B].
+        [E, B, *shape], labels int64 [E, B]; of a text tokens and next tokens, int64 [E, B, n] both.
         """
         chosen = draws.select(minibatch)
         pixels, labels = self.crop_images(chosen), chosen.labels
         if chosen.mirror is not None:
             mirrored = chosen.mirror.view(*pixels.shape[:2], 1, 1, 1)
             pixels = torch.where(mirrored, pixels.flip(-1), pixels)
-        return InputBatch(
-            inputs=self.normalise(pixels), labels=labels, batch_size=[labels.shape[0]], device=labels.device
-        )
+        inputs, labels = self.preparation.prepare(pixels, labels)
+        return InputBatch(inputs=inputs, labels=labels, batch_size=[labels.shape[0]], device=labels.device)
 
 
 class ResidentFeed(Feed):
@@ -126,8 +126,8 @@ class ResidentFeed(Feed):
 
     def __init__(self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, label_noise: bool = True) -> None:
         super().__init__(dataset, task, spec, label_noise=label_noise)
-        pixels = as_tensor(dataset.train.inputs)
-        self.inputs = crops(pixels, self.shift) if self.shift else pixels
+        self.inputs = as_resident(dataset.train.inputs)
+        self.crops = crops(as_tensor(self.inputs), self.shift) if self.shift else None
 
     def position(self, state: EnvState) -> tuple[Tensor, ...]:
         """Return nothing: all images are on the device."""
@@ -144,9 +144,9 @@ class ResidentFeed(Feed):
 
     def crop_images(self, draws: Draws) -> Tensor:
         """Return the crop of each sample from all crops of all images, as stored [E, B, *shape]."""
-        if not self.shift:
+        if self.crops is None:
             return self.inputs[draws.index]
-        return self.inputs[draws.index, :, draws.row, draws.column]
+        return self.crops[draws.index, :, draws.row, draws.column]
 
 
 def epoch_streams(state: EnvState | FeedPosition, purpose: Purpose, minibatches: int) -> Tensor:
@@ -282,7 +282,11 @@ class _ReaderThread:
     """Reader thread of one episode, with the queues of free and filled staging buffers."""
 
     def __init__(
-        self, images: StoredInputs, transfers: Transfers, buffers: tuple[StagingBuffer, ...], indices: Iterator[Tensor]
+        self,
+        images: StoredInputs | TokenWindows,
+        transfers: Transfers,
+        buffers: tuple[StagingBuffer, ...],
+        indices: Iterator[Tensor],
     ) -> None:
         self.free: SimpleQueue[StagingBuffer | None] = SimpleQueue()
         self._filled: SimpleQueue[StagingBuffer | BaseException] = SimpleQueue()

@@ -10,6 +10,7 @@ from morphogen.config.task import TaskSpec
 from morphogen.data.data_files import FileData, FileForm
 from morphogen.data.dataset import check_splits, data_folder, read_splits
 from morphogen.data.splits import Splits
+from morphogen.data.token_text import TextSplits
 from morphogen.errors import ConfigError, DataError
 from morphogen.vocab.host import Host
 
@@ -35,7 +36,7 @@ class DataState:
     used: str | None  # name of the form that is read, or would be
     sizes: dict[str, int]  # by split
     unit: str  # of the sizes
-    splits: Splits | None
+    splits: Splits | TextSplits | None
     error: DataError | ConfigError | None
 
 

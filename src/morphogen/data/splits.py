@@ -1,6 +1,6 @@
 """Stored samples, and the split into training, validation and test: by a fixed key, independent of the seed.
 
-Samples are images in bytes, or arrays of any shape in bytes or float32.
+Samples are images in bytes, arrays of any shape in bytes or float32, or windows of a text (`data.token_text`).
 """
 
 import hashlib
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from morphogen.data.data_files import FileData, FileSource
+from morphogen.data.token_text import TokenWindows
 from morphogen.errors import DataError
 from morphogen.state import rng
 from morphogen.vocab.field_docs import document_fields
@@ -43,6 +44,11 @@ class StoredInputs:
         """Type of the stored numbers."""
         return self.parts[0].dtype
 
+    @property
+    def nbytes(self) -> int:
+        """Size of all inputs in memory, in bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
     def __getitem__(self, index: Tensor) -> "StoredInputs":
         """Return the images at int64 indices [n], in order."""
         return StoredInputs(self.parts, self.rows[index])
@@ -69,16 +75,24 @@ class StoredInputs:
         return out.to(device)
 
 
-def as_stored(pixels: "Tensor | StoredInputs") -> StoredInputs:
-    """Return images in memory as `StoredInputs`; `StoredInputs` unchanged."""
-    return pixels if isinstance(pixels, StoredInputs) else StoredInputs((pixels,), torch.arange(len(pixels)))
+Inputs = Tensor | StoredInputs | TokenWindows  # of samples
 
 
-def as_tensor(pixels: "Tensor | StoredInputs") -> Tensor:
-    """Return images in memory as they are.  Raises: TypeError for `StoredInputs`, which `to` reads."""
-    if isinstance(pixels, StoredInputs):
-        raise TypeError("pixels: expected a tensor, got stored images; read them by `to`")
-    return pixels
+def as_stored(inputs: Inputs) -> StoredInputs | TokenWindows:
+    """Return inputs in memory as `StoredInputs`; what can be read on demand unchanged."""
+    return StoredInputs((inputs,), torch.arange(len(inputs))) if isinstance(inputs, Tensor) else inputs
+
+
+def as_tensor(inputs: Inputs) -> Tensor:
+    """Return inputs in memory as they are.  Raises: TypeError for those that are read on demand."""
+    if not isinstance(inputs, Tensor):
+        raise TypeError(f"inputs: expected a tensor, got {type(inputs).__name__}, which is read on demand")
+    return inputs
+
+
+def as_resident(inputs: Inputs) -> Tensor | TokenWindows:
+    """Return inputs that indexing reads as they are.  Raises: TypeError for `StoredInputs`, which `to` reads."""
+    return inputs if isinstance(inputs, TokenWindows) else as_tensor(inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +109,7 @@ class Samples:
         (10, 720, [7, 2])
     """
 
-    inputs: Tensor | StoredInputs
+    inputs: Inputs
     labels: Tensor
 
     def __len__(self) -> int:
@@ -108,11 +122,21 @@ class Samples:
     @property
     def size(self) -> int:
         """Size in memory, in bytes."""
-        return math.prod(self.inputs.shape) * self.inputs.dtype.itemsize + self.labels.nbytes
+        return self.inputs.nbytes + (self.labels.nbytes if self.labels.is_contiguous() else self.labels.itemsize)
 
     def to(self, device: torch.device | str) -> "Samples":
         """Return the samples in the memory of a device."""
-        return Samples(self.inputs.to(device), self.labels.to(device))
+        return Samples(self.inputs.to(device), move_labels(self.labels, device))
+
+
+def move_labels(labels: Tensor, device: torch.device | str) -> Tensor:
+    """Return labels in the memory of a device; one label for all samples stays one number.  int64 [N] -> [N]."""
+    return labels.to(device) if labels.is_contiguous() else labels[:1].to(device).expand_as(labels)
+
+
+def window_samples(windows: TokenWindows) -> Samples:
+    """Return the windows of a text as samples; the labels, which no text has, take no memory."""
+    return Samples(windows, torch.zeros(1, dtype=torch.int64).expand(windows.count))
 
 
 @document_fields
@@ -153,9 +177,12 @@ def hold_out(samples: Samples, count: int) -> tuple[Samples, Samples]:
 
 
 def fingerprint(splits: Splits) -> str:
-    """Return the sha256 of the stored bytes of the three splits, in order."""
+    """Return the sha256 of the stored bytes of the three splits, in order; of texts, whatever the windows."""
     digest = hashlib.sha256()
     for samples in (splits.train, splits.validation, splits.test):
+        if isinstance(samples.inputs, TokenWindows):
+            digest.update(samples.inputs.digest())
+            continue
         for index in torch.split(torch.arange(len(samples)), CHUNK):
             digest.update(samples.inputs[index].to("cpu").numpy().tobytes())
         digest.update(samples.labels.numpy().tobytes())

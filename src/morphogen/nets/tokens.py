@@ -14,6 +14,7 @@ from morphogen.nets.elementwise import by_vectors
 from morphogen.state import rng
 
 EPS = 1e-5  # of normalisations
+_FEW_TOKENS = 48  # in which plain products are faster than the fused operator
 _LANES = 2**27  # random numbers of a place of dropout
 
 
@@ -111,15 +112,19 @@ def causal_attention(qkv: Tensor, heads: int, drop: Callable[[Tensor], Tensor] |
     Shapes: qkv [R, B, n, 3 d], queries, keys and values of all heads -> [R, B, n, d].
     drop: dropout of the weights [R, B, heads, n, n].
     """
+    tokens = qkv.shape[2]
     parts = qkv.flatten(0, 1).unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
-    queries, keys, values = parts.unbind(0)
-    if drop is None:
+    if drop is None and tokens > _FEW_TOKENS:
+        queries, keys, values = parts.unbind(0)
         out = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
     else:
-        scores = queries * queries.shape[-1] ** -0.5 @ keys.transpose(-2, -1)
-        unseen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=qkv.device).triu(1)
-        weights = scores.masked_fill(unseen, -math.inf).softmax(-1)
-        out = drop(weights.unflatten(0, qkv.shape[:2])).flatten(0, 1) @ values
+        queries, keys, values = parts.flatten(1, 2).unbind(0)
+        unseen = torch.full((tokens, tokens), -math.inf, dtype=qkv.dtype, device=qkv.device).triu(1)
+        scores = torch.baddbmm(unseen, queries, keys.transpose(-2, -1), alpha=queries.shape[-1] ** -0.5)
+        weights = scores.softmax(-1)
+        if drop is not None:
+            weights = drop(weights.view(*qkv.shape[:2], heads, tokens, tokens)).view(weights.shape)
+        out = torch.bmm(weights, values).unflatten(0, (-1, heads))
     return out.transpose(1, 2).flatten(2).view(*qkv.shape[:-1], -1)
 
 

@@ -40,6 +40,7 @@ from morphogen.config.execution_spec import AMP_OFF
 from morphogen.config.spec import RunSpec
 from morphogen.data import feed
 from morphogen.data.splits import Samples
+from morphogen.data.token_text import TokenWindows
 from morphogen.device.transfers import StagingBuffer, Transfers
 from morphogen.engine.setup import PRECISIONS, Setup, build_setup
 from morphogen.state import tree_ops
@@ -340,7 +341,9 @@ def _open_backend() -> None:
 def move_setup(setup: Setup, device: torch.device) -> Setup:
     """Return a setup that was opened on a CPU as if it had been opened on a device; tensors have no values."""
 
-    def move(leaf: Any) -> Tensor:
+    def move(leaf: Any) -> Any:
+        if isinstance(leaf, TokenWindows):
+            return leaf.map_tensors(move)
         return torch.empty(leaf.shape, dtype=leaf.dtype, device=device)
 
     data = setup.dataset

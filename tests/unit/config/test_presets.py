@@ -1,13 +1,14 @@
 """The tables of tasks and presets, against numbers written out by hand."""
 
 import hashlib
+import math
 
 import pytest
 
 from morphogen.analysis.run_log import events
 from morphogen.config.config_files import build_spec, dump_config
 from morphogen.config.spec import RunSpec, find_host, resolve
-from morphogen.config.task import DEFAULT_PRESET, PRESETS, TASKS, InstanceSpec
+from morphogen.config.task import DEFAULT_PRESET, NEXT_TOKEN, PRESETS, TASKS, InstanceSpec
 from morphogen.errors import ConfigError
 from morphogen.run.train import train_ppo_vectorized
 
@@ -25,6 +26,8 @@ ROWS = {
     "cifar_highres": (24_346, "r0c0 r0c1 r0c2", 128, 150),
     "cifar_deep_multichannel": (99_922, "r0c0 r0c1 r0c2 r0c3 r0c4 r1c0 r1c1 r1c2 r1c3 r1c4", 128, 150),
     "cifar_deep_impaired": (1_140, "r0c0 r0c1 r0c2 r0c3 r0c4 r1c0 r1c1 r1c2 r1c3 r1c4", 128, 150),
+    "tinystories": (10_844_544, "r0c0 r0c1 r0c2", 32, 150),
+    "pydoc": (92_640, "r0c0 r0c1 r0c2", 16, 16),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
 DEFAULT_CONFIG = "561e4ae0c7b3d5b14746cd27a7df692775acdcbe0681e79eb355cdcf5635d418"
@@ -50,16 +53,20 @@ def test_a_task_is_complete_and_agrees_with_itself(name):
     task = TASKS[name]
     assert task.name == name
     assert task.question.endswith("?")
-    assert len(task.mean) == len(task.std) == task.host.channels_in
+    if task.kind == NEXT_TOKEN:
+        assert task.host.vocabulary == task.host.classes
+        assert (task.shift, task.flip) == (0, False)
+    else:
+        assert len(task.mean) == len(task.std) == task.host.channels_in
     assert all(span is not None for span in vars(task.instance).values())
     assert task.instance.classes[1] <= task.host.classes
     assert 0 < task.success <= 100
-    assert task.target_loss < 2.3  # the loss of guessing among 10 classes
+    assert task.target_loss < math.log(task.host.classes)  # the loss of guessing
 
 
 @each_task
 def test_a_task_runs_on_its_single_instance_too(name):
-    assert resolve(RunSpec(task=name, instances="single")).instance.classes == (10, 10)
+    assert resolve(RunSpec(task=name, instances="single")).instance.classes == (TASKS[name].host.classes,) * 2
 
 
 def test_an_unknown_task_lists_the_known_ones():
@@ -125,6 +132,9 @@ def test_presets_set_what_their_table_says():
     scale = build_spec({"preset": "cifar_scale"})
     assert (scale.ppo.entropy_coef, scale.engine.amp) == (0.08, "auto")
     assert build_spec({"preset": "cifar_minimal"}).ppo.entropy_coef == 0.1
+    stories = build_spec({"preset": "tinystories"})
+    assert (stories.envs, stories.engine.amp, stories.ppo.entropy_coef) == (4, "auto", 0.05)
+    assert stories.ppo.entropy_anneal_rounds == 10
 
 
 @pytest.mark.slow

@@ -95,12 +95,12 @@ def test_inputs_are_normalised_by_the_training_split_unless_the_task_says_how():
     host = mg.CnnSpec(base=2, blocks=2, kernel=1, pools=0, channels_in=2, size=8, classes=10)
     task = mg.TaskSpec(name="mine", dataset=data, host=host)
     opened = open_dataset(task, DataSpec(val_samples=None), host, "cpu")
-    inputs = opened.normalise(opened.train.inputs)
+    inputs = opened.preparation(opened.train.inputs)
     assert inputs[:, 0].mean().abs() < 1e-3
     assert (inputs[:, 0].std(correction=0) - 1).abs() < 1e-3
     assert not inputs[:, 1].any(), "a constant channel is 0, not NaN"
     fixed = open_dataset(replace(task, mean=(1.0, 0.0), std=(2.0, 1.0)), DataSpec(val_samples=None), host, "cpu")
-    assert torch.equal(fixed.normalise(torch.full((1, 2, 8, 8), 3.0))[0, 0], torch.ones(8, 8))
+    assert torch.equal(fixed.preparation(torch.full((1, 2, 8, 8), 3.0))[0, 0], torch.ones(8, 8))
 
 
 def test_points_are_streamed_as_they_are_resident():

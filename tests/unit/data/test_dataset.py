@@ -223,7 +223,7 @@ def test_normalisation_divides_shifts_and_scales_each_channel():
 
 def test_normalised_digits_have_mean_0_and_deviation_1():
     dataset = open_dataset(DIGITS, DataSpec(val_samples=None), DIGITS.host, "cpu")
-    inputs = dataset.normalise(dataset.train.inputs)
+    inputs = dataset.preparation(dataset.train.inputs)
     assert abs(float(inputs.mean())) < 0.01
     assert abs(float(inputs.std()) - 1) < 0.01
 

@@ -162,7 +162,7 @@ def by_hand(draws, m, env, sample, *, shift):
     pixels = padded[:, row : row + 8, column : column + 8]
     if draws.mirror is not None and bool(draws.mirror[m, env, sample]):
         pixels = pixels.flip(-1)
-    return DATASET.normalise(pixels)
+    return DATASET.preparation(pixels)
 
 
 @pytest.mark.parametrize("flip", [False, True])
@@ -190,7 +190,7 @@ def test_without_augmentation_images_are_the_stored_ones():
     feed = ResidentFeed(DATASET, TASK, replace(DATA, augment=False))
     draws = feed.epoch(world(2))
     batch = feed.batch(draws, torch.tensor([0]))
-    assert torch.equal(batch.inputs, DATASET.normalise(DATASET.train.inputs[draws.index[0]]))
+    assert torch.equal(batch.inputs, DATASET.preparation(DATASET.train.inputs[draws.index[0]]))
 
 
 def test_leaving_augmentation_out_changes_no_sample_and_no_label():
@@ -208,7 +208,7 @@ def test_difference_14_every_env_draws_from_the_whole_training_set():
 def test_the_draws_of_an_epoch_never_ask_the_host():
     dataset = SimpleNamespace(
         labels=DATASET.labels.to("meta"),
-        normalise=DATASET.normalise,
+        preparation=DATASET.preparation,
         train=SimpleNamespace(inputs=DATASET.train.inputs.to("meta")),
     )
     feed = ResidentFeed(dataset, replace(TASK, flip=True), DATA)

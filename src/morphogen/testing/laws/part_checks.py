@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from morphogen.data.dataset import check_splits
+from morphogen.data.dataset import check_splits, cut_splits
 from morphogen.data.splits import Splits, fingerprint
+from morphogen.data.token_text import TextSplits
 from morphogen.engine.learning_laws import LEARNER_LAWS, NETWORK_LAWS, LearnerSubject, NetworkSubject, white_box
 from morphogen.engine.part_laws import BLUEPRINT_LAWS, HOST_LAWS, blueprint_faults, find_faults, host_faults
 from morphogen.errors import DataError
@@ -120,11 +121,11 @@ def check_learner(learner: Learner, network: PolicyNetwork | None = None) -> Non
     _raise_first(learner.name, find_faults(LEARNER_LAWS, LearnerSubject(learner, policy, white_box())))
 
 
-def check_dataset(dataset: Callable[[Path], Splits], host: Host, *, folder: Path = Path("data")) -> None:
+def check_dataset(dataset: Callable[[Path], Splits | TextSplits], host: Host, *, folder: Path = Path("data")) -> None:
     """Check a data set for a host: splits of its shape and classes, equal when they are read again.
 
     Args:
-        dataset: function (folder) -> Splits.
+        dataset: function (folder) -> Splits, or TextSplits.
         folder: of data files.
 
     Raises: BrokenLaw for the first violation.
@@ -138,12 +139,13 @@ def check_dataset(dataset: Callable[[Path], Splits], host: Host, *, folder: Path
         >>> laws.check_dataset(data, host)
     """
     name = getattr(dataset, "name", getattr(dataset, "__name__", type(dataset).__name__))
-    splits = dataset(folder)
+    stored = dataset(folder)
     try:
-        check_splits(splits, host, name)
+        check_splits(stored, host, name)
+        splits = cut_splits(stored, host, name)
     except DataError as error:
         raise BrokenLaw("fits_host", str(error)) from None
-    if fingerprint(splits) != fingerprint(dataset(folder)):
+    if fingerprint(splits) != fingerprint(cut_splits(dataset(folder), host, name)):
         raise BrokenLaw("repeats_itself", f"{name} gives other samples the second time")
 
 

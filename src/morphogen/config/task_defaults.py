@@ -1,0 +1,69 @@
+"""Defaults of the runs of tasks, in the form of a config file; `task` names them in its table."""
+
+from morphogen.config.fields import Settings
+
+SMALL_STEPS: Settings = {"rounds": 200, "ppo": {"max_grad_norm": 0.5}}
+HIGH_ENTROPY: Settings = {"rounds": 100, "ppo": {"entropy_coef": 0.1}}
+# Seeds move on by themselves, and what grows is kept or left, not pruned: a seed that is not kept costs what its
+# host relies on, so that the decision to germinate carries all that follows.  Prices rise over the first rounds: a
+# fresh policy grows and keeps, and has to see that growing pays before it sees that most of it costs too much.
+# Blueprints that cost more than any of these gain no more.  Kernels of this size gain nothing from a second thread.
+DIGITS_DEFAULTS: Settings = {
+    "rounds": 70,
+    "envs": 64,
+    "max_seeds": 1,
+    "blueprints": ["norm", "conv_light", "depthwise", "conv_small", "attention", "conv_heavy"],
+    "disabled_ops": ["SET_ALPHA_TARGET", "PRUNE"],
+    "final_episodes": 64,
+    "host": {"norm": "batch"},
+    "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
+    "reward": {"rule": "value"},
+    "policy": {"op_bias": {"WAIT": -1.0, "FOSSILIZE": 2.0}, "full_bias": 5.0},
+    "ppo": {
+        "lr": 2e-3,
+        "lr_end": 2e-4,
+        "lr_anneal_rounds": 70,
+        "epochs": 8,
+        "target_kl": 0.1,
+        "entropy_coef": 0.01,
+        "entropy_coef_end": None,
+        "price_warmup_rounds": 30,
+    },
+    "engine": {"threads": 1},
+}
+# Slots move up by themselves, so that what is left to learn is whether, when and which.  A fresh policy germinates at
+# any time, so that some of its seeds pay; an epoch costs about the same for many hosts as for few, but for its events.
+WHITEBOX_DEFAULTS: Settings = {
+    "rounds": 90,
+    "envs": 256,
+    "max_seeds": 1,
+    "final_episodes": 256,
+    "blueprints": ["conv_light", "conv_heavy", "bottleneck"],
+    "disabled_ops": ["SET_ALPHA_TARGET"],
+    "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
+    "policy": {
+        "hidden": 64,
+        "floor": {"op": 0.001, "slot": 0.001} | dict.fromkeys(("blueprint", "style", "tempo", "alpha_target"), 0.002),
+        "op_bias": {"WAIT": 0.0, "GERMINATE": -1.5, "PRUNE": -3.0, "FOSSILIZE": 1.0},
+        "full_bias": 5.0,
+    },
+    "ppo": {
+        "lr": 3e-3,
+        "lr_end": 3e-4,
+        "lr_anneal_rounds": 90,
+        "epochs": 6,
+        "target_kl": 0.1,
+        "gamma": 1.0,
+        "entropy_coef": 0.01,
+        "entropy_coef_end": 0.0,
+        "entropy_anneal_rounds": 25,
+    },
+    "engine": {"threads": 1},
+    "telemetry": {"level": "off"},
+    "checkpoint": {"every_rounds": 20},
+}
+TINYSTORIES_DEFAULTS: Settings = {
+    "envs": 4,
+    "ppo": {"entropy_coef": 0.05, "entropy_anneal_rounds": 10},
+    "engine": {"amp": "auto"},
+}

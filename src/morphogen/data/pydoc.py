@@ -1,0 +1,59 @@
+"""Text of the documentation that comes with the running Python (`pydoc_data.topics`): a small language task."""
+
+import hashlib
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from morphogen.data.data_files import FileData, FileSource
+from morphogen.data.token_text import TextSplits, TokenText
+from morphogen.errors import DataError
+
+MODULE = "pydoc_data.topics"
+LEAST_CHARACTERS = 100_000
+DOCUMENT = 1024  # characters of a document; the tail of the text is dropped
+TENTHS = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}  # number of a document mod 10
+VOCABULARY, NEWLINE, OTHER = 97, 0, 96
+
+
+def encode_characters(text: str) -> torch.Tensor:
+    """Return the tokens of a text, uint8 [n]: newline 0, printable ASCII 1 .. 95, all else 96."""
+    codes = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype=np.uint32)
+    table = np.full(128, OTHER, dtype=np.uint8)
+    table[32:127] = np.arange(1, 96)
+    table[ord("\n")] = NEWLINE
+    return torch.from_numpy(table[np.minimum(codes, 127)])  # 127 is no printable character
+
+
+def split_characters(text: str) -> TextSplits:
+    """Return training, validation and test of a text: documents of 1,024 characters by their number mod 10."""
+    tokens = encode_characters(text)
+    documents = tokens[: len(tokens) // DOCUMENT * DOCUMENT].view(-1, DOCUMENT)
+    place, source = torch.arange(len(documents)) % 10, hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+    splits: dict[str, TokenText] = {}
+    for name, tenths in TENTHS.items():
+        chosen = documents[(place >= tenths.start) & (place < tenths.stop)]
+        starts = torch.arange(len(chosen)) * DOCUMENT
+        splits[name] = TokenText(chosen.flatten(), starts, starts + DOCUMENT, source)
+    return TextSplits(**splits, vocabulary=VOCABULARY, separator=NEWLINE)
+
+
+def read_pydoc(folder: Path) -> TextSplits:
+    """Return the splits of the documentation; the folder of data files has no effect.
+
+    Raises: DataError if this Python has no documentation, or too little of it.
+    """
+    del folder
+    try:
+        topics: dict[str, str] = import_module(MODULE).topics
+    except (ImportError, AttributeError) as error:
+        raise DataError(f"{MODULE} is missing; install the standard library of this Python in full") from error
+    text = "\n\n".join(topics[name] for name in sorted(topics))
+    if len(text) < LEAST_CHARACTERS:
+        raise DataError(f"{MODULE}: expected at least {LEAST_CHARACTERS:,} characters, got {len(text):,}")
+    return split_characters(text)
+
+
+PYDOC = FileData("pydoc", read_pydoc, FileSource(f"documentation of the running Python, {MODULE}"))

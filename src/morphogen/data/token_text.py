@@ -1,0 +1,175 @@
+"""Texts as tokens: documents, and the windows that are cut from them on demand.
+
+A sample of a language task is a window of `block + 1` tokens inside one document.  Neither windows nor their starts are
+stored: a window is found by its number, from the documents alone, on any device.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from morphogen.errors import DataError
+from morphogen.vocab.field_docs import document_fields
+
+PADDING = -1  # in a window, behind the end of a document
+MOST_WINDOWS = 2**31 - 1  # that a draw of 32 bits reaches
+LEAST_TOKENS = 2  # of a document: shorter ones hold nothing to predict
+CHUNK = 2**24  # tokens read at once where all are
+
+
+@document_fields
+@dataclass(frozen=True, slots=True)
+class TokenText:
+    """Tokens of a split, in memory or in a mapped file, and the documents in them.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> text = mg.TokenText(torch.arange(9, dtype=torch.uint8), torch.tensor([0, 6]), torch.tensor([5, 9]))
+        >>> text.cut(3, step=1)[torch.tensor([0, 2, 3])].tolist()
+        [[0, 1, 2], [2, 3, 4], [6, 7, 8]]
+    """
+
+    tokens: Tensor  # uint8, or int16 with the bits of uint16, [T]
+    starts: Tensor  # int64 [D], first token of each document, in ascending order
+    ends: Tensor  # int64 [D], token behind the last one of each document; a document has at least two
+    source: str = ""  # sha256 of what the tokens were made of; "" = the tokens say all
+
+    @property
+    def nbytes(self) -> int:
+        """Size in memory, in bytes."""
+        return self.tokens.nbytes + self.starts.nbytes + self.ends.nbytes
+
+    def part(self, first: int, last: int) -> "TokenText":
+        """Return the documents first .. last - 1, and the tokens between the first and the last of them."""
+        starts, ends = self.starts[first:last], self.ends[first:last]
+        begin, end = (0, 0) if first >= last else (int(starts[0]), int(ends[-1]))
+        return replace(self, tokens=self.tokens[begin:end], starts=starts - begin, ends=ends - begin)
+
+    def cut(self, length: int, step: int) -> "TokenWindows":
+        """Return the windows of `length` tokens that begin every `step` tokens of a document, or at its start."""
+        sizes = self.ends - self.starts
+        counts = (torch.div(sizes - length, step, rounding_mode="floor") + 1).clamp(min=1)
+        before = counts.cumsum(0) - counts
+        return TokenWindows(self, before, length, step, int(counts.sum()))
+
+
+@dataclass(frozen=True, slots=True)
+class TokenWindows:
+    """Windows of a text, numbered in its order; indexing reads them.
+
+    A document that is shorter than a window has one, from its start on, with `PADDING` behind its end.
+    """
+
+    text: TokenText
+    before: Tensor  # int64 [D], windows in front of each document
+    length: int  # tokens of a window
+    step: int  # tokens between the starts of windows
+    count: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape (N, length)."""
+        return (self.count, self.length)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of a token in a window."""
+        return torch.int32
+
+    @property
+    def nbytes(self) -> int:
+        """Size in memory, in bytes."""
+        return self.text.nbytes + self.before.nbytes
+
+    def __getitem__(self, index: Tensor) -> Tensor:
+        """Return windows by number, by operators of the device alone.  int64 [...] -> int32 [..., length]."""
+        text = self.text
+        document = torch.searchsorted(self.before, index.contiguous(), right=True) - 1
+        start = text.starts[document] + (index - self.before[document]) * self.step
+        place = start.unsqueeze(-1) + torch.arange(self.length, device=index.device)
+        found = text.tokens[place.clamp(max=text.tokens.shape[0] - 1)].to(torch.int32)
+        mask = 2 ** (8 * text.tokens.dtype.itemsize) - 1  # the sign of int16 is a bit of a token
+        return (found & mask).masked_fill(place >= text.ends[document].unsqueeze(-1), PADDING)
+
+    def read(self, index: Tensor, out: Tensor) -> None:
+        """Write the windows with numbers int64 [n] to `out`, int32 [n, length]."""
+        out.copy_(self[index])
+
+    def to(self, device: torch.device | str) -> "TokenWindows":
+        """Return the windows of a copy of the text in the memory of a device."""
+        return self.map_tensors(lambda leaf: leaf.to(device, copy=True))
+
+    def map_tensors(self, change: Callable[[Tensor], Tensor]) -> "TokenWindows":
+        """Return windows of the same places in changed tensors."""
+        tokens, starts, ends, before = map(change, (self.text.tokens, self.text.starts, self.text.ends, self.before))
+        return replace(self, text=replace(self.text, tokens=tokens, starts=starts, ends=ends), before=before)
+
+    def digest(self) -> bytes:
+        """Return the sha256 of the tokens and of their documents, whatever the windows."""
+        digest = hashlib.sha256(self.text.source.encode())
+        for leaf in (self.text.starts, self.text.ends, self.text.tokens):
+            for first in range(0, len(leaf), CHUNK):
+                digest.update(leaf[first : first + CHUNK].cpu().numpy().tobytes())
+        return digest.digest()
+
+
+@document_fields
+@dataclass(frozen=True, slots=True)
+class TextSplits:
+    """Three disjoint texts; what the reader of a language task returns in place of `Splits`.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> text = mg.TokenText(torch.arange(50, dtype=torch.uint8), torch.tensor([0]), torch.tensor([50]))
+        >>> splits = mg.TextSplits(text, text, text, vocabulary=97, separator=0)
+        >>> [windows.count for windows in splits.cut(block=9)]  # anywhere in training, side by side elsewhere
+        [41, 5, 5]
+    """
+
+    train: TokenText
+    validation: TokenText
+    test: TokenText
+    vocabulary: int  # tokens are below it
+    separator: int  # token that stands for padding, which is never a target
+
+    def cut(self, block: int) -> tuple[TokenWindows, TokenWindows, TokenWindows]:
+        """Return the windows of `block` tokens and the token behind them: anywhere in training, else side by side."""
+        length = block + 1
+        return (
+            self.train.cut(length, step=1),
+            self.validation.cut(length, step=length),
+            self.test.cut(length, step=length),
+        )
+
+
+def check_text(splits: TextSplits, vocabulary: int, name: str) -> None:
+    """Raise DataError unless a text has the tokens of a host with a vocabulary (0: one that takes none)."""
+    if not vocabulary:
+        raise DataError(f"{name}: expected samples of numbers, as the host takes, got a text")
+    if splits.vocabulary != vocabulary:
+        raise DataError(
+            f"{name}: expected a text with a vocabulary of {vocabulary:,}, as the host has, got one of "
+            f"{splits.vocabulary:,}"
+        )
+    if not 0 <= splits.separator < vocabulary:
+        raise DataError(f"{name}: separator: expected a token in 0 .. {vocabulary - 1}, got {splits.separator}")
+    for split in ("train", "validation", "test"):
+        _check_documents(getattr(splits, split), f"{name}: {split}")
+
+
+def _check_documents(text: TokenText, name: str) -> None:
+    if text.tokens.dtype not in (torch.uint8, torch.int16) or text.tokens.dim() != 1:
+        got = f"{text.tokens.dtype} {list(text.tokens.shape)}"
+        raise DataError(f"{name}: expected tokens [T] in uint8, or int16 with the bits of uint16, got {got}")
+    if not len(text.starts) or len(text.starts) != len(text.ends):
+        raise DataError(f"{name}: expected starts and ends of documents, got {len(text.starts)} and {len(text.ends)}")
+    order = torch.stack([text.starts, text.ends - LEAST_TOKENS], dim=1).flatten()
+    if order[0] < 0 or bool((order.diff() < 0).any()) or text.ends[-1] > len(text.tokens):
+        raise DataError(
+            f"{name}: expected documents of at least {LEAST_TOKENS} tokens, in order, within {len(text.tokens)} tokens"
+        )

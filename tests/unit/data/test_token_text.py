@@ -1,0 +1,193 @@
+"""Texts as windows of tokens: where windows may lie, what is predicted, splits, and what is refused."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import morphogen as mg
+from morphogen.config.groups import DataSpec
+from morphogen.config.task import TASKS
+from morphogen.data.dataset import NextToken, check_splits, cut_splits, open_dataset
+from morphogen.data.pydoc import DOCUMENT, encode_characters, read_pydoc, split_characters
+from morphogen.data.splits import fingerprint
+from morphogen.data.token_text import PADDING, TextSplits, TokenText
+from morphogen.errors import ConfigError, DataError
+
+PYDOC = TASKS["pydoc"]
+TEXT = "".join(chr(32 + 7 * i % 95) for i in range(24 * DOCUMENT))
+
+
+@st.composite
+def texts(draw):
+    """Documents of 2 .. 12 tokens, with up to 2 tokens of none between them; a token says where it lies."""
+    sizes = draw(st.lists(st.integers(2, 12), min_size=1, max_size=6))
+    gaps = draw(st.lists(st.integers(0, 2), min_size=len(sizes), max_size=len(sizes)))
+    starts, place = [], 0
+    for size, gap in zip(sizes, gaps, strict=True):
+        starts.append(place + gap)
+        place += gap + size
+    starts = torch.tensor(starts)
+    return TokenText(torch.arange(place, dtype=torch.uint8), starts, starts + torch.tensor(sizes))
+
+
+def all_windows(text, length, step):
+    windows = text.cut(length, step)
+    return windows[torch.arange(windows.count)].tolist()
+
+
+@given(text=texts(), length=st.integers(2, 6), whole=st.booleans())
+def test_a_window_lies_in_one_document_and_is_padded_only_behind_a_short_one(text, length, whole):
+    documents = list(zip(text.starts.tolist(), text.ends.tolist(), strict=True))
+    for window in all_windows(text, length, length if whole else 1):
+        tokens = [token for token in window if token != PADDING]
+        (start, end) = next(bounds for bounds in documents if bounds[0] <= tokens[0] < bounds[1])
+        assert tokens == list(range(tokens[0], tokens[0] + len(tokens)))
+        assert tokens[-1] < end
+        assert window == tokens + [PADDING] * (length - len(tokens))
+        assert len(tokens) == length or (tokens[0], len(tokens)) == (start, end - start)
+
+
+@given(text=texts(), length=st.integers(2, 6))
+def test_every_token_of_every_document_can_be_drawn_and_every_window_once(text, length):
+    windows = all_windows(text, length, 1)
+    expected = {
+        t for start, end in zip(text.starts.tolist(), text.ends.tolist(), strict=True) for t in range(start, end)
+    }
+    assert {token for window in windows for token in window} - {PADDING} == expected
+    assert len({tuple(window) for window in windows}) == len(windows)
+
+
+@given(text=texts(), length=st.integers(2, 6))
+def test_windows_for_scoring_share_no_token_and_come_in_the_order_of_the_text(text, length):
+    tokens = [t for window in all_windows(text, length, length) for t in window if t != PADDING]
+    assert tokens == sorted(set(tokens))
+
+
+@given(text=texts(), length=st.integers(2, 6), data=st.data())
+def test_windows_are_the_same_one_by_one_in_any_shape_and_read_into_a_buffer(text, length, data):
+    windows = text.cut(length, 1)
+    index = torch.tensor(data.draw(st.lists(st.integers(0, windows.count - 1), min_size=4, max_size=4)))
+    found, out = windows[index], torch.zeros(4, length, dtype=torch.int32)
+    windows.read(index, out)
+    assert torch.equal(out, found)
+    assert torch.equal(windows[index.view(2, 2).T].transpose(0, 1).reshape(4, length), found)
+    assert torch.equal(windows.to("cpu")[index], found)
+
+
+@given(text=texts(), length=st.integers(2, 6))
+def test_targets_are_the_tokens_behind_the_inputs_and_never_padding(text, length):
+    windows = text.cut(length, 1)
+    inputs, targets = NextToken(99).prepare(windows[torch.arange(windows.count)], torch.zeros(1))
+    assert inputs.shape == targets.shape == (windows.count, length - 1)
+    assert inputs.dtype == targets.dtype == torch.int64
+    assert torch.equal(targets[targets >= 0], inputs[targets >= 0] + 1)
+    assert bool((targets[inputs == 99] == -1).all())
+    assert bool((targets >= 0)[:, 0].all())
+
+
+def test_tokens_of_two_bytes_reach_beyond_the_largest_int16():
+    tokens = torch.tensor([1, 40_000, 65_535]).to(torch.int16)
+    text = TokenText(tokens, torch.tensor([0]), torch.tensor([3]))
+    assert text.cut(3, 1)[torch.tensor([0])].tolist() == [[1, 40_000, 65_535]]
+
+
+def test_billions_of_places_need_no_memory():
+    text = TokenText(
+        torch.zeros(1, dtype=torch.uint8).expand(2_000_000_000), torch.tensor([0]), torch.tensor([2 * 10**9])
+    )
+    windows = text.cut(65, 1)
+    assert windows.count == 2 * 10**9 - 64
+    assert windows[torch.tensor([0, windows.count - 1])].shape == (2, 65)
+    small = split_characters(TEXT).train
+    stored = TextSplits(text, small, small, vocabulary=97, separator=0)
+    assert cut_splits(stored, PYDOC.host, "large").train.labels.untyped_storage().nbytes() == 8
+    larger = replace(text, tokens=text.tokens[:1].expand(2**31 + 65), ends=torch.tensor([2**31 + 65]))
+    with pytest.raises(DataError, match=r"large: train: expected at most 2,147,483,647 places .* got 2,147,483,649"):
+        cut_splits(replace(stored, train=larger), PYDOC.host, "large")
+
+
+def test_characters_become_97_tokens():
+    assert encode_characters("\n ~A\t\r\x00\x7fé漢").tolist() == [0, 1, 95, 34, *(96,) * 6]
+
+
+def test_the_documentation_is_split_by_blocks_and_loses_none_but_its_tail():
+    splits = split_characters(TEXT + "tail")
+    blocks = encode_characters(TEXT).view(-1, DOCUMENT)
+    chosen = {"train": [i for i in range(24) if i % 10 < 8], "validation": [8, 18], "test": [9, 19]}
+    for name, numbers in chosen.items():
+        text = getattr(splits, name)
+        assert torch.equal(text.tokens.view(-1, DOCUMENT), blocks[numbers])
+        assert text.starts.tolist() == list(range(0, len(numbers) * DOCUMENT, DOCUMENT))
+
+
+def test_the_running_python_has_enough_documentation():
+    dataset = open_dataset(PYDOC, DataSpec(), PYDOC.host, "cpu")
+    assert dataset.sizes["validation"] == 128
+    assert dataset.validation().inputs.shape == dataset.validation().labels.shape == (128, 64)
+    assert dataset.on_test_split().validation().inputs.shape[1:] == (64,)
+    assert bool((dataset.validation().labels >= 0).all())
+    assert int(dataset.validation().labels.max()) < 97
+
+
+def test_too_little_documentation_or_none_is_refused(monkeypatch, tmp_path):
+    (tmp_path / "topics.py").write_text("topics = {'a': 'short'}")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("morphogen.data.pydoc.MODULE", "topics")
+    with pytest.raises(DataError, match=r"topics: expected at least 100,000 characters, got 5"):
+        read_pydoc(tmp_path)
+    monkeypatch.setattr("morphogen.data.pydoc.MODULE", "no_such_topics")
+    with pytest.raises(DataError, match=r"no_such_topics is missing"):
+        read_pydoc(tmp_path)
+
+
+def test_the_fingerprint_tells_any_other_text_and_not_the_length_of_windows():
+    def found(text, block=64):
+        host = replace(PYDOC.host, block=block)
+        return fingerprint(cut_splits(split_characters(text), host, "text"))
+
+    assert found(TEXT) == found(TEXT, block=32)
+    others = [TEXT + "tail", TEXT[1:] + TEXT[0], TEXT.replace("~", "é"), TEXT[:-1] + "é"]
+    assert len({found(TEXT), *map(found, others)}) == 5
+    assert found(TEXT[:-1] + "é") != found(TEXT[:-1] + "ü")  # the same tokens of another text
+
+
+BAD_TEXTS = {
+    "float32": TokenText(torch.zeros(9), torch.tensor([0]), torch.tensor([9])),
+    "documents": TokenText(torch.zeros(9, dtype=torch.uint8), torch.tensor([]), torch.tensor([])),
+    "at least 2": TokenText(torch.zeros(9, dtype=torch.uint8), torch.tensor([0, 4]), torch.tensor([4, 5])),
+    "in order": TokenText(torch.zeros(9, dtype=torch.uint8), torch.tensor([4, 0]), torch.tensor([9, 4])),
+    "within 9": TokenText(torch.zeros(9, dtype=torch.uint8), torch.tensor([0]), torch.tensor([10])),
+}
+
+
+@pytest.mark.parametrize("words", BAD_TEXTS)
+def test_a_text_that_is_none_is_refused(words):
+    good = split_characters(TEXT)
+    with pytest.raises(DataError, match=f"own: validation: expected .*{words}"):
+        check_splits(replace(good, validation=BAD_TEXTS[words]), PYDOC.host, "own")
+
+
+def test_a_text_of_another_vocabulary_and_images_for_a_language_model_are_refused():
+    text = split_characters(TEXT)
+    with pytest.raises(DataError, match=r"expected a text with a vocabulary of 97, as the host has, got one of 98"):
+        check_splits(replace(text, vocabulary=98), PYDOC.host, "own")
+    with pytest.raises(DataError, match=r"separator: expected a token in 0 .. 96, got 97"):
+        check_splits(replace(text, separator=97), PYDOC.host, "own")
+    with pytest.raises(DataError, match=r"expected samples of numbers, as the host takes, got a text"):
+        check_splits(text, TASKS["digits"].host, "own")
+    with pytest.raises(DataError, match=r"digits: expected TextSplits, as the host takes tokens"):
+        open_dataset(PYDOC, DataSpec(name="digits"), PYDOC.host, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "span"), [("width", 0.5), ("data_share", 0.5), ("label_noise", 0.1), ("classes", 50), ("reach", 1)]
+)
+def test_nothing_but_the_price_varies_in_a_language_task(name, span):
+    with pytest.raises(ConfigError, match=rf"instance.{name}: expected null: with the task pydoc only .*param_price"):
+        mg.RunSpec(task="pydoc", instance={name: (span, span)})
+    with pytest.raises(ConfigError, match=r"task pydoc: instance: expected param_price alone"):
+        replace(PYDOC, instance=mg.InstanceSpec(**{name: (span, span)}))
+    mg.RunSpec(task="pydoc", instance={"param_price": (0.1, 0.2)})

@@ -181,7 +181,7 @@ _PYTHON_FORM = FileForm(
     tuple(f"{PYTHON}/{name}" for name in (*TRAIN, TEST)),
     f"pickled dict: data, uint8 [n, {PIXELS}] with n in 1 .. {RECORDS:,}; labels, n integers in 0 .. {CLASSES - 1}",
 )
-FILES = FileSource("the unpacked official CIFAR-10 archive", (_BINARY_FORM, _PYTHON_FORM))
+FILES = FileSource("the unpacked official CIFAR-10 archive", (_BINARY_FORM, _PYTHON_FORM), usual=1)
 
 
 def read_cifar(folder: Path) -> Splits:

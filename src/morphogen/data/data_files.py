@@ -35,11 +35,12 @@ class FileSource:
 
     name: str  # in words; it completes "put ... into the folder"
     forms: tuple[FileForm, ...] = ()  # the preferred one first; () = no files of the user
+    usual: int = 0  # index of the form that errors name if no file is there
 
     def choose_form(self, folder: Path) -> FileForm:
-        """Return the first form of which a file is there; if there is none, the last form, which errors then name."""
+        """Return the first form of which a file is there, the usual one if there is none."""
         present = (form for form in self.forms if any(os.path.exists(folder / path) for path in form.paths))
-        return next(present, self.forms[-1])
+        return next(present, self.forms[self.usual])
 
     def describe_missing(self, path: Path, folder: Path) -> DataError:
         """Return the error of a missing file: its path, and where the official files are to be put."""

@@ -14,6 +14,7 @@ from morphogen.data.token_text import TextSplits
 from morphogen.errors import ConfigError, DataError
 from morphogen.vocab.host import Host
 
+SPLITS = tuple(part.name for part in fields(Splits))
 READY, MISSING, DAMAGED, UNUSABLE = "ready", "missing", "damaged", "unusable"
 
 
@@ -59,15 +60,15 @@ def inspect_data(name: str, spec: DataSpec) -> DataState:
     used = source.choose_form(folder).name if source and source.forms else None
     if state == DAMAGED and any(each.form.name == used and None in each.size_bytes.values() for each in forms):
         state = MISSING
-    whole = isinstance(splits, Splits)
+    sizes, unit = _count(splits)
     return DataState(
         name=name,
         state=state,
         source=source.name if source else None,
         forms=forms,
         used=used,
-        sizes={part.name: len(getattr(splits, part.name)) for part in fields(Splits)} if whole else {},
-        unit="samples",
+        sizes=sizes,
+        unit=unit,
         splits=splits,
         error=error,
     )
@@ -83,6 +84,14 @@ def find_task_error(task: TaskSpec, data: DataState) -> DataError | ConfigError 
     except DataError as error:
         return error
     return None
+
+
+def _count(splits: object) -> tuple[dict[str, int], str]:
+    """Return the sizes of three splits, and their unit; none of what is no data set."""
+    if isinstance(splits, TextSplits):
+        texts = {name: getattr(splits, name) for name in SPLITS}
+        return {name: len(text.tokens) for name, text in texts.items()}, "tokens"
+    return {name: len(getattr(splits, name)) for name in SPLITS} if isinstance(splits, Splits) else {}, "samples"
 
 
 def _measure(folder: Path, form: FileForm) -> dict[str, int | None]:

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from support.offered_packages import write_package
 from support.small_runs import cifar_files
@@ -79,6 +80,43 @@ def test_complete_files_are_ready_with_their_sizes(tmp_path, capsys, python):
         file = tmp_path / "data" / path
         assert size == (file.stat().st_size if file.exists() else None)
     assert len(sizes) == 12
+
+
+def write_tokens(folder, tokens, vocabulary=257):
+    for name in ("train.bin", "val.bin"):
+        (folder / name).write_bytes(np.array(tokens, dtype=np.uint16).tobytes())
+    (folder / "meta.json").write_text(json.dumps({"vocab_size": vocabulary, "eos": vocabulary - 1}))
+
+
+def test_the_documentation_of_python_needs_no_files(capsys):
+    row = listing(capsys, "pydoc")["data"]["pydoc"]
+    assert (row["state"], row["forms"], row["unit"]) == ("ready", [], "tokens")
+    assert sum(row["sizes"].values()) > 100_000
+
+
+@pytest.mark.parametrize("prefix", ["TinyStories", "TinyStoriesV2-GPT4"])
+def test_stories_are_texts_of_either_name(tmp_path, monkeypatch, capsys, prefix):
+    monkeypatch.setenv("MORPHOGEN_DATA", str(tmp_path))
+    assert "TinyStories-train.txt is missing" in listing(capsys, "tinystories", code=3)["err"]
+    for name in ("train", "valid"):
+        assert listing(capsys, "tinystories", code=3)["data"]["tinystories"]["state"] == "missing"
+        (tmp_path / f"{prefix}-{name}.txt").write_text("A cat.<|endoftext|>A dog.")
+    row = listing(capsys, "tinystories")["data"]["tinystories"]
+    assert row["state"] == "ready"
+    assert row["sizes"]["train"] >= len("A cat.A dog.")
+
+
+def test_stories_are_tokens_too_and_one_beyond_the_vocabulary_is_damage(tmp_path, capsys):
+    (tmp_path / "data").mkdir()
+    write_tokens(tmp_path / "data", [1, 2, 3, 256, 4, 5, 6, 256])
+    told = listing(capsys, "tinystories")
+    assert (told["data"]["tinystories"]["form"], told["tasks"]["tinystories"]["state"]) == ("tokens", "ready")
+    write_tokens(tmp_path / "data", [1, 2, 300, 256, 4, 5, 6, 256])
+    told = listing(capsys, "tinystories", code=3)
+    assert told["tasks"]["tinystories"]["state"] == "damaged"
+    assert "train.bin: expected tokens in 0 .. 256" in told["err"]
+    write_tokens(tmp_path / "data", [1, 2, 300, 499, 4, 5, 6, 499], vocabulary=500)
+    assert listing(capsys, "tinystories", code=3)["tasks"]["tinystories"]["state"] == "unfit"
 
 
 def cut(path):

@@ -5,13 +5,14 @@ import threading
 import time
 import traceback
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.small_runs import cifar_files, live, tiny, tiny_setup, world_of
+from support.small_runs import cifar_files, live, story_files, tiny, tiny_setup, world_of
 
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.groups import DataSpec
@@ -27,10 +28,14 @@ from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.errors import ConfigError
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.testing.audit import HostReadMode
+from morphogen.vocab.transformer_host import TransformerSpec
 
 BOTH = ("resident", "streamed")
 SMALL = {"batch": 8, "minibatches": 3, "val_samples": 16}
 PLAIN = {"data_share": (1.0, 1.0), "classes": (10, 10), "label_noise": (0.0, 0.0)}
+SMALL_HOST = TransformerSpec(vocabulary=257, width=8, heads=2, layers=3, block=24)
+SMALL_STORIES = replace(TASKS["tinystories"], name="small_stories", host=SMALL_HOST)
+SMALL_PYDOC = replace(TASKS["pydoc"], name="small_pydoc", host=replace(SMALL_HOST, vocabulary=97))
 FORMS = {  # task, instances, whether images are augmented
     "all at once": ("digits", {}, True),
     "shifts": ("digits", PLAIN, True),
@@ -39,6 +44,8 @@ FORMS = {  # task, instances, whether images are augmented
     "shares": ("digits", {**PLAIN, "data_share": (0.02, 0.5)}, False),
     "crops and mirrors": ("cifar_impaired", {}, True),
     "files": ("cifar_impaired", PLAIN, False),
+    "text": (SMALL_PYDOC, {}, True),
+    "text in files": (SMALL_STORIES, {}, True),
 }
 
 
@@ -46,6 +53,7 @@ FORMS = {  # task, instances, whether images are augmented
 def cifar(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cifar")
     cifar_files(folder)
+    story_files(folder, 40)
     return folder
 
 

@@ -3,6 +3,7 @@
 import math
 import pickle
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +80,13 @@ def cifar_files(folder: Path, records: int = 40, *, python: bool = False) -> Non
     target.mkdir(parents=True)
     for name in (*TRAIN, TEST):
         (target / f"{name}{end}").write_bytes(raw)
+
+
+def story_files(folder: Path, stories: int) -> None:
+    """Texts of TinyStories made of the documentation: stories of up to 1,024 characters, some of them very short."""
+    topics = "\n\n".join(text for _, text in sorted(import_module("pydoc_data.topics").topics.items())).encode()
+    for name, count in (("train", stories), ("valid", 20)):
+        places = (997 * i % (len(topics) - 1024) for i in range(count))
+        lengths = (12 if i % 7 == 3 else 1024 for i in range(count))
+        texts = (topics[place : place + length] for place, length in zip(places, lengths, strict=True))
+        (folder / f"TinyStories-{name}.txt").write_bytes(b"\n<|endoftext|>\n".join(texts))

@@ -21,7 +21,7 @@ from morphogen.state import rng
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
 
-CHUNK = 4096  # images read at once where all are
+CHUNK = 512  # images read at once where all are: the memory that this takes is that of any streamed data
 
 
 @dataclass(frozen=True, slots=True)

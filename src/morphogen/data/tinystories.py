@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import warnings
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -114,8 +115,9 @@ def read_tokens(path: Path, vocabulary: int, separator: int) -> TokenText:
 
 
 def _map_file(path: Path, dtype: Any) -> np.ndarray:
+    """Map a file for reading alone: the pages of a writable map count as memory, which a file may be larger than."""
     with _data_errors(path):
-        return np.memmap(path, dtype=dtype, mode="c")  # never written back
+        return np.memmap(path, dtype=dtype, mode="r")
 
 
 def _build_text(path: Path, tokens: np.ndarray, bounds: np.ndarray) -> TokenText:
@@ -124,7 +126,9 @@ def _build_text(path: Path, tokens: np.ndarray, bounds: np.ndarray) -> TokenText
             f"{path}: expected at least {LEAST_STORIES} stories of {LEAST_TOKENS} tokens, got {len(bounds)}"
         )
     starts, ends = (torch.from_numpy(column.copy()) for column in bounds.T)
-    return TokenText(torch.from_numpy(tokens), starts, ends)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # nothing writes to it
+        return TokenText(torch.from_numpy(tokens), starts, ends)
 
 
 @contextmanager

@@ -29,7 +29,10 @@ _FORWARD_OPS, _BACKWARD_OPS = (_ATEN.convolution, _OURS.conv), (_ATEN.convolutio
 CONV_OPS = tuple(packet.default for packet in (*_FORWARD_OPS, *_BACKWARD_OPS))
 _ATTENTION = _ATEN._scaled_dot_product_flash_attention_for_cpu
 _ATTENTION_BACKWARD = _ATEN._scaled_dot_product_flash_attention_for_cpu_backward
-_PRODUCTS = (_ATEN.mm, _ATEN.addmm, _ATEN.bmm, _ATEN.baddbmm, _ATTENTION, _ATTENTION_BACKWARD)
+_PRODUCTS = (
+    *(_ATEN.mm, _ATEN.addmm, _ATEN.bmm, _ATEN.baddbmm),
+    *(_ATTENTION, _ATTENTION_BACKWARD, _OURS.attention, _OURS.attention_backward),
+)
 PRODUCT_OPS = tuple(packet.default for packet in _PRODUCTS)
 
 

@@ -7,6 +7,7 @@ kernels, and plain torch computes everything.  Convolutions also need AVX-512 an
 
 - `conv`, `conv_backward`, `torch_conv`, `form_of`, `Form`: convolutions that keep height and width
 - `norm`, `norm_backward`, `EPS`: group normalisation with channel mask, lower limit and scale
+- `attention`, `attention_backward`: causal attention, where `can_attend` says so
 - `perceptron`, `perceptron_backward`: two linear layers with a SiLU between them
 - `pool`, `pool_backward`: max pooling 2x2
 - `blend`, `blend_backward`: seeds blended into the features of their hosts
@@ -22,9 +23,10 @@ Activations are `[B, H, W, R, C]`: samples, pixels, stacked networks and their c
 torch, and nothing else of the project; gradients are explicit functions here and become autograd in `nets.ops`.
 """
 
+from morphogen.kernels.attention import attention, attention_backward, can_attend
 from morphogen.kernels.blend import blend, blend_backward
 from morphogen.kernels.conv import Form, conv, conv_backward, form_of, torch_conv
-from morphogen.kernels.native import AVAILABLE, CAN_CONVOLVE, statistics_dtype
+from morphogen.kernels.native import AVAILABLE, CAN_ATTEND, CAN_CONVOLVE, statistics_dtype
 from morphogen.kernels.norm import EPS, norm, norm_backward
 from morphogen.kernels.perceptron import perceptron, perceptron_backward
 from morphogen.kernels.philox import philox
@@ -43,4 +45,5 @@ __all__ += [
     "perceptron",
     "perceptron_backward",
 ]
+__all__ += ["CAN_ATTEND", "attention", "attention_backward", "can_attend"]
 __all__ += ["philox", "pool", "pool_backward", "statistics_dtype", "take_row_blocks", "take_rows", "torch_conv"]

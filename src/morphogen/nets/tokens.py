@@ -112,8 +112,10 @@ def causal_attention(qkv: Tensor, heads: int, drop: Callable[[Tensor], Tensor] |
     Shapes: qkv [R, B, n, 3 d], queries, keys and values of all heads -> [R, B, n, d].
     drop: dropout of the weights [R, B, heads, n, n].
     """
-    tokens = qkv.shape[2]
-    parts = qkv.flatten(0, 1).unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+    tokens, flat = qkv.shape[2], qkv.flatten(0, 1).unflatten(-1, (3, heads, -1))
+    if drop is None and kernels.can_attend(flat):
+        return apply_function(_Attention, flat)[0].view(*qkv.shape[:-1], -1)
+    parts = flat.permute(2, 0, 3, 1, 4)
     if drop is None and tokens > _FEW_TOKENS:
         queries, keys, values = parts.unbind(0)
         out = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
@@ -126,6 +128,24 @@ def causal_attention(qkv: Tensor, heads: int, drop: Callable[[Tensor], Tensor] |
             weights = drop(weights.view(*qkv.shape[:2], heads, tokens, tokens)).view(weights.shape)
         out = torch.bmm(weights, values).unflatten(0, (-1, heads))
     return out.transpose(1, 2).flatten(2).view(*qkv.shape[:-1], -1)
+
+
+class _Attention(AutogradFunction):
+    """Attention with logarithms of sums, from queries, keys and values as they lie in memory."""
+
+    @staticmethod
+    def forward(qkv: Tensor) -> tuple[Tensor, Tensor]:
+        return kernels.attention(qkv)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs, *output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return kernels.attention_backward(grads[0], *ctx.saved_tensors)
 
 
 def gelu(x: Tensor) -> Tensor:

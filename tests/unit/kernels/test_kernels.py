@@ -219,6 +219,32 @@ def test_a_missing_extension_loads_as_none(monkeypatch):
     assert native._load_extension() is None
 
 
+@pytest.mark.skipif(not kernels.CAN_ATTEND, reason="the extension has no attention")
+@given(st.integers(1, 3), st.sampled_from([1, 2, 15, 16, 17, 64, 128]), st.integers(1, 3), st.integers(1, 32))
+def test_attention_is_that_of_plain_torch(samples, length, heads, size):
+    qkv, grad = normal(samples, length, 3, heads, size), normal(samples, length, heads, size, seed=1)
+    out, logs = kernels.attention(qkv)
+    back = kernels.attention_backward(grad, qkv, out, logs)
+
+    def plain(qkv):
+        queries, keys, values = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        unseen = torch.ones(length, length, dtype=torch.bool).triu(1)
+        scores = (queries @ keys.mT / size**0.5).masked_fill(unseen, float("-inf"))
+        return (scores.softmax(-1) @ values).transpose(1, 2), scores.logsumexp(-1)
+
+    expected, vjp, *_ = torch.func.vjp(plain, qkv.double())
+    agree((out, logs, back), (*expected, *vjp((grad.double(), torch.zeros_like(expected[1])))))
+
+
+@pytest.mark.skipif(not kernels.CAN_ATTEND, reason="the extension has no attention")
+def test_a_broken_token_is_seen_by_none_before_it():
+    qkv = normal(1, 20, 3, 2, 4)
+    qkv[:, 17:] = float("nan")
+    out, _ = kernels.attention(qkv)
+    assert torch.isfinite(out[:, :17]).all()
+    assert torch.isnan(out[:, 17:]).all()
+
+
 @pytest.mark.parametrize(("name", "args", "message"), [
     ("pool", (), "takes 7 numbers, was given 0"),
     ("norm", (0,), "takes 16 arguments, was given 1"),

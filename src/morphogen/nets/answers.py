@@ -6,17 +6,22 @@ from torch import Tensor
 NO_LABEL = -1  # of a sample or token that counts for nothing
 
 
-def sum_losses(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum the losses of the labels that count.
-
-    Shapes: logits float [R, B, ..., classes]; labels int64 [R, B, ...], -1 counts for nothing -> sums in nats,
-    float [R], and numbers of labels that count, int64 [R].
-    """
+def answer_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """Losses in nats, 0 where nothing counts.  logits float [R, B, ..., classes]; labels int64 [R, B, ...]."""
     nats = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none", ignore_index=NO_LABEL)
-    rows = labels.shape[0]
-    return nats.view(rows, -1).sum(-1), (labels >= 0).view(rows, -1).sum(-1)
+    return nats.view(labels.shape)
 
 
-def count_answers(answers: Tensor) -> Tensor:
-    """Count the right answers.  bool [R, B, ...] -> int64 [R]."""
-    return answers.flatten(1).sum(-1)
+def count_labels(labels: Tensor) -> Tensor:
+    """Count the labels that are not -1.  int64 [R, B, ...] -> int64 [R]."""
+    return (labels >= 0).flatten(1).sum(-1)
+
+
+def average_answers(values: Tensor, labels: Tensor) -> Tensor:
+    """Average over a minibatch: over its samples, all of which count, or over the tokens that do.
+
+    Shapes: values float [R, B, ...], 0 where the label is -1; labels int64 like values -> float [R].
+    """
+    if labels.dim() == 2:
+        return values.mean(-1)
+    return values.flatten(1).sum(-1) / count_labels(labels).clamp(min=1)

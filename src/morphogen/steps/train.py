@@ -15,7 +15,7 @@ from torch import Tensor
 
 from morphogen.config.groups import HostSpec, LifecycleSpec
 from morphogen.nets import blocks, sites
-from morphogen.nets.answers import count_answers, sum_losses
+from morphogen.nets.answers import answer_losses, average_answers
 from morphogen.nets.forward_pass import SlotSeeds, forward, used_classes
 from morphogen.nets.host_networks import HostRows
 from morphogen.nets.net import Net
@@ -223,11 +223,10 @@ def _objective(
     grown = blocks.split_params(seeds[0], plan.train, net=net) if seeds else (None,) * len(net.slots)
     growth = SlotSeeds(plan.train, context.indices, grown)
     logits = forward(net.precision.cast(batch.inputs), rows, context.used, growth, net=net).to(leaves[0].dtype)
-    nats, counted = sum_losses(logits, batch.labels)
-    loss = nats / counted.clamp(min=1)
-    right = count_answers(logits.detach().argmax(-1) == batch.labels)
+    loss = average_answers(answer_losses(logits, batch.labels), batch.labels)
+    right = average_answers((logits.detach().argmax(-1) == batch.labels).to(loss.dtype), batch.labels)
     scaled = loss if scale is None else loss * scale
-    return scaled.sum(), (loss.detach(), right.to(loss.dtype) / counted.clamp(min=1))
+    return scaled.sum(), (loss.detach(), right)
 
 
 def _layer_norms(host_grad: Tensor, net: Net) -> Tensor:

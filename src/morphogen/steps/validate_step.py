@@ -10,7 +10,7 @@ from torch import Tensor
 
 from morphogen.nets import plan as plans
 from morphogen.nets import sites
-from morphogen.nets.answers import NO_LABEL, count_answers, sum_losses
+from morphogen.nets.answers import NO_LABEL, answer_losses, count_labels
 from morphogen.nets.forward_pass import SlotSeeds, forward, used_classes
 from morphogen.nets.host_networks import HostRows
 from morphogen.nets.net import Net
@@ -148,4 +148,5 @@ def _count_correct(logits: Tensor, labels: Tensor, rows: tuple[Tensor, Tensor] |
     """
     expected, current = (labels, logits) if rows is None else (labels[rows[0]], logits[rows[1]])
     finite = torch.isfinite(logits.sum(-1))
-    return count_answers((expected == logits.argmax(-1)) & finite), *sum_losses(current, labels)
+    right = ((expected == logits.argmax(-1)) & finite).flatten(1).sum(-1)
+    return right, answer_losses(current, labels).flatten(1).sum(-1), count_labels(labels)

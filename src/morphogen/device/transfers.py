@@ -88,11 +88,8 @@ class BufferLayout:
 
     def unpack(self, buffer: Tensor) -> dict[str, np.ndarray]:
         """Read a buffer on the host into copied arrays."""
-        raw, at, out = buffer.numpy().tobytes(), 0, {}
-        for name, dtype, shape in self.leaves:
-            out[name] = np.ndarray(shape, _numpy_dtype(dtype), raw, at)
-            at += out[name].nbytes
-        return out
+        row = np.ndarray((), _row_dtype(self.leaves), buffer.numpy().tobytes())
+        return {name: row[name] for name, _, _ in self.leaves}
 
 
 @cache
@@ -101,8 +98,9 @@ def _buffer_layout(leaves: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...])
 
 
 @cache
-def _numpy_dtype(dtype: torch.dtype) -> np.dtype:
-    return torch.empty(0, dtype=dtype).numpy().dtype
+def _row_dtype(leaves: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]) -> np.dtype:
+    """Return the dtype of a whole buffer, with a field per leaf."""
+    return np.dtype([(name, torch.empty(0, dtype=dtype).numpy().dtype, shape) for name, dtype, shape in leaves])
 
 
 def flatten_names(tree: TensorDictBase | Mapping[str, Tensor]) -> Mapping[str, Tensor]:

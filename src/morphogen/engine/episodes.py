@@ -18,7 +18,7 @@ from morphogen.learn.baselines import RandomPolicy
 from morphogen.nets.policy import Policy
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.env import EnvState
-from morphogen.state.tree_ops import choose, expand_mask, get_leaves
+from morphogen.state.tree_ops import choose, clear_rows, get_leaves
 from morphogen.storage.tensor_trees import restore_tree
 from morphogen.vocab.action import SIZES, Head
 from morphogen.vocab.blueprint import EMPTY
@@ -110,11 +110,7 @@ def reset_hidden(hidden: TensorDict, terminated: Tensor) -> TensorDict:
         >>> mg.reset_hidden(hidden, torch.tensor([True, False]))["h"].tolist()
         [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]
     """
-    return cast(Any, hidden).apply(partial(_clear_rows, terminated))
-
-
-def _clear_rows(mask: Tensor, leaf: Tensor) -> Tensor:
-    return torch.where(expand_mask(mask, leaf), torch.zeros_like(leaf), leaf)
+    return clear_rows(terminated, hidden)
 
 
 def run_episodes(

@@ -101,7 +101,7 @@ def replace(tree: TreeT, **parts: Any) -> TreeT:
     Parts must have batch size and device of `tree`.  Raises: AttributeError for an unknown name.
     """
     storage = _storage(tree)
-    leaves = dict(storage.items())
+    leaves = storage._tensordict
     if unknown := sorted(parts.keys() - leaves.keys()):
         raise AttributeError(f"{type(tree).__name__}: expected some of {', '.join(leaves)}, got {', '.join(unknown)}")
     return _build(type(tree), leaves | parts, storage)
@@ -145,12 +145,23 @@ def select(mask: Tensor, yes: NodeT, no: NodeT) -> NodeT:
 def _select(masks: dict[int, Tensor], yes: Any, no: Any) -> Any:
     """Select with the mask [E, 1, ...] of every number of axes, which all leaves share."""
     if not isinstance(yes, Tensor):
-        like, other = _storage(yes), dict(_storage(no).items())
-        return _build(type(yes), {name: _select(masks, leaf, other[name]) for name, leaf in like.items()}, like)
+        like, other = _storage(yes), _storage(no)._tensordict
+        leaves = {name: _select(masks, leaf, other[name]) for name, leaf in like._tensordict.items()}
+        return _build(type(yes), leaves, like)
     axes = yes.dim()
     if axes not in masks:
         masks[axes] = expand_mask(masks[1], yes)
     return torch.where(masks[axes], yes, no)
+
+
+def clear_rows(mask: Tensor, tree: NodeT) -> NodeT:
+    """Set the rows of all leaves to 0 where the mask is True.  mask bool [E], tree [E]."""
+    node: Any = tree
+    if isinstance(node, Tensor):
+        cleared: Any = choose(expand_mask(mask, node), 0, node)
+        return cleared
+    storage = _storage(node)
+    return _build(type(node), {name: clear_rows(mask, leaf) for name, leaf in storage.items()}, storage)
 
 
 def select_slots(mask: Tensor, yes: TensorDict, no: TensorDict) -> TensorDict:
@@ -178,7 +189,7 @@ def masked_update(tree: TreeT, *writes: Write) -> TreeT:
     Values are tensors or numbers, cast to the dtype of the old leaf.  The mask broadcasts against every named leaf.
     """
     storage = _storage(tree)
-    leaves = dict(storage.items())
+    leaves = dict(storage._tensordict)
     for mask, values in writes:
         for name, new in values.items():
             old = leaves[name]

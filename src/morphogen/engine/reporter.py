@@ -21,7 +21,7 @@ from morphogen.device.transfers import Transfers
 from morphogen.engine.episodes import Epoch
 from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError
-from morphogen.state.tree_ops import choose, constant_table, get_leaves, unsafe_new
+from morphogen.state.tree_ops import choose, constant_table, get_leaves, is_finite, unsafe_new
 from morphogen.storage.codec import Array, Tree, check_arrays, pack, unpack
 from morphogen.telemetry.anomaly import AnomalyMonitor, AnomalyState, detailed_epochs, find_causes
 from morphogen.telemetry.dispatch import AnySink, Dispatcher, Losses
@@ -296,7 +296,7 @@ def build_record(epoch: Epoch) -> TensorDict:
     floats = [leaf for leaf in leaves.values() if leaf.is_floating_point()]
     single = torch.stack([leaf for leaf in floats if leaf.dim() == 1], dim=-1)
     reals = [single, *(leaf.flatten(1) for leaf in floats if leaf.dim() > 1)]
-    leaves["nonfinite"] = (~torch.cat(reals, dim=-1).isfinite()).sum(-1)
+    leaves["nonfinite"] = (~is_finite(torch.cat(reals, dim=-1))).sum(-1)
     return unsafe_new(TensorDict, epoch.before, **leaves)
 
 
@@ -337,10 +337,10 @@ def fault_bits(epoch: Epoch) -> Tensor:
     rows = (
         (epoch.step.metrics.skipped > epoch.step.metrics.overflowed, Fault.SKIPPED_STEP),
         (epoch.step.metrics.seed_skipped, Fault.SEED_SKIPPED),
-        (~epoch.step.validation.loss.isfinite(), Fault.VALIDATION),
+        (~is_finite(epoch.step.validation.loss), Fault.VALIDATION),
         (~epoch.seen.observation.finite, Fault.OBSERVATION),
         (epoch.step.report.rolled_back, Fault.ROLLED_BACK),
-        (~(choice.value.isfinite() & choice.log_prob.isfinite().all(-1)), Fault.POLICY),
+        (~(is_finite(choice.value) & is_finite(choice.log_prob).all(-1)), Fault.POLICY),
     )
     hits = torch.stack([where for where, _ in rows], dim=-1)
     return (hits * constant_table(tuple(int(code) for _, code in rows), torch.int64, hits.device)).sum(-1)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from morphogen.config.groups import GovernorSpec
-from morphogen.state.tree_ops import choose, positions
+from morphogen.state.tree_ops import choose, is_finite, positions
 from morphogen.vocab.stage import Panic
 
 LARGE_GRADIENT = 10.0  # gradient from which an element of a layer counts as large
@@ -114,7 +114,7 @@ def classify_loss(
     panic = choose(starved, int(Panic.STARVED), int(Panic.NONE))
     panic = choose(loss > most, int(Panic.DIVERGENCE), panic)
     panic = choose(chance, int(Panic.CHANCE), panic)
-    return choose(loss.isfinite(), panic, int(Panic.NONFINITE))
+    return choose(is_finite(loss), panic, int(Panic.NONFINITE))
 
 
 def next_streak(streak: Tensor, anomaly: Tensor) -> Tensor:

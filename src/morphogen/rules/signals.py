@@ -6,7 +6,7 @@ from torch import Tensor
 from morphogen.config.groups import SignalSpec
 from morphogen.state.env import Signals
 from morphogen.state.measure import Attribution
-from morphogen.state.tree_ops import choose, replace
+from morphogen.state.tree_ops import choose, is_finite, replace
 
 MIN_LOSS = 1e-8  # below it a relative change says nothing
 
@@ -29,7 +29,7 @@ def update_signals(signals: Signals, loss: Tensor, attribution: Attribution, *, 
         ([1.5, 0.0], [True, False], [True, False])
     """
     accuracy = attribution.val_acc
-    measured = loss.isfinite() & accuracy.isfinite()
+    measured = is_finite(loss) & is_finite(accuracy)
     loss, accuracy = choose(measured, loss, 0.0), choose(measured, accuracy, 0.0)
     delta_valid = measured & signals.measured
     loss_delta = choose(delta_valid, signals.val_loss - loss, 0.0)

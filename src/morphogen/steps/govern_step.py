@@ -11,6 +11,7 @@ from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
 from morphogen.state.tree_ops import (
     choose,
     expand_mask,
+    is_finite,
     l2_norm,
     nested_leaves,
     positions,
@@ -133,8 +134,8 @@ def _is_restorable(state: EnvState) -> Tensor:
     host = [l2_norm(leaf) for leaf in (state.host.params, state.host.momentum)]
     seeds = [l2_norm(leaf) for leaf in nested_leaves(state.seeds)]
     free = state.slots.stage != int(Stage.FOSSILIZED)
-    finite = torch.unflatten(torch.stack(seeds, dim=-1).isfinite(), -1, (free.shape[1], -1)).all(-1)  # [E, S]
-    return torch.stack(host).isfinite().all(0) & (finite | free).all(-1)
+    finite = torch.unflatten(is_finite(torch.stack(seeds, dim=-1)), -1, (free.shape[1], -1)).all(-1)  # [E, S]
+    return is_finite(torch.stack(host)).all(0) & (finite | free).all(-1)
 
 
 def _snapshot_due(state: EnvState, every: int) -> Tensor:

@@ -15,7 +15,7 @@ from morphogen.rules.stages import occupied
 from morphogen.state.decision import ActionOutcome
 from morphogen.state.env import EnvState
 from morphogen.state.measure import Attribution, GovernorReport, RewardInputs, SlotInputs, StepScore, Validation
-from morphogen.state.tree_ops import choose, expand_mask, replace, unsafe_new
+from morphogen.state.tree_ops import choose, expand_mask, is_finite, replace, unsafe_new
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
@@ -106,10 +106,11 @@ def reward_inputs(
     as not measured.
     """
     valid, loss = ~report.rolled_back, validation.loss
-    clean, sane = valid & attribution.measured, valid & loss.isfinite()
+    clean, sane = valid & attribution.measured, valid & is_finite(loss)
     past, now = before.signals, state.signals
     reached = torch.where(valid, attribution.val_acc, now.val_acc)
     committed = torch.where(valid, attribution.committed_acc, now.committed_acc)
+    known = is_finite(committed)
     had, have = (seed_params(env.slots, net_counts, gate_counts) for env in (before, state))
     return unsafe_new(
         RewardInputs,
@@ -133,9 +134,9 @@ def reward_inputs(
         stable_val_acc=recent_min_accuracy(past, STABLE_EPOCHS)[0],
         uncommitted_improvement=choose(past.measured, past.val_acc - past.committed_acc, 0.0),
         uncommitted_valid=past.measured,
-        next_val_acc=choose(reached.isfinite(), reached, 0.0),
-        committed_acc=choose(committed.isfinite(), committed, 0.0),
-        committed_valid=committed.isfinite(),
+        next_val_acc=choose(is_finite(reached), reached, 0.0),
+        committed_acc=choose(known, committed, 0.0),
+        committed_valid=known,
         interaction=choose(expand_mask(clean, attribution.interaction), attribution.interaction, 0.0),
         slots=slot_inputs(before, state, outcome, params=had),
     )

@@ -14,7 +14,7 @@ from morphogen.config.parts import RULES
 from morphogen.config.task import InstanceSpec
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.state import rng
-from morphogen.state.tree_ops import choose, constant_table
+from morphogen.state.tree_ops import choose, constant_table, is_finite
 
 
 class FillWatch(CountLaunches):
@@ -103,3 +103,11 @@ def test_a_table_that_is_built_inside_of_a_gradient_serves_after_it():
     assert torch.func.grad(total)(x).tolist() == [1.0, 0.0]
     table = constant_table(number, torch.float32, x.device)
     assert not torch._C._functorch.is_functorch_wrapped_tensor(table)
+
+
+def test_a_mask_of_finite_numbers_takes_two_launches():
+    numbers = torch.tensor([0.0, -3.0, torch.finfo(torch.float32).max, torch.inf, -torch.inf, torch.nan])
+    with CountLaunches() as launches:
+        finite = is_finite(numbers)
+    assert finite.tolist() == [True, True, True, False, False, False]
+    assert launches.count == 2

@@ -8,7 +8,7 @@ from morphogen.rules.gates import check_gate, gate_before
 from morphogen.rules.stages import STAGE_ROWS, clamp_stage, promote, remove, retarget
 from morphogen.state.decision import ActionOutcome, ActionSpec
 from morphogen.state.env import EnvState
-from morphogen.state.tree_ops import choose, constant_table, masked_update, replace, unsafe_new
+from morphogen.state.tree_ops import choose, constant_table, masked_update, positions, replace, unsafe_new
 from morphogen.vocab.action import Op, Outcome, Reason
 from morphogen.vocab.stage import Stage
 
@@ -37,7 +37,8 @@ def apply_action(state: EnvState, spec: ActionSpec, *, lifecycle: LifecycleSpec)
     accuracy = state.signals.val_acc
     vetoed = spec.valid & (spec.op != int(Op.WAIT)) & ~state.signals.measured
     op = choose(vetoed, int(Op.WAIT), spec.op)
-    at = {kind: spec.target & (op[:, None] == int(kind)) for kind in Op if kind is not Op.WAIT}
+    hit = op == positions(len(Op), op.device).unsqueeze(-1)  # [6, E]
+    at = dict(zip(Op, (spec.target & hit.unsqueeze(-1)).unbind(), strict=True))  # slots on which an op acts
     asked = at[Op.ADVANCE] | at[Op.FOSSILIZE]
     table = constant_table(_NEXT_STAGE_CODES, torch.int64, accuracy.device)
     next_stage = table[clamp_stage(state.slots.stage)]  # UNKNOWN where ADVANCE is impossible

@@ -17,11 +17,14 @@ def count_labels(labels: Tensor) -> Tensor:
     return (labels >= 0).flatten(1).sum(-1)
 
 
-def average_answers(values: Tensor, labels: Tensor) -> Tensor:
-    """Average over a minibatch: over its samples, all of which count, or over the tokens that do.
+def average_answers(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Average loss and share of right answers: over samples, all of which count, or over the tokens that do.
 
-    Shapes: values float [R, B, ...], 0 where the label is -1; labels int64 like values -> float [R].
+    Shapes: logits float [R, B, ..., classes]; labels int64 [R, B, ...] -> float [R] each, the share without gradient.
     """
+    nats = answer_losses(logits, labels)
+    right = (logits.detach().argmax(-1) == labels).to(nats.dtype)
     if labels.dim() == 2:
-        return values.mean(-1)
-    return values.flatten(1).sum(-1) / count_labels(labels).clamp(min=1)
+        return nats.mean(-1), right.mean(-1)
+    counted = count_labels(labels).clamp(min=1)
+    return nats.flatten(1).sum(-1) / counted, right.flatten(1).sum(-1) / counted

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from morphogen.kernels import take_rows
+from morphogen.kernels import take_row_blocks, take_rows
 from morphogen.nets.blend_slots import SeedDeltas, SeedGates, blend
 from morphogen.nets.host_networks import HostRows
 from morphogen.nets.net import Net
@@ -52,8 +52,9 @@ def forward(inputs: Tensor, rows: HostRows, used: Tensor, slot_seeds: SlotSeeds,
         h = net.networks.stage(i, h, rows)
         h, rows = _apply_slot(h, rows, slot_seeds, s, net=net, pooled=pooled)
     logits = net.networks.head(h, rows)
-    unused = ~rows.pick(used)
-    return logits.masked_fill(unused.view(len(unused), *(1,) * (logits.dim() - 2), -1), UNUSED_LOGIT)
+    if net.host.causal:  # every token is in use
+        return logits
+    return logits.masked_fill(~rows.pick(used).unsqueeze(1), UNUSED_LOGIT)
 
 
 def used_classes(instance: Instance, net: Net) -> Tensor:
@@ -85,7 +86,8 @@ def _apply_slot(
     seeds, groups = {group.blueprint: group.size for group in plan.groups}, group_inputs(parts, net.modules)
     sizes = [sum([seeds[code] for code in codes]) for codes in groups]
     sizes = [*sizes, plan.gates] if plan.gates else sizes
-    inputs = seed_inputs(h.detach() if net.host.isolates else h, index, sizes)
+    isolated = net.host.isolates or not h.requires_grad
+    inputs = take_row_blocks(h.detach(), index.input_rows, sizes) if isolated else seed_inputs(h, index, sizes)
     causal = net.host.causal
     gates = SeedGates(gate_openness(params.gates, inputs[-1], causal=causal), index.gates) if plan.gates else None
     x = {codes[0]: block for codes, block in zip(groups, inputs, strict=False)}  # the last input is that of gates

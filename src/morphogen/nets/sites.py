@@ -116,8 +116,6 @@ def seed_inputs(h: Tensor, index: SlotIndex, sizes: list[int]) -> list[Tensor]:
     Promise: h gets a gradient through the inputs of seeds that are blended, and of no others.
     Shapes: h [B, ..., R, C]; sizes sum to N + G -> [B, ..., n, C] each.
     """
-    if not h.requires_grad:
-        return take_row_blocks(h, index.input_rows, sizes)
     return list(apply_function(_SeedInputs, h, index.input_rows, sizes, index.mix.source, index.gates.position))
 
 

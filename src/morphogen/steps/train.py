@@ -15,7 +15,7 @@ from torch import Tensor
 
 from morphogen.config.groups import HostSpec, LifecycleSpec
 from morphogen.nets import blocks, sites
-from morphogen.nets.answers import answer_losses, average_answers
+from morphogen.nets.answers import average_answers
 from morphogen.nets.forward_pass import SlotSeeds, forward, used_classes
 from morphogen.nets.host_networks import HostRows
 from morphogen.nets.net import Net
@@ -171,7 +171,7 @@ def train_minibatch(
     refuse_gradients("train_minibatch", weights.host, weights.seeds, train_state.velocity.host, batch.inputs)
     scaling, streak = train_state.scaling, train_state.streak
     scale = None if scaling is None else scaling.scale
-    noise = _dropout_streams(train_state)
+    noise = None if context.dropout is None else _dropout_streams(context.dropout, train_state.tally.total)
     options: dict[str, Any] = {"context": context, "plan": plan, "net": net, "scale": scale, "noise": noise}
     objective = functools.partial(_objective, batch=batch, **options)
     leaves = weights[:1] if context.active is None else weights
@@ -195,13 +195,10 @@ def train_minibatch(
     ), measured
 
 
-def _dropout_streams(train_state: TrainState) -> Tensor | None:
-    """Return the random streams of dropout in the next minibatch, int64 [E, 5]; None: nothing is dropped."""
-    if train_state.context.dropout is None:
-        return None
-    key, episode, epoch = train_state.context.dropout
-    place = {"round": episode, "epoch": epoch, "minibatch": train_state.tally.total}
-    return rng.stream(key, Purpose.DROPOUT, **place)
+def _dropout_streams(place: tuple[Tensor, Tensor, Tensor], minibatch: Tensor) -> Tensor:
+    """Return the random streams of dropout.  place: of the context; minibatch int64 [E], its number -> int64 [E, 5]."""
+    key, episode, epoch = place
+    return rng.stream(key, Purpose.DROPOUT, round=episode, epoch=epoch, minibatch=minibatch)
 
 
 def _objective(
@@ -223,8 +220,7 @@ def _objective(
     grown = blocks.split_params(seeds[0], plan.train, net=net) if seeds else (None,) * len(net.slots)
     growth = SlotSeeds(plan.train, context.indices, grown)
     logits = forward(net.precision.cast(batch.inputs), rows, context.used, growth, net=net).to(leaves[0].dtype)
-    loss = average_answers(answer_losses(logits, batch.labels), batch.labels)
-    right = average_answers((logits.detach().argmax(-1) == batch.labels).to(loss.dtype), batch.labels)
+    loss, right = average_answers(logits, batch.labels)
     scaled = loss if scale is None else loss * scale
     return scaled.sum(), (loss.detach(), right)
 

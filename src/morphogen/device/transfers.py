@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 from torch import Tensor
 
 
@@ -152,7 +152,7 @@ class Transfers:
 
     def read_counts(self, counts: Tensor) -> list[int]:
         """Read the sizes of the next epoch.  counts int32 [L]; waits."""
-        return self.read("plan", TensorDict({"counts": counts}, batch_size=[]))["counts"].tolist()
+        return self.read("plan", {"counts": counts})["counts"].tolist()
 
     def send(
         self,
@@ -186,7 +186,7 @@ class Transfers:
         self.wait_s[name] += self._clock() - started
         return buffer.layout.unpack(buffer.host_bytes)
 
-    def read(self, name: str, tree: TensorDictBase) -> dict[str, np.ndarray]:
+    def read(self, name: str, tree: TensorDictBase | Mapping[str, Tensor]) -> dict[str, np.ndarray]:
         """Send and receive at once; waits."""
         self.send(name, tree)
         return self.receive(name)

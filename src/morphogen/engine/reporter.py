@@ -154,10 +154,11 @@ class Reporter:
         if epoch != self._epochs:
             raise ValueError(f"epoch {epoch + 1} of round {self._round + 1}: expected epoch {self._epochs + 1}")
         for name, leaf in record.items():
-            if name not in self._columns or self._columns[name].shape[1:] != leaf.shape:  # resumed at another level
+            column = self._columns.get(name)
+            if column is None or column.shape[1:] != leaf.shape:  # resumed at another level
                 unknown = np.nan if leaf.dtype.kind == "f" else 0
-                self._columns[name] = np.full((self._facts.epochs, *leaf.shape), unknown, leaf.dtype)
-            self._columns[name][epoch] = leaf
+                column = self._columns[name] = np.full((self._facts.epochs, *leaf.shape), unknown, leaf.dtype)
+            column[epoch] = leaf
         self._epochs += 1
         if self._clock() - self._written_at >= WRITE_S and self._epochs < self._facts.epochs:
             self._write_unfinished()

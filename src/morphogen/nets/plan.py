@@ -145,13 +145,10 @@ class CoalitionTree(NamedTuple):
     number: Tensor  # int64 [S + 1, E, K], row of an evaluated coalition
 
 
-def _membership(runs: Tensor, slots: Slots, env: Tensor) -> Membership:
-    """Membership of the candidates that run.  runs bool [S, N]; env int64 [N], env of each candidate."""
-    blueprint, algorithm, stage = (
-        leaf.T.index_select(1, env) for leaf in (slots.blueprint, slots.algorithm, slots.stage)
-    )
+def _membership(runs: Tensor, blueprint: Tensor, algorithm: Tensor, stage: Tensor) -> Membership:
+    """Membership of the candidates that run.  runs bool, other leaves of the candidates' slots int64 [S, N]."""
     gated = runs & (algorithm == int(Algorithm.GATE)) & blended(stage)
-    codes = torch.arange(1, _CODES, device=env.device).unsqueeze(-1)
+    codes = torch.arange(1, _CODES, device=runs.device).unsqueeze(-1)
     seeds = runs.unsqueeze(1) & (blueprint.unsqueeze(1) == codes)
     multiplied = algorithm == int(Algorithm.MULTIPLY)
     return Membership(torch.cat((gated.unsqueeze(1), seeds), dim=1), multiplied.unsqueeze(1))
@@ -159,8 +156,7 @@ def _membership(runs: Tensor, slots: Slots, env: Tensor) -> Membership:
 
 def training_membership(slots: Slots) -> Membership:
     """Seeds that run in training; candidates are the envs."""
-    runs = active(slots.stage)
-    return _membership(runs.T, slots, torch.arange(runs.shape[0], device=runs.device))
+    return _membership(active(slots.stage).T, slots.blueprint.T, slots.algorithm.T, slots.stage.T)
 
 
 def build_tree(slots: Slots, coalition: Tensor, evaluated: Tensor, *, net: Net) -> CoalitionTree:
@@ -184,7 +180,8 @@ def validation_membership(slots: Slots, tree: CoalitionTree, *, net: Net) -> Mem
     runs = (tree.row[1:] & tree.on).flatten(1)
     position = constant_table(tuple(net.execution.index(s) for s in range(levels - 1)), torch.int64, runs.device)
     env = torch.arange(envs * width, device=runs.device) // width
-    return _membership(runs.index_select(0, position), slots, env)
+    leaves = (leaf.T.index_select(1, env) for leaf in (slots.blueprint, slots.algorithm, slots.stage))
+    return _membership(runs.index_select(0, position), *leaves)
 
 
 def plan_counts(slots: Slots, coalition: Tensor, evaluated: Tensor, born: Tensor, *, net: Net) -> Tensor:

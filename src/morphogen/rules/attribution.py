@@ -113,12 +113,13 @@ def attribution(
     live = players(slots)
     measured = torch.ones_like(live[:, 0]) if full is None else full | ~live.any(-1)  # no players: nothing is skipped
     accuracy = torch.where(evaluated, accuracy, accuracy[:, :1])
-    worth = _exact_values(accuracy, live, slots.stage == int(Stage.FOSSILIZED))
+    sampled = _is_sampled(live)
+    worth = _exact_values(accuracy, live, slots.stage == int(Stage.FOSSILIZED), sampled)
     if live.shape[-1] > MAX_EXACT_PLAYERS:
         pairs = zip(worth, _sampled_values(accuracy, coalition, live), strict=True)
-        worth = CoalitionValues(*(torch.where(expand_mask(_is_sampled(live), a), b, a) for a, b in pairs))
+        worth = CoalitionValues(*(torch.where(expand_mask(sampled, a), b, a) for a, b in pairs))
     worth = worth._replace(committed_acc=torch.where(measured, worth.committed_acc, accuracy[:, 1]))
-    val_acc, judged, exact = accuracy[:, 0], live & measured.unsqueeze(-1), measured & ~_is_sampled(live)
+    val_acc, judged, exact = accuracy[:, 0], live & measured.unsqueeze(-1), measured & ~sampled
     known = judged & exact.unsqueeze(-1)
     interaction = choose(known.unsqueeze(-1) & known.unsqueeze(-2), worth.interaction, 0.0)
     return unsafe_new(
@@ -160,14 +161,14 @@ def _table_position(live: Tensor) -> Tensor:
     return (live.cumsum(-1) - 1).clamp(0, MAX_EXACT_PLAYERS - 1)
 
 
-def _exact_values(accuracy: Tensor, live: Tensor, fossil: Tensor) -> CoalitionValues:
+def _exact_values(accuracy: Tensor, live: Tensor, fossil: Tensor, sampled: Tensor) -> CoalitionValues:
     bits = min(live.shape[-1], MAX_EXACT_PLAYERS)
     position = _table_position(live)
     everyone = 2**bits - 1
     column = positions(2**bits, live.device)
-    seats = choose(_is_sampled(live), 0, _bits(live, position)).unsqueeze(-1)
+    seats = choose(sampled, 0, _bits(live, position)).unsqueeze(-1)
     values = accuracy.gather(1, (everyone ^ column) & seats)  # a position without a player makes no difference
-    uncommitted = choose(_is_sampled(live), 0, _bits(live & ~fossil, position)).unsqueeze(-1)
+    uncommitted = choose(sampled, 0, _bits(live & ~fossil, position)).unsqueeze(-1)
     rows = interactions(values, bits).gather(1, position.unsqueeze(-1).expand(-1, -1, bits))
     return CoalitionValues(
         host_acc=values[:, 0],

@@ -106,14 +106,15 @@ def lifecycle_features(slots: Slots, enabled: tuple[bool, ...]) -> Tensor:
 
 def contribution_features(slots: Slots) -> Tensor:
     """Slot features 20-31: contribution, velocity, interaction, gradients, each with its flag.  float32 [E, S, 12]."""
-    ratio = slots.gradient_ratio
+    ratio, points = slots.gradient_ratio, (slots.contribution, slots.velocity, slots.interaction_sum)
+    contribution, velocity, interaction = _scaled_points(torch.stack(points)).unbind()
     features = (
-        _scaled_points(slots.contribution),
+        contribution,
         slots.contribution_valid.float(),
         divide_ints(slots.since_measured.clamp(max=10), 10),
-        _scaled_points(slots.velocity),
+        velocity,
         slots.velocity_valid.float(),
-        _scaled_points(slots.interaction_sum),
+        interaction,
         slots.interaction_valid.float(),
         slots.gradient_health,
         slots.gradient_valid.float(),
@@ -131,9 +132,9 @@ def progress_features(slots: Slots, signals: Signals, share: Tensor, cost: Tenso
     in points -> float32 [E, S, 6].
     """
     now, valid = signals.val_acc.unsqueeze(-1), signals.measured.unsqueeze(-1)
+    then = torch.stack((slots.accuracy_at_stage_start, slots.accuracy_at_germination))
     features = (
-        choose(valid, _scaled_points(now - slots.accuracy_at_stage_start), 0.0),
-        choose(valid, _scaled_points(now - slots.accuracy_at_germination), 0.0),
+        *choose(valid, _scaled_points(now - then), 0.0).unbind(),
         divide_ints(slots.epochs_in_stage.clamp(max=20), 20),
         divide_ints(slots.age.clamp(max=episode_length) * occupied(slots.stage), episode_length),
         torch.log1p(share),

@@ -19,7 +19,7 @@ from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
 from morphogen.vocab.stage import Stage
 
-NET = small_states.net()
+NET, TOKEN_NET = small_states.net(), small_states.token_net()
 BFLOAT16, FLOAT16 = Precision(torch.bfloat16), Precision(torch.float16, scaled=True)
 SCALED = Precision(scaled=True)  # float32 under a loss scale: fast, and exact
 LOW = pytest.mark.parametrize("precision", [BFLOAT16, FLOAT16], ids=["bfloat16", "float16"])
@@ -34,9 +34,9 @@ def scaled_by(state, scale, good=0):
     return state.replace(scaling=like.replace(loss_scale=scale, good_minibatches=torch.full_like(scale, good).long()))
 
 
-def train(state, precision, *, batches=2, broken=()):
+def train(state, precision, *, batches=2, broken=(), net=NET):
     """One epoch -> state, metrics, minibatches.  broken: bool [batches][E], inputs of an env are infinite."""
-    net = replace(NET, precision=precision)
+    net = replace(net, precision=precision)
     plan = small_states.plan(state, net)
     progress, seen = start_epoch(state, plan, net=net), []
     for m in range(batches):
@@ -195,10 +195,11 @@ def test_a_newborn_seed_is_the_identity(precision, stage):
     assert (grown.seeds["r0c0"]["params"] != born.seeds["r0c0"]["params"]).any(-1).all()  # and each one learns
 
 
-def low_step(twin, learner, images, labels, dtype):
+def low_step(twin, learner, inputs, labels, dtype):
     """Step of a module whose pass runs on copies in another dtype; statistics as torch takes them."""
     low = copy.deepcopy(twin).to(dtype)
-    loss = torch.nn.functional.cross_entropy(low(images.to(dtype)).float(), labels)
+    logits = low(inputs.to(dtype) if inputs.is_floating_point() else inputs).float()
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=-1)
     pairs = [*zip(twin.parameters(), low.parameters(), strict=True)]
     grads = torch.autograd.grad(loss, [copied for _, copied in pairs], allow_unused=True)
     for (master, _), grad in zip(pairs, grads, strict=True):
@@ -210,15 +211,16 @@ def low_step(twin, learner, images, labels, dtype):
 
 
 @LOW
-def test_training_is_that_of_plain_modules_under_the_same_casts(precision):
-    state = small_states.mixed(NET, 6, seed=5)
-    low, _, stats = train(scaled_by(state, 1.0), precision)
-    exact, _, _ = train(state, FULL)
+@pytest.mark.parametrize("net", [NET, TOKEN_NET], ids=["cnn", "transformer"])
+def test_training_is_that_of_plain_modules_under_the_same_casts(precision, net):
+    state = small_states.mixed(net, 6, seed=5)
+    low, _, stats = train(scaled_by(state, 1.0), precision, net=net)
+    exact, _, _ = train(state, FULL, net=net)
     for e in range(6):
-        twin = build_module_twin(state, NET, e)
+        twin = build_module_twin(state, net, e)
         learner = ModuleLearner(twin, small_states.SPEC.lr, small_states.SPEC.seed_lr)
         for m, row in enumerate(stats):
-            batch = small_states.batch(NET, 6, seed=m)
+            batch = small_states.batch(net, 6, seed=m)
             loss = low_step(twin, learner, batch.inputs[e], batch.labels[e], precision.dtype)
             torch.testing.assert_close(row.loss[e], loss, rtol=0.02, atol=0.02)
         moved = torch.cat([leaf.detach().flatten() for leaf in twin.host_parameters()])

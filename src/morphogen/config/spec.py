@@ -234,7 +234,8 @@ def find_host(spec: RunSpec) -> Host:
     """Return the host network of a run."""
     host = HOSTS[spec.host.name] if spec.host.name is not None else TASKS[spec.task].host
     assert isinstance(host, Host)  # a task resolves the name of its host
-    return host.configured(width=spec.host.width, norm=spec.host.norm)
+    host = host.configured(width=spec.host.width, norm=spec.host.norm)
+    return host if spec.host.vocabulary is None else host.with_vocabulary(spec.host.vocabulary)
 
 
 def blueprint_kinds(spec: RunSpec) -> tuple[str, ...]:
@@ -255,7 +256,8 @@ def instance_ranges(spec: RunSpec) -> InstanceSpec:
     host = find_host(spec)
     base = TASKS[spec.task].instance if spec.instances == "task" else reference_instance(host.classes, host.reach)
     ranges = {name: span for name, span in vars(spec.instance).items() if span is not None}
-    return replace(base, **ranges)
+    tokens = {"classes": (host.classes, host.classes)} if host.vocabulary else {}
+    return replace(base, **(tokens | ranges))
 
 
 def pick_slots(spec: RunSpec) -> tuple[SlotSpec, ...]:

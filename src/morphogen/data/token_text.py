@@ -154,7 +154,7 @@ def check_text(splits: TextSplits, vocabulary: int, name: str) -> None:
     if splits.vocabulary != vocabulary:
         raise DataError(
             f"{name}: expected a text with a vocabulary of {vocabulary:,}, as the host has, got one of "
-            f"{splits.vocabulary:,}"
+            f"{splits.vocabulary:,}: set host.vocabulary to {splits.vocabulary}"
         )
     if not 0 <= splits.separator < vocabulary:
         raise DataError(f"{name}: separator: expected a token in 0 .. {vocabulary - 1}, got {splits.separator}")

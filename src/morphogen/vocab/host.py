@@ -89,6 +89,10 @@ class Host:
             raise ConfigError(f"host.norm: expected group with the host {name}, got {norm}")
         return self
 
+    def with_vocabulary(self, vocabulary: int) -> Self:
+        """Return the host with as many tokens as `host.vocabulary` says.  Raises: ConfigError if it has none."""
+        raise ConfigError(f"host.vocabulary: expected null with the host {type(self).__name__}, got {vocabulary}")
+
     def pick_slots(self, names: tuple[str, ...]) -> tuple[SlotSpec, ...]:
         """Return the named slots in slot order (ascending row, col), whatever the input order.
 

@@ -77,6 +77,10 @@ class TransformerSpec(Host):
             raise ConfigError(f"host.norm: expected group with the host {type(self).__name__}, got {norm}")
         return self if width is None else replace(self, width=width)
 
+    def with_vocabulary(self, vocabulary: int) -> Self:
+        """Return the host with another number of tokens."""
+        return replace(self, vocabulary=vocabulary)
+
     def module_name(self, blueprint: str) -> str:
         """Return the name of the module of a blueprint: attention and norm have another form on tokens."""
         return _MODULES.get(blueprint, blueprint)

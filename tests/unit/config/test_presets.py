@@ -30,8 +30,8 @@ ROWS = {
     "pydoc": (92_640, "r0c0 r0c1 r0c2", 16, 16),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "561e4ae0c7b3d5b14746cd27a7df692775acdcbe0681e79eb355cdcf5635d418"
-STABLE_CONFIG = "5c85a9ea06d2db4a19a0119aa50d5dfc6b858d904befe46619a17e8d2d9afe47"
+DEFAULT_CONFIG = "54b7f078937c059f752145d502f3b70102145659813b217218b29ba9c67f38d4"
+STABLE_CONFIG = "f116219a8753d70d53540612e44793b29435c8a70e2f912e8be1c8168036c7ef"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

@@ -419,3 +419,12 @@ def test_the_documentation_of_a_group_explains_its_settings(group):
     own = {path: meaning for path, meaning in settings.items() if "." not in path}
     assert own
     assert explained == own
+
+
+def test_a_language_model_has_as_many_tokens_as_its_setting_says():
+    spec = resolve(RunSpec(task="tinystories", host={"vocabulary": 50_257}))
+    assert find_host(spec).params() == 30_044_544
+    assert spec.instance.classes == (50_257, 50_257)
+    assert resolve(spec) == spec
+    with pytest.raises(ConfigError, match=r"host.vocabulary: expected null with the host CnnSpec, got 97"):
+        RunSpec(task="digits", host={"vocabulary": 97})

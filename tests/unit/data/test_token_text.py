@@ -172,7 +172,10 @@ def test_a_text_that_is_none_is_refused(words):
 
 def test_a_text_of_another_vocabulary_and_images_for_a_language_model_are_refused():
     text = split_characters(TEXT)
-    with pytest.raises(DataError, match=r"expected a text with a vocabulary of 97, as the host has, got one of 98"):
+    with pytest.raises(
+        DataError,
+        match=r"expected a text with a vocabulary of 97, as the host has, got one of 98: set host.vocabulary to 98",
+    ):
         check_splits(replace(text, vocabulary=98), PYDOC.host, "own")
     with pytest.raises(DataError, match=r"separator: expected a token in 0 .. 96, got 97"):
         check_splits(replace(text, separator=97), PYDOC.host, "own")

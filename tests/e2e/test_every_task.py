@@ -20,7 +20,7 @@ PARAMETERS = {  # of the whole host, calculated by hand from the sizes of the ta
     164: "cifar_minimal",
     24_346: "cifar_postpool cifar_highres",
     1_140: "cifar_deep_impaired",
-    92_640: "pydoc",
+    24_816: "pydoc",
     10_844_544: "tinystories",  # on text, whose bytes and end of a story are a vocabulary of 257
 }
 COUNTS = {name: count for count, names in PARAMETERS.items() for name in names.split()}

@@ -67,3 +67,16 @@ TINYSTORIES_DEFAULTS: Settings = {
     "ppo": {"entropy_coef": 0.05, "entropy_anneal_rounds": 10},
     "engine": {"amp": "auto"},
 }
+# As in digits.
+PYDOC_DEFAULTS: Settings = {
+    "rounds": 25,
+    "envs": 32,
+    "max_seeds": 1,
+    "blueprints": ["norm", "lora", "mlp_small", "mlp"],
+    "disabled_ops": ["SET_ALPHA_TARGET", "PRUNE"],
+    "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
+    "reward": {"rule": "value"},
+    "policy": {"op_bias": {"WAIT": -1.0, "FOSSILIZE": 2.0}, "full_bias": 5.0},
+    "ppo": {"lr": 2e-3, "epochs": 8, "target_kl": 0.1, "entropy_coef": 0.01, "entropy_coef_end": None},
+    "engine": {"threads": 1},
+}

@@ -340,7 +340,7 @@ _TASKS = (
         batch=4,
         minibatches=188,
         lr=0.02,
-        seed_lr=0.1,
+        seed_lr=0.25,
         **_LANGUAGE,
     ),
 )

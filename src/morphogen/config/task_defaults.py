@@ -72,7 +72,7 @@ PYDOC_DEFAULTS: Settings = {
     "rounds": 25,
     "envs": 32,
     "max_seeds": 1,
-    "blueprints": ["norm", "lora", "mlp_small", "mlp"],
+    "blueprints": ["norm", "lora_large", "mlp_small", "mlp"],
     "disabled_ops": ["SET_ALPHA_TARGET", "PRUNE"],
     "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
     "reward": {"rule": "value"},

@@ -1,13 +1,10 @@
 """Linear layer on features of stacked networks, for hosts and blueprints from outside."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from morphogen import kernels
-from morphogen.kernels.native import AutogradFunction, apply_function
 from morphogen.nets.ops import linear
+from morphogen.nets.tokens import spread
 
 
 def rows_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -28,21 +25,5 @@ def rows_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     if bias is None:
         out = linear(flat, weight)
     else:
-        out = torch.baddbmm(apply_function(_ShareBias, bias, flat.shape[1]), flat, weight.transpose(1, 2))
+        out = torch.baddbmm(spread(bias, flat.shape[1]), flat, weight.transpose(1, 2))
     return out.transpose(0, 1).reshape(*x.shape[:-2], rows, outputs)
-
-
-class _ShareBias(AutogradFunction):
-    """A bias for all samples.  [R, O] -> [R, B, O]; gradients are added in an order that does not depend on R."""
-
-    @staticmethod
-    def forward(bias: Tensor, samples: int) -> Tensor:
-        return bias.unsqueeze(1).expand(-1, samples, -1)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
-        """Save nothing."""
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return kernels.column_sums(grads[0].transpose(0, 1).unsqueeze(0))[0], None

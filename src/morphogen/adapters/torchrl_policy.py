@@ -69,7 +69,7 @@ class FactoredDistribution(Distribution):
 
     def sample_with(self, noise: Tensor) -> Tensor:
         """Sample an action int64 [..., 8] from Gumbel noise float32 [..., 38 + S]; zeros give the greedy action."""
-        return distribution.sample_action(self.factored, noise)
+        return distribution.sample_action(self.factored, noise).action
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Sample actions with the default generator of torch, int64 [*sample_shape, ..., 8]."""

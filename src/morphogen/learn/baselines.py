@@ -236,9 +236,9 @@ class RandomPolicy(ParameterFree):
         even = (torch.zeros(shape, dtype=torch.float32, device=device) for shape in shapes)
         lookups = distribution.build_lookups(distribution.NO_FLOOR, device)
         dist = distribution.normalise_tables(distribution.LogitTables(*even), legal, lookups)
-        action = distribution.sample_action(dist, noise)
-        out = deterministic_output(action, masks, hidden)
-        return _copy_with(out, op_prob=dist.floored.op.exp(), entropy=distribution.head_entropy(dist, action))
+        sample = distribution.sample_action(dist, noise)
+        out = deterministic_output(sample.action, masks, hidden)
+        return _copy_with(out, op_prob=dist.floored.op.exp(), entropy=sample.entropy)
 
 
 def build_random(spec: RunSpec, limits: Limits) -> RandomPolicy:

@@ -12,7 +12,7 @@ from morphogen.nets.host_networks import HostRows
 from morphogen.nets.layout import ParamLayout, ParamLeaf, fan_in_leaf
 from morphogen.rules.counts import used_channels
 from morphogen.state.env import Instance
-from morphogen.state.tree_ops import choose
+from morphogen.state.tree_ops import choose, constant_table
 from morphogen.vocab.host import CnnSpec, norm_groups
 
 
@@ -107,10 +107,10 @@ class CnnNetworks:
 
     def params_in_use(self, instance: Instance) -> Tensor:
         """Return the parameters in use under the width, the reach and the classes of each env.  int64 [E]."""
-        host = self.host
-        widths = [used_channels(instance.width, channels) for channels in host.channels]
-        taps = (2 * instance.reach + 1).clamp(max=host.kernel) ** 2
-        total = widths[-1] * instance.classes + instance.classes
-        for before, width in zip((host.channels_in, *widths), widths, strict=False):
-            total = total + taps * before * width + 2 * width
-        return total
+        host, device = self.host, instance.width.device
+        declared = constant_table(host.channels, torch.int64, device)
+        width = used_channels(instance.width.unsqueeze(-1), declared)  # [E, blocks]
+        image = constant_table((host.channels_in,), torch.int64, device).expand(len(width), -1)
+        taps = (2 * instance.reach + 1).clamp(max=host.kernel).square().unsqueeze(-1)
+        blocks = (width * (taps * torch.cat((image, width[:, :-1]), dim=-1) + 2)).sum(-1)
+        return blocks + (width[:, -1] + 1) * instance.classes

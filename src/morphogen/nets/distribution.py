@@ -184,44 +184,52 @@ def normalise_tables(tables: LogitTables, legal: Support, lookups: Lookups) -> F
     return FactoredCategorical(floored, raw, legal, lookups)
 
 
-def sample_action(dist: FactoredCategorical, noise: Tensor) -> Tensor:
-    """Sample an action by the Gumbel maximum; zero noise gives the greedy one.  noise [..., 38 + S] -> int64 [..., 8].
+@document_fields
+class SampledAction(NamedTuple):
+    """An action and its conditionals, one per head; those that its op does not use are 0."""
+
+    action: Tensor  # int64 [..., 8]
+    log_prob: Tensor  # float32 [..., 8], given earlier heads
+    entropy: Tensor  # float32 [..., 8], nats, of the conditional that the value was drawn from
+
+
+def sample_action(dist: FactoredCategorical, noise: Tensor) -> SampledAction:
+    """Sample an action by the Gumbel maximum; zero noise gives the greedy one.  noise float32 [..., 38 + S] -> [...].
 
     Promise: every choice is legal; where log-probabilities are NaN the noise alone decides.
     """
     lookups = dist.lookups
     ops, values = SIZES[Head.OP], noise[..., SIZES[Head.OP] : LANES]
-    op = _argmax(dist.floored.op, dist.support.op, noise[..., :ops])
-    slot = _argmax(_gather_row(dist.floored.slot, op), _gather_row(dist.support.slot, op), noise[..., LANES:])
+    op_row = dist.floored.op
+    op = _argmax(op_row, dist.support.op, noise[..., :ops])
+    slot_row = _gather_row(dist.floored.slot, op)
+    slot = _argmax(slot_row, _gather_row(dist.support.slot, op), noise[..., LANES:])
     rows = lookups.row_of[op]  # [..., 6]
     padding = torch.zeros_like(values[..., :1])
     lanes = torch.cat((values, padding), dim=-1)[..., lookups.pad_noise]
     padded = torch.unflatten(lanes, -1, (len(VALUE_HEADS), WIDTH))
-    log_p = _gather_rows(_gather_row(dist.floored.value, slot), rows)
-    value = _argmax(log_p, _gather_rows(dist.support.value, rows), padded)
-    action = torch.cat((op.unsqueeze(-1), slot.unsqueeze(-1), value), dim=-1)
-    return torch.where(lookups.relevant[op], action, lookups.placeholder)
+    value_rows = _gather_rows(_gather_row(dist.floored.value, slot), rows)
+    value = _argmax(value_rows, _gather_rows(dist.support.value, rows), padded)
+    op, slot, relevant = op.unsqueeze(-1), slot.unsqueeze(-1), lookups.relevant[op]
+    log_p = (op_row.gather(-1, op), slot_row.gather(-1, slot), value_rows.gather(-1, value.unsqueeze(-1)).squeeze(-1))
+    entropy = (_entropy(op_row).unsqueeze(-1), _entropy(slot_row).unsqueeze(-1), _entropy(value_rows))
+    return SampledAction(
+        action=torch.where(relevant, torch.cat((op, slot, value), dim=-1), lookups.placeholder),
+        log_prob=choose(relevant, torch.cat(log_p, dim=-1), 0.0),
+        entropy=choose(relevant, torch.cat(entropy, dim=-1), 0.0),
+    )
 
 
 def head_log_prob(dist: FactoredCategorical, action: Tensor) -> Tensor:
     """Log-probability of each head's value given earlier heads; 0 where irrelevant.  int64 [..., 8] -> [..., 8]."""
-    op, slot, rows = _table_rows(dist, action)
+    op = action[..., 0].clamp(0, dist.floored.op.shape[-1] - 1)
+    slot = action[..., 1].clamp(0, dist.floored.slot.shape[-1] - 1)
+    rows = dist.lookups.row_of[op]
     value = _pick(dist.floored.value.flatten(-2).mT, slot)  # [..., 130]
     parts = (
         _pick(dist.floored.op, op, keepdim=True),
         _pick(_pick(dist.floored.slot.mT, op), slot, keepdim=True),
         _pick(value.unsqueeze(-2), rows * WIDTH + action[..., 2:].clamp(0, WIDTH - 1)),
-    )
-    return choose(dist.lookups.relevant[op], torch.cat(parts, dim=-1), 0.0)
-
-
-def head_entropy(dist: FactoredCategorical, action: Tensor) -> Tensor:
-    """Entropy of each head's conditional, nats; 0 where irrelevant.  [..., 8] -> [..., 8]."""
-    op, slot, rows = _table_rows(dist, action)
-    parts = (
-        _entropy(dist.floored.op).unsqueeze(-1),
-        _pick(_entropy(dist.floored.slot), op, keepdim=True),
-        _pick(_pick(_entropy(dist.floored.value).mT, slot).unsqueeze(-2), rows),
     )
     return choose(dist.lookups.relevant[op], torch.cat(parts, dim=-1), 0.0)
 
@@ -284,10 +292,3 @@ def _pick(values: Tensor, index: Tensor, *, keepdim: bool = False) -> Tensor:
     index = index.reshape(index.shape + (1,) * (values.dim() - index.dim()))
     lane = positions(values.shape[-1], values.device)
     return choose(index == lane, values, 0.0).sum(-1, keepdim=keepdim)
-
-
-def _table_rows(dist: FactoredCategorical, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return op, slot, and the value row of each value head, all inside the tables."""
-    op = action[..., 0].clamp(0, dist.floored.op.shape[-1] - 1)
-    slot = action[..., 1].clamp(0, dist.floored.slot.shape[-1] - 1)
-    return op, slot, dist.lookups.row_of[op]

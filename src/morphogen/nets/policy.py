@@ -120,17 +120,17 @@ class NetworkPolicy:
             features = _network_inputs(normalise(get_branch(params, "observation"), obs))
             out, memory = self._step(net, NetworkInputs(features, legal, lookups), hidden)
             dist = distribution.normalise_tables(out.tables, legal, lookups)
-        action = distribution.sample_action(dist, noise)
+        sample = distribution.sample_action(dist, noise)
         count = action_count(masks)
         return unsafe_new(
             ActOutput,
             obs,
-            action=action,
-            log_prob=distribution.head_log_prob(dist, action),
+            action=sample.action,
+            log_prob=sample.log_prob,
             value=out.value + offset,
             hidden=memory,
             op_prob=dist.floored.op.exp(),
-            entropy=distribution.head_entropy(dist, action),
+            entropy=sample.entropy,
             choices=count,
             forced=count == 1,
         )

@@ -9,8 +9,8 @@ from morphogen.state.tree_ops import choose, constant_table
 from morphogen.vocab.stage import Algorithm
 
 
-def used_channels(width: Tensor, channels: int) -> Tensor:
-    """Channels in use, `ceil(width C - 1e-6)`, at least 1.  width float [E], share -> int64 [E]."""
+def used_channels(width: Tensor, channels: int | Tensor) -> Tensor:
+    """Channels in use, `ceil(width C - 1e-6)`, at least 1.  width float, share; they broadcast -> int64 [...]."""
     return torch.ceil(width.double() * channels - 1e-6).clamp(min=1.0).to(torch.int64)
 
 

@@ -198,7 +198,7 @@ def masked_update(tree: TreeT, *writes: Write) -> TreeT:
     for mask, values in writes:
         for name, new in values.items():
             old = leaves[name]
-            if not isinstance(new, Tensor):
+            if isinstance(new, (int, float)):
                 leaves[name] = choose(mask, new, old)
             else:
                 leaves[name] = torch.where(mask, new if new.dtype == old.dtype else new.to(old.dtype), old)
@@ -271,11 +271,11 @@ def choose(mask: Tensor, yes: Tensor | float, no: Tensor | float) -> Tensor:
     """
     if torch.compiler.is_dynamo_compiling():  # a graph writes numbers into its kernels
         return torch.where(mask, yes, no)
-    if not isinstance(yes, Tensor):
-        if not isinstance(no, Tensor):
+    if isinstance(yes, (int, float)):  # quicker than a check for tensors, whose class has a slow one
+        if isinstance(no, (int, float)):
             no = _build_table(no, torch.int64, mask.device)
         yes = _build_table(yes, no.dtype, mask.device)
-    elif not isinstance(no, Tensor):
+    elif isinstance(no, (int, float)):
         no = _build_table(no, yes.dtype, mask.device)
     return torch.where(mask, yes, no)
 

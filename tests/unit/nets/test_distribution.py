@@ -87,7 +87,7 @@ def test_nan_logits_give_legal_actions_with_nan_log_probs(slots, seed, bad, floo
         if greedy
         else 5 * torch.randn(envs, d.noise_lanes(slots), generator=draw)
     )
-    action = d.sample_action(dist, noise)
+    action = d.sample_action(dist, noise).action
     rows = torch.arange(envs)
     op, slot = action[:, 0], action[:, 1]
     assert legal.op[rows, op].all()
@@ -137,7 +137,7 @@ def test_gradients_are_finite_at_extreme_logits_and_for_rows_with_one_or_no_lega
     logits = tables(2, seed=seed, scale=scale)
     legal = d.build_support(masks(2, seed=seed, share=0.2))
     keys = d.build_lookups(FLOOR, CPU)
-    action = d.sample_action(d.normalise_tables(logits, legal, keys), torch.zeros(2, 41))
+    action = d.sample_action(d.normalise_tables(logits, legal, keys), torch.zeros(2, 41)).action
 
     def total(tree):
         dist = d.normalise_tables(LogitTables(*tree), legal, keys)
@@ -204,7 +204,7 @@ def test_samples_are_legal_for_any_noise(slots, seed, size):
     dist = d.normalise_tables(
         tables(4, slots=slots, seed=seed, scale=10.0), d.build_support(mask), d.build_lookups(FLOOR, CPU)
     )
-    action = d.sample_action(dist, size * torch.randn(4, 38 + slots, generator=source(seed)))
+    action = d.sample_action(dist, size * torch.randn(4, 38 + slots, generator=source(seed))).action
     for row, (op, slot, *values) in enumerate(action.tolist()):
         assert mask.op[row, op]
         assert not op or mask.slot[row, op, slot]
@@ -215,20 +215,20 @@ def test_samples_are_legal_for_any_noise(slots, seed, size):
 
 def test_zero_noise_is_the_mode_and_ties_go_to_the_lowest_index():
     dist = build(lead=(5,))
-    best = d.sample_action(dist, torch.zeros(5, 41))
+    best = d.sample_action(dist, torch.zeros(5, 41)).action
     assert torch.equal(best[:, 0], torch.where(dist.support.op, dist.floored.op, -1e9).argmax(-1))
     even = d.normalise_tables(
         LogitTables(*(torch.zeros_like(x) for x in tables(1))),
         d.build_support(masks(1, share=1.1)),
         d.build_lookups(FLOOR, CPU),
     )
-    assert d.sample_action(even, torch.zeros(1, 41)).tolist() == [list(PLACEHOLDERS)]
+    assert d.sample_action(even, torch.zeros(1, 41)).action.tolist() == [list(PLACEHOLDERS)]
 
 
 def test_lanes_of_irrelevant_heads_change_nothing():
     dist = build(lead=(64,), seed=5)
     lanes = torch.randn(64, 41, generator=source(1))
-    action = d.sample_action(dist, lanes)
+    action = d.sample_action(dist, lanes).action
     start = {2: 6, 3: 19, 4: 23, 5: 26, 6: 29, 7: 33}
     for row in range(64):
         op = int(action[row, 0])
@@ -236,14 +236,14 @@ def test_lanes_of_irrelevant_heads_change_nothing():
             lanes[row, start[head] : start[head] + SIZES[head]] = 1e6
         if op == 0:
             lanes[row, 38:] = -1e6
-    assert torch.equal(d.sample_action(dist, lanes), action)
+    assert torch.equal(d.sample_action(dist, lanes).action, action)
 
 
 def test_frequencies_match_the_probabilities():
     count = 100_000
     dist = spread(build(slots=2, seed=3, scale=1.0), count)
     keys = rng.env_keys(5, 0, count)
-    action = d.sample_action(dist, rng.gumbel(rng.stream(keys, rng.Purpose.ACTION), 40))
+    action = d.sample_action(dist, rng.gumbel(rng.stream(keys, rng.Purpose.ACTION), 40)).action
     expected = dist.floored.op[0].exp() * count
     result = torch.bincount(action[:, 0], minlength=6).double()
     legal = dist.support.op[0]
@@ -259,7 +259,7 @@ def test_frequencies_match_the_probabilities():
 @given(st.integers(0, 500))
 def test_an_irrelevant_column_changes_no_log_prob(seed):
     dist = build(lead=(16,), seed=seed)
-    action = d.sample_action(dist, torch.randn(16, 41, generator=source(seed)))
+    action = d.sample_action(dist, torch.randn(16, 41, generator=source(seed))).action
     before, other = d.head_log_prob(dist, action), action.clone()
     for row in range(16):
         for head in set(range(1, 8)) - set(USED[int(action[row, 0])]):
@@ -296,3 +296,17 @@ def test_support_repeats_the_masks_of_each_head_for_every_op_that_uses_it():
     assert d.LOGITS == 48
     assert d.noise_lanes(3) == 41
     assert isinstance(d.build_support(mask), Support)
+
+
+@given(st.integers(0, 500))
+def test_a_sample_comes_with_the_log_probs_and_the_entropies_of_its_conditionals(seed):
+    dist = build(seed=seed)
+    sample = d.sample_action(dist, torch.randn(1, 41, generator=source(seed)))
+    assert torch.equal(sample.log_prob, d.head_log_prob(dist, sample.action))
+    for head, size in {0: 6, 1: 3, **SIZES}.items():
+        values = sample.action.repeat(size, 1)
+        values[:, head] = torch.arange(size)
+        log_p = d.head_log_prob(spread(dist, size), values)[:, head].double()
+        used = head == 0 or head in USED[int(sample.action[0, 0])]
+        expected = -(log_p.exp() * log_p).sum().item() if used else 0.0
+        assert sample.entropy[0, head].item() == pytest.approx(expected, abs=1e-5)

@@ -1,7 +1,8 @@
 """Costs from which a run chooses its number of ranks: `python -m bench.speed.ranks [--write]`.
 
 CPU seconds of one thread for epochs and updates at several numbers of envs, fitted by a line with least relative
-squares; the time of a rank beside others; what the start of ranks takes.  `--write` replaces the file of the package.
+squares; the time of a rank beside others; what the start of ranks takes.  Images of CIFAR are made up, in official
+files.  A row is printed per size.  `--write` replaces the file of the package.
 """
 
 import argparse
@@ -11,27 +12,43 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from morphogen.config.rank_choice import COSTS, count_cores
 from morphogen.config.spec import RunSpec, resolve
+from morphogen.data import cifar
 from morphogen.device.malloc import process_memory
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
 
-SIZES = {"digits": ("digits", (2, 8, 32, 128)), "cifar": ("cifar_baseline", (1, 4, 16, 64))}  # kind -> task, envs
-CROWDED, REPEATS, EPOCHS = ("digits", 32), 3, 16
+SIZES = {  # kind -> task, epochs of a round, numbers of envs
+    "digits": ("digits", 16, (2, 8, 32, 64)),
+    "cifar": ("cifar_baseline", 6, (1, 2, 4)),
+}
+CROWDED, REPEATS = ("digits", 16, 32), 3
+RECORDS, RECORD_BYTES = 10_000, 1 + 3 * 32 * 32  # of an official file
 
 
-def time_round(task: str, envs: int) -> tuple[float, float, float, float]:
-    """Return CPU seconds of an epoch (median) and of an update, wall seconds of an epoch, and peak MiB."""
+class RoundCost(NamedTuple):
+    """Costs of the second round of a run, where everything is warm."""
+
+    epoch_s: float  # CPU seconds of an epoch, the median
+    update_s: float  # CPU seconds of the update
+    wall_s: float  # of an epoch, the median
+    peak_mib: float  # of the process
+
+
+def time_round(data: str, task: str, epochs: int, envs: int) -> RoundCost:
+    """Run two rounds and return the costs of the second.  data: folder of the images."""
     torch.set_num_threads(1)
-    fields: Any = {"rounds": 2, "envs": envs, "episode_length": EPOCHS, "engine": {"devices": ["cpu"], "threads": 1}}
-    spec = resolve(RunSpec(task=task, telemetry={"level": "off"}, **fields))
+    fields: Any = {"rounds": 2, "envs": envs, "episode_length": epochs, "engine": {"devices": ["cpu"], "threads": 1}}
+    spec = resolve(RunSpec(task=task, telemetry={"level": "off"}, data={"dir": data}, **fields))
     marks: list[tuple[float, float]] = []
     scheduler = Scheduler(
         build_setup(spec),
@@ -41,8 +58,18 @@ def time_round(task: str, envs: int) -> tuple[float, float, float, float]:
     marks.clear()
     scheduler.run_round()
     steps = np.diff(np.array(marks), axis=0)
-    epoch, wall = np.median(steps, axis=0)
-    return float(epoch), time.process_time() - marks[-1][0], float(wall), (process_memory("VmHWM") or 0) / 2**20
+    epoch, wall = np.median(steps, axis=0).tolist()
+    return RoundCost(epoch, time.process_time() - marks[-1][0], wall, (process_memory("VmHWM") or 0) / 2**20)
+
+
+def write_images(folder: str) -> None:
+    """Write official files of CIFAR-10 with random images."""
+    draw = np.random.default_rng(0)
+    Path(folder, cifar.BINARY).mkdir()
+    for name in (*cifar.TRAIN, cifar.TEST):
+        rows = draw.integers(0, 256, (RECORDS, RECORD_BYTES), dtype=np.uint8)
+        rows[:, 0] %= 10
+        rows.tofile(Path(folder, cifar.BINARY, f"{name}.bin"))
 
 
 def fit_line(sizes: tuple[int, ...], seconds: list[float]) -> tuple[float, float]:
@@ -65,26 +92,32 @@ def measure_start() -> float:
     return max(0.0, statistics.median(seconds["2"]) - statistics.median(seconds["1"]))
 
 
-def measure() -> dict[str, Any]:
-    """Return the content of the file."""
-    tasks, memory = {}, 0.0
-    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        for kind, (task, sizes) in SIZES.items():
-            rows = [pool.apply(time_round, (task, envs)) for envs in sizes]
-            epochs, updates = fit_line(sizes, [row[0] for row in rows]), fit_line(sizes, [row[1] for row in rows])
-            tasks[kind] = {
-                "epoch_s": round(epochs[0], 5),
-                "env_s": round(epochs[1], 6),
-                "update_s": round(updates[0], 4),
-                "row_s": round(updates[1] / EPOCHS, 7),
-            }
-            memory = max(memory, rows[0][3])
-        alone = pool.apply(time_round, CROWDED)[2]
-    with multiprocessing.get_context("spawn").Pool(count_cores()) as pool:
-        beside = pool.starmap(time_round, [CROWDED] * count_cores(), chunksize=1)
-    crowding = max(1.0, statistics.median(row[2] for row in beside) / alone)
+def fit_task(pool: Any, data: str, kind: str) -> tuple[dict[str, float], float]:
+    """Return the costs of a task, and the peak MiB of a process with its fewest envs."""
+    task, epochs, sizes = SIZES[kind]
+    rows: list[RoundCost] = []
+    for envs in sizes:
+        rows.append(pool.apply(time_round, (data, task, epochs, envs)))
+        print(f"{task:16} {envs:4} envs  epoch {rows[-1].epoch_s:.4f} s  update {rows[-1].update_s:.3f} s", flush=True)
+    epoch_s, env_s = fit_line(sizes, [row.epoch_s for row in rows])
+    update_s, row_s = fit_line(sizes, [row.update_s for row in rows])
+    costs = {"epoch_s": round(epoch_s, 5), "env_s": round(env_s, 6)}
+    return costs | {"update_s": round(update_s, 4), "row_s": round(row_s / epochs, 7)}, rows[0].peak_mib
+
+
+def measure(data: str) -> dict[str, Any]:
+    """Return the content of the file.  data: folder of the images."""
+    spawn = multiprocessing.get_context("spawn")
+    with spawn.Pool(1, maxtasksperchild=1) as pool:
+        found = {kind: fit_task(pool, data, kind) for kind in SIZES}
+        alone = pool.apply(time_round, (data, *CROWDED)).wall_s
+    with spawn.Pool(count_cores()) as pool:
+        beside = pool.starmap(time_round, [(data, *CROWDED)] * count_cores(), chunksize=1)
+    crowding = max(1.0, statistics.median(row.wall_s for row in beside) / alone)
+    print(f"a rank beside others takes {crowding:.3f} of its time alone", flush=True)
+    memory = max(peak for _, peak in found.values())
     ranks = {"start_s": round(measure_start(), 2), "crowding": round(crowding, 3), "memory_mib": round(memory)}
-    return {"ranks": ranks, "tasks": tasks}
+    return {"ranks": ranks, "tasks": {kind: costs for kind, (costs, _) in found.items()}}
 
 
 def main() -> None:
@@ -92,7 +125,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help=f"replace {COSTS.name}")
     given = parser.parse_args()
-    text = json.dumps(measure(), indent=2) + "\n"
+    with tempfile.TemporaryDirectory() as data:
+        write_images(data)
+        text = json.dumps(measure(data), indent=2) + "\n"
     print(text, end="")
     if given.write:
         COSTS.write_text(text)

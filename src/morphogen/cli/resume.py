@@ -8,6 +8,7 @@ from morphogen.cli.train import run_training
 from morphogen.config.config_files import build_spec
 from morphogen.config.fields import to_settings
 from morphogen.config.spec import RunSpec, may_change_on_resume, resolve
+from morphogen.device.job import restarts_of_environment
 from morphogen.errors import ConfigError
 from morphogen.storage import run_directory
 
@@ -57,6 +58,11 @@ def read_changes(args: Namespace, previous: RunSpec) -> RunSpec:
     if args.out is None and "dir" not in flags.get("telemetry", {}):
         run_directory.refuse_outside(args.run, previous.telemetry.dir)
     if args.extend_rounds is not None:
+        if restarts_of_environment()[1]:
+            raise ConfigError(
+                "--extend-rounds: expected --rounds, the total, where torchrun may restart ranks, which would add "
+                f"rounds again, got {args.extend_rounds}"
+            )
         if "rounds" in flags:
             raise ConfigError("--rounds, --extend-rounds: expected one of them, got both")
         flags["rounds"] = previous.rounds + arguments.parse_int_flag("--extend-rounds", args.extend_rounds, 1)

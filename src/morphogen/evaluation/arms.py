@@ -29,7 +29,7 @@ from morphogen.engine.policies import TRAINED_PREFIX, Greedy, build_arm
 from morphogen.engine.setup import Setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.play import ArmResult, build_result, play_arm
-from morphogen.evaluation.rank_parts import ALONE, fetch_all_traces, own_part
+from morphogen.evaluation.rank_parts import ONE_PROCESS, fetch_all_traces, own_part
 from morphogen.evaluation.schedule_search import build_schedule, held_out_instance_sets, score_schedules
 from morphogen.evaluation.successive_halving import read_portfolio
 from morphogen.state.env import EnvState
@@ -50,7 +50,7 @@ def play_policy_arm(
     *,
     label: str | None = None,
     greedy: bool = False,
-    collectives: Collectives = ALONE,
+    collectives: Collectives = ONE_PROCESS,
 ) -> ArmResult:
     """Play a named policy on held-out instances.  `greedy`: take the most likely actions; `results` has no effect."""
     del results
@@ -65,7 +65,7 @@ def play_static_arm(
     episodes: int,
     results: Mapping[str, ArmResult],
     *,
-    collectives: Collectives = ALONE,
+    collectives: Collectives = ONE_PROCESS,
 ) -> ArmResult:
     """Train the final networks of the first arm from scratch, with the same number of minibatches."""
     del episodes
@@ -81,7 +81,7 @@ def play_static_cost_arm(
     episodes: int,
     results: Mapping[str, ArmResult],
     *,
-    collectives: Collectives = ALONE,
+    collectives: Collectives = ONE_PROCESS,
 ) -> ArmResult:
     """Static arm, stopped after as many parameter-epochs as the grown networks took."""
     grown = next(iter(results.values()))
@@ -103,7 +103,12 @@ def play_static_cost_arm(
 
 
 def train_static_baseline(
-    setup: Setup, transfers: Transfers, *, fossil_blueprint: Array, algorithm: Array, collectives: Collectives = ALONE
+    setup: Setup,
+    transfers: Transfers,
+    *,
+    fossil_blueprint: Array,
+    algorithm: Array,
+    collectives: Collectives = ONE_PROCESS,
 ) -> EpisodeTraces:
     """Train the final networks of held-out episodes from scratch, in their worlds, for the same minibatches.
 
@@ -157,7 +162,7 @@ def play_hindsight_oracle(
     episodes: int,
     worlds: int = 2,
     rows: int = 256,
-    collectives: Collectives = ALONE,
+    collectives: Collectives = ONE_PROCESS,
 ) -> HindsightResult:
     """Play each held-out instance under the schedule with the best mean in `worlds` siblings of its world.
 
@@ -187,7 +192,7 @@ def play_oracle_arm(
     results: Mapping[str, ArmResult],
     *,
     worlds: int = ORACLE_WORLDS,
-    collectives: Collectives = ALONE,
+    collectives: Collectives = ONE_PROCESS,
 ) -> ArmResult:
     """Play the best schedule of a portfolio for each instance, searched in siblings of its world."""
     del results
@@ -235,7 +240,7 @@ def play_arms(
     return played
 
 
-def open_arms(names: Iterable[str], setup: Setup, collectives: Collectives = ALONE) -> dict[str, ArmPlayer]:
+def open_arms(names: Iterable[str], setup: Setup, collectives: Collectives = ONE_PROCESS) -> dict[str, ArmPlayer]:
     """Return the players of these names, in their order; raise ConfigError with every unknown name.
 
     Policies and portfolios are read once here, so that errors in files are reported before any arm is played.

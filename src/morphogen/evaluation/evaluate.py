@@ -21,7 +21,7 @@ from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import open_arms, play_policy_arm
 from morphogen.evaluation.bootstrap import Estimate, exceedance_profile, improvement_probability, interval, iqm
 from morphogen.evaluation.play import ArmResult, share_table, shares_of_optimum
-from morphogen.evaluation.rank_parts import ALONE
+from morphogen.evaluation.rank_parts import ONE_PROCESS
 from morphogen.storage import files, run_directory
 
 TRAINED_ARM = "trained"  # the policy of the run
@@ -39,7 +39,7 @@ def evaluate(
     greedy: bool = False,
     split: SplitName = VALIDATION,
     report: Callable[[str], None] = print,
-    collectives: Collectives = ALONE,
+    collectives: Collectives = ONE_PROCESS,
 ) -> tuple[dict[str, list[Row]], Row]:
     """Play the policy of a run and other arms on the same held-out instances; write `evaluation.json`.
 

@@ -22,7 +22,7 @@ from morphogen.engine.scheduler import Scheduler
 from morphogen.engine.setup import Setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.bootstrap import interval, stability
-from morphogen.evaluation.rank_parts import ALONE, fetch_all_traces, own_part
+from morphogen.evaluation.rank_parts import ONE_PROCESS, fetch_all_traces, own_part
 from morphogen.nets.policy import Policy
 from morphogen.state import rng
 from morphogen.telemetry.kinds.run import Evaluated, Interval
@@ -148,7 +148,7 @@ def play_arm(
     name: str,
     episodes: int,
     split: InstanceSplit = HELD_OUT_INSTANCES,
-    collectives: Collectives = ALONE,
+    collectives: Collectives = ONE_PROCESS,
 ) -> ArmResult:
     """Run `episodes` episodes of a split, a part on each rank; one `plan` crossing an epoch, one `result` in all."""
     began, envs = time.perf_counter(), min(setup.spec.envs, episodes)

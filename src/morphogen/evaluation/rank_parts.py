@@ -14,7 +14,7 @@ from morphogen.device.transfers import Transfers
 from morphogen.engine.episodes import EPOCH_TRACES, EpisodeTraces, fetch_traces
 
 Array = np.ndarray[Any, Any]
-ALONE = Collectives()  # one process
+ONE_PROCESS = Collectives()
 LEAST_ROWS = 2  # a product of one row may be rounded in another way than that of several
 
 

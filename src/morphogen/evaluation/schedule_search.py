@@ -17,7 +17,7 @@ from morphogen.engine.action_control import ActionControl, build_per_env_control
 from morphogen.engine.environment import Environment, open_environment
 from morphogen.engine.episodes import Array, run_episodes
 from morphogen.engine.setup import Setup
-from morphogen.evaluation.rank_parts import ALONE, fetch_all_traces, own_part
+from morphogen.evaluation.rank_parts import ONE_PROCESS, fetch_all_traces, own_part
 from morphogen.state import rng
 from morphogen.vocab.action import PLACEHOLDER, Head, Op, Style, Tempo
 from morphogen.vocab.blueprint import Blueprint
@@ -173,7 +173,7 @@ def score_schedules(
     *,
     worlds: Sequence[int],
     rows: int,
-    collectives: Collectives = ALONE,
+    collectives: Collectives = ONE_PROCESS,
 ) -> Array:
     """Network value of every schedule on every instance, in siblings of its world: float [K, len(worlds), n].
 

@@ -17,7 +17,7 @@ from morphogen.device.transfers import Transfers
 from morphogen.engine.episodes import Array
 from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
-from morphogen.evaluation.rank_parts import ALONE
+from morphogen.evaluation.rank_parts import ONE_PROCESS
 from morphogen.evaluation.schedule_search import (
     Candidate,
     build_schedule,
@@ -55,7 +55,7 @@ class SearchResult:
 
 
 def search_schedules(
-    spec: RunSpec, *, instances: int, worlds: int, report: Callable[[str], None], collectives: Collectives = ALONE
+    spec: RunSpec, *, instances: int, worlds: int, report: Callable[[str], None], collectives: Collectives = ONE_PROCESS
 ) -> SearchResult:
     """The search in worlds of a resolved spec; a ConfigError where no seed can be kept in it."""
     if initial_candidates(spec) == [()]:

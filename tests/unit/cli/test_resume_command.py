@@ -105,3 +105,10 @@ def test_what_cannot_be_resumed_is_refused(alone, capsys, monkeypatch, tmp_path,
         one for one in before if one[0] != alone
     ]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_ranks_that_may_restart_are_given_a_total_of_rounds_and_none_to_add(alone, capsys, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
+    assert main.main(["resume", str(alone), "--extend-rounds", "1"]) == 2
+    assert "--extend-rounds: expected --rounds, the total, where torchrun may restart ranks" in capsys.readouterr().err

@@ -1,9 +1,11 @@
-"""Worth of growing on training instances of `digits`, at any price: `python -m bench.studies.landscape [--on N]`.
+"""Worth of growing on training instances, at any price: `python -m bench.studies.landscape [--preset NAME] [--on N]`.
 
 Every schedule that grows one seed from the first epoch on, or no seed, plays the same training instances in two worlds.
 A price changes nothing in an episode, so the accuracies give the values under any range of prices: that of the
 host alone, the best fixed schedule, and the best one of each instance, picked in one world and judged in the
 other.  Held-out instances are not looked at.
+
+Beside them: the accuracy of a host of twice the width that grows nothing, and of always giving the commonest label.
 """
 
 import argparse
@@ -31,15 +33,17 @@ from morphogen.evaluation.schedule_search import (
 )
 from morphogen.vocab.blueprint import Blueprint
 
-FILE = Path(__file__).parents[1] / "results" / "landscape.json"
+RESULTS = Path(__file__).parents[1] / "results"
+FILE = RESULTS / "landscape.json"  # of digits
 RANGES = ((0.001, 0.1), (0.005, 0.25), (0.005, 0.5), (0.01, 0.5), (0.01, 1.0))
+Array = np.ndarray[Any, Any]
 TRAITS = ("width", "data_share", "label_noise", "classes", "reach")
 DRAWS, WORLDS, ROWS = 500, 2, 256  # prices of an instance, siblings, envs side by side
 
 
-def landscape_spec(**settings: Any) -> RunSpec:
+def landscape_spec(preset: str, **settings: Any) -> RunSpec:
     """The preset, with parameters for nothing: what is delivered is worth its accuracy."""
-    return resolve(build_spec({"preset": "digits", "instance": {"param_price": [0.0, 0.0]}}, settings))
+    return resolve(build_spec({"preset": preset, "instance": {"param_price": [0.0, 0.0]}}, settings))
 
 
 def single_seed_candidates(spec: RunSpec) -> list[Candidate]:
@@ -51,14 +55,31 @@ def measure_landscape(spec: RunSpec, count: int) -> dict[str, Any]:
     """Accuracies, a share of 1, and parameters of all schedules, and what the instances are."""
     setup = build_setup(spec)
     lines, ground = single_seed_candidates(spec), training_instances(spec, count)
-    schedules = [build_schedule(line, spec) for line in lines]
-    fences = Transfers(setup.device, time.perf_counter)
-    found = score_schedules(setup, fences, schedules, ground, worlds=range(WORLDS), rows=ROWS)
-    rows = zip(lines, found, strict=True)
+    rows = zip(lines, _accuracies(setup, lines, count), strict=True)
     return {
+        "commonest_label": commonest_label_rate(setup),
         "instances": _instance_traits(setup, ground.tasks, ground.episode),
         "schedules": [{**_candidate_row(line, setup), "accuracy": np.round(one, 4).tolist()} for line, one in rows],
     }
+
+
+def measure_wider(preset: str, width: int, count: int) -> dict[str, Any]:
+    """Accuracy, a share of 1, of a host of this width that grows nothing, on the same instances."""
+    setup = build_setup(landscape_spec(preset, host={"width": width}))
+    return {"width": width, "accuracy": np.round(_accuracies(setup, [()], count)[0], 4).tolist()}
+
+
+def _accuracies(setup: Setup, lines: Sequence[Candidate], count: int) -> Array:
+    """Network values without a price, [K, W, n]."""
+    schedules = [build_schedule(line, setup.spec) for line in lines]
+    fences, ground = Transfers(setup.device, time.perf_counter), training_instances(setup.spec, count)
+    return score_schedules(setup, fences, schedules, ground, worlds=range(WORLDS), rows=ROWS)
+
+
+def commonest_label_rate(setup: Setup) -> float:
+    """Share of the commonest label of the validation split: what knowing nothing of an input is worth."""
+    counts = torch.bincount(setup.dataset.validation().labels.flatten())
+    return float(counts.max() / counts.sum())
 
 
 def _candidate_row(candidate: Candidate, setup: Setup) -> dict[str, Any]:
@@ -114,13 +135,14 @@ def gains(landscape: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def build_results(spec: RunSpec, values: dict[str, Any], budget: int) -> dict[str, Any]:
-    """Everything that the file holds."""
+    """Everything that the file holds, of a spec with a preset."""
+    prices = dict.fromkeys((*RANGES, resolve(build_spec({"preset": spec.preset})).instance.param_price))
     return {
         "machine": machine_facts(device="cpu", threads=torch.get_num_threads()),
-        "command": "python -m bench.studies.landscape",
-        "preset": "digits",
+        "command": f"python -m bench.studies.landscape --preset {spec.preset}",
+        "preset": spec.preset,
         "seed": spec.seed,
-        "prices": [value_at_prices(values, ends, budget=budget) for ends in RANGES],
+        "prices": [value_at_prices(values, ends, budget=budget) for ends in prices],
         "gains": gains(values),
         **values,
     }
@@ -129,18 +151,28 @@ def build_results(spec: RunSpec, values: dict[str, Any], budget: int) -> dict[st
 def main(words: Sequence[str] | None = None) -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", default="digits", metavar="NAME", help="default %(default)s")
     parser.add_argument("--on", type=int, default=64, metavar="N", help="training instances (default %(default)s)")
-    parser.add_argument("--json", type=Path, default=FILE, help="default %(default)s")
+    parser.add_argument("--json", type=Path, help=f"default {FILE.name}, with the name of another preset behind it")
     given = parser.parse_args(words)
     torch.set_num_threads(1)
-    spec = landscape_spec()
-    found = build_results(spec, measure_landscape(spec, given.on), build_setup(spec).budget)
+    spec = landscape_spec(given.preset)
+    values = measure_landscape(spec, given.on)
+    values["wider"] = measure_wider(given.preset, 2 * (spec.host.width or 0), given.on)
+    found = build_results(spec, values, build_setup(spec).budget)
+    for row in found["gains"]:
+        print(f"{row['grows']:24}{row['params']:8} parameters  {row['points']:+.2f} points")
     for row in found["prices"]:
         low, high = row["param_price"]
-        values = [row["nothing"], row["best_fixed"]["value"], row["best_of_each"]]
-        print(f"prices {low} .. {high}: nothing, best fixed, best of each: {', '.join(f'{v:.4f}' for v in values)}")
-    given.json.parent.mkdir(parents=True, exist_ok=True)
-    given.json.write_text(json.dumps(found) + "\n")
+        shown = [row["nothing"], row["best_fixed"]["value"], row["best_of_each"]]
+        print(f"prices {low} .. {high}: nothing, best fixed, best of each: {', '.join(f'{v:.4f}' for v in shown)}")
+    alone, wider = (100 * np.mean(row["accuracy"]) for row in (found["schedules"][0], found["wider"]))
+    print(
+        f"commonest label {100 * found['commonest_label']:.1f} %, host {alone:.1f} %, of twice the width {wider:.1f} %"
+    )
+    file = given.json or (FILE if given.preset == "digits" else RESULTS / f"landscape_{given.preset}.json")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(found) + "\n")
 
 
 if __name__ == "__main__":

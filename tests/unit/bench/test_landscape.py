@@ -43,10 +43,14 @@ def test_gains_are_told_by_the_reach_of_the_host():
 @pytest.mark.slow
 def test_a_survey_plays_training_instances_in_two_worlds_and_writes_what_it_found(tmp_path, monkeypatch):
     plain = landscape.landscape_spec
-    monkeypatch.setattr(landscape, "landscape_spec", lambda: plain(**TINY))
+    small = lambda preset, host=None: plain(preset, **TINY, host=host or {})  # noqa: E731
+    monkeypatch.setattr(landscape, "landscape_spec", small)
     landscape.main(["--on", "2", "--json", str(tmp_path / "found.json")])
     found = json.loads((tmp_path / "found.json").read_text())
     assert [row["grows"] for row in found["schedules"]] == ["nothing", "norm in r0c0"]
     assert np.shape([row["accuracy"] for row in found["schedules"]]) == (2, 2, 2)
     assert [row["params"] for row in found["schedules"]] == [0, 9]
-    assert training_instances(plain(**TINY), 2).split is TRAINING_INSTANCES
+    assert found["wider"]["width"] == 8
+    assert np.shape(found["wider"]["accuracy"]) == (2, 2)
+    assert found["commonest_label"] == 4 / 16
+    assert training_instances(small("digits"), 2).split is TRAINING_INSTANCES

@@ -19,7 +19,7 @@ from morphogen.state.tree_ops import get_leaf, get_leaves, unsafe_new
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
 
-_ROW_GROUP = 4  # rows of a product whose order of sums does not depend on their number
+_ROW_GROUP = 16  # rows of a product whose order of sums does not depend on their number, on every processor seen
 
 
 class Evaluation(NamedTuple):
@@ -144,12 +144,15 @@ class NetworkPolicy:
         if rows == 1 or not missing or inputs.legal.op.device.type != "cpu":
             return self.network.step(net, inputs, hidden)
 
-        def pad(leaf: Any) -> Any:  # by a real row: others might be no legal input of a network
+        def pad(leaf: Tensor) -> Tensor:  # by a real row: others might be no legal input of a network
             return torch.cat((leaf, leaf[-1:].expand(missing, *leaf.shape[1:])))
 
+        kept = {name: pad(leaf) for name, leaf in get_leaves(hidden).items()}
         features = {name: pad(leaf) for name, leaf in inputs.features.items()}
         padded = NetworkInputs(features, Support(*map(pad, inputs.legal)), inputs.lookups)
-        out, memory = self.network.step(net, padded, pad(hidden))
+        out, memory = self.network.step(
+            net, padded, TensorDict(kept, batch_size=[rows + missing], device=hidden.device)
+        )
         tables = LogitTables(*(table[:rows] for table in out.tables))
         predicted = None if out.contribution is None else out.contribution[:rows]
         return NetworkOutput(tables, out.value[:rows], predicted), cast(TensorDict, memory[:rows])

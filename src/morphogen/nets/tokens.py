@@ -29,12 +29,41 @@ def rows_innermost(x: Tensor) -> Tensor:
 
 
 def token_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Linear layer, one per network.  x [R, B, n, I]; weight [R, O, I], bias [R, O] -> [R, B, n, O]."""
-    flat, transposed = x.reshape(x.shape[0], -1, x.shape[-1]), weight.transpose(1, 2)
-    shape = *x.shape[:-1], weight.shape[1]
-    if bias is None:
-        return torch.bmm(flat, transposed).view(shape)
-    return torch.baddbmm(spread(bias, flat.shape[1]), flat, transposed).view(shape)
+    """Linear layer, one per network.  x [R, ..., I]; weight [R, O, I], bias [R, O] (None = 0) -> [R, ..., O]."""
+    return apply_function(_Linear, x, weight, bias)
+
+
+class _Linear(AutogradFunction):
+    """Linear layer whose gradients are added up in an order that knows no other network."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return _product(x, weight, bias)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (x, weight), grad, needed = ctx.saved_tensors, _by_network(grads[0]), ctx.needs_input_grad
+        return (
+            torch.bmm(grad, weight).view(x.shape) if needed[0] else None,
+            torch.bmm(grad.transpose(1, 2), _by_network(x)),
+            kernels.column_sums(grad) if needed[2] else None,
+        )
+
+
+def _by_network(x: Tensor) -> Tensor:
+    """Join all axes between networks and features.  [R, ..., I] -> [R, N, I]."""
+    return x.reshape(x.shape[0], -1, x.shape[-1])
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Multiply [R, ..., I] by weight [R, O, I], and add bias [R, O] -> [R, ..., O]."""
+    flat, transposed = _by_network(x), weight.transpose(1, 2)
+    out = torch.bmm(flat, transposed) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, transposed)
+    return out.view(*x.shape[:-1], weight.shape[1])
 
 
 def spread(values: Tensor, samples: int) -> Tensor:
@@ -61,31 +90,46 @@ class _Spread(AutogradFunction):
 def normed_linear(x: Tensor, gain: Tensor, shift: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Layer normalisation and a linear layer behind it.
 
-    Shapes: x [R, B, n, I]; gain, shift [R, I]; weight [R, O, I], bias [R, O] (None = 0) -> [R, B, n, O].
+    Shapes: x [R, ..., I]; gain, shift [R, I]; weight [R, O, I], bias [R, O] (None = 0) -> [R, ..., O].
     Gain and shift are taken into the linear layer: they meet its small parameters instead of all tokens.
     """
-    scaled, total = apply_function(_FoldNorm, weight, gain, shift)
-    return token_linear(standardise(x), scaled, total if bias is None else total + bias)
+    return apply_function(_NormedLinear, x, gain, shift, weight, bias)[0]
 
 
-class _FoldNorm(AutogradFunction):
-    """Weights times gains, and their products with the shifts, added up in an order that knows no other network."""
-
-    @staticmethod
-    def forward(weight: Tensor, gain: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-        moved = (weight * shift.unsqueeze(1)).transpose(1, 2)
-        return weight * gain.unsqueeze(1), kernels.column_sums(moved)
+class _NormedLinear(AutogradFunction):
+    """Standardised tokens, in a product with weights times gains, plus the products of weights and shifts."""
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
-        ctx.save_for_backward(*inputs)
+    def forward(x: Tensor, gain: Tensor, shift: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, ...]:
+        standard, mean, inverse = torch.native_layer_norm(x, x.shape[-1:], None, None, EPS)
+        scaled = weight * gain.unsqueeze(1)
+        total = kernels.column_sums((weight * shift.unsqueeze(1)).transpose(1, 2))
+        out = _product(standard, scaled, total if bias is None else total + bias)
+        return out, standard, mean, inverse, scaled
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
-        weight, gain, shift = ctx.saved_tensors
-        scaled, total = grads[0], grads[1].unsqueeze(-1)
-        own = scaled * gain.unsqueeze(1) + total * shift.unsqueeze(1)
-        return own, kernels.column_sums(scaled * weight), kernels.column_sums(weight * total)
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs[:4], *output[1:])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, gain, shift, weight, standard, mean, inverse, scaled = ctx.saved_tensors
+        grad = _by_network(grads[0])
+        inner = torch.bmm(grad, scaled).view(x.shape)
+        x_grad = torch.ops.aten.native_layer_norm_backward(
+            inner, x, x.shape[-1:], mean, inverse, None, None, [True, False, False]
+        )[0]
+        product, total = torch.bmm(grad.transpose(1, 2), _by_network(standard)), kernels.column_sums(grad)
+        each = total.unsqueeze(-1)
+        return (
+            x_grad,
+            kernels.column_sums(product * weight),
+            kernels.column_sums(weight * each),
+            torch.addcmul(product * gain.unsqueeze(1), each, shift.unsqueeze(1)),
+            total if ctx.needs_input_grad[4] else None,
+        )
 
 
 def standardise(x: Tensor) -> Tensor:

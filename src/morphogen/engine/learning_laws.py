@@ -82,6 +82,15 @@ def takes_any_slots(subject: NetworkSubject) -> str:
     return ""
 
 
+def separates_envs(subject: NetworkSubject) -> str:
+    """An env does not see its neighbours."""
+    together = subject.act()
+    for row in range(ENVS):
+        if not torch.allclose(subject.act(row=row).value[0], together.value[row], atol=TOLERANCE):
+            return f"sees its neighbours: env {row} alone differs from env {row} among others"
+    return ""
+
+
 def unrolls_like_steps(subject: NetworkSubject) -> str:
     """Scoring a rollout gives the log-probabilities and values of acting, row by row."""
     params = subject.policy.init(subject.key)
@@ -94,15 +103,6 @@ def unrolls_like_steps(subject: NetworkSubject) -> str:
         gap = float((one - other).abs().max())
         if not gap <= TOLERANCE:
             return f"unroll differs from step: {name} by up to {gap:.3g}"
-    return ""
-
-
-def separates_envs(subject: NetworkSubject) -> str:
-    """An env does not see its neighbours."""
-    together = subject.act()
-    for row in range(ENVS):
-        if not torch.allclose(subject.act(row=row).value[0], together.value[row], atol=TOLERANCE):
-            return f"sees its neighbours: env {row} alone differs from env {row} among others"
     return ""
 
 
@@ -123,8 +123,8 @@ def acts_in_one_graph(subject: NetworkSubject) -> str:
 NETWORK_LAWS: dict[str, Law] = {
     law.__name__: law
     for law in (
-        *(has_value_layer, takes_any_slots, unrolls_like_steps),
-        *(separates_envs, acts_on_meta, acts_in_one_graph),
+        *(has_value_layer, takes_any_slots, separates_envs),
+        *(unrolls_like_steps, acts_on_meta, acts_in_one_graph),
     )
 }
 

@@ -27,7 +27,7 @@ ROWS = {
     "cifar_deep_multichannel": (99_922, "r0c0 r0c1 r0c2 r0c3 r0c4 r1c0 r1c1 r1c2 r1c3 r1c4", 128, 150),
     "cifar_deep_impaired": (1_140, "r0c0 r0c1 r0c2 r0c3 r0c4 r1c0 r1c1 r1c2 r1c3 r1c4", 128, 150),
     "tinystories": (10_844_544, "r0c0 r0c1 r0c2", 32, 150),
-    "pydoc": (24_816, "r0c0 r0c1 r0c2", 4, 16),
+    "pydoc": (24_816, "r0c0 r0c1 r0c2", 8, 16),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
 DEFAULT_CONFIG = "54b7f078937c059f752145d502f3b70102145659813b217218b29ba9c67f38d4"

@@ -35,6 +35,7 @@ from morphogen.vocab.blueprint import Blueprint
 
 RESULTS = Path(__file__).parents[1] / "results"
 FILE = RESULTS / "landscape.json"  # of digits
+PRESETS = ("digits", "pydoc")  # whose hosts have a width
 RANGES = ((0.001, 0.1), (0.005, 0.25), (0.005, 0.5), (0.01, 0.5), (0.01, 1.0))
 Array = np.ndarray[Any, Any]
 TRAITS = ("width", "data_share", "label_noise", "classes", "reach")
@@ -151,7 +152,7 @@ def build_results(spec: RunSpec, values: dict[str, Any], budget: int) -> dict[st
 def main(words: Sequence[str] | None = None) -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--preset", default="digits", metavar="NAME", help="default %(default)s")
+    parser.add_argument("--preset", choices=PRESETS, default=PRESETS[0], help="default %(default)s")
     parser.add_argument("--on", type=int, default=64, metavar="N", help="training instances (default %(default)s)")
     parser.add_argument("--json", type=Path, help=f"default {FILE.name}, with the name of another preset behind it")
     given = parser.parse_args(words)

@@ -32,7 +32,7 @@ class RankCosts(NamedTuple):
 
     start_s: float  # by which ranks start later than one process
     crowding: float  # time of a rank beside others over that of a process alone
-    memory_mib: float  # of a rank without envs
+    memory_mib: float  # of a rank with its fewest envs, in the task that takes most
 
 
 @cache

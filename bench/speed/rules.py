@@ -70,11 +70,12 @@ def build_paying_step(envs: int, name: str, device: torch.device) -> tuple[Call,
     before = before.replace(ledger=rule.init(envs, SLOTS))
     games = torch.linspace(40.0, 60.0, 2**SLOTS).expand(envs, -1).contiguous()
     whole = run_steps(before, torch.tensor([PLACEHOLDER] * envs), SyntheticMeasurements(torch.ones(envs), games), terms)
-    fixed = reward_context(before, terms)
-    given = tuple(part.to(device) for part in (*whole, fixed.pop("before"), fixed.pop("host_params")))
+    fixed = reward_context(before, whole[0], terms)
+    names = ("before", "host_params", "params", "next_params")
+    given = tuple(part.to(device) for part in (*whole, *(fixed.pop(name) for name in names)))
 
     def pay(*args: Any) -> tuple[EnvState, StepScore]:
-        own = {"before": args[5], "host_params": args[6], "rule": rule, "param_budget": TERMS.param_budget}
+        own = {**dict(zip(names, args[5:], strict=True)), "rule": rule, "param_budget": TERMS.param_budget}
         return score(*args[:5], **own, **fixed)
 
     return pay, given

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.random_records import events_of
-from support.small_runs import live, tiny, tiny_setup, world_of
+from support.small_runs import complete_record, live, tiny, tiny_setup, world_of
 from tensordict import TensorDict
 
 import morphogen as mg
@@ -17,7 +17,7 @@ from morphogen.analysis.run_log import iterate_events
 from morphogen.config.config_files import parse_config
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
-from morphogen.engine.reporter import build_facts, build_record
+from morphogen.engine.reporter import build_facts
 from morphogen.engine.scheduler import Scheduler
 from morphogen.rules.rewards.table import rule_from_function
 from morphogen.run.train import train_ppo_vectorized
@@ -147,7 +147,7 @@ def test_a_rollback_is_told_with_the_penalty_of_the_rule_if_it_has_one(name, pen
     RULES.register("still", rule_from_function(lambda inputs: {"gain": inputs.committed_acc / 100}))
     setup = tiny_setup(reward=RewardSpec(rule=name, governor_penalty=3.0))
     epochs = live(world_of(setup), "wait", change=sick)
-    records = [{leaf: value.numpy() for leaf, value in build_record(epoch).items()} for epoch in epochs]
+    records = [complete_record(epoch) for epoch in epochs]
     told = events_of(records, build_facts(setup))
     found = [(one.env, one.epoch, one.data.penalty) for one in told if one.name == "RolledBack"]
     assert found == [(1, 2, penalty)]

@@ -31,7 +31,7 @@ from morphogen.state import rng
 from morphogen.state.measure import LabelledInputs
 from morphogen.steps.apply import apply_action
 from morphogen.steps.govern_step import first_snapshot, govern
-from morphogen.steps.observe_step import observe
+from morphogen.steps.observe_step import observe, state_facts
 from morphogen.steps.reset_step import init_seed_params, init_seeds, new_seed_rows, place_fossils, reset
 from morphogen.steps.score_step import attribute, close_epoch, reward_inputs, score, slot_inputs
 from morphogen.steps.tick_step import tick
@@ -94,6 +94,11 @@ def seen(state):
     return observe(state, ALLOW, net=NET, episode_length=LENGTH, param_budget=1000)
 
 
+def known(state):
+    facts = state_facts(state, ALLOW, net=NET)
+    return facts.conditions.transpose(0, 1), facts.host_params, facts.seed_params
+
+
 def questioned(state):
     """A state and every coalition of its seeds."""
     return state, *coalitions(state.slots, torch.zeros(len(state), 2, 3), pairs=2)
@@ -111,6 +116,7 @@ DRAWN = {
     "govern_step.first_snapshot": (first_snapshot, states, {"slots": True}),
     "govern_step.govern": (partial(govern, spec=WATCH, minibatches=3), watched(), {"slots": True}),
     "observe_step.observe": (seen, states, {"tolerance": 1e-6}),
+    "observe_step.state_facts": (known, states, {}),
     "reset_step.place_fossils": (place_fossils, planting(), {}),
     "score_step.close_epoch": (close_epoch, states, {"slots": True}),
     "tick_step.tick": (partial(tick, lifecycle=LIFE), states, {"slots": True}),
@@ -227,27 +233,30 @@ def paying(s):
             e.step.validation,
             e.before,
             e.step.host_params,
+            *(e.seen.facts.seed_params, e.step.seen.facts.seed_params),
         )
         for e in s.epochs
     ]
-    counts = {"net_counts": s.net.counts, "gate_counts": s.net.gate_counts}
-    terms = {**counts, "target_loss": 0.05, "episode_length": 14}
-    return given, terms
+    return given, {"target_loss": 0.05, "episode_length": 14}
+
+
+def named_facts(args):
+    return dict(zip(("before", "host_params", "params", "next_params"), args[5:], strict=True))
 
 
 def scoring(s):
     given, terms = paying(s)
 
     def call(*args):
-        own = {"before": args[5], "host_params": args[6], "rule": s.setup.rule, "param_budget": s.setup.budget}
-        return score(*args[:5], **own, **terms)
+        own = {"rule": s.setup.rule, "param_budget": s.setup.budget}
+        return score(*args[:5], **named_facts(args), **own, **terms)
 
     return call, given, {}
 
 
 def telling_rules(s):
     given, terms = paying(s)
-    return (lambda *args: reward_inputs(*args[:5], before=args[5], host_params=args[6], **terms)), given, {}
+    return (lambda *args: reward_inputs(*args[:5], **named_facts(args), **terms)), given, {}
 
 
 def telling_slots(s):

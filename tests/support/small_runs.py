@@ -18,7 +18,9 @@ from morphogen.data.cifar import BINARY, PYTHON, TEST, TRAIN
 from morphogen.engine.environment import Environment, open_environment
 from morphogen.engine.episodes import Epoch, reset_hidden, run_epoch
 from morphogen.engine.policies import build_arm
+from morphogen.engine.reporter import build_record
 from morphogen.engine.setup import Setup, build_setup
+from morphogen.telemetry.derived_columns import derive_columns
 
 
 def plain(**fields: Any) -> RunSpec:
@@ -68,6 +70,11 @@ def live(world: Environment, name: str = "random", *, epochs: int | None = None,
             hidden = reset_hidden(epoch.choice.hidden, epoch.step.terminated)
             found.append(epoch)
     return found
+
+
+def complete_record(epoch: Epoch) -> dict[str, np.ndarray]:
+    """The record of an epoch with the columns that follow from it, [E, ...]."""
+    return derive_columns({name: leaf.numpy() for name, leaf in build_record(epoch).items()})
 
 
 def cifar_files(folder: Path, records: int = 40, *, python: bool = False) -> None:

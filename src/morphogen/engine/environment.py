@@ -44,6 +44,7 @@ from morphogen.state.env import EnvState
 from morphogen.state.measure import Attribution, GovernorReport, StepScore, TickReport, TrainMetrics, Validation
 from morphogen.state.tree_ops import select
 from morphogen.steps.govern_step import first_snapshot
+from morphogen.steps.observe_step import StateFacts, state_facts
 from morphogen.steps.reset_step import reset
 from morphogen.steps.score_step import attribute
 from morphogen.vocab.action import Head
@@ -199,7 +200,12 @@ class Environment:
         return after, self.observe(after)
 
     def step(
-        self, state: EnvState, action: Tensor | TensorDictBase, *, plan: EpochPlan | None = None
+        self,
+        state: EnvState,
+        action: Tensor | TensorDictBase,
+        *,
+        seen: PolicyInputs | None = None,
+        plan: EpochPlan | None = None,
     ) -> tuple[EnvState, Step]:
         """Run one epoch: act, plan, train, validate, score, observe.
 
@@ -208,6 +214,8 @@ class Environment:
         Args:
             state: EnvState [E].
             action: int64 [E, 8] in the order of `vocab.action.Head`, or a TensorDict with a leaf int64 [E] per head.
+            seen: what `observe`, `reset` or the step before returned for this very state, which saves some of the
+                computing; with that of another state the result is wrong.
             plan: sizes of the epoch, from `plan` of this very state and action; with another plan the result is wrong.
                 None reads them from the device: the one transfer of a step.
 
@@ -216,7 +224,8 @@ class Environment:
         """
         mark = self.timer.mark
         mark("head")
-        act = self._act(state, action)
+        facts = self._facts(state, seen)
+        act = self._act(state, action, facts)
         mark("plan_wait")
         if plan is None:
             plan = self._read_plan(act)
@@ -229,26 +238,26 @@ class Environment:
         validation = phases.validate_phase(trained, act.coalition, act.evaluated, plan, setup=setup, capture=capture)
         mark("tail")
         tail = self.compiled.unit("tail", partial(phases.score_phase, setup=self.setup))
-        score = tail(trained, act.outcome, validation, metrics, state)
-        seen = self._observe(score.after, score.host_params)
+        score = tail(trained, act.outcome, validation, metrics, state, facts)
+        shown = self._observe(score.after, score.facts)
         step = Step(
             *(act.acted, act.outcome, act.ticked, act.ticks),
             *(metrics, validation, score.measured, score.governed, score.report, score.score),
-            *(score.host_params, score.seed_params, seen),
+            *(facts.host_params, score.seed_params, shown),
         )
         return score.after, step
 
     def plan(self, state: EnvState, action: Tensor | TensorDictBase) -> EpochPlan:
         """Return the sizes that the step with this action needs; one `plan` transfer, the host waits."""
-        return self._read_plan(self._act(state, action))
+        return self._read_plan(self._act(state, action, self._facts(state)))
 
     def observe(self, state: EnvState) -> PolicyInputs:
         """Return what a policy sees of the envs: features and legal choices, [E]."""
-        return self._observe(state, self.net.networks.params_in_use(state.instance))
+        return self._observe(state, self._facts(state))
 
-    def _observe(self, state: EnvState, host_params: Tensor) -> PolicyInputs:
+    def _observe(self, state: EnvState, facts: StateFacts) -> PolicyInputs:
         observe = partial(phases.observe_phase, setup=self.setup, control=self.control)
-        return self.compiled.unit("observe", observe)(state, self.keys, host_params)
+        return self.compiled.unit("observe", observe)(state, self.keys, facts)
 
     def init_state(self, episode: Tensor) -> EnvState:
         """Return fresh envs, not yet measured.  episode int64 [E], counted from 0 over all streams."""
@@ -332,11 +341,16 @@ class Environment:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _act(self, state: EnvState, action: Tensor | TensorDictBase) -> ActPhase:
+    def _facts(self, state: EnvState, seen: PolicyInputs | None = None) -> StateFacts:
+        if seen is None or seen.facts is None:
+            return state_facts(state, self.limits, net=self.net)
+        return seen.facts
+
+    def _act(self, state: EnvState, action: Tensor | TensorDictBase, facts: StateFacts) -> ActPhase:
         if state.batch_size != self.keys.shape[:1]:
             raise ConfigError(f"state: expected {self.envs} envs, got {state.batch_size[0]}")
         unit = self.compiled.unit("head", partial(phases.act_phase, setup=self.setup))
-        return unit(state, to_tensor(action, self.envs), self.keys)
+        return unit(state, to_tensor(action, self.envs), self.keys, facts)
 
     def _read_plan(self, act: ActPhase) -> EpochPlan:
         return self.read_plan(act.counts, act.ticked)

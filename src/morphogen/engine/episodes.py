@@ -93,7 +93,7 @@ def run_epoch(
     env.timer.mark("head")
     choose = env.compiled.unit("policy", partial(choose_actions, policy=policy))
     choice = choose(params, seen, hidden, env.keys, state.clock)
-    after, step = env.step(state, choice.action)
+    after, step = env.step(state, choice.action, seen=seen)
     return Epoch(state, seen, choice, after, step)
 
 

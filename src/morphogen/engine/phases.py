@@ -32,7 +32,7 @@ from morphogen.state.measure import Attribution, GovernorReport, StepScore, Tick
 from morphogen.state.tree_ops import replace
 from morphogen.steps.apply import apply_action
 from morphogen.steps.govern_step import govern
-from morphogen.steps.observe_step import observe
+from morphogen.steps.observe_step import StateFacts, observe
 from morphogen.steps.reset_step import init_seeds, new_seed_rows
 from morphogen.steps.score_step import attribute, score
 from morphogen.steps.tick_step import tick
@@ -54,6 +54,7 @@ class PolicyInputs(NamedTuple):
     observation: Observation  # [E], raw features
     masks: ActionMasks  # [E], legal choices, narrowed by the control
     missed: Tensor  # bool [E], the control declares an action that is not legal
+    facts: StateFacts | None = None  # [E], of the state, which its step needs again; None: not known
 
 
 class ActPhase(NamedTuple):
@@ -77,34 +78,27 @@ class ScorePhase(NamedTuple):
     report: GovernorReport
     after: EnvState
     score: StepScore
-    host_params: Tensor  # int64 [E]
     seed_params: Tensor  # int64 [E, S], of the seeds that trained
+    facts: StateFacts  # [E], of `after`
 
 
 def observe_phase(
-    state: EnvState, key: Tensor, host_params: Tensor, *, setup: Setup, control: ActionControl | None
+    state: EnvState, key: Tensor, facts: StateFacts, *, setup: Setup, control: ActionControl | None
 ) -> PolicyInputs:
     """Observe the envs and mask their next actions.
 
-    Shapes: state [E]; key int64 [E, 3]; host_params int64 [E], in use.
+    Shapes: state, facts [E]; key int64 [E, 3].
     `control` narrows the masks; None: every legal action.
     """
     limits = setup.limits
-    conditions_met = conditions(state.slots, limits)
     observation = observe(
-        state,
-        limits,
-        net=setup.net,
-        episode_length=setup.spec.episode_length,
-        param_budget=setup.budget,
-        conditions_met=conditions_met,
-        host_params=host_params,
+        state, limits, net=setup.net, episode_length=setup.spec.episode_length, param_budget=setup.budget, facts=facts
     )
-    masks = action_masks(state.slots, limits, conditions_met=conditions_met)
+    masks = action_masks(state.slots, limits, conditions_met=facts.conditions)
     missed = torch.zeros_like(masks.op[:, 0])
     if control is not None:
         masks, missed = restrict_masks(masks, *control.at(state.clock.epoch, key[:, 2]))
-    return PolicyInputs(observation, masks, missed)
+    return PolicyInputs(observation, masks, missed, facts)
 
 
 def choose_actions(
@@ -116,10 +110,11 @@ def choose_actions(
     return policy.act(params, seen.observation, seen.masks, hidden, noise)
 
 
-def act_phase(state: EnvState, action: Tensor, key: Tensor, *, setup: Setup) -> ActPhase:
-    """Decode, apply, tick; count what the plan needs.  state [E]; action int64 [E, 8]; key int64 [E, 3]."""
+def act_phase(state: EnvState, action: Tensor, key: Tensor, facts: StateFacts, *, setup: Setup) -> ActPhase:
+    """Decode, apply, tick; count what the plan needs.  state, facts [E]; action int64 [E, 8]; key int64 [E, 3]."""
     lifecycle = setup.spec.lifecycle
-    acted, outcome = apply_action(state, decode(action, state.slots, setup.limits), lifecycle=lifecycle)
+    decoded = decode(action, state.slots, setup.limits, conditions_met=facts.conditions)
+    acted, outcome = apply_action(state, decoded, lifecycle=lifecycle)
     ticked, ticks = tick(acted, lifecycle=lifecycle)
     coalition, evaluated = requested_coalitions(ticked, key, setup=setup)
     born = (state.slots.stage == int(Stage.DORMANT)) & (acted.slots.stage == int(Stage.GERMINATED))
@@ -240,14 +235,15 @@ def score_phase(
     validation: Validation,
     metrics: TrainMetrics,
     before: EnvState,
+    facts: StateFacts,
     *,
     setup: Setup,
 ) -> ScorePhase:
-    """Attribute, govern, pay the reward.  before: the state before the action; all [E]."""
+    """Attribute, govern, pay the reward.  before: the state before the action, and its facts; all [E]."""
     spec, net = setup.spec, setup.net
     attributed, attribution = attribute(trained, validation, **attribution_args(setup))
     governed, report = govern(attributed, validation, metrics, spec=spec.governor, minibatches=spec.data.minibatches)
-    size = net.networks.params_in_use(before.instance)
+    trained_params, next_params = (seed_params(env.slots, net.counts, net.gate_counts) for env in (trained, governed))
     after, step = score(
         governed,
         outcome,
@@ -255,16 +251,16 @@ def score_phase(
         report,
         validation,
         before=before,
-        host_params=size,
+        host_params=facts.host_params,
+        params=facts.seed_params,
         rule=setup.rule,
-        net_counts=net.counts,
-        gate_counts=net.gate_counts,
+        next_params=next_params,
         param_budget=setup.budget,
         target_loss=setup.task.target_loss,
         episode_length=spec.episode_length,
     )
-    trained_params = seed_params(trained.slots, net.counts, net.gate_counts)
-    return ScorePhase(attribution, governed, report, after, step, size, trained_params)
+    known = StateFacts(conditions(after.slots, setup.limits), facts.host_params, next_params)
+    return ScorePhase(attribution, governed, report, after, step, trained_params, known)
 
 
 def attribution_args(setup: Setup) -> dict[str, Any]:

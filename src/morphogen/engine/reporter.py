@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from tensordict import TensorDict
-from torch import Tensor
 
 from morphogen.config.task import INSTANCE_PARAMETERS
 from morphogen.device.collectives import Collectives
@@ -21,9 +20,10 @@ from morphogen.device.transfers import Transfers
 from morphogen.engine.episodes import Epoch
 from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError
-from morphogen.state.tree_ops import choose, constant_table, get_leaves, is_finite, unsafe_new
+from morphogen.state.tree_ops import get_leaves, unsafe_new
 from morphogen.storage.codec import Array, Tree, check_arrays, pack, unpack
 from morphogen.telemetry.anomaly import AnomalyMonitor, AnomalyState, detailed_epochs, find_causes
+from morphogen.telemetry.derived_columns import derive_columns
 from morphogen.telemetry.dispatch import AnySink, Dispatcher, Losses
 from morphogen.telemetry.events import Envelope, Event
 from morphogen.telemetry.kinds.ppo import ppo_event
@@ -43,7 +43,6 @@ from morphogen.telemetry.scores import BlueprintTally, add_tallies, round_tallie
 from morphogen.vocab.action import HEADS
 from morphogen.vocab.blueprint import code_labels
 from morphogen.vocab.observation import FEATURES
-from morphogen.vocab.stage import Fault, Removal, Stage
 from morphogen.vocab.text import format_value, name_map
 
 WRITE_S = 5.0  # seconds after which the record of a round that goes on is written again
@@ -166,7 +165,7 @@ class Reporter:
     def _write_unfinished(self) -> None:
         """Hand on what there is of a round that goes on."""
         if self._epochs and self._dispatch.has_sinks:
-            columns = {name: column[: self._epochs] for name, column in self._columns.items()}
+            columns = derive_columns({name: column[: self._epochs] for name, column in self._columns.items()})
             causes, _ = find_causes(columns)
             record = self._record(columns, causes, {})[0]
             self._dispatch.emit((), replace(record, facts=replace(self._facts, first=self._own.start)))
@@ -186,7 +185,7 @@ class Reporter:
 
     def end_round(self, round: int, metrics: Mapping[str, Any], costs: RoundCosts) -> BatchSummary:
         """Emit the events of a round after its last record; return its summary.  metrics: of the `update` transfer."""
-        columns, self._columns, self._epochs = self._columns, {}, 0
+        columns, self._columns, self._epochs = derive_columns(self._columns), {}, 0
         ends = episode_ends(columns, slot_history(columns), self._facts)
         found = self._monitor.end_round(round, columns, metrics, costs.memory)
         record, self._raised = self._record(columns, found.causes, ends)
@@ -254,9 +253,9 @@ class Reporter:
         return self._dispatch.close(*final_events)
 
 
-_INT8_NAMES = ("stage_before", "stage_acted", "stage_ticked", "stage", "blueprint", "algorithm", "gate", "removal")
-_INT8_NAMES += ("op_effective", "outcome", "reason", "panic", "anomaly")
-_INT16_NAMES = ("since_measured", "age", "epochs_in_stage", "gate_failed", "action", "tempo")
+_INT8_NAMES = ("stage_before", "stage_acted", "stage_ticked", "stage", "blueprint", "algorithm", "tick_gate")
+_INT8_NAMES += ("tick_removal", "action_gate", "op_effective", "outcome", "reason", "panic", "anomaly")
+_INT16_NAMES = ("since_measured", "age", "epochs_in_stage", "action_gate_failed", "action", "tempo")
 _INT16_NAMES += ("panic_streak", "snapshot_epoch", "stable_epochs")
 # Narrow integers; all others are int32.
 _SMALL_DTYPES = {**dict.fromkeys(_INT8_NAMES, torch.int8), **dict.fromkeys(_INT16_NAMES, torch.int16)}
@@ -265,12 +264,15 @@ _RECORDED = {
     "before.signals": "loss_before=val_loss, acc_before=val_acc",
     "before.slots": "stage_before=stage",
     "seen": "missed",
+    "seen.observation": "observation_finite=finite",
     "seen.masks": ", ".join(f"{head}_legal={head}" for head in HEADS),
     "choice": "action, forced, op_prob, log_prob, entropy, value",
-    "step.outcome": "op_effective=effective_op, outcome, reason, success=executed",
+    "step.outcome": "op_effective=effective_op, outcome, reason, success=executed, target, action_gate=gate, "
+    "action_gate_failed=gate_failed",
+    "step.ticks": "tick_gate=gate, tick_removal=removal",
     "step.acted.slots": "stage_acted=stage, blueprint, algorithm, tempo, blend_target",  # of removed seeds too
     "step.ticked.slots": "stage_ticked=stage, age, epochs_in_stage",
-    "step.metrics": "train_loss=loss, train_acc=accuracy, train_valid=valid, skipped, "
+    "step.metrics": "train_loss=loss, train_acc=accuracy, train_valid=valid, skipped, overflowed, seed_skipped, "
     "host_gradient_norm, host_layer_norm",
     "step.validation": "val_loss=loss",
     "step": "host_params, params=seed_params",
@@ -283,6 +285,7 @@ _RECORDED = {
     "after.slots": "stage, alpha, gradient_norm, gradient_health, gradient_ratio, gradient_valid, "
     "gradient_ratio_valid, vanishing, exploding, velocity, velocity_valid, since_measured",
     "after.scaling": "loss_scale",
+    "after.instance": ", ".join(f"instance_{name}={name}" for name in INSTANCE_PARAMETERS),
     "after.signals": "stabilized, stable_epochs=stable, final_acc=val_acc, final_committed=committed_acc, "
     "final_loss=val_loss, best_acc",
 }
@@ -290,14 +293,9 @@ _LEAVES = [(attrgetter(path), name_map(names)) for path, names in _RECORDED.item
 
 
 def build_record(epoch: Epoch) -> TensorDict:
-    """Build the record, flat, all leaves [E, ...]."""
+    """Build the record, flat, all leaves [E, ...]; `telemetry.derived_columns` adds what follows from it."""
     parts = [(part_of(epoch), names) for part_of, names in _LEAVES]
     leaves = {name: getattr(part, leaf) for part, names in parts for name, leaf in names.items()}
-    leaves |= _derived_leaves(epoch)
-    floats = [leaf for leaf in leaves.values() if leaf.is_floating_point()]
-    single = torch.stack([leaf for leaf in floats if leaf.dim() == 1], dim=-1)
-    reals = [single, *(leaf.flatten(1) for leaf in floats if leaf.dim() > 1)]
-    leaves["nonfinite"] = (~is_finite(torch.cat(reals, dim=-1))).sum(-1)
     return unsafe_new(TensorDict, epoch.before, **leaves)
 
 
@@ -306,42 +304,3 @@ def send_record(transfers: Transfers, record: TensorDict, slot: int) -> None:
     leaves = get_leaves(record)
     wide = [name for name, leaf in leaves.items() if leaf.dtype == torch.int64]
     transfers.send("record", leaves, slot, {name: _SMALL_DTYPES.get(name, torch.int32) for name in wide})
-
-
-def _derived_leaves(epoch: Epoch) -> dict[str, Tensor]:
-    step, instance = epoch.step, epoch.after.instance
-    by_action = step.outcome.target & (step.outcome.gate != 0).unsqueeze(-1)
-    gate = torch.where(by_action, step.outcome.gate.unsqueeze(-1), step.ticks.gate)
-    failed = choose(by_action, step.outcome.gate_failed.unsqueeze(-1), 0)
-    return {
-        "gate": gate,
-        "gate_passed": (gate != 0) & (failed == 0),
-        "gate_failed": failed,
-        "removal": removal_cause(epoch),
-        "fault": fault_bits(epoch),
-        "instance": torch.stack([getattr(instance, name).float() for name in INSTANCE_PARAMETERS], dim=-1),
-    }
-
-
-def removal_cause(epoch: Epoch) -> Tensor:
-    """Cause of a removal in this step, int64 [E, S]."""
-    pruned = int(Stage.PRUNED)
-    by_action = (epoch.step.acted.slots.stage == pruned) & (epoch.before.slots.stage != pruned)
-    by_governor = (epoch.step.governed.slots.stage == pruned) & (epoch.step.ticked.slots.stage != pruned)
-    cause = choose(by_action, int(Removal.ACTION), epoch.step.ticks.removal)
-    return choose(by_governor, int(Removal.GOVERNOR), cause)
-
-
-def fault_bits(epoch: Epoch) -> Tensor:
-    """Bit set of the faults of this epoch, int64 [E]."""
-    choice = epoch.choice
-    rows = (
-        (epoch.step.metrics.skipped > epoch.step.metrics.overflowed, Fault.SKIPPED_STEP),
-        (epoch.step.metrics.seed_skipped, Fault.SEED_SKIPPED),
-        (~is_finite(epoch.step.validation.loss), Fault.VALIDATION),
-        (~epoch.seen.observation.finite, Fault.OBSERVATION),
-        (epoch.step.report.rolled_back, Fault.ROLLED_BACK),
-        (~(is_finite(choice.value) & is_finite(choice.log_prob).all(-1)), Fault.POLICY),
-    )
-    hits = torch.stack([where for where, _ in rows], dim=-1)
-    return (hits * constant_table(tuple(int(code) for _, code in rows), torch.int64, hits.device)).sum(-1)

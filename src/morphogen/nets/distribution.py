@@ -4,7 +4,7 @@ Every conditional is one row of a table, so any action can be scored and every e
 ten rows per slot (`ROWS`), one for each pair of head and op that uses it, padded to the widest head.
 """
 
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
@@ -101,7 +101,11 @@ class FactoredCategorical(NamedTuple):
 
 
 def build_lookups(floor: Floor, device: torch.device) -> Lookups:
-    """Return the tables of a floor on a device (cached)."""
+    """Return the tables of a floor on a device, built once."""
+    return (_build_lookups if torch.compiler.is_dynamo_compiling() else _cached_lookups)(floor, device)
+
+
+def _build_lookups(floor: Floor, device: torch.device) -> Lookups:
     rows = tuple([(floor[head],) for head in _FLOOR_OF])
     return Lookups(
         relevant=constant_table(RELEVANT, torch.bool, device),
@@ -114,6 +118,9 @@ def build_lookups(floor: Floor, device: torch.device) -> Lookups:
         pad_noise=constant_table(_PAD_NOISE, torch.int64, device),
         floors=LogitTables(*(constant_table(part, torch.float32, device) for part in (floor[:1], (floor[1:2],), rows))),
     )
+
+
+_cached_lookups = cache(_build_lookups)
 
 
 def build_support(masks: ActionMasks) -> Support:
@@ -135,14 +142,14 @@ def categorical(logits: Tensor, legal: Tensor, floor: Tensor) -> tuple[Tensor, T
     """Return log-probabilities with floor `f`, `p' = (1 - n f) p + f` on the n legal values, and without, last axis.
 
     Shapes: logits [..., n], legal bool broadcasts to it, floor to [..., 1] -> two of [..., n].
-    Promise: -1e4 where illegal; exactly 0 for a single legal value; finite values and gradients, always.
+    Promise: exactly 0 for a single legal value; where illegal, -1e4 with the floor, and probability 0 without, if
+    another value is legal; finite values and gradients, always.
     """
     count = legal.sum(-1, keepdim=True).clamp(min=1)
     log_p = torch.log_softmax(choose(legal, logits, _MASKED), dim=-1)
     floored = _log_add_exp(torch.log1p(-count * floor) + log_p, floor.log())
     single = legal & (count == 1)
-    floored, raw = (choose(single, 0.0, choose(legal, x, ILLEGAL_LOG_PROB)) for x in (floored, log_p))
-    return floored, raw
+    return choose(single, 0.0, choose(legal, floored, ILLEGAL_LOG_PROB)), log_p
 
 
 def _log_add_exp(x: Tensor, y: Tensor) -> Tensor:

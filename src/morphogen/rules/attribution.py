@@ -57,8 +57,13 @@ def configuration_count(slots: int, pairs: int) -> int:
     return 2**slots if slots <= MAX_EXACT_PLAYERS else 3 + slots + 2 * pairs * (slots - 1)
 
 
-def is_measured_epoch(epoch: Tensor, *, every: int, episode_length: int) -> Tensor:
-    """Epochs that are not skipped: every n-th and the last.  epoch int64 [E], completed before it -> bool [E]."""
+def is_measured_epoch(epoch: Tensor, *, every: int, episode_length: int) -> Tensor | None:
+    """Epochs that are not skipped: every n-th and the last; None for all.
+
+    Shapes: epoch int64 [E], completed before it -> bool [E].
+    """
+    if every == 1:
+        return None
     done = epoch + 1
     return (done % every == 0) | (done >= episode_length)
 

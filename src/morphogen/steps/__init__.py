@@ -19,7 +19,7 @@ Loads torch.
 
 from morphogen.steps.apply import apply_action
 from morphogen.steps.govern_step import first_snapshot, govern
-from morphogen.steps.observe_step import observe
+from morphogen.steps.observe_step import StateFacts, observe, state_facts
 from morphogen.steps.reset_step import init_seeds, new_seed_rows, place_fossils, reset
 from morphogen.steps.score_step import attribute, score
 from morphogen.steps.tick_step import tick
@@ -27,6 +27,7 @@ from morphogen.steps.train import TrainState, finish_epoch, start_epoch, train_m
 from morphogen.steps.validate_step import validate
 
 __all__ = [
+    "StateFacts",
     "TrainState",
     "apply_action",
     "attribute",
@@ -40,6 +41,7 @@ __all__ = [
     "reset",
     "score",
     "start_epoch",
+    "state_facts",
     "tick",
     "train_minibatch",
     "validate",

@@ -1,6 +1,7 @@
 """Observation of each env: a function of the state, in the order of the table in `vocab.observation`."""
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -8,7 +9,7 @@ from torch import Tensor
 from morphogen.nets.net import Net
 from morphogen.rules import features
 from morphogen.rules.counts import parameter_price, seed_params
-from morphogen.rules.legality import legal
+from morphogen.rules.legality import conditions
 from morphogen.rules.stages import occupied
 from morphogen.state.decision import Observation, join_vectors, split_vectors
 from morphogen.state.env import EnvState, Slots
@@ -18,6 +19,20 @@ from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import FEATURE_LIMIT, flat_flag_index
 
 
+class StateFacts(NamedTuple):
+    """Quantities of a state that observing it, decoding an action and scoring the step share."""
+
+    conditions: Tensor  # bool [7, E, 6, S], of `rules.conditions`
+    host_params: Tensor  # int64 [E], in use
+    seed_params: Tensor  # int64 [E, S]
+
+
+def state_facts(state: EnvState, limits: Limits, *, net: Net) -> StateFacts:
+    """Compute the facts of a state [E]."""
+    params = seed_params(state.slots, net.counts, net.gate_counts)
+    return StateFacts(conditions(state.slots, limits), net.networks.params_in_use(state.instance), params)
+
+
 def observe(
     state: EnvState,
     limits: Limits,
@@ -25,13 +40,12 @@ def observe(
     net: Net,
     episode_length: int,
     param_budget: int,
-    conditions_met: Tensor | None = None,
-    host_params: Tensor | None = None,
+    facts: StateFacts | None = None,
 ) -> Observation:
     """Raw features of the envs before their next action, all finite.
 
     Shapes: state [E] -> env float32 [E, 52], instance [E, 8], slots [E, S, 46], blueprints int64 [E, S], finite [E].
-    conditions_met: bool [7, E, 6, S] from `rules.conditions`; host_params: int64 [E], in use; if known.
+    facts: of `state_facts` for this state, if known.
     Promise: a row reads only its own env; a value with flag 0 is 0; a value that is not finite, or beyond
     `FEATURE_LIMIT`, becomes 0 together with its flag and makes `finite` False.
 
@@ -44,11 +58,9 @@ def observe(
         (torch.Size([2, 52]), torch.Size([2, 2, 46]), [True, True])
     """
     slots = state.slots
-    allowed = legal(slots, limits) if conditions_met is None else conditions_met.all(0)
-    allowed = allowed[:, int(Op.GERMINATE) :]  # every op but WAIT
-    host = net.networks.params_in_use(state.instance) if host_params is None else host_params
-    host = host.float().unsqueeze(-1)
-    params = seed_params(slots, net.counts, net.gate_counts)
+    facts = state_facts(state, limits, net=net) if facts is None else facts
+    allowed = facts.conditions.all(0)[:, int(Op.GERMINATE) :]  # every op but WAIT
+    params, host = facts.seed_params, facts.host_params.float().unsqueeze(-1)
     share, cost = params.float() / host, parameter_price(params, state.instance.param_price, param_budget=param_budget)
     env_groups = (
         divide_ints(state.clock.epoch, episode_length).unsqueeze(-1),

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from morphogen.config.groups import SignalSpec
 from morphogen.rules.attribution import attribution, detect_false_credit, is_measured_epoch
-from morphogen.rules.counts import seed_params
 from morphogen.rules.rewards.own import network_value, parameter_cost
 from morphogen.rules.rewards.table import Rule
 from morphogen.rules.signals import recent_min_accuracy, update_signals
@@ -27,8 +26,8 @@ class RewardFacts(TypedDict):
 
     before: EnvState  # [E], before the action
     host_params: Tensor  # int64 [E], in use
-    net_counts: tuple[tuple[int, ...], ...]  # [S][13], parameters of a seed
-    gate_counts: tuple[int, ...]  # [S], parameters of a gate network
+    params: Tensor  # int64 [E, S], of the seeds before the action
+    next_params: Tensor  # int64 [E, S], of the seeds after the governor
     target_loss: float  # nats
     episode_length: int  # epochs
 
@@ -54,8 +53,9 @@ def score(
         >>> env = mg.make("whitebox", envs=2, seed=0)
         >>> before, _ = env.reset()
         >>> after, step = env.step(before, mg.actions.wait(env))
-        >>> facts = {"before": before, "host_params": step.host_params, "episode_length": env.horizon}
-        >>> facts |= {"net_counts": env.net.counts, "gate_counts": env.net.gate_counts, "target_loss": 0.0}
+        >>> known = mg.steps.state_facts(before, env.limits, net=env.net)
+        >>> facts = {"before": before, "host_params": known.host_params, "params": known.seed_params}
+        >>> facts |= {"next_params": step.seed_params, "episode_length": env.horizon, "target_loss": 0.0}
         >>> measured = step.outcome, step.measured, step.report, step.validation
         >>> closed, scored = mg.steps.score(step.governed, *measured, rule=env.rule, param_budget=300, **facts)
         >>> scored.reward.equal(step.reward), scored.network_value.tolist(), closed.clock.epoch.tolist()
@@ -93,15 +93,15 @@ def reward_inputs(
     *,
     before: EnvState,
     host_params: Tensor,
-    net_counts: tuple[tuple[int, ...], ...],
-    gate_counts: tuple[int, ...],
+    params: Tensor,
+    next_params: Tensor,
     target_loss: float,
     episode_length: int,
 ) -> RewardInputs:
     """Build the inputs of a reward rule.  `state`: from the governor; `before`: before the action.
 
-    Shapes: all [E]; host_params int64 [E]; net_counts [S][13] and gate_counts [S], parameters per slot
-    -> RewardInputs [E].
+    Shapes: all [E]; host_params int64 [E]; params, next_params int64 [E, S], of the seeds before the action and after
+    the governor -> RewardInputs [E].
     A rolled-back env has the accuracies of its snapshot; improvement, interactions and loss of the failed epoch count
     as not measured.
     """
@@ -111,7 +111,6 @@ def reward_inputs(
     reached = torch.where(valid, attribution.val_acc, now.val_acc)
     committed = torch.where(valid, attribution.committed_acc, now.committed_acc)
     known = is_finite(committed)
-    had, have = (seed_params(env.slots, net_counts, gate_counts) for env in (before, state))
     return unsafe_new(
         RewardInputs,
         state,
@@ -124,8 +123,8 @@ def reward_inputs(
         val_loss=choose(sane, loss, 0.0),
         loss_valid=sane,
         host_params=host_params,
-        fossil_params=choose(state.slots.stage == int(Stage.FOSSILIZED), have, 0).sum(-1),
-        live_params=have.sum(-1),
+        fossil_params=choose(state.slots.stage == int(Stage.FOSSILIZED), next_params, 0).sum(-1),
+        live_params=next_params.sum(-1),
         param_price=state.instance.param_price,
         baseline_loss=state.instance.baseline_loss,
         target_loss=torch.full_like(loss, target_loss),
@@ -138,7 +137,7 @@ def reward_inputs(
         committed_acc=choose(known, committed, 0.0),
         committed_valid=known,
         interaction=choose(expand_mask(clean, attribution.interaction), attribution.interaction, 0.0),
-        slots=slot_inputs(before, state, outcome, params=had),
+        slots=slot_inputs(before, state, outcome, params=params),
     )
 
 

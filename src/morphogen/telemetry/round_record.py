@@ -156,7 +156,16 @@ def kept_columns(record: RoundRecord) -> dict[str, Array]:
         if name in VALID:
             mask = expand_flag(mask, columns[VALID[name]]) & columns[VALID[name]]
         kept[name] = np.where(expand_flag(mask, column), column, np.zeros((), dtype=column.dtype))
+    if detailed.any():
+        kept["nonfinite"] = np.where(detailed[:, None], _count_nonfinite(columns), 0)
     return kept
+
+
+def _count_nonfinite(columns: Columns) -> Array:
+    """Numbers of an env and epoch that are not finite: int32 [T, E]."""
+    floats = [column for column in columns.values() if column.dtype.kind == "f"]
+    counts = [(~np.isfinite(column)).reshape(*column.shape[:2], -1).sum(-1, dtype=np.int32) for column in floats]
+    return np.sum(counts, axis=0, dtype=np.int32)
 
 
 def expand_flag(flag: Array, like: Array) -> Array:

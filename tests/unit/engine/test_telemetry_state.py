@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.faulty_sinks import Keep
 from support.profiles import one_in
-from support.random_records import SLOTS, live
+from support.random_records import SLOTS, as_sent, live
 from support.small_runs import tiny_setup
 
 from morphogen.config.telemetry_spec import LEVELS, TelemetrySpec
@@ -60,7 +60,7 @@ def beats(seed):
         _, records = live(seed * ROUNDS + round, ENVS, EPOCHS)
         for epoch, record in enumerate(records):
             ratio = np.full((ENVS, len(SLOTS)), 5.0)
-            yield "add_record", record | {"detector_ratio": ratio}, (round, epoch)
+            yield "add_record", as_sent(record) | {"detector_ratio": ratio}, (round, epoch)
         yield (
             "end_round",
             round,

@@ -5,6 +5,7 @@ import torch
 from support.small_runs import live, tiny, world_of
 
 from morphogen.engine.setup import build_setup
+from morphogen.rules.counts import seed_params
 from morphogen.steps.score_step import reward_inputs
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Algorithm, Stage
@@ -58,11 +59,14 @@ class Scene:
             *parts.values(),
             before=before,
             host_params=epoch.step.host_params,
-            net_counts=self.setup.net.counts,
-            gate_counts=self.setup.net.gate_counts,
+            params=self.params(epoch.before),
+            next_params=self.params(epoch.step.governed),
             target_loss=0.3,
             episode_length=EPOCHS,
         )
+
+    def params(self, state):
+        return seed_params(state.slots, self.setup.net.counts, self.setup.net.gate_counts)
 
     def unmeasured(self, epoch):
         """The state before an epoch of which nothing was measured."""

@@ -12,6 +12,7 @@ from support.profiles import one_in
 
 from morphogen.config.groups import GovernorSpec, RewardSpec, SignalSpec
 from morphogen.rules.attribution import detect_false_credit
+from morphogen.rules.counts import seed_params
 from morphogen.rules.rewards.table import build_rule
 from morphogen.state.decision import ActionOutcome
 from morphogen.state.measure import GovernorReport, TrainMetrics, Validation
@@ -73,6 +74,12 @@ def seen(loss: list[float], accuracy: list[float], slots: int = 3) -> Validation
     )
 
 
+def seed_sizes(before, after, *counts):
+    """Parameters of the seeds on both sides of a step, as `score` takes them."""
+    params, next_params = (seed_params(state.slots, *(counts or (COUNTS, GATES))) for state in (before, after))
+    return {"params": params, "next_params": next_params}
+
+
 def pay(state, *, attribution=None, rolled_back=None, op=Op.WAIT, executed=True, rule="delta", **spec):
     """Score a state in one call; by default nothing was measured to help and nothing went wrong."""
     envs = state.batch_size[0]
@@ -86,8 +93,7 @@ def pay(state, *, attribution=None, rolled_back=None, op=Op.WAIT, executed=True,
         before=state,
         host_params=torch.full((envs,), 100),
         rule=build_rule(RewardSpec(rule=rule, **spec), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
-        net_counts=COUNTS,
-        gate_counts=GATES,
+        **seed_sizes(state, state),
         param_budget=BUDGET,
         target_loss=0.3,
         episode_length=T,
@@ -199,8 +205,7 @@ def test_difference_19_a_loss_that_is_not_finite_gives_a_finite_reward_that_carr
         before=state,
         host_params=torch.full((envs,), 100),
         rule=build_rule(RewardSpec(rule="loss"), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
-        net_counts=COUNTS,
-        gate_counts=GATES,
+        **seed_sizes(state, state),
         param_budget=BUDGET,
         target_loss=0.3,
         episode_length=T,
@@ -253,8 +258,7 @@ def test_difference_06_a_diverged_env_goes_through_attribute_govern_and_score(ep
         before=start,
         host_params=torch.full((2,), 100),
         rule=build_rule(RewardSpec(), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
-        net_counts=COUNTS,
-        gate_counts=GATES,
+        **seed_sizes(start, judged),
         param_budget=BUDGET,
         target_loss=0.3,
         episode_length=T,
@@ -277,21 +281,29 @@ def test_difference_07_permuting_slots_changes_no_reward(rows, order):
     credit = [[4.0, -2.0, 1.0]] * len(rows)
     out = make_attribution([53.0] * len(rows), clean=[3.0] * len(rows), contribution=credit)
     moved = out.replace(shapley=out.shapley[:, place], contribution=out.contribution[:, place])
-    counts = tuple((0, 10, 20, 30, *[0] * 9) for _ in range(3))
+    counts = (tuple((0, 10, 20, 30, *[0] * 9) for _ in range(3)), (0, 0, 0))
     state = scenes.make_state(slots, epoch=T - 1, measured=False)
     shuffled = state.replace(slots=slots.apply(lambda leaf: leaf[:, place]))
     kwargs = {
         "host_params": torch.full((len(rows),), 100),
         "rule": build_rule(RewardSpec(), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
-        "net_counts": counts,
-        "gate_counts": (0, 0, 0),
         "param_budget": BUDGET,
         "target_loss": 0.3,
         "episode_length": T,
     }
     rest = (report_of([False] * len(rows)), seen([1.0] * len(rows), [53.0] * len(rows)))
-    _, one = score(state, outcome_of(len(rows)), out, *rest, before=state, **kwargs)
-    _, other = score(shuffled, outcome_of(len(rows)), moved, *rest, before=shuffled, **kwargs)
+    _, one = score(
+        state, outcome_of(len(rows)), out, *rest, before=state, **seed_sizes(state, state, *counts), **kwargs
+    )
+    _, other = score(
+        shuffled,
+        outcome_of(len(rows)),
+        moved,
+        *rest,
+        before=shuffled,
+        **seed_sizes(shuffled, shuffled, *counts),
+        **kwargs,
+    )
     assert_trees_equal(
         other,
         one.replace(
@@ -347,8 +359,7 @@ def test_score_never_asks_the_host():
         before=state,
         host_params=torch.full((1,), 100, device="meta"),
         rule=build_rule(RewardSpec(), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
-        net_counts=COUNTS,
-        gate_counts=GATES,
+        **seed_sizes(state, state),
         param_budget=BUDGET,
         target_loss=0.3,
         episode_length=T,

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from support.random_records import events_of
-from support.small_runs import live, tiny_setup, world_of
+from support.small_runs import complete_record, live, tiny_setup, world_of
 
 from morphogen.config.groups import LifecycleSpec
-from morphogen.engine.reporter import build_facts, build_record
+from morphogen.engine.reporter import build_facts
 from morphogen.telemetry.kinds.epoch import GateEvaluated, RolledBack, StageChanged
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.stage import Gate, Removal, Stage
@@ -33,7 +33,7 @@ def played(auto: tuple[str, ...]):
         return state.replace(host=state.host.replace(params=torch.where(sick, torch.nan, state.host.params)))
 
     epochs = live(world_of(setup), "random", change=lose)
-    return setup, epochs, [{name: leaf.numpy() for name, leaf in build_record(epoch).items()} for epoch in epochs]
+    return setup, epochs, [complete_record(epoch) for epoch in epochs]
 
 
 every_life = pytest.mark.parametrize("auto", [(), ("TRAIN", "HOLD")], ids=["by action", "auto-forward"])

@@ -61,6 +61,17 @@ def test_numpy_reads_a_record_in_one_line(tmp_path):
     assert columns["detailed"].tolist() == [False] * 6
 
 
+def test_the_numbers_of_an_env_that_are_not_finite_are_counted_where_details_are_kept(tmp_path):
+    record = record_of(detailed=[1, 4])
+    sick = {name: record.columns[name].copy() for name in ("val_loss", "alpha")}
+    sick["val_loss"][4, 1], sick["alpha"][4, 1, 0] = np.nan, -np.inf
+    sick["val_loss"][2, 0] = np.inf  # an epoch without details
+    found = read_record(written(tmp_path, replace(record, columns={**record.columns, **sick}))).columns["nonfinite"]
+    assert found.shape == (6, 2)
+    assert found[4, 1] - read_record(written(tmp_path, record)).columns["nonfinite"][4, 1] == 2
+    assert not found[[0, 2, 3, 5]].any()
+
+
 def test_a_level_keeps_what_the_one_below_keeps_and_more():
     sizes = [len(encode_record(record_of(level=level))) for level in ("minimal", "normal", "debug")]
     assert sizes[0] < sizes[1] < sizes[2]

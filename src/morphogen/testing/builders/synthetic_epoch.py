@@ -21,6 +21,7 @@ from torch import Tensor
 
 from morphogen.config.groups import GovernorSpec, LifecycleSpec, SignalSpec
 from morphogen.rules.attribution import coalitions, is_measured_epoch
+from morphogen.rules.counts import seed_params
 from morphogen.rules.decoding import decode
 from morphogen.rules.legality import action_masks
 from morphogen.state.decision import ActionMasks, ActionOutcome
@@ -108,14 +109,15 @@ def run_steps(
     return governed, outcome, attribution, report, validation
 
 
-def reward_context(now: EnvState, terms: EpisodeSpec) -> dict[str, Any]:
+def reward_context(now: EnvState, governed: EnvState, terms: EpisodeSpec) -> dict[str, Any]:
     """Keyword arguments that `steps.score_step.reward_inputs` and `score` share."""
     slots = now.slots.stage.shape[1]
+    counts = (tuple(10 * code for code in range(len(Blueprint))),) * slots, (1,) * slots
     return {
         "before": now,
         "host_params": torch.full_like(now.clock.epoch, HOST_PARAMS),
-        "net_counts": (tuple(10 * code for code in range(len(Blueprint))),) * slots,
-        "gate_counts": (1,) * slots,
+        "params": seed_params(now.slots, *counts),
+        "next_params": seed_params(governed.slots, *counts),
         "target_loss": terms.target_loss,
         "episode_length": terms.length,
     }
@@ -128,7 +130,8 @@ def run_epoch(
     terms = terms or EpisodeSpec()
     masks = action_masks(now.slots, terms.build_limits(now.slots))
     state, outcome, attribution, report, validation = run_steps(now, action, measurements, terms)
-    inputs = reward_inputs(state, outcome, attribution, report, validation, **reward_context(now, terms))
+    context = reward_context(now, state, terms)
+    inputs = reward_inputs(state, outcome, attribution, report, validation, **context)
     return SyntheticEpoch(terms, now, masks, action, measurements, outcome, close_epoch(state), inputs)
 
 

@@ -52,6 +52,8 @@ from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.purpose import Purpose
 
+Action = Tensor | TensorDictBase  # int64 [E, 8], or a leaf int64 [E] per head
+
 
 @document_fields
 class Step(NamedTuple):
@@ -200,12 +202,7 @@ class Environment:
         return after, self.observe(after)
 
     def step(
-        self,
-        state: EnvState,
-        action: Tensor | TensorDictBase,
-        *,
-        seen: PolicyInputs | None = None,
-        plan: EpochPlan | None = None,
+        self, state: EnvState, action: Action, *, seen: PolicyInputs | None = None, plan: EpochPlan | None = None
     ) -> tuple[EnvState, Step]:
         """Run one epoch: act, plan, train, validate, score, observe.
 
@@ -214,8 +211,7 @@ class Environment:
         Args:
             state: EnvState [E].
             action: int64 [E, 8] in the order of `vocab.action.Head`, or a TensorDict with a leaf int64 [E] per head.
-            seen: what `observe`, `reset` or the step before returned for this very state, which saves some of the
-                computing; with that of another state the result is wrong.
+            seen: of `observe` or the step before, for this very state, which saves time; of another it is wrong.
             plan: sizes of the epoch, from `plan` of this very state and action; with another plan the result is wrong.
                 None reads them from the device: the one transfer of a step.
 
@@ -228,7 +224,7 @@ class Environment:
         act = self._act(state, action, facts)
         mark("plan_wait")
         if plan is None:
-            plan = self._read_plan(act)
+            plan = self.read_plan(act.counts, act.ticked)
         self.feed.seek(plan.position)
         setup, capture = self.setup, self.capture
         trained, metrics = phases.train_phase(
@@ -237,19 +233,19 @@ class Environment:
         mark("validate")
         validation = phases.validate_phase(trained, act.coalition, act.evaluated, plan, setup=setup, capture=capture)
         mark("tail")
-        tail = self.compiled.unit("tail", partial(phases.score_phase, setup=self.setup))
-        score = tail(trained, act.outcome, validation, metrics, state, facts)
-        shown = self._observe(score.after, score.facts)
+        tail = self.compiled.unit("tail", partial(phases.score_phase, setup=setup))
+        score = tail(trained, act.outcome, validation, metrics, state, facts=facts)
         step = Step(
             *(act.acted, act.outcome, act.ticked, act.ticks),
             *(metrics, validation, score.measured, score.governed, score.report, score.score),
-            *(facts.host_params, score.seed_params, shown),
+            *(facts.host_params, score.seed_params, self._observe(score.after, score.facts)),
         )
         return score.after, step
 
-    def plan(self, state: EnvState, action: Tensor | TensorDictBase) -> EpochPlan:
+    def plan(self, state: EnvState, action: Action) -> EpochPlan:
         """Return the sizes that the step with this action needs; one `plan` transfer, the host waits."""
-        return self._read_plan(self._act(state, action, self._facts(state)))
+        act = self._act(state, action, self._facts(state))
+        return self.read_plan(act.counts, act.ticked)
 
     def observe(self, state: EnvState) -> PolicyInputs:
         """Return what a policy sees of the envs: features and legal choices, [E]."""
@@ -342,18 +338,14 @@ class Environment:
         self.close()
 
     def _facts(self, state: EnvState, seen: PolicyInputs | None = None) -> StateFacts:
-        if seen is None or seen.facts is None:
-            return state_facts(state, self.limits, net=self.net)
-        return seen.facts
+        known = None if seen is None else seen.facts
+        return state_facts(state, self.limits, net=self.net) if known is None else known
 
-    def _act(self, state: EnvState, action: Tensor | TensorDictBase, facts: StateFacts) -> ActPhase:
+    def _act(self, state: EnvState, action: Action, facts: StateFacts) -> ActPhase:
         if state.batch_size != self.keys.shape[:1]:
             raise ConfigError(f"state: expected {self.envs} envs, got {state.batch_size[0]}")
         unit = self.compiled.unit("head", partial(phases.act_phase, setup=self.setup))
         return unit(state, to_tensor(action, self.envs), self.keys, facts)
-
-    def _read_plan(self, act: ActPhase) -> EpochPlan:
-        return self.read_plan(act.counts, act.ticked)
 
 
 def open_environment(

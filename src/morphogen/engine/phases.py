@@ -235,8 +235,8 @@ def score_phase(
     validation: Validation,
     metrics: TrainMetrics,
     before: EnvState,
-    facts: StateFacts,
     *,
+    facts: StateFacts,
     setup: Setup,
 ) -> ScorePhase:
     """Attribute, govern, pay the reward.  before: the state before the action, and its facts; all [E]."""
@@ -253,8 +253,8 @@ def score_phase(
         before=before,
         host_params=facts.host_params,
         params=facts.seed_params,
-        rule=setup.rule,
         next_params=next_params,
+        rule=setup.rule,
         param_budget=setup.budget,
         target_loss=setup.task.target_loss,
         episode_length=spec.episode_length,

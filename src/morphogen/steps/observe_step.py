@@ -15,10 +15,12 @@ from morphogen.state.decision import Observation, join_vectors, split_vectors
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.tree_ops import choose, computed_table, constant_table, divide_ints, unsafe_new
 from morphogen.vocab.action import Op
+from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import FEATURE_LIMIT, flat_flag_index
 
 
+@document_fields
 class StateFacts(NamedTuple):
     """Quantities of a state that observing it, decoding an action and scoring the step share."""
 
@@ -28,7 +30,17 @@ class StateFacts(NamedTuple):
 
 
 def state_facts(state: EnvState, limits: Limits, *, net: Net) -> StateFacts:
-    """Compute the facts of a state [E]."""
+    """Compute what observing a state, decoding an action and scoring the step share.
+
+    Shapes: state [E] -> bool [7, E, 6, S], int64 [E], int64 [E, S].
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=1, seed=0)
+        >>> facts = mg.steps.state_facts(env.reset()[0], env.limits, net=env.net)
+        >>> facts.conditions.shape, facts.host_params.tolist(), facts.seed_params.tolist()
+        (torch.Size([7, 1, 6, 2]), [72], [[0, 0]])
+    """
     params = seed_params(state.slots, net.counts, net.gate_counts)
     return StateFacts(conditions(state.slots, limits), net.networks.params_in_use(state.instance), params)
 

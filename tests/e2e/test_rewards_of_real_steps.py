@@ -34,13 +34,7 @@ class Scene:
         return apply_action(epoch.before, heads, lifecycle=self.setup.spec.lifecycle)[1]
 
     def facts(self):
-        return {
-            "net_counts": self.setup.net.counts,
-            "gate_counts": self.setup.net.gate_counts,
-            "param_budget": self.setup.budget,
-            "target_loss": 0.05,
-            "episode_length": EPOCHS,
-        }
+        return {"param_budget": self.setup.budget, "target_loss": 0.05, "episode_length": EPOCHS}
 
     def paid(self, epoch, rule, ledger=None, outcome=None, on=lambda tree: tree):
         """The step of an epoch, paid by a rule."""
@@ -53,8 +47,15 @@ class Scene:
             epoch.step.report,
             epoch.step.validation,
         )
-        more = {"before": on(epoch.before), "host_params": on(epoch.step.host_params), "rule": rule}
-        return score(*map(on, given), **more, **self.facts())
+        own = {name: on(leaf) for name, leaf in sizes_of(epoch).items()}
+        return score(*map(on, given), **own, rule=rule, **self.facts())
+
+
+def sizes_of(epoch):
+    """The state before the step, and parameters on both sides of it."""
+    past, now = epoch.seen.facts, epoch.step.seen.facts
+    sizes = {"host_params": past.host_params, "params": past.seed_params, "next_params": now.seed_params}
+    return {"before": epoch.before, **sizes}
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +155,6 @@ def test_paying_is_one_graph_whatever_the_values(scene):
             epoch.step.measured,
             epoch.step.report,
         )
-        more = {"before": epoch.before, "host_params": epoch.step.host_params, "rule": rule}
-        _, got = traced(*given, epoch.step.validation, **more, **scene.facts())
+        _, got = traced(*given, epoch.step.validation, **sizes_of(epoch), rule=rule, **scene.facts())
         torch.testing.assert_close(got.components, plain.components, rtol=1e-6, atol=1e-6)
     assert len(graphs) == 1

@@ -30,6 +30,7 @@ from morphogen.engine.setup import build_setup
 SIZES = {  # kind -> task, epochs of a round, numbers of envs
     "digits": ("digits", 16, (2, 8, 32, 64)),
     "cifar": ("cifar_baseline", 6, (1, 2, 4)),
+    "pydoc": ("pydoc", 6, (2, 4, 8)),
 }
 CROWDED, REPEATS = ("digits", 16, 32), 3
 RECORDS, RECORD_BYTES = 10_000, 1 + 3 * 32 * 32  # of an official file

@@ -66,8 +66,8 @@ def test_cores_are_those_that_the_process_may_use(limit, cores, tmp_path, monkey
     assert rank_choice.count_cores() == cores
 
 
-def test_the_file_of_costs_has_numbers_above_zero_for_the_tasks_with_images():
+def test_the_file_of_costs_has_numbers_above_zero_for_every_kind_of_data():
     content = json.loads(rank_choice.COSTS.read_bytes())
-    assert set(content["tasks"]) == {"digits", "cifar"}
+    assert set(content["tasks"]) == {"digits", "cifar", "pydoc"}
     assert all(row["env_s"] > 0 for row in content["tasks"].values())
     assert content["ranks"]["crowding"] >= 1

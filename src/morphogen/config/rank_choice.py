@@ -15,6 +15,7 @@ from morphogen.config.spec import RunSpec
 COSTS = Path(__file__).with_name("rank_costs.json")
 CPU_LIMIT, GPU = Path("/sys/fs/cgroup/cpu.max"), Path("/proc/driver/nvidia/version")
 LEAST_ENVS = 2  # of a rank
+LEAST_SECONDS = 10.0  # of a run in one process: a shorter one has no second to save that anybody would miss
 MEMORY_SHARE = 0.5  # of the memory that ranks may take up
 
 
@@ -51,7 +52,9 @@ def run_seconds(ranks: int, costs: RankCosts, task: TaskCosts, *, envs: int, epo
 
 
 def choose_ranks(costs: RankCosts, task: TaskCosts | None, *, envs: int, epochs: int, rounds: int, most: int) -> int:
-    """Return the number of ranks with which a run is over first, of at most `most`; 1 for a task without costs.
+    """Return the number of ranks with which a run is over first, of at most `most`.
+
+    One for a task without costs, and for a run of less than `LEAST_SECONDS`.
 
     Args:
         envs, epochs, rounds: of the run; the ranks divide the envs, and each has two or more.
@@ -63,10 +66,11 @@ def choose_ranks(costs: RankCosts, task: TaskCosts | None, *, envs: int, epochs:
         >>> choose_ranks(costs, tasks["digits"], envs=2, epochs=16, rounds=70, most=2)
         1
     """
+    numbers = [n for n in range(1, most + 1) if envs % n == 0 and (n == 1 or envs // n >= LEAST_ENVS)]
     if task is None:
         return 1
-    numbers = [n for n in range(1, most + 1) if envs % n == 0 and (n == 1 or envs // n >= LEAST_ENVS)]
-    return min(numbers, key=lambda n: run_seconds(n, costs, task, envs=envs, epochs=epochs, rounds=rounds))
+    seconds = {n: run_seconds(n, costs, task, envs=envs, epochs=epochs, rounds=rounds) for n in numbers}
+    return 1 if seconds[1] < LEAST_SECONDS else min(numbers, key=lambda n: seconds[n])
 
 
 def default_ranks(spec: RunSpec, *, cores: int, free_mib: float | None) -> int:

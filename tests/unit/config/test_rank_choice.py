@@ -35,6 +35,13 @@ def test_a_short_run_does_not_pay_for_the_start_of_ranks():
     assert choose_ranks(COSTS, ENVS, envs=4, **long) == 2
 
 
+def test_a_run_of_seconds_stays_in_one_process_even_if_ranks_start_at_once():
+    ready = COSTS._replace(start_s=0.0)
+    lasting = {rounds: choose_ranks(ready, ENVS, envs=64, **{**RUN, "rounds": rounds}) for rounds in (0, 1)}
+    assert lasting == {0: 1, 1: 8}  # a round takes 31 s of one thread
+    assert choose_ranks(ready, ENVS, envs=16, **{**RUN, "rounds": 1}) == 1  # 8 s
+
+
 def test_a_task_without_costs_has_one_rank():
     assert choose_ranks(COSTS, None, envs=64, **RUN) == 1
     assert default_ranks(resolve(RunSpec(preset="whitebox")), cores=8, free_mib=None) == 1

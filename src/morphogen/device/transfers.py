@@ -7,7 +7,7 @@ path and ledger with plain buffers.
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from operator import itemgetter
@@ -68,12 +68,6 @@ class BufferLayout:
     """Layout of leaves in a buffer: names, dtypes, shapes; widest items first, so that all are aligned."""
 
     leaves: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]
-    _kinds: tuple[tuple[torch.dtype, tuple[str, ...]], ...] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        kinds = groupby(self.leaves, key=itemgetter(1))
-        names = tuple((dtype, tuple(name for name, _, _ in kind)) for dtype, kind in kinds)
-        object.__setattr__(self, "_kinds", names)  # names by dtype, in order
 
     @classmethod
     def of(cls, leaves: Mapping[str, Tensor], stored: Mapping[str, torch.dtype] = NO_DTYPES) -> "BufferLayout":
@@ -88,9 +82,9 @@ class BufferLayout:
 
     def pack(self, leaves: Mapping[str, Tensor], out: Tensor) -> None:
         """Write the leaves into `out`, uint8 [size]; all leaves of a dtype are cast at once."""
-        parts = [(dtype, [leaves[name] for name in names]) for dtype, names in self._kinds]
-        rows = [(dtype, [leaf if leaf.dim() == 1 else leaf.flatten() for leaf in part]) for dtype, part in parts]
-        torch.cat([torch.cat(row).to(dtype).view(torch.uint8) for dtype, row in rows], out=out)
+        kinds = groupby(self.leaves, key=itemgetter(1))
+        parts = [torch.cat([leaves[name].flatten() for name, _, _ in kind]).to(dtype) for dtype, kind in kinds]
+        torch.cat([part.view(torch.uint8) for part in parts], out=out)
 
     def unpack(self, buffer: Tensor) -> dict[str, np.ndarray]:
         """Read a buffer on the host into copied arrays."""

@@ -4,7 +4,7 @@ Every conditional is one row of a table, so any action can be scored and every e
 ten rows per slot (`ROWS`), one for each pair of head and op that uses it, padded to the widest head.
 """
 
-from functools import cache, partial
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -101,11 +101,7 @@ class FactoredCategorical(NamedTuple):
 
 
 def build_lookups(floor: Floor, device: torch.device) -> Lookups:
-    """Return the tables of a floor on a device, built once."""
-    return (_build_lookups if torch.compiler.is_dynamo_compiling() else _cached_lookups)(floor, device)
-
-
-def _build_lookups(floor: Floor, device: torch.device) -> Lookups:
+    """Return the tables of a floor on a device (cached)."""
     rows = tuple([(floor[head],) for head in _FLOOR_OF])
     return Lookups(
         relevant=constant_table(RELEVANT, torch.bool, device),
@@ -118,9 +114,6 @@ def _build_lookups(floor: Floor, device: torch.device) -> Lookups:
         pad_noise=constant_table(_PAD_NOISE, torch.int64, device),
         floors=LogitTables(*(constant_table(part, torch.float32, device) for part in (floor[:1], (floor[1:2],), rows))),
     )
-
-
-_cached_lookups = cache(_build_lookups)
 
 
 def build_support(masks: ActionMasks) -> Support:

@@ -8,7 +8,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.state.decision import Observation, join_vectors, split_vectors
-from morphogen.state.tree_ops import Table, choose, computed_table, constant_table, get_branches, get_leaves, replace
+from morphogen.state.tree_ops import Table, choose, computed_table, constant_table, get_leaf, replace
 from morphogen.vocab.observation import FEATURE_LIMIT, FEATURES, SLOT, column_index, flat_flag_index
 
 _LIMIT = 10.0
@@ -54,13 +54,11 @@ def normalise(stats: TensorDict, observation: Observation) -> Observation:
         True
     """
     raw, slots = _joined(observation), observation.slots.shape[-2]
-    branches = get_branches(stats)
-    vectors = [get_leaves(branches[name]) for name in FEATURES]
-    moments = torch.cat([leaves[key] for key in _MOMENTS for leaves in vectors]).view(len(_MOMENTS), -1)
-    columns = computed_table(_columns, slots, dtype=torch.int64, device=raw.device)
-    count, mean, m2 = moments.index_select(1, columns).unbind()
+    count, mean, m2 = (torch.cat([get_leaf(stats, (name, key)) for name in FEATURES]) for key in _MOMENTS)
     deviation = torch.sqrt(m2 / count.clamp(min=1.0) + _EPS)
-    known = computed_table(_scaled_columns, slots, dtype=torch.bool, device=raw.device) & (count > 0)
+    known = constant_table(_NORMALISED, torch.bool, raw.device) & (count > 0)
+    columns = computed_table(_columns, slots, dtype=torch.int64, device=raw.device)
+    known, mean, deviation = (column.index_select(0, columns) for column in (known, mean, deviation))
     units = ((raw - mean) / deviation).float().clamp(-_LIMIT, _LIMIT)
     scaled = torch.where(known, choose(_valid_entries(raw, observation.finite, slots), units, 0.0), raw)
     return replace(observation, **split_vectors(scaled))
@@ -96,12 +94,7 @@ def _flags(slots: int) -> Table:
     return tuple(zip(flags, seeds, strict=True))
 
 
-def _scaled_columns(slots: int) -> Table:
-    """Per feature of a row of `join_vectors`, whether it is marked."""
-    return tuple(_NORMALISED[column] for column in _columns(slots))
-
-
-def _columns(slots: int) -> tuple[int, ...]:
+def _columns(slots: int) -> Table:
     """Per feature of a row of `join_vectors`, its column among the features of all vectors; 0 for the 1."""
     own = len(_NORMALISED) - len(SLOT)
     return (*range(own), *[*range(own, len(_NORMALISED))] * slots, 0)

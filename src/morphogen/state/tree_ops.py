@@ -3,7 +3,7 @@
 import functools
 import itertools
 from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from tensordict import TensorClass, TensorDict, TensorDictBase
@@ -50,10 +50,8 @@ def get_branches(tree: TensorDictBase) -> dict[str, TensorDict]:
 
 def nested_leaves(tree: TensorDictBase) -> list[Tensor]:
     """Return the leaves of a tree and its branches, in order."""
-    leaves: list[Tensor] = []
-    for node in _storage(tree)._tensordict.values():
-        leaves += [node] if isinstance(node, Tensor) else nested_leaves(node)
-    return leaves
+    nodes: Any = tree
+    return list(nodes.values(True, True))
 
 
 def broadcast(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -146,25 +144,19 @@ def refuse_gradients(step: str, *inputs: Tensor) -> None:
 
 def select(mask: Tensor, yes: NodeT, no: NodeT) -> NodeT:
     """Select per env the row of `yes` where the mask is True, else of `no`.  mask bool [E]; equal trees [E]."""
-    if isinstance(yes, Tensor):
-        chosen: Any = torch.where(expand_mask(mask, yes), yes, cast(Tensor, no))
-        return chosen
     return _select({1: mask}, yes, no)
 
 
 def _select(masks: dict[int, Tensor], yes: Any, no: Any) -> Any:
-    """Select in a tree with the mask [E, 1, ...] of every number of axes, which all leaves share."""
-    like, other = _storage(yes), _storage(no)._tensordict
-    nodes: dict[str, Any] = {}
-    for name, node in like._tensordict.items():
-        if not isinstance(node, Tensor):
-            nodes[name] = _select(masks, node, other[name])
-            continue
-        axes = node.dim()
-        if axes not in masks:
-            masks[axes] = expand_mask(masks[1], node)
-        nodes[name] = torch.where(masks[axes], node, other[name])
-    return _build(type(yes), nodes, like)
+    """Select with the mask [E, 1, ...] of every number of axes, which all leaves share."""
+    if not isinstance(yes, Tensor):
+        like, other = _storage(yes), _storage(no)._tensordict
+        leaves = {name: _select(masks, leaf, other[name]) for name, leaf in like._tensordict.items()}
+        return _build(type(yes), leaves, like)
+    axes = yes.dim()
+    if axes not in masks:
+        masks[axes] = expand_mask(masks[1], yes)
+    return torch.where(masks[axes], yes, no)
 
 
 def clear_rows(mask: Tensor, tree: NodeT) -> NodeT:
@@ -201,16 +193,15 @@ def masked_update(tree: TreeT, *writes: Write) -> TreeT:
 
     Values are tensors or numbers, cast to the dtype of the old leaf.  The mask broadcasts against every named leaf.
     """
-    storage, in_graph = _storage(tree), torch.compiler.is_dynamo_compiling()
+    storage = _storage(tree)
     leaves = dict(storage._tensordict)
     for mask, values in writes:
         for name, new in values.items():
             old = leaves[name]
             if isinstance(new, (int, float)):
-                new = new if in_graph else _build_table(new, old.dtype, old.device)
-            elif new.dtype != old.dtype:
-                new = new.to(old.dtype)
-            leaves[name] = torch.where(mask, new, old)
+                leaves[name] = choose(mask, new, old)
+            else:
+                leaves[name] = torch.where(mask, new if new.dtype == old.dtype else new.to(old.dtype), old)
     return _build(type(tree), leaves, storage)
 
 

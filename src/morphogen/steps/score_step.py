@@ -55,7 +55,7 @@ def score(
         >>> after, step = env.step(before, mg.actions.wait(env))
         >>> known = mg.steps.state_facts(before, env.limits, net=env.net)
         >>> facts = {"before": before, "host_params": known.host_params, "params": known.seed_params}
-        >>> facts |= {"next_params": step.seed_params, "episode_length": env.horizon, "target_loss": 0.0}
+        >>> facts |= {"next_params": step.seen.facts.seed_params, "episode_length": env.horizon, "target_loss": 0.0}
         >>> measured = step.outcome, step.measured, step.report, step.validation
         >>> closed, scored = mg.steps.score(step.governed, *measured, rule=env.rule, param_budget=300, **facts)
         >>> scored.reward.equal(step.reward), scored.network_value.tolist(), closed.clock.epoch.tolist()

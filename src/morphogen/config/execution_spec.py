@@ -74,7 +74,7 @@ class EngineSpec(Spec):
     capture: Literal["auto", "off"] = option(
         default=CAPTURE_AUTO,
         flag=("--capture", "MODE", DEVICE),
-        text="minibatches of an epoch as CUDA graphs: auto (default: on a GPU), off",
+        text="record the operators of a minibatch and replay them for the rest of the epoch: auto (default), off",
     )
     activation_mib: Annotated[Positive | None, Null("768 on a CPU, 16384 on a GPU")] = option(
         default=None, text="MiB of activations at once; further envs train and validate in pieces, one after the other"

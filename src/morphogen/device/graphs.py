@@ -28,6 +28,8 @@ def write_back(buffers: Leaves, values: Leaves) -> None:
 class CudaGraphs:
     """Graphs with one memory pool and one stream."""
 
+    fewest_passes = 4  # recording takes the host as long as a pass
+
     def __init__(self, device: torch.device, cuda: Any = torch.cuda) -> None:
         """Set up pool and stream; `cuda`: namespace of the classes and functions of `torch.cuda` used here."""
         self._cuda, self._device = cuda, device
@@ -49,7 +51,7 @@ class CudaGraphs:
             before.wait_stream(self._stream)
 
     def record(self, step: Callable[[], Leaves], buffers: Leaves) -> Callable[[], None]:
-        """Record `buffers := step()` without running it; return the function that runs it.
+        """Record `buffers := step()` and run it once; return the function that runs it again.
 
         Call it within `stream`, after `step` has run once there.  Raises: RuntimeError for a step that no graph can
         hold, such as one that reads a value.
@@ -64,6 +66,7 @@ class CudaGraphs:
                 graph.capture_end()
             raise
         graph.capture_end()
+        graph.replay()
         return graph.replay
 
 

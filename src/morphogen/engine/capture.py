@@ -1,10 +1,10 @@
 """Capture: the loop of an epoch, recorded once and replayed.
 
 The shapes of an epoch follow its plan, so a graph serves one epoch.  The first pass of a loop runs as it is: it is real
-work, and it sets up what a graph cannot (constant tables, libraries).  The second is recorded, and replayed until the
-loop ends.  Leaves of the carried state that a pass changes live in buffers which every replay reads and overwrites; all
-others are read where they are.  So the body has to be a function of tensors: a number that changes from pass to pass is
-a leaf of the state.
+work, and it sets up what a graph cannot (constant tables, libraries).  The second is recorded and run, and replayed
+until the loop ends.  Leaves of the carried state that a pass changes live in buffers which every replay reads and
+overwrites; all others are read where they are.  So the body has to be a function of tensors: a number that changes from
+pass to pass is a leaf of the state.
 """
 
 import warnings
@@ -17,24 +17,27 @@ from torch import Tensor
 from torch.utils._pytree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
 from morphogen.config.execution_spec import CAPTURE_OFF
+from morphogen.device.cpu_graphs import CpuGraphs
 from morphogen.device.graphs import Leaves, cuda_graphs, write_back
 from morphogen.engine.setup import Setup
 
 C = TypeVar("C")
-FEWEST_PASSES = 4  # of a loop that is recorded: recording takes the host as long as a pass
 
 
 class Graphs(Protocol):
-    """Maker of graphs: `device.graphs.CudaGraphs`, or a recorder of operators for tests."""
+    """Maker of graphs: `device.graphs.CudaGraphs`, `device.cpu_graphs.CpuGraphs`, or a recorder for tests."""
+
+    fewest_passes: int  # of a loop for which recording pays
 
     def stream(self) -> AbstractContextManager[None]:
         """Context of the first pass, of recording and of all replays."""
         ...
 
     def record(self, step: Callable[[], Leaves], buffers: Leaves) -> Callable[[], None]:
-        """Record `buffers := step()` and leave the buffers as they are; return the function that runs it.
+        """Record `buffers := step()` and run it once; return the function that runs it again.
 
-        The caller keeps alive what `step` reads.  Raises: RuntimeError for a step that cannot be recorded.
+        The caller keeps alive what `step` reads.  Raises: RuntimeError for a step that cannot be recorded; the buffers
+        are then as they were.
         """
         ...
 
@@ -61,17 +64,18 @@ class Capture:
             carry: tree of tensors.
             before: called before each pass on the host, such as to fill memory that the body reads.
         """
-        if self._graphs is None or times < FEWEST_PASSES:
+        if self._graphs is None or times < self._graphs.fewest_passes:
             return _run(body, carry, times, before)
         with self._graphs.stream():
             first = _run(body, carry, 1, before)
+            before()
             try:
                 state, replay = _record(self._graphs, body, carry, first)
             except RuntimeError as error:
                 self._report(error)
-                return _run(body, first, times - 1, before)
+                return _run(body, body(first), times - 2, before)
             self.recorded += 1
-            for _ in range(times - 1):  # `body` and `state` hold what the graph reads
+            for _ in range(times - 2):  # `body` and `state` hold what the graph reads
                 before()
                 replay()
             return state
@@ -85,9 +89,9 @@ class Capture:
 
 
 def open_capture(setup: Setup) -> Capture:
-    """Return the capture of a run: graphs on a CUDA device, unless `engine.capture` is off."""
-    on = setup.spec.engine.capture != CAPTURE_OFF and setup.device.type == "cuda"
-    return Capture(cuda_graphs(setup.device) if on else None)
+    """Return the capture of a run: graphs on CUDA devices and CPUs, unless `engine.capture` is off."""
+    kind = setup.device.type if setup.spec.engine.capture != CAPTURE_OFF else CAPTURE_OFF
+    return Capture(cuda_graphs(setup.device) if kind == "cuda" else CpuGraphs() if kind == "cpu" else None)
 
 
 def _run(body: Callable[[C], C], carry: C, times: int, before: Callable[[], None]) -> C:
@@ -98,9 +102,9 @@ def _run(body: Callable[[C], C], carry: C, times: int, before: Callable[[], None
 
 
 def _record(graphs: Graphs, body: Callable[[C], C], carry: C, first: C) -> tuple[C, Callable[[], None]]:
-    """Record a pass that starts from `first`, the result of a pass on `carry`.
+    """Record and run a pass that starts from `first`, the result of a pass on `carry`.
 
-    Returns: the carry in its buffers, and the function that runs a pass on it.
+    Returns: the carry in its buffers, and the function that runs another pass on it.
     """
     leaves, structure = tree_flatten(first)
     names = [keystr(path) for path, _ in tree_flatten_with_path(first)[0]]

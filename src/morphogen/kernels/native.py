@@ -1,7 +1,9 @@
 """The compiled extension: loading, calling convention, operators of torch, and the axes of activations."""
 
 import importlib
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -23,6 +25,16 @@ CAN_ATTEND = AVAILABLE and hasattr(_native, "attention")  # an extension that wa
 MAX_CHANNELS = 512  # channels of a network, `WIDTH` in kernels.h
 _DTYPES = (torch.float32, torch.int64, torch.uint8)
 _LIBRARY = torch.library.Library("morphogen", "FRAGMENT")
+KERNELS: dict[Any, tuple[Callable, Callable]] = {}  # by operator: what fills its results, and what allocates them
+
+
+class _Calls(threading.local):
+    """Observer of the calls of kernels in this thread; None: no observer."""
+
+    observe: Callable[[Callable, tuple], object] | None = None
+
+
+_calls = _Calls()
 
 
 class AutogradFunction(torch.autograd.Function):
@@ -68,12 +80,34 @@ def operator(schema: str, kernel: Callable, shapes: Callable) -> Callable[..., A
     name = _LIBRARY.define(schema).split("(")[0]
     _LIBRARY.impl(name, run, "CPU")
     torch.library.register_fake(f"morphogen::{name}", shapes, lib=_LIBRARY)
-    return getattr(torch.ops.morphogen, name).default
+    registered = getattr(torch.ops.morphogen, name).default
+    KERNELS[registered] = kernel, shapes
+    return registered
 
 
 def call_kernel(name: str, *args: Any) -> None:
-    """Run a kernel; tensors are passed as addresses, None as 0."""
-    getattr(_native, name)(*(_address(arg) if isinstance(arg, Tensor) else 0 if arg is None else arg for arg in args))
+    """Run a kernel; tensors, also those in tuples, are passed as addresses, None as 0."""
+    kernel = getattr(_native, name)
+    if _calls.observe is not None:
+        _calls.observe(kernel, args)
+    kernel(*(to_kernel_arg(arg) for arg in args))
+
+
+@contextmanager
+def observe_kernels(observe: Callable[[Callable, tuple], object]) -> Iterator[None]:
+    """Call `observe` with every kernel and its arguments before it runs, in this thread and context."""
+    before, _calls.observe = _calls.observe, observe
+    try:
+        yield
+    finally:
+        _calls.observe = before
+
+
+def to_kernel_arg(arg: Any) -> Any:
+    """Return an argument in the form of kernels: the address of a tensor, 0 for None."""
+    if isinstance(arg, tuple):
+        return tuple(to_kernel_arg(item) for item in arg)
+    return _address(arg) if isinstance(arg, Tensor) else 0 if arg is None else arg
 
 
 def _address(x: Tensor) -> int:
@@ -95,9 +129,9 @@ def make_evenly_strided(x: Tensor) -> Tensor:
     return x if even else x.contiguous()
 
 
-def block_args(blocks: Sequence[Tensor]) -> tuple[int, ...]:
-    """Return blocks in the form that kernels read: address, networks, and floats between pixels of each block."""
-    return tuple(x for block in blocks for x in (_address(block), block.shape[-2], block.stride(-3)))
+def block_args(blocks: Sequence[Tensor]) -> tuple[Tensor | int, ...]:
+    """Return arguments of kernels for blocks: each block, its networks, and the floats between its pixels."""
+    return tuple(x for block in blocks for x in (block, block.shape[-2], block.stride(-3)))
 
 
 def to_images(x: Tensor) -> Tensor:

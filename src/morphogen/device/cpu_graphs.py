@@ -169,7 +169,7 @@ class _Tape(TorchDispatchMode):
         self._calls: list[_Call] = []
         self._kernels: set[int] = set()  # positions of kernels among the calls
         self._blocks: dict[int, Block] = {}  # by key of the storage
-        self._first_threads = self._threads = torch.get_num_threads()
+        self._threads = torch.get_num_threads()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
         """Run and record an operator."""
@@ -207,8 +207,6 @@ class _Tape(TorchDispatchMode):
         for position, (call, args, kwargs) in enumerate(self._calls):
             place = memory.address if position in self._kernels else memory.tensor
             calls.append((call, _replace(args, place), _replace(kwargs, place)))
-        if self._threads != self._first_threads:
-            calls.append((torch.set_num_threads, (self._first_threads,), {}))
         return CpuGraph(calls, (memory, self._calls), memory.nbytes)
 
     def _run_kernel(self, func: Any, args: tuple) -> Any:

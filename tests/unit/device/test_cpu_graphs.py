@@ -54,8 +54,8 @@ def with_a_gradient_of_its_own(x):
 
 def one_and_more_threads(x):
     with one_thread(x.device):
-        y = x @ x.t() / 64
-    return y.cos()
+        y = x @ x.t()
+    return (y / 64).cos()
 
 
 def constants(x):
@@ -71,10 +71,24 @@ PASS_BODIES = (
 @pytest.mark.parametrize("body", PASS_BODIES, ids=lambda body: body.__name__)
 def test_replays_have_the_bits_of_passes(body):
     start = torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
-    threads, capture = torch.get_num_threads(), Capture(CpuGraphs())
+    capture = Capture(CpuGraphs())
     with torch.no_grad():
         assert torch.equal(capture.repeat(body, start, PASSES), repeat(body, start, PASSES))
-    assert (capture.recorded, capture.fallbacks, torch.get_num_threads()) == (1, 0, threads)
+    assert (capture.recorded, capture.fallbacks) == (1, 0)
+
+
+def test_a_replay_changes_the_number_of_threads_where_the_pass_does():
+    threads, seen, total = torch.get_num_threads(), [], torch.ones(8, 8)
+    torch.set_num_threads(2)
+    try:
+        graph = CpuGraphs().record(lambda: {"total": one_and_more_threads(total)}, {"total": total})
+        for call, args, kwargs in graph.calls:
+            call(*args, **kwargs)
+            seen.append(torch.get_num_threads())
+    finally:
+        torch.set_num_threads(threads)
+    assert seen[0] == 1
+    assert seen[-1] == 2
 
 
 @pytest.mark.parametrize(("task", "envs"), [("digits", 7), ("cifar_deep_multichannel", 2), ("tokens", 3)])

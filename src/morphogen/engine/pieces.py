@@ -40,6 +40,7 @@ def activation_bytes(spec: RunSpec, net: Net, samples: int) -> int:
     stored, held = net.host.activations()
     rows = widest = 0
     enabled, most = set(net.names), configuration_count(len(net.slots), spec.attribution.permutation_pairs)
+    most = min(most, 2**spec.max_seeds) if spec.max_seeds else most
     for slot in net.host.all_slots:
         size, grows = slot.channels * math.prod(slot.size), slot.name in enabled
         rows = min(max(1, rows) * (2 if grows else 1), most)

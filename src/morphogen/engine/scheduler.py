@@ -13,6 +13,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.config.execution_spec import COMPILE_OFF
 from morphogen.device import cuda_memory
 from morphogen.device.collectives import SAVE, STOP, Collectives
 from morphogen.device.profiler import NULL_TIMER, Timer
@@ -35,6 +36,7 @@ from morphogen.nets.policy import NetworkPolicy
 from morphogen.state import rng
 from morphogen.state.decision import Observation
 from morphogen.state.env import EnvState
+from morphogen.state.loops import repeat
 from morphogen.state.tree_ops import get_leaf, tree_checksum
 from morphogen.telemetry.dispatch import AnySink
 from morphogen.telemetry.kinds.round import BatchSummary
@@ -288,7 +290,9 @@ class Scheduler:
         observation = cast(Observation, rows["observation"])
         if self.learner is None or not isinstance(self.policy, NetworkPolicy):
             return self._with_checksums(rollout_stats(observation, hidden, None, None, self.exchange))
-        turn = Round(self.setup.spec, self.round, self.compiled.unit, self.exchange)
+        plain = self.compiled.spec.compile == COMPILE_OFF and self.exchange.ranks == 1  # may be part of a graph
+        loop = self.env.capture.repeat if plain else repeat
+        turn = Round(self.setup.spec, self.round, self.compiled.unit, self.exchange, loop)
         self.learned, metrics = self.learner.update(self.learned, rows, policy=self.policy, round=turn)
         self.params = self.learned.get("params")
         leaves = {"steps_done": torch.ones_like(get_leaf(rows, "reward")[0, 0]), **metrics}

@@ -7,6 +7,7 @@ kernels, and plain torch computes everything.  Convolutions also need AVX-512 an
 
 - `conv`, `conv_backward`, `torch_conv`, `form_of`, `Form`: convolutions that keep height and width
 - `norm`, `norm_backward`, `EPS`: group normalisation with channel mask, lower limit and scale
+- `standardise`, `standardise_backward`: layer normalisation without gain and shift
 - `attention`, `attention_backward`: causal attention, where `can_attend` says so
 - `perceptron`, `perceptron_backward`: two linear layers with a SiLU between them
 - `pool`, `pool_backward`: max pooling 2x2
@@ -26,10 +27,11 @@ torch, and nothing else of the project; gradients are explicit functions here an
 from morphogen.kernels.attention import attention, attention_backward, can_attend
 from morphogen.kernels.blend import blend, blend_backward
 from morphogen.kernels.conv import Form, conv, conv_backward, form_of, torch_conv
-from morphogen.kernels.native import AVAILABLE, CAN_ATTEND, CAN_CONVOLVE, statistics_dtype
+from morphogen.kernels.native import AVAILABLE, CAN_CONVOLVE, statistics_dtype
 from morphogen.kernels.norm import EPS, norm, norm_backward
 from morphogen.kernels.perceptron import perceptron, perceptron_backward
 from morphogen.kernels.philox import philox
+from morphogen.kernels.standardise import standardise, standardise_backward
 from morphogen.kernels.sums import column_sums
 from morphogen.kernels.take import channels_innermost, pool, pool_backward, take_row_blocks, take_rows
 from morphogen.kernels.threads import one_thread
@@ -45,5 +47,6 @@ __all__ += [
     "perceptron",
     "perceptron_backward",
 ]
-__all__ += ["CAN_ATTEND", "attention", "attention_backward", "can_attend"]
+__all__ += ["attention", "attention_backward", "can_attend"]
+__all__ += ["standardise", "standardise_backward"]
 __all__ += ["philox", "pool", "pool_backward", "statistics_dtype", "take_row_blocks", "take_rows", "torch_conv"]

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from morphogen.kernels.native import CAN_ATTEND, call_kernel, has_kernel, operator
+from morphogen.kernels.native import call_kernel, has_kernel, operator
 
 TOKENS, HEAD_SIZE = 128, 32  # of a sample and of a head, at most
 
 
 def can_attend(qkv: Tensor) -> bool:
     """Return True if the kernels serve these queries, keys and values.  qkv [S, n, 3, heads, c]."""
-    return CAN_ATTEND and has_kernel(qkv) and qkv.shape[1] <= TOKENS and qkv.shape[-1] <= HEAD_SIZE
+    return has_kernel(qkv) and qkv.shape[1] <= TOKENS and qkv.shape[-1] <= HEAD_SIZE
 
 
 def attention(qkv: Tensor) -> tuple[Tensor, Tensor]:

@@ -130,6 +130,8 @@ PyObject *morphogen_innermost(PyObject *self, PyObject *const *args, Py_ssize_t 
 PyObject *morphogen_take(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_perceptron(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_perceptron_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);
+PyObject *morphogen_standardise(PyObject *self, PyObject *const *args, Py_ssize_t given);
+PyObject *morphogen_standardise_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_attention(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_attention_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_blend(PyObject *self, PyObject *const *args, Py_ssize_t given);

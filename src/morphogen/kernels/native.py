@@ -19,9 +19,8 @@ def _load_extension() -> Any:
 
 
 _native = _load_extension()
-AVAILABLE = _native is not None
+AVAILABLE = hasattr(_native, "standardise")  # an extension that was compiled earlier lacks kernels
 CAN_CONVOLVE = AVAILABLE and _native.convolves()  # the processor has the instructions of the convolution kernels
-CAN_ATTEND = AVAILABLE and hasattr(_native, "attention")  # an extension that was compiled earlier has none
 MAX_CHANNELS = 512  # channels of a network, `WIDTH` in kernels.h
 _DTYPES = (torch.float32, torch.int64, torch.uint8)
 _LIBRARY = torch.library.Library("morphogen", "FRAGMENT")

@@ -14,6 +14,7 @@ from morphogen.learn.loss import coefficients_at
 from morphogen.learn.update import Compile, PpoState, init_ppo, minibatch_indices, run_eager, update_ppo
 from morphogen.nets.policy import NetworkPolicy
 from morphogen.state import rng
+from morphogen.state.loops import Repeat, repeat
 from morphogen.state.tree_ops import get_leaf
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
@@ -35,6 +36,7 @@ class Round(NamedTuple):
     number: int  # from 0
     unit: Compile = run_eager  # (name, function) -> compiled function
     exchange: Exchange = ALONE  # with the ranks that hold the rows of other envs, under `engine.reduce` allreduce
+    repeat: Repeat = repeat  # runs a loop over a state, such as from a graph
 
 
 class Learner(ABC, Generic[State]):
@@ -131,6 +133,7 @@ class PpoLearner(Learner[PpoState]):
             spec=spec.ppo,
             return_scale=spec.reward.return_scale,
             unit=round.unit,
+            repeat=round.repeat,
             exchange=round.exchange,
         )
 

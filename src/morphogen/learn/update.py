@@ -33,6 +33,7 @@ from morphogen.nets.flat_params import copy_leaves, flatten_leaves, split_leaves
 from morphogen.nets.optim import adamw
 from morphogen.nets.policy import NetworkPolicy, get_branch
 from morphogen.state.decision import Observation
+from morphogen.state.loops import Repeat, repeat
 from morphogen.state.tree_ops import TensorDictField, choose, constant_table, get_leaf, get_leaves, replace, select
 from morphogen.vocab.field_docs import document_fields
 
@@ -130,8 +131,11 @@ def update_ppo(
     hidden: TensorDict | None = None,
     unit: Compile = run_eager,
     exchange: Exchange = ALONE,
+    repeat: Repeat = repeat,
 ) -> tuple[PpoState, TensorDict]:
     """Run one PPO update; `unit` compiles the step of a minibatch, or its parts before and after an exchange.
+
+    `repeat` runs the loop over the minibatches, such as from a graph.
 
     Shapes: rollout [T, E], assignment int64 [K, n, E / n], hidden [E] before row 0 (default 0) -> (state, metrics).
     With an `exchange` between W ranks, rollout, assignment and hidden are those of the E / W envs of this rank; state
@@ -166,7 +170,7 @@ def update_ppo(
     split = partial(minibatch_step, exchange=exchange, unit=unit)  # an exchange cannot be part of a graph
     step = unit("update", minibatch_step) if exchange.ranks == 1 else split
     move = partial(step, weights=weights.to_device(carry.step.device), policy=policy, spec=spec)
-    carry, steps = run_minibatches(carry, rows, memory, assignment, counts, step=move)
+    carry, steps = run_minibatches(carry, rows, memory, assignment, counts, step=move, repeat=repeat)
     reduced = reduce_metrics(merge_extremes(steps[0], exchange), *steps[1:])
     seen = cast(Observation, rollout["observation"])
     moments = update_observation_stats(get_branch(params, "observation"), seen, exchange)
@@ -214,6 +218,16 @@ def count_minibatches(rows: TensorDict, assignment: Tensor, *, policy: NetworkPo
     return RowCounts(**sum_ranks(exchange, own))
 
 
+class UpdateProgress(NamedTuple):
+    """State of an update between two minibatch steps."""
+
+    state: UpdateState
+    number: Tensor  # int64 [1], steps so far
+    values: Tensor  # float64 [K n, M], metrics of the steps so far
+    valid: Tensor  # bool [K n, M]
+    counted: Tensor  # bool [K n]
+
+
 def run_minibatches(
     state: UpdateState,
     rows: TensorDict,
@@ -222,21 +236,31 @@ def run_minibatches(
     counts: RowCounts,
     *,
     step: MinibatchStep,
+    repeat: Repeat = repeat,
 ) -> tuple[UpdateState, tuple[Tensor, Tensor, Tensor]]:
     """Run all K x n minibatch steps -> state, (values [K n, M], valid [K n, M], counted bool [K n]).
 
     `step` takes state, rows, hidden and the counts of the minibatch.  Steps after the one that trips the KL stop are
     not counted.
     """
-    steps: list[tuple[Tensor, Tensor, Tensor]] = []
-    for index, *numbers in zip(assignment.flatten(0, 1).unbind(0), *(x.unbind(0) for x in counts), strict=True):
+    envs, device = assignment.flatten(0, 1), assignment.device
+
+    def next_step(progress: UpdateProgress) -> UpdateProgress:
+        number, before = progress.number, progress.state.stopped
+        index, *numbers = (x.index_select(0, number).squeeze(0) for x in (envs, *counts))
         take = partial(torch.index_select, dim=1, index=index)
         batch = cast(Any, rows).apply(take, batch_size=[rows.shape[0], index.shape[0]])
-        before = state.stopped
-        state, measured = step(state, batch, hidden[index], counts=RowCounts(*numbers))
-        steps.append((*pack_metrics(measured), ~before))
-    values, valid, counted = (torch.stack(part) for part in zip(*steps, strict=True))
-    return state, (values, valid, counted)
+        after, measured = step(progress.state, batch, hidden[index], counts=RowCounts(*numbers))
+        new = (*pack_metrics(measured), ~before)
+        seen = (old.index_copy(0, number, x.unsqueeze(0)) for old, x in zip(progress[2:], new, strict=True))
+        return UpdateProgress(after, number + 1, *seen)
+
+    steps, width = len(envs), len(STEP_NAMES)
+    values = torch.zeros(steps, width, dtype=torch.float64, device=device)
+    flags = torch.zeros_like(values, dtype=torch.bool)
+    start = UpdateProgress(state, torch.zeros(1, dtype=torch.int64, device=device), values, flags, flags[:, 0])
+    end = repeat(next_step, start, steps)
+    return end.state, end[2:]
 
 
 def minibatch_step(

@@ -13,7 +13,6 @@ from morphogen.kernels.native import AutogradFunction, apply_function, has_kerne
 from morphogen.nets.elementwise import by_vectors
 from morphogen.state import rng
 
-EPS = 1e-5  # of normalisations
 _FEW_TOKENS = 48  # in which plain products are faster than the fused operator
 _LANES = 2**27  # random numbers of a place of dropout
 
@@ -101,7 +100,7 @@ class _NormedLinear(AutogradFunction):
 
     @staticmethod
     def forward(x: Tensor, gain: Tensor, shift: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, ...]:
-        standard, mean, inverse = torch.native_layer_norm(x, x.shape[-1:], None, None, EPS)
+        standard, mean, inverse = kernels.standardise(x)
         scaled = weight * gain.unsqueeze(1)
         total = kernels.column_sums((weight * shift.unsqueeze(1)).transpose(1, 2))
         out = _product(standard, scaled, total if bias is None else total + bias)
@@ -118,9 +117,7 @@ class _NormedLinear(AutogradFunction):
         x, gain, shift, weight, standard, mean, inverse, scaled = ctx.saved_tensors
         grad = _by_network(grads[0])
         inner = torch.bmm(grad, scaled).view(x.shape)
-        x_grad = torch.ops.aten.native_layer_norm_backward(
-            inner, x, x.shape[-1:], mean, inverse, None, None, [True, False, False]
-        )[0]
+        x_grad = kernels.standardise_backward(inner, x, standard, mean, inverse)
         product, total = torch.bmm(grad.transpose(1, 2), _by_network(standard)), kernels.column_sums(grad)
         each = total.unsqueeze(-1)
         return (
@@ -134,7 +131,23 @@ class _NormedLinear(AutogradFunction):
 
 def standardise(x: Tensor) -> Tensor:
     """Normalise every token to mean 0 and variance 1.  [..., d] -> [..., d]."""
-    return F.layer_norm(x, x.shape[-1:], eps=EPS)
+    return apply_function(_Standardise, x)[0]
+
+
+class _Standardise(AutogradFunction):
+    @staticmethod
+    def forward(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return kernels.standardise(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs, *output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return kernels.standardise_backward(grads[0], *ctx.saved_tensors)
 
 
 class Dropout(NamedTuple):

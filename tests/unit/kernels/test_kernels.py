@@ -219,7 +219,7 @@ def test_a_missing_extension_loads_as_none(monkeypatch):
     assert native._load_extension() is None
 
 
-@pytest.mark.skipif(not kernels.CAN_ATTEND, reason="the extension has no attention")
+@pytest.mark.skipif(not kernels.AVAILABLE, reason="the extension is not compiled")
 @given(st.integers(1, 3), st.sampled_from([1, 2, 15, 16, 17, 64, 128]), st.integers(1, 3), st.integers(1, 32))
 def test_attention_is_that_of_plain_torch(samples, length, heads, size):
     qkv, grad = normal(samples, length, 3, heads, size), normal(samples, length, heads, size, seed=1)
@@ -236,7 +236,7 @@ def test_attention_is_that_of_plain_torch(samples, length, heads, size):
     agree((out, logs, back), (*expected, *vjp((grad.double(), torch.zeros_like(expected[1])))))
 
 
-@pytest.mark.skipif(not kernels.CAN_ATTEND, reason="the extension has no attention")
+@pytest.mark.skipif(not kernels.AVAILABLE, reason="the extension is not compiled")
 def test_a_broken_token_is_seen_by_none_before_it():
     qkv = normal(1, 20, 3, 2, 4)
     qkv[:, 17:] = float("nan")
@@ -245,7 +245,29 @@ def test_a_broken_token_is_seen_by_none_before_it():
     assert torch.isnan(out[:, 17:]).all()
 
 
+@given(st.integers(1, 40), st.integers(1, 70))
+def test_rows_are_standardised_as_by_plain_torch(rows, size):
+    x, grad = 3 * normal(rows, 2, size) + 1, normal(rows, 2, size, seed=1)
+    ours = kernels.standardise(x)
+
+    def plain(x):
+        return torch.nn.functional.layer_norm(x, (size,))
+
+    expected, vjp, *_ = torch.func.vjp(plain, x.double())
+    stats = x.double().mean(-1, keepdim=True), (x.double().var(-1, correction=0, keepdim=True) + 1e-5).rsqrt()
+    agree((*ours, kernels.standardise_backward(grad, x, *ours)), (expected, *stats, *vjp(grad.double())))
+
+
+def test_a_broken_row_breaks_no_other():
+    x = normal(4, 24)
+    x[1, 3] = float("nan")
+    ours = kernels.standardise(x)
+    back = kernels.standardise_backward(normal(4, 24, seed=1), x, *ours)
+    assert torch.isfinite(torch.stack((ours[0], back))).all(-1).all(0).tolist() == [True, False, True, True]
+
+
 @pytest.mark.parametrize(("name", "args", "message"), [
+    ("standardise", (0,), "takes 8 arguments, was given 1"),
     ("pool", (), "takes 7 numbers, was given 0"),
     ("norm", (0,), "takes 16 arguments, was given 1"),
     ("norm_backward", (0,), "takes 17 arguments, was given 1"),

@@ -127,7 +127,7 @@ _VIEWS = {"_unsafe_view", "unsafe_chunk", "unsafe_split", "unsafe_split_with_siz
 def _form_of(operator: Any) -> _Form:
     schema, name = operator._schema, operator.overloadpacket.__name__
     written = frozenset(arg.name for arg in schema.arguments if arg.alias_info is not None and arg.alias_info.is_write)
-    kind = _kind_of(operator, name) if not written else _Kind.WRITE
+    kind = _Kind.WRITE if written and torch.Tag.inplace_view not in operator.tags else _kind_of(operator, name)
     into = _filling_form(operator) if kind is _Kind.RESULT else None
     if into is None:
         return _Form(kind, written, None, (), frozenset())
@@ -137,12 +137,12 @@ def _form_of(operator: Any) -> _Form:
 
 
 def _kind_of(operator: Any, name: str) -> _Kind:
-    """Return the kind of an operator that writes to no argument."""
+    """Return the kind of an operator that writes to no memory of an argument."""
     if operator in KERNELS:
         return _Kind.KERNEL
     if operator._can_decompose() and not torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "CPU"):
         return _Kind.COMPOSITE
-    if operator.is_view or name in _VIEWS:
+    if operator.is_view or name in _VIEWS or torch.Tag.inplace_view in operator.tags:
         return _Kind.VIEW
     return _Kind.EMPTY if "empty" in name else _Kind.RESULT
 

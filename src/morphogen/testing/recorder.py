@@ -102,6 +102,8 @@ class _Tape(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         """Run and record an operator."""
+        if torch.Tag.inplace_view in func.tags:  # changes no memory
+            return func(*args, **(kwargs or {}))
         if reads_host(func, args, kwargs or {}):
             raise RuntimeError(f"{func} reads a value on the host at {_location()}")
         flat, structure = tree_flatten((args, kwargs or {}))

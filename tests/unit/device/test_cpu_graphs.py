@@ -30,6 +30,10 @@ def views(x):
     return first.t().reshape(x.shape) + second.expand_as(x)
 
 
+def views_in_place(x):
+    return (x * 0.5).unsqueeze_(0).transpose_(1, 2).squeeze_(0).contiguous() + 1
+
+
 def several_results(x):
     values, index = x.sort(-1)
     return values + index * 0.25 + x.topk(2, -1).values.sum()
@@ -63,7 +67,8 @@ def constants(x):
 
 
 PASS_BODIES = (
-    *(in_place, views, several_results, without_a_form_that_fills_memory, a_kernel_that_copies_its_input),
+    *(in_place, views, views_in_place, several_results),
+    *(without_a_form_that_fills_memory, a_kernel_that_copies_its_input),
     *(with_a_gradient_of_its_own, one_and_more_threads, constants),
 )
 

@@ -5,6 +5,7 @@ For readers who ask "how is the policy trained?".  Entry points:
     learner             `Learner`, the protocol of everything that trains a policy; `PpoLearner`
     exchange            `Exchange`, sums over the ranks that share an update
     update              `init_ppo`, `update_ppo`: epochs over env minibatches; steps that are not finite are skipped
+    minibatch           gradient and step of a minibatch, the loop over all of them
     loss                the objective: clipped ratio per head, value, entropy, auxiliary contribution loss;
                         learning rate, entropy and value coefficients of a round
     advantage           generalised advantage estimation, standardisation

@@ -11,7 +11,8 @@ from typing_extensions import TypeVar
 from morphogen.config.spec import RunSpec
 from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.learn.loss import coefficients_at
-from morphogen.learn.update import Compile, PpoState, init_ppo, minibatch_indices, run_eager, update_ppo
+from morphogen.learn.minibatch import Compile, run_eager
+from morphogen.learn.update import PpoState, init_ppo, minibatch_indices, update_ppo
 from morphogen.nets.policy import NetworkPolicy
 from morphogen.state import rng
 from morphogen.state.loops import Repeat, repeat

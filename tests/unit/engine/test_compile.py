@@ -19,7 +19,7 @@ from morphogen.engine.make import make
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.errors import DeviceError
-from morphogen.learn.update import minibatch_step
+from morphogen.learn.minibatch import minibatch_step
 from morphogen.steps.validate_step import validate
 from morphogen.telemetry.writer import MemorySink
 from morphogen.testing.builders import tree_equality

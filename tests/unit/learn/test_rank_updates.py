@@ -18,7 +18,7 @@ from morphogen.engine.rank_exchange import RankExchange, build_exchange
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
-from morphogen.learn import update
+from morphogen.learn import minibatch, update
 from morphogen.learn.exchange import ALONE
 from morphogen.learn.learner import Learner, PpoLearner, draw_minibatches
 from morphogen.learn.loss import Coefficients
@@ -58,7 +58,8 @@ def double(monkeypatch):
         names = ("row_op", "row_head", "uses_slot")
         return tables._replace(**{name: getattr(tables, name).double() for name in names})
 
-    monkeypatch.setattr(update, "build_lookups", build)
+    for module in (minibatch, update):
+        monkeypatch.setattr(module, "build_lookups", build)
     return lambda tree: tree.apply(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf)
 
 

@@ -16,18 +16,10 @@ from tensordict import TensorDict
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.learn import metrics
 from morphogen.learn.loss import Coefficients, coefficients_at, linear_schedule, minibatch_objective
+from morphogen.learn.minibatch import UpdateState, _adam_step, _where_applied, minibatch_step, start_state
 from morphogen.learn.prepare import init_scale, prepare_rows, rescale_critic, rescale_rewards, return_scale
 from morphogen.learn.rollout_stats import update_observation_stats
-from morphogen.learn.update import (
-    UpdateState,
-    _adam_step,
-    _where_applied,
-    init_ppo,
-    minibatch_indices,
-    minibatch_step,
-    start_state,
-    update_ppo,
-)
+from morphogen.learn.update import init_ppo, minibatch_indices, update_ppo
 from morphogen.nets.distribution import build_lookups
 
 POLICY = small()

@@ -1,0 +1,242 @@
+"""Steps of a PPO update: gradient of a minibatch, clipping, Adam, and the loop over all minibatches.  Pure."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from morphogen.config.policy_spec import PpoSpec
+from morphogen.learn.exchange import ALONE, Exchange
+from morphogen.learn.gradient_stats import global_norm, gradient_layer_health, head_norms
+from morphogen.learn.loss import Coefficients, RowCounts, minibatch_objective
+from morphogen.learn.metrics import EXTREMES, STEP_NAMES, Metrics, pack_metrics
+from morphogen.nets.controller import ControllerParams
+from morphogen.nets.distribution import build_lookups
+from morphogen.nets.flat_params import copy_leaves, flatten_leaves, split_leaves
+from morphogen.nets.optim import adamw
+from morphogen.nets.policy import NetworkPolicy, get_branch
+from morphogen.state.loops import Repeat, repeat
+from morphogen.state.tree_ops import choose, constant_table, get_leaf, get_leaves
+
+BETAS, EPS = (0.9, 0.999), 1e-5
+KL_STOP_FACTOR = 1.5  # times the target
+
+
+class UpdateState(NamedTuple):
+    """State between minibatch steps."""
+
+    net: ControllerParams
+    m: ControllerParams
+    v: ControllerParams
+    step: Tensor  # int64 []
+    stopped: Tensor  # bool []
+
+
+MinibatchStep = Callable[..., tuple[UpdateState, Metrics]]  # `minibatch_step`, or a compiled form of it
+Compile = Callable[[str, Callable[..., Any]], Callable[..., Any]]  # (name, function) -> compiled function
+
+
+def run_eager(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function as it is: nothing is compiled."""
+    del name
+    return function
+
+
+def start_state(net: TensorDict, optimiser: TensorDict) -> UpdateState:
+    """State before the first minibatch step."""
+    step = get_leaf(optimiser, "step")
+    m, v = (get_leaves(get_branch(optimiser, name)) for name in ("m", "v"))
+    return UpdateState(get_leaves(net), m, v, step=step, stopped=torch.zeros_like(step, dtype=torch.bool))
+
+
+class UpdateProgress(NamedTuple):
+    """State of an update between two minibatch steps."""
+
+    state: UpdateState
+    number: Tensor  # int64 [1], steps so far
+    values: Tensor  # float64 [K n, M], metrics of the steps so far
+    valid: Tensor  # bool [K n, M]
+    counted: Tensor  # bool [K n]
+
+
+def run_minibatches(
+    state: UpdateState,
+    rows: TensorDict,
+    hidden: TensorDict,
+    assignment: Tensor,
+    counts: RowCounts,
+    *,
+    step: MinibatchStep,
+    repeat: Repeat = repeat,
+) -> tuple[UpdateState, tuple[Tensor, Tensor, Tensor]]:
+    """Run all K x n minibatch steps -> state, (values [K n, M], valid [K n, M], counted bool [K n]).
+
+    `step` takes state, rows, hidden and the counts of the minibatch.  Steps after the one that trips the KL stop are
+    not counted.
+    """
+    envs, device = assignment.flatten(0, 1), assignment.device
+
+    def next_step(progress: UpdateProgress) -> UpdateProgress:
+        number, before = progress.number, progress.state.stopped
+        index, *numbers = (x.index_select(0, number).squeeze(0) for x in (envs, *counts))
+        take = partial(torch.index_select, dim=1, index=index)
+        batch = cast(Any, rows).apply(take, batch_size=[rows.shape[0], index.shape[0]])
+        after, measured = step(progress.state, batch, hidden[index], counts=RowCounts(*numbers))
+        new = (*pack_metrics(measured), ~before)
+        seen = (old.index_copy(0, number, x.unsqueeze(0)) for old, x in zip(progress[2:], new, strict=True))
+        return UpdateProgress(after, number + 1, *seen)
+
+    steps, width = len(envs), len(STEP_NAMES)
+    values = torch.zeros(steps, width, dtype=torch.float64, device=device)
+    flags = torch.zeros_like(values, dtype=torch.bool)
+    start = UpdateProgress(state, torch.zeros(1, dtype=torch.int64, device=device), values, flags, flags[:, 0])
+    end = repeat(next_step, start, steps)
+    return end.state, end[2:]
+
+
+def minibatch_step(
+    state: UpdateState,
+    rows: TensorDict,
+    hidden: TensorDict,
+    weights: Coefficients,
+    *,
+    policy: NetworkPolicy,
+    spec: PpoSpec,
+    counts: RowCounts | None = None,
+    exchange: Exchange = ALONE,
+    unit: Compile = run_eager,
+) -> tuple[UpdateState, Metrics]:
+    """Take one step of Adam on one minibatch.
+
+    Args:
+        state: parameters, moments, number of steps, and the flag of the KL stop.
+        rows: [T, B], some envs of the rows of `prepare.prepare_rows`.
+        hidden: [B], memory of the policy before row 0.
+        weights: coefficients of the round.
+        policy, spec: network with its floors; settings `ppo.*`.
+        counts: 0-d and [8], rows of the minibatch on all ranks; default: these rows.
+        exchange: sums gradients and losses over the ranks that hold the other envs of the minibatch.
+        unit: compiles what comes before the exchange, and what comes after it.
+
+    Returns: the state after the step, and metrics: pairs (value, valid) by name.
+    Promise: a step that is not finite, or that follows the KL stop, changes nothing.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> policy, spec = mg.NetworkPolicy(mg.LstmNetwork(hidden=8)), mg.PpoSpec()
+        >>> start, rollout = mg.learn.init_ppo(policy, mg.rng.env_keys(0, 0, 1)[0]), mg.Rollout(2, envs=2, slots=2)
+        >>> scale, net = start.return_scale, start.params["net"]
+        >>> _, rows, _ = mg.learn.prepare.prepare_rows(
+        ...     start.params, scale, rollout.rows, policy=policy, spec=spec, kind="fixed"
+        ... )
+        >>> rows["advantage"][0, 0] = torch.nan
+        >>> state = mg.learn.minibatch.start_state(net, start.optimiser)
+        >>> weights, memory = mg.learn.coefficients_at(spec, 0), policy.initial_hidden(2)
+        >>> after, metrics = mg.learn.minibatch_step(state, rows, memory, weights, policy=policy, spec=spec)
+        >>> int(after.step), float(metrics["steps_skipped"][0])  # the loss is not finite
+        (0, 1.0)
+    """
+    grads, measured = unit("gradient", minibatch_gradient)(
+        state.net, rows, hidden, weights, policy=policy, spec=spec, counts=counts
+    )
+    names = [name for name in measured if name not in EXTREMES]
+    total = exchange.sum([*grads.values(), *(measured[name][0] for name in names)])
+    grads = dict(zip(grads, total, strict=False))
+    sums = dict(zip(names, total[len(grads) :], strict=True))
+    measured = {name: (sums.get(name, value), valid) for name, (value, valid) in measured.items()}
+    return unit("step", apply_gradient)(state, grads, measured, weights, policy=policy, spec=spec)
+
+
+def minibatch_gradient(
+    net: ControllerParams,
+    rows: TensorDict,
+    hidden: TensorDict,
+    weights: Coefficients,
+    *,
+    policy: NetworkPolicy,
+    spec: PpoSpec,
+    counts: RowCounts | None,
+) -> tuple[ControllerParams, Metrics]:
+    """Gradient of the objective of one minibatch, and its loss and metrics, pairs by name.  Arguments: as above."""
+    scores = get_leaf(rows, "log_prob")
+    lookups = build_lookups(policy.floor, scores.device)
+    factors = constant_table(spec.entropy_coef_head, scores.dtype, scores.device)
+    fixed = {"policy": policy, "spec": spec, "weights": weights, "lookups": lookups, "factors": factors}
+    loss_of = partial(minibatch_objective, rows=rows, hidden=hidden, counts=counts, **fixed)
+    grads, (loss, measured) = torch.func.grad_and_value(loss_of, has_aux=True)(net)
+    return grads, {**measured, "loss": (loss, measured["value_loss"][1])}
+
+
+def apply_gradient(
+    state: UpdateState,
+    grads: ControllerParams,
+    measured: Metrics,
+    weights: Coefficients,
+    *,
+    policy: NetworkPolicy,
+    spec: PpoSpec,
+) -> tuple[UpdateState, Metrics]:
+    """Take one step of Adam; return the metrics of `STEP_REDUCTIONS`.  `measured`: of `minibatch_gradient`."""
+    measured = dict(measured)
+    loss, some_known = measured.pop("loss")
+    (spread, _), (reach, _) = measured.pop("diversity_head"), measured.pop("reach_head")
+    entropy = choose(reach > 0, spread / choose(reach > 0, reach, 1.0), 0.0)
+    norm = global_norm(list(grads.values()))
+    new = _adam_step(state, grads, norm, lr=weights.lr, spec=spec, decayed=policy.network.decayed)
+    reached = global_norm([*new.net.values(), *new.v.values()])  # parameters and second moments after the step
+    checks = {"loss": loss, "gradient": norm, "step": reached}
+    ok = torch.stack([*checks.values()]).isfinite().all() & some_known
+    limit = spec.target_kl
+    stopped = state.stopped if limit is None else state.stopped | (measured["kl"][0] > KL_STOP_FACTOR * limit)
+    after = _where_applied(ok & ~stopped, new, state)._replace(stopped=stopped)
+    norms, has_heads = head_norms(grads)
+    parts = {"gradient_norm_head": (norms, has_heads & ok), "layer_health": gradient_layer_health(grads)}
+    own = {**_step_metrics(checks, ok, stopped, spec), **parts, "entropy_head": (entropy, reach > 0)}
+    return after, {**measured, **own}
+
+
+def _adam_step(
+    state: UpdateState,
+    grads: ControllerParams,
+    norm: Tensor,
+    *,
+    lr: float | Tensor,
+    spec: PpoSpec,
+    decayed: tuple[str, ...],
+) -> UpdateState:
+    """Clip gradients to the global norm limit, non-finite elements as 0; take a step of AdamW."""
+    limit = spec.max_grad_norm
+    factor = torch.ones_like(norm) if limit is None else (limit / (norm + 1e-6)).clamp(max=1.0)
+    factor = choose(norm.isfinite(), factor, 0.0)
+    flat = flatten_leaves(grads)
+    grads = split_leaves(choose(flat.isfinite(), flat, 0.0) * factor, grads)
+    decay = {name: spec.weight_decay if name in decayed else 0.0 for name in grads}
+    step = state.step + 1
+    net, m, v = adamw(state.net, grads, state.m, state.v, step, lr=lr, betas=BETAS, eps=EPS, weight_decay=decay)
+    return state._replace(net=net, m=m, v=v, step=step)
+
+
+def _where_applied(applied: Tensor, new: UpdateState, old: UpdateState) -> UpdateState:
+    """Select the new leaves if applied, else the old ones bit for bit.  applied bool []."""
+    pairs = ((new.m, old.m), (new.v, old.v))
+    m, v = (copy_leaves(torch.where(applied, flatten_leaves(a), flatten_leaves(b)), b) for a, b in pairs)
+    net = {name: torch.where(applied, leaf, old.net[name]) for name, leaf in new.net.items()}  # keeps their strides
+    return old._replace(net=net, m=m, v=v, step=torch.where(applied, new.step, old.step))
+
+
+def _step_metrics(checks: dict[str, Tensor], ok: Tensor, stopped: Tensor, spec: PpoSpec) -> Metrics:
+    """Metrics of one step.  `checks`: numbers [] that must be finite for the step to be applied."""
+    always, norm = torch.ones_like(ok), checks["gradient"]
+    clipped = torch.zeros_like(ok) if spec.max_grad_norm is None else norm > spec.max_grad_norm
+    flags = {
+        "steps_done": ok & ~stopped,
+        "steps_skipped": ~ok,
+        "stopped_by_kl": stopped,
+        **{f"nonfinite.{name}": ~value.isfinite() for name, value in checks.items()},
+    }
+    counted: Metrics = {name: (flag.float(), always) for name, flag in flags.items()}
+    return {**counted, "gradient_norm": (norm, ok), "clipped_share": (clipped.float(), ok)}

@@ -136,7 +136,7 @@ def minibatch_step(
         >>> rows["advantage"][0, 0] = torch.nan
         >>> state = mg.learn.minibatch.start_state(net, start.optimiser)
         >>> weights, memory = mg.learn.coefficients_at(spec, 0), policy.initial_hidden(2)
-        >>> after, metrics = mg.learn.minibatch_step(state, rows, memory, weights, policy=policy, spec=spec)
+        >>> after, metrics = mg.learn.minibatch.minibatch_step(state, rows, memory, weights, policy=policy, spec=spec)
         >>> int(after.step), float(metrics["steps_skipped"][0])  # the loss is not finite
         (0, 1.0)
     """

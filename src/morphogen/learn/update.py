@@ -140,9 +140,8 @@ def update_ppo(
     after = _next_learner(learner, carry, units, moments, applied=reduced["steps_done"][0] > 0)
     streak, always = after.skip_streak, torch.ones_like(after.skip_streak, dtype=torch.bool)
     numbers = {"learning_rate": weights.lr, "entropy_coef": weights.entropy, "value_coef": weights.value}
-    extra: Metrics = {
-        name: (torch.full_like(streak, cast(float, x), dtype=torch.float64), always) for name, x in numbers.items()
-    }
+    like = torch.zeros_like(streak, dtype=torch.float64)
+    extra: Metrics = {name: (torch.full_like(like, cast(float, x)), always) for name, x in numbers.items()}
     extra |= {"skip_streak": (streak, always), "epochs_done": epochs_done(steps[0], assignment.shape[0])}
     return after, assemble_metrics({**reduced, **once, **extra})
 

@@ -33,8 +33,8 @@ class CudaGraphs:
     def __init__(self, device: torch.device, cuda: Any = torch.cuda) -> None:
         """Set up pool and stream; `cuda`: namespace of the classes and functions of `torch.cuda` used here."""
         self._cuda, self._device = cuda, device
-        # The pool lives as long as this object.  The pool of a graph ends with its last graph and cannot be used again.
-        self._pool, self._stream = cuda.MemPool(), cuda.Stream(device)
+        self._pool, self._stream = cuda.graph_pool_handle(), cuda.Stream(device)
+        self._first: Any = None  # graph that keeps the pool: a pool ends with its last graph and cannot be used again
 
     @contextmanager
     def stream(self) -> Iterator[None]:
@@ -58,7 +58,8 @@ class CudaGraphs:
         """
         graph = self._cuda.CUDAGraph()
         # The default mode would forbid calls of other threads, such as the waits of the reader thread of a feed.
-        graph.capture_begin(pool=self._pool.id, capture_error_mode="thread_local")
+        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+        self._first = self._first or graph
         try:
             write_back(buffers, step())
         except BaseException:

@@ -1,5 +1,6 @@
 """Graphs of a CUDA device: the order of calls on a stand-in for `torch.cuda`, and the real thing where there is one."""
 
+import weakref
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -14,19 +15,23 @@ DEVICE = torch.device("cuda")
 
 
 class RecordedCuda:
-    """Stand-in for `torch.cuda` that lists its calls; `failures` of the end of a capture."""
+    """Stand-in for `torch.cuda` that lists its calls; `failures` of the end of a capture.
+
+    As in torch, a pool ends with the last of its graphs and refuses another one.
+    """
 
     def __init__(self, failures=()):
         self.calls, self.failures, self.pools = [], list(failures), []
+        self.graphs = weakref.WeakSet()
         self.current = self.Stream("main")
 
     def Stream(self, name):
         wait = lambda other: self.calls.append(f"{name} waits for {other.name}")  # noqa: E731
         return SimpleNamespace(name=name, wait_stream=wait)
 
-    def MemPool(self):
+    def graph_pool_handle(self):
         self.calls.append("pool")
-        return SimpleNamespace(id=(0, 7))
+        return (0, 7)
 
     def current_stream(self, device):
         return self.current
@@ -38,18 +43,28 @@ class RecordedCuda:
         self.current = before
 
     def CUDAGraph(self):
-        def capture_begin(*, pool, capture_error_mode):
-            self.pools.append(pool)
-            self.calls.append(f"begin on {self.current.name}, {capture_error_mode}")
+        return RecordedGraph(self)
 
-        def capture_end():
-            self.calls.append("end")
-            if self.failures:
-                raise RuntimeError(self.failures.pop())
 
-        return SimpleNamespace(
-            capture_begin=capture_begin, capture_end=capture_end, replay=lambda: self.calls.append("replay")
-        )
+class RecordedGraph:
+    """Graph of that stand-in."""
+
+    def __init__(self, cuda):
+        self.cuda = cuda
+
+    def capture_begin(self, *, pool, capture_error_mode):
+        assert self.cuda.graphs or pool not in self.cuda.pools, "the pool has ended"
+        self.cuda.graphs.add(self)
+        self.cuda.pools.append(pool)
+        self.cuda.calls.append(f"begin on {self.cuda.current.name}, {capture_error_mode}")
+
+    def capture_end(self):
+        self.cuda.calls.append("end")
+        if self.cuda.failures:
+            raise RuntimeError(self.cuda.failures.pop())
+
+    def replay(self):
+        self.cuda.calls.append("replay")
 
 
 def test_a_loop_is_recorded_once_on_its_own_stream_and_then_replayed():

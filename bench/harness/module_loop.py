@@ -28,6 +28,7 @@ def build_module_twin(state: EnvState, net: Net, env: int) -> HostModule | Langu
     if isinstance(host, TransformerSpec):
         build_seed = token_seed
         made = LanguageModule(host.vocabulary, host.width, host.heads, host.layers, host.block, host.segments)
+        made.reach = int(state.instance.reach[env]) if host.reach else None
     else:
         build_seed = cnn_seed
         made = HostModule(host.base, host.blocks, host.kernel, host.pools, host.channels_in, host.classes)

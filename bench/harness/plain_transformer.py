@@ -20,10 +20,14 @@ class Attention(nn.Module):
         self.heads = heads
         self.qkv, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, reach: int | None = None) -> Tensor:
         samples, length, d = x.shape
         parts = self.qkv(x).view(samples, length, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(*parts.unbind(0), is_causal=True)
+        if reach is None:
+            y = F.scaled_dot_product_attention(*parts.unbind(0), is_causal=True)
+        else:
+            seen = torch.ones(length, length, dtype=torch.bool, device=x.device).tril().triu(-reach)
+            y = F.scaled_dot_product_attention(*parts.unbind(0), attn_mask=seen)
         return self.out(y.transpose(1, 2).reshape(samples, length, d))
 
 
@@ -93,8 +97,8 @@ class Layer(nn.Module):
         self.norm1, self.attention = nn.LayerNorm(d), Attention(d, heads)
         self.norm2, self.perceptron = nn.LayerNorm(d), Perceptron(d, 4)
 
-    def forward(self, z: Tensor) -> Tensor:
-        z = z + self.attention(self.norm1(z))
+    def forward(self, z: Tensor, reach: int | None) -> Tensor:
+        z = z + self.attention(self.norm1(z), reach)
         return z + self.perceptron(self.norm2(z))
 
 
@@ -107,12 +111,13 @@ class LanguageModule(nn.Module):
         self.layers = nn.ModuleList(Layer(d, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(d)
         self.segment = layers // segments
+        self.reach: int | None = None  # tokens back that its attention sees; None: all
         self.seeds = nn.ModuleDict()
 
     def forward(self, ids: Tensor, off: frozenset[str] = frozenset()) -> Tensor:
         z = self.token(ids) + self.position.weight[: ids.shape[1]]
         for i, layer in enumerate(self.layers, start=1):
-            z = layer(z)
+            z = layer(z, self.reach)
             if i % self.segment == 0 and (name := f"r0c{i // self.segment - 1}") in self.seeds:
                 z = self.seeds[name](z, name not in off)
         return F.linear(self.norm(z), self.token.weight)

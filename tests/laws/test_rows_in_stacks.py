@@ -97,6 +97,11 @@ def token_gate(x, flat):
     return gate_openness(gate_layout(WIDTH).split(flat), x, causal=True)
 
 
+def near_attention(qkv, reach):
+    """Attention of networks that see up to two tokens back."""
+    return tokens.causal_attention(qkv, heads=4, reach=(reach.detach().abs() * 2).long())
+
+
 def language_model(flat):
     """Logits of hosts for rows of tokens that all share."""
     net = small_states.token_net()
@@ -146,6 +151,7 @@ LAYERS: dict[str, tuple[Callable, dict[str, tuple[int, ...]]]] = {
     ),
     "standardise": (tokens.standardise, {"x": TOKENS}),
     "causal_attention": (partial(tokens.causal_attention, heads=4), {"qkv": (STACK, 3, 7, 3 * WIDTH)}),
+    "attention within reach": (near_attention, {"qkv": (STACK, 3, 7, 3 * WIDTH), "reach": (STACK,)}),
     "gelu": (tokens.gelu, {"x": (STACK, 3, 7, 5)}),
     "running_mean": (tokens.running_mean, {"x": TOKENS}),
     "gate of tokens": (token_gate, {"x": (3, 7, STACK, WIDTH), "flat": (STACK, gate_layout(WIDTH).size)}),

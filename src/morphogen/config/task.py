@@ -71,7 +71,9 @@ class InstanceSpec(Spec):
         default=None, text="number of classes, uniform; a random subset of that size is drawn", converter=as_pair
     )
     reach: Span[Natural] = option(
-        default=None, text="pixels that a kernel of the host sees to each side", converter=as_pair
+        default=None,
+        text="pixels that a kernel of the host sees to each side; tokens back that its attention sees",
+        converter=as_pair,
     )
     param_price: Span[NonNegative] = option(
         default=None, text="price of the whole parameter budget in reward, log-uniform", converter=as_pair
@@ -101,10 +103,11 @@ def reference_instance(classes: int, reach: int) -> InstanceSpec:
 
 
 def impaired_parameters(instance: InstanceSpec, host: Host) -> list[str]:
-    """Names of the parameters that impair a host of tokens, which knows no parameter but the price."""
+    """Names of the parameters that impair a host of tokens, which knows the price and, if it has one, the reach."""
     reference = vars(reference_instance(host.classes, host.reach))
+    known = {"param_price", "reach"} if host.reach else {"param_price"}
     spans = vars(instance).items() if host.vocabulary else ()
-    return [name for name, span in spans if name != "param_price" and span not in (None, reference[name])]
+    return [name for name, span in spans if name not in known and span not in (None, reference[name])]
 
 
 DEFAULT_TASK = "digits"
@@ -331,7 +334,7 @@ _TASKS = (
         name="pydoc",
         question="how much does growing add to a small language model of documentation?",
         dataset="pydoc",
-        host=TransformerSpec(vocabulary=97, width=24, heads=4, layers=3, block=32),
+        host=TransformerSpec(vocabulary=97, width=24, heads=4, layers=3, block=32, reach=31),
         success=36.0,
         target_loss=2.0,
         val_samples=256,

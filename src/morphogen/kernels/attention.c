@@ -8,8 +8,9 @@
 #define STRIDE (TOKENS + LANE) /* floats from one row of a table to the next: no power of two, which would crowd a cache */
 
 typedef struct {
-    Size samples, tokens, heads, size;
-    const float *qkv;        /* [samples, tokens, 3, heads, size] */
+    Size samples, tokens, heads, size, networks;
+    const float *qkv;        /* [samples, tokens, 3, heads, size], those of a network side by side */
+    const int64_t *reach;    /* [networks], tokens back that a token sees; NULL: all */
     float *out, *logs;       /* [samples, tokens, heads, size]; logarithms of sums [samples, heads, tokens] */
     const float *grad;       /* like out */
     float *back;             /* like qkv */
@@ -85,27 +86,42 @@ INLINE void mix(const float *weights, const float *rows, Size first, Size end, f
     for (Size c = 0; c < size; c++) to[c] = found[c];
 }
 
+/* Tokens back that are in reach of every token of a sample. */
+INLINE Size reach_of(const Attention *k, Size sample) {
+    const int64_t reach = k->reach ? k->reach[sample / (k->samples / k->networks)] : k->tokens;
+    return reach < 0 ? 0 : reach < k->tokens ? reach : k->tokens;
+}
+
+/* Of a vector of queries, those that see a key `ahead` of the first one; negative: behind it. */
+INLINE void see(Integers *visible, Size ahead, Size reach) {
+    *visible = (LANE_NUMBERS >= (int32_t)ahead) & (LANE_NUMBERS <= (int32_t)(ahead + reach));
+}
+
 /* A query is a lane: no sum or maximum over keys crosses lanes. */
 INLINE void attend(const Attention *k, Size work, Size size) {
     const Size sample = work / k->heads, head = work % k->heads, part = k->heads * size, step = 3 * part;
     const float *queries = k->qkv + sample * k->tokens * step + head * size;
     const float *keys = queries + part, *values = keys + part;
+    const Size reach = reach_of(k, sample);
     const float scale = 1.0f / sqrtf((float)size);
     float columns[HEAD * STRIDE], scores[TOKENS * LANE], tops[LANE], sums[LANE];
     turn(k, queries, step, columns, size);
     for (Size first = 0; first < k->tokens; first += LANE) {
-        const Size end = first + LANE < k->tokens ? first + LANE : k->tokens;
+        const Size end = first + LANE < k->tokens ? first + LANE : k->tokens, begin = first > reach ? first - reach : 0;
         const Vector none = {0}, lowest = none - INFINITY;
         Vector top = lowest, sum = none, mean[HEAD];
-        for (Size j = 0; j < end; j++) {
+        for (Size j = begin; j < end; j++) {
             PRODUCTS(score, keys + j * step, columns + first);
-            const Vector seen = SELECT(LANE_NUMBERS >= (int32_t)(j - first), score, lowest);
+            Integers visible;
+            see(&visible, j - first, reach);
+            const Vector seen = SELECT(visible, score, lowest);
             AT(scores + j * LANE) = score;
             top = SELECT(seen > top, seen, top);
         }
         for (Size c = 0; c < size; c++) mean[c] = none;
-        for (Size j = 0; j < end; j++) {
-            const Integers visible = LANE_NUMBERS >= (int32_t)(j - first);
+        for (Size j = begin; j < end; j++) {
+            Integers visible;
+            see(&visible, j - first, reach);
             Vector share = (AT(scores + j * LANE) - top) * scale;
             exponential(&share);
             sum += KEEP(visible, share);
@@ -125,6 +141,7 @@ INLINE void attend_back(const Attention *k, Size work, Size size) {
     const float *queries = k->qkv + sample * k->tokens * step + head * size;
     const float *keys = queries + part, *values = keys + part;
     float *back = k->back + sample * k->tokens * step + head * size;
+    const Size reach = reach_of(k, sample);
     const float scale = 1.0f / sqrtf((float)size);
     float query_columns[HEAD * STRIDE], grad_columns[HEAD * STRIDE], out_columns[HEAD * STRIDE], logs[STRIDE] = {0};
     float query_rows[HEAD * TOKENS], grad_rows[HEAD * TOKENS], shares[TOKENS * STRIDE], slopes[TOKENS * STRIDE];
@@ -135,15 +152,16 @@ INLINE void attend_back(const Attention *k, Size work, Size size) {
     pad(k, k->grad + here, part, grad_rows, size, width);
     memcpy(logs, k->logs + work * k->tokens, k->tokens * sizeof *logs);
     for (Size first = 0; first < k->tokens; first += LANE) {
-        const Size end = first + LANE < k->tokens ? first + LANE : k->tokens;
+        const Size end = first + LANE < k->tokens ? first + LANE : k->tokens, begin = first > reach ? first - reach : 0;
         const Vector none = {0};
         Vector mean = none, query_grad[HEAD];
         for (Size c = 0; c < size; c++) {
             mean += AT(grad_columns + c * STRIDE + first) * AT(out_columns + c * STRIDE + first);
             query_grad[c] = none;
         }
-        for (Size j = 0; j < end; j++) {
-            const Integers visible = LANE_NUMBERS >= (int32_t)(j - first);
+        for (Size j = begin; j < end; j++) {
+            Integers visible;
+            see(&visible, j - first, reach);
             PRODUCTS(score, keys + j * step, query_columns + first);
             PRODUCTS(slope, values + j * step, grad_columns + first);
             Vector share = score * scale - AT(logs + first);
@@ -156,8 +174,9 @@ INLINE void attend_back(const Attention *k, Size work, Size size) {
         write_rows(query_grad, back + first * step, step, end - first, size);
     }
     for (Size j = 0; j < k->tokens; j++) {
-        mix(slopes + j * STRIDE, query_rows, j, k->tokens, back + j * step + part, size, width);
-        mix(shares + j * STRIDE, grad_rows, j, k->tokens, back + j * step + 2 * part, size, width);
+        const Size end = j + reach + 1 < k->tokens ? j + reach + 1 : k->tokens; /* of the queries that see the key */
+        mix(slopes + j * STRIDE, query_rows, j, end, back + j * step + part, size, width);
+        mix(shares + j * STRIDE, grad_rows, j, end, back + j * step + 2 * part, size, width);
     }
 }
 
@@ -177,9 +196,10 @@ BY_SIZE(attend)
 BY_SIZE(attend_back)
 
 static PyObject *run(PyObject *const *args, Py_ssize_t given, void (*work)(const Attention *, Size)) {
-    Size n[9];
-    if (!morphogen_numbers(args, given, 9, n)) return NULL;
-    const Attention k = {n[0], n[1], n[2], n[3], (float *)n[4], (float *)n[5], (float *)n[6], (float *)n[7], (float *)n[8]};
+    Size n[11];
+    if (!morphogen_numbers(args, given, 11, n)) return NULL;
+    const Attention k = {n[0], n[1], n[2], n[3], n[4], (float *)n[5], (int64_t *)n[6], (float *)n[7], (float *)n[8],
+                         (float *)n[9], (float *)n[10]};
     if (k.tokens > TOKENS || k.size > HEAD) {
         PyErr_Format(PyExc_ValueError, "%zd tokens, heads of %zd; want at most %d, %d", k.tokens, k.size, TOKENS, HEAD);
         return NULL;

@@ -163,22 +163,29 @@ class Dropout(NamedTuple):
         return x * (kept / (1 - self.share)).view(x.shape)
 
 
-def causal_attention(qkv: Tensor, heads: int, drop: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+def causal_attention(
+    qkv: Tensor, heads: int, drop: Callable[[Tensor], Tensor] | None = None, reach: Tensor | None = None
+) -> Tensor:
     """Scaled dot product attention of every token to itself and those before it.
 
-    Shapes: qkv [R, B, n, 3 d], queries, keys and values of all heads -> [R, B, n, d].
+    Shapes: qkv [R, B, n, 3 d], queries, keys and values of all heads; reach int64 [R], number of tokens before it that
+    a token sees, None: all -> [R, B, n, d].
     drop: dropout of the weights [R, B, heads, n, n].
     """
     tokens, flat = qkv.shape[2], qkv.flatten(0, 1).unflatten(-1, (3, heads, -1))
     if drop is None and kernels.can_attend(flat):
-        return apply_function(_Attention, flat)[0].view(*qkv.shape[:-1], -1)
+        return apply_function(_Attention, flat, reach)[0].view(*qkv.shape[:-1], -1)
     parts = flat.permute(2, 0, 3, 1, 4)
-    if drop is None and tokens > _FEW_TOKENS:
+    if drop is None and reach is None and tokens > _FEW_TOKENS:
         queries, keys, values = parts.unbind(0)
         out = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
     else:
         queries, keys, values = parts.flatten(1, 2).unbind(0)
         unseen = torch.full((tokens, tokens), -math.inf, dtype=qkv.dtype, device=qkv.device).triu(1)
+        if reach is not None:
+            place = torch.arange(tokens, device=qkv.device)
+            far = place.unsqueeze(-1) - place > reach.view(-1, 1, 1, 1)  # [R, 1, n, n]
+            unseen = unseen.masked_fill(far, -math.inf).expand(-1, len(queries) // len(reach), -1, -1).flatten(0, 1)
         scores = torch.baddbmm(unseen, queries, keys.transpose(-2, -1), alpha=queries.shape[-1] ** -0.5)
         weights = scores.softmax(-1)
         if drop is not None:
@@ -191,18 +198,18 @@ class _Attention(AutogradFunction):
     """Attention with logarithms of sums, from queries, keys and values as they lie in memory."""
 
     @staticmethod
-    def forward(qkv: Tensor) -> tuple[Tensor, Tensor]:
-        return kernels.attention(qkv)
+    def forward(qkv: Tensor, reach: Tensor | None) -> tuple[Tensor, Tensor]:
+        return kernels.attention(qkv, reach)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor | None], output: tuple[Tensor, Tensor]) -> None:
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs, *output)
+        ctx.save_for_backward(inputs[0], *output, inputs[1])
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        return kernels.attention_backward(grads[0], *ctx.saved_tensors)
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return kernels.attention_backward(grads[0], *ctx.saved_tensors), None
 
 
 def gelu(x: Tensor) -> Tensor:

@@ -53,9 +53,9 @@ class TransformerNetworks:
         """Return the parameters of one host, in storage order."""
         return transformer_layout(self.host)
 
-    def masks(self, instance: Instance, like: Tensor) -> tuple[()]:
-        """Return nothing: no instance restricts a transformer."""
-        return ()
+    def masks(self, instance: Instance, like: Tensor) -> tuple[Tensor, ...]:
+        """Return the tokens back that attention sees in each env, int64 [E]; nothing if instances do not vary them."""
+        return (instance.reach,) if self.host.reach else ()
 
     def embed(self, inputs: Tensor) -> Tensor:
         """Return token numbers as features of one channel.  int64 [E, B, n], or [B, n] -> [B, n, E or 1, 1]."""
@@ -103,7 +103,8 @@ class TransformerNetworks:
 
         qkv = tokens.normed_linear(z, *layer("norm1"), *layer("qkv"))
         weights, *branches = (self._drop(3 * i + place, rows) for place in (1, 2, 3))
-        attended = tokens.causal_attention(qkv, self.host.heads, None if rows.dropout is None else weights)
+        reach = next(map(rows.pick, rows.masks), None)
+        attended = tokens.causal_attention(qkv, self.host.heads, None if rows.dropout is None else weights, reach)
         z = z + branches[0](tokens.token_linear(attended, *layer("out")))
         hidden = tokens.normed_linear(z, *layer("norm2"), *layer("up"))
         return z + branches[1](tokens.token_linear(tokens.gelu(hidden), *layer("down")))

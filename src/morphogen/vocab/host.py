@@ -37,7 +37,7 @@ class Host:
     input_shape: tuple[int, ...]  # of one sample
     all_slots: tuple[SlotSpec, ...]  # in the order of the forward pass
     blueprints: tuple[Any, ...]  # kinds of seeds that fit every slot, as names or as parts
-    reach: int = 0  # pixels that a kernel sees to each side; 0 where instances do not vary it
+    reach: int = 0  # pixels that a kernel sees to each side, tokens back; 0 where instances do not vary it
     width: int | None = None  # number that `host.width` sets, if the host has one
     vocabulary: int = 0  # number of tokens, if a sample is a row of them; 0: samples are numbers
     isolates: bool = True  # no gradient reaches the host through the input of a seed; else only after incubation

@@ -36,6 +36,7 @@ class TransformerSpec(Host):
     block: int  # tokens in a sample
     segments: int = 3  # groups of layers, each with a slot behind it
     dropout: float = 0.0  # share of the activations that are dropped in training
+    reach: int = 0  # tokens back that attention sees where instances vary it, at most; 0: they do not, it sees all
     classes: int = field(init=False, repr=False, compare=False)
     input_shape: tuple[int, ...] = field(init=False, repr=False, compare=False)
     all_slots: tuple[SlotSpec, ...] = field(init=False, repr=False, compare=False)
@@ -53,6 +54,7 @@ class TransformerSpec(Host):
             "block": (self.block >= 1, ">= 1"),
             "segments": (self.segments >= 1 and self.layers % max(1, self.segments) == 0, "a divisor of the layers"),
             "dropout": (0.0 <= self.dropout < 1.0, ">= 0, < 1"),
+            "reach": (0 <= self.reach < max(1, self.block), f"0 .. {self.block - 1} tokens"),
         }
         checks["width"] = (checks["width"][0] and self.width % 4 == 0, f"{checks['width'][1]}, and of 4")
         for name, (ok, allowed) in checks.items():
@@ -92,7 +94,8 @@ class TransformerSpec(Host):
 
     def numbers(self) -> dict[str, object]:
         """Numbers of the host but for its data."""
-        return {name: getattr(self, name) for name in ("width", "heads", "layers", "block", "segments", "dropout")}
+        names = ("width", "heads", "layers", "block", "segments", "dropout", "reach")
+        return {name: getattr(self, name) for name in names}
 
     def activations(self) -> tuple[int, int]:
         """Numbers per sample: stored for the gradient, and at once in evaluation."""

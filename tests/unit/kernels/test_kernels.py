@@ -220,15 +220,24 @@ def test_a_missing_extension_loads_as_none(monkeypatch):
 
 
 @pytest.mark.skipif(not kernels.AVAILABLE, reason="the extension is not compiled")
-@given(st.integers(1, 3), st.sampled_from([1, 2, 15, 16, 17, 64, 128]), st.integers(1, 3), st.integers(1, 32))
-def test_attention_is_that_of_plain_torch(samples, length, heads, size):
+@given(
+    st.lists(st.integers(0, 130), max_size=3),
+    st.sampled_from([1, 2, 15, 16, 17, 64, 128]),
+    st.integers(1, 3),
+    st.integers(1, 32),
+)
+def test_attention_is_that_of_plain_torch(reach, length, heads, size):
+    """Of two samples in each of some networks with a reach, or of two without."""
+    samples = 2 * max(1, len(reach))
     qkv, grad = normal(samples, length, 3, heads, size), normal(samples, length, heads, size, seed=1)
-    out, logs = kernels.attention(qkv)
-    back = kernels.attention_backward(grad, qkv, out, logs)
+    limits = torch.tensor(reach) if reach else None
+    out, logs = kernels.attention(qkv, limits)
+    back = kernels.attention_backward(grad, qkv, out, logs, limits)
+    ahead = torch.arange(length).unsqueeze(-1) - torch.arange(length)
+    unseen = (ahead < 0) | (ahead > torch.tensor(reach or [length]).repeat_interleave(2)[-samples:, None, None, None])
 
     def plain(qkv):
         queries, keys, values = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-        unseen = torch.ones(length, length, dtype=torch.bool).triu(1)
         scores = (queries @ keys.mT / size**0.5).masked_fill(unseen, float("-inf"))
         return (scores.softmax(-1) @ values).transpose(1, 2), scores.logsumexp(-1)
 

@@ -13,6 +13,7 @@ from support.token_streams import grown_logits
 from morphogen.errors import ConfigError
 from morphogen.nets.transformer import transformer_layout
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
+from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.slot import format_slot, parse_slot
 from morphogen.vocab.stage import AlphaMode, Stage
 from morphogen.vocab.transformer_host import TransformerSpec
@@ -55,6 +56,7 @@ def test_any_host_has_as_many_parameters_as_it_declares(quarter, heads, segments
         ({"layers": 4}, "host.segments: expected a divisor of the layers, got 3"),
         ({"block": 0}, "host.block: expected >= 1, got 0"),
         ({"vocabulary": 1}, "host.vocabulary: expected >= 2, got 1"),
+        ({"reach": 7}, "host.reach: expected 0 .. 6 tokens, got 7"),
     ],
 )
 def test_numbers_that_do_not_fit_are_refused_by_name(fault, words):
@@ -113,6 +115,42 @@ def test_a_later_token_changes_no_logit_before_it(last, seed):
         first, second = (grown_logits(x, state, NET) for x in (ids, other))
     assert torch.equal(first[:, :, : last + 1], second[:, :, : last + 1])
     assert (first[:, :, last + 1 :] != second[:, :, last + 1 :]).flatten(3).any(-1).all()
+
+
+@given(st.integers(0, LENGTH - 1), st.integers(0, LENGTH - 1), st.booleans())
+def test_a_token_reaches_as_many_tokens_ahead_as_its_layers_let_it(place, reach, grown):
+    """In a bare host; a seed of attention behind the first layer sees all tokens, whatever the reach of its host."""
+    net = small_states.token_net(replace(small_states.TOKENS, reach=LENGTH - 1))
+    state = small_states.fresh(net, 2)
+    if grown:
+        state = attention_behind_the_first_layer(state, net)
+    state = state.replace(instance=state.instance.replace(reach=torch.tensor([reach, LENGTH - 1])))
+    ids = small_states.integers(0, VOCABULARY, 2, 1, LENGTH)
+    other = ids.clone()
+    other[..., place] = (ids[..., place] + 1) % VOCABULARY
+    with torch.no_grad():
+        changed = grown_logits(ids, state, net) != grown_logits(other, state, net)
+    ends = (LENGTH if grown else min(LENGTH, place + net.host.layers * reach + 1), LENGTH)
+    expected = torch.stack([(torch.arange(LENGTH) >= place) & (torch.arange(LENGTH) < end) for end in ends])
+    assert torch.equal(changed.any(-1)[:, 0], expected)
+
+
+def attention_behind_the_first_layer(state, net):
+    first = torch.tensor([[1, 0, 0]]).repeat(state.batch_size[0], 1)
+    stage, blueprint = (
+        torch.where(first > 0, int(code), empty)
+        for code, empty in ((Stage.HOLDING, int(Stage.DORMANT)), (Blueprint.ATTENTION, -1))
+    )
+    return small_states.nudge(small_states.grow(state, net, stage, blueprint, first, first.float()), net)
+
+
+def test_a_reach_over_all_tokens_restricts_nothing():
+    net = small_states.token_net(replace(small_states.TOKENS, reach=LENGTH - 1))
+    state = small_states.nudge(small_states.all_kinds(net), net)
+    state = state.replace(instance=state.instance.replace(reach=torch.full_like(state.instance.reach, LENGTH - 1)))
+    ids = small_states.integers(0, VOCABULARY, state.batch_size[0], 2, LENGTH)
+    with torch.no_grad():
+        assert torch.equal(grown_logits(ids, state, net), grown_logits(ids, state, NET))
 
 
 def one_slot(stage: Stage, mode: AlphaMode, *, s: int = 2):

@@ -92,10 +92,9 @@ INLINE Size reach_of(const Attention *k, Size sample) {
     return reach < 0 ? 0 : reach < k->tokens ? reach : k->tokens;
 }
 
-/* Of a vector of queries, those that see a key `ahead` of the first one; negative: behind it. */
-INLINE void see(Integers *visible, Size ahead, Size reach) {
-    *visible = (LANE_NUMBERS >= (int32_t)ahead) & (LANE_NUMBERS <= (int32_t)(ahead + reach));
-}
+/* Queries of a vector that see key j: the signs of two distances.  Joined comparisons are compiled lane by lane. */
+#define BEHIND(j) (LANE_NUMBERS - (int32_t)((j) - first))
+#define VISIBLE(j) (~((BEHIND(j) | ((int32_t)reach - BEHIND(j))) >> 31))
 
 /* A query is a lane: no sum or maximum over keys crosses lanes. */
 INLINE void attend(const Attention *k, Size work, Size size) {
@@ -112,16 +111,14 @@ INLINE void attend(const Attention *k, Size work, Size size) {
         Vector top = lowest, sum = none, mean[HEAD];
         for (Size j = begin; j < end; j++) {
             PRODUCTS(score, keys + j * step, columns + first);
-            Integers visible;
-            see(&visible, j - first, reach);
+            const Integers visible = VISIBLE(j);
             const Vector seen = SELECT(visible, score, lowest);
             AT(scores + j * LANE) = score;
             top = SELECT(seen > top, seen, top);
         }
         for (Size c = 0; c < size; c++) mean[c] = none;
         for (Size j = begin; j < end; j++) {
-            Integers visible;
-            see(&visible, j - first, reach);
+            const Integers visible = VISIBLE(j);
             Vector share = (AT(scores + j * LANE) - top) * scale;
             exponential(&share);
             sum += KEEP(visible, share);
@@ -160,8 +157,7 @@ INLINE void attend_back(const Attention *k, Size work, Size size) {
             query_grad[c] = none;
         }
         for (Size j = begin; j < end; j++) {
-            Integers visible;
-            see(&visible, j - first, reach);
+            const Integers visible = VISIBLE(j);
             PRODUCTS(score, keys + j * step, query_columns + first);
             PRODUCTS(slope, values + j * step, grad_columns + first);
             Vector share = score * scale - AT(logs + first);

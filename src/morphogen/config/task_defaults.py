@@ -77,6 +77,15 @@ PYDOC_DEFAULTS: Settings = {
     "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
     "reward": {"rule": "value"},
     "policy": {"op_bias": {"WAIT": -1.0, "FOSSILIZE": 2.0}, "full_bias": 5.0},
-    "ppo": {"lr": 2e-3, "epochs": 8, "target_kl": 0.1, "entropy_coef": 0.01, "entropy_coef_end": None},
+    "ppo": {
+        "lr": 2e-3,
+        "lr_end": 2e-4,
+        "lr_anneal_rounds": 25,
+        "epochs": 8,
+        "target_kl": 0.1,
+        "entropy_coef": 0.01,
+        "entropy_coef_end": None,
+        "price_warmup_rounds": 10,
+    },
     "engine": {"threads": 1},
 }

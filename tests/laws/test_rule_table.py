@@ -58,7 +58,7 @@ def lives(draw) -> RewardInputs:
 
 
 def test_every_rule_has_a_builder_an_origin_and_a_meaning_of_one_line():
-    assert {"sparse", "delta", "value", "rent", "loss"} <= RULES.keys()
+    assert {"sparse", "delta", "value", "rent", "loss", "anytime"} <= RULES.keys()
     for name in RULES:
         assert RULES.origin(name) in FAMILIES
         assert 20 < len(describe_rule(name)) <= 120

@@ -393,6 +393,7 @@ OWN_BOUNDS = (-3.0 - 3 * 60_000 / (BUDGET * LENGTH), 3.0)  # value, both ends of
 OWN = {"gamma": GAMMA, "bounds": OWN_BOUNDS}
 REWARDS: dict[str, dict] = {  # rule -> what else is asked of it
     **dict.fromkeys(("sparse", "delta", "value", "rent", "loss"), OWN),
+    "anytime": {"bounds": OWN_BOUNDS},
     **{name: {} for name in ("shaped", "escrow", "simplified", "basic", "basic_plus")},
 }
 

@@ -99,7 +99,7 @@ POLICIES.declare(
     },
 )
 for _origin, _home, _names in (
-    (CORE, "rules.rewards.own", ("sparse", "delta", "value", "rent", "loss")),
+    (CORE, "rules.rewards.own", ("sparse", "delta", "value", "rent", "loss", "anytime")),
     (LEGACY, "rules.rewards.legacy.rules", ("shaped", "escrow", "simplified", "basic", "basic_plus")),
 ):
     RULES.declare(_origin, {name: f"{_home}:build_{name}" for name in _names})

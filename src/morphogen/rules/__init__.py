@@ -22,7 +22,7 @@ from morphogen.rules.decoding import decode
 from morphogen.rules.gates import check_gate
 from morphogen.rules.legality import action_count, action_masks, conditions, legal, restrict_masks
 from morphogen.rules.rewards.archetypes import ARCHETYPES, archetype_inputs, archetype_returns
-from morphogen.rules.rewards.own import network_value, parameter_cost
+from morphogen.rules.rewards.own import epoch_value, network_value, parameter_cost
 from morphogen.rules.rewards.protocol import Rule, Terms, WithoutPotential
 from morphogen.rules.rewards.table import FunctionRule, build_rule, describe_rule, rule_from_function
 from morphogen.rules.shapley_values import interactions, shapley
@@ -47,6 +47,7 @@ __all__ = [
     "conditions",
     "decode",
     "describe_rule",
+    "epoch_value",
     "interactions",
     "legal",
     "network_value",

@@ -255,7 +255,8 @@ def core_rewards(
 ) -> list[float]:
     """Rewards of one env under a core rule; a step has the fields of `RewardInputs` as plain numbers.
 
-    `rule`: sparse, delta, value, rent or loss.  `params`: potential_scale (1), governor_penalty (1), op_cost (0).
+    `rule`: sparse, delta, value, rent, loss or anytime.
+    `params`: potential_scale (1), governor_penalty (1), op_cost (0).
     """
     scale, penalty = params.get("potential_scale", 1.0), params.get("governor_penalty", 1.0)
     potentials = [_potential(rule, scale, step, budget) for step in steps]
@@ -266,8 +267,12 @@ def core_rewards(
             out.append(-penalty + extra)
             continue
         fee = 0.0 if rule == "sparse" or step["op"] == 0 or not step["op_executed"] else params.get("op_cost", 0.0)
-        upkeep = step["param_price"] * step["live_params"] / (budget * length) if rule == "rent" else 0.0
-        out.append((_value(rule, step, budget) if step["horizon"] else 0.0) + extra - fee - upkeep)
+        rents = step["param_price"] * step["live_params"] / (budget * length)
+        upkeep = rents if rule in ("rent", "anytime") else 0.0
+        if rule == "anytime":
+            out.append(step["next_val_acc"] / (100 * length) - fee - upkeep)
+        else:
+            out.append((_value(rule, step, budget) if step["horizon"] else 0.0) + extra - fee - upkeep)
     return out
 
 
@@ -279,7 +284,7 @@ def _value(rule: str, step: Mapping[str, Any], budget: int) -> float:
 
 
 def _potential(rule: str, scale: float, step: Mapping[str, Any], budget: int) -> float | None:
-    if rule == "sparse":
+    if rule in ("sparse", "anytime"):
         return 0.0
     if rule == "value":
         return scale * _value(rule, step, budget) if step["committed_valid"] else None

@@ -3,6 +3,7 @@
 CORE, LEGACY = "own", "legacy"
 FAMILIES: tuple[str, ...] = (CORE, LEGACY)  # of the built-in rules
 CORE_COMPONENTS: tuple[str, ...] = ("value", "shaping", "rent", "op_cost", "governor")  # signed, they sum to the reward
+ANYTIME_COMPONENTS: tuple[str, ...] = ("accuracy", "rent", "op_cost", "governor")  # of the rule `anytime`
 DETECTORS: tuple[str, ...] = ("attribution_ratio", "ransomware")  # last axis of `Score.detectors`
 
 RATIO_LIMIT = 5.0  # contribution over uncommitted improvement at which credit looks inflated

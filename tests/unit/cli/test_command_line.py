@@ -341,7 +341,7 @@ WRONG = [
     ),
     (["train", "--config", "nowhere.json"], "--config: expected a readable file, got nowhere.json: No such file"),
     (["train", "--config", "."], "--config: expected a readable file, got ."),
-    (["train", "--reward", "gold"], "reward.rule: expected one of sparse, delta, value, rent, loss, shaped"),
+    (["train", "--reward", "gold"], "reward.rule: expected one of sparse, delta, value, rent, loss, anytime, shaped"),
     (["bench", "--envs", "0"], "envs: expected an integer in 1 .. 65536, got 0"),
     (["bench", "--out", "x"], "unrecognized arguments: --out x"),
     (["bench", "--rounds", "1"], "rounds: expected >= 2 with the warm-up, got 1"),

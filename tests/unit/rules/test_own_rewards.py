@@ -1,6 +1,8 @@
 """Core reward rules: shaping that telescopes, a price paid once, irrelevant inputs."""
 
 import math
+from dataclasses import asdict
+from itertools import pairwise
 
 import pytest
 import torch
@@ -8,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morphogen.config.groups import RewardSpec
-from morphogen.rules.rewards.own import loss_progress, network_value, parameter_cost
+from morphogen.rules.rewards.archetypes import ARCHETYPES, TERMS, archetype_returns
+from morphogen.rules.rewards.own import epoch_value, loss_progress, network_value, parameter_cost
 from morphogen.rules.rewards.table import build_rule
 from morphogen.testing.builders.reward_inputs import discounted_return, make_reward_inputs, play_rule
 from morphogen.testing.builders.tree_equality import assert_trees_equal
@@ -275,6 +278,44 @@ def test_difference_06_being_rolled_back_is_worse_than_any_finish_above_zero(nam
     finished, _, _ = play_rule(rule(name), rows)
     stopped, _, _ = play_rule(rule(name), swap(rows, at, rolled_back=True)[: at + 1])
     assert (discounted_return(stopped, GAMMA) < discounted_return(finished, GAMMA) - 1e-6).all()
+
+
+# anytime
+
+
+@given(rows=steps(), accuracies=st.lists(st.integers(0, 800).map(lambda n: n / 8), min_size=7, max_size=7))
+def test_the_rewards_of_an_episode_without_fees_sum_to_its_anytime_value(rows, accuracies):
+    rows = [swap(rows, t, next_val_acc=accuracies[t])[t] for t in range(len(rows))]
+    own = build_rule(RewardSpec(rule="anytime"), param_budget=BUDGET, episode_length=len(rows), gamma=GAMMA)
+    rewards, _, _ = play_rule(own, rows)
+    worth = torch.stack([epoch_value(row, param_budget=BUDGET) for row in rows])
+    assert rewards.sum().item() == pytest.approx(worth.mean().item(), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("fields", "want"),
+    [
+        ({"next_val_acc": 60.0}, 0.6),
+        (
+            {"next_val_acc": 60.0, "live_params": 4000, "fossil_params": 1000, "param_price": 0.1},
+            0.6 - 0.1 * 4000 / BUDGET,
+        ),
+        ({"next_val_acc": 0.0, "live_params": 10 * BUDGET, "param_price": 2.0}, -20.0),
+        ({"next_val_acc": 60.0, "op": 1, "op_executed": True}, 0.6 - 0.01 * STEPS),
+        ({"next_val_acc": 60.0, "op": 1, "op_executed": False}, 0.6),
+        ({"next_val_acc": 60.0, "live_params": 4000, "op": 1, "op_executed": True, "rolled_back": True}, -1.0 * STEPS),
+    ],
+)
+def test_a_step_pays_its_share_of_what_the_network_in_use_is_worth(fields, want):
+    assert paid("anytime", spec={"op_cost": 0.01}, **fields) * STEPS == pytest.approx(want, abs=1e-9)
+
+
+def test_keeping_a_seed_that_is_not_needed_costs_and_what_helps_pays_before_it_is_delivered():
+    own = build_rule(RewardSpec(rule="anytime"), **asdict(TERMS))
+    earned = dict(zip(ARCHETYPES, archetype_returns(own, list(ARCHETYPES.values())).tolist(), strict=True))
+    assert earned["good, never fossilized"] == pytest.approx(earned["good"])
+    ranks = ("three good", "good", "wait only", "farm loop", "useless, held", "harmful, held", "good, rolled back")
+    assert all(earned[better] > earned[worse] + 5e-4 for better, worse in pairwise(ranks))
 
 
 # what holds for every rule

@@ -143,7 +143,7 @@ def test_a_tick_is_what_the_rules_say_slot_by_slot(slots, embargo):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sparse", "delta", "value", "rent", "loss"])
+@pytest.mark.parametrize("name", ["sparse", "delta", "value", "rent", "loss", "anytime"])
 @given(steps=reward_episodes(), scale=st.sampled_from([1.0, 0.5]), cost=st.sampled_from([0.0, 0.01]))
 def test_own_rules_pay_what_is_written_out(name, steps, scale, cost):
     spec = RewardSpec(rule=name, potential_scale=scale, op_cost=cost, governor_penalty=2.5)

@@ -1,4 +1,4 @@
-"""The own rules: the value of the delivered network, potential-based shaping on top, and what a rollback costs."""
+"""The own rules: the value of what is delivered or in use, potential-based shaping, and what a rollback costs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,12 +9,12 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.groups import RewardSpec
-from morphogen.rules.rewards.protocol import Terms
+from morphogen.rules.rewards.protocol import Terms, WithoutPotential
 from morphogen.state.measure import RewardInputs
 from morphogen.state.tree_ops import choose, constant_table, get_leaf
 from morphogen.state.tree_ops import replace as replace_parts
 from morphogen.vocab.action import Op
-from morphogen.vocab.reward import CORE_COMPONENTS
+from morphogen.vocab.reward import ANYTIME_COMPONENTS, CORE_COMPONENTS
 
 POINTS_PER_REWARD = 100.0  # accuracy points that are worth a reward of 1
 
@@ -59,6 +59,30 @@ def network_value(inputs: RewardInputs, *, param_budget: int) -> Tensor:
         [0.65, 0.58]
     """
     return clamped_value(inputs, parameter_cost(inputs, param_budget=param_budget))
+
+
+def grown_rent(inputs: RewardInputs, *, param_budget: int) -> Tensor:
+    """Price of all grown parameters for a whole episode, as a share of 1.  inputs [E] -> float32 [E], >= 0."""
+    return inputs.param_price * (inputs.live_params.to(inputs.param_price.dtype) / param_budget)
+
+
+def epoch_value(inputs: RewardInputs, *, param_budget: int) -> Tensor:
+    """Worth of an epoch: accuracy of the network in use as a share of 1, less the price of all grown parameters.
+
+    Its mean over the epochs of an episode is the anytime value: a seed counts from its blending on and costs from its
+    germination until it is pruned.
+
+    Shapes: inputs [E] -> float32 [E], <= 1.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> policies = [mg.rules.ARCHETYPES[name] for name in ("good", "useless, held")]
+        >>> inputs = mg.rules.archetype_inputs(policies, dtype=torch.float32)  # [steps, E]
+        >>> [[round(x, 3) for x in row] for row in mg.rules.epoch_value(inputs, param_budget=20_000)[[8, 74]].tolist()]
+        [[0.321, 0.321], [0.65, 0.57]]
+    """
+    return inputs.next_val_acc / POINTS_PER_REWARD - grown_rent(inputs, param_budget=param_budget)
 
 
 def zero_potential(inputs: RewardInputs) -> tuple[Tensor, Tensor]:
@@ -138,8 +162,40 @@ class CoreRule:
         free = torch.zeros_like(inputs.param_price)
         if not self.rent_steps:
             return network_value(inputs, param_budget=self.terms.param_budget), free
-        share = inputs.live_params.to(inputs.param_price.dtype) / (self.terms.param_budget * self.rent_steps)
-        return clamped_value(inputs, free), 0.0 - inputs.param_price * share
+        rent = grown_rent(inputs, param_budget=self.terms.param_budget * self.rent_steps)
+        return clamped_value(inputs, free), 0.0 - rent
+
+
+@dataclass(frozen=True, slots=True)
+class AnytimeRule(WithoutPotential):
+    """Every step pays its share of the anytime value: what the network in use is worth in this epoch."""
+
+    terms: Terms
+    governor_penalty: float
+    op_cost: float
+    components: tuple[str, ...] = ANYTIME_COMPONENTS
+
+    def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
+        """Return an empty ledger: no step depends on those before it."""
+        del slots
+        return TensorDict({}, batch_size=[envs], device=device)
+
+    def __call__(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
+        """One step.  inputs, ledger [E] -> (reward [E], its components {name: [E]}, ledger [E]).
+
+        Promise: the rewards of an episode without fees and rollbacks sum to the mean of `epoch_value`; a rollback pays
+        the penalty and nothing else; an op that did not take effect costs nothing.
+        """
+        intact, zero = ~inputs.rolled_back, torch.zeros_like(inputs.param_price)
+        steps = self.terms.episode_length
+        rent = grown_rent(inputs, param_budget=self.terms.param_budget * steps)
+        paid = {
+            "accuracy": choose(intact, inputs.next_val_acc / (POINTS_PER_REWARD * steps), 0.0),
+            "rent": choose(intact, 0.0 - rent, 0.0),
+            "op_cost": _fee_where((inputs.op != int(Op.WAIT)) & inputs.op_executed & intact, self.op_cost, zero),
+            "governor": _fee_where(inputs.rolled_back, self.governor_penalty, zero),
+        }
+        return torch.stack([paid[name] for name in self.components]).sum(0), paid, ledger
 
 
 def _fee_where(due: Tensor, amount: float, like: Tensor) -> Tensor:
@@ -177,3 +233,8 @@ def build_rent(spec: RewardSpec, terms: Terms) -> CoreRule:
 def build_loss(spec: RewardSpec, terms: Terms) -> CoreRule:
     """`delta` with the validation loss instead of the clean improvement in the potential."""
     return replace(build_delta(spec, terms), potential_fn=loss_potential, slot_scale=0.0)
+
+
+def build_anytime(spec: RewardSpec, terms: Terms) -> AnytimeRule:
+    """Value of the network in use, epoch by epoch: accuracy less the price of all that is grown; no shaping."""
+    return AnytimeRule(terms, spec.governor_penalty, spec.op_cost)

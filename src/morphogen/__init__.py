@@ -68,6 +68,8 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.config.groups import LifecycleSpec as LifecycleSpec
     from morphogen.config.groups import RewardSpec as RewardSpec
     from morphogen.config.groups import SignalSpec as SignalSpec
+    from morphogen.config.instance_spec import InstanceSpec as InstanceSpec
+    from morphogen.config.instance_spec import ObserveSpec as ObserveSpec
     from morphogen.config.parts import BLUEPRINTS as BLUEPRINTS
     from morphogen.config.parts import DATASETS as DATASETS
     from morphogen.config.parts import HOSTS as HOSTS
@@ -81,7 +83,6 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.config.spec import resolve as resolve
     from morphogen.config.task import PRESETS as PRESETS
     from morphogen.config.task import TASKS as TASKS
-    from morphogen.config.task import InstanceSpec as InstanceSpec
     from morphogen.config.task import TaskSpec as TaskSpec
     from morphogen.config.telemetry_spec import TelemetrySpec as TelemetrySpec
     from morphogen.data.arrays import from_arrays as from_arrays
@@ -201,7 +202,8 @@ _HOMES = {
     "config.parts": "BLUEPRINTS DATASETS HOSTS LEARNERS NETWORKS POLICIES RULES",
     "config.policy_spec": "PolicySpec PpoSpec",
     "config.spec": "RunSpec resolve",
-    "config.task": "InstanceSpec PRESETS TASKS TaskSpec",
+    "config.instance_spec": "InstanceSpec ObserveSpec",
+    "config.task": "PRESETS TASKS TaskSpec",
     "config.telemetry_spec": "TelemetrySpec",
     "data.arrays": "from_arrays from_torch",
     "data.splits": "Samples Splits",

@@ -16,7 +16,8 @@ from support.small_runs import cifar_files, live, story_files, tiny, tiny_setup,
 
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.groups import DataSpec
-from morphogen.config.task import TASKS, InstanceSpec
+from morphogen.config.instance_spec import InstanceSpec
+from morphogen.config.task import TASKS
 from morphogen.data.cifar import BINARY, read_cifar
 from morphogen.data.dataset import open_dataset
 from morphogen.data.feed import Feed

@@ -11,9 +11,10 @@ from morphogen.config import fields as kinds
 from morphogen.config import groups as specs
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.fields import describe, fields_of
+from morphogen.config.instance_spec import InstanceSpec, ObserveSpec
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.config.task import TASKS, InstanceSpec
+from morphogen.config.task import TASKS
 from morphogen.config.telemetry_spec import TelemetrySpec, WandbSpec
 
 GROUPS = (
@@ -28,6 +29,7 @@ GROUPS = (
     PpoSpec,
     EngineSpec,
     InstanceSpec,
+    ObserveSpec,
     TelemetrySpec,
 )
 WIDE = 1e6  # where a bound is open

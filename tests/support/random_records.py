@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from morphogen.config.task import INSTANCE_PARAMETERS
+from morphogen.config.instance_spec import INSTANCE_PARAMETERS
 from morphogen.telemetry.derive import derive_events
 from morphogen.telemetry.round_record import RoundRecord, RunFacts, slot_history
 from morphogen.telemetry.round_summary import episode_ends

@@ -25,9 +25,10 @@ from morphogen.config.fields import (
     spec,
     to_settings,
 )
+from morphogen.config.instance_spec import InstanceSpec, ObserveSpec, impaired_parameters, reference_instance
 from morphogen.config.parts import BLUEPRINTS, HOSTS, LEARNERS, POLICIES
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
-from morphogen.config.task import DEFAULT_TASK, PRESETS, TASKS, InstanceSpec, impaired_parameters, reference_instance
+from morphogen.config.task import DEFAULT_TASK, PRESETS, TASKS
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import ConfigError
 from morphogen.vocab.action import Head, Op
@@ -157,6 +158,7 @@ class RunSpec(Spec):
     lifecycle: groups.LifecycleSpec = option(default=groups.LifecycleSpec(), converter=as_group)
     governor: groups.GovernorSpec = option(default=groups.GovernorSpec(), converter=as_group)
     signal: groups.SignalSpec = option(default=groups.SignalSpec(), converter=as_group)
+    observe: ObserveSpec = option(default=ObserveSpec(), converter=as_group)
     attribution: groups.AttributionSpec = option(default=groups.AttributionSpec(), converter=as_group)
     reward: groups.RewardSpec = option(default=groups.RewardSpec(), converter=as_group)
     policy: PolicySpec = option(default=PolicySpec(), converter=as_group)

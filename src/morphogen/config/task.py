@@ -1,25 +1,12 @@
 """Tasks: data, host, slots and numbers of a run; and presets, named variations on the defaults of a task."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from pydantic import Field
-
-from morphogen.config.converters import as_pair
-from morphogen.config.fields import (
-    Natural,
-    NonNegative,
-    PositiveShare,
-    Settings,
-    Share,
-    Span,
-    Spec,
-    option,
-    raise_all,
-    spec,
-)
+from morphogen.config.fields import Settings, raise_all
 from morphogen.config.groups import LifecycleSpec
+from morphogen.config.instance_spec import InstanceSpec, impaired_parameters, reference_instance
 from morphogen.config.parts import BUILT_IN, DATASETS, HOSTS
 from morphogen.config.task_defaults import (
     DIGITS_DEFAULTS,
@@ -37,78 +24,6 @@ from morphogen.vocab.registry import NAME, Registry
 from morphogen.vocab.stage import Gate
 from morphogen.vocab.text import format_value
 from morphogen.vocab.transformer_host import TransformerSpec
-
-Classes = Annotated[int, Field(ge=2, lt=2**63)]
-WIDTH_STEP = 0.25  # a width that varies is one of the multiples of this in its range, all equally likely
-
-
-@spec
-class InstanceSpec(Spec):
-    """Ranges `(low, high)`, equal = constant.  None = from the task; a resolved spec has none left.
-
-    Raises: ConfigError with all faults, a line each.
-
-    Example:
-        >>> import morphogen as mg
-        >>> mg.resolve(mg.RunSpec(task="whitebox", instance={"width": (1, 1)})).instance.width
-        (1.0, 1.0)
-        >>> mg.InstanceSpec(width=(0.1, 1.0))
-        Traceback (most recent call last):
-            ...
-        morphogen.errors.ConfigError: instance.width: expected multiples of 0.25, or low == high, got [0.1, 1.0]
-    """
-
-    PATH: ClassVar[str] = "instance"
-
-    width: Span[PositiveShare] = option(default=None, text="share of the host's channels in use", converter=as_pair)
-    data_share: Span[PositiveShare] = option(
-        default=None, text="share of the training samples that an env may use, log-uniform", converter=as_pair
-    )
-    label_noise: Span[Share] = option(
-        default=None, text="share of training labels replaced by another class, uniform", converter=as_pair
-    )
-    classes: Span[Classes] = option(
-        default=None, text="number of classes, uniform; a random subset of that size is drawn", converter=as_pair
-    )
-    reach: Span[Natural] = option(
-        default=None,
-        text="pixels that a kernel of the host sees to each side; tokens back that its attention sees",
-        converter=as_pair,
-    )
-    param_price: Span[NonNegative] = option(
-        default=None, text="price of the whole parameter budget in reward, log-uniform", converter=as_pair
-    )
-
-    def cross_checks(self) -> list[str]:
-        """A width that varies moves in steps of a quarter; a price that varies is above 0 (it is log-uniform)."""
-        width, price = self.width, self.param_price
-        faults: list[str] = []
-        if width and width[0] < width[1] and any(end % WIDTH_STEP for end in width):
-            faults.append(f"instance.width: expected multiples of {WIDTH_STEP}, or low == high, got {list(width)}")
-        if price and price[0] == 0 < price[1]:
-            faults.append(f"instance.param_price: expected low > 0 where low < high, got {list(price)}")
-        return faults
-
-
-INSTANCE_PARAMETERS = tuple(field.name for field in fields(InstanceSpec))  # order of records
-
-
-def reference_instance(classes: int, reach: int) -> InstanceSpec:
-    """The single instance of `instances = "single"`: nothing impaired, all classes, price .1."""
-    whole, own = (
-        {"width": (1.0, 1.0), "data_share": (1.0, 1.0)},
-        {"classes": (classes, classes), "reach": (reach, reach)},
-    )
-    return InstanceSpec(label_noise=(0.0, 0.0), param_price=(0.1, 0.1), **whole, **own)
-
-
-def impaired_parameters(instance: InstanceSpec, host: Host) -> list[str]:
-    """Names of the parameters that impair a host of tokens, which knows the price and, if it has one, the reach."""
-    reference = vars(reference_instance(host.classes, host.reach))
-    known = {"param_price", "reach"} if host.reach else {"param_price"}
-    spans = vars(instance).items() if host.vocabulary else ()
-    return [name for name, span in spans if name not in known and span not in (None, reference[name])]
-
 
 DEFAULT_TASK = "digits"
 CLASSIFICATION, NEXT_TOKEN, ANALYTIC = "classification", "next_token", "analytic"  # labels; tokens; a formula
@@ -290,7 +205,6 @@ _MANY_SLOTS = "how does a controller use many slots?"
 _IMPAIRED = "can seeds rescue a host that sees almost nothing?"
 _UNPOOLED = "can seeds rescue a host without pooling?"
 _LANGUAGE: dict[str, Any] = {
-    "instance": InstanceSpec(param_price=(0.03, 0.3)),
     "plateau_threshold": 0.3,
     "improvement_threshold": 1.5,
     "kind": NEXT_TOKEN,
@@ -327,6 +241,7 @@ _TASKS = (
         episode_length=150,
         minibatches=32,
         lr=0.1,
+        instance=InstanceSpec(param_price=(0.03, 0.3)),
         defaults=TINYSTORIES_DEFAULTS,
         **_LANGUAGE,
     ),
@@ -344,7 +259,8 @@ _TASKS = (
         minibatches=94,
         lr=0.04,
         seed_lr=0.12,
-        **{**_LANGUAGE, "instance": InstanceSpec(reach=(0, 1), param_price=(0.03, 0.3))},
+        instance=InstanceSpec(reach=(0, 1), param_price=(0.03, 0.3)),
+        **_LANGUAGE,
     ),
 )
 TASKS: Registry[TaskSpec] = Registry(

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from morphogen.config.instance_spec import WIDTH_STEP, InstanceSpec
 from morphogen.config.spec import RunSpec, find_host, instance_ranges
-from morphogen.config.task import WIDTH_STEP, InstanceSpec
 from morphogen.data.splits import sorting_permutation
 from morphogen.state import rng
 from morphogen.state.env import Instance

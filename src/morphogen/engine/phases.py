@@ -90,10 +90,9 @@ def observe_phase(
     Shapes: state, facts [E]; key int64 [E, 3].
     `control` narrows the masks; None: every legal action.
     """
-    limits = setup.limits
-    observation = observe(
-        state, limits, net=setup.net, episode_length=setup.spec.episode_length, param_budget=setup.budget, facts=facts
-    )
+    limits, spec = setup.limits, setup.spec
+    sizes = {"episode_length": spec.episode_length, "param_budget": setup.budget}
+    observation = observe(state, limits, net=setup.net, facts=facts, observed=spec.observe.instance, **sizes)
     masks = action_masks(state.slots, limits, conditions_met=facts.conditions)
     missed = torch.zeros_like(masks.op[:, 0])
     if control is not None:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
-from morphogen.config.task import INSTANCE_PARAMETERS
+from morphogen.config.instance_spec import INSTANCE_PARAMETERS
 from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine.episodes import Epoch

@@ -47,7 +47,8 @@ def _kernel(results: tuple[Tensor, Tensor], qkv: Tensor, reach: Tensor | None) -
     call_kernel("attention", *_shared_args(qkv, reach), *results, None, None)
 
 
-def _kernel_backward(back: Tensor, grad: Tensor, qkv: Tensor, out: Tensor, logs: Tensor, reach: Tensor | None) -> None:
+def _kernel_backward(back: Tensor, grad: Tensor, *saved: Any) -> None:
+    qkv, out, logs, reach = saved
     call_kernel("attention_backward", *_shared_args(qkv, reach), out, logs, grad.contiguous(), back)
 
 

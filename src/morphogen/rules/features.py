@@ -6,12 +6,13 @@ Blocks may hold non-finite numbers where the state does; `steps.observe_step` re
 import torch
 from torch import Tensor
 
+from morphogen.config.instance_spec import INSTANCE_PARAMETERS
 from morphogen.rules.stages import STAGE_ROWS, clamp_stage, occupied
 from morphogen.state.env import Instance, Signals, Slots
 from morphogen.state.tree_ops import choose, constant_table, divide_ints
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.observation import STAGES
+from morphogen.vocab.observation import INSTANCE, INSTANCE_SOURCES, STAGES
 from morphogen.vocab.stage import COOLING, Algorithm, AlphaMode, Stage
 
 _STAGE_GROUPS = ((Stage.GERMINATED, Stage.TRAINING), (Stage.BLENDING,), (Stage.HOLDING,), (Stage.FOSSILIZED,), COOLING)
@@ -69,8 +70,11 @@ def feedback_features(signals: Signals) -> Tensor:
     return torch.cat((op, outcome, signals.rolled_back.float().unsqueeze(-1)), dim=-1)
 
 
-def instance_features(instance: Instance, classes: int) -> Tensor:
-    """The instance block; `classes`: all classes of the task.  float32 [E, 8]."""
+def instance_features(instance: Instance, classes: int, observed: tuple[str, ...] = INSTANCE_PARAMETERS) -> Tensor:
+    """The instance block, float32 [E, 8]; 0 where a parameter that is not observed would show.
+
+    Args: classes: all classes of the task; observed: names of parameters.
+    """
     # A price below 0 is invalid: its logarithm is not finite, which `observe` counts.
     free = instance.param_price.abs() < _MIN_PRICE
     price = choose(free, 1.0, instance.param_price)
@@ -84,7 +88,11 @@ def instance_features(instance: Instance, classes: int) -> Tensor:
         signed_log(instance.baseline_loss) / 7.0,
         torch.log10(instance.samples.clamp(min=1).float()) / 6.0,
     )
-    return torch.stack(features, dim=-1).float()
+    block = torch.stack(features, dim=-1).float()
+    if len(observed) == len(INSTANCE_PARAMETERS):
+        return block
+    shown = tuple(set(INSTANCE_SOURCES[feature.name]) <= set(observed) for feature in INSTANCE)
+    return choose(constant_table(shown, torch.bool, block.device), block, 0.0)
 
 
 def lifecycle_features(slots: Slots, enabled: tuple[bool, ...]) -> Tensor:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from morphogen.config.instance_spec import INSTANCE_PARAMETERS
 from morphogen.nets.net import Net
 from morphogen.rules import features
 from morphogen.rules.counts import parameter_price, seed_params
@@ -18,6 +19,8 @@ from morphogen.vocab.action import Op
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import FEATURE_LIMIT, flat_flag_index
+
+_SIZE_PARAMETERS = ("width", "classes", "reach")  # that decide which parameters of a host are in use
 
 
 @document_fields
@@ -53,13 +56,15 @@ def observe(
     episode_length: int,
     param_budget: int,
     facts: StateFacts | None = None,
+    observed: tuple[str, ...] = INSTANCE_PARAMETERS,
 ) -> Observation:
     """Raw features of the envs before their next action, all finite.
 
     Shapes: state [E] -> env float32 [E, 52], instance [E, 8], slots [E, S, 46], blueprints int64 [E, S], finite [E].
-    facts: of `state_facts` for this state, if known.
-    Promise: a row reads only its own env; a value with flag 0 is 0; a value that is not finite, or beyond
-    `FEATURE_LIMIT`, becomes 0 together with its flag and makes `finite` False.
+    facts: of `state_facts` for this state, if known; observed: parameters of the instance that may show.
+    Promise: a row reads only its own env; envs that differ only in unobserved parameters look alike; a value with flag
+    0 is 0; a value that is not finite, or beyond `FEATURE_LIMIT`, becomes 0 together with its flag and makes `finite`
+    False.
 
     Example:
         >>> import morphogen as mg
@@ -72,8 +77,11 @@ def observe(
     slots = state.slots
     facts = state_facts(state, limits, net=net) if facts is None else facts
     allowed = facts.conditions.all(0)[:, int(Op.GERMINATE) :]  # every op but WAIT
-    params, host = facts.seed_params, facts.host_params.float().unsqueeze(-1)
-    share, cost = params.float() / host, parameter_price(params, state.instance.param_price, param_budget=param_budget)
+    params, host, price = facts.seed_params, facts.host_params, state.instance.param_price
+    host = host if set(_SIZE_PARAMETERS) <= set(observed) else torch.full_like(host, net.host.params())
+    price = price if "param_price" in observed else torch.zeros_like(price)
+    share = params.float() / host.float().unsqueeze(-1)
+    cost = parameter_price(params, price, param_budget=param_budget)
     env_groups = (
         divide_ints(state.clock.epoch, episode_length).unsqueeze(-1),
         features.measurement_features(state.signals),
@@ -82,7 +90,7 @@ def observe(
         allowed.any(-1).float(),
         features.feedback_features(state.signals),
     )
-    instance = features.instance_features(state.instance, net.host.classes)
+    instance = features.instance_features(state.instance, net.host.classes, observed)
     history = features.progress_features(slots, state.signals, share, cost, episode_length=episode_length)
     each = torch.cat(_slot_features(slots, limits, history, allowed, net=net), dim=-1)
     clean, good = _remove_nonfinite(join_vectors(torch.cat(env_groups, dim=-1), instance, each), len(net.slots))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from morphogen.config.task import INSTANCE_PARAMETERS
+from morphogen.config.instance_spec import INSTANCE_PARAMETERS
 from morphogen.storage.codec import Array
 from morphogen.telemetry.anomaly import SeedFinding, anomaly_event, detect
 from morphogen.telemetry.events import Envelope, EpochEvent, Event, Json, field_names, tidy

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from morphogen.config.task import INSTANCE_PARAMETERS
+from morphogen.config.instance_spec import INSTANCE_PARAMETERS
 from morphogen.storage.codec import Array
 from morphogen.telemetry.round_record import STAGE_POINTS, Columns
 from morphogen.vocab.stage import Fault, Removal, Stage

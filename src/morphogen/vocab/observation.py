@@ -81,6 +81,12 @@ INSTANCE: tuple[Feature, ...] = (
     *_features("instance", ["baseline_loss"], "slog nats / 7", normalised=True),
     *_features("instance", ["samples"], "log10 / 6", normalised=True),
 )
+# Features of the instance, and the parameters by which each is known.
+INSTANCE_SOURCES: dict[str, tuple[str, ...]] = {
+    **{feature.name: (feature.name,) for feature in INSTANCE},
+    "baseline_loss": ("classes",),
+    "samples": ("data_share", "classes"),
+}
 SLOT: tuple[Feature, ...] = (
     *_features("slot", _member_names("stage", STAGES), "one-hot"),
     *_features("slot", ["enabled"], "flag"),

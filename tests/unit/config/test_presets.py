@@ -7,8 +7,9 @@ import pytest
 
 from morphogen.analysis.run_log import events
 from morphogen.config.config_files import build_spec, dump_config
+from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.spec import RunSpec, find_host, resolve
-from morphogen.config.task import DEFAULT_PRESET, NEXT_TOKEN, PRESETS, TASKS, InstanceSpec
+from morphogen.config.task import DEFAULT_PRESET, NEXT_TOKEN, PRESETS, TASKS
 from morphogen.errors import ConfigError
 from morphogen.run.train import train_ppo_vectorized
 
@@ -30,8 +31,8 @@ ROWS = {
     "pydoc": (24_816, "r0c0 r0c1 r0c2", 8, 16),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "54b7f078937c059f752145d502f3b70102145659813b217218b29ba9c67f38d4"
-STABLE_CONFIG = "f116219a8753d70d53540612e44793b29435c8a70e2f912e8be1c8168036c7ef"
+DEFAULT_CONFIG = "701ecdf704a2d62d241b503484ea50f1eada88c7f359795fe54d38175042e691"
+STABLE_CONFIG = "067f11ed0fac6c4ddc08a00d845a03608aaed90842aca995ab2dd9bee1f4a5d9"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

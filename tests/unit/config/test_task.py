@@ -4,7 +4,7 @@ import pytest
 from support.own_parts import Perceptron, Shift
 
 import morphogen as mg
-from morphogen.config.task import reference_instance
+from morphogen.config.instance_spec import reference_instance
 
 
 def task(**fields):

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from support.small_runs import plain
 
 from morphogen.config.groups import DataSpec
-from morphogen.config.task import TASKS, InstanceSpec
+from morphogen.config.instance_spec import InstanceSpec
+from morphogen.config.task import TASKS
 from morphogen.data import feed as feeds
 from morphogen.data.dataset import open_dataset
 from morphogen.data.feed import ResidentFeed, crops

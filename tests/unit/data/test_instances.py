@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from support.small_runs import plain
 
 from morphogen.config.groups import DataSpec
+from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.policy_spec import PpoSpec
-from morphogen.config.task import TASKS, InstanceSpec
+from morphogen.config.task import TASKS
 from morphogen.data.instances import draw_instances
 from morphogen.state import rng
 from morphogen.vocab.purpose import Purpose

@@ -10,8 +10,8 @@ from support.launch_count import CountLaunches
 from support.small_runs import tiny_setup
 
 from morphogen.config.groups import DataSpec, RewardSpec
+from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.parts import RULES
-from morphogen.config.task import InstanceSpec
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.state import rng
 from morphogen.state.tree_ops import choose, constant_table, is_finite

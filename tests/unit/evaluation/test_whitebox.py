@@ -16,8 +16,9 @@ from support.small_runs import tiny_setup
 from morphogen.config.action_schedule import parse_schedule
 from morphogen.config.config_files import build_spec
 from morphogen.config.groups import LifecycleSpec
+from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.spec import resolve
-from morphogen.config.task import InstanceSpec, epochs_to_fossilize
+from morphogen.config.task import epochs_to_fossilize
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import build_control
 from morphogen.engine.optimum import optimal_policy, optimal_returns

@@ -11,7 +11,7 @@ from support.small_states import DIGITS, fresh, net
 
 import morphogen.evaluation.schedule_search as schedule_search
 from morphogen.config.groups import LifecycleSpec
-from morphogen.config.task import InstanceSpec
+from morphogen.config.instance_spec import InstanceSpec
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import build_per_env_control
 from morphogen.engine.environment import open_environment

@@ -1,0 +1,106 @@
+"""Instances: parameters that vary between the envs of a task, and those of them that a policy observes."""
+
+from dataclasses import fields
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from morphogen.config.converters import as_names, as_pair
+from morphogen.config.fields import Names, Natural, NonNegative, PositiveShare, Share, Span, Spec, option, spec
+from morphogen.vocab.host import Host
+
+Classes = Annotated[int, Field(ge=2, lt=2**63)]
+WIDTH_STEP = 0.25  # a width that varies is one of the multiples of this in its range, all equally likely
+
+
+@spec
+class InstanceSpec(Spec):
+    """Ranges `(low, high)`, equal = constant.  None = from the task; a resolved spec has none left.
+
+    Raises: ConfigError with all faults, a line each.
+
+    Example:
+        >>> import morphogen as mg
+        >>> mg.resolve(mg.RunSpec(task="whitebox", instance={"width": (1, 1)})).instance.width
+        (1.0, 1.0)
+        >>> mg.InstanceSpec(width=(0.1, 1.0))
+        Traceback (most recent call last):
+            ...
+        morphogen.errors.ConfigError: instance.width: expected multiples of 0.25, or low == high, got [0.1, 1.0]
+    """
+
+    PATH: ClassVar[str] = "instance"
+
+    width: Span[PositiveShare] = option(default=None, text="share of the host's channels in use", converter=as_pair)
+    data_share: Span[PositiveShare] = option(
+        default=None, text="share of the training samples that an env may use, log-uniform", converter=as_pair
+    )
+    label_noise: Span[Share] = option(
+        default=None, text="share of training labels replaced by another class, uniform", converter=as_pair
+    )
+    classes: Span[Classes] = option(
+        default=None, text="number of classes, uniform; a random subset of that size is drawn", converter=as_pair
+    )
+    reach: Span[Natural] = option(
+        default=None,
+        text="pixels that a kernel of the host sees to each side; tokens back that its attention sees",
+        converter=as_pair,
+    )
+    param_price: Span[NonNegative] = option(
+        default=None, text="price of the whole parameter budget in reward, log-uniform", converter=as_pair
+    )
+
+    def cross_checks(self) -> list[str]:
+        """A width that varies moves in steps of a quarter; a price that varies is above 0 (it is log-uniform)."""
+        width, price = self.width, self.param_price
+        faults: list[str] = []
+        if width and width[0] < width[1] and any(end % WIDTH_STEP for end in width):
+            faults.append(f"instance.width: expected multiples of {WIDTH_STEP}, or low == high, got {list(width)}")
+        if price and price[0] == 0 < price[1]:
+            faults.append(f"instance.param_price: expected low > 0 where low < high, got {list(price)}")
+        return faults
+
+
+INSTANCE_PARAMETERS = tuple(field.name for field in fields(InstanceSpec))  # order of records
+
+
+@spec
+class ObserveSpec(Spec):
+    """Parameters of the instance that the policy observes; it observes all that it can measure besides.
+
+    Raises: ConfigError with all faults, a line each.
+
+    Example:
+        >>> import morphogen as mg
+        >>> mg.ObserveSpec(instance=("param_price", "width")).instance
+        ('width', 'param_price')
+        >>> mg.ObserveSpec(instance=("colour",))
+        Traceback (most recent call last):
+            ...
+        morphogen.errors.ConfigError: observe.instance: expected a list of names out of width, data_share, ...
+    """
+
+    PATH: ClassVar[str] = "observe"
+
+    instance: Annotated[tuple[str, ...], Names(among=INSTANCE_PARAMETERS)] = option(
+        default=INSTANCE_PARAMETERS,
+        text="parameters of the instance that the policy observes; the others, and what is derived from them, are 0",
+        converter=as_names,
+    )
+
+
+def reference_instance(classes: int, reach: int) -> InstanceSpec:
+    """The single instance of `instances = "single"`: nothing impaired, all classes, price .1."""
+    whole, own = (
+        {"width": (1.0, 1.0), "data_share": (1.0, 1.0)},
+        {"classes": (classes, classes), "reach": (reach, reach)},
+    )
+    return InstanceSpec(label_noise=(0.0, 0.0), param_price=(0.1, 0.1), **whole, **own)
+
+
+def impaired_parameters(instance: InstanceSpec, host: Host) -> list[str]:
+    """Names of the parameters that impair a host of tokens, which knows the price and, if it has one, the reach."""
+    reference = vars(reference_instance(host.classes, host.reach))
+    known = {"param_price", "reach"} if host.reach else {"param_price"}
+    spans = vars(instance).items() if host.vocabulary else ()
+    return [name for name, span in spans if name not in known and span not in (None, reference[name])]

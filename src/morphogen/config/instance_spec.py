@@ -98,9 +98,14 @@ def reference_instance(classes: int, reach: int) -> InstanceSpec:
     return InstanceSpec(label_noise=(0.0, 0.0), param_price=(0.1, 0.1), **whole, **own)
 
 
+def variable_parameters(host: Host) -> tuple[str, ...]:
+    """Names of the parameters that may vary: all, but for a host of tokens its price and, if it has one, its reach."""
+    if not host.vocabulary:
+        return INSTANCE_PARAMETERS
+    return ("reach", "param_price") if host.reach else ("param_price",)
+
+
 def impaired_parameters(instance: InstanceSpec, host: Host) -> list[str]:
-    """Names of the parameters that impair a host of tokens, which knows the price and, if it has one, the reach."""
-    reference = vars(reference_instance(host.classes, host.reach))
-    known = {"param_price", "reach"} if host.reach else {"param_price"}
-    spans = vars(instance).items() if host.vocabulary else ()
-    return [name for name, span in spans if name not in known and span not in (None, reference[name])]
+    """Names of the parameters that vary, or differ from the reference, although the host does not know them."""
+    reference, known = vars(reference_instance(host.classes, host.reach)), variable_parameters(host)
+    return [name for name, span in vars(instance).items() if name not in known and span not in (None, reference[name])]

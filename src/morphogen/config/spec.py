@@ -25,7 +25,13 @@ from morphogen.config.fields import (
     spec,
     to_settings,
 )
-from morphogen.config.instance_spec import InstanceSpec, ObserveSpec, impaired_parameters, reference_instance
+from morphogen.config.instance_spec import (
+    InstanceSpec,
+    ObserveSpec,
+    impaired_parameters,
+    reference_instance,
+    variable_parameters,
+)
 from morphogen.config.parts import BLUEPRINTS, HOSTS, LEARNERS, POLICIES
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.task import DEFAULT_TASK, PRESETS, TASKS
@@ -220,8 +226,9 @@ class RunSpec(Spec):
         if classes and classes[1] > host.classes:
             limit = f"at most {host.classes} with the task {self.task}"
             faults.append(f"instance.classes: expected {limit}, got {list(classes)}")
+        variable = " and ".join(variable_parameters(host))
         faults += [
-            f"instance.{name}: expected null: with the task {self.task} only instance.param_price varies"
+            f"instance.{name}: expected null: with the task {self.task} only {variable} may vary"
             for name in impaired_parameters(self.instance, host)
         ]
         ranges = vars(self.instance) if self.instances == "single" else {}

@@ -6,7 +6,7 @@ from typing import Any
 
 from morphogen.config.fields import Settings, raise_all
 from morphogen.config.groups import LifecycleSpec
-from morphogen.config.instance_spec import InstanceSpec, impaired_parameters, reference_instance
+from morphogen.config.instance_spec import InstanceSpec, impaired_parameters, reference_instance, variable_parameters
 from morphogen.config.parts import BUILT_IN, DATASETS, HOSTS
 from morphogen.config.task_defaults import (
     DIGITS_DEFAULTS,
@@ -93,7 +93,7 @@ class TaskSpec:
             return [f"task {self.name}: host: expected an object of a class that derives from Host, got {host!a:.60}"]
         known, images = [slot.name for slot in host.all_slots], len(host.input_shape) == 3
         channels, counts = host.input_shape[0], ("batch", "minibatches", "episode_length")
-        given = {"mean": self.mean, "std": self.std}
+        given, variable = {"mean": self.mean, "std": self.std}, " and ".join(variable_parameters(host))
         checks = {
             "name": (bool(NAME.fullmatch(self.name)), "letters and digits, with . _ - between them"),
             "dataset": (isinstance(self.dataset, str) or callable(self.dataset), "a data set or its name"),
@@ -105,7 +105,7 @@ class TaskSpec:
             },
             "shift": (self.shift == 0 or images, "0 with samples that are no images"),
             "flip": (not self.flip or images, "false with samples that are no images"),
-            "instance": (not impaired_parameters(self.instance, host), "param_price alone with a host of tokens"),
+            "instance": (not impaired_parameters(self.instance, host), f"{variable} alone"),
         }
         return [
             f"task {self.name}: {name}: expected {allowed}, got {format_value(getattr(self, name))}"
@@ -204,11 +204,7 @@ _WHICH_SLOT = "which place in the host is the best?"
 _MANY_SLOTS = "how does a controller use many slots?"
 _IMPAIRED = "can seeds rescue a host that sees almost nothing?"
 _UNPOOLED = "can seeds rescue a host without pooling?"
-_LANGUAGE: dict[str, Any] = {
-    "plateau_threshold": 0.3,
-    "improvement_threshold": 1.5,
-    "kind": NEXT_TOKEN,
-}
+_LANGUAGE: dict[str, Any] = {"plateau_threshold": 0.3, "improvement_threshold": 1.5, "kind": NEXT_TOKEN}
 _TASKS = (
     _DIGITS,
     replace(

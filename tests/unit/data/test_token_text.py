@@ -186,11 +186,21 @@ def test_a_text_of_another_vocabulary_and_images_for_a_language_model_are_refuse
 
 
 @pytest.mark.parametrize(
-    ("name", "span"), [("width", 0.5), ("data_share", 0.5), ("label_noise", 0.1), ("classes", 50), ("reach", 1)]
+    ("task", "name", "span"),
+    [
+        *(("pydoc", *pair) for pair in (("width", 0.5), ("data_share", 0.5), ("label_noise", 0.1), ("classes", 50))),
+        ("tinystories", "reach", 1),
+    ],
 )
-def test_nothing_but_the_price_varies_in_a_language_task(name, span):
-    with pytest.raises(ConfigError, match=rf"instance.{name}: expected null: with the task pydoc only .*param_price"):
-        mg.RunSpec(task="pydoc", instance={name: (span, span)})
-    with pytest.raises(ConfigError, match=r"task pydoc: instance: expected param_price alone"):
-        replace(PYDOC, instance=mg.InstanceSpec(**{name: (span, span)}))
-    mg.RunSpec(task="pydoc", instance={"param_price": (0.1, 0.2)})
+def test_nothing_but_the_price_and_the_reach_of_a_host_that_has_one_varies_in_a_language_task(task, name, span):
+    known = {"pydoc": "reach and param_price", "tinystories": "param_price"}[task]
+    with pytest.raises(ConfigError, match=rf"instance.{name}: expected null: with the task {task} only {known} may"):
+        mg.RunSpec(task=task, instance={name: (span, span)})
+    with pytest.raises(ConfigError, match=rf"task {task}: instance: expected {known} alone"):
+        replace(TASKS[task], instance=mg.InstanceSpec(**{name: (span, span)}))
+    mg.RunSpec(task=task, instance={"param_price": (0.1, 0.2)})
+
+
+def test_the_reach_of_a_language_model_may_vary():
+    spec = mg.resolve(mg.RunSpec(task="pydoc", instance={"reach": (2, 5)}))
+    assert (spec.instance.reach, mg.resolve(mg.RunSpec(task="tinystories")).instance.reach) == ((2, 5), (0, 0))

@@ -146,13 +146,12 @@ class CoreRule:
         before = get_leaf(ledger, "phi").to(inputs.committed_acc.dtype)
         reached, _ = self.potential(inputs, ledger)
         after = choose(inputs.horizon | inputs.rolled_back, 0.0, reached)
-        acted = (inputs.op != int(Op.WAIT)) & inputs.op_executed & intact
         value, rent = self._value_and_rent(inputs)
         paid = {
             "value": choose(inputs.horizon & intact, value, 0.0),
             "shaping": self.terms.gamma * after - before,
             "rent": choose(intact, rent, 0.0),
-            "op_cost": _fee_where(acted, self.op_cost, before),
+            "op_cost": _fee_where(_acted(inputs), self.op_cost, before),
             "governor": _fee_where(inputs.rolled_back, self.governor_penalty, before),
         }
         return torch.stack([paid[name] for name in self.components]).sum(0), paid, replace_parts(ledger, phi=after)
@@ -192,10 +191,15 @@ class AnytimeRule(WithoutPotential):
         paid = {
             "accuracy": choose(intact, inputs.next_val_acc / (POINTS_PER_REWARD * steps), 0.0),
             "rent": choose(intact, 0.0 - rent, 0.0),
-            "op_cost": _fee_where((inputs.op != int(Op.WAIT)) & inputs.op_executed & intact, self.op_cost, zero),
+            "op_cost": _fee_where(_acted(inputs), self.op_cost, zero),
             "governor": _fee_where(inputs.rolled_back, self.governor_penalty, zero),
         }
         return torch.stack([paid[name] for name in self.components]).sum(0), paid, ledger
+
+
+def _acted(inputs: RewardInputs) -> Tensor:
+    """Steps in which an op took effect and was not undone.  inputs [E] -> bool [E]."""
+    return (inputs.op != int(Op.WAIT)) & inputs.op_executed & ~inputs.rolled_back
 
 
 def _fee_where(due: Tensor, amount: float, like: Tensor) -> Tensor:

@@ -209,7 +209,7 @@ def closing_lines(history: Sequence[Any], seconds: float) -> list[str]:
     if not history:
         return ["no round was run"]
     best = max(history, key=lambda summary: summary.accuracy_mean)
-    numbers = {"return": "return_mean", "network value": "network_value_mean", "accuracy %": "accuracy_mean"}
+    numbers = {"return": "return_mean", "value": "network_value_mean", "accuracy %": "accuracy_mean"}
     trends = [f"{label}: {_trend([getattr(one, name) for one in history])}" for label, name in numbers.items()]
     where = f"best round: {round_number(best.round)} with a mean accuracy of {format_number(best.accuracy_mean, 1)} %"
     odd = format_counts(Counter(kind for summary in history for kind in summary.anomalies))

@@ -301,7 +301,7 @@ def pair_row(pair: Row) -> Row:
     format_estimate, seeds = import_module("morphogen.evaluation.evaluate").format_estimate, pair["over seeds"]
     return {
         "sides": " minus ".join(Path(pair[side]).name for side in ("first", "second")),
-        "network value (95 % interval)": format_estimate(pair["difference"], "+"),
+        "value (95 % interval)": format_estimate(pair["difference"], "+"),
         "over seeds": "-" if seeds is None else f"{seeds['low']:+.3f} .. {seeds['high']:+.3f}",
         "effect": pair["effect"],
         "P(first is better)": format_estimate(pair["P(first is better)"]),

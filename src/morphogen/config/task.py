@@ -20,6 +20,7 @@ from morphogen.vocab.action import TEMPO_EPOCHS, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.host import CnnSpec, Host
+from morphogen.vocab.objective import DELIVERED, OBJECTIVES
 from morphogen.vocab.registry import NAME, Registry
 from morphogen.vocab.stage import Gate
 from morphogen.vocab.text import format_value
@@ -67,6 +68,7 @@ class TaskSpec:
     improvement_threshold: float = 2.0  # points from which one made a difference
     param_budget: int | None = None  # parameters that param_price is the price of; None = a fully grown network
     kind: str = CLASSIFICATION
+    objective: str = DELIVERED  # whose value counts: delivered (the last network), anytime (that in use, every epoch)
     defaults: Settings = field(default_factory=dict[str, Any], hash=False)  # of the run, in the form of a config file
 
     def __post_init__(self) -> None:
@@ -87,6 +89,11 @@ class TaskSpec:
         for name, value in derived.items():
             object.__setattr__(self, name, value)
 
+    @property
+    def value_name(self) -> str:
+        """Name of the value of an episode: `network value`, or `anytime value`."""
+        return OBJECTIVES[self.objective]
+
     def _faults(self, host: Any) -> list[str]:
         """Describe invalid fields, a line each."""
         if not isinstance(host, Host):
@@ -105,6 +112,7 @@ class TaskSpec:
             },
             "shift": (self.shift == 0 or images, "0 with samples that are no images"),
             "flip": (not self.flip or images, "false with samples that are no images"),
+            "objective": (self.objective in OBJECTIVES, f"one of {', '.join(OBJECTIVES)}"),
             "instance": (not impaired_parameters(self.instance, host), f"{variable} alone"),
         }
         return [

@@ -32,7 +32,7 @@ EPOCH_TRACES = ("network_value", "committed_acc", "accuracy", "trained_params", 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeTraces:
-    """One column per episode.  Accuracies in points; `network_value[-1]` is the value of the delivered network."""
+    """One column per episode.  Accuracies in points; `running_value` turns `network_value` into values of episodes."""
 
     network_value: Array  # float [T, n]
     committed_acc: Array  # float [T, n]

@@ -255,6 +255,7 @@ def score_phase(
         next_params=next_params,
         rule=setup.rule,
         param_budget=setup.budget,
+        objective=setup.task.objective,
         target_loss=setup.task.target_loss,
         episode_length=spec.episode_length,
     )

@@ -59,6 +59,7 @@ def build_facts(setup: Setup) -> RunFacts:
         components=setup.rule.components,
         epochs=spec.episode_length,
         success_accuracy=setup.task.success,
+        objective=setup.task.objective,
         gamma=spec.ppo.gamma,
         envs=spec.envs,
         samples=spec.data.minibatches * spec.data.batch,

@@ -34,6 +34,7 @@ from morphogen.evaluation.schedule_search import build_schedule, held_out_instan
 from morphogen.evaluation.successive_halving import read_portfolio
 from morphogen.state.env import EnvState
 from morphogen.steps.reset_step import place_fossils
+from morphogen.telemetry.round_summary import running_value
 from morphogen.vocab.text import format_value
 
 ORACLE_WORLDS = 2  # sibling worlds in which the oracle searches
@@ -89,7 +90,7 @@ def play_static_cost_arm(
     traces, epoch = static.traces, first_epoch_at_cost(static.traces, grown.param_epochs)
     value, accuracy, cost = (
         np.take_along_axis(rows, epoch[None], axis=0)[0]
-        for rows in (traces.network_value, traces.committed_acc, traces.cost)
+        for rows in (running_value(traces.network_value, setup.task.objective), traces.committed_acc, traces.cost)
     )
     return replace(
         static,

@@ -180,7 +180,7 @@ def evaluation_tables(
         values.append(
             {
                 "arm": _short_name(name),
-                "network value (95 % interval)": texts["mean"],
+                f"{result.value_name} (95 % interval)": texts["mean"],
                 "interquartile mean": texts["iqm"],
                 f"{TRAINED_ARM} minus arm": texts["difference"],
             }

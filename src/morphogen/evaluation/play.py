@@ -26,7 +26,9 @@ from morphogen.evaluation.rank_parts import ONE_PROCESS, fetch_all_traces, own_p
 from morphogen.nets.policy import Policy
 from morphogen.state import rng
 from morphogen.telemetry.kinds.run import Evaluated, Interval
+from morphogen.telemetry.round_summary import running_value
 from morphogen.vocab.field_docs import document_fields
+from morphogen.vocab.objective import DELIVERED, OBJECTIVES
 from morphogen.vocab.registry import show_part
 
 Array = np.ndarray[Any, Any]
@@ -60,10 +62,11 @@ class ArmResult:
     minibatches: Array  # int [n], that each parameter of the host was trained with
     seconds: float  # wall clock of all episodes
     traces: EpisodeTraces  # epoch by epoch
+    value_name: str = OBJECTIVES[DELIVERED]  # of `network_value`, by the objective of the task
 
     def __repr__(self) -> str:
         value, accuracy, size = (x.mean() for x in (self.network_value, self.committed_accuracy, self.params_ratio))
-        numbers = f"network value {value:.3f}, accuracy {accuracy:.1f} %, {size:.2f} x the host"
+        numbers = f"{self.value_name} {value:.3f}, accuracy {accuracy:.1f} %, {size:.2f} x the host"
         return f"ArmResult({self.policy}: {numbers}; {len(self.network_value)} episodes)"
 
     def to_event(self, *, split: SplitName, seed: int) -> Evaluated:
@@ -84,7 +87,7 @@ class ArmResult:
         behind, least, most = interval(reference.network_value - self.network_value, seed=seed)
         return {
             "policy": self.policy,
-            "network value": float(self.network_value.mean()),
+            self.value_name: float(self.network_value.mean()),
             "95 % interval": f"{low:.3f} .. {high:.3f}",
             "accuracy %": float(self.committed_accuracy.mean()),
             "parameters": round(float(self.params.mean())),
@@ -170,7 +173,8 @@ def build_result(setup: Setup, traces: EpisodeTraces, *, name: str, seconds: flo
     host, accuracy = traces.host_params, traces.committed_acc[-1]
     return ArmResult(
         policy=name,
-        network_value=traces.network_value[-1],
+        network_value=running_value(traces.network_value, setup.task.objective)[-1],
+        value_name=setup.task.value_name,
         committed_accuracy=accuracy,
         params=host + traces.fossil_params,
         params_ratio=1.0 + traces.fossil_params / host,

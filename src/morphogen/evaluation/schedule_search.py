@@ -19,6 +19,7 @@ from morphogen.engine.episodes import Array, run_episodes
 from morphogen.engine.setup import Setup
 from morphogen.evaluation.rank_parts import ONE_PROCESS, fetch_all_traces, own_part
 from morphogen.state import rng
+from morphogen.telemetry.round_summary import running_value
 from morphogen.vocab.action import PLACEHOLDER, Head, Op, Style, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import AUTO_GATES
@@ -196,6 +197,6 @@ def score_schedules(
             with env, torch.no_grad():
                 played = [run_episodes(env, *env.reset(instances.episode))]
             traces = fetch_all_traces(transfers, played, [len(group)], collectives=collectives)
-            parts.append(traces.network_value[-1])
+            parts.append(running_value(traces.network_value, setup.task.objective)[-1])
         values.append(np.concatenate(parts).reshape(len(schedules), count))
     return np.stack(values, axis=1)

@@ -114,7 +114,7 @@ def _run_trial(
 ) -> Array:
     values = play(candidates, count)
     best = values.mean(axis=(1, 2)).max()
-    report(f"{len(candidates)} schedules on {count} instances: best mean network value {best:.4f}")
+    report(f"{len(candidates)} schedules on {count} instances: best mean value {best:.4f}")
     return values
 
 
@@ -202,7 +202,7 @@ def portfolio_table(result: SearchResult) -> list[dict[str, object]]:
     """A row per schedule of the portfolio."""
     rows = zip(result.portfolio, result.means, result.portfolio_values, strict=True)
     return [
-        {"schedule": _candidate_label(line), "network value": mean, "best so far": cover} for line, mean, cover in rows
+        {"schedule": _candidate_label(line), "mean value": mean, "best so far": cover} for line, mean, cover in rows
     ]
 
 
@@ -214,7 +214,7 @@ def summary_lines(result: SearchResult) -> list[str]:
     """Result of a search in words."""
     return [
         f"the best of {result.candidate_count} schedules grows {_candidate_label(result.best)}",
-        f"network value {result.best_mean:.4f}, and {result.idle_mean:.4f} without growing: "
+        f"value {result.best_mean:.4f}, and {result.idle_mean:.4f} without growing: "
         f"mean over {result.instances} training instances, {result.worlds} worlds each",
         f"the best of the portfolio for each instance: {result.portfolio_values[-1]:.4f}, "
         "judged where it was not picked",

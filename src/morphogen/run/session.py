@@ -68,7 +68,7 @@ class TrainResult:
         return params
 
     def __repr__(self) -> str:
-        last = f", network value {self.history[-1].network_value_mean:.3f}" if self.history else ""
+        last = f", value {self.history[-1].network_value_mean:.3f}" if self.history else ""
         policies = ", ".join(result.policy for result in self.results)
         return f"TrainResult({len(self.history)} rounds{last}; evaluated: {policies or 'nothing'}; {self.run_dir})"
 

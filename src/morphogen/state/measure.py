@@ -159,7 +159,7 @@ class StepScore(TensorClass["frozen", "tensor_only"]):
     reward: Tensor  # float32 [E]
     components: Tensor  # float32 [E, C], sum to the reward
     terminated: Tensor  # bool [E], horizon or rollback
-    network_value: Tensor  # float32 [E], worth of the network if delivered now, by the same formula for all rules
+    network_value: Tensor  # float32 [E], by the objective: worth if delivered now, or of this epoch; for all rules
     param_cost: Tensor  # float32 [E], price of the fossilized parameters
     potential: Tensor  # float32 [E], of the state after the step
     unmeasured: Tensor  # bool [E], the potential of the previous step was carried over

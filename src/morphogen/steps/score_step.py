@@ -7,7 +7,7 @@ from torch import Tensor
 
 from morphogen.config.groups import SignalSpec
 from morphogen.rules.attribution import attribution, detect_false_credit, is_measured_epoch
-from morphogen.rules.rewards.own import network_value, parameter_cost
+from morphogen.rules.rewards.own import epoch_value, network_value, parameter_cost
 from morphogen.rules.rewards.table import Rule
 from morphogen.rules.signals import recent_min_accuracy, update_signals
 from morphogen.rules.stages import occupied
@@ -16,8 +16,10 @@ from morphogen.state.env import EnvState
 from morphogen.state.measure import Attribution, GovernorReport, RewardInputs, SlotInputs, StepScore, Validation
 from morphogen.state.tree_ops import choose, expand_mask, is_finite, replace, unsafe_new
 from morphogen.vocab.action import Op
+from morphogen.vocab.objective import ANYTIME, DELIVERED
 from morphogen.vocab.stage import Stage
 
+_WORTH = {DELIVERED: network_value, ANYTIME: epoch_value}  # by the objective of the task
 STABLE_EPOCHS = 3  # accuracies of which the least counts as the stable one
 
 
@@ -41,11 +43,13 @@ def score(
     *,
     rule: Rule,
     param_budget: int,
+    objective: str = DELIVERED,
     **facts: Unpack[RewardFacts],
 ) -> tuple[EnvState, StepScore]:
     """Compute the reward and close the epoch.
 
-    Shapes: all [E]; state from the governor -> EnvState [E], StepScore [E].  facts: the arguments of `RewardFacts`.
+    Shapes: all [E]; state from the governor -> EnvState [E], StepScore [E].
+    objective: of the task; facts: the arguments of `RewardFacts`.
     Promise: of the state only the ledger, the counters of slots and the clock change.
 
     Example:
@@ -74,7 +78,7 @@ def score(
         potential=potential,
         unmeasured=~measured,
         potential_by_slot=choose(measured.unsqueeze(-1), rule.slot_scale * attribution.shapley, 0.0),
-        network_value=network_value(inputs, param_budget=param_budget),
+        network_value=_WORTH[objective](inputs, param_budget=param_budget),
         param_cost=parameter_cost(inputs, param_budget=param_budget),
         detectors=detection.fired,
         detector_ratio=detection.ratio,

@@ -14,6 +14,7 @@ from morphogen.config.telemetry_spec import LEVEL_DEBUG, LEVELS
 from morphogen.storage.codec import Array
 from morphogen.vocab.action import RELEVANT
 from morphogen.vocab.blueprint import CNN_KINDS, code_labels
+from morphogen.vocab.objective import DELIVERED
 from morphogen.vocab.stage import OCCUPIED, Fault, Panic, Stage
 
 Record = Mapping[str, Array]  # leaves [E, ...] of one epoch
@@ -41,6 +42,7 @@ class RunFacts:
     layers: tuple[str, ...] = ()  # parameter tensors of the hosts
     first: int = 0  # global index of the first env in a record
     device: str = "cpu"  # of the envs
+    objective: str = DELIVERED  # of the task
     host: dict[str, Any] = field(default_factory=dict)  # numbers of the host, for the manifest of a topology
 
 

@@ -16,6 +16,7 @@ from morphogen.telemetry.events import Json, RoundEvent, mean_known, tidy
 from morphogen.telemetry.kinds import round as kinds
 from morphogen.telemetry.round_record import HEAD_USED, Columns, Record, RunFacts, in_stages, stage_entries
 from morphogen.vocab.action import HEADS, VALUE_NAMES, Head, Op, Outcome, Reason
+from morphogen.vocab.objective import DELIVERED
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage
 from morphogen.vocab.text import name_map
 
@@ -176,6 +177,17 @@ def stability(accuracies: Array) -> float:
     return float(1.0 / (1.0 + steps.var())) if steps.size > 1 else 1.0
 
 
+def running_value(rows: Array, objective: str) -> Array:
+    """Value of an episode up to each epoch, by the objective of the task.
+
+    Shapes: rows float [T, ...], `StepScore.network_value` of the epochs -> [T, ...]; the last row is that of the whole.
+    """
+    if objective == DELIVERED:
+        return rows
+    epochs = np.arange(1, len(rows) + 1).reshape(-1, *(1,) * (rows.ndim - 1))
+    return (rows.astype(np.float64).cumsum(axis=0) / epochs).astype(rows.dtype)
+
+
 def episode_ends(columns: Columns, history: Columns, facts: RunFacts) -> dict[str, Array]:
     """Results of the episodes, arrays [E, ...]; sums are float64.
 
@@ -206,7 +218,7 @@ def episode_ends(columns: Columns, history: Columns, facts: RunFacts) -> dict[st
         "stability": np.array([stability(row) for row in recent.T]),
         "reward": _total(reward),
         "discounted_return": _total(discounts[:, None] * reward),
-        "network_value": last["network_value"],
+        "network_value": running_value(columns["network_value"], facts.objective)[-1],
         "components": _total(columns["components"]),
         "slot_rewards": _total(np.where(addressed, reward[..., None], 0)),
         "detectors": columns["detectors"].sum(axis=(0, 2), dtype=np.int32),

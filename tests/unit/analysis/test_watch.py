@@ -104,7 +104,7 @@ def test_the_last_screen_says_how_it_ended():
     text = screen(whole())
     assert "completed" in text
     assert "2 rounds in 1:05, best round 2: 56.0 %" in text
-    assert "64 held-out episodes: network value 0.700 (0.600 .. 0.800)" in text
+    assert "64 held-out episodes: value 0.700 (0.600 .. 0.800)" in text
     assert "100%" in text
     assert "ETA" not in text
     assert "error: RuntimeError: gone" in screen([*whole()[:-1], ended("failed", "RuntimeError: gone")])

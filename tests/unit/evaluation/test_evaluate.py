@@ -3,10 +3,13 @@
 import json
 import shutil
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from support.small_runs import tiny, tiny_setup
 
 import morphogen as mg
@@ -16,6 +19,7 @@ from morphogen.config.config_files import build_spec
 from morphogen.config.groups import LifecycleSpec
 from morphogen.config.policy_spec import PolicySpec
 from morphogen.config.spec import resolve
+from morphogen.config.task import TASKS
 from morphogen.data.instances import TRAINING_INSTANCES
 from morphogen.data.splits import read_digits
 from morphogen.device.transfers import Transfers, expected_ledger
@@ -26,6 +30,7 @@ from morphogen.evaluation.arms import open_arms
 from morphogen.evaluation.evaluate import select_split
 from morphogen.evaluation.play import play_arm
 from morphogen.run.train import train_ppo_vectorized
+from morphogen.telemetry.round_summary import running_value
 from morphogen.vocab.blueprint import Blueprint
 
 PER_EPISODE = (
@@ -234,5 +239,61 @@ def test_arms_are_played_in_python_beside_one_that_was_played():
         mg.play_arms(env, ("nobody",))
     with pytest.raises(ConfigError, match="env: expected one with held-out instances, got"):
         mg.play_arms(mg.make(spec), ("wait",))
+    assert "network value" in results["wait"].table_row(grown, seed=0)
     best = mg.play_arms(mg.make("whitebox", envs=4, instances="held-out"), ("optimal",))["optimal"]
     assert best.network_value.mean() > 0
+
+
+# the anytime value
+
+
+@pytest.fixture(scope="module")
+def anytime():
+    """Twins of a task whose networks count in every epoch, and only at the end; one seed in each host, pruned late."""
+    task = replace(TASKS["whitebox"], instance=mg.InstanceSpec(param_price=(0.4, 0.4)), defaults={})
+    settings = {
+        "envs": 4,
+        "reward": {"rule": "anytime"},
+        "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
+    }
+    return [
+        mg.make(mg.RunSpec(task=replace(task, name=f"white-{objective}", objective=objective), **settings))
+        for objective in ("anytime", "delivered")
+    ]
+
+
+def test_the_anytime_value_is_the_mean_over_the_epochs_of_what_is_in_use_less_what_exists(anytime):
+    env, _ = anytime
+    state, _ = env.reset()
+    worth, paid = [], []
+    germinate = mg.actions.build(env, "GERMINATE", slot="r0c0", blueprint="conv_heavy")
+    for epoch in range(env.horizon):
+        state, step = env.step(state, germinate if epoch == 1 else mg.actions.wait(env))
+        price = state.instance.param_price * step.score.live_params / env.rule.terms.param_budget
+        worth.append(state.signals.val_acc / 100 - price)
+        torch.testing.assert_close(step.score.network_value, worth[-1])
+        paid.append(step.reward)
+    assert not torch.equal(worth[0], worth[-1])
+    torch.testing.assert_close(sum(paid), torch.stack(worth).mean(dim=0))
+    played = mg.play(env, "germinate_one")
+    rows = played.traces.network_value
+    assert played.network_value.tolist() == pytest.approx(rows.mean(axis=0).tolist())
+    assert repr(played).startswith("ArmResult(germinate_one: anytime value 0.")
+    assert "anytime value" in played.table_row(played, seed=0)
+
+
+def test_the_objective_changes_what_an_episode_is_worth_and_nothing_else(anytime):
+    first, second = (mg.play(env, "germinate_one") for env in anytime)
+    assert np.array_equal(first.traces.accuracy, second.traces.accuracy)
+    assert np.array_equal(first.params, second.params)
+    assert (first.network_value != second.network_value).all()
+
+
+@given(st.integers(1, 9), st.integers(1, 3))
+def test_a_value_runs_over_the_epochs_so_far(epochs, envs):
+    rows = np.arange(epochs * envs, dtype=np.float32).reshape(epochs, envs)
+    assert running_value(rows, "delivered") is rows
+    found = running_value(rows, "anytime")
+    for epoch in range(epochs):
+        assert found[epoch].tolist() == pytest.approx(rows[: epoch + 1].mean(axis=0).tolist())
+    assert found.dtype == rows.dtype

@@ -155,7 +155,7 @@ def test_the_command_searches_and_writes_and_a_run_takes_what_it_wrote(tmp_path,
     assert main.main(["tune", *SETTINGS, "--out", "best.json", "--on", "3"]) == 0
     shown = capsys.readouterr()
     assert "files: best.json, best.portfolio.json" in shown.out
-    assert "network value" in shown.out
+    assert "mean value" in shown.out
     assert shown.err.count("schedules on") == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["best.json", "best.portfolio.json"]
     words = [*SETTINGS, "--policy", "schedule:best.json", "--rounds=1", "--quiet", "--out=run"]

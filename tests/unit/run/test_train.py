@@ -8,4 +8,4 @@ def test_settings_beside_a_spec_override_it():
     result = mg.train_ppo_vectorized(spec, rounds=1, ppo={"epochs": 1})
     assert len(result.history) == 1
     assert result.arm.name == "wait"
-    assert repr(result).startswith("TrainResult(1 rounds, network value ")
+    assert repr(result).startswith("TrainResult(1 rounds, value ")

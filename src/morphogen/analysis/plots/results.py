@@ -30,13 +30,13 @@ UNITS = {
 }
 SIGMAS = 1.96  # standard errors to either side of a mean in a 95 % interval
 TIE_TOLERANCE = 1e-9
-METRICS = {"network_value": "network value", "committed_accuracy": "committed accuracy, points"}
+METRICS = {"network_value": "value", "committed_accuracy": "committed accuracy, points"}
 INTERVAL_COLUMNS = ("value", "low", "high")
 PAIRED_COLUMNS = ("low", "high", "wins", "ties", "losses")
 PANELS = {  # statistic -> title, axis
-    "mean": ("Network value", "mean"),
-    "iqm": ("The middle half of the episodes", "interquartile mean of network value"),
-    "difference": ("Trained policy minus arm", "difference in network value"),
+    "mean": ("Value", "mean"),
+    "iqm": ("The middle half of the episodes", "interquartile mean of the value"),
+    "difference": ("Trained policy minus arm", "difference in value"),
 }
 
 
@@ -238,7 +238,7 @@ def profile_rows(log: RunLog) -> list[Row]:
 
 def _plot_profiles(part: SubFigure, rows: Sequence[Row]) -> None:
     ax = part.subplots()
-    label_panel(ax, "Performance profiles", "network value tau", "share of episodes above tau")
+    label_panel(ax, "Performance profiles", "value tau", "share of episodes above tau")
     for i, (arm, curve) in enumerate(group_rows(rows, "arm").items()):
         tau, value, low, high = ([row[name] for row in curve] for name in ("tau", *INTERVAL_COLUMNS))
         dash = canvas.DASHES[i // len(canvas.CYCLE) % len(canvas.DASHES)]

@@ -28,7 +28,7 @@ RUN_OFFSET = 0.1  # between the crosses of runs
 
 Panel = tuple[str, str, dict[str, str]]  # title, axis, column -> name of its curve
 VALUE_PANELS: tuple[Panel, ...] = (
-    ("Value of the delivered network", "accuracy (0 to 1) minus price", {"value_mean": "network value"}),
+    ("Value of an episode", "accuracy (0 to 1) minus price", {"value_mean": "value"}),
     ("What the policy was paid", "reward per episode", {"reward_mean": "sum", "return_mean": "discounted"}),
 )
 CRITIC_CURVES = {"value_loss": "value loss", "gradient_norm": "gradient norm"}

@@ -161,7 +161,7 @@ def _remarks(view: RunView, idle: float) -> list[str]:
         lines.append(f"{view.unreadable:,} lines of the event file are no events and were left out")
     if (result := view.evaluated) is not None:
         value, accuracy = _format_interval(result.network_value, ".3f"), _format_interval(result.committed_accuracy)
-        lines.append(f"{result.episodes} held-out episodes: network value {value}, committed accuracy {accuracy} %")
+        lines.append(f"{result.episodes} held-out episodes: value {value}, committed accuracy {accuracy} %")
     if (ended := view.ended) is not None:
         best = ""
         if ended.best_round is not None:

@@ -19,7 +19,7 @@ MAX_ACTIONS = 24  # of each env
 MAX_POINTS = 96  # of a curve
 # curve -> the field of its event
 ROUND_CURVES = name_map(
-    "accuracy %=accuracy_mean, committed %=committed_mean, return=return_mean, network value=network_value_mean, "
+    "accuracy %=accuracy_mean, committed %=committed_mean, return=return_mean, value=network_value_mean, "
     "params ratio=params_ratio_mean"
 )
 UPDATE_CURVES = {"entropy": "entropy", "KL": "kl", "value loss": "value_loss", "gradient norm": "gradient_norm"}

@@ -43,6 +43,7 @@ FAULTS = {
     "minibatches: expected >= 1, got 1.5": {"minibatches": 1.5},
     "mean: expected 6 numbers, one per input channel, got [0.5]": {"mean": (0.5,)},
     "shift: expected 0 with samples that are no images, got 1": {"shift": 1},
+    'objective: expected one of delivered, anytime, got "soon"': {"objective": "soon"},
     "flip: expected false with samples that are no images, got true": {"flip": True},
 }
 

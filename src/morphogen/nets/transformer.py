@@ -103,7 +103,7 @@ class TransformerNetworks:
 
         qkv = tokens.normed_linear(z, *layer("norm1"), *layer("qkv"))
         weights, *branches = (self._drop(3 * i + place, rows) for place in (1, 2, 3))
-        reach = next(map(rows.pick, rows.masks), None)
+        reach = rows.pick(rows.masks[0]) if rows.masks else None
         attended = tokens.causal_attention(qkv, self.host.heads, None if rows.dropout is None else weights, reach)
         z = z + branches[0](tokens.token_linear(attended, *layer("out")))
         hidden = tokens.normed_linear(z, *layer("norm2"), *layer("up"))

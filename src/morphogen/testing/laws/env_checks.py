@@ -1,0 +1,75 @@
+"""Checks of environments against the promises about what a policy is shown."""
+
+from collections.abc import Collection
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from morphogen.config.instance_spec import INSTANCE_PARAMETERS
+from morphogen.engine import actions
+from morphogen.engine.environment import Environment
+from morphogen.errors import ConfigError
+from morphogen.state.env import EnvState
+from morphogen.testing.laws.search import BrokenLaw
+from morphogen.vocab.observation import FEATURES, INSTANCE_SOURCES
+
+_EPOCHS = 2  # of random actions before the envs are observed
+
+
+def check_observation(env: Environment, hidden: Collection[str] | None = None) -> None:
+    """Check that envs which differ only in hidden parameters of the instance look alike, bit for bit.
+
+    Args:
+        env: of `make`; it is reset, and grows for two epochs under random actions.
+        hidden: names of the parameters; None: those that `observe.instance` of the env does not name.
+
+    Raises: BrokenLaw for the first difference in features or masks, ConfigError for an unknown name.
+
+    Example:
+        >>> import morphogen as mg
+        >>> from morphogen.testing import laws
+        >>> env = mg.make("whitebox", envs=4, seed=0, observe={"instance": ["param_price"]})
+        >>> laws.check_observation(env)
+        >>> try:
+        ...     laws.check_observation(env, hidden=["param_price"])
+        ... except laws.BrokenLaw as error:
+        ...     print(error.sentence)
+        the observation shows param_price, in instance.param_price
+    """
+    names = tuple(name for name in INSTANCE_PARAMETERS if name not in env.spec.observe.instance)
+    names = names if hidden is None else tuple(hidden)
+    if unknown := [name for name in names if name not in INSTANCE_PARAMETERS]:
+        raise ConfigError(f"hidden: expected names out of {', '.join(INSTANCE_PARAMETERS)}, got {unknown[0]!r}")
+    state, seen = env.reset()
+    for _ in range(_EPOCHS):
+        state, step = env.step(state, actions.random(env, state, seen))
+        seen = step.seen
+    for name in names:
+        other = env.observe(_with_other(state, name))
+        if place := _first_difference(seen, other):
+            raise BrokenLaw("hides_unobserved", f"the observation shows {name}, in {place}")
+
+
+def _with_other(state: EnvState, parameter: str) -> EnvState:
+    """The envs with other values of a parameter and of all that is derived from it."""
+    leaves = [name for name, sources in INSTANCE_SOURCES.items() if parameter in sources]
+    return state.replace(instance=state.instance.replace(**{name: _other(state, name) for name in leaves}))
+
+
+def _other(state: EnvState, leaf: str) -> Tensor:
+    values: Tensor = getattr(state.instance, leaf)
+    return 0.5 * values + 0.01 if values.is_floating_point() else values + 1
+
+
+def _first_difference(seen: Any, other: Any) -> str:
+    """Name of the first feature, or mask, that differs; empty if none does."""
+    for leaf, columns in FEATURES.items():
+        unlike = getattr(seen.observation, leaf) != getattr(other.observation, leaf)
+        for column, feature in enumerate(columns):
+            if unlike[..., column].any():
+                return f"{leaf}.{feature.name}"
+    for name, mask in cast(Any, seen.masks).items():
+        if not torch.equal(mask, getattr(other.masks, name)):
+            return f"masks.{name}"
+    return ""

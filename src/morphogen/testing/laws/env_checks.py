@@ -1,7 +1,7 @@
 """Checks of environments against the promises about what a policy is shown."""
 
 from collections.abc import Collection
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from morphogen.engine import actions
 from morphogen.engine.environment import Environment
 from morphogen.errors import ConfigError
 from morphogen.state.env import EnvState
+from morphogen.state.tree_ops import replace
 from morphogen.testing.laws.search import BrokenLaw
 from morphogen.vocab.observation import FEATURES, INSTANCE_SOURCES
 
@@ -54,7 +55,7 @@ def check_observation(env: Environment, hidden: Collection[str] | None = None) -
 def _with_other(state: EnvState, parameter: str) -> EnvState:
     """The envs with other values of a parameter and of all that is derived from it."""
     leaves = [name for name, sources in INSTANCE_SOURCES.items() if parameter in sources]
-    return state.replace(instance=state.instance.replace(**{name: _other(state, name) for name in leaves}))
+    return replace(state, instance=replace(state.instance, **{name: _other(state, name) for name in leaves}))
 
 
 def _other(state: EnvState, leaf: str) -> Tensor:
@@ -69,7 +70,7 @@ def _first_difference(seen: Any, other: Any) -> str:
         for column, feature in enumerate(columns):
             if unlike[..., column].any():
                 return f"{leaf}.{feature.name}"
-    for name, mask in cast(Any, seen.masks).items():
+    for name, mask in seen.masks.items():
         if not torch.equal(mask, getattr(other.masks, name)):
             return f"masks.{name}"
     return ""

@@ -36,7 +36,7 @@ SMALL = {"batch": 8, "minibatches": 3, "val_samples": 16}
 PLAIN = {"data_share": (1.0, 1.0), "classes": (10, 10), "label_noise": (0.0, 0.0)}
 SMALL_HOST = TransformerSpec(vocabulary=257, width=8, heads=2, layers=3, block=24)
 SMALL_STORIES = replace(TASKS["tinystories"], name="small_stories", host=SMALL_HOST)
-SMALL_PYDOC = replace(TASKS["pydoc"], name="small_pydoc", host=replace(SMALL_HOST, vocabulary=97))
+SMALL_PYDOC = replace(TASKS["pydoc"], name="small_pydoc", host=replace(SMALL_HOST, vocabulary=97, reach=23))
 FORMS = {  # task, instances, whether images are augmented
     "all at once": ("digits", {}, True),
     "shifts": ("digits", PLAIN, True),

@@ -127,7 +127,7 @@ def batches(feed: Feed, state, epoch):
     draws = feed.epoch(state.replace(clock=clock))
     for minibatch in range(SMALL["minibatches"]):
         feed.fetch()
-        yield feed.batch(draws, torch.tensor([minibatch]))
+        yield feed.batch(draws, torch.tensor([minibatch], device=draws.index.device))
 
 
 def test_a_whole_command_prints_the_same_results_wherever_the_data_lies():

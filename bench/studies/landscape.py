@@ -94,7 +94,7 @@ def _candidate_row(candidate: Candidate, setup: Setup) -> dict[str, Any]:
 def _instance_traits(setup: Setup, tasks: torch.Tensor, episode: int) -> dict[str, list[float]]:
     when = torch.full_like(tasks[:, 0], episode)
     labels, purpose = setup.dataset.labels, training_instances(setup.spec, 1).split.purpose
-    found = draw_instances(tasks, when, spec=setup.spec, labels=labels, purpose=purpose)
+    found = draw_instances(tasks, when, torch.zeros_like(when), spec=setup.spec, labels=labels, purpose=purpose)
     return {name: getattr(found, name).tolist() for name in TRAITS}
 
 

@@ -77,6 +77,8 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.config.parts import NETWORKS as NETWORKS
     from morphogen.config.parts import POLICIES as POLICIES
     from morphogen.config.parts import RULES as RULES
+    from morphogen.config.phase_spec import PhaseSpec as PhaseSpec
+    from morphogen.config.phase_spec import ViewWeights as ViewWeights
     from morphogen.config.policy_spec import PolicySpec as PolicySpec
     from morphogen.config.policy_spec import PpoSpec as PpoSpec
     from morphogen.config.spec import RunSpec as RunSpec
@@ -93,13 +95,13 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.data.token_text import TokenText as TokenText
     from morphogen.engine import actions as actions
     from morphogen.engine.environment import Environment as Environment
-    from morphogen.engine.environment import Step as Step
     from morphogen.engine.episodes import Epoch as Epoch
     from morphogen.engine.episodes import Rollout as Rollout
     from morphogen.engine.episodes import reset_hidden as reset_hidden
     from morphogen.engine.episodes import run_epoch as run_epoch
     from morphogen.engine.make import make as make
     from morphogen.engine.phases import PolicyInputs as PolicyInputs
+    from morphogen.engine.phases import Step as Step
     from morphogen.engine.policies import Arm as Arm
     from morphogen.engine.policies import build_arm as build_arm
     from morphogen.engine.scheduler import Hooks as Hooks
@@ -200,6 +202,7 @@ _HOMES = {
     "config.execution_spec": "CheckpointSpec EngineSpec",
     "config.groups": "AttributionSpec DataSpec GovernorSpec HostSpec LifecycleSpec RewardSpec SignalSpec",
     "config.parts": "BLUEPRINTS DATASETS HOSTS LEARNERS NETWORKS POLICIES RULES",
+    "config.phase_spec": "PhaseSpec ViewWeights",
     "config.policy_spec": "PolicySpec PpoSpec",
     "config.spec": "RunSpec resolve",
     "config.instance_spec": "InstanceSpec ObserveSpec",
@@ -208,10 +211,10 @@ _HOMES = {
     "data.arrays": "from_arrays from_torch",
     "data.splits": "Samples Splits",
     "data.token_text": "TextSplits TokenText",
-    "engine.environment": "Environment Step",
+    "engine.environment": "Environment",
     "engine.episodes": "Epoch Rollout reset_hidden run_epoch",
     "engine.make": "make",
-    "engine.phases": "PolicyInputs",
+    "engine.phases": "PolicyInputs Step",
     "engine.policies": "Arm build_arm",
     "engine.scheduler": "Hooks Parts Scheduler",
     "engine.setup": "Setup build_setup",

@@ -17,6 +17,7 @@ from support.small_runs import cifar_files, live, story_files, tiny, tiny_setup,
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.groups import DataSpec
 from morphogen.config.instance_spec import InstanceSpec
+from morphogen.config.phase_spec import PhaseSpec
 from morphogen.config.task import TASKS
 from morphogen.data.cifar import BINARY, read_cifar
 from morphogen.data.dataset import open_dataset
@@ -85,9 +86,10 @@ def setup_of(placement, **settings):
     return tiny_setup(data=data, **settings)
 
 
-def pair(form, cifar, **settings):
-    """The same run, resident and streamed."""
-    task, ranges, augment = FORMS[form]
+def pair(form, cifar, *, ranges=None, **settings):
+    """The same run, resident and streamed; `ranges` in the place of some of the form."""
+    task, own, augment = FORMS[form]
+    ranges = own | (ranges or {})
     data = {"augment": augment, "dir": str(cifar)}
     return [setup_of(where, task=task, instance=InstanceSpec(**ranges), data=data, **settings) for where in BOTH]
 
@@ -106,6 +108,18 @@ def test_a_streamed_run_has_the_numbers_of_a_resident_one_bit_for_bit(form, cifa
     assert streamed.transfers.ledger["batch"] == 2 * 4 * 3
     assert (resident.state == streamed.state).all()
     assert (resident.params["net"] == streamed.params["net"]).all()
+
+
+@pytest.mark.parametrize("form", ["shifts", "crops and mirrors"])
+def test_a_streamed_run_follows_the_phases_of_its_envs_bit_for_bit(form, cifar):
+    views = dict.fromkeys(("plain", "inverted", "turned", "half", "noisy"), 1)
+    phase = PhaseSpec(hazard=0.5, views=views, classes=(3, 8))
+    instance, observe = {"classes": (10, 10)}, {"instance": ["param_price"]}
+    runs = pair(form, cifar, rounds=2, episode_length=4, phase=phase, observe=observe, ranges=instance)
+    resident, streamed = (finished(setup) for setup in runs)
+    assert (resident.state == streamed.state).all()
+    assert resident.state is not None
+    assert resident.state.instance.phase.any()
 
 
 @pytest.mark.parametrize("split", [TRAINING_INSTANCES, HELD_OUT_INSTANCES], ids=["train", "held-out"])

@@ -12,6 +12,7 @@ from morphogen.config import groups as specs
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.fields import describe, fields_of
 from morphogen.config.instance_spec import InstanceSpec, ObserveSpec
+from morphogen.config.phase_spec import PhaseSpec, ViewWeights
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import TASKS
@@ -30,6 +31,7 @@ GROUPS = (
     EngineSpec,
     InstanceSpec,
     ObserveSpec,
+    PhaseSpec,
     TelemetrySpec,
 )
 WIDE = 1e6  # where a bound is open
@@ -67,7 +69,9 @@ def plain_fields(spec):
     return [field for field in known if not hasattr(field.kind, "PATH")]
 
 
-FIELDS = [field for spec in (*GROUPS, specs.LegacyRewardSpec, WandbSpec, RunSpec) for field in plain_fields(spec)]
+FIELDS = [
+    field for spec in (*GROUPS, specs.LegacyRewardSpec, ViewWeights, WandbSpec, RunSpec) for field in plain_fields(spec)
+]
 
 
 def default_of(field):

@@ -25,6 +25,11 @@ def as_pair(value: tuple[T, T] | list[T] | None) -> tuple[T, T]:
     return cast("tuple[T, T]", value)
 
 
+def as_optional_pair(value: tuple[T, T] | list[T] | None) -> tuple[T, T] | None:
+    """Type a range, or None for no range."""
+    return cast("tuple[T, T] | None", value)
+
+
 def as_part(value: object) -> str:
     """Type the name of a part: the name, or the part itself."""
     return cast(str, value)

@@ -33,8 +33,9 @@ from morphogen.config.instance_spec import (
     variable_parameters,
 )
 from morphogen.config.parts import BLUEPRINTS, HOSTS, LEARNERS, POLICIES
+from morphogen.config.phase_spec import PhaseSpec, phase_faults
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
-from morphogen.config.task import DEFAULT_TASK, PRESETS, TASKS
+from morphogen.config.task import ANALYTIC, DEFAULT_TASK, PRESETS, TASKS
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import ConfigError
 from morphogen.vocab.action import Head, Op
@@ -165,6 +166,7 @@ class RunSpec(Spec):
     governor: groups.GovernorSpec = option(default=groups.GovernorSpec(), converter=as_group)
     signal: groups.SignalSpec = option(default=groups.SignalSpec(), converter=as_group)
     observe: ObserveSpec = option(default=ObserveSpec(), converter=as_group)
+    phase: PhaseSpec = option(default=PhaseSpec(), converter=as_group)
     attribution: groups.AttributionSpec = option(default=groups.AttributionSpec(), converter=as_group)
     reward: groups.RewardSpec = option(default=groups.RewardSpec(), converter=as_group)
     policy: PolicySpec = option(default=PolicySpec(), converter=as_group)
@@ -231,6 +233,11 @@ class RunSpec(Spec):
             f"instance.{name}: expected null: with the task {self.task} only {variable} may vary"
             for name in impaired_parameters(self.instance, host)
         ]
+        if not faults:
+            span, observed = instance_ranges(self).classes, self.observe.instance
+            faults += phase_faults(self.phase, host, classes=span, observed=observed)
+            if TASKS[self.task].kind == ANALYTIC and self.phase != PhaseSpec():
+                faults.append("phase: expected the defaults with a task whose accuracy is a formula")
         ranges = vars(self.instance) if self.instances == "single" else {}
         return faults + [
             f'instance.{name}: expected low == high where instances is "single", got {list(span)}'

@@ -23,6 +23,7 @@ from morphogen.data.instances import draw_instances
 from morphogen.data.splits import StoredInputs, as_resident, as_stored, as_tensor
 from morphogen.data.token_text import TokenWindows
 from morphogen.device.transfers import StagingBuffer, Transfers
+from morphogen.nets.image_views import PLAIN_ONLY, Views, show_views
 from morphogen.state import rng
 from morphogen.state.env import Clock, EnvState, Instance
 from morphogen.state.measure import InputBatch
@@ -37,12 +38,13 @@ class Draws(NamedTuple):
     row: Tensor  # int64, offset of the crop in the padded image
     column: Tensor  # int64
     mirror: Tensor | None  # bool; None without mirroring
+    view: Tensor  # int64 [E], of the whole epoch, a `View`
 
     def select(self, minibatch: Tensor) -> "Draws":
         """Return the draws of a minibatch.  minibatch int64 [1], its number in the epoch."""
         index, labels, row, column = (leaf.index_select(0, minibatch).squeeze(0) for leaf in self[:4])
         mirror = None if self.mirror is None else self.mirror.index_select(0, minibatch).squeeze(0)
-        return Draws(index, labels, row, column, mirror)
+        return Draws(index, labels, row, column, mirror, self.view)
 
 
 class FeedPosition(NamedTuple):
@@ -56,9 +58,11 @@ class FeedPosition(NamedTuple):
 class Feed(ABC):
     """Training batches drawn on the device; subclasses supply the images."""
 
-    def __init__(self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, label_noise: bool = True) -> None:
+    def __init__(
+        self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, label_noise: bool = True, views: Views = PLAIN_ONLY
+    ) -> None:
         """Set up the draws; `label_noise` False leaves noise out, for runs whose instances have none."""
-        self.spec, self.label_noise = spec, label_noise
+        self.spec, self.label_noise, self.views = spec, label_noise, views
         self.shift = task.shift if spec.augment else 0
         self.flip = task.flip and spec.augment
         self.labels, self.preparation = dataset.labels, dataset.preparation
@@ -104,6 +108,7 @@ class Feed(ABC):
             row=choice // side % side,
             column=choice % side,
             mirror=choice >= side * side if self.flip else None,
+            view=state.instance.image_view,
         )
 
     def batch(self, draws: Draws, minibatch: Tensor) -> InputBatch:
@@ -118,14 +123,17 @@ class Feed(ABC):
             mirrored = chosen.mirror.view(*pixels.shape[:2], 1, 1, 1)
             pixels = torch.where(mirrored, pixels.flip(-1), pixels)
         inputs, labels = self.preparation.prepare(pixels, labels)
+        inputs = show_views(inputs, chosen.view, chosen.index, used=self.views)
         return InputBatch(inputs=inputs, labels=labels, batch_size=[labels.shape[0]], device=labels.device)
 
 
 class ResidentFeed(Feed):
     """Training batches from images on the device."""
 
-    def __init__(self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, label_noise: bool = True) -> None:
-        super().__init__(dataset, task, spec, label_noise=label_noise)
+    def __init__(
+        self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, label_noise: bool = True, views: Views = PLAIN_ONLY
+    ) -> None:
+        super().__init__(dataset, task, spec, label_noise=label_noise, views=views)
         self.inputs = as_resident(dataset.train.inputs)
         self.crops = crops(as_tensor(self.inputs), self.shift) if self.shift else None
 
@@ -223,7 +231,8 @@ class StreamedFeed(Feed):
         pieces: tuple[slice, ...],
     ) -> None:
         """Set up a feed; key and tasks int64 [E, 3] on the host; instances are drawn from `tasks` for `purpose`."""
-        super().__init__(dataset, task, spec.data, label_noise=spec.instance.label_noise[1] > 0)
+        noise, views = spec.instance.label_noise[1] > 0, spec.phase.views.used
+        super().__init__(dataset, task, spec.data, label_noise=noise, views=views)
         largest = max(rows.stop - rows.start for rows in pieces)
         self._images, self._transfers = as_stored(dataset.train.inputs), transfers
         self._shape = (largest * spec.data.batch, *dataset.train.inputs.shape[1:])
@@ -330,7 +339,7 @@ def _indices(
     episode: Tensor,
     epoch: Tensor,
     *,
-    draw: Callable[[Tensor], Instance],
+    draw: Callable[[Tensor, Tensor], Instance],
     spec: RunSpec,
     pieces: tuple[slice, ...],
 ) -> Iterator[Tensor]:
@@ -338,9 +347,10 @@ def _indices(
 
     episode, epoch int64 [E]: the first epoch; pieces: blocks of n envs.
     """
-    instance = draw(episode)
+    instance = draw(episode, epoch)
     for later in range(max(1, spec.episode_length - int(epoch.min()))):
         clock = Clock(episode=episode, epoch=epoch + later, batch_size=[len(key)])
+        instance = draw(episode, clock.epoch) if spec.phase.hazard else instance
         index = epoch_index(FeedPosition(key, instance, clock), spec.data)
         for rows in pieces:
             yield from index[:, rows].flatten(1)

@@ -10,9 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from morphogen.config.instance_spec import WIDTH_STEP, InstanceSpec
+from morphogen.config.instance_spec import WIDTH_STEP
 from morphogen.config.spec import RunSpec, find_host, instance_ranges
 from morphogen.data.splits import sorting_permutation
+from morphogen.data.world_phases import draw_phase
 from morphogen.state import rng
 from morphogen.state.env import Instance
 from morphogen.state.tree_ops import choose, constant_table, divide_ints
@@ -39,20 +40,27 @@ HELD_OUT_INSTANCES = InstanceSplit(Purpose.INSTANCE_HELD_OUT, HELD_OUT_EPISODE, 
 TEST_INSTANCES = InstanceSplit(Purpose.INSTANCE_TEST, 2 * HELD_OUT_EPISODE, "test instances")
 
 
-def draw_instances(key: Tensor, episode: Tensor, *, spec: RunSpec, labels: Tensor, purpose: Purpose) -> Instance:
-    """Draw the instances of `episode` from the ranges of a resolved spec.
+def draw_instances(
+    key: Tensor, episode: Tensor, epoch: Tensor, *, spec: RunSpec, labels: Tensor, purpose: Purpose
+) -> Instance:
+    """Draw the instances of `episode` from the ranges of a resolved spec, as they are in the phase of `epoch`.
 
-    Shapes: key int64 [E, 3]; episode int64 [E]; labels int64 [N], of the training split -> Instance [E].
-    Promise: a row depends on its own key and episode only; one range changes no other parameter's draw.
+    Shapes: key int64 [E, 3]; episode, epoch int64 [E]; labels int64 [N], of the training split -> Instance [E].
+    Promise: a row depends on its own key, episode and epoch only; one range changes no other parameter's draw.
     """
     ranges, total = instance_ranges(spec), find_host(spec).classes
     words = rng.random_bits(rng.stream(key, purpose, round=episode), FIRST_CLASS + total)
-    classes = _uniform_int(words[:, CLASSES], ranges.classes)
-    used = sorting_permutation(words[:, FIRST_CLASS:]) < classes.unsqueeze(-1)
+    phase = draw_phase(key, episode, epoch, spec=spec.phase, horizon=spec.episode_length, classes=total)
+    count, order, allowed = words[:, CLASSES], words[:, FIRST_CLASS:], ranges.classes
+    if spec.phase.classes is not None:
+        count, order, allowed = phase.words[:, 0], phase.words[:, 1:], spec.phase.classes
+    classes = _uniform_int(count, allowed)
+    used = sorting_permutation(order) < classes.unsqueeze(-1)
     class_of = choose(used, used.cumsum(-1) - 1, -1)  # classes in use, numbered in ascending order
     share = _data_share(words[:, DATA_SHARE], ranges.data_share)
+    everything = ranges.data_share == (1.0, 1.0) and allowed == (total, total)
     usable, samples = _usable_samples(
-        key, episode, class_of, share, labels=labels, minimum=spec.data.batch, ranges=ranges
+        key, episode, class_of, share, labels=labels, minimum=spec.data.batch, all_usable=everything
     )
     price_share = torch.ones_like(episode, dtype=torch.float64)  # of the price range in use (log scale)
     if purpose is Purpose.INSTANCE and spec.ppo.price_warmup_rounds:
@@ -70,6 +78,8 @@ def draw_instances(key: Tensor, episode: Tensor, *, spec: RunSpec, labels: Tenso
         baseline_loss=constant_table(guessing, torch.float32, key.device)[classes],
         class_of=class_of,
         usable=usable,
+        phase=phase.number,
+        image_view=phase.view,
         batch_size=[key.shape[0]],
         device=key.device,
     )
@@ -102,11 +112,11 @@ def _price(words: Tensor, ends: tuple[float, float], share: Tensor) -> Tensor:
 
 
 def _usable_samples(
-    key: Tensor, episode: Tensor, class_of: Tensor, share: Tensor, *, labels: Tensor, minimum: int, ranges: InstanceSpec
+    key: Tensor, episode: Tensor, class_of: Tensor, share: Tensor, *, labels: Tensor, minimum: int, all_usable: bool
 ) -> tuple[Tensor, Tensor]:
     """Return (table int32 [E, N], usable training samples first; count int64 [E]); [E, 0] if all are usable."""
     envs, count = key.shape[0], labels.shape[0]
-    if ranges.data_share == (1.0, 1.0) and ranges.classes == (class_of.shape[1],) * 2:
+    if all_usable:
         return torch.empty(envs, 0, dtype=torch.int32, device=key.device), torch.full_like(share, count)
     chunks = (rows.split(max(1, CHUNK // count)) for rows in (key, episode, class_of))
     parts = [_order_samples(*part, labels=labels) for part in zip(*chunks, strict=True)]

@@ -11,7 +11,6 @@ move their envs through it.  The steps inside a phase are in `engine.phases`.
 import time
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -29,7 +28,7 @@ from morphogen.engine.action_tensors import to_tensor
 from morphogen.engine.capture import Capture, open_capture
 from morphogen.engine.compile import CompiledUnits
 from morphogen.engine.part_laws import setup_faults
-from morphogen.engine.phases import ActPhase, PolicyInputs
+from morphogen.engine.phases import ActPhase, PolicyInputs, ScorePhase, Step
 from morphogen.engine.pieces import split_envs
 from morphogen.engine.reward_rule import find_violation
 from morphogen.engine.setup import Setup
@@ -38,11 +37,8 @@ from morphogen.nets import plan as plans
 from morphogen.nets.net import Net
 from morphogen.nets.plan import EpochPlan
 from morphogen.rules.rewards.protocol import Rule
-from morphogen.state import rng
-from morphogen.state.decision import ActionMasks, ActionOutcome, Observation
-from morphogen.state.env import EnvState
-from morphogen.state.measure import Attribution, GovernorReport, StepScore, TickReport, TrainMetrics, Validation
-from morphogen.state.tree_ops import select
+from morphogen.state import rng, tree_ops
+from morphogen.state.env import EnvState, Instance
 from morphogen.steps.govern_step import first_snapshot
 from morphogen.steps.observe_step import StateFacts, state_facts
 from morphogen.steps.reset_step import reset
@@ -53,50 +49,6 @@ from morphogen.vocab.limits import Limits
 from morphogen.vocab.purpose import Purpose
 
 Action = Tensor | TensorDictBase  # int64 [E, 8], or a leaf int64 [E] per head
-
-
-@document_fields
-class Step(NamedTuple):
-    """Results of one epoch of all envs.  All tensors reside on the device."""
-
-    acted: EnvState  # [E], after the action
-    outcome: ActionOutcome  # [E], of the action: executed or not, and why
-    ticked: EnvState  # [E], after the lifecycle moved on
-    ticks: TickReport  # [E], gates that seeds passed by themselves
-    metrics: TrainMetrics  # [E], losses and accuracies of the training
-    validation: Validation  # [E], accuracies with and without the seeds
-    measured: Attribution  # [E], accuracies after the training, and the worth of every seed
-    governed: EnvState  # [E], trained, measured and judged
-    report: GovernorReport  # [E], decision of the governor
-    score: StepScore  # [E], reward, network value and cost
-    host_params: Tensor  # int64 [E], of the host without seeds
-    seed_params: Tensor  # int64 [E, S], of the seeds that trained
-    seen: PolicyInputs  # [E], for the next action
-
-    @property
-    def observation(self) -> Observation:
-        """Features of the envs after the epoch, [E]."""
-        return self.seen.observation
-
-    @property
-    def masks(self) -> ActionMasks:
-        """Legal choices of the next action, [E]."""
-        return self.seen.masks
-
-    @property
-    def reward(self) -> Tensor:
-        """Reward of the epoch, float32 [E], not normalised."""
-        return self.score.reward
-
-    @property
-    def components(self) -> Tensor:
-        """Parts of the reward in the order of `Environment.rule.components`, float32 [E, C]; they sum to it."""
-        return self.score.components
-
-    @property
-    def terminated(self) -> Tensor:
-        """End of a segment, bool [E]: the horizon was reached, or the governor rolled the env back."""
-        return self.score.terminated
 
 
 @document_fields
@@ -198,7 +150,7 @@ class Environment:
         if rows.dtype != torch.bool or rows.shape != (self.envs,):
             raise ConfigError(f"rows: expected bool [{self.envs}], got {rows.dtype} {list(rows.shape)}")
         fresh, _ = self.start(self.init_state(state.clock.episode + 1))
-        after = select(rows, fresh, state)
+        after = tree_ops.select(rows, fresh, state)
         return after, self.observe(after)
 
     def step(
@@ -235,12 +187,13 @@ class Environment:
         mark("tail")
         tail = self.compiled.unit("tail", partial(phases.score_phase, setup=setup))
         score = tail(trained, act.outcome, validation, metrics, state, facts=facts)
+        after, known = self._enter_phase(score)
         step = Step(
             *(act.acted, act.outcome, act.ticked, act.ticks),
             *(metrics, validation, score.measured, score.governed, score.report, score.score),
-            *(facts.host_params, score.seed_params, self._observe(score.after, score.facts)),
+            *(facts.host_params, score.seed_params, self._observe(after, known)),
         )
-        return score.after, step
+        return after, step
 
     def plan(self, state: EnvState, action: Action) -> EpochPlan:
         """Return the sizes that the step with this action needs; one `plan` transfer, the host waits."""
@@ -257,15 +210,10 @@ class Environment:
 
     def init_state(self, episode: Tensor) -> EnvState:
         """Return fresh envs, not yet measured.  episode int64 [E], counted from 0 over all streams."""
-        setup, spec = self.setup, self.spec
-        instance = draw_instances(
-            self.tasks, episode, spec=spec, labels=setup.dataset.labels, purpose=self.split.purpose
-        )
+        instance, window = self._draw_instance(episode, torch.zeros_like(episode)), self.spec.governor.window
         noise = rng.uniform(rng.stream(self.keys, Purpose.HOST_INIT, round=episode), self.net.host_size)
         ledger = self.rule.init(self.envs, len(self.net.slots), self.device)
-        return reset(
-            self.keys, instance, noise, episode=episode, ledger=ledger, net=self.net, window=spec.governor.window
-        )
+        return reset(self.keys, instance, noise, episode=episode, ledger=ledger, net=self.net, window=window)
 
     def start(self, state: EnvState, plan: EpochPlan | None = None) -> tuple[EnvState, PolicyInputs]:
         """Validate prepared envs under their plan; return the state that their first epoch starts from.
@@ -340,6 +288,18 @@ class Environment:
     def _facts(self, state: EnvState, seen: PolicyInputs | None = None) -> StateFacts:
         known = None if seen is None else seen.facts
         return state_facts(state, self.limits, net=self.net) if known is None else known
+
+    def _draw_instance(self, episode: Tensor, epoch: Tensor) -> Instance:
+        labels, purpose = self.setup.dataset.labels, self.split.purpose
+        return draw_instances(self.tasks, episode, epoch, spec=self.spec, labels=labels, purpose=purpose)
+
+    def _enter_phase(self, score: ScorePhase) -> tuple[EnvState, StateFacts]:
+        """Return the envs in the phase of their next epoch, and their facts."""
+        after, clock = score.after, score.after.clock
+        if not self.spec.phase.hazard:
+            return after, score.facts
+        after = tree_ops.replace(after, instance=self._draw_instance(clock.episode, clock.epoch))
+        return after, self._facts(after)
 
     def _act(self, state: EnvState, action: Action, facts: StateFacts) -> ActPhase:
         if state.batch_size != self.keys.shape[:1]:

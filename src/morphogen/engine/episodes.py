@@ -12,8 +12,8 @@ from torch import Tensor
 
 from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers, flatten_names
-from morphogen.engine.environment import Environment, Step
-from morphogen.engine.phases import PolicyInputs, choose_actions
+from morphogen.engine.environment import Environment
+from morphogen.engine.phases import PolicyInputs, Step, choose_actions
 from morphogen.learn.baselines import RandomPolicy
 from morphogen.nets.policy import Policy
 from morphogen.state.decision import ActionMasks, ActOutput, Observation

@@ -47,6 +47,7 @@ def optimal_returns(setup: Setup, transfers: Transfers, episodes: int) -> Array:
         instance = draw_instances(
             key,
             torch.full_like(key[:, 0], HELD_OUT_EPISODE + batch),
+            torch.zeros_like(key[:, 0]),
             spec=spec,
             labels=setup.dataset.labels,
             purpose=Purpose.INSTANCE_HELD_OUT,

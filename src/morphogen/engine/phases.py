@@ -82,6 +82,50 @@ class ScorePhase(NamedTuple):
     facts: StateFacts  # [E], of `after`
 
 
+@document_fields
+class Step(NamedTuple):
+    """Results of one epoch of all envs.  All tensors reside on the device."""
+
+    acted: EnvState  # [E], after the action
+    outcome: ActionOutcome  # [E], of the action: executed or not, and why
+    ticked: EnvState  # [E], after the lifecycle moved on
+    ticks: TickReport  # [E], gates that seeds passed by themselves
+    metrics: TrainMetrics  # [E], losses and accuracies of the training
+    validation: Validation  # [E], accuracies with and without the seeds
+    measured: Attribution  # [E], accuracies after the training, and the worth of every seed
+    governed: EnvState  # [E], trained, measured and judged
+    report: GovernorReport  # [E], decision of the governor
+    score: StepScore  # [E], reward, network value and cost
+    host_params: Tensor  # int64 [E], of the host without seeds
+    seed_params: Tensor  # int64 [E, S], of the seeds that trained
+    seen: PolicyInputs  # [E], for the next action
+
+    @property
+    def observation(self) -> Observation:
+        """Features of the envs after the epoch, [E]."""
+        return self.seen.observation
+
+    @property
+    def masks(self) -> ActionMasks:
+        """Legal choices of the next action, [E]."""
+        return self.seen.masks
+
+    @property
+    def reward(self) -> Tensor:
+        """Reward of the epoch, float32 [E], not normalised."""
+        return self.score.reward
+
+    @property
+    def components(self) -> Tensor:
+        """Parts of the reward in the order of `Environment.rule.components`, float32 [E, C]; they sum to it."""
+        return self.score.components
+
+    @property
+    def terminated(self) -> Tensor:
+        """End of a segment, bool [E]: the horizon was reached, or the governor rolled the env back."""
+        return self.score.terminated
+
+
 def observe_phase(
     state: EnvState, key: Tensor, facts: StateFacts, *, setup: Setup, control: ActionControl | None
 ) -> PolicyInputs:
@@ -200,7 +244,7 @@ def validate_phase(
     split = setup.dataset.validation()
     if setup.task.kind == ANALYTIC:
         return validate_by_formula(state, split, coalition, evaluated)
-    options: Any = {"net": setup.net, "repeat": capture.repeat}
+    options: Any = {"net": setup.net, "views": setup.spec.phase.views.used, "repeat": capture.repeat}
     pieces = zip(split_envs(len(evaluated), setup.piece_envs), plan.pieces, strict=True)
     return join(
         [

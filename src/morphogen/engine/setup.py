@@ -165,7 +165,10 @@ def build_setup(spec: RunSpec) -> Setup:
     budget, schedule = param_budget(spec), load_schedule(spec.policy_name, spec)
     dataset = open_dataset(task, spec.data, net.host, device)
     check_memory(spec, net, dataset.sizes["validation"], device)
-    resident, noisy = dataset.placement == RESIDENT, spec.instance.label_noise[1] > 0
+    feed = None
+    if dataset.placement == RESIDENT:
+        noisy, views = spec.instance.label_noise[1] > 0, spec.phase.views.used
+        feed = ResidentFeed(dataset, task, spec.data, label_noise=noisy, views=views)
     return Setup(
         spec=spec,
         task=task,
@@ -174,7 +177,7 @@ def build_setup(spec: RunSpec) -> Setup:
         budget=budget,
         rule=build_rule(spec.reward, param_budget=budget, episode_length=spec.episode_length, gamma=spec.ppo.gamma),
         dataset=dataset,
-        feed=ResidentFeed(dataset, task, spec.data, label_noise=noisy) if resident else None,
+        feed=feed,
         schedule=schedule,
         device=device,
         piece_envs=piece_size(spec, net, dataset.sizes["validation"], device),

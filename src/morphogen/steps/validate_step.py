@@ -13,6 +13,7 @@ from morphogen.nets import sites
 from morphogen.nets.answers import NO_LABEL, answer_losses, count_labels
 from morphogen.nets.forward_pass import SlotSeeds, forward, used_classes
 from morphogen.nets.host_networks import HostRows
+from morphogen.nets.image_views import PLAIN_ONLY, Views, show_views
 from morphogen.nets.net import Net
 from morphogen.nets.plan import CoalitionTree, Plan
 from morphogen.state.env import EnvState, Instance
@@ -39,12 +40,14 @@ def validate(
     *,
     net: Net,
     chunk: int | None = None,
+    views: Views = PLAIN_ONLY,
     repeat: Repeat = repeat,
 ) -> Validation:
     """Evaluate coalitions in one pass over a split.
 
     Shapes: state [E]; split [N]; coalition int64, evaluated bool [E, K], as given to `plan_counts` -> Validation [E].
-    chunk: most samples in one pass, by default those of the host; repeat: loop over the passes (`engine.capture`).
+    chunk: most samples in one pass, by default those of the host; views: all that `state.instance.image_view` may
+    hold; repeat: loop over the passes (`engine.capture`).
     Promise: changes nothing; a sample whose label is not in use counts for nothing, a non-finite logit as wrong.
     Raises: RuntimeError for a derivative with respect to parameters.
 
@@ -62,9 +65,8 @@ def validate(
     """
     refuse_gradients("validate", state.host.params, *nested_leaves(state.seeds))
     with torch.no_grad():
-        return _validate(
-            state, split, coalition, evaluated, plan, net=net, chunk=chunk or net.host.chunk, repeat=repeat
-        )
+        chunk = chunk or net.host.chunk
+        return _validate(state, split, coalition, evaluated, plan, net=net, chunk=chunk, views=views, repeat=repeat)
 
 
 def _validate(
@@ -76,6 +78,7 @@ def _validate(
     *,
     net: Net,
     chunk: int,
+    views: Views,
     repeat: Repeat,
 ) -> Validation:
     nothing = (None,) * len(net.slots)
@@ -92,8 +95,8 @@ def _validate(
 
     def count_chunk(counts: ChunkCounts, size: int) -> ChunkCounts:
         samples = counts.start + torch.arange(size, device=counts.start.device)
-        images = net.precision.cast(split.inputs.index_select(0, samples))
-        logits = forward(images, rows, used, growth, net=net).to(state.host.params.dtype)
+        inputs = show_views(split.inputs.index_select(0, samples), state.instance.image_view, samples, used=views)
+        logits = forward(net.precision.cast(inputs), rows, used, growth, net=net).to(state.host.params.dtype)
         chunk = _count_correct(logits, labels.index_select(1, samples), ends)
         return ChunkCounts(counts.start + size, *(old + new for old, new in zip(counts[1:], chunk, strict=True)))
 

@@ -353,6 +353,8 @@ def move_setup(setup: Setup, device: torch.device) -> Setup:
     images, labels = move(scored.inputs), move(scored.labels)
     validation = LabelledInputs(inputs=images, labels=labels, batch_size=[], device=device)
     dataset = replace(data, train=train, labels=move(data.labels), _validation=validation, _test=test)
-    noisy = setup.feed is not None and setup.feed.label_noise
-    batches = None if setup.feed is None else feed.ResidentFeed(dataset, setup.task, setup.spec.data, label_noise=noisy)
+    batches = setup.feed
+    if batches is not None:
+        options = {"label_noise": batches.label_noise, "views": batches.views}
+        batches = feed.ResidentFeed(dataset, setup.task, setup.spec.data, **options)
     return replace(setup, dataset=dataset, feed=batches, device=device)

@@ -31,8 +31,8 @@ ROWS = {
     "pydoc": (24_816, "r0c0 r0c1 r0c2", 8, 16),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "701ecdf704a2d62d241b503484ea50f1eada88c7f359795fe54d38175042e691"
-STABLE_CONFIG = "067f11ed0fac6c4ddc08a00d845a03608aaed90842aca995ab2dd9bee1f4a5d9"
+DEFAULT_CONFIG = "6d39474c9d121ef33ef0a07f2f335b448d6a55413e6d8524ddd5b2c9dc4bd46c"
+STABLE_CONFIG = "4bc6df31c4dcb59c342b0f7bc7e17e2253e94182a0b45ce7ec6c0c56a8c522ab"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

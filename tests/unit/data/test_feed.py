@@ -12,6 +12,7 @@ from support.small_runs import plain
 
 from morphogen.config.groups import DataSpec
 from morphogen.config.instance_spec import InstanceSpec
+from morphogen.config.spec import resolve
 from morphogen.config.task import TASKS
 from morphogen.data import feed as feeds
 from morphogen.data.dataset import open_dataset
@@ -30,8 +31,10 @@ LEAVES = ("index", "labels", "row", "column")
 def world(envs=6, *, first=0, seed=0, episode=2, epoch=5, spec=None):
     """Parts of a state that a feed reads: keys, instances, clock."""
     key, when = rng.env_keys(seed, first, envs), torch.full((envs,), episode)
-    spec = spec or plain(data=DATA)
-    instance = draw_instances(key, when, spec=spec, labels=DATASET.labels, purpose=Purpose.INSTANCE)
+    spec = resolve(spec or plain(data=DATA))
+    instance = draw_instances(
+        key, when, torch.zeros_like(when), spec=spec, labels=DATASET.labels, purpose=Purpose.INSTANCE
+    )
     clock = SimpleNamespace(episode=when, epoch=torch.full((envs,), epoch))
     return SimpleNamespace(key=key, instance=instance, clock=clock)
 

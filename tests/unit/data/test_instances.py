@@ -12,6 +12,7 @@ from support.small_runs import plain
 from morphogen.config.groups import DataSpec
 from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.policy_spec import PpoSpec
+from morphogen.config.spec import resolve
 from morphogen.config.task import TASKS
 from morphogen.data.instances import draw_instances
 from morphogen.state import rng
@@ -37,7 +38,7 @@ LEAVES = (
 def draw(spec=WIDE, *, envs=16, seed=0, first=0, episode=0, purpose=Purpose.INSTANCE):
     key = rng.env_keys(seed, first, envs)
     when = torch.full((envs,), episode)
-    return draw_instances(key, when, spec=spec, labels=LABELS, purpose=purpose)
+    return draw_instances(key, when, torch.zeros_like(when), spec=resolve(spec), labels=LABELS, purpose=purpose)
 
 
 def only(**ranges):
@@ -169,7 +170,9 @@ def test_a_range_without_extent_is_its_value(share, noise):
 
 def test_drawing_never_asks_the_host():
     key, when = rng.env_keys(0, 0, 4, device="meta"), torch.zeros(4, dtype=torch.int64, device="meta")
-    found = draw_instances(key, when, spec=WIDE, labels=LABELS.to("meta"), purpose=Purpose.INSTANCE)
+    found = draw_instances(
+        key, when, torch.zeros_like(when), spec=resolve(WIDE), labels=LABELS.to("meta"), purpose=Purpose.INSTANCE
+    )
     assert found.usable.shape == (4, 300)
     assert found.usable.dtype == torch.int32
 

@@ -19,7 +19,7 @@ _EPOCHS = 2  # of random actions before the envs are observed
 
 
 def check_observation(env: Environment, hidden: Collection[str] | None = None) -> None:
-    """Check that envs which differ only in hidden parameters of the instance look alike, bit for bit.
+    """Check that envs which differ only in hidden parameters of the instance, or in their phase, look alike bit for bit.
 
     Args:
         env: of `make`; it is reset, and grows for two epochs under random actions.
@@ -46,15 +46,15 @@ def check_observation(env: Environment, hidden: Collection[str] | None = None) -
     for _ in range(_EPOCHS):
         state, step = env.step(state, actions.random(env, state, seen))
         seen = step.seen
-    for name in names:
-        other = env.observe(_with_other(state, name))
+    derived = {name: [leaf for leaf, sources in INSTANCE_SOURCES.items() if name in sources] for name in names}
+    for name, leaves in {**derived, "the phase": ["phase", "image_view"]}.items():
+        other = env.observe(_with_other(state, leaves))
         if place := _first_difference(seen, other):
             raise BrokenLaw("hides_unobserved", f"the observation shows {name}, in {place}")
 
 
-def _with_other(state: EnvState, parameter: str) -> EnvState:
-    """The envs with other values of a parameter and of all that is derived from it."""
-    leaves = [name for name, sources in INSTANCE_SOURCES.items() if parameter in sources]
+def _with_other(state: EnvState, leaves: Collection[str]) -> EnvState:
+    """The envs with other values of some leaves of the instance."""
     return replace(state, instance=replace(state.instance, **{name: _other(state, name) for name in leaves}))
 
 

@@ -1,0 +1,13 @@
+"""Views: how the images of an env are shown during a phase."""
+
+from enum import IntEnum
+
+
+class View(IntEnum):
+    """Views of normalised images; 0 is the mean of a channel."""
+
+    PLAIN = 0  # as stored
+    INVERTED = 1  # every number negated
+    TURNED = 2  # by 90 degrees
+    HALF = 3  # the right half is 0
+    NOISY = 4  # noise of deviation 1 added, the same for a sample in all epochs

@@ -1,0 +1,149 @@
+"""Worlds that change within an episode: training, validation and sizes follow the phase of each env at each epoch."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import morphogen as mg
+from morphogen.engine.environment import open_environment
+from morphogen.errors import ConfigError
+from morphogen.nets.image_views import show_views
+from morphogen.state import rng
+from morphogen.testing import laws
+from morphogen.vocab.image_view import View
+
+VIEWS = {"plain": 1, "inverted": 1, "turned": 1, "half": 1, "noisy": 1}
+SMALL = {"data": {"batch": 8, "minibatches": 2, "val_samples": 30}, "episode_length": 6, "max_seeds": 0}
+HIDDEN = {"observe": {"instance": ["param_price"]}}
+CLASSES = {"instance": {"classes": (10, 10)}, **HIDDEN}
+
+
+def make(envs=4, seed=0, **settings):
+    phase = {"hazard": 0.5, "least": 1, "views": VIEWS} | settings.pop("phase", {})
+    return mg.make("digits", envs=envs, seed=seed, phase=phase, **SMALL, **settings)
+
+
+def play(env, choose):
+    """Instances of all epochs, the last one after the end, under actions of `choose`."""
+    state, seen = env.reset()
+    found = [state.instance]
+    for _ in range(env.horizon):
+        state, step = env.step(state, choose(env, state, seen))
+        seen = step.seen
+        found.append(state.instance)
+    return found
+
+
+def wait(env, state, seen):
+    return mg.actions.wait(env)
+
+
+def equal(one, other):
+    return bool((one == other).all())
+
+
+def test_the_world_is_the_same_whatever_is_done_in_it_and_whoever_plays_beside():
+    env = make(6, phase={"classes": (3, 9)}, **CLASSES)
+    waited, acted = play(env, wait), play(env, mg.actions.random)
+    assert all(map(equal, waited, acted))
+    assert torch.stack([instance.phase for instance in waited]).max() > 1
+    alone = play(open_environment(env.setup, envs=env.host_keys[0][2:3]), wait)
+    assert all(equal(many[2:3], one) for many, one in zip(waited, alone, strict=True))
+
+
+def test_siblings_share_phases():
+    env = make(3, phase={"classes": (3, 9)}, **CLASSES)
+    keys = env.host_keys[0]
+    siblings = open_environment(env.setup, envs=rng.sibling_keys(keys, 4), tasks=keys)
+    assert all(map(equal, play(env, wait), play(siblings, wait)))
+
+
+def test_the_state_is_in_the_phase_of_the_epoch_that_comes_next():
+    env = make(8)
+    state, _ = env.reset(3)
+    assert not state.instance.phase.any()
+    for _ in range(3):
+        state, _ = env.step(state, mg.actions.wait(env))
+    restarted, _ = env.restart(state, torch.ones(8, dtype=torch.bool))
+    assert not restarted.instance.phase.any()
+    assert (restarted.clock.episode == state.clock.episode + 1).all()
+
+
+def test_a_batch_is_that_of_a_world_without_phases_in_the_view_of_each_env():
+    phased = make(8)
+    plain = mg.make("digits", envs=8, seed=0, **SMALL)
+    state, _ = phased.reset()
+    assert len(state.instance.image_view.unique()) > 2
+    found, stored = (env.feed.epoch(state) for env in (phased, plain))
+    batch, other = (env.feed.batch(draws, torch.tensor([1])) for env, draws in ((phased, found), (plain, stored)))
+    views = {"used": tuple(View)}
+    expected = show_views(other.inputs, state.instance.image_view, found.index[1], **views)
+    assert torch.equal(batch.inputs, expected)
+    assert torch.equal(batch.labels, other.labels)
+
+
+def test_validation_sees_the_view_of_each_env():
+    env = make(5)
+    state, _ = env.reset()
+    split = env.setup.dataset.validation()
+    options = {"net": env.net, "views": tuple(View)}
+    request = mg.rules.coalitions(state.slots, torch.zeros(5, 1, len(env.net.slots)), pairs=1)
+    plan = mg.nets.empty_plan(5, env.net)
+    together = mg.steps.validate(state, split, *request, plan, **options)
+    for view in View:
+        images = split.inputs if view is View.PLAIN else shown_alone(split.inputs, view)
+        alone = mg.steps.validate(state, split.replace(inputs=images), *request, plan, net=env.net)
+        rows = state.instance.image_view == int(view)
+        assert torch.allclose(together.loss[rows], alone.loss[rows], rtol=1e-5)
+
+
+def shown_alone(images, view):
+    return show_views(images, torch.tensor([int(view)]), torch.arange(len(images)), used=(View.PLAIN, view))[0]
+
+
+def test_sizes_follow_the_classes_of_the_phase():
+    env = make(6, phase={"classes": (2, 10), "hazard": 1.0}, **CLASSES)
+    state, seen = env.reset()
+    for _ in range(3):
+        before = state
+        state, step = env.step(state, mg.actions.wait(env), seen=seen)
+        seen = step.seen
+        expected = env.net.networks.params_in_use(before.instance)
+        assert torch.equal(step.host_params, expected)
+    assert seen.facts is not None
+    assert torch.equal(seen.facts.host_params, env.net.networks.params_in_use(state.instance))
+
+
+@given(seed=st.integers(0, 50))
+def test_the_phase_is_never_observed(seed):
+    laws.check_observation(make(3, seed=seed, **HIDDEN))
+    laws.check_observation(make(3, seed=seed, phase={"classes": (2, 10)}, **CLASSES))
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"phase": {"classes": (3, 9)}}, "phase.classes: expected null where instance.classes is [4, 10], got [3, 9]"),
+        ({"phase": {"classes": (3, 12)}, **CLASSES}, "phase.classes: expected at most 10, got [3, 12]"),
+        (
+            {"phase": {"classes": (3, 9)}, "instance": {"classes": (10, 10)}},
+            "phase.classes: expected null where observe.instance names classes, got [3, 9]",
+        ),
+        ({"phase": {"hazard": 1.5}}, "phase.hazard: expected a number >= 0 and <= 1, got 1.5"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(settings, fault):
+    with pytest.raises(ConfigError) as caught:
+        mg.make("digits", envs=2, **settings)
+    assert fault in str(caught.value)
+
+
+def test_the_white_box_has_no_phases():
+    with pytest.raises(ConfigError, match="phase: expected the defaults with a task whose accuracy is a formula"):
+        mg.RunSpec(task="whitebox", phase={"hazard": 0.1})
+
+
+def test_a_task_of_text_has_no_views():
+    with pytest.raises(ConfigError, match=r"phase\.views: expected plain alone with samples that are no images"):
+        mg.RunSpec(task="pydoc", phase={"views": {"half": 1}})

@@ -36,7 +36,7 @@ class ViewWeights(Spec):
     @property
     def choices(self) -> tuple[View, ...]:
         """Views, each as often as its weight; PLAIN alone if every weight is 0."""
-        drawn = tuple(view for view in View for _ in range(getattr(self, view.name.lower())))
+        drawn = tuple(view for view in View for _ in range(getattr(self, view.label)))
         return drawn or (View.PLAIN,)
 
     @property

@@ -255,15 +255,18 @@ class Reporter:
 
 
 _INT8_NAMES = ("stage_before", "stage_acted", "stage_ticked", "stage", "blueprint", "algorithm", "tick_gate")
-_INT8_NAMES += ("tick_removal", "action_gate", "op_effective", "outcome", "reason", "panic", "anomaly")
+_INT8_NAMES += ("tick_removal", "action_gate", "op_effective", "outcome", "reason", "panic", "anomaly", "image_view")
 _INT16_NAMES = ("since_measured", "age", "epochs_in_stage", "action_gate_failed", "action", "tempo")
-_INT16_NAMES += ("panic_streak", "snapshot_epoch", "stable_epochs")
+_INT16_NAMES += ("panic_streak", "snapshot_epoch", "stable_epochs", "phase")
 # Narrow integers; all others are int32.
 _SMALL_DTYPES = {**dict.fromkeys(_INT8_NAMES, torch.int8), **dict.fromkeys(_INT16_NAMES, torch.int16)}
 # Part of an epoch -> leaves of the record, each with the leaf of the part if that has another name.
 _RECORDED = {
     "before.signals": "loss_before=val_loss, acc_before=val_acc",
     "before.slots": "stage_before=stage",
+    "before.instance": ", ".join(
+        ["phase, image_view, classes", *(f"instance_{name}={name}" for name in INSTANCE_PARAMETERS)]
+    ),
     "seen": "missed",
     "seen.observation": "observation_finite=finite",
     "seen.masks": ", ".join(f"{head}_legal={head}" for head in HEADS),
@@ -286,7 +289,6 @@ _RECORDED = {
     "after.slots": "stage, alpha, gradient_norm, gradient_health, gradient_ratio, gradient_valid, "
     "gradient_ratio_valid, vanishing, exploding, velocity, velocity_valid, since_measured",
     "after.scaling": "loss_scale",
-    "after.instance": ", ".join(f"instance_{name}={name}" for name in INSTANCE_PARAMETERS),
     "after.signals": "stabilized, stable_epochs=stable, final_acc=val_acc, final_committed=committed_acc, "
     "final_loss=val_loss, best_acc",
 }

@@ -15,6 +15,7 @@ from morphogen.config.execution_spec import (
 )
 from morphogen.config.fields import raise_all
 from morphogen.config.groups import RESIDENT
+from morphogen.config.phase_spec import PhaseSpec
 from morphogen.config.spec import RunSpec, build_limits, find_host, param_budget, pick_slots, resolve
 from morphogen.config.task import TASKS, TaskSpec
 from morphogen.data.dataset import Dataset, open_dataset
@@ -191,6 +192,8 @@ def describe_run(setup: Setup) -> dict[str, str]:
     rows = {"task": f"{spec.task} ({setup.task.question})", "policy": spec.policy_name}
     if schedule is not None and schedule.steps:
         rows["schedule"] = f"{schedule.name}, steps {len(schedule.steps):,}, sha256 {schedule.sha256[:12]}"
+    if spec.phase != PhaseSpec():
+        rows["phases"] = _describe_phases(spec.phase)
     return {
         **rows,
         "reward": spec.reward.rule,
@@ -206,3 +209,10 @@ def describe_run(setup: Setup) -> dict[str, str]:
         "state of all envs": f"{state_bytes(spec, net) / 2**20:,.1f} MiB",
         "envs at once": f"{min(spec.envs, setup.piece_envs):,} in training and validation",
     }
+
+
+def _describe_phases(phase: PhaseSpec) -> str:
+    views = ", ".join(view.label for view in phase.views.used)
+    own = "" if phase.classes is None else f"; {phase.classes[0]} .. {phase.classes[1]} classes each"
+    length = count_noun(phase.least, "epoch")
+    return f"a new one with probability {phase.hazard:g} per epoch, after {length} or more; {views}{own}"

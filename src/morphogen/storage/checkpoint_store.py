@@ -17,7 +17,7 @@ from morphogen.storage import files
 from morphogen.vocab.text import format_value
 
 Manifest = dict[str, Any]
-FORMAT = 7
+FORMAT = 8
 SHARED, MANIFEST = "shared.safetensors", "manifest.json"
 TRASH = ".trash-"  # prefix of checkpoints that are being deleted
 _NAME = re.compile("round-([0-9]{6,9})-epoch-([0-9]{4,6})")

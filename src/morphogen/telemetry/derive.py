@@ -31,6 +31,7 @@ from morphogen.telemetry.round_record import (
 )
 from morphogen.telemetry.round_summary import delivered_params, legal_choices, used_heads
 from morphogen.vocab.action import VALUE_NAMES, Head, Op, Outcome, Reason
+from morphogen.vocab.image_view import View
 from morphogen.vocab.reward import DETECTORS
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Algorithm, Check, Fault, Gate, Panic, Stage
 from morphogen.vocab.text import name_map
@@ -44,7 +45,8 @@ Place = tuple[int, ...]  # row of the env in the record, and the slot if the eve
 class DeriveContext:
     """Record of one epoch, and its context."""
 
-    record: Record  # and `settled`, hosts whose loss settled for the first time; `totals`, components so far
+    # And `settled`, hosts whose loss settled first; `began`, envs in a new phase; `totals`, components so far.
+    record: Record
     before: Record  # state of the slots [E, S] before the epoch, its germinations noted
     after: Record
     detections: list[SeedFinding]  # of this epoch
@@ -92,6 +94,7 @@ def derive_events(
         return
     columns, detections, stable = {**record.columns}, detect(record.columns), record.columns["stabilized"]
     columns["settled"] = stable & (np.cumsum(stable, axis=0) == 1)
+    columns["began"] = np.diff(columns["phase"], axis=0, prepend=0) > 0
     columns["totals"] = np.cumsum(columns["components"], axis=0, dtype=np.float64)
     after, ranks = slot_history(columns), record.ranks().tolist()
     tables = columns, history_before(after), after
@@ -171,6 +174,10 @@ def _gate_fields(step: DeriveContext, at: Place) -> Json:
 def _fault_fields(step: DeriveContext, at: Place) -> Json:
     faults = Fault(int(step.record["fault"][at]))
     return {"sign": _panic_name(step, "anomaly", at), "faults": [str(fault.name).lower() for fault in faults]}
+
+
+def _phase_fields(step: DeriveContext, at: Place) -> Json:
+    return {"view": View(int(step.record["image_view"][at])).label, "accuracy": step.record["acc_before"][at]}
 
 
 def _panic_name(step: DeriveContext, column: str, at: Place) -> str:
@@ -255,10 +262,10 @@ _ENUMS = {"stage": _name_table(Stage), "outcome": _name_table(Outcome), "reason"
 _ENUMS["op_effective"] = _name_table(Op)
 # Columns of fields with other names.
 COLUMNS = name_map("loss=val_loss, streak=panic_streak, interaction=interaction_sum, norm=host_layer_norm")
-View = TypeVar("View", bound=EpochEvent)
+Viewed = TypeVar("Viewed", bound=EpochEvent)
 
 
-def view(kind: type[View], record: Record, **more: Any) -> View:
+def view(kind: type[Viewed], record: Record, **more: Any) -> Viewed:
     """The columns of a record that have the names of the fields of an event, and more fields."""
     columns = {name: COLUMNS.get(name, name) for name in field_names(kind) if name not in more}
     return kind.build(**{name: valid_column(record, column) for name, column in columns.items()}, **more)
@@ -361,6 +368,7 @@ RULES = (  # in the order of an epoch
         lambda step, at: {"reason": _panic_name(step, "panic", at), "penalty": _penalty(step, at)},
     ),
     _each(1, kinds.AnomalySeen, _is_wrong, _fault_fields),
+    _each(1, kinds.PhaseBegan, lambda step: step.record["began"], _phase_fields),
     _each(1, kinds.HostStabilized, lambda step: step.record["settled"]),
     _each(1, kinds.EpisodeCompleted, lambda step: np.full(len(step.record["stage"]), bool(step.ends)), _episode_fields),
     _each(1, kinds.TopologyRecorded, lambda step: (_fossils(step).sum(axis=1) > 0) & bool(step.ends), _topology_fields),

@@ -116,10 +116,21 @@ _KEPT = {
         *("age", "epochs_in_stage", "algorithm", "tempo", "blend_target", "acc_before"),
         *("val_loss", "val_acc", "committed_acc", "contribution", "contribution_valid"),
         *("rolled_back", "panic", "panic_streak", "snapshot_epoch", "seeds_pruned"),
-        *("detectors", "detector_ratio", "stabilized", "stable_epochs"),
+        *("detectors", "detector_ratio", "stabilized", "stable_epochs", "phase"),
     ),
     NORMAL: (
-        *("reward", "skipped", "forwards", "success", "op_effective", "host_params", "gate", "gate_passed"),
+        *(
+            "image_view",
+            "classes",
+            "reward",
+            "skipped",
+            "forwards",
+            "success",
+            "op_effective",
+            "host_params",
+            "gate",
+            "gate_passed",
+        ),
         *("train_loss", "train_acc", "train_valid", "host_gradient_norm", "gate_failed", "anomaly", "fault"),
     ),
 }

@@ -11,3 +11,8 @@ class View(IntEnum):
     TURNED = 2  # by 90 degrees
     HALF = 3  # the right half is 0
     NOISY = 4  # noise of deviation 1 added, the same for a sample in all epochs
+
+    @property
+    def label(self) -> str:
+        """Name in configs, events and tables."""
+        return self.name.lower()

@@ -54,7 +54,7 @@ def test_what_was_saved_comes_back_bit_for_bit(tmp_path):
     assert equal(found["envs"], to_nested_dict(STATE))
     assert equal(found["shared"], SHARED)
     assert {key: found["manifest"][key] for key in ("format", "round", "epoch", "config_sha256")} == {
-        "format": 7,
+        "format": 8,
         "round": 1,
         "epoch": 0,
         "config_sha256": "c",
@@ -155,7 +155,7 @@ DAMAGES = {
     "has a damaged manifest": lambda path: (path / "manifest.json").write_text("[]"),
     "lacks envs.rank0.safetensors": lambda path: (path / "envs.rank0.safetensors").unlink(),
     r"is damaged: shared.safetensors has \d+ bytes": cut,
-    "has format 3: expected format 7": lambda path: break_manifest(path, format=3),
+    "has format 3: expected format 8": lambda path: break_manifest(path, format=3),
     "its sha256 differs from its seal": lambda path: break_manifest(path, epoch=1),
     "has an invalid manifest.json: expected": lambda path: break_manifest(path, sealed=True, files={}),
 }

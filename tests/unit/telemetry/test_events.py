@@ -255,6 +255,7 @@ def test_a_scripted_life_gives_the_expected_counts():
         "TopologyRecorded": 1,
         "EpisodeCompleted": 2,
         "EpochCompleted": 20,
+        "PhaseBegan": 4,
         "AblationsMeasured": 1,
     }
 
@@ -511,4 +512,4 @@ def test_telemetry_loads_no_torch():
 
 def test_lines_know_every_kind():
     assert jsonl.EVENT_KINDS["RoundCompleted"].__name__ == "BatchSummary"
-    assert len(jsonl.EVENT_KINDS) == 40
+    assert len(jsonl.EVENT_KINDS) == 41

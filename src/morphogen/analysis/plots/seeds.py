@@ -19,8 +19,9 @@ from morphogen.vocab import stage as stages
 from morphogen.vocab.stage import Stage
 
 MAX_ENVS = 16  # that are shown
-LIFECYCLE_EVENTS = ("StageChanged", "SeedGerminated", "RolledBack")
-ROLLBACK = "rollback"
+MARKS = {"RolledBack": "rollback", "PhaseBegan": "phase"}  # events of an env in an epoch, as rows
+MARKERS = {"rollback": ("x", 5), "phase": ("|", 8)}  # and how they are drawn: marker, size
+LIFECYCLE_EVENTS = ("StageChanged", "SeedGerminated", *MARKS)
 OCCUPIED_NAMES = tuple(stage.name for stage in stages.OCCUPIED)
 MIN_LABEL_EPOCHS = 3  # epochs from which the name of a blueprint fits
 COLOURS = {
@@ -45,7 +46,7 @@ EMPTY_SPAN: Row = {"seed": None, "blueprint": None}
 
 
 def lifecycle_rows(log: RunLog) -> list[Row]:
-    """Spans of epochs that a slot spent in a stage, and rollbacks; of the best round and of the last one."""
+    """Spans of epochs that a slot spent in a stage, rollbacks and new phases; of the best round and of the last one."""
     rounds = log.tables["rounds"]
     if not rounds:
         return []
@@ -64,12 +65,12 @@ def _round_rows(log: RunLog, round: int, end: int) -> list[Row]:
         for env, slot in places
         for span in _spans([event for event in round_events if (event.env, event.slot) == (env, slot)], end)
     ]
-    backs = [
-        {"env": event.env, "slot": None, "stage": ROLLBACK, "start": event.epoch, "end": event.epoch, **EMPTY_SPAN}
+    marks = [
+        {"env": event.env, "slot": None, "stage": MARKS[event.name], "start": event.epoch, "end": event.epoch}
         for event in round_events
-        if event.name == "RolledBack" and (event.env or 0) < MAX_ENVS
+        if event.name in MARKS and (event.env or 0) < MAX_ENVS
     ]
-    return [{"round": round, **row} for row in [*spans, *backs]]
+    return [{"round": round, **row} for row in [*spans, *(mark | EMPTY_SPAN for mark in marks)]]
 
 
 def _spans(events: Iterable[Envelope], end: int) -> Iterator[Row]:
@@ -101,15 +102,16 @@ def _plot_lifecycles(part: SubFigure, rows: Sequence[Row]) -> None:
 
 
 def _plot_gantt(ax: Axes, rows: list[Row], which: str) -> None:
-    """A row per env and slot, a bar per stage, a label per seed, a cross per rollback."""
+    """A row per env and slot, a bar per stage, a label per seed, a mark per rollback and new phase."""
     places = _slot_keys(rows)
     at = {place: i for i, place in enumerate(places)}
     label_panel(ax, f"Round {rows[0]['round']}, the {which} one", "epoch of the episode", "env and slot")
     _plot_bars(ax, [row for row in rows if row["stage"] in COLOURS], at)
     for row in rows:
-        if row["stage"] == ROLLBACK:
-            lanes = [i for place, i in at.items() if place[0] == row["env"]]
-            ax.plot([row["start"]] * len(lanes), lanes, linestyle="", marker="x", color=canvas.BLACK, markersize=5)
+        if row["stage"] in MARKERS:
+            lanes, (marker, size) = [i for place, i in at.items() if place[0] == row["env"]], MARKERS[row["stage"]]
+            style = {"linestyle": "", "marker": marker, "markersize": size, "color": canvas.BLACK}
+            ax.plot([row["start"]] * len(lanes), lanes, **style)
     ax.set_yticks(range(len(places)), [f"{env} {slot}" for env, slot in places], fontsize=6)
     for i, (one, other) in enumerate(pairwise(places)):
         if one[0] != other[0]:
@@ -138,7 +140,7 @@ LIFECYCLE = Plot(
     "lifecycle",
     "Lives of the seeds",
     f"The best round by committed accuracy, and the last one; the first {MAX_ENVS} envs. Bars are stages, the text is "
-    "the blueprint, a cross is a rollback of the env. A slot without a bar is empty.",
+    "the blueprint, a cross is a rollback of the env, a stroke the begin of a phase. A slot without a bar is empty.",
     lifecycle_rows,
     canvas.stack_runs(_plot_lifecycles, lambda rows: 1.5 + 0.13 * max(6, len(_slot_keys(rows)))),
 )

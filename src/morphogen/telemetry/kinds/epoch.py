@@ -200,6 +200,15 @@ class HostStabilized(EnvEvent, level="normal"):
     loss: Real
 
 
+class PhaseBegan(EnvEvent, level="normal"):
+    """The world of an env changed: the epoch is the first of another phase."""
+
+    phase: Count  # number in the episode; 0 is the phase that the episode begins in, which has no event
+    view: str  # how images are shown
+    classes: Count
+    accuracy: Real  # in points, measured in the phase before
+
+
 class SeedGerminated(SlotEvent):
     """A slot got a seed."""
 

@@ -19,7 +19,7 @@ _EPOCHS = 2  # of random actions before the envs are observed
 
 
 def check_observation(env: Environment, hidden: Collection[str] | None = None) -> None:
-    """Check that envs which differ only in hidden parameters of the instance, or in their phase, look alike bit for bit.
+    """Check that envs which differ only in hidden parameters or in the phase of their worlds look alike, bit for bit.
 
     Args:
         env: of `make`; it is reset, and grows for two epochs under random actions.

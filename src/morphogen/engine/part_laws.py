@@ -205,7 +205,7 @@ class HostSubject:
     def instance(self, rows: int = ROWS) -> Instance:
         """Return the reference instance of all hosts, [R]."""
         classes = self.net.host.classes
-        whole = torch.ones(rows)
+        whole, first = torch.ones(rows), torch.zeros(rows, dtype=torch.int64)
         return Instance(
             width=whole,
             data_share=whole,
@@ -217,6 +217,8 @@ class HostSubject:
             baseline_loss=whole,
             class_of=torch.arange(classes).expand(rows, -1),
             usable=torch.empty(rows, 0, dtype=torch.int32),
+            phase=first,
+            image_view=first,
             batch_size=[rows],
         )
 

@@ -89,14 +89,20 @@ def batch_by_number(feed, draws, minibatch):
     """A minibatch chosen by a number of the host."""
     numbers = feed.__dict__.setdefault("numbers", iter(range(10**6)))
     at = next(numbers) % MINIBATCHES
-    return ORIGINAL(feed, Draws(*(None if leaf is None else leaf[at : at + 1] for leaf in draws)), minibatch * 0)
+    return ORIGINAL(feed, cut_draws(draws, lambda leaf: leaf[at : at + 1]), minibatch * 0)
 
 
 def batch_of_another_size(feed, draws, minibatch):
     """Minibatches that grow within an epoch."""
     sizes = feed.__dict__.setdefault("sizes", iter(range(10**6)))
     size = 1 + next(sizes) % MINIBATCHES
-    return ORIGINAL(feed, Draws(*(None if leaf is None else leaf[..., :size] for leaf in draws)), minibatch)
+    return ORIGINAL(feed, cut_draws(draws, lambda leaf: leaf[..., :size]), minibatch)
+
+
+def cut_draws(draws, cut):
+    """The draws with less of every leaf that has an axis of minibatches."""
+    *leaves, view = draws
+    return Draws(*(None if leaf is None else cut(leaf) for leaf in leaves), view)
 
 
 def fetch_to_new_memory(feed):

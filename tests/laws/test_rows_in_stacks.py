@@ -143,6 +143,7 @@ LAYERS: dict[str, tuple[Callable, dict[str, tuple[int, ...]]]] = {
     "max_pool2d": (ops.max_pool2d, {"x": FEATURES}),
     "column_sums": (lambda x: kernels.column_sums(x.detach()), {"x": (2, 33, STACK, 8)}),
     "silu": (silu, {"x": (11, 5, 5, STACK, 3)}),
+    "silu of many": (silu, {"x": (16, 8, 8, STACK, 8)}),
     "sigmoid": (lambda x: by_vectors(torch.sigmoid, x), {"x": (11, STACK, 3)}),
     "token_linear": (tokens.token_linear, {"x": TOKENS, "weight": (STACK, 24, WIDTH), "bias": (STACK, 24)}),
     "normed_linear": (
@@ -192,7 +193,7 @@ def test_a_network_is_the_same_in_a_stack_of_any_size(name):
     for rows in ROWS:
         part = {key: first_rows(x, rows) for key, x in whole.items()}
         out_part = partial(torch.narrow, dim=out_axis, start=0, length=rows * unit)
-        for count in (1, 2) if rows in (7, STACK) else (1,):
+        for count in (1, 2, 3) if rows in (7, STACK) else (1,):
             with threads(count):
                 found, own, _ = both_ways(function, part, out_part(weights).contiguous())
             assert same_bits(found, out_part(out)), (rows, count)

@@ -59,6 +59,8 @@ def conv(x: Tensor, weight: Tensor, *, form: Form = Form.KERNEL) -> Tensor:
     """
     if form is Form.KERNEL:
         return _conv(x, weight)
+    if _is_depthwise(x, weight):  # an output has the products of one kernel, which one thread adds
+        return torch_conv(x, weight, form)
     if weight.shape[0] == 1:  # torch computes a single group in another order than several
         return conv(_repeat_row(x), torch.cat((weight, weight)), form=form)[..., :1, :].contiguous()
     with one_thread(x.device):  # threads of torch add the parts of each
@@ -89,7 +91,7 @@ def _torch_backward(
     grad: Tensor, x: Tensor, weight: Tensor, form: Form, *, needs_input_grad: bool
 ) -> tuple[Tensor, Tensor]:
     """Gradients of a convolution by torch."""
-    if weight.shape[0] == 1:
+    if weight.shape[0] == 1 and not _is_depthwise(x, weight):
         both = _repeat_row(grad), _repeat_row(x), torch.cat((weight, weight))
         x_grad, weight_grad = _torch_backward(*both, form, needs_input_grad=needs_input_grad)
         return x_grad[..., :1, :].contiguous() if needs_input_grad else x_grad, weight_grad[:1]
@@ -100,6 +102,11 @@ def _torch_backward(
             to_images(grad), images, flat, None, *sizes, (needs_input_grad, True, False)
         )
     return to_activations(x_grad, x.shape[3]) if needs_input_grad else x.new_empty(0), flat_grad.view(weight.shape)
+
+
+def _is_depthwise(x: Tensor, weight: Tensor) -> bool:
+    """Return True where every channel is a group of its own, of several in a network."""
+    return weight.shape[2] < x.shape[-1]
 
 
 def _repeat_row(x: Tensor) -> Tensor:

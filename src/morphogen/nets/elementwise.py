@@ -16,6 +16,7 @@ from morphogen.kernels import one_thread
 from morphogen.kernels.native import AutogradFunction, apply_function, has_kernel
 
 _VECTORS = 32  # elements that torch takes together, at most
+_GRAIN = 2**15  # elements for each of which torch takes a thread
 
 
 def by_vectors(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
@@ -31,11 +32,13 @@ def by_vectors(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
     x = inputs[0]
     if torch.compiler.is_compiling() or not has_kernel(x):
         return function(*inputs)
-    rest = -x.numel() % _VECTORS
+    size = x.numel()
+    threads = max(1, min(torch.get_num_threads(), -(-size // _GRAIN)))
+    if size % (_VECTORS * threads) == 0:  # whole vectors in the part of each thread
+        return function(*(part.contiguous() for part in inputs))
     with one_thread(x.device):
-        if not rest:
-            return function(*(part.contiguous() for part in inputs))
-        return function(*(F.pad(part.flatten(), (0, rest)) for part in inputs))[:-rest].view(x.shape)
+        whole = function(*(F.pad(part.flatten(), (0, -size % _VECTORS)) for part in inputs))
+    return whole[:size].view(x.shape)
 
 
 def silu(x: Tensor) -> Tensor:

@@ -1,5 +1,7 @@
 """The loop: the envs of a scene one after another, as plain modules with plain optimisers."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -59,9 +61,9 @@ class ModuleLoop:
             for flat, batch in zip(inputs, scene.batches, strict=True)
         ]
 
-    def train(self) -> None:
-        """All minibatches of the scene, going on from where the call before stopped."""
-        for batch in self.batches:
+    def train(self, batches: Iterable[list[tuple[Tensor, Tensor]]] | None = None) -> None:
+        """All minibatches, those of the scene unless given, going on from where the call before stopped."""
+        for batch in self.batches if batches is None else batches:
             for learner, (inputs, labels) in zip(self.learners, batch, strict=True):
                 learner.step(inputs, labels)
 

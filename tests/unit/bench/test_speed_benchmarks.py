@@ -32,6 +32,7 @@ from bench.speed import (
     summary,
     telemetry,
 )
+from bench.speed.epoch import build_epoch
 from morphogen.cli.bench import Measure, median_measure, write_measures
 from morphogen.config.groups import DataSpec
 from morphogen.engine.scheduler import Parts
@@ -75,6 +76,14 @@ def test_the_loop_trains_the_language_models_of_the_stacked_form():
     loop.train()
     torch.testing.assert_close(loop.parameters(), after.host.params, rtol=1e-9, atol=1e-10)
     assert (after.host.params - ours.state.host.params).abs().max() > 1e-3
+
+
+def test_the_loop_trains_the_epoch_of_a_run_with_its_samples():
+    ours = build_epoch("digits", 3, torch.device("cpu"), minibatches=9)  # enough to replay
+    loop, after = ModuleLoop(ours.scene), ours.train()
+    loop.train(ours.batches("contiguous"))
+    torch.testing.assert_close(loop.parameters(), after.host.params, rtol=2e-3, atol=2e-3)
+    assert (after.host.params - ours.scene.state.host.params).abs().max() > 2e-2
 
 
 @pytest.mark.parametrize(("kind", "most", "python"), [("none", 130, 600), ("light", 240, 950), ("mixed", 700, 3_600)])

@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import morphogen as mg
-from morphogen.engine.environment import open_environment
+from morphogen.engine.environment import Environment
 from morphogen.errors import ConfigError
 from morphogen.nets.image_views import show_views
-from morphogen.state import rng
 from morphogen.testing import laws
 from morphogen.vocab.image_view import View
 
@@ -24,39 +23,43 @@ def make(envs=4, seed=0, **settings):
     return mg.make("digits", envs=envs, seed=seed, phase=phase, **SMALL, **settings)
 
 
-def play(env, choose):
-    """Instances of all epochs, the last one after the end, under actions of `choose`."""
-    state, seen = env.reset()
-    found = [state.instance]
-    for _ in range(env.horizon):
-        state, step = env.step(state, choose(env, state, seen))
-        seen = step.seen
-        found.append(state.instance)
-    return found
+def test_the_world_is_the_same_whatever_is_done_in_it_whoever_plays_beside_and_for_siblings():
+    laws.check_phases(make(6, phase={"classes": (3, 9)}, **CLASSES))
+    laws.check_phases(make(3, phase={"hazard": 0.0}))
 
 
-def wait(env, state, seen):
-    return mg.actions.wait(env)
+@pytest.mark.parametrize(
+    ("broken", "found"),
+    [
+        (lambda env, phase: phase + env.envs % 2, "of the last env alone"),
+        (lambda env, phase: phase + (env.keys[:, 1] != env.tasks[:, 1]), "in sibling worlds"),
+    ],
+    ids=["by the number of envs", "by the sibling"],
+)
+def test_a_world_that_depends_on_what_is_around_it_is_found(monkeypatch, broken, found):
+    draw = Environment._draw_instance
+
+    def drawn(env, episode, epoch):
+        instance = draw(env, episode, epoch)
+        return instance.replace(phase=broken(env, instance.phase))
+
+    monkeypatch.setattr(Environment, "_draw_instance", drawn)
+    with pytest.raises(laws.BrokenLaw, match=rf"instance\.phase of epoch 0 is another one {found}") as caught:
+        laws.check_phases(make(4))
+    assert caught.value.law == "same_world"
 
 
-def equal(one, other):
-    return bool((one == other).all())
+def test_a_world_that_depends_on_what_is_done_in_it_is_found(monkeypatch):
+    step = Environment.step
 
+    def stepped(env, state, action, **options):
+        after, out = step(env, state, action, **options)
+        grown = (after.slots.blueprint >= 0).any(-1)
+        return after.replace(instance=after.instance.replace(phase=after.instance.phase + grown)), out
 
-def test_the_world_is_the_same_whatever_is_done_in_it_and_whoever_plays_beside():
-    env = make(6, phase={"classes": (3, 9)}, **CLASSES)
-    waited, acted = play(env, wait), play(env, mg.actions.random)
-    assert all(map(equal, waited, acted))
-    assert torch.stack([instance.phase for instance in waited]).max() > 1
-    alone = play(open_environment(env.setup, envs=env.host_keys[0][2:3]), wait)
-    assert all(equal(many[2:3], one) for many, one in zip(waited, alone, strict=True))
-
-
-def test_siblings_share_phases():
-    env = make(3, phase={"classes": (3, 9)}, **CLASSES)
-    keys = env.host_keys[0]
-    siblings = open_environment(env.setup, envs=rng.sibling_keys(keys, 4), tasks=keys)
-    assert all(map(equal, play(env, wait), play(siblings, wait)))
+    monkeypatch.setattr(Environment, "step", stepped)
+    with pytest.raises(laws.BrokenLaw, match=r"instance\.phase of epoch \d is another one after random actions"):
+        laws.check_phases(make(4))
 
 
 def test_the_state_is_in_the_phase_of_the_epoch_that_comes_next():

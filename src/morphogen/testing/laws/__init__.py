@@ -13,7 +13,8 @@
     laws.check_rule(patient, strategies.slot_states(min_slots=2, max_slots=2), slots=True, slot_axis=2)
 
 `check_blueprint`, `check_host`, `check_network`, `check_learner` and `check_dataset` check other parts of your own.
-`check_observation(env)` checks that envs show nothing of parameters that are not observed.
+`check_observation(env)` checks that envs show nothing of parameters that are not observed, `check_phases(env)` that
+their worlds do not depend on what is done in them.
 `check_reward(rule, gamma=0.995)` checks a reward rule; `gamma` adds the law that its shaping telescopes.
 Checks return nothing and raise `BrokenLaw`, an `AssertionError` with one sentence and the smallest example.  They work
 in a test and in a plain script.
@@ -21,7 +22,7 @@ in a test and in a plain script.
 
 from morphogen.testing import extra as extra
 from morphogen.testing.laws.check import REWARD_LAWS, STEP_LAWS, callable_name, check_reward, check_rule, check_step
-from morphogen.testing.laws.env_checks import check_observation
+from morphogen.testing.laws.env_checks import check_observation, check_phases
 from morphogen.testing.laws.part_checks import (
     PART_LAWS,
     check_blueprint,
@@ -35,4 +36,4 @@ from morphogen.testing.laws.step import Subject
 
 __all__ = ["PART_LAWS", "REWARD_LAWS", "STEP_LAWS", "BrokenLaw", "Subject"]
 __all__ += ["check_blueprint", "check_dataset", "check_host", "check_learner", "check_network"]
-__all__ += ["callable_name", "check_observation", "check_reward", "check_rule", "check_step"]
+__all__ += ["callable_name", "check_observation", "check_phases", "check_reward", "check_rule", "check_step"]

@@ -1,16 +1,18 @@
-"""Checks of environments against the promises about what a policy is shown."""
+"""Checks of environments against the promises about their worlds, and about what a policy is shown."""
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from morphogen.config.instance_spec import INSTANCE_PARAMETERS
 from morphogen.engine import actions
-from morphogen.engine.environment import Environment
+from morphogen.engine.environment import Environment, open_environment
+from morphogen.engine.phases import PolicyInputs
 from morphogen.errors import ConfigError
-from morphogen.state.env import EnvState
+from morphogen.state import rng
+from morphogen.state.env import EnvState, Instance
 from morphogen.state.tree_ops import replace
 from morphogen.testing.laws.search import BrokenLaw
 from morphogen.vocab.observation import FEATURES, INSTANCE_SOURCES
@@ -51,6 +53,56 @@ def check_observation(env: Environment, hidden: Collection[str] | None = None) -
         other = env.observe(_with_other(state, leaves))
         if place := _first_difference(seen, other):
             raise BrokenLaw("hides_unobserved", f"the observation shows {name}, in {place}")
+
+
+def check_phases(env: Environment) -> None:
+    """Check that worlds and phases are the same whatever is done in them, alone and in sibling worlds, bit for bit.
+
+    Args:
+        env: of `make`; an episode of it is played with WAIT, one with random actions, one by its last env alone, and
+            one by siblings.
+
+    Raises: BrokenLaw for the first difference in an instance or a phase.
+
+    Example:
+        >>> import morphogen as mg
+        >>> from morphogen.testing import laws
+        >>> phase = mg.PhaseSpec(hazard=0.5, views={"inverted": 1})
+        >>> laws.check_phases(mg.make("digits", envs=2, episode_length=3, phase=phase, data={"minibatches": 1}))
+    """
+    keys, tasks = env.host_keys
+    siblings = open_environment(env.setup, envs=rng.sibling_keys(keys, 1), tasks=tasks, split=env.split)
+    last = open_environment(env.setup, envs=keys[-1:], tasks=tasks[-1:], split=env.split)
+    expected = _instances(env, _wait)
+    _check_same_worlds(expected, _instances(env, actions.random), "after random actions")
+    _check_same_worlds(expected, _instances(siblings, _wait), "in sibling worlds")
+    _check_same_worlds([_last(instance) for instance in expected], _instances(last, _wait), "of the last env alone")
+
+
+def _wait(env: Environment, state: EnvState, seen: PolicyInputs) -> Any:
+    return actions.wait(env)
+
+
+def _instances(env: Environment, choose: Callable[[Environment, EnvState, PolicyInputs], Any]) -> list[Instance]:
+    """Instances of all epochs of an episode, the last one after its end."""
+    state, seen = env.reset()
+    found = [state.instance]
+    for _ in range(env.horizon):
+        state, step = env.step(state, choose(env, state, seen), seen=seen)
+        seen = step.seen
+        found.append(state.instance)
+    return found
+
+
+def _last(instance: Instance) -> Instance:
+    return cast(Instance, instance[-1:])
+
+
+def _check_same_worlds(expected: list[Instance], found: list[Instance], label: str) -> None:
+    for epoch, (one, other) in enumerate(zip(expected, found, strict=True)):
+        for name, leaf in one.items():
+            if not torch.equal(leaf, getattr(other, name)):
+                raise BrokenLaw("same_world", f"instance.{name} of epoch {epoch} is another one {label}")
 
 
 def _with_other(state: EnvState, leaves: Collection[str]) -> EnvState:

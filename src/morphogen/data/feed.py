@@ -23,11 +23,15 @@ from morphogen.data.instances import draw_instances
 from morphogen.data.splits import StoredInputs, as_resident, as_stored, as_tensor
 from morphogen.data.token_text import TokenWindows
 from morphogen.device.transfers import StagingBuffer, Transfers
+from morphogen.kernels import one_thread
 from morphogen.nets.image_views import PLAIN_ONLY, Views, show_views
 from morphogen.state import rng
 from morphogen.state.env import Clock, EnvState, Instance
 from morphogen.state.measure import InputBatch
 from morphogen.vocab.purpose import Purpose
+
+
+CPU = torch.device("cpu")
 
 
 class Draws(NamedTuple):
@@ -323,9 +327,10 @@ class _ReaderThread:
 
     def _run(self, indices: Iterator[Tensor]) -> None:
         try:
-            for index, buffer in zip(indices, iter(self.free.get, None), strict=False):
-                self._transfers.fill(buffer, partial(self._fill, index))
-                self._filled.put(buffer)
+            with one_thread(CPU):  # others would wait for work, and keep those that train from doing so
+                for index, buffer in zip(indices, iter(self.free.get, None), strict=False):
+                    self._transfers.fill(buffer, partial(self._fill, index))
+                    self._filled.put(buffer)
             self._filled.put(RuntimeError("all minibatches of the episode are read: call seek for the next one"))
         except BaseException as error:
             self._filled.put(error)

@@ -31,9 +31,6 @@ from morphogen.state.measure import InputBatch
 from morphogen.vocab.purpose import Purpose
 
 
-CPU = torch.device("cpu")
-
-
 class Draws(NamedTuple):
     """Draws for the minibatches of an epoch, leaves [M, E, B], or for one of them, leaves [E, B]."""
 
@@ -327,7 +324,7 @@ class _ReaderThread:
 
     def _run(self, indices: Iterator[Tensor]) -> None:
         try:
-            with one_thread(CPU):  # others would wait for work, and keep those that train from doing so
+            with one_thread(torch.device("cpu")):  # others would wait for work, and keep those that train from doing so
                 for index, buffer in zip(indices, iter(self.free.get, None), strict=False):
                     self._transfers.fill(buffer, partial(self._fill, index))
                     self._filled.put(buffer)

@@ -22,18 +22,22 @@ from morphogen.vocab.purpose import Purpose
 
 Array = np.ndarray[Any, Any]
 OPTIMAL = "optimal"  # the name of the arm
+DECISIVE = {"width", "label_noise", "param_price"}  # parameters of an instance on which the optimum depends
 SHARE_TITLE = "share of the optimal return: mean network value over that of the best possible policy"
 
 
 def is_known(setup: Setup) -> bool:
-    """Return True if the optimum of the task is known."""
-    return setup.task.kind == ANALYTIC
+    """Return True if the optimum of the task is known: all that it depends on is observed."""
+    return setup.task.kind == ANALYTIC and set(setup.spec.observe.instance) >= DECISIVE
 
 
 def optimal_policy(setup: Setup) -> OptimalPolicy:
-    """Return the policy that reaches the optimum.  Raises ConfigError for a task without a known optimum."""
-    if not is_known(setup):
+    """Return the policy that reaches the optimum.  Raises ConfigError for a run without a known optimum."""
+    if setup.task.kind != ANALYTIC:
         raise ConfigError(f"task: expected whitebox, whose best policy is known, got {setup.task.name}")
+    if not is_known(setup):
+        shown = ", ".join(setup.spec.observe.instance) or "nothing"
+        raise ConfigError(f"observe.instance: expected {', '.join(sorted(DECISIVE))} for the best policy, got {shown}")
     return OptimalPolicy(setup.net.counts, setup.budget, setup.spec.episode_length, _last_start(setup))
 
 

@@ -223,6 +223,14 @@ def test_the_best_policy_of_another_task_is_not_known():
         build_arm("optimal", tiny_setup())
 
 
+def test_the_best_policy_is_not_known_where_what_it_depends_on_is_hidden():
+    setup = setup_of(envs=4, observe={"instance": ["param_price"]})
+    with pytest.raises(ConfigError, match=r"observe.instance: expected label_noise, param_price, width .* got param_p"):
+        build_arm("optimal", setup)
+    result = play_arm(setup, fences(setup), build_arm("wait", setup), name="wait", episodes=4)
+    assert shares_of_optimum(setup, fences(setup), [result]) == {}
+
+
 def test_a_life_takes_as_long_as_its_gates():
     assert epochs_to_fossilize(LifecycleSpec(auto_forward=("TRAIN", "BLEND", "HOLD"), min_training_epochs=1)) == 4
     assert epochs_to_fossilize(LifecycleSpec(auto_forward=(), min_training_epochs=3)) == 8

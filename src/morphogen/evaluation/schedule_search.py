@@ -10,6 +10,7 @@ from torch import Tensor
 
 from morphogen.config.action_schedule import Schedule, ScheduleStep, seed_timeline
 from morphogen.config.spec import RunSpec, build_limits
+from morphogen.config.task import TASKS
 from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES, InstanceSplit
 from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
@@ -23,24 +24,33 @@ from morphogen.telemetry.round_summary import running_value
 from morphogen.vocab.action import PLACEHOLDER, Head, Op, Style, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import AUTO_GATES
+from morphogen.vocab.objective import ANYTIME
 
 START_COUNT = 5  # epochs of germination among the initial candidates
+RESTING_EPOCHS = 3  # from a pruning to the next germination in its env, besides the embargo
+PRUNING_COUNT = 4  # epochs of removal among the neighbours of a seed that stays
 NEVER_GROW_LABEL = "never grow"
 
 
 class GrowthStep(NamedTuple):
-    """Seed that is germinated in an epoch, then advanced and fossilized as soon as that is legal."""
+    """Seed that is germinated in an epoch, then advanced, and fossilized as soon as that is legal, or pruned."""
 
     epoch: int
     slot: str
     blueprint: Blueprint
     tempo: Tempo = Tempo.FAST
     style: Style = Style.SIGMOID_ADD
+    pruning: int | None = None  # epoch in which the seed is pruned; None = it is fossilized
 
     @property
     def label(self) -> str:
-        """Label such as `norm in r0c0 from epoch 2, FAST, SIGMOID_ADD`."""
-        return f"{self.blueprint.label} in {self.slot} from epoch {self.epoch}, {self.tempo.name}, {self.style.name}"
+        """Label such as `norm in r0c0 from epoch 2 to 9, FAST, SIGMOID_ADD`."""
+        epochs = f"from epoch {self.epoch}" + ("" if self.pruning is None else f" to {self.pruning}")
+        return f"{self.blueprint.label} in {self.slot} {epochs}, {self.tempo.name}, {self.style.name}"
+
+    def lives_at(self, epoch: int) -> bool:
+        """Return whether the seed was germinated before an epoch and is not pruned before its end."""
+        return self.epoch < epoch and (self.pruning is None or epoch < self.pruning)
 
 
 Candidate = tuple[GrowthStep, ...]  # seeds of a schedule, in order; () = nothing grows
@@ -49,6 +59,7 @@ Candidate = tuple[GrowthStep, ...]  # seeds of a schedule, in order; () = nothin
 def build_schedule(candidate: Candidate, spec: RunSpec) -> Schedule:
     """Schedule of a candidate in a run of a resolved spec.  Epochs without a germination advance seeds."""
     due = {growth.epoch: growth for growth in candidate}
+    ended = {growth.pruning: growth.slot for growth in candidate if growth.pruning is not None}
     steps = []
     for epoch in range(min(due, default=0), spec.episode_length if candidate else 0):
         if epoch in due:
@@ -60,18 +71,23 @@ def build_schedule(candidate: Candidate, spec: RunSpec) -> Schedule:
                 Head.STYLE: step.style,
                 Head.TEMPO: step.tempo,
             }
+        elif epoch in ended:
+            heads = {Head.OP: Op.PRUNE, Head.SLOT: spec.slots.index(ended[epoch])}
         else:
-            heads = _advancing_heads([growth for growth in candidate if growth.epoch < epoch], epoch, spec)
+            heads = _advancing_heads([growth for growth in candidate if growth.lives_at(epoch)], epoch, spec)
         steps.append(ScheduleStep(epoch, tuple(int(heads.get(head, PLACEHOLDER[head])) for head in Head)))
     return Schedule("; ".join(growth.label for growth in candidate) or NEVER_GROW_LABEL, tuple(steps), "wait")
 
 
 def _advancing_heads(started: Sequence[GrowthStep], epoch: int, spec: RunSpec) -> dict[Head, int]:
-    """Advance and fossilize all seeds in turns; the newest seed without delay."""
-    moves, ops = [], _advancing_ops(spec)
+    """Advance and fossilize all live seeds in turns, the newest seed without delay; WAIT without one to move."""
+    moves = []
     for growth in reversed(started):
+        ops = [op for op in _advancing_ops(spec) if growth.pruning is None or op is not Op.FOSSILIZE]
         due = epoch - growth.epoch >= seed_timeline(spec, growth.tempo).fossilizing
         moves += [(op, growth) for op in (reversed(ops) if due else ops[:1])]
+    if not moves:
+        return {}
     op, growth = moves[(epoch - started[-1].epoch - seed_timeline(spec, started[-1].tempo).fossilizing) % len(moves)]
     return {Head.OP: op, Head.SLOT: spec.slots.index(growth.slot)}
 
@@ -83,20 +99,36 @@ def _advancing_ops(spec: RunSpec) -> tuple[Op, ...]:
 
 
 def is_feasible(candidate: Candidate, spec: RunSpec) -> bool:
-    """Return whether a run allows a candidate: its ops, its number of seeds, each early enough to be fossilized.
+    """Return whether a run allows a candidate: its ops, its number of seeds, each in time to be fossilized or pruned.
 
     Seeds that are advanced by actions may take turns from each other.
     """
     ops = {Op.GERMINATE, *_advancing_ops(spec)} if candidate else set()
+    prunings = [growth.pruning for growth in candidate if growth.pruning is not None]
+    if prunings:
+        ops.add(Op.PRUNE)
     if any(op.name in spec.disabled_ops for op in ops) or 0 < spec.max_seeds < len(candidate):
         return False
     if len({growth.slot for growth in candidate}) < len(candidate):
         return False
     epochs = [growth.epoch for growth in candidate]
     apart = all(later - earlier >= _min_separation(spec) for earlier, later in pairwise(epochs))
-    return apart and all(
-        0 <= g.epoch < spec.episode_length - seed_timeline(spec, g.tempo).fossilizing for g in candidate
-    )
+    rest = spec.lifecycle.embargo_epochs + RESTING_EPOCHS
+    cooled = all(epoch < end or epoch >= end + rest for epoch in epochs for end in prunings)
+    alone = len(set(prunings)) == len(prunings)
+    return apart and cooled and alone and all(g.epoch >= 0 and _ends_in_time(g, spec) for g in candidate)
+
+
+def _ends_in_time(growth: GrowthStep, spec: RunSpec) -> bool:
+    """Return whether a seed can be fossilized before the end, or pruned when it is due."""
+    if growth.pruning is None:
+        return growth.epoch < spec.episode_length - seed_timeline(spec, growth.tempo).fossilizing
+    return growth.epoch + _min_life(growth, spec) <= growth.pruning < spec.episode_length
+
+
+def _min_life(growth: GrowthStep, spec: RunSpec) -> int:
+    """Epochs from a germination to the first one in which the seed is blended and may be pruned."""
+    return max(spec.lifecycle.min_prune_age, seed_timeline(spec, growth.tempo).holding + 1)
 
 
 def initial_candidates(spec: RunSpec) -> list[Candidate]:
@@ -109,12 +141,15 @@ def initial_candidates(spec: RunSpec) -> list[Candidate]:
 
 
 def neighbours(candidates: Sequence[Candidate], spec: RunSpec) -> list[Candidate]:
-    """Candidates near the given ones: a step earlier or later, another tempo or style, or two single seeds joined."""
+    """Candidates near the given ones: a step earlier or later, another tempo or style, or two single seeds joined.
+
+    For the anytime objective, also a seed that is pruned, or pruned at another time.
+    """
     near = [
         (*line[:i], other, *line[i + 1 :])
         for line in candidates
         for i in range(len(line))
-        for other in _step_variants(line[i])
+        for other in (*_step_variants(line[i]), *_pruning_variants(line[i], spec))
     ]
     single = [line[0] for line in candidates if len(line) == 1]
     # The second seed follows once the first one has left training.
@@ -131,6 +166,17 @@ def _step_variants(step: GrowthStep) -> list[GrowthStep]:
     when = [step._replace(epoch=step.epoch + by) for by in (-1, 1)]
     tempo = [step._replace(tempo=tempo) for tempo in Tempo if tempo is not step.tempo]
     return [*when, *tempo, *(step._replace(style=style) for style in Style if style is not step.style)]
+
+
+def _pruning_variants(step: GrowthStep, spec: RunSpec) -> list[GrowthStep]:
+    """The step with a seed that is pruned, at a few times or a little earlier or later, where that can pay."""
+    if TASKS[spec.task].objective != ANYTIME:
+        return []
+    if step.pruning is not None:
+        return [step._replace(pruning=step.pruning + by) for by in (-2, -1, 1, 2)] + [step._replace(pruning=None)]
+    first = step.epoch + _min_life(step, spec)
+    times = {first + i * (spec.episode_length - first) // PRUNING_COUNT for i in range(PRUNING_COUNT)}
+    return [step._replace(pruning=epoch) for epoch in sorted(times)]
 
 
 def _min_separation(spec: RunSpec) -> int:

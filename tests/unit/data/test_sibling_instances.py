@@ -1,6 +1,7 @@
 """Sibling worlds: the same instances under other hosts, batches and noise; and many schedules in one world."""
 
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from support.small_runs import cifar_files, tiny, tiny_setup
 from morphogen.config.action_schedule import ScheduleStep, dump_schedule, parse_schedule, seed_timeline
 from morphogen.config.groups import DataSpec, LifecycleSpec
 from morphogen.config.policy_spec import PpoSpec
+from morphogen.config.task import TASKS
 from morphogen.data.feed import StreamedFeed
 from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES
 from morphogen.device.transfers import Transfers
@@ -136,6 +138,51 @@ def test_a_line_that_is_possible_is_kept_whole_and_one_that_is_not_is_not(lifecy
     late = (GrowthStep(last, "r0c0", Blueprint.NORM),)
     assert not is_feasible(late, setup.spec)
     assert (alone(setup, late, training_instances(setup.spec, 4), 0).fossil_blueprint == -1).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lifecycle", [QUICK, BYHAND], ids=["moved on", "by hand"])
+def test_a_seed_lives_from_its_germination_to_its_pruning(lifecycle):
+    setup = tiny_setup(episode_length=20, lifecycle=lifecycle)
+    end = seed_timeline(setup.spec, Tempo.FAST).holding + 1
+    pruned = GrowthStep(0, "r0c0", Blueprint.NORM, pruning=end)
+    line = (pruned, GrowthStep(end + 4, "r1c0", Blueprint.DEPTHWISE))
+    early = (pruned, line[1]._replace(epoch=end + 3))
+    assert is_feasible(line, setup.spec)
+    assert not is_feasible(early, setup.spec)
+    kept = alone(setup, line, training_instances(setup.spec, 3), 0)
+    assert kept.fossil_blueprint.tolist() == [[-1, -1, int(Blueprint.DEPTHWISE)]] * 3
+    assert (alone(setup, early, training_instances(setup.spec, 3), 0).fossil_blueprint == -1).all()
+    grown = (kept.trained_params[:, 0] - kept.host_params[0]).tolist()
+    sizes = setup.net.counts[0][Blueprint.NORM], setup.net.counts[2][Blueprint.DEPTHWISE]
+    assert grown[:end] == [sizes[0]] * end
+    assert grown[end : end + 4] == [0] * 4
+    assert set(grown[end + 4 :]) == {sizes[1]}
+
+
+def test_a_seed_is_pruned_only_once_it_is_blended_and_where_that_is_allowed():
+    spec = tiny(episode_length=12, lifecycle=QUICK)
+    life = seed_timeline(spec, Tempo.FAST).holding + 1
+    seed = GrowthStep(1, "r0c0", Blueprint.NORM)
+    for epoch, allowed in ((life, False), (life + 1, True), (11, True), (12, False)):
+        assert is_feasible((seed._replace(pruning=epoch),), spec) == allowed
+    assert not is_feasible((seed._replace(pruning=life + 1),), tiny(episode_length=12, disabled_ops=("PRUNE",)))
+    busy = GrowthStep(life + 1, "r1c0", Blueprint.NORM, pruning=11)
+    assert not is_feasible((seed._replace(pruning=life + 1), busy), tiny(episode_length=20, lifecycle=QUICK))
+    assert seed._replace(pruning=9).label == "norm in r0c0 from epoch 1 to 9, FAST, SIGMOID_ADD"
+
+
+def test_pruning_is_tried_only_where_every_epoch_counts():
+    seed = (GrowthStep(0, "r0c0", Blueprint.NORM),)
+    anytime = replace(TASKS["digits"], name="anytime-digits", objective="anytime")
+    for task, wanted in (("digits", False), (anytime, True)):
+        near = neighbours([seed], tiny(task=task, episode_length=16, lifecycle=QUICK))
+        found = {line[0].pruning for line in near}
+        assert (found != {None}) == wanted
+    ends = sorted(found - {None})
+    assert len(ends) == 4
+    later = neighbours([(seed[0]._replace(pruning=ends[1]),)], tiny(task=anytime, episode_length=16, lifecycle=QUICK))
+    assert {None, ends[1] - 1, ends[1] + 2} <= {line[0].pruning for line in later}
 
 
 def test_the_latest_seed_that_counts_as_possible_is_kept_in_the_last_epoch():

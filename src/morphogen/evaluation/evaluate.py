@@ -12,9 +12,10 @@ import numpy as np
 import torch
 
 from morphogen.config.spec import RIVALS, VALIDATION, RunSpec, SplitName, resolve
+from morphogen.config.task import ANALYTIC
 from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
-from morphogen.engine.optimum import SHARE_TITLE, is_known
+from morphogen.engine.optimum import SHARE_TITLE
 from morphogen.engine.policies import TRAINED_PREFIX
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.errors import ConfigError
@@ -135,7 +136,7 @@ def select_split(split: SplitName, setup: Setup) -> Setup:
     """Setup with accuracies on the samples of a split; raise ConfigError for a task without samples."""
     if split == VALIDATION:
         return setup
-    if is_known(setup):
+    if setup.task.kind == ANALYTIC:
         raise ConfigError(f"--split: expected {VALIDATION}, because task {setup.task.name} has no samples, got {split}")
     return replace(setup, dataset=setup.dataset.on_test_split())
 

@@ -154,9 +154,9 @@ def test_the_test_split_judges_the_same_lives_by_other_samples(run, tmp_path, ca
     assert (setup.dataset.validation().labels == read_digits().test.labels).all(), "the whole of it"
 
 
-@pytest.mark.slow
-def test_a_task_without_samples_has_no_test_split():
-    setup = build_setup(resolve(build_spec({"preset": "whitebox"})))
+@pytest.mark.parametrize("observed", [["param_price"], ["width", "label_noise", "param_price"]])
+def test_a_task_without_samples_has_no_test_split(observed):
+    setup = build_setup(resolve(build_spec({"preset": "whitebox", "observe": {"instance": observed}})))
     with pytest.raises(
         ConfigError, match="--split: expected validation, because task whitebox has no samples, got test"
     ):

@@ -1,8 +1,9 @@
 """Training as a run trains, stacked against the loop: `python -m bench.speed.epoch [--json FILE]`.
 
 An epoch of the task's own length: samples are chosen out of a data set of noise and augmented, and on a CPU the
-minibatches replay recorded operators.  The loop is given the draws; it takes, crops, mirrors and normalises the samples
-of each env by plain torch.  Both train on the same samples, and the hosts that come out are compared.
+minibatches replay recorded operators.  Both draw by the feed of the package; the loop takes, crops, mirrors and
+normalises the samples of each env by plain torch.  Both train on the same samples, and the hosts that come out are
+compared.
 """
 
 from collections.abc import Iterator

@@ -71,12 +71,12 @@ def check_phases(env: Environment) -> None:
         >>> laws.check_phases(mg.make("digits", envs=2, episode_length=3, phase=phase, data={"minibatches": 1}))
     """
     keys, tasks = env.host_keys
-    siblings = open_environment(env.setup, envs=rng.sibling_keys(keys, 1), tasks=tasks, split=env.split)
-    last = open_environment(env.setup, envs=keys[-1:], tasks=tasks[-1:], split=env.split)
     expected = _instances(env, _wait)
     _check_same_worlds(expected, _instances(env, actions.random), "after random actions")
-    _check_same_worlds(expected, _instances(siblings, _wait), "in sibling worlds")
-    _check_same_worlds([_last(instance) for instance in expected], _instances(last, _wait), "of the last env alone")
+    with open_environment(env.setup, envs=rng.sibling_keys(keys, 1), tasks=tasks, split=env.split) as siblings:
+        _check_same_worlds(expected, _instances(siblings, _wait), "in sibling worlds")
+    with open_environment(env.setup, envs=keys[-1:], tasks=tasks[-1:], split=env.split) as last:
+        _check_same_worlds([_last(instance) for instance in expected], _instances(last, _wait), "of the last env alone")
 
 
 def _wait(env: Environment, state: EnvState, seen: PolicyInputs) -> Any:

@@ -63,11 +63,13 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.config.execution_spec import EngineSpec as EngineSpec
     from morphogen.config.groups import AttributionSpec as AttributionSpec
     from morphogen.config.groups import DataSpec as DataSpec
+    from morphogen.config.groups import EvaluationSpec as EvaluationSpec
     from morphogen.config.groups import GovernorSpec as GovernorSpec
     from morphogen.config.groups import HostSpec as HostSpec
     from morphogen.config.groups import LifecycleSpec as LifecycleSpec
     from morphogen.config.groups import RewardSpec as RewardSpec
     from morphogen.config.groups import SignalSpec as SignalSpec
+    from morphogen.config.heuristic_spec import HeuristicSpec as HeuristicSpec
     from morphogen.config.instance_spec import InstanceSpec as InstanceSpec
     from morphogen.config.instance_spec import ObserveSpec as ObserveSpec
     from morphogen.config.parts import BLUEPRINTS as BLUEPRINTS
@@ -200,11 +202,13 @@ _HOMES = {
     "cli.compare": "compare",
     "config.config_files": "dump_config parse_config",
     "config.execution_spec": "CheckpointSpec EngineSpec",
-    "config.groups": "AttributionSpec DataSpec GovernorSpec HostSpec LifecycleSpec RewardSpec SignalSpec",
+    "config.groups": "AttributionSpec DataSpec EvaluationSpec GovernorSpec HostSpec LifecycleSpec RewardSpec "
+    "SignalSpec",
     "config.parts": "BLUEPRINTS DATASETS HOSTS LEARNERS NETWORKS POLICIES RULES",
     "config.phase_spec": "PhaseSpec ViewWeights",
     "config.policy_spec": "PolicySpec PpoSpec",
     "config.spec": "RunSpec resolve",
+    "config.heuristic_spec": "HeuristicSpec",
     "config.instance_spec": "InstanceSpec ObserveSpec",
     "config.task": "PRESETS TASKS TaskSpec",
     "config.telemetry_spec": "TelemetrySpec",

@@ -11,6 +11,7 @@ from morphogen.config import fields as kinds
 from morphogen.config import groups as specs
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.fields import describe, fields_of
+from morphogen.config.heuristic_spec import HeuristicSpec
 from morphogen.config.instance_spec import InstanceSpec, ObserveSpec
 from morphogen.config.phase_spec import PhaseSpec, ViewWeights
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
@@ -25,6 +26,8 @@ GROUPS = (
     specs.GovernorSpec,
     specs.SignalSpec,
     specs.AttributionSpec,
+    specs.EvaluationSpec,
+    HeuristicSpec,
     specs.RewardSpec,
     PolicySpec,
     PpoSpec,

@@ -10,6 +10,7 @@ from rich import box, console, progress, table
 
 from morphogen.config.spec import RunSpec
 from morphogen.telemetry.events import Envelope, mean_known
+from morphogen.telemetry.kinds.run import HeldOutPlayed
 from morphogen.telemetry.messages import describe, format_counts
 from morphogen.telemetry.writer import LOGGED_KINDS
 from morphogen.vocab.text import count_noun, escape_text
@@ -138,6 +139,11 @@ class Console:
             f"alive {summary.live}  fossilized {summary.fossilized}  pruned {summary.pruned}{back}  "
             f"{format_number(summary.env_epochs_per_s, 0)} env-epochs/s  {self._eta()}".rstrip()
         )
+
+    def end_play(self, played: HeldOutPlayed) -> None:
+        """Report a play of the learning curve on held-out instances."""
+        if not self._quiet:
+            self._say(f"held-out after round {played.rounds}  {describe(Envelope(played))}")
 
     def start_evaluation(self, episodes: int) -> None:
         """Say what goes on after the last round, for a while without progress."""

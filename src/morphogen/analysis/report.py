@@ -26,7 +26,14 @@ MAX_ROWS = 60  # of a table that are shown
 TEMPLATE_FILE = Path(__file__).with_name("report.html")
 # In the order of the page; imported with the first report, because they need matplotlib.
 PLOTS = (
-    *("rounds:LEARNING", "results:COMPARISON", "results:ARMS", "results:PROFILES", "results:FRONTIER"),
+    *(
+        "rounds:HELD_OUT",
+        "rounds:LEARNING",
+        "results:COMPARISON",
+        "results:ARMS",
+        "results:PROFILES",
+        "results:FRONTIER",
+    ),
     *("seeds:LIFECYCLE", "seeds:CONTRIBUTIONS", "seeds:BLUEPRINTS", "acting:ACTIONS", "acting:REWARDS"),
     *("rounds:PPO", "results:INSTANCES", "rounds:HEALTH", "rounds:THROUGHPUT"),
 )

@@ -22,7 +22,7 @@ CHUNK_EVENTS = 64  # events that are folded one by one before their tables are m
 # Events whose payload is a row as it stands -> its table.
 PAYLOAD_TABLES = name_map(
     "RunStarted=starts, RunResumed=resumes, RunCompleted=ends, CheckpointSaved=checkpoints, "
-    "CheckpointFailed=checkpoint_faults, Evaluated=evaluations, TelemetryEscalated=escalations, "
+    "CheckpointFailed=checkpoint_faults, Evaluated=evaluations, HeldOutPlayed=plays, TelemetryEscalated=escalations, "
     "SinkFailed=sink_faults, RoundCompleted=rounds, PpoUpdated=updates, "
     "ActionCounts=actions, MaskHitRates=masks, RewardSummary=rewards, Throughput=throughput, PhaseProfile=phases, "
     "BlueprintScores=scores, MemoryUsed=memory, ObservationStats=observations, HiddenHealth=hidden, "

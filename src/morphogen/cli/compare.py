@@ -163,7 +163,7 @@ def _side_settings(name: str) -> Settings | None:
 def _side_to_train(name: str, args: Namespace) -> ComparisonSide:
     rounds = {} if args.rounds is None else {"rounds": arguments.parse_int_flag("--rounds", args.rounds, 1)}
     layers = [*map(parse_assignment, args.set), rounds, _side_settings(name) or {}]
-    layers.insert(0, {"preset": DEFAULT_PRESET, "final_episodes": 0})
+    layers.insert(0, {"preset": DEFAULT_PRESET, "final_episodes": 0, "evaluation": {"every_rounds": 0}})
     words = (args.seeds or "0").split(",")
     seeds = [arguments.parse_int_flag("--seeds", word, 0, arguments.MAX_SEED) for word in words]
     arguments.check_unique("--seeds", [str(seed) for seed in seeds])

@@ -290,6 +290,32 @@ class AttributionSpec(Spec):
 
 
 @spec
+class EvaluationSpec(Spec):
+    """The learning curve on held-out instances: a few of them are played again and again while the policy learns.
+
+    Raises: ConfigError with all faults, a line each.
+
+    Example:
+        >>> import morphogen as mg
+        >>> mg.EvaluationSpec(every_rounds=0).every_rounds  # never
+        0
+        >>> mg.EvaluationSpec(episodes=0)
+        Traceback (most recent call last):
+            ...
+        morphogen.errors.ConfigError: evaluation.episodes: expected an integer >= 1 and <= 1000000, got 0
+    """
+
+    PATH: ClassVar[str] = "evaluation"
+
+    every_rounds: Natural = option(
+        default=10, text="rounds between two plays of the policy on the same held-out instances; 0 = never"
+    )
+    episodes: Annotated[int, Field(ge=1, le=1_000_000), Null("envs / 4, 2 to 16")] = option(
+        default=None, text="held-out instances of such a play", converter=by_task
+    )
+
+
+@spec
 class RewardSpec(Spec):
     """Reward rule and its parameters.
 

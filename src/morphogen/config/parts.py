@@ -94,8 +94,8 @@ POLICIES: Registry[Any] = Registry(
 POLICIES.declare(
     BUILT_IN,
     {  # under a schedule, such as wait, one choice is left
-        name: f"learn.baselines:build_{'heuristic' if name == 'heuristic' else 'random'}"
-        for name in ("wait", "random", "heuristic", "germinate_one", "full_cycle")
+        **dict.fromkeys(("wait", "random", "germinate_one", "full_cycle"), "learn.baselines:build_random"),
+        "heuristic": "learn.heuristic:build_heuristic",
     },
 )
 for _origin, _home, _names in (

@@ -8,7 +8,7 @@ from morphogen.config.converters import as_group, as_optional_pair
 from morphogen.config.fields import Ascending, Count, Null, Share, Spec, option, spec
 from morphogen.config.instance_spec import Classes
 from morphogen.vocab.host import Host
-from morphogen.vocab.image_view import View
+from morphogen.vocab.image_view import View, Views
 
 Weight = Annotated[int, Field(ge=0, le=1000)]
 
@@ -31,7 +31,7 @@ class ViewWeights(Spec):
     inverted: Weight = option(default=0, text="weight of images with every normalised number negated")
     turned: Weight = option(default=0, text="weight of images turned by 90 degrees")
     half: Weight = option(default=0, text="weight of images whose right half is hidden")
-    noisy: Weight = option(default=0, text="weight of images with noise of deviation 1")
+    noisy: Weight = option(default=0, text="weight of images with noise")
 
     @property
     def choices(self) -> tuple[View, ...]:
@@ -65,11 +65,19 @@ class PhaseSpec(Spec):
     hazard: Share = option(default=0.0, text="probability per epoch that a new phase begins; 0 = one phase")
     least: Count = option(default=1, text="epochs that a phase lasts at least")
     views: ViewWeights = option(default=ViewWeights(), converter=as_group)
+    noise: Annotated[float, Field(gt=0, le=100)] = option(
+        default=1.0, text="deviation of the noise of noisy images, whose numbers are normalised"
+    )
     classes: Annotated[tuple[Classes, Classes] | None, Ascending(), Null("those of the env")] = option(
         default=None,
         text="number of classes of a phase, uniform; a random subset of that size is drawn (default: those of the env)",
         converter=as_optional_pair,
     )
+
+    @property
+    def shown(self) -> Views:
+        """Views that occur, with their noise."""
+        return Views(self.views.used, self.noise)
 
 
 def phase_faults(spec: PhaseSpec, host: Host, *, classes: tuple[int, int], observed: tuple[str, ...]) -> list[str]:

@@ -25,6 +25,7 @@ from morphogen.config.fields import (
     spec,
     to_settings,
 )
+from morphogen.config.heuristic_spec import HeuristicSpec
 from morphogen.config.instance_spec import (
     InstanceSpec,
     ObserveSpec,
@@ -51,7 +52,7 @@ POLICY_MEANINGS: dict[str, str] = {
     "ppo": "the policy network, trained by PPO after every round",
     "wait": "never does anything: what the bare host reaches",
     "random": "any legal choice, all equally likely",
-    "heuristic": "hand-written rules: grow on a plateau, keep what helps, prune what does not",
+    "heuristic": "rules: grow on a plateau what is cheap, keep what is worth its price, prune what is not",
     "germinate_one": "a schedule: one norm seed in the first slot, left alone after that",
     "full_cycle": "a schedule: the fastest full life of one norm seed, from germination to fossil",
 }
@@ -60,6 +61,7 @@ VALIDATION: Final = "validation"
 TEST: Final = "test"
 SPLITS: tuple[SplitName, ...] = (VALIDATION, TEST)
 STATIC, STATIC_COST, ORACLE = "static", "static-cost", "oracle:"  # arms of an evaluation
+CLAIRVOYANT = "clairvoyant"
 RIVALS = ("wait", "random", "heuristic")  # arms of an evaluation by default
 S = TypeVar("S", bound=Spec)
 # Settings that a resumed run may change: they change no number of the run, or only last bits.
@@ -168,6 +170,8 @@ class RunSpec(Spec):
     observe: ObserveSpec = option(default=ObserveSpec(), converter=as_group)
     phase: PhaseSpec = option(default=PhaseSpec(), converter=as_group)
     attribution: groups.AttributionSpec = option(default=groups.AttributionSpec(), converter=as_group)
+    heuristic: HeuristicSpec = option(default=HeuristicSpec(), converter=as_group)
+    evaluation: groups.EvaluationSpec = option(default=groups.EvaluationSpec(), converter=as_group)
     reward: groups.RewardSpec = option(default=groups.RewardSpec(), converter=as_group)
     policy: PolicySpec = option(default=PolicySpec(), converter=as_group)
     ppo: PpoSpec = option(default=PpoSpec(), converter=as_group)
@@ -330,6 +334,7 @@ def resolve(spec: RunSpec) -> RunSpec:
             _fill(spec.data, name=task.dataset, batch=task.batch, minibatches=task.minibatches), val_samples=samples
         ),
         host=_fill(spec.host, lr=task.lr, seed_lr=task.seed_lr, width=host.width),
+        evaluation=_fill(spec.evaluation, episodes=max(2, min(16, spec.envs // 4))),
         reward=spec.reward.fill_defaults(),
         ppo=_fill(spec.ppo, minibatches=math.gcd(4, spec.envs)),
         telemetry=_fill(

@@ -11,6 +11,7 @@ from morphogen.config.parts import BUILT_IN, DATASETS, HOSTS
 from morphogen.config.task_defaults import (
     DIGITS_DEFAULTS,
     HIGH_ENTROPY,
+    PHASES_DEFAULTS,
     PYDOC_DEFAULTS,
     SMALL_STEPS,
     TINYSTORIES_DEFAULTS,
@@ -20,7 +21,7 @@ from morphogen.vocab.action import TEMPO_EPOCHS, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.host import CnnSpec, Host
-from morphogen.vocab.objective import DELIVERED, OBJECTIVES
+from morphogen.vocab.objective import ANYTIME, DELIVERED, OBJECTIVES
 from morphogen.vocab.registry import NAME, Registry
 from morphogen.vocab.stage import Gate
 from morphogen.vocab.text import format_value
@@ -223,6 +224,17 @@ _TASKS = (
         instance=replace(_DIGITS.instance, reach=(0, 0), param_price=(0.03, 0.3)),
         success=80.0,
         param_budget=None,
+    ),
+    replace(
+        _DIGITS,
+        name="digits_phases",
+        question="does it pay to look, where what a host needs is not told and changes, and size costs as it lives?",
+        host=replace(_DIGITS_HOST, base=8, kernel=1),
+        instance=InstanceSpec(param_price=(0.05, 0.4)),
+        episode_length=60,
+        success=70.0,
+        objective=ANYTIME,
+        defaults=PHASES_DEFAULTS,
     ),
     _WHITEBOX,
     _CIFAR,

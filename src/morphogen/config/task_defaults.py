@@ -18,6 +18,7 @@ DIGITS_DEFAULTS: Settings = {
     "host": {"norm": "batch"},
     "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
     "reward": {"rule": "value"},
+    "heuristic": {"first_epoch": 0, "min_plateau": 0},
     "policy": {"op_bias": {"WAIT": -1.0, "FOSSILIZE": 2.0}, "full_bias": 5.0},
     "ppo": {
         "lr": 2e-3,
@@ -28,6 +29,32 @@ DIGITS_DEFAULTS: Settings = {
         "entropy_coef": 0.01,
         "entropy_coef_end": None,
         "price_warmup_rounds": 30,
+    },
+    "engine": {"threads": 1},
+}
+# Phases with few classes of plain or of drowned images: in the first ones seeds are worth most prices, in the others
+# none.  All is allowed; what a host sees is not told, only its price.  A slot is free again soon after a pruning.  A
+# loss that rises with a new phase is no panic: the governor is left with losses that are not finite.
+PHASES_DEFAULTS: Settings = {
+    "rounds": 40,
+    "envs": 64,
+    "max_seeds": 3,
+    "final_episodes": 64,
+    "host": {"norm": "batch"},
+    "observe": {"instance": ["param_price"]},
+    "phase": {"hazard": 0.2, "least": 12, "classes": [2, 3], "views": {"plain": 1, "noisy": 1}, "noise": 3.0},
+    "lifecycle": {"auto_forward": ["TRAIN", "HOLD"], "min_training_epochs": 1, "min_prune_age": 1, "embargo_epochs": 1},
+    "governor": {"good_below": 0.001, "panics": 1000},
+    "reward": {"rule": "anytime"},
+    "policy": {"op_bias": {"SET_ALPHA_TARGET": -2.0, "PRUNE": -2.0, "FOSSILIZE": -2.0}},
+    "ppo": {
+        "lr": 2e-3,
+        "lr_end": 2e-4,
+        "lr_anneal_rounds": 40,
+        "epochs": 8,
+        "target_kl": 0.1,
+        "entropy_coef": 0.01,
+        "entropy_coef_end": None,
     },
     "engine": {"threads": 1},
 }

@@ -24,10 +24,11 @@ from morphogen.data.splits import StoredInputs, as_resident, as_stored, as_tenso
 from morphogen.data.token_text import TokenWindows
 from morphogen.device.transfers import StagingBuffer, Transfers
 from morphogen.kernels import one_thread
-from morphogen.nets.image_views import PLAIN_ONLY, Views, show_views
+from morphogen.nets.image_views import show_views
 from morphogen.state import rng
 from morphogen.state.env import Clock, EnvState, Instance
 from morphogen.state.measure import InputBatch
+from morphogen.vocab.image_view import PLAIN_ONLY, Views
 from morphogen.vocab.purpose import Purpose
 
 
@@ -124,7 +125,7 @@ class Feed(ABC):
             mirrored = chosen.mirror.view(*pixels.shape[:2], 1, 1, 1)
             pixels = torch.where(mirrored, pixels.flip(-1), pixels)
         inputs, labels = self.preparation.prepare(pixels, labels)
-        inputs = show_views(inputs, chosen.view, chosen.index, used=self.views)
+        inputs = show_views(inputs, chosen.view, chosen.index, views=self.views)
         return InputBatch(inputs=inputs, labels=labels, batch_size=[labels.shape[0]], device=labels.device)
 
 
@@ -232,7 +233,7 @@ class StreamedFeed(Feed):
         pieces: tuple[slice, ...],
     ) -> None:
         """Set up a feed; key and tasks int64 [E, 3] on the host; instances are drawn from `tasks` for `purpose`."""
-        noise, views = spec.instance.label_noise[1] > 0, spec.phase.views.used
+        noise, views = spec.instance.label_noise[1] > 0, spec.phase.shown
         super().__init__(dataset, task, spec.data, label_noise=noise, views=views)
         largest = max(rows.stop - rows.start for rows in pieces)
         self._images, self._transfers = as_stored(dataset.train.inputs), transfers

@@ -15,7 +15,7 @@ from torch import Tensor
 from morphogen.config.action_schedule import Schedule
 from morphogen.config.fields import raise_all
 from morphogen.config.parts import POLICIES
-from morphogen.config.spec import ORACLE, SCHEDULE_FILE, STATIC, STATIC_COST
+from morphogen.config.spec import CLAIRVOYANT, ORACLE, SCHEDULE_FILE, STATIC, STATIC_COST
 from morphogen.data.instances import HELD_OUT_INSTANCES
 from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
@@ -28,9 +28,10 @@ from morphogen.engine.phases import PolicyInputs
 from morphogen.engine.policies import TRAINED_PREFIX, Greedy, build_arm
 from morphogen.engine.setup import Setup
 from morphogen.errors import ConfigError
+from morphogen.evaluation.clairvoyant import search_along_phases
 from morphogen.evaluation.play import ArmResult, build_result, play_arm
 from morphogen.evaluation.rank_parts import ONE_PROCESS, fetch_all_traces, own_part
-from morphogen.evaluation.schedule_search import build_schedule, held_out_instance_sets, score_schedules
+from morphogen.evaluation.schedule_search import InstanceSet, build_schedule, held_out_instance_sets, score_schedules
 from morphogen.evaluation.successive_halving import read_portfolio
 from morphogen.state.env import EnvState
 from morphogen.steps.reset_step import place_fossils
@@ -38,6 +39,7 @@ from morphogen.telemetry.round_summary import running_value
 from morphogen.vocab.text import format_value
 
 ORACLE_WORLDS = 2  # sibling worlds in which the oracle searches
+SEARCH_ROWS = 256  # envs side by side in a search
 # Setup, transfers, episodes, and the results so far, the policy of the run first -> result.
 ArmPlayer = Callable[[Setup, Transfers, int, Mapping[str, ArmResult]], ArmResult]
 
@@ -177,12 +179,25 @@ def play_hindsight_oracle(
         values = score_schedules(setup, transfers, schedules, instances, **siblings)
         picks.append(values.mean(axis=1).argmax(axis=0))
     for instances, pick in zip(sets, picks, strict=True):
-        own = own_part(len(pick), collectives)
-        control = build_per_env_control(schedules, pick[own.numpy()].tolist(), setup.spec, setup.device)
-        with instances.choose(own).open(setup, transfers, control) as env, torch.no_grad():
-            parts.append(run_episodes(env, *env.reset(instances.episode)))
+        chosen = [schedules[i] for i in pick.tolist()]
+        parts.append(play_schedules(setup, transfers, chosen, instances, collectives=collectives))
     traces = fetch_all_traces(transfers, parts, [len(pick) for pick in picks], collectives=collectives)
     return HindsightResult(schedules, np.concatenate(picks), traces)
+
+
+def play_schedules(
+    setup: Setup,
+    transfers: Transfers,
+    schedules: Sequence[Schedule],
+    instances: InstanceSet,
+    *,
+    collectives: Collectives = ONE_PROCESS,
+) -> TensorDict:
+    """Play each instance under its own schedule, in the world of an evaluation: the traces of the part of this rank."""
+    own = own_part(len(schedules), collectives)
+    control = build_per_env_control([schedules[i] for i in own], range(len(own)), setup.spec, setup.device)
+    with instances.choose(own).open(setup, transfers, control) as env, torch.no_grad():
+        return run_episodes(env, *env.reset(instances.episode))
 
 
 def play_oracle_arm(
@@ -203,7 +218,31 @@ def play_oracle_arm(
     return build_result(setup, result.traces, name=f"{ORACLE}{file}", seconds=time.perf_counter() - start_s)
 
 
-ARM_PLAYERS: dict[str, ArmPlayer] = {STATIC: play_static_arm, STATIC_COST: play_static_cost_arm}
+def play_clairvoyant_arm(
+    setup: Setup,
+    transfers: Transfers,
+    episodes: int,
+    results: Mapping[str, ArmResult],
+    *,
+    collectives: Collectives = ONE_PROCESS,
+) -> ArmResult:
+    """Play the best schedule along the phases of each instance, searched in siblings of its world."""
+    del results
+    began, parts = time.perf_counter(), list[TensorDict]()
+    sets = held_out_instance_sets(setup.spec, episodes)
+    for instances in sets:
+        found = search_along_phases(setup, transfers, instances, rows=SEARCH_ROWS, collectives=collectives)
+        schedules = [build_schedule(line, setup.spec) for line in found.picks]
+        parts.append(play_schedules(setup, transfers, schedules, instances, collectives=collectives))
+    traces = fetch_all_traces(transfers, parts, [len(one.tasks) for one in sets], collectives=collectives)
+    return build_result(setup, traces, name=CLAIRVOYANT, seconds=time.perf_counter() - began)
+
+
+ARM_PLAYERS: dict[str, ArmPlayer] = {
+    STATIC: play_static_arm,
+    STATIC_COST: play_static_cost_arm,
+    CLAIRVOYANT: play_clairvoyant_arm,
+}
 ARM_PREFIXES = (SCHEDULE_FILE, TRAINED_PREFIX, ORACLE)
 
 
@@ -219,7 +258,8 @@ def play_arms(
     Args:
         env: of `make(..., instances="held-out")`.
         names: policies, `schedule:FILE`, `trained:PATH`, `oracle:FILE`, and the static replays of the first result:
-            `static` trains its final networks from scratch, `static-cost` for as many parameter-epochs.
+            `static` trains its final networks from scratch, `static-cost` for as many parameter-epochs; `clairvoyant`
+            plays the best schedule along the phases of each instance.
         results: arms that have played the same episodes, by name; None: none have.
         episodes: number of episodes; None: one per env.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -107,9 +107,7 @@ def is_feasible(candidate: Candidate, spec: RunSpec) -> bool:
     prunings = [growth.pruning for growth in candidate if growth.pruning is not None]
     if prunings:
         ops.add(Op.PRUNE)
-    if any(op.name in spec.disabled_ops for op in ops) or 0 < spec.max_seeds < len(candidate):
-        return False
-    if len({growth.slot for growth in candidate}) < len(candidate):
+    if any(op.name in spec.disabled_ops for op in ops) or not _has_room(candidate, spec):
         return False
     epochs = [growth.epoch for growth in candidate]
     apart = all(later - earlier >= _min_separation(spec) for earlier, later in pairwise(epochs))
@@ -117,6 +115,15 @@ def is_feasible(candidate: Candidate, spec: RunSpec) -> bool:
     cooled = all(epoch < end or epoch >= end + rest for epoch in epochs for end in prunings)
     alone = len(set(prunings)) == len(prunings)
     return apart and cooled and alone and all(g.epoch >= 0 and _ends_in_time(g, spec) for g in candidate)
+
+
+def _has_room(candidate: Candidate, spec: RunSpec) -> bool:
+    """Return whether every seed finds a free slot, in a host with fewer seeds than are allowed."""
+    for i, growth in enumerate(candidate):
+        alive = [other for other in candidate[:i] if other.pruning is None or other.pruning >= growth.epoch]
+        if 0 < spec.max_seeds <= len(alive) or growth.slot in {other.slot for other in alive}:
+            return False
+    return True
 
 
 def _ends_in_time(growth: GrowthStep, spec: RunSpec) -> bool:
@@ -226,23 +233,46 @@ def score_schedules(
 
     World 0 is the world of a run or an evaluation.  At most `rows` envs run side by side, a part of them on every rank.
     """
-    count, values = len(instances.tasks), []
+    count = len(instances.tasks)
+    pairs = torch.arange(len(schedules) * count)  # places in schedules x instances, flattened
+    lines = [schedules[i] for i in (pairs // count).tolist()]
+    more: Any = {"worlds": worlds, "rows": rows, "collectives": collectives}
+    values = score_lines(setup, transfers, lines, instances.choose(pairs % count), **more)
+    return np.moveaxis(values.reshape(len(worlds), len(schedules), count), 0, 1)
+
+
+def score_lines(
+    setup: Setup,
+    transfers: Transfers,
+    lines: Sequence[Schedule],
+    instances: InstanceSet,
+    *,
+    worlds: Sequence[int],
+    rows: int,
+    collectives: Collectives = ONE_PROCESS,
+) -> Array:
+    """Network value of a schedule on an instance, for pairs of them, in siblings of its world: float [len(worlds), n].
+
+    lines: the schedule of each of the `instances`, which may contain an instance several times.
+    """
+    values = []
     for sibling in worlds:
         parts = []
-        for group in torch.arange(len(schedules) * count).split(rows):  # places in schedules x instances, flattened
-            pairs = group[own_part(len(group), collectives)]
-            tasks = instances.tasks[pairs % count]
+        for group in torch.arange(len(lines)).split(rows):
+            places = group[own_part(len(group), collectives)]
+            tasks, own = instances.tasks[places], [lines[i] for i in places.tolist()]
+            number = {line: i for i, line in enumerate(dict.fromkeys(own))}
             env = open_environment(
                 setup,
                 envs=rng.sibling_keys(tasks, sibling),
                 tasks=tasks,
                 split=instances.split,
-                control=build_per_env_control(schedules, (pairs // count).tolist(), setup.spec, setup.device),
+                control=build_per_env_control([*number], [number[x] for x in own], setup.spec, setup.device),
                 transfers=transfers,
             )
             with env, torch.no_grad():
                 played = [run_episodes(env, *env.reset(instances.episode))]
             traces = fetch_all_traces(transfers, played, [len(group)], collectives=collectives)
             parts.append(running_value(traces.network_value, setup.task.objective)[-1])
-        values.append(np.concatenate(parts).reshape(len(schedules), count))
-    return np.stack(values, axis=1)
+        values.append(np.concatenate(parts))
+    return np.stack(values)

@@ -10,7 +10,8 @@ For readers who ask "how is the policy trained?".  Entry points:
                         learning rate, entropy and value coefficients of a round
     advantage           generalised advantage estimation, standardisation
     prepare             rollout -> tensors of the update; running scale of returns, rescaling of the critic
-    baselines           policies that do not learn: random, `wait`, a heuristic, the optimum of the white-box task
+    heuristic           policy of threshold rules
+    baselines           policies that do not learn: random, `wait`, the optimum of the white-box task
     moments             moments of rows, and their merging over ranks
     metrics             numbers that are reported of an update
     gradient_stats      numbers that are reported of a gradient
@@ -21,8 +22,9 @@ Loads torch.
 """
 
 from morphogen.learn.advantage import discounted_sum, gae, standardise
-from morphogen.learn.baselines import HeuristicPolicy, RandomPolicy
+from morphogen.learn.baselines import RandomPolicy
 from morphogen.learn.exchange import Exchange
+from morphogen.learn.heuristic import HeuristicPolicy
 from morphogen.learn.learner import Learner, PpoLearner, Round
 from morphogen.learn.loss import Coefficients, coefficients_at, ppo_loss
 from morphogen.learn.rollout_stats import update_observation_stats

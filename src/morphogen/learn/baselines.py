@@ -1,4 +1,4 @@
-"""Policies that do not learn: random, waiting, a heuristic for every stage, and the optimum of the white-box task."""
+"""Policies that do not learn: random choices, and the optimum of the white-box task."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -9,43 +9,20 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.spec import RunSpec
-from morphogen.errors import ConfigError
 from morphogen.nets import distribution
 from morphogen.rules.counts import parameter_price
-from morphogen.rules.features import NO_PRICE_FEATURE
+from morphogen.rules.features import price_of_feature
 from morphogen.rules.legality import action_count
 from morphogen.rules.whitebox import best_blueprint, seed_gain
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
-from morphogen.state.tree_ops import choose, constant_table, get_leaf, replace
+from morphogen.state.tree_ops import choose, constant_table
 from morphogen.vocab.action import HEADS, PLACEHOLDER, Head, Op, Tempo
-from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.observation import ENV, INSTANCE, SLOT, column_index
+from morphogen.vocab.observation import ENV, INSTANCE, column_index
 from morphogen.vocab.purpose import Purpose
 
-DEFAULT_ROTATIONS = (  # of CNN hosts, of transformer hosts
-    ("conv_light", "conv_heavy", "attention", "norm", "depthwise"),
-    ("norm", "lora", "mlp_small", "attention", "lora_large"),
-)
-_ENV, _SLOT, _TASK = column_index(ENV), column_index(SLOT), column_index(INSTANCE)
+_ENV, _TASK = column_index(ENV), column_index(INSTANCE)
 _OP_PRIORITY = {Op.FOSSILIZE: 0, Op.PRUNE: 1, Op.ADVANCE: 2}  # the op that an env executes
-_ALPHA_FULL = 1.0 - 1e-6
-_RANSOM_CONTRIBUTION = 0.1  # points: a contribution above it under a falling accuracy is a hostage, not a gain
-
-
-def blueprint_rotation(limits: Limits, names: tuple[str, ...] = ()) -> tuple[int, ...]:
-    """Codes of the blueprints in rotation: `names` reduced to the allowed ones, or the default, or all allowed."""
-    codes = {name: code for code, name in enumerate(limits.kinds) if name}
-    for name in names:
-        if name not in codes:
-            raise ConfigError(f"rotation: expected names of {', '.join(codes)}, got {name!r}")
-    default = next((names for names in DEFAULT_ROTATIONS if codes.keys() >= set(names)), ())
-    rotation = tuple(codes[name] for name in names or default if codes[name] in limits.allowed_blueprints)
-    if names and not rotation:
-        allowed = ", ".join(limits.kinds[code] for code in limits.allowed_blueprints)
-        raise ConfigError(f"rotation: expected at least one of {allowed}, got {list(names)}")
-    return rotation or limits.allowed_blueprints
 
 
 class ParameterFree:
@@ -60,114 +37,6 @@ class ParameterFree:
     def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
         """Return an empty memory."""
         return TensorDict({}, batch_size=[envs], device=device)
-
-
-@document_fields
-@dataclass(frozen=True)
-class HeuristicPolicy(ParameterFree):
-    """Policy of hand-written rules: germinates on plateaus, prunes what drops or is stuck, keeps what contributes.
-
-    Reads raw observations and masks; its memory lives in `hidden`, so a rollback clears it.
-
-    Args:
-        rotation: codes of the blueprints, in the order in which they are germinated.
-        episode_length: epochs of an episode.
-
-    Example:
-        >>> import torch
-        >>> import morphogen as mg
-        >>> policy = mg.learn.HeuristicPolicy(rotation=(mg.Blueprint.CONV_LIGHT, mg.Blueprint.NORM), episode_length=8)
-        >>> penalty = torch.zeros(1, 13)
-        >>> penalty[0, mg.Blueprint.CONV_LIGHT] = 4.0  # two of them were pruned
-        >>> place, code = policy.next_blueprint(penalty, start=torch.tensor([0]))
-        >>> mg.Blueprint(int(code)).name
-        'NORM'
-    """
-
-    rotation: tuple[int, ...]
-    episode_length: int
-    min_training_epochs: int = 10
-    min_contribution: float = 0.5  # points of contribution
-    min_epochs_in_stage: int = 5  # epochs in a stage
-    max_epochs_in_stage: int = 20  # epochs in a stage, the most that an observation shows
-    max_drop: float = -2.0  # points since the stage began
-    min_plateau: int = 3  # epochs
-    first_germination_epoch: int = 5  # epoch of the first germination
-    decay: float = 0.5  # of penalties, per epoch
-    min_penalty: float = 0.1  # penalties below are dropped
-    penalty: float = 2.0  # for a pruned seed's blueprint
-    skip_penalty: float = 3.0  # penalty from which a blueprint is passed over
-
-    def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
-        """Penalty per blueprint float32 [E, 13] and the next place in the rotation int64 [E]: 0."""
-        penalty = torch.zeros(envs, len(Blueprint), dtype=torch.float32, device=device)
-        place = torch.zeros(envs, dtype=torch.int64, device=device)
-        return TensorDict({"penalty": penalty, "next": place}, batch_size=[envs], device=device)
-
-    def act(
-        self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
-    ) -> ActOutput:
-        """Choose the most urgent legal op, else GERMINATE if due, else WAIT.  The noise is not used."""
-        penalty, start = get_leaf(hidden, "penalty") * self.decay, get_leaf(hidden, "next")
-        penalty = choose(penalty < self.min_penalty, 0.0, penalty)
-        op, slot = most_urgent_op(self.requested_ops(obs.slots), masks)
-        grow = (op == int(Op.WAIT)) & masks.op[:, int(Op.GERMINATE)] & self.should_germinate(obs.env)
-        op = choose(grow, int(Op.GERMINATE), op)
-        slot = torch.where(grow, masks.slot[:, int(Op.GERMINATE)].int().argmax(-1), slot)
-        place, blueprint = self.next_blueprint(penalty, start)
-        held = obs.blueprints.gather(1, slot.unsqueeze(1)).squeeze(1).clamp(min=0)
-        blame = F.one_hot(held, penalty.shape[-1]) * (op == int(Op.PRUNE)).unsqueeze(-1)
-        following = torch.where(grow, (place + 1) % len(self.rotation), start)
-        after = replace(hidden, penalty=penalty.add(blame, alpha=self.penalty), next=following)
-        action = action_of_heads({Head.OP: op, Head.SLOT: slot, Head.BLUEPRINT: choose(grow, blueprint, 0)})
-        return deterministic_output(action, masks, after)
-
-    def requested_ops(self, slots: Tensor) -> Tensor:
-        """Requested op of each slot: the first rule that fits.  slots float32 [E, S, 46] raw -> op int64 [E, S]."""
-        stages = ("germinated", "training", "blending", "holding")
-        on = {name: slots[..., _SLOT[f"stage.{name}"]] > 0 for name in stages}
-        rest = on["blending"] & (slots[..., _SLOT["alpha_mode.hold"]] > 0)
-        epochs = (slots[..., _SLOT["epochs_in_stage"]] * 20.0).round()
-        points = ("stage_improvement", "age_improvement", "contribution")
-        gain, since_birth, worth = (slots[..., _SLOT[name]] * 10.0 for name in points)
-        measured = slots[..., _SLOT["contribution_valid"]] > 0
-        patient = epochs >= self.min_epochs_in_stage
-        rules = (
-            (on["germinated"], Op.ADVANCE),
-            ((on["training"] | on["holding"] | rest) & (epochs >= self.max_epochs_in_stage), Op.PRUNE),
-            ((on["training"] | on["blending"]) & patient & (gain < self.max_drop), Op.PRUNE),
-            (on["training"] & (epochs >= self.min_training_epochs), Op.ADVANCE),
-            (rest & (slots[..., _SLOT["alpha"]] >= _ALPHA_FULL), Op.ADVANCE),
-            (on["holding"] & ~measured, Op.WAIT),
-            (on["holding"] & (worth > _RANSOM_CONTRIBUTION) & (since_birth < 0), Op.PRUNE),
-            (on["holding"] & (worth >= self.min_contribution), Op.FOSSILIZE),
-            (on["holding"] & patient, Op.PRUNE),
-        )
-        wish = torch.zeros_like(epochs, dtype=torch.int64)
-        for applies, op in reversed(rules):
-            wish = choose(applies, int(op), wish)
-        return wish
-
-    def should_germinate(self, env: Tensor) -> Tensor:
-        """Mask of envs whose host is stable, on a plateau, not new.  env float32 [E, 52] raw -> bool [E]."""
-        epoch = (env[:, _ENV["progress"]] * self.episode_length).round()
-        plateau = (env[:, _ENV["plateau"]] * 10.0).round()
-        late = epoch >= self.first_germination_epoch
-        return (env[:, _ENV["stabilized"]] > 0) & (plateau >= self.min_plateau) & late
-
-    def next_blueprint(self, penalty: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        """Choose the next blueprint: the first from `start` below the skip penalty, else the least penalised.
-
-        Shapes: penalty float32 [E, 13], start int64 [E] -> place int64 [E], code int64 [E].
-        """
-        codes = constant_table(self.rotation, torch.int64, penalty.device)
-        size = len(self.rotation)
-        penalties = penalty[:, codes]
-        order = (torch.arange(size, device=penalty.device) + start.unsqueeze(-1)) % size
-        free = penalties.gather(1, order) < self.skip_penalty
-        first = order.gather(1, free.int().argmax(-1, keepdim=True)).squeeze(1)
-        place = torch.where(free.any(-1), first, penalties.argmin(-1))
-        return place, codes[place]
 
 
 def most_urgent_op(requested: Tensor, masks: ActionMasks) -> tuple[Tensor, Tensor]:
@@ -247,15 +116,6 @@ def build_random(spec: RunSpec, limits: Limits) -> RandomPolicy:
     return RandomPolicy()
 
 
-def build_heuristic(spec: RunSpec, limits: Limits) -> HeuristicPolicy:
-    """Build the hand-written rules for the limits and gates of a resolved spec."""
-    lifecycle = spec.lifecycle
-    least = 0.5 if lifecycle.permissive_gates else max(0.5, lifecycle.min_contribution)
-    rotation, patience = blueprint_rotation(limits), lifecycle.min_training_epochs
-    length = spec.episode_length or 1
-    return HeuristicPolicy(rotation, length, min_training_epochs=patience, min_contribution=least)
-
-
 @dataclass(frozen=True)
 class OptimalPolicy(ParameterFree):
     """Policy that germinates the best blueprint in the cheapest slot as soon as it pays, and fossilizes it.
@@ -291,10 +151,10 @@ class OptimalPolicy(ParameterFree):
         Shapes: free bool [E, S], slots that may take a seed -> blueprint int64 [E], slot int64 [E], pays bool [E].
         """
         width, noise, price = (obs.instance[:, _TASK[name]] for name in ("width", "label_noise", "param_price"))
+        price = price_of_feature(price)
         epoch = (obs.env[:, _ENV["progress"]] * self.episode_length).round().to(torch.int64)
         kind = best_blueprint(width)
         sizes = constant_table(self.counts, torch.int64, kind.device)[:, kind].T
-        price = choose(price > NO_PRICE_FEATURE, 0.1 * price.exp(), 0.0)
         costs = choose(free, parameter_price(sizes, price, param_budget=self.param_budget), torch.inf)
         worth = seed_gain(width, noise, kind.unsqueeze(-1), epoch.unsqueeze(-1)).squeeze(-1)
         alone = (obs.blueprints < 0).all(-1)

@@ -7,61 +7,58 @@ from torch import Tensor
 
 from morphogen.state import rng
 from morphogen.state.tree_ops import constant_table
-from morphogen.vocab.image_view import View
+from morphogen.vocab.image_view import View, Views
 from morphogen.vocab.purpose import Purpose
 
-Views = tuple[View, ...]
-PLAIN_ONLY: Views = (View.PLAIN,)
 
-
-def show_views(images: Tensor, view: Tensor, sample: Tensor, *, used: Views) -> Tensor:
+def show_views(images: Tensor, view: Tensor, sample: Tensor, *, views: Views) -> Tensor:
     """Show normalised images to each env in its view.
 
     Shapes: images float [E, B, C, H, W], or [B, C, H, W] shared by all envs; view int64 [E], a `View`; sample int64
     [E, B] or [B], number of each image in its split -> float [E, B, C, H, W]; the images themselves if only PLAIN is
     used.
-    used: views that occur; only these are computed.
+    views: those that occur; only these are computed.
     Promise: a row depends on its own images, view and sample numbers.
 
     Example:
         >>> import torch
         >>> import morphogen as mg
         >>> from morphogen.nets.image_views import show_views
-        >>> from morphogen.vocab.image_view import View
+        >>> from morphogen.vocab.image_view import View, Views
         >>> images = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])  # one image for two envs
         >>> view, sample = torch.tensor([View.INVERTED, View.HALF]), torch.tensor([0])
-        >>> show_views(images, view, sample, used=(View.INVERTED, View.HALF)).flatten(1).tolist()
+        >>> show_views(images, view, sample, views=Views((View.INVERTED, View.HALF))).flatten(1).tolist()
         [[-1.0, -2.0, -3.0, -4.0], [1.0, 0.0, 3.0, 0.0]]
     """
-    if used == PLAIN_ONLY:
+    if views.used == (View.PLAIN,):
         return images
     shown = images if images.dim() == 5 else images.unsqueeze(0)
     where = view.view(-1, 1, 1, 1, 1)
-    for code in used:
+    for code in views.used:
         if code is not View.PLAIN:
-            shown = torch.where(where == int(code), _VIEWS[code](images, sample), shown)
+            shown = torch.where(where == int(code), _VIEWS[code](images, sample, views.noise), shown)
     return shown
 
 
-def _hide_half(images: Tensor, _: Tensor) -> Tensor:
+def _hide_half(images: Tensor, *_: object) -> Tensor:
     width = images.shape[-1]
     kept = constant_table(tuple(column < width // 2 for column in range(width)), torch.bool, images.device)
     return images.masked_fill(~kept, 0.0)
 
 
-def _add_noise(images: Tensor, sample: Tensor) -> Tensor:
-    """Add the noise of each sample: uniform, of mean 0 and deviation 1."""
+def _add_noise(images: Tensor, sample: Tensor, deviation: float) -> Tensor:
+    """Add the noise of each sample: uniform, of mean 0."""
     numbers = images[0, 0].numel() if images.dim() == 5 else images[0].numel()
     lanes = sample.unsqueeze(-1) * numbers + torch.arange(numbers, device=sample.device)
     key = torch.zeros(3, dtype=torch.int64, device=sample.device)
     words = rng.random_bits_at(rng.stream(key, Purpose.VIEW_NOISE), lanes.flatten())
-    noise = (rng.unit_floats(words) - 0.5) * 12**0.5
+    noise = (rng.unit_floats(words) - 0.5) * (12**0.5 * deviation)
     return images + noise.to(images.dtype).view(images.shape)
 
 
-_VIEWS: dict[View, Callable[[Tensor, Tensor], Tensor]] = {
-    View.INVERTED: lambda images, _: -images,
-    View.TURNED: lambda images, _: images.rot90(1, (-2, -1)),
+_VIEWS: dict[View, Callable[[Tensor, Tensor, float], Tensor]] = {
+    View.INVERTED: lambda images, *_: -images,
+    View.TURNED: lambda images, *_: images.rot90(1, (-2, -1)),
     View.HALF: _hide_half,
     View.NOISY: _add_noise,
 }

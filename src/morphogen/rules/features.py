@@ -95,6 +95,11 @@ def instance_features(instance: Instance, classes: int, observed: tuple[str, ...
     return choose(constant_table(shown, torch.bool, block.device), block, 0.0)
 
 
+def price_of_feature(feature: Tensor) -> Tensor:
+    """Invert the feature of the price: float32 [...] -> float32 [...], a price, 0 for NO_PRICE_FEATURE."""
+    return choose(feature > NO_PRICE_FEATURE, 0.1 * feature.exp(), 0.0)
+
+
 def lifecycle_features(slots: Slots, enabled: tuple[bool, ...]) -> Tensor:
     """Slot features 0-19: stage, alpha and its controller, algorithm, tempo.  float32 [E, S, 20]."""
     seed = occupied(slots.stage)

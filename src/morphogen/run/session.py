@@ -22,6 +22,7 @@ from morphogen.errors import CheckpointError, TrainingDiverged
 from morphogen.evaluation.play import ArmResult, run_final_evaluation, share_table, shares_of_optimum
 from morphogen.run import manifest, snapshot
 from morphogen.run.checkpointer import Checkpointer, SaveKind
+from morphogen.run.held_out_curve import play_curve
 from morphogen.run.rank_setup import describe_ranks
 from morphogen.run.resume import ResumePoint, describe_reproducibility, remove_newer
 from morphogen.run.sinks import open_sinks
@@ -190,6 +191,8 @@ class Session:
         scheduler = self.scheduler
         self._print_start()
         try:
+            if (scheduler.round, scheduler.epoch) == (0, 0):
+                self._extend_curve()
             scheduler.run()
         except TrainingDiverged:
             self._save("stop")
@@ -242,9 +245,17 @@ class Session:
         self.history.append(summary)
         if self.console is not None:
             self.console.end_round(summary)
+        self._extend_curve()
         if self.checkpointer is not None:
             self.checkpointer.end_round(summary)
         return None if self.hooks.on_round is None else self.hooks.on_round(summary, scheduler)
+
+    def _extend_curve(self) -> None:
+        """Play a few held-out instances if that is due, and report the values."""
+        for played in play_curve(self.scheduler):
+            self.scheduler.reporter.emit(played)
+            if self.console is not None:
+                self.console.end_play(played)
 
     def _evaluate(self) -> tuple[ArmResult, ...] | None:
         """Save and evaluate the policy after the last round; None if the evaluation was stopped."""

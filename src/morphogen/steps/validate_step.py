@@ -13,13 +13,14 @@ from morphogen.nets import sites
 from morphogen.nets.answers import NO_LABEL, answer_losses, count_labels
 from morphogen.nets.forward_pass import SlotSeeds, forward, used_classes
 from morphogen.nets.host_networks import HostRows
-from morphogen.nets.image_views import PLAIN_ONLY, Views, show_views
+from morphogen.nets.image_views import show_views
 from morphogen.nets.net import Net
 from morphogen.nets.plan import CoalitionTree, Plan
 from morphogen.state.env import EnvState, Instance
 from morphogen.state.loops import Repeat, repeat
 from morphogen.state.measure import LabelledInputs, Validation
 from morphogen.state.tree_ops import choose, get_leaf, nested_leaves, refuse_gradients, unsafe_new
+from morphogen.vocab.image_view import PLAIN_ONLY, Views
 
 
 class ChunkCounts(NamedTuple):
@@ -95,7 +96,7 @@ def _validate(
 
     def count_chunk(counts: ChunkCounts, size: int) -> ChunkCounts:
         samples = counts.start + torch.arange(size, device=counts.start.device)
-        inputs = show_views(split.inputs.index_select(0, samples), state.instance.image_view, samples, used=views)
+        inputs = show_views(split.inputs.index_select(0, samples), state.instance.image_view, samples, views=views)
         logits = forward(net.precision.cast(inputs), rows, used, growth, net=net).to(state.host.params.dtype)
         chunk = _count_correct(logits, labels.index_select(1, samples), ends)
         return ChunkCounts(counts.start + size, *(old + new for old, new in zip(counts[1:], chunk, strict=True)))

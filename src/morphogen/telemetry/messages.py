@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from morphogen.telemetry.events import Envelope
+from morphogen.telemetry.events import Envelope, mean_known
 from morphogen.telemetry.kinds import epoch, round, run
 
 
@@ -29,6 +29,9 @@ def describe(event: Envelope) -> str | None:
             return f"telemetry at debug until {data.until_round + 1}:{data.until_epoch + 1}, for {data.reason}"
         case run.SinkFailed() as data:
             return f"{data.sink} gets no more events: {data.error}"
+        case run.HeldOutPlayed() as data:
+            value = _format_number(mean_known(data.network_value))
+            return f"{data.policy}: value {value} on {len(data.network_value)} held-out instances"
         case run.CheckpointSaved() as data:
             return f"saved {data.path}"
         case run.CheckpointFailed() as data:

@@ -1,6 +1,7 @@
 """Views: how the images of an env are shown during a phase."""
 
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class View(IntEnum):
@@ -10,9 +11,19 @@ class View(IntEnum):
     INVERTED = 1  # every number negated
     TURNED = 2  # by 90 degrees
     HALF = 3  # the right half is 0
-    NOISY = 4  # noise of deviation 1 added, the same for a sample in all epochs
+    NOISY = 4  # noise added, the same for a sample in all epochs
 
     @property
     def label(self) -> str:
         """Name in configs, events and tables."""
         return self.name.lower()
+
+
+class Views(NamedTuple):
+    """Views that occur in a run."""
+
+    used: tuple[View, ...] = (View.PLAIN,)
+    noise: float = 1.0  # deviation of the noise of NOISY
+
+
+PLAIN_ONLY = Views()

@@ -10,7 +10,7 @@ from morphogen.engine.environment import Environment
 from morphogen.errors import ConfigError
 from morphogen.nets.image_views import show_views
 from morphogen.testing import laws
-from morphogen.vocab.image_view import View
+from morphogen.vocab.image_view import View, Views
 
 VIEWS = {"plain": 1, "inverted": 1, "turned": 1, "half": 1, "noisy": 1}
 SMALL = {"data": {"batch": 8, "minibatches": 2, "val_samples": 30}, "episode_length": 6, "max_seeds": 0}
@@ -80,7 +80,7 @@ def test_a_batch_is_that_of_a_world_without_phases_in_the_view_of_each_env():
     assert len(state.instance.image_view.unique()) > 2
     found, stored = (env.feed.epoch(state) for env in (phased, plain))
     batch, other = (env.feed.batch(draws, torch.tensor([1])) for env, draws in ((phased, found), (plain, stored)))
-    views = {"used": tuple(View)}
+    views = {"views": Views(tuple(View))}
     expected = show_views(other.inputs, state.instance.image_view, found.index[1], **views)
     assert torch.equal(batch.inputs, expected)
     assert torch.equal(batch.labels, other.labels)
@@ -90,7 +90,7 @@ def test_validation_sees_the_view_of_each_env():
     env = make(5)
     state, _ = env.reset()
     split = env.setup.dataset.validation()
-    options = {"net": env.net, "views": tuple(View)}
+    options = {"net": env.net, "views": Views(tuple(View))}
     request = mg.rules.coalitions(state.slots, torch.zeros(5, 1, len(env.net.slots)), pairs=1)
     plan = mg.nets.empty_plan(5, env.net)
     together = mg.steps.validate(state, split, *request, plan, **options)
@@ -102,7 +102,7 @@ def test_validation_sees_the_view_of_each_env():
 
 
 def shown_alone(images, view):
-    return show_views(images, torch.tensor([int(view)]), torch.arange(len(images)), used=(View.PLAIN, view))[0]
+    return show_views(images, torch.tensor([int(view)]), torch.arange(len(images)), views=Views((View.PLAIN, view)))[0]
 
 
 def test_sizes_follow_the_classes_of_the_phase():

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from itertools import product
 from statistics import fmean, stdev
 from typing import Any
 
@@ -59,6 +60,43 @@ def _draw_panels(axes: Iterable[Axes], runs: RunRows, panels: Iterable[Panel]) -
     for ax, (title, unit, series) in zip(axes, panels, strict=True):
         label_panel(ax, title, "round", unit)
         draw_curves(ax, runs, series)
+
+
+def held_out_rows(log: RunLog) -> list[Row]:
+    """A row per play of the trained policy on the held-out instances of the curve, beside its rivals on the same."""
+    own = log.config.get("policy_name")
+    rivals = {row["policy"]: row["network_value"] for row in log.tables["plays"] if row["policy"] != own}
+    rows = []
+    for play in log.tables["plays"]:
+        if play["policy"] == own:
+            values = play["network_value"]
+            row = {"round": play["rounds"], "instances": len(values), **_mean_with_error("value", values)}
+            for name, theirs in rivals.items():
+                known = (pair for pair in zip(values, theirs, strict=True) if None not in pair)
+                row |= {name: mean_known(theirs), **_mean_with_error(f"minus_{name}", [a - b for a, b in known])}
+            rows.append(row)
+    return rows
+
+
+def _draw_held_out(runs: RunRows) -> Figure:
+    page = canvas.new_figure(3.6)
+    value, behind = canvas.add_panels(page, (1, 1))
+    rivals = dict.fromkeys(
+        name for rows in runs.values() for row in rows for name in row if f"minus_{name}_mean" in row
+    )
+    label_panel(value, "Value on held-out instances", "rounds of learning", "mean of an episode")
+    label_panel(behind, "Trained policy minus rival", "rounds of learning", "difference in value, same instances")
+    lines = {"value_mean": "trained policy", **{name: f"`{name}`" for name in rivals}} if len(runs) == 1 else {}
+    draw_curves(value, runs, lines or {"value_mean": "trained policy"})
+    draw_curves(behind, runs, {f"minus_{name}_mean": f"minus `{name}`" for name in rivals})
+    behind.axhline(0.0, color=canvas.GREY, linewidth=0.8)
+    for ax, names in ((value, ["value"]), (behind, [f"minus_{name}" for name in rivals])):
+        for i, (rows, name) in enumerate(product(runs.values(), names)):
+            shade = i if len(runs) == 1 else i // len(names)
+            style = {"color": canvas.cycle_colour(shade), "alpha": 0.2}
+            canvas.draw_band(ax, rows, (f"{name}_low", f"{name}_high"), **style)
+    canvas.add_legends(value, behind)
+    return page
 
 
 def learning_rows(log: RunLog) -> list[Row]:
@@ -232,6 +270,14 @@ def _draw_throughput(runs: RunRows) -> Figure:
     return page
 
 
+HELD_OUT = Plot(
+    "held_out_curve",
+    "Learning on held-out instances",
+    "The policy plays the same few held-out instances again and again while it learns; its rivals play them once. "
+    "Bands: one standard error over the instances; that of a difference is of paired instances.",
+    held_out_rows,
+    _draw_held_out,
+)
 LEARNING = Plot(
     "learning_curve",
     "Learning curves",

@@ -90,6 +90,14 @@ class Evaluated(RunEvent):
     stability: Interval
 
 
+class HeldOutPlayed(RunEvent):
+    """A policy played the held-out instances of the learning curve; a rival plays them once."""
+
+    policy: str
+    rounds: Count  # that the policy had learned for
+    network_value: tuple[Real, ...]  # per instance, the same for every play of the run
+
+
 class RunCompleted(RunEvent):
     """The last event of a run."""
 

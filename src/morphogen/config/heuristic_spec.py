@@ -1,0 +1,46 @@
+"""Thresholds of the hand-written rules: when a seed is germinated, which one, and when it is pruned or kept."""
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from morphogen.config.converters import as_names
+from morphogen.config.fields import Count, Names, Natural, NonNegative, Null, Spec, option, spec
+from morphogen.config.parts import BLUEPRINTS
+
+
+@spec
+class HeuristicSpec(Spec):
+    """Thresholds of the policy `heuristic`.
+
+    Raises: ConfigError with all faults, a line each.
+
+    Example:
+        >>> import morphogen as mg
+        >>> mg.HeuristicSpec(max_cost=0.05).max_cost
+        0.05
+        >>> mg.HeuristicSpec(patience=0)
+        Traceback (most recent call last):
+            ...
+        morphogen.errors.ConfigError: heuristic.patience: expected an integer >= 1, got 0
+    """
+
+    PATH: ClassVar[str] = "heuristic"
+
+    blueprints: Annotated[tuple[str, ...], Names(among=BLUEPRINTS)] = option(
+        default=(),
+        text="kinds of seeds in order of preference; none named = all that the run allows, the largest first",
+        converter=as_names,
+    )
+    max_cost: NonNegative = option(
+        default=0.1, text="price of all seeds together, as a share of 1, above which no seed is germinated"
+    )
+    first_epoch: Natural = option(default=5, text="epoch of the first germination")
+    min_plateau: Natural = option(default=3, text="epochs on a plateau after which a seed is germinated")
+    min_fall: Annotated[NonNegative | None, Null("never")] = option(
+        default=None, text="points of accuracy below its best from which a host gets a seed at once"
+    )
+    min_worth: Annotated[float, Field(ge=-100, le=100)] = option(
+        default=0.5, text="points of contribution less price from which a seed is kept, and below which it is pruned"
+    )
+    patience: Count = option(default=5, text="measurements in a row below min_worth after which a seed is pruned")

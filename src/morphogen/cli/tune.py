@@ -1,19 +1,27 @@
-"""Command `tune`: search for the best fixed schedule, and for a portfolio that covers most instances."""
+"""Command `tune`: search for rivals of a trained policy: fixed schedules, or thresholds of the heuristic."""
 
 from argparse import ArgumentParser, Namespace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from morphogen.cli import arguments, process, rank_processes
-from morphogen.config.spec import resolve
+from morphogen.config.spec import RunSpec, resolve
 from morphogen.storage import run_directory
 
 PARSER = {
-    "help": "search the best fixed schedule, a baseline for what a policy learns",
-    "description": "Play many declared schedules on training instances, more often where they do well, and write the "
-    "best one: `morphogen train heuristic --policy schedule:FILE` takes it. Beside it goes a portfolio of a few "
-    "that cover the instances between them. Settings are those of `morphogen train`; held-out instances are never "
-    "played.",
+    "help": "search the best fixed schedule or the best rules, a baseline for what a policy learns",
+    "description": "Play many candidates on training instances, more often where they do well, and write the best "
+    "one, an arm of `morphogen evaluate`. Of families open and static it is a declared schedule, `schedule:FILE`; "
+    "beside it goes a portfolio of a few that cover the instances between them. Of family reactive it is a set of "
+    "thresholds of the heuristic, `reactive:FILE`. Settings are those of `morphogen train`; held-out instances are "
+    "never played.",
+}
+OPEN, STATIC, REACTIVE = "open", "static", "reactive"
+FAMILIES = {
+    OPEN: "seeds germinated, and pruned, at fixed times",
+    STATIC: "seeds that are there from the start",
+    REACTIVE: "rules with thresholds, which look",
 }
 
 
@@ -22,6 +30,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.set_defaults(who="ppo", policy=None)
     rest = arguments.add_settings(parser)
     rest.add_argument("--out", metavar="FILE", type=Path, required=True, help="file of the schedule, a new one")
+    meanings = "; ".join(f"{name}: {meaning}" for name, meaning in FAMILIES.items())
+    rest.add_argument(
+        "--family", choices=tuple(FAMILIES), default=OPEN, help=f"candidates (default {OPEN}). {meanings}"
+    )
     rest.add_argument("--on", metavar="N", default="48", help="training instances of the last trial (default 48)")
     rest.add_argument("--worlds", metavar="N", default="2", help="worlds that each of them is played in (default 2)")
 
@@ -31,21 +43,39 @@ def run(args: Namespace) -> None:
     spec = resolve(arguments.spec_from_args(args))
     instances = arguments.parse_int_flag("--on", args.on, 1, 65_536)
     worlds = arguments.parse_int_flag("--worlds", args.worlds, 2, 1_000)
-    files = {"--out": args.out, "the portfolio": args.out.parent / f"{args.out.stem}.portfolio.json"}
+    files = {"--out": args.out}
+    if args.family != REACTIVE:
+        files["the portfolio"] = args.out.parent / f"{args.out.stem}.portfolio.json"
     for name, path in files.items():
         run_directory.check_new_file(name, path)
     process.exit_on_signals()
-    halving = "morphogen.evaluation.successive_halving"
     with rank_processes.open_ranks(spec, spec.engine.ranks or 1, args.command_line) as join:
         process.set_threads(spec.engine.threads)
-        search, collectives = import_module(halving).search_schedules, join()
-        report = process.print_progress
-        result = search(spec, instances=instances, worlds=worlds, report=report, collectives=collectives)
-        collectives.close()
+        options = {"instances": instances, "worlds": worlds, "report": process.print_progress}
+        finish = _search_rules if args.family == REACTIVE else _search_schedules
+        lines = finish(args, spec, list(files.values()), {**options, "collectives": join()})
+    print(*lines, sep="\n")
+
+
+def _search_rules(args: Namespace, spec: RunSpec, paths: list[Path], options: dict[str, Any]) -> list[str]:
+    """Search thresholds and write them; return the summary, empty in a process without a console."""
+    search = import_module("morphogen.evaluation.threshold_search")
+    result = search.search_thresholds(spec, **options)
+    options["collectives"].close()
     if not process.has_console():
-        return
-    halving = import_module(halving)
-    halving.write_schedules(result, spec, *files.values())
+        return []
+    search.write_thresholds(result, args.out)
+    return [*search.summary_lines(result, spec), f"file: {args.out}"]
+
+
+def _search_schedules(args: Namespace, spec: RunSpec, paths: list[Path], options: dict[str, Any]) -> list[str]:
+    """Search schedules, write both files and print the portfolio; return the summary as above."""
+    search = import_module("morphogen.evaluation.successive_halving")
+    result = search.search_schedules(spec, **options, static=args.family == STATIC)
+    options["collectives"].close()
+    if not process.has_console():
+        return []
+    search.write_schedules(result, spec, *paths)
     title = "the portfolio, on the training instances it was chosen on"
-    process.print_tables([(title, halving.portfolio_table(result))])
-    print(*halving.summary_lines(result), f"files: {', '.join(map(str, files.values()))}", sep="\n")
+    process.print_tables([(title, search.portfolio_table(result))])
+    return [*search.summary_lines(result), f"files: {', '.join(map(str, paths))}"]

@@ -231,6 +231,7 @@ _TASKS = (
         question="does it pay to look, where what a host needs is not told and changes, and size costs as it lives?",
         host=replace(_DIGITS_HOST, base=8, kernel=1),
         instance=InstanceSpec(param_price=(0.05, 0.4)),
+        batch=16,
         episode_length=60,
         success=70.0,
         objective=ANYTIME,

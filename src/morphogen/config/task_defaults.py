@@ -46,7 +46,7 @@ PHASES_DEFAULTS: Settings = {
     "lifecycle": {"auto_forward": ["TRAIN", "HOLD"], "min_training_epochs": 1, "min_prune_age": 1, "embargo_epochs": 1},
     "governor": {"good_below": 0.001, "panics": 1000},
     "reward": {"rule": "anytime"},
-    "policy": {"op_bias": {"SET_ALPHA_TARGET": -2.0, "PRUNE": -2.0, "FOSSILIZE": -2.0}},
+    "policy": {"op_bias": {"FOSSILIZE": -1.0}},
     "ppo": {
         "lr": 2e-3,
         "lr_end": 2e-4,

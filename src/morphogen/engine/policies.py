@@ -1,6 +1,6 @@
 """Arm behind a name: the policy that PPO trains, a saved policy, a baseline, or a schedule."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from morphogen.config.config_files import parse_config
 from morphogen.config.fields import raise_all
+from morphogen.config.heuristic_spec import HeuristicSpec
 from morphogen.config.parts import BUILT_IN, LEARNERS, NETWORKS, POLICIES
 from morphogen.config.spec import RunSpec
 from morphogen.engine.action_control import ScheduleControl, build_control, load_schedule
@@ -19,12 +20,14 @@ from morphogen.engine.part_laws import find_faults
 from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError, ConfigError
 from morphogen.learn import baselines
+from morphogen.learn.heuristic import build_heuristic
 from morphogen.learn.learner import Learner
 from morphogen.nets.policy import NetworkPolicy, Policy
 from morphogen.nets.policy_network import PolicyNetwork
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.storage.checkpoint_files import load_policy
+from morphogen.storage.files import parse_json, read_bytes
 from morphogen.storage.tensor_trees import restore_tree
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
@@ -32,6 +35,7 @@ from morphogen.vocab.registry import Registry, error_line, show_part
 from morphogen.vocab.text import format_value
 
 TRAINED_PREFIX = "trained:"  # before a run directory or a policy file
+REACTIVE_PREFIX = "reactive:"  # before a file with thresholds of the heuristic
 
 
 @document_fields
@@ -84,8 +88,9 @@ def build_arm(name: str, setup: Setup) -> Arm:
     """Build the arm of a name for the networks of a run; a trainable policy has its initial parameters.
 
     Args:
-        name: `ppo` or another learner, a baseline or registered policy, `schedule:FILE`, or `trained:PATH` for the
-            policy of a run directory or of a policy file.
+        name: `ppo` or another learner, a baseline or registered policy, `schedule:FILE`, `reactive:FILE` for the
+            heuristic with the thresholds of a file, or `trained:PATH` for the policy of a run directory or of a policy
+            file.
         setup: of an environment or a scheduler.
 
     Raises: ConfigError for an unknown name, CheckpointError for a policy file that is damaged.
@@ -100,6 +105,9 @@ def build_arm(name: str, setup: Setup) -> Arm:
     spec = setup.spec
     if name.startswith(TRAINED_PREFIX):
         return _load_arm(name.removeprefix(TRAINED_PREFIX), setup)
+    if name.startswith(REACTIVE_PREFIX):
+        thresholds = load_thresholds(Path(name.removeprefix(REACTIVE_PREFIX)))
+        return _init_arm(name, build_heuristic(replace(spec, heuristic=thresholds), setup.limits), None, setup)
     if name in LEARNERS:
         return _init_arm(name, build_network_policy(spec), None, setup)
     if name == OPTIMAL:
@@ -108,6 +116,23 @@ def build_arm(name: str, setup: Setup) -> Arm:
     if schedule is not None:
         return _init_arm(name, baselines.RandomPolicy(), build_control(schedule, spec, setup.device), setup)
     return _init_arm(name, _build_policy(name, setup), None, setup)
+
+
+def load_thresholds(path: Path) -> HeuristicSpec:
+    """Load thresholds of the heuristic, as `morphogen tune --family reactive` writes them.
+
+    Raises: ConfigError for a file that cannot be read or has other contents.
+    """
+    try:
+        settings = parse_json(read_bytes(path)).get("heuristic")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be used: {error_line(error)}") from None
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{path}: expected settings heuristic.*, got {format_value(settings)}")
+    try:
+        return HeuristicSpec(**settings)
+    except ConfigError as error:
+        raise ConfigError("\n".join(f"{path}: {line}" for line in str(error).splitlines())) from None
 
 
 def build_network_policy(spec: RunSpec) -> NetworkPolicy:
@@ -148,7 +173,9 @@ def _build_policy(name: str, setup: Setup) -> Policy:
     """Build a policy that is not trained."""
     if name not in POLICIES:
         known = ", ".join([*LEARNERS, *POLICIES, *([OPTIMAL] if is_known(setup) else ())])
-        raise ConfigError(f"arm: expected one of {known}, schedule:FILE or {TRAINED_PREFIX}PATH, got {name!r}")
+        raise ConfigError(
+            f"arm: expected one of {known}, schedule:FILE, {REACTIVE_PREFIX}FILE or {TRAINED_PREFIX}PATH, got {name!r}"
+        )
     part = POLICIES[name]
     policy = part if hasattr(part, "act") else _call_builder(POLICIES, name, setup.spec, setup.limits)
     missing = [method for method in ("init", "initial_hidden", "act") if not hasattr(policy, method)]

@@ -25,7 +25,7 @@ from morphogen.engine.environment import Environment
 from morphogen.engine.episodes import Array, EpisodeTraces, run_episodes
 from morphogen.engine.optimum import OPTIMAL, is_known
 from morphogen.engine.phases import PolicyInputs
-from morphogen.engine.policies import TRAINED_PREFIX, Greedy, build_arm
+from morphogen.engine.policies import REACTIVE_PREFIX, TRAINED_PREFIX, Greedy, build_arm
 from morphogen.engine.setup import Setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.clairvoyant import search_along_phases
@@ -243,7 +243,7 @@ ARM_PLAYERS: dict[str, ArmPlayer] = {
     STATIC_COST: play_static_cost_arm,
     CLAIRVOYANT: play_clairvoyant_arm,
 }
-ARM_PREFIXES = (SCHEDULE_FILE, TRAINED_PREFIX, ORACLE)
+ARM_PREFIXES = (SCHEDULE_FILE, REACTIVE_PREFIX, TRAINED_PREFIX, ORACLE)
 
 
 def play_arms(
@@ -257,9 +257,9 @@ def play_arms(
 
     Args:
         env: of `make(..., instances="held-out")`.
-        names: policies, `schedule:FILE`, `trained:PATH`, `oracle:FILE`, and the static replays of the first result:
-            `static` trains its final networks from scratch, `static-cost` for as many parameter-epochs; `clairvoyant`
-            plays the best schedule along the phases of each instance.
+        names: policies, `schedule:FILE`, `reactive:FILE`, `trained:PATH`, `oracle:FILE`, `clairvoyant` (the
+            best schedule along the phases of each instance), and replays of the first result: `static` trains its final
+            networks from scratch, `static-cost` for as many parameter-epochs.
         results: arms that have played the same episodes, by name; None: none have.
         episodes: number of episodes; None: one per env.
 
@@ -297,6 +297,6 @@ def open_arms(names: Iterable[str], setup: Setup, collectives: Collectives = ONE
             file = name.removeprefix(ORACLE)
             read_portfolio(Path(file), setup.spec)
             players[name] = partial(play_oracle_arm, file)
-        elif name not in (STATIC, STATIC_COST):
+        elif name not in ARM_PLAYERS:
             build_arm(name, setup)
     return {name: partial(player, collectives=collectives) for name, player in players.items()}

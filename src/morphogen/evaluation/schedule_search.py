@@ -138,41 +138,53 @@ def _min_life(growth: GrowthStep, spec: RunSpec) -> int:
     return max(spec.lifecycle.min_prune_age, seed_timeline(spec, growth.tempo).holding + 1)
 
 
-def initial_candidates(spec: RunSpec) -> list[Candidate]:
-    """The empty candidate, and every blueprint in every slot from a few epochs on, for a resolved spec."""
+def initial_candidates(spec: RunSpec, *, static: bool = False) -> list[Candidate]:
+    """The empty candidate, and every blueprint in every slot from a few epochs on, for a resolved spec.
+
+    static: from the first epoch on only.
+    """
     last = spec.episode_length - seed_timeline(spec, Tempo.FAST).fossilizing - 1
     starts = sorted({round(i * last / (START_COUNT - 1)) for i in range(START_COUNT)}) if last >= 0 else []
+    starts = starts[:1] if static else starts
     blueprints = [Blueprint(code) for code in build_limits(spec).allowed_blueprints]
     lines: list[Candidate] = [(GrowthStep(*choice),) for choice in product(starts, spec.slots, blueprints)]
     return [(), *(line for line in lines if is_feasible(line, spec))]
 
 
-def neighbours(candidates: Sequence[Candidate], spec: RunSpec) -> list[Candidate]:
-    """Candidates near the given ones: a step earlier or later, another tempo or style, or two single seeds joined.
+def neighbours(candidates: Sequence[Candidate], spec: RunSpec, *, static: bool = False) -> list[Candidate]:
+    """Candidates near the given ones: a step earlier or later, another tempo or style, or joined by a single seed.
 
-    For the anytime objective, also a seed that is pruned, or pruned at another time.
+    For the anytime objective, also a seed that is pruned, or pruned at another time.  static: all seeds are germinated
+    as early as they can be, and stay.
     """
     near = [
         (*line[:i], other, *line[i + 1 :])
         for line in candidates
         for i in range(len(line))
-        for other in (*_step_variants(line[i]), *_pruning_variants(line[i], spec))
+        for other in (
+            *_manner_variants(line[i]),
+            *(() if static else (*_time_variants(line[i]), *_pruning_variants(line[i], spec))),
+        )
     ]
     single = [line[0] for line in candidates if len(line) == 1]
-    # The second seed follows once the first one has left training.
+    # The next seed follows once the last one has left training.
     pairs = [
-        (first, second._replace(epoch=max(second.epoch, first.epoch + _min_separation(spec))))
-        for first in single
-        for second in single
+        (*line, seed._replace(epoch=max(seed.epoch, line[-1].epoch + _min_separation(spec))))
+        for line in candidates
+        for seed in single
+        if line
     ]
     feasible = dict.fromkeys(line for line in (*near, *pairs) if is_feasible(line, spec))
     return [line for line in feasible if line not in candidates]
 
 
-def _step_variants(step: GrowthStep) -> list[GrowthStep]:
-    when = [step._replace(epoch=step.epoch + by) for by in (-1, 1)]
+def _time_variants(step: GrowthStep) -> list[GrowthStep]:
+    return [step._replace(epoch=step.epoch + by) for by in (-1, 1)]
+
+
+def _manner_variants(step: GrowthStep) -> list[GrowthStep]:
     tempo = [step._replace(tempo=tempo) for tempo in Tempo if tempo is not step.tempo]
-    return [*when, *tempo, *(step._replace(style=style) for style in Style if style is not step.style)]
+    return [*tempo, *(step._replace(style=style) for style in Style if style is not step.style)]
 
 
 def _pruning_variants(step: GrowthStep, spec: RunSpec) -> list[GrowthStep]:

@@ -55,9 +55,18 @@ class SearchResult:
 
 
 def search_schedules(
-    spec: RunSpec, *, instances: int, worlds: int, report: Callable[[str], None], collectives: Collectives = ONE_PROCESS
+    spec: RunSpec,
+    *,
+    instances: int,
+    worlds: int,
+    report: Callable[[str], None],
+    static: bool = False,
+    collectives: Collectives = ONE_PROCESS,
 ) -> SearchResult:
-    """The search in worlds of a resolved spec; a ConfigError where no seed can be kept in it."""
+    """The search in worlds of a resolved spec; a ConfigError where no seed can be kept in it.
+
+    static: only seeds that are germinated as early as they can be, and stay.
+    """
     if initial_candidates(spec) == [()]:
         raise ConfigError(
             f"no seed can be germinated and fossilized in {spec.episode_length} epochs: raise episode_length, lower "
@@ -72,24 +81,25 @@ def search_schedules(
         search: Any = {"worlds": range(worlds), "rows": ENVS_FACTOR * spec.envs, "collectives": collectives}
         return score_schedules(setup, transfers, schedules, ground, **search)
 
-    return halve_candidates(spec, play, instances=instances, report=report)
+    return halve_candidates(spec, play, instances=instances, report=report, static=static)
 
 
 def halve_candidates(
-    spec: RunSpec, play: PlayCandidates, *, instances: int, report: Callable[[str], None]
+    spec: RunSpec, play: PlayCandidates, *, instances: int, report: Callable[[str], None], static: bool = False
 ) -> SearchResult:
     """Successive halving: all lines on a few instances, then the better ones and what is near them on more.
 
     A candidate stays for its mean, as the best on some instances, or as the best of its blueprints, so that seeds
     that pay on few instances are not lost if the first trials lack these instances.
     """
-    lines = initial_candidates(spec)
+    lines = initial_candidates(spec, static=static)
     tried = set(lines)
     for share, count in zip(TRIAL_DIVISORS, SURVIVOR_COUNTS, strict=False):
         values = _run_trial(play, lines, math.ceil(instances / share), report)
         kept = dict.fromkeys([*_select_promising(values, count), *_best_per_blueprints(lines, values)])
         lines = [lines[i] for i in kept]
-        near = neighbours(lines[:NEIGHBOUR_PARENTS], spec) if share == TRIAL_DIVISORS[0] else []
+        grown = static or share == TRIAL_DIVISORS[0]  # static nets grow by a seed in every trial
+        near = neighbours(lines[:NEIGHBOUR_PARENTS], spec, static=static) if grown else []
         lines = list(dict.fromkeys([*lines, *near]))
         tried |= set(lines)
     lines = list(dict.fromkeys([*lines, ()]))

@@ -1,0 +1,155 @@
+"""Worth of control in `digits_phases`, on training instances: `python -m bench.studies.phases [--on N] [--kinds-on N]`.
+
+For each kind of phase, a view with a number of classes, the best static net of worlds that have this kind alone.  Then
+the best static net and the best schedule of all instances, as `morphogen tune` finds them, beside the schedules that
+are laid along the phases of each instance: these are found in sibling worlds and judged in the world of a run, the
+others are judged where they were chosen too, which flatters them.  Held-out instances are not looked at.
+"""
+
+import argparse
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from morphogen.cli.bench import machine_facts
+from morphogen.config.config_files import build_spec
+from morphogen.config.phase_spec import PhaseSpec, ViewWeights
+from morphogen.config.spec import RunSpec, resolve
+from morphogen.device.transfers import Transfers
+from morphogen.engine.setup import build_setup
+from morphogen.evaluation.bootstrap import interval
+from morphogen.evaluation.clairvoyant import phase_starts, search_along_phases
+from morphogen.evaluation.schedule_search import (
+    Candidate,
+    build_schedule,
+    initial_candidates,
+    score_lines,
+    score_schedules,
+    training_instances,
+)
+from morphogen.evaluation.successive_halving import search_schedules
+from morphogen.storage.files import json_bytes
+from morphogen.vocab.action import Head, Op
+
+FILE = Path(__file__).parents[1] / "results" / "digits_phases.json"
+PRESET = "digits_phases"
+ROWS, WORLDS, SEED = 256, 2, 0
+GAIN, GAIN_LOW, SHARE, KINDS = 0.05, 0.03, 0.3, 2  # bounds: difference, end of its interval, instances, kinds
+Row = dict[str, Any]
+Report = Callable[[str], None]
+
+
+def measure_kinds(spec: RunSpec, count: int, report: Report) -> list[Row]:
+    """Best static net of each kind of phase, in worlds of this kind alone, and its gain over those of the others."""
+    phase, rows, values = spec.phase, list[Row](), list[np.ndarray[Any, Any]]()
+    low, high = phase.classes or (10, 10)
+    lines = initial_candidates(spec, static=True)
+    for view, classes in product(phase.views.used, range(low, high + 1)):
+        weights = ViewWeights(**{"plain": 0, view.label: 1})
+        alone = replace(spec, phase=PhaseSpec(views=weights, noise=phase.noise, classes=(classes, classes)))
+        setup = build_setup(alone)
+        transfers, schedules = Transfers(setup.device, time.perf_counter), [build_schedule(x, alone) for x in lines]
+        worlds: Any = {"worlds": range(WORLDS), "rows": ROWS}
+        values.append(score_schedules(setup, transfers, schedules, training_instances(alone, count), **worlds))
+        means = values[-1].mean(axis=(1, 2))
+        best = int(means.argmax())
+        rows.append({"view": view.label, "classes": classes, "best": schedules[best].name, "value": float(means[best])})
+        report(f"{view.label}, {classes} classes: {schedules[best].name}, {means[best]:.3f} (nothing {means[0]:.3f})")
+    best = [int(one.mean(axis=(1, 2)).argmax()) for one in values]
+    for row, one, own in zip(rows, values, best, strict=True):
+        others = sorted({i for i in best if i != own})
+        gains = {schedules[i].name: interval((one[own] - one[i]).mean(axis=0), seed=SEED)._asdict() for i in others}
+        row["gain_over_best_of_other_kinds"] = gains
+    return rows
+
+
+def measure_rivals(spec: RunSpec, count: int, report: Report) -> Row:
+    """Values per instance of doing nothing, the best static net, the best schedule and schedules along the phases."""
+    found = {
+        name: search_schedules(spec, instances=count, worlds=WORLDS, report=report, static=static).best
+        for name, static in (("static", True), ("open", False))
+    }
+    setup = build_setup(spec)
+    transfers, ground = Transfers(setup.device, time.perf_counter), training_instances(spec, count)
+    lines: dict[str, Candidate] = {"wait": (), **found}
+    schedules = [build_schedule(line, spec) for line in lines.values()]
+    played = score_schedules(setup, transfers, schedules, ground, worlds=[0], rows=ROWS)[:, 0]
+    search = search_along_phases(setup, transfers, ground, rows=ROWS, report=report)
+    own = [build_schedule(line, spec) for line in search.picks]
+    values = {**dict(zip(lines, played, strict=True))}
+    values["clairvoyant"] = score_lines(setup, transfers, own, ground, worlds=[0], rows=ROWS)[0]
+    starts = phase_starts(spec, ground)
+    ops = Counter(op for one in own for op in {Op(step.action[Head.OP]).name for step in one.steps})
+    later = [
+        any(step.epoch >= one[1] for step in line) for line, one in zip(search.picks, starts, strict=True) if one[1:]
+    ]
+    return {
+        "values": {name: value.tolist() for name, value in values.items()},
+        "means": {name: interval(value, seed=SEED)._asdict() for name, value in values.items()},
+        "clairvoyant_minus": {
+            name: interval(values["clairvoyant"] - values[name], seed=SEED)._asdict() for name in ("static", "open")
+        },
+        "grows": {name: schedule.name for name, schedule in zip(lines, schedules, strict=True)},
+        "picks": [schedule.name for schedule in own],
+        "prunes": float(np.mean([any(step.pruning is not None for step in line) for line in search.picks])),
+        "grows_later": float(np.mean(later)) if later else 0.0,
+        "phases": float(np.mean([len(one) for one in starts])),
+        "ops": {op.name: ops[op.name] / count for op in Op},
+        "schedules_tried": search.tried,
+    }
+
+
+def judge(kinds: Sequence[Row], rivals: Row) -> dict[str, bool]:
+    """Hold the measurements to the bounds of the task."""
+    different = [row for row in kinds if any(one["low"] > 0 for one in row["gain_over_best_of_other_kinds"].values())]
+    behind = rivals["clairvoyant_minus"].values()
+    return {
+        "kinds of phases with another best static net": len(different) >= KINDS,
+        "clairvoyant minus static and minus open": all(x["value"] >= GAIN and x["low"] > GAIN_LOW for x in behind),
+        "clairvoyant prunes": rivals["prunes"] >= SHARE,
+        "clairvoyant grows after the first phase": rivals["grows_later"] >= SHARE,
+        "every op is used": all(rivals["ops"].values()),
+    }
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--on", type=int, default=48, metavar="N", help="training instances (default %(default)s)")
+    parser.add_argument("--kinds-on", type=int, default=16, metavar="N", help="of each kind (default %(default)s)")
+    parser.add_argument("--json", type=Path, default=FILE, help="default %(default)s")
+    given = parser.parse_args(words)
+    torch.set_num_threads(1)
+    began, spec = time.perf_counter(), resolve(build_spec({"preset": PRESET}))
+
+    def report(line: str) -> None:
+        print(f"{time.perf_counter() - began:6.0f} s  {line}", flush=True)
+
+    kinds = measure_kinds(spec, given.kinds_on, report)
+    rivals = measure_rivals(spec, given.on, report)
+    results = {
+        "machine": machine_facts(device="cpu", threads=1),
+        "command": f"python -m bench.studies.phases --on {given.on} --kinds-on {given.kinds_on}",
+        "criteria": judge(kinds, rivals),
+        "kinds": kinds,
+        "rivals": rivals,
+        "seconds": time.perf_counter() - began,
+    }
+    for name, one in rivals["clairvoyant_minus"].items():
+        report(f"clairvoyant minus {name}: {one['value']:+.3f} ({one['low']:+.3f} .. {one['high']:+.3f})")
+    report(f"prunes in {rivals['prunes']:.0%}, grows after the first phase in {rivals['grows_later']:.0%}")
+    report(json.dumps(results["criteria"]))
+    given.json.parent.mkdir(parents=True, exist_ok=True)
+    given.json.write_bytes(json_bytes(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -39,7 +39,7 @@ from morphogen.telemetry.kinds.round import (
     RewardSummary,
     Throughput,
 )
-from morphogen.telemetry.kinds.run import Evaluated, RunCompleted, RunStarted
+from morphogen.telemetry.kinds.run import Evaluated, HeldOutPlayed, RunCompleted, RunStarted
 from morphogen.telemetry.scores import scoreboard
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, CNN_KINDS, Blueprint, code_labels
@@ -62,11 +62,12 @@ def spec_of(rounds, envs, epochs):
 def events(rounds=3, envs=4, epochs=12, *, seed=0, ended=True) -> Events:
     """All events of a run at level debug, those of the last round included only where it ended."""
     dice = random.Random(seed)
-    found = [Envelope(started(spec_of(rounds, envs, epochs)))]
+    found = [Envelope(started(spec_of(rounds, envs, epochs))), *_plays(0)]
     for round in range(rounds):
         found += _round(dice, round, live(seed * 1000 + round, envs, epochs), epochs)
         scores = scoreboard(tallies_of(found), found[0].data.macs)
         found.append(Envelope(BlueprintScores(tidy(scores)), round=round))
+        found += _plays(round + 1)
     if ended:
         found += [Envelope(_evaluated(dice, envs)), Envelope(_completed(rounds))]
     return found
@@ -123,6 +124,13 @@ def started(spec) -> RunStarted:
         policy_params=20_000,
         versions={"python": "3.11.2"},
     )
+
+
+def _plays(rounds) -> Events:
+    """Plays of the learning curve on two instances: the policy gets better, its rivals play after the first round."""
+    rivals = {"wait": (0.6, 0.4), "heuristic": (0.65, 0.4)} if rounds == 1 else {}
+    plays = [HeldOutPlayed(name, 0, values) for name, values in rivals.items()]
+    return [Envelope(play) for play in (*plays, HeldOutPlayed("ppo", rounds, (0.6 + 0.1 * rounds, 0.5)))]
 
 
 def _evaluated(dice, episodes) -> Evaluated:

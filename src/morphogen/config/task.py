@@ -230,7 +230,7 @@ _TASKS = (
         name="digits_phases",
         question="does it pay to look, where what a host needs is not told and changes, and size costs as it lives?",
         host=replace(_DIGITS_HOST, base=8, kernel=1),
-        instance=InstanceSpec(param_price=(0.05, 0.4)),
+        instance=InstanceSpec(param_price=(0.01, 0.5)),
         batch=16,
         episode_length=60,
         success=70.0,

@@ -46,7 +46,10 @@ PHASES_DEFAULTS: Settings = {
     "lifecycle": {"auto_forward": ["TRAIN", "HOLD"], "min_training_epochs": 1, "min_prune_age": 1, "embargo_epochs": 1},
     "governor": {"good_below": 0.001, "panics": 1000},
     "reward": {"rule": "anytime"},
-    "policy": {"op_bias": {"FOSSILIZE": -1.0}},
+    "policy": {
+        "floor": {"op": 0.001, "slot": 0.001} | dict.fromkeys(("blueprint", "style", "tempo", "alpha_target"), 0.002),
+        "op_bias": {"WAIT": 1.0, "SET_ALPHA_TARGET": -1.0, "PRUNE": -1.0, "FOSSILIZE": -2.0, "ADVANCE": 1.0},
+    },
     "ppo": {
         "lr": 2e-3,
         "lr_end": 2e-4,

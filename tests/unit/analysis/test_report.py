@@ -26,7 +26,7 @@ from morphogen.errors import ConfigError, DataError
 matplotlib = pytest.importorskip("matplotlib", reason="needs the extra: pip install 'morphogen[report]'")
 
 NAMES = (
-    *("learning_curve", "ppo", "actions", "lifecycle", "frontier", "contributions"),
+    *("held_out_curve", "learning_curve", "ppo", "actions", "lifecycle", "frontier", "contributions"),
     *("blueprints", "rewards", "instances", "health", "throughput", "comparison"),
     *("arms", "profiles"),
 )

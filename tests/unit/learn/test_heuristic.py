@@ -19,7 +19,6 @@ from morphogen.testing.builders.scenes import advance_counters, make_limits, mak
 from morphogen.testing.strategies import slot_states
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import Stage
 
 ORDER = (int(Blueprint.CONV_HEAVY), int(Blueprint.CONV_LIGHT), int(Blueprint.NORM))

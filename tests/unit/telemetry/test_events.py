@@ -512,4 +512,4 @@ def test_telemetry_loads_no_torch():
 
 def test_lines_know_every_kind():
     assert jsonl.EVENT_KINDS["RoundCompleted"].__name__ == "BatchSummary"
-    assert len(jsonl.EVENT_KINDS) == 41
+    assert len(jsonl.EVENT_KINDS) == 42

@@ -207,7 +207,7 @@ def test_levels_are_those_of_the_table():
     debug |= {"HostGradients"}
     assert {name for name, kind in EVENT_KINDS.items() if kind.LEVEL == "normal"} == normal
     assert {name for name, kind in EVENT_KINDS.items() if kind.LEVEL == "debug"} == debug
-    assert len(EVENT_KINDS) == 41
+    assert len(EVENT_KINDS) == 42
 
 
 def test_numbers_of_any_library_become_those_of_the_file():

@@ -1,0 +1,104 @@
+"""Schedules along the phases of an instance: where phases begin, what a plan becomes, and what the search finds."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from support.small_runs import tiny, tiny_setup
+
+import morphogen as mg
+from morphogen.config.task import TASKS
+from morphogen.device.transfers import Transfers
+from morphogen.evaluation.clairvoyant import lay_plan, phase_starts, search_along_phases
+from morphogen.evaluation.schedule_search import (
+    RESTING_EPOCHS,
+    GrowthStep,
+    build_schedule,
+    is_feasible,
+    score_lines,
+    training_instances,
+)
+from morphogen.vocab.blueprint import Blueprint
+
+LIFE = mg.LifecycleSpec(
+    min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD")
+)
+PHASE = mg.PhaseSpec(hazard=0.3, least=6, views={"noisy": 1}, classes=(2, 3))
+ANYTIME = replace(TASKS["digits"], name="anytime-digits", objective="anytime")
+A, B = Blueprint.NORM, Blueprint.DEPTHWISE
+
+
+def spec_of(**fields):
+    wanted = {"task": ANYTIME, "episode_length": 30, "phase": PHASE, "lifecycle": LIFE, "blueprints": ("norm",)}
+    observe = mg.ObserveSpec(instance=("param_price",))
+    price = {"classes": (10, 10), "param_price": (0.05, 0.4)}
+    return tiny(**{**wanted, "observe": observe, "instance": mg.InstanceSpec(**price), **fields})
+
+
+def test_phases_begin_where_the_worlds_of_a_run_change():
+    spec = spec_of()
+    ground = training_instances(spec, 5)
+    env = mg.make(spec, envs=5, seed=spec.seed)
+    state, _ = env.reset(ground.episode)
+    numbers = [state.instance.phase]
+    for _ in range(spec.episode_length - 1):
+        state, _ = env.step(state, mg.actions.wait(env))
+        numbers.append(state.instance.phase)
+    found = phase_starts(spec, ground)
+    assert max(map(len, found)) > 1
+    for starts, seen in zip(found, torch.stack(numbers, dim=-1).tolist(), strict=True):
+        assert starts == (0, *(t for t in range(1, len(seen)) if seen[t] != seen[t - 1]))
+
+
+def test_a_plan_has_a_seed_where_its_phases_want_one():
+    spec = spec_of()
+    starts = (0, 8, 16, 24)
+    assert lay_plan((None,) * 4, starts, "r0c0", spec) == ()
+    assert lay_plan((A,) * 4, starts, "r0c0", spec) == (GrowthStep(0, "r0c0", A),)
+    assert lay_plan((A, A, None, A), starts, "r0c0", spec) == (
+        GrowthStep(0, "r0c0", A, pruning=16),
+        GrowthStep(24, "r0c0", A),
+    )
+    rest = spec.lifecycle.embargo_epochs + RESTING_EPOCHS
+    swapped = lay_plan((A, B, None, None), starts, "r0c0", spec)
+    assert swapped == (GrowthStep(0, "r0c0", A, pruning=8), GrowthStep(8 + rest, "r0c0", B, pruning=16))
+
+
+def test_a_slot_may_be_used_again_once_its_seed_was_pruned():
+    spec = spec_of()
+    first = GrowthStep(0, "r0c0", A, pruning=10)
+    rest = spec.lifecycle.embargo_epochs + RESTING_EPOCHS
+    assert is_feasible((first, GrowthStep(10 + rest, "r0c0", A)), spec)
+    assert not is_feasible((first, GrowthStep(10 + rest - 1, "r0c0", A)), spec)
+    assert not is_feasible((first._replace(pruning=None), GrowthStep(14, "r0c0", A)), spec)
+    one = spec_of(max_seeds=1)
+    assert is_feasible((first, GrowthStep(10 + rest, "r1c0", A)), one)
+    assert not is_feasible((first._replace(pruning=None), GrowthStep(14, "r1c0", A)), one)
+
+
+@pytest.mark.slow
+def test_the_search_finds_what_is_best_where_it_is_played_again():
+    setup = tiny_setup(**{name: getattr(spec_of(), name) for name in ("phase", "lifecycle", "observe", "instance")},
+                       task=ANYTIME, episode_length=30, blueprints=("norm",))  # fmt: skip
+    ground, said = training_instances(setup.spec, 3), list[str]()
+    transfers = Transfers(setup.device, time.perf_counter)
+    found = search_along_phases(setup, transfers, ground, rows=64, report=said.append)
+    assert len(found.picks) == 3
+    assert all(is_feasible(line, setup.spec) for line in found.picks)
+    assert len(said) == 3
+    lines = [build_schedule(line, setup.spec) for line in found.picks]
+    again = score_lines(setup, transfers, lines, ground, worlds=(1, 2), rows=64).mean(axis=0)
+    assert np.allclose(again, found.values, atol=1e-6)
+    idle = score_lines(setup, transfers, [build_schedule((), setup.spec)] * 3, ground, worlds=(1, 2), rows=64)
+    assert (found.values >= idle.mean(axis=0) - 1e-6).all()
+
+
+@pytest.mark.slow
+def test_the_arm_is_played_on_held_out_instances_beside_others():
+    env = mg.make(spec_of(episode_length=20), envs=2, seed=0, instances="held-out")
+    results = mg.play_arms(env, ("wait", "clairvoyant"))
+    assert results["clairvoyant"].policy == "clairvoyant"
+    assert results["clairvoyant"].value_name == "anytime value"
+    assert len(results["clairvoyant"].network_value) == 2

@@ -1,0 +1,107 @@
+"""Search for the thresholds of the heuristic: what is tried, what is found, the file, and who plays it."""
+
+import json
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import morphogen as mg
+from morphogen.cli.main import main
+from morphogen.device.transfers import Transfers
+from morphogen.engine.setup import build_setup
+from morphogen.evaluation import threshold_search
+from morphogen.evaluation.schedule_search import training_instances
+from morphogen.evaluation.threshold_search import (
+    GRID,
+    draw_thresholds,
+    near_thresholds,
+    score_thresholds,
+    search_thresholds,
+)
+
+SPEC = mg.resolve(mg.RunSpec(task="whitebox", envs=16))
+
+
+def test_candidates_are_those_of_the_grid_the_own_ones_first_and_the_same_every_time():
+    found = draw_thresholds(SPEC)
+    assert found[0] == SPEC.heuristic
+    assert len(set(found)) == len(found) > 40
+    assert found == draw_thresholds(SPEC)
+    assert found[1:] != draw_thresholds(SPEC.with_settings(seed=1))[1:]
+    for line in found[1:]:
+        assert all(getattr(line, name) in axis for name, axis in GRID.items())
+        assert line.blueprints in {(), ("conv_light",), ("conv_heavy",), ("bottleneck",)}
+
+
+def test_what_is_near_differs_in_one_threshold():
+    line = mg.HeuristicSpec(first_epoch=0, max_cost=0.2)
+    near = near_thresholds(line, SPEC)
+    names = ("blueprints", *GRID)
+    changed = [[name for name in names if getattr(other, name) != getattr(line, name)] for other in near]
+    assert all(len(one) == 1 for one in changed)
+    assert {one[0] for one in changed} == set(names)
+    assert {other.max_cost for other in near} == {0.1, 0.2, 0.3}
+
+
+def test_rules_are_worth_on_instances_what_they_earn_there():
+    setup = build_setup(SPEC)
+    rules = mg.HeuristicSpec(first_epoch=0, min_plateau=0, max_cost=0.3)
+    found = score_thresholds(
+        setup, Transfers(setup.device, time.perf_counter), rules, training_instances(SPEC, 5), worlds=range(2)
+    )
+    alone = mg.play(mg.make(replace(SPEC, heuristic=rules), envs=5), "heuristic").network_value
+    assert found.shape == (2, 5)
+    assert np.allclose(found[0], alone)
+    assert np.allclose(found[1], alone)  # the white box has the same worlds in all siblings
+
+
+def test_the_search_ends_with_better_rules_than_it_began_with():
+    said: list[str] = []
+    found = search_thresholds(SPEC, instances=24, worlds=2, report=said.append)
+    setup = build_setup(SPEC)
+    fences, ground = Transfers(setup.device, time.perf_counter), training_instances(SPEC, 24)
+    own, best = (
+        score_thresholds(setup, fences, rules, ground, worlds=range(2)).mean() for rules in (SPEC.heuristic, found.best)
+    )
+    assert found.mean == pytest.approx(best)
+    assert best > own
+    assert len(said) == 3
+    assert found.episodes == sum(int(line.split()[0]) * int(line.split()[3]) * 2 for line in said)
+
+
+def test_the_command_writes_thresholds_which_a_run_and_an_evaluation_take(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(threshold_search, "DRAWN", 6)
+    monkeypatch.setattr(threshold_search, "SURVIVOR_COUNTS", (3, 2))
+    file = tmp_path / "rules.json"
+    words = ["--preset", "whitebox", "--set", "envs=8", "--set", "final_episodes=0"]
+    main(["tune", *words, "--family", "reactive", "--on", "6", "--out", str(file)])
+    assert "sets of thresholds" in capsys.readouterr().out
+    settings = json.loads(file.read_text())
+    run = tmp_path / "run"
+    main(["train", "heuristic", "--config", str(file), *words, "--rounds", "1", "--out", str(run)])
+    assert json.loads((run / "config.json").read_text())["heuristic"] == settings["heuristic"]
+    _, contents = mg.evaluate(run, [f"reactive:{file}"], episodes=4, report=lambda line: None)
+    both = contents["arms"]
+    assert both["trained"]["network_value"] == both[f"reactive:{file}"]["network_value"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[]", "expected"),
+        ("{}", r"expected settings heuristic\.\*, got null"),
+        ('{"heuristic": {"patience": 0}}', r"heuristic\.patience: expected an integer >= 1 and < 2\^63, got 0"),
+        ("{", "cannot be used"),
+    ],
+)
+def test_a_file_without_thresholds_is_refused_by_name(tmp_path, text, said):
+    file = tmp_path / "rules.json"
+    file.write_text(text)
+    env = mg.make("whitebox", envs=2)
+    with pytest.raises(mg.ConfigError, match=said) as raised:
+        mg.build_arm(f"reactive:{file}", env.setup)
+    assert str(file) in str(raised.value)
+    with pytest.raises(mg.ConfigError, match="cannot be used"):
+        mg.build_arm(f"reactive:{tmp_path / 'missing'}", env.setup)

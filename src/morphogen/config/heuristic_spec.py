@@ -22,7 +22,7 @@ class HeuristicSpec(Spec):
         >>> mg.HeuristicSpec(patience=0)
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: heuristic.patience: expected an integer >= 1, got 0
+        morphogen.errors.ConfigError: heuristic.patience: expected an integer >= 1 and < 2^63, got 0
     """
 
     PATH: ClassVar[str] = "heuristic"

@@ -94,8 +94,9 @@ POLICIES: Registry[Any] = Registry(
 POLICIES.declare(
     BUILT_IN,
     {  # under a schedule, such as wait, one choice is left
-        **dict.fromkeys(("wait", "random", "germinate_one", "full_cycle"), "learn.baselines:build_random"),
+        **dict.fromkeys(("wait", "random"), "learn.baselines:build_random"),
         "heuristic": "learn.heuristic:build_heuristic",
+        **dict.fromkeys(("germinate_one", "full_cycle"), "learn.baselines:build_random"),
     },
 )
 for _origin, _home, _names in (

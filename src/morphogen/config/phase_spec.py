@@ -75,7 +75,7 @@ class PhaseSpec(Spec):
     )
 
     @property
-    def shown(self) -> Views:
+    def view_set(self) -> Views:
         """Views that occur, with their noise."""
         return Views(self.views.used, self.noise)
 

@@ -233,7 +233,7 @@ class StreamedFeed(Feed):
         pieces: tuple[slice, ...],
     ) -> None:
         """Set up a feed; key and tasks int64 [E, 3] on the host; instances are drawn from `tasks` for `purpose`."""
-        noise, views = spec.instance.label_noise[1] > 0, spec.phase.shown
+        noise, views = spec.instance.label_noise[1] > 0, spec.phase.view_set
         super().__init__(dataset, task, spec.data, label_noise=noise, views=views)
         largest = max(rows.stop - rows.start for rows in pieces)
         self._images, self._transfers = as_stored(dataset.train.inputs), transfers

@@ -244,7 +244,7 @@ def validate_phase(
     split = setup.dataset.validation()
     if setup.task.kind == ANALYTIC:
         return validate_by_formula(state, split, coalition, evaluated)
-    options: Any = {"net": setup.net, "views": setup.spec.phase.shown, "repeat": capture.repeat}
+    options: Any = {"net": setup.net, "views": setup.spec.phase.view_set, "repeat": capture.repeat}
     pieces = zip(split_envs(len(evaluated), setup.piece_envs), plan.pieces, strict=True)
     return join(
         [

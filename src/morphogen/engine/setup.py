@@ -168,7 +168,7 @@ def build_setup(spec: RunSpec) -> Setup:
     check_memory(spec, net, dataset.sizes["validation"], device)
     feed = None
     if dataset.placement == RESIDENT:
-        noisy, views = spec.instance.label_noise[1] > 0, spec.phase.shown
+        noisy, views = spec.instance.label_noise[1] > 0, spec.phase.view_set
         feed = ResidentFeed(dataset, task, spec.data, label_noise=noisy, views=views)
     return Setup(
         spec=spec,

@@ -53,7 +53,7 @@ class HeuristicPolicy(ParameterFree):
         >>> _, seen = env.reset()
         >>> choice = policy.choose_seed(seen.observation, seen.masks)
         >>> choice.possible.tolist(), mg.Blueprint(int(choice.blueprint)).name
-        ([True], 'CONV_LIGHT')
+        ([True], 'CONV_HEAVY')
     """
 
     rotation: tuple[int, ...]  # codes of blueprints in order of preference

@@ -100,14 +100,14 @@ BENEATH = {
 FOLLOWS = {
     "--task": {
         *("rounds", "envs", "max_seeds", "final_episodes", "blueprints", "disabled_ops", "instance"),
-        *("host", "lifecycle", "reward.rule", "policy", "ppo", "engine.threads"),
+        *("host", "lifecycle", "reward.rule", "policy", "ppo", "engine.threads", "heuristic"),
     },
     "--instances": {"instance"},
-    "--envs": {"final_episodes"},
+    "--envs": {"final_episodes", "evaluation.episodes"},
     "--preset": {
         *("rounds", "envs", "episode_length", "max_seeds", "final_episodes"),
         *("blueprints", "disabled_ops", "data", "host.norm", "lifecycle", "reward.rule", "policy", "ppo"),
-        *("engine.threads", "checkpoint"),
+        *("engine.threads", "checkpoint", "evaluation.episodes", "heuristic"),
     },
 }
 each_flag = pytest.mark.parametrize(("flag", "words", "path", "value"), FLAGS, ids=[row[0] for row in FLAGS])

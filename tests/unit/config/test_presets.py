@@ -17,6 +17,7 @@ from morphogen.run.train import train_ppo_vectorized
 ROWS = {
     "digits": (438, "r0c0 r0c1 r1c0", 32, 16),
     "digits_impaired": (72, "r0c0 r0c1 r1c0", 32, 16),
+    "digits_phases": (354, "r0c0 r0c1 r1c0", 16, 60),
     "whitebox": (150, "r0c0 r1c0", 1, 8),
     "cifar_baseline": (6_418, "r0c0 r0c1 r0c2", 128, 150),
     "cifar_scale": (99_922, "r0c0 r0c1 r0c2 r0c3 r0c4", 128, 150),
@@ -31,8 +32,8 @@ ROWS = {
     "pydoc": (24_816, "r0c0 r0c1 r0c2", 8, 16),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "6d39474c9d121ef33ef0a07f2f335b448d6a55413e6d8524ddd5b2c9dc4bd46c"
-STABLE_CONFIG = "4bc6df31c4dcb59c342b0f7bc7e17e2253e94182a0b45ce7ec6c0c56a8c522ab"
+DEFAULT_CONFIG = "7e4c4d29afdf0552e6793e63ba372be9a1b4fb11d7aedec503f183018571ef86"
+STABLE_CONFIG = "71ecda08cd90afd9058a4adbb668188c82ca1d09e0fdf1b72bd2090fa0b06c10"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 
@@ -97,6 +98,7 @@ def test_the_default_settings_set_what_learning_needs_and_nothing_else():
         "host": {"norm"},
         "lifecycle": {"auto_forward", "min_training_epochs"},
         "reward": {"rule"},
+        "heuristic": {"first_epoch", "min_plateau"},
         "policy": {"op_bias", "full_bias"},
         "ppo": {
             *("lr", "lr_end", "lr_anneal_rounds", "epochs", "target_kl", "entropy_coef", "entropy_coef_end"),

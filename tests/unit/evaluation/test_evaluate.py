@@ -219,7 +219,7 @@ def test_a_policy_plays_with_its_first_parameters_and_greedily_if_asked():
     assert not np.array_equal(calm.network_value, drawn.network_value)
     assert np.array_equal(calm.network_value, mg.play(env, arm._replace(policy=Greedy(arm.policy))).network_value)
     with pytest.raises(
-        ConfigError, match=r"arm: expected one of ppo, wait, .*, optimal, schedule:FILE or trained:PATH"
+        ConfigError, match=r"arm: expected one of ppo, wait, .*, optimal, schedule:FILE, reactive:FILE or trained:PATH"
     ):
         mg.play(env, "waits")
     with pytest.raises(ConfigError, match=r"arm: expected a name, an Arm or a Policy, got \['wait'\]"):

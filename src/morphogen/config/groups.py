@@ -302,7 +302,7 @@ class EvaluationSpec(Spec):
         >>> mg.EvaluationSpec(episodes=0)
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: evaluation.episodes: expected an integer >= 1 and <= 1000000, got 0
+        morphogen.errors.ConfigError: evaluation.episodes: expected an integer in 1 .. 1000000 or null ...
     """
 
     PATH: ClassVar[str] = "evaluation"

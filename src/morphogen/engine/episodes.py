@@ -27,7 +27,7 @@ from morphogen.vocab.observation import ENV, INSTANCE, SLOT
 from morphogen.vocab.stage import Stage
 
 Array = np.ndarray[Any, Any]
-EPOCH_TRACES = ("network_value", "committed_acc", "accuracy", "trained_params", "missed")  # a row per epoch
+EPOCH_TRACES = ("network_value", "committed_acc", "accuracy", "trained_params", "missed", "action")  # a row per epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class EpisodeTraces:
     accuracy: Array  # float [T + 1, n], with all blended seeds; row 0 is before the first epoch
     trained_params: Array  # int [T, n], parameters of host and seeds that the epoch trained
     missed: Array  # bool [T, n], the schedule declared an illegal action
+    action: Array  # int [T, n, 8], chosen
     host_params: Array  # int [n]
     fossil_params: Array  # int [n], at the end
     fossil_blueprint: Array  # int [n, S], blueprint of the fossil; -1 without one
@@ -135,7 +136,7 @@ def run_episodes(
             step, missed = epoch.step, seen.missed
             state, seen, hidden = epoch.after, step.seen, reset_hidden(epoch.hidden, step.terminated)
             row = {"network_value": step.score.network_value, "committed_acc": state.signals.committed_acc}
-            row |= {"accuracy": state.signals.val_acc, "missed": missed}
+            row |= {"accuracy": state.signals.val_acc, "missed": missed, "action": epoch.choice.action}
             row["trained_params"] = step.host_params + step.seed_params.sum(-1)
             rows.append(row)
             sizes = {"host_params": step.host_params, "fossil_params": step.score.fossil_params}

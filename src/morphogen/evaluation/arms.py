@@ -1,8 +1,8 @@
-"""Arms of an evaluation: a table from names to players, the static baseline and the hindsight oracle."""
+"""Arms of an evaluation: a table from names to players, the hindsight oracle and the clairvoyant."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,38 +10,31 @@ from typing import Any
 import numpy as np
 import torch
 from tensordict import TensorDict
-from torch import Tensor
 
 from morphogen.config.action_schedule import Schedule
 from morphogen.config.fields import raise_all
 from morphogen.config.parts import POLICIES
-from morphogen.config.spec import CLAIRVOYANT, ORACLE, SCHEDULE_FILE, STATIC, STATIC_COST
+from morphogen.config.spec import CLAIRVOYANT, ORACLE, SCHEDULE_FILE
 from morphogen.data.instances import HELD_OUT_INSTANCES
 from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
-from morphogen.engine import phases
 from morphogen.engine.action_control import build_per_env_control
 from morphogen.engine.environment import Environment
 from morphogen.engine.episodes import Array, EpisodeTraces, run_episodes
 from morphogen.engine.optimum import OPTIMAL, is_known
-from morphogen.engine.phases import PolicyInputs
 from morphogen.engine.policies import REACTIVE_PREFIX, TRAINED_PREFIX, Greedy, build_arm
 from morphogen.engine.setup import Setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.clairvoyant import search_along_phases
 from morphogen.evaluation.play import ArmResult, build_result, play_arm
 from morphogen.evaluation.rank_parts import ONE_PROCESS, fetch_all_traces, own_part
+from morphogen.evaluation.replays import REPLAYS, ArmPlayer
 from morphogen.evaluation.schedule_search import InstanceSet, build_schedule, held_out_instance_sets, score_schedules
 from morphogen.evaluation.successive_halving import read_portfolio
-from morphogen.state.env import EnvState
-from morphogen.steps.reset_step import place_fossils
-from morphogen.telemetry.round_summary import running_value
 from morphogen.vocab.text import format_value
 
 ORACLE_WORLDS = 2  # sibling worlds in which the oracle searches
 SEARCH_ROWS = 256  # envs side by side in a search
-# Setup, transfers, episodes, and the results so far, the policy of the run first -> result.
-ArmPlayer = Callable[[Setup, Transfers, int, Mapping[str, ArmResult]], ArmResult]
 
 
 def play_policy_arm(
@@ -60,92 +53,6 @@ def play_policy_arm(
     arm = build_arm(name, setup)
     arm = arm._replace(policy=Greedy(arm.policy)) if greedy else arm
     return play_arm(setup, transfers, arm, name=label or name, episodes=episodes, collectives=collectives)
-
-
-def play_static_arm(
-    setup: Setup,
-    transfers: Transfers,
-    episodes: int,
-    results: Mapping[str, ArmResult],
-    *,
-    collectives: Collectives = ONE_PROCESS,
-) -> ArmResult:
-    """Train the final networks of the first arm from scratch, with the same number of minibatches."""
-    del episodes
-    start_s, grown = time.perf_counter(), next(iter(results.values())).traces
-    fossils = {"fossil_blueprint": grown.fossil_blueprint, "algorithm": grown.algorithm}
-    traces = train_static_baseline(setup, transfers, **fossils, collectives=collectives)
-    return build_result(setup, traces, name=STATIC, seconds=time.perf_counter() - start_s)
-
-
-def play_static_cost_arm(
-    setup: Setup,
-    transfers: Transfers,
-    episodes: int,
-    results: Mapping[str, ArmResult],
-    *,
-    collectives: Collectives = ONE_PROCESS,
-) -> ArmResult:
-    """Static arm, stopped after as many parameter-epochs as the grown networks took."""
-    grown = next(iter(results.values()))
-    static = results.get(STATIC) or play_static_arm(setup, transfers, episodes, results, collectives=collectives)
-    traces, epoch = static.traces, first_epoch_at_cost(static.traces, grown.param_epochs)
-    value, accuracy, cost = (
-        np.take_along_axis(rows, epoch[None], axis=0)[0]
-        for rows in (running_value(traces.network_value, setup.task.objective), traces.committed_acc, traces.cost)
-    )
-    return replace(
-        static,
-        policy=STATIC_COST,
-        network_value=value,
-        committed_accuracy=accuracy,
-        param_epochs=cost,
-        success_share=(accuracy >= setup.task.success).astype(np.float64),
-        minibatches=(epoch + 1) * setup.spec.data.minibatches,
-    )
-
-
-def train_static_baseline(
-    setup: Setup,
-    transfers: Transfers,
-    *,
-    fossil_blueprint: Array,
-    algorithm: Array,
-    collectives: Collectives = ONE_PROCESS,
-) -> EpisodeTraces:
-    """Train the final networks of held-out episodes from scratch, in their worlds, for the same minibatches.
-
-    Shapes: fossil_blueprint int [n, S], blueprint of each fossil, -1 without one; algorithm int [n, S].  Placing the
-    fossils takes one `plan` transfer more than an episode.
-    """
-    sets = held_out_instance_sets(setup.spec, len(fossil_blueprint))
-    counts = [len(instances.tasks) for instances in sets]
-    parts, control = list[TensorDict](), build_arm("wait", setup).control
-    rows: list[Array] = np.split(np.stack((fossil_blueprint, algorithm)), np.cumsum(counts)[:-1], axis=1)
-    for instances, fossils in zip(sets, rows, strict=True):
-        own = own_part(len(instances.tasks), collectives)
-        kept = torch.as_tensor(fossils, device=setup.device)[:, own.to(setup.device)].unbind()
-        with instances.choose(own).open(setup, transfers, control) as env, torch.no_grad():
-            parts.append(run_episodes(env, *start_with_fossils(env, instances.episode, *kept)))
-    return fetch_all_traces(transfers, parts, counts, collectives=collectives)
-
-
-def first_epoch_at_cost(traces: EpisodeTraces, cost: Array) -> Array:
-    """First epoch at whose end `cost` parameter-epochs were spent, or else the last epoch.  int [n]."""
-    enough = traces.cost >= cost
-    return np.where(enough.any(axis=0), enough.argmax(axis=0), len(enough) - 1)
-
-
-def start_with_fossils(
-    env: Environment, episode: int, blueprint: Tensor, algorithm: Tensor
-) -> tuple[EnvState, PolicyInputs]:
-    """Envs of an episode with fossils from the start, measured.  blueprint, algorithm int64 [E, S]."""
-    setup, born = env.setup, blueprint > 0
-    fresh = env.init_state(torch.full_like(env.keys[:, 0], episode + env.split.first_episode))
-    state = place_fossils(fresh, blueprint, algorithm)
-    coalitions = phases.requested_coalitions(state, env.keys, setup=setup)
-    plan = env.read_plan(phases.count_pieces(state.slots, *coalitions, born, setup=setup), state)
-    return env.start(phases.init_new_seeds(state, born, env.keys, plan, setup=setup), plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,11 +145,7 @@ def play_clairvoyant_arm(
     return build_result(setup, traces, name=CLAIRVOYANT, seconds=time.perf_counter() - began)
 
 
-ARM_PLAYERS: dict[str, ArmPlayer] = {
-    STATIC: play_static_arm,
-    STATIC_COST: play_static_cost_arm,
-    CLAIRVOYANT: play_clairvoyant_arm,
-}
+ARM_PLAYERS: dict[str, ArmPlayer] = {**REPLAYS, CLAIRVOYANT: play_clairvoyant_arm}
 ARM_PREFIXES = (SCHEDULE_FILE, REACTIVE_PREFIX, TRAINED_PREFIX, ORACLE)
 
 
@@ -258,8 +161,9 @@ def play_arms(
     Args:
         env: of `make(..., instances="held-out")`.
         names: policies, `schedule:FILE`, `reactive:FILE`, `trained:PATH`, `oracle:FILE`, `clairvoyant` (the
-            best schedule along the phases of each instance), and replays of the first result: `static` trains its final
-            networks from scratch, `static-cost` for as many parameter-epochs.
+            best schedule along the phases of each instance), and replays of the first result: `schedule` repeats its
+            actions, `static` trains its final networks from scratch, `static-cost` for as many parameter-epochs,
+            `static-params` trains wider hosts of their size.
         results: arms that have played the same episodes, by name; None: none have.
         episodes: number of episodes; None: one per env.
 

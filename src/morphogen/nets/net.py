@@ -21,7 +21,7 @@ from morphogen.vocab.slot import SlotSpec
 from morphogen.vocab.transformer_host import TransformerSpec
 
 
-def _networks(host: Host) -> HostNetworks:
+def networks_of(host: Host) -> HostNetworks:
     """Return the networks of a host; one from outside is description and networks in one object."""
     if isinstance(host, CnnSpec):
         return CnnNetworks(host)
@@ -82,7 +82,7 @@ class Net:
         counts = tuple(
             tuple(modules[b].params(slot.channels) if b in modules else 0 for b in Blueprint) for slot in slots
         )
-        networks = _networks(self.host)
+        networks = networks_of(self.host)
         gates = tuple(gate_param_count(slot.channels) for slot in slots)
         positions = {slot.name: s for s, slot in enumerate(slots)}
         derived = {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import morphogen as mg
 from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
-from morphogen.evaluation import arms, rank_parts
+from morphogen.evaluation import arms, rank_parts, replays
 from morphogen.evaluation.play import play_arm
 from morphogen.evaluation.schedule_search import build_schedule, initial_candidates, score_schedules, training_instances
 from tests.support.thread_ranks import run_ranks
@@ -48,7 +48,7 @@ def play_all(setup, collectives):
         setup, transfers, mg.build_arm("random", setup), name="random", episodes=12, collectives=collectives
     )
     results = {"random": played}
-    static = arms.play_static_arm(setup, transfers, 12, results, collectives=collectives)
+    static = replays.play_static_arm(setup, transfers, 12, results, collectives=collectives)
     portfolio = [build_schedule(candidate, setup.spec) for candidate in initial_candidates(setup.spec)[:3]]
     oracle = arms.play_hindsight_oracle(
         setup, transfers, portfolio, episodes=7, worlds=1, rows=8, collectives=collectives

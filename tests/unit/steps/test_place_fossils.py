@@ -17,14 +17,14 @@ from morphogen.engine.action_control import build_per_env_control
 from morphogen.engine.environment import open_environment
 from morphogen.engine.episodes import fetch_traces, run_episodes, run_epoch
 from morphogen.engine.policies import build_arm
-from morphogen.evaluation.arms import (
+from morphogen.evaluation.arms import play_hindsight_oracle
+from morphogen.evaluation.play import build_result
+from morphogen.evaluation.replays import (
     first_epoch_at_cost,
-    play_hindsight_oracle,
     play_static_cost_arm,
     start_with_fossils,
     train_static_baseline,
 )
-from morphogen.evaluation.play import build_result
 from morphogen.evaluation.schedule_search import GrowthStep, build_schedule, held_out_instance_sets
 from morphogen.rules.counts import seed_params
 from morphogen.state.schema import SLOTS

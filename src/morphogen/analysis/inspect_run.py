@@ -21,6 +21,9 @@ MAX_ROWS = 10  # rows of long tables
 
 # Tables that are shown: heading -> its column.
 TABLE_COLUMNS: dict[str, dict[str, str]] = {
+    "held_out": name_map(
+        "rounds of learning=round, value=value_mean, minus wait=minus_wait_mean, minus heuristic=minus_heuristic_mean"
+    ),
     "rounds": name_map(
         "round, accuracy %=accuracy_mean, committed %=committed_mean, value=network_value_mean, reward=reward_mean, "
         "x host=params_ratio_mean, success=success_share, hypervolume, rollbacks"

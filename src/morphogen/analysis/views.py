@@ -1,7 +1,9 @@
 """Plain tables out of folded ones: lists of rows, a row a mapping from columns to numbers and names."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean, stdev
 from typing import NamedTuple
 
 from morphogen.analysis.tables import Row, Tables
@@ -194,7 +196,35 @@ def column_table(table: str, *names: str) -> Callable[[Tables], list[Row]]:
     return lambda tables: [flatten_row(row, *names) for row in tables[table]]
 
 
+def mean_with_error(name: str, values: Sequence[float | None]) -> Row:
+    """Mean, and one standard error of it to either side."""
+    names = [f"{name}_{part}" for part in ("mean", "low", "high")]
+    known = [value for value in values if value is not None]
+    if not known:
+        return dict.fromkeys(names)
+    middle = fmean(known)
+    error = stdev(known) / math.sqrt(len(known)) if len(known) > 1 else 0.0
+    return dict(zip(names, (middle, middle - error, middle + error), strict=True))
+
+
+def held_out_table(tables: Tables) -> list[Row]:
+    """A row per play of the learning curve by the policy that learns, beside its rivals on the same instances."""
+    plays = tables["plays"]
+    own = tables["starts"][0]["config"].get("policy_name") if tables["starts"] else None
+    rivals = {play["policy"]: play["network_value"] for play in plays if play["policy"] != own}
+    rows = []
+    for play in (play for play in plays if play["policy"] == own):
+        values = play["network_value"]
+        row = {"round": play["rounds"], "instances": len(values), **mean_with_error("value", values)}
+        for name, theirs in rivals.items():
+            known = (pair for pair in zip(values, theirs, strict=True) if None not in pair)
+            row |= {name: mean_known(theirs), **mean_with_error(f"minus_{name}", [a - b for a, b in known])}
+        rows.append(row)
+    return rows
+
+
 VIEWS: dict[str, Callable[[Tables], list[Row]]] = {
+    "held_out": held_out_table,
     "rounds": round_table,
     "blueprints": blueprint_table,
     "ops": op_table,

@@ -1,9 +1,7 @@
 """Curves over rounds: learning, updates of the policy, health, and the phases that take the time."""
 
-import math
 from collections.abc import Iterable
 from itertools import product
-from statistics import fmean, stdev
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -13,7 +11,7 @@ from morphogen.analysis.plots import canvas
 from morphogen.analysis.plots.canvas import Plot, RunRows, draw_curves, label_panel
 from morphogen.analysis.run_log import RunLog
 from morphogen.analysis.tables import Row
-from morphogen.analysis.views import VIEWS, flatten_row, rows_of_round
+from morphogen.analysis.views import VIEWS, flatten_row, held_out_table, mean_with_error, rows_of_round
 from morphogen.telemetry.events import mean_known
 
 KL_STOP = 1.5  # an update stops at this multiple of `ppo.target_kl`
@@ -62,22 +60,6 @@ def _draw_panels(axes: Iterable[Axes], runs: RunRows, panels: Iterable[Panel]) -
         draw_curves(ax, runs, series)
 
 
-def held_out_rows(log: RunLog) -> list[Row]:
-    """A row per play of the trained policy on the held-out instances of the curve, beside its rivals on the same."""
-    own = log.config.get("policy_name")
-    rivals = {row["policy"]: row["network_value"] for row in log.tables["plays"] if row["policy"] != own}
-    rows = []
-    for play in log.tables["plays"]:
-        if play["policy"] == own:
-            values = play["network_value"]
-            row = {"round": play["rounds"], "instances": len(values), **_mean_with_error("value", values)}
-            for name, theirs in rivals.items():
-                known = (pair for pair in zip(values, theirs, strict=True) if None not in pair)
-                row |= {name: mean_known(theirs), **_mean_with_error(f"minus_{name}", [a - b for a, b in known])}
-            rows.append(row)
-    return rows
-
-
 def _draw_held_out(runs: RunRows) -> Figure:
     page = canvas.new_figure(3.6)
     value, behind = canvas.add_panels(page, (1, 1))
@@ -109,26 +91,15 @@ def learning_rows(log: RunLog) -> list[Row]:
             {
                 "round": one["round"],
                 **{name: one[name] for name in ("accuracy_mean", "accuracy_min", "accuracy_max", "rolling_accuracy")},
-                **_mean_with_error("accuracy", one["env_accuracy"]),
-                **_mean_with_error("committed", one["env_committed"]),
+                **mean_with_error("accuracy", one["env_accuracy"]),
+                **mean_with_error("committed", one["env_committed"]),
                 "host_only_mean": mean_known(ablations[-1]["host_acc"] if ablations else ()),
-                **_mean_with_error("value", [row["network_value"] for row in episodes]),
-                **_mean_with_error("reward", one["env_reward"]),
+                **mean_with_error("value", [row["network_value"] for row in episodes]),
+                **mean_with_error("reward", one["env_reward"]),
                 "return_mean": one["return_mean"],
             }
         )
     return rows
-
-
-def _mean_with_error(name: str, values: list[float | None]) -> Row:
-    """Mean, and one standard error of it to either side."""
-    names = [f"{name}_{part}" for part in ("mean", "low", "high")]
-    known = [value for value in values if value is not None]
-    if not known:
-        return dict.fromkeys(names)
-    middle = fmean(known)
-    error = stdev(known) / math.sqrt(len(known)) if len(known) > 1 else 0.0
-    return dict(zip(names, (middle, middle - error, middle + error), strict=True))
 
 
 def _draw_learning(runs: RunRows) -> Figure:
@@ -275,7 +246,7 @@ HELD_OUT = Plot(
     "Learning on held-out instances",
     "The policy plays the same few held-out instances again and again while it learns; its rivals play them once. "
     "Bands: one standard error over the instances; that of a difference is of paired instances.",
-    held_out_rows,
+    lambda log: held_out_table(log.tables),
     _draw_held_out,
 )
 LEARNING = Plot(

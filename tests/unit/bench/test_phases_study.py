@@ -1,0 +1,68 @@
+"""The study that holds `digits_phases` to its bounds: what it measures, and what it finds wrong."""
+
+import pytest
+from support.small_runs import tiny
+
+import morphogen as mg
+from bench.studies import phases
+from morphogen.vocab.action import Op
+
+QUICK = mg.LifecycleSpec(
+    min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD")
+)
+
+
+def ends(value, low):
+    return {"value": value, "low": low, "high": 2 * value - low}
+
+
+def measured(**changes):
+    """Results within all bounds, but for the changes."""
+    kinds = [
+        {"gain_over_best_of_other_kinds": {"a": ends(0.1, 0.05)}},
+        {"gain_over_best_of_other_kinds": {"b": ends(0.1, -0.05), "c": ends(0.1, 0.01)}},
+    ]
+    rivals = {
+        "clairvoyant_minus": {"static": ends(0.06, 0.04), "open": ends(0.05, 0.031)},
+        "prunes": 0.3,
+        "grows_later": 0.5,
+        "ops": dict.fromkeys((op.name for op in Op), 0.1),
+    }
+    rivals |= {name: value for name, value in changes.items() if name in rivals}
+    return changes.get("kinds", kinds), rivals
+
+
+def test_a_task_within_all_bounds_passes():
+    assert all(phases.judge(*measured()).values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "criterion"),
+    [
+        ({"kinds": [{"gain_over_best_of_other_kinds": {"a": ends(0.1, 0.05)}}] * 1}, "kinds of phases"),
+        ({"kinds": [{"gain_over_best_of_other_kinds": {"a": ends(0.1, -0.01)}}] * 3}, "kinds of phases"),
+        ({"clairvoyant_minus": {"static": ends(0.049, 0.04), "open": ends(0.06, 0.05)}}, "clairvoyant minus"),
+        ({"clairvoyant_minus": {"static": ends(0.06, 0.04), "open": ends(0.06, 0.03)}}, "clairvoyant minus"),
+        ({"prunes": 0.29}, "clairvoyant prunes"),
+        ({"grows_later": 0.29}, "clairvoyant grows"),
+        ({"ops": {"WAIT": 0.9, "PRUNE": 0.0}}, "every op"),
+    ],
+)
+def test_what_is_out_of_bounds_fails_and_nothing_else(changes, criterion):
+    found = phases.judge(*measured(**changes))
+    assert [name for name, passes in found.items() if not passes] == [name for name in found if criterion in name]
+    assert not all(found.values())
+
+
+@pytest.mark.slow
+def test_the_best_net_of_each_kind_of_phase_is_found_in_worlds_of_that_kind():
+    phase = mg.PhaseSpec(hazard=0.2, least=4, views={"noisy": 1}, classes=(2, 3), noise=3.0)
+    observe, price = mg.ObserveSpec(instance=("param_price",)), mg.InstanceSpec(classes=(10, 10))
+    small = {"slots": ("r0c0",), "blueprints": ("norm", "depthwise"), "lifecycle": QUICK, "episode_length": 8}
+    said: list[str] = []
+    rows = phases.measure_kinds(tiny(phase=phase, observe=observe, instance=price, **small), 2, said.append)
+    assert [(row["view"], row["classes"]) for row in rows] == [("plain", 2), ("plain", 3), ("noisy", 2), ("noisy", 3)]
+    assert len(said) == 4
+    best = {row["best"] for row in rows}
+    for row in rows:
+        assert set(row["gain_over_best_of_other_kinds"]) == best - {row["best"]}

@@ -105,10 +105,10 @@ def _width(words: Tensor, ends: tuple[float, float]) -> Tensor:
 
 
 def _price(words: Tensor, ends: tuple[float, float], share: Tensor) -> Tensor:
-    """Map words log-uniformly to float32 in the lower `share` of a range, times the square of the share."""
+    """Map words log-uniformly to float32 in the lower `share` of a range; an empty range gives its value."""
     low, high = ends
     ratio = math.log(high / low) if high > low else 0.0
-    return (low * share.square() * torch.exp(rng.unit_floats(words).double() * ratio * share)).to(torch.float32)
+    return (low * torch.exp(rng.unit_floats(words).double() * ratio * share)).to(torch.float32)
 
 
 def _usable_samples(

@@ -49,6 +49,16 @@ class AnomalyLimits(NamedTuple):
     ] = 0.08
     entropy_clear: Annotated[NonNegative, Doc("times the limit of a head above which its collapse is over")] = 1.5
     entropy_rounds: Annotated[NonNegative, Doc("rounds in a row below the limit that are a collapse")] = 3.0
+    frozen_kl: Annotated[NonNegative, Doc("divergence in nats below which an update moved nothing")] = 1e-6
+    frozen_rounds: Annotated[NonNegative, Doc("rounds in a row without a move that are an alarm")] = 3.0
+    critic_variance: Annotated[float, Doc("share of the variance of returns below which a critic explains nothing")] = (
+        0.05
+    )
+    critic_rounds: Annotated[NonNegative, Doc("rounds in a row in which it explains nothing that are an alarm")] = 10.0
+    return_gap: Annotated[
+        NonNegative, Doc("deviations between the returns of the rewards and those of the learner")
+    ] = 0.2
+    return_rounds: Annotated[NonNegative, Doc("rounds in a row with such a gap that are an alarm")] = 3.0
     gradient_drift: Annotated[NonNegative, Doc("gradient norm over its running average")] = 4.0
     hidden_explosion: Annotated[NonNegative, Doc("root mean square of the memory above it is an alarm")] = 10.0
     hidden_vanishing: Annotated[NonNegative, Doc("root mean square of the memory below it is an alarm")] = 1e-6

@@ -20,6 +20,7 @@ from morphogen.device.transfers import Transfers
 from morphogen.engine.episodes import Epoch
 from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError
+from morphogen.learn.minibatch import KL_STOP_FACTOR
 from morphogen.state.tree_ops import get_leaves, unsafe_new
 from morphogen.storage.codec import Array, Tree, check_arrays, pack, unpack
 from morphogen.telemetry.anomaly import AnomalyMonitor, AnomalyState, detailed_epochs, find_causes
@@ -125,7 +126,14 @@ class Reporter:
         self._collectives = collectives or Collectives()
         self._own = self._collectives.shard(self._facts.envs)  # envs of this rank
         self._dispatch, self._macs = Dispatcher(sinks, self._spec), setup.net.macs()
-        self._monitor = AnomalyMonitor(self._facts, self._spec, rounds=setup.spec.rounds)
+        ppo = setup.spec.ppo
+        self._monitor = AnomalyMonitor(
+            self._facts,
+            self._spec,
+            rounds=setup.spec.rounds,
+            gamma=ppo.gamma,
+            kl_stop=KL_STOP_FACTOR * (ppo.target_kl or 0.0),
+        )
         self._columns: dict[str, Array] = {}  # [T, E, ...] of the round, of which `_epochs` are filled
         self._round = self._epochs = self._raised = 0
         self._rolling: tuple[float, ...] = ()

@@ -48,6 +48,7 @@ class AnomalyState:
     first: Mapping[str, float] = field(default_factory=dict)  # head -> its entropy when it was first measured
     waits: int = 0  # rounds in a row with hardly anything but WAIT
     gradient: float | None = None  # moving average of its norm; None = never measured
+    streaks: Mapping[str, int] = field(default_factory=dict)  # sign that counts if it lasts -> rounds in a row
     warned: Mapping[str, int] = field(default_factory=dict)  # device -> round of its last warning
 
 
@@ -60,6 +61,8 @@ class RoundCounts(NamedTuple):
     skipped: int = 0  # envs with a minibatch that was skipped
     free: int = 0  # steps with more than one choice
     waits: int = 0  # of these, those in which WAIT was chosen
+    kl_stop: float = 0.0  # nats at which an update stops; a KL below it is intended
+    return_gap: float | None = None  # mean return of all steps less that of the learner, in its deviations
 
 
 def valid_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
@@ -77,6 +80,7 @@ def find_anomalies(
 ) -> tuple[list[Finding], AnomalyState]:
     """Return the findings of a round, and the next memory."""
     limits = config.limits._asdict()
+    limits["kl_spike"] = max(limits["kl_spike"], counts.kl_stop)
     findings = [finding for rule in RULES for finding in rule(update, limits)]
     envs = max(counts.envs, 1)
     findings += _findings_above("envs_nonfinite", counts.skipped / envs, limits["envs_nonfinite"])
@@ -85,6 +89,8 @@ def find_anomalies(
     first |= state.first
     collapses, low = entropy_findings(update, state.low, limits, first)
     findings += collapses
+    lasting, streaks = lasting_findings(update, counts.return_gap, state.streaks, limits)
+    findings += lasting
     share = counts.waits / counts.free if counts.free else 0.0
     waits = state.waits + 1 if share > limits["wait_only"] else 0
     if waits >= max(limits["wait_rounds"], 1):
@@ -102,7 +108,7 @@ def find_anomalies(
         if due and share > limits["memory"]:
             findings.append(Finding("memory", WARNING, share, limits["memory"], name))
             warned[name] = counts.round
-    return findings, AnomalyState(low, first, waits, gradient, warned)
+    return findings, AnomalyState(low, first, waits, gradient, streaks, warned)
 
 
 def ratio_findings(update: Numbers, limits: Numbers) -> Iterator[Finding]:
@@ -149,6 +155,33 @@ def _update_findings(update: Numbers, limits: Numbers) -> Iterator[Finding]:
     broken = sorted(name for name, number in update.items() if not math.isfinite(number))
     if broken:
         yield Finding("numeric", ERROR, len(broken), 0, ", ".join(broken))
+
+
+def lasting_findings(
+    update: Numbers, return_gap: float | None, before: Mapping[str, int], limits: Numbers
+) -> tuple[list[Finding], dict[str, int]]:
+    """Signs that are alarms once they last, and the rounds that each has lasted.
+
+    A policy that does not move although steps are applied; a critic that explains nothing; a learner whose returns are
+    not those of the rewards at the discount of the run.  What was not measured leaves its count.
+    """
+    moved = update.get("kl") if update.get("steps_done", 0) > 0 else None
+    explained, gap = update.get("explained_variance"), None if return_gap is None else abs(return_gap)
+    signs = {
+        "policy_frozen": (moved, limits["frozen_kl"], moved is not None and moved < limits["frozen_kl"], "frozen"),
+        "critic_blind": (
+            *(explained, limits["critic_variance"]),
+            *(explained is not None and explained < limits["critic_variance"], "critic"),
+        ),
+        "return_mismatch": (gap, limits["return_gap"], gap is not None and gap > limits["return_gap"], "return"),
+    }
+    findings, after = [], dict(before)
+    for kind, (value, limit, present, name) in signs.items():
+        if value is not None:
+            after[kind] = after.get(kind, 0) + 1 if present else 0
+            if present and after[kind] >= limits[f"{name}_rounds"]:
+                findings.append(Finding(kind, WARNING, value, limit, streak=after[kind]))
+    return findings, after
 
 
 def _hidden_findings(update: Numbers, limits: Numbers) -> Iterator[Finding]:
@@ -209,6 +242,21 @@ def gradient_drift(norm: float | None, average: float | None) -> tuple[float, fl
     if norm is None or average is None:
         return 0.0, average if norm is None else norm
     return abs(norm - average) / (average + DRIFT_EPSILON), DRIFT_MOMENTUM * average + (1.0 - DRIFT_MOMENTUM) * norm
+
+
+def return_gap(reward: Array, ended: Array, update: Numbers, gamma: float) -> float | None:
+    """Mean discounted return of all steps, less the mean of those that the learner aims at, in deviations of these.
+
+    Shapes: reward float [T, E]; ended bool [T, E], a rollback ends an episode there.  None where it is not known.
+    """
+    mean, deviation = update.get("return_mean", math.nan), update.get("return_std", 0.0)
+    if not math.isfinite(mean) or not deviation > 0 or not np.isfinite(reward).all():
+        return None
+    rows, after = [], np.zeros(reward.shape[1])
+    for paid, end in zip(reward[::-1].astype(np.float64), ended[::-1], strict=True):
+        after = paid + gamma * np.where(end, 0.0, after)
+        rows.append(after)
+    return float((np.mean(rows) - mean) / deviation)
 
 
 def accuracy_drop(accuracy: float, rolling: float | None, progress: float, limits: Numbers) -> float | None:
@@ -298,9 +346,12 @@ class RoundFindings(NamedTuple):
 class AnomalyMonitor:
     """Rounds, in order."""
 
-    def __init__(self, facts: RunFacts, spec: TelemetrySpec, *, rounds: int) -> None:
-        """rounds: of the run."""
+    def __init__(
+        self, facts: RunFacts, spec: TelemetrySpec, *, rounds: int, gamma: float = 1.0, kl_stop: float = 0.0
+    ) -> None:
+        """rounds: of the run; gamma: discount per epoch; kl_stop: nats at which an update stops."""
         self._facts, self._spec, self._rounds = facts, spec, rounds
+        self._gamma, self._kl_stop = gamma, kl_stop
         self.state = AnomalyState()
 
     def end_round(
@@ -309,6 +360,7 @@ class AnomalyMonitor:
         """Find what stands out in a round."""
         (causes, kinds), rollbacks = find_causes(columns), columns["rolled_back"]
         free, waits = ~columns["forced"], columns["action"][..., Head.OP] == Op.WAIT
+        update = valid_metrics(metrics)
         counts = RoundCounts(
             round,
             self._facts.envs,
@@ -316,8 +368,10 @@ class AnomalyMonitor:
             int((columns["fault"] & int(Fault.SKIPPED_STEP) != 0).any(axis=0).sum()),
             int(free.sum()),
             int((free & waits).sum()),
+            self._kl_stop,
+            return_gap(columns["reward"], rollbacks, update, self._gamma),
         )
-        findings, self.state = find_anomalies(counts, valid_metrics(metrics), self.state, self._spec, devices)
+        findings, self.state = find_anomalies(counts, update, self.state, self._spec, devices)
         alarms = [finding.kind for finding in findings if finding.severity != INFO]
         if alarms:
             causes.setdefault(len(rollbacks) - 1, []).extend(alarms)

@@ -1,0 +1,91 @@
+"""Warnings mean something: a run that learns as it should has none, and each of eight planted faults has its own."""
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+import torch
+
+import morphogen as mg
+
+pytestmark = pytest.mark.slow
+
+FIELDS = {"preset": "whitebox", "rounds": 12, "envs": 64, "final_episodes": 0, "telemetry": {"level": "minimal"}}
+
+
+class Faulty(mg.PpoLearner):
+    """PPO whose update does something else than the settings of the run and the rollout say."""
+
+    def __init__(self, change):
+        self.change = change
+
+    def update(self, state, rollout, *, policy, round):
+        rollout, ppo = self.change(rollout.clone(), round.spec.ppo)
+        spec = replace(round.spec, ppo=ppo)
+        turn = mg.Round(spec, round.number, round.unit, round.exchange, round.repeat)
+        return super().update(state, rollout, policy=policy, round=turn)
+
+
+def with_settings(**settings):
+    return lambda rollout, ppo: (rollout, replace(ppo, **settings))
+
+
+def scale_lr(rollout, ppo):
+    return rollout, replace(ppo, lr=100 * ppo.lr, lr_end=None, target_kl=None, max_grad_norm=None)
+
+
+def lose_rewards(rollout, ppo):
+    rollout["reward"] = rollout["reward"] * float("nan")
+    return rollout, ppo
+
+
+def swap_masks(rollout, ppo):
+    rollout["masks"] = rollout["masks"].apply(lambda leaf: leaf.roll(1, 1))  # those of the env beside it
+    return rollout, ppo
+
+
+def make_stale():
+    """Log-probabilities of the round before."""
+    kept: list[torch.Tensor] = []
+
+    def change(rollout, ppo):
+        kept.append(rollout["log_prob"].clone())
+        rollout["log_prob"] = kept[max(0, len(kept) - 2)]
+        return rollout, ppo
+
+    return change
+
+
+FAULTS = {  # fault -> (what is planted, the alarm)
+    "learning rate times 100": (scale_lr, "kl_extreme"),
+    # Beside a learning rate with which a policy without it settles within a few rounds.
+    "no entropy": (with_settings(entropy_coef=0.0, entropy_coef_end=None, lr=0.03, lr_end=None), "entropy_collapse"),
+    "rewards that are not finite": (lose_rewards, "update_skipped"),
+    "a policy that does not move": (with_settings(lr=1e-30, lr_end=None), "policy_frozen"),
+    "masks of the env beside it": (swap_masks, "behaviour_gap"),
+    "stale log-probabilities": (make_stale(), "behaviour_gap"),
+    "another discount": (with_settings(gamma=0.5), "return_mismatch"),
+    "a critic that does not learn": (with_settings(value_coef=0.0), "critic_blind"),
+}
+
+
+def alarms(folder):
+    found = mg.events(folder, kinds={"AnomalyDetected"})
+    return {event.data.kind for event in found if event.severity != "info"}
+
+
+def test_a_run_that_learns_as_it_should_has_no_alarm(tmp_path):
+    result = mg.train_ppo_vectorized(**FIELDS, out=tmp_path / "run")
+    assert alarms(tmp_path / "run") == set()
+    assert not any(summary.anomalies for summary in result.history)
+    first, last = ([one.network_value_mean for one in part] for part in (result.history[:3], result.history[-3:]))
+    assert sum(last) > sum(first)  # it does learn
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_has_its_alarm(fault, tmp_path, monkeypatch):
+    change, alarm = FAULTS[fault]
+    monkeypatch.setattr("morphogen.engine.scheduler.build_learner", lambda spec: Faulty(change))
+    with suppress(mg.TrainingDiverged):  # of the faults with which no step can be taken
+        mg.train_ppo_vectorized(**FIELDS, out=tmp_path / "run")
+    assert alarm in alarms(tmp_path / "run")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from tensordict import TensorDict
@@ -124,13 +124,13 @@ def load_thresholds(path: Path) -> HeuristicSpec:
     Raises: ConfigError for a file that cannot be read or has other contents.
     """
     try:
-        settings = parse_json(read_bytes(path)).get("heuristic")
+        settings: Any = parse_json(read_bytes(path)).get("heuristic")
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be used: {error_line(error)}") from None
     if not isinstance(settings, dict):
         raise ConfigError(f"{path}: expected settings heuristic.*, got {format_value(settings)}")
     try:
-        return HeuristicSpec(**settings)
+        return HeuristicSpec(**cast(dict[str, Any], settings))
     except ConfigError as error:
         raise ConfigError("\n".join(f"{path}: {line}" for line in str(error).splitlines())) from None
 

@@ -86,7 +86,7 @@ def play_hindsight_oracle(
         values = score_schedules(setup, transfers, schedules, instances, **siblings)
         picks.append(values.mean(axis=1).argmax(axis=0))
     for instances, pick in zip(sets, picks, strict=True):
-        chosen = [schedules[i] for i in pick.tolist()]
+        chosen: list[Schedule] = [schedules[i] for i in pick.tolist()]
         parts.append(play_schedules(setup, transfers, chosen, instances, collectives=collectives))
     traces = fetch_all_traces(transfers, parts, [len(pick) for pick in picks], collectives=collectives)
     return HindsightResult(schedules, np.concatenate(picks), traces)
@@ -102,7 +102,8 @@ def play_schedules(
 ) -> TensorDict:
     """Play each instance under its own schedule, in the world of an evaluation: the traces of the part of this rank."""
     own = own_part(len(schedules), collectives)
-    control = build_per_env_control([schedules[i] for i in own], range(len(own)), setup.spec, setup.device)
+    lines: list[Schedule] = [schedules[int(i)] for i in own]
+    control = build_per_env_control(lines, range(len(lines)), setup.spec, setup.device)
     with instances.choose(own).open(setup, transfers, control) as env, torch.no_grad():
         return run_episodes(env, *env.reset(instances.episode))
 

@@ -77,22 +77,30 @@ def play_static_params_arm(
     rows: dict[str, Array] = {}
     for width in np.unique(widths).tolist():
         wider = build_setup(replace(setup.spec, host=replace(setup.spec.host, width=width)))
-        arm, chosen = build_arm("wait", wider), np.flatnonzero(widths == width)
-        counts, parts, first = list[int](), list[TensorDict](), 0
-        for instances in held_out_instance_sets(setup.spec, episodes):
-            here = torch.as_tensor(chosen[(chosen >= first) & (chosen < first + len(instances.tasks))] - first)
-            first += len(instances.tasks)
-            if len(here):
-                own = here[own_part(len(here), collectives)]
-                with instances.choose(own).open(wider, transfers, arm.control) as env, torch.no_grad():
-                    parts.append(run_episodes(env, *env.reset(instances.episode)))
-                counts.append(len(here))
-        traces = fetch_all_traces(transfers, parts, counts, collectives=collectives)
+        chosen = np.flatnonzero(widths == width)
+        traces = _play_some(wider, transfers, chosen, episodes, collectives=collectives)
         for field in fields(traces):
             column = np.moveaxis(getattr(traces, field.name), int(field.name in EPOCH_TRACES), 0)
             rows.setdefault(field.name, np.empty((episodes, *column.shape[1:]), column.dtype))[chosen] = column
     whole = {name: np.moveaxis(array, 0, int(name in EPOCH_TRACES)) for name, array in rows.items()}
     return build_result(setup, EpisodeTraces(**whole), name=STATIC_PARAMS, seconds=time.perf_counter() - start_s)
+
+
+def _play_some(
+    setup: Setup, transfers: Transfers, chosen: Array, episodes: int, *, collectives: Collectives
+) -> EpisodeTraces:
+    """Play `wait` on some of the episodes of an evaluation.  chosen int [m], ascending places of episodes."""
+    control, parts, counts, first = build_arm("wait", setup).control, list[TensorDict](), list[int](), 0
+    for instances in held_out_instance_sets(setup.spec, episodes):
+        last = first + len(instances.tasks)
+        here = torch.as_tensor(chosen[(chosen >= first) & (chosen < last)] - first)
+        first = last
+        if len(here):
+            own = here[own_part(len(here), collectives)]
+            with instances.choose(own).open(setup, transfers, control) as env, torch.no_grad():
+                parts.append(run_episodes(env, *env.reset(instances.episode)))
+            counts.append(len(here))
+    return fetch_all_traces(transfers, parts, counts, collectives=collectives)
 
 
 def nearest_widths(setup: Setup, transfers: Transfers, params: Array) -> Array:

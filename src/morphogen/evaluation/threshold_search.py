@@ -57,7 +57,8 @@ def search_thresholds(
     """Search the thresholds with the largest mean value on training instances of a resolved spec."""
     setup = build_setup(spec)
     transfers = Transfers(setup.device, time.perf_counter)
-    lines, tried, episodes = draw_thresholds(spec), dict[HeuristicSpec, float](), 0
+    lines: list[HeuristicSpec] = draw_thresholds(spec)
+    tried, episodes = dict[HeuristicSpec, float](), 0
     seen = set(lines)
     for share, keep in zip(TRIAL_DIVISORS, (*SURVIVOR_COUNTS, 1), strict=True):
         count = math.ceil(instances / share)
@@ -68,7 +69,7 @@ def search_thresholds(
         ranked = sorted(lines, key=lambda line: -tried[line])
         report(f"{len(lines)} rules on {count} instances: best mean value {tried[ranked[0]]:.4f}")
         near = [other for line in ranked[:PARENTS] for other in near_thresholds(line, spec)]
-        lines = list(dict.fromkeys([*ranked[:keep], *(near if share == TRIAL_DIVISORS[0] else [])]))
+        lines = _unique([*ranked[:keep], *(near if share == TRIAL_DIVISORS[0] else [])])
         seen |= set(lines)
     return ThresholdResult(lines[0], tried[lines[0]], len(seen), episodes, instances, worlds)
 
@@ -103,7 +104,12 @@ def draw_thresholds(spec: RunSpec) -> list[HeuristicSpec]:
     drawn = [rng.bounded_ints(words[:, i], len(axis)).tolist() for i, axis in enumerate(grid.values())]
     columns = {name: [axis[i] for i in places] for (name, axis), places in zip(grid.items(), drawn, strict=True)}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return list(dict.fromkeys([spec.heuristic, *(HeuristicSpec(**row) for row in rows)]))
+    return _unique([spec.heuristic, *(HeuristicSpec(**row) for row in rows)])
+
+
+def _unique(lines: Sequence[HeuristicSpec]) -> list[HeuristicSpec]:
+    """Return every candidate once, in order."""
+    return list(dict.fromkeys(lines))
 
 
 def near_thresholds(line: HeuristicSpec, spec: RunSpec) -> list[HeuristicSpec]:

@@ -32,4 +32,6 @@ def play_curve(scheduler: Scheduler) -> Iterable[HeldOutPlayed]:
             episodes=spec.evaluation.episodes,
             collectives=scheduler.collectives,
         )
-        yield HeldOutPlayed(name, 0 if name in rivals else rounds, result.network_value)
+        yield HeldOutPlayed.build(
+            policy=name, rounds=0 if name in rivals else rounds, network_value=result.network_value
+        )

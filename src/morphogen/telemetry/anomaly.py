@@ -6,6 +6,7 @@ raises no level and is no anomaly of the round.
 """
 
 import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -17,6 +18,7 @@ from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
 from morphogen.storage.codec import Array
 from morphogen.telemetry.events import Envelope, Event
 from morphogen.telemetry.kinds.round import AnomalyDetected, BatchSummary, PerformanceDropped, Trend, TrendDetected
+from morphogen.telemetry.return_gap import return_gap
 from morphogen.telemetry.round_record import Columns, Record, RunFacts, stage_entries
 from morphogen.vocab.action import HEADS, Head, Op
 from morphogen.vocab.reward import CRITICAL_CONTRIBUTION, DETECTORS, RANSOM_HARM, RATIO_LIMIT
@@ -166,21 +168,18 @@ def lasting_findings(
     not those of the rewards at the discount of the run.  What was not measured leaves its count.
     """
     moved = update.get("kl") if update.get("steps_done", 0) > 0 else None
-    explained, gap = update.get("explained_variance"), None if return_gap is None else abs(return_gap)
-    signs = {
-        "policy_frozen": (moved, limits["frozen_kl"], moved is not None and moved < limits["frozen_kl"], "frozen"),
-        "critic_blind": (
-            *(explained, limits["critic_variance"]),
-            *(explained is not None and explained < limits["critic_variance"], "critic"),
-        ),
-        "return_mismatch": (gap, limits["return_gap"], gap is not None and gap > limits["return_gap"], "return"),
+    gap = None if return_gap is None else abs(return_gap)
+    signs = {  # kind -> number, its limit, rounds, whether it is on the wrong side
+        "policy_frozen": (moved, "frozen_kl", "frozen_rounds", operator.lt),
+        "critic_blind": (update.get("explained_variance"), "critic_variance", "critic_rounds", operator.lt),
+        "return_mismatch": (gap, "return_gap", "return_rounds", operator.gt),
     }
     findings, after = [], dict(before)
-    for kind, (value, limit, present, name) in signs.items():
+    for kind, (value, limit, rounds, is_beyond) in signs.items():
         if value is not None:
-            after[kind] = after.get(kind, 0) + 1 if present else 0
-            if present and after[kind] >= limits[f"{name}_rounds"]:
-                findings.append(Finding(kind, WARNING, value, limit, streak=after[kind]))
+            after[kind] = after.get(kind, 0) + 1 if is_beyond(value, limits[limit]) else 0
+            if after[kind] >= max(limits[rounds], 1):
+                findings.append(Finding(kind, WARNING, value, limits[limit], streak=after[kind]))
     return findings, after
 
 
@@ -242,21 +241,6 @@ def gradient_drift(norm: float | None, average: float | None) -> tuple[float, fl
     if norm is None or average is None:
         return 0.0, average if norm is None else norm
     return abs(norm - average) / (average + DRIFT_EPSILON), DRIFT_MOMENTUM * average + (1.0 - DRIFT_MOMENTUM) * norm
-
-
-def return_gap(reward: Array, ended: Array, update: Numbers, gamma: float) -> float | None:
-    """Mean discounted return of all steps, less the mean of those that the learner aims at, in deviations of these.
-
-    Shapes: reward float [T, E]; ended bool [T, E], a rollback ends an episode there.  None where it is not known.
-    """
-    mean, deviation = update.get("return_mean", math.nan), update.get("return_std", 0.0)
-    if not math.isfinite(mean) or not deviation > 0 or not np.isfinite(reward).all():
-        return None
-    rows, after = [], np.zeros(reward.shape[1])
-    for paid, end in zip(reward[::-1].astype(np.float64), ended[::-1], strict=True):
-        after = paid + gamma * np.where(end, 0.0, after)
-        rows.append(after)
-    return float((np.mean(rows) - mean) / deviation)
 
 
 def accuracy_drop(accuracy: float, rolling: float | None, progress: float, limits: Numbers) -> float | None:

@@ -32,8 +32,8 @@ ROWS = {
     "pydoc": (24_816, "r0c0 r0c1 r0c2", 8, 16),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "7e4c4d29afdf0552e6793e63ba372be9a1b4fb11d7aedec503f183018571ef86"
-STABLE_CONFIG = "71ecda08cd90afd9058a4adbb668188c82ca1d09e0fdf1b72bd2090fa0b06c10"
+DEFAULT_CONFIG = "08c27f932d6228a40bd6998116cae3337633fee387926affff8322cad9b188c8"
+STABLE_CONFIG = "d66044269e3b3eb6da2954a3ebf11e376785ce2d2fe03fdc5efafbd2eadf421f"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

@@ -20,8 +20,10 @@ from morphogen.telemetry.anomaly import (
     detect,
     entropy_findings,
     find_anomalies,
+    lasting_findings,
     valid_metrics,
 )
+from morphogen.telemetry.return_gap import return_gap
 from morphogen.vocab.action import HEADS, Op
 from morphogen.vocab.stage import Fault, Stage
 
@@ -283,6 +285,7 @@ def record(**leaves):
         "skipped": np.array([0, 0]),
         "fault": np.array([0, 0]),
         "forced": np.array([False, False]),
+        "reward": np.zeros(2),
         "action": np.full((2, 8), int(Op.ADVANCE)),
     }
     return quiet | leaves
@@ -324,6 +327,50 @@ def test_ransom_for_a_whole_point_is_an_error():
     assert held == [(0, 0, 0, Finding("ransomware", "error", -0.5, -0.2))]
     ratio = detect(columns(record(detectors=INFLATED, detector_ratio=np.array([[0.0], [7.5]]))))
     assert ratio == [(0, 1, 0, Finding("attribution_ratio", "info", 7.5, 5.0))]
+
+
+def lasting(updates, gaps=None):
+    """Alarms of rounds in a row."""
+    streaks, seen = {}, []
+    for update, gap in zip(updates, gaps or [None] * len(updates), strict=True):
+        found, streaks = lasting_findings(update, gap, streaks, LIMITS)
+        seen.append([(one.kind, one.streak) for one in found])
+    return seen
+
+
+def test_a_policy_that_does_not_move_is_an_alarm_from_the_third_round_on():
+    still = {"kl": 0.0, "steps_done": 8.0}
+    assert lasting([still] * 4) == [[], [], [("policy_frozen", 3)], [("policy_frozen", 4)]]
+    assert lasting([still, still, {"kl": 0.01, "steps_done": 8.0}, still]) == [[]] * 4
+    assert lasting([still, still, {"kl": 0.0, "steps_done": 0.0}, still])[-1] == [("policy_frozen", 3)]
+
+
+def test_a_critic_that_explains_nothing_is_an_alarm_from_the_tenth_round_on():
+    blind = {"explained_variance": 0.01}
+    assert lasting([blind] * 10)[-2:] == [[], [("critic_blind", 10)]]
+    assert lasting([*[blind] * 9, {"explained_variance": 0.2}, blind])[-1] == []
+    assert lasting([*[blind] * 9, {}, blind])[-1] == [("critic_blind", 10)]  # not measured
+
+
+def test_returns_at_another_discount_are_an_alarm_whatever_their_sign():
+    assert lasting([{}] * 3, [0.5, -0.5, 0.3])[-1] == [("return_mismatch", 3)]
+    assert lasting([{}] * 3, [0.5, 0.1, 0.3])[-1] == []
+
+
+def test_the_gap_is_between_all_returns_and_those_of_the_learner():
+    reward, ended = np.array([[0.0, 1.0], [2.0, 0.0]]), np.array([[False, True], [False, False]])
+    # Returns at .5: 1 and 2 of the first env; 1, whose episode ends there, and 0 of the second.  Their mean is 1.
+    assert return_gap(reward, ended, {"return_mean": 0.4, "return_std": 2.0}, 0.5) == pytest.approx(0.3)
+    assert return_gap(reward, ended, {"return_mean": 0.4}, 0.5) is None
+    assert return_gap(reward * np.nan, ended, {"return_mean": 0.4, "return_std": 2.0}, 0.5) is None
+    assert return_gap(reward, ended, {}, 0.5) is None
+
+
+def test_a_kl_up_to_the_stop_of_the_updates_is_intended():
+    update = {"kl": 0.14, "ratio_max": 9.0}
+    for stop, kinds in ((0.0, {"ratio_explosion", "kl_spike"}), (0.15, set())):
+        found, _ = find_anomalies(RoundCounts(9, 4, kl_stop=stop), update, AnomalyState(), SPEC)
+        assert {one.kind for one in found} == kinds
 
 
 def monitor():

@@ -112,8 +112,8 @@ def test_the_first_blueprint_that_is_cheap_enough_is_taken_with_what_lives_alrea
         assert action.tolist()[:3] == [int(Op.GERMINATE), 0, kind]
     assert decide(rules_of(2), priced(whole, 1.1 * price)).action[0, 0] == Op.WAIT  # even the least is too dear
     row = {"blueprint": int(Blueprint.CONV_HEAVY), "algorithm": 1, "stage": 5, "age": 9, "alpha": 1.0}
-    half = 0.06 * BUDGET / counts[Blueprint.CONV_HEAVY]
-    beside = decide(rules_of(2), priced(stand_still(make_state(make_slots([[row, {}]]))), half)).action[0]
+    price = 0.09 * BUDGET / net_of(2).counts[1][Blueprint.CONV_HEAVY]  # at which one more alone would be cheap enough
+    beside = decide(rules_of(2), priced(stand_still(make_state(make_slots([[row, {}]]))), price)).action[0]
     assert beside[0] == Op.GERMINATE
     assert beside[1] == 1
     assert beside[2] != Blueprint.CONV_HEAVY

@@ -358,9 +358,9 @@ def test_returns_at_another_discount_are_an_alarm_whatever_their_sign():
 
 
 def test_the_gap_is_between_all_returns_and_those_of_the_learner():
-    reward, ended = np.array([[0.0, 1.0], [2.0, 0.0]]), np.array([[False, True], [False, False]])
-    # Returns at .5: 1 and 2 of the first env; 1, whose episode ends there, and 0 of the second.  Their mean is 1.
-    assert return_gap(reward, ended, {"return_mean": 0.4, "return_std": 2.0}, 0.5) == pytest.approx(0.3)
+    reward, ended = np.array([[0.0, 1.0], [2.0, 4.0]]), np.array([[False, True], [False, False]])
+    # Returns at .5: 1 and 2 of the first env; 1, whose episode ends there, and 4 of the second.  Their mean is 2.
+    assert return_gap(reward, ended, {"return_mean": 1.4, "return_std": 2.0}, 0.5) == pytest.approx(0.3)
     assert return_gap(reward, ended, {"return_mean": 0.4}, 0.5) is None
     assert return_gap(reward * np.nan, ended, {"return_mean": 0.4, "return_std": 2.0}, 0.5) is None
     assert return_gap(reward, ended, {}, 0.5) is None

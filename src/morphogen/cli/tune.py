@@ -52,30 +52,29 @@ def run(args: Namespace) -> None:
     with rank_processes.open_ranks(spec, spec.engine.ranks or 1, args.command_line) as join:
         process.set_threads(spec.engine.threads)
         options = {"instances": instances, "worlds": worlds, "report": process.print_progress}
-        finish = _search_rules if args.family == REACTIVE else _search_schedules
-        lines = finish(args, spec, list(files.values()), {**options, "collectives": join()})
-    print(*lines, sep="\n")
+        search = _search_rules if args.family == REACTIVE else _search_schedules
+        search(args, spec, list(files.values()), {**options, "collectives": join()})
 
 
-def _search_rules(args: Namespace, spec: RunSpec, paths: list[Path], options: dict[str, Any]) -> list[str]:
-    """Search thresholds and write them; return the summary, empty in a process without a console."""
+def _search_rules(args: Namespace, spec: RunSpec, paths: list[Path], options: dict[str, Any]) -> None:
+    """Search thresholds; in the process that has the console write them and print the summary."""
     search = import_module("morphogen.evaluation.threshold_search")
     result = search.search_thresholds(spec, **options)
     options["collectives"].close()
     if not process.has_console():
-        return []
-    search.write_thresholds(result, args.out)
-    return [*search.summary_lines(result, spec), f"file: {args.out}"]
+        return
+    search.write_thresholds(result, *paths)
+    print(*search.summary_lines(result, spec), f"file: {args.out}", sep="\n")
 
 
-def _search_schedules(args: Namespace, spec: RunSpec, paths: list[Path], options: dict[str, Any]) -> list[str]:
-    """Search schedules, write both files and print the portfolio; return the summary as above."""
+def _search_schedules(args: Namespace, spec: RunSpec, paths: list[Path], options: dict[str, Any]) -> None:
+    """Search schedules; in the process that has the console write both files and print portfolio and summary."""
     search = import_module("morphogen.evaluation.successive_halving")
     result = search.search_schedules(spec, **options, static=args.family == STATIC)
     options["collectives"].close()
     if not process.has_console():
-        return []
+        return
     search.write_schedules(result, spec, *paths)
     title = "the portfolio, on the training instances it was chosen on"
     process.print_tables([(title, search.portfolio_table(result))])
-    return [*search.summary_lines(result), f"files: {', '.join(map(str, paths))}"]
+    print(*search.summary_lines(result), f"files: {', '.join(map(str, paths))}", sep="\n")

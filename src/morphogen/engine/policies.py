@@ -26,8 +26,8 @@ from morphogen.nets.policy import NetworkPolicy, Policy
 from morphogen.nets.policy_network import PolicyNetwork
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
+from morphogen.storage import files
 from morphogen.storage.checkpoint_files import load_policy
-from morphogen.storage.files import parse_json, read_bytes
 from morphogen.storage.tensor_trees import restore_tree
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
@@ -124,9 +124,9 @@ def load_thresholds(path: Path) -> HeuristicSpec:
     Raises: ConfigError for a file that cannot be read or has other contents.
     """
     try:
-        settings: Any = parse_json(read_bytes(path)).get("heuristic")
+        settings: Any = files.parse_json(files.read_bytes(path)).get("heuristic")
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be used: {error_line(error)}") from None
+        raise ConfigError(f"{path} cannot be used: {files.error_line(error)}") from None
     if not isinstance(settings, dict):
         raise ConfigError(f"{path}: expected settings heuristic.*, got {format_value(settings)}")
     try:

@@ -93,6 +93,8 @@ def search_along_phases(
     def play(wanted: Sequence[Iterable[Candidate]], title: str) -> None:
         lines = [(i, line) for i in range(count) for line in dict.fromkeys(wanted[i]) if line not in known[i]]
         lines = [(i, line) for i, line in lines if is_feasible(line, spec)]
+        if not lines:
+            return
         built: dict[Candidate, Schedule] = {line: build_schedule(line, spec) for _, line in lines}
         report(f"{title}: {len(lines):,} schedules of {count} instances in {len(SEARCH_WORLDS)} worlds")
         places = torch.tensor([i for i, _ in lines], dtype=torch.int64)
@@ -106,8 +108,11 @@ def search_along_phases(
 
     everywhere = [[(), *(lay_plan((kind,) * len(one), one, slot, spec) for kind in kinds)] for one in starts]
     play(everywhere, "one seed that stays")
-    leaders = [max(lines[1:], key=lambda line: known[i][line])[0].blueprint for i, lines in enumerate(everywhere)]
-    plans = [_subset_plans(kind, len(one)) for kind, one in zip(leaders, starts, strict=True)]
+    leaders = [next((line for line in best(i, len(known[i])) if line), None) for i in range(count)]
+    plans = [
+        [] if line is None else _subset_plans(line[0].blueprint, len(one))
+        for line, one in zip(leaders, starts, strict=True)
+    ]
     play(
         [[lay_plan(plan, one, slot, spec) for plan in own] for own, one in zip(plans, starts, strict=True)],
         "seeds in some phases",

@@ -68,8 +68,8 @@ def search_thresholds(
         episodes += len(lines) * count * worlds
         ranked = sorted(lines, key=lambda line: -tried[line])
         report(f"{len(lines)} rules on {count} instances: best mean value {tried[ranked[0]]:.4f}")
-        near = [other for line in ranked[:PARENTS] for other in near_thresholds(line, spec)]
-        lines = _unique([*ranked[:keep], *(near if share == TRIAL_DIVISORS[0] else [])])
+        parents = ranked[:PARENTS] if share == TRIAL_DIVISORS[0] else []
+        lines = _unique([*ranked[:keep], *(other for line in parents for other in near_thresholds(line, spec))])
         seen |= set(lines)
     return ThresholdResult(lines[0], tried[lines[0]], len(seen), episodes, instances, worlds)
 

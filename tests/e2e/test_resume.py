@@ -14,6 +14,7 @@ from morphogen import kernels
 from morphogen.analysis import run_log
 from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
 from morphogen.config.groups import DataSpec
+from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.engine.scheduler import Hooks, Parts
 from morphogen.errors import CheckpointError, ConfigError, TrainingDiverged
@@ -77,6 +78,7 @@ OTHERS = {
     "a level that rises": {"telemetry": TelemetrySpec(limits={"gradient_drift": 0.0})},
     "data that is streamed": {"data": DataSpec(batch=8, minibatches=2, val_samples=32, placement="streamed")},
     "a baseline": {"policy_name": "heuristic"},
+    "demonstrations": {"ppo": PpoSpec(epochs=2, minibatches=2, world_envs=2, imitation_rounds=2)},
 }
 
 

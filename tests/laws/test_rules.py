@@ -28,6 +28,7 @@ from morphogen.rules import (
     signals,
     stages,
     whitebox,
+    whitebox_plan,
 )
 from morphogen.rules.health import GradStats
 from morphogen.rules.rewards.table import build_rule
@@ -51,9 +52,13 @@ NUMBERS = {
     "attribution.configuration_count",
     "shapley_values.interaction_weights",
     "shapley_values.shapley_weights",
+    "whitebox_plan.next_codes",
+    "whitebox_plan.seed_code",
+    "whitebox_plan.view_transitions",
 }  # without tensors
 BESIDE_RULES = (advantage, blend_slots, minibatch_tally)  # modules of other packages under the laws of rules
 COUNTS, GATES = ((0, 10, 20, 30, *[40] * 9),) * 3, (1, 1, 1)
+PLAN = whitebox_plan.PlanSpec(horizon=3, hazard=0.25, views=(0, 1, 2), counts=(COUNTS[0],), param_budget=100)
 BUDGET, LENGTH, GAMMA = 48_832, 9, 0.995
 R, I, B = torch.float32, torch.int64, torch.bool  # noqa: E741
 
@@ -104,6 +109,17 @@ def ripening(state):
     """Inputs of the white box, with all coalitions."""
     _, coalition, _, slots = measured(state.slots)
     return state.instance, slots, state.clock.epoch, coalition
+
+
+def viewed(state):
+    """Inputs of the white box with phases, with all coalitions."""
+    instance, slots, _, coalition = ripening(state)
+    return instance.replace(image_view=instance.image_view % 3), slots, coalition
+
+
+def planned(price):
+    """Moves of a plan, the envs first."""
+    return whitebox_plan.best_moves(price, PLAN).movedim(1, 0)
 
 
 def judged(state):
@@ -210,6 +226,11 @@ RULES = {
     ),
     "advantage.gae": (partial(advantage.gae, gamma=0.9, gae_lambda=0.8), rollout, {"env_axis": 1}),
     "advantage.standardise": (advantage.standardise, rollout.map(lambda r: r[2:4]), ALL),
+    "advantage.subtract_group_mean": (
+        partial(advantage.subtract_group_mean, group=1),
+        tensors((points, R, ONE), (yes, B, ONE), lead=(4,)),
+        {"env_axis": 1},
+    ),
     "stages.advance_ramp": (stages.advance_ramp, beside(slots, (yes, B, CELL)), SLOTTED),
     "stages.curve": (
         stages.curve,
@@ -281,6 +302,19 @@ RULES = {
     ),
     "whitebox.best_blueprint": (whitebox.best_blueprint, tensors((shares, R, ONE)), {}),
     "whitebox.first_useful_epoch": (whitebox.first_useful_epoch, tensors((shares, R, ONE)), {}),
+    "whitebox_plan.view_accuracy": (whitebox_plan.view_accuracy, states.map(viewed), {}),
+    "whitebox_plan.view_points": (whitebox_plan.view_points, tensors((st.integers(0, 2), I, ONE)), {}),
+    "whitebox_plan.epoch_rewards": (
+        partial(whitebox_plan.epoch_rewards, spec=PLAN),
+        tensors((shares, R, ONE)),
+        {"tolerance": 1e-6},
+    ),
+    "whitebox_plan.best_moves": (planned, tensors((shares, R, ONE)), {}),
+    "whitebox_plan.planned_value": (
+        lambda price, views: whitebox_plan.planned_value(price, views.T, PLAN),
+        tensors((shares, R, ONE), (st.integers(0, 2), I, (3,))),
+        {"tolerance": 1e-6},
+    ),
     "gates.check_gate": (
         partial(gates.check_gate, spec=LIFE),
         beside(slots, (points, R, ONE), (st.integers(0, 9), I, CELL)),

@@ -10,6 +10,7 @@ from morphogen.config.instance_spec import Classes
 from morphogen.vocab.host import Host
 from morphogen.vocab.image_view import View, Views
 
+FORMULA_VIEWS = 3  # views that the formula of the white-box task distinguishes: plain, inverted, turned
 Weight = Annotated[int, Field(ge=0, le=1000)]
 
 
@@ -78,6 +79,19 @@ class PhaseSpec(Spec):
     def view_set(self) -> Views:
         """Views that occur, with their noise."""
         return Views(self.views.used, self.noise)
+
+
+def formula_faults(spec: PhaseSpec) -> list[str]:
+    """Describe settings that do not fit a task whose accuracy is a formula, a line each."""
+    known = tuple(View)[:FORMULA_VIEWS]
+    shown = [view.label for view in spec.views.used if view not in known]
+    names = ", ".join(view.label for view in known)
+    faults = [f"phase.views: expected {names} alone where accuracy is a formula, got {shown[0]}"] if shown else []
+    if spec.classes is not None:
+        faults.append(f"phase.classes: expected null where accuracy is a formula, got {list(spec.classes)}")
+    if not spec.hazard and spec.views.used != (View.PLAIN,):
+        faults.append("phase.views: expected plain alone where accuracy is a formula and phase.hazard is 0")
+    return faults
 
 
 def phase_faults(spec: PhaseSpec, host: Host, *, classes: tuple[int, int], observed: tuple[str, ...]) -> list[str]:

@@ -155,6 +155,13 @@ class PpoSpec(Spec):
     value_warmup_rounds: Natural = option(
         default=0, flag=("--value-warmup-rounds", "N", LEARNING), text="rounds until the critic counts in full"
     )
+    world_envs: Count = option(
+        default=1,
+        text="envs in a row that play the same world: the mean advantage of the others is subtracted; 1 = each its own",
+    )
+    imitation_rounds: Natural = option(
+        default=0, text="rounds at the start in which the heuristic acts and the policy learns to imitate it"
+    )
     price_warmup_rounds: Natural = option(
         default=0, text="rounds in which prices of training instances rise to their range"
     )

@@ -34,7 +34,7 @@ from morphogen.config.instance_spec import (
     variable_parameters,
 )
 from morphogen.config.parts import BLUEPRINTS, HOSTS, LEARNERS, POLICIES
-from morphogen.config.phase_spec import PhaseSpec, phase_faults
+from morphogen.config.phase_spec import PhaseSpec, formula_faults, phase_faults
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.task import ANALYTIC, DEFAULT_TASK, PRESETS, TASKS
 from morphogen.config.telemetry_spec import TelemetrySpec
@@ -241,8 +241,8 @@ class RunSpec(Spec):
         if not faults:
             span, observed = instance_ranges(self).classes, self.observe.instance
             faults += phase_faults(self.phase, host, classes=span, observed=observed)
-            if TASKS[self.task].kind == ANALYTIC and self.phase != PhaseSpec():
-                faults.append("phase: expected the defaults with a task whose accuracy is a formula")
+            if TASKS[self.task].kind == ANALYTIC:
+                faults += formula_faults(self.phase)
         ranges = vars(self.instance) if self.instances == "single" else {}
         return faults + [
             f'instance.{name}: expected low == high where instances is "single", got {list(span)}'

@@ -16,6 +16,7 @@ from morphogen.config.task_defaults import (
     SMALL_STEPS,
     TINYSTORIES_DEFAULTS,
     WHITEBOX_DEFAULTS,
+    WHITEBOX_PHASES_DEFAULTS,
 )
 from morphogen.vocab.action import TEMPO_EPOCHS, Tempo
 from morphogen.vocab.blueprint import Blueprint
@@ -238,6 +239,16 @@ _TASKS = (
         defaults=PHASES_DEFAULTS,
     ),
     _WHITEBOX,
+    replace(
+        _WHITEBOX,
+        name="whitebox_phases",
+        question="does the policy see that its world has changed, where the best policy is known?",
+        instance=InstanceSpec(param_price=(0.05, 1.0)),
+        episode_length=32,
+        success=80.0,
+        objective=ANYTIME,
+        defaults=WHITEBOX_PHASES_DEFAULTS,
+    ),
     _CIFAR,
     _cifar_task("cifar_scale", "can seeds add to a deep host?", _ROW_0, _SCALE, **_DEEP_HOST),
     _cifar_task("cifar_impaired", _IMPAIRED, _ROW_0[:3], HIGH_ENTROPY, base=1, kernel=1),
@@ -319,6 +330,11 @@ BEST_BLUEPRINT: tuple[tuple[float, Blueprint], ...] = (
     (0.75, Blueprint.CONV_HEAVY),
     (1.0, Blueprint.BOTTLENECK),
 )
+
+
+# With phases: the view of a phase alone decides; a seed counts from full alpha on, whenever it was germinated.
+VIEW_BLUEPRINTS: tuple[Blueprint, ...] = (Blueprint.CONV_LIGHT, Blueprint.BOTTLENECK, Blueprint.CONV_HEAVY)
+VIEW_POINTS = 5.0  # points of a host alone, for each step of the code of a view: it can be recognised
 
 
 def epochs_to_fossilize(spec: LifecycleSpec) -> int:

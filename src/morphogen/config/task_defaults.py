@@ -92,6 +92,37 @@ WHITEBOX_DEFAULTS: Settings = {
     "telemetry": {"level": "off"},
     "checkpoint": {"every_rounds": 20},
 }
+# The view of a phase decides which blueprint helps, and is never told.  All ops; a new phase is no panic.
+WHITEBOX_PHASES_DEFAULTS: Settings = {
+    "rounds": 100,
+    "envs": 256,
+    "final_episodes": 256,
+    "blueprints": ["conv_light", "conv_heavy", "bottleneck"],
+    "observe": {"instance": ["param_price"]},
+    "phase": {"hazard": 0.1, "views": {"plain": 1, "inverted": 1, "turned": 1}},
+    "lifecycle": {"auto_forward": ["TRAIN", "HOLD"], "min_training_epochs": 1, "min_prune_age": 1, "embargo_epochs": 1},
+    "governor": {"enabled": False},
+    "reward": {"rule": "anytime"},
+    "policy": {
+        "hidden": 64,
+        "floor": {"op": 0.001, "slot": 0.001} | dict.fromkeys(("blueprint", "style", "tempo", "alpha_target"), 0.002),
+    },
+    "ppo": {
+        "lr": 3e-3,
+        "lr_end": 3e-4,
+        "lr_anneal_rounds": 100,
+        "epochs": 6,
+        "target_kl": 0.1,
+        "gamma": 0.99,
+        "entropy_coef": 0.01,
+        "entropy_coef_end": 0.0,
+        "entropy_anneal_rounds": 50,
+        "world_envs": 4,
+    },
+    "engine": {"threads": 1},
+    "telemetry": {"level": "off"},
+    "checkpoint": {"every_rounds": 20},
+}
 TINYSTORIES_DEFAULTS: Settings = {
     "envs": 4,
     "ppo": {"entropy_coef": 0.05, "entropy_anneal_rounds": 10},

@@ -67,4 +67,4 @@ def random(env: Environment, state: EnvState, seen: PolicyInputs) -> Tensor:
     """
     policy = RandomPolicy()
     params, hidden = policy.init(env.keys[0]), policy.initial_hidden(env.envs, device=env.device)
-    return choose_actions(params, seen, hidden, env.keys, state.clock, policy=policy).action
+    return choose_actions(params, seen, hidden, env.action_keys, state.clock, policy=policy).action

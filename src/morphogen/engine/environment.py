@@ -75,7 +75,8 @@ class Environment:
     setup: Setup
     keys: Tensor  # int64 [E, 3], of hosts, batches and noise
     tasks: Tensor  # int64 [E, 3], that instances are drawn from; envs with equal tasks are siblings
-    host_keys: tuple[Tensor, Tensor]  # both, on the host
+    action_keys: Tensor  # int64 [E, 3], of the noise of actions; envs with equal keys may differ here
+    host_keys: tuple[Tensor, Tensor, Tensor]  # all three, on the host
     split: InstanceSplit
     control: ActionControl | None  # narrows every choice; None: every legal action
     feed: Feed
@@ -242,11 +243,12 @@ class Environment:
         """
         setup = replace(self.setup, spec=replace(self.spec, seed=seed))
         words = rng.env_keys(seed, 0, 1)[:, :2].expand(self.envs, -1)
-        keys, tasks = (torch.cat((words, key[:, 2:]), dim=-1) for key in self.host_keys)
+        keys, tasks, actions = (torch.cat((words, key[:, 2:]), dim=-1) for key in self.host_keys)
         return open_environment(
             setup,
             envs=keys,
             tasks=tasks,
+            actions=actions,
             split=self.split,
             control=self.control,
             transfers=self.transfers,
@@ -314,6 +316,7 @@ def open_environment(
     envs: int | Tensor | None = None,
     first: int = 0,
     tasks: Tensor | None = None,
+    actions: Tensor | None = None,
     split: InstanceSplit = TRAINING_INSTANCES,
     control: ActionControl | None = None,
     transfers: Transfers | None = None,
@@ -327,12 +330,13 @@ def open_environment(
         envs: the number of envs from `first` on, or their keys int64 [E, 3] on the host; None: the number of the spec.
         tasks: keys that instances are drawn from, int64 [E, 3]; None: the keys of the envs.  Envs with equal tasks are
             siblings: they share classes, samples and prices, and differ in hosts, batches and noise.
+        actions: keys of the noise of actions, int64 [E, 3]; None: the keys of the envs.
         compiled: None runs everything eager.
         capture: None captures as `engine.capture` says.
     """
     envs = setup.spec.envs if envs is None else envs
     key = rng.env_keys(setup.spec.seed, first, envs) if isinstance(envs, int) else envs
-    task_key = key if tasks is None else tasks
+    task_key, action_key = (key if other is None else other for other in (tasks, actions))
     transfers = Transfers(setup.device, time.perf_counter) if transfers is None else transfers
     feed = setup.feed or StreamedFeed(
         setup.dataset,
@@ -349,7 +353,8 @@ def open_environment(
         setup=setup,
         keys=key.to(setup.device),
         tasks=task_key.to(setup.device),
-        host_keys=(key, task_key),
+        action_keys=action_key.to(setup.device),
+        host_keys=(key, task_key, action_key),
         split=split,
         control=control,
         feed=feed,

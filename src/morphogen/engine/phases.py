@@ -243,7 +243,7 @@ def validate_phase(
     """Evaluate coalitions on the validation split, piece after piece.  state [E]; coalition, evaluated [E, K]."""
     split = setup.dataset.validation()
     if setup.task.kind == ANALYTIC:
-        return validate_by_formula(state, split, coalition, evaluated)
+        return validate_by_formula(state, split, coalition, evaluated, phased=setup.spec.phase.hazard > 0)
     options: Any = {"net": setup.net, "views": setup.spec.phase.view_set, "repeat": capture.repeat}
     pieces = zip(split_envs(len(evaluated), setup.piece_envs), plan.pieces, strict=True)
     return join(

@@ -49,4 +49,9 @@ def build_exchange(spec: RunSpec, learner: Learner | None, collectives: Collecti
             f"ppo.minibatches: expected a divisor of the {own} envs of a rank (envs {spec.envs}, engine.ranks "
             f"{collectives.ranks}) under engine.reduce {REDUCE_ALLREDUCE}, got {parts}"
         )
+    if learner is not None and own % spec.ppo.world_envs:
+        raise ConfigError(
+            f"ppo.world_envs: expected a divisor of the {own} envs of a rank (envs {spec.envs}, engine.ranks "
+            f"{collectives.ranks}) under engine.reduce {REDUCE_ALLREDUCE}, got {spec.ppo.world_envs}"
+        )
     return RankExchange(collectives) if collectives.ranks > 1 else ALONE

@@ -32,7 +32,7 @@ from morphogen.errors import RankError, TrainingDiverged
 from morphogen.kernels import one_thread
 from morphogen.learn.learner import Round
 from morphogen.learn.rollout_stats import rollout_stats
-from morphogen.nets.policy import NetworkPolicy
+from morphogen.nets.policy import NetworkPolicy, Policy
 from morphogen.state import rng
 from morphogen.state.decision import Observation
 from morphogen.state.env import EnvState
@@ -44,6 +44,7 @@ from morphogen.telemetry.round_summary import CompileStats, RoundCosts
 from morphogen.vocab.field_docs import document_fields
 
 Array = np.ndarray[Any, Any]
+DEMONSTRATOR = "heuristic"  # the policy that a learner may imitate at first
 MAX_IDLE_ROUNDS = 3  # rounds in a row without one applied optimiser step
 
 
@@ -132,10 +133,13 @@ class Scheduler:
         self.compiled = CompiledUnits(spec.engine, device=setup.device, compiler=parts.compiler, clock=parts.clock)
         profiled = spec.engine.phase_profile
         self.timer = Timer(setup.device, excluded=lambda: self.compiled.totals.compile_s) if profiled else NULL_TIMER
+        self.learner = build_learner(spec)
+        self.world_envs = 1 if self.learner is None else spec.ppo.world_envs
+        worlds = torch.arange(own.start, own.stop) // self.world_envs
         self.env = open_environment(
             setup,
-            envs=len(own),
-            first=own.start,
+            envs=rng.env_keys(spec.seed, 0, spec.envs)[worlds],
+            actions=rng.env_keys(spec.seed, own.start, len(own)),
             control=self.control,
             transfers=self.transfers,
             compiled=self.compiled,
@@ -143,12 +147,14 @@ class Scheduler:
             timer=self.timer,
         )
         key = rng.env_keys(spec.seed, 0, 1, setup.device)[0]
-        self.learner = build_learner(spec)
         self.exchange = build_exchange(spec, self.learner, self.collectives)
         self.learned: Any = None  # state of the learner
         if self.learner is not None and isinstance(self.policy, NetworkPolicy):
             self.learned = self.learner.init(self.policy, key, spec=spec)
             self.params = self.learned.get("params")
+        demonstrated = 0 if self.learner is None else self.learner.demonstrations(spec)
+        self._demonstrator = build_arm(DEMONSTRATOR, setup) if demonstrated else None
+        self._demonstrated = demonstrated
         self.rollout = Rollout(spec.episode_length, envs=len(own), slots=len(setup.net.slots), device=setup.device)
         self.round = self.epoch = 0  # the next epoch to run
         self.state: EnvState | None = None
@@ -166,6 +172,13 @@ class Scheduler:
     def arm(self) -> Arm:
         """The policy of the run as it is now."""
         return Arm(self.policy, self.control, self.params, self.setup.spec.policy_name)
+
+    @property
+    def actor(self) -> tuple[Policy, TensorDict]:
+        """The policy that acts in this round, and its parameters: that of the run, or the one that it imitates."""
+        if self._demonstrator is not None and self.round < self._demonstrated:
+            return self._demonstrator.policy, self._demonstrator.params
+        return self.policy, self.params
 
     def run(self) -> tuple[BatchSummary, ...]:
         """Run all remaining rounds, unless a hook stops the run; return a summary per complete round."""
@@ -215,11 +228,17 @@ class Scheduler:
     def _initial_hidden(self) -> tuple[TensorDict, Tensor]:
         """Memory and segment marks before the first epoch of a round: every row starts a segment."""
         envs, where = self.env.envs, self.setup.device
-        return self.policy.initial_hidden(envs, device=where), torch.ones(envs, dtype=torch.bool, device=where)
+        return self.actor[0].initial_hidden(envs, device=where), torch.ones(envs, dtype=torch.bool, device=where)
+
+    def move_to(self, round: int, epoch: int) -> None:
+        """Set the next epoch to run; the memory is that of the policy which acts in the round, empty."""
+        self.round, self.epoch = round, epoch
+        self.hidden, self.segment = self._initial_hidden()
 
     def run_epoch(self, state: EnvState, seen: PolicyInputs, hidden: TensorDict, segment: Tensor, t: int) -> Epoch:
         """Run one epoch, then read the record of the previous one.  segment bool [E]: rows that start a segment."""
-        epoch = run_epoch(self.env, state, seen, self.policy, params=self.params, hidden=hidden)
+        policy, params = self.actor
+        epoch = run_epoch(self.env, state, seen, policy, params=params, hidden=hidden)
         self.rollout.write(t, epoch, segment)
         self.timer.end_segment("record_read")
         send_record(self.transfers, build_record(epoch), t % 2)
@@ -292,7 +311,7 @@ class Scheduler:
             return self._with_checksums(rollout_stats(observation, hidden, None, None, self.exchange))
         plain = self.compiled.spec.compile == COMPILE_OFF and self.exchange.ranks == 1  # may be part of a graph
         loop = self.env.capture.repeat if plain else repeat
-        turn = Round(self.setup.spec, self.round, self.compiled.unit, self.exchange, loop)
+        turn = Round(self.setup.spec, self.round, self.compiled.unit, self.exchange, loop, self.world_envs)
         self.learned, metrics = self.learner.update(self.learned, rows, policy=self.policy, round=turn)
         self.params = self.learned.get("params")
         leaves = {"steps_done": torch.ones_like(get_leaf(rows, "reward")[0, 0]), **metrics}

@@ -6,12 +6,13 @@ For readers who ask "how is the policy trained?".  Entry points:
     exchange            `Exchange`, sums over the ranks that share an update
     update              `init_ppo`, `update_ppo`: epochs over env minibatches; steps that are not finite are skipped
     minibatch           gradient and step of a minibatch, the loop over all of them
-    loss                the objective: clipped ratio per head, value, entropy, auxiliary contribution loss;
+    loss                the objective: clipped ratio per head, value, entropy, contribution, or imitation;
                         learning rate, entropy and value coefficients of a round
-    advantage           generalised advantage estimation, standardisation
+    advantage           generalised advantage estimation, mean of a group, standardisation
     prepare             rollout -> tensors of the update; running scale of returns, rescaling of the critic
     heuristic           policy of threshold rules
-    baselines           policies that do not learn: random, `wait`, the optimum of the white-box task
+    baselines           policies that do not learn: random, `wait`
+    optimal_policies    the best policies of the white-box tasks
     moments             moments of rows, and their merging over ranks
     metrics             numbers that are reported of an update
     gradient_stats      numbers that are reported of a gradient
@@ -21,7 +22,7 @@ Everything is a pure function of tensors; the learner is one tree of tensors.
 Loads torch.
 """
 
-from morphogen.learn.advantage import discounted_sum, gae, standardise
+from morphogen.learn.advantage import discounted_sum, gae, standardise, subtract_group_mean
 from morphogen.learn.baselines import RandomPolicy
 from morphogen.learn.exchange import Exchange
 from morphogen.learn.heuristic import HeuristicPolicy
@@ -46,6 +47,7 @@ __all__ = [
     "minibatch_indices",
     "ppo_loss",
     "standardise",
+    "subtract_group_mean",
     "update_observation_stats",
     "update_ppo",
 ]

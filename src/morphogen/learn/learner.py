@@ -38,6 +38,7 @@ class Round(NamedTuple):
     unit: Compile = run_eager  # (name, function) -> compiled function
     exchange: Exchange = ALONE  # with the ranks that hold the rows of other envs, under `engine.reduce` allreduce
     repeat: Repeat = repeat  # runs a loop over a state, such as from a graph
+    world_envs: int = 1  # envs in a row that play the same world
 
 
 class Learner(ABC, Generic[State]):
@@ -69,6 +70,11 @@ class Learner(ABC, Generic[State]):
 
     name: str
     reduces: ClassVar[bool] = False  # whether `update` takes the rows of one rank, as `engine.reduce` allreduce has it
+
+    def demonstrations(self, spec: RunSpec) -> int:
+        """Rounds at the start of a run in which the policy `heuristic` acts, for `update` to imitate it; 0 = none."""
+        del spec
+        return 0
 
     @abstractmethod
     def init(self, policy: NetworkPolicy, key: Tensor, *, spec: RunSpec) -> State:
@@ -120,30 +126,48 @@ class PpoLearner(Learner[PpoState]):
         del spec
         return init_ppo(policy, key)
 
+    def demonstrations(self, spec: RunSpec) -> int:
+        """Rounds of imitation, `ppo.imitation_rounds`."""
+        return spec.ppo.imitation_rounds
+
     def update(
         self, state: PpoState, rollout: TensorDict, *, policy: NetworkPolicy, round: Round
     ) -> tuple[PpoState, TensorDict]:
-        """Run the minibatch steps of a round.  rollout [T, E]."""
-        spec = round.spec
+        """Run the minibatch steps of a round; of a demonstration, more of them.  rollout [T, E]."""
+        spec, weights = round.spec, coefficients_at(round.spec.ppo, round.number)
+        passes = spec.ppo.epochs * (IMITATION_PASSES if weights.imitation else 1)
+        device = get_leaf(rollout, "action").device
         return update_ppo(
             state,
-            rollout,
-            draw_minibatches(spec, round.number, get_leaf(rollout, "action").device, exchange=round.exchange),
-            coefficients_at(spec.ppo, round.number),
+            score_demonstration(policy, state.params, rollout) if weights.imitation else rollout,
+            draw_minibatches(spec, round.number, device, passes=passes, exchange=round.exchange),
+            weights,
             policy=policy,
             spec=spec.ppo,
             return_scale=spec.reward.return_scale,
             unit=round.unit,
+            group=round.world_envs,
             repeat=round.repeat,
             exchange=round.exchange,
         )
 
 
 PPO = PpoLearner()
+IMITATION_PASSES = 3  # passes over a round of demonstrations, per pass over another one
 
 
-def draw_minibatches(spec: RunSpec, round: int, device: torch.device, *, exchange: Exchange = ALONE) -> Tensor:
-    """Draw the envs of each minibatch of each PPO epoch: int64 [K, n, E / n].
+def score_demonstration(policy: NetworkPolicy, params: TensorDict, rollout: TensorDict) -> TensorDict:
+    """Return rows of another policy with the log-probabilities and the values that this one gives them.  [T, E]."""
+    with torch.no_grad():
+        scores = policy.evaluate(params, rollout)
+    rows = rollout.copy()
+    return rows.update({"log_prob": scores.log_prob, "value": scores.value})
+
+
+def draw_minibatches(
+    spec: RunSpec, round: int, device: torch.device, *, passes: int | None = None, exchange: Exchange = ALONE
+) -> Tensor:
+    """Draw the envs of each minibatch of each pass, K = `passes` or `ppo.epochs`: int64 [K, n, E / n].
 
     With an exchange between W ranks the same envs are drawn for any W; a rank gets its part of each minibatch,
     [K, n, E / (n W)], counted from its first env.  E / W has to be a multiple of n.
@@ -151,6 +175,6 @@ def draw_minibatches(spec: RunSpec, round: int, device: torch.device, *, exchang
     n = spec.ppo.minibatches or 1
     own = spec.envs // n // exchange.ranks
     blocks = rng.env_keys(spec.seed, exchange.rank * own, own, device)
-    epoch = torch.arange(spec.ppo.epochs, device=device).unsqueeze(-1)
+    epoch = torch.arange(passes or spec.ppo.epochs, device=device).unsqueeze(-1)
     stream = rng.stream(blocks, Purpose.PPO_MINIBATCH, round=round, epoch=epoch)
     return minibatch_indices(rng.uniform(stream, n))

@@ -20,11 +20,15 @@ _VALUE_START = 0.1  # share of the value coefficient in round 0
 
 @document_fields
 class Coefficients(NamedTuple):
-    """Coefficients of one update, numbers or 0-d: learning rate, factors of the entropy bonus and of the value loss."""
+    """Coefficients of one update, numbers or 0-d: learning rate, factors of the entropy bonus and of the value loss.
+
+    Where `imitation` is not 0, the policy raises the probabilities of the recorded actions; advantages do not count.
+    """
 
     lr: float | Tensor
     entropy: float | Tensor
     value: float | Tensor
+    imitation: float | Tensor = 0.0
 
     def to_device(self, device: torch.device) -> "Coefficients":
         """Convert to 0-d tensors, float32: a compiled graph takes them as data."""
@@ -47,10 +51,14 @@ def coefficients_at(spec: PpoSpec, round_index: int) -> Coefficients:
         >>> [mg.learn.coefficients_at(spec, index).lr for index in (0, 5, 20)]
         [0.003, 0.002, 0.001]
     """
+    imitates = round_index < spec.imitation_rounds
     return Coefficients(
         lr=linear_schedule(spec.lr, spec.lr_end, spec.lr_anneal_rounds, round_index),
-        entropy=linear_schedule(spec.entropy_coef, spec.entropy_coef_end, spec.entropy_anneal_rounds, round_index),
+        entropy=0.0
+        if imitates
+        else linear_schedule(spec.entropy_coef, spec.entropy_coef_end, spec.entropy_anneal_rounds, round_index),
         value=linear_schedule(_VALUE_START * spec.value_coef, spec.value_coef, spec.value_warmup_rounds, round_index),
+        imitation=float(imitates),
     )
 
 
@@ -142,7 +150,9 @@ def ppo_loss(
     heads, joint = log_ratios(evaluation.log_prob, rows["log_prob"])
     used = relevant.to(free.dtype) * free.unsqueeze(-1)
     counts = RowCounts(*(count.sum(0) for count in count_rows(rows, relevant))) if counts is None else counts
-    policy = policy_loss(heads.exp() if spec.ratio == "head" else joint.exp(), rows, used, spec=spec, counts=counts)
+    gain = policy_loss(heads.exp() if spec.ratio == "head" else joint.exp(), rows, used, spec=spec, counts=counts)
+    imitates = torch.as_tensor(weights.imitation, device=free.device) > 0
+    policy = choose(imitates, imitation_loss(evaluation.log_prob, used, counts), gain)
     some_free = counts.free > 0
     value, some_known = masked_mean(0.5 * (evaluation.value - rows["target"]).square(), rows["known"], counts.known)
     bonus = masked_mean(evaluation.diversity @ factors, free, counts.free)[0]
@@ -155,7 +165,7 @@ def ppo_loss(
         "contribution_loss": contribution,
         "entropy": masked_mean(evaluation.entropy, free, counts.free),
         **entropy_sums(evaluation, free.unsqueeze(-1)),
-        **ratio_metrics(heads, joint, used, free, clip=spec.clip, counts=counts),
+        **ratio_metrics(heads, joint, used, free, clip=spec.clip, counts=counts, valid=~imitates),
         "behaviour_gap": ((heads.abs() * rows["known"].unsqueeze(-1)).amax(), some_known),
     }
     return loss, {name: (x.detach(), valid) for name, (x, valid) in measured.items()}
@@ -167,6 +177,11 @@ def policy_loss(r: Tensor, rows: LeafMap, used: Tensor, *, spec: PpoSpec, counts
         surrogate = clipped_surrogate(r, rows["advantage"].unsqueeze(-1), spec.clip)
         return -masked_mean_by_head(surrogate, used, counts.heads)[0].sum()
     return -masked_mean(clipped_surrogate(r, rows["advantage"], spec.clip), rows["free"], counts.free)[0]
+
+
+def imitation_loss(log_prob: Tensor, used: Tensor, counts: RowCounts) -> Tensor:
+    """Negative log-likelihood of the recorded actions, a mean per head.  log_prob, used [T, B, 8] -> []."""
+    return -masked_mean_by_head(log_prob, used, counts.heads)[0].sum()
 
 
 def entropy_sums(evaluation: Evaluation, weight: Tensor) -> Metrics:
@@ -200,14 +215,15 @@ def contribution_loss(predicted: Tensor | None, rows: LeafMap, total: Tensor) ->
 
 
 def ratio_metrics(
-    heads: Tensor, joint: Tensor, used: Tensor, free: Tensor, *, clip: float, counts: RowCounts
+    heads: Tensor, joint: Tensor, used: Tensor, free: Tensor, *, clip: float, counts: RowCounts, valid: Tensor
 ) -> Metrics:
-    """KL, clip shares and the extreme ratios over free rows.  heads, used [T, B, 8]; joint, free [T, B]."""
+    """KL, clip shares and the extreme ratios over free rows.  heads, used [T, B, 8]; joint, free [T, B]; valid []."""
     r, some = joint.exp(), counts.free > 0
-    return {
+    measured = {
         "kl": masked_mean(kl_estimate(joint), free, counts.free),
         "clip_share": masked_mean(((r - 1.0).abs() > clip).to(free.dtype), free, counts.free),
         "clip_share_head": masked_mean_by_head((heads.expm1().abs() > clip).to(free.dtype), used, counts.heads),
         "ratio_max": (choose(free > 0, r, 0.0).amax(), some),
         "ratio_min": (choose(free > 0, r, torch.inf).amin(), some),
     }
+    return {name: (x, some & valid) for name, (x, some) in measured.items()}

@@ -191,7 +191,8 @@ def apply_gradient(
     checks = {"loss": loss, "gradient": norm, "step": reached}
     ok = torch.stack([*checks.values()]).isfinite().all() & some_known
     limit = spec.target_kl
-    stopped = state.stopped if limit is None else state.stopped | (measured["kl"][0] > KL_STOP_FACTOR * limit)
+    divergence, valid = measured["kl"]  # not valid in imitation, which has no limit
+    stopped = state.stopped if limit is None else state.stopped | (valid & (divergence > KL_STOP_FACTOR * limit))
     after = _where_applied(ok & ~stopped, new, state)._replace(stopped=stopped)
     norms, has_heads = head_norms(grads)
     parts = {"gradient_norm_head": (norms, has_heads & ok), "layer_health": gradient_layer_health(grads)}

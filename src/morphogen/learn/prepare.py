@@ -7,7 +7,7 @@ from tensordict import TensorClass, TensorDict
 from torch import Tensor
 
 from morphogen.config.policy_spec import PpoSpec
-from morphogen.learn.advantage import discounted_sum, gae, standardise
+from morphogen.learn.advantage import discounted_sum, gae, standardise, subtract_group_mean
 from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.learn.metrics import Metrics
 from morphogen.learn.moments import Moments, masked_moments, merge_ranks, sum_ranks
@@ -95,6 +95,7 @@ _CONTRIBUTION_LIMIT, _CONTRIBUTION_UNIT = 50.0, 10.0  # points
 _MIN_VARIANCE = 1e-8  # of returns, for the explained variance
 # Of a valid reward, value or log-prob: a larger one would set the unit of returns of all envs.
 _MAX_ABS = 1e9
+_GROUP_FLOOR, _GROUP_LIMIT = 0.02, 3.0  # least deviation in return units; most deviations of an advantage in a group
 
 
 class ScaledCritic(NamedTuple):
@@ -113,12 +114,13 @@ def prepare_rows(
     policy: NetworkPolicy,
     spec: PpoSpec,
     kind: str,
+    group: int = 1,
     exchange: Exchange = ALONE,
 ) -> tuple[ScaledCritic, TensorDict, Metrics]:
     """Prepare the rows of an update: return units, advantages, weights.
 
-    Shapes: rollout [T, E] -> (critic, rows [T, E], metrics of the round).  `exchange`: with the ranks that hold the
-    other envs; critic and metrics are those of all.
+    Shapes: rollout [T, E] -> (critic, rows [T, E], metrics of the round).  `group`: envs in a row that play the same
+    world; `exchange`: with the ranks that hold the other envs; critic and metrics are those of all.
     Promise: rewards, values, log-probs and observations of an env outside `finite_envs` reach nothing.
     """
     known = finite_envs(rollout)
@@ -135,6 +137,8 @@ def prepare_rows(
     error, _ = gae(reward, value, behind, *ends, gamma=spec.gamma, gae_lambda=0.0)
     counts = known.expand_as(value)
     free = counts & ~rollout["forced"]
+    if group > 1:
+        advantage = subtract_group_mean(advantage, counts, group)
     moments = merge_ranks(
         exchange,
         {
@@ -149,7 +153,7 @@ def prepare_rows(
     rows = rows.update({name: _zero_other_envs(known, leaf) for name, leaf in rows.items()}).update(
         {
             "log_prob": clean["log_prob"],
-            "advantage": standardise(advantage, free, moments=moments["advantage"]),
+            "advantage": _standardise_group(advantage, free, moments["advantage"], group),
             "target": returns - units.offset,
             "free": free.float(),
             "known": counts.float(),
@@ -164,6 +168,13 @@ def prepare_rows(
         "value_offset": _always_valid(units.offset),
     }
     return units, rows, once
+
+
+def _standardise_group(advantage: Tensor, free: Tensor, moments: Moments, group: int) -> Tensor:
+    """Standardise advantages [T, E]; those of groups vary less, with rare large ones, which are cut."""
+    if group == 1:
+        return standardise(advantage, free, moments=moments)
+    return standardise(advantage, free, floor=_GROUP_FLOOR, moments=moments).clamp(-_GROUP_LIMIT, _GROUP_LIMIT)
 
 
 def finite_envs(rollout: TensorDict) -> Tensor:

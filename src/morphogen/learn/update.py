@@ -94,13 +94,15 @@ def update_ppo(
     spec: PpoSpec,
     return_scale: str = "running",
     hidden: TensorDict | None = None,
+    group: int = 1,
     unit: Compile = run_eager,
     exchange: Exchange = ALONE,
     repeat: Repeat = repeat,
 ) -> tuple[PpoState, TensorDict]:
     """Run one PPO update.
 
-    `unit` compiles the step of a minibatch, or its parts before and after an exchange; `repeat` loops over minibatches.
+    `unit` compiles the step of a minibatch, or its parts before and after an exchange; `repeat` loops over minibatches;
+    `group` envs in a row play the same world.
     Shapes: rollout [T, E], assignment int64 [K, n, E / n], hidden [E] before row 0 (default 0) -> (state, metrics).
     With an `exchange` between W ranks, rollout, assignment and hidden are those of the E / W envs of this rank; state
     and metrics are those of all, equal to the results of one process up to rounding.
@@ -126,7 +128,7 @@ def update_ppo(
     memory = policy.initial_hidden(rollout.shape[1], device=assignment.device) if hidden is None else hidden
     scale, params = learner.return_scale, learner.params
     units, rows, once = prepare_rows(
-        params, scale, rollout, policy=policy, spec=spec, kind=return_scale, exchange=exchange
+        params, scale, rollout, policy=policy, spec=spec, kind=return_scale, group=group, exchange=exchange
     )
     counts = count_minibatches(rows, assignment, policy=policy, exchange=exchange)
     carry = start_state(units.net, learner.optimiser)

@@ -69,10 +69,10 @@ def restore(scheduler: Scheduler, snapshot: RunSnapshot, round: int, epoch: int)
             envs["state"], scheduler.env.init_state(torch.full_like(scheduler.env.keys[:, 0], round)), "envs.state"
         )
         scheduler.seen = scheduler.env.observe(scheduler.state)
+    scheduler.move_to(round, epoch)
     if epoch:
         scheduler.hidden = restore_tree(envs["hidden"], scheduler.hidden, "envs.hidden")
         marks = TensorDict({"segment": scheduler.segment}, batch_size=[])
         scheduler.segment = restore_tree({"segment": envs["segment"]}, marks, "envs")["segment"]
         scheduler.rollout.restore(envs["rollout"], epoch, "envs.rollout")
     scheduler.reporter.restore(shared["telemetry"], envs.get("columns", {}), (round, epoch))
-    scheduler.round, scheduler.epoch = round, epoch

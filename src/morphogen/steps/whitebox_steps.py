@@ -5,6 +5,7 @@ from torch import Tensor
 
 from morphogen.rules.stages import active
 from morphogen.rules.whitebox import coalition_accuracy
+from morphogen.rules.whitebox_plan import view_accuracy
 from morphogen.state.env import EnvState
 from morphogen.state.measure import LabelledInputs, TrainMetrics, Validation
 from morphogen.state.tree_ops import choose, replace, unsafe_new
@@ -33,13 +34,18 @@ def skip_training(state: EnvState) -> tuple[EnvState, TrainMetrics]:
     )
 
 
-def validate_by_formula(state: EnvState, split: LabelledInputs, coalition: Tensor, evaluated: Tensor) -> Validation:
+def validate_by_formula(
+    state: EnvState, split: LabelledInputs, coalition: Tensor, evaluated: Tensor, *, phased: bool = False
+) -> Validation:
     """Validation by formula, in the place of `validate`; the split is not read.
 
     Shapes: state [E]; coalition int64, evaluated bool [E, K] -> Validation [E].  The loss falls from that of guessing
-    to 0 as the accuracy rises.
+    to 0 as the accuracy rises.  `phased`: in a world with phases, where the view decides.
     """
     del split
-    points = coalition_accuracy(state.instance, state.slots, state.clock.epoch, coalition)
+    if phased:
+        points = view_accuracy(state.instance, state.slots, coalition)
+    else:
+        points = coalition_accuracy(state.instance, state.slots, state.clock.epoch, coalition)
     loss, accuracy = state.instance.baseline_loss * (1.0 - points[:, 0] / 100.0), choose(evaluated, points, 0.0)
     return unsafe_new(Validation, state, loss=loss, accuracy=accuracy, coalition=coalition, evaluated=evaluated)

@@ -12,6 +12,7 @@ from support.thread_ranks import run_ranks
 from torch._C._distributed_c10d import HashStore
 
 from morphogen.config.groups import DataSpec
+from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.device.collectives import STOP, expected_exchange
 from morphogen.device.process_group import ProcessGroup
@@ -29,6 +30,7 @@ RUNS = {
     "streamed": {"data": DataSpec(placement="streamed", batch=8, minibatches=2, val_samples=32)},
     "whitebox": WHITEBOX,
     "heuristic": {"policy_name": "heuristic"},
+    "groups": {"ppo": PpoSpec(epochs=2, minibatches=2, world_envs=4, imitation_rounds=1)},
 }
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.profiles import one_in
 from torchrl.objectives.value.functional import generalized_advantage_estimate
 
-from morphogen.learn.advantage import gae, standardise
+from morphogen.learn.advantage import gae, standardise, subtract_group_mean
 from morphogen.learn.prepare import MIN_SCALE, ScaleState, init_scale, rescale_rewards, return_scale, running_mean
 from morphogen.storage.checkpoint_files import load_checkpoint, save_checkpoint
 
@@ -146,6 +146,34 @@ def test_normalised_advantages_have_mean_zero_and_at_most_unit_spread_over_free_
         torch.testing.assert_close(out, x / 0.1)
     shifted = standardise(torch.where(free, x, x + 100.0), free)
     assert torch.equal(shifted[free], out[free])
+
+
+def others_mean(column, known, group, env):
+    """Mean of the known others in the group of an env, 0 without any."""
+    first = env // group * group
+    others = [x for i, x in enumerate(column[first : first + group], first) if i != env and known[i]]
+    return sum(others) / len(others) if others else 0.0
+
+
+@given(st.data(), st.integers(1, 9), st.integers(1, 5))
+def test_the_mean_of_the_others_is_taken_off_in_every_group(data, envs, group):
+    column = data.draw(st.lists(grid, min_size=envs, max_size=envs))
+    known = data.draw(st.lists(st.booleans(), min_size=envs, max_size=envs))
+    x = torch.tensor([column, column[::-1]], dtype=torch.float64)
+    flags = torch.tensor([known, known[::-1]])
+    found = subtract_group_mean(torch.where(flags, x, torch.nan), flags, group)
+    for env in range(envs):
+        if known[env]:
+            assert found[0, env].item() == pytest.approx(column[env] - others_mean(column, known, group, env))
+    assert found.isnan().equal(~flags)
+
+
+def test_what_all_of_a_group_share_is_taken_off_and_what_one_did_stays():
+    luck = torch.tensor([[10.0, 10.0, 10.0, 10.0, -3.0, -3.0, -3.0, -3.0]])
+    own = torch.tensor([[1.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0]])
+    found = subtract_group_mean(luck + own, torch.ones_like(own, dtype=torch.bool), 4)
+    torch.testing.assert_close(found, subtract_group_mean(own, torch.ones_like(own, dtype=torch.bool), 4))
+    assert found.argmax() == 5
 
 
 def test_gae_never_asks_the_host():

@@ -1,0 +1,179 @@
+"""The white-box task with phases: accuracy by view, and the best plan by dynamic programming.
+
+The view of a phase decides which blueprint helps.  A view stays until a new phase begins, which draws one anew, so that
+the view of the last epoch is all that the past tells of the next ones.  A plan is over the views and the codes of the
+slots; how a seed is blended does not matter, since it counts from full alpha on, so that the fastest way is the best; a
+fossil gains nothing and cannot be pruned.
+"""
+
+from enum import IntEnum
+from functools import cache
+from itertools import product
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from morphogen.config.task import BASE_POINTS, GAIN_POINTS, VIEW_BLUEPRINTS, VIEW_POINTS
+from morphogen.rules.attribution import players
+from morphogen.rules.counts import parameter_price
+from morphogen.state.env import Instance, Slots
+from morphogen.state.tree_ops import choose, constant_table
+
+KINDS = tuple(map(int, VIEW_BLUEPRINTS))  # codes of blueprints by view
+FULL = 1.0 - 1e-6  # alpha from which a seed counts
+
+
+class SeedStep(IntEnum):
+    """Step of a seed at the end of an epoch."""
+
+    TRAINING, STARTED, RISING, BLENDED = range(4)
+
+
+EMPTY = 0  # code of a free slot; those of a seed and of a cooling slot follow
+COOLING = 1 + len(SeedStep) * len(KINDS)  # code of a slot whose seed was just pruned
+CODES = COOLING + 3  # of a slot
+WAIT = 0  # number of the move that does nothing
+ADVANCE, PRUNE = len(KINDS), len(KINDS) + 1  # moves of a slot, after the germination of each kind
+MOVES = PRUNE + 1  # of a slot
+
+
+class PlanSpec(NamedTuple):
+    """World of a plan."""
+
+    horizon: int  # epochs
+    hazard: float  # probability per epoch that a new phase begins
+    views: tuple[int, ...]  # codes, each as often as its weight
+    counts: tuple[tuple[int, ...], ...]  # [S][13] parameters
+    param_budget: int
+
+
+def seed_code(kind: int, step: SeedStep) -> int:
+    """Code of a slot with a seed; `kind`: place in `KINDS`."""
+    return 1 + len(SeedStep) * kind + step
+
+
+def view_accuracy(instance: Instance, slots: Slots, coalition: Tensor) -> Tensor:
+    """Points of every coalition in the present phase: those of the host, and more if a seed of it is the right one.
+
+    Shapes: instance, slots [E]; coalition int64 [E, K], as in `rules.attribution` -> float32 [E, K].
+    """
+    view = instance.image_view
+    right = constant_table(KINDS, torch.int64, view.device)[view]
+    helps = players(slots) & (slots.alpha >= FULL) & (slots.blueprint == right.unsqueeze(-1))
+    place = torch.arange(helps.shape[-1], device=view.device)
+    on = (coalition.unsqueeze(-1) >> place & 1).bool() & helps.unsqueeze(1)
+    return view_points(view).unsqueeze(-1) + choose(on.any(-1), GAIN_POINTS, torch.zeros_like(coalition).float())
+
+
+def view_points(view: Tensor) -> Tensor:
+    """Points of a host alone in a phase.  view int64 [...] -> float32 [...]."""
+    return BASE_POINTS + VIEW_POINTS * view.float()
+
+
+@cache
+def next_codes(slots: int) -> tuple[tuple[int, ...], ...]:
+    """Configuration after an epoch, by configuration and move; -1 where the move is not legal.
+
+    A configuration is a number of base `CODES` whose digits are the codes of the slots, the last slot first; move 0
+    waits, move 1 + s * `MOVES` + m is move m of slot s.
+    """
+    rows: list[tuple[int, ...]] = []
+    for codes in product(range(CODES), repeat=slots):
+        config = codes[::-1]
+        waited = tuple(map(_pass_epoch, config))
+        row = [_number(waited)]
+        for slot, move in product(range(slots), range(MOVES)):
+            code = _apply_move(config, slot, move)
+            row.append(-1 if code is None else _number((*waited[:slot], code, *waited[slot + 1 :])))
+        rows.append(tuple(row))
+    return tuple(rows)
+
+
+def _number(codes: tuple[int, ...]) -> int:
+    return sum(code * CODES**slot for slot, code in enumerate(codes))
+
+
+def _pass_epoch(code: int) -> int:
+    """Code of a slot after an epoch without a move: a ramp goes on, a pruned slot cools down."""
+    if code >= COOLING:
+        return EMPTY if code == CODES - 1 else code + 1
+    moves = code != EMPTY and SeedStep((code - 1) % len(SeedStep)) in (SeedStep.STARTED, SeedStep.RISING)
+    return code + 1 if moves else code
+
+
+def _apply_move(config: tuple[int, ...], slot: int, move: int) -> int | None:
+    """Code of the slot after an epoch with the move; None where it is not legal."""
+    code = config[slot]
+    step = SeedStep((code - 1) % len(SeedStep)) if EMPTY < code < COOLING else None
+    if move < len(KINDS):
+        training = (EMPTY < other < COOLING and (other - 1) % len(SeedStep) == SeedStep.TRAINING for other in config)
+        busy = any(training) or max(config) >= COOLING
+        return None if code != EMPTY or busy else seed_code(move, SeedStep.TRAINING)
+    if move == ADVANCE:
+        return code + 1 if step is SeedStep.TRAINING else None
+    return COOLING if step in (SeedStep.TRAINING, SeedStep.BLENDED) else None
+
+
+def _config_codes(slots: int) -> tuple[tuple[int, ...], ...]:
+    """Codes of the slots in each configuration."""
+    return tuple(codes[::-1] for codes in product(range(CODES), repeat=slots))
+
+
+def epoch_rewards(price: Tensor, spec: PlanSpec) -> Tensor:
+    """Value of an epoch that ends in each view and configuration.  price float32 [E] -> float64 [E, V, C]."""
+    configs = _config_codes(len(spec.counts))
+    blended = [seed_code(kind, SeedStep.BLENDED) for kind in range(len(KINDS))]
+    with_kind = tuple(tuple(code in codes for codes in configs) for code in blended)
+    helps = constant_table(with_kind, torch.bool, price.device)
+    held = tuple(sum(map(_code_params, spec.counts, codes)) for codes in configs)
+    sizes = constant_table(held, torch.int64, price.device)
+    rent = parameter_price(sizes, price.double(), param_budget=spec.param_budget)
+    points = view_points(torch.arange(len(KINDS), device=price.device)).unsqueeze(-1) + GAIN_POINTS * helps
+    return (points - rent.unsqueeze(1)) / 100.0
+
+
+def _code_params(counts: tuple[int, ...], code: int) -> int:
+    """Parameters that a slot with this code holds.  counts: of every blueprint in the slot."""
+    return counts[KINDS[(code - 1) // len(SeedStep)]] if EMPTY < code < COOLING else 0
+
+
+def view_transitions(spec: PlanSpec, device: torch.device) -> Tensor:
+    """Probability of the view of the next epoch, given that of the last.  -> float64 [V, V]."""
+    shares = tuple(spec.views.count(view) / len(spec.views) for view in range(len(KINDS)))
+    stay = torch.eye(len(KINDS), dtype=torch.float64, device=device)
+    return (1 - spec.hazard) * stay + spec.hazard * constant_table(shares, torch.float64, device)
+
+
+def best_moves(price: Tensor, spec: PlanSpec) -> Tensor:
+    """Best move of every epoch, by the view of the epoch before and the configuration, by backward induction.
+
+    Shapes: price float32 [E] -> int64 [T, E, V, C].  In the first epoch the view is that of the epoch itself.
+    Source: Bellman, Dynamic Programming, 1957.
+    """
+    device, after = price.device, constant_table(next_codes(len(spec.counts)), torch.int64, price.device)
+    reward, change = epoch_rewards(price, spec), view_transitions(spec, device)
+    worth, moves = torch.zeros_like(reward), list[Tensor]()
+    for epoch in range(spec.horizon)[::-1]:
+        ahead = reward + worth
+        ahead = ahead if epoch == 0 else change @ ahead
+        value = choose(after >= 0, ahead[..., after.clamp_min(0)], -torch.inf)  # [E, V, C, M]
+        worth, move = value.max(-1)
+        moves.append(move)
+    return torch.stack(moves[::-1])
+
+
+def planned_value(price: Tensor, views: Tensor, spec: PlanSpec) -> Tensor:
+    """Anytime value of the best plan in a known course of views, none of which it knows ahead.
+
+    Shapes: price float32 [E]; views int64 [T, E] -> float64 [E].
+    """
+    moves, reward = best_moves(price, spec), epoch_rewards(price, spec)
+    after = constant_table(next_codes(len(spec.counts)), torch.int64, price.device)
+    env, config = torch.arange(len(price), device=price.device), torch.zeros_like(views[0])
+    total = torch.zeros_like(reward[:, 0, 0])
+    for epoch, view in enumerate(views):
+        seen = views[max(epoch - 1, 0)]
+        config = after[config, moves[epoch, env, seen, config]]
+        total = total + reward[env, view, config]
+    return total / spec.horizon

@@ -1,0 +1,106 @@
+"""Envs in groups that play the same world, and rounds in which the heuristic acts."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from support.small_runs import tiny
+
+from morphogen.config.execution_spec import EngineSpec
+from morphogen.config.phase_spec import PhaseSpec
+from morphogen.config.policy_spec import PpoSpec
+from morphogen.device.collectives import Collectives
+from morphogen.engine.policies import build_arm
+from morphogen.engine.rank_exchange import build_exchange
+from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.setup import build_setup
+from morphogen.errors import ConfigError
+from morphogen.learn.learner import PpoLearner
+from morphogen.state.tree_ops import get_leaf
+
+PPO = PpoSpec(epochs=2, minibatches=2, world_envs=3)
+
+
+def scheduled(**fields) -> Scheduler:
+    given = {"envs": 8, "phase": PhaseSpec(hazard=0.3), "ppo": PPO}
+    return Scheduler(build_setup(tiny(**{**given, **fields})))
+
+
+def rows_of(scheduler):
+    """Rows of the next round."""
+    with torch.no_grad():
+        scheduler.run_round()
+    return scheduler.rollout.rows
+
+
+def test_envs_of_a_group_start_in_the_same_world_and_act_by_themselves():
+    scheduler = scheduled()
+    state, seen = scheduler.env.reset(0)
+    for leaf in (state.host.params, state.instance.param_price, state.instance.phase, seen.observation.env):
+        for first, size in ((0, 3), (3, 3), (6, 2)):  # the last group is what is left
+            assert all(torch.equal(leaf[first], leaf[first + i]) for i in range(size))
+    assert not torch.equal(state.host.params[0], state.host.params[3])
+    rows = rows_of(scheduler)
+    actions = get_leaf(rows, "action")
+    assert not torch.equal(actions[:, 0], actions[:, 1])
+    assert len({tuple(map(tuple, actions[:, env].tolist())) for env in range(8)}) > 4
+
+
+def test_without_groups_every_env_has_its_own_world():
+    scheduler = scheduled(ppo=replace(PPO, world_envs=1))
+    assert torch.equal(scheduler.env.keys, scheduler.env.action_keys)
+    assert len(scheduler.env.keys.unique(dim=0)) == 8
+
+
+def test_a_policy_that_is_not_trained_plays_no_world_twice():
+    scheduler = scheduled(policy_name="heuristic")
+    assert len(scheduler.env.keys.unique(dim=0)) == 8
+
+
+def test_the_heuristic_acts_in_rounds_of_imitation_and_the_policy_after_them():
+    ppo = replace(PPO, imitation_rounds=1)
+    imitating, rule = scheduled(ppo=ppo, rounds=2), scheduled(policy_name="heuristic")
+    with torch.no_grad():
+        rows_of(imitating)
+        shown = get_leaf(imitating.rollout.rows, "action").clone()
+        _state, seen = imitating.env.reset(0)
+        policy, _, params, _ = build_arm("heuristic", imitating.setup)
+        out = policy.act(params, seen.observation, seen.masks, policy.initial_hidden(8), torch.zeros(8, 41))
+        assert torch.equal(shown[0], out.action)
+        rows_of(imitating)
+    assert imitating.actor[0] is imitating.policy
+    assert get_leaf(imitating.rollout.rows, "log_prob").ne(0).any()
+    assert rule.actor[0] is rule.policy
+
+
+def test_imitation_makes_what_was_shown_likelier():
+    scheduler = scheduled(ppo=replace(PPO, imitation_rounds=9, lr=3e-3), rounds=9, envs=8)
+    gained = []
+    with torch.no_grad():
+        for _ in range(4):
+            before = scheduler.params
+            scheduler.run_round()
+            rows = scheduler.rollout.rows
+            odds = [scheduler.policy.evaluate(p, rows).log_prob.sum(-1).mean() for p in (before, scheduler.params)]
+            gained.append(float(odds[1] - odds[0]))
+    assert all(gain > 0 for gain in gained)
+    assert gained[0] > 0.1
+
+
+def test_a_round_of_imitation_takes_all_its_steps_and_one_of_ppo_stops_at_its_divergence():
+    events = []
+    ppo = replace(PPO, imitation_rounds=1, target_kl=1e-9)
+    scheduler = Scheduler(build_setup(tiny(envs=8, rounds=2, ppo=ppo)), Parts(sinks=(events.extend,)))
+    with torch.no_grad():
+        scheduler.run()
+    first, second = (event.data for event in events if event.name == "PpoUpdated")
+    assert (first.kl, first.clip_share, first.steps_done) == (None, None, 3 * 2 * 2)  # thrice as many passes
+    assert (first.entropy_coef, second.entropy_coef) == (0.0, PPO.entropy_coef)
+    assert second.kl > 0
+    assert second.steps_done < 2 * 2
+
+
+def test_under_allreduce_a_group_belongs_to_one_rank():
+    spec = tiny(envs=8, ppo=replace(PPO, minibatches=2), engine=EngineSpec(reduce="allreduce", ranks=2))
+    with pytest.raises(ConfigError, match=r"ppo\.world_envs: expected a divisor of the 4 envs of a rank"):
+        build_exchange(spec, PpoLearner(), Collectives(0, 2))

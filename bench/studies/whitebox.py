@@ -1,7 +1,8 @@
-"""Share of a known optimum that PPO reaches: the preset `whitebox`, once per seed, in sequence.
+"""Share of a known optimum that PPO reaches: a preset with a known one, once per seed, in sequence.
 
-`python -m bench.studies.whitebox [--seeds 1 2 3 4 5] [--json FILE]` runs the command of the preset in a process of its
-own for every seed, and keeps the share of the optimal return of every policy and the seconds of the whole command.
+`python -m bench.studies.whitebox [--preset whitebox_phases] [--seeds 1 2 3 4 5] [--json FILE]` runs the command of the
+preset in a process of its own for every seed, and keeps the share of the optimal return of every policy and the seconds
+of the whole command.  The results of a preset are in `bench/results/PRESET.json`.
 """
 
 import argparse
@@ -15,14 +16,14 @@ from typing import Any
 
 from morphogen.cli.bench import machine_facts
 
-RESULTS = Path(__file__).parents[1] / "results" / "whitebox.json"
-COMMAND = ("train", "--preset", "whitebox")
+RESULTS = Path(__file__).parents[1] / "results"
+PRESETS = ("whitebox", "whitebox_phases")
 
 
-def run_seed(seed: int, rounds: int | None) -> dict[str, Any]:
+def run_seed(preset: str, seed: int, rounds: int | None) -> dict[str, Any]:
     """The shares of a run with its seconds: start, training and closing comparison."""
     more = [] if rounds is None else ["--rounds", str(rounds)]
-    words = [*COMMAND, "--seed", str(seed), *more]
+    words = ["train", "--preset", preset, "--seed", str(seed), *more]
     with tempfile.TemporaryDirectory() as folder:
         where = ["--out", f"{folder}/run", "--quiet"]
         began = time.perf_counter()
@@ -37,18 +38,21 @@ def run_seed(seed: int, rounds: int | None) -> dict[str, Any]:
 def main() -> None:
     """Print a line per seed and write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", choices=PRESETS, default=PRESETS[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--rounds", type=int, help="instead of those of the preset")
-    parser.add_argument("--json", type=Path, default=RESULTS)
+    parser.add_argument("--json", type=Path, help="default: bench/results/PRESET.json")
     given = parser.parse_args()
-    facts = {"machine": machine_facts(device="cpu", threads=1), "command": " ".join(("morphogen", *COMMAND))}
+    file = given.json or RESULTS / f"{given.preset}.json"
+    command = f"morphogen train --preset {given.preset}"
+    facts = {"machine": machine_facts(device="cpu", threads=1), "command": command}
     rows: list[dict[str, Any]] = []
-    given.json.parent.mkdir(parents=True, exist_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     for seed in given.seeds:
-        rows.append(run_seed(seed, given.rounds))
+        rows.append(run_seed(given.preset, seed, given.rounds))
         print(f"seed {seed}: {rows[-1]['share']:.3f} of the optimal return in {rows[-1]['seconds']:.0f} s", flush=True)
         worst = {"least_share": min(row["share"] for row in rows), "most_seconds": max(row["seconds"] for row in rows)}
-        given.json.write_text(json.dumps({**facts, **worst, "runs": rows}, indent=1) + "\n")
+        file.write_text(json.dumps({**facts, **worst, "runs": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

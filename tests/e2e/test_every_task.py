@@ -14,7 +14,7 @@ PARAMETERS = {  # of the whole host, calculated by hand from the sizes of the ta
     438: "digits",
     72: "digits_impaired",
     354: "digits_phases",
-    150: "whitebox",
+    150: "whitebox whitebox_phases",
     6_418: "cifar_baseline cifar_multichannel",
     99_922: "cifar_scale cifar_deep_multichannel",
     77: "cifar_impaired",

@@ -46,18 +46,28 @@ PHASES_DEFAULTS: Settings = {
     "lifecycle": {"auto_forward": ["TRAIN", "HOLD"], "min_training_epochs": 1, "min_prune_age": 1, "embargo_epochs": 1},
     "governor": {"good_below": 0.001, "panics": 1000},
     "reward": {"rule": "anytime"},
+    "heuristic": {
+        "blueprints": ["depthwise"],
+        "max_cost": 0.12,
+        "first_epoch": 0,
+        "min_plateau": 2,
+        "min_worth": 0.0,
+        "patience": 4,
+    },
     "policy": {
-        "floor": {"op": 0.001, "slot": 0.001} | dict.fromkeys(("blueprint", "style", "tempo", "alpha_target"), 0.002),
-        "op_bias": {"WAIT": 1.0, "SET_ALPHA_TARGET": -1.0, "PRUNE": -1.0, "FOSSILIZE": -2.0, "ADVANCE": 1.0},
+        "floor": {"op": 0.001, "slot": 0.001} | dict.fromkeys(("blueprint", "style", "tempo", "alpha_target"), 0.002)
     },
     "ppo": {
-        "lr": 2e-3,
+        "lr": 1e-3,
         "lr_end": 2e-4,
-        "lr_anneal_rounds": 40,
+        "lr_anneal_rounds": 60,
         "epochs": 8,
         "target_kl": 0.1,
+        "gamma": 0.99,
         "entropy_coef": 0.01,
         "entropy_coef_end": None,
+        "world_envs": 4,
+        "imitation_rounds": 3,
     },
     "engine": {"threads": 1},
 }
@@ -103,6 +113,7 @@ WHITEBOX_PHASES_DEFAULTS: Settings = {
     "lifecycle": {"auto_forward": ["TRAIN", "HOLD"], "min_training_epochs": 1, "min_prune_age": 1, "embargo_epochs": 1},
     "governor": {"enabled": False},
     "reward": {"rule": "anytime"},
+    "heuristic": {"first_epoch": 0, "min_plateau": 1, "patience": 2},
     "policy": {
         "hidden": 64,
         "floor": {"op": 0.001, "slot": 0.001} | dict.fromkeys(("blueprint", "style", "tempo", "alpha_target"), 0.002),
@@ -118,6 +129,7 @@ WHITEBOX_PHASES_DEFAULTS: Settings = {
         "entropy_coef_end": 0.0,
         "entropy_anneal_rounds": 50,
         "world_envs": 4,
+        "imitation_rounds": 3,
     },
     "engine": {"threads": 1},
     "telemetry": {"level": "off"},

@@ -7,7 +7,6 @@ fossil gains nothing and cannot be pruned.
 """
 
 from enum import IntEnum
-from functools import cache
 from itertools import product
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from morphogen.config.task import BASE_POINTS, GAIN_POINTS, VIEW_BLUEPRINTS, VIE
 from morphogen.rules.attribution import players
 from morphogen.rules.counts import parameter_price
 from morphogen.state.env import Instance, Slots
-from morphogen.state.tree_ops import choose, constant_table
+from morphogen.state.tree_ops import choose, computed_table, constant_table
 
 KINDS = tuple(map(int, VIEW_BLUEPRINTS))  # codes of blueprints by view
 FULL = 1.0 - 1e-6  # alpha from which a seed counts
@@ -71,7 +70,6 @@ def view_points(view: Tensor) -> Tensor:
     return BASE_POINTS + VIEW_POINTS * view.float()
 
 
-@cache
 def next_codes(slots: int) -> tuple[tuple[int, ...], ...]:
     """Configuration after an epoch, by configuration and move; -1 where the move is not legal.
 
@@ -122,15 +120,23 @@ def _config_codes(slots: int) -> tuple[tuple[int, ...], ...]:
 
 def epoch_rewards(price: Tensor, spec: PlanSpec) -> Tensor:
     """Value of an epoch that ends in each view and configuration.  price float32 [E] -> float64 [E, V, C]."""
-    configs = _config_codes(len(spec.counts))
-    blended = [seed_code(kind, SeedStep.BLENDED) for kind in range(len(KINDS))]
-    with_kind = tuple(tuple(code in codes for codes in configs) for code in blended)
-    helps = constant_table(with_kind, torch.bool, price.device)
-    held = tuple(sum(map(_code_params, spec.counts, codes)) for codes in configs)
-    sizes = constant_table(held, torch.int64, price.device)
+    device = price.device
+    helps = computed_table(_helpful_configs, len(spec.counts), dtype=torch.bool, device=device)
+    sizes = computed_table(_config_params, spec.counts, dtype=torch.int64, device=device)
     rent = parameter_price(sizes, price.double(), param_budget=spec.param_budget)
-    points = view_points(torch.arange(len(KINDS), device=price.device)).unsqueeze(-1) + GAIN_POINTS * helps
+    points = view_points(torch.arange(len(KINDS), device=device)).unsqueeze(-1) + GAIN_POINTS * helps
     return (points - rent.unsqueeze(1)) / 100.0
+
+
+def _helpful_configs(slots: int) -> tuple[tuple[bool, ...], ...]:
+    """Whether a seed helps, by view and configuration."""
+    blended = [seed_code(kind, SeedStep.BLENDED) for kind in range(len(KINDS))]
+    return tuple(tuple(code in codes for codes in _config_codes(slots)) for code in blended)
+
+
+def _config_params(counts: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+    """Parameters of the seeds, by configuration.  counts [S][13]."""
+    return tuple(sum(map(_code_params, counts, codes)) for codes in _config_codes(len(counts)))
 
 
 def _code_params(counts: tuple[int, ...], code: int) -> int:
@@ -151,9 +157,11 @@ def best_moves(price: Tensor, spec: PlanSpec) -> Tensor:
     Shapes: price float32 [E] -> int64 [T, E, V, C].  In the first epoch the view is that of the epoch itself.
     Source: Bellman, Dynamic Programming, 1957.
     """
-    device, after = price.device, constant_table(next_codes(len(spec.counts)), torch.int64, price.device)
+    device = price.device
+    after = computed_table(next_codes, len(spec.counts), dtype=torch.int64, device=device)
     reward, change = epoch_rewards(price, spec), view_transitions(spec, device)
-    worth, moves = torch.zeros_like(reward), list[Tensor]()
+    worth = torch.zeros_like(reward)
+    moves: list[Tensor] = []
     for epoch in range(spec.horizon)[::-1]:
         ahead = reward + worth
         ahead = ahead if epoch == 0 else change @ ahead
@@ -169,7 +177,7 @@ def planned_value(price: Tensor, views: Tensor, spec: PlanSpec) -> Tensor:
     Shapes: price float32 [E]; views int64 [T, E] -> float64 [E].
     """
     moves, reward = best_moves(price, spec), epoch_rewards(price, spec)
-    after = constant_table(next_codes(len(spec.counts)), torch.int64, price.device)
+    after = computed_table(next_codes, len(spec.counts), dtype=torch.int64, device=price.device)
     env, config = torch.arange(len(price), device=price.device), torch.zeros_like(views[0])
     total = torch.zeros_like(reward[:, 0, 0])
     for epoch, view in enumerate(views):

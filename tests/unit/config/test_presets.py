@@ -19,6 +19,7 @@ ROWS = {
     "digits_impaired": (72, "r0c0 r0c1 r1c0", 32, 16),
     "digits_phases": (354, "r0c0 r0c1 r1c0", 16, 60),
     "whitebox": (150, "r0c0 r1c0", 1, 8),
+    "whitebox_phases": (150, "r0c0 r1c0", 1, 32),
     "cifar_baseline": (6_418, "r0c0 r0c1 r0c2", 128, 150),
     "cifar_scale": (99_922, "r0c0 r0c1 r0c2 r0c3 r0c4", 128, 150),
     "cifar_impaired": (77, "r0c0 r0c1 r0c2", 128, 150),
@@ -32,8 +33,8 @@ ROWS = {
     "pydoc": (24_816, "r0c0 r0c1 r0c2", 8, 16),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "08c27f932d6228a40bd6998116cae3337633fee387926affff8322cad9b188c8"
-STABLE_CONFIG = "d66044269e3b3eb6da2954a3ebf11e376785ce2d2fe03fdc5efafbd2eadf421f"
+DEFAULT_CONFIG = "3ca4f9c3973ea5ddc8c3a06914ff01ad29758839b957396df51bebfbdfe5e742"
+STABLE_CONFIG = "bbf00f877e309ae2e92f9ef443e7673373e551336c060c29a3ef9171d737f091"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

@@ -199,6 +199,7 @@ def test_kl_is_never_negative_zero_only_at_ratio_one_and_deaf_to_forced_rows(see
     forced = rows["free"] == 0
     used = relevant.float() * rows["free"].unsqueeze(-1)
     fixed = {"clip": 0.2, "counts": RowCounts(*(count.sum(0) for count in count_rows(rows, relevant)))}
+    fixed["valid"] = torch.tensor(True)
     a = ratio_metrics(heads, joint, used, rows["free"], **fixed)
     b = ratio_metrics(heads, torch.where(forced, 5.0, joint), used, rows["free"], **fixed)
     assert all(torch.equal(a[name][0], b[name][0]) for name in a)

@@ -458,15 +458,31 @@ def test_the_update_is_that_of_torch_optim_on_the_same_losses():
     assert all(torch.allclose(ours[name], net[name], atol=2e-5) for name in net)
 
 
+def test_luck_that_a_group_shares_moves_nothing():
+    """A reward that all envs of a world receive: known advantages alone, and none of one group in another."""
+    own = play(POLICY, LEARNER.params, envs=8, seed=2)
+    lucky = own.clone()
+    lucky["reward"][2] += torch.tensor([[3.0], [-1.0]]).expand(2, 4).flatten()
+    rows = partial(prepare_rows, LEARNER.params, LEARNER.return_scale, policy=POLICY, spec=SPEC, kind="fixed")
+    (a, b), alone = (rows(group=4, rollout=x)[1]["advantage"] for x in (own, lucky)), rows(rollout=lucky)[1]
+    free = ~own["forced"]
+    torch.testing.assert_close(a[free], b[free], atol=1e-5, rtol=1e-5)
+    assert a.abs().amax() <= 3.0
+    assert not torch.allclose(alone["advantage"], b)
+
+
 def test_schedules_start_end_and_do_not_care_how_long_the_run_is():
     assert linear_schedule(1.0, 0.0, 4, 0) == 1.0
     assert linear_schedule(1.0, 0.0, 4, 1) == 0.75
     assert linear_schedule(1.0, 0.0, 4, 4) == linear_schedule(1.0, 0.0, 4, 99) == 0.0
     assert linear_schedule(1.0, 0.0, 0, 0) == 0.0
     spec = PpoSpec(value_warmup_rounds=10)
-    assert coefficients_at(spec, 0) == pytest.approx((1e-3, 0.05, 0.05))
-    assert coefficients_at(spec, 40) == pytest.approx((1e-3, 0.01, 0.5))
+    assert coefficients_at(spec, 0) == pytest.approx((1e-3, 0.05, 0.05, 0.0))
+    assert coefficients_at(spec, 40) == pytest.approx((1e-3, 0.01, 0.5, 0.0))
     assert coefficients_at(PpoSpec(entropy_coef_end=None), 1000).entropy == 0.05
+    imitating = PpoSpec(imitation_rounds=3)
+    assert [coefficients_at(imitating, index).imitation for index in (0, 2, 3)] == [1.0, 1.0, 0.0]
+    assert [coefficients_at(imitating, index).entropy for index in (0, 2, 3)] == pytest.approx([0.0, 0.0, 0.047])
 
 
 @pytest.mark.slow

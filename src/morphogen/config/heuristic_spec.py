@@ -35,6 +35,7 @@ class HeuristicSpec(Spec):
     max_cost: NonNegative = option(
         default=0.1, text="price of all seeds together, as a share of 1, above which no seed is germinated"
     )
+    max_seeds: Natural = option(default=0, text="seeds of a host from which on no other is germinated; 0 = no limit")
     first_epoch: Natural = option(default=5, text="epoch of the first germination")
     min_plateau: Natural = option(default=3, text="epochs on a plateau after which a seed is germinated")
     min_fall: Annotated[NonNegative | None, Null("never")] = option(

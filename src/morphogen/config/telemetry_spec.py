@@ -49,6 +49,7 @@ class AnomalyLimits(NamedTuple):
     ] = 0.08
     entropy_clear: Annotated[NonNegative, Doc("times the limit of a head above which its collapse is over")] = 1.5
     entropy_rounds: Annotated[NonNegative, Doc("rounds in a row below the limit that are a collapse")] = 3.0
+    entropy_until: Annotated[NonNegative, Doc("share of the run after which a decided policy is no alarm")] = 0.5
     frozen_kl: Annotated[NonNegative, Doc("divergence in nats below which an update moved nothing")] = 1e-6
     frozen_rounds: Annotated[NonNegative, Doc("rounds in a row without a move that are an alarm")] = 3.0
     critic_variance: Annotated[float, Doc("share of the variance of returns below which a critic explains nothing")] = (

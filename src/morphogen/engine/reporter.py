@@ -175,7 +175,7 @@ class Reporter:
         """Hand on what there is of a round that goes on."""
         if self._epochs and self._dispatch.has_sinks:
             columns = derive_columns({name: column[: self._epochs] for name, column in self._columns.items()})
-            causes, _ = find_causes(columns)
+            causes = find_causes(columns)
             record = self._record(columns, causes, {})[0]
             self._dispatch.emit((), replace(record, facts=replace(self._facts, first=self._own.start)))
         self._written_at = self._clock()

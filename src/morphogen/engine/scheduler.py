@@ -32,7 +32,7 @@ from morphogen.errors import RankError, TrainingDiverged
 from morphogen.kernels import one_thread
 from morphogen.learn.learner import Round
 from morphogen.learn.rollout_stats import rollout_stats
-from morphogen.nets.policy import NetworkPolicy, Policy
+from morphogen.nets.policy import NetworkPolicy
 from morphogen.state import rng
 from morphogen.state.decision import Observation
 from morphogen.state.env import EnvState
@@ -174,11 +174,11 @@ class Scheduler:
         return Arm(self.policy, self.control, self.params, self.setup.spec.policy_name)
 
     @property
-    def actor(self) -> tuple[Policy, TensorDict]:
-        """The policy that acts in this round, and its parameters: that of the run, or the one that it imitates."""
-        if self._demonstrator is not None and self.round < self._demonstrated:
-            return self._demonstrator.policy, self._demonstrator.params
-        return self.policy, self.params
+    def actor(self) -> Arm:
+        """The arm that acts in this round: that of the run, or the one that its policy learns to imitate."""
+        if self._demonstrator is None or self.round >= self._demonstrated:
+            return self.arm
+        return self._demonstrator
 
     def run(self) -> tuple[BatchSummary, ...]:
         """Run all remaining rounds, unless a hook stops the run; return a summary per complete round."""
@@ -228,7 +228,7 @@ class Scheduler:
     def _initial_hidden(self) -> tuple[TensorDict, Tensor]:
         """Memory and segment marks before the first epoch of a round: every row starts a segment."""
         envs, where = self.env.envs, self.setup.device
-        return self.actor[0].initial_hidden(envs, device=where), torch.ones(envs, dtype=torch.bool, device=where)
+        return self.actor.policy.initial_hidden(envs, device=where), torch.ones(envs, dtype=torch.bool, device=where)
 
     def move_to(self, round: int, epoch: int) -> None:
         """Set the next epoch to run; the memory is that of the policy which acts in the round, empty."""
@@ -237,7 +237,7 @@ class Scheduler:
 
     def run_epoch(self, state: EnvState, seen: PolicyInputs, hidden: TensorDict, segment: Tensor, t: int) -> Epoch:
         """Run one epoch, then read the record of the previous one.  segment bool [E]: rows that start a segment."""
-        policy, params = self.actor
+        policy, _, params, _ = self.actor
         epoch = run_epoch(self.env, state, seen, policy, params=params, hidden=hidden)
         self.rollout.write(t, epoch, segment)
         self.timer.end_segment("record_read")

@@ -1,5 +1,6 @@
 """Rules that a practitioner would write: grow where a host stands still, at a low price; prune what costs more."""
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -76,7 +77,8 @@ class HeuristicPolicy(ParameterFree):
         weak = self.count_weak(obs.slots, get_leaf(hidden, "weak"))
         op, slot = most_urgent_op(self.requested_ops(obs.slots, weak), masks)
         choice = self.choose_seed(obs, masks)
-        grow = (op == int(Op.WAIT)) & choice.possible & self.should_germinate(obs.env)
+        due = self.should_germinate(obs.env) & self.has_room(obs.slots)
+        grow = (op == int(Op.WAIT)) & choice.possible & due
         columns = {
             Head.OP: choose(grow, int(Op.GERMINATE), op),
             Head.SLOT: torch.where(grow, choice.slot, slot),
@@ -131,6 +133,11 @@ class HeuristicPolicy(ParameterFree):
             fall = (env[:, _ENV["best_acc"]] - env[:, _ENV["acc_history.4"]]) * 100.0
             due = due | ((fall >= self.spec.min_fall) & (env[:, _ENV[NEWEST_HISTORY_FLAG]] > 0))
         return due & (epoch >= self.spec.first_epoch)
+
+    def has_room(self, slots: Tensor) -> Tensor:
+        """Mask of envs with fewer seeds than `max_seeds`.  slots float32 [E, S, 46] raw -> bool [E]."""
+        seeds = slots[..., _SLOT["has_seed"]].sum(-1)
+        return seeds < (self.spec.max_seeds or math.inf)
 
     def choose_seed(self, obs: Observation, masks: ActionMasks) -> SeedChoice:
         """Choose the first blueprint in order that some free slot can have at a price that is low enough."""

@@ -160,7 +160,7 @@ def score_demonstration(policy: NetworkPolicy, params: TensorDict, rollout: Tens
     """Return rows of another policy with the log-probabilities and the values that this one gives them.  [T, E]."""
     with torch.no_grad():
         scores = policy.evaluate(params, rollout)
-    rows = rollout.copy()
+    rows: Any = rollout.copy()
     return rows.update({"log_prob": scores.log_prob, "value": scores.value})
 
 

@@ -21,7 +21,7 @@ from morphogen.telemetry.kinds.round import AnomalyDetected, BatchSummary, Perfo
 from morphogen.telemetry.return_gap import return_gap
 from morphogen.telemetry.round_record import Columns, Record, RunFacts, stage_entries
 from morphogen.vocab.action import HEADS, Head, Op
-from morphogen.vocab.reward import CRITICAL_CONTRIBUTION, DETECTORS, RANSOM_HARM, RATIO_LIMIT
+from morphogen.vocab.reward import DETECTORS, RANSOM_HARM, RATIO_LIMIT
 from morphogen.vocab.stage import Fault, Stage
 
 Numbers = Mapping[str, float]
@@ -64,6 +64,7 @@ class RoundCounts(NamedTuple):
     free: int = 0  # steps with more than one choice
     waits: int = 0  # of these, those in which WAIT was chosen
     kl_stop: float = 0.0  # nats at which an update stops; a KL below it is intended
+    progress: float = 0.0  # share of the run that is over
     return_gap: float | None = None  # mean return of all steps less that of the learner, in its deviations
 
 
@@ -89,7 +90,9 @@ def find_anomalies(
     findings += _findings_above("rollbacks", counts.rollbacks / envs, limits["rollbacks"])
     first = {head: x for head in HEADS if math.isfinite(x := update.get(f"entropy_head.{head}", math.nan))}
     first |= state.first
-    collapses, low = entropy_findings(update, state.low, limits, first)
+    collapses, low = entropy_findings(
+        update, state.low, limits, first, decided=counts.progress > limits["entropy_until"]
+    )
     findings += collapses
     lasting, streaks = lasting_findings(update, counts.return_gap, state.streaks, limits)
     findings += lasting
@@ -204,18 +207,18 @@ def _findings_above(
 
 
 def entropy_findings(
-    update: Numbers, low: Mapping[str, int], limits: Numbers, first: Numbers | None = None
+    update: Numbers, low: Mapping[str, int], limits: Numbers, first: Numbers | None = None, *, decided: bool = False
 ) -> tuple[list[Finding], dict[str, int]]:
     """Heads that lost their entropy, and the rounds that each has been below its limit.
 
     A limit is a share of the `first` entropy of the head (1 where it is not known), so that a head that starts almost
-    decided has not collapsed, and a head with one choice never does.  A value head that settles while the op head is
-    clear of its limit is a preference: severity info.  Entropies that are not finite, or between the limit and the
-    clear one, leave the count.
+    decided has not collapsed, and a head with one choice never does.  A value head that settles while the op head has
+    not is a preference, and late in a run a policy may be `decided`: severity info.  Entropies that are not finite, or
+    between the limit and the clear one, leave the count.
     """
     findings, after = [], dict(low)
     share = {head: limits[f"entropy_{head}"] * min((first or {}).get(head, 1.0), 1.0) for head in HEADS}
-    exploring = update.get("entropy_head.op", 0.0) > limits["entropy_clear"] * share["op"]
+    calm = decided or update.get("entropy_head.op", 0.0) >= share["op"]
     for head in HEADS:
         entropy = update.get(f"entropy_head.{head}")
         if entropy is None:
@@ -228,7 +231,7 @@ def entropy_findings(
         elif entropy < share[head]:
             after[head] += 1
             if after[head] >= limits["entropy_rounds"]:
-                severity = INFO if exploring else WARNING
+                severity = INFO if calm else WARNING
                 findings.append(Finding("entropy_collapse", severity, entropy, share[head], head, after[head]))
     return findings, after
 
@@ -283,17 +286,12 @@ def detect(columns: Columns) -> list[SeedFinding]:
     return detections
 
 
-def find_causes(columns: Columns) -> tuple[dict[int, list[str]], list[str]]:
-    """Return what raises the level by epoch, rollbacks and alarms about seeds, and the kinds of these alarms."""
-    rollbacks = np.flatnonzero(columns["rolled_back"].any(axis=1)).tolist()
-    causes = {epoch: ["RolledBack"] for epoch in rollbacks}
-    alarms = [(one.epoch, one.finding.kind) for one in detect(columns) if one.finding.severity != INFO]
-    for epoch, kind in alarms:
-        causes.setdefault(epoch, []).append(kind)
-    return causes, [kind for _, kind in alarms]
+def find_causes(columns: Columns) -> dict[int, list[str]]:
+    """Return what raises the level within a round, by epoch: rollbacks."""
+    return {epoch: ["RolledBack"] for epoch in np.flatnonzero(columns["rolled_back"].any(axis=1)).tolist()}
 
 
-_DETECTED = ("detector_ratio", "contribution_valid", "contribution", "val_acc", "committed_acc")
+_DETECTED = ("detector_ratio", "val_acc", "committed_acc")
 
 
 def detailed_epochs(causes: Array, until: int, spec: TelemetrySpec) -> tuple[Array, int]:
@@ -312,11 +310,11 @@ def detailed_epochs(causes: Array, until: int, spec: TelemetrySpec) -> tuple[Arr
 
 
 def _detector_finding(record: Record, env: int, slot: int, kind: str) -> Finding:
+    """Finding about one seed, which is no alarm: its limits are below the noise of a validation of few samples."""
     if kind == "attribution_ratio":
         return Finding(kind, INFO, float(record["detector_ratio"][env, slot]), RATIO_LIMIT)
-    critical = record["contribution_valid"][env, slot] and record["contribution"][env, slot] >= CRITICAL_CONTRIBUTION
     harm = float(record["val_acc"][env]) - float(record["committed_acc"][env])
-    return Finding(kind, ERROR if critical else WARNING, harm, RANSOM_HARM)
+    return Finding(kind, INFO, harm, RANSOM_HARM)
 
 
 class RoundFindings(NamedTuple):
@@ -342,7 +340,7 @@ class AnomalyMonitor:
         self, round: int, columns: Columns, metrics: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]
     ) -> RoundFindings:
         """Find what stands out in a round."""
-        (causes, kinds), rollbacks = find_causes(columns), columns["rolled_back"]
+        causes, rollbacks = find_causes(columns), columns["rolled_back"]
         free, waits = ~columns["forced"], columns["action"][..., Head.OP] == Op.WAIT
         update = valid_metrics(metrics)
         counts = RoundCounts(
@@ -353,6 +351,7 @@ class AnomalyMonitor:
             int(free.sum()),
             int((free & waits).sum()),
             self._kl_stop,
+            (round + 1) / self._rounds,
             return_gap(columns["reward"], rollbacks, update, self._gamma),
         )
         findings, self.state = find_anomalies(counts, update, self.state, self._spec, devices)
@@ -360,7 +359,7 @@ class AnomalyMonitor:
         if alarms:
             causes.setdefault(len(rollbacks) - 1, []).extend(alarms)
         events = [Envelope(data, round=round, severity=severity) for severity, data in map(anomaly_event, findings)]
-        return RoundFindings(tuple(dict.fromkeys([*kinds, *alarms])), tuple(events), causes)
+        return RoundFindings(tuple(dict.fromkeys(alarms)), tuple(events), causes)
 
     def trend_events(self, summary: BatchSummary, before: Sequence[float]) -> list[Event]:
         """Trend of the accuracy; before: mean accuracies of the at most 10 rounds before.

@@ -206,6 +206,8 @@ def test_an_entropy_fires_below_its_limit_only_and_from_the_third_such_round_on(
 
 def test_an_entropy_that_is_no_number_leaves_the_streak():
     _, low = entropy_findings({"entropy_head.op": 0.01}, {}, LIMITS)
+    late, _ = entropy_findings({"entropy_head.op": 0.01}, {"op": 5}, LIMITS, decided=True)
+    assert [one.severity for one in late] == ["info"]
     found, after = entropy_findings({"entropy_head.op": math.inf}, low, LIMITS)
     assert (found[0].kind, found[0].subject, after) == ("entropy_nonfinite", "op", {"op": 1})
 
@@ -308,7 +310,7 @@ def seen(*records):
 
 def test_a_suspicious_seed_is_told_once():
     found = seen(record(detectors=INFLATED), record(), record(detectors=INFLATED | RANSOM), record(detectors=RANSOM))
-    assert found == [[(1, 0, "attribution_ratio", "info")], [], [(0, 0, "ransomware", "warning")], []]
+    assert found == [[(1, 0, "attribution_ratio", "info")], [], [(0, 0, "ransomware", "info")], []]
 
 
 def test_the_next_seed_in_the_slot_is_another_one():
@@ -322,9 +324,9 @@ def test_a_seed_that_is_born_after_an_alarm_and_is_quiet_first_is_told_later():
     assert [len(one) for one in seen(record(detectors=INFLATED), born, record(detectors=INFLATED))] == [1, 0, 1]
 
 
-def test_ransom_for_a_whole_point_is_an_error():
+def test_what_one_seed_does_is_told_with_its_number_and_is_no_alarm():
     held = detect(columns(record(detectors=RANSOM, contribution=np.array([[1.0], [0.0]]))))
-    assert held == [(0, 0, 0, Finding("ransomware", "error", -0.5, -0.2))]
+    assert held == [(0, 0, 0, Finding("ransomware", "info", -0.5, -0.2))]
     ratio = detect(columns(record(detectors=INFLATED, detector_ratio=np.array([[0.0], [7.5]]))))
     assert ratio == [(0, 1, 0, Finding("attribution_ratio", "info", 7.5, 5.0))]
 
@@ -395,8 +397,8 @@ def test_causes_stand_at_their_epochs_and_those_of_the_round_at_its_last():
     back = {"rolled_back": np.array([True, False])}
     epochs = (record(**back), record(detectors=RANSOM, rolled_back=np.zeros(2, dtype=bool)))
     found = monitor().end_round(4, columns(*epochs), {"kl": np.float64(0.7)}, ())
-    assert found.causes == {0: ["RolledBack"], 1: ["ransomware", "kl_extreme", "rollbacks"]}
-    assert found.kinds == ("ransomware", "kl_extreme", "rollbacks")
+    assert found.causes == {0: ["RolledBack"], 1: ["kl_extreme", "rollbacks"]}
+    assert found.kinds == ("kl_extreme", "rollbacks")
 
 
 # --- escalation -------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import numpy as np
 from morphogen.analysis import run_log
 from morphogen.config.fields import raise_all
 from morphogen.config.spec import ORACLE, SCHEDULE_FILE, STATIC, STATIC_COST, VALIDATION, RunSpec
+from morphogen.engine.policies import REACTIVE_PREFIX
 from morphogen.errors import ConfigError, DataError
 from morphogen.evaluation.evaluate import TRAINED_ARM
 from morphogen.storage import files, run_directory
@@ -22,7 +23,7 @@ from morphogen.vocab.text import format_value
 
 EVALUATION_FIELDS = ("episodes", "seed", "greedy", "split")  # of the evaluations of all runs
 ARM_FIELDS = ("network_value", "committed_accuracy", "params", "param_epochs", "minibatches")
-LABELS = {SCHEDULE_FILE: "tuned", ORACLE: "oracle"}  # arms of files
+FILE_ARMS = (SCHEDULE_FILE, REACTIVE_PREFIX)  # arms of files, which are named by them
 PER_RUN_ARMS = (TRAINED_ARM, STATIC, STATIC_COST)  # what other runs cannot stand for
 DIGITS, ARM_TOLERANCE = 5, 1e-4  # of network value that are kept; what the same arm may differ by beside two runs
 Array = np.ndarray[Any, Any]
@@ -91,7 +92,10 @@ def run_study(
 
 
 def _arm_label(name: str) -> str:
-    return next((short for head, short in LABELS.items() if name.startswith(head)), name)
+    """Short name of an arm: that of its file, or of its kind."""
+    if name.startswith(ORACLE):
+        return ORACLE.removesuffix(":")
+    return Path(name.partition(":")[2]).stem if name.startswith(FILE_ARMS) else name
 
 
 def load_seed_runs(paths: Sequence[Path]) -> list[EvaluatedRun]:

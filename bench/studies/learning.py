@@ -38,11 +38,9 @@ from morphogen.storage import files
 
 RESULTS = Path(__file__).parents[1] / "results"
 FILE, PICTURE = RESULTS / "learning.json", RESULTS / "learning.svg"
-LOWER_ARM, UPPER_ARM, SEED_RIVALS = (
-    "wait",
-    "oracle",
-    ("wait", "tuned"),
-)  # both ends of the gap; rivals that every seed is held against
+# Both ends of a gap: the arms of which the best is its lower end, and its upper end; the first that played counts.
+GAPS = ((("planted", "open", "reactive"), "clairvoyant"), (("wait",), "oracle"))
+SEED_RIVALS = ("wait", "tuned", "planted", "open", "reactive")  # that every seed is held against
 SEED = 0  # of the resamples
 SMOOTH = 5  # rounds; the instances of a round are others than those before
 CURVES = {"value": "network_value_mean", "accuracy": "accuracy_mean", "return": "return_mean"}
@@ -63,6 +61,7 @@ def build_results(runs: Sequence[EvaluatedRun]) -> Row:
         },
         "runs": [run.facts for run in runs],
         "gap_closed": gap_closed(values),
+        "gap_ends": gap_ends(values),
         "rivals": {
             name: compare_to_arm(values[TRAINED_ARM], rows) for name, rows in values.items() if name != TRAINED_ARM
         },
@@ -124,16 +123,26 @@ def improvement_over_runs(behind: Array) -> Estimate:
 
 
 def gap_closed(values: Mapping[str, Array]) -> Row | None:
-    """The share of the way from never growing to the oracle; None where these did not play or there is no way."""
-    if not values.keys() >= {LOWER_ARM, UPPER_ARM}:
+    """The share of the way from one end of the gap to the other; None where these did not play or there is no way."""
+    ends = gap_ends(values)
+    if ends is None:
         return None
-    own, whole = ((values[name].mean(axis=0) - values[LOWER_ARM][0]) for name in (TRAINED_ARM, UPPER_ARM))
+    lower, upper = ends
+    own, whole = ((values[name].mean(axis=0) - values[lower][0]) for name in (TRAINED_ARM, upper))
     if interval(whole, seed=SEED).low <= 0:
         return None
     drawn = draw_resamples(1, len(own), seed=SEED, count=resample_count(len(own)))
     return _percentile_estimate(
         own.mean() / whole.mean(), resample_means(drawn, own) / resample_means(drawn, whole), len(own)
     )._asdict()
+
+
+def gap_ends(values: Mapping[str, Array]) -> tuple[str, str] | None:
+    """Both ends of the gap: the best of the arms that do not know what comes, and one that does; None without them."""
+    for lower, upper in GAPS:
+        if values.keys() >= {*lower, upper}:
+            return max(lower, key=lambda name: values[name].mean()), upper
+    return None
 
 
 def _seed_row(values: Mapping[str, Array], row: int, seed: int) -> Row:
@@ -192,8 +201,8 @@ def markdown(results: Row) -> str:
         "|---|---|---|---|---|---|",
         *(_table_row(name, one, results["rivals"].get(name)) for name, one in results["arms"].items()),
     ]
-    gap = results["gap_closed"]
-    closing = f"Share of the way from `{LOWER_ARM}` to `{UPPER_ARM}`: {format_estimate(gap)}." if gap else ""
+    gap, ends = results["gap_closed"], results["gap_ends"]
+    closing = f"Share of the way from `{ends[0]}` to `{ends[1]}`: {format_estimate(gap)}." if gap else ""
     return "\n".join([*lines, "", closing] if closing else lines)
 
 

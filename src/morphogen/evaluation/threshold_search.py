@@ -28,6 +28,7 @@ from morphogen.vocab.purpose import Purpose
 
 GRID: dict[str, tuple[Any, ...]] = {  # thresholds, beside the order of blueprints
     "max_cost": (0.05, 0.1, 0.2, 0.3, 0.5),
+    "max_seeds": (0, 1),
     "first_epoch": (0, 2, 5),
     "min_plateau": (0, 1, 2, 4, 8),
     "min_fall": (None, 5.0, 15.0),

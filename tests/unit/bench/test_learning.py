@@ -80,6 +80,15 @@ def test_the_interval_of_the_gap_holds_both_uncertainties_at_once():
     assert noisy["low"] < 0.5 < noisy["high"]
 
 
+def test_the_gap_begins_at_the_best_arm_that_does_not_know_the_phases():
+    base = np.zeros((1, 8))
+    values = {"planted": base, "open": base + 0.2, "reactive": base + 0.1, "clairvoyant": base + 0.6}
+    values |= {"wait": base - 9, "oracle": base + 9, "trained": base + 0.3}
+    assert learning.gap_ends(values) == ("open", "clairvoyant")
+    assert learning.gap_closed(values) == pytest.approx({"value": 0.25, "low": 0.25, "high": 0.25})
+    assert learning.gap_ends({"open": base, "clairvoyant": base}) is None
+
+
 def test_without_a_way_there_is_no_share_of_it():
     wait = np.zeros((1, 8))
     assert learning.gap_closed({"wait": wait, "trained": wait + 1}) is None
@@ -156,7 +165,7 @@ def test_what_was_not_evaluated_is_named(tmp_path, capsys, runs):
             "wait is not the same",
         ),
         (
-            {"arms": made_up_evaluations.evaluation(0.1, {"schedule:a": 0, "schedule:b": 0})["arms"]},
+            {"arms": made_up_evaluations.evaluation(0.1, {"schedule:x/a.json": 0, "schedule:y/a.json": 0})["arms"]},
             "several arms of one kind",
         ),
     ],

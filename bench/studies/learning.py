@@ -61,7 +61,6 @@ def build_results(runs: Sequence[EvaluatedRun]) -> Row:
         },
         "runs": [run.facts for run in runs],
         "gap_closed": gap_closed(values),
-        "gap_ends": gap_ends(values),
         "rivals": {
             name: compare_to_arm(values[TRAINED_ARM], rows) for name, rows in values.items() if name != TRAINED_ARM
         },
@@ -192,17 +191,17 @@ def _round_numbers(curves: Row) -> range:
 
 def markdown(results: Row) -> str:
     """The table of bench/README.md."""
-    said, took = results["settings"], [run["seconds"] for run in results["runs"]]
+    said, arms, took = results["settings"], results["arms"], [run["seconds"] for run in results["runs"]]
     seeds = ", ".join(str(run["seed"]) for run in results["runs"])
     lines = [
         f"Training seeds {seeds}, {min(took):.0f} to {max(took):.0f} s each; {said['episodes']} held-out instances",
         "",
         f"| arm | network value (95 % interval) | {TRAINED_ARM} minus arm | over seeds | parameters | accuracy % |",
         "|---|---|---|---|---|---|",
-        *(_table_row(name, one, results["rivals"].get(name)) for name, one in results["arms"].items()),
+        *(_table_row(name, one, results["rivals"].get(name)) for name, one in arms.items()),
     ]
-    gap, ends = results["gap_closed"], results["gap_ends"]
-    closing = f"Share of the way from `{ends[0]}` to `{ends[1]}`: {format_estimate(gap)}." if gap else ""
+    gap, ends = results["gap_closed"], gap_ends({name: np.array(x["network_value"]) for name, x in arms.items()})
+    closing = f"Share of the way from `{ends[0]}` to `{ends[1]}`: {format_estimate(gap)}." if gap and ends else ""
     return "\n".join([*lines, "", closing] if closing else lines)
 
 

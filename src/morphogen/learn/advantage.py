@@ -78,6 +78,8 @@ def subtract_group_mean(advantage: Tensor, known: Tensor, group: int) -> Tensor:
         >>> mg.learn.subtract_group_mean(torch.tensor([[1.0, 2.0, 6.0, 9.0]]), known, group=4).tolist()
         [[-3.0, -1.5, 4.5, 6.0]]
     """
+    if group == 1:
+        return advantage
     missing = -advantage.shape[1] % group
     pairs = (choose(known, advantage, 0.0), known.to(advantage.dtype))
     padded = (torch.nn.functional.pad(x, (0, missing)) for x in pairs)

@@ -153,14 +153,13 @@ def ppo_loss(
     gain = policy_loss(heads.exp() if spec.ratio == "head" else joint.exp(), rows, used, spec=spec, counts=counts)
     imitates = torch.as_tensor(weights.imitation, device=free.device) > 0
     policy = choose(imitates, imitation_loss(evaluation.log_prob, used, counts), gain)
-    some_free = counts.free > 0
     value, some_known = masked_mean(0.5 * (evaluation.value - rows["target"]).square(), rows["known"], counts.known)
     bonus = masked_mean(evaluation.diversity @ factors, free, counts.free)[0]
     loss = policy + weights.value * value - weights.entropy * bonus
     contribution = contribution_loss(evaluation.contribution, rows, counts.contribution)
     loss = loss + spec.contribution_coef * contribution[0]
     measured: Metrics = {
-        "policy_loss": (policy, some_free),
+        "policy_loss": (policy, counts.free > 0),
         "value_loss": (value, some_known),
         "contribution_loss": contribution,
         "entropy": masked_mean(evaluation.entropy, free, counts.free),

@@ -130,15 +130,13 @@ def prepare_rows(
     after, reward, factor = rescale_rewards(
         scale, clean["reward"], ends[0], spec.gamma, known, kind=kind, exchange=exchange
     )
-    layer = policy.network.value_layer
-    units, shift = rescale_critic(params, factor, before=scale, after=after, layer=layer)
+    units, shift = rescale_critic(params, factor, before=scale, after=after, layer=policy.network.value_layer)
     value, behind = (clean[name] * factor + shift for name in ("value", "next_value"))
     advantage, returns = gae(reward, value, behind, *ends, gamma=spec.gamma, gae_lambda=spec.gae_lambda)
     error, _ = gae(reward, value, behind, *ends, gamma=spec.gamma, gae_lambda=0.0)
     counts = known.expand_as(value)
     free = counts & ~rollout["forced"]
-    if group > 1:
-        advantage = subtract_group_mean(advantage, counts, group)
+    advantage = subtract_group_mean(advantage, counts, group)
     moments = merge_ranks(
         exchange,
         {

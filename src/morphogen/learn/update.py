@@ -140,12 +140,16 @@ def update_ppo(
     seen = cast(Observation, rollout["observation"])
     moments = update_observation_stats(get_branch(params, "observation"), seen, exchange)
     after = _next_learner(learner, carry, units, moments, applied=reduced["steps_done"][0] > 0)
-    streak, always = after.skip_streak, torch.ones_like(after.skip_streak, dtype=torch.bool)
-    numbers = {"learning_rate": weights.lr, "entropy_coef": weights.entropy, "value_coef": weights.value}
-    like = torch.zeros_like(streak, dtype=torch.float64)
-    extra: Metrics = {name: (torch.full_like(like, cast(float, x)), always) for name, x in numbers.items()}
-    extra |= {"skip_streak": (streak, always), "epochs_done": epochs_done(steps[0], assignment.shape[0])}
+    extra = {**_coefficient_metrics(weights, after.skip_streak), "epochs_done": epochs_done(steps[0], len(assignment))}
     return after, assemble_metrics({**reduced, **once, **extra})
+
+
+def _coefficient_metrics(weights: Coefficients, streak: Tensor) -> Metrics:
+    """Coefficients of a round, and its streak of rounds without a step, int64 []."""
+    always, like = torch.ones_like(streak, dtype=torch.bool), torch.zeros_like(streak, dtype=torch.float64)
+    numbers = {"learning_rate": weights.lr, "entropy_coef": weights.entropy, "value_coef": weights.value}
+    metrics: Metrics = {name: (torch.full_like(like, cast(float, x)), always) for name, x in numbers.items()}
+    return {**metrics, "skip_streak": (streak, always)}
 
 
 def _next_learner(

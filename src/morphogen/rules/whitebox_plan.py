@@ -129,7 +129,7 @@ def epoch_rewards(price: Tensor, spec: PlanSpec) -> Tensor:
 
 
 def _helpful_configs(slots: int) -> tuple[tuple[bool, ...], ...]:
-    """Whether a seed helps, by view and configuration."""
+    """Mark the configurations in which a seed helps, by view and configuration."""
     blended = [seed_code(kind, SeedStep.BLENDED) for kind in range(len(KINDS))]
     return tuple(tuple(code in codes for codes in _config_codes(slots)) for code in blended)
 

@@ -142,9 +142,10 @@ def test_settings_that_do_not_fit_are_named(settings, fault):
     assert fault in str(caught.value)
 
 
-def test_the_white_box_has_no_phases():
-    with pytest.raises(ConfigError, match="phase: expected the defaults with a task whose accuracy is a formula"):
-        mg.RunSpec(task="whitebox", phase={"hazard": 0.1})
+def test_worlds_of_a_formula_are_those_of_its_views():
+    laws.check_phases(mg.make("whitebox_phases", envs=4, seed=0, episode_length=9))
+    with pytest.raises(ConfigError, match=r"phase\.views: expected plain, inverted, turned alone"):
+        mg.RunSpec(task="whitebox", phase={"hazard": 0.1, "views": {"half": 1}})
 
 
 def test_a_task_of_text_has_no_views():

@@ -70,7 +70,7 @@ def check_phases(env: Environment) -> None:
         >>> phase = mg.PhaseSpec(hazard=0.5, views={"inverted": 1})
         >>> laws.check_phases(mg.make("digits", envs=2, episode_length=3, phase=phase, data={"minibatches": 1}))
     """
-    keys, tasks = env.host_keys
+    keys, tasks, _ = env.host_keys
     expected = _instances(env, _wait)
     _check_same_worlds(expected, _instances(env, actions.random), "after random actions")
     with open_environment(env.setup, envs=rng.sibling_keys(keys, 1), tasks=tasks, split=env.split) as siblings:

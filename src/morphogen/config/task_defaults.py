@@ -60,7 +60,7 @@ PHASES_DEFAULTS: Settings = {
     "ppo": {
         "lr": 1e-3,
         "lr_end": 2e-4,
-        "lr_anneal_rounds": 60,
+        "lr_anneal_rounds": 40,
         "epochs": 8,
         "target_kl": 0.1,
         "gamma": 0.99,

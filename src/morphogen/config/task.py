@@ -333,7 +333,7 @@ BEST_BLUEPRINT: tuple[tuple[float, Blueprint], ...] = (
 
 
 # With phases: the view of a phase alone decides; a seed counts from full alpha on, whenever it was germinated.
-VIEW_BLUEPRINTS: tuple[Blueprint, ...] = (Blueprint.CONV_LIGHT, Blueprint.BOTTLENECK, Blueprint.CONV_HEAVY)
+VIEW_BLUEPRINTS: tuple[Blueprint, ...] = (Blueprint.CONV_LIGHT, Blueprint.DEPTHWISE, Blueprint.CONV_HEAVY)
 VIEW_POINTS = 5.0  # points of a host alone, for each step of the code of a view: it can be recognised
 
 

@@ -107,7 +107,7 @@ WHITEBOX_PHASES_DEFAULTS: Settings = {
     "rounds": 100,
     "envs": 256,
     "final_episodes": 256,
-    "blueprints": ["conv_light", "conv_heavy", "bottleneck"],
+    "blueprints": ["conv_light", "depthwise", "conv_heavy"],
     "observe": {"instance": ["param_price"]},
     "phase": {"hazard": 0.1, "views": {"plain": 1, "inverted": 1, "turned": 1}},
     "lifecycle": {"auto_forward": ["TRAIN", "HOLD"], "min_training_epochs": 1, "min_prune_age": 1, "embargo_epochs": 1},
@@ -116,7 +116,7 @@ WHITEBOX_PHASES_DEFAULTS: Settings = {
     "heuristic": {"first_epoch": 0, "min_plateau": 1, "patience": 2},
     "policy": {
         "hidden": 64,
-        "floor": {"op": 0.001, "slot": 0.001} | dict.fromkeys(("blueprint", "style", "tempo", "alpha_target"), 0.002),
+        "floor": {"op": 0.001, "slot": 0.001} | dict.fromkeys(("style", "tempo", "alpha_target"), 0.002),
     },
     "ppo": {
         "lr": 3e-3,

@@ -20,7 +20,7 @@ from morphogen.vocab.action import AlphaSpeed, Head, Op, Tempo
 from morphogen.vocab.stage import Stage
 
 EPISODES = 96
-COUNTS = tuple(tuple({1: 150, 5: 60, 7: 300}.get(code, 0) for code in range(13)) for _ in range(2))
+COUNTS = tuple(tuple({1: 150, 4: 60, 7: 300}.get(code, 0) for code in range(13)) for _ in range(2))
 
 
 @cache

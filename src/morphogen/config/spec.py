@@ -133,7 +133,7 @@ class RunSpec(Spec):
     max_seeds: Annotated[int, Field(ge=0, le=10_000)] = option(
         default=0,
         flag=("--max-seeds", "N", TASK),
-        text="most seeds in one host at a time; 0 = no limit (default: 1 on digits, else 0)",
+        text="most seeds in one host at a time; 0 = no limit (default: 3 on digits, else 0)",
     )
     blueprints: Annotated[tuple[str, ...], Names(among=BLUEPRINTS)] = option(
         default=(),

@@ -4,31 +4,29 @@ from morphogen.config.fields import Settings
 
 SMALL_STEPS: Settings = {"rounds": 200, "ppo": {"max_grad_norm": 0.5}}
 HIGH_ENTROPY: Settings = {"rounds": 100, "ppo": {"entropy_coef": 0.1}}
-# Seeds move on by themselves, and what grows is kept or left, not pruned: a seed that is not kept costs what its
-# host relies on, so that the decision to germinate carries all that follows.  Prices rise over the first rounds: a
-# fresh policy grows and keeps, and has to see that growing pays before it sees that most of it costs too much.
-# Blueprints that cost more than any of these gain no more.  Kernels of this size gain nothing from a second thread.
+# All ops and blueprints, a seed in every slot.  Envs in groups of four play the same world; the first rounds imitate the
+# rules, which grow one seed at a time: a fresh policy grows and keeps, and would see first that most of it costs too
+# much.  Kernels of this size gain nothing from a second thread.
 DIGITS_DEFAULTS: Settings = {
-    "rounds": 70,
+    "rounds": 90,
     "envs": 64,
-    "max_seeds": 1,
-    "blueprints": ["norm", "conv_light", "depthwise", "conv_small", "attention", "conv_heavy"],
-    "disabled_ops": ["SET_ALPHA_TARGET", "PRUNE"],
+    "max_seeds": 3,
     "final_episodes": 64,
     "host": {"norm": "batch"},
-    "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
+    "lifecycle": {"auto_forward": ["TRAIN", "HOLD"], "min_training_epochs": 1},
     "reward": {"rule": "value"},
-    "heuristic": {"first_epoch": 0, "min_plateau": 0},
-    "policy": {"op_bias": {"WAIT": -1.0, "FOSSILIZE": 2.0}, "full_bias": 5.0},
+    "heuristic": {"max_seeds": 1, "first_epoch": 0, "min_plateau": 0},
+    "policy": {"full_bias": 5.0},
     "ppo": {
         "lr": 2e-3,
         "lr_end": 2e-4,
-        "lr_anneal_rounds": 70,
+        "lr_anneal_rounds": 90,
         "epochs": 8,
         "target_kl": 0.1,
         "entropy_coef": 0.01,
         "entropy_coef_end": None,
-        "price_warmup_rounds": 30,
+        "world_envs": 4,
+        "imitation_rounds": 3,
     },
     "engine": {"threads": 1},
 }

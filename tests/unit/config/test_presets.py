@@ -33,8 +33,8 @@ ROWS = {
     "pydoc": (24_816, "r0c0 r0c1 r0c2", 8, 16),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "3ca4f9c3973ea5ddc8c3a06914ff01ad29758839b957396df51bebfbdfe5e742"
-STABLE_CONFIG = "bbf00f877e309ae2e92f9ef443e7673373e551336c060c29a3ef9171d737f091"
+DEFAULT_CONFIG = "0c8addaac82ca0d99538839409d820dd48d23cadc881b87cfa1787ad7ba378a6"
+STABLE_CONFIG = "043d3b00d8a73cd07e56aa34fb1d78f62c0e6c2792d060164b267442b5523e50"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

@@ -310,7 +310,7 @@ PRESETS: dict[str, Settings] = {
         "episode_length": 8,
         "final_episodes": 4,
         "data": {"minibatches": 2, "batch": 16, "val_samples": 64},
-        "ppo": {"minibatches": 2},
+        "ppo": {"minibatches": 2, "imitation_rounds": 1},
         "policy": {"hidden": 16},
         "checkpoint": {"every_rounds": 1},
     },

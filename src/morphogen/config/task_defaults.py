@@ -4,7 +4,7 @@ from morphogen.config.fields import Settings
 
 SMALL_STEPS: Settings = {"rounds": 200, "ppo": {"max_grad_norm": 0.5}}
 HIGH_ENTROPY: Settings = {"rounds": 100, "ppo": {"entropy_coef": 0.1}}
-# All ops and blueprints, a seed in every slot.  Envs in groups of four play the same world; the first rounds imitate the
+# All ops and blueprints, a seed in every slot.  Groups of four envs play the same world.  The first rounds imitate the
 # rules, which grow one seed at a time: a fresh policy grows and keeps, and would see first that most of it costs too
 # much.  Kernels of this size gain nothing from a second thread.
 DIGITS_DEFAULTS: Settings = {

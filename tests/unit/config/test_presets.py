@@ -86,24 +86,17 @@ def test_a_preset_gives_a_valid_run_that_carries_its_name(name):
 
 def test_the_default_settings_set_what_learning_needs_and_nothing_else():
     spec = RunSpec(preset=DEFAULT_PRESET)
-    run = {
-        "rounds": 70,
-        "envs": 64,
-        "max_seeds": 1,
-        "final_episodes": 64,
-        "disabled_ops": ("SET_ALPHA_TARGET", "PRUNE"),
-    }
+    run = {"rounds": 90, "envs": 64, "max_seeds": 3, "final_episodes": 64, "disabled_ops": (), "blueprints": ()}
     assert {name: getattr(spec, name) for name in run} == run
-    assert spec.blueprints == ("conv_light", "attention", "norm", "depthwise", "conv_small", "conv_heavy")
     tuned = {
         "host": {"norm"},
         "lifecycle": {"auto_forward", "min_training_epochs"},
         "reward": {"rule"},
-        "heuristic": {"first_epoch", "min_plateau"},
-        "policy": {"op_bias", "full_bias"},
+        "heuristic": {"max_seeds", "first_epoch", "min_plateau"},
+        "policy": {"full_bias"},
         "ppo": {
             *("lr", "lr_end", "lr_anneal_rounds", "epochs", "target_kl", "entropy_coef", "entropy_coef_end"),
-            "price_warmup_rounds",
+            *("world_envs", "imitation_rounds"),
         },
         "engine": {"threads"},
         **{group: set() for group in ("data", "governor", "signal", "attribution", "telemetry", "checkpoint")},

@@ -380,8 +380,8 @@ def test_every_group_is_a_field_of_the_run_and_named_like_it():
 def test_the_defaults_of_a_task_are_the_settings_that_work_for_it():
     digits = RunSpec(task="digits")
     assert digits == RunSpec()
-    assert (digits.envs, digits.max_seeds, digits.reward.rule, digits.ppo.epochs) == (64, 1, "value", 8)
-    assert digits.lifecycle.auto_forward == ("TRAIN", "BLEND", "HOLD")
+    assert (digits.envs, digits.max_seeds, digits.reward.rule, digits.ppo.epochs) == (64, 3, "value", 8)
+    assert digits.lifecycle.auto_forward == ("TRAIN", "HOLD")
     assert digits == replace(RunSpec(preset="digits"), preset=None)
     assert (RunSpec(task="cifar_scale").rounds, RunSpec(task="cifar_scale").ppo.entropy_coef) == (100, 0.08)
 

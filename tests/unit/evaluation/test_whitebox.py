@@ -26,7 +26,7 @@ from morphogen.engine.policies import Arm, build_arm
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.play import play_arm, shares_of_optimum
-from morphogen.learn.baselines import OptimalPolicy
+from morphogen.learn.optimal_policies import OptimalPolicy
 from morphogen.rules.whitebox import best_blueprint, first_useful_epoch, seed_gain
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.vocab.action import Head, Op

@@ -103,6 +103,15 @@ def test_a_seed_is_germinated_on_a_plateau_or_after_a_fall_and_not_before_its_fi
     assert not grows(fallen)
 
 
+def test_no_seed_is_germinated_beside_as_many_as_its_limit():
+    row = {"blueprint": int(Blueprint.CONV_HEAVY), "algorithm": 1, "stage": 5, "age": 9, "alpha": 1.0}
+    beside = stand_still(priced(make_state(make_slots([[row, {}]])), 0.0))
+    alone = stand_still(priced(make_state(make_slots([[{}, {}]])), 0.0))
+    grown = {n: decide(rules_of(2, max_seeds=n), beside).action[0, 0] == Op.GERMINATE for n in (0, 1, 2)}
+    assert grown == {0: True, 1: False, 2: True}
+    assert decide(rules_of(2, max_seeds=1), alone).action[0, 0] == Op.GERMINATE
+
+
 def test_the_first_blueprint_that_is_cheap_enough_is_taken_with_what_lives_already():
     counts = net_of(2).counts[0]
     whole = stand_still(make_state(make_slots([[{}, {}]])))
@@ -188,4 +197,4 @@ def test_it_acts_on_the_default_task():
     env = mg.make("digits", envs=4, seed=0, episode_length=8)
     kept = mg.play(env, "heuristic").traces.fossil_blueprint
     assert (kept >= 0).any(-1).sum() >= 2
-    assert {Blueprint(code).label for code in kept.flatten().tolist() if code >= 0} <= set(env.spec.blueprints)
+    assert {Blueprint(code).label for code in kept.flatten().tolist() if code >= 0} <= set(env.limits.kinds)

@@ -18,7 +18,7 @@ from morphogen.errors import ConfigError, DataError
 from morphogen.evaluation.evaluate import TRAINED_ARM
 from morphogen.storage import files, run_directory
 from morphogen.telemetry.kinds.round import BatchSummary
-from morphogen.telemetry.kinds.run import RunCompleted, RunStarted
+from morphogen.telemetry.kinds.run import HeldOutPlayed, RunCompleted, RunStarted
 from morphogen.vocab.text import format_value
 
 EVALUATION_FIELDS = ("episodes", "seed", "greedy", "split")  # of the evaluations of all runs
@@ -40,6 +40,7 @@ class EvaluatedRun:
     device: str
     seconds: float  # of the whole command, closing comparison included
     rounds: list[BatchSummary]
+    plays: list[HeldOutPlayed]  # of the learning curve
     evaluation: dict[str, Any]  # what `morphogen evaluate` wrote
 
     @property
@@ -148,9 +149,9 @@ def _load_run(path: Path) -> EvaluatedRun:
     if said.get("status") != run_directory.STATUS_COMPLETED:
         raise ConfigError(f"{path} is {format_value(said.get('status'))}; want a completed run")
     played = _read_evaluation(path / run_directory.EVALUATION)
-    started, rounds, ended = _read_events(path, spec)
-    seconds = sum(one.run_s for one in ended)
-    return EvaluatedRun(path, spec, str(said.get("command")), ",".join(started[0].devices), seconds, rounds, played)
+    started, rounds, plays, ended = _read_events(path, spec)
+    seconds, devices = sum(one.run_s for one in ended), ",".join(started[0].devices)
+    return EvaluatedRun(path, spec, str(said.get("command")), devices, seconds, rounds, plays, played)
 
 
 def _read_evaluation(path: Path) -> dict[str, Any]:
@@ -185,17 +186,20 @@ def _read_evaluation(path: Path) -> dict[str, Any]:
     return found
 
 
-def _read_events(path: Path, spec: RunSpec) -> tuple[list[RunStarted], list[BatchSummary], list[RunCompleted]]:
-    """Read start, rounds and ends of a run from its event file."""
-    kinds = (RunStarted, BatchSummary, RunCompleted)
+def _read_events(
+    path: Path, spec: RunSpec
+) -> tuple[list[RunStarted], list[BatchSummary], list[HeldOutPlayed], list[RunCompleted]]:
+    """Read start, rounds, plays of the learning curve and ends of a run from its event file."""
+    kinds = (RunStarted, BatchSummary, HeldOutPlayed, RunCompleted)
     folder = run_directory.events_folder(path, spec.telemetry.dir)
     found = [one.data for one in run_log.iterate_events(folder, {kind.NAME for kind in kinds})]
     started = [one for one in found if isinstance(one, RunStarted)]
     rounds = [one for one in found if isinstance(one, BatchSummary)]
+    plays = [one for one in found if isinstance(one, HeldOutPlayed)]
     ended = [one for one in found if isinstance(one, RunCompleted)]
     if not (started and rounds and ended):
         raise ConfigError(f"{path} tells no begin, rounds and end; want its events.jsonl at level minimal or above")
-    return started, rounds, ended
+    return started, rounds, plays, ended
 
 
 def stack_arms(runs: Sequence[EvaluatedRun]) -> StackedArms:

@@ -18,6 +18,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 
 from bench.harness.harvest import EVALUATION_FIELDS, Array, EvaluatedRun, load_seed_runs, run_study, stack_arms
 from morphogen.analysis.plots import canvas
@@ -35,6 +36,7 @@ from morphogen.evaluation.bootstrap import (
 )
 from morphogen.evaluation.evaluate import TRAINED_ARM, format_estimate
 from morphogen.storage import files
+from morphogen.telemetry.kinds.run import HeldOutPlayed
 
 RESULTS = Path(__file__).parents[1] / "results"
 FILE, PICTURE = RESULTS / "learning.json", RESULTS / "learning.svg"
@@ -42,8 +44,6 @@ FILE, PICTURE = RESULTS / "learning.json", RESULTS / "learning.svg"
 GAPS = ((("planted", "open", "reactive"), "clairvoyant"), (("wait",), "oracle"))
 SEED_RIVALS = ("wait", "tuned", "planted", "open", "reactive")  # that every seed is held against
 SEED = 0  # of the resamples
-SMOOTH = 5  # rounds; the instances of a round are others than those before
-CURVES = {"value": "network_value_mean", "accuracy": "accuracy_mean", "return": "return_mean"}
 MEANS = {"accuracy": "committed_accuracy", **{name: name for name in ("params", "param_epochs", "minibatches")}}
 Row = dict[str, Any]
 
@@ -151,16 +151,31 @@ def _seed_row(values: Mapping[str, Array], row: int, seed: int) -> Row:
     return {"seed": seed, "difference": behind, "gap_closed": gap_closed({**values, TRAINED_ARM: ours[None]})}
 
 
-def learning_curves(runs: Sequence[EvaluatedRun]) -> Row:
-    """Numbers per round; `smooth`: means of network value over that round and those before it, `window` in all."""
-    rows = [{name: [getattr(one, kind) for one in run.rounds] for name, kind in CURVES.items()} for run in runs]
-    window = min(SMOOTH, *(len(row["value"]) for row in rows))
-    every = [np.convolve(row["value"], np.full(window, 1 / window), mode="valid") for row in rows]
-    kept = [
-        {"seed": run.spec.seed, **row, "smooth": smooth.tolist()}
-        for run, row, smooth in zip(runs, rows, every, strict=True)
-    ]
-    return {"window": window, "mean": np.mean(every, axis=0).tolist(), "seeds": kept}
+def learning_curves(runs: Sequence[EvaluatedRun]) -> Row | None:
+    """Values on the held-out instances that a run plays as it learns, and of its rivals on the same; None without them.
+
+    `rounds`: learned before each play; `mean`, `rivals`: means over the runs, of which each has its own instances.
+    """
+    own = {run.spec.seed: [play for play in run.plays if play.policy == run.spec.policy_name] for run in runs}
+    rounds = [play.rounds for play in next(iter(own.values()))]
+    if not rounds or any([play.rounds for play in plays] != rounds for plays in own.values()):
+        return None
+    rivals: dict[str, list[float]] = {}
+    for run in runs:
+        for play in (play for play in run.plays if play.policy != run.spec.policy_name):
+            rivals.setdefault(play.policy, []).append(_mean_value(play))
+    every = [[_mean_value(play) for play in plays] for plays in own.values()]
+    return {
+        "rounds": rounds,
+        "instances": len(runs[0].plays[0].network_value),
+        "mean": np.mean(every, axis=0).tolist(),
+        "rivals": {name: float(np.mean(values)) for name, values in rivals.items()},
+        "seeds": [{"seed": seed, "value": values} for seed, values in zip(own, every, strict=True)],
+    }
+
+
+def _mean_value(play: HeldOutPlayed) -> float:
+    return float(np.nanmean(np.array(play.network_value, dtype=np.float64)))
 
 
 def draw_curves(results: Row) -> bytes:
@@ -168,25 +183,25 @@ def draw_curves(results: Row) -> bytes:
     with matplotlib.rc_context({"svg.hashsalt": "learning", "svg.fonttype": "none"}, fname=canvas.STYLE_FILE):
         page, curves = canvas.new_figure(4.0), results["curves"]
         ax = page.subplots()
-        canvas.label_panel(ax, "Network value of the training instances", "round", f"mean of {curves['window']} rounds")
-        for place, one in enumerate(curves["seeds"]):
-            ax.plot(
-                _round_numbers(curves),
-                one["smooth"],
-                color=canvas.cycle_colour(place),
-                label=f"seed {one['seed']}",
-                linewidth=1,
-            )
-        ax.plot(_round_numbers(curves), curves["mean"], color=canvas.BLACK, label="mean over seeds", linewidth=2)
-        canvas.set_integer_x(ax)
-        canvas.add_legends(ax)
+        canvas.label_panel(ax, "Value on held-out instances, as the policy learns", "rounds of training", "mean value")
+        if curves is None:
+            canvas.show_no_data(ax)
+        else:
+            _draw_plays(ax, curves)
         file = io.BytesIO()
         page.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     return file.getvalue()
 
 
-def _round_numbers(curves: Row) -> range:
-    return range(curves["window"], curves["window"] + len(curves["mean"]))
+def _draw_plays(ax: Axes, curves: Row) -> None:
+    for place, one in enumerate(curves["seeds"]):
+        style: dict[str, Any] = {"color": canvas.cycle_colour(place), "linewidth": 1}
+        ax.plot(curves["rounds"], one["value"], label=f"seed {one['seed']}", **style)
+    ax.plot(curves["rounds"], curves["mean"], color=canvas.BLACK, label="mean over seeds", linewidth=2)
+    for dash, (name, value) in zip(canvas.DASHES[1:], curves["rivals"].items(), strict=False):
+        ax.axhline(value, color=canvas.GREY, linestyle=dash, label=name)
+    canvas.set_integer_x(ax)
+    canvas.add_legends(ax)
 
 
 def markdown(results: Row) -> str:

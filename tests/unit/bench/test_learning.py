@@ -1,13 +1,15 @@
 """Results over several evaluated runs: differences, gap, curves, table, refusals."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from support import made_up_evaluations
 
+from bench.harness.harvest import load_seed_runs
 from bench.studies import learning
-from morphogen.analysis.run_log import read_rounds
+from morphogen.analysis.run_log import events
 from morphogen.evaluation.bootstrap import interval, iqm
 
 
@@ -117,21 +119,28 @@ def test_commands_and_settings_say_how_it_was_made(found, runs):
     assert found["settings"]["episodes"] == made_up_evaluations.EPISODES
 
 
-def test_curves_are_those_of_the_events(found, runs):
+def test_curves_are_the_plays_on_held_out_instances_while_a_run_learns(found, runs):
     told = found["curves"]
+    assert [one["seed"] for one in told["seeds"]] == [1, 2, 3]
     for one, path in zip(told["seeds"], runs, strict=True):
-        value = [summary.network_value_mean for summary in read_rounds(path)]
-        assert one["value"] == value
-        assert one["smooth"][0] == pytest.approx(np.mean(value[:5]))
-        assert one["smooth"][-1] == pytest.approx(np.mean(value[-5:]))
-    assert len(told["mean"]) == made_up_evaluations.ROUNDS - 4
-    assert told["mean"][1] == pytest.approx(np.mean([one["smooth"][1] for one in told["seeds"]]))
+        plays = [event.data for event in events(path, kinds={"HeldOutPlayed"}) if event.data.policy == "ppo"]
+        assert told["rounds"] == [play.rounds for play in plays]
+        assert one["value"] == pytest.approx([np.mean(play.network_value) for play in plays])
+        assert told["instances"] == len(plays[0].network_value)
+    assert len(told["mean"]) == made_up_evaluations.ROUNDS + 1
+    assert set(told["rivals"]) == {"wait", "heuristic"}
+
+
+def test_runs_that_played_nothing_while_they_learned_have_no_curve(runs):
+    quiet = [replace(run, plays=[]) for run in load_seed_runs(runs)]
+    assert learning.learning_curves(quiet) is None
+    assert b"no data" in learning.draw_curves({"curves": None})
 
 
 def test_the_picture_has_a_curve_per_seed_and_is_the_same_again(place, found):
     drawn = (place / "found.svg").read_bytes()
     assert drawn == learning.draw_curves(found)
-    for name in ("seed 1", "seed 2", "seed 3", "mean over seeds"):
+    for name in ("seed 1", "seed 2", "seed 3", "mean over seeds", "wait", "heuristic"):
         assert f">{name}<" in drawn.decode()
 
 

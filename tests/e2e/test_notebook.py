@@ -57,8 +57,8 @@ def test_saved_results_become_a_table_and_figures(folder, play_notebook, capsys)
     assert "oracle: not every interval lies above 0" in output
     assert "all seeds: 0.800 (0.800 .. 0.800)" in output
     titles = [ax.get_title() for figure in figures for ax in figure.axes]
-    assert titles[:4] == ["Mean", "The middle half of the episodes", "Over instances", "Over training seeds"]
-    assert len(figures[2].axes[0].lines) == len(GAINS) + 1, "a curve per seed and their mean"
+    assert titles[1:5] == ["Mean", "The middle half of the episodes", "Over instances", "Over training seeds"]
+    assert len(figures[0].axes[0].lines) == len(GAINS) + 3, "a curve per seed, their mean, and two rivals"
 
 
 def test_the_results_of_the_repository_can_be_shown(folder, play_notebook, capsys):

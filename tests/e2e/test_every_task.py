@@ -30,7 +30,7 @@ SMALLEST = {
     "envs": 2,
     "episode_length": 2,
     "final_episodes": 0,
-    "ppo": {"epochs": 1, "minibatches": 1},
+    "ppo": {"epochs": 1, "minibatches": 1, "imitation_rounds": 0},
     "policy": {"hidden": 16, "op_bias": {"WAIT": -10.0}},
 }
 

@@ -55,7 +55,6 @@ def test_saved_results_become_a_table_and_figures(folder, play_notebook, capsys)
     assert "+0.160 (+0.160 .. +0.160)" in row
     assert "wait: every interval lies above 0" in output
     assert "oracle: not every interval lies above 0" in output
-    assert "all seeds: 0.800 (0.800 .. 0.800)" in output
     titles = [ax.get_title() for figure in figures for ax in figure.axes]
     assert titles[1:5] == ["Mean", "The middle half of the episodes", "Over instances", "Over training seeds"]
     assert len(figures[0].axes[0].lines) == len(GAINS) + 3, "a curve per seed, their mean, and two rivals"
@@ -63,7 +62,7 @@ def test_saved_results_become_a_table_and_figures(folder, play_notebook, capsys)
 
 def test_the_results_of_the_repository_can_be_shown(folder, play_notebook, capsys):
     path = learning.FILE if learning.FILE.is_file() else folder / "results.json"
-    assert len(play_notebook({SAVED: f"Path({str(path)!r})"})) == 5
+    assert len(play_notebook({SAVED: f"Path({str(path)!r})"})) == 4
     output = capsys.readouterr().out
     assert all(f"\n{name} " in output for name in json.loads(path.read_text())["arms"])
 
@@ -81,7 +80,7 @@ def test_one_flag_recomputes_everything(folder, play_notebook, monkeypatch):
     monkeypatch.setattr(subprocess, "run", run)
     play_notebook({"FROM_SCRATCH = False": "FROM_SCRATCH = True", PLACE: f"Path({str(folder)!r})"})
     of_morphogen = [words for module, words in commands if module == "morphogen"]
-    assert [words[0] for words in of_morphogen] == [*["train"] * 5, "tune", *["evaluate"] * 5]
+    assert [words[0] for words in of_morphogen] == [*["train"] * 5, *["evaluate"] * 5]
     for words in of_morphogen:
         main.parse_args(words, "0")
     written = json.loads((folder / "learning.json").read_text())

@@ -132,7 +132,7 @@ def test_the_front_page_quotes_rows_of_the_tables():
     part = FRONT.partition("## Does it learn?")[2].partition("## Concepts")[0]
     rows = [line for line in part.splitlines() if line.startswith("| ")]
     assert rows[0] in learned
-    assert [line.split("`")[1] for line in rows[1:5]] == ["trained", "wait", "tuned", "oracle"]
+    assert [line.split("`")[1] for line in rows[1:5]] == ["trained", "wait", "heuristic", "static"]
     assert set(rows[1:5]) <= set(learned)
     assert rows[5] in costs
     assert len(set(rows[6:]) & set(costs)) == len(rows[6:]) == 5

@@ -23,6 +23,7 @@ from morphogen.learn.optimal_policies import OptimalPolicy, PlannedPolicy
 from morphogen.rules.whitebox import optimal_value
 from morphogen.rules.whitebox_plan import KINDS, PlanSpec, planned_value
 from morphogen.state import rng
+from morphogen.vocab.objective import ANYTIME
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.stage import Gate
 
@@ -88,6 +89,7 @@ def _plan_faults(setup: Setup) -> list[str]:
     spec, limits = setup.spec, setup.limits
     lifecycle, slots = spec.lifecycle, len(setup.net.slots)
     checks = {
+        "task": (setup.task.objective == ANYTIME, "one whose value is the anytime value"),
         "observe.instance": ("param_price" in spec.observe.instance, "param_price"),
         "phase.least": (spec.phase.least == 1, "1"),
         "slots": (slots <= MAX_PLANNED_SLOTS, f"at most {MAX_PLANNED_SLOTS}"),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support.profiles import one_in
 
 import morphogen as mg
+from morphogen.config.spec import RunSpec
 from morphogen.engine.optimum import is_known, optimal_returns
 from morphogen.engine.policies import build_arm
 from morphogen.errors import ConfigError
@@ -140,6 +141,16 @@ def test_under_other_rules_the_best_plan_is_not_known(change, field):
     env = mg.make("whitebox_phases", envs=2, seed=0, **change)
     assert not is_known(env.setup)
     with pytest.raises(ConfigError, match=field):
+        build_arm("optimal", env.setup)
+
+
+def test_the_best_plan_is_not_known_for_the_value_of_a_delivered_network():
+    rules = RunSpec(task="whitebox_phases")
+    kept = {name: getattr(rules, name) for name in ("lifecycle", "governor", "blueprints")}
+    free = {"disabled_ops": [], "max_seeds": 0, "phase": {"hazard": 0.1}, "observe": {"instance": ["param_price"]}}
+    env = mg.make("whitebox", envs=2, seed=0, **kept, **free)
+    assert not is_known(env.setup)
+    with pytest.raises(ConfigError, match=r"^task: expected one whose value is the anytime value for the best policy$"):
         build_arm("optimal", env.setup)
 
 

@@ -30,9 +30,11 @@ DIGITS_DEFAULTS: Settings = {
     },
     "engine": {"threads": 1},
 }
-# Phases with few classes of plain or of drowned images: in the first ones seeds are worth most prices, in the others
-# none.  All is allowed; what a host sees is not told, only its price.  A slot is free again soon after a pruning.  A
-# loss that rises with a new phase is no panic: the governor is left with losses that are not finite.
+# Phases of three classes, of plain or of drowned images: in the first ones a seed is worth most prices, in the others
+# nothing.  All is allowed; what a host sees is not told, only its price, but a host does better than guessing in the
+# first ones alone.  A slot is free again soon after a pruning.  A loss that rises with a new phase is no panic: the
+# governor is left with losses that are not finite.  The rules forget a measurement at once: what is imitated first
+# should not need a memory.
 PHASES_DEFAULTS: Settings = {
     "rounds": 40,
     "envs": 64,
@@ -40,17 +42,18 @@ PHASES_DEFAULTS: Settings = {
     "final_episodes": 64,
     "host": {"norm": "batch"},
     "observe": {"instance": ["param_price"]},
-    "phase": {"hazard": 0.2, "least": 12, "classes": [2, 3], "views": {"plain": 1, "noisy": 1}, "noise": 3.0},
+    "phase": {"hazard": 0.2, "least": 12, "classes": [3, 3], "views": {"plain": 1, "noisy": 1}, "noise": 3.0},
     "lifecycle": {"auto_forward": ["TRAIN", "HOLD"], "min_training_epochs": 1, "min_prune_age": 1, "embargo_epochs": 1},
     "governor": {"good_below": 0.001, "panics": 1000},
     "reward": {"rule": "anytime"},
     "heuristic": {
         "blueprints": ["depthwise"],
-        "max_cost": 0.12,
+        "max_cost": 0.22,
+        "max_seeds": 1,
         "first_epoch": 0,
         "min_plateau": 2,
         "min_worth": 0.0,
-        "patience": 4,
+        "patience": 1,
     },
     "policy": {
         "floor": {"op": 0.001, "slot": 0.001} | dict.fromkeys(("blueprint", "style", "tempo", "alpha_target"), 0.002)
@@ -65,7 +68,7 @@ PHASES_DEFAULTS: Settings = {
         "entropy_coef": 0.01,
         "entropy_coef_end": None,
         "world_envs": 4,
-        "imitation_rounds": 3,
+        "imitation_rounds": 6,
     },
     "engine": {"threads": 1},
 }

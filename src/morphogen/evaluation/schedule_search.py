@@ -21,7 +21,7 @@ from morphogen.engine.setup import Setup
 from morphogen.evaluation.rank_parts import ONE_PROCESS, fetch_all_traces, own_part
 from morphogen.state import rng
 from morphogen.telemetry.round_summary import running_value
-from morphogen.vocab.action import PLACEHOLDER, Head, Op, Style, Tempo
+from morphogen.vocab.action import PLACEHOLDER, AlphaSpeed, AlphaTarget, Head, Op, Style, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import AUTO_GATES
 from morphogen.vocab.objective import ANYTIME
@@ -41,12 +41,14 @@ class GrowthStep(NamedTuple):
     tempo: Tempo = Tempo.FAST
     style: Style = Style.SIGMOID_ADD
     pruning: int | None = None  # epoch in which the seed is pruned; None = it is fossilized
+    target: AlphaTarget = AlphaTarget.FULL  # alpha that a seed which is pruned later has once it was blended
 
     @property
     def label(self) -> str:
         """Label such as `norm in r0c0 from epoch 2 to 9, FAST, SIGMOID_ADD`."""
         epochs = f"from epoch {self.epoch}" + ("" if self.pruning is None else f" to {self.pruning}")
-        return f"{self.blueprint.label} in {self.slot} {epochs}, {self.tempo.name}, {self.style.name}"
+        manner = [self.tempo.name, self.style.name] + [self.target.name] * (self.target is not AlphaTarget.FULL)
+        return f"{self.blueprint.label} in {self.slot} {epochs}, {', '.join(manner)}"
 
     def lives_at(self, epoch: int) -> bool:
         """Return whether the seed was germinated before an epoch and is not pruned before its end."""
@@ -60,6 +62,7 @@ def build_schedule(candidate: Candidate, spec: RunSpec) -> Schedule:
     """Schedule of a candidate in a run of a resolved spec.  Epochs without a germination advance seeds."""
     due = {growth.epoch: growth for growth in candidate}
     ended = {growth.pruning: growth.slot for growth in candidate if growth.pruning is not None}
+    lowered = {g.epoch + _min_life(g, spec): g for g in candidate if g.target is not AlphaTarget.FULL}
     steps = []
     for epoch in range(min(due, default=0), spec.episode_length if candidate else 0):
         if epoch in due:
@@ -73,10 +76,22 @@ def build_schedule(candidate: Candidate, spec: RunSpec) -> Schedule:
             }
         elif epoch in ended:
             heads = {Head.OP: Op.PRUNE, Head.SLOT: spec.slots.index(ended[epoch])}
+        elif epoch in lowered:
+            heads = _lowering_heads(lowered[epoch], spec)
         else:
             heads = _advancing_heads([growth for growth in candidate if growth.lives_at(epoch)], epoch, spec)
         steps.append(ScheduleStep(epoch, tuple(int(heads.get(head, PLACEHOLDER[head])) for head in Head)))
     return Schedule("; ".join(growth.label for growth in candidate) or NEVER_GROW_LABEL, tuple(steps), "wait")
+
+
+def _lowering_heads(growth: GrowthStep, spec: RunSpec) -> dict[Head, int]:
+    return {
+        Head.OP: Op.SET_ALPHA_TARGET,
+        Head.SLOT: spec.slots.index(growth.slot),
+        Head.STYLE: growth.style,
+        Head.ALPHA_TARGET: growth.target,
+        Head.ALPHA_SPEED: AlphaSpeed.INSTANT,
+    }
 
 
 def _advancing_heads(started: Sequence[GrowthStep], epoch: int, spec: RunSpec) -> dict[Head, int]:
@@ -107,6 +122,8 @@ def is_feasible(candidate: Candidate, spec: RunSpec) -> bool:
     prunings = [growth.pruning for growth in candidate if growth.pruning is not None]
     if prunings:
         ops.add(Op.PRUNE)
+    if any(growth.target is not AlphaTarget.FULL for growth in candidate):
+        ops.add(Op.SET_ALPHA_TARGET)
     if any(op.name in spec.disabled_ops for op in ops) or not _has_room(candidate, spec):
         return False
     epochs = [growth.epoch for growth in candidate]
@@ -128,9 +145,10 @@ def _has_room(candidate: Candidate, spec: RunSpec) -> bool:
 
 def _ends_in_time(growth: GrowthStep, spec: RunSpec) -> bool:
     """Return whether a seed can be fossilized before the end, or pruned when it is due."""
+    lowered = growth.target is not AlphaTarget.FULL
     if growth.pruning is None:
-        return growth.epoch < spec.episode_length - seed_timeline(spec, growth.tempo).fossilizing
-    return growth.epoch + _min_life(growth, spec) <= growth.pruning < spec.episode_length
+        return not lowered and growth.epoch < spec.episode_length - seed_timeline(spec, growth.tempo).fossilizing
+    return growth.epoch + _min_life(growth, spec) + lowered <= growth.pruning < spec.episode_length
 
 
 def _min_life(growth: GrowthStep, spec: RunSpec) -> int:
@@ -188,11 +206,13 @@ def _manner_variants(step: GrowthStep) -> list[GrowthStep]:
 
 
 def _pruning_variants(step: GrowthStep, spec: RunSpec) -> list[GrowthStep]:
-    """The step with a seed that is pruned, at a few times or a little earlier or later, where that can pay."""
+    """The step with a seed that is pruned, at a few times or a little earlier or later or at less alpha, if that pays."""
     if TASKS[spec.task].objective != ANYTIME:
         return []
     if step.pruning is not None:
-        return [step._replace(pruning=step.pruning + by) for by in (-2, -1, 1, 2)] + [step._replace(pruning=None)]
+        fainter = [step._replace(target=target) for target in AlphaTarget if target is not step.target]
+        later = [step._replace(pruning=step.pruning + by) for by in (-2, -1, 1, 2)]
+        return [*later, step._replace(pruning=None), *fainter]
     first = step.epoch + _min_life(step, spec)
     times = {first + i * (spec.episode_length - first) // PRUNING_COUNT for i in range(PRUNING_COUNT)}
     return [step._replace(pruning=epoch) for epoch in sorted(times)]

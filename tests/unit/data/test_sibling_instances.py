@@ -16,7 +16,8 @@ from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import build_per_env_control
 from morphogen.engine.environment import open_environment
-from morphogen.engine.episodes import EPOCH_TRACES, fetch_traces, run_episodes
+from morphogen.engine.episodes import EPOCH_TRACES, fetch_traces, run_episodes, run_epoch
+from morphogen.engine.policies import build_arm
 from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.schedule_search import (
@@ -32,7 +33,7 @@ from morphogen.evaluation.schedule_search import (
 )
 from morphogen.state import rng
 from morphogen.testing.builders.tree_equality import trees_equal
-from morphogen.vocab.action import Tempo
+from morphogen.vocab.action import AlphaTarget, Tempo
 from morphogen.vocab.blueprint import Blueprint
 
 QUICK = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD"))
@@ -172,6 +173,27 @@ def test_a_seed_is_pruned_only_once_it_is_blended_and_where_that_is_allowed():
     assert seed._replace(pruning=9).label == "norm in r0c0 from epoch 1 to 9, FAST, SIGMOID_ADD"
 
 
+@pytest.mark.parametrize("lifecycle", [QUICK, BYHAND], ids=["moved on", "by hand"])
+def test_a_seed_that_is_pruned_later_may_be_held_at_less_alpha(lifecycle):
+    setup = tiny_setup(episode_length=14, lifecycle=lifecycle)
+    first = seed_timeline(setup.spec, Tempo.FAST).holding + 1
+    seed = GrowthStep(0, "r0c0", Blueprint.NORM, pruning=first + 2, target=AlphaTarget.HALF)
+    assert seed.label == f"norm in r0c0 from epoch 0 to {first + 2}, FAST, SIGMOID_ADD, HALF"
+    assert is_feasible((seed,), setup.spec)
+    assert not is_feasible((seed._replace(pruning=first),), setup.spec)
+    assert not is_feasible((seed._replace(pruning=None),), setup.spec)
+    world = world_of_line(setup, (seed,), training_instances(setup.spec, 2), 0)
+    policy, _, params, _ = build_arm("wait", setup)
+    (state, seen), alphas = world.reset(), []
+    for _ in range(first + 3):
+        epoch = run_epoch(world, state, seen, policy, params=params, hidden=policy.initial_hidden(2))
+        state, seen = epoch.after, epoch.step.seen
+        alphas.append(state.slots.alpha[:, 0].tolist())
+    assert alphas[first - 1 :] == [[1.0, 1.0], [0.5, 0.5], [0.5, 0.5], [0.0, 0.0]]
+    tiny_specs = [tiny(episode_length=14, lifecycle=lifecycle, disabled_ops=ops) for ops in ((), ("SET_ALPHA_TARGET",))]
+    assert [is_feasible((seed,), spec) for spec in tiny_specs] == [True, False]
+
+
 def test_pruning_is_tried_only_where_every_epoch_counts():
     seed = (GrowthStep(0, "r0c0", Blueprint.NORM),)
     anytime = replace(TASKS["digits"], name="anytime-digits", objective="anytime")
@@ -183,6 +205,7 @@ def test_pruning_is_tried_only_where_every_epoch_counts():
     assert len(ends) == 4
     later = neighbours([(seed[0]._replace(pruning=ends[1]),)], tiny(task=anytime, episode_length=16, lifecycle=QUICK))
     assert {None, ends[1] - 1, ends[1] + 2} <= {line[0].pruning for line in later}
+    assert {line[0].target for line in later} == set(AlphaTarget)
 
 
 def test_the_latest_seed_that_counts_as_possible_is_kept_in_the_last_epoch():

@@ -34,7 +34,8 @@ DIGITS_DEFAULTS: Settings = {
 # nothing.  All is allowed; what a host sees is not told, only its price, but a host does better than guessing in the
 # first ones alone.  A slot is free again soon after a pruning.  A loss that rises with a new phase is no panic: the
 # governor is left with losses that are not finite.  The rules forget a measurement at once: what is imitated first
-# should not need a memory.
+# should not need a memory.  Few rows germinate, and the largest seed costs a hundred times the least: ratios of whole
+# actions weigh these rows like any other, and no bonus pays for a rare blueprint.
 PHASES_DEFAULTS: Settings = {
     "rounds": 40,
     "envs": 64,
@@ -64,9 +65,11 @@ PHASES_DEFAULTS: Settings = {
         "lr_anneal_rounds": 40,
         "epochs": 8,
         "target_kl": 0.1,
-        "gamma": 0.99,
-        "entropy_coef": 0.01,
+        "gamma": 0.95,
+        "ratio": "joint",
+        "entropy_coef": 0.003,
         "entropy_coef_end": None,
+        "entropy_coef_head": {"slot": 0.0, "blueprint": 0.0},
         "world_envs": 4,
         "imitation_rounds": 6,
     },

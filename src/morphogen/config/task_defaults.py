@@ -65,7 +65,7 @@ PHASES_DEFAULTS: Settings = {
         "lr_anneal_rounds": 40,
         "epochs": 8,
         "target_kl": 0.1,
-        "gamma": 0.95,
+        "gamma": 0.99,
         "ratio": "joint",
         "entropy_coef": 0.003,
         "entropy_coef_end": None,

@@ -133,6 +133,7 @@ class Reporter:
             rounds=setup.spec.rounds,
             gamma=ppo.gamma,
             kl_stop=KL_STOP_FACTOR * (ppo.target_kl or 0.0),
+            imitated=ppo.imitation_rounds,
         )
         self._columns: dict[str, Array] = {}  # [T, E, ...] of the round, of which `_epochs` are filled
         self._round = self._epochs = self._raised = 0

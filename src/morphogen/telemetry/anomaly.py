@@ -66,6 +66,7 @@ class RoundCounts(NamedTuple):
     kl_stop: float = 0.0  # nats at which an update stops; a KL below it is intended
     progress: float = 0.0  # share of the run that is over
     return_gap: float | None = None  # mean return of all steps less that of the learner, in its deviations
+    imitates: bool = False  # the policy learned from demonstrations: what it copies may be decided
 
 
 def valid_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
@@ -88,11 +89,10 @@ def find_anomalies(
     envs = max(counts.envs, 1)
     findings += _findings_above("envs_nonfinite", counts.skipped / envs, limits["envs_nonfinite"])
     findings += _findings_above("rollbacks", counts.rollbacks / envs, limits["rollbacks"])
-    first = {head: x for head in HEADS if math.isfinite(x := update.get(f"entropy_head.{head}", math.nan))}
+    own = {} if counts.imitates else update
+    first = {head: x for head in HEADS if math.isfinite(x := own.get(f"entropy_head.{head}", math.nan))}
     first |= state.first
-    collapses, low = entropy_findings(
-        update, state.low, limits, first, decided=counts.progress > limits["entropy_until"]
-    )
+    collapses, low = entropy_findings(own, state.low, limits, first, decided=counts.progress > limits["entropy_until"])
     findings += collapses
     lasting, streaks = lasting_findings(update, counts.return_gap, state.streaks, limits)
     findings += lasting
@@ -329,11 +329,18 @@ class AnomalyMonitor:
     """Rounds, in order."""
 
     def __init__(
-        self, facts: RunFacts, spec: TelemetrySpec, *, rounds: int, gamma: float = 1.0, kl_stop: float = 0.0
+        self,
+        facts: RunFacts,
+        spec: TelemetrySpec,
+        *,
+        rounds: int,
+        gamma: float = 1.0,
+        kl_stop: float = 0.0,
+        imitated: int = 0,
     ) -> None:
-        """rounds: of the run; gamma: discount per epoch; kl_stop: nats at which an update stops."""
+        """rounds, imitated: of the run, of imitation; gamma: discount per epoch; kl_stop: nats that end an update."""
         self._facts, self._spec, self._rounds = facts, spec, rounds
-        self._gamma, self._kl_stop = gamma, kl_stop
+        self._gamma, self._kl_stop, self._imitated = gamma, kl_stop, imitated
         self.state = AnomalyState()
 
     def end_round(
@@ -353,6 +360,7 @@ class AnomalyMonitor:
             self._kl_stop,
             (round + 1) / self._rounds,
             return_gap(columns["reward"], rollbacks, update, self._gamma),
+            round < self._imitated,
         )
         findings, self.state = find_anomalies(counts, update, self.state, self._spec, devices)
         alarms = [finding.kind for finding in findings if finding.severity != INFO]

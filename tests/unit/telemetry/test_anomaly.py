@@ -212,6 +212,24 @@ def test_an_entropy_that_is_no_number_leaves_the_streak():
     assert (found[0].kind, found[0].subject, after) == ("entropy_nonfinite", "op", {"op": 1})
 
 
+def test_what_is_imitated_may_be_decided_and_what_is_learned_afterwards_starts_from_there():
+    watch, found = AnomalyState(), []
+    for round, imitates in enumerate([True] * 5 + [False] * 8):
+        update = {"entropy_head.op": 0.002 if round < 9 else 2e-7}
+        one, watch = find_anomalies(CALM._replace(round=round, imitates=imitates, waits=0), update, watch, SPEC)
+        found.append([x.kind for x in one])
+    assert watch.first == {"op": 0.002}
+    assert found == [[]] * 11 + [["entropy_collapse"]] * 2
+
+
+def test_a_monitor_knows_the_rounds_of_imitation():
+    own = AnomalyMonitor(facts(2, 2), SPEC, rounds=9, imitated=2)
+    calm = [record(rolled_back=np.zeros(2, dtype=bool))] * 2
+    for round, known in ((0, {}), (1, {}), (2, {"op": 0.5})):
+        own.end_round(round, columns(*calm), {"entropy_head.op": 0.5}, ())
+        assert own.state.first == known
+
+
 def test_waiting_only_is_told_from_the_third_round_in_a_row_on():
     watch, told = AnomalyState(), []
     for waits in (99, 99, 99, 99, 10, 99):

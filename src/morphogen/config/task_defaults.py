@@ -37,7 +37,7 @@ DIGITS_DEFAULTS: Settings = {
 # should not need a memory.  Few rows germinate, and the largest seed costs a hundred times the least: ratios of whole
 # actions weigh these rows like any other, and no bonus pays for a rare blueprint.
 PHASES_DEFAULTS: Settings = {
-    "rounds": 40,
+    "rounds": 60,
     "envs": 64,
     "max_seeds": 3,
     "final_episodes": 64,
@@ -62,7 +62,7 @@ PHASES_DEFAULTS: Settings = {
     "ppo": {
         "lr": 1e-3,
         "lr_end": 2e-4,
-        "lr_anneal_rounds": 40,
+        "lr_anneal_rounds": 60,
         "epochs": 8,
         "target_kl": 0.1,
         "gamma": 0.99,

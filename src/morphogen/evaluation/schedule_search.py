@@ -206,7 +206,7 @@ def _manner_variants(step: GrowthStep) -> list[GrowthStep]:
 
 
 def _pruning_variants(step: GrowthStep, spec: RunSpec) -> list[GrowthStep]:
-    """The step with a seed that is pruned, at a few times or a little earlier or later or at less alpha, if that pays."""
+    """The step with a seed that is pruned, at a few times or a little earlier, later or fainter, where that can pay."""
     if TASKS[spec.task].objective != ANYTIME:
         return []
     if step.pruning is not None:

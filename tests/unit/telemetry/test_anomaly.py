@@ -215,7 +215,7 @@ def test_an_entropy_that_is_no_number_leaves_the_streak():
 def test_what_is_imitated_may_be_decided_and_what_is_learned_afterwards_starts_from_there():
     watch, found = AnomalyState(), []
     for round, imitates in enumerate([True] * 5 + [False] * 8):
-        update = {"entropy_head.op": 0.002 if round < 9 else 2e-7}
+        update = {"entropy_head.op": 0.9 if round == 0 else 0.002 if round < 9 else 2e-7}
         one, watch = find_anomalies(CALM._replace(round=round, imitates=imitates, waits=0), update, watch, SPEC)
         found.append([x.kind for x in one])
     assert watch.first == {"op": 0.002}

@@ -25,7 +25,7 @@ from morphogen.engine.optimum import OPTIMAL, is_known
 from morphogen.engine.policies import REACTIVE_PREFIX, TRAINED_PREFIX, Greedy, build_arm
 from morphogen.engine.setup import Setup
 from morphogen.errors import ConfigError
-from morphogen.evaluation.clairvoyant import search_along_phases
+from morphogen.evaluation.clairvoyant import Report, no_report, search_along_phases
 from morphogen.evaluation.play import ArmResult, build_result, play_arm
 from morphogen.evaluation.rank_parts import ONE_PROCESS, fetch_all_traces, own_part
 from morphogen.evaluation.replays import REPLAYS, ArmPlayer
@@ -133,13 +133,15 @@ def play_clairvoyant_arm(
     results: Mapping[str, ArmResult],
     *,
     collectives: Collectives = ONE_PROCESS,
+    report: Report = no_report,
 ) -> ArmResult:
     """Play the best schedule along the phases of each instance, searched in siblings of its world."""
     del results
     began, parts = time.perf_counter(), list[TensorDict]()
     sets = held_out_instance_sets(setup.spec, episodes)
     for instances in sets:
-        found = search_along_phases(setup, transfers, instances, rows=SEARCH_ROWS, collectives=collectives)
+        more: Any = {"rows": SEARCH_ROWS, "collectives": collectives, "report": report}
+        found = search_along_phases(setup, transfers, instances, **more)
         schedules = [build_schedule(line, setup.spec) for line in found.picks]
         parts.append(play_schedules(setup, transfers, schedules, instances, collectives=collectives))
     traces = fetch_all_traces(transfers, parts, [len(one.tasks) for one in sets], collectives=collectives)
@@ -186,10 +188,13 @@ def play_arms(
     return played
 
 
-def open_arms(names: Iterable[str], setup: Setup, collectives: Collectives = ONE_PROCESS) -> dict[str, ArmPlayer]:
+def open_arms(
+    names: Iterable[str], setup: Setup, collectives: Collectives = ONE_PROCESS, report: Report = no_report
+) -> dict[str, ArmPlayer]:
     """Return the players of these names, in their order; raise ConfigError with every unknown name.
 
     Policies and portfolios are read once here, so that errors in files are reported before any arm is played.
+    `report` receives a line in each step of a long search.
     """
     players: dict[str, Any] = dict.fromkeys(names)
     known = [*POLICIES, *([OPTIMAL] if is_known(setup) else ()), *ARM_PLAYERS]
@@ -202,6 +207,8 @@ def open_arms(names: Iterable[str], setup: Setup, collectives: Collectives = ONE
             file = name.removeprefix(ORACLE)
             read_portfolio(Path(file), setup.spec)
             players[name] = partial(play_oracle_arm, file)
+        elif name == CLAIRVOYANT:
+            players[name] = partial(play_clairvoyant_arm, report=report)
         elif name not in ARM_PLAYERS:
             build_arm(name, setup)
     return {name: partial(player, collectives=collectives) for name, player in players.items()}

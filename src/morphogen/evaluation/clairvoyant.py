@@ -34,6 +34,7 @@ SEARCH_WORLDS = (1, 2)  # siblings in which schedules are compared; the pick is 
 MAX_PHASES = 5  # phases in which growing is decided one by one; the later ones follow the last of them
 SURVIVORS = 3  # schedules of an instance whose neighbours are tried
 Plan = tuple[Blueprint | None, ...]  # the seed that lives in each phase; None = none
+Report = Callable[[str], None]  # receives lines of progress
 
 
 class ClairvoyantSearch(NamedTuple):
@@ -42,6 +43,10 @@ class ClairvoyantSearch(NamedTuple):
     picks: tuple[Candidate, ...]  # per instance
     values: Array  # float [n], means over the worlds of the search
     tried: int  # schedules played, over all instances
+
+
+def no_report(line: str) -> None:
+    """Receive a line of progress and drop it."""
 
 
 def phase_starts(spec: RunSpec, instances: InstanceSet) -> list[tuple[int, ...]]:
@@ -77,7 +82,7 @@ def search_along_phases(
     instances: InstanceSet,
     *,
     rows: int,
-    report: Callable[[str], None] = lambda line: None,
+    report: Report = no_report,
     collectives: Collectives = ONE_PROCESS,
 ) -> ClairvoyantSearch:
     """Search the best schedule of each instance along its phases, in sibling worlds, in three trials.

@@ -98,7 +98,7 @@ def _play_arms(
     _, spec, manifest = run_directory.open_directory(run)
     seed, trained = spec.seed if seed is None else seed, f"{TRAINED_PREFIX}{run}"
     setup = select_split(split, build_setup(evaluation_spec(spec, seed=seed, envs=spec.envs)))
-    players = open_arms((trained, *names), setup, collectives)
+    players = open_arms((trained, *names), setup, collectives, report)
     del players[trained]
     own = partial(play_policy_arm, trained, label=TRAINED_ARM, greedy=greedy, collectives=collectives)
     players = {TRAINED_ARM: own, **players}

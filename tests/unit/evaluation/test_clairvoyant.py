@@ -11,6 +11,7 @@ from support.small_runs import tiny, tiny_setup
 import morphogen as mg
 from morphogen.config.task import TASKS
 from morphogen.device.transfers import Transfers
+from morphogen.evaluation.arms import open_arms
 from morphogen.evaluation.clairvoyant import lay_plan, phase_starts, search_along_phases
 from morphogen.evaluation.schedule_search import (
     RESTING_EPOCHS,
@@ -102,6 +103,15 @@ def test_the_arm_is_played_on_held_out_instances_beside_others():
     assert results["clairvoyant"].policy == "clairvoyant"
     assert results["clairvoyant"].value_name == "anytime value"
     assert len(results["clairvoyant"].network_value) == 2
+    said = list[str]()
+    player = open_arms(["clairvoyant"], env.setup, report=said.append)["clairvoyant"]
+    again = player(env.setup, env.transfers, 2, {})
+    assert again.network_value.tolist() == results["clairvoyant"].network_value.tolist()
+    assert [line.split(":")[0] for line in said] == [
+        "one seed that stays",
+        "seeds in some phases",
+        "what is near the best",
+    ]
 
 
 @pytest.mark.parametrize("epochs", [8, 3])

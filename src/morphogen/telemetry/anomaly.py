@@ -89,7 +89,7 @@ def find_anomalies(
     envs = max(counts.envs, 1)
     findings += _findings_above("envs_nonfinite", counts.skipped / envs, limits["envs_nonfinite"])
     findings += _findings_above("rollbacks", counts.rollbacks / envs, limits["rollbacks"])
-    own = {} if counts.imitates else update
+    own = {name: x for name, x in update.items() if not (counts.imitates and math.isfinite(x))}
     first = {head: x for head in HEADS if math.isfinite(x := own.get(f"entropy_head.{head}", math.nan))}
     first |= state.first
     collapses, low = entropy_findings(own, state.low, limits, first, decided=counts.progress > limits["entropy_until"])

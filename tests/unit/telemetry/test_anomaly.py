@@ -220,6 +220,8 @@ def test_what_is_imitated_may_be_decided_and_what_is_learned_afterwards_starts_f
         found.append([x.kind for x in one])
     assert watch.first == {"op": 0.002}
     assert found == [[]] * 11 + [["entropy_collapse"]] * 2
+    broken, _ = find_anomalies(CALM._replace(imitates=True, waits=0), {"entropy_head.op": math.nan}, watch, SPEC)
+    assert [one.kind for one in broken] == ["entropy_nonfinite"]
 
 
 def test_a_monitor_knows_the_rounds_of_imitation():

@@ -221,7 +221,7 @@ def test_what_is_imitated_may_be_decided_and_what_is_learned_afterwards_starts_f
     assert watch.first == {"op": 0.002}
     assert found == [[]] * 11 + [["entropy_collapse"]] * 2
     broken, _ = find_anomalies(CALM._replace(imitates=True, waits=0), {"entropy_head.op": math.nan}, watch, SPEC)
-    assert [one.kind for one in broken] == ["entropy_nonfinite"]
+    assert [one.kind for one in broken] == ["numeric", "entropy_nonfinite"]
 
 
 def test_a_monitor_knows_the_rounds_of_imitation():

@@ -84,14 +84,22 @@ class Dataset:
     sizes: dict[str, int]
     _validation: LabelledInputs
     _test: Samples
+    _class_sizes: tuple[int, ...]  # samples of each class in the validation split, the most first; () of a text
+    _test_class_sizes: tuple[int, ...]
 
     def validation(self) -> LabelledInputs:
         """Return the samples on which every env is scored after every epoch."""
         return self._validation
 
+    def most_counted(self, classes: int) -> int | None:
+        """Return the most validation samples that count in an env with so many classes at most; None: all may."""
+        most = sum(self._class_sizes[:classes])
+        return most if most < sum(self._class_sizes) else None
+
     def on_test_split(self) -> "Dataset":
         """Return the data set with the complete test split for scoring, which only reports use."""
-        return replace(self, _validation=_build_split(self._test, self.preparation))
+        scored = _build_split(self._test, self.preparation)
+        return replace(self, _validation=scored, _class_sizes=self._test_class_sizes)
 
 
 def open_dataset(task: TaskSpec, spec: DataSpec, host: Host, device: torch.device | str) -> Dataset:
@@ -116,6 +124,7 @@ def open_dataset(task: TaskSpec, spec: DataSpec, host: Host, device: torch.devic
     count = min(count, available)  # a task is written for the official files; smaller ones are scored on all they have
     placement = choose_placement(splits, spec)
     train = splits.train if placement == STREAMED else splits.train.to(device)
+    validation = splits.validation.select(torch.arange(count))
     return Dataset(
         placement=placement,
         train=train,
@@ -123,8 +132,10 @@ def open_dataset(task: TaskSpec, spec: DataSpec, host: Host, device: torch.devic
         preparation=preparation,
         fingerprint=fingerprint(splits),
         sizes={"train": len(splits.train), "validation": count, "test": len(splits.test)},
-        _validation=_build_split(splits.validation.select(torch.arange(count)).to(device), preparation),
+        _validation=_build_split(validation.to(device), preparation),
         _test=splits.test.to(device),
+        _class_sizes=() if text else _class_sizes(validation.labels),
+        _test_class_sizes=() if text else _class_sizes(splits.test.labels),
     )
 
 
@@ -205,6 +216,11 @@ def choose_placement(splits: Splits, spec: DataSpec) -> str:
 def data_folder(spec: DataSpec) -> Path:
     """Return the folder of data files: `data.dir`, else $MORPHOGEN_DATA, else `./data`."""
     return find_folder(spec.dir)[0]
+
+
+def _class_sizes(labels: Tensor) -> tuple[int, ...]:
+    """Samples of each class, the most first.  labels int64 [N], on the host."""
+    return tuple(labels.bincount().sort(descending=True).values.tolist())
 
 
 def _build_split(samples: Samples, preparation: Preparation) -> LabelledInputs:

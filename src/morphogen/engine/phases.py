@@ -245,6 +245,7 @@ def validate_phase(
     if setup.task.kind == ANALYTIC:
         return validate_by_formula(state, split, coalition, evaluated, phased=setup.spec.phase.hazard > 0)
     options: Any = {"net": setup.net, "views": setup.spec.phase.view_set, "repeat": capture.repeat}
+    options["counted"] = setup.dataset.most_counted(setup.most_classes)
     pieces = zip(split_envs(len(evaluated), setup.piece_envs), plan.pieces, strict=True)
     return join(
         [

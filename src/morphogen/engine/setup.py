@@ -16,7 +16,7 @@ from morphogen.config.execution_spec import (
 from morphogen.config.fields import raise_all
 from morphogen.config.groups import RESIDENT
 from morphogen.config.phase_spec import PhaseSpec
-from morphogen.config.spec import RunSpec, build_limits, find_host, param_budget, pick_slots, resolve
+from morphogen.config.spec import RunSpec, build_limits, find_host, instance_ranges, param_budget, pick_slots, resolve
 from morphogen.config.task import TASKS, TaskSpec
 from morphogen.data.dataset import Dataset, open_dataset
 from morphogen.data.feed import ResidentFeed
@@ -67,6 +67,7 @@ class Setup:
     schedule: Schedule | None  # declared actions of the policy; None: the policy decides
     device: torch.device
     piece_envs: int  # envs that train and validate at once, see `engine.pieces`
+    most_classes: int  # that an env can have at once
 
 
 def resolve_device(name: str, place: int = 0) -> torch.device:
@@ -182,6 +183,7 @@ def build_setup(spec: RunSpec) -> Setup:
         schedule=schedule,
         device=device,
         piece_envs=piece_size(spec, net, dataset.sizes["validation"], device),
+        most_classes=(spec.phase.classes or instance_ranges(spec).classes)[1],
     )
 
 

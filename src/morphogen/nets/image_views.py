@@ -1,5 +1,6 @@
 """Views of images: how a batch is shown to each env, as a pure function of the batch."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -15,8 +16,8 @@ def show_views(images: Tensor, view: Tensor, sample: Tensor, *, views: Views) ->
     """Show normalised images to each env in its view.
 
     Shapes: images float [E, B, C, H, W], or [B, C, H, W] shared by all envs; view int64 [E], a `View`; sample int64
-    [E, B] or [B], number of each image in its split -> float [E, B, C, H, W]; the images themselves if only PLAIN is
-    used.
+    [E, B] or [B], number of each image in its split, < 2**20 -> float [E, B, C, H, W]; the images themselves if
+    only PLAIN is used.
     views: those that occur; only these are computed.
     Promise: a row depends on its own images, view and sample numbers.
 
@@ -48,11 +49,9 @@ def _hide_half(images: Tensor, *_: object) -> Tensor:
 
 def _add_noise(images: Tensor, sample: Tensor, deviation: float) -> Tensor:
     """Add the noise of each sample: uniform, of mean 0."""
-    numbers = images[0, 0].numel() if images.dim() == 5 else images[0].numel()
-    lanes = sample.unsqueeze(-1) * numbers + torch.arange(numbers, device=sample.device)
-    key = torch.zeros(3, dtype=torch.int64, device=sample.device)
-    words = rng.random_bits_at(rng.stream(key, Purpose.VIEW_NOISE), lanes.flatten())
-    noise = (rng.unit_floats(words) - 0.5) * (12**0.5 * deviation)
+    key = torch.zeros(*sample.shape, 3, dtype=torch.int64, device=sample.device)
+    stream = rng.stream(key, Purpose.VIEW_NOISE, round=sample)
+    noise = (rng.uniform(stream, math.prod(images.shape[-3:])) - 0.5) * (12**0.5 * deviation)
     return images + noise.to(images.dtype).view(images.shape)
 
 

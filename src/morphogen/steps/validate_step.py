@@ -2,7 +2,7 @@
 
 import math
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from tensordict import TensorDict
@@ -41,14 +41,16 @@ def validate(
     *,
     net: Net,
     chunk: int | None = None,
+    counted: int | None = None,
     views: Views = PLAIN_ONLY,
     repeat: Repeat = repeat,
 ) -> Validation:
     """Evaluate coalitions in one pass over a split.
 
     Shapes: state [E]; split [N]; coalition int64, evaluated bool [E, K], as given to `plan_counts` -> Validation [E].
-    chunk: most samples in one pass, by default those of the host; views: all that `state.instance.image_view` may
-    hold; repeat: loop over the passes (`engine.capture`).
+    chunk: most samples in one pass, by default those of the host; counted: most samples whose label is in use of an
+    env, only these are passed (an env with fewer repeats its first ones, which count once); None: all, of all envs;
+    views: all that `state.instance.image_view` may hold; repeat: loop over the passes (`engine.capture`).
     Promise: changes nothing; a sample whose label is not in use counts for nothing, a non-finite logit as wrong.
     Raises: RuntimeError for a derivative with respect to parameters.
 
@@ -66,13 +68,43 @@ def validate(
     """
     refuse_gradients("validate", state.host.params, *nested_leaves(state.seeds))
     with torch.no_grad():
-        chunk = chunk or net.host.chunk
-        return _validate(state, split, coalition, evaluated, plan, net=net, chunk=chunk, views=views, repeat=repeat)
+        chosen = choose_samples(_labels_in_use(state.instance, split.labels), counted)
+        options: Any = {"net": net, "chunk": chunk or net.host.chunk, "views": views, "repeat": repeat}
+        return _validate(state, split.inputs, chosen, coalition, evaluated, plan, **options)
+
+
+class ChosenSamples(NamedTuple):
+    """Samples to pass through the networks."""
+
+    index: Tensor  # int64 [N] of all envs, or [E, N] of each
+    labels: Tensor  # int64 [E, N, ...], in use of the env; -1 counts for nothing
+
+
+def choose_samples(labels: Tensor, counted: int | None) -> ChosenSamples:
+    """Choose the samples of an env whose labels are in use, `counted` at most, then its first ones again; None: all.
+
+    Shapes: labels int64 [E, N], -1 not in use -> samples [E, counted]; None: labels [E, N, ...] -> index [N].
+
+    Example:
+        >>> import torch
+        >>> from morphogen.steps.validate_step import choose_samples
+        >>> chosen = choose_samples(torch.tensor([[-1, 0, 1, -1, 0], [0, -1, -1, 1, -1]]), counted=3)
+        >>> chosen.index.tolist(), chosen.labels.tolist()
+        ([[1, 2, 4], [0, 3, 0]], [[0, 1, 0], [0, 1, -1]])
+    """
+    if counted is None:
+        return ChosenSamples(torch.arange(labels.shape[1], device=labels.device), labels)
+    unused = labels == NO_LABEL
+    order, place = torch.argsort(unused, dim=-1, stable=True), torch.arange(counted, device=labels.device)
+    count = (~unused).sum(-1, keepdim=True)
+    index = order.gather(1, place % count.clamp(min=1))
+    return ChosenSamples(index, choose(place < count, labels.gather(1, index), NO_LABEL))
 
 
 def _validate(
     state: EnvState,
-    split: LabelledInputs,
+    inputs: Tensor,
+    chosen: ChosenSamples,
     coalition: Tensor,
     evaluated: Tensor,
     plan: Plan,
@@ -92,16 +124,16 @@ def _validate(
         ends, number = _output_rows(tree, plan, coalition), tree.number[-1]
     networks, host, used = net.networks, net.precision.cast(state.host.params), used_classes(state.instance, net)
     rows = HostRows(net.host_layout.split(host), networks.masks(state.instance, host), None)
-    labels = _labels_in_use(state.instance, split.labels)
 
     def count_chunk(counts: ChunkCounts, size: int) -> ChunkCounts:
-        samples = counts.start + torch.arange(size, device=counts.start.device)
-        inputs = show_views(split.inputs.index_select(0, samples), state.instance.image_view, samples, views=views)
-        logits = forward(net.precision.cast(inputs), rows, used, growth, net=net).to(state.host.params.dtype)
-        chunk = _count_correct(logits, labels.index_select(1, samples), ends)
+        part = counts.start + torch.arange(size, device=counts.start.device)
+        samples = chosen.index.index_select(-1, part)
+        shown = show_views(inputs[samples], state.instance.image_view, samples, views=views)
+        logits = forward(net.precision.cast(shown), rows, used, growth, net=net).to(state.host.params.dtype)
+        chunk = _count_correct(logits, chosen.labels.index_select(1, part), ends)
         return ChunkCounts(counts.start + size, *(old + new for old, new in zip(counts[1:], chunk, strict=True)))
 
-    samples, envs = split.labels.shape[0], labels.shape[0]
+    envs, samples = chosen.labels.shape[:2]
     parts = math.ceil(samples / chunk)
     size, larger = divmod(samples, parts)  # chunks differ by a sample at most; the larger ones come first
     counts = _no_counts(envs if ends is None else ends[0].shape[0], like=state.host.params)

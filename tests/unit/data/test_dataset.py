@@ -3,6 +3,7 @@
 import contextlib
 import pickle
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -236,6 +237,17 @@ def test_validation_uses_the_first_samples_asked_for():
     assert torch.equal(part.validation().inputs, whole.validation().inputs[:64])
     assert torch.equal(part.validation().labels, whole.validation().labels[:64])
     assert part.fingerprint == whole.fingerprint
+
+
+def test_the_most_samples_that_count_are_those_of_the_largest_classes():
+    whole = open_dataset(DIGITS, DataSpec(), DIGITS.host, "cpu")
+    for dataset in (whole, whole.on_test_split()):
+        labels = dataset.validation().labels
+        sizes = [int((labels == digit).sum()) for digit in range(10)]
+        for classes in (1, 3):
+            assert dataset.most_counted(classes) == max(map(sum, combinations(sizes, classes)))
+        assert dataset.most_counted(10) is None
+    assert whole.most_counted(2) != whole.on_test_split().most_counted(2)
 
 
 def test_more_validation_samples_than_there_are_is_an_error():

@@ -101,6 +101,25 @@ def test_validation_sees_the_view_of_each_env():
         assert torch.allclose(together.loss[rows], alone.loss[rows], rtol=1e-5)
 
 
+def test_validation_passes_the_samples_of_the_classes_of_each_env_alone(monkeypatch):
+    env = make(4, phase={"classes": (2, 3), "hazard": 1.0}, **CLASSES)
+    shown = []
+
+    def kept(images, *args, **options):
+        shown.append(images)
+        return show_views(images, *args, **options)
+
+    state, _ = env.reset()
+    monkeypatch.setattr("morphogen.steps.validate_step.show_views", kept)
+    env.step(state, mg.actions.wait(env))
+    split = env.setup.dataset.validation()
+    largest = split.labels.bincount().sort(descending=True).values[:3].sum()
+    assert sum(images.shape[1] for images in shown) == largest < len(split.labels)
+    for row, labels in zip(torch.cat(shown, dim=1), state.instance.class_of, strict=True):
+        own = split.inputs[labels[split.labels] >= 0]
+        assert torch.equal(row, torch.cat([own] * len(row))[: len(row)])
+
+
 def shown_alone(images, view):
     return show_views(images, torch.tensor([int(view)]), torch.arange(len(images)), views=Views((View.PLAIN, view)))[0]
 

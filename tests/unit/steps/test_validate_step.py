@@ -1,5 +1,7 @@
 """Validation under every coalition: equal to stacking full rows, to plain modules, and blind to its neighbours."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -15,10 +17,11 @@ NET = small_states.net()
 DEEP = small_states.net(small_states.CnnSpec(2, 3, 3, 2, 1, 8, 6), ("r1c1", "r0c0", "r1c0", "r0c2"))
 
 
-def measure(state, net=NET, *, asked=None, split=None, chunk=128):
+def measure(state, net=NET, *, asked=None, split=None, chunk=128, counted=None):
     asked = asked or small_states.every(state, net)
     split = small_states.split(net) if split is None else split
-    return validate(state, split, *asked, small_states.plan(state, net, asked=asked), net=net, chunk=chunk)
+    plan = small_states.plan(state, net, asked=asked)
+    return validate(state, split, *asked, plan, net=net, chunk=chunk, counted=counted)
 
 
 def without(state, net, env, coalition):
@@ -113,6 +116,34 @@ def test_samples_of_classes_that_are_not_in_use_do_not_count():
     just = measure(state.replace(instance=own), split=subset)
     torch.testing.assert_close(found.accuracy[1], just.accuracy[1])
     torch.testing.assert_close(found.loss[1], just.loss[1])
+
+
+def some_classes(state):
+    """Envs that use all classes, two, and one."""
+    rows = ([*range(10)], [-1, 1, -1, 0, *[-1] * 6], [*[-1] * 9, 0])
+    return state.replace(instance=state.instance.replace(class_of=torch.tensor(rows), classes=torch.tensor([10, 2, 1])))
+
+
+def test_no_result_depends_on_whether_samples_that_do_not_count_are_passed():
+    state, split = some_classes(small_states.mixed(NET, 3, seed=4)), small_states.split(NET, 80)
+    whole, chosen = measure(state, split=split), measure(state, split=split, counted=80, chunk=50)
+    assert torch.equal(whole.accuracy, chosen.accuracy)
+    torch.testing.assert_close(whole.loss, chosen.loss)
+
+
+@pytest.mark.parametrize("norm", ["group", "batch"])
+def test_samples_that_are_not_chosen_are_never_seen(norm):
+    """Of an env that uses two classes, and a batch whose statistics all samples share."""
+    net = small_states.net(replace(small_states.DIGITS, norm=norm))
+    state, split = some_classes(small_states.mixed(net, 3, seed=4))[1:], small_states.split(net, 80)
+    own = (split.labels == 1) | (split.labels == 3) | (split.labels == 9)
+    broken = split.replace(inputs=torch.where(own.view(-1, 1, 1, 1), split.inputs, torch.nan))
+    counted = int(((split.labels == 1) | (split.labels == 3)).sum())
+    expected = measure(state, net, split=split, counted=counted)
+    found = measure(state, net, split=broken, counted=counted)
+    assert torch.isfinite(found.loss).all()
+    assert torch.equal(found.loss, expected.loss)
+    assert torch.equal(found.accuracy, expected.accuracy)
 
 
 def test_the_size_of_a_pass_changes_nothing_but_rounding():

@@ -30,12 +30,13 @@ DIGITS_DEFAULTS: Settings = {
     },
     "engine": {"threads": 1},
 }
-# Phases of three classes, of plain or of drowned images: in the first ones a seed is worth most prices, in the others
-# nothing.  All is allowed; what a host sees is not told, only its price, but a host does better than guessing in the
-# first ones alone.  A slot is free again soon after a pruning.  A loss that rises with a new phase is no panic: the
-# governor is left with losses that are not finite.  The rules forget a measurement at once: what is imitated first
-# should not need a memory.  Few rows germinate, and the largest seed costs a hundred times the least: ratios of whole
-# actions weigh these rows like any other, and no bonus pays for a rare blueprint.
+# Phases of three classes, of plain or of drowned images.  At these prices a seed that stays for ever is worth about as
+# much as it costs, and is worth most of it in the plain phases: who grows there alone is paid.  All is allowed; what a
+# host sees is not told, only its price, but a host does better than guessing in plain phases alone.  A slot is free
+# again soon after a pruning.  A loss that rises with a new phase is no panic: the governor is left with losses that are
+# not finite.  The rules forget a measurement at once: what is imitated first should not need a memory.  Few rows
+# germinate, and the largest seed costs a hundred times the least: ratios of whole actions weigh these rows like any
+# other, and no bonus pays for a rare blueprint.
 PHASES_DEFAULTS: Settings = {
     "rounds": 60,
     "envs": 64,
@@ -43,17 +44,17 @@ PHASES_DEFAULTS: Settings = {
     "final_episodes": 64,
     "host": {"norm": "batch"},
     "observe": {"instance": ["param_price"]},
-    "phase": {"hazard": 0.2, "least": 12, "classes": [3, 3], "views": {"plain": 1, "noisy": 1}, "noise": 3.0},
+    "phase": {"hazard": 0.2, "least": 20, "classes": [3, 3], "views": {"plain": 1, "noisy": 1}, "noise": 3.0},
     "lifecycle": {"auto_forward": ["TRAIN", "HOLD"], "min_training_epochs": 1, "min_prune_age": 1, "embargo_epochs": 1},
     "governor": {"good_below": 0.001, "panics": 1000},
     "reward": {"rule": "anytime"},
     "heuristic": {
         "blueprints": ["depthwise"],
-        "max_cost": 0.22,
+        "max_cost": 0.3,
         "max_seeds": 1,
         "first_epoch": 0,
-        "min_plateau": 2,
-        "min_worth": 0.0,
+        "min_plateau": 0,
+        "min_worth": -10.0,
         "patience": 1,
     },
     "policy": {

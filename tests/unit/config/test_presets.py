@@ -17,7 +17,7 @@ from morphogen.run.train import train_ppo_vectorized
 ROWS = {
     "digits": (438, "r0c0 r0c1 r1c0", 32, 16),
     "digits_impaired": (72, "r0c0 r0c1 r1c0", 32, 16),
-    "digits_phases": (1_090, "r0c0 r0c1 r1c0", 16, 60),
+    "digits_phases": (1_090, "r0c0 r0c1 r1c0", 16, 90),
     "whitebox": (150, "r0c0 r1c0", 1, 8),
     "whitebox_phases": (150, "r0c0 r1c0", 1, 32),
     "cifar_baseline": (6_418, "r0c0 r0c1 r0c2", 128, 150),

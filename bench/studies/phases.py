@@ -1,9 +1,10 @@
-"""Worth of control in `digits_phases`, on training instances: `python -m bench.studies.phases [--on N] [--kinds-on N]`.
+"""Worth of control in `digits_phases`, on training instances: `python -m bench.studies.phases FILE FILE [--on N]`.
 
 For each kind of phase, a view with a number of classes, the best static net of worlds that have this kind alone.  Then
-the best static net and the best schedule of all instances, as `morphogen tune` finds them, beside the schedules that
-are laid along the phases of each instance: these are found in sibling worlds and judged in the world of a run, the
-others are judged where they were chosen too, which flatters them.  Held-out instances are not looked at.
+the best static net and the best schedule of all instances, in the files of `morphogen tune --family static` and
+`--family open` on as many instances, beside the schedules that are laid along the phases of each instance: these are
+found in sibling worlds and judged in the world of a run, the others are judged where they were chosen too, which
+flatters them.  Held-out instances are not looked at.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import numpy as np
 import torch
 
 from morphogen.cli.bench import machine_facts
+from morphogen.config.action_schedule import Schedule, parse_schedule
 from morphogen.config.config_files import build_spec
 from morphogen.config.phase_spec import PhaseSpec, ViewWeights
 from morphogen.config.spec import RunSpec, resolve
@@ -28,14 +30,12 @@ from morphogen.engine.setup import build_setup
 from morphogen.evaluation.bootstrap import interval
 from morphogen.evaluation.clairvoyant import phase_starts, search_along_phases
 from morphogen.evaluation.schedule_search import (
-    Candidate,
     build_schedule,
     initial_candidates,
     score_lines,
     score_schedules,
     training_instances,
 )
-from morphogen.evaluation.successive_halving import search_schedules
 from morphogen.storage.files import json_bytes
 from morphogen.vocab.action import Head, Op
 
@@ -71,20 +71,15 @@ def measure_kinds(spec: RunSpec, count: int, report: Report) -> list[Row]:
     return rows
 
 
-def measure_rivals(spec: RunSpec, count: int, report: Report) -> Row:
-    """Values per instance of doing nothing, the best static net, the best schedule and schedules along the phases."""
-    found = {
-        name: search_schedules(spec, instances=count, worlds=WORLDS, report=report, static=static).best
-        for name, static in (("static", True), ("open", False))
-    }
+def measure_rivals(spec: RunSpec, count: int, rivals: dict[str, Schedule], report: Report) -> Row:
+    """Values per instance of doing nothing, of schedules that do not look, and of those along the phases."""
     setup = build_setup(spec)
     transfers, ground = Transfers(setup.device, time.perf_counter), training_instances(spec, count)
-    lines: dict[str, Candidate] = {"wait": (), **found}
-    schedules = [build_schedule(line, spec) for line in lines.values()]
-    played = score_schedules(setup, transfers, schedules, ground, worlds=[0], rows=ROWS)[:, 0]
+    fixed = {"wait": build_schedule((), spec), **rivals}
+    played = score_schedules(setup, transfers, list(fixed.values()), ground, worlds=[0], rows=ROWS)[:, 0]
     search = search_along_phases(setup, transfers, ground, rows=ROWS, report=report)
     own = [build_schedule(line, spec) for line in search.picks]
-    values = {**dict(zip(lines, played, strict=True))}
+    values = dict(zip(fixed, played, strict=True))
     values["clairvoyant"] = score_lines(setup, transfers, own, ground, worlds=[0], rows=ROWS)[0]
     starts = phase_starts(spec, ground)
     ops = Counter(op for one in own for op in {Op(step.action[Head.OP]).name for step in one.steps})
@@ -95,9 +90,9 @@ def measure_rivals(spec: RunSpec, count: int, report: Report) -> Row:
         "values": {name: value.tolist() for name, value in values.items()},
         "means": {name: interval(value, seed=SEED)._asdict() for name, value in values.items()},
         "clairvoyant_minus": {
-            name: interval(values["clairvoyant"] - values[name], seed=SEED)._asdict() for name in ("static", "open")
+            name: interval(values["clairvoyant"] - values[name], seed=SEED)._asdict() for name in rivals
         },
-        "grows": {name: schedule.name for name, schedule in zip(lines, schedules, strict=True)},
+        "grows": {name: schedule.name for name, schedule in rivals.items()},
         "picks": [schedule.name for schedule in own],
         "prunes": float(np.mean([any(step.pruning is not None for step in line) for line in search.picks])),
         "grows_later": float(np.mean(later)) if later else 0.0,
@@ -123,27 +118,31 @@ def judge(kinds: Sequence[Row], rivals: Row) -> dict[str, bool]:
 def main(words: Sequence[str] | None = None) -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("static", "open"):
+        parser.add_argument(name, type=Path, metavar="FILE", help=f"of `morphogen tune --family {name}`")
     parser.add_argument("--on", type=int, default=48, metavar="N", help="training instances (default %(default)s)")
     parser.add_argument("--kinds-on", type=int, default=16, metavar="N", help="of each kind (default %(default)s)")
     parser.add_argument("--json", type=Path, default=FILE, help="default %(default)s")
     given = parser.parse_args(words)
     torch.set_num_threads(1)
     began, spec = time.perf_counter(), resolve(build_spec({"preset": PRESET}))
+    rivals = {name: parse_schedule(getattr(given, name).read_text(), spec) for name in ("static", "open")}
 
     def report(line: str) -> None:
         print(f"{time.perf_counter() - began:6.0f} s  {line}", flush=True)
 
     kinds = measure_kinds(spec, given.kinds_on, report)
-    rivals = measure_rivals(spec, given.on, report)
+    found = measure_rivals(spec, given.on, rivals, report)
+    counts = f"--on {given.on} --kinds-on {given.kinds_on}"
     results = {
         "machine": machine_facts(device="cpu", threads=1),
-        "command": f"python -m bench.studies.phases --on {given.on} --kinds-on {given.kinds_on}",
-        "criteria": judge(kinds, rivals),
+        "command": f"python -m bench.studies.phases {given.static} {given.open} {counts}",
+        "criteria": judge(kinds, found),
         "kinds": kinds,
-        "rivals": rivals,
+        "rivals": found,
         "seconds": time.perf_counter() - began,
     }
-    for name, one in rivals["clairvoyant_minus"].items():
+    for name, one in found["clairvoyant_minus"].items():
         report(f"clairvoyant minus {name}: {one['value']:+.3f} ({one['low']:+.3f} .. {one['high']:+.3f})")
     report(f"prunes in {rivals['prunes']:.0%}, grows after the first phase in {rivals['grows_later']:.0%}")
     report(json.dumps(results["criteria"]))

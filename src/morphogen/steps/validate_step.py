@@ -70,7 +70,7 @@ def validate(
     with torch.no_grad():
         chosen = choose_samples(_labels_in_use(state.instance, split.labels), counted)
         options: Any = {"net": net, "chunk": chunk or net.host.chunk, "views": views, "repeat": repeat}
-        return _validate(state, split.inputs, chosen, coalition, evaluated, plan, **options)
+        return _validate(state, chosen, coalition, evaluated, plan, inputs=split.inputs, **options)
 
 
 class ChosenSamples(NamedTuple):
@@ -103,12 +103,12 @@ def choose_samples(labels: Tensor, counted: int | None) -> ChosenSamples:
 
 def _validate(
     state: EnvState,
-    inputs: Tensor,
     chosen: ChosenSamples,
     coalition: Tensor,
     evaluated: Tensor,
     plan: Plan,
     *,
+    inputs: Tensor,
     net: Net,
     chunk: int,
     views: Views,

@@ -76,7 +76,7 @@ def validate(
 class ChosenSamples(NamedTuple):
     """Samples to pass through the networks."""
 
-    index: Tensor  # int64 [N] of all envs, or [E, N] of each
+    number: Tensor  # int64 [N] of all envs, or [E, N] of each
     labels: Tensor  # int64 [E, N, ...], in use of the env; -1 counts for nothing
 
 
@@ -89,7 +89,7 @@ def choose_samples(labels: Tensor, counted: int | None) -> ChosenSamples:
         >>> import torch
         >>> from morphogen.steps.validate_step import choose_samples
         >>> chosen = choose_samples(torch.tensor([[-1, 0, 1, -1, 0], [0, -1, -1, 1, -1]]), counted=3)
-        >>> chosen.index.tolist(), chosen.labels.tolist()
+        >>> chosen.number.tolist(), chosen.labels.tolist()
         ([[1, 2, 4], [0, 3, 0]], [[0, 1, 0], [0, 1, -1]])
     """
     if counted is None:
@@ -127,7 +127,7 @@ def _validate(
 
     def count_chunk(counts: ChunkCounts, size: int) -> ChunkCounts:
         part = counts.start + torch.arange(size, device=counts.start.device)
-        samples = chosen.index.index_select(-1, part)
+        samples = chosen.number.index_select(-1, part)
         shown = show_views(inputs[samples], state.instance.image_view, samples, views=views)
         logits = forward(net.precision.cast(shown), rows, used, growth, net=net).to(state.host.params.dtype)
         chunk = _count_correct(logits, chosen.labels.index_select(1, part), ends)

@@ -58,7 +58,7 @@ class AnomalyLimits(NamedTuple):
     critic_rounds: Annotated[NonNegative, Doc("rounds in a row in which it explains nothing that are an alarm")] = 10.0
     return_gap: Annotated[
         NonNegative, Doc("deviations between the returns of the rewards and those of the learner")
-    ] = 0.2
+    ] = 0.5
     return_rounds: Annotated[NonNegative, Doc("rounds in a row with such a gap that are an alarm")] = 3.0
     gradient_drift: Annotated[NonNegative, Doc("gradient norm over its running average")] = 4.0
     hidden_explosion: Annotated[NonNegative, Doc("root mean square of the memory above it is an alarm")] = 10.0

@@ -33,8 +33,8 @@ ROWS = {
     "pydoc": (24_816, "r0c0 r0c1 r0c2", 8, 16),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "0c8addaac82ca0d99538839409d820dd48d23cadc881b87cfa1787ad7ba378a6"
-STABLE_CONFIG = "043d3b00d8a73cd07e56aa34fb1d78f62c0e6c2792d060164b267442b5523e50"
+DEFAULT_CONFIG = "bd9f2aafb79607f6ffc9c4e781c8bcd13b5a2ab3ebb62eee0973651e8fcd242d"
+STABLE_CONFIG = "e67e2334330686ec3a8690136c1cc0f46e547f142ab61554df5b9e1cdb99895d"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

@@ -375,8 +375,8 @@ def test_a_critic_that_explains_nothing_is_an_alarm_from_the_tenth_round_on():
 
 
 def test_returns_at_another_discount_are_an_alarm_whatever_their_sign():
-    assert lasting([{}] * 3, [0.5, -0.5, 0.3])[-1] == [("return_mismatch", 3)]
-    assert lasting([{}] * 3, [0.5, 0.1, 0.3])[-1] == []
+    assert lasting([{}] * 3, [0.7, -0.7, 0.6])[-1] == [("return_mismatch", 3)]
+    assert lasting([{}] * 3, [0.7, 0.4, 0.6])[-1] == []
 
 
 def test_the_gap_is_between_all_returns_and_those_of_the_learner():

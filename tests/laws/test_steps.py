@@ -36,7 +36,7 @@ from morphogen.steps.reset_step import init_seed_params, init_seeds, new_seed_ro
 from morphogen.steps.score_step import attribute, close_epoch, reward_inputs, score, slot_inputs
 from morphogen.steps.tick_step import tick
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
-from morphogen.steps.validate_step import validate
+from morphogen.steps.validate_step import choose_samples, validate
 from morphogen.steps.whitebox_steps import skip_training, validate_by_formula
 from morphogen.testing import strategies
 from morphogen.testing.builders import scenes, tree_equality
@@ -99,6 +99,12 @@ def known(state):
     return facts.conditions.transpose(0, 1), facts.host_params, facts.seed_params
 
 
+def labelled():
+    """Labels of six samples in 2 to 4 envs, -1 where one is not in use."""
+    rows = st.lists(st.integers(-1, 2), min_size=6, max_size=6)
+    return st.lists(rows, min_size=2, max_size=4).map(torch.tensor)
+
+
 def questioned(state):
     """A state and every coalition of its seeds."""
     return state, *coalitions(state.slots, torch.zeros(len(state), 2, 3), pairs=2)
@@ -120,6 +126,7 @@ DRAWN = {
     "reset_step.place_fossils": (place_fossils, planting(), {}),
     "score_step.close_epoch": (close_epoch, states, {"slots": True}),
     "tick_step.tick": (partial(tick, lifecycle=LIFE), states, {"slots": True}),
+    "validate_step.choose_samples": (partial(choose_samples, counted=4), labelled(), {}),
     "whitebox_steps.validate_by_formula": (judged, states.map(questioned), {}),
     "whitebox_steps.skip_training": (skip_training, states, {"slots": True}),
 }

@@ -83,7 +83,7 @@ class ChosenSamples(NamedTuple):
 def choose_samples(labels: Tensor, counted: int | None) -> ChosenSamples:
     """Choose the samples of an env whose labels are in use, `counted` at most, then its first ones again; None: all.
 
-    Shapes: labels int64 [E, N], -1 not in use -> samples [E, counted]; None: labels [E, N, ...] -> index [N].
+    Shapes: labels int64 [E, N], -1 not in use -> samples [E, counted]; None: labels [E, N, ...] -> number [N].
 
     Example:
         >>> import torch

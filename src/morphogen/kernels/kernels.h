@@ -47,10 +47,13 @@ typedef Py_ssize_t Size;
 
 #define FAR ((Size)12 << 20) /* bytes of a result beyond which it is written past the cache, where it would not stay */
 
-/* Write past the cache, which otherwise reads a line before it is written.  `fence` ends it. */
+#define LINE ((Size)64) /* bytes of a line of the cache */
+
+/* Write past the cache, which otherwise reads a line before it is written; `fence` ends it.  Whole lines only: a part of
+   one costs more than the whole. */
 INLINE void stream(float *restrict to, const float *restrict from, Size count, int far) {
 #ifdef __SSE__
-    if (far && (uintptr_t)to % 16 == 0 && count % 4 == 0) {
+    if (far && (uintptr_t)to % LINE == 0 && count % (LINE / (Size)sizeof *to) == 0) {
         for (Size i = 0; i < count; i += 4) _mm_stream_ps(to + i, _mm_loadu_ps(from + i));
         return;
     }

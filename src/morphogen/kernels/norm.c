@@ -1,10 +1,15 @@
 /* Group normalisation, a lower limit and a scale: one pass forward, one back.
 
-   A piece is a sample of a few rows, small enough to stay in the cache from its first read to its last write.  */
+   A piece is a sample of some rows, read pixel by pixel.  It is as wide as may be: where it is narrow, each line of memory
+   is fetched again for the next piece, and a batch that is normalised as one sample is read line by line, page by page. */
 
 #include "kernels.h"
 
-#define PIECE (384 << 10) /* bytes of a piece, about */
+#ifdef _OPENMP
+#include <omp.h>
+#else
+#define omp_get_max_threads() 1
+#endif
 
 typedef struct {
     Size samples, pixels, rows, channels, groups, stride; /* stride: floats from one pixel of x to the next */
@@ -14,12 +19,12 @@ INLINE int is_far(const Shape *s) {
     return s->samples * s->pixels * s->rows * s->channels * (Size)sizeof(float) > FAR;
 }
 
-/* Rows of a piece. */
-static Size rows_of_piece(const Shape *shape) {
-    Size wide = PIECE / (Size)sizeof(float) / shape->pixels;
-    wide = wide > WIDTH ? WIDTH : wide;
-    Size rows = wide / shape->channels;
-    return rows < 1 ? 1 : rows;
+/* Rows of a piece: WIDTH holds their channels, and every thread has a piece. */
+static Size rows_of_piece(const Shape *s) {
+    const Size most = WIDTH / s->channels, threads = omp_get_max_threads();
+    const Size by_width = (s->rows + most - 1) / most, by_threads = (threads + s->samples - 1) / s->samples;
+    const Size pieces = by_width > by_threads ? by_width : by_threads;
+    return (s->rows + pieces - 1) / pieces;
 }
 
 typedef struct {

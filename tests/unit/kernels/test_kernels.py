@@ -201,6 +201,25 @@ def test_large_results_are_written_past_the_cache_and_equal():
         assert torch.equal(joint[-1][b : b + 1], kernels.norm(x[b : b + 1], by, 2, floor=0.0)[0])
 
 
+@pytest.mark.parametrize("rows", [1, 3, 65, 130])  # pieces hold 64 of them, or fewer where threads share them
+def test_a_batch_as_one_sample_is_normalised_alike_by_any_threads_and_beside_any_network(rows):
+    x, bias, threads = normal(1, 80, 8, 130, 8), normal(130, 8, seed=1), torch.get_num_threads()
+
+    def results(count):
+        own, by = x[..., :count, :].contiguous(), NormFactors(None, bias[:count], None, None, None)
+        out, stats, _ = kernels.norm(own, by, 8, floor=0.0)
+        grads = kernels.norm_backward(own.tanh(), own, by, stats, floor=0.0, needs_input_grad=True)
+        return out, grads[0], grads[1].unsqueeze(0)
+
+    found = []
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        found.append(results(rows))
+    torch.set_num_threads(threads)
+    for every in zip(*found, results(130), strict=True):
+        assert all(torch.equal(every[0], other[..., :rows, :]) for other in every[1:])
+
+
 def test_tensors_without_a_kernel_are_computed_by_torch(monkeypatch):
     x, weight = normal(2, 4, 4, 3, 8), normal(3, 8, seed=1)
     (ours,) = ops.group_norm([ops.NormBlock(x, weight, weight, floor=0.0)], groups=2)

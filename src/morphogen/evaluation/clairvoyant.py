@@ -4,13 +4,14 @@ Found in sibling worlds, which share the phases, and judged in another: the valu
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import groupby, product
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from morphogen.config.action_schedule import Schedule
 from morphogen.config.spec import RunSpec, build_limits
 from morphogen.data.world_phases import phase_number
 from morphogen.device.collectives import Collectives
@@ -30,7 +31,8 @@ from morphogen.evaluation.schedule_search import (
 )
 from morphogen.vocab.blueprint import Blueprint
 
-SEARCH_WORLDS = (1, 2)  # siblings in which schedules are compared; the pick is judged in world 0
+SEARCH_WORLD, FINAL_WORLDS = 1, (2, 3)  # siblings in which all are compared, and the best; judged in world 0
+FINALISTS = 8  # schedules of an instance that play the final worlds
 MAX_PHASES = 5  # phases in which growing is decided one by one; the later ones follow the last of them
 SURVIVORS = 3  # schedules of an instance whose neighbours are tried
 Plan = tuple[Blueprint | None, ...]  # the seed that lives in each phase; None = none
@@ -38,10 +40,10 @@ Report = Callable[[str], None]  # receives lines of progress
 
 
 class ClairvoyantSearch(NamedTuple):
-    """Schedules found for instances, and their values in the worlds of the search."""
+    """Schedules found for instances, and their values in all worlds of the search."""
 
     picks: tuple[Candidate, ...]  # per instance
-    values: Array  # float [n], means over the worlds of the search
+    values: Array  # float [n], means over these worlds
     tried: int  # schedules played, over all instances
 
 
@@ -76,6 +78,45 @@ def lay_plan(plan: Plan, starts: Sequence[int], slot: str, spec: RunSpec) -> Can
     return tuple(growths)
 
 
+@dataclass(frozen=True)
+class _Trials:
+    """Schedules that have been played on instances, with their values."""
+
+    setup: Setup
+    transfers: Transfers
+    instances: InstanceSet
+    report: Report
+    known: list[dict[Candidate, list[float]]]  # per instance: values in the worlds in which a schedule was played
+    more: dict[str, Any]  # further arguments of `score_lines`
+
+    def compare(self, wanted: Sequence[Iterable[Candidate]], title: str) -> None:
+        """Play those that are legal and new in the world of the search."""
+        spec = self.setup.spec
+        new = [
+            [line for line in dict.fromkeys(own) if line not in seen and is_feasible(line, spec)]
+            for own, seen in zip(wanted, self.known, strict=True)
+        ]
+        self.play(new, (SEARCH_WORLD,), title)
+
+    def play(self, wanted: Sequence[Sequence[Candidate]], worlds: Sequence[int], title: str) -> None:
+        """Play some schedules of every instance in worlds in which they have not been played."""
+        lines = [(i, line) for i, own in enumerate(wanted) for line in own]
+        if not lines:
+            return
+        built = {line: build_schedule(line, self.setup.spec) for _, line in lines}
+        count = f"{len(lines):,} schedules of {len(wanted)} instances in {len(worlds)} worlds"
+        self.report(f"{title}: {count if len(worlds) > 1 else count[:-1]}")
+        chosen = self.instances.choose(torch.tensor([i for i, _ in lines], dtype=torch.int64))
+        schedules = [built[line] for _, line in lines]
+        values = score_lines(self.setup, self.transfers, schedules, chosen, worlds=worlds, **self.more)
+        for (i, line), found in zip(lines, values.T.tolist(), strict=True):
+            self.known[i].setdefault(line, []).extend(found)
+
+    def best(self, size: int) -> list[list[Candidate]]:
+        """Return the schedules of the highest means, per instance."""
+        return [sorted(own, key=lambda line: -fmean(own[line]))[:size] for own in self.known]
+
+
 def search_along_phases(
     setup: Setup,
     transfers: Transfers,
@@ -85,46 +126,32 @@ def search_along_phases(
     report: Report = no_report,
     collectives: Collectives = ONE_PROCESS,
 ) -> ClairvoyantSearch:
-    """Search the best schedule of each instance along its phases, in sibling worlds, in three trials.
+    """Search the best schedule of each instance along its phases, in sibling worlds.
 
     First one seed of each blueprint that stays; then the best blueprint in every subset of the phases; then what is
-    near the best of these: another blueprint in one phase, a germination or a pruning a little earlier or later.
+    near the best of these: another blueprint in one phase, a germination or a pruning a little earlier or later.  All
+    play one world; the best of them, and growing nothing, play others, and the mean over all worlds decides.
     """
     spec = setup.spec
     kinds, starts = [Blueprint(code) for code in build_limits(spec).allowed_blueprints], phase_starts(spec, instances)
-    slot, count = spec.slots[0], len(starts)
-    known: list[dict[Candidate, float]] = [{} for _ in starts]  # means over the worlds, per instance
-
-    def play(wanted: Sequence[Iterable[Candidate]], title: str) -> None:
-        lines = [(i, line) for i in range(count) for line in dict.fromkeys(wanted[i]) if line not in known[i]]
-        lines = [(i, line) for i, line in lines if is_feasible(line, spec)]
-        if not lines:
-            return
-        built: dict[Candidate, Schedule] = {line: build_schedule(line, spec) for _, line in lines}
-        report(f"{title}: {len(lines):,} schedules of {count} instances in {len(SEARCH_WORLDS)} worlds")
-        places = torch.tensor([i for i, _ in lines], dtype=torch.int64)
-        more: Any = {"worlds": SEARCH_WORLDS, "rows": rows, "collectives": collectives}
-        values = score_lines(setup, transfers, [built[line] for _, line in lines], instances.choose(places), **more)
-        for (i, line), value in zip(lines, values.mean(axis=0).tolist(), strict=True):
-            known[i][line] = value
-
-    def best(i: int, size: int) -> list[Candidate]:
-        return sorted(known[i], key=lambda line: -known[i][line])[:size]
-
+    slot, known = spec.slots[0], [dict[Candidate, list[float]]() for _ in starts]
+    more = {"rows": rows, "collectives": collectives}
+    trials = _Trials(setup, transfers, instances, report=report, known=known, more=more)
     everywhere = [[(), *(lay_plan((kind,) * len(one), one, slot, spec) for kind in kinds)] for one in starts]
-    play(everywhere, "one seed that stays")
-    leaders = [next((line for line in best(i, len(known[i])) if line), None) for i in range(count)]
+    trials.compare(everywhere, "one seed that stays")
+    leaders = [next((line for line in own if line), None) for own in trials.best(len(kinds) + 1)]
     plans = [
         [] if line is None else _subset_plans(line[0].blueprint, len(one))
         for line, one in zip(leaders, starts, strict=True)
     ]
-    play(
-        [[lay_plan(plan, one, slot, spec) for plan in own] for own, one in zip(plans, starts, strict=True)],
-        "seeds in some phases",
-    )
-    play([_near(best(i, SURVIVORS), kinds, spec) for i in range(count)], "what is near the best")
-    picks = tuple(best(i, 1)[0] for i in range(count))
-    values = np.array([known[i][line] for i, line in enumerate(picks)])
+    laid = [[lay_plan(plan, one, slot, spec) for plan in own] for own, one in zip(plans, starts, strict=True)]
+    trials.compare(laid, "seeds in some phases")
+    trials.compare([_near(own, kinds, spec) for own in trials.best(SURVIVORS)], "what is near the best")
+    finalists = [list(dict.fromkeys(((), *own))) for own in trials.best(FINALISTS)]
+    trials.play(finalists, FINAL_WORLDS, "the best")
+    means = [{line: fmean(seen[line]) for line in own} for own, seen in zip(finalists, known, strict=True)]
+    picks = tuple(max(own, key=own.__getitem__) for own in means)
+    values = np.array([own[line] for own, line in zip(means, picks, strict=True)])
     return ClairvoyantSearch(picks, values, sum(map(len, known)))
 
 

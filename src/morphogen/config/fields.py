@@ -104,7 +104,7 @@ class Printable(Constraint):
 
 @dataclass(frozen=True)
 class Names(Constraint):
-    """Distinct names, each in `among` unless it is None, and stored in its order.
+    """Distinct names, each in `among` unless it is None, and stored in its order unless their own counts.
 
     A registry takes the parts themselves as well; names of parts from outside come last, sorted.
     """
@@ -112,6 +112,7 @@ class Names(Constraint):
     among: Collection[str] | None = None
     least: int = 0
     most: int | None = None
+    ranked: bool = False  # the order is that of preference
 
     @property
     def expected(self) -> str:
@@ -133,7 +134,7 @@ class Names(Constraint):
         count = len(value) == len(set(value)) and self.least <= len(value) <= (self.most or len(value))
         if not count or (self.among is not None and not all(name in self.among for name in value)):
             raise ValueError
-        if self.among is None:
+        if self.among is None or self.ranked:
             return value
         return tuple(sorted(value, key=lambda name: (known.index(name) if name in known else len(known), name)))
 

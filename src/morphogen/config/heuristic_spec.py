@@ -27,9 +27,14 @@ class HeuristicSpec(Spec):
 
     PATH: ClassVar[str] = "heuristic"
 
-    blueprints: Annotated[tuple[str, ...], Names(among=BLUEPRINTS)] = option(
+    blueprints: Annotated[tuple[str, ...], Names(among=BLUEPRINTS, ranked=True)] = option(
         default=(),
         text="kinds of seeds in order of preference; none named = all that the run allows, the largest first",
+        converter=as_names,
+    )
+    slots: Annotated[tuple[str, ...], Names()] = option(
+        default=(),
+        text="slots in order of preference, in which alone seeds are germinated; none named = all, in order",
         converter=as_names,
     )
     max_cost: NonNegative = option(

@@ -128,23 +128,22 @@ def search_along_phases(
 ) -> ClairvoyantSearch:
     """Search the best schedule of each instance along its phases, in sibling worlds.
 
-    First one seed of each blueprint that stays; then the best blueprint in every subset of the phases; then what is
-    near the best of these: another blueprint in one phase, a germination or a pruning a little earlier or later.  All
+    First one seed of each blueprint that stays in each slot; then the best of these in every subset of the phases;
+    then what is near the best: another blueprint or slot, a germination or a pruning a little earlier or later.  All
     play one world; the best of them, and growing nothing, play others, and the mean over all worlds decides.
     """
     spec = setup.spec
     kinds, starts = [Blueprint(code) for code in build_limits(spec).allowed_blueprints], phase_starts(spec, instances)
-    slot, known = spec.slots[0], [dict[Candidate, list[float]]() for _ in starts]
+    known = [dict[Candidate, list[float]]() for _ in starts]
     more = {"rows": rows, "collectives": collectives}
     trials = _Trials(setup, transfers, instances, report=report, known=known, more=more)
-    everywhere = [[(), *(lay_plan((kind,) * len(one), one, slot, spec) for kind in kinds)] for one in starts]
-    trials.compare(everywhere, "one seed that stays")
-    leaders = [next((line for line in own if line), None) for own in trials.best(len(kinds) + 1)]
-    plans = [
-        [] if line is None else _subset_plans(line[0].blueprint, len(one))
-        for line, one in zip(leaders, starts, strict=True)
+    alone = [(GrowthStep(0, slot, kind),) for kind, slot in product(kinds, spec.slots)]
+    trials.compare([[(), *alone]] * len(starts), "one seed that stays")
+    leaders = [next((line[0] for line in own if line), None) for own in trials.best(len(alone) + 1)]
+    laid = [
+        [lay_plan(plan, one, seed.slot, spec) for plan in _subset_plans(seed.blueprint, len(one))] if seed else []
+        for seed, one in zip(leaders, starts, strict=True)
     ]
-    laid = [[lay_plan(plan, one, slot, spec) for plan in own] for own, one in zip(plans, starts, strict=True)]
     trials.compare(laid, "seeds in some phases")
     trials.compare([_near(own, kinds, spec) for own in trials.best(SURVIVORS)], "what is near the best")
     finalists = [list(dict.fromkeys(((), *own))) for own in trials.best(FINALISTS)]
@@ -162,12 +161,15 @@ def _subset_plans(kind: Blueprint, phases: int) -> list[Plan]:
 
 
 def _near(lines: Sequence[Candidate], kinds: Sequence[Blueprint], spec: RunSpec) -> list[Candidate]:
-    """Candidates near the given ones; also one of their seeds with another blueprint."""
+    """Candidates near the given ones; also one of their seeds with another blueprint, one or all in another slot."""
     swapped = [
-        (*line[:i], growth._replace(blueprint=kind), *line[i + 1 :])
+        (*line[:i], other, *line[i + 1 :])
         for line in lines
         for i, growth in enumerate(line)
-        for kind in kinds
-        if kind is not growth.blueprint
+        for other in (
+            *(growth._replace(blueprint=kind) for kind in kinds if kind is not growth.blueprint),
+            *(growth._replace(slot=slot) for slot in spec.slots if slot != growth.slot),
+        )
     ]
-    return [*neighbours(lines, spec), *swapped]
+    moved = [tuple(growth._replace(slot=slot) for growth in line) for line in lines for slot in spec.slots]
+    return [*neighbours(lines, spec), *swapped, *moved]

@@ -26,7 +26,7 @@ from morphogen.storage import files
 from morphogen.telemetry.round_summary import running_value
 from morphogen.vocab.purpose import Purpose
 
-GRID: dict[str, tuple[Any, ...]] = {  # thresholds, beside the order of blueprints
+GRID: dict[str, tuple[Any, ...]] = {  # thresholds, beside the order of blueprints and of slots
     "max_cost": (0.05, 0.1, 0.2, 0.3, 0.5),
     "max_seeds": (0, 1),
     "first_epoch": (0, 2, 5),
@@ -114,21 +114,21 @@ def _unique(lines: Sequence[HeuristicSpec]) -> list[HeuristicSpec]:
 
 
 def near_thresholds(line: HeuristicSpec, spec: RunSpec) -> list[HeuristicSpec]:
-    """Candidates that differ from one in a single threshold, by a step of the grid, or in the blueprint."""
+    """Candidates that differ from one in a single threshold, by a step of the grid, or in blueprint or slot."""
     found = []
     for name, axis in _full_grid(spec).items():
         now = getattr(line, name)
         place = axis.index(now) if now in axis else 0
-        steps = axis if name == "blueprints" else axis[max(0, place - 1) : place + 2]
+        steps = axis if name in ("blueprints", "slots") else axis[max(0, place - 1) : place + 2]
         found += [replace(line, **{name: value}) for value in steps if value != now]
     return found
 
 
 def _full_grid(spec: RunSpec) -> dict[str, tuple[Any, ...]]:
-    """The grid, with every blueprint alone, and all of them, the largest first."""
+    """The grid, with every blueprint and every slot alone, and all of them."""
     limits = build_limits(spec)
     alone = tuple((limits.kinds[code],) for code in limits.allowed_blueprints)
-    return {"blueprints": ((), *alone), **GRID}
+    return {"blueprints": ((), *alone), "slots": ((), *((slot,) for slot in spec.slots)), **GRID}
 
 
 def write_thresholds(result: ThresholdResult, path: Path) -> None:

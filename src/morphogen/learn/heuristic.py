@@ -63,6 +63,7 @@ class HeuristicPolicy(ParameterFree):
     episode_length: int  # epochs
     spec: HeuristicSpec = HeuristicSpec()  # noqa: RUF009 (frozen)
     min_training_epochs: int = 10
+    places: tuple[int, ...] = ()  # slots in order of preference; () = all, in order
     keeps: bool = True  # fossilizes what is worth its price, for the value of the delivered network
 
     def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
@@ -140,7 +141,10 @@ class HeuristicPolicy(ParameterFree):
         return seeds < (self.spec.max_seeds or math.inf)
 
     def choose_seed(self, obs: Observation, masks: ActionMasks) -> SeedChoice:
-        """Choose the first blueprint in order that some free slot can have at a price that is low enough."""
+        """Choose the first blueprint in order that some free slot can have at a price that is low enough.
+
+        The slot is the first one in order that can have it.
+        """
         price = price_of_feature(obs.instance[:, _TASK["param_price"]])
         codes = constant_table(self.rotation, torch.int64, price.device)
         sizes = constant_table(self.counts, torch.int64, price.device)[:, codes]  # [S, K]
@@ -148,9 +152,11 @@ class HeuristicPolicy(ParameterFree):
         living = obs.slots[..., _SLOT["cost"]].sum(-1, keepdim=True) / 10.0
         cheap = (living + costs <= self.spec.max_cost).view(len(price), *sizes.shape)
         fits = cheap & masks.slot[:, int(Op.GERMINATE)].unsqueeze(-1) & masks.blueprint[:, codes].unsqueeze(1)
+        places = constant_table(self.places or tuple(range(len(self.counts))), torch.int64, price.device)
+        fits = fits[:, places]
         kind = fits.any(1).int().argmax(-1)
-        slot = fits[torch.arange(len(price), device=price.device), :, kind].int().argmax(-1)
-        return SeedChoice(fits.flatten(1).any(-1), slot, codes[kind])
+        place = fits[torch.arange(len(price), device=price.device), :, kind].int().argmax(-1)
+        return SeedChoice(fits.flatten(1).any(-1), places[place], codes[kind])
 
 
 def blueprint_order(spec: RunSpec, limits: Limits) -> tuple[int, ...]:
@@ -165,6 +171,17 @@ def blueprint_order(spec: RunSpec, limits: Limits) -> tuple[int, ...]:
     if named and not order:
         raise ConfigError(f"heuristic.blueprints: expected at least one of {', '.join(codes)}, got {list(named)}")
     return order or tuple(sorted(codes.values(), key=lambda code: -sizes[code]))
+
+
+def slot_order(spec: RunSpec) -> tuple[int, ...]:
+    """Return places of slots in order of preference: those that `heuristic.slots` names, or all.
+
+    Raises: ConfigError if the run lacks one of the named ones.
+    """
+    named = spec.heuristic.slots
+    if set(named) - set(spec.slots):
+        raise ConfigError(f"heuristic.slots: expected names out of {', '.join(spec.slots)}, got {list(named)}")
+    return tuple(map(spec.slots.index, named or spec.slots))
 
 
 def _seed_sizes(spec: RunSpec, limits: Limits) -> tuple[tuple[int, ...], ...]:
@@ -186,5 +203,6 @@ def build_heuristic(spec: RunSpec, limits: Limits) -> HeuristicPolicy:
         episode_length=spec.episode_length or 1,
         spec=spec.heuristic,
         min_training_epochs=spec.lifecycle.min_training_epochs,
+        places=slot_order(spec),
         keeps=TASKS[spec.task].objective == DELIVERED,
     )

@@ -33,8 +33,8 @@ ROWS = {
     "pydoc": (24_816, "r0c0 r0c1 r0c2", 8, 16),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "bd9f2aafb79607f6ffc9c4e781c8bcd13b5a2ab3ebb62eee0973651e8fcd242d"
-STABLE_CONFIG = "e67e2334330686ec3a8690136c1cc0f46e547f142ab61554df5b9e1cdb99895d"
+DEFAULT_CONFIG = "2f3afecdde5f26542d7ba450e67797ae48907e5ef6d78cedcac835e8a4058ac7"
+STABLE_CONFIG = "7800ada866a2ce0dc05208fe2c5b94f67fcb8f2c990f538c26ac9bf20a81f825"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

@@ -33,12 +33,13 @@ def test_candidates_are_those_of_the_grid_the_own_ones_first_and_the_same_every_
     for line in found[1:]:
         assert all(getattr(line, name) in axis for name, axis in GRID.items())
         assert line.blueprints in {(), ("conv_light",), ("conv_heavy",), ("bottleneck",)}
+        assert line.slots in {(), *((slot,) for slot in SPEC.slots)}
 
 
 def test_what_is_near_differs_in_one_threshold():
     line = mg.HeuristicSpec(first_epoch=0, max_cost=0.2)
     near = near_thresholds(line, SPEC)
-    names = ("blueprints", *GRID)
+    names = ("blueprints", "slots", *GRID)
     changed = [[name for name in names if getattr(other, name) != getattr(line, name)] for other in near]
     assert all(len(one) == 1 for one in changed)
     assert {one[0] for one in changed} == set(names)

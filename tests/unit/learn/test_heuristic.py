@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from support.observed_scenes import BUDGET, LENGTH, decide, net_of, stand_still
 
 import morphogen as mg
+from morphogen.config.fields import to_settings
 from morphogen.config.groups import LifecycleSpec
 from morphogen.config.heuristic_spec import HeuristicSpec
 from morphogen.config.spec import RunSpec, build_limits, resolve
@@ -132,10 +133,27 @@ def test_blueprints_are_those_of_the_run_the_largest_first_or_those_that_are_nam
     spec = resolve(RunSpec(task="digits", blueprints=("norm", "conv_heavy", "depthwise")))
     labels = [Blueprint(code).label for code in blueprint_order(spec, build_limits(spec))]
     assert labels == ["conv_heavy", "depthwise", "norm"]
-    named = spec.with_settings(heuristic={"blueprints": ("norm", "conv_light", "depthwise")})
-    assert [Blueprint(code).label for code in blueprint_order(named, build_limits(named))] == ["norm", "depthwise"]
+    for names in (("norm", "conv_light", "depthwise"), ("depthwise", "norm")):
+        named = spec.with_settings(heuristic={"blueprints": names})
+        found = [Blueprint(code).label for code in blueprint_order(named, build_limits(named))]
+        assert found == [name for name in names if name != "conv_light"]
     foreign = spec.with_settings(heuristic={"blueprints": ("lora",)})
     with pytest.raises(ConfigError, match=r"heuristic\.blueprints: expected at least one of norm, depthwise, conv"):
+        build_heuristic(foreign, build_limits(foreign))
+
+
+def test_slots_are_those_that_are_named_in_their_order_else_all():
+    spec = resolve(RunSpec(task="digits", heuristic={"first_epoch": 0, "min_plateau": 0, "max_seeds": 0}))
+    whole = stand_still(priced(make_state(make_slots([[{}, {}, {}]])), 0.0))
+    row = {"blueprint": int(Blueprint.NORM), "algorithm": 1, "stage": 5, "age": 9, "alpha": 1.0}
+    beside = stand_still(priced(make_state(make_slots([[{}, row, {}]])), 0.0))
+    for named, first, second in (((), 0, 0), (("r1c0",), 2, 2), (("r0c1", "r0c0"), 1, 0)):
+        own = spec.with_settings(heuristic={**to_settings(spec.heuristic), "slots": named})
+        rules = build_heuristic(own, build_limits(own))
+        assert decide(rules, whole).action[0, :2].tolist() == [int(Op.GERMINATE), first]
+        assert decide(rules, beside).action[0, :2].tolist() == [int(Op.GERMINATE), second]
+    foreign = spec.with_settings(heuristic={"slots": ("r0c0", "r9c0")})
+    with pytest.raises(ConfigError, match=r"heuristic\.slots: expected names out of r0c0, r0c1, r1c0, got .*r9c0"):
         build_heuristic(foreign, build_limits(foreign))
 
 

@@ -74,6 +74,16 @@ class PhaseSpec(Spec):
         text="number of classes of a phase, uniform; a random subset of that size is drawn (default: those of the env)",
         converter=as_optional_pair,
     )
+    noisy_classes: Annotated[tuple[Classes, Classes] | None, Ascending(), Null("as in other phases")] = option(
+        default=None,
+        text="number of classes of a phase whose images are noisy, uniform (default: as in other phases)",
+        converter=as_optional_pair,
+    )
+
+    @property
+    def most_classes(self) -> int | None:
+        """Largest number of classes of a phase; None = that of the env."""
+        return None if self.classes is None else max(self.classes[1], *(self.noisy_classes or self.classes))
 
     @property
     def view_set(self) -> Views:
@@ -101,12 +111,19 @@ def phase_faults(spec: PhaseSpec, host: Host, *, classes: tuple[int, int], obser
         faults.append("phase.views: expected plain alone with samples that are no images")
     elif spec.views.turned and shape[-1] != shape[-2]:
         faults.append(f"phase.views.turned: expected 0 with images that are not square, got {spec.views.turned}")
+    if spec.noisy_classes is not None and (own is None or View.NOISY not in spec.views.used):
+        given = list(spec.noisy_classes)
+        faults.append(f"phase.noisy_classes: expected null without phase.classes and phase.views.noisy, got {given}")
     if own is None:
         return faults
     if host.vocabulary or classes != (host.classes, host.classes):
         faults.append(f"phase.classes: expected null where instance.classes is {list(classes)}, got {list(own)}")
-    elif own[1] > host.classes:
-        faults.append(f"phase.classes: expected at most {host.classes}, got {list(own)}")
+    else:
+        faults += [
+            f"phase.{name}: expected at most {host.classes}, got {list(some)}"
+            for name, some in (("classes", own), ("noisy_classes", spec.noisy_classes))
+            if some is not None and some[1] > host.classes
+        ]
     if "classes" in observed:
         faults.append(f"phase.classes: expected null where observe.instance names classes, got {list(own)}")
     return faults

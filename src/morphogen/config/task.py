@@ -231,7 +231,7 @@ _TASKS = (
         name="digits_phases",
         question="does it pay to look, where what a host needs is not told and changes, and size costs as it lives?",
         host=replace(_DIGITS_HOST, base=8, blocks=3, kernel=1, pools=2),
-        instance=InstanceSpec(param_price=(0.12, 0.18)),
+        instance=InstanceSpec(param_price=(0.15, 0.185)),
         batch=16,
         episode_length=90,
         success=70.0,

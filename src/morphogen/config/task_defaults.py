@@ -30,21 +30,28 @@ DIGITS_DEFAULTS: Settings = {
     },
     "engine": {"threads": 1},
 }
-# Phases of three classes, of plain or of drowned images.  At these prices a seed that stays for ever is worth about as
-# much as it costs, and is worth most of it in the plain phases: who grows there alone is paid.  All is allowed; what a
-# host sees is not told, only its price, but a host does better than guessing in plain phases alone.  A slot is free
-# again soon after a pruning.  A loss that rises with a new phase is no panic: the governor is left with losses that are
-# not finite.  The rules forget a measurement at once: what is imitated first should not need a memory.  Few rows
-# germinate, and the largest seed costs a hundred times the least: ratios of whole actions weigh these rows like any
-# other, and no bonus pays for a rare blueprint.
+# Phases of three classes in plain images, or of two in drowned ones: no seed is needed to tell them apart by their loss.
+# At these prices the best seed that stays for ever is worth about as much as it costs, and is worth most of it in the
+# plain phases: who grows there alone is paid.  All is allowed; what a host sees is not told, only its price.  A slot is
+# free again soon after a pruning.  A loss that rises with a new phase is no panic: the governor is left with losses
+# that are not finite.  The rules forget a measurement at once: what is imitated first should not need a memory.  Few
+# rows germinate, and the largest seed costs a hundred times the least: ratios of whole actions weigh these rows like
+# any other, and no bonus pays for a rare blueprint.
 PHASES_DEFAULTS: Settings = {
-    "rounds": 60,
+    "rounds": 40,
     "envs": 64,
     "max_seeds": 3,
     "final_episodes": 64,
     "host": {"norm": "batch"},
     "observe": {"instance": ["param_price"]},
-    "phase": {"hazard": 0.2, "least": 20, "classes": [3, 3], "views": {"plain": 1, "noisy": 1}, "noise": 3.0},
+    "phase": {
+        "hazard": 0.2,
+        "least": 20,
+        "classes": [3, 3],
+        "views": {"plain": 1, "noisy": 1},
+        "noise": 3.0,
+        "noisy_classes": [2, 2],
+    },
     "lifecycle": {"auto_forward": ["TRAIN", "HOLD"], "min_training_epochs": 1, "min_prune_age": 1, "embargo_epochs": 1},
     "governor": {"good_below": 0.001, "panics": 1000},
     "reward": {"rule": "anytime"},
@@ -63,7 +70,7 @@ PHASES_DEFAULTS: Settings = {
     "ppo": {
         "lr": 1e-3,
         "lr_end": 2e-4,
-        "lr_anneal_rounds": 60,
+        "lr_anneal_rounds": 40,
         "epochs": 8,
         "target_kl": 0.1,
         "gamma": 0.99,

@@ -17,6 +17,7 @@ from morphogen.data.world_phases import draw_phase
 from morphogen.state import rng
 from morphogen.state.env import Instance
 from morphogen.state.tree_ops import choose, constant_table, divide_ints
+from morphogen.vocab.image_view import View
 from morphogen.vocab.purpose import Purpose
 
 HELD_OUT_EPISODE = 10**6  # first episode number that no training round has (`rounds` <= 10**6)
@@ -55,6 +56,8 @@ def draw_instances(
     if spec.phase.classes is not None:
         count, order, allowed = phase.words[:, 0], phase.words[:, 1:], spec.phase.classes
     classes = _uniform_int(count, allowed)
+    if spec.phase.noisy_classes is not None:
+        classes = torch.where(phase.view == int(View.NOISY), _uniform_int(count, spec.phase.noisy_classes), classes)
     used = sorting_permutation(order) < classes.unsqueeze(-1)
     class_of = choose(used, used.cumsum(-1) - 1, -1)  # classes in use, numbered in ascending order
     share = _data_share(words[:, DATA_SHARE], ranges.data_share)

@@ -183,7 +183,7 @@ def build_setup(spec: RunSpec) -> Setup:
         schedule=schedule,
         device=device,
         piece_envs=piece_size(spec, net, dataset.sizes["validation"], device),
-        most_classes=(spec.phase.classes or instance_ranges(spec).classes)[1],
+        most_classes=spec.phase.most_classes or instance_ranges(spec).classes[1],
     )
 
 
@@ -215,6 +215,11 @@ def describe_run(setup: Setup) -> dict[str, str]:
 
 def _describe_phases(phase: PhaseSpec) -> str:
     views = ", ".join(view.label for view in phase.views.used)
-    own = "" if phase.classes is None else f"; {phase.classes[0]} .. {phase.classes[1]} classes each"
+    own = "" if phase.classes is None else f"; {_describe_range(phase.classes)} classes each"
+    own += "" if phase.noisy_classes is None else f", {_describe_range(phase.noisy_classes)} if noisy"
     length = count_noun(phase.least, "epoch")
     return f"a new one with probability {phase.hazard:g} per epoch, after {length} or more; {views}{own}"
+
+
+def _describe_range(ends: tuple[int, int]) -> str:
+    return str(ends[0]) if ends[0] == ends[1] else f"{ends[0]} .. {ends[1]}"

@@ -33,8 +33,8 @@ ROWS = {
     "pydoc": (24_816, "r0c0 r0c1 r0c2", 8, 16),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "2f3afecdde5f26542d7ba450e67797ae48907e5ef6d78cedcac835e8a4058ac7"
-STABLE_CONFIG = "7800ada866a2ce0dc05208fe2c5b94f67fcb8f2c990f538c26ac9bf20a81f825"
+DEFAULT_CONFIG = "e2d2dfa37c6bf828f9fa3da5f9f1d497b2eeff5764c8554a7a0f9202dc9d2b29"
+STABLE_CONFIG = "7ce487889203507a54c0be5fd686d17c442f9b22a47588c13f9405228cb49e6f"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

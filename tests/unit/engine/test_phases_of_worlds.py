@@ -137,6 +137,24 @@ def test_sizes_follow_the_classes_of_the_phase():
     assert torch.equal(seen.facts.host_params, env.net.networks.params_in_use(state.instance))
 
 
+def test_noisy_phases_may_have_another_number_of_classes_and_the_others_stay_as_they_are():
+    plain = {"classes": (3, 9), "hazard": 1.0}
+    own = {**plain, "noisy_classes": (2, 2)}
+    laws.check_phases(make(6, phase=own, **CLASSES))
+    usual, other = (make(64, phase=phase, **CLASSES).reset()[0].instance for phase in (plain, own))
+    noisy = other.image_view == int(View.NOISY)
+    assert 0 < noisy.sum() < 64
+    assert torch.equal(usual.image_view, other.image_view)
+    assert torch.equal(usual.class_of[~noisy], other.class_of[~noisy])
+    assert (other.class_of[noisy] >= 0).sum(-1).unique().tolist() == [2]
+    assert (other.classes == (other.class_of >= 0).sum(-1)).all()
+
+
+def test_validation_has_room_for_the_classes_of_noisy_phases():
+    for own, most in (((2, 2), 9), ((10, 10), 10)):
+        assert make(2, phase={"classes": (3, 9), "noisy_classes": own}, **CLASSES).setup.most_classes == most
+
+
 @given(seed=st.integers(0, 50))
 def test_the_phase_is_never_observed(seed):
     laws.check_observation(make(3, seed=seed, **HIDDEN))
@@ -151,6 +169,18 @@ def test_the_phase_is_never_observed(seed):
         (
             {"phase": {"classes": (3, 9)}, "instance": {"classes": (10, 10)}},
             "phase.classes: expected null where observe.instance names classes, got [3, 9]",
+        ),
+        (
+            {"phase": {"classes": (3, 9), "noisy_classes": (3, 12), "views": VIEWS}, **CLASSES},
+            "phase.noisy_classes: expected at most 10, got [3, 12]",
+        ),
+        (
+            {"phase": {"noisy_classes": (2, 2), "views": VIEWS}, **CLASSES},
+            "phase.noisy_classes: expected null without phase.classes and phase.views.noisy, got [2, 2]",
+        ),
+        (
+            {"phase": {"classes": (3, 9), "noisy_classes": (2, 2)}, **CLASSES},
+            "phase.noisy_classes: expected null without phase.classes and phase.views.noisy, got [2, 2]",
         ),
         ({"phase": {"hazard": 1.5}}, "phase.hazard: expected a number >= 0 and <= 1, got 1.5"),
     ],

@@ -30,7 +30,7 @@ DIGITS_DEFAULTS: Settings = {
     },
     "engine": {"threads": 1},
 }
-# Phases of three classes in plain images, or of two in drowned ones: their losses tell them apart without a seed.
+# Phases of three classes in plain images, or of two in drowned ones: guessing alone has another loss in each.
 # At these prices the best seed that stays for ever is worth about as much as it costs, and is worth most of it in the
 # plain phases: who grows there alone is paid.  All is allowed; what a host sees is not told, only its price.  A slot is
 # free again soon after a pruning.  A loss that rises with a new phase is no panic: the governor is left with losses

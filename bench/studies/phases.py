@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,7 @@ from morphogen.evaluation.schedule_search import (
 )
 from morphogen.storage.files import json_bytes
 from morphogen.vocab.action import Head, Op
+from morphogen.vocab.image_view import View
 
 FILE = Path(__file__).parents[1] / "results" / "digits_phases.json"
 PRESET = "digits_phases"
@@ -47,12 +47,17 @@ Row = dict[str, Any]
 Report = Callable[[str], None]
 
 
+def kinds_of_phases(phase: PhaseSpec) -> list[tuple[View, int]]:
+    """Every view with every number of classes that it occurs with."""
+    ranges = {view: phase.classes_in(view) or (10, 10) for view in phase.views.used}
+    return [(view, classes) for view, (low, high) in ranges.items() for classes in range(low, high + 1)]
+
+
 def measure_kinds(spec: RunSpec, count: int, report: Report) -> list[Row]:
     """Best static net of each kind of phase, in worlds of this kind alone, and its gain over those of the others."""
     phase, rows, values = spec.phase, list[Row](), list[np.ndarray[Any, Any]]()
-    low, high = phase.classes or (10, 10)
     lines = initial_candidates(spec, static=True)
-    for view, classes in product(phase.views.used, range(low, high + 1)):
+    for view, classes in kinds_of_phases(phase):
         weights = ViewWeights(**{"plain": 0, view.label: 1})
         alone = replace(spec, phase=PhaseSpec(views=weights, noise=phase.noise, classes=(classes, classes)))
         setup = build_setup(alone)

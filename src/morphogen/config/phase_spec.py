@@ -80,6 +80,10 @@ class PhaseSpec(Spec):
         converter=as_optional_pair,
     )
 
+    def classes_in(self, view: View) -> tuple[int, int] | None:
+        """Range of the number of classes of a phase with this view; None = that of the env."""
+        return (self.noisy_classes if view is View.NOISY else None) or self.classes
+
     @property
     def most_classes(self) -> int | None:
         """Largest number of classes of a phase; None = that of the env."""

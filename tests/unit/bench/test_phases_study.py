@@ -54,6 +54,13 @@ def test_what_is_out_of_bounds_fails_and_nothing_else(changes, criterion):
     assert not all(found.values())
 
 
+def test_a_view_comes_with_its_own_numbers_of_classes():
+    spec = mg.PhaseSpec(views={"noisy": 1, "half": 1}, classes=(3, 4), noisy_classes=(2, 2))
+    found = [(view.label, count) for view, count in phases.kinds_of_phases(spec)]
+    assert found == [("plain", 3), ("plain", 4), ("half", 3), ("half", 4), ("noisy", 2)]
+    assert {count for _, count in phases.kinds_of_phases(mg.PhaseSpec())} == {10}
+
+
 @pytest.mark.slow
 def test_the_best_net_of_each_kind_of_phase_is_found_in_worlds_of_that_kind():
     phase = mg.PhaseSpec(hazard=0.2, least=4, views={"noisy": 1}, classes=(2, 3), noise=3.0)

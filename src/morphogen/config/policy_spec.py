@@ -162,6 +162,9 @@ class PpoSpec(Spec):
     imitation_rounds: Natural = option(
         default=0, text="rounds at the start in which the heuristic acts and the policy learns to imitate it"
     )
+    imitation_limit: PositiveShare = option(
+        default=1.0, text="probability above which imitation leaves an action alone, so that others are still tried"
+    )
     price_warmup_rounds: Natural = option(
         default=0, text="rounds in which prices of training instances rise to their range"
     )

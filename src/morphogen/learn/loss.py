@@ -1,5 +1,6 @@
 """The PPO objective on rows of whole episodes: surrogate, value, diversity of heads, contribution; coefficients."""
 
+import math
 from typing import NamedTuple, cast
 
 import torch
@@ -152,7 +153,7 @@ def ppo_loss(
     counts = RowCounts(*(count.sum(0) for count in count_rows(rows, relevant))) if counts is None else counts
     gain = policy_loss(heads.exp() if spec.ratio == "head" else joint.exp(), rows, used, spec=spec, counts=counts)
     imitates = torch.as_tensor(weights.imitation, device=free.device) > 0
-    policy = choose(imitates, imitation_loss(evaluation.log_prob, used, counts), gain)
+    policy = choose(imitates, imitation_loss(evaluation.log_prob, used, spec.imitation_limit, counts), gain)
     value, some_known = masked_mean(0.5 * (evaluation.value - rows["target"]).square(), rows["known"], counts.known)
     bonus = masked_mean(evaluation.diversity @ factors, free, counts.free)[0]
     loss = policy + weights.value * value - weights.entropy * bonus
@@ -178,9 +179,12 @@ def policy_loss(r: Tensor, rows: LeafMap, used: Tensor, *, spec: PpoSpec, counts
     return -masked_mean(clipped_surrogate(r, rows["advantage"], spec.clip), rows["free"], counts.free)[0]
 
 
-def imitation_loss(log_prob: Tensor, used: Tensor, counts: RowCounts) -> Tensor:
-    """Negative log-likelihood of the recorded actions, a mean per head.  log_prob, used [T, B, 8] -> []."""
-    return -masked_mean_by_head(log_prob, used, counts.heads)[0].sum()
+def imitation_loss(log_prob: Tensor, used: Tensor, limit: float, counts: RowCounts) -> Tensor:
+    """Negative log-likelihood of the recorded actions, a mean per head.  log_prob, used [T, B, 8] -> [].
+
+    A head above the probability `limit` has no gradient.
+    """
+    return -masked_mean_by_head(log_prob.clamp(max=math.log(limit)), used, counts.heads)[0].sum()
 
 
 def entropy_sums(evaluation: Evaluation, weight: Tensor) -> Metrics:

@@ -33,8 +33,8 @@ ROWS = {
     "pydoc": (24_816, "r0c0 r0c1 r0c2", 8, 16),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "e2d2dfa37c6bf828f9fa3da5f9f1d497b2eeff5764c8554a7a0f9202dc9d2b29"
-STABLE_CONFIG = "7ce487889203507a54c0be5fd686d17c442f9b22a47588c13f9405228cb49e6f"
+DEFAULT_CONFIG = "afdb52410eb9fb0ac72e0633a501418a59a0f555f8ad52849921af58bf850ce6"
+STABLE_CONFIG = "d8781c83530bc8f8fd999e24ea217f788415a01efabb520632ebf5a471b57296"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

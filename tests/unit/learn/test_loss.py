@@ -261,6 +261,20 @@ def test_the_loss_is_the_weighted_sum_of_its_parts():
     assert loss.item() == pytest.approx(by_hand.item(), rel=1e-5)
 
 
+def test_imitation_pushes_no_recorded_choice_above_its_limit():
+    found, rows, relevant = made_up()
+    scores = found.log_prob.clone().requires_grad_()
+    weights = WEIGHTS._replace(imitation=1.0)
+    spec = PpoSpec(imitation_limit=0.7)
+    loss, _ = ppo_loss(found._replace(log_prob=scores), rows, relevant, spec=spec, weights=weights, factors=ONES)
+    (slope,) = torch.autograd.grad(loss, scores)
+    counts = relevant & rows["free"].bool().unsqueeze(-1)
+    below = counts & (scores.exp() < 0.7)
+    assert 0 < below.sum() < counts.sum()
+    assert torch.equal(slope < 0, below)
+    assert not slope[~below].any()
+
+
 def test_a_head_that_never_had_a_choice_has_no_entropy():
     found, rows, relevant = made_up()
     reach = found.reach.clone()

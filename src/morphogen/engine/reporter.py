@@ -113,7 +113,7 @@ def unpack_columns(tree: Tree, shape: tuple[int, int], where: str) -> Mapping[st
 
 
 class Reporter:
-    """Events, records and summaries of one run."""
+    """Events, records and summaries of one run, of which another policy acts in the first `demonstrated` rounds."""
 
     def __init__(
         self,
@@ -121,6 +121,8 @@ class Reporter:
         sinks: Sequence[AnySink],
         collectives: Collectives | None = None,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        demonstrated: int = 0,
     ) -> None:
         self._facts, self._spec = build_facts(setup), setup.spec.telemetry
         self._collectives = collectives or Collectives()
@@ -133,7 +135,7 @@ class Reporter:
             rounds=setup.spec.rounds,
             gamma=ppo.gamma,
             kl_stop=KL_STOP_FACTOR * (ppo.target_kl or 0.0),
-            imitated=ppo.imitation_rounds,
+            imitated=demonstrated,
         )
         self._columns: dict[str, Array] = {}  # [T, E, ...] of the round, of which `_epochs` are filled
         self._round = self._epochs = self._raised = 0

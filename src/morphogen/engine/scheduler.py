@@ -127,13 +127,14 @@ class Scheduler:
         self.transfers = Transfers(setup.device, parts.clock)
         self.collectives = parts.collectives or Collectives()
         own = self.collectives.shard(spec.envs)
-        self.reporter = Reporter(setup, parts.sinks, self.collectives)
         self.policy, control, params, _ = build_arm(spec.policy_name, setup)
         self.control, self.params = parts.control or control, params
         self.compiled = CompiledUnits(spec.engine, device=setup.device, compiler=parts.compiler, clock=parts.clock)
         profiled = spec.engine.phase_profile
         self.timer = Timer(setup.device, excluded=lambda: self.compiled.totals.compile_s) if profiled else NULL_TIMER
         self.learner = build_learner(spec)
+        self._demonstrated = 0 if self.learner is None else self.learner.demonstrations(spec)
+        self.reporter = Reporter(setup, parts.sinks, self.collectives, demonstrated=self._demonstrated)
         self.world_envs = 1 if self.learner is None else spec.ppo.world_envs
         worlds = torch.arange(own.start, own.stop) // self.world_envs
         self.env = open_environment(
@@ -152,9 +153,7 @@ class Scheduler:
         if self.learner is not None and isinstance(self.policy, NetworkPolicy):
             self.learned = self.learner.init(self.policy, key, spec=spec)
             self.params = self.learned.get("params")
-        demonstrated = 0 if self.learner is None else self.learner.demonstrations(spec)
-        self._demonstrator = build_arm(DEMONSTRATOR, setup) if demonstrated else None
-        self._demonstrated = demonstrated
+        self._demonstrator = build_arm(DEMONSTRATOR, setup) if self._demonstrated else None
         self.rollout = Rollout(spec.episode_length, envs=len(own), slots=len(setup.net.slots), device=setup.device)
         self.round = self.epoch = 0  # the next epoch to run
         self.state: EnvState | None = None

@@ -59,7 +59,7 @@ def test_a_policy_that_is_not_trained_plays_no_world_twice():
 
 def test_the_heuristic_acts_in_rounds_of_imitation_and_the_policy_after_them():
     ppo = replace(PPO, imitation_rounds=1)
-    imitating, rule = scheduled(ppo=ppo, rounds=2), scheduled(policy_name="heuristic")
+    imitating, rule = scheduled(ppo=ppo, rounds=2), scheduled(ppo=ppo, policy_name="heuristic")
     with torch.no_grad():
         rows_of(imitating)
         shown = get_leaf(imitating.rollout.rows, "action").clone()
@@ -69,6 +69,7 @@ def test_the_heuristic_acts_in_rounds_of_imitation_and_the_policy_after_them():
         assert torch.equal(shown[0], out.action)
         rows_of(imitating)
     assert imitating.actor[0] is imitating.policy
+    assert (imitating.reporter._monitor._imitated, rule.reporter._monitor._imitated) == (1, 0)
     assert get_leaf(imitating.rollout.rows, "log_prob").ne(0).any()
     assert rule.actor[0] is rule.policy
 

@@ -273,6 +273,7 @@ RULES = {
         {"slots": True, "tolerance": 1e-6},
     ),
     "features.feedback_features": (features.feedback_features, states.map(lambda s: s.signals), {}),
+    "features.loss_of_feature": (features.loss_of_feature, tensors((st.integers(-1, 1).map(float), R, ONE)), {}),
     "features.price_of_feature": (features.price_of_feature, tensors((st.integers(-8, 3).map(float), R, ONE)), {}),
     "features.size_features": (features.size_features, beside(slots, (shares, R, CELL)), {"tolerance": 1e-6}),
     "features.progress_features": (

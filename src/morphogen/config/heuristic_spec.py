@@ -46,6 +46,9 @@ class HeuristicSpec(Spec):
     min_fall: Annotated[NonNegative | None, Null("never")] = option(
         default=None, text="points of accuracy below its best from which a host gets a seed at once"
     )
+    min_loss: Annotated[NonNegative | None, Null("no limit")] = option(
+        default=None, text="training loss, in nats, below which no seed is germinated"
+    )
     min_worth: Annotated[float, Field(ge=-100, le=100)] = option(
         default=0.5, text="points of contribution less price from which a seed is kept, and below which it is pruned"
     )

@@ -34,6 +34,7 @@ GRID: dict[str, tuple[Any, ...]] = {  # thresholds, beside the order of blueprin
     "min_fall": (None, 5.0, 15.0),
     "min_worth": (-100.0, -2.0, 0.0, 2.0, 5.0),
     "patience": (1, 2, 4, 8),
+    "min_loss": (None, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5),
 }
 DRAWN = 64  # candidates of the first trial
 TRIAL_DIVISORS = (6, 2, 1)  # a trial plays one in so many of the instances

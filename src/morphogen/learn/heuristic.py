@@ -15,7 +15,7 @@ from morphogen.config.task import TASKS
 from morphogen.errors import ConfigError
 from morphogen.learn.baselines import ParameterFree, action_of_heads, deterministic_output, most_urgent_op
 from morphogen.rules.counts import parameter_price
-from morphogen.rules.features import price_of_feature
+from morphogen.rules.features import loss_of_feature, price_of_feature
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.tree_ops import choose, constant_table, get_leaf, replace
 from morphogen.vocab.action import PLACEHOLDER, Head, Op, Tempo
@@ -127,12 +127,17 @@ class HeuristicPolicy(ParameterFree):
         return wish
 
     def should_germinate(self, env: Tensor) -> Tensor:
-        """Mask of envs whose host stands still or has fallen, and is not new.  env float32 [E, 52] raw -> bool [E]."""
+        """Mask of envs whose host stands still or has fallen, and neither is new nor does well.
+
+        Shapes: env float32 [E, 52] raw -> bool [E].
+        """
         epoch = (env[:, _ENV["progress"]] * self.episode_length).round()
         due = (env[:, _ENV["plateau"]] * 10.0).round() >= self.spec.min_plateau
         if self.spec.min_fall is not None:
             fall = (env[:, _ENV["best_acc"]] - env[:, _ENV["acc_history.4"]]) * 100.0
             due = due | ((fall >= self.spec.min_fall) & (env[:, _ENV[NEWEST_HISTORY_FLAG]] > 0))
+        if self.spec.min_loss is not None:
+            due = due & (loss_of_feature(env[:, _ENV["train_loss"]]) >= self.spec.min_loss)
         return due & (epoch >= self.spec.first_epoch)
 
     def has_room(self, slots: Tensor) -> Tensor:

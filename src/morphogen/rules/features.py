@@ -100,6 +100,11 @@ def price_of_feature(feature: Tensor) -> Tensor:
     return choose(feature > NO_PRICE_FEATURE, 0.1 * feature.exp(), 0.0)
 
 
+def loss_of_feature(feature: Tensor) -> Tensor:
+    """Invert the feature of a loss: float32 [...] -> float32 [...], nats."""
+    return feature.sign() * (feature.abs() * 7.0).expm1()
+
+
 def lifecycle_features(slots: Slots, enabled: tuple[bool, ...]) -> Tensor:
     """Slot features 0-19: stage, alpha and its controller, algorithm, tempo.  float32 [E, S, 20]."""
     seed = occupied(slots.stage)

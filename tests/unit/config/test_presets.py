@@ -33,8 +33,8 @@ ROWS = {
     "pydoc": (24_816, "r0c0 r0c1 r0c2", 8, 16),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "afdb52410eb9fb0ac72e0633a501418a59a0f555f8ad52849921af58bf850ce6"
-STABLE_CONFIG = "d8781c83530bc8f8fd999e24ea217f788415a01efabb520632ebf5a471b57296"
+DEFAULT_CONFIG = "db7f7189a7a24b515d3cda7c563f91f99b7e0d4fa86a4ea59eadfe7f148fc4e8"
+STABLE_CONFIG = "35d197a60040be8435c51e887ff1a92145d3c22ccb90ff9c33793319e09972d3"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

@@ -104,6 +104,18 @@ def test_a_seed_is_germinated_on_a_plateau_or_after_a_fall_and_not_before_its_fi
     assert not grows(fallen)
 
 
+@pytest.mark.parametrize("loss", [0.3, 2.0])
+def test_a_host_that_does_well_gets_no_seed(loss):
+    scene = stand_still(priced(make_state(make_slots([[{}, {}]])), 0.0))
+    measured = {"train_loss": torch.tensor([loss]), "train_measured": torch.tensor([True])}
+    scene = scene.replace(signals=scene.signals.replace(**measured))
+    grown = [
+        bool(decide(rules_of(2, min_loss=limit), scene).action[0, 0] == Op.GERMINATE)
+        for limit in (None, 0.999 * loss, 1.001 * loss)
+    ]
+    assert grown == [True, True, False]
+
+
 def test_no_seed_is_germinated_beside_as_many_as_its_limit():
     row = {"blueprint": int(Blueprint.CONV_HEAVY), "algorithm": 1, "stage": 5, "age": 9, "alpha": 1.0}
     beside = stand_still(priced(make_state(make_slots([[row, {}]])), 0.0))

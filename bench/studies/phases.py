@@ -1,6 +1,6 @@
 """Worth of control in `digits_phases`, on training instances: `python -m bench.studies.phases FILE FILE [--on N]`.
 
-For each kind of phase, a view with a number of classes, the best static net of worlds that have this kind alone.  Then
+For each kind of phase, a view with a number of classes, the best static net of worlds whose phases are all of this kind.  Then
 the best static net and the best schedule of all instances, in the files of `morphogen tune --family static` and
 `--family open` on as many instances, beside the schedules that are laid along the phases of each instance: these are
 found in sibling worlds and judged in the world of a run, the others are judged where they were chosen too, which
@@ -53,13 +53,21 @@ def kinds_of_phases(phase: PhaseSpec) -> list[tuple[View, int]]:
     return [(view, classes) for view, (low, high) in ranges.items() for classes in range(low, high + 1)]
 
 
+def spec_of_kind(spec: RunSpec, view: View, classes: int) -> RunSpec:
+    """Settings of worlds whose phases are all of one kind.
+
+    Every weight is given: a preset fills in what is not.
+    """
+    weights = ViewWeights(**{other.label: int(other is view) for other in View})
+    return replace(spec, phase=replace(spec.phase, views=weights, classes=(classes, classes), noisy_classes=None))
+
+
 def measure_kinds(spec: RunSpec, count: int, report: Report) -> list[Row]:
     """Best static net of each kind of phase, in worlds of this kind alone, and its gain over those of the others."""
-    phase, rows, values = spec.phase, list[Row](), list[np.ndarray[Any, Any]]()
+    rows, values = list[Row](), list[np.ndarray[Any, Any]]()
     lines = initial_candidates(spec, static=True)
-    for view, classes in kinds_of_phases(phase):
-        weights = ViewWeights(**{"plain": 0, view.label: 1})
-        alone = replace(spec, phase=PhaseSpec(views=weights, noise=phase.noise, classes=(classes, classes)))
+    for view, classes in kinds_of_phases(spec.phase):
+        alone = spec_of_kind(spec, view, classes)
         setup = build_setup(alone)
         transfers, schedules = Transfers(setup.device, time.perf_counter), [build_schedule(x, alone) for x in lines]
         worlds: Any = {"worlds": range(WORLDS), "rows": ROWS}

@@ -6,6 +6,7 @@ from support.small_runs import tiny
 import morphogen as mg
 from bench.studies import phases
 from morphogen.vocab.action import Op
+from morphogen.vocab.image_view import View
 
 QUICK = mg.LifecycleSpec(
     min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD")
@@ -59,6 +60,16 @@ def test_a_view_comes_with_its_own_numbers_of_classes():
     found = [(view.label, count) for view, count in phases.kinds_of_phases(spec)]
     assert found == [("plain", 3), ("plain", 4), ("half", 3), ("half", 4), ("noisy", 2)]
     assert {count for _, count in phases.kinds_of_phases(mg.PhaseSpec())} == {10}
+
+
+@pytest.mark.parametrize(("view", "classes"), [(View.PLAIN, 3), (View.NOISY, 2)])
+def test_worlds_of_a_kind_have_no_other_view_and_number_of_classes(view, classes):
+    spec = mg.resolve(mg.RunSpec(preset=phases.PRESET, envs=4))
+    alone = phases.spec_of_kind(spec, view, classes)
+    assert alone.phase.views.used == (view,)
+    assert alone.phase.hazard == spec.phase.hazard > 0
+    state, _ = mg.make(alone, envs=16).reset()
+    assert set(state.instance.classes.tolist()) == {classes}
 
 
 @pytest.mark.slow

@@ -1,10 +1,10 @@
 """Worth of control in `digits_phases`, on training instances: `python -m bench.studies.phases FILE FILE [--on N]`.
 
 For each kind of phase, a view with a number of classes, the best static net of worlds whose phases are all of this
-kind.  Then the best static net and the best schedule of all instances, in the files of `morphogen tune --family static`
-and `--family open` on as many instances, beside the schedules that are laid along the phases of each instance: these are
-found in sibling worlds and judged in the world of a run, the others are judged where they were chosen too, which
-flatters them.  Held-out instances are not looked at.
+kind.  Then the best static net and the best schedule of all instances, in the files of `morphogen tune --family
+static` and `--family open` on as many instances, beside the schedules that are laid along the phases of each instance:
+these are found in sibling worlds and judged in the world of a run, the others are judged where they were chosen too,
+which flatters them.  Held-out instances are not looked at.
 """
 
 import argparse

@@ -26,6 +26,7 @@ ARM_FIELDS = ("network_value", "committed_accuracy", "params", "param_epochs", "
 FILE_ARMS = (SCHEDULE_FILE, REACTIVE_PREFIX)  # arms of files, which are named by them
 PER_RUN_ARMS = (TRAINED_ARM, STATIC, STATIC_COST)  # what other runs cannot stand for
 DIGITS, ARM_TOLERANCE = 5, 1e-4  # of network value that are kept; what the same arm may differ by beside two runs
+_PLAIN = RunSpec()
 Array = np.ndarray[Any, Any]
 StackedArms = dict[str, dict[str, Array]]  # arm -> measure -> float [R, n], or [1, n] where no run matters
 
@@ -140,8 +141,8 @@ def _differing_configs(runs: Sequence[EvaluatedRun]) -> list[str]:
 
 def learning_settings(spec: RunSpec) -> RunSpec:
     """The settings without those that no number follows from."""
-    plain = RunSpec()
-    return replace(spec, seed=plain.seed, telemetry=plain.telemetry, checkpoint=plain.checkpoint, engine=plain.engine)
+    names = ("seed", "telemetry", "checkpoint", "engine", "evaluation", "final_episodes")
+    return replace(spec, **{name: getattr(_PLAIN, name) for name in names})
 
 
 def _load_run(path: Path) -> EvaluatedRun:

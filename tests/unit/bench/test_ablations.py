@@ -50,6 +50,15 @@ def test_changes_are_named_by_the_settings_that_differ(found):
     assert [one["seed"] for one in found["unchanged"]["runs"]] == [1, 2, 3]
 
 
+def test_what_is_played_beside_the_learning_is_no_change(runs, tmp_path):
+    quiet = changed(tmp_path / "quiet", 0.0, evaluation={"every_rounds": 0}, final_episodes=0, seed=4)
+    both = changed(tmp_path / "both", 0.0, evaluation={"every_rounds": 0}, seed=4, **FLAT)
+    ablations.main([*map(str, (*runs[:3], quiet, both)), "--json", str(tmp_path / "a.json")])
+    found = json.loads((tmp_path / "a.json").read_text())
+    assert [one["seed"] for one in found["unchanged"]["runs"]] == [1, 2, 3, 4]
+    assert [one["settings"] for one in found["changes"]] == [{"ppo.price_warmup_rounds": [0, 3]}]
+
+
 def test_a_change_is_held_against_the_mean_of_the_unchanged_runs(found):
     assert found["unchanged"]["means"] == pytest.approx(
         [np.mean(made_up_evaluations.HARD) + gain for gain in (0.14, 0.16, 0.18)]

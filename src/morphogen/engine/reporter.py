@@ -113,7 +113,13 @@ def unpack_columns(tree: Tree, shape: tuple[int, int], where: str) -> Mapping[st
 
 
 class Reporter:
-    """Events, records and summaries of one run, of which another policy acts in the first `demonstrated` rounds."""
+    """Events, records and summaries of one run.
+
+    Args:
+        setup, sinks, collectives, clock: those of the scheduler.
+        demonstrated: rounds at the start in which another policy acts.
+        world_envs: envs in a row that play the same world.
+    """
 
     def __init__(
         self,
@@ -123,6 +129,7 @@ class Reporter:
         clock: Callable[[], float] = time.monotonic,
         *,
         demonstrated: int = 0,
+        world_envs: int = 1,
     ) -> None:
         self._facts, self._spec = build_facts(setup), setup.spec.telemetry
         self._collectives = collectives or Collectives()
@@ -136,6 +143,7 @@ class Reporter:
             gamma=ppo.gamma,
             kl_stop=KL_STOP_FACTOR * (ppo.target_kl or 0.0),
             imitated=demonstrated,
+            world_envs=world_envs,
         )
         self._columns: dict[str, Array] = {}  # [T, E, ...] of the round, of which `_epochs` are filled
         self._round = self._epochs = self._raised = 0

@@ -134,8 +134,10 @@ class Scheduler:
         self.timer = Timer(setup.device, excluded=lambda: self.compiled.totals.compile_s) if profiled else NULL_TIMER
         self.learner = build_learner(spec)
         self._demonstrated = 0 if self.learner is None else self.learner.demonstrations(spec)
-        self.reporter = Reporter(setup, parts.sinks, self.collectives, demonstrated=self._demonstrated)
         self.world_envs = 1 if self.learner is None else spec.ppo.world_envs
+        self.reporter = Reporter(
+            setup, parts.sinks, self.collectives, demonstrated=self._demonstrated, world_envs=self.world_envs
+        )
         worlds = torch.arange(own.start, own.stop) // self.world_envs
         self.env = open_environment(
             setup,

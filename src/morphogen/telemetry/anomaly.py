@@ -337,9 +337,10 @@ class AnomalyMonitor:
         gamma: float = 1.0,
         kl_stop: float = 0.0,
         imitated: int = 0,
+        world_envs: int = 1,
     ) -> None:
-        """rounds, imitated: of the run, of imitation; gamma: discount per epoch; kl_stop: nats that end an update."""
-        self._facts, self._spec, self._rounds = facts, spec, rounds
+        """rounds, imitated: of the run, of imitation; kl_stop: nats that end an update; world_envs: envs of a world."""
+        self._facts, self._spec, self._rounds, self._world_envs = facts, spec, rounds, world_envs
         self._gamma, self._kl_stop, self._imitated = gamma, kl_stop, imitated
         self.state = AnomalyState()
 
@@ -383,7 +384,7 @@ class AnomalyMonitor:
             events.append(TrendDetected(kind=kind, rolling_accuracy=now, previous=known, delta=now - known))
         progress = (summary.round + 1) / self._rounds
         share = accuracy_drop(summary.accuracy_mean, known, progress, self._spec.limits._asdict())
-        chance = DROP_ERRORS * summary.accuracy_std / summary.episodes_completed**0.5
+        chance = DROP_ERRORS * summary.accuracy_std * (self._world_envs / summary.episodes_completed) ** 0.5
         if share is not None and known - summary.accuracy_mean > chance:
             events.append(PerformanceDropped(accuracy=summary.accuracy_mean, rolling_accuracy=known, drop=share))
         return events

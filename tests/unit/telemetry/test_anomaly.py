@@ -1,6 +1,8 @@
 """Rules on anomalies: each fires for its cause and nothing else, whatever the numbers; and what raises the level."""
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from morphogen.telemetry.anomaly import (
     lasting_findings,
     valid_metrics,
 )
+from morphogen.telemetry.kinds.round import PerformanceDropped
 from morphogen.telemetry.return_gap import return_gap
 from morphogen.vocab.action import HEADS, Op
 from morphogen.vocab.stage import Fault, Stage
@@ -230,6 +233,17 @@ def test_a_monitor_knows_the_rounds_of_imitation():
     for round, known in ((0, {}), (1, {}), (2, {"op": 0.5})):
         own.end_round(round, columns(*calm), {"entropy_head.op": 0.5}, ())
         assert own.state.first == known
+
+
+@pytest.mark.parametrize(
+    ("group", "lost", "drops"), [(1, 12.0, True), (4, 12.0, False), (4, 14.0, True), (1, 6.0, False)]
+)
+def test_a_drop_is_more_than_the_scatter_of_the_worlds_of_a_round(group, lost, drops):
+    monitor = AnomalyMonitor(facts(2, 2), SPEC, rounds=9, world_envs=group)
+    means = {"accuracy_mean": 62.0 - lost, "rolling_accuracy": 60.0, "accuracy_std": 18.0}  # 3 errors: 6.75 times
+    summary: Any = SimpleNamespace(**means, episodes_completed=64, round=8)  # the root of the group
+    found = [event.drop for event in monitor.trend_events(summary, [62.0]) if isinstance(event, PerformanceDropped)]
+    assert found == ([pytest.approx(lost / 62.0)] if drops else [])
 
 
 def test_waiting_only_is_told_from_the_third_round_in_a_row_on():

@@ -34,10 +34,10 @@ DIGITS_DEFAULTS: Settings = {
 # At these prices the best seed that stays for ever is worth about as much as it costs, and is worth most of it in the
 # plain phases: who grows there alone is paid.  All is allowed; what a host sees is not told, only its price.  A slot is
 # free again soon after a pruning.  A loss that rises with a new phase is no panic: the governor is left with losses
-# that are not finite.  The rules forget a measurement at once: what is imitated first should not need a memory; and
-# one action in twenty is still another than theirs: a policy that copies them for sure tries nothing else for long.
-# Few rows germinate, and the largest seed costs a hundred times the least: ratios of whole actions weigh these rows
-# like any other, and no bonus pays for a rare blueprint.
+# that are not finite.  The rules forget a measurement at once: what is imitated first should not need a memory, and
+# is left alone once it is likely enough: a policy that copies for sure tries nothing else for long.  Few rows
+# germinate, and the largest seed costs a hundred times the least: ratios of whole actions weigh these rows like any
+# other, and no bonus pays for a rare blueprint.
 PHASES_DEFAULTS: Settings = {
     "rounds": 40,
     "envs": 64,

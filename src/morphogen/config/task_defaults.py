@@ -62,6 +62,7 @@ PHASES_DEFAULTS: Settings = {
         "max_seeds": 1,
         "first_epoch": 0,
         "min_plateau": 0,
+        "min_loss": 0.85,
         "min_worth": -10.0,
         "patience": 1,
     },

@@ -157,7 +157,7 @@ def main(words: Sequence[str] | None = None) -> None:
     }
     for name, one in found["clairvoyant_minus"].items():
         report(f"clairvoyant minus {name}: {one['value']:+.3f} ({one['low']:+.3f} .. {one['high']:+.3f})")
-    report(f"prunes in {rivals['prunes']:.0%}, grows after the first phase in {rivals['grows_later']:.0%}")
+    report(f"prunes in {found['prunes']:.0%}, grows after the first phase in {found['grows_later']:.0%}")
     report(json.dumps(results["criteria"]))
     given.json.parent.mkdir(parents=True, exist_ok=True)
     given.json.write_bytes(json_bytes(results))

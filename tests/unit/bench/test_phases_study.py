@@ -1,5 +1,7 @@
 """The study that holds `digits_phases` to its bounds: what it measures, and what it finds wrong."""
 
+import json
+
 import pytest
 from support.small_runs import tiny
 
@@ -53,6 +55,17 @@ def test_what_is_out_of_bounds_fails_and_nothing_else(changes, criterion):
     found = phases.judge(*measured(**changes))
     assert [name for name, passes in found.items() if not passes] == [name for name in found if criterion in name]
     assert not all(found.values())
+
+
+def test_the_command_writes_its_file_and_prints_a_summary(tmp_path, monkeypatch, capsys):
+    kinds, rivals = measured(prunes=0.4)
+    monkeypatch.setattr(phases, "measure_kinds", lambda *_: kinds)
+    monkeypatch.setattr(phases, "measure_rivals", lambda *_: rivals)
+    idle = tmp_path / "idle.json"
+    idle.write_text('{"version": 1, "name": "idle", "on_illegal": "wait", "steps": []}')
+    phases.main([str(idle), str(idle), "--json", str(tmp_path / "found" / "file.json")])
+    assert json.loads((tmp_path / "found" / "file.json").read_text())["criteria"] == phases.judge(kinds, rivals)
+    assert "prunes in 40%, grows after the first phase in 50%" in capsys.readouterr().out
 
 
 def test_a_view_comes_with_its_own_numbers_of_classes():

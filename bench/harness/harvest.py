@@ -12,10 +12,11 @@ import numpy as np
 
 from morphogen.analysis import run_log
 from morphogen.config.fields import raise_all
-from morphogen.config.spec import ORACLE, SCHEDULE_FILE, STATIC, STATIC_COST, VALIDATION, RunSpec
+from morphogen.config.spec import ORACLE, SCHEDULE_FILE, VALIDATION, RunSpec
 from morphogen.engine.policies import REACTIVE_PREFIX
 from morphogen.errors import ConfigError, DataError
 from morphogen.evaluation.evaluate import TRAINED_ARM
+from morphogen.evaluation.replays import REPLAYS
 from morphogen.storage import files, run_directory
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import HeldOutPlayed, RunCompleted, RunStarted
@@ -24,7 +25,7 @@ from morphogen.vocab.text import format_value
 EVALUATION_FIELDS = ("episodes", "seed", "greedy", "split")  # of the evaluations of all runs
 ARM_FIELDS = ("network_value", "committed_accuracy", "params", "param_epochs", "minibatches")
 FILE_ARMS = (SCHEDULE_FILE, REACTIVE_PREFIX)  # arms of files, which are named by them
-PER_RUN_ARMS = (TRAINED_ARM, STATIC, STATIC_COST)  # what other runs cannot stand for
+PER_RUN_ARMS = (TRAINED_ARM, *REPLAYS)  # what other runs cannot stand for
 DIGITS, ARM_TOLERANCE = 5, 1e-4  # of network value that are kept; what the same arm may differ by beside two runs
 _PLAIN = RunSpec()
 Array = np.ndarray[Any, Any]

@@ -174,6 +174,10 @@ def test_what_was_not_evaluated_is_named(tmp_path, capsys, runs):
             "wait is not the same",
         ),
         (
+            {"arms": made_up_evaluations.evaluation(0.1, {"static": 0, "static-cost": 0, "static-params": 0})["arms"]},
+            "static-params played beside 1 of 4 runs",
+        ),
+        (
             {"arms": made_up_evaluations.evaluation(0.1, {"schedule:x/a.json": 0, "schedule:y/a.json": 0})["arms"]},
             "several arms of one kind",
         ),

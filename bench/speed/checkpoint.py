@@ -22,7 +22,7 @@ from morphogen.storage.checkpoint_files import load_checkpoint
 from morphogen.storage.run_directory import create_directory
 from morphogen.telemetry.writer import JsonlSink
 
-EPOCHS = 8  # of an episode: the default run has three times as many to every save
+EPOCHS = 8  # of an episode
 
 
 @torch.no_grad()

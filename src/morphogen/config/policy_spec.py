@@ -94,6 +94,7 @@ class PolicySpec(Spec):
         default=128, text="width of the memory and the layers of the policy"
     )
     blueprint_dim: Annotated[int, Field(ge=1, le=64)] = option(default=4, text="width of the embedding of a blueprint")
+    memory: bool = option(default=True, text="carry the memory from epoch to epoch, or begin each with an empty one")
     floor: HeadFloors = option(default=HeadFloors(), converter=as_group)
     op_bias: OpBias = option(default=OpBias(), converter=as_group)
     full_bias: LogOdds = option(default=2.0, text="log-odds of the alpha target FULL before training")

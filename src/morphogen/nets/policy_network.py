@@ -123,6 +123,7 @@ class LstmNetwork(PolicyNetwork):
     contribution: bool = False  # adds a head that predicts the next contribution of each slot
     op_bias: tuple[float, ...] = (0.0,) * len(Op)  # initial log-odds of the ops
     full_bias: float = 0.0  # initial log-odds of the alpha target FULL
+    memory: bool = True  # False: a feed-forward network of the same size
     decayed: tuple[str, ...] = ("value.in.weight", "value.mid.weight", "value.out.weight")
 
     def init(self, key: Tensor) -> ControllerParams:
@@ -146,13 +147,15 @@ class LstmNetwork(PolicyNetwork):
         x, u = controller.encode(net, inputs.features)
         before, cell = get_leaf(hidden, "h"), get_leaf(hidden, "c")
         h, c = controller.lstm_cell(net, controller.input_gates(net, x), before, cell)
-        return self._outputs(net, x, h, u, inputs), unsafe_new(TensorDict, hidden, h=h, c=c)
+        after = unsafe_new(TensorDict, hidden, h=h, c=c) if self.memory else hidden
+        return self._outputs(net, x, h, u, inputs), after
 
     def unroll(self, net: ControllerParams, inputs: NetworkInputs, keep: Tensor, hidden: TensorDict) -> NetworkOutput:
         """Return the outputs of a rollout: encode all rows at once, unroll over T, then all heads."""
         x, u = controller.encode(net, inputs.features)
         before, cell = get_leaf(hidden, "h"), get_leaf(hidden, "c")
-        h = controller.lstm_unroll(net, x, keep, before, cell)
+        kept = keep if self.memory else torch.zeros_like(keep)
+        h = controller.lstm_unroll(net, x, kept, before, cell)
         return self._outputs(net, x, h, u, inputs)
 
     def _outputs(self, net: ControllerParams, x: Tensor, h: Tensor, u: Tensor, inputs: NetworkInputs) -> NetworkOutput:
@@ -222,4 +225,5 @@ def build_lstm(spec: RunSpec) -> LstmNetwork:
         contribution=spec.ppo.contribution_coef > 0,
         op_bias=spec.policy.op_bias,
         full_bias=spec.policy.full_bias,
+        memory=spec.policy.memory,
     )

@@ -33,8 +33,8 @@ ROWS = {
     "pydoc": (24_816, "r0c0 r0c1 r0c2", 8, 16),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "db7f7189a7a24b515d3cda7c563f91f99b7e0d4fa86a4ea59eadfe7f148fc4e8"
-STABLE_CONFIG = "35d197a60040be8435c51e887ff1a92145d3c22ccb90ff9c33793319e09972d3"
+DEFAULT_CONFIG = "0986a2f1a6314af41d9738b792042f0c3090139baf53b8361d1737a375ff2f53"
+STABLE_CONFIG = "9afba9298d9c243c39c971750440832418c753d0ebe173ac3d76504ba5bf2653"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 
@@ -84,8 +84,8 @@ def test_a_preset_gives_a_valid_run_that_carries_its_name(name):
     assert spec.task == PRESETS[name]["task"]
 
 
-def test_the_default_settings_set_what_learning_needs_and_nothing_else():
-    spec = RunSpec(preset=DEFAULT_PRESET)
+def test_the_settings_of_digits_set_what_learning_needs_and_nothing_else():
+    spec = RunSpec(preset="digits")
     run = {"rounds": 90, "envs": 64, "max_seeds": 3, "final_episodes": 64, "disabled_ops": (), "blueprints": ()}
     assert {name: getattr(spec, name) for name in run} == run
     tuned = {

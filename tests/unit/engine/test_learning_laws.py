@@ -12,6 +12,7 @@ from morphogen.testing import laws
 
 def test_networks_and_learners_of_the_package_and_of_users_keep_the_laws():
     laws.check_network(mg.LstmNetwork(hidden=16))
+    laws.check_network(mg.LstmNetwork(hidden=16, memory=False))
     laws.check_network(mg.ModuleNetwork(Flat()))
     laws.check_learner(mg.PpoLearner())
     laws.check_learner(Likelier())

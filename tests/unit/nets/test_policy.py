@@ -70,6 +70,16 @@ def test_evaluate_starts_from_the_memory_it_is_given():
     assert not torch.allclose(POLICY.evaluate(PARAMS, joint[3:]).value, joint["value"][3:], atol=1e-6)
 
 
+def test_without_memory_every_epoch_is_like_a_first_one():
+    forgetful = small(memory=False)
+    assert sum(leaf.numel() for leaf in forgetful.network.init(KEY).values()) == 4_820
+    joint = play(forgetful, PARAMS, steps=6)
+    first = [POLICY.evaluate(PARAMS, joint[t : t + 1]).value for t in range(6)]
+    assert torch.allclose(torch.cat(first), joint["value"], atol=1e-6)
+    assert torch.allclose(forgetful.evaluate(PARAMS, joint).value, joint["value"], atol=1e-6)
+    assert not torch.allclose(POLICY.evaluate(PARAMS, joint).value, joint["value"], atol=1e-6)
+
+
 def test_rows_after_a_reset_do_not_depend_on_rows_before_it():
     ends = torch.zeros(6, 4, dtype=torch.bool)
     ends[2, 1] = True

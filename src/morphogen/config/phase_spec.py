@@ -87,7 +87,8 @@ class PhaseSpec(Spec):
     @property
     def most_classes(self) -> int | None:
         """Largest number of classes of a phase; None = that of the env."""
-        return None if self.classes is None else max(self.classes[1], *(self.noisy_classes or self.classes))
+        ranges = [self.classes_in(view) for view in self.views.used]
+        return max((own[1] for own in ranges if own is not None), default=None)
 
     @property
     def view_set(self) -> Views:

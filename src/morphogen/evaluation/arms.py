@@ -196,19 +196,22 @@ def open_arms(
     Policies and portfolios are read once here, so that errors in files are reported before any arm is played.
     `report` receives a line in each step of a long search.
     """
-    players: dict[str, Any] = dict.fromkeys(names)
     known = [*POLICIES, *([OPTIMAL] if is_known(setup) else ()), *ARM_PLAYERS]
     allowed = ", ".join([*known, *(f"{prefix}FILE" for prefix in ARM_PREFIXES)])
-    unknown = [name for name in players if name not in known and not name.startswith(ARM_PREFIXES)]
+    wanted = list(dict.fromkeys(names))
+    unknown = [name for name in wanted if name not in known and not name.startswith(ARM_PREFIXES)]
     raise_all([f"arms: expected {allowed}, got {format_value(name)}" for name in unknown])
-    for name in players:
-        players[name] = ARM_PLAYERS.get(name, partial(play_policy_arm, name))
-        if name.startswith(ORACLE):
-            file = name.removeprefix(ORACLE)
-            read_portfolio(Path(file), setup.spec)
-            players[name] = partial(play_oracle_arm, file)
-        elif name == CLAIRVOYANT:
-            players[name] = partial(play_clairvoyant_arm, report=report)
-        elif name not in ARM_PLAYERS:
-            build_arm(name, setup)
-    return {name: partial(player, collectives=collectives) for name, player in players.items()}
+    return {name: partial(_open_arm(name, setup, report), collectives=collectives) for name in wanted}
+
+
+def _open_arm(name: str, setup: Setup, report: Report) -> Any:
+    if name == CLAIRVOYANT:
+        return partial(play_clairvoyant_arm, report=report)
+    if name in ARM_PLAYERS:
+        return ARM_PLAYERS[name]
+    if name.startswith(ORACLE):
+        file = name.removeprefix(ORACLE)
+        read_portfolio(Path(file), setup.spec)
+        return partial(play_oracle_arm, file)
+    build_arm(name, setup)
+    return partial(play_policy_arm, name)

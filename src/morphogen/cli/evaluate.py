@@ -6,7 +6,17 @@ from pathlib import Path
 
 from morphogen.cli import arguments, process, rank_processes
 from morphogen.config.parts import POLICIES
-from morphogen.config.spec import ORACLE, RIVALS, SCHEDULE_FILE, SPLITS, STATIC, STATIC_COST
+from morphogen.config.spec import (
+    CLAIRVOYANT,
+    ORACLE,
+    RIVALS,
+    SCHEDULE,
+    SCHEDULE_FILE,
+    SPLITS,
+    STATIC,
+    STATIC_COST,
+    STATIC_PARAMS,
+)
 from morphogen.storage import run_directory
 
 PARSER = {
@@ -14,10 +24,12 @@ PARSER = {
     "description": "Play held-out instances with the policy of a run and with others, each of them the same worlds: "
     "network value with 95 % intervals, sizes and costs, paired differences. Prints a table and writes "
     "evaluation.json in the run directory, of which `morphogen report` draws two pictures.",
-    "epilog": f"arms: {', '.join(POLICIES.builtin())}, {SCHEDULE_FILE}FILE, trained:PATH for "
-    f"the policy of another run or policy file, {STATIC} for the networks that were grown, trained from scratch for "
-    f"the same minibatches, {STATIC_COST} for as many parameter-epochs, {ORACLE}FILE for the best schedule of a "
-    "portfolio for each instance",
+    "epilog": f"arms: {', '.join(POLICIES.builtin())}, {SCHEDULE_FILE}FILE and reactive:FILE for files of "
+    "`morphogen tune`, trained:PATH for the policy of another run or policy file, "
+    f"{SCHEDULE} for the actions of the policy once more, {STATIC} for the networks that were grown, trained from "
+    f"scratch for the same minibatches, {STATIC_COST} for as many parameter-epochs, {STATIC_PARAMS} for wider hosts of "
+    f"their size, {ORACLE}FILE for the best schedule of a portfolio for each instance, {CLAIRVOYANT} for the best "
+    "schedule along the phases of each instance, for which about a hundred are played",
 }
 
 

@@ -17,6 +17,7 @@ from morphogen.analysis.run_log import read_run
 from morphogen.cli import main
 from morphogen.config.config_files import build_spec
 from morphogen.config.groups import LifecycleSpec
+from morphogen.config.parts import POLICIES
 from morphogen.config.policy_spec import PolicySpec
 from morphogen.config.spec import resolve
 from morphogen.config.task import TASKS
@@ -26,7 +27,7 @@ from morphogen.device.transfers import Transfers, expected_ledger
 from morphogen.engine.policies import Greedy, build_arm
 from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
-from morphogen.evaluation.arms import open_arms
+from morphogen.evaluation.arms import ARM_PLAYERS, ARM_PREFIXES, open_arms
 from morphogen.evaluation.evaluate import select_split
 from morphogen.evaluation.play import play_arm
 from morphogen.run.train import train_ppo_vectorized
@@ -55,6 +56,14 @@ def run(tmp_path_factory):
 
 
 @pytest.mark.slow
+def test_the_help_of_evaluate_names_every_kind_of_arm(capsys):
+    with pytest.raises(SystemExit):
+        main.main(["evaluate", "--help"])
+    words = capsys.readouterr().out.replace(",", " ").split()
+    assert {word.split(":")[0] for word in words} >= {prefix.rstrip(":") for prefix in ARM_PREFIXES}
+    assert {*words} >= {*ARM_PLAYERS, *POLICIES.builtin()}
+
+
 def test_a_host_that_is_left_alone_costs_what_it_is_made_of():
     found, _ = played(tiny_setup(), "wait")
     assert (found.param_epochs == 6 * found.params).all()

@@ -23,6 +23,7 @@ from matplotlib.axes import Axes
 from bench.harness.harvest import EVALUATION_FIELDS, Array, EvaluatedRun, load_seed_runs, run_study, stack_arms
 from morphogen.analysis.plots import canvas
 from morphogen.cli.bench import machine_facts
+from morphogen.config.task import TASKS
 from morphogen.evaluation.bootstrap import (
     Estimate,
     draw_resamples,
@@ -211,7 +212,8 @@ def markdown(results: Row) -> str:
     lines = [
         f"Training seeds {seeds}, {min(took):.0f} to {max(took):.0f} s each; {said['episodes']} held-out instances",
         "",
-        f"| arm | network value (95 % interval) | {TRAINED_ARM} minus arm | over seeds | parameters | accuracy % |",
+        f"| arm | {TASKS[said['task']].value_name} (95 % interval) | {TRAINED_ARM} minus arm | over seeds "
+        "| parameters | accuracy % |",
         "|---|---|---|---|---|---|",
         *(_table_row(name, one, results["rivals"].get(name)) for name, one in arms.items()),
     ]

@@ -119,6 +119,12 @@ def test_commands_and_settings_say_how_it_was_made(found, runs):
     assert found["settings"]["episodes"] == made_up_evaluations.EPISODES
 
 
+@pytest.mark.parametrize(("task", "name"), [("digits", "network value"), ("digits_phases", "anytime value")])
+def test_the_table_names_the_value_of_its_task(found, task, name):
+    head = learning.markdown({**found, "settings": {**found["settings"], "task": task}}).splitlines()[2]
+    assert head.startswith(f"| arm | {name} (95 % interval) | trained minus arm |")
+
+
 def test_curves_are_the_plays_on_held_out_instances_while_a_run_learns(found, runs):
     told = found["curves"]
     assert [one["seed"] for one in told["seeds"]] == [1, 2, 3]

@@ -34,8 +34,8 @@ GRID: dict[str, tuple[Any, ...]] = {  # thresholds, beside the order of blueprin
     "min_fall": (None, 5.0, 15.0),
     "min_worth": (-100.0, -2.0, 0.0, 2.0, 5.0),
     "patience": (1, 2, 4, 8),
-    "min_loss": (None, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5),
 }
+LEVELS = (None, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5)  # of `min_loss`
 DRAWN = 64  # candidates of the first trial
 TRIAL_DIVISORS = (6, 2, 1)  # a trial plays one in so many of the instances
 SURVIVOR_COUNTS = (12, 6)  # candidates that stay for the next trial; what is near the best of them joins
@@ -126,10 +126,11 @@ def near_thresholds(line: HeuristicSpec, spec: RunSpec) -> list[HeuristicSpec]:
 
 
 def _full_grid(spec: RunSpec) -> dict[str, tuple[Any, ...]]:
-    """The grid, with every blueprint and every slot alone, and all of them."""
+    """The grid, with every blueprint and every slot alone, and all of them; with `min_loss` if the run has one."""
     limits = build_limits(spec)
     alone = tuple((limits.kinds[code],) for code in limits.allowed_blueprints)
-    return {"blueprints": ((), *alone), "slots": ((), *((slot,) for slot in spec.slots)), **GRID}
+    levels = {} if spec.heuristic.min_loss is None else {"min_loss": LEVELS}
+    return {"blueprints": ((), *alone), "slots": ((), *((slot,) for slot in spec.slots)), **GRID, **levels}
 
 
 def write_thresholds(result: ThresholdResult, path: Path) -> None:

@@ -46,6 +46,15 @@ def test_what_is_near_differs_in_one_threshold():
     assert {other.max_cost for other in near} == {0.1, 0.2, 0.3}
 
 
+def test_a_level_of_the_loss_is_searched_where_the_run_has_one():
+    without, levels = mg.HeuristicSpec(), mg.HeuristicSpec(min_loss=0.6)
+    assert {line.min_loss for line in near_thresholds(without, SPEC)} == {None}
+    assert {line.min_loss for line in draw_thresholds(SPEC)} == {None}
+    other = replace(SPEC, heuristic=levels)
+    assert {line.min_loss for line in near_thresholds(levels, other)} == {0.4, 0.6, 0.8}
+    assert {line.min_loss for line in draw_thresholds(other)[1:]} == {None, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5}
+
+
 def test_rules_are_worth_on_instances_what_they_earn_there():
     setup = build_setup(SPEC)
     rules = mg.HeuristicSpec(first_epoch=0, min_plateau=0, max_cost=0.3)

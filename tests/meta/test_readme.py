@@ -10,10 +10,11 @@ from support.small_runs import live, tiny_setup, world_of
 
 import morphogen
 from bench.speed import summary
-from bench.studies import ablations, landscape, learning
+from bench.studies import ablations, landscape, learning, phases
 from morphogen.cli import main
 from morphogen.cli.bench import expand_grid
 from morphogen.config.groups import LifecycleSpec
+from morphogen.evaluation.evaluate import format_estimate
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "morphogen"
@@ -132,7 +133,7 @@ def test_the_front_page_quotes_rows_of_the_tables():
     part = FRONT.partition("## Does it learn?")[2].partition("## Concepts")[0]
     rows = [line for line in part.splitlines() if line.startswith("| ")]
     assert rows[0] in learned
-    assert [line.split("`")[1] for line in rows[1:5]] == ["trained", "wait", "heuristic", "static"]
+    assert [line.split("`")[1] for line in rows[1:5]] == ["trained", "wait", "heuristic", "level"]
     assert set(rows[1:5]) <= set(learned)
     assert rows[5] in costs
     assert len(set(rows[6:]) & set(costs)) == len(rows[6:]) == 5
@@ -149,9 +150,21 @@ def test_the_coverage_is_that_of_the_file():
     assert f"got a verdict in {min(verdicts):.1f} to {max(verdicts):.1f} %" in words
 
 
-@pytest.mark.parametrize("bench", [learning, ablations], ids=["learning", "ablations"])
-def test_the_tables_of_learning_are_those_of_their_files(bench):
-    assert bench.markdown(json.loads(bench.FILE.read_text())) in BENCH
+@pytest.mark.parametrize(
+    ("bench", "name"), [(learning, "learning"), (learning, "learning_digits"), (ablations, "ablations")]
+)
+def test_the_tables_of_learning_are_those_of_their_files(bench, name):
+    assert bench.markdown(json.loads(bench.FILE.with_stem(name).read_text())) in BENCH
+
+
+def test_the_worth_of_control_is_that_of_the_file():
+    results = json.loads(phases.FILE.read_text())
+    behind, rivals = results["rivals"]["clairvoyant_minus"], results["rivals"]
+    words = " ".join(BENCH.split())
+    assert f"On {len(rivals['picks'])} training instances" in words
+    assert f"earn {format_estimate(behind['open'], '+')} more than the best schedule" in words
+    assert f"and {format_estimate(behind['static'], '+')} more than the best static net" in words
+    assert f"{rivals['prunes']:.0%} of them prune, {rivals['grows_later']:.0%} grow after the first phase" in words
 
 
 def test_the_calibration_is_that_of_the_file():
@@ -181,6 +194,7 @@ def test_flags_that_the_pages_name_exist():
         "--full",
         "--write",
         "--kills",
+        "--kinds-on",
         "--table",
         "--markdown",
         "--no-show-source",

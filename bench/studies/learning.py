@@ -201,6 +201,7 @@ def _draw_plays(ax: Axes, curves: Row) -> None:
     ax.plot(curves["rounds"], curves["mean"], color=canvas.BLACK, label="mean over seeds", linewidth=2)
     for dash, (name, value) in zip(canvas.DASHES[1:], curves["rivals"].items(), strict=False):
         ax.axhline(value, color=canvas.GREY, linestyle=dash, label=name)
+    canvas.limit_to_learned(ax)
     canvas.set_integer_x(ax)
     canvas.add_legends(ax)
 

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from support import generated_logs
 
 from morphogen.analysis.plots.acting import _plot_verdicts
+from morphogen.analysis.plots.canvas import limit_to_learned
 from morphogen.analysis.report import MAX_RUNS, PLOTS, report
 from morphogen.analysis.run_log import read_run
 from morphogen.cli import main
@@ -365,3 +366,23 @@ def test_ticks_are_numbers_and_no_markup():
     texts = [label.get_text() for label in axes.get_xticklabels()]
     assert any(texts)
     assert not any("$" in text or "mathdefault" in text for text in texts)
+
+
+def test_an_untrained_policy_does_not_set_the_scale_of_a_learning_curve():
+    axes = Figure().subplots()
+    axes.plot([0, 10, 20], [-9.0, 0.4, 0.5])
+    axes.plot([20], [0.3])
+    axes.axhline(0.45)
+    limit_to_learned(axes)
+    low, high = axes.get_ylim()
+    assert -1 < low < 0.3
+    assert 0.5 < high < 1
+
+
+@pytest.mark.parametrize("values", [[], [float("nan")] * 3])
+def test_a_picture_without_numbers_keeps_its_scale(values):
+    axes = Figure().subplots()
+    axes.plot(range(len(values)), values)
+    before = axes.get_ylim()
+    limit_to_learned(axes)
+    assert axes.get_ylim() == before

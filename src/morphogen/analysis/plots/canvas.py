@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
@@ -23,6 +24,7 @@ ORANGE, SKY, BLACK, YELLOW, GREY, PALE = "#E69F00", "#56B4E9", "#000000", "#F0E4
 CYCLE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK)
 DASHES = ("-", "--", ":", "-.")
 HATCHES = ("", "///", "...", "xxx")  # for more kinds than colours
+ROOM, LEAST_ROOM = 0.25, 0.01  # above and below the lines of `limit_to_learned`: share of their range, and at least
 STYLE_FILE = Path(__file__).with_name("report.mplstyle")
 
 
@@ -138,6 +140,16 @@ def draw_curves(ax: Axes, runs: RunRows, series: Mapping[str, str], *, x: str = 
     set_integer_x(ax)
     if not drawn:
         show_no_data(ax)
+
+
+def limit_to_learned(ax: Axes) -> None:
+    """Limit the vertical axis to all but the first points of its lines: an untrained policy may be far below."""
+    lines = [np.asarray(line.get_ydata(), dtype=np.float64) for line in ax.lines]
+    later = np.concatenate([*(line[1:] if len(line) > 1 else line for line in lines), ()])
+    if np.isfinite(later).any():
+        low, high = np.nanmin(later), np.nanmax(later)
+        room = max(ROOM * (high - low), LEAST_ROOM)
+        ax.set_ylim(low - room, high + room)
 
 
 def cycle_colour(i: int) -> str:

@@ -77,6 +77,7 @@ def _draw_held_out(runs: RunRows) -> Figure:
             shade = i if len(runs) == 1 else i // len(names)
             style = {"color": canvas.cycle_colour(shade), "alpha": 0.2}
             canvas.draw_band(ax, rows, (f"{name}_low", f"{name}_high"), **style)
+        canvas.limit_to_learned(ax)
     canvas.add_legends(value, behind)
     return page
 

@@ -18,8 +18,9 @@ from morphogen.errors import ConfigError, DataError
 from morphogen.evaluation.evaluate import TRAINED_ARM
 from morphogen.evaluation.replays import REPLAYS
 from morphogen.storage import files, run_directory
+from morphogen.telemetry.kinds.ppo import PpoUpdated
 from morphogen.telemetry.kinds.round import BatchSummary
-from morphogen.telemetry.kinds.run import HeldOutPlayed, RunCompleted, RunStarted
+from morphogen.telemetry.kinds.run import HeldOutPlayed, RunStarted
 from morphogen.vocab.text import format_value
 
 EVALUATION_FIELDS = ("episodes", "seed", "greedy", "split")  # of the evaluations of all runs
@@ -40,7 +41,7 @@ class EvaluatedRun:
     spec: RunSpec
     command: str
     device: str
-    seconds: float  # of the whole command, closing comparison included
+    seconds: float  # of all rollouts and updates, those before a resume too
     rounds: list[BatchSummary]
     plays: list[HeldOutPlayed]  # of the learning curve
     evaluation: dict[str, Any]  # what `morphogen evaluate` wrote
@@ -151,8 +152,8 @@ def _load_run(path: Path) -> EvaluatedRun:
     if said.get("status") != run_directory.STATUS_COMPLETED:
         raise ConfigError(f"{path} is {format_value(said.get('status'))}; want a completed run")
     played = _read_evaluation(path / run_directory.EVALUATION)
-    started, rounds, plays, ended = _read_events(path, spec)
-    seconds, devices = sum(one.run_s for one in ended), ",".join(started[0].devices)
+    started, rounds, plays, seconds = _read_events(path, spec)
+    devices = ",".join(started[0].devices)
     return EvaluatedRun(path, spec, str(said.get("command")), devices, seconds, rounds, plays, played)
 
 
@@ -188,20 +189,19 @@ def _read_evaluation(path: Path) -> dict[str, Any]:
     return found
 
 
-def _read_events(
-    path: Path, spec: RunSpec
-) -> tuple[list[RunStarted], list[BatchSummary], list[HeldOutPlayed], list[RunCompleted]]:
-    """Read start, rounds, plays of the learning curve and ends of a run from its event file."""
-    kinds = (RunStarted, BatchSummary, HeldOutPlayed, RunCompleted)
+def _read_events(path: Path, spec: RunSpec) -> tuple[list[RunStarted], list[BatchSummary], list[HeldOutPlayed], float]:
+    """Read start, rounds, plays of the learning curve, and seconds of all rounds of a run from its event file."""
     folder = run_directory.events_folder(path, spec.telemetry.dir)
+    kinds = (RunStarted, BatchSummary, PpoUpdated, HeldOutPlayed)
     found = [one.data for one in run_log.iterate_events(folder, {kind.NAME for kind in kinds})]
     started = [one for one in found if isinstance(one, RunStarted)]
     rounds = [one for one in found if isinstance(one, BatchSummary)]
     plays = [one for one in found if isinstance(one, HeldOutPlayed)]
-    ended = [one for one in found if isinstance(one, RunCompleted)]
-    if not (started and rounds and ended):
-        raise ConfigError(f"{path} tells no begin, rounds and end; want its events.jsonl at level minimal or above")
-    return started, rounds, plays, ended
+    if not (started and rounds):
+        raise ConfigError(f"{path} tells no begin and no rounds; want its events.jsonl at level minimal or above")
+    updates = [one for one in found if isinstance(one, PpoUpdated)]
+    seconds = sum(one.seconds for one in rounds) + sum(one.update_s or 0.0 for one in updates)
+    return started, rounds, plays, seconds
 
 
 def stack_arms(runs: Sequence[EvaluatedRun]) -> StackedArms:

@@ -336,6 +336,7 @@ def _totals(dice, round, episodes, records):
     taken = Counter(Op(int(op)).name for record in records for op in record["op_effective"])
     done = {name: taken[name] for name in OPS}
     yield PpoUpdated(
+        update_s=2.5,
         policy_loss=-dice.random() / 50,
         value_loss=1 / (round + 1),
         entropy=3 - round / 10,
@@ -415,4 +416,5 @@ def _summary(round, episodes) -> BatchSummary:
         env_committed=[one.committed_accuracy for one in episodes],
         env_reward=[one.reward for one in episodes],
         updated=True,
+        seconds=12.5,
     )

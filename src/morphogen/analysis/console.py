@@ -9,16 +9,22 @@ from typing import Any, Self, TextIO
 from rich import box, console, progress, table
 
 from morphogen.config.spec import RunSpec
+from morphogen.config.task import TASKS
 from morphogen.telemetry.events import Envelope, mean_known
 from morphogen.telemetry.kinds.run import HeldOutPlayed
 from morphogen.telemetry.messages import describe, format_counts
 from morphogen.telemetry.writer import LOGGED_KINDS
+from morphogen.vocab.objective import ANYTIME, DELIVERED
 from morphogen.vocab.text import count_noun, escape_text
 
 LEGEND = (
-    "return: what the policy was paid per episode; value: accuracy (as a share of 1) of the network it would deliver, "
-    "minus the price of its parameters; seeds of the round: alive at its end, fossilized (kept for good), pruned"
+    "return: what the policy was paid per episode; value: {value}; "
+    "seeds of the round: alive at its end, fossilized (kept for good), pruned"
 )
+VALUES = {  # by the objective of the task
+    DELIVERED: "accuracy (as a share of 1) of the network it would deliver, minus the price of its parameters",
+    ANYTIME: "mean over the epochs of the accuracy (as a share of 1) in use, minus the price of all parameters added",
+}
 TABLE_WIDTH = 120  # of tables where no terminal sets a width
 EDGE_ROUNDS = 5  # rounds at either end that the closing summary compares
 COLUMNS = (
@@ -107,7 +113,7 @@ class Console:
             return
         for name, fact in facts.items():
             self._say(f"{name:<22}{fact}")
-        self._say(LEGEND)
+        self._say(LEGEND.format(value=VALUES[TASKS[spec.task].objective]))
         if self._err.is_terminal:
             self._bar = progress.Progress(*COLUMNS, console=self._err, refresh_per_second=4, transient=True)
             self._bar.add_task("", total=1.0, where=f"round {round_number(0)}/{self._rounds}", numbers="")

@@ -22,8 +22,8 @@ from morphogen.storage import run_directory
 PARSER = {
     "help": "play a trained policy against others on the same held-out instances",
     "description": "Play held-out instances with the policy of a run and with others, each of them the same worlds: "
-    "network value with 95 % intervals, sizes and costs, paired differences. Prints a table and writes "
-    "evaluation.json in the run directory, of which `morphogen report` draws two pictures.",
+    "value (that of the task: delivered or anytime) with 95 % intervals, sizes and costs, paired differences. Prints "
+    "a table and writes evaluation.json in the run directory, of which `morphogen report` draws two pictures.",
     "epilog": f"arms: {', '.join(POLICIES.builtin())}, {SCHEDULE_FILE}FILE and reactive:FILE for files of "
     "`morphogen tune`, trained:PATH for the policy of another run or policy file, "
     f"{SCHEDULE} for the actions of the policy once more, {STATIC} for the networks that were grown, trained from "

@@ -16,7 +16,7 @@ from morphogen.learn.metrics import EXTREMES, STEP_NAMES, Metrics, pack_metrics
 from morphogen.nets.controller import ControllerParams
 from morphogen.nets.distribution import build_lookups
 from morphogen.nets.flat_params import copy_leaves, flatten_leaves, split_leaves
-from morphogen.nets.optim import adamw
+from morphogen.nets.optim import Buffers, adamw, grad_and_value
 from morphogen.nets.policy import NetworkPolicy, get_branch
 from morphogen.state.loops import Repeat, repeat
 from morphogen.state.tree_ops import choose, constant_table, get_leaf, get_leaves
@@ -166,9 +166,14 @@ def minibatch_gradient(
     lookups = build_lookups(policy.floor, scores.device)
     factors = constant_table(spec.entropy_coef_head, scores.dtype, scores.device)
     fixed = {"policy": policy, "spec": spec, "weights": weights, "lookups": lookups, "factors": factors}
-    loss_of = partial(minibatch_objective, rows=rows, hidden=hidden, counts=counts, **fixed)
-    grads, (loss, measured) = torch.func.grad_and_value(loss_of, has_aux=True)(net)
-    return grads, {**measured, "loss": (loss, measured["value_loss"][1])}
+
+    def objective(leaves: Buffers) -> tuple[Tensor, Metrics]:
+        params = dict(zip(net, leaves, strict=True))
+        loss, measured = minibatch_objective(params, rows=rows, hidden=hidden, counts=counts, **fixed)
+        return loss, {**measured, "loss": (loss.detach(), measured["value_loss"][1])}
+
+    grads, measured = grad_and_value(objective, tuple(net.values()))
+    return dict(zip(net, grads, strict=True)), measured
 
 
 def apply_gradient(

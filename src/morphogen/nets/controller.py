@@ -124,23 +124,6 @@ def input_gates(net: ControllerParams, x: Tensor) -> Tensor:
     return F.linear(x, net["core.w_ih"], net["core.bias"])
 
 
-def lstm_cell(net: ControllerParams, gates_in: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    """Take one step of the LSTM cell, gates i f g o.  gates_in [E, 4 H], h, c [E, H] -> h, c."""
-    gates = torch.addmm(gates_in, h, net["core.w_hh"].T)
-    i, f, g, o = gates.chunk(4, dim=-1)
-    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-    return torch.sigmoid(o) * torch.tanh(c), c
-
-
-def lstm_unroll(net: ControllerParams, x: Tensor, keep: Tensor, h: Tensor, c: Tensor) -> Tensor:
-    """Run the memory over a rollout; `keep` 0 resets it before a row.  x [T, E, H], keep [T, E, 1] -> h [T, E, H]."""
-    states = []
-    for gates_in, mask in zip(input_gates(net, x), keep, strict=True):
-        h, c = lstm_cell(net, gates_in, h * mask, c * mask)
-        states.append(h)
-    return torch.stack(states)
-
-
 def residual_core(net: ControllerParams, x: Tensor, h: Tensor) -> Tensor:
     """Sum of input and memory, the input of the heads.  [..., H], [..., H] -> [..., H]."""
     return x + F.layer_norm(h, h.shape[-1:], net["core.norm.weight"], net["core.norm.bias"])

@@ -16,6 +16,7 @@ from morphogen.config.spec import RunSpec
 from morphogen.nets import controller, distribution
 from morphogen.nets.controller import ControllerParams
 from morphogen.nets.distribution import LOGITS, SCORES, LogitTables, Lookups, Support
+from morphogen.nets.lstm import lstm_cell, lstm_unroll
 from morphogen.state.tree_ops import constant_table, get_leaf, unsafe_new
 from morphogen.vocab.action import Op
 from morphogen.vocab.field_docs import document_fields
@@ -146,7 +147,7 @@ class LstmNetwork(PolicyNetwork):
         """Return outputs and next memory of one epoch.  inputs, hidden [E]."""
         x, u = controller.encode(net, inputs.features)
         before, cell = get_leaf(hidden, "h"), get_leaf(hidden, "c")
-        h, c = controller.lstm_cell(net, controller.input_gates(net, x), before, cell)
+        h, c, _ = lstm_cell(controller.input_gates(net, x), before, cell, net["core.w_hh"])
         after = unsafe_new(TensorDict, hidden, h=h, c=c) if self.memory else hidden
         return self._outputs(net, x, h, u, inputs), after
 
@@ -155,7 +156,7 @@ class LstmNetwork(PolicyNetwork):
         x, u = controller.encode(net, inputs.features)
         before, cell = get_leaf(hidden, "h"), get_leaf(hidden, "c")
         kept = keep if self.memory else torch.zeros_like(keep)
-        h = controller.lstm_unroll(net, x, kept, before, cell)
+        h = lstm_unroll(controller.input_gates(net, x), kept, before, cell, net["core.w_hh"])
         return self._outputs(net, x, h, u, inputs)
 
     def _outputs(self, net: ControllerParams, x: Tensor, h: Tensor, u: Tensor, inputs: NetworkInputs) -> NetworkOutput:

@@ -10,6 +10,7 @@ from torch import nn
 from torchrl.modules import LSTMModule, set_recurrent_mode
 
 from morphogen.nets import controller
+from morphogen.nets.lstm import lstm_cell, lstm_unroll
 from morphogen.nets.policy_network import LstmNetwork
 
 POLICY = small()
@@ -250,8 +251,35 @@ def test_the_unroll_is_the_lstm_of_torchrl():
     with set_recurrent_mode(True), torch.no_grad():
         theirs = module(batch)["y"].transpose(0, 1)
     zero = torch.zeros(envs, hidden)
-    ours = controller.lstm_unroll(net, x, (~reset).float().unsqueeze(-1), zero, zero)
+    gates = controller.input_gates(net, x)
+    ours = lstm_unroll(gates, (~reset).float().unsqueeze(-1), zero, zero, net["core.w_hh"])
     assert torch.allclose(ours, theirs, atol=1e-6)
+
+
+def test_the_gradient_of_the_unroll_is_that_of_its_steps():
+    """Of all inputs but the flags, in float64; memories are reset in between, and one is not at the start."""
+    hidden, steps, envs = 3, 7, 4
+    shapes = {"gates": (steps, envs, 4 * hidden), "h": (envs, hidden), "c": (envs, hidden), "w": (4 * hidden, hidden)}
+    inputs = {
+        name: torch.randn(*shape, dtype=torch.float64, generator=source(i)).requires_grad_()
+        for i, (name, shape) in enumerate(shapes.items())
+    }
+    keep = (torch.rand(steps, envs, 1, generator=source(9)) < 0.7).double()
+    assert 0 < keep[0].sum() < envs
+
+    def unroll(gates, h, c, w):
+        return lstm_unroll(gates, keep, h, c, w)
+
+    assert torch.autograd.gradcheck(unroll, tuple(inputs.values()))
+    seed = torch.randn(steps, envs, hidden, dtype=torch.float64, generator=source(10))
+    gates, h, c, w = inputs.values()
+    rows = []
+    for row, kept in zip(gates, keep, strict=True):
+        h, c, _ = lstm_cell(row, h * kept, c * kept, w)
+        rows.append(h)
+    theirs = torch.autograd.grad(torch.stack(rows), [*inputs.values()], seed)
+    ours = torch.autograd.grad(unroll(*inputs.values()), [*inputs.values()], seed)
+    assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(ours, theirs, strict=True))
 
 
 def test_acting_never_asks_the_host():

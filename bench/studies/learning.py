@@ -210,8 +210,9 @@ def markdown(results: Row) -> str:
     """The table of bench/README.md."""
     said, arms, took = results["settings"], results["arms"], [run["seconds"] for run in results["runs"]]
     seeds = ", ".join(str(run["seed"]) for run in results["runs"])
+    each = f"{said['rounds']} rounds, {min(took):.0f} to {max(took):.0f} s each"
     lines = [
-        f"Training seeds {seeds}, {min(took):.0f} to {max(took):.0f} s each; {said['episodes']} held-out instances",
+        f"Training seeds {seeds}, {each}; {said['episodes']} held-out instances",
         "",
         f"| arm | {TASKS[said['task']].value_name} (95 % interval) | {TRAINED_ARM} minus arm | over seeds "
         "| parameters | accuracy % |",

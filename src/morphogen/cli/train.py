@@ -30,8 +30,9 @@ exit codes: 0 done, 1 unexpected error, 2 wrong usage or configuration, 3 data, 
 written, 8 a rank failed, 129, 130 and 143 stopped by a signal.
 
 examples:
-  morphogen train                              train a policy on digits
-  morphogen train --preset smoke               the same, very short, to see that everything works
+  morphogen train                              train a policy where the needs of a host change: digits_phases
+  morphogen train --preset digits              the easy task: instances are told, networks are delivered at the end
+  morphogen train --preset smoke               very short, to see that everything works
   morphogen train heuristic --policy wait      what the hosts reach if nothing is ever grown
   morphogen train --set ppo.clip=0.1 --dry-run check a setting without running it
   morphogen config ppo                         explain settings: all, a group, or one

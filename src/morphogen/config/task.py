@@ -300,7 +300,7 @@ TASKS: Registry[TaskSpec] = Registry(
 )
 for _task in _TASKS:
     TASKS.register(_task.name, _task, origin=BUILT_IN)
-DEFAULT_PRESET = "digits"
+DEFAULT_PRESET = "digits_phases"
 PRESETS: dict[str, Settings] = {
     **{name: {"task": name} for name in TASKS.builtin()},  # the defaults of the task
     "smoke": {

@@ -39,7 +39,7 @@ DIGITS_DEFAULTS: Settings = {
 # germinate, and the largest seed costs a hundred times the least: ratios of whole actions weigh these rows like any
 # other, and no bonus pays for a rare blueprint.
 PHASES_DEFAULTS: Settings = {
-    "rounds": 40,
+    "rounds": 30,
     "envs": 64,
     "max_seeds": 3,
     "final_episodes": 64,

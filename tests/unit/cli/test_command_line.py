@@ -101,13 +101,15 @@ FOLLOWS = {
     "--task": {
         *("rounds", "envs", "max_seeds", "final_episodes", "blueprints", "disabled_ops", "instance"),
         *("host", "lifecycle", "reward.rule", "policy", "ppo", "engine.threads", "heuristic"),
+        *("episode_length", "data.batch", "phase", "observe", "governor"),
     },
     "--instances": {"instance"},
     "--envs": {"final_episodes", "evaluation.episodes"},
     "--preset": {
         *("rounds", "envs", "episode_length", "max_seeds", "final_episodes"),
-        *("blueprints", "disabled_ops", "data", "host.norm", "lifecycle", "reward.rule", "policy", "ppo"),
+        *("blueprints", "disabled_ops", "data", "host", "lifecycle", "reward.rule", "policy", "ppo"),
         *("engine.threads", "checkpoint", "evaluation.episodes", "heuristic"),
+        *("task", "instance", "phase", "observe", "governor"),
     },
 }
 each_flag = pytest.mark.parametrize(("flag", "words", "path", "value"), FLAGS, ids=[row[0] for row in FLAGS])
@@ -179,12 +181,12 @@ def test_any_field_can_be_set_and_the_last_word_counts():
     spec = spec_of(
         "--set", "ppo.clip=0.3", "--set", 'policy.floor={"op": 0}', "--set", "ppo.clip=0.1", "--set", "rounds=3"
     )
-    assert (spec.ppo.clip, spec.policy.floor[0], spec.policy.floor[1], spec.rounds) == (0.1, 0.0, 0.01, 3)
+    assert (spec.ppo.clip, spec.policy.floor[0], spec.policy.floor[1], spec.rounds) == (0.1, 0.0, 0.001, 3)
     assert spec_of("--set", "rounds=3", "--rounds", "4").rounds == 4
 
 
 def test_a_bare_train_is_the_default_preset_trained_by_ppo():
-    assert spec_of() == RunSpec(preset="digits")
+    assert spec_of() == RunSpec(preset="digits_phases")
     assert spec_of("--task", "digits_impaired") == RunSpec(task="digits_impaired")
     assert spec_of("--task", "digits") == RunSpec(task="digits")
 
@@ -332,7 +334,7 @@ WRONG = [
     (["train", "--lr", "nan"], 'ppo.lr: expected a number > 0, got "nan"'),
     (["train", "--task", "mnist"], "task: expected one of digits"),
     (["train", "--preset", "big"], "preset: expected one of digits"),
-    (["train", "--slots", "r9c9"], "slots: expected names out of r0c0, r1c0, r0c1, got"),
+    (["train", "--slots", "r9c9"], "slots: expected names out of r0c0, r1c0, r0c1, r1c1, r0c2, got"),
     (["train", "--device", "tpu"], 'engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got "tpu"'),
     (["train", "--policy", "wait"], "--policy: expected `morphogen train heuristic`, got ppo and 'wait'"),
     (

@@ -33,7 +33,7 @@ ROWS = {
     "pydoc": (24_816, "r0c0 r0c1 r0c2", 8, 16),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "0986a2f1a6314af41d9738b792042f0c3090139baf53b8361d1737a375ff2f53"
+DEFAULT_CONFIG = "6a40729c2b19b80b1cb7366b68576232946f9a0b3bc5c7a2052499155bac6134"
 STABLE_CONFIG = "9afba9298d9c243c39c971750440832418c753d0ebe173ac3d76504ba5bf2653"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)

@@ -313,6 +313,9 @@ class EvaluationSpec(Spec):
     episodes: Annotated[int, Field(ge=1, le=1_000_000), Null("envs / 4, 2 to 16")] = option(
         default=None, text="held-out instances of such a play", converter=by_task
     )
+    greedy: bool = option(
+        default=False, text="the policy takes its likeliest actions in these plays and at the end; false: draws them"
+    )
 
 
 @spec

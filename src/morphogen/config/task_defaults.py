@@ -85,6 +85,7 @@ PHASES_DEFAULTS: Settings = {
         "imitation_limit": 0.95,
     },
     "engine": {"threads": 1},
+    "evaluation": {"greedy": True},  # what is drawn to explore, such as a seed that is kept for good, costs to the end
 }
 # Slots move up by themselves, so that what is left to learn is whether, when and which.  A fresh policy germinates at
 # any time, so that some of its seeds pay; an epoch costs about the same for many hosts as for few, but for its events.

@@ -84,6 +84,11 @@ class Greedy:
         return self.policy.act(params, obs, masks, hidden, torch.zeros_like(noise))
 
 
+def greedy_arm(arm: Arm) -> Arm:
+    """Return an arm whose policy takes its likeliest actions."""
+    return arm._replace(policy=Greedy(arm.policy))
+
+
 def build_arm(name: str, setup: Setup) -> Arm:
     """Build the arm of a name for the networks of a run; a trainable policy has its initial parameters.
 

@@ -22,7 +22,7 @@ from morphogen.engine.action_control import build_per_env_control
 from morphogen.engine.environment import Environment
 from morphogen.engine.episodes import Array, EpisodeTraces, run_episodes
 from morphogen.engine.optimum import OPTIMAL, is_known
-from morphogen.engine.policies import REACTIVE_PREFIX, TRAINED_PREFIX, Greedy, build_arm
+from morphogen.engine.policies import REACTIVE_PREFIX, TRAINED_PREFIX, build_arm, greedy_arm
 from morphogen.engine.setup import Setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.clairvoyant import Report, no_report, search_along_phases
@@ -51,7 +51,7 @@ def play_policy_arm(
     """Play a named policy on held-out instances.  `greedy`: take the most likely actions; `results` has no effect."""
     del results
     arm = build_arm(name, setup)
-    arm = arm._replace(policy=Greedy(arm.policy)) if greedy else arm
+    arm = greedy_arm(arm) if greedy else arm
     return play_arm(setup, transfers, arm, name=label or name, episodes=episodes, collectives=collectives)
 
 

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from morphogen.config.spec import RIVALS, SplitName
+from morphogen.config.parts import LEARNERS
+from morphogen.config.spec import RIVALS, RunSpec, SplitName
 from morphogen.data.instances import HELD_OUT_INSTANCES, InstanceSplit
 from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine.environment import Environment, open_environment
 from morphogen.engine.episodes import EpisodeTraces, run_episodes
 from morphogen.engine.optimum import OPTIMAL, is_known, optimal_returns
-from morphogen.engine.policies import Arm, Greedy, build_arm
+from morphogen.engine.policies import Arm, build_arm, greedy_arm
 from morphogen.engine.scheduler import Scheduler
 from morphogen.engine.setup import Setup
 from morphogen.errors import ConfigError
@@ -138,7 +139,7 @@ def play(env: Environment, arm: Arm | Policy | str, *, episodes: int | None = No
         if not hasattr(arm, "act"):
             raise ConfigError(f"arm: expected a name, an Arm or a Policy, got {show_part(arm)}")
         arm = Arm(arm, None, arm.init(env.keys[0]), type(arm).__name__)
-    arm = arm._replace(policy=Greedy(arm.policy)) if greedy else arm
+    arm = greedy_arm(arm) if greedy else arm
     count = env.envs if episodes is None else episodes
     return play_arm(env.setup, env.transfers, arm, name=arm.name, episodes=count, split=env.split)
 
@@ -188,6 +189,16 @@ def build_result(setup: Setup, traces: EpisodeTraces, *, name: str, seconds: flo
     )
 
 
+def plays_greedily(spec: RunSpec) -> bool:
+    """Return True if the policy of a run takes its likeliest actions on held-out instances; baselines never do."""
+    return spec.evaluation.greedy and spec.policy_name in LEARNERS
+
+
+def own_arm(scheduler: Scheduler) -> Arm:
+    """Return the policy of a run as it plays held-out instances."""
+    return greedy_arm(scheduler.arm) if plays_greedily(scheduler.setup.spec) else scheduler.arm
+
+
 def run_final_evaluation(scheduler: Scheduler, halt: Callable[[], object]) -> tuple[ArmResult, ...] | None:
     """Results of the baselines, then of the policy of the run; empty without final episodes.
 
@@ -202,8 +213,7 @@ def run_final_evaluation(scheduler: Scheduler, halt: Callable[[], object]) -> tu
             return None
         if not spec.final_episodes:
             continue
-        trained = name == spec.policy_name
-        arm = scheduler.arm if trained else build_arm(name, setup)
+        arm = own_arm(scheduler) if name == spec.policy_name else build_arm(name, setup)
         result = play_arm(
             setup, scheduler.transfers, arm, name=name, episodes=spec.final_episodes, collectives=collectives
         )

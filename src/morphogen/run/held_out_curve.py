@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from morphogen.config.parts import LEARNERS
 from morphogen.engine.policies import build_arm
 from morphogen.engine.scheduler import Scheduler
-from morphogen.evaluation.play import play_arm
+from morphogen.evaluation.play import own_arm, play_arm
 from morphogen.telemetry.kinds.run import HeldOutPlayed
 
 CURVE_RIVALS = ("wait", "heuristic")  # rivals that the curve is drawn beside
@@ -23,7 +23,7 @@ def play_curve(scheduler: Scheduler) -> Iterable[HeldOutPlayed]:
         return
     rivals = CURVE_RIVALS if rounds == every else ()
     for name in (*rivals, spec.policy_name):
-        arm = build_arm(name, scheduler.setup) if name in rivals else scheduler.arm
+        arm = build_arm(name, scheduler.setup) if name in rivals else own_arm(scheduler)
         result = play_arm(
             scheduler.setup,
             scheduler.transfers,

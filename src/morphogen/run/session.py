@@ -19,7 +19,7 @@ from morphogen.engine.policies import Arm
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import Setup, describe_run
 from morphogen.errors import CheckpointError, TrainingDiverged
-from morphogen.evaluation.play import ArmResult, run_final_evaluation, share_table, shares_of_optimum
+from morphogen.evaluation.play import ArmResult, plays_greedily, run_final_evaluation, share_table, shares_of_optimum
 from morphogen.run import manifest, snapshot
 from morphogen.run.checkpointer import Checkpointer, SaveKind
 from morphogen.run.held_out_curve import play_curve
@@ -277,8 +277,9 @@ class Session:
             self._together(lambda: context.folder.write(run_directory.RESULT, lambda: files.json_bytes(result)))
         if self.console is not None:
             rows = [result.table_row(results[-1], seed=spec.seed) for result in results]
-            played = count_noun(int(spec.final_episodes or 0), "held-out instance")
-            self.console.print_table(rows, title=f"{played}, the same for every policy")
+            played = f"{count_noun(int(spec.final_episodes or 0), 'held-out instance')}, the same for every policy"
+            chosen = f"; {spec.policy_name} takes its likeliest actions" if plays_greedily(spec) else ""
+            self.console.print_table(rows, title=played + chosen)
             self.console.print_table(share_table(reached), title=SHARE_TITLE)
         return results
 

@@ -101,14 +101,14 @@ FOLLOWS = {
     "--task": {
         *("rounds", "envs", "max_seeds", "final_episodes", "blueprints", "disabled_ops", "instance"),
         *("host", "lifecycle", "reward.rule", "policy", "ppo", "engine.threads", "heuristic"),
-        *("episode_length", "data.batch", "phase", "observe", "governor"),
+        *("episode_length", "data.batch", "phase", "observe", "governor", "evaluation"),
     },
     "--instances": {"instance"},
     "--envs": {"final_episodes", "evaluation.episodes"},
     "--preset": {
         *("rounds", "envs", "episode_length", "max_seeds", "final_episodes"),
         *("blueprints", "disabled_ops", "data", "host", "lifecycle", "reward.rule", "policy", "ppo"),
-        *("engine.threads", "checkpoint", "evaluation.episodes", "heuristic"),
+        *("engine.threads", "checkpoint", "evaluation", "heuristic"),
         *("task", "instance", "phase", "observe", "governor"),
     },
 }

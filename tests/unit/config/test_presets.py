@@ -33,8 +33,8 @@ ROWS = {
     "pydoc": (24_816, "r0c0 r0c1 r0c2", 8, 16),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "6a40729c2b19b80b1cb7366b68576232946f9a0b3bc5c7a2052499155bac6134"
-STABLE_CONFIG = "9afba9298d9c243c39c971750440832418c753d0ebe173ac3d76504ba5bf2653"
+DEFAULT_CONFIG = "2369d6655110bdc7e170ff92b041fa6c8aa4ac9aadcfed06c6203d415a21924c"
+STABLE_CONFIG = "d10e0eff623657243c912565cac22023f6664c512534b4a2c8b6468c07e1308e"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

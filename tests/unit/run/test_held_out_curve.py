@@ -37,6 +37,25 @@ def test_the_last_play_is_that_of_the_policy_as_it_was_then(run):
     assert plays_of(folder)[-1].network_value == pytest.approx(values.tolist(), abs=1e-6)
 
 
+def test_a_greedy_policy_draws_nothing_in_its_plays_and_at_the_end(tmp_path, capsys):
+    settings = {**FIELDS, "rounds": 2, "final_episodes": 4, "evaluation": {"every_rounds": 2, "greedy": True}}
+    run = mg.train_ppo_vectorized(**settings, out=tmp_path / "run", console=Console())
+    env = mg.make(mg.RunSpec(**FIELDS), instances="held-out")
+    drawn, greedy = (mg.play(env, run.arm, episodes=4, greedy=greedy).network_value for greedy in (False, True))
+    final = run.results[-1].network_value
+    assert final.tolist() == pytest.approx(greedy.tolist(), abs=1e-6)
+    assert final.tolist() != pytest.approx(drawn.tolist(), abs=1e-6)
+    assert plays_of(tmp_path / "run")[-1].network_value == pytest.approx(greedy[:2].tolist(), abs=1e-6)
+    assert "the same for every policy; ppo takes its likeliest actions" in capsys.readouterr().out
+
+
+def test_a_baseline_is_never_greedy():
+    settings = {**FIELDS, "policy_name": "random", "rounds": 1, "final_episodes": 4}
+    runs = [mg.train_ppo_vectorized(**settings, evaluation={"greedy": greedy}) for greedy in (False, True)]
+    first, second = (run.results[-1].network_value.tolist() for run in runs)
+    assert first == second
+
+
 def test_plays_change_nothing_of_a_run(run):
     plain = mg.train_ppo_vectorized(**FIELDS, rounds=5, evaluation={"every_rounds": 0})
     assert [one.network_value_mean for one in plain.history] == [one.network_value_mean for one in run[1].history]

@@ -141,8 +141,7 @@ def categorical(logits: Tensor, legal: Tensor, floor: Tensor) -> tuple[Tensor, T
     another value is legal; finite values and gradients, always.
     """
     count = legal.sum(-1, keepdim=True).clamp(min=1)
-    masked = choose(legal, logits, _MASKED)  # torch takes a first axis by vectors, a last one value by value
-    log_p = torch.log_softmax(masked.movedim(-1, 0).contiguous(), dim=0).movedim(0, -1)
+    log_p = torch.log_softmax(choose(legal, logits, _MASKED), dim=-1)
     floored = _log_add_exp(torch.log1p(-count * floor) + log_p, floor.log())
     single = legal & (count == 1)
     return choose(single, 0.0, choose(legal, floored, ILLEGAL_LOG_PROB)), log_p

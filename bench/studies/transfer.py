@@ -87,8 +87,22 @@ def open_arms(setup: Setup, runs: Sequence[Path], reactive: Path, policy: type[G
     }
 
 
+def markdown(results: Row) -> str:
+    """The table of bench/README.md."""
+    rows = [
+        f"| {name} | {format_estimate(row['means']['trained'])} | "
+        + " | ".join(format_estimate(row["trained_minus"][rival]["difference"], "+") for rival in ("wait", "reactive"))
+        + " |"
+        for name, row in results["conditions"].items()
+    ]
+    head = (
+        f"| {len(results['runs'])} policies, {results['episodes']} held-out instances | anytime value (95 % interval)"
+    )
+    return "\n".join([f"{head} | minus `wait` | minus the rules |", "|---|---|---|---|", *rows])
+
+
 def main(words: Sequence[str] | None = None) -> None:
-    """Play all conditions, print and write them."""
+    """Play all conditions, write and print them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directories of different seeds")
     parser.add_argument("--reactive", type=Path, required=True, metavar="FILE", help="of `morphogen tune`")
@@ -118,6 +132,7 @@ def main(words: Sequence[str] | None = None) -> None:
     }
     given.json.parent.mkdir(parents=True, exist_ok=True)
     given.json.write_bytes(json_bytes(results))
+    print(markdown(results))
 
 
 if __name__ == "__main__":

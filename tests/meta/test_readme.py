@@ -10,7 +10,7 @@ from support.small_runs import live, tiny_setup, world_of
 
 import morphogen
 from bench.speed import summary
-from bench.studies import ablations, landscape, learning, phases
+from bench.studies import ablations, landscape, learning, phases, transfer
 from morphogen.cli import main
 from morphogen.cli.bench import expand_grid
 from morphogen.config.groups import LifecycleSpec
@@ -151,7 +151,8 @@ def test_the_coverage_is_that_of_the_file():
 
 
 @pytest.mark.parametrize(
-    ("bench", "name"), [(learning, "learning"), (learning, "learning_digits"), (ablations, "ablations")]
+    ("bench", "name"),
+    [(learning, "learning"), (learning, "learning_digits"), (ablations, "ablations"), (transfer, "transfer")],
 )
 def test_the_tables_of_learning_are_those_of_their_files(bench, name):
     assert bench.markdown(json.loads(bench.FILE.with_stem(name).read_text())) in BENCH
@@ -195,6 +196,7 @@ def test_flags_that_the_pages_name_exist():
         "--write",
         "--kills",
         "--kinds-on",
+        "--reactive",
         "--table",
         "--markdown",
         "--no-show-source",

@@ -41,7 +41,9 @@ def test_every_condition_is_played_by_all_arms_on_as_many_instances(tmp_path, mo
     transfer.main([str(tmp_path / "run"), "--reactive", str(rules), "--episodes", "2", "--json", str(out)])
     found = json.loads(out.read_text())
     assert list(found["conditions"]) == [transfer.TRAINED, "other hosts", transfer.CLEARED]
-    assert len(capsys.readouterr().out.splitlines()) == 3
+    said = capsys.readouterr().out.splitlines()
+    assert sum("trained minus wait" in line for line in said) == 3
+    assert [line.split(" | ")[0] for line in said[-3:]] == [f"| {name}" for name in found["conditions"]]
     for row in found["conditions"].values():
         means = {name: one["value"] for name, one in row["means"].items()}
         for rival, behind in row["trained_minus"].items():

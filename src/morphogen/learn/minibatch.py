@@ -166,14 +166,15 @@ def minibatch_gradient(
     lookups = build_lookups(policy.floor, scores.device)
     factors = constant_table(spec.entropy_coef_head, scores.dtype, scores.device)
     fixed = {"policy": policy, "spec": spec, "weights": weights, "lookups": lookups, "factors": factors}
-
-    def objective(leaves: Buffers) -> tuple[Tensor, Metrics]:
-        params = dict(zip(net, leaves, strict=True))
-        loss, measured = minibatch_objective(params, rows=rows, hidden=hidden, counts=counts, **fixed)
-        return loss, {**measured, "loss": (loss.detach(), measured["value_loss"][1])}
-
+    objective = partial(_objective, names=tuple(net), rows=rows, hidden=hidden, counts=counts, **fixed)
     grads, measured = grad_and_value(objective, tuple(net.values()))
     return dict(zip(net, grads, strict=True)), measured
+
+
+def _objective(leaves: Buffers, *, names: tuple[str, ...], **options: Any) -> tuple[Tensor, Metrics]:
+    """Loss and metrics of a minibatch, as a function of the parameters of these names."""
+    loss, measured = minibatch_objective(dict(zip(names, leaves, strict=True)), **options)
+    return loss, {**measured, "loss": (loss.detach(), measured["value_loss"][1])}
 
 
 def apply_gradient(

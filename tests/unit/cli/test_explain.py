@@ -5,6 +5,7 @@ import pytest
 from morphogen import kernels
 from morphogen.cli import main, probe
 from morphogen.config.spec import RunSpec, resolve
+from morphogen.config.task import DEFAULT_PRESET
 
 SPEC = resolve(RunSpec(envs=2, slots=("r0c0", "r0c1")))
 
@@ -23,7 +24,7 @@ def test_rows_tell_all_forms_and_the_chosen_one(capsys):
     assert main.main(["bench", "--envs", "2", "--slots", "r0c0", "--explain"]) == 0
     told = capsys.readouterr().out
     assert "host, block0.conv" in told
-    rows = probe.explain(resolve(RunSpec(envs=2, slots=("r0c0",))))
+    rows = probe.explain(resolve(RunSpec(preset=DEFAULT_PRESET, envs=2, slots=("r0c0",))))
     assert [row["convolution"] in told for row in rows] == [True] * len(rows)
     ours = [row for row in rows if row["chosen"] == "kernel"]
     assert bool(ours) == kernels.CAN_CONVOLVE

@@ -503,7 +503,7 @@ def test_an_optimiser_step_takes_at_most_five_launches_a_leaf():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Using lock_:UserWarning")
+@pytest.mark.filterwarnings("ignore")  # of the compiler, as where a run compiles
 def test_a_minibatch_step_traces_as_one_graph():
     graphs = []
 
@@ -524,7 +524,7 @@ def test_a_minibatch_step_traces_as_one_graph():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Using lock_:UserWarning")
+@pytest.mark.filterwarnings("ignore")  # of the compiler, as where a run compiles
 def test_around_an_exchange_the_gradient_and_the_step_trace_as_a_graph_each():
     graphs, units = [], {}
 

@@ -270,7 +270,7 @@ def _entropy(log_p: Tensor) -> Tensor:
 
 
 def _exp(log_p: Tensor) -> Tensor:
-    """`log_p.exp()`, exactly 0 where it would be below 1e-37: a CPU computes such powers twenty times as slowly."""
+    """`log_p.exp()`, exactly 0 where it would be below 1e-37: a CPU takes far longer for such powers."""
     return F.threshold(log_p.clamp(min=_SMALLEST_LOG).exp(), 1e-37, 0.0)
 
 

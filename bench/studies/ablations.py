@@ -1,10 +1,9 @@
 """Worth of the settings of a preset: `python -m bench.studies.ablations RUN... [--json FILE] [--table]`.
 
-The first run sets the base.  Other runs are grouped by the settings in which they differ from it, and judged on the
-same held-out instances.  A change counts as better or worse only where both
-intervals of its difference leave out 0: that over instances, and that over training seeds, which takes the scatter of
-the unchanged runs for that of the changed ones, of which there may be one alone.  `--table` prints the table of the
-README out of the JSON file, after reading the runs if any are named.
+The first run sets the base.  Other runs are grouped by the settings in which they differ from it, at least two of each,
+and judged on the same held-out instances.  A change counts as better or worse only where both intervals of its
+difference leave out 0: that over instances, and that of Welch over training seeds.  `--table` prints the table of
+bench/README.md out of the JSON file, after reading the runs if any are named.
 """
 
 import argparse
@@ -22,6 +21,7 @@ from morphogen.cli.bench import machine_facts
 from morphogen.config.config_files import flatten_settings
 from morphogen.config.fields import raise_all, to_settings
 from morphogen.config.spec import RunSpec
+from morphogen.config.task import TASKS
 from morphogen.errors import ConfigError
 from morphogen.evaluation.bootstrap import Estimate, interval, student_t_quantile
 from morphogen.evaluation.evaluate import TRAINED_ARM, format_estimate
@@ -30,6 +30,7 @@ from morphogen.storage import files
 FILE = Path(__file__).parents[1] / "results" / "ablations.json"
 SEED = 0  # of the resamples
 DIGITS = 5
+ROUNDING = 1e-6  # by which whole degrees of freedom may come out too small
 Row = dict[str, Any]
 
 
@@ -40,13 +41,19 @@ def build_results(runs: Sequence[EvaluatedRun]) -> Row:
         groups.setdefault(learning_settings(run.spec), []).append(run)
     raise_all([line for group in groups.values() for line in duplicate_seeds(group)])
     (spec, base), *others = groups.items()
-    if len(base) < 2 or not others:
-        raise ConfigError(
-            f"{len(base)} of {len(runs)} runs have the settings of {base[0].path}; want at least 2 of them, and others"
-        )
+    if not others:
+        raise ConfigError(f"all {len(runs)} runs have the settings of {base[0].path}; want others too")
+    raise_all(
+        [
+            f"1 of {len(runs)} runs has the settings of {group[0].path}; want at least 2 with different seeds"
+            for group in groups.values()
+            if len(group) < 2
+        ]
+    )
     threads = base[0].spec.engine.threads or os.cpu_count() or 1
     return {
         "machine": machine_facts(device=base[0].device, threads=threads),
+        "task": spec.task,
         "preset": spec.preset,
         "episodes": base[0].evaluation["episodes"],
         "unchanged": summarise_runs(base),
@@ -97,18 +104,25 @@ def compare_to_base(changed: Array, base: Array) -> Row:
 
 
 def over_seeds(changed: Array, base: Array) -> Estimate:
-    """The difference of the means with Student's interval, the scatter between runs taken from the unchanged ones."""
-    rest, every = changed.mean(axis=1), base.mean(axis=1)
-    middle = float(rest.mean() - every.mean())
-    room = student_t_quantile(len(every) - 1) * every.std(ddof=1) * math.sqrt(1 / len(rest) + 1 / len(every))
+    """The difference of the means over runs, with Welch's interval: every group has its own scatter.
+
+    Degrees of freedom are rounded down, which widens the interval.
+    """
+    middle = float(changed.mean() - base.mean())
+    spreads = [(group.mean(axis=1).var(ddof=1) / len(group), len(group) - 1) for group in (changed, base)]
+    error = sum(spread for spread, _ in spreads)
+    if error == 0:
+        return Estimate(middle, middle, middle)
+    freedom = error**2 / sum(spread**2 / free for spread, free in spreads)
+    room = student_t_quantile(math.floor(freedom + ROUNDING)) * math.sqrt(error)
     return Estimate(middle, float(middle - room), float(middle + room))
 
 
 def markdown(results: Row) -> str:
     """The table of bench/README.md."""
-    base = results["unchanged"]
+    base, value = results["unchanged"], TASKS[results["task"]].value_name
     lines = [
-        "| changed | runs | network value (95 % interval) | minus unchanged | over seeds | parameters |",
+        f"| changed | runs | {value} (95 % interval) | minus unchanged | over seeds | parameters |",
         "|---|---|---|---|---|---|",
         _table_row("nothing", base),
         *(_table_row(_format_settings(one["settings"]), one) for one in results["changes"]),

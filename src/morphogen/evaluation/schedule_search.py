@@ -285,12 +285,15 @@ def score_lines(
 ) -> Array:
     """Network value of a schedule on an instance, for pairs of them, in siblings of its world: float [len(worlds), n].
 
-    lines: the schedule of each of the `instances`, which may contain an instance several times.
+    lines: the schedule of each of the `instances`, which may contain an instance several times.  Those that begin alike
+    run side by side, because seeds of one blueprint in one slot cost less together.
     """
-    values = []
-    for sibling in worlds:
+    actions = [[(step.action, step.epoch) for step in line.steps] for line in lines]
+    order = sorted(range(len(lines)), key=actions.__getitem__)
+    values = np.empty((len(worlds), len(lines)))
+    for row, sibling in zip(values, worlds, strict=True):
         parts = []
-        for group in torch.arange(len(lines)).split(rows):
+        for group in torch.tensor(order, dtype=torch.int64).split(rows):
             places = group[own_part(len(group), collectives)]
             tasks, own = instances.tasks[places], [lines[i] for i in places.tolist()]
             number = {line: i for i, line in enumerate(dict.fromkeys(own))}
@@ -306,5 +309,5 @@ def score_lines(
                 played = [run_episodes(env, *env.reset(instances.episode))]
             traces = fetch_all_traces(transfers, played, [len(group)], collectives=collectives)
             parts.append(running_value(traces.network_value, setup.task.objective)[-1])
-        values.append(np.concatenate(parts))
-    return np.stack(values)
+        row[order] = np.concatenate(parts)
+    return values

@@ -23,15 +23,19 @@ def changed(folder, gain, *, seed=1, **fields):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    worse, alike = (changed(folder / name, gain, **FLAT) for name, gain in (("worse", 0.0), ("unused", 0.3)))
-    two = changed(folder / "near", 0.15, reward={"rule": "loss"}, max_seeds=2)
-    return [*made_up_evaluations.several(folder), worse, two, alike]
+    near = {"reward": {"rule": "loss"}, "max_seeds": 2}
+    others = [
+        changed(folder / f"{name}-{seed}", gain + 0.01 * seed, seed=seed, **fields)
+        for name, gain, fields in (("worse", 0.0, FLAT), ("near", 0.135, near))
+        for seed in (1, 2)
+    ]
+    return [*made_up_evaluations.several(folder), *others, changed(folder / "twin", 0.3, **FLAT)]
 
 
 @pytest.fixture(scope="module")
 def found(runs, tmp_path_factory):
     file = tmp_path_factory.mktemp("written") / "new" / "found.json"
-    ablations.main([*map(str, runs[:5]), "--json", str(file)])
+    ablations.main([*map(str, runs[:7]), "--json", str(file)])
     return json.loads(file.read_text())
 
 
@@ -53,7 +57,7 @@ def test_changes_are_named_by_the_settings_that_differ(found):
 def test_what_is_played_beside_the_learning_is_no_change(runs, tmp_path):
     quiet = changed(tmp_path / "quiet", 0.0, evaluation={"every_rounds": 0}, final_episodes=0, seed=4)
     both = changed(tmp_path / "both", 0.0, evaluation={"every_rounds": 0}, seed=4, **FLAT)
-    ablations.main([*map(str, (*runs[:3], quiet, both)), "--json", str(tmp_path / "a.json")])
+    ablations.main([*map(str, (*runs[:4], quiet, both)), "--json", str(tmp_path / "a.json")])
     found = json.loads((tmp_path / "a.json").read_text())
     assert [one["seed"] for one in found["unchanged"]["runs"]] == [1, 2, 3, 4]
     assert [one["settings"] for one in found["changes"]] == [{"ppo.price_warmup_rounds": [0, 3]}]
@@ -64,11 +68,9 @@ def test_a_change_is_held_against_the_mean_of_the_unchanged_runs(found):
         [np.mean(made_up_evaluations.HARD) + gain for gain in (0.14, 0.16, 0.18)]
     )
     differences = [one["difference"]["value"] for one in found["changes"]]
-    assert differences == pytest.approx([-0.16, -0.01])
+    assert differences == pytest.approx([-0.145, -0.01])
     for one in found["changes"]:
-        ends = one["over_seeds"]
-        assert ends["high"] - ends["low"] == pytest.approx(2 * 4.303 * 0.02 * (1 + 1 / 3) ** 0.5, rel=1e-3)
-        assert ends["value"] == pytest.approx(one["difference"]["value"])
+        assert one["over_seeds"]["value"] == pytest.approx(one["difference"]["value"])
 
 
 def test_a_verdict_needs_more_than_the_scatter_of_the_seeds(found):
@@ -76,31 +78,42 @@ def test_a_verdict_needs_more_than_the_scatter_of_the_seeds(found):
     assert found["changes"][1]["difference"]["high"] < 0, "over instances alone it would be decided"
 
 
-def test_more_runs_of_a_change_narrow_its_interval():
-    base = np.array([[0.1], [0.2], [0.3]]) + np.zeros((3, 8))
-    one, four = (ablations.over_seeds(np.full((count, 8), 0.9), base) for count in (1, 4))
-    assert (one.value, four.value) == pytest.approx((0.7, 0.7))
-    assert four.high - four.low < one.high - one.low
+def test_over_seeds_is_the_interval_of_welch():
+    """By hand: 4 and 2.9 degrees of freedom, of which 2 count; published quantiles 2.776 and 4.303."""
+    base, alike, wild = ([[0.1], [0.2], [0.3]], [[0.5], [0.6], [0.7]], [[0.5], [0.7], [0.9]])
+    for rest, middle, room in ((alike, 0.4, 0.22670), (wild, 0.5, 0.55548)):
+        ends = ablations.over_seeds(np.array(rest) + np.zeros((3, 8)), np.array(base) + np.zeros((3, 8)))
+        assert ends.value == pytest.approx(middle)
+        assert (ends.high - ends.value, ends.value - ends.low) == pytest.approx((room, room), rel=1e-3)
+
+
+def test_runs_that_do_not_scatter_leave_the_scatter_of_the_others():
+    rows = np.array([[0.1], [0.2], [0.3]]) + np.zeros((3, 8))
+    still = np.full((3, 8), 0.9)
+    ends = ablations.over_seeds(still, rows)
+    assert ends.high - ends.value == pytest.approx(4.303 * 0.1 / 3**0.5, rel=1e-3)
+    assert ablations.over_seeds(still, still - 0.5) == pytest.approx((0.5, 0.5, 0.5))
 
 
 def test_the_table_has_a_row_per_change(runs, tmp_path, capsys):
-    ablations.main([*map(str, runs[:5]), "--json", str(tmp_path / "a.json"), "--table"])
+    ablations.main([*map(str, runs[:7]), "--json", str(tmp_path / "a.json"), "--table"])
     rows = capsys.readouterr().out.splitlines()[2:]
     assert [row.split(" | ")[0].strip("| ") for row in rows] == [
         "nothing",
         "`ppo.price_warmup_rounds=3`",
         '`max_seeds=2, reward.rule="loss"`',
     ]
-    assert "| -0.160 (-0.160 .. -0.160) |" in rows[1]
+    assert "| -0.145 (-0.145 .. -0.145) |" in rows[1]
 
 
 def test_what_cannot_be_judged_is_refused_and_nothing_is_written(runs, tmp_path, capsys):
-    base, worse, twin = runs[:3], runs[3], runs[5]
+    base, worse, twin = runs[:3], runs[3:5], runs[7]
     file = ("--json", tmp_path / "a.json")
     assert "no RUN is given" in refused(capsys)
-    assert "1 of 2 runs have the settings of" in refused(capsys, base[0], worse, *file)
-    assert "3 of 3 runs have the settings of" in refused(capsys, *base, *file)
-    assert "has seed 1, as another run" in refused(capsys, *base, worse, twin, *file)
+    alone = refused(capsys, base[0], worse[0], *file)
+    assert all(f"1 of 2 runs has the settings of {run}" in alone for run in (base[0], worse[0]))
+    assert "all 3 runs have the settings of" in refused(capsys, *base, *file)
+    assert "has seed 1, as another run" in refused(capsys, *base, *worse, twin, *file)
     other = made_up_evaluations.run(tmp_path / "other", 9, made_up_evaluations.evaluation(0.1, seed=5))
     assert "was evaluated with seed 5" in refused(capsys, *base, other, *file)
     assert not (tmp_path / "a.json").exists()

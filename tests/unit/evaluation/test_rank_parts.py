@@ -4,6 +4,7 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,13 @@ from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.evaluation import arms, rank_parts, replays
 from morphogen.evaluation.play import play_arm
-from morphogen.evaluation.schedule_search import build_schedule, initial_candidates, score_schedules, training_instances
+from morphogen.evaluation.schedule_search import (
+    build_schedule,
+    initial_candidates,
+    score_lines,
+    score_schedules,
+    training_instances,
+)
 from tests.support.thread_ranks import run_ranks
 
 
@@ -77,3 +84,14 @@ def test_scores_of_schedules_are_those_of_one_process_where_groups_are_uneven(se
     assert len(np.unique(whole)) > 2
     for values in run_ranks(2, score):
         np.testing.assert_array_equal(values, whole)
+
+
+def test_scores_are_in_the_order_of_the_lines_whichever_play_side_by_side(setup):
+    idle, one, other = (build_schedule(candidate, setup.spec) for candidate in initial_candidates(setup.spec)[:3])
+    lines, ground = [one, idle, other, idle, one], training_instances(setup.spec, 3)
+    transfers, places = Transfers(setup.device, lambda: 0.0), torch.tensor([2, 0, 0, 1, 0])
+    found = score_lines(setup, transfers, lines, ground.choose(places), worlds=range(2), rows=2)
+    table = score_schedules(setup, transfers, [idle, one, other], ground, worlds=range(2), rows=9)
+    assert len(np.unique(table)) > 2
+    expected = [table[(1, 0, 2, 0, 1)[i], :, place] for i, place in enumerate(places.tolist())]
+    np.testing.assert_allclose(found.T, expected, atol=1e-6)

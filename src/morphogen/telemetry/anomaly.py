@@ -28,7 +28,7 @@ Numbers = Mapping[str, float]
 INFO, WARNING, ERROR = "info", "warning", "error"
 DRIFT_MOMENTUM = 0.99
 DRIFT_EPSILON = 1e-8
-DROP_ERRORS = 3.0  # standard errors of the accuracy of a round within which a drop is chance
+DROP_ERRORS = 4.0  # standard errors within which a drop of the accuracy is chance: a run has many rounds
 
 
 class Finding(NamedTuple):
@@ -373,7 +373,7 @@ class AnomalyMonitor:
     def trend_events(self, summary: BatchSummary, before: Sequence[float]) -> list[Event]:
         """Trend of the accuracy; before: mean accuracies of the at most 10 rounds before.
 
-        A drop within the error of the mean of a round, whose instances differ from those before, is no event.
+        Rounds differ in their instances: a drop within the error of the difference of their means is no event.
         """
         if not before or summary.accuracy_mean is None or summary.rolling_accuracy is None:
             return []
@@ -384,7 +384,8 @@ class AnomalyMonitor:
             events.append(TrendDetected(kind=kind, rolling_accuracy=now, previous=known, delta=now - known))
         progress = (summary.round + 1) / self._rounds
         share = accuracy_drop(summary.accuracy_mean, known, progress, self._spec.limits._asdict())
-        chance = DROP_ERRORS * summary.accuracy_std * (self._world_envs / summary.episodes_completed) ** 0.5
+        worlds = summary.episodes_completed / self._world_envs  # of a round
+        chance = DROP_ERRORS * summary.accuracy_std * ((1 + 1 / len(before)) / worlds) ** 0.5
         if share is not None and known - summary.accuracy_mean > chance:
             events.append(PerformanceDropped(accuracy=summary.accuracy_mean, rolling_accuracy=known, drop=share))
         return events

@@ -236,14 +236,25 @@ def test_a_monitor_knows_the_rounds_of_imitation():
 
 
 @pytest.mark.parametrize(
-    ("group", "lost", "drops"), [(1, 12.0, True), (4, 12.0, False), (4, 14.0, True), (1, 6.0, False)]
+    ("group", "rounds", "lost", "drops"),
+    [(1, 10, 10.0, True), (1, 1, 12.0, False), (1, 1, 13.0, True), (4, 10, 18.0, False), (4, 10, 20.0, True)],
 )
-def test_a_drop_is_more_than_the_scatter_of_the_worlds_of_a_round(group, lost, drops):
+def test_a_drop_is_more_than_the_scatter_of_the_worlds_of_the_rounds(group, rounds, lost, drops):
+    """4 errors are 9 points times the root of the group, and of 1.1 after ten rounds, of 2 after one."""
     monitor = AnomalyMonitor(facts(2, 2), SPEC, rounds=9, world_envs=group)
-    means = {"accuracy_mean": 62.0 - lost, "rolling_accuracy": 60.0, "accuracy_std": 18.0}  # 3 errors: 6.75 times
-    summary: Any = SimpleNamespace(**means, episodes_completed=64, round=8)  # the root of the group
-    found = [event.drop for event in monitor.trend_events(summary, [62.0]) if isinstance(event, PerformanceDropped)]
+    means = {"accuracy_mean": 62.0 - lost, "rolling_accuracy": 60.0, "accuracy_std": 18.0}
+    summary: Any = SimpleNamespace(**means, episodes_completed=64, round=8)
+    events = monitor.trend_events(summary, [62.0] * rounds)
+    found = [event.drop for event in events if isinstance(event, PerformanceDropped)]
     assert found == ([pytest.approx(lost / 62.0)] if drops else [])
+
+
+def test_a_small_drop_is_no_event_however_certain():
+    monitor = AnomalyMonitor(facts(2, 2), SPEC, rounds=9)
+    means = {"accuracy_mean": 56.0, "rolling_accuracy": 60.0, "accuracy_std": 0.1}
+    summary: Any = SimpleNamespace(**means, episodes_completed=64, round=8)
+    events = monitor.trend_events(summary, [62.0] * 10)
+    assert not [event for event in events if isinstance(event, PerformanceDropped)]
 
 
 def test_waiting_only_is_told_from_the_third_round_in_a_row_on():

@@ -137,8 +137,9 @@ class LstmNetwork(PolicyNetwork):
         return {**controller.init_params(key, parts), **start}
 
     def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
-        """Return the memory at the start of a segment: h and c float32 [E, H], 0."""
-        empty = {name: torch.zeros(envs, self.hidden, dtype=torch.float32, device=device) for name in ("h", "c")}
+        """Return the memory at the start of a segment: h and c float32 [E, H], 0; nothing if `memory` is False."""
+        names = ("h", "c") if self.memory else ()
+        empty = {name: torch.zeros(envs, self.hidden, dtype=torch.float32, device=device) for name in names}
         return TensorDict(empty, batch_size=[envs], device=device)
 
     def step(
@@ -146,7 +147,7 @@ class LstmNetwork(PolicyNetwork):
     ) -> tuple[NetworkOutput, TensorDict]:
         """Return outputs and next memory of one epoch.  inputs, hidden [E]."""
         x, u = controller.encode(net, inputs.features)
-        before, cell = get_leaf(hidden, "h"), get_leaf(hidden, "c")
+        before, cell = self._read(hidden, x)
         h, c, _ = lstm_cell(controller.input_gates(net, x), before, cell, net["core.w_hh"])
         after = unsafe_new(TensorDict, hidden, h=h, c=c) if self.memory else hidden
         return self._outputs(net, x, h, u, inputs), after
@@ -154,10 +155,17 @@ class LstmNetwork(PolicyNetwork):
     def unroll(self, net: ControllerParams, inputs: NetworkInputs, keep: Tensor, hidden: TensorDict) -> NetworkOutput:
         """Return the outputs of a rollout: encode all rows at once, unroll over T, then all heads."""
         x, u = controller.encode(net, inputs.features)
-        before, cell = get_leaf(hidden, "h"), get_leaf(hidden, "c")
+        before, cell = self._read(hidden, x)
         kept = keep if self.memory else torch.zeros_like(keep)
         h = lstm_unroll(controller.input_gates(net, x), kept, before, cell, net["core.w_hh"])
         return self._outputs(net, x, h, u, inputs)
+
+    def _read(self, hidden: TensorDict, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return h and c [E, H], 0 for a network without memory.  x [..., E, D]."""
+        if self.memory:
+            return get_leaf(hidden, "h"), get_leaf(hidden, "c")
+        empty = x.new_zeros(x.shape[-2], self.hidden)
+        return empty, empty
 
     def _outputs(self, net: ControllerParams, x: Tensor, h: Tensor, u: Tensor, inputs: NetworkInputs) -> NetworkOutput:
         z = controller.residual_core(net, x, h)

@@ -79,6 +79,10 @@ def test_without_memory_every_epoch_is_like_a_first_one():
     assert torch.allclose(torch.cat(first), joint["value"], atol=1e-6)
     assert torch.allclose(forgetful.evaluate(PARAMS, joint).value, joint["value"], atol=1e-6)
     assert not torch.allclose(POLICY.evaluate(PARAMS, joint).value, joint["value"], atol=1e-6)
+    acted = forgetful.act(
+        PARAMS, joint["observation"][0], joint["masks"][0], forgetful.initial_hidden(4), noise(4, 3, 0, 0)
+    )
+    assert not list(acted.hidden.keys()), "a memory that vanishes would be an alarm"
 
 
 def test_rows_after_a_reset_do_not_depend_on_rows_before_it():

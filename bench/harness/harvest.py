@@ -76,9 +76,10 @@ def run_study(
     collect: Callable[[argparse.Namespace], Mapping[Path, bytes]],
     format_table: Callable[[dict[str, Any]], str],
 ) -> None:
-    """A command over finished runs: write what is `found`, print the table out of the JSON file; exit code 2 on faults.
+    """Run a command over finished runs: write its files, print the table of one; exit code 2 on faults.
 
-    `own`: the flags of the command, among them --json; `least`: how many runs it takes.
+    parser: has the flags of the command, among them --json; minimum: how many runs it takes, a word for its errors.
+    collect: content of each file, from the flags and the runs; format_table: the table, from the content of --json.
     """
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="run directories with an evaluation.json")
     parser.add_argument("--table", action="store_true", help="print the table out of the JSON file")

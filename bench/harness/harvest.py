@@ -59,6 +59,14 @@ class EvaluatedRun:
         """Settings and versions of the run, for a results file."""
         return {"seed": self.spec.seed, "seconds": self.seconds, "commands": [self.command, self.evaluation_command()]}
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Task, preset, size and evaluation of the run, for a results file."""
+        return {
+            **{name: getattr(self.spec, name) for name in ("task", "preset", "envs", "rounds", "episode_length")},
+            **{f"evaluation_{name}" if name == "seed" else name: self.evaluation[name] for name in EVALUATION_FIELDS},
+        }
+
     def evaluation_command(self) -> str:
         """The command that played."""
         said = self.evaluation
@@ -82,6 +90,7 @@ def run_study(
     collect: content of each file, from the flags and the runs; format_table: the table, from the content of --json.
     """
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="run directories with an evaluation.json")
+    parser.add_argument("--add", action="store_true", help="add the runs to the JSON file, which keeps what it holds")
     parser.add_argument("--table", action="store_true", help="print the table out of the JSON file")
     given = parser.parse_args(argv)
     if not (given.runs or given.table):
@@ -125,6 +134,27 @@ def load_runs(paths: Sequence[Path]) -> list[EvaluatedRun]:
     ]
     raise_all(faults)
     return runs
+
+
+def read_results(path: Path, runs: Sequence[EvaluatedRun]) -> dict[str, Any]:
+    """Results that runs are added to: those of `path`, whose evaluations played the same instances.
+
+    Raises: ConfigError with every setting that tells the instances apart; the number of rounds does not.
+    """
+    try:
+        kept = files.parse_json(files.read_bytes(path))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be added to: {files.error_line(error)}") from None
+    said = kept["settings"]
+    raise_all(
+        [
+            f"{run.path} has {name} {format_value(value)}, {path} {format_value(said[name])}; want equal ones"
+            for run in runs
+            for name, value in run.settings.items()
+            if name != "rounds" and value != said[name]
+        ]
+    )
+    return kept
 
 
 def duplicate_seeds(runs: Sequence[EvaluatedRun]) -> list[str]:

@@ -2,8 +2,9 @@
 
 The first run sets the base.  Other runs are grouped by the settings in which they differ from it, at least two of each,
 and judged on the same held-out instances.  A change counts as better or worse only where both intervals of its
-difference leave out 0: that over instances, and that of Welch over training seeds.  `--table` prints the table of
-bench/README.md out of the JSON file, after reading the runs if any are named.
+difference leave out 0: that over instances, and that of Welch over training seeds.  `--add` holds further runs against
+the unchanged ones of the JSON file, if those are of a preset.  `--table` prints the table of bench/README.md out of the
+JSON file, after reading the runs if any are named.
 """
 
 import argparse
@@ -12,15 +13,15 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.harness.harvest import Array, EvaluatedRun, duplicate_seeds, learning_settings, load_runs, run_study
+from bench.harness.harvest import Array, EvaluatedRun, learning_settings, load_runs, read_results, run_study
 from morphogen.cli.bench import machine_facts
 from morphogen.config.config_files import flatten_settings
 from morphogen.config.fields import raise_all, to_settings
-from morphogen.config.spec import RunSpec
+from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import TASKS
 from morphogen.errors import ConfigError
 from morphogen.evaluation.bootstrap import Estimate, interval, student_t_quantile
@@ -34,53 +35,93 @@ ROUNDING = 1e-6  # by which whole degrees of freedom may come out too small
 Row = dict[str, Any]
 
 
+class Played(NamedTuple):
+    """A run on the held-out instances, as the file keeps it."""
+
+    facts: Row
+    params: float
+    network_value: Array  # float [n], rounded
+
+
+Groups = dict[str, list[Played]]  # settings that differ from the base, as JSON -> runs; the base comes first
+
+
 def build_results(runs: Sequence[EvaluatedRun]) -> Row:
     """All that the file holds."""
-    groups: dict[RunSpec, list[EvaluatedRun]] = {}
-    for run in runs:
-        groups.setdefault(learning_settings(run.spec), []).append(run)
-    raise_all([line for group in groups.values() for line in duplicate_seeds(group)])
-    (spec, base), *others = groups.items()
-    if not others:
-        raise ConfigError(f"all {len(runs)} runs have the settings of {base[0].path}; want others too")
-    raise_all(
-        [
-            f"1 of {len(runs)} runs has the settings of {group[0].path}; want at least 2 with different seeds"
-            for group in groups.values()
-            if len(group) < 2
-        ]
-    )
-    threads = base[0].spec.engine.threads or os.cpu_count() or 1
+    first, base = runs[0], learning_settings(runs[0].spec)
+    threads = first.spec.engine.threads or os.cpu_count() or 1
     return {
-        "machine": machine_facts(device=base[0].device, threads=threads),
-        "task": spec.task,
-        "preset": spec.preset,
-        "episodes": base[0].evaluation["episodes"],
-        "unchanged": summarise_runs(base),
-        "changes": [
-            {
-                "settings": settings_diff(spec, other),
-                **summarise_runs(group),
-                **compare_to_base(network_values(group), network_values(base)),
-            }
-            for other, group in others
-        ],
+        "machine": machine_facts(device=first.device, threads=threads),
+        "settings": first.settings,
+        "base": settings_diff(preset_settings(first.spec.preset), base),
+        **compare_groups(group_runs(runs, base)),
     }
 
 
-def network_values(runs: Sequence[EvaluatedRun]) -> Array:
-    """Network value of the trained policies, rounded: float [R, n]."""
-    return np.concatenate([run.arms[TRAINED_ARM]["network_value"] for run in runs]).round(DIGITS)
+def add_runs(kept: Row, runs: Sequence[EvaluatedRun]) -> Row:
+    """Results with further runs, of changes that they hold or of others.
+
+    Raises: ConfigError where the unchanged runs are not those of a preset, which the settings of runs are held against.
+    """
+    raise_all([f"the unchanged runs of the results have another {path} than their preset" for path in kept["base"]])
+    groups = {_settings_key(one["settings"]): _kept_runs(one) for one in (kept["unchanged"], *kept["changes"])}
+    for key, group in group_runs(runs, preset_settings(kept["settings"]["preset"])).items():
+        groups.setdefault(key, []).extend(group)
+    return {**kept, **compare_groups(groups)}
 
 
-def summarise_runs(runs: Sequence[EvaluatedRun]) -> Row:
+def preset_settings(name: str | None) -> RunSpec:
+    """The settings of a preset that numbers follow from."""
+    return learning_settings(resolve(RunSpec(preset=name)))
+
+
+def group_runs(runs: Sequence[EvaluatedRun], base: RunSpec) -> Groups:
+    """Runs by the settings in which they differ from those of the base."""
+    groups: Groups = {}
+    for run in runs:
+        arm, key = run.arms[TRAINED_ARM], _settings_key(settings_diff(base, learning_settings(run.spec)))
+        one = Played(run.facts, float(arm["params"].mean()), arm["network_value"][0].round(DIGITS))
+        groups.setdefault(key, []).append(one)
+    return groups
+
+
+def _settings_key(settings: Row) -> str:
+    return json.dumps(settings, sort_keys=True)
+
+
+def _kept_runs(group: Row) -> list[Played]:
+    return [
+        Played(facts, group["params"], np.array(values))
+        for facts, values in zip(group["runs"], group["network_value"], strict=True)
+    ]
+
+
+def compare_groups(groups: Groups) -> Row:
+    """The unchanged runs, and every change beside them."""
+    raise_all([line for key, group in groups.items() for line in _group_faults(json.loads(key), group)])
+    base, *changes = [summarise_runs(json.loads(key), group) for key, group in groups.items()]
+    if not changes:
+        raise ConfigError(f"all {len(base['runs'])} runs have the same settings; want others too")
+    return {"unchanged": base, "changes": [{**one, **compare_to_base(one, base)} for one in changes]}
+
+
+def _group_faults(settings: Row, group: Sequence[Played]) -> list[str]:
+    """A line for every seed that runs of the same settings have in common, and one for a run alone."""
+    name, seeds = _format_settings(settings), [run.facts["seed"] for run in group]
+    twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
+    alone = [f"{name}: 1 run; want at least 2 with different seeds"] if len(group) < 2 else []
+    return alone + [f"{name}: {seeds.count(seed)} runs have seed {seed}; want each seed once" for seed in twice]
+
+
+def summarise_runs(settings: Row, group: Sequence[Played]) -> Row:
     """Runs of the same settings: how they were made, network value with its interval over instances, and its means."""
-    rows = network_values(runs)
+    rows = np.stack([run.network_value for run in group])
     return {
-        "runs": [run.facts for run in runs],
+        "settings": settings,
+        "runs": [run.facts for run in group],
         "mean": interval(rows.mean(axis=0), seed=SEED)._asdict(),
         "means": rows.mean(axis=1).round(DIGITS).tolist(),
-        "params": float(np.mean([run.arms[TRAINED_ARM]["params"].mean() for run in runs])),
+        "params": float(np.mean([run.params for run in group])),
         "network_value": rows.tolist(),
     }
 
@@ -91,8 +132,9 @@ def settings_diff(base: RunSpec, other: RunSpec) -> Row:
     return {path: [before.get(path), after.get(path)] for path in after if before.get(path) != after.get(path)}
 
 
-def compare_to_base(changed: Array, base: Array) -> Row:
-    """Difference of a change to the base, on means over the runs of each: network values [C, n] and [R, n]."""
+def compare_to_base(change: Row, unchanged: Row) -> Row:
+    """Difference of a change to the base, on means over the runs of each."""
+    changed, base = (np.array(one["network_value"]) for one in (change, unchanged))
     found = interval(changed.mean(axis=0) - base.mean(axis=0), seed=SEED)
     seeds = over_seeds(changed, base)
     decided = found.excludes_zero and seeds.excludes_zero
@@ -120,21 +162,24 @@ def over_seeds(changed: Array, base: Array) -> Estimate:
 
 def markdown(results: Row) -> str:
     """The table of bench/README.md."""
-    base, value = results["unchanged"], TASKS[results["task"]].value_name
+    value = TASKS[results["settings"]["task"]].value_name
     lines = [
         f"| changed | runs | {value} (95 % interval) | minus unchanged | over seeds | parameters |",
         "|---|---|---|---|---|---|",
-        _table_row("nothing", base),
-        *(_table_row(_format_settings(one["settings"]), one) for one in results["changes"]),
+        *map(_table_row, (results["unchanged"], *results["changes"])),
     ]
     return "\n".join(lines)
 
 
 def _format_settings(settings: Row) -> str:
+    """Label of the settings that differ, such as `max_seeds=2`, in backticks; "nothing" for none."""
+    if not settings:
+        return "nothing"
     return "`" + ", ".join(f"{path}={json.dumps(after)}" for path, (_, after) in settings.items()) + "`"
 
 
-def _table_row(label: str, one: Row) -> str:
+def _table_row(one: Row) -> str:
+    label = _format_settings(one["settings"])
     behind = seeds = ""
     if "difference" in one:
         behind, ends = format_estimate(one["difference"], "+"), one["over_seeds"]
@@ -152,7 +197,9 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def _build_files(args: argparse.Namespace) -> dict[Path, bytes]:
-    return {args.json: files.json_bytes(build_results(load_runs(args.runs)))}
+    runs = load_runs(args.runs)
+    found = add_runs(read_results(args.json, runs), runs) if args.add else build_results(runs)
+    return {args.json: files.json_bytes(found)}
 
 
 if __name__ == "__main__":

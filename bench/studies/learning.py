@@ -3,7 +3,7 @@
 The runs were trained with different seeds and evaluated on the same held-out instances.  The results are every arm
 with its intervals, the difference of the trained policy to each, its share of the way from never growing to the oracle,
 and the learning curves.  `--table` prints the table of bench/README.md out of the JSON file, after reading the runs if
-any are named.
+any are named.  `--add` adds arms that played beside other runs of the same preset, and that no policy matters for.
 
 All runs play the same instances, so a resample draws instances, each for all runs at once: an instance that is hard for
 all runs counts once.  The scatter over training seeds is reported separately (`over_seeds`).
@@ -20,9 +20,19 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 
-from bench.harness.harvest import EVALUATION_FIELDS, Array, EvaluatedRun, load_seed_runs, run_study, stack_arms
+from bench.harness.harvest import (
+    ARM_TOLERANCE,
+    PER_RUN_ARMS,
+    Array,
+    EvaluatedRun,
+    load_seed_runs,
+    read_results,
+    run_study,
+    stack_arms,
+)
 from morphogen.analysis.plots import canvas
 from morphogen.cli.bench import machine_facts
+from morphogen.config.fields import raise_all
 from morphogen.config.task import TASKS
 from morphogen.evaluation.bootstrap import (
     Estimate,
@@ -51,23 +61,46 @@ Row = dict[str, Any]
 
 def build_results(runs: Sequence[EvaluatedRun]) -> Row:
     """All that the file holds."""
-    played, first = stack_arms(runs), runs[0]
-    spec, threads = first.spec, first.spec.engine.threads
-    values = {name: one["network_value"] for name, one in played.items()}
+    first = runs[0]
+    threads = first.spec.engine.threads or os.cpu_count() or 1
+    arms = {name: summarise_arm(one) for name, one in stack_arms(runs).items()}
     return {
-        "machine": machine_facts(device=first.device, threads=threads or os.cpu_count() or 1),
-        "settings": {
-            **{name: getattr(spec, name) for name in ("task", "preset", "envs", "rounds", "episode_length")},
-            **{f"evaluation_{name}" if name == "seed" else name: first.evaluation[name] for name in EVALUATION_FIELDS},
-        },
+        "machine": machine_facts(device=first.device, threads=threads),
+        "settings": first.settings,
         "runs": [run.facts for run in runs],
-        "gap_closed": gap_closed(values),
-        "rivals": {
-            name: compare_to_arm(values[TRAINED_ARM], rows) for name, rows in values.items() if name != TRAINED_ARM
-        },
-        "seeds": [_seed_row(values, row, run.spec.seed) for row, run in enumerate(runs)],
-        "arms": {name: summarise_arm(one) for name, one in played.items()},
+        "added": [],
+        **compare_arms(arms, [run.spec.seed for run in runs]),
+        "arms": arms,
         "curves": learning_curves(runs),
+    }
+
+
+def add_arms(kept: Row, runs: Sequence[EvaluatedRun]) -> Row:
+    """Results with the arms that played beside further runs, and that are not of a run.
+
+    Raises: ConfigError where a run has no arm in common with the results, or another value of it.
+    """
+    played = {name: one for name, one in stack_arms(runs).items() if name not in PER_RUN_ARMS}
+    common = [name for name in played if name in kept["arms"]]
+    moved = [
+        f"{name} is not the same as in the results; want one seed and envs"
+        for name in common
+        if np.abs(played[name]["network_value"] - kept["arms"][name]["network_value"]).max() > ARM_TOLERANCE
+    ]
+    raise_all(moved if common else [f"{runs[0].path} has no arm of the results, such as wait; want one to compare"])
+    arms = {**kept["arms"], **{name: summarise_arm(one) for name, one in played.items() if name not in common}}
+    added = [*kept["added"], *(run.evaluation_command() for run in runs)]
+    return {**kept, "added": added, **compare_arms(arms, [run["seed"] for run in kept["runs"]]), "arms": arms}
+
+
+def compare_arms(arms: Mapping[str, Row], seeds: Sequence[int]) -> Row:
+    """The trained policies of these training seeds beside every other arm."""
+    values = {name: np.array(one["network_value"]) for name, one in arms.items()}
+    ours = values[TRAINED_ARM]
+    return {
+        "gap_closed": gap_closed(values),
+        "rivals": {name: compare_to_arm(ours, rows) for name, rows in values.items() if name != TRAINED_ARM},
+        "seeds": [_seed_row(values, row, seed) for row, seed in enumerate(seeds)],
     }
 
 
@@ -242,7 +275,10 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def _build_files(args: argparse.Namespace) -> dict[Path, bytes]:
-    found = build_results(load_seed_runs(args.runs))
+    runs = load_seed_runs(args.runs)
+    if args.add:
+        return {args.json: files.json_bytes(add_arms(read_results(args.json, runs), runs))}
+    found = build_results(runs)
     return {args.json: files.json_bytes(found), args.picture: draw_curves(found)}
 
 

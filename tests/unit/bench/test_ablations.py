@@ -7,6 +7,7 @@ import pytest
 from support import made_up_evaluations
 
 from bench.studies import ablations
+from morphogen.config.fields import merge_settings, to_settings
 
 FLAT = {"ppo": {"price_warmup_rounds": 3}}
 
@@ -111,9 +112,55 @@ def test_what_cannot_be_judged_is_refused_and_nothing_is_written(runs, tmp_path,
     file = ("--json", tmp_path / "a.json")
     assert "no RUN is given" in refused(capsys)
     alone = refused(capsys, base[0], worse[0], *file)
-    assert all(f"1 of 2 runs has the settings of {run}" in alone for run in (base[0], worse[0]))
-    assert "all 3 runs have the settings of" in refused(capsys, *base, *file)
-    assert "has seed 1, as another run" in refused(capsys, *base, *worse, twin, *file)
+    assert "nothing: 1 run; want at least 2 with different seeds" in alone
+    assert "`ppo.price_warmup_rounds=3`: 1 run; want at least 2 with different seeds" in alone
+    assert "all 3 runs have the same settings" in refused(capsys, *base, *file)
+    assert "`ppo.price_warmup_rounds=3`: 2 runs have seed 1; want each seed once" in refused(
+        capsys, *base, *worse, twin, *file
+    )
     other = made_up_evaluations.run(tmp_path / "other", 9, made_up_evaluations.evaluation(0.1, seed=5))
     assert "was evaluated with seed 5" in refused(capsys, *base, other, *file)
     assert not (tmp_path / "a.json").exists()
+
+
+def preset_runs(folder, seeds, gain, **fields):
+    """Runs with all settings of the preset `digits`, but for these fields."""
+    plain = merge_settings(to_settings(ablations.preset_settings("digits")), fields)
+    del plain["seed"]
+    return [changed(folder / f"{gain}-{seed}", gain, seed=seed, **plain) for seed in seeds]
+
+
+def test_runs_that_are_added_give_what_all_give_at_once(tmp_path):
+    base, flat = preset_runs(tmp_path, (1, 2), 0.2), preset_runs(tmp_path, (1, 2, 3), 0.1, **FLAT)
+    small = preset_runs(tmp_path, (1, 2), 0.15, max_seeds=1)
+    once, later = tmp_path / "once.json", tmp_path / "later.json"
+    ablations.main([*map(str, (*base, *flat, *small)), "--json", str(once)])
+    ablations.main([*map(str, (*base, *flat[:2])), "--json", str(later)])
+    ablations.main([*map(str, (flat[2], *small)), "--json", str(later), "--add"])
+    first, second = (json.loads(file.read_text()) for file in (once, later))
+    assert [len(one["runs"]) for one in second["changes"]] == [3, 2]
+    assert {**first, "machine": {}} == {**second, "machine": {}}
+
+
+def test_runs_of_other_instances_are_not_added(runs, tmp_path, capsys):
+    file = tmp_path / "a.json"
+    asked = ("--json", file, "--add")
+    base = preset_runs(tmp_path, (1, 2), 0.2)
+    assert f"{file} cannot be added to" in refused(capsys, *base, *asked)
+    ablations.main([*map(str, (*base, *preset_runs(tmp_path, (1, 2), 0.1, **FLAT))), "--json", str(file)])
+    before = file.read_text()
+    assert f"has envs 16, {file} 64; want equal ones" in refused(
+        capsys, *preset_runs(tmp_path, (3,), 0.3, envs=16), *asked
+    )
+    assert "`ppo.price_warmup_rounds=3`: 2 runs have seed 1" in refused(
+        capsys, *preset_runs(tmp_path, (1,), 0.4, **FLAT), *asked
+    )
+    assert file.read_text() == before
+
+
+def test_nothing_is_added_where_the_unchanged_runs_are_not_those_of_their_preset(runs, tmp_path, capsys):
+    file = tmp_path / "a.json"
+    ablations.main([*map(str, runs[:7]), "--json", str(file)])
+    assert "the unchanged runs of the results have another rounds than their preset" in refused(
+        capsys, runs[3], "--json", file, "--add"
+    )

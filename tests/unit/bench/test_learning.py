@@ -152,6 +152,45 @@ def test_the_picture_has_a_curve_per_seed_and_is_the_same_again(place, found):
         assert f">{name}<" in drawn.decode()
 
 
+def test_arms_are_added_that_played_beside_another_run(runs, tmp_path):
+    """The same as if they had played beside a run of the file; another number of rounds does not matter to them."""
+    once, later, picture = tmp_path / "once.json", tmp_path / "later.json", tmp_path / "a.svg"
+    more = {"wait": 0.0, "clairvoyant": 0.3}
+    other = made_up_evaluations.run(tmp_path / "other", 9, made_up_evaluations.evaluation(0.5, more))
+    made_up_evaluations.change(other / "config.json", rounds=8)
+    learning.main([*map(str, runs), "--json", str(later), "--picture", str(picture)])
+    drawn = picture.read_bytes()
+    learning.main([str(other), "--json", str(later), "--picture", str(picture), "--add"])
+    beside = {"static": 0.1, "static-cost": 0.08, "clairvoyant": 0.3}
+    last = made_up_evaluations.run(tmp_path / "last", 3, made_up_evaluations.evaluation(0.18, beside))
+    learning.main([*map(str, (*runs[:2], last)), "--json", str(once), "--picture", str(picture)])
+    first, second = (json.loads(file.read_text()) for file in (once, later))
+    for name in ("arms", "rivals", "seeds", "gap_closed"):
+        assert first[name] == second[name]
+    assert second["arms"]["clairvoyant"]["mean"]["value"] == pytest.approx(np.mean(made_up_evaluations.HARD) + 0.3)
+    assert [command.endswith("--arms wait,clairvoyant") for command in second["added"]] == [True]
+    assert picture.read_bytes() == drawn
+
+
+@pytest.mark.parametrize(
+    ("arms", "words"),
+    [
+        ({"wait": 0.1, "clairvoyant": 0.3}, "wait is not the same as in the results"),
+        ({"clairvoyant": 0.3}, "has no arm of the results"),
+        ({"static": 0.1}, "has no arm of the results"),
+    ],
+)
+def test_arms_of_other_instances_are_not_added(runs, tmp_path, capsys, arms, words):
+    file, other = (
+        tmp_path / "a.json",
+        made_up_evaluations.run(tmp_path / "other", 9, made_up_evaluations.evaluation(0.5, arms)),
+    )
+    learning.main([*map(str, runs), "--json", str(file), "--picture", str(tmp_path / "a.svg")])
+    before = file.read_text()
+    assert words in refused(capsys, other, "--json", file, "--add")
+    assert file.read_text() == before
+
+
 def test_the_table_has_a_row_per_arm(place, found, capsys):
     learning.main(["--table", "--json", str(place / "found.json")])
     lines = capsys.readouterr().out.splitlines()

@@ -136,15 +136,18 @@ def load_runs(paths: Sequence[Path]) -> list[EvaluatedRun]:
     return runs
 
 
-def read_results(path: Path, runs: Sequence[EvaluatedRun]) -> dict[str, Any]:
+def read_results(path: Path, runs: Sequence[EvaluatedRun], *, keys: Sequence[str]) -> dict[str, Any]:
     """Results that runs are added to: those of `path`, whose evaluations played the same instances.
 
-    Raises: ConfigError with every setting that tells the instances apart; the number of rounds does not.
+    Raises: ConfigError for a file without these keys, or with every setting that tells the instances apart; the number
+    of rounds does not.
     """
     try:
         kept = files.parse_json(files.read_bytes(path))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be added to: {files.error_line(error)}") from None
+    lacking = [key for key in ("settings", *keys) if key not in kept]
+    raise_all([f"{path} cannot be added to: it lacks {', '.join(lacking)}; want results of this study"] * bool(lacking))
     said = kept["settings"]
     raise_all(
         [

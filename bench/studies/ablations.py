@@ -198,8 +198,10 @@ def main(words: Sequence[str] | None = None) -> None:
 
 def _build_files(args: argparse.Namespace) -> dict[Path, bytes]:
     runs = load_runs(args.runs)
-    found = add_runs(read_results(args.json, runs), runs) if args.add else build_results(runs)
-    return {args.json: files.json_bytes(found)}
+    if not args.add:
+        return {args.json: files.json_bytes(build_results(runs))}
+    kept = read_results(args.json, runs, keys=("base", "unchanged", "changes"))
+    return {args.json: files.json_bytes(add_runs(kept, runs))}
 
 
 if __name__ == "__main__":

@@ -277,7 +277,8 @@ def main(words: Sequence[str] | None = None) -> None:
 def _build_files(args: argparse.Namespace) -> dict[Path, bytes]:
     runs = load_seed_runs(args.runs)
     if args.add:
-        return {args.json: files.json_bytes(add_arms(read_results(args.json, runs), runs))}
+        kept = read_results(args.json, runs, keys=("runs", "added", "arms"))
+        return {args.json: files.json_bytes(add_arms(kept, runs))}
     found = build_results(runs)
     return {args.json: files.json_bytes(found), args.picture: draw_curves(found)}
 

@@ -191,6 +191,18 @@ def test_arms_of_other_instances_are_not_added(runs, tmp_path, capsys, arms, wor
     assert file.read_text() == before
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [("{", ""), ("[]", "expected an object"), ('{"settings": {}, "runs": []}', "it lacks added, arms")],
+)
+def test_nothing_is_added_to_what_are_no_results(runs, tmp_path, capsys, content, words):
+    file = tmp_path / "a.json"
+    file.write_text(content)
+    said = refused(capsys, runs[0], "--json", file, "--add")
+    assert f"{file} cannot be added to: {words}" in said
+    assert file.read_text() == content
+
+
 def test_the_table_has_a_row_per_arm(place, found, capsys):
     learning.main(["--table", "--json", str(place / "found.json")])
     lines = capsys.readouterr().out.splitlines()

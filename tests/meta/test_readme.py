@@ -133,10 +133,10 @@ def test_the_front_page_quotes_rows_of_the_tables():
     part = FRONT.partition("## Does it learn?")[2].partition("## Concepts")[0]
     rows = [line for line in part.splitlines() if line.startswith("| ")]
     assert rows[0] in learned
-    assert [line.split("`")[1] for line in rows[1:5]] == ["trained", "wait", "heuristic", "level"]
-    assert set(rows[1:5]) <= set(learned)
-    assert rows[5] in costs
-    assert len(set(rows[6:]) & set(costs)) == len(rows[6:]) == 5
+    assert [line.split("`")[1] for line in rows[1:6]] == ["trained", "wait", "heuristic", "level", "clairvoyant"]
+    assert set(rows[1:6]) <= set(learned)
+    assert rows[6] in costs
+    assert len(set(rows[7:]) & set(costs)) == len(rows[7:]) == 4
     assert learned[0] in part
     assert costs[0] in part
 
@@ -192,6 +192,7 @@ def flags_of(parsers) -> set[str]:
 
 def test_flags_that_the_pages_name_exist():
     of_other_commands = {
+        "--add",
         "--full",
         "--write",
         "--kills",

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from morphogen.analysis import run_log
-from morphogen.config.fields import raise_all
-from morphogen.config.spec import ORACLE, SCHEDULE_FILE, VALIDATION, RunSpec
+from morphogen.config.config_files import flatten_settings
+from morphogen.config.fields import raise_all, to_settings
+from morphogen.config.spec import ORACLE, SCHEDULE_FILE, VALIDATION, RunSpec, resolve
 from morphogen.engine.policies import REACTIVE_PREFIX
 from morphogen.errors import ConfigError, DataError
 from morphogen.evaluation.evaluate import TRAINED_ARM
@@ -147,7 +148,8 @@ def read_results(path: Path, runs: Sequence[EvaluatedRun], *, keys: Sequence[str
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be added to: {files.error_line(error)}") from None
     lacking = [key for key in ("settings", *keys) if key not in kept]
-    raise_all([f"{path} cannot be added to: it lacks {', '.join(lacking)}; want results of this study"] * bool(lacking))
+    fault = f"{path} cannot be added to: it lacks {', '.join(lacking)}; want results of this study"
+    raise_all([fault] if lacking else [])
     said = kept["settings"]
     raise_all(
         [
@@ -179,6 +181,17 @@ def learning_settings(spec: RunSpec) -> RunSpec:
     """The settings without those that no number follows from."""
     names = ("seed", "telemetry", "checkpoint", "engine", "evaluation", "final_episodes")
     return replace(spec, **{name: getattr(_PLAIN, name) for name in names})
+
+
+def preset_settings(name: str | None) -> RunSpec:
+    """The settings of a preset that numbers follow from."""
+    return learning_settings(resolve(RunSpec(preset=name)))
+
+
+def settings_diff(base: RunSpec, other: RunSpec) -> dict[str, Any]:
+    """The settings in which two runs differ: path -> what it was and what it became."""
+    before, after = (dict(flatten_settings(to_settings(spec))) for spec in (base, other))
+    return {path: [before.get(path), after.get(path)] for path in after if before.get(path) != after.get(path)}
 
 
 def _load_run(path: Path) -> EvaluatedRun:

@@ -17,11 +17,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.harness.harvest import Array, EvaluatedRun, learning_settings, load_runs, read_results, run_study
+from bench.harness.harvest import (
+    Array,
+    EvaluatedRun,
+    learning_settings,
+    load_runs,
+    preset_settings,
+    read_results,
+    run_study,
+    settings_diff,
+)
 from morphogen.cli.bench import machine_facts
-from morphogen.config.config_files import flatten_settings
-from morphogen.config.fields import raise_all, to_settings
-from morphogen.config.spec import RunSpec, resolve
+from morphogen.config.fields import raise_all
+from morphogen.config.spec import RunSpec
 from morphogen.config.task import TASKS
 from morphogen.errors import ConfigError
 from morphogen.evaluation.bootstrap import Estimate, interval, student_t_quantile
@@ -68,11 +76,6 @@ def add_runs(kept: Row, runs: Sequence[EvaluatedRun]) -> Row:
     for key, group in group_runs(runs, preset_settings(kept["settings"]["preset"])).items():
         groups.setdefault(key, []).extend(group)
     return {**kept, **compare_groups(groups)}
-
-
-def preset_settings(name: str | None) -> RunSpec:
-    """The settings of a preset that numbers follow from."""
-    return learning_settings(resolve(RunSpec(preset=name)))
 
 
 def group_runs(runs: Sequence[EvaluatedRun], base: RunSpec) -> Groups:
@@ -124,12 +127,6 @@ def summarise_runs(settings: Row, group: Sequence[Played]) -> Row:
         "params": float(np.mean([run.params for run in group])),
         "network_value": rows.tolist(),
     }
-
-
-def settings_diff(base: RunSpec, other: RunSpec) -> Row:
-    """The settings in which two runs differ: path -> what it was and what it became."""
-    before, after = (dict(flatten_settings(to_settings(spec))) for spec in (base, other))
-    return {path: [before.get(path), after.get(path)] for path in after if before.get(path) != after.get(path)}
 
 
 def compare_to_base(change: Row, unchanged: Row) -> Row:

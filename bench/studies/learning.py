@@ -25,9 +25,12 @@ from bench.harness.harvest import (
     PER_RUN_ARMS,
     Array,
     EvaluatedRun,
+    learning_settings,
     load_seed_runs,
+    preset_settings,
     read_results,
     run_study,
+    settings_diff,
     stack_arms,
 )
 from morphogen.analysis.plots import canvas
@@ -67,6 +70,7 @@ def build_results(runs: Sequence[EvaluatedRun]) -> Row:
     return {
         "machine": machine_facts(device=first.device, threads=threads),
         "settings": first.settings,
+        "base": run_base(first),
         "runs": [run.facts for run in runs],
         "added": [],
         **compare_arms(arms, [run.spec.seed for run in runs]),
@@ -75,11 +79,20 @@ def build_results(runs: Sequence[EvaluatedRun]) -> Row:
     }
 
 
+def run_base(run: EvaluatedRun) -> Row:
+    """The settings of a run that are not those of its preset: path -> what that has, and what the run has."""
+    return settings_diff(preset_settings(run.spec.preset), learning_settings(run.spec))
+
+
 def add_arms(kept: Row, runs: Sequence[EvaluatedRun]) -> Row:
     """Results with the arms that played beside further runs, and that are not of a run.
 
-    Raises: ConfigError where a run has no arm in common with the results, or another value of it.
+    Raises: ConfigError where a run has other settings than those of the results, but for its rounds; no arm in common
+    with them; or another value of it.
     """
+    base, other = kept["base"], run_base(runs[0])
+    paths = [path for path in {**base, **other} if path != "rounds" and base.get(path) != other.get(path)]
+    raise_all([f"{runs[0].path} has another {path} than the runs of the results; want the same" for path in paths])
     played = {name: one for name, one in stack_arms(runs).items() if name not in PER_RUN_ARMS}
     common = [name for name in played if name in kept["arms"]]
     moved = [
@@ -277,7 +290,7 @@ def main(words: Sequence[str] | None = None) -> None:
 def _build_files(args: argparse.Namespace) -> dict[Path, bytes]:
     runs = load_seed_runs(args.runs)
     if args.add:
-        kept = read_results(args.json, runs, keys=("runs", "added", "arms"))
+        kept = read_results(args.json, runs, keys=("base", "runs", "added", "arms"))
         return {args.json: files.json_bytes(add_arms(kept, runs))}
     found = build_results(runs)
     return {args.json: files.json_bytes(found), args.picture: draw_curves(found)}

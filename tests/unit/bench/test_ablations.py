@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support import made_up_evaluations
 
+from bench.harness.harvest import preset_settings
 from bench.studies import ablations
 from morphogen.config.fields import merge_settings, to_settings
 
@@ -125,7 +126,7 @@ def test_what_cannot_be_judged_is_refused_and_nothing_is_written(runs, tmp_path,
 
 def preset_runs(folder, seeds, gain, **fields):
     """Runs with all settings of the preset `digits`, but for these fields."""
-    plain = merge_settings(to_settings(ablations.preset_settings("digits")), fields)
+    plain = merge_settings(to_settings(preset_settings("digits")), fields)
     del plain["seed"]
     return [changed(folder / f"{gain}-{seed}", gain, seed=seed, **plain) for seed in seeds]
 

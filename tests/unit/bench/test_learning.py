@@ -193,7 +193,7 @@ def test_arms_of_other_instances_are_not_added(runs, tmp_path, capsys, arms, wor
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [("{", ""), ("[]", "expected an object"), ('{"settings": {}, "runs": []}', "it lacks added, arms")],
+    [("{", ""), ("[]", "expected an object"), ('{"settings": {}, "runs": []}', "it lacks base, added, arms")],
 )
 def test_nothing_is_added_to_what_are_no_results(runs, tmp_path, capsys, content, words):
     file = tmp_path / "a.json"
@@ -201,6 +201,15 @@ def test_nothing_is_added_to_what_are_no_results(runs, tmp_path, capsys, content
     said = refused(capsys, runs[0], "--json", file, "--add")
     assert f"{file} cannot be added to: {words}" in said
     assert file.read_text() == content
+
+
+def test_arms_of_hosts_that_live_by_other_rules_are_not_added(runs, tmp_path, capsys):
+    """Although `wait`, which knows nothing of seeds, is the same."""
+    file, told = tmp_path / "a.json", made_up_evaluations.evaluation(0.5, {"wait": 0.0, "clairvoyant": 0.3})
+    other = made_up_evaluations.run(tmp_path / "other", 9, told)
+    made_up_evaluations.change(other / "config.json", max_seeds=1, rounds=8)
+    learning.main([*map(str, runs), "--json", str(file), "--picture", str(tmp_path / "a.svg")])
+    assert "has another max_seeds than the runs of the results" in refused(capsys, other, "--json", file, "--add")
 
 
 def test_the_table_has_a_row_per_arm(place, found, capsys):

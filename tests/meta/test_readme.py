@@ -152,7 +152,13 @@ def test_the_coverage_is_that_of_the_file():
 
 @pytest.mark.parametrize(
     ("bench", "name"),
-    [(learning, "learning"), (learning, "learning_digits"), (ablations, "ablations"), (transfer, "transfer")],
+    [
+        (learning, "learning"),
+        (learning, "learning_digits"),
+        (ablations, "ablations"),
+        (ablations, "ablations_epyc"),
+        (transfer, "transfer"),
+    ],
 )
 def test_the_tables_of_learning_are_those_of_their_files(bench, name):
     assert bench.markdown(json.loads(bench.FILE.with_stem(name).read_text())) in BENCH

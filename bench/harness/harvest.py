@@ -257,20 +257,41 @@ def stack_arms(runs: Sequence[EvaluatedRun]) -> StackedArms:
     What depends on a run has to have played beside all of them.  Anything else is the same beside each, and may have
     played beside one; a ConfigError where two disagree.
     """
-    every = [run.arms for run in runs]
+    every, common = [run.arms for run in runs], common_arms(runs)
     names = [TRAINED_ARM, *dict.fromkeys(name for one in every for name in one if name != TRAINED_ARM)]
-    found = {name: [one[name] for one in every if name in one] for name in names}
-    lacking = [name for name in names if name in PER_RUN_ARMS and len(found[name]) < len(runs)]
-    raise_all([f"{name} played beside {len(found[name])} of {len(runs)} runs; want all or none" for name in lacking])
-    raise_all(
-        [f"{name} is not the same beside two runs; want one seed and envs" for name in names if _differ(found, name)]
-    )
-    return {name: _stack_measures(found[name] if name in PER_RUN_ARMS else found[name][:1]) for name in names}
+    own = {name: [one[name] for one in every if name in one] for name in names if name not in common}
+    lacking = [name for name, some in own.items() if len(some) < len(runs)]
+    raise_all([f"{name} played beside {len(own[name])} of {len(runs)} runs; want all or none" for name in lacking])
+    return {name: common[name] if name in common else _stack_measures(own[name]) for name in names}
 
 
-def _differ(found: dict[str, list[dict[str, Array]]], name: str) -> bool:
-    values = [one["network_value"] for one in found[name]]
-    return name not in PER_RUN_ARMS and any(np.abs(one - values[0]).max() > ARM_TOLERANCE for one in values)
+def common_arms(runs: Sequence[EvaluatedRun]) -> StackedArms:
+    """Every arm that played beside some run and that no run matters for; a ConfigError where two disagree."""
+    found: dict[str, list[dict[str, Array]]] = {}
+    for run in runs:
+        for name, one in run.arms.items():
+            found.setdefault(name, []).append(one)
+    found = {name: some for name, some in found.items() if name not in PER_RUN_ARMS}
+    for name, some in found.items():
+        _refuse_other_values(name, some[0]["network_value"], [one["network_value"] for one in some], "beside two runs")
+    return {name: _stack_measures(some[:1]) for name, some in found.items()}
+
+
+def check_same_arms(kept: Mapping[str, Any], played: StackedArms, run: Path) -> None:
+    """Refuse plays in which the same choices end in other values than in the results, whose arms are `kept`.
+
+    kept: arm -> network value, float [n] or [1, n].
+    Raises: ConfigError, also where no arm played in both.
+    """
+    common = [name for name in played if name in kept]
+    raise_all([] if common else [f"{run} has no arm of the results, such as wait; want one to compare"])
+    for name in common:
+        _refuse_other_values(name, np.array(kept[name]), [played[name]["network_value"]], "as in the results")
+
+
+def _refuse_other_values(name: str, first: Array, others: Sequence[Array], where: str) -> None:
+    fault = f"{name} is not the same {where}; want one seed, number of envs and kind of processor"
+    raise_all([fault] if any(np.abs(one - first).max() > ARM_TOLERANCE for one in others) else [])
 
 
 def _stack_measures(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:

@@ -20,6 +20,8 @@ import numpy as np
 from bench.harness.harvest import (
     Array,
     EvaluatedRun,
+    check_same_arms,
+    common_arms,
     learning_settings,
     load_runs,
     preset_settings,
@@ -62,20 +64,28 @@ def build_results(runs: Sequence[EvaluatedRun]) -> Row:
         "machine": machine_facts(device=first.device, threads=threads),
         "settings": first.settings,
         "base": settings_diff(preset_settings(first.spec.preset), base),
+        "arms": _common_values(runs),
         **compare_groups(group_runs(runs, base)),
     }
+
+
+def _common_values(runs: Sequence[EvaluatedRun]) -> Row:
+    """Network value of the arms that no run matters for: what runs that are added have to agree with."""
+    return {name: arm["network_value"][0].tolist() for name, arm in common_arms(runs).items()}
 
 
 def add_runs(kept: Row, runs: Sequence[EvaluatedRun]) -> Row:
     """Results with further runs, of changes that they hold or of others.
 
-    Raises: ConfigError where the unchanged runs are not those of a preset, which the settings of runs are held against.
+    Raises: ConfigError where the unchanged runs are not those of a preset, which the settings of runs are held against;
+    where no arm played in both, or one ended in other values, as on another kind of processor.
     """
     raise_all([f"the unchanged runs of the results have another {path} than their preset" for path in kept["base"]])
+    check_same_arms(kept["arms"], common_arms(runs), runs[0].path)
     groups = {_settings_key(one["settings"]): _kept_runs(one) for one in (kept["unchanged"], *kept["changes"])}
     for key, group in group_runs(runs, preset_settings(kept["settings"]["preset"])).items():
         groups.setdefault(key, []).extend(group)
-    return {**kept, **compare_groups(groups)}
+    return {**kept, "arms": {**_common_values(runs), **kept["arms"]}, **compare_groups(groups)}
 
 
 def group_runs(runs: Sequence[EvaluatedRun], base: RunSpec) -> Groups:
@@ -197,7 +207,7 @@ def _build_files(args: argparse.Namespace) -> dict[Path, bytes]:
     runs = load_runs(args.runs)
     if not args.add:
         return {args.json: files.json_bytes(build_results(runs))}
-    kept = read_results(args.json, runs, keys=("base", "unchanged", "changes"))
+    kept = read_results(args.json, runs, keys=("base", "arms", "unchanged", "changes"))
     return {args.json: files.json_bytes(add_runs(kept, runs))}
 
 

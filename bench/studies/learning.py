@@ -21,10 +21,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from bench.harness.harvest import (
-    ARM_TOLERANCE,
-    PER_RUN_ARMS,
     Array,
     EvaluatedRun,
+    check_same_arms,
+    common_arms,
     learning_settings,
     load_seed_runs,
     preset_settings,
@@ -93,15 +93,9 @@ def add_arms(kept: Row, runs: Sequence[EvaluatedRun]) -> Row:
     base, other = kept["base"], run_base(runs[0])
     paths = [path for path in {**base, **other} if path != "rounds" and base.get(path) != other.get(path)]
     raise_all([f"{runs[0].path} has another {path} than the runs of the results; want the same" for path in paths])
-    played = {name: one for name, one in stack_arms(runs).items() if name not in PER_RUN_ARMS}
-    common = [name for name in played if name in kept["arms"]]
-    moved = [
-        f"{name} is not the same as in the results; want one seed and envs"
-        for name in common
-        if np.abs(played[name]["network_value"] - kept["arms"][name]["network_value"]).max() > ARM_TOLERANCE
-    ]
-    raise_all(moved if common else [f"{runs[0].path} has no arm of the results, such as wait; want one to compare"])
-    arms = {**kept["arms"], **{name: summarise_arm(one) for name, one in played.items() if name not in common}}
+    played = common_arms(runs)
+    check_same_arms({name: arm["network_value"] for name, arm in kept["arms"].items()}, played, runs[0].path)
+    arms = {**kept["arms"], **{name: summarise_arm(one) for name, one in played.items() if name not in kept["arms"]}}
     added = [*kept["added"], *(run.evaluation_command() for run in runs)]
     return {**kept, "added": added, **compare_arms(arms, [run["seed"] for run in kept["runs"]]), "arms": arms}
 

@@ -13,9 +13,9 @@ from morphogen.config.fields import merge_settings, to_settings
 FLAT = {"ppo": {"price_warmup_rounds": 3}}
 
 
-def changed(folder, gain, *, seed=1, **fields):
-    """A run with other settings, fields of its config."""
-    run = made_up_evaluations.run(folder, seed, made_up_evaluations.evaluation(gain))
+def changed(folder, gain, *, seed=1, others=(), **fields):
+    """A run with other settings, fields of its config; others: arms that played beside it."""
+    run = made_up_evaluations.run(folder, seed, made_up_evaluations.evaluation(gain, others))
     kept = json.loads((run / "config.json").read_text())
     merged = {name: {**kept[name], **value} if isinstance(value, dict) else value for name, value in fields.items()}
     made_up_evaluations.change(run / "config.json", **merged)
@@ -124,11 +124,11 @@ def test_what_cannot_be_judged_is_refused_and_nothing_is_written(runs, tmp_path,
     assert not (tmp_path / "a.json").exists()
 
 
-def preset_runs(folder, seeds, gain, **fields):
+def preset_runs(folder, seeds, gain, *, others=(("wait", 0.0),), **fields):
     """Runs with all settings of the preset `digits`, but for these fields."""
     plain = merge_settings(to_settings(preset_settings("digits")), fields)
     del plain["seed"]
-    return [changed(folder / f"{gain}-{seed}", gain, seed=seed, **plain) for seed in seeds]
+    return [changed(folder / f"{gain}-{seed}", gain, seed=seed, others=others, **plain) for seed in seeds]
 
 
 def test_runs_that_are_added_give_what_all_give_at_once(tmp_path):
@@ -155,6 +155,12 @@ def test_runs_of_other_instances_are_not_added(runs, tmp_path, capsys):
     )
     assert "`ppo.price_warmup_rounds=3`: 2 runs have seed 1" in refused(
         capsys, *preset_runs(tmp_path, (1,), 0.4, **FLAT), *asked
+    )
+    (lone,) = preset_runs(tmp_path, (3,), 0.6, others=(), **FLAT)
+    assert f"{lone} has no arm of the results, such as wait" in refused(capsys, lone, *asked)
+    elsewhere = preset_runs(tmp_path, (3,), 0.5, others={"wait": 0.001}, **FLAT)
+    assert "wait is not the same as in the results; want one seed, number of envs and kind of processor" in refused(
+        capsys, *elsewhere, *asked
     )
     assert file.read_text() == before
 

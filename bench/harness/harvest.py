@@ -3,7 +3,7 @@
 import argparse
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -265,13 +265,16 @@ def stack_arms(runs: Sequence[EvaluatedRun]) -> StackedArms:
     return {name: common[name] if name in common else _stack_measures(own[name]) for name in names}
 
 
-def common_arms(runs: Sequence[EvaluatedRun]) -> StackedArms:
-    """Every arm that played beside some run and that no run matters for; a ConfigError where two disagree."""
+def common_arms(runs: Sequence[EvaluatedRun], among: Collection[str] | None = None) -> StackedArms:
+    """Every arm that played beside some run and that no run matters for; a ConfigError where two disagree.
+
+    among: those that count; None: all, of runs with the same settings.
+    """
     found: dict[str, list[dict[str, Array]]] = {}
     for run in runs:
         for name, one in run.arms.items():
-            found.setdefault(name, []).append(one)
-    found = {name: some for name, some in found.items() if name not in PER_RUN_ARMS}
+            if name not in PER_RUN_ARMS and (among is None or name in among):
+                found.setdefault(name, []).append(one)
     for name, some in found.items():
         _refuse_other_values(name, some[0]["network_value"], [one["network_value"] for one in some], "beside two runs")
     return {name: _stack_measures(some[:1]) for name, some in found.items()}

@@ -41,6 +41,7 @@ from morphogen.storage import files
 FILE = Path(__file__).parents[1] / "results" / "ablations.json"
 SEED = 0  # of the resamples
 DIGITS = 5
+SAME_ARMS = ("wait",)  # that no setting of a policy matters for
 ROUNDING = 1e-6  # by which whole degrees of freedom may come out too small
 Row = dict[str, Any]
 
@@ -70,8 +71,8 @@ def build_results(runs: Sequence[EvaluatedRun]) -> Row:
 
 
 def _common_values(runs: Sequence[EvaluatedRun]) -> Row:
-    """Network value of the arms that no run matters for: what runs that are added have to agree with."""
-    return {name: arm["network_value"][0].tolist() for name, arm in common_arms(runs).items()}
+    """Network value of the arms that no change matters for: what runs that are added have to agree with."""
+    return {name: arm["network_value"][0].tolist() for name, arm in common_arms(runs, SAME_ARMS).items()}
 
 
 def add_runs(kept: Row, runs: Sequence[EvaluatedRun]) -> Row:
@@ -81,7 +82,7 @@ def add_runs(kept: Row, runs: Sequence[EvaluatedRun]) -> Row:
     where no arm played in both, or one ended in other values, as on another kind of processor.
     """
     raise_all([f"the unchanged runs of the results have another {path} than their preset" for path in kept["base"]])
-    check_same_arms(kept["arms"], common_arms(runs), runs[0].path)
+    check_same_arms(kept["arms"], common_arms(runs, SAME_ARMS), runs[0].path)
     groups = {_settings_key(one["settings"]): _kept_runs(one) for one in (kept["unchanged"], *kept["changes"])}
     for key, group in group_runs(runs, preset_settings(kept["settings"]["preset"])).items():
         groups.setdefault(key, []).extend(group)

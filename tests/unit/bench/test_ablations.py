@@ -108,6 +108,17 @@ def test_the_table_has_a_row_per_change(runs, tmp_path, capsys):
     assert "| -0.145 (-0.145 .. -0.145) |" in rows[1]
 
 
+def test_arms_that_a_change_matters_for_may_differ(runs, tmp_path):
+    file, arms = tmp_path / "a.json", {"wait": 0.0, "random": -0.1}
+    alike = [changed(tmp_path / f"alike-{seed}", 0.1, seed=seed, others=arms) for seed in (1, 2)]
+    other = [
+        changed(tmp_path / f"other-{seed}", 0.1, seed=seed, others={**arms, "random": -0.3}, max_seeds=2)
+        for seed in (1, 2)
+    ]
+    ablations.main([*map(str, (*alike, *other)), "--json", str(file)])
+    assert json.loads(file.read_text())["arms"] == {"wait": pytest.approx(made_up_evaluations.HARD)}
+
+
 def test_what_cannot_be_judged_is_refused_and_nothing_is_written(runs, tmp_path, capsys):
     base, worse, twin = runs[:3], runs[3:5], runs[7]
     file = ("--json", tmp_path / "a.json")

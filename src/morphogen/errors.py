@@ -21,6 +21,10 @@ class DeviceError(ConfigError):
     """Missing device, or a device without the requested ability (exit code 2)."""
 
 
+class CompileError(ConfigError):
+    """Failure of the compiler behind `engine.compile` (exit code 2)."""
+
+
 class ScheduleError(ConfigError):
     """Illegal action of a declared schedule (exit code 2)."""
 

@@ -33,6 +33,7 @@ COLUMNS = (
     progress.TaskProgressColumn(),
     progress.TextColumn("{task.fields[numbers]}", markup=False),
 )
+COMPILE_COLUMNS = (progress.SpinnerColumn(), progress.TextColumn("{task.description}"), progress.TimeElapsedColumn())
 
 
 def round_number(round: int) -> int:
@@ -98,6 +99,7 @@ class Console:
         self._start_s, self._rounds, self._epochs, self._envs = clock(), 0, 0, 0
         self._done_before, self._done = 0.0, 0.0
         self._accuracy: float | None = None
+        self._compile_s: dict[str, float] = {}  # by unit
 
     def __enter__(self) -> Self:
         return self
@@ -117,6 +119,18 @@ class Console:
         if self._err.is_terminal:
             self._bar = progress.Progress(*COLUMNS, console=self._err, refresh_per_second=4, transient=True)
             self._bar.add_task("", total=1.0, where=f"round {round_number(0)}/{self._rounds}", numbers="")
+            self._bar.start()
+
+    def end_compiling(self, unit: str, seconds: float | None) -> None:
+        """Report the seconds of compiling a unit; None: the compiler begins."""
+        self._stop()
+        if seconds is not None:
+            self._compile_s[unit] = self._compile_s.get(unit, 0.0) + seconds
+            if not self._quiet:
+                self._say(f"compiling {unit}: {seconds:,.0f} s")
+        elif self._err.is_terminal and not self._quiet:
+            self._bar = progress.Progress(*COMPILE_COLUMNS, console=self._err, refresh_per_second=4, transient=True)
+            self._bar.add_task(f"compiling {unit}", total=None)
             self._bar.start()
 
     def end_epoch(self, round: int, epoch: int, done_share: float, accuracy: float | None = None) -> None:
@@ -198,6 +212,9 @@ class Console:
         self._stop()
         for line in closing_lines(result.history, self._clock() - self._start_s):
             self._out.print(line, soft_wrap=True)
+        if self._compile_s:
+            units = ", ".join(f"{unit} {seconds:,.1f} s" for unit, seconds in self._compile_s.items())
+            self._out.print(f"compiled in {sum(self._compile_s.values()):,.1f} s: {units}", soft_wrap=True)
         if result.run_dir is not None:
             self._out.print(escape_text(f"files: {result.run_dir}"), soft_wrap=True)
 

@@ -9,7 +9,8 @@ from morphogen.config.converters import as_names
 from morphogen.config.fields import DEVICE, OUTPUT, Count, Names, Null, Positive, Spec, option, spec
 from morphogen.vocab.text import format_value
 
-COMPILE_OFF, COMPILE_DEFAULT, COMPILE_REDUCE_OVERHEAD = "off", "default", "reduce-overhead"  # of the compile modes
+COMPILE_OFF, COMPILE_AUTO = "off", "auto"
+COMPILE_DEFAULT, COMPILE_REDUCE_OVERHEAD = "default", "reduce-overhead"
 AMP_OFF, AMP_AUTO, AMP_BFLOAT16, AMP_FLOAT16 = "off", "auto", "bfloat16", "float16"  # of the modes of precision
 REDUCE_GATHER, REDUCE_ALLREDUCE = "gather", "allreduce"
 CAPTURE_AUTO, CAPTURE_OFF = "auto", "off"
@@ -66,10 +67,10 @@ class EngineSpec(Spec):
         flag=("--amp", "MODE", DEVICE),
         text="mixed precision: off (default), auto, bfloat16 (on a CPU for testing: slow), float16 (CUDA)",
     )
-    compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = option(
+    compile: Literal["off", "auto", "default", "reduce-overhead", "max-autotune"] = option(
         default=COMPILE_OFF,
         flag=("--compile", "MODE", DEVICE),
-        text="off (default), default, reduce-overhead, max-autotune",
+        text="off (default), default, auto (default where the compiler works, else off), reduce-overhead, max-autotune",
     )
     capture: Literal["auto", "off"] = option(
         default=CAPTURE_AUTO,

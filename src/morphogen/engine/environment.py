@@ -186,8 +186,8 @@ class Environment:
         mark("validate")
         validation = phases.validate_phase(trained, act.coalition, act.evaluated, plan, setup=setup, capture=capture)
         mark("tail")
-        tail = self.compiled.unit("tail", partial(phases.score_phase, setup=setup))
-        score = tail(trained, act.outcome, validation, metrics, state, facts=facts)
+        score_epoch = self.compiled.unit("score", partial(phases.score_phase, setup=setup))
+        score = score_epoch(trained, act.outcome, validation, metrics, state, facts=facts)
         after, known = self._enter_phase(score)
         step = Step(
             *(act.acted, act.outcome, act.ticked, act.ticks),
@@ -306,7 +306,7 @@ class Environment:
     def _act(self, state: EnvState, action: Action, facts: StateFacts) -> ActPhase:
         if state.batch_size != self.keys.shape[:1]:
             raise ConfigError(f"state: expected {self.envs} envs, got {state.batch_size[0]}")
-        unit = self.compiled.unit("head", partial(phases.act_phase, setup=self.setup))
+        unit = self.compiled.unit("apply", partial(phases.act_phase, setup=self.setup))
         return unit(state, to_tensor(action, self.envs), self.keys, facts)
 
 

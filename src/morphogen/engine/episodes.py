@@ -92,7 +92,7 @@ def run_epoch(
         (torch.Size([2, 8]), [False, False])
     """
     env.timer.mark("head")
-    choose = env.compiled.unit(f"policy {policy.purpose.name}", partial(choose_actions, policy=policy))
+    choose = env.compiled.unit("act", partial(choose_actions, policy=policy), policy)
     choice = choose(params, seen, hidden, env.action_keys, state.clock)
     after, step = env.step(state, choice.action, seen=seen)
     return Epoch(state, seen, choice, after, step)

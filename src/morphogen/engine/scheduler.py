@@ -13,14 +13,13 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.config.execution_spec import COMPILE_OFF
 from morphogen.device import cuda_memory
 from morphogen.device.collectives import SAVE, STOP, Collectives
 from morphogen.device.profiler import NULL_TIMER, Timer
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import ScheduleControl
 from morphogen.engine.capture import Capture
-from morphogen.engine.compile import COMPILER, CompiledUnits, Compiler
+from morphogen.engine.compile import CompiledUnits
 from morphogen.engine.environment import open_environment
 from morphogen.engine.episodes import Epoch, Rollout, reset_hidden, run_epoch
 from morphogen.engine.phases import PolicyInputs
@@ -40,7 +39,7 @@ from morphogen.state.loops import repeat
 from morphogen.state.tree_ops import get_leaf, tree_checksum
 from morphogen.telemetry.dispatch import AnySink
 from morphogen.telemetry.kinds.round import BatchSummary
-from morphogen.telemetry.round_summary import CompileStats, RoundCosts
+from morphogen.telemetry.round_summary import NO_COMPILES, CompileStats, RoundCosts
 from morphogen.vocab.field_docs import document_fields
 
 Array = np.ndarray[Any, Any]
@@ -71,7 +70,7 @@ class Hooks:
 @document_fields
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Parts of a run that are no settings: sinks of events, hooks, clock, compiler, capture.
+    """Parts of a run that are no settings: sinks of events, hooks, clock, compiled units, capture.
 
     Example:
         >>> import morphogen as mg
@@ -86,7 +85,7 @@ class Parts:
     control: ScheduleControl | None = None  # restricts the masks; default: the schedule of the spec
     sinks: Sequence[AnySink] = ()  # objects, or functions of a list of events
     clock: Callable[[], float] = time.perf_counter
-    compiler: Compiler = COMPILER  # for compiled units
+    compiled: CompiledUnits | None = None  # default: as `engine.compile` says
     capture: Capture | None = None  # loops of training and validation; default: as `engine.capture` says
     collectives: Collectives | None = None  # exchange with the other ranks of the run; default: one process
     hooks: Hooks = Hooks()
@@ -97,7 +96,6 @@ class RoundStart(NamedTuple):
 
     seconds: float
     waited_s: float  # seconds in fences, so far
-    graphs: CompileStats
     epoch: int
 
 
@@ -109,7 +107,7 @@ class Scheduler:
 
     Args:
         setup: of `build_setup`.
-        parts: sinks, hooks, clock, compiler, capture.
+        parts: sinks, hooks, clock, compiled units, capture.
 
     Raises: ConfigError for a policy that cannot be built; TrainingDiverged, ScheduleError while the run goes on.
 
@@ -129,14 +127,14 @@ class Scheduler:
         own = self.collectives.shard(spec.envs)
         self.policy, control, params, _ = build_arm(spec.policy_name, setup)
         self.control, self.params = parts.control or control, params
-        self.compiled = CompiledUnits(spec.engine, device=setup.device, compiler=parts.compiler, clock=parts.clock)
+        self.compiled = parts.compiled or CompiledUnits(spec.engine, device=setup.device, clock=parts.clock)
         profiled = spec.engine.phase_profile
         self.timer = Timer(setup.device, excluded=lambda: self.compiled.totals.compile_s) if profiled else NULL_TIMER
         self.learner = build_learner(spec)
-        self._demonstrated = 0 if self.learner is None else self.learner.demonstrations(spec)
+        self.demonstrated = 0 if self.learner is None else self.learner.demonstrations(spec)
         self.world_envs = 1 if self.learner is None else spec.ppo.world_envs
         self.reporter = Reporter(
-            setup, parts.sinks, self.collectives, demonstrated=self._demonstrated, world_envs=self.world_envs
+            setup, parts.sinks, self.collectives, demonstrated=self.demonstrated, world_envs=self.world_envs
         )
         worlds = torch.arange(own.start, own.stop) // self.world_envs
         self.env = open_environment(
@@ -155,13 +153,14 @@ class Scheduler:
         if self.learner is not None and isinstance(self.policy, NetworkPolicy):
             self.learned = self.learner.init(self.policy, key, spec=spec)
             self.params = self.learned.get("params")
-        self._demonstrator = build_arm(DEMONSTRATOR, setup) if self._demonstrated else None
+        self._demonstrator = build_arm(DEMONSTRATOR, setup) if self.demonstrated else None
         self.rollout = Rollout(spec.episode_length, envs=len(own), slots=len(setup.net.slots), device=setup.device)
         self.round = self.epoch = 0  # the next epoch to run
         self.state: EnvState | None = None
         self.seen: PolicyInputs | None = None  # of the state
         self.hidden, self.segment = self._initial_hidden()
         self._pending_record: int | None = None  # epoch whose record is being copied
+        self._reported_graphs = NO_COMPILES  # those of a warm-up belong to the first round
         self._late_wish: str | None = None  # of the ranks, to fulfil after the round
 
     @property
@@ -177,7 +176,7 @@ class Scheduler:
     @property
     def actor(self) -> Arm:
         """The arm that acts in this round: that of the run, or the one that its policy learns to imitate."""
-        if self._demonstrator is None or self.round >= self._demonstrated:
+        if self._demonstrator is None or self.round >= self.demonstrated:
             return self.arm
         return self._demonstrator
 
@@ -208,7 +207,7 @@ class Scheduler:
 
     def run_round(self) -> BatchSummary | None:
         """Run the rest of an episode of all envs, then update the policy; None if a hook stopped the episode."""
-        start = RoundStart(self._elapsed_s(), self.transfers.total_wait_s, self.graph_totals, self.epoch)
+        start = RoundStart(self._elapsed_s(), self.transfers.total_wait_s, self.epoch)
         state, seen = self.state, self.seen
         if self.epoch == 0 or state is None or seen is None:
             self.timer.mark("reset")
@@ -276,6 +275,7 @@ class Scheduler:
         check_equal_policies(metrics.pop("policy_checksum"), self.round)
         self.timer.collect()
         updated = self._elapsed_s()
+        graphs, self._reported_graphs = self.graph_totals.difference(self._reported_graphs), self.graph_totals
         self.timer.mark("record_read")
         self.read_pending_record()
         self.timer.mark("exchange")
@@ -287,7 +287,7 @@ class Scheduler:
                 rollout_s=rolled - start.seconds,
                 update_s=updated - rolled,
                 waited_s=self.transfers.total_wait_s - start.waited_s,
-                compile_stats=self.graph_totals.difference(start.graphs),
+                compile_stats=graphs,
                 phases={phase: asdict(spent) for phase, spent in self.timer.close().items()},
                 memory=cuda_memory.memory_stats(self.setup.device),
                 env_epochs=self.setup.spec.envs * (self.epoch - start.epoch),
@@ -310,7 +310,7 @@ class Scheduler:
         observation = cast(Observation, rows["observation"])
         if self.learner is None or not isinstance(self.policy, NetworkPolicy):
             return self._with_checksums(rollout_stats(observation, hidden, None, None, self.exchange))
-        plain = self.compiled.spec.compile == COMPILE_OFF and self.exchange.ranks == 1  # may be part of a graph
+        plain = self.compiled.eager and self.exchange.ranks == 1  # may be part of a graph
         loop = self.env.capture.repeat if plain else repeat
         turn = Round(self.setup.spec, self.round, self.compiled.unit, self.exchange, loop, self.world_envs)
         self.learned, metrics = self.learner.update(self.learned, rows, policy=self.policy, round=turn)

@@ -2,18 +2,25 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from morphogen.analysis.console import Console
 from morphogen.config.config_files import dump_config
+from morphogen.config.execution_spec import COMPILE_OFF
 from morphogen.device.agreement import mark_common, name_ranks, run_together
 from morphogen.device.collectives import Collectives
+from morphogen.engine.scheduler import Parts
 from morphogen.engine.setup import Setup
+from morphogen.engine.warm_up import compile_units
 from morphogen.errors import ConfigError
 from morphogen.run import manifest
 from morphogen.storage import run_directory
 from morphogen.storage.run_directory import RunDirectory, hold_directory
+
+FACT_CHARS = 500  # of a reason that ranks exchange
 
 
 def set_up_together(collectives: Collectives, prepare: Callable[[], Setup]) -> Setup:
@@ -30,6 +37,26 @@ def set_up_together(collectives: Collectives, prepare: Callable[[], Setup]) -> S
     }
     check_equal_ranks(collectives.gather_facts(facts))
     return setup
+
+
+def compile_together(
+    collectives: Collectives, setup: Setup, parts: Parts, console: Console | None, *, first: int = 0
+) -> Parts:
+    """Return the parts of a run with its units compiled; under `auto` all ranks compile, or none.
+
+    Raises: CompileError of a rank, on all ranks.
+    """
+    if parts.compiled is not None or setup.spec.engine.compile == COMPILE_OFF:
+        return parts
+    screen = console if collectives.rank == 0 else None
+    announce = (lambda name, seconds: None) if screen is None else screen.end_compiling
+    compiled = run_together(collectives, lambda: compile_units(setup, parts, announce, first))
+    reasons = [reason for reason in collectives.gather_facts(compiled.failure[:FACT_CHARS]) if reason]
+    if reasons:
+        compiled.turn_eager(reasons[0])
+        if screen is not None:
+            screen.warn([f"engine.compile: auto runs eager: {reasons[0]}"])
+    return replace(parts, compiled=compiled)
 
 
 def describe_ranks(setup: Setup, collectives: Collectives) -> dict[str, str]:

@@ -19,7 +19,7 @@ from morphogen.engine.policies import check_policy
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.run import manifest, snapshot
-from morphogen.run.rank_setup import set_up_together, share_directory
+from morphogen.run.rank_setup import compile_together, set_up_together, share_directory
 from morphogen.run.resume import ResumePoint, branch_run, check_compatible, find_resume_point
 from morphogen.run.session import OnRound, RunContext, Session, TrainResult
 from morphogen.run.sinks import check_sinks
@@ -66,6 +66,7 @@ def train_ppo_vectorized(
     parts = _with_on_round(parts, on_round)
     collectives = parts.collectives or Collectives()
     setup = set_up_together(collectives, lambda: _set_up((spec or RunSpec()).with_settings(**fields), out))
+    parts = compile_together(collectives, setup, parts, console)
     with torch.no_grad():
         if out is None:
             return Session(setup, parts, None, console=console).run()
@@ -144,6 +145,8 @@ def resume(
         completed = description.get("status") == run_directory.STATUS_COMPLETED
         if point is not None and completed and point.position[0] == setup.spec.rounds:
             return _load_result(setup, point, folder, collectives)
+        first = 0 if point is None else point.position[0]
+        parts = compile_together(collectives, setup, parts, console, first=first)
         context = RunContext(folder, description, point)
         return _run_interruptible(setup, parts, context, console)
 

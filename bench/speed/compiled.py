@@ -1,0 +1,158 @@
+"""Eager against compiled, step by step: `python -m bench.speed.compiled [--envs 32] [--json FILE]`.
+
+Both forms get the same inputs, from the middle of an episode of digits.  The first rows are public rules and steps
+alone.  `observe`, `act`, `update` and `env.step` are compiled as in a run: their graphs serve every plan.  The eager
+update replays recorded minibatches, as a run does; training and validation do so in both forms of `env.step`.
+`minibatch` is one step of training, whose graph serves one plan; `replayed` is the recorded form that runs use instead.
+
+Columns: median ms of both forms, their ratio, seconds of compiling, and the largest difference of the results,
+divided by 1 + |x|; integers and flags have to be equal.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from bench.harness.bench_scenes import build_scene, build_scheduler
+from bench.harness.timing import Bench, build_parser, finish_bench, ms_measure, ratio_measure, start_bench
+from morphogen.analysis.console import Console
+from morphogen.cli.bench import Measure, median_measure
+from morphogen.config.execution_spec import COMPILE_DEFAULT, EngineSpec
+from morphogen.device.cpu_graphs import CpuGraphs
+from morphogen.engine.capture import Capture
+from morphogen.engine.compile import CompiledUnits
+from morphogen.engine.episodes import run_epoch
+from morphogen.engine.phases import PolicyInputs, choose_actions
+from morphogen.engine.scheduler import Scheduler
+from morphogen.learn.baselines import RandomPolicy
+from morphogen.rules.decoding import decode
+from morphogen.rules.legality import action_masks
+from morphogen.state.env import EnvState
+from morphogen.steps.apply import apply_action
+from morphogen.steps.tick_step import tick
+from morphogen.steps.train import start_epoch
+from morphogen.telemetry.round_summary import NO_COMPILES
+from morphogen.testing.builders.tree_equality import leaves
+
+Call = Callable[[], object]
+EPOCHS = 12  # of an episode, half of which run before anything is measured
+REPLAYED = 16  # minibatches of a recorded loop
+COLUMNS: dict[str, Callable[[Measure], str]] = {
+    "eager": lambda measure: f"{measure.value:.3f} ms",
+    "compiled": lambda measure: f"{measure.value:.3f} ms",
+    "speedup": lambda measure: f"{measure.value:.1f} x",
+    "compile": lambda measure: f"{measure.value:.0f} s",
+    "error": lambda measure: f"{measure.value:.0e}",
+}
+
+
+def mid_episode(own: Scheduler) -> tuple[EnvState, PolicyInputs, Tensor]:
+    """Return envs with seeds, the inputs of a policy there, and an action of every env."""
+    state, seen = own.env.reset(0)
+    policy, hidden = RandomPolicy(), RandomPolicy().initial_hidden(own.env.envs, device=own.setup.device)
+    play = partial(run_epoch, policy=policy, params=policy.init(own.env.keys[0]), hidden=hidden)
+    for _ in range(EPOCHS // 2):
+        epoch = play(own.env, state, seen)
+        state, seen = epoch.after, epoch.step.seen
+    return state, seen, play(own.env, state, seen).choice.action
+
+
+def build_calls(own: Scheduler, state: EnvState, seen: PolicyInputs, action: Tensor) -> dict[str, Call]:
+    """Name -> one call on these inputs, compiled if the scheduler compiles."""
+    unit, limits, env, learned = own.compiled.unit, own.setup.limits, own.env, own.learned
+    lifecycle, hidden = own.setup.spec.lifecycle, own.policy.initial_hidden(own.env.envs, device=own.setup.device)
+    chosen = decode(action, state.slots, limits)
+    act = unit("act", partial(choose_actions, policy=own.policy), own.policy)
+
+    def update() -> object:
+        own.learned = learned  # the same update at every call
+        return own._update(own.rollout.rows, hidden)
+
+    return {
+        "action_masks": partial(unit("action_masks", partial(action_masks, limits=limits)), state.slots),
+        "decode": partial(unit("decode", partial(decode, limits=limits)), action, state.slots),
+        "apply_action": partial(unit("apply_action", partial(apply_action, lifecycle=lifecycle)), state, chosen),
+        "tick": partial(unit("tick", partial(tick, lifecycle=lifecycle)), state),
+        "observe": partial(env.observe, state),
+        "act": lambda: act(own.params, seen, hidden, env.action_keys, state.clock),
+        "update": update,
+        "env.step": lambda: env.step(state, action, seen=seen)[0],
+    }
+
+
+def largest_error(found: object, wanted: object) -> float:
+    """Return the largest difference divided by 1 + |x|.  Raises: AssertionError for integers or flags that differ."""
+    errors, others = [0.0], leaves(found)
+    for path, leaf in leaves(wanted).items():
+        if not leaf.is_floating_point():
+            assert torch.equal(others[path], leaf), f"{path}: expected equal numbers"
+        elif leaf.numel():
+            errors.append(float(((others[path] - leaf).abs() / (1 + leaf.abs())).max()))
+    return max(errors)
+
+
+def compare(bench: Bench, name: str, forms: Mapping[str, Call], units: CompiledUnits) -> list[Measure]:
+    """Measure a step.  forms: `eager` and `compiled`; units: of the compiled form, whose seconds are counted."""
+    units.totals = NO_COMPILES
+    error = largest_error(forms["compiled"](), forms["eager"]())
+    seconds = bench.time_interleaved(forms)
+    return [
+        *(ms_measure(f"{name}_{form}", spent) for form, spent in seconds.items()),
+        ratio_measure(f"{name}_speedup", seconds["eager"], seconds["compiled"]),
+        median_measure(f"{name}_compile", [units.totals.compile_s], "s"),
+        median_measure(f"{name}_error", [error], "share"),
+    ]
+
+
+def measure_minibatch(bench: Bench, envs: int) -> list[Measure]:
+    """Measure a step of training with mixed seeds under its plan; `replayed` as a run does it."""
+    scene = build_scene("digits", envs, "mixed", device=bench.device)
+    batch, units = scene.batches[0], CompiledUnits(EngineSpec(compile=COMPILE_DEFAULT), device=bench.device)
+    start = start_epoch(scene.state, scene.plan, net=scene.net)
+    graphs = Capture(CpuGraphs())
+
+    def replay() -> object:
+        return graphs.repeat(lambda carry: scene.minibatch_step(carry, batch)[0], start, REPLAYED)
+
+    forms = {
+        "eager": partial(scene.minibatch_step, start, batch),
+        "compiled": partial(units.unit("minibatch", scene.minibatch_step), start, batch),
+    }
+    rows = compare(bench, "minibatch", forms, units)
+    replayed = bench.time_interleaved({"replayed": replay})["replayed"]
+    return [*rows, ms_measure("minibatch_replayed", [spent / REPLAYED for spent in replayed])]
+
+
+@torch.no_grad()
+def measures(bench: Bench, envs: int = 32) -> list[Measure]:
+    """Measure every step in both forms."""
+    eager, compiled = (
+        build_scheduler(envs, bench.device, compile=mode, episode_length=EPOCHS) for mode in ("off", "default")
+    )
+    eager.run_round()
+    compiled.rollout = eager.rollout
+    inputs = mid_episode(eager)
+    forms = zip(build_calls(eager, *inputs).items(), build_calls(compiled, *inputs).values(), strict=True)
+    rows: list[Measure] = []
+    for (name, plain), graph in forms:
+        rows += compare(bench, name, {"eager": plain, "compiled": graph}, compiled.compiled)
+    return [*rows, *measure_minibatch(bench, envs)]
+
+
+def table_rows(measures: Sequence[Measure]) -> list[dict[str, str]]:
+    """Return a row per step: the form in which a person reads the measures."""
+    known = {measure.name: measure for measure in measures}
+    steps = [name.removesuffix("_error") for name in known if name.endswith("_error")]
+    return [{"step": step, **{name: show(known[f"{step}_{name}"]) for name, show in COLUMNS.items()}} for step in steps]
+
+
+if __name__ == "__main__":
+    parser = build_parser(__doc__)
+    parser.add_argument("--envs", type=int, default=32, metavar="E", help="envs (default 32)")
+    args = parser.parse_args()
+    bench = start_bench(args)
+    found = measures(bench, args.envs)
+    Console().print_table(table_rows(found))
+    finish_bench(args, bench, found)

@@ -29,22 +29,28 @@ CPU = torch.device("cpu")
 R = TypeVar("R")
 Compiler = Callable[..., Callable[..., Any]]
 COMPILER: Compiler = torch.compile
+Announce = Callable[[str, float | None], None]
 _REALIZE_SOONER = {"realize_reads_threshold": 1, "realize_opcount_threshold": 6}
 _SCALAR_LOOPS = {"cpp.simdlen": 1}
+NETWORK_UNITS = ("act", "update", "gradient", "step")  # with wide layers: vectors pay
 
 
-def compiler_options(device: str, mode: str = COMPILE_DEFAULT) -> dict[str, Any]:
-    """Options of the compiler for a kind of device, on top of a mode of `torch.compile`.
+def compiler_options(device: str, unit: str, mode: str = COMPILE_DEFAULT) -> dict[str, Any]:
+    """Options of the compiler for a unit on a kind of device, on top of a mode of `torch.compile`.
 
     The compiler inlines cheap expressions into every use.  For selected rows that means number by number, once per
-    selection, so results with two uses are written to memory sooner than by default.  On a CPU its loops stay scalar:
-    the units handle few numbers per env, calls dominate their time, and the C++ compiler takes half as long.
+    selection, so results with two uses are written to memory sooner than by default.  On a CPU the loops of rules stay
+    scalar: they handle few numbers per env, calls dominate their time, and the C++ compiler takes half as long.
     """
     options = dict(_REALIZE_SOONER)
-    if device == "cpu":
+    if device == "cpu" and unit not in NETWORK_UNITS:
         options |= _SCALAR_LOOPS
     plain = mode in (COMPILE_DEFAULT, COMPILE_AUTO)
     return options if plain else {**options, **list_mode_options(mode)}
+
+
+def stay_silent(name: str, seconds: float | None) -> None:
+    """Announce nothing."""
 
 
 def _is_tensor(node: Any) -> bool:
@@ -72,7 +78,7 @@ class CompiledUnits:
         device: torch.device = CPU,
         compiler: Compiler = COMPILER,
         clock: Callable[[], float] = time.perf_counter,
-        announce: Callable[[str, float | None], None] = lambda name, seconds: None,
+        announce: Announce = stay_silent,
     ) -> None:
         self.mode, self.device = spec.compile, device
         self.totals = NO_COMPILES
@@ -96,7 +102,7 @@ class CompiledUnits:
             return function
         key = name, part if isinstance(part, Hashable) else id(part)
         if key not in self._units:
-            options = compiler_options(self.device.type, self.mode)
+            options = compiler_options(self.device.type, name, self.mode)
             options["guard_filter_fn"] = torch.compiler.skip_guard_on_globals_unsafe  # such as caches of tensordict
             graph = self._compiler(_own_code(function), fullgraph=True, dynamic=False, options=options)
             self._units[key] = _Unit(self, name, function, graph)

@@ -15,23 +15,18 @@ from morphogen.learn.learner import Round
 from morphogen.nets.policy import NetworkPolicy
 
 C = TypeVar("C")
-Announce = Callable[[str, float | None], None]
 
 
-def compile_units(setup: Setup, parts: Parts, announce: Announce, first: int = 0) -> CompiledUnits:
+def warm_up(setup: Setup, parts: Parts, compiled: CompiledUnits, first: int = 0) -> None:
     """Compile every unit that the rounds of a run call, and keep none of their results.
 
     Args:
         parts: of the run.
+        compiled: units of the run.
         first: round that the run starts from.
-        announce: called with the name of a unit before it is compiled, and with its seconds after.
 
     Raises: CompileError where the compiler fails; under `auto` all units run eager instead.
     """
-    engine = setup.spec.engine
-    compiled = CompiledUnits(engine, device=setup.device, clock=parts.clock, announce=announce)
-    if compiled.eager:
-        return compiled
     scheduler = Scheduler(setup, Parts(control=parts.control, compiled=compiled, collectives=parts.collectives))
     kinds = {first, max(first, scheduler.demonstrated)}  # another policy acts in the first rounds
     with torch.no_grad(), warnings.catch_warnings():
@@ -40,7 +35,6 @@ def compile_units(setup: Setup, parts: Parts, announce: Announce, first: int = 0
             scheduler.move_to(index, 0)
             _run_shortly(scheduler)
     scheduler.env.close()
-    return compiled
 
 
 def _run_shortly(scheduler: Scheduler) -> None:

@@ -12,9 +12,10 @@ from morphogen.config.config_files import dump_config
 from morphogen.config.execution_spec import COMPILE_OFF
 from morphogen.device.agreement import mark_common, name_ranks, run_together
 from morphogen.device.collectives import Collectives
+from morphogen.engine.compile import CompiledUnits, stay_silent
 from morphogen.engine.scheduler import Parts
 from morphogen.engine.setup import Setup
-from morphogen.engine.warm_up import compile_units
+from morphogen.engine.warm_up import warm_up
 from morphogen.errors import ConfigError
 from morphogen.run import manifest
 from morphogen.storage import run_directory
@@ -46,11 +47,12 @@ def compile_together(
 
     Raises: CompileError of a rank, on all ranks.
     """
-    if parts.compiled is not None or setup.spec.engine.compile == COMPILE_OFF:
+    engine, screen = setup.spec.engine, console if collectives.rank == 0 else None
+    if engine.compile == COMPILE_OFF:
         return parts
-    screen = console if collectives.rank == 0 else None
-    announce = (lambda name, seconds: None) if screen is None else screen.end_compiling
-    compiled = run_together(collectives, lambda: compile_units(setup, parts, announce, first))
+    announce = stay_silent if screen is None else screen.end_compiling
+    compiled = parts.compiled or CompiledUnits(engine, device=setup.device, clock=parts.clock, announce=announce)
+    run_together(collectives, lambda: warm_up(setup, parts, compiled, first))
     reasons = [reason for reason in collectives.gather_facts(compiled.failure[:FACT_CHARS]) if reason]
     if reasons:
         compiled.turn_eager(reasons[0])

@@ -1,8 +1,11 @@
 """The compile policy: what gets a graph, how many there are, and that they change no number."""
 
+import inspect
 import json
 import warnings
 from functools import partial
+from io import StringIO
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,16 +13,22 @@ from support.small_runs import live, tiny, world_of
 from torch._dynamo.utils import counters
 
 from bench.harness.bench_scenes import build_scene
+from morphogen.analysis.console import Console
 from morphogen.cli.probe import events_by_round
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.groups import DataSpec, HostSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.engine.compile import CompiledUnits, compiler_options
 from morphogen.engine.make import make
+from morphogen.engine.phases import choose_actions
+from morphogen.engine.policies import build_arm
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
-from morphogen.errors import DeviceError
+from morphogen.errors import CompileError, DeviceError
 from morphogen.learn.minibatch import minibatch_step
+from morphogen.run.rank_setup import compile_together
+from morphogen.run.session import TrainResult
+from morphogen.run.train import train_ppo_vectorized
 from morphogen.steps.validate_step import validate
 from morphogen.telemetry.writer import MemorySink
 from morphogen.testing.builders import tree_equality
@@ -75,9 +84,10 @@ def counted_graph(function, **_):
 def compiling(counter, *functions):
     """A compiler of these functions; all others are left as they are, and counted."""
 
-    def compiler(function, **options):
-        known = getattr(function, "func", function) in functions
-        return torch.compile(function, **options, backend=counter) if known else counted_graph(function)
+    def compiler(function, options, **fixed):
+        bound = inspect.getclosurevars(function).nonlocals["function"]
+        known = getattr(bound, "func", bound) in functions
+        return torch.compile(function, **fixed, backend=counter) if known else counted_graph(function)
 
     return compiler
 
@@ -86,7 +96,7 @@ def episode(spec, compiler=torch.compile):
     """A run; its scheduler, its summaries, and the states at the ends of its rounds."""
     states = []
     hooks = Hooks(on_round=lambda _, scheduler: states.append(scheduler.state))
-    scheduler = Scheduler(build_setup(spec), Parts(compiler=compiler, hooks=hooks))
+    scheduler = Scheduler(build_setup(spec), Parts(compiled=CompiledUnits(spec.engine, compiler=compiler), hooks=hooks))
     with torch.no_grad():
         history = scheduler.run()
     return scheduler, history, states
@@ -121,18 +131,6 @@ def test_results_of_a_mode_with_cuda_graphs_outlive_the_next_call():
     assert first[1] is None
 
 
-@pytest.mark.parametrize(("device", "capability", "bits"), [
-    ("cpu", "AVX512_VNNI", 256),  # two of them fit one register
-    ("cpu", "AVX2", None),
-    ("cpu", "DEFAULT", None),
-    ("cuda", "AVX512", None),
-])  # fmt: skip
-def test_vectors_are_made_shorter_only_where_the_processor_has_longer_ones(monkeypatch, device, capability, bits):
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    told = compiler_options(device)
-    assert told.get("cpp.simdlen") == bits
-
-
 def test_the_device_that_auto_stands_for_decides_the_options_of_the_compiler(monkeypatch):
     """`auto` and the name of the device behind it compile alike, in runs and in environments."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -144,10 +142,11 @@ def test_the_device_that_auto_stands_for_decides_the_options_of_the_compiler(mon
 
     for name in ("auto", "cpu"):
         setup = build_setup(small(engine=engine(devices=(name,))))
-        Scheduler(setup, Parts(compiler=compiler)).env.reset()
+        compiled = CompiledUnits(setup.spec.engine, device=setup.device, compiler=compiler)
+        Scheduler(setup, Parts(compiled=compiled)).env.reset()
         assert make(setup.spec).compiled.device == torch.device("cpu")
     assert options
-    assert all(given == compiler_options("cpu") for given in options)
+    assert all(compiler_options("cpu", "observe").items() <= given.items() for given in options)
 
 
 @pytest.mark.slow
@@ -178,7 +177,8 @@ def test_the_time_of_making_a_graph_is_told_apart():
 
     spec = small(policy_name="germinate_one", rounds=2, episode_length=2, engine=engine())
     kept = MemorySink()
-    scheduler = Scheduler(build_setup(spec), Parts(compiler=compiler, clock=lambda: now[0], sinks=(kept,)))
+    units = CompiledUnits(spec.engine, compiler=compiler, clock=lambda: now[0])
+    scheduler = Scheduler(build_setup(spec), Parts(compiled=units, clock=lambda: now[0], sinks=(kept,)))
     with torch.no_grad():
         history = scheduler.run()
     scheduler.reporter.close()
@@ -244,3 +244,121 @@ def test_a_mode_that_needs_cuda_is_refused_on_a_cpu():
     spec = tiny(engine=EngineSpec(devices=("cpu",), compile="reduce-overhead"))
     with pytest.raises(DeviceError, match="reduce-overhead: expected a CUDA device, got cpu"):
         build_setup(spec)
+
+
+def broken(function, **_):
+    """A compiler that fails at the first call, as the real one does."""
+
+    def graph(*args, **kwargs):
+        try:
+            raise OSError("no compiler\nand a long explanation")
+        except OSError as error:
+            raise RuntimeError("backend failed") from error
+
+    return graph
+
+
+def units_of(mode, compiler=counted_graph, **fields):
+    return CompiledUnits(engine(compile=mode), compiler=compiler, **fields)
+
+
+def trained(out, units, **fields):
+    """A short run that imitates in its first round."""
+    ppo = PpoSpec(epochs=1, imitation_rounds=1)
+    spec = small(rounds=2, episode_length=2, ppo=ppo, engine=engine(compile=units.mode), final_episodes=0, **fields)
+    return train_ppo_vectorized(spec, out=out, parts=Parts(compiled=units))
+
+
+def test_a_run_compiles_every_unit_before_its_directory_exists_and_none_later(tmp_path):
+    spoken = []
+    out = tmp_path / "run"
+    units = units_of("default", announce=lambda *said: spoken.append((*said, out.exists())))
+    result = trained(out, units)
+    assert [name for name, seconds, _ in spoken if seconds is None] == [
+        "observe",
+        "act",
+        "apply",
+        "score",
+        "update",
+        "act",
+    ]
+    assert not any(exists for *_, exists in spoken)
+    assert [summary.graphs for summary in result.history] == [6, 0]
+    assert units.seconds.keys() == {"observe", "act", "apply", "score", "update"}
+
+
+def test_a_compiler_that_fails_ends_a_run_in_one_line_before_its_directory_exists(tmp_path):
+    with pytest.raises(CompileError) as caught:
+        trained(tmp_path / "run", units_of("default", broken))
+    assert str(caught.value) == (
+        "engine.compile: observe: OSError: no compiler; expected a compiler that works, or off or auto"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_auto_runs_eager_where_the_compiler_fails_with_the_numbers_of_an_eager_run(tmp_path):
+    units = units_of("auto", broken)
+    found = trained(tmp_path / "auto", units)
+    assert (units.eager, units.failure) == (True, "observe: OSError: no compiler")
+    wanted = trained(tmp_path / "off", units_of("off"))
+    assert tree_equality.trees_equal(found.policy, wanted.policy)
+
+
+def test_all_ranks_run_eager_if_one_of_them_has_to():
+    units, facts = units_of("auto"), []
+    others = SimpleNamespace(rank=0, ranks=1, gather_facts=lambda own: facts.append(own) or [own, "act: OSError"])
+    setup, quiet = (
+        build_setup(small(policy_name="wait", engine=engine(compile="auto"))),
+        Console(quiet=True, err=StringIO()),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("morphogen.run.rank_setup.warm_up", lambda *_: None)
+        parts = compile_together(others, setup, Parts(compiled=units), quiet)
+    assert facts == [""]
+    assert parts.compiled.eager
+    assert parts.compiled.failure == "act: OSError"
+
+
+def test_an_error_of_a_later_call_is_raised_as_it_is():
+    def compiler(function, **_):
+        calls = iter(range(2))
+
+        def graph(x):
+            if next(calls):
+                raise ValueError("of the call")
+            return function(x)
+
+        return graph
+
+    double = units_of("auto", compiler).unit("double", lambda x: 2 * x)
+    assert double(2) == 4
+    with pytest.raises(ValueError, match="of the call"):
+        double(2)
+
+
+def test_every_policy_has_a_unit_of_its_own():
+    env = make("whitebox", envs=2, seed=0)
+    units = units_of("default")
+    arms = [build_arm(name, env.setup).policy for name in ("wait", "heuristic", "heuristic")]
+    found = [units.unit("act", partial(choose_actions, policy=policy), policy) for policy in arms]
+    assert found[0] is not found[1]
+    assert found[1] is found[2]
+
+
+def test_units_do_not_share_the_largest_number_of_graphs():
+    """The compiler counts the graphs of a code object, and refuses the ninth."""
+    compiler = lambda function, options, **fixed: torch.compile(function, backend="eager", **fixed)  # noqa: E731
+    units = units_of("default", compiler)
+    for number in range(10):
+        assert units.unit(f"add {number}", partial(torch.add, number))(torch.ones(1)).item() == number + 1
+
+
+def test_seconds_of_compiling_are_shown_by_unit():
+    err, out = StringIO(), StringIO()
+    console = Console(err=err, out=out)
+    for unit, seconds in (("observe", 1.26), ("act", 11.6), ("act", 3.0)):
+        console.end_compiling(unit, None)
+        console.end_compiling(unit, seconds)
+    console.finish(TrainResult((), None, (), None))
+    assert err.getvalue().splitlines() == ["compiling observe: 1 s", "compiling act: 12 s", "compiling act: 3 s"]
+    assert "compiled in 15.9 s: observe 1.3 s, act 14.6 s" in out.getvalue()

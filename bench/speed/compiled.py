@@ -132,7 +132,7 @@ def measures(bench: Bench, envs: int = 32) -> list[Measure]:
         build_scheduler(envs, bench.device, compile=mode, episode_length=EPOCHS) for mode in ("off", "default")
     )
     eager.run_round()
-    compiled.rollout = eager.rollout
+    compiled.rollout, compiled.learned, compiled.params = eager.rollout, eager.learned, eager.params
     inputs = mid_episode(eager)
     forms = zip(build_calls(eager, *inputs).items(), build_calls(compiled, *inputs).values(), strict=True)
     rows: list[Measure] = []

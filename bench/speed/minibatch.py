@@ -34,7 +34,7 @@ def compile_step(scene: BenchScene) -> TrainStep:
         scene.minibatch_step,
         fullgraph=True,
         dynamic=False,
-        options=compiler_options(scene.requested_coalitions[0].device.type),
+        options=compiler_options(scene.requested_coalitions[0].device.type, "minibatch"),
     )
 
 

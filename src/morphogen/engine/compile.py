@@ -32,7 +32,7 @@ COMPILER: Compiler = torch.compile
 Announce = Callable[[str, float | None], None]
 _REALIZE_SOONER = {"realize_reads_threshold": 1, "realize_opcount_threshold": 6}
 _SCALAR_LOOPS = {"cpp.simdlen": 1}
-NETWORK_UNITS = ("act", "update", "gradient", "step")  # with wide layers: vectors pay
+NETWORK_UNITS = ("act", "minibatch", "update", "gradient", "step")  # with wide layers: vectors pay
 
 
 def compiler_options(device: str, unit: str, mode: str = COMPILE_DEFAULT) -> dict[str, Any]:

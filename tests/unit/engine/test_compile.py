@@ -24,6 +24,7 @@ from morphogen.engine.phases import choose_actions
 from morphogen.engine.policies import build_arm
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
+from morphogen.engine.warm_up import warm_up
 from morphogen.errors import CompileError, DeviceError
 from morphogen.learn.minibatch import minibatch_step
 from morphogen.run.rank_setup import compile_together
@@ -244,6 +245,27 @@ def test_a_mode_that_needs_cuda_is_refused_on_a_cpu():
     spec = tiny(engine=EngineSpec(devices=("cpu",), compile="reduce-overhead"))
     with pytest.raises(DeviceError, match="reduce-overhead: expected a CUDA device, got cpu"):
         build_setup(spec)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the compiler, as where a run compiles
+def test_twenty_rounds_need_no_more_graphs_than_their_kinds_of_units():
+    """Every plan of these rounds is another one; two policies act, and the update imitates at first."""
+
+    def compiler(function, options, **fixed):
+        kept = {"guard_filter_fn": options["guard_filter_fn"]}
+        return torch.compile(function, backend=counter, options=kept, **fixed)
+
+    counter, ppo = GraphCounter("eager"), PpoSpec(epochs=1, minibatches=1, imitation_rounds=2)
+    spec = small(rounds=20, episode_length=8, ppo=ppo, engine=engine())
+    units = CompiledUnits(spec.engine, compiler=compiler)
+    scheduler = Scheduler(build_setup(spec), Parts(compiled=units))
+    warm_up(scheduler.setup, Parts(), units)
+    with torch.no_grad():
+        history = scheduler.run()
+    assert sum(summary.germinated for summary in history) > 20
+    assert [summary.graphs for summary in history] == [6, *[0] * 19]
+    assert counter.graphs == 6
 
 
 def broken(function, **_):

@@ -145,11 +145,22 @@ def observe_phase(
 
 
 def choose_actions(
-    params: TensorDict, seen: PolicyInputs, hidden: TensorDict, key: Tensor, clock: Clock, *, policy: Policy
+    params: TensorDict,
+    seen: PolicyInputs,
+    hidden: TensorDict,
+    key: Tensor,
+    clock: Clock,
+    *,
+    policy: Policy,
+    draw: int = 0,
 ) -> ActOutput:
-    """Choose an action per env; the noise is keyed by the clock.  seen, hidden, clock [E]; key int64 [E, 3]."""
+    """Choose an action per env; the noise is keyed by the clock, and by the number of the draw.
+
+    Shapes: seen, hidden, clock [E]; key int64 [E, 3].
+    """
     stream = rng.stream(key, policy.purpose, round=clock.episode, epoch=clock.epoch)
-    noise = rng.gumbel(stream, noise_lanes(seen.masks.slot.shape[-1]))
+    lanes = noise_lanes(seen.masks.slot.shape[-1])
+    noise = rng.gumbel(stream, lanes, first=draw * lanes)
     return policy.act(params, seen.observation, seen.masks, hidden, noise)
 
 

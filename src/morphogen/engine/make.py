@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.protocol import Builder
 from morphogen.vocab.host import Host
+from morphogen.vocab.registry import show_part
 
 SPLITS = {"train": TRAINING_INSTANCES, "held-out": HELD_OUT_INSTANCES, "test": TEST_INSTANCES}
 
@@ -54,7 +55,7 @@ def make(
             `held-out` or `test`, which no training has seen.
         rule, dataset, host: parts or their names, short for the settings `reward.rule`, `data.name` and `host.name`
             (`config.parts` lists all kinds of parts); `host` may be the group of settings as well.
-        control: narrows every choice.
+        control: narrows every choice: `MaskControl` of a mask of your own, or the control of an arm.
         fields: further fields of RunSpec, such as `blueprints`.
 
     Raises: ConfigError for settings out of range, DataError for missing files, DeviceError for a missing device.
@@ -68,6 +69,8 @@ def make(
         (torch.Size([4]), torch.Size([4, 6]))
     """
     check_flag("instances", instances, OneOf(SPLITS))
+    if not isinstance(cast(Any, control), ActionControl | None):
+        raise ConfigError(f"control: expected a control, such as morphogen.MaskControl(mask), got {show_part(control)}")
     if keys is not None:
         if keys.ndim != 2 or keys.shape[1] != 3 or keys.dtype != torch.int64:
             raise ConfigError(f"keys: expected int64 [E, 3], got {keys.dtype} {list(keys.shape)}")

@@ -24,7 +24,7 @@ from morphogen.nets.policy import Policy
 from morphogen.rules.attribution import MAX_EXACT_PLAYERS, coalitions, is_measured_epoch
 from morphogen.rules.counts import seed_params
 from morphogen.rules.decoding import decode
-from morphogen.rules.legality import action_masks, conditions, restrict_masks
+from morphogen.rules.legality import action_masks, conditions
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActionOutcome, ActOutput, Observation
 from morphogen.state.env import Clock, EnvState, Slots
@@ -140,7 +140,7 @@ def observe_phase(
     masks = action_masks(state.slots, limits, conditions_met=facts.conditions)
     missed = torch.zeros_like(masks.op[:, 0])
     if control is not None:
-        masks, missed = restrict_masks(masks, *control.at(state.clock.epoch, key[:, 2]))
+        masks, missed = control.narrow(masks, state, key[:, 2])
     return PolicyInputs(observation, masks, missed, facts)
 
 

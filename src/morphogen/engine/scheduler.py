@@ -18,7 +18,7 @@ from morphogen.device import cuda_memory
 from morphogen.device.collectives import SAVE, STOP, Collectives
 from morphogen.device.profiler import NULL_TIMER, Timer
 from morphogen.device.transfers import Transfers
-from morphogen.engine.action_control import ScheduleControl
+from morphogen.engine.action_control import ActionControl
 from morphogen.engine.capture import Capture
 from morphogen.engine.compile import COMPILER, CompiledUnits, Compiler
 from morphogen.engine.environment import open_environment
@@ -83,7 +83,7 @@ class Parts:
         ['BlueprintScores', 'EpisodeCompleted', 'RoundCompleted', 'RunCompleted']
     """
 
-    control: ScheduleControl | None = None  # restricts the masks; default: the schedule of the spec
+    control: ActionControl | None = None  # narrows every choice; default: the schedule of the spec
     sinks: Sequence[AnySink] = ()  # objects, or functions of a list of events
     clock: Callable[[], float] = time.perf_counter
     compiler: Compiler = COMPILER  # for compiled units

@@ -365,6 +365,64 @@ def test_a_control_holds_beyond_the_horizon():
     assert not (epochs[-1].after.slots.stage != int(Stage.DORMANT)).any()
 
 
+def sterile(slots):
+    """No GERMINATE but in the second slot, and nothing at all where it holds a seed; FOSSILIZE whatever is legal."""
+    allowed = torch.zeros(len(slots), len(mg.Op), slots.stage.shape[1], dtype=torch.bool)
+    allowed[:, mg.Op.GERMINATE, 1] = slots.stage[:, 1] == int(Stage.DORMANT)
+    allowed[:, mg.Op.FOSSILIZE] = True
+    return allowed
+
+
+def test_an_environment_obeys_a_mask_of_ones_own_within_what_is_legal():
+    env = mg.make(tiny(episode_length=8), control=mg.MaskControl(sterile))
+    states, acts, steps = episode(env)
+    free = [env.observe(state) for state in states]
+    assert torch.equal(free[0].masks.op.int().argmax(-1), torch.full((env.envs,), int(mg.Op.GERMINATE)))
+    assert (acts[0][:, [Head.OP, Head.SLOT]] == torch.tensor([mg.Op.GERMINATE, 1])).all(), "the only choice left"
+    for state, seen in zip(states, free, strict=True):
+        legal = mg.rules.legal(state.slots, env.limits)
+        assert not (seen.masks.slot & ~legal).any()
+        assert seen.masks.op.any(-1).all()
+    assert all((step.outcome.reason < 20).all() for step in steps), "a reason from 20 on is an illegal action"
+    ops = torch.stack(acts)[..., Head.OP]
+    assert not ((ops != mg.Op.WAIT) & (ops != mg.Op.GERMINATE) & (ops != mg.Op.FOSSILIZE)).any()
+    other, _ = env.with_seed(3).reset()
+    assert torch.equal(env.with_seed(3).observe(other).masks.op, free[0].masks.op), "a seed keeps the mask"
+
+
+def test_a_run_obeys_a_mask_of_ones_own():
+    scheduler = Scheduler(tiny_setup(rounds=1), Parts(control=mg.MaskControl(sterile)))
+    scheduler.run()
+    rows = scheduler.rollout.rows
+    assert not (rows["action"][..., Head.OP] == mg.Op.PRUNE).any()
+    assert not rows["masks"].slot[..., mg.Op.GERMINATE, 0].any()
+    result = mg.play(mg.make(scheduler.setup.spec, instances="held-out"), scheduler.arm)
+    assert result.network_value.shape == (4,)
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (lambda slots: slots.stage > 0, r"^mask <lambda>: expected bool \[4, 6, 3\], got torch.bool \[4, 3\]"),
+        (
+            lambda slots: torch.ones(4, 6, 3),
+            r"^mask <lambda>: expected bool \[4, 6, 3\], got torch.float32 \[4, 6, 3\]",
+        ),
+        (lambda slots: None, r"^mask <lambda>: expected bool \[4, 6, 3\], got null"),
+    ],
+)
+def test_a_mask_of_another_form_is_refused(mask, message):
+    with pytest.raises(mg.ConfigError, match=message):
+        mg.make(tiny(), control=mg.MaskControl(mask)).reset()
+
+
+def test_a_function_is_no_control():
+    with pytest.raises(
+        mg.ConfigError, match=r"^control: expected a control, such as morphogen.MaskControl\(mask\), got <f"
+    ):
+        mg.make("whitebox", control=sterile)
+
+
 def test_parts_that_narrow_a_run_narrow_its_environment():
     scheduler = Scheduler(tiny_setup(policy_name="wait"), Parts())
     assert scheduler.env.control is scheduler.control is not None

@@ -1,5 +1,7 @@
 """The public laws: a fault of each kind is told in the right sentence, and what has none passes."""
 
+import re
+
 import pytest
 import torch
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from support.broken_rules import GAMMA, paying
 import morphogen as mg
 from morphogen.errors import ConfigError
 from morphogen.rules.decoding import decode
+from morphogen.rules.rewards.table import rule_from_function
 from morphogen.steps.govern_step import first_snapshot
 from morphogen.testing.builders import scenes, synthetic_epoch
 from morphogen.testing.laws import (
@@ -122,6 +125,52 @@ def test_a_faulty_rule_is_told_by_the_law_that_it_breaks(rule, knobs, law, sente
     assert found.law == law, found
     with pytest.raises(AssertionError, match=sentence):
         raise found
+
+
+@pytest.mark.slow
+def test_a_plain_function_without_a_fault_passes():
+    check_reward(broken_rules.gain, **FEW)
+    check_reward(rule_from_function(broken_rules.gain), **FEW)
+
+
+NO_NUMBER = r"^<lambda>: component paid: expected a tensor \[E\], a real number per env, got "
+
+
+@pytest.mark.parametrize(
+    ("function", "law", "sentence"),
+    [
+        (broken_rules.by_host, "host", r"^by_host asks the host: .*broken_rules.py:\d+: return gain\(inputs\) if bool"),
+        (
+            broken_rules.on_average,
+            "host",
+            r"^on_average asks the host: aten._local_scalar_dense at .*: if inputs.clean",
+        ),
+        (rule_from_function(broken_rules.by_host), "host", r"^by_host asks the host"),
+        (broken_rules.above_average, "neighbours", r"^above_average sees its neighbours"),
+        (lambda inputs: {"paid": 1.0}, "shapes", NO_NUMBER + "1.0"),
+        (lambda inputs: {"paid": inputs.committed_acc.mean()}, "shapes", NO_NUMBER + r"torch.float32 \[\]"),
+        (lambda inputs: {"paid": inputs.committed_acc.mean(0, True)}, "shapes", NO_NUMBER + r"torch.float32 \[1\]"),
+        (lambda inputs: {"paid": inputs.slots.stage}, "shapes", NO_NUMBER + r"torch.int64 \[2, 3\]"),
+        (lambda inputs: {"paid": inputs.committed_acc * 1j}, "shapes", NO_NUMBER + r"torch.complex64 \[2\]"),
+        (lambda inputs: {"paid": inputs.committed_acc.numpy()}, "shapes", NO_NUMBER + r"array"),
+        (
+            lambda inputs: inputs.committed_acc,
+            "shapes",
+            r"^<lambda>: expected a dict of named parts of the reward, got t",
+        ),
+        (lambda inputs: {"governor": inputs.committed_acc}, "shapes", r"^<lambda>: expected components other than gov"),
+        (
+            lambda inputs: {"paid": inputs.accuracy},
+            "accepts",
+            r"^<lambda> does not accept a valid input: AttributeError",
+        ),
+        (lambda: {}, "accepts", r"^<lambda> does not accept a valid input: TypeError: .* takes 0 positional arguments"),
+    ],
+)
+def test_a_faulty_function_is_named_by_its_name_and_the_law_that_it_breaks(function, law, sentence):
+    found = broken(check_reward, function)
+    assert found.law == law, found
+    assert re.search(sentence, found.sentence), found.sentence
 
 
 @pytest.mark.slow
@@ -245,7 +294,7 @@ def test_heads_that_the_op_does_not_use_are_watched_from_action_to_reward(monkey
     monkeypatch.setattr(synthetic_epoch, "decode", choosy)
     assert (
         broken(check_reward, rule, examples=60).sentence
-        == "FunctionRule pays for heads of the action that the op does not use"
+        == "acting pays for heads of the action that the op does not use"
     )
 
 

@@ -3,18 +3,22 @@
 import functools
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from hypothesis.strategies import SearchStrategy
 
 from morphogen.engine.action_control import Mask
 from morphogen.errors import ConfigError
+from morphogen.rules.rewards.archetypes import ARCHETYPES, archetype_inputs
 from morphogen.rules.rewards.protocol import Rule
+from morphogen.rules.rewards.table import FunctionRule, PaymentFn, component_names
+from morphogen.state.measure import RewardInputs
+from morphogen.testing.audit import describe_error
 from morphogen.testing.builders.tree_equality import cast_tree
 from morphogen.testing.laws import mask, reward, step
 from morphogen.testing.laws.reward import RewardSubject
-from morphogen.testing.laws.search import Law, check_laws
+from morphogen.testing.laws.search import BrokenLaw, Law, check_laws
 from morphogen.testing.laws.step import Subject, check_one_graph
 from morphogen.testing.strategies import reward_episodes, slot_states, trajectories
 from morphogen.vocab.limits import Limits
@@ -137,7 +141,7 @@ def check_mask(function: Mask, *, limits: Limits | None = None, **options: Any) 
 
 
 def check_reward(
-    rule: Rule,
+    rule: Rule | PaymentFn,
     *,
     gamma: float | None = None,
     component: str = "shaping",
@@ -152,7 +156,7 @@ def check_reward(
     """Check a reward rule against the laws of `REWARD_LAWS`.  Raises BrokenLaw for the first violation.
 
     Args:
-        rule: as in `rules.rewards.protocol`.
+        rule: as in `rules.rewards.protocol`, or a function, as `rule_from_function` takes it.
         gamma: also check that `component` telescopes under this discount.
         bounds: also check that every reward lies between two numbers.
         slots: number of slots of an env.
@@ -164,15 +168,14 @@ def check_reward(
         >>> from morphogen.testing import laws
         >>> def naive(inputs):  # a reward of your own that reads an accuracy without its flag `committed_valid`
         ...     return {"gain": inputs.committed_acc / 100}
-        >>> terms = mg.Terms(param_budget=100, episode_length=8, gamma=1.0)
-        >>> rule = mg.rule_from_function(naive)(mg.RewardSpec(governor_penalty=1), terms)
         >>> try:
-        ...     laws.check_reward(rule, examples=3)
+        ...     laws.check_reward(naive, examples=3)
         ... except laws.BrokenLaw as error:
         ...     print(error.sentence)
-        FunctionRule pays a non-finite number: components.gain, where an invalid value is nan
+        naive pays a non-finite number: components.gain, where an invalid value is nan
     """
-    fields: dict[str, Any] = {"name": callable_name(rule), **options}
+    rule = _as_rule(rule)
+    fields: dict[str, Any] = {"name": callable_name(getattr(rule, "function", rule)), **options}
     payer = RewardSubject(rule, **fields)
     laws: dict[str, Law] = reward.step_laws(payer)
     laws |= {name: functools.partial(law, payer) for name, law in _REWARD_CHECKS.items()}
@@ -189,6 +192,22 @@ def check_reward(
     if "graph" not in skip:
         pairs = [pair for episode in episodes for pair in payer.rule_args(cast_tree(episode, torch.float32))]
         check_one_graph(Subject(payer.call, payer.name), pairs, backend=backend)
+
+
+def _as_rule(rule: Rule | PaymentFn) -> Rule:
+    """Return the rule of a function.  Raises BrokenLaw for a function that pays no number per env."""
+    if hasattr(rule, "components"):
+        return cast(Rule, rule)
+    function = cast(PaymentFn, getattr(rule, "__wrapped__", rule))  # of a builder of `rule_from_function`
+    example = archetype_inputs([ARCHETYPES[name] for name in ("wait only", "good")], dtype=torch.float32)[0]
+    try:
+        names = component_names(function, cast(RewardInputs, example))
+    except ConfigError as error:
+        raise BrokenLaw("shapes", f"{callable_name(function)}: {error}") from None
+    except Exception as error:
+        fault = f"{callable_name(function)} does not accept a valid input: {describe_error(error)}"
+        raise BrokenLaw("accepts", fault) from error
+    return FunctionRule(function, governor_penalty=1.0, components=names)
 
 
 def callable_name(function: object) -> str:

@@ -143,7 +143,7 @@ def build_control(schedule: Schedule, spec: RunSpec, device: torch.device) -> Sc
     for step in schedule.steps:
         where = (step.epoch, slice(None) if step.env is None else step.env)
         action[where], present[where] = step.action, True
-    return ScheduleControl(schedule, spec, torch.from_numpy(action).to(device), torch.from_numpy(present).to(device))
+    return ScheduleControl(schedule, spec, torch.as_tensor(action).to(device), torch.as_tensor(present).to(device))
 
 
 @dataclass(frozen=True, slots=True)

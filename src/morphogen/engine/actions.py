@@ -1,9 +1,12 @@
 """Actions of all envs: int64 [E, 8] in the order of `vocab.action.Head`, or one leaf int64 [E] per head."""
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
 from morphogen.config.action_schedule import parse_action
+from morphogen.config.keywords import HeadNames, OpName
 from morphogen.engine.action_tensors import to_heads, to_tensor
 from morphogen.engine.environment import Environment
 from morphogen.engine.phases import PolicyInputs, choose_actions
@@ -32,7 +35,7 @@ def wait(env: Environment) -> Tensor:
     return torch.zeros(env.envs, len(HEADS), dtype=torch.int64, device=env.device)
 
 
-def build(env: Environment, op: str | Op, **heads: str) -> Tensor:
+def build(env: Environment, op: OpName | Op, **heads: Unpack[HeadNames]) -> Tensor:
     """Build one action for all envs from the names of its values; `torch.where` joins actions of different envs.
 
     Args:

@@ -4,16 +4,17 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, Unpack, cast
 
 import torch
 from torch import Tensor
 
-from morphogen.config.fields import OneOf, Settings, check_flag, explicit_settings, merge_settings
+from morphogen.config.fields import Settings, explicit_settings, merge_settings
 from morphogen.config.groups import HostSpec
+from morphogen.config.keywords import EnvFields
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import TaskSpec
-from morphogen.data.instances import HELD_OUT_INSTANCES, TEST_INSTANCES, TRAINING_INSTANCES
+from morphogen.data.instances import HELD_OUT_INSTANCES, TEST_INSTANCES, TRAINING_INSTANCES, InstanceSplit
 from morphogen.data.splits import Splits
 from morphogen.engine.action_control import ActionControl
 from morphogen.engine.compile import CompiledUnits
@@ -23,8 +24,27 @@ from morphogen.errors import ConfigError
 from morphogen.rules.rewards.protocol import Builder
 from morphogen.vocab.host import Host
 from morphogen.vocab.registry import show_part
+from morphogen.vocab.text import format_value
 
-SPLITS = {"train": TRAINING_INSTANCES, "held-out": HELD_OUT_INSTANCES, "test": TEST_INSTANCES}
+Stream = Literal["train", "held-out", "test"]  # of instances
+SPLITS: dict[Stream, InstanceSplit] = {
+    "train": TRAINING_INSTANCES,
+    "held-out": HELD_OUT_INSTANCES,
+    "test": TEST_INSTANCES,
+}
+
+
+class MakeFields(EnvFields, total=False):
+    """Keywords of `make` but `envs` and `seed`, for the environments of other libraries."""
+
+    device: str | None
+    first: int
+    keys: Tensor | None
+    instances: Stream
+    rule: str | Builder | None
+    dataset: str | Callable[[Path], Splits] | None
+    host: str | Host | HostSpec | dict[str, Any] | None
+    control: ActionControl | None
 
 
 def make(
@@ -36,12 +56,12 @@ def make(
     device: str | None = None,
     first: int = 0,
     keys: Tensor | None = None,
-    instances: str = "train",
+    instances: Stream = "train",
     rule: str | Builder | None = None,
     dataset: str | Callable[[Path], Splits] | None = None,
     host: str | Host | HostSpec | dict[str, Any] | None = None,
     control: ActionControl | None = None,
-    **fields: Any,
+    **fields: Unpack[EnvFields],
 ) -> Environment:
     """Build an environment: networks, data, rule of the reward and limits of a task.
 
@@ -68,7 +88,11 @@ def make(
         >>> step.reward.shape, step.masks.op.shape
         (torch.Size([4]), torch.Size([4, 6]))
     """
-    check_flag("instances", instances, OneOf(SPLITS))
+    if instances not in SPLITS:
+        raise ConfigError(
+            f"instances: expected one of {', '.join(SPLITS)}, a stream of tasks, got {format_value(instances)}; "
+            'whether tasks vary is a setting: make(RunSpec(instances="single"))'
+        )
     if not isinstance(cast(Any, control), ActionControl | None):
         raise ConfigError(f"control: expected a control, such as morphogen.MaskControl(mask), got {show_part(control)}")
     if keys is not None:
@@ -81,7 +105,7 @@ def make(
     given: Settings = {group: part for group, part in parts.items() if None not in part.values()}
     if isinstance(host, HostSpec | dict):
         given["host"] = host
-    settings = merge_settings(explicit_settings(fields), explicit_settings(given))
+    settings = merge_settings(explicit_settings(dict(fields)), explicit_settings(given))
     setup = build_setup(_build_spec(task, settings, envs=envs, seed=seed, device=device))
     compiled = CompiledUnits(setup.spec.engine, device=setup.device)
     return open_environment(setup, envs=keys, first=first, split=SPLITS[instances], control=control, compiled=compiled)

@@ -547,3 +547,12 @@ def test_rules_and_policies_have_derivatives_beside_steps(formula_env):
     assert any((leaf != 0).any() for leaf in slopes["net"].values(True, True))
     population = torch.stack((params, params))
     assert torch.func.vmap(value)(population).shape == (2,)
+
+
+def test_a_stream_is_not_confused_with_the_setting_of_the_same_name():
+    expected = (
+        r"^instances: expected one of train, held-out, test, a stream of tasks, got \"single\"; whether tasks vary"
+    )
+    with pytest.raises(mg.ConfigError, match=expected):
+        mg.make("whitebox", instances="single")
+    assert mg.make(mg.RunSpec(task="whitebox", instances="single"), envs=2).spec.instances == "single"

@@ -146,6 +146,6 @@ def component_names(function: PaymentFn, inputs: RewardInputs) -> tuple[str, ...
 def _build_function_rule(function: PaymentFn, spec: RewardSpec, terms: Terms) -> FunctionRule:
     """Build the rule; its components come from a call on the meta device, where a read of a value raises."""
     del terms
-    example = archetype_inputs([ARCHETYPES[name] for name in ("wait only", "good")], dtype=torch.float32)[0]
-    names = component_names(function, cast(RewardInputs, example.to(torch.device("meta"))))
+    example: Any = archetype_inputs([ARCHETYPES[name] for name in ("wait only", "good")], dtype=torch.float32)[0]
+    names = component_names(function, example.to("meta"))
     return FunctionRule(function, governor_penalty=spec.governor_penalty, components=names)

@@ -49,10 +49,12 @@ from morphogen.vocab.action import Head
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.purpose import Purpose
+from morphogen.vocab.text import short_repr
 
 Action = Tensor | TensorDictBase  # int64 [E, 8], or a leaf int64 [E] per head
 
 
+@short_repr
 @document_fields
 @dataclass(frozen=True, slots=True)
 class Environment:

@@ -42,11 +42,13 @@ from morphogen.steps.whitebox_steps import skip_training, validate_by_formula
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.stage import Stage
+from morphogen.vocab.text import short_repr
 
 LANES_PER_SLOT = 2**24  # lanes of a stream that belong to one slot
 _SEED_PURPOSES = (Purpose.SEED_INIT, Purpose.GATE_INIT)
 
 
+@short_repr
 @document_fields
 class PolicyInputs(NamedTuple):
     """Inputs of a policy for its next action, of `Environment.reset` and `Environment.observe`."""
@@ -82,6 +84,7 @@ class ScorePhase(NamedTuple):
     facts: StateFacts  # [E], of `after`
 
 
+@short_repr
 @document_fields
 class Step(NamedTuple):
     """Results of one epoch of all envs.  All tensors reside on the device."""

@@ -32,12 +32,13 @@ from morphogen.storage.tensor_trees import restore_tree
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.registry import Registry, error_line, show_part
-from morphogen.vocab.text import format_value
+from morphogen.vocab.text import format_value, short_repr
 
 TRAINED_PREFIX = "trained:"  # before a run directory or a policy file
 REACTIVE_PREFIX = "reactive:"  # before a file with thresholds of the heuristic
 
 
+@short_repr
 @document_fields
 class Arm(NamedTuple):
     """A policy to play: its parameters, and the schedule or mask that narrows its choices, if any.

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from support.small_runs import live, tiny, tiny_setup, world_of
@@ -556,3 +557,33 @@ def test_a_stream_is_not_confused_with_the_setting_of_the_same_name():
     with pytest.raises(mg.ConfigError, match=expected):
         mg.make("whitebox", instances="single")
     assert mg.make(mg.RunSpec(task="whitebox", instances="single"), envs=2).spec.instances == "single"
+
+
+def test_states_steps_and_environments_are_shown_in_a_line(lived):
+    env, states, acts, steps = lived
+    arm = mg.build_arm("ppo", env.setup)
+    data = mg.from_arrays("noise", np.zeros((600, 1, 8, 8), dtype=np.uint8), np.arange(600) % 10)
+    seen = steps[0].seen
+    state = states[0]
+    trees = (
+        env,
+        env.setup,
+        env.setup.dataset,
+        state,
+        seen,
+        seen.masks,
+        seen.observation,
+        steps[0],
+        steps[0].outcome,
+        arm,
+    )
+    parts = (state.host, state.slots, state.signals, state.governor, state.instance, state.clock)
+    texts = [repr(one) for one in (*trees, *parts, data, data.splits, env.plan(state, acts[0]))]
+    for text in texts:
+        assert "\n" not in text, text
+        assert len(text) < 700, text
+    assert repr(state.host) == "HostState(float32 [4, 438] params, momentum)"
+    assert repr(state[1].clock) == "Clock(int64 [] episode, epoch)"
+    assert repr(data) == "ArrayData(name='noise'; Splits splits)"
+    assert repr(data.splits) == "Splits(Samples of 400 train; Samples of 100 validation, test)"
+    assert repr(data.splits.test) == "Samples(uint8 [100, 1, 8, 8] inputs; int64 [100] labels)"

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Unpack, cast
+from typing import Any, Literal, Unpack
 
 import torch
 from torch import Tensor
@@ -88,13 +88,7 @@ def make(
         >>> step.reward.shape, step.masks.op.shape
         (torch.Size([4]), torch.Size([4, 6]))
     """
-    if instances not in SPLITS:
-        raise ConfigError(
-            f"instances: expected one of {', '.join(SPLITS)}, a stream of tasks, got {format_value(instances)}; "
-            'whether tasks vary is a setting: make(RunSpec(instances="single"))'
-        )
-    if not isinstance(cast(Any, control), ActionControl | None):
-        raise ConfigError(f"control: expected a control, such as morphogen.MaskControl(mask), got {show_part(control)}")
+    _check_words(instances, control)
     if keys is not None:
         if keys.ndim != 2 or keys.shape[1] != 3 or keys.dtype != torch.int64:
             raise ConfigError(f"keys: expected int64 [E, 3], got {keys.dtype} {list(keys.shape)}")
@@ -109,6 +103,17 @@ def make(
     setup = build_setup(_build_spec(task, settings, envs=envs, seed=seed, device=device))
     compiled = CompiledUnits(setup.spec.engine, device=setup.device)
     return open_environment(setup, envs=keys, first=first, split=SPLITS[instances], control=control, compiled=compiled)
+
+
+def _check_words(instances: str, control: object) -> None:
+    """Raise ConfigError for an unknown stream, and for what is no control."""
+    if instances not in SPLITS:
+        raise ConfigError(
+            f"instances: expected one of {', '.join(SPLITS)}, a stream of tasks, got {format_value(instances)}; "
+            'whether tasks vary is a setting: make(RunSpec(instances="single"))'
+        )
+    if not isinstance(control, ActionControl | None):
+        raise ConfigError(f"control: expected a control, such as morphogen.MaskControl(mask), got {show_part(control)}")
 
 
 def _build_spec(

@@ -156,7 +156,7 @@ def check_reward(
     """Check a reward rule against the laws of `REWARD_LAWS`.  Raises BrokenLaw for the first violation.
 
     Args:
-        rule: as in `rules.rewards.protocol`, or a function, as `rule_from_function` takes it.
+        rule: as in `rules.rewards.protocol`, or a function `RewardInputs [E] -> {component: float [E]}`.
         gamma: also check that `component` telescopes under this discount.
         bounds: also check that every reward lies between two numbers.
         slots: number of slots of an env.

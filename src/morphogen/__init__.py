@@ -96,6 +96,7 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.data.token_text import TextSplits as TextSplits
     from morphogen.data.token_text import TokenText as TokenText
     from morphogen.engine import actions as actions
+    from morphogen.engine.action_control import MaskControl as MaskControl
     from morphogen.engine.environment import Environment as Environment
     from morphogen.engine.episodes import Epoch as Epoch
     from morphogen.engine.episodes import Rollout as Rollout
@@ -215,6 +216,7 @@ _HOMES = {
     "data.arrays": "from_arrays from_torch",
     "data.splits": "Samples Splits",
     "data.token_text": "TextSplits TokenText",
+    "engine.action_control": "MaskControl",
     "engine.environment": "Environment",
     "engine.episodes": "Epoch Rollout reset_hidden run_epoch",
     "engine.make": "make",

@@ -79,6 +79,10 @@ OTHERS = {
     "data that is streamed": {"data": DataSpec(batch=8, minibatches=2, val_samples=32, placement="streamed")},
     "a baseline": {"policy_name": "heuristic"},
     "demonstrations": {"ppo": PpoSpec(epochs=2, minibatches=2, world_envs=2, imitation_rounds=2)},
+    "after demonstrations, streamed": {
+        "ppo": PpoSpec(epochs=2, minibatches=2, world_envs=2, imitation_rounds=1),
+        "data": DataSpec(batch=8, minibatches=2, val_samples=32, placement="streamed"),
+    },
 }
 
 

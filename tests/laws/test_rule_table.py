@@ -245,6 +245,20 @@ def test_a_plain_rule_may_not_pay_the_penalty_itself():
         rule_from_function(lambda inputs: {"governor": inputs.committed_acc})(RewardSpec().fill_defaults(), TERMS)
 
 
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        (lambda inputs: 1.0, r"got 1\.0"),
+        (lambda inputs: inputs.next_val_acc.mean(), r"got torch.float32 \[\]"),
+        (lambda inputs: inputs.next_val_acc.mean(0, keepdim=True), r"got torch.float32 \[1\]"),
+        (lambda inputs: inputs.slots.stage, r"got torch.int64 \[2, 3\]"),
+    ],
+)
+def test_a_part_that_is_no_number_per_env_makes_no_rule(part, said):
+    with pytest.raises(ConfigError, match=rf"^component gain: expected a tensor \[E\], a real number per env, {said}$"):
+        rule_from_function(lambda inputs: {"gain": part(inputs)})(RewardSpec().fill_defaults(), TERMS)
+
+
 def test_a_function_that_reads_values_on_the_host_makes_no_rule():
     with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
         rule_from_function(lambda inputs: {"gain": inputs.committed_acc * inputs.committed_acc.max().item()})(

@@ -350,6 +350,11 @@ RULES = {
     "legality.action_count": (legality.action_count, slots.map(masks_of), {}),
     "legality.conditions": (partial(legality.conditions, limits=LIMITS), slots, {"env_axis": 1}),
     "legality.restrict_masks": (legality.restrict_masks, slots.flatmap(declared), {}),
+    "legality.narrow_masks": (
+        legality.narrow_masks,
+        beside(slots, (yes, B, (6, 3))).map(lambda pair: (masks_of(pair[0]), pair[1])),
+        {"slots": True, "slot_axis": 2},
+    ),
     "legality.legal": (
         legality.legal,
         slots.map(lambda part: (part, scenes.make_limits(part))),

@@ -7,8 +7,10 @@ import torch
 from tensordict import TensorDict
 
 from morphogen.config.groups import RewardSpec
+from morphogen.rules.legality import action_masks, legal
 from morphogen.rules.rewards.table import FunctionRule, build_rule
 from morphogen.vocab.action import Op
+from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import Stage
 
 GAMMA = 0.9
@@ -234,3 +236,49 @@ def picky(slots):
     if slots.stage.shape[1] > 1:
         raise IndexError("one slot is enough")
     return older(slots)
+
+
+def by_host(inputs):
+    """Asks the host whether an episode ends."""
+    return gain(inputs) if bool(inputs.horizon.any()) else {"paid": inputs.committed_acc * 0}
+
+
+def patient(slots):
+    """A mask: no PRUNE in the first ten epochs of a life."""
+    allowed = legal(slots, Limits((True,) * slots.stage.shape[1])).clone()
+    allowed[:, Op.PRUNE] &= slots.age >= 10
+    return allowed
+
+
+def dead(slots):
+    """A mask without a legal op for a host whose first slot is in use."""
+    return patient(slots) & (slots.stage[:, 0] == int(Stage.DORMANT)).view(-1, 1, 1)
+
+
+def illegal(slots):
+    """A mask that lets empty slots fossilize."""
+    allowed = patient(slots)
+    allowed[:, Op.FOSSILIZE] |= slots.stage == int(Stage.DORMANT)
+    return allowed
+
+
+def by_op(slots):
+    """A mask without slots."""
+    return patient(slots).any(-1)
+
+
+def in_numbers(slots):
+    """A mask of numbers."""
+    return patient(slots).float()
+
+
+def as_masks(slots):
+    """The masks of all heads."""
+    return action_masks(slots, Limits((True,) * slots.stage.shape[1]))
+
+
+def hasty(slots):
+    """A mask that one host decides for another."""
+    allowed = patient(slots)
+    allowed[:, Op.PRUNE] &= slots.age.float().mean() >= 10
+    return allowed

@@ -10,7 +10,7 @@ or, without the import, `gymnasium.make_vec("morphogen.adapters.gymnasium_env:mo
 """
 
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import gymnasium
 import numpy as np
@@ -23,7 +23,7 @@ from tensordict import TensorDict
 from morphogen.adapters.torchrl_env import flatten_inputs
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import TASKS
-from morphogen.engine.make import make
+from morphogen.engine.make import MakeFields, make
 from morphogen.engine.phases import PolicyInputs
 from morphogen.errors import ConfigError
 from morphogen.state.env import EnvState
@@ -56,7 +56,7 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
         task: str | RunSpec = "digits",
         seed: int = 0,
         autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
-        **fields: Any,
+        **fields: Unpack[MakeFields],
     ) -> None:
         """Build the environment; `fields` as in `engine.make`.
 

@@ -1,6 +1,6 @@
 """The environment for TorchRL: specs and a TensorDict around the functional environment."""
 
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -11,7 +11,7 @@ from torchrl.envs import EnvBase  # pyright: ignore[reportMissingTypeStubs]
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import TaskSpec
 from morphogen.engine.environment import Environment
-from morphogen.engine.make import make
+from morphogen.engine.make import MakeFields, make
 from morphogen.engine.phases import PolicyInputs
 from morphogen.errors import ConfigError
 from morphogen.state.decision import ActionMasks, Observation
@@ -165,7 +165,12 @@ def restore_inputs(tensordict: TensorDictBase) -> PolicyInputs:
 
 
 def make_env(
-    task: str | TaskSpec | RunSpec = "digits", /, *, envs: int | None = None, seed: int | None = None, **fields: Any
+    task: str | TaskSpec | RunSpec = "digits",
+    /,
+    *,
+    envs: int | None = None,
+    seed: int | None = None,
+    **fields: Unpack[MakeFields],
 ) -> MorphogenEnv:
     """Build a TorchRL environment.
 

@@ -37,7 +37,7 @@ class FactoredDistribution(Distribution):
 
     Args:
         op, slot, value: logits float32 [..., 6], [..., 6, S], [..., S, 10, 13] (`nets.distribution.LogitTables`).
-        mask: legal choices, the `mask` of `MorphogenEnv`, or `nets.distribution.Support`.
+        mask: legal choices: `ActionMasks`, the `mask` of `MorphogenEnv`, or `nets.distribution.Support`.
         floor: smallest probability of a legal choice, per head.
 
     Example:
@@ -51,12 +51,17 @@ class FactoredDistribution(Distribution):
     """
 
     def __init__(
-        self, op: Tensor, slot: Tensor, value: Tensor, mask: TensorDictBase | Support, floor: Floor = NO_FLOOR
+        self,
+        op: Tensor,
+        slot: Tensor,
+        value: Tensor,
+        mask: ActionMasks | TensorDictBase | Support,
+        floor: Floor = NO_FLOOR,
     ) -> None:
-        legal = mask
-        if not isinstance(legal, Support):
-            leaves: dict[str, Any] = {head: legal[head] for head in HEADS}
-            legal = distribution.build_support(ActionMasks(**leaves, batch_size=op.shape[:-1]))
+        if isinstance(mask, TensorDictBase):
+            leaves: dict[str, Any] = {head: mask[head] for head in HEADS}
+            mask = ActionMasks(**leaves, batch_size=op.shape[:-1])
+        legal = mask if isinstance(mask, Support) else distribution.build_support(mask)
         lookups = distribution.build_lookups(floor, op.device)
         tables = LogitTables(op, slot, value)
         self.factored: FactoredCategorical = distribution.normalise_tables(tables, legal, lookups)

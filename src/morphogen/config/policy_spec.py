@@ -158,7 +158,8 @@ class PpoSpec(Spec):
     )
     world_envs: Count = option(
         default=1,
-        text="envs in a row that play the same world: the mean advantage of the others is subtracted; 1 = each its own",
+        text="consecutive envs that play the same world after imitation, for the mean advantage of the others to be "
+        "subtracted; 1 = each its own",
     )
     imitation_rounds: Natural = option(
         default=0, text="rounds at the start in which the heuristic acts and the policy learns to imitate it"

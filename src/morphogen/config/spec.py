@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, Unpack
 
 from pydantic import Field
 
@@ -33,6 +33,7 @@ from morphogen.config.instance_spec import (
     reference_instance,
     variable_parameters,
 )
+from morphogen.config.keywords import RunFields
 from morphogen.config.parts import BLUEPRINTS, HOSTS, LEARNERS, POLICIES
 from morphogen.config.phase_spec import PhaseSpec, formula_faults, phase_faults
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
@@ -192,7 +193,7 @@ class RunSpec(Spec):
             return given
         return merge_settings(TASKS[given["task"]].defaults, given)
 
-    def with_settings(self, **fields: Any) -> "RunSpec":
+    def with_settings(self, **fields: Unpack[RunFields]) -> "RunSpec":
         """Return the spec with other settings.
 
         Args:
@@ -208,7 +209,7 @@ class RunSpec(Spec):
         """
         replaced = {name for name, value in fields.items() if isinstance(value, Spec)}
         kept = {name: value for name, value in to_settings(self, explicit=True).items() if name not in replaced}
-        return RunSpec(**merge_settings(kept, explicit_settings(fields)))
+        return RunSpec(**merge_settings(kept, explicit_settings(dict(fields))))
 
     def cross_checks(self) -> list[str]:
         """Slots exist, minibatches divide the envs, floors fit the slots, instances fit the task."""

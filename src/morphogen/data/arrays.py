@@ -12,11 +12,13 @@ from torch.utils.data import Dataset as TorchDataset
 
 from morphogen.data.splits import Samples, Splits, hold_out
 from morphogen.errors import DataError
+from morphogen.vocab.text import short_repr
 
 Array = np.ndarray[Any, Any]
 HELD_OUT_SHARE = 6  # one sample in six for validation, and one for the test split
 
 
+@short_repr
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayData:
     """Data set in memory; a part of the registry `DATASETS`."""

@@ -18,6 +18,7 @@ from morphogen.state.measure import LabelledInputs
 from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.host import Host
 from morphogen.vocab.registry import error_line
+from morphogen.vocab.text import short_repr
 
 GIB = 2**30
 
@@ -69,6 +70,7 @@ class Normalisation:
         return constant_table(values, torch.float32, like.device).view(-1, *(1,) * (self.dims - 1))
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Dataset:
     """Three splits: training as stored, validation prepared for scoring; original labels.

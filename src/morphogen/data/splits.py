@@ -20,10 +20,12 @@ from morphogen.errors import DataError
 from morphogen.state import rng
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
+from morphogen.vocab.text import short_repr
 
 CHUNK = 512  # images read at once where all are: the memory that this takes is that of any streamed data
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class StoredInputs:
     """Inputs of samples on the host, images mostly, in memory or in mapped files, read on demand.
@@ -95,6 +97,7 @@ def as_resident(inputs: Inputs) -> Tensor | TokenWindows:
     return inputs if isinstance(inputs, TokenWindows) else as_tensor(inputs)
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class Samples:
     """Inputs and labels as stored.
@@ -139,6 +142,7 @@ def window_samples(windows: TokenWindows) -> Samples:
     return Samples(windows, torch.zeros(1, dtype=torch.int64).expand(windows.count))
 
 
+@short_repr
 @document_fields
 @dataclass(frozen=True, slots=True)
 class Splits:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from morphogen.errors import DataError
 from morphogen.vocab.field_docs import document_fields
+from morphogen.vocab.text import short_repr
 
 PADDING = -1  # in a window, behind the end of a document
 MOST_WINDOWS = 2**31 - 1  # that a draw of 32 bits reaches
@@ -20,6 +21,7 @@ LEAST_TOKENS = 2  # of a document: shorter ones hold nothing to predict
 CHUNK = 2**24  # tokens read at once where all are
 
 
+@short_repr
 @document_fields
 @dataclass(frozen=True, slots=True)
 class TokenText:
@@ -57,6 +59,7 @@ class TokenText:
         return TokenWindows(self, before, length, step, int(counts.sum()))
 
 
+@short_repr
 @dataclass(frozen=True, slots=True)
 class TokenWindows:
     """Windows of a text, numbered in its order; indexing reads them.
@@ -117,6 +120,7 @@ class TokenWindows:
         return digest.digest()
 
 
+@short_repr
 @document_fields
 @dataclass(frozen=True, slots=True)
 class TextSplits:

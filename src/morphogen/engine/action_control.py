@@ -1,9 +1,10 @@
-"""Action controls of a run: declared schedules as tables on the device, and errors about illegal actions."""
+"""Action controls: declared schedules as tables on the device, errors about illegal actions; masks from outside."""
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,11 @@ from morphogen.config.action_schedule import (
 )
 from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError, ScheduleError
+from morphogen.rules.legality import narrow_masks, restrict_masks
+from morphogen.state.decision import ActionMasks
+from morphogen.state.env import EnvState, Slots
 from morphogen.storage.files import read_bytes
+from morphogen.vocab.text import format_value
 
 
 def load_schedule(name: str, spec: RunSpec) -> Schedule | None:
@@ -40,25 +45,73 @@ def load_schedule(name: str, spec: RunSpec) -> Schedule | None:
         raise ConfigError("\n".join(f"policy_name is {name}: {line}" for line in lines)) from None
 
 
-class ActionControl(Protocol):
-    """Declared actions that the envs of a vector env have to follow."""
+class ActionControl(ABC):
+    """Narrows the choices of every env: a declared schedule, or a mask of your own."""
 
-    def at(self, epoch: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
-        """Declared actions: epoch, env (global index) int64 [E] -> action int64 [E, 8], present bool [E].
+    __slots__ = ()
 
-        The epoch after the last one of an episode is asked for too.
+    @abstractmethod
+    def narrow(self, masks: ActionMasks, state: EnvState, env: Tensor) -> tuple[ActionMasks, Tensor]:
+        """Narrow the masks of the next action; called after the last epoch of an episode, too.
+
+        Shapes: masks, state [E]; env int64 [E], global indices -> masks [E], missed bool [E]: a declared action is
+        illegal.
+        Promise: no False becomes True, and every env keeps at least one choice.
         """
-        ...
+
+    def check_missed(self, missed: np.ndarray, epoch: int, where: str) -> None:
+        """Raise ScheduleError for a declared action that was illegal; nothing is declared here.  missed bool [E]."""
+        del missed, epoch, where
+
+
+Mask = Callable[[Slots], Tensor]  # slots [E] -> bool [E, 6, S], True = allowed
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleControl:
+class MaskControl(ActionControl):
+    """A mask of your own as the control of an environment, `make(control=...)`, or of a run, `Parts(control=...)`.
+
+    An env chooses among the legal choices that the mask allows.  A choice that is illegal stays illegal; an env that
+    the mask leaves no legal choice may WAIT.  `morphogen.testing.laws.check_mask` finds both faults.
+
+    Raises: ConfigError, when an env is observed, for a result of another form.
+
+    Example:
+        >>> import morphogen as mg
+        >>> def sterile(slots):  # GERMINATE is legal in empty slots, and this mask forbids it
+        ...     allowed = mg.rules.legal(slots, mg.Limits((True, True))).clone()
+        ...     allowed[:, mg.Op.GERMINATE] = False
+        ...     return allowed
+        >>> env = mg.make("whitebox", envs=1, seed=0, control=mg.MaskControl(sterile))
+        >>> _, seen = env.reset()
+        >>> [op.name for op in mg.Op if seen.masks.op[0, op]]
+        ['WAIT']
+    """
+
+    function: Mask
+
+    def narrow(self, masks: ActionMasks, state: EnvState, env: Tensor) -> tuple[ActionMasks, Tensor]:
+        """Narrow the masks to what the function allows; nothing is missed."""
+        allowed: Any = self.function(state.slots)
+        if not isinstance(allowed, Tensor) or (allowed.dtype, allowed.shape) != (torch.bool, masks.slot.shape):
+            name = getattr(self.function, "__name__", type(self.function).__name__)
+            given = f"{allowed.dtype} {list(allowed.shape)}" if isinstance(allowed, Tensor) else format_value(allowed)
+            raise ConfigError(f"mask {name}: expected bool {list(masks.slot.shape)}, got {given}")
+        return narrow_masks(masks, allowed), torch.zeros_like(env, dtype=torch.bool)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleControl(ActionControl):
     """A schedule and its table: one column for all envs, or one per env where a step names one."""
 
     schedule: Schedule
     spec: RunSpec  # resolved
     action: Tensor  # int64 [T + 1, 1 or E, 8]
     present: Tensor  # bool [T + 1, 1 or E], the last row False
+
+    def narrow(self, masks: ActionMasks, state: EnvState, env: Tensor) -> tuple[ActionMasks, Tensor]:
+        """Leave the declared actions, and WAIT where none is declared or it is illegal."""
+        return restrict_masks(masks, *self.at(state.clock.epoch, env))
 
     def at(self, epoch: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
         """Return the entries of the table for these envs."""
@@ -90,15 +143,19 @@ def build_control(schedule: Schedule, spec: RunSpec, device: torch.device) -> Sc
     for step in schedule.steps:
         where = (step.epoch, slice(None) if step.env is None else step.env)
         action[where], present[where] = step.action, True
-    return ScheduleControl(schedule, spec, torch.from_numpy(action).to(device), torch.from_numpy(present).to(device))
+    return ScheduleControl(schedule, spec, torch.as_tensor(action).to(device), torch.as_tensor(present).to(device))
 
 
 @dataclass(frozen=True, slots=True)
-class PerEnvControl:
+class PerEnvControl(ActionControl):
     """One schedule per row of a vector env, so that envs of one key may act differently; illegal actions wait."""
 
     action: Tensor  # int64 [T + 1, E, 8]
     present: Tensor  # bool [T + 1, E], the last row False
+
+    def narrow(self, masks: ActionMasks, state: EnvState, env: Tensor) -> tuple[ActionMasks, Tensor]:
+        """Leave the declared actions, and WAIT where none is declared or it is illegal."""
+        return restrict_masks(masks, *self.at(state.clock.epoch, env))
 
     def at(self, epoch: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
         """Return the entries of all rows."""

@@ -1,17 +1,24 @@
 """Actions of all envs: int64 [E, 8] in the order of `vocab.action.Head`, or one leaf int64 [E] per head."""
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
 from morphogen.config.action_schedule import parse_action
+from morphogen.config.keywords import HeadNames, OpName
 from morphogen.engine.action_tensors import to_heads, to_tensor
 from morphogen.engine.environment import Environment
 from morphogen.engine.phases import PolicyInputs, choose_actions
+from morphogen.errors import ConfigError
 from morphogen.learn.baselines import RandomPolicy
 from morphogen.state.env import EnvState
 from morphogen.vocab.action import HEADS, Op
+from morphogen.vocab.text import format_value
 
 __all__ = ["build", "random", "to_heads", "to_tensor", "wait"]
+
+DRAWS = 2**24  # numbers of draws: each has lanes of its own in the stream of the clock, of 2**34 in all
 
 
 def wait(env: Environment) -> Tensor:
@@ -28,7 +35,7 @@ def wait(env: Environment) -> Tensor:
     return torch.zeros(env.envs, len(HEADS), dtype=torch.int64, device=env.device)
 
 
-def build(env: Environment, op: str | Op, **heads: str) -> Tensor:
+def build(env: Environment, op: OpName | Op, **heads: Unpack[HeadNames]) -> Tensor:
     """Build one action for all envs from the names of its values; `torch.where` joins actions of different envs.
 
     Args:
@@ -49,22 +56,33 @@ def build(env: Environment, op: str | Op, **heads: str) -> Tensor:
     return torch.tensor(action, device=env.device).repeat(env.envs, 1)
 
 
-def random(env: Environment, state: EnvState, seen: PolicyInputs) -> Tensor:
+def random(env: Environment, state: EnvState, seen: PolicyInputs, *, draw: int = 0) -> Tensor:
     """Draw a legal action per env, all equally likely.
 
-    Shapes: state [E]; seen [E], what the policy sees of the state -> int64 [E, 8].
-    Promise: the draw is keyed by the clock of the state: equal states give equal actions.
+    The same state and draw give the same action: a search that tries several actions of one state numbers them.
+
+    Args:
+        env: environment, whose keys seed the draw.
+        state: EnvState [E], whose clock keys the draw.
+        seen: PolicyInputs [E], what a policy sees of the state.
+        draw: number of the draw; another number gives another action.
+
+    Returns: int64 [E, 8].
+    Raises: ConfigError for another number than 0 .. 2**24 - 1.
 
     Example:
         >>> import morphogen as mg
         >>> env = mg.make("whitebox", envs=2, seed=0)
         >>> state, seen = env.reset()
         >>> action = mg.actions.random(env, state, seen)
-        >>> action.equal(mg.actions.random(env, state, seen))
-        True
+        >>> action.equal(mg.actions.random(env, state, seen)), action.equal(mg.actions.random(env, state, seen, draw=1))
+        (True, False)
         >>> seen.masks.op.gather(1, action[:, :1]).all().item()  # only legal ops
         True
     """
+    if draw not in range(DRAWS):
+        raise ConfigError(f"draw: expected an integer in 0 .. {DRAWS - 1}, got {format_value(draw)}")
     policy = RandomPolicy()
     params, hidden = policy.init(env.keys[0]), policy.initial_hidden(env.envs, device=env.device)
-    return choose_actions(params, seen, hidden, env.action_keys, state.clock, policy=policy).action
+    choice = choose_actions(params, seen, hidden, env.action_keys, state.clock, policy=policy, draw=draw)
+    return choice.action

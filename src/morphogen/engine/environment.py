@@ -11,6 +11,7 @@ move their envs through it.  The steps inside a phase are in `engine.phases`.
 import time
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -39,6 +40,7 @@ from morphogen.nets.plan import EpochPlan
 from morphogen.rules.rewards.protocol import Rule
 from morphogen.state import rng, tree_ops
 from morphogen.state.env import EnvState, Instance
+from morphogen.state.tree_ops import refuse_transforms
 from morphogen.steps.govern_step import first_snapshot
 from morphogen.steps.observe_step import StateFacts, state_facts
 from morphogen.steps.reset_step import reset
@@ -47,17 +49,20 @@ from morphogen.vocab.action import Head
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.purpose import Purpose
+from morphogen.vocab.text import short_repr
 
 Action = Tensor | TensorDictBase  # int64 [E, 8], or a leaf int64 [E] per head
 
 
+@short_repr
 @document_fields
 @dataclass(frozen=True, slots=True)
 class Environment:
     """Envs with fixed keys, task and networks; it does not hold their state.  `make` and `open_environment` build it.
 
     Promises: no function writes to its arguments; the same state and action give the same result, bit for bit; an env
-    does not depend on the number of envs beside it.
+    does not depend on the number of envs beside it.  The envs are the batch: transforms of `torch.func` take reward
+    rules and policies, but no step of an environment.
 
     Example:
         >>> import torch
@@ -169,7 +174,8 @@ class Environment:
                 None reads them from the device: the one transfer of a step.
 
         Returns: EnvState [E] for the next epoch, and a Step.  An env at its end stays there until `restart`.
-        Raises: ConfigError for a state or an action of another shape.
+        Raises: ConfigError for a state or an action of another shape; RuntimeError for a derivative or `vmap`, whose
+            result would be wrong.
         """
         mark = self.timer.mark
         mark("head")
@@ -211,6 +217,7 @@ class Environment:
 
     def init_state(self, episode: Tensor) -> EnvState:
         """Return fresh envs, not yet measured.  episode int64 [E], counted from 0 over all streams."""
+        refuse_transforms("Environment.reset", episode)
         instance, window = self._draw_instance(episode, torch.zeros_like(episode)), self.spec.governor.window
         noise = rng.uniform(rng.stream(self.keys, Purpose.HOST_INIT, round=episode), self.net.host_size)
         ledger = self.rule.init(self.envs, len(self.net.slots), self.device)
@@ -221,6 +228,7 @@ class Environment:
 
         plan: None for envs without seeds, which need no transfer.
         """
+        _refuse_transforms("start", state)
         coalitions = phases.requested_coalitions(state, self.keys, setup=self.setup)
         pieces = split_envs(self.envs, self.setup.piece_envs)
         bare = EpochPlan(tuple(plans.empty_plan(rows.stop - rows.start, self.net) for rows in pieces))
@@ -306,8 +314,17 @@ class Environment:
     def _act(self, state: EnvState, action: Action, facts: StateFacts) -> ActPhase:
         if state.batch_size != self.keys.shape[:1]:
             raise ConfigError(f"state: expected {self.envs} envs, got {state.batch_size[0]}")
+        action = to_tensor(action, self.envs)
+        _refuse_transforms("step", state, action)
         unit = self.compiled.unit("apply", partial(phases.act_phase, setup=self.setup))
-        return unit(state, to_tensor(action, self.envs), self.keys, facts)
+        return unit(state, action, self.keys, facts)
+
+
+def _refuse_transforms(method: str, state: EnvState, *inputs: Tensor) -> None:
+    """Raise RuntimeError under a derivative or `vmap`; the ledger may belong to a rule with parameters."""
+    nodes: Any = state
+    leaves = [leaf for path, leaf in nodes.items(True, True) if path[0] != "ledger"]
+    refuse_transforms(f"Environment.{method}", *inputs, *leaves)
 
 
 def open_environment(

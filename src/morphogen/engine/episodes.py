@@ -25,6 +25,7 @@ from morphogen.vocab.blueprint import EMPTY
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT
 from morphogen.vocab.stage import Stage
+from morphogen.vocab.text import short_repr
 
 Array = np.ndarray[Any, Any]
 EPOCH_TRACES = ("network_value", "committed_acc", "accuracy", "trained_params", "missed", "action")  # a row per epoch
@@ -52,6 +53,7 @@ class EpisodeTraces:
         return self.trained_params.cumsum(axis=0)
 
 
+@short_repr
 @document_fields
 class Epoch(NamedTuple):
     """Results of `run_epoch`: one epoch of all envs under a policy."""

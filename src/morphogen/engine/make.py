@@ -4,16 +4,17 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Unpack
 
 import torch
 from torch import Tensor
 
-from morphogen.config.fields import OneOf, Settings, check_flag, explicit_settings, merge_settings
+from morphogen.config.fields import Settings, explicit_settings, merge_settings
 from morphogen.config.groups import HostSpec
+from morphogen.config.keywords import EnvFields
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import TaskSpec
-from morphogen.data.instances import HELD_OUT_INSTANCES, TEST_INSTANCES, TRAINING_INSTANCES
+from morphogen.data.instances import HELD_OUT_INSTANCES, TEST_INSTANCES, TRAINING_INSTANCES, InstanceSplit
 from morphogen.data.splits import Splits
 from morphogen.engine.action_control import ActionControl
 from morphogen.engine.compile import CompiledUnits
@@ -22,8 +23,28 @@ from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.protocol import Builder
 from morphogen.vocab.host import Host
+from morphogen.vocab.registry import show_part
+from morphogen.vocab.text import format_value
 
-SPLITS = {"train": TRAINING_INSTANCES, "held-out": HELD_OUT_INSTANCES, "test": TEST_INSTANCES}
+Stream = Literal["train", "held-out", "test"]  # of instances
+SPLITS: dict[Stream, InstanceSplit] = {
+    "train": TRAINING_INSTANCES,
+    "held-out": HELD_OUT_INSTANCES,
+    "test": TEST_INSTANCES,
+}
+
+
+class MakeFields(EnvFields, total=False):
+    """Keywords of `make` but `envs` and `seed`, for the environments of other libraries."""
+
+    device: str | None
+    first: int
+    keys: Tensor | None
+    instances: Stream
+    rule: str | Builder | None
+    dataset: str | Callable[[Path], Splits] | None
+    host: str | Host | HostSpec | dict[str, Any] | None
+    control: ActionControl | None
 
 
 def make(
@@ -35,12 +56,12 @@ def make(
     device: str | None = None,
     first: int = 0,
     keys: Tensor | None = None,
-    instances: str = "train",
+    instances: Stream = "train",
     rule: str | Builder | None = None,
     dataset: str | Callable[[Path], Splits] | None = None,
     host: str | Host | HostSpec | dict[str, Any] | None = None,
     control: ActionControl | None = None,
-    **fields: Any,
+    **fields: Unpack[EnvFields],
 ) -> Environment:
     """Build an environment: networks, data, rule of the reward and limits of a task.
 
@@ -54,7 +75,7 @@ def make(
             `held-out` or `test`, which no training has seen.
         rule, dataset, host: parts or their names, short for the settings `reward.rule`, `data.name` and `host.name`
             (`config.parts` lists all kinds of parts); `host` may be the group of settings as well.
-        control: narrows every choice.
+        control: narrows every choice: `MaskControl` of a mask of your own, or the control of an arm.
         fields: further fields of RunSpec, such as `blueprints`.
 
     Raises: ConfigError for settings out of range, DataError for missing files, DeviceError for a missing device.
@@ -67,7 +88,7 @@ def make(
         >>> step.reward.shape, step.masks.op.shape
         (torch.Size([4]), torch.Size([4, 6]))
     """
-    check_flag("instances", instances, OneOf(SPLITS))
+    _check_words(instances, control)
     if keys is not None:
         if keys.ndim != 2 or keys.shape[1] != 3 or keys.dtype != torch.int64:
             raise ConfigError(f"keys: expected int64 [E, 3], got {keys.dtype} {list(keys.shape)}")
@@ -78,10 +99,21 @@ def make(
     given: Settings = {group: part for group, part in parts.items() if None not in part.values()}
     if isinstance(host, HostSpec | dict):
         given["host"] = host
-    settings = merge_settings(explicit_settings(fields), explicit_settings(given))
+    settings = merge_settings(explicit_settings(dict(fields)), explicit_settings(given))
     setup = build_setup(_build_spec(task, settings, envs=envs, seed=seed, device=device))
     compiled = CompiledUnits(setup.spec.engine, device=setup.device)
     return open_environment(setup, envs=keys, first=first, split=SPLITS[instances], control=control, compiled=compiled)
+
+
+def _check_words(instances: str, control: object) -> None:
+    """Raise ConfigError for an unknown stream, and for what is no control."""
+    if instances not in SPLITS:
+        raise ConfigError(
+            f"instances: expected one of {', '.join(SPLITS)}, a stream of tasks, got {format_value(instances)}; "
+            'whether tasks vary is a setting: make(RunSpec(instances="single"))'
+        )
+    if not isinstance(control, ActionControl | None):
+        raise ConfigError(f"control: expected a control, such as morphogen.MaskControl(mask), got {show_part(control)}")
 
 
 def _build_spec(

@@ -24,7 +24,7 @@ from morphogen.nets.policy import Policy
 from morphogen.rules.attribution import MAX_EXACT_PLAYERS, coalitions, is_measured_epoch
 from morphogen.rules.counts import seed_params
 from morphogen.rules.decoding import decode
-from morphogen.rules.legality import action_masks, conditions, restrict_masks
+from morphogen.rules.legality import action_masks, conditions
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActionOutcome, ActOutput, Observation
 from morphogen.state.env import Clock, EnvState, Slots
@@ -42,11 +42,13 @@ from morphogen.steps.whitebox_steps import skip_training, validate_by_formula
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.stage import Stage
+from morphogen.vocab.text import short_repr
 
 LANES_PER_SLOT = 2**24  # lanes of a stream that belong to one slot
 _SEED_PURPOSES = (Purpose.SEED_INIT, Purpose.GATE_INIT)
 
 
+@short_repr
 @document_fields
 class PolicyInputs(NamedTuple):
     """Inputs of a policy for its next action, of `Environment.reset` and `Environment.observe`."""
@@ -82,6 +84,7 @@ class ScorePhase(NamedTuple):
     facts: StateFacts  # [E], of `after`
 
 
+@short_repr
 @document_fields
 class Step(NamedTuple):
     """Results of one epoch of all envs.  All tensors reside on the device."""
@@ -140,16 +143,27 @@ def observe_phase(
     masks = action_masks(state.slots, limits, conditions_met=facts.conditions)
     missed = torch.zeros_like(masks.op[:, 0])
     if control is not None:
-        masks, missed = restrict_masks(masks, *control.at(state.clock.epoch, key[:, 2]))
+        masks, missed = control.narrow(masks, state, key[:, 2])
     return PolicyInputs(observation, masks, missed, facts)
 
 
 def choose_actions(
-    params: TensorDict, seen: PolicyInputs, hidden: TensorDict, key: Tensor, clock: Clock, *, policy: Policy
+    params: TensorDict,
+    seen: PolicyInputs,
+    hidden: TensorDict,
+    key: Tensor,
+    clock: Clock,
+    *,
+    policy: Policy,
+    draw: int = 0,
 ) -> ActOutput:
-    """Choose an action per env; the noise is keyed by the clock.  seen, hidden, clock [E]; key int64 [E, 3]."""
+    """Choose an action per env; the noise is keyed by the clock, and by the number of the draw.
+
+    Shapes: seen, hidden, clock [E]; key int64 [E, 3].
+    """
     stream = rng.stream(key, policy.purpose, round=clock.episode, epoch=clock.epoch)
-    noise = rng.gumbel(stream, noise_lanes(seen.masks.slot.shape[-1]))
+    lanes = noise_lanes(seen.masks.slot.shape[-1])
+    noise = rng.gumbel(stream, lanes, first=draw * lanes)
     return policy.act(params, seen.observation, seen.masks, hidden, noise)
 
 

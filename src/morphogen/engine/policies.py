@@ -13,7 +13,7 @@ from morphogen.config.fields import raise_all
 from morphogen.config.heuristic_spec import HeuristicSpec
 from morphogen.config.parts import BUILT_IN, LEARNERS, NETWORKS, POLICIES
 from morphogen.config.spec import RunSpec
-from morphogen.engine.action_control import ScheduleControl, build_control, load_schedule
+from morphogen.engine.action_control import ActionControl, build_control, load_schedule
 from morphogen.engine.learning_laws import LEARNER_LAWS, NETWORK_LAWS, LearnerSubject, NetworkSubject, white_box
 from morphogen.engine.optimum import OPTIMAL, is_known, optimal_policy
 from morphogen.engine.part_laws import find_faults
@@ -32,15 +32,16 @@ from morphogen.storage.tensor_trees import restore_tree
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.registry import Registry, error_line, show_part
-from morphogen.vocab.text import format_value
+from morphogen.vocab.text import format_value, short_repr
 
 TRAINED_PREFIX = "trained:"  # before a run directory or a policy file
 REACTIVE_PREFIX = "reactive:"  # before a file with thresholds of the heuristic
 
 
+@short_repr
 @document_fields
 class Arm(NamedTuple):
-    """A policy to play: its parameters, and the schedule that it follows, if any.
+    """A policy to play: its parameters, and the schedule or mask that narrows its choices, if any.
 
     `build_arm` builds it by name.  `TrainResult.arm` is the policy of a run.
 
@@ -53,7 +54,7 @@ class Arm(NamedTuple):
     """
 
     policy: Policy
-    control: ScheduleControl | None  # None: every legal action
+    control: ActionControl | None  # None: every legal action
     params: TensorDict  # without batch size
     name: str = "policy"
 
@@ -198,7 +199,7 @@ def _call_builder(registry: Registry[Any], name: str, *args: Any) -> Any:
         raise ConfigError(f"{registry.source(name)}: {error_line(error)}") from error
 
 
-def _init_arm(name: str, policy: Policy, control: ScheduleControl | None, setup: Setup) -> Arm:
+def _init_arm(name: str, policy: Policy, control: ActionControl | None, setup: Setup) -> Arm:
     return Arm(policy, control, policy.init(rng.env_keys(setup.spec.seed, 0, 1, setup.device)[0]), name)
 
 

@@ -17,10 +17,10 @@ from morphogen.device import cuda_memory
 from morphogen.device.collectives import SAVE, STOP, Collectives
 from morphogen.device.profiler import NULL_TIMER, Timer
 from morphogen.device.transfers import Transfers
-from morphogen.engine.action_control import ScheduleControl
+from morphogen.engine.action_control import ActionControl
 from morphogen.engine.capture import Capture
 from morphogen.engine.compile import CompiledUnits
-from morphogen.engine.environment import open_environment
+from morphogen.engine.environment import Environment, open_environment
 from morphogen.engine.episodes import Epoch, Rollout, reset_hidden, run_epoch
 from morphogen.engine.phases import PolicyInputs
 from morphogen.engine.policies import Arm, build_arm, build_learner
@@ -82,7 +82,7 @@ class Parts:
         ['BlueprintScores', 'EpisodeCompleted', 'RoundCompleted', 'RunCompleted']
     """
 
-    control: ScheduleControl | None = None  # restricts the masks; default: the schedule of the spec
+    control: ActionControl | None = None  # narrows every choice; default: the schedule of the spec
     sinks: Sequence[AnySink] = ()  # objects, or functions of a list of events
     clock: Callable[[], float] = time.perf_counter
     compiled: CompiledUnits | None = None  # default: as `engine.compile` says
@@ -103,7 +103,7 @@ class Scheduler:
     """One run in this process, round by round; it writes no files.
 
     Attributes for hooks and for a loop of your own: `round` and `epoch`, the next epoch to run; `state`, EnvState [E];
-    `policy` with its `params`; `arm`; `rollout`, rows of the round; `env`, the environment.
+    `policy` with its `params`; `arm`; `rollout`, rows of the round; `env`, the environment of the round.
 
     Args:
         setup: of `build_setup`.
@@ -124,7 +124,7 @@ class Scheduler:
         self.setup, self.parts = setup, parts
         self.transfers = Transfers(setup.device, parts.clock)
         self.collectives = parts.collectives or Collectives()
-        own = self.collectives.shard(spec.envs)
+        self._own = self.collectives.shard(spec.envs)  # envs of this rank
         self.policy, control, params, _ = build_arm(spec.policy_name, setup)
         self.control, self.params = parts.control or control, params
         self.compiled = parts.compiled or CompiledUnits(spec.engine, device=setup.device, clock=parts.clock)
@@ -136,17 +136,8 @@ class Scheduler:
         self.reporter = Reporter(
             setup, parts.sinks, self.collectives, demonstrated=self.demonstrated, world_envs=self.world_envs
         )
-        worlds = torch.arange(own.start, own.stop) // self.world_envs
-        self.env = open_environment(
-            setup,
-            envs=rng.env_keys(spec.seed, 0, spec.envs)[worlds],
-            actions=rng.env_keys(spec.seed, own.start, len(own)),
-            control=self.control,
-            transfers=self.transfers,
-            compiled=self.compiled,
-            capture=parts.capture,
-            timer=self.timer,
-        )
+        self.round = self.epoch = 0  # the next epoch to run
+        self.env = self._open_env(parts.capture)
         key = rng.env_keys(spec.seed, 0, 1, setup.device)[0]
         self.exchange = build_exchange(spec, self.learner, self.collectives)
         self.learned: Any = None  # state of the learner
@@ -154,14 +145,35 @@ class Scheduler:
             self.learned = self.learner.init(self.policy, key, spec=spec)
             self.params = self.learned.get("params")
         self._demonstrator = build_arm(DEMONSTRATOR, setup) if self.demonstrated else None
-        self.rollout = Rollout(spec.episode_length, envs=len(own), slots=len(setup.net.slots), device=setup.device)
-        self.round = self.epoch = 0  # the next epoch to run
+        self.rollout = Rollout(
+            spec.episode_length, envs=len(self._own), slots=len(setup.net.slots), device=setup.device
+        )
         self.state: EnvState | None = None
         self.seen: PolicyInputs | None = None  # of the state
         self.hidden, self.segment = self._initial_hidden()
         self._pending_record: int | None = None  # epoch whose record is being copied
         self._reported_graphs = NO_COMPILES  # those of a warm-up belong to the first round
         self._late_wish: str | None = None  # of the ranks, to fulfil after the round
+
+    @property
+    def siblings(self) -> int:
+        """Consecutive envs that play the same world in this round; 1 if the demonstrator, which draws nothing, acts."""
+        return 1 if self.round < self.demonstrated else self.world_envs
+
+    def _open_env(self, capture: Capture | None) -> Environment:
+        """Lay out the envs of this round."""
+        spec, own = self.setup.spec, self._own
+        worlds = torch.arange(own.start, own.stop) // self.siblings
+        return open_environment(
+            self.setup,
+            envs=rng.env_keys(spec.seed, 0, spec.envs)[worlds],
+            actions=rng.env_keys(spec.seed, own.start, len(own)),
+            control=self.control,
+            transfers=self.transfers,
+            compiled=self.compiled,
+            capture=capture,
+            timer=self.timer,
+        )
 
     @property
     def graph_totals(self) -> CompileStats:
@@ -184,7 +196,7 @@ class Scheduler:
         """Run all remaining rounds, unless a hook stops the run; return a summary per complete round."""
         on_round = self.parts.hooks.on_round
         summaries: list[BatchSummary] = []
-        with self.env:
+        try:
             while self.round < self.setup.spec.rounds:
                 summary = self.run_round()
                 if summary is None:
@@ -193,6 +205,8 @@ class Scheduler:
                 halted = on_round is not None and on_round(summary, self) is False
                 if self.round < self.setup.spec.rounds and self._pause(halted):
                     break
+        finally:
+            self.env.close()
         return tuple(summaries)
 
     def _pause(self, halted: bool = False) -> bool:
@@ -212,7 +226,6 @@ class Scheduler:
         if self.epoch == 0 or state is None or seen is None:
             self.timer.mark("reset")
             state, seen = self.env.reset(self.round)
-            self.hidden, self.segment = self._initial_hidden()
         while True:
             epoch = self.run_epoch(state, seen, self.hidden, self.segment, self.epoch)
             self.state, self.seen = state, seen = epoch.after, epoch.step.seen
@@ -231,8 +244,12 @@ class Scheduler:
         return self.actor.policy.initial_hidden(envs, device=where), torch.ones(envs, dtype=torch.bool, device=where)
 
     def move_to(self, round: int, epoch: int) -> None:
-        """Set the next epoch to run; the memory is that of the policy which acts in the round, empty."""
+        """Set the next epoch to run, with the envs and an empty memory of the policy that acts in its round."""
+        before = self.siblings
         self.round, self.epoch = round, epoch
+        if self.siblings != before:
+            self.env.close()
+            self.env = self._open_env(self.env.capture)
         self.hidden, self.segment = self._initial_hidden()
 
     def run_epoch(self, state: EnvState, seen: PolicyInputs, hidden: TensorDict, segment: Tensor, t: int) -> Epoch:
@@ -293,7 +310,7 @@ class Scheduler:
                 env_epochs=self.setup.spec.envs * (self.epoch - start.epoch),
             ),
         )
-        self.round, self.epoch = self.round + 1, 0
+        self.move_to(self.round + 1, 0)
         if metrics.get("skip_streak", 0) >= MAX_IDLE_ROUNDS:
             raise TrainingDiverged(_divergence_message(metrics, summary.round, self.setup.spec.envs))
         return summary
@@ -312,7 +329,7 @@ class Scheduler:
             return self._with_checksums(rollout_stats(observation, hidden, None, None, self.exchange))
         plain = self.compiled.eager and self.exchange.ranks == 1  # may be part of a graph
         loop = self.env.capture.repeat if plain else repeat
-        turn = Round(self.setup.spec, self.round, self.compiled.unit, self.exchange, loop, self.world_envs)
+        turn = Round(self.setup.spec, self.round, self.compiled.unit, self.exchange, loop, self.siblings)
         self.learned, metrics = self.learner.update(self.learned, rows, policy=self.policy, round=turn)
         self.params = self.learned.get("params")
         leaves = {"steps_done": torch.ones_like(get_leaf(rows, "reward")[0, 0]), **metrics}

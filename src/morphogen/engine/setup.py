@@ -33,7 +33,7 @@ from morphogen.nets.precision import FULL, Precision
 from morphogen.rules.rewards.protocol import Rule
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.text import count_noun
+from morphogen.vocab.text import count_noun, short_repr
 
 STATE_COPIES = 4  # parameters, momentum, and both again in the snapshot of the governor
 PRECISIONS = {
@@ -44,6 +44,7 @@ PRECISIONS = {
 _BFLOAT16_SINCE = (8, 0)  # compute capability
 
 
+@short_repr
 @document_fields
 @dataclass(frozen=True, slots=True)
 class Setup:

@@ -53,7 +53,7 @@ def _run_shortly(scheduler: Scheduler) -> None:
         rollout.write(t, epoch, scheduler.segment)
     if exchange.ranks == 1:
         rollout = _repeat_envs(rollout, spec.envs)
-    turn = Round(spec, scheduler.round, scheduler.compiled.unit, exchange, _once, scheduler.world_envs)
+    turn = Round(spec, scheduler.round, scheduler.compiled.unit, exchange, _once, scheduler.siblings)
     scheduler.learner.update(scheduler.learned, rollout.rows, policy=scheduler.policy, round=turn)
 
 

@@ -40,6 +40,7 @@ from morphogen.state.tree_ops import choose, constant_table, positions
 from morphogen.vocab.blueprint import COMPUTE_ORDER, Blueprint
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.stage import Algorithm
+from morphogen.vocab.text import short_repr
 
 _CODES = len(Blueprint)
 GATES = 0  # group of the gates, in the place of the code that means no blueprint
@@ -79,6 +80,7 @@ class SlotPlan:
         return tuple((end - group.multiplied, end) for end, group in pairs if group.multiplied)
 
 
+@short_repr
 @document_fields
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -100,6 +102,7 @@ class Plan:
     rows: tuple[int, ...]  # rows of the coalition tree after each slot, in execution order
 
 
+@short_repr
 @document_fields
 class EpochPlan(NamedTuple):
     """Sizes of one epoch of all envs, which train and validate in pieces (`engine.pieces`).

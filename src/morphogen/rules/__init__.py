@@ -20,7 +20,7 @@ from morphogen.rules.attribution import coalitions, players
 from morphogen.rules.counts import parameter_price, seed_params
 from morphogen.rules.decoding import decode
 from morphogen.rules.gates import check_gate
-from morphogen.rules.legality import action_count, action_masks, conditions, legal, restrict_masks
+from morphogen.rules.legality import action_count, action_masks, conditions, legal, narrow_masks, restrict_masks
 from morphogen.rules.rewards.archetypes import ARCHETYPES, archetype_inputs, archetype_returns
 from morphogen.rules.rewards.own import epoch_value, network_value, parameter_cost
 from morphogen.rules.rewards.protocol import Rule, Terms, WithoutPotential
@@ -50,6 +50,7 @@ __all__ = [
     "epoch_value",
     "interactions",
     "legal",
+    "narrow_masks",
     "network_value",
     "occupied",
     "parameter_cost",

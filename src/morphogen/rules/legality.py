@@ -170,6 +170,29 @@ def restrict_masks(masks: ActionMasks, entry: Tensor, present: Tensor) -> tuple[
     return select(obeyed, declared, wait), present & ~obeyed
 
 
+def narrow_masks(masks: ActionMasks, allowed: Tensor) -> ActionMasks:
+    """Narrow masks to the slots that another mask allows for each op; an env that it leaves nothing keeps WAIT.
+
+    Shapes: masks [E]; allowed bool [E, 6, S] -> masks [E].
+    Promise: no False becomes True; every env for which WAIT is allowed keeps a choice.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> masks = mg.rules.action_masks(env.reset()[0].slots, env.limits)
+        >>> allowed = torch.ones(2, 6, 2, dtype=torch.bool)
+        >>> allowed[0, mg.Op.WAIT], allowed[1] = False, False  # env 0 has to act, env 1 may do nothing at all
+        >>> [[op.name for op in mg.Op if row[op]] for row in mg.rules.narrow_masks(masks, allowed).op]
+        [['GERMINATE'], ['WAIT']]
+    """
+    left = masks.slot & allowed
+    wait = constant_table(tuple(op is Op.WAIT for op in Op), torch.bool, left.device)
+    idle = wait & ~left.flatten(1).any(-1, keepdim=True)
+    slot = left | (masks.slot & idle.unsqueeze(-1))
+    return replace(masks, op=slot.any(-1), slot=slot)
+
+
 def _keep_action(masks: ActionMasks, action: Tensor) -> ActionMasks:
     """The masks without every other action; nothing is left where this one is not allowed.  action int64 [E, 8]."""
     relevant = constant_table(RELEVANT, torch.bool, action.device)[action[:, Head.OP].clamp(0, len(Op) - 1)]

@@ -64,12 +64,12 @@ def restore(scheduler: Scheduler, snapshot: RunSnapshot, round: int, epoch: int)
     if scheduler.learned is not None:
         scheduler.learned = restore_tree(shared["learner"], scheduler.learned, "shared.learner")
         scheduler.params = scheduler.learned.get("params")
+    scheduler.move_to(round, epoch)
     if round or epoch:
         scheduler.state = restore_tree(
             envs["state"], scheduler.env.init_state(torch.full_like(scheduler.env.keys[:, 0], round)), "envs.state"
         )
         scheduler.seen = scheduler.env.observe(scheduler.state)
-    scheduler.move_to(round, epoch)
     if epoch:
         scheduler.hidden = restore_tree(envs["hidden"], scheduler.hidden, "envs.hidden")
         marks = TensorDict({"segment": scheduler.segment}, batch_size=[])

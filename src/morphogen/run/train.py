@@ -5,13 +5,14 @@ import signal
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import torch
 
 from morphogen.analysis.console import Console
 from morphogen.analysis.run_log import read_rounds
 from morphogen.config.config_files import dump_config
+from morphogen.config.keywords import ResumeFields, RunFields
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.device.agreement import run_on_first
 from morphogen.device.collectives import Collectives
@@ -39,7 +40,7 @@ def train_ppo_vectorized(
     out: Path | str | None = None,
     console: Console | None = None,
     command: str = "",
-    **fields: Any,
+    **fields: Unpack[RunFields],
 ) -> TrainResult:
     """Run a spec: train its policy (or run a baseline) for all rounds, save, and compare on held-out instances.
 
@@ -99,7 +100,7 @@ def resume(
     checkpoint: str | None = None,
     out: Path | str | None = None,
     console: Console | None = None,
-    **fields: Any,
+    **fields: Unpack[ResumeFields],
 ) -> TrainResult:
     """Resume the run in a directory from its newest undamaged checkpoint; without a checkpoint it starts again.
 

@@ -7,8 +7,10 @@ from torch import Tensor
 from morphogen.state.tree_ops import TensorDictField
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT
+from morphogen.vocab.text import short_repr
 
 
+@short_repr
 @document_fields
 class Observation(TensorClass["frozen", "tensor_only"]):
     """Raw features of the envs, all finite; tables of the features in `vocab.observation`."""
@@ -36,6 +38,7 @@ def split_vectors(row: Tensor) -> dict[str, Tensor]:
     return {"env": env, "instance": instance, "slots": torch.unflatten(slots, -1, (-1, len(SLOT)))}
 
 
+@short_repr
 @document_fields
 class ActionMasks(TensorClass["frozen", "tensor_only"]):
     """Legal choices of every head; True = allowed."""
@@ -50,6 +53,7 @@ class ActionMasks(TensorClass["frozen", "tensor_only"]):
     alpha_curve: Tensor  # bool [E, 5]
 
 
+@short_repr
 @document_fields
 class ActionSpec(TensorClass["frozen", "tensor_only"]):
     """A decoded action, valid by construction: an invalid request becomes WAIT with a reason."""
@@ -69,6 +73,7 @@ class ActionSpec(TensorClass["frozen", "tensor_only"]):
     reason: Tensor  # int64 [E], a `Reason`; 0 where valid
 
 
+@short_repr
 @document_fields
 class ActionOutcome(TensorClass["frozen", "tensor_only"]):
     """Result of an action."""
@@ -82,6 +87,7 @@ class ActionOutcome(TensorClass["frozen", "tensor_only"]):
     target: Tensor  # bool [E, S], as in `ActionSpec`
 
 
+@short_repr
 @document_fields
 class ActOutput(TensorClass["frozen", "tensor_only"]):
     """Decision of a policy.  Heads that the op does not use have log-prob and entropy 0; a baseline's values are 0."""

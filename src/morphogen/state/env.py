@@ -9,8 +9,10 @@ from torch import Tensor
 
 from morphogen.state.tree_ops import TensorDictField
 from morphogen.vocab.field_docs import document_fields
+from morphogen.vocab.text import short_repr
 
 
+@short_repr
 @document_fields
 class HostState(TensorClass["frozen", "tensor_only"]):
     """Stacked host networks; a row is one flat parameter vector, leaves at fixed offsets (`nets.layout`)."""
@@ -19,6 +21,7 @@ class HostState(TensorClass["frozen", "tensor_only"]):
     momentum: Tensor  # float32 [E, P]
 
 
+@short_repr
 @document_fields
 class Slots(TensorClass["frozen", "tensor_only"]):
     """Lifecycle of every slot.  batch_size [E]; every leaf is [E, S]; accuracies in points 0..100."""
@@ -63,6 +66,7 @@ class Slots(TensorClass["frozen", "tensor_only"]):
     interaction_valid: Tensor  # bool, flag of the two leaves above
 
 
+@short_repr
 @document_fields
 class Signals(TensorClass["frozen", "tensor_only"]):
     """Measurements of an env over its episode.  batch_size [E]; losses in nats, accuracies in points."""
@@ -93,6 +97,7 @@ class Signals(TensorClass["frozen", "tensor_only"]):
     rollbacks: Tensor  # int64 [E], in this episode
 
 
+@short_repr
 @document_fields
 class Governor(TensorClass["frozen", "tensor_only"]):
     """Vital signs and the last healthy snapshot.  batch_size [E]."""
@@ -107,6 +112,7 @@ class Governor(TensorClass["frozen", "tensor_only"]):
     signals: Signals  # snapshot
 
 
+@short_repr
 @document_fields
 class Instance(TensorClass["frozen", "tensor_only"]):
     """Task of an env in this episode.  batch_size [E]."""
@@ -125,6 +131,7 @@ class Instance(TensorClass["frozen", "tensor_only"]):
     image_view: Tensor  # int64 [E], a `View`, how images are shown in the phase; never observed
 
 
+@short_repr
 @document_fields
 class Clock(TensorClass["frozen", "tensor_only"]):
     """Position of an env in time.  batch_size [E]."""
@@ -133,6 +140,7 @@ class Clock(TensorClass["frozen", "tensor_only"]):
     epoch: Tensor  # int64 [E], epochs completed in this episode
 
 
+@short_repr
 @document_fields
 class LossScaling(TensorClass["frozen", "tensor_only"]):
     """Loss scale of training in float16; unused in other precisions.  batch_size [E]."""
@@ -141,6 +149,7 @@ class LossScaling(TensorClass["frozen", "tensor_only"]):
     good_minibatches: Tensor  # int64 [E], since the last change of the scale
 
 
+@short_repr
 @document_fields
 class EnvState(TensorClass["frozen", "tensor_only"]):
     """Everything that an epoch reads or writes.  batch_size [E].

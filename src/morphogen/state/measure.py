@@ -4,8 +4,10 @@ from tensordict import TensorClass
 from torch import Tensor
 
 from morphogen.vocab.field_docs import document_fields
+from morphogen.vocab.text import short_repr
 
 
+@short_repr
 @document_fields
 class InputBatch(TensorClass["frozen", "tensor_only"]):
     """One minibatch of every env."""
@@ -14,6 +16,7 @@ class InputBatch(TensorClass["frozen", "tensor_only"]):
     labels: Tensor  # int64 [E, B], in 0 .. classes-1 of the env
 
 
+@short_repr
 @document_fields
 class LabelledInputs(TensorClass["frozen", "tensor_only"]):
     """Labelled images that all envs share.  batch_size []."""
@@ -22,6 +25,7 @@ class LabelledInputs(TensorClass["frozen", "tensor_only"]):
     labels: Tensor  # int64 [N], original labels
 
 
+@short_repr
 @document_fields
 class TrainMetrics(TensorClass["frozen", "tensor_only"]):
     """Training of one epoch; losses in nats per sample, accuracies in points."""
@@ -36,6 +40,7 @@ class TrainMetrics(TensorClass["frozen", "tensor_only"]):
     seed_skipped: Tensor  # bool [E], an incubating seed skipped a step
 
 
+@short_repr
 @document_fields
 class TickReport(TensorClass["frozen", "tensor_only"]):
     """Automatic transitions of the slots in a tick."""
@@ -44,6 +49,7 @@ class TickReport(TensorClass["frozen", "tensor_only"]):
     removal: Tensor  # int64 [E, S], `Removal.RAMP` where a ramp to 0 ended
 
 
+@short_repr
 @document_fields
 class Validation(TensorClass["frozen", "tensor_only"]):
     """One pass over the validation split under every coalition that attribution needs (`rules.attribution`)."""
@@ -54,6 +60,7 @@ class Validation(TensorClass["frozen", "tensor_only"]):
     evaluated: Tensor  # bool [E, K]
 
 
+@short_repr
 @document_fields
 class Attribution(TensorClass["frozen", "tensor_only"]):
     """Worth of every seed; see `rules.attribution`.  Points; 0 where invalid."""
@@ -76,6 +83,7 @@ class Attribution(TensorClass["frozen", "tensor_only"]):
     forwards: Tensor  # int64 [E], coalitions evaluated
 
 
+@short_repr
 @document_fields
 class SlotInputs(TensorClass["frozen", "tensor_only"]):
     """Inputs of a reward rule per slot: before the step, and `next_` after the step.  Every leaf is [E, S]."""
@@ -98,6 +106,7 @@ class SlotInputs(TensorClass["frozen", "tensor_only"]):
     next_contribution_valid: Tensor  # bool
 
 
+@short_repr
 @document_fields
 class RewardInputs(TensorClass["frozen", "tensor_only"]):
     """Inputs of a reward rule per env after the step; a value whose flag is False means nothing.
@@ -137,6 +146,7 @@ class RewardInputs(TensorClass["frozen", "tensor_only"]):
     slots: SlotInputs
 
 
+@short_repr
 @document_fields
 class GovernorReport(TensorClass["frozen", "tensor_only"]):
     """Decision of the governor in this step."""
@@ -152,6 +162,7 @@ class GovernorReport(TensorClass["frozen", "tensor_only"]):
     seeds_pruned: Tensor  # int64 [E]
 
 
+@short_repr
 @document_fields
 class StepScore(TensorClass["frozen", "tensor_only"]):
     """Reward of an env in this step, and its description; `C` components in the order of the rule."""

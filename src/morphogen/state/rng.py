@@ -227,8 +227,10 @@ def bounded_ints(words: Tensor, bound: Tensor | int) -> Tensor:
     return (words * bound) >> 32
 
 
-def gumbel(stream: Tensor, lanes: int) -> Tensor:
-    """Draw standard Gumbel noise, always finite; the argmax of log-probabilities plus this noise is a sample.
+def gumbel(stream: Tensor, lanes: int, *, first: int = 0) -> Tensor:
+    """Draw standard Gumbel noise, always finite, at lanes `first .. first+lanes-1`.
+
+    The argmax of log-probabilities plus this noise is a sample.
 
     Shapes: stream int64 [..., 5] -> float32 [..., N], N = `lanes`.
 
@@ -241,7 +243,7 @@ def gumbel(stream: Tensor, lanes: int) -> Tensor:
         >>> abs(sample.float().mean().item() - 0.75) < 0.02
         True
     """
-    return -torch.log(-torch.log(open_unit_floats(random_bits(stream, lanes))))
+    return -torch.log(-torch.log(open_unit_floats(random_bits(stream, lanes, first=first))))
 
 
 def normal(stream: Tensor, lanes: int) -> Tensor:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from tensordict import TensorClass, TensorDict, TensorDictBase
 from torch import Tensor
+from torch.autograd import forward_ad
 
 Tree = TensorClass | TensorDictBase
 TreeT = TypeVar("TreeT", bound=TensorClass | TensorDictBase)
@@ -130,16 +131,23 @@ def _build(kind: Any, leaves: dict[str, Any], like: Any) -> Any:
     return tree
 
 
-def refuse_gradients(step: str, *inputs: Tensor) -> None:
-    """Raise RuntimeError if a derivative through a step is requested, which would be 0 or lack terms.
+def refuse_transforms(step: str, *inputs: Tensor) -> None:
+    """Raise RuntimeError for a derivative or `vmap` of a step: the derivative would be 0 or lack terms.
 
-    inputs: parameters that the step reads.  Parameters that require a gradient are fine under `torch.no_grad`.
+    inputs: tensors that the step reads.  One that requires a gradient is fine under `torch.no_grad`.
     """
-    if torch.is_grad_enabled() and any(leaf.requires_grad for leaf in inputs):
+    graph = torch.compiler.is_compiling()  # does not trace the check for transforms, but has that for gradients
+    wrapped = not graph and any(map(_is_transformed, inputs))
+    if wrapped or (torch.is_grad_enabled() and any(leaf.requires_grad for leaf in inputs)):
         raise RuntimeError(
-            f"{step} has no derivative with respect to parameters: expected inputs without requires_grad, or "
-            "torch.no_grad; gradients within training are computed inside of it"
+            f"{step} has no derivative and no vmap: call it outside of torch.func, on inputs without requires_grad or "
+            "under torch.no_grad; its batch is the envs, and reward rules and policies have derivatives and vmap"
         )
+
+
+def _is_transformed(leaf: Tensor) -> bool:
+    """Return whether a tensor belongs to a transform of `torch.func`, or carries a tangent."""
+    return torch.func.debug_unwrap(leaf) is not leaf or forward_ad.unpack_dual(leaf).tangent is not None
 
 
 def select(mask: Tensor, yes: NodeT, no: NodeT) -> NodeT:

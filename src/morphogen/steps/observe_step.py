@@ -19,10 +19,12 @@ from morphogen.vocab.action import Op
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import FEATURE_LIMIT, flat_flag_index
+from morphogen.vocab.text import short_repr
 
 _SIZE_PARAMETERS = ("width", "classes", "reach")  # that decide which parameters of a host are in use
 
 
+@short_repr
 @document_fields
 class StateFacts(NamedTuple):
     """Quantities of a state that observing it, decoding an action and scoring the step share."""

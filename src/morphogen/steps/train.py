@@ -29,7 +29,7 @@ from morphogen.rules.stages import active, blended
 from morphogen.state import rng
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import InputBatch, TrainMetrics
-from morphogen.state.tree_ops import choose, get_leaf, l2_norm, refuse_gradients, replace, unsafe_new
+from morphogen.state.tree_ops import choose, get_leaf, l2_norm, refuse_transforms, replace, unsafe_new
 from morphogen.steps import minibatch_tally
 from morphogen.steps.minibatch_tally import EnvTally, MinibatchStats, SeedTally
 from morphogen.vocab.field_docs import document_fields
@@ -149,7 +149,7 @@ def train_minibatch(
 
     Shapes: batch [E], images [E, B, C, H, W] -> TrainState, MinibatchStats with leaves [E].
     Promise: envs are independent; a step that is not finite is not taken, and counted.
-    Raises: RuntimeError for a derivative with respect to parameters.
+    Raises: RuntimeError for a derivative with respect to parameters, and for `vmap`.
 
     Example:
         >>> import torch
@@ -168,7 +168,7 @@ def train_minibatch(
         ([True, True], [True, True])
     """
     context, weights = train_state.context, train_state.weights
-    refuse_gradients("train_minibatch", weights.host, weights.seeds, train_state.velocity.host, batch.inputs)
+    refuse_transforms("train_minibatch", weights.host, weights.seeds, train_state.velocity.host, batch.inputs)
     scaling, streak = train_state.scaling, train_state.streak
     scale = None if scaling is None else scaling.scale
     noise = None if context.dropout is None else _dropout_streams(context.dropout, train_state.tally.total)

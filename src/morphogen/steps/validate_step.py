@@ -19,7 +19,7 @@ from morphogen.nets.plan import CoalitionTree, Plan
 from morphogen.state.env import EnvState, Instance
 from morphogen.state.loops import Repeat, repeat
 from morphogen.state.measure import LabelledInputs, Validation
-from morphogen.state.tree_ops import choose, get_leaf, nested_leaves, refuse_gradients, unsafe_new
+from morphogen.state.tree_ops import choose, get_leaf, nested_leaves, refuse_transforms, unsafe_new
 from morphogen.vocab.image_view import PLAIN_ONLY, Views
 
 
@@ -52,7 +52,7 @@ def validate(
     env, only these are passed (an env with fewer repeats its first ones, which count once); None: all, of all envs;
     views: all that `state.instance.image_view` may hold; repeat: loop over the passes (`engine.capture`).
     Promise: changes nothing; a sample whose label is not in use counts for nothing, a non-finite logit as wrong.
-    Raises: RuntimeError for a derivative with respect to parameters.
+    Raises: RuntimeError for a derivative with respect to parameters, and for `vmap`.
 
     Example:
         >>> import torch
@@ -66,7 +66,7 @@ def validate(
         >>> result.accuracy[:, 0].tolist(), state.instance.classes.tolist()  # of blank images: that of guessing
         ([10.0, 10.0], [10, 10])
     """
-    refuse_gradients("validate", state.host.params, *nested_leaves(state.seeds))
+    refuse_transforms("validate", state.host.params, *nested_leaves(state.seeds), split.inputs, coalition)
     with torch.no_grad():
         chosen = choose_samples(_labels_in_use(state.instance, split.labels), counted)
         options: Any = {"net": net, "chunk": chunk or net.host.chunk, "views": views, "repeat": repeat}

@@ -384,7 +384,8 @@ class AnomalyMonitor:
             events.append(TrendDetected(kind=kind, rolling_accuracy=now, previous=known, delta=now - known))
         progress = (summary.round + 1) / self._rounds
         share = accuracy_drop(summary.accuracy_mean, known, progress, self._spec.limits._asdict())
-        worlds = summary.episodes_completed / self._world_envs  # of a round
+        siblings = 1 if summary.round < self._imitated else self._world_envs
+        worlds = summary.episodes_completed / siblings  # of a round
         chance = DROP_ERRORS * summary.accuracy_std * ((1 + 1 / len(before)) / worlds) ** 0.5
         if share is not None and known - summary.accuracy_mean > chance:
             events.append(PerformanceDropped(accuracy=summary.accuracy_mean, rolling_accuracy=known, drop=share))

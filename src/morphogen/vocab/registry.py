@@ -129,8 +129,9 @@ class Registry(Mapping[str, T], Generic[T]):
         is no part of this kind.
         """
         if not _is_name(name):
+            remedy = "; a function made by def has a name" if name == "<lambda>" else ""
             raise ConfigError(
-                f"name of a {self.kind}: expected letters and digits, with . _ - between them, got {name!a}"
+                f"name of a {self.kind}: expected letters and digits, with . _ - between them, got {name!a}{remedy}"
             )
         if not self.is_part(part):
             raise ConfigError(f"{self.kind} {name}: expected {self._expected}, got {show_part(part)}")

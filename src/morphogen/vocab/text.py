@@ -1,7 +1,11 @@
 """Values and texts of others in a message, short, in one line, harmless to a terminal; tables of names."""
 
 import contextlib
+import dataclasses
 import json
+from typing import Any, TypeVar
+
+C = TypeVar("C", bound=type)
 
 
 def format_value(value: object) -> str:
@@ -27,3 +31,34 @@ def name_map(text: str) -> dict[str, str]:
     """`a=b, c` -> {"a": "b", "c": "c"}: a table of names, in order."""
     pairs = (part.partition("=") for part in text.split(", "))
     return {name: other or name for name, _, other in pairs}
+
+
+def short_repr(cls: C) -> C:
+    """Give a class with fields a repr of one line: names of fields by dtype and shape, or by the class of a part."""
+    setattr(cls, "__repr__", _describe_fields)  # noqa: B010 - classes of tensordict declare another type
+    return cls
+
+
+def _describe_fields(self: Any) -> str:
+    names = getattr(self, "_fields", None) or [field.name for field in dataclasses.fields(self)]
+    parts: list[str] = []
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        value = getattr(self, name)
+        if isinstance(value, str | int | float | None):
+            parts.append(f"{name}={value!r}")
+        else:
+            groups.setdefault(_describe_kind(value), []).append(name)
+    parts += [f"{kind} {', '.join(group)}" for kind, group in groups.items()]
+    return f"{type(self).__name__}({'; '.join(parts)})"
+
+
+def _describe_kind(value: Any) -> str:
+    """`float32 [4, 438]` for a tensor or an array, `Slots [4]` for a tree, `Samples of 400`, else the class."""
+    kind = type(value).__name__
+    if hasattr(value, "dtype") and not hasattr(value, "batch_size"):
+        kind = str(value.dtype).removeprefix("torch.")
+    if hasattr(value, "shape"):
+        return f"{kind} {list(value.shape)}"
+    counted = hasattr(value, "__len__") and not isinstance(value, tuple)
+    return f"{kind} of {len(value)}" if counted else kind

@@ -31,6 +31,13 @@ def test_the_distribution_has_joint_log_prob_exact_entropy_and_mode():
     assert ours.event_shape == (8,)
 
 
+def test_a_mask_may_have_any_of_its_forms():
+    logits, legal = tables(4), masks(4)
+    forms = (legal, legal.to_tensordict(), d.build_support(legal))
+    first, *others = (FactoredDistribution(*logits, mask=form).entropy() for form in forms)
+    assert all(torch.equal(first, other) for other in others)
+
+
 def test_samples_are_legal_have_the_asked_shape_and_the_frequencies_of_their_probabilities():
     logits, legal = tables(4), masks(4)
     ours = FactoredDistribution(*logits, legal.to_tensordict())

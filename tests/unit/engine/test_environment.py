@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from support.small_runs import live, tiny, tiny_setup, world_of
 from tensordict import TensorDict
+from torch.autograd import forward_ad
 
 import morphogen as mg
 from morphogen.config.groups import DataSpec, GovernorSpec
@@ -202,6 +204,25 @@ def test_random_actions_are_legal_and_follow_the_clock(lived):
     assert all((acts[t][:, head] < size).all() for t in range(8) for head, size in SIZES.items())
 
 
+def test_draws_of_random_actions_differ_are_legal_and_can_be_repeated(lived):
+    env, states, acts, _ = lived
+    state, seen = states[0], env.observe(states[0])
+    drawn = torch.stack([actions.random(env, state, seen, draw=draw) for draw in range(24)])
+    assert torch.equal(drawn[0], acts[0])
+    assert torch.equal(drawn[9], actions.random(env, state, seen, draw=9))
+    assert all(len(drawn[:, e].unique(dim=0)) > 8 for e in range(env.envs))
+    for action in drawn:
+        _, step = env.step(state, action)
+        assert (step.outcome.reason < 20).all(), "a reason from 20 on is an illegal action"
+
+
+@pytest.mark.parametrize("draw", [-1, 2**24, 1.5, "1"])
+def test_a_draw_that_is_no_number_of_a_draw_is_refused(lived, draw):
+    env, states, _, _ = lived
+    with pytest.raises(mg.ConfigError, match=f"^draw: expected an integer in 0 .. 16777215, got .?{draw}"):
+        actions.random(env, states[0], env.observe(states[0]), draw=draw)
+
+
 def test_an_action_is_built_from_names(lived):
     env = lived[0]
     built = mg.actions.build(env, "GERMINATE", slot="r0c1", blueprint="norm", tempo="FAST")
@@ -345,6 +366,64 @@ def test_a_control_holds_beyond_the_horizon():
     assert not (epochs[-1].after.slots.stage != int(Stage.DORMANT)).any()
 
 
+def sterile(slots):
+    """No GERMINATE but in the second slot, and nothing at all where it holds a seed; FOSSILIZE whatever is legal."""
+    allowed = torch.zeros(len(slots), len(mg.Op), slots.stage.shape[1], dtype=torch.bool)
+    allowed[:, mg.Op.GERMINATE, 1] = slots.stage[:, 1] == int(Stage.DORMANT)
+    allowed[:, mg.Op.FOSSILIZE] = True
+    return allowed
+
+
+def test_an_environment_obeys_a_mask_of_ones_own_within_what_is_legal():
+    env = mg.make(tiny(episode_length=8), control=mg.MaskControl(sterile))
+    states, acts, steps = episode(env)
+    free = [env.observe(state) for state in states]
+    assert torch.equal(free[0].masks.op.int().argmax(-1), torch.full((env.envs,), int(mg.Op.GERMINATE)))
+    assert (acts[0][:, [Head.OP, Head.SLOT]] == torch.tensor([mg.Op.GERMINATE, 1])).all(), "the only choice left"
+    for state, seen in zip(states, free, strict=True):
+        legal = mg.rules.legal(state.slots, env.limits)
+        assert not (seen.masks.slot & ~legal).any()
+        assert seen.masks.op.any(-1).all()
+    assert all((step.outcome.reason < 20).all() for step in steps), "a reason from 20 on is an illegal action"
+    ops = torch.stack(acts)[..., Head.OP]
+    assert not ((ops != mg.Op.WAIT) & (ops != mg.Op.GERMINATE) & (ops != mg.Op.FOSSILIZE)).any()
+    other, _ = env.with_seed(3).reset()
+    assert torch.equal(env.with_seed(3).observe(other).masks.op, free[0].masks.op), "a seed keeps the mask"
+
+
+def test_a_run_obeys_a_mask_of_ones_own():
+    scheduler = Scheduler(tiny_setup(rounds=1), Parts(control=mg.MaskControl(sterile)))
+    scheduler.run()
+    rows = scheduler.rollout.rows
+    assert not (rows["action"][..., Head.OP] == mg.Op.PRUNE).any()
+    assert not rows["masks"].slot[..., mg.Op.GERMINATE, 0].any()
+    result = mg.play(mg.make(scheduler.setup.spec, instances="held-out"), scheduler.arm)
+    assert result.network_value.shape == (4,)
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (lambda slots: slots.stage > 0, r"^mask <lambda>: expected bool \[4, 6, 3\], got torch.bool \[4, 3\]"),
+        (
+            lambda slots: torch.ones(4, 6, 3),
+            r"^mask <lambda>: expected bool \[4, 6, 3\], got torch.float32 \[4, 6, 3\]",
+        ),
+        (lambda slots: None, r"^mask <lambda>: expected bool \[4, 6, 3\], got null"),
+    ],
+)
+def test_a_mask_of_another_form_is_refused(mask, message):
+    with pytest.raises(mg.ConfigError, match=message):
+        mg.make(tiny(), control=mg.MaskControl(mask)).reset()
+
+
+def test_a_function_is_no_control():
+    with pytest.raises(
+        mg.ConfigError, match=r"^control: expected a control, such as morphogen.MaskControl\(mask\), got <f"
+    ):
+        mg.make("whitebox", control=sterile)
+
+
 def test_parts_that_narrow_a_run_narrow_its_environment():
     scheduler = Scheduler(tiny_setup(policy_name="wait"), Parts())
     assert scheduler.env.control is scheduler.control is not None
@@ -354,21 +433,157 @@ def with_host(state, params):
     return state.replace(host=state.host.replace(params=params))
 
 
-def through_validation(env, state, action, plan, params):
-    return env.start(with_host(state, params))[0].signals.val_loss.sum()
+def differentiate(call, at):
+    """Derivative by the attribute of a tensor."""
+    at = at.clone().requires_grad_()
+    return torch.autograd.grad(call(at), at)
 
 
-def through_training(env, state, action, plan, params):
-    return env.step(with_host(state, params), action, plan=plan)[0].host.params.sum()
+def push_tangent(call, at):
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(call(forward_ad.make_dual(at, torch.ones_like(at)))).tangent
 
 
-@pytest.mark.parametrize(("call", "step"), [(through_validation, "validate"), (through_training, "train_minibatch")])
-def test_a_derivative_that_would_be_wrong_is_refused(lived, call, step):
-    env, states, acts, _ = lived
-    given = (env, states[0], acts[0], env.plan(states[0], acts[0]))
-    with pytest.raises(RuntimeError, match=f"{step} has no derivative with respect to parameters"):
-        call(*given, states[0].host.params.clone().requires_grad_())
-    with pytest.raises(RuntimeError, match=f"{step} has no derivative with respect to parameters"):
-        torch.func.grad(lambda params: call(*given, params))(states[0].host.params)
+OWN_WARNING = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # of torch, in forward mode
+TRANSFORMS = {
+    "requires_grad": differentiate,
+    "dual": push_tangent,
+    "grad": lambda call, at: torch.func.grad(call)(at),
+    "vjp": lambda call, at: torch.func.vjp(call, at),
+    "jacrev": lambda call, at: torch.func.jacrev(call)(at),
+    "jvp": lambda call, at: torch.func.jvp(call, (at,), (torch.ones_like(at),)),
+    "linearize": lambda call, at: torch.func.linearize(call, at),
+    "hessian": lambda call, at: torch.func.hessian(call)(at),
+    "vmap": lambda call, at: torch.func.vmap(call)(torch.stack((at, at))),
+}
+
+
+@pytest.fixture(scope="module")
+def formula_env():
+    return mg.make("whitebox", envs=2, seed=0)
+
+
+@OWN_WARNING
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+@pytest.mark.parametrize("planned", [True, False], ids=["plan", "no plan"])
+@pytest.mark.parametrize("task", ["trained", "formula"])
+def test_every_transform_of_a_step_is_refused_in_one_sentence(lived, formula_env, task, planned, transform):
+    env = lived[0] if task == "trained" else formula_env
+    state = env.reset()[0]
+    action = actions.wait(env)
+    plan = env.plan(state, action) if planned else None
+
+    def reward(params):
+        return env.step(with_host(state, params), action, plan=plan)[1].reward.sum()
+
+    with pytest.raises(RuntimeError, match=r"^Environment.step has no derivative and no vmap: call it outside of "):
+        transform(reward, state.host.params)
     with torch.no_grad():  # parameters of a module, without a derivative
-        call(*given, states[0].host.params.clone().requires_grad_())
+        reward(state.host.params.clone().requires_grad_())
+
+
+def test_vmap_of_other_inputs_of_an_environment_is_refused(formula_env):
+    env = formula_env
+    state = env.reset()[0]
+    two = torch.stack((actions.wait(env),) * 2)
+    calls = {
+        "step": lambda: torch.func.vmap(lambda action: env.step(state, action)[1].reward)(two),
+        "reset": lambda: torch.func.vmap(lambda episode: env.reset(episode)[0].host.params)(two[..., 0]),
+        "start": lambda: torch.func.vmap(lambda params: env.start(with_host(state, params))[0].host.params)(
+            torch.stack((state.host.params,) * 2)
+        ),
+    }
+    for name, call in calls.items():
+        with pytest.raises(RuntimeError, match=f"^Environment.{name} has no derivative and no vmap"):
+            call()
+
+
+@OWN_WARNING
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+def test_every_transform_of_validation_and_of_a_minibatch_is_refused(formula_env, transform):
+    env = formula_env
+    (state, _), plan = env.reset(), mg.nets.empty_plan(2, env.net)
+    inputs, labels = torch.zeros(20, 1, 8, 8), torch.arange(20) % 10
+    split = mg.state.measure.LabelledInputs(inputs=inputs, labels=labels, batch_size=[])
+    batch = mg.state.measure.InputBatch(
+        inputs=inputs[:16].view(2, 8, 1, 8, 8), labels=labels[:16].view(2, 8), batch_size=[2]
+    )
+    requested = mg.rules.coalitions(state.slots, torch.zeros(2, 1, 2), pairs=1)
+    specs = {"net": env.net, "spec": env.spec.host, "lifecycle": env.spec.lifecycle}
+
+    def loss(params):
+        return mg.steps.validate(with_host(state, params), split, *requested, plan, net=env.net).loss.sum()
+
+    def trained(params):
+        started = mg.steps.start_epoch(with_host(state, params), plan, net=env.net)
+        return mg.steps.train_minibatch(started, batch, plan, **specs)[1].loss.sum()
+
+    for step, call in (("validate", loss), ("train_minibatch", trained)):
+        with pytest.raises(RuntimeError, match=f"^{step} has no derivative and no vmap"):
+            transform(call, state.host.params)
+
+
+def test_rules_and_policies_have_derivatives_beside_steps(formula_env):
+    """Parameters of a rule and of a policy may require gradients while the envs move; `torch.func` takes both."""
+    price = torch.tensor(0.5, requires_grad=True)
+
+    def priced(inputs):
+        return {"gain": price * inputs.next_val_acc}
+
+    env = mg.make("whitebox", envs=2, rule=rule_from_function(priced))
+    state, seen = env.reset()
+    rewards = []
+    for _ in range(2):
+        state, step = env.step(state, actions.random(env, state, seen))
+        rewards.append(step.reward)
+        seen = step.seen
+    assert torch.autograd.grad(torch.stack(rewards).sum(), price)[0] != 0
+    policy, _, params, _ = mg.build_arm("ppo", env.setup)
+    hidden, noise = policy.initial_hidden(2), torch.zeros(2, 40)
+
+    def value(params):
+        return policy.act(params, seen.observation, seen.masks, hidden, noise).value.sum()
+
+    slopes = torch.func.grad(value)(params)
+    assert any((leaf != 0).any() for leaf in slopes["net"].values(True, True))
+    population = torch.stack((params, params))
+    assert torch.func.vmap(value)(population).shape == (2,)
+
+
+def test_a_stream_is_not_confused_with_the_setting_of_the_same_name():
+    expected = (
+        r"^instances: expected one of train, held-out, test, a stream of tasks, got \"single\"; whether tasks vary"
+    )
+    with pytest.raises(mg.ConfigError, match=expected):
+        mg.make("whitebox", instances="single")
+    assert mg.make(mg.RunSpec(task="whitebox", instances="single"), envs=2).spec.instances == "single"
+
+
+def test_states_steps_and_environments_are_shown_in_a_line(lived):
+    env, states, acts, steps = lived
+    arm = mg.build_arm("ppo", env.setup)
+    data = mg.from_arrays("noise", np.zeros((600, 1, 8, 8), dtype=np.uint8), np.arange(600) % 10)
+    seen = steps[0].seen
+    state = states[0]
+    trees = (
+        env,
+        env.setup,
+        env.setup.dataset,
+        state,
+        seen,
+        seen.masks,
+        seen.observation,
+        steps[0],
+        steps[0].outcome,
+        arm,
+    )
+    parts = (state.host, state.slots, state.signals, state.governor, state.instance, state.clock)
+    texts = [repr(one) for one in (*trees, *parts, data, data.splits, env.plan(state, acts[0]))]
+    for text in texts:
+        assert "\n" not in text, text
+        assert len(text) < 700, text
+    assert repr(state.host) == "HostState(float32 [4, 438] params, momentum)"
+    assert repr(state[1].clock) == "Clock(int64 [] episode, epoch)"
+    assert repr(data) == "ArrayData(name='noise'; Splits splits)"
+    assert repr(data.splits) == "Splits(Samples of 400 train; Samples of 100 validation, test)"
+    assert repr(data.splits.test) == "Samples(uint8 [100, 1, 8, 8] inputs; int64 [100] labels)"

@@ -268,3 +268,30 @@ def test_the_check_of_a_data_set_reads_it_twice(tmp_path):
 
     with pytest.raises(laws.BrokenLaw, match="drifting gives other samples the second time"):
         laws.check_dataset(drifting, Perceptron(), folder=tmp_path)
+
+
+class Unbuildable(Perceptron):
+    def pick_slots(self, names):
+        raise KeyError("no slots")
+
+
+def unreadable(folder):
+    raise FileNotFoundError("no such file")
+
+
+@pytest.mark.parametrize(
+    ("check", "sentence"),
+    [
+        (lambda: laws.check_host(Unbuildable()), "Unbuildable raises KeyError: 'no slots' (law: can_be_built)"),
+        (
+            lambda: laws.check_dataset(unreadable, Perceptron()),
+            "unreadable raises FileNotFoundError: no such file (law: can_be_read)",
+        ),
+        (lambda: laws.check_blueprint(unreadable), "unreadable raises AttributeError: "),
+        (lambda: laws.check_host(3), "int raises AttributeError: "),
+    ],
+)
+def test_an_error_of_a_part_breaks_a_law(check, sentence):
+    with pytest.raises(laws.BrokenLaw) as broken:
+        check()
+    assert str(broken.value).startswith(sentence)

@@ -7,6 +7,7 @@ import torch
 from support.small_runs import tiny
 
 from morphogen.config.execution_spec import EngineSpec
+from morphogen.config.groups import DataSpec
 from morphogen.config.phase_spec import PhaseSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.device.collectives import Collectives
@@ -17,6 +18,7 @@ from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.learn.learner import PpoLearner
 from morphogen.state.tree_ops import get_leaf
+from morphogen.testing.builders.tree_equality import trees_equal
 
 PPO = PpoSpec(epochs=2, minibatches=2, world_envs=3)
 
@@ -61,9 +63,9 @@ def test_the_heuristic_acts_in_rounds_of_imitation_and_the_policy_after_them():
     ppo = replace(PPO, imitation_rounds=1)
     imitating, rule = scheduled(ppo=ppo, rounds=2), scheduled(ppo=ppo, policy_name="heuristic")
     with torch.no_grad():
+        _state, seen = imitating.env.reset(0)
         rows_of(imitating)
         shown = get_leaf(imitating.rollout.rows, "action").clone()
-        _state, seen = imitating.env.reset(0)
         policy, _, params, _ = build_arm("heuristic", imitating.setup)
         out = policy.act(params, seen.observation, seen.masks, policy.initial_hidden(8), torch.zeros(8, 41))
         assert torch.equal(shown[0], out.action)
@@ -72,6 +74,47 @@ def test_the_heuristic_acts_in_rounds_of_imitation_and_the_policy_after_them():
     assert (imitating.reporter._monitor._imitated, rule.reporter._monitor._imitated) == (1, 0)
     assert get_leaf(imitating.rollout.rows, "log_prob").ne(0).any()
     assert rule.actor[0] is rule.policy
+
+
+def distinct_episodes(rows):
+    """Number of episodes that differ in an observation, an action or a reward."""
+    leaves = [leaf.flatten(2) if leaf.ndim > 2 else leaf.unsqueeze(-1) for leaf in rows.values(True, True)]
+    episodes = torch.cat([leaf.double() for leaf in leaves], dim=-1).transpose(0, 1).flatten(1)
+    return len(episodes.unique(dim=0))
+
+
+@pytest.mark.parametrize("placement", ["resident", "streamed"])
+def test_siblings_play_worlds_of_their_own_in_imitation_and_share_one_after_it(placement):
+    """The heuristic draws nothing: in one world its episodes would be copies."""
+    data = DataSpec(batch=8, minibatches=2, val_samples=32, placement=placement)
+    scheduler = scheduled(ppo=replace(PPO, imitation_rounds=1), rounds=3, data=data)
+    plain = scheduled(rounds=3, data=data)
+    assert len(scheduler.env.keys.unique(dim=0)) == 8
+    assert distinct_episodes(rows_of(scheduler)) == 8
+    assert torch.equal(scheduler.env.keys, plain.env.keys)
+    assert len(scheduler.env.keys.unique(dim=0)) == 3
+    state, _ = scheduler.env.reset(1)
+    assert trees_equal(state, plain.env.reset(1)[0])
+    rows_of(scheduler)
+    scheduler.env.close()
+    assert scheduler.state is not None
+    for first, size in ((0, 3), (3, 3), (6, 2)):
+        prices = scheduler.state.instance.param_price[first : first + size]
+        assert (prices == prices[0]).all()
+
+
+def test_a_learner_gets_the_siblings_of_its_round(monkeypatch):
+    groups, update = [], PpoLearner.update
+
+    def kept(self, state, rollout, *, policy, round):
+        groups.append(round.world_envs)
+        return update(self, state, rollout, policy=policy, round=round)
+
+    monkeypatch.setattr(PpoLearner, "update", kept)
+    scheduler = scheduled(ppo=replace(PPO, imitation_rounds=2), rounds=3)
+    with torch.no_grad():
+        scheduler.run()
+    assert groups == [1, 1, 3]
 
 
 def test_imitation_makes_what_was_shown_likelier():

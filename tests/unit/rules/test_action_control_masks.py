@@ -16,7 +16,7 @@ from morphogen.nets.distribution import action_entropy, build_lookups, build_sup
 from morphogen.nets.policy import NetworkPolicy
 from morphogen.nets.policy_network import LstmNetwork
 from morphogen.rules.decoding import decode
-from morphogen.rules.legality import action_count, action_masks, restrict_masks, used_heads
+from morphogen.rules.legality import action_count, action_masks, narrow_masks, restrict_masks, used_heads
 from morphogen.steps.apply import apply_action
 from morphogen.testing.builders.scenes import make_limits, make_slot, make_slots, make_state
 from morphogen.testing.builders.tree_equality import trees_equal
@@ -63,6 +63,22 @@ def test_a_control_never_allows_what_was_not_allowed(situation):
     narrow, _ = restrict_masks(masks, entry, present)
     for name, leaf in masks.items():
         assert (narrow.get(name) <= leaf).all(), name
+
+
+@given(situations(), st.integers(0, 99))
+def test_a_mask_of_ones_own_narrows_what_is_legal_and_leaves_a_choice(situation, seed):
+    slots, allow, _, _ = situation
+    masks = action_masks(slots, allow)
+    allowed = torch.rand(masks.slot.shape, generator=torch.Generator().manual_seed(seed)) < 0.2
+    narrow = narrow_masks(masks, allowed)
+    both = masks.slot & allowed
+    some = both.flatten(1).any(-1)
+    assert torch.equal(narrow.slot[some], both[some])
+    assert torch.equal(narrow.slot[~some, Op.WAIT], masks.slot[~some, Op.WAIT])
+    assert not narrow.slot[~some, Op.WAIT + 1 :].any()
+    assert torch.equal(narrow.op, narrow.slot.any(-1))
+    assert narrow.op.any(-1).all()
+    assert decode(sampled(narrow, seed).action, slots, allow).valid.all()
 
 
 @given(situations())

@@ -236,12 +236,19 @@ def test_a_monitor_knows_the_rounds_of_imitation():
 
 
 @pytest.mark.parametrize(
-    ("group", "rounds", "lost", "drops"),
-    [(1, 10, 10.0, True), (1, 1, 12.0, False), (1, 1, 13.0, True), (4, 10, 18.0, False), (4, 10, 20.0, True)],
+    ("group", "imitated", "rounds", "lost", "drops"),
+    [
+        (1, 0, 10, 10.0, True),
+        (1, 0, 1, 12.0, False),
+        (1, 0, 1, 13.0, True),
+        (4, 0, 10, 18.0, False),
+        (4, 0, 10, 20.0, True),
+        (4, 9, 10, 10.0, True),  # in imitation each env plays its own world
+    ],
 )
-def test_a_drop_is_more_than_the_scatter_of_the_worlds_of_the_rounds(group, rounds, lost, drops):
+def test_a_drop_is_more_than_the_scatter_of_the_worlds_of_the_rounds(group, imitated, rounds, lost, drops):
     """4 errors are 9 points times the root of the group, and of 1.1 after ten rounds, of 2 after one."""
-    monitor = AnomalyMonitor(facts(2, 2), SPEC, rounds=9, world_envs=group)
+    monitor = AnomalyMonitor(facts(2, 2), SPEC, rounds=9, world_envs=group, imitated=imitated)
     means = {"accuracy_mean": 62.0 - lost, "rolling_accuracy": 60.0, "accuracy_std": 18.0}
     summary: Any = SimpleNamespace(**means, episodes_completed=64, round=8)
     events = monitor.trend_events(summary, [62.0] * rounds)

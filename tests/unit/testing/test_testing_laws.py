@@ -1,26 +1,33 @@
 """The public laws: a fault of each kind is told in the right sentence, and what has none passes."""
 
+import re
+
 import pytest
 import torch
 from hypothesis import strategies as st
 from support import broken_rules
 from support.broken_rules import GAMMA, paying
 
+import morphogen as mg
 from morphogen.errors import ConfigError
 from morphogen.rules.decoding import decode
+from morphogen.rules.rewards.table import rule_from_function
 from morphogen.steps.govern_step import first_snapshot
 from morphogen.testing.builders import scenes, synthetic_epoch
 from morphogen.testing.laws import (
+    MASK_LAWS,
     REWARD_LAWS,
     STEP_LAWS,
     BrokenLaw,
     callable_name,
+    check_mask,
     check_reward,
     check_rule,
     check_step,
 )
 from morphogen.testing.strategies import slot_states
 from morphogen.vocab.action import Head, Op
+from morphogen.vocab.limits import Limits
 
 FEW = {"examples": 12, "shrinks": 5, "backend": "eager"}
 slots = slot_states(max_envs=3, max_slots=2)
@@ -121,6 +128,52 @@ def test_a_faulty_rule_is_told_by_the_law_that_it_breaks(rule, knobs, law, sente
 
 
 @pytest.mark.slow
+def test_a_plain_function_without_a_fault_passes():
+    check_reward(broken_rules.gain, **FEW)
+    check_reward(rule_from_function(broken_rules.gain), **FEW)
+
+
+NO_NUMBER = r"^<lambda>: component paid: expected a tensor \[E\], a real number per env, got "
+
+
+@pytest.mark.parametrize(
+    ("function", "law", "sentence"),
+    [
+        (broken_rules.by_host, "host", r"^by_host asks the host: .*broken_rules.py:\d+: return gain\(inputs\) if bool"),
+        (
+            broken_rules.on_average,
+            "host",
+            r"^on_average asks the host: aten._local_scalar_dense at .*: if inputs.clean",
+        ),
+        (rule_from_function(broken_rules.by_host), "host", r"^by_host asks the host"),
+        (broken_rules.above_average, "neighbours", r"^above_average sees its neighbours"),
+        (lambda inputs: {"paid": 1.0}, "shapes", NO_NUMBER + "1.0"),
+        (lambda inputs: {"paid": inputs.committed_acc.mean()}, "shapes", NO_NUMBER + r"torch.float32 \[\]"),
+        (lambda inputs: {"paid": inputs.committed_acc.mean(0, True)}, "shapes", NO_NUMBER + r"torch.float32 \[1\]"),
+        (lambda inputs: {"paid": inputs.slots.stage}, "shapes", NO_NUMBER + r"torch.int64 \[2, 3\]"),
+        (lambda inputs: {"paid": inputs.committed_acc * 1j}, "shapes", NO_NUMBER + r"torch.complex64 \[2\]"),
+        (lambda inputs: {"paid": inputs.committed_acc.numpy()}, "shapes", NO_NUMBER + r"array"),
+        (
+            lambda inputs: inputs.committed_acc,
+            "shapes",
+            r"^<lambda>: expected a dict of named parts of the reward, got t",
+        ),
+        (lambda inputs: {"governor": inputs.committed_acc}, "shapes", r"^<lambda>: expected components other than gov"),
+        (
+            lambda inputs: {"paid": inputs.accuracy},
+            "accepts",
+            r"^<lambda> does not accept a valid input: AttributeError",
+        ),
+        (lambda: {}, "accepts", r"^<lambda> does not accept a valid input: TypeError: .* takes 0 positional arguments"),
+    ],
+)
+def test_a_faulty_function_is_named_by_its_name_and_the_law_that_it_breaks(function, law, sentence):
+    found = broken(check_reward, function)
+    assert found.law == law, found
+    assert re.search(sentence, found.sentence), found.sentence
+
+
+@pytest.mark.slow
 def test_the_example_is_as_small_as_can_be():
     found = broken(check_reward, paying(broken_rules.above_average), name="rule", shrinks=400)
     assert len(found.example) == 1, "one step"
@@ -191,6 +244,36 @@ def test_a_faulty_step_is_told_by_the_law_that_it_breaks(step, law, sentence):
         raise found
 
 
+@pytest.mark.slow
+def test_a_mask_without_a_fault_passes():
+    check_mask(broken_rules.patient, limits=Limits((True,) * 3, min_prune_age=1), slots=True, **FEW)
+
+
+@pytest.mark.parametrize(
+    ("mask", "law", "sentence"),
+    [
+        (broken_rules.dead, "choice", r"^dead leaves env \d no op: every env needs one, such as WAIT"),
+        (broken_rules.illegal, "legal", r"^illegal allows what is illegal: FOSSILIZE in slot 0 of env 0, .* DORMANT"),
+        (broken_rules.by_op, "shapes", r"^by_op returns torch.bool \[1, 6\], not torch.bool \[1, 6, 2\]"),
+        (broken_rules.in_numbers, "shapes", r"^in_numbers returns torch.float32 \[1, 6, 2\], not torch.bool"),
+        (broken_rules.as_masks, "shapes", r"^as_masks returns a ActionMasks, not a tensor bool \[E, 6, S\]"),
+        (broken_rules.hasty, "neighbours", r"^hasty sees its neighbours"),
+    ],
+)
+def test_a_faulty_mask_is_told_by_the_law_that_it_breaks(mask, law, sentence):
+    found = broken(check_mask, mask, examples=40)
+    assert found.law == law, found
+    with pytest.raises(AssertionError, match=sentence):
+        raise found
+
+
+def test_a_mask_is_held_to_the_limits_of_an_environment():
+    env = mg.make("digits", envs=1)
+    limited = broken(check_mask, broken_rules.patient, limits=env.limits, examples=40)
+    assert limited.law == "legal"  # digits limits the number of seeds
+    check_mask(lambda slots: mg.rules.legal(slots, env.limits), limits=env.limits, skip=("graph",), **FEW)
+
+
 def test_a_step_that_raises_under_a_law_breaks_it():
     found = broken(check_step, broken_rules.older_in_company, slot_states(min_envs=2, max_slots=2))
     assert found.law == "neighbours"
@@ -211,7 +294,7 @@ def test_heads_that_the_op_does_not_use_are_watched_from_action_to_reward(monkey
     monkeypatch.setattr(synthetic_epoch, "decode", choosy)
     assert (
         broken(check_reward, rule, examples=60).sentence
-        == "FunctionRule pays for heads of the action that the op does not use"
+        == "acting pays for heads of the action that the op does not use"
     )
 
 
@@ -239,6 +322,6 @@ def test_a_graph_needs_two_examples_of_the_same_shapes():
 
 
 def test_every_law_says_what_holds():
-    for name, meaning in {**STEP_LAWS, **REWARD_LAWS}.items():
+    for name, meaning in {**STEP_LAWS, **MASK_LAWS, **REWARD_LAWS}.items():
         assert meaning.endswith("."), name
         assert "\n" not in meaning, name

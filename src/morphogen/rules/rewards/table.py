@@ -108,8 +108,8 @@ def rule_from_function(function: PaymentFn) -> Builder:
 
     Returns: a builder for `RULES.register`, `RewardSpec(rule=...)` and `make(rule=...)`.  The reward is the sum of the
     components.
-    Raises: ConfigError, when a rule is built, for another result than a dict, and for a component `governor`, which is
-    added for rollbacks.
+    Raises: ConfigError, when a rule is built, for another result than a dict of a number per env, and for a component
+    `governor`, which is added for rollbacks.
 
     Example:
         >>> import morphogen as mg
@@ -125,16 +125,27 @@ def rule_from_function(function: PaymentFn) -> Builder:
     return update_wrapper(partial(_build_function_rule, function), function)
 
 
+def component_names(function: PaymentFn, inputs: RewardInputs) -> tuple[str, ...]:
+    """Call a function once, and return the names of the components that its rule pays.  inputs [E].
+
+    Raises: ConfigError for another result than a dict of a number per env, and for a component `governor`.
+    """
+    parts: Any = function(inputs)
+    if not isinstance(parts, Mapping) or not parts:
+        raise ConfigError(f"expected a dict of named parts of the reward, got {show_part(cast(Any, parts))}")
+    named = {str(name): part for name, part in cast("Mapping[Any, Any]", parts).items()}
+    if PENALTY_COMPONENT in named:
+        raise ConfigError(f"expected components other than {PENALTY_COMPONENT}, which is added for rollbacks")
+    for name, part in named.items():
+        given = f"{part.dtype} {list(part.shape)}" if isinstance(part, Tensor) else show_part(part)
+        if not isinstance(part, Tensor) or part.shape != inputs.horizon.shape or part.is_complex():
+            raise ConfigError(f"component {name}: expected a tensor [E], a real number per env, got {given}")
+    return (*named, PENALTY_COMPONENT)
+
+
 def _build_function_rule(function: PaymentFn, spec: RewardSpec, terms: Terms) -> FunctionRule:
     """Build the rule; its components come from a call on the meta device, where a read of a value raises."""
     del terms
-    example = cast(RewardInputs, archetype_inputs([ARCHETYPES["wait only"]], dtype=torch.float32)[0])
-    parts: Any = function(example.to(torch.device("meta")))
-    if not isinstance(parts, Mapping) or not parts:
-        raise ConfigError(f"expected a dict of named parts of the reward, got {show_part(cast(Any, parts))}")
-    names = tuple(map(str, cast("Mapping[Any, Any]", parts)))
-    if PENALTY_COMPONENT in names:
-        raise ConfigError(
-            f"reward rule {spec.rule}: expected components other than {PENALTY_COMPONENT}, which is added for rollbacks"
-        )
-    return FunctionRule(function, governor_penalty=spec.governor_penalty, components=(*names, PENALTY_COMPONENT))
+    example: Any = archetype_inputs([ARCHETYPES[name] for name in ("wait only", "good")], dtype=torch.float32)[0]
+    names = component_names(function, example.to("meta"))
+    return FunctionRule(function, governor_penalty=spec.governor_penalty, components=names)

@@ -1,7 +1,7 @@
 """Laws that every step, rule and reward rule of the package obeys, as checks for your own.
 
     from morphogen.rules.legality import legal
-    from morphogen.testing import laws, strategies
+    from morphogen.testing import laws
     from morphogen.vocab.action import Op
     from morphogen.vocab.limits import Limits
 
@@ -10,7 +10,7 @@
         allowed[:, Op.PRUNE] &= slots.age >= 10
         return allowed
 
-    laws.check_rule(patient, strategies.slot_states(min_slots=2, max_slots=2), slots=True, slot_axis=2)
+    laws.check_mask(patient)
 
 `check_blueprint`, `check_host`, `check_network`, `check_learner` and `check_dataset` check other parts of your own.
 `check_observation(env)` checks that envs show nothing of parameters that are not observed, `check_phases(env)` that
@@ -21,7 +21,16 @@ in a test and in a plain script.
 """
 
 from morphogen.testing import extra as extra
-from morphogen.testing.laws.check import REWARD_LAWS, STEP_LAWS, callable_name, check_reward, check_rule, check_step
+from morphogen.testing.laws.check import (
+    MASK_LAWS,
+    REWARD_LAWS,
+    STEP_LAWS,
+    callable_name,
+    check_mask,
+    check_reward,
+    check_rule,
+    check_step,
+)
 from morphogen.testing.laws.env_checks import check_observation, check_phases
 from morphogen.testing.laws.part_checks import (
     PART_LAWS,
@@ -34,6 +43,14 @@ from morphogen.testing.laws.part_checks import (
 from morphogen.testing.laws.search import BrokenLaw
 from morphogen.testing.laws.step import Subject
 
-__all__ = ["PART_LAWS", "REWARD_LAWS", "STEP_LAWS", "BrokenLaw", "Subject"]
+__all__ = ["MASK_LAWS", "PART_LAWS", "REWARD_LAWS", "STEP_LAWS", "BrokenLaw", "Subject"]
 __all__ += ["check_blueprint", "check_dataset", "check_host", "check_learner", "check_network"]
-__all__ += ["callable_name", "check_observation", "check_phases", "check_reward", "check_rule", "check_step"]
+__all__ += [
+    "callable_name",
+    "check_mask",
+    "check_observation",
+    "check_phases",
+    "check_reward",
+    "check_rule",
+    "check_step",
+]

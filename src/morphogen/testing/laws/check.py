@@ -1,21 +1,27 @@
-"""Checks of a step, a rule and a reward rule against their laws."""
+"""Checks of a step, a rule, a mask and a reward rule against their laws."""
 
 import functools
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from hypothesis.strategies import SearchStrategy
 
+from morphogen.engine.action_control import Mask
 from morphogen.errors import ConfigError
+from morphogen.rules.rewards.archetypes import ARCHETYPES, archetype_inputs
 from morphogen.rules.rewards.protocol import Rule
+from morphogen.rules.rewards.table import FunctionRule, PaymentFn, component_names
+from morphogen.state.measure import RewardInputs
+from morphogen.testing.audit import describe_error
 from morphogen.testing.builders.tree_equality import cast_tree
-from morphogen.testing.laws import reward, step
+from morphogen.testing.laws import mask, reward, step
 from morphogen.testing.laws.reward import RewardSubject
-from morphogen.testing.laws.search import Law, check_laws
+from morphogen.testing.laws.search import BrokenLaw, Law, check_laws
 from morphogen.testing.laws.step import Subject, check_one_graph
-from morphogen.testing.strategies import reward_episodes, trajectories
+from morphogen.testing.strategies import reward_episodes, slot_states, trajectories
+from morphogen.vocab.limits import Limits
 
 _STEP_CHECKS: dict[str, Callable[[Subject, Any], str]] = {
     law.__name__: law for law in (step.accepts, step.host, step.writes, step.repeats, step.neighbours, step.kinds)
@@ -23,6 +29,7 @@ _STEP_CHECKS: dict[str, Callable[[Subject, Any], str]] = {
 _REWARD_CHECKS: dict[str, Callable[[RewardSubject, Any], str]] = {
     law.__name__: law for law in (reward.shapes, reward.finite, reward.sums, reward.slots, reward.unexecuted)
 }
+_MASK_CHECKS: dict[str, Callable[[Subject, Any], str]] = {law.__name__: law for law in (mask.shapes, mask.choice)}
 # name -> what holds
 STEP_LAWS = {
     name: (law.__doc__ or "").strip()
@@ -32,6 +39,7 @@ REWARD_LAWS = {name: STEP_LAWS[name] for name in ("accepts", "host", "writes", "
     law.__name__: (law.__doc__ or "").strip()
     for law in (*_REWARD_CHECKS.values(), reward.heads, reward.telescopes, reward.within_bounds)
 }
+MASK_LAWS = {law.__name__: (law.__doc__ or "").strip() for law in (*_MASK_CHECKS.values(), mask.legal)}
 HEADS_EXAMPLES = 10  # of the law `heads`, which runs complete epochs
 MAX_SHRINKS, BACKEND = 500, "aot_eager"
 
@@ -74,7 +82,7 @@ def check_step(
     """
     fields: dict[str, Any] = {"name": callable_name(function), **options}
     subject = Subject(function, **fields)
-    checks = {**_STEP_CHECKS, **laws, **({"slots": step.slots} if slots else {})}
+    checks = {"accepts": step.accepts, **laws, **_STEP_CHECKS, **({"slots": step.slots} if slots else {})}
     bound = {name: functools.partial(law, subject) for name, law in checks.items()}
     drawn = check_laws(subject.name, _drop_skipped(bound, skip), states, count=examples, shrinks=shrinks)
     if "graph" not in skip:
@@ -102,8 +110,38 @@ def check_rule(function: Callable[..., Any], states: SearchStrategy[Any], **opti
     check_step(function, states, laws={"stateless": step.stateless}, **options)
 
 
+def check_mask(function: Mask, *, limits: Limits | None = None, **options: Any) -> None:
+    """Check a mask of your own: a rule that allows legal choices alone, and at least one in every env.
+
+    Args:
+        function: slots [E] -> bool [E, 6, S], True = allowed.
+        limits: on the actions, such as `env.limits`; None: of two slots without further limits.
+        options: as in `check_step`, such as `examples`; `slots=True` checks that the order of slots decides nothing.
+
+    Raises: BrokenLaw for the first violation of `STEP_LAWS` or `MASK_LAWS`.
+
+    Example:
+        >>> import morphogen as mg
+        >>> from morphogen.testing import laws
+        >>> def keep(slots):  # a mask of your own that knows no stages
+        ...     allowed = mg.rules.legal(slots, mg.Limits((True, True))).clone()
+        ...     allowed[:, mg.Op.FOSSILIZE] = True
+        ...     return allowed
+        >>> try:
+        ...     laws.check_mask(keep, examples=3)
+        ... except laws.BrokenLaw as error:
+        ...     print(error.sentence)
+        keep allows what is illegal: FOSSILIZE in slot 0 of env 0, which is DORMANT
+    """
+    bounds = Limits((True, True)) if limits is None else limits
+    drawn = slot_states(min_slots=len(bounds.enabled), max_slots=len(bounds.enabled))
+    laws = {**_MASK_CHECKS, "legal": functools.partial(mask.legal, limits=bounds)}
+    options = {"slot_axis": 2, **options}
+    check_step(function, drawn, laws=laws, **options)
+
+
 def check_reward(
-    rule: Rule,
+    rule: Rule | PaymentFn,
     *,
     gamma: float | None = None,
     component: str = "shaping",
@@ -118,7 +156,7 @@ def check_reward(
     """Check a reward rule against the laws of `REWARD_LAWS`.  Raises BrokenLaw for the first violation.
 
     Args:
-        rule: as in `rules.rewards.protocol`.
+        rule: as in `rules.rewards.protocol`, or a function `RewardInputs [E] -> {component: float [E]}`.
         gamma: also check that `component` telescopes under this discount.
         bounds: also check that every reward lies between two numbers.
         slots: number of slots of an env.
@@ -130,15 +168,14 @@ def check_reward(
         >>> from morphogen.testing import laws
         >>> def naive(inputs):  # a reward of your own that reads an accuracy without its flag `committed_valid`
         ...     return {"gain": inputs.committed_acc / 100}
-        >>> terms = mg.Terms(param_budget=100, episode_length=8, gamma=1.0)
-        >>> rule = mg.rule_from_function(naive)(mg.RewardSpec(governor_penalty=1), terms)
         >>> try:
-        ...     laws.check_reward(rule, examples=3)
+        ...     laws.check_reward(naive, examples=3)
         ... except laws.BrokenLaw as error:
         ...     print(error.sentence)
-        FunctionRule pays a non-finite number: components.gain, where an invalid value is nan
+        naive pays a non-finite number: components.gain, where an invalid value is nan
     """
-    fields: dict[str, Any] = {"name": callable_name(rule), **options}
+    rule = _as_rule(rule)
+    fields: dict[str, Any] = {"name": callable_name(getattr(rule, "function", rule)), **options}
     payer = RewardSubject(rule, **fields)
     laws: dict[str, Law] = reward.step_laws(payer)
     laws |= {name: functools.partial(law, payer) for name, law in _REWARD_CHECKS.items()}
@@ -155,6 +192,22 @@ def check_reward(
     if "graph" not in skip:
         pairs = [pair for episode in episodes for pair in payer.rule_args(cast_tree(episode, torch.float32))]
         check_one_graph(Subject(payer.call, payer.name), pairs, backend=backend)
+
+
+def _as_rule(rule: Rule | PaymentFn) -> Rule:
+    """Return the rule of a function.  Raises BrokenLaw for a function that pays no number per env."""
+    if hasattr(rule, "components"):
+        return cast(Rule, rule)
+    function = cast(PaymentFn, getattr(rule, "__wrapped__", rule))  # of a builder of `rule_from_function`
+    example = archetype_inputs([ARCHETYPES[name] for name in ("wait only", "good")], dtype=torch.float32)[0]
+    try:
+        names = component_names(function, cast(RewardInputs, example))
+    except ConfigError as error:
+        raise BrokenLaw("shapes", f"{callable_name(function)}: {error}") from None
+    except Exception as error:
+        fault = f"{callable_name(function)} does not accept a valid input: {describe_error(error)}"
+        raise BrokenLaw("accepts", fault) from error
+    return FunctionRule(function, governor_penalty=1.0, components=names)
 
 
 def callable_name(function: object) -> str:
@@ -175,7 +228,7 @@ def callable_name(function: object) -> str:
 
 def _drop_skipped(laws: Mapping[str, Law], skip: Collection[str]) -> dict[str, Law]:
     """Return the laws without those to skip.  Raises ConfigError for unknown names."""
-    known = {**STEP_LAWS, **REWARD_LAWS}
+    known = {**STEP_LAWS, **MASK_LAWS, **REWARD_LAWS}
     unknown = sorted(set(skip) - known.keys())
     if unknown:
         raise ConfigError(f"skip: expected names of {', '.join(known)}, got {unknown}")

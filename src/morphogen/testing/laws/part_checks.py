@@ -14,9 +14,11 @@ from morphogen.nets.net import Net
 from morphogen.nets.policy import NetworkPolicy
 from morphogen.nets.policy_network import LstmNetwork, PolicyNetwork
 from morphogen.nets.seed_module import SeedModule
+from morphogen.testing.laws.check import callable_name
 from morphogen.testing.laws.search import BrokenLaw
 from morphogen.vocab.blueprint import assign_codes
 from morphogen.vocab.host import Host
+from morphogen.vocab.registry import error_line
 from morphogen.vocab.slot import SlotSpec
 
 PART_LAWS = {  # law -> the promise
@@ -50,7 +52,7 @@ def check_blueprint(module: SeedModule, *, channels: int = 8, size: tuple[int, .
         ...     print(error.law)
         is_identity
     """
-    _raise_first(module.name, blueprint_faults(module, (SlotSpec("r0c0", channels, size),)))
+    _raise_first(_part_name(module), blueprint_faults(module, (SlotSpec("r0c0", channels, size),)))
 
 
 def check_host(host: Host) -> None:
@@ -70,7 +72,10 @@ def check_host(host: Host) -> None:
         ...     print(error.sentence)
         Miscounted has 438 parameters, and declares 100
     """
-    net = Net(host, host.pick_slots(tuple(slot.name for slot in host.all_slots)), assign_codes(()))
+    try:
+        net = Net(host, host.pick_slots(tuple(slot.name for slot in host.all_slots)), assign_codes(()))
+    except Exception as error:
+        raise BrokenLaw("can_be_built", f"{type(host).__name__} raises {error_line(error)}") from error
     _raise_first(type(host).__name__, host_faults(net))
 
 
@@ -118,7 +123,7 @@ def check_learner(learner: Learner, network: PolicyNetwork | None = None) -> Non
         ppo metrics: expected 0-d tensors, got tensor([0., 0., 0.]) for policy_loss
     """
     policy = NetworkPolicy(LstmNetwork(hidden=16) if network is None else network)
-    _raise_first(learner.name, find_faults(LEARNER_LAWS, LearnerSubject(learner, policy, white_box())))
+    _raise_first(_part_name(learner), find_faults(LEARNER_LAWS, LearnerSubject(learner, policy, white_box())))
 
 
 def check_dataset(dataset: Callable[[Path], Splits | TextSplits], host: Host, *, folder: Path = Path("data")) -> None:
@@ -138,8 +143,11 @@ def check_dataset(dataset: Callable[[Path], Splits | TextSplits], host: Host, *,
         >>> data = mg.from_arrays("noise", np.zeros((60, 1, 8, 8), dtype=np.uint8), np.arange(60) % 10)
         >>> laws.check_dataset(data, host)
     """
-    name = getattr(dataset, "name", getattr(dataset, "__name__", type(dataset).__name__))
-    stored = dataset(folder)
+    name = _part_name(dataset)
+    try:
+        stored = dataset(folder)
+    except Exception as error:
+        raise BrokenLaw("can_be_read", f"{name} raises {error_line(error)}") from error
     try:
         check_splits(stored, host, name)
         splits = cut_splits(stored, host, name)
@@ -147,6 +155,10 @@ def check_dataset(dataset: Callable[[Path], Splits | TextSplits], host: Host, *,
         raise BrokenLaw("fits_host", str(error)) from None
     if fingerprint(splits) != fingerprint(cut_splits(dataset(folder), host, name)):
         raise BrokenLaw("repeats_itself", f"{name} gives other samples the second time")
+
+
+def _part_name(part: object) -> str:
+    return getattr(part, "name", None) or callable_name(part)
 
 
 def _raise_first(name: str, faults: Iterator[tuple[str, str]]) -> None:

@@ -62,7 +62,9 @@ class RewardSubject:
 
 def step_laws(payer: RewardSubject) -> dict[str, Law]:
     """Return the laws of any step, checked in every step of an episode."""
-    subject = Subject(payer.call, payer.name, tolerance=payer.tolerance, source=payer.rule)
+    subject = Subject(
+        payer.call, payer.name, tolerance=payer.tolerance, source=getattr(payer.rule, "function", payer.rule)
+    )
 
     def over(law: Callable[[Subject, Any], str]) -> Law:
         steps = 2 if law is host else None  # from the second step on the ledger has the dtype of the inputs

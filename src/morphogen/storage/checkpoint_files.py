@@ -128,7 +128,7 @@ def _finish(work: Path, final: Path, shared: Tree, manifest: Tree) -> None:
     if final.exists():
         checkpoint_store.remove_checkpoint(final)
     work.rename(final)
-    files.sync(final.parent)
+    files.sync_folder(final.parent)
 
 
 def load_checkpoint(path: Path | str) -> Checkpoint:

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import platform
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,12 +17,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from filelock import FileLock, Timeout
-
 from morphogen.config.config_files import parse_config
 from morphogen.config.spec import RunSpec
 from morphogen.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
 from morphogen.storage import files
+from morphogen.storage.locks import hold_lock
 from morphogen.vocab.text import format_value
 
 ROOT, RESULT, EVALUATION = "runs", "result.json", "evaluation.json"
@@ -35,7 +33,7 @@ STATUS_COMPLETED: Final = "completed"  # status of a run that ended after its la
 PACKAGES = ("morphogen", "torch", "tensordict", "torchrl", "numpy")
 DESCRIPTORS = "/proc/{}/fd"  # paths of open directories, by process: a logger may write in a process of its own
 NAMES = (LOCK, CHECKPOINTS, RECORDS, METRICS, REPORT)  # of entries in use, and their suffixes
-SUFFIXES = (".json", ".jsonl", ".safetensors", ".pt")
+SUFFIXES = (".json", ".jsonl", ".lock", ".safetensors", ".pt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,30 +280,14 @@ def own_directory(folder: Path) -> Iterator[RunDirectory]:
     Raises: ConfigError if the directory is in use, by the process that the lock file names, or cannot be locked.
     """
     with hold_directory(folder) as run:
-        path = run.path / LOCK
-        lock = FileLock(path, blocking=False)
-        try:
-            lock.acquire()
-        except Timeout:
-            raise ConfigError(f"run directory {folder} is in use by {_read_owner(path)}") from None
-        except OSError as error:
-            raise ConfigError(f"run directory {folder} cannot be locked: {error.strerror}") from error
-        try:
-            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            path.write_bytes(files.json_bytes({"pid": os.getpid(), "host": socket.gethostname(), "since": now}))
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(hold_lock(run.path / LOCK))
+            except BlockingIOError as error:
+                raise ConfigError(f"run directory {folder} is in use by {error.strerror}") from None
+            except OSError as error:
+                raise ConfigError(f"run directory {folder} cannot be locked: {error.strerror}") from error
             yield run
-        finally:
-            with contextlib.suppress(OSError):
-                path.unlink()  # under the lock: a process that opened the file meanwhile sees that it is gone
-            lock.release()
-
-
-def _read_owner(path: Path) -> str:
-    with contextlib.suppress(OSError, ValueError):
-        match files.parse_json(files.read_bytes(path)):
-            case {"pid": int(pid), "host": str(host), "since": str(since)}:
-                return f"process {pid} on host {host} since {since}"
-    return "another process"
 
 
 def open_directory(path: Path) -> tuple[RunDirectory, RunSpec, dict[str, Any]]:

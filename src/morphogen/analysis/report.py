@@ -17,6 +17,7 @@ from morphogen.analysis.run_log import RunLog, read_run
 from morphogen.analysis.tables import Row
 from morphogen.errors import ConfigError
 from morphogen.storage import files, run_directory
+from morphogen.vocab.paths import expand_path
 from morphogen.vocab.text import escape_text
 
 FOLDER, PAGE, EXTRA = run_directory.REPORT, "index.html", "report"
@@ -65,9 +66,10 @@ def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
     if not 1 <= len(dirs) <= MAX_RUNS:
         raise ConfigError(f"run directories: expected 1 .. {MAX_RUNS}, one per colour, got {len(dirs)}")
     plots = import_plots()
-    logs = _name_logs([read_run(Path(path)) for path in dirs])
-    with run_directory.hold_directory(Path(dirs[0])) as run:
-        shown, folder = (path / FOLDER if out is None else Path(out) for path in (run.name, run.path))
+    paths = [expand_path(path) for path in dirs]
+    logs = _name_logs([read_run(path) for path in paths])
+    with run_directory.hold_directory(paths[0]) as run:
+        shown, folder = (path / FOLDER if out is None else expand_path(out) for path in (run.name, run.path))
         try:
             folder.mkdir(parents=True, exist_ok=True)
             sections = {plot: _write_section(plot, logs, folder) for plot in plots}

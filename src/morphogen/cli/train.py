@@ -50,7 +50,9 @@ PARSER = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `train`."""
     output = arguments.add_settings(arguments.add_policy(parser))
-    output.add_argument("--out", metavar="DIR", type=Path, help=f"{arguments.NEW_RUN} (default: one in runs/)")
+    output.add_argument(
+        "--out", metavar="DIR", type=arguments.parse_path, help=f"{arguments.NEW_RUN} (default: one in runs/)"
+    )
     output.add_argument("--quiet", action="store_true", help=arguments.QUIET)
     output.add_argument("--dry-run", action="store_true", help="check everything, print sizes, write nothing")
     output.add_argument("--print-config", action="store_true", help="print the complete config as JSON and exit")

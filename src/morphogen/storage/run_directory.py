@@ -279,15 +279,14 @@ def own_directory(folder: Path) -> Iterator[RunDirectory]:
 
     Raises: ConfigError if the directory is in use, by the process that the lock file names, or cannot be locked.
     """
-    with hold_directory(folder) as run:
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(hold_lock(run.path / LOCK))
-            except BlockingIOError as error:
-                raise ConfigError(f"run directory {folder} is in use by {error.strerror}") from None
-            except OSError as error:
-                raise ConfigError(f"run directory {folder} cannot be locked: {error.strerror}") from error
-            yield run
+    with hold_directory(folder) as run, contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(hold_lock(run.path / LOCK))
+        except BlockingIOError as error:
+            raise ConfigError(f"run directory {folder} is in use by {error.strerror}") from None
+        except OSError as error:
+            raise ConfigError(f"run directory {folder} cannot be locked: {error.strerror}") from error
+        yield run
 
 
 def open_directory(path: Path) -> tuple[RunDirectory, RunSpec, dict[str, Any]]:

@@ -4,7 +4,7 @@ import argparse
 import sys
 from argparse import Namespace
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,8 @@ def run(args: Namespace) -> int | None:
     count, most = restarts_of_environment()
     if most and args.out is None:
         raise ConfigError("--out: expected a run directory, which restarted ranks find again, got none")
-    out = run_directory.choose_path(args.out, task=spec.task, config=dump_config(spec))
+    paths = run_directory.default_paths(task=spec.task, config=dump_config(spec))
+    out = args.out or next(path for path in paths if not path.exists())
     again = count > 0 and (out / run_directory.CONFIG).exists()
     if not again:
         run_directory.check_new_directory(out)
@@ -94,8 +95,14 @@ def run(args: Namespace) -> int | None:
         return run_training(args, spec, lambda train, **hooks: train.resume(out, spec, **hooks))
 
     def start(train: Any, *, parts: Any, **hooks: Any) -> Any:
-        path = Path(parts.collectives.broadcast(str(out)))
-        return train.train_ppo_vectorized(spec, out=path, command=args.command_line, parts=parts, **hooks)
+        with ExitStack() as stack:
+
+            def choose() -> str:
+                paths = run_directory.default_paths(task=spec.task, config=dump_config(spec))
+                return str(args.out or stack.enter_context(run_directory.reserve_path(paths)))
+
+            path = Path(import_module("morphogen.device.agreement").run_on_first(parts.collectives, choose))
+            return train.train_ppo_vectorized(spec, out=path, command=args.command_line, parts=parts, **hooks)
 
     return run_training(args, spec, start)
 

@@ -7,11 +7,12 @@ run directory may be a link.
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -196,14 +197,24 @@ def config_hash(config: str) -> str:
     return hashlib.sha256(config.encode()).hexdigest()
 
 
-def choose_path(out: Path | None, *, task: str, config: str, now: float | None = None) -> Path:
-    """Return `out`, or a free path `runs/<UTC time>-<task>-<6 hex of the config hash>` if it is None."""
-    if out is not None:
-        return out
+def default_paths(*, task: str, config: str, now: float | None = None) -> Iterator[Path]:
+    """Yield the default paths of a run: `runs/<UTC time>-<task>-<6 hex of the config hash>`, then with a number."""
     moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     name = f"{moment}-{task}-{config_hash(config)[:6]}"
-    paths = (Path(ROOT) / (name if not again else f"{name}-{again}") for again in range(1_000))
-    return next(path for path in paths if not path.exists())
+    yield from (Path(ROOT) / (f"{name}-{again}" if again else name) for again in itertools.count())
+
+
+@contextlib.contextmanager
+def reserve_path(paths: Iterable[Path]) -> Iterator[Path]:
+    """Create the first directory of `paths` that no other process has created; at the end, remove it if it is empty.
+
+    Raises: ConfigError if it cannot be created.
+    """
+    for path in paths:
+        with _create_folders(path, f"out: expected a writable directory, got {path}") as created:
+            if path in created:
+                yield path
+                return
 
 
 @contextlib.contextmanager
@@ -254,23 +265,32 @@ def create_directory(path: Path, *, config: str, manifest: Mapping[str, Any]) ->
     Raises: ConfigError if the directory is not empty, in use, or cannot be written.
     """
     check_new_directory(path)
-    missing = [folder for folder in (path, *path.absolute().parents) if not folder.exists()]
     fault = f"out: expected a writable directory, got {path}"
+    with _create_folders(path, fault), own_directory(path) as run:
+        check_new_directory(run.path)  # another process may have filled it before the lock was taken
+        with _config_errors(fault, run.path / CONFIG, run.path / MANIFEST):
+            files.write_atomic(run.path / CONFIG, config.encode())
+            content = {**manifest, "inode": run.path.stat().st_ino}
+            files.write_atomic(run.path / MANIFEST, files.json_bytes(content))
+        yield run
+
+
+@contextlib.contextmanager
+def _create_folders(path: Path, fault: str) -> Iterator[Mapping[Path, tuple[int, int] | None]]:
+    """Create a folder and those above it; yield the new ones, and remove those that are empty at the end."""
+    created: dict[Path, tuple[int, int] | None] = {}
     try:
         with _config_errors(fault):
-            path.mkdir(parents=True, exist_ok=True)
-        with own_directory(path) as run:
-            check_new_directory(run.path)  # another process may have filled it before the lock was taken
-            with _config_errors(fault, run.path / CONFIG, run.path / MANIFEST):
-                files.write_atomic(run.path / CONFIG, config.encode())
-                content = {**manifest, "inode": run.path.stat().st_ino}
-                files.write_atomic(run.path / MANIFEST, files.json_bytes(content))
-            missing = []
-            yield run
+            for folder in [folder for folder in (path, *path.absolute().parents) if not folder.is_dir()][::-1]:
+                with contextlib.suppress(FileExistsError):  # another process was faster
+                    folder.mkdir()
+                    created[folder] = _identify(folder)
+        yield created
     finally:
-        for folder in missing:
+        for folder, identity in reversed(created.items()):
             with contextlib.suppress(OSError):
-                folder.rmdir()
+                if _identify(folder) == identity:  # a moved run may have a successor of its name
+                    folder.rmdir()
 
 
 @contextlib.contextmanager

@@ -1,9 +1,12 @@
 """Report of runs: pictures, their numbers, and one HTML page with all pictures, no script, nothing from outside."""
 
 import base64
+import contextlib
 import csv
 import importlib.util
 import io
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -24,6 +27,7 @@ FOLDER, PAGE, EXTRA = run_directory.REPORT, "index.html", "report"
 MAX_RUNS = 7  # one per colour
 MAX_NAME_LENGTH = 20  # letters of a name in a legend
 MAX_ROWS = 60  # of a table that are shown
+BACKEND = "MPLBACKEND"  # variable with the backend of matplotlib
 TEMPLATE_FILE = Path(__file__).with_name("report.html")
 # In the order of the page; imported with the first report, because they need matplotlib.
 PLOTS = (
@@ -84,7 +88,14 @@ def import_plots() -> list[Any]:
     """Import the plots, which need matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError(f"morphogen report needs matplotlib: pip install 'morphogen[{EXTRA}]'")
-    return [resolve_name(f"morphogen.analysis.plots.{name}") for name in PLOTS]
+    # The import refuses a backend that is not installed, and figures are drawn without one.
+    backend = None if "matplotlib" in sys.modules else os.environ.pop(BACKEND, None)
+    plots = [resolve_name(f"morphogen.analysis.plots.{name}") for name in PLOTS]
+    if backend is not None:  # for other figures of this process
+        os.environ[BACKEND] = backend
+        with contextlib.suppress(ValueError):
+            sys.modules["matplotlib"].rcParams["backend"] = backend
+    return plots
 
 
 def _name_logs(logs: Sequence[RunLog]) -> dict[str, RunLog]:

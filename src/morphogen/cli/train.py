@@ -27,7 +27,7 @@ Settings count in this order, the last one wins: defaults, preset, config file, 
 
 exit codes: 0 done, 1 unexpected error, 2 wrong usage or configuration, 3 data, 4 checkpoint or run directory,
 5 training diverged, 6 done, but lines of the event file are missing, 7 done, but stdout or stderr could not be
-written, 8 a rank failed, 129, 130 and 143 stopped by a signal.
+written, 8 a rank failed, 128 and the number of a signal that stopped the run.
 
 examples:
   morphogen train                              train a policy where the needs of a host change: digits_phases

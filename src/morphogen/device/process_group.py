@@ -50,13 +50,14 @@ def open_collectives(
     Raises: RankError if not all ranks join within the time-out.
     """
     rank, ranks = ranks_of_environment()
+    restarts, _ = restarts_of_environment()
     if ranks == 1:
         return Collectives()
     limit = timedelta(seconds=timeout_s)
     backend = "nccl" if device.type == "cuda" else "gloo"
     try:
         store = next(rendezvous("env://", timeout=limit))[0] if listener is None else _serve_store(listener, limit)
-        store = PrefixStore(f"attempt/{restarts_of_environment()[0]}", store)  # torchrun keeps its store over restarts
+        store = PrefixStore(f"attempt/{restarts}", store)  # torchrun keeps its store over restarts
         group = ProcessGroup(PrefixStore("ranks", store), rank, ranks, device=device, timeout_s=timeout_s, clock=clock)
         group.join(ended)
         group_store = PrefixStore("group", store)

@@ -264,13 +264,15 @@ class ScalarSink:
                 os.environ["MLFLOW_RUN_ID"] = self._position.id  # of the run that is started next
             artifacts = self._run / self._folder.name / name
             uris = {"tracking_uri": f"sqlite:///{folder}/mlflow.db", "artifact_location": artifacts.as_uri()}
-            return loggers.MLFlowLogger(exp_name=PROJECT, **uris)
+            if uri := os.environ.get("MLFLOW_TRACKING_URI"):
+                uris = {"tracking_uri": uri}  # its server knows where artifacts go
+            return loggers.MLFlowLogger(exp_name=os.environ.get("MLFLOW_EXPERIMENT_NAME") or PROJECT, **uris)
         return loggers.WandbLogger(
-            exp_name=wandb.name or self._run.name,
-            log_dir=folder,
-            project=wandb.project or PROJECT,
+            exp_name=wandb.name or os.environ.get("WANDB_NAME") or self._run.name,
+            log_dir=os.environ.get("WANDB_DIR") or folder,
+            project=wandb.project or os.environ.get("WANDB_PROJECT") or PROJECT,
             log_env_packages=False,
-            tags=list(wandb.tags),
+            tags=list(wandb.tags) or None,  # None: as the environment says, which holds for `mode` too
             id=self._position.id,
             **{field: getattr(wandb, field) for field in ("entity", "group", "mode")},
         )

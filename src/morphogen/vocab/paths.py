@@ -12,7 +12,7 @@ def expand_path(text: str | os.PathLike[str]) -> Path:
 
     Raises: ConfigError if that home folder is unknown, as without HOME and without an entry in /etc/passwd.
     """
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        raise ConfigError(f"path: expected a known home folder for ~, got {format_value(os.fspath(text))}") from None
+    path = os.path.expanduser(text)  # unlike Path.expanduser, it leaves ./~ as it is
+    if path.startswith("~"):
+        raise ConfigError(f"path: expected a known home folder for ~, got {format_value(path)}")
+    return Path(path)

@@ -211,8 +211,8 @@ def reserve_path(paths: Iterable[Path]) -> Iterator[Path]:
     Raises: ConfigError if it cannot be created.
     """
     for path in paths:
-        with _create_folders(path, f"out: expected a writable directory, got {path}") as created:
-            if path in created:
+        with _create_folders(path, f"out: expected a writable directory, got {path}") as is_new:
+            if is_new:
                 yield path
                 return
 
@@ -276,21 +276,30 @@ def create_directory(path: Path, *, config: str, manifest: Mapping[str, Any]) ->
 
 
 @contextlib.contextmanager
-def _create_folders(path: Path, fault: str) -> Iterator[Mapping[Path, tuple[int, int] | None]]:
-    """Create a folder and those above it; yield the new ones, and remove those that are empty at the end."""
-    created: dict[Path, tuple[int, int] | None] = {}
-    try:
+def _create_folders(path: Path, fault: str) -> Iterator[bool]:
+    """Create a folder and those above it, and remove the new ones that are empty at the end; yield whether it is new."""
+    missing = [folder for folder in (path, *path.absolute().parents) if not folder.is_dir()]
+    with contextlib.ExitStack() as stack:
         with _config_errors(fault):
-            for folder in [folder for folder in (path, *path.absolute().parents) if not folder.is_dir()][::-1]:
-                with contextlib.suppress(FileExistsError):  # another process was faster
-                    folder.mkdir()
-                    created[folder] = _identify(folder)
-        yield created
+            new = [stack.enter_context(_create_folder(folder)) for folder in reversed(missing)]
+        yield bool(new) and new[-1]
+
+
+@contextlib.contextmanager
+def _create_folder(folder: Path) -> Iterator[bool]:
+    """Create a folder, and remove it at the end if it is empty; yield False if another process was faster."""
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        yield False
+        return
+    identity = _identify(folder)
+    try:
+        yield True
     finally:
-        for folder, identity in reversed(created.items()):
-            with contextlib.suppress(OSError):
-                if _identify(folder) == identity:  # a moved run may have a successor of its name
-                    folder.rmdir()
+        with contextlib.suppress(OSError):
+            if _identify(folder) == identity:  # a moved run may have a successor of its name
+                folder.rmdir()
 
 
 @contextlib.contextmanager

@@ -277,7 +277,7 @@ def create_directory(path: Path, *, config: str, manifest: Mapping[str, Any]) ->
 
 @contextlib.contextmanager
 def _create_folders(path: Path, fault: str) -> Iterator[bool]:
-    """Create a folder and those above it; yield whether it is new, and remove the new ones that are empty at the end."""
+    """Create a folder and those above it; yield whether it is new, and remove new ones that are empty at the end."""
     missing = [folder for folder in (path, *path.absolute().parents) if not folder.is_dir()]
     with contextlib.ExitStack() as stack:
         with _config_errors(fault):

@@ -1,7 +1,9 @@
 """Ranks that die or hang end the job in one line; restarted ranks end with the bits of a run that nobody killed."""
 
 import os
+import re
 import signal
+import subprocess
 import sys
 import time
 
@@ -33,6 +35,25 @@ def test_a_rank_that_fails_is_named_in_one_line_and_ends_the_job(number, line, t
     [found] = errors.splitlines()
     assert found.startswith(f"morphogen: error: {line}")
     assert child not in rank_jobs.child_processes(job.pid)
+
+
+NO_NETWORK = ("unshare", "-rn")  # a network whose loopback is down
+
+
+@pytest.mark.parametrize("number", [None, signal.SIGTERM, signal.SIGUSR1])
+def test_ranks_that_cannot_reach_each_other_end_soon_in_one_line_and_at_once_by_a_signal(number, tmp_path):
+    if subprocess.run([*NO_NETWORK, "true"], capture_output=True).returncode:
+        pytest.skip("no network of its own can be made here")
+    with rank_jobs.start_job([*NO_NETWORK, *rank_jobs.COMMAND], tmp_path / "run", "--ranks", "2", *FAST) as job:
+        while number is not None and not rank_jobs.child_processes(job.pid):
+            time.sleep(0.05)
+        if number is not None:
+            job.send_signal(number)
+        _, errors = job.communicate(timeout=60)
+    assert job.returncode == (8 if number is None else 128 + number)
+    if number is None:
+        assert re.fullmatch(r"morphogen: error: rank 0: rank 0 at 127.0.0.1:\d+ cannot be reached: .*\n", errors)
+    assert not (tmp_path / "run").exists()
 
 
 def test_restarted_ranks_end_with_the_bits_of_a_run_that_nobody_killed(tmp_path):

@@ -14,6 +14,7 @@ from morphogen.config.spec import RunSpec
 from morphogen.config.telemetry_spec import LEVEL_OFF
 from morphogen.errors import CheckpointError
 from morphogen.storage import checkpoint_store, run_directory
+from morphogen.vocab.paths import expand_path
 from morphogen.vocab.text import escape_text, name_map
 
 MAX_ROWS = 10  # rows of long tables
@@ -75,7 +76,7 @@ def tables(path: Path | str) -> dict[str, list[Row]]:
         >>> [(row["round"], row["accuracy_mean"], row["params_ratio_mean"]) for row in rows]
         [(1, 20.0, 1.0), (2, 20.0, 1.0)]
     """
-    return build_views(read_run(Path(path)).tables)
+    return build_views(read_run(expand_path(path)).tables)
 
 
 def inspect_path(path: Path) -> Inspection:

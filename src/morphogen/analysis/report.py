@@ -1,9 +1,12 @@
 """Report of runs: pictures, their numbers, and one HTML page with all pictures, no script, nothing from outside."""
 
 import base64
+import contextlib
 import csv
 import importlib.util
 import io
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -17,12 +20,14 @@ from morphogen.analysis.run_log import RunLog, read_run
 from morphogen.analysis.tables import Row
 from morphogen.errors import ConfigError
 from morphogen.storage import files, run_directory
+from morphogen.vocab.paths import expand_path
 from morphogen.vocab.text import escape_text
 
 FOLDER, PAGE, EXTRA = run_directory.REPORT, "index.html", "report"
 MAX_RUNS = 7  # one per colour
 MAX_NAME_LENGTH = 20  # letters of a name in a legend
 MAX_ROWS = 60  # of a table that are shown
+BACKEND = "MPLBACKEND"  # variable with the backend of matplotlib
 TEMPLATE_FILE = Path(__file__).with_name("report.html")
 # In the order of the page; imported with the first report, because they need matplotlib.
 PLOTS = (
@@ -65,9 +70,10 @@ def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
     if not 1 <= len(dirs) <= MAX_RUNS:
         raise ConfigError(f"run directories: expected 1 .. {MAX_RUNS}, one per colour, got {len(dirs)}")
     plots = import_plots()
-    logs = _name_logs([read_run(Path(path)) for path in dirs])
-    with run_directory.hold_directory(Path(dirs[0])) as run:
-        shown, folder = (path / FOLDER if out is None else Path(out) for path in (run.name, run.path))
+    paths = [expand_path(path) for path in dirs]
+    logs = _name_logs([read_run(path) for path in paths])
+    with run_directory.hold_directory(paths[0]) as run:
+        shown, folder = (path / FOLDER if out is None else expand_path(out) for path in (run.name, run.path))
         try:
             folder.mkdir(parents=True, exist_ok=True)
             sections = {plot: _write_section(plot, logs, folder) for plot in plots}
@@ -82,7 +88,14 @@ def import_plots() -> list[Any]:
     """Import the plots, which need matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError(f"morphogen report needs matplotlib: pip install 'morphogen[{EXTRA}]'")
-    return [resolve_name(f"morphogen.analysis.plots.{name}") for name in PLOTS]
+    # The import refuses a backend that is not installed, and figures are drawn without one.
+    backend = None if "matplotlib" in sys.modules else os.environ.pop(BACKEND, None)
+    plots = [resolve_name(f"morphogen.analysis.plots.{name}") for name in PLOTS]
+    if backend is not None:  # for other figures of this process
+        os.environ[BACKEND] = backend
+        with contextlib.suppress(ValueError):
+            sys.modules["matplotlib"].rcParams["backend"] = backend
+    return plots
 
 
 def _name_logs(logs: Sequence[RunLog]) -> dict[str, RunLog]:

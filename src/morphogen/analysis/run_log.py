@@ -22,6 +22,7 @@ from morphogen.telemetry.jsonl import decode, find_misfit
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import RunCompleted, RunStarted
 from morphogen.telemetry.record_files import list_records, read_shards
+from morphogen.vocab.paths import expand_path
 from morphogen.vocab.text import escape_text, format_value
 
 Numbers = tuple[float, ...]
@@ -196,7 +197,8 @@ def events(
         >>> [(event.round, event.epoch, event.data.op_effective) for event in found]
         [(1, 0, ('WAIT', 'WAIT', 'WAIT', 'WAIT')), (1, 1, ('WAIT', 'WAIT', 'WAIT', 'WAIT'))]
     """
-    return iterate_events(event_folder(Path(path), open_run(Path(path))), kinds, rounds)
+    path = expand_path(path)
+    return iterate_events(event_folder(path, open_run(path)), kinds, rounds)
 
 
 def read_events(path: Path, keep_line: Callable[[str], bool] = bool) -> Iterator[Envelope]:

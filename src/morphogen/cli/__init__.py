@@ -14,6 +14,6 @@ For users of the terminal and for readers who ask "which setting does a flag cha
 
 Every error of the user is one line on stderr, with the field, the allowed values and the value.
 Exit codes: 0 done, 2 usage or config, 3 data, 4 checkpoint or run directory, 5 diverged, 6 incomplete telemetry, 7 lost
-output, 8 a rank failed, 129, 130 and 143 signals.
+output, 8 a rank failed, 128 and the number of a signal.
 Loads no torch until a command needs it, so that help and errors are fast: commands import heavy modules by name.
 """

@@ -1,7 +1,7 @@
 """Flags of the command line, taken from the fields of the config, and the settings that they make."""
 
 import re
-from argparse import ArgumentParser, Namespace, _ArgumentGroup
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, _ArgumentGroup
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from pathlib import Path
@@ -16,6 +16,7 @@ from morphogen.config.spec import POLICY_MEANINGS, SCHEDULE_FILE, RunSpec
 from morphogen.config.task import DEFAULT_PRESET
 from morphogen.errors import ConfigError
 from morphogen.storage.files import read_bytes
+from morphogen.vocab.paths import expand_path
 from morphogen.vocab.text import format_value
 
 _INTEGER = re.compile("[+-]?[0-9]{1,30}")
@@ -70,7 +71,9 @@ def add_settings(parser: ArgumentParser) -> _ArgumentGroup:
     """Add flags and files that make a config; return the group for further flags."""
     add_flags(parser, FLAGS)
     rest = parser.add_argument_group("settings and output")
-    rest.add_argument("--config", metavar="FILE", type=Path, help="JSON file with settings, as config.json of a run")
+    rest.add_argument(
+        "--config", metavar="FILE", type=parse_path, help="JSON file with settings, as config.json of a run"
+    )
     rest.add_argument("--set", **SET)
     return rest
 
@@ -80,6 +83,14 @@ def add_flags(parser: ArgumentParser, flags: Sequence[CommandFlag]) -> None:
     groups = {name: parser.add_argument_group(name) for name in GROUPS if name in {flag.group for flag in flags}}
     for flag in flags:
         groups[flag.group].add_argument(flag.name, dest=flag.path, help=flag.text, **flag.options)
+
+
+def parse_path(text: str) -> Path:
+    """Return the path in `text`, for argparse, which takes the sentence of an ArgumentTypeError only."""
+    try:
+        return expand_path(text)
+    except ConfigError as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def parse_number(text: str) -> int | float | str:

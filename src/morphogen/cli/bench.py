@@ -76,7 +76,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rest.add_argument("--grid", metavar="KEY=V1,V2", nargs="+", action="extend", default=[], help=grid)
     explain = "measure only how the convolutions can be computed, and print which way is chosen"
     either = rest.add_mutually_exclusive_group()
-    either.add_argument("--json", metavar="FILE", type=Path, help="also write the numbers to a new file")
+    either.add_argument(
+        "--json", metavar="FILE", type=arguments.parse_path, help="also write the numbers to a new file"
+    )
     either.add_argument("--explain", action="store_true", help=explain)
 
 

@@ -19,6 +19,7 @@ from morphogen.config.task import DEFAULT_PRESET, PRESETS
 from morphogen.errors import ConfigError
 from morphogen.run.stop_signals import StopSignals
 from morphogen.storage import run_directory
+from morphogen.vocab.paths import expand_path
 from morphogen.vocab.text import format_value
 
 if TYPE_CHECKING:  # they load torch
@@ -54,9 +55,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--rounds", metavar="N", help="rounds of every run (default: as configured)")
     setting: dict[str, Any] = {**arguments.SET, "help": "any field, for all sides"}
     parser.add_argument("--set", **setting)
-    parser.add_argument("--out", metavar="DIR", type=Path, help="folder of trained presets and rules: DIR/SIDE/SEED")
+    parser.add_argument(
+        "--out", metavar="DIR", type=arguments.parse_path, help="folder of trained presets and rules: DIR/SIDE/SEED"
+    )
     parser.add_argument("--episodes", metavar="N", default="256", help="held-out episodes of every run (default 256)")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the numbers to a new file")
+    parser.add_argument("--json", metavar="FILE", type=arguments.parse_path, help="write the numbers to a new file")
     rank_processes.add_flag(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress, only the table")
 
@@ -179,7 +182,7 @@ def _side_to_train(name: str, args: Namespace) -> ComparisonSide:
 
 def _existing_side(name: str) -> ComparisonSide:
     """Return the side of a run directory, or of a folder of them, in the order of their seeds."""
-    path = Path(name)
+    path = expand_path(name)
     folders = [path]
     if not os.path.isfile(path / run_directory.CONFIG):  # unlike Path.is_file, false for an invalid name
         with contextlib.suppress(OSError, ValueError):

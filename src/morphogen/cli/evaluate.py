@@ -2,7 +2,6 @@
 
 from argparse import ArgumentParser, Namespace
 from importlib import import_module
-from pathlib import Path
 
 from morphogen.cli import arguments, process, rank_processes
 from morphogen.config.parts import POLICIES
@@ -35,7 +34,9 @@ PARSER = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of `evaluate`."""
-    parser.add_argument("run", metavar="RUN", type=Path, help="a run directory with a policy.safetensors")
+    parser.add_argument(
+        "run", metavar="RUN", type=arguments.parse_path, help="a run directory with a policy.safetensors"
+    )
     parser.add_argument("--episodes", metavar="N", default="256", help="held-out episodes of every arm (default 256)")
     arms = ",".join(RIVALS)
     parser.add_argument("--arms", metavar="A,B", default=arms, help="arms to compare (default %(default)s)")
@@ -44,7 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--split", choices=SPLITS, default=SPLITS[0], help=split)
     parser.add_argument("--seed", metavar="N", help="of the held-out instances (default: that of the run)")
     rank_processes.add_flag(parser)
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the numbers to a new file too")
+    parser.add_argument("--json", metavar="FILE", type=arguments.parse_path, help="write the numbers to a new file too")
 
 
 def run(args: Namespace) -> None:

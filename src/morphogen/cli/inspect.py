@@ -2,9 +2,8 @@
 
 from argparse import ArgumentParser, Namespace
 from importlib import import_module
-from pathlib import Path
 
-from morphogen.cli import process
+from morphogen.cli import arguments, process
 from morphogen.vocab.text import escape_text
 
 PARSER = {
@@ -16,7 +15,7 @@ PARSER = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of `inspect`."""
-    parser.add_argument("path", metavar="PATH", type=Path, help="run directory, or a checkpoint in one")
+    parser.add_argument("path", metavar="PATH", type=arguments.parse_path, help="run directory, or a checkpoint in one")
 
 
 def run(args: Namespace) -> None:

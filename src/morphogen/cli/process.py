@@ -13,7 +13,7 @@ from typing import Any
 
 from morphogen.device.job import ranks_of_environment
 from morphogen.errors import DeviceError
-from morphogen.run.stop_signals import SIGNAL_CODE
+from morphogen.run.stop_signals import ENDING_SIGNALS, SIGNAL_CODE
 from morphogen.storage import files
 from morphogen.vocab.text import escape_text
 
@@ -21,8 +21,8 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 
 def exit_on_signals() -> None:
-    """End the process on SIGTERM and SIGHUP by SystemExit(143 or 129), so that contexts are left properly."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    """End the process on a signal by SystemExit with 128 and its number, so that contexts are left properly."""
+    for number in ENDING_SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup
             signal.signal(number, lambda number, frame: sys.exit(SIGNAL_CODE + number))
 

@@ -2,8 +2,8 @@
 
 from argparse import ArgumentParser, Namespace
 from importlib import import_module
-from pathlib import Path
 
+from morphogen.cli import arguments
 from morphogen.vocab.text import escape_text
 
 PARSER = {
@@ -16,8 +16,10 @@ PARSER = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of `report`."""
-    parser.add_argument("runs", metavar="RUN_DIR", nargs="+", type=Path, help="run directories")
-    parser.add_argument("--out", metavar="DIR", type=Path, help="output folder (default: report/ in the first of them)")
+    parser.add_argument("runs", metavar="RUN_DIR", nargs="+", type=arguments.parse_path, help="run directories")
+    parser.add_argument(
+        "--out", metavar="DIR", type=arguments.parse_path, help="output folder (default: report/ in the first of them)"
+    )
 
 
 def run(args: Namespace) -> None:

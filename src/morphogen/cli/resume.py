@@ -1,7 +1,6 @@
 """Command `resume`: continuation of a run, in its directory or in a new one."""
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 from morphogen.cli import arguments, process
 from morphogen.cli.train import run_training
@@ -22,7 +21,7 @@ PARSER = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of `resume`."""
-    parser.add_argument("run", metavar="RUN_DIR", type=Path, help="its run directory")
+    parser.add_argument("run", metavar="RUN_DIR", type=arguments.parse_path, help="its run directory")
     more = "run N additional rounds (--rounds sets the total)"
     parser.add_argument("--extend-rounds", metavar="N", help=more)
     older = "resume from this older one, in a new run directory (--out)"
@@ -30,7 +29,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     arguments.add_flags(parser, [flag for flag in arguments.FLAGS if may_change_on_resume(flag.path)])
     output = parser.add_argument_group("settings and output")
     output.add_argument("--set", **arguments.SET)
-    output.add_argument("--out", metavar="DIR", type=Path, help=f"with --checkpoint: {arguments.NEW_RUN}")
+    output.add_argument(
+        "--out", metavar="DIR", type=arguments.parse_path, help=f"with --checkpoint: {arguments.NEW_RUN}"
+    )
     output.add_argument("--quiet", action="store_true", help=arguments.QUIET)
 
 

@@ -4,7 +4,7 @@ import argparse
 import sys
 from argparse import Namespace
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ Settings count in this order, the last one wins: defaults, preset, config file, 
 
 exit codes: 0 done, 1 unexpected error, 2 wrong usage or configuration, 3 data, 4 checkpoint or run directory,
 5 training diverged, 6 done, but lines of the event file are missing, 7 done, but stdout or stderr could not be
-written, 8 a rank failed, 129, 130 and 143 stopped by a signal.
+written, 8 a rank failed, 128 and the number of a signal that stopped the run.
 
 examples:
   morphogen train                              train a policy where the needs of a host change: digits_phases
@@ -50,7 +50,9 @@ PARSER = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `train`."""
     output = arguments.add_settings(arguments.add_policy(parser))
-    output.add_argument("--out", metavar="DIR", type=Path, help=f"{arguments.NEW_RUN} (default: one in runs/)")
+    output.add_argument(
+        "--out", metavar="DIR", type=arguments.parse_path, help=f"{arguments.NEW_RUN} (default: one in runs/)"
+    )
     output.add_argument("--quiet", action="store_true", help=arguments.QUIET)
     output.add_argument("--dry-run", action="store_true", help="check everything, print sizes, write nothing")
     output.add_argument("--print-config", action="store_true", help="print the complete config as JSON and exit")
@@ -73,7 +75,8 @@ def run(args: Namespace) -> int | None:
     count, most = restarts_of_environment()
     if most and args.out is None:
         raise ConfigError("--out: expected a run directory, which restarted ranks find again, got none")
-    out = run_directory.choose_path(args.out, task=spec.task, config=dump_config(spec))
+    paths = run_directory.default_paths(task=spec.task, config=dump_config(spec))
+    out = args.out or next(path for path in paths if not path.exists())
     again = count > 0 and (out / run_directory.CONFIG).exists()
     if not again:
         run_directory.check_new_directory(out)
@@ -92,8 +95,14 @@ def run(args: Namespace) -> int | None:
         return run_training(args, spec, lambda train, **hooks: train.resume(out, spec, **hooks))
 
     def start(train: Any, *, parts: Any, **hooks: Any) -> Any:
-        path = Path(parts.collectives.broadcast(str(out)))
-        return train.train_ppo_vectorized(spec, out=path, command=args.command_line, parts=parts, **hooks)
+        with ExitStack() as stack:
+
+            def choose() -> str:
+                paths = run_directory.default_paths(task=spec.task, config=dump_config(spec))
+                return str(args.out or stack.enter_context(run_directory.reserve_path(paths)))
+
+            path = Path(import_module("morphogen.device.agreement").run_on_first(parts.collectives, choose))
+            return train.train_ppo_vectorized(spec, out=path, command=args.command_line, parts=parts, **hooks)
 
     return run_training(args, spec, start)
 

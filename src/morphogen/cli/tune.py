@@ -29,7 +29,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of `tune`."""
     parser.set_defaults(who="ppo", policy=None)
     rest = arguments.add_settings(parser)
-    rest.add_argument("--out", metavar="FILE", type=Path, required=True, help="file of the schedule, a new one")
+    rest.add_argument(
+        "--out", metavar="FILE", type=arguments.parse_path, required=True, help="file of the schedule, a new one"
+    )
     meanings = "; ".join(f"{name}: {meaning}" for name, meaning in FAMILIES.items())
     rest.add_argument(
         "--family", choices=tuple(FAMILIES), default=OPEN, help=f"candidates (default {OPEN}). {meanings}"

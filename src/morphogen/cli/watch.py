@@ -4,9 +4,8 @@ import contextlib
 import sys
 from argparse import ArgumentParser, Namespace
 from importlib import import_module
-from pathlib import Path
 
-from morphogen.cli import process, streams
+from morphogen.cli import arguments, process, streams
 
 PARSER = {
     "help": "follow a running run in the terminal",
@@ -17,7 +16,7 @@ PARSER = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of `watch`."""
-    parser.add_argument("run", metavar="RUN", type=Path, help="its run directory")
+    parser.add_argument("run", metavar="RUN", type=arguments.parse_path, help="its run directory")
     parser.add_argument("--once", action="store_true", help="print the current state, and end")
 
 

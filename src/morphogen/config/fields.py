@@ -10,12 +10,13 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
 from typing import get_type_hints as type_hints
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic.fields import FieldInfo
 from pydantic_core import ArgsKwargs, core_schema
 
 from morphogen.errors import ConfigError
+from morphogen.vocab.paths import expand_path
 from morphogen.vocab.registry import Registries, Registry
 from morphogen.vocab.text import format_value
 
@@ -162,7 +163,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 PositiveShare = Annotated[float, Field(gt=0, le=1)]
 OpenShare = Annotated[float, Field(gt=0, lt=1)]
 Name = Annotated[str, Printable("a name")]
-FilePath = Annotated[str, Printable("a path")]
+FilePath = Annotated[str, Printable("a path"), AfterValidator(lambda path: str(expand_path(path)))]
 Span = Annotated[tuple[T, T], Ascending(), Null(BY_TASK)]
 
 

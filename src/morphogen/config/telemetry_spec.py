@@ -11,7 +11,6 @@ from morphogen.config.fields import BY_TASK, OUTPUT, Count, FilePath, Name, Name
 LEVELS = ("off", "minimal", "normal", "debug")  # each writes what the one before writes, and more
 LEVEL_OFF, LEVEL_DEBUG = LEVELS[0], LEVELS[-1]
 LOGGERS = ("csv", "tensorboard", "wandb", "mlflow")
-ONLINE, OFFLINE, DISABLED = "online", "offline", "disabled"
 
 
 class AnomalyLimits(NamedTuple):
@@ -82,8 +81,8 @@ class WandbSpec(Spec):
 
     PATH: ClassVar[str] = "telemetry.wandb"
 
-    project: Annotated[Name | None, Null("morphogen")] = option(
-        default=None, flag=("--wandb-project", "NAME", OUTPUT), text="project (default morphogen)"
+    project: Annotated[Name | None, Null("$WANDB_PROJECT, else morphogen")] = option(
+        default=None, flag=("--wandb-project", "NAME", OUTPUT), text="project (default $WANDB_PROJECT, else morphogen)"
     )
     entity: Annotated[Name | None, Null("that of the account")] = option(
         default=None, flag=("--wandb-entity", "NAME", OUTPUT), text="team or user"
@@ -91,14 +90,18 @@ class WandbSpec(Spec):
     group: Annotated[Name | None, Null("none")] = option(
         default=None, flag=("--wandb-group", "NAME", OUTPUT), text="group of runs"
     )
-    name: Annotated[Name | None, Null("that of the run directory")] = option(
-        default=None, flag=("--wandb-name", "NAME", OUTPUT), text="name (default: that of the run directory)"
+    name: Annotated[Name | None, Null("$WANDB_NAME, else that of the run directory")] = option(
+        default=None,
+        flag=("--wandb-name", "NAME", OUTPUT),
+        text="name (default $WANDB_NAME, else that of the run directory)",
     )
     tags: Annotated[tuple[str, ...], Names()] = option(
         default=(), flag=("--wandb-tags", "TAG", OUTPUT), text="tags of the run", converter=as_names
     )
-    mode: Literal["online", "offline", "disabled"] = option(
-        default=ONLINE, flag=("--wandb-mode", "MODE", OUTPUT), text="online (default), offline, disabled"
+    mode: Annotated[Literal["online", "offline", "disabled"] | None, Null("$WANDB_MODE, else online")] = option(
+        default=None,
+        flag=("--wandb-mode", "MODE", OUTPUT),
+        text="online, offline, disabled (default $WANDB_MODE, else online)",
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from morphogen.errors import DataError
+from morphogen.vocab.paths import expand_path
 
 FLAG, FOLDER_VARIABLE, FOLDER = "--data-dir", "MORPHOGEN_DATA", "data"
 
@@ -14,9 +15,9 @@ FLAG, FOLDER_VARIABLE, FOLDER = "--data-dir", "MORPHOGEN_DATA", "data"
 def find_folder(chosen: str | None) -> tuple[Path, str]:
     """Return the folder of data files and its origin: `--data-dir`, else $MORPHOGEN_DATA, else the default."""
     if chosen:
-        return Path(chosen), FLAG
+        return expand_path(chosen), FLAG
     if variable := os.environ.get(FOLDER_VARIABLE):
-        return Path(variable), f"${FOLDER_VARIABLE}"
+        return expand_path(variable), f"${FOLDER_VARIABLE}"
     return Path(FOLDER), "default"
 
 

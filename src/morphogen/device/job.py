@@ -3,27 +3,52 @@
 import os
 from collections.abc import Mapping
 
-from morphogen.errors import RankError
+from morphogen.errors import ConfigError
+from morphogen.vocab.text import format_value
+
+MOST = 2**31 - 1
 
 
 def ranks_of_environment(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
-    """Return (rank, ranks) of this process; (0, 1) outside of a job.  Raises: RankError for invalid numbers."""
-    texts = environment.get("RANK", "0"), environment.get("WORLD_SIZE", "1")
-    try:
-        rank, ranks = map(int, texts)
-    except ValueError:
-        rank, ranks = -1, 0
-    if not 0 <= rank < ranks:
-        raise RankError(f"RANK and WORLD_SIZE: expected 0 <= RANK < WORLD_SIZE, got {texts[0]!r} and {texts[1]!r}")
-    return rank, ranks
+    """Return (rank, ranks) of this process; (0, 1) outside of a job.
+
+    Raises: ConfigError for a variable of a job that is missing or invalid.
+    """
+    ranks = _read_number(environment, "WORLD_SIZE", 1, low=1)
+    if ranks == 1:
+        return _read_number(environment, "RANK", 0, most=0, reason="; WORLD_SIZE is 1"), ranks
+    reason = f"; WORLD_SIZE is {ranks}"
+    if not environment.get("MASTER_ADDR"):
+        raise ConfigError(f"MASTER_ADDR: expected the address of rank 0, got nothing{reason}")
+    _read_number(environment, "MASTER_PORT", None, most=65_535, reason=reason)
+    return _read_number(environment, "RANK", None, most=ranks - 1, reason=reason), ranks
 
 
 def restarts_of_environment(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
-    """Return how often `torchrun` has restarted the ranks, and how often it may."""
-    count, most = (environment.get(f"TORCHELASTIC_{name}", "0") for name in ("RESTART_COUNT", "MAX_RESTARTS"))
-    return int(count), int(most)
+    """Return how often `torchrun` has restarted the ranks, and how often it may.  Raises: ConfigError."""
+    count = _read_number(environment, "TORCHELASTIC_RESTART_COUNT", 0)
+    return count, _read_number(environment, "TORCHELASTIC_MAX_RESTARTS", 0)
 
 
 def local_rank(environment: Mapping[str, str] = os.environ) -> int:
-    """Return the place of this process among the ranks on this machine."""
-    return int(environment.get("LOCAL_RANK", "0"))
+    """Return the place of this process among the ranks on this machine.  Raises: ConfigError."""
+    return _read_number(environment, "LOCAL_RANK", 0)
+
+
+def _read_number(
+    environment: Mapping[str, str], name: str, default: int | None, *, low: int = 0, most: int = MOST, reason: str = ""
+) -> int:
+    """Return the number in a variable; an empty variable counts as unset.
+
+    Args:
+        default: of a variable that is unset; None: it has to be set.
+        reason: of the limits, for the error.
+    """
+    text = environment.get(name, "").strip()
+    if not text and default is not None:
+        return default
+    number = int(text[:20]) if text.isascii() and text.isdecimal() else -1
+    if not low <= number <= most:
+        got = format_value(text) if text else "nothing"
+        raise ConfigError(f"{name}: expected an integer in {low} .. {most}, got {got}{reason}")
+    return number

@@ -6,11 +6,13 @@ The environment names the ranks, as `torchrun` does: RANK, WORLD_SIZE, MASTER_AD
 import json
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -23,6 +25,8 @@ from morphogen.device.collectives import Collectives, Exchanged
 from morphogen.device.job import ranks_of_environment, restarts_of_environment
 from morphogen.errors import RankError
 
+T = TypeVar("T")
+REACH_S = 20.0  # to connect ranks that have started
 LEAVE_S = 10.0  # for the other ranks to end too
 LOOK_S = 0.02  # between two looks at the other ranks, while this one waits for them
 REAP_S = 2.0  # from a broken connection until the end of its process is known
@@ -50,22 +54,70 @@ def open_collectives(
     Raises: RankError if not all ranks join within the time-out.
     """
     rank, ranks = ranks_of_environment()
+    restarts, _ = restarts_of_environment()
     if ranks == 1:
         return Collectives()
     limit = timedelta(seconds=timeout_s)
     backend = "nccl" if device.type == "cuda" else "gloo"
+    if listener is not None or rank:
+        _reach_first(rank, timeout_s)
     try:
-        store = next(rendezvous("env://", timeout=limit))[0] if listener is None else _serve_store(listener, limit)
-        store = PrefixStore(f"attempt/{restarts_of_environment()[0]}", store)  # torchrun keeps its store over restarts
+        store = _run_interruptibly(
+            lambda: next(rendezvous("env://", timeout=limit))[0] if listener is None else _serve_store(listener, limit),
+            timeout_s,
+        )
+        store = PrefixStore(f"attempt/{restarts}", store)  # torchrun keeps its store over restarts
         group = ProcessGroup(PrefixStore("ranks", store), rank, ranks, device=device, timeout_s=timeout_s, clock=clock)
         group.join(ended)
         group_store = PrefixStore("group", store)
-        dist.init_process_group(backend, store=group_store, rank=rank, world_size=ranks, timeout=limit)
+        place = {"store": group_store, "rank": rank, "world_size": ranks}
+        _run_interruptibly(lambda: dist.init_process_group(backend, **place, timeout=limit), min(timeout_s, REACH_S))
     except (RuntimeError, ValueError, OSError) as error:
         if isinstance(error, RankError):
             raise
         raise RankError(f"rank {rank}: not all of {ranks} ranks joined within {timeout_s:g} s: {error}") from None
     return group
+
+
+def _reach_first(rank: int, timeout_s: float) -> None:
+    """Wait until rank 0 listens.  torch would wait too, but with a traceback for every attempt, and deaf to signals.
+
+    Raises: RankError after `REACH_S` without a way to its address, and after `timeout_s` if it does not listen.
+    """
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    started = time.monotonic()
+    while True:
+        try:
+            socket.create_connection(address, timeout=min(timeout_s, REACH_S)).close()
+            return
+        except OSError as error:
+            limit_s = timeout_s if isinstance(error, ConnectionRefusedError) else min(timeout_s, REACH_S)
+            waited_s, reason = time.monotonic() - started, error.strerror or error
+        if waited_s > limit_s:
+            raise RankError(f"rank {rank}: rank 0 at {':'.join(map(str, address))} cannot be reached: {reason}")
+        time.sleep(LOOK_S)
+
+
+def _run_interruptibly(action: Callable[[], T], limit_s: float) -> T:
+    """Return the result of an action that may block outside of Python, where no signal would be obeyed.
+
+    Raises: TimeoutError after `limit_s`.
+    """
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(action())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    deadline = time.monotonic() + limit_s
+    while not outcome.done():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no answer in {limit_s:g} s")
+        wait([outcome], LOOK_S)
+    return outcome.result()
 
 
 def _serve_store(listener: socket.socket, limit: timedelta) -> Store:

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from morphogen.rules.legality import narrow_masks, restrict_masks
 from morphogen.state.decision import ActionMasks
 from morphogen.state.env import EnvState, Slots
 from morphogen.storage.files import read_bytes
+from morphogen.vocab.paths import expand_path
 from morphogen.vocab.text import format_value
 
 
@@ -35,7 +35,7 @@ def load_schedule(name: str, spec: RunSpec) -> Schedule | None:
     try:
         if file is None:
             return build_builtin(name, spec)
-        return parse_schedule(read_bytes(Path(file)).decode("utf-8"), spec)
+        return parse_schedule(read_bytes(expand_path(file)).decode("utf-8"), spec)
     except OSError as error:
         raise ConfigError(f"policy_name: expected a readable file, got {name}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -30,6 +30,7 @@ from morphogen.storage import files
 from morphogen.storage.checkpoint_files import load_policy
 from morphogen.storage.tensor_trees import restore_tree
 from morphogen.vocab.field_docs import document_fields
+from morphogen.vocab.paths import expand_path
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.registry import Registry, error_line, show_part
 from morphogen.vocab.text import format_value, short_repr
@@ -112,7 +113,7 @@ def build_arm(name: str, setup: Setup) -> Arm:
     if name.startswith(TRAINED_PREFIX):
         return _load_arm(name.removeprefix(TRAINED_PREFIX), setup)
     if name.startswith(REACTIVE_PREFIX):
-        thresholds = load_thresholds(Path(name.removeprefix(REACTIVE_PREFIX)))
+        thresholds = load_thresholds(expand_path(name.removeprefix(REACTIVE_PREFIX)))
         return _init_arm(name, build_heuristic(replace(spec, heuristic=thresholds), setup.limits), None, setup)
     if name in LEARNERS:
         return _init_arm(name, build_network_policy(spec), None, setup)
@@ -205,7 +206,7 @@ def _init_arm(name: str, policy: Policy, control: ActionControl | None, setup: S
 
 def _load_arm(path: str, setup: Setup) -> Arm:
     """Load a policy file of any run: a network does not depend on the slots of its run."""
-    saved = load_policy(Path(path))
+    saved = load_policy(path)
     name = saved["facts"].get("policy")
     if not isinstance(name, str) or name.startswith(TRAINED_PREFIX):
         raise CheckpointError(f"policy file {path}: policy: expected the name of a policy, got {format_value(name)}")

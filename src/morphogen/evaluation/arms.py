@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from morphogen.evaluation.rank_parts import ONE_PROCESS, fetch_all_traces, own_p
 from morphogen.evaluation.replays import REPLAYS, ArmPlayer
 from morphogen.evaluation.schedule_search import InstanceSet, build_schedule, held_out_instance_sets, score_schedules
 from morphogen.evaluation.successive_halving import read_portfolio
+from morphogen.vocab.paths import expand_path
 from morphogen.vocab.text import format_value
 
 ORACLE_WORLDS = 2  # sibling worlds in which the oracle searches
@@ -120,7 +120,7 @@ def play_oracle_arm(
 ) -> ArmResult:
     """Play the best schedule of a portfolio for each instance, searched in siblings of its world."""
     del results
-    start_s, portfolio = time.perf_counter(), read_portfolio(Path(file), setup.spec)
+    start_s, portfolio = time.perf_counter(), read_portfolio(expand_path(file), setup.spec)
     search: Any = {"episodes": episodes, "worlds": worlds, "collectives": collectives}
     result = play_hindsight_oracle(setup, transfers, portfolio, **search)
     return build_result(setup, result.traces, name=f"{ORACLE}{file}", seconds=time.perf_counter() - start_s)
@@ -211,7 +211,7 @@ def _open_arm(name: str, setup: Setup, report: Report) -> Any:
         return ARM_PLAYERS[name]
     if name.startswith(ORACLE):
         file = name.removeprefix(ORACLE)
-        read_portfolio(Path(file), setup.spec)
+        read_portfolio(expand_path(file), setup.spec)
         return partial(play_oracle_arm, file)
     build_arm(name, setup)
     return partial(play_policy_arm, name)

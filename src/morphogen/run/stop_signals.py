@@ -8,17 +8,19 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# USR1, USR2 and XCPU are warnings of batch systems, such as SLURM and submitit, that the time of a job is nearly over.
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+SIGNALS = (signal.SIGINT, *ENDING_SIGNALS)
 STOP_MESSAGE = b"morphogen: stopping after this epoch; once more stops at once\n"
 STDERR_FD = 2
 SIGNAL_CODE = 128  # exit code of a stop by a signal, plus its number
 
 
 class StopSignals:
-    """Context that receives SIGINT, SIGTERM and SIGHUP; without effect outside the main thread.
+    """Context that receives SIGINT and signals that end a process; without effect outside the main thread.
 
-    The first signal sets `exit_code` to 130, 143 or 129: a run stops where it can resume.  The second one raises
-    KeyboardInterrupt or SystemExit(143 or 129).  Ignored signals stay ignored, as Ctrl-C in the background.
+    The first signal sets `exit_code` to 128 and its number: a run stops where it can resume.  The second one raises
+    KeyboardInterrupt or SystemExit with that code.  Ignored signals stay ignored, as Ctrl-C in the background.
     """
 
     def __init__(self, numbers: Sequence[int] = SIGNALS, *, quiet: bool = False) -> None:

@@ -27,6 +27,7 @@ from morphogen.run.sinks import check_sinks
 from morphogen.run.stop_signals import StopSignals
 from morphogen.storage import run_directory
 from morphogen.storage.run_directory import RunDirectory, own_directory
+from morphogen.vocab.paths import expand_path
 
 __all__ = ["TrainResult", "resume", "train_ppo_vectorized"]
 
@@ -64,21 +65,21 @@ def train_ppo_vectorized(
         >>> len(result.history), sorted(result.policy.keys())
         (1, ['net', 'observation', 'value_offset'])
     """
-    parts = _with_on_round(parts, on_round)
+    parts, out = _with_on_round(parts, on_round), None if out is None else expand_path(out)
     collectives = parts.collectives or Collectives()
     setup = set_up_together(collectives, lambda: _set_up((spec or RunSpec()).with_settings(**fields), out))
     parts = compile_together(collectives, setup, parts, console)
     with torch.no_grad():
         if out is None:
             return Session(setup, parts, None, console=console).run()
-        path = Path(collectives.broadcast(os.fspath(out)))
+        path = Path(collectives.broadcast(str(out)))
         description = manifest.build_manifest(setup, out=path, command=command)
         owned = run_directory.create_directory(path, config=dump_config(setup.spec), manifest=description)
         with share_directory(collectives, owned, path) as folder:
             return _run_interruptible(setup, parts, RunContext(folder, description), console)
 
 
-def _set_up(spec: RunSpec, out: Path | str | None) -> Setup:
+def _set_up(spec: RunSpec, out: Path | None) -> Setup:
     """Resolve and check the spec of a new run, and build what it needs."""
     spec = _make_paths_absolute(resolve(spec))
     if out is not None:
@@ -86,7 +87,7 @@ def _set_up(spec: RunSpec, out: Path | str | None) -> Setup:
     setup = build_setup(spec)
     check_policy(setup)
     if out is not None:
-        run_directory.check_new_directory(Path(out))
+        run_directory.check_new_directory(out)
     return setup
 
 
@@ -124,7 +125,7 @@ def resume(
         >>> [summary.round for summary in more.history]
         [1, 2]
     """
-    requested, path = None if spec is None else spec.with_settings(**fields), Path(run)
+    requested, path = None if spec is None else spec.with_settings(**fields), expand_path(run)
     parts = _with_on_round(parts, on_round)
     collectives = parts.collectives or Collectives()
     folder, original, _ = run_directory.open_directory(path)
@@ -133,8 +134,8 @@ def resume(
     if checkpoint is not None:
         if out is None:
             raise TypeError("out: expected the path of a new run directory for an older checkpoint, got None")
-        run_on_first(collectives, partial(branch_run, folder, checkpoint, Path(out)))
-        path = Path(out)
+        path = expand_path(out)
+        run_on_first(collectives, partial(branch_run, folder, checkpoint, path))
         if requested is not None and requested.telemetry.dir == original.telemetry.dir:
             requested = replace(requested, telemetry=replace(requested.telemetry, dir=None))
     with torch.no_grad(), share_directory(collectives, own_directory(path), path) as folder:

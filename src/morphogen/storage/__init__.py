@@ -8,6 +8,7 @@ Without torch:
 - `run_directory`: names of all files of a run; `create_directory`, `open_directory`, `check_new_file`, `RunDirectory`;
   `hold_directory`: a directory by descriptor, which a move does not change; `own_directory`: one process per run
   directory, and the name of the process that has it; `refuse_links`, `refuse_outside`: directories of somebody else
+- `locks`: `hold_lock`; flock where the file system has it, else a file that names its process
 - `checkpoint_store`: `list_checkpoints`, `find_damage`, `apply_retention` (decides which checkpoints are deleted)
 - `codec`: `pack`, `unpack`; dataclasses, named tuples and arrays as plain trees and back; `build_check`: does a plain
   value fit an annotated type (fields of events, of JSON results)?

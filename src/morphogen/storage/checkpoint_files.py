@@ -21,6 +21,7 @@ from morphogen.storage.checkpoint_store import FORMAT, MANIFEST, SHARED
 from morphogen.storage.files import error_line
 from morphogen.storage.run_directory import POLICY
 from morphogen.storage.tensor_trees import Tree, check_tree, encode_tree, load_tree, save_tree, to_nested_dict
+from morphogen.vocab.paths import expand_path
 
 T = TypeVar("T")
 POLICY_FORMAT = 5
@@ -128,7 +129,7 @@ def _finish(work: Path, final: Path, shared: Tree, manifest: Tree) -> None:
     if final.exists():
         checkpoint_store.remove_checkpoint(final)
     work.rename(final)
-    files.sync(final.parent)
+    files.sync_folder(final.parent)
 
 
 def load_checkpoint(path: Path | str) -> Checkpoint:
@@ -150,7 +151,7 @@ def load_checkpoint(path: Path | str) -> Checkpoint:
         >>> path.name, checkpoint["manifest"]["round"], checkpoint["envs"]["x"].tolist()
         ('round-000003-epoch-0000', 3, [1.0, 1.0])
     """
-    path = Path(path)
+    path = expand_path(path)
     checkpoint_store.check_undamaged(path)
     return read_part(path, 0, 1)
 
@@ -213,10 +214,10 @@ def load_policy(
         >>> policy["facts"]["policy"], policy["params"]["net"].tolist()
         ('ppo', [1.0, 1.0])
     """
+    path = expand_path(path)
     if os.path.isdir(path):
-        old = Path(path) / "policy.pt"  # of formats 1 to 3; refused by `load_tree`
-        path = old if old.is_file() and not (Path(path) / POLICY).exists() else Path(path) / POLICY
-    path = Path(path)
+        old = path / "policy.pt"  # of formats 1 to 3; refused by `load_tree`
+        path = old if old.is_file() and not (path / POLICY).exists() else path / POLICY
     loaded: object = load_tree(path, label="policy file")
     tree = cast(Tree, loaded)
     kinds = {"format": int, "params": dict, "normalisers": dict, "config": str, "facts": dict}

@@ -23,6 +23,8 @@ MIB = 2**20
 MAX_BYTES = 16 * MIB  # of a JSON file, or of a line of an event file
 MAX_DEPTH = 64  # nested objects and lists
 TEMPORARY = ".tmp-"  # prefix of files that are being written
+# Errors of a file system that lacks a call; 524: ENOTSUPP of the Linux kernel, which has no name here.
+UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EBADF, 524})
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -95,11 +97,17 @@ def check_depth(value: Any, depth_left: int = MAX_DEPTH) -> None:
             check_depth(inner, depth_left - 1)
 
 
-def sync(path: Path) -> None:
-    """Wait until a file, or the entries of a folder, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
+def sync_folder(path: Path) -> None:
+    """Wait until the entries of a folder are on the disk, where its file system and its permissions allow that."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except PermissionError:  # a folder may be writable and not readable
+        return
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED | {errno.EACCES, errno.EPERM}:
+            raise
     finally:
         os.close(handle)
 
@@ -127,7 +135,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     finally:
         with contextlib.suppress(OSError):  # the reason of the failure is not hidden
             temporary.unlink(missing_ok=True)
-    sync(path.parent)
+    sync_folder(path.parent)
 
 
 def json_bytes(value: Mapping[str, Any]) -> bytes:

@@ -7,23 +7,22 @@ run directory may be a link.
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import platform
-import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from filelock import FileLock, Timeout
-
 from morphogen.config.config_files import parse_config
 from morphogen.config.spec import RunSpec
 from morphogen.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
 from morphogen.storage import files
+from morphogen.storage.locks import hold_lock
 from morphogen.vocab.text import format_value
 
 ROOT, RESULT, EVALUATION = "runs", "result.json", "evaluation.json"
@@ -35,7 +34,7 @@ STATUS_COMPLETED: Final = "completed"  # status of a run that ended after its la
 PACKAGES = ("morphogen", "torch", "tensordict", "torchrl", "numpy")
 DESCRIPTORS = "/proc/{}/fd"  # paths of open directories, by process: a logger may write in a process of its own
 NAMES = (LOCK, CHECKPOINTS, RECORDS, METRICS, REPORT)  # of entries in use, and their suffixes
-SUFFIXES = (".json", ".jsonl", ".safetensors", ".pt")
+SUFFIXES = (".json", ".jsonl", ".lock", ".safetensors", ".pt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,14 +197,24 @@ def config_hash(config: str) -> str:
     return hashlib.sha256(config.encode()).hexdigest()
 
 
-def choose_path(out: Path | None, *, task: str, config: str, now: float | None = None) -> Path:
-    """Return `out`, or a free path `runs/<UTC time>-<task>-<6 hex of the config hash>` if it is None."""
-    if out is not None:
-        return out
+def default_paths(*, task: str, config: str, now: float | None = None) -> Iterator[Path]:
+    """Yield the default paths of a run: `runs/<UTC time>-<task>-<6 hex of the config hash>`, then with a number."""
     moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     name = f"{moment}-{task}-{config_hash(config)[:6]}"
-    paths = (Path(ROOT) / (name if not again else f"{name}-{again}") for again in range(1_000))
-    return next(path for path in paths if not path.exists())
+    yield from (Path(ROOT) / (f"{name}-{again}" if again else name) for again in itertools.count())
+
+
+@contextlib.contextmanager
+def reserve_path(paths: Iterable[Path]) -> Iterator[Path]:
+    """Create the first directory of `paths` that no other process has created; at the end, remove it if it is empty.
+
+    Raises: ConfigError if it cannot be created.
+    """
+    for path in paths:
+        with _create_folders(path, f"out: expected a writable directory, got {path}") as is_new:
+            if is_new:
+                yield path
+                return
 
 
 @contextlib.contextmanager
@@ -256,22 +265,40 @@ def create_directory(path: Path, *, config: str, manifest: Mapping[str, Any]) ->
     Raises: ConfigError if the directory is not empty, in use, or cannot be written.
     """
     check_new_directory(path)
-    missing = [folder for folder in (path, *path.absolute().parents) if not folder.exists()]
     fault = f"out: expected a writable directory, got {path}"
-    try:
+    with _create_folders(path, fault), own_directory(path) as run:
+        check_new_directory(run.path)  # another process may have filled it before the lock was taken
+        with _config_errors(fault, run.path / CONFIG, run.path / MANIFEST):
+            files.write_atomic(run.path / CONFIG, config.encode())
+            content = {**manifest, "inode": run.path.stat().st_ino}
+            files.write_atomic(run.path / MANIFEST, files.json_bytes(content))
+        yield run
+
+
+@contextlib.contextmanager
+def _create_folders(path: Path, fault: str) -> Iterator[bool]:
+    """Create a folder and those above it; yield whether it is new, and remove new ones that are empty at the end."""
+    missing = [folder for folder in (path, *path.absolute().parents) if not folder.is_dir()]
+    with contextlib.ExitStack() as stack:
         with _config_errors(fault):
-            path.mkdir(parents=True, exist_ok=True)
-        with own_directory(path) as run:
-            check_new_directory(run.path)  # another process may have filled it before the lock was taken
-            with _config_errors(fault, run.path / CONFIG, run.path / MANIFEST):
-                files.write_atomic(run.path / CONFIG, config.encode())
-                content = {**manifest, "inode": run.path.stat().st_ino}
-                files.write_atomic(run.path / MANIFEST, files.json_bytes(content))
-            missing = []
-            yield run
+            new = [stack.enter_context(_create_folder(folder)) for folder in reversed(missing)]
+        yield bool(new) and new[-1]
+
+
+@contextlib.contextmanager
+def _create_folder(folder: Path) -> Iterator[bool]:
+    """Create a folder, and remove it at the end if it is empty; yield False if another process was faster."""
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        yield False
+        return
+    identity = _identify(folder)
+    try:
+        yield True
     finally:
-        for folder in missing:
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            if _identify(folder) == identity:  # a moved run may have a successor of its name
                 folder.rmdir()
 
 
@@ -281,31 +308,14 @@ def own_directory(folder: Path) -> Iterator[RunDirectory]:
 
     Raises: ConfigError if the directory is in use, by the process that the lock file names, or cannot be locked.
     """
-    with hold_directory(folder) as run:
-        path = run.path / LOCK
-        lock = FileLock(path, blocking=False)
+    with hold_directory(folder) as run, contextlib.ExitStack() as stack:
         try:
-            lock.acquire()
-        except Timeout:
-            raise ConfigError(f"run directory {folder} is in use by {_read_owner(path)}") from None
+            stack.enter_context(hold_lock(run.path / LOCK))
+        except BlockingIOError as error:
+            raise ConfigError(f"run directory {folder} is in use by {error.strerror}") from None
         except OSError as error:
             raise ConfigError(f"run directory {folder} cannot be locked: {error.strerror}") from error
-        try:
-            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            path.write_bytes(files.json_bytes({"pid": os.getpid(), "host": socket.gethostname(), "since": now}))
-            yield run
-        finally:
-            with contextlib.suppress(OSError):
-                path.unlink()  # under the lock: a process that opened the file meanwhile sees that it is gone
-            lock.release()
-
-
-def _read_owner(path: Path) -> str:
-    with contextlib.suppress(OSError, ValueError):
-        match files.parse_json(files.read_bytes(path)):
-            case {"pid": int(pid), "host": str(host), "since": str(since)}:
-                return f"process {pid} on host {host} since {since}"
-    return "another process"
+        yield run
 
 
 def open_directory(path: Path) -> tuple[RunDirectory, RunSpec, dict[str, Any]]:

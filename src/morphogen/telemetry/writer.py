@@ -5,13 +5,13 @@ Weights & Biases or MLflow.
 """
 
 import errno
-import fcntl
 import importlib
 import importlib.util
 import os
 import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, Protocol
 
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import ConfigError
-from morphogen.storage.run_directory import RECORDS
+from morphogen.storage.locks import hold_lock
+from morphogen.storage.run_directory import LOCK, RECORDS
 from morphogen.storage.type_check import Count
 from morphogen.telemetry.events import Envelope, EnvEvent, EpochEvent
 from morphogen.telemetry.jsonl import EVENT_KINDS, encode
@@ -124,10 +125,16 @@ class JsonlSink:
         """
         self.name, self.seq, self._clock = path.name, first_seq, clock
         self._folder, self._ranks = path.parent, ranks
-        self._file = os.fdopen(_open_alone(path), "ab", buffering=0)
-        if size is not None:
-            self._file.truncate(size)
-        self._size = self._file.seek(0, os.SEEK_END)  # bytes of whole lines
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(hold_lock(path.with_name(f"{path.name}.{LOCK}")))
+            except BlockingIOError:
+                raise OSError(errno.EAGAIN, "another process writes it") from None
+            self._file = stack.enter_context(os.fdopen(_open_to_append(path), "ab", buffering=0))
+            if size is not None:
+                self._file.truncate(size)
+            self._size = self._file.seek(0, os.SEEK_END)  # bytes of whole lines
+            self._opened = stack.pop_all()
 
     def write(self, events: Iterable[Envelope]) -> None:
         """Append the events in one write, all of them or, where that raises, none; their numbers follow each other."""
@@ -161,21 +168,17 @@ class JsonlSink:
         """Flush and close; closing again does nothing."""
         if not self._file.closed:
             self.flush()
-            self._file.close()
+            self._opened.close()
 
 
-def _open_alone(path: Path) -> int:
-    """Return the descriptor of a regular file to append to, locked until it is closed."""
+def _open_to_append(path: Path) -> int:
+    """Return the descriptor of a regular file to append to."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     handle = os.open(path, flags, 0o666)
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             raise OSError(errno.EINVAL, "expected a file with one name, got a device, a pipe or a file with hard links")
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise OSError(errno.EAGAIN, "another process writes it") from None
     except OSError:
         os.close(handle)
         raise
@@ -261,13 +264,15 @@ class ScalarSink:
                 os.environ["MLFLOW_RUN_ID"] = self._position.id  # of the run that is started next
             artifacts = self._run / self._folder.name / name
             uris = {"tracking_uri": f"sqlite:///{folder}/mlflow.db", "artifact_location": artifacts.as_uri()}
-            return loggers.MLFlowLogger(exp_name=PROJECT, **uris)
+            if uri := os.environ.get("MLFLOW_TRACKING_URI"):
+                uris = {"tracking_uri": uri}  # its server knows where artifacts go
+            return loggers.MLFlowLogger(exp_name=os.environ.get("MLFLOW_EXPERIMENT_NAME") or PROJECT, **uris)
         return loggers.WandbLogger(
-            exp_name=wandb.name or self._run.name,
-            log_dir=folder,
-            project=wandb.project or PROJECT,
+            exp_name=wandb.name or os.environ.get("WANDB_NAME") or self._run.name,
+            log_dir=os.environ.get("WANDB_DIR") or folder,
+            project=wandb.project or os.environ.get("WANDB_PROJECT") or PROJECT,
             log_env_packages=False,
-            tags=list(wandb.tags),
+            tags=list(wandb.tags) or None,  # None: as the environment says, which holds for `mode` too
             id=self._position.id,
             **{field: getattr(wandb, field) for field in ("entity", "group", "mode")},
         )

@@ -11,6 +11,7 @@ For readers who need the code, name or order of something, or a number that no r
 - `observation`: features of the observation in their order, with units and validity flags; `schema_hash`.
 - `reward`: names of reward rules and detectors.
 - `purpose`: one code per purpose of random draws, part of every random stream.
+- `paths`: `expand_path`, the path of a text of the user.
 - `text`: values in messages, short and safe for a terminal.
 
 Codes and orders are stored in checkpoints and event files: append to an enum, never renumber it.

@@ -10,12 +10,14 @@ import subprocess
 import sys
 from itertools import pairwise
 from pkgutil import resolve_name
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from support import generated_logs
+from support.subprocess_env import OURS
 
 from morphogen.analysis.plots.acting import _plot_verdicts
 from morphogen.analysis.plots.canvas import limit_to_learned
@@ -386,3 +388,19 @@ def test_a_picture_without_numbers_keeps_its_scale(values):
     before = axes.get_ylim()
     limit_to_learned(axes)
     assert axes.get_ylim() == before
+
+
+KEPT_BACKENDS = ("svg", "module://not_installed.backend")  # matplotlib knows only once a figure is opened
+
+
+@pytest.mark.parametrize("backend", ["nonsense", "", *KEPT_BACKENDS])
+def test_pictures_need_no_backend_of_the_environment_and_leave_it_to_others(backend):
+    code = (
+        "import os\nfrom morphogen.analysis.report import import_plots\n"
+        "import_plots()\nimport matplotlib\nprint(os.environ['MPLBACKEND'], matplotlib.get_backend(auto_select=False))"
+    )
+    done: Any = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**OURS, "MPLBACKEND": backend}
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip("\n") == f"{backend} {backend if backend in KEPT_BACKENDS else None}"

@@ -20,6 +20,7 @@ from morphogen.run.train import resume, train_ppo_vectorized
 from morphogen.storage import checkpoint_store
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+CODES |= {warning: 128 + warning for warning in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)}
 each_signal = pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
 WORKS = """
 import sys

@@ -33,8 +33,8 @@ ROWS = {
     "pydoc": (24_816, "r0c0 r0c1 r0c2", 8, 16),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "2369d6655110bdc7e170ff92b041fa6c8aa4ac9aadcfed06c6203d415a21924c"
-STABLE_CONFIG = "d10e0eff623657243c912565cac22023f6664c512534b4a2c8b6468c07e1308e"
+DEFAULT_CONFIG = "d3d1d9751b237637fb01b98b946853a0a54066917b10a87ba05ea41213165329"
+STABLE_CONFIG = "c5af4b739837f973e610e019609cb79bcd57a34635600c0eddbda7523a7a7263"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

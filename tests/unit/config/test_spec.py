@@ -181,7 +181,7 @@ DEFAULTS = {
         "improvement_threshold": None,
         "console": True,
     },
-    WandbSpec: {"project": None, "entity": None, "group": None, "name": None, "tags": (), "mode": "online"},
+    WandbSpec: {"project": None, "entity": None, "group": None, "name": None, "tags": (), "mode": None},
 }
 
 

@@ -223,7 +223,7 @@ def calls_until_done(monkeypatch, act, stop):
     with monkeypatch.context() as patch:
         for name in ("mkdir", "rename"):
             patch.setattr(path, name, counted(getattr(path, name)))
-        patch.setattr(files, "sync", counted(files.sync))
+        patch.setattr(files, "sync_folder", counted(files.sync_folder))
         for name in ("open", "fsync"):
             patch.setattr(files.os, name, counted(getattr(files.os, name)))
         try:

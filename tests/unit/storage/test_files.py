@@ -1,8 +1,11 @@
 """Files of others: regular ones of a bounded size, JSON with bounds, logs that fit their run, pickles without code."""
 
+import errno
 import json
 import os
 import pickle
+import re
+import stat
 from dataclasses import fields, replace
 
 import numpy as np
@@ -241,3 +244,37 @@ def test_a_batch_has_at_most_the_records_of_an_official_file(tmp_path):
         file.truncate((RECORDS + 1) * RECORD)
     with pytest.raises(DataError, match=r"expected 3073 bytes for each of 1 .. 10000 records"):
         read_binary(tmp_path / "batch")
+
+
+@pytest.mark.parametrize("number", [*sorted(files.UNSUPPORTED), errno.EPERM, errno.EACCES])
+def test_a_folder_that_cannot_be_synced_is_no_error_and_a_file_is(tmp_path, monkeypatch, number):
+    def fsync(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode) == folders:
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    folders = True
+    files.write_atomic(tmp_path / "file", b"new")
+    folders = False
+    with pytest.raises(OSError, match=re.escape(os.strerror(number))):
+        files.write_atomic(tmp_path / "file", b"newer")
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_that_fails_to_sync_a_folder_is_an_error(tmp_path, monkeypatch, number):
+    def fsync(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OSError, match=re.escape(os.strerror(number))):
+        files.write_atomic(tmp_path / "file", b"new")
+
+
+def test_a_folder_that_may_be_written_and_not_read_is_not_synced(tmp_path, monkeypatch):
+    def refuse(path, flags):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refuse)
+    files.sync_folder(tmp_path)

@@ -1,5 +1,6 @@
 """The run directory: new or empty, whole or absent, and a manifest that is always readable."""
 
+import itertools
 import json
 import os
 import re
@@ -138,17 +139,52 @@ def test_a_replacement_that_fails_leaves_the_old_file_and_no_other(tmp_path, mon
     assert target.read_bytes() == b"old"
 
 
-def test_the_default_path_names_time_task_and_config(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = run_directory.choose_path(None, task="digits", config=CONFIG, now=0.0)
+def default_paths():
+    return run_directory.default_paths(task="digits", config=CONFIG, now=0.0)
+
+
+def test_the_default_path_names_time_task_and_config():
+    paths = default_paths()
+    path = next(paths)
     assert re.fullmatch(r"runs/19700101T000000Z-digits-[0-9a-f]{6}", str(path))
     assert str(path).endswith(run_directory.config_hash(CONFIG)[:6])
-    path.mkdir(parents=True)
-    assert str(run_directory.choose_path(None, task="digits", config=CONFIG, now=0.0)) == f"{path}-1"
+    assert [str(next(paths)), str(next(paths))] == [f"{path}-1", f"{path}-2"]
 
 
-def test_a_path_that_was_asked_for_is_taken_as_it_is(tmp_path):
-    assert run_directory.choose_path(tmp_path / "x", task="digits", config=CONFIG) == tmp_path / "x"
+def test_equal_commands_of_one_second_get_a_path_each(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, second, third = itertools.islice(default_paths(), 3)
+    with (
+        run_directory.reserve_path(default_paths()) as one,
+        run_directory.reserve_path([first, first, second]) as two,  # the name was free when it was chosen
+        run_directory.reserve_path(default_paths()) as three,
+    ):
+        assert [one, two, three] == [first, second, third]
+        made(two)
+    assert names(tmp_path / "runs") == [two.name]
+
+
+def test_a_reserved_path_is_gone_with_a_start_that_fails(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KeyError), run_directory.reserve_path(default_paths()):
+        raise KeyError
+    assert names(tmp_path) == []
+
+
+def test_a_folder_at_the_place_of_a_moved_run_stays(tmp_path):
+    with run_directory.create_directory(tmp_path / "run", config=CONFIG, manifest={}):
+        (tmp_path / "run").rename(tmp_path / "moved")
+        (tmp_path / "run").mkdir()
+    assert names(tmp_path) == ["moved", "run"]
+
+
+def test_a_place_without_room_for_folders_is_refused(tmp_path, monkeypatch):
+    def full(path, *_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(type(tmp_path), "mkdir", full)
+    with pytest.raises(ConfigError, match=r"got runs/.*: No space left"), run_directory.reserve_path(default_paths()):
+        pass
 
 
 @given(st.dictionaries(st.text(max_size=5), st.one_of(st.integers(), st.booleans(), st.text(), st.none()), max_size=5))

@@ -6,11 +6,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.faulty_sinks import passing, summary
 
-from morphogen.config.telemetry_spec import LOGGERS, TelemetrySpec
+from morphogen.config.telemetry_spec import LOGGERS, TelemetrySpec, WandbSpec
 from morphogen.errors import ConfigError
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.epoch import EpochCompleted
@@ -131,3 +133,50 @@ def test_a_logger_whose_package_is_there_keeps_a_run(tmp_path, name):
 
 def test_every_logger_of_the_config_is_known():
     assert set(LOGGERS) == {"csv", *LOGGER_PACKAGES}
+
+
+def asked_of(monkeypatch, name, spec, folder):
+    """The arguments of the logger of a service."""
+    asked: dict[str, Any] = {}
+
+    def logger(**knobs):
+        asked.update(knobs)
+        return SimpleNamespace(log_scalar=lambda *row, step: None)
+
+    loggers = SimpleNamespace(WandbLogger=logger, MLFlowLogger=logger)
+    monkeypatch.setattr(importlib, "import_module", lambda name: loggers)
+    ScalarSink(name, folder, spec, run=folder, epochs=8).write([summary(0)])
+    return asked
+
+
+WANDB_VARIABLES = {"WANDB_PROJECT": "theirs", "WANDB_NAME": "mine", "WANDB_DIR": "/scratch"}
+MLFLOW_VARIABLES = {"MLFLOW_TRACKING_URI": "https://server", "MLFLOW_EXPERIMENT_NAME": "theirs"}
+
+
+@pytest.mark.parametrize("value", [None, "", "set"])
+def test_variables_of_wandb_count_more_than_defaults_and_less_than_settings(tmp_path, monkeypatch, value):
+    for name, text in WANDB_VARIABLES.items():
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value and text)
+    asked = asked_of(monkeypatch, "wandb", TelemetrySpec(), tmp_path)
+    named = (asked["project"], asked["exp_name"], asked["log_dir"])
+    assert named == (tuple(WANDB_VARIABLES.values()) if value else ("morphogen", tmp_path.name, str(tmp_path)))
+    assert all(asked[name] is None for name in ("mode", "tags", "entity", "group"))  # wandb reads its environment
+    wandb = WandbSpec(project="p", name="n", mode="online", tags=("t",), entity="e", group="g")
+    asked = asked_of(monkeypatch, "wandb", TelemetrySpec(wandb=wandb), tmp_path)
+    assert (asked["project"], asked["exp_name"], asked["mode"], asked["tags"]) == ("p", "n", "online", ["t"])
+
+
+@pytest.mark.parametrize("value", [None, "", "set"])
+def test_variables_of_mlflow_count_more_than_defaults(tmp_path, monkeypatch, value):
+    for name, text in MLFLOW_VARIABLES.items():
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value and text)
+    asked = asked_of(monkeypatch, "mlflow", TelemetrySpec(), tmp_path)
+    if value:
+        assert asked == {"exp_name": "theirs", "tracking_uri": "https://server"}
+    else:
+        assert (asked["exp_name"], asked["tracking_uri"]) == ("morphogen", f"sqlite:///{tmp_path}/mlflow.db")
+        assert asked["artifact_location"].startswith("file:")

@@ -48,7 +48,7 @@ def from_arrays(
         name: of the data set, in configs and messages.
         inputs: uint8 or a floating-point type [N, *shape], channels first; stored as uint8 or float32.  Any byte
             order, strides and device; or a list with one array, tensor or list of numbers per sample.
-        labels: integers [N], from 0 on; every class has samples.
+        labels: integers [N], the lowest one 0.
         validation: number of samples on which every env is scored; None: a sixth.
         test: number of samples of the test split, or its inputs and labels; None: a sixth.
 
@@ -133,7 +133,9 @@ def _convert(name: str, inputs: object, labels: object, classes: int | None = No
     marks = convert_labels(f"{name}: labels", labels, classes=classes)
     if len(numbers) != len(marks):
         shapes = f"{list(numbers.shape)} and {list(marks.shape)}"
-        raise DataError(f"{name}: expected inputs [N, ...] and labels [N], got shapes {shapes}: give one label per input")
+        raise DataError(
+            f"{name}: expected inputs [N, ...] and labels [N], got shapes {shapes}: give one label per input"
+        )
     return Samples(numbers, marks)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from morphogen.cli import arguments, process, rank_processes
 from morphogen.config.config_files import build_spec, dump_config, parse_assignment
-from morphogen.config.fields import Settings, raise_all
+from morphogen.config.fields import Settings, raise_all, read_count
 from morphogen.config.parts import RULES
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import DEFAULT_PRESET, PRESETS
@@ -128,6 +128,7 @@ def compare(*runs: Path | str, episodes: int = 256, report: Callable[[str], None
         >>> round(pair["difference"]["value"], 3), pair["verdict"]
         (0.155, 'no verdict')
     """
+    episodes = read_count("episodes", episodes)
     if len(runs) < 2:
         raise ConfigError(f"compare: expected two or more sides, got {len(runs)}")
     sides = tuple(_existing_side(str(run)) for run in runs)

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ArgsKwargs, core_schema
 
 from morphogen.errors import ConfigError
+from morphogen.vocab.plain import to_plain
 from morphogen.vocab.registry import Registries, Registry
 from morphogen.vocab.text import format_value
 
@@ -227,7 +228,7 @@ def spec(cls: C) -> C:
         made.__doc__ = "\n".join([cleandoc(made.__doc__), "", "Settings:", "", *lines])
 
     def __init__(self: Any, /, **settings: Any) -> None:
-        complete = made.complete(settings)
+        complete = made.complete(to_plain(settings))
         try:
             made.__pydantic_validator__.validate_python(ArgsKwargs((), complete), self_instance=self)
         except ValidationError:
@@ -383,6 +384,14 @@ def check_flag(flag: str, value: Any, rule: OneOf) -> None:
         rule.convert(value)
     except ValueError:
         raise ConfigError(f"{flag}: expected {rule.expected}, got {format_value(value)}") from None
+
+
+def read_count(name: str, value: object, least: int = 1) -> int:
+    """Return a number of things, such as episodes.  Raises ConfigError unless it is an integer from `least` on."""
+    count = to_plain(value)
+    if type(count) is not int or count < least:
+        raise ConfigError(f"{name}: expected an integer >= {least}, got {format_value(count)}")
+    return count
 
 
 def merge_settings(lower: Settings, upper: Settings) -> Settings:

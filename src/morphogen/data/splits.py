@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from morphogen.data.conversion import convert_inputs, convert_labels
 from morphogen.data.data_files import FileData, FileSource
 from morphogen.data.token_text import TokenWindows
 from morphogen.errors import DataError
@@ -214,7 +215,7 @@ def read_digits(path: Path = DIGITS_FILE) -> Splits:
         raise DataError(f"{path}: expected sha256 {SHA256}, got {digest}; reinstall the package")
     with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
         images, labels = arrays["images"], arrays["labels"]
-    samples = Samples(torch.as_tensor(images).unsqueeze(1), torch.as_tensor(labels, dtype=torch.int64))
+    samples = Samples(convert_inputs("images", images[:, None]), convert_labels("labels", labels))
     rest, test = hold_out(samples, TEST)
     train, validation = hold_out(rest, VALIDATION)
     return Splits(train, validation, test)

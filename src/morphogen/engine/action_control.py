@@ -19,7 +19,7 @@ from morphogen.config.action_schedule import (
 )
 from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError, ScheduleError
-from morphogen.storage.files import read_bytes
+from morphogen.storage.files import read_text
 
 
 def load_schedule(name: str, spec: RunSpec) -> Schedule | None:
@@ -30,7 +30,7 @@ def load_schedule(name: str, spec: RunSpec) -> Schedule | None:
     try:
         if file is None:
             return build_builtin(name, spec)
-        return parse_schedule(read_bytes(Path(file)).decode("utf-8"), spec)
+        return parse_schedule(read_text(Path(file)), spec)
     except OSError as error:
         raise ConfigError(f"policy_name: expected a readable file, got {name}: {error.strerror}") from None
     except UnicodeDecodeError:

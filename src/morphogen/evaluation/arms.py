@@ -12,7 +12,7 @@ import torch
 from tensordict import TensorDict
 
 from morphogen.config.action_schedule import Schedule
-from morphogen.config.fields import raise_all
+from morphogen.config.fields import raise_all, read_count
 from morphogen.config.parts import POLICIES
 from morphogen.config.spec import CLAIRVOYANT, ORACLE, SCHEDULE_FILE
 from morphogen.data.instances import HELD_OUT_INSTANCES
@@ -182,7 +182,8 @@ def play_arms(
     """
     if env.split is not HELD_OUT_INSTANCES:
         raise ConfigError(f"env: expected one with held-out instances, got {env.split.label}")
-    played, count = dict(results or {}), env.envs if episodes is None else episodes
+    played = dict(results or {})
+    count = env.envs if episodes is None else read_count("episodes", episodes)
     for name, player in open_arms(names, env.setup).items():
         played[name] = player(env.setup, env.transfers, count, played)
     return played

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from morphogen.config.fields import read_count
 from morphogen.config.spec import RIVALS, VALIDATION, RunSpec, SplitName, resolve
 from morphogen.config.task import ANALYTIC
 from morphogen.device.collectives import Collectives
@@ -24,6 +25,7 @@ from morphogen.evaluation.bootstrap import Estimate, exceedance_profile, improve
 from morphogen.evaluation.play import ArmResult, share_table, shares_of_optimum
 from morphogen.evaluation.rank_parts import ONE_PROCESS
 from morphogen.storage import files, run_directory
+from morphogen.vocab.plain import to_plain
 
 TRAINED_ARM = "trained"  # the policy of the run
 PROFILE_STEP, PROFILE_POINTS = 0.05, 41  # of network value: both ends of a profile are multiples; points of a profile
@@ -70,7 +72,8 @@ def evaluate(
         >>> {arm: round(row["mean"]["value"], 3) for arm, row in contents["statistics"].items()}
         {'trained': 0.2, 'random': 0.045}
     """
-    run = Path(run)
+    run, episodes = Path(run), read_count("episodes", episodes)
+    seed, greedy = to_plain((seed, greedy))
     with run_directory.hold_directory(run) as folder:
         chosen: Any = {"seed": seed, "greedy": greedy, "split": split}
         tables, contents = _play_arms(run, names, episodes, **chosen, report=report, collectives=collectives)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from morphogen.config.fields import read_count
 from morphogen.config.parts import LEARNERS
 from morphogen.config.spec import RIVALS, RunSpec, SplitName
 from morphogen.data.instances import HELD_OUT_INSTANCES, InstanceSplit
@@ -140,7 +141,7 @@ def play(env: Environment, arm: Arm | Policy | str, *, episodes: int | None = No
             raise ConfigError(f"arm: expected a name, an Arm or a Policy, got {show_part(arm)}")
         arm = Arm(arm, None, arm.init(env.keys[0]), type(arm).__name__)
     arm = greedy_arm(arm) if greedy else arm
-    count = env.envs if episodes is None else episodes
+    count = env.envs if episodes is None else read_count("episodes", episodes)
     return play_arm(env.setup, env.transfers, arm, name=arm.name, episodes=count, split=env.split)
 
 

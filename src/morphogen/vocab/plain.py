@@ -1,6 +1,7 @@
 """Numbers of NumPy and torch as the numbers of Python, which a config can be written with."""
 
 import contextlib
+from dataclasses import fields
 from typing import Any
 
 LIBRARIES = ("numpy", "torch")
@@ -16,3 +17,10 @@ def to_plain(value: Any) -> Any:
         with contextlib.suppress(RuntimeError):  # a tensor without values
             return value.tolist()
     return value
+
+
+def make_plain(owner: Any) -> None:
+    """Put Python numbers in place of scalars and arrays in the fields of a frozen dataclass."""
+    for field in fields(owner):
+        if field.init:
+            object.__setattr__(owner, field.name, to_plain(getattr(owner, field.name)))

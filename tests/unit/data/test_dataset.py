@@ -152,6 +152,14 @@ def test_a_missing_file_is_named_with_what_to_unpack(cifar, tmp_path):
         read_cifar(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("kind", [BINARY, PYTHON])
+def test_the_folder_of_the_files_in_place_of_the_one_above_it_is_named(cifar, kind):
+    with pytest.raises(
+        DataError, match=rf"{kind} is the folder of the files itself: name the one above it with --data"
+    ):
+        read_cifar(cifar / kind)
+
+
 @pytest.mark.parametrize("size", [0, 1, 3072, 3074, 2 * 3073 - 1])
 def test_binary_files_of_another_size_are_refused(tmp_path, size):
     (tmp_path / "cut.bin").write_bytes(bytes(size))
@@ -161,7 +169,7 @@ def test_binary_files_of_another_size_are_refused(tmp_path, size):
 
 def test_a_label_out_of_range_is_refused(tmp_path):
     (tmp_path / "wrong.bin").write_bytes(bytes([10]) + bytes(3072))
-    with pytest.raises(DataError, match=r"labels: expected 0 .. 9, got 10"):
+    with pytest.raises(DataError, match=r"wrong.bin: labels: expected 0 .. 9, got 10 in sample 0"):
         read_binary(tmp_path / "wrong.bin")
 
 

@@ -231,7 +231,7 @@ def test_a_schedule_that_does_not_fit_the_run_is_refused_before_anything_is_writ
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path):
-    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="expected a file of UTF-8 text"):
         load_schedule(f"schedule:{tmp_path / 'bytes.json'}", SPEC)
 

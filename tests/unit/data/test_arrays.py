@@ -92,6 +92,42 @@ def test_torch_datasets_that_are_none_are_refused(dataset, said):
         mg.from_torch("mine", dataset)
 
 
+COUNTS = {
+    "test: expected 1 .. 119 samples, got 0": {"test": 0},
+    "test: expected 1 .. 119 samples, got true": {"test": True},
+    "test: expected 1 .. 119 samples, got 0.2": {"test": 0.2},
+    "validation: expected 1 .. 99 samples, got 100": {"validation": 100},
+    "validation: expected more samples, as a sixth of all is 20, got 1: give more, or a number": {"test": 119},
+    "test: labels: expected 0 .. 9, got 10 in sample 9": {"test": (IMAGES, LABELS + 1)},
+    "test: inputs: expected finite numbers": {"test": (IMAGES * np.nan, LABELS)},
+    "test: inputs: expected an array": {"test": (None, LABELS)},
+}
+
+
+@pytest.mark.parametrize("said", COUNTS)
+def test_sizes_of_splits_are_integers_within_the_data(said):
+    with pytest.raises(DataError, match=f"^mine: {said}"):
+        mg.from_arrays("mine", IMAGES, LABELS, **COUNTS[said])
+
+
+def test_sizes_of_splits_may_come_from_numpy_and_the_test_split_as_a_list():
+    splits = mg.from_arrays("mine", IMAGES, LABELS, test=np.int64(7), validation=np.uint8(5)).splits
+    assert [len(splits.train), len(splits.validation), len(splits.test)] == [108, 5, 7]
+    pairs = TensorDataset(torch.from_numpy(IMAGES), torch.from_numpy(LABELS))
+    assert len(mg.from_torch("mine", pairs, test=np.int64(7)).splits.test) == 7
+    assert len(mg.from_arrays("mine", IMAGES, LABELS, test=[IMAGES, LABELS]).splits.test) == 120
+    few = mg.from_arrays("mine", IMAGES[:5], LABELS[:5], test=1, validation=1).splits
+    assert len(few.train) == 3
+
+
+def test_an_env_never_has_only_classes_without_samples():
+    data = mg.from_arrays("mine", IMAGES, LABELS % 5)
+    said = r"mine: train: expected samples of more classes, as an env may have 4 of the 10 .* got none of 5"
+    with pytest.raises(DataError, match=said):
+        mg.make("digits", envs=2, dataset=data)
+    mg.make("digits", envs=2, dataset=data, instance={"classes": (6, 10)})
+
+
 def test_inputs_are_normalised_by_the_training_split_unless_the_task_says_how():
     data = mg.from_arrays("mine", np.stack((IMAGES[:, 0] * 1.0, IMAGES[:, 0] * 0.0), 1), LABELS)
     host = mg.CnnSpec(base=2, blocks=2, kernel=1, pools=0, channels_in=2, size=8, classes=10)

@@ -194,7 +194,9 @@ def read_cifar(folder: Path) -> Splits:
     read = read_binary if form is _BINARY_FORM else read_python
     samples = {name: read(folder / path) for name, path in zip((*TRAIN, TEST), form.paths, strict=True)}
     labels = torch.cat([samples[name].labels for name in TRAIN])
-    pixels = StoredInputs(tuple(as_tensor(samples[name].inputs) for name in TRAIN), torch.arange(len(labels)))
+    pixels = StoredInputs(
+        tuple(as_tensor(samples[name].inputs) for name in TRAIN), torch.arange(len(labels), device="cpu")
+    )
     train, validation = hold_out(Samples(pixels, labels), len(labels) // VALIDATION_SHARE)
     if len(validation) == 0:
         raise DataError(f"{folder}: expected at least {VALIDATION_SHARE} training records, got {len(labels)}")

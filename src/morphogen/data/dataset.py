@@ -124,7 +124,7 @@ def open_dataset(task: TaskSpec, spec: DataSpec, host: Host, device: torch.devic
     count = min(count, available)  # a task is written for the official files; smaller ones are scored on all they have
     placement = choose_placement(splits, spec)
     train = splits.train if placement == STREAMED else splits.train.to(device)
-    validation = splits.validation.select(torch.arange(count))
+    validation = splits.validation.select(torch.arange(count, device="cpu"))
     return Dataset(
         placement=placement,
         train=train,

@@ -62,7 +62,7 @@ class StoredInputs:
             return
         ends = tuple(accumulate(map(len, self.parts)))
         rising, order = rows.sort()  # in file order
-        pieces = rising.tensor_split(torch.searchsorted(rising, torch.tensor(ends[:-1])))
+        pieces = rising.tensor_split(torch.searchsorted(rising, torch.tensor(ends[:-1], device="cpu")))
         chunks = [
             images.index_select(0, piece - (end - len(images)))
             for images, piece, end in zip(self.parts, pieces, ends, strict=True)
@@ -71,8 +71,8 @@ class StoredInputs:
 
     def to(self, device: torch.device | str) -> Tensor:
         """Return a copy of all images on a device, [N, *shape] as stored."""
-        out = torch.empty(self.shape, dtype=self.dtype)
-        self.read(torch.arange(len(self.rows)), out)
+        out = torch.empty(self.shape, dtype=self.dtype, device="cpu")
+        self.read(torch.arange(len(self.rows), device="cpu"), out)
         return out.to(device)
 
 
@@ -81,7 +81,7 @@ Inputs = Tensor | StoredInputs | TokenWindows  # of samples
 
 def as_stored(inputs: Inputs) -> StoredInputs | TokenWindows:
     """Return inputs in memory as `StoredInputs`; what can be read on demand unchanged."""
-    return StoredInputs((inputs,), torch.arange(len(inputs))) if isinstance(inputs, Tensor) else inputs
+    return StoredInputs((inputs,), torch.arange(len(inputs), device="cpu")) if isinstance(inputs, Tensor) else inputs
 
 
 def as_tensor(inputs: Inputs) -> Tensor:
@@ -137,7 +137,7 @@ def move_labels(labels: Tensor, device: torch.device | str) -> Tensor:
 
 def window_samples(windows: TokenWindows) -> Samples:
     """Return the windows of a text as samples; the labels, which no text has, take no memory."""
-    return Samples(windows, torch.zeros(1, dtype=torch.int64).expand(windows.count))
+    return Samples(windows, torch.zeros(1, dtype=torch.int64, device="cpu").expand(windows.count))
 
 
 @document_fields
@@ -184,7 +184,7 @@ def fingerprint(splits: Splits) -> str:
         if isinstance(samples.inputs, TokenWindows):
             digest.update(samples.inputs.digest())
             continue
-        for index in torch.split(torch.arange(len(samples)), CHUNK):
+        for index in torch.split(torch.arange(len(samples), device="cpu"), CHUNK):
             digest.update(samples.inputs[index].to("cpu").numpy().tobytes())
         digest.update(samples.labels.numpy().tobytes())
     return digest.hexdigest()

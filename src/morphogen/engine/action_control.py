@@ -114,6 +114,6 @@ def build_per_env_control(
         if any(step.env is not None for step in schedule.steps):
             raise ConfigError(f"schedule {schedule.name}: expected steps for every env, got a step that names an env")
     tables = [build_control(schedule, spec, device) for schedule in schedules]
-    place = torch.as_tensor(indices, dtype=torch.int64).to(device)
+    place = torch.as_tensor(indices, dtype=torch.int64, device="cpu").to(device)
     action, present = (torch.cat([getattr(table, leaf) for table in tables], dim=1) for leaf in ("action", "present"))
     return PerEnvControl(action[:, place], present[:, place])

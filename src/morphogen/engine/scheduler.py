@@ -138,7 +138,7 @@ class Scheduler:
         self.reporter = Reporter(
             setup, parts.sinks, self.collectives, demonstrated=self._demonstrated, world_envs=self.world_envs
         )
-        worlds = torch.arange(own.start, own.stop) // self.world_envs
+        worlds = torch.arange(own.start, own.stop, device="cpu") // self.world_envs
         self.env = open_environment(
             setup,
             envs=rng.env_keys(spec.seed, 0, spec.envs)[worlds],

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from morphogen.cli import arguments, process, rank_processes
 from morphogen.config.config_files import build_spec, dump_config, parse_assignment
-from morphogen.config.fields import Settings, raise_all, read_count
+from morphogen.config.fields import Settings, raise_all
 from morphogen.config.parts import RULES
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import DEFAULT_PRESET, PRESETS
 from morphogen.errors import ConfigError
 from morphogen.run.stop_signals import StopSignals
 from morphogen.storage import run_directory
+from morphogen.vocab.plain import read_count
 from morphogen.vocab.text import format_value
 
 if TYPE_CHECKING:  # they load torch

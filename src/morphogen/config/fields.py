@@ -386,14 +386,6 @@ def check_flag(flag: str, value: Any, rule: OneOf) -> None:
         raise ConfigError(f"{flag}: expected {rule.expected}, got {format_value(value)}") from None
 
 
-def read_count(name: str, value: object, least: int = 1) -> int:
-    """Return a number of things, such as episodes.  Raises ConfigError unless it is an integer from `least` on."""
-    count = to_plain(value)
-    if type(count) is not int or count < least:
-        raise ConfigError(f"{name}: expected an integer >= {least}, got {format_value(count)}")
-    return count
-
-
 def merge_settings(lower: Settings, upper: Settings) -> Settings:
     """Return the settings of both; where both set a field, the upper one counts."""
     both = {

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from morphogen.config.fields import OneOf, Settings, check_flag, explicit_settings, merge_settings, read_count
+from morphogen.config.fields import OneOf, Settings, check_flag, explicit_settings, merge_settings
 from morphogen.config.groups import HostSpec
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import TaskSpec
@@ -22,7 +22,7 @@ from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.protocol import Builder
 from morphogen.vocab.host import Host
-from morphogen.vocab.plain import to_plain
+from morphogen.vocab.plain import read_count, to_plain
 
 SPLITS = {"train": TRAINING_INSTANCES, "held-out": HELD_OUT_INSTANCES, "test": TEST_INSTANCES}
 

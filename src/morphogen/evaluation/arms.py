@@ -12,7 +12,7 @@ import torch
 from tensordict import TensorDict
 
 from morphogen.config.action_schedule import Schedule
-from morphogen.config.fields import raise_all, read_count
+from morphogen.config.fields import raise_all
 from morphogen.config.parts import POLICIES
 from morphogen.config.spec import CLAIRVOYANT, ORACLE, SCHEDULE_FILE
 from morphogen.data.instances import HELD_OUT_INSTANCES
@@ -31,6 +31,7 @@ from morphogen.evaluation.rank_parts import ONE_PROCESS, fetch_all_traces, own_p
 from morphogen.evaluation.replays import REPLAYS, ArmPlayer
 from morphogen.evaluation.schedule_search import InstanceSet, build_schedule, held_out_instance_sets, score_schedules
 from morphogen.evaluation.successive_halving import read_portfolio
+from morphogen.vocab.plain import read_count
 from morphogen.vocab.text import format_value
 
 ORACLE_WORLDS = 2  # sibling worlds in which the oracle searches

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from morphogen.config.fields import read_count
 from morphogen.config.spec import RIVALS, VALIDATION, RunSpec, SplitName, resolve
 from morphogen.config.task import ANALYTIC
 from morphogen.device.collectives import Collectives
@@ -25,7 +24,7 @@ from morphogen.evaluation.bootstrap import Estimate, exceedance_profile, improve
 from morphogen.evaluation.play import ArmResult, share_table, shares_of_optimum
 from morphogen.evaluation.rank_parts import ONE_PROCESS
 from morphogen.storage import files, run_directory
-from morphogen.vocab.plain import to_plain
+from morphogen.vocab.plain import read_count, to_plain
 
 TRAINED_ARM = "trained"  # the policy of the run
 PROFILE_STEP, PROFILE_POINTS = 0.05, 41  # of network value: both ends of a profile are multiples; points of a profile

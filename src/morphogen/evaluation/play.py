@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from morphogen.config.fields import read_count
 from morphogen.config.parts import LEARNERS
 from morphogen.config.spec import RIVALS, RunSpec, SplitName
 from morphogen.data.instances import HELD_OUT_INSTANCES, InstanceSplit
@@ -31,6 +30,7 @@ from morphogen.telemetry.kinds.run import Evaluated, Interval
 from morphogen.telemetry.round_summary import running_value
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.objective import DELIVERED, OBJECTIVES
+from morphogen.vocab.plain import read_count
 from morphogen.vocab.registry import show_part
 
 Array = np.ndarray[Any, Any]

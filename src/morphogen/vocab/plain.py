@@ -4,6 +4,9 @@ import contextlib
 from dataclasses import fields
 from typing import Any
 
+from morphogen.errors import ConfigError
+from morphogen.vocab.text import format_value
+
 LIBRARIES = ("numpy", "torch")
 
 
@@ -24,3 +27,11 @@ def make_plain(owner: Any) -> None:
     for field in fields(owner):
         if field.init:
             object.__setattr__(owner, field.name, to_plain(getattr(owner, field.name)))
+
+
+def read_count(name: str, value: object, least: int = 1) -> int:
+    """Return a number of things, such as episodes.  Raises ConfigError unless it is an integer from `least` on."""
+    count = to_plain(value)
+    if type(count) is not int or count < least:
+        raise ConfigError(f"{name}: expected an integer >= {least}, got {format_value(count)}")
+    return count

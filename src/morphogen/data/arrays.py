@@ -18,6 +18,8 @@ from morphogen.vocab.plain import to_plain
 from morphogen.vocab.text import format_value
 
 Samplewise = np.ndarray[Any, Any] | Tensor | Sequence[Any]
+PAIRS: tuple[type[Any], ...] = (tuple, list)  # types of a sample
+STREAMS: tuple[type[Any], ...] = (IterableDataset,)  # types without samples by number
 HELD_OUT_SHARE = 6  # one sample in six for validation, and one for the test split
 
 
@@ -103,7 +105,7 @@ def from_torch(
 
 def _read_items(name: str, dataset: object) -> tuple[list[Any], list[Any]]:
     """Return the inputs and the labels of a data set of pairs."""
-    if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+    if isinstance(dataset, STREAMS) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         remedy = "read it into a list of pairs, as in list(dataset)"
         got = type(dataset).__name__
         raise DataError(f"{name}: expected a data set with a length and samples by number, got {got}: {remedy}")
@@ -119,8 +121,8 @@ def _read_items(name: str, dataset: object) -> tuple[list[Any], list[Any]]:
             got = f"{type(error).__name__} in sample {i} ({error_line(error)})"
             remedy = "leave this sample out, or correct the length"
             raise DataError(f"{name}: expected {count} samples, as its length says, got {got}: {remedy}") from error
-        if not isinstance(item, tuple | list) or len(item) != 2:
-            got = f"{len(item)} values" if isinstance(item, tuple | list) else type(item).__name__
+        if not isinstance(item, PAIRS) or len(item) != 2:
+            got = f"{len(item)} values" if isinstance(item, PAIRS) else type(item).__name__
             remedy = 'give pairs, as in [(item["image"], item["label"]) for item in dataset]'
             raise DataError(f"{name}: expected a pair (input, label) per sample, got {got} in sample {i}: {remedy}")
         inputs.append(item[0])

@@ -175,7 +175,7 @@ def check_text(splits: TextSplits, vocabulary: int, name: str) -> None:
 
 def _is_spread(tokens: Tensor) -> bool:
     """Return whether every second token of a text is 0."""
-    chunks = tokens.split(CHUNK)  # of an even size
+    chunks = torch.split(tokens, CHUNK)  # of an even size
     return not any(part[::2].any() and part[1::2].any() for part in chunks)
 
 

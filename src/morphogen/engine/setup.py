@@ -149,11 +149,11 @@ def check_classes(spec: RunSpec, labels: Tensor) -> None:
     classes = find_host(spec).classes
     ranges = (spec.instance.classes, spec.phase.classes, spec.phase.noisy_classes)
     fewest = min(span[0] for span in ranges if span is not None)
-    absent = (labels.bincount(minlength=classes) == 0).nonzero().flatten().tolist()
-    if len(absent) >= fewest:
+    absent = int((labels.bincount(minlength=classes) == 0).sum())
+    if absent >= fewest:
         raise DataError(
             f"{spec.data.name}: train: expected samples of more classes, as an env may have {fewest} of the {classes} "
-            f"classes of the host, got none of {len(absent)}: choose a host with fewer classes, or set instance.classes"
+            f"classes of the host, got none of {absent}: choose a host with fewer classes, or set instance.classes"
         )
 
 

@@ -69,6 +69,19 @@ def convert_labels(field: str, values: object, *, classes: int | None = None) ->
     return torch.from_numpy(array.astype(np.int64))
 
 
+def check_tensor(field: str, value: object) -> None:
+    """Raise DataError unless a value is a dense tensor on the CPU, without a gradient, of finite numbers."""
+    if not isinstance(value, Tensor):
+        raise DataError(f"{field}: expected a tensor, got {type(value).__name__}: mg.from_arrays takes other forms")
+    if value.device.type != "cpu" or value.layout is not torch.strided or value.requires_grad:
+        got = f"{value.layout} on {value.device}{' with a gradient' * value.requires_grad}"
+        remedy = "give value.detach().cpu(), and to_dense() of a sparse one"
+        raise DataError(f"{field}: expected a dense tensor on the CPU, without a gradient, got {got}: {remedy}")
+    if value.is_floating_point() and not (finite := value.isfinite()).all():
+        first = int(finite.reshape(len(value), -1).all(1).int().argmin())
+        raise DataError(f"{field}: expected finite numbers, got NaN or an infinite one in sample {first}: leave it out")
+
+
 def _describe_type_of_labels(field: str, array: Array) -> DataError:
     """Return the error of labels [N] that are no integers."""
     sample, remedy = 0, _INTEGERS if array.dtype.kind in "bf" else _RENUMBER

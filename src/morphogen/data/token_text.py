@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from morphogen.data.conversion import check_tensor
 from morphogen.errors import DataError
 from morphogen.vocab.field_docs import document_fields
 
@@ -191,9 +192,15 @@ def check_tokens(tokens: Tensor, vocabulary: int, name: str, limit: str) -> None
 
 
 def _check_documents(text: TokenText, name: str) -> None:
+    for field in ("tokens", "starts", "ends"):
+        check_tensor(f"{name}: {field}", getattr(text, field))
     if text.tokens.dtype not in (torch.uint8, torch.int16, torch.int32) or text.tokens.dim() != 1:
         got = f"{text.tokens.dtype} {list(text.tokens.shape)}"
         raise DataError(f"{name}: expected tokens [T] in uint8, int16 with the bits of uint16, or int32, got {got}")
+    if text.starts.is_floating_point() or text.ends.is_floating_point():
+        raise DataError(
+            f"{name}: expected starts and ends of documents in int64, got {text.starts.dtype} and {text.ends.dtype}"
+        )
     if not len(text.starts) or len(text.starts) != len(text.ends):
         raise DataError(f"{name}: expected starts and ends of documents, got {len(text.starts)} and {len(text.ends)}")
     order = torch.stack([text.starts, text.ends - LEAST_TOKENS], dim=1).flatten()

@@ -15,7 +15,7 @@ from morphogen.config.groups import DataSpec
 from morphogen.config.task import TASKS
 from morphogen.data import splits
 from morphogen.data.cifar import BINARY, PYTHON, TEST, TRAIN, read_binary, read_cifar, read_python
-from morphogen.data.dataset import Normalisation, data_folder, open_dataset
+from morphogen.data.dataset import Normalisation, check_splits, data_folder, open_dataset
 from morphogen.data.splits import Samples, fingerprint, hold_out, read_digits, split_order
 from morphogen.errors import ConfigError, DataError
 
@@ -281,6 +281,31 @@ def test_files_smaller_than_the_task_expects_are_scored_on_all_they_have(cifar):
 def test_images_of_another_size_than_the_task_are_refused():
     with pytest.raises(DataError, match=r"of shape \(1, 9, 9\), as the host takes, got \d+ of shape \(1, 8, 8\)"):
         open_dataset(DIGITS, DataSpec(name="digits"), replace(DIGITS.host, size=9), "cpu")
+
+
+PIXELS = torch.rand(12, 1, 8, 8)
+MARKS = torch.arange(12) % 10
+OWN_SAMPLES = {
+    "train: expected Samples, got tuple": (PIXELS, MARKS),
+    "train: inputs: expected a tensor, got ndarray: mg.from_arrays takes": Samples(PIXELS.numpy(), MARKS),
+    "train: labels: expected a tensor, got list": Samples(PIXELS, MARKS.tolist()),
+    r"inputs: expected a dense tensor .* with a gradient: give value.detach\(\)": Samples(
+        PIXELS.clone().requires_grad_(), MARKS
+    ),
+    "inputs: expected a dense tensor .* got torch.strided on meta": Samples(PIXELS.to("meta"), MARKS),
+    "inputs: expected a dense tensor .* got torch.sparse_coo": Samples(PIXELS.to_sparse(), MARKS),
+    "inputs: expected finite numbers, got NaN or an infinite one in sample 5": Samples(
+        PIXELS.where(torch.arange(12).view(-1, 1, 1, 1) != 5, torch.nan), MARKS
+    ),
+    r"expected 12 labels in 0 .. 9, got \[12, 1\]": Samples(PIXELS, MARKS[:, None]),
+}
+
+
+@pytest.mark.parametrize("said", OWN_SAMPLES)
+def test_samples_of_a_reader_from_outside_are_checked(said):
+    samples = OWN_SAMPLES[said]
+    with pytest.raises(DataError, match=f"^mine: .*{said}"):
+        check_splits(splits.Splits(samples, samples, samples), DIGITS.host, "mine")
 
 
 def test_the_folder_is_the_flag_then_the_variable_then_data(monkeypatch):

@@ -1,18 +1,22 @@
-"""A run computes what its declared types say, whatever default dtype the program around it has set."""
+"""A run computes what its declared types say, whatever default dtype and device the program around it has set."""
 
 import itertools
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from support.run_comparison import differences
 from support.small_runs import tiny
 
+import morphogen as mg
 from morphogen.config.groups import RewardSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.engine.scheduler import Hooks, Parts
 from morphogen.kernels import native
 from morphogen.run.train import resume, train_ppo_vectorized
+from morphogen.testing import laws
+from morphogen.testing.builders.tree_equality import trees_equal
 
 CASES = {
     "the task of digits": {"task": "digits_impaired", "telemetry": TelemetrySpec(level="debug", loggers=("csv",))},
@@ -21,12 +25,19 @@ CASES = {
 }
 
 
-@pytest.fixture
-def double():
-    """Float64 as the default dtype, as programs of numerics set it."""
+DEFAULTS = {
+    "float64": lambda: torch.set_default_dtype(torch.float64),
+    "an accelerator": lambda: torch.set_default_device("meta"),  # a device of other tensors than those of the run
+}
+
+
+@pytest.fixture(params=DEFAULTS.values(), ids=DEFAULTS)
+def set_default(request):
+    """A default as programs around a run set it."""
     before = torch.get_default_dtype()
-    yield lambda: torch.set_default_dtype(torch.float64)
+    yield request.param
     torch.set_default_dtype(before)
+    torch.set_default_device(None)
 
 
 def play(place, **fields):
@@ -39,10 +50,40 @@ def play(place, **fields):
     return place
 
 
-@pytest.mark.parametrize("kernels", [True, False], ids=["with kernels", "in plain torch"])
+@pytest.mark.parametrize(
+    ("set_default", "kernels"),
+    [(DEFAULTS["float64"], True), (DEFAULTS["float64"], False), (DEFAULTS["an accelerator"], True)],
+    ids=["float64", "float64 in plain torch", "an accelerator"],
+    indirect=["set_default"],
+)
 @pytest.mark.parametrize("fields", CASES.values(), ids=CASES)
-def test_a_run_under_float64_as_the_default_dtype_has_the_same_bits(tmp_path, double, fields, kernels):
+def test_a_run_under_another_default_has_the_same_bits(tmp_path, set_default, fields, kernels):
     with mock.patch.object(native, "AVAILABLE", native.AVAILABLE and kernels):
-        single = play(tmp_path / "single", **fields)
-        double()
-        assert not list(differences(single, play(tmp_path / "double", **fields)))
+        usual = play(tmp_path / "usual", **fields)
+        set_default()
+        assert not list(differences(usual, play(tmp_path / "other", **fields)))
+
+
+@pytest.mark.parametrize("task", ["digits", "whitebox", "pydoc"])
+def test_an_environment_under_another_default_has_the_same_bits(set_default, task):
+    def play_epochs():
+        small = {} if task == "whitebox" else {"data": {"batch": 4, "minibatches": 2, "val_samples": 16}}
+        env = mg.make(task, envs=2, seed=0, **small)
+        state, seen = env.reset()
+        for _ in range(3):
+            state, step = env.step(state, mg.actions.random(env, state, seen))
+            seen = step.seen
+        return state
+
+    usual = play_epochs()
+    set_default()
+    assert trees_equal(usual, play_epochs())
+
+
+def test_laws_and_data_sets_are_those_of_the_cpu_under_another_default(set_default):
+    images = np.arange(60 * 64, dtype=np.uint8).reshape(60, 1, 8, 8)
+    usual = mg.from_arrays("mine", images, np.arange(60) % 10).splits
+    set_default()
+    other = mg.from_arrays("mine", images, np.arange(60) % 10).splits
+    assert torch.equal(usual.train.inputs, other.train.inputs)
+    laws.check_host(mg.CnnSpec(base=2, blocks=2, kernel=3, pools=1, channels_in=1, size=4, classes=3))

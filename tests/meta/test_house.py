@@ -38,6 +38,7 @@ FLOORS = {
 }
 ABOVE_ALL = 99  # morphogen/__init__.py and __main__.py
 PURE = ("errors", "vocab", "config", "kernels", "state", "rules", "nets", "steps", "learn")  # never touch host or files
+SETTINGS_READER = "plain.py"  # settings that come as arrays or tensors are read once, before anything runs
 TORCH_FREE = (
     "morphogen",
     "morphogen.errors",
@@ -69,6 +70,9 @@ SAME_FILE_NAMES = {  # base names that occur twice, each with its reason
 SAME_CLASS_NAMES: dict[str, str] = {}
 GLOBAL_DRAWS = re.compile(
     r"manual_seed|torch\.rand|torch\.normal|torch\.multinomial|np\.random|random\.(random|seed|choice)"
+)
+FACTORY = re.compile(
+    r"torch\.(zeros|ones|empty|full|arange|linspace|eye|tensor|as_tensor|asarray|scalar_tensor|rand\w*|tri[lu]_indices)"
 )
 CLAUSE = re.compile(r"(What|Who|Whom|Whose|Where|Which|Whether|When|How)\b")
 PARTICIPLES = re.compile(
@@ -183,7 +187,7 @@ def test_pure_packages_never_touch_the_host(path):
     if room(path) not in PURE:
         return
     text = path.read_text()
-    for line, name in source_reads(text):
+    for line, name in source_reads(text) if path.name != SETTINGS_READER else ():
         pytest.fail(f"{path.name}:{line} leaves the device with .{name}")
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Name):
@@ -195,6 +199,15 @@ def test_no_draw_reads_a_global_generator(path):
     if path.name == "torchrl_policy.py":
         return  # actors of TorchRL draw from the generator that its users seed
     assert not GLOBAL_DRAWS.search(path.read_text())
+
+
+@every_file
+def test_tensors_are_made_on_a_named_device(path):
+    """A program around a run may have set another default device."""
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Call) and FACTORY.fullmatch(ast.unparse(node.func)):
+            named = {word.arg for word in node.keywords} & {"device", None}
+            assert named, f"{path.name}:{node.lineno} makes a tensor on the default device"
 
 
 def test_vocabulary_uses_the_standard_library_only():

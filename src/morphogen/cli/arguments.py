@@ -15,7 +15,7 @@ from morphogen.config.parts import POLICIES
 from morphogen.config.spec import POLICY_MEANINGS, SCHEDULE_FILE, RunSpec
 from morphogen.config.task import DEFAULT_PRESET
 from morphogen.errors import ConfigError
-from morphogen.storage.files import read_bytes
+from morphogen.storage.files import read_text
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.text import format_value
 
@@ -143,7 +143,7 @@ def spec_from_args(args: Namespace, *, defaults: Settings | None = None, overrid
 def _read_config(path: Path) -> tuple[Settings, list[str]]:
     """Return the settings of a config file and its faults.  Raises ConfigError for an unreadable file."""
     try:
-        return parse_settings(read_bytes(path).decode("utf-8"))
+        return parse_settings(read_text(path))
     except OSError as error:
         raise ConfigError(f"--config: expected a readable file, got {path}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -20,6 +20,7 @@ from morphogen.errors import ConfigError
 from morphogen.run.stop_signals import StopSignals
 from morphogen.storage import run_directory
 from morphogen.vocab.paths import expand_path
+from morphogen.vocab.plain import read_count
 from morphogen.vocab.text import format_value
 
 if TYPE_CHECKING:  # they load torch
@@ -131,6 +132,7 @@ def compare(*runs: Path | str, episodes: int = 256, report: Callable[[str], None
         >>> round(pair["difference"]["value"], 3), pair["verdict"]
         (0.155, 'no verdict')
     """
+    episodes = read_count("episodes", episodes)
     if len(runs) < 2:
         raise ConfigError(f"compare: expected two or more sides, got {len(runs)}")
     sides = tuple(_existing_side(str(run)) for run in runs)

@@ -123,7 +123,10 @@ def explain(spec: RunSpec) -> list[dict[str, object]]:
             (envs, layer.channels, layer.channels_in, layer.kernel, layer.kernel),
             (samples, layer.size, layer.size, envs, layer.channels),
         )
-        x, weight, grad = (torch.linspace(-1.0, 1.0, math.prod(shape), device=device).view(shape) for shape in shapes)
+        x, weight, grad = (
+            torch.linspace(-1.0, 1.0, math.prod(shape), dtype=torch.float32, device=device).view(shape)
+            for shape in shapes
+        )
         chosen = kernels.form_of(x, weight)
         forms = [form for form in kernels.Form if form is not kernels.Form.KERNEL or form is chosen]
         times = {form: measure_milliseconds(x, weight, grad, form) for form in forms}

@@ -10,6 +10,8 @@ from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError
 from morphogen.vocab.text import format_value
 
+BYTE_ORDER_MARK = "\ufeff"  # some editors put it in front of a text
+
 
 class _Pairs(list[tuple[str, Any]]):
     """A JSON object as read: names in order, doubles included."""
@@ -18,7 +20,7 @@ class _Pairs(list[tuple[str, Any]]):
 def parse_value(text: str) -> Any:
     """One JSON value; objects come as `_Pairs`.  Anything else is a ConfigError that says where it breaks off."""
     try:
-        return json.loads(text, object_pairs_hook=_Pairs)
+        return json.loads(text.removeprefix(BYTE_ORDER_MARK), object_pairs_hook=_Pairs)
     except RecursionError:
         raise ConfigError("not JSON: nested too deep") from None
     except ValueError as error:

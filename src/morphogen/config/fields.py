@@ -17,6 +17,7 @@ from pydantic_core import ArgsKwargs, core_schema
 
 from morphogen.errors import ConfigError
 from morphogen.vocab.paths import expand_path
+from morphogen.vocab.plain import to_plain
 from morphogen.vocab.registry import Registries, Registry
 from morphogen.vocab.text import format_value
 
@@ -228,7 +229,7 @@ def spec(cls: C) -> C:
         made.__doc__ = "\n".join([cleandoc(made.__doc__), "", "Settings:", "", *lines])
 
     def __init__(self: Any, /, **settings: Any) -> None:
-        complete = made.complete(settings)
+        complete = made.complete(to_plain(settings))
         try:
             made.__pydantic_validator__.validate_python(ArgsKwargs((), complete), self_instance=self)
         except ValidationError:

@@ -23,6 +23,7 @@ from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.host import CnnSpec, Host
 from morphogen.vocab.objective import ANYTIME, DELIVERED, OBJECTIVES
+from morphogen.vocab.plain import make_plain
 from morphogen.vocab.registry import NAME, Registry
 from morphogen.vocab.stage import Gate
 from morphogen.vocab.text import format_value
@@ -74,6 +75,7 @@ class TaskSpec:
     defaults: Settings = field(default_factory=dict[str, Any], hash=False)  # of the run, in the form of a config file
 
     def __post_init__(self) -> None:
+        make_plain(self)
         for name, registry in (("dataset", DATASETS), ("host", HOSTS)):
             if isinstance(value := getattr(self, name), str) and value not in registry:
                 known = f"one of {', '.join(registry)}" if registry else f"an object (no {registry.kind} is registered)"
@@ -107,7 +109,10 @@ class TaskSpec:
             "name": (bool(NAME.fullmatch(self.name)), "letters and digits, with . _ - between them"),
             "dataset": (isinstance(self.dataset, str) or callable(self.dataset), "a data set or its name"),
             "slots": (set(self.slots) <= set(known), f"names out of {', '.join(known)}"),
-            **{name: (isinstance(getattr(self, name), int) and getattr(self, name) >= 1, ">= 1") for name in counts},
+            **{
+                name: (type(getattr(self, name)) is int and getattr(self, name) >= 1, "an integer >= 1")
+                for name in counts
+            },
             **{
                 name: (values is None or len(values) == channels, f"{channels} numbers, one per input channel")
                 for name, values in given.items()

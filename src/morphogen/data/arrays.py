@@ -1,20 +1,25 @@
 """Data sets from arrays and from `torch.utils.data.Dataset`."""
 
-from collections.abc import Sized
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import IterableDataset
 
+from morphogen.data.conversion import convert_inputs, convert_labels
 from morphogen.data.splits import Samples, Splits, hold_out
 from morphogen.errors import DataError
-from morphogen.vocab.text import short_repr
+from morphogen.storage.files import error_line
+from morphogen.vocab.plain import to_plain
+from morphogen.vocab.text import format_value, short_repr
 
-Array = np.ndarray[Any, Any]
+Samplewise = np.ndarray[Any, Any] | Tensor | Sequence[Any]
+PAIRS: tuple[type[Any], ...] = (tuple, list)  # types of a sample
+STREAMS: tuple[type[Any], ...] = (IterableDataset,)  # types without samples by number
 HELD_OUT_SHARE = 6  # one sample in six for validation, and one for the test split
 
 
@@ -34,24 +39,26 @@ class ArrayData:
 
 def from_arrays(
     name: str,
-    inputs: Array | Tensor,
-    labels: Array | Tensor,
+    inputs: Samplewise,
+    labels: Samplewise,
     *,
     validation: int | None = None,
-    test: tuple[Array | Tensor, Array | Tensor] | int | None = None,
+    test: tuple[Samplewise, Samplewise] | int | None = None,
 ) -> ArrayData:
     """Make a data set of two arrays, split by a fixed key.
 
     Args:
         name: of the data set, in configs and messages.
-        inputs: uint8 or a floating-point type [N, *shape], channels first; stored as uint8 or float32.
-        labels: integers [N], from 0 on.
+        inputs: uint8 or a floating-point type [N, *shape], channels first; stored as uint8 or float32.  Any byte
+            order, strides and device; or a list with one array, tensor or list of numbers per sample.
+        labels: integers [N], the lowest one 0.
         validation: number of samples on which every env is scored; None: a sixth.
         test: number of samples of the test split, or its inputs and labels; None: a sixth.
 
     Returns: a data set for `DATASETS.register`, `RunSpec(data={"name": ...})`, `TaskSpec(dataset=...)` and
     `make(dataset=...)`.
-    Raises: DataError for arrays of other shapes or types, values that are not finite, splits without samples.
+    Raises: DataError for arrays of other shapes or types, values that are not finite, splits without samples, with
+    the sample and a remedy.
 
     Example:
         >>> import numpy as np
@@ -62,13 +69,14 @@ def from_arrays(
         [40, 10, 10]
         >>> env = mg.make("digits", envs=2, dataset=data, instance={"classes": (10, 10)})
     """
-    samples = _samples(name, inputs, labels)
-    share = len(samples) // HELD_OUT_SHARE
-    if isinstance(test, tuple):
-        rest, tested = samples, _samples(f"{name}: test", *test)
+    samples = _convert(name, inputs, labels)
+    usual = len(samples) // HELD_OUT_SHARE
+    if isinstance(test, tuple | list) and len(test) == 2:
+        classes = int(samples.labels.max()) + 1
+        rest, tested = samples, _convert(f"{name}: test", *test, classes=classes)
     else:
-        rest, tested = _hold_out(name, "test", samples, share if test is None else test)
-    train, validated = _hold_out(name, "validation", rest, share if validation is None else validation)
+        rest, tested = _hold_out(f"{name}: test", samples, test, usual=usual)
+    train, validated = _hold_out(f"{name}: validation", rest, validation, usual=usual)
     return ArrayData(name, Splits(train, validated, tested))
 
 
@@ -80,7 +88,8 @@ def from_torch(
     Args: as in `from_arrays`; an input is a tensor or array [*shape], a label an integer.
 
     Returns: a data set, as `from_arrays` does.
-    Raises: DataError as in `from_arrays`, and for a data set without a length or inputs of several shapes.
+    Raises: DataError as in `from_arrays`, and for a data set without a length, or with a sample that is no pair or
+    cannot be read.
 
     Example:
         >>> import torch
@@ -90,40 +99,55 @@ def from_torch(
         >>> len(splits.train), len(splits.validation), len(splits.test)
         (12, 8, 4)
     """
-    pairs = None if test is None or isinstance(test, int) else _stack(f"{name}: test", test)
-    held = test if isinstance(test, int) else pairs
-    return from_arrays(name, *_stack(name, dataset), validation=validation, test=held)
+    test = to_plain(test)
+    held: Any = test if test is None or isinstance(test, int) else _read_items(f"{name}: test", test)
+    return from_arrays(name, *_read_items(name, dataset), validation=validation, test=held)
 
 
-def _stack(name: str, dataset: TorchDataset[Any]) -> tuple[Tensor, Tensor]:
-    if not hasattr(dataset, "__len__"):
-        raise DataError(f"{name}: expected a data set with a length, got {type(dataset).__name__}")
-    items = [dataset[i] for i in range(len(cast(Sized, dataset)))]
-    inputs = [torch.as_tensor(item[0]) for item in items]
-    shapes = sorted({tuple(each.shape) for each in inputs})
-    if len(shapes) != 1:
-        raise DataError(f"{name}: expected inputs of one shape, got {', '.join(map(str, shapes)) or 'no samples'}")
-    return torch.stack(inputs), torch.tensor([int(item[1]) for item in items])
+def _read_items(name: str, dataset: object) -> tuple[list[Any], list[Any]]:
+    """Return the inputs and the labels of a data set of pairs."""
+    if isinstance(dataset, STREAMS) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        remedy = "read it into a list of pairs, as in list(dataset)"
+        got = type(dataset).__name__
+        raise DataError(f"{name}: expected a data set with a length and samples by number, got {got}: {remedy}")
+    samples, inputs, labels = cast("Sequence[Any]", dataset), list[Any](), list[Any]()
+    try:
+        count = len(samples)
+    except Exception as error:  # of the code of the data set
+        raise DataError(f"{name}: expected a data set with a length, got {error_line(error)}") from error
+    for i in range(count):
+        try:
+            item = samples[i]
+        except Exception as error:  # of the code of the data set
+            got = f"{type(error).__name__} in sample {i} ({error_line(error)})"
+            remedy = "leave this sample out, or correct the length"
+            raise DataError(f"{name}: expected {count} samples, as its length says, got {got}: {remedy}") from error
+        if not isinstance(item, PAIRS) or len(item) != 2:
+            got = f"{len(item)} values" if isinstance(item, PAIRS) else type(item).__name__
+            remedy = 'give pairs, as in [(item["image"], item["label"]) for item in dataset]'
+            raise DataError(f"{name}: expected a pair (input, label) per sample, got {got} in sample {i}: {remedy}")
+        inputs.append(item[0])
+        labels.append(item[1])
+    return inputs, labels
 
 
-def _samples(name: str, inputs: Array | Tensor, labels: Array | Tensor) -> Samples:
-    pixels, marks = torch.as_tensor(inputs), torch.as_tensor(labels)
-    if pixels.ndim < 2 or marks.shape != pixels.shape[:1]:
-        shapes = f"{list(pixels.shape)} and {list(marks.shape)}"
-        raise DataError(f"{name}: expected inputs [N, ...] and labels [N], got shapes {shapes}")
-    if marks.is_floating_point() or marks.is_complex() or marks.dtype == torch.bool:
-        raise DataError(f"{name}: expected integers as labels, got {marks.dtype}")
-    if pixels.dtype != torch.uint8:
-        if not pixels.is_floating_point():
-            raise DataError(f"{name}: expected inputs in uint8 or a floating-point type, got {pixels.dtype}")
-        pixels = pixels.to(torch.float32)
-        if not pixels.isfinite().all():
-            count = int((~pixels.isfinite()).flatten(1).any(1).sum())
-            raise DataError(f"{name}: expected finite inputs, got NaN or infinite numbers in {count} samples")
-    return Samples(pixels.contiguous().clone(), marks.to(torch.int64))
+def _convert(name: str, inputs: object, labels: object, classes: int | None = None) -> Samples:
+    numbers = convert_inputs(f"{name}: inputs", inputs)
+    marks = convert_labels(f"{name}: labels", labels, classes=classes)
+    if len(numbers) != len(marks):
+        shapes = f"{list(numbers.shape)} and {list(marks.shape)}"
+        raise DataError(
+            f"{name}: expected inputs [N, ...] and labels [N], got shapes {shapes}: give one label per input"
+        )
+    return Samples(numbers, marks)
 
 
-def _hold_out(name: str, split: str, samples: Samples, count: int) -> tuple[Samples, Samples]:
-    if not 1 <= count < len(samples):
-        raise DataError(f"{name}: {split}: expected 1 .. {len(samples) - 1} samples, got {count}")
-    return hold_out(samples, count)
+def _hold_out(name: str, samples: Samples, count: object, *, usual: int) -> tuple[Samples, Samples]:
+    """Return (rest, held out).  usual: the number of samples that are held out where none is given."""
+    size = usual if count is None else to_plain(count)
+    if type(size) is int and 1 <= size < len(samples):
+        return hold_out(samples, size)
+    if count is None or len(samples) < 2:
+        got = f"{len(samples)}: give more, or a number for this split"
+        raise DataError(f"{name}: expected more samples, as a sixth of all is {usual}, got {got}")
+    raise DataError(f"{name}: expected 1 .. {len(samples) - 1} samples, got {format_value(size)}")

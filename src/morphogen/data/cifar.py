@@ -18,11 +18,11 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from morphogen.data.conversion import convert_labels
 from morphogen.data.data_files import FileData, FileForm, FileSource
 from morphogen.data.splits import Samples, Splits, StoredInputs, as_tensor, hold_out
 from morphogen.errors import DataError
 from morphogen.storage.files import MIB, error_line, open_regular, read_bytes
-from morphogen.vocab.text import format_value
 
 MAX_BYTES = 64 * MIB  # of a pickle
 MAX_OPERATIONS = 250_000  # of a pickle; an official file has less than a tenth
@@ -194,7 +194,9 @@ def read_cifar(folder: Path) -> Splits:
     read = read_binary if form is _BINARY_FORM else read_python
     samples = {name: read(folder / path) for name, path in zip((*TRAIN, TEST), form.paths, strict=True)}
     labels = torch.cat([samples[name].labels for name in TRAIN])
-    pixels = StoredInputs(tuple(as_tensor(samples[name].inputs) for name in TRAIN), torch.arange(len(labels)))
+    pixels = StoredInputs(
+        tuple(as_tensor(samples[name].inputs) for name in TRAIN), torch.arange(len(labels), device="cpu")
+    )
     train, validation = hold_out(Samples(pixels, labels), len(labels) // VALIDATION_SHARE)
     if len(validation) == 0:
         raise DataError(f"{folder}: expected at least {VALIDATION_SHARE} training records, got {len(labels)}")
@@ -234,15 +236,12 @@ def read_python(path: Path) -> Samples:
         raise DataError(f"{path}: data: expected shape [n, {PIXELS}] with n in 1 .. {RECORDS}, got {list(data.shape)}")
     if not isinstance(labels, list) or len(labels) != len(data) or not all(type(label) is int for label in labels):
         raise DataError(f"{path}: labels: expected a list of {len(data)} integers")
-    return _build_samples(path, data, np.asarray(labels))
+    return _build_samples(path, data, labels)
 
 
-def _build_samples(path: Path, pixels: np.ndarray, labels: np.ndarray) -> Samples:
-    low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= CLASSES:
-        raise DataError(f"{path}: labels: expected 0 .. {CLASSES - 1}, got {format_value(low if low < 0 else high)}")
-    images = torch.from_numpy(pixels).unflatten(-1, SHAPE)
-    return Samples(images, torch.from_numpy(labels.astype(np.int64)))
+def _build_samples(path: Path, pixels: np.ndarray, labels: object) -> Samples:
+    marks = convert_labels(f"{path}: labels", labels, classes=CLASSES)
+    return Samples(torch.from_numpy(pixels).unflatten(-1, SHAPE), marks)
 
 
 @contextmanager

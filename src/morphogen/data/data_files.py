@@ -45,10 +45,11 @@ class FileSource:
 
     def describe_missing(self, path: Path, folder: Path) -> DataError:
         """Return the error of a missing file: its path, and where the official files are to be put."""
-        return DataError(
-            f"{path} is missing; put {self.name} into {folder} (`morphogen data` lists all files), or name another "
-            f"folder with {FLAG} or {FOLDER_VARIABLE}"
-        )
+        places = [Path(each) for form in self.forms for each in form.paths]
+        remedy = f"put {self.name} into {folder} (`morphogen data` lists all files), or name another folder"
+        if any(len(place.parts) > 1 and (folder / place.name).exists() for place in places):
+            remedy = f"{folder} is the folder of the files itself: name the one above it"
+        return DataError(f"{path} is missing; {remedy} with {FLAG} or {FOLDER_VARIABLE}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

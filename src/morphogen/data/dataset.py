@@ -10,8 +10,18 @@ from torch import Tensor
 from morphogen.config.groups import AUTO, RESIDENT, STREAMED, DataSpec
 from morphogen.config.parts import BUILT_IN, DATASETS
 from morphogen.config.task import TaskSpec
+from morphogen.data.conversion import check_tensor
 from morphogen.data.data_files import find_folder
-from morphogen.data.splits import Samples, Splits, as_resident, as_tensor, fingerprint, move_labels, window_samples
+from morphogen.data.splits import (
+    Samples,
+    Splits,
+    StoredInputs,
+    as_resident,
+    as_tensor,
+    fingerprint,
+    move_labels,
+    window_samples,
+)
 from morphogen.data.token_text import MOST_WINDOWS, TextSplits, check_text
 from morphogen.errors import ConfigError, DataError
 from morphogen.state.measure import LabelledInputs
@@ -126,7 +136,7 @@ def open_dataset(task: TaskSpec, spec: DataSpec, host: Host, device: torch.devic
     count = min(count, available)  # a task is written for the official files; smaller ones are scored on all they have
     placement = choose_placement(splits, spec)
     train = splits.train if placement == STREAMED else splits.train.to(device)
-    validation = splits.validation.select(torch.arange(count))
+    validation = splits.validation.select(torch.arange(count, device="cpu"))
     return Dataset(
         placement=placement,
         train=train,
@@ -164,17 +174,22 @@ def check_splits(splits: Splits | TextSplits, host: Host, name: str) -> None:
     if host.vocabulary:
         raise DataError(f"{name}: expected TextSplits, as the host takes tokens, got samples of numbers")
     for part in fields(Splits):
-        samples: Samples = getattr(splits, part.name)
-        shape, labels = tuple(samples.inputs.shape[1:]), samples.labels
+        samples: object = getattr(splits, part.name)
         split = f"{name}: {part.name}"
+        if not isinstance(samples, Samples):
+            raise DataError(f"{split}: expected Samples, got {type(samples).__name__}")
+        if not isinstance(samples.inputs, StoredInputs):  # those are read on demand
+            check_tensor(f"{split}: inputs", samples.inputs)
+        check_tensor(f"{split}: labels", samples.labels)
+        shape, labels = tuple(samples.inputs.shape[1:]), samples.labels
         if shape != host.input_shape or not len(samples):
             got = f"{len(samples)} of shape {shape}"
             raise DataError(f"{split}: expected samples of shape {host.input_shape}, as the host takes, got {got}")
         if samples.inputs.dtype not in (torch.uint8, torch.float32) or labels.dtype != torch.int64:
             got = f"{samples.inputs.dtype} and {labels.dtype}"
             raise DataError(f"{split}: expected inputs in uint8 or float32 and labels in int64, got {got}")
-        if len(labels) != len(samples) or labels.min() < 0 or labels.max() >= host.classes:
-            got = f"{len(labels)} in {labels.min()} .. {labels.max()}"
+        if labels.shape != (len(samples),) or labels.min() < 0 or labels.max() >= host.classes:
+            got = f"{len(labels) if labels.dim() == 1 else list(labels.shape)} in {labels.min()} .. {labels.max()}"
             raise DataError(f"{split}: expected {len(samples)} labels in 0 .. {host.classes - 1}, got {got}")
 
 

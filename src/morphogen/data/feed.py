@@ -261,7 +261,7 @@ class StreamedFeed(Feed):
             return
         self.close()
         self._start, self._taken = tuple(position), 0
-        indices = self._indices(*torch.tensor(self._start).view(2, envs))
+        indices = self._indices(*torch.tensor(self._start, device="cpu").view(2, envs))
         self._reader = _ReaderThread(self._images, self._transfers, self._buffers, indices)
         self._finalizer = weakref.finalize(self, self._reader.stop)  # a deleted feed stops its thread
 

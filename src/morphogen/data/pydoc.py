@@ -31,11 +31,12 @@ def split_characters(text: str) -> TextSplits:
     """Return training, validation and test of a text: documents of 1,024 characters by their number mod 10."""
     tokens = encode_characters(text)
     documents = tokens[: len(tokens) // DOCUMENT * DOCUMENT].view(-1, DOCUMENT)
-    place, source = torch.arange(len(documents)) % 10, hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+    place = torch.arange(len(documents), device="cpu") % 10
+    source = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
     splits: dict[str, TokenText] = {}
     for name, tenths in TENTHS.items():
         chosen = documents[(place >= tenths.start) & (place < tenths.stop)]
-        starts = torch.arange(len(chosen)) * DOCUMENT
+        starts = torch.arange(len(chosen), device="cpu") * DOCUMENT
         splits[name] = TokenText(chosen.flatten(), starts, starts + DOCUMENT, source)
     return TextSplits(**splits, vocabulary=VOCABULARY, separator=NEWLINE)
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from morphogen.data.conversion import convert_inputs, convert_labels
 from morphogen.data.data_files import FileData, FileSource
 from morphogen.data.token_text import TokenWindows
 from morphogen.errors import DataError
@@ -63,7 +64,7 @@ class StoredInputs:
             return
         ends = tuple(accumulate(map(len, self.parts)))
         rising, order = rows.sort()  # in file order
-        pieces = rising.tensor_split(torch.searchsorted(rising, torch.tensor(ends[:-1])))
+        pieces = rising.tensor_split(torch.searchsorted(rising, torch.tensor(ends[:-1], device="cpu")))
         chunks = [
             images.index_select(0, piece - (end - len(images)))
             for images, piece, end in zip(self.parts, pieces, ends, strict=True)
@@ -72,8 +73,8 @@ class StoredInputs:
 
     def to(self, device: torch.device | str) -> Tensor:
         """Return a copy of all images on a device, [N, *shape] as stored."""
-        out = torch.empty(self.shape, dtype=self.dtype)
-        self.read(torch.arange(len(self.rows)), out)
+        out = torch.empty(self.shape, dtype=self.dtype, device="cpu")
+        self.read(torch.arange(len(self.rows), device="cpu"), out)
         return out.to(device)
 
 
@@ -82,7 +83,7 @@ Inputs = Tensor | StoredInputs | TokenWindows  # of samples
 
 def as_stored(inputs: Inputs) -> StoredInputs | TokenWindows:
     """Return inputs in memory as `StoredInputs`; what can be read on demand unchanged."""
-    return StoredInputs((inputs,), torch.arange(len(inputs))) if isinstance(inputs, Tensor) else inputs
+    return StoredInputs((inputs,), torch.arange(len(inputs), device="cpu")) if isinstance(inputs, Tensor) else inputs
 
 
 def as_tensor(inputs: Inputs) -> Tensor:
@@ -139,7 +140,7 @@ def move_labels(labels: Tensor, device: torch.device | str) -> Tensor:
 
 def window_samples(windows: TokenWindows) -> Samples:
     """Return the windows of a text as samples; the labels, which no text has, take no memory."""
-    return Samples(windows, torch.zeros(1, dtype=torch.int64).expand(windows.count))
+    return Samples(windows, torch.zeros(1, dtype=torch.int64, device="cpu").expand(windows.count))
 
 
 @short_repr
@@ -187,7 +188,7 @@ def fingerprint(splits: Splits) -> str:
         if isinstance(samples.inputs, TokenWindows):
             digest.update(samples.inputs.digest())
             continue
-        for index in torch.split(torch.arange(len(samples)), CHUNK):
+        for index in torch.split(torch.arange(len(samples), device="cpu"), CHUNK):
             digest.update(samples.inputs[index].to("cpu").numpy().tobytes())
         digest.update(samples.labels.numpy().tobytes())
     return digest.hexdigest()
@@ -218,7 +219,7 @@ def read_digits(path: Path = DIGITS_FILE) -> Splits:
         raise DataError(f"{path}: expected sha256 {SHA256}, got {digest}; reinstall the package")
     with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
         images, labels = arrays["images"], arrays["labels"]
-    samples = Samples(torch.as_tensor(images).unsqueeze(1), torch.as_tensor(labels, dtype=torch.int64))
+    samples = Samples(convert_inputs("images", images[:, None]), convert_labels("labels", labels))
     rest, test = hold_out(samples, TEST)
     train, validation = hold_out(rest, VALIDATION)
     return Splits(train, validation, test)

@@ -1,5 +1,6 @@
 """Reader of the TinyStories files, texts or tokens.  Files are memory-mapped; nothing is downloaded."""
 
+import codecs
 import mmap
 import os
 import warnings
@@ -7,21 +8,25 @@ from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import BaseModel, Field, ValidationError
 
+from morphogen.config.fields import CONFIG, list_faults
 from morphogen.data.data_files import FileData, FileForm, FileSource
-from morphogen.data.token_text import CHUNK, LEAST_TOKENS, TextSplits, TokenText
+from morphogen.data.token_text import CHUNK, LEAST_TOKENS, TextSplits, TokenText, check_tokens
 from morphogen.errors import DataError
-from morphogen.storage.files import error_line, open_regular, parse_json, read_bytes
-from morphogen.vocab.text import format_value
+from morphogen.storage.files import error_line, open_regular, parse_json, read_text
 
 SEPARATOR = b"<|endoftext|>"  # between stories
 SEPARATOR_TOKEN = 256  # of texts: tokens 0 .. 255 are bytes
 LEAST_STORIES = 2  # of a file
-MOST_TOKENS = 2**16  # ids of a vocabulary that a file of uint16 can hold
+NARROW, WIDE = "uint16", "uint32"  # types of the tokens of a file, in little-endian order
+TYPES = {NARROW: np.dtype("<u2"), "<u2": np.dtype("<u2"), WIDE: np.dtype("<u4"), "<u4": np.dtype("<u4")}
+STORED = {2: np.int16, 4: np.int32}  # by width: the type with the same bits that tensors have
+MOST_TOKENS = 2**31 - 1  # of a vocabulary
 _STORIES = f"at least {LEAST_STORIES} stories, separated by {SEPARATOR.decode()}"
 _TEXT_FORMS = tuple(
     FileForm(name, (f"{prefix}-train.txt", f"{prefix}-valid.txt"), f"text: {_STORIES}")
@@ -30,9 +35,20 @@ _TEXT_FORMS = tuple(
 _TOKEN_FORM = FileForm(
     "tokens",
     ("train.bin", "val.bin", "meta.json"),
-    f"tokens in uint16, at least {LEAST_STORIES} stories with eos between them; meta.json: vocab_size, eos",
+    f"tokens in uint16, at least {LEAST_STORIES} stories with eos between them; meta.json: vocab_size, eos, and dtype "
+    "if it is uint32",
 )
 FILES = FileSource("the TinyStories texts, or token files made of them", (*_TEXT_FORMS, _TOKEN_FORM))
+
+
+class Meta(BaseModel):
+    """Description of token files, in meta.json."""
+
+    model_config = CONFIG
+
+    vocab_size: Annotated[int, Field(ge=2, le=MOST_TOKENS)]
+    eos: Annotated[int, Field(ge=0, le=MOST_TOKENS - 1)]  # ends a story
+    dtype: Literal["uint16", "<u2", "uint32", "<u4"] = NARROW
 
 
 def read_tinystories(folder: Path) -> TextSplits:
@@ -43,30 +59,35 @@ def read_tinystories(folder: Path) -> TextSplits:
     """
     form = FILES.choose_form(folder)
     paths = [folder / path for path in form.paths]
-    vocabulary, separator = read_meta(paths[2]) if form is _TOKEN_FORM else (SEPARATOR_TOKEN + 1, SEPARATOR_TOKEN)
     if form is _TOKEN_FORM:
-        train, held_out = (read_tokens(path, vocabulary, separator) for path in paths[:2])
+        meta = read_meta(paths[2])
+        vocabulary, separator = meta.vocab_size, meta.eos
+        train, held_out = (read_tokens(path, meta) for path in paths[:2])
     else:
-        train, held_out = (read_text(path) for path in paths)
+        vocabulary, separator = SEPARATOR_TOKEN + 1, SEPARATOR_TOKEN
+        train, held_out = (read_stories(path) for path in paths)
     stories = len(held_out.starts)
     parts = held_out.part(0, stories // 2), held_out.part(stories // 2, stories)
     return TextSplits(train, *parts, vocabulary=vocabulary, separator=separator)
 
 
-def read_text(path: Path) -> TokenText:
+def read_stories(path: Path) -> TokenText:
     """Return the bytes of a text, and its stories without the white space around them."""
     with _data_errors(path), open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if not size:
             raise DataError(f"{path}: expected {_STORIES}, got an empty file")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                raise DataError(f"{path}: expected a text in UTF-8, got one in UTF-16: save it as UTF-8")
             bounds = np.frombuffer(_find_stories(content), dtype=np.int64).reshape(-1, 2)
     return _build_text(path, _map_file(path, np.uint8), bounds)
 
 
 def _find_stories(content: mmap.mmap) -> "array[int]":
     """Return start and end of every story of at least two bytes, one after the other."""
-    bounds, position = array("q"), 0
+    bounds = array("q")
+    position = len(codecs.BOM_UTF8) if content[:3] == codecs.BOM_UTF8 else 0
     while position <= len(content):
         found = content.find(SEPARATOR, position)
         end = found if found >= 0 else len(content)
@@ -79,42 +100,49 @@ def _find_stories(content: mmap.mmap) -> "array[int]":
     return bounds
 
 
-def read_meta(path: Path) -> tuple[int, int]:
-    """Return vocabulary and separator of token files: `vocab_size` and `eos` of a JSON object."""
+def read_meta(path: Path) -> Meta:
+    """Return the description of token files, a JSON object."""
     with _data_errors(path):
-        raw = read_bytes(path)
+        text = read_text(path)
     try:
-        meta = parse_json(raw)
+        settings = parse_json(text)
     except ValueError as error:
         raise DataError(f"{path}: {error_line(error)}") from error
-    size, eos = meta.get("vocab_size"), meta.get("eos")
-    if type(size) is not int or not 2 <= size <= MOST_TOKENS:
-        raise DataError(f"{path}: vocab_size: expected an integer in 2 .. {MOST_TOKENS}, got {format_value(size)}")
-    if type(eos) is not int or not 0 <= eos < size:
-        raise DataError(f"{path}: eos: expected an integer in 0 .. {size - 1}, got {format_value(eos)}")
-    return size, eos
+    try:
+        meta = Meta.model_validate(settings)
+    except ValidationError as error:
+        raise DataError(f"{path}: {'; '.join(list_faults(error, Meta, settings).values())}") from None
+    most = min(MOST_TOKENS, 2 ** (8 * TYPES[meta.dtype].itemsize))
+    if meta.vocab_size > most:
+        got = f"{meta.vocab_size}: write wider tokens, and dtype {WIDE}"
+        raise DataError(
+            f"{path}: vocab_size: expected an integer in 2 .. {most} with tokens in {meta.dtype}, got {got}"
+        )
+    if meta.eos >= meta.vocab_size:
+        raise DataError(f"{path}: eos: expected an integer in 0 .. {meta.vocab_size - 1}, got {meta.eos}")
+    return meta
 
 
-def read_tokens(path: Path, vocabulary: int, separator: int) -> TokenText:
-    """Return the tokens of a file of uint16, and its stories, which the separator ends."""
+def read_tokens(path: Path, meta: Meta) -> TokenText:
+    """Return the tokens of a file, and its stories, which the separator ends."""
+    dtype = TYPES[meta.dtype]
     with _data_errors(path), open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-    if not size or size % 2:
-        raise DataError(f"{path}: expected tokens of 2 bytes each, got {size} bytes")
-    tokens, cuts = _map_file(path, np.uint16), [np.array([-1])]
+    if not size or size % dtype.itemsize:
+        wanted = f"tokens of {dtype.itemsize} bytes each ({meta.dtype})"
+        raise DataError(f"{path}: expected {wanted}, got {size} bytes: name their dtype in meta.json")
+    tokens, cuts = _map_file(path, dtype), [np.array([-1])]
     for first in range(0, len(tokens), CHUNK):
         part = tokens[first : first + CHUNK]
-        if (highest := int(part.max())) >= vocabulary:
-            raise DataError(
-                f"{path}: expected tokens in 0 .. {vocabulary - 1}, the vocab_size of meta.json, got {highest}"
-            )
-        cuts.append(np.flatnonzero(part == separator) + first)
+        cuts.append(np.flatnonzero(part == meta.eos) + first)
     places = np.concatenate([*cuts, [len(tokens)]])
     bounds = np.stack([places[:-1] + 1, places[1:]], axis=1)
-    return _build_text(path, tokens.view(np.int16), bounds[bounds[:, 1] - bounds[:, 0] >= LEAST_TOKENS])
+    text = _build_text(path, tokens.view(STORED[dtype.itemsize]), bounds[bounds[:, 1] - bounds[:, 0] >= LEAST_TOKENS])
+    check_tokens(text.tokens, meta.vocab_size, str(path), "the vocab_size of meta.json")
+    return text
 
 
-def _map_file(path: Path, dtype: Any) -> np.ndarray:
+def _map_file(path: Path, dtype: np.dtype[Any] | type[np.uint8]) -> np.ndarray:
     """Map a file for reading alone: the pages of a writable map count as memory, which a file may be larger than."""
     with _data_errors(path):
         return np.memmap(path, dtype=dtype, mode="r")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from morphogen.data.conversion import check_tensor
 from morphogen.errors import DataError
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.text import short_repr
@@ -35,7 +36,7 @@ class TokenText:
         [[0, 1, 2], [2, 3, 4], [6, 7, 8]]
     """
 
-    tokens: Tensor  # uint8, or int16 with the bits of uint16, [T]
+    tokens: Tensor  # uint8, int16 with the bits of uint16, or int32, [T]
     starts: Tensor  # int64 [D], first token of each document, in ascending order
     ends: Tensor  # int64 [D], token behind the last one of each document; a document has at least two
     source: str = ""  # sha256 of what the tokens were made of; "" = the tokens say all
@@ -94,9 +95,8 @@ class TokenWindows:
         document = torch.searchsorted(self.before, index.contiguous(), right=True) - 1
         start = text.starts[document] + (index - self.before[document]) * self.step
         place = start.unsqueeze(-1) + torch.arange(self.length, device=index.device)
-        found = text.tokens[place.clamp(max=text.tokens.shape[0] - 1)].to(torch.int32)
-        mask = 2 ** (8 * text.tokens.dtype.itemsize) - 1  # the sign of int16 is a bit of a token
-        return (found & mask).masked_fill(place >= text.ends[document].unsqueeze(-1), PADDING)
+        found = widen(text.tokens[place.clamp(max=text.tokens.shape[0] - 1)])
+        return found.masked_fill(place >= text.ends[document].unsqueeze(-1), PADDING)
 
     def read(self, index: Tensor, out: Tensor) -> None:
         """Write the windows with numbers int64 [n] to `out`, int32 [n, length]."""
@@ -118,6 +118,12 @@ class TokenWindows:
             for first in range(0, len(leaf), CHUNK):
                 digest.update(leaf[first : first + CHUNK].cpu().numpy().tobytes())
         return digest.digest()
+
+
+def widen(tokens: Tensor) -> Tensor:
+    """Return stored tokens as numbers.  uint8, int16 or int32 [...] -> int32 [...]."""
+    numbers = tokens.to(torch.int32)
+    return numbers & 0xFFFF if tokens.dtype == torch.int16 else numbers  # the sign of int16 is a bit of a token
 
 
 @short_repr
@@ -163,13 +169,42 @@ def check_text(splits: TextSplits, vocabulary: int, name: str) -> None:
     if not 0 <= splits.separator < vocabulary:
         raise DataError(f"{name}: separator: expected a token in 0 .. {vocabulary - 1}, got {splits.separator}")
     for split in ("train", "validation", "test"):
-        _check_documents(getattr(splits, split), f"{name}: {split}")
+        text: TokenText = getattr(splits, split)
+        _check_documents(text, f"{name}: {split}")
+        check_tokens(text.tokens, vocabulary, f"{name}: {split}", "the vocabulary")
+        if _is_spread(text.tokens):
+            got = "a text whose every second token is 0, as if its file were of a wider type"
+            remedy = 'read it as uint32 (token files: "dtype": "uint32" in meta.json), or write its tokens in that type'
+            raise DataError(f"{name}: {split}: expected tokens, got {got}: {remedy}")
+
+
+def _is_spread(tokens: Tensor) -> bool:
+    """Return whether every second token of a text is 0."""
+    chunks = torch.split(tokens, CHUNK)  # of an even size
+    return not any(part[::2].any() and part[1::2].any() for part in chunks)
+
+
+def check_tokens(tokens: Tensor, vocabulary: int, name: str, limit: str) -> None:
+    """Raise DataError for a token that is not below the vocabulary; `limit` names it in words."""
+    for first in range(0, len(tokens), CHUNK):
+        numbers = widen(tokens[first : first + CHUNK])
+        lowest, highest = map(int, numbers.aminmax())
+        if lowest < 0 or highest >= vocabulary:
+            place = int(((numbers < 0) | (numbers >= vocabulary)).int().argmax())
+            got = f"{numbers[place]} at token {first + place}"
+            raise DataError(f"{name}: expected tokens in 0 .. {vocabulary - 1}, {limit}, got {got}")
 
 
 def _check_documents(text: TokenText, name: str) -> None:
-    if text.tokens.dtype not in (torch.uint8, torch.int16) or text.tokens.dim() != 1:
+    for field in ("tokens", "starts", "ends"):
+        check_tensor(f"{name}: {field}", getattr(text, field))
+    if text.tokens.dtype not in (torch.uint8, torch.int16, torch.int32) or text.tokens.dim() != 1:
         got = f"{text.tokens.dtype} {list(text.tokens.shape)}"
-        raise DataError(f"{name}: expected tokens [T] in uint8, or int16 with the bits of uint16, got {got}")
+        raise DataError(f"{name}: expected tokens [T] in uint8, int16 with the bits of uint16, or int32, got {got}")
+    if text.starts.is_floating_point() or text.ends.is_floating_point():
+        raise DataError(
+            f"{name}: expected starts and ends of documents in int64, got {text.starts.dtype} and {text.ends.dtype}"
+        )
     if not len(text.starts) or len(text.starts) != len(text.ends):
         raise DataError(f"{name}: expected starts and ends of documents, got {len(text.starts)} and {len(text.ends)}")
     order = torch.stack([text.starts, text.ends - LEAST_TOKENS], dim=1).flatten()

@@ -121,7 +121,7 @@ class Collectives:
             raise ValueError(f"fact: expected at most {FACT_BYTES} bytes, got {len(text)}")
         if self.ranks == 1:
             return [json.loads(text)]
-        buffer = torch.tensor([*text.ljust(FACT_BYTES)], dtype=torch.uint8)
+        buffer = torch.tensor([*text.ljust(FACT_BYTES)], dtype=torch.uint8, device="cpu")
         return [json.loads(bytes(row.tolist())) for row in self.exchange("facts", buffer)]
 
     def broadcast(self, fact: Any) -> Any:

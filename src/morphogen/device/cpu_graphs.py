@@ -299,7 +299,7 @@ class _Memory:
     """Memory of a graph."""
 
     def __init__(self, nbytes: int) -> None:
-        self._base = torch.empty(nbytes + _ALIGNMENT, dtype=torch.uint8)
+        self._base = torch.empty(nbytes + _ALIGNMENT, dtype=torch.uint8, device="cpu")
         self._views = {torch.uint8: self._base}
 
     @property

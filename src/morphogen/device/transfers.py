@@ -100,7 +100,9 @@ def _buffer_layout(leaves: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...])
 @cache
 def _row_dtype(leaves: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]) -> np.dtype:
     """Return the dtype of a whole buffer, with a field per leaf."""
-    return np.dtype([(name, torch.empty(0, dtype=dtype).numpy().dtype, shape) for name, dtype, shape in leaves])
+    return np.dtype(
+        [(name, torch.empty(0, dtype=dtype, device="cpu").numpy().dtype, shape) for name, dtype, shape in leaves]
+    )
 
 
 def flatten_names(tree: TensorDictBase | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
@@ -125,7 +127,7 @@ class StagingBuffer:
     def __init__(self, layout: BufferLayout, device: torch.device) -> None:
         accelerator = _accelerator(device)
         self.device_bytes = torch.empty(layout.size, dtype=torch.uint8, device=device)
-        self.host_bytes = torch.empty(layout.size, dtype=torch.uint8, pin_memory=accelerator is not None)
+        self.host_bytes = torch.empty(layout.size, dtype=torch.uint8, pin_memory=accelerator is not None, device="cpu")
         self.ready_event, self.done_event = (accelerator.Event() if accelerator else None for _ in range(2))
         self.layout = layout
 
@@ -194,7 +196,7 @@ class Transfers:
     def upload(self, name: str, array: np.ndarray) -> Tensor:
         """Copy an array to the device; the host does not wait."""
         self.ledger[name] += 1
-        return torch.as_tensor(array).to(self.device, non_blocking=True)
+        return torch.as_tensor(array, device="cpu").to(self.device, non_blocking=True)
 
     def prefetch_buffers(self, shape: tuple[int, ...], dtype: torch.dtype, depth: int) -> tuple[StagingBuffer, ...]:
         """Return the staging buffers of minibatches [*shape], allocated once."""

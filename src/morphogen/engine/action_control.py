@@ -22,7 +22,7 @@ from morphogen.errors import ConfigError, ScheduleError
 from morphogen.rules.legality import narrow_masks, restrict_masks
 from morphogen.state.decision import ActionMasks
 from morphogen.state.env import EnvState, Slots
-from morphogen.storage.files import read_bytes
+from morphogen.storage.files import read_text
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.text import format_value
 
@@ -35,7 +35,7 @@ def load_schedule(name: str, spec: RunSpec) -> Schedule | None:
     try:
         if file is None:
             return build_builtin(name, spec)
-        return parse_schedule(read_bytes(expand_path(file)).decode("utf-8"), spec)
+        return parse_schedule(read_text(expand_path(file)), spec)
     except OSError as error:
         raise ConfigError(f"policy_name: expected a readable file, got {name}: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -171,6 +171,6 @@ def build_per_env_control(
         if any(step.env is not None for step in schedule.steps):
             raise ConfigError(f"schedule {schedule.name}: expected steps for every env, got a step that names an env")
     tables = [build_control(schedule, spec, device) for schedule in schedules]
-    place = torch.as_tensor(indices, dtype=torch.int64).to(device)
+    place = torch.as_tensor(indices, dtype=torch.int64, device="cpu").to(device)
     action, present = (torch.cat([getattr(table, leaf) for table in tables], dim=1) for leaf in ("action", "present"))
     return PerEnvControl(action[:, place], present[:, place])

@@ -250,7 +250,7 @@ class Environment:
         Raises: ConfigError for a seed out of range.
         """
         setup = replace(self.setup, spec=replace(self.spec, seed=seed))
-        words = rng.env_keys(seed, 0, 1)[:, :2].expand(self.envs, -1)
+        words = rng.env_keys(setup.spec.seed, 0, 1)[:, :2].expand(self.envs, -1)
         keys, tasks, actions = (torch.cat((words, key[:, 2:]), dim=-1) for key in self.host_keys)
         return open_environment(
             setup,

@@ -241,7 +241,7 @@ def _empty_row(envs: int, slots: int) -> TensorDict:
     real, integer, flag = torch.float32, torch.int64, torch.bool
 
     def zeros(dtype: torch.dtype, *shape: int) -> Tensor:
-        return torch.zeros(envs, *shape, dtype=dtype)
+        return torch.zeros(envs, *shape, dtype=dtype, device="cpu")
 
     observation = Observation(
         env=zeros(real, len(ENV)),

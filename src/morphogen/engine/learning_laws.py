@@ -30,7 +30,7 @@ def play_rollout(env: Environment, policy: NetworkPolicy, params: TensorDict) ->
     """Play an episode and return its rows [T, E]; every env starts a new segment in the middle of it."""
     rollout = Rollout(env.horizon, envs=env.envs, slots=len(env.net.slots))
     (state, seen), hidden = env.reset(), policy.initial_hidden(env.envs)
-    start = torch.ones(env.envs, dtype=torch.bool)
+    start = torch.ones(env.envs, dtype=torch.bool, device="cpu")
     with torch.no_grad():
         for t in range(env.horizon):
             epoch = run_epoch(env, state, seen, policy, params=params, hidden=hidden)
@@ -59,7 +59,7 @@ class NetworkSubject:
         obs, masks = (cast(Any, part)[rows].to(device) for part in (seen.observation, seen.masks))
         params = self.policy.init(self.key.to(device))
         hidden = self.policy.initial_hidden(len(obs), device=device)
-        noise = torch.zeros(len(obs), noise_lanes(masks.slot.shape[-1]), device=device)
+        noise = torch.zeros(len(obs), noise_lanes(masks.slot.shape[-1]), dtype=torch.float32, device=device)
         return self.policy.act(params, obs, masks, hidden, noise)
 
 
@@ -116,7 +116,7 @@ def acts_in_one_graph(subject: NetworkSubject) -> str:
     """It compiles to one graph."""
     policy, (_, seen) = subject.policy, subject.env.reset()
     params, hidden = policy.init(subject.key), policy.initial_hidden(ENVS)
-    noise = torch.zeros(ENVS, noise_lanes(seen.masks.slot.shape[-1]))
+    noise = torch.zeros(ENVS, noise_lanes(seen.masks.slot.shape[-1]), dtype=torch.float32, device="cpu")
     return trace_graph(policy.act, params, seen.observation, seen.masks, hidden, noise)
 
 

@@ -23,6 +23,7 @@ from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.protocol import Builder
 from morphogen.vocab.host import Host
+from morphogen.vocab.plain import read_count, to_plain
 from morphogen.vocab.registry import show_part
 from morphogen.vocab.text import format_value
 
@@ -89,6 +90,7 @@ def make(
         (torch.Size([4]), torch.Size([4, 6]))
     """
     _check_words(instances, control)
+    first = read_count("first", first, least=0)
     if keys is not None:
         if keys.ndim != 2 or keys.shape[1] != 3 or keys.dtype != torch.int64:
             raise ConfigError(f"keys: expected int64 [E, 3], got {keys.dtype} {list(keys.shape)}")
@@ -122,6 +124,7 @@ def _build_spec(
     """Return the resolved spec.  The update of a policy is not part of an env: its minibatches follow the envs."""
     spec = task if isinstance(task, RunSpec) else RunSpec(task=task)
     spec = resolve(spec.with_settings(**settings))
+    envs, seed = to_plain((envs, seed))
     given: Settings = {name: value for name, value in (("envs", envs), ("seed", seed)) if value is not None}
     if isinstance(envs, int) and envs % (spec.ppo.minibatches or 1):
         given["ppo"] = replace(spec.ppo, minibatches=math.gcd(envs, spec.ppo.minibatches or 1))

@@ -63,7 +63,7 @@ def find_faults(
 
 def descend(loss: Callable[[Tensor], Tensor], flat: Tensor, layout: ParamLayout) -> list[str]:
     """Return the names of the leaves without a gradient in each of three steps of descent.  flat [R, size]."""
-    largest = torch.zeros(len(layout.leaves))
+    largest = torch.zeros(len(layout.leaves), dtype=torch.float32, device="cpu")
     for _ in range(STEPS):
         grad = torch.func.grad(loss)(flat)
         norms = torch.stack([part.detach().abs().amax() for _, part in layout.leaf_parts(grad)])
@@ -205,18 +205,19 @@ class HostSubject:
     def instance(self, rows: int = ROWS) -> Instance:
         """Return the reference instance of all hosts, [R]."""
         classes = self.net.host.classes
-        whole, first = torch.ones(rows), torch.zeros(rows, dtype=torch.int64)
+        whole = torch.ones(rows, dtype=torch.float32, device="cpu")
+        first = torch.zeros(rows, dtype=torch.int64, device="cpu")
         return Instance(
             width=whole,
             data_share=whole,
             label_noise=0.0 * whole,
-            classes=torch.full((rows,), classes),
-            reach=torch.full((rows,), self.net.host.reach),
+            classes=torch.full((rows,), classes, device="cpu"),
+            reach=torch.full((rows,), self.net.host.reach, device="cpu"),
             param_price=0.1 * whole,
-            samples=torch.full((rows,), SAMPLES),
+            samples=torch.full((rows,), SAMPLES, device="cpu"),
             baseline_loss=whole,
-            class_of=torch.arange(classes).expand(rows, -1),
-            usable=torch.empty(rows, 0, dtype=torch.int32),
+            class_of=torch.arange(classes, device="cpu").expand(rows, -1),
+            usable=torch.empty(rows, 0, dtype=torch.int32, device="cpu"),
             phase=first,
             image_view=first,
             batch_size=[rows],

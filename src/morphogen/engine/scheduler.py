@@ -163,7 +163,7 @@ class Scheduler:
     def _open_env(self, capture: Capture | None) -> Environment:
         """Lay out the envs of this round."""
         spec, own = self.setup.spec, self._own
-        worlds = torch.arange(own.start, own.stop) // self.siblings
+        worlds = torch.arange(own.start, own.stop, device="cpu") // self.siblings
         return open_environment(
             self.setup,
             envs=rng.env_keys(spec.seed, 0, spec.envs)[worlds],

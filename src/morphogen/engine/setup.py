@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from morphogen.config.action_schedule import Schedule
 from morphogen.config.execution_spec import (
@@ -27,7 +28,7 @@ from morphogen.engine.action_control import load_schedule
 from morphogen.engine.part_laws import setup_faults
 from morphogen.engine.pieces import FLOAT_BYTES, activation_bytes, piece_size
 from morphogen.engine.reward_rule import build_rule
-from morphogen.errors import DeviceError
+from morphogen.errors import DataError, DeviceError
 from morphogen.nets.net import Net
 from morphogen.nets.precision import FULL, Precision
 from morphogen.rules.rewards.protocol import Rule
@@ -141,14 +142,31 @@ def check_memory(spec: RunSpec, net: Net, samples: int, device: torch.device) ->
         )
 
 
+def check_classes(spec: RunSpec, labels: Tensor) -> None:
+    """Raise DataError if all classes that an env may draw could be without a training sample.
+
+    Args: spec: resolved; labels: int64 [N], of the training split.
+    """
+    classes = find_host(spec).classes
+    ranges = (spec.instance.classes, spec.phase.classes, spec.phase.noisy_classes)
+    fewest = min(span[0] for span in ranges if span is not None)
+    absent = int((labels.bincount(minlength=classes) == 0).sum())
+    if absent >= fewest:
+        raise DataError(
+            f"{spec.data.name}: train: expected samples of more classes, as an env may have {fewest} of the {classes} "
+            f"classes of the host, got none of {absent}: choose a host with fewer classes, or set instance.classes"
+        )
+
+
 def build_setup(spec: RunSpec) -> Setup:
     """Open the data and lay out the networks of a run; sets the process up for its device (`prepare_process`).
 
     Args:
         spec: resolved or not.
 
-    Raises: ConfigError for parts that cannot be built or break a law, DataError for missing files, DeviceError for a
-    missing device, one without the memory for the run, or a precision or compile mode that it does not support.
+    Raises: ConfigError for parts that cannot be built or break a law, DataError for missing files or classes without
+    samples, DeviceError for a missing device, one without the memory for the run, or a precision or compile mode that
+    it does not support.
 
     Example:
         >>> import morphogen as mg
@@ -168,6 +186,8 @@ def build_setup(spec: RunSpec) -> Setup:
     budget, schedule = param_budget(spec), load_schedule(spec.policy_name, spec)
     dataset = open_dataset(task, spec.data, net.host, device)
     check_memory(spec, net, dataset.sizes["validation"], device)
+    if not net.host.vocabulary:
+        check_classes(spec, dataset.labels)
     feed = None
     if dataset.placement == RESIDENT:
         noisy, views = spec.instance.label_noise[1] > 0, spec.phase.view_set

@@ -31,6 +31,7 @@ from morphogen.evaluation.replays import REPLAYS, ArmPlayer
 from morphogen.evaluation.schedule_search import InstanceSet, build_schedule, held_out_instance_sets, score_schedules
 from morphogen.evaluation.successive_halving import read_portfolio
 from morphogen.vocab.paths import expand_path
+from morphogen.vocab.plain import read_count
 from morphogen.vocab.text import format_value
 
 ORACLE_WORLDS = 2  # sibling worlds in which the oracle searches
@@ -182,7 +183,8 @@ def play_arms(
     """
     if env.split is not HELD_OUT_INSTANCES:
         raise ConfigError(f"env: expected one with held-out instances, got {env.split.label}")
-    played, count = dict(results or {}), env.envs if episodes is None else episodes
+    played = dict(results or {})
+    count = env.envs if episodes is None else read_count("episodes", episodes)
     for name, player in open_arms(names, env.setup).items():
         played[name] = player(env.setup, env.transfers, count, played)
     return played

@@ -54,8 +54,8 @@ def no_report(line: str) -> None:
 def phase_starts(spec: RunSpec, instances: InstanceSet) -> list[tuple[int, ...]]:
     """Return the first epochs of the phases of each instance, ascending from 0."""
     count, horizon = len(instances.tasks), spec.episode_length
-    episode = torch.full((count * horizon,), instances.episode + instances.split.first_episode)
-    epoch = torch.arange(horizon).repeat(count)
+    episode = torch.full((count * horizon,), instances.episode + instances.split.first_episode, device="cpu")
+    epoch = torch.arange(horizon, device="cpu").repeat(count)
     key = instances.tasks.repeat_interleave(horizon, 0)
     number = phase_number(key, episode, epoch, spec=spec.phase, horizon=horizon).view(count, horizon)
     return [tuple(np.unique(row, return_index=True)[1].tolist()) for row in number.numpy()]
@@ -106,7 +106,7 @@ class _Trials:
         built = {line: build_schedule(line, self.setup.spec) for _, line in lines}
         count = f"{len(lines):,} schedules of {len(wanted)} instances in {len(worlds)} worlds"
         self.report(f"{title}: {count if len(worlds) > 1 else count[:-1]}")
-        chosen = self.instances.choose(torch.tensor([i for i, _ in lines], dtype=torch.int64))
+        chosen = self.instances.choose(torch.tensor([i for i, _ in lines], dtype=torch.int64, device="cpu"))
         schedules = [built[line] for _, line in lines]
         values = score_lines(self.setup, self.transfers, schedules, chosen, worlds=worlds, **self.more)
         for (i, line), found in zip(lines, values.T.tolist(), strict=True):

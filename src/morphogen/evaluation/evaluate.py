@@ -25,6 +25,7 @@ from morphogen.evaluation.play import ArmResult, share_table, shares_of_optimum
 from morphogen.evaluation.rank_parts import ONE_PROCESS
 from morphogen.storage import files, run_directory
 from morphogen.vocab.paths import expand_path
+from morphogen.vocab.plain import read_count, to_plain
 
 TRAINED_ARM = "trained"  # the policy of the run
 PROFILE_STEP, PROFILE_POINTS = 0.05, 41  # of network value: both ends of a profile are multiples; points of a profile
@@ -71,7 +72,8 @@ def evaluate(
         >>> {arm: round(row["mean"]["value"], 3) for arm, row in contents["statistics"].items()}
         {'trained': 0.2, 'random': 0.045}
     """
-    run = expand_path(run)
+    run, episodes = expand_path(run), read_count("episodes", episodes)
+    seed, greedy = to_plain((seed, greedy))
     with run_directory.hold_directory(run) as folder:
         chosen: Any = {"seed": seed, "greedy": greedy, "split": split}
         tables, contents = _play_arms(run, names, episodes, **chosen, report=report, collectives=collectives)

@@ -30,6 +30,7 @@ from morphogen.telemetry.kinds.run import Evaluated, Interval
 from morphogen.telemetry.round_summary import running_value
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.objective import DELIVERED, OBJECTIVES
+from morphogen.vocab.plain import read_count
 from morphogen.vocab.registry import show_part
 
 Array = np.ndarray[Any, Any]
@@ -140,7 +141,7 @@ def play(env: Environment, arm: Arm | Policy | str, *, episodes: int | None = No
             raise ConfigError(f"arm: expected a name, an Arm or a Policy, got {show_part(arm)}")
         arm = Arm(arm, None, arm.init(env.keys[0]), type(arm).__name__)
     arm = greedy_arm(arm) if greedy else arm
-    count = env.envs if episodes is None else episodes
+    count = env.envs if episodes is None else read_count("episodes", episodes)
     return play_arm(env.setup, env.transfers, arm, name=arm.name, episodes=count, split=env.split)
 
 

@@ -26,7 +26,7 @@ def part_size(count: int, ranks: int) -> int:
 def own_part(count: int, collectives: Collectives) -> Tensor:
     """Return the places of this rank in a group of `count`, int64 [n]; places beyond its end begin it again."""
     size = part_size(count, collectives.ranks)
-    return torch.arange(collectives.rank * size, (collectives.rank + 1) * size) % count
+    return torch.arange(collectives.rank * size, (collectives.rank + 1) * size, device="cpu") % count
 
 
 def joined_places(counts: Sequence[int], ranks: int) -> Array:

@@ -93,7 +93,7 @@ def _play_some(
     control, parts, counts, first = build_arm("wait", setup).control, list[TensorDict](), list[int](), 0
     for instances in held_out_instance_sets(setup.spec, episodes):
         last = first + len(instances.tasks)
-        here = torch.as_tensor(chosen[(chosen >= first) & (chosen < last)] - first)
+        here = torch.as_tensor(chosen[(chosen >= first) & (chosen < last)] - first, device="cpu")
         first = last
         if len(here):
             own = here[own_part(len(here), collectives)]

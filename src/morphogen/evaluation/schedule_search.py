@@ -266,7 +266,7 @@ def score_schedules(
     World 0 is the world of a run or an evaluation.  At most `rows` envs run side by side, a part of them on every rank.
     """
     count = len(instances.tasks)
-    pairs = torch.arange(len(schedules) * count)  # places in schedules x instances, flattened
+    pairs = torch.arange(len(schedules) * count, device="cpu")  # places in schedules x instances, flattened
     lines = [schedules[i] for i in (pairs // count).tolist()]
     more: Any = {"worlds": worlds, "rows": rows, "collectives": collectives}
     values = score_lines(setup, transfers, lines, instances.choose(pairs % count), **more)
@@ -293,7 +293,7 @@ def score_lines(
     values = np.empty((len(worlds), len(lines)))
     for row, sibling in zip(values, worlds, strict=True):
         parts = []
-        for group in torch.tensor(order, dtype=torch.int64).split(rows):
+        for group in torch.tensor(order, dtype=torch.int64, device="cpu").split(rows):
             places = group[own_part(len(group), collectives)]
             tasks, own = instances.tasks[places], [lines[i] for i in places.tolist()]
             number = {line: i for i, line in enumerate(dict.fromkeys(own))}

@@ -145,7 +145,8 @@ def _statistics(x: Tensor, factors: NormFactors) -> tuple[Tensor, Tensor]:
     if factors.channel_mask is None or factors.inverse_count is None:
         variance, mean = torch.var_mean(x, (1, 2, 5), correction=0)
         return mean, variance.add_(EPS).rsqrt_()
-    mean, mask = x.sum((1, 2, 5)) * factors.inverse_count, factors.channel_mask.unflatten(-1, x.shape[-2:])
+    mean = x.sum((1, 2, 5)) * factors.inverse_count
+    mask = torch.unflatten(factors.channel_mask, -1, x.shape[-2:])
     centred = torch.addcmul(x, mean[:, None, None, :, :, None], mask, value=-1.0)
     variance = centred.square_().sum((1, 2, 5)).mul_(factors.inverse_count)
     return mean, variance.add_(EPS).rsqrt_()

@@ -37,7 +37,7 @@ def _torch_philox(counter: Tensor, key: Tensor) -> Tensor:
     keys = key.unsqueeze(-2) + numbers * ramp(_W0, 2 * _W1 - _W0, _W1 - _W0)  # [..., rounds, 2]
     # The middle two of these four numbers are M1 and M0, and the middle of four products is (c2 M1, c0 M0), row by row:
     # thus the exchange of the pair is a view.
-    factors = ramp(2 * _M1 - _M0, 2 * _M0 - _M1 + 1, _M0 - _M1).unflatten(0, (2, 2))
+    factors = torch.unflatten(ramp(2 * _M1 - _M0, 2 * _M0 - _M1 + 1, _M0 - _M1), 0, (2, 2))
     for now in keys.unbind(-2):
         product = (even.unsqueeze(-2) * factors).flatten(-2)[..., 1:3]  # wrapped: int64 holds the right 64 bits
         even, odd = ((product >> 32) ^ odd ^ now) & _MASK, product

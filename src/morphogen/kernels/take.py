@@ -102,7 +102,8 @@ _pool_backward = operator(
 
 def _torch_pool(x: Tensor) -> tuple[Tensor, Tensor]:
     height, width = (side // 2 * 2 for side in x.shape[1:3])
-    windows = x[:, :height, :width].unflatten(2, (-1, 2)).unflatten(1, (-1, 2)).movedim(2, 3).flatten(3, 4)
+    pairs = torch.unflatten(x[:, :height, :width], 2, (-1, 2))
+    windows = torch.unflatten(pairs, 1, (-1, 2)).movedim(2, 3).flatten(3, 4)
     return windows.max(3)  # [B, H // 2, W // 2, 4, R, C]
 
 
@@ -110,6 +111,6 @@ def _torch_unpool(grad: Tensor, argmax: Tensor, size: Sequence[int]) -> Tensor:
     """Add nothing up, unlike the gradient of `F.max_pool2d`, whose order of additions varies on a GPU."""
     pixels = torch.arange(4, device=grad.device).view(4, 1, 1)
     windows = torch.where(argmax.unsqueeze(3) == pixels, grad.unsqueeze(3), 0.0)
-    x_grad = windows.unflatten(3, (2, 2)).movedim(3, 2).flatten(1, 2).flatten(2, 3)
+    x_grad = torch.unflatten(windows, 3, (2, 2)).movedim(3, 2).flatten(1, 2).flatten(2, 3)
     height, width = size
     return F.pad(x_grad, (0, 0, 0, 0, 0, width % 2, 0, height % 2))

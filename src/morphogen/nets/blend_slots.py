@@ -86,7 +86,7 @@ def blend(
         return apply_function(_Blend, features, openness, index, seeds, options, *blocks)[0]
     flat, *blocks = [part.flatten(0, 1) for part in (features, *blocks)]  # every token as a sample
     out = apply_function(_Blend, flat, openness.flatten(0, 1), index, seeds, options, *blocks)[0]
-    return out.unflatten(0, features.shape[:2])
+    return torch.unflatten(out, 0, features.shape[:2])
 
 
 class _Blend(AutogradFunction):

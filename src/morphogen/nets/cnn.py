@@ -50,7 +50,7 @@ def build_masks(instance: Instance, host: CnnSpec, like: Tensor) -> InstanceMask
     for i, channels in enumerate(host.channels):
         mask = torch.arange(channels, device=like.device) < used_channels(instance.width, channels).unsqueeze(-1)
         masks.append(mask.to(like.dtype))
-        count = masks[-1].unflatten(-1, (norm_groups(channels), -1)).sum(-1, dtype=wide) * size**2
+        count = torch.unflatten(masks[-1], -1, (norm_groups(channels), -1)).sum(-1, dtype=wide) * size**2
         inverse_counts.append(choose(count > 0, 1.0 / count.clamp(min=1.0), 0.0))
         size //= 2 if i < host.pools else 1
     distance = (torch.arange(host.kernel, device=like.device) - host.kernel // 2).abs()

@@ -145,7 +145,7 @@ def logit_tables(net: ControllerParams, z: Tensor, context: Tensor, legal: Suppo
     slot = F.pad(leaf[..., :SCORES].mT, (0, 0, 1, 0))  # [..., 6, S], row of WAIT 0
     op = _linear_layer(net, "op.out", F.silu(_linear_layer(net, "op.in", z)))
     return LogitTables(
-        op + masked_logmeanexp(slot, legal.slot), slot, leaf[..., SCORES:].unflatten(-1, (len(ROWS), WIDTH))
+        op + masked_logmeanexp(slot, legal.slot), slot, torch.unflatten(leaf[..., SCORES:], -1, (len(ROWS), WIDTH))
     )
 
 

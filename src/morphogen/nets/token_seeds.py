@@ -81,7 +81,7 @@ def flexible_attention(p: Leaves, x: Tensor) -> Tensor:
     """Compute the delta of attention through FlexAttention.  x [R, B, n, d] -> like x."""
     length = x.shape[2]
     qkv = tokens.token_linear(x, p["qkv"], p["qkv_bias"])
-    parts = qkv.flatten(0, 1).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+    parts = torch.unflatten(qkv.flatten(0, 1), -1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
     mask = create_block_mask(_sees, None, None, length, length, device=x.device.type)
     queries, keys, values = (part.contiguous() for part in parts.unbind(0))
     out = flex_attention(queries, keys, values, block_mask=mask)

@@ -172,7 +172,7 @@ def causal_attention(
     a token sees, None: all -> [R, B, n, d].
     drop: dropout of the weights [R, B, heads, n, n].
     """
-    tokens, flat = qkv.shape[2], qkv.flatten(0, 1).unflatten(-1, (3, heads, -1))
+    tokens, flat = qkv.shape[2], torch.unflatten(qkv.flatten(0, 1), -1, (3, heads, -1))
     if drop is None and kernels.can_attend(flat):
         return apply_function(_Attention, flat, reach)[0].view(*qkv.shape[:-1], -1)
     parts = flat.permute(2, 0, 3, 1, 4)
@@ -190,7 +190,7 @@ def causal_attention(
         weights = scores.softmax(-1)
         if drop is not None:
             weights = drop(weights.view(*qkv.shape[:2], heads, tokens, tokens)).view(weights.shape)
-        out = torch.bmm(weights, values).unflatten(0, (-1, heads))
+        out = torch.unflatten(torch.bmm(weights, values), 0, (-1, heads))
     return out.transpose(1, 2).flatten(2).view(*qkv.shape[:-1], -1)
 
 

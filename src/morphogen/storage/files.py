@@ -51,6 +51,15 @@ def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     return bytes(data)
 
 
+def read_text(path: Path) -> str:
+    """Return the text of a JSON file, in any of the encodings of Unicode, without a byte order mark.
+
+    A file of other bytes is a ValueError.
+    """
+    raw = read_bytes(path)
+    return raw.decode(json.detect_encoding(raw))
+
+
 def read_lines(path: Path) -> Iterator[bytes]:
     """Yield the complete lines of a file; a last line without its end is left out."""
     with open_regular(path) as file:
@@ -68,7 +77,7 @@ def error_line(error: BaseException) -> str:
 
 
 def parse_json(raw: bytes | str) -> dict[str, Any]:
-    """Return the JSON object of a UTF-8 text; NaN, infinities and deep nesting are a ValueError."""
+    """Return the JSON object of a text; NaN, infinities and deep nesting are a ValueError."""
     try:
         value = json.loads(raw, parse_constant=_reject_constant, parse_float=_parse_float)
     except RecursionError:

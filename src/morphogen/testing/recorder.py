@@ -46,7 +46,7 @@ class _Input:
         """Return the tensor, or None if its memory was freed."""
         storage = torch.UntypedStorage._new_with_weak_ptr(self.storage.cdata)
         dtype, *place = self.form
-        return None if storage is None else torch.empty(0, dtype=dtype).set_(storage, *place)
+        return None if storage is None else torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)
 
 
 @dataclass(slots=True)
@@ -143,7 +143,7 @@ class _Tape(TorchDispatchMode):
 
 def _whole(tensor: Tensor) -> Tensor:
     """Return the bytes of the memory of a tensor."""
-    return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(tensor.untyped_storage())
 
 
 def _write_targets(func: Any, args: tuple, kwargs: dict) -> Iterator[Tensor]:

@@ -7,6 +7,7 @@ from typing import Any, Self
 from morphogen.errors import ConfigError
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, attention_width, bottleneck_width
 from morphogen.vocab.field_docs import document_fields
+from morphogen.vocab.plain import make_plain
 from morphogen.vocab.slot import SlotSpec, format_slot, parse_slot
 
 _STORED = 2.25  # copies of the features of slots that are stored, measured (`tests/unit/engine/test_pieces.py`)
@@ -136,6 +137,7 @@ class CnnSpec(Host):
     width: int | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        make_plain(self)
         checks = {
             "base": (self.base >= 1, ">= 1"),
             "blocks": (self.blocks >= 2, ">= 2"),

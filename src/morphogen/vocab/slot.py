@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from morphogen.errors import ConfigError
 from morphogen.vocab.field_docs import document_fields
+from morphogen.vocab.plain import make_plain
 
 _NAME = re.compile(r"r(0|[1-9][0-9]*)c(0|[1-9][0-9]*)")
 
@@ -43,6 +44,7 @@ class SlotSpec:
     pooled: bool = False  # the features are max-pooled 2x2 right behind the slot
 
     def __post_init__(self) -> None:
+        make_plain(self)
         parse_slot(self.name)
 
     @property

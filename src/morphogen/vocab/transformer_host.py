@@ -7,6 +7,7 @@ from morphogen.errors import ConfigError
 from morphogen.vocab.blueprint import TOKEN_BLUEPRINTS, Blueprint
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.host import Host
+from morphogen.vocab.plain import make_plain
 from morphogen.vocab.slot import SlotSpec, format_slot
 
 _MODULES = {Blueprint.ATTENTION.label: "token_attention", Blueprint.NORM.label: "token_norm"}
@@ -46,6 +47,7 @@ class TransformerSpec(Host):
     chunk: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        make_plain(self)
         checks = {
             "vocabulary": (self.vocabulary >= 2, ">= 2"),
             "heads": (self.heads >= 1, ">= 1"),

@@ -205,6 +205,9 @@ def test_the_config_of_a_run_gives_the_same_run_again(tmp_path):
     file = tmp_path / "config.json"
     file.write_text(dump_config(spec))
     assert spec_of("--config", str(file)) == spec
+    for encoding in ("utf-8-sig", "utf-16"):
+        file.write_text(dump_config(spec), encoding=encoding)
+        assert spec_of("--config", str(file)) == spec
 
 
 @pytest.fixture

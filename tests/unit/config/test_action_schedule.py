@@ -231,9 +231,17 @@ def test_a_schedule_that_does_not_fit_the_run_is_refused_before_anything_is_writ
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path):
-    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="expected a file of UTF-8 text"):
         load_schedule(f"schedule:{tmp_path / 'bytes.json'}", SPEC)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_is_no_part_of_a_schedule(tmp_path, encoding):
+    schedule = build_builtin("full_cycle", SPEC)
+    path = tmp_path / "steps.json"
+    path.write_text(dump_schedule(schedule, SPEC), encoding=encoding)
+    assert load_schedule(f"schedule:{path}", SPEC) == schedule
 
 
 def test_each_fault_of_a_file_is_told_with_the_name_of_the_file(tmp_path):

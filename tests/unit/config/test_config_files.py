@@ -149,11 +149,15 @@ def test_only_an_object_is_a_config(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "{} x", "{}{}", "{'a': 1}", '{"rounds": 01}', '{"rounds": 1,}', "\ufeff{}", "[" * 99_999]
+    "text", ["", "{", "{} x", "{}{}", "{'a': 1}", '{"rounds": 01}', '{"rounds": 1,}', "\ufeff\ufeff{}", "[" * 99_999]
 )
 def test_what_is_not_json_is_refused_with_its_place(text):
     (line,) = faults(text)
     assert line.startswith("not JSON: ")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_config():
+    assert parse_config('\ufeff{"rounds": 3}') == RunSpec(rounds=3)
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1" * 400, "1" * 5000])

@@ -71,23 +71,61 @@ class Endless(Dataset):
 
 REFUSED = {
     r"expected inputs \[N, ...\] and labels \[N\], got shapes \[120, 1, 8, 8\] and \[119\]": (IMAGES, LABELS[1:]),
-    r"expected integers as labels, got torch.float64": (IMAGES, LABELS / 2),
-    r"expected inputs in uint8 or a floating-point type, got torch.int64": (IMAGES.astype(np.int64), LABELS),
-    r"expected finite inputs, got NaN or infinite numbers in 120 samples": (IMAGES * np.nan, LABELS),
-    r"test: expected 1 .. 4 samples, got 0": (IMAGES[:5], LABELS[:5]),
+    r"labels: expected integers, got float64, 0.5 in sample 1": (IMAGES, LABELS / 2),
+    r"inputs: expected uint8 or a floating-point type, got int64": (IMAGES.astype(np.int64), LABELS),
+    r"expected finite numbers in float32, got nan in sample 0, .* 120 of 120 samples": (IMAGES * np.nan, LABELS),
+    r"test: expected more samples, as a sixth of all is 0, got 5: .* a number": (IMAGES[:5], LABELS[:5]),
 }
 
 
 @pytest.mark.parametrize("said", list(REFUSED))
 def test_arrays_that_are_no_data_set_are_refused(said):
-    with pytest.raises(DataError, match=f"mine: {said}"):
+    with pytest.raises(DataError, match=f"mine: .*{said}"):
         mg.from_arrays("mine", *REFUSED[said])
 
 
-@pytest.mark.parametrize(("dataset", "said"), [(Ragged(), "inputs of one shape"), (Endless(), "with a length")])
+@pytest.mark.parametrize(
+    ("dataset", "said"), [(Ragged(), "samples of one shape, got .* and, in sample 1"), (Endless(), "with a length")]
+)
 def test_torch_datasets_that_are_none_are_refused(dataset, said):
-    with pytest.raises(DataError, match=f"mine: expected .*{said}"):
+    with pytest.raises(DataError, match=f"mine: .*expected .*{said}"):
         mg.from_torch("mine", dataset)
+
+
+COUNTS = {
+    "test: expected 1 .. 119 samples, got 0": {"test": 0},
+    "test: expected 1 .. 119 samples, got true": {"test": True},
+    "test: expected 1 .. 119 samples, got 0.2": {"test": 0.2},
+    "validation: expected 1 .. 99 samples, got 100": {"validation": 100},
+    "validation: expected more samples, as a sixth of all is 20, got 1: give more, or a number": {"test": 119},
+    "test: labels: expected 0 .. 9, got 10 in sample 9": {"test": (IMAGES, LABELS + 1)},
+    "test: inputs: expected finite numbers": {"test": (IMAGES * np.nan, LABELS)},
+    "test: inputs: expected an array": {"test": (None, LABELS)},
+}
+
+
+@pytest.mark.parametrize("said", COUNTS)
+def test_sizes_of_splits_are_integers_within_the_data(said):
+    with pytest.raises(DataError, match=f"^mine: {said}"):
+        mg.from_arrays("mine", IMAGES, LABELS, **COUNTS[said])
+
+
+def test_sizes_of_splits_may_come_from_numpy_and_the_test_split_as_a_list():
+    splits = mg.from_arrays("mine", IMAGES, LABELS, test=np.int64(7), validation=np.uint8(5)).splits
+    assert [len(splits.train), len(splits.validation), len(splits.test)] == [108, 5, 7]
+    pairs = TensorDataset(torch.from_numpy(IMAGES), torch.from_numpy(LABELS))
+    assert len(mg.from_torch("mine", pairs, test=np.int64(7)).splits.test) == 7
+    assert len(mg.from_arrays("mine", IMAGES, LABELS, test=[IMAGES, LABELS]).splits.test) == 120
+    few = mg.from_arrays("mine", IMAGES[:5], LABELS[:5], test=1, validation=1).splits
+    assert len(few.train) == 3
+
+
+def test_an_env_never_has_only_classes_without_samples():
+    data = mg.from_arrays("mine", IMAGES, LABELS % 5)
+    said = r"mine: train: expected samples of more classes, as an env may have 4 of the 10 .* got none of 5"
+    with pytest.raises(DataError, match=said):
+        mg.make("digits", envs=2, dataset=data)
+    mg.make("digits", envs=2, dataset=data, instance={"classes": (6, 10)})
 
 
 def test_inputs_are_normalised_by_the_training_split_unless_the_task_says_how():

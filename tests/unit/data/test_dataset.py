@@ -15,7 +15,7 @@ from morphogen.config.groups import DataSpec
 from morphogen.config.task import TASKS
 from morphogen.data import splits
 from morphogen.data.cifar import BINARY, PYTHON, TEST, TRAIN, read_binary, read_cifar, read_python
-from morphogen.data.dataset import Normalisation, data_folder, open_dataset
+from morphogen.data.dataset import Normalisation, check_splits, data_folder, open_dataset
 from morphogen.data.splits import Samples, fingerprint, hold_out, read_digits, split_order
 from morphogen.errors import ConfigError, DataError
 
@@ -152,6 +152,14 @@ def test_a_missing_file_is_named_with_what_to_unpack(cifar, tmp_path):
         read_cifar(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("kind", [BINARY, PYTHON])
+def test_the_folder_of_the_files_in_place_of_the_one_above_it_is_named(cifar, kind):
+    with pytest.raises(
+        DataError, match=rf"{kind} is the folder of the files itself: name the one above it with --data"
+    ):
+        read_cifar(cifar / kind)
+
+
 @pytest.mark.parametrize("size", [0, 1, 3072, 3074, 2 * 3073 - 1])
 def test_binary_files_of_another_size_are_refused(tmp_path, size):
     (tmp_path / "cut.bin").write_bytes(bytes(size))
@@ -161,7 +169,7 @@ def test_binary_files_of_another_size_are_refused(tmp_path, size):
 
 def test_a_label_out_of_range_is_refused(tmp_path):
     (tmp_path / "wrong.bin").write_bytes(bytes([10]) + bytes(3072))
-    with pytest.raises(DataError, match=r"labels: expected 0 .. 9, got 10"):
+    with pytest.raises(DataError, match=r"wrong.bin: labels: expected 0 .. 9, got 10 in sample 0"):
         read_binary(tmp_path / "wrong.bin")
 
 
@@ -273,6 +281,31 @@ def test_files_smaller_than_the_task_expects_are_scored_on_all_they_have(cifar):
 def test_images_of_another_size_than_the_task_are_refused():
     with pytest.raises(DataError, match=r"of shape \(1, 9, 9\), as the host takes, got \d+ of shape \(1, 8, 8\)"):
         open_dataset(DIGITS, DataSpec(name="digits"), replace(DIGITS.host, size=9), "cpu")
+
+
+PIXELS = torch.rand(12, 1, 8, 8)
+MARKS = torch.arange(12) % 10
+OWN_SAMPLES = {
+    "train: expected Samples, got tuple": (PIXELS, MARKS),
+    "train: inputs: expected a tensor, got ndarray: mg.from_arrays takes": Samples(PIXELS.numpy(), MARKS),
+    "train: labels: expected a tensor, got list": Samples(PIXELS, MARKS.tolist()),
+    r"inputs: expected a dense tensor .* with a gradient: give value.detach\(\)": Samples(
+        PIXELS.clone().requires_grad_(), MARKS
+    ),
+    "inputs: expected a dense tensor .* got torch.strided on meta": Samples(PIXELS.to("meta"), MARKS),
+    "inputs: expected a dense tensor .* got torch.sparse_coo": Samples(PIXELS.to_sparse(), MARKS),
+    "inputs: expected finite numbers, got NaN or an infinite one in sample 5": Samples(
+        PIXELS.where(torch.arange(12).view(-1, 1, 1, 1) != 5, torch.nan), MARKS
+    ),
+    r"expected 12 labels in 0 .. 9, got \[12, 1\]": Samples(PIXELS, MARKS[:, None]),
+}
+
+
+@pytest.mark.parametrize("said", OWN_SAMPLES)
+def test_samples_of_a_reader_from_outside_are_checked(said):
+    samples = OWN_SAMPLES[said]
+    with pytest.raises(DataError, match=f"^mine: .*{said}"):
+        check_splits(splits.Splits(samples, samples, samples), DIGITS.host, "mine")
 
 
 def test_the_folder_is_the_flag_then_the_variable_then_data(monkeypatch):

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from morphogen.config.groups import DataSpec
 from morphogen.config.task import TASKS
 from morphogen.data.dataset import check_splits, open_dataset
-from morphogen.data.tinystories import read_text, read_tinystories, read_tokens
+from morphogen.data.tinystories import Meta, read_stories, read_tinystories, read_tokens
 from morphogen.errors import DataError
 
 TASK = TASKS["tinystories"]
+LARGE = Meta(vocab_size=65_536, eos=65_535)
 STORIES = [f"Story {i} of a net that grew. " * (1 + i % 5) for i in range(9)]
 
 
@@ -30,9 +31,9 @@ def write_tokens(folder, train, valid, **meta):
     (folder / "meta.json").write_text(json.dumps({"vocab_size": 50_257, "eos": 50_256} | meta))
 
 
-def stories_of(text):
+def stories_of(text, tokens=2**16):
     spans = zip(text.starts.tolist(), text.ends.tolist(), strict=True)
-    return [[token % 2**16 for token in text.tokens[start:end].tolist()] for start, end in spans]
+    return [[token % tokens for token in text.tokens[start:end].tolist()] for start, end in spans]
 
 
 @pytest.mark.parametrize("prefix", ["TinyStories", "TinyStoriesV2-GPT4"])
@@ -63,9 +64,9 @@ def test_tokens_are_cut_at_the_separator_alone(tmp_path_factory, stories):
     expected = [story for story in stories if len(story) >= 2]
     if len(expected) < 2:
         with pytest.raises(DataError, match=rf"at least 2 stories of 2 tokens, got {len(expected)}"):
-            read_tokens(path, 65_536, 65_535)
+            read_tokens(path, LARGE)
     else:
-        assert stories_of(read_tokens(path, 65_536, 65_535)) == expected
+        assert stories_of(read_tokens(path, LARGE)) == expected
 
 
 def test_text_is_preferred_and_token_files_bring_their_vocabulary(tmp_path):
@@ -81,7 +82,7 @@ def test_text_is_preferred_and_token_files_bring_their_vocabulary(tmp_path):
 
 def test_files_are_mapped_for_reading_and_not_read(tmp_path):
     write_text(tmp_path)
-    text = read_text(tmp_path / "TinyStories-train.txt")
+    text = read_stories(tmp_path / "TinyStories-train.txt")
     with (tmp_path / "TinyStories-train.txt").open("r+b") as file:
         file.write(b"@")
     assert text.cut(3, 1)[torch.tensor([0])].tolist() == [list(b"@to")]
@@ -107,11 +108,20 @@ def test_a_text_of_fewer_than_two_stories_is_refused(tmp_path, content, words):
 
 
 META = {
-    "vocab_size: expected an integer in 2 .. 65536, got 65537": {"vocab_size": 65_537},
-    "vocab_size: expected an integer in 2 .. 65536, got null": {"vocab_size": None},
-    "vocab_size: expected an integer in 2 .. 65536, got true": {"vocab_size": True},
+    "vocab_size: expected an integer in 2 .. 65536 with tokens in uint16, got 65537": {"vocab_size": 65_537},
+    "vocab_size: expected an integer in 2 .. 2147483647, got null": {"vocab_size": None},
+    "vocab_size: expected an integer in 2 .. 2147483647, got true": {"vocab_size": True},
+    "vocab_size: expected an integer in 2 .. 2147483647, got -5": {"vocab_size": -5},
+    "vocab_size: expected an integer in 2 .. 2147483647, got 50257.0": {"vocab_size": 50_257.0},
+    "eos: expected an integer in 0 .. 2147483646, got -1": {"eos": -1},
+    'dtype: expected one of uint16, <u2, uint32, <u4, got "int64"': {"dtype": "int64"},
+    'dtype: expected one of uint16, <u2, uint32, <u4, got ">u2"': {"dtype": ">u2"},
+    r"dtpye: expected one of vocab_size, eos, dtype, got an unknown name \(did you mean dtype\?\)": {"dtpye": "uint32"},
     "eos: expected an integer in 0 .. 50256, got 50257": {"eos": 50_257},
-    "train.bin: expected tokens in 0 .. 11, the vocab_size of meta.json, got 12": {"vocab_size": 12, "eos": 0},
+    "train.bin: expected tokens in 0 .. 11, the vocab_size of meta.json, got 12 at token 1": {
+        "vocab_size": 12,
+        "eos": 0,
+    },
 }
 
 
@@ -125,8 +135,54 @@ def test_token_files_that_disagree_with_their_description_are_refused(tmp_path, 
 def test_damaged_token_files_are_refused(tmp_path):
     write_tokens(tmp_path, [1, 2, 50_256, 3, 4], [1, 2, 50_256, 3, 4])
     (tmp_path / "train.bin").write_bytes(bytes(5))
-    with pytest.raises(DataError, match=r"train.bin: expected tokens of 2 bytes each, got 5 bytes"):
+    with pytest.raises(DataError, match=r"train.bin: expected tokens of 2 bytes each .* got 5 bytes: name their dtype"):
         read_tinystories(tmp_path)
     (tmp_path / "meta.json").write_text("[1]")
     with pytest.raises(DataError, match=r"meta.json: expected an object"):
         read_tinystories(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "<u4"])
+def test_tokens_of_32_bits_are_read_where_they_are_declared(tmp_path, dtype):
+    write_tokens(tmp_path, [], [], vocab_size=100_000, eos=2, dtype=dtype)
+    tokens = {"train": [1, 70_000, 2, 99_999, 4], "val": [5, 6, 2, 70_000, 8, 2]}
+    for name, values in tokens.items():
+        np.asarray(values, dtype="<u4").tofile(tmp_path / f"{name}.bin")
+    splits = read_tinystories(tmp_path)
+    assert stories_of(splits.train, 2**32) == [[1, 70_000], [99_999, 4]]
+    assert splits.train.cut(2, 1)[torch.tensor([0, 1])].tolist() == [[1, 70_000], [99_999, 4]]
+    check_splits(splits, replace(TASK.host, vocabulary=100_000), "tinystories")
+    with (tmp_path / "train.bin").open("ab") as file:
+        file.write(bytes(2))
+    with pytest.raises(DataError, match=r"train.bin: expected tokens of 4 bytes each .* got 22 bytes"):
+        read_tinystories(tmp_path)
+
+
+@pytest.mark.parametrize("written", ["<u4", ">u4", "<i8"])
+def test_tokens_of_another_width_than_declared_are_refused(tmp_path, written):
+    write_tokens(tmp_path, [], [], vocab_size=257, eos=1)
+    tokens = np.arange(2, 200)
+    tokens[::10] = 1
+    for name in ("train", "val"):
+        tokens.astype(written).tofile(tmp_path / f"{name}.bin")
+    with pytest.raises(DataError):  # bytes in the other order are tokens out of range
+        check_splits(read_tinystories(tmp_path), replace(TASK.host, vocabulary=257), "tinystories")
+
+
+def test_a_text_whose_every_second_token_is_0_names_the_wider_type(tmp_path):
+    write_tokens(tmp_path, [2, 0, 3, 0, 1, 0, 4, 0, 5, 0], [2, 0, 3, 0, 1, 0, 4, 0, 5, 0, 1, 0], vocab_size=257, eos=1)
+    with pytest.raises(DataError, match=r'train: .*every second token is 0.*"dtype": "uint32" in meta.json'):
+        check_splits(read_tinystories(tmp_path), TASK.host, "tinystories")
+
+
+def test_byte_order_marks_are_no_part_of_a_file(tmp_path):
+    write_tokens(tmp_path, [1, 2, 50_256, 50_255, 4], [5, 6, 50_256, 7, 8, 50_256])
+    text = (tmp_path / "meta.json").read_text()
+    for encoding in ("utf-8-sig", "utf-16"):
+        (tmp_path / "meta.json").write_text(text, encoding=encoding)
+        assert stories_of(read_tinystories(tmp_path).train) == [[1, 2], [50_255, 4]]
+    (tmp_path / "stories.txt").write_text("one<|endoftext|>two", encoding="utf-8-sig")
+    assert stories_of(read_stories(tmp_path / "stories.txt")) == [list(b"one"), list(b"two")]
+    (tmp_path / "stories.txt").write_text("one<|endoftext|>two", encoding="utf-16")
+    with pytest.raises(DataError, match=r"stories.txt: expected a text in UTF-8, got one in UTF-16: save it as UTF-8"):
+        read_stories(tmp_path / "stories.txt")

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -13,7 +14,7 @@ from morphogen.config.task import TASKS
 from morphogen.data.dataset import NextToken, check_splits, cut_splits, open_dataset
 from morphogen.data.pydoc import DOCUMENT, encode_characters, read_pydoc, split_characters
 from morphogen.data.splits import fingerprint
-from morphogen.data.token_text import PADDING, TextSplits, TokenText
+from morphogen.data.token_text import PADDING, TextSplits, TokenText, check_text
 from morphogen.errors import ConfigError, DataError
 
 PYDOC = TASKS["pydoc"]
@@ -36,6 +37,25 @@ def texts(draw):
 def all_windows(text, length, step):
     windows = text.cut(length, step)
     return windows[torch.arange(windows.count)].tolist()
+
+
+OWN_TEXTS = {
+    "tokens: expected a tensor, got ndarray": {"tokens": np.zeros(9, dtype=np.uint8)},
+    "starts: expected a tensor, got list": {"starts": [0]},
+    "expected starts and ends of documents in int64, got torch.float32": {"starts": torch.zeros(1)},
+    "expected tokens in 0 .. 96, the vocabulary, got 97 at token 3": {"tokens": torch.tensor([1, 2, 3, 97, 5])},
+    "expected tokens in 0 .. 96, the vocabulary, got -1 at token 1": {"tokens": torch.tensor([1, -1, 3, 4, 5])},
+}
+
+
+@pytest.mark.parametrize("said", OWN_TEXTS)
+def test_texts_of_a_reader_from_outside_are_checked(said):
+    fields = {"tokens": torch.arange(1, 6), "starts": torch.tensor([0]), "ends": torch.tensor([5])} | OWN_TEXTS[said]
+    if isinstance(fields["tokens"], torch.Tensor):
+        fields["tokens"] = fields["tokens"].to(torch.int32)
+    text = TokenText(**fields)
+    with pytest.raises(DataError, match=f"^mine: train: {said}"):
+        check_text(TextSplits(text, text, text, vocabulary=97, separator=0), 97, "mine")
 
 
 @given(text=texts(), length=st.integers(2, 6), whole=st.booleans())

@@ -143,9 +143,9 @@ def archetype_returns(rule: Rule, archetypes: Sequence[Archetype], *, dtype: tor
         [0.448, 0.4, 0.366]
     """
     inputs = archetype_inputs(archetypes, dtype=dtype)
-    last = torch.tensor([policy.rollback_step or STEPS for policy in archetypes])
+    last = torch.tensor([policy.rollback_step or STEPS for policy in archetypes], device="cpu")
     ledger = rule.init(len(archetypes), SLOTS)
-    total = torch.zeros(len(archetypes), dtype=dtype)
+    total = torch.zeros(len(archetypes), dtype=dtype, device="cpu")
     for t in range(STEPS):
         reward, _, ledger = rule(cast(RewardInputs, inputs[t]), ledger)
         total = total + choose(t < last, TERMS.gamma**t * reward, 0.0)
@@ -174,7 +174,7 @@ def _env(policy: Archetype, step: int) -> dict[str, Any]:
         "stable_val_acc": min(policy.accuracy(n) for n in range(max(0, step - 3), step)),
         "uncommitted_improvement": before - policy.committed_accuracy(step - 1),
         "next_val_acc": accuracy,
-        "interaction": torch.zeros(SLOTS, SLOTS, dtype=torch.float64),
+        "interaction": torch.zeros(SLOTS, SLOTS, dtype=torch.float64, device="cpu"),
         "slots": _collate([_slot(policy, slot, step) for slot in range(SLOTS)]),
     }
 

@@ -61,7 +61,7 @@ def permute(tree: Any, order: Order, *, axis: int | None = None) -> Any:
 
 def permute_action(action: Tensor, order: Order) -> Tensor:
     """Permute the slots of actions; a slot out of range is unchanged.  int64 [E, 8]."""
-    place = torch.tensor(order).argsort()
+    place = torch.tensor(order, device="cpu").argsort()
     slot = action[:, Head.SLOT]
     known = (slot >= 0) & (slot < len(order))
     out = action.clone()

@@ -60,7 +60,7 @@ def fill_fields(
     if unknown:
         raise TypeError(f"fields: expected some of {', '.join(defaults)}, got {', '.join(sorted(unknown))}")
     return {
-        name: torch.as_tensor(fields.get(name, value), dtype=kind or dtype).expand(shape).clone()
+        name: torch.as_tensor(fields.get(name, value), dtype=kind or dtype, device="cpu").expand(shape).clone()
         for name, (value, kind) in defaults.items()
     }
 
@@ -81,7 +81,7 @@ def make_reward_inputs(
     """Build inputs of a rule; a number is expanded to all envs.  Default: measured zeros, price 0.1."""
     slots = make_slot_inputs(envs, dtype=dtype) if slots is None else slots
     places = slots.stage.shape[1]
-    pairs = torch.as_tensor(interaction, dtype=dtype).expand(envs, places, places).clone()
+    pairs = torch.as_tensor(interaction, dtype=dtype, device="cpu").expand(envs, places, places).clone()
     leaves = fill_fields(INPUT_DEFAULTS, fields, (envs,), dtype)
     return RewardInputs(**leaves, interaction=pairs, slots=slots, batch_size=[envs])
 

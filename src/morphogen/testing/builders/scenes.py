@@ -37,7 +37,7 @@ def make_slots(rows: Sequence[Sequence[Row]], dtype: torch.dtype = torch.float32
     leaves = {}
     for name, leaf in SLOT_LEAVES.items():
         values = [[row.get(name, leaf.empty) for row in env] for env in rows]
-        leaves[name] = torch.tensor(values, dtype=dtype if leaf.dtype.is_floating_point else leaf.dtype)
+        leaves[name] = torch.tensor(values, dtype=dtype if leaf.dtype.is_floating_point else leaf.dtype, device="cpu")
     return Slots(**leaves, batch_size=[len(rows)])
 
 
@@ -52,7 +52,7 @@ def slots_by_stage(
     """Build slots from stages, one row per env; alpha is 1 in blended slots by default; `leaves` [E, S] by name."""
     slots = make_slots([[{"stage": int(stage), "alpha": float(stage in BLENDED)} for stage in env] for env in stages])
     columns = leaves if alphas is None else {"alpha": alphas, **leaves}
-    return slots.replace(**{name: torch.as_tensor(value) for name, value in columns.items()})
+    return slots.replace(**{name: _as_leaf(value) for name, value in columns.items()})
 
 
 def make_sizes(envs: int, slots: int, *, window: int = 20) -> schema.Sizes:
@@ -73,26 +73,42 @@ def make_state(
 ) -> EnvState:
     """Build envs around slots, with two distinct parameters per seed; `phi`: ledger of the core reward rules."""
     envs, count = slots.stage.shape
-    ledger = TensorDict({"phi": torch.full((envs,), phi)}, batch_size=[envs])
+    ledger = TensorDict({"phi": _full(envs, phi)}, batch_size=[envs])
     state = schema.empty_state(make_sizes(envs, count, window=window), rng.env_keys(7, 0, envs), ledger)
-    valid = torch.full((envs,), measured)
-    known = torch.as_tensor(accuracy, dtype=torch.float32).expand(envs)
+    valid = torch.full((envs,), measured, device="cpu")
+    known = torch.as_tensor(accuracy, dtype=torch.float32, device="cpu").expand(envs)
     rows = {name: make_seed_rows(envs, 1.0 + s) for s, name in enumerate(state.seeds.keys())}
     seeds, filled = TensorDict(rows, batch_size=[envs]), (slots.stage >= OCCUPIED[0]) & (slots.stage <= OCCUPIED[-1])
-    loss, prices = torch.full((envs,), BASELINE_LOSS), torch.full((envs,), price)
     return state.replace(
         slots=slots,
         signals=state.signals.replace(val_acc=known * valid, val_loss=valid.float(), measured=valid),
         seeds=zero_empty_slots(seeds, filled),
-        host=state.host.replace(params=torch.arange(3.0 * envs).view(envs, 3) + 1, momentum=torch.ones(envs, 3)),
-        instance=state.instance.replace(baseline_loss=loss, param_price=prices, classes=torch.full((envs,), CLASSES)),
+        host=state.host.replace(
+            params=torch.arange(3 * envs, dtype=torch.float32, device="cpu").view(envs, 3) + 1,
+            momentum=torch.ones(envs, 3, dtype=torch.float32, device="cpu"),
+        ),
+        instance=state.instance.replace(
+            baseline_loss=_full(envs, BASELINE_LOSS),
+            param_price=_full(envs, price),
+            classes=torch.full((envs,), CLASSES, device="cpu"),
+        ),
         clock=state.clock.replace(epoch=state.clock.epoch + epoch),
     )
 
 
+def _full(envs: int, value: float) -> Tensor:
+    return torch.full((envs,), value, dtype=torch.float32, device="cpu")
+
+
+def _as_leaf(value: Any) -> Tensor:
+    """Return numbers as a leaf of a state: float32 in place of float64."""
+    leaf = torch.as_tensor(value, device="cpu")
+    return leaf.to(torch.float32) if leaf.is_floating_point() else leaf
+
+
 def make_seed_rows(envs: int, value: float) -> TensorDict:
     """Build parameters and momentum of the seeds in one slot, distinct in every env."""
-    row = value + 10.0 * torch.arange(envs, dtype=torch.float32)[:, None].expand(envs, 2)
+    row = value + 10.0 * torch.arange(envs, dtype=torch.float32, device="cpu")[:, None].expand(envs, 2)
     return TensorDict({"params": row.clone(), "momentum": -row}, batch_size=[envs])
 
 
@@ -110,11 +126,11 @@ def advance_counters(slots: Slots) -> Slots:
 def make_validation(loss: Sequence[float] | Tensor, accuracy: Sequence[float], *, columns: int = 1) -> Validation:
     """Build a validation of envs in which only coalition 0 was evaluated."""
     envs = len(accuracy)
-    first = torch.arange(columns).expand(envs, columns) == 0
+    first = torch.arange(columns, device="cpu").expand(envs, columns) == 0
     return Validation(
-        loss=torch.as_tensor(loss, dtype=torch.float32),
-        accuracy=torch.where(first, torch.tensor(accuracy, dtype=torch.float32)[:, None], 0.0),
-        coalition=torch.zeros(envs, columns, dtype=torch.int64),
+        loss=torch.as_tensor(loss, dtype=torch.float32, device="cpu"),
+        accuracy=torch.where(first, torch.tensor(accuracy, dtype=torch.float32, device="cpu")[:, None], 0.0),
+        coalition=torch.zeros(envs, columns, dtype=torch.int64, device="cpu"),
         evaluated=first.clone(),
         batch_size=[envs],
     )
@@ -123,10 +139,13 @@ def make_validation(loss: Sequence[float] | Tensor, accuracy: Sequence[float], *
 def make_train_metrics(skipped: Sequence[int], overflowed: Sequence[int] = ()) -> TrainMetrics:
     """Build training metrics from the numbers of skipped minibatches of each env; default: none overflowed."""
     envs = len(skipped)
-    leaves: dict[str, Any] = {name: torch.zeros(envs) for name in ("loss", "accuracy", "host_gradient_norm")}
-    yes = torch.ones(envs, dtype=torch.bool)
-    leaves |= {"skipped": torch.tensor(skipped), "overflowed": torch.tensor(overflowed or [0] * envs)}
-    leaves["host_layer_norm"] = torch.zeros(envs, 0)
+    leaves: dict[str, Any] = {name: _full(envs, 0.0) for name in ("loss", "accuracy", "host_gradient_norm")}
+    yes = torch.ones(envs, dtype=torch.bool, device="cpu")
+    leaves |= {
+        "skipped": torch.tensor(skipped, device="cpu"),
+        "overflowed": torch.tensor(overflowed or [0] * envs, device="cpu"),
+    }
+    leaves["host_layer_norm"] = torch.zeros(envs, 0, dtype=torch.float32, device="cpu")
     return TrainMetrics(**leaves, valid=yes, seed_skipped=~yes, batch_size=[envs])
 
 
@@ -134,26 +153,26 @@ def make_attribution(
     accuracy: Sequence[float], *, clean=None, contribution=None, slots: int = 3, measured: bool = True
 ) -> Attribution:
     """Build an attribution of envs without fossils; default: no contributions."""
-    val, envs = torch.tensor(accuracy), len(accuracy)
-    flat, wide = torch.zeros_like(val), torch.zeros(envs, slots)
-    credit = wide if contribution is None else torch.tensor(contribution)
+    val, envs = _as_leaf(accuracy), len(accuracy)
+    flat, wide = torch.zeros_like(val), torch.zeros(envs, slots, dtype=torch.float32, device="cpu")
+    credit = wide if contribution is None else _as_leaf(contribution)
     return Attribution(
         val_acc=val.clone(),
         committed_acc=val.clone(),
         host_acc=val.clone(),
-        clean_improvement=flat if clean is None else torch.tensor(clean),
+        clean_improvement=flat if clean is None else _as_leaf(clean),
         uncommitted_improvement=flat,
         contribution=credit,
         contribution_valid=credit != 0,
         shapley=credit.clone(),
-        interaction=torch.zeros(envs, slots, slots),
+        interaction=torch.zeros(envs, slots, slots, dtype=torch.float32, device="cpu"),
         interaction_sum=wide,
         boost_received=wide,
         interaction_valid=wide.bool(),
         acc_table=val.unsqueeze(-1).expand(-1, 2**slots).clone(),
-        measured=torch.full((envs,), measured),
-        exact=torch.full((envs,), measured),
-        forwards=torch.ones(envs, dtype=torch.int64),
+        measured=torch.full((envs,), measured, device="cpu"),
+        exact=torch.full((envs,), measured, device="cpu"),
+        forwards=torch.ones(envs, dtype=torch.int64, device="cpu"),
         batch_size=[envs],
     )
 
@@ -173,7 +192,7 @@ def broken_invariants(slots: Slots) -> list[str]:
     """List the invariants that some slot breaks at the start of a step, by name."""
     stage, alpha, moving = slots.stage, slots.alpha, slots.alpha_mode != int(AlphaMode.HOLD)
     blends, held = stage == int(Stage.BLENDING), (stage == int(Stage.HOLDING)) | (stage == int(Stage.FOSSILIZED))
-    empty, cools = stage == int(Stage.DORMANT), torch.isin(stage, torch.tensor(COOLING))
+    empty, cools = stage == int(Stage.DORMANT), torch.isin(stage, torch.tensor(COOLING, device="cpu"))
     invariants = {  # name -> bool [E, S]
         "a known stage": (stage >= int(Stage.DORMANT)) & (stage <= int(Stage.RESETTING)),
         "counters from 0 on": torch.stack([getattr(slots, name) >= 0 for name in _COUNTERS]),

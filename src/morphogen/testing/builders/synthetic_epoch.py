@@ -150,7 +150,11 @@ def synthetic_validation(now: EnvState, measurements: SyntheticMeasurements, ter
     """Look up the synthetic accuracies of the requested coalitions.  now [E] after `tick` -> Validation [E]."""
     envs, count = now.slots.stage.shape
     full = is_measured_epoch(now.clock.epoch, every=terms.every, episode_length=terms.length)
-    orders = torch.linspace(0, 0.9, PAIRS * count).view(1, PAIRS, count).expand(envs, -1, -1)
+    orders = (
+        torch.linspace(0, 0.9, PAIRS * count, dtype=torch.float32, device="cpu")
+        .view(1, PAIRS, count)
+        .expand(envs, -1, -1)
+    )
     coalition, evaluated = coalitions(now.slots, orders, pairs=PAIRS, full=full)
     accuracy = torch.where(evaluated, measurements.coalition_accuracy.gather(1, coalition), 0.0)
     return Validation(

@@ -150,7 +150,7 @@ def unexecuted(subject: RewardSubject, episode: Episode) -> str:
 
 def heads(subject: RewardSubject, epochs: Sequence[SyntheticEpoch]) -> str:
     """Heads of the action that the op does not use change no reward, from the action to the reward."""
-    relevant = torch.tensor(RELEVANT)
+    relevant = torch.tensor(RELEVANT, device="cpu")
     rewards = subject.rewards([moment.inputs for moment in epochs])
     noisy = []
     for moment in epochs:

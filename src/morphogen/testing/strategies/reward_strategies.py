@@ -115,7 +115,8 @@ def reward_inputs(
 
 def _interactions(draw: st.DrawFn, envs: int, slots: int, measured: list[bool], dtype: torch.dtype) -> torch.Tensor:
     """Draw interactions [E, S, S]: symmetric, 0 on the diagonal and in unmeasured envs."""
-    out, pairs = torch.zeros(envs, slots, slots, dtype=dtype), list(itertools.combinations(range(slots), 2))
+    out = torch.zeros(envs, slots, slots, dtype=dtype, device="cpu")
+    pairs = list(itertools.combinations(range(slots), 2))
     for e in (e for e in range(envs) if measured[e]):
         digits = draw(st.integers(0, 3 ** len(pairs) - 1))  # one digit per pair
         for place, (i, j) in enumerate(pairs):

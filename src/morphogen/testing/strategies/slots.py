@@ -231,7 +231,9 @@ def actions(slots: Slots, low: int = -3, high: int = 14) -> st.SearchStrategy[Te
     """
     envs = slots.stage.shape[0]
     row = st.lists(st.integers(low, high), min_size=len(Head), max_size=len(Head))
-    return st.lists(row, min_size=envs, max_size=envs).map(lambda rows: torch.tensor(rows, dtype=torch.int64))
+    return st.lists(row, min_size=envs, max_size=envs).map(
+        lambda rows: torch.tensor(rows, dtype=torch.int64, device="cpu")
+    )
 
 
 @st.composite
@@ -261,7 +263,7 @@ def legal_actions(draw: st.DrawFn, slots: Slots, allow: Limits) -> Tensor:
         op = draw(st.sampled_from([op for op in ops_of if ops[op]]))
         heads = [places[op], *(value[e] for value in values)]
         rows.append([int(op), *(draw(st.sampled_from([i for i, yes in enumerate(head) if yes])) for head in heads)])
-    return torch.tensor(rows, dtype=torch.int64)
+    return torch.tensor(rows, dtype=torch.int64, device="cpu")
 
 
 def _to_list(mask: Tensor) -> list[Any]:

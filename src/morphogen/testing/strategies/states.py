@@ -70,7 +70,7 @@ def signals(draw: st.DrawFn, envs: int) -> Signals:
     leaves: dict[str, Any] = {}
     for leaf in schema.SIGNALS:
         empty = [leaf.empty] * schema.HISTORY if leaf.shape else leaf.empty
-        leaves[leaf.name] = torch.tensor([row.get(leaf.name, empty) for row in rows], dtype=leaf.dtype)
+        leaves[leaf.name] = torch.tensor([row.get(leaf.name, empty) for row in rows], dtype=leaf.dtype, device="cpu")
     return Signals(**leaves, batch_size=[envs])
 
 
@@ -127,7 +127,7 @@ def states_around(draw: st.DrawFn, slots: Slots, *, length: int = EPISODE_LENGTH
     envs, count = slots.stage.shape
 
     def each(values: st.SearchStrategy[float], kind: torch.dtype) -> torch.Tensor:
-        return torch.tensor(draw(st.lists(values, min_size=envs, max_size=envs)), dtype=kind)
+        return torch.tensor(draw(st.lists(values, min_size=envs, max_size=envs)), dtype=kind, device="cpu")
 
     then = draw(slot_states(envs, count, min_envs=envs, min_slots=count))
     state = cast(Any, first_snapshot(make_state(then, window=4)))
@@ -200,10 +200,16 @@ def measurements(draw: st.DrawFn, envs: int, slots: int) -> SyntheticMeasurement
     losses = draw(st.lists(st.sampled_from(_SAMPLED_LOSSES), min_size=envs, max_size=envs))
     worth = st.lists(st.integers(-8, 24).map(lambda i: i / 4), min_size=slots + 2, max_size=slots + 2)
     rows = draw(st.lists(worth, min_size=envs, max_size=envs))
-    inside = torch.arange(2**slots).unsqueeze(-1) >> torch.arange(slots) & 1  # [2^S, S]
+    inside = torch.arange(2**slots, device="cpu").unsqueeze(-1) >> torch.arange(slots, device="cpu") & 1  # [2^S, S]
     both = inside[:, :2].all(-1) & (slots > 1)
-    tables = [40 + 2 * row[0] + inside.float() @ torch.tensor(row[1:-1]) + row[-1] * both for row in rows]
-    return SyntheticMeasurements(torch.tensor(losses), torch.stack(tables))
+    tables = [
+        40
+        + 2 * row[0]
+        + inside.to(torch.float32) @ torch.tensor(row[1:-1], dtype=torch.float32, device="cpu")
+        + row[-1] * both
+        for row in rows
+    ]
+    return SyntheticMeasurements(torch.tensor(losses, dtype=torch.float32, device="cpu"), torch.stack(tables))
 
 
 @st.composite

@@ -1,0 +1,237 @@
+"""Samples from outside: what is taken, and what is refused with its field, its sample and a remedy."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+
+import morphogen as mg
+from morphogen.data.conversion import convert_inputs, convert_labels
+from morphogen.errors import DataError
+
+COUNT = 60
+BYTES = np.random.default_rng(0).integers(0, 256, (COUNT, 1, 8, 8), dtype=np.uint8)
+FLOATS = (BYTES / 255).astype(np.float32)
+LABELS = np.arange(COUNT) % 10
+
+
+class Wrapped:
+    """An object that becomes an array, such as one of pandas or jax."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        if isinstance(self.values, Exception):
+            raise self.values
+        return self.values
+
+
+def changed(values, place, value):
+    values = values.copy()
+    values[place] = value
+    return values
+
+
+def read_only(values):
+    values = values.copy()
+    values.flags.writeable = False
+    return values
+
+
+INPUTS = {
+    "negative strides": (FLOATS[:, :, ::-1, ::-1], FLOATS[:, :, ::-1, ::-1]),
+    "columns first": (np.asfortranarray(FLOATS), FLOATS),
+    "big-endian": (FLOATS.astype(">f4"), FLOATS),
+    "read-only bytes": (read_only(BYTES), BYTES),
+    "read-only floats": (read_only(FLOATS), FLOATS),
+    "broadcast": (np.broadcast_to(FLOATS[:1], FLOATS.shape), np.broadcast_to(FLOATS[:1], FLOATS.shape)),
+    "longdouble": (FLOATS.astype(np.longdouble), FLOATS),
+    "float64": (FLOATS.astype(np.float64), FLOATS),
+    "a masked array without a masked value": (np.ma.masked_array(FLOATS, mask=False), FLOATS),
+    "an object with __array__": (Wrapped(FLOATS), FLOATS),
+    "a tensor that needs a gradient": (torch.tensor(FLOATS).requires_grad_(), FLOATS),
+    "a parameter": (torch.nn.Parameter(torch.tensor(FLOATS)), FLOATS),
+    "a negated view": (
+        torch.view_as_complex(torch.tensor(FLOATS).unflatten(-1, (4, 2))).conj().imag,
+        -FLOATS[..., 1::2],
+    ),
+    "bfloat16": (torch.tensor(FLOATS).bfloat16(), torch.tensor(FLOATS).bfloat16().float().numpy()),
+    "a list of arrays": (list(FLOATS), FLOATS),
+    "a list of tensors that need a gradient": ([torch.tensor(each).requires_grad_() for each in FLOATS], FLOATS),
+    "a list of lists": (FLOATS.tolist(), FLOATS),
+}
+
+
+@pytest.mark.parametrize(("given", "expected"), INPUTS.values(), ids=INPUTS)
+def test_harmless_inputs_are_copied_without_a_warning(given, expected):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        taken = convert_inputs("mine: inputs", given)
+    assert taken.dtype == (torch.uint8 if expected.dtype == np.uint8 else torch.float32)
+    assert taken.is_contiguous()
+    assert not taken.requires_grad
+    assert np.array_equal(taken.numpy(), expected)
+    assert not np.shares_memory(taken.numpy(), np.asarray(expected))
+
+
+NO_NUMBERS = "expected uint8 or a floating-point type, got"
+SPARSE = torch.tensor(FLOATS).to_sparse()
+FORMS = {
+    f"{NO_NUMBERS} complex64: convert": FLOATS.astype(np.complex64),
+    f"{NO_NUMBERS} bool: convert": BYTES > 3,
+    f"{NO_NUMBERS} uint16: convert": BYTES.astype(np.uint16),
+    f"{NO_NUMBERS} uint32: convert": torch.tensor(BYTES.astype(np.uint32)),
+    f"{NO_NUMBERS} uint64: convert": BYTES.astype(np.uint64),
+    f"{NO_NUMBERS} object: convert": FLOATS.astype(object),
+    f"{NO_NUMBERS} text: convert": FLOATS.astype(str),
+    rf"{NO_NUMBERS} datetime64\[s\]: convert": BYTES.astype("M8[s]"),
+    f"{NO_NUMBERS} void32: convert": np.zeros((COUNT, 4), dtype=[("a", "f4")]),
+    r"expected \[N, ...\], got shape \[\]": np.float32(3),
+    r"expected \[N, ...\], got shape \[60\]: with one number per sample, give inputs.reshape": np.zeros(COUNT),
+    r"expected \[N, ...\], got shape \[0, 1, 8, 8\]: there are no samples": FLOATS[:0],
+    r"expected \[N, ...\], got shape \[0\]: there are no samples": [],
+    "got nan in sample 7, and such numbers in 1 of 60 samples": changed(FLOATS, (7, 0, 1, 1), np.nan),
+    r"float32, got 1e\+300 in sample 4": changed(FLOATS.astype(np.float64), 4, 1e300),
+    r"one shape, got \[2\] and, in sample 1, \[1\]: crop or pad": [[1.0, 2.0], [3.0]],
+    "one type, got uint8 and, in sample 1, float32: convert": [BYTES[0], FLOATS[1]],
+    "expected a value everywhere, got a masked array: fill it": np.ma.masked_array(FLOATS, mask=BYTES > 250),
+    "sample 0: expected an array, a tensor, or a list of numbers, got Image: .* channels first": [
+        Image.new("L", (8, 8))
+    ],
+    "sample 1: expected an array, .* got NoneType: .* leave it out": [FLOATS[0], None],
+    "expected an array, .* got dict": {"x": FLOATS},
+    "expected an array, .* got generator": (each for each in FLOATS),
+    r"use .get\(\): give a dense array": Wrapped(TypeError("Implicit conversion is not allowed; use .get()")),
+    "to_dense.* give a dense array": SPARSE,
+    "meta tensor.* give a dense array": torch.zeros(3, 4, device="meta"),
+}
+
+
+@pytest.mark.parametrize("said", FORMS)
+def test_other_inputs_are_refused_in_one_line(said):
+    with pytest.raises(DataError, match=f"^mine: inputs: .*{said}") as caught:
+        convert_inputs("mine: inputs", FORMS[said])
+    assert len(str(caught.value).splitlines()) == 1
+
+
+INTEGERS = {
+    "reversed": (LABELS[::-1], LABELS[::-1]),
+    "big-endian": (LABELS.astype(">i4"), LABELS),
+    "uint64": (LABELS.astype(np.uint64), LABELS),
+    "a tensor of uint16": (torch.tensor(LABELS.astype(np.uint16)), LABELS),
+    "numbers of NumPy": (list(LABELS), LABELS),
+    "scalar tensors": ([torch.tensor(int(each)) for each in LABELS], LABELS),
+    "a range": (range(COUNT), np.arange(COUNT)),
+}
+
+
+@pytest.mark.parametrize(("given", "expected"), INTEGERS.values(), ids=INTEGERS)
+def test_integers_of_every_kind_are_labels(given, expected):
+    assert convert_labels("mine: labels", given).tolist() == expected.tolist()
+
+
+ONE_NUMBER = r"expected one number per sample, \[N\], got shape"
+NUMBERING = r".*np.unique\(labels, return_inverse=True\)"
+NO_LABELS = {
+    rf"{ONE_NUMBER} \[60, 1\]: give labels.reshape\(-1\)": LABELS[:, None],
+    rf"{ONE_NUMBER} \[60, 10\]: give labels.argmax\(1\)": np.eye(10)[LABELS],
+    rf"{ONE_NUMBER} \[\]": np.int64(3),
+    f"got -1 in sample 3: leave such samples out, or {NUMBERING}": changed(LABELS, 3, -1),
+    f"got 18446744073709551615 in sample 3{NUMBERING}": changed(LABELS.astype(np.uint64), 3, 2**64 - 1),
+    f"expected class numbers from 0 on, got 1 .. 5{NUMBERING}": np.arange(COUNT) % 5 + 1,
+    f"expected integers, got object, {2**70} in sample 0": [2**70] * COUNT,
+    "expected integers, got float64, 0.0 in sample 0: convert them": LABELS.astype(float),
+    "expected integers, got float64, 0.1 in sample 1: cut numbers into classes": LABELS / 10,
+    "expected integers, got float64, nan in sample 3: .* samples without a label": changed(
+        LABELS.astype(float), 3, np.nan
+    ),
+    "expected integers, got bool, False in sample 0: convert them": LABELS > 4,
+    f"expected integers, got text, '0' in sample 0{NUMBERING}": LABELS.astype(str),
+    f"expected integers, got text, 'cat' in sample 0{NUMBERING}": ["cat"] * COUNT,
+    f"expected integers, got object, 0 in sample 0{NUMBERING}": LABELS.astype(object),
+    "sample 5: expected .* got NoneType": [None if each == 5 else each for each in LABELS.tolist()],
+    f"expected integers, got complex128, 0j in sample 0{NUMBERING}": LABELS * 1j,
+}
+
+
+@pytest.mark.parametrize("said", NO_LABELS)
+def test_other_labels_are_refused_in_one_line(said):
+    with pytest.raises(DataError, match=f"^mine: labels: .*{said}") as caught:
+        convert_labels("mine: labels", NO_LABELS[said])
+    assert len(str(caught.value).splitlines()) == 1
+
+
+class Items(Dataset):
+    """A data set of a function of the number of a sample."""
+
+    def __init__(self, item, count=COUNT):
+        self.item, self.count = item, count
+
+    def __len__(self):
+        if isinstance(self.count, Exception):
+            raise self.count
+        return self.count
+
+    def __getitem__(self, i):
+        return self.item(i)
+
+
+class Stream(IterableDataset):
+    """A data set that is iterated, and has a length all the same."""
+
+    def __len__(self):
+        return 1
+
+    def __iter__(self):
+        return iter([(FLOATS[0], 0)])
+
+
+def broken(i):
+    if i == 7:
+        raise OSError("broken JPEG")
+    return FLOATS[i], i % 10
+
+
+PAIRS = TensorDataset(torch.tensor(FLOATS), torch.tensor(LABELS))
+NO_PAIR = r"expected a pair \(input, label\) per sample, got"
+DATASETS = {
+    "expected a data set with a length and samples by number, got Stream: .* list of pairs": Stream(),
+    "expected a data set .* got DataLoader": DataLoader(PAIRS),
+    "expected a data set .* got NoneType": None,
+    "expected a data set with a length, got no length": Items(broken, TypeError("no length")),
+    "inputs: .* there are no samples": Items(broken, 0),
+    r"expected 60 samples, as its length says, got OSError in sample 7 \(broken JPEG\): leave": Items(broken),
+    "expected 70 samples, .* got IndexError in sample 60 .* correct the length": Items(PAIRS.__getitem__, 70),
+    f"{NO_PAIR} dict in sample 0: give pairs, as in": Items(lambda i: {"image": FLOATS[i], "label": i % 10}),
+    f"{NO_PAIR} 1 values in sample 0: give pairs": TensorDataset(torch.tensor(FLOATS)),
+    f"{NO_PAIR} 3 values in sample 0: give pairs": Items(lambda i: (FLOATS[i], i % 10, i)),
+    f"{NO_PAIR} Tensor in sample 0: give pairs": torch.tensor(FLOATS),
+    "labels: expected integers, got float64, 0.1 in sample 1": Items(lambda i: (FLOATS[i], i % 10 / 10)),
+    "labels: expected integers, got float32, .* in sample 0": Items(lambda i: (FLOATS[i], torch.tensor(2.7))),
+    r"labels: expected one number .*give labels.argmax\(1\)": Items(lambda i: (FLOATS[i], torch.eye(10)[i % 10])),
+    "labels: expected integers, got text, 'cat'": Items(lambda i: (FLOATS[i], "cat")),
+    "inputs: sample 0: .* meta tensor": Items(lambda i: (torch.zeros(3, device="meta"), i % 10)),
+}
+
+
+@pytest.mark.parametrize("said", DATASETS)
+def test_torch_data_sets_of_other_items_are_refused_in_one_line(said):
+    with pytest.raises(DataError, match=f"^mine: {said}") as caught:
+        mg.from_torch("mine", DATASETS[said])
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_torch_data_sets_in_parts_and_lists_of_pairs_are_taken():
+    pairs = [(image, int(label)) for image, label in zip(FLOATS, LABELS, strict=True)]
+    for dataset in (
+        Subset(PAIRS, range(COUNT)),
+        ConcatDataset([Subset(PAIRS, range(20)), Subset(PAIRS, range(20, COUNT))]),
+        pairs,
+    ):
+        assert torch.equal(
+            mg.from_torch("mine", dataset).splits.train.inputs, mg.from_torch("mine", PAIRS).splits.train.inputs
+        )

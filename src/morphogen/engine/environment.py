@@ -168,7 +168,8 @@ class Environment:
             plan: sizes of the epoch, from `plan` of this very state and action; with another plan the result is wrong.
                 None reads them from the device: the one transfer of a step.
 
-        Returns: EnvState [E] for the next epoch, and a Step.  An env at its end stays there until `restart`.
+        Returns: EnvState [E] for the next epoch, and a Step.  An env at its horizon stays there until `restart`: the
+            state keeps its bits, whatever the action; outcome ENDED, reward 0, terminated True.
         Raises: ConfigError for a state or an action of another shape.
         """
         mark = self.timer.mark
@@ -194,6 +195,9 @@ class Environment:
             *(metrics, validation, score.measured, score.governed, score.report, score.score),
             *(facts.host_params, score.seed_params, self._observe(after, known)),
         )
+        if plan.ended:
+            after, step = phases.hold_ended(state, after, step, horizon=self.horizon)
+            step = step._replace(seen=self.observe(after))
         return after, step
 
     def plan(self, state: EnvState, action: Action) -> EpochPlan:
@@ -232,8 +236,9 @@ class Environment:
 
     def read_plan(self, counts: Tensor, state: EnvState) -> EpochPlan:
         """Read the sizes of an epoch on the host; waits for the device.  counts of `phases.count_pieces`."""
+        ended = (state.clock.epoch >= self.horizon).sum(0, keepdim=True, dtype=torch.int32)
         position = [leaf.to(torch.int32) for leaf in self.feed.position(state)]
-        numbers = self.transfers.read_counts(torch.cat((counts, *position)))
+        numbers = self.transfers.read_counts(torch.cat((counts, ended, *position)))
         return plans.read_epoch_plan(numbers, self.net, len(split_envs(self.envs, self.setup.piece_envs)))
 
     def with_seed(self, seed: int) -> "Environment":

@@ -33,7 +33,7 @@ from morphogen.state import tree_ops
 from morphogen.state.env import EnvState
 from morphogen.vocab.action import RELEVANT, SIZES, Head, Op, Outcome
 from morphogen.vocab.blueprint import EMPTY, Blueprint
-from morphogen.vocab.observation import ENV, INSTANCE, SLOT
+from morphogen.vocab.observation import ENV, FEATURE_LIMIT, INSTANCE, SLOT
 from morphogen.vocab.text import format_value
 
 Array = np.ndarray[Any, Any]
@@ -90,7 +90,7 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
         slots = len(self.functional.net.slots)
         sizes = {head.label: SIZES.get(head, slots) for head in Head}
         masks = {label: (size,) for label, size in sizes.items()} | {"slot": (len(Op), slots)}
-        real = partial(spaces.Box, -np.inf, np.inf, dtype=np.float32)
+        real = partial(spaces.Box, -FEATURE_LIMIT, FEATURE_LIMIT, dtype=np.float32)
         self.single_observation_space = spaces.Dict(
             {
                 "observation": real(shape=(len(ENV) + len(SLOT) * slots,)),
@@ -274,7 +274,7 @@ def flat_space(env: GymnasiumEnv) -> spaces.Box:
     """Space of one row of `flatten_seen`."""
     slots = env.single_observation_space["blueprints"].shape[0]
     columns = len(ENV) + len(INSTANCE) + (len(SLOT) + _CONTENTS) * slots
-    return spaces.Box(-np.inf, np.inf, shape=(columns,), dtype=np.float32)
+    return spaces.Box(-FEATURE_LIMIT, FEATURE_LIMIT, shape=(columns,), dtype=np.float32)
 
 
 def flatten_seen(seen: Seen) -> Array:

@@ -48,8 +48,9 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
 
     Observations are a dictionary: `observation` float32 [E, 52 + 46 S], `instance` float32 [E, 8], `blueprints`
     int64 [E, S], -1 for an empty slot, and `mask` with the legal choices per head, int8; that of slot per op.
-    Actions int64 [E, 8] in the order of `mg.Head`; an illegal action does nothing.  `info` holds `outcome`, a number of
-    `mg.Outcome`, and `network_value` of every env.
+    Actions int64 [E, 8] in the order of `mg.Head`; an illegal action does nothing.  `join_masks` joins the masks for a
+    policy over `MultiDiscrete`, and lists the columns.  `info` holds `outcome`, a number of `mg.Outcome`, and
+    `network_value` of every env.
 
     `autoreset_mode`, a member of Gymnasium's `AutoresetMode` or its text:
 
@@ -235,7 +236,6 @@ class GymnasiumSingleEnv(gymnasium.Env[Array, Array]):
         """
         del render_mode
         self.vector = GymnasiumEnv(1, task=task, seed=seed, autoreset_mode=AutoresetMode.DISABLED, **fields)
-        self.metadata = {"render_modes": []}
         self.observation_space = flat_space(self.vector)
         self.action_space = self.vector.single_action_space
         self._masks: Array | None = None

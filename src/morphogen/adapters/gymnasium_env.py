@@ -272,8 +272,7 @@ class GymnasiumSingleEnv(gymnasium.Env[Array, Array]):
 
 def flat_space(env: GymnasiumEnv) -> spaces.Box:
     """Space of one row of `flatten_seen`."""
-    slots = env.single_observation_space["blueprints"].shape[0]
-    columns = len(ENV) + len(INSTANCE) + (len(SLOT) + _CONTENTS) * slots
+    columns = len(ENV) + len(INSTANCE) + (len(SLOT) + _CONTENTS) * len(env.functional.net.slots)
     return spaces.Box(-FEATURE_LIMIT, FEATURE_LIMIT, shape=(columns,), dtype=np.float32)
 
 
@@ -294,8 +293,8 @@ def join_masks(mask: dict[str, Array]) -> Array:
     alpha curve 5.  A slot is legal if some legal op may address it; a pair that is not legal does nothing.  All slots
     are legal if the env may only wait.
     """
-    slots = mask["slot"][:, _SLOT_OPS].any(axis=1)
-    legal = {**mask, Head.SLOT.label: slots | ~slots.any(axis=1, keepdims=True)}
+    slots = np.any(mask["slot"][:, _SLOT_OPS], axis=1)
+    legal = {**mask, Head.SLOT.label: slots | ~np.any(slots, axis=1, keepdims=True)}
     return np.concatenate([legal[head.label] for head in Head], axis=1).astype(bool)
 
 

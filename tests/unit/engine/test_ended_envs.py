@@ -144,6 +144,7 @@ def test_a_step_of_ended_envs_reads_no_value():
     """On the device `meta` a tensor has no values, so that a read would fail."""
     env, states, acts, _ = played("resident")
     setup, state, action = env.setup, states[-1], acts[0]
+    assert setup.feed is not None
     dataset = open_dataset(setup.task, setup.spec.data, setup.net.host, META)
     feed = ResidentFeed(dataset, setup.task, setup.spec.data, label_noise=setup.feed.label_noise)
     bare = open_environment(replace(setup, device=META, dataset=dataset, feed=feed))

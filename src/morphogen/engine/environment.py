@@ -165,7 +165,8 @@ class Environment:
             state: EnvState [E].
             action: int64 [E, 8] in the order of `vocab.action.Head`, or a TensorDict with a leaf int64 [E] per head.
             seen: of `observe` or the step before, for this very state, which saves time; of another it is wrong.
-            plan: sizes of the epoch, from `plan` of this very state and action; with another plan the result is wrong.
+            plan: sizes of the epoch, and whether an env has ended, from `plan` of this very state and action; with
+                another plan the result is wrong.
                 None reads them from the device: the one transfer of a step.
 
         Returns: EnvState [E] for the next epoch, and a Step.  An env at its horizon stays there until `restart`: the
@@ -201,7 +202,7 @@ class Environment:
         return after, step
 
     def plan(self, state: EnvState, action: Action) -> EpochPlan:
-        """Return the sizes that the step with this action needs; one `plan` transfer, the host waits."""
+        """Return the plan that the step with this action needs; one `plan` transfer, the host waits."""
         act = self._act(state, action, self._facts(state))
         return self.read_plan(act.counts, act.ticked)
 

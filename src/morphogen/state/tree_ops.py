@@ -270,7 +270,10 @@ def choose(mask: Tensor, yes: Tensor | float, no: Tensor | float) -> Tensor:
     Shapes broadcast.  A number takes the dtype of the other side; of two numbers, both are integers.
     """
     if torch.compiler.is_dynamo_compiling():  # a graph writes numbers into its kernels
-        return torch.where(mask, yes, no)
+        chosen = torch.where(mask, yes, no)  # of flags and an integer: integers
+        if isinstance(yes, Tensor) == isinstance(no, Tensor):
+            return chosen
+        return chosen.to((yes if isinstance(yes, Tensor) else no).dtype)
     if isinstance(yes, (int, float)):  # quicker than a check for tensors, whose class has a slow one
         if isinstance(no, (int, float)):
             no = _build_table(no, torch.int64, mask.device)

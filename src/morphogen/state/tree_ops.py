@@ -271,9 +271,9 @@ def choose(mask: Tensor, yes: Tensor | float, no: Tensor | float) -> Tensor:
     """
     if torch.compiler.is_dynamo_compiling():  # a graph writes numbers into its kernels
         chosen = torch.where(mask, yes, no)  # of flags and an integer: integers
-        if isinstance(yes, Tensor) == isinstance(no, Tensor):
-            return chosen
-        return chosen.to((yes if isinstance(yes, Tensor) else no).dtype)
+        if isinstance(yes, (int, float)):
+            return chosen.to(no.dtype) if isinstance(no, Tensor) else chosen
+        return chosen.to(yes.dtype) if isinstance(no, (int, float)) else chosen
     if isinstance(yes, (int, float)):  # quicker than a check for tensors, whose class has a slow one
         if isinstance(no, (int, float)):
             no = _build_table(no, torch.int64, mask.device)

@@ -1,10 +1,11 @@
 """Doors for other libraries of reinforcement learning, around the functional environment of `engine.environment`.
 
-For readers who have an algorithm written for TorchRL or Gymnasium, or want to use ours there.  Entry points:
+For readers who have an algorithm written for one of these libraries, or want to use ours there.  Entry points:
 
     torchrl_env      `MorphogenEnv`, `make_env`: an environment for TorchRL
     torchrl_policy   our policy as a TorchRL actor, a TorchRL actor as our policy, the distribution over actions
-    gymnasium_env    `GymnasiumEnv`: a vector environment for Gymnasium, found as `morphogen/digits-v0`
+    gymnasium_env    `GymnasiumEnv`, `GymnasiumSingleEnv`: for Gymnasium, found as `morphogen/digits-v0`
+    sb3_vec_env      `MorphogenVecEnv`: for Stable-Baselines3, with action masks
 
     from torchrl.envs import check_env_specs
     check_env_specs(make_env("digits", envs=4, seed=0))
@@ -13,5 +14,5 @@ For readers who have an algorithm written for TorchRL or Gymnasium, or want to u
     envs = gymnasium.make_vec("morphogen.adapters.gymnasium_env:morphogen/digits-v0", num_envs=4)
 
 Each door adds specs and containers and computes nothing of its own: equal actions give the rewards of the scheduler,
-bit for bit.  Loads torch and the library of the door; Gymnasium is the extra `gymnasium`.
+bit for bit.  Loads torch and the library of the door; Gymnasium is the extra `gymnasium`, Stable-Baselines3 `sb3`.
 """

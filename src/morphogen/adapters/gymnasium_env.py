@@ -1,12 +1,14 @@
-"""The environment for Gymnasium: a vector environment with NumPy arrays.
+"""The environment for Gymnasium: a vector environment, and a single one, with NumPy arrays.
 
-Importing this module registers `morphogen/TASK-v0` for every task, with a vector entry point:
+Importing this module registers `morphogen/TASK-v0` for every task:
 
     import gymnasium
     import morphogen.adapters.gymnasium_env
-    envs = gymnasium.make_vec("morphogen/digits-v0", num_envs=8)
+    envs = gymnasium.make_vec("morphogen/digits-v0", num_envs=8)  # `GymnasiumEnv`
+    env = gymnasium.make("morphogen/digits-v0")  # `GymnasiumSingleEnv`
 
-or, without the import, `gymnasium.make_vec("morphogen.adapters.gymnasium_env:morphogen/digits-v0", num_envs=8)`.
+or, without the import, `gymnasium.make("morphogen.adapters.gymnasium_env:morphogen/digits-v0")`.  Without either,
+Gymnasium answers `NamespaceNotFound`.
 """
 
 from functools import partial
@@ -17,23 +19,28 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector.utils import batch_space, iterate
 from tensordict import TensorDict
 
 from morphogen.adapters.torchrl_env import flatten_inputs
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import TASKS
+from morphogen.engine.action_tensors import to_tensor
 from morphogen.engine.make import MakeFields, make
 from morphogen.engine.phases import PolicyInputs
 from morphogen.errors import ConfigError
+from morphogen.state import tree_ops
 from morphogen.state.env import EnvState
-from morphogen.vocab.action import SIZES, Head, Op
+from morphogen.vocab.action import RELEVANT, SIZES, Head, Op, Outcome
 from morphogen.vocab.blueprint import EMPTY, Blueprint
-from morphogen.vocab.observation import ENV, INSTANCE, SLOT
+from morphogen.vocab.observation import ENV, FEATURE_LIMIT, INSTANCE, SLOT
 from morphogen.vocab.text import format_value
 
 Array = np.ndarray[Any, Any]
 Seen = dict[str, Any]
+_CONTENTS = len(Blueprint) + 1  # of a slot: empty, or one of the blueprints
+_SLOT_OPS = [int(op) for op in Op if RELEVANT[op][Head.SLOT]]
+_RESULTS = {"reward": np.float32, "terminated": np.bool_, "outcome": np.int64, "network_value": np.float32}
 
 
 class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
@@ -41,12 +48,20 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
 
     Observations are a dictionary: `observation` float32 [E, 52 + 46 S], `instance` float32 [E, 8], `blueprints`
     int64 [E, S], -1 for an empty slot, and `mask` with the legal choices per head, int8; that of slot per op.
-    Actions int64 [E, 8] in the order of `mg.Head`; an illegal action does nothing.  `info` holds `outcome`, a number of
-    `mg.Outcome`, and `network_value` of every env.
+    Actions int64 [E, 8] in the order of `mg.Head`; an illegal action does nothing.  `join_masks` joins the masks for a
+    policy over `MultiDiscrete`, and lists the columns.  `info` holds `outcome`, a number of `mg.Outcome`, and
+    `network_value` of every env.
 
-    `autoreset_mode`: SAME_STEP begins the next episode in the step that ends one, and puts the last observation into
-    `info["final_obs"]`; DISABLED leaves it to `reset(options={"reset_mask": bool [E]})`.  An env that the governor
-    rolled back has `terminated` True and goes on from its restored state.
+    `autoreset_mode`, a member of Gymnasium's `AutoresetMode` or its text:
+
+    - NEXT_STEP, "NextStep": the step after the last one of an episode ignores the action and begins the next episode;
+      its reward is 0, its outcome ENDED.
+    - SAME_STEP, "SameStep": the last step of an episode begins the next one, and puts the last observation of every
+      env that ended into `info["final_obs"]`.
+    - DISABLED, "Disabled": `reset(options={"reset_mask": bool [E]})` begins episodes; a step before it raises.
+
+    An env that the governor rolled back has `terminated` True; its next episode is the rest of this one, from its
+    restored state.
     """
 
     def __init__(
@@ -55,23 +70,28 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
         *,
         task: str | RunSpec = "digits",
         seed: int = 0,
-        autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        render_mode: None = None,
         **fields: Unpack[MakeFields],
     ) -> None:
         """Build the environment; `fields` as in `engine.make`.
 
-        Raises: ConfigError for settings out of range, and for another mode of resets.
+        Raises: ConfigError for settings out of range, another mode of resets, and a mode of rendering.
         """
-        modes = (AutoresetMode.SAME_STEP, AutoresetMode.DISABLED)
-        if autoreset_mode not in modes:
-            raise ConfigError(f"autoreset_mode: expected SAME_STEP or DISABLED, got {autoreset_mode}")
+        known = [mode.value for mode in AutoresetMode]
+        if autoreset_mode not in (*AutoresetMode, *known):
+            raise ConfigError(f"autoreset_mode: expected {', '.join(known)}, got {format_value(autoreset_mode)}")
+        if render_mode is not None:
+            raise ConfigError(f"render_mode: expected None, got {format_value(render_mode)}")
+        num_envs = int(num_envs) if isinstance(num_envs, np.integer) else num_envs
         self.functional = make(task, envs=num_envs, seed=seed, **fields)
         self._state: EnvState | None = None
-        self.num_envs, self.metadata = num_envs, {"autoreset_mode": autoreset_mode}
+        self._ended = np.zeros(num_envs, dtype=bool)  # the last step ended an episode, and none has begun since
+        self.num_envs, self.metadata = num_envs, {"autoreset_mode": AutoresetMode(autoreset_mode)}
         slots = len(self.functional.net.slots)
         sizes = {head.label: SIZES.get(head, slots) for head in Head}
         masks = {label: (size,) for label, size in sizes.items()} | {"slot": (len(Op), slots)}
-        real = partial(spaces.Box, -np.inf, np.inf, dtype=np.float32)
+        real = partial(spaces.Box, -FEATURE_LIMIT, FEATURE_LIMIT, dtype=np.float32)
         self.single_observation_space = spaces.Dict(
             {
                 "observation": real(shape=(len(ENV) + len(SLOT) * slots,)),
@@ -93,7 +113,7 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
 
     @state.setter
     def state(self, state: EnvState) -> None:
-        self._state = state
+        self._state, self._ended = state, np.zeros_like(self._ended)
 
     @torch.no_grad()
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
@@ -113,34 +133,77 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
                 raise ConfigError(
                     f"options.reset_mask: expected bool [{self.num_envs}], got {chosen.dtype} {list(chosen.shape)}"
                 )
-            self.state, seen = self.functional.restart(self.state, self._rows_to_restart(self.state, chosen))
+            self._state, seen = self._restart(chosen)
+            self._ended = self._ended & ~chosen
         return self._fetch(seen)
 
     @torch.no_grad()
     def step(self, actions: Array) -> tuple[Seen, Array, Array, Array, dict[str, Any]]:
-        """Run one epoch.  actions int64 [E, 8] -> observations, reward, terminated, truncated [E], info."""
-        env, state, given = self.functional, self.state, np.asarray(actions)
-        if not np.issubdtype(given.dtype, np.integer):
-            raise ConfigError(f"actions: expected integers [{self.num_envs}, {len(Head)}], got {given.dtype}")
-        action = env.transfers.upload("actions", given.astype(np.int64))
-        self.state, step = env.step(state, action)
-        facts = {"outcome": step.outcome.outcome, "network_value": step.score.network_value}
-        seen, rest = self._fetch(step.seen, reward=step.reward, terminated=step.terminated, **facts)
-        ended, info = rest["terminated"], {name: rest[name] for name in facts}
-        if ended.any() and self.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP:
-            info["final_obs"], info["_final_obs"] = seen, ended.copy()
-            self.state, fresh = env.restart(self.state, self._rows_to_restart(self.state, ended))
+        """Run one epoch.  actions int64 [E, 8] -> observations, reward, terminated, truncated [E], info.
+
+        Raises: ResetNeeded for envs that have ended, in the mode DISABLED; ConfigError for actions of another form.
+        """
+        mode = self.metadata["autoreset_mode"]
+        if mode is AutoresetMode.DISABLED and self._ended.any():
+            raise gymnasium.error.ResetNeeded(
+                f"envs {np.flatnonzero(self._ended).tolist()} have ended: call reset before step, for them alone with "
+                'options={"reset_mask": terminated}'
+            )
+        seen, results = self._advance(self._upload_actions(actions))
+        ended, info = results["terminated"], {name: results[name] for name in ("outcome", "network_value")}
+        self._ended = ended.copy()
+        if mode is AutoresetMode.SAME_STEP and ended.any():
+            info["final_obs"], info["_final_obs"] = self._final_observations(seen), ended.copy()
+            state, fresh = self._restart(ended)
+            self.state = state
             seen, _ = self._fetch(fresh)
-        return seen, rest["reward"], ended, np.zeros_like(ended), info
+        return seen, results["reward"], ended, np.zeros_like(ended), info
+
+    def _advance(self, action: torch.Tensor) -> tuple[Seen, dict[str, Array]]:
+        """Run one epoch of all envs but those that have ended: they begin their next episode.  action int64 [E, 8]."""
+        env, state, begun = self.functional, self.state, self._ended
+        if begun.all():
+            self._state, seen = self._restart(begun)
+            results = {name: np.zeros(self.num_envs, dtype=dtype) for name, dtype in _RESULTS.items()}
+            observed, _ = self._fetch(seen)
+        else:
+            after, step = env.step(state, action)
+            seen, facts = step.seen, {"outcome": step.outcome.outcome, "network_value": step.score.network_value}
+            if begun.any():
+                after = tree_ops.select(self._upload_rows(begun), self._restart(begun)[0], after)
+                seen = env.observe(after)
+            self._state = after
+            observed, results = self._fetch(seen, reward=step.reward, terminated=step.terminated, **facts)
+            for leaf in results.values():
+                leaf[begun] = 0
+        results["outcome"][begun] = Outcome.ENDED
+        return observed, results
 
     def close_extras(self, **_: Any) -> None:
         """Stop prefetching streamed data."""
         self.functional.close()
 
-    def _rows_to_restart(self, state: EnvState, rows: Array) -> torch.Tensor:
-        """Envs out of `rows` that begin an episode: an env that was rolled back before its horizon goes on."""
-        goes_on = state.signals.rolled_back & (state.clock.epoch < self.functional.horizon)
-        return self.functional.transfers.upload("actions", rows) & ~goes_on
+    def _restart(self, rows: Array) -> tuple[EnvState, PolicyInputs]:
+        """Begin the next episode of some envs; one that was rolled back before its horizon goes on.  rows bool [E]."""
+        env, state = self.functional, self.state
+        goes_on = state.signals.rolled_back & (state.clock.epoch < env.horizon)
+        return env.restart(state, self._upload_rows(rows) & ~goes_on)
+
+    def _upload_rows(self, rows: Array) -> torch.Tensor:
+        return self.functional.transfers.upload("actions", rows)
+
+    def _upload_actions(self, actions: Array) -> torch.Tensor:
+        given = np.asarray(actions)
+        if not np.issubdtype(given.dtype, np.integer):
+            raise ConfigError(f"actions: expected integers [{self.num_envs}, {len(Head)}], got {given.dtype}")
+        return to_tensor(self.functional.transfers.upload("actions", given.astype(np.int64)), self.num_envs)
+
+    def _final_observations(self, seen: Seen) -> Array:
+        """Observations of the envs that have ended, as Gymnasium returns them: objects [E], None for other envs."""
+        final = np.full(self.num_envs, None, dtype=object)
+        for env, row in enumerate(iterate(self.observation_space, seen)):
+            final[env] = row if self._ended[env] else None
+        return final
 
     def _fetch(self, seen: PolicyInputs, **leaves: torch.Tensor) -> tuple[Seen, dict[str, Any]]:
         """Read the inputs of a policy and more leaves in one transfer: (observations, the other leaves)."""
@@ -152,7 +215,94 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
         return {**known, "mask": masks}, {name: arrays[name].copy() for name in leaves}
 
 
+class GymnasiumSingleEnv(gymnasium.Env[Array, Array]):
+    """Gymnasium environment: one host, with flat observations, as algorithms for a `Box` want them.
+
+    Observation float32 [60 + 60 S]: the columns `observation`, then `instance` of `GymnasiumEnv`, then one-hot what
+    each slot holds, nothing or one of the 13 blueprints.  Action int64 [8] in the order of `mg.Head`; `action_masks`
+    returns the legal choices.  `info` holds `outcome` and `network_value`.
+
+    A step of an env that has ended raises.  `reset` begins the next episode, with a seed the first one of that seed;
+    an env that the governor rolled back goes on from its restored state.
+    """
+
+    def __init__(
+        self, *, task: str | RunSpec = "digits", seed: int = 0, render_mode: str | None = None, **fields: Any
+    ) -> None:
+        """Build the environment; `fields` as in `engine.make`.
+
+        render_mode: has no effect, because nothing is drawn.  Stable-Baselines3 asks for "rgb_array" of every id.
+        Raises: ConfigError for settings out of range.
+        """
+        del render_mode
+        self.vector = GymnasiumEnv(1, task=task, seed=seed, autoreset_mode=AutoresetMode.DISABLED, **fields)
+        self.observation_space = flat_space(self.vector)
+        self.action_space = self.vector.single_action_space
+        self._masks: Array | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        """Begin an episode: the first one of a seed, or the next one."""
+        super().reset(seed=seed)
+        seen, _ = self.vector.reset(seed=seed, options=options)
+        return self._show(seen), {}
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """Run one epoch.  action int64 [8] -> observation, reward, terminated, truncated, info.
+
+        Raises: ResetNeeded after the end of an episode.
+        """
+        seen, reward, terminated, _, info = self.vector.step(np.asarray(action)[None])
+        values = {name: leaf.item() for name, leaf in info.items()}
+        return self._show(seen), reward.item(), terminated.item(), False, values
+
+    def action_masks(self) -> Array:
+        """Legal choices of all heads, bool [38 + S]; see `join_masks`.  Raises ResetNeeded before the first reset."""
+        if self._masks is None:
+            raise gymnasium.error.ResetNeeded("the environment has no masks: call reset before action_masks")
+        return self._masks
+
+    def close(self) -> None:
+        """Stop prefetching streamed data."""
+        self.vector.close()
+
+    def _show(self, seen: Seen) -> Array:
+        self._masks = join_masks(seen["mask"])[0]
+        return flatten_seen(seen)[0]
+
+
+def flat_space(env: GymnasiumEnv) -> spaces.Box:
+    """Space of one row of `flatten_seen`."""
+    columns = len(ENV) + len(INSTANCE) + (len(SLOT) + _CONTENTS) * len(env.functional.net.slots)
+    return spaces.Box(-FEATURE_LIMIT, FEATURE_LIMIT, shape=(columns,), dtype=np.float32)
+
+
+def flatten_seen(seen: Seen) -> Array:
+    """Flatten observations of `GymnasiumEnv`: float32 [..., 60 + 60 S], for all envs or one.
+
+    Columns: `observation`, `instance`, then for each slot 14 that hold a single 1: empty, or one of the blueprints.
+    """
+    contents = np.eye(_CONTENTS, dtype=np.float32)[seen["blueprints"] - EMPTY]
+    flat = contents.reshape(*contents.shape[:-2], -1)
+    return np.concatenate((seen["observation"], seen["instance"], flat), axis=-1)
+
+
+def join_masks(mask: dict[str, Array]) -> Array:
+    """Join the masks of all heads for a policy that draws every head for itself, bool [E, 38 + S].
+
+    Columns in the order of `mg.Head`: op 6, slot S, blueprint 13, style 4, tempo 3, alpha target 3, alpha speed 4,
+    alpha curve 5.  A slot is legal if some legal op may address it; a pair that is not legal does nothing.  All slots
+    are legal if the env may only wait.
+    """
+    slots = np.any(mask["slot"][:, _SLOT_OPS], axis=1)
+    legal = {**mask, Head.SLOT.label: slots | ~np.any(slots, axis=1, keepdims=True)}
+    return np.concatenate([legal[head.label] for head in Head], axis=1).astype(bool)
+
+
 for _task in TASKS:
     gymnasium.register(
-        id=f"morphogen/{_task}-v0", vector_entry_point=partial(GymnasiumEnv, task=_task), disable_env_checker=True
+        id=f"morphogen/{_task}-v0",
+        entry_point=f"{__name__}:GymnasiumSingleEnv",
+        vector_entry_point=f"{__name__}:GymnasiumEnv",
+        kwargs={"task": _task},
+        disable_env_checker=True,
     )

@@ -35,7 +35,8 @@ class MorphogenEnv(EnvBase):
 
     Reset: an env begins its next episode, except one that the governor rolled back in the last step before the
     horizon, which goes on from its restored state.  A reset by mask leaves the other envs as they are, bit for bit.
-    `set_seed` selects other hosts, tasks and batches; actions come from the caller.
+    A step past the horizon leaves an env as it is: reward 0, done True.  `set_seed` selects other hosts, tasks and
+    batches; actions come from the caller.  `functional` is the environment within, with `horizon`, `net` and `spec`.
 
     Args:
         env: of `make`; `make_env` does both.
@@ -176,7 +177,7 @@ def make_env(
 
     Args: as in `make`.
 
-    Returns: an environment with batch size [E].
+    Returns: an environment with batch size [E]; `env.functional` is that of `make`, with `horizon`, `net` and `spec`.
     Raises: as `make`.
 
     Example:

@@ -117,7 +117,8 @@ class PolicyActor(TensorDictModuleBase):
     Reads the keys of `MorphogenEnv`, `is_init` of the transform `InitTracker`, which marks the starts of segments, and
     `memory`, for which an environment needs the transform `make_tensordict_primer`, as for TorchRL's `LSTMModule`.
     Writes `action`, `state_value`, `action_log_prob` (joint, nats) and the next `memory`.  Samples with the default
-    generator of torch, or takes the likeliest action under `ExplorationType.DETERMINISTIC`.
+    generator of torch, or takes the likeliest action under `ExplorationType.DETERMINISTIC`.  A `Collector` with
+    `auto_register_policy_transforms=True` adds both transforms by itself.
 
     Args:
         arm: of `build_arm`, or `TrainResult.arm`.  The control of an arm belongs to the environment:

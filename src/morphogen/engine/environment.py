@@ -170,10 +170,12 @@ class Environment:
             state: EnvState [E].
             action: int64 [E, 8] in the order of `vocab.action.Head`, or a TensorDict with a leaf int64 [E] per head.
             seen: of `observe` or the step before, for this very state, which saves time; of another it is wrong.
-            plan: sizes of the epoch, from `plan` of this very state and action; with another plan the result is wrong.
+            plan: sizes of the epoch, and whether an env has ended, from `plan` of this very state and action; with
+                another plan the result is wrong.
                 None reads them from the device: the one transfer of a step.
 
-        Returns: EnvState [E] for the next epoch, and a Step.  An env at its end stays there until `restart`.
+        Returns: EnvState [E] for the next epoch, and a Step.  An env at its horizon stays there until `restart`: the
+            state keeps its bits, whatever the action; outcome ENDED, reward 0, terminated True.
         Raises: ConfigError for a state or an action of another shape; RuntimeError for a derivative or `vmap`, whose
             result would be wrong.
         """
@@ -200,10 +202,13 @@ class Environment:
             *(metrics, validation, score.measured, score.governed, score.report, score.score),
             *(facts.host_params, score.seed_params, self._observe(after, known)),
         )
+        if plan.ended:
+            after, step = phases.hold_ended(state, after, step, horizon=self.horizon)
+            step = step._replace(seen=self.observe(after))
         return after, step
 
     def plan(self, state: EnvState, action: Action) -> EpochPlan:
-        """Return the sizes that the step with this action needs; one `plan` transfer, the host waits."""
+        """Return the plan that the step with this action needs; one `plan` transfer, the host waits."""
         act = self._act(state, action, self._facts(state))
         return self.read_plan(act.counts, act.ticked)
 
@@ -240,8 +245,9 @@ class Environment:
 
     def read_plan(self, counts: Tensor, state: EnvState) -> EpochPlan:
         """Read the sizes of an epoch on the host; waits for the device.  counts of `phases.count_pieces`."""
+        ended = (state.clock.epoch >= self.horizon).sum(0, keepdim=True, dtype=torch.int32)
         position = [leaf.to(torch.int32) for leaf in self.feed.position(state)]
-        numbers = self.transfers.read_counts(torch.cat((counts, *position)))
+        numbers = self.transfers.read_counts(torch.cat((counts, ended, *position)))
         return plans.read_epoch_plan(numbers, self.net, len(split_envs(self.envs, self.setup.piece_envs)))
 
     def with_seed(self, seed: int) -> "Environment":

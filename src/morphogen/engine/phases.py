@@ -29,7 +29,7 @@ from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActionOutcome, ActOutput, Observation
 from morphogen.state.env import Clock, EnvState, Slots
 from morphogen.state.measure import Attribution, GovernorReport, StepScore, TickReport, TrainMetrics, Validation
-from morphogen.state.tree_ops import replace
+from morphogen.state.tree_ops import choose, clear_rows, constant_table, replace, select
 from morphogen.steps.apply import apply_action
 from morphogen.steps.govern_step import govern
 from morphogen.steps.observe_step import StateFacts, observe
@@ -39,6 +39,7 @@ from morphogen.steps.tick_step import tick
 from morphogen.steps.train import TRAINED, TrainState, finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
 from morphogen.steps.whitebox_steps import skip_training, validate_by_formula
+from morphogen.vocab.action import Op, Outcome, Reason
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.stage import Stage
@@ -46,6 +47,7 @@ from morphogen.vocab.text import short_repr
 
 LANES_PER_SLOT = 2**24  # lanes of a stream that belong to one slot
 _SEED_PURPOSES = (Purpose.SEED_INIT, Purpose.GATE_INIT)
+_IS_WAIT = tuple((op is Op.WAIT,) for op in Op)  # [6, 1]
 
 
 @short_repr
@@ -125,7 +127,7 @@ class Step(NamedTuple):
 
     @property
     def terminated(self) -> Tensor:
-        """End of a segment, bool [E]: the horizon was reached, or the governor rolled the env back."""
+        """End of a segment, bool [E]: the env is at its horizon, or the governor rolled it back."""
         return self.score.terminated
 
 
@@ -135,12 +137,14 @@ def observe_phase(
     """Observe the envs and mask their next actions.
 
     Shapes: state, facts [E]; key int64 [E, 3].
-    `control` narrows the masks; None: every legal action.
+    `control` narrows the masks; None: every legal action.  An env at its horizon may only wait.
     """
     limits, spec = setup.limits, setup.spec
     sizes = {"episode_length": spec.episode_length, "param_budget": setup.budget}
     observation = observe(state, limits, net=setup.net, facts=facts, observed=spec.observe.instance, **sizes)
-    masks = action_masks(state.slots, limits, conditions_met=facts.conditions)
+    acts = (state.clock.epoch < spec.episode_length)[:, None, None]
+    possible = acts | constant_table(_IS_WAIT, torch.bool, acts.device)  # [E, 6, 1]
+    masks = action_masks(state.slots, limits, conditions_met=facts.conditions & possible)
     missed = torch.zeros_like(masks.op[:, 0])
     if control is not None:
         masks, missed = control.narrow(masks, state, key[:, 2])
@@ -320,6 +324,26 @@ def score_phase(
     )
     known = StateFacts(conditions(after.slots, setup.limits), facts.host_params, next_params)
     return ScorePhase(attribution, governed, report, after, step, trained_params, known)
+
+
+def hold_ended(before: EnvState, after: EnvState, step: Step, *, horizon: int) -> tuple[EnvState, Step]:
+    """Take back the epoch of every env that had reached its horizon before it.
+
+    Such an env keeps its state, bit for bit.  Its outcome is ENDED, it is terminated, and all measurements, rewards
+    and reports of the epoch are 0 or False.  Shapes: before, after, step [E] -> EnvState [E], Step [E].
+    """
+    ended = before.clock.epoch >= horizon
+    parts = ("outcome", "ticks", "metrics", "validation", "measured", "report", "score", "seed_params")
+    cleared = {name: clear_rows(ended, getattr(step, name)) for name in parts}
+    kept = {name: select(ended, before, getattr(step, name)) for name in ("acted", "ticked", "governed")}
+    step = step._replace(**cleared, **kept)
+    outcome = replace(
+        step.outcome,
+        outcome=choose(ended, int(Outcome.ENDED), step.outcome.outcome),
+        reason=choose(ended, int(Reason.ENDED), step.outcome.reason),
+    )
+    score = replace(step.score, terminated=step.score.terminated | ended)
+    return select(ended, before, after), step._replace(outcome=outcome, score=score)
 
 
 def attribution_args(setup: Setup) -> dict[str, Any]:

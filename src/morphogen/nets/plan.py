@@ -116,6 +116,7 @@ class EpochPlan(NamedTuple):
     """
 
     pieces: tuple[Plan, ...]  # plan of every piece, in the order of the envs
+    ended: bool = False  # an env has reached its horizon before the epoch, and has to keep its state
     position: tuple[int, ...] = ()  # of streamed data, see `data.feed`
 
     @property
@@ -215,10 +216,14 @@ def plan_counts(slots: Slots, coalition: Tensor, evaluated: Tensor, born: Tensor
 
 
 def read_epoch_plan(numbers: list[int], net: Net, pieces: int) -> EpochPlan:
-    """Build the plans of all pieces: 54 S numbers of `plan_counts` for each, then the position of streamed data."""
+    """Build the plans of all pieces.
+
+    numbers: 54 S of `plan_counts` for each piece, the number of envs that have ended, the position of streamed data.
+    """
     width = len(net.slots) * (4 * _CODES + 2)
     parts = [numbers[piece * width : (piece + 1) * width] for piece in range(pieces)]
-    return EpochPlan(tuple(read_plan(part, net) for part in parts), tuple(numbers[pieces * width :]))
+    ended, *position = numbers[pieces * width :]
+    return EpochPlan(tuple(read_plan(part, net) for part in parts), ended > 0, tuple(position))
 
 
 def read_plan(numbers: list[int], net: Net) -> Plan:

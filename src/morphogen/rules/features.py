@@ -10,9 +10,9 @@ from morphogen.config.instance_spec import INSTANCE_PARAMETERS
 from morphogen.rules.stages import STAGE_ROWS, clamp_stage, occupied
 from morphogen.state.env import Instance, Signals, Slots
 from morphogen.state.tree_ops import choose, constant_table, divide_ints
-from morphogen.vocab.action import Op, Outcome
+from morphogen.vocab.action import Op
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.observation import INSTANCE, INSTANCE_SOURCES, STAGES
+from morphogen.vocab.observation import INSTANCE, INSTANCE_SOURCES, OUTCOMES, STAGES
 from morphogen.vocab.stage import COOLING, Algorithm, AlphaMode, Stage
 
 _STAGE_GROUPS = ((Stage.GERMINATED, Stage.TRAINING), (Stage.BLENDING,), (Stage.HOLDING,), (Stage.FOSSILIZED,), COOLING)
@@ -66,7 +66,7 @@ def occupancy_features(slots: Slots, limits: Limits) -> Tensor:
 
 def feedback_features(signals: Signals) -> Tensor:
     """Features 41-51: the op of the last epoch, its outcome, and a rollback.  float32 [E, 11]."""
-    op, outcome = _one_hot(signals.last_op, Op), _one_hot(signals.last_outcome, Outcome)
+    op, outcome = _one_hot(signals.last_op, Op), _one_hot(signals.last_outcome, OUTCOMES)
     return torch.cat((op, outcome, signals.rolled_back.float().unsqueeze(-1)), dim=-1)
 
 

@@ -80,7 +80,7 @@ class ActionOutcome(TensorClass["frozen", "tensor_only"]):
 
     outcome: Tensor  # int64 [E], an `Outcome`
     executed: Tensor  # bool [E]
-    effective_op: Tensor  # int64 [E], WAIT for INVALID and VETOED, else the op
+    effective_op: Tensor  # int64 [E], WAIT for INVALID, VETOED and ENDED, else the op
     reason: Tensor  # int64 [E], a `Reason`
     gate: Tensor  # int64 [E], gate that was checked; 0 = no gate
     gate_failed: Tensor  # int64 [E], bit `1 << check` for every `Check` that failed

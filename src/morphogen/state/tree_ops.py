@@ -278,7 +278,10 @@ def choose(mask: Tensor, yes: Tensor | float, no: Tensor | float) -> Tensor:
     Shapes broadcast.  A number takes the dtype of the other side; of two numbers, both are integers.
     """
     if torch.compiler.is_dynamo_compiling():  # a graph writes numbers into its kernels
-        return torch.where(mask, yes, no)
+        chosen = torch.where(mask, yes, no)  # of flags and an integer: integers
+        if isinstance(yes, (int, float)):
+            return chosen.to(no.dtype) if isinstance(no, Tensor) else chosen
+        return chosen.to(yes.dtype) if isinstance(no, (int, float)) else chosen
     if isinstance(yes, (int, float)):  # quicker than a check for tensors, whose class has a slow one
         if isinstance(no, (int, float)):
             no = _build_table(no, torch.int64, mask.device)

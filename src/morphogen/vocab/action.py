@@ -121,6 +121,7 @@ class Outcome(IntEnum):
     DECLINED = 1  # legal, but its gate did not let the seed pass
     VETOED = 2  # legal, but the last epoch of the env was not measured
     INVALID = 3  # against the masks; nothing happened
+    ENDED = 4  # the episode of the env is over; the env keeps its state
 
 
 @document_fields
@@ -133,6 +134,7 @@ class Reason(IntEnum):
     GATE_HOLD = 3
     GATE_FOSSILIZE = 5
     UNMEASURED = 10  # vetoed: the last epoch was not measured
+    ENDED = 11  # the episode is over
     OUT_OF_RANGE = 20  # from here on: invalid
     OP_DISABLED = 21
     SLOT_DISABLED = 22

@@ -44,6 +44,8 @@ def _history_features(name: str, unit: str) -> tuple[Feature, ...]:
 
 ACTING_OPS = (Op.GERMINATE, Op.SET_ALPHA_TARGET, Op.PRUNE, Op.FOSSILIZE, Op.ADVANCE)
 STAGES = tuple(stage for stage in Stage if stage is not Stage.UNKNOWN)
+# ENDED is never the last outcome of a state, because an env that has ended keeps its state.
+OUTCOMES = tuple(outcome for outcome in Outcome if outcome is not Outcome.ENDED)
 NEWEST_HISTORY_FLAG = f"history_valid.{HISTORY - 1}"
 
 ENV: tuple[Feature, ...] = (
@@ -69,7 +71,7 @@ ENV: tuple[Feature, ...] = (
     ),
     *_features("host", _member_names("legal", ACTING_OPS), "flag"),
     *_features("feedback", _member_names("last_op", Op), "one-hot"),
-    *_features("feedback", _member_names("last_outcome", Outcome), "one-hot"),
+    *_features("feedback", _member_names("last_outcome", OUTCOMES), "one-hot"),
     *_features("feedback", ["rolled_back"], "flag"),
 )
 INSTANCE: tuple[Feature, ...] = (

@@ -1,19 +1,31 @@
-"""The vector environment of Gymnasium: registration, spaces, both modes of resets, seeds, wrappers."""
+"""The environments of Gymnasium: registration, spaces, modes of resets, seeds, wrappers, the single env."""
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.utils.performance import benchmark_vector_step
 from gymnasium.vector import AutoresetMode
-from gymnasium.wrappers.vector import FlattenObservation, RecordEpisodeStatistics
+from gymnasium.wrappers.vector import (
+    DictInfoToList,
+    FilterObservation,
+    FlattenObservation,
+    NormalizeObservation,
+    NormalizeReward,
+    RecordEpisodeStatistics,
+    RescaleObservation,
+)
 
 import morphogen as mg
-from morphogen.adapters.gymnasium_env import GymnasiumEnv
+from morphogen.adapters.gymnasium_env import GymnasiumEnv, GymnasiumSingleEnv, flatten_seen, join_masks
 from morphogen.config.task import TASKS
+from morphogen.testing.builders.tree_equality import trees_equal
+from morphogen.vocab.action import SIZES, Head, Op, Outcome
 
 NAME = "morphogen/whitebox-v0"
+WAIT = np.zeros((3, 8), dtype=np.int64)
+every_mode = pytest.mark.parametrize("mode", AutoresetMode)
 
 
 def small(**fields):
@@ -24,6 +36,16 @@ def test_every_task_is_registered():
     names = {name for name in gymnasium.registry if name.startswith("morphogen/")}
     assert names == {f"morphogen/{task}-v0" for task in TASKS}
     assert isinstance(gymnasium.make_vec(f"morphogen.adapters.gymnasium_env:{NAME}", num_envs=2), GymnasiumEnv)
+    assert isinstance(gymnasium.make(NAME).unwrapped, GymnasiumSingleEnv)
+
+
+@every_mode
+def test_arguments_are_those_of_gymnasiums_own_vector_envs(mode):
+    for given in (mode, mode.value):
+        env = small(autoreset_mode=given, num_envs=np.int64(3), render_mode=None)
+        assert env.metadata["autoreset_mode"] is mode
+        assert (env.num_envs, env.render_mode) == (3, None)
+    assert small().metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP, "the default of Gymnasium"
 
 
 def test_observations_and_actions_lie_in_their_spaces():
@@ -62,16 +84,102 @@ def test_what_a_step_returned_is_not_written_to_later():
 
 
 def test_the_same_step_begins_the_next_episode_and_keeps_the_last_observation():
-    env = small()
+    env = small(autoreset_mode="SameStep")
     env.reset(seed=0)
-    wait = np.zeros((3, 8), dtype=np.int64)
-    steps = [env.step(wait) for _ in range(8)]
+    steps = [env.step(WAIT) for _ in range(8)]
     assert [step[2].all() for step in steps] == [False, False, False, True] * 2
     seen, _, _, _, info = steps[3]
     assert info["_final_obs"].all()
-    assert env.observation_space.contains(info["final_obs"])
-    assert info["final_obs"]["observation"][0, 0] == 1.0, "the clock of the last observation is at the horizon"
+    assert all(env.single_observation_space.contains(last) for last in info["final_obs"])
+    assert info["final_obs"][0]["observation"][0] == 1.0, "the clock of the last observation is at the horizon"
     assert (seen["observation"][:, 0] == 0.0).all()
+
+
+def test_the_next_step_begins_the_next_episode_whatever_the_action():
+    env = small()
+    env.reset(seed=0)
+    steps = [env.step(WAIT) for _ in range(4)]
+    plans = env.functional.ledger["plan"]
+    seen, reward, terminated, _, info = env.step(WAIT + 1)
+    assert [step[2].all() for step in steps] == [False, False, False, True]
+    assert (steps[3][0]["observation"][:, 0] == 1.0).all()
+    assert (seen["observation"][:, 0] == 0.0).all()
+    assert (reward.tolist(), terminated.any()) == ([0.0] * 3, False)
+    assert (reward.dtype, terminated.dtype) == (np.float32, np.bool_)
+    assert info["outcome"].tolist() == [Outcome.ENDED] * 3
+    assert info["network_value"].tolist() == [0.0] * 3
+    assert env.functional.ledger["plan"] == plans, "no epoch is run"
+    assert env.state.clock.episode.tolist() == [1] * 3
+    assert env.step(WAIT)[0]["observation"][:, 0].tolist() == [0.25] * 3
+
+
+def test_the_next_step_begins_an_episode_of_the_envs_that_ended_alone():
+    env, same = small(), small(autoreset_mode="SameStep")
+    for each in (env, same):
+        each.reset(seed=0)
+        each.step(WAIT)
+        each.reset(options={"reset_mask": np.array([True, False, False])})
+        steps = [each.step(WAIT) for _ in range(3)]
+    assert steps[-1][2].tolist() == [False, True, True]
+    before = env.state
+    seen, reward, terminated, _, info = env.step(WAIT)
+    assert env.state.clock.epoch.tolist() == [4, 0, 0]
+    assert env.state.clock.episode.tolist() == [1, 1, 1]
+    assert terminated.tolist() == [True, False, False]
+    assert info["outcome"].tolist() == [Outcome.EXECUTED, Outcome.ENDED, Outcome.ENDED]
+    assert reward[1:].tolist() == [0.0, 0.0]
+    alone, step = env.functional.step(before, mg.actions.wait(env.functional))
+    assert trees_equal(env.state[:1], alone[:1])
+    assert reward[0] == step.reward[0].item()
+    assert trees_equal(env.state[1:], same.state[1:]), "the next episodes are those of the other mode"
+    assert (seen["observation"][1:, 0] == 0.0).all()
+
+
+@every_mode
+def test_every_mode_pays_the_same_episodes(mode):
+    env = small(autoreset_mode=mode)
+    env.reset(seed=0)
+    draw, returns, found = np.random.default_rng(0), np.zeros(3), []
+    while len(found) < 3:
+        actions = draw.integers(0, 2, (3, 8)) if mode is not AutoresetMode.NEXT_STEP or not _begins(env) else WAIT
+        _, reward, ended, _, _ = env.step(actions)
+        returns += reward
+        if ended.all():
+            found.append(returns.tolist())
+            returns = np.zeros(3)
+            if mode is AutoresetMode.DISABLED:
+                env.reset()
+    reference = small(autoreset_mode="SameStep")
+    reference.reset(seed=0)
+    draw = np.random.default_rng(0)
+    expected = [sum(reference.step(draw.integers(0, 2, (3, 8)))[1].astype(float) for _ in range(4)) for _ in range(3)]
+    assert np.array(found) == pytest.approx(np.array(expected))
+
+
+def _begins(env):
+    """The next step begins an episode."""
+    return bool((env.state.clock.epoch == env.functional.horizon).all())
+
+
+def test_an_env_that_has_ended_refuses_a_step_until_its_reset():
+    env = small(autoreset_mode=AutoresetMode.DISABLED)
+    env.reset(seed=0)
+    ended = [env.step(WAIT) for _ in range(4)][-1][2]
+    state = env.state
+    for _ in range(2):
+        with pytest.raises(gymnasium.error.ResetNeeded, match=r"envs \[0, 1, 2\] have ended: call reset before step"):
+            env.step(WAIT)
+    assert env.state is state
+    env.reset(options={"reset_mask": np.array([True, True, False])})
+    with pytest.raises(gymnasium.error.ResetNeeded, match=r"envs \[2\] have ended"):
+        env.step(WAIT)
+    env.reset(options={"reset_mask": ended})
+    assert not env.step(WAIT)[2].any()
+    for begin in ({}, {"seed": 4}):
+        for _ in range(env.functional.horizon - int(env.state.clock.epoch.max())):
+            env.step(WAIT)
+        env.reset(**begin)
+        env.step(WAIT)
 
 
 def test_without_resets_of_its_own_a_mask_selects_the_envs_that_begin_anew():
@@ -84,7 +192,7 @@ def test_without_resets_of_its_own_a_mask_selects_the_envs_that_begin_anew():
     assert (after["observation"][1:] == before["observation"][1:]).all()
 
 
-@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
+@every_mode
 def test_an_env_that_was_rolled_back_goes_on(mode):
     env = GymnasiumEnv(2, task="digits", episode_length=6, autoreset_mode=mode, data={"minibatches": 2, "batch": 8})
     env.reset(seed=0)
@@ -98,6 +206,14 @@ def test_an_env_that_was_rolled_back_goes_on(mode):
     if mode is AutoresetMode.DISABLED:
         env.reset(options={"reset_mask": terminated})
     assert env.state.clock.epoch.tolist() == [2, 2]
+    restored = env.state[1:]
+    _, reward, terminated, _, _ = env.step(wait)
+    assert not terminated.any()
+    if mode is AutoresetMode.NEXT_STEP:  # the step of its reset
+        assert trees_equal(env.state[1:], restored)
+        assert reward[1] == 0
+        env.step(wait)
+    assert env.state.clock.epoch.tolist() == [3 + (mode is AutoresetMode.NEXT_STEP), 3]
     assert env.state.clock.episode.tolist() == [0, 0]
 
 
@@ -109,17 +225,97 @@ def test_a_step_crosses_three_times():
     assert count == {"arrays": 2, "plan": 1, "actions": 1}, "one `arrays` each for the reset and the step"
 
 
-def test_wrappers_of_gymnasium_work():
-    env = RecordEpisodeStatistics(FlattenObservation(small(autoreset_mode=AutoresetMode.DISABLED)))
+WRAPPERS = {
+    "flatten": FlattenObservation,
+    "normalise": lambda env: NormalizeObservation(FlattenObservation(env)),
+    "normalise rewards": NormalizeReward,
+    "rescale": lambda env: RescaleObservation(FlattenObservation(env), -1, 1),
+    "filter": lambda env: FilterObservation(env, ["observation", "blueprints"]),
+    "list": DictInfoToList,
+    "statistics": RecordEpisodeStatistics,
+}
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_wrappers_of_gymnasium_work_with_the_default(name):
+    env = WRAPPERS[name](small())
+    seen, _ = env.reset(seed=0)
+    for _ in range(11):
+        assert env.observation_space.contains(seen)
+        seen, reward, *_ = env.step(WAIT)
+    assert reward.shape == (3,)
+
+
+@every_mode
+def test_wrappers_count_episodes_and_returns(mode):
+    env = RecordEpisodeStatistics(small(autoreset_mode=mode))
     env.reset(seed=0)
-    infos = [env.step(np.zeros((3, 8), dtype=np.int64))[-1] for _ in range(4)]
-    assert infos[-1]["episode"]["l"].tolist() == [4, 4, 4]
+    steps = [env.step(WAIT) for _ in range(4)]
+    assert steps[-1][-1]["episode"]["l"].tolist() == [4, 4, 4]
+    assert steps[-1][-1]["episode"]["r"] == pytest.approx(sum(step[1] for step in steps))
+
+
+def test_the_benchmark_of_gymnasium_runs():
     assert benchmark_vector_step(small(), target_duration=1) > 0
 
 
+def test_the_single_env_passes_the_check_of_gymnasium():
+    check_env(gymnasium.make(NAME).unwrapped, skip_render_check=True)
+
+
+def test_the_single_env_is_a_row_of_the_vector_env():
+    env, many = gymnasium.make(NAME, episode_length=4), small(num_envs=1, autoreset_mode="Disabled")
+    slots = len(many.functional.net.slots)
+    assert env.observation_space.shape == (60 + 60 * slots,)
+    (seen, _), (rows, _) = env.reset(seed=3), many.reset(seed=3)
+    env.action_space.seed(0)
+    for t in range(4):
+        assert env.observation_space.contains(seen)
+        assert (seen == flatten_seen(rows)[0]).all()
+        assert (env.unwrapped.action_masks() == join_masks(rows["mask"])[0]).all()
+        action = env.action_space.sample(mask=tuple(_parts(env.unwrapped.action_masks(), slots)))
+        seen, reward, terminated, truncated, info = env.step(action)
+        rows, *rest, _, infos = many.step(action[None])
+        assert (reward, terminated, truncated) == (rest[0][0], rest[1][0], False)
+        assert info == {name: leaf[0] for name, leaf in infos.items()}
+        assert terminated == (t == 3)
+    with pytest.raises(gymnasium.error.ResetNeeded, match="have ended: call reset before step"):
+        env.step(action)
+    env.reset()
+    assert env.unwrapped.vector.state.clock.episode.tolist() == [1]
+
+
+def _parts(mask, slots):
+    """The joined mask of one env, head by head."""
+    ends = np.cumsum([SIZES.get(head, slots) for head in Head])
+    return [part.astype(np.int8) for part in np.split(mask, ends[:-1])]
+
+
+def test_columns_of_the_joined_mask_and_of_a_flat_observation():
+    env = small()
+    seen, _ = env.reset(seed=0)
+    op, slot, blueprint, *_ = _parts(join_masks(seen["mask"])[0], 2)
+    assert op.tolist() == seen["mask"]["op"][0].tolist()
+    assert slot.tolist() == seen["mask"]["slot"][0, Op.GERMINATE].tolist()
+    assert blueprint.tolist() == seen["mask"]["blueprint"][0].tolist()
+    occupy = mg.actions.build(env.functional, "GERMINATE", slot="r1c0", blueprint="conv_heavy").numpy()
+    seen, *_ = env.step(occupy)
+    contents = flatten_seen(seen)[:, -28:].reshape(3, 2, 14)
+    assert contents.argmax(-1).tolist() == [[0, 1 + mg.Blueprint.CONV_HEAVY]] * 3
+    assert (contents.sum(-1) == 1).all()
+    mask = {head.label: np.ones((1, SIZES.get(head, 2)), dtype=np.int8) for head in Head}
+    mask["slot"] = np.zeros((1, len(Op), 2), dtype=np.int8)
+    mask["slot"][:, Op.WAIT] = 1
+    assert join_masks(mask).all(), "a policy that draws every head needs a choice in each"
+
+
 def test_wrong_use_is_named():
-    with pytest.raises(mg.ConfigError, match="autoreset_mode: expected SAME_STEP or DISABLED"):
-        small(autoreset_mode=AutoresetMode.NEXT_STEP)
+    with pytest.raises(mg.ConfigError, match='autoreset_mode: expected NextStep, SameStep, Disabled, got "Never"'):
+        small(autoreset_mode="Never")
+    with pytest.raises(mg.ConfigError, match='render_mode: expected None, got "human"'):
+        small(render_mode="human")
+    with pytest.raises(gymnasium.error.ResetNeeded, match="call reset before action_masks"):
+        gymnasium.make(NAME).unwrapped.action_masks()
     with pytest.raises(gymnasium.error.ResetNeeded, match="call reset before step"):
         small().step(np.zeros((3, 8), dtype=np.int64))
     env = small()

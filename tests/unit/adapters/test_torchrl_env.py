@@ -124,6 +124,22 @@ def test_an_episode_follows_the_other_and_a_state_can_be_taken_up():
         env.with_state(kept[:2])
 
 
+def test_a_step_past_the_horizon_leaves_the_envs_as_they_are():
+    """As in environments of TorchRL, where a step of a finished env is no error."""
+    env = whitebox()
+    td = env.rollout(5)
+    assert td["next", "done"][:, -1].all()
+    end = env.state
+    for _ in range(2):
+        late = env.step(env.rand_action(env.fake_tensordict().zero_()))["next"]
+        assert trees_equal(env.state, end)
+        assert late["done"].all()
+        assert not late["reward"].any()
+    assert torch.equal(late["observation"], td["next", "observation"][:, -1])
+    env.reset()
+    assert env.state.clock.epoch.tolist() == [0] * 4
+
+
 def test_a_step_before_the_first_reset_is_refused():
     env = whitebox()
     with pytest.raises(RuntimeError, match="call reset before step"):

@@ -5,6 +5,7 @@ import torch
 from support.made_up_rollouts import FLOOR, masks, source, tables
 from support.small_runs import live, tiny_setup, world_of
 from tensordict.nn import TensorDictModule
+from torchrl.collectors import Collector
 from torchrl.envs import Compose, ExplorationType, InitTracker, TransformedEnv, check_env_specs, set_exploration_type
 
 import morphogen as mg
@@ -103,6 +104,17 @@ def test_memory_starts_empty_in_every_episode(world):
     assert start.any(0).tolist() == [True, *[False] * 4] * 2
     assert (rolled["memory", "h"][start] == 0).all()
     assert (rolled["memory", "h"][~start] != 0).any(-1).all()
+
+
+def test_a_collector_adds_the_transforms_that_a_memory_needs(world):
+    """Without a warning, as warnings are errors here."""
+    actor = PolicyActor(build_arm("ppo", world.setup))
+    sizes = {"frames_per_batch": 5 * world.envs, "total_frames": 10 * world.envs}
+    collector = Collector(MorphogenEnv(world), actor, auto_register_policy_transforms=True, **sizes)
+    batches = list(collector)
+    collector.shutdown()
+    starts = torch.cat([batch["is_init"].squeeze(-1) for batch in batches], dim=1)
+    assert starts.any(0).tolist() == [True, *[False] * 4] * 2
 
 
 def test_an_actor_without_memory_samples_with_the_generator_of_torch(world):

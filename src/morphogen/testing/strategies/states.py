@@ -22,7 +22,8 @@ from morphogen.testing.builders.synthetic_epoch import (
 )
 from morphogen.testing.builders.tree_equality import format_tree
 from morphogen.testing.strategies.slots import STAGES, legal_actions, points, slot_states
-from morphogen.vocab.action import Op, Outcome
+from morphogen.vocab.action import Op
+from morphogen.vocab.observation import OUTCOMES
 from morphogen.vocab.stage import Stage
 
 EPISODE_LENGTH = 20  # default, in epochs
@@ -33,7 +34,7 @@ losses = st.sampled_from((0.5, 1.0, 2.25, 0.0, 4.5, 11.0))
 def _signal_fields(draw: st.DrawFn) -> dict[str, Any]:
     """Draw the signals of one env; values without their flag are 0."""
     row: dict[str, Any] = {"plateau": draw(st.sampled_from((0, 1, 9, 10, 30))), "stabilized": draw(st.booleans())}
-    row |= {"last_op": draw(st.integers(-1, max(Op))), "last_outcome": draw(st.integers(-1, max(Outcome)))}
+    row |= {"last_op": draw(st.integers(-1, max(Op))), "last_outcome": draw(st.integers(-1, max(OUTCOMES)))}
     row |= {"rolled_back": draw(st.booleans()), "rollbacks": draw(st.sampled_from((0, 1, 5, 9)))}
     known = draw(st.integers(0, schema.HISTORY))
     valid = [False] * (schema.HISTORY - known) + [True] * known

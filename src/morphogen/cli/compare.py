@@ -19,7 +19,7 @@ from morphogen.config.task import DEFAULT_PRESET, PRESETS
 from morphogen.errors import ConfigError
 from morphogen.run.stop_signals import StopSignals
 from morphogen.storage import run_directory
-from morphogen.vocab.text import format_value
+from morphogen.vocab.text import format_value, suggest
 
 if TYPE_CHECKING:  # they load torch
     from morphogen.device.collectives import Collectives
@@ -94,12 +94,13 @@ def read_sides(args: Namespace) -> tuple[ComparisonSide, ...]:
     if len(names) < 2:
         raise ConfigError(f"compare: expected two or more sides, got {len(names)}")
     training = [name for name in names if _side_settings(name) is not None]
+    existing = {name: _existing_side(name) for name in names if name not in training}
     flags = {"--seeds": args.seeds, "--rounds": args.rounds, "--set": args.set, "--out": args.out}
     if training and args.out is None:
         raise ConfigError(f"--out: expected a directory to train {', '.join(training)} in, got nothing")
     unused = [flag for flag in flags if flags[flag] and not training]
     raise_all([f"{flag}: expected a preset or rule as a side, got runs only" for flag in unused])
-    sides = tuple(_side_to_train(name, args) if name in training else _existing_side(name) for name in names)
+    sides = tuple(existing[name] if name in existing else _side_to_train(name, args) for name in names)
     _check_comparable(sides)
     return sides
 
@@ -155,7 +156,8 @@ def _side_settings(name: str) -> Settings | None:
     if name.startswith(RULE_PREFIX):
         rule = name.removeprefix(RULE_PREFIX)
         if rule not in RULES:
-            raise ConfigError(f"side: expected {RULE_PREFIX} and one of {', '.join(RULES)}, got {format_value(name)}")
+            known, meant = ", ".join(RULES), suggest(rule, RULES)
+            raise ConfigError(f"side: expected {RULE_PREFIX} and one of {known}, got {format_value(name)}{meant}")
         return {"reward": {"rule": rule}}
     return {"preset": name} if name in PRESETS else None
 
@@ -187,7 +189,8 @@ def _existing_side(name: str) -> ComparisonSide:
     runs = [folder for folder in folders if os.path.isfile(folder / run_directory.CONFIG)]
     if not runs:
         known = f"a preset ({', '.join(PRESETS)}) or {RULE_PREFIX}NAME"
-        raise ConfigError(f"side: expected a run directory, a folder of them, {known}, got {format_value(name)}")
+        got = f"{format_value(name)}{suggest(name, PRESETS)}"
+        raise ConfigError(f"side: expected a run directory, a folder of them, {known}, got {got}")
     specs = {path: resolve(run_directory.open_directory(path)[1]) for path in runs}
     ordered = sorted(runs, key=lambda path: (specs[path].seed, path))
     return ComparisonSide(name, {path: specs[path] for path in ordered}, needs_training=False)

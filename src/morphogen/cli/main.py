@@ -5,7 +5,6 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import metadata
 from typing import Any, NoReturn
 
@@ -28,7 +27,7 @@ from morphogen.cli.rank_processes import EXITS, exit_code, follow_parent, leave_
 from morphogen.config.fields import raise_all
 from morphogen.config.reference import explain_fault
 from morphogen.errors import CheckpointError, ConfigError, DataError
-from morphogen.vocab.text import escape_text, format_value
+from morphogen.vocab.text import escape_text, format_value, suggest
 
 USAGE, DATA, CHECKPOINT = (EXITS[kind] for kind in (ConfigError, DataError, CheckpointError))
 OUTPUT_LOST, INTERRUPTED = 7, 130
@@ -41,10 +40,16 @@ class _Parser(argparse.ArgumentParser):
         """Parse; a command refuses unknown arguments itself, so that the error names its own help."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            close = get_close_matches(unknown[0], self._option_string_actions, n=1)
-            hint = f", did you mean {close[0]}?" if close else ""
+            hint = suggest(unknown[0], self._option_string_actions)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return found, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a value that is no choice of an argument, and name the closest one."""
+        if action.choices is not None and value not in action.choices:
+            known = ", ".join(action.choices)
+            fault = f"expected one of {known}, got {format_value(value)}{suggest(value, action.choices)}"
+            raise argparse.ArgumentError(action, fault)
 
     def error(self, message: str) -> NoReturn:
         """Raise a ConfigError for wrong usage."""

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 def format_value(value: object) -> str:
@@ -11,6 +13,18 @@ def format_value(value: object) -> str:
         with contextlib.suppress(TypeError, ValueError, RecursionError):
             text = form(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def suggest(word: object, known: Iterable[str]) -> str:
+    """Return ` (did you mean NAME?)` with the known name that is closest to a word; "" if none is close.
+
+    Example:
+        >>> suggest("Smok", ["digits", "smoke"])
+        ' (did you mean smoke?)'
+    """
+    names = {name.lower(): name for name in known}
+    close = get_close_matches(word.lower(), names, n=1) if isinstance(word, str) else []
+    return f" (did you mean {names[close[0]]}?)" if close else ""
 
 
 def escape_text(text: str) -> str:

@@ -336,7 +336,7 @@ WRONG = [
     (["train", "--preset", "big"], "preset: expected one of digits"),
     (["train", "--slots", "r9c9"], "slots: expected names out of r0c0, r1c0, r0c1, r1c1, r0c2, got"),
     (["train", "--device", "tpu"], 'engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got "tpu"'),
-    (["train", "--policy", "wait"], "--policy: expected `morphogen train heuristic`, got ppo and 'wait'"),
+    (["train", "--policy", "wait"], "--policy: expected `morphogen train heuristic --policy NAME`, got ppo and"),
     (
         ["train", "heuristic", "--policy", "ppo"],
         '--policy: expected one of wait, random, heuristic, germinate_one, full_cycle or schedule:FILE, got "ppo"',
@@ -356,12 +356,50 @@ WRONG = [
     (["bench", "--json", "/dev/null"], "--json: expected a new file, got /dev/null, which exists"),
     (["bench", "--json", "/dev/null/x.json"], "--json: expected a new file, got /dev/null/x.json"),
     (["rewards", "delta"], "unrecognized arguments: delta"),
-    (["train", "--taks", "digits"], "--taks digits, did you mean --task? (see morphogen train --help)"),
+    (["train", "--taks", "digits"], "--taks digits (did you mean --task?) (see morphogen train --help)"),
     (["watch"], "the following arguments are required: RUN"),
     (["watch", "/dev/null"], "got /dev/null, whose config.json cannot be read"),
     (["train", "--set", "rounds"], '--set: expected KEY=VALUE, as in --set ppo.clip=0.1, got "rounds"'),
     (["train", "--set", "ppo.clap=1"], "ppo.clap: expected one of epochs, minibatches, lr"),
 ]
+
+
+# a command line with a word that is almost right, and the name that is meant
+CLOSE = [
+    (["trian"], "train"),
+    (["train", "ppoo"], "ppo"),
+    (["train", "--prest", "smoke"], "--preset"),
+    (["train", "--preset", "Smok"], "smoke"),
+    (["train", "--task", "digitz"], "digits"),
+    (["train", "--reward", "dleta"], "delta"),
+    (["train", "--compile", "defualt"], "default"),
+    (["train", "--device", "cpuu"], "cpu"),
+    (["train", "--logger", "csv", "tensorbaord"], "tensorboard"),
+    (["train", "--set", "ppo.clap=1"], "clip"),
+    (["train", "--set", 'blueprints=["norm", "conv_lite"]'], "conv_light"),
+    (["train", "--set", "policy.network=lstn"], "lstm"),
+    (["train", "heuristic", "--policy", "heuristik"], "heuristic"),
+    (["train", "--policy", "heuristik"], "heuristic"),
+    (["bench", "--policy", "wiat"], "wait"),
+    (["data", "digitz"], "digits"),
+    (["tune", "--out", "x.json", "--family", "raective"], "reactive"),
+    (["compare", "smok", "rule:delta"], "smoke"),
+    (["compare", "rule:dleta", "smoke"], "delta"),
+    (["evaluate", "run", "--split", "tset"], "test"),
+]
+
+
+@pytest.mark.parametrize(("words", "meant"), CLOSE, ids=[" ".join(words) for words, _ in CLOSE])
+def test_a_word_that_is_almost_right_is_refused_with_the_name_that_is_meant(words, meant, capsys):
+    assert main.main(words) == 2
+    assert f"(did you mean {meant}?)" in capsys.readouterr().err
+
+
+def test_a_policy_without_heuristic_is_refused_with_both_faults(capsys):
+    assert main.main(["train", "--policy", "heuristik"]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith('expected `morphogen train heuristic --policy NAME`, got ppo and "heuristik"')
+    assert 'got "heuristik" (did you mean heuristic?)' in second
 
 
 @pytest.mark.parametrize(("words", "said"), WRONG, ids=[" ".join(words) or "nothing" for words, _ in WRONG])

@@ -79,13 +79,9 @@ def run(args: Namespace) -> int | None:
         run_directory.check_new_directory(out)
     import_module("morphogen.run.sinks").check_sinks(spec)
     if args.dry_run:
-        process.set_threads(spec.engine.threads)
-        module = import_module("morphogen.engine.setup")
-        setup = module.build_setup(spec)
-        import_module("morphogen.engine.policies").check_policy(setup)
-        sizes = module.describe_run(setup)
+        facts = {**check_run(spec, out), "run directory": str(out)}
         print(f"{args.command_line} would run:")
-        for name, text in {**sizes, "run directory": str(out)}.items():
+        for name, text in facts.items():
             print(f"  {name:<22}{text}")
         return None
     if again:
@@ -98,20 +94,41 @@ def run(args: Namespace) -> int | None:
     return run_training(args, spec, start)
 
 
+def check_run(spec: RunSpec, out: Path) -> dict[str, str]:
+    """Check all that a run checks before its first epoch; return its description.  Writes nothing, starts no rank."""
+    count, _ = choose_ranks(spec)
+    process.set_threads(spec.engine.threads)
+    module = import_module("morphogen.engine.setup")
+    for place in range(count if ranks_of_environment()[1] == 1 else 0):  # a rank of a job has its own device alone
+        module.own_device(spec.engine, place)
+    return module.describe_run(import_module("morphogen.run.train").check_run(spec, out, count))
+
+
+def choose_ranks(spec: RunSpec) -> tuple[int, bool]:
+    """Return the number of ranks of a run, and whether the machine alone decides it.
+
+    Raises: ConfigError for a number that does not divide the envs.
+    """
+    devices, given, in_job = len(spec.engine.devices), spec.engine.ranks, ranks_of_environment()[1]
+    if given is None and devices == 1 and in_job == 1:
+        cores = rank_choice.count_cores()
+        return rank_choice.default_ranks(spec, cores=cores, free_mib=_free_mib()), True
+    count = in_job if in_job > 1 else given or devices
+    rank_processes.check_ranks(spec.envs, count)
+    return count, False
+
+
 def run_training(args: Namespace, spec: RunSpec, start: Callable[..., Any]) -> int | None:
     """Call `start(morphogen.run.train, console=, parts=)` on every rank; return the exit code, which all ranks share.
 
     A run goes on until it ends or a signal to any rank stops it.
     """
     process.exit_on_signals()
-    devices, given = len(spec.engine.devices), spec.engine.ranks
-    if given is not None or devices > 1 or ranks_of_environment()[1] > 1:
-        return _run_ranks(args, spec, start, given or devices)
-    chosen = rank_choice.default_ranks(spec, cores=rank_choice.count_cores(), free_mib=_free_mib())
+    count, may_change = choose_ranks(spec)
     try:
-        return _run_ranks(args, spec, start, chosen, check=chosen > 1)
+        return _run_ranks(args, spec, start, count, check=may_change and count > 1)
     except _RowDependence as reason:
-        process.print_notes([f"one process instead of {chosen} ranks: {reason}"])
+        process.print_notes([f"one process instead of {count} ranks: {reason}"])
         return _run_ranks(args, spec, start, 1)
 
 
@@ -138,7 +155,7 @@ def _run_ranks(
     args: Namespace, spec: RunSpec, start: Callable[..., Any], count: int, *, check: bool = False
 ) -> int | None:
     """Run `run_training` on this number of ranks.  check: raise _RowDependence if they would change results."""
-    with rank_processes.open_ranks(spec, count, args.command_line, envs=spec.envs) as join:
+    with rank_processes.open_ranks(spec, count, args.command_line) as join:
         process.set_threads(spec.engine.threads)
         train, engine = import_module("morphogen.run.train"), import_module("morphogen.engine.scheduler")
         process.note_missing_kernels()

@@ -465,6 +465,65 @@ def test_a_dry_run_opens_everything_says_sizes_and_writes_nothing(tmp_path, monk
     assert list(tmp_path.iterdir()) == []
 
 
+ALONE = ["--ranks", "1"]
+REFUSED = {
+    "ranks that do not divide the envs": (["--ranks", "3"], 2, "engine.ranks: expected a divisor of envs = 4"),
+    "a rank without a minibatch": (
+        ["--ranks", "4", "--set", "engine.reduce=allreduce"],
+        2,
+        "ppo.minibatches: expected a divisor of the 1 envs of a rank",
+    ),
+    "a device of another rank": (["--device", "cpu,cuda:0"], 2, "one of the 0 CUDA devices of this machine"),
+    "an imitated policy without its slots": (
+        [*ALONE, "--set", 'heuristic.slots=["r1c1"]', "--set", "final_episodes=0"],
+        2,
+        "heuristic.slots: expected names out of r0c0, r0c1, r1c0, got ['r1c1']",
+    ),
+    "a rival without its slots": (
+        [*ALONE, "--set", 'heuristic.slots=["r1c1"]', "--set", "ppo.imitation_rounds=0"],
+        2,
+        "heuristic.slots: expected names out of r0c0, r0c1, r1c0, got ['r1c1']",
+    ),
+    "a schedule without a file": (
+        [*ALONE, "--set", 'policy_name="schedule:none.json"'],
+        2,
+        "policy_name: expected a readable file, got schedule:none.json",
+    ),
+    "a directory in use": ([*ALONE, "--out", "used"], 2, "out: expected a new or empty directory, got used"),
+    "events of another run": (
+        [*ALONE, "--telemetry-dir", "used"],
+        2,
+        "telemetry.dir: expected a new file, got used/events.jsonl, which exists",
+    ),
+    "data that is not there": ([*ALONE, "--task", "cifar_baseline", "--data-dir", "none"], 3, "none"),
+}
+
+
+TRIED = [(form, dry) for form in REFUSED for dry in (True, False) if dry or ALONE[0] in REFUSED[form][0]]
+
+
+@pytest.mark.parametrize(("form", "dry"), TRIED)
+def test_a_dry_run_refuses_what_a_run_refuses_and_both_write_nothing(tmp_path, monkeypatch, capsys, form, dry):
+    words, code, said = REFUSED[form]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "events.jsonl").touch()
+    assert main.main(["train", "--preset", "smoke", *words, *["--dry-run"] * dry]) == code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert said in shown.err
+    assert [path.name for path in tmp_path.iterdir()] == ["used"]
+
+
+def test_a_dry_run_in_a_job_counts_its_ranks(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    assert main.main(["train", "--preset", "smoke", "--dry-run"]) == 2
+    assert "engine.ranks: expected a divisor of envs = 4, such as 1, 2, 4, got 3" in capsys.readouterr().err
+
+
 def test_missing_data_ends_with_3_and_names_the_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("signal.signal", lambda *_: None)

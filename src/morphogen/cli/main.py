@@ -25,6 +25,7 @@ from morphogen.cli import (
 )
 from morphogen.cli.rank_processes import EXITS, exit_code, follow_parent, leave_if_joined
 from morphogen.config.fields import raise_all
+from morphogen.config.part_files import import_parts
 from morphogen.config.reference import explain_fault
 from morphogen.errors import CheckpointError, ConfigError, DataError
 from morphogen.vocab.text import escape_text, format_value, suggest
@@ -32,6 +33,13 @@ from morphogen.vocab.text import escape_text, format_value, suggest
 USAGE, DATA, CHECKPOINT = (EXITS[kind] for kind in (ConfigError, DataError, CheckpointError))
 OUTPUT_LOST, INTERRUPTED = 7, 130
 MODULES = (train, bench, tune, resume, watch, rewards, data, config, report, inspect, evaluate, compare)
+IMPORT: dict[str, Any] = {
+    "dest": "imports",
+    "metavar": "FILE",
+    "action": "append",
+    "default": [],
+    "help": "Python file, or dotted name of a module, that registers parts of your own; may be repeated",
+}
 COMMANDS: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 
@@ -84,6 +92,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         args = parse_args(words, metadata.version("morphogen"))
         args.command_line = shlex.join(["morphogen", *words])
+        for name in args.imports:
+            import_parts(name)
         code = COMMANDS[args.command].run(args)
     except tuple(EXITS) as error:
         for line in str(error).splitlines() or [type(error).__name__]:
@@ -107,7 +117,9 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"morphogen {version}")
     parsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, module in COMMANDS.items():
-        module.add_arguments(parsers.add_parser(name, **module.PARSER, allow_abbrev=False))
+        parser = parsers.add_parser(name, **module.PARSER, allow_abbrev=False)
+        module.add_arguments(parser)
+        parser.add_argument("--import", **IMPORT)
     return top
 
 

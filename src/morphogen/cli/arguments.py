@@ -25,6 +25,7 @@ POLICY_HELP = f"""policies of heuristic:
 {chr(10).join(f"  {name:<14}{text}" for name, text in POLICY_MEANINGS.items() if name != "ppo")}
   {SCHEDULE_FILE + "FILE":<14}a JSON file that declares which action is taken in which epoch"""
 NEW_RUN, QUIET = "run directory, new or empty", "no progress, only the closing table"
+JSON: dict[str, Any] = {"action": "store_true", "help": "print one JSON document, and nothing else on stdout"}
 SET_HELP = "any field; the value is JSON"
 SET: dict[str, Any] = {"metavar": "KEY=VALUE", "action": "append", "default": [], "help": SET_HELP}  # the flag --set
 

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from argparse import Namespace
 from difflib import get_close_matches
 from functools import reduce
@@ -27,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(who="ppo", policy=None, config=None, set=[])
     parser.add_argument("field", metavar="FIELD", nargs="?", default="", help="setting or group (default: all)")
     arguments.add_flags(parser, [flag for flag in arguments.FLAGS if flag.path in _CHOICES])
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--json", **arguments.JSON)
 
 
 def run(args: Namespace) -> None:
@@ -36,8 +35,7 @@ def run(args: Namespace) -> None:
     words = [f"--{name} {vars(args)[name]}" for name in _CHOICES if vars(args)[name] is not None]
     source = " ".join(["morphogen train", *words])
     if args.json:
-        rows = [{**setting._asdict(), "value": find_value(spec, setting.path)} for setting in settings]
-        sys.stdout.write(json.dumps(rows, indent=1) + "\n")
+        process.print_json([{**setting._asdict(), "value": find_value(spec, setting.path)} for setting in settings])
     elif len(settings) == 1:
         for name, text in explain(settings[0], spec, source).items():
             print(f"{name:<9}{text}")

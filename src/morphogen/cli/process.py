@@ -1,5 +1,6 @@
 """Process of a command: signals, threads, child processes, notes and tables on the terminal."""
 
+import json
 import multiprocessing
 import os
 import signal
@@ -112,6 +113,12 @@ def print_tables(tables: Iterable[tuple[str, Any]]) -> None:
     console = import_module("morphogen.analysis.console").Console()
     for title, rows in tables:
         console.print_table(rows, title=title)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as a JSON document to stdout; of several ranks, only rank 0 does."""
+    if has_console():
+        sys.stdout.write(json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
 def write_json(path: Path | None, value: Any) -> None:

@@ -10,8 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from morphogen.cli import arguments, process, rank_processes
-from morphogen.config.config_files import build_spec, dump_config, parse_assignment
+from morphogen.cli import arguments, process, rank_processes, series
+from morphogen.config.config_files import build_spec, parse_assignment
 from morphogen.config.fields import Settings, raise_all
 from morphogen.config.parts import RULES
 from morphogen.config.spec import RunSpec, resolve
@@ -50,7 +50,7 @@ class ComparisonSide(NamedTuple):
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of `compare`."""
     parser.add_argument("sides", metavar="SIDE", nargs="+", help="run directory, folder of them, preset or rule:NAME")
-    parser.add_argument("--seeds", metavar="1,2,3", help="training seeds of presets and rules (default 0)")
+    parser.add_argument("--seeds", metavar="S", help=f"training seeds of presets and rules, {series.SEEDS} (default 0)")
     parser.add_argument("--rounds", metavar="N", help="rounds of every run (default: as configured)")
     setting: dict[str, Any] = {**arguments.SET, "help": "any field, for all sides"}
     parser.add_argument("--set", **setting)
@@ -166,16 +166,10 @@ def _side_to_train(name: str, args: Namespace) -> ComparisonSide:
     rounds = {} if args.rounds is None else {"rounds": arguments.parse_int_flag("--rounds", args.rounds, 1)}
     layers = [*map(parse_assignment, args.set), rounds, _side_settings(name) or {}]
     layers.insert(0, {"preset": DEFAULT_PRESET, "final_episodes": 0, "evaluation": {"every_rounds": 0}})
-    words = (args.seeds or "0").split(",")
-    seeds = [arguments.parse_int_flag("--seeds", word, 0, arguments.MAX_SEED) for word in words]
-    arguments.check_unique("--seeds", [str(seed) for seed in seeds])
+    seeds = series.parse_seeds(args.seeds or "0")
     folder = args.out / name.replace(":", "-")
     runs = {folder / str(seed): resolve(build_spec(*layers, {"seed": seed})) for seed in seeds}
-    for path, spec in runs.items():
-        if not (path / run_directory.CONFIG).exists():
-            run_directory.check_new_directory(path)
-        elif dump_config(resolve(run_directory.open_directory(path)[1])) != dump_config(spec):
-            raise ConfigError(f"--out: expected no run of another configuration, got {path}")
+    series.check_runs(runs)
     return ComparisonSide(name, runs, needs_training=True)
 
 
@@ -209,24 +203,13 @@ def train_side(
     side: ComparisonSide, *, console: Any, halt: Callable[[], bool], collectives: "Collectives | None" = None
 ) -> None:
     """Train the missing runs of a side and resume the stopped ones, until `halt` returns True on a rank."""
-    train, engine = import_module("morphogen.run.train"), import_module("morphogen.engine.scheduler")
+    engine = import_module("morphogen.engine.scheduler")
     group = collectives or import_module("morphogen.device.collectives").Collectives()
     parts = engine.Parts(hooks=engine.Hooks(should_stop=halt), collectives=collectives)
     for run, spec in side.runs.items():
         if not side.needs_training or any(group.gather_facts(halt())):
             return
-        status = group.broadcast(_find_status(run))
-        if status is None:
-            train.train_ppo_vectorized(spec, out=run, command="morphogen compare", console=console, parts=parts)
-        elif status != run_directory.STATUS_COMPLETED:
-            train.resume(run, spec, console=console, parts=parts)
-
-
-def _find_status(run: Path) -> str | None:
-    """Return the status of a run; None if there is none."""
-    if not (run / run_directory.CONFIG).exists():
-        return None
-    return str(run_directory.open_directory(run)[2].get("status"))
+        series.train_run(run, spec, command="morphogen compare", console=console, parts=parts)
 
 
 def compare_sides(

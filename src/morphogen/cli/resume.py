@@ -2,9 +2,10 @@
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import Any
 
 from morphogen.cli import arguments, process
-from morphogen.cli.train import run_training
+from morphogen.cli.train import add_output, report_result, run_training
 from morphogen.config.config_files import build_spec
 from morphogen.config.fields import to_settings
 from morphogen.config.spec import RunSpec, may_change_on_resume, resolve
@@ -22,6 +23,7 @@ PARSER = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of `resume`."""
+    parser.set_defaults(seeds=None)
     parser.add_argument("run", metavar="RUN_DIR", type=Path, help="its run directory")
     more = "run N additional rounds (--rounds sets the total)"
     parser.add_argument("--extend-rounds", metavar="N", help=more)
@@ -31,7 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     output = parser.add_argument_group("settings and output")
     output.add_argument("--set", **arguments.SET)
     output.add_argument("--out", metavar="DIR", type=Path, help=f"with --checkpoint: {arguments.NEW_RUN}")
-    output.add_argument("--quiet", action="store_true", help=arguments.QUIET)
+    add_output(output)
 
 
 def run(args: Namespace) -> int | None:
@@ -45,7 +47,11 @@ def run(args: Namespace) -> int | None:
     if args.out is not None:
         run_directory.check_new_directory(args.out)
     older = {"checkpoint": args.checkpoint, "out": args.out}
-    code = run_training(args, spec, lambda train, **hooks: train.resume(args.run, spec, **older, **hooks))
+
+    def start(train: Any, **hooks: Any) -> Any:
+        return report_result(args, train.resume(args.run, spec, **older, **hooks))
+
+    code = run_training(args, spec, start)
     completed = manifest.get("status") == run_directory.STATUS_COMPLETED
     if completed and args.out is None and spec.rounds == previous.rounds:
         process.print_notes([f"all {spec.rounds} rounds are completed; add rounds with --extend-rounds N"])

@@ -3,13 +3,14 @@
 import argparse
 import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from morphogen.cli import arguments, process, rank_processes
+from morphogen.cli import arguments, process, rank_processes, series
 from morphogen.config import rank_choice
 from morphogen.config.action_schedule import seed_timeline
 from morphogen.config.config_files import dump_config
@@ -19,7 +20,9 @@ from morphogen.device.job import ranks_of_environment, restarts_of_environment
 from morphogen.errors import ConfigError
 from morphogen.run.stop_signals import StopSignals
 from morphogen.storage import run_directory
+from morphogen.telemetry.events import tidy
 from morphogen.vocab.action import Tempo
+from morphogen.vocab.text import format_value
 
 INCOMPLETE = 6  # exit code: events are lost
 _EPILOG = f"""A preset is a named set of settings, a config file is JSON with the fields that --print-config shows.
@@ -51,9 +54,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `train`."""
     output = arguments.add_settings(arguments.add_policy(parser))
     output.add_argument("--out", metavar="DIR", type=Path, help=f"{arguments.NEW_RUN} (default: one in runs/)")
-    output.add_argument("--quiet", action="store_true", help=arguments.QUIET)
+    add_output(output)
     output.add_argument("--dry-run", action="store_true", help="check everything, print sizes, write nothing")
-    output.add_argument("--print-config", action="store_true", help="print the complete config as JSON and exit")
+    either = output.add_mutually_exclusive_group()
+    seeds = f"train a run for each seed, {series.SEEDS}, one after the other, in DIR/seed-N; print a table of them"
+    either.add_argument("--seeds", metavar="S", help=seeds)
+    either.add_argument("--print-config", action="store_true", help="print the complete config as JSON and exit")
+
+
+def add_output(parser: argparse._ArgumentGroup) -> None:
+    """Add the flags that choose what a run prints."""
+    parser.add_argument("--quiet", action="store_true", help=arguments.QUIET)
+    parser.add_argument("--json", **arguments.JSON)
 
 
 def run(args: Namespace) -> int | None:
@@ -75,26 +87,90 @@ def run(args: Namespace) -> int | None:
         raise ConfigError("--out: expected a run directory, which restarted ranks find again, got none")
     out = run_directory.choose_path(args.out, task=spec.task, config=dump_config(spec))
     again = count > 0 and (out / run_directory.CONFIG).exists()
-    if not again:
+    seeds = _parse_seeds(args, spec)
+    if seeds:
+        series.check_runs(_list_runs(spec, seeds, out))
+    elif not again:
         run_directory.check_new_directory(out)
     import_module("morphogen.run.sinks").check_sinks(spec)
     if args.dry_run:
-        facts = {**check_run(spec, out), "run directory": str(out)}
-        print(f"{args.command_line} would run:")
-        for name, text in facts.items():
-            print(f"  {name:<22}{text}")
+        facts = {**check_run(spec, None if seeds else out), "run directory": str(out)}
+        facts |= {"training seeds": ", ".join(map(str, seeds))} if seeds else {}
+        _print_facts(args, facts)
         return None
+    if seeds:
+        return _run_series(args, spec, seeds, out)
     if again:
-        return run_training(args, spec, lambda train, **hooks: train.resume(out, spec, **hooks))
+        return run_training(args, spec, lambda train, **hooks: report_result(args, train.resume(out, spec, **hooks)))
 
     def start(train: Any, *, parts: Any, **hooks: Any) -> Any:
         path = Path(parts.collectives.broadcast(str(out)))
-        return train.train_ppo_vectorized(spec, out=path, command=args.command_line, parts=parts, **hooks)
+        more = {"out": path, "command": args.command_line, "parts": parts, **hooks}
+        return report_result(args, train.train_ppo_vectorized(spec, **more))
 
     return run_training(args, spec, start)
 
 
-def check_run(spec: RunSpec, out: Path) -> dict[str, str]:
+def _parse_seeds(args: Namespace, spec: RunSpec) -> list[int]:
+    """Return the seeds of `--seeds`; none without it.  Raises ConfigError for settings that exclude several runs."""
+    if args.seeds is None:
+        return []
+    if vars(args)["seed"] is not None:
+        raise ConfigError("--seed, --seeds: expected one of them, got both")
+    if spec.telemetry.dir is not None:
+        folder = format_value(spec.telemetry.dir)
+        raise ConfigError(f"telemetry.dir: expected null with --seeds, whose runs cannot share a folder, got {folder}")
+    return series.parse_seeds(args.seeds)
+
+
+def _list_runs(spec: RunSpec, seeds: Sequence[int], out: Path) -> dict[Path, RunSpec]:
+    return {out / f"seed-{seed}": replace(spec, seed=seed) for seed in seeds}
+
+
+def _run_series(args: Namespace, spec: RunSpec, seeds: Sequence[int], out: Path) -> int | None:
+    """Train a run per seed, print the table; an error of a run is raised at the end."""
+
+    def start(train: Any, *, parts: Any, console: Any) -> Any:
+        del train
+        folder = Path(parts.collectives.broadcast(str(out)))
+        runs = _list_runs(spec, seeds, folder)
+        result = series.train_seeds(runs, command=args.command_line, console=console, parts=parts)
+        if process.has_console():
+            series.print_series(folder, runs, failed=result.errors, as_json=args.json)
+        for run, error in result.errors.items():
+            error.args = (f"{run}: {error}",)
+            raise error
+        if result.stopped:
+            process.print_notes([f"stopped: the same command with --out {folder} continues"])
+        return result
+
+    return run_training(args, spec, start)
+
+
+def _print_facts(args: Namespace, facts: dict[str, str]) -> None:
+    if args.json:
+        process.print_json(facts)
+        return
+    print(f"{args.command_line} would run:")
+    for name, text in facts.items():
+        print(f"  {name:<22}{text}")
+
+
+def report_result(args: Namespace, result: Any) -> Any:
+    """Print the result of a run as JSON if the command line asks for it; return it."""
+    if args.json:
+        rows = [arm.table_row(result.results[-1], seed=0) for arm in result.results]
+        document = {
+            "run_dir": str(result.run_dir),
+            "status": "stopped" if result.stopped else run_directory.STATUS_COMPLETED,
+            "rounds": len(result.history),
+            "policies": rows,
+        }
+        process.print_json(tidy(document))
+    return result
+
+
+def check_run(spec: RunSpec, out: Path | None) -> dict[str, str]:
     """Check all that a run checks before its first epoch; return its description.  Writes nothing, starts no rank."""
     count, _ = choose_ranks(spec)
     process.set_threads(spec.engine.threads)
@@ -178,4 +254,6 @@ def _open_console(args: Namespace, spec: RunSpec) -> Any:
     """Return the console of rank 0 as a context; that of another rank is None."""
     if not process.has_console():
         return nullcontext()
-    return import_module("morphogen.analysis.console").Console(quiet=args.quiet or not spec.telemetry.console)
+    stream = sys.stderr if args.json or args.seeds else sys.stdout
+    quiet = args.quiet or not spec.telemetry.console
+    return import_module("morphogen.analysis.console").Console(quiet=quiet, out=stream)

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from morphogen.cli import (
     bench,
     compare,
+    completion,
     config,
     data,
     evaluate,
@@ -32,7 +33,7 @@ from morphogen.vocab.text import escape_text, format_value, suggest
 
 USAGE, DATA, CHECKPOINT = (EXITS[kind] for kind in (ConfigError, DataError, CheckpointError))
 OUTPUT_LOST, INTERRUPTED = 7, 130
-MODULES = (train, bench, tune, resume, watch, rewards, data, config, report, inspect, evaluate, compare)
+MODULES = (train, bench, tune, resume, watch, rewards, data, config, report, inspect, evaluate, compare, completion)
 IMPORT: dict[str, Any] = {
     "dest": "imports",
     "metavar": "FILE",

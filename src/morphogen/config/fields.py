@@ -319,20 +319,20 @@ def _locate(loc: Iterable[str | int], kind: Any, value: Any, path: str) -> tuple
             got = f"an unknown name{suggest(name, known)}"
             break
         kind, expected = known[name].annotation, describe(known[name].annotation, known[name].metadata)
-        names = _allowed_names(kind, known[name].metadata)
+        names = allowed_names(kind, known[name].metadata)
         got = "nothing" if isinstance(value, Mapping) and name not in value else ""
         value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, value)
     return tuple(steps), f"{path}: expected {expected}, got {got or _show_value(value, names)}"
 
 
-def _allowed_names(kind: Any, metadata: Iterable[Any]) -> list[str]:
+def allowed_names(kind: Any, metadata: Iterable[Any]) -> list[str]:
     """Return the names that an annotation allows; none for another kind of value."""
     parts = [*metadata, *get_args(kind)]
     if get_origin(kind) is Literal:
         return parts
     rules = [mark.names if isinstance(mark, OneOf) else mark.among for mark in parts if isinstance(mark, OneOf | Names)]
     found = [name for names in rules for name in names or ()]
-    return found + [name for part in get_args(kind) if get_args(part) for name in _allowed_names(part, ())]
+    return found + [name for part in get_args(kind) if get_args(part) for name in allowed_names(part, ())]
 
 
 def _show_value(value: Any, names: Collection[str]) -> str:

@@ -20,7 +20,7 @@ WORDS = [
     ("morphogen data white", "whitebox whitebox_phases"),
     ("morphogen config ppo.cl", "ppo.clip"),
     ("morphogen train --config my", "my.json"),
-    ("morphogen resume my", "my-run"),
+    ("morphogen resume old", "old-run"),
 ]
 
 
@@ -41,7 +41,7 @@ def test_every_shell_has_a_script_with_commands_flags_and_names(shell, capsys):
 def test_bash_completes_words_by_the_script(tmp_path, capsys):
     (tmp_path / "script").write_text(script_of("bash", capsys))
     (tmp_path / "my.json").touch()
-    (tmp_path / "my-run").mkdir()
+    (tmp_path / "old-run").mkdir()
     lines = ["source ./script"]
     for text, _ in WORDS:
         count = len(text.split())

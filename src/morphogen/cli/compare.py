@@ -19,7 +19,7 @@ from morphogen.config.task import DEFAULT_PRESET, PRESETS
 from morphogen.errors import ConfigError
 from morphogen.run.stop_signals import StopSignals
 from morphogen.storage import run_directory
-from morphogen.vocab.text import format_value, suggest
+from morphogen.vocab.text import format_choice, format_value, suggest
 
 if TYPE_CHECKING:  # they load torch
     from morphogen.device.collectives import Collectives
@@ -183,8 +183,9 @@ def _existing_side(name: str) -> ComparisonSide:
     runs = [folder for folder in folders if os.path.isfile(folder / run_directory.CONFIG)]
     if not runs:
         known = f"a preset ({', '.join(PRESETS)}) or {RULE_PREFIX}NAME"
-        got = f"{format_value(name)}{suggest(name, PRESETS)}"
-        raise ConfigError(f"side: expected a run directory, a folder of them, {known}, got {got}")
+        raise ConfigError(
+            f"side: expected a run directory, a folder of them, {known}, got {format_choice(name, PRESETS)}"
+        )
     specs = {path: resolve(run_directory.open_directory(path)[1]) for path in runs}
     ordered = sorted(runs, key=lambda path: (specs[path].seed, path))
     return ComparisonSide(name, {path: specs[path] for path in ordered}, needs_training=False)

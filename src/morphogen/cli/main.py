@@ -29,7 +29,7 @@ from morphogen.config.fields import raise_all
 from morphogen.config.part_files import import_parts
 from morphogen.config.reference import explain_fault
 from morphogen.errors import CheckpointError, ConfigError, DataError
-from morphogen.vocab.text import escape_text, format_value, suggest
+from morphogen.vocab.text import escape_text, format_choice, format_value, suggest
 
 USAGE, DATA, CHECKPOINT = (EXITS[kind] for kind in (ConfigError, DataError, CheckpointError))
 OUTPUT_LOST, INTERRUPTED = 7, 130
@@ -57,7 +57,7 @@ class _Parser(argparse.ArgumentParser):
         """Refuse a value that is no choice of an argument, and name the closest one."""
         if action.choices is not None and value not in action.choices:
             known = ", ".join(action.choices)
-            fault = f"expected one of {known}, got {format_value(value)}{suggest(value, action.choices)}"
+            fault = f"expected one of {known}, got {format_choice(value, action.choices)}"
             raise argparse.ArgumentError(action, fault)
 
     def error(self, message: str) -> NoReturn:

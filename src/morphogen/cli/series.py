@@ -81,17 +81,18 @@ def train_seeds(runs: Mapping[Path, RunSpec], *, command: str, console: Any, par
 
     Raises: RankError; any other unexpected error where several ranks train, which would wait for each other.
     """
+    group = parts.collectives or import_module("morphogen.device.collectives").Collectives()
     empty = import_module("morphogen.telemetry.dispatch").Losses()
     failed: dict[str, str] = {}
     incomplete, errors = False, dict[Path, Exception]()
     for run, spec in runs.items():
-        if any(parts.collectives.gather_facts(bool(parts.hooks.should_stop()))):
+        if any(group.gather_facts(bool(parts.hooks.should_stop()))):
             return SeriesResult(type(empty)(failed, incomplete), errors, stopped=True)
         try:
             result = train_run(run, spec, command=command, console=console, parts=parts)
         except Exception as error:
             common = isinstance(error, tuple(EXITS)) and not isinstance(error, RankError)
-            if not common and parts.collectives.ranks > 1:
+            if not common and group.ranks > 1:
                 raise
             errors[run] = error
             process.print_notes([f"{run}: {type(error).__name__}: {error}"])

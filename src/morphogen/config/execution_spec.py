@@ -7,7 +7,7 @@ from pydantic import Field
 
 from morphogen.config.converters import as_names
 from morphogen.config.fields import DEVICE, OUTPUT, Count, Names, Null, Positive, Spec, option, spec
-from morphogen.vocab.text import format_value, suggest
+from morphogen.vocab.text import format_value
 
 COMPILE_OFF, COMPILE_DEFAULT, COMPILE_REDUCE_OVERHEAD = "off", "default", "reduce-overhead"  # of the compile modes
 AMP_OFF, AMP_AUTO, AMP_BFLOAT16, AMP_FLOAT16 = "off", "auto", "bfloat16", "float16"  # of the modes of precision
@@ -95,9 +95,7 @@ class EngineSpec(Spec):
         """Every device has a valid name, and its rank; its existence is checked when it is opened."""
         wrong = [name for name in self.devices if not _DEVICE_NAME.fullmatch(name)]
         faults = [
-            f"engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got {format_value(name)}"
-            f"{suggest(name, ('auto', 'cpu', 'cuda'))}"
-            for name in wrong
+            f"engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got {format_value(n)}" for n in wrong
         ]
         count = len(self.devices)
         if count > 1 and self.ranks not in (None, count):

@@ -16,7 +16,7 @@ from pydantic_core import ArgsKwargs, core_schema
 
 from morphogen.errors import ConfigError
 from morphogen.vocab.registry import Registries, Registry
-from morphogen.vocab.text import format_value, suggest
+from morphogen.vocab.text import format_choice, format_value, suggest
 
 Settings = dict[str, Any]
 T = TypeVar("T")
@@ -276,15 +276,6 @@ def explicit_settings(settings: Settings) -> Settings:
     }
 
 
-def flat_settings(settings: Settings, above: str = "") -> Settings:
-    """Return nested settings by path: {"ppo": {"clip": 0.2}} -> {"ppo.clip": 0.2}."""
-    flat: Settings = {}
-    for name, value in settings.items():
-        path = f"{above}{name}"
-        flat |= flat_settings(value, f"{path}.") if isinstance(value, dict) else {path: value}
-    return flat
-
-
 def _plain(value: Any, explicit: bool) -> Any:
     if isinstance(value, Spec):
         return to_settings(value, explicit=explicit)
@@ -322,7 +313,7 @@ def _locate(loc: Iterable[str | int], kind: Any, value: Any, path: str) -> tuple
         names = allowed_names(kind, known[name].metadata)
         got = "nothing" if isinstance(value, Mapping) and name not in value else ""
         value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, value)
-    return tuple(steps), f"{path}: expected {expected}, got {got or _show_value(value, names)}"
+    return tuple(steps), f"{path}: expected {expected}, got {got or format_choice(value, names)}"
 
 
 def allowed_names(kind: Any, metadata: Iterable[Any]) -> list[str]:
@@ -333,13 +324,6 @@ def allowed_names(kind: Any, metadata: Iterable[Any]) -> list[str]:
     rules = [mark.names if isinstance(mark, OneOf) else mark.among for mark in parts if isinstance(mark, OneOf | Names)]
     found = [name for names in rules for name in names or ()]
     return found + [name for part in get_args(kind) if get_args(part) for name in allowed_names(part, ())]
-
-
-def _show_value(value: Any, names: Collection[str]) -> str:
-    """Show a refused value, with the name that was meant, if one is close."""
-    words = value if isinstance(value, list | tuple) else [value]
-    meant = next((hint for word in words if word not in names and (hint := suggest(word, names))), "")
-    return f"{format_value(value)}{meant}"
 
 
 def fields_of(kind: Any) -> Mapping[str, FieldInfo]:
@@ -398,7 +382,7 @@ def check_flag(flag: str, value: Any, rule: OneOf) -> None:
     try:
         rule.convert(value)
     except ValueError:
-        raise ConfigError(f"{flag}: expected {rule.expected}, got {_show_value(value, rule.names)}") from None
+        raise ConfigError(f"{flag}: expected {rule.expected}, got {format_choice(value, rule.names)}") from None
 
 
 def merge_settings(lower: Settings, upper: Settings) -> Settings:

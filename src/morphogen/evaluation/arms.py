@@ -31,7 +31,7 @@ from morphogen.evaluation.rank_parts import ONE_PROCESS, fetch_all_traces, own_p
 from morphogen.evaluation.replays import REPLAYS, ArmPlayer
 from morphogen.evaluation.schedule_search import InstanceSet, build_schedule, held_out_instance_sets, score_schedules
 from morphogen.evaluation.successive_halving import read_portfolio
-from morphogen.vocab.text import format_value, suggest
+from morphogen.vocab.text import format_choice
 
 ORACLE_WORLDS = 2  # sibling worlds in which the oracle searches
 SEARCH_ROWS = 256  # envs side by side in a search
@@ -200,7 +200,7 @@ def open_arms(
     allowed = ", ".join([*known, *(f"{prefix}FILE" for prefix in ARM_PREFIXES)])
     wanted = list(dict.fromkeys(names))
     unknown = [name for name in wanted if name not in known and not name.startswith(ARM_PREFIXES)]
-    raise_all([f"arms: expected {allowed}, got {format_value(name)}{suggest(name, known)}" for name in unknown])
+    raise_all([f"arms: expected {allowed}, got {format_choice(name, known)}" for name in unknown])
     return {name: partial(_open_arm(name, setup, report), collectives=collectives) for name in wanted}
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 
@@ -25,6 +25,13 @@ def suggest(word: object, known: Iterable[str]) -> str:
     names = {name.lower(): name for name in known}
     close = get_close_matches(word.lower(), names, n=1) if isinstance(word, str) else []
     return f" (did you mean {names[close[0]]}?)" if close else ""
+
+
+def format_choice(value: object, known: Collection[str]) -> str:
+    """A refused value in a message, with the known name that was meant, if one is close to it or to an item of it."""
+    words = value if isinstance(value, list | tuple) else [value]
+    meant = next((hint for word in words if word not in known and (hint := suggest(word, known))), "")
+    return f"{format_value(value)}{meant}"
 
 
 def escape_text(text: str) -> str:

@@ -373,7 +373,6 @@ CLOSE = [
     (["train", "--task", "digitz"], "digits"),
     (["train", "--reward", "dleta"], "delta"),
     (["train", "--compile", "defualt"], "default"),
-    (["train", "--device", "cpuu"], "cpu"),
     (["train", "--logger", "csv", "tensorbaord"], "tensorboard"),
     (["train", "--set", "ppo.clap=1"], "clip"),
     (["train", "--set", 'blueprints=["norm", "conv_lite"]'], "conv_light"),

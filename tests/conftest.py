@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, settings
 
+from morphogen.config.part_files import IMPORTED
 from morphogen.config.parts import BLUEPRINTS, DATASETS, HOSTS, LEARNERS, NETWORKS, POLICIES, RULES
 from morphogen.config.task import TASKS
 
@@ -47,8 +48,10 @@ def pytest_collection_finish():
 
 @pytest.fixture(autouse=True)
 def closed_registries():
-    """Remove the parts that a test registers when the test ends."""
+    """Remove the parts that a test registers or imports when the test ends."""
+    imported = list(IMPORTED)
     before = [(registry, dict(registry._origins), dict(registry._parts)) for registry in REGISTRIES]
     yield
     for registry, origins, parts in before:
         registry._origins, registry._parts = origins, parts
+    IMPORTED[:] = imported

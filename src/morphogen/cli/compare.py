@@ -50,7 +50,9 @@ class ComparisonSide(NamedTuple):
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of `compare`."""
     parser.add_argument("sides", metavar="SIDE", nargs="+", help="run directory, folder of them, preset or rule:NAME")
-    parser.add_argument("--seeds", metavar="S", help=f"training seeds of presets and rules, {series.SEEDS} (default 0)")
+    parser.add_argument(
+        "--seeds", metavar="SEEDS", help=f"training seeds of presets and rules, {series.SEEDS} (default 0)"
+    )
     parser.add_argument("--rounds", metavar="N", help="rounds of every run (default: as configured)")
     setting: dict[str, Any] = {**arguments.SET, "help": "any field, for all sides"}
     parser.add_argument("--set", **setting)

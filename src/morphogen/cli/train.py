@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--dry-run", action="store_true", help="check everything, print sizes, write nothing")
     either = output.add_mutually_exclusive_group()
     seeds = f"train a run for each seed, {series.SEEDS}, one after the other, in DIR/seed-N; print a table of them"
-    either.add_argument("--seeds", metavar="S", help=seeds)
+    either.add_argument("--seeds", metavar="SEEDS", help=seeds)
     either.add_argument("--print-config", action="store_true", help="print the complete config as JSON and exit")
 
 

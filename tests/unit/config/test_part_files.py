@@ -32,11 +32,9 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    imported = list(part_files.IMPORTED)
     (tmp_path / "my_parts.py").write_text(SOURCE)
     (tmp_path / "helper_of_parts.py").write_text("QUESTION = 'is it mine?'\n")
     yield tmp_path
-    part_files.IMPORTED[:] = imported
     for name in [name for name, module in sys.modules.items() if str(tmp_path) in str(getattr(module, "__file__", ""))]:
         del sys.modules[name]
 

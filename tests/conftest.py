@@ -1,6 +1,7 @@
 """One thread, Hypothesis profiles, the marker `slow`, and the folder of the golden files."""
 
 import gc
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,9 +50,9 @@ def pytest_collection_finish():
 @pytest.fixture(autouse=True)
 def closed_registries():
     """Remove the parts that a test registers or imports when the test ends."""
-    imported = list(IMPORTED)
+    imported, path = list(IMPORTED), list(sys.path)
     before = [(registry, dict(registry._origins), dict(registry._parts)) for registry in REGISTRIES]
     yield
     for registry, origins, parts in before:
         registry._origins, registry._parts = origins, parts
-    IMPORTED[:] = imported
+    IMPORTED[:], sys.path[:] = imported, path

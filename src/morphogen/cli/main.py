@@ -56,8 +56,8 @@ class _Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Refuse a value that is no choice of an argument, and name the closest one."""
         if action.choices is not None and value not in action.choices:
-            known = ", ".join(action.choices)
-            fault = f"expected one of {known}, got {format_choice(value, action.choices)}"
+            known = list(action.choices)
+            fault = f"expected one of {', '.join(known)}, got {format_choice(value, known)}"
             raise argparse.ArgumentError(action, fault)
 
     def error(self, message: str) -> NoReturn:

@@ -30,7 +30,6 @@ mg.RULES.register("thrift", mg.rule_from_function(lambda inputs: {"size": -1.0 *
 def folder(tmp_path, monkeypatch):
     """A folder with a file of parts; what a test imports is forgotten."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     (tmp_path / "my_parts.py").write_text(SOURCE)
     (tmp_path / "helper_of_parts.py").write_text("QUESTION = 'is it mine?'\n")

@@ -2,10 +2,9 @@
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
 
 from morphogen.cli import arguments, process
-from morphogen.cli.train import add_output, report_result, run_training
+from morphogen.cli.train import add_output, run_training
 from morphogen.config.config_files import build_spec
 from morphogen.config.fields import to_settings
 from morphogen.config.spec import RunSpec, may_change_on_resume, resolve
@@ -47,11 +46,7 @@ def run(args: Namespace) -> int | None:
     if args.out is not None:
         run_directory.check_new_directory(args.out)
     older = {"checkpoint": args.checkpoint, "out": args.out}
-
-    def start(train: Any, **hooks: Any) -> Any:
-        return report_result(args, train.resume(args.run, spec, **older, **hooks))
-
-    code = run_training(args, spec, start)
+    code = run_training(args, spec, lambda train, **hooks: train.resume(args.run, spec, **older, **hooks))
     completed = manifest.get("status") == run_directory.STATUS_COMPLETED
     if completed and args.out is None and spec.rounds == previous.rounds:
         process.print_notes([f"all {spec.rounds} rounds are completed; add rounds with --extend-rounds N"])

@@ -101,12 +101,11 @@ def run(args: Namespace) -> int | None:
     if seeds:
         return _run_series(args, spec, seeds, out)
     if again:
-        return run_training(args, spec, lambda train, **hooks: report_result(args, train.resume(out, spec, **hooks)))
+        return run_training(args, spec, lambda train, **hooks: train.resume(out, spec, **hooks))
 
     def start(train: Any, *, parts: Any, **hooks: Any) -> Any:
         path = Path(parts.collectives.broadcast(str(out)))
-        more = {"out": path, "command": args.command_line, "parts": parts, **hooks}
-        return report_result(args, train.train_ppo_vectorized(spec, **more))
+        return train.train_ppo_vectorized(spec, out=path, command=args.command_line, parts=parts, **hooks)
 
     return run_training(args, spec, start)
 
@@ -137,11 +136,12 @@ def _run_series(args: Namespace, spec: RunSpec, seeds: Sequence[int], out: Path)
         result = series.train_seeds(runs, command=args.command_line, console=console, parts=parts)
         if process.has_console():
             series.print_series(folder, runs, failed=result.errors, as_json=args.json)
+        if result.stopped:
+            process.print_notes([f"stopped: the same command with --out {folder} continues"])
+            return result
         for run, error in result.errors.items():
             error.args = (f"{run}: {error}",)
             raise error
-        if result.stopped:
-            process.print_notes([f"stopped: the same command with --out {folder} continues"])
         return result
 
     return run_training(args, spec, start)
@@ -156,18 +156,12 @@ def _print_facts(args: Namespace, facts: dict[str, str]) -> None:
         print(f"  {name:<22}{text}")
 
 
-def report_result(args: Namespace, result: Any) -> Any:
-    """Print the result of a run as JSON if the command line asks for it; return it."""
-    if args.json:
-        rows = [arm.table_row(result.results[-1], seed=0) for arm in result.results]
-        document = {
-            "run_dir": str(result.run_dir),
-            "status": "stopped" if result.stopped else run_directory.STATUS_COMPLETED,
-            "rounds": len(result.history),
-            "policies": rows,
-        }
-        process.print_json(tidy(document))
-    return result
+def _print_result(spec: RunSpec, result: Any) -> None:
+    """Print the result of a run as a JSON document."""
+    policies = [arm.table_row(result.results[-1], seed=spec.seed) for arm in result.results]
+    status = "stopped" if result.stopped else run_directory.STATUS_COMPLETED
+    facts = {"run_dir": str(result.run_dir), "status": status, "rounds": len(result.history)}
+    process.print_json(tidy({**facts, "policies": policies}))
 
 
 def check_run(spec: RunSpec, out: Path | None) -> dict[str, str]:
@@ -244,6 +238,8 @@ def _run_ranks(
         code = stop.exit_code if result.stopped else INCOMPLETE if result.losses.incomplete else None
         codes = collectives.gather_facts(code)
         collectives.close()
+    if args.json and not args.seeds:
+        _print_result(spec, result)
     process.print_notes(result.losses.lines())
     if result.stopped and result.run_dir is not None:
         process.print_notes([f"stopped: `morphogen resume {result.run_dir}` continues the run"])

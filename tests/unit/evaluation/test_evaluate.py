@@ -174,7 +174,7 @@ def test_a_task_without_samples_has_no_test_split(observed):
 
 
 REFUSED = {
-    "--split train": (2, "--split: invalid choice: 'train'"),
+    "--split train": (2, '--split: expected one of validation, test, got "train"'),
     "--arms nobody,wait": (2, "arms: expected wait, random, heuristic"),
     "--arms wiat": (2, 'got "wiat" (did you mean wait?)'),
     "--arms schedule:none.json": (2, "policy_name: expected a readable file, got schedule:none.json"),

@@ -1,12 +1,14 @@
 """One thread, Hypothesis profiles, the marker `slow`, and the folder of the golden files."""
 
 import gc
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import HealthCheck, Phase, settings
 
+from morphogen.config.part_files import IMPORTED
 from morphogen.config.parts import BLUEPRINTS, DATASETS, HOSTS, LEARNERS, NETWORKS, POLICIES, RULES
 from morphogen.config.task import TASKS
 
@@ -47,8 +49,10 @@ def pytest_collection_finish():
 
 @pytest.fixture(autouse=True)
 def closed_registries():
-    """Remove the parts that a test registers when the test ends."""
+    """Remove the parts that a test registers or imports when the test ends."""
+    imported, path = list(IMPORTED), list(sys.path)
     before = [(registry, dict(registry._origins), dict(registry._parts)) for registry in REGISTRIES]
     yield
     for registry, origins, parts in before:
         registry._origins, registry._parts = origins, parts
+    IMPORTED[:], sys.path[:] = imported, path

@@ -114,6 +114,11 @@ def test_the_code_runs(block, tmp_path, monkeypatch, capsys):
 def test_the_settings_examples_are_accepted(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("my.json").write_text("{}")
+    Path("my_parts.py").write_text(
+        "from dataclasses import replace; import morphogen as mg\n"
+        "mg.TASKS.register('mine', replace(mg.TASKS['digits'], name='mine'))\n"
+        "mg.RULES.register('thrift', mg.rule_from_function(lambda inputs: {'size': -1.0 * inputs.live_params}))\n"
+    )
     words = command.split()[1:]
     assert main.main([*words, "--print-config"]) == 0
 

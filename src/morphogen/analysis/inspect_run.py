@@ -79,17 +79,21 @@ def tables(path: Path | str) -> dict[str, list[Row]]:
     return build_views(read_run(expand_path(path)).tables)
 
 
-def inspect_path(path: Path) -> Inspection:
-    """Return the contents of a run directory, or of a checkpoint in one."""
+def inspect_path(path: Path, *, most: int | None = MAX_ROWS) -> Inspection:
+    """Return the contents of a run directory, or of a checkpoint in one.
+
+    most: rows of a table, its last ones; None: all.
+    """
     if not os.path.isfile(path / run_directory.CONFIG) and os.path.isfile(path / run_directory.MANIFEST):
         return _inspect_checkpoint(path)
     log = read_run(path)
     facts = {**overview(log), "last checkpoint": str(log.manifest.get("last_checkpoint") or "none")}
     views, excerpts = build_views(log.tables), dict[str, list[Row]]()
     for name, columns in TABLE_COLUMNS.items():
-        rows = views[name]
-        title = name if len(rows) <= MAX_ROWS else f"{name}, the last {MAX_ROWS} of {len(rows)}"
-        excerpts[title] = [{heading: row[column] for heading, column in columns.items()} for row in rows[-MAX_ROWS:]]
+        rows, count = views[name], len(views[name])
+        title = name if most is None or count <= most else f"{name}, the last {most} of {count}"
+        shown = rows if most is None else rows[-most:]
+        excerpts[title] = [{heading: row[column] for heading, column in columns.items()} for row in shown]
     return Inspection(facts, excerpts)
 
 

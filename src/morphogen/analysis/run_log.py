@@ -113,7 +113,7 @@ def _read_config(path: Path) -> Row:
     try:
         return json.loads(dump_config(parse_config(_read_bytes(path).decode("utf-8"))))
     except (UnicodeDecodeError, ConfigError) as error:
-        raise DataError(f"{path} is damaged: {error}") from None
+        raise DataError(f"{path} is damaged: {error}{run_directory.missing_imports(path.parent)}") from None
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -26,6 +26,7 @@ POLICY_HELP = f"""policies of heuristic:
 {chr(10).join(f"  {name:<14}{text}" for name, text in POLICY_MEANINGS.items() if name != "ppo")}
   {SCHEDULE_FILE + "FILE":<14}a JSON file that declares which action is taken in which epoch"""
 NEW_RUN, QUIET = "run directory, new or empty", "no progress, only the closing table"
+JSON: dict[str, Any] = {"action": "store_true", "help": "print one JSON document, and nothing else on stdout"}
 SET_HELP = "any field; the value is JSON"
 SET: dict[str, Any] = {"metavar": "KEY=VALUE", "action": "append", "default": [], "help": SET_HELP}  # the flag --set
 
@@ -126,18 +127,28 @@ def flag_settings(args: Namespace) -> Settings:
 
 def spec_from_args(args: Namespace, *, defaults: Settings | None = None, overrides: Settings | None = None) -> RunSpec:
     """Return the spec of a command line: defaults < preset < file < `defaults` < flags < `overrides`."""
-    if args.who == "ppo":
-        if args.policy is not None:
-            raise ConfigError(f"--policy: expected `morphogen train heuristic`, got ppo and {args.policy!r}")
-        policy = {"policy_name": "ppo"} if args.named else {}
-    else:
-        policy = {"policy_name": args.policy or "heuristic"}
-        check_flag("--policy", policy["policy_name"], OneOf(POLICIES, SCHEDULE_FILE))
+    policy = _choose_policy(args)
     flags = reduce(merge_settings, [flag_settings(args), policy, overrides or {}])
     settings, faults = _read_config(args.config) if args.config else ({}, [])
     bare = args.config is None and "preset" not in flags and "task" not in flags
     base: Settings = {"preset": DEFAULT_PRESET} if bare else {}
     return build_spec(base, settings, defaults or {}, flags, faults=faults)
+
+
+def _choose_policy(args: Namespace) -> Settings:
+    """Return the setting of the policy that a command line names, if it names one."""
+    if args.policy is None:
+        return {"policy_name": args.who} if args.named or args.who != "ppo" else {}
+    faults = []
+    if args.who == "ppo":
+        usage = f"`morphogen {args.command} heuristic --policy NAME`"
+        faults = [f"--policy: expected {usage}, got ppo and {format_value(args.policy)}"]
+    try:
+        check_flag("--policy", args.policy, OneOf(POLICIES, SCHEDULE_FILE))
+    except ConfigError as error:
+        faults.append(str(error))
+    raise_all(faults)
+    return {"policy_name": args.policy}
 
 
 def _read_config(path: Path) -> tuple[Settings, list[str]]:

@@ -10,8 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from morphogen.cli import arguments, process, rank_processes
-from morphogen.config.config_files import build_spec, dump_config, parse_assignment
+from morphogen.cli import arguments, process, rank_processes, series
+from morphogen.config.config_files import build_spec, parse_assignment
 from morphogen.config.fields import Settings, raise_all
 from morphogen.config.parts import RULES
 from morphogen.config.spec import RunSpec, resolve
@@ -21,7 +21,7 @@ from morphogen.run.stop_signals import StopSignals
 from morphogen.storage import run_directory
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.plain import read_count
-from morphogen.vocab.text import format_value
+from morphogen.vocab.text import format_choice, format_value, suggest
 
 if TYPE_CHECKING:  # they load torch
     from morphogen.device.collectives import Collectives
@@ -52,7 +52,9 @@ class ComparisonSide(NamedTuple):
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of `compare`."""
     parser.add_argument("sides", metavar="SIDE", nargs="+", help="run directory, folder of them, preset or rule:NAME")
-    parser.add_argument("--seeds", metavar="1,2,3", help="training seeds of presets and rules (default 0)")
+    parser.add_argument(
+        "--seeds", metavar="SEEDS", help=f"training seeds of presets and rules, {series.SEEDS} (default 0)"
+    )
     parser.add_argument("--rounds", metavar="N", help="rounds of every run (default: as configured)")
     setting: dict[str, Any] = {**arguments.SET, "help": "any field, for all sides"}
     parser.add_argument("--set", **setting)
@@ -98,12 +100,13 @@ def read_sides(args: Namespace) -> tuple[ComparisonSide, ...]:
     if len(names) < 2:
         raise ConfigError(f"compare: expected two or more sides, got {len(names)}")
     training = [name for name in names if _side_settings(name) is not None]
+    existing = {name: _existing_side(name) for name in names if name not in training}
     flags = {"--seeds": args.seeds, "--rounds": args.rounds, "--set": args.set, "--out": args.out}
     if training and args.out is None:
         raise ConfigError(f"--out: expected a directory to train {', '.join(training)} in, got nothing")
     unused = [flag for flag in flags if flags[flag] and not training]
     raise_all([f"{flag}: expected a preset or rule as a side, got runs only" for flag in unused])
-    sides = tuple(_side_to_train(name, args) if name in training else _existing_side(name) for name in names)
+    sides = tuple(existing[name] if name in existing else _side_to_train(name, args) for name in names)
     _check_comparable(sides)
     return sides
 
@@ -160,7 +163,8 @@ def _side_settings(name: str) -> Settings | None:
     if name.startswith(RULE_PREFIX):
         rule = name.removeprefix(RULE_PREFIX)
         if rule not in RULES:
-            raise ConfigError(f"side: expected {RULE_PREFIX} and one of {', '.join(RULES)}, got {format_value(name)}")
+            known, meant = ", ".join(RULES), suggest(rule, RULES)
+            raise ConfigError(f"side: expected {RULE_PREFIX} and one of {known}, got {format_value(name)}{meant}")
         return {"reward": {"rule": rule}}
     return {"preset": name} if name in PRESETS else None
 
@@ -169,16 +173,10 @@ def _side_to_train(name: str, args: Namespace) -> ComparisonSide:
     rounds = {} if args.rounds is None else {"rounds": arguments.parse_int_flag("--rounds", args.rounds, 1)}
     layers = [*map(parse_assignment, args.set), rounds, _side_settings(name) or {}]
     layers.insert(0, {"preset": DEFAULT_PRESET, "final_episodes": 0, "evaluation": {"every_rounds": 0}})
-    words = (args.seeds or "0").split(",")
-    seeds = [arguments.parse_int_flag("--seeds", word, 0, arguments.MAX_SEED) for word in words]
-    arguments.check_unique("--seeds", [str(seed) for seed in seeds])
+    seeds = series.parse_seeds(args.seeds or "0")
     folder = args.out / name.replace(":", "-")
     runs = {folder / str(seed): resolve(build_spec(*layers, {"seed": seed})) for seed in seeds}
-    for path, spec in runs.items():
-        if not (path / run_directory.CONFIG).exists():
-            run_directory.check_new_directory(path)
-        elif dump_config(resolve(run_directory.open_directory(path)[1])) != dump_config(spec):
-            raise ConfigError(f"--out: expected no run of another configuration, got {path}")
+    series.check_runs(runs)
     return ComparisonSide(name, runs, needs_training=True)
 
 
@@ -192,7 +190,9 @@ def _existing_side(name: str) -> ComparisonSide:
     runs = [folder for folder in folders if os.path.isfile(folder / run_directory.CONFIG)]
     if not runs:
         known = f"a preset ({', '.join(PRESETS)}) or {RULE_PREFIX}NAME"
-        raise ConfigError(f"side: expected a run directory, a folder of them, {known}, got {format_value(name)}")
+        raise ConfigError(
+            f"side: expected a run directory, a folder of them, {known}, got {format_choice(name, PRESETS)}"
+        )
     specs = {path: resolve(run_directory.open_directory(path)[1]) for path in runs}
     ordered = sorted(runs, key=lambda path: (specs[path].seed, path))
     return ComparisonSide(name, {path: specs[path] for path in ordered}, needs_training=False)
@@ -211,24 +211,13 @@ def train_side(
     side: ComparisonSide, *, console: Any, halt: Callable[[], bool], collectives: "Collectives | None" = None
 ) -> None:
     """Train the missing runs of a side and resume the stopped ones, until `halt` returns True on a rank."""
-    train, engine = import_module("morphogen.run.train"), import_module("morphogen.engine.scheduler")
+    engine = import_module("morphogen.engine.scheduler")
     group = collectives or import_module("morphogen.device.collectives").Collectives()
     parts = engine.Parts(hooks=engine.Hooks(should_stop=halt), collectives=collectives)
     for run, spec in side.runs.items():
         if not side.needs_training or any(group.gather_facts(halt())):
             return
-        status = group.broadcast(_find_status(run))
-        if status is None:
-            train.train_ppo_vectorized(spec, out=run, command="morphogen compare", console=console, parts=parts)
-        elif status != run_directory.STATUS_COMPLETED:
-            train.resume(run, spec, console=console, parts=parts)
-
-
-def _find_status(run: Path) -> str | None:
-    """Return the status of a run; None if there is none."""
-    if not (run / run_directory.CONFIG).exists():
-        return None
-    return str(run_directory.open_directory(run)[2].get("status"))
+        series.train_run(run, spec, command="morphogen compare", console=console, parts=parts)
 
 
 def compare_sides(

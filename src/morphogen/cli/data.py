@@ -1,7 +1,5 @@
 """Command `data`: tasks, the questions they ask, and the files that they need."""
 
-import json
-import sys
 from argparse import ArgumentParser, Namespace
 from importlib import import_module
 from itertools import groupby
@@ -30,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of `data`."""
     parser.add_argument("task", metavar="TASK", nargs="?", help="one task, with every file (default: all)")
     arguments.add_flags(parser, [flag for flag in arguments.FLAGS if flag.path == "data.dir"])
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--json", **arguments.JSON)
 
 
 def run(args: Namespace) -> None:
@@ -45,7 +43,7 @@ def run(args: Namespace) -> None:
     errors = {task.name: inventory.find_task_error(task, data[str(task.dataset)]) for task in tasks}
     listing = build_listing(tasks, data, errors, chosen)
     if args.json:
-        sys.stdout.write(json.dumps(listing, indent=1) + "\n")
+        process.print_json(listing)
     else:
         print(*map(escape_text, listing_lines(listing, details=args.task is not None)), sep="\n")
     process.print_notes([*faults, *([] if args.task else DATASETS.unusable().values())])

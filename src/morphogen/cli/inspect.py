@@ -4,6 +4,7 @@ from argparse import ArgumentParser, Namespace
 from importlib import import_module
 
 from morphogen.cli import arguments, process
+from morphogen.telemetry.events import tidy
 from morphogen.vocab.text import escape_text
 
 PARSER = {
@@ -16,10 +17,15 @@ PARSER = {
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of `inspect`."""
     parser.add_argument("path", metavar="PATH", type=arguments.parse_path, help="run directory, or a checkpoint in one")
+    parser.add_argument("--json", **arguments.JSON)
 
 
 def run(args: Namespace) -> None:
-    """Print the facts, then the tables."""
-    facts, tables = import_module("morphogen.analysis.inspect_run").inspect_path(args.path)
+    """Print the facts, then the tables; as JSON with all rows."""
+    inspect_path = import_module("morphogen.analysis.inspect_run").inspect_path
+    if args.json:
+        process.print_json(tidy(inspect_path(args.path, most=None)._asdict()))
+        return
+    facts, tables = inspect_path(args.path)
     print(*(escape_text(f"{name:<22}{fact}") for name, fact in facts.items()), sep="\n")
     process.print_tables(tables.items())

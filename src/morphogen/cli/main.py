@@ -5,13 +5,13 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import metadata
 from typing import Any, NoReturn
 
 from morphogen.cli import (
     bench,
     compare,
+    completion,
     config,
     data,
     evaluate,
@@ -26,13 +26,21 @@ from morphogen.cli import (
 )
 from morphogen.cli.rank_processes import EXITS, exit_code, follow_parent, leave_if_joined
 from morphogen.config.fields import raise_all
+from morphogen.config.part_files import import_parts
 from morphogen.config.reference import explain_fault
 from morphogen.errors import CheckpointError, ConfigError, DataError
-from morphogen.vocab.text import escape_text, format_value
+from morphogen.vocab.text import escape_text, format_choice, format_value, suggest
 
 USAGE, DATA, CHECKPOINT = (EXITS[kind] for kind in (ConfigError, DataError, CheckpointError))
 OUTPUT_LOST, INTERRUPTED = 7, 130
-MODULES = (train, bench, tune, resume, watch, rewards, data, config, report, inspect, evaluate, compare)
+MODULES = (train, bench, tune, resume, watch, rewards, data, config, report, inspect, evaluate, compare, completion)
+IMPORT: dict[str, Any] = {
+    "dest": "imports",
+    "metavar": "FILE",
+    "action": "append",
+    "default": [],
+    "help": "Python file, or dotted name of a module, that registers parts of your own; may be repeated",
+}
 COMMANDS: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 
@@ -41,10 +49,16 @@ class _Parser(argparse.ArgumentParser):
         """Parse; a command refuses unknown arguments itself, so that the error names its own help."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            close = get_close_matches(unknown[0], self._option_string_actions, n=1)
-            hint = f", did you mean {close[0]}?" if close else ""
+            hint = suggest(unknown[0], self._option_string_actions)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return found, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a value that is no choice of an argument, and name the closest one."""
+        if action.choices is not None and value not in action.choices:
+            known = list(action.choices)
+            fault = f"expected one of {', '.join(known)}, got {format_choice(value, known)}"
+            raise argparse.ArgumentError(action, fault)
 
     def error(self, message: str) -> NoReturn:
         """Raise a ConfigError for wrong usage."""
@@ -79,6 +93,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         args = parse_args(words, metadata.version("morphogen"))
         args.command_line = shlex.join(["morphogen", *words])
+        for name in args.imports:
+            import_parts(name)
         code = COMMANDS[args.command].run(args)
     except tuple(EXITS) as error:
         for line in str(error).splitlines() or [type(error).__name__]:
@@ -102,7 +118,9 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"morphogen {version}")
     parsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, module in COMMANDS.items():
-        module.add_arguments(parsers.add_parser(name, **module.PARSER, allow_abbrev=False))
+        parser = parsers.add_parser(name, **module.PARSER, allow_abbrev=False)
+        module.add_arguments(parser)
+        parser.add_argument("--import", **IMPORT)
     return top
 
 

@@ -1,16 +1,18 @@
 """Process of a command: signals, threads, child processes, notes and tables on the terminal."""
 
-import importlib
+import json
 import multiprocessing
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from morphogen.config import part_files
 from morphogen.device.job import ranks_of_environment
 from morphogen.errors import DeviceError
 from morphogen.run.stop_signals import ENDING_SIGNALS, SIGNAL_CODE
@@ -28,15 +30,22 @@ def exit_on_signals() -> None:
 
 
 def set_threads(threads: int | None) -> None:
-    """Set the environment that torch reads at import; without a number torch takes one thread per core."""
+    """Set the threads of torch, in the environment that it reads at import; without a number the environment decides.
+
+    A file of `--import` may have loaded torch before.
+    """
     if threads is not None:
         os.environ.update(OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads))
+    number = os.environ.get("OMP_NUM_THREADS", "")
+    if "torch" in sys.modules and number.isdecimal():
+        import_module("torch").set_num_threads(int(number))
 
 
 def run_in_process(module: str, function: str, *args: Any, threads: int | None) -> Any:
     """Call `module.function(*args)` in a new process without imports, and return or raise its result."""
     ours, theirs = _SPAWN.Pipe(duplex=False)
-    process = _SPAWN.Process(target=_serve_call, args=(theirs, module, function, args, threads))
+    call = (module, function, args)
+    process = _SPAWN.Process(target=_serve_call, args=(theirs, call, threads, part_files.IMPORTED))
     process.start()
     theirs.close()
     try:
@@ -53,13 +62,21 @@ def run_in_process(module: str, function: str, *args: Any, threads: int | None) 
     return result
 
 
-def _serve_call(pipe: Connection, module: str, function: str, args: tuple[Any, ...], threads: int | None) -> None:
-    """Body of a child process.  SIGINT is left to the parent, which terminates the child."""
+def _serve_call(
+    pipe: Connection, call: tuple[str, str, tuple[Any, ...]], threads: int | None, imports: Sequence[str]
+) -> None:
+    """Body of a child process.  SIGINT is left to the parent, which terminates the child.
+
+    call: module, function and arguments; imports: files and modules with parts.
+    """
+    module, function, args = call
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     set_threads(threads)
     result, error = None, None
     try:
-        result = getattr(importlib.import_module(module), function)(*args)
+        for name in imports:
+            part_files.import_parts(name)
+        result = getattr(import_module(module), function)(*args)
     except Exception as cause:
         cause.add_note(traceback.format_exc())
         error = cause
@@ -79,7 +96,7 @@ def print_notes(lines: Iterable[str]) -> None:
 
 def note_missing_kernels() -> None:
     """Print a note if the compiled kernels are missing."""
-    if not importlib.import_module("morphogen.kernels").AVAILABLE:
+    if not import_module("morphogen.kernels").AVAILABLE:
         print_notes(["compiled kernels are missing, plain torch is slower: install a C compiler, then morphogen again"])
 
 
@@ -93,9 +110,15 @@ def print_tables(tables: Iterable[tuple[str, Any]]) -> None:
     """Print tables to stdout.  tables: titles and rows."""
     if not has_console():
         return
-    console = importlib.import_module("morphogen.analysis.console").Console()
+    console = import_module("morphogen.analysis.console").Console()
     for title, rows in tables:
         console.print_table(rows, title=title)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as a JSON document to stdout; of several ranks, only rank 0 does."""
+    if has_console():
+        sys.stdout.write(json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
 def write_json(path: Path | None, value: Any) -> None:

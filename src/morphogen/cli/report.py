@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from importlib import import_module
 
-from morphogen.cli import arguments
+from morphogen.cli import arguments, process
 from morphogen.vocab.text import escape_text
 
 PARSER = {
@@ -20,8 +20,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--out", metavar="DIR", type=arguments.parse_path, help="output folder (default: report/ in the first of them)"
     )
+    parser.add_argument("--json", **arguments.JSON)
 
 
 def run(args: Namespace) -> None:
-    """Write the report and print its path."""
-    print(escape_text(str(import_module("morphogen.analysis.report").report(*args.runs, out=args.out))))
+    """Write the report and print its path; as JSON the paths of all files."""
+    page = import_module("morphogen.analysis.report").report(*args.runs, out=args.out)
+    if args.json:
+        pictures, numbers = (sorted(map(str, page.parent.glob(f"*.{suffix}"))) for suffix in ("png", "csv"))
+        process.print_json({"page": str(page), "pictures": pictures, "numbers": numbers})
+    else:
+        print(escape_text(str(page)))

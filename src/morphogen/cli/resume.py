@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 
 from morphogen.cli import arguments, process
-from morphogen.cli.train import run_training
+from morphogen.cli.train import add_output, run_training
 from morphogen.config.config_files import build_spec
 from morphogen.config.fields import to_settings
 from morphogen.config.spec import RunSpec, may_change_on_resume, resolve
@@ -21,6 +21,7 @@ PARSER = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of `resume`."""
+    parser.set_defaults(seeds=None)
     parser.add_argument("run", metavar="RUN_DIR", type=arguments.parse_path, help="its run directory")
     more = "run N additional rounds (--rounds sets the total)"
     parser.add_argument("--extend-rounds", metavar="N", help=more)
@@ -32,7 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     output.add_argument(
         "--out", metavar="DIR", type=arguments.parse_path, help=f"with --checkpoint: {arguments.NEW_RUN}"
     )
-    output.add_argument("--quiet", action="store_true", help=arguments.QUIET)
+    add_output(output)
 
 
 def run(args: Namespace) -> int | None:

@@ -6,10 +6,11 @@ from importlib import import_module
 from itertools import groupby, islice
 from typing import Any
 
-from morphogen.cli import process
+from morphogen.cli import arguments, process
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
 from morphogen.errors import ConfigError
+from morphogen.telemetry.events import tidy
 
 RULES_PER_TABLE = 6
 PARSER = {
@@ -20,20 +21,22 @@ PARSER = {
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add no flags: `rewards` has none."""
-    del parser
+    """Add the flags of `rewards`."""
+    parser.add_argument("--json", **arguments.JSON)
 
 
 def run(args: Namespace) -> None:
     """Print every rule with its origin and description, then the tables of returns."""
-    del args
     rules, faults = load_rules()
     describe = import_module("morphogen.rules.rewards.table").describe_rule
-    origins = {name: RULES.origin(name) for name in rules}
-    name_width, origin_width = (max(map(len, names), default=0) for names in (rules, origins.values()))
-    for name, origin in origins.items():
-        print(f"{name:<{name_width}}  {origin:<{origin_width}}  {describe(name)}")
-    process.print_tables(return_tables(rules))
+    rows = [{"rule": name, "origin": RULES.origin(name), "description": describe(name)} for name in rules]
+    if args.json:
+        process.print_json(tidy({"rules": rows, "tables": dict(return_tables(rules, len(rules)))}))
+    else:
+        widths = [max((len(row[key]) for row in rows), default=0) for key in ("rule", "origin")]
+        for rule, origin, description in map(dict.values, rows):
+            print(f"{rule:<{widths[0]}}  {origin:<{widths[1]}}  {description}")
+        process.print_tables(return_tables(rules))
     process.print_notes(faults)
 
 
@@ -50,8 +53,8 @@ def load_rules() -> tuple[dict[str, Any], list[str]]:
     return rules, faults
 
 
-def return_tables(rules: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Return titles and rows of the discounted returns: archetypes down, rules of one origin across."""
+def return_tables(rules: dict[str, Any], most: int = RULES_PER_TABLE) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Return titles and rows of the discounted returns: archetypes down, rules of one origin across, at most `most`."""
     archetypes = import_module("morphogen.rules.rewards.archetypes")
     policies = archetypes.ARCHETYPES
     returns = {
@@ -63,7 +66,7 @@ def return_tables(rules: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]
     ]
     tables = []
     for source, group in groupby(rules, key=RULES.origin):
-        while part := list(islice(group, RULES_PER_TABLE)):
+        while part := list(islice(group, most)):
             rows = [{**row, **{name: returns[name][i] for name in part}} for i, row in enumerate(first)]
             tables.append((f"discounted returns, {source}", rows))
     return tables

@@ -3,13 +3,14 @@
 import argparse
 import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from morphogen.cli import arguments, process, rank_processes
+from morphogen.cli import arguments, process, rank_processes, series
 from morphogen.config import rank_choice
 from morphogen.config.action_schedule import seed_timeline
 from morphogen.config.config_files import dump_config
@@ -19,7 +20,9 @@ from morphogen.device.job import ranks_of_environment, restarts_of_environment
 from morphogen.errors import ConfigError
 from morphogen.run.stop_signals import StopSignals
 from morphogen.storage import run_directory
+from morphogen.telemetry.events import tidy
 from morphogen.vocab.action import Tempo
+from morphogen.vocab.text import format_value
 
 INCOMPLETE = 6  # exit code: events are lost
 _EPILOG = f"""A preset is a named set of settings, a config file is JSON with the fields that --print-config shows.
@@ -53,9 +56,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--out", metavar="DIR", type=arguments.parse_path, help=f"{arguments.NEW_RUN} (default: one in runs/)"
     )
-    output.add_argument("--quiet", action="store_true", help=arguments.QUIET)
+    add_output(output)
     output.add_argument("--dry-run", action="store_true", help="check everything, print sizes, write nothing")
-    output.add_argument("--print-config", action="store_true", help="print the complete config as JSON and exit")
+    either = output.add_mutually_exclusive_group()
+    seeds = f"train a run for each seed, {series.SEEDS}, one after the other, in DIR/seed-N; print a table of them"
+    either.add_argument("--seeds", metavar="SEEDS", help=seeds)
+    either.add_argument("--print-config", action="store_true", help="print the complete config as JSON and exit")
+
+
+def add_output(parser: argparse._ArgumentGroup) -> None:
+    """Add the flags that choose what a run prints."""
+    parser.add_argument("--quiet", action="store_true", help=arguments.QUIET)
+    parser.add_argument("--json", **arguments.JSON)
 
 
 def run(args: Namespace) -> int | None:
@@ -78,33 +90,117 @@ def run(args: Namespace) -> int | None:
     paths = run_directory.default_paths(task=spec.task, config=dump_config(spec))
     out = args.out or next(path for path in paths if not path.exists())
     again = count > 0 and (out / run_directory.CONFIG).exists()
-    if not again:
+    seeds = _parse_seeds(args, spec)
+    if seeds:
+        series.check_runs(_list_runs(spec, seeds, out))
+    elif not again:
         run_directory.check_new_directory(out)
     import_module("morphogen.run.sinks").check_sinks(spec)
     if args.dry_run:
-        process.set_threads(spec.engine.threads)
-        module = import_module("morphogen.engine.setup")
-        setup = module.build_setup(spec)
-        import_module("morphogen.engine.policies").check_policy(setup)
-        sizes = module.describe_run(setup)
-        print(f"{args.command_line} would run:")
-        for name, text in {**sizes, "run directory": str(out)}.items():
-            print(f"  {name:<22}{text}")
+        facts = {**check_run(spec, None if seeds else out), "run directory": str(out)}
+        facts |= {"training seeds": ", ".join(map(str, seeds))} if seeds else {}
+        _print_facts(args, facts)
         return None
+    if seeds:
+        return _run_series(args, spec, seeds)
     if again:
         return run_training(args, spec, lambda train, **hooks: train.resume(out, spec, **hooks))
 
     def start(train: Any, *, parts: Any, **hooks: Any) -> Any:
         with ExitStack() as stack:
-
-            def choose() -> str:
-                paths = run_directory.default_paths(task=spec.task, config=dump_config(spec))
-                return str(args.out or stack.enter_context(run_directory.reserve_path(paths)))
-
-            path = Path(import_module("morphogen.device.agreement").run_on_first(parts.collectives, choose))
+            path = _open_path(args, spec, parts.collectives, stack)
             return train.train_ppo_vectorized(spec, out=path, command=args.command_line, parts=parts, **hooks)
 
     return run_training(args, spec, start)
+
+
+def _open_path(args: Namespace, spec: RunSpec, collectives: Any, stack: ExitStack) -> Path:
+    """Return the path of `--out` or a new one in `runs/`, the same on all ranks; the new one is held by the stack."""
+
+    def choose() -> str:
+        paths = run_directory.default_paths(task=spec.task, config=dump_config(spec))
+        return str(args.out or stack.enter_context(run_directory.reserve_path(paths)))
+
+    return Path(import_module("morphogen.device.agreement").run_on_first(collectives, choose))
+
+
+def _parse_seeds(args: Namespace, spec: RunSpec) -> list[int]:
+    """Return the seeds of `--seeds`; none without it.  Raises ConfigError for settings that exclude several runs."""
+    if args.seeds is None:
+        return []
+    if vars(args)["seed"] is not None:
+        raise ConfigError("--seed, --seeds: expected one of them, got both")
+    if spec.telemetry.dir is not None:
+        folder = format_value(spec.telemetry.dir)
+        raise ConfigError(f"telemetry.dir: expected null with --seeds, whose runs cannot share a folder, got {folder}")
+    return series.parse_seeds(args.seeds)
+
+
+def _list_runs(spec: RunSpec, seeds: Sequence[int], out: Path) -> dict[Path, RunSpec]:
+    return {out / f"seed-{seed}": replace(spec, seed=seed) for seed in seeds}
+
+
+def _run_series(args: Namespace, spec: RunSpec, seeds: Sequence[int]) -> int | None:
+    """Train a run per seed, print the table; an error of a run is raised at the end."""
+
+    def start(train: Any, *, parts: Any, console: Any) -> Any:
+        del train
+        with ExitStack() as stack:
+            folder = _open_path(args, spec, parts.collectives, stack)
+            runs = _list_runs(spec, seeds, folder)
+            result = series.train_seeds(runs, command=args.command_line, console=console, parts=parts)
+        if process.has_console():
+            series.print_series(folder, runs, failed=result.errors, as_json=args.json)
+        if result.stopped:
+            process.print_notes([f"stopped: the same command with --out {folder} continues"])
+            return result
+        for run, error in result.errors.items():
+            error.args = (f"{run}: {error}",)
+            raise error
+        return result
+
+    return run_training(args, spec, start)
+
+
+def _print_facts(args: Namespace, facts: dict[str, str]) -> None:
+    if args.json:
+        process.print_json(facts)
+        return
+    print(f"{args.command_line} would run:")
+    for name, text in facts.items():
+        print(f"  {name:<22}{text}")
+
+
+def _print_result(spec: RunSpec, result: Any) -> None:
+    """Print the result of a run as a JSON document."""
+    policies = [arm.table_row(result.results[-1], seed=spec.seed) for arm in result.results]
+    status = "stopped" if result.stopped else run_directory.STATUS_COMPLETED
+    facts = {"run_dir": str(result.run_dir), "status": status, "rounds": len(result.history)}
+    process.print_json(tidy({**facts, "policies": policies}))
+
+
+def check_run(spec: RunSpec, out: Path | None) -> dict[str, str]:
+    """Check all that a run checks before its first epoch; return its description.  Writes nothing, starts no rank."""
+    count, _ = choose_ranks(spec)
+    process.set_threads(spec.engine.threads)
+    module = import_module("morphogen.engine.setup")
+    for place in range(count if ranks_of_environment()[1] == 1 else 0):  # a rank of a job has its own device alone
+        module.own_device(spec.engine, place)
+    return module.describe_run(import_module("morphogen.run.train").check_run(spec, out, count))
+
+
+def choose_ranks(spec: RunSpec) -> tuple[int, bool]:
+    """Return the number of ranks of a run, and whether the machine alone decides it.
+
+    Raises: ConfigError for a number that does not divide the envs.
+    """
+    devices, given, in_job = len(spec.engine.devices), spec.engine.ranks, ranks_of_environment()[1]
+    if given is None and devices == 1 and in_job == 1:
+        cores = rank_choice.count_cores()
+        return rank_choice.default_ranks(spec, cores=cores, free_mib=_free_mib()), True
+    count = in_job if in_job > 1 else given or devices
+    rank_processes.check_ranks(spec.envs, count)
+    return count, False
 
 
 def run_training(args: Namespace, spec: RunSpec, start: Callable[..., Any]) -> int | None:
@@ -113,14 +209,11 @@ def run_training(args: Namespace, spec: RunSpec, start: Callable[..., Any]) -> i
     A run goes on until it ends or a signal to any rank stops it.
     """
     process.exit_on_signals()
-    devices, given = len(spec.engine.devices), spec.engine.ranks
-    if given is not None or devices > 1 or ranks_of_environment()[1] > 1:
-        return _run_ranks(args, spec, start, given or devices)
-    chosen = rank_choice.default_ranks(spec, cores=rank_choice.count_cores(), free_mib=_free_mib())
+    count, may_change = choose_ranks(spec)
     try:
-        return _run_ranks(args, spec, start, chosen, check=chosen > 1)
+        return _run_ranks(args, spec, start, count, check=may_change and count > 1)
     except _RowDependence as reason:
-        process.print_notes([f"one process instead of {chosen} ranks: {reason}"])
+        process.print_notes([f"one process instead of {count} ranks: {reason}"])
         return _run_ranks(args, spec, start, 1)
 
 
@@ -147,7 +240,7 @@ def _run_ranks(
     args: Namespace, spec: RunSpec, start: Callable[..., Any], count: int, *, check: bool = False
 ) -> int | None:
     """Run `run_training` on this number of ranks.  check: raise _RowDependence if they would change results."""
-    with rank_processes.open_ranks(spec, count, args.command_line, envs=spec.envs) as join:
+    with rank_processes.open_ranks(spec, count, args.command_line) as join:
         process.set_threads(spec.engine.threads)
         train, engine = import_module("morphogen.run.train"), import_module("morphogen.engine.scheduler")
         process.note_missing_kernels()
@@ -160,6 +253,8 @@ def _run_ranks(
         code = stop.exit_code if result.stopped else INCOMPLETE if result.losses.incomplete else None
         codes = collectives.gather_facts(code)
         collectives.close()
+    if args.json and not args.seeds:
+        _print_result(spec, result)
     process.print_notes(result.losses.lines())
     if result.stopped and result.run_dir is not None:
         process.print_notes([f"stopped: `morphogen resume {result.run_dir}` continues the run"])
@@ -170,4 +265,6 @@ def _open_console(args: Namespace, spec: RunSpec) -> Any:
     """Return the console of rank 0 as a context; that of another rank is None."""
     if not process.has_console():
         return nullcontext()
-    return import_module("morphogen.analysis.console").Console(quiet=args.quiet or not spec.telemetry.console)
+    stream = sys.stderr if args.json or args.seeds else sys.stdout
+    quiet = args.quiet or not spec.telemetry.console
+    return import_module("morphogen.analysis.console").Console(quiet=quiet, out=stream)

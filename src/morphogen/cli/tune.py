@@ -8,6 +8,7 @@ from typing import Any
 from morphogen.cli import arguments, process, rank_processes
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.storage import run_directory
+from morphogen.telemetry.events import tidy
 
 PARSER = {
     "help": "search the best fixed schedule or the best rules, a baseline for what a policy learns",
@@ -38,6 +39,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     rest.add_argument("--on", metavar="N", default="48", help="training instances of the last trial (default 48)")
     rest.add_argument("--worlds", metavar="N", default="2", help="worlds that each of them is played in (default 2)")
+    rest.add_argument("--json", **arguments.JSON)
 
 
 def run(args: Namespace) -> None:
@@ -66,6 +68,9 @@ def _search_rules(args: Namespace, spec: RunSpec, paths: list[Path], options: di
     if not process.has_console():
         return
     search.write_thresholds(result, *paths)
+    if args.json:
+        process.print_json(tidy({**search.summary_numbers(result), "files": [str(args.out)]}))
+        return
     print(*search.summary_lines(result, spec), f"file: {args.out}", sep="\n")
 
 
@@ -77,6 +82,10 @@ def _search_schedules(args: Namespace, spec: RunSpec, paths: list[Path], options
     if not process.has_console():
         return
     search.write_schedules(result, spec, *paths)
-    title = "the portfolio, on the training instances it was chosen on"
-    process.print_tables([(title, search.portfolio_table(result))])
+    tables = {"the portfolio, on the training instances it was chosen on": search.portfolio_table(result)}
+    if args.json:
+        names = [str(path) for path in paths]
+        process.print_json(tidy({**search.summary_numbers(result), "files": names, "tables": tables}))
+        return
+    process.print_tables(tables.items())
     print(*search.summary_lines(result), f"files: {', '.join(map(str, paths))}", sep="\n")

@@ -10,7 +10,7 @@ from morphogen.cli import arguments, process, streams
 PARSER = {
     "help": "follow a running run in the terminal",
     "description": "Follow a run in the terminal: its envs with slots and alphas, curves, actions, anomalies. The run "
-    "may start later; the view ends with the run, or with Ctrl-C, which does not affect the run.",
+    "may have just begun; the view ends with the run, or with Ctrl-C, which does not affect the run.",
 }
 
 

@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import Field as DataclassField
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from inspect import cleandoc
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
@@ -19,7 +18,7 @@ from morphogen.errors import ConfigError
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.plain import to_plain
 from morphogen.vocab.registry import Registries, Registry
-from morphogen.vocab.text import format_value
+from morphogen.vocab.text import format_choice, format_value, suggest
 
 Settings = dict[str, Any]
 T = TypeVar("T")
@@ -279,15 +278,6 @@ def explicit_settings(settings: Settings) -> Settings:
     }
 
 
-def flat_settings(settings: Settings, above: str = "") -> Settings:
-    """Return nested settings by path: {"ppo": {"clip": 0.2}} -> {"ppo.clip": 0.2}."""
-    flat: Settings = {}
-    for name, value in settings.items():
-        path = f"{above}{name}"
-        flat |= flat_settings(value, f"{path}.") if isinstance(value, dict) else {path: value}
-    return flat
-
-
 def _plain(value: Any, explicit: bool) -> Any:
     if isinstance(value, Spec):
         return to_settings(value, explicit=explicit)
@@ -310,7 +300,7 @@ def list_faults(error: ValidationError, owner: type, settings: Any, path: str = 
 def _locate(loc: Iterable[str | int], kind: Any, value: Any, path: str) -> tuple[tuple[str, ...], str]:
     """Return the names on the way to an invalid field, and the message: `ppo.clip: expected ..., got 3`."""
     steps: list[str] = []
-    expected, got = "an object", ""
+    expected, got, names = "an object", "", list[str]()
     for name in map(str, loc):
         known = fields_of(kind)
         if not known or (name not in known and not isinstance(value, Mapping)):
@@ -318,14 +308,24 @@ def _locate(loc: Iterable[str | int], kind: Any, value: Any, path: str) -> tuple
         steps.append(name)
         path = join_path(path, name)
         if name not in known:
-            close = get_close_matches(name, known, n=1)
             expected = f"one of {', '.join(known)}"
-            got = f"an unknown name (did you mean {close[0]}?)" if close else "an unknown name"
+            got = f"an unknown name{suggest(name, known)}"
             break
         kind, expected = known[name].annotation, describe(known[name].annotation, known[name].metadata)
+        names = allowed_names(kind, known[name].metadata)
         got = "nothing" if isinstance(value, Mapping) and name not in value else ""
         value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, value)
-    return tuple(steps), f"{path}: expected {expected}, got {got or format_value(value)}"
+    return tuple(steps), f"{path}: expected {expected}, got {got or format_choice(value, names)}"
+
+
+def allowed_names(kind: Any, metadata: Iterable[Any]) -> list[str]:
+    """Return the names that an annotation allows; none for another kind of value."""
+    parts = [*metadata, *get_args(kind)]
+    if get_origin(kind) is Literal:
+        return parts
+    rules = [mark.names if isinstance(mark, OneOf) else mark.among for mark in parts if isinstance(mark, OneOf | Names)]
+    found = [name for names in rules for name in names or ()]
+    return found + [name for part in get_args(kind) if get_args(part) for name in allowed_names(part, ())]
 
 
 def fields_of(kind: Any) -> Mapping[str, FieldInfo]:
@@ -384,7 +384,7 @@ def check_flag(flag: str, value: Any, rule: OneOf) -> None:
     try:
         rule.convert(value)
     except ValueError:
-        raise ConfigError(f"{flag}: expected {rule.expected}, got {format_value(value)}") from None
+        raise ConfigError(f"{flag}: expected {rule.expected}, got {format_choice(value, rule.names)}") from None
 
 
 def merge_settings(lower: Settings, upper: Settings) -> Settings:

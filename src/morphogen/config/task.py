@@ -26,7 +26,7 @@ from morphogen.vocab.objective import ANYTIME, DELIVERED, OBJECTIVES
 from morphogen.vocab.plain import make_plain
 from morphogen.vocab.registry import NAME, Registry
 from morphogen.vocab.stage import Gate
-from morphogen.vocab.text import format_value
+from morphogen.vocab.text import format_value, suggest
 from morphogen.vocab.transformer_host import TransformerSpec
 
 DEFAULT_TASK = "digits"
@@ -79,7 +79,7 @@ class TaskSpec:
         for name, registry in (("dataset", DATASETS), ("host", HOSTS)):
             if isinstance(value := getattr(self, name), str) and value not in registry:
                 known = f"one of {', '.join(registry)}" if registry else f"an object (no {registry.kind} is registered)"
-                raise_all([f"task {self.name}: {name}: expected {known}, got {value!a}"])
+                raise_all([f"task {self.name}: {name}: expected {known}, got {value!a}{suggest(value, registry)}"])
         host = HOSTS[self.host] if isinstance(self.host, str) else self.host
         raise_all(self._faults(host))
         reference = reference_instance(host.classes, host.reach)

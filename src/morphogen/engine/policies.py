@@ -33,7 +33,7 @@ from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.registry import Registry, error_line, show_part
-from morphogen.vocab.text import format_value, short_repr
+from morphogen.vocab.text import format_value, short_repr, suggest
 
 TRAINED_PREFIX = "trained:"  # before a run directory or a policy file
 REACTIVE_PREFIX = "reactive:"  # before a file with thresholds of the heuristic
@@ -179,9 +179,10 @@ def check_policy(setup: Setup) -> None:
 def _build_policy(name: str, setup: Setup) -> Policy:
     """Build a policy that is not trained."""
     if name not in POLICIES:
-        known = ", ".join([*LEARNERS, *POLICIES, *([OPTIMAL] if is_known(setup) else ())])
+        known = [*LEARNERS, *POLICIES, *([OPTIMAL] if is_known(setup) else ())]
         raise ConfigError(
-            f"arm: expected one of {known}, schedule:FILE, {REACTIVE_PREFIX}FILE or {TRAINED_PREFIX}PATH, got {name!r}"
+            f"arm: expected one of {', '.join(known)}, schedule:FILE, {REACTIVE_PREFIX}FILE or {TRAINED_PREFIX}PATH, "
+            f"got {name!r}{suggest(name, known)}"
         )
     part = POLICIES[name]
     policy = part if hasattr(part, "act") else _call_builder(POLICIES, name, setup.spec, setup.limits)

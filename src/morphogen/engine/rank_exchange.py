@@ -34,24 +34,34 @@ class RankExchange(Exchange):
 def build_exchange(spec: RunSpec, learner: Learner | None, collectives: Collectives) -> Exchange:
     """Build the exchange of the updates of a run: none between ranks that gather their rows.
 
-    Raises: ConfigError under allreduce for a learner that needs all rows, or a rank without its part of a minibatch.
+    Raises: ConfigError like `check_exchange`.
     """
-    if spec.engine.reduce != REDUCE_ALLREDUCE:
+    check_exchange(spec, learner, collectives.ranks)
+    if spec.engine.reduce != REDUCE_ALLREDUCE or collectives.ranks == 1:
         return ALONE
-    if learner is not None and not learner.reduces:
+    return RankExchange(collectives)
+
+
+def check_exchange(spec: RunSpec, learner: Learner | None, ranks: int) -> None:
+    """Raise a ConfigError under allreduce for a learner that needs all rows, or a rank without its part of a minibatch.
+
+    ranks: their number, which divides the envs.
+    """
+    if spec.engine.reduce != REDUCE_ALLREDUCE or learner is None:
+        return
+    if not learner.reduces:
         raise ConfigError(
             f"engine.reduce: expected {REDUCE_GATHER} with the learner {learner.name!r}, which needs the rows of all "
             f"envs (its class does not set `reduces = True`), got {REDUCE_ALLREDUCE}"
         )
-    own, parts = len(collectives.shard(spec.envs)), spec.ppo.minibatches or 1
-    if learner is not None and own % parts:
+    own, parts = spec.envs // ranks, spec.ppo.minibatches or 1
+    if own % parts:
         raise ConfigError(
             f"ppo.minibatches: expected a divisor of the {own} envs of a rank (envs {spec.envs}, engine.ranks "
-            f"{collectives.ranks}) under engine.reduce {REDUCE_ALLREDUCE}, got {parts}"
+            f"{ranks}) under engine.reduce {REDUCE_ALLREDUCE}, got {parts}"
         )
-    if learner is not None and own % spec.ppo.world_envs:
+    if own % spec.ppo.world_envs:
         raise ConfigError(
             f"ppo.world_envs: expected a divisor of the {own} envs of a rank (envs {spec.envs}, engine.ranks "
-            f"{collectives.ranks}) under engine.reduce {REDUCE_ALLREDUCE}, got {spec.ppo.world_envs}"
+            f"{ranks}) under engine.reduce {REDUCE_ALLREDUCE}, got {spec.ppo.world_envs}"
         )
-    return RankExchange(collectives) if collectives.ranks > 1 else ALONE

@@ -86,9 +86,12 @@ def resolve_device(name: str, place: int = 0) -> torch.device:
     return device
 
 
-def own_device(spec: EngineSpec) -> torch.device:
-    """Return the device of this rank: of several devices each rank on a machine has one."""
-    place = local_rank()
+def own_device(spec: EngineSpec, place: int | None = None) -> torch.device:
+    """Return the device of a rank: of several devices each rank on a machine has one.
+
+    place: of the rank among those on this machine; None: of this rank.
+    """
+    place = local_rank() if place is None else place
     return resolve_device(spec.devices[place % len(spec.devices)], place)
 
 

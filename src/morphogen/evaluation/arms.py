@@ -32,7 +32,7 @@ from morphogen.evaluation.schedule_search import InstanceSet, build_schedule, he
 from morphogen.evaluation.successive_halving import read_portfolio
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.plain import read_count
-from morphogen.vocab.text import format_value
+from morphogen.vocab.text import format_choice
 
 ORACLE_WORLDS = 2  # sibling worlds in which the oracle searches
 SEARCH_ROWS = 256  # envs side by side in a search
@@ -202,7 +202,7 @@ def open_arms(
     allowed = ", ".join([*known, *(f"{prefix}FILE" for prefix in ARM_PREFIXES)])
     wanted = list(dict.fromkeys(names))
     unknown = [name for name in wanted if name not in known and not name.startswith(ARM_PREFIXES)]
-    raise_all([f"arms: expected {allowed}, got {format_value(name)}" for name in unknown])
+    raise_all([f"arms: expected {allowed}, got {format_choice(name, known)}" for name in unknown])
     return {name: partial(_open_arm(name, setup, report), collectives=collectives) for name in wanted}
 
 

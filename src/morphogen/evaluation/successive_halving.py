@@ -220,6 +220,19 @@ def _candidate_label(candidate: Candidate) -> str:
     return "; ".join(growth.label for growth in candidate) or "nothing"
 
 
+def summary_numbers(result: SearchResult) -> dict[str, object]:
+    """Result of a search in numbers, by the words of `summary_lines`."""
+    return {
+        "best": _candidate_label(result.best),
+        "value": result.best_mean,
+        "value without growing": result.idle_mean,
+        "value of the portfolio": result.portfolio_values[-1],
+        "instances": result.instances,
+        "worlds": result.worlds,
+        "schedules": result.candidate_count,
+    }
+
+
 def summary_lines(result: SearchResult) -> list[str]:
     """Result of a search in words."""
     return [

@@ -139,6 +139,18 @@ def write_thresholds(result: ThresholdResult, path: Path) -> None:
     files.write_atomic(path, files.json_bytes({"heuristic": to_settings(result.best)}))
 
 
+def summary_numbers(result: ThresholdResult) -> dict[str, object]:
+    """Result of a search in numbers, by the words of `summary_lines`."""
+    return {
+        "best": to_settings(result.best),
+        "value": result.mean,
+        "instances": result.instances,
+        "worlds": result.worlds,
+        "episodes": result.episodes,
+        "sets of thresholds": result.candidates,
+    }
+
+
 def summary_lines(result: ThresholdResult, spec: RunSpec) -> list[str]:
     """Result of a search in words."""
     named = ", ".join(f"{name} {value}" for name, value in to_settings(result.best).items())

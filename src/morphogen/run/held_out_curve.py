@@ -3,12 +3,19 @@
 from collections.abc import Iterable
 
 from morphogen.config.parts import LEARNERS
+from morphogen.config.spec import RunSpec
 from morphogen.engine.policies import build_arm
 from morphogen.engine.scheduler import Scheduler
 from morphogen.evaluation.play import own_arm, play_arm
 from morphogen.telemetry.kinds.run import HeldOutPlayed
 
 CURVE_RIVALS = ("wait", "heuristic")  # rivals that the curve is drawn beside
+
+
+def has_curve(spec: RunSpec) -> bool:
+    """Return whether a run draws the curve: its policy learns, for as many rounds as lie between two plays."""
+    every = spec.evaluation.every_rounds
+    return bool(every) and spec.policy_name in LEARNERS and spec.rounds >= every
 
 
 def play_curve(scheduler: Scheduler) -> Iterable[HeldOutPlayed]:
@@ -19,7 +26,7 @@ def play_curve(scheduler: Scheduler) -> Iterable[HeldOutPlayed]:
     """
     spec, rounds = scheduler.setup.spec, scheduler.round
     every = spec.evaluation.every_rounds
-    if not every or spec.policy_name not in LEARNERS or spec.rounds < every or rounds % every:
+    if not has_curve(spec) or rounds % every:
         return
     rivals = CURVE_RIVALS if rounds == every else ()
     for name in (*rivals, spec.policy_name):

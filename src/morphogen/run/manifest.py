@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from morphogen import kernels
+from morphogen.config import part_files
 from morphogen.config.config_files import dump_config
 from morphogen.engine.scheduler import Scheduler
 from morphogen.engine.setup import Setup
@@ -25,6 +26,7 @@ def build_manifest(setup: Setup, *, out: Path, command: str) -> dict[str, Any]:
     return {
         "run_id": run_directory.config_hash(f"{config}{out}")[:12],
         "command": command,
+        "imports": part_files.IMPORTED,
         "task": setup.spec.task,
         "status": "running",
         "config_sha256": run_directory.config_hash(config),

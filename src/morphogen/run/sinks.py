@@ -5,7 +5,8 @@ import os
 import shutil
 from pathlib import Path
 
-from morphogen.config.fields import flat_settings, to_settings
+from morphogen.config.config_files import flatten_settings
+from morphogen.config.fields import to_settings
 from morphogen.config.spec import RunSpec
 from morphogen.config.telemetry_spec import LEVEL_OFF
 from morphogen.errors import CheckpointError
@@ -66,7 +67,7 @@ def open_sinks(
             file.write(lost)
     except OSError as error:
         raise CheckpointError(f"event file {path} cannot be written: {error.strerror}") from error
-    shared = {"run": folder.name, "epochs": spec.episode_length, "config": flat_settings(to_settings(spec))}
+    shared = {"run": folder.name, "epochs": spec.episode_length, "config": dict(flatten_settings(to_settings(spec)))}
     sinks = [
         writer.ScalarSink(
             name, folder.metrics, spec.telemetry, **shared, position=at.loggers.get(name, writer.UNOPENED)

@@ -16,10 +16,12 @@ from morphogen.config.keywords import ResumeFields, RunFields
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.device.agreement import run_on_first
 from morphogen.device.collectives import Collectives
-from morphogen.engine.policies import check_policy
-from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.policies import build_arm, build_learner, check_policy
+from morphogen.engine.rank_exchange import check_exchange
+from morphogen.engine.scheduler import DEMONSTRATOR, Parts, Scheduler
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.run import manifest, snapshot
+from morphogen.run.held_out_curve import has_curve
 from morphogen.run.rank_setup import compile_together, set_up_together, share_directory
 from morphogen.run.resume import ResumePoint, branch_run, check_compatible, find_resume_point
 from morphogen.run.session import OnRound, RunContext, Session, TrainResult
@@ -67,7 +69,9 @@ def train_ppo_vectorized(
     """
     parts, out = _with_on_round(parts, on_round), None if out is None else expand_path(out)
     collectives = parts.collectives or Collectives()
-    setup = set_up_together(collectives, lambda: _set_up((spec or RunSpec()).with_settings(**fields), out))
+    setup = set_up_together(
+        collectives, lambda: check_run((spec or RunSpec()).with_settings(**fields), out, collectives.ranks)
+    )
     parts = compile_together(collectives, setup, parts, console)
     with torch.no_grad():
         if out is None:
@@ -79,13 +83,21 @@ def train_ppo_vectorized(
             return _run_interruptible(setup, parts, RunContext(folder, description), console)
 
 
-def _set_up(spec: RunSpec, out: Path | None) -> Setup:
-    """Resolve and check the spec of a new run, and build what it needs."""
+def check_run(spec: RunSpec, out: Path | None, ranks: int) -> Setup:
+    """Resolve and check the spec of a new run, and build what it needs; nothing is written.
+
+    Raises: every ConfigError and DataError that a run of this many ranks ends with before its first epoch.
+    """
     spec = _make_paths_absolute(resolve(spec))
     if out is not None:
         check_sinks(spec)
     setup = build_setup(spec)
     check_policy(setup)
+    learner = build_learner(setup.spec)
+    check_exchange(setup.spec, learner, ranks)
+    imitates = learner is not None and learner.demonstrations(setup.spec) > 0
+    if imitates or has_curve(setup.spec) or setup.spec.final_episodes:
+        build_arm(DEMONSTRATOR, setup)  # a rival too, and the only one with settings of its own
     if out is not None:
         run_directory.check_new_directory(out)
     return setup

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from morphogen.config.config_files import parse_config
+from morphogen.config.part_files import IMPORTED
 from morphogen.config.spec import RunSpec
 from morphogen.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
 from morphogen.storage import files
@@ -34,6 +35,7 @@ STATUS_COMPLETED: Final = "completed"  # status of a run that ended after its la
 PACKAGES = ("morphogen", "torch", "tensordict", "torchrl", "numpy")
 DESCRIPTORS = "/proc/{}/fd"  # paths of open directories, by process: a logger may write in a process of its own
 NAMES = (LOCK, CHECKPOINTS, RECORDS, METRICS, REPORT)  # of entries in use, and their suffixes
+MAX_HINT = 500  # characters of a hint that a manifest decides
 SUFFIXES = (".json", ".jsonl", ".lock", ".safetensors", ".pt")
 
 
@@ -326,11 +328,24 @@ def open_directory(path: Path) -> tuple[RunDirectory, RunSpec, dict[str, Any]]:
     if not os.path.isfile(path / CONFIG):  # unlike Path.is_file, false for an invalid name
         raise ConfigError(f"{path} is not a run directory: {CONFIG} not found")
     refuse_links(path)
-    spec = _read_file(path / CONFIG, lambda raw: parse_config(raw.decode()))
+    try:
+        spec = _read_file(path / CONFIG, lambda raw: parse_config(raw.decode()))
+    except ConfigError as error:
+        raise ConfigError(f"{error}{missing_imports(path)}") from None
     manifest = _read_file(path / MANIFEST, files.parse_json)
     if not isinstance(manifest.get("run_id"), str):
         raise ConfigError(f"{path / MANIFEST}: run_id: expected a string, got {format_value(manifest.get('run_id'))}")
     return RunDirectory(path), spec, manifest
+
+
+def missing_imports(path: Path) -> str:
+    """Return a hint at the files and modules with parts that a run imported and this process did not; "" if none."""
+    imports: Any = []
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        imports = files.parse_json(files.read_bytes(path / MANIFEST)).get("imports")
+    missing = [str(name) for name in imports if name not in IMPORTED] if isinstance(imports, list) else []
+    needed = " ".join(f"--import {name}" for name in missing)
+    return f"; the run needs {needed[:MAX_HINT]}" if missing else ""
 
 
 def _read_file(path: Path, parse: Callable[[bytes], Any]) -> Any:

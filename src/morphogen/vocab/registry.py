@@ -49,7 +49,7 @@ def _packages(points: EntryPoints) -> str:
     return " and ".join(sorted(names))
 
 
-def error_line(error: Exception) -> str:
+def error_line(error: BaseException) -> str:
     """Return an error of code from outside in one line."""
     if isinstance(error, ConfigError):
         return str(error)
@@ -157,6 +157,10 @@ class Registry(Mapping[str, T], Generic[T]):
         Raises: KeyError for an unknown name.
         """
         return self._origins[name] if name in self._origins else _packages(self._offered()[name])
+
+    def registered(self) -> dict[str, T]:
+        """Return the parts of this program by name."""
+        return {name: self._parts[name] for name, origin in self._origins.items() if origin == PROGRAM}
 
     def builtin(self) -> tuple[str, ...]:
         """Return the names of the built-in parts."""

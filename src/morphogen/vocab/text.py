@@ -3,6 +3,8 @@
 import contextlib
 import dataclasses
 import json
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 C = TypeVar("C", bound=type)
@@ -15,6 +17,25 @@ def format_value(value: object) -> str:
         with contextlib.suppress(TypeError, ValueError, RecursionError):
             text = form(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def suggest(word: object, known: Iterable[str]) -> str:
+    """Return ` (did you mean NAME?)` with the known name that is closest to a word; "" if none is close.
+
+    Example:
+        >>> suggest("Smok", ["digits", "smoke"])
+        ' (did you mean smoke?)'
+    """
+    names = {name.lower(): name for name in known}
+    close = get_close_matches(word.lower(), names, n=1) if isinstance(word, str) else []
+    return f" (did you mean {names[close[0]]}?)" if close else ""
+
+
+def format_choice(value: object, known: Collection[str]) -> str:
+    """A refused value in a message, with the known name that was meant, if one is close to it or to an item of it."""
+    words = value if isinstance(value, list | tuple) else [value]
+    meant = next((hint for word in words if word not in known and (hint := suggest(word, known))), "")
+    return f"{format_value(value)}{meant}"
 
 
 def escape_text(text: str) -> str:

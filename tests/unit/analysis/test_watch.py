@@ -204,6 +204,7 @@ def growing(path, portions):
 def test_a_run_is_followed_from_before_its_begin_to_its_end(tmp_path, kind):
     events, out = whole(), kind()
     portions = [[], events[:3], events[3:9], events[9:]]
+    (tmp_path / "run").mkdir()
     loop.watch(tmp_path / "run", out=out, wait=growing(tmp_path / "run" / "events.jsonl", portions))
     assert "2 rounds in 1:05" in out.getvalue()
 
@@ -211,6 +212,7 @@ def test_a_run_is_followed_from_before_its_begin_to_its_end(tmp_path, kind):
 def test_off_a_terminal_there_is_a_screen_for_every_round_and_a_last_one(tmp_path):
     events, out = whole(rounds=3), io.StringIO()
     portions = [[event] for event in events]
+    (tmp_path / "run").mkdir()
     loop.watch(tmp_path / "run", out=out, wait=growing(tmp_path / "run" / "events.jsonl", portions))
     heads = [one.split()[0] for one in out.getvalue().splitlines() if "seed 7" in one]
     assert heads == ["running"] * 3 + ["completed"]
@@ -286,13 +288,31 @@ def test_ctrl_c_is_no_error(tmp_path):
     assert (process.returncode, err) == (0, "")
 
 
-def test_the_command_waits_for_a_run_and_refuses_what_is_none(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("names", [[], ["lock"], ["lock", "config.json.new"]])
+def test_the_command_waits_for_a_run_that_begins(tmp_path, capsys, monkeypatch, names):
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    assert main.main(["watch", str(tmp_path / "none"), "--once"]) == 0
+    for name in names:
+        (tmp_path / name).touch()
+    assert main.main(["watch", str(tmp_path), "--once"]) == 0
     assert "waiting for the run to begin" in " ".join(capsys.readouterr().out.split())
-    (tmp_path / "file").write_text("")
-    assert main.main(["watch", str(tmp_path / "file")]) == 2
-    assert capsys.readouterr().err.startswith("morphogen: error: RUN: expected a run directory")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("none", "which does not exist"),
+        ("file", "whose config.json cannot be read"),
+        ("folder", "which has no config.json"),
+    ],
+)
+@pytest.mark.parametrize("words", [[], ["--once"]])
+def test_the_command_refuses_what_is_no_run(tmp_path, capsys, monkeypatch, name, reason, words):
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    (tmp_path / "file").touch()
+    (tmp_path / "folder" / "runs").mkdir(parents=True)
+    assert main.main(["watch", str(tmp_path / name), *words]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"morphogen: error: RUN: expected a run directory, got {tmp_path / name}, {reason}")
 
 
 def until(look, word, seconds=30.0):

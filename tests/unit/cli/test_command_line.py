@@ -339,7 +339,7 @@ WRONG = [
     (["train", "--preset", "big"], "preset: expected one of digits"),
     (["train", "--slots", "r9c9"], "slots: expected names out of r0c0, r1c0, r0c1, r1c1, r0c2, got"),
     (["train", "--device", "tpu"], 'engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got "tpu"'),
-    (["train", "--policy", "wait"], "--policy: expected `morphogen train heuristic`, got ppo and 'wait'"),
+    (["train", "--policy", "wait"], "--policy: expected `morphogen train heuristic --policy NAME`, got ppo and"),
     (
         ["train", "heuristic", "--policy", "ppo"],
         '--policy: expected one of wait, random, heuristic, germinate_one, full_cycle or schedule:FILE, got "ppo"',
@@ -359,12 +359,49 @@ WRONG = [
     (["bench", "--json", "/dev/null"], "--json: expected a new file, got /dev/null, which exists"),
     (["bench", "--json", "/dev/null/x.json"], "--json: expected a new file, got /dev/null/x.json"),
     (["rewards", "delta"], "unrecognized arguments: delta"),
-    (["train", "--taks", "digits"], "--taks digits, did you mean --task? (see morphogen train --help)"),
+    (["train", "--taks", "digits"], "--taks digits (did you mean --task?) (see morphogen train --help)"),
     (["watch"], "the following arguments are required: RUN"),
     (["watch", "/dev/null"], "got /dev/null, whose config.json cannot be read"),
     (["train", "--set", "rounds"], '--set: expected KEY=VALUE, as in --set ppo.clip=0.1, got "rounds"'),
     (["train", "--set", "ppo.clap=1"], "ppo.clap: expected one of epochs, minibatches, lr"),
 ]
+
+
+# a command line with a word that is almost right, and the name that is meant
+CLOSE = [
+    (["trian"], "train"),
+    (["train", "ppoo"], "ppo"),
+    (["train", "--prest", "smoke"], "--preset"),
+    (["train", "--preset", "Smok"], "smoke"),
+    (["train", "--task", "digitz"], "digits"),
+    (["train", "--reward", "dleta"], "delta"),
+    (["train", "--compile", "defualt"], "default"),
+    (["train", "--logger", "csv", "tensorbaord"], "tensorboard"),
+    (["train", "--set", "ppo.clap=1"], "clip"),
+    (["train", "--set", 'blueprints=["norm", "conv_lite"]'], "conv_light"),
+    (["train", "--set", "policy.network=lstn"], "lstm"),
+    (["train", "heuristic", "--policy", "heuristik"], "heuristic"),
+    (["train", "--policy", "heuristik"], "heuristic"),
+    (["bench", "--policy", "wiat"], "wait"),
+    (["data", "digitz"], "digits"),
+    (["tune", "--out", "x.json", "--family", "raective"], "reactive"),
+    (["compare", "smok", "rule:delta"], "smoke"),
+    (["compare", "rule:dleta", "smoke"], "delta"),
+    (["evaluate", "run", "--split", "tset"], "test"),
+]
+
+
+@pytest.mark.parametrize(("words", "meant"), CLOSE, ids=[" ".join(words) for words, _ in CLOSE])
+def test_a_word_that_is_almost_right_is_refused_with_the_name_that_is_meant(words, meant, capsys):
+    assert main.main(words) == 2
+    assert f"(did you mean {meant}?)" in capsys.readouterr().err
+
+
+def test_a_policy_without_heuristic_is_refused_with_both_faults(capsys):
+    assert main.main(["train", "--policy", "heuristik"]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith('expected `morphogen train heuristic --policy NAME`, got ppo and "heuristik"')
+    assert 'got "heuristik" (did you mean heuristic?)' in second
 
 
 @pytest.mark.parametrize(("words", "said"), WRONG, ids=[" ".join(words) or "nothing" for words, _ in WRONG])
@@ -430,6 +467,65 @@ def test_a_dry_run_opens_everything_says_sizes_and_writes_nothing(tmp_path, monk
     assert list(tmp_path.iterdir()) == []
 
 
+ALONE = ["--ranks", "1"]
+REFUSED = {
+    "ranks that do not divide the envs": (["--ranks", "3"], 2, "engine.ranks: expected a divisor of envs = 4"),
+    "a rank without a minibatch": (
+        ["--ranks", "4", "--set", "engine.reduce=allreduce"],
+        2,
+        "ppo.minibatches: expected a divisor of the 1 envs of a rank",
+    ),
+    "a device of another rank": (["--device", "cpu,cuda:0"], 2, "one of the 0 CUDA devices of this machine"),
+    "an imitated policy without its slots": (
+        [*ALONE, "--set", 'heuristic.slots=["r1c1"]', "--set", "final_episodes=0"],
+        2,
+        "heuristic.slots: expected names out of r0c0, r0c1, r1c0, got ['r1c1']",
+    ),
+    "a rival without its slots": (
+        [*ALONE, "--set", 'heuristic.slots=["r1c1"]', "--set", "ppo.imitation_rounds=0"],
+        2,
+        "heuristic.slots: expected names out of r0c0, r0c1, r1c0, got ['r1c1']",
+    ),
+    "a schedule without a file": (
+        [*ALONE, "--set", 'policy_name="schedule:none.json"'],
+        2,
+        "policy_name: expected a readable file, got schedule:none.json",
+    ),
+    "a directory in use": ([*ALONE, "--out", "used"], 2, "out: expected a new or empty directory, got used"),
+    "events of another run": (
+        [*ALONE, "--telemetry-dir", "used"],
+        2,
+        "telemetry.dir: expected a new file, got used/events.jsonl, which exists",
+    ),
+    "data that is not there": ([*ALONE, "--task", "cifar_baseline", "--data-dir", "none"], 3, "none"),
+}
+
+
+TRIED = [(form, dry) for form in REFUSED for dry in (True, False) if dry or REFUSED[form][0][:2] == ALONE]
+
+
+@pytest.mark.parametrize(("form", "dry"), TRIED)
+def test_a_dry_run_refuses_what_a_run_refuses_and_both_write_nothing(tmp_path, monkeypatch, capsys, form, dry):
+    words, code, said = REFUSED[form]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "events.jsonl").touch()
+    assert main.main(["train", "--preset", "smoke", *words, *["--dry-run"] * dry]) == code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert said in shown.err
+    assert [path.name for path in tmp_path.iterdir()] == ["used"]
+
+
+def test_a_dry_run_in_a_job_counts_its_ranks(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    assert main.main(["train", "--preset", "smoke", "--dry-run"]) == 2
+    assert "engine.ranks: expected a divisor of envs = 4, such as 1, 2, 4, got 3" in capsys.readouterr().err
+
+
 def test_missing_data_ends_with_3_and_names_the_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("signal.signal", lambda *_: None)
@@ -478,6 +574,10 @@ def fresh(*words, cwd, then=""):
         (["bench", "--help"], 0),
         (["watch", "--help"], 0),
         (["tune", "--help"], 0),
+        (["completion", "--help"], 0),
+        (["completion", "bash"], 0),
+        (["config", "ppo.clip", "--preset", "smoke"], 0),
+        (["train", "--seeds", "2..1"], 2),
         (["tune", "--out", "x.json", "--on", "0"], 2),
         (["bench", "--grid", "envs=0,1"], 2),
         (["train", "--print-config"], 0),

@@ -1,6 +1,8 @@
 """Command `config`: every setting is explained, in one place."""
 
 import json
+from functools import reduce
+from operator import getitem
 
 import pytest
 
@@ -40,6 +42,33 @@ def test_one_setting_is_explained(capsys):
     assert lines["meaning"] == "clip range of the probability ratio"
     assert lines["allowed"] == "a number > 0 and <= 1"
     assert lines["default"] == "0.2"
+    assert lines["value"] == "0.2 in `morphogen train`"
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (["ppo.imitation_rounds"], "3 in `morphogen train`"),
+        (["ppo.imitation_rounds", "--preset", "smoke"], "1 in `morphogen train --preset smoke`"),
+        (["ppo.imitation_rounds", "--task", "cifar_baseline"], "0 in `morphogen train --task cifar_baseline`"),
+        (["host.lr", "--preset", "whitebox"], "0.1 in `morphogen train --preset whitebox`"),
+        (["preset"], '"digits_phases" in `morphogen train`'),
+    ],
+)
+def test_the_value_that_a_run_uses_stands_beside_the_default(words, value, capsys):
+    assert main.main(["config", *words]) == 0
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert lines["value"] == value
+    assert lines["default"] in ("0", "null")
+
+
+@pytest.mark.parametrize("words", [[], ["--preset", "smoke"]])
+def test_every_value_is_that_of_the_run(words, capsys):
+    assert main.main(["config", "--json", *words]) == 0
+    values = {row["path"]: row["value"] for row in json.loads(capsys.readouterr().out)}
+    assert main.main(["train", "--print-config", *words]) == 0
+    config = json.loads(capsys.readouterr().out)
+    assert all(reduce(getitem, path.split("."), config) == value for path, value in values.items())
 
 
 def test_a_flag_is_named_where_there_is_one(capsys):
@@ -52,7 +81,7 @@ def test_a_group_or_all_are_listed(name, count, capsys):
     assert main.main(["config", name, "--json"] if name else ["config", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) == count
-    assert rows[0].keys() == {"path", "meaning", "allowed", "default", "flag"}
+    assert rows[0].keys() == {"path", "meaning", "allowed", "default", "flag", "value"}
     assert main.main(["config", *filter(None, [name])]) == 0
     assert f"{count} settings" in capsys.readouterr().out
 

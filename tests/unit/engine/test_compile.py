@@ -337,6 +337,7 @@ def test_all_ranks_run_eager_if_one_of_them_has_to():
         patch.setattr("morphogen.run.rank_setup.warm_up", lambda *_: None)
         parts = compile_together(others, setup, Parts(compiled=units), quiet)
     assert facts == [""]
+    assert parts.compiled is not None
     assert parts.compiled.eager
     assert parts.compiled.failure == "act: OSError"
 

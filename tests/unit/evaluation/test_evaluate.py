@@ -174,8 +174,9 @@ def test_a_task_without_samples_has_no_test_split(observed):
 
 
 REFUSED = {
-    "--split train": (2, "--split: invalid choice: 'train'"),
+    "--split train": (2, '--split: expected one of validation, test, got "train"'),
     "--arms nobody,wait": (2, "arms: expected wait, random, heuristic"),
+    "--arms wiat": (2, 'got "wiat" (did you mean wait?)'),
     "--arms schedule:none.json": (2, "policy_name: expected a readable file, got schedule:none.json"),
     "--arms wait,schedule:{run}/config.json": (2, "config.json: steps: expected a list, got nothing"),
     "--arms trained:none": (4, "policy file none is missing"),

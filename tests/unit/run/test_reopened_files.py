@@ -17,7 +17,8 @@ from support.generated_logs import started
 from support.random_records import facts, live, round_record
 from support.small_runs import tiny
 
-from morphogen.config.fields import flat_settings, to_settings
+from morphogen.config.config_files import flatten_settings
+from morphogen.config.fields import to_settings
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import CheckpointError, ConfigError
 from morphogen.run import sinks
@@ -394,7 +395,7 @@ def test_a_service_goes_on_in_the_same_run(tmp_path, monkeypatch):
 
 
 def test_a_service_gets_the_settings_once_when_its_run_begins(tmp_path, monkeypatch):
-    logged, config = [], flat_settings(to_settings(tiny()))
+    logged, config = [], dict(flatten_settings(to_settings(tiny())))
 
     def note(settings):
         logged.append(settings)

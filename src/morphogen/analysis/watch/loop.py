@@ -176,6 +176,18 @@ def follow_views(
             wait(POLL_S)
 
 
+def _check_run(run: Path) -> None:
+    """Raise a ConfigError for a path that is no run directory, nor an empty folder in which a run may begin."""
+    if not os.path.lexists(run):
+        raise ConfigError(f"RUN: expected a run directory, got {run}, which does not exist")
+    if not os.path.isdir(run):
+        return  # its config cannot be read
+    run_directory.refuse_links(run)
+    names = os.listdir(run)
+    if names and {run_directory.CONFIG, run_directory.LOCK}.isdisjoint(names):
+        raise ConfigError(f"RUN: expected a run directory, got {run}, which has no {run_directory.CONFIG}")
+
+
 def watch(
     run: Path,
     *,
@@ -188,8 +200,7 @@ def watch(
 
     A terminal shows one screen, updated in place; other outputs get a screen per completed round.
     """
-    if os.path.isdir(run):
-        run_directory.refuse_links(run)
+    _check_run(run)
     screen, view, events = open_console(out or sys.stdout), RunView(), event_file(run)
     if events.parent != run:
         place = escape_text(f"events are read from {events}, which the config of {run} names")

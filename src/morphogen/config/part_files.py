@@ -1,0 +1,83 @@
+"""Parts in Python files and modules that a command names by `--import`: run once, so that their parts have names."""
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+
+from morphogen.config.parts import BLUEPRINTS, DATASETS, HOSTS, LEARNERS, NETWORKS, POLICIES, RULES
+from morphogen.config.task import TASKS
+from morphogen.errors import ConfigError
+from morphogen.vocab.registry import error_line
+
+IMPORTED: list[str] = []  # absolute paths of files and names of modules that this process has imported
+_REGISTRIES = (TASKS, DATASETS, HOSTS, BLUEPRINTS, RULES, NETWORKS, LEARNERS, POLICIES)
+_SUFFIX = ".py"
+_LOADERS = (__file__, importlib.__file__)
+
+
+def import_parts(name: str) -> None:
+    """Run a Python file, or import a module by its dotted name, that registers parts; a second time has no effect.
+
+    The folder of the file, or the working directory for a module, is where other modules are searched last.  What the
+    file prints goes to stderr: stdout belongs to the command.
+
+    Raises: ConfigError for a name without a file or module, and for one that raises or registers nothing.
+    """
+    path = os.path.abspath(os.path.expanduser(name)) if name.endswith(_SUFFIX) else ""
+    source = path or name
+    if source in IMPORTED:
+        return
+    folder = os.path.dirname(path) or os.getcwd()
+    if folder not in sys.path:
+        sys.path.append(folder)
+    before = list(_registered_parts())
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            _load(source)
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"--import: {_describe(error, name)}") from error
+    if list(_registered_parts()) == before:
+        raise ConfigError(
+            f'--import: {name} registers no part: expected a call such as morphogen.TASKS.register("mine", task)'
+        )
+    IMPORTED.append(source)
+
+
+def _registered_parts() -> Iterator[tuple[str, str, int]]:
+    for registry in _REGISTRIES:
+        for name, part in registry.registered().items():
+            yield registry.group, name, id(part)
+
+
+def _load(source: str) -> None:
+    if not source.endswith(_SUFFIX):
+        importlib.import_module(source)
+        return
+    spec = importlib.util.spec_from_file_location(source, source)  # no name of an installed module
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[source] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+
+
+def _describe(error: BaseException, name: str) -> str:
+    """Describe the error of an import in one line, with the line of the file that it comes from."""
+    path = os.path.expanduser(name)
+    absent = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
+    if absent or (isinstance(error, OSError) and error.filename == os.path.abspath(path)):
+        return f"expected a Python file ({_SUFFIX}) or the dotted name of a module, got {name}, which cannot be found"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename not in _LOADERS and not frame.filename.startswith("<frozen")
+    ]
+    line = next((frame.lineno for frame in reversed(frames) if frame.filename == frames[0].filename), None)
+    text = "; ".join(error_line(error).splitlines())
+    if isinstance(error, SyntaxError):
+        line, text = error.lineno, f"{type(error).__name__}: {error.msg}"
+    return f"{name}{'' if line is None else f', line {line}'}: {text}"

@@ -1,0 +1,68 @@
+"""`--json`: one document on stdout with the names of the tables, and nothing else there."""
+
+import json
+
+import pytest
+
+import morphogen as mg
+from morphogen.cli import main
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of eleven short rounds, one more than a table shows."""
+    place = tmp_path_factory.mktemp("runs") / "run"
+    fields = {"preset": "whitebox", "rounds": 11, "envs": 4, "policy_name": "wait", "episode_length": 2}
+    mg.train_ppo_vectorized(**fields, final_episodes=0, telemetry={"level": "normal"}, out=place)
+    return place
+
+
+def document_of(capsys, *words):
+    assert main.main([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_inspect_has_the_facts_and_all_rows_of_its_tables(run, capsys):
+    found = document_of(capsys, "inspect", str(run))
+    assert found["facts"]["policy"] == "wait, paid by delta"
+    assert [row["round"] for row in found["tables"]["rounds"]] == list(range(1, 12))
+    assert main.main(["inspect", str(run)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "rounds, the last 10 of 11" in text
+    assert " ".join(list(found["tables"]["rounds"][0])[:3]) in text
+
+
+def test_inspect_of_a_checkpoint(run, capsys):
+    found = document_of(capsys, "inspect", str(next((run / "checkpoints").iterdir())))
+    assert found["facts"]["state"] == "every file is as it was saved"
+    assert {"file", "bytes", "sha256"} == set(found["tables"]["files"][0])
+
+
+def test_rewards_have_every_rule_and_its_returns(capsys):
+    found = document_of(capsys, "rewards")
+    rules = {row["rule"]: row for row in found["rules"]}
+    assert rules["delta"].keys() == {"rule", "origin", "description"}
+    returns = found["tables"]["discounted returns, own"]
+    assert {"policy", "committed", "sparse", "delta"} <= returns[0].keys()
+    assert len(found["tables"]) == len({row["origin"] for row in found["rules"]})
+
+
+@pytest.mark.slow
+def test_report_names_its_files(run, tmp_path, capsys):
+    found = document_of(capsys, "report", str(run), "--out", str(tmp_path / "page"))
+    assert found["page"] == str(tmp_path / "page" / "index.html")
+    assert str(tmp_path / "page" / "health.png") in found["pictures"]
+    assert len(found["numbers"]) == len(found["pictures"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "tables"), [("open", 1), ("reactive", 0)])
+def test_tune_has_the_best_and_its_files(tmp_path, monkeypatch, capsys, family, tables):
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    out = tmp_path / "best.json"
+    words = ["tune", "--preset", "whitebox", "--envs", "4", "--on", "6", "--family", family, "--out", str(out)]
+    found = document_of(capsys, *words)
+    assert found["files"][0] == str(out)
+    assert found["instances"] == 6
+    assert isinstance(found["value"], float)
+    assert len(found.get("tables", {})) == tables

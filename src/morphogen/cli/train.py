@@ -186,7 +186,11 @@ def check_run(spec: RunSpec, out: Path | None) -> dict[str, str]:
     module = import_module("morphogen.engine.setup")
     for place in range(count if ranks_of_environment()[1] == 1 else 0):  # a rank of a job has its own device alone
         module.own_device(spec.engine, place)
-    return module.describe_run(import_module("morphogen.run.train").check_run(spec, out, count))
+    train = import_module("morphogen.run.train")
+    setup = train.check_run(spec, out, count)
+    console = import_module("morphogen.analysis.console").Console()
+    train.compile_together(train.Collectives(), setup, train.Parts(), console)
+    return module.describe_run(setup)
 
 
 def choose_ranks(spec: RunSpec) -> tuple[int, bool]:

@@ -18,6 +18,7 @@ from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.engine import phases
 from morphogen.engine.action_control import build_control
+from morphogen.engine.compile import CompiledUnits
 from morphogen.engine.episodes import Epoch
 from morphogen.engine.reporter import build_record
 from morphogen.engine.scheduler import Parts, Scheduler
@@ -76,7 +77,8 @@ class Run:
         text = json.dumps({"version": 1, "name": "grow", "on_illegal": "wait", "steps": STEPS})
         spec, self.sink = setup.spec, Keep()
         control = build_control(parse_schedule(text, spec), spec, setup.device)
-        self.scheduler = Scheduler(setup, Parts(control=control, sinks=(self.sink,), compiler=eager))
+        units = CompiledUnits(spec.engine, compiler=eager)
+        self.scheduler = Scheduler(setup, Parts(control=control, sinks=(self.sink,), compiled=units))
         self.run_epoch, self.read = self.scheduler.run_epoch, self.scheduler.transfers.read
         self.scheduler.run_epoch, self.scheduler.transfers.read = self._epoch, self._read
 

@@ -143,7 +143,8 @@ def build_control(schedule: Schedule, spec: RunSpec, device: torch.device) -> Sc
     for step in schedule.steps:
         where = (step.epoch, slice(None) if step.env is None else step.env)
         action[where], present[where] = step.action, True
-    return ScheduleControl(schedule, spec, torch.as_tensor(action).to(device), torch.as_tensor(present).to(device))
+    table = (torch.as_tensor(part, device="cpu").to(device) for part in (action, present))
+    return ScheduleControl(schedule, spec, *table)
 
 
 @dataclass(frozen=True, slots=True)

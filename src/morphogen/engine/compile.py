@@ -90,7 +90,7 @@ class CompiledUnits:
 
     @property
     def eager(self) -> bool:
-        """Whether every unit runs as it is."""
+        """True if every unit runs as it is."""
         return self.mode == COMPILE_OFF
 
     def unit(self, name: str, function: Callable[..., R], part: Any = None) -> Callable[..., R]:

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -137,7 +137,8 @@ def refuse_transforms(step: str, *inputs: Tensor) -> None:
     inputs: tensors that the step reads.  One that requires a gradient is fine under `torch.no_grad`.
     """
     graph = torch.compiler.is_compiling()  # does not trace the check for transforms, but has that for gradients
-    wrapped = not graph and any(map(_is_transformed, inputs))
+    active = torch._C._are_functorch_transforms_active  # one call, where a look at every leaf costs a step
+    wrapped = not graph and (_have_tangents(inputs) or (active() and any(map(_is_wrapped, inputs))))
     if wrapped or (torch.is_grad_enabled() and any(leaf.requires_grad for leaf in inputs)):
         raise RuntimeError(
             f"{step} has no derivative and no vmap: call it outside of torch.func, on inputs without requires_grad or "
@@ -145,9 +146,17 @@ def refuse_transforms(step: str, *inputs: Tensor) -> None:
         )
 
 
-def _is_transformed(leaf: Tensor) -> bool:
-    """Return whether a tensor belongs to a transform of `torch.func`, or carries a tangent."""
-    return torch.func.debug_unwrap(leaf) is not leaf or forward_ad.unpack_dual(leaf).tangent is not None
+def _is_wrapped(leaf: Tensor) -> bool:
+    """Return whether a tensor belongs to a transform of `torch.func`."""
+    return torch.func.debug_unwrap(leaf) is not leaf
+
+
+def _have_tangents(leaves: Sequence[Tensor]) -> bool:
+    """Return whether a tensor carries a tangent of forward mode."""
+    for leaf in leaves:  # noqa: SIM110  (a generator would double the calls of every minibatch)
+        if forward_ad.unpack_dual(leaf).tangent is not None:
+            return True
+    return False
 
 
 def select(mask: Tensor, yes: NodeT, no: NodeT) -> NodeT:

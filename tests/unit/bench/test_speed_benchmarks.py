@@ -35,7 +35,7 @@ from bench.speed import (
 from bench.speed.epoch import build_epoch
 from morphogen.cli.bench import Measure, median_measure, write_measures
 from morphogen.config.groups import DataSpec
-from morphogen.engine.scheduler import Parts
+from morphogen.engine.compile import CompiledUnits
 from morphogen.kernels import CAN_CONVOLVE
 from morphogen.steps.train import start_epoch
 from morphogen.testing.builders.tree_equality import leaves
@@ -248,11 +248,12 @@ def test_the_table_on_cuda_goes_the_same_way_on_a_cpu(quick, tmp_path):
 
 def test_compiled_epochs_run_in_graphs(quick, monkeypatch, tmp_path):
     asked = []
-    only_counts = functools.partial(Parts, compiler=lambda call, **_: asked.append(call) or call)
-    monkeypatch.setattr("bench.harness.bench_scenes.Parts", only_counts)
+    compiler = lambda call, **_: asked.append(call) or call  # noqa: E731
+    counted = functools.partial(CompiledUnits, compiler=compiler)
+    monkeypatch.setattr("morphogen.engine.scheduler.CompiledUnits", counted)
     data = DataSpec(batch=4, minibatches=1, val_samples=8)
     rows = [*rollout.scan_envs(quick, (2,), data=data), *rollout.scan_envs(quick, (1,), compiled=True, data=data)]
-    assert len(asked) == 4  # observation, policy, head, tail
+    assert len(asked) == 4  # observe, act, apply, score
     rollout.plot_rates(tmp_path / "epochs.svg", rows, (2,), (1,))
     assert (tmp_path / "epochs.svg").read_text().count("<polyline") == 4
 

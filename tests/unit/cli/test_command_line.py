@@ -522,6 +522,8 @@ def test_a_dry_run_in_a_job_counts_its_ranks(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "3")
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    monkeypatch.setenv("MASTER_PORT", "29500")
     assert main.main(["train", "--preset", "smoke", "--dry-run"]) == 2
     assert "engine.ranks: expected a divisor of envs = 4, such as 1, 2, 4, got 3" in capsys.readouterr().err
 

@@ -101,9 +101,9 @@ def _full(envs: int, value: float) -> Tensor:
 
 
 def _as_leaf(value: Any) -> Tensor:
-    """Return numbers as a leaf of a state: float32 in place of float64."""
+    """Return numbers as a leaf of a state, with float32 for Python's floats; a tensor stays as it is."""
     leaf = torch.as_tensor(value, device="cpu")
-    return leaf.to(torch.float32) if leaf.is_floating_point() else leaf
+    return leaf.to(torch.float32) if leaf.is_floating_point() and leaf is not value else leaf
 
 
 def make_seed_rows(envs: int, value: float) -> TensorDict:

@@ -84,7 +84,7 @@ class HeuristicPolicy(ParameterFree):
             Head.OP: choose(grow, int(Op.GERMINATE), op),
             Head.SLOT: torch.where(grow, choice.slot, slot),
             Head.BLUEPRINT: choose(grow, choice.blueprint, 0),
-            Head.TEMPO: choose(grow, int(Tempo.FAST), PLACEHOLDER[Head.TEMPO]),
+            Head.TEMPO: choose(grow, int(Tempo.FAST), PLACEHOLDER[int(Head.TEMPO)]),
         }
         return deterministic_output(action_of_heads(columns), masks, replace(hidden, weak=weak))
 

@@ -50,7 +50,7 @@ class OptimalPolicy(ParameterFree):
             Head.OP: choose(grow, int(Op.GERMINATE), op),
             Head.SLOT: torch.where(grow, cheapest, slot),
             Head.BLUEPRINT: choose(grow, kind, 0),
-            Head.TEMPO: choose(grow, int(Tempo.FAST), PLACEHOLDER[Head.TEMPO]),
+            Head.TEMPO: choose(grow, int(Tempo.FAST), PLACEHOLDER[int(Head.TEMPO)]),
         }
         return deterministic_output(action_of_heads(columns), masks, hidden)
 
@@ -98,7 +98,7 @@ class PlannedPolicy(ParameterFree):
             Head.OP: choose(move > 0, ops, int(Op.WAIT)),
             Head.SLOT: place // MOVES,
             Head.BLUEPRINT: blueprints,
-            Head.TEMPO: choose(ops == int(Op.GERMINATE), int(Tempo.FAST), PLACEHOLDER[Head.TEMPO]),
+            Head.TEMPO: choose(ops == int(Op.GERMINATE), int(Tempo.FAST), PLACEHOLDER[int(Head.TEMPO)]),
             Head.ALPHA_SPEED: torch.full_like(move, int(AlphaSpeed.INSTANT)),
         }
         return deterministic_output(action_of_heads(columns), masks, hidden)

@@ -58,7 +58,8 @@ def build_seed_blend(rows: Tensor, alpha: Tensor, training: Tensor, *, count: in
     """
     silent, seeds = training | (alpha == 0), alpha.shape[0]
     order = torch.arange(seeds + 1, device=alpha.device)
-    source = order[-1:].expand(count + 1).index_copy(0, torch.where(silent, count, rows), order[:-1])[:count]
+    nobody = order.new_full((count + 1,), seeds)  # written out: inductor writes an expanded base at one place
+    source = nobody.index_copy(0, torch.where(silent, count, rows), order[:-1])[:count]
     products = torch.cat([order[:0], *(order[start:end] for start, end in multiplied)])
     size = products.shape[0]
     product_source = torch.full_like(order, size).index_copy(0, products, order[:size])[source]

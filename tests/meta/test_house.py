@@ -1,11 +1,14 @@
 """Rules of the source tree, checked by reading it: floors, sizes, language, names, and what may load torch."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
 from collections import Counter
+from enum import IntEnum
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -77,6 +80,10 @@ PARTICIPLES = re.compile(
     r"|entered|forgotten|stood|heard|heeded|thrown|worn|torn|set_apart)"
 )
 PREDICATES: frozenset[str] = frozenset()
+EXPANSIONS = {"expand", "expand_as", "broadcast_to"}
+COPIES = {"clone", "contiguous", "repeat"}
+INDEXED_WRITES = re.compile(r"(index_(add|copy|fill|put|reduce)|(masked_|select_|slice_|diagonal_)?scatter(_add|_reduce)?)_?")
+COMPILED = ("state", "rules", "nets", "steps", "learn")  # packages whose functions graphs hold
 FILES = sorted(SRC.rglob("*.py"))
 LINES, FUNCTION, POSITIONAL, NESTING = 400, 60, 5, 3
 BLOCKS = (ast.For, ast.While, ast.If, ast.With, ast.Try)
@@ -195,6 +202,98 @@ def test_no_draw_reads_a_global_generator(path):
     if path.name == "torchrl_policy.py":
         return  # actors of TorchRL draw from the generator that its users seed
     assert not GLOBAL_DRAWS.search(path.read_text())
+
+
+def is_expanded(node: ast.AST, names: set[str]) -> bool:
+    """An expansion, a view of one, or a name of one: several of its elements may be one place in memory."""
+    while True:
+        if isinstance(node, ast.Name):
+            return node.id in names
+        called = node.func if isinstance(node, ast.Call) else None
+        if isinstance(called, ast.Attribute) and called.attr in EXPANSIONS | COPIES:
+            return called.attr in EXPANSIONS
+        inner = called or node
+        if not isinstance(inner, ast.Attribute | ast.Subscript):
+            return False
+        node = inner.value
+
+
+def writes_to_expansions(tree: ast.Module) -> list[int]:
+    """Lines of indexed writes whose base is expanded; inductor writes all its elements at one place."""
+    found = []
+    for function in (node for node in ast.walk(tree) if isinstance(node, FUNCTIONS)):
+        nodes = list(ast.walk(function))
+        names: set[str] = set()
+        for node in (node for node in nodes if isinstance(node, ast.Assign) and is_expanded(node.value, names)):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        for node in nodes:
+            bases: list[ast.expr] = []
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                bases = [node.func.value, *node.args[:1]] if INDEXED_WRITES.fullmatch(node.func.attr) else []
+            elif isinstance(node, ast.Assign | ast.AugAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                bases = [target.value for target in targets if isinstance(target, ast.Subscript)]
+            found += [node.lineno for base in bases if is_expanded(base, names)]
+    return found
+
+
+@pytest.mark.parametrize("line", [
+    "y = x[-1:].expand(5).index_copy(0, rows, new)",
+    "y = torch.index_fill(x.expand_as(z), 0, rows, 0)",
+    "y = torch.broadcast_to(x, (5,)).view(5, 1).scatter_add(0, rows, new)",
+    "y = x.expand(5)\n    y[rows] = new",
+    "y = x.expand(5)[1:]\n    z = y.T\n    z.index_put_((rows,), new)",
+])  # fmt: skip
+def test_an_indexed_write_to_an_expansion_is_found(line):
+    source = "def f(x, z, rows, new):\n    "
+    assert writes_to_expansions(ast.parse(source + line))
+    written_out = line.replace("(5)", "(5).clone()").replace("(z)", "(z).contiguous()").replace("(5,))", "(5,)).clone()")
+    assert not writes_to_expansions(ast.parse(source + written_out))
+
+
+@every_file
+def test_no_indexed_write_has_an_expanded_base(path):
+    assert not writes_to_expansions(parse(path)), path.name
+
+
+def enum_indices(tree: ast.Module, module: ModuleType) -> list[int]:
+    """Lines in functions where a constant tuple or list is indexed by an IntEnum; dynamo recurses without end."""
+
+    def value(node: ast.AST) -> object:
+        return getattr(module, node.id, None) if isinstance(node, ast.Name) else None
+
+    def is_enum(node: ast.AST) -> bool:
+        kind = value(node)
+        return isinstance(kind, type) and issubclass(kind, IntEnum)
+
+    found = []
+    for function in (node for node in ast.walk(tree) if isinstance(node, FUNCTIONS)):
+        nodes = list(ast.walk(function))
+        loops = (node for node in nodes if isinstance(node, ast.For | ast.comprehension) and is_enum(node.iter))
+        members = {loop.target.id for loop in loops if isinstance(loop.target, ast.Name)}
+        for node in nodes:
+            if isinstance(node, ast.Subscript) and isinstance(value(node.value), tuple | list):
+                index = node.slice
+                named = isinstance(index, ast.Attribute) and is_enum(index.value)
+                looped = isinstance(index, ast.Name) and index.id in members
+                found += [node.lineno] if named or looped else []
+    return found
+
+
+def test_an_enum_as_an_index_is_found():
+    module = ModuleType("planted")
+    vars(module).update(Way=IntEnum("Way", "LEFT RIGHT"), PACES=(1, 2, 3), BY_WAY={1: 2})
+    source = "def f(x):\n    a = {}\n    return [{} for way in Way], a"
+    assert enum_indices(ast.parse(source.format("PACES[Way.LEFT]", 0)), module) == [2]
+    assert enum_indices(ast.parse(source.format(0, "PACES[way]")), module) == [3]
+    assert not enum_indices(ast.parse(source.format("PACES[int(Way.LEFT)]", "BY_WAY[way]")), module)
+
+
+@every_file
+def test_no_constant_is_indexed_by_an_enum_in_code_that_is_compiled(path):
+    if room(path) in COMPILED:
+        name = ".".join(("morphogen", *path.relative_to(SRC).with_suffix("").parts)).removesuffix(".__init__")
+        assert not enum_indices(parse(path), importlib.import_module(name)), path.name
 
 
 def test_vocabulary_uses_the_standard_library_only():

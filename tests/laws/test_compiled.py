@@ -1,0 +1,373 @@
+"""A law: compiled by the default backend, every public step and rule gives what it gives in eager mode.
+
+A graph holds many rows, because to compile takes long: it is compiled once, called with two sets of values, and each
+row is a test of its own results.  A public step or rule without a row fails a test.
+"""
+
+import inspect
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+from functools import partial
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from laws.test_rules import RULES
+from laws.test_steps import DRAWN, NET
+from support import small_states
+from support.made_up_rollouts import KEY, play, small
+from support.own_parts import Perceptron, Shift
+from support.small_runs import live
+from torch._dynamo.exc import InternalTorchDynamoError
+
+import morphogen as mg
+from morphogen import rules, steps
+from morphogen.config.parts import LEARNERS, POLICIES
+from morphogen.engine.environment import Environment
+from morphogen.engine.optimum import OPTIMAL
+from morphogen.engine.phases import choose_actions
+from morphogen.learn.loss import coefficients_at
+from morphogen.learn.update import init_ppo, update_ppo
+from morphogen.nets.net import Net
+from morphogen.nets.plan import EpochPlan
+from morphogen.rules.rewards import own
+from morphogen.rules.rewards.archetypes import ARCHETYPES, archetype_inputs
+from morphogen.state import rng
+from morphogen.testing.builders.tree_equality import cast_tree, leaves
+from morphogen.testing.laws.search import check_laws
+from morphogen.testing.laws.step import GraphCounter, as_arguments, same_form_examples
+from morphogen.vocab.action import Op
+from morphogen.vocab.blueprint import assign_codes
+from morphogen.vocab.stage import Stage
+
+SINGLE, DOUBLE = 1e-5, 1e-12  # times 1 + |x|
+CALLS = 2  # the second one with other values
+
+
+class Graph(NamedTuple):
+    """A function that is compiled, and the arguments of its calls; its results are those of the rows by name."""
+
+    call: Callable[..., dict[str, Any]]
+    given: Sequence[tuple[Any, ...]]
+    tolerance: float = SINGLE
+
+
+# rules, and steps that an epoch does not have, on drawn states
+
+
+def public(package) -> dict[str, Callable[..., Any]]:
+    """Functions of tensors that a package offers, by the names of the tables of laws."""
+    found = ((name, getattr(package, name)) for name in package.__all__)
+    functions = {f"{part.__module__.rpartition('.')[2]}.{name}": part for name, part in found if inspect.isfunction(part)}
+    return {name: part for name, part in functions.items() if name not in ON_THE_HOST}
+
+
+ON_THE_HOST = {  # they make, or play, what a run needs before its first epoch
+    *("archetypes.archetype_inputs", "archetypes.archetype_returns"),
+    *("table.build_rule", "table.describe_rule", "table.rule_from_function"),
+}
+PRICED = ("own.epoch_value", "own.network_value", "own.parameter_cost")
+BLENDS = tuple(name for name in RULES if name.startswith("blend_slots."))
+BEFORE_AN_EPOCH = ("govern_step.first_snapshot", "reset_step.place_fossils")
+ALONE = (*(name for name in public(rules) if name in RULES), *BLENDS, *BEFORE_AN_EPOCH, *PRICED, "reset_step.reset")
+
+
+def alone() -> Graph:
+    """Every row by itself, on examples of its own."""
+    table, given = {**RULES, **DRAWN}, {}
+    calls = {name: table[name][0] for name in ALONE if name in table}
+    for name in calls:
+        given[name] = same_form_examples(check_laws(name, {}, table[name][1], count=8, shrinks=1))
+    inputs = archetype_inputs(list(ARCHETYPES.values()), dtype=torch.float32)
+    for name in PRICED:
+        calls[name] = partial(getattr(own, name.partition(".")[2]), param_budget=20_000)
+        given[name] = [inputs[step] for step in (30, 74)]
+    blank = small_states.fresh(NET, 3)
+    calls["reset_step.reset"] = fresh_envs
+    given["reset_step.reset"] = [(rng.env_keys(seed, 0, 3), blank) for seed in range(CALLS)]
+
+    def together(examples):
+        return {name: calls[name](*as_arguments(example)) for name, example in examples.items()}
+
+    return Graph(together, [({name: rows[i] for name, rows in given.items()},) for i in range(CALLS)])
+
+
+def fresh_envs(key: torch.Tensor, blank: mg.EnvState) -> mg.EnvState:
+    noise = rng.uniform(rng.stream(key, mg.Purpose.HOST_INIT), NET.host_size)
+    return steps.reset(key, blank.instance, noise, episode=1, ledger=blank.ledger, net=NET, window=20)
+
+
+# training and validation by their steps
+
+
+class Seeds(NamedTuple):
+    """Seeds in every stage, in groups of 1 to 4; each row of the tables is an env, each column a slot."""
+
+    stage: torch.Tensor
+    kind: torch.Tensor  # position of the blueprint, -1 where the slot is empty
+    algorithm: torch.Tensor
+    alpha: torch.Tensor
+
+
+SEEDS = Seeds(
+    torch.tensor([[3, 2], [4, 3], [5, 4], [6, 7], [3, 5], [1, 3], [8, 6], [4, 9]]),
+    torch.tensor([[0, 0], [0, 1], [0, 1], [1, 2], [2, 0], [-1, 0], [0, 2], [0, 1]]),
+    torch.tensor([[1, 1], [2, 3], [3, 2], [1, 1], [2, 3], [0, 1], [1, 2], [3, 2]]),
+    torch.tensor([[0, 0], [0.3, 0], [1, 0.6], [1, 0], [0, 1], [0, 0], [0, 1], [0.8, 0]]),
+)
+
+
+def grown(state: mg.EnvState, net: Net) -> mg.EnvState:
+    """The envs with seeds in every stage, each moved a little away from its birth."""
+    codes = torch.tensor([*map(int, net.modules), -1])
+    kind = torch.where(SEEDS.kind < 0, len(codes) - 1, SEEDS.kind % (len(codes) - 1))
+    state = small_states.grow(state, net, SEEDS.stage, codes[kind], SEEDS.algorithm, SEEDS.alpha)
+    held = (SEEDS.stage > int(Stage.DORMANT)).long()
+    slots = state.slots.replace(epochs_in_stage=held, age=held, alpha_target=SEEDS.alpha)
+    return small_states.nudge(state.replace(slots=slots), net)
+
+
+def trained(net: Net, dtype: torch.dtype, samples: int) -> Graph:
+    """The steps of an epoch with one minibatch."""
+    state = grown(small_states.fresh(net, len(SEEDS.stage)), net)
+    plan, asked = small_states.plan(state, net), small_states.every(state, net)
+    split = cast_tree(small_states.split(net, 6), dtype)
+    knobs = {"net": net, "spec": small_states.SPEC, "lifecycle": small_states.LIFECYCLE}
+
+    def epoch(state, batch):
+        start = steps.start_epoch(state, plan, net=net)
+        progress, seen = steps.train_minibatch(start, batch, plan, **knobs)
+        after, metrics = steps.finish_epoch(state, progress, plan, net=net)
+        return {
+            "train.start_epoch": start,
+            "train.train_minibatch": (progress, seen),
+            "train.finish_epoch": (after, metrics),
+            "validate_step.validate": steps.validate(after, split, *asked, plan, net=net),
+        }
+
+    batches = [small_states.batch(net, len(SEEDS.stage), samples, seed=seed) for seed in range(CALLS)]
+    given = [cast_tree((state, batch), dtype) for batch in batches]
+    return Graph(epoch, given, SINGLE if dtype == torch.float32 else DOUBLE)
+
+
+TRAINING = ("train.start_epoch", "train.train_minibatch", "train.finish_epoch", "validate_step.validate")
+
+
+def cnn() -> Graph:
+    kinds = assign_codes(("norm", "attention", "conv_light"))
+    host = small_states.DIGITS
+    return trained(Net(host, host.pick_slots(("r0c0", "r1c0")), kinds), torch.float64, 4)
+
+
+def transformer() -> Graph:
+    host = replace(small_states.TOKENS, layers=2, segments=2)
+    return trained(Net(host, host.all_slots, assign_codes(("norm", "attention", "mlp_small"))), torch.float32, 2)
+
+
+# whole epochs
+
+OPS = (Op.ADVANCE, Op.SET_ALPHA_TARGET, Op.FOSSILIZE, Op.WAIT, Op.PRUNE, Op.GERMINATE, Op.WAIT, Op.ADVANCE)
+IN_A_STEP = {  # public steps and rules of an epoch, and the results of `Environment.step` that show them
+    "decoding.decode": ("outcome",),
+    "apply.apply_action": ("acted", "outcome"),
+    "tick_step.tick": ("ticked", "ticks"),
+    "reset_step.new_seed_rows": ("governed",),
+    "reset_step.init_seeds": ("governed",),
+    "train.start_epoch": ("metrics", "governed"),
+    "train.train_minibatch": ("metrics", "governed"),
+    "train.finish_epoch": ("metrics", "governed"),
+    "validate_step.validate": ("validation",),
+    "score_step.attribute": ("measured",),
+    "govern_step.govern": ("governed", "report"),
+    "score_step.score": ("score",),
+    "observe_step.state_facts": ("host_params", "seed_params"),
+    "observe_step.observe": ("seen",),
+}
+
+
+def act(env: Environment, state: mg.EnvState, slot: int) -> torch.Tensor:
+    """An op of each kind, on one slot of every env."""
+    heads = torch.zeros(env.envs, 8, dtype=torch.int64)
+    heads[:, 0], heads[:, 1] = torch.tensor(OPS), slot
+    heads[:, 2] = int(next(iter(env.net.modules)))
+    return heads
+
+
+def shown(after: mg.EnvState, step: mg.Step) -> dict[str, Any]:
+    """The results of a step by rows; the next state is one of them."""
+    rows = {name: [getattr(step, part) for part in parts] for name, parts in IN_A_STEP.items()}
+    return {**rows, "Environment.step": after}
+
+
+def whole_step() -> Graph:
+    """A step of digits with its plan, as notebook 02 compiles it."""
+    env = mg.make(
+        "digits",
+        envs=len(SEEDS.stage),
+        seed=0,
+        slots=("r0c0", "r0c1"),
+        blueprints=("norm", "attention", "conv_light"),
+        host={"width": 2},
+        data={"batch": 4, "minibatches": 1, "val_samples": 8},
+        lifecycle={"min_prune_age": 1},
+    )
+    states = [grown(env.reset(episode)[0], env.net) for episode in range(CALLS)]
+    action = act(env, states[0], 0)
+    plan = env.plan(states[0], action)
+
+    def step(state):
+        return shown(*env.step(state, action, plan=plan))
+
+    return Graph(step, [(state,) for state in states])
+
+
+@dataclass(frozen=True)
+class Planned(Environment):
+    """An environment that knows the plan of its epochs, and so reads none."""
+
+    plan_of_all: EpochPlan
+
+    def read_plan(self, counts, state):
+        return self.plan_of_all
+
+
+class Shifted(Perceptron):
+    blueprints = (Shift(),)
+
+
+def points(folder):
+    inputs = torch.sin(torch.arange(360.0).view(60, 6) ** 1.5).numpy()
+    return mg.from_arrays("points", inputs, (inputs[:, 0] > 0).astype(int) + (inputs[:, 1] > 0)).splits
+
+
+def run_epoch() -> Graph:
+    """`run_epoch` of the trained policy, on a host and a blueprint from outside."""
+    task = mg.TaskSpec(name="points", host=Shifted(), dataset=points)
+    env = mg.make(task, envs=len(SEEDS.stage), seed=0, data={"batch": 4, "minibatches": 2})
+    policy, _, params, _ = mg.build_arm("ppo", env.setup)
+    hidden = policy.initial_hidden(env.envs)
+    state = grown(env.reset()[0], env.net)
+    seen, others = env.observe(state), state.replace(host=env.reset(1)[0].host)
+    chosen = choose_actions(params, seen, hidden, env.action_keys, state.clock, policy=policy)
+    plan = env.plan(state, chosen.action)
+    known = Planned(**{field.name: getattr(env, field.name) for field in fields(Environment)}, plan_of_all=plan)
+
+    def epoch(state):
+        found = mg.run_epoch(known, state, seen, policy, params=params, hidden=hidden)
+        return {**shown(found.after, found.step), "run_epoch": found.choice}
+
+    return Graph(epoch, [(state,), (others,)])
+
+
+# policies and their update
+
+BUILT_IN = {  # policy -> task in which it plays
+    **dict.fromkeys([*POLICIES, *LEARNERS], "digits"),
+    f"{OPTIMAL} (whitebox)": "whitebox",
+    f"{OPTIMAL} (whitebox_phases)": "whitebox_phases",
+}
+
+
+def acting() -> Graph:
+    """Every built-in policy, in two epochs of a random life."""
+    data = {"batch": 4, "minibatches": 1, "val_samples": 8}
+    envs = {task: mg.make(task, envs=6, seed=0, data=data) for task in set(BUILT_IN.values())}
+    lives = {task: live(env, epochs=4) for task, env in envs.items()}
+    arms = {name: mg.build_arm(name.partition(" ")[0], envs[task].setup) for name, task in BUILT_IN.items()}
+    memory = {name: arm.policy.initial_hidden(6) for name, arm in arms.items()}
+
+    def choose(seen, clocks):
+        found = {}
+        for name, arm in arms.items():
+            keys, policy = envs[BUILT_IN[name]].action_keys, arm.policy
+            found[name] = choose_actions(arm.params, seen[name], memory[name], keys, clocks[name], policy=policy)
+        return found
+
+    given = []
+    for t in (2, 3):
+        states = {name: lives[task][t].before for name, task in BUILT_IN.items()}
+        worlds = {name: replace(envs[task], control=arms[name].control) for name, task in BUILT_IN.items()}
+        seen = {name: worlds[name].observe(state) for name, state in states.items()}
+        given.append((seen, {name: state.clock for name, state in states.items()}))
+    return Graph(choose, given)
+
+
+def updating() -> Graph:
+    """A whole update of one minibatch."""
+    policy, spec = small(), mg.PpoSpec(epochs=1, minibatches=1)
+    learner, envs = init_ppo(policy, KEY), torch.arange(4).view(1, 1, 4)
+
+    def update(rollout):
+        after, metrics = update_ppo(learner, rollout, envs, coefficients_at(spec, 0), policy=policy, spec=spec)
+        return {"update_ppo": (after, metrics)}
+
+    return Graph(update, [(play(policy, learner.params, steps=3, seed=seed),) for seed in range(CALLS)])
+
+
+# graph -> (its builder, its rows)
+GRAPHS: dict[str, tuple[Callable[[], Graph], Sequence[str]]] = {
+    "alone": (alone, ALONE),
+    "cnn, float64": (cnn, TRAINING),
+    "transformer": (transformer, TRAINING),
+    "env.step": (whole_step, [*IN_A_STEP, "Environment.step"]),
+    "host from outside": (run_epoch, [*IN_A_STEP, "Environment.step", "run_epoch"]),
+    "policies": (acting, [*BUILT_IN]),
+    "update": (updating, ["update_ppo"]),
+}
+CASES = [(graph, row) for graph, (_, rows) in GRAPHS.items() for row in rows]
+
+
+class Results(NamedTuple):
+    """Results of all calls, compiled and eager, and the number of graphs."""
+
+    pairs: list[tuple[dict[str, Any], dict[str, Any]]]
+    tolerance: float
+    graphs: int
+
+
+@pytest.fixture(scope="module")
+def results(request) -> Results:
+    """A graph, compiled once for all its rows."""
+    graph, counter = GRAPHS[request.param][0](), GraphCounter("inductor")
+    torch.compiler.reset()
+    compiled = torch.compile(graph.call, fullgraph=True, dynamic=False, backend=counter)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the compiler's own
+        pairs = [(compiled(*one), graph.call(*one)) for one in graph.given]
+    return Results(pairs, graph.tolerance, counter.graphs)
+
+
+def largest_error(found: Any, wanted: Any) -> tuple[float, str]:
+    """Largest difference of reals, times 1 + |x|, and its leaf; all else has to be equal."""
+    others, errors = leaves(found), [(0.0, "")]
+    assert others.keys() == leaves(wanted).keys() != set()
+    for path, leaf in leaves(wanted).items():
+        other = others[path]
+        assert (other.dtype, other.shape) == (leaf.dtype, leaf.shape), path
+        if not leaf.is_floating_point():
+            assert torch.equal(other, leaf), f"{path}: compiled {other.tolist()}, eager {leaf.tolist()}"
+            continue
+        same = (other == leaf) | (other.isnan() & leaf.isnan())
+        error = ((other - leaf).abs() / (1 + leaf.abs())).nan_to_num(torch.inf).masked_fill(same, 0.0)
+        errors.append((float(error.max()) if error.numel() else 0.0, path))
+    return max(errors)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("results", "row"), CASES, ids=[f"{row} in {graph}" for graph, row in CASES], indirect=["results"])
+def test_compiled_equals_eager(results, row):
+    for found, wanted in results.pairs:
+        error, path = largest_error(found[row], wanted[row])
+        assert error <= results.tolerance, f"{path}: {error:.1e}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("results", GRAPHS, indirect=True)
+def test_other_values_make_no_other_graph(results):
+    assert results.graphs == 1
+
+
+def test_every_public_step_and_rule_has_its_row():
+    assert {*public(rules), *public(steps)} <= {row for _, row in CASES}

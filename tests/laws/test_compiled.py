@@ -1,14 +1,13 @@
-"""A law: compiled by the default backend, every public step and rule gives what it gives in eager mode.
+"""A law: compiled by the default backend, steps, rules and policies give their eager results.
 
-A graph holds many rows, because to compile takes long: it is compiled once, called with two sets of values, and each
-row is a test of its own results.  A public step or rule without a row fails a test.
+Compiling takes long, so a graph holds many rows: it is compiled once, called with two sets of
+values, and every row is a test of its own results.  A new step or rule is a new row.
 """
 
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,7 +19,6 @@ from support import small_states
 from support.made_up_rollouts import KEY, play, small
 from support.own_parts import Perceptron, Shift
 from support.small_runs import live
-from torch._dynamo.exc import InternalTorchDynamoError
 
 import morphogen as mg
 from morphogen import rules, steps
@@ -32,7 +30,6 @@ from morphogen.learn.loss import coefficients_at
 from morphogen.learn.update import init_ppo, update_ppo
 from morphogen.nets.net import Net
 from morphogen.nets.plan import EpochPlan
-from morphogen.rules.rewards import own
 from morphogen.rules.rewards.archetypes import ARCHETYPES, archetype_inputs
 from morphogen.state import rng
 from morphogen.testing.builders.tree_equality import cast_tree, leaves
@@ -47,7 +44,7 @@ CALLS = 2  # the second one with other values
 
 
 class Graph(NamedTuple):
-    """A function that is compiled, and the arguments of its calls; its results are those of the rows by name."""
+    """A function that is compiled, with the arguments of its calls; its results are by row."""
 
     call: Callable[..., dict[str, Any]]
     given: Sequence[tuple[Any, ...]]
@@ -57,11 +54,12 @@ class Graph(NamedTuple):
 # rules, and steps that an epoch does not have, on drawn states
 
 
-def public(package) -> dict[str, Callable[..., Any]]:
+def public(package) -> set[str]:
     """Functions of tensors that a package offers, by the names of the tables of laws."""
-    found = ((name, getattr(package, name)) for name in package.__all__)
-    functions = {f"{part.__module__.rpartition('.')[2]}.{name}": part for name, part in found if inspect.isfunction(part)}
-    return {name: part for name, part in functions.items() if name not in ON_THE_HOST}
+    found = [getattr(package, name) for name in package.__all__]
+    functions = [part for part in found if inspect.isfunction(part)]
+    names = {f"{part.__module__.rpartition('.')[2]}.{part.__name__}" for part in functions}
+    return names - ON_THE_HOST
 
 
 ON_THE_HOST = {  # they make, or play, what a run needs before its first epoch
@@ -69,41 +67,44 @@ ON_THE_HOST = {  # they make, or play, what a run needs before its first epoch
     *("table.build_rule", "table.describe_rule", "table.rule_from_function"),
 }
 PRICED = ("own.epoch_value", "own.network_value", "own.parameter_cost")
-BLENDS = tuple(name for name in RULES if name.startswith("blend_slots."))
 BEFORE_AN_EPOCH = ("govern_step.first_snapshot", "reset_step.place_fossils")
-ALONE = (*(name for name in public(rules) if name in RULES), *BLENDS, *BEFORE_AN_EPOCH, *PRICED, "reset_step.reset")
+OFFERED = public(rules) | {name for name in RULES if name.startswith("blend_slots.")}
+DRAWN_ALONE = (*(name for name in RULES if name in OFFERED), *BEFORE_AN_EPOCH)
+ALONE = (*DRAWN_ALONE, *PRICED, "reset_step.reset")
 
 
 def alone() -> Graph:
     """Every row by itself, on examples of its own."""
-    table, given = {**RULES, **DRAWN}, {}
-    calls = {name: table[name][0] for name in ALONE if name in table}
-    for name in calls:
-        given[name] = same_form_examples(check_laws(name, {}, table[name][1], count=8, shrinks=1))
+    calls: dict[str, Callable[..., Any]] = {"reset_step.reset": fresh_envs}
+    given: dict[str, list[Any]] = {}
+    for name in DRAWN_ALONE:
+        calls[name], examples, _ = {**RULES, **DRAWN}[name]
+        given[name] = same_form_examples(check_laws(name, {}, examples, count=8, shrinks=1))
     inputs = archetype_inputs(list(ARCHETYPES.values()), dtype=torch.float32)
     for name in PRICED:
-        calls[name] = partial(getattr(own, name.partition(".")[2]), param_budget=20_000)
+        calls[name] = partial(getattr(rules, name.partition(".")[2]), param_budget=20_000)
         given[name] = [inputs[step] for step in (30, 74)]
     blank = small_states.fresh(NET, 3)
-    calls["reset_step.reset"] = fresh_envs
     given["reset_step.reset"] = [(rng.env_keys(seed, 0, 3), blank) for seed in range(CALLS)]
 
     def together(examples):
-        return {name: calls[name](*as_arguments(example)) for name, example in examples.items()}
+        return {name: calls[name](*as_arguments(one)) for name, one in examples.items()}
 
-    return Graph(together, [({name: rows[i] for name, rows in given.items()},) for i in range(CALLS)])
+    calls_by_row = [{name: rows[i] for name, rows in given.items()} for i in range(CALLS)]
+    return Graph(together, [(one,) for one in calls_by_row])
 
 
 def fresh_envs(key: torch.Tensor, blank: mg.EnvState) -> mg.EnvState:
     noise = rng.uniform(rng.stream(key, mg.Purpose.HOST_INIT), NET.host_size)
-    return steps.reset(key, blank.instance, noise, episode=1, ledger=blank.ledger, net=NET, window=20)
+    carried = {"instance": blank.instance, "ledger": blank.ledger}
+    return steps.reset(key, noise=noise, episode=1, net=NET, window=20, **carried)
 
 
 # training and validation by their steps
 
 
 class Seeds(NamedTuple):
-    """Seeds in every stage, in groups of 1 to 4; each row of the tables is an env, each column a slot."""
+    """Seeds in every stage, in groups of 1 to 4: int64 and float [E, S]."""
 
     stage: torch.Tensor
     kind: torch.Tensor  # position of the blueprint, -1 where the slot is empty
@@ -131,7 +132,8 @@ def grown(state: mg.EnvState, net: Net) -> mg.EnvState:
 
 def trained(net: Net, dtype: torch.dtype, samples: int) -> Graph:
     """The steps of an epoch with one minibatch."""
-    state = grown(small_states.fresh(net, len(SEEDS.stage)), net)
+    envs = len(SEEDS.stage)
+    state = grown(small_states.fresh(net, envs), net)
     plan, asked = small_states.plan(state, net), small_states.every(state, net)
     split = cast_tree(small_states.split(net, 6), dtype)
     knobs = {"net": net, "spec": small_states.SPEC, "lifecycle": small_states.LIFECYCLE}
@@ -147,29 +149,30 @@ def trained(net: Net, dtype: torch.dtype, samples: int) -> Graph:
             "validate_step.validate": steps.validate(after, split, *asked, plan, net=net),
         }
 
-    batches = [small_states.batch(net, len(SEEDS.stage), samples, seed=seed) for seed in range(CALLS)]
+    batches = [small_states.batch(net, envs, samples, seed=seed) for seed in range(CALLS)]
     given = [cast_tree((state, batch), dtype) for batch in batches]
     return Graph(epoch, given, SINGLE if dtype == torch.float32 else DOUBLE)
 
 
-TRAINING = ("train.start_epoch", "train.train_minibatch", "train.finish_epoch", "validate_step.validate")
+TRAINED = ("train.start_epoch", "train.train_minibatch", "train.finish_epoch")
+TRAINING = (*TRAINED, "validate_step.validate")
 
 
 def cnn() -> Graph:
-    kinds = assign_codes(("norm", "attention", "conv_light"))
-    host = small_states.DIGITS
+    host, kinds = small_states.DIGITS, assign_codes(("norm", "attention", "conv_light"))
     return trained(Net(host, host.pick_slots(("r0c0", "r1c0")), kinds), torch.float64, 4)
 
 
 def transformer() -> Graph:
     host = replace(small_states.TOKENS, layers=2, segments=2)
-    return trained(Net(host, host.all_slots, assign_codes(("norm", "attention", "mlp_small"))), torch.float32, 2)
+    kinds = assign_codes(("norm", "attention", "mlp_small"))
+    return trained(Net(host, host.all_slots, kinds), torch.float32, 2)
 
 
 # whole epochs
 
-OPS = (Op.ADVANCE, Op.SET_ALPHA_TARGET, Op.FOSSILIZE, Op.WAIT, Op.PRUNE, Op.GERMINATE, Op.WAIT, Op.ADVANCE)
-IN_A_STEP = {  # public steps and rules of an epoch, and the results of `Environment.step` that show them
+OPS = (5, 2, 4, 0, 3, 1, 0, 5)  # of the envs, codes of `Op`
+IN_A_STEP = {  # steps and rules of an epoch, and the fields of `Step` that show their results
     "decoding.decode": ("outcome",),
     "apply.apply_action": ("acted", "outcome"),
     "tick_step.tick": ("ticked", "ticks"),
@@ -187,7 +190,7 @@ IN_A_STEP = {  # public steps and rules of an epoch, and the results of `Environ
 }
 
 
-def act(env: Environment, state: mg.EnvState, slot: int) -> torch.Tensor:
+def act(env: Environment, slot: int) -> torch.Tensor:
     """An op of each kind, on one slot of every env."""
     heads = torch.zeros(env.envs, 8, dtype=torch.int64)
     heads[:, 0], heads[:, 1] = torch.tensor(OPS), slot
@@ -214,7 +217,7 @@ def whole_step() -> Graph:
         lifecycle={"min_prune_age": 1},
     )
     states = [grown(env.reset(episode)[0], env.net) for episode in range(CALLS)]
-    action = act(env, states[0], 0)
+    action = act(env, 0)
     plan = env.plan(states[0], action)
 
     def step(state):
@@ -239,7 +242,8 @@ class Shifted(Perceptron):
 
 def points(folder):
     inputs = torch.sin(torch.arange(360.0).view(60, 6) ** 1.5).numpy()
-    return mg.from_arrays("points", inputs, (inputs[:, 0] > 0).astype(int) + (inputs[:, 1] > 0)).splits
+    labels = (inputs[:, 0] > 0).astype(int) + (inputs[:, 1] > 0)
+    return mg.from_arrays("points", inputs, labels).splits
 
 
 def run_epoch() -> Graph:
@@ -250,9 +254,10 @@ def run_epoch() -> Graph:
     hidden = policy.initial_hidden(env.envs)
     state = grown(env.reset()[0], env.net)
     seen, others = env.observe(state), state.replace(host=env.reset(1)[0].host)
-    chosen = choose_actions(params, seen, hidden, env.action_keys, state.clock, policy=policy)
-    plan = env.plan(state, chosen.action)
-    known = Planned(**{field.name: getattr(env, field.name) for field in fields(Environment)}, plan_of_all=plan)
+    noise = env.action_keys, state.clock
+    plan = env.plan(state, choose_actions(params, seen, hidden, *noise, policy=policy).action)
+    parts = {field.name: getattr(env, field.name) for field in fields(Environment)}
+    known = Planned(**parts, plan_of_all=plan)
 
     def epoch(state):
         found = mg.run_epoch(known, state, seen, policy, params=params, hidden=hidden)
@@ -275,20 +280,22 @@ def acting() -> Graph:
     data = {"batch": 4, "minibatches": 1, "val_samples": 8}
     envs = {task: mg.make(task, envs=6, seed=0, data=data) for task in set(BUILT_IN.values())}
     lives = {task: live(env, epochs=4) for task, env in envs.items()}
-    arms = {name: mg.build_arm(name.partition(" ")[0], envs[task].setup) for name, task in BUILT_IN.items()}
-    memory = {name: arm.policy.initial_hidden(6) for name, arm in arms.items()}
+    arms, worlds, memory = {}, {}, {}
+    for name, task in BUILT_IN.items():
+        arms[name] = mg.build_arm(name.partition(" ")[0], envs[task].setup)
+        worlds[name] = replace(envs[task], control=arms[name].control)
+        memory[name] = arms[name].policy.initial_hidden(6)
 
     def choose(seen, clocks):
         found = {}
-        for name, arm in arms.items():
-            keys, policy = envs[BUILT_IN[name]].action_keys, arm.policy
-            found[name] = choose_actions(arm.params, seen[name], memory[name], keys, clocks[name], policy=policy)
+        for name, (policy, _, params, _) in arms.items():
+            noise = worlds[name].action_keys, clocks[name]
+            found[name] = choose_actions(params, seen[name], memory[name], *noise, policy=policy)
         return found
 
     given = []
     for t in (2, 3):
         states = {name: lives[task][t].before for name, task in BUILT_IN.items()}
-        worlds = {name: replace(envs[task], control=arms[name].control) for name, task in BUILT_IN.items()}
         seen = {name: worlds[name].observe(state) for name, state in states.items()}
         given.append((seen, {name: state.clock for name, state in states.items()}))
     return Graph(choose, given)
@@ -300,10 +307,11 @@ def updating() -> Graph:
     learner, envs = init_ppo(policy, KEY), torch.arange(4).view(1, 1, 4)
 
     def update(rollout):
-        after, metrics = update_ppo(learner, rollout, envs, coefficients_at(spec, 0), policy=policy, spec=spec)
-        return {"update_ppo": (after, metrics)}
+        weights = coefficients_at(spec, 0)
+        return {"update_ppo": update_ppo(learner, rollout, envs, weights, policy=policy, spec=spec)}
 
-    return Graph(update, [(play(policy, learner.params, steps=3, seed=seed),) for seed in range(CALLS)])
+    rollouts = [play(policy, learner.params, steps=3, seed=seed) for seed in range(CALLS)]
+    return Graph(update, [(rollout,) for rollout in rollouts])
 
 
 # graph -> (its builder, its rows)
@@ -347,16 +355,17 @@ def largest_error(found: Any, wanted: Any) -> tuple[float, str]:
         other = others[path]
         assert (other.dtype, other.shape) == (leaf.dtype, leaf.shape), path
         if not leaf.is_floating_point():
-            assert torch.equal(other, leaf), f"{path}: compiled {other.tolist()}, eager {leaf.tolist()}"
+            assert torch.equal(other, leaf), f"{path}: compiled {other.tolist()}, not {leaf.tolist()}"
             continue
         same = (other == leaf) | (other.isnan() & leaf.isnan())
-        error = ((other - leaf).abs() / (1 + leaf.abs())).nan_to_num(torch.inf).masked_fill(same, 0.0)
+        error = ((other - leaf).abs() / (1 + leaf.abs())).nan_to_num(torch.inf)
+        error = error.masked_fill(same, 0.0)
         errors.append((float(error.max()) if error.numel() else 0.0, path))
     return max(errors)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("results", "row"), CASES, ids=[f"{row} in {graph}" for graph, row in CASES], indirect=["results"])
+@pytest.mark.parametrize(("results", "row"), CASES, indirect=["results"])
 def test_compiled_equals_eager(results, row):
     for found, wanted in results.pairs:
         error, path = largest_error(found[row], wanted[row])
@@ -371,3 +380,32 @@ def test_other_values_make_no_other_graph(results):
 
 def test_every_public_step_and_rule_has_its_row():
     assert {*public(rules), *public(steps)} <= {row for _, row in CASES}
+
+
+# faults of torch, without us: where a test fails, torch has mended one, and a work-around may go
+
+
+@pytest.mark.slow
+def test_torch_writes_an_expanded_base_at_one_place():
+    """Mended: `build_seed_blend` may expand again, `test_house.py` need not look for it."""
+
+    def write(rows):
+        order = torch.arange(4)
+        return order[-1:].expand(5).index_copy(0, rows, order[:-1])
+
+    rows = torch.tensor([3, 1, 2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the compiler's own
+        found = torch.compile(write, fullgraph=True)(rows)
+    assert write(rows).tolist() == [3, 1, 2, 0, 3]
+    assert found.tolist() == [2, 2, 2, 2, 2]
+
+
+def test_torch_recurses_where_an_enum_is_the_index_of_a_tuple():
+    """Mended: policies may index `PLACEHOLDER` by a head, `test_house.py` need not look for it."""
+
+    def pick(x):
+        return x + (5, 6, 7)[Op.GERMINATE]
+
+    with pytest.raises(Exception, match="RecursionError"):
+        torch.compile(pick, fullgraph=True, backend="eager")(torch.zeros(1))

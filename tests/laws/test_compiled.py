@@ -122,11 +122,12 @@ SEEDS = Seeds(
 
 def grown(state: mg.EnvState, net: Net) -> mg.EnvState:
     """The envs with seeds in every stage, each moved a little away from its birth."""
-    codes = torch.tensor([*map(int, net.modules), -1])
-    kind = torch.where(SEEDS.kind < 0, len(codes) - 1, SEEDS.kind % (len(codes) - 1))
-    state = small_states.grow(state, net, SEEDS.stage, codes[kind], SEEDS.algorithm, SEEDS.alpha)
-    held = (SEEDS.stage > int(Stage.DORMANT)).long()
-    slots = state.slots.replace(epochs_in_stage=held, age=held, alpha_target=SEEDS.alpha)
+    stage, kind, algorithm, alpha = (part[:, : len(net.slots)] for part in SEEDS)
+    codes = torch.tensor([*map(int, net.modules)])
+    blueprint = torch.where(kind < 0, -1, codes[kind % len(codes)])
+    state = small_states.grow(state, net, stage, blueprint, algorithm, alpha)
+    held = (stage > int(Stage.DORMANT)).long()
+    slots = state.slots.replace(epochs_in_stage=held, age=held, alpha_target=alpha)
     return small_states.nudge(state.replace(slots=slots), net)
 
 
@@ -159,13 +160,13 @@ TRAINING = (*TRAINED, "validate_step.validate")
 
 
 def cnn() -> Graph:
-    host, kinds = small_states.DIGITS, assign_codes(("norm", "attention", "conv_light"))
+    host, kinds = small_states.DIGITS, assign_codes(("attention", "conv_light"))
     return trained(Net(host, host.pick_slots(("r0c0", "r1c0")), kinds), torch.float64, 4)
 
 
 def transformer() -> Graph:
-    host = replace(small_states.TOKENS, layers=2, segments=2)
-    kinds = assign_codes(("norm", "attention", "mlp_small"))
+    host = replace(small_states.TOKENS, layers=1, segments=1)
+    kinds = assign_codes(("attention", "mlp_small"))
     return trained(Net(host, host.all_slots, kinds), torch.float32, 2)
 
 
@@ -210,8 +211,8 @@ def whole_step() -> Graph:
         "digits",
         envs=len(SEEDS.stage),
         seed=0,
-        slots=("r0c0", "r0c1"),
-        blueprints=("norm", "attention", "conv_light"),
+        slots=("r0c0",),
+        blueprints=("norm", "conv_light"),
         host={"width": 2},
         data={"batch": 4, "minibatches": 1, "val_samples": 8},
         lifecycle={"min_prune_age": 1},
@@ -355,7 +356,7 @@ def largest_error(found: Any, wanted: Any) -> tuple[float, str]:
         other = others[path]
         assert (other.dtype, other.shape) == (leaf.dtype, leaf.shape), path
         if not leaf.is_floating_point():
-            assert torch.equal(other, leaf), f"{path}: compiled {other.tolist()}, not {leaf.tolist()}"
+            assert torch.equal(other, leaf), f"{path}: {other.tolist()} for {leaf.tolist()}"
             continue
         same = (other == leaf) | (other.isnan() & leaf.isnan())
         error = ((other - leaf).abs() / (1 + leaf.abs())).nan_to_num(torch.inf)

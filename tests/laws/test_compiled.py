@@ -26,6 +26,7 @@ from morphogen.config.parts import LEARNERS, POLICIES
 from morphogen.engine.environment import Environment
 from morphogen.engine.optimum import OPTIMAL
 from morphogen.engine.phases import choose_actions
+from morphogen.learn.baselines import ParameterFree, action_of_heads, deterministic_output
 from morphogen.learn.loss import coefficients_at
 from morphogen.learn.update import init_ppo, update_ppo
 from morphogen.nets.net import Net
@@ -35,7 +36,7 @@ from morphogen.state import rng
 from morphogen.testing.builders.tree_equality import cast_tree, leaves
 from morphogen.testing.laws.search import check_laws
 from morphogen.testing.laws.step import GraphCounter, as_arguments, same_form_examples
-from morphogen.vocab.action import Op
+from morphogen.vocab.action import Head, Op
 from morphogen.vocab.blueprint import assign_codes
 from morphogen.vocab.stage import Stage
 
@@ -161,7 +162,16 @@ TRAINING = (*TRAINED, "validate_step.validate")
 
 def cnn() -> Graph:
     host, kinds = small_states.DIGITS, assign_codes(("attention", "conv_light"))
-    return trained(Net(host, host.pick_slots(("r0c0", "r1c0")), kinds), torch.float64, 4)
+    return trained(Net(host, host.pick_slots(("r1c0",)), kinds), torch.float64, 4)
+
+
+class Shifted(Perceptron):
+    blueprints = (Shift(),)
+
+
+def outside() -> Graph:
+    host = Shifted()
+    return trained(Net(host, host.all_slots), torch.float32, 4)
 
 
 def transformer() -> Graph:
@@ -191,40 +201,14 @@ IN_A_STEP = {  # steps and rules of an epoch, and the fields of `Step` that show
 }
 
 
-def act(env: Environment, slot: int) -> torch.Tensor:
-    """An op of each kind, on one slot of every env."""
-    heads = torch.zeros(env.envs, 8, dtype=torch.int64)
-    heads[:, 0], heads[:, 1] = torch.tensor(OPS), slot
-    heads[:, 2] = int(next(iter(env.net.modules)))
-    return heads
+class Declared(ParameterFree):
+    """A policy that takes an op of each kind, on slot 0."""
 
-
-def shown(after: mg.EnvState, step: mg.Step) -> dict[str, Any]:
-    """The results of a step by rows; the next state is one of them."""
-    rows = {name: [getattr(step, part) for part in parts] for name, parts in IN_A_STEP.items()}
-    return {**rows, "Environment.step": after}
-
-
-def whole_step() -> Graph:
-    """A step of digits with its plan, as notebook 02 compiles it."""
-    env = mg.make(
-        "digits",
-        envs=len(SEEDS.stage),
-        seed=0,
-        slots=("r0c0",),
-        blueprints=("norm", "conv_light"),
-        host={"width": 2},
-        data={"batch": 4, "minibatches": 1, "val_samples": 8},
-        lifecycle={"min_prune_age": 1},
-    )
-    states = [grown(env.reset(episode)[0], env.net) for episode in range(CALLS)]
-    action = act(env, 0)
-    plan = env.plan(states[0], action)
-
-    def step(state):
-        return shown(*env.step(state, action, plan=plan))
-
-    return Graph(step, [(state,) for state in states])
+    def act(self, params, obs, masks, hidden, noise):
+        op = torch.tensor(OPS)
+        blueprint = masks.blueprint.long().argmax(-1)  # the first that is allowed
+        heads = {Head.OP: op, Head.BLUEPRINT: blueprint}
+        return deterministic_output(action_of_heads(heads), masks, hidden)
 
 
 @dataclass(frozen=True)
@@ -237,34 +221,33 @@ class Planned(Environment):
         return self.plan_of_all
 
 
-class Shifted(Perceptron):
-    blueprints = (Shift(),)
-
-
-def points(folder):
-    inputs = torch.sin(torch.arange(360.0).view(60, 6) ** 1.5).numpy()
-    labels = (inputs[:, 0] > 0).astype(int) + (inputs[:, 1] > 0)
-    return mg.from_arrays("points", inputs, labels).splits
-
-
 def run_epoch() -> Graph:
-    """`run_epoch` of the trained policy, on a host and a blueprint from outside."""
-    task = mg.TaskSpec(name="points", host=Shifted(), dataset=points)
-    env = mg.make(task, envs=len(SEEDS.stage), seed=0, data={"batch": 4, "minibatches": 2})
-    policy, _, params, _ = mg.build_arm("ppo", env.setup)
-    hidden = policy.initial_hidden(env.envs)
-    state = grown(env.reset()[0], env.net)
-    seen, others = env.observe(state), state.replace(host=env.reset(1)[0].host)
-    noise = env.action_keys, state.clock
-    plan = env.plan(state, choose_actions(params, seen, hidden, *noise, policy=policy).action)
-    parts = {field.name: getattr(env, field.name) for field in fields(Environment)}
-    known = Planned(**parts, plan_of_all=plan)
+    """`run_epoch` on digits, around `Environment.step` with its plan."""
+    env = mg.make(
+        "digits",
+        envs=len(SEEDS.stage),
+        seed=0,
+        slots=("r0c0",),
+        blueprints=("norm", "conv_light"),
+        host={"width": 2},
+        data={"batch": 4, "minibatches": 1, "val_samples": 8},
+        lifecycle={"min_prune_age": 1},
+    )
+    policy = Declared()
+    params, hidden = policy.init(env.keys), policy.initial_hidden(env.envs)
+    states = [grown(env.reset(episode)[0], env.net) for episode in range(CALLS)]
+    given = [(state, env.observe(state)) for state in states]
+    first = mg.run_epoch(env, *given[0], policy, params=params, hidden=hidden)
+    own = {field.name: getattr(env, field.name) for field in fields(Environment)}
+    known = Planned(**own, plan_of_all=env.plan(states[0], first.choice.action))
 
-    def epoch(state):
+    def epoch(state, seen):
         found = mg.run_epoch(known, state, seen, policy, params=params, hidden=hidden)
-        return {**shown(found.after, found.step), "run_epoch": found.choice}
+        step = found.step._asdict()
+        shown = {name: [step[part] for part in parts] for name, parts in IN_A_STEP.items()}
+        return {**shown, "run_epoch": found.choice, "Environment.step": found.after}
 
-    return Graph(epoch, [(state,), (others,)])
+    return Graph(epoch, given)
 
 
 # policies and their update
@@ -320,8 +303,8 @@ GRAPHS: dict[str, tuple[Callable[[], Graph], Sequence[str]]] = {
     "alone": (alone, ALONE),
     "cnn, float64": (cnn, TRAINING),
     "transformer": (transformer, TRAINING),
-    "env.step": (whole_step, [*IN_A_STEP, "Environment.step"]),
-    "host from outside": (run_epoch, [*IN_A_STEP, "Environment.step", "run_epoch"]),
+    "host from outside": (outside, TRAINING),
+    "run_epoch": (run_epoch, [*IN_A_STEP, "Environment.step", "run_epoch"]),
     "policies": (acting, [*BUILT_IN]),
     "update": (updating, ["update_ppo"]),
 }
@@ -344,7 +327,9 @@ def results(request) -> Results:
     compiled = torch.compile(graph.call, fullgraph=True, dynamic=False, backend=counter)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the compiler's own
-        pairs = [(compiled(*one), graph.call(*one)) for one in graph.given]
+        found = [compiled(*one) for one in graph.given]  # an eager call marks trees that it reads
+        wanted = [graph.call(*one) for one in graph.given]
+    pairs = list(zip(found, wanted, strict=True))
     return Results(pairs, graph.tolerance, counter.graphs)
 
 

@@ -328,7 +328,7 @@ def run(name: str) -> Results | Exception:
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the compiler's own
-            found = [compiled(*one) for one in graph.given]  # an eager call marks trees that it reads
+            found = [compiled(*one) for one in graph.given]  # eager calls mark trees
             wanted = [graph.call(*one) for one in graph.given]
     except Exception as error:
         return error

@@ -1,11 +1,14 @@
 """Rules of the source tree, checked by reading it: floors, sizes, language, names, and what may load torch."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
 from collections import Counter
+from enum import IntEnum
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -81,6 +84,10 @@ PARTICIPLES = re.compile(
     r"|entered|forgotten|stood|heard|heeded|thrown|worn|torn|set_apart)"
 )
 PREDICATES: frozenset[str] = frozenset()
+EXPANSIONS = {"expand", "expand_as", "broadcast_to"}
+COPIES = {"clone", "contiguous", "repeat"}
+INDEXED_WRITES = re.compile(r"(index_(add|copy|fill|put|reduce)|(\w+_)?scatter(_\w+)?)_?")
+COMPILED = ("kernels", "state", "rules", "nets", "steps", "learn", "engine")  # in graphs
 FILES = sorted(SRC.rglob("*.py"))
 LINES, FUNCTION, POSITIONAL, NESTING = 400, 60, 5, 3
 BLOCKS = (ast.For, ast.While, ast.If, ast.With, ast.Try)
@@ -208,6 +215,101 @@ def test_tensors_are_made_on_a_named_device(path):
         if isinstance(node, ast.Call) and FACTORY.fullmatch(ast.unparse(node.func)):
             named = {word.arg for word in node.keywords} & {"device", None}
             assert named, f"{path.name}:{node.lineno} makes a tensor on the default device"
+
+
+def is_expanded(node: ast.AST, names: set[str]) -> bool:
+    """An expansion, a view of one, or a name of one: its elements may be one place in memory."""
+    while True:
+        if isinstance(node, ast.Name):
+            return node.id in names
+        called = node.func if isinstance(node, ast.Call) else None
+        if isinstance(called, ast.Attribute) and called.attr in EXPANSIONS | COPIES:
+            return called.attr in EXPANSIONS
+        inner = called or node
+        if not isinstance(inner, ast.Attribute | ast.Subscript):
+            return False
+        node = inner.value
+
+
+def writes_to_expansions(tree: ast.Module) -> list[int]:
+    """Lines of indexed writes to an expansion, whose elements inductor writes at one place."""
+    found = []
+    for function in (node for node in ast.walk(tree) if isinstance(node, FUNCTIONS)):
+        nodes = list(ast.walk(function))
+        names: set[str] = set()
+        for node in nodes:
+            if isinstance(node, ast.Assign) and is_expanded(node.value, names):
+                names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        for node in nodes:
+            bases: list[ast.expr] = []
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                if INDEXED_WRITES.fullmatch(node.func.attr):
+                    bases = [node.func.value, *node.args[:1]]
+            elif isinstance(node, ast.Assign | ast.AugAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                bases = [target.value for target in targets if isinstance(target, ast.Subscript)]
+            found += [node.lineno for base in bases if is_expanded(base, names)]
+    return found
+
+
+@pytest.mark.parametrize("line", [
+    "y = x[-1:].expand(5){}.index_copy(0, rows, new)",
+    "y = torch.index_fill(x.expand_as(z){}, 0, rows, 0)",
+    "y = torch.broadcast_to(x, (5,)){}.view(5, 1).scatter_add(0, rows, new)",
+    "y = x.expand(5){}\n    y[rows] = new",
+    "y = x.expand(5){}[1:]\n    z = y.T\n    z.index_put_((rows,), new)",
+])  # fmt: skip
+def test_an_indexed_write_to_an_expansion_is_found(line):
+    source = "def f(x, z, rows, new):\n    " + line
+    assert writes_to_expansions(ast.parse(source.format("")))
+    assert not writes_to_expansions(ast.parse(source.format(".clone()")))
+
+
+@every_file
+def test_no_indexed_write_has_an_expanded_base(path):
+    assert not writes_to_expansions(parse(path)), path.name
+
+
+def enum_indices(tree: ast.Module, module: ModuleType) -> list[int]:
+    """Lines of functions that index a constant tuple or list by an enum; dynamo never ends."""
+
+    def value(node: ast.AST) -> object:
+        return getattr(module, node.id, None) if isinstance(node, ast.Name) else None
+
+    def is_enum(node: ast.AST) -> bool:
+        kind = value(node)
+        return isinstance(kind, type) and issubclass(kind, IntEnum)
+
+    found = []
+    for function in (node for node in ast.walk(tree) if isinstance(node, FUNCTIONS)):
+        nodes = list(ast.walk(function))
+        loops = [node for node in nodes if isinstance(node, ast.For | ast.comprehension)]
+        over = [loop.target for loop in loops if is_enum(loop.iter)]
+        members = {target.id for target in over if isinstance(target, ast.Name)}
+        for node in nodes:
+            if isinstance(node, ast.Subscript) and isinstance(value(node.value), tuple | list):
+                index = node.slice
+                named = isinstance(index, ast.Attribute) and is_enum(index.value)
+                looped = isinstance(index, ast.Name) and index.id in members
+                found += [node.lineno] if named or looped else []
+    return found
+
+
+def test_an_enum_as_an_index_is_found():
+    module = ModuleType("planted")
+    vars(module).update(Way=IntEnum("Way", "LEFT RIGHT"), PACES=(1, 2, 3), BY_WAY={1: 2})
+    source = "def f(x):\n    a = {}\n    return [{} for way in Way], a"
+    assert enum_indices(ast.parse(source.format("PACES[Way.LEFT]", 0)), module) == [2]
+    assert enum_indices(ast.parse(source.format(0, "PACES[way]")), module) == [3]
+    assert not enum_indices(ast.parse(source.format("PACES[int(Way.LEFT)]", "BY_WAY[way]")), module)
+
+
+@every_file
+def test_no_constant_is_indexed_by_an_enum_in_code_that_is_compiled(path):
+    if room(path) in COMPILED:
+        parts = path.relative_to(SRC.parent).with_suffix("").parts
+        module = importlib.import_module(".".join(parts).removesuffix(".__init__"))
+        assert not enum_indices(parse(path), module), path.name
 
 
 def test_vocabulary_uses_the_standard_library_only():

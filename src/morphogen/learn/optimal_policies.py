@@ -94,11 +94,12 @@ class PlannedPolicy(ParameterFree):
         place = (move - 1).clamp_min(0)
         kind = place % MOVES
         ops, blueprints = (constant_table(row, torch.int64, epoch.device)[kind] for row in (_MOVE_OPS, _MOVE_KINDS))
+        grow = ops == int(Op.GERMINATE)
         columns = {
             Head.OP: choose(move > 0, ops, int(Op.WAIT)),
             Head.SLOT: place // MOVES,
             Head.BLUEPRINT: blueprints,
-            Head.TEMPO: choose(ops == int(Op.GERMINATE), int(Tempo.FAST), PLACEHOLDER[int(Head.TEMPO)]),
+            Head.TEMPO: choose(grow, int(Tempo.FAST), PLACEHOLDER[int(Head.TEMPO)]),
             Head.ALPHA_SPEED: torch.full_like(move, int(AlphaSpeed.INSTANT)),
         }
         return deterministic_output(action_of_heads(columns), masks, hidden)

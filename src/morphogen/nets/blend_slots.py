@@ -58,7 +58,7 @@ def build_seed_blend(rows: Tensor, alpha: Tensor, training: Tensor, *, count: in
     """
     silent, seeds = training | (alpha == 0), alpha.shape[0]
     order = torch.arange(seeds + 1, device=alpha.device)
-    nobody = order.new_full((count + 1,), seeds)  # written out: inductor writes an expanded base at one place
+    nobody = order.new_full((count + 1,), seeds)  # inductor writes an expanded base at one place
     source = nobody.index_copy(0, torch.where(silent, count, rows), order[:-1])[:count]
     products = torch.cat([order[:0], *(order[start:end] for start, end in multiplied)])
     size = products.shape[0]

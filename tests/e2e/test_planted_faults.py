@@ -22,7 +22,7 @@ class Faulty(mg.PpoLearner):
     def update(self, state, rollout, *, policy, round):
         rollout, ppo = self.change(rollout.clone(), round.spec.ppo)
         spec = replace(round.spec, ppo=ppo)
-        turn = mg.Round(spec, round.number, round.unit, round.exchange, round.repeat)
+        turn = mg.Round(spec, round.number, round.exchange, round.repeat)
         return super().update(state, rollout, policy=policy, round=turn)
 
 

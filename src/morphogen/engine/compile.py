@@ -1,8 +1,9 @@
 """Compilation: the one place that calls the compiler, with the count, the seconds and the failures of its graphs.
 
-A run is compiled by regions.  Units of fixed shapes have one graph each, for all rounds: observe, act, apply, score,
-and a step of the update.  Training and validation are recorded and replayed instead (`engine.capture`): their shapes
-follow the seeds that live, few epochs have equal ones, and a recording takes one minibatch where a graph takes minutes.
+A run is compiled by regions.  Units of fixed shapes have one graph each, for all rounds and plans: observe, act, apply
+and score.  Loops over minibatches are recorded and replayed instead (`engine.capture`): training and validation, whose
+shapes follow the seeds that live, so that few epochs have equal ones, and the update of the policy.  A recording takes
+one minibatch where a graph takes minutes, and replays are as fast (`bench.speed.compiled`).
 """
 
 import time
@@ -32,7 +33,7 @@ COMPILER: Compiler = torch.compile
 Announce = Callable[[str, float | None], None]
 _REALIZE_SOONER = {"realize_reads_threshold": 1, "realize_opcount_threshold": 6}
 _SCALAR_LOOPS = {"cpp.simdlen": 1}
-NETWORK_UNITS = ("act", "minibatch", "update", "gradient", "step")  # with wide layers: vectors pay
+NETWORK_UNITS = ("act", "minibatch")  # with wide layers: vectors pay
 
 
 def compiler_options(device: str, unit: str, mode: str = COMPILE_DEFAULT) -> dict[str, Any]:

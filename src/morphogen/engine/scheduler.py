@@ -327,9 +327,8 @@ class Scheduler:
         observation = cast(Observation, rows["observation"])
         if self.learner is None or not isinstance(self.policy, NetworkPolicy):
             return self._with_checksums(rollout_stats(observation, hidden, None, None, self.exchange))
-        plain = self.compiled.eager and self.exchange.ranks == 1  # may be part of a graph
-        loop = self.env.capture.repeat if plain else repeat
-        turn = Round(self.setup.spec, self.round, self.compiled.unit, self.exchange, loop, self.siblings)
+        loop = self.env.capture.repeat if self.exchange.ranks == 1 else repeat  # an exchange is part of no graph
+        turn = Round(self.setup.spec, self.round, self.exchange, loop, self.siblings)
         self.learned, metrics = self.learner.update(self.learned, rows, policy=self.policy, round=turn)
         self.params = self.learned.get("params")
         leaves = {"steps_done": torch.ones_like(get_leaf(rows, "reward")[0, 0]), **metrics}

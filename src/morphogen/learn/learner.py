@@ -11,7 +11,6 @@ from typing_extensions import TypeVar
 from morphogen.config.spec import RunSpec
 from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.learn.loss import coefficients_at
-from morphogen.learn.minibatch import Compile, run_eager
 from morphogen.learn.update import PpoState, init_ppo, minibatch_indices, update_ppo
 from morphogen.nets.policy import NetworkPolicy
 from morphogen.state import rng
@@ -35,7 +34,6 @@ class Round(NamedTuple):
 
     spec: RunSpec  # resolved
     number: int  # from 0
-    unit: Compile = run_eager  # (name, function) -> compiled function
     exchange: Exchange = ALONE  # with the ranks that hold the rows of other envs, under `engine.reduce` allreduce
     repeat: Repeat = repeat  # runs a loop over a state, such as from a graph
     world_envs: int = 1  # envs in a row that play the same world
@@ -94,7 +92,7 @@ class Learner(ABC, Generic[State]):
                 terminated, reset_before and more.  Under `engine.reduce` allreduce only [T, E / W] of the envs of
                 this rank: the learner sums over the ranks by `round.exchange`, and its state is the same on all.
             policy: the network with its distribution; `policy.evaluate(params, rollout)` scores the actions again.
-            round: config, number of the round, a function that compiles, and the exchange with other ranks.
+            round: config, number of the round, and the exchange with other ranks.
 
         Returns: the next state, and metrics: 0-d tensors by the names of the event `PpoUpdated`, all optional.
         """
@@ -145,7 +143,6 @@ class PpoLearner(Learner[PpoState]):
             policy=policy,
             spec=spec.ppo,
             return_scale=spec.reward.return_scale,
-            unit=round.unit,
             group=round.world_envs,
             repeat=round.repeat,
             exchange=round.exchange,

@@ -36,13 +36,6 @@ class UpdateState(NamedTuple):
 
 
 MinibatchStep = Callable[..., tuple[UpdateState, Metrics]]  # `minibatch_step`, or a compiled form of it
-Compile = Callable[[str, Callable[..., Any]], Callable[..., Any]]  # (name, function) -> compiled function
-
-
-def run_eager(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function as it is: nothing is compiled."""
-    del name
-    return function
 
 
 def start_state(net: TensorDict, optimiser: TensorDict) -> UpdateState:
@@ -107,7 +100,6 @@ def minibatch_step(
     spec: PpoSpec,
     counts: RowCounts | None = None,
     exchange: Exchange = ALONE,
-    unit: Compile = run_eager,
 ) -> tuple[UpdateState, Metrics]:
     """Take one step of Adam on one minibatch.
 
@@ -119,7 +111,6 @@ def minibatch_step(
         policy, spec: network with its floors; settings `ppo.*`.
         counts: 0-d and [8], rows of the minibatch on all ranks; default: these rows.
         exchange: sums gradients and losses over the ranks that hold the other envs of the minibatch.
-        unit: compiles what comes before the exchange, and what comes after it.
 
     Returns: the state after the step, and metrics: pairs (value, valid) by name.
     Promise: a step that is not finite, or that follows the KL stop, changes nothing.
@@ -140,15 +131,13 @@ def minibatch_step(
         >>> int(after.step), float(metrics["steps_skipped"][0])  # the loss is not finite
         (0, 1.0)
     """
-    grads, measured = unit("gradient", minibatch_gradient)(
-        state.net, rows, hidden, weights, policy=policy, spec=spec, counts=counts
-    )
+    grads, measured = minibatch_gradient(state.net, rows, hidden, weights, policy=policy, spec=spec, counts=counts)
     names = [name for name in measured if name not in EXTREMES]
     total = exchange.sum([*grads.values(), *(measured[name][0] for name in names)])
     grads = dict(zip(grads, total, strict=False))
     sums = dict(zip(names, total[len(grads) :], strict=True))
     measured = {name: (sums.get(name, value), valid) for name, (value, valid) in measured.items()}
-    return unit("step", apply_gradient)(state, grads, measured, weights, policy=policy, spec=spec)
+    return apply_gradient(state, grads, measured, weights, policy=policy, spec=spec)
 
 
 def minibatch_gradient(

@@ -14,7 +14,7 @@ from morphogen.config.policy_spec import PpoSpec
 from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.learn.loss import Coefficients, RowCounts, count_rows, relevant_heads
 from morphogen.learn.metrics import STEP_NAMES, Metrics, assemble_metrics, merge_extremes, reduce_metrics
-from morphogen.learn.minibatch import Compile, UpdateState, minibatch_step, run_eager, run_minibatches, start_state
+from morphogen.learn.minibatch import UpdateState, minibatch_step, run_minibatches, start_state
 from morphogen.learn.moments import sum_ranks
 from morphogen.learn.prepare import ScaledCritic, ScaleState, init_scale, prepare_rows
 from morphogen.learn.rollout_stats import update_observation_stats
@@ -95,14 +95,12 @@ def update_ppo(
     return_scale: str = "running",
     hidden: TensorDict | None = None,
     group: int = 1,
-    unit: Compile = run_eager,
     exchange: Exchange = ALONE,
     repeat: Repeat = repeat,
 ) -> tuple[PpoState, TensorDict]:
     """Run one PPO update.
 
-    `unit` compiles the step of a minibatch, or its parts before and after an exchange; `repeat` loops over minibatches;
-    `group` envs in a row play the same world.
+    `repeat` loops over minibatches; `group` consecutive envs play the same world.
     Shapes: rollout [T, E], assignment int64 [K, n, E / n], hidden [E] before row 0 (default 0) -> (state, metrics).
     With an `exchange` between W ranks, rollout, assignment and hidden are those of the E / W envs of this rank; state
     and metrics are those of all, equal to the results of one process up to rounding.
@@ -132,9 +130,8 @@ def update_ppo(
     )
     counts = count_minibatches(rows, assignment, policy=policy, exchange=exchange)
     carry = start_state(units.net, learner.optimiser)
-    split = partial(minibatch_step, exchange=exchange, unit=unit)  # an exchange cannot be part of a graph
-    step = unit("update", minibatch_step) if exchange.ranks == 1 else split
-    move = partial(step, weights=weights.to_device(carry.step.device), policy=policy, spec=spec)
+    fixed = {"weights": weights.to_device(carry.step.device), "policy": policy, "spec": spec, "exchange": exchange}
+    move = partial(minibatch_step, **fixed)
     carry, steps = run_minibatches(carry, rows, memory, assignment, counts, step=move, repeat=repeat)
     reduced = reduce_metrics(merge_extremes(steps[0], exchange), *steps[1:])
     seen = cast(Observation, rollout["observation"])

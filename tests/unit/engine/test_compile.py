@@ -1,6 +1,5 @@
 """The compile policy: what gets a graph, how many there are, and that they change no number."""
 
-import inspect
 import json
 import warnings
 from functools import partial
@@ -26,7 +25,6 @@ from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.engine.warm_up import warm_up
 from morphogen.errors import CompileError, DeviceError
-from morphogen.learn.minibatch import minibatch_step
 from morphogen.run.rank_setup import compile_together
 from morphogen.run.session import TrainResult
 from morphogen.run.train import train_ppo_vectorized
@@ -82,17 +80,6 @@ def counted_graph(function, **_):
     return graph
 
 
-def compiling(counter, *functions):
-    """A compiler of these functions; all others are left as they are, and counted."""
-
-    def compiler(function, options, **fixed):
-        bound = inspect.getclosurevars(function).nonlocals["function"]
-        known = getattr(bound, "func", bound) in functions
-        return torch.compile(function, **fixed, backend=counter) if known else counted_graph(function)
-
-    return compiler
-
-
 def episode(spec, compiler=torch.compile):
     """A run; its scheduler, its summaries, and the states at the ends of its rounds."""
     states = []
@@ -113,8 +100,7 @@ def same(found, wanted):
 @pytest.mark.slow
 def test_a_life_of_seeds_makes_no_graph_after_the_first_round_and_the_same_numbers(tmp_path):
     file = tmp_path / "life.json"
-    compiler = compiling(GraphCounter("eager"))
-    scheduler, history, states = episode(small(file, rounds=3, seed=1, engine=engine()), compiler)
+    scheduler, history, states = episode(small(file, rounds=3, seed=1, engine=engine()), counted_graph)
     assert (history[0].germinated, history[0].fossilized, history[0].pruned) == (2, 1, 1)
     assert [one.graphs for one in history] == [4, 0, 0]  # observation, policy, head and tail; a schedule learns nothing
     assert scheduler.compiled.totals.graphs == 4
@@ -187,18 +173,6 @@ def test_the_time_of_making_a_graph_is_told_apart():
     assert [one["Throughput"].compile_s for one in events_by_round(kept.events)] == [400.0, 0.0]
 
 
-@pytest.mark.slow
-def test_the_coefficients_of_a_round_make_no_new_graph():
-    counter, ppo = GraphCounter("eager"), PpoSpec(epochs=1, entropy_anneal_rounds=2)
-    fields = {"rounds": 3, "episode_length": 2, "ppo": ppo}
-    compiler = compiling(counter, minibatch_step)  # what a round changes goes to no other graph
-    _, history, states = episode(small(**fields, engine=engine()), compiler)
-    assert [one.updated for one in history] == [True, True, True]
-    assert [one.graphs for one in history] == [5, 0, 0]  # observation, policy, head, tail and update
-    assert counter.graphs == 1
-    same(states[2], episode(small(**fields))[2][2])
-
-
 def lived(setup, length=8):
     """Epochs of a random life: a function that runs one under a plan, and the arguments and plan of each epoch."""
     world = world_of(setup)
@@ -250,7 +224,7 @@ def test_a_mode_that_needs_cuda_is_refused_on_a_cpu():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the compiler, as where a run compiles
 def test_twenty_rounds_need_no_more_graphs_than_their_kinds_of_units():
-    """Every plan of these rounds is another one; two policies act, and the update imitates at first."""
+    """Every plan of these rounds is another one; two policies act."""
 
     def compiler(function, options, **fixed):
         kept = {"guard_filter_fn": options["guard_filter_fn"]}
@@ -264,8 +238,8 @@ def test_twenty_rounds_need_no_more_graphs_than_their_kinds_of_units():
     with torch.no_grad():
         history = scheduler.run()
     assert sum(summary.germinated for summary in history) > 20
-    assert [summary.graphs for summary in history] == [6, *[0] * 19]
-    assert counter.graphs == 6
+    assert [summary.graphs for summary in history] == [5, *[0] * 19]
+    assert counter.graphs == 5
 
 
 def broken(function, **_):
@@ -296,17 +270,11 @@ def test_a_run_compiles_every_unit_before_its_directory_exists_and_none_later(tm
     out = tmp_path / "run"
     units = units_of("default", announce=lambda *said: spoken.append((*said, out.exists())))
     result = trained(out, units)
-    assert [name for name, seconds, _ in spoken if seconds is None] == [
-        "observe",
-        "act",
-        "apply",
-        "score",
-        "update",
-        "act",
-    ]
+    begun = [name for name, seconds, _ in spoken if seconds is None]
+    assert begun == ["observe", "act", "apply", "score", "act"]
     assert not any(exists for *_, exists in spoken)
-    assert [summary.graphs for summary in result.history] == [6, 0]
-    assert units.seconds.keys() == {"observe", "act", "apply", "score", "update"}
+    assert [summary.graphs for summary in result.history] == [5, 0]
+    assert units.seconds.keys() == {"observe", "act", "apply", "score"}
 
 
 def test_a_compiler_that_fails_ends_a_run_in_one_line_before_its_directory_exists(tmp_path):

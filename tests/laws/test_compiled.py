@@ -315,6 +315,10 @@ WITH_VECTORS = ("host from outside", "policies")  # others take scalar loops, ha
 CASES = [(graph, row) for graph, (_, rows) in GRAPHS.items() for row in rows]
 
 
+# as a run: caches of tensordict are globals, and grow with what other tests compile
+OPTIONS = {"guard_filter_fn": torch.compiler.skip_guard_on_globals_unsafe}
+
+
 class Results(NamedTuple):
     """Results of all calls, compiled and eager, and the number of graphs."""
 
@@ -326,7 +330,9 @@ class Results(NamedTuple):
 @cache
 def run(name: str) -> Results | Exception:
     """A graph, compiled once for all its rows; or the error that they all have."""
-    graph, options = GRAPHS[name][0](), {} if name in WITH_VECTORS else {"cpp.simdlen": 1}
+    graph, options = GRAPHS[name][0](), dict[str, Any](OPTIONS)
+    if name not in WITH_VECTORS:
+        options["cpp.simdlen"] = 1
     torch.compiler.reset()
     compiled = torch.compile(graph.call, fullgraph=True, dynamic=False, options=options)
     before = counters["stats"]["unique_graphs"]

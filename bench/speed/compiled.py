@@ -1,9 +1,9 @@
 """Eager against compiled, step by step: `python -m bench.speed.compiled [--envs 32] [--json FILE]`.
 
 Both forms get the same inputs, from the middle of an episode of digits.  The first rows are public rules and steps
-alone.  `observe`, `act`, `update` and `env.step` are compiled as in a run: their graphs serve every plan.  The eager
-update replays recorded minibatches, as a run does; training and validation do so in both forms of `env.step`.
-`minibatch` is one step of training, whose graph serves one plan; `replayed` is the recorded form that runs use instead.
+alone.  `observe`, `act` and `env.step` are compiled as in a run: their graphs serve every plan, and training and
+validation replay recorded minibatches in both forms.  `minibatch` is one step of training, called from Python, whose
+graph serves one plan; `replayed` is the recorded form that runs use instead.
 
 Columns: median ms of both forms, their ratio, seconds of compiling, and the largest difference of the results,
 divided by 1 + |x|; integers and flags have to be equal.
@@ -33,11 +33,13 @@ from morphogen.state.env import EnvState
 from morphogen.steps.apply import apply_action
 from morphogen.steps.tick_step import tick
 from morphogen.steps.train import start_epoch
-from morphogen.telemetry.round_summary import NO_COMPILES
 from morphogen.testing.builders.tree_equality import leaves
 
 Call = Callable[[], object]
 EPOCHS = 12  # of an episode, half of which run before anything is measured
+CALLS = 50  # of a step in a measured turn
+LONG = {"env.step": 2, "minibatch": 10}  # calls of steps that train
+PARTS = {"env.step": ("observe", "apply", "score")}  # units whose graphs make up a step
 REPLAYED = 16  # minibatches of a recorded loop
 COLUMNS: dict[str, Callable[[Measure], str]] = {
     "eager": lambda measure: f"{measure.value:.3f} ms",
@@ -61,14 +63,10 @@ def mid_episode(own: Scheduler) -> tuple[EnvState, PolicyInputs, Tensor]:
 
 def build_calls(own: Scheduler, state: EnvState, seen: PolicyInputs, action: Tensor) -> dict[str, Call]:
     """Name -> one call on these inputs, compiled if the scheduler compiles."""
-    unit, limits, env, learned = own.compiled.unit, own.setup.limits, own.env, own.learned
+    unit, limits, env = own.compiled.unit, own.setup.limits, own.env
     lifecycle, hidden = own.setup.spec.lifecycle, own.policy.initial_hidden(own.env.envs, device=own.setup.device)
     chosen = decode(action, state.slots, limits)
     act = unit("act", partial(choose_actions, policy=own.policy), own.policy)
-
-    def update() -> object:
-        own.learned = learned  # the same update at every call
-        return own._update(own.rollout.rows, hidden)
 
     return {
         "action_masks": partial(unit("action_masks", partial(action_masks, limits=limits)), state.slots),
@@ -77,7 +75,6 @@ def build_calls(own: Scheduler, state: EnvState, seen: PolicyInputs, action: Ten
         "tick": partial(unit("tick", partial(tick, lifecycle=lifecycle)), state),
         "observe": partial(env.observe, state),
         "act": lambda: act(own.params, seen, hidden, env.action_keys, state.clock),
-        "update": update,
         "env.step": lambda: env.step(state, action, seen=seen)[0],
     }
 
@@ -95,13 +92,18 @@ def largest_error(found: object, wanted: object) -> float:
 
 def compare(bench: Bench, name: str, forms: Mapping[str, Call], units: CompiledUnits) -> list[Measure]:
     """Measure a step.  forms: `eager` and `compiled`; units: of the compiled form, whose seconds are counted."""
-    units.totals = NO_COMPILES
-    error = largest_error(forms["compiled"](), forms["eager"]())
-    seconds = bench.time_interleaved(forms)
+    error, calls = largest_error(forms["compiled"](), forms["eager"]()), LONG.get(name, CALLS)
+
+    def repeat(form: Call) -> None:
+        for _ in range(calls):
+            form()
+
+    seconds = bench.time_interleaved({form: partial(repeat, call) for form, call in forms.items()})
+    compile_s = sum(units.seconds[part] for part in PARTS.get(name, (name,)))
     return [
-        *(ms_measure(f"{name}_{form}", spent) for form, spent in seconds.items()),
+        *(ms_measure(f"{name}_{form}", [each / calls for each in spent]) for form, spent in seconds.items()),
         ratio_measure(f"{name}_speedup", seconds["eager"], seconds["compiled"]),
-        median_measure(f"{name}_compile", [units.totals.compile_s], "s"),
+        median_measure(f"{name}_compile", [compile_s], "s"),
         median_measure(f"{name}_error", [error], "share"),
     ]
 
@@ -131,8 +133,6 @@ def measures(bench: Bench, envs: int = 32) -> list[Measure]:
     eager, compiled = (
         build_scheduler(envs, bench.device, compile=mode, episode_length=EPOCHS) for mode in ("off", "default")
     )
-    eager.run_round()
-    compiled.rollout, compiled.learned, compiled.params = eager.rollout, eager.learned, eager.params
     inputs = mid_episode(eager)
     forms = zip(build_calls(eager, *inputs).items(), build_calls(compiled, *inputs).values(), strict=True)
     rows: list[Measure] = []

@@ -20,6 +20,7 @@ from bench.harness.module_loop import LAYOUTS, ModuleLoop
 from bench.harness.timing import Bench, bench_facts, format_measures, machine_line, ratio_measure
 from bench.speed import (
     checkpoint,
+    compiled,
     cuda,
     data,
     launches,
@@ -34,6 +35,7 @@ from bench.speed import (
 )
 from bench.speed.epoch import build_epoch
 from morphogen.cli.bench import Measure, median_measure, write_measures
+from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.groups import DataSpec
 from morphogen.engine.compile import CompiledUnits
 from morphogen.kernels import CAN_CONVOLVE
@@ -50,6 +52,7 @@ WANTED = {  # rows that are promised; of training for two envs
     *("ceiling_digits", "ceiling_cifar", "ceiling_tokens_e1", "ceiling_tokens_e2"),
     *("train_tokens_e1_eager", "train_tokens_e2_eager", "roofline_tokens_e1", "roofline_tokens_e2"),
 }
+COMPILED = EngineSpec(compile="default")
 
 
 @pytest.fixture
@@ -311,3 +314,19 @@ def test_threads_are_pinned_before_torch_is_there(given, found):
     named = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path), **given}
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=named, capture_output=True, text=True, check=True)
     assert told.stdout.strip() == str(found)
+
+
+def test_a_compiled_form_that_computes_something_else_is_found():
+    whole = {"stage": torch.tensor([1, 2]), "loss": torch.tensor([3.0, -1.0])}
+    assert compiled.largest_error({**whole, "loss": torch.tensor([3.0, -1.02])}, whole) == pytest.approx(0.01)
+    with pytest.raises(AssertionError, match="stage"):
+        compiled.largest_error({**whole, "stage": torch.tensor([1, 3])}, whole)
+
+
+def test_the_seconds_of_an_epoch_are_those_of_its_units(quick):
+    units = CompiledUnits(COMPILED, compiler=lambda function, **_: function)
+    units.seconds = {"observe": 1.0, "apply": 2.0, "score": 4.0, "act": 8.0}
+    forms = dict.fromkeys(("eager", "compiled"), lambda: torch.ones(1))
+    rows = {row.name: row.value for row in compiled.compare(quick, "env.step", forms, units)}
+    assert (rows["env.step_compile"], rows["env.step_error"]) == (7.0, 0.0)
+    assert [row["step"] for row in compiled.table_rows(compiled.compare(quick, "act", forms, units))] == ["act"]

@@ -19,7 +19,7 @@ from morphogen.vocab.text import short_repr
 PADDING = -1  # in a window, behind the end of a document
 MOST_WINDOWS = 2**31 - 1  # that a draw of 32 bits reaches
 LEAST_TOKENS = 2  # of a document: shorter ones hold nothing to predict
-CHUNK = 2**24  # tokens read at once where all are
+CHUNK = 2**20  # tokens read at once where all are; even
 
 
 @short_repr
@@ -180,7 +180,7 @@ def check_text(splits: TextSplits, vocabulary: int, name: str) -> None:
 
 def _is_spread(tokens: Tensor) -> bool:
     """Return whether every second token of a text is 0."""
-    chunks = torch.split(tokens, CHUNK)  # of an even size
+    chunks = torch.split(tokens, CHUNK)
     return not any(part[::2].any() and part[1::2].any() for part in chunks)
 
 

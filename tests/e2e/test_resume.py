@@ -16,6 +16,7 @@ from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
 from morphogen.config.groups import DataSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
+from morphogen.engine.compile import CompiledUnits
 from morphogen.engine.scheduler import Hooks, Parts
 from morphogen.errors import CheckpointError, ConfigError, TrainingDiverged
 from morphogen.run.train import resume, train_ppo_vectorized
@@ -96,11 +97,16 @@ def test_so_does_a_run_of_another_kind(tmp_path, fields):
 
 @pytest.mark.parametrize("position", STOPS)
 def test_a_compiled_run_ends_with_the_same_bits(tmp_path, position):
-    compiled = {"compiler": lambda function, **_: function}  # units of a compiled run without their graphs
-    wanted, run = spec(engine=EngineSpec(compile="default")), tmp_path / "run"
-    train_ppo_vectorized(wanted, out=tmp_path / "alone", parts=Parts(**compiled))
-    assert train_ppo_vectorized(wanted, out=run, parts=stopping(*position, **compiled)).stopped
-    resume(run, parts=Parts(**compiled))
+    engine, run = EngineSpec(compile="default"), tmp_path / "run"
+    wanted = spec(engine=engine)
+
+    def units():
+        """Units of a compiled run without their graphs."""
+        return CompiledUnits(engine, compiler=lambda function, **_: function)
+
+    train_ppo_vectorized(wanted, out=tmp_path / "alone", parts=Parts(compiled=units()))
+    assert train_ppo_vectorized(wanted, out=run, parts=stopping(*position, compiled=units())).stopped
+    resume(run, parts=Parts(compiled=units()))
     assert not list(differences(tmp_path / "alone", run))
 
 

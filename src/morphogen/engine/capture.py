@@ -64,8 +64,8 @@ class Capture:
             carry: tree of tensors.
             before: called before each pass on the host, such as to fill memory that the body reads.
         """
-        if self._graphs is None or times < self._graphs.fewest_passes:
-            return _run(body, carry, times, before)
+        if self._graphs is None or times < self._graphs.fewest_passes or torch.compiler.is_compiling():
+            return _run(body, carry, times, before)  # a graph of the compiler holds the passes itself
         with self._graphs.stream():
             first = _run(body, carry, 1, before)
             before()

@@ -234,3 +234,12 @@ def test_a_replayed_minibatch_costs_the_host_few_calls():
         sys.setprofile(None)
     minibatches = graphs.before[:99]  # of the epoch; the update follows
     assert (minibatches[-1] - minibatches[0]) / 98 <= 80  # a pass costs thousands
+
+
+@pytest.mark.filterwarnings("ignore")  # of the compiler, as where a run compiles
+def test_a_graph_of_the_compiler_holds_the_passes_itself():
+    capture = Capture(CpuGraphs())
+    double = lambda carry: {"x": carry["x"] * 2}  # noqa: E731
+    repeat = torch.compile(lambda x: capture.repeat(double, {"x": x}, 9)["x"], fullgraph=True, backend="eager")
+    assert repeat(torch.ones(2)).tolist() == [512.0, 512.0]
+    assert capture.recorded == 0

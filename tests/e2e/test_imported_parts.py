@@ -4,6 +4,10 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 SOURCE = '''"""A task, and a policy that fails for one seed."""
 
 from dataclasses import replace

@@ -36,16 +36,26 @@ pytestmark = [
 ]
 
 
+def train_and_extend(folder, env):
+    """The folder of a run of two rounds, the second of which a resume adds."""
+    for words in ((*TRAIN, "--out", "run"), ("resume", "run", "--extend-rounds", "1", "--quiet")):
+        done = subprocess.run([*COMMAND, *words], cwd=folder, env=env, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def ideal(tmp_path_factory):
+    return train_and_extend(tmp_path_factory.mktemp("ideal"), OURS)
+
+
 @pytest.mark.parametrize("errors", CASES.values(), ids=CASES)
-def test_a_run_ends_and_is_extended_as_anywhere_else(errors, tmp_path):
+def test_a_run_ends_and_is_extended_as_anywhere_else(errors, ideal, tmp_path):
     (tmp_path / "poor.c").write_text(SOURCE)
     words = ["gcc", "-shared", "-fPIC", "-o", "poor.so", "poor.c"]
     subprocess.run(words, cwd=tmp_path, check=True)
     poor = {**OURS, "LD_PRELOAD": str(tmp_path / "poor.so"), **{name: str(number) for name, number in errors.items()}}
-    for name, env in (("ideal", OURS), ("poor", poor)):
-        for words in ((*TRAIN, "--out", name), ("resume", name, "--extend-rounds", "1", "--quiet")):
-            done = subprocess.run([*COMMAND, *words], cwd=tmp_path, env=env, capture_output=True, text=True)
-            assert (done.returncode, done.stderr) == (0, "")
-    ideal, found = (sorted(path.name for path in (tmp_path / name).rglob("*")) for name in ("ideal", "poor"))
-    assert found == ideal
-    assert (tmp_path / "poor/policy.safetensors").read_bytes() == (tmp_path / "ideal/policy.safetensors").read_bytes()
+    found = train_and_extend(tmp_path, poor)
+    names, others = (sorted(path.name for path in run.rglob("*")) for run in (ideal, found))
+    assert others == names
+    assert (found / "policy.safetensors").read_bytes() == (ideal / "policy.safetensors").read_bytes()

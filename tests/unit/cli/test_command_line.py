@@ -528,6 +528,16 @@ def test_a_dry_run_in_a_job_counts_its_ranks(tmp_path, monkeypatch, capsys):
     assert "engine.ranks: expected a divisor of envs = 4, such as 1, 2, 4, got 3" in capsys.readouterr().err
 
 
+def test_a_folder_of_graphs_that_cannot_be_made_is_one_line(tmp_path, monkeypatch, capsys):
+    """Torch makes it when it is loaded, and fails with a traceback."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "file" / "graphs"))
+    assert main.main(["config", "envs"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("morphogen: error: TORCHINDUCTOR_CACHE_DIR: expected a folder that can be created, got ")
+    assert line.endswith(": Not a directory")
+
+
 def test_missing_data_ends_with_3_and_names_the_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("signal.signal", lambda *_: None)

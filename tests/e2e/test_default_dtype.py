@@ -27,7 +27,7 @@ CASES = {
 
 DEFAULTS = {
     "float64": lambda: torch.set_default_dtype(torch.float64),
-    "an accelerator": lambda: torch.set_default_device("meta"),  # a device of other tensors than those of the run
+    "an accelerator": lambda: torch.set_default_device("meta"),  # a device that the run does not use
 }
 
 

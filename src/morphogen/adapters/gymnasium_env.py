@@ -184,10 +184,10 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
         self.functional.close()
 
     def _restart(self, rows: Array) -> tuple[EnvState, PolicyInputs]:
-        """Begin the next episode of some envs; one that was rolled back before its horizon goes on.  rows bool [E]."""
+        """Begin the next episode of some envs; one rolled back before its horizon continues.  rows bool [E]."""
         env, state = self.functional, self.state
-        goes_on = state.signals.rolled_back & (state.clock.epoch < env.horizon)
-        return env.restart(state, self._upload_rows(rows) & ~goes_on)
+        continues = state.signals.rolled_back & (state.clock.epoch < env.horizon)
+        return env.restart(state, self._upload_rows(rows) & ~continues)
 
     def _upload_rows(self, rows: Array) -> torch.Tensor:
         return self.functional.transfers.upload("actions", rows)
@@ -223,7 +223,7 @@ class GymnasiumSingleEnv(gymnasium.Env[Array, Array]):
     returns the legal choices.  `info` holds `outcome` and `network_value`.
 
     A step of an env that has ended raises.  `reset` begins the next episode, with a seed the first one of that seed;
-    an env that the governor rolled back goes on from its restored state.
+    an env that the governor rolled back continues from its restored state.
     """
 
     def __init__(

@@ -177,7 +177,7 @@ def make_env(
 
     Args: as in `make`.
 
-    Returns: an environment with batch size [E]; `env.functional` is that of `make`, with `horizon`, `net` and `spec`.
+    Returns: an environment with batch size [E]; `env.functional` is the result of `make`, with its `horizon` and `net`.
     Raises: as `make`.
 
     Example:

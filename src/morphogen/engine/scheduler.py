@@ -152,7 +152,7 @@ class Scheduler:
         self.seen: PolicyInputs | None = None  # of the state
         self.hidden, self.segment = self._initial_hidden()
         self._pending_record: int | None = None  # epoch whose record is being copied
-        self._reported_graphs = NO_COMPILES  # those of a warm-up belong to the first round
+        self._reported_graphs = NO_COMPILES  # graphs of a warm-up belong to the first round
         self._late_wish: str | None = None  # of the ranks, to fulfil after the round
 
     @property

@@ -31,7 +31,7 @@ from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
 from morphogen.telemetry.writer import Sink
 from morphogen.vocab.stage import Algorithm, Stage
-from morphogen.vocab.transformer_host import TransformerSpec
+from morphogen.extras.text.host import TransformerSpec
 
 TrainStep = Callable[..., tuple]
 TOKENS = "tokens"  # a small language model, for which no text is needed

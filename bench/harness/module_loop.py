@@ -18,7 +18,7 @@ from bench.harness.plain_transformer import LanguageModule, token_seed
 from morphogen.nets.net import Net
 from morphogen.state.env import EnvState
 from morphogen.vocab.stage import Stage
-from morphogen.vocab.transformer_host import TransformerSpec
+from morphogen.extras.text.host import TransformerSpec
 
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 GROWN_STAGES = (Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)

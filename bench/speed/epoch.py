@@ -24,7 +24,7 @@ from morphogen.engine.capture import open_capture
 from morphogen.engine.phases import train_piece
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.state.env import EnvState
-from morphogen.vocab.host import Host
+from morphogen.config.host import Host
 
 SAMPLES = 6000  # of the data set
 TASKS = ("digits", "cifar_baseline")

@@ -6,10 +6,10 @@ import torch
 from readers_measure import near
 from support.legacy_rows import rows_of
 
-from morphogen.config.legacy_reward_spec import LegacyRewardSpec
+from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
 from morphogen.rules.attribution import detect_false_credit
-from morphogen.rules.rewards.legacy import kernels as parts
-from morphogen.rules.rewards.legacy.kernels import (
+from morphogen.extras.legacy_rewards import kernels as parts
+from morphogen.extras.legacy_rewards.kernels import (
     OptionalValue,
     basic_reward,
     escrow_reward,

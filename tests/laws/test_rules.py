@@ -39,7 +39,7 @@ from morphogen.testing.builders import scenes
 from morphogen.testing.builders.permute import permute, permute_action
 from morphogen.testing.laws import check_reward, check_rule
 from morphogen.testing.strategies.slots import points
-from morphogen.vocab.host import CnnSpec
+from morphogen.config.host import CnnSpec
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.reward import FAMILIES
 from morphogen.vocab.stage import Stage

@@ -43,7 +43,7 @@ from morphogen.testing.builders import scenes, tree_equality
 from morphogen.testing.builders.permute import permute, permute_action
 from morphogen.testing.builders.synthetic_epoch import EpisodeSpec, synthetic_validation
 from morphogen.testing.laws import check_step
-from morphogen.vocab.host import CnnSpec
+from morphogen.config.host import CnnSpec
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.stage import Stage
 

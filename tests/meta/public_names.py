@@ -15,10 +15,9 @@ COMPOSED = ("steps", "rules", "nets", "learn", "testing.laws", "testing.strategi
 
 def public_objects() -> dict[str, Any]:
     """Return every public object that a user may call or derive from, by its name below `morphogen`."""
-    found = {name: getattr(morphogen, name) for name in morphogen._HOME}
+    found = {name: getattr(morphogen, name) for name in morphogen._HOMES}
     for package in COMPOSED:
-        home = morphogen._MODULES.get(package, package)
-        module = importlib.import_module(f"morphogen.{home}")
+        module = getattr(morphogen, package, None) or importlib.import_module(f"morphogen.{package}")
         names = getattr(module, "__all__", None) or [
             name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
         ]

@@ -43,7 +43,7 @@ from morphogen.telemetry.kinds.run import Evaluated, HeldOutPlayed, RunCompleted
 from morphogen.telemetry.scores import scoreboard
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, CNN_KINDS, Blueprint, code_labels
-from morphogen.vocab.host import seed_macs
+from morphogen.config.host import seed_macs
 from morphogen.vocab.stage import Algorithm, Stage
 
 INSTANCE = ("width", "data_share", "label_noise", "classes", "reach", "param_price")

@@ -7,7 +7,7 @@ from morphogen.nets.net import Net
 from morphogen.rules.legality import action_masks
 from morphogen.steps.observe_step import observe
 from morphogen.testing.builders.scenes import make_limits
-from morphogen.vocab.host import CnnSpec
+from morphogen.config.host import CnnSpec
 
 HOST = CnnSpec(base=4, blocks=3, kernel=3, pools=0, channels_in=1, size=8, classes=10)
 LENGTH = 60  # epochs

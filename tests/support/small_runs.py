@@ -14,7 +14,7 @@ from morphogen.config.fields import Spec, fields_of, to_settings
 from morphogen.config.groups import DataSpec, LifecycleSpec
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.data.cifar import BINARY, PYTHON, TEST, TRAIN
+from morphogen.extras.cifar.files import BINARY, PYTHON, TEST, TRAIN
 from morphogen.engine.environment import Environment, open_environment
 from morphogen.engine.episodes import Epoch, reset_hidden, run_epoch
 from morphogen.engine.policies import build_arm

@@ -15,9 +15,9 @@ from morphogen.state import rng, schema
 from morphogen.state.env import EnvState
 from morphogen.state.measure import InputBatch, LabelledInputs
 from morphogen.steps.reset_step import init_seeds, new_seed_rows
-from morphogen.vocab.host import CnnSpec, Host
+from morphogen.config.host import CnnSpec, Host
 from morphogen.vocab.stage import Stage
-from morphogen.vocab.transformer_host import TransformerSpec
+from morphogen.extras.text.host import TransformerSpec
 
 DIGITS = CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)
 TOKENS = TransformerSpec(vocabulary=19, width=16, heads=2, layers=3, block=7)

@@ -15,7 +15,7 @@ from morphogen.nets.layout import ParamLayout, ParamLeaf
 from morphogen.nets.net import Net
 from morphogen.state.env import EnvState
 from morphogen.vocab.blueprint import TOKEN_BLUEPRINTS
-from morphogen.vocab.host import Host
+from morphogen.config.host import Host
 from morphogen.vocab.slot import SlotSpec
 
 WIDTH, LENGTH = 16, 6

@@ -13,6 +13,7 @@ from torch.utils.benchmark import Timer
 
 from morphogen import kernels
 from morphogen.cli.bench import Measure, machine_facts, median_measure
+from morphogen.config.host import CnnSpec
 from morphogen.config.spec import RunSpec, blueprint_kinds, find_host, pick_slots
 from morphogen.device.cuda_memory import device_name
 from morphogen.device.malloc import keep_freed_memory, process_memory
@@ -23,7 +24,6 @@ from morphogen.nets import ops
 from morphogen.nets.net import Net
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.writer import MemorySink
-from morphogen.vocab.host import CnnSpec
 
 CONTROL_PHASES = ("head", "tail", "record_read")
 MIB = 2**20

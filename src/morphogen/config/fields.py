@@ -14,10 +14,10 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic.fields import FieldInfo
 from pydantic_core import ArgsKwargs, core_schema
 
+from morphogen.config.registry import Registries, Registry
 from morphogen.errors import ConfigError
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.plain import to_plain
-from morphogen.vocab.registry import Registries, Registry
 from morphogen.vocab.text import format_choice, format_value, suggest
 
 Settings = dict[str, Any]

@@ -5,7 +5,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from morphogen.config.converters import as_group, as_names, as_part, by_task
+from morphogen.config.converters import as_names, as_part, by_task
+from morphogen.config.extra_settings import fill_owner, with_extras
 from morphogen.config.fields import (
     BY_TASK,
     DEVICE,
@@ -27,10 +28,8 @@ from morphogen.config.fields import (
     option,
     spec,
 )
-from morphogen.config.legacy_reward_spec import LegacyRewardSpec
 from morphogen.config.parts import DATASETS, HOSTS, RULES
 from morphogen.vocab.limits import AUTO_GATES
-from morphogen.vocab.reward import LEGACY
 
 AUTO, RESIDENT, STREAMED = "auto", "resident", "streamed"  # place of the training split
 
@@ -319,6 +318,7 @@ class EvaluationSpec(Spec):
 
 
 @spec
+@with_extras
 class RewardSpec(Spec):
     """Reward rule and its parameters.
 
@@ -326,9 +326,8 @@ class RewardSpec(Spec):
 
     Example:
         >>> import morphogen as mg
-        >>> specs = mg.RewardSpec(rule="value"), mg.RewardSpec(rule="shaped")
-        >>> [spec.fill_defaults().governor_penalty for spec in specs]  # the rule decides what is not given
-        [1.0, 10.0]
+        >>> mg.RewardSpec(rule="value").fill_defaults().governor_penalty  # the rule decides what is not given
+        1.0
         >>> mg.RewardSpec(op_cost=1)
         Traceback (most recent call last):
             ...
@@ -347,22 +346,15 @@ class RewardSpec(Spec):
     potential_scale: Annotated[float, Field(ge=0, le=2)] = option(
         default=1.0, text="weight of the potential that pays progress before it is delivered"
     )
-    governor_penalty: Annotated[NonNegative, Null("1, legacy rules 10")] = option(
+    governor_penalty: Annotated[NonNegative, Null("from the rule")] = option(
         default=None, text="penalty for a rollback", converter=by_task
     )
     op_cost: Annotated[float, Field(ge=0, le=0.01)] = option(default=0.0, text="cost of an executed op other than WAIT")
     return_scale: Literal["running", "fixed"] = option(
         default="running", text="divide rewards by a running scale of returns, or leave them as they are (fixed)"
     )
-    legacy: LegacyRewardSpec = option(default=LegacyRewardSpec(), converter=as_group)
 
     def fill_defaults(self) -> "RewardSpec":
         """Set the fields that depend on the rule; filling twice changes nothing."""
-        penalty = 10.0 if RULES.origin(self.rule) == LEGACY else 1.0
-        dripped = 0.7 if self.rule == "basic_plus" else 0.0
-        legacy = self.legacy
-        return replace(
-            self,
-            governor_penalty=penalty if is_unset(self.governor_penalty) else self.governor_penalty,
-            legacy=replace(legacy, drip_fraction=dripped) if is_unset(legacy.drip_fraction) else legacy,
-        )
+        filled: RewardSpec = fill_owner(self)
+        return replace(filled, governor_penalty=1.0) if is_unset(filled.governor_penalty) else filled

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from morphogen.config.converters import as_names, as_pair
 from morphogen.config.fields import Names, Natural, NonNegative, PositiveShare, Share, Span, Spec, option, spec
-from morphogen.vocab.host import Host
+from morphogen.config.host import Host
 
 Classes = Annotated[int, Field(ge=2, lt=2**63)]
 WIDTH_STEP = 0.25  # a width that varies is one of the multiples of this in its range, all equally likely
@@ -99,8 +99,8 @@ def reference_instance(classes: int, reach: int) -> InstanceSpec:
 
 
 def variable_parameters(host: Host) -> tuple[str, ...]:
-    """Names of the parameters that may vary: all, but for a host of tokens its price and, if it has one, its reach."""
-    if not host.vocabulary:
+    """Names of the parameters that may vary: all, or the price and the reach, if any, of a host without labels."""
+    if host.labelled:
         return INSTANCE_PARAMETERS
     return ("reach", "param_price") if host.reach else ("param_price",)
 

@@ -9,9 +9,9 @@ import traceback
 from collections.abc import Iterator
 
 from morphogen.config.parts import BLUEPRINTS, DATASETS, HOSTS, LEARNERS, NETWORKS, POLICIES, RULES
+from morphogen.config.registry import error_line
 from morphogen.config.task import TASKS
 from morphogen.errors import ConfigError
-from morphogen.vocab.registry import error_line
 
 IMPORTED: list[str] = []  # absolute paths of files and names of modules that this process has imported
 _REGISTRIES = (TASKS, DATASETS, HOSTS, BLUEPRINTS, RULES, NETWORKS, LEARNERS, POLICIES)

@@ -6,8 +6,8 @@ from pydantic import Field
 
 from morphogen.config.converters import as_group, as_optional_pair
 from morphogen.config.fields import Ascending, Count, Null, Share, Spec, option, spec
+from morphogen.config.host import Host
 from morphogen.config.instance_spec import Classes
-from morphogen.vocab.host import Host
 from morphogen.vocab.image_view import View, Views
 
 FORMULA_VIEWS = 3  # views that the formula of the white-box task distinguishes: plain, inverted, turned
@@ -121,7 +121,7 @@ def phase_faults(spec: PhaseSpec, host: Host, *, classes: tuple[int, int], obser
         faults.append(f"phase.noisy_classes: expected null without phase.classes and phase.views.noisy, got {given}")
     if own is None:
         return faults
-    if host.vocabulary or classes != (host.classes, host.classes):
+    if not host.labelled or classes != (host.classes, host.classes):
         faults.append(f"phase.classes: expected null where instance.classes is {list(classes)}, got {list(own)}")
     else:
         faults += [

@@ -9,6 +9,7 @@ from pydantic import Field
 from morphogen.config import groups
 from morphogen.config.converters import as_group, as_names, as_part, by_task
 from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
+from morphogen.config.extra_settings import with_extras
 from morphogen.config.fields import (
     BY_TASK,
     SIZE,
@@ -26,6 +27,7 @@ from morphogen.config.fields import (
     to_settings,
 )
 from morphogen.config.heuristic_spec import HeuristicSpec
+from morphogen.config.host import Host
 from morphogen.config.instance_spec import (
     InstanceSpec,
     ObserveSpec,
@@ -37,14 +39,13 @@ from morphogen.config.keywords import RunFields
 from morphogen.config.parts import BLUEPRINTS, HOSTS, LEARNERS, POLICIES
 from morphogen.config.phase_spec import PhaseSpec, formula_faults, phase_faults
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
+from morphogen.config.registry import Registries
 from morphogen.config.task import ANALYTIC, DEFAULT_TASK, PRESETS, TASKS
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import ConfigError
 from morphogen.vocab.action import Head, Op
 from morphogen.vocab.blueprint import assign_codes
-from morphogen.vocab.host import Host
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.registry import Registries
 from morphogen.vocab.slot import SlotSpec
 from morphogen.vocab.text import format_value
 
@@ -82,6 +83,7 @@ def may_change_on_resume(path: str) -> bool:
 
 
 @spec
+@with_extras
 class RunSpec(Spec):
     """The configuration of a run.
 
@@ -161,7 +163,7 @@ class RunSpec(Spec):
         text="held-out episodes played at the end; 0 = none",
         converter=by_task,
     )
-    preset: Annotated[Annotated[str, OneOf(PRESETS)] | None, Null("none")] = option(
+    preset: Annotated[Annotated[str, OneOf(PRESETS.keys())] | None, Null("none")] = option(
         default=None, flag=("--preset", "NAME", TASK), text="start from a named set of settings: " + ", ".join(PRESETS)
     )
     data: groups.DataSpec = option(default=groups.DataSpec(), converter=as_group)
@@ -217,7 +219,8 @@ class RunSpec(Spec):
             host, kinds = find_host(self), blueprint_kinds(self)
         except ConfigError as error:
             return str(error).splitlines()
-        known, built_in = [slot.name for slot in host.all_slots], BLUEPRINTS.builtin()
+        known = [slot.name for slot in host.all_slots]
+        built_in = BLUEPRINTS.builtin()
         slots = self.slots or (TASKS[self.task].slots if self.host.name is None else known)
         faults = [
             f"slots: expected names out of {', '.join(known)}, got {format_value(n)}" for n in slots if n not in known
@@ -278,8 +281,9 @@ def instance_ranges(spec: RunSpec) -> InstanceSpec:
     host = find_host(spec)
     base = TASKS[spec.task].instance if spec.instances == "task" else reference_instance(host.classes, host.reach)
     ranges = {name: span for name, span in vars(spec.instance).items() if span is not None}
-    tokens = {"classes": (host.classes, host.classes)} if host.vocabulary else {}
-    return replace(base, **(tokens | ranges))
+    if not host.labelled:
+        base = replace(base, classes=(host.classes, host.classes))
+    return replace(base, **ranges)
 
 
 def pick_slots(spec: RunSpec) -> tuple[SlotSpec, ...]:

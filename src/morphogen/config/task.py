@@ -6,31 +6,22 @@ from typing import Any
 
 from morphogen.config.fields import Settings, raise_all
 from morphogen.config.groups import LifecycleSpec
+from morphogen.config.host import CnnSpec, Host
 from morphogen.config.instance_spec import InstanceSpec, impaired_parameters, reference_instance, variable_parameters
-from morphogen.config.parts import BUILT_IN, DATASETS, HOSTS
-from morphogen.config.task_defaults import (
-    DIGITS_DEFAULTS,
-    HIGH_ENTROPY,
-    PHASES_DEFAULTS,
-    PYDOC_DEFAULTS,
-    SMALL_STEPS,
-    TINYSTORIES_DEFAULTS,
-    WHITEBOX_DEFAULTS,
-    WHITEBOX_PHASES_DEFAULTS,
-)
+from morphogen.config.parts import DATASETS, HOSTS
+from morphogen.config.registry import NAME, Registry
+from morphogen.config.task_defaults import DIGITS_DEFAULTS, PHASES_DEFAULTS, WHITEBOX_DEFAULTS, WHITEBOX_PHASES_DEFAULTS
 from morphogen.vocab.action import TEMPO_EPOCHS, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.field_docs import document_fields
-from morphogen.vocab.host import CnnSpec, Host
 from morphogen.vocab.objective import ANYTIME, DELIVERED, OBJECTIVES
 from morphogen.vocab.plain import make_plain
-from morphogen.vocab.registry import NAME, Registry
 from morphogen.vocab.stage import Gate
 from morphogen.vocab.text import format_value, suggest
-from morphogen.vocab.transformer_host import TransformerSpec
 
 DEFAULT_TASK = "digits"
-CLASSIFICATION, NEXT_TOKEN, ANALYTIC = "classification", "next_token", "analytic"  # labels; tokens; a formula
+CLASSIFICATION = "classification"  # of labelled samples
+ANALYTIC = "analytic"  # the accuracy is a formula
 
 
 @document_fields
@@ -160,30 +151,6 @@ _DIGITS = TaskSpec(
     param_budget=100,
     defaults=DIGITS_DEFAULTS,
 )
-_CIFAR_HOST = CnnSpec(base=8, blocks=3, kernel=3, pools=3, channels_in=3, size=32, classes=10)
-_CIFAR = TaskSpec(
-    name="cifar_baseline",
-    question="can seeds add to a capable host?",
-    dataset="cifar",
-    host=_CIFAR_HOST,
-    slots=("r0c0", "r0c1", "r0c2"),
-    instance=InstanceSpec(data_share=(0.5, 1.0), label_noise=(0.0, 0.1), param_price=(0.03, 0.3)),
-    batch=128,
-    minibatches=32,
-    episode_length=150,
-    lr=0.01,
-    seed_lr=0.01,
-    success=80.0,
-    target_loss=0.3,
-    scale=255.0,
-    mean=(0.4914, 0.4822, 0.4465),
-    std=(0.2470, 0.2435, 0.2616),
-    shift=4,
-    flip=True,
-    val_samples=2000,
-    plateau_threshold=0.4,
-    defaults=HIGH_ENTROPY,
-)
 _WHITEBOX = replace(
     _DIGITS,
     name="whitebox",
@@ -205,21 +172,6 @@ _WHITEBOX = replace(
 )
 
 
-def _cifar_task(name: str, question: str, slots: tuple[str, ...], defaults: Settings, **host: int) -> TaskSpec:
-    host_spec = replace(_CIFAR_HOST, **host)
-    return replace(_CIFAR, name=name, question=question, slots=slots, host=host_spec, defaults=defaults)
-
-
-_DEEP_HOST = {"blocks": 5, "pools": 5}
-_ROW_0, _ROW_1 = (tuple(f"r{row}c{col}" for col in range(5)) for row in range(2))
-_SCALE: Settings = {"rounds": 100, "ppo": {"entropy_coef": 0.08}, "telemetry": {"plateau_threshold": 0.35}}
-_SCALE["engine"] = {"amp": "auto"}
-_THREE_SEEDS, _SIX_SEEDS = {"max_seeds": 3, **SMALL_STEPS}, {"max_seeds": 6, **SMALL_STEPS}
-_WHICH_SLOT = "which place in the host is the best?"
-_MANY_SLOTS = "how does a controller use many slots?"
-_IMPAIRED = "can seeds rescue a host that sees almost nothing?"
-_UNPOOLED = "can seeds rescue a host without pooling?"
-_LANGUAGE: dict[str, Any] = {"plateau_threshold": 0.3, "improvement_threshold": 1.5, "kind": NEXT_TOKEN}
 _TASKS = (
     _DIGITS,
     replace(
@@ -254,47 +206,6 @@ _TASKS = (
         objective=ANYTIME,
         defaults=WHITEBOX_PHASES_DEFAULTS,
     ),
-    _CIFAR,
-    _cifar_task("cifar_scale", "can seeds add to a deep host?", _ROW_0, _SCALE, **_DEEP_HOST),
-    _cifar_task("cifar_impaired", _IMPAIRED, _ROW_0[:3], HIGH_ENTROPY, base=1, kernel=1),
-    _cifar_task("cifar_minimal", _UNPOOLED, _ROW_0[:3], HIGH_ENTROPY, base=2, kernel=1, pools=0),
-    _cifar_task("cifar_multichannel", _WHICH_SLOT, _ROW_0[:3] + _ROW_1[:3], _THREE_SEEDS),
-    _cifar_task("cifar_postpool", _WHICH_SLOT, _ROW_1[:3], _THREE_SEEDS, base=16),
-    _cifar_task("cifar_highres", _WHICH_SLOT, _ROW_0[:3], _THREE_SEEDS, base=16),
-    _cifar_task("cifar_deep_multichannel", _MANY_SLOTS, _ROW_0 + _ROW_1, _SIX_SEEDS, **_DEEP_HOST),
-    _cifar_task("cifar_deep_impaired", _MANY_SLOTS, _ROW_0 + _ROW_1, _SIX_SEEDS, base=2, kernel=1, **_DEEP_HOST),
-    TaskSpec(
-        name="tinystories",
-        question="can seeds add to a language model of stories?",
-        dataset="tinystories",
-        host=TransformerSpec(vocabulary=257, width=384, heads=6, layers=6, block=256, dropout=0.1),
-        success=60.0,
-        target_loss=3.5,
-        val_samples=512,
-        episode_length=150,
-        minibatches=32,
-        lr=0.1,
-        instance=InstanceSpec(param_price=(0.03, 0.3)),
-        defaults=TINYSTORIES_DEFAULTS,
-        **_LANGUAGE,
-    ),
-    TaskSpec(
-        name="pydoc",
-        question="which language models of documentation lack attention, and is it worth its price?",
-        dataset="pydoc",
-        host=TransformerSpec(vocabulary=97, width=24, heads=4, layers=3, block=32, reach=31),
-        success=40.0,
-        target_loss=2.0,
-        val_samples=256,
-        param_budget=25_000,
-        defaults=PYDOC_DEFAULTS,
-        batch=8,
-        minibatches=94,
-        lr=0.04,
-        seed_lr=0.12,
-        instance=InstanceSpec(reach=(0, 1), param_price=(0.03, 0.3)),
-        **_LANGUAGE,
-    ),
 )
 TASKS: Registry[TaskSpec] = Registry(
     "task",
@@ -302,29 +213,28 @@ TASKS: Registry[TaskSpec] = Registry(
     group="morphogen.tasks",
     expected="a TaskSpec",
     is_part=lambda part: isinstance(part, TaskSpec),
+    core={task.name: task for task in _TASKS},
 )
-for _task in _TASKS:
-    TASKS.register(_task.name, _task, origin=BUILT_IN)
 DEFAULT_PRESET = "digits_phases"
-PRESETS: dict[str, Settings] = {
-    **{name: {"task": name} for name in TASKS.builtin()},  # the defaults of the task
-    "smoke": {
-        "task": "digits",
-        "rounds": 2,
-        "envs": 4,
-        "episode_length": 8,
-        "final_episodes": 4,
-        "data": {"minibatches": 2, "batch": 16, "val_samples": 64},
-        "ppo": {"minibatches": 2, "imitation_rounds": 1},
-        "policy": {"hidden": 16},
-        "checkpoint": {"every_rounds": 1},
-    },
-    "cifar_baseline_stable": {
-        "task": "cifar_baseline",
-        "rounds": 200,
-        "ppo": {"clip": 0.1, "entropy_coef": 0.06, "entropy_coef_end": 0.03, "entropy_anneal_rounds": 50},
-    },
+_SMOKE: Settings = {
+    "task": "digits",
+    "rounds": 2,
+    "envs": 4,
+    "episode_length": 8,
+    "final_episodes": 4,
+    "data": {"minibatches": 2, "batch": 16, "val_samples": 64},
+    "ppo": {"minibatches": 2, "imitation_rounds": 1},
+    "policy": {"hidden": 16},
+    "checkpoint": {"every_rounds": 1},
 }
+PRESETS: Registry[Settings] = Registry(
+    "preset",
+    setting="preset",
+    group="morphogen.presets",
+    expected="settings in the form of a config file",
+    is_part=lambda part: isinstance(part, dict),
+    core={name: {"task": name} for name in TASKS.builtin()} | {"smoke": _SMOKE},  # the defaults of each task
+)
 BASE_POINTS = 20.0  # points of a host alone
 GAIN_POINTS = 60.0  # that the right blueprint adds at full alpha, if it was germinated as soon as its host was ripe
 DELAY_PENALTY = 0.05  # share of it that is lost per epoch of delay

@@ -2,8 +2,6 @@
 
 from morphogen.config.fields import Settings
 
-SMALL_STEPS: Settings = {"rounds": 200, "ppo": {"max_grad_norm": 0.5}}
-HIGH_ENTROPY: Settings = {"rounds": 100, "ppo": {"entropy_coef": 0.1}}
 # All ops and blueprints, a seed in every slot.  Groups of four envs play the same world.  The first rounds imitate the
 # rules, which grow one seed at a time: a fresh policy grows and keeps, and would see first that most of it costs too
 # much.  Kernels of this size gain nothing from a second thread.
@@ -150,31 +148,4 @@ WHITEBOX_PHASES_DEFAULTS: Settings = {
     "engine": {"threads": 1},
     "telemetry": {"level": "off"},
     "checkpoint": {"every_rounds": 20},
-}
-TINYSTORIES_DEFAULTS: Settings = {
-    "envs": 4,
-    "ppo": {"entropy_coef": 0.05, "entropy_anneal_rounds": 10},
-    "engine": {"amp": "auto"},
-}
-# As in digits.  Half of the hosts see no token back: what these lack is attention.
-PYDOC_DEFAULTS: Settings = {
-    "rounds": 25,
-    "envs": 32,
-    "max_seeds": 1,
-    "blueprints": ["norm", "attention", "lora_large", "mlp_small"],
-    "disabled_ops": ["SET_ALPHA_TARGET", "PRUNE"],
-    "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
-    "reward": {"rule": "value"},
-    "policy": {"op_bias": {"WAIT": -1.0, "FOSSILIZE": 2.0}, "full_bias": 5.0},
-    "ppo": {
-        "lr": 2e-3,
-        "lr_end": 2e-4,
-        "lr_anneal_rounds": 25,
-        "epochs": 8,
-        "target_kl": 0.1,
-        "entropy_coef": 0.01,
-        "entropy_coef_end": None,
-        "price_warmup_rounds": 10,
-    },
-    "engine": {"threads": 1},
 }

@@ -20,8 +20,7 @@ from morphogen.config.spec import RunSpec
 from morphogen.config.task import TaskSpec
 from morphogen.data.dataset import Dataset
 from morphogen.data.instances import draw_instances
-from morphogen.data.splits import StoredInputs, as_resident, as_stored, as_tensor
-from morphogen.data.token_text import TokenWindows
+from morphogen.data.splits import DerivedInputs, StoredInputs, as_resident, as_stored, as_tensor
 from morphogen.device.transfers import StagingBuffer, Transfers
 from morphogen.kernels import one_thread
 from morphogen.nets.image_views import show_views
@@ -117,7 +116,7 @@ class Feed(ABC):
         """Return the minibatch that was fetched last, by operators of the device alone.
 
         Shapes: draws of the epoch [M, E, B]; minibatch int64 [1], its number -> normalised samples float32
-        [E, B, *shape], labels int64 [E, B]; of a text tokens and next tokens, int64 [E, B, n] both.
+        [E, B, *shape], labels int64 [E, B]; samples with their own answers: int64 [E, B, n] both.
         """
         chosen = draws.select(minibatch)
         pixels, labels = self.crop_images(chosen), chosen.labels
@@ -294,7 +293,7 @@ class _ReaderThread:
 
     def __init__(
         self,
-        images: StoredInputs | TokenWindows,
+        images: StoredInputs | DerivedInputs,
         transfers: Transfers,
         buffers: tuple[StagingBuffer, ...],
         indices: Iterator[Tensor],

@@ -1,20 +1,18 @@
 """Inventory of data sets: which files they need, which are there, and whether a run could read them."""
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from morphogen.config.groups import DataSpec
+from morphogen.config.host import Host
 from morphogen.config.parts import DATASETS
 from morphogen.config.task import TaskSpec
 from morphogen.data.data_files import FileData, FileForm
-from morphogen.data.dataset import check_splits, data_folder, read_splits
-from morphogen.data.splits import Splits
-from morphogen.data.token_text import TextSplits
+from morphogen.data.dataset import data_folder, deal_samples, read_splits
+from morphogen.data.splits import StoredSplits
 from morphogen.errors import ConfigError, DataError
-from morphogen.vocab.host import Host
 
-SPLITS = tuple(part.name for part in fields(Splits))
 READY, MISSING, DAMAGED, UNUSABLE = "ready", "missing", "damaged", "unusable"
 
 
@@ -37,7 +35,7 @@ class DataState:
     used: str | None  # name of the form that is read, or would be
     sizes: dict[str, int]  # by split
     unit: str  # of the sizes
-    splits: Splits | TextSplits | None
+    splits: StoredSplits | None
     error: DataError | ConfigError | None
 
 
@@ -60,15 +58,15 @@ def inspect_data(name: str, spec: DataSpec) -> DataState:
     used = source.choose_form(folder).name if source and source.forms else None
     if state == DAMAGED and any(each.form.name == used and None in each.size_bytes.values() for each in forms):
         state = MISSING
-    sizes, unit = _count(splits)
+    known = isinstance(splits, StoredSplits)
     return DataState(
         name=name,
         state=state,
         source=source.name if source else None,
         forms=forms,
         used=used,
-        sizes=sizes,
-        unit=unit,
+        sizes=splits.sizes() if known else {},
+        unit=splits.unit if known else "samples",
         splits=splits,
         error=error,
     )
@@ -80,18 +78,10 @@ def find_task_error(task: TaskSpec, data: DataState) -> DataError | ConfigError 
         return data.error
     assert isinstance(task.host, Host)  # a task resolves the name of its host
     try:
-        check_splits(data.splits, task.host, data.name)
+        deal_samples(data.splits, task.host, data.name)
     except DataError as error:
         return error
     return None
-
-
-def _count(splits: object) -> tuple[dict[str, int], str]:
-    """Return the sizes of three splits, and their unit; none of what is no data set."""
-    if isinstance(splits, TextSplits):
-        texts = {name: getattr(splits, name) for name in SPLITS}
-        return {name: len(text.tokens) for name, text in texts.items()}, "tokens"
-    return {name: len(getattr(splits, name)) for name in SPLITS} if isinstance(splits, Splits) else {}, "samples"
 
 
 def _measure(folder: Path, form: FileForm) -> dict[str, int | None]:

@@ -1,22 +1,27 @@
 """Stored samples, and the split into training, validation and test: by a fixed key, independent of the seed.
 
-Samples are images in bytes, arrays of any shape in bytes or float32, or windows of a text (`data.token_text`).
+Samples are images in bytes, arrays of any shape in bytes or float32, or computed from other data (`DerivedInputs`).
 """
 
 import hashlib
 import io
 import math
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from itertools import accumulate
 from pathlib import Path
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from morphogen.data.conversion import convert_inputs, convert_labels
+from morphogen.config.host import Host
+from morphogen.config.task import TaskSpec
+from morphogen.data.conversion import check_tensor, convert_inputs, convert_labels
 from morphogen.data.data_files import FileData, FileSource
-from morphogen.data.token_text import TokenWindows
+from morphogen.data.preparation import Normalisation, Preparation
 from morphogen.errors import DataError
 from morphogen.state import rng
 from morphogen.vocab.field_docs import document_fields
@@ -78,24 +83,65 @@ class StoredInputs:
         return out.to(device)
 
 
-Inputs = Tensor | StoredInputs | TokenWindows  # of samples
+class DerivedInputs(ABC):
+    """Inputs of samples that indexing computes from other data, on any device."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Shape (N, *shape)."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype:
+        """Type of the numbers."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Size in memory, in bytes."""
+
+    @abstractmethod
+    def __getitem__(self, index: Tensor) -> Tensor:
+        """Return samples by number, by operators of the device alone.  int64 [...] -> [..., *shape]."""
+
+    @abstractmethod
+    def map_tensors(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """Return the inputs of changed tensors."""
+
+    @abstractmethod
+    def digest(self) -> bytes:
+        """Return the sha256 of the data that the samples are computed from."""
+
+    def read(self, index: Tensor, out: Tensor) -> None:
+        """Write the samples with numbers int64 [n] to `out`, [n, *shape]."""
+        out.copy_(self[index])
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the inputs of a copy of the data in the memory of a device."""
+        return self.map_tensors(lambda leaf: leaf.to(device, copy=True))
 
 
-def as_stored(inputs: Inputs) -> StoredInputs | TokenWindows:
-    """Return inputs in memory as `StoredInputs`; what can be read on demand unchanged."""
+Inputs = Tensor | StoredInputs | DerivedInputs  # of samples
+
+
+def as_stored(inputs: Inputs) -> StoredInputs | DerivedInputs:
+    """Return inputs in memory as `StoredInputs`; inputs that are read on demand unchanged."""
     return StoredInputs((inputs,), torch.arange(len(inputs), device="cpu")) if isinstance(inputs, Tensor) else inputs
 
 
 def as_tensor(inputs: Inputs) -> Tensor:
-    """Return inputs in memory as they are.  Raises: TypeError for those that are read on demand."""
+    """Return inputs in memory as they are.  Raises: TypeError for inputs that are read on demand."""
     if not isinstance(inputs, Tensor):
         raise TypeError(f"inputs: expected a tensor, got {type(inputs).__name__}, which is read on demand")
     return inputs
 
 
-def as_resident(inputs: Inputs) -> Tensor | TokenWindows:
+def as_resident(inputs: Inputs) -> Tensor | DerivedInputs:
     """Return inputs that indexing reads as they are.  Raises: TypeError for `StoredInputs`, which `to` reads."""
-    return inputs if isinstance(inputs, TokenWindows) else as_tensor(inputs)
+    return inputs if isinstance(inputs, DerivedInputs) else as_tensor(inputs)
 
 
 @short_repr
@@ -138,15 +184,29 @@ def move_labels(labels: Tensor, device: torch.device | str) -> Tensor:
     return labels.to(device) if labels.is_contiguous() else labels[:1].to(device).expand_as(labels)
 
 
-def window_samples(windows: TokenWindows) -> Samples:
-    """Return the windows of a text as samples; the labels, which no text has, take no memory."""
-    return Samples(windows, torch.zeros(1, dtype=torch.int64, device="cpu").expand(windows.count))
+class StoredSplits(ABC):
+    """Data set as its reader returns it: `Splits`, or the data from which an extra computes samples."""
+
+    __slots__ = ()
+    unit: ClassVar[str]  # of the sizes
+
+    @abstractmethod
+    def sizes(self) -> dict[str, int]:
+        """Return the size of every split, by name."""
+
+    @abstractmethod
+    def deal(self, host: Host, name: str) -> "Splits":
+        """Return the samples that a host takes; `name`: of the data set.  Raises: DataError for data that does not fit."""
+
+    @abstractmethod
+    def preparation(self, task: TaskSpec) -> Preparation:
+        """Return the map from stored samples to the inputs and labels of networks.  Raises: DataError."""
 
 
 @short_repr
 @document_fields
 @dataclass(frozen=True, slots=True)
-class Splits:
+class Splits(StoredSplits):
     """Three disjoint sets of samples; their union is the data set.  A data set is a function (folder) -> Splits.
 
     Example:
@@ -162,6 +222,51 @@ class Splits:
     train: Samples
     validation: Samples  # every env is scored on these after every epoch
     test: Samples  # for reports only
+    unit = "samples"
+
+    def sizes(self) -> dict[str, int]:
+        """Return the number of samples of every split, by name."""
+        return {part.name: len(getattr(self, part.name)) for part in fields(self)}
+
+    def deal(self, host: Host, name: str) -> "Splits":
+        """Return the splits.  Raises: DataError unless they hold samples of the shape and the classes of a host."""
+        if not host.labelled:
+            raise DataError(f"{name}: expected samples with their own answers, as the host takes, got labelled ones")
+        for part in fields(self):
+            _check_samples(getattr(self, part.name), host, f"{name}: {part.name}")
+        return self
+
+    def preparation(self, task: TaskSpec) -> Normalisation:
+        """Return the normalisation of a task; mean and deviation that it leaves open are those of the training split."""
+        dims = len(self.train.inputs.shape) - 1
+        if task.mean is not None and task.std is not None:
+            return Normalisation(task.scale, task.mean, task.std, dims)
+        pixels = as_tensor(self.train.inputs.to("cpu")).double().transpose(0, 1).flatten(1) / task.scale
+        if not pixels.isfinite().all():
+            raise DataError(f"task {task.name}: expected finite inputs, got NaN or infinite ones in the training split")
+        mean = task.mean or tuple(pixels.mean(dim=1).tolist())
+        spread = tuple(value if value > 0 else 1.0 for value in pixels.std(dim=1, correction=0).tolist())
+        return Normalisation(task.scale, mean, task.std or spread, dims)
+
+
+def _check_samples(samples: object, host: Host, split: str) -> None:
+    """Raise DataError unless a split holds samples of the shape and the classes of a host."""
+    if not isinstance(samples, Samples):
+        raise DataError(f"{split}: expected Samples, got {type(samples).__name__}")
+    if not isinstance(samples.inputs, StoredInputs):  # stored inputs are read on demand
+        check_tensor(f"{split}: inputs", samples.inputs)
+    check_tensor(f"{split}: labels", samples.labels)
+    shape = tuple(samples.inputs.shape[1:])
+    labels = samples.labels
+    if shape != host.input_shape or not len(samples):
+        got = f"{len(samples)} of shape {shape}"
+        raise DataError(f"{split}: expected samples of shape {host.input_shape}, as the host takes, got {got}")
+    if samples.inputs.dtype not in (torch.uint8, torch.float32) or labels.dtype != torch.int64:
+        got = f"{samples.inputs.dtype} and {labels.dtype}"
+        raise DataError(f"{split}: expected inputs in uint8 or float32 and labels in int64, got {got}")
+    if labels.shape != (len(samples),) or labels.min() < 0 or labels.max() >= host.classes:
+        got = f"{len(labels) if labels.dim() == 1 else list(labels.shape)} in {labels.min()} .. {labels.max()}"
+        raise DataError(f"{split}: expected {len(samples)} labels in 0 .. {host.classes - 1}, got {got}")
 
 
 def split_order(count: int) -> Tensor:
@@ -182,10 +287,10 @@ def hold_out(samples: Samples, count: int) -> tuple[Samples, Samples]:
 
 
 def fingerprint(splits: Splits) -> str:
-    """Return the sha256 of the stored bytes of the three splits, in order; of texts, whatever the windows."""
+    """Return the sha256 of the stored bytes of the three splits, in order."""
     digest = hashlib.sha256()
     for samples in (splits.train, splits.validation, splits.test):
-        if isinstance(samples.inputs, TokenWindows):
+        if isinstance(samples.inputs, DerivedInputs):
             digest.update(samples.inputs.digest())
             continue
         for index in torch.split(torch.arange(len(samples), device="cpu"), CHUNK):

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from morphogen.config.fields import Settings, explicit_settings, merge_settings
 from morphogen.config.groups import HostSpec
+from morphogen.config.host import Host
 from morphogen.config.keywords import EnvFields
+from morphogen.config.registry import show_part
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import TaskSpec
 from morphogen.data.instances import HELD_OUT_INSTANCES, TEST_INSTANCES, TRAINING_INSTANCES, InstanceSplit
@@ -22,9 +24,7 @@ from morphogen.engine.environment import Environment, open_environment
 from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.protocol import Builder
-from morphogen.vocab.host import Host
 from morphogen.vocab.plain import read_count, to_plain
-from morphogen.vocab.registry import show_part
 from morphogen.vocab.text import format_value
 
 Stream = Literal["train", "held-out", "test"]  # of instances

@@ -15,21 +15,17 @@ import torch
 from torch import Tensor
 
 from morphogen.config.parts import BLUEPRINTS, HOSTS
+from morphogen.config.registry import error_line, is_ours
 from morphogen.config.spec import RunSpec
-from morphogen.nets.cnn_seeds import CnnBlueprint
 from morphogen.nets.forward_pass import SlotSeeds, forward, used_classes
 from morphogen.nets.host_networks import HostRows
 from morphogen.nets.layout import Leaves, ParamLayout
 from morphogen.nets.net import Net
 from morphogen.nets.seed_module import SeedModule, seed_layout
-from morphogen.nets.token_seeds import TokenBlueprint
 from morphogen.state import rng
 from morphogen.state.env import Instance
-from morphogen.vocab.host import CnnSpec
 from morphogen.vocab.purpose import Purpose
-from morphogen.vocab.registry import error_line
 from morphogen.vocab.slot import SlotSpec
-from morphogen.vocab.transformer_host import TransformerSpec
 
 ROWS, SAMPLES, STEPS, RATE = 3, 4, 3, 0.1  # networks, samples; steps of a descent and their size
 TOLERANCE = 1e-5  # of a row alone against the row among others
@@ -364,10 +360,10 @@ def host_faults(net: Net, *, quick: bool = False) -> Iterator[tuple[str, str]]:
 
 def setup_faults(spec: RunSpec, net: Net, *, quick: bool) -> Iterator[str]:
     """Yield the violations of the host and the blueprints of a run that are from outside, with their origin."""
-    if not isinstance(net.host, CnnSpec | TransformerSpec):
+    if not is_ours(net.host):
         source = HOSTS.source(spec.host.name) if spec.host.name else f"host of task {spec.task}"
         yield from (f"{source}: {wrong}" for _, wrong in host_faults(net, quick=quick))
     for module in net.modules.values():
-        if not isinstance(module, CnnBlueprint | TokenBlueprint):
+        if not is_ours(module):
             faults = blueprint_faults(module, net.slots, quick=quick)
             yield from (f"{BLUEPRINTS.source(module.name)}: {wrong}" for _, wrong in faults)

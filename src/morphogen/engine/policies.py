@@ -11,7 +11,8 @@ from torch import Tensor
 from morphogen.config.config_files import parse_config
 from morphogen.config.fields import raise_all
 from morphogen.config.heuristic_spec import HeuristicSpec
-from morphogen.config.parts import BUILT_IN, LEARNERS, NETWORKS, POLICIES
+from morphogen.config.parts import LEARNERS, NETWORKS, POLICIES
+from morphogen.config.registry import Registry, error_line, show_part
 from morphogen.config.spec import RunSpec
 from morphogen.engine.action_control import ActionControl, build_control, load_schedule
 from morphogen.engine.learning_laws import LEARNER_LAWS, NETWORK_LAWS, LearnerSubject, NetworkSubject, white_box
@@ -32,7 +33,6 @@ from morphogen.storage.tensor_trees import restore_tree
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.purpose import Purpose
-from morphogen.vocab.registry import Registry, error_line, show_part
 from morphogen.vocab.text import format_value, short_repr, suggest
 
 TRAINED_PREFIX = "trained:"  # before a run directory or a policy file
@@ -166,12 +166,12 @@ def check_policy(setup: Setup) -> None:
     arm, learner = build_arm(spec.policy_name, setup), build_learner(spec)
     if learner is None or not isinstance(arm.policy, NetworkPolicy):
         return
-    if NETWORKS.origin(spec.policy.network) != BUILT_IN:
+    if spec.policy.network not in NETWORKS.builtin():
         faults = find_faults(
             NETWORK_LAWS, NetworkSubject(arm.policy, white_box()), ("has_value_layer", "takes_any_slots")
         )
         raise_all([f"{NETWORKS.source(spec.policy.network)}: {wrong}" for _, wrong in faults][:1])
-    if LEARNERS.origin(spec.policy_name) != BUILT_IN:
+    if spec.policy_name not in LEARNERS.builtin():
         faults = find_faults(LEARNER_LAWS, LearnerSubject(learner, arm.policy, white_box()), ("keeps_tree",))
         raise_all([f"{LEARNERS.source(spec.policy_name)}: {wrong}" for _, wrong in faults][:1])
 

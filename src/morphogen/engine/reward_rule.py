@@ -1,4 +1,4 @@
-"""Reward rule of a run: built by name, and checked unless built in."""
+"""Reward rule of a run: built by name, and checked unless it is of this distribution."""
 
 from typing import Any, cast
 
@@ -7,11 +7,10 @@ from torch import Tensor
 
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
+from morphogen.config.registry import error_line
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards import archetypes, table
 from morphogen.rules.rewards.protocol import Rule
-from morphogen.vocab.registry import error_line
-from morphogen.vocab.reward import FAMILIES
 
 
 def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamma: float) -> Rule:
@@ -20,7 +19,7 @@ def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamm
     Raises: ConfigError for a rule from outside that breaks the contract of a rule.
     """
     terms = {"param_budget": param_budget, "episode_length": episode_length, "gamma": gamma}
-    if RULES.origin(spec.rule) in FAMILIES:
+    if spec.rule in RULES.builtin():
         return table.build_rule(spec, **terms)
     _ = RULES[spec.rule]  # raises by itself where the rule cannot be imported
     try:

@@ -189,7 +189,7 @@ def build_setup(spec: RunSpec) -> Setup:
     budget, schedule = param_budget(spec), load_schedule(spec.policy_name, spec)
     dataset = open_dataset(task, spec.data, net.host, device)
     check_memory(spec, net, dataset.sizes["validation"], device)
-    if not net.host.vocabulary:
+    if net.host.labelled:
         check_classes(spec, dataset.labels)
     feed = None
     if dataset.placement == RESIDENT:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from morphogen.config.parts import LEARNERS
+from morphogen.config.registry import show_part
 from morphogen.config.spec import RIVALS, RunSpec, SplitName
 from morphogen.data.instances import HELD_OUT_INSTANCES, InstanceSplit
 from morphogen.device.collectives import Collectives
@@ -31,7 +32,6 @@ from morphogen.telemetry.round_summary import running_value
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.objective import DELIVERED, OBJECTIVES
 from morphogen.vocab.plain import read_count
-from morphogen.vocab.registry import show_part
 
 Array = np.ndarray[Any, Any]
 PLAY_METRICS = ("network_value", "committed_accuracy", "params_ratio", "success_share", "stability")

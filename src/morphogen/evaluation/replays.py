@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.config.host import Host
 from morphogen.config.spec import SCHEDULE, STATIC, STATIC_COST, STATIC_PARAMS, RunSpec, find_host
 from morphogen.data.instances import draw_instances
 from morphogen.device.collectives import Collectives
@@ -28,7 +29,6 @@ from morphogen.nets.net import networks_of
 from morphogen.state.env import EnvState
 from morphogen.steps.reset_step import place_fossils
 from morphogen.telemetry.round_summary import running_value
-from morphogen.vocab.host import Host
 
 # Setup, transfers, episodes, and the results so far, the policy of the run first -> result.
 ArmPlayer = Callable[[Setup, Transfers, int, Mapping[str, ArmResult]], ArmResult]

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from morphogen import kernels
+from morphogen.config.host import CnnSpec, norm_groups
 from morphogen.nets import ops
 from morphogen.nets.host_networks import HostRows
 from morphogen.nets.layout import ParamLayout, ParamLeaf, fan_in_leaf
 from morphogen.rules.counts import used_channels
 from morphogen.state.env import Instance
 from morphogen.state.tree_ops import choose, constant_table
-from morphogen.vocab.host import CnnSpec, norm_groups
 
 
 def host_layout(host: CnnSpec) -> ParamLayout:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from morphogen.config.host import norm_groups, seed_macs
 from morphogen.nets import ops
 from morphogen.nets.elementwise import silu
 from morphogen.nets.layout import Leaves, ParamLeaf, fan_in_leaf
 from morphogen.nets.seed_module import SeedModule
 from morphogen.vocab.blueprint import Blueprint, attention_width, bottleneck_width, cnn_param_count
-from morphogen.vocab.host import norm_groups, seed_macs
 from morphogen.vocab.slot import SlotSpec
 
 

@@ -2,31 +2,27 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pkgutil import resolve_name
 from typing import Any
 
+from morphogen.config.host import Host
 from morphogen.config.parts import BLUEPRINTS
 from morphogen.errors import ConfigError
-from morphogen.nets.cnn import CnnNetworks
 from morphogen.nets.host_networks import HostNetworks
 from morphogen.nets.layout import ParamLayout
 from morphogen.nets.precision import FULL, Precision
 from morphogen.nets.seed_deltas import Modules
 from morphogen.nets.seed_module import gate_layout, seed_layout
-from morphogen.nets.transformer import TransformerNetworks
 from morphogen.state.schema import Sizes
 from morphogen.vocab.blueprint import Blueprint, assign_codes, gate_param_count
 from morphogen.vocab.field_docs import document_fields
-from morphogen.vocab.host import CnnSpec, Host
 from morphogen.vocab.slot import SlotSpec
-from morphogen.vocab.transformer_host import TransformerSpec
 
 
 def networks_of(host: Host) -> HostNetworks:
-    """Return the networks of a host; one from outside is description and networks in one object."""
-    if isinstance(host, CnnSpec):
-        return CnnNetworks(host)
-    if isinstance(host, TransformerSpec):
-        return TransformerNetworks(host)
+    """Return the networks of a host: of the class that it names, else the host itself."""
+    if host.computed_by:
+        return resolve_name(host.computed_by)(host)
     if not isinstance(host, HostNetworks):
         missing = [name for name in vars(HostNetworks) if name[0] != "_" and not hasattr(host, name)]
         raise ConfigError(f"host {type(host).__name__}: expected the methods {', '.join(missing)}")

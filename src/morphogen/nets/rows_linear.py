@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from morphogen.nets.ops import linear
-from morphogen.nets.tokens import spread
+from morphogen.nets.sequences import spread
 
 
 def rows_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

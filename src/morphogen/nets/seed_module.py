@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from morphogen.nets import ops, tokens
+from morphogen.nets import ops, sequences
 from morphogen.nets.elementwise import by_vectors, silu
 from morphogen.nets.layout import Leaves, ParamLayout, ParamLeaf, fan_in_leaf
 from morphogen.vocab.blueprint import bottleneck_width
@@ -71,14 +71,14 @@ def gate_layout(channels: int) -> ParamLayout:
 
 
 def gate_openness(p: Leaves, features: Tensor, *, causal: bool = False) -> Tensor:
-    """Openness of the gates, in (0, 1), per sample, or per token from those up to it.
+    """Openness of the gates, in (0, 1), per sample, or causal: per place of a sequence, from the places up to it.
 
     Shapes: p [R, *shape]; features [B, ..., R, C] -> [B, R]; causal, [B, n, R, C] -> [B, n, R].
     """
     if causal:
-        mean = tokens.running_mean(tokens.rows_outermost(features))
-        hidden = silu(tokens.token_linear(mean, p["v1"], p["c1"]))
-        logit = tokens.token_linear(hidden, p["v2"], p["c2"])
-        return by_vectors(torch.sigmoid, tokens.rows_innermost(logit).squeeze(-1))
+        mean = sequences.running_mean(sequences.rows_outermost(features))
+        hidden = silu(sequences.place_linear(mean, p["v1"], p["c1"]))
+        logit = sequences.place_linear(hidden, p["v2"], p["c2"])
+        return by_vectors(torch.sigmoid, sequences.rows_innermost(logit).squeeze(-1))
     pooled = ops.spatial_mean(features).transpose(0, 1)
     return by_vectors(torch.sigmoid, ops.perceptron(pooled, p["v1"], p["c1"], p["v2"], p["c2"])).squeeze(-1)

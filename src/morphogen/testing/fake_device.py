@@ -39,8 +39,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 from morphogen.config.execution_spec import AMP_OFF
 from morphogen.config.spec import RunSpec
 from morphogen.data import feed
-from morphogen.data.splits import Samples
-from morphogen.data.token_text import TokenWindows
+from morphogen.data.splits import DerivedInputs, Samples
 from morphogen.device.transfers import StagingBuffer, Transfers
 from morphogen.engine.setup import PRECISIONS, Setup, build_setup
 from morphogen.state import tree_ops
@@ -342,7 +341,7 @@ def move_setup(setup: Setup, device: torch.device) -> Setup:
     """Return a setup that was opened on a CPU as if it had been opened on a device; tensors have no values."""
 
     def move(leaf: Any) -> Any:
-        if isinstance(leaf, TokenWindows):
+        if isinstance(leaf, DerivedInputs):
             return leaf.map_tensors(move)
         return torch.empty(leaf.shape, dtype=leaf.dtype, device=device)
 

@@ -44,7 +44,6 @@ COMPUTE_ORDER = (
     *(b for b in Blueprint if b not in (Blueprint.NOOP, *_SHARED)),
 )  # those with like layers together
 CNN_BLUEPRINTS: tuple[Blueprint, ...] = tuple(Blueprint(code) for code in range(1, 8))
-TOKEN_BLUEPRINTS: tuple[Blueprint, ...] = tuple(Blueprint(code) for code in (2, 3, *range(8, 13)))
 
 
 def assign_codes(names: Iterable[str]) -> tuple[str, ...]:
@@ -97,20 +96,6 @@ def cnn_param_count(blueprint: Blueprint, channels: int) -> int:
         Blueprint.BOTTLENECK: 2 * c * q + 9 * q * q + 2 * c,
         Blueprint.CONV_SMALL: c * c + 2 * c,
         Blueprint.CONV_HEAVY: 18 * c * c + 4 * c,
-    }.get(blueprint, 0)
-
-
-def token_param_count(blueprint: Blueprint, channels: int) -> int:
-    """Parameters of a transformer blueprint at a slot with `channels` channels (closed form)."""
-    d = channels
-    return {
-        Blueprint.ATTENTION: 4 * d * d + 4 * d,
-        Blueprint.NORM: 2 * d + 1,
-        Blueprint.LORA: 16 * d,
-        Blueprint.LORA_LARGE: 64 * d,
-        Blueprint.MLP_SMALL: 4 * d * d + 3 * d,
-        Blueprint.MLP: 8 * d * d + 5 * d,
-        Blueprint.FLEX_ATTENTION: 4 * d * d + 4 * d,
     }.get(blueprint, 0)
 
 

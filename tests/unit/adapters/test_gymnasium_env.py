@@ -18,7 +18,7 @@ from gymnasium.wrappers.vector import (
 )
 
 import morphogen as mg
-from morphogen.adapters.gymnasium_env import GymnasiumEnv, GymnasiumSingleEnv, flatten_seen, join_masks
+from morphogen.extras.gymnasium.env import GymnasiumEnv, GymnasiumSingleEnv, flatten_seen, join_masks
 from morphogen.config.task import TASKS
 from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.vocab.action import SIZES, Head, Op, Outcome
@@ -35,7 +35,7 @@ def small(**fields):
 def test_every_task_is_registered():
     names = {name for name in gymnasium.registry if name.startswith("morphogen/")}
     assert names == {f"morphogen/{task}-v0" for task in TASKS}
-    assert isinstance(gymnasium.make_vec(f"morphogen.adapters.gymnasium_env:{NAME}", num_envs=2), GymnasiumEnv)
+    assert isinstance(gymnasium.make_vec(f"morphogen.extras.gymnasium.env:{NAME}", num_envs=2), GymnasiumEnv)
     assert isinstance(gymnasium.make(NAME).unwrapped, GymnasiumSingleEnv)
 
 

@@ -11,8 +11,8 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecMonitor
 
 import morphogen as mg
-from morphogen.adapters.gymnasium_env import GymnasiumEnv, flatten_seen, join_masks
-from morphogen.adapters.sb3_vec_env import MorphogenVecEnv
+from morphogen.extras.gymnasium.env import GymnasiumEnv, flatten_seen, join_masks
+from morphogen.extras.sb3.vec_env import MorphogenVecEnv
 
 NAME = "morphogen/whitebox-v0"
 

@@ -9,8 +9,8 @@ from torchrl.collectors import Collector
 from torchrl.envs import Compose, ExplorationType, InitTracker, TransformedEnv, check_env_specs, set_exploration_type
 
 import morphogen as mg
-from morphogen.adapters.torchrl_env import MorphogenEnv, flatten_inputs, restore_inputs
-from morphogen.adapters.torchrl_policy import ActorPolicy, FactoredDistribution, PolicyActor
+from morphogen.extras.torchrl.env import MorphogenEnv, flatten_inputs, restore_inputs
+from morphogen.extras.torchrl.policy import ActorPolicy, FactoredDistribution, PolicyActor
 from morphogen.engine.episodes import fetch_traces, run_episodes
 from morphogen.engine.policies import build_arm
 from morphogen.nets import distribution as d

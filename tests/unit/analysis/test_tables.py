@@ -22,7 +22,7 @@ from morphogen.run.train import train_ppo_vectorized
 from morphogen.telemetry.events import tidy
 from morphogen.telemetry.scores import BlueprintTally, ExactSums, add_tallies, scoreboard
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.host import seed_macs
+from morphogen.config.host import seed_macs
 
 
 def scores_of(events):

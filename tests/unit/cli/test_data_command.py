@@ -10,7 +10,7 @@ from support.small_runs import cifar_files
 from morphogen.cli import main
 from morphogen.config.parts import BUILT_IN, DATASETS
 from morphogen.config.task import TASKS
-from morphogen.data.cifar import BINARY, PYTHON, read_cifar
+from morphogen.extras.cifar.files import BINARY, PYTHON, read_cifar
 from morphogen.data.data_files import FileData
 from morphogen.errors import DataError
 

@@ -10,7 +10,7 @@ from support.config_strategies import FIELDS, runs, wrong_types
 
 from morphogen.config.config_files import build_spec, dump_config, parse_assignment, parse_config
 from morphogen.config.fields import merge_settings
-from morphogen.config.legacy_reward_spec import LegacyRewardSpec
+from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
 from morphogen.config.parts import RULES
 from morphogen.config.policy_spec import PolicySpec
 from morphogen.config.spec import RunSpec, resolve

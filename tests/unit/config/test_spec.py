@@ -18,7 +18,7 @@ from morphogen.config.task import TASKS
 from morphogen.config.telemetry_spec import AnomalyLimits, TelemetrySpec, WandbSpec
 from morphogen.errors import ConfigError
 from morphogen.vocab.action import HEADS, Op
-from morphogen.vocab.host import CnnSpec
+from morphogen.config.host import CnnSpec
 from morphogen.vocab.text import format_value
 
 each_field = pytest.mark.parametrize("field", FIELDS, ids=repr)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from morphogen.config.groups import DataSpec
 from morphogen.config.task import TASKS
 from morphogen.data import splits
-from morphogen.data.cifar import BINARY, PYTHON, TEST, TRAIN, read_binary, read_cifar, read_python
+from morphogen.extras.cifar.files import BINARY, PYTHON, TEST, TRAIN, read_binary, read_cifar, read_python
 from morphogen.data.dataset import Normalisation, check_splits, data_folder, open_dataset
 from morphogen.data.splits import Samples, fingerprint, hold_out, read_digits, split_order
 from morphogen.errors import ConfigError, DataError

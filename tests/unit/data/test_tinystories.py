@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from morphogen.config.groups import DataSpec
 from morphogen.config.task import TASKS
 from morphogen.data.dataset import check_splits, open_dataset
-from morphogen.data.tinystories import Meta, read_stories, read_tinystories, read_tokens
+from morphogen.extras.text.tinystories import Meta, read_stories, read_tinystories, read_tokens
 from morphogen.errors import DataError
 
 TASK = TASKS["tinystories"]

@@ -12,9 +12,9 @@ import morphogen as mg
 from morphogen.config.groups import DataSpec
 from morphogen.config.task import TASKS
 from morphogen.data.dataset import NextToken, check_splits, cut_splits, open_dataset
-from morphogen.data.pydoc import DOCUMENT, encode_characters, read_pydoc, split_characters
+from morphogen.extras.text.pydoc import DOCUMENT, encode_characters, read_pydoc, split_characters
 from morphogen.data.splits import fingerprint
-from morphogen.data.token_text import PADDING, TextSplits, TokenText, check_text
+from morphogen.extras.text.token_text import PADDING, TextSplits, TokenText, check_text
 from morphogen.errors import ConfigError, DataError
 
 PYDOC = TASKS["pydoc"]
@@ -155,10 +155,10 @@ def test_the_running_python_has_enough_documentation():
 def test_too_little_documentation_or_none_is_refused(monkeypatch, tmp_path):
     (tmp_path / "topics.py").write_text("topics = {'a': 'short'}")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("morphogen.data.pydoc.MODULE", "topics")
+    monkeypatch.setattr("morphogen.extras.text.pydoc.MODULE", "topics")
     with pytest.raises(DataError, match=r"topics: expected at least 100,000 characters, got 5"):
         read_pydoc(tmp_path)
-    monkeypatch.setattr("morphogen.data.pydoc.MODULE", "no_such_topics")
+    monkeypatch.setattr("morphogen.extras.text.pydoc.MODULE", "no_such_topics")
     with pytest.raises(DataError, match=r"no_such_topics is missing"):
         read_pydoc(tmp_path)
 

@@ -12,7 +12,7 @@ from tensordict.nn import TensorDictModule
 from torchrl.modules import ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 
-from morphogen.adapters.torchrl_policy import FactoredDistribution
+from morphogen.extras.torchrl.policy import FactoredDistribution
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.learn.loss import (
     Coefficients,

@@ -16,7 +16,7 @@ from morphogen.nets.net import Net
 from morphogen.rules.counts import seed_params, used_channels
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
-from morphogen.vocab.host import CnnSpec
+from morphogen.config.host import CnnSpec
 
 # base, blocks, kernel, pools, channels in, size, classes -> parameters
 TABLE = [

@@ -11,8 +11,8 @@ from bench.harness.plain_modules import ModuleLearner, flatten_parameters
 from morphogen.state.measure import InputBatch
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
-from morphogen.vocab.host import CnnSpec
-from morphogen.vocab.transformer_host import TransformerSpec
+from morphogen.config.host import CnnSpec
+from morphogen.extras.text.host import TransformerSpec
 
 EPOCHS, MINIBATCHES = 3, 2
 DEEP = CnnSpec(base=3, blocks=3, kernel=3, pools=2, channels_in=2, size=9, classes=5)

@@ -11,12 +11,12 @@ from support import small_states
 from support.token_streams import grown_logits
 
 from morphogen.errors import ConfigError
-from morphogen.nets.transformer import transformer_layout
+from morphogen.extras.text.networks import transformer_layout
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.slot import format_slot, parse_slot
 from morphogen.vocab.stage import AlphaMode, Stage
-from morphogen.vocab.transformer_host import TransformerSpec
+from morphogen.extras.text.host import TransformerSpec
 
 TABLE = {  # spec/models.md 2.2, copied: width, heads, layers, block, vocabulary -> parameters
     (384, 6, 6, 256, 50_257): 30_044_544,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from support.config_strategies import groups
 from support.legacy_rows import OPTIONAL, POINTS, REALS, WHOLES, fields_of_a_row, points, rows, rows_of
 
-from morphogen.config.legacy_reward_spec import LegacyRewardSpec
-from morphogen.rules.rewards.legacy.kernels import (
+from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
+from morphogen.extras.legacy_rewards.kernels import (
     SlotRows,
     basic_reward,
     escrow_reward,

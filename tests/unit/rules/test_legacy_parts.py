@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.legacy_rows import SEEDS, few, points
 
-from morphogen.config.legacy_reward_spec import LegacyRewardSpec
+from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
 from morphogen.rules.counts import seed_params
-from morphogen.rules.rewards.legacy import kernels as parts
-from morphogen.rules.rewards.legacy.kernels import RentInputs, rent_and_shock_inputs
+from morphogen.extras.legacy_rewards import kernels as parts
+from morphogen.extras.legacy_rewards.kernels import RentInputs, rent_and_shock_inputs
 from morphogen.testing.builders.scenes import slots_by_stage
 from morphogen.vocab.stage import Algorithm, AlphaMode, Stage
 

@@ -13,10 +13,10 @@ from support.small_runs import live, tiny, world_of
 from torch._dynamo.testing import CompileCounter
 
 from morphogen.config.groups import RewardSpec
-from morphogen.config.legacy_reward_spec import LegacyRewardSpec
+from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
 from morphogen.config.parts import RULES
 from morphogen.engine.setup import build_setup
-from morphogen.rules.rewards.legacy.rules import hindsight_payment, next_scaffold
+from morphogen.extras.legacy_rewards.rules import hindsight_payment, next_scaffold
 from morphogen.rules.rewards.table import build_rule
 from morphogen.state.tree_ops import expand_mask
 from morphogen.storage import checkpoint_files

@@ -20,7 +20,7 @@ from morphogen.cli import main
 from morphogen.config.spec import RunSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.data import cifar
-from morphogen.data.cifar import RECORD, RECORDS, read_binary
+from morphogen.extras.cifar.files import RECORD, RECORDS, read_binary
 from morphogen.errors import ConfigError, DataError
 from morphogen.storage import files
 from morphogen.telemetry.events import Envelope

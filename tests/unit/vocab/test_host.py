@@ -9,7 +9,7 @@ from morphogen.nets.cnn_seeds import CnnBlueprint, cnn_deltas
 from morphogen.nets.forward_pass import SlotSeeds, forward, used_classes
 from morphogen.nets.host_networks import HostRows
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
-from morphogen.vocab.host import seed_macs
+from morphogen.config.host import seed_macs
 
 NET = small_states.net(slots=("r0c0", "r0c1", "r1c0"))
 SAMPLES = 2

@@ -4,7 +4,7 @@ import pytest
 from support.offered_packages import write_package
 
 from morphogen.errors import ConfigError
-from morphogen.vocab.registry import PROGRAM, Registries, Registry
+from morphogen.config.registry import PROGRAM, Registries, Registry
 
 
 class Part:

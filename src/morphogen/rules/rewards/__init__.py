@@ -1,1 +1,1 @@
-"""Reward rules, one file per family, and their table; `table.register` adds a rule."""
+"""Reward rules, one file per family, and their table."""

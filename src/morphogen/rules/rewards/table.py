@@ -12,12 +12,12 @@ from torch import Tensor
 
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
+from morphogen.config.registry import show_part
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.archetypes import ARCHETYPES, archetype_inputs
 from morphogen.rules.rewards.protocol import Builder, Rule, Terms, WithoutPotential
 from morphogen.state.measure import RewardInputs
 from morphogen.state.tree_ops import choose
-from morphogen.vocab.registry import show_part
 
 PENALTY_COMPONENT = "governor"  # the component that a plain rule has besides those of its function
 PaymentFn = Callable[[RewardInputs], Mapping[str, Tensor]]  # inputs [E] -> {component: [E]}

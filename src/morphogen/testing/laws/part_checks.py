@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from morphogen.data.dataset import check_splits, cut_splits
-from morphogen.data.splits import Splits, fingerprint
-from morphogen.data.token_text import TextSplits
+from morphogen.config.host import Host
+from morphogen.config.registry import error_line
+from morphogen.data.dataset import deal_samples
+from morphogen.data.splits import StoredSplits, fingerprint
 from morphogen.engine.learning_laws import LEARNER_LAWS, NETWORK_LAWS, LearnerSubject, NetworkSubject, white_box
 from morphogen.engine.part_laws import BLUEPRINT_LAWS, HOST_LAWS, blueprint_faults, find_faults, host_faults
 from morphogen.errors import DataError
@@ -17,8 +18,6 @@ from morphogen.nets.seed_module import SeedModule
 from morphogen.testing.laws.check import callable_name
 from morphogen.testing.laws.search import BrokenLaw
 from morphogen.vocab.blueprint import assign_codes
-from morphogen.vocab.host import Host
-from morphogen.vocab.registry import error_line
 from morphogen.vocab.slot import SlotSpec
 
 PART_LAWS = {  # law -> the promise
@@ -126,11 +125,11 @@ def check_learner(learner: Learner, network: PolicyNetwork | None = None) -> Non
     _raise_first(_part_name(learner), find_faults(LEARNER_LAWS, LearnerSubject(learner, policy, white_box())))
 
 
-def check_dataset(dataset: Callable[[Path], Splits | TextSplits], host: Host, *, folder: Path = Path("data")) -> None:
+def check_dataset(dataset: Callable[[Path], StoredSplits], host: Host, *, folder: Path = Path("data")) -> None:
     """Check a data set for a host: splits of its shape and classes, equal when they are read again.
 
     Args:
-        dataset: function (folder) -> Splits, or TextSplits.
+        dataset: function (folder) -> Splits, or other stored samples.
         folder: of data files.
 
     Raises: BrokenLaw for the first violation.
@@ -149,11 +148,10 @@ def check_dataset(dataset: Callable[[Path], Splits | TextSplits], host: Host, *,
     except Exception as error:
         raise BrokenLaw("can_be_read", f"{name} raises {error_line(error)}") from error
     try:
-        check_splits(stored, host, name)
-        splits = cut_splits(stored, host, name)
+        splits = deal_samples(stored, host, name)
     except DataError as error:
         raise BrokenLaw("fits_host", str(error)) from None
-    if fingerprint(splits) != fingerprint(cut_splits(dataset(folder), host, name)):
+    if fingerprint(splits) != fingerprint(deal_samples(dataset(folder), host, name)):
         raise BrokenLaw("repeats_itself", f"{name} gives other samples the second time")
 
 

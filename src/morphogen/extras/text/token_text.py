@@ -11,7 +11,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from morphogen.config.host import Host
+from morphogen.config.task import TaskSpec
 from morphogen.data.conversion import check_tensor
+from morphogen.data.splits import DerivedInputs, Samples, Splits, StoredSplits
 from morphogen.errors import DataError
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.text import short_repr
@@ -19,6 +22,7 @@ from morphogen.vocab.text import short_repr
 PADDING = -1  # in a window, behind the end of a document
 MOST_WINDOWS = 2**31 - 1  # that a draw of 32 bits reaches
 LEAST_TOKENS = 2  # of a document: shorter ones hold nothing to predict
+SPLITS = ("train", "validation", "test")
 CHUNK = 2**20  # tokens read at once where all are; even
 
 
@@ -62,7 +66,7 @@ class TokenText:
 
 @short_repr
 @dataclass(frozen=True, slots=True)
-class TokenWindows:
+class TokenWindows(DerivedInputs):
     """Windows of a text, numbered in its order; indexing reads them.
 
     A document that is shorter than a window has one, from its start on, with `PADDING` behind its end.
@@ -98,14 +102,6 @@ class TokenWindows:
         found = widen(text.tokens[place.clamp(max=text.tokens.shape[0] - 1)])
         return found.masked_fill(place >= text.ends[document].unsqueeze(-1), PADDING)
 
-    def read(self, index: Tensor, out: Tensor) -> None:
-        """Write the windows with numbers int64 [n] to `out`, int32 [n, length]."""
-        out.copy_(self[index])
-
-    def to(self, device: torch.device | str) -> "TokenWindows":
-        """Return the windows of a copy of the text in the memory of a device."""
-        return self.map_tensors(lambda leaf: leaf.to(device, copy=True))
-
     def map_tensors(self, change: Callable[[Tensor], Tensor]) -> "TokenWindows":
         """Return windows of the same places in changed tensors."""
         tokens, starts, ends, before = map(change, (self.text.tokens, self.text.starts, self.text.ends, self.before))
@@ -120,6 +116,22 @@ class TokenWindows:
         return digest.digest()
 
 
+@dataclass(frozen=True, slots=True)
+class NextToken:
+    """Map from windows of a text to tokens and the tokens after them."""
+
+    separator: int  # token that stands for padding
+
+    def prepare(self, samples: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return tokens and next tokens; the stored labels have no effect.
+
+        Shapes: samples int32 [..., n + 1], -1 = padding -> int64 [..., n] both; no target is -1.
+        """
+        tokens = samples.to(torch.int64)
+        inputs, targets = tokens[..., :-1], tokens[..., 1:]
+        return inputs.masked_fill(inputs < 0, self.separator), targets.contiguous()
+
+
 def widen(tokens: Tensor) -> Tensor:
     """Return stored tokens as numbers.  uint8, int16 or int32 [...] -> int32 [...]."""
     numbers = tokens.to(torch.int32)
@@ -129,7 +141,7 @@ def widen(tokens: Tensor) -> Tensor:
 @short_repr
 @document_fields
 @dataclass(frozen=True, slots=True)
-class TextSplits:
+class TextSplits(StoredSplits):
     """Three disjoint texts; what the reader of a language task returns in place of `Splits`.
 
     Example:
@@ -146,6 +158,25 @@ class TextSplits:
     test: TokenText
     vocabulary: int  # tokens are below it
     separator: int  # token that stands for padding, which is never a target
+    unit = "tokens"
+
+    def sizes(self) -> dict[str, int]:
+        """Return the number of tokens of every split, by name."""
+        return {name: len(getattr(self, name).tokens) for name in SPLITS}
+
+    def deal(self, host: Host, name: str) -> Splits:
+        """Return the windows of the text as samples.  Raises: DataError for a text that a host cannot read."""
+        check_text(self, host.vocabulary, name)
+        windows = self.cut(host.input_shape[0])
+        if windows[0].count > MOST_WINDOWS:
+            most = f"at most {MOST_WINDOWS:,} places where a window of {host.input_shape[0] + 1} tokens may start"
+            raise DataError(f"{name}: train: expected {most}, got {windows[0].count:,}: use a part of the text")
+        return Splits(*map(_window_samples, windows))
+
+    def preparation(self, task: TaskSpec) -> NextToken:
+        """Return the map from windows to tokens and the tokens after them."""
+        del task
+        return NextToken(self.separator)
 
     def cut(self, block: int) -> tuple[TokenWindows, TokenWindows, TokenWindows]:
         """Return the windows of `block` tokens and the token behind them: anywhere in training, else side by side."""
@@ -155,6 +186,11 @@ class TextSplits:
             self.validation.cut(length, step=length),
             self.test.cut(length, step=length),
         )
+
+
+def _window_samples(windows: TokenWindows) -> Samples:
+    """Return the windows of a text as samples; the labels, which no text has, take no memory."""
+    return Samples(windows, torch.zeros(1, dtype=torch.int64, device="cpu").expand(windows.count))
 
 
 def check_text(splits: TextSplits, vocabulary: int, name: str) -> None:
@@ -168,7 +204,7 @@ def check_text(splits: TextSplits, vocabulary: int, name: str) -> None:
         )
     if not 0 <= splits.separator < vocabulary:
         raise DataError(f"{name}: separator: expected a token in 0 .. {vocabulary - 1}, got {splits.separator}")
-    for split in ("train", "validation", "test"):
+    for split in SPLITS:
         text: TokenText = getattr(splits, split)
         _check_documents(text, f"{name}: {split}")
         check_tokens(text.tokens, vocabulary, f"{name}: {split}", "the vocabulary")

@@ -9,81 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen import kernels
-from morphogen.kernels.native import AutogradFunction, apply_function, has_kernel, statistics_dtype
+from morphogen.kernels.native import AutogradFunction, apply_function, has_kernel
 from morphogen.nets.elementwise import by_vectors
+from morphogen.nets.sequences import by_network, multiply
 from morphogen.state import rng
 
 _FEW_TOKENS = 48  # in which plain products are faster than the fused operator
 _LANES = 2**27  # random numbers of a place of dropout
-
-
-def rows_outermost(x: Tensor) -> Tensor:
-    """Return features with the axis of networks first.  x [B, n, R, d] -> [R, B, n, d], a view."""
-    return x.permute(2, 0, 1, 3)
-
-
-def rows_innermost(x: Tensor) -> Tensor:
-    """Return the inverse of `rows_outermost`.  x [R, B, n, d] -> [B, n, R, d], a view."""
-    return x.permute(1, 2, 0, 3)
-
-
-def token_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Linear layer, one per network.  x [R, ..., I]; weight [R, O, I], bias [R, O] (None = 0) -> [R, ..., O]."""
-    return apply_function(_Linear, x, weight, bias)
-
-
-class _Linear(AutogradFunction):
-    """Linear layer whose gradients are added up in an order that knows no other network."""
-
-    @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return _product(x, weight, bias)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[:2])
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (x, weight), grad, needed = ctx.saved_tensors, _by_network(grads[0]), ctx.needs_input_grad
-        return (
-            torch.bmm(grad, weight).view(x.shape) if needed[0] else None,
-            torch.bmm(grad.transpose(1, 2), _by_network(x)),
-            kernels.column_sums(grad) if needed[2] else None,
-        )
-
-
-def _by_network(x: Tensor) -> Tensor:
-    """Join all axes between networks and features.  [R, ..., I] -> [R, N, I]."""
-    return x.reshape(x.shape[0], -1, x.shape[-1])
-
-
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Multiply [R, ..., I] by weight [R, O, I], and add bias [R, O] -> [R, ..., O]."""
-    flat, transposed = _by_network(x), weight.transpose(1, 2)
-    out = torch.bmm(flat, transposed) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, transposed)
-    return out.view(*x.shape[:-1], weight.shape[1])
-
-
-def spread(values: Tensor, samples: int) -> Tensor:
-    """Repeat values of networks for all samples.  [R, C] -> [R, B, C]."""
-    return apply_function(_Spread, values, samples)
-
-
-class _Spread(AutogradFunction):
-    """Repetition whose gradient is added in an order that does not depend on the number of networks."""
-
-    @staticmethod
-    def forward(values: Tensor, samples: int) -> Tensor:
-        return values.unsqueeze(1).expand(-1, samples, -1)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
-        """Save nothing."""
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return kernels.column_sums(grads[0]), None
 
 
 def normed_linear(x: Tensor, gain: Tensor, shift: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -103,7 +35,7 @@ class _NormedLinear(AutogradFunction):
         standard, mean, inverse = kernels.standardise(x)
         scaled = weight * gain.unsqueeze(1)
         total = kernels.column_sums((weight * shift.unsqueeze(1)).transpose(1, 2))
-        out = _product(standard, scaled, total if bias is None else total + bias)
+        out = multiply(standard, scaled, total if bias is None else total + bias)
         return out, standard, mean, inverse, scaled
 
     @staticmethod
@@ -115,10 +47,10 @@ class _NormedLinear(AutogradFunction):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, gain, shift, weight, standard, mean, inverse, scaled = ctx.saved_tensors
-        grad = _by_network(grads[0])
+        grad = by_network(grads[0])
         inner = torch.bmm(grad, scaled).view(x.shape)
         x_grad = kernels.standardise_backward(inner, x, standard, mean, inverse)
-        product, total = torch.bmm(grad.transpose(1, 2), _by_network(standard)), kernels.column_sums(grad)
+        product, total = torch.bmm(grad.transpose(1, 2), by_network(standard)), kernels.column_sums(grad)
         each = total.unsqueeze(-1)
         return (
             x_grad,
@@ -229,13 +161,3 @@ class _Gelu(AutogradFunction):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         return by_vectors(torch.ops.aten.gelu_backward, grads[0], *ctx.saved_tensors)
-
-
-def running_mean(x: Tensor) -> Tensor:
-    """Mean of every token and those before it, added up in float32 at least.  x [R, B, n, d] -> [R, B, n, d]."""
-    tokens = x.shape[2]
-    dtype = statistics_dtype(x.dtype)
-    count = torch.arange(1, tokens + 1, device=x.device, dtype=dtype)
-    shares = torch.ones(tokens, tokens, device=x.device, dtype=dtype).tril() / count.unsqueeze(-1)
-    flat = x.flatten(0, 1).to(dtype)  # a product, since running sums on a GPU have no fixed order
-    return torch.bmm(shares.expand(flat.shape[0], -1, -1), flat).view(x.shape).to(x.dtype)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from morphogen.config.legacy_reward_spec import LegacyRewardSpec
+from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
 from morphogen.rules.stages import STAGE_ROWS, blended, clamp_stage, occupied
 from morphogen.state.tree_ops import choose, constant_table
 from morphogen.vocab.action import Op

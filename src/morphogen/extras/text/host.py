@@ -3,13 +3,15 @@
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from morphogen.config.host import Host
 from morphogen.errors import ConfigError
-from morphogen.vocab.blueprint import TOKEN_BLUEPRINTS, Blueprint
+from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.field_docs import document_fields
-from morphogen.vocab.host import Host
 from morphogen.vocab.plain import make_plain
 from morphogen.vocab.slot import SlotSpec, format_slot
 
+TOKEN_BLUEPRINTS: tuple[Blueprint, ...] = tuple(Blueprint(code) for code in (2, 3, *range(8, 13)))
+_NETWORKS = "morphogen.extras.text.networks:TransformerNetworks"
 _MODULES = {Blueprint.ATTENTION.label: "token_attention", Blueprint.NORM.label: "token_norm"}
 
 _TOKENS = 4096  # evaluated at once
@@ -19,7 +21,7 @@ _STORED, _HELD, _LOGITS = 18.0, 16.0, 4.0  # copies of features per layer and at
 @document_fields
 @dataclass(frozen=True, slots=True)
 class TransformerSpec(Host):
-    """Numbers of a causal transformer; a slot `r0c{i}` lies behind the last layer of segment i.
+    """Numbers of a causal transformer; a slot `r0c{i}` lies after the last layer of segment i.
 
     Raises: ConfigError for a number out of its range.
 
@@ -38,6 +40,7 @@ class TransformerSpec(Host):
     segments: int = 3  # groups of layers, each with a slot behind it
     dropout: float = 0.0  # share of the activations that are dropped in training
     reach: int = 0  # tokens back that attention sees where instances vary it, at most; 0: they do not, it sees all
+    computed_by: str = field(default=_NETWORKS, init=False, repr=False, compare=False)
     classes: int = field(init=False, repr=False, compare=False)
     input_shape: tuple[int, ...] = field(init=False, repr=False, compare=False)
     all_slots: tuple[SlotSpec, ...] = field(init=False, repr=False, compare=False)

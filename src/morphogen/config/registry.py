@@ -7,8 +7,8 @@ Parts from outside come in three ways, the same for every kind:
     RunSpec(task=part)                              wherever a setting takes the name of a part
     [project.entry-points."morphogen.tasks"]        in a package: name = "module:part"
 
-Listing names imports no package.  A part is imported when its name is first used, so a broken package stops only the
-runs that name its part.
+The extras of this distribution come by entry points too.  Listing names imports no package.  A part is imported when
+its name is first used, so a broken package stops only the runs that name its part.
 """
 
 import re
@@ -17,36 +17,40 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
 from importlib import metadata
 from itertools import chain
+from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
 
 from morphogen.errors import ConfigError
 
 T = TypeVar("T")
 EntryPoints = list[metadata.EntryPoint]
-NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")  # what a part may be called
-PROGRAM = "this program"  # origin of parts that are registered by hand
+NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")  # allowed names of parts
+BUILT_IN, PROGRAM = "own", "this program"  # origins of parts of the core, and of parts that a program registers
+EXTRA = re.compile(r"morphogen\.extras\.(\w+)\b.*")  # place of a part of an extra of this distribution
 
 
 @lru_cache(maxsize=1)
-def _scan(path: tuple[str, ...], prefix: str) -> Mapping[str, Mapping[str, EntryPoints]]:
+def _scan(path: tuple[str, ...]) -> Mapping[str, Mapping[str, EntryPoints]]:
     """Return the entry points of installed packages by group and name; `path` is the import path."""
     del path
     points = metadata.entry_points()
-    groups: dict[str, dict[str, EntryPoints]] = {}
-    for group in (group for group in points.groups if group.startswith(prefix)):
+    found: dict[str, dict[str, EntryPoints]] = {}
+    for group in points.groups:
         for point in points.select(group=group):
-            groups.setdefault(group, {}).setdefault(point.name, []).append(point)
-    return groups
+            found.setdefault(group, {}).setdefault(point.name, []).append(point)
+    return found
 
 
-def _is_name(name: object) -> bool:
-    return isinstance(name, str) and NAME.fullmatch(name) is not None
+def _author(point: metadata.EntryPoint) -> str:
+    """Name the extra of an entry point, or its package and version: `package 1.0`."""
+    extra = EXTRA.fullmatch(point.value)
+    if extra is not None:
+        return extra[1]
+    return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
 
 
-def _packages(points: EntryPoints) -> str:
-    """Name the packages and versions of entry points: `package 1.0`."""
-    names = {f"{point.dist.name} {point.dist.version}" if point.dist else point.value for point in points}
-    return " and ".join(sorted(names))
+def _authors(points: EntryPoints) -> str:
+    return " and ".join(sorted(set(map(_author, points))))
 
 
 def error_line(error: BaseException) -> str:
@@ -62,6 +66,11 @@ def show_part(part: object) -> str:
     return ascii(part).partition("\n")[0][:60]
 
 
+def is_ours(part: object) -> bool:
+    """Return whether the class of a part is of this distribution."""
+    return type(part).__module__.partition(".")[0] == "morphogen"
+
+
 class Registries(Collection[str]):
     """Names of several registries, for a setting that takes a part of any of them."""
 
@@ -70,7 +79,7 @@ class Registries(Collection[str]):
 
     def adopt(self, value: Any) -> Any:
         """Return the name of a part that is given as an object; any other value is returned as it is."""
-        return next((registry.adopt(value) for registry in self._registries if registry.is_part(value)), value)
+        return next((each.adopt(value) for each in self._registries if each.is_part(value)), value)
 
     def __contains__(self, name: object) -> bool:
         return any(name in registry for registry in self._registries)
@@ -83,7 +92,7 @@ class Registries(Collection[str]):
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Parts of one kind by name, in the order built in, registered, offered by packages.
+    """Parts of one kind by name: first those of the core, then those of this program, then those of packages.
 
     Indexing imports the part.  Raises: KeyError for an unknown name, ConfigError for a part that cannot be used.
 
@@ -98,8 +107,17 @@ class Registry(Mapping[str, T], Generic[T]):
         ['conv_light', 'conv_small', 'conv_heavy']
     """
 
-    def __init__(self, kind: str, *, setting: str, group: str, expected: str, is_part: Callable[[Any], bool]) -> None:
-        """Create an empty registry.
+    def __init__(
+        self,
+        kind: str,
+        *,
+        setting: str,
+        group: str,
+        expected: str,
+        is_part: Callable[[Any], bool],
+        core: Mapping[str, T | str] | None = None,
+    ) -> None:
+        """Create a registry.
 
         Args:
             kind: noun for messages, such as `reward rule`.
@@ -107,37 +125,35 @@ class Registry(Mapping[str, T], Generic[T]):
             group: group of entry points.
             expected: description of a part, for messages.
             is_part: structural check of a part; it must not import anything.
+            core: parts of the core, or their places, `module:attribute`.
         """
-        self.kind, self.setting, self.group = kind, setting, group
-        self._expected, self.is_part = expected, is_part
-        self._origins: dict[str, str] = {}  # of built-in and registered parts
-        self._parts: dict[str, T] = {}  # loaded
-        self._homes: dict[str, str] = {}  # of built-in parts: module:attribute, relative to the package
+        self.kind = kind
+        self.setting = setting
+        self.group = group
+        self.is_part = is_part
+        self._expected = expected
+        self._core = dict(core or {})
+        self._registered: dict[str, T] = {}
 
     def __repr__(self) -> str:
         return f"Registry({self.kind}: {', '.join(self)})"
 
-    def declare(self, origin: str, homes: Mapping[str, str]) -> None:
-        """Declare built-in parts by their places, `module:attribute` below the package; they are imported on use."""
-        self._homes |= homes
-        self._origins |= dict.fromkeys(homes, origin)
-
-    def register(self, name: str, part: T, *, origin: str = PROGRAM) -> None:
-        """Add a part, or replace one of this program.
+    def register(self, name: str, part: T) -> None:
+        """Add a part of this program, or replace one.
 
         Raises: ConfigError for an invalid name, for the name of a part that is from elsewhere, and for an object that
         is no part of this kind.
         """
-        if not _is_name(name):
+        if not isinstance(name, str) or not NAME.fullmatch(name):
             remedy = "; a function made by def has a name" if name == "<lambda>" else ""
-            raise ConfigError(
-                f"name of a {self.kind}: expected letters and digits, with . _ - between them, got {name!a}{remedy}"
-            )
+            allowed = "letters and digits, with . _ - between them"
+            raise ConfigError(f"name of a {self.kind}: expected {allowed}, got {name!a}{remedy}")
         if not self.is_part(part):
             raise ConfigError(f"{self.kind} {name}: expected {self._expected}, got {show_part(part)}")
-        if name in self and (other := self.origin(name)) != origin:
-            raise ConfigError(f"{self.kind} {name}: expected a new name, got that of a {self.kind} of {other}")
-        self._origins[name], self._parts[name] = origin, part
+        if name in self and name not in self._registered:
+            got = f"that of a {self.kind} of {self.origin(name)}"
+            raise ConfigError(f"{self.kind} {name}: expected a new name, got {got}")
+        self._registered[name] = part
 
     def adopt(self, value: Any) -> Any:
         """Return the name of a part that is given as an object, registered as a part of this program.
@@ -147,47 +163,56 @@ class Registry(Mapping[str, T], Generic[T]):
         if not self.is_part(value):
             return value
         name = getattr(value, "name", None) or getattr(value, "__name__", type(value).__name__)
-        if not (name in self._parts and self._parts[name] is value):
+        if not (name in self and self[name] is value):
             self.register(name, value)
         return name
 
     def origin(self, name: str) -> str:
-        """Return the author of a part: a family of built-in parts, `this program`, or `package 1.0`.
+        """Return the author of a part: `own`, the name of an extra, `this program`, or `package 1.0`.
 
         Raises: KeyError for an unknown name.
         """
-        return self._origins[name] if name in self._origins else _packages(self._offered()[name])
+        if name in self._core:
+            return BUILT_IN
+        return PROGRAM if name in self._registered else _authors(self._offers()[name])
 
     def registered(self) -> dict[str, T]:
         """Return the parts of this program by name."""
-        return {name: self._parts[name] for name, origin in self._origins.items() if origin == PROGRAM}
+        return dict(self._registered)
 
     def builtin(self) -> tuple[str, ...]:
-        """Return the names of the built-in parts."""
-        return tuple(name for name, origin in self._origins.items() if origin != PROGRAM)
+        """Return the names of the parts of this distribution: of the core, then of its extras."""
+        offers = self._offers().items()
+        return (*self._core, *(name for name, points in offers if EXTRA.fullmatch(points[0].value)))
 
     def unusable(self) -> dict[str, str]:
         """Describe the offers of packages that cannot be used, by name: an invalid name, or one in use."""
         faults: dict[str, str] = {}
-        for name, points in _scan(tuple(sys.path), "morphogen.").get(self.group, {}).items():
-            field = f"entry point of {_packages(points)}: expected"
+        for name, points in self._entry_points().items():
+            field = f"entry point of {_authors(points)}: expected"
             if not NAME.fullmatch(name):
                 faults[name] = f"{field} a name of letters and digits, with . _ - between them, got {name!a}"
-            elif name in self._origins:
-                whose = f"a {self.kind} of {self._origins[name]}"
+            elif name not in self._offers():
+                whose = f"a {self.kind} of {self.origin(name)}"
                 faults[name] = f"{field} a free name, got {name!a}, {whose}; the entry point is ignored"
         return faults
 
+    def source(self, name: str) -> str:
+        """Return the beginning of a message about a part: `reward.rule: thrift of package 1.0`."""
+        return f"{self.setting}: {name} of {self.origin(name)}"
+
     def __getitem__(self, name: str) -> T:
-        if name in self._parts and name in self._origins:
-            return self._parts[name]
-        if name in self._homes:
-            point = metadata.EntryPoint(name, f"morphogen.{self._homes[name]}", self.group)
-            return self._parts.setdefault(name, point.load())
-        points = self._offered()[name]
+        if name in self._registered:
+            return self._registered[name]
+        if name in self._core:
+            part = self._core[name]
+            if isinstance(part, str):
+                part = self._core[name] = resolve_name(part)
+            return part
+        points = self._offers()[name]
         if len(points) > 1:
             raise ConfigError(
-                f"{self.setting}: expected one package with {name}, got {_packages(points)}; uninstall one"
+                f"{self.setting}: expected one package with {name}, got {_authors(points)}; uninstall one"
             )
         try:
             part = points[0].load()
@@ -197,20 +222,20 @@ class Registry(Mapping[str, T], Generic[T]):
             raise ConfigError(f"{self.source(name)}: expected {self._expected}, got {show_part(part)}")
         return part
 
-    def source(self, name: str) -> str:
-        """Return the beginning of a message about a part: `reward.rule: thrift of package 1.0`."""
-        return f"{self.setting}: {name} of {self.origin(name)}"
-
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and (name in self._origins or name in self._offered())
+        return isinstance(name, str) and (name in self._core or name in self._registered or name in self._offers())
 
     def __iter__(self) -> Iterator[str]:
-        return iter((*self._origins, *sorted(self._offered())))
+        return iter((*self._core, *self._registered, *self._offers()))
 
     def __len__(self) -> int:
-        return len(self._origins) + len(self._offered())
+        return len(self._core) + len(self._registered) + len(self._offers())
 
-    def _offered(self) -> dict[str, EntryPoints]:
-        """Return the usable offers of installed packages."""
-        found = _scan(tuple(sys.path), "morphogen.").get(self.group, {})
-        return {name: points for name, points in found.items() if NAME.fullmatch(name) and name not in self._origins}
+    def _entry_points(self) -> Mapping[str, EntryPoints]:
+        return _scan(tuple(sys.path)).get(self.group, {})
+
+    def _offers(self) -> dict[str, EntryPoints]:
+        """Return the usable offers of installed packages, by name in alphabetical order."""
+        taken = (*self._core, *self._registered)
+        points = sorted(self._entry_points().items())
+        return {name: offers for name, offers in points if NAME.fullmatch(name) and name not in taken}

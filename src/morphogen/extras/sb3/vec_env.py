@@ -1,7 +1,7 @@
 """The environment for Stable-Baselines3: a `VecEnv` with flat observations and action masks.
 
     from sb3_contrib import MaskablePPO
-    from morphogen.adapters.sb3_vec_env import MorphogenVecEnv
+    from morphogen.extras.sb3.vec_env import MorphogenVecEnv
     model = MaskablePPO("MlpPolicy", MorphogenVecEnv(16, task="whitebox"), n_steps=8).learn(10_000)
 
 Needs the extra `sb3`.
@@ -14,9 +14,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.vec_env import VecEnv
 
-from morphogen.adapters.gymnasium_env import Array, GymnasiumEnv, Seen, flat_space, flatten_seen, join_masks
 from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError
+from morphogen.extras.gymnasium.env import Array, GymnasiumEnv, Seen, flat_space, flatten_seen, join_masks
 from morphogen.vocab.text import format_value
 
 Indices = None | int | Sequence[int]

@@ -7,14 +7,29 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from morphogen.nets import tokens
+from morphogen.extras.text import layers
+from morphogen.nets import sequences
 from morphogen.nets.layout import Leaves, ParamLeaf, fan_in_leaf
 from morphogen.nets.seed_module import SeedModule
-from morphogen.vocab.blueprint import Blueprint, token_param_count
+from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.slot import SlotSpec
 
 HEADS = 4  # of attention
 Delta = Callable[[Leaves, Tensor], Tensor]  # parameters [R, *shape], x [R, B, n, d] -> like x
+
+
+def token_param_count(blueprint: Blueprint, channels: int) -> int:
+    """Parameters of a transformer blueprint at a slot with `channels` channels (closed form)."""
+    d = channels
+    return {
+        Blueprint.ATTENTION: 4 * d * d + 4 * d,
+        Blueprint.NORM: 2 * d + 1,
+        Blueprint.LORA: 16 * d,
+        Blueprint.LORA_LARGE: 64 * d,
+        Blueprint.MLP_SMALL: 4 * d * d + 3 * d,
+        Blueprint.MLP: 8 * d * d + 5 * d,
+        Blueprint.FLEX_ATTENTION: 4 * d * d + 4 * d,
+    }.get(blueprint, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +46,7 @@ class TokenBlueprint(SeedModule):
 
     def delta(self, params: Leaves, x: Tensor) -> Tensor:
         """Return the deltas of R seeds.  x [B, n, R, d] -> like x."""
-        return tokens.rows_innermost(self.compute(params, tokens.rows_outermost(x)))
+        return sequences.rows_innermost(self.compute(params, sequences.rows_outermost(x)))
 
     def params(self, channels: int) -> int:
         """Parameters of one seed, in closed form."""
@@ -54,10 +69,10 @@ def _norm_leaves(d: int) -> tuple[ParamLeaf, ...]:
 
 
 def _norm(p: Leaves, x: Tensor) -> Tensor:
-    gain, bias = (tokens.spread(p[name], x.shape[1:3].numel()).view(x.shape) for name in ("gain", "bias"))
+    gain, bias = (sequences.spread(p[name], x.shape[1:3].numel()).view(x.shape) for name in ("gain", "bias"))
     weight = torch.tanh(p["w"]).expand(-1, x.shape[-1])
-    difference = tokens.standardise(x) * gain + bias - x
-    return difference * tokens.spread(weight, x.shape[1:3].numel()).view(x.shape)
+    difference = layers.standardise(x) * gain + bias - x
+    return difference * sequences.spread(weight, x.shape[1:3].numel()).view(x.shape)
 
 
 def _attention_leaves(d: int) -> tuple[ParamLeaf, ...]:
@@ -66,8 +81,8 @@ def _attention_leaves(d: int) -> tuple[ParamLeaf, ...]:
 
 
 def _attention(p: Leaves, x: Tensor) -> Tensor:
-    attended = tokens.causal_attention(tokens.token_linear(x, p["qkv"], p["qkv_bias"]), HEADS)
-    return tokens.token_linear(attended, p["out"], p["out_bias"])
+    attended = layers.causal_attention(sequences.place_linear(x, p["qkv"], p["qkv_bias"]), HEADS)
+    return sequences.place_linear(attended, p["out"], p["out_bias"])
 
 
 def _flex_attention(p: Leaves, x: Tensor) -> Tensor:
@@ -80,13 +95,13 @@ def _flex_attention(p: Leaves, x: Tensor) -> Tensor:
 def flexible_attention(p: Leaves, x: Tensor) -> Tensor:
     """Compute the delta of attention through FlexAttention.  x [R, B, n, d] -> like x."""
     length = x.shape[2]
-    qkv = tokens.token_linear(x, p["qkv"], p["qkv_bias"])
+    qkv = sequences.place_linear(x, p["qkv"], p["qkv_bias"])
     parts = torch.unflatten(qkv.flatten(0, 1), -1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
     mask = create_block_mask(_sees, None, None, length, length, device=x.device.type)
     queries, keys, values = (part.contiguous() for part in parts.unbind(0))
     out = flex_attention(queries, keys, values, block_mask=mask)
     assert isinstance(out, Tensor)  # nothing else is asked for
-    return tokens.token_linear(out.transpose(1, 2).flatten(2).view(x.shape), p["out"], p["out_bias"])
+    return sequences.place_linear(out.transpose(1, 2).flatten(2).view(x.shape), p["out"], p["out_bias"])
 
 
 def _sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -98,7 +113,7 @@ def _lora_leaves(rank: int) -> Callable[[int], tuple[ParamLeaf, ...]]:
 
 
 def _lora(p: Leaves, x: Tensor) -> Tensor:
-    return tokens.token_linear(tokens.token_linear(x, p["down"]), p["up"])
+    return sequences.place_linear(sequences.place_linear(x, p["down"]), p["up"])
 
 
 def _mlp_leaves(factor: int) -> Callable[[int], tuple[ParamLeaf, ...]]:
@@ -110,8 +125,8 @@ def _mlp_leaves(factor: int) -> Callable[[int], tuple[ParamLeaf, ...]]:
 
 
 def _mlp(p: Leaves, x: Tensor) -> Tensor:
-    hidden = tokens.gelu(tokens.token_linear(x, p["up"], p["up_bias"]))
-    return tokens.token_linear(hidden, p["down"], p["down_bias"])
+    hidden = layers.gelu(sequences.place_linear(x, p["up"], p["up_bias"]))
+    return sequences.place_linear(hidden, p["down"], p["down_bias"])
 
 
 TOKEN_ATTENTION = TokenBlueprint("attention", _attention_leaves, _attention)

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from morphogen.data.data_files import FileData, FileSource
-from morphogen.data.token_text import TextSplits, TokenText
 from morphogen.errors import DataError
+from morphogen.extras.text.token_text import TextSplits, TokenText
 
 MODULE = "pydoc_data.topics"
 LEAST_CHARACTERS = 100_000

@@ -38,6 +38,7 @@ class Host:
     input_shape: tuple[int, ...]  # of one sample
     all_slots: tuple[SlotSpec, ...]  # in the order of the forward pass
     blueprints: tuple[Any, ...]  # kinds of seeds that fit every slot, as names or as parts
+    computed_by: str = ""  # place of the class of its networks, `module:class`; "": the host has their methods itself
     reach: int = 0  # pixels that a kernel sees to each side, tokens back; 0 where instances do not vary it
     width: int | None = None  # number that `host.width` sets, if the host has one
     vocabulary: int = 0  # number of tokens, if a sample is a row of them; 0: samples are numbers
@@ -45,6 +46,11 @@ class Host:
     causal: bool = False  # features are a row of tokens, each of which knows nothing of those behind it
     dropout: float = 0.0  # share of the activations that are dropped in training
     chunk: int = 128  # samples that are evaluated at once; constant, so that no result depends on other envs
+
+    @property
+    def labelled(self) -> bool:
+        """Whether a sample has one label, which instances change; else the sample holds its own answers."""
+        return not self.vocabulary
 
     def params(self, width: float = 1.0, classes: int | None = None) -> int:
         """Return the parameters in use at a width share and a number of classes; by default all of the layout."""
@@ -130,6 +136,7 @@ class CnnSpec(Host):
     size: int  # height and width of the input
     classes: int
     norm: str = "group"  # or "batch"
+    computed_by: str = field(default="morphogen.nets.cnn:CnnNetworks", init=False, repr=False, compare=False)
     input_shape: tuple[int, ...] = field(init=False, repr=False, compare=False)
     all_slots: tuple[SlotSpec, ...] = field(init=False, repr=False, compare=False)
     blueprints: tuple[str, ...] = field(init=False, repr=False, compare=False)

@@ -3,11 +3,11 @@
 Importing this module registers `morphogen/TASK-v0` for every task:
 
     import gymnasium
-    import morphogen.adapters.gymnasium_env
+    import morphogen.extras.gymnasium.env
     envs = gymnasium.make_vec("morphogen/digits-v0", num_envs=8)  # `GymnasiumEnv`
     env = gymnasium.make("morphogen/digits-v0")  # `GymnasiumSingleEnv`
 
-or, without the import, `gymnasium.make("morphogen.adapters.gymnasium_env:morphogen/digits-v0")`.  Without either,
+or, without the import, `gymnasium.make("morphogen.extras.gymnasium.env:morphogen/digits-v0")`.  Without either,
 Gymnasium answers `NamespaceNotFound`.
 """
 
@@ -22,10 +22,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, iterate
 from tensordict import TensorDict
 
-from morphogen.adapters.torchrl_env import flatten_inputs
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import TASKS
 from morphogen.engine.action_tensors import to_tensor
+from morphogen.engine.flat_inputs import flatten_inputs
 from morphogen.engine.make import MakeFields, make
 from morphogen.engine.phases import PolicyInputs
 from morphogen.errors import ConfigError

@@ -8,11 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from morphogen.nets import tokens
+from morphogen.extras.text import layers
+from morphogen.extras.text.host import TransformerSpec
+from morphogen.nets import sequences
 from morphogen.nets.host_networks import HostRows
 from morphogen.nets.layout import ParamLayout, ParamLeaf
 from morphogen.state.env import Instance
-from morphogen.vocab.transformer_host import TransformerSpec
 
 _NORM, _LINEAR = ("gain", "bias"), ("weight", "bias")
 _PAIRS = {"norm1": _NORM, "qkv": _LINEAR, "out": _LINEAR, "norm2": _NORM, "up": _LINEAR, "down": _LINEAR}
@@ -60,21 +61,21 @@ class TransformerNetworks:
     def embed(self, inputs: Tensor) -> Tensor:
         """Return token numbers as features of one channel.  int64 [E, B, n], or [B, n] -> [B, n, E or 1, 1]."""
         own = inputs if inputs.dim() > 2 else inputs.unsqueeze(0)
-        return tokens.rows_innermost(own.unsqueeze(-1))
+        return sequences.rows_innermost(own.unsqueeze(-1))
 
     def stage(self, i: int, x: Tensor, rows: HostRows) -> Tensor:
         """Compute the layers of segment i.  x [B, n, R, d]; before the first one [B, n, R or 1, 1] -> [B, n, R, d]."""
-        z = tokens.rows_outermost(x)
+        z = sequences.rows_outermost(x)
         z = z if i else self._embeddings(z.squeeze(-1), rows)
         count = self.host.layers // self.host.segments
         for layer in range(i * count, (i + 1) * count):
             z = self._layer(layer, z, rows)
-        return tokens.rows_innermost(z)
+        return sequences.rows_innermost(z)
 
     def head(self, x: Tensor, rows: HostRows) -> Tensor:
         """Return logits of the next tokens.  x [B, n, R, d] -> [R, B, n, vocabulary]."""
         gain, bias, token = (rows.pick(rows.leaves[name]) for name in ("norm.gain", "norm.bias", "token"))
-        return tokens.normed_linear(tokens.rows_outermost(x), gain, bias, token)
+        return layers.normed_linear(sequences.rows_outermost(x), gain, bias, token)
 
     def params_in_use(self, instance: Instance) -> Tensor:
         """Return all parameters.  int64 [E]."""
@@ -86,13 +87,13 @@ class TransformerNetworks:
         samples, length = ids.shape[1:]
         first = torch.arange(token.shape[0], device=ids.device) * self.host.vocabulary
         x = F.embedding(ids + first.view(-1, 1, 1), token.flatten(0, 1))
-        return self._drop(0, rows)(x + tokens.spread(position[:, :length].flatten(1), samples).view(x.shape))
+        return self._drop(0, rows)(x + sequences.spread(position[:, :length].flatten(1), samples).view(x.shape))
 
     def _drop(self, place: int, rows: HostRows) -> Callable[[Tensor], Tensor]:
         """Return the dropout of a place in the pass: 0 behind the embedding, then three in every layer."""
         if rows.dropout is None:
             return lambda x: x
-        return partial(tokens.Dropout(rows.dropout, self.host.dropout), place=place)
+        return partial(layers.Dropout(rows.dropout, self.host.dropout), place=place)
 
     def _layer(self, i: int, z: Tensor, rows: HostRows) -> Tensor:
         """Attention, and the perceptron behind it, both added to the stream.  z [R, B, n, d] -> [R, B, n, d]."""
@@ -101,10 +102,10 @@ class TransformerNetworks:
             first, second = (rows.leaves[f"layer{i}.{name}.{part}"] for part in _PAIRS[name])
             return rows.pick(first), rows.pick(second)
 
-        qkv = tokens.normed_linear(z, *layer("norm1"), *layer("qkv"))
+        qkv = layers.normed_linear(z, *layer("norm1"), *layer("qkv"))
         weights, *branches = (self._drop(3 * i + place, rows) for place in (1, 2, 3))
         reach = rows.pick(rows.masks[0]) if rows.masks else None
-        attended = tokens.causal_attention(qkv, self.host.heads, None if rows.dropout is None else weights, reach)
-        z = z + branches[0](tokens.token_linear(attended, *layer("out")))
-        hidden = tokens.normed_linear(z, *layer("norm2"), *layer("up"))
-        return z + branches[1](tokens.token_linear(tokens.gelu(hidden), *layer("down")))
+        attended = layers.causal_attention(qkv, self.host.heads, None if rows.dropout is None else weights, reach)
+        z = z + branches[0](sequences.place_linear(attended, *layer("out")))
+        hidden = layers.normed_linear(z, *layer("norm2"), *layer("up"))
+        return z + branches[1](sequences.place_linear(layers.gelu(hidden), *layer("down")))

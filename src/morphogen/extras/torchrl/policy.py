@@ -12,8 +12,8 @@ from torch.distributions import Distribution, constraints
 from torchrl.data import Composite, Unbounded  # pyright: ignore[reportMissingTypeStubs]
 from torchrl.envs import ExplorationType, TensorDictPrimer, exploration_type, set_exploration_type  # pyright: ignore[reportMissingTypeStubs]
 
-from morphogen.adapters.torchrl_env import flatten_inputs, restore_inputs
 from morphogen.engine import actions
+from morphogen.engine.flat_inputs import flatten_inputs, restore_inputs
 from morphogen.engine.phases import PolicyInputs
 from morphogen.engine.policies import Arm
 from morphogen.errors import ConfigError

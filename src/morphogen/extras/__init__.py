@@ -11,7 +11,7 @@ For readers who have an algorithm written for one of these libraries, or want to
     check_env_specs(make_env("digits", envs=4, seed=0))
 
     import gymnasium
-    envs = gymnasium.make_vec("morphogen.adapters.gymnasium_env:morphogen/digits-v0", num_envs=4)
+    envs = gymnasium.make_vec("morphogen.extras.gymnasium.env:morphogen/digits-v0", num_envs=4)
 
 Each door adds specs and containers and computes nothing of its own: equal actions give the rewards of the scheduler,
 bit for bit.  Loads torch and the library of the door; Gymnasium is the extra `gymnasium`, Stable-Baselines3 `sb3`.

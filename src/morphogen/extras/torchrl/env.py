@@ -11,12 +11,10 @@ from torchrl.envs import EnvBase  # pyright: ignore[reportMissingTypeStubs]
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import TaskSpec
 from morphogen.engine.environment import Environment
+from morphogen.engine.flat_inputs import flatten_inputs
 from morphogen.engine.make import MakeFields, make
-from morphogen.engine.phases import PolicyInputs
 from morphogen.errors import ConfigError
-from morphogen.state.decision import ActionMasks, Observation
 from morphogen.state.env import EnvState
-from morphogen.state.tree_ops import get_leaf
 from morphogen.vocab.action import SIZES, Head, Op
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT
 
@@ -133,36 +131,6 @@ class MorphogenEnv(EnvBase):
         """Stop prefetching streamed data."""
         self.functional.close()
         super().close(raise_if_closed=raise_if_closed)
-
-
-def flatten_inputs(seen: PolicyInputs) -> dict[str, Any]:
-    """Return the inputs of a policy, [...], as the leaves of `MorphogenEnv`."""
-    observation, masks, shape = seen.observation, seen.masks, seen.masks.batch_size
-    return {
-        "observation": torch.cat((observation.env, observation.slots.flatten(-2)), dim=-1),
-        "instance": observation.instance,
-        "blueprints": observation.blueprints,
-        "mask": TensorDict({head.label: getattr(masks, head.label) for head in Head}, batch_size=shape),
-    }
-
-
-def restore_inputs(tensordict: TensorDictBase) -> PolicyInputs:
-    """Return the leaves of `MorphogenEnv`, [...], as the inputs of a policy, the inverse of `flatten_inputs`."""
-    features, shape = get_leaf(tensordict, "observation"), tensordict.batch_size
-    slots = torch.unflatten(features[..., len(ENV) :], -1, (-1, len(SLOT)))
-    mask = cast(TensorDictBase, tensordict["mask"])
-    masks: dict[str, Any] = {head.label: mask[head.label] for head in Head}
-    good = torch.ones(shape, dtype=torch.bool, device=features.device)
-    observation = Observation(
-        env=features[..., : len(ENV)],
-        instance=tensordict["instance"],
-        slots=slots,
-        blueprints=tensordict["blueprints"],
-        finite=good,
-        nonfinite=torch.zeros_like(good, dtype=torch.int64),
-        batch_size=shape,
-    )
-    return PolicyInputs(observation, ActionMasks(**masks, batch_size=shape), ~good)
 
 
 def make_env(

@@ -1,13 +1,22 @@
 """Settings of the legacy reward rules."""
 
-from typing import Annotated, ClassVar, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from morphogen.config.converters import by_task
-from morphogen.config.fields import Count, Natural, NonNegative, Null, Positive, Share, Spec, option, spec
+from morphogen.config.extra_settings import ExtraSpec
+from morphogen.config.fields import Count, Natural, NonNegative, Null, Positive, Share, is_unset, option, spec
+
+if TYPE_CHECKING:
+    from morphogen.config.groups import RewardSpec
+
+RULES = ("shaped", "escrow", "simplified", "basic", "basic_plus")
+GOVERNOR_PENALTY = 10.0  # of these rules, where none is given
+DRIP_FRACTION = 0.7  # of `basic_plus`, where none is given
 
 
 @spec
-class LegacyRewardSpec(Spec):
+class LegacyRewardSpec(ExtraSpec):
     """Weights, caps and switches of the legacy kernels; a rule reads those of its parts."""
 
     PATH: ClassVar[str] = "reward.legacy"
@@ -70,3 +79,12 @@ class LegacyRewardSpec(Spec):
     use_terminal: bool = option(default=True, text="pay at the end of an episode, and for legitimate fossils")
     use_anti_gaming: bool = option(default=True, text="fine implausible credit and sudden changes of alpha")
     use_timing: bool = option(default=True, text="discount early germination")
+
+    def fill_owner(self, owner: "RewardSpec") -> "RewardSpec":
+        """Set the penalty for a rollback under a rule of the extra, and the share of the drip."""
+        if owner.rule in RULES and is_unset(owner.governor_penalty):
+            owner = replace(owner, governor_penalty=GOVERNOR_PENALTY)
+        if is_unset(self.drip_fraction):
+            drip = DRIP_FRACTION if owner.rule == "basic_plus" else 0.0
+            owner = replace(owner, legacy=replace(self, drip_fraction=drip))
+        return owner

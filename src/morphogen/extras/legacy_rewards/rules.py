@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.groups import RewardSpec
-from morphogen.rules.rewards.legacy import kernels
-from morphogen.rules.rewards.legacy.kernels import OptionalValue, Payment, SlotRows
+from morphogen.extras.legacy_rewards import kernels
+from morphogen.extras.legacy_rewards.kernels import OptionalValue, Payment, SlotRows
+from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
 from morphogen.rules.rewards.protocol import Terms, WithoutPotential
 from morphogen.rules.stages import occupied
 from morphogen.state.measure import RewardInputs, SlotInputs
@@ -92,7 +94,8 @@ class LegacyRule(WithoutPotential):
     step: LegacyStep
     ledger_names: tuple[str, ...]
     components: tuple[str, ...]
-    spec: RewardSpec
+    settings: LegacyRewardSpec
+    governor_penalty: float
     terms: Terms
 
     def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
@@ -111,7 +114,7 @@ class LegacyRule(WithoutPotential):
         old = {name: leaf.to(real.dtype) if leaf.is_floating_point() else leaf for name, leaf in ledger.items()}
         paid, carried = self.step(self, inputs, old)
         paid = {name: paid[name] if name == FORFEIT_COMPONENT else choose(back, 0.0, paid[name]) for name in paid}
-        paid[GOVERNOR_COMPONENT] = choose(back, torch.full_like(real, 0.0 - self.spec.governor_penalty), 0.0)
+        paid[GOVERNOR_COMPONENT] = choose(back, torch.full_like(real, 0.0 - self.governor_penalty), 0.0)
         over = {name: inputs.horizon if name == RESET_LEDGER else inputs.horizon | back for name in carried}
         kept = {name: choose(expand_mask(over[name], leaf), 0, leaf) for name, leaf in carried.items()}
         reward = torch.stack([paid[name] for name in self.components], dim=-1).sum(-1)
@@ -122,7 +125,7 @@ class LegacyRule(WithoutPotential):
     ) -> tuple[LeafDict, LeafDict]:
         """Components of a kernel, those of slots summed over them, and its ledgers; `fields` of `build_slot_rows`."""
         rows = build_slot_rows(inputs, accuracy, episode_length=self.terms.episode_length, **fields)
-        paid = kernel(rows, spec=self.spec.legacy, gamma=self.terms.gamma)
+        paid = kernel(rows, spec=self.settings, gamma=self.terms.gamma)
         return {name: amount.sum(-1) for name, amount in paid.components.items()}, paid.ledger
 
 
@@ -130,7 +133,7 @@ def _rent_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tupl
     """Common part of `shaped` and `escrow`: fields of rows for rent and shock, and their ledgers."""
     slots = inputs.slots
     now, before = (slots.stage, slots.alpha, slots.params), (ledger["prev_alpha"], ledger["prev_params"])
-    rent = kernels.rent_and_shock_inputs(now, before, host_params=inputs.host_params, spec=rule.spec.legacy)._asdict()
+    rent = kernels.rent_and_shock_inputs(now, before, host_params=inputs.host_params, spec=rule.settings)._asdict()
     fields = {name: rent.pop(name).unsqueeze(-1) for name in ("effective_seed_params", "alpha_delta_sq_sum")}
     return fields, {**rent, "scaffold": next_scaffold(ledger["scaffold"], inputs, gamma=rule.terms.gamma)}
 
@@ -164,7 +167,7 @@ def _basic_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tup
     slots = inputs.slots
     first = (inputs.epoch == 1) & inputs.uncommitted_valid
     start = torch.where(first, inputs.val_acc, ledger[RESET_LEDGER])
-    sizes = {"host_params": inputs.host_params, "slot_rent_ratio": rule.spec.legacy.slot_rent_ratio}
+    sizes = {"host_params": inputs.host_params, "slot_rent_ratio": rule.settings.slot_rent_ratio}
     used = kernels.effective_seed_params(slots.stage, slots.alpha, slots.params, **sizes)
     fields = {
         "effective_seed_params": used.unsqueeze(-1),
@@ -176,25 +179,31 @@ def _basic_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tup
     return paid, {"drip_scale": torch.where(opened > 0, opened, ledger["drip_scale"]), RESET_LEDGER: start}
 
 
+def _build_rule(
+    step: LegacyStep, ledgers: tuple[str, ...], components: tuple[str, ...], spec: Any, terms: Terms
+) -> LegacyRule:
+    return LegacyRule(step, ledgers, components, spec.legacy, spec.governor_penalty, terms)
+
+
 def build_shaped(spec: RewardSpec, terms: Terms) -> LegacyRule:
     """Original: credit for measured contributions, with warnings, rents and the shaping of ops."""
-    return LegacyRule(_shaped_step, RENT_LEDGERS, SHAPED_COMPONENTS, spec, terms)
+    return _build_rule(_shaped_step, RENT_LEDGERS, SHAPED_COMPONENTS, spec, terms)
 
 
 def build_escrow(spec: RewardSpec, terms: Terms) -> LegacyRule:
     """Original: `shaped` with the credit held in escrow until the seed is kept."""
-    ledgers, components = ("escrow_balance", *RENT_LEDGERS), (*SHAPED_COMPONENTS, FORFEIT_COMPONENT)
-    return LegacyRule(_escrow_step, ledgers, components, spec, terms)
+    components = (*SHAPED_COMPONENTS, FORFEIT_COMPONENT)
+    return _build_rule(_escrow_step, ("escrow_balance", *RENT_LEDGERS), components, spec, terms)
 
 
 def build_simplified(spec: RewardSpec, terms: Terms) -> LegacyRule:
     """Original: stage shaping and a fee per op, accuracy and good fossils at the horizon."""
-    return LegacyRule(_simplified_step, (), SIMPLIFIED_COMPONENTS, spec, terms)
+    return _build_rule(_simplified_step, (), SIMPLIFIED_COMPONENTS, spec, terms)
 
 
 def build_basic(spec: RewardSpec, terms: Terms) -> LegacyRule:
     """Original: stage shaping, linear rent, a bonus for a good fossil, accuracy gained at the horizon."""
-    return LegacyRule(_basic_step, ("drip_scale", RESET_LEDGER), BASIC_COMPONENTS, spec, terms)
+    return _build_rule(_basic_step, ("drip_scale", RESET_LEDGER), BASIC_COMPONENTS, spec, terms)
 
 
 def build_basic_plus(spec: RewardSpec, terms: Terms) -> LegacyRule:

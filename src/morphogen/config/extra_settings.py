@@ -1,0 +1,47 @@
+"""Groups of settings that extras add to a spec, by the entry points `morphogen.settings`."""
+
+from typing import Any, TypeVar
+
+from morphogen.config.fields import Spec, option
+from morphogen.config.registry import Registry
+
+C = TypeVar("C", bound=type)
+
+
+class ExtraSpec(Spec):
+    """Base of a group of settings of an extra; its entry point has the path of the group as its name."""
+
+    def fill_owner(self, owner: Any) -> Any:
+        """Return the spec that holds the group, with every field set that the extra decides."""
+        return owner
+
+
+GROUPS: Registry[type[ExtraSpec]] = Registry(
+    "group of settings",
+    setting="settings",
+    group="morphogen.settings",
+    expected="a class that derives from ExtraSpec",
+    is_part=lambda part: isinstance(part, type) and issubclass(part, ExtraSpec),
+)
+
+
+def with_extras(cls: C) -> C:
+    """Add the groups of extras to the class of a spec, as its last fields.
+
+    Only extras of this distribution add settings, because a broken group would stop every run.
+    """
+    for path in GROUPS.builtin():
+        owner, _, name = path.rpartition(".")
+        if owner == getattr(cls, "PATH", None):
+            group = GROUPS[path]
+            cls.__annotations__[name] = group
+            setattr(cls, name, option(default=group()))
+    return cls
+
+
+def fill_owner(owner: Any) -> Any:
+    """Return a spec in which every group of an extra has set the fields that it decides."""
+    for group in vars(owner).values():
+        if isinstance(group, ExtraSpec):
+            owner = group.fill_owner(owner)
+    return owner

@@ -1,0 +1,72 @@
+"""Tasks of language models: data, host and defaults of their runs."""
+
+from morphogen.config.fields import Settings
+from morphogen.config.instance_spec import InstanceSpec
+from morphogen.config.task import TaskSpec
+from morphogen.extras.text.host import TransformerSpec
+
+NEXT_TOKEN = "next_token"  # kind of the tasks
+_TINYSTORIES_DEFAULTS: Settings = {
+    "envs": 4,
+    "ppo": {"entropy_coef": 0.05, "entropy_anneal_rounds": 10},
+    "engine": {"amp": "auto"},
+}
+# As in digits.  Half of the hosts see no token back, because then attention is worth its price.
+_PYDOC_DEFAULTS: Settings = {
+    "rounds": 25,
+    "envs": 32,
+    "max_seeds": 1,
+    "blueprints": ["norm", "attention", "lora_large", "mlp_small"],
+    "disabled_ops": ["SET_ALPHA_TARGET", "PRUNE"],
+    "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
+    "reward": {"rule": "value"},
+    "policy": {"op_bias": {"WAIT": -1.0, "FOSSILIZE": 2.0}, "full_bias": 5.0},
+    "ppo": {
+        "lr": 2e-3,
+        "lr_end": 2e-4,
+        "lr_anneal_rounds": 25,
+        "epochs": 8,
+        "target_kl": 0.1,
+        "entropy_coef": 0.01,
+        "entropy_coef_end": None,
+        "price_warmup_rounds": 10,
+    },
+    "engine": {"threads": 1},
+}
+
+TINYSTORIES = TaskSpec(
+    name="tinystories",
+    question="can seeds add to a language model of stories?",
+    dataset="tinystories",
+    host=TransformerSpec(vocabulary=257, width=384, heads=6, layers=6, block=256, dropout=0.1),
+    instance=InstanceSpec(param_price=(0.03, 0.3)),
+    minibatches=32,
+    episode_length=150,
+    lr=0.1,
+    success=60.0,
+    target_loss=3.5,
+    val_samples=512,
+    plateau_threshold=0.3,
+    improvement_threshold=1.5,
+    kind=NEXT_TOKEN,
+    defaults=_TINYSTORIES_DEFAULTS,
+)
+PYDOC = TaskSpec(
+    name="pydoc",
+    question="which language models of documentation lack attention, and is it worth its price?",
+    dataset="pydoc",
+    host=TransformerSpec(vocabulary=97, width=24, heads=4, layers=3, block=32, reach=31),
+    instance=InstanceSpec(reach=(0, 1), param_price=(0.03, 0.3)),
+    batch=8,
+    minibatches=94,
+    lr=0.04,
+    seed_lr=0.12,
+    success=40.0,
+    target_loss=2.0,
+    val_samples=256,
+    plateau_threshold=0.3,
+    improvement_threshold=1.5,
+    param_budget=25_000,
+    kind=NEXT_TOKEN,
+    defaults=_PYDOC_DEFAULTS,
+)

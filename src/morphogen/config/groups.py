@@ -117,7 +117,7 @@ class HostSpec(Spec):
         default="group", text="normalisation layers of the host: over groups of channels, or over the batch"
     )
     width: Annotated[int, Field(ge=1, le=4_096), Null(BY_TASK)] = option(
-        default=None, text="channels of the first block, or of a token", converter=by_task
+        default=None, text="channels of the first block, or of a place in a sequence", converter=by_task
     )
     vocabulary: Annotated[Annotated[int, Field(ge=2, le=2**20)] | None, Null(BY_TASK)] = option(
         default=None, text="tokens of a language model, as many as its text has"

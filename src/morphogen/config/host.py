@@ -39,11 +39,11 @@ class Host:
     all_slots: tuple[SlotSpec, ...]  # in the order of the forward pass
     blueprints: tuple[Any, ...]  # kinds of seeds that fit every slot, as names or as parts
     computed_by: str = ""  # place of the class of its networks, `module:class`; "": the host has their methods itself
-    reach: int = 0  # pixels that a kernel sees to each side, tokens back; 0 where instances do not vary it
+    reach: int = 0  # pixels that a kernel sees to each side, places back; 0 where instances do not vary it
     width: int | None = None  # number that `host.width` sets, if the host has one
-    vocabulary: int = 0  # number of tokens, if a sample is a row of them; 0: samples are numbers
+    vocabulary: int = 0  # a sample is a sequence of integers below this number; 0: samples are real numbers
     isolates: bool = True  # no gradient reaches the host through the input of a seed; else only after incubation
-    causal: bool = False  # features are a row of tokens, each of which knows nothing of those behind it
+    causal: bool = False  # features are a sequence, and no place sees the places after it
     dropout: float = 0.0  # share of the activations that are dropped in training
     chunk: int = 128  # samples that are evaluated at once; constant, so that no result depends on other envs
 
@@ -97,7 +97,7 @@ class Host:
         return self
 
     def with_vocabulary(self, vocabulary: int) -> Self:
-        """Return the host with as many tokens as `host.vocabulary` says.  Raises: ConfigError if it has none."""
+        """Return the host under the setting `host.vocabulary`.  Raises: ConfigError if it has none."""
         raise ConfigError(f"host.vocabulary: expected null with the host {type(self).__name__}, got {vocabulary}")
 
     def pick_slots(self, names: tuple[str, ...]) -> tuple[SlotSpec, ...]:

@@ -43,7 +43,7 @@ class InstanceSpec(Spec):
     )
     reach: Span[Natural] = option(
         default=None,
-        text="pixels that a kernel of the host sees to each side; tokens back that its attention sees",
+        text="pixels that a kernel of the host sees to each side; places back that its attention sees",
         converter=as_pair,
     )
     param_price: Span[NonNegative] = option(

@@ -1,6 +1,7 @@
 """Registries of the parts that can come from outside, and the one form in which they come (`config.registry`).
 
-Tasks and presets are registered in `config.task`.  A part is a plain object, or a function that builds it from the spec of a run:
+Tasks and presets are registered in `config.task`.  A part is a plain object, or a function
+that builds it from the spec of a run:
 
     registry     setting            entry points          part
     TASKS        task               morphogen.tasks       `TaskSpec`

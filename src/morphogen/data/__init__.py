@@ -7,10 +7,7 @@ For `engine` and `evaluation`, which run envs; to add a data set, start in `arra
   whether training images reside on the device or are streamed from the host
 - `splits`: `Samples`, `Splits`, `hold_out`; the split into training, validation and test has a fixed key, independent
   of the seed; `fingerprint` is the sha256 that a run records.  `read_digits` reads the packaged digits
-- `cifar`: reader of the official CIFAR-10 files; nothing is downloaded, and `read_pickle` reads arrays from untrusted
-  pickles without running their code
-- `token_text`: `TokenText`, tokens and documents, and the windows of them that are the samples of language tasks;
-  `pydoc` and `tinystories`: readers of the documentation of the running Python, and of texts and token files
+- `preparation`: stored samples as the inputs and labels of networks
 - `data_files`: folder and forms of the files of a data set; `inventory`: which are there, and what reading them shows
 - `instances`: `draw_instances`, the task parameters of each env and episode: width, share of the data, label noise,
   classes, price of parameters; `HELD_OUT_EPISODE` separates evaluation from training

@@ -196,7 +196,10 @@ class StoredSplits(ABC):
 
     @abstractmethod
     def deal(self, host: Host, name: str) -> "Splits":
-        """Return the samples that a host takes; `name`: of the data set.  Raises: DataError for data that does not fit."""
+        """Return the samples that a host takes.  Raises: DataError for data that does not fit.
+
+        name: of the data set.
+        """
 
     @abstractmethod
     def preparation(self, task: TaskSpec) -> Preparation:
@@ -237,7 +240,7 @@ class Splits(StoredSplits):
         return self
 
     def preparation(self, task: TaskSpec) -> Normalisation:
-        """Return the normalisation of a task; mean and deviation that it leaves open are those of the training split."""
+        """Return the normalisation of a task, with the mean and deviation of the training split where it has none."""
         dims = len(self.train.inputs.shape) - 1
         if task.mean is not None and task.std is not None:
             return Normalisation(task.scale, task.mean, task.std, dims)

@@ -220,13 +220,13 @@ class HostSubject:
         )
 
     def inputs(self, *lead: int, number: int = 0) -> Tensor:
-        """Draw inputs: numbers float32 [*lead, *input_shape], or tokens int64."""
+        """Draw inputs: numbers float32 [*lead, *input_shape], or int64 below the vocabulary."""
         host = self.net.host
         normal = draw_normal(*lead, *host.input_shape, number=number)
         return (normal.abs() * 1e4).to(torch.int64) % host.vocabulary if host.vocabulary else normal
 
     def answers(self) -> tuple[int, ...]:
-        """Axes of the answers to a sample: none, or its tokens."""
+        """Axes of the answers to a sample: none, or the places of a causal host."""
         return self.net.host.input_shape if self.net.host.causal else ()
 
     def logits(self, flat: Tensor, inputs: Tensor, instance: Instance | None = None) -> Tensor:

@@ -1,18 +1,23 @@
-"""Doors for other libraries of reinforcement learning, around the functional environment of `engine.environment`.
+"""Extras: subjects that the core does not know, a folder each.
 
-For readers who have an algorithm written for one of these libraries, or want to use ours there.  Entry points:
+For readers who look for a subject outside of the core, or who write a package with parts of their own: an extra plugs
+in at the same hooks as every package.
 
-    torchrl_env      `MorphogenEnv`, `make_env`: an environment for TorchRL
-    torchrl_policy   our policy as a TorchRL actor, a TorchRL actor as our policy, the distribution over actions
-    gymnasium_env    `GymnasiumEnv`, `GymnasiumSingleEnv`: for Gymnasium, found as `morphogen/digits-v0`
-    sb3_vec_env      `MorphogenVecEnv`: for Stable-Baselines3, with action masks
+    text             language models: hosts, blueprints, data sets, tasks
+    cifar            data set and tasks of CIFAR-10
+    legacy_rewards   the reward rules of the original system, with their settings
+    torchrl          the environment for TorchRL, policies in both directions
+    gymnasium        the environment for Gymnasium
+    sb3              the environment for Stable-Baselines3
 
-    from torchrl.envs import check_env_specs
-    check_env_specs(make_env("digits", envs=4, seed=0))
+Parts are registered by the entry points of this distribution, in `pyproject.toml`:
 
-    import gymnasium
-    envs = gymnasium.make_vec("morphogen.extras.gymnasium.env:morphogen/digits-v0", num_envs=4)
+    [project.entry-points."morphogen.tasks"]
+    pydoc = "morphogen.extras.text.tasks:PYDOC"
 
-Each door adds specs and containers and computes nothing of its own: equal actions give the rewards of the scheduler,
-bit for bit.  Loads torch and the library of the door; Gymnasium is the extra `gymnasium`, Stable-Baselines3 `sb3`.
+An extra imports the core and no other extra, except `sb3`, which builds on `gymnasium`.  The core imports no extra.
+An extra can be deleted with its folder, its entry points and its tests; `python tests/tools/without_extra.py NAME`
+shows that the other tests pass without it.
+
+Importing this package loads nothing.
 """

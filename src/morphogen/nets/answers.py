@@ -1,9 +1,9 @@
-"""Losses and right answers of networks on labels of samples, or on the next tokens of every sample."""
+"""Losses and right answers of networks on labels of samples, or on several answers to every sample."""
 
 import torch.nn.functional as F
 from torch import Tensor
 
-NO_LABEL = -1  # of a sample or token that counts for nothing
+NO_LABEL = -1  # of a sample or answer that counts for nothing
 
 
 def answer_losses(logits: Tensor, labels: Tensor) -> Tensor:
@@ -18,7 +18,7 @@ def count_labels(labels: Tensor) -> Tensor:
 
 
 def average_answers(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Average loss and share of right answers: over samples, all of which count, or over the tokens that do.
+    """Average loss and share of right answers: over samples, all of which count, or over the answers that do.
 
     Shapes: logits float [R, B, ..., classes]; labels int64 [R, B, ...] -> float [R] each, the share without gradient.
     """

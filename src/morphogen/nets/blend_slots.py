@@ -40,7 +40,7 @@ class GateIndex(NamedTuple):
 class SeedGates(NamedTuple):
     """Gates of seeds that are added."""
 
-    openness: Tensor  # float [B, G], per sample, or [B, n, G], per token
+    openness: Tensor  # float [B, G], per sample, or [B, n, G], per place of a sequence
     index: GateIndex
 
 
@@ -84,7 +84,7 @@ def blend(
     options, blocks = (deltas.multiplied, pooled), deltas.blocks
     if openness is None or openness.dim() == 2:
         return apply_function(_Blend, features, openness, index, seeds, options, *blocks)[0]
-    flat, *blocks = [part.flatten(0, 1) for part in (features, *blocks)]  # every token as a sample
+    flat, *blocks = [part.flatten(0, 1) for part in (features, *blocks)]  # every place as a sample
     out = apply_function(_Blend, flat, openness.flatten(0, 1), index, seeds, options, *blocks)[0]
     return torch.unflatten(out, 0, features.shape[:2])
 

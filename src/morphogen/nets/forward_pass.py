@@ -33,7 +33,7 @@ def forward(inputs: Tensor, rows: HostRows, used: Tensor, slot_seeds: SlotSeeds,
     """Return the logits of every row; those of unused classes are -1e4.
 
     Shapes: inputs [E, B, *shape], or [B, *shape] shared by all rows; used bool [E, classes], class in use
-    -> [R, B, classes], tokens [R, B, n, vocabulary], in the dtype of the leaves; R = rows after the last slot.
+    -> [R, B, classes], or [R, B, n, classes] of a sequence, in the dtype of the leaves; R = rows after the last slot.
 
     Example:
         >>> import torch
@@ -52,7 +52,7 @@ def forward(inputs: Tensor, rows: HostRows, used: Tensor, slot_seeds: SlotSeeds,
         h = net.networks.stage(i, h, rows)
         h, rows = _apply_slot(h, rows, slot_seeds, s, net=net, pooled=pooled)
     logits = net.networks.head(h, rows)
-    if net.host.causal:  # every token is in use
+    if net.host.causal:  # every class is in use
         return logits
     return logits.masked_fill(~rows.pick(used).unsqueeze(1), UNUSED_LOGIT)
 

@@ -31,7 +31,7 @@ class Precision:
         return str(self.dtype or torch.float32).removeprefix("torch.")
 
     def cast(self, x: Tensor) -> Tensor:
-        """Convert parameters or inputs to the dtype of features; tokens stay as they are."""
+        """Convert parameters or inputs to the dtype of features; integers stay as they are."""
         return x if self.dtype is None or not x.is_floating_point() else x.to(self.dtype)
 
 

@@ -121,7 +121,7 @@ class Instance(TensorClass["frozen", "tensor_only"]):
     data_share: Tensor  # float32 [E]
     label_noise: Tensor  # float32 [E]
     classes: Tensor  # int64 [E]
-    reach: Tensor  # int64 [E], pixels to each side in the receptive field of a host's kernel, or tokens back
+    reach: Tensor  # int64 [E], pixels to each side in the receptive field of a host's kernel, or places back
     param_price: Tensor  # float32 [E]
     samples: Tensor  # int64 [E], usable training samples
     baseline_loss: Tensor  # float32 [E], nats of guessing: `ln(classes)`

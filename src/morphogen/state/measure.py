@@ -12,7 +12,7 @@ from morphogen.vocab.text import short_repr
 class InputBatch(TensorClass["frozen", "tensor_only"]):
     """One minibatch of every env."""
 
-    inputs: Tensor  # float32 [E, B, C, H, W], normalised images; tokens int64 [E, B, n]
+    inputs: Tensor  # float32 [E, B, C, H, W], normalised images; or int64 [E, B, n]
     labels: Tensor  # int64 [E, B], in 0 .. classes-1 of the env
 
 
@@ -21,7 +21,7 @@ class InputBatch(TensorClass["frozen", "tensor_only"]):
 class LabelledInputs(TensorClass["frozen", "tensor_only"]):
     """Labelled images that all envs share.  batch_size []."""
 
-    inputs: Tensor  # float32 [N, C, H, W], normalised images; tokens int64 [N, n]
+    inputs: Tensor  # float32 [N, C, H, W], normalised images; or int64 [N, n]
     labels: Tensor  # int64 [N], original labels
 
 

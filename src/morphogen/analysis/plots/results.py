@@ -25,7 +25,7 @@ UNITS = {
     "data_share": "share of the training samples",
     "label_noise": "share of labels replaced",
     "classes": "number of classes",
-    "reach": "pixels that a kernel sees to each side, or tokens back",
+    "reach": "pixels that a kernel sees to each side, or places back",
     "param_price": "price of the parameter budget",
 }
 SIGMAS = 1.96  # standard errors to either side of a mean in a 95 % interval

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
+import morphogen as mg
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.fields import Spec, fields_of, to_settings
 from morphogen.config.groups import DataSpec
@@ -31,11 +32,10 @@ from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
 from morphogen.telemetry.writer import Sink
 from morphogen.vocab.stage import Algorithm, Stage
-from morphogen.extras.text.host import TransformerSpec
 
 TrainStep = Callable[..., tuple]
 TOKENS = "tokens"  # a small language model, for which no text is needed
-LANGUAGE_MODEL = TransformerSpec(vocabulary=97, width=48, heads=4, layers=3, block=64)
+LANGUAGE_MODEL = {"vocabulary": 97, "width": 48, "heads": 4, "layers": 3, "block": 64}  # a host of the extra `text`
 LANGUAGE_BATCH = 8  # rows of tokens
 EPOCH_MINIBATCHES = resolve(RunSpec(task="digits")).data.minibatches  # of digits
 
@@ -109,7 +109,8 @@ def build_scene(
     """
     if task == TOKENS:
         spec = resolve(plain_spec(task="digits", envs=envs, instances="single", data=DataSpec(batch=LANGUAGE_BATCH)))
-        net = Net(LANGUAGE_MODEL, LANGUAGE_MODEL.all_slots)
+        host = mg.TransformerSpec(**LANGUAGE_MODEL)
+        net = Net(host, host.all_slots)
     else:
         spec = resolve(plain_spec(task=task, envs=envs, instances="single"))
         host = find_host(spec)

@@ -18,7 +18,6 @@ from bench.harness.plain_transformer import LanguageModule, token_seed
 from morphogen.nets.net import Net
 from morphogen.state.env import EnvState
 from morphogen.vocab.stage import Stage
-from morphogen.extras.text.host import TransformerSpec
 
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 GROWN_STAGES = (Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
@@ -27,7 +26,7 @@ GROWN_STAGES = (Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
 def build_module_twin(state: EnvState, net: Net, env: int) -> HostModule | LanguageModule:
     """An env as a plain module, with the parameters, dtype and device of the state."""
     host, slots = net.host, state.slots[env]
-    if isinstance(host, TransformerSpec):
+    if host.vocabulary:
         build_seed = token_seed
         made = LanguageModule(host.vocabulary, host.width, host.heads, host.layers, host.block, host.segments)
         made.reach = int(state.instance.reach[env]) if host.reach else None

@@ -17,6 +17,7 @@ from bench.harness.module_loop import LAYOUTS, ModuleLoop
 from bench.harness.timing import Bench, ms_measure, ratio_measure, run_bench
 from bench.speed.minibatch import CHECKED_MINIBATCHES, SHORT_NAMES, TOLERANCE, fastest_layout
 from morphogen.cli.bench import Measure
+from morphogen.config.host import Host
 from morphogen.config.parts import DATASETS
 from morphogen.data.arrays import from_arrays
 from morphogen.data.feed import Draws, ResidentFeed
@@ -24,7 +25,6 @@ from morphogen.engine.capture import open_capture
 from morphogen.engine.phases import train_piece
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.state.env import EnvState
-from morphogen.config.host import Host
 
 SAMPLES = 6000  # of the data set
 TASKS = ("digits", "cifar_baseline")

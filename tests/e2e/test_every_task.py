@@ -6,7 +6,6 @@ import pytest
 from support.small_runs import cifar_files
 
 import morphogen as mg
-from morphogen.config.parts import BUILT_IN
 from morphogen.config.task import TASKS
 from morphogen.state.tree_ops import nested_leaves
 
@@ -48,7 +47,7 @@ def files(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in TASKS.builtin() if TASKS.origin(name) == BUILT_IN])
+@pytest.mark.parametrize("name", TASKS.builtin())
 def test_it_builds_trains_a_round_and_stays_finite(files, name):
     leaves, counts = [], []
 

@@ -1,7 +1,6 @@
 """Files that lie about their size, take exponential time, or hold numbers and texts that nobody expects."""
 
 import json
-import pickle
 import re
 import struct
 import time
@@ -11,40 +10,16 @@ import zipfile
 import pytest
 import torch
 from support import generated_logs
-from support.malicious_pickles import named, number, word
-from support.small_runs import cifar_files, tiny
+from support.small_runs import tiny
 
 from morphogen.cli.main import main
-from morphogen.data import cifar
-from morphogen.errors import CheckpointError, DataError
+from morphogen.errors import CheckpointError
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.storage.checkpoint_files import load_policy
 from morphogen.storage.tensor_trees import load_tree
 
 SLOWEST_S = 2.0
 MIB = 2**20
-
-
-def folded(depth):
-    """Operations that leave a tuple of tuples on the stack, whose hash takes 2**depth steps."""
-    steps = (b"h" + bytes([i]) + b"h" + bytes([i]) + b"\x86q" + bytes([i + 1]) + b"0" for i in range(depth))
-    return b")q\x000" + b"".join(steps) + b"h" + bytes([depth])
-
-
-BOMBS = {
-    "a key": b"}" + folded(32) + b"K\1s",
-    "a key among several": b"}(" + b"K\1K\1" + folded(32) + b"K\1u",
-    "a key of a dict of the old form": b"(" + folded(32) + b"K\1d",
-    "a member of a set": b"\x8f(" + folded(32) + b"\x90",
-    "a member of a frozen set": b"(" + folded(32) + b"\x91",
-    "a persistent id": folded(32) + b"Q",
-    "a text that is encoded again and again": word("x" * 2**16)
-    + b"q\x000"
-    + (named("_codecs encode") + b"h\x00\x85R") * 400,
-    "a memo beyond the file": b"K\1r\xff\xff\xff\x7f",
-    "a great many operations": b"N0" * 8_000_000,
-    "an array of the system": named("builtins bytearray") + number(2**40) + b"\x85R",
-}
 
 
 class Clock:
@@ -59,40 +34,6 @@ class Clock:
         self.spent_s = time.process_time() - self._began
         self.peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-
-
-@pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
-def test_a_pickle_takes_time_and_memory_by_its_size(tmp_path, bomb):
-    path = tmp_path / "data_batch_1"
-    path.write_bytes(b"\x80\4" + bomb + b".")
-    with Clock() as clock, pytest.raises(DataError, match=re.escape(str(path))):
-        cifar.read_python(path)
-    assert clock.spent_s < SLOWEST_S * 5  # with the memory traced
-    assert clock.peak < 4 * path.stat().st_size + 8 * MIB
-
-
-@pytest.mark.parametrize("label", [10, 255])
-@pytest.mark.parametrize("kind", ["binary", "python"])
-def test_labels_out_of_range_are_refused_by_the_file(tmp_path, capsys, label, kind):
-    cifar_files(tmp_path)
-    path = tmp_path / cifar.BINARY / "data_batch_3.bin"
-    if kind == "binary":
-        raw = bytearray(path.read_bytes())
-        raw[7 * cifar.RECORD] = label
-        path.write_bytes(raw)
-    else:
-        (tmp_path / cifar.BINARY).rename(tmp_path / "old")
-        (tmp_path / cifar.PYTHON).mkdir()
-        for name in (*cifar.TRAIN, cifar.TEST):
-            samples = cifar.read_binary(tmp_path / "old" / f"{name}.bin")
-            labels = [label if name == "data_batch_3" else int(each) for each in samples.labels]
-            batch = {b"data": samples.inputs.flatten(1).numpy().copy(), b"labels": labels}
-            (tmp_path / cifar.PYTHON / name).write_bytes(pickle.dumps(batch, protocol=2))
-        path = tmp_path / cifar.PYTHON / "data_batch_3"
-    words = ["train", "--task", "cifar_baseline", "--data-dir", str(tmp_path), "--out", str(tmp_path / "run")]
-    assert main(words) == 3
-    assert f"{path}: labels: expected 0 .. 9, got {label}" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
 
 
 # --- tensors ----------------------------------------------------------------------------------------------------------

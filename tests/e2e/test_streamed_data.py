@@ -19,7 +19,6 @@ from morphogen.config.groups import DataSpec
 from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.phase_spec import PhaseSpec
 from morphogen.config.task import TASKS
-from morphogen.extras.cifar.files import BINARY, read_cifar
 from morphogen.data.dataset import open_dataset
 from morphogen.data.feed import Feed
 from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES
@@ -28,9 +27,10 @@ from morphogen.device.transfers import Transfers
 from morphogen.engine.environment import Environment
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.errors import ConfigError
+from morphogen.extras.cifar.files import BINARY, read_cifar
+from morphogen.extras.text.host import TransformerSpec
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.testing.audit import HostReadMode
-from morphogen.extras.text.host import TransformerSpec
 
 BOTH = ("resident", "streamed")
 SMALL = {"batch": 8, "minibatches": 3, "val_samples": 16}

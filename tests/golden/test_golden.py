@@ -2,21 +2,25 @@
 
 import importlib
 import json
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+FOLDER = Path(__file__).parent
+EXTRAS = sorted(FOLDER.parent.glob("extras/*/golden"))  # rows of extras, with readers in the folder above
+FILES = [*FOLDER.glob("readers_*.py"), *(path for folder in EXTRAS for path in folder.parent.glob("readers_*.py"))]
+sys.path += [str(folder.parent) for folder in EXTRAS]
 READERS = {
-    subject: reader
-    for path in sorted(Path(__file__).parent.glob("readers_*.py"))
-    for subject, reader in importlib.import_module(path.stem).READERS.items()
+    subject: reader for path in sorted(FILES) for subject, reader in importlib.import_module(path.stem).READERS.items()
 }
 
 
 def pytest_generate_tests(metafunc):
     if "subject" in metafunc.fixturenames:
-        found = sorted(subjects(metafunc.config.getoption("--golden-dir")).items())
+        folders = [metafunc.config.getoption("--golden-dir"), *EXTRAS]
+        found = sorted(row for folder in folders for row in subjects(folder).items())
         metafunc.parametrize(("subject", "rows"), found, ids=[name for name, _ in found])
 
 

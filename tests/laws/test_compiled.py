@@ -16,6 +16,7 @@ import torch
 from laws.test_rules import RULES
 from laws.test_steps import DRAWN, NET
 from support import small_states
+from support.extras import rows_of_extra
 from support.made_up_rollouts import KEY, play, small
 from support.own_parts import Perceptron, Shift
 from support.small_runs import live
@@ -176,7 +177,7 @@ def outside() -> Graph:
 
 
 def transformer() -> Graph:
-    host = replace(small_states.TOKENS, layers=1, segments=1)
+    host = small_states.token_host(layers=1, segments=1)
     kinds = assign_codes(("attention", "mlp_small"))
     return trained(Net(host, host.all_slots, kinds), torch.float32, 2)
 
@@ -305,7 +306,7 @@ def updating() -> Graph:
 GRAPHS: dict[str, tuple[Callable[[], Graph], Sequence[str]]] = {
     "alone": (alone, ALONE),
     "cnn, float64": (cnn, TRAINING),
-    "transformer": (transformer, TRAINING),
+    **rows_of_extra("text", lambda: {"transformer": (transformer, TRAINING)}),
     "host from outside": (outside, TRAINING),
     "run_epoch": (run_epoch, [*IN_A_STEP, "Environment.step", "run_epoch"]),
     "policies": (acting, [*BUILT_IN]),

@@ -1,7 +1,6 @@
 """Results of a network or an env have equal bits in any stack and under any number of threads, on a CPU."""
 
 from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 
@@ -15,44 +14,23 @@ from support import small_states
 from support.profiles import one_in
 from support.small_runs import live, tiny_setup, world_of
 from support.small_states import noise, normal
+from support.stacked_rows import STACK, check_rows, same_bits, threads
 
 from morphogen import kernels
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
-from morphogen.nets import ops, token_seeds, tokens
+from morphogen.nets import ops, sequences
 from morphogen.nets.blend_slots import SeedDeltas, SeedGates, blend, build_gate_index, build_seed_blend
 from morphogen.nets.elementwise import by_vectors, silu
-from morphogen.nets.host_networks import HostRows
 from morphogen.nets.rows_linear import rows_linear
-from morphogen.nets.seed_module import gate_layout, gate_openness, seed_layout
+from morphogen.nets.seed_module import gate_layout, gate_openness
 from morphogen.rules.rewards.archetypes import ARCHETYPES, STEPS, TERMS, archetype_inputs
 from morphogen.rules.rewards.table import build_rule, rule_from_function
 from morphogen.steps.validate_step import validate
 from morphogen.testing.builders.tree_equality import leaves
 
 pytestmark = pytest.mark.skipif(not kernels.AVAILABLE, reason="plain torch adds in orders that depend on the stack")
-STACK = 64
-ROWS = (*range(1, 10), 12, 15, 16, 17, 21, 31, 32, 33, 47, 63, 64)
-TOKEN_SEEDS = (
-    *(token_seeds.TOKEN_ATTENTION, token_seeds.TOKEN_NORM, token_seeds.LORA, token_seeds.LORA_LARGE),
-    *(token_seeds.MLP_SMALL, token_seeds.MLP, token_seeds.FLEX_ATTENTION),
-)
 GATE = {"v1": (2, 8), "c1": (2,), "v2": (1, 2), "c2": (1,)}
-
-
-@contextmanager
-def threads(count: int):
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def same_bits(one, other) -> bool:
-    """Equality of tensors in which a NaN equals a NaN."""
-    return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 def conv(channels: int, outputs: int, kernel: int, *, side: int = 8, per_channel: bool = False):
@@ -86,34 +64,12 @@ def losses(logits):
     return F.cross_entropy(logits.flatten(0, 1), torch.arange(12).repeat(logits.shape[0]) % 10, reduction="none")
 
 
-def token_blueprint(module):
-    """The delta of seeds of a language model, for flat parameters."""
-    layout = seed_layout(module, WIDTH)
-    shapes = {"x": (3, 7, STACK, WIDTH), "flat": (STACK, layout.size)}
-    return lambda x, flat: module.delta(layout.split(flat), x), shapes
-
-
-def token_gate(x, flat):
+def causal_gate(x, flat):
     return gate_openness(gate_layout(WIDTH).split(flat), x, causal=True)
 
 
-def near_attention(qkv, reach):
-    """Attention of networks that see up to two tokens back."""
-    return tokens.causal_attention(qkv, heads=4, reach=(reach.detach().abs() * 2).long())
-
-
-def language_model(flat):
-    """Logits of hosts for rows of tokens that all share."""
-    net = small_states.token_net()
-    rows = HostRows(net.host_layout.split(flat), (), None)
-    h = net.networks.embed(small_states.integers(0, net.host.vocabulary, 12, net.host.block))
-    for i in range(net.host.segments):
-        h = net.networks.stage(i, h, rows)
-    return net.networks.head(h, rows)
-
-
 WIDTH = 16
-TOKENS = (STACK, 3, 7, WIDTH)
+PLACES = (STACK, 3, 7, WIDTH)
 FEATURES, CHANNELS = (12, 8, 8, STACK, 8), (STACK, 8)
 BLEND = {"features": FEATURES, "delta": FEATURES, "gate": (12, STACK)}
 # Function and shapes of its arguments: the axis of the networks is the one of the size STACK.
@@ -145,19 +101,9 @@ LAYERS: dict[str, tuple[Callable, dict[str, tuple[int, ...]]]] = {
     "silu": (silu, {"x": (11, 5, 5, STACK, 3)}),
     "silu of many": (silu, {"x": (16, 8, 8, STACK, 8)}),
     "sigmoid": (lambda x: by_vectors(torch.sigmoid, x), {"x": (11, STACK, 3)}),
-    "token_linear": (tokens.token_linear, {"x": TOKENS, "weight": (STACK, 24, WIDTH), "bias": (STACK, 24)}),
-    "normed_linear": (
-        tokens.normed_linear,
-        {"x": TOKENS, "gain": (STACK, WIDTH), "shift": (STACK, WIDTH), "weight": (STACK, 24, WIDTH)},
-    ),
-    "standardise": (tokens.standardise, {"x": TOKENS}),
-    "causal_attention": (partial(tokens.causal_attention, heads=4), {"qkv": (STACK, 3, 7, 3 * WIDTH)}),
-    "attention within reach": (near_attention, {"qkv": (STACK, 3, 7, 3 * WIDTH), "reach": (STACK,)}),
-    "gelu": (tokens.gelu, {"x": (STACK, 3, 7, 5)}),
-    "running_mean": (tokens.running_mean, {"x": TOKENS}),
-    "gate of tokens": (token_gate, {"x": (3, 7, STACK, WIDTH), "flat": (STACK, gate_layout(WIDTH).size)}),
-    "language model": (language_model, {"flat": (STACK, small_states.TOKENS.params())}),
-    **{f"token {code.name}": token_blueprint(code) for code in TOKEN_SEEDS},
+    "place_linear": (sequences.place_linear, {"x": PLACES, "weight": (STACK, 24, WIDTH), "bias": (STACK, 24)}),
+    "running_mean": (sequences.running_mean, {"x": PLACES}),
+    "gate of a sequence": (causal_gate, {"x": (3, 7, STACK, WIDTH), "flat": (STACK, gate_layout(WIDTH).size)}),
     "losses": (losses, {"logits": (STACK, 12, 10)}),
     **{
         f"blend, {name}": (
@@ -169,36 +115,9 @@ LAYERS: dict[str, tuple[Callable, dict[str, tuple[int, ...]]]] = {
 }
 
 
-def first_rows(x, rows: int):
-    return x.narrow(x.shape.index(STACK), 0, rows).contiguous()
-
-
-def both_ways(function, arguments, weights=None):
-    """Result and gradients of all arguments."""
-    given = {name: x.detach().requires_grad_() for name, x in arguments.items()}
-    out = function(**given)
-    weights = normal(*out.shape, seed=99) if weights is None else weights
-    if not out.requires_grad:
-        return out, (), weights
-    return out, torch.autograd.grad(out, list(given.values()), weights, allow_unused=True), weights
-
-
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_network_is_the_same_in_a_stack_of_any_size(name):
-    function, shapes = LAYERS[name]
-    whole = {key: normal(*shape, seed=n) for n, (key, shape) in enumerate(shapes.items())}
-    out, grads, weights = both_ways(function, whole)
-    out_axis = next(n for n, size in enumerate(out.shape) if size in (STACK, 12 * STACK))
-    unit = out.shape[out_axis] // STACK
-    for rows in ROWS:
-        part = {key: first_rows(x, rows) for key, x in whole.items()}
-        out_part = partial(torch.narrow, dim=out_axis, start=0, length=rows * unit)
-        for count in (1, 2, 3) if rows in (7, STACK) else (1,):
-            with threads(count):
-                found, own, _ = both_ways(function, part, out_part(weights).contiguous())
-            assert same_bits(found, out_part(out)), (rows, count)
-            for key, one, other in zip(shapes, own, grads, strict=False):
-                assert one is other is None or same_bits(one, first_rows(other, rows)), (key, rows, count)
+    check_rows(*LAYERS[name])
 
 
 @pytest.mark.parametrize("hidden", [64, 128])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from morphogen.config.config_files import dump_config, parse_config
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
+from morphogen.config.registry import BUILT_IN
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, archetype_inputs
 from morphogen.rules.rewards.protocol import Rule
@@ -18,7 +19,6 @@ from morphogen.state.measure import RewardInputs
 from morphogen.testing.builders.reward_inputs import make_reward_inputs, play_rule
 from morphogen.testing.builders.tree_equality import assert_trees_equal
 from morphogen.vocab.action import Op
-from morphogen.vocab.reward import CORE, FAMILIES
 
 POLICIES = list(ARCHETYPES.values())
 WHOLE = {dtype: archetype_inputs(POLICIES, dtype=dtype) for dtype in (torch.float32, torch.float64)}
@@ -60,7 +60,7 @@ def lives(draw) -> RewardInputs:
 def test_every_rule_has_a_builder_an_origin_and_a_meaning_of_one_line():
     assert {"sparse", "delta", "value", "rent", "loss", "anytime"} <= RULES.keys()
     for name in RULES:
-        assert RULES.origin(name) in FAMILIES
+        assert name in RULES.builtin()
         assert 20 < len(describe_rule(name)) <= 120
         assert describe_rule(name).endswith(".")
 
@@ -214,7 +214,7 @@ def in_one_graph(rules: dict[str, Rule], backend: str) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # from inside torch, when it loads its compiler
 def test_the_own_rules_compiled_pay_what_they_pay_in_eager_mode():
-    in_one_graph({name: rule(name) for name in RULES if RULES.origin(name) == CORE}, "inductor")
+    in_one_graph({name: rule(name) for name in RULES if RULES.origin(name) == BUILT_IN}, "inductor")
 
 
 # rules from one function

@@ -12,7 +12,9 @@ from support.profiles import one_in
 
 from morphogen import rules
 from morphogen.config.groups import GovernorSpec, LifecycleSpec, RewardSpec, SignalSpec
+from morphogen.config.host import CnnSpec
 from morphogen.config.parts import RULES as RULES_OF
+from morphogen.config.registry import BUILT_IN
 from morphogen.learn import advantage
 from morphogen.nets import blend_slots
 from morphogen.rules import (
@@ -39,9 +41,7 @@ from morphogen.testing.builders import scenes
 from morphogen.testing.builders.permute import permute, permute_action
 from morphogen.testing.laws import check_reward, check_rule
 from morphogen.testing.strategies.slots import points
-from morphogen.config.host import CnnSpec
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.reward import FAMILIES
 from morphogen.vocab.stage import Stage
 
 LIMITS = Limits((True, False, True), max_seeds=2, auto_forward=("BLEND",), blueprints=("norm", "attention"))
@@ -435,7 +435,7 @@ OWN = {"gamma": GAMMA, "bounds": OWN_BOUNDS}
 REWARDS: dict[str, dict] = {  # rule -> what else is asked of it
     **dict.fromkeys(("sparse", "delta", "value", "rent", "loss"), OWN),
     "anytime": {"bounds": OWN_BOUNDS},
-    **{name: {} for name in ("shaped", "escrow", "simplified", "basic", "basic_plus")},
+    **{name: {} for name in RULES_OF.builtin() if RULES_OF.origin(name) != BUILT_IN},  # of extras
 }
 
 
@@ -453,7 +453,7 @@ def test_the_laws_of_rewards_hold(name):
 
 
 def test_every_reward_rule_has_its_row():
-    assert {name for name in RULES_OF if RULES_OF.origin(name) in FAMILIES} == set(REWARDS)
+    assert set(RULES_OF.builtin()) == set(REWARDS)
 
 
 def test_every_rule_has_its_row():

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_map
 
 from morphogen import steps
 from morphogen.config.groups import GovernorSpec, LifecycleSpec, SignalSpec
+from morphogen.config.host import CnnSpec
 from morphogen.engine.episodes import Rollout
 from morphogen.engine.policies import build_arm
 from morphogen.engine.reporter import build_record
@@ -43,7 +44,6 @@ from morphogen.testing.builders import scenes, tree_equality
 from morphogen.testing.builders.permute import permute, permute_action
 from morphogen.testing.builders.synthetic_epoch import EpisodeSpec, synthetic_validation
 from morphogen.testing.laws import check_step
-from morphogen.config.host import CnnSpec
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.stage import Stage
 

@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 from morphogen.config import fields as kinds
 from morphogen.config import groups as specs
 from morphogen.config.execution_spec import EngineSpec
+from morphogen.config.extra_settings import GROUPS as EXTRA_GROUPS
 from morphogen.config.fields import describe, fields_of
 from morphogen.config.heuristic_spec import HeuristicSpec
 from morphogen.config.instance_spec import InstanceSpec, ObserveSpec
@@ -73,7 +74,7 @@ def plain_fields(spec):
 
 
 FIELDS = [
-    field for spec in (*GROUPS, specs.LegacyRewardSpec, ViewWeights, WandbSpec, RunSpec) for field in plain_fields(spec)
+    field for spec in (*GROUPS, *EXTRA_GROUPS.values(), ViewWeights, WandbSpec, RunSpec) for field in plain_fields(spec)
 ]
 
 

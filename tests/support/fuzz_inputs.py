@@ -4,10 +4,10 @@ import contextlib
 import io
 import json
 import os
-import pickle
 import re
 import signal
 from dataclasses import replace
+from importlib import import_module
 from itertools import chain
 from unittest import mock
 
@@ -16,7 +16,7 @@ import torch
 from hypothesis import strategies as st
 from support import generated_logs
 from support.corrupted_files import ODD, PLACES, damaged, edited, jsons, lines, put
-from support.malicious_pickles import pickles
+from support.extras import rows_of_extra
 
 from morphogen.analysis.console import Console
 from morphogen.analysis.inspect_run import inspect_path, overview
@@ -29,7 +29,6 @@ from morphogen.config.action_schedule import build_builtin, dump_schedule
 from morphogen.config.config_files import dump_config, parse_config
 from morphogen.config.fields import fields_of
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.data import cifar
 from morphogen.engine.action_control import build_control, load_schedule
 from morphogen.storage import checkpoint_files, run_directory
 from morphogen.storage.tensor_trees import load_tree, save_tree
@@ -329,30 +328,25 @@ class Schedules:
 
 
 class Datasets:
-    """Batch files of CIFAR, binary ones and pickles."""
+    """Binary files of CIFAR."""
 
     def __init__(self, folder):
         folder.mkdir()
         self.path = folder / "batch"
-        pixels, labels = np.arange(2 * cifar.PIXELS, dtype=np.uint8).reshape(2, -1), [3, 9]
-        batch = {b"data": pixels, b"labels": labels, b"batch_label": b"made up"}
-        self.binary = b"".join(bytes([label]) + row.tobytes() for label, row in zip(labels, pixels, strict=True))
-        self.pickled = [pickle.dumps(batch, protocol=protocol) for protocol in range(6)]
+        self.reader = import_module("morphogen.extras.cifar.files")
+        pixels = np.arange(2 * self.reader.PIXELS, dtype=np.uint8).reshape(2, -1)
+        self.whole = b"".join(bytes([label]) + row.tobytes() for label, row in zip((3, 9), pixels, strict=True))
 
     def inputs(self):
-        binary = st.tuples(st.just("binary"), damaged(self.binary) | PLACES)
-        record = st.binary(min_size=1, max_size=1).map(lambda one: one * cifar.RECORD)
-        whole = st.sampled_from(self.pickled)
-        pickled = whole.flatmap(damaged) | whole.flatmap(pickles) | PLACES | st.binary(max_size=64)
-        rows = st.tuples(st.just("binary"), st.lists(record, max_size=3).map(b"".join))
-        return binary | rows | st.tuples(st.just("pickle"), pickled)
+        record = st.binary(min_size=1, max_size=1).map(lambda one: one * self.reader.RECORD)
+        return damaged(self.whole) | PLACES | st.lists(record, max_size=3).map(b"".join)
 
     def put(self, value):
-        put(self.path, value[1])
+        put(self.path, value)
 
     def read(self, value):
-        samples = (cifar.read_binary if value[0] == "binary" else cifar.read_python)(self.path)
-        assert samples.inputs.shape[1:] == cifar.SHAPE
+        samples = self.reader.read_binary(self.path)
+        assert samples.inputs.shape[1:] == self.reader.SHAPE
         assert len(samples.inputs) == len(samples.labels) == len(samples.labels.clamp(0, 9))
 
     def names(self, value):
@@ -367,5 +361,5 @@ KINDS = {
     "events": Events,
     "runs": Runs,
     "schedules": Schedules,
-    "datasets": Datasets,
+    **rows_of_extra("cifar", lambda: {"datasets": Datasets}),
 }

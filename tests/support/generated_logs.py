@@ -11,6 +11,7 @@ from support.seed_tallies import tallies_of
 from support.small_runs import plain
 
 from morphogen.config.config_files import dump_config
+from morphogen.config.host import seed_macs
 from morphogen.config.spec import find_host, resolve
 from morphogen.telemetry.events import Envelope, tidy
 from morphogen.telemetry.jsonl import encode
@@ -43,7 +44,6 @@ from morphogen.telemetry.kinds.run import Evaluated, HeldOutPlayed, RunCompleted
 from morphogen.telemetry.scores import scoreboard
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, CNN_KINDS, Blueprint, code_labels
-from morphogen.config.host import seed_macs
 from morphogen.vocab.stage import Algorithm, Stage
 
 INSTANCE = ("width", "data_share", "label_noise", "classes", "reach", "param_price")

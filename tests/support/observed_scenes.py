@@ -3,11 +3,11 @@
 import torch
 from support.made_up_rollouts import noise
 
+from morphogen.config.host import CnnSpec
 from morphogen.nets.net import Net
 from morphogen.rules.legality import action_masks
 from morphogen.steps.observe_step import observe
 from morphogen.testing.builders.scenes import make_limits
-from morphogen.config.host import CnnSpec
 
 HOST = CnnSpec(base=4, blocks=3, kernel=3, pools=0, channels_in=1, size=8, classes=10)
 LENGTH = 60  # epochs

@@ -1,7 +1,6 @@
 """Small real runs for tests: the default task, cut down in every number that only costs time."""
 
 import math
-import pickle
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +13,6 @@ from morphogen.config.fields import Spec, fields_of, to_settings
 from morphogen.config.groups import DataSpec, LifecycleSpec
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.extras.cifar.files import BINARY, PYTHON, TEST, TRAIN
 from morphogen.engine.environment import Environment, open_environment
 from morphogen.engine.episodes import Epoch, reset_hidden, run_epoch
 from morphogen.engine.policies import build_arm
@@ -77,16 +75,15 @@ def complete_record(epoch: Epoch) -> dict[str, np.ndarray]:
     return derive_columns({name: leaf.numpy() for name, leaf in build_record(epoch).items()})
 
 
-def cifar_files(folder: Path, records: int = 40, *, python: bool = False) -> None:
-    """Made-up CIFAR files of the binary format, or of the Python one."""
+def cifar_files(folder: Path, records: int = 40) -> None:
+    """Made-up CIFAR files of the binary format."""
     words = np.arange(records * 3073, dtype=np.int64) * 2654435761 % 251
     rows = words.astype(np.uint8).reshape(records, 3073)
     rows[:, 0] = np.arange(records) % 10
-    raw = pickle.dumps({b"data": rows[:, 1:].copy(), b"labels": rows[:, 0].tolist()}, 2) if python else rows.tobytes()
-    target, end = folder / (PYTHON if python else BINARY), "" if python else ".bin"
+    target = folder / "cifar-10-batches-bin"
     target.mkdir(parents=True)
-    for name in (*TRAIN, TEST):
-        (target / f"{name}{end}").write_bytes(raw)
+    for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
+        (target / f"{name}.bin").write_bytes(rows.tobytes())
 
 
 def story_files(folder: Path, stories: int) -> None:

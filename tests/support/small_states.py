@@ -6,8 +6,10 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+import morphogen as mg
 from bench.harness.plain_modules import SeedModule, flatten_parameters, ordered_parameters
 from morphogen.config.groups import HostSpec, LifecycleSpec
+from morphogen.config.host import CnnSpec, Host
 from morphogen.nets.net import Net
 from morphogen.nets.plan import Plan, plan_counts, read_plan
 from morphogen.rules.attribution import players
@@ -15,12 +17,9 @@ from morphogen.state import rng, schema
 from morphogen.state.env import EnvState
 from morphogen.state.measure import InputBatch, LabelledInputs
 from morphogen.steps.reset_step import init_seeds, new_seed_rows
-from morphogen.config.host import CnnSpec, Host
 from morphogen.vocab.stage import Stage
-from morphogen.extras.text.host import TransformerSpec
 
 DIGITS = CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)
-TOKENS = TransformerSpec(vocabulary=19, width=16, heads=2, layers=3, block=7)
 SPEC = HostSpec(lr=0.05, seed_lr=0.02)
 LIFECYCLE = LifecycleSpec()
 
@@ -29,8 +28,15 @@ def net(host: Host = DIGITS, slots: tuple[str, ...] = ("r0c0", "r0c1", "r1c0")) 
     return Net(host, host.pick_slots(slots))
 
 
-def token_net(host: TransformerSpec = TOKENS) -> Net:
+def token_host(**changes: int) -> Host:
+    """A language model, of the extra `text`."""
+    sizes = {"vocabulary": 19, "width": 16, "heads": 2, "layers": 3, "block": 7}
+    return mg.TransformerSpec(**{**sizes, **changes})
+
+
+def token_net(host: Host | None = None) -> Net:
     """A net of a language model with all its slots."""
+    host = token_host() if host is None else host
     return Net(host, host.all_slots)
 
 

@@ -17,12 +17,12 @@ from support.small_runs import tiny
 from morphogen.analysis.run_log import events as read_all
 from morphogen.analysis.tables import EMPTY_TABLES, Tables, add_event, fold, merge
 from morphogen.analysis.views import VIEWS, build_views, flatten_row
+from morphogen.config.host import seed_macs
 from morphogen.config.task import TASKS
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.telemetry.events import tidy
 from morphogen.telemetry.scores import BlueprintTally, ExactSums, add_tallies, scoreboard
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.config.host import seed_macs
 
 
 def scores_of(events):

@@ -1,7 +1,6 @@
 """Config files: round trips, canonical bytes, refusals with every fault at once, layers."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,7 +9,6 @@ from support.config_strategies import FIELDS, runs, wrong_types
 
 from morphogen.config.config_files import build_spec, dump_config, parse_assignment, parse_config
 from morphogen.config.fields import merge_settings
-from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
 from morphogen.config.parts import RULES
 from morphogen.config.policy_spec import PolicySpec
 from morphogen.config.spec import RunSpec, resolve
@@ -84,20 +82,6 @@ def test_every_field_refuses_json_of_another_type(field):
 @pytest.mark.parametrize("value", ["3", "[]", '"x"', "null", "true"])
 def test_a_group_must_be_an_object(name, value):
     assert faults(f'{{"{name}": {value}}}') == [f"{name}: expected an object, got {value}"]
-
-
-def test_constants_of_the_legacy_rules_are_a_group_within_the_rewards():
-    spec = build_spec(parse_assignment("reward.legacy.rent_weight=0.25"))
-    assert spec.reward.legacy.rent_weight == 0.25
-    assert spec.reward == replace(RunSpec().reward, legacy=replace(RunSpec().reward.legacy, rent_weight=0.25))
-    assert parse_config(dump_config(spec)) == spec
-    assert faults('{"reward": {"legacy": {"combine": "mean", "rent": 1, "drip_fraction": 2}}}') == [
-        'reward.legacy.combine: expected one of harmonic, minimum, got "mean"',
-        "reward.legacy.drip_fraction: expected a number >= 0 and <= 1 or null (0, basic_plus 0.7), got 2",
-        f"reward.legacy.rent: expected one of {', '.join(vars(LegacyRewardSpec()))}, got an unknown name "
-        "(did you mean rent_cap?)",
-    ]
-    assert faults('{"reward": {"legacy": 3}}') == ["reward.legacy: expected an object, got 3"]
 
 
 def test_all_faults_of_a_file_are_told_at_once():

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from support.config_strategies import FIELDS, GROUPS, default_of, inside, outside, runs, value_of, wrong_types
 
 from morphogen.config.execution_spec import EngineSpec
-from morphogen.config.groups import GovernorSpec, HostSpec, LegacyRewardSpec, LifecycleSpec, RewardSpec
+from morphogen.config.groups import GovernorSpec, HostSpec, LifecycleSpec, RewardSpec
+from morphogen.config.host import CnnSpec
 from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.policy_spec import HeadFactors, HeadFloors, OpBias, PolicySpec, PpoSpec
 from morphogen.config.reference import list_settings
@@ -18,7 +19,6 @@ from morphogen.config.task import TASKS
 from morphogen.config.telemetry_spec import AnomalyLimits, TelemetrySpec, WandbSpec
 from morphogen.errors import ConfigError
 from morphogen.vocab.action import HEADS, Op
-from morphogen.config.host import CnnSpec
 from morphogen.vocab.text import format_value
 
 each_field = pytest.mark.parametrize("field", FIELDS, ids=repr)
@@ -122,35 +122,6 @@ DEFAULTS = {
         "op_cost": 0.0,
         "return_scale": "running",
     },
-    LegacyRewardSpec: {
-        "contribution_weight": 1,
-        "proxy_weight": 0.3,
-        "pbrs_weight": 0.3,
-        "stage_progress": 0.3,
-        "stage_progress_cap": 2,
-        "combine": "harmonic",
-        "ratio_threshold": 5,
-        "discount_steepness": 3,
-        "escrow_clip": 2,
-        "rent_weight": 0.5,
-        "rent_cap": 1.5,
-        "host_params_floor": 200,
-        "slot_rent_ratio": 0.0039,
-        "shock_weight": 0.1958,
-        "shock_cap": 1,
-        "free_slots": 1,
-        "warmup_epochs": 10,
-        "warmup_floor": 0.4,
-        "basic_terminal_weight": 5,
-        "basic_bonus_scale": 0.5,
-        "param_budget": 500_000,
-        "param_price": 0.1,
-        "drip_fraction": None,
-        "drip_cap": 0.1,
-        "drip_negative_ratio": 0.5,
-        "drip_min_epochs": 5,
-        **dict.fromkeys(("use_pbrs", "use_terminal", "use_anti_gaming", "use_timing"), True),
-    },
     PolicySpec: {"hidden": 128, "blueprint_dim": 4, "floor": (0.005,) + (0.01,) * 7},
     PpoSpec: {
         "epochs": 4,
@@ -195,8 +166,7 @@ def test_all_faults_of_a_spec_are_told_together():
         RunSpec(rounds=0, envs=True, seed=-1, task="didgits")
     lines = str(caught.value).splitlines()
     assert [line.split(":")[0] for line in lines] == ["task", "seed", "rounds", "envs"]
-    known = "digits, digits_impaired, digits_phases, whitebox, whitebox_phases, cifar_baseline"
-    assert f"expected one of {known}" in lines[0]
+    assert f"expected one of {', '.join(TASKS)}, got" in lines[0]
 
 
 PAIRS = [
@@ -222,8 +192,8 @@ PAIRS = [
     ),
     (
         RunSpec,
-        {"task": "cifar_deep_impaired", "policy": PolicySpec(floor={"slot": 0.051})},
-        "policy.floor.slot: expected <= 0.05 with 10 slots, got 0.051",
+        {"policy": PolicySpec(floor={"slot": 0.17})},
+        "policy.floor.slot: expected <= 0.166667 with 3 slots, got 0.17",
     ),
 ]
 
@@ -292,16 +262,12 @@ def test_resolving_keeps_what_was_set(spec):
     assert spec.ppo.minibatches is None or whole.ppo == spec.ppo
 
 
-@pytest.mark.parametrize(
-    ("rule", "penalty", "fraction"),
-    [("sparse", 1.0, 0.0), ("delta", 1.0, 0.0), ("shaped", 10.0, 0.0), ("basic", 10.0, 0.0), ("basic_plus", 10.0, 0.7)],
-)
-def test_what_the_reward_rule_decides_is_filled_in_unless_it_was_set(rule, penalty, fraction):
-    filled = RewardSpec(rule=rule).fill_defaults()
-    assert (filled.governor_penalty, filled.legacy.drip_fraction) == (penalty, fraction)
-    given = RewardSpec(rule=rule, governor_penalty=0.0, legacy=LegacyRewardSpec(drip_fraction=0.2))
-    assert given.fill_defaults() == given
-    assert resolve(RunSpec(reward=RewardSpec(rule=rule))).reward == filled
+def test_the_penalty_for_a_rollback_is_filled_in_unless_it_was_set():
+    filled = RewardSpec(rule="delta").fill_defaults()
+    assert filled.governor_penalty == 1.0
+    assert filled.fill_defaults() == filled
+    assert RewardSpec(rule="delta", governor_penalty=0.0).fill_defaults().governor_penalty == 0.0
+    assert resolve(RunSpec(reward=RewardSpec(rule="delta"))).reward == filled
 
 
 def test_slots_are_in_the_hosts_order_whatever_the_input_order():
@@ -309,9 +275,9 @@ def test_slots_are_in_the_hosts_order_whatever_the_input_order():
 
 
 def test_null_samples_means_all_and_the_word_task_the_tasks_number():
-    cifar = RunSpec(task="cifar_baseline")
-    assert resolve(cifar).data.val_samples == 2000
-    assert resolve(replace(cifar, data=replace(cifar.data, val_samples=None))).data.val_samples is None
+    whitebox = RunSpec(task="whitebox")
+    assert resolve(whitebox).data.val_samples == 1
+    assert resolve(replace(whitebox, data=replace(whitebox.data, val_samples=None))).data.val_samples is None
 
 
 @pytest.mark.parametrize(("envs", "minibatches"), [(32, 4), (6, 2), (5, 1), (1, 1)])
@@ -357,7 +323,6 @@ def test_limits_carry_what_the_run_allows():
 
 # Largest blueprint of each declared slot: conv_heavy 18 C^2 + 4 C, bottleneck 2 C q + 9 q^2 + 2 C, q = max(8, C // 4).
 def test_the_budget_is_a_fully_grown_network():
-    assert param_budget(RunSpec(task="cifar_baseline")) == 48_832
     narrow = RunSpec(task="digits_impaired", host=HostSpec(width=4))
     assert param_budget(replace(narrow, blueprints=())) == 648 + 648 + 1184
     assert param_budget(replace(narrow, blueprints=("conv_light",))) == 152 + 152 + 592
@@ -383,7 +348,6 @@ def test_the_defaults_of_a_task_are_the_settings_that_work_for_it():
     assert (digits.envs, digits.max_seeds, digits.reward.rule, digits.ppo.epochs) == (64, 3, "value", 8)
     assert digits.lifecycle.auto_forward == ("TRAIN", "HOLD")
     assert digits == replace(RunSpec(preset="digits"), preset=None)
-    assert (RunSpec(task="cifar_scale").rounds, RunSpec(task="cifar_scale").ppo.entropy_coef) == (100, 0.08)
 
 
 def test_what_is_given_wins_over_the_preset_and_that_over_the_task():
@@ -421,12 +385,3 @@ def test_the_documentation_of_a_group_explains_its_settings(group):
     own = {path: meaning for path, meaning in settings.items() if "." not in path}
     assert own
     assert explained == own
-
-
-def test_a_language_model_has_as_many_tokens_as_its_setting_says():
-    spec = resolve(RunSpec(task="tinystories", host={"vocabulary": 50_257}))
-    assert find_host(spec).params() == 30_044_544
-    assert spec.instance.classes == (50_257, 50_257)
-    assert resolve(spec) == spec
-    with pytest.raises(ConfigError, match=r"host.vocabulary: expected null with the host CnnSpec, got 97"):
-        RunSpec(task="digits", host={"vocabulary": 97})

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.extras import needs_extra
 from torch import nn
 
 from bench.harness.bench_scenes import build_scene
@@ -96,7 +97,14 @@ def test_a_replay_changes_the_number_of_threads_where_the_pass_does():
     assert seen[-1] == 2
 
 
-@pytest.mark.parametrize(("task", "envs"), [("digits", 7), ("cifar_deep_multichannel", 2), ("tokens", 3)])
+@pytest.mark.parametrize(
+    ("task", "envs"),
+    [
+        ("digits", 7),
+        pytest.param("cifar_deep_multichannel", 2, marks=needs_extra("cifar")),
+        pytest.param("tokens", 3, marks=needs_extra("text")),
+    ],
+)
 def test_a_minibatch_of_all_seeds_has_the_bits_of_a_pass(task, envs):
     scene = build_scene(task, envs, "mixed")
     start = start_epoch(scene.state, scene.plan, net=scene.net)

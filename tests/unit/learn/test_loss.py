@@ -12,8 +12,8 @@ from tensordict.nn import TensorDictModule
 from torchrl.modules import ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 
-from morphogen.extras.torchrl.policy import FactoredDistribution
 from morphogen.config.policy_spec import PpoSpec
+from morphogen.extras.torchrl.policy import FactoredDistribution
 from morphogen.learn.loss import (
     Coefficients,
     RowCounts,

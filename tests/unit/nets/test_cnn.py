@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import small_states
 
+from morphogen.config.host import CnnSpec
 from morphogen.nets import cnn
 from morphogen.nets.forward_pass import SlotSeeds, forward, used_classes
 from morphogen.nets.host_networks import HostRows
@@ -16,7 +17,6 @@ from morphogen.nets.net import Net
 from morphogen.rules.counts import seed_params, used_channels
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
-from morphogen.config.host import CnnSpec
 
 # base, blocks, kernel, pools, channels in, size, classes -> parameters
 TABLE = [

@@ -1,18 +1,16 @@
 """The stacked networks against one plain module with `torch.optim` per env."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from support import small_states
+from support.extras import rows_of_extra
 
 from bench.harness.module_loop import build_module_twin
 from bench.harness.plain_modules import ModuleLearner, flatten_parameters
+from morphogen.config.host import CnnSpec
 from morphogen.state.measure import InputBatch
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
-from morphogen.config.host import CnnSpec
-from morphogen.extras.text.host import TransformerSpec
 
 EPOCHS, MINIBATCHES = 3, 2
 DEEP = CnnSpec(base=3, blocks=3, kernel=3, pools=2, channels_in=2, size=9, classes=5)
@@ -21,11 +19,11 @@ CASES = {
     "deep": (small_states.net(DEEP, ("r1c1", "r0c0", "r0c2", "r1c0")), 8),
     "wide": (small_states.net(CnnSpec(16, 2, 1, 2, 1, 6, 4), ("r0c1", "r1c1", "r0c0")), 7),
 }
-LANGUAGE = {
-    "tokens": small_states.token_net(),
-    "long": small_states.token_net(TransformerSpec(vocabulary=11, width=8, heads=4, layers=4, block=13, segments=2)),
-    "near": small_states.token_net(replace(small_states.TOKENS, reach=6)),
-}
+LONG = {"vocabulary": 11, "width": 8, "heads": 4, "layers": 4, "block": 13, "segments": 2}
+HOSTS = {"tokens": {}, "long": LONG, "near": {"reach": 6}}
+LANGUAGE = rows_of_extra(
+    "text", lambda: {name: small_states.token_net(small_states.token_host(**sizes)) for name, sizes in HOSTS.items()}
+)
 
 
 def _narrowed(state, net):

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import small_states
+from support.extras import rows_of_extra
 
 from bench.harness.module_loop import build_module_twin
 from bench.harness.plain_modules import ModuleLearner
@@ -19,7 +20,8 @@ from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
 from morphogen.vocab.stage import Stage
 
-NET, TOKEN_NET = small_states.net(), small_states.token_net()
+NET = small_states.net()
+NETS = {"cnn": NET, **rows_of_extra("text", lambda: {"transformer": small_states.token_net()})}
 BFLOAT16, FLOAT16 = Precision(torch.bfloat16), Precision(torch.float16, scaled=True)
 SCALED = Precision(scaled=True)  # float32 under a loss scale: fast, and exact
 LOW = pytest.mark.parametrize("precision", [BFLOAT16, FLOAT16], ids=["bfloat16", "float16"])
@@ -211,7 +213,7 @@ def low_step(twin, learner, inputs, labels, dtype):
 
 
 @LOW
-@pytest.mark.parametrize("net", [NET, TOKEN_NET], ids=["cnn", "transformer"])
+@pytest.mark.parametrize("net", NETS.values(), ids=NETS)
 def test_training_is_that_of_plain_modules_under_the_same_casts(precision, net):
     state = small_states.mixed(net, 6, seed=5)
     low, _, stats = train(scaled_by(state, 1.0), precision, net=net)

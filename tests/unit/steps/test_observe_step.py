@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from morphogen.config.host import CnnSpec
 from morphogen.config.instance_spec import INSTANCE_PARAMETERS
 from morphogen.nets.net import Net
 from morphogen.rules.features import signed_log
@@ -18,7 +19,6 @@ from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.scenes import make_limits, make_slots, make_state
 from morphogen.testing.strategies import limits, slot_states
 from morphogen.vocab import observation as vocabulary
-from morphogen.config.host import CnnSpec
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import ENV, FEATURES, INSTANCE, INSTANCE_SOURCES, SLOT, column_index
 from morphogen.vocab.stage import Stage

@@ -1,17 +1,14 @@
-"""Files of others: regular ones of a bounded size, JSON with bounds, logs that fit their run, pickles without code."""
+"""Files of others: regular ones of a bounded size, JSON with bounds, logs that fit their run."""
 
 import errno
 import json
 import os
-import pickle
 import re
 import stat
 from dataclasses import fields, replace
 
-import numpy as np
 import pytest
 from support import generated_logs, handwritten_logs
-from support.malicious_pickles import named, number, word
 
 from morphogen.analysis.inspect_run import inspect_path
 from morphogen.analysis.run_log import read_run
@@ -19,8 +16,6 @@ from morphogen.analysis.watch.loop import watch
 from morphogen.cli import main
 from morphogen.config.spec import RunSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
-from morphogen.data import cifar
-from morphogen.extras.cifar.files import RECORD, RECORDS, read_binary
 from morphogen.errors import ConfigError, DataError
 from morphogen.storage import files
 from morphogen.telemetry.events import Envelope
@@ -210,40 +205,6 @@ def test_an_integer_without_a_bound_of_its_own_has_63_bits():
     assert TelemetrySpec(queue=2**63 - 1).queue == 2**63 - 1
     with pytest.raises(ConfigError, match=r"queue: expected an integer >= 1 and < 2\^63, got 9223372036854775808"):
         TelemetrySpec(queue=2**63)
-
-
-def test_an_array_is_made_of_the_bytes_that_are_there():
-    rows = np.arange(6, dtype=np.uint8).reshape(2, 3)
-    for protocol in range(6):
-        found = cifar.read_pickle(pickle.dumps({b"data": rows}, protocol=protocol))
-        assert isinstance(found, dict)
-        assert np.array_equal(found[b"data"].array(), rows)
-    for shape in ((3, 3), (-2, -3), (2**62, 4), ("a",), 6):
-        with pytest.raises(ValueError, match="an array"):
-            cifar.PickledArray(bytes(6), shape).array()
-
-
-KIND = named("numpy dtype") + word("u1") + b"\x89\x88\x87R"
-CALLS = {
-    "builtins.bytearray, which is not allowed": named("builtins bytearray") + number(2**40) + b"\x85R",
-    "a name is to be changed": named("_codecs encode") + b"}" + b"b",
-    "anything but uint8": named("numpy dtype") + word("O") + b"\x89\x88\x87R",
-    "in another encoding": named("_codecs encode") + word("x") + word("rot13") + b"\x86R",
-    "stored in another way": named("numpy.core.numeric _frombuffer") + b"(C\1a" + KIND + b"K\1\x85" + word("F") + b"tR",
-}
-
-
-@pytest.mark.parametrize("message", CALLS)
-def test_a_pickle_of_arrays_does_nothing_else(message):
-    with pytest.raises(pickle.UnpicklingError, match=message):
-        cifar.read_pickle(b"\x80\2" + CALLS[message] + b".")
-
-
-def test_a_batch_has_at_most_the_records_of_an_official_file(tmp_path):
-    with (tmp_path / "batch").open("wb") as file:
-        file.truncate((RECORDS + 1) * RECORD)
-    with pytest.raises(DataError, match=r"expected 3073 bytes for each of 1 .. 10000 records"):
-        read_binary(tmp_path / "batch")
 
 
 @pytest.mark.parametrize("number", [*sorted(files.UNSUPPORTED), errno.EPERM, errno.EACCES])

@@ -18,8 +18,8 @@ from gymnasium.wrappers.vector import (
 )
 
 import morphogen as mg
-from morphogen.extras.gymnasium.env import GymnasiumEnv, GymnasiumSingleEnv, flatten_seen, join_masks
 from morphogen.config.task import TASKS
+from morphogen.extras.gymnasium.env import GymnasiumEnv, GymnasiumSingleEnv, flatten_seen, join_masks
 from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.vocab.action import SIZES, Head, Op, Outcome
 

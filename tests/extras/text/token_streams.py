@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from support import small_states
 from torch import Tensor
 
+from morphogen.config.host import Host
+from morphogen.extras.text.host import TOKEN_BLUEPRINTS
 from morphogen.nets import sites
 from morphogen.nets.forward_pass import SlotSeeds, forward, used_classes
 from morphogen.nets.host_networks import HostRows
 from morphogen.nets.layout import ParamLayout, ParamLeaf
 from morphogen.nets.net import Net
 from morphogen.state.env import EnvState
-from morphogen.vocab.blueprint import TOKEN_BLUEPRINTS
-from morphogen.config.host import Host
 from morphogen.vocab.slot import SlotSpec
 
 WIDTH, LENGTH = 16, 6
@@ -33,7 +33,7 @@ class TokenStream(Host):
     causal: bool = True
 
     def module_name(self, blueprint: str) -> str:
-        return small_states.TOKENS.module_name(blueprint)
+        return small_states.token_host().module_name(blueprint)
 
     def layout(self) -> ParamLayout:
         return ParamLayout((ParamLeaf("nothing", (1,)),))

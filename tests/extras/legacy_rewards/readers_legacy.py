@@ -3,11 +3,9 @@
 from collections.abc import Callable
 
 import torch
+from legacy_rows import rows_of
 from readers_measure import near
-from support.legacy_rows import rows_of
 
-from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
-from morphogen.rules.attribution import detect_false_credit
 from morphogen.extras.legacy_rewards import kernels as parts
 from morphogen.extras.legacy_rewards.kernels import (
     OptionalValue,
@@ -17,6 +15,8 @@ from morphogen.extras.legacy_rewards.kernels import (
     shaped_reward,
     simplified_reward,
 )
+from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
+from morphogen.rules.attribution import detect_false_credit
 from morphogen.rules.rewards.own import loss_progress
 from morphogen.testing.builders.scenes import slots_by_stage
 from morphogen.vocab.action import Op

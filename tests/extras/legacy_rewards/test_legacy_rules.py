@@ -7,16 +7,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.legacy_rows import helpful, lives
+from legacy_rows import helpful, lives
 from support.profiles import one_in
 from support.small_runs import live, tiny, world_of
 from torch._dynamo.testing import CompileCounter
 
 from morphogen.config.groups import RewardSpec
-from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
 from morphogen.config.parts import RULES
 from morphogen.engine.setup import build_setup
 from morphogen.extras.legacy_rewards.rules import hindsight_payment, next_scaffold
+from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
 from morphogen.rules.rewards.table import build_rule
 from morphogen.state.tree_ops import expand_mask
 from morphogen.storage import checkpoint_files
@@ -24,11 +24,10 @@ from morphogen.storage.tensor_trees import restore_tree
 from morphogen.testing.builders.reward_inputs import make_reward_inputs, make_slot_inputs, play_rule
 from morphogen.testing.builders.tree_equality import assert_trees_equal
 from morphogen.vocab.action import Op
-from morphogen.vocab.reward import LEGACY
 from morphogen.vocab.stage import Stage
 
 GAMMA, LENGTH = 0.995, 8
-NAMES = tuple(name for name in RULES if RULES.origin(name) == LEGACY)
+NAMES = tuple(name for name in RULES if RULES.origin(name) == "legacy_rewards")
 every_rule = pytest.mark.parametrize("name", NAMES)
 fewer = settings(max_examples=one_in(4))  # each example plays whole lives
 GROWN = [Stage.HOLDING, Stage.BLENDING, Stage.FOSSILIZED]

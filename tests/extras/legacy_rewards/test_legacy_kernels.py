@@ -7,10 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from legacy_rows import OPTIONAL, POINTS, REALS, WHOLES, fields_of_a_row, points, rows, rows_of
 from support.config_strategies import groups
-from support.legacy_rows import OPTIONAL, POINTS, REALS, WHOLES, fields_of_a_row, points, rows, rows_of
 
-from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
 from morphogen.extras.legacy_rewards.kernels import (
     SlotRows,
     basic_reward,
@@ -19,6 +18,7 @@ from morphogen.extras.legacy_rewards.kernels import (
     shaped_reward,
     simplified_reward,
 )
+from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 

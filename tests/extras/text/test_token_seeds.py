@@ -6,12 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import small_states
 from support.profiles import one_in
-from support.token_streams import LENGTH, WIDTH, grown_logits, stream_net
+from token_streams import LENGTH, WIDTH, grown_logits, stream_net
 
 from morphogen.config.parts import BLUEPRINTS
-from morphogen.nets import token_seeds
+from morphogen.extras.text import seeds as token_seeds
+from morphogen.extras.text.host import TOKEN_BLUEPRINTS
 from morphogen.nets.seed_module import gate_layout, gate_openness, seed_layout
-from morphogen.vocab.blueprint import TOKEN_BLUEPRINTS, Blueprint, gate_param_count
+from morphogen.vocab.blueprint import Blueprint, gate_param_count
 from morphogen.vocab.stage import Stage
 
 WIDTHS = (48, 64, 128, 384)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from support import small_states
 
-from morphogen.nets.net import Net
 from morphogen.extras.text.layers import Dropout
+from morphogen.nets.net import Net
 from morphogen.state import rng
 from morphogen.steps.train import start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate

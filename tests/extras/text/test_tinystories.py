@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from morphogen.config.groups import DataSpec
 from morphogen.config.task import TASKS
-from morphogen.data.dataset import check_splits, open_dataset
-from morphogen.extras.text.tinystories import Meta, read_stories, read_tinystories, read_tokens
+from morphogen.data.dataset import deal_samples, open_dataset
 from morphogen.errors import DataError
+from morphogen.extras.text.tinystories import Meta, read_stories, read_tinystories, read_tokens
 
 TASK = TASKS["tinystories"]
 LARGE = Meta(vocab_size=65_536, eos=65_535)
@@ -75,7 +75,7 @@ def test_text_is_preferred_and_token_files_bring_their_vocabulary(tmp_path):
     assert stories_of(splits.train) == [[1, 2], [50_255, 4]]
     assert (stories_of(splits.validation), stories_of(splits.test)) == ([[5, 6]], [[7, 8]])
     assert (splits.vocabulary, splits.separator) == (50_257, 50_256)
-    check_splits(splits, replace(TASK.host, vocabulary=50_257), "tinystories")
+    deal_samples(splits, replace(TASK.host, vocabulary=50_257), "tinystories")
     write_text(tmp_path)
     assert read_tinystories(tmp_path).vocabulary == 257
 
@@ -151,7 +151,7 @@ def test_tokens_of_32_bits_are_read_where_they_are_declared(tmp_path, dtype):
     splits = read_tinystories(tmp_path)
     assert stories_of(splits.train, 2**32) == [[1, 70_000], [99_999, 4]]
     assert splits.train.cut(2, 1)[torch.tensor([0, 1])].tolist() == [[1, 70_000], [99_999, 4]]
-    check_splits(splits, replace(TASK.host, vocabulary=100_000), "tinystories")
+    deal_samples(splits, replace(TASK.host, vocabulary=100_000), "tinystories")
     with (tmp_path / "train.bin").open("ab") as file:
         file.write(bytes(2))
     with pytest.raises(DataError, match=r"train.bin: expected tokens of 4 bytes each .* got 22 bytes"):
@@ -166,13 +166,13 @@ def test_tokens_of_another_width_than_declared_are_refused(tmp_path, written):
     for name in ("train", "val"):
         tokens.astype(written).tofile(tmp_path / f"{name}.bin")
     with pytest.raises(DataError):  # bytes in the other order are tokens out of range
-        check_splits(read_tinystories(tmp_path), replace(TASK.host, vocabulary=257), "tinystories")
+        deal_samples(read_tinystories(tmp_path), replace(TASK.host, vocabulary=257), "tinystories")
 
 
 def test_a_text_whose_every_second_token_is_0_names_the_wider_type(tmp_path):
     write_tokens(tmp_path, [2, 0, 3, 0, 1, 0, 4, 0, 5, 0], [2, 0, 3, 0, 1, 0, 4, 0, 5, 0, 1, 0], vocab_size=257, eos=1)
     with pytest.raises(DataError, match=r'train: .*every second token is 0.*"dtype": "uint32" in meta.json'):
-        check_splits(read_tinystories(tmp_path), TASK.host, "tinystories")
+        deal_samples(read_tinystories(tmp_path), TASK.host, "tinystories")
 
 
 def test_byte_order_marks_are_no_part_of_a_file(tmp_path):

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 import morphogen as mg
 from morphogen.config.groups import DataSpec
 from morphogen.config.task import TASKS
-from morphogen.data.dataset import NextToken, check_splits, cut_splits, open_dataset
-from morphogen.extras.text.pydoc import DOCUMENT, encode_characters, read_pydoc, split_characters
+from morphogen.data.dataset import deal_samples, open_dataset
 from morphogen.data.splits import fingerprint
-from morphogen.extras.text.token_text import PADDING, TextSplits, TokenText, check_text
 from morphogen.errors import ConfigError, DataError
+from morphogen.extras.text.pydoc import DOCUMENT, encode_characters, read_pydoc, split_characters
+from morphogen.extras.text.token_text import PADDING, NextToken, TextSplits, TokenText, check_text
 
 PYDOC = TASKS["pydoc"]
 TEXT = "".join(chr(32 + 7 * i % 95) for i in range(24 * DOCUMENT))
@@ -123,10 +123,10 @@ def test_billions_of_places_need_no_memory():
     assert windows[torch.tensor([0, windows.count - 1])].shape == (2, 65)
     small = split_characters(TEXT).train
     stored = TextSplits(text, small, small, vocabulary=97, separator=0)
-    assert cut_splits(stored, PYDOC.host, "large").train.labels.untyped_storage().nbytes() == 8
+    assert deal_samples(stored, PYDOC.host, "large").train.labels.untyped_storage().nbytes() == 8
     larger = replace(text, tokens=text.tokens[:1].expand(2**31 + 65), ends=torch.tensor([2**31 + 65]))
     with pytest.raises(DataError, match=r"large: train: expected at most 2,147,483,647 places .* got 2,147,483,681"):
-        cut_splits(replace(stored, train=larger), PYDOC.host, "large")
+        deal_samples(replace(stored, train=larger), PYDOC.host, "large")
 
 
 def test_characters_become_97_tokens():
@@ -166,7 +166,7 @@ def test_too_little_documentation_or_none_is_refused(monkeypatch, tmp_path):
 def test_the_fingerprint_tells_any_other_text_and_not_the_length_of_windows():
     def found(text, block=64):
         host = replace(PYDOC.host, block=block)
-        return fingerprint(cut_splits(split_characters(text), host, "text"))
+        return fingerprint(deal_samples(split_characters(text), host, "text"))
 
     assert found(TEXT) == found(TEXT, block=32)
     others = [TEXT + "tail", TEXT[1:] + TEXT[0], TEXT.replace("~", "é"), TEXT[:-1] + "é"]
@@ -187,7 +187,7 @@ BAD_TEXTS = {
 def test_a_text_that_is_none_is_refused(words):
     good = split_characters(TEXT)
     with pytest.raises(DataError, match=f"own: validation: expected .*{words}"):
-        check_splits(replace(good, validation=BAD_TEXTS[words]), PYDOC.host, "own")
+        deal_samples(replace(good, validation=BAD_TEXTS[words]), PYDOC.host, "own")
 
 
 def test_a_text_of_another_vocabulary_and_images_for_a_language_model_are_refused():
@@ -196,12 +196,12 @@ def test_a_text_of_another_vocabulary_and_images_for_a_language_model_are_refuse
         DataError,
         match=r"expected a text with a vocabulary of 97, as the host has, got one of 98: set host.vocabulary to 98",
     ):
-        check_splits(replace(text, vocabulary=98), PYDOC.host, "own")
+        deal_samples(replace(text, vocabulary=98), PYDOC.host, "own")
     with pytest.raises(DataError, match=r"separator: expected a token in 0 .. 96, got 97"):
-        check_splits(replace(text, separator=97), PYDOC.host, "own")
+        deal_samples(replace(text, separator=97), PYDOC.host, "own")
     with pytest.raises(DataError, match=r"expected samples of numbers, as the host takes, got a text"):
-        check_splits(text, TASKS["digits"].host, "own")
-    with pytest.raises(DataError, match=r"digits: expected TextSplits, as the host takes tokens"):
+        deal_samples(text, TASKS["digits"].host, "own")
+    with pytest.raises(DataError, match=r"digits: expected samples with their own answers, as the host takes"):
         open_dataset(PYDOC, DataSpec(name="digits"), PYDOC.host, "cpu")
 
 

@@ -1,4 +1,4 @@
-"""The command of the original program, word for word after `morphogen`, on files of both official formats."""
+"""The command of the original program, word for word after `morphogen`, on files of the official binary format."""
 
 import json
 import subprocess
@@ -18,11 +18,11 @@ COMMAND = (
 EPOCHS, ARMS = 5, {"wait", "random", "heuristic", "ppo"}
 
 
-@pytest.fixture(scope="module", params=["binary", "python"])
-def ended(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
     """The command, the folder in which it ran, and its run directory."""
     files, folder = tmp_path_factory.mktemp("files"), tmp_path_factory.mktemp("fresh")
-    cifar_files(files, python=request.param == "python")
+    cifar_files(files)
     done = subprocess.run(
         [sys.executable, "-m", "morphogen", *COMMAND.split()],
         capture_output=True,

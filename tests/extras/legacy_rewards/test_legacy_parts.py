@@ -4,12 +4,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.legacy_rows import SEEDS, few, points
+from legacy_rows import SEEDS, few, points
 
-from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
-from morphogen.rules.counts import seed_params
 from morphogen.extras.legacy_rewards import kernels as parts
 from morphogen.extras.legacy_rewards.kernels import RentInputs, rent_and_shock_inputs
+from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
+from morphogen.rules.counts import seed_params
 from morphogen.testing.builders.scenes import slots_by_stage
 from morphogen.vocab.stage import Algorithm, AlphaMode, Stage
 

@@ -8,15 +8,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support import small_states
-from support.token_streams import grown_logits
+from token_streams import grown_logits
 
 from morphogen.errors import ConfigError
+from morphogen.extras.text.host import TransformerSpec
 from morphogen.extras.text.networks import transformer_layout
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.slot import format_slot, parse_slot
 from morphogen.vocab.stage import AlphaMode, Stage
-from morphogen.extras.text.host import TransformerSpec
 
 TABLE = {  # spec/models.md 2.2, copied: width, heads, layers, block, vocabulary -> parameters
     (384, 6, 6, 256, 50_257): 30_044_544,
@@ -61,7 +61,7 @@ def test_any_host_has_as_many_parameters_as_it_declares(quarter, heads, segments
 )
 def test_numbers_that_do_not_fit_are_refused_by_name(fault, words):
     with pytest.raises(ConfigError, match=words):
-        replace(small_states.TOKENS, **fault)
+        small_states.token_host(**fault)
 
 
 def test_slots_are_named_in_the_order_of_their_segments():
@@ -120,7 +120,7 @@ def test_a_later_token_changes_no_logit_before_it(last, seed):
 @given(st.integers(0, LENGTH - 1), st.integers(0, LENGTH - 1), st.booleans())
 def test_a_token_reaches_as_many_tokens_ahead_as_its_layers_let_it(place, reach, grown):
     """In a bare host; a seed of attention behind the first layer sees all tokens, whatever the reach of its host."""
-    net = small_states.token_net(replace(small_states.TOKENS, reach=LENGTH - 1))
+    net = small_states.token_net(small_states.token_host(reach=LENGTH - 1))
     state = small_states.fresh(net, 2)
     if grown:
         state = attention_behind_the_first_layer(state, net)
@@ -145,7 +145,7 @@ def attention_behind_the_first_layer(state, net):
 
 
 def test_a_reach_over_all_tokens_restricts_nothing():
-    net = small_states.token_net(replace(small_states.TOKENS, reach=LENGTH - 1))
+    net = small_states.token_net(small_states.token_host(reach=LENGTH - 1))
     state = small_states.nudge(small_states.all_kinds(net), net)
     state = state.replace(instance=state.instance.replace(reach=torch.full_like(state.instance.reach, LENGTH - 1)))
     ids = small_states.integers(0, VOCABULARY, state.batch_size[0], 2, LENGTH)

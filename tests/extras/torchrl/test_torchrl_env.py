@@ -9,9 +9,9 @@ from torchrl.collectors import Collector, MultiSyncCollector
 from torchrl.envs import Compose, InitTracker, RewardSum, StepCounter, TransformedEnv, check_env_specs
 
 import morphogen as mg
-from morphogen.extras.torchrl.env import MorphogenEnv, make_env
 from morphogen.engine import actions
 from morphogen.engine.scheduler import Scheduler
+from morphogen.extras.torchrl.env import MorphogenEnv, make_env
 from morphogen.testing.builders.tree_equality import leaves, trees_equal
 from morphogen.vocab.action import HEADS
 

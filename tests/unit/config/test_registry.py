@@ -3,8 +3,8 @@
 import pytest
 from support.offered_packages import write_package
 
-from morphogen.errors import ConfigError
 from morphogen.config.registry import PROGRAM, Registries, Registry
+from morphogen.errors import ConfigError
 
 
 class Part:

@@ -51,8 +51,8 @@ def pytest_collection_finish():
 def closed_registries():
     """Remove the parts that a test registers or imports when the test ends."""
     imported, path = list(IMPORTED), list(sys.path)
-    before = [(registry, dict(registry._origins), dict(registry._parts)) for registry in REGISTRIES]
+    before = [(registry, registry.registered()) for registry in REGISTRIES]
     yield
-    for registry, origins, parts in before:
-        registry._origins, registry._parts = origins, parts
+    for registry, parts in before:
+        registry._registered = parts
     IMPORTED[:], sys.path[:] = imported, path

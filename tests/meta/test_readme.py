@@ -222,8 +222,8 @@ def test_flags_that_the_pages_name_exist():
 
 def test_the_registry_names_every_package_and_resolves():
     packages = {path.parent.name for path in SRC.glob("*/__init__.py")} | {"errors"}
-    assert packages == set(morphogen._PACKAGES)
-    assert morphogen.__all__ == sorted({*packages, *morphogen._HOME})
-    assert set(dir(morphogen)) == {*morphogen.__all__, *morphogen._MODULES, "__version__"}
+    assert packages == {name for name, home in morphogen._HOMES.items() if home == "morphogen"}
+    assert morphogen.__all__ == sorted(morphogen._HOMES)
+    assert set(dir(morphogen)) == {*morphogen.__all__, "__version__"}
     for name in dir(morphogen):
         assert getattr(morphogen, name) is not None

@@ -41,7 +41,11 @@ def with_extras(cls: C) -> C:
 
 def fill_owner(owner: Any) -> Any:
     """Return a spec in which every group of an extra has set the fields that it decides."""
-    for group in vars(owner).values():
-        if isinstance(group, ExtraSpec):
-            owner = group.fill_owner(owner)
+    for group in extra_groups(owner).values():
+        owner = group.fill_owner(owner)
     return owner
+
+
+def extra_groups(owner: Any) -> dict[str, ExtraSpec]:
+    """Return the groups of extras in a spec, by name."""
+    return {name: group for name, group in vars(owner).items() if isinstance(group, ExtraSpec)}

@@ -49,7 +49,7 @@ class Host:
 
     @property
     def labelled(self) -> bool:
-        """Whether a sample has one label, which instances change; else the sample holds its own answers."""
+        """True if a sample has one label, which instances change; False if it holds its own answers."""
         return not self.vocabulary
 
     def params(self, width: float = 1.0, classes: int | None = None) -> int:

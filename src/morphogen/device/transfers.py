@@ -36,8 +36,8 @@ FENCES: dict[str, Fence] = {
     "batch": Fence("host -> device", "minibatch", False, "images of streamed data, prefetched"),
     "checkpoint": Fence("device -> host", "save", True, "the state, for crash safety"),
     "result": Fence("device -> host", "evaluation", True, "reported numbers"),
-    "actions": Fence("host -> device", "step of Gymnasium", False, "actions of a caller that computes on the host"),
-    "arrays": Fence("device -> host", "step of Gymnasium", True, "observations and rewards for such a caller"),
+    "actions": Fence("host -> device", "step of a caller", False, "actions of a caller that computes on the host"),
+    "arrays": Fence("device -> host", "step of a caller", True, "observations and rewards for such a caller"),
 }
 
 

@@ -14,15 +14,19 @@ class Part:
         self.number, self.name = number, name
 
 
-def registry(group="morphogen.parts_of_a_test"):
+def registry(**core):
     return Registry(
-        "part", setting="part.name", group=group, expected="a Part", is_part=lambda part: hasattr(part, "number")
+        "part",
+        setting="part.name",
+        group="morphogen.parts_of_a_test",
+        expected="a Part",
+        is_part=lambda part: hasattr(part, "number"),
+        core=core,
     )
 
 
 def test_a_built_in_part_is_imported_when_it_is_used():
-    parts = registry()
-    parts.declare("own", {"digits": "data.splits:read_digits", "lost": "data.nowhere:read"})
+    parts = registry(digits="morphogen.data.splits:read_digits", lost="morphogen.data.nowhere:read")
     assert list(parts) == ["digits", "lost"]
     assert "lost" in parts
     assert parts.origin("lost") == "own"
@@ -32,9 +36,8 @@ def test_a_built_in_part_is_imported_when_it_is_used():
 
 
 def test_a_registered_part_replaces_one_of_this_program_and_no_other():
-    parts = registry()
-    parts.declare("own", {"first": "data.splits:read_digits"})
     one, two = Part(1), Part(2)
+    parts = registry(first=Part(0))
     parts.register("mine", one)
     parts.register("mine", two)
     assert (parts["mine"], parts.origin("mine"), list(parts), len(parts)) == (two, PROGRAM, ["first", "mine"], 2)

@@ -10,8 +10,8 @@ For readers who have an algorithm written for Gymnasium.  The package extra `gym
 
 Importing `env` registers `morphogen/TASK-v0` for every task, so that `gymnasium.make("morphogen/digits-v0")` finds it.
 
-The adapter adds spaces and arrays around `engine.environment` and computes nothing of its own: equal actions give the
-rewards of a run, bit for bit.
+The adapter plugs in at the environment.  It adds spaces and arrays and computes nothing of its own: equal actions give
+the rewards of a run, bit for bit.
 
 Loads torch and Gymnasium.
 """

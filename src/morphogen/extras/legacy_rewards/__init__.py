@@ -6,8 +6,8 @@ For readers who repeat runs of the original, or compare what its rules pay with 
     kernels    arithmetic on rows of slots: credit, warnings, rents, shaping
     rules      `shaped`, `escrow`, `simplified`, `basic`, `basic_plus`: ledgers from step to step
 
-Entry points: `morphogen.rewards` for the rules, `morphogen.settings` for the group of settings, which also sets the
-penalty for a rollback under these rules where none is given.
+The extra plugs in at the entry points `morphogen.rewards`, for the rules, and `morphogen.settings`, for the group of
+settings, which also sets the penalty for a rollback under these rules where none is given.
 
     morphogen train --reward shaped --set reward.legacy.rent_weight=0.2
 

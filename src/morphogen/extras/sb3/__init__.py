@@ -9,7 +9,7 @@ sb3-contrib.
     from morphogen.extras.sb3.vec_env import MorphogenVecEnv
     MaskablePPO("MlpPolicy", MorphogenVecEnv(8, task="digits")).learn(1_000)
 
-It builds on the extra `gymnasium`, whose environment it holds, and cannot be kept without it.
+It plugs in at the environment of the extra `gymnasium`, which it holds, and cannot be kept without it.
 
 The adapter computes nothing of its own: equal actions give the rewards of a run, bit for bit.
 

@@ -5,7 +5,6 @@ from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.task import TaskSpec
 from morphogen.extras.text.host import TransformerSpec
 
-NEXT_TOKEN = "next_token"  # kind of the tasks
 _TINYSTORIES_DEFAULTS: Settings = {
     "envs": 4,
     "ppo": {"entropy_coef": 0.05, "entropy_anneal_rounds": 10},
@@ -48,7 +47,6 @@ TINYSTORIES = TaskSpec(
     val_samples=512,
     plateau_threshold=0.3,
     improvement_threshold=1.5,
-    kind=NEXT_TOKEN,
     defaults=_TINYSTORIES_DEFAULTS,
 )
 PYDOC = TaskSpec(
@@ -67,6 +65,5 @@ PYDOC = TaskSpec(
     plateau_threshold=0.3,
     improvement_threshold=1.5,
     param_budget=25_000,
-    kind=NEXT_TOKEN,
     defaults=_PYDOC_DEFAULTS,
 )

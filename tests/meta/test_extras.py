@@ -1,0 +1,51 @@
+"""Extras: no file of the core contains the words of an extra, other than its declared hooks."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[2] / "src" / "morphogen"
+SEQUENCES = (  # a host may take sequences of integers; the operator of attention is a kernel
+    "config/groups.py",
+    "config/host.py",
+    "config/spec.py",
+    "engine/part_laws.py",
+    "kernels/__init__.py",
+    "kernels/attention.py",
+    "nets/forward_pass.py",
+    "nets/seed_module.py",
+)
+VERSIONS_OF_TORCHRL = ("cli/bench.py", "storage/run_directory.py", "telemetry/writer.py")  # its loggers are a sink
+EXTRAS = {  # name: words, and the files of the core that contain them, its hooks
+    "text": (r"(?i)\btokens?\b|transformer|causal|vocabulary", SEQUENCES),
+    "cifar": (r"(?i)cifar", ()),
+    "legacy_rewards": (r"(?i)legacy|escrow|basic_plus", ()),
+    "torchrl": (r"(?i)torchrl", ("__init__.py", *VERSIONS_OF_TORCHRL)),
+    "gymnasium": (r"(?i)gymnasium", ()),
+    "sb3": (r"(?i)\bsb3|stable.?baselines", ()),
+}
+REQUIRED = {"sb3": "gymnasium"}  # extras that build on another one
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_the_core_does_not_know_the_words_of_an_extra(extra):
+    words, hooks = EXTRAS[extra]
+    files = {str(path.relative_to(SRC)) for path in SRC.rglob("*.py") if re.search(words, path.read_text())}
+    assert {file for file in files if not file.startswith("extras/")} == set(hooks)
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_an_extra_says_what_it_holds_and_where_it_plugs_in(extra):
+    text = ast.get_docstring(ast.parse((SRC / "extras" / extra / "__init__.py").read_text())) or ""
+    assert 15 <= len(text.splitlines()) <= 30
+    assert "torch" in text
+    assert "lugs in" in text
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_an_extra_imports_no_other_extra(extra):
+    for path in (SRC / "extras" / extra).glob("*.py"):
+        named = set(re.findall(r"morphogen\.extras\.(\w+)", path.read_text()))
+        assert named <= {extra, REQUIRED.get(extra)}, path.name

@@ -6,6 +6,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from support.extras import needs_extra, rows_of_extra
 from support.run_comparison import differences
 from support.small_runs import tiny
 
@@ -20,7 +21,9 @@ from morphogen.testing.builders.tree_equality import trees_equal
 
 CASES = {
     "the task of digits": {"task": "digits_impaired", "telemetry": TelemetrySpec(level="debug", loggers=("csv",))},
-    "the white box with a legacy reward": {"task": "whitebox", "reward": RewardSpec(rule="basic")},
+    **rows_of_extra(
+        "legacy_rewards", lambda: {"a legacy reward": {"task": "whitebox", "reward": RewardSpec(rule="basic")}}
+    ),
     "a baseline": {"task": "whitebox", "policy_name": "heuristic"},
 }
 
@@ -64,7 +67,7 @@ def test_a_run_under_another_default_has_the_same_bits(tmp_path, set_default, fi
         assert not list(differences(usual, play(tmp_path / "other", **fields)))
 
 
-@pytest.mark.parametrize("task", ["digits", "whitebox", "pydoc"])
+@pytest.mark.parametrize("task", ["digits", "whitebox", pytest.param("pydoc", marks=needs_extra("text"))])
 def test_an_environment_under_another_default_has_the_same_bits(set_default, task):
     def play_epochs():
         small = {} if task == "whitebox" else {"data": {"batch": 4, "minibatches": 2, "val_samples": 16}}

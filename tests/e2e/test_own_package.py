@@ -12,6 +12,7 @@ import pytest
 from support.offered_packages import write_package
 
 from morphogen.cli import main
+from morphogen.config.parts import DATASETS
 
 SOURCE = '''"""Grown perceptrons on points in a plane of six dimensions."""
 
@@ -190,6 +191,7 @@ def test_a_task_of_others_trains_and_is_reported_by_its_names(tmp_path):
     assert "shift" in shown.stdout
 
 
+KNOWN = ["digits", *sorted([*(name for name in DATASETS if name != "digits"), "points"])]
 BROKEN = {
     "a task that cannot be imported": (
         ('"do shifts help?"', '"do shifts help?", lr="fast"[3:][9]'),
@@ -197,7 +199,7 @@ BROKEN = {
     ),
     "a task that names no data set": (
         ('dataset="points"', 'dataset="planes"'),
-        "task theirs: dataset: expected one of digits, cifar, pydoc, tinystories, points, got 'planes'",
+        f"task theirs: dataset: expected one of {', '.join(KNOWN)}, got 'planes'",
     ),
     "a host without stages": (
         ("def stage(self, i, x, rows):", "def steps(self, i, x, rows):"),

@@ -12,11 +12,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.extras import needs_extra, rows_of_extra
 from support.small_runs import cifar_files, live, story_files, tiny, tiny_setup, world_of
 
+import morphogen as mg
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.groups import DataSpec
 from morphogen.config.instance_spec import InstanceSpec
+from morphogen.config.parts import DATASETS
 from morphogen.config.phase_spec import PhaseSpec
 from morphogen.config.task import TASKS
 from morphogen.data.dataset import open_dataset
@@ -27,28 +30,32 @@ from morphogen.device.transfers import Transfers
 from morphogen.engine.environment import Environment
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.errors import ConfigError
-from morphogen.extras.cifar.files import BINARY, read_cifar
-from morphogen.extras.text.host import TransformerSpec
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.testing.audit import HostReadMode
 
 BOTH = ("resident", "streamed")
 SMALL = {"batch": 8, "minibatches": 3, "val_samples": 16}
 PLAIN = {"data_share": (1.0, 1.0), "classes": (10, 10), "label_noise": (0.0, 0.0)}
-SMALL_HOST = TransformerSpec(vocabulary=257, width=8, heads=2, layers=3, block=24)
-SMALL_STORIES = replace(TASKS["tinystories"], name="small_stories", host=SMALL_HOST)
-SMALL_PYDOC = replace(TASKS["pydoc"], name="small_pydoc", host=replace(SMALL_HOST, vocabulary=97, reach=23))
 FORMS = {  # task, instances, whether images are augmented
     "all at once": ("digits", {}, True),
     "shifts": ("digits", PLAIN, True),
     "noise": ("digits", {**PLAIN, "label_noise": (0.3, 0.3)}, False),
     "classes": ("digits", {**PLAIN, "classes": (4, 6)}, False),
     "shares": ("digits", {**PLAIN, "data_share": (0.02, 0.5)}, False),
-    "crops and mirrors": ("cifar_impaired", {}, True),
-    "files": ("cifar_impaired", PLAIN, False),
-    "text": (SMALL_PYDOC, {}, True),
-    "text in files": (SMALL_STORIES, {}, True),
 }
+FORMS |= rows_of_extra(
+    "cifar", lambda: {"crops and mirrors": ("cifar_impaired", {}, True), "files": ("cifar_impaired", PLAIN, False)}
+)
+
+
+def text_forms():
+    host = mg.TransformerSpec(vocabulary=257, width=8, heads=2, layers=3, block=24)
+    stories = replace(TASKS["tinystories"], name="small_stories", host=host)
+    pydoc = replace(TASKS["pydoc"], name="small_pydoc", host=replace(host, vocabulary=97, reach=23))
+    return {"text": (pydoc, {}, True), "text in files": (stories, {}, True)}
+
+
+FORMS |= rows_of_extra("text", text_forms)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +117,7 @@ def test_a_streamed_run_has_the_numbers_of_a_resident_one_bit_for_bit(form, cifa
     assert (resident.params["net"] == streamed.params["net"]).all()
 
 
-@pytest.mark.parametrize("form", ["shifts", "crops and mirrors"])
+@pytest.mark.parametrize("form", [form for form in ("shifts", "crops and mirrors") if form in FORMS])
 def test_a_streamed_run_follows_the_phases_of_its_envs_bit_for_bit(form, cifar):
     views = dict.fromkeys(("plain", "inverted", "turned", "half", "noisy"), 1)
     phase = PhaseSpec(hazard=0.5, views=views, classes=(3, 8))
@@ -165,10 +172,11 @@ def test_what_is_read_out_of_parts_is_what_lies_there(data):
     assert images.shape == (len(rows), 1, 2, 3)
 
 
+@needs_extra("cifar")
 def test_binary_files_are_read_when_an_image_is_asked_for_and_not_before(tmp_path):
     cifar_files(tmp_path)
-    splits = read_cifar(tmp_path)
-    for path in (tmp_path / BINARY).iterdir():
+    splits = DATASETS["cifar"](tmp_path)
+    for path in (tmp_path / "cifar-10-batches-bin").iterdir():
         with path.open("r+b") as file:
             file.seek(1)
             file.write(bytes([77]))
@@ -406,7 +414,7 @@ def test_no_epoch_asks_the_host_for_streamed_data():
 @pytest.mark.skipif(
     not torch.cuda.is_available(), reason="copies to a device need one; this machine has no CUDA device"
 )
-@pytest.mark.parametrize("form", ["all at once", "crops and mirrors"])
+@pytest.mark.parametrize("form", [form for form in ("all at once", "crops and mirrors") if form in FORMS])
 def test_on_cuda_every_batch_is_the_one_of_the_cpu(form, cifar):
     found = []
     for device in ("cpu", "cuda"):

@@ -14,8 +14,8 @@ from morphogen.config.task import TASKS
 from morphogen.data.dataset import deal_samples, open_dataset
 from morphogen.data.splits import fingerprint
 from morphogen.errors import ConfigError, DataError
-from morphogen.extras.text.pydoc import DOCUMENT, encode_characters, read_pydoc, split_characters
 from morphogen.extras.text import token_text
+from morphogen.extras.text.pydoc import DOCUMENT, encode_characters, read_pydoc, split_characters
 from morphogen.extras.text.token_text import PADDING, NextToken, TextSplits, TokenText, check_text
 
 PYDOC = TASKS["pydoc"]

@@ -9,6 +9,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from support.extras import needs_extra, rows_of_extra
 
 from morphogen.cli import arguments, main, process
 from morphogen.config.config_files import dump_config
@@ -346,7 +347,7 @@ WRONG = [
     ),
     (["train", "--config", "nowhere.json"], "--config: expected a readable file, got nowhere.json: No such file"),
     (["train", "--config", "."], "--config: expected a readable file, got ."),
-    (["train", "--reward", "gold"], "reward.rule: expected one of sparse, delta, value, rent, loss, anytime, shaped"),
+    (["train", "--reward", "gold"], "reward.rule: expected one of sparse, delta, value, rent, loss, anytime"),
     (["bench", "--envs", "0"], "envs: expected an integer in 1 .. 65536, got 0"),
     (["bench", "--out", "x"], "unrecognized arguments: --out x"),
     (["bench", "--rounds", "1"], "rounds: expected >= 2 with the warm-up, got 1"),
@@ -468,6 +469,7 @@ def test_a_dry_run_opens_everything_says_sizes_and_writes_nothing(tmp_path, monk
 
 
 ALONE = ["--ranks", "1"]
+NO_DATA = ["--task", "cifar_baseline", "--data-dir", "none"]
 REFUSED = {
     "ranks that do not divide the envs": (["--ranks", "3"], 2, "engine.ranks: expected a divisor of envs = 4"),
     "a rank without a minibatch": (
@@ -497,7 +499,7 @@ REFUSED = {
         2,
         "telemetry.dir: expected a new file, got used/events.jsonl, which exists",
     ),
-    "data that is not there": ([*ALONE, "--task", "cifar_baseline", "--data-dir", "none"], 3, "none"),
+    **rows_of_extra("cifar", lambda: {"data that is not there": ([*ALONE, *NO_DATA], 3, "none")}),
 }
 
 
@@ -538,6 +540,7 @@ def test_a_folder_of_graphs_that_cannot_be_made_is_one_line(tmp_path, monkeypatc
     assert line.endswith(": Not a directory")
 
 
+@needs_extra("cifar")
 def test_missing_data_ends_with_3_and_names_the_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("signal.signal", lambda *_: None)

@@ -146,7 +146,7 @@ REFUSED = {
     "smoke rule:delta --rounds 0 --out {new}": "--rounds: expected an integer in 1 .. 1000000, got 0",
     "smoke rule:delta --episodes 0 --out {new}": "--episodes: expected an integer in 1 .. 10000, got 0",
     "smoke rule:delta --set ppo.clip=7 --out {new}": "ppo.clip: expected a number > 0 and <= 1, got 7",
-    "smoke cifar_minimal --out {new}": "cifar_minimal: expected the task of smoke, got another",
+    "smoke whitebox --out {new}": "whitebox: expected the task of smoke, got another",
     "{run} smoke --seeds 1,2 --out {new}": "smoke: expected 1 runs, as {run} has, got 2",
     "{run} {other} --seeds 1": "--seeds: expected a preset or rule as a side, got runs only",
     "rule:delta rule:sparse --out {trained} --seeds 5": "--out: expected no run of another configuration, got ",

@@ -137,7 +137,7 @@ WRONG = [
     ([{"epoch": 1, "op": "ADVANCE"}], {}, "steps[0].slot: expected one of r0c0, r0c1, r1c0, got nothing"),
     ([{"epoch": 0, "op": "GERMINATE", "slot": "r0c0"}], {}, "steps[0].blueprint: expected one of conv_light"),
     ([{**GROW, "blueprint": "noop"}], {}, "steps[0].blueprint: expected one of conv_light"),
-    ([{**GROW, "blueprint": "lora"}], {}, "steps[0].blueprint: expected one of conv_light"),
+    ([{**GROW, "blueprint": "nobody"}], {}, "steps[0].blueprint: expected one of conv_light"),
     ([{**GROW, "tempo": "QUICK"}], {}, 'steps[0].tempo: expected one of FAST, STANDARD, SLOW, got "QUICK"'),
     ([{**ADVANCE, "blueprint": "norm"}], {}, f"steps[0].blueprint: {ADVANCE_KEYS}"),
     ([{**GROW, "alpha_speed": "FAST"}], {}, "steps[0].alpha_speed: expected one of epoch, env, op, slot, blueprint"),

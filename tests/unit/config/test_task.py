@@ -35,7 +35,7 @@ def test_parts_are_given_as_objects_or_by_name():
 
 FAULTS = {
     'name: expected letters and digits, with . _ - between them, got "two words"': {"name": "two words"},
-    "dataset: expected one of digits, cifar, pydoc, tinystories, got 'squares'": {"dataset": "squares"},
+    f"dataset: expected one of {', '.join(mg.DATASETS)}, got 'squares'": {"dataset": "squares"},
     "host: expected an object (no host is registered), got 'perceptron'": {"host": "perceptron"},
     "host: expected an object of a class that derives from Host, got 3": {"host": 3},
     'slots: expected names out of r0c0, r0c1, got ["r9c9"]': {"slots": ("r9c9",)},

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from support.extras import needs_extra
 from support.small_runs import cifar_files, tiny, tiny_setup
 
 from morphogen.config.action_schedule import ScheduleStep, dump_schedule, parse_schedule, seed_timeline
@@ -67,6 +68,7 @@ def test_the_sibling_of_number_zero_is_the_world_itself():
     assert trees_equal(plain.init_state(episode), sibling(setup, 0).init_state(episode))
 
 
+@needs_extra("cifar")
 def test_siblings_of_streamed_data_train_on_the_samples_of_their_own_draws(tmp_path):
     cifar_files(tmp_path)
     data = {"dir": str(tmp_path), "batch": 4, "minibatches": 2, "val_samples": 8}

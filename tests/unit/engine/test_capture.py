@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from support.extras import rows_of_extra
 from support.small_runs import tiny
 
 from morphogen.config.execution_spec import EngineSpec
@@ -70,7 +71,7 @@ CASES = {
     "streamed": {"data": {"placement": "streamed"}},
     "bfloat16": {"engine": EngineSpec(amp="bfloat16")},
     "debug": {"telemetry": TelemetrySpec(level="debug")},
-    "language": {"task": "pydoc"},
+    **rows_of_extra("text", lambda: {"language": {"task": "pydoc"}}),
 }
 
 

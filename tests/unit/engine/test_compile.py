@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from support.extras import has_extra
 from support.small_runs import live, tiny, world_of
 from torch._dynamo.utils import counters
 
@@ -139,7 +140,8 @@ def test_the_device_that_auto_stands_for_decides_the_options_of_the_compiler(mon
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the compiler, as where a run compiles
 def test_validation_of_every_way_of_blending_is_one_graph():
-    for host in ("digits", "cifar_baseline"):  # the second shows that no number of the first has been made a symbol
+    hosts = ["digits", *["cifar_baseline"] * has_extra("cifar")]
+    for host in hosts:  # the second shows that no number of the first has been made a symbol
         ours = build_scene(host, 3, "mixed")
         judge = partial(validate, plan=ours.plan, net=ours.net)
         compiled = torch.compile(judge, fullgraph=True, dynamic=False, backend="eager")

@@ -5,6 +5,7 @@ from functools import cache, partial
 
 import pytest
 import torch
+from support.extras import rows_of_extra
 from support.small_runs import tiny_setup, world_of
 
 import morphogen as mg
@@ -29,9 +30,11 @@ WORLDS = {
     "streamed": lambda: world_of(tiny_setup(episode_length=HORIZON, data=replace(SMALL, placement="streamed"))),
     "whitebox": lambda: mg.make("whitebox", envs=ENVS, episode_length=HORIZON),
     "regimes": lambda: mg.make("digits", envs=ENVS, episode_length=HORIZON, phase=REGIMES, data=TINY),
-    "text": lambda: mg.make("pydoc", envs=ENVS, episode_length=HORIZON, data=TEXT),
     "anytime": lambda: world_of(tiny_setup(episode_length=HORIZON, reward=mg.RewardSpec(rule="anytime"))),
 }
+WORLDS |= rows_of_extra(
+    "text", lambda: {"text": lambda: mg.make("pydoc", envs=ENVS, episode_length=HORIZON, data=TEXT)}
+)
 every_world = pytest.mark.parametrize("world", WORLDS)
 
 

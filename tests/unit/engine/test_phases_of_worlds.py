@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.extras import needs_extra
 
 import morphogen as mg
 from morphogen.engine.environment import Environment
@@ -197,6 +198,7 @@ def test_worlds_of_a_formula_are_those_of_its_views():
         mg.RunSpec(task="whitebox", phase={"hazard": 0.1, "views": {"half": 1}})
 
 
+@needs_extra("text")
 def test_a_task_of_text_has_no_views():
     with pytest.raises(ConfigError, match=r"phase\.views: expected plain alone with samples that are no images"):
         mg.RunSpec(task="pydoc", phase={"views": {"half": 1}})

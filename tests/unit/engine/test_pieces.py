@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.extras import needs_extra
 from support.small_runs import cifar_files, tiny, tiny_setup
 
 from morphogen import kernels
@@ -42,7 +43,10 @@ def states(built, piece_envs):
 @by_kernels
 @pytest.mark.parametrize("norm", ["group", "batch"])
 @pytest.mark.parametrize("placement", ["resident", "streamed"])
-@pytest.mark.parametrize(("task", "envs", "sizes"), [("digits", 9, (2, 4)), ("cifar_baseline", 5, (2,))])
+@pytest.mark.parametrize(
+    ("task", "envs", "sizes"),
+    [("digits", 9, (2, 4)), pytest.param("cifar_baseline", 5, (2,), marks=needs_extra("cifar"))],
+)
 def test_every_env_has_the_same_bits_in_pieces_of_any_size(tmp_path, task, envs, sizes, placement, norm):
     cifar_files(tmp_path)
     spec = tiny(task=task, envs=envs, max_seeds=0, host={"norm": norm})

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 import torch
+from support.extras import rows_of_extra
 from support.launch_count import CountLaunches
 from support.run_comparison import differences
 from support.small_runs import cifar_files, live, tiny, tiny_setup, world_of
@@ -20,7 +21,8 @@ from morphogen.run.train import train_ppo_vectorized
 from morphogen.telemetry.kinds.epoch import EpisodeCompleted
 from morphogen.telemetry.writer import JsonlSink
 
-SLOTS = {1: ("r0c1",), 3: ("r0c0", "r0c1", "r1c0"), 6: TASKS["cifar_multichannel"].slots}
+SLOTS = {1: ("r0c1",), 3: ("r0c0", "r0c1", "r1c0")}
+SLOTS |= rows_of_extra("cifar", lambda: {6: TASKS["cifar_multichannel"].slots})
 
 
 @pytest.fixture(scope="session")

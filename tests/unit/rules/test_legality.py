@@ -245,7 +245,7 @@ def test_blueprints_are_those_of_the_host_or_the_ones_named():
         {"auto_forward": ("FOSSILIZE",)},
         {"disabled_ops": ("WAIT",)},
         {"blueprints": ("noop",)},
-        {"blueprints": ("lora",)},
+        {"blueprints": ("nobody",)},
     ],
 )
 def test_limits_that_make_no_sense_are_refused_by_name(knobs):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from support.extras import has_extra, rows_of_extra
 
 import morphogen as mg
 from morphogen.cli import main
@@ -23,7 +24,7 @@ CALLS = {
     "train": lambda: mg.train_ppo_vectorized(preset="smoke", out="~/file"),
     "load_checkpoint": lambda: mg.load_checkpoint("~/none"),
     "load_policy": lambda: mg.load_policy("~/none"),
-    "data.dir": lambda: mg.make("tinystories", envs=1, data={"dir": "~/none"}),
+    **rows_of_extra("cifar", lambda: {"data.dir": lambda: mg.make("cifar_minimal", envs=1, data={"dir": "~/none"})}),
     "schedule": lambda: mg.build_arm("schedule:~/file", mg.make("whitebox", envs=1).setup),
     **{
         name: lambda name=name: mg.build_arm(f"{name}:~/none", mg.make("whitebox", envs=1).setup)
@@ -31,7 +32,8 @@ CALLS = {
     },
 }
 COMMANDS = (
-    *("train --out {}", "train --config {}", "train --telemetry-dir {}", "data tinystories --data-dir {}"),
+    *("train --out {}", "train --config {}", "train --telemetry-dir {}"),
+    *["data cifar_minimal --data-dir {}"] * has_extra("cifar"),
     *("train heuristic --preset smoke --policy schedule:{}", 'train --preset smoke --set telemetry.dir="{}"'),
     *("inspect {}", "report {}", "resume {}", "evaluate {}", "evaluate {} --json {}", "compare {} {}x", "watch {}"),
     *("tune --out {}", "bench --json {}", "compare smoke rule:rent --out {}"),

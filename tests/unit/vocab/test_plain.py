@@ -65,8 +65,6 @@ def test_tasks_and_hosts_take_numbers_of_numpy():
     assert (type(task.batch), type(task.lr)) == (int, float)
     with pytest.raises(mg.ConfigError, match="batch: expected an integer >= 1, got true"):
         mg.TaskSpec(name="numbers", dataset="digits", host=host, batch=True)
-    sizes = {name: np.int64(value) for name, value in {"vocabulary": 9, "width": 8, "heads": 2, "layers": 3}.items()}
-    assert type(mg.TransformerSpec(**sizes, block=np.int64(4)).width) is int
     assert type(mg.SlotSpec("r0c0", channels=np.int64(4), size=np.array([2, 2])).channels) is int
 
 

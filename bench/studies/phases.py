@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from morphogen.config.phase_spec import PhaseSpec, ViewWeights
 
 from morphogen.cli.bench import machine_facts
 from morphogen.config.action_schedule import Schedule, parse_schedule
 from morphogen.config.config_files import build_spec
-from morphogen.config.phase_spec import PhaseSpec, ViewWeights
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.device.transfers import Transfers
 from morphogen.engine.setup import build_setup

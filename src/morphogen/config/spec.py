@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeVar, Unpack
 
 from pydantic import Field
 
@@ -34,10 +34,9 @@ from morphogen.config.instance_spec import (
     variable_parameters,
 )
 from morphogen.config.keywords import RunFields
-from morphogen.config.parts import BLUEPRINTS, HOSTS, LEARNERS, POLICIES
-from morphogen.config.phase_spec import PhaseSpec, formula_faults, phase_faults
+from morphogen.config.parts import BLUEPRINTS, HOSTS, LEARNERS, POLICIES, SETTING_GROUPS
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
-from morphogen.config.task import ANALYTIC, DEFAULT_TASK, PRESETS, TASKS
+from morphogen.config.task import DEFAULT_TASK, PRESET_NAMES, TASKS, preset_settings
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import ConfigError
 from morphogen.vocab.action import Head, Op
@@ -66,6 +65,7 @@ SCHEDULE, STATIC, STATIC_COST, STATIC_PARAMS = "schedule", "static", "static-cos
 CLAIRVOYANT, ORACLE = "clairvoyant", "oracle:"
 RIVALS = ("wait", "random", "heuristic")  # arms of an evaluation by default
 S = TypeVar("S", bound=Spec)
+T = TypeVar("T")
 # Settings that a resumed run may change: they change no number of the run, or only last bits.
 RESUME_MUTABLE = (
     *("rounds", "engine.devices", "engine.threads", "engine.compile", "engine.capture", "engine.activation_mib"),
@@ -81,7 +81,18 @@ def may_change_on_resume(path: str) -> bool:
     return any(f"{path}.".startswith(f"{name}.") for name in RESUME_MUTABLE)
 
 
+def _with_setting_groups(cls: type[T]) -> type[T]:
+    """Add a field for the setting group of every extra to the fields of a spec."""
+    for name, group in SETTING_GROUPS.items():
+        if name in cls.__annotations__:
+            raise ConfigError(f"{SETTING_GROUPS.source(name)}: expected a new name of a setting")
+        cls.__annotations__[name] = group
+        setattr(cls, name, option(default=group(), converter=as_group))
+    return cls
+
+
 @spec
+@_with_setting_groups
 class RunSpec(Spec):
     """The configuration of a run.
 
@@ -107,7 +118,7 @@ class RunSpec(Spec):
     task: Annotated[str, OneOf(TASKS)] = option(
         default=DEFAULT_TASK,
         flag=("--task", "NAME", TASK),
-        text=f"data and host network (default {DEFAULT_TASK}): {', '.join(TASKS.builtin())}, or a registered one",
+        text=f"data and host network (default {DEFAULT_TASK}): {', '.join(TASKS)}, or a registered one",
         converter=as_part,
     )
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = option(
@@ -161,8 +172,10 @@ class RunSpec(Spec):
         text="held-out episodes played at the end; 0 = none",
         converter=by_task,
     )
-    preset: Annotated[Annotated[str, OneOf(PRESETS)] | None, Null("none")] = option(
-        default=None, flag=("--preset", "NAME", TASK), text="start from a named set of settings: " + ", ".join(PRESETS)
+    preset: Annotated[Annotated[str, OneOf(PRESET_NAMES)] | None, Null("none")] = option(
+        default=None,
+        flag=("--preset", "NAME", TASK),
+        text="start from a named set of settings: " + ", ".join(PRESET_NAMES),
     )
     data: groups.DataSpec = option(default=groups.DataSpec(), converter=as_group)
     host: groups.HostSpec = option(default=groups.HostSpec(), converter=as_group)
@@ -170,7 +183,6 @@ class RunSpec(Spec):
     governor: groups.GovernorSpec = option(default=groups.GovernorSpec(), converter=as_group)
     signal: groups.SignalSpec = option(default=groups.SignalSpec(), converter=as_group)
     observe: ObserveSpec = option(default=ObserveSpec(), converter=as_group)
-    phase: PhaseSpec = option(default=PhaseSpec(), converter=as_group)
     attribution: groups.AttributionSpec = option(default=groups.AttributionSpec(), converter=as_group)
     heuristic: HeuristicSpec = option(default=HeuristicSpec(), converter=as_group)
     evaluation: groups.EvaluationSpec = option(default=groups.EvaluationSpec(), converter=as_group)
@@ -180,13 +192,15 @@ class RunSpec(Spec):
     engine: EngineSpec = option(default=EngineSpec(), converter=as_group)
     telemetry: TelemetrySpec = option(default=TelemetrySpec(), converter=as_group)
     checkpoint: CheckpointSpec = option(default=CheckpointSpec(), converter=as_group)
+    if TYPE_CHECKING:  # the setting groups of the extras of this distribution
+        regime: Any = option(default=None)
 
     @classmethod
     def complete(cls, settings: Settings) -> Settings:
         """Put the settings of the preset, then the defaults of the task, beneath the given ones."""
         explicit = explicit_settings(settings)
         name = explicit.get("preset")
-        preset = PRESETS.get(name, {}) if isinstance(name, str) else {}
+        preset = preset_settings(name) if isinstance(name, str) else {}
         given = merge_settings({"task": DEFAULT_TASK, **preset}, explicit)
         given["task"] = TASKS.adopt(given["task"])
         if given["task"] not in TASKS:  # an unknown name is reported with the other faults
@@ -241,9 +255,8 @@ class RunSpec(Spec):
         ]
         if not faults:
             span, observed = instance_ranges(self).classes, self.observe.instance
-            faults += phase_faults(self.phase, host, classes=span, observed=observed)
-            if TASKS[self.task].kind == ANALYTIC:
-                faults += formula_faults(self.phase)
+            for name in SETTING_GROUPS:
+                faults += getattr(self, name).host_faults(host, classes=span, observed=observed)
         ranges = vars(self.instance) if self.instances == "single" else {}
         return faults + [
             f'instance.{name}: expected low == high where instances is "single", got {list(span)}'

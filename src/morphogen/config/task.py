@@ -5,32 +5,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from morphogen.config.fields import Settings, raise_all
-from morphogen.config.groups import LifecycleSpec
 from morphogen.config.instance_spec import InstanceSpec, impaired_parameters, reference_instance, variable_parameters
-from morphogen.config.parts import BUILT_IN, DATASETS, HOSTS
+from morphogen.config.parts import BUILT_IN, DATASETS, HOSTS, KINDS, PRESETS
 from morphogen.config.task_defaults import (
     DIGITS_DEFAULTS,
     HIGH_ENTROPY,
-    PHASES_DEFAULTS,
     PYDOC_DEFAULTS,
     SMALL_STEPS,
     TINYSTORIES_DEFAULTS,
-    WHITEBOX_DEFAULTS,
-    WHITEBOX_PHASES_DEFAULTS,
 )
-from morphogen.vocab.action import TEMPO_EPOCHS, Tempo
-from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.host import CnnSpec, Host
-from morphogen.vocab.objective import ANYTIME, DELIVERED, OBJECTIVES
+from morphogen.vocab.objective import DELIVERED, OBJECTIVES
 from morphogen.vocab.plain import make_plain
-from morphogen.vocab.registry import NAME, Registry
-from morphogen.vocab.stage import Gate
+from morphogen.vocab.registry import NAME, Registries, Registry
 from morphogen.vocab.text import format_value, suggest
 from morphogen.vocab.transformer_host import TransformerSpec
 
 DEFAULT_TASK = "digits"
-CLASSIFICATION, NEXT_TOKEN, ANALYTIC = "classification", "next_token", "analytic"  # labels; tokens; a formula
 
 
 @document_fields
@@ -70,13 +62,13 @@ class TaskSpec:
     plateau_threshold: float = 0.5  # points of rolling accuracy below which a round changed nothing
     improvement_threshold: float = 2.0  # points from which one made a difference
     param_budget: int | None = None  # parameters that param_price is the price of; None = a fully grown network
-    kind: str = CLASSIFICATION
+    kind: str = "networks"  # how envs train and validate: name in `KINDS`, or the kind itself
     objective: str = DELIVERED  # whose value counts: delivered (the last network), anytime (that in use, every epoch)
     defaults: Settings = field(default_factory=dict[str, Any], hash=False)  # of the run, in the form of a config file
 
     def __post_init__(self) -> None:
         make_plain(self)
-        for name, registry in (("dataset", DATASETS), ("host", HOSTS)):
+        for name, registry in (("dataset", DATASETS), ("host", HOSTS), ("kind", KINDS)):
             if isinstance(value := getattr(self, name), str) and value not in registry:
                 known = f"one of {', '.join(registry)}" if registry else f"an object (no {registry.kind} is registered)"
                 raise_all([f"task {self.name}: {name}: expected {known}, got {value!a}{suggest(value, registry)}"])
@@ -86,6 +78,7 @@ class TaskSpec:
         ranges = {name: span for name, span in vars(self.instance).items() if span is not None}
         derived = {
             "dataset": DATASETS.adopt(self.dataset),
+            "kind": KINDS.adopt(self.kind),
             "host": host,
             "slots": self.slots or tuple(slot.name for slot in host.all_slots),
             "instance": replace(reference, **ranges),
@@ -184,25 +177,6 @@ _CIFAR = TaskSpec(
     plateau_threshold=0.4,
     defaults=HIGH_ENTROPY,
 )
-_WHITEBOX = replace(
-    _DIGITS,
-    name="whitebox",
-    question="does the policy find out when, where and which growth pays, where the best policy is known?",
-    host=replace(_DIGITS_HOST, kernel=1),
-    slots=("r0c0", "r1c0"),
-    instance=InstanceSpec(width=(0.5, 1.0), label_noise=(0.0, 0.3), reach=(1, 1), param_price=(0.05, 1.0)),
-    batch=1,
-    minibatches=1,
-    episode_length=8,
-    lr=0.1,
-    seed_lr=0.1,
-    success=50.0,
-    shift=0,
-    val_samples=1,
-    param_budget=300,
-    kind=ANALYTIC,
-    defaults=WHITEBOX_DEFAULTS,
-)
 
 
 def _cifar_task(name: str, question: str, slots: tuple[str, ...], defaults: Settings, **host: int) -> TaskSpec:
@@ -219,7 +193,7 @@ _WHICH_SLOT = "which place in the host is the best?"
 _MANY_SLOTS = "how does a controller use many slots?"
 _IMPAIRED = "can seeds rescue a host that sees almost nothing?"
 _UNPOOLED = "can seeds rescue a host without pooling?"
-_LANGUAGE: dict[str, Any] = {"plateau_threshold": 0.3, "improvement_threshold": 1.5, "kind": NEXT_TOKEN}
+_LANGUAGE: dict[str, Any] = {"plateau_threshold": 0.3, "improvement_threshold": 1.5}
 _TASKS = (
     _DIGITS,
     replace(
@@ -230,29 +204,6 @@ _TASKS = (
         instance=replace(_DIGITS.instance, reach=(0, 0), param_price=(0.03, 0.3)),
         success=80.0,
         param_budget=None,
-    ),
-    replace(
-        _DIGITS,
-        name="digits_phases",
-        question="does it pay to look, where what a host needs is not told and changes, and size costs as it lives?",
-        host=replace(_DIGITS_HOST, base=8, blocks=3, kernel=1, pools=2),
-        instance=InstanceSpec(param_price=(0.15, 0.185)),
-        batch=16,
-        episode_length=90,
-        success=70.0,
-        objective=ANYTIME,
-        defaults=PHASES_DEFAULTS,
-    ),
-    _WHITEBOX,
-    replace(
-        _WHITEBOX,
-        name="whitebox_phases",
-        question="does the policy see that its world has changed, where the best policy is known?",
-        instance=InstanceSpec(param_price=(0.05, 1.0)),
-        episode_length=32,
-        success=80.0,
-        objective=ANYTIME,
-        defaults=WHITEBOX_PHASES_DEFAULTS,
     ),
     _CIFAR,
     _cifar_task("cifar_scale", "can seeds add to a deep host?", _ROW_0, _SCALE, **_DEEP_HOST),
@@ -305,9 +256,9 @@ TASKS: Registry[TaskSpec] = Registry(
 )
 for _task in _TASKS:
     TASKS.register(_task.name, _task, origin=BUILT_IN)
-DEFAULT_PRESET = "digits_phases"
-PRESETS: dict[str, Settings] = {
-    **{name: {"task": name} for name in TASKS.builtin()},  # the defaults of the task
+DEFAULT_PRESET = "digits_regimes" if "digits_regimes" in TASKS else DEFAULT_TASK
+PRESET_NAMES = Registries(TASKS, PRESETS)
+_PRESETS: dict[str, Settings] = {
     "smoke": {
         "task": "digits",
         "rounds": 2,
@@ -325,26 +276,10 @@ PRESETS: dict[str, Settings] = {
         "ppo": {"clip": 0.1, "entropy_coef": 0.06, "entropy_coef_end": 0.03, "entropy_anneal_rounds": 50},
     },
 }
-BASE_POINTS = 20.0  # points of a host alone
-GAIN_POINTS = 60.0  # that the right blueprint adds at full alpha, if it was germinated as soon as its host was ripe
-DELAY_PENALTY = 0.05  # share of it that is lost per epoch of delay
-MATURITY_EPOCHS = 10  # epochs until a host is ripe, per label noise of 1
-# The right blueprint for hosts up to a width; they differ in size, so that one price does not suit all.
-BEST_BLUEPRINT: tuple[tuple[float, Blueprint], ...] = (
-    (0.5, Blueprint.CONV_LIGHT),
-    (0.75, Blueprint.CONV_HEAVY),
-    (1.0, Blueprint.BOTTLENECK),
-)
+for _name, _settings in _PRESETS.items():
+    PRESETS.register(_name, _settings, origin=BUILT_IN)
 
 
-# With phases: the view of a phase alone decides; a seed counts from full alpha on, whenever it was germinated.
-VIEW_BLUEPRINTS: tuple[Blueprint, ...] = (Blueprint.CONV_LIGHT, Blueprint.DEPTHWISE, Blueprint.CONV_HEAVY)
-VIEW_POINTS = 5.0  # points of a host alone, for each step of the code of a view: it can be recognised
-
-
-def epochs_to_fossilize(spec: LifecycleSpec) -> int:
-    """Epochs from germination to fossilization at the fastest, where gates are permissive."""
-    by_hand = [int(gate.name not in spec.auto_forward) for gate in (Gate.TRAIN, Gate.HOLD)]
-    blends = by_hand[0] + max(1, spec.min_training_epochs)
-    holds = blends + TEMPO_EPOCHS[Tempo.FAST] - 1 + by_hand[1]  # a ramp moves in the epoch in which it begins
-    return holds + 1
+def preset_settings(name: str) -> Settings:
+    """Return the settings of a preset; the name of a task stands for the defaults of the task."""
+    return {"task": name} if name in TASKS else PRESETS.get(name, {})

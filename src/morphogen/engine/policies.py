@@ -15,7 +15,6 @@ from morphogen.config.parts import BUILT_IN, LEARNERS, NETWORKS, POLICIES
 from morphogen.config.spec import RunSpec
 from morphogen.engine.action_control import ActionControl, build_control, load_schedule
 from morphogen.engine.learning_laws import LEARNER_LAWS, NETWORK_LAWS, LearnerSubject, NetworkSubject, white_box
-from morphogen.engine.optimum import OPTIMAL, is_known, optimal_policy
 from morphogen.engine.part_laws import find_faults
 from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError, ConfigError
@@ -117,8 +116,6 @@ def build_arm(name: str, setup: Setup) -> Arm:
         return _init_arm(name, build_heuristic(replace(spec, heuristic=thresholds), setup.limits), None, setup)
     if name in LEARNERS:
         return _init_arm(name, build_network_policy(spec), None, setup)
-    if name == OPTIMAL:
-        return _init_arm(name, optimal_policy(setup), None, setup)
     schedule = setup.schedule if name == spec.policy_name else load_schedule(name, spec)
     if schedule is not None:
         return _init_arm(name, baselines.RandomPolicy(), build_control(schedule, spec, setup.device), setup)
@@ -179,7 +176,7 @@ def check_policy(setup: Setup) -> None:
 def _build_policy(name: str, setup: Setup) -> Policy:
     """Build a policy that is not trained."""
     if name not in POLICIES:
-        known = [*LEARNERS, *POLICIES, *([OPTIMAL] if is_known(setup) else ())]
+        known = [*LEARNERS, *POLICIES]
         raise ConfigError(
             f"arm: expected one of {', '.join(known)}, schedule:FILE, {REACTIVE_PREFIX}FILE or {TRAINED_PREFIX}PATH, "
             f"got {name!r}{suggest(name, known)}"

@@ -20,7 +20,6 @@ from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import build_per_env_control
 from morphogen.engine.environment import Environment
 from morphogen.engine.episodes import Array, EpisodeTraces, run_episodes
-from morphogen.engine.optimum import OPTIMAL, is_known
 from morphogen.engine.policies import REACTIVE_PREFIX, TRAINED_PREFIX, build_arm, greedy_arm
 from morphogen.engine.setup import Setup
 from morphogen.errors import ConfigError
@@ -198,7 +197,7 @@ def open_arms(
     Policies and portfolios are read once here, so that errors in files are reported before any arm is played.
     `report` receives a line in each step of a long search.
     """
-    known = [*POLICIES, *([OPTIMAL] if is_known(setup) else ()), *ARM_PLAYERS]
+    known = [*POLICIES, *ARM_PLAYERS]
     allowed = ", ".join([*known, *(f"{prefix}FILE" for prefix in ARM_PREFIXES)])
     wanted = list(dict.fromkeys(names))
     unknown = [name for name in wanted if name not in known and not name.startswith(ARM_PREFIXES)]

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from morphogen.config.spec import RunSpec, build_limits
-from morphogen.data.world_phases import phase_number
+from morphogen.data.instance_process import find_process
 from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine.episodes import Array
@@ -57,7 +57,7 @@ def phase_starts(spec: RunSpec, instances: InstanceSet) -> list[tuple[int, ...]]
     episode = torch.full((count * horizon,), instances.episode + instances.split.first_episode, device="cpu")
     epoch = torch.arange(horizon, device="cpu").repeat(count)
     key = instances.tasks.repeat_interleave(horizon, 0)
-    number = phase_number(key, episode, epoch, spec=spec.phase, horizon=horizon).view(count, horizon)
+    number = find_process(spec).regime(key, episode, epoch).number.view(count, horizon)
     return [tuple(np.unique(row, return_index=True)[1].tolist()) for row in number.numpy()]
 
 

@@ -17,7 +17,6 @@ from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine.environment import Environment, open_environment
 from morphogen.engine.episodes import EpisodeTraces, run_episodes
-from morphogen.engine.optimum import OPTIMAL, is_known, optimal_returns
 from morphogen.engine.policies import Arm, build_arm, greedy_arm
 from morphogen.engine.scheduler import Scheduler
 from morphogen.engine.setup import Setup
@@ -34,6 +33,7 @@ from morphogen.vocab.plain import read_count
 from morphogen.vocab.registry import show_part
 
 Array = np.ndarray[Any, Any]
+SHARE_TITLE = "share of the optimal return: mean value over that of the best possible policy"
 PLAY_METRICS = ("network_value", "committed_accuracy", "params_ratio", "success_share", "stability")
 
 
@@ -208,7 +208,7 @@ def run_final_evaluation(scheduler: Scheduler, halt: Callable[[], object]) -> tu
     collectives = scheduler.collectives
     results: list[ArmResult] = []
     setup, spec = scheduler.setup, scheduler.setup.spec
-    rivals = (*RIVALS, OPTIMAL) if is_known(setup) else RIVALS
+    rivals = (*RIVALS, *setup.kind.rivals(setup))
     for name in (*(rival for rival in rivals if rival != spec.policy_name), spec.policy_name):
         if any(collectives.gather_facts(bool(halt()))):
             return None
@@ -224,9 +224,12 @@ def run_final_evaluation(scheduler: Scheduler, halt: Callable[[], object]) -> tu
 
 def shares_of_optimum(setup: Setup, transfers: Transfers, results: Sequence[ArmResult]) -> dict[str, float]:
     """Mean network value over the mean optimum of the same instances, by policy; empty for an unknown optimum."""
-    if not results or not is_known(setup):
+    if not results:
         return {}
-    most = optimal_returns(setup, transfers, len(results[0].network_value)).mean()
+    best = setup.kind.best_returns(setup, transfers, len(results[0].network_value))
+    if best is None:
+        return {}
+    most = best.mean()
     return {result.policy: float(np.mean(result.network_value) / most) for result in results}
 
 

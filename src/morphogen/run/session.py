@@ -14,12 +14,18 @@ from morphogen.config.config_files import dump_config
 from morphogen.config.spec import VALIDATION
 from morphogen.device.agreement import run_together
 from morphogen.device.collectives import Collectives
-from morphogen.engine.optimum import SHARE_TITLE
 from morphogen.engine.policies import Arm
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import Setup, describe_run
 from morphogen.errors import CheckpointError, TrainingDiverged
-from morphogen.evaluation.play import ArmResult, plays_greedily, run_final_evaluation, share_table, shares_of_optimum
+from morphogen.evaluation.play import (
+    SHARE_TITLE,
+    ArmResult,
+    plays_greedily,
+    run_final_evaluation,
+    share_table,
+    shares_of_optimum,
+)
 from morphogen.run import manifest, snapshot
 from morphogen.run.checkpointer import Checkpointer, SaveKind
 from morphogen.run.held_out_curve import play_curve

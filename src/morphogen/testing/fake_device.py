@@ -355,6 +355,6 @@ def move_setup(setup: Setup, device: torch.device) -> Setup:
     dataset = replace(data, train=train, labels=move(data.labels), _validation=validation, _test=test)
     batches = setup.feed
     if batches is not None:
-        options = {"label_noise": batches.label_noise, "views": batches.views}
+        options = {"label_noise": batches.label_noise, "show": batches.show}
         batches = feed.ResidentFeed(dataset, setup.task, setup.spec.data, **options)
     return replace(setup, dataset=dataset, feed=batches, device=device)

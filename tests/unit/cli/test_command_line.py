@@ -12,8 +12,9 @@ import pytest
 
 from morphogen.cli import arguments, main, process
 from morphogen.config.config_files import dump_config
+from morphogen.config.parts import PRESETS
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.config.task import PRESETS, TASKS
+from morphogen.config.task import TASKS
 from morphogen.errors import (
     CheckpointError,
     ConfigError,
@@ -101,7 +102,7 @@ FOLLOWS = {
     "--task": {
         *("rounds", "envs", "max_seeds", "final_episodes", "blueprints", "disabled_ops", "instance"),
         *("host", "lifecycle", "reward.rule", "policy", "ppo", "engine.threads", "heuristic"),
-        *("episode_length", "data.batch", "phase", "observe", "governor", "evaluation"),
+        *("episode_length", "data.batch", "regime", "observe", "governor", "evaluation"),
     },
     "--instances": {"instance"},
     "--envs": {"final_episodes", "evaluation.episodes"},
@@ -109,7 +110,7 @@ FOLLOWS = {
         *("rounds", "envs", "episode_length", "max_seeds", "final_episodes"),
         *("blueprints", "disabled_ops", "data", "host", "lifecycle", "reward.rule", "policy", "ppo"),
         *("engine.threads", "checkpoint", "evaluation", "heuristic"),
-        *("task", "instance", "phase", "observe", "governor"),
+        *("task", "instance", "regime", "observe", "governor"),
     },
 }
 each_flag = pytest.mark.parametrize(("flag", "words", "path", "value"), FLAGS, ids=[row[0] for row in FLAGS])
@@ -186,7 +187,7 @@ def test_any_field_can_be_set_and_the_last_word_counts():
 
 
 def test_a_bare_train_is_the_default_preset_trained_by_ppo():
-    assert spec_of() == RunSpec(preset="digits_phases")
+    assert spec_of() == RunSpec(preset="digits_regimes")
     assert spec_of("--task", "digits_impaired") == RunSpec(task="digits_impaired")
     assert spec_of("--task", "digits") == RunSpec(task="digits")
 

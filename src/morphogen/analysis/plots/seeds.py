@@ -46,7 +46,7 @@ EMPTY_SPAN: Row = {"seed": None, "blueprint": None}
 
 
 def lifecycle_rows(log: RunLog) -> list[Row]:
-    """Spans of epochs that a slot spent in a stage, rollbacks and new regimes; of the best round and of the last one."""
+    """Spans of epochs that a slot spent in a stage, rollbacks and new regimes, in the best and the last round."""
     rounds = log.tables["rounds"]
     if not rounds:
         return []

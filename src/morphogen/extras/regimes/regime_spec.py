@@ -72,7 +72,8 @@ class RegimeSpec(SettingGroup):
     )
     classes: Annotated[tuple[Classes, Classes] | None, Ascending(), Null("those of the env")] = option(
         default=None,
-        text="number of classes of a regime, uniform; a random subset of that size is drawn (default: those of the env)",
+        text="number of classes of a regime, uniform; a random subset of that size is drawn "
+        "(default: those of the env)",
         converter=as_optional_pair,
     )
     noisy_classes: Annotated[tuple[Classes, Classes] | None, Ascending(), Null("as in other regimes")] = option(

@@ -16,7 +16,9 @@ SPEC = RegimeSpec(hazard=0.2, least=3, views={"plain": 1, "inverted": 2, "noisy"
 
 
 def process(spec=SPEC, horizon=HORIZON):
-    return RegimeProcess(resolve(RunSpec(regime=spec, episode_length=horizon)), classes=10)
+    settings = {"instance": {"classes": (10, 10)}, "observe": {"instance": []}}
+    run = RunSpec(regime=spec, episode_length=horizon, **settings)
+    return RegimeProcess(resolve(run), classes=10)
 
 
 def numbers(spec=SPEC, *, envs=64, seed=0, first=0, episode=0):

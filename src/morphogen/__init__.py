@@ -78,12 +78,12 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen.config.parts import LEARNERS as LEARNERS
     from morphogen.config.parts import NETWORKS as NETWORKS
     from morphogen.config.parts import POLICIES as POLICIES
-    from morphogen.config.parts import PRESETS as PRESETS
     from morphogen.config.parts import RULES as RULES
     from morphogen.config.policy_spec import PolicySpec as PolicySpec
     from morphogen.config.policy_spec import PpoSpec as PpoSpec
     from morphogen.config.spec import RunSpec as RunSpec
     from morphogen.config.spec import resolve as resolve
+    from morphogen.config.task import PRESETS as PRESETS
     from morphogen.config.task import TASKS as TASKS
     from morphogen.config.task import TaskSpec as TaskSpec
     from morphogen.config.telemetry_spec import TelemetrySpec as TelemetrySpec
@@ -203,12 +203,12 @@ _HOMES = {
     "config.execution_spec": "CheckpointSpec EngineSpec",
     "config.groups": "AttributionSpec DataSpec EvaluationSpec GovernorSpec HostSpec LifecycleSpec RewardSpec "
     "SignalSpec",
-    "config.parts": "BLUEPRINTS DATASETS HOSTS LEARNERS NETWORKS POLICIES PRESETS RULES",
+    "config.parts": "BLUEPRINTS DATASETS HOSTS LEARNERS NETWORKS POLICIES RULES",
     "config.policy_spec": "PolicySpec PpoSpec",
     "config.spec": "RunSpec resolve",
     "config.heuristic_spec": "HeuristicSpec",
     "config.instance_spec": "InstanceSpec ObserveSpec",
-    "config.task": "TASKS TaskSpec",
+    "config.task": "PRESETS TASKS TaskSpec",
     "config.telemetry_spec": "TelemetrySpec",
     "data.arrays": "from_arrays from_torch",
     "data.splits": "Samples Splits",

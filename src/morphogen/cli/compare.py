@@ -15,7 +15,7 @@ from morphogen.config.config_files import build_spec, parse_assignment
 from morphogen.config.fields import Settings, raise_all
 from morphogen.config.parts import RULES
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.config.task import DEFAULT_PRESET, PRESET_NAMES
+from morphogen.config.task import DEFAULT_PRESET, PRESETS
 from morphogen.errors import ConfigError
 from morphogen.run.stop_signals import StopSignals
 from morphogen.storage import run_directory
@@ -166,7 +166,7 @@ def _side_settings(name: str) -> Settings | None:
             known, meant = ", ".join(RULES), suggest(rule, RULES)
             raise ConfigError(f"side: expected {RULE_PREFIX} and one of {known}, got {format_value(name)}{meant}")
         return {"reward": {"rule": rule}}
-    return {"preset": name} if name in PRESET_NAMES else None
+    return {"preset": name} if name in PRESETS else None
 
 
 def _side_to_train(name: str, args: Namespace) -> ComparisonSide:
@@ -189,9 +189,9 @@ def _existing_side(name: str) -> ComparisonSide:
             folders = sorted(path.iterdir())
     runs = [folder for folder in folders if os.path.isfile(folder / run_directory.CONFIG)]
     if not runs:
-        known = f"a preset ({', '.join(PRESET_NAMES)}) or {RULE_PREFIX}NAME"
+        known = f"a preset ({', '.join(PRESETS)}) or {RULE_PREFIX}NAME"
         raise ConfigError(
-            f"side: expected a run directory, a folder of them, {known}, got {format_choice(name, PRESET_NAMES)}"
+            f"side: expected a run directory, a folder of them, {known}, got {format_choice(name, PRESETS)}"
         )
     specs = {path: resolve(run_directory.open_directory(path)[1]) for path in runs}
     ordered = sorted(runs, key=lambda path: (specs[path].seed, path))

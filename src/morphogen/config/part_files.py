@@ -8,8 +8,8 @@ import sys
 import traceback
 from collections.abc import Iterator
 
-from morphogen.config.parts import BLUEPRINTS, DATASETS, HOSTS, KINDS, LEARNERS, NETWORKS, POLICIES, PRESETS, RULES
-from morphogen.config.task import TASKS
+from morphogen.config.parts import BLUEPRINTS, DATASETS, HOSTS, KINDS, LEARNERS, NETWORKS, POLICIES, RULES
+from morphogen.config.task import PRESETS, TASKS
 from morphogen.errors import ConfigError
 from morphogen.vocab.registry import error_line
 

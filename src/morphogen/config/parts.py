@@ -12,17 +12,11 @@ Tasks are registered in `config.task`.  A part is a plain object, or a function 
     LEARNERS     policy_name        morphogen.learners    `Learner`: trains the policy of the run
     POLICIES     policy_name        morphogen.policies    `Policy`, or function (RunSpec, Limits) -> Policy; not trained
     KINDS        kind of a task     morphogen.kinds       `TaskKind`: trains and validates the envs of the task
-    PRESETS      preset             morphogen.presets     settings; the name of a task is a preset too
-
-    SETTING_GROUPS                  morphogen.settings    class that derives from `SettingGroup`: a group of `RunSpec`
-
-Setting groups are imported with `RunSpec`, all other parts when they are used.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from morphogen.config.fields import Settings
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
 from morphogen.vocab.host import Host
 from morphogen.vocab.registry import Registry
@@ -114,20 +108,6 @@ KINDS: Registry[Any] = Registry(
     is_part=lambda part: hasattr(part, "train") and hasattr(part, "validate"),
 )
 KINDS.declare(BUILT_IN, {"networks": "engine.trained_networks:NETWORKS"})
-PRESETS: Registry[Settings] = Registry(
-    "preset",
-    setting="preset",
-    group="morphogen.presets",
-    expected="settings as a dict",
-    is_part=lambda part: isinstance(part, dict),
-)
-SETTING_GROUPS: Registry[Any] = Registry(
-    "setting group",
-    setting="setting group",
-    group="morphogen.settings",
-    expected="a class that derives from SettingGroup",
-    is_part=lambda part: isinstance(part, type) and hasattr(part, "host_faults"),
-)
 for _origin, _home, _names in (
     (CORE, "rules.rewards.own", ("sparse", "delta", "value", "rent", "loss", "anytime")),
     (LEGACY, "rules.rewards.legacy.rules", ("shaped", "escrow", "simplified", "basic", "basic_plus")),

@@ -9,6 +9,7 @@ from pydantic import Field
 from morphogen.config import groups
 from morphogen.config.converters import as_group, as_names, as_part, by_task
 from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
+from morphogen.config.extra_settings import extra_groups, with_extras
 from morphogen.config.fields import (
     BY_TASK,
     SIZE,
@@ -34,9 +35,9 @@ from morphogen.config.instance_spec import (
     variable_parameters,
 )
 from morphogen.config.keywords import RunFields
-from morphogen.config.parts import BLUEPRINTS, HOSTS, LEARNERS, POLICIES, SETTING_GROUPS
+from morphogen.config.parts import BLUEPRINTS, HOSTS, LEARNERS, POLICIES
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
-from morphogen.config.task import DEFAULT_TASK, PRESET_NAMES, TASKS, preset_settings
+from morphogen.config.task import DEFAULT_TASK, PRESETS, TASKS
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import ConfigError
 from morphogen.vocab.action import Head, Op
@@ -65,7 +66,6 @@ SCHEDULE, STATIC, STATIC_COST, STATIC_PARAMS = "schedule", "static", "static-cos
 CLAIRVOYANT, ORACLE = "clairvoyant", "oracle:"
 RIVALS = ("wait", "random", "heuristic")  # arms of an evaluation by default
 S = TypeVar("S", bound=Spec)
-T = TypeVar("T")
 # Settings that a resumed run may change: they change no number of the run, or only last bits.
 RESUME_MUTABLE = (
     *("rounds", "engine.devices", "engine.threads", "engine.compile", "engine.capture", "engine.activation_mib"),
@@ -81,18 +81,8 @@ def may_change_on_resume(path: str) -> bool:
     return any(f"{path}.".startswith(f"{name}.") for name in RESUME_MUTABLE)
 
 
-def _with_setting_groups(cls: type[T]) -> type[T]:
-    """Add a field for the setting group of every extra to the fields of a spec."""
-    for name, group in SETTING_GROUPS.items():
-        if name in cls.__annotations__:
-            raise ConfigError(f"{SETTING_GROUPS.source(name)}: expected a new name of a setting")
-        cls.__annotations__[name] = group
-        setattr(cls, name, option(default=group(), converter=as_group))
-    return cls
-
-
 @spec
-@_with_setting_groups
+@with_extras
 class RunSpec(Spec):
     """The configuration of a run.
 
@@ -172,10 +162,8 @@ class RunSpec(Spec):
         text="held-out episodes played at the end; 0 = none",
         converter=by_task,
     )
-    preset: Annotated[Annotated[str, OneOf(PRESET_NAMES)] | None, Null("none")] = option(
-        default=None,
-        flag=("--preset", "NAME", TASK),
-        text="start from a named set of settings: " + ", ".join(PRESET_NAMES),
+    preset: Annotated[Annotated[str, OneOf(PRESETS.keys())] | None, Null("none")] = option(
+        default=None, flag=("--preset", "NAME", TASK), text="start from a named set of settings: " + ", ".join(PRESETS)
     )
     data: groups.DataSpec = option(default=groups.DataSpec(), converter=as_group)
     host: groups.HostSpec = option(default=groups.HostSpec(), converter=as_group)
@@ -200,7 +188,7 @@ class RunSpec(Spec):
         """Put the settings of the preset, then the defaults of the task, beneath the given ones."""
         explicit = explicit_settings(settings)
         name = explicit.get("preset")
-        preset = preset_settings(name) if isinstance(name, str) else {}
+        preset = PRESETS.get(name, {}) if isinstance(name, str) else {}
         given = merge_settings({"task": DEFAULT_TASK, **preset}, explicit)
         given["task"] = TASKS.adopt(given["task"])
         if given["task"] not in TASKS:  # an unknown name is reported with the other faults
@@ -255,8 +243,8 @@ class RunSpec(Spec):
         ]
         if not faults:
             span, observed = instance_ranges(self).classes, self.observe.instance
-            for name in SETTING_GROUPS:
-                faults += getattr(self, name).host_faults(host, classes=span, observed=observed)
+            for group in extra_groups(self).values():
+                faults += group.host_faults(host, classes=span, observed=observed)
         ranges = vars(self.instance) if self.instances == "single" else {}
         return faults + [
             f'instance.{name}: expected low == high where instances is "single", got {list(span)}'

@@ -6,7 +6,7 @@ from typing import Any
 
 from morphogen.config.fields import Settings, raise_all
 from morphogen.config.instance_spec import InstanceSpec, impaired_parameters, reference_instance, variable_parameters
-from morphogen.config.parts import BUILT_IN, DATASETS, HOSTS, KINDS, PRESETS
+from morphogen.config.parts import BUILT_IN, DATASETS, HOSTS, KINDS
 from morphogen.config.task_defaults import (
     DIGITS_DEFAULTS,
     HIGH_ENTROPY,
@@ -18,7 +18,7 @@ from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.host import CnnSpec, Host
 from morphogen.vocab.objective import DELIVERED, OBJECTIVES
 from morphogen.vocab.plain import make_plain
-from morphogen.vocab.registry import NAME, Registries, Registry
+from morphogen.vocab.registry import NAME, Registry
 from morphogen.vocab.text import format_value, suggest
 from morphogen.vocab.transformer_host import TransformerSpec
 
@@ -257,7 +257,6 @@ TASKS: Registry[TaskSpec] = Registry(
 for _task in _TASKS:
     TASKS.register(_task.name, _task, origin=BUILT_IN)
 DEFAULT_PRESET = "digits_regimes" if "digits_regimes" in TASKS else DEFAULT_TASK
-PRESET_NAMES = Registries(TASKS, PRESETS)
 _PRESETS: dict[str, Settings] = {
     "smoke": {
         "task": "digits",
@@ -276,10 +275,14 @@ _PRESETS: dict[str, Settings] = {
         "ppo": {"clip": 0.1, "entropy_coef": 0.06, "entropy_coef_end": 0.03, "entropy_anneal_rounds": 50},
     },
 }
+PRESETS: Registry[Settings] = Registry(
+    "preset",
+    setting="preset",
+    group="morphogen.presets",
+    expected="settings in the form of a config file",
+    is_part=lambda part: isinstance(part, dict),
+)
+for _name in TASKS:  # the defaults of each task
+    PRESETS.register(_name, {"task": _name}, origin=BUILT_IN)
 for _name, _settings in _PRESETS.items():
     PRESETS.register(_name, _settings, origin=BUILT_IN)
-
-
-def preset_settings(name: str) -> Settings:
-    """Return the settings of a preset; the name of a task stands for the defaults of the task."""
-    return {"task": name} if name in TASKS else PRESETS.get(name, {})

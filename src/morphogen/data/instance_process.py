@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from morphogen.config.parts import SETTING_GROUPS
+from morphogen.config.extra_settings import extra_groups
 from morphogen.config.spec import RunSpec, find_host
 from morphogen.errors import ConfigError
 
@@ -57,11 +57,11 @@ class InstanceProcess:
 
 
 def find_process(spec: RunSpec) -> InstanceProcess:
-    """Return the process that the setting groups of a resolved spec name (`config.setting_group`).
+    """Return the process that the setting groups of a resolved spec name (`config.extra_settings`).
 
     Raises: ConfigError if two groups name one.
     """
-    groups = {name: getattr(spec, name) for name in SETTING_GROUPS}
+    groups = extra_groups(spec)
     names = [name for name, group in groups.items() if group.PROCESS and group != type(group)()]
     if len(names) > 1:
         raise ConfigError(f"{names[1]}: expected its defaults beside other settings of {names[0]}")

@@ -14,9 +14,10 @@ from morphogen.config.execution_spec import (
     COMPILE_REDUCE_OVERHEAD,
     EngineSpec,
 )
+from morphogen.config.extra_settings import extra_groups
 from morphogen.config.fields import raise_all
 from morphogen.config.groups import RESIDENT
-from morphogen.config.parts import KINDS, SETTING_GROUPS
+from morphogen.config.parts import KINDS
 from morphogen.config.spec import RunSpec, build_limits, find_host, instance_ranges, param_budget, pick_slots, resolve
 from morphogen.config.task import TASKS, TaskSpec
 from morphogen.data.dataset import Dataset, open_dataset
@@ -226,8 +227,8 @@ def describe_run(setup: Setup) -> dict[str, str]:
     rows = {"task": f"{spec.task} ({setup.task.question})", "policy": spec.policy_name}
     if schedule is not None and schedule.steps:
         rows["schedule"] = f"{schedule.name}, steps {len(schedule.steps):,}, sha256 {schedule.sha256[:12]}"
-    groups = {name: getattr(spec, name) for name in SETTING_GROUPS}
-    rows |= {name: group.summary() for name, group in groups.items() if group != type(group)()}
+    groups = extra_groups(spec).items()
+    rows |= {name: group.summary() for name, group in groups if group != type(group)()}
     return {
         **rows,
         "reward": spec.reward.rule,

@@ -12,9 +12,8 @@ import pytest
 
 from morphogen.cli import arguments, main, process
 from morphogen.config.config_files import dump_config
-from morphogen.config.parts import PRESETS
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.config.task import TASKS
+from morphogen.config.task import PRESETS, TASKS
 from morphogen.errors import (
     CheckpointError,
     ConfigError,

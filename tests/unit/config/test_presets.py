@@ -8,9 +8,8 @@ import pytest
 from morphogen.analysis.run_log import events
 from morphogen.config.config_files import build_spec, dump_config
 from morphogen.config.instance_spec import InstanceSpec
-from morphogen.config.parts import PRESETS
 from morphogen.config.spec import RunSpec, find_host, resolve
-from morphogen.config.task import TASKS, preset_settings
+from morphogen.config.task import PRESETS, TASKS
 from morphogen.errors import ConfigError
 from morphogen.run.train import train_ppo_vectorized
 
@@ -33,7 +32,7 @@ ROWS = {
 # sha256 of the complete text of a config: a run directory keeps this text.
 STABLE_CONFIG = "1e1e31d28abaa8b7e64925b3cc105b7f0ff3c99080ccf26ccf9f67f36fad91ff"
 each_task = pytest.mark.parametrize("name", TASKS.builtin())
-each_preset = pytest.mark.parametrize("name", [*TASKS.builtin(), *PRESETS.builtin()])
+each_preset = pytest.mark.parametrize("name", PRESETS)
 
 
 def test_every_task_of_the_table_is_there_and_no_other():
@@ -78,7 +77,7 @@ def test_an_unknown_task_lists_the_known_ones():
 def test_a_preset_gives_a_valid_run_that_carries_its_name(name):
     spec = resolve(build_spec({"preset": name}))
     assert spec.preset == name
-    assert spec.task == preset_settings(name)["task"]
+    assert spec.task == PRESETS[name]["task"]
 
 
 def test_the_settings_of_digits_set_what_learning_needs_and_nothing_else():

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import morphogen as mg
+from morphogen.config.extra_settings import GROUPS
 from morphogen.config.fields import fields_of
 from morphogen.config.keywords import EnvFields, HeadNames, OpName, RunFields
-from morphogen.config.parts import SETTING_GROUPS
 from morphogen.engine.make import MakeFields
 from morphogen.vocab.action import VALUE_NAMES
 
@@ -57,7 +57,7 @@ def test_keywords_of_entry_points_are_the_fields_of_a_spec() -> None:
     assert mg.RunSpec(**fields).ppo.clip == 0.1
     given: MakeFields = {"instances": "held-out", "ppo": {"clip": 0.1}}
     assert mg.make("whitebox", envs=2, **given).spec.ppo.clip == 0.1
-    of_extras = {"regime", *SETTING_GROUPS}
+    of_extras = {"regime", *GROUPS}
     assert set(RunFields.__annotations__) - of_extras == set(fields_of(mg.RunSpec)) - of_extras
     own = {name for name, one in inspect.signature(mg.make).parameters.items() if one.kind is one.KEYWORD_ONLY}
     assert set(MakeFields.__annotations__) - set(EnvFields.__annotations__) == own - {"envs", "seed"}

@@ -5,9 +5,9 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from morphogen.config.converters import as_group, as_optional_pair
+from morphogen.config.extra_settings import ExtraSpec
 from morphogen.config.fields import Ascending, Count, Null, Share, Spec, option, spec
 from morphogen.config.instance_spec import Classes
-from morphogen.config.setting_group import SettingGroup
 from morphogen.vocab.host import Host
 from morphogen.vocab.image_view import View
 from morphogen.vocab.text import count_noun
@@ -48,7 +48,7 @@ class ViewWeights(Spec):
 
 
 @spec
-class RegimeSpec(SettingGroup):
+class RegimeSpec(ExtraSpec):
     """Regimes of the world of an env: each has a view of the images, and its own classes if `classes` is set.
 
     Regimes are never observed.  By default the world of an env stays as it is.

@@ -1,9 +1,9 @@
 """The white-box task with regimes: accuracy by view, and the best plan by dynamic programming.
 
-The view of a regime decides which blueprint helps.  A view stays until a new regime begins, which draws one anew, so
-that the view of the last epoch is all that the past tells of the next ones.  A plan is over the views and the codes of the
-slots; how a seed is blended does not matter, since it counts from full alpha on, so that the fastest way is the best; a
-fossil gains nothing and cannot be pruned.
+The view of a regime decides which blueprint helps.  A view stays until a new regime begins, which draws one anew: the
+view of the last epoch is all that is known of the next ones.  A plan is over the views and the codes of the slots.  It
+blends in the fastest way, because a seed counts from full alpha on; it keeps no fossil, which gains nothing and cannot
+be pruned.
 """
 
 from enum import IntEnum

@@ -1,0 +1,54 @@
+"""Groups of settings that extras add to a spec, by the entry points `morphogen.settings`."""
+
+from typing import Any, ClassVar, TypeVar
+
+from morphogen.config.fields import Spec, option
+from morphogen.vocab.host import Host
+from morphogen.vocab.registry import Registry
+
+C = TypeVar("C", bound=type)
+
+
+class ExtraSpec(Spec):
+    """Base of a group of settings of an extra; its entry point has the path of the group as its name."""
+
+    PROCESS: ClassVar[str] = ""  # module:class of the instance process of a run with this group; "" = none
+
+    def host_faults(self, host: Host, *, classes: tuple[int, int], observed: tuple[str, ...]) -> list[str]:
+        """Describe settings that do not fit the run, a line each.
+
+        Args:
+            host: of the run.
+            classes: range of the number of classes of an env.
+            observed: names of the instance parameters that the policy observes.
+        """
+        return []
+
+    def summary(self) -> str:
+        """Describe the group in a line, for the list that a run prints at its start."""
+        return ""
+
+
+GROUPS: Registry[type[ExtraSpec]] = Registry(
+    "group of settings",
+    setting="settings",
+    group="morphogen.settings",
+    expected="a class that derives from ExtraSpec",
+    is_part=lambda part: isinstance(part, type) and issubclass(part, ExtraSpec),
+)
+
+
+def with_extras(cls: C) -> C:
+    """Add the groups of extras to the class of a spec, as its last fields."""
+    for path in GROUPS:
+        owner, _, name = path.rpartition(".")
+        if owner == getattr(cls, "PATH", None):
+            group = GROUPS[path]
+            cls.__annotations__[name] = group
+            setattr(cls, name, option(default=group()))
+    return cls
+
+
+def extra_groups(owner: Any) -> dict[str, ExtraSpec]:
+    """Return the groups of extras in a spec, by name."""
+    return {name: group for name, group in vars(owner).items() if isinstance(group, ExtraSpec)}

@@ -1,0 +1,48 @@
+"""Extras: no file of the core contains the words of an extra, other than its declared hooks."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[2] / "src" / "morphogen"
+REGIMES = (
+    "config/keywords.py",
+    "config/spec.py",
+    "config/task.py",
+    "data/instance_process.py",
+    "data/instances.py",
+    "engine/environment.py",
+    "state/env.py",
+    "state/schema.py",
+    "vocab/purpose.py",
+)
+EVENTS_OF_REGIMES = (
+    "analysis/plots/seeds.py",
+    "analysis/watch/draw.py",
+    "analysis/watch/view.py",
+    "engine/reporter.py",
+    "telemetry/derive.py",
+    "telemetry/kinds/epoch.py",
+    "telemetry/round_record.py",
+)
+EXTRAS = {  # name: words, and the files of the core that contain them, its hooks
+    "whitebox": (r"(?i)white[-_]?box|by_formula", ()),
+    "regimes": (r"(?i)\bregimes?|hazard", (*REGIMES, *EVENTS_OF_REGIMES)),
+}
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_the_core_does_not_know_the_words_of_an_extra(extra):
+    words, hooks = EXTRAS[extra]
+    files = {str(path.relative_to(SRC)) for path in SRC.rglob("*.py") if re.search(words, path.read_text())}
+    assert {file for file in files if not file.startswith("extras/")} == set(hooks)
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_an_extra_says_what_it_holds_and_where_it_plugs_in(extra):
+    text = ast.get_docstring(ast.parse((SRC / "extras" / extra / "__init__.py").read_text())) or ""
+    assert 15 <= len(text.splitlines()) <= 30
+    assert "torch" in text
+    assert "lugs in" in text

@@ -94,7 +94,7 @@ class RunSpec(Spec):
 
     Example:
         >>> import morphogen as mg
-        >>> spec = mg.RunSpec(task="whitebox", rounds=3, ppo={"clip": 0.1})
+        >>> spec = mg.RunSpec(task="tiny", rounds=3, ppo={"clip": 0.1})
         >>> spec.ppo.clip, spec.episode_length, mg.resolve(spec).episode_length
         (0.1, None, 8)
         >>> mg.RunSpec(ppo={"clip": 3})
@@ -319,9 +319,9 @@ def resolve(spec: RunSpec) -> RunSpec:
 
     Example:
         >>> import morphogen as mg
-        >>> spec = mg.resolve(mg.RunSpec(task="whitebox", envs=8))
+        >>> spec = mg.resolve(mg.RunSpec(task="tiny", envs=8))
         >>> spec.slots, spec.episode_length, spec.ppo.minibatches, spec.final_episodes
-        (('r0c0', 'r1c0'), 8, 4, 256)
+        (('r0c0', 'r1c0'), 8, 4, 8)
         >>> mg.resolve(spec) == spec
         True
     """

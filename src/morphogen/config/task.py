@@ -12,6 +12,7 @@ from morphogen.config.task_defaults import (
     HIGH_ENTROPY,
     PYDOC_DEFAULTS,
     SMALL_STEPS,
+    TINY_DEFAULTS,
     TINYSTORIES_DEFAULTS,
 )
 from morphogen.vocab.field_docs import document_fields
@@ -153,6 +154,23 @@ _DIGITS = TaskSpec(
     param_budget=100,
     defaults=DIGITS_DEFAULTS,
 )
+_TINY = replace(
+    _DIGITS,
+    name="tiny",
+    question="does a run work, on a few digits, in seconds?",
+    host=replace(_DIGITS_HOST, kernel=1),
+    slots=("r0c0", "r1c0"),
+    instance=InstanceSpec(width=(0.5, 1.0), label_noise=(0.0, 0.3), reach=(1, 1), param_price=(0.05, 1.0)),
+    batch=4,
+    minibatches=1,
+    episode_length=8,
+    lr=0.1,
+    success=50.0,
+    shift=0,
+    val_samples=10,
+    param_budget=300,
+    defaults=TINY_DEFAULTS,
+)
 _CIFAR_HOST = CnnSpec(base=8, blocks=3, kernel=3, pools=3, channels_in=3, size=32, classes=10)
 _CIFAR = TaskSpec(
     name="cifar_baseline",
@@ -196,6 +214,7 @@ _UNPOOLED = "can seeds rescue a host without pooling?"
 _LANGUAGE: dict[str, Any] = {"plateau_threshold": 0.3, "improvement_threshold": 1.5}
 _TASKS = (
     _DIGITS,
+    _TINY,
     replace(
         _DIGITS,
         name="digits_impaired",

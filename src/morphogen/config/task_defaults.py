@@ -30,6 +30,18 @@ DIGITS_DEFAULTS: Settings = {
     },
     "engine": {"threads": 1},
 }
+# Few choices: slots move up by themselves.
+TINY_DEFAULTS: Settings = {
+    "rounds": 2,
+    "envs": 4,
+    "max_seeds": 1,
+    "blueprints": ["conv_light", "conv_heavy", "bottleneck"],
+    "disabled_ops": ["SET_ALPHA_TARGET"],
+    "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
+    "policy": {"hidden": 16},
+    "engine": {"threads": 1},
+    "telemetry": {"level": "off"},
+}
 TINYSTORIES_DEFAULTS: Settings = {
     "envs": 4,
     "ppo": {"entropy_coef": 0.05, "entropy_anneal_rounds": 10},

@@ -67,7 +67,7 @@ class Environment:
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> state, seen = env.reset()
         >>> after, step = env.step(state, mg.actions.wait(env))
         >>> state.clock.epoch.tolist(), after.clock.epoch.tolist()

@@ -14,7 +14,7 @@ from morphogen.config.heuristic_spec import HeuristicSpec
 from morphogen.config.parts import BUILT_IN, LEARNERS, NETWORKS, POLICIES
 from morphogen.config.spec import RunSpec
 from morphogen.engine.action_control import ActionControl, build_control, load_schedule
-from morphogen.engine.learning_laws import LEARNER_LAWS, NETWORK_LAWS, LearnerSubject, NetworkSubject, white_box
+from morphogen.engine.learning_laws import LEARNER_LAWS, NETWORK_LAWS, LearnerSubject, NetworkSubject, tiny_environment
 from morphogen.engine.part_laws import find_faults
 from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError, ConfigError
@@ -47,7 +47,7 @@ class Arm(NamedTuple):
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> arm = mg.build_arm("random", env.setup)
         >>> mg.play(env, mg.Arm(arm.policy, None, arm.params, name="mine")).policy
         'mine'
@@ -103,7 +103,7 @@ def build_arm(name: str, setup: Setup) -> Arm:
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> policy, control, params, name = mg.build_arm("heuristic", env.setup)
         >>> type(policy).__name__, control, name
         ('HeuristicPolicy', None, 'heuristic')
@@ -165,11 +165,11 @@ def check_policy(setup: Setup) -> None:
         return
     if NETWORKS.origin(spec.policy.network) != BUILT_IN:
         faults = find_faults(
-            NETWORK_LAWS, NetworkSubject(arm.policy, white_box()), ("has_value_layer", "takes_any_slots")
+            NETWORK_LAWS, NetworkSubject(arm.policy, tiny_environment()), ("has_value_layer", "takes_any_slots")
         )
         raise_all([f"{NETWORKS.source(spec.policy.network)}: {wrong}" for _, wrong in faults][:1])
     if LEARNERS.origin(spec.policy_name) != BUILT_IN:
-        faults = find_faults(LEARNER_LAWS, LearnerSubject(learner, arm.policy, white_box()), ("keeps_tree",))
+        faults = find_faults(LEARNER_LAWS, LearnerSubject(learner, arm.policy, tiny_environment()), ("keeps_tree",))
         raise_all([f"{LEARNERS.source(spec.policy_name)}: {wrong}" for _, wrong in faults][:1])
 
 

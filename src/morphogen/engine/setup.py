@@ -56,7 +56,7 @@ class Setup:
 
     Example:
         >>> import morphogen as mg
-        >>> setup = mg.make("whitebox", envs=2).setup
+        >>> setup = mg.make("tiny", envs=2).setup
         >>> [slot.name for slot in setup.net.slots], setup.net.host_size, setup.limits.max_seeds
         (['r0c0', 'r1c0'], 150, 1)
     """
@@ -176,7 +176,7 @@ def build_setup(spec: RunSpec) -> Setup:
 
     Example:
         >>> import morphogen as mg
-        >>> setup = mg.build_setup(mg.RunSpec(task="whitebox", envs=4))
+        >>> setup = mg.build_setup(mg.RunSpec(task="tiny", envs=4))
         >>> setup.rule.components, setup.budget
         (('value', 'shaping', 'rent', 'op_cost', 'governor'), 300)
     """

@@ -44,12 +44,12 @@ class ArmResult:
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
-        >>> result = mg.play(env, "optimal")
+        >>> env = mg.make("tiny", envs=2, seed=0)
+        >>> result = mg.play(env, "wait")
         >>> result
-        ArmResult(optimal: network value 0.484, accuracy 50.0 %, 2.06 x the host; 2 episodes)
+        ArmResult(wait: network value 0.050, accuracy 5.0 %, 1.00 x the host; 2 episodes)
         >>> result.network_value.round(3), result.params
-        (array([0.768, 0.2  ], dtype=float32), array([224, 150]))
+        (array([0. , 0.1], dtype=float32), array([ 72, 150]))
     """
 
     policy: str
@@ -129,7 +129,7 @@ def play(env: Environment, arm: Arm | Policy | str, *, episodes: int | None = No
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=4, seed=0, instances="held-out")
+        >>> env = mg.make("tiny", envs=4, seed=0, instances="held-out")
         >>> result = mg.play(env, "wait")
         >>> result.policy, result.network_value.shape
         ('wait', (4,))

@@ -53,11 +53,11 @@ class TrainResult:
 
     Example:
         >>> import morphogen as mg
-        >>> fields = {"preset": "whitebox", "rounds": 1, "envs": 4, "policy_name": "random", "episode_length": 2}
+        >>> fields = {"preset": "tiny", "rounds": 1, "envs": 4, "policy_name": "random", "episode_length": 2}
         >>> result = mg.train_ppo_vectorized(**fields, final_episodes=2)
         >>> [arm.policy for arm in result.results], len(result.history), result.stopped
-        (['wait', 'heuristic', 'optimal', 'random'], 1, False)
-        >>> mg.play(mg.make("whitebox", envs=2, seed=0), result.arm).policy
+        (['wait', 'heuristic', 'random'], 1, False)
+        >>> mg.play(mg.make("tiny", envs=2, seed=0), result.arm).policy
         'random'
     """
 

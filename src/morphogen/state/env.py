@@ -158,7 +158,7 @@ class EnvState(TensorClass["frozen", "tensor_only"]):
 
     Example:
         >>> import morphogen as mg
-        >>> state, _ = mg.make("whitebox", envs=3, seed=0).reset()
+        >>> state, _ = mg.make("tiny", envs=3, seed=0).reset()
         >>> state.batch_size, state[1].slots.stage.tolist(), state.host.params.shape
         (torch.Size([3]), [1, 1], torch.Size([3, 150]))
     """

@@ -63,7 +63,7 @@ def validate(
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> state, _ = env.reset()
         >>> inputs, labels = torch.zeros(20, 1, 8, 8), torch.arange(20) % 10
         >>> split = mg.state.measure.LabelledInputs(inputs=inputs, labels=labels, batch_size=[])

@@ -5,7 +5,6 @@ from dataclasses import replace
 from morphogen.config.fields import Settings
 from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.task import TASKS
-from morphogen.vocab.host import CnnSpec
 from morphogen.vocab.objective import ANYTIME
 
 # Slots move up by themselves, so that what is left to learn is whether, when and which.  A fresh policy germinates at
@@ -72,25 +71,12 @@ WHITEBOX_REGIMES_DEFAULTS: Settings = {
     "telemetry": {"level": "off"},
     "checkpoint": {"every_rounds": 20},
 }
-DIGITS = TASKS["digits"]
-DIGITS_HOST = DIGITS.host
-assert isinstance(DIGITS_HOST, CnnSpec)
 WHITEBOX = replace(
-    DIGITS,
+    TASKS["tiny"],
     name="whitebox",
     question="does the policy find out when, where and which growth pays, where the best policy is known?",
-    host=replace(DIGITS_HOST, kernel=1),
-    slots=("r0c0", "r1c0"),
-    instance=InstanceSpec(width=(0.5, 1.0), label_noise=(0.0, 0.3), reach=(1, 1), param_price=(0.05, 1.0)),
     batch=1,
-    minibatches=1,
-    episode_length=8,
-    lr=0.1,
-    seed_lr=0.1,
-    success=50.0,
-    shift=0,
     val_samples=1,
-    param_budget=300,
     kind="whitebox",
     defaults=WHITEBOX_DEFAULTS,
 )

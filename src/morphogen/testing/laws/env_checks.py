@@ -32,7 +32,7 @@ def check_observation(env: Environment, hidden: Collection[str] | None = None) -
     Example:
         >>> import morphogen as mg
         >>> from morphogen.testing import laws
-        >>> env = mg.make("whitebox", envs=4, seed=0, observe={"instance": ["param_price"]})
+        >>> env = mg.make("tiny", envs=4, seed=0, observe={"instance": ["param_price"]})
         >>> laws.check_observation(env)
         >>> try:
         ...     laws.check_observation(env, hidden=["param_price"])

@@ -18,7 +18,7 @@ def act(policy, arm, env, hidden):
 
 
 def test_a_policy_without_memory_acts_as_in_the_first_epoch_and_keeps_none():
-    env = mg.make("whitebox", envs=3, seed=0)
+    env = mg.make("tiny", envs=3, seed=0)
     arm = mg.build_arm("ppo", env.setup)
     fresh = arm.policy.initial_hidden(env.envs)
     later = fresh.apply(lambda leaf: leaf + 5.0)

@@ -17,7 +17,7 @@ WORDS = [
     ("morphogen train heuristic --policy ger", "germinate_one"),
     ("morphogen train --compile de", "default"),
     ("morphogen evaluate run --split t", "test"),
-    ("morphogen data white", "whitebox whitebox_regimes"),
+    ("morphogen data digits_i", "digits_impaired"),
     ("morphogen config ppo.cl", "ppo.clip"),
     ("morphogen train --config my", "my.json"),
     ("morphogen resume old", "old-run"),

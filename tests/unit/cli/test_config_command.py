@@ -51,7 +51,7 @@ def test_one_setting_is_explained(capsys):
         (["ppo.imitation_rounds"], "3 in `morphogen train`"),
         (["ppo.imitation_rounds", "--preset", "smoke"], "1 in `morphogen train --preset smoke`"),
         (["ppo.imitation_rounds", "--task", "cifar_baseline"], "0 in `morphogen train --task cifar_baseline`"),
-        (["host.lr", "--preset", "whitebox"], "0.1 in `morphogen train --preset whitebox`"),
+        (["host.lr", "--preset", "tiny"], "0.1 in `morphogen train --preset tiny`"),
         (["preset"], '"digits_regimes" in `morphogen train`'),
     ],
 )

@@ -165,10 +165,8 @@ def test_the_test_split_judges_the_same_lives_by_other_samples(run, tmp_path, ca
 
 @pytest.mark.parametrize("observed", [["param_price"], ["width", "label_noise", "param_price"]])
 def test_a_task_without_samples_has_no_test_split(observed):
-    setup = build_setup(resolve(build_spec({"preset": "whitebox", "observe": {"instance": observed}})))
-    with pytest.raises(
-        ConfigError, match="--split: expected validation, because task whitebox has no samples, got test"
-    ):
+    setup = build_setup(resolve(build_spec({"preset": "tiny", "observe": {"instance": observed}})))
+    with pytest.raises(ConfigError, match="--split: expected validation, because task tiny has no samples, got test"):
         select_split("test", setup)
     assert select_split("validation", setup) is setup
 
@@ -220,7 +218,7 @@ def test_an_arm_that_the_run_cannot_follow_is_refused_before_any_arm_is_played()
 
 
 def test_a_policy_plays_with_its_first_parameters_and_greedily_if_asked():
-    env = mg.make("whitebox", envs=32, seed=0, instances="held-out")
+    env = mg.make("tiny", envs=32, seed=0, instances="held-out")
     arm = mg.build_arm("ppo", env.setup)
     drawn = mg.play(env, arm.policy)
     assert drawn.policy == "NetworkPolicy"
@@ -250,7 +248,7 @@ def test_arms_are_played_in_python_beside_one_that_was_played():
     with pytest.raises(ConfigError, match="env: expected one with held-out instances, got"):
         mg.play_arms(mg.make(spec), ("wait",))
     assert "network value" in results["wait"].table_row(grown, seed=0)
-    best = mg.play_arms(mg.make("whitebox", envs=4, instances="held-out"), ("optimal",))["optimal"]
+    best = mg.play_arms(mg.make("tiny", envs=4, instances="held-out"), ("optimal",))["optimal"]
     assert best.network_value.mean() > 0
 
 
@@ -260,7 +258,7 @@ def test_arms_are_played_in_python_beside_one_that_was_played():
 @pytest.fixture(scope="module")
 def anytime():
     """Twins of a task whose networks count in every epoch, and only at the end; one seed in each host, pruned late."""
-    task = replace(TASKS["whitebox"], instance=mg.InstanceSpec(param_price=(0.4, 0.4)), defaults={})
+    task = replace(TASKS["tiny"], instance=mg.InstanceSpec(param_price=(0.4, 0.4)), defaults={})
     settings = {
         "envs": 4,
         "reward": {"rule": "anytime"},

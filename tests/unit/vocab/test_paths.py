@@ -24,9 +24,9 @@ CALLS = {
     "load_checkpoint": lambda: mg.load_checkpoint("~/none"),
     "load_policy": lambda: mg.load_policy("~/none"),
     "data.dir": lambda: mg.make("tinystories", envs=1, data={"dir": "~/none"}),
-    "schedule": lambda: mg.build_arm("schedule:~/file", mg.make("whitebox", envs=1).setup),
+    "schedule": lambda: mg.build_arm("schedule:~/file", mg.make("tiny", envs=1).setup),
     **{
-        name: lambda name=name: mg.build_arm(f"{name}:~/none", mg.make("whitebox", envs=1).setup)
+        name: lambda name=name: mg.build_arm(f"{name}:~/none", mg.make("tiny", envs=1).setup)
         for name in ("reactive", "trained")
     },
 }

@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # for type checkers: the same names as in _HOMES, checked by 
     from morphogen import engine as engine
     from morphogen import errors as errors
     from morphogen import evaluation as evaluation
+    from morphogen import extras as extras
     from morphogen import kernels as kernels
     from morphogen import learn as learn
     from morphogen import nets as nets
@@ -257,8 +258,8 @@ _HOMES = {
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 _PACKAGES = (
-    *("adapters", "analysis", "cli", "config", "data", "device", "engine", "errors", "evaluation", "kernels"),
-    *("learn", "nets", "rules", "run", "state", "steps", "storage", "telemetry", "testing", "vocab"),
+    *("adapters", "analysis", "cli", "config", "data", "device", "engine", "errors", "evaluation", "extras"),
+    *("kernels", "learn", "nets", "rules", "run", "state", "steps", "storage", "telemetry", "testing", "vocab"),
 )
 _MODULES = {name: name for name in _PACKAGES} | {"actions": "engine.actions", "rng": "state.rng"}
 __all__ = sorted([*_HOME, *_PACKAGES])  # pyright: ignore[reportUnsupportedDunderAll]

@@ -14,10 +14,13 @@ REGIMES = (
     "data/instance_process.py",
     "data/instances.py",
     "engine/environment.py",
+    "engine/part_laws.py",
     "state/env.py",
     "state/schema.py",
+    "testing/laws/env_checks.py",
     "vocab/purpose.py",
 )
+SCHEDULES_OF_REGIMES = ("cli/evaluate.py", "evaluation/arms.py", "evaluation/clairvoyant.py")
 EVENTS_OF_REGIMES = (
     "analysis/plots/seeds.py",
     "analysis/watch/draw.py",
@@ -29,7 +32,7 @@ EVENTS_OF_REGIMES = (
 )
 EXTRAS = {  # name: words, and the files of the core that contain them, its hooks
     "whitebox": (r"(?i)white[-_]?box|by_formula", ()),
-    "regimes": (r"(?i)\bregimes?|hazard", (*REGIMES, *EVENTS_OF_REGIMES)),
+    "regimes": (r"(?i)regime|hazard", (*REGIMES, *EVENTS_OF_REGIMES, *SCHEDULES_OF_REGIMES)),
 }
 
 

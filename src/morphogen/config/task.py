@@ -214,7 +214,6 @@ _UNPOOLED = "can seeds rescue a host without pooling?"
 _LANGUAGE: dict[str, Any] = {"plateau_threshold": 0.3, "improvement_threshold": 1.5}
 _TASKS = (
     _DIGITS,
-    _TINY,
     replace(
         _DIGITS,
         name="digits_impaired",
@@ -224,6 +223,7 @@ _TASKS = (
         success=80.0,
         param_budget=None,
     ),
+    _TINY,
     _CIFAR,
     _cifar_task("cifar_scale", "can seeds add to a deep host?", _ROW_0, _SCALE, **_DEEP_HOST),
     _cifar_task("cifar_impaired", _IMPAIRED, _ROW_0[:3], HIGH_ENTROPY, base=1, kernel=1),

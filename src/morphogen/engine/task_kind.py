@@ -1,4 +1,4 @@
-"""Task kind: how the envs of a task train and validate."""
+"""Task kind: training and validation of the envs of a task."""
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 
 class TaskKind(ABC):
-    """How the envs of a task train and validate; `TaskSpec.kind` names it (`config.parts.KINDS`).
+    """Training and validation of the envs of a task; `TaskSpec.kind` names it (`config.parts.KINDS`).
 
     The default is `engine.trained_networks`.
     """

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.small_runs import tiny_setup
 
+import morphogen as mg
 from morphogen.config.action_schedule import parse_schedule
 from morphogen.config.config_files import build_spec
 from morphogen.config.groups import LifecycleSpec
@@ -23,6 +24,7 @@ from morphogen.engine.action_control import build_control
 from morphogen.engine.policies import Arm, build_arm
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.errors import ConfigError
+from morphogen.evaluation.evaluate import select_split
 from morphogen.evaluation.play import play_arm, shares_of_optimum
 from morphogen.extras.whitebox.formula import best_blueprint, first_useful_epoch, seed_gain
 from morphogen.extras.whitebox.optimal_policies import OptimalPolicy
@@ -263,6 +265,21 @@ def test_a_short_run_learns():
     spec = build_spec({"preset": "whitebox"}, {"rounds": 12, "final_episodes": 0})
     values = [one.network_value_mean for one in train_ppo_vectorized(spec).history]
     assert sum(values[-3:]) / 3 > sum(values[:3]) / 3 + 0.15
+
+
+@pytest.mark.parametrize("observed", [["param_price"], ["width", "label_noise", "param_price"]])
+def test_it_has_no_samples_and_so_no_test_split(observed):
+    setup = setup_of(observe={"instance": observed})
+    with pytest.raises(
+        ConfigError, match="--split: expected validation, because task whitebox has no samples, got test"
+    ):
+        select_split("test", setup)
+    assert select_split("validation", setup) is setup
+
+
+def test_the_best_policy_is_an_arm_like_any_other():
+    arms = mg.play_arms(mg.make("whitebox", envs=4, instances="held-out"), ("optimal",))
+    assert arms["optimal"].network_value.mean() > 0
 
 
 def test_it_has_no_activations_and_needs_no_pieces():

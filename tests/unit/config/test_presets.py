@@ -17,6 +17,7 @@ from morphogen.run.train import train_ppo_vectorized
 ROWS = {
     "digits": (438, "r0c0 r0c1 r1c0", 32, 16),
     "digits_impaired": (72, "r0c0 r0c1 r1c0", 32, 16),
+    "tiny": (150, "r0c0 r1c0", 4, 8),
     "cifar_baseline": (6_418, "r0c0 r0c1 r0c2", 128, 150),
     "cifar_scale": (99_922, "r0c0 r0c1 r0c2 r0c3 r0c4", 128, 150),
     "cifar_impaired": (77, "r0c0 r0c1 r0c2", 128, 150),

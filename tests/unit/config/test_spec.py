@@ -195,7 +195,7 @@ def test_all_faults_of_a_spec_are_told_together():
         RunSpec(rounds=0, envs=True, seed=-1, task="didgits")
     lines = str(caught.value).splitlines()
     assert [line.split(":")[0] for line in lines] == ["task", "seed", "rounds", "envs"]
-    known = "digits, digits_impaired, cifar_baseline"
+    known = "digits, digits_impaired, tiny, cifar_baseline"
     assert f"expected one of {known}" in lines[0]
 
 

@@ -22,8 +22,8 @@ from morphogen.config.parts import DATASETS
 from morphogen.data.arrays import from_arrays
 from morphogen.data.feed import Draws, ResidentFeed
 from morphogen.engine.capture import open_capture
-from morphogen.engine.phases import train_piece
 from morphogen.engine.setup import Setup, build_setup
+from morphogen.engine.trained_networks import train_piece
 from morphogen.state.env import EnvState
 
 SAMPLES = 6000  # of the data set

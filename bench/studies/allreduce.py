@@ -20,9 +20,9 @@ import torch
 import morphogen as mg
 from morphogen.cli.bench import machine_facts
 from morphogen.device.process_group import open_collectives
-from morphogen.engine.optimum import optimal_returns
 from morphogen.evaluation.bootstrap import interval, seed_interval
 from morphogen.evaluation.play import play_arm
+from morphogen.extras.whitebox.optimum import optimal_returns
 
 RESULTS = Path(__file__).parents[1] / "results" / "allreduce.json"
 REDUCTIONS = ("gather", "allreduce")

@@ -1,8 +1,8 @@
-"""Policies of `digits_phases` where they were not trained: `python -m bench.studies.transfer RUN... --reactive FILE`.
+"""Policies of `digits_regimes` where they were not trained: `python -m bench.studies.transfer RUN... --reactive FILE`.
 
 The trained policies play held-out instances, greedily: as they were trained, with their memory cleared after every
-epoch, and in worlds with other phases, prices, lengths of an episode and hosts.  Beside them play never growing and the
-best rules, in the file of `morphogen tune --family reactive`; these too are those of the worlds of training.
+epoch, and in worlds with other regimes, prices, lengths of an episode and hosts.  Beside them play never growing and
+the best rules, in the file of `morphogen tune --family reactive`; these too are those of the worlds of training.
 """
 
 import argparse
@@ -32,13 +32,13 @@ from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.storage.files import json_bytes
 
 FILE = Path(__file__).parents[1] / "results" / "transfer.json"
-PRESET, SEED = "digits_phases", 0  # the seed is that of the resamples
-IMPAIRED = replace(TASKS[PRESET], name="digits_phases_impaired", host=TASKS["digits_impaired"].host)
+PRESET, SEED = "digits_regimes", 0  # the seed is that of the resamples
+IMPAIRED = replace(TASKS[PRESET], name="digits_regimes_impaired", host=TASKS["digits_impaired"].host)
 TRAINED, CLEARED = "as trained", "memory cleared every epoch"
 CONDITIONS: dict[str, dict[str, Any]] = {  # settings that differ from those of training
     TRAINED: {},
-    "phases that end sooner": {"phase": {"hazard": 0.5, "least": 12}},
-    "phases that end later": {"phase": {"hazard": 0.05}},
+    "regimes that end sooner": {"regime": {"hazard": 0.5, "least": 12}},
+    "regimes that end later": {"regime": {"hazard": 0.05}},
     "lower prices": {"instance": {"param_price": (0.08, 0.12)}},
     "higher prices": {"instance": {"param_price": (0.18, 0.24)}},
     "episodes of 45 epochs": {"episode_length": 45},

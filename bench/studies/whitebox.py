@@ -1,6 +1,6 @@
 """Share of a known optimum that PPO reaches: a preset with a known one, once per seed, in sequence.
 
-`python -m bench.studies.whitebox [--preset whitebox_phases] [--seeds 1 2 3 4 5] [--json FILE]` runs the command of the
+`python -m bench.studies.whitebox [--preset whitebox_regimes] [--seeds 1 2 3 4 5] [--json FILE]` runs the command of the
 preset in a process of its own for every seed, and keeps the share of the optimal return of every policy and the seconds
 of the whole command.  The results of a preset are in `bench/results/PRESET.json`.
 """
@@ -17,7 +17,7 @@ from typing import Any
 from morphogen.cli.bench import machine_facts
 
 RESULTS = Path(__file__).parents[1] / "results"
-PRESETS = ("whitebox", "whitebox_phases")
+PRESETS = ("whitebox", "whitebox_regimes")
 
 
 def run_seed(preset: str, seed: int, rounds: int | None) -> dict[str, Any]:

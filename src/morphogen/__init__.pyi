@@ -48,8 +48,6 @@ from morphogen.config.parts import LEARNERS as LEARNERS
 from morphogen.config.parts import NETWORKS as NETWORKS
 from morphogen.config.parts import POLICIES as POLICIES
 from morphogen.config.parts import RULES as RULES
-from morphogen.config.phase_spec import PhaseSpec as PhaseSpec
-from morphogen.config.phase_spec import ViewWeights as ViewWeights
 from morphogen.config.policy_spec import PolicySpec as PolicySpec
 from morphogen.config.policy_spec import PpoSpec as PpoSpec
 from morphogen.config.registry import Registry as Registry

@@ -22,9 +22,9 @@ from morphogen.testing.builders.tree_equality import trees_equal
 CASES = {
     "the task of digits": {"task": "digits_impaired", "telemetry": TelemetrySpec(level="debug", loggers=("csv",))},
     **rows_of_extra(
-        "legacy_rewards", lambda: {"a legacy reward": {"task": "whitebox", "reward": RewardSpec(rule="basic")}}
+        "legacy_rewards", lambda: {"a legacy reward": {"task": "tiny", "reward": RewardSpec(rule="basic")}}
     ),
-    "a baseline": {"task": "whitebox", "policy_name": "heuristic"},
+    "a baseline": {"task": "tiny", "policy_name": "heuristic"},
 }
 
 
@@ -67,10 +67,10 @@ def test_a_run_under_another_default_has_the_same_bits(tmp_path, set_default, fi
         assert not list(differences(usual, play(tmp_path / "other", **fields)))
 
 
-@pytest.mark.parametrize("task", ["digits", "whitebox", pytest.param("pydoc", marks=needs_extra("text"))])
+@pytest.mark.parametrize("task", ["digits", "tiny", pytest.param("pydoc", marks=needs_extra("text"))])
 def test_an_environment_under_another_default_has_the_same_bits(set_default, task):
     def play_epochs():
-        small = {} if task == "whitebox" else {"data": {"batch": 4, "minibatches": 2, "val_samples": 16}}
+        small = {} if task == "tiny" else {"data": {"batch": 4, "minibatches": 2, "val_samples": 16}}
         env = mg.make(task, envs=2, seed=0, **small)
         state, seen = env.reset()
         for _ in range(3):

@@ -22,7 +22,7 @@ def build_fussy(spec, limits):
     return build_random(spec, limits)
 
 
-mg.TASKS.register("mine", replace(mg.TASKS["whitebox"], name="mine"))
+mg.TASKS.register("mine", replace(mg.TASKS["tiny"], name="mine"))
 mg.POLICIES.register("fussy", build_fussy)
 '''
 SMALL = ("--rounds", "1", "--envs", "4", "--final-episodes", "4", "--quiet")

@@ -20,7 +20,6 @@ from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.groups import DataSpec
 from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.parts import DATASETS
-from morphogen.config.phase_spec import PhaseSpec
 from morphogen.config.task import TASKS
 from morphogen.data.dataset import open_dataset
 from morphogen.data.feed import Feed
@@ -30,6 +29,7 @@ from morphogen.device.transfers import Transfers
 from morphogen.engine.environment import Environment
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.errors import ConfigError
+from morphogen.extras.regimes.regime_spec import RegimeSpec
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.testing.audit import HostReadMode
 
@@ -118,15 +118,15 @@ def test_a_streamed_run_has_the_numbers_of_a_resident_one_bit_for_bit(form, cifa
 
 
 @pytest.mark.parametrize("form", [form for form in ("shifts", "crops and mirrors") if form in FORMS])
-def test_a_streamed_run_follows_the_phases_of_its_envs_bit_for_bit(form, cifar):
+def test_a_streamed_run_follows_the_regimes_of_its_envs_bit_for_bit(form, cifar):
     views = dict.fromkeys(("plain", "inverted", "turned", "half", "noisy"), 1)
-    phase = PhaseSpec(hazard=0.5, views=views, classes=(3, 8))
+    regime = RegimeSpec(hazard=0.5, views=views, classes=(3, 8))
     instance, observe = {"classes": (10, 10)}, {"instance": ["param_price"]}
-    runs = pair(form, cifar, rounds=2, episode_length=4, phase=phase, observe=observe, ranges=instance)
+    runs = pair(form, cifar, rounds=2, episode_length=4, regime=regime, observe=observe, ranges=instance)
     resident, streamed = (finished(setup) for setup in runs)
     assert (resident.state == streamed.state).all()
     assert resident.state is not None
-    assert resident.state.instance.phase.any()
+    assert resident.state.instance.regime.any()
 
 
 @pytest.mark.parametrize("split", [TRAINING_INSTANCES, HELD_OUT_INSTANCES], ids=["train", "held-out"])

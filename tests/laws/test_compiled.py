@@ -26,7 +26,6 @@ import morphogen as mg
 from morphogen import rules, steps
 from morphogen.config.parts import LEARNERS, POLICIES
 from morphogen.engine.environment import Environment
-from morphogen.engine.optimum import OPTIMAL
 from morphogen.engine.phases import choose_actions
 from morphogen.learn.baselines import ParameterFree, action_of_heads, deterministic_output
 from morphogen.learn.loss import coefficients_at
@@ -254,25 +253,20 @@ def run_epoch() -> Graph:
 
 # policies and their update
 
-BUILT_IN = {  # policy -> task in which it plays
-    **dict.fromkeys([*POLICIES, *LEARNERS], "digits"),
-    f"{OPTIMAL} (whitebox)": "whitebox",
-    f"{OPTIMAL} (whitebox_phases)": "whitebox_phases",
-}
+BUILT_IN = (*POLICIES.builtin(), *LEARNERS.builtin())
 
 
 def acting() -> Graph:
     """Every built-in policy, in two epochs of a random life; schedules are equal policies under other masks."""
-    data = {"batch": 4, "minibatches": 1, "val_samples": 8}
-    envs = {task: mg.make(task, envs=6, seed=0, data=data) for task in set(BUILT_IN.values())}
-    lives = {task: live(env, epochs=4) for task, env in envs.items()}
+    env = mg.make("digits", envs=6, seed=0, data={"batch": 4, "minibatches": 1, "val_samples": 8})
+    epochs = live(env, epochs=4)
     arms, worlds, memory, same = {}, {}, {}, {}
-    for name, task in BUILT_IN.items():
-        arm = mg.build_arm(name.partition(" ")[0], envs[task].setup)
+    for name in BUILT_IN:
+        arm = mg.build_arm(name, env.setup)
         same[name] = next((other for other in arms if arms[other].policy == arm.policy), name)
         if same[name] == name:
             arms[name], memory[name] = arm, arm.policy.initial_hidden(6)
-            worlds[name] = replace(envs[task], control=arm.control)
+            worlds[name] = replace(env, control=arm.control)
 
     def choose(seen, clocks):
         found = {}
@@ -283,9 +277,9 @@ def acting() -> Graph:
 
     given = []
     for t in (2, 3):
-        states = {name: lives[BUILT_IN[name]][t].before for name in arms}
-        seen = {name: worlds[name].observe(state) for name, state in states.items()}
-        given.append((seen, {name: state.clock for name, state in states.items()}))
+        state = epochs[t].before
+        seen = {name: world.observe(state) for name, world in worlds.items()}
+        given.append((seen, dict.fromkeys(arms, state.clock)))
     return Graph(choose, given)
 
 

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import torch
 from hypothesis import strategies as st
+from support.drawn_tensors import measured, tensors
 from support.profiles import one_in
 
 from morphogen import rules
@@ -29,8 +30,6 @@ from morphogen.rules import (
     shapley_values,
     signals,
     stages,
-    whitebox,
-    whitebox_plan,
 )
 from morphogen.rules.health import GradStats
 from morphogen.rules.rewards.table import build_rule
@@ -52,13 +51,9 @@ NUMBERS = {
     "attribution.configuration_count",
     "shapley_values.interaction_weights",
     "shapley_values.shapley_weights",
-    "whitebox_plan.next_codes",
-    "whitebox_plan.seed_code",
-    "whitebox_plan.view_transitions",
 }  # without tensors
 BESIDE_RULES = (advantage, blend_slots, minibatch_tally)  # modules of other packages under the laws of rules
 COUNTS, GATES = ((0, 10, 20, 30, *[40] * 9),) * 3, (1, 1, 1)
-PLAN = whitebox_plan.PlanSpec(horizon=3, hazard=0.25, views=(0, 1, 2), counts=(COUNTS[0],), param_budget=100)
 BUDGET, LENGTH, GAMMA = 48_832, 9, 0.995
 R, I, B = torch.float32, torch.int64, torch.bool  # noqa: E741
 
@@ -67,17 +62,6 @@ states = strategies.env_states(3, 3, min_envs=2, min_slots=3)
 losses = st.sampled_from((0.5, 1.0, 2.25, 4.5, 11.0, float("nan")))
 shares = st.integers(0, 8).map(lambda i: i / 8)
 yes = st.booleans()
-
-
-@st.composite
-def tensors(draw, *kinds, envs=3, lead=()):
-    """Tensors [*lead, E, ...] one of each kind (values, dtype, axes after the env)."""
-    return tuple(_filled(draw, values, (*lead, envs, *axes), dtype) for values, dtype, axes in kinds)
-
-
-def _filled(draw, values, shape, dtype):
-    count = int(torch.tensor(shape).prod())
-    return torch.tensor(draw(st.lists(values, min_size=count, max_size=count)), dtype=dtype).view(shape)
 
 
 def beside(part, *kinds):
@@ -97,29 +81,6 @@ def declared(part):
     """Masks, any entry of a schedule, and whether it is there."""
     present = st.lists(yes, min_size=len(part), max_size=len(part)).map(torch.tensor)
     return st.tuples(st.just(masks_of(part)), strategies.actions(part, -1, 7), present)
-
-
-def measured(part):
-    """A validation of all coalitions: an accuracy that goes with the coalition alone."""
-    coalition, evaluated = attribution.coalitions(part, torch.zeros(len(part), 2, 3), pairs=2)
-    return 40.0 + 3.0 * coalition.float() - 0.5 * coalition.float() ** 2, coalition, evaluated, part
-
-
-def ripening(state):
-    """Inputs of the white box, with all coalitions."""
-    _, coalition, _, slots = measured(state.slots)
-    return state.instance, slots, state.clock.epoch, coalition
-
-
-def viewed(state):
-    """Inputs of the white box with phases, with all coalitions."""
-    instance, slots, _, coalition = ripening(state)
-    return instance.replace(image_view=instance.image_view % 3), slots, coalition
-
-
-def planned(price):
-    """Moves of a plan, the envs first."""
-    return whitebox_plan.best_moves(price, PLAN).movedim(1, 0)
 
 
 def judged(state):
@@ -290,32 +251,6 @@ RULES = {
         {"tolerance": 1e-6},
     ),
     "features.contribution_features": (features.contribution_features, slots, SLOTTED),
-    "whitebox.coalition_accuracy": (whitebox.coalition_accuracy, states.map(ripening), {}),
-    "whitebox.optimal_value": (
-        partial(whitebox.optimal_value, counts=((0, 9, 5), (0, 4, 7)), blueprints=(1, 2), last=4, param_budget=100),
-        states.map(lambda s: s.instance),
-        {"tolerance": 1e-6},
-    ),
-    "whitebox.seed_gain": (
-        whitebox.seed_gain,
-        tensors(*[(shares, R, ONE)] * 2, (st.integers(0, 7), I, CELL), (st.integers(0, 9), I, CELL)),
-        {},
-    ),
-    "whitebox.best_blueprint": (whitebox.best_blueprint, tensors((shares, R, ONE)), {}),
-    "whitebox.first_useful_epoch": (whitebox.first_useful_epoch, tensors((shares, R, ONE)), {}),
-    "whitebox_plan.view_accuracy": (whitebox_plan.view_accuracy, states.map(viewed), {}),
-    "whitebox_plan.view_points": (whitebox_plan.view_points, tensors((st.integers(0, 2), I, ONE)), {}),
-    "whitebox_plan.epoch_rewards": (
-        partial(whitebox_plan.epoch_rewards, spec=PLAN),
-        tensors((shares, R, ONE)),
-        {"tolerance": 1e-6},
-    ),
-    "whitebox_plan.best_moves": (planned, tensors((shares, R, ONE)), {}),
-    "whitebox_plan.planned_value": (
-        lambda price, views: whitebox_plan.planned_value(price, views.T, PLAN),
-        tensors((shares, R, ONE), (st.integers(0, 2), I, (3,))),
-        {"tolerance": 1e-6},
-    ),
     "gates.check_gate": (
         partial(gates.check_gate, spec=LIFE),
         beside(slots, (points, R, ONE), (st.integers(0, 9), I, CELL)),

@@ -29,7 +29,6 @@ from morphogen.nets.net import Net
 from morphogen.rules.attribution import coalitions
 from morphogen.rules.decoding import decode
 from morphogen.state import rng
-from morphogen.state.measure import LabelledInputs
 from morphogen.steps.apply import apply_action
 from morphogen.steps.govern_step import first_snapshot, govern
 from morphogen.steps.observe_step import observe, state_facts
@@ -38,7 +37,6 @@ from morphogen.steps.score_step import attribute, close_epoch, reward_inputs, sc
 from morphogen.steps.tick_step import tick
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import choose_samples, validate
-from morphogen.steps.whitebox_steps import skip_training, validate_by_formula
 from morphogen.testing import strategies
 from morphogen.testing.builders import scenes, tree_equality
 from morphogen.testing.builders.permute import permute, permute_action
@@ -105,16 +103,6 @@ def labelled():
     return st.lists(rows, min_size=2, max_size=4).map(torch.tensor)
 
 
-def questioned(state):
-    """A state and every coalition of its seeds."""
-    return state, *coalitions(state.slots, torch.zeros(len(state), 2, 3), pairs=2)
-
-
-def judged(state, coalition, evaluated):
-    split = LabelledInputs(inputs=torch.zeros(1, 1, 8, 8), labels=torch.zeros(1, dtype=torch.int64), batch_size=[])
-    return validate_by_formula(state, split, coalition, evaluated)
-
-
 # name -> (step, what it takes, in which ways it is asked)
 DRAWN = {
     "apply.apply_action": (partial(apply_action, lifecycle=LIFE), states.flatmap(acting), {"slots": True}),
@@ -127,8 +115,6 @@ DRAWN = {
     "score_step.close_epoch": (close_epoch, states, {"slots": True}),
     "tick_step.tick": (partial(tick, lifecycle=LIFE), states, {"slots": True}),
     "validate_step.choose_samples": (partial(choose_samples, counted=4), labelled(), {}),
-    "whitebox_steps.validate_by_formula": (judged, states.map(questioned), {}),
-    "whitebox_steps.skip_training": (skip_training, states, {"slots": True}),
 }
 
 

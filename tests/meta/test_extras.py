@@ -18,15 +18,40 @@ SEQUENCES = (  # a host may take sequences of integers; the operator of attentio
     "nets/seed_module.py",
 )
 VERSIONS_OF_TORCHRL = ("cli/bench.py", "storage/run_directory.py", "telemetry/writer.py")  # its loggers are a sink
+REGIMES = (
+    "config/keywords.py",
+    "config/spec.py",
+    "config/task.py",
+    "data/instance_process.py",
+    "data/instances.py",
+    "engine/environment.py",
+    "engine/part_laws.py",
+    "state/env.py",
+    "state/schema.py",
+    "testing/laws/env_checks.py",
+    "vocab/purpose.py",
+)
+SCHEDULES_OF_REGIMES = ("cli/evaluate.py", "evaluation/arms.py", "evaluation/clairvoyant.py")
+EVENTS_OF_REGIMES = (
+    "analysis/plots/seeds.py",
+    "analysis/watch/draw.py",
+    "analysis/watch/view.py",
+    "engine/reporter.py",
+    "telemetry/derive.py",
+    "telemetry/kinds/epoch.py",
+    "telemetry/round_record.py",
+)
 EXTRAS = {  # name: words, and the files of the core that contain them, its hooks
     "text": (r"(?i)\btokens?\b|transformer|causal|vocabulary", SEQUENCES),
     "cifar": (r"(?i)cifar", ()),
     "legacy_rewards": (r"(?i)legacy|escrow|basic_plus", ()),
+    "whitebox": (r"(?i)white[-_]?box|by_formula", ()),
+    "regimes": (r"(?i)regime|hazard", (*REGIMES, *EVENTS_OF_REGIMES, *SCHEDULES_OF_REGIMES)),
     "torchrl": (r"(?i)torchrl", ("__init__.py", *VERSIONS_OF_TORCHRL)),
     "gymnasium": (r"(?i)gymnasium", ()),
     "sb3": (r"(?i)\bsb3|stable.?baselines", ()),
 }
-REQUIRED = {"sb3": "gymnasium"}  # extras that build on another one
+REQUIRED = {"sb3": "gymnasium", "whitebox": "regimes"}  # extras that build on another one
 each_extra = pytest.mark.parametrize("extra", [name for name in EXTRAS if (SRC / "extras" / name).exists()])
 
 

@@ -10,7 +10,7 @@ from support.small_runs import live, tiny_setup, world_of
 
 import morphogen
 from bench.speed import summary
-from bench.studies import ablations, landscape, learning, phases, transfer
+from bench.studies import ablations, landscape, learning, regimes, transfer
 from morphogen.cli import main
 from morphogen.cli.bench import expand_grid
 from morphogen.config.groups import LifecycleSpec
@@ -170,13 +170,13 @@ def test_the_tables_of_learning_are_those_of_their_files(bench, name):
 
 
 def test_the_worth_of_control_is_that_of_the_file():
-    results = json.loads(phases.FILE.read_text())
+    results = json.loads(regimes.FILE.read_text())
     behind, rivals = results["rivals"]["clairvoyant_minus"], results["rivals"]
     words = " ".join(BENCH.split())
     assert f"On {len(rivals['picks'])} training instances" in words
     assert f"earn {format_estimate(behind['open'], '+')} more than the best schedule" in words
     assert f"and {format_estimate(behind['static'], '+')} more than the best static net" in words
-    assert f"{rivals['prunes']:.0%} of them prune, {rivals['grows_later']:.0%} grow after the first phase" in words
+    assert f"{rivals['prunes']:.0%} of them prune, {rivals['grows_later']:.0%} grow after the first regime" in words
 
 
 def test_the_calibration_is_that_of_the_file():

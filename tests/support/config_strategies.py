@@ -14,11 +14,11 @@ from morphogen.config.extra_settings import GROUPS as EXTRA_GROUPS
 from morphogen.config.fields import describe, fields_of
 from morphogen.config.heuristic_spec import HeuristicSpec
 from morphogen.config.instance_spec import InstanceSpec, ObserveSpec
-from morphogen.config.phase_spec import PhaseSpec, ViewWeights
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import TASKS
 from morphogen.config.telemetry_spec import TelemetrySpec, WandbSpec
+from morphogen.extras.regimes.regime_spec import RegimeSpec, ViewWeights
 
 GROUPS = (
     specs.DataSpec,
@@ -35,7 +35,7 @@ GROUPS = (
     EngineSpec,
     InstanceSpec,
     ObserveSpec,
-    PhaseSpec,
+    RegimeSpec,
     TelemetrySpec,
 )
 WIDE = 1e6  # where a bound is open

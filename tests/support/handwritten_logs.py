@@ -9,7 +9,7 @@ from morphogen.telemetry.jsonl import encode
 from morphogen.telemetry.kinds.epoch import (
     EpisodeCompleted,
     EpochCompleted,
-    PhaseBegan,
+    RegimeBegan,
     RolledBack,
     SeedFossilized,
     SeedGerminated,
@@ -26,8 +26,8 @@ def saved(number, path="checkpoints/last"):
     return Envelope(CheckpointSaved(path=path, kind="final", size_bytes=number, save_s=0.0))
 
 
-def started(envs=3, epochs=4, rounds=2, slots=SLOTS, phase=None, **telemetry):
-    config = {"policy_name": "ppo", "telemetry": telemetry, "phase": phase or {}}
+def started(envs=3, epochs=4, rounds=2, slots=SLOTS, regime=None, **telemetry):
+    config = {"policy_name": "ppo", "telemetry": telemetry, "regime": regime or {}}
     return Envelope(
         replace(
             generated_logs.started(generated_logs.spec_of(rounds, envs, epochs)), config=config, seed=7, slots=slots
@@ -172,8 +172,8 @@ def rolled_back(round=0, epoch=1, env=1):
     return about(data, round, epoch, env)
 
 
-def phase_began(round=0, epoch=1, env=0, *, phase=1, view="plain"):
-    return about(PhaseBegan(phase=phase, view=view, classes=10, accuracy=50.0), round, epoch, env)
+def regime_began(round=0, epoch=1, env=0, *, regime=1, view="plain"):
+    return about(RegimeBegan(regime=regime, view=view, classes=10, accuracy=50.0), round, epoch, env)
 
 
 def evaluated():

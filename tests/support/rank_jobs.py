@@ -13,7 +13,7 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "
 RUN = [
     "train",
     "--preset",
-    "whitebox",
+    "tiny",
     "--envs",
     "4",
     "--quiet",

@@ -68,13 +68,13 @@ def tables(path: Path | str) -> dict[str, list[Row]]:
     Example:
         >>> import tempfile
         >>> import morphogen as mg
-        >>> fields = {"preset": "whitebox", "rounds": 2, "envs": 4, "policy_name": "wait", "episode_length": 2}
+        >>> fields = {"preset": "tiny", "rounds": 2, "envs": 4, "policy_name": "wait", "episode_length": 2}
         >>> spec = mg.RunSpec(**fields, final_episodes=0, telemetry={"level": "minimal"})
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     result = mg.train_ppo_vectorized(spec, out=folder)
         ...     rows = mg.tables(folder)["rounds"]
         >>> [(row["round"], row["accuracy_mean"], row["params_ratio_mean"]) for row in rows]
-        [(1, 20.0, 1.0), (2, 20.0, 1.0)]
+        [(1, 10.0, 1.0), (2, 7.5, 1.0)]
     """
     return build_views(read_run(expand_path(path)).tables)
 

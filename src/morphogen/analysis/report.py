@@ -60,7 +60,7 @@ def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
     Example:
         >>> import tempfile
         >>> import morphogen as mg
-        >>> fields = {"preset": "whitebox", "rounds": 1, "envs": 4, "policy_name": "wait", "episode_length": 2}
+        >>> fields = {"preset": "tiny", "rounds": 1, "envs": 4, "policy_name": "wait", "episode_length": 2}
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     result = mg.train_ppo_vectorized(**fields, final_episodes=0, out=folder)
         ...     page = mg.report(folder)

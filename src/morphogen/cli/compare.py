@@ -126,7 +126,7 @@ def compare(*runs: Path | str, episodes: int = 256, report: Callable[[str], None
     Example:
         >>> import tempfile
         >>> import morphogen as mg
-        >>> fields = {"preset": "whitebox", "rounds": 1, "envs": 4, "final_episodes": 0}
+        >>> fields = {"preset": "tiny", "rounds": 1, "envs": 4, "final_episodes": 0}
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     for policy in ("wait", "random"):
         ...         result = mg.train_ppo_vectorized(**fields, policy_name=policy, out=f"{folder}/{policy}")

@@ -28,7 +28,7 @@ PARSER = {
     f"{SCHEDULE} for the actions of the policy once more, {STATIC} for the networks that were grown, trained from "
     f"scratch for the same minibatches, {STATIC_COST} for as many parameter-epochs, {STATIC_PARAMS} for wider hosts of "
     f"their size, {ORACLE}FILE for the best schedule of a portfolio for each instance, {CLAIRVOYANT} for the best "
-    "schedule along the phases of each instance, for which about a hundred are played",
+    "schedule along the regimes of each instance, for which about a hundred are played",
 }
 
 

@@ -33,7 +33,7 @@ exit codes: 0 done, 1 unexpected error, 2 wrong usage or configuration, 3 data, 
 written, 8 a rank failed, 128 and the number of a signal that stopped the run.
 
 examples:
-  morphogen train                              train a policy where the needs of a host change: digits_phases
+  morphogen train                              train a policy where the needs of a host change
   morphogen train --preset digits              the easy task: instances are told, networks are delivered at the end
   morphogen train --preset smoke               very short, to see that everything works
   morphogen train heuristic --policy wait      what the hosts reach if nothing is ever grown

@@ -9,8 +9,7 @@ For users who start a run, add a setting, or look up the values of a setting.
 - `parts`: registries of data sets, hosts, blueprints, rules, networks, learners and policies, by name; `part_files`:
   files and modules of `--import` that register parts.
 - `task`: `TASKS`, the table of data, host network, default slots, ranges of instances, sizes and settings; `PRESETS`,
-  named variations on a task in the form of a config file; the numbers of the white-box task.  `task_defaults`: the
-  settings of runs of each task.
+  named variations on a task in the form of a config file.  `task_defaults`: the settings of runs of each task.
 - `config_files`: `parse_config`, `dump_config`, and `build_spec` for layers of settings.
 - `action_schedule`: declared actions per epoch, built in or from a JSON file.
 

@@ -103,7 +103,7 @@ def parse_config(text: str) -> RunSpec:
 
     Example:
         >>> import morphogen as mg
-        >>> mg.parse_config('{"task": "whitebox", "ppo": {"clip": 0.1}}').ppo.clip
+        >>> mg.parse_config('{"task": "tiny", "ppo": {"clip": 0.1}}').ppo.clip
         0.1
         >>> mg.parse_config('{"ppo": {"clip": 3}, "seed": -1, "seed": 0}')
         Traceback (most recent call last):
@@ -120,10 +120,10 @@ def dump_config(spec: RunSpec) -> str:
 
     Example:
         >>> import morphogen as mg
-        >>> spec = mg.RunSpec(task="whitebox", rounds=3)
+        >>> spec = mg.RunSpec(task="tiny", rounds=3)
         >>> text = mg.dump_config(spec)
         >>> text.splitlines()[1:4]
-        ['  "task": "whitebox",', '  "seed": 0,', '  "rounds": 3,']
+        ['  "task": "tiny",', '  "seed": 0,', '  "rounds": 3,']
         >>> mg.parse_config(text) == spec
         True
     """

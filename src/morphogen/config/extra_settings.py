@@ -1,8 +1,9 @@
 """Groups of settings that extras add to a spec, by the entry points `morphogen.settings`."""
 
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from morphogen.config.fields import Spec, option
+from morphogen.config.host import Host
 from morphogen.config.registry import Registry
 
 C = TypeVar("C", bound=type)
@@ -10,6 +11,22 @@ C = TypeVar("C", bound=type)
 
 class ExtraSpec(Spec):
     """Base of a group of settings of an extra; its entry point has the path of the group as its name."""
+
+    PROCESS: ClassVar[str] = ""  # module:class of the instance process of a run with this group; "" = none
+
+    def host_faults(self, host: Host, *, classes: tuple[int, int], observed: tuple[str, ...]) -> list[str]:
+        """Describe settings that do not fit the run, a line each.
+
+        Args:
+            host: of the run.
+            classes: range of the number of classes of an env.
+            observed: names of the instance parameters that the policy observes.
+        """
+        return []
+
+    def summary(self) -> str:
+        """Describe the group in a line, for the list that a run prints at its start."""
+        return ""
 
     def fill_owner(self, owner: Any) -> Any:
         """Return the spec that holds the group, with every field set that the extra decides."""

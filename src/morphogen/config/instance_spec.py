@@ -21,7 +21,7 @@ class InstanceSpec(Spec):
 
     Example:
         >>> import morphogen as mg
-        >>> mg.resolve(mg.RunSpec(task="whitebox", instance={"width": (1, 1)})).instance.width
+        >>> mg.resolve(mg.RunSpec(task="tiny", instance={"width": (1, 1)})).instance.width
         (1.0, 1.0)
         >>> mg.InstanceSpec(width=(0.1, 1.0))
         Traceback (most recent call last):

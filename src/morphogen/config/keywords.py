@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
 from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
+from morphogen.config.fields import Spec
 from morphogen.config.groups import (
     AttributionSpec,
     DataSpec,
@@ -19,7 +20,6 @@ from morphogen.config.groups import (
 )
 from morphogen.config.heuristic_spec import HeuristicSpec
 from morphogen.config.instance_spec import InstanceSpec, ObserveSpec
-from morphogen.config.phase_spec import PhaseSpec
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.task import TaskSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
@@ -59,7 +59,6 @@ class EnvFields(TypedDict, total=False):
     governor: GovernorSpec | Group
     signal: SignalSpec | Group
     observe: ObserveSpec | Group
-    phase: PhaseSpec | Group
     attribution: AttributionSpec | Group
     heuristic: HeuristicSpec | Group
     evaluation: EvaluationSpec | Group
@@ -68,6 +67,7 @@ class EnvFields(TypedDict, total=False):
     ppo: PpoSpec | Group
     engine: EngineSpec | Group
     telemetry: TelemetrySpec | Group
+    regime: Spec | Group  # of the extra `regimes`
 
 
 class ResumeFields(EnvFields, total=False):

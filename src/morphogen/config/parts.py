@@ -12,6 +12,7 @@ that builds it from the spec of a run:
     NETWORKS     policy.network     morphogen.networks    `PolicyNetwork`, or function (RunSpec) -> PolicyNetwork
     LEARNERS     policy_name        morphogen.learners    `Learner`: trains the policy of the run
     POLICIES     policy_name        morphogen.policies    `Policy`, or function (RunSpec, Limits) -> Policy; not trained
+    KINDS        kind of a task     morphogen.kinds       `TaskKind`: trains and validates the envs of the task
 """
 
 from collections.abc import Callable
@@ -82,4 +83,12 @@ POLICIES: Registry[Any] = Registry(
         "heuristic": "morphogen.learn.heuristic:build_heuristic",
         **dict.fromkeys(_SCHEDULES, "morphogen.learn.baselines:build_random"),
     },
+)
+KINDS: Registry[Any] = Registry(
+    "task kind",
+    setting="kind",
+    group="morphogen.kinds",
+    expected="an object of a class that derives from TaskKind",
+    is_part=lambda part: hasattr(part, "train") and hasattr(part, "validate"),
+    core={"networks": "morphogen.engine.trained_networks:NETWORKS"},
 )

@@ -2,14 +2,14 @@
 
 import math
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeVar, Unpack
 
 from pydantic import Field
 
 from morphogen.config import groups
 from morphogen.config.converters import as_group, as_names, as_part, by_task
 from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
-from morphogen.config.extra_settings import with_extras
+from morphogen.config.extra_settings import extra_groups, with_extras
 from morphogen.config.fields import (
     BY_TASK,
     SIZE,
@@ -37,10 +37,9 @@ from morphogen.config.instance_spec import (
 )
 from morphogen.config.keywords import RunFields
 from morphogen.config.parts import BLUEPRINTS, HOSTS, LEARNERS, POLICIES
-from morphogen.config.phase_spec import PhaseSpec, formula_faults, phase_faults
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.registry import Registries
-from morphogen.config.task import ANALYTIC, DEFAULT_TASK, PRESETS, TASKS
+from morphogen.config.task import DEFAULT_TASK, PRESETS, TASKS
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import ConfigError
 from morphogen.vocab.action import Head, Op
@@ -95,7 +94,7 @@ class RunSpec(Spec):
 
     Example:
         >>> import morphogen as mg
-        >>> spec = mg.RunSpec(task="whitebox", rounds=3, ppo={"clip": 0.1})
+        >>> spec = mg.RunSpec(task="tiny", rounds=3, ppo={"clip": 0.1})
         >>> spec.ppo.clip, spec.episode_length, mg.resolve(spec).episode_length
         (0.1, None, 8)
         >>> mg.RunSpec(ppo={"clip": 3})
@@ -109,7 +108,7 @@ class RunSpec(Spec):
     task: Annotated[str, OneOf(TASKS)] = option(
         default=DEFAULT_TASK,
         flag=("--task", "NAME", TASK),
-        text=f"data and host network (default {DEFAULT_TASK}): {', '.join(TASKS.builtin())}, or a registered one",
+        text=f"data and host network (default {DEFAULT_TASK}): {', '.join(TASKS)}, or a registered one",
         converter=as_part,
     )
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = option(
@@ -172,7 +171,6 @@ class RunSpec(Spec):
     governor: groups.GovernorSpec = option(default=groups.GovernorSpec(), converter=as_group)
     signal: groups.SignalSpec = option(default=groups.SignalSpec(), converter=as_group)
     observe: ObserveSpec = option(default=ObserveSpec(), converter=as_group)
-    phase: PhaseSpec = option(default=PhaseSpec(), converter=as_group)
     attribution: groups.AttributionSpec = option(default=groups.AttributionSpec(), converter=as_group)
     heuristic: HeuristicSpec = option(default=HeuristicSpec(), converter=as_group)
     evaluation: groups.EvaluationSpec = option(default=groups.EvaluationSpec(), converter=as_group)
@@ -182,6 +180,8 @@ class RunSpec(Spec):
     engine: EngineSpec = option(default=EngineSpec(), converter=as_group)
     telemetry: TelemetrySpec = option(default=TelemetrySpec(), converter=as_group)
     checkpoint: CheckpointSpec = option(default=CheckpointSpec(), converter=as_group)
+    if TYPE_CHECKING:  # the setting groups of the extras of this distribution
+        regime: Any = option(default=None)
 
     @classmethod
     def complete(cls, settings: Settings) -> Settings:
@@ -244,9 +244,8 @@ class RunSpec(Spec):
         ]
         if not faults:
             span, observed = instance_ranges(self).classes, self.observe.instance
-            faults += phase_faults(self.phase, host, classes=span, observed=observed)
-            if TASKS[self.task].kind == ANALYTIC:
-                faults += formula_faults(self.phase)
+            for group in extra_groups(self).values():
+                faults += group.host_faults(host, classes=span, observed=observed)
         ranges = vars(self.instance) if self.instances == "single" else {}
         return faults + [
             f'instance.{name}: expected low == high where instances is "single", got {list(span)}'
@@ -322,9 +321,9 @@ def resolve(spec: RunSpec) -> RunSpec:
 
     Example:
         >>> import morphogen as mg
-        >>> spec = mg.resolve(mg.RunSpec(task="whitebox", envs=8))
+        >>> spec = mg.resolve(mg.RunSpec(task="tiny", envs=8))
         >>> spec.slots, spec.episode_length, spec.ppo.minibatches, spec.final_episodes
-        (('r0c0', 'r1c0'), 8, 4, 256)
+        (('r0c0', 'r1c0'), 8, 4, 8)
         >>> mg.resolve(spec) == spec
         True
     """

@@ -5,23 +5,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from morphogen.config.fields import Settings, raise_all
-from morphogen.config.groups import LifecycleSpec
 from morphogen.config.host import CnnSpec, Host
 from morphogen.config.instance_spec import InstanceSpec, impaired_parameters, reference_instance, variable_parameters
-from morphogen.config.parts import DATASETS, HOSTS
+from morphogen.config.parts import DATASETS, HOSTS, KINDS
 from morphogen.config.registry import NAME, Registry
-from morphogen.config.task_defaults import DIGITS_DEFAULTS, PHASES_DEFAULTS, WHITEBOX_DEFAULTS, WHITEBOX_PHASES_DEFAULTS
-from morphogen.vocab.action import TEMPO_EPOCHS, Tempo
-from morphogen.vocab.blueprint import Blueprint
+from morphogen.config.task_defaults import DIGITS_DEFAULTS, TINY_DEFAULTS
 from morphogen.vocab.field_docs import document_fields
-from morphogen.vocab.objective import ANYTIME, DELIVERED, OBJECTIVES
+from morphogen.vocab.objective import DELIVERED, OBJECTIVES
 from morphogen.vocab.plain import make_plain
-from morphogen.vocab.stage import Gate
 from morphogen.vocab.text import format_value, suggest
 
 DEFAULT_TASK = "digits"
-CLASSIFICATION = "classification"  # of labelled samples
-ANALYTIC = "analytic"  # the accuracy is a formula
 
 
 @document_fields
@@ -61,13 +55,13 @@ class TaskSpec:
     plateau_threshold: float = 0.5  # points of rolling accuracy below which a round changed nothing
     improvement_threshold: float = 2.0  # points from which one made a difference
     param_budget: int | None = None  # parameters that param_price is the price of; None = a fully grown network
-    kind: str = CLASSIFICATION
+    kind: str = "networks"  # how envs train and validate: name in `KINDS`, or the kind itself
     objective: str = DELIVERED  # whose value counts: delivered (the last network), anytime (that in use, every epoch)
     defaults: Settings = field(default_factory=dict[str, Any], hash=False)  # of the run, in the form of a config file
 
     def __post_init__(self) -> None:
         make_plain(self)
-        for name, registry in (("dataset", DATASETS), ("host", HOSTS)):
+        for name, registry in (("dataset", DATASETS), ("host", HOSTS), ("kind", KINDS)):
             if isinstance(value := getattr(self, name), str) and value not in registry:
                 known = f"one of {', '.join(registry)}" if registry else f"an object (no {registry.kind} is registered)"
                 raise_all([f"task {self.name}: {name}: expected {known}, got {value!a}{suggest(value, registry)}"])
@@ -77,6 +71,7 @@ class TaskSpec:
         ranges = {name: span for name, span in vars(self.instance).items() if span is not None}
         derived = {
             "dataset": DATASETS.adopt(self.dataset),
+            "kind": KINDS.adopt(self.kind),
             "host": host,
             "slots": self.slots or tuple(slot.name for slot in host.all_slots),
             "instance": replace(reference, **ranges),
@@ -151,27 +146,23 @@ _DIGITS = TaskSpec(
     param_budget=100,
     defaults=DIGITS_DEFAULTS,
 )
-_WHITEBOX = replace(
+_TINY = replace(
     _DIGITS,
-    name="whitebox",
-    question="does the policy find out when, where and which growth pays, where the best policy is known?",
+    name="tiny",
+    question="does a run work, on a few digits, in seconds?",
     host=replace(_DIGITS_HOST, kernel=1),
     slots=("r0c0", "r1c0"),
     instance=InstanceSpec(width=(0.5, 1.0), label_noise=(0.0, 0.3), reach=(1, 1), param_price=(0.05, 1.0)),
-    batch=1,
+    batch=4,
     minibatches=1,
     episode_length=8,
     lr=0.1,
-    seed_lr=0.1,
     success=50.0,
     shift=0,
-    val_samples=1,
+    val_samples=10,
     param_budget=300,
-    kind=ANALYTIC,
-    defaults=WHITEBOX_DEFAULTS,
+    defaults=TINY_DEFAULTS,
 )
-
-
 _TASKS = (
     _DIGITS,
     replace(
@@ -183,29 +174,7 @@ _TASKS = (
         success=80.0,
         param_budget=None,
     ),
-    replace(
-        _DIGITS,
-        name="digits_phases",
-        question="does it pay to look, where what a host needs is not told and changes, and size costs as it lives?",
-        host=replace(_DIGITS_HOST, base=8, blocks=3, kernel=1, pools=2),
-        instance=InstanceSpec(param_price=(0.15, 0.185)),
-        batch=16,
-        episode_length=90,
-        success=70.0,
-        objective=ANYTIME,
-        defaults=PHASES_DEFAULTS,
-    ),
-    _WHITEBOX,
-    replace(
-        _WHITEBOX,
-        name="whitebox_phases",
-        question="does the policy see that its world has changed, where the best policy is known?",
-        instance=InstanceSpec(param_price=(0.05, 1.0)),
-        episode_length=32,
-        success=80.0,
-        objective=ANYTIME,
-        defaults=WHITEBOX_PHASES_DEFAULTS,
-    ),
+    _TINY,
 )
 TASKS: Registry[TaskSpec] = Registry(
     "task",
@@ -215,7 +184,7 @@ TASKS: Registry[TaskSpec] = Registry(
     is_part=lambda part: isinstance(part, TaskSpec),
     core={task.name: task for task in _TASKS},
 )
-DEFAULT_PRESET = "digits_phases"
+DEFAULT_PRESET = "digits_regimes" if "digits_regimes" in TASKS else DEFAULT_TASK
 _SMOKE: Settings = {
     "task": "digits",
     "rounds": 2,
@@ -235,26 +204,3 @@ PRESETS: Registry[Settings] = Registry(
     is_part=lambda part: isinstance(part, dict),
     core={name: {"task": name} for name in TASKS.builtin()} | {"smoke": _SMOKE},  # the defaults of each task
 )
-BASE_POINTS = 20.0  # points of a host alone
-GAIN_POINTS = 60.0  # that the right blueprint adds at full alpha, if it was germinated as soon as its host was ripe
-DELAY_PENALTY = 0.05  # share of it that is lost per epoch of delay
-MATURITY_EPOCHS = 10  # epochs until a host is ripe, per label noise of 1
-# The right blueprint for hosts up to a width; they differ in size, so that one price does not suit all.
-BEST_BLUEPRINT: tuple[tuple[float, Blueprint], ...] = (
-    (0.5, Blueprint.CONV_LIGHT),
-    (0.75, Blueprint.CONV_HEAVY),
-    (1.0, Blueprint.BOTTLENECK),
-)
-
-
-# With phases: the view of a phase alone decides; a seed counts from full alpha on, whenever it was germinated.
-VIEW_BLUEPRINTS: tuple[Blueprint, ...] = (Blueprint.CONV_LIGHT, Blueprint.DEPTHWISE, Blueprint.CONV_HEAVY)
-VIEW_POINTS = 5.0  # points of a host alone, for each step of the code of a view: it can be recognised
-
-
-def epochs_to_fossilize(spec: LifecycleSpec) -> int:
-    """Epochs from germination to fossilization at the fastest, where gates are permissive."""
-    by_hand = [int(gate.name not in spec.auto_forward) for gate in (Gate.TRAIN, Gate.HOLD)]
-    blends = by_hand[0] + max(1, spec.min_training_epochs)
-    holds = blends + TEMPO_EPOCHS[Tempo.FAST] - 1 + by_hand[1]  # a ramp moves in the epoch in which it begins
-    return holds + 1

@@ -19,15 +19,15 @@ from morphogen.config.groups import DataSpec
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import TaskSpec
 from morphogen.data.dataset import Dataset
+from morphogen.data.instance_process import find_process
 from morphogen.data.instances import draw_instances
 from morphogen.data.splits import DerivedInputs, StoredInputs, as_resident, as_stored, as_tensor
 from morphogen.device.transfers import StagingBuffer, Transfers
 from morphogen.kernels import one_thread
-from morphogen.nets.image_views import show_views
 from morphogen.state import rng
 from morphogen.state.env import Clock, EnvState, Instance
 from morphogen.state.measure import InputBatch
-from morphogen.vocab.image_view import PLAIN_ONLY, Views
+from morphogen.steps.validate_step import Show, show_plain
 from morphogen.vocab.purpose import Purpose
 
 
@@ -39,7 +39,7 @@ class Draws(NamedTuple):
     row: Tensor  # int64, offset of the crop in the padded image
     column: Tensor  # int64
     mirror: Tensor | None  # bool; None without mirroring
-    view: Tensor  # int64 [E], of the whole epoch, a `View`
+    view: Tensor  # int64 [E], of all minibatches
 
     def select(self, minibatch: Tensor) -> "Draws":
         """Return the draws of a minibatch.  minibatch int64 [1], its number in the epoch."""
@@ -60,10 +60,10 @@ class Feed(ABC):
     """Training batches drawn on the device; subclasses supply the images."""
 
     def __init__(
-        self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, label_noise: bool = True, views: Views = PLAIN_ONLY
+        self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, label_noise: bool = True, show: Show = show_plain
     ) -> None:
         """Set up the draws; `label_noise` False leaves noise out, for runs whose instances have none."""
-        self.spec, self.label_noise, self.views = spec, label_noise, views
+        self.spec, self.label_noise, self.show = spec, label_noise, show
         self.shift = task.shift if spec.augment else 0
         self.flip = task.flip and spec.augment
         self.labels, self.preparation = dataset.labels, dataset.preparation
@@ -109,7 +109,7 @@ class Feed(ABC):
             row=choice // side % side,
             column=choice % side,
             mirror=choice >= side * side if self.flip else None,
-            view=state.instance.image_view,
+            view=state.instance.view_code,
         )
 
     def batch(self, draws: Draws, minibatch: Tensor) -> InputBatch:
@@ -124,7 +124,7 @@ class Feed(ABC):
             mirrored = chosen.mirror.view(*pixels.shape[:2], 1, 1, 1)
             pixels = torch.where(mirrored, pixels.flip(-1), pixels)
         inputs, labels = self.preparation.prepare(pixels, labels)
-        inputs = show_views(inputs, chosen.view, chosen.index, views=self.views)
+        inputs = self.show(inputs, chosen.view, chosen.index)
         return InputBatch(inputs=inputs, labels=labels, batch_size=[labels.shape[0]], device=labels.device)
 
 
@@ -132,9 +132,9 @@ class ResidentFeed(Feed):
     """Training batches from images on the device."""
 
     def __init__(
-        self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, label_noise: bool = True, views: Views = PLAIN_ONLY
+        self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, label_noise: bool = True, show: Show = show_plain
     ) -> None:
-        super().__init__(dataset, task, spec, label_noise=label_noise, views=views)
+        super().__init__(dataset, task, spec, label_noise=label_noise, show=show)
         self.inputs = as_resident(dataset.train.inputs)
         self.crops = crops(as_tensor(self.inputs), self.shift) if self.shift else None
 
@@ -232,8 +232,8 @@ class StreamedFeed(Feed):
         pieces: tuple[slice, ...],
     ) -> None:
         """Set up a feed; key and tasks int64 [E, 3] on the host; instances are drawn from `tasks` for `purpose`."""
-        noise, views = spec.instance.label_noise[1] > 0, spec.phase.view_set
-        super().__init__(dataset, task, spec.data, label_noise=noise, views=views)
+        noise, process = spec.instance.label_noise[1] > 0, find_process(spec)
+        super().__init__(dataset, task, spec.data, label_noise=noise, show=process.show)
         largest = max(rows.stop - rows.start for rows in pieces)
         self._images, self._transfers = as_stored(dataset.train.inputs), transfers
         self._shape = (largest * spec.data.batch, *dataset.train.inputs.shape[1:])
@@ -349,10 +349,10 @@ def _indices(
 
     episode, epoch int64 [E]: the first epoch; pieces: blocks of n envs.
     """
-    instance = draw(episode, epoch)
+    instance, changes = draw(episode, epoch), find_process(spec).changes
     for later in range(max(1, spec.episode_length - int(epoch.min()))):
         clock = Clock(episode=episode, epoch=epoch + later, batch_size=[len(key)])
-        instance = draw(episode, clock.epoch) if spec.phase.hazard else instance
+        instance = draw(episode, clock.epoch) if changes else instance
         index = epoch_index(FeedPosition(key, instance, clock), spec.data)
         for rows in pieces:
             yield from index[:, rows].flatten(1)

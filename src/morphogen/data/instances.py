@@ -12,12 +12,11 @@ from torch import Tensor
 
 from morphogen.config.instance_spec import WIDTH_STEP
 from morphogen.config.spec import RunSpec, find_host, instance_ranges
+from morphogen.data.instance_process import find_process
 from morphogen.data.splits import sorting_permutation
-from morphogen.data.world_phases import draw_phase
 from morphogen.state import rng
 from morphogen.state.env import Instance
 from morphogen.state.tree_ops import choose, constant_table, divide_ints
-from morphogen.vocab.image_view import View
 from morphogen.vocab.purpose import Purpose
 
 HELD_OUT_EPISODE = 10**6  # first episode number that no training round has (`rounds` <= 10**6)
@@ -44,24 +43,24 @@ TEST_INSTANCES = InstanceSplit(Purpose.INSTANCE_TEST, 2 * HELD_OUT_EPISODE, "tes
 def draw_instances(
     key: Tensor, episode: Tensor, epoch: Tensor, *, spec: RunSpec, labels: Tensor, purpose: Purpose
 ) -> Instance:
-    """Draw the instances of `episode` from the ranges of a resolved spec, as they are in the phase of `epoch`.
+    """Draw the instances of `episode` from the ranges of a resolved spec, as they are at `epoch`.
 
     Shapes: key int64 [E, 3]; episode, epoch int64 [E]; labels int64 [N], of the training split -> Instance [E].
     Promise: a row depends on its own key, episode and epoch only; one range changes no other parameter's draw.
     """
     ranges, total = instance_ranges(spec), find_host(spec).classes
     words = rng.random_bits(rng.stream(key, purpose, round=episode), FIRST_CLASS + total)
-    phase = draw_phase(key, episode, epoch, spec=spec.phase, horizon=spec.episode_length, classes=total)
-    count, order, allowed = words[:, CLASSES], words[:, FIRST_CLASS:], ranges.classes
-    if spec.phase.classes is not None:
-        count, order, allowed = phase.words[:, 0], phase.words[:, 1:], spec.phase.classes
-    classes = _uniform_int(count, allowed)
-    if spec.phase.noisy_classes is not None:
-        classes = torch.where(phase.view == int(View.NOISY), _uniform_int(count, spec.phase.noisy_classes), classes)
+    process = find_process(spec)
+    regime = process.regime(key, episode, epoch)
+    classes, order = regime.classes, regime.order
+    if classes is None or order is None:
+        classes = _uniform_int(words[:, CLASSES], ranges.classes)
+        order = words[:, FIRST_CLASS:]
     used = sorting_permutation(order) < classes.unsqueeze(-1)
     class_of = choose(used, used.cumsum(-1) - 1, -1)  # classes in use, numbered in ascending order
     share = _data_share(words[:, DATA_SHARE], ranges.data_share)
-    everything = ranges.data_share == (1.0, 1.0) and allowed == (total, total)
+    fewest = min(low for low, _ in process.class_ranges(ranges.classes))
+    everything = ranges.data_share == (1.0, 1.0) and fewest == total
     usable, samples = _usable_samples(
         key, episode, class_of, share, labels=labels, minimum=spec.data.batch, all_usable=everything
     )
@@ -81,8 +80,8 @@ def draw_instances(
         baseline_loss=constant_table(guessing, torch.float32, key.device)[classes],
         class_of=class_of,
         usable=usable,
-        phase=phase.number,
-        image_view=phase.view,
+        regime=regime.number,
+        view_code=regime.view,
         batch_size=[key.shape[0]],
         device=key.device,
     )

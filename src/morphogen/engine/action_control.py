@@ -82,7 +82,7 @@ class MaskControl(ActionControl):
         ...     allowed = mg.rules.legal(slots, mg.Limits((True, True))).clone()
         ...     allowed[:, mg.Op.GERMINATE] = False
         ...     return allowed
-        >>> env = mg.make("whitebox", envs=1, seed=0, control=mg.MaskControl(sterile))
+        >>> env = mg.make("tiny", envs=1, seed=0, control=mg.MaskControl(sterile))
         >>> _, seen = env.reset()
         >>> [op.name for op in mg.Op if seen.masks.op[0, op]]
         ['WAIT']

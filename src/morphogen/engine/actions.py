@@ -26,7 +26,7 @@ def wait(env: Environment) -> Tensor:
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> before, _ = env.reset()
         >>> after, step = env.step(before, mg.actions.wait(env))
         >>> step.outcome.effective_op.tolist(), after.slots.stage.equal(before.slots.stage)
@@ -72,7 +72,7 @@ def random(env: Environment, state: EnvState, seen: PolicyInputs, *, draw: int =
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> state, seen = env.reset()
         >>> action = mg.actions.random(env, state, seen)
         >>> action.equal(mg.actions.random(env, state, seen)), action.equal(mg.actions.random(env, state, seen, draw=1))

@@ -67,7 +67,7 @@ class Environment:
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> state, seen = env.reset()
         >>> after, step = env.step(state, mg.actions.wait(env))
         >>> state.clock.epoch.tolist(), after.clock.epoch.tolist()
@@ -187,16 +187,16 @@ class Environment:
         if plan is None:
             plan = self.read_plan(act.counts, act.ticked)
         self.feed.seek(plan.position)
-        setup, capture = self.setup, self.capture
-        trained, metrics = phases.train_phase(
-            act, self.keys, plan, feed=self.feed, setup=setup, capture=capture, mark=mark
-        )
+        setup = self.setup
+        mark("train")
+        kind = setup.kind
+        trained, metrics = kind.train(self, act, plan)
         mark("validate")
-        validation = phases.validate_phase(trained, act.coalition, act.evaluated, plan, setup=setup, capture=capture)
+        validation = kind.validate(self, trained, (act.coalition, act.evaluated), plan)
         mark("tail")
         score_epoch = self.compiled.unit("score", partial(phases.score_phase, setup=setup))
         score = score_epoch(trained, act.outcome, validation, metrics, state, facts=facts)
-        after, known = self._enter_phase(score)
+        after, known = self._enter_regime(score)
         step = Step(
             *(act.acted, act.outcome, act.ticked, act.ticks),
             *(metrics, validation, score.measured, score.governed, score.report, score.score),
@@ -238,7 +238,7 @@ class Environment:
         pieces = split_envs(self.envs, self.setup.piece_envs)
         bare = EpochPlan(tuple(plans.empty_plan(rows.stop - rows.start, self.net) for rows in pieces))
         plan = bare if plan is None else plan
-        validation = phases.validate_phase(state, *coalitions, plan, setup=self.setup, capture=self.capture)
+        validation = self.setup.kind.validate(self, state, coalitions, plan)
         measured, _ = attribute(state, validation, **phases.attribution_args(self.setup))
         ready = first_snapshot(measured)
         return ready, self.observe(ready)
@@ -309,10 +309,10 @@ class Environment:
         labels, purpose = self.setup.dataset.labels, self.split.purpose
         return draw_instances(self.tasks, episode, epoch, spec=self.spec, labels=labels, purpose=purpose)
 
-    def _enter_phase(self, score: ScorePhase) -> tuple[EnvState, StateFacts]:
-        """Return the envs in the phase of their next epoch, and their facts."""
+    def _enter_regime(self, score: ScorePhase) -> tuple[EnvState, StateFacts]:
+        """Return the envs in the regime of their next epoch, and their facts."""
         after, clock = score.after, score.after.clock
-        if not self.spec.phase.hazard:
+        if not self.setup.process.changes:
             return after, score.facts
         after = tree_ops.replace(after, instance=self._draw_instance(clock.episode, clock.epoch))
         return after, self._facts(after)

@@ -86,7 +86,7 @@ def run_epoch(
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> policy, _, params, _ = mg.build_arm("random", env.setup)
         >>> hidden = policy.initial_hidden(env.envs)
         >>> epoch = mg.run_epoch(env, *env.reset(), policy, params=params, hidden=hidden)
@@ -181,7 +181,7 @@ class Rollout:
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> policy, _, params, _ = mg.build_arm("random", env.setup)
         >>> epoch = mg.run_epoch(env, *env.reset(), policy, params=params, hidden=policy.initial_hidden(2))
         >>> rollout = mg.Rollout(env.horizon, envs=2, slots=2)

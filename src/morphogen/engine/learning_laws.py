@@ -1,4 +1,4 @@
-"""Laws of policy networks and learners from outside, on rollouts of the white-box task."""
+"""Laws of policy networks and learners from outside, on rollouts of the task `tiny`."""
 
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -20,10 +20,10 @@ from morphogen.state import rng
 ENVS, TOLERANCE = 4, 1e-4
 
 
-def white_box(slots: tuple[str, ...] = ("r0c0", "r1c0")) -> Environment:
-    """Open a small white-box environment."""
+def tiny_environment(slots: tuple[str, ...] = ("r0c0", "r1c0")) -> Environment:
+    """Open a small environment."""
     settings: dict[str, Any] = {"envs": ENVS, "slots": slots, "ppo": {"minibatches": 2, "epochs": 1}}
-    return open_environment(build_setup(RunSpec(task="whitebox", **settings)))
+    return open_environment(build_setup(RunSpec(task="tiny", **settings)))
 
 
 def play_rollout(env: Environment, policy: NetworkPolicy, params: TensorDict) -> TensorDict:
@@ -76,7 +76,7 @@ def has_value_layer(subject: NetworkSubject) -> str:
 def takes_any_slots(subject: NetworkSubject) -> str:
     """It acts with one slot and with several, and its values are finite."""
     for slots in (("r0c0",), ("r0c0", "r1c0"), ("r0c0", "r0c1", "r1c0")):
-        out = replace(subject, env=white_box(slots)).act()
+        out = replace(subject, env=tiny_environment(slots)).act()
         if out.action.shape != (ENVS, 8) or not (out.value.isfinite().all() and out.log_prob.isfinite().all()):
             return f"expected finite outputs with {len(slots)} slots, got value {out.value.tolist()}"
     return ""

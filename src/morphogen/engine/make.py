@@ -83,7 +83,7 @@ def make(
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=4, seed=0)
+        >>> env = mg.make("tiny", envs=4, seed=0)
         >>> state, seen = env.reset()
         >>> state, step = env.step(state, mg.actions.random(env, state, seen))
         >>> step.reward.shape, step.masks.op.shape

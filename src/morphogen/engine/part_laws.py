@@ -214,8 +214,8 @@ class HostSubject:
             baseline_loss=whole,
             class_of=torch.arange(classes, device="cpu").expand(rows, -1),
             usable=torch.empty(rows, 0, dtype=torch.int32, device="cpu"),
-            phase=first,
-            image_view=first,
+            regime=first,
+            view_code=first,
             batch_size=[rows],
         )
 

@@ -3,23 +3,18 @@
 Phases neither read the device nor draw from a generator: noise is keyed by the clock of the state.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.config.task import ANALYTIC
-from morphogen.config.telemetry_spec import LEVEL_DEBUG
-from morphogen.data.feed import Feed
 from morphogen.engine.action_control import ActionControl
-from morphogen.engine.capture import Capture
-from morphogen.engine.pieces import cut, join, split_envs
+from morphogen.engine.pieces import cut, split_envs
 from morphogen.engine.setup import Setup
 from morphogen.nets import plan as plans
 from morphogen.nets.distribution import noise_lanes
-from morphogen.nets.plan import EpochPlan, Plan
+from morphogen.nets.plan import EpochPlan
 from morphogen.nets.policy import Policy
 from morphogen.rules.attribution import MAX_EXACT_PLAYERS, coalitions, is_measured_epoch
 from morphogen.rules.counts import seed_params
@@ -36,9 +31,6 @@ from morphogen.steps.observe_step import StateFacts, observe
 from morphogen.steps.reset_step import init_seeds, new_seed_rows
 from morphogen.steps.score_step import attribute, score
 from morphogen.steps.tick_step import tick
-from morphogen.steps.train import TRAINED, TrainState, finish_epoch, start_epoch, train_minibatch
-from morphogen.steps.validate_step import validate
-from morphogen.steps.whitebox_steps import skip_training, validate_by_formula
 from morphogen.vocab.action import Op, Outcome, Reason
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
@@ -202,75 +194,6 @@ def requested_coalitions(state: EnvState, key: Tensor, *, setup: Setup) -> tuple
         noise = torch.unflatten(rng.uniform(stream, pairs * slots), -1, (pairs, slots))
     full = is_measured_epoch(clock.epoch, every=spec.attribution.every, episode_length=spec.episode_length)
     return coalitions(state.slots, noise, pairs=pairs, full=full)
-
-
-def train_phase(
-    act: ActPhase,
-    key: Tensor,
-    plan: EpochPlan,
-    *,
-    feed: Feed,
-    setup: Setup,
-    capture: Capture,
-    mark: Callable[[str], None],
-) -> tuple[EnvState, TrainMetrics]:
-    """Initialise new seeds, then train hosts and seeds, piece after piece; `mark` names phases for the profiler."""
-    mark("train")
-    if setup.task.kind == ANALYTIC:
-        return skip_training(act.ticked)
-    ready = init_new_seeds(act.ticked, act.born, key, plan, setup=setup)
-    pieces = zip(split_envs(len(key), setup.piece_envs), plan.pieces, strict=True)
-    parts = [
-        train_piece(cut(ready, rows), piece, feed=feed, setup=setup, capture=capture, mark=mark)
-        for rows, piece in pieces
-    ]
-    states, metrics = zip(*parts, strict=True)
-    trained = {name: join([getattr(state, name) for state in states]) for name in TRAINED}
-    return replace(ready, **trained), join(metrics)
-
-
-def train_piece(
-    state: EnvState, plan: Plan, *, feed: Feed, setup: Setup, capture: Capture, mark: Callable[[str], None]
-) -> tuple[EnvState, TrainMetrics]:
-    """Train some envs on the minibatches of the epoch.  state [n]."""
-    spec, net = setup.spec, setup.net
-
-    def fetch() -> None:
-        mark("data")
-        feed.fetch()
-        mark("train")
-
-    def train_next(carry: tuple[TrainState, Tensor]) -> tuple[TrainState, Tensor]:
-        progress, minibatch = carry
-        batch = feed.batch(draws, minibatch)
-        options: Any = {"net": net, "spec": spec.host, "lifecycle": spec.lifecycle}
-        return train_minibatch(progress, batch, plan, **options)[0], minibatch + 1
-
-    mark("data")
-    draws = feed.epoch(state)
-    mark("train")
-    start = start_epoch(state, plan, net=net, layer_norms=spec.telemetry.level == LEVEL_DEBUG)
-    first = torch.zeros(1, dtype=torch.int64, device=state.key.device)
-    progress, _ = capture.repeat(train_next, (start, first), spec.data.minibatches, fetch)
-    return finish_epoch(state, progress, plan, net=net)
-
-
-def validate_phase(
-    state: EnvState, coalition: Tensor, evaluated: Tensor, plan: EpochPlan, *, setup: Setup, capture: Capture
-) -> Validation:
-    """Evaluate coalitions on the validation split, piece after piece.  state [E]; coalition, evaluated [E, K]."""
-    split = setup.dataset.validation()
-    if setup.task.kind == ANALYTIC:
-        return validate_by_formula(state, split, coalition, evaluated, phased=setup.spec.phase.hazard > 0)
-    options: Any = {"net": setup.net, "views": setup.spec.phase.view_set, "repeat": capture.repeat}
-    options["counted"] = setup.dataset.most_counted(setup.most_classes)
-    pieces = zip(split_envs(len(evaluated), setup.piece_envs), plan.pieces, strict=True)
-    return join(
-        [
-            validate(cut(state, rows), split, cut(coalition, rows), cut(evaluated, rows), piece, **options)
-            for rows, piece in pieces
-        ]
-    )
 
 
 def init_new_seeds(state: EnvState, born: Tensor, key: Tensor, plan: EpochPlan, *, setup: Setup) -> EnvState:

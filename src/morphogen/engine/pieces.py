@@ -4,8 +4,7 @@ Envs are independent of each other in training and validation, so an epoch of a 
 on a CPU, in the memory of a few.  Observation, policy, actions, lifecycle, rewards and the state itself stay whole.
 
 The number of pieces follows from the settings (`engine.activation_mib`, task, batch) and the kind of device, never from
-its memory, the data or the seeds that live: `activation_bytes` bounds what an env with the largest blueprint in every
-slot takes.
+its memory, the data or the seeds that live: `TaskKind.activation_bytes` bounds what an env takes.
 """
 
 import itertools
@@ -17,42 +16,18 @@ import torch
 from tensordict import TensorClass, TensorDictBase
 
 from morphogen.config.spec import RunSpec
-from morphogen.config.task import ANALYTIC, TASKS
-from morphogen.nets.net import Net
-from morphogen.rules.attribution import configuration_count
 
 FLOAT_BYTES = 4  # float32
 CPU_MIB, GPU_MIB = 768, 16_384  # the cache serves few envs at once; a GPU is idle below thousands
 MIN_ENVS = 2  # products over one network differ in the last bits from those over several
-# Copies of the features of a slot that live at the peak, measured (`tests/unit/engine/test_pieces.py`).
-_INPUTS, _SEED = 2.0, 6.5  # per sample of a minibatch: stored for the gradient, with its own copies
-_VALIDATION = 8.0  # per row of the coalition tree, of the slot where rows times features are most
 Node = TypeVar("Node", bound=TensorClass | TensorDictBase | torch.Tensor)
 
 
-def activation_bytes(spec: RunSpec, net: Net, samples: int) -> int:
-    """Return the bytes of activations of one env at the peak of an epoch, for the largest blueprint in every slot.
+def piece_size(spec: RunSpec, needed: int, device: torch.device) -> int:
+    """Return the envs of a piece: as many as fit `engine.activation_mib`, at least two.
 
-    Args: spec: resolved; samples: size of the validation split.  A white-box task computes no activations: 0.
+    Args: needed: bytes of activations of an env (`TaskKind.activation_bytes`); 0: one piece.
     """
-    if TASKS[spec.task].kind == ANALYTIC:
-        return 0
-    stored, held = net.host.activations()
-    rows = widest = 0
-    enabled, most = set(net.names), configuration_count(len(net.slots), spec.attribution.permutation_pairs)
-    most = min(most, 2**spec.max_seeds) if spec.max_seeds else most
-    for slot in net.host.all_slots:
-        size, grows = slot.channels * math.prod(slot.size), slot.name in enabled
-        rows = min(max(1, rows) * (2 if grows else 1), most)
-        widest = max(widest, rows * _VALIDATION * size)
-        stored += _SEED * grows * size
-    training = spec.data.batch * (stored + _INPUTS * math.prod(net.host.input_shape))
-    return int(FLOAT_BYTES * max(training, min(samples, net.host.chunk) * max(widest, rows * held)))
-
-
-def piece_size(spec: RunSpec, net: Net, samples: int, device: torch.device) -> int:
-    """Return the envs of a piece: as many as fit `engine.activation_mib`, at least two.  Arguments as above."""
-    needed = activation_bytes(spec, net, samples)
     budget = spec.engine.activation_mib or (GPU_MIB if device.type == "cuda" else CPU_MIB)
     return max(MIN_ENVS, int(budget * 2**20) // needed) if needed else spec.envs
 

@@ -15,8 +15,7 @@ from morphogen.config.parts import LEARNERS, NETWORKS, POLICIES
 from morphogen.config.registry import Registry, error_line, show_part
 from morphogen.config.spec import RunSpec
 from morphogen.engine.action_control import ActionControl, build_control, load_schedule
-from morphogen.engine.learning_laws import LEARNER_LAWS, NETWORK_LAWS, LearnerSubject, NetworkSubject, white_box
-from morphogen.engine.optimum import OPTIMAL, is_known, optimal_policy
+from morphogen.engine.learning_laws import LEARNER_LAWS, NETWORK_LAWS, LearnerSubject, NetworkSubject, tiny_environment
 from morphogen.engine.part_laws import find_faults
 from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError, ConfigError
@@ -48,7 +47,7 @@ class Arm(NamedTuple):
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> arm = mg.build_arm("random", env.setup)
         >>> mg.play(env, mg.Arm(arm.policy, None, arm.params, name="mine")).policy
         'mine'
@@ -104,7 +103,7 @@ def build_arm(name: str, setup: Setup) -> Arm:
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> policy, control, params, name = mg.build_arm("heuristic", env.setup)
         >>> type(policy).__name__, control, name
         ('HeuristicPolicy', None, 'heuristic')
@@ -117,8 +116,6 @@ def build_arm(name: str, setup: Setup) -> Arm:
         return _init_arm(name, build_heuristic(replace(spec, heuristic=thresholds), setup.limits), None, setup)
     if name in LEARNERS:
         return _init_arm(name, build_network_policy(spec), None, setup)
-    if name == OPTIMAL:
-        return _init_arm(name, optimal_policy(setup), None, setup)
     schedule = setup.schedule if name == spec.policy_name else load_schedule(name, spec)
     if schedule is not None:
         return _init_arm(name, baselines.RandomPolicy(), build_control(schedule, spec, setup.device), setup)
@@ -168,18 +165,18 @@ def check_policy(setup: Setup) -> None:
         return
     if spec.policy.network not in NETWORKS.builtin():
         faults = find_faults(
-            NETWORK_LAWS, NetworkSubject(arm.policy, white_box()), ("has_value_layer", "takes_any_slots")
+            NETWORK_LAWS, NetworkSubject(arm.policy, tiny_environment()), ("has_value_layer", "takes_any_slots")
         )
         raise_all([f"{NETWORKS.source(spec.policy.network)}: {wrong}" for _, wrong in faults][:1])
     if spec.policy_name not in LEARNERS.builtin():
-        faults = find_faults(LEARNER_LAWS, LearnerSubject(learner, arm.policy, white_box()), ("keeps_tree",))
+        faults = find_faults(LEARNER_LAWS, LearnerSubject(learner, arm.policy, tiny_environment()), ("keeps_tree",))
         raise_all([f"{LEARNERS.source(spec.policy_name)}: {wrong}" for _, wrong in faults][:1])
 
 
 def _build_policy(name: str, setup: Setup) -> Policy:
     """Build a policy that is not trained."""
     if name not in POLICIES:
-        known = [*LEARNERS, *POLICIES, *([OPTIMAL] if is_known(setup) else ())]
+        known = [*LEARNERS, *POLICIES]
         raise ConfigError(
             f"arm: expected one of {', '.join(known)}, schedule:FILE, {REACTIVE_PREFIX}FILE or {TRAINED_PREFIX}PATH, "
             f"got {name!r}{suggest(name, known)}"

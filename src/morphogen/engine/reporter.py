@@ -274,9 +274,9 @@ class Reporter:
 
 
 _INT8_NAMES = ("stage_before", "stage_acted", "stage_ticked", "stage", "blueprint", "algorithm", "tick_gate")
-_INT8_NAMES += ("tick_removal", "action_gate", "op_effective", "outcome", "reason", "panic", "anomaly", "image_view")
+_INT8_NAMES += ("tick_removal", "action_gate", "op_effective", "outcome", "reason", "panic", "anomaly", "view_code")
 _INT16_NAMES = ("since_measured", "age", "epochs_in_stage", "action_gate_failed", "action", "tempo")
-_INT16_NAMES += ("panic_streak", "snapshot_epoch", "stable_epochs", "phase")
+_INT16_NAMES += ("panic_streak", "snapshot_epoch", "stable_epochs", "regime")
 # Narrow integers; all others are int32.
 _SMALL_DTYPES = {**dict.fromkeys(_INT8_NAMES, torch.int8), **dict.fromkeys(_INT16_NAMES, torch.int16)}
 # Part of an epoch -> leaves of the record, each with the leaf of the part if that has another name.
@@ -284,7 +284,7 @@ _RECORDED = {
     "before.signals": "loss_before=val_loss, acc_before=val_acc",
     "before.slots": "stage_before=stage",
     "before.instance": ", ".join(
-        ["phase, image_view, classes", *(f"instance_{name}={name}" for name in INSTANCE_PARAMETERS)]
+        ["regime, view_code, classes", *(f"instance_{name}={name}" for name in INSTANCE_PARAMETERS)]
     ),
     "seen": "missed",
     "seen.observation": "observation_finite=finite",

@@ -23,7 +23,7 @@ def find_row_dependence(policy: Policy, setup: Setup, rows: Sequence[int]) -> st
     Example:
         >>> import morphogen as mg
         >>> from morphogen.engine.row_check import find_row_dependence
-        >>> env = mg.make("whitebox", envs=12, seed=0)
+        >>> env = mg.make("tiny", envs=12, seed=0)
         >>> find_row_dependence(mg.build_arm("random", env.setup).policy, env.setup, rows=(6, 6))
     """
     envs, device = sum(rows), setup.device

@@ -54,7 +54,7 @@ class Hooks:
 
     Example:
         >>> import morphogen as mg
-        >>> spec = mg.RunSpec(preset="whitebox", rounds=9, envs=4, policy_name="wait", episode_length=2)
+        >>> spec = mg.RunSpec(preset="tiny", rounds=9, envs=4, policy_name="wait", episode_length=2)
         >>> hooks = mg.Hooks(on_round=lambda summary, scheduler: summary.round < 1)  # False stops the run
         >>> len(mg.train_ppo_vectorized(spec, parts=mg.Parts(hooks=hooks)).history)
         2
@@ -74,7 +74,7 @@ class Parts:
 
     Example:
         >>> import morphogen as mg
-        >>> fields = {"preset": "whitebox", "rounds": 1, "envs": 4, "policy_name": "wait", "episode_length": 2}
+        >>> fields = {"preset": "tiny", "rounds": 1, "envs": 4, "policy_name": "wait", "episode_length": 2}
         >>> spec = mg.RunSpec(**fields, final_episodes=0, telemetry={"level": "minimal"})
         >>> events = []
         >>> result = mg.train_ppo_vectorized(spec, parts=mg.Parts(sinks=(events.extend,)))
@@ -113,10 +113,10 @@ class Scheduler:
 
     Example:
         >>> import morphogen as mg
-        >>> spec = mg.RunSpec(preset="whitebox", rounds=2, envs=4, policy_name="wait", episode_length=2)
+        >>> spec = mg.RunSpec(preset="tiny", rounds=2, envs=4, policy_name="wait", episode_length=2)
         >>> scheduler = mg.Scheduler(mg.build_setup(mg.resolve(spec)))
         >>> [round(summary.network_value_mean, 3) for summary in scheduler.run()], scheduler.round
-        ([0.2, 0.2], 2)
+        ([0.1, 0.075], 2)
     """
 
     def __init__(self, setup: Setup, parts: Parts = Parts()) -> None:

@@ -14,20 +14,23 @@ from morphogen.config.execution_spec import (
     COMPILE_REDUCE_OVERHEAD,
     EngineSpec,
 )
+from morphogen.config.extra_settings import extra_groups
 from morphogen.config.fields import raise_all
 from morphogen.config.groups import RESIDENT
-from morphogen.config.phase_spec import PhaseSpec
+from morphogen.config.parts import KINDS
 from morphogen.config.spec import RunSpec, build_limits, find_host, instance_ranges, param_budget, pick_slots, resolve
 from morphogen.config.task import TASKS, TaskSpec
 from morphogen.data.dataset import Dataset, open_dataset
 from morphogen.data.feed import ResidentFeed
+from morphogen.data.instance_process import InstanceProcess, find_process
 from morphogen.device.determinism import set_determinism
 from morphogen.device.job import local_rank
 from morphogen.device.malloc import keep_freed_memory, reachable_memory
 from morphogen.engine.action_control import load_schedule
 from morphogen.engine.part_laws import setup_faults
-from morphogen.engine.pieces import FLOAT_BYTES, activation_bytes, piece_size
+from morphogen.engine.pieces import FLOAT_BYTES, piece_size
 from morphogen.engine.reward_rule import build_rule
+from morphogen.engine.task_kind import TaskKind
 from morphogen.errors import DataError, DeviceError
 from morphogen.nets.net import Net
 from morphogen.nets.precision import FULL, Precision
@@ -53,13 +56,15 @@ class Setup:
 
     Example:
         >>> import morphogen as mg
-        >>> setup = mg.make("whitebox", envs=2).setup
+        >>> setup = mg.make("tiny", envs=2).setup
         >>> [slot.name for slot in setup.net.slots], setup.net.host_size, setup.limits.max_seeds
         (['r0c0', 'r1c0'], 150, 1)
     """
 
     spec: RunSpec  # resolved: every field has a value
     task: TaskSpec
+    kind: TaskKind
+    process: InstanceProcess  # of the worlds of the envs
     net: Net
     limits: Limits
     budget: int  # parameters at the full price
@@ -125,14 +130,14 @@ def state_bytes(spec: RunSpec, net: Net) -> int:
     return spec.envs * (net.host_size + sum(net.seed_sizes)) * STATE_COPIES * FLOAT_BYTES
 
 
-def check_memory(spec: RunSpec, net: Net, samples: int, device: torch.device) -> None:
+def check_memory(spec: RunSpec, net: Net, needed: int, device: torch.device) -> None:
     """Raise DeviceError if state and activations cannot fit the device.
 
-    Args: spec: resolved; samples: size of the validation split.  A run may need more than these two; a system that
+    Args: spec: resolved; needed: bytes of activations of an env.  A run may need more than these two; a system that
     reports no memory refuses nothing.
     """
     state = state_bytes(spec, net)
-    activations = min(spec.envs, piece_size(spec, net, samples, device)) * activation_bytes(spec, net, samples)
+    activations = min(spec.envs, piece_size(spec, needed, device)) * needed
     if device.type == "cuda":
         limit = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
     else:
@@ -145,14 +150,12 @@ def check_memory(spec: RunSpec, net: Net, samples: int, device: torch.device) ->
         )
 
 
-def check_classes(spec: RunSpec, labels: Tensor) -> None:
+def check_classes(spec: RunSpec, labels: Tensor, fewest: int) -> None:
     """Raise DataError if all classes that an env may draw could be without a training sample.
 
-    Args: spec: resolved; labels: int64 [N], of the training split.
+    Args: spec: resolved; labels: int64 [N], of the training split; fewest: classes of an env.
     """
     classes = find_host(spec).classes
-    ranges = (spec.instance.classes, spec.phase.classes, spec.phase.noisy_classes)
-    fewest = min(span[0] for span in ranges if span is not None)
     absent = int((labels.bincount(minlength=classes) == 0).sum())
     if absent >= fewest:
         raise DataError(
@@ -173,7 +176,7 @@ def build_setup(spec: RunSpec) -> Setup:
 
     Example:
         >>> import morphogen as mg
-        >>> setup = mg.build_setup(mg.RunSpec(task="whitebox", envs=4))
+        >>> setup = mg.build_setup(mg.RunSpec(task="tiny", envs=4))
         >>> setup.rule.components, setup.budget
         (('value', 'shaping', 'rent', 'op_cost', 'governor'), 300)
     """
@@ -186,18 +189,24 @@ def build_setup(spec: RunSpec) -> Setup:
     limits = build_limits(spec)
     net = Net(host=find_host(spec), slots=pick_slots(spec), kinds=limits.kinds, precision=precision)
     raise_all(list(setup_faults(spec, net, quick=True))[:1])  # the first one: others follow from it
+    kind, process = KINDS[task.kind], find_process(spec)
+    raise_all(kind.faults(spec))
     budget, schedule = param_budget(spec), load_schedule(spec.policy_name, spec)
     dataset = open_dataset(task, spec.data, net.host, device)
-    check_memory(spec, net, dataset.sizes["validation"], device)
+    needed = kind.activation_bytes(spec, net, dataset.sizes["validation"])
+    check_memory(spec, net, needed, device)
+    ranges = process.class_ranges(instance_ranges(spec).classes)
     if net.host.labelled:
-        check_classes(spec, dataset.labels)
+        check_classes(spec, dataset.labels, min(low for low, _ in ranges))
     feed = None
     if dataset.placement == RESIDENT:
-        noisy, views = spec.instance.label_noise[1] > 0, spec.phase.view_set
-        feed = ResidentFeed(dataset, task, spec.data, label_noise=noisy, views=views)
+        noisy = spec.instance.label_noise[1] > 0
+        feed = ResidentFeed(dataset, task, spec.data, label_noise=noisy, show=process.show)
     return Setup(
         spec=spec,
         task=task,
+        kind=kind,
+        process=process,
         net=net,
         limits=limits,
         budget=budget,
@@ -206,8 +215,8 @@ def build_setup(spec: RunSpec) -> Setup:
         feed=feed,
         schedule=schedule,
         device=device,
-        piece_envs=piece_size(spec, net, dataset.sizes["validation"], device),
-        most_classes=spec.phase.most_classes or instance_ranges(spec).classes[1],
+        piece_envs=piece_size(spec, needed, device),
+        most_classes=max(high for _, high in ranges),
     )
 
 
@@ -218,8 +227,8 @@ def describe_run(setup: Setup) -> dict[str, str]:
     rows = {"task": f"{spec.task} ({setup.task.question})", "policy": spec.policy_name}
     if schedule is not None and schedule.steps:
         rows["schedule"] = f"{schedule.name}, steps {len(schedule.steps):,}, sha256 {schedule.sha256[:12]}"
-    if spec.phase != PhaseSpec():
-        rows["phases"] = _describe_phases(spec.phase)
+    groups = extra_groups(spec).items()
+    rows |= {name: group.summary() for name, group in groups if group != type(group)()}
     return {
         **rows,
         "reward": spec.reward.rule,
@@ -235,15 +244,3 @@ def describe_run(setup: Setup) -> dict[str, str]:
         "state of all envs": f"{state_bytes(spec, net) / 2**20:,.1f} MiB",
         "envs at once": f"{min(spec.envs, setup.piece_envs):,} in training and validation",
     }
-
-
-def _describe_phases(phase: PhaseSpec) -> str:
-    views = ", ".join(view.label for view in phase.views.used)
-    own = "" if phase.classes is None else f"; {_describe_range(phase.classes)} classes each"
-    own += "" if phase.noisy_classes is None else f", {_describe_range(phase.noisy_classes)} if noisy"
-    length = count_noun(phase.least, "epoch")
-    return f"a new one with probability {phase.hazard:g} per epoch, after {length} or more; {views}{own}"
-
-
-def _describe_range(ends: tuple[int, int]) -> str:
-    return str(ends[0]) if ends[0] == ends[1] else f"{ends[0]} .. {ends[1]}"

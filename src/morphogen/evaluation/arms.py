@@ -20,11 +20,10 @@ from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import build_per_env_control
 from morphogen.engine.environment import Environment
 from morphogen.engine.episodes import Array, EpisodeTraces, run_episodes
-from morphogen.engine.optimum import OPTIMAL, is_known
 from morphogen.engine.policies import REACTIVE_PREFIX, TRAINED_PREFIX, build_arm, greedy_arm
 from morphogen.engine.setup import Setup
 from morphogen.errors import ConfigError
-from morphogen.evaluation.clairvoyant import Report, no_report, search_along_phases
+from morphogen.evaluation.clairvoyant import Report, no_report, search_along_regimes
 from morphogen.evaluation.play import ArmResult, build_result, play_arm
 from morphogen.evaluation.rank_parts import ONE_PROCESS, fetch_all_traces, own_part
 from morphogen.evaluation.replays import REPLAYS, ArmPlayer
@@ -136,13 +135,13 @@ def play_clairvoyant_arm(
     collectives: Collectives = ONE_PROCESS,
     report: Report = no_report,
 ) -> ArmResult:
-    """Play the best schedule along the phases of each instance, searched in siblings of its world."""
+    """Play the best schedule along the regimes of each instance, searched in siblings of its world."""
     del results
     began, parts = time.perf_counter(), list[TensorDict]()
     sets = held_out_instance_sets(setup.spec, episodes)
     for instances in sets:
         more: Any = {"rows": SEARCH_ROWS, "collectives": collectives, "report": report}
-        found = search_along_phases(setup, transfers, instances, **more)
+        found = search_along_regimes(setup, transfers, instances, **more)
         schedules = [build_schedule(line, setup.spec) for line in found.picks]
         parts.append(play_schedules(setup, transfers, schedules, instances, collectives=collectives))
     traces = fetch_all_traces(transfers, parts, [len(one.tasks) for one in sets], collectives=collectives)
@@ -165,7 +164,7 @@ def play_arms(
     Args:
         env: of `make(..., instances="held-out")`.
         names: policies, `schedule:FILE`, `reactive:FILE`, `trained:PATH`, `oracle:FILE`, `clairvoyant` (the
-            best schedule along the phases of each instance), and replays of the first result: `schedule` repeats its
+            best schedule along the regimes of each instance), and replays of the first result: `schedule` repeats its
             actions, `static` trains its final networks from scratch, `static-cost` for as many parameter-epochs,
             `static-params` trains wider hosts of their size.
         results: arms that have played the same episodes, by name; None: none have.
@@ -176,10 +175,10 @@ def play_arms(
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=4, seed=0, instances="held-out")
+        >>> env = mg.make("tiny", envs=4, seed=0, instances="held-out")
         >>> results = mg.play_arms(env, ("wait", "random"))
         >>> {name: round(float(result.network_value.mean()), 3) for name, result in results.items()}
-        {'wait': 0.2, 'random': 0.123}
+        {'wait': 0.075, 'random': -0.002}
     """
     if env.split is not HELD_OUT_INSTANCES:
         raise ConfigError(f"env: expected one with held-out instances, got {env.split.label}")
@@ -198,7 +197,7 @@ def open_arms(
     Policies and portfolios are read once here, so that errors in files are reported before any arm is played.
     `report` receives a line in each step of a long search.
     """
-    known = [*POLICIES, *([OPTIMAL] if is_known(setup) else ()), *ARM_PLAYERS]
+    known = [*POLICIES, *ARM_PLAYERS]
     allowed = ", ".join([*known, *(f"{prefix}FILE" for prefix in ARM_PREFIXES)])
     wanted = list(dict.fromkeys(names))
     unknown = [name for name in wanted if name not in known and not name.startswith(ARM_PREFIXES)]

@@ -1,6 +1,6 @@
-"""Clairvoyant: for each instance the best schedule laid along its phases, which no policy is shown.
+"""Clairvoyant: for each instance the best schedule laid along its regimes, which no policy is shown.
 
-Found in sibling worlds, which share the phases, and judged in another: the value is not that of a lucky draw.
+Found in sibling worlds, which share the regimes, and judged in another: the value is not that of a lucky draw.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from morphogen.config.spec import RunSpec, build_limits
-from morphogen.data.world_phases import phase_number
+from morphogen.data.instance_process import find_process
 from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine.episodes import Array
@@ -33,9 +33,9 @@ from morphogen.vocab.blueprint import Blueprint
 
 SEARCH_WORLD, FINAL_WORLDS = 1, (2, 3)  # siblings in which all are compared, and the best; judged in world 0
 FINALISTS = 8  # schedules of an instance that play the final worlds
-MAX_PHASES = 5  # phases in which growing is decided one by one; the later ones follow the last of them
+MAX_REGIMES = 5  # regimes in which growing is decided one by one; the later ones follow the last of them
 SURVIVORS = 3  # schedules of an instance whose neighbours are tried
-Plan = tuple[Blueprint | None, ...]  # the seed that lives in each phase; None = none
+Plan = tuple[Blueprint | None, ...]  # the seed that lives in each regime; None = none
 Report = Callable[[str], None]  # receives lines of progress
 
 
@@ -51,20 +51,20 @@ def no_report(line: str) -> None:
     """Receive a line of progress and drop it."""
 
 
-def phase_starts(spec: RunSpec, instances: InstanceSet) -> list[tuple[int, ...]]:
-    """Return the first epochs of the phases of each instance, ascending from 0."""
+def regime_starts(spec: RunSpec, instances: InstanceSet) -> list[tuple[int, ...]]:
+    """Return the first epochs of the regimes of each instance, ascending from 0."""
     count, horizon = len(instances.tasks), spec.episode_length
     episode = torch.full((count * horizon,), instances.episode + instances.split.first_episode, device="cpu")
     epoch = torch.arange(horizon, device="cpu").repeat(count)
     key = instances.tasks.repeat_interleave(horizon, 0)
-    number = phase_number(key, episode, epoch, spec=spec.phase, horizon=horizon).view(count, horizon)
+    number = find_process(spec).regime(key, episode, epoch).number.view(count, horizon)
     return [tuple(np.unique(row, return_index=True)[1].tolist()) for row in number.numpy()]
 
 
 def lay_plan(plan: Plan, starts: Sequence[int], slot: str, spec: RunSpec) -> Candidate:
-    """Build the candidate of a plan: a seed is germinated when its phases begin, and pruned when they are over.
+    """Build the candidate of a plan: a seed is germinated when its regimes begin, and pruned when they are over.
 
-    A seed that lives in several phases in a row stays; after a pruning the next seed waits until its env is ready.
+    A seed that lives in several regimes in a row stays; after a pruning the next seed waits until its env is ready.
     """
     ready, growths = 0, list[GrowthStep]()
     ends = (*starts[1:], None)
@@ -117,7 +117,7 @@ class _Trials:
         return [sorted(own, key=lambda line: -fmean(own[line]))[:size] for own in self.known]
 
 
-def search_along_phases(
+def search_along_regimes(
     setup: Setup,
     transfers: Transfers,
     instances: InstanceSet,
@@ -126,14 +126,14 @@ def search_along_phases(
     report: Report = no_report,
     collectives: Collectives = ONE_PROCESS,
 ) -> ClairvoyantSearch:
-    """Search the best schedule of each instance along its phases, in sibling worlds.
+    """Search the best schedule of each instance along its regimes, in sibling worlds.
 
-    First one seed of each blueprint that stays in each slot; then the best of these in every subset of the phases;
+    First one seed of each blueprint that stays in each slot; then the best of these in every subset of the regimes;
     then what is near the best: another blueprint or slot, a germination or a pruning a little earlier or later.  All
     play one world; the best of them, and growing nothing, play others, and the mean over all worlds decides.
     """
     spec = setup.spec
-    kinds, starts = [Blueprint(code) for code in build_limits(spec).allowed_blueprints], phase_starts(spec, instances)
+    kinds, starts = [Blueprint(code) for code in build_limits(spec).allowed_blueprints], regime_starts(spec, instances)
     known = [dict[Candidate, list[float]]() for _ in starts]
     more = {"rows": rows, "collectives": collectives}
     trials = _Trials(setup, transfers, instances, report=report, known=known, more=more)
@@ -144,7 +144,7 @@ def search_along_phases(
         [lay_plan(plan, one, seed.slot, spec) for plan in _subset_plans(seed.blueprint, len(one))] if seed else []
         for seed, one in zip(leaders, starts, strict=True)
     ]
-    trials.compare(laid, "seeds in some phases")
+    trials.compare(laid, "seeds in some regimes")
     trials.compare([_near(own, kinds, spec) for own in trials.best(SURVIVORS)], "what is near the best")
     finalists = [list(dict.fromkeys(((), *own))) for own in trials.best(FINALISTS)]
     trials.play(finalists, FINAL_WORLDS, "the best")
@@ -154,10 +154,10 @@ def search_along_phases(
     return ClairvoyantSearch(picks, values, sum(map(len, known)))
 
 
-def _subset_plans(kind: Blueprint, phases: int) -> list[Plan]:
-    """A seed of one kind in every subset of the phases; those beyond MAX_PHASES are as the last one that counts."""
-    free = min(phases, MAX_PHASES)
-    return [(*plan, *plan[-1:] * (phases - free)) for plan in product((None, kind), repeat=free)]
+def _subset_plans(kind: Blueprint, regimes: int) -> list[Plan]:
+    """A seed of one kind in every subset of the regimes; those beyond MAX_REGIMES are as the last one that counts."""
+    free = min(regimes, MAX_REGIMES)
+    return [(*plan, *plan[-1:] * (regimes - free)) for plan in product((None, kind), repeat=free)]
 
 
 def _near(lines: Sequence[Candidate], kinds: Sequence[Blueprint], spec: RunSpec) -> list[Candidate]:

@@ -18,7 +18,6 @@ from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine.environment import Environment, open_environment
 from morphogen.engine.episodes import EpisodeTraces, run_episodes
-from morphogen.engine.optimum import OPTIMAL, is_known, optimal_returns
 from morphogen.engine.policies import Arm, build_arm, greedy_arm
 from morphogen.engine.scheduler import Scheduler
 from morphogen.engine.setup import Setup
@@ -34,6 +33,7 @@ from morphogen.vocab.objective import DELIVERED, OBJECTIVES
 from morphogen.vocab.plain import read_count
 
 Array = np.ndarray[Any, Any]
+SHARE_TITLE = "share of the optimal return: mean value over that of the best possible policy"
 PLAY_METRICS = ("network_value", "committed_accuracy", "params_ratio", "success_share", "stability")
 
 
@@ -44,12 +44,12 @@ class ArmResult:
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
-        >>> result = mg.play(env, "optimal")
+        >>> env = mg.make("tiny", envs=2, seed=0)
+        >>> result = mg.play(env, "wait")
         >>> result
-        ArmResult(optimal: network value 0.484, accuracy 50.0 %, 2.06 x the host; 2 episodes)
+        ArmResult(wait: network value 0.050, accuracy 5.0 %, 1.00 x the host; 2 episodes)
         >>> result.network_value.round(3), result.params
-        (array([0.768, 0.2  ], dtype=float32), array([224, 150]))
+        (array([0. , 0.1], dtype=float32), array([ 72, 150]))
     """
 
     policy: str
@@ -129,7 +129,7 @@ def play(env: Environment, arm: Arm | Policy | str, *, episodes: int | None = No
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=4, seed=0, instances="held-out")
+        >>> env = mg.make("tiny", envs=4, seed=0, instances="held-out")
         >>> result = mg.play(env, "wait")
         >>> result.policy, result.network_value.shape
         ('wait', (4,))
@@ -208,7 +208,7 @@ def run_final_evaluation(scheduler: Scheduler, halt: Callable[[], object]) -> tu
     collectives = scheduler.collectives
     results: list[ArmResult] = []
     setup, spec = scheduler.setup, scheduler.setup.spec
-    rivals = (*RIVALS, OPTIMAL) if is_known(setup) else RIVALS
+    rivals = (*RIVALS, *setup.kind.rivals(setup))
     for name in (*(rival for rival in rivals if rival != spec.policy_name), spec.policy_name):
         if any(collectives.gather_facts(bool(halt()))):
             return None
@@ -224,9 +224,12 @@ def run_final_evaluation(scheduler: Scheduler, halt: Callable[[], object]) -> tu
 
 def shares_of_optimum(setup: Setup, transfers: Transfers, results: Sequence[ArmResult]) -> dict[str, float]:
     """Mean network value over the mean optimum of the same instances, by policy; empty for an unknown optimum."""
-    if not results or not is_known(setup):
+    if not results:
         return {}
-    most = optimal_returns(setup, transfers, len(results[0].network_value)).mean()
+    best = setup.kind.best_returns(setup, transfers, len(results[0].network_value))
+    if best is None:
+        return {}
+    most = best.mean()
     return {result.policy: float(np.mean(result.network_value) / most) for result in results}
 
 

@@ -5,6 +5,8 @@ in at the same hooks as every package.
 
     text             language models: hosts, blueprints, data sets, tasks
     cifar            data set and tasks of CIFAR-10
+    whitebox         a task kind whose accuracy is a formula, so that the best policy is known
+    regimes          worlds that change within an episode
     legacy_rewards   the reward rules of the original system, with their settings
     torchrl          the environment for TorchRL, policies in both directions
     gymnasium        the environment for Gymnasium
@@ -19,5 +21,5 @@ An extra imports the core and no other extra, except `sb3`, which builds on `gym
 An extra can be deleted with its folder, its entry points and its tests; `python tests/tools/without_extra.py NAME`
 shows that the other tests pass without it.
 
-Importing this package loads nothing.
+Importing this package loads nothing, no torch either.
 """

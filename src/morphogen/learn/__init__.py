@@ -12,7 +12,6 @@ For readers who ask "how is the policy trained?".  Entry points:
     prepare             rollout -> tensors of the update; running scale of returns, rescaling of the critic
     heuristic           policy of threshold rules
     baselines           policies that do not learn: random, `wait`
-    optimal_policies    the best policies of the white-box tasks
     moments             moments of rows, and their merging over ranks
     metrics             numbers that are reported of an update
     gradient_stats      numbers that are reported of a gradient

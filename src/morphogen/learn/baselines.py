@@ -83,7 +83,7 @@ class RandomPolicy(ParameterFree):
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> _, seen = mg.make("whitebox", envs=1, seed=0).reset()
+        >>> _, seen = mg.make("tiny", envs=1, seed=0).reset()
         >>> policy, noise = mg.learn.RandomPolicy(), torch.zeros(1, 38 + 2)
         >>> out = policy.act(policy.init(noise), seen.observation, seen.masks, policy.initial_hidden(1), noise)
         >>> out.op_prob  # WAIT and GERMINATE are legal

@@ -49,7 +49,7 @@ class HeuristicPolicy(ParameterFree):
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=1, seed=0)
+        >>> env = mg.make("tiny", envs=1, seed=0)
         >>> policy = mg.build_arm("heuristic", env.setup).policy
         >>> _, seen = env.reset()
         >>> choice = policy.choose_seed(seen.observation, seen.masks)

@@ -106,7 +106,7 @@ class PpoLearner(Learner[PpoState]):
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0, ppo={"epochs": 1, "minibatches": 1})
+        >>> env = mg.make("tiny", envs=2, seed=0, ppo={"epochs": 1, "minibatches": 1})
         >>> learner, policy = mg.PpoLearner(), mg.NetworkPolicy(mg.LstmNetwork(hidden=8))
         >>> state, rollout = learner.init(policy, env.keys[0], spec=env.spec), mg.Rollout(1, envs=2, slots=2)
         >>> epoch = mg.run_epoch(env, *env.reset(), policy, params=state.params, hidden=policy.initial_hidden(2))

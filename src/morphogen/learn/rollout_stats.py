@@ -117,7 +117,7 @@ def update_observation_stats(stats: TensorDict, observation: Observation, exchan
 
     Example:
         >>> import morphogen as mg
-        >>> _, seen = mg.make("whitebox", envs=4, seed=0).reset()
+        >>> _, seen = mg.make("tiny", envs=4, seed=0).reset()
         >>> stats = mg.learn.update_observation_stats(mg.nets.init_stats(), seen.observation.unsqueeze(0))
         >>> stats["env", "count"].max()  # valid entries of a feature
         tensor(4., dtype=torch.float64)

@@ -113,7 +113,7 @@ def update_ppo(
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env, policy = mg.make("whitebox", envs=2, seed=0), mg.NetworkPolicy(mg.LstmNetwork(hidden=8))
+        >>> env, policy = mg.make("tiny", envs=2, seed=0), mg.NetworkPolicy(mg.LstmNetwork(hidden=8))
         >>> state, rollout = mg.learn.init_ppo(policy, env.keys[0]), mg.Rollout(1, envs=2, slots=2)
         >>> epoch = mg.run_epoch(env, *env.reset(), policy, params=state.params, hidden=policy.initial_hidden(2))
         >>> rollout.write(0, epoch, reset_before=torch.tensor([True, True]))

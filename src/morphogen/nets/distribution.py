@@ -164,7 +164,7 @@ def build_tables(op: Tensor, outputs: Tensor, legal: Support) -> LogitTables:
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> _, seen = mg.make("whitebox", envs=1, seed=0).reset()
+        >>> _, seen = mg.make("tiny", envs=1, seed=0).reset()
         >>> legal = mg.nets.distribution.build_support(seen.masks)
         >>> outputs = torch.zeros(1, 2, 53)
         >>> outputs[:, 1, 0] = 4.0  # a high score of GERMINATE in slot 1

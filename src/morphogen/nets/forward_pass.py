@@ -38,7 +38,7 @@ def forward(inputs: Tensor, rows: HostRows, used: Tensor, slot_seeds: SlotSeeds,
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> net, (state, _) = env.net, env.reset()
         >>> host, nothing = state.host.params, (None,) * len(net.slots)  # no seeds
         >>> rows = mg.HostRows(net.host_layout.split(host), net.networks.masks(state.instance, host), None)

@@ -45,7 +45,7 @@ class HostNetworks(Protocol):
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> networks, (state, _) = env.net.networks, env.reset()
         >>> params, masks = state.host.params, networks.masks(state.instance, state.host.params)
         >>> rows = mg.HostRows(networks.layout().split(params), masks, env=None)

@@ -47,7 +47,7 @@ def normalise(stats: TensorDict, observation: Observation) -> Observation:
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> _, seen = env.reset()
         >>> scaled = mg.nets.normalise(mg.nets.init_stats(), seen.observation)  # no data: nothing changes
         >>> bool((scaled.env == seen.observation.env).all())

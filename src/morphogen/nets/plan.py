@@ -89,7 +89,7 @@ class Plan:
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> state, _ = env.reset()
         >>> grow = torch.tensor([[mg.Op.GERMINATE, 0, mg.Blueprint.CONV_LIGHT, *[0] * 5]] * 2)
         >>> env.plan(state, grow).births, env.plan(state, mg.actions.wait(env)).births  # seeds per slot
@@ -109,7 +109,7 @@ class EpochPlan(NamedTuple):
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> plan = env.plan(env.reset()[0], mg.actions.wait(env))
         >>> plan.pieces[0].rows, plan.births  # of the only piece; seeds per slot
         ((2, 2), (0, 0))
@@ -201,7 +201,7 @@ def plan_counts(slots: Slots, coalition: Tensor, evaluated: Tensor, born: Tensor
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> (state, _), all_on = env.reset(), torch.tensor([[3], [3]])  # both slots on, in both envs
         >>> evaluated, born = torch.ones(2, 1, dtype=torch.bool), torch.zeros(2, 2, dtype=torch.bool)
         >>> counts = mg.nets.plan_counts(state.slots, all_on, evaluated, born, net=env.net)
@@ -231,7 +231,7 @@ def read_plan(numbers: list[int], net: Net) -> Plan:
 
     Example:
         >>> import morphogen as mg
-        >>> net = mg.make("whitebox", envs=2, seed=0).net
+        >>> net = mg.make("tiny", envs=2, seed=0).net
         >>> plan = mg.nets.read_plan([0] * 104 + [1, 0] + [2, 2], net)  # no groups, births, rows
         >>> plan.births, plan.rows
         ((1, 0), (2, 2))
@@ -262,7 +262,7 @@ def empty_plan(envs: int, net: Net) -> Plan:
 
     Example:
         >>> import morphogen as mg
-        >>> plan = mg.nets.empty_plan(4, mg.make("whitebox", envs=4, seed=0).net)
+        >>> plan = mg.nets.empty_plan(4, mg.make("tiny", envs=4, seed=0).net)
         >>> plan.train[0].groups, plan.rows  # one row per env behind each of the two slots
         ((), (4, 4))
     """

@@ -40,7 +40,7 @@ class Policy(Protocol):
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> policy, _, params, _ = mg.build_arm("heuristic", env.setup)
         >>> _, seen = env.reset()
         >>> memory, noise = policy.initial_hidden(env.envs), torch.zeros(env.envs, 38 + len(env.net.slots))
@@ -81,7 +81,7 @@ class NetworkPolicy:
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env, policy = mg.make("whitebox", envs=2, seed=0), mg.NetworkPolicy(mg.LstmNetwork(hidden=16))
+        >>> env, policy = mg.make("tiny", envs=2, seed=0), mg.NetworkPolicy(mg.LstmNetwork(hidden=16))
         >>> params, (state, seen) = policy.init(env.keys[0]), env.reset()
         >>> rollout = mg.Rollout(1, envs=2, slots=2)
         >>> epoch = mg.run_epoch(env, state, seen, policy, params=params, hidden=policy.initial_hidden(2))

@@ -70,7 +70,7 @@ class PolicyNetwork(ABC):
         ...         outputs = slots.new_zeros(*slots.shape[:-1], 53)  # all slots and values are equally likely
         ...         tables = mg.nets.build_tables(x @ net["op"].T, outputs, inputs.legal)
         ...         return mg.nets.NetworkOutput(tables, x @ net["value.weight"][0] + net["value.bias"])
-        >>> env, policy = mg.make("whitebox", envs=1, seed=0), mg.NetworkPolicy(Linear())
+        >>> env, policy = mg.make("tiny", envs=1, seed=0), mg.NetworkPolicy(Linear())
         >>> _, seen = env.reset()
         >>> memory, noise = policy.initial_hidden(1), torch.zeros(1, 40)
         >>> out = policy.act(policy.init(env.keys[0]), seen.observation, seen.masks, memory, noise)

@@ -26,7 +26,7 @@ MAX_EXACT_PLAYERS = 4  # players up to which every coalition is evaluated
 
 
 class CoalitionValues(NamedTuple):
-    """Accuracies and shares of one regime; entries of slots without a player are arbitrary but finite."""
+    """Accuracies and shares by one method; entries of slots without a player are arbitrary but finite."""
 
     host_acc: Tensor  # [E], all off
     committed_acc: Tensor  # [E], only the fossilized on
@@ -44,7 +44,7 @@ def players(slots: Slots) -> Tensor:
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> slots = mg.make("whitebox", envs=1, seed=0).reset()[0].slots
+        >>> slots = mg.make("tiny", envs=1, seed=0).reset()[0].slots
         >>> stage = torch.tensor([[mg.Stage.BLENDING, mg.Stage.TRAINING]])
         >>> mg.rules.players(slots.replace(stage=stage, alpha=torch.tensor([[0.5, 0.0]]))).tolist()
         [[True, False]]
@@ -80,7 +80,7 @@ def coalitions(slots: Slots, noise: Tensor | None, *, pairs: int, full: Tensor |
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> slots = mg.make("whitebox", envs=1, seed=0).reset()[0].slots
+        >>> slots = mg.make("tiny", envs=1, seed=0).reset()[0].slots
         >>> slots = slots.replace(stage=torch.full((1, 2), int(mg.Stage.HOLDING)), alpha=torch.ones(1, 2))
         >>> coalition, evaluated = mg.rules.coalitions(slots, torch.zeros(1, 1, 2), pairs=1)
         >>> coalition.tolist()  # both, only slot 1, only slot 0, none
@@ -160,7 +160,7 @@ def _bits(members: Tensor, position: Tensor | None = None) -> Tensor:
 
 
 def _table_position(live: Tensor) -> Tensor:
-    """Position of each slot in the table of the exact regime: int64 [E, S]; only read where the slot is a player."""
+    """Position of each slot in the table of the exact method: int64 [E, S]; only read where the slot is a player."""
     if live.shape[-1] <= MAX_EXACT_PLAYERS:
         return positions(live.shape[-1], live.device).expand_as(live)
     return (live.cumsum(-1) - 1).clamp(0, MAX_EXACT_PLAYERS - 1)

@@ -23,7 +23,7 @@ def seed_params(slots: Slots, counts: tuple[tuple[int, ...], ...], gate_counts: 
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=1, seed=0)
+        >>> env = mg.make("tiny", envs=1, seed=0)
         >>> slots = env.reset()[0].slots
         >>> stage, kind = torch.tensor([[mg.Stage.TRAINING, mg.Stage.DORMANT]]), torch.tensor([[mg.Blueprint.NORM, -1]])
         >>> slots = slots.replace(stage=stage, blueprint=kind)

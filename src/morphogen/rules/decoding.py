@@ -49,7 +49,7 @@ def decode(action: Tensor, slots: Slots, limits: Limits, *, conditions_met: Tens
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> keep, grow = [mg.Op.FOSSILIZE, 0, 0, 0, 0, 0, 0, 0], [mg.Op.GERMINATE, 1, mg.Blueprint.CONV_LIGHT] + 5 * [0]
         >>> spec = mg.rules.decode(torch.tensor([keep, grow]), env.reset()[0].slots, env.limits)
         >>> [mg.Op(op).name for op in spec.op.tolist()], spec.target.tolist(), spec.tempo.tolist()

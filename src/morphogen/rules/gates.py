@@ -34,7 +34,7 @@ def check_gate(
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=1, seed=0)
+        >>> env = mg.make("tiny", envs=1, seed=0)
         >>> state, _ = env.reset()
         >>> slots = state.slots.replace(stage=torch.full((1, 2), int(mg.Stage.GERMINATED)))
         >>> target = torch.tensor([[mg.Stage.TRAINING, mg.Stage.HOLDING]])

@@ -45,7 +45,7 @@ def conditions(slots: Slots, limits: Limits) -> Tensor:
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=1, seed=0)
+        >>> env = mg.make("tiny", envs=1, seed=0)
         >>> met = mg.rules.conditions(env.reset()[0].slots, env.limits)
         >>> prune = zip(mg.rules.legality.CONDITIONS, met[:, 0, mg.Op.PRUNE, 0])
         >>> [reason.name for reason, ok in prune if not ok]
@@ -81,7 +81,7 @@ def legal(slots: Slots, limits: Limits) -> Tensor:
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=1, seed=0)
+        >>> env = mg.make("tiny", envs=1, seed=0)
         >>> allowed = mg.rules.legal(env.reset()[0].slots, env.limits)
         >>> [op.name for op in mg.Op if allowed[0, op].any()]
         ['WAIT', 'GERMINATE']
@@ -96,7 +96,7 @@ def action_masks(slots: Slots, limits: Limits, *, conditions_met: Tensor | None 
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=1, seed=0)
+        >>> env = mg.make("tiny", envs=1, seed=0)
         >>> masks = mg.rules.action_masks(env.reset()[0].slots, env.limits)
         >>> masks.op[0].tolist()
         [True, True, False, False, False, False]
@@ -132,7 +132,7 @@ def action_count(masks: ActionMasks) -> Tensor:
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=1, seed=0)
+        >>> env = mg.make("tiny", envs=1, seed=0)
         >>> masks = mg.rules.action_masks(env.reset()[0].slots, env.limits)
         >>> mg.rules.action_count(masks).tolist()  # WAIT, or GERMINATE: slot, blueprint, style, tempo, alpha target
         [217]
@@ -156,7 +156,7 @@ def restrict_masks(masks: ActionMasks, entry: Tensor, present: Tensor) -> tuple[
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> masks = mg.rules.action_masks(env.reset()[0].slots, env.limits)
         >>> entry = torch.tensor([[mg.Op.GERMINATE, 0, mg.Blueprint.CONV_LIGHT] + 5 * [0], [mg.Op.PRUNE] + 7 * [0]])
         >>> masks, missed = mg.rules.restrict_masks(masks, entry, torch.tensor([True, True]))
@@ -179,7 +179,7 @@ def narrow_masks(masks: ActionMasks, allowed: Tensor) -> ActionMasks:
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> masks = mg.rules.action_masks(env.reset()[0].slots, env.limits)
         >>> allowed = torch.ones(2, 6, 2, dtype=torch.bool)
         >>> allowed[0, mg.Op.WAIT], allowed[1] = False, False  # env 0 has to act, env 1 may do nothing at all

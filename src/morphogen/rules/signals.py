@@ -20,7 +20,7 @@ def update_signals(signals: Signals, loss: Tensor, attribution: Attribution, *, 
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> before, _ = env.reset()
         >>> after, step = env.step(before, mg.actions.wait(env))
         >>> loss = torch.tensor([1.5, float("nan")])

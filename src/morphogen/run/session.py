@@ -14,12 +14,18 @@ from morphogen.config.config_files import dump_config
 from morphogen.config.spec import VALIDATION
 from morphogen.device.agreement import run_together
 from morphogen.device.collectives import Collectives
-from morphogen.engine.optimum import SHARE_TITLE
 from morphogen.engine.policies import Arm
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import Setup, describe_run
 from morphogen.errors import CheckpointError, TrainingDiverged
-from morphogen.evaluation.play import ArmResult, plays_greedily, run_final_evaluation, share_table, shares_of_optimum
+from morphogen.evaluation.play import (
+    SHARE_TITLE,
+    ArmResult,
+    plays_greedily,
+    run_final_evaluation,
+    share_table,
+    shares_of_optimum,
+)
 from morphogen.run import manifest, snapshot
 from morphogen.run.checkpointer import Checkpointer, SaveKind
 from morphogen.run.held_out_curve import play_curve
@@ -47,11 +53,11 @@ class TrainResult:
 
     Example:
         >>> import morphogen as mg
-        >>> fields = {"preset": "whitebox", "rounds": 1, "envs": 4, "policy_name": "random", "episode_length": 2}
+        >>> fields = {"preset": "tiny", "rounds": 1, "envs": 4, "policy_name": "random", "episode_length": 2}
         >>> result = mg.train_ppo_vectorized(**fields, final_episodes=2)
         >>> [arm.policy for arm in result.results], len(result.history), result.stopped
-        (['wait', 'heuristic', 'optimal', 'random'], 1, False)
-        >>> mg.play(mg.make("whitebox", envs=2, seed=0), result.arm).policy
+        (['wait', 'heuristic', 'random'], 1, False)
+        >>> mg.play(mg.make("tiny", envs=2, seed=0), result.arm).policy
         'random'
     """
 

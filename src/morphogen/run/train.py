@@ -62,7 +62,7 @@ def train_ppo_vectorized(
 
     Example:
         >>> import morphogen as mg
-        >>> spec = mg.RunSpec(preset="whitebox", rounds=1, envs=4, final_episodes=0, ppo={"epochs": 1})
+        >>> spec = mg.RunSpec(preset="tiny", rounds=1, envs=4, final_episodes=0, ppo={"epochs": 1})
         >>> result = mg.train_ppo_vectorized(spec)
         >>> len(result.history), sorted(result.policy.keys())
         (1, ['net', 'observation', 'value_offset'])
@@ -130,7 +130,7 @@ def resume(
     Example:
         >>> import tempfile
         >>> import morphogen as mg
-        >>> fields = {"preset": "whitebox", "rounds": 1, "envs": 4, "policy_name": "wait", "episode_length": 2}
+        >>> fields = {"preset": "tiny", "rounds": 1, "envs": 4, "policy_name": "wait", "episode_length": 2}
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     first = mg.train_ppo_vectorized(**fields, final_episodes=0, out=folder)
         ...     more = mg.resume(folder, rounds=3)  # two rounds more

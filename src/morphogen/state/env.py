@@ -127,8 +127,8 @@ class Instance(TensorClass["frozen", "tensor_only"]):
     baseline_loss: Tensor  # float32 [E], nats of guessing: `ln(classes)`
     class_of: Tensor  # int64 [E, C], label in this episode of each original label; -1 = not in use
     usable: Tensor  # int32 [E, N], table of samples, usable ones first; N = 0: the identity
-    phase: Tensor  # int64 [E], number of the phase of the world, from 0; never observed
-    image_view: Tensor  # int64 [E], a `View`, how images are shown in the phase; never observed
+    regime: Tensor  # int64 [E], number of the regime of the world, from 0; never observed
+    view_code: Tensor  # int64 [E], how samples are shown in the regime; never observed
 
 
 @short_repr
@@ -158,7 +158,7 @@ class EnvState(TensorClass["frozen", "tensor_only"]):
 
     Example:
         >>> import morphogen as mg
-        >>> state, _ = mg.make("whitebox", envs=3, seed=0).reset()
+        >>> state, _ = mg.make("tiny", envs=3, seed=0).reset()
         >>> state.batch_size, state[1].slots.stage.tolist(), state.host.params.shape
         (torch.Size([3]), [1, 1], torch.Size([3, 150]))
     """

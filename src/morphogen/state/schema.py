@@ -69,7 +69,7 @@ GOVERNOR = _leaves(
 )
 INSTANCE = _leaves(
     Instance,
-    dtypes={_I: "classes reach samples class_of phase image_view", torch.int32: "usable"},
+    dtypes={_I: "classes reach samples class_of regime view_code", torch.int32: "usable"},
     empty={"width": 1, "data_share": 1, "reach": 1, "class_of": -1},
     shapes={"class_of": ("C",), "usable": ("N",)},
 )

@@ -10,7 +10,6 @@ For research code that composes its own loop.  In the order of an epoch:
     validate_step   loss and accuracy under every coalition
     govern_step     anomalies, rollback to the last healthy snapshot
     score_step      `attribute`: contributions from these accuracies; the reward and its inputs, the end of the epoch
-    whitebox_steps  training and validation of the white-box task, by formula
 
 Every step traces with `torch.compile(fullgraph=True)`, runs on the meta device, and never writes to its input;
 `morphogen.testing.laws.check_step` checks these promises for any step.

@@ -37,7 +37,7 @@ def govern(
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> _, step = env.step(env.reset()[0], mg.actions.wait(env))
         >>> broken = step.validation.replace(loss=torch.tensor([float("nan"), 2.0]))
         >>> after, report = mg.steps.govern(step.governed, broken, step.metrics, spec=env.spec.governor, minibatches=1)
@@ -88,7 +88,7 @@ def first_snapshot(state: EnvState) -> EnvState:
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> state = mg.steps.first_snapshot(env.reset()[0])
         >>> state.governor.host.params.equal(state.host.params), state.governor.snapshot_epoch.tolist()
         (True, [-1, -1])

@@ -41,7 +41,7 @@ def state_facts(state: EnvState, limits: Limits, *, net: Net) -> StateFacts:
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=1, seed=0)
+        >>> env = mg.make("tiny", envs=1, seed=0)
         >>> facts = mg.steps.state_facts(env.reset()[0], env.limits, net=env.net)
         >>> facts.conditions.shape, facts.host_params.tolist(), facts.seed_params.tolist()
         (torch.Size([7, 1, 6, 2]), [72], [[0, 0]])
@@ -70,7 +70,7 @@ def observe(
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> sizes = {"net": env.net, "episode_length": env.horizon, "param_budget": env.rule.terms.param_budget}
         >>> seen = mg.steps.observe(env.reset()[0], env.limits, **sizes)
         >>> seen.env.shape, seen.slots.shape, seen.finite.tolist()

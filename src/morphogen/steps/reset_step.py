@@ -29,7 +29,7 @@ def reset(
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> instance, ledger = env.reset()[0].instance, env.rule.init(envs=2, slots=2)
         >>> noise, episode = torch.full((2, env.net.host_size), 0.7), torch.zeros(2, dtype=torch.int64)
         >>> start = {"episode": episode, "ledger": ledger, "net": env.net, "window": 4}
@@ -55,7 +55,7 @@ def place_fossils(state: EnvState, blueprint: Tensor, algorithm: Tensor) -> EnvS
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> kinds = torch.tensor([[mg.Blueprint.NORM, -1], [-1, -1]])
         >>> algorithm = torch.full((2, 2), int(mg.Algorithm.ADD))
         >>> state = mg.steps.place_fossils(env.reset()[0], kinds, algorithm)
@@ -77,7 +77,7 @@ def new_seed_rows(is_new: Tensor, plan: Plan | EpochPlan) -> tuple[Tensor, ...]:
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> state, _ = env.reset()
         >>> grow = torch.tensor([[mg.Op.GERMINATE, 0, mg.Blueprint.CONV_LIGHT] + 5 * [0], 8 * [mg.Op.WAIT]])
         >>> spec = mg.rules.decode(grow, state.slots, env.limits)
@@ -98,7 +98,7 @@ def init_seeds(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, .
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> kinds, add = torch.tensor([[mg.Blueprint.NORM, -1], [-1, -1]]), torch.full((2, 2), int(mg.Algorithm.ADD))
         >>> state = mg.steps.place_fossils(env.reset()[0], kinds, add)
         >>> rows = torch.tensor([0]), torch.tensor([], dtype=torch.int64)

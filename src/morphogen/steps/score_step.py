@@ -54,7 +54,7 @@ def score(
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> before, _ = env.reset()
         >>> after, step = env.step(before, mg.actions.wait(env))
         >>> known = mg.steps.state_facts(before, env.limits, net=env.net)
@@ -63,7 +63,7 @@ def score(
         >>> measured = step.outcome, step.measured, step.report, step.validation
         >>> closed, scored = mg.steps.score(step.governed, *measured, rule=env.rule, param_budget=300, **facts)
         >>> scored.reward.equal(step.reward), scored.network_value.tolist(), closed.clock.epoch.tolist()
-        (True, [0.2..., 0.2...], [1, 1])
+        (True, [0.2..., 0.1...], [1, 1])
     """
     inputs = reward_inputs(state, outcome, attribution, report, validation, **facts)
     potential, measured = rule.potential(inputs, state.ledger)
@@ -195,12 +195,12 @@ def attribute(
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> _, step = env.step(env.reset()[0], mg.actions.wait(env))
         >>> when = {"every": 1, "episode_length": env.horizon}
         >>> state, measured = mg.steps.attribute(step.ticked, step.validation, **when, signal_spec=env.spec.signal)
         >>> measured.val_acc.tolist(), measured.forwards.tolist(), measured.contribution_valid.any().item()
-        ([20.0, 20.0], [1, 1], False)
+        ([20.0, 10.0], [1, 1], False)
     """
     full = is_measured_epoch(state.clock.epoch, every=every, episode_length=episode_length)
     measured = attribution(validation.accuracy, validation.coalition, validation.evaluated, state.slots, full=full)

@@ -100,7 +100,7 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net, layer_norms: bool = Fa
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> state, plan = env.reset()[0], mg.nets.empty_plan(2, env.net)  # no seed trains
         >>> train_state = mg.steps.start_epoch(state, plan, net=env.net)
         >>> train_state.weights.host.shape, train_state.weights.seeds.shape
@@ -154,7 +154,7 @@ def train_minibatch(
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> state, plan = env.reset()[0], mg.nets.empty_plan(2, env.net)  # no seed trains
         >>> noise = mg.rng.uniform(mg.rng.stream(env.keys, mg.rng.Purpose.DATA), 8 * 64).view(2, 8, 1, 8, 8)
         >>> labels = torch.arange(8).expand(2, -1)
@@ -284,7 +284,7 @@ def finish_epoch(state: EnvState, train_state: TrainState, plan: Plan, *, net: N
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> state, plan = env.reset()[0], mg.nets.empty_plan(2, env.net)  # no seed trains
         >>> noise = mg.rng.uniform(mg.rng.stream(env.keys, mg.rng.Purpose.DATA), 8 * 64).view(2, 8, 1, 8, 8)
         >>> labels = torch.arange(8).expand(2, -1)

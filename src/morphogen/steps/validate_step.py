@@ -1,6 +1,7 @@
 """validate: accuracy of every env under every requested coalition of its seeds, on one split for all envs."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,14 +14,19 @@ from morphogen.nets import sites
 from morphogen.nets.answers import NO_LABEL, answer_losses, count_labels
 from morphogen.nets.forward_pass import SlotSeeds, forward, used_classes
 from morphogen.nets.host_networks import HostRows
-from morphogen.nets.image_views import show_views
 from morphogen.nets.net import Net
 from morphogen.nets.plan import CoalitionTree, Plan
 from morphogen.state.env import EnvState, Instance
 from morphogen.state.loops import Repeat, repeat
 from morphogen.state.measure import LabelledInputs, Validation
 from morphogen.state.tree_ops import choose, get_leaf, nested_leaves, refuse_transforms, unsafe_new
-from morphogen.vocab.image_view import PLAIN_ONLY, Views
+
+Show = Callable[[Tensor, Tensor, Tensor], Tensor]  # inputs, view, sample numbers -> inputs
+
+
+def show_plain(inputs: Tensor, view: Tensor, sample: Tensor) -> Tensor:
+    """Return the inputs as they are, the default of `validate`."""
+    return inputs
 
 
 class ChunkCounts(NamedTuple):
@@ -42,7 +48,7 @@ def validate(
     net: Net,
     chunk: int | None = None,
     counted: int | None = None,
-    views: Views = PLAIN_ONLY,
+    show: Show = show_plain,
     repeat: Repeat = repeat,
 ) -> Validation:
     """Evaluate coalitions in one pass over a split.
@@ -50,14 +56,14 @@ def validate(
     Shapes: state [E]; split [N]; coalition int64, evaluated bool [E, K], as given to `plan_counts` -> Validation [E].
     chunk: most samples in one pass, by default those of the host; counted: most samples whose label is in use of an
     env, only these are passed (an env with fewer repeats its first ones, which count once); None: all, of all envs;
-    views: all that `state.instance.image_view` may hold; repeat: loop over the passes (`engine.capture`).
+    show: samples as each env sees them (`data.instance_process`); repeat: loop over the passes (`engine.capture`).
     Promise: changes nothing; a sample whose label is not in use counts for nothing, a non-finite logit as wrong.
     Raises: RuntimeError for a derivative with respect to parameters, and for `vmap`.
 
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0)
+        >>> env = mg.make("tiny", envs=2, seed=0)
         >>> state, _ = env.reset()
         >>> inputs, labels = torch.zeros(20, 1, 8, 8), torch.arange(20) % 10
         >>> split = mg.state.measure.LabelledInputs(inputs=inputs, labels=labels, batch_size=[])
@@ -69,7 +75,7 @@ def validate(
     refuse_transforms("validate", state.host.params, *nested_leaves(state.seeds), split.inputs, coalition)
     with torch.no_grad():
         chosen = choose_samples(_labels_in_use(state.instance, split.labels), counted)
-        options: Any = {"net": net, "chunk": chunk or net.host.chunk, "views": views, "repeat": repeat}
+        options: Any = {"net": net, "chunk": chunk or net.host.chunk, "show": show, "repeat": repeat}
         return _validate(state, chosen, coalition, evaluated, plan, inputs=split.inputs, **options)
 
 
@@ -111,7 +117,7 @@ def _validate(
     inputs: Tensor,
     net: Net,
     chunk: int,
-    views: Views,
+    show: Show,
     repeat: Repeat,
 ) -> Validation:
     nothing = (None,) * len(net.slots)
@@ -128,7 +134,7 @@ def _validate(
     def count_chunk(counts: ChunkCounts, size: int) -> ChunkCounts:
         part = counts.start + torch.arange(size, device=counts.start.device)
         samples = chosen.number.index_select(-1, part)
-        shown = show_views(inputs[samples], state.instance.image_view, samples, views=views)
+        shown = show(inputs[samples], state.instance.view_code, samples)
         logits = forward(net.precision.cast(shown), rows, used, growth, net=net).to(state.host.params.dtype)
         chunk = _count_correct(logits, chosen.labels.index_select(1, part), ends)
         return ChunkCounts(counts.start + size, *(old + new for old, new in zip(counts[1:], chunk, strict=True)))

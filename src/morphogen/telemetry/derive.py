@@ -45,7 +45,7 @@ Place = tuple[int, ...]  # row of the env in the record, and the slot if the eve
 class DeriveContext:
     """Record of one epoch, and its context."""
 
-    # And `settled`, hosts whose loss settled first; `began`, envs in a new phase; `totals`, components so far.
+    # And `settled`, hosts whose loss settled first; `began`, envs in a new regime; `totals`, components so far.
     record: Record
     before: Record  # state of the slots [E, S] before the epoch, its germinations noted
     after: Record
@@ -94,7 +94,7 @@ def derive_events(
         return
     columns, detections, stable = {**record.columns}, detect(record.columns), record.columns["stabilized"]
     columns["settled"] = stable & (np.cumsum(stable, axis=0) == 1)
-    columns["began"] = np.diff(columns["phase"], axis=0, prepend=0) > 0
+    columns["began"] = np.diff(columns["regime"], axis=0, prepend=0) > 0
     columns["totals"] = np.cumsum(columns["components"], axis=0, dtype=np.float64)
     after, ranks = slot_history(columns), record.ranks().tolist()
     tables = columns, history_before(after), after
@@ -176,8 +176,8 @@ def _fault_fields(step: DeriveContext, at: Place) -> Json:
     return {"sign": _panic_name(step, "anomaly", at), "faults": [str(fault.name).lower() for fault in faults]}
 
 
-def _phase_fields(step: DeriveContext, at: Place) -> Json:
-    return {"view": View(int(step.record["image_view"][at])).label, "accuracy": step.record["acc_before"][at]}
+def _regime_fields(step: DeriveContext, at: Place) -> Json:
+    return {"view": View(int(step.record["view_code"][at])).label, "accuracy": step.record["acc_before"][at]}
 
 
 def _panic_name(step: DeriveContext, column: str, at: Place) -> str:
@@ -368,7 +368,7 @@ RULES = (  # in the order of an epoch
         lambda step, at: {"reason": _panic_name(step, "panic", at), "penalty": _penalty(step, at)},
     ),
     _each(1, kinds.AnomalySeen, _is_wrong, _fault_fields),
-    _each(1, kinds.PhaseBegan, lambda step: step.record["began"], _phase_fields),
+    _each(1, kinds.RegimeBegan, lambda step: step.record["began"], _regime_fields),
     _each(1, kinds.HostStabilized, lambda step: step.record["settled"]),
     _each(1, kinds.EpisodeCompleted, lambda step: np.full(len(step.record["stage"]), bool(step.ends)), _episode_fields),
     _each(1, kinds.TopologyRecorded, lambda step: (_fossils(step).sum(axis=1) > 0) & bool(step.ends), _topology_fields),

@@ -116,11 +116,11 @@ _KEPT = {
         *("age", "epochs_in_stage", "algorithm", "tempo", "blend_target", "acc_before"),
         *("val_loss", "val_acc", "committed_acc", "contribution", "contribution_valid"),
         *("rolled_back", "panic", "panic_streak", "snapshot_epoch", "seeds_pruned"),
-        *("detectors", "detector_ratio", "stabilized", "stable_epochs", "phase"),
+        *("detectors", "detector_ratio", "stabilized", "stable_epochs", "regime"),
     ),
     NORMAL: (
         *(
-            "image_view",
+            "view_code",
             "classes",
             "reward",
             "skipped",

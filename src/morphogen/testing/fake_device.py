@@ -7,7 +7,7 @@
     def play(setup):
         Scheduler(setup).run()
 
-    spec = mg.RunSpec(preset="whitebox", rounds=1, envs=4, episode_length=2)
+    spec = mg.RunSpec(preset="tiny", rounds=1, envs=4, episode_length=2)
     found = fake_device.rehearse(play, spec)
     assert not found.faults
     assert found.crossings == found.ledger  # copies between devices, by the names of `device.transfers.FENCES`
@@ -182,7 +182,7 @@ def rehearse(play: Callable[[Setup], Any], spec: RunSpec) -> Rehearsal:
     Example:
         >>> import morphogen as mg
         >>> from morphogen.testing import fake_device
-        >>> spec = mg.RunSpec(preset="whitebox", rounds=1, envs=2, policy_name="wait", episode_length=2)
+        >>> spec = mg.RunSpec(preset="tiny", rounds=1, envs=2, policy_name="wait", episode_length=2)
         >>> found = fake_device.rehearse(lambda setup: mg.Scheduler(setup).run(), spec)
         >>> found.faults, found.crossings["plan"], found.crossings["update"]
         ([], 2, 1)
@@ -354,6 +354,6 @@ def move_setup(setup: Setup, device: torch.device) -> Setup:
     dataset = replace(data, train=train, labels=move(data.labels), _validation=validation, _test=test)
     batches = setup.feed
     if batches is not None:
-        options = {"label_noise": batches.label_noise, "views": batches.views}
+        options = {"label_noise": batches.label_noise, "show": batches.show}
         batches = feed.ResidentFeed(dataset, setup.task, setup.spec.data, **options)
     return replace(setup, dataset=dataset, feed=batches, device=device)

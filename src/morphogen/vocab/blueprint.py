@@ -13,7 +13,7 @@ class Blueprint(IntEnum):
 
     Example:
         >>> import morphogen as mg
-        >>> mg.Blueprint.CONV_LIGHT.label, mg.make("whitebox", envs=1).limits.kinds[mg.Blueprint.CONV_LIGHT]
+        >>> mg.Blueprint.CONV_LIGHT.label, mg.make("tiny", envs=1).limits.kinds[mg.Blueprint.CONV_LIGHT]
         ('conv_light', 'conv_light')
     """
 

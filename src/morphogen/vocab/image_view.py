@@ -1,7 +1,6 @@
-"""Views: how the images of an env are shown during a phase."""
+"""Views: how the images of an env are shown."""
 
 from enum import IntEnum
-from typing import NamedTuple
 
 
 class View(IntEnum):
@@ -17,13 +16,3 @@ class View(IntEnum):
     def label(self) -> str:
         """Name in configs, events and tables."""
         return self.name.lower()
-
-
-class Views(NamedTuple):
-    """Views that occur in a run."""
-
-    used: tuple[View, ...] = (View.PLAIN,)
-    noise: float = 1.0  # deviation of the noise of NOISY
-
-
-PLAIN_ONLY = Views()

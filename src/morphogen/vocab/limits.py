@@ -20,7 +20,7 @@ class Limits:
 
     Example:
         >>> import morphogen as mg
-        >>> slots = mg.make("whitebox", envs=1, seed=0).reset()[0].slots
+        >>> slots = mg.make("tiny", envs=1, seed=0).reset()[0].slots
         >>> limits = mg.Limits(enabled=(True, False), blueprints=("norm",), disabled_ops=("PRUNE",))
         >>> mg.rules.legal(slots, limits)[0, mg.Op.GERMINATE].tolist(), limits.allowed_blueprints
         ([True, False], (3,))

@@ -25,6 +25,6 @@ class Purpose(IntEnum):
     BOOTSTRAP = 16
     SIBLING = 17
     INSTANCE_TEST = 18
-    PHASE_LENGTH = 19
-    PHASE = 20
+    REGIME_LENGTH = 19
+    REGIME = 20
     VIEW_NOISE = 21

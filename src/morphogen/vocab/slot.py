@@ -33,7 +33,7 @@ class SlotSpec:
     Example:
         >>> import morphogen as mg
         >>> slot = mg.SlotSpec("r1c0", channels=16, size=(4, 4), execution=1)
-        >>> slot.place, slot.name in [slot.name for slot in mg.make("whitebox", envs=1).net.slots]
+        >>> slot.place, slot.name in [slot.name for slot in mg.make("tiny", envs=1).net.slots]
         ((1, 0), True)
     """
 

@@ -11,7 +11,7 @@ class Stage(IntEnum):
 
     Example:
         >>> import morphogen as mg
-        >>> state, _ = mg.make("whitebox", envs=1, seed=0).reset()
+        >>> state, _ = mg.make("tiny", envs=1, seed=0).reset()
         >>> [mg.Stage(code).name for code in state.slots.stage[0].tolist()]
         ['DORMANT', 'DORMANT']
     """

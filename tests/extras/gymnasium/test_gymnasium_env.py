@@ -23,7 +23,7 @@ from morphogen.extras.gymnasium.env import GymnasiumEnv, GymnasiumSingleEnv, fla
 from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.vocab.action import SIZES, Head, Op, Outcome
 
-NAME = "morphogen/whitebox-v0"
+NAME = "morphogen/tiny-v0"
 WAIT = np.zeros((3, 8), dtype=np.int64)
 every_mode = pytest.mark.parametrize("mode", AutoresetMode)
 

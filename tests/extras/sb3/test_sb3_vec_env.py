@@ -14,11 +14,11 @@ import morphogen as mg
 from morphogen.extras.gymnasium.env import GymnasiumEnv, flatten_seen, join_masks
 from morphogen.extras.sb3.vec_env import MorphogenVecEnv
 
-NAME = "morphogen/whitebox-v0"
+NAME = "morphogen/tiny-v0"
 
 
 def small(**fields):
-    return MorphogenVecEnv(3, task="whitebox", episode_length=4, **fields)
+    return MorphogenVecEnv(3, task="tiny", episode_length=4, **fields)
 
 
 def test_the_single_env_passes_the_check():
@@ -27,7 +27,7 @@ def test_the_single_env_passes_the_check():
 
 def test_it_shows_rows_of_the_vector_env():
     env = small(seed=2)
-    same = GymnasiumEnv(3, task="whitebox", episode_length=4, seed=2, autoreset_mode="SameStep")
+    same = GymnasiumEnv(3, task="tiny", episode_length=4, seed=2, autoreset_mode="SameStep")
     seen, (rows, _) = env.reset(), same.reset()
     env.action_space.seed(0)
     for t in range(8):
@@ -80,7 +80,7 @@ def test_wrong_use_is_named():
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [PPO, MaskablePPO])
 def test_an_algorithm_trains_and_its_model_plays_the_single_env(algorithm):
-    env = VecMonitor(MorphogenVecEnv(8, task="whitebox", seed=0))
+    env = VecMonitor(MorphogenVecEnv(8, task="tiny", seed=0))
     model = algorithm("MlpPolicy", env, n_steps=8, batch_size=32, seed=0, device="cpu").learn(128)
     assert model.num_timesteps == 128
     assert [episode["l"] for episode in model.ep_info_buffer] == [8] * 16

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from support.small_runs import tiny, tiny_setup, world_of
+from support.small_runs import tiny_setup, world_of
 from torchrl.collectors import Collector, MultiSyncCollector
 from torchrl.envs import Compose, InitTracker, RewardSum, StepCounter, TransformedEnv, check_env_specs
 
@@ -24,20 +24,20 @@ TRANSFORMS = {
 }
 
 
-def whitebox(**fields):
-    return make_env("whitebox", envs=4, seed=0, **{"episode_length": 5, **fields})
+def small_env(**fields):
+    return make_env("tiny", envs=4, seed=0, **{"episode_length": 5, **fields})
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
-@pytest.mark.parametrize("task", ["whitebox", "digits"])
+@pytest.mark.parametrize("task", ["tiny", "digits"])
 def test_the_specs_are_kept(task, transform):
-    env = whitebox() if task == "whitebox" else MorphogenEnv(world_of(tiny_setup()))
+    env = small_env() if task == "tiny" else MorphogenEnv(world_of(tiny_setup()))
     wrapped = transform()
     check_env_specs(env if wrapped is None else TransformedEnv(env, wrapped))
 
 
 def test_the_specs_are_kept_after_a_reset_of_some_envs():
-    env = TransformedEnv(whitebox(), Compose(StepCounter(), RewardSum(), InitTracker()))
+    env = TransformedEnv(small_env(), Compose(StepCounter(), RewardSum(), InitTracker()))
     td = env.rollout(3, break_when_any_done=False)[:, -1]["next"].clone()
     td["_reset"] = torch.tensor([True, False, False, True]).unsqueeze(-1)
     after = env.reset(td)
@@ -90,13 +90,13 @@ def test_rewards_and_states_are_those_of_the_scheduler():
 
 
 def test_one_step_crosses_once():
-    env = whitebox()
+    env = small_env()
     env.rollout(5)
     assert {name: count for name, count in env.functional.ledger.items() if count} == {"plan": 5}
 
 
 def test_a_seed_fixes_the_worlds_and_nothing_else():
-    env = whitebox()
+    env = small_env()
     first = env.reset()["instance"].clone()
     env.set_seed(7)
     other = env.reset()["instance"].clone()
@@ -111,7 +111,7 @@ def test_a_seed_fixes_the_worlds_and_nothing_else():
 
 
 def test_an_episode_follows_the_other_and_a_state_can_be_taken_up():
-    env = whitebox()
+    env = small_env()
     td = env.rollout(5)
     assert td["next", "done"].squeeze(-1).sum(-1).tolist() == [1] * 4
     env.reset()
@@ -126,7 +126,7 @@ def test_an_episode_follows_the_other_and_a_state_can_be_taken_up():
 
 def test_a_step_past_the_horizon_leaves_the_envs_as_they_are():
     """As in environments of TorchRL, where a step of a finished env is no error."""
-    env = whitebox()
+    env = small_env()
     td = env.rollout(5)
     assert td["next", "done"][:, -1].all()
     end = env.state
@@ -141,13 +141,13 @@ def test_a_step_past_the_horizon_leaves_the_envs_as_they_are():
 
 
 def test_a_step_before_the_first_reset_is_refused():
-    env = whitebox()
+    env = small_env()
     with pytest.raises(RuntimeError, match="call reset before step"):
         env.step(env.rand_action(env.fake_tensordict().zero_()))
 
 
 def test_random_actions_of_the_spec_never_raise_and_illegal_ones_do_nothing():
-    env = whitebox(episode_length=12)
+    env = small_env(episode_length=12)
     for _ in range(3):
         env.rollout(12)
     assert set(env.action_spec["action"].keys()) == set(HEADS)
@@ -156,7 +156,7 @@ def test_random_actions_of_the_spec_never_raise_and_illegal_ones_do_nothing():
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Collector, MultiSyncCollector])
 def test_collectors_gather_whole_episodes(kind):
-    build = partial(make_env, tiny(episode_length=5), seed=0)
+    build = partial(make_env, small_env(episode_length=5), seed=0)
     many = kind is MultiSyncCollector
     collector = kind([build] * 2 if many else build, frames_per_batch=40 if many else 20, total_frames=80)
     batches = list(collector)

@@ -73,7 +73,9 @@ def test_the_start_names_the_facts_and_explains_the_words():
     assert "fossilized (kept for good)" in err
 
 
-@pytest.mark.parametrize(("task", "words"), [("digits", "it would deliver"), ("digits_phases", "mean over the epochs")])
+@pytest.mark.parametrize(
+    ("task", "words"), [("digits", "it would deliver"), ("digits_regimes", "mean over the epochs")]
+)
 def test_the_start_explains_the_value_of_the_task(task, words):
     err = io.StringIO()
     with Console(err=err, out=io.StringIO()) as console:

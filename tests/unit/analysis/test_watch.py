@@ -25,7 +25,7 @@ from support.handwritten_logs import (
     evaluated,
     germinated,
     moved,
-    phase_began,
+    regime_began,
     started,
     summary,
     whole,
@@ -85,14 +85,14 @@ def test_every_env_is_a_row_with_slots_alphas_accuracy_and_actions():
     assert "slots of all envs: empty 5, blending 1" in text
 
 
-def test_phases_have_a_column_in_runs_whose_worlds_change():
-    events = [started(phase={"hazard": 0.2}), phase_began(0, 2, env=1, phase=1, view="noisy"), epoch(0, 2)]
+def test_regimes_have_a_column_in_runs_whose_worlds_change():
+    events = [started(regime={"hazard": 0.2}), regime_began(0, 2, env=1, regime=1, view="noisy"), epoch(0, 2)]
     text = screen(events)
     assert row(text, "0 ").split()[1] == "0"
     assert row(text, "1 ").split()[1:3] == ["1", "noisy"]
-    assert "phase" in row(text, "env")
+    assert "regime" in row(text, "env")
     assert row(screen([*events, summary(0), epoch(1, 0)]), "1 ").split()[1] == "0"
-    assert "phase" not in row(screen([started(), epoch(0, 2)]), "env")
+    assert "regime" not in row(screen([started(), epoch(0, 2)]), "env")
 
 
 def test_a_narrow_screen_says_the_same_in_letters():

@@ -84,7 +84,7 @@ def test_the_interval_of_the_gap_holds_both_uncertainties_at_once():
     assert noisy["low"] < 0.5 < noisy["high"]
 
 
-def test_the_gap_begins_at_the_best_arm_that_does_not_know_the_phases():
+def test_the_gap_begins_at_the_best_arm_that_does_not_know_the_regimes():
     base = np.zeros((1, 8))
     values = {"planted": base, "open": base + 0.2, "reactive": base + 0.1, "clairvoyant": base + 0.6}
     values |= {"wait": base - 9, "oracle": base + 9, "trained": base + 0.3}
@@ -121,7 +121,7 @@ def test_commands_and_settings_say_how_it_was_made(found, runs):
     assert found["settings"]["episodes"] == made_up_evaluations.EPISODES
 
 
-@pytest.mark.parametrize(("task", "name"), [("digits", "network value"), ("digits_phases", "anytime value")])
+@pytest.mark.parametrize(("task", "name"), [("digits", "network value"), ("digits_regimes", "anytime value")])
 def test_the_table_names_the_value_of_its_task(found, task, name):
     head = learning.markdown({**found, "settings": {**found["settings"], "task": task}}).splitlines()[2]
     assert head.startswith(f"| arm | {name} (95 % interval) | trained minus arm |")

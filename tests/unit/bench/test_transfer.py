@@ -18,7 +18,7 @@ def act(policy, arm, env, hidden):
 
 
 def test_a_policy_without_memory_acts_as_in_the_first_epoch_and_keeps_none():
-    env = mg.make("whitebox", envs=3, seed=0)
+    env = mg.make("tiny", envs=3, seed=0)
     arm = mg.build_arm("ppo", env.setup)
     fresh = arm.policy.initial_hidden(env.envs)
     later = fresh.apply(lambda leaf: leaf + 5.0)
@@ -32,7 +32,7 @@ def test_a_policy_without_memory_acts_as_in_the_first_epoch_and_keeps_none():
 @pytest.mark.slow
 def test_every_condition_is_played_by_all_arms_on_as_many_instances(tmp_path, monkeypatch, capsys):
     train = {"rounds": 1, "envs": 4, "final_episodes": 0, "ppo": {"epochs": 1}, "evaluation": {"every_rounds": 0}}
-    mg.train_ppo_vectorized(preset="digits_phases", out=tmp_path / "run", **SMALL, **train)
+    mg.train_ppo_vectorized(preset="digits_regimes", out=tmp_path / "run", **SMALL, **train)
     rules = tmp_path / "rules.json"
     rules.write_text(json.dumps({"heuristic": {"max_seeds": 1}}))
     conditions = {transfer.TRAINED: SMALL, "other hosts": SMALL | {"task": transfer.IMPAIRED.name}}

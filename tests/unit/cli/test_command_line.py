@@ -102,7 +102,7 @@ FOLLOWS = {
     "--task": {
         *("rounds", "envs", "max_seeds", "final_episodes", "blueprints", "disabled_ops", "instance"),
         *("host", "lifecycle", "reward.rule", "policy", "ppo", "engine.threads", "heuristic"),
-        *("episode_length", "data.batch", "phase", "observe", "governor", "evaluation"),
+        *("episode_length", "data.batch", "regime", "observe", "governor", "evaluation"),
     },
     "--instances": {"instance"},
     "--envs": {"final_episodes", "evaluation.episodes"},
@@ -110,7 +110,7 @@ FOLLOWS = {
         *("rounds", "envs", "episode_length", "max_seeds", "final_episodes"),
         *("blueprints", "disabled_ops", "data", "host", "lifecycle", "reward.rule", "policy", "ppo"),
         *("engine.threads", "checkpoint", "evaluation", "heuristic"),
-        *("task", "instance", "phase", "observe", "governor"),
+        *("task", "instance", "regime", "observe", "governor"),
     },
 }
 each_flag = pytest.mark.parametrize(("flag", "words", "path", "value"), FLAGS, ids=[row[0] for row in FLAGS])
@@ -187,7 +187,7 @@ def test_any_field_can_be_set_and_the_last_word_counts():
 
 
 def test_a_bare_train_is_the_default_preset_trained_by_ppo():
-    assert spec_of() == RunSpec(preset="digits_phases")
+    assert spec_of() == RunSpec(preset="digits_regimes")
     assert spec_of("--task", "digits_impaired") == RunSpec(task="digits_impaired")
     assert spec_of("--task", "digits") == RunSpec(task="digits")
 
@@ -343,7 +343,7 @@ WRONG = [
     (["train", "--policy", "wait"], "--policy: expected `morphogen train heuristic --policy NAME`, got ppo and"),
     (
         ["train", "heuristic", "--policy", "ppo"],
-        '--policy: expected one of wait, random, heuristic, germinate_one, full_cycle or schedule:FILE, got "ppo"',
+        '--policy: expected one of wait, random, heuristic, germinate_one, full_cycle, optimal or schedule:FILE, got "ppo"',
     ),
     (["train", "--config", "nowhere.json"], "--config: expected a readable file, got nowhere.json: No such file"),
     (["train", "--config", "."], "--config: expected a readable file, got ."),
@@ -446,9 +446,9 @@ def test_print_config_shows_the_complete_config_on_stdout(capsys):
 
 def test_a_run_that_can_keep_no_seed_is_noted(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main.main(["train", "--task", "whitebox", "--set", "episode_length=2", "--dry-run"]) == 0
+    assert main.main(["train", "--task", "tiny", "--set", "episode_length=2", "--dry-run"]) == 0
     assert "note: no seed can be kept in 2 epochs: raise episode_length" in capsys.readouterr().err
-    assert main.main(["train", "--task", "whitebox", "--dry-run"]) == 0
+    assert main.main(["train", "--task", "tiny", "--dry-run"]) == 0
     assert capsys.readouterr().err == ""
 
 

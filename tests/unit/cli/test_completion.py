@@ -17,7 +17,7 @@ WORDS = [
     ("morphogen train heuristic --policy ger", "germinate_one"),
     ("morphogen train --compile de", "default"),
     ("morphogen evaluate run --split t", "test"),
-    ("morphogen data white", "whitebox whitebox_phases"),
+    ("morphogen data digits_i", "digits_impaired"),
     ("morphogen config ppo.cl", "ppo.clip"),
     ("morphogen train --config my", "my.json"),
     ("morphogen resume old", "old-run"),
@@ -34,7 +34,7 @@ def script_of(shell, capsys):
 @pytest.mark.parametrize("shell", completion.SHELLS)
 def test_every_shell_has_a_script_with_commands_flags_and_names(shell, capsys):
     script = script_of(shell, capsys)
-    for word in ("train", "completion", "preset", "digits_phases", "ppo.clip"):
+    for word in ("train", "completion", "preset", "digits_regimes", "ppo.clip"):
         assert word in script
 
 

@@ -50,9 +50,9 @@ def test_one_setting_is_explained(capsys):
     [
         (["ppo.imitation_rounds"], "3 in `morphogen train`"),
         (["ppo.imitation_rounds", "--preset", "smoke"], "1 in `morphogen train --preset smoke`"),
-        (["ppo.imitation_rounds", "--task", "whitebox"], "0 in `morphogen train --task whitebox`"),
-        (["host.lr", "--preset", "whitebox"], "0.1 in `morphogen train --preset whitebox`"),
-        (["preset"], '"digits_phases" in `morphogen train`'),
+        (["ppo.imitation_rounds", "--task", "cifar_baseline"], "0 in `morphogen train --task cifar_baseline`"),
+        (["host.lr", "--preset", "tiny"], "0.1 in `morphogen train --preset tiny`"),
+        (["preset"], '"digits_regimes" in `morphogen train`'),
     ],
 )
 def test_the_value_that_a_run_uses_stands_beside_the_default(words, value, capsys):

@@ -12,7 +12,7 @@ from morphogen.cli import main
 def run(tmp_path_factory):
     """A run of eleven short rounds, one more than a table shows."""
     place = tmp_path_factory.mktemp("runs") / "run"
-    fields = {"preset": "whitebox", "rounds": 11, "envs": 4, "policy_name": "wait", "episode_length": 2}
+    fields = {"preset": "tiny", "rounds": 11, "envs": 4, "policy_name": "wait", "episode_length": 2}
     mg.train_ppo_vectorized(**fields, final_episodes=0, telemetry={"level": "normal"}, out=place)
     return place
 
@@ -60,7 +60,7 @@ def test_report_names_its_files(run, tmp_path, capsys):
 def test_tune_has_the_best_and_its_files(tmp_path, monkeypatch, capsys, family, tables):
     monkeypatch.setattr("signal.signal", lambda *_: None)
     out = tmp_path / "best.json"
-    words = ["tune", "--preset", "whitebox", "--envs", "4", "--on", "6", "--family", family, "--out", str(out)]
+    words = ["tune", "--preset", "tiny", "--envs", "4", "--on", "6", "--family", family, "--out", str(out)]
     found = document_of(capsys, *words)
     assert found["files"][0] == str(out)
     assert found["instances"] == 6

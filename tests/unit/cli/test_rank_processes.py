@@ -23,14 +23,14 @@ def test_ranks_that_do_not_divide_the_envs_are_refused_with_numbers_that_do(envs
 
 def test_the_command_names_envs_and_ranks_that_do_not_fit_and_starts_none(tmp_path, capsys):
     out = tmp_path / "run"
-    assert main.main(["train", "--preset", "whitebox", "--envs", "8", "--ranks", "3", "--out", str(out)]) == main.USAGE
+    assert main.main(["train", "--preset", "tiny", "--envs", "8", "--ranks", "3", "--out", str(out)]) == main.USAGE
     assert "expected a divisor of envs = 8, such as 1, 2, 4, 8, got 3" in capsys.readouterr().err
     assert not out.exists()
 
 
 def test_ranks_that_may_restart_need_a_directory_that_they_find_again(monkeypatch, capsys):
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
-    assert main.main(["train", "--preset", "whitebox"]) == main.USAGE
+    assert main.main(["train", "--preset", "tiny"]) == main.USAGE
     assert "--out: expected a run directory, which restarted ranks find again" in capsys.readouterr().err
 
 

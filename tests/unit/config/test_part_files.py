@@ -21,7 +21,7 @@ import helper_of_parts
 import morphogen as mg
 
 print("a word on stdout")
-mg.TASKS.register("mine", replace(mg.TASKS["whitebox"], name="mine", question=helper_of_parts.QUESTION))
+mg.TASKS.register("mine", replace(mg.TASKS["tiny"], name="mine", question=helper_of_parts.QUESTION))
 mg.RULES.register("thrift", mg.rule_from_function(lambda inputs: {"size": -1.0 * inputs.live_params}))
 '''
 

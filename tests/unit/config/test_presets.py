@@ -19,9 +19,7 @@ from morphogen.run.train import train_ppo_vectorized
 ROWS = {
     "digits": (438, "r0c0 r0c1 r1c0", 32, 16),
     "digits_impaired": (72, "r0c0 r0c1 r1c0", 32, 16),
-    "digits_phases": (1_090, "r0c0 r0c1 r1c0", 16, 90),
-    "whitebox": (150, "r0c0 r1c0", 1, 8),
-    "whitebox_phases": (150, "r0c0 r1c0", 1, 32),
+    "tiny": (150, "r0c0 r1c0", 4, 8),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
 DEFAULT_CONFIG = "d3d1d9751b237637fb01b98b946853a0a54066917b10a87ba05ea41213165329"

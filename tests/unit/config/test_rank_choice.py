@@ -44,7 +44,7 @@ def test_a_run_of_seconds_stays_in_one_process_even_if_ranks_start_at_once():
 
 def test_a_task_without_costs_has_one_rank():
     assert choose_ranks(COSTS, None, envs=64, **RUN) == 1
-    assert default_ranks(resolve(RunSpec(preset="whitebox")), cores=8, free_mib=None) == 1
+    assert default_ranks(resolve(RunSpec(preset="tiny")), cores=8, free_mib=None) == 1
 
 
 @pytest.mark.parametrize(

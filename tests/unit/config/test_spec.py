@@ -367,7 +367,7 @@ def test_the_heads_and_ops_of_tuples_are_in_their_order():
 
 
 def test_settings_of_a_spec_are_replaced_one_by_one():
-    spec = RunSpec(preset="whitebox", ppo={"clip": 0.1}, seed=3)
+    spec = RunSpec(preset="tiny", ppo={"clip": 0.1}, seed=3)
     other = spec.with_settings(ppo={"epochs": 2}, envs=8)
     assert (other.ppo.clip, other.ppo.epochs, other.envs, other.seed, other.task) == (0.1, 2, 8, 3, spec.task)
     assert other.ppo.lr == spec.ppo.lr

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import morphogen as mg
+from morphogen.config.extra_settings import GROUPS
 from morphogen.config.fields import fields_of
 from morphogen.config.keywords import EnvFields, HeadNames, OpName, RunFields
 from morphogen.engine.make import MakeFields
@@ -22,7 +23,7 @@ from morphogen.vocab.action import VALUE_NAMES
 
 def test_a_spec_takes_dicts_for_groups_lists_for_tuples_and_none_for_what_the_task_decides() -> None:
     reward = mg.RewardSpec(rule="value", governor_penalty=None)
-    spec = mg.RunSpec(task="whitebox", rounds=3, slots=["r0c0"], episode_length=None, ppo={"clip": 0.1}, reward=reward)
+    spec = mg.RunSpec(task="tiny", rounds=3, slots=["r0c0"], episode_length=None, ppo={"clip": 0.1}, reward=reward)
     assert_type(spec.ppo, mg.PpoSpec)
     assert_type(spec.slots, tuple[str, ...])
     assert_type(mg.resolve(spec).episode_length, int)
@@ -38,7 +39,7 @@ def test_a_spec_takes_parts_for_their_names() -> None:
 
 
 def test_an_epoch_of_an_environment_is_typed_to_the_leaves() -> None:
-    env = mg.make("whitebox", envs=2, seed=0)
+    env = mg.make("tiny", envs=2, seed=0)
     state, seen = env.reset()
     after, step = env.step(state, mg.actions.random(env, state, seen))
     assert_type(after, mg.EnvState)
@@ -52,11 +53,12 @@ def test_an_epoch_of_an_environment_is_typed_to_the_leaves() -> None:
 
 def test_keywords_of_entry_points_are_the_fields_of_a_spec() -> None:
     """Pyright checks that their types fit: unpacked, they are arguments of the constructor and of `make`."""
-    fields: RunFields = {"task": "whitebox", "rounds": 3, "slots": ["r0c0"], "ppo": {"clip": 0.1}}
+    fields: RunFields = {"task": "tiny", "rounds": 3, "slots": ["r0c0"], "ppo": {"clip": 0.1}}
     assert mg.RunSpec(**fields).ppo.clip == 0.1
     given: MakeFields = {"instances": "held-out", "ppo": {"clip": 0.1}}
-    assert mg.make("whitebox", envs=2, **given).spec.ppo.clip == 0.1
-    assert set(RunFields.__annotations__) == set(fields_of(mg.RunSpec))
+    assert mg.make("tiny", envs=2, **given).spec.ppo.clip == 0.1
+    of_extras = {"regime", *GROUPS}
+    assert set(RunFields.__annotations__) - of_extras == set(fields_of(mg.RunSpec)) - of_extras
     own = {name for name, one in inspect.signature(mg.make).parameters.items() if one.kind is one.KEYWORD_ONLY}
     assert set(MakeFields.__annotations__) - set(EnvFields.__annotations__) == own - {"envs", "seed"}
 
@@ -78,8 +80,8 @@ env = mg.make("digits", envs="4")  # reportArgumentType
 env = mg.make("digits", instances="single")  # reportArgumentType
 env = mg.make("digits", ppo=3)  # reportArgumentType
 env = mg.make("digits", envs=4, instances="held-out", ppo={"clip": 0.1}, slots=["r0c0"], episode_length=None)
-mg.make_env("whitebox", rond=1)  # reportCallIssue
-mg.make_env("whitebox", envs=2, rounds=1, device="cpu")
+mg.make_env("tiny", rond=1)  # reportCallIssue
+mg.make_env("tiny", envs=2, rounds=1, device="cpu")
 mg.train_ppo_vectorized(ruonds=3)  # reportCallIssue
 mg.train_ppo_vectorized(rounds="3")  # reportArgumentType
 mg.train_ppo_vectorized(rounds=3, task="digits", instances="single", out="runs/mine")

@@ -76,6 +76,6 @@ def test_a_setup_prepares_the_process_for_its_device(device, monkeypatch):
     monkeypatch.setattr(setups, "own_device", lambda spec: device)
     monkeypatch.setattr(setups, "open_dataset", open_dataset)
     with pytest.raises(DataOpens):
-        setups.build_setup(RunSpec(task="whitebox", engine=EngineSpec(tf32=True)))
+        setups.build_setup(RunSpec(task="tiny", engine=EngineSpec(tf32=True)))
     chosen = (device.type, {"deterministic": True, "tf32": True})
     assert calls == [chosen, *(["memory"] if device == CPU else [])]

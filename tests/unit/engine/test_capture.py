@@ -16,7 +16,7 @@ from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.data.feed import Draws, Feed, StreamedFeed
 from morphogen.device.cpu_graphs import CpuGraphs
 from morphogen.device.graphs import write_back
-from morphogen.engine import phases
+from morphogen.engine import trained_networks
 from morphogen.engine.capture import Capture, open_capture
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
@@ -50,7 +50,7 @@ def run(graphs, **fields):
 @pytest.mark.slow
 @pytest.mark.parametrize("placement", ["resident", "streamed"])
 def test_recorded_epochs_have_the_bits_of_plain_ones(placement, monkeypatch):
-    monkeypatch.setattr(phases, "validate", partial(validate, chunk=50))
+    monkeypatch.setattr(trained_networks, "validate", partial(validate, chunk=50))
     settings = {**RESTLESS, "rounds": 2, "episode_length": 8, "data": {"placement": placement}}
     recorder = GraphRecorder()
     captured, history, states = run(recorder, **settings, telemetry=TelemetrySpec(level="debug"))

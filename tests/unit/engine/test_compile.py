@@ -330,7 +330,7 @@ def test_an_error_of_a_later_call_is_raised_as_it_is():
 
 
 def test_every_policy_has_a_unit_of_its_own():
-    env = make("whitebox", envs=2, seed=0)
+    env = make("tiny", envs=2, seed=0)
     units = units_of("default")
     arms = [build_arm(name, env.setup).policy for name in ("wait", "heuristic", "heuristic")]
     found = [units.unit("act", partial(choose_actions, policy=policy), policy) for policy in arms]

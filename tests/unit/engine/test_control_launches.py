@@ -33,7 +33,7 @@ class FillWatch(CountLaunches):
 
 def watch_epochs(**fields):
     """A watch over the epochs of a round; tables are built in an earlier round."""
-    scheduler, watch = Scheduler(tiny_setup(task="whitebox", rounds=2, episode_length=3, **fields)), FillWatch()
+    scheduler, watch = Scheduler(tiny_setup(task="tiny", rounds=2, episode_length=3, **fields)), FillWatch()
     scheduler.run_round()
     run_epoch = scheduler.run_epoch
 

@@ -28,7 +28,7 @@ REGIMES = {"hazard": 1.0, "least": 1, "views": {"plain": 1, "half": 1}}
 WORLDS = {
     "resident": lambda: world_of(tiny_setup(episode_length=HORIZON)),
     "streamed": lambda: world_of(tiny_setup(episode_length=HORIZON, data=replace(SMALL, placement="streamed"))),
-    "whitebox": lambda: mg.make("whitebox", envs=ENVS, episode_length=HORIZON),
+    "tiny": lambda: mg.make("tiny", envs=ENVS, episode_length=HORIZON),
     "regimes": lambda: mg.make("digits", envs=ENVS, episode_length=HORIZON, phase=REGIMES, data=TINY),
     "anytime": lambda: world_of(tiny_setup(episode_length=HORIZON, reward=mg.RewardSpec(rule="anytime"))),
 }
@@ -146,7 +146,7 @@ def test_the_plan_alone_says_whether_an_env_has_ended():
 
 @pytest.mark.slow
 def test_a_compiled_step_of_ended_envs_is_the_eager_one():
-    env, states, acts, _ = played("whitebox")
+    env, states, acts, _ = played("tiny")
     mixed, _ = env.restart(states[-1], ROWS)
     plan = env.plan(mixed, acts[0])
     free = env.step(mixed, acts[0], plan=plan._replace(ended=False))

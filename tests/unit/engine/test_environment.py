@@ -305,11 +305,11 @@ def test_states_and_rows_of_another_number_of_envs_are_refused(lived):
 
 
 def test_any_number_of_envs_can_be_made_whatever_the_update_would_like():
-    assert mg.make("whitebox", envs=7).reset()[0].batch_size == (7,)
+    assert mg.make("tiny", envs=7).reset()[0].batch_size == (7,)
 
 
 def test_settings_beside_a_spec_override_it():
-    env = mg.make(mg.RunSpec(preset="whitebox", seed=5), envs=8, lifecycle={"min_training_epochs": 2}, max_seeds=2)
+    env = mg.make(mg.RunSpec(preset="tiny", seed=5), envs=8, lifecycle={"min_training_epochs": 2}, max_seeds=2)
     assert (env.envs, env.spec.seed, env.spec.max_seeds) == (8, 5, 2)
     assert env.spec.lifecycle.min_training_epochs == 2
     assert env.spec.lifecycle.auto_forward == ("TRAIN", "BLEND", "HOLD")
@@ -421,7 +421,7 @@ def test_a_function_is_no_control():
     with pytest.raises(
         mg.ConfigError, match=r"^control: expected a control, such as morphogen.MaskControl\(mask\), got <f"
     ):
-        mg.make("whitebox", control=sterile)
+        mg.make("tiny", control=sterile)
 
 
 def test_parts_that_narrow_a_run_narrow_its_environment():
@@ -460,7 +460,7 @@ TRANSFORMS = {
 
 @pytest.fixture(scope="module")
 def formula_env():
-    return mg.make("whitebox", envs=2, seed=0)
+    return mg.make("tiny", envs=2, seed=0)
 
 
 @OWN_WARNING
@@ -530,7 +530,7 @@ def test_rules_and_policies_have_derivatives_beside_steps(formula_env):
     def priced(inputs):
         return {"gain": price * inputs.next_val_acc}
 
-    env = mg.make("whitebox", envs=2, rule=rule_from_function(priced))
+    env = mg.make("tiny", envs=2, rule=rule_from_function(priced))
     state, seen = env.reset()
     rewards = []
     for _ in range(2):
@@ -555,8 +555,8 @@ def test_a_stream_is_not_confused_with_the_setting_of_the_same_name():
         r"^instances: expected one of train, held-out, test, a stream of tasks, got \"single\"; whether tasks vary"
     )
     with pytest.raises(mg.ConfigError, match=expected):
-        mg.make("whitebox", instances="single")
-    assert mg.make(mg.RunSpec(task="whitebox", instances="single"), envs=2).spec.instances == "single"
+        mg.make("tiny", instances="single")
+    assert mg.make(mg.RunSpec(task="tiny", instances="single"), envs=2).spec.instances == "single"
 
 
 def test_states_steps_and_environments_are_shown_in_a_line(lived):

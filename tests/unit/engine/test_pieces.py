@@ -14,7 +14,7 @@ from morphogen.cli.main import main
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.engine import actions, setup
 from morphogen.engine.environment import open_environment
-from morphogen.engine.pieces import activation_bytes, piece_size, split_envs
+from morphogen.engine.pieces import piece_size, split_envs
 from morphogen.errors import DeviceError
 from morphogen.testing.builders.tree_equality import leaves
 from morphogen.vocab.stage import Stage
@@ -70,22 +70,19 @@ def test_pieces_hold_every_env_once_in_order_and_none_alone(envs, size):
 def test_a_larger_budget_never_makes_more_pieces(low, more):
     built = tiny_setup()
     budgets = [replace(built.spec, engine=EngineSpec(activation_mib=mib)) for mib in (low, low * more)]
-    small, large = (piece_size(spec, built.net, 1_000, built.device) for spec in budgets)
+    needed = built.kind.activation_bytes(built.spec, built.net, 1_000)
+    small, large = (piece_size(spec, needed, built.device) for spec in budgets)
     assert 2 <= small <= large
-    assert small == 2 or small * activation_bytes(budgets[0], built.net, 1_000) <= low * MIB
+    assert small == 2 or small * needed <= low * MIB
 
 
 def test_a_gpu_takes_more_envs_at_once_unless_a_setting_says_otherwise():
     built = tiny_setup()
     own = replace(built.spec, engine=EngineSpec(activation_mib=64.0))
     cpu, gpu = (torch.device(kind) for kind in ("cpu", "cuda"))
-    assert piece_size(built.spec, built.net, 1_000, gpu) > 4 * piece_size(built.spec, built.net, 1_000, cpu)
-    assert piece_size(own, built.net, 1_000, gpu) == piece_size(own, built.net, 1_000, cpu)
-
-
-def test_the_white_box_needs_no_pieces():
-    built = tiny_setup(task="whitebox", envs=64)
-    assert built.piece_envs == 64
+    needed = built.kind.activation_bytes(built.spec, built.net, 1_000)
+    assert piece_size(built.spec, needed, gpu) > 4 * piece_size(built.spec, needed, cpu)
+    assert piece_size(own, needed, gpu) == piece_size(own, needed, cpu)
 
 
 def test_a_run_that_cannot_fit_says_so_before_it_starts(monkeypatch, tmp_path, capsys):

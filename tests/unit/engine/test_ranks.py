@@ -24,11 +24,11 @@ from morphogen.state.tree_ops import replace
 
 RANKS = (2, 4)
 DEBUG = TelemetrySpec(level="debug")
-WHITEBOX = {"task": "whitebox", "data": DataSpec()}
+TINY = {"task": "tiny", "data": DataSpec()}
 RUNS = {
     "resident": {},
     "streamed": {"data": DataSpec(placement="streamed", batch=8, minibatches=2, val_samples=32)},
-    "whitebox": WHITEBOX,
+    "tiny": TINY,
     "heuristic": {"policy_name": "heuristic"},
     "groups": {"ppo": PpoSpec(epochs=2, minibatches=2, world_envs=4, imitation_rounds=1)},
 }
@@ -124,7 +124,7 @@ def test_a_host_that_is_not_finite_breaks_no_other_rank():
 
 @pytest.mark.parametrize("ranks", [1, *RANKS])
 def test_every_exchange_is_in_the_table(ranks):
-    spec = tiny(envs=8, rounds=2, **WHITEBOX)
+    spec = tiny(envs=8, rounds=2, **TINY)
     for scheduler, _ in on_ranks(ranks, lambda part: finished(spec, part)):
         trees = leaves(scheduler.rollout.rows), leaves(scheduler.hidden)
         rollout = sum(leaf.nbytes for tree in trees for leaf in tree.values())
@@ -164,14 +164,14 @@ def test_a_rank_that_drifts_ends_the_run_by_name():
                 self.learned.params["net"]["value.mid.bias"].add_(1e-7)
             return super()._update(rows, hidden)
 
-    spec = tiny(envs=6, **WHITEBOX)
+    spec = tiny(envs=6, **TINY)
     with pytest.raises(RankError, match="rank 1 of 3: its policy differs from the others after round 1"):
         on_ranks(3, lambda part: finished(spec, part, Drifting))
 
 
 def test_ranks_must_share_the_envs_evenly():
     with pytest.raises(RankError, match=r"engine\.ranks: expected a divisor of 4 envs, got 3"):
-        on_ranks(3, lambda part: finished(tiny(envs=4, **WHITEBOX), part))
+        on_ranks(3, lambda part: finished(tiny(envs=4, **TINY), part))
 
 
 @pytest.mark.parametrize(("begun", "word"), [(1, "reach"), (2, "finish")])

@@ -14,7 +14,6 @@ from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.task import TASKS
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.device.transfers import expected_ledger
-from morphogen.engine import phases
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.run.train import train_ppo_vectorized
@@ -235,8 +234,9 @@ def test_an_epoch_takes_few_operators_and_calls_beside_training_and_validation(m
 
         return run
 
-    for name in ("train_phase", "validate_phase"):
-        monkeypatch.setattr(phases, name, exclude(getattr(phases, name)))
+    kind = scheduler.setup.kind
+    for name in ("train", "validate"):
+        monkeypatch.setattr(kind, name, exclude(getattr(kind, name)))
     state, seen = scheduler.env.reset(1)
     excluded.clear()
     with counted:

@@ -8,7 +8,6 @@ from support.small_runs import tiny
 
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.groups import DataSpec
-from morphogen.config.phase_spec import PhaseSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.device.collectives import Collectives
 from morphogen.engine.policies import build_arm
@@ -16,6 +15,7 @@ from morphogen.engine.rank_exchange import build_exchange
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
+from morphogen.extras.regimes.regime_spec import RegimeSpec
 from morphogen.learn.learner import PpoLearner
 from morphogen.state.tree_ops import get_leaf
 from morphogen.testing.builders.tree_equality import trees_equal
@@ -24,7 +24,7 @@ PPO = PpoSpec(epochs=2, minibatches=2, world_envs=3)
 
 
 def scheduled(**fields) -> Scheduler:
-    given = {"envs": 8, "phase": PhaseSpec(hazard=0.3), "ppo": PPO}
+    given = {"envs": 8, "regime": RegimeSpec(hazard=0.3), "ppo": PPO}
     return Scheduler(build_setup(tiny(**{**given, **fields})))
 
 
@@ -38,7 +38,7 @@ def rows_of(scheduler):
 def test_envs_of_a_group_start_in_the_same_world_and_act_by_themselves():
     scheduler = scheduled()
     state, seen = scheduler.env.reset(0)
-    for leaf in (state.host.params, state.instance.param_price, state.instance.phase, seen.observation.env):
+    for leaf in (state.host.params, state.instance.param_price, state.instance.regime, seen.observation.env):
         for first, size in ((0, 3), (3, 3), (6, 2)):  # the last group is what is left
             assert all(torch.equal(leaf[first], leaf[first + i]) for i in range(size))
     assert not torch.equal(state.host.params[0], state.host.params[3])

@@ -1,4 +1,4 @@
-"""Schedules along the phases of an instance: where phases begin, what a plan becomes, and what the search finds."""
+"""Schedules along the regimes of an instance: where regimes begin, what a plan becomes, and what the search finds."""
 
 import time
 from dataclasses import replace
@@ -12,7 +12,7 @@ import morphogen as mg
 from morphogen.config.task import TASKS
 from morphogen.device.transfers import Transfers
 from morphogen.evaluation.arms import open_arms
-from morphogen.evaluation.clairvoyant import lay_plan, phase_starts, search_along_phases
+from morphogen.evaluation.clairvoyant import lay_plan, regime_starts, search_along_regimes
 from morphogen.evaluation.schedule_search import (
     RESTING_EPOCHS,
     GrowthStep,
@@ -26,34 +26,34 @@ from morphogen.vocab.blueprint import Blueprint
 LIFE = mg.LifecycleSpec(
     min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD")
 )
-PHASE = mg.PhaseSpec(hazard=0.3, least=6, views={"noisy": 1}, classes=(2, 3))
+REGIME = mg.RegimeSpec(hazard=0.3, least=6, views={"noisy": 1}, classes=(2, 3))
 ANYTIME = replace(TASKS["digits"], name="anytime-digits", objective="anytime")
 A, B = Blueprint.NORM, Blueprint.DEPTHWISE
 
 
 def spec_of(**fields):
-    wanted = {"task": ANYTIME, "episode_length": 30, "phase": PHASE, "lifecycle": LIFE, "blueprints": ("norm",)}
+    wanted = {"task": ANYTIME, "episode_length": 30, "regime": REGIME, "lifecycle": LIFE, "blueprints": ("norm",)}
     observe = mg.ObserveSpec(instance=("param_price",))
     price = {"classes": (10, 10), "param_price": (0.05, 0.4)}
     return tiny(**{**wanted, "observe": observe, "instance": mg.InstanceSpec(**price), **fields})
 
 
-def test_phases_begin_where_the_worlds_of_a_run_change():
+def test_regimes_begin_where_the_worlds_of_a_run_change():
     spec = spec_of()
     ground = training_instances(spec, 5)
     env = mg.make(spec, envs=5, seed=spec.seed)
     state, _ = env.reset(ground.episode)
-    numbers = [state.instance.phase]
+    numbers = [state.instance.regime]
     for _ in range(spec.episode_length - 1):
         state, _ = env.step(state, mg.actions.wait(env))
-        numbers.append(state.instance.phase)
-    found = phase_starts(spec, ground)
+        numbers.append(state.instance.regime)
+    found = regime_starts(spec, ground)
     assert max(map(len, found)) > 1
     for starts, seen in zip(found, torch.stack(numbers, dim=-1).tolist(), strict=True):
         assert starts == (0, *(t for t in range(1, len(seen)) if seen[t] != seen[t - 1]))
 
 
-def test_a_plan_has_a_seed_where_its_phases_want_one():
+def test_a_plan_has_a_seed_where_its_regimes_want_one():
     spec = spec_of()
     starts = (0, 8, 16, 24)
     assert lay_plan((None,) * 4, starts, "r0c0", spec) == ()
@@ -81,11 +81,11 @@ def test_a_slot_may_be_used_again_once_its_seed_was_pruned():
 
 @pytest.mark.slow
 def test_the_search_finds_what_is_best_where_it_is_played_again():
-    setup = tiny_setup(**{name: getattr(spec_of(), name) for name in ("phase", "lifecycle", "observe", "instance")},
+    setup = tiny_setup(**{name: getattr(spec_of(), name) for name in ("regime", "lifecycle", "observe", "instance")},
                        task=ANYTIME, episode_length=30, blueprints=("norm",))  # fmt: skip
     ground, said = training_instances(setup.spec, 3), list[str]()
     transfers = Transfers(setup.device, time.perf_counter)
-    found = search_along_phases(setup, transfers, ground, rows=64, report=said.append)
+    found = search_along_regimes(setup, transfers, ground, rows=64, report=said.append)
     assert len(found.picks) == 3
     assert all(is_feasible(line, setup.spec) for line in found.picks)
     assert len(said) == 4
@@ -109,15 +109,15 @@ def test_the_arm_is_played_on_held_out_instances_beside_others():
     assert again.network_value.tolist() == results["clairvoyant"].network_value.tolist()
     assert [line.split(":")[0] for line in said] == [
         "one seed that stays",
-        "seeds in some phases",
+        "seeds in some regimes",
         "what is near the best",
         "the best",
     ]
 
 
 @pytest.mark.parametrize("epochs", [8, 3])
-def test_worlds_of_one_phase_have_a_best_schedule_too_and_short_ones_grow_nothing(epochs):
-    env = mg.make("whitebox", envs=32, seed=0, episode_length=epochs, instances="held-out")
+def test_worlds_of_one_regime_have_a_best_schedule_too_and_short_ones_grow_nothing(epochs):
+    env = mg.make("tiny", envs=32, seed=0, episode_length=epochs, instances="held-out")
     results = mg.play_arms(env, ("wait", "clairvoyant"))
     gain = results["clairvoyant"].network_value - results["wait"].network_value
     assert (gain >= 0).all()

@@ -170,7 +170,7 @@ def test_slots_are_those_that_are_named_in_their_order_else_all():
 
 
 def test_what_is_in_use_is_not_fossilized_where_every_epoch_counts():
-    for task, keeps in (("digits", True), ("digits_phases", False)):
+    for task, keeps in (("digits", True), ("digits_regimes", False)):
         spec = resolve(RunSpec(task=task))
         assert build_heuristic(spec, build_limits(spec)).keeps == keeps
 

@@ -202,7 +202,7 @@ def test_merged_moments_are_those_of_all_entries_in_any_order_of_ranks(seed, ran
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_the_ranks_deal_the_minibatches_of_one_process(ranks):
-    spec = resolve(RunSpec(preset="whitebox", envs=16, seed=5, ppo={"epochs": 3, "minibatches": 2}))
+    spec = resolve(RunSpec(preset="tiny", envs=16, seed=5, ppo={"epochs": 3, "minibatches": 2}))
     whole = draw_minibatches(spec, 4, CPU)
     assert torch.equal(whole.flatten(1).sort().values, torch.arange(16).expand(3, 16))  # each env once per PPO epoch
     parts = run_ranks(
@@ -229,7 +229,7 @@ def test_statistics_of_a_rollout_are_those_of_all_rows():
 
 def test_ranks_without_a_learner_keep_their_rows_and_merge_the_statistics_of_all():
     def observe(group, **engine):
-        spec = RunSpec(preset="whitebox", rounds=1, envs=8, policy_name="random", episode_length=3, engine=engine)
+        spec = RunSpec(preset="tiny", rounds=1, envs=8, policy_name="random", episode_length=3, engine=engine)
         scheduler = Scheduler(build_setup(resolve(spec)), Parts(collectives=group))
         read, seen = scheduler.transfers.read, {}
         scheduler.transfers.read = lambda name, leaves: seen.update(leaves) or read(name, leaves)
@@ -253,13 +253,13 @@ class Shrink(Learner):
 
 
 def test_a_learner_that_needs_all_rows_is_refused():
-    spec = resolve(RunSpec(preset="whitebox", envs=8, engine={"reduce": "allreduce"}))
+    spec = resolve(RunSpec(preset="tiny", envs=8, engine={"reduce": "allreduce"}))
     with pytest.raises(ConfigError, match=r"engine\.reduce: expected gather with the learner 'shrink'.*got allreduce"):
         build_exchange(spec, Shrink(), Collectives(0, 2))
 
 
 def test_a_rank_that_has_no_part_of_a_minibatch_is_refused():
-    spec = resolve(RunSpec(preset="whitebox", envs=8, ppo={"minibatches": 4}, engine={"reduce": "allreduce"}))
+    spec = resolve(RunSpec(preset="tiny", envs=8, ppo={"minibatches": 4}, engine={"reduce": "allreduce"}))
     with pytest.raises(ConfigError, match=r"ppo\.minibatches: expected a divisor of the 2 envs of a rank .* got 4"):
         build_exchange(spec, PpoLearner(), Collectives(0, 4))
     assert build_exchange(spec, PpoLearner(), Collectives(0, 2)).ranks == 2

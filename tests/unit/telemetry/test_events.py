@@ -255,7 +255,7 @@ def test_a_scripted_life_gives_the_expected_counts():
         "TopologyRecorded": 1,
         "EpisodeCompleted": 2,
         "EpochCompleted": 20,
-        "PhaseBegan": 4,
+        "RegimeBegan": 4,
         "AblationsMeasured": 1,
     }
 

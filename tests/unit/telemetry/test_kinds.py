@@ -202,7 +202,7 @@ def test_the_event_file_holds_rounds_the_run_anomalies_and_rollbacks():
 def test_levels_are_those_of_the_table():
     normal = {"ActionCounts", "MaskHitRates", "RewardSummary", "Throughput", "PhaseProfile", "MemoryUsed"}
     normal |= {"ObservationStats", "HiddenHealth", "HostStabilized", "AnomalySeen", "GateEvaluated", "EpochCompleted"}
-    normal |= {"PhaseBegan"}
+    normal |= {"RegimeBegan"}
     debug = {"ActionsTaken", "SlotsMeasured", "AblationsMeasured", "AttributionMissing", "RewardsPaid", "SnapshotTaken"}
     debug |= {"HostGradients"}
     assert {name for name, kind in EVENT_KINDS.items() if kind.LEVEL == "normal"} == normal

@@ -25,9 +25,9 @@ CALLS = {
     "load_checkpoint": lambda: mg.load_checkpoint("~/none"),
     "load_policy": lambda: mg.load_policy("~/none"),
     **rows_of_extra("cifar", lambda: {"data.dir": lambda: mg.make("cifar_minimal", envs=1, data={"dir": "~/none"})}),
-    "schedule": lambda: mg.build_arm("schedule:~/file", mg.make("whitebox", envs=1).setup),
+    "schedule": lambda: mg.build_arm("schedule:~/file", mg.make("tiny", envs=1).setup),
     **{
-        name: lambda name=name: mg.build_arm(f"{name}:~/none", mg.make("whitebox", envs=1).setup)
+        name: lambda name=name: mg.build_arm(f"{name}:~/none", mg.make("tiny", envs=1).setup)
         for name in ("reactive", "trained")
     },
 }

@@ -69,12 +69,12 @@ def test_tasks_and_hosts_take_numbers_of_numpy():
 
 
 def test_environments_and_evaluations_take_numbers_of_numpy(tmp_path):
-    env = mg.make("whitebox", envs=np.int64(2), seed=np.uint8(3), first=np.int64(1), instances="held-out")
-    assert torch.equal(env.keys, mg.make("whitebox", envs=2, seed=3, first=1).keys)
+    env = mg.make("tiny", envs=np.int64(2), seed=np.uint8(3), first=np.int64(1), instances="held-out")
+    assert torch.equal(env.keys, mg.make("tiny", envs=2, seed=3, first=1).keys)
     assert torch.equal(env.with_seed(np.int64(5)).keys, env.with_seed(5).keys)
     assert len(mg.play(env, "wait", episodes=np.int64(3)).network_value) == 3
     assert len(mg.play_arms(env, ["wait"], episodes=np.int64(3))["wait"].network_value) == 3
-    spec = mg.RunSpec(preset="whitebox", rounds=1, envs=4, final_episodes=0, policy_name="wait")
+    spec = mg.RunSpec(preset="tiny", rounds=1, envs=4, final_episodes=0, policy_name="wait")
     mg.train_ppo_vectorized(spec, out=tmp_path / "run")
     numbers = {"episodes": np.int64(2), "seed": np.int64(3), "greedy": np.bool_(True)}
     contents = mg.evaluate(tmp_path / "run", ["random"], **numbers, report=lambda line: None)[1]
@@ -84,7 +84,7 @@ def test_environments_and_evaluations_take_numbers_of_numpy(tmp_path):
 
 @pytest.mark.parametrize("episodes", [0, -1, True, 2.5, "3"])
 def test_a_number_of_episodes_is_an_integer_from_1_on(episodes):
-    env = mg.make("whitebox", envs=2, seed=0, instances="held-out")
+    env = mg.make("tiny", envs=2, seed=0, instances="held-out")
     for play in (lambda: mg.play(env, "wait", episodes=episodes), lambda: mg.play_arms(env, [], episodes=episodes)):
         with pytest.raises(mg.ConfigError, match="episodes: expected an integer >= 1, got"):
             play()
@@ -93,4 +93,4 @@ def test_a_number_of_episodes_is_an_integer_from_1_on(episodes):
 @pytest.mark.parametrize("first", [-1, True, 1.5, "a"])
 def test_the_number_of_the_first_env_is_an_integer_from_0_on(first):
     with pytest.raises(mg.ConfigError, match="first: expected an integer >= 0, got"):
-        mg.make("whitebox", envs=2, seed=0, first=first)
+        mg.make("tiny", envs=2, seed=0, first=first)

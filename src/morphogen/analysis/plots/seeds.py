@@ -19,8 +19,8 @@ from morphogen.vocab import stage as stages
 from morphogen.vocab.stage import Stage
 
 MAX_ENVS = 16  # that are shown
-MARKS = {"RolledBack": "rollback", "PhaseBegan": "phase"}  # events of an env in an epoch, as rows
-MARKERS = {"rollback": ("x", 5), "phase": ("|", 8)}  # and how they are drawn: marker, size
+MARKS = {"RolledBack": "rollback", "RegimeBegan": "regime"}  # events of an env in an epoch, as rows
+MARKERS = {"rollback": ("x", 5), "regime": ("|", 8)}  # and how they are drawn: marker, size
 LIFECYCLE_EVENTS = ("StageChanged", "SeedGerminated", *MARKS)
 OCCUPIED_NAMES = tuple(stage.name for stage in stages.OCCUPIED)
 MIN_LABEL_EPOCHS = 3  # epochs from which the name of a blueprint fits
@@ -46,7 +46,7 @@ EMPTY_SPAN: Row = {"seed": None, "blueprint": None}
 
 
 def lifecycle_rows(log: RunLog) -> list[Row]:
-    """Spans of epochs that a slot spent in a stage, rollbacks and new phases; of the best round and of the last one."""
+    """Spans of epochs that a slot spent in a stage, rollbacks and new regimes, in the best and the last round."""
     rounds = log.tables["rounds"]
     if not rounds:
         return []
@@ -102,7 +102,7 @@ def _plot_lifecycles(part: SubFigure, rows: Sequence[Row]) -> None:
 
 
 def _plot_gantt(ax: Axes, rows: list[Row], which: str) -> None:
-    """A row per env and slot, a bar per stage, a label per seed, a mark per rollback and new phase."""
+    """A row per env and slot, a bar per stage, a label per seed, a mark per rollback and new regime."""
     places = _slot_keys(rows)
     at = {place: i for i, place in enumerate(places)}
     label_panel(ax, f"Round {rows[0]['round']}, the {which} one", "epoch of the episode", "env and slot")
@@ -140,7 +140,7 @@ LIFECYCLE = Plot(
     "lifecycle",
     "Lives of the seeds",
     f"The best round by committed accuracy, and the last one; the first {MAX_ENVS} envs. Bars are stages, the text is "
-    "the blueprint, a cross is a rollback of the env, a stroke the begin of a phase. A slot without a bar is empty.",
+    "the blueprint, a cross is a rollback of the env, a stroke the begin of a regime. A slot without a bar is empty.",
     lifecycle_rows,
     canvas.stack_runs(_plot_lifecycles, lambda rows: 1.5 + 0.13 * max(6, len(_slot_keys(rows)))),
 )

@@ -21,7 +21,7 @@ IDLE_LIMIT_S = 30.0  # seconds without a new line before a remark
 MIN_ENV_ROWS = 3  # rows of envs on the lowest screen
 ALARM_LINES, NOTE_LINES = 4, 5  # lines
 COLUMN_WIDTHS = {"env": 3, "params": 6, "reward": 7, "actions": 12}  # of an env, besides slots and accuracy
-PHASE_WIDTH = 11  # of the column of phases, which only runs with phases have
+REGIME_WIDTH = 11  # of the column of regimes, which only runs with regimes have
 NAME_WIDTH, NUMBER_WIDTH, BAR_WIDTH = 13, 8, 16
 CURVE_WIDTHS = (6, 24)  # columns of a curve, least and most
 SLOT_WIDTHS = (28, 18, 4)  # columns of a slot: with the word for its stage, with the letter, without blueprint
@@ -136,7 +136,7 @@ def draw(view: RunView, *, run: str, idle: float = 0.0, frame: ScreenFrame = UNL
     rows = len(view.envs) if frame.height is None else max(MIN_ENV_ROWS, frame.height - around)
     if rows < started.envs:
         sums[0] = _text_line(f"... and {started.envs - rows} envs more", "dim")
-    table = _env_table(view.envs[:rows], started.slots, frame, phases=view.has_phases)
+    table = _env_table(view.envs[:rows], started.slots, frame, regimes=view.has_regimes)
     return Group(*top, table, *sums, _lower_panel(view, frame), *legend)
 
 
@@ -178,16 +178,16 @@ def _format_interval(interval: Interval, form: str = ".1f") -> str:
     return "{} ({} .. {})".format(*(format_amount(end, form) for end in ends))
 
 
-def _env_table(envs: Sequence[EnvView], names: Sequence[str], frame: ScreenFrame, *, phases: bool) -> Table:
+def _env_table(envs: Sequence[EnvView], names: Sequence[str], frame: ScreenFrame, *, regimes: bool) -> Table:
     """A row per env; the widest cells of slots that fit, then the curve."""
     least, most = CURVE_WIDTHS
-    room = frame.width - sum(COLUMN_WIDTHS.values()) - len(COLUMN_WIDTHS) - NUMBER_WIDTH - phases * (PHASE_WIDTH + 1)
+    room = frame.width - sum(COLUMN_WIDTHS.values()) - len(COLUMN_WIDTHS) - NUMBER_WIDTH - regimes * (REGIME_WIDTH + 1)
     width = next((width for width in SLOT_WIDTHS if (width + 1) * len(names) + least <= room), SLOT_WIDTHS[-1])
     curve = min(most, max(least, room - (width + 1) * len(names)))
     grid = _new_table()
     grid.add_column("env", width=COLUMN_WIDTHS["env"], justify="right", no_wrap=True)
-    if phases:
-        grid.add_column("phase", width=PHASE_WIDTH, no_wrap=True)
+    if regimes:
+        grid.add_column("regime", width=REGIME_WIDTH, no_wrap=True)
     for name in names:
         grid.add_column(name, width=width, no_wrap=True)
     grid.add_column("accuracy %", width=curve + NUMBER_WIDTH - 1, no_wrap=True)
@@ -197,7 +197,7 @@ def _env_table(envs: Sequence[EnvView], names: Sequence[str], frame: ScreenFrame
         line = sparkline(env.accuracy.all_points, curve, frame.ramp)
         grid.add_row(
             str(number),
-            *((env.phase,) if phases else ()),
+            *((env.regime,) if regimes else ()),
             *(slot_cell(slot, width, frame.ramp) for slot in env.slots),
             f"{line:<{curve}} {format_amount(env.accuracy.last):>{NUMBER_WIDTH - 2}}",
             "-" if env.params_ratio is None else f"x{env.params_ratio:.2f}",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from morphogen.telemetry.events import Envelope, Event, Json, mean_known
-from morphogen.telemetry.kinds.epoch import EpisodeCompleted, EpochCompleted, PhaseBegan, SeedGerminated, StageChanged
+from morphogen.telemetry.kinds.epoch import EpisodeCompleted, EpochCompleted, RegimeBegan, SeedGerminated, StageChanged
 from morphogen.telemetry.kinds.ppo import PpoUpdated
 from morphogen.telemetry.kinds.round import ActionCounts, AnomalyDetected, BatchSummary
 from morphogen.telemetry.kinds.run import Evaluated, RunCompleted, RunResumed, RunStarted
@@ -81,7 +81,7 @@ class EnvView:
     actions: tuple[ActionView, ...] = ()  # the newest last
     reward: float | None = None  # so far
     params_ratio: float | None = None  # delivered over host
-    phase: str = "0"  # number of the phase of its world, and from the second one on the view of the images
+    regime: str = "0"  # number of the regime of its world, and from the second one on the view of the images
 
 
 class Note(NamedTuple):
@@ -129,9 +129,9 @@ class RunView:
         return self.level == "minimal"
 
     @property
-    def has_phases(self) -> bool:
+    def has_regimes(self) -> bool:
         """Return whether the worlds of the envs change within an episode."""
-        return bool(self.config.get("phase", {}).get("hazard"))
+        return bool(self.config.get("regime", {}).get("hazard"))
 
     @property
     def progress(self) -> float:
@@ -229,10 +229,10 @@ def _on_episode(view: RunView, event: Envelope, data: EpisodeCompleted) -> RunVi
     return _replace_env(view, event.env, env)
 
 
-def _on_phase(view: RunView, event: Envelope, data: PhaseBegan) -> RunView:
+def _on_regime(view: RunView, event: Envelope, data: RegimeBegan) -> RunView:
     if event.env is None or event.env >= len(view.envs):
         return view
-    return _replace_env(view, event.env, replace(view.envs[event.env], phase=f"{data.phase} {data.view}"))
+    return _replace_env(view, event.env, replace(view.envs[event.env], regime=f"{data.regime} {data.view}"))
 
 
 def _replace_env(view: RunView, row: int, env: EnvView) -> RunView:
@@ -269,7 +269,7 @@ HANDLERS: dict[type[Event], Callable[[RunView, Envelope, Any], RunView]] = {
     AnomalyDetected: lambda view, event, data: replace(view, anomalies=_add_counts(view.anomalies, {data.kind: 1})),
     EpochCompleted: _on_epoch,
     EpisodeCompleted: _on_episode,
-    PhaseBegan: _on_phase,
+    RegimeBegan: _on_regime,
     StageChanged: _on_stage_change,
     SeedGerminated: lambda view, event, data: _update_slot(view, event, blueprint=data.blueprint, alpha=None),
 }

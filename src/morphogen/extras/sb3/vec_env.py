@@ -2,7 +2,7 @@
 
     from sb3_contrib import MaskablePPO
     from morphogen.extras.sb3.vec_env import MorphogenVecEnv
-    model = MaskablePPO("MlpPolicy", MorphogenVecEnv(16, task="whitebox"), n_steps=8).learn(10_000)
+    model = MaskablePPO("MlpPolicy", MorphogenVecEnv(16, task="tiny"), n_steps=8).learn(10_000)
 
 Needs the extra `sb3`.
 """

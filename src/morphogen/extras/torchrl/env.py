@@ -43,7 +43,7 @@ class MorphogenEnv(EnvBase):
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.MorphogenEnv(mg.make("whitebox", envs=2, seed=0))
+        >>> env = mg.MorphogenEnv(mg.make("tiny", envs=2, seed=0))
         >>> start = env.reset()
         >>> start["observation"].shape, start["mask", "op"].shape, env.state.clock.epoch.tolist()
         (torch.Size([2, 144]), torch.Size([2, 6]), [0, 0])
@@ -150,7 +150,7 @@ def make_env(
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make_env("whitebox", envs=2, seed=0)
+        >>> env = mg.make_env("tiny", envs=2, seed=0)
         >>> rolled = env.rollout(3)
         >>> rolled.shape, rolled["next", "reward"].shape
         (torch.Size([2, 3]), torch.Size([2, 3, 1]))

@@ -43,7 +43,7 @@ class FactoredDistribution(Distribution):
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> start = mg.make_env("whitebox", envs=2, seed=0).reset()
+        >>> start = mg.make_env("tiny", envs=2, seed=0).reset()
         >>> logits = torch.zeros(2, 6), torch.zeros(2, 6, 2), torch.zeros(2, 2, 10, 13)
         >>> actions = mg.FactoredDistribution(*logits, mask=start["mask"])
         >>> actions.mode.shape, actions.log_prob(actions.mode).shape, actions.entropy().shape
@@ -131,7 +131,7 @@ class PolicyActor(TensorDictModuleBase):
     Example:
         >>> import morphogen as mg
         >>> from torchrl.envs import Compose, InitTracker, TransformedEnv
-        >>> env = mg.make_env("whitebox", envs=2, seed=0)
+        >>> env = mg.make_env("tiny", envs=2, seed=0)
         >>> actor = mg.PolicyActor(mg.build_arm("ppo", env.functional.setup))
         >>> env = TransformedEnv(env, Compose(InitTracker(), actor.make_tensordict_primer()))
         >>> env.rollout(3, actor)["next", "reward"].shape
@@ -199,7 +199,7 @@ class ActorPolicy:
 
     Example:
         >>> import morphogen as mg
-        >>> env = mg.make("whitebox", envs=2, seed=0, instances="held-out")
+        >>> env = mg.make("tiny", envs=2, seed=0, instances="held-out")
         >>> actor = mg.PolicyActor(mg.build_arm("random", env.setup))
         >>> mg.play(env, mg.ActorPolicy(actor)).network_value.shape
         (2,)

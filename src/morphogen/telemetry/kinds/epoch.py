@@ -200,13 +200,13 @@ class HostStabilized(EnvEvent, level="normal"):
     loss: Real
 
 
-class PhaseBegan(EnvEvent, level="normal"):
-    """The world of an env changed: the epoch is the first of another phase."""
+class RegimeBegan(EnvEvent, level="normal"):
+    """The world of an env changed: the epoch is the first of another regime."""
 
-    phase: Count  # number in the episode; 0 is the phase that the episode begins in, which has no event
+    regime: Count  # number in the episode; 0 is the regime that the episode begins in, which has no event
     view: str  # how images are shown
     classes: Count
-    accuracy: Real  # in points, measured in the phase before
+    accuracy: Real  # in points, measured in the regime before
 
 
 class SeedGerminated(SlotEvent):

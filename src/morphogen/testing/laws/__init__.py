@@ -13,7 +13,7 @@
     laws.check_mask(patient)
 
 `check_blueprint`, `check_host`, `check_network`, `check_learner` and `check_dataset` check other parts of your own.
-`check_observation(env)` checks that envs show nothing of parameters that are not observed, `check_phases(env)` that
+`check_observation(env)` checks that envs show nothing of parameters that are not observed, `check_worlds(env)` that
 their worlds do not depend on what is done in them.
 `check_reward(rule, gamma=0.995)` checks a reward rule; `gamma` adds the law that its shaping telescopes.
 Checks return nothing and raise `BrokenLaw`, an `AssertionError` with one sentence and the smallest example.  They work
@@ -31,7 +31,7 @@ from morphogen.testing.laws.check import (
     check_rule,
     check_step,
 )
-from morphogen.testing.laws.env_checks import check_observation, check_phases
+from morphogen.testing.laws.env_checks import check_observation, check_worlds
 from morphogen.testing.laws.part_checks import (
     PART_LAWS,
     check_blueprint,
@@ -49,8 +49,8 @@ __all__ += [
     "callable_name",
     "check_mask",
     "check_observation",
-    "check_phases",
     "check_reward",
     "check_rule",
     "check_step",
+    "check_worlds",
 ]

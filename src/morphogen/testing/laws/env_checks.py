@@ -21,7 +21,7 @@ _EPOCHS = 2  # of random actions before the envs are observed
 
 
 def check_observation(env: Environment, hidden: Collection[str] | None = None) -> None:
-    """Check that envs which differ only in hidden parameters or in the phase of their worlds look alike, bit for bit.
+    """Check that envs which differ only in hidden parameters or in the regime of their worlds look alike, bit for bit.
 
     Args:
         env: of `make`; it is reset, and grows for two epochs under random actions.
@@ -32,7 +32,7 @@ def check_observation(env: Environment, hidden: Collection[str] | None = None) -
     Example:
         >>> import morphogen as mg
         >>> from morphogen.testing import laws
-        >>> env = mg.make("whitebox", envs=4, seed=0, observe={"instance": ["param_price"]})
+        >>> env = mg.make("tiny", envs=4, seed=0, observe={"instance": ["param_price"]})
         >>> laws.check_observation(env)
         >>> try:
         ...     laws.check_observation(env, hidden=["param_price"])
@@ -49,26 +49,25 @@ def check_observation(env: Environment, hidden: Collection[str] | None = None) -
         state, step = env.step(state, actions.random(env, state, seen))
         seen = step.seen
     derived = {name: [leaf for leaf, sources in INSTANCE_SOURCES.items() if name in sources] for name in names}
-    for name, leaves in {**derived, "the phase": ["phase", "image_view"]}.items():
+    for name, leaves in {**derived, "the regime": ["regime", "view_code"]}.items():
         other = env.observe(_with_other(state, leaves))
         if place := _first_difference(seen, other):
             raise BrokenLaw("hides_unobserved", f"the observation shows {name}, in {place}")
 
 
-def check_phases(env: Environment) -> None:
-    """Check that worlds and phases are the same whatever is done in them, alone and in sibling worlds, bit for bit.
+def check_worlds(env: Environment) -> None:
+    """Check that worlds and regimes are the same whatever is done in them, alone and in sibling worlds, bit for bit.
 
     Args:
         env: of `make`; an episode of it is played with WAIT, one with random actions, one by its last env alone, and
             one by siblings.
 
-    Raises: BrokenLaw for the first difference in an instance or a phase.
+    Raises: BrokenLaw for the first difference in an instance or a regime.
 
     Example:
         >>> import morphogen as mg
         >>> from morphogen.testing import laws
-        >>> phase = mg.PhaseSpec(hazard=0.5, views={"inverted": 1})
-        >>> laws.check_phases(mg.make("digits", envs=2, episode_length=3, phase=phase, data={"minibatches": 1}))
+        >>> laws.check_worlds(mg.make("digits", envs=2, episode_length=3, data={"minibatches": 1}))
     """
     keys, tasks, _ = env.host_keys
     expected = _instances(env, _wait)

@@ -7,7 +7,7 @@ from morphogen.config.host import Host
 from morphogen.config.registry import error_line
 from morphogen.data.dataset import deal_samples
 from morphogen.data.splits import StoredSplits, fingerprint
-from morphogen.engine.learning_laws import LEARNER_LAWS, NETWORK_LAWS, LearnerSubject, NetworkSubject, white_box
+from morphogen.engine.learning_laws import LEARNER_LAWS, NETWORK_LAWS, LearnerSubject, NetworkSubject, tiny_environment
 from morphogen.engine.part_laws import BLUEPRINT_LAWS, HOST_LAWS, blueprint_faults, find_faults, host_faults
 from morphogen.errors import DataError
 from morphogen.learn.learner import Learner
@@ -95,7 +95,7 @@ def check_network(network: PolicyNetwork) -> None:
         ...     print(error.sentence)
         Double parameters: expected torch.float32, got torch.float64 for embed.weight
     """
-    subject = NetworkSubject(NetworkPolicy(network), white_box())
+    subject = NetworkSubject(NetworkPolicy(network), tiny_environment())
     _raise_first(type(network).__name__, find_faults(NETWORK_LAWS, subject))
 
 
@@ -122,7 +122,7 @@ def check_learner(learner: Learner, network: PolicyNetwork | None = None) -> Non
         ppo metrics: expected 0-d tensors, got tensor([0., 0., 0.]) for policy_loss
     """
     policy = NetworkPolicy(LstmNetwork(hidden=16) if network is None else network)
-    _raise_first(_part_name(learner), find_faults(LEARNER_LAWS, LearnerSubject(learner, policy, white_box())))
+    _raise_first(_part_name(learner), find_faults(LEARNER_LAWS, LearnerSubject(learner, policy, tiny_environment())))
 
 
 def check_dataset(dataset: Callable[[Path], StoredSplits], host: Host, *, folder: Path = Path("data")) -> None:

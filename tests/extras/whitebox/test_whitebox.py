@@ -13,21 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.small_runs import tiny_setup
 
+import morphogen as mg
 from morphogen.config.action_schedule import parse_schedule
 from morphogen.config.config_files import build_spec
 from morphogen.config.groups import LifecycleSpec
 from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.spec import resolve
-from morphogen.config.task import epochs_to_fossilize
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import build_control
-from morphogen.engine.optimum import optimal_policy, optimal_returns
 from morphogen.engine.policies import Arm, build_arm
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.errors import ConfigError
+from morphogen.evaluation.evaluate import select_split
 from morphogen.evaluation.play import play_arm, shares_of_optimum
-from morphogen.learn.optimal_policies import OptimalPolicy
-from morphogen.rules.whitebox import best_blueprint, first_useful_epoch, seed_gain
+from morphogen.extras.whitebox.formula import best_blueprint, first_useful_epoch, seed_gain
+from morphogen.extras.whitebox.optimal_policies import OptimalPolicy
+from morphogen.extras.whitebox.optimum import build_optimal, epochs_to_fossilize, optimal_returns
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.vocab.action import Head, Op
 from morphogen.vocab.blueprint import Blueprint
@@ -165,7 +166,7 @@ class Wrong:
 
 @pytest.mark.parametrize("flaw", ["too early", "too late", "any price", "one kind", "never kept"])
 def test_the_best_policy_with_a_flaw_earns_less(flaw):
-    wrong: Any = Wrong(optimal_policy(preset()), flaw)
+    wrong: Any = Wrong(build_optimal(preset().spec, preset().limits), flaw)
     found = played(preset(), build_arm("optimal", preset())._replace(policy=wrong))
     assert (found <= most() + 1e-5).all()
     assert found.mean() < 0.95 * most().mean()
@@ -266,8 +267,29 @@ def test_a_short_run_learns():
     assert sum(values[-3:]) / 3 > sum(values[:3]) / 3 + 0.15
 
 
+@pytest.mark.parametrize("observed", [["param_price"], ["width", "label_noise", "param_price"]])
+def test_it_has_no_samples_and_so_no_test_split(observed):
+    setup = setup_of(observe={"instance": observed})
+    with pytest.raises(
+        ConfigError, match="--split: expected validation, because task whitebox has no samples, got test"
+    ):
+        select_split("test", setup)
+    assert select_split("validation", setup) is setup
+
+
+def test_the_best_policy_is_an_arm_like_any_other():
+    arms = mg.play_arms(mg.make("whitebox", envs=4, instances="held-out"), ("optimal",))
+    assert arms["optimal"].network_value.mean() > 0
+
+
+def test_it_has_no_activations_and_needs_no_pieces():
+    assert preset().piece_envs == preset().spec.envs
+
+
 def test_the_task_has_all_its_ranges():
-    assert preset().spec.instance == InstanceSpec(
+    spec = preset().spec
+    assert (spec.slots, spec.data.batch, spec.episode_length) == (("r0c0", "r1c0"), 1, 8)
+    assert spec.instance == InstanceSpec(
         width=(0.5, 1.0),
         data_share=(1.0, 1.0),
         label_noise=(0.0, 0.3),

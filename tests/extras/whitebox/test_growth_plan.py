@@ -1,4 +1,4 @@
-"""The plan of the white-box world with phases: its moves are those of the environment, and no plan is better."""
+"""The plan of the white-box world with regimes: its moves are those of the environment, and no plan is better."""
 
 from functools import cache
 from itertools import pairwise, product
@@ -11,22 +11,24 @@ from support.profiles import one_in
 
 import morphogen as mg
 from morphogen.config.spec import RunSpec
-from morphogen.engine.optimum import is_known, optimal_returns
 from morphogen.engine.policies import build_arm
 from morphogen.errors import ConfigError
-from morphogen.learn.optimal_policies import PlannedPolicy
-from morphogen.rules import whitebox_plan
-from morphogen.rules.whitebox_plan import CODES, KINDS, MOVES, PlanSpec, best_moves, epoch_rewards, next_codes
+from morphogen.extras.whitebox import growth_plan
+from morphogen.extras.whitebox.growth_plan import CODES, KINDS, MOVES, PlanSpec, best_moves, epoch_rewards, next_codes
+from morphogen.extras.whitebox.optimal_policies import PlannedPolicy
+from morphogen.extras.whitebox.optimum import optimal_returns
+from morphogen.testing import laws
 from morphogen.vocab.action import AlphaSpeed, Head, Op, Tempo
 from morphogen.vocab.stage import Stage
 
 EPISODES = 96
+pytest.importorskip("morphogen.extras.regimes", reason="the plan is of worlds with regimes")
 COUNTS = tuple(tuple({1: 150, 4: 60, 7: 300}.get(code, 0) for code in range(13)) for _ in range(2))
 
 
 @cache
 def world(**settings):
-    return mg.make("whitebox_phases", envs=EPISODES, seed=0, instances="held-out", **settings)
+    return mg.make("whitebox_regimes", envs=EPISODES, seed=0, instances="held-out", **settings)
 
 
 @cache
@@ -39,7 +41,7 @@ def planned_action(envs, move):
     action = torch.tensor([[0, 0, 0, 2, 1, 2, 0, 0]]).repeat(envs, 1)
     if move:
         slot, kind = divmod(move - 1, MOVES)
-        op = Op.GERMINATE if kind < len(KINDS) else Op.ADVANCE if kind == whitebox_plan.ADVANCE else Op.PRUNE
+        op = Op.GERMINATE if kind < len(KINDS) else Op.ADVANCE if kind == growth_plan.ADVANCE else Op.PRUNE
         action[:, Head.OP], action[:, Head.SLOT] = int(op), slot
         if op is Op.GERMINATE:
             action[:, Head.BLUEPRINT], action[:, Head.TEMPO] = KINDS[kind], int(Tempo.FAST)
@@ -62,7 +64,7 @@ def test_moves_and_rewards_are_those_of_the_environment(wishes):
             op, slot = planned_action(1, move)[0, :2].tolist()
             assert bool(seen.masks.slot[0, op, slot]) == (move in legal)
         move = legal[wish % len(legal)]
-        config, view = after[config][move], state.instance.image_view
+        config, view = after[config][move], state.instance.view_code
         state, step = env.step(state, planned_action(env.envs, move), seen=seen)
         seen = step.seen
         assert plan.last_view(seen.observation, plan.slot_codes(seen.observation)).equal(view)
@@ -126,7 +128,7 @@ def test_no_plan_is_better_than_that_of_backward_induction(price, view, hazard):
     ("change", "field"),
     [
         ({"observe": {"instance": []}}, "observe.instance: expected param_price"),
-        ({"phase": {"least": 2}}, "phase.least: expected 1"),
+        ({"regime": {"least": 2}}, "regime.least: expected 1"),
         ({"disabled_ops": ["PRUNE"]}, "disabled_ops: expected none"),
         ({"max_seeds": 1}, "max_seeds: expected 0 or 2"),
         ({"lifecycle": {"auto_forward": []}}, "lifecycle.auto_forward: expected TRAIN, HOLD"),
@@ -138,43 +140,47 @@ def test_no_plan_is_better_than_that_of_backward_induction(price, view, hazard):
     ids=str,
 )
 def test_under_other_rules_the_best_plan_is_not_known(change, field):
-    env = mg.make("whitebox_phases", envs=2, seed=0, **change)
-    assert not is_known(env.setup)
+    env = mg.make("whitebox_regimes", envs=2, seed=0, **change)
+    assert env.setup.kind.rivals(env.setup) == ()
     with pytest.raises(ConfigError, match=field):
         build_arm("optimal", env.setup)
 
 
 def test_the_best_plan_is_not_known_for_the_value_of_a_delivered_network():
-    rules = RunSpec(task="whitebox_phases")
+    rules = RunSpec(task="whitebox_regimes")
     kept = {name: getattr(rules, name) for name in ("lifecycle", "governor", "blueprints")}
-    free = {"disabled_ops": [], "max_seeds": 0, "phase": {"hazard": 0.1}, "observe": {"instance": ["param_price"]}}
+    free = {"disabled_ops": [], "max_seeds": 0, "regime": {"hazard": 0.1}, "observe": {"instance": ["param_price"]}}
     env = mg.make("whitebox", envs=2, seed=0, **kept, **free)
-    assert not is_known(env.setup)
-    with pytest.raises(ConfigError, match=r"^task: expected one whose value is the anytime value for the best policy$"):
+    assert env.setup.kind.rivals(env.setup) == ()
+    with pytest.raises(ConfigError, match=r"task: expected one whose value is the anytime value for the best policy$"):
         build_arm("optimal", env.setup)
 
 
 @pytest.mark.parametrize(
-    ("phase", "field"),
+    ("regime", "field"),
     [
-        ({"views": {"noisy": 1}}, "phase.views: expected plain, inverted, turned alone .* got noisy"),
-        ({"classes": [2, 3]}, "phase.classes: expected null"),
-        ({"hazard": 0.0}, "phase.views: expected plain alone .* phase.hazard is 0"),
+        ({"views": {"noisy": 1}}, "regime.views: expected plain, inverted, turned alone .* got noisy"),
+        ({"classes": [2, 3]}, "regime.classes: expected null"),
+        ({"hazard": 0.0}, "regime.views: expected plain alone .* regime.hazard is 0"),
     ],
     ids=str,
 )
-def test_phases_that_the_formula_does_not_know_are_refused(phase, field):
+def test_regimes_that_the_formula_does_not_know_are_refused(regime, field):
     with pytest.raises(ConfigError, match=field):
-        mg.RunSpec(task="whitebox_phases", phase=phase)
+        mg.make("whitebox_regimes", envs=2, regime=regime)
+
+
+def test_worlds_of_a_formula_follow_their_regimes_whatever_is_done_in_them():
+    laws.check_worlds(mg.make("whitebox_regimes", envs=4, seed=0, episode_length=9))
 
 
 def test_a_seed_helps_in_its_own_view_and_from_full_alpha_on():
-    state, _ = mg.make("whitebox_phases", envs=3, seed=0).reset()
+    state, _ = mg.make("whitebox_regimes", envs=3, seed=0).reset()
     slots = replace_leaves(
         state.slots, stage=[Stage.HOLDING, Stage.BLENDING], alpha=[1.0, 0.9], kind=[KINDS[1], KINDS[0]]
     )
-    instance = state.instance.replace(image_view=torch.arange(3))
-    points = whitebox_plan.view_accuracy(instance, slots, torch.tensor([[0, 1, 2, 3]] * 3))
+    instance = state.instance.replace(view_code=torch.arange(3))
+    points = growth_plan.view_accuracy(instance, slots, torch.tensor([[0, 1, 2, 3]] * 3))
     assert points.tolist() == [[20, 20, 20, 20], [25, 85, 25, 85], [30, 30, 30, 30]]
 
 

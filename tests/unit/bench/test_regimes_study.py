@@ -1,4 +1,4 @@
-"""The study that holds `digits_phases` to its bounds: what it measures, and what it finds wrong."""
+"""The study that holds `digits_regimes` to its bounds: what it measures, and what it finds wrong."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 from support.small_runs import tiny
 
 import morphogen as mg
-from bench.studies import phases
+from bench.studies import regimes
 from morphogen.vocab.action import Op
 from morphogen.vocab.image_view import View
 
@@ -36,14 +36,14 @@ def measured(**changes):
 
 
 def test_a_task_within_all_bounds_passes():
-    assert all(phases.judge(*measured()).values())
+    assert all(regimes.judge(*measured()).values())
 
 
 @pytest.mark.parametrize(
     ("changes", "criterion"),
     [
-        ({"kinds": [{"gain_over_best_of_other_kinds": {"a": ends(0.1, 0.05)}}] * 1}, "kinds of phases"),
-        ({"kinds": [{"gain_over_best_of_other_kinds": {"a": ends(0.1, -0.01)}}] * 3}, "kinds of phases"),
+        ({"kinds": [{"gain_over_best_of_other_kinds": {"a": ends(0.1, 0.05)}}] * 1}, "kinds of regimes"),
+        ({"kinds": [{"gain_over_best_of_other_kinds": {"a": ends(0.1, -0.01)}}] * 3}, "kinds of regimes"),
         ({"clairvoyant_minus": {"static": ends(0.049, 0.04), "open": ends(0.06, 0.05)}}, "clairvoyant minus"),
         ({"clairvoyant_minus": {"static": ends(0.06, 0.04), "open": ends(0.06, 0.03)}}, "clairvoyant minus"),
         ({"prunes": 0.29}, "clairvoyant prunes"),
@@ -52,46 +52,46 @@ def test_a_task_within_all_bounds_passes():
     ],
 )
 def test_what_is_out_of_bounds_fails_and_nothing_else(changes, criterion):
-    found = phases.judge(*measured(**changes))
+    found = regimes.judge(*measured(**changes))
     assert [name for name, passes in found.items() if not passes] == [name for name in found if criterion in name]
     assert not all(found.values())
 
 
 def test_the_command_writes_its_file_and_prints_a_summary(tmp_path, monkeypatch, capsys):
     kinds, rivals = measured(prunes=0.4)
-    monkeypatch.setattr(phases, "measure_kinds", lambda *_: kinds)
-    monkeypatch.setattr(phases, "measure_rivals", lambda *_: rivals)
+    monkeypatch.setattr(regimes, "measure_kinds", lambda *_: kinds)
+    monkeypatch.setattr(regimes, "measure_rivals", lambda *_: rivals)
     idle = tmp_path / "idle.json"
     idle.write_text('{"version": 1, "name": "idle", "on_illegal": "wait", "steps": []}')
-    phases.main([str(idle), str(idle), "--json", str(tmp_path / "found" / "file.json")])
-    assert json.loads((tmp_path / "found" / "file.json").read_text())["criteria"] == phases.judge(kinds, rivals)
-    assert "prunes in 40%, grows after the first phase in 50%" in capsys.readouterr().out
+    regimes.main([str(idle), str(idle), "--json", str(tmp_path / "found" / "file.json")])
+    assert json.loads((tmp_path / "found" / "file.json").read_text())["criteria"] == regimes.judge(kinds, rivals)
+    assert "prunes in 40%, grows after the first regime in 50%" in capsys.readouterr().out
 
 
 def test_a_view_comes_with_its_own_numbers_of_classes():
-    spec = mg.PhaseSpec(views={"noisy": 1, "half": 1}, classes=(3, 4), noisy_classes=(2, 2))
-    found = [(view.label, count) for view, count in phases.kinds_of_phases(spec)]
+    spec = mg.RegimeSpec(views={"noisy": 1, "half": 1}, classes=(3, 4), noisy_classes=(2, 2))
+    found = [(view.label, count) for view, count in regimes.kinds_of_regimes(spec)]
     assert found == [("plain", 3), ("plain", 4), ("half", 3), ("half", 4), ("noisy", 2)]
-    assert {count for _, count in phases.kinds_of_phases(mg.PhaseSpec())} == {10}
+    assert {count for _, count in regimes.kinds_of_regimes(mg.RegimeSpec())} == {10}
 
 
 @pytest.mark.parametrize(("view", "classes"), [(View.PLAIN, 3), (View.NOISY, 2)])
 def test_worlds_of_a_kind_have_no_other_view_and_number_of_classes(view, classes):
-    spec = mg.resolve(mg.RunSpec(preset=phases.PRESET, envs=4))
-    alone = phases.spec_of_kind(spec, view, classes)
-    assert alone.phase.views.used == (view,)
-    assert alone.phase.hazard == spec.phase.hazard > 0
+    spec = mg.resolve(mg.RunSpec(preset=regimes.PRESET, envs=4))
+    alone = regimes.spec_of_kind(spec, view, classes)
+    assert alone.regime.views.used == (view,)
+    assert alone.regime.hazard == spec.regime.hazard > 0
     state, _ = mg.make(alone, envs=16).reset()
     assert set(state.instance.classes.tolist()) == {classes}
 
 
 @pytest.mark.slow
-def test_the_best_net_of_each_kind_of_phase_is_found_in_worlds_of_that_kind():
-    phase = mg.PhaseSpec(hazard=0.2, least=4, views={"noisy": 1}, classes=(2, 3), noise=3.0)
+def test_the_best_net_of_each_kind_of_regime_is_found_in_worlds_of_that_kind():
+    regime = mg.RegimeSpec(hazard=0.2, least=4, views={"noisy": 1}, classes=(2, 3), noise=3.0)
     observe, price = mg.ObserveSpec(instance=("param_price",)), mg.InstanceSpec(classes=(10, 10))
     small = {"slots": ("r0c0",), "blueprints": ("norm", "depthwise"), "lifecycle": QUICK, "episode_length": 8}
     said: list[str] = []
-    rows = phases.measure_kinds(tiny(phase=phase, observe=observe, instance=price, **small), 2, said.append)
+    rows = regimes.measure_kinds(tiny(regime=regime, observe=observe, instance=price, **small), 2, said.append)
     assert [(row["view"], row["classes"]) for row in rows] == [("plain", 2), ("plain", 3), ("noisy", 2), ("noisy", 3)]
     assert len(said) == 4
     best = {row["best"] for row in rows}

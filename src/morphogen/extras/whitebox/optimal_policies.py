@@ -6,13 +6,12 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.config.task import GAIN_POINTS
+from morphogen.extras.whitebox import growth_plan
+from morphogen.extras.whitebox.formula import GAIN_POINTS, best_blueprint, seed_gain
+from morphogen.extras.whitebox.growth_plan import KINDS, MOVES, PlanSpec, SeedStep, seed_code
 from morphogen.learn.baselines import ParameterFree, action_of_heads, deterministic_output, most_urgent_op
-from morphogen.rules import whitebox_plan
 from morphogen.rules.counts import parameter_price
 from morphogen.rules.features import price_of_feature
-from morphogen.rules.whitebox import best_blueprint, seed_gain
-from morphogen.rules.whitebox_plan import KINDS, MOVES, PlanSpec, SeedStep, seed_code
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.tree_ops import choose, constant_table
 from morphogen.vocab.action import PLACEHOLDER, AlphaSpeed, Head, Op, Tempo
@@ -72,7 +71,7 @@ class OptimalPolicy(ParameterFree):
 
 @dataclass(frozen=True)
 class PlannedPolicy(ParameterFree):
-    """Policy that follows the best plan of a white-box world with phases (`rules.whitebox_plan`).
+    """Policy that follows the best plan of a white-box world with regimes (`growth_plan`).
 
     Reads the price, the last accuracy, from which it knows the last view, and the slots; it has no memory.
     """
@@ -86,9 +85,9 @@ class PlannedPolicy(ParameterFree):
         epoch = (obs.env[:, _ENV["progress"]] * self.plan.horizon).round().to(torch.int64)
         codes = self.slot_codes(obs)
         base = constant_table(
-            tuple(whitebox_plan.CODES**slot for slot in range(codes.shape[1])), torch.int64, epoch.device
+            tuple(growth_plan.CODES**slot for slot in range(codes.shape[1])), torch.int64, epoch.device
         )
-        moves = whitebox_plan.best_moves(price_of_feature(obs.instance[:, _TASK["param_price"]]), self.plan)
+        moves = growth_plan.best_moves(price_of_feature(obs.instance[:, _TASK["param_price"]]), self.plan)
         env = torch.arange(len(epoch), device=epoch.device)
         move = moves[epoch.clamp(max=self.plan.horizon - 1), env, self.last_view(obs, codes), (codes * base).sum(-1)]
         place = (move - 1).clamp_min(0)
@@ -109,19 +108,19 @@ class PlannedPolicy(ParameterFree):
         on = {name: obs.slots[..., _SLOT[f"stage.{name}"]] > 0 for name in ("training", "blending", *_COOLING_STAGES)}
         alpha = obs.slots[..., _SLOT["alpha"]]
         step = choose(alpha < 0.5, int(SeedStep.STARTED), int(SeedStep.RISING))
-        step = choose(on["blending"] & (alpha < whitebox_plan.FULL), step, int(SeedStep.BLENDED))
+        step = choose(on["blending"] & (alpha < growth_plan.FULL), step, int(SeedStep.BLENDED))
         step = choose(on["training"], int(SeedStep.TRAINING), step)
         code = torch.zeros_like(step)
         for place, kind in enumerate(KINDS):
             code = choose(obs.blueprints == kind, seed_code(place, SeedStep.TRAINING) + step, code)
         for place, name in enumerate(_COOLING_STAGES):
-            code = choose(on[name], whitebox_plan.COOLING + place, code)
+            code = choose(on[name], growth_plan.COOLING + place, code)
         return code
 
     def last_view(self, obs: Observation, codes: Tensor) -> Tensor:
         """View of the last epoch: the one whose accuracy with these slots is nearest to what was measured."""
         full = tuple(seed_code(place, SeedStep.BLENDED) for place in range(len(KINDS)))
         helps = (codes.unsqueeze(-1) == constant_table(full, torch.int64, codes.device)).any(1)
-        points = whitebox_plan.view_points(torch.arange(len(KINDS), device=codes.device)) + GAIN_POINTS * helps
+        points = growth_plan.view_points(torch.arange(len(KINDS), device=codes.device)) + GAIN_POINTS * helps
         measured = 100.0 * obs.env[:, _ENV["acc_history.4"]].unsqueeze(-1)
         return (points - measured).abs().argmin(-1)

@@ -1,8 +1,8 @@
-"""Worth of control in `digits_phases`, on training instances: `python -m bench.studies.phases FILE FILE [--on N]`.
+"""Worth of control in `digits_regimes`, on training instances: `python -m bench.studies.regimes FILE FILE [--on N]`.
 
-For each kind of phase, a view with a number of classes, the best static net of worlds whose phases are all of this
+For each kind of regime, a view with a number of classes, the best static net of worlds whose regimes are all of this
 kind.  Then the best static net and the best schedule of all instances, in the files of `morphogen tune --family
-static` and `--family open` on as many instances, beside the schedules that are laid along the phases of each instance:
+static` and `--family open` on as many instances, beside the schedules that are laid along the regimes of each instance:
 these are found in sibling worlds and judged in the world of a run, the others are judged where they were chosen too,
 which flatters them.  Held-out instances are not looked at.
 """
@@ -22,12 +22,11 @@ import torch
 from morphogen.cli.bench import machine_facts
 from morphogen.config.action_schedule import Schedule, parse_schedule
 from morphogen.config.config_files import build_spec
-from morphogen.config.phase_spec import PhaseSpec, ViewWeights
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.device.transfers import Transfers
 from morphogen.engine.setup import build_setup
 from morphogen.evaluation.bootstrap import interval
-from morphogen.evaluation.clairvoyant import phase_starts, search_along_phases
+from morphogen.evaluation.clairvoyant import regime_starts, search_along_regimes
 from morphogen.evaluation.schedule_search import (
     build_schedule,
     initial_candidates,
@@ -35,38 +34,39 @@ from morphogen.evaluation.schedule_search import (
     score_schedules,
     training_instances,
 )
+from morphogen.extras.regimes.regime_spec import RegimeSpec, ViewWeights
 from morphogen.storage.files import json_bytes
 from morphogen.vocab.action import Head, Op
 from morphogen.vocab.image_view import View
 
-FILE = Path(__file__).parents[1] / "results" / "digits_phases.json"
-PRESET = "digits_phases"
+FILE = Path(__file__).parents[1] / "results" / "digits_regimes.json"
+PRESET = "digits_regimes"
 ROWS, WORLDS, SEED = 256, 2, 0
 GAIN, GAIN_LOW, SHARE, KINDS = 0.05, 0.03, 0.3, 2  # bounds: difference, end of its interval, instances, kinds
 Row = dict[str, Any]
 Report = Callable[[str], None]
 
 
-def kinds_of_phases(phase: PhaseSpec) -> list[tuple[View, int]]:
+def kinds_of_regimes(regime: RegimeSpec) -> list[tuple[View, int]]:
     """Every view with every number of classes that it occurs with."""
-    ranges = {view: phase.classes_in(view) or (10, 10) for view in phase.views.used}
+    ranges = {view: regime.classes_in(view) or (10, 10) for view in regime.views.used}
     return [(view, classes) for view, (low, high) in ranges.items() for classes in range(low, high + 1)]
 
 
 def spec_of_kind(spec: RunSpec, view: View, classes: int) -> RunSpec:
-    """Settings of worlds whose phases are all of one kind.
+    """Settings of worlds whose regimes are all of one kind.
 
     Every weight is given: a preset fills in what is not.
     """
     weights = ViewWeights(**{other.label: int(other is view) for other in View})
-    return replace(spec, phase=replace(spec.phase, views=weights, classes=(classes, classes), noisy_classes=None))
+    return replace(spec, regime=replace(spec.regime, views=weights, classes=(classes, classes), noisy_classes=None))
 
 
 def measure_kinds(spec: RunSpec, count: int, report: Report) -> list[Row]:
-    """Best static net of each kind of phase, in worlds of this kind alone, and its gain over those of the others."""
+    """Best static net of each kind of regime, in worlds of this kind alone, and its gain over those of the others."""
     rows, values = list[Row](), list[np.ndarray[Any, Any]]()
     lines = initial_candidates(spec, static=True)
-    for view, classes in kinds_of_phases(spec.phase):
+    for view, classes in kinds_of_regimes(spec.regime):
         alone = spec_of_kind(spec, view, classes)
         setup = build_setup(alone)
         transfers, schedules = Transfers(setup.device, time.perf_counter), [build_schedule(x, alone) for x in lines]
@@ -85,16 +85,16 @@ def measure_kinds(spec: RunSpec, count: int, report: Report) -> list[Row]:
 
 
 def measure_rivals(spec: RunSpec, count: int, rivals: dict[str, Schedule], report: Report) -> Row:
-    """Values per instance of doing nothing, of schedules that do not look, and of those along the phases."""
+    """Values per instance of doing nothing, of schedules that do not look, and of those along the regimes."""
     setup = build_setup(spec)
     transfers, ground = Transfers(setup.device, time.perf_counter), training_instances(spec, count)
     fixed = {"wait": build_schedule((), spec), **rivals}
     played = score_schedules(setup, transfers, list(fixed.values()), ground, worlds=[0], rows=ROWS)[:, 0]
-    search = search_along_phases(setup, transfers, ground, rows=ROWS, report=report)
+    search = search_along_regimes(setup, transfers, ground, rows=ROWS, report=report)
     own = [build_schedule(line, spec) for line in search.picks]
     values = dict(zip(fixed, played, strict=True))
     values["clairvoyant"] = score_lines(setup, transfers, own, ground, worlds=[0], rows=ROWS)[0]
-    starts = phase_starts(spec, ground)
+    starts = regime_starts(spec, ground)
     ops = Counter(op for one in own for op in {Op(step.action[Head.OP]).name for step in one.steps})
     later = [
         any(step.epoch >= one[1] for step in line) for line, one in zip(search.picks, starts, strict=True) if one[1:]
@@ -109,7 +109,7 @@ def measure_rivals(spec: RunSpec, count: int, rivals: dict[str, Schedule], repor
         "picks": [schedule.name for schedule in own],
         "prunes": float(np.mean([any(step.pruning is not None for step in line) for line in search.picks])),
         "grows_later": float(np.mean(later)) if later else 0.0,
-        "phases": float(np.mean([len(one) for one in starts])),
+        "regimes": float(np.mean([len(one) for one in starts])),
         "ops": {op.name: ops[op.name] / count for op in Op},
         "schedules_tried": search.tried,
     }
@@ -120,10 +120,10 @@ def judge(kinds: Sequence[Row], rivals: Row) -> dict[str, bool]:
     different = [row for row in kinds if any(one["low"] > 0 for one in row["gain_over_best_of_other_kinds"].values())]
     behind = rivals["clairvoyant_minus"].values()
     return {
-        "kinds of phases with another best static net": len(different) >= KINDS,
+        "kinds of regimes with another best static net": len(different) >= KINDS,
         "clairvoyant minus static and minus open": all(x["value"] >= GAIN and x["low"] > GAIN_LOW for x in behind),
         "clairvoyant prunes": rivals["prunes"] >= SHARE,
-        "clairvoyant grows after the first phase": rivals["grows_later"] >= SHARE,
+        "clairvoyant grows after the first regime": rivals["grows_later"] >= SHARE,
         "every op is used": all(rivals["ops"].values()),
     }
 
@@ -149,7 +149,7 @@ def main(words: Sequence[str] | None = None) -> None:
     counts = f"--on {given.on} --kinds-on {given.kinds_on}"
     results = {
         "machine": machine_facts(device="cpu", threads=1),
-        "command": f"python -m bench.studies.phases {given.static} {given.open} {counts}",
+        "command": f"python -m bench.studies.regimes {given.static} {given.open} {counts}",
         "criteria": judge(kinds, found),
         "kinds": kinds,
         "rivals": found,
@@ -157,7 +157,7 @@ def main(words: Sequence[str] | None = None) -> None:
     }
     for name, one in found["clairvoyant_minus"].items():
         report(f"clairvoyant minus {name}: {one['value']:+.3f} ({one['low']:+.3f} .. {one['high']:+.3f})")
-    report(f"prunes in {found['prunes']:.0%}, grows after the first phase in {found['grows_later']:.0%}")
+    report(f"prunes in {found['prunes']:.0%}, grows after the first regime in {found['grows_later']:.0%}")
     report(json.dumps(results["criteria"]))
     given.json.parent.mkdir(parents=True, exist_ok=True)
     given.json.write_bytes(json_bytes(results))

@@ -8,36 +8,26 @@ from torch import Tensor
 
 from morphogen.state import rng
 from morphogen.state.tree_ops import constant_table
-from morphogen.vocab.image_view import View, Views
+from morphogen.vocab.image_view import View
 from morphogen.vocab.purpose import Purpose
 
 
-def show_views(images: Tensor, view: Tensor, sample: Tensor, *, views: Views) -> Tensor:
+def show_views(images: Tensor, view: Tensor, sample: Tensor, *, views: tuple[View, ...], noise: float) -> Tensor:
     """Show normalised images to each env in its view.
 
     Shapes: images float [E, B, C, H, W], or [B, C, H, W] shared by all envs; view int64 [E], a `View`; sample int64
     [E, B] or [B], number of each image in its split, < 2**20 -> float [E, B, C, H, W]; the images themselves if
     only PLAIN is used.
-    views: those that occur; only these are computed.
+    views: those that occur; only these are computed.  noise: deviation of the noise of NOISY.
     Promise: a row depends on its own images, view and sample numbers.
-
-    Example:
-        >>> import torch
-        >>> import morphogen as mg
-        >>> from morphogen.nets.image_views import show_views
-        >>> from morphogen.vocab.image_view import View, Views
-        >>> images = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])  # one image for two envs
-        >>> view, sample = torch.tensor([View.INVERTED, View.HALF]), torch.tensor([0])
-        >>> show_views(images, view, sample, views=Views((View.INVERTED, View.HALF))).flatten(1).tolist()
-        [[-1.0, -2.0, -3.0, -4.0], [1.0, 0.0, 3.0, 0.0]]
     """
-    if views.used == (View.PLAIN,):
+    if views == (View.PLAIN,):
         return images
     shown = images if images.dim() == 5 else images.unsqueeze(0)
     where = view.view(-1, 1, 1, 1, 1)
-    for code in views.used:
+    for code in views:
         if code is not View.PLAIN:
-            shown = torch.where(where == int(code), _VIEWS[code](images, sample, views.noise), shown)
+            shown = torch.where(where == int(code), _VIEWS[code](images, sample, noise), shown)
     return shown
 
 

@@ -3,15 +3,24 @@
 import torch
 from torch import Tensor
 
-from morphogen.config import task
-from morphogen.config.task import BASE_POINTS, DELAY_PENALTY, GAIN_POINTS, MATURITY_EPOCHS
 from morphogen.rules.attribution import players
 from morphogen.rules.counts import parameter_price
 from morphogen.state.env import Instance, Slots
 from morphogen.state.tree_ops import choose, constant_table
+from morphogen.vocab.blueprint import Blueprint
 
-_WIDTH_ENDS = tuple(end for end, _ in task.BEST_BLUEPRINT[:-1])
-_BLUEPRINT_CODES = tuple(int(blueprint) for _, blueprint in task.BEST_BLUEPRINT)
+BASE_POINTS = 20.0  # points of a host alone
+GAIN_POINTS = 60.0  # that the right blueprint adds at full alpha, if it was germinated as soon as its host was ripe
+DELAY_PENALTY = 0.05  # share of it that is lost per epoch of delay
+MATURITY_EPOCHS = 10  # epochs until a host is ripe, per label noise of 1
+# The right blueprint for hosts up to a width; they differ in size, so that one price does not suit all.
+BEST_BLUEPRINT: tuple[tuple[float, Blueprint], ...] = (
+    (0.5, Blueprint.CONV_LIGHT),
+    (0.75, Blueprint.CONV_HEAVY),
+    (1.0, Blueprint.BOTTLENECK),
+)
+_WIDTH_ENDS = tuple(end for end, _ in BEST_BLUEPRINT[:-1])
+_BLUEPRINT_CODES = tuple(int(blueprint) for _, blueprint in BEST_BLUEPRINT)
 
 
 def best_blueprint(width: Tensor) -> Tensor:
@@ -38,7 +47,7 @@ def seed_gain(width: Tensor, label_noise: Tensor, blueprint: Tensor, birth_epoch
 
 
 def coalition_accuracy(instance: Instance, slots: Slots, epoch: Tensor, coalition: Tensor) -> Tensor:
-    """Points of every coalition: those of the host plus those of its best seed; further seeds add nothing.
+    """Points of every coalition: the points of the host plus the points of its best seed; further seeds add nothing.
 
     Shapes: instance, slots [E]; epoch int64 [E], the present one; coalition int64 [E, K], as in `rules.attribution`
     -> float32 [E, K].

@@ -1,9 +1,9 @@
-"""The white-box task with phases: accuracy by view, and the best plan by dynamic programming.
+"""The white-box task with regimes: accuracy by view, and the best plan by dynamic programming.
 
-The view of a phase decides which blueprint helps.  A view stays until a new phase begins, which draws one anew, so that
-the view of the last epoch is all that the past tells of the next ones.  A plan is over the views and the codes of the
-slots; how a seed is blended does not matter, since it counts from full alpha on, so that the fastest way is the best; a
-fossil gains nothing and cannot be pruned.
+The view of a regime decides which blueprint helps.  A view stays until a new regime begins, which draws one anew: the
+view of the last epoch is all that is known of the next ones.  A plan is over the views and the codes of the slots.  It
+blends in the fastest way, because a seed counts from full alpha on; it keeps no fossil, which gains nothing and cannot
+be pruned.
 """
 
 from enum import IntEnum
@@ -13,12 +13,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from morphogen.config.task import BASE_POINTS, GAIN_POINTS, VIEW_BLUEPRINTS, VIEW_POINTS
+from morphogen.extras.whitebox.formula import BASE_POINTS, GAIN_POINTS
 from morphogen.rules.attribution import players
 from morphogen.rules.counts import parameter_price
 from morphogen.state.env import Instance, Slots
 from morphogen.state.tree_ops import choose, computed_table, constant_table
+from morphogen.vocab.blueprint import Blueprint
 
+# The view of a regime alone decides; a seed counts from full alpha on, whenever it was germinated.
+VIEW_BLUEPRINTS: tuple[Blueprint, ...] = (Blueprint.CONV_LIGHT, Blueprint.DEPTHWISE, Blueprint.CONV_HEAVY)
+VIEW_POINTS = 5.0  # points of a host alone, for each step of the code of a view: it can be recognised
 KINDS = tuple(map(int, VIEW_BLUEPRINTS))  # codes of blueprints by view
 FULL = 1.0 - 1e-6  # alpha from which a seed counts
 
@@ -41,7 +45,7 @@ class PlanSpec(NamedTuple):
     """World of a plan."""
 
     horizon: int  # epochs
-    hazard: float  # probability per epoch that a new phase begins
+    hazard: float  # probability per epoch that a new regime begins
     views: tuple[int, ...]  # codes, each as often as its weight
     counts: tuple[tuple[int, ...], ...]  # [S][13] parameters
     param_budget: int
@@ -53,11 +57,11 @@ def seed_code(kind: int, step: SeedStep) -> int:
 
 
 def view_accuracy(instance: Instance, slots: Slots, coalition: Tensor) -> Tensor:
-    """Points of every coalition in the present phase: those of the host, and more if a seed of it is the right one.
+    """Points of every coalition in the present regime: those of the host, and more if a seed of it is the right one.
 
     Shapes: instance, slots [E]; coalition int64 [E, K], as in `rules.attribution` -> float32 [E, K].
     """
-    view = instance.image_view
+    view = instance.view_code
     right = constant_table(KINDS, torch.int64, view.device)[view]
     helps = players(slots) & (slots.alpha >= FULL) & (slots.blueprint == right.unsqueeze(-1))
     place = torch.arange(helps.shape[-1], device=view.device)
@@ -66,7 +70,7 @@ def view_accuracy(instance: Instance, slots: Slots, coalition: Tensor) -> Tensor
 
 
 def view_points(view: Tensor) -> Tensor:
-    """Points of a host alone in a phase.  view int64 [...] -> float32 [...]."""
+    """Points of a host alone in a regime.  view int64 [...] -> float32 [...]."""
     return BASE_POINTS + VIEW_POINTS * view.float()
 
 

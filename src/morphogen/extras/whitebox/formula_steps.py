@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
+from morphogen.extras.whitebox.formula import coalition_accuracy
+from morphogen.extras.whitebox.growth_plan import view_accuracy
 from morphogen.rules.stages import active
-from morphogen.rules.whitebox import coalition_accuracy
-from morphogen.rules.whitebox_plan import view_accuracy
 from morphogen.state.env import EnvState
-from morphogen.state.measure import LabelledInputs, TrainMetrics, Validation
+from morphogen.state.measure import TrainMetrics, Validation
 from morphogen.state.tree_ops import choose, replace, unsafe_new
 from morphogen.vocab.stage import AlphaMode
 
@@ -34,18 +34,23 @@ def skip_training(state: EnvState) -> tuple[EnvState, TrainMetrics]:
     )
 
 
-def validate_by_formula(
-    state: EnvState, split: LabelledInputs, coalition: Tensor, evaluated: Tensor, *, phased: bool = False
-) -> Validation:
-    """Validation by formula, in the place of `validate`; the split is not read.
+def validate_by_formula(state: EnvState, coalition: Tensor, evaluated: Tensor, *, by_view: bool) -> Validation:
+    """Validation by formula, in the place of `validate`.
 
-    Shapes: state [E]; coalition int64, evaluated bool [E, K] -> Validation [E].  The loss falls from that of guessing
-    to 0 as the accuracy rises.  `phased`: in a world with phases, where the view decides.
+    Shapes: state [E]; coalition int64, evaluated bool [E, K] -> Validation [E].  The loss falls from
+    the loss of guessing to 0 as the accuracy rises.  by_view: the view alone decides which blueprint
+    helps.
     """
-    del split
-    if phased:
-        points = view_accuracy(state.instance, state.slots, coalition)
+    instance, slots = state.instance, state.slots
+    if by_view:
+        points = view_accuracy(instance, slots, coalition)
     else:
-        points = coalition_accuracy(state.instance, state.slots, state.clock.epoch, coalition)
-    loss, accuracy = state.instance.baseline_loss * (1.0 - points[:, 0] / 100.0), choose(evaluated, points, 0.0)
-    return unsafe_new(Validation, state, loss=loss, accuracy=accuracy, coalition=coalition, evaluated=evaluated)
+        points = coalition_accuracy(instance, slots, state.clock.epoch, coalition)
+    return unsafe_new(
+        Validation,
+        state,
+        loss=instance.baseline_loss * (1.0 - points[:, 0] / 100.0),
+        accuracy=choose(evaluated, points, 0.0),
+        coalition=coalition,
+        evaluated=evaluated,
+    )

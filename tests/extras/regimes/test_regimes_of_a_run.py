@@ -1,4 +1,4 @@
-"""Phases in a whole run: the header, the events of each level, and the report."""
+"""Regimes in a whole run: the header, the events of each level, and the report."""
 
 import numpy as np
 import pytest
@@ -8,56 +8,56 @@ from support.small_runs import tiny
 from morphogen import train_ppo_vectorized
 from morphogen.analysis.plots.seeds import lifecycle_rows
 from morphogen.analysis.run_log import events, read_run
-from morphogen.config.phase_spec import PhaseSpec
 from morphogen.data.instances import draw_instances
 from morphogen.engine.setup import build_setup, describe_run
+from morphogen.extras.regimes.regime_spec import RegimeSpec
 from morphogen.state import rng
 from morphogen.vocab.image_view import View
 from morphogen.vocab.purpose import Purpose
 
-PHASE = PhaseSpec(hazard=0.4, least=2, views={"inverted": 1, "half": 1})
-RUN = {"rounds": 2, "envs": 3, "episode_length": 6, "phase": PHASE}
+REGIME = RegimeSpec(hazard=0.4, least=2, views={"inverted": 1, "half": 1})
+RUN = {"rounds": 2, "envs": 3, "episode_length": 6, "regime": REGIME}
 
 
-def expected_phases(spec):
-    """Phases that begin within each episode: (round, env, epoch) -> (number, view, classes)."""
+def expected_regimes(spec):
+    """Regimes that begin within each episode: (round, env, epoch) -> (number, view, classes)."""
     setup, found = build_setup(spec), {}
     key = rng.env_keys(spec.seed, 0, spec.envs)
     for round in range(spec.rounds):
         at = torch.full((spec.envs,), round)
         draw = {"spec": setup.spec, "labels": setup.dataset.labels, "purpose": Purpose.INSTANCE}
         rows = [draw_instances(key, at, torch.full_like(at, epoch), **draw) for epoch in range(spec.episode_length)]
-        number = np.stack([row.phase.numpy() for row in rows])
+        number = np.stack([row.regime.numpy() for row in rows])
         for epoch, env in np.argwhere(np.diff(number, axis=0, prepend=0) > 0):
             row = rows[epoch]
-            view = View(int(row.image_view[env])).label
-            found[round, int(env), int(epoch)] = (int(row.phase[env]), view, int(row.classes[env]))
+            view = View(int(row.view_code[env])).label
+            found[round, int(env), int(epoch)] = (int(row.regime[env]), view, int(row.classes[env]))
     return found
 
 
 @pytest.mark.parametrize("level", ["minimal", "normal", "debug"])
-def test_every_phase_that_begins_in_an_episode_has_an_event(level, tmp_path):
+def test_every_regime_that_begins_in_an_episode_has_an_event(level, tmp_path):
     spec = tiny(**RUN, telemetry={"level": level})
     train_ppo_vectorized(spec, out=tmp_path / "run")
     found = {
-        (event.round, event.env, event.epoch): (event.data.phase, event.data.view, event.data.classes)
+        (event.round, event.env, event.epoch): (event.data.regime, event.data.view, event.data.classes)
         for event in events(tmp_path / "run")
-        if event.name == "PhaseBegan"
+        if event.name == "RegimeBegan"
     }
-    assert found == ({} if level == "minimal" else expected_phases(spec))
+    assert found == ({} if level == "minimal" else expected_regimes(spec))
 
 
-def test_the_report_marks_the_phases(tmp_path):
+def test_the_report_marks_the_regimes(tmp_path):
     spec = tiny(**RUN)
     train_ppo_vectorized(spec, out=tmp_path / "run")
     rows = lifecycle_rows(read_run(tmp_path / "run"))
-    marked = {(row["round"] - 1, row["env"], row["start"]) for row in rows if row["stage"] == "phase"}
+    marked = {(row["round"] - 1, row["env"], row["start"]) for row in rows if row["stage"] == "regime"}
     shown = {row["round"] - 1 for row in rows}
-    assert marked == {place for place in expected_phases(spec) if place[0] in shown}
+    assert marked == {place for place in expected_regimes(spec) if place[0] in shown}
     assert marked
 
 
-def test_the_header_of_a_run_describes_its_phases():
+def test_the_header_of_a_run_describes_its_regimes():
     text = "a new one with probability 0.4 per epoch, after 2 epochs or more; plain, inverted, half"
-    assert describe_run(build_setup(tiny(**RUN)))["phases"] == text
-    assert "phases" not in describe_run(build_setup(tiny()))
+    assert describe_run(build_setup(tiny(**RUN)))["regime"] == text
+    assert "regime" not in describe_run(build_setup(tiny()))

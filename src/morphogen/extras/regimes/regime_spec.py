@@ -1,0 +1,134 @@
+"""Settings of regimes: how the world of an env changes within an episode."""
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from morphogen.config.converters import as_group, as_optional_pair
+from morphogen.config.extra_settings import ExtraSpec
+from morphogen.config.fields import Ascending, Count, Null, Share, Spec, option, spec
+from morphogen.config.host import Host
+from morphogen.config.instance_spec import Classes
+from morphogen.vocab.image_view import View
+from morphogen.vocab.text import count_noun
+
+Weight = Annotated[int, Field(ge=0, le=1000)]
+
+
+@spec
+class ViewWeights(Spec):
+    """Weights with which the regimes of an env draw how images are shown.
+
+    Raises: ConfigError with all faults, a line each.
+
+    Example:
+        >>> from morphogen.extras.regimes.regime_spec import ViewWeights
+        >>> ViewWeights(turned=2).used
+        (<View.PLAIN: 0>, <View.TURNED: 2>)
+    """
+
+    PATH: ClassVar[str] = "regime.views"
+
+    plain: Weight = option(default=1, text="weight of images as they are")
+    inverted: Weight = option(default=0, text="weight of images with every normalised number negated")
+    turned: Weight = option(default=0, text="weight of images turned by 90 degrees")
+    half: Weight = option(default=0, text="weight of images whose right half is hidden")
+    noisy: Weight = option(default=0, text="weight of images with noise")
+
+    @property
+    def choices(self) -> tuple[View, ...]:
+        """Views, each as often as its weight; PLAIN alone if every weight is 0."""
+        drawn = tuple(view for view in View for _ in range(getattr(self, view.label)))
+        return drawn or (View.PLAIN,)
+
+    @property
+    def used(self) -> tuple[View, ...]:
+        """Views that are drawn, in the order of their codes."""
+        return tuple(dict.fromkeys(self.choices))
+
+
+@spec
+class RegimeSpec(ExtraSpec):
+    """Regimes of the world of an env: each has a view of the images, and its own classes if `classes` is set.
+
+    Regimes are never observed.  By default the world of an env stays as it is.
+
+    Raises: ConfigError with all faults, a line each.
+
+    Example:
+        >>> from morphogen.extras.regimes.regime_spec import RegimeSpec
+        >>> [view.name for view in RegimeSpec(hazard=0.1, views={"inverted": 1}).views.used]
+        ['PLAIN', 'INVERTED']
+    """
+
+    PATH: ClassVar[str] = "regime"
+    PROCESS: ClassVar[str] = "morphogen.extras.regimes.regime_process:RegimeProcess"
+
+    hazard: Share = option(default=0.0, text="probability per epoch that a new regime begins; 0 = one regime")
+    least: Count = option(default=1, text="epochs that a regime lasts at least")
+    views: ViewWeights = option(default=ViewWeights(), converter=as_group)
+    noise: Annotated[float, Field(gt=0, le=100)] = option(
+        default=1.0, text="deviation of the noise of noisy images, whose numbers are normalised"
+    )
+    classes: Annotated[tuple[Classes, Classes] | None, Ascending(), Null("those of the env")] = option(
+        default=None,
+        text="number of classes of a regime, uniform; a random subset of that size is drawn "
+        "(default: those of the env)",
+        converter=as_optional_pair,
+    )
+    noisy_classes: Annotated[tuple[Classes, Classes] | None, Ascending(), Null("as in other regimes")] = option(
+        default=None,
+        text="number of classes of a regime whose images are noisy, uniform (default: as in other regimes)",
+        converter=as_optional_pair,
+    )
+
+    def classes_in(self, view: View) -> tuple[int, int] | None:
+        """Range of the number of classes of a regime with this view; None = that of the env."""
+        return (self.noisy_classes if view is View.NOISY else None) or self.classes
+
+    def host_faults(self, host: Host, *, classes: tuple[int, int], observed: tuple[str, ...]) -> list[str]:
+        """Describe views and classes that do not fit the run."""
+        faults = self._view_faults(host)
+        own = self.classes
+        if own is None:
+            return faults
+        if host.vocabulary or classes != (host.classes, host.classes):
+            unless = f"null where instance.classes is {list(classes)}"
+            faults.append(f"regime.classes: expected {unless}, got {list(own)}")
+        else:
+            faults += [
+                f"regime.{name}: expected at most {host.classes}, got {list(some)}"
+                for name, some in (("classes", own), ("noisy_classes", self.noisy_classes))
+                if some is not None and some[1] > host.classes
+            ]
+        if "classes" in observed:
+            unless = "null where observe.instance names classes"
+            faults.append(f"regime.classes: expected {unless}, got {list(own)}")
+        return faults
+
+    def _view_faults(self, host: Host) -> list[str]:
+        shape, views, faults = host.input_shape, self.views, list[str]()
+        if views.used != (View.PLAIN,) and len(shape) != 3:
+            faults.append("regime.views: expected plain alone with samples that are no images")
+        elif views.turned and shape[-1] != shape[-2]:
+            images = "images that are not square"
+            faults.append(f"regime.views.turned: expected 0 with {images}, got {views.turned}")
+        given = self.noisy_classes
+        if given is not None and (self.classes is None or View.NOISY not in views.used):
+            unless = "null without regime.classes and regime.views.noisy"
+            faults.append(f"regime.noisy_classes: expected {unless}, got {list(given)}")
+        return faults
+
+    def summary(self) -> str:
+        """Describe how often the world changes, and what it shows."""
+        views = ", ".join(view.label for view in self.views.used)
+        own = "" if self.classes is None else f"; {_range_text(self.classes)} classes each"
+        if self.noisy_classes is not None:
+            own += f", {_range_text(self.noisy_classes)} if noisy"
+        length = count_noun(self.least, "epoch")
+        chance = f"a new one with probability {self.hazard:g} per epoch"
+        return f"{chance}, after {length} or more; {views}{own}"
+
+
+def _range_text(ends: tuple[int, int]) -> str:
+    return str(ends[0]) if ends[0] == ends[1] else f"{ends[0]} .. {ends[1]}"

@@ -54,8 +54,9 @@ def world_of(setup: Setup, **options: Any) -> Environment:
 
 def live(world: Environment, name: str = "random", *, epochs: int | None = None, change=None) -> list[Epoch]:
     """An episode of a policy; `change(t, state)` may replace the state before epoch t."""
-    policy, control, *_ = build_arm(name, world.setup)
-    world = replace(world, control=control)
+    arm = build_arm(name, world.setup)
+    policy = arm.policy
+    world = replace(world, control=arm.control)
     params = policy.init(world.keys[0] * 0)
     state, seen = world.reset(0)
     hidden = policy.initial_hidden(world.envs)

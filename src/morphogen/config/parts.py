@@ -11,6 +11,9 @@ Tasks are registered in `config.task`.  A part is a plain object, or a function 
     NETWORKS     policy.network     morphogen.networks    `PolicyNetwork`, or function (RunSpec) -> PolicyNetwork
     LEARNERS     policy_name        morphogen.learners    `Learner`: trains the policy of the run
     POLICIES     policy_name        morphogen.policies    `Policy`, or function (RunSpec, Limits) -> Policy; not trained
+    ARMS         --arms             morphogen.arms        function (argument, Setup) -> `ArmPlayer` of `evaluation.arms`
+
+The argument of an arm is the text after a colon in its name, such as FILE in `oracle:FILE`, or "".
 """
 
 from collections.abc import Callable
@@ -98,6 +101,13 @@ POLICIES.declare(
         "heuristic": "learn.heuristic:build_heuristic",
         **dict.fromkeys(("germinate_one", "full_cycle"), "learn.baselines:build_random"),
     },
+)
+ARMS: Registry[Callable[..., Any]] = Registry(
+    "arm",
+    setting="arms",
+    group="morphogen.arms",
+    expected="a function (argument, setup) that returns the player of an arm",
+    is_part=callable,
 )
 for _origin, _home, _names in (
     (CORE, "rules.rewards.own", ("sparse", "delta", "value", "rent", "loss", "anytime")),

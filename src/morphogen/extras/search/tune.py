@@ -1,12 +1,14 @@
 """Command `tune`: search for rivals of a trained policy: fixed schedules, or thresholds of the heuristic."""
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from morphogen.cli import arguments, process, rank_processes
-from morphogen.config.spec import RunSpec, resolve
+from morphogen.config.spec import resolve
 from morphogen.storage import run_directory
 from morphogen.telemetry.events import tidy
 
@@ -18,7 +20,9 @@ PARSER = {
     "thresholds of the heuristic, `reactive:FILE`. Settings are those of `morphogen train`; held-out instances are "
     "never played.",
 }
-OPEN, STATIC, REACTIVE = "open", "static", "reactive"
+OPEN = "open"
+STATIC = "static"
+REACTIVE = "reactive"
 FAMILIES = {
     OPEN: "seeds germinated, and pruned, at fixed times",
     STATIC: "seeds that are there from the start",
@@ -43,49 +47,46 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> None:
-    """Search, write both files, print the portfolio."""
+    """Search, write the files, print the result."""
     spec = resolve(arguments.spec_from_args(args))
     instances = arguments.parse_int_flag("--on", args.on, 1, 65_536)
     worlds = arguments.parse_int_flag("--worlds", args.worlds, 2, 1_000)
-    files = {"--out": args.out}
+    paths = {"--out": args.out}
     if args.family != REACTIVE:
-        files["the portfolio"] = args.out.parent / f"{args.out.stem}.portfolio.json"
-    for name, path in files.items():
+        paths["the portfolio"] = args.out.parent / f"{args.out.stem}.portfolio.json"
+    for name, path in paths.items():
         run_directory.check_new_file(name, path)
     process.exit_on_signals()
     with rank_processes.open_ranks(spec, spec.engine.ranks or 1, args.command_line) as join:
         process.set_threads(spec.engine.threads)
-        options = {"instances": instances, "worlds": worlds, "report": process.print_progress}
-        search = _search_rules if args.family == REACTIVE else _search_schedules
-        search(args, spec, list(files.values()), {**options, "collectives": join()})
+        collectives = join()
+        search = _load_search(args.family)
+        result = search(
+            spec, instances=instances, worlds=worlds, report=process.print_progress, collectives=collectives
+        )
+        collectives.close()
+        if process.has_console():
+            _show_result(result, list(paths.values()), as_json=args.json)
 
 
-def _search_rules(args: Namespace, spec: RunSpec, paths: list[Path], options: dict[str, Any]) -> None:
-    """Search thresholds; in the process that has the console write them and print the summary."""
-    search = import_module("morphogen.evaluation.threshold_search")
-    result = search.search_thresholds(spec, **options)
-    options["collectives"].close()
-    if not process.has_console():
-        return
-    search.write_thresholds(result, *paths)
-    if args.json:
-        process.print_json(tidy({**search.summary_numbers(result), "files": [str(args.out)]}))
-        return
-    print(*search.summary_lines(result, spec), f"file: {args.out}", sep="\n")
+def _load_search(family: str) -> Callable[..., Any]:
+    """Return the search of a family of candidates."""
+    if family == REACTIVE:
+        return import_module("morphogen.extras.search.threshold_search").search_thresholds
+    search = import_module("morphogen.extras.search.successive_halving").search_schedules
+    return partial(search, static=family == STATIC)
 
 
-def _search_schedules(args: Namespace, spec: RunSpec, paths: list[Path], options: dict[str, Any]) -> None:
-    """Search schedules; in the process that has the console write both files and print portfolio and summary."""
-    search = import_module("morphogen.evaluation.successive_halving")
-    result = search.search_schedules(spec, **options, static=args.family == STATIC)
-    options["collectives"].close()
-    if not process.has_console():
-        return
-    search.write_schedules(result, spec, *paths)
-    tables = {"the portfolio, on the training instances it was chosen on": search.portfolio_table(result)}
-    if args.json:
-        names = [str(path) for path in paths]
-        process.print_json(tidy({**search.summary_numbers(result), "files": names, "tables": tables}))
+def _show_result(result: Any, paths: list[Path], *, as_json: bool) -> None:
+    """Write the files of a result, print its tables and its summary."""
+    result.write(paths)
+    names = [str(path) for path in paths]
+    tables = result.tables()
+    if as_json:
+        content = {**result.numbers(), "files": names}
+        if tables:
+            content["tables"] = tables
+        process.print_json(tidy(content))
         return
     process.print_tables(tables.items())
-    print(*search.summary_lines(result), f"files: {', '.join(map(str, paths))}", sep="\n")
+    print(*result.lines(), f"{'file' if len(names) == 1 else 'files'}: {', '.join(names)}", sep="\n")

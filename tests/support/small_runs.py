@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import time
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -15,11 +16,14 @@ from morphogen.config.groups import DataSpec, LifecycleSpec
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.data.cifar import BINARY, PYTHON, TEST, TRAIN
+from morphogen.device.collectives import Collectives
+from morphogen.device.transfers import Transfers
 from morphogen.engine.environment import Environment, open_environment
 from morphogen.engine.episodes import Epoch, reset_hidden, run_epoch
 from morphogen.engine.policies import build_arm
 from morphogen.engine.reporter import build_record
 from morphogen.engine.setup import Setup, build_setup
+from morphogen.evaluation.arms import PlayContext
 from morphogen.telemetry.derived_columns import derive_columns
 
 
@@ -46,6 +50,11 @@ def tiny(**fields: Any) -> RunSpec:
 
 def tiny_setup(**fields: Any) -> Setup:
     return build_setup(tiny(**fields))
+
+
+def context_of(setup: Setup, collectives: Collectives | None = None) -> PlayContext:
+    """Context of an evaluation."""
+    return PlayContext(setup, Transfers(setup.device, time.perf_counter), collectives or Collectives())
 
 
 def world_of(setup: Setup, **options: Any) -> Environment:

@@ -1,4 +1,4 @@
-"""The tuner: it finds a winner that is known, does not take luck for worth, and writes what a run takes."""
+"""The tuner: it finds a winner that is known, does not take luck for value, and writes what a run takes."""
 
 import json
 
@@ -6,20 +6,16 @@ import numpy as np
 import pytest
 from support.small_runs import tiny
 
-from morphogen.cli import main
 from morphogen.config.groups import LifecycleSpec
 from morphogen.engine.action_control import load_schedule
 from morphogen.errors import ConfigError
-from morphogen.evaluation.schedule_search import GrowthStep, build_schedule
-from morphogen.evaluation.successive_halving import (
+from morphogen.extras.search.candidates import GrowthStep, build_schedule
+from morphogen.extras.search.successive_halving import (
     choose_portfolio,
     cross_world_value,
     halve_candidates,
-    portfolio_table,
     read_portfolio,
     search_schedules,
-    summary_lines,
-    write_schedules,
 )
 from morphogen.vocab.action import Style
 from morphogen.vocab.blueprint import Blueprint
@@ -27,32 +23,24 @@ from morphogen.vocab.blueprint import Blueprint
 QUICK = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD"))
 SPEC = tiny(episode_length=12, lifecycle=QUICK)
 WINNER = (GrowthStep(3, "r0c1", Blueprint.DEPTHWISE),)  # no member of the family: between two of its starts
-SETTINGS = [
-    "--preset=smoke",
-    "--set=episode_length=5",
-    "--set=data.minibatches=1",
-    "--final-episodes=0",
-    '--set=blueprints=["norm"]',
-    "--set=lifecycle.min_training_epochs=1",
-    '--set=lifecycle.auto_forward=["TRAIN", "BLEND", "HOLD"]',
-    "--slots=r0c0",
-]
 
 
-def worth(line, kind):
+def value_of(candidate, kind):
     """Half of the instances want the winner, the others want nothing."""
-    if kind or not line:
-        return 0.4 + 0.3 * (kind and not line)
-    near = [line[0].slot == "r0c1", line[0].blueprint is Blueprint.DEPTHWISE, line[0].style is Style.SIGMOID_ADD]
-    return 0.5 + 0.1 * sum(near) - 0.02 * abs(line[0].epoch - 3) - 0.1 * (len(line) - 1)
+    if kind or not candidate:
+        return 0.4 + 0.3 * (kind and not candidate)
+    first = candidate[0]
+    near = [first.slot == "r0c1", first.blueprint is Blueprint.DEPTHWISE, first.style is Style.SIGMOID_ADD]
+    return 0.5 + 0.1 * sum(near) - 0.02 * abs(first.epoch - 3) - 0.1 * (len(candidate) - 1)
 
 
 def made_up(noise=0.0):
-    """Network values of lines [K, W, n], with noise that is another one in every world."""
+    """Network values of candidates [K, W, n], with other noise in every world."""
     draw = np.random.default_rng(3)
 
-    def play(lines, count):
-        values = np.array([[[worth(line, i % 2) for i in range(count)]] * 2 for line in lines], dtype=float)
+    def play(candidates, count):
+        rows = [[value_of(candidate, i % 2) for i in range(count)] for candidate in candidates]
+        values = np.array([[row] * 2 for row in rows], dtype=float)
         return values + noise * draw.standard_normal(values.shape)
 
     return play
@@ -75,51 +63,52 @@ def test_the_winner_is_found_beyond_the_family_and_the_portfolio_covers_all_kind
 def test_more_instances_are_played_by_fewer_schedules():
     asked = []
 
-    def play(lines, count):
-        asked.append((len(lines), count, len(set(lines))))
-        return made_up()(lines, count)
+    def play(candidates, count):
+        asked.append((len(candidates), count, len(set(candidates))))
+        return made_up()(candidates, count)
 
     found = halve_candidates(SPEC, play, instances=48, report=lambda line: None)
     assert [count for _, count, _ in asked] == [4, 16, 48]
     assert asked[0][0] > asked[1][0] > asked[2][0]
-    assert all(lines == distinct for lines, _, distinct in asked)
+    assert all(played == distinct for played, _, distinct in asked)
     assert found.candidate_count >= asked[0][0]
 
 
-def test_a_pick_by_luck_is_worth_nothing():
+def test_a_pick_by_luck_has_no_value():
     values = np.random.default_rng(0).standard_normal((20, 2, 4_000))
     assert values.mean(axis=1).max(axis=0).mean() > 1
     assert cross_world_value(values) == pytest.approx(0, abs=0.05)
 
 
-def test_a_pick_for_a_reason_is_worth_all_of_it():
+def test_a_pick_for_a_reason_has_all_of_its_value():
     values = np.zeros((2, 2, 10))
     values[0, :, :5], values[1, :, 5:] = 1.0, 0.5
     assert cross_world_value(values) == 0.75
 
 
-def test_a_cover_takes_the_best_first_then_what_it_lacks_and_ends_where_nothing_is_gained():
+def test_a_portfolio_takes_the_best_first_then_what_it_lacks_and_ends_where_nothing_is_gained():
     values = np.zeros((4, 2, 12))
     values[0], values[1, :, :4], values[2, :, 4:6], values[3, :, :2] = 0.5, 0.9, 1.0, 0.6
-    chosen, covers = choose_portfolio(values, 4)
+    chosen, portfolio_values = choose_portfolio(values, 4)
     assert chosen == [0, 1, 2]
-    assert covers == pytest.approx((0.5, 0.5 + 0.4 * 4 / 12, 0.5 + 0.4 * 4 / 12 + 0.5 * 2 / 12))
+    assert portfolio_values == pytest.approx((0.5, 0.5 + 0.4 * 4 / 12, 0.5 + 0.4 * 4 / 12 + 0.5 * 2 / 12))
     assert choose_portfolio(values, 2)[0] == [0, 1]
 
 
 def test_files_are_what_a_run_and_an_oracle_take(tmp_path):
     found = halve_candidates(SPEC, made_up(), instances=12, report=lambda line: None)
-    best, portfolio = tmp_path / "new" / "best.json", tmp_path / "new" / "best.portfolio.json"
-    write_schedules(found, SPEC, best, portfolio)
-    made = load_schedule(f"schedule:{best}", SPEC)
-    assert made == build_schedule(WINNER, SPEC)
-    assert read_portfolio(portfolio, SPEC) == tuple(build_schedule(line, SPEC) for line in found.portfolio)
-    told = json.loads(portfolio.read_text())
-    assert (told["instances"], told["worlds"], told["task"]) == (12, 2, "digits")
-    assert [row["schedule"] for row in portfolio_table(found)] == [
-        "; ".join(growth.label for growth in line) or "nothing" for line in found.portfolio
+    best = tmp_path / "new" / "best.json"
+    portfolio = tmp_path / "new" / "best.portfolio.json"
+    found.write([best, portfolio])
+    assert load_schedule(f"schedule:{best}", SPEC) == build_schedule(WINNER, SPEC)
+    assert read_portfolio(portfolio, SPEC) == tuple(build_schedule(candidate, SPEC) for candidate in found.portfolio)
+    contents = json.loads(portfolio.read_text())
+    assert (contents["instances"], contents["worlds"], contents["task"]) == (12, 2, "digits")
+    [rows] = found.tables().values()
+    assert [row["schedule"] for row in rows] == [
+        "; ".join(growth.label for growth in candidate) or "nothing" for candidate in found.portfolio
     ]
-    assert "depthwise in r0c1 from epoch 3" in summary_lines(found)[0]
+    assert "depthwise in r0c1 from epoch 3" in found.lines()[0]
 
 
 @pytest.mark.parametrize(
@@ -147,37 +136,3 @@ def test_a_portfolio_that_is_none_is_refused_by_name(tmp_path, text, said):
 def test_a_run_in_which_nothing_can_be_kept_is_not_searched():
     with pytest.raises(ConfigError, match="no seed can be germinated and fossilized in 12 epochs"):
         search_schedules(tiny(episode_length=12, disabled_ops=("FOSSILIZE",)), instances=2, worlds=2, report=print)
-
-
-@pytest.mark.slow
-def test_the_command_searches_and_writes_and_a_run_takes_what_it_wrote(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main.main(["tune", *SETTINGS, "--out", "best.json", "--on", "3"]) == 0
-    shown = capsys.readouterr()
-    assert "files: best.json, best.portfolio.json" in shown.out
-    assert "mean value" in shown.out
-    assert shown.err.count("schedules on") == 3
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["best.json", "best.portfolio.json"]
-    words = [*SETTINGS, "--policy", "schedule:best.json", "--rounds=1", "--quiet", "--out=run"]
-    assert main.main(["train", "heuristic", *words]) == 0
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--out", "new.json", "--on", "0"], "--on: expected an integer in 1"),
-        (["--out", "new.json", "--worlds", "one"], "--worlds: expected an integer in 2"),
-        (["--out", "there.json"], "--out: expected a new file, got there.json, which exists"),
-        (["--out", "half.json"], "the portfolio: expected a new file, got half.portfolio.json, which exists"),
-        (["--out", "."], "--out: expected a new file, got ., which exists"),
-        ([], "the following arguments are required: --out"),
-        (["ppo", "--out", "new.json"], "unrecognized arguments: ppo"),
-    ],
-)
-def test_a_search_that_cannot_be_is_refused_and_writes_nothing(tmp_path, monkeypatch, capsys, words, said):
-    monkeypatch.chdir(tmp_path)
-    for name in ("there.json", "half.portfolio.json"):
-        (tmp_path / name).write_text("")
-    assert main.main(["tune", *words]) == 2
-    assert said in capsys.readouterr().err
-    assert len(list(tmp_path.iterdir())) == 2

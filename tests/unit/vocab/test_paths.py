@@ -34,7 +34,7 @@ COMMANDS = (
     *("train --out {}", "train --config {}", "train --telemetry-dir {}", "data tinystories --data-dir {}"),
     *("train heuristic --preset smoke --policy schedule:{}", 'train --preset smoke --set telemetry.dir="{}"'),
     *("inspect {}", "report {}", "resume {}", "evaluate {}", "evaluate {} --json {}", "compare {} {}x", "watch {}"),
-    *("tune --out {}", "bench --json {}", "compare smoke rule:rent --out {}"),
+    *("bench --json {}", "compare smoke rule:rent --out {}"),
 )
 
 

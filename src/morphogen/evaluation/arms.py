@@ -1,4 +1,4 @@
-"""Arms of an evaluation by name: policies, and the arms that packages offer (`ARMS` of `config.parts`)."""
+"""Arms of an evaluation by name: policies, and arms that packages offer (`config.parts.ARMS`)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class PlayContext:
     report: Report = drop_line
 
 
-# Receives the context, the number of held-out episodes, and the results so far, the policy of the run first.
+# Receives the context, the number of held-out episodes, and the results so far.
 ArmPlayer = Callable[[PlayContext, int, Mapping[str, ArmResult]], ArmResult]
 ArmBuilder = Callable[[str, Setup], ArmPlayer]  # receives the text after the colon in the name of an arm, or ""
 
@@ -77,8 +77,8 @@ def play_arms(
 
     Args:
         env: of `make(..., instances="held-out")`.
-        names: policies, `schedule:FILE`, `reactive:FILE`, `trained:PATH`, and arms of installed packages, such as
-            `static` of `morphogen.extras.search`, which trains the final networks of the first result from scratch.
+        names: policies, `schedule:FILE`, `reactive:FILE`, `trained:PATH`, and arms that packages
+            offer, such as `static`, which trains the networks of the first result from scratch.
         results: arms that have played the same episodes, by name; None: none have.
         episodes: number of episodes; None: one per env.
 

@@ -131,7 +131,7 @@ def exceedance_profile(values: Array, grid: Array, *, seed: int) -> tuple[Estima
 def describe_values(
     values: Mapping[str, Array], arm: str, reference: str, *, seed: int
 ) -> dict[str, dict[str, float] | None]:
-    """Describe the values of an arm: mean, interquartile mean, difference of the reference, and how often it is better.
+    """Describe the values of an arm: means, difference of the reference, how often that is better.
 
     values: [n] by arm, paired.  The comparisons of the reference with itself are None.
     """

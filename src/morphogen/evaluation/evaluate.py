@@ -1,4 +1,4 @@
-"""Evaluate the policy of a run and other arms on the same held-out instances: statistics, tables, `evaluation.json`."""
+"""Evaluate the policy of a run and other arms on the same held-out instances, with statistics."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -46,8 +46,8 @@ def evaluate(
 
     Args:
         run: run directory.
-        names: other arms: baselines, registered policies, `schedule:FILE`, `reactive:FILE`, `trained:PATH`, and arms
-            that packages offer, such as `static`.
+        names: other arms: baselines, registered policies, `schedule:FILE`, `reactive:FILE`,
+            `trained:PATH`, and arms that packages offer, such as `static`.
         episodes: held-out episodes per arm.
         seed: of the held-out instances; default: the seed of the run.
         greedy: the policy of the run takes its most likely actions.
@@ -85,13 +85,18 @@ def evaluate(
             "seed": seed,
             **_describe_results(context, results, seed),
         }
-        try:
-            if collectives.rank == 0:
-                files.write_atomic(folder.path / run_directory.EVALUATION, files.json_bytes(contents))
-        except OSError as error:
-            reason = files.error_line(error)
-            report(f"{run_directory.EVALUATION} was not written: {folder.name} cannot be written to: {reason}")
+        if collectives.rank == 0:
+            _write(folder, contents, report)
     return evaluation_tables(results, contents), contents
+
+
+def _write(folder: run_directory.RunDirectory, contents: Row, report: Callable[[str], None]) -> None:
+    """Write `evaluation.json`, or report the reason why it cannot be written."""
+    try:
+        files.write_atomic(folder.path / run_directory.EVALUATION, files.json_bytes(contents))
+    except OSError as error:
+        reason = files.error_line(error)
+        report(f"{run_directory.EVALUATION} was not written: {folder.name} cannot be written to: {reason}")
 
 
 def _play_all(
@@ -138,7 +143,7 @@ def select_split(split: SplitName, setup: Setup) -> Setup:
 
 
 def evaluation_tables(results: Results, contents: Row) -> dict[str, list[Row]]:
-    """Return the tables of an evaluation by title, a row per arm: values, costs, and shares of a known optimum."""
+    """Return the tables of an evaluation by title: values, costs, shares of a known optimum."""
     values: list[Row] = []
     costs: list[Row] = []
     for name, result in results.items():

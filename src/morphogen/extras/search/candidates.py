@@ -19,7 +19,7 @@ NEVER_GROW_LABEL = "never grow"
 
 
 class GrowthStep(NamedTuple):
-    """Seed that is germinated in an epoch, advanced, and then pruned, or fossilized as soon as that is legal."""
+    """Seed that is germinated in an epoch, advanced, and pruned, or fossilized once legal."""
 
     epoch: int
     slot: str
@@ -37,7 +37,7 @@ class GrowthStep(NamedTuple):
         return f"{self.blueprint.label} in {self.slot} {epochs}, {', '.join(manner)}"
 
     def lives_at(self, epoch: int) -> bool:
-        """Return whether the seed was germinated before an epoch and is not pruned before its end."""
+        """Return whether the seed lives at the start of an epoch and is not pruned in it."""
         return self.epoch < epoch and (self.pruning is None or epoch < self.pruning)
 
 
@@ -45,7 +45,7 @@ Candidate = tuple[GrowthStep, ...]  # seeds of a schedule, in order; () = nothin
 
 
 def build_schedule(candidate: Candidate, spec: RunSpec) -> Schedule:
-    """Schedule of a candidate in a run of a resolved spec.  Epochs without a germination advance seeds."""
+    """Schedule of a candidate for a resolved spec.  Epochs without a germination advance seeds."""
     germinated = {growth.epoch: growth for growth in candidate}
     pruned = {growth.pruning: growth for growth in candidate if growth.pruning is not None}
     lowered = {
@@ -91,7 +91,7 @@ def _lowering_heads(growth: GrowthStep, spec: RunSpec) -> dict[Head, int]:
 
 
 def _advancing_heads(alive: Sequence[GrowthStep], epoch: int, spec: RunSpec) -> dict[Head, int]:
-    """Advance and fossilize all live seeds in turns, the newest seed without delay; WAIT without one to move."""
+    """Advance and fossilize live seeds in turns, the newest without delay; WAIT without one."""
     moves: list[tuple[Op, GrowthStep]] = []
     for growth in reversed(alive):
         ops = [op for op in _advancing_ops(spec) if growth.pruning is None or op is not Op.FOSSILIZE]
@@ -112,7 +112,7 @@ def _advancing_ops(spec: RunSpec) -> tuple[Op, ...]:
 
 
 def is_feasible(candidate: Candidate, spec: RunSpec) -> bool:
-    """Return whether a run allows a candidate: its ops, its number of seeds, each in time to be fossilized or pruned.
+    """Return whether a run allows the ops of a candidate, its number of seeds, and their times.
 
     Seeds that are advanced by actions may take turns from each other.
     """
@@ -156,7 +156,7 @@ def _min_life(growth: GrowthStep, spec: RunSpec) -> int:
 
 
 def initial_candidates(spec: RunSpec, *, static: bool = False) -> list[Candidate]:
-    """The empty candidate, and every blueprint in every slot from a few epochs on, for a resolved spec.
+    """The empty candidate, and every blueprint in every slot from a few epochs on.
 
     static: from the first epoch on only.
     """
@@ -169,10 +169,10 @@ def initial_candidates(spec: RunSpec, *, static: bool = False) -> list[Candidate
 
 
 def neighbours(candidates: Sequence[Candidate], spec: RunSpec, *, static: bool = False) -> list[Candidate]:
-    """Candidates near the given ones: a step earlier or later, another tempo or style, or joined by a single seed.
+    """Candidates with a seed a step earlier or later, of another tempo or style, or one seed more.
 
-    For the anytime objective, also a seed that is pruned, or pruned at another time.  static: all seeds are germinated
-    as early as they can be, and stay.
+    For the anytime objective, also with a seed that is pruned, or pruned at another time.
+    static: all seeds are germinated as early as they can be, and stay.
     """
 
     def variants(growth: GrowthStep) -> list[GrowthStep]:
@@ -193,7 +193,7 @@ def neighbours(candidates: Sequence[Candidate], spec: RunSpec, *, static: bool =
 
 
 def replace_seeds(candidate: Candidate, variants: Callable[[GrowthStep], Iterable[GrowthStep]]) -> list[Candidate]:
-    """Return a candidate for each variant of each of its seeds, with the other seeds as they are."""
+    """Return a candidate for each variant of each seed; the other seeds stay as they are."""
     return [
         (*candidate[:i], variant, *candidate[i + 1 :])
         for i, growth in enumerate(candidate)
@@ -212,7 +212,7 @@ def _manner_variants(growth: GrowthStep) -> list[GrowthStep]:
 
 
 def _pruning_variants(growth: GrowthStep, spec: RunSpec) -> list[GrowthStep]:
-    """Return the seed pruned at a few times, or a little earlier, later or fainter; none where pruning cannot pay."""
+    """Return the seed pruned at a few times, or at other times or fainter, where that can pay."""
     if TASKS[spec.task].objective != ANYTIME:
         return []
     if growth.pruning is not None:

@@ -1,6 +1,6 @@
 """Clairvoyant: for each instance the best schedule laid along its phases, which no policy is shown.
 
-Found in sibling worlds, which share the phases, and judged in another: the value is not that of a lucky draw.
+Found in sibling worlds, which share the phases, and judged in another, to avoid selection bias.
 """
 
 import time
@@ -66,9 +66,9 @@ def phase_starts(spec: RunSpec, instances: InstanceSet) -> list[tuple[int, ...]]
 
 
 def lay_plan(plan: Plan, starts: Sequence[int], slot: str, spec: RunSpec) -> Candidate:
-    """Build the candidate of a plan: a seed is germinated when its phases begin, and pruned when they are over.
+    """Build the candidate of a plan: a seed lives from the start of its phases to their end.
 
-    A seed that lives in consecutive phases stays; after a pruning the next seed waits until its env is ready.
+    A seed stays in consecutive phases.  After a pruning the next seed waits until its env is ready.
     """
     ready = 0
     growths: list[GrowthStep] = []
@@ -110,8 +110,8 @@ class _Trials:
         places = torch.tensor([i for i, _ in pairs], dtype=torch.int64, device="cpu")
         distinct = dict.fromkeys(candidate for _, candidate in pairs)
         built = {candidate: build_schedule(candidate, self.context.setup.spec) for candidate in distinct}
-        ending = "worlds" if len(worlds) > 1 else "world"
-        self.context.report(f"{title}: {len(pairs):,} schedules of {len(wanted)} instances in {len(worlds)} {ending}")
+        where = f"{len(worlds)} worlds" if len(worlds) > 1 else "1 world"
+        self.context.report(f"{title}: {len(pairs):,} schedules of {len(wanted)} instances in {where}")
         schedules = [built[candidate] for _, candidate in pairs]
         chosen = self.instances.choose(places)
         values = score_pairs(self.context, schedules, chosen, worlds=worlds, rows=self.rows)
@@ -126,9 +126,10 @@ class _Trials:
 def search_along_phases(context: PlayContext, instances: InstanceSet, *, rows: int = SEARCH_ROWS) -> ClairvoyantSearch:
     """Search the best schedule of each instance along its phases, in sibling worlds.
 
-    First one seed of each blueprint that stays in each slot; then the best of these in every subset of the phases;
-    then what is near the best: another blueprint or slot, a germination or a pruning a little earlier or later.  All
-    play one world; the best of them, and growing nothing, play others, and the mean over all worlds decides.
+    First one seed of each blueprint stays in each slot; then the best of these lives in every subset
+    of the phases; then neighbours of the best follow: another blueprint or slot, a germination or a
+    pruning a little earlier or later.  All play one world.  The best of them, and the empty
+    candidate, play others, and the mean over all worlds decides.
     """
     spec = context.setup.spec
     kinds = [Blueprint(code) for code in build_limits(spec).allowed_blueprints]
@@ -162,13 +163,13 @@ def _lay_best_seed(ranked: Sequence[Candidate], starts: Sequence[int], spec: Run
 
 
 def _subset_plans(kind: Blueprint, phases: int) -> list[Plan]:
-    """A seed of one kind in every subset of the phases; those beyond MAX_PHASES are as the last one that counts."""
+    """A seed in every subset of the first MAX_PHASES phases; later ones are as the last of them."""
     free = min(phases, MAX_PHASES)
     return [(*plan, *plan[-1:] * (phases - free)) for plan in product((None, kind), repeat=free)]
 
 
 def _near(candidates: Sequence[Candidate], kinds: Sequence[Blueprint], spec: RunSpec) -> list[Candidate]:
-    """Candidates near the given ones; also one of their seeds with another blueprint, one or all in another slot."""
+    """Neighbours; also one seed with another blueprint, and one or all seeds in another slot."""
 
     def variants(growth: GrowthStep) -> list[GrowthStep]:
         other_kinds = [growth._replace(blueprint=kind) for kind in kinds if kind is not growth.blueprint]
@@ -182,7 +183,7 @@ def _near(candidates: Sequence[Candidate], kinds: Sequence[Blueprint], spec: Run
 
 
 def play_clairvoyant_arm(context: PlayContext, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:
-    """Play the best schedule along the phases of each instance, searched in siblings of its world."""
+    """Play the best schedule along the phases of each instance."""
     del results
     began = time.perf_counter()
     spec = context.setup.spec

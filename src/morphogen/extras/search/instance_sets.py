@@ -1,4 +1,4 @@
-"""Instances that schedules play: groups of an evaluation, and many schedules next to each other in one world."""
+"""Instances that schedules play: groups of an evaluation, and many schedules in one world."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -123,9 +123,11 @@ def score_schedules(
     worlds: Sequence[int],
     rows: int = SEARCH_ROWS,
 ) -> Array:
-    """Network value of every schedule on every instance, in siblings of its world: float [K, len(worlds), n].
+    """Network value of every schedule on every instance, in siblings of its world.
 
-    World 0 is the world of a run or an evaluation.  At most `rows` envs run together, a part of them on every rank.
+    World 0 is the world of a run or an evaluation.  At most `rows` envs run together, a part of them on
+    every rank.
+    Returns: float [K, len(worlds), n].
     """
     count = len(instances.tasks)
     pairs = torch.arange(len(schedules) * count, device="cpu")  # places in schedules x instances, flattened
@@ -142,10 +144,11 @@ def score_pairs(
     worlds: Sequence[int],
     rows: int = SEARCH_ROWS,
 ) -> Array:
-    """Network value of a schedule on an instance, for pairs of them, in siblings of its world: float [len(worlds), n].
+    """Network value of a schedule on an instance, for pairs of them, in siblings of its world.
 
-    schedules: one for each of the `instances`, which may contain an instance several times.  Schedules that begin
-    alike run together, because seeds of one blueprint in one slot cost less together.
+    schedules: one for each of the `instances`, which may contain an instance several times.
+    Schedules that begin alike run together, because equal seeds in one slot cost less together.
+    Returns: float [len(worlds), n].
     """
     actions = [[(step.action, step.epoch) for step in schedule.steps] for schedule in schedules]
     order = sorted(range(len(schedules)), key=actions.__getitem__)

@@ -32,9 +32,9 @@ class HindsightResult:
 def play_hindsight_oracle(
     context: PlayContext, portfolio: Sequence[Schedule], *, episodes: int, worlds: int = WORLDS
 ) -> HindsightResult:
-    """Play each held-out instance under the schedule with the best mean in `worlds` siblings of its world.
+    """Play each held-out instance under the schedule with the best mean in siblings of its world.
 
-    The pick is played in a world where it was never tried, so its value is not that of a lucky draw.
+    The pick is played in a world where it was never tried, to avoid selection bias.
     """
     spec = context.setup.spec
     idle = build_schedule((), spec)

@@ -1,4 +1,4 @@
-"""Replays of the episodes of a policy: its actions again, or networks of the size that it grew, from scratch."""
+"""Replays of a policy: its actions again, or networks of the size that it grew, from scratch."""
 
 import time
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ def never_grow(setup: Setup) -> BuildControl:
 
 
 def play_schedule_arm(context: PlayContext, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:
-    """Repeat the actions of the first arm in its worlds, which gives the same episodes, bit for bit."""
+    """Repeat the actions of the first arm in its worlds: the same episodes, bit for bit."""
     began = time.perf_counter()
     action = first_result(results).traces.action  # [T, n, 8]
 
@@ -64,7 +64,7 @@ def play_schedule_arm(context: PlayContext, episodes: int, results: Mapping[str,
 
 
 def play_static_params_arm(context: PlayContext, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:
-    """Train hosts that grow nothing and are widened to the nearest number of parameters of what the first arm grew.
+    """Train hosts without seeds, widened to the nearest size of the networks of the first arm.
 
     Raises: ConfigError for a host without a width.
     """
@@ -84,7 +84,7 @@ def play_static_params_arm(context: PlayContext, episodes: int, results: Mapping
 
 
 def nearest_widths(context: PlayContext, params: Array) -> Array:
-    """Return the widths of hosts with as many parameters in use as those of held-out episodes and `params` more.
+    """Return the widths of hosts with `params` more parameters than the hosts of held-out episodes.
 
     Shapes: params int [n] -> int [n], at least the width of the run.
     """
@@ -93,7 +93,8 @@ def nearest_widths(context: PlayContext, params: Array) -> Array:
     found = {width: _host_of_width(setup.spec, width) for width in range(first, MAX_TIMES_WIDTH * first + 1)}
     hosts = {width: host for width, host in found.items() if host is not None}
     if len({host.params() for host in hosts.values()}) == 1:
-        raise ConfigError(f"{STATIC_PARAMS}: expected a host whose width can be set, got {type(hosts[first]).__name__}")
+        kind = type(hosts[first]).__name__
+        raise ConfigError(f"{STATIC_PARAMS}: expected a host whose width can be set, got {kind}")
     rows: list[Tensor] = []
     for instances in held_out_instance_sets(setup.spec, len(params)):
         keys = instances.tasks.to(setup.device)
@@ -120,7 +121,7 @@ def _host_of_width(spec: RunSpec, width: int) -> Host | None:
 
 
 def play_static_arm(context: PlayContext, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:
-    """Train the final networks of the first arm from scratch, with the same number of minibatches."""
+    """Train the final networks of the first arm from scratch, for as many minibatches."""
     del episodes
     began = time.perf_counter()
     grown = first_result(results).traces
@@ -150,10 +151,10 @@ def play_static_cost_arm(context: PlayContext, episodes: int, results: Mapping[s
 
 
 def train_static_baseline(context: PlayContext, *, fossil_blueprint: Array, algorithm: Array) -> EpisodeTraces:
-    """Train the final networks of held-out episodes from scratch, in their worlds, for the same minibatches.
+    """Train the final networks of held-out episodes from scratch, in their worlds.
 
-    Shapes: fossil_blueprint int [n, S], blueprint of each fossil, -1 without one; algorithm int [n, S].  Placing the
-    fossils takes one `plan` transfer more than an episode.
+    Shapes: fossil_blueprint int [n, S], -1 without a fossil; algorithm int [n, S].  Placing the fossils
+    takes one `plan` transfer more than an episode.
     """
     blueprints = torch.tensor(fossil_blueprint, device=context.setup.device)
     algorithms = torch.tensor(algorithm, device=context.setup.device)
@@ -166,7 +167,7 @@ def train_static_baseline(context: PlayContext, *, fossil_blueprint: Array, algo
 
 
 def first_epoch_at_cost(traces: EpisodeTraces, cost: Array) -> Array:
-    """First epoch at whose end `cost` parameter-epochs were spent, or else the last epoch.  int [n]."""
+    """First epoch at whose end `cost` parameter-epochs were spent, or the last one.  int [n]."""
     enough = traces.cost >= cost
     return np.where(enough.any(axis=0), enough.argmax(axis=0), len(enough) - 1)
 
@@ -174,7 +175,7 @@ def first_epoch_at_cost(traces: EpisodeTraces, cost: Array) -> Array:
 def start_with_fossils(
     env: Environment, episode: int, blueprint: Tensor, algorithm: Tensor
 ) -> tuple[EnvState, PolicyInputs]:
-    """Envs of an episode with fossils from the start, measured.  blueprint, algorithm int64 [E, S]."""
+    """Start an episode with fossils, measured.  blueprint, algorithm int64 [E, S]."""
     setup = env.setup
     born = blueprint > 0
     fresh = env.init_state(torch.full_like(env.keys[:, 0], episode + env.split.first_episode))

@@ -55,7 +55,7 @@ class ScheduleResult:
     candidate_count: int  # candidates that were tried
 
     def write(self, paths: Sequence[Path]) -> None:
-        """Write the best schedule, as `--policy schedule:FILE` takes it, and the portfolio, to two files."""
+        """Write the best schedule, for `--policy schedule:FILE`, and the portfolio to two files."""
         contents = {
             "version": PORTFOLIO_VERSION,
             "task": self.spec.task,
@@ -127,8 +127,8 @@ def search_schedules(
     """
     if initial_candidates(spec) == [()]:
         raise ConfigError(
-            f"no seed can be germinated and fossilized in {spec.episode_length} epochs: raise episode_length, lower "
-            "lifecycle.min_training_epochs, or disable fewer ops"
+            f"no seed can be germinated and fossilized in {spec.episode_length} epochs: raise "
+            "episode_length, lower lifecycle.min_training_epochs, or disable fewer ops"
         )
     setup = build_setup(spec)
     context = PlayContext(setup, Transfers(setup.device, time.perf_counter), collectives)
@@ -148,10 +148,10 @@ def search_schedules(
 def halve_candidates(
     spec: RunSpec, play: PlayCandidates, *, instances: int, report: Report, static: bool = False
 ) -> ScheduleResult:
-    """Successive halving: all candidates on a few instances, then the better ones and their neighbours on more.
+    """Play all candidates on a few instances, then the better ones and their neighbours on more.
 
-    A candidate stays for its mean, as the best on some instances, or as the best of its blueprints, so that seeds
-    that pay on few instances are not lost if the first trials lack these instances.
+    A candidate stays for its mean, as the best on some instances, or as the best of its blueprints.
+    So seeds that pay on few instances are not lost if the first trials lack these instances.
     """
     candidates = initial_candidates(spec, static=static)
     tried = set(candidates)
@@ -194,7 +194,7 @@ def _rank(values: Array) -> list[int]:
 
 
 def _select_promising(values: Array, count: int) -> list[int]:
-    """The best candidates: half of the places go to the best mean, the others to a portfolio.  values [K, W, n]."""
+    """Places of the best candidates, half by mean, half by portfolio.  values [K, W, n]."""
     half = count // 2
     ranked = _rank(values)
     chosen, _ = choose_portfolio(values, half)
@@ -202,7 +202,7 @@ def _select_promising(values: Array, count: int) -> list[int]:
 
 
 def _best_per_blueprints(candidates: Sequence[Candidate], values: Array) -> list[int]:
-    """The candidate with the best mean among those that grow the same blueprints.  values [K, W, n]."""
+    """Places of the best means among candidates of the same blueprints.  values [K, W, n]."""
     best: dict[tuple[int, ...], int] = {}
     for i in _rank(values):
         best.setdefault(tuple(int(growth.blueprint) for growth in candidates[i]), i)
@@ -212,7 +212,8 @@ def _best_per_blueprints(candidates: Sequence[Candidate], values: Array) -> list
 def choose_portfolio(values: Array, size: int) -> tuple[list[int], tuple[float, ...]]:
     """Choose a portfolio greedily; also return its value after each addition.  values [K, W, n].
 
-    Per instance the candidate is picked in all worlds but one and judged in that one, to avoid selection bias.
+    The candidate of an instance is picked in all worlds but one and judged in that one, to avoid
+    selection bias.
     """
     chosen: list[int] = []
     portfolio_values: list[float] = []
@@ -227,13 +228,13 @@ def choose_portfolio(values: Array, size: int) -> tuple[list[int], tuple[float, 
 
 
 def cross_world_value(values: Array) -> float:
-    """Mean value of the pick of each instance, in the world that had no part in the pick.  values [P, W, n], W > 1."""
+    """Mean value of the picks in worlds that had no part in the pick.  values [P, W, n], W > 1."""
     other_worlds = values.sum(axis=1, keepdims=True) - values
     return float(np.take_along_axis(values, other_worlds.argmax(axis=0)[None], axis=0).mean())
 
 
 def read_portfolio(path: Path, spec: RunSpec) -> tuple[Schedule, ...]:
-    """Read the schedules of a portfolio file for a resolved spec; raise ConfigError for an invalid file."""
+    """Read the schedules of a portfolio file for a resolved spec.  Raises: ConfigError."""
     try:
         contents = parse_json(read_bytes(path))
     except (OSError, ValueError) as error:

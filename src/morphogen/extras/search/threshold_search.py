@@ -1,4 +1,4 @@
-"""Search for the thresholds of the heuristic on training instances: successive halving over a grid."""
+"""Search the thresholds of the heuristic on training instances: successive halving over a grid."""
 
 import math
 import time
@@ -56,7 +56,7 @@ class ThresholdResult:
     worlds: int
 
     def write(self, paths: Sequence[Path]) -> None:
-        """Write the thresholds as settings, as `reactive:FILE` and `--config` take them, to one file."""
+        """Write the thresholds as settings to one file, for `reactive:FILE` and `--config`."""
         [path] = paths
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_atomic(path, files.json_bytes({"heuristic": to_settings(self.best)}))
@@ -81,15 +81,16 @@ class ThresholdResult:
         thresholds = ", ".join(f"{name} {value}" for name, value in to_settings(self.best).items())
         return [
             f"the best of {self.candidates} sets of thresholds: {thresholds}",
-            f"value {self.mean:.4f}: mean over {self.instances} training instances, {self.worlds} worlds each; "
-            f"{self.episodes:,} episodes played (a run plays {self.spec.rounds * self.spec.envs:,})",
+            f"value {self.mean:.4f}: mean over {self.instances} training instances, "
+            f"{self.worlds} worlds each; {self.episodes:,} episodes played "
+            f"(a run plays {self.spec.rounds * self.spec.envs:,})",
         ]
 
 
 def search_thresholds(
     spec: RunSpec, *, instances: int, worlds: int, report: Report, collectives: Collectives = ONE_PROCESS
 ) -> ThresholdResult:
-    """Search the thresholds with the largest mean value on training instances of a resolved spec."""
+    """Search the thresholds of the largest mean value on training instances of a resolved spec."""
     setup = build_setup(spec)
     context = PlayContext(setup, Transfers(setup.device, time.perf_counter), collectives)
     candidates = draw_thresholds(spec)
@@ -133,7 +134,7 @@ def score_thresholds(
 
 
 def draw_thresholds(spec: RunSpec) -> list[HeuristicSpec]:
-    """Draw candidates from the grid, those of the run first; the same for every search with the seed."""
+    """Draw candidates from the grid, the same for every search with a seed; own ones first."""
     grid = _full_grid(spec)
     stream = rng.stream(rng.env_keys(spec.seed, 0, DRAWN), Purpose.BASELINE)
     words = rng.random_bits(stream, len(grid))
@@ -145,7 +146,7 @@ def draw_thresholds(spec: RunSpec) -> list[HeuristicSpec]:
 
 
 def near_thresholds(thresholds: HeuristicSpec, spec: RunSpec) -> list[HeuristicSpec]:
-    """Candidates that differ from one in a single threshold, by a step of the grid, or in blueprint or slot."""
+    """Candidates with one other threshold, a step of the grid away, or blueprint, or slot."""
     found: list[HeuristicSpec] = []
     for name, axis in _full_grid(spec).items():
         now = getattr(thresholds, name)
@@ -156,7 +157,7 @@ def near_thresholds(thresholds: HeuristicSpec, spec: RunSpec) -> list[HeuristicS
 
 
 def _full_grid(spec: RunSpec) -> dict[str, tuple[Any, ...]]:
-    """The grid, with every blueprint and every slot alone, and all of them; with `min_loss` if the run has one."""
+    """The grid, with all blueprints and slots and each alone; `min_loss` if the run has one."""
     limits = build_limits(spec)
     alone = tuple((limits.kinds[code],) for code in limits.allowed_blueprints)
     levels = {} if spec.heuristic.min_loss is None else {"min_loss": LEVELS}

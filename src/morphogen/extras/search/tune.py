@@ -1,4 +1,4 @@
-"""Command `tune`: search for rivals of a trained policy: fixed schedules, or thresholds of the heuristic."""
+"""Command `tune`: search rivals of a trained policy: fixed schedules, or rules with thresholds."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from morphogen.telemetry.events import tidy
 
 PARSER = {
     "help": "search the best fixed schedule or the best rules, a baseline for what a policy learns",
-    "description": "Play many candidates on training instances, more often where they do well, and write the best "
-    "one, an arm of `morphogen evaluate`. Of families open and static it is a declared schedule, `schedule:FILE`; "
-    "beside it goes a portfolio of a few that cover the instances between them. Of family reactive it is a set of "
-    "thresholds of the heuristic, `reactive:FILE`. Settings are those of `morphogen train`; held-out instances are "
-    "never played.",
+    "description": "Play many candidates on training instances, more often where they do well, and "
+    "write the best one, an arm of `morphogen evaluate`. Of families open and static it is a "
+    "declared schedule, `schedule:FILE`, written with a portfolio of a few that cover the instances "
+    "between them. Of family reactive it is a set of thresholds of the heuristic, `reactive:FILE`. "
+    "Settings are those of `morphogen train`; held-out instances are never played.",
 }
 OPEN = "open"
 STATIC = "static"

@@ -125,8 +125,8 @@ def score_schedules(
 ) -> Array:
     """Network value of every schedule on every instance, in siblings of its world.
 
-    World 0 is the world of a run or an evaluation.  At most `rows` envs run together, a part of them on
-    every rank.
+    World 0 is the world of a run or an evaluation.  At most `rows` envs run together, a part on every
+    rank.
     Returns: float [K, len(worlds), n].
     """
     count = len(instances.tasks)

@@ -9,10 +9,10 @@ import torch
 from hypothesis import HealthCheck, Phase, settings
 
 from morphogen.config.part_files import IMPORTED
-from morphogen.config.parts import BLUEPRINTS, DATASETS, HOSTS, LEARNERS, NETWORKS, POLICIES, RULES
+from morphogen.config.parts import ARMS, BLUEPRINTS, DATASETS, HOSTS, LEARNERS, NETWORKS, POLICIES, RULES
 from morphogen.config.task import TASKS
 
-REGISTRIES = (TASKS, DATASETS, HOSTS, BLUEPRINTS, RULES, NETWORKS, LEARNERS, POLICIES)
+REGISTRIES = (TASKS, DATASETS, HOSTS, BLUEPRINTS, RULES, NETWORKS, LEARNERS, POLICIES, ARMS)
 
 settings.register_profile(
     "ci", deadline=None, derandomize=True, max_examples=30, suppress_health_check=[HealthCheck.too_slow]

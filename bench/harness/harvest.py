@@ -13,11 +13,10 @@ import numpy as np
 from morphogen.analysis import run_log
 from morphogen.config.config_files import flatten_settings
 from morphogen.config.fields import raise_all, to_settings
-from morphogen.config.spec import ORACLE, SCHEDULE_FILE, VALIDATION, RunSpec, resolve
+from morphogen.config.spec import SCHEDULE_FILE, VALIDATION, RunSpec, resolve
 from morphogen.engine.policies import REACTIVE_PREFIX
 from morphogen.errors import ConfigError, DataError
 from morphogen.evaluation.evaluate import TRAINED_ARM
-from morphogen.evaluation.replays import REPLAYS
 from morphogen.storage import files, run_directory
 from morphogen.telemetry.kinds.ppo import PpoUpdated
 from morphogen.telemetry.kinds.round import BatchSummary
@@ -27,7 +26,7 @@ from morphogen.vocab.text import format_value
 EVALUATION_FIELDS = ("episodes", "seed", "greedy", "split")  # of the evaluations of all runs
 ARM_FIELDS = ("network_value", "committed_accuracy", "params", "param_epochs", "minibatches")
 FILE_ARMS = (SCHEDULE_FILE, REACTIVE_PREFIX)  # arms of files, which are named by them
-PER_RUN_ARMS = (TRAINED_ARM, *REPLAYS)  # what other runs cannot stand for
+PER_RUN_ARMS = (TRAINED_ARM, "schedule", "static", "static-cost", "static-params")  # what other runs cannot stand for
 DIGITS, ARM_TOLERANCE = 5, 1e-4  # of network value that are kept; what the same arm may differ by beside two runs
 _PLAIN = RunSpec()
 Array = np.ndarray[Any, Any]
@@ -108,9 +107,10 @@ def run_study(
 
 def _arm_label(name: str) -> str:
     """Short name of an arm: that of its file, or of its kind."""
-    if name.startswith(ORACLE):
-        return ORACLE.removesuffix(":")
-    return Path(name.partition(":")[2]).stem if name.startswith(FILE_ARMS) else name
+    kind, _, file = name.partition(":")
+    if kind == "oracle":
+        return kind
+    return Path(file).stem if name.startswith(FILE_ARMS) else name
 
 
 def load_seed_runs(paths: Sequence[Path]) -> list[EvaluatedRun]:

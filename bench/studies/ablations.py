@@ -34,8 +34,8 @@ from morphogen.config.fields import raise_all
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import TASKS
 from morphogen.errors import ConfigError
-from morphogen.evaluation.bootstrap import Estimate, interval, student_t_quantile
-from morphogen.evaluation.evaluate import TRAINED_ARM, format_estimate
+from morphogen.evaluation.bootstrap import Estimate, format_estimate, interval, student_t_quantile
+from morphogen.evaluation.evaluate import TRAINED_ARM
 from morphogen.storage import files
 
 FILE = Path(__file__).parents[1] / "results" / "ablations.json"

@@ -24,13 +24,9 @@ from morphogen.config.spec import RunSpec, resolve
 from morphogen.data.instances import draw_instances
 from morphogen.device.transfers import Transfers
 from morphogen.engine.setup import Setup, build_setup
-from morphogen.evaluation.schedule_search import (
-    Candidate,
-    build_schedule,
-    initial_candidates,
-    score_schedules,
-    training_instances,
-)
+from morphogen.evaluation.arms import PlayContext
+from morphogen.extras.search.candidates import Candidate, build_schedule, initial_candidates
+from morphogen.extras.search.instance_sets import score_schedules, training_instances
 from morphogen.vocab.blueprint import Blueprint
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -39,7 +35,8 @@ PRESETS = ("digits", "pydoc")  # whose hosts have a width
 RANGES = ((0.001, 0.1), (0.005, 0.25), (0.005, 0.5), (0.01, 0.5), (0.01, 1.0))
 Array = np.ndarray[Any, Any]
 TRAITS = ("width", "data_share", "label_noise", "classes", "reach")
-DRAWS, WORLDS, ROWS = 500, 2, 256  # prices of an instance, siblings, envs side by side
+DRAWS = 500  # prices of an instance
+WORLDS = 2  # siblings
 
 
 def landscape_spec(preset: str, **settings: Any) -> RunSpec:
@@ -49,18 +46,22 @@ def landscape_spec(preset: str, **settings: Any) -> RunSpec:
 
 def single_seed_candidates(spec: RunSpec) -> list[Candidate]:
     """Nothing, and each blueprint in each slot from the first epoch on."""
-    return [line for line in initial_candidates(spec) if not line or line[0].epoch == 0]
+    return [one for one in initial_candidates(spec) if not one or one[0].epoch == 0]
 
 
 def measure_landscape(spec: RunSpec, count: int) -> dict[str, Any]:
     """Accuracies, a share of 1, and parameters of all schedules, and what the instances are."""
     setup = build_setup(spec)
-    lines, ground = single_seed_candidates(spec), training_instances(spec, count)
-    rows = zip(lines, _accuracies(setup, lines, count), strict=True)
+    candidates = single_seed_candidates(spec)
+    instances = training_instances(spec, count)
+    rows = zip(candidates, _accuracies(setup, candidates, count), strict=True)
     return {
         "commonest_label": commonest_label_rate(setup),
-        "instances": _instance_traits(setup, ground.tasks, ground.episode),
-        "schedules": [{**_candidate_row(line, setup), "accuracy": np.round(one, 4).tolist()} for line, one in rows],
+        "instances": _instance_traits(setup, instances.tasks, instances.episode),
+        "schedules": [
+            {**_candidate_row(candidate, setup), "accuracy": np.round(accuracy, 4).tolist()}
+            for candidate, accuracy in rows
+        ],
     }
 
 
@@ -70,11 +71,11 @@ def measure_wider(preset: str, width: int, count: int) -> dict[str, Any]:
     return {"width": width, "accuracy": np.round(_accuracies(setup, [()], count)[0], 4).tolist()}
 
 
-def _accuracies(setup: Setup, lines: Sequence[Candidate], count: int) -> Array:
+def _accuracies(setup: Setup, candidates: Sequence[Candidate], count: int) -> Array:
     """Network values without a price, [K, W, n]."""
-    schedules = [build_schedule(line, setup.spec) for line in lines]
-    fences, ground = Transfers(setup.device, time.perf_counter), training_instances(setup.spec, count)
-    return score_schedules(setup, fences, schedules, ground, worlds=range(WORLDS), rows=ROWS)
+    schedules = [build_schedule(candidate, setup.spec) for candidate in candidates]
+    context = PlayContext(setup, Transfers(setup.device, time.perf_counter))
+    return score_schedules(context, schedules, training_instances(setup.spec, count), worlds=range(WORLDS))
 
 
 def commonest_label_rate(setup: Setup) -> float:

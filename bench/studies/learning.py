@@ -40,6 +40,7 @@ from morphogen.config.task import TASKS
 from morphogen.evaluation.bootstrap import (
     Estimate,
     draw_resamples,
+    format_estimate,
     interval,
     iqm,
     resample_count,
@@ -48,7 +49,7 @@ from morphogen.evaluation.bootstrap import (
     seed_interval,
     tail_shares,
 )
-from morphogen.evaluation.evaluate import TRAINED_ARM, format_estimate
+from morphogen.evaluation.evaluate import TRAINED_ARM
 from morphogen.storage import files
 from morphogen.telemetry.kinds.run import HeldOutPlayed
 

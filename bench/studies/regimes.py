@@ -25,24 +25,25 @@ from morphogen.config.config_files import build_spec
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.device.transfers import Transfers
 from morphogen.engine.setup import build_setup
+from morphogen.evaluation.arms import PlayContext
 from morphogen.evaluation.bootstrap import interval
-from morphogen.evaluation.clairvoyant import regime_starts, search_along_regimes
-from morphogen.evaluation.schedule_search import (
-    build_schedule,
-    initial_candidates,
-    score_lines,
-    score_schedules,
-    training_instances,
-)
 from morphogen.extras.regimes.regime_spec import RegimeSpec, ViewWeights
+from morphogen.extras.search.candidates import build_schedule, initial_candidates
+from morphogen.extras.search.clairvoyant import regime_starts, search_along_regimes
+from morphogen.extras.search.instance_sets import score_pairs, score_schedules, training_instances
 from morphogen.storage.files import json_bytes
 from morphogen.vocab.action import Head, Op
 from morphogen.vocab.image_view import View
 
 FILE = Path(__file__).parents[1] / "results" / "digits_regimes.json"
 PRESET = "digits_regimes"
-ROWS, WORLDS, SEED = 256, 2, 0
-GAIN, GAIN_LOW, SHARE, KINDS = 0.05, 0.03, 0.3, 2  # bounds: difference, end of its interval, instances, kinds
+WORLDS = 2
+SEED = 0
+# Bounds of the task.
+GAIN = 0.05  # difference
+GAIN_LOW = 0.03  # end of its interval
+SHARE = 0.3  # instances
+KINDS = 2  # kinds of regimes
 Row = dict[str, Any]
 Report = Callable[[str], None]
 
@@ -64,14 +65,15 @@ def spec_of_kind(spec: RunSpec, view: View, classes: int) -> RunSpec:
 
 def measure_kinds(spec: RunSpec, count: int, report: Report) -> list[Row]:
     """Best static net of each kind of regime, in worlds of this kind alone, and its gain over those of the others."""
-    rows, values = list[Row](), list[np.ndarray[Any, Any]]()
-    lines = initial_candidates(spec, static=True)
+    rows: list[Row] = []
+    values: list[np.ndarray[Any, Any]] = []
+    candidates = initial_candidates(spec, static=True)
     for view, classes in kinds_of_regimes(spec.regime):
         alone = spec_of_kind(spec, view, classes)
         setup = build_setup(alone)
-        transfers, schedules = Transfers(setup.device, time.perf_counter), [build_schedule(x, alone) for x in lines]
-        worlds: Any = {"worlds": range(WORLDS), "rows": ROWS}
-        values.append(score_schedules(setup, transfers, schedules, training_instances(alone, count), **worlds))
+        context = PlayContext(setup, Transfers(setup.device, time.perf_counter))
+        schedules = [build_schedule(candidate, alone) for candidate in candidates]
+        values.append(score_schedules(context, schedules, training_instances(alone, count), worlds=range(WORLDS)))
         means = values[-1].mean(axis=(1, 2))
         best = int(means.argmax())
         rows.append({"view": view.label, "classes": classes, "best": schedules[best].name, "value": float(means[best])})
@@ -87,17 +89,20 @@ def measure_kinds(spec: RunSpec, count: int, report: Report) -> list[Row]:
 def measure_rivals(spec: RunSpec, count: int, rivals: dict[str, Schedule], report: Report) -> Row:
     """Values per instance of doing nothing, of schedules that do not look, and of those along the regimes."""
     setup = build_setup(spec)
-    transfers, ground = Transfers(setup.device, time.perf_counter), training_instances(spec, count)
+    context = PlayContext(setup, Transfers(setup.device, time.perf_counter), report=report)
+    instances = training_instances(spec, count)
     fixed = {"wait": build_schedule((), spec), **rivals}
-    played = score_schedules(setup, transfers, list(fixed.values()), ground, worlds=[0], rows=ROWS)[:, 0]
-    search = search_along_regimes(setup, transfers, ground, rows=ROWS, report=report)
-    own = [build_schedule(line, spec) for line in search.picks]
+    played = score_schedules(context, list(fixed.values()), instances, worlds=[0])[:, 0]
+    search = search_along_regimes(context, instances)
+    own = [build_schedule(candidate, spec) for candidate in search.picks]
     values = dict(zip(fixed, played, strict=True))
-    values["clairvoyant"] = score_lines(setup, transfers, own, ground, worlds=[0], rows=ROWS)[0]
-    starts = regime_starts(spec, ground)
+    values["clairvoyant"] = score_pairs(context, own, instances, worlds=[0])[0]
+    starts = regime_starts(spec, instances)
     ops = Counter(op for one in own for op in {Op(step.action[Head.OP]).name for step in one.steps})
     later = [
-        any(step.epoch >= one[1] for step in line) for line, one in zip(search.picks, starts, strict=True) if one[1:]
+        any(growth.epoch >= begins[1] for growth in candidate)
+        for candidate, begins in zip(search.picks, starts, strict=True)
+        if begins[1:]
     ]
     return {
         "values": {name: value.tolist() for name, value in values.items()},
@@ -107,7 +112,9 @@ def measure_rivals(spec: RunSpec, count: int, rivals: dict[str, Schedule], repor
         },
         "grows": {name: schedule.name for name, schedule in rivals.items()},
         "picks": [schedule.name for schedule in own],
-        "prunes": float(np.mean([any(step.pruning is not None for step in line) for line in search.picks])),
+        "prunes": float(
+            np.mean([any(growth.pruning is not None for growth in candidate) for candidate in search.picks])
+        ),
         "grows_later": float(np.mean(later)) if later else 0.0,
         "regimes": float(np.mean([len(one) for one in starts])),
         "ops": {op.name: ops[op.name] / count for op in Op},

@@ -25,8 +25,7 @@ from morphogen.config.task import TASKS
 from morphogen.device.transfers import Transfers
 from morphogen.engine.policies import REACTIVE_PREFIX, TRAINED_PREFIX, Arm, Greedy, build_arm
 from morphogen.engine.setup import Setup, build_setup
-from morphogen.evaluation.bootstrap import interval
-from morphogen.evaluation.evaluate import format_estimate
+from morphogen.evaluation.bootstrap import format_estimate, interval
 from morphogen.evaluation.play import play_arm
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.storage.files import json_bytes

@@ -270,9 +270,9 @@ def acting() -> Graph:
 
     def choose(seen, clocks):
         found = {}
-        for name, (policy, _, params, _) in arms.items():
+        for name, arm in arms.items():
             noise = worlds[name].action_keys, clocks[name]
-            found[name] = choose_actions(params, seen[name], memory[name], *noise, policy=policy)
+            found[name] = choose_actions(arm.params, seen[name], memory[name], *noise, policy=arm.policy)
         return {name: found[other] for name, other in same.items()}
 
     given = []

@@ -31,7 +31,6 @@ REGIMES = (
     "testing/laws/env_checks.py",
     "vocab/purpose.py",
 )
-SCHEDULES_OF_REGIMES = ("cli/evaluate.py", "evaluation/arms.py", "evaluation/clairvoyant.py")
 EVENTS_OF_REGIMES = (
     "analysis/plots/seeds.py",
     "analysis/watch/draw.py",
@@ -46,7 +45,8 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
     "cifar": (r"(?i)cifar", ()),
     "legacy_rewards": (r"(?i)legacy|escrow|basic_plus", ()),
     "whitebox": (r"(?i)white[-_]?box|by_formula", ()),
-    "regimes": (r"(?i)regime|hazard", (*REGIMES, *EVENTS_OF_REGIMES, *SCHEDULES_OF_REGIMES)),
+    "regimes": (r"(?i)regime|hazard", (*REGIMES, *EVENTS_OF_REGIMES)),
+    "search": (r"clairvoyant|successive_halving|schedule_search|portfolio", ()),
     "torchrl": (r"(?i)torchrl", ("__init__.py", *VERSIONS_OF_TORCHRL)),
     "gymnasium": (r"(?i)gymnasium", ()),
     "sb3": (r"(?i)\bsb3|stable.?baselines", ()),

@@ -14,7 +14,7 @@ from bench.studies import ablations, landscape, learning, regimes, transfer
 from morphogen.cli import main
 from morphogen.cli.bench import expand_grid
 from morphogen.config.groups import LifecycleSpec
-from morphogen.evaluation.evaluate import format_estimate
+from morphogen.evaluation.bootstrap import format_estimate
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "morphogen"

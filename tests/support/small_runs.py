@@ -1,6 +1,7 @@
 """Small real runs for tests: the default task, cut down in every number that only costs time."""
 
 import math
+import time
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -13,11 +14,14 @@ from morphogen.config.fields import Spec, fields_of, to_settings
 from morphogen.config.groups import DataSpec, LifecycleSpec
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.spec import RunSpec, resolve
+from morphogen.device.collectives import Collectives
+from morphogen.device.transfers import Transfers
 from morphogen.engine.environment import Environment, open_environment
 from morphogen.engine.episodes import Epoch, reset_hidden, run_epoch
 from morphogen.engine.policies import build_arm
 from morphogen.engine.reporter import build_record
 from morphogen.engine.setup import Setup, build_setup
+from morphogen.evaluation.arms import PlayContext
 from morphogen.telemetry.derived_columns import derive_columns
 
 
@@ -46,14 +50,20 @@ def tiny_setup(**fields: Any) -> Setup:
     return build_setup(tiny(**fields))
 
 
+def context_of(setup: Setup, collectives: Collectives | None = None) -> PlayContext:
+    """Context of an evaluation."""
+    return PlayContext(setup, Transfers(setup.device, time.perf_counter), collectives or Collectives())
+
+
 def world_of(setup: Setup, **options: Any) -> Environment:
     return open_environment(setup, **options)
 
 
 def live(world: Environment, name: str = "random", *, epochs: int | None = None, change=None) -> list[Epoch]:
     """An episode of a policy; `change(t, state)` may replace the state before epoch t."""
-    policy, control, *_ = build_arm(name, world.setup)
-    world = replace(world, control=control)
+    arm = build_arm(name, world.setup)
+    policy = arm.policy
+    world = replace(world, control=arm.control)
     params = policy.init(world.keys[0] * 0)
     state, seen = world.reset(0)
     hidden = policy.initial_hidden(world.envs)

@@ -7,8 +7,9 @@ For users of the terminal and for readers who ask "which setting does a flag cha
     process        signals, threads, child processes, notes and tables on the terminal
     rank_processes ranks of a command: how they start, fail and end; exit codes of errors
     streams        stdout and stderr that never stop a command
-    train, resume, tune, bench, rewards, data, report, inspect, evaluate, watch, completion
-                   the commands: `PARSER` (help text), `add_arguments`, `run`
+    train, resume, bench, rewards, data, report, inspect, evaluate, watch, completion
+                   the commands: `PARSER` (help text), `add_arguments`, `run`; packages offer more modules of this
+                   form at the entry points `morphogen.commands`
     series         runs of several training seeds, and their table
     compare        the command, with training of its sides and their statistics
     probe          measurements of `bench` in a child process

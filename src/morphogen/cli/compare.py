@@ -252,14 +252,15 @@ def _play_run(
     run: Path, spec: RunSpec, first: RunSpec, episodes: int, collectives: "Collectives | None"
 ) -> "ArmResult":
     """Play the policy of a run on the instances of the run `first`, a part on every rank."""
-    evaluation, arms = import_module("morphogen.evaluation.evaluate"), import_module("morphogen.evaluation.arms")
-    worlds = evaluation.evaluation_spec(spec, seed=first.seed, envs=first.envs)
+    worlds = import_module("morphogen.evaluation.evaluate").evaluation_spec(spec, seed=first.seed, envs=first.envs)
     setup = import_module("morphogen.engine.setup").build_setup(worlds)
     transfers = import_module("morphogen.device.transfers").Transfers(setup.device, time.perf_counter)
-    arm = f"{import_module('morphogen.engine.policies').TRAINED_PREFIX}{run}"
+    policies = import_module("morphogen.engine.policies")
+    play = import_module("morphogen.evaluation.play")
     group = collectives or import_module("morphogen.device.collectives").Collectives()
     with import_module("torch").no_grad():
-        return arms.play_policy_arm(arm, setup, transfers, episodes, {}, label=str(run), collectives=group)
+        arm = policies.build_arm(f"{policies.TRAINED_PREFIX}{run}", setup)
+        return play.play_arm(setup, transfers, arm, name=str(run), episodes=episodes, collectives=group)
 
 
 def compare_pair(first: str, second: str, first_values: "Array", second_values: "Array") -> Row:
@@ -292,7 +293,8 @@ def verdict(first: str, second: str, difference: "Estimate", seeds: "Estimate | 
 
 def pair_row(pair: Row) -> Row:
     """Return the row of a pair in a table."""
-    format_estimate, seeds = import_module("morphogen.evaluation.evaluate").format_estimate, pair["over seeds"]
+    format_estimate = import_module("morphogen.evaluation.bootstrap").format_estimate
+    seeds = pair["over seeds"]
     return {
         "sides": " minus ".join(Path(pair[side]).name for side in ("first", "second")),
         "value (95 % interval)": format_estimate(pair["difference"], "+"),

@@ -4,18 +4,8 @@ from argparse import ArgumentParser, Namespace
 from importlib import import_module
 
 from morphogen.cli import arguments, process, rank_processes
-from morphogen.config.parts import POLICIES
-from morphogen.config.spec import (
-    CLAIRVOYANT,
-    ORACLE,
-    RIVALS,
-    SCHEDULE,
-    SCHEDULE_FILE,
-    SPLITS,
-    STATIC,
-    STATIC_COST,
-    STATIC_PARAMS,
-)
+from morphogen.config.parts import ARMS, POLICIES
+from morphogen.config.spec import RIVALS, SCHEDULE_FILE, SPLITS
 from morphogen.storage import run_directory
 
 PARSER = {
@@ -24,11 +14,8 @@ PARSER = {
     "value (that of the task: delivered or anytime) with 95 % intervals, sizes and costs, paired differences. Prints "
     "a table and writes evaluation.json in the run directory, of which `morphogen report` draws two pictures.",
     "epilog": f"arms: {', '.join(POLICIES.builtin())}, {SCHEDULE_FILE}FILE and reactive:FILE for files of "
-    "`morphogen tune`, trained:PATH for the policy of another run or policy file, "
-    f"{SCHEDULE} for the actions of the policy once more, {STATIC} for the networks that were grown, trained from "
-    f"scratch for the same minibatches, {STATIC_COST} for as many parameter-epochs, {STATIC_PARAMS} for wider hosts of "
-    f"their size, {ORACLE}FILE for the best schedule of a portfolio for each instance, {CLAIRVOYANT} for the best "
-    "schedule along the regimes of each instance, for which about a hundred are played",
+    "`morphogen tune`, trained:PATH for the policy of another run or policy file; and of installed packages, as the "
+    f"manual describes: {', '.join(ARMS)}",
 }
 
 

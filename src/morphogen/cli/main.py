@@ -21,7 +21,6 @@ from morphogen.cli import (
     rewards,
     streams,
     train,
-    tune,
     watch,
 )
 from morphogen.cli.rank_processes import EXITS, exit_code, follow_parent, leave_if_joined
@@ -33,7 +32,7 @@ from morphogen.vocab.text import escape_text, format_choice, format_value, sugge
 
 USAGE, DATA, CHECKPOINT = (EXITS[kind] for kind in (ConfigError, DataError, CheckpointError))
 OUTPUT_LOST, INTERRUPTED = 7, 130
-MODULES = (train, bench, tune, resume, watch, rewards, data, config, report, inspect, evaluate, compare, completion)
+MODULES = (train, bench, resume, watch, rewards, data, config, report, inspect, evaluate, compare, completion)
 IMPORT: dict[str, Any] = {
     "dest": "imports",
     "metavar": "FILE",
@@ -96,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
         check_compiler_cache()
         for name in args.imports:
             import_parts(name)
-        code = COMMANDS[args.command].run(args)
+        code = args.execute(args)
     except tuple(EXITS) as error:
         for line in str(error).splitlines() or [type(error).__name__]:
             meaning = explain_fault(line) if isinstance(error, ConfigError) else None
@@ -122,7 +121,7 @@ def check_compiler_cache() -> None:
 
 
 def build_parser(version: str) -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
+    """Return the parser of all commands: of this package, and of the entry points `morphogen.commands`."""
     top = _Parser(
         prog="morphogen",
         allow_abbrev=False,
@@ -130,9 +129,11 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"morphogen {version}")
     parsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, module in COMMANDS.items():
+    offered = {point.name: point.load() for point in metadata.entry_points(group="morphogen.commands")}
+    for name, module in (COMMANDS | offered | COMMANDS).items():  # no package replaces a command
         parser = parsers.add_parser(name, **module.PARSER, allow_abbrev=False)
         module.add_arguments(parser)
+        parser.set_defaults(execute=module.run)
         parser.add_argument("--import", **IMPORT)
     return top
 

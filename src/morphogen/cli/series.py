@@ -147,7 +147,7 @@ def print_series(
     if as_json:
         process.print_json({"run_dir": str(folder), "seeds": rows, "over seeds": means})
         return
-    format_estimate = import_module("morphogen.evaluation.evaluate").format_estimate
+    format_estimate = import_module("morphogen.evaluation.bootstrap").format_estimate
     process.print_tables([(f"{len(rows)} training seeds: means over the held-out instances of each", rows)])
     lines = [f"{name} over the seeds: {format_estimate(mean)}" for name, mean in means.items()]
     print(*lines, f"files: {folder}", sep="\n")

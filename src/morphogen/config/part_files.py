@@ -8,13 +8,13 @@ import sys
 import traceback
 from collections.abc import Iterator
 
-from morphogen.config.parts import BLUEPRINTS, DATASETS, HOSTS, KINDS, LEARNERS, NETWORKS, POLICIES, RULES
+from morphogen.config.parts import ARMS, BLUEPRINTS, DATASETS, HOSTS, KINDS, LEARNERS, NETWORKS, POLICIES, RULES
 from morphogen.config.registry import error_line
 from morphogen.config.task import PRESETS, TASKS
 from morphogen.errors import ConfigError
 
 IMPORTED: list[str] = []  # absolute paths of files and names of modules that this process has imported
-_REGISTRIES = (TASKS, DATASETS, HOSTS, BLUEPRINTS, RULES, NETWORKS, LEARNERS, POLICIES, KINDS, PRESETS)
+_REGISTRIES = (TASKS, DATASETS, HOSTS, BLUEPRINTS, RULES, NETWORKS, LEARNERS, POLICIES, KINDS, PRESETS, ARMS)
 _SUFFIX = ".py"
 _LOADERS = (__file__, importlib.__file__)
 

@@ -13,6 +13,9 @@ that builds it from the spec of a run:
     LEARNERS     policy_name        morphogen.learners    `Learner`: trains the policy of the run
     POLICIES     policy_name        morphogen.policies    `Policy`, or function (RunSpec, Limits) -> Policy; not trained
     KINDS        kind of a task     morphogen.kinds       `TaskKind`: trains and validates the envs of the task
+    ARMS         --arms             morphogen.arms        function (argument, Setup) -> `ArmPlayer` of `evaluation.arms`
+
+The argument of an arm is the text after a colon in its name, such as FILE in `oracle:FILE`, or "".
 """
 
 from collections.abc import Callable
@@ -91,4 +94,11 @@ KINDS: Registry[Any] = Registry(
     expected="an object of a class that derives from TaskKind",
     is_part=lambda part: hasattr(part, "train") and hasattr(part, "validate"),
     core={"networks": "morphogen.engine.trained_networks:NETWORKS"},
+)
+ARMS: Registry[Callable[..., Any]] = Registry(
+    "arm",
+    setting="arms",
+    group="morphogen.arms",
+    expected="a function (argument, setup) that returns the player of an arm",
+    is_part=callable,
 )

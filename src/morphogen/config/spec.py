@@ -61,9 +61,6 @@ SplitName = Literal["validation", "test"]  # of the samples, for the accuracy of
 VALIDATION: Final = "validation"
 TEST: Final = "test"
 SPLITS: tuple[SplitName, ...] = (VALIDATION, TEST)
-# Arms of an evaluation: replays of a policy, and what knows more than a policy.
-SCHEDULE, STATIC, STATIC_COST, STATIC_PARAMS = "schedule", "static", "static-cost", "static-params"
-CLAIRVOYANT, ORACLE = "clairvoyant", "oracle:"
 RIVALS = ("wait", "random", "heuristic")  # arms of an evaluation by default
 S = TypeVar("S", bound=Spec)
 # Settings that a resumed run may change: they change no number of the run, or only last bits.

@@ -87,9 +87,9 @@ def run_epoch(
     Example:
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
-        >>> policy, _, params, _ = mg.build_arm("random", env.setup)
-        >>> hidden = policy.initial_hidden(env.envs)
-        >>> epoch = mg.run_epoch(env, *env.reset(), policy, params=params, hidden=hidden)
+        >>> arm = mg.build_arm("random", env.setup)
+        >>> hidden = arm.policy.initial_hidden(env.envs)
+        >>> epoch = mg.run_epoch(env, *env.reset(), arm.policy, params=arm.params, hidden=hidden)
         >>> epoch.choice.action.shape, epoch.step.terminated.tolist()
         (torch.Size([2, 8]), [False, False])
     """
@@ -182,8 +182,9 @@ class Rollout:
         >>> import torch
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
-        >>> policy, _, params, _ = mg.build_arm("random", env.setup)
-        >>> epoch = mg.run_epoch(env, *env.reset(), policy, params=params, hidden=policy.initial_hidden(2))
+        >>> arm = mg.build_arm("random", env.setup)
+        >>> hidden = arm.policy.initial_hidden(env.envs)
+        >>> epoch = mg.run_epoch(env, *env.reset(), arm.policy, params=arm.params, hidden=hidden)
         >>> rollout = mg.Rollout(env.horizon, envs=2, slots=2)
         >>> rollout.write(0, epoch, reset_before=torch.tensor([True, True]))
         >>> rollout.rows.batch_size, rollout.rows["action"][0].equal(epoch.choice.action)

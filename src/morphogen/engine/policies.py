@@ -104,8 +104,8 @@ def build_arm(name: str, setup: Setup) -> Arm:
     Example:
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
-        >>> policy, control, params, name = mg.build_arm("heuristic", env.setup)
-        >>> type(policy).__name__, control, name
+        >>> arm = mg.build_arm("heuristic", env.setup)
+        >>> type(arm.policy).__name__, arm.control, arm.name
         ('HeuristicPolicy', None, 'heuristic')
     """
     spec = setup.spec
@@ -214,5 +214,5 @@ def _load_arm(path: str, setup: Setup) -> Arm:
         policy = build_network_policy(parse_config(saved["config"]))
     except ConfigError as error:
         raise CheckpointError(f"policy file {path}: config: {error}") from None
-    policy, control, params, _ = _init_arm(name, policy, None, setup)
-    return Arm(policy, control, restore_tree({**saved["params"], **saved["normalisers"]}, params, path), name)
+    arm = _init_arm(name, policy, None, setup)
+    return arm._replace(params=restore_tree(saved["params"] | saved["normalisers"], arm.params, path))

@@ -125,8 +125,10 @@ class Scheduler:
         self.transfers = Transfers(setup.device, parts.clock)
         self.collectives = parts.collectives or Collectives()
         self._own = self.collectives.shard(spec.envs)  # envs of this rank
-        self.policy, control, params, _ = build_arm(spec.policy_name, setup)
-        self.control, self.params = parts.control or control, params
+        arm = build_arm(spec.policy_name, setup)
+        self.policy = arm.policy
+        self.params = arm.params
+        self.control = parts.control or arm.control
         self.compiled = parts.compiled or CompiledUnits(spec.engine, device=setup.device, clock=parts.clock)
         profiled = spec.engine.phase_profile
         self.timer = Timer(setup.device, excluded=lambda: self.compiled.totals.compile_s) if profiled else NULL_TIMER
@@ -254,8 +256,8 @@ class Scheduler:
 
     def run_epoch(self, state: EnvState, seen: PolicyInputs, hidden: TensorDict, segment: Tensor, t: int) -> Epoch:
         """Run one epoch, then read the record of the previous one.  segment bool [E]: rows that start a segment."""
-        policy, _, params, _ = self.actor
-        epoch = run_epoch(self.env, state, seen, policy, params=params, hidden=hidden)
+        actor = self.actor
+        epoch = run_epoch(self.env, state, seen, actor.policy, params=actor.params, hidden=hidden)
         self.rollout.write(t, epoch, segment)
         self.timer.end_segment("record_read")
         send_record(self.transfers, build_record(epoch), t % 2)

@@ -7,7 +7,7 @@ than the normal (Hesterberg 2015, "expanded percentiles").
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -17,12 +17,16 @@ import numpy as np
 from morphogen.state import rng
 from morphogen.vocab.purpose import Purpose
 
-MAX_RESAMPLES, MIN_RESAMPLES, MAX_DRAWS = 10_000, 1_000, 2**24  # of a small sample, of a huge one, draws in between
+MAX_RESAMPLES = 10_000  # of a small sample
+MIN_RESAMPLES = 1_000  # of a huge sample
+MAX_DRAWS = 2**24  # of a sample between them
 CONFIDENCE_LEVEL = 0.95
-MIDDLE_SHARES = (0.25, 0.75)  # of the ordered values, which the interquartile mean is of
+MIDDLE_SHARES = (0.25, 0.75)  # ends of the ordered values that the interquartile mean averages
+PROFILE_STEP = 0.05  # of network value; both ends of a profile are multiples of it
+PROFILE_POINTS = 41
 _NORMAL = NormalDist()
 _Z = _NORMAL.inv_cdf((1 + CONFIDENCE_LEVEL) / 2)
-_T = (12.706, 4.303, 3.182, 2.776)  # the same of Student's t with 1 .. 4 degrees of freedom
+_T = (12.706, 4.303, 3.182, 2.776)  # quantiles of Student's t with 1 .. 4 degrees of freedom
 Array = np.ndarray[Any, Any]
 
 
@@ -124,6 +128,44 @@ def exceedance_profile(values: Array, grid: Array, *, seed: int) -> tuple[Estima
     return tuple(Estimate(*map(float, row)) for row in zip(above.mean(axis=0), *ends, strict=True))
 
 
+def describe_values(
+    values: Mapping[str, Array], arm: str, reference: str, *, seed: int
+) -> dict[str, dict[str, float] | None]:
+    """Describe the values of an arm: means, difference of the reference, how often that is better.
+
+    values: [n] by arm, paired.  The comparisons of the reference with itself are None.
+    """
+    own = values[arm]
+    found: dict[str, dict[str, float] | None] = {
+        "mean": interval(own, seed=seed)._asdict(),
+        "iqm": iqm(own, seed=seed)._asdict(),
+        "difference": None,
+        "improvement": None,
+    }
+    if arm != reference:
+        found["difference"] = interval(values[reference] - own, seed=seed)._asdict()
+        found["improvement"] = improvement_probability(values[reference], own, seed=seed)._asdict()
+    return found
+
+
+def performance_profiles(values: Mapping[str, Array], *, seed: int) -> dict[str, Any]:
+    """Share of episodes with a value above tau, for each arm [n], over a common grid."""
+    low = PROFILE_STEP * math.floor(min(float(own.min()) for own in values.values()) / PROFILE_STEP)
+    high = PROFILE_STEP * math.ceil(max(float(own.max()) for own in values.values()) / PROFILE_STEP)
+    grid = np.linspace(low, high, PROFILE_POINTS)
+    arms: dict[str, dict[str, list[float]]] = {}
+    for name, own in values.items():
+        profile = exceedance_profile(own, grid, seed=seed)
+        arms[name] = {end: [getattr(point, end) for point in profile] for end in Estimate._fields}
+    return {"tau": grid.tolist(), "arms": arms}
+
+
+def format_estimate(estimate: Mapping[str, float], sign: str = "") -> str:
+    """Return the text of an estimate, such as `0.700 (0.650 .. 0.750)`."""
+    value, low, high = (format(estimate[name], f"{sign}.3f") for name in Estimate._fields)
+    return f"{value} ({low} .. {high})"
+
+
 def effect_size(ours: Array, theirs: Array) -> float | None:
     """The mean paired difference in standard deviations of it; None where all differences are equal."""
     difference = (np.asarray(ours, dtype=np.float64) - theirs).ravel()
@@ -157,9 +199,9 @@ def student_t_quantile(degrees: int) -> float:
     """The two-sided 95 % quantile of Student's t, within 0.003 (Abramowitz and Stegun 26.7.5)."""
     if degrees <= len(_T):
         return _T[degrees - 1]
-    z, n = _Z, degrees
+    z = _Z
     terms = ((z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
-    return z + sum(term / n**k for k, term in enumerate(terms, start=1))
+    return z + sum(term / degrees**k for k, term in enumerate(terms, start=1))
 
 
 def stability(accuracy: Array) -> Array:

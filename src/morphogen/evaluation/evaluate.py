@@ -1,24 +1,21 @@
-"""Evaluate the policy of a run and other arms on the same held-out instances: statistics, tables, `evaluation.json`."""
+"""Evaluate the policy of a run and other arms on the same held-out instances, with statistics."""
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from morphogen.config.spec import RIVALS, VALIDATION, RunSpec, SplitName, resolve
 from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
-from morphogen.engine.policies import TRAINED_PREFIX
+from morphogen.engine.policies import TRAINED_PREFIX, build_arm, greedy_arm
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.errors import ConfigError
-from morphogen.evaluation.arms import open_arms, play_policy_arm
-from morphogen.evaluation.bootstrap import Estimate, exceedance_profile, improvement_probability, interval, iqm
+from morphogen.evaluation.arms import PlayContext, open_arms, policy_player
+from morphogen.evaluation.bootstrap import describe_values, format_estimate, performance_profiles
 from morphogen.evaluation.play import SHARE_TITLE, ArmResult, share_table, shares_of_optimum
 from morphogen.evaluation.rank_parts import ONE_PROCESS
 from morphogen.storage import files, run_directory
@@ -26,7 +23,6 @@ from morphogen.vocab.paths import expand_path
 from morphogen.vocab.plain import read_count, to_plain
 
 TRAINED_ARM = "trained"  # the policy of the run
-PROFILE_STEP, PROFILE_POINTS = 0.05, 41  # of network value: both ends of a profile are multiples; points of a profile
 Row = dict[str, Any]
 Results = Mapping[str, ArmResult]
 
@@ -48,8 +44,8 @@ def evaluate(
 
     Args:
         run: run directory.
-        names: arms beside the policy of the run: baselines, registered policies, `schedule:FILE`, `trained:PATH`,
-            `static`, `static-cost`, `oracle:FILE`.
+        names: other arms: baselines, registered policies, `schedule:FILE`, `reactive:FILE`,
+            `trained:PATH`, and arms that packages offer, such as `static`.
         episodes: held-out episodes per arm.
         seed: of the held-out instances; default: the seed of the run.
         greedy: the policy of the run takes its most likely actions.
@@ -70,62 +66,64 @@ def evaluate(
         >>> {arm: round(row["mean"]["value"], 3) for arm, row in contents["statistics"].items()}
         {'trained': 0.05, 'random': -0.105}
     """
-    run, episodes = expand_path(run), read_count("episodes", episodes)
+    run = expand_path(run)
+    episodes = read_count("episodes", episodes)
     seed, greedy = to_plain((seed, greedy))
-    with run_directory.hold_directory(run) as folder:
-        chosen: Any = {"seed": seed, "greedy": greedy, "split": split}
-        tables, contents = _play_arms(run, names, episodes, **chosen, report=report, collectives=collectives)
-        try:
-            if collectives.rank == 0:
-                files.write_atomic(folder.path / run_directory.EVALUATION, files.json_bytes(contents))
-        except OSError as error:
-            reason = files.error_line(error)
-            report(f"{run_directory.EVALUATION} was not written: {folder.name} cannot be written to: {reason}")
-    return tables, contents
+    with run_directory.hold_directory(run) as folder, torch.no_grad():
+        _, spec, manifest = run_directory.open_directory(run)
+        seed = spec.seed if seed is None else seed
+        setup = select_split(split, build_setup(evaluation_spec(spec, seed=seed, envs=spec.envs)))
+        context = PlayContext(setup, Transfers(setup.device, time.perf_counter), collectives, report)
+        results = _play_all(context, run, names, episodes, greedy=greedy)
+        contents: Row = {
+            "run_id": manifest["run_id"],
+            "greedy": greedy,
+            "split": split,
+            "episodes": episodes,
+            "seed": seed,
+            **_describe_results(context, results, seed),
+        }
+        if collectives.rank == 0:
+            _write(folder, contents, report)
+    return evaluation_tables(results, contents), contents
 
 
-def _play_arms(
-    run: Path,
-    names: Sequence[str],
-    episodes: int,
-    *,
-    seed: int | None,
-    greedy: bool,
-    split: SplitName,
-    report: Callable[[str], None],
-    collectives: Collectives,
-) -> tuple[dict[str, list[Row]], Row]:
-    """Return the tables and the contents of the file of an evaluation."""
-    _, spec, manifest = run_directory.open_directory(run)
-    seed, trained = spec.seed if seed is None else seed, f"{TRAINED_PREFIX}{run}"
-    setup = select_split(split, build_setup(evaluation_spec(spec, seed=seed, envs=spec.envs)))
-    players = open_arms((trained, *names), setup, collectives, report)
-    del players[trained]
-    own = partial(play_policy_arm, trained, label=TRAINED_ARM, greedy=greedy, collectives=collectives)
-    players = {TRAINED_ARM: own, **players}
-    transfers = Transfers(setup.device, time.perf_counter)
+def _write(folder: run_directory.RunDirectory, contents: Row, report: Callable[[str], None]) -> None:
+    """Write `evaluation.json`, or report the reason why it cannot be written."""
+    try:
+        files.write_atomic(folder.path / run_directory.EVALUATION, files.json_bytes(contents))
+    except OSError as error:
+        reason = files.error_line(error)
+        report(f"{run_directory.EVALUATION} was not written: {folder.name} cannot be written to: {reason}")
+
+
+def _play_all(
+    context: PlayContext, run: Path, names: Sequence[str], episodes: int, *, greedy: bool
+) -> dict[str, ArmResult]:
+    """Play the policy of a run, then the other arms; return their results by name."""
+    own_name = f"{TRAINED_PREFIX}{run}"
+    own = build_arm(own_name, context.setup)
+    players = {TRAINED_ARM: policy_player(greedy_arm(own) if greedy else own, TRAINED_ARM)}
+    players |= open_arms([name for name in names if name != own_name], context.setup)
     results: dict[str, ArmResult] = {}
-    with torch.no_grad():
-        for name, player in players.items():
-            results[name] = player(setup, transfers, episodes, results)
-            report(f"{name}: {episodes} episodes in {results[name].seconds:.1f} s")
-        shares = shares_of_optimum(setup, transfers, tuple(results.values()))
-    statistics = {name: arm_statistics(arm, results[TRAINED_ARM], seed=seed) for name, arm in results.items()}
-    contents: Row = {
-        "run_id": manifest["run_id"],
-        "greedy": greedy,
-        "split": split,
-        "episodes": episodes,
-        "seed": seed,
+    for name, player in players.items():
+        results[name] = player(context, episodes, results)
+        context.report(f"{name}: {episodes} episodes in {results[name].seconds:.1f} s")
+    return results
+
+
+def _describe_results(context: PlayContext, results: Results, seed: int) -> Row:
+    """Return the numbers of every arm and episode, and their statistics."""
+    values = {name: result.network_value for name, result in results.items()}
+    shares = shares_of_optimum(context.setup, context.transfers, tuple(results.values()))
+    rows: Row = {
         "arms": {name: {**result.per_episode(), **result.costs()} for name, result in results.items()},
-        "statistics": statistics,
-        "profiles": performance_profiles({name: arm.network_value for name, arm in results.items()}, seed=seed),
-        **({"share_of_optimal": shares} if shares else {}),
+        "statistics": {name: describe_values(values, name, TRAINED_ARM, seed=seed) for name in values},
+        "profiles": performance_profiles(values, seed=seed),
     }
-    tables = evaluation_tables(results, statistics, split)
     if shares:
-        tables[SHARE_TITLE] = share_table({_short_name(name): share for name, share in shares.items()})
-    return tables, contents
+        rows["share_of_optimal"] = shares
+    return rows
 
 
 def evaluation_spec(spec: RunSpec, *, seed: int, envs: int) -> RunSpec:
@@ -142,55 +140,24 @@ def select_split(split: SplitName, setup: Setup) -> Setup:
     return replace(setup, dataset=setup.dataset.on_test_split())
 
 
-def arm_statistics(result: ArmResult, reference: ArmResult, *, seed: int) -> dict[str, Row | None]:
-    """Network value: mean, interquartile mean, difference of the reference, and how often the reference is better."""
-    ours, theirs = reference.network_value, result.network_value
-    paired = result is not reference
-    estimates = {
-        "mean": interval(theirs, seed=seed),
-        "iqm": iqm(theirs, seed=seed),
-        "difference": interval(ours - theirs, seed=seed) if paired else None,
-        "improvement": improvement_probability(ours, theirs, seed=seed) if paired else None,
-    }
-    return {name: None if estimate is None else estimate._asdict() for name, estimate in estimates.items()}
-
-
-def performance_profiles(values: Mapping[str, np.ndarray[Any, Any]], *, seed: int) -> Row:
-    """Share of episodes with a network value above tau, for each arm [n], over a common grid."""
-    low, high = min(map(np.min, values.values())), max(map(np.max, values.values()))
-    ends = (PROFILE_STEP * math.floor(float(low) / PROFILE_STEP), PROFILE_STEP * math.ceil(float(high) / PROFILE_STEP))
-    grid = np.linspace(*ends, PROFILE_POINTS)
-    profiles = {name: exceedance_profile(numbers, grid, seed=seed) for name, numbers in values.items()}
-    arms = {
-        name: {end: [getattr(point, end) for point in profile] for end in Estimate._fields}
-        for name, profile in profiles.items()
-    }
-    return {"tau": grid.tolist(), "arms": arms}
-
-
-def evaluation_tables(
-    results: Results, statistics: Mapping[str, Mapping[str, Row | None]], split: SplitName
-) -> dict[str, list[Row]]:
-    """Title -> a row per arm: values, and costs."""
+def evaluation_tables(results: Results, contents: Row) -> dict[str, list[Row]]:
+    """Return the tables of an evaluation by title: values, costs, shares of a known optimum."""
     values: list[Row] = []
     costs: list[Row] = []
     for name, result in results.items():
-        texts = {
-            statistic: "" if estimate is None else format_estimate(estimate, "+" if statistic == "difference" else "")
-            for statistic, estimate in statistics[name].items()
-        }
+        statistics = contents["statistics"][name]
         values.append(
             {
                 "arm": _short_name(name),
-                f"{result.value_name} (95 % interval)": texts["mean"],
-                "interquartile mean": texts["iqm"],
-                f"{TRAINED_ARM} minus arm": texts["difference"],
+                f"{result.value_name} (95 % interval)": format_estimate(statistics["mean"]),
+                "interquartile mean": format_estimate(statistics["iqm"]),
+                f"{TRAINED_ARM} minus arm": _format_optional(statistics["difference"], sign="+"),
             }
         )
         costs.append(
             {
                 "arm": _short_name(result.policy),
-                f"P({TRAINED_ARM} is better)": texts["improvement"],
+                f"P({TRAINED_ARM} is better)": _format_optional(statistics["improvement"]),
                 "accuracy %": float(result.committed_accuracy.mean()),
                 "parameters": round(float(result.params.mean())),
                 "parameter-epochs": round(float(result.param_epochs.mean())),
@@ -198,8 +165,12 @@ def evaluation_tables(
                 "seconds": float(result.seconds),
             }
         )
-    title = f"{len(results[TRAINED_ARM].network_value)} held-out instances, the same for every arm; {split} samples"
-    return {title: values, "means per instance; seconds in total": costs}
+    title = f"{contents['episodes']} held-out instances, the same for every arm; {contents['split']} samples"
+    tables = {title: values, "means per instance; seconds in total": costs}
+    shares = contents.get("share_of_optimal")
+    if shares:
+        tables[SHARE_TITLE] = share_table({_short_name(name): share for name, share in shares.items()})
+    return tables
 
 
 def _short_name(name: str) -> str:
@@ -207,7 +178,5 @@ def _short_name(name: str) -> str:
     return f"{head}{colon}{Path(place).name}"
 
 
-def format_estimate(estimate: Mapping[str, float], sign: str = "") -> str:
-    """`0.700 (0.650 .. 0.750)`."""
-    value, low, high = (format(estimate[name], f"{sign}.3f") for name in Estimate._fields)
-    return f"{value} ({low} .. {high})"
+def _format_optional(estimate: Mapping[str, float] | None, sign: str = "") -> str:
+    return "" if estimate is None else format_estimate(estimate, sign)

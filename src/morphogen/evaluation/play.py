@@ -156,23 +156,24 @@ def play_arm(
     collectives: Collectives = ONE_PROCESS,
 ) -> ArmResult:
     """Run `episodes` episodes of a split, a part on each rank; one `plan` crossing an epoch, one `result` in all."""
-    began, envs = time.perf_counter(), min(setup.spec.envs, episodes)
-    policy, control, params, _ = arm
+    began = time.perf_counter()
+    envs = min(setup.spec.envs, episodes)
     keys = rng.env_keys(setup.spec.seed, 0, envs)[own_part(envs, collectives)]
-    with open_environment(setup, envs=keys, split=split, control=control, transfers=transfers) as env:
+    with open_environment(setup, envs=keys, split=split, control=arm.control, transfers=transfers) as env:
         counts = [envs] * -(-episodes // envs)
-        parts = [run_episodes(env, *env.reset(episode), policy, params) for episode in range(len(counts))]
+        parts = [run_episodes(env, *env.reset(episode), arm.policy, arm.params) for episode in range(len(counts))]
     traces = fetch_all_traces(transfers, parts, counts, collectives=collectives, episodes=episodes)
-    if control is not None:  # raises ScheduleError where a declared action was not legal
+    if arm.control is not None:  # raises ScheduleError where a declared action was not legal
         for epoch, missed in enumerate(traces.missed):
             for first in range(0, len(missed), envs):
-                control.check_missed(missed[first : first + envs], epoch, split.label)
+                arm.control.check_missed(missed[first : first + envs], epoch, split.label)
     return build_result(setup, traces, name=name, seconds=time.perf_counter() - began)
 
 
 def build_result(setup: Setup, traces: EpisodeTraces, *, name: str, seconds: float) -> ArmResult:
     """Result of an arm on held-out instances."""
-    host, accuracy = traces.host_params, traces.committed_acc[-1]
+    host = traces.host_params
+    accuracy = traces.committed_acc[-1]
     return ArmResult(
         policy=name,
         network_value=running_value(traces.network_value, setup.task.objective)[-1],
@@ -207,7 +208,8 @@ def run_final_evaluation(scheduler: Scheduler, halt: Callable[[], object]) -> tu
     """
     collectives = scheduler.collectives
     results: list[ArmResult] = []
-    setup, spec = scheduler.setup, scheduler.setup.spec
+    setup = scheduler.setup
+    spec = setup.spec
     rivals = (*RIVALS, *setup.kind.rivals(setup))
     for name in (*(rival for rival in rivals if rival != spec.policy_name), spec.policy_name):
         if any(collectives.gather_facts(bool(halt()))):

@@ -41,10 +41,11 @@ class Policy(Protocol):
         >>> import torch
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
-        >>> policy, _, params, _ = mg.build_arm("heuristic", env.setup)
+        >>> arm = mg.build_arm("heuristic", env.setup)
         >>> _, seen = env.reset()
-        >>> memory, noise = policy.initial_hidden(env.envs), torch.zeros(env.envs, 38 + len(env.net.slots))
-        >>> out = policy.act(params, seen.observation, seen.masks, memory, noise)
+        >>> memory = arm.policy.initial_hidden(env.envs)
+        >>> noise = torch.zeros(env.envs, 38 + len(env.net.slots))
+        >>> out = arm.policy.act(arm.params, seen.observation, seen.masks, memory, noise)
         >>> out.action.shape, out.log_prob.shape  # a value per head
         (torch.Size([2, 8]), torch.Size([2, 8]))
     """

@@ -71,8 +71,7 @@ class TrainResult:
     @property
     def policy(self) -> TensorDict:
         """Parameters of the policy, without batch size."""
-        _, _, params, _ = self.arm
-        return params
+        return self.arm.params
 
     def __repr__(self) -> str:
         last = f", value {self.history[-1].network_value_mean:.3f}" if self.history else ""

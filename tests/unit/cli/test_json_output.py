@@ -53,16 +53,3 @@ def test_report_names_its_files(run, tmp_path, capsys):
     assert found["page"] == str(tmp_path / "page" / "index.html")
     assert str(tmp_path / "page" / "health.png") in found["pictures"]
     assert len(found["numbers"]) == len(found["pictures"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("family", "tables"), [("open", 1), ("reactive", 0)])
-def test_tune_has_the_best_and_its_files(tmp_path, monkeypatch, capsys, family, tables):
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    out = tmp_path / "best.json"
-    words = ["tune", "--preset", "tiny", "--envs", "4", "--on", "6", "--family", family, "--out", str(out)]
-    found = document_of(capsys, *words)
-    assert found["files"][0] == str(out)
-    assert found["instances"] == 6
-    assert isinstance(found["value"], float)
-    assert len(found.get("tables", {})) == tables

@@ -538,15 +538,16 @@ def test_rules_and_policies_have_derivatives_beside_steps(formula_env):
         rewards.append(step.reward)
         seen = step.seen
     assert torch.autograd.grad(torch.stack(rewards).sum(), price)[0] != 0
-    policy, _, params, _ = mg.build_arm("ppo", env.setup)
-    hidden, noise = policy.initial_hidden(2), torch.zeros(2, 40)
+    arm = mg.build_arm("ppo", env.setup)
+    hidden = arm.policy.initial_hidden(2)
+    noise = torch.zeros(2, 40)
 
     def value(params):
-        return policy.act(params, seen.observation, seen.masks, hidden, noise).value.sum()
+        return arm.policy.act(params, seen.observation, seen.masks, hidden, noise).value.sum()
 
-    slopes = torch.func.grad(value)(params)
+    slopes = torch.func.grad(value)(arm.params)
     assert any((leaf != 0).any() for leaf in slopes["net"].values(True, True))
-    population = torch.stack((params, params))
+    population = torch.stack((arm.params, arm.params))
     assert torch.func.vmap(value)(population).shape == (2,)
 
 

@@ -66,14 +66,15 @@ def test_the_heuristic_acts_in_rounds_of_imitation_and_the_policy_after_them():
         _state, seen = imitating.env.reset(0)
         rows_of(imitating)
         shown = get_leaf(imitating.rollout.rows, "action").clone()
-        policy, _, params, _ = build_arm("heuristic", imitating.setup)
-        out = policy.act(params, seen.observation, seen.masks, policy.initial_hidden(8), torch.zeros(8, 41))
+        arm = build_arm("heuristic", imitating.setup)
+        memory = arm.policy.initial_hidden(8)
+        out = arm.policy.act(arm.params, seen.observation, seen.masks, memory, torch.zeros(8, 41))
         assert torch.equal(shown[0], out.action)
         rows_of(imitating)
-    assert imitating.actor[0] is imitating.policy
+    assert imitating.actor.policy is imitating.policy
     assert (imitating.reporter._monitor._imitated, rule.reporter._monitor._imitated) == (1, 0)
     assert get_leaf(imitating.rollout.rows, "log_prob").ne(0).any()
-    assert rule.actor[0] is rule.policy
+    assert rule.actor.policy is rule.policy
 
 
 def distinct_episodes(rows):

@@ -10,21 +10,22 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.small_runs import tiny, tiny_setup
+from support.small_runs import live, tiny, tiny_setup, world_of
 
 import morphogen as mg
 from morphogen.analysis.run_log import read_run
 from morphogen.cli import main
 from morphogen.config.groups import LifecycleSpec
-from morphogen.config.parts import POLICIES
+from morphogen.config.parts import ARMS, POLICIES
 from morphogen.config.policy_spec import PolicySpec
 from morphogen.config.task import TASKS
 from morphogen.data.instances import TRAINING_INSTANCES
 from morphogen.data.splits import read_digits
 from morphogen.device.transfers import Transfers, expected_ledger
+from morphogen.engine.episodes import fetch_traces, run_episodes
 from morphogen.engine.policies import Greedy, build_arm
 from morphogen.errors import ConfigError
-from morphogen.evaluation.arms import ARM_PLAYERS, ARM_PREFIXES, open_arms
+from morphogen.evaluation.arms import POLICY_PREFIXES, open_arms, without_argument
 from morphogen.evaluation.evaluate import select_split
 from morphogen.evaluation.play import play_arm
 from morphogen.run.train import train_ppo_vectorized
@@ -57,8 +58,8 @@ def test_the_help_of_evaluate_names_every_kind_of_arm(capsys):
     with pytest.raises(SystemExit):
         main.main(["evaluate", "--help"])
     words = capsys.readouterr().out.replace(",", " ").split()
-    assert {word.split(":")[0] for word in words} >= {prefix.rstrip(":") for prefix in ARM_PREFIXES}
-    assert {*words} >= {*ARM_PLAYERS, *POLICIES.builtin()}
+    assert {word.split(":")[0] for word in words} >= {prefix.rstrip(":") for prefix in POLICY_PREFIXES}
+    assert {*words} >= {*ARMS, *POLICIES.builtin()}
 
 
 def test_a_host_that_is_left_alone_costs_what_it_is_made_of():
@@ -227,16 +228,42 @@ def test_arms_are_played_in_python_beside_one_that_was_played():
     spec = tiny(episode_length=8, envs=4)
     env = mg.make(spec, instances="held-out")
     grown = mg.play(env, "random")
-    results = mg.play_arms(env, ("static", "wait"), {"grown": grown})
-    assert list(results) == ["grown", "static", "wait"]
-    assert np.array_equal(results["static"].params, grown.params)
+    results = mg.play_arms(env, ("wait",), {"grown": grown})
+    assert list(results) == ["grown", "wait"]
     assert np.array_equal(results["wait"].network_value, mg.play(env, "wait").network_value)
     assert repr(results["wait"]).startswith("ArmResult(wait: network value 0.")
-    with pytest.raises(ConfigError, match=r'arms: expected wait, random, .*, static, .*, got "nobody"'):
+    with pytest.raises(ConfigError, match=r'arms: expected wait, random, .*, schedule:FILE, .*, got "nobody"'):
         mg.play_arms(env, ("nobody",))
     with pytest.raises(ConfigError, match="env: expected one with held-out instances, got"):
         mg.play_arms(mg.make(spec), ("wait",))
     assert "network value" in results["wait"].table_row(grown, seed=0)
+
+
+def test_an_arm_of_a_package_gets_its_argument_and_the_results_so_far():
+    def build(argument, setup):
+        def play(context, episodes, results):
+            assert (context.setup, episodes, list(results)) == (setup, 4, ["grown"])
+            return replace(results["grown"], policy=argument)
+
+        return play
+
+    ARMS.register("again", build)
+    env = mg.make("whitebox", envs=4, instances="held-out")
+    results = mg.play_arms(env, ("again:twice",), {"grown": mg.play(env, "random")})
+    assert results["again:twice"].policy == "twice"
+    ARMS.register("alone", without_argument("alone", build("", env.setup)))
+    with pytest.raises(ConfigError, match="arms: expected alone, got alone:x"):
+        mg.play_arms(env, ("alone:x",))
+
+
+def test_traces_of_an_episode_are_those_of_its_epochs():
+    world = world_of(tiny_setup())
+    epochs = live(world, "random")
+    policy = build_arm("random", world.setup).policy
+    traces = fetch_traces(world.transfers, [run_episodes(world, *world.reset(0), policy)])
+    assert traces.network_value.tolist() == [epoch.step.score.network_value.tolist() for epoch in epochs]
+    trained = sum(epoch.step.host_params + epoch.step.seed_params.sum(-1) for epoch in epochs)
+    assert traces.cost[-1].tolist() == trained.tolist()
 
 
 # the anytime value

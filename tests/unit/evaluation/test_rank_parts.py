@@ -4,22 +4,14 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import morphogen as mg
 from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
-from morphogen.evaluation import arms, rank_parts, replays
+from morphogen.evaluation import rank_parts
 from morphogen.evaluation.play import play_arm
-from morphogen.evaluation.schedule_search import (
-    build_schedule,
-    initial_candidates,
-    score_lines,
-    score_schedules,
-    training_instances,
-)
 from tests.support.thread_ranks import run_ranks
 
 
@@ -48,50 +40,12 @@ def assert_equal_traces(ours, theirs):
         np.testing.assert_array_equal(getattr(ours, field.name), getattr(theirs, field.name), err_msg=field.name)
 
 
-def play_all(setup, collectives):
-    """Arms of every kind."""
-    transfers = Transfers(setup.device, lambda: 0.0)
-    played = play_arm(
-        setup, transfers, mg.build_arm("random", setup), name="random", episodes=12, collectives=collectives
-    )
-    results = {"random": played}
-    static = replays.play_static_arm(setup, transfers, 12, results, collectives=collectives)
-    portfolio = [build_schedule(candidate, setup.spec) for candidate in initial_candidates(setup.spec)[:3]]
-    oracle = arms.play_hindsight_oracle(
-        setup, transfers, portfolio, episodes=7, worlds=1, rows=8, collectives=collectives
-    )
-    return [played.traces, static.traces, oracle.traces], oracle.pick.tolist()
-
-
-def test_arms_of_every_kind_have_the_results_of_one_process_on_two_ranks(setup):
-    whole, picks = play_all(setup, Collectives())
-    for parts, own_picks in run_ranks(2, lambda collectives: play_all(setup, collectives)):
-        assert own_picks == picks
-        for ours, theirs in zip(parts, whole, strict=True):
-            assert_equal_traces(ours, theirs)
-
-
-def test_scores_of_schedules_are_those_of_one_process_where_groups_are_uneven(setup):
-    schedules = [build_schedule(candidate, setup.spec) for candidate in initial_candidates(setup.spec)[:3]]
-    ground = training_instances(setup.spec, 3)
-
-    def score(collectives):
+def test_an_arm_has_the_traces_of_one_process_on_two_ranks(setup):
+    def play(collectives):
         transfers = Transfers(setup.device, lambda: 0.0)
-        search = {"worlds": range(2), "rows": 5, "collectives": collectives}
-        return score_schedules(setup, transfers, schedules, ground, **search)
+        arm = mg.build_arm("random", setup)
+        return play_arm(setup, transfers, arm, name="random", episodes=12, collectives=collectives).traces
 
-    whole = score(Collectives())
-    assert len(np.unique(whole)) > 2
-    for values in run_ranks(2, score):
-        np.testing.assert_array_equal(values, whole)
-
-
-def test_scores_are_in_the_order_of_the_lines_whichever_play_side_by_side(setup):
-    idle, one, other = (build_schedule(candidate, setup.spec) for candidate in initial_candidates(setup.spec)[:3])
-    lines, ground = [one, idle, other, idle, one], training_instances(setup.spec, 3)
-    transfers, places = Transfers(setup.device, lambda: 0.0), torch.tensor([2, 0, 0, 1, 0])
-    found = score_lines(setup, transfers, lines, ground.choose(places), worlds=range(2), rows=2)
-    table = score_schedules(setup, transfers, [idle, one, other], ground, worlds=range(2), rows=9)
-    assert len(np.unique(table)) > 2
-    expected = [table[(1, 0, 2, 0, 1)[i], :, place] for i, place in enumerate(places.tolist())]
-    np.testing.assert_allclose(found.T, expected, atol=1e-6)
+    alone = play(Collectives())
+    for traces in run_ranks(2, play):
+        assert_equal_traces(traces, alone)

@@ -36,7 +36,7 @@ COMMANDS = (
     *["data cifar_minimal --data-dir {}"] * has_extra("cifar"),
     *("train heuristic --preset smoke --policy schedule:{}", 'train --preset smoke --set telemetry.dir="{}"'),
     *("inspect {}", "report {}", "resume {}", "evaluate {}", "evaluate {} --json {}", "compare {} {}x", "watch {}"),
-    *("tune --out {}", "bench --json {}", "compare smoke rule:rent --out {}"),
+    *("bench --json {}", "compare smoke rule:rent --out {}"),
 )
 
 

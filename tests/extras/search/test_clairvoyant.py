@@ -1,26 +1,18 @@
 """Schedules along the regimes of an instance: where regimes begin, what a plan becomes, and what the search finds."""
 
-import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from support.small_runs import tiny, tiny_setup
+from support.small_runs import context_of, tiny, tiny_setup
 
 import morphogen as mg
 from morphogen.config.task import TASKS
-from morphogen.device.transfers import Transfers
-from morphogen.evaluation.arms import open_arms
-from morphogen.evaluation.clairvoyant import lay_plan, regime_starts, search_along_regimes
-from morphogen.evaluation.schedule_search import (
-    RESTING_EPOCHS,
-    GrowthStep,
-    build_schedule,
-    is_feasible,
-    score_lines,
-    training_instances,
-)
+from morphogen.evaluation.arms import PlayContext, open_arms
+from morphogen.extras.search.candidates import RESTING_EPOCHS, GrowthStep, build_schedule, is_feasible
+from morphogen.extras.search.clairvoyant import lay_plan, regime_starts, search_along_regimes
+from morphogen.extras.search.instance_sets import score_pairs, training_instances
 from morphogen.vocab.blueprint import Blueprint
 
 LIFE = mg.LifecycleSpec(
@@ -40,14 +32,14 @@ def spec_of(**fields):
 
 def test_regimes_begin_where_the_worlds_of_a_run_change():
     spec = spec_of()
-    ground = training_instances(spec, 5)
+    instances = training_instances(spec, 5)
     env = mg.make(spec, envs=5, seed=spec.seed)
-    state, _ = env.reset(ground.episode)
+    state, _ = env.reset(instances.episode)
     numbers = [state.instance.regime]
     for _ in range(spec.episode_length - 1):
         state, _ = env.step(state, mg.actions.wait(env))
         numbers.append(state.instance.regime)
-    found = regime_starts(spec, ground)
+    found = regime_starts(spec, instances)
     assert max(map(len, found)) > 1
     for starts, seen in zip(found, torch.stack(numbers, dim=-1).tolist(), strict=True):
         assert starts == (0, *(t for t in range(1, len(seen)) if seen[t] != seen[t - 1]))
@@ -83,16 +75,17 @@ def test_a_slot_may_be_used_again_once_its_seed_was_pruned():
 def test_the_search_finds_what_is_best_where_it_is_played_again():
     setup = tiny_setup(**{name: getattr(spec_of(), name) for name in ("regime", "lifecycle", "observe", "instance")},
                        task=ANYTIME, episode_length=30, blueprints=("norm",))  # fmt: skip
-    ground, said = training_instances(setup.spec, 3), list[str]()
-    transfers = Transfers(setup.device, time.perf_counter)
-    found = search_along_regimes(setup, transfers, ground, rows=64, report=said.append)
+    instances = training_instances(setup.spec, 3)
+    said: list[str] = []
+    context = replace(context_of(setup), report=said.append)
+    found = search_along_regimes(context, instances, rows=64)
     assert len(found.picks) == 3
-    assert all(is_feasible(line, setup.spec) for line in found.picks)
+    assert all(is_feasible(candidate, setup.spec) for candidate in found.picks)
     assert len(said) == 4
-    lines = [build_schedule(line, setup.spec) for line in found.picks]
-    again = score_lines(setup, transfers, lines, ground, worlds=(1, 2, 3), rows=64).mean(axis=0)
+    schedules = [build_schedule(candidate, setup.spec) for candidate in found.picks]
+    again = score_pairs(context, schedules, instances, worlds=(1, 2, 3), rows=64).mean(axis=0)
     assert np.allclose(again, found.values, atol=1e-6)
-    idle = score_lines(setup, transfers, [build_schedule((), setup.spec)] * 3, ground, worlds=(1, 2, 3), rows=64)
+    idle = score_pairs(context, [build_schedule((), setup.spec)] * 3, instances, worlds=(1, 2, 3), rows=64)
     assert (found.values >= idle.mean(axis=0) - 1e-6).all()
 
 
@@ -103,9 +96,9 @@ def test_the_arm_is_played_on_held_out_instances_beside_others():
     assert results["clairvoyant"].policy == "clairvoyant"
     assert results["clairvoyant"].value_name == "anytime value"
     assert len(results["clairvoyant"].network_value) == 2
-    said = list[str]()
-    player = open_arms(["clairvoyant"], env.setup, report=said.append)["clairvoyant"]
-    again = player(env.setup, env.transfers, 2, {})
+    said: list[str] = []
+    player = open_arms(["clairvoyant"], env.setup)["clairvoyant"]
+    again = player(PlayContext(env.setup, env.transfers, report=said.append), 2, {})
     assert again.network_value.tolist() == results["clairvoyant"].network_value.tolist()
     assert [line.split(":")[0] for line in said] == [
         "one seed that stays",

@@ -7,7 +7,7 @@ import pytest
 
 from bench.studies import landscape
 from morphogen.data.instances import TRAINING_INSTANCES
-from morphogen.evaluation.schedule_search import training_instances
+from morphogen.extras.search.instance_sets import training_instances
 
 TINY = {"envs": 2, "slots": ["r0c0"], "blueprints": ["norm"], "data": {"minibatches": 1, "batch": 8, "val_samples": 16}}
 MADE = {  # the seed adds 20 points to the first of two instances, which sees single pixels

@@ -7,7 +7,8 @@ import pytest
 from support.small_runs import tiny
 
 import morphogen as mg
-from morphogen.evaluation.replays import nearest_widths
+from morphogen.evaluation.arms import PlayContext, open_arms
+from morphogen.extras.search.replays import nearest_widths
 
 QUICK = mg.LifecycleSpec(
     min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD")
@@ -37,7 +38,7 @@ def test_wider_hosts_have_the_size_of_what_was_grown_and_grow_nothing(played):
     assert (grown.traces.fossil_params > 0).any()
     assert (wide.traces.fossil_params == 0).all()
     assert wide.traces.accuracy.shape == grown.traces.accuracy.shape
-    widths = nearest_widths(env.setup, env.transfers, grown.traces.fossil_params)
+    widths = nearest_widths(PlayContext(env.setup, env.transfers), grown.traces.fossil_params)
     assert (widths >= env.spec.host.width).all()
     # No host that is a channel wider or narrower comes closer.
     for shift in (-1, 1):
@@ -54,6 +55,22 @@ def test_where_nothing_grew_the_hosts_are_those_of_the_run():
     results = mg.play_arms(env, ("static-params", "schedule"), {"wait": mg.play(env, "wait")})
     for name in ("static-params", "schedule"):
         assert np.array_equal(results[name].traces.accuracy, results["wait"].traces.accuracy)
+
+
+def test_static_networks_have_the_parameters_of_what_was_grown():
+    env = mg.make(tiny(episode_length=8, envs=4), instances="held-out")
+    grown = mg.play(env, "random")
+    results = mg.play_arms(env, ("static",), {"grown": grown})
+    assert list(results) == ["grown", "static"]
+    assert np.array_equal(results["static"].params, grown.params)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("static:x", "static, got static:x"), ("oracle", "oracle:FILE, got oracle")]
+)
+def test_an_arm_with_another_argument_is_refused(name, expected):
+    with pytest.raises(mg.ConfigError, match=f"arms: expected {expected}"):
+        open_arms([name], mg.make("whitebox", envs=2).setup)
 
 
 def test_a_host_without_a_width_is_refused():

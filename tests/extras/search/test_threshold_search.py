@@ -1,19 +1,18 @@
 """Search for the thresholds of the heuristic: what is tried, what is found, the file, and who plays it."""
 
 import json
-import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.small_runs import context_of
 
 import morphogen as mg
 from morphogen.cli.main import main
-from morphogen.device.transfers import Transfers
 from morphogen.engine.setup import build_setup
-from morphogen.evaluation import threshold_search
-from morphogen.evaluation.schedule_search import training_instances
-from morphogen.evaluation.threshold_search import (
+from morphogen.extras.search import threshold_search
+from morphogen.extras.search.instance_sets import training_instances
+from morphogen.extras.search.threshold_search import (
     GRID,
     draw_thresholds,
     near_thresholds,
@@ -30,17 +29,17 @@ def test_candidates_are_those_of_the_grid_the_own_ones_first_and_the_same_every_
     assert len(set(found)) == len(found) > 40
     assert found == draw_thresholds(SPEC)
     assert found[1:] != draw_thresholds(SPEC.with_settings(seed=1))[1:]
-    for line in found[1:]:
-        assert all(getattr(line, name) in axis for name, axis in GRID.items())
-        assert line.blueprints in {(), ("conv_light",), ("conv_heavy",), ("bottleneck",)}
-        assert line.slots in {(), *((slot,) for slot in SPEC.slots)}
+    for thresholds in found[1:]:
+        assert all(getattr(thresholds, name) in axis for name, axis in GRID.items())
+        assert thresholds.blueprints in {(), ("conv_light",), ("conv_heavy",), ("bottleneck",)}
+        assert thresholds.slots in {(), *((slot,) for slot in SPEC.slots)}
 
 
 def test_what_is_near_differs_in_one_threshold():
-    line = mg.HeuristicSpec(first_epoch=0, max_cost=0.2)
-    near = near_thresholds(line, SPEC)
+    thresholds = mg.HeuristicSpec(first_epoch=0, max_cost=0.2)
+    near = near_thresholds(thresholds, SPEC)
     names = ("blueprints", "slots", *GRID)
-    changed = [[name for name in names if getattr(other, name) != getattr(line, name)] for other in near]
+    changed = [[name for name in names if getattr(other, name) != getattr(thresholds, name)] for other in near]
     assert all(len(one) == 1 for one in changed)
     assert {one[0] for one in changed} == set(names)
     assert {other.max_cost for other in near} == {0.1, 0.2, 0.3}
@@ -48,19 +47,16 @@ def test_what_is_near_differs_in_one_threshold():
 
 def test_a_level_of_the_loss_is_searched_where_the_run_has_one():
     without, levels = mg.HeuristicSpec(), mg.HeuristicSpec(min_loss=0.6)
-    assert {line.min_loss for line in near_thresholds(without, SPEC)} == {None}
-    assert {line.min_loss for line in draw_thresholds(SPEC)} == {None}
+    assert {thresholds.min_loss for thresholds in near_thresholds(without, SPEC)} == {None}
+    assert {thresholds.min_loss for thresholds in draw_thresholds(SPEC)} == {None}
     other = replace(SPEC, heuristic=levels)
-    assert {line.min_loss for line in near_thresholds(levels, other)} == {0.4, 0.6, 0.8}
-    assert {line.min_loss for line in draw_thresholds(other)[1:]} == {None, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5}
+    assert {thresholds.min_loss for thresholds in near_thresholds(levels, other)} == {0.4, 0.6, 0.8}
+    assert {thresholds.min_loss for thresholds in draw_thresholds(other)[1:]} == {None, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5}
 
 
-def test_rules_are_worth_on_instances_what_they_earn_there():
-    setup = build_setup(SPEC)
+def test_the_value_of_rules_is_that_of_their_episodes():
     rules = mg.HeuristicSpec(first_epoch=0, min_plateau=0, max_cost=0.3)
-    found = score_thresholds(
-        setup, Transfers(setup.device, time.perf_counter), rules, training_instances(SPEC, 5), worlds=range(2)
-    )
+    found = score_thresholds(context_of(build_setup(SPEC)), rules, training_instances(SPEC, 5), worlds=range(2))
     alone = mg.play(mg.make(replace(SPEC, heuristic=rules), envs=5), "heuristic").network_value
     assert found.shape == (2, 5)
     assert np.allclose(found[0], alone)
@@ -70,11 +66,10 @@ def test_rules_are_worth_on_instances_what_they_earn_there():
 def test_the_search_ends_with_better_rules_than_it_began_with():
     said: list[str] = []
     found = search_thresholds(SPEC, instances=24, worlds=2, report=said.append)
-    setup = build_setup(SPEC)
-    fences, ground = Transfers(setup.device, time.perf_counter), training_instances(SPEC, 24)
-    own, best = (
-        score_thresholds(setup, fences, rules, ground, worlds=range(2)).mean() for rules in (SPEC.heuristic, found.best)
-    )
+    context = context_of(build_setup(SPEC))
+    instances = training_instances(SPEC, 24)
+    own = score_thresholds(context, SPEC.heuristic, instances, worlds=range(2)).mean()
+    best = score_thresholds(context, found.best, instances, worlds=range(2)).mean()
     assert found.mean == pytest.approx(best)
     assert best > own
     assert len(said) == 3

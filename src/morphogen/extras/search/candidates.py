@@ -1,0 +1,229 @@
+"""Candidates for fixed schedules: the seeds that they grow, and other candidates near them."""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise, product
+from typing import NamedTuple
+
+from morphogen.config.action_schedule import Schedule, ScheduleStep, seed_timeline
+from morphogen.config.spec import RunSpec, build_limits
+from morphogen.config.task import TASKS
+from morphogen.vocab.action import PLACEHOLDER, AlphaSpeed, AlphaTarget, Head, Op, Style, Tempo
+from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.limits import AUTO_GATES
+from morphogen.vocab.objective import ANYTIME
+
+START_COUNT = 5  # epochs of germination among the initial candidates
+RESTING_EPOCHS = 3  # from a pruning to the next germination in its env, besides the embargo
+PRUNING_COUNT = 4  # epochs of removal among the neighbours of a seed that stays
+NEVER_GROW_LABEL = "never grow"
+
+
+class GrowthStep(NamedTuple):
+    """Seed that is germinated in an epoch, advanced, and pruned, or fossilized once legal."""
+
+    epoch: int
+    slot: str
+    blueprint: Blueprint
+    tempo: Tempo = Tempo.FAST
+    style: Style = Style.SIGMOID_ADD
+    pruning: int | None = None  # epoch in which the seed is pruned; None = it is fossilized
+    target: AlphaTarget = AlphaTarget.FULL  # alpha that a seed which is pruned later has once it was blended
+
+    @property
+    def label(self) -> str:
+        """Label such as `norm in r0c0 from epoch 2 to 9, FAST, SIGMOID_ADD`."""
+        epochs = f"from epoch {self.epoch}" + ("" if self.pruning is None else f" to {self.pruning}")
+        manner = [self.tempo.name, self.style.name] + [self.target.name] * (self.target is not AlphaTarget.FULL)
+        return f"{self.blueprint.label} in {self.slot} {epochs}, {', '.join(manner)}"
+
+    def lives_at(self, epoch: int) -> bool:
+        """Return whether the seed lives at the start of an epoch and is not pruned in it."""
+        return self.epoch < epoch and (self.pruning is None or epoch < self.pruning)
+
+
+Candidate = tuple[GrowthStep, ...]  # seeds of a schedule, in order; () = nothing grows
+
+
+def build_schedule(candidate: Candidate, spec: RunSpec) -> Schedule:
+    """Schedule of a candidate for a resolved spec.  Epochs without a germination advance seeds."""
+    germinated = {growth.epoch: growth for growth in candidate}
+    pruned = {growth.pruning: growth for growth in candidate if growth.pruning is not None}
+    lowered = {
+        growth.epoch + _min_life(growth, spec): growth for growth in candidate if growth.target is not AlphaTarget.FULL
+    }
+    steps: list[ScheduleStep] = []
+    for epoch in range(min(germinated, default=0), spec.episode_length if candidate else 0):
+        if epoch in germinated:
+            heads = _germinating_heads(germinated[epoch], spec)
+        elif epoch in pruned:
+            heads = {Head.OP: Op.PRUNE, Head.SLOT: spec.slots.index(pruned[epoch].slot)}
+        elif epoch in lowered:
+            heads = _lowering_heads(lowered[epoch], spec)
+        else:
+            heads = _advancing_heads([growth for growth in candidate if growth.lives_at(epoch)], epoch, spec)
+        steps.append(ScheduleStep(epoch, tuple(int(heads.get(head, PLACEHOLDER[head])) for head in Head)))
+    return Schedule(describe_candidate(candidate) or NEVER_GROW_LABEL, tuple(steps), on_illegal="wait")
+
+
+def describe_candidate(candidate: Candidate) -> str:
+    """Return the labels of the seeds of a candidate; an empty text for the empty one."""
+    return "; ".join(growth.label for growth in candidate)
+
+
+def _germinating_heads(growth: GrowthStep, spec: RunSpec) -> dict[Head, int]:
+    return {
+        Head.OP: Op.GERMINATE,
+        Head.SLOT: spec.slots.index(growth.slot),
+        Head.BLUEPRINT: growth.blueprint,
+        Head.STYLE: growth.style,
+        Head.TEMPO: growth.tempo,
+    }
+
+
+def _lowering_heads(growth: GrowthStep, spec: RunSpec) -> dict[Head, int]:
+    return {
+        Head.OP: Op.SET_ALPHA_TARGET,
+        Head.SLOT: spec.slots.index(growth.slot),
+        Head.STYLE: growth.style,
+        Head.ALPHA_TARGET: growth.target,
+        Head.ALPHA_SPEED: AlphaSpeed.INSTANT,
+    }
+
+
+def _advancing_heads(alive: Sequence[GrowthStep], epoch: int, spec: RunSpec) -> dict[Head, int]:
+    """Advance and fossilize live seeds in turns, the newest without delay; WAIT without one."""
+    moves: list[tuple[Op, GrowthStep]] = []
+    for growth in reversed(alive):
+        ops = [op for op in _advancing_ops(spec) if growth.pruning is None or op is not Op.FOSSILIZE]
+        due = epoch - growth.epoch >= seed_timeline(spec, growth.tempo).fossilizing
+        moves += [(op, growth) for op in (reversed(ops) if due else ops[:1])]
+    if not moves:
+        return {}
+    newest = alive[-1]
+    turn = epoch - newest.epoch - seed_timeline(spec, newest.tempo).fossilizing
+    op, growth = moves[turn % len(moves)]
+    return {Head.OP: op, Head.SLOT: spec.slots.index(growth.slot)}
+
+
+def _advancing_ops(spec: RunSpec) -> tuple[Op, ...]:
+    """Ops from a germinated seed to a fossilized seed."""
+    automatic = {gate.name for gate in AUTO_GATES} <= set(spec.lifecycle.auto_forward)
+    return (Op.FOSSILIZE,) if automatic else (Op.ADVANCE, Op.FOSSILIZE)
+
+
+def is_feasible(candidate: Candidate, spec: RunSpec) -> bool:
+    """Return whether a run allows the ops of a candidate, its number of seeds, and their times.
+
+    Seeds that are advanced by actions may take turns from each other.
+    """
+    ops = {Op.GERMINATE, *_advancing_ops(spec)} if candidate else set()
+    prunings = [growth.pruning for growth in candidate if growth.pruning is not None]
+    if prunings:
+        ops.add(Op.PRUNE)
+    if any(growth.target is not AlphaTarget.FULL for growth in candidate):
+        ops.add(Op.SET_ALPHA_TARGET)
+    if any(op.name in spec.disabled_ops for op in ops) or not _has_room(candidate, spec):
+        return False
+    epochs = [growth.epoch for growth in candidate]
+    apart = all(later - earlier >= _min_separation(spec) for earlier, later in pairwise(epochs))
+    rest = spec.lifecycle.embargo_epochs + RESTING_EPOCHS
+    cooled = all(epoch < end or epoch >= end + rest for epoch in epochs for end in prunings)
+    alone = len(set(prunings)) == len(prunings)
+    in_time = all(growth.epoch >= 0 and _ends_in_time(growth, spec) for growth in candidate)
+    return apart and cooled and alone and in_time
+
+
+def _has_room(candidate: Candidate, spec: RunSpec) -> bool:
+    """Return whether every seed finds a free slot, in a host with fewer seeds than are allowed."""
+    for i, growth in enumerate(candidate):
+        alive = [other for other in candidate[:i] if other.pruning is None or other.pruning >= growth.epoch]
+        if 0 < spec.max_seeds <= len(alive) or growth.slot in {other.slot for other in alive}:
+            return False
+    return True
+
+
+def _ends_in_time(growth: GrowthStep, spec: RunSpec) -> bool:
+    """Return whether a seed can be fossilized before the end, or pruned when it is due."""
+    lowered = growth.target is not AlphaTarget.FULL
+    if growth.pruning is None:
+        return not lowered and growth.epoch < spec.episode_length - seed_timeline(spec, growth.tempo).fossilizing
+    return growth.epoch + _min_life(growth, spec) + lowered <= growth.pruning < spec.episode_length
+
+
+def _min_life(growth: GrowthStep, spec: RunSpec) -> int:
+    """Epochs from a germination to the first one in which the seed is blended and may be pruned."""
+    return max(spec.lifecycle.min_prune_age, seed_timeline(spec, growth.tempo).holding + 1)
+
+
+def initial_candidates(spec: RunSpec, *, static: bool = False) -> list[Candidate]:
+    """The empty candidate, and every blueprint in every slot from a few epochs on.
+
+    static: from the first epoch on only.
+    """
+    last = spec.episode_length - seed_timeline(spec, Tempo.FAST).fossilizing - 1
+    starts = sorted({round(i * last / (START_COUNT - 1)) for i in range(START_COUNT)}) if last >= 0 else []
+    starts = starts[:1] if static else starts
+    blueprints = [Blueprint(code) for code in build_limits(spec).allowed_blueprints]
+    candidates: list[Candidate] = [(GrowthStep(*choice),) for choice in product(starts, spec.slots, blueprints)]
+    return [(), *(candidate for candidate in candidates if is_feasible(candidate, spec))]
+
+
+def neighbours(candidates: Sequence[Candidate], spec: RunSpec, *, static: bool = False) -> list[Candidate]:
+    """Candidates with a seed a step earlier or later, of another tempo or style, or one seed more.
+
+    For the anytime objective, also with a seed that is pruned, or pruned at another time.
+    static: all seeds are germinated as early as they can be, and stay.
+    """
+
+    def variants(growth: GrowthStep) -> list[GrowthStep]:
+        timed = [] if static else [*_time_variants(growth), *_pruning_variants(growth, spec)]
+        return [*_manner_variants(growth), *timed]
+
+    near = [other for candidate in candidates for other in replace_seeds(candidate, variants)]
+    single = [candidate[0] for candidate in candidates if len(candidate) == 1]
+    # The next seed follows once the last one has left training.
+    pairs = [
+        (*candidate, seed._replace(epoch=max(seed.epoch, candidate[-1].epoch + _min_separation(spec))))
+        for candidate in candidates
+        for seed in single
+        if candidate
+    ]
+    feasible = dict.fromkeys(candidate for candidate in (*near, *pairs) if is_feasible(candidate, spec))
+    return [candidate for candidate in feasible if candidate not in candidates]
+
+
+def replace_seeds(candidate: Candidate, variants: Callable[[GrowthStep], Iterable[GrowthStep]]) -> list[Candidate]:
+    """Return a candidate for each variant of each seed; the other seeds stay as they are."""
+    return [
+        (*candidate[:i], variant, *candidate[i + 1 :])
+        for i, growth in enumerate(candidate)
+        for variant in variants(growth)
+    ]
+
+
+def _time_variants(growth: GrowthStep) -> list[GrowthStep]:
+    return [growth._replace(epoch=growth.epoch + by) for by in (-1, 1)]
+
+
+def _manner_variants(growth: GrowthStep) -> list[GrowthStep]:
+    tempo = [growth._replace(tempo=tempo) for tempo in Tempo if tempo is not growth.tempo]
+    style = [growth._replace(style=style) for style in Style if style is not growth.style]
+    return [*tempo, *style]
+
+
+def _pruning_variants(growth: GrowthStep, spec: RunSpec) -> list[GrowthStep]:
+    """Return the seed pruned at a few times, or at other times or fainter, where that can pay."""
+    if TASKS[spec.task].objective != ANYTIME:
+        return []
+    if growth.pruning is not None:
+        fainter = [growth._replace(target=target) for target in AlphaTarget if target is not growth.target]
+        moved = [growth._replace(pruning=growth.pruning + by) for by in (-2, -1, 1, 2)]
+        return [*moved, growth._replace(pruning=None), *fainter]
+    first = growth.epoch + _min_life(growth, spec)
+    times = {first + i * (spec.episode_length - first) // PRUNING_COUNT for i in range(PRUNING_COUNT)}
+    return [growth._replace(pruning=epoch) for epoch in sorted(times)]
+
+
+def _min_separation(spec: RunSpec) -> int:
+    """Epochs from a germination to the first epoch after the seed's training."""
+    return seed_timeline(spec, Tempo.FAST).blending + 1

@@ -1,0 +1,180 @@
+"""Instances that schedules play: groups of an evaluation, and many schedules in one world."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from morphogen.config.action_schedule import Schedule
+from morphogen.config.spec import RunSpec
+from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES, InstanceSplit
+from morphogen.device.transfers import Transfers
+from morphogen.engine.action_control import ActionControl, build_per_env_control
+from morphogen.engine.environment import Environment, open_environment
+from morphogen.engine.episodes import Array, EpisodeTraces, run_episodes
+from morphogen.engine.phases import PolicyInputs
+from morphogen.engine.setup import Setup
+from morphogen.evaluation.arms import PlayContext
+from morphogen.evaluation.rank_parts import fetch_all_traces, own_part
+from morphogen.state import rng
+from morphogen.state.env import EnvState
+from morphogen.telemetry.round_summary import running_value
+
+SEARCH_ROWS = 256  # envs that run together in a search
+
+BuildControl = Callable[[Tensor], ActionControl | None]  # receives places of episodes in an evaluation, int64 [n]
+# Receives the environment, the number of the episode in its split, and the places.
+StartEpisode = Callable[[Environment, int, Tensor], tuple[EnvState, PolicyInputs]]
+
+
+class InstanceSet(NamedTuple):
+    """Instances of one episode for some envs."""
+
+    split: InstanceSplit
+    episode: int  # of the split
+    tasks: Tensor  # int64 [n, 3], keys of the envs, on the CPU
+
+    def choose(self, places: Tensor) -> "InstanceSet":
+        """Return the instances at these places, int64 [n]."""
+        return self._replace(tasks=self.tasks[places])
+
+    def open(self, setup: Setup, transfers: Transfers, control: ActionControl | None) -> Environment:
+        """Return the environment of these instances."""
+        return open_environment(setup, envs=self.tasks, split=self.split, control=control, transfers=transfers)
+
+
+def training_instances(spec: RunSpec, count: int) -> InstanceSet:
+    """Training instances of the first round after the price warm-up."""
+    return InstanceSet(TRAINING_INSTANCES, spec.ppo.price_warmup_rounds, rng.env_keys(spec.seed, 0, count))
+
+
+def held_out_instance_sets(spec: RunSpec, episodes: int) -> list[InstanceSet]:
+    """Held-out instances of an evaluation, in the groups in which they are played."""
+    key = rng.env_keys(spec.seed, 0, min(spec.envs, episodes))
+    starts = range(0, episodes, len(key))
+    return [InstanceSet(HELD_OUT_INSTANCES, i, key[: episodes - first]) for i, first in enumerate(starts)]
+
+
+def reset_to(env: Environment, episode: int, places: Tensor) -> tuple[EnvState, PolicyInputs]:
+    """Start an episode as an evaluation does."""
+    del places
+    return env.reset(episode)
+
+
+def play_held_out(
+    context: PlayContext,
+    episodes: int,
+    control: BuildControl,
+    *,
+    chosen: Array | None = None,
+    start: StartEpisode = reset_to,
+) -> EpisodeTraces:
+    """Play held-out episodes in the groups of an evaluation, a part on each rank.
+
+    Args:
+        episodes: number of episodes of the evaluation.
+        control: builds the schedules or masks of episodes from their places.
+        chosen: ascending places of the episodes to play, int [m]; None: all of them.
+        start: starts the episodes of a group.
+    """
+    places = torch.arange(episodes, device="cpu")
+    if chosen is not None:
+        places = torch.as_tensor(chosen, device="cpu")
+    parts: list[TensorDict] = []
+    counts: list[int] = []
+    first = 0
+    for instances in held_out_instance_sets(context.setup.spec, episodes):
+        last = first + len(instances.tasks)
+        group = places[(places >= first) & (places < last)]
+        if len(group):
+            own = group[own_part(len(group), context.collectives)]
+            env = instances.choose(own - first).open(context.setup, context.transfers, control(own))
+            with env, torch.no_grad():
+                parts.append(run_episodes(env, *start(env, instances.episode, own)))
+            counts.append(len(group))
+        first = last
+    return fetch_all_traces(context.transfers, parts, counts, collectives=context.collectives)
+
+
+def build_schedules_control(schedules: Sequence[Schedule], setup: Setup) -> ActionControl:
+    """Return the control under which each env has a schedule of its own."""
+    distinct = list(dict.fromkeys(schedules))
+    number = {schedule: i for i, schedule in enumerate(distinct)}
+    return build_per_env_control(distinct, [number[schedule] for schedule in schedules], setup.spec, setup.device)
+
+
+def play_schedules(context: PlayContext, schedules: Sequence[Schedule]) -> EpisodeTraces:
+    """Play each held-out episode of an evaluation under its own schedule."""
+
+    def control(places: Tensor) -> ActionControl:
+        return build_schedules_control([schedules[i] for i in places.tolist()], context.setup)
+
+    return play_held_out(context, len(schedules), control)
+
+
+def score_schedules(
+    context: PlayContext,
+    schedules: Sequence[Schedule],
+    instances: InstanceSet,
+    *,
+    worlds: Sequence[int],
+    rows: int = SEARCH_ROWS,
+) -> Array:
+    """Network value of every schedule on every instance, in siblings of its world.
+
+    World 0 is the world of a run or an evaluation.  At most `rows` envs run together, a part on every
+    rank.
+    Returns: float [K, len(worlds), n].
+    """
+    count = len(instances.tasks)
+    pairs = torch.arange(len(schedules) * count, device="cpu")  # places in schedules x instances, flattened
+    repeated = [schedules[i] for i in (pairs // count).tolist()]
+    values = score_pairs(context, repeated, instances.choose(pairs % count), worlds=worlds, rows=rows)
+    return np.moveaxis(values.reshape(len(worlds), len(schedules), count), 0, 1)
+
+
+def score_pairs(
+    context: PlayContext,
+    schedules: Sequence[Schedule],
+    instances: InstanceSet,
+    *,
+    worlds: Sequence[int],
+    rows: int = SEARCH_ROWS,
+) -> Array:
+    """Network value of a schedule on an instance, for pairs of them, in siblings of its world.
+
+    schedules: one for each of the `instances`, which may contain an instance several times.
+    Schedules that begin alike run together, because equal seeds in one slot cost less together.
+    Returns: float [len(worlds), n].
+    """
+    actions = [[(step.action, step.epoch) for step in schedule.steps] for schedule in schedules]
+    order = sorted(range(len(schedules)), key=actions.__getitem__)
+    groups = torch.tensor(order, dtype=torch.int64, device="cpu").split(rows)
+    values = np.empty((len(worlds), len(schedules)))
+    for row, sibling in zip(values, worlds, strict=True):
+        parts = [_score_group(context, group, schedules, instances, sibling=sibling) for group in groups]
+        row[order] = np.concatenate(parts)
+    return values
+
+
+def _score_group(
+    context: PlayContext, group: Tensor, schedules: Sequence[Schedule], instances: InstanceSet, *, sibling: int
+) -> Array:
+    """Network values of the pairs of a group, int64 [m], which run together: float [m]."""
+    places = group[own_part(len(group), context.collectives)]
+    tasks = instances.tasks[places]
+    env = open_environment(
+        context.setup,
+        envs=rng.sibling_keys(tasks, sibling),
+        tasks=tasks,
+        split=instances.split,
+        control=build_schedules_control([schedules[i] for i in places.tolist()], context.setup),
+        transfers=context.transfers,
+    )
+    with env, torch.no_grad():
+        played = [run_episodes(env, *env.reset(instances.episode))]
+    traces = fetch_all_traces(context.transfers, played, [len(group)], collectives=context.collectives)
+    return running_value(traces.network_value, context.setup.task.objective)[-1]

@@ -1,0 +1,67 @@
+"""Oracle: for each instance the best schedule of a portfolio, found in siblings of its world."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from morphogen.config.action_schedule import Schedule
+from morphogen.engine.episodes import Array, EpisodeTraces
+from morphogen.engine.setup import Setup
+from morphogen.errors import ConfigError
+from morphogen.evaluation.arms import ArmPlayer, PlayContext
+from morphogen.evaluation.play import ArmResult, build_result
+from morphogen.extras.search.candidates import build_schedule
+from morphogen.extras.search.instance_sets import held_out_instance_sets, play_schedules, score_schedules
+from morphogen.extras.search.successive_halving import read_portfolio
+from morphogen.vocab.paths import expand_path
+
+WORLDS = 2  # siblings of its world in which the schedules of an instance are compared
+
+
+@dataclass(frozen=True, slots=True)
+class HindsightResult:
+    """Schedule that was picked for each episode, and the traces of the episodes."""
+
+    schedules: tuple[Schedule, ...]  # all candidates; the first one grows nothing
+    pick: Array  # int [n], index of the candidate
+    traces: EpisodeTraces
+
+
+def play_hindsight_oracle(
+    context: PlayContext, portfolio: Sequence[Schedule], *, episodes: int, worlds: int = WORLDS
+) -> HindsightResult:
+    """Play each held-out instance under the schedule with the best mean in siblings of its world.
+
+    The pick is played in a world where it was never tried, to avoid selection bias.
+    """
+    spec = context.setup.spec
+    idle = build_schedule((), spec)
+    schedules = (idle, *(schedule for schedule in portfolio if schedule.sha256 != idle.sha256))
+    picks: list[Array] = []
+    for instances in held_out_instance_sets(spec, episodes):
+        values = score_schedules(context, schedules, instances, worlds=range(1, worlds + 1))
+        picks.append(values.mean(axis=1).argmax(axis=0))
+    pick = np.concatenate(picks)
+    traces = play_schedules(context, [schedules[i] for i in pick.tolist()])
+    return HindsightResult(schedules, pick, traces)
+
+
+def build_oracle(argument: str, setup: Setup) -> ArmPlayer:
+    """Return the player of the oracle with the portfolio of a file.
+
+    Raises: ConfigError for a missing name of a file, and for an invalid file.
+    """
+    if not argument:
+        raise ConfigError("arms: expected oracle:FILE, got oracle")
+    portfolio = read_portfolio(expand_path(argument), setup.spec)
+
+    def play_oracle_arm(context: PlayContext, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:
+        del results
+        began = time.perf_counter()
+        found = play_hindsight_oracle(context, portfolio, episodes=episodes)
+        seconds = time.perf_counter() - began
+        return build_result(context.setup, found.traces, name=f"oracle:{argument}", seconds=seconds)
+
+    return play_oracle_arm

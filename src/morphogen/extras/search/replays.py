@@ -1,0 +1,191 @@
+"""Replays of a policy: its actions again, or networks of the size that it grew, from scratch."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import fields, replace
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from morphogen.config.host import Host
+from morphogen.config.spec import RunSpec, find_host
+from morphogen.data.instances import draw_instances
+from morphogen.engine import phases
+from morphogen.engine.action_control import PerEnvControl
+from morphogen.engine.environment import Environment
+from morphogen.engine.episodes import EPOCH_TRACES, Array, EpisodeTraces
+from morphogen.engine.phases import PolicyInputs
+from morphogen.engine.policies import build_arm
+from morphogen.engine.setup import Setup, build_setup
+from morphogen.errors import ConfigError
+from morphogen.evaluation.arms import PlayContext, without_argument
+from morphogen.evaluation.play import ArmResult, build_result
+from morphogen.extras.search.instance_sets import BuildControl, held_out_instance_sets, play_held_out
+from morphogen.nets.net import networks_of
+from morphogen.state.env import EnvState
+from morphogen.steps.reset_step import place_fossils
+from morphogen.telemetry.round_summary import running_value
+
+SCHEDULE = "schedule"
+STATIC = "static"
+STATIC_COST = "static-cost"
+STATIC_PARAMS = "static-params"
+REPLAYS = (SCHEDULE, STATIC, STATIC_COST, STATIC_PARAMS)
+MAX_TIMES_WIDTH = 16  # widest host that is considered, in widths of the host of the run
+
+
+def first_result(results: Mapping[str, ArmResult]) -> ArmResult:
+    """Return the result that is replayed: that of the policy of the run."""
+    return next(iter(results.values()))
+
+
+def never_grow(setup: Setup) -> BuildControl:
+    """Return a function that gives all episodes the control of `wait`."""
+    control = build_arm("wait", setup).control
+    return lambda places: control
+
+
+def play_schedule_arm(context: PlayContext, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:
+    """Repeat the actions of the first arm in its worlds: the same episodes, bit for bit."""
+    began = time.perf_counter()
+    action = first_result(results).traces.action  # [T, n, 8]
+
+    def control(places: Tensor) -> PerEnvControl:
+        table = torch.tensor(action[:, places.numpy()], device=context.setup.device)
+        table = torch.cat((table, torch.zeros_like(table[:1])))
+        present = torch.ones_like(table[..., 0], dtype=torch.bool)
+        present[-1] = False
+        return PerEnvControl(table, present)
+
+    traces = play_held_out(context, episodes, control)
+    return build_result(context.setup, traces, name=SCHEDULE, seconds=time.perf_counter() - began)
+
+
+def play_static_params_arm(context: PlayContext, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:
+    """Train hosts without seeds, widened to the nearest size of the networks of the first arm.
+
+    Raises: ConfigError for a host without a width.
+    """
+    began = time.perf_counter()
+    spec = context.setup.spec
+    widths = nearest_widths(context, first_result(results).traces.fossil_params)
+    rows: dict[str, Array] = {}
+    for width in np.unique(widths).tolist():
+        wider = replace(context, setup=build_setup(replace(spec, host=replace(spec.host, width=width))))
+        chosen = np.flatnonzero(widths == width)
+        traces = play_held_out(wider, episodes, never_grow(wider.setup), chosen=chosen)
+        for field in fields(traces):
+            column = np.moveaxis(getattr(traces, field.name), int(field.name in EPOCH_TRACES), 0)
+            rows.setdefault(field.name, np.empty((episodes, *column.shape[1:]), column.dtype))[chosen] = column
+    joined = EpisodeTraces(**{name: np.moveaxis(array, 0, int(name in EPOCH_TRACES)) for name, array in rows.items()})
+    return build_result(context.setup, joined, name=STATIC_PARAMS, seconds=time.perf_counter() - began)
+
+
+def nearest_widths(context: PlayContext, params: Array) -> Array:
+    """Return the widths of hosts with `params` more parameters than the hosts of held-out episodes.
+
+    Shapes: params int [n] -> int [n], at least the width of the run.
+    """
+    setup = context.setup
+    first = setup.spec.host.width
+    found = {width: _host_of_width(setup.spec, width) for width in range(first, MAX_TIMES_WIDTH * first + 1)}
+    hosts = {width: host for width, host in found.items() if host is not None}
+    if len({host.params() for host in hosts.values()}) == 1:
+        kind = type(hosts[first]).__name__
+        raise ConfigError(f"{STATIC_PARAMS}: expected a host whose width can be set, got {kind}")
+    rows: list[Tensor] = []
+    for instances in held_out_instance_sets(setup.spec, len(params)):
+        keys = instances.tasks.to(setup.device)
+        episode = torch.full_like(keys[:, 0], instances.episode + instances.split.first_episode)
+        drawn = draw_instances(
+            keys,
+            episode,
+            torch.zeros_like(episode),
+            spec=setup.spec,
+            labels=setup.dataset.labels,
+            purpose=instances.split.purpose,
+        )
+        rows.append(torch.stack([networks_of(host).params_in_use(drawn) for host in hosts.values()]))
+    sizes = context.transfers.read("result", TensorDict({"sizes": torch.cat(rows, dim=1)}, batch_size=[]))["sizes"]
+    return np.array([*hosts])[np.abs(sizes - (sizes[0] + params)).argmin(axis=0)]
+
+
+def _host_of_width(spec: RunSpec, width: int) -> Host | None:
+    """Return the host of a run in another width; None for a width that it cannot have."""
+    try:
+        return find_host(replace(spec, host=replace(spec.host, width=width)))
+    except ConfigError:
+        return None
+
+
+def play_static_arm(context: PlayContext, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:
+    """Train the final networks of the first arm from scratch, for as many minibatches."""
+    del episodes
+    began = time.perf_counter()
+    grown = first_result(results).traces
+    traces = train_static_baseline(context, fossil_blueprint=grown.fossil_blueprint, algorithm=grown.algorithm)
+    return build_result(context.setup, traces, name=STATIC, seconds=time.perf_counter() - began)
+
+
+def play_static_cost_arm(context: PlayContext, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:
+    """Stop the static arm after as many parameter-epochs as the grown networks took."""
+    static = results.get(STATIC) or play_static_arm(context, episodes, results)
+    setup = context.setup
+    traces = static.traces
+    epoch = first_epoch_at_cost(traces, first_result(results).param_epochs)
+    value, accuracy, cost = (
+        np.take_along_axis(rows, epoch[None], axis=0)[0]
+        for rows in (running_value(traces.network_value, setup.task.objective), traces.committed_acc, traces.cost)
+    )
+    return replace(
+        static,
+        policy=STATIC_COST,
+        network_value=value,
+        committed_accuracy=accuracy,
+        param_epochs=cost,
+        success_share=(accuracy >= setup.task.success).astype(np.float64),
+        minibatches=(epoch + 1) * setup.spec.data.minibatches,
+    )
+
+
+def train_static_baseline(context: PlayContext, *, fossil_blueprint: Array, algorithm: Array) -> EpisodeTraces:
+    """Train the final networks of held-out episodes from scratch, in their worlds.
+
+    Shapes: fossil_blueprint int [n, S], -1 without a fossil; algorithm int [n, S].  Placing the fossils
+    takes one `plan` transfer more than an episode.
+    """
+    blueprints = torch.tensor(fossil_blueprint, device=context.setup.device)
+    algorithms = torch.tensor(algorithm, device=context.setup.device)
+
+    def start(env: Environment, episode: int, places: Tensor) -> tuple[EnvState, PolicyInputs]:
+        own = places.to(blueprints.device)
+        return start_with_fossils(env, episode, blueprints[own], algorithms[own])
+
+    return play_held_out(context, len(fossil_blueprint), never_grow(context.setup), start=start)
+
+
+def first_epoch_at_cost(traces: EpisodeTraces, cost: Array) -> Array:
+    """First epoch at whose end `cost` parameter-epochs were spent, or the last one.  int [n]."""
+    enough = traces.cost >= cost
+    return np.where(enough.any(axis=0), enough.argmax(axis=0), len(enough) - 1)
+
+
+def start_with_fossils(
+    env: Environment, episode: int, blueprint: Tensor, algorithm: Tensor
+) -> tuple[EnvState, PolicyInputs]:
+    """Start an episode with fossils, measured.  blueprint, algorithm int64 [E, S]."""
+    setup = env.setup
+    born = blueprint > 0
+    fresh = env.init_state(torch.full_like(env.keys[:, 0], episode + env.split.first_episode))
+    state = place_fossils(fresh, blueprint, algorithm)
+    coalitions = phases.requested_coalitions(state, env.keys, setup=setup)
+    plan = env.read_plan(phases.count_pieces(state.slots, *coalitions, born, setup=setup), state)
+    return env.start(phases.init_new_seeds(state, born, env.keys, plan, setup=setup), plan)
+
+
+build_schedule_arm = without_argument(SCHEDULE, play_schedule_arm)
+build_static = without_argument(STATIC, play_static_arm)
+build_static_cost = without_argument(STATIC_COST, play_static_cost_arm)
+build_static_params = without_argument(STATIC_PARAMS, play_static_params_arm)

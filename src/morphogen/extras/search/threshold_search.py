@@ -1,0 +1,164 @@
+"""Search the thresholds of the heuristic on training instances: successive halving over a grid."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from morphogen.config.fields import to_settings
+from morphogen.config.heuristic_spec import HeuristicSpec
+from morphogen.config.spec import RunSpec, build_limits
+from morphogen.device.collectives import Collectives
+from morphogen.device.transfers import Transfers
+from morphogen.engine.environment import open_environment
+from morphogen.engine.episodes import Array, run_episodes
+from morphogen.engine.setup import build_setup
+from morphogen.evaluation.arms import PlayContext, Report
+from morphogen.evaluation.rank_parts import ONE_PROCESS, fetch_all_traces, own_part
+from morphogen.extras.search.instance_sets import InstanceSet, training_instances
+from morphogen.learn.heuristic import build_heuristic
+from morphogen.state import rng
+from morphogen.storage import files
+from morphogen.telemetry.round_summary import running_value
+from morphogen.vocab.purpose import Purpose
+
+GRID: dict[str, tuple[Any, ...]] = {  # thresholds, beside the order of blueprints and of slots
+    "max_cost": (0.05, 0.1, 0.2, 0.3, 0.5),
+    "max_seeds": (0, 1),
+    "first_epoch": (0, 2, 5),
+    "min_plateau": (0, 1, 2, 4, 8),
+    "min_fall": (None, 5.0, 15.0),
+    "min_worth": (-100.0, -2.0, 0.0, 2.0, 5.0),
+    "patience": (1, 2, 4, 8),
+}
+LEVELS = (None, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5)  # of `min_loss`
+DRAWN = 64  # candidates of the first trial
+TRIAL_DIVISORS = (6, 2, 1)  # a trial plays one in so many of the instances
+SURVIVOR_COUNTS = (12, 6)  # candidates that stay for the next trial; what is near the best of them joins
+PARENTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdResult:
+    """Best thresholds of a search."""
+
+    spec: RunSpec  # of the worlds
+    best: HeuristicSpec
+    mean: float  # value over all instances and worlds
+    candidates: int  # that were tried
+    episodes: int  # that were played
+    instances: int
+    worlds: int
+
+    def write(self, paths: Sequence[Path]) -> None:
+        """Write the thresholds as settings to one file, for `reactive:FILE` and `--config`."""
+        [path] = paths
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_atomic(path, files.json_bytes({"heuristic": to_settings(self.best)}))
+
+    def tables(self) -> dict[str, list[dict[str, object]]]:
+        """Return no table."""
+        return {}
+
+    def numbers(self) -> dict[str, object]:
+        """Return the result in numbers, by the words of `lines`."""
+        return {
+            "best": to_settings(self.best),
+            "value": self.mean,
+            "instances": self.instances,
+            "worlds": self.worlds,
+            "episodes": self.episodes,
+            "sets of thresholds": self.candidates,
+        }
+
+    def lines(self) -> list[str]:
+        """Return the result in words."""
+        thresholds = ", ".join(f"{name} {value}" for name, value in to_settings(self.best).items())
+        return [
+            f"the best of {self.candidates} sets of thresholds: {thresholds}",
+            f"value {self.mean:.4f}: mean over {self.instances} training instances, "
+            f"{self.worlds} worlds each; {self.episodes:,} episodes played "
+            f"(a run plays {self.spec.rounds * self.spec.envs:,})",
+        ]
+
+
+def search_thresholds(
+    spec: RunSpec, *, instances: int, worlds: int, report: Report, collectives: Collectives = ONE_PROCESS
+) -> ThresholdResult:
+    """Search the thresholds of the largest mean value on training instances of a resolved spec."""
+    setup = build_setup(spec)
+    context = PlayContext(setup, Transfers(setup.device, time.perf_counter), collectives)
+    candidates = draw_thresholds(spec)
+    means: dict[HeuristicSpec, float] = {}
+    episodes = 0
+    tried = set(candidates)
+    for divisor, survivors in zip(TRIAL_DIVISORS, (*SURVIVOR_COUNTS, 1), strict=True):
+        count = math.ceil(instances / divisor)
+        chosen = training_instances(spec, count)
+        means = {
+            candidate: float(score_thresholds(context, candidate, chosen, worlds=range(worlds)).mean())
+            for candidate in candidates
+        }
+        episodes += len(candidates) * count * worlds
+        ranked = sorted(candidates, key=lambda candidate: -means[candidate])
+        report(f"{len(candidates)} rules on {count} instances: best mean value {means[ranked[0]]:.4f}")
+        parents = ranked[:PARENTS] if divisor == TRIAL_DIVISORS[0] else []
+        near = [other for parent in parents for other in near_thresholds(parent, spec)]
+        candidates = list(dict.fromkeys([*ranked[:survivors], *near]))
+        tried |= set(candidates)
+    return ThresholdResult(spec, candidates[0], means[candidates[0]], len(tried), episodes, instances, worlds)
+
+
+def score_thresholds(
+    context: PlayContext, thresholds: HeuristicSpec, instances: InstanceSet, *, worlds: Sequence[int]
+) -> Array:
+    """Value of the rules on instances, in siblings of their worlds: float [len(worlds), n]."""
+    setup = context.setup
+    policy = build_heuristic(replace(setup.spec, heuristic=thresholds), setup.limits)
+    tasks = instances.tasks.repeat(len(worlds), 1)
+    keys = torch.cat([rng.sibling_keys(instances.tasks, sibling) for sibling in worlds])
+    own = own_part(len(tasks), context.collectives)
+    env = open_environment(
+        setup, envs=keys[own], tasks=tasks[own], split=instances.split, control=None, transfers=context.transfers
+    )
+    with env, torch.no_grad():
+        played = [run_episodes(env, *env.reset(instances.episode), policy, policy.init(env.keys[0]))]
+    traces = fetch_all_traces(context.transfers, played, [len(tasks)], collectives=context.collectives)
+    values = running_value(traces.network_value, setup.task.objective)[-1]
+    return np.reshape(values, (len(worlds), len(instances.tasks)))
+
+
+def draw_thresholds(spec: RunSpec) -> list[HeuristicSpec]:
+    """Draw candidates from the grid, the same for every search with a seed; own ones first."""
+    grid = _full_grid(spec)
+    stream = rng.stream(rng.env_keys(spec.seed, 0, DRAWN), Purpose.BASELINE)
+    words = rng.random_bits(stream, len(grid))
+    columns = [
+        [axis[i] for i in rng.bounded_ints(words[:, k], len(axis)).tolist()] for k, axis in enumerate(grid.values())
+    ]
+    drawn = [HeuristicSpec(**dict(zip(grid, row, strict=True))) for row in zip(*columns, strict=True)]
+    return list(dict.fromkeys([spec.heuristic, *drawn]))
+
+
+def near_thresholds(thresholds: HeuristicSpec, spec: RunSpec) -> list[HeuristicSpec]:
+    """Candidates with one other threshold, a step of the grid away, or blueprint, or slot."""
+    found: list[HeuristicSpec] = []
+    for name, axis in _full_grid(spec).items():
+        now = getattr(thresholds, name)
+        place = axis.index(now) if now in axis else 0
+        steps = axis if name in ("blueprints", "slots") else axis[max(0, place - 1) : place + 2]
+        found += [replace(thresholds, **{name: value}) for value in steps if value != now]
+    return found
+
+
+def _full_grid(spec: RunSpec) -> dict[str, tuple[Any, ...]]:
+    """The grid, with all blueprints and slots and each alone; `min_loss` if the run has one."""
+    limits = build_limits(spec)
+    alone = tuple((limits.kinds[code],) for code in limits.allowed_blueprints)
+    levels = {} if spec.heuristic.min_loss is None else {"min_loss": LEVELS}
+    return {"blueprints": ((), *alone), "slots": ((), *((slot,) for slot in spec.slots)), **GRID, **levels}

@@ -1,0 +1,92 @@
+"""Command `tune`: search rivals of a trained policy: fixed schedules, or rules with thresholds."""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from morphogen.cli import arguments, process, rank_processes
+from morphogen.config.spec import resolve
+from morphogen.storage import run_directory
+from morphogen.telemetry.events import tidy
+
+PARSER = {
+    "help": "search the best fixed schedule or the best rules, a baseline for what a policy learns",
+    "description": "Play many candidates on training instances, more often where they do well, and "
+    "write the best one, an arm of `morphogen evaluate`. Of families open and static it is a "
+    "declared schedule, `schedule:FILE`, written with a portfolio of a few that cover the instances "
+    "between them. Of family reactive it is a set of thresholds of the heuristic, `reactive:FILE`. "
+    "Settings are those of `morphogen train`; held-out instances are never played.",
+}
+OPEN = "open"
+STATIC = "static"
+REACTIVE = "reactive"
+FAMILIES = {
+    OPEN: "seeds germinated, and pruned, at fixed times",
+    STATIC: "seeds that are there from the start",
+    REACTIVE: "rules with thresholds, which look",
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the flags of `tune`."""
+    parser.set_defaults(who="ppo", policy=None)
+    rest = arguments.add_settings(parser)
+    rest.add_argument(
+        "--out", metavar="FILE", type=arguments.parse_path, required=True, help="file of the schedule, a new one"
+    )
+    meanings = "; ".join(f"{name}: {meaning}" for name, meaning in FAMILIES.items())
+    rest.add_argument(
+        "--family", choices=tuple(FAMILIES), default=OPEN, help=f"candidates (default {OPEN}). {meanings}"
+    )
+    rest.add_argument("--on", metavar="N", default="48", help="training instances of the last trial (default 48)")
+    rest.add_argument("--worlds", metavar="N", default="2", help="worlds that each of them is played in (default 2)")
+    rest.add_argument("--json", **arguments.JSON)
+
+
+def run(args: Namespace) -> None:
+    """Search, write the files, print the result."""
+    spec = resolve(arguments.spec_from_args(args))
+    instances = arguments.parse_int_flag("--on", args.on, 1, 65_536)
+    worlds = arguments.parse_int_flag("--worlds", args.worlds, 2, 1_000)
+    paths = {"--out": args.out}
+    if args.family != REACTIVE:
+        paths["the portfolio"] = args.out.parent / f"{args.out.stem}.portfolio.json"
+    for name, path in paths.items():
+        run_directory.check_new_file(name, path)
+    process.exit_on_signals()
+    with rank_processes.open_ranks(spec, spec.engine.ranks or 1, args.command_line) as join:
+        process.set_threads(spec.engine.threads)
+        collectives = join()
+        search = _load_search(args.family)
+        result = search(
+            spec, instances=instances, worlds=worlds, report=process.print_progress, collectives=collectives
+        )
+        collectives.close()
+        if process.has_console():
+            _show_result(result, list(paths.values()), as_json=args.json)
+
+
+def _load_search(family: str) -> Callable[..., Any]:
+    """Return the search of a family of candidates."""
+    if family == REACTIVE:
+        return import_module("morphogen.extras.search.threshold_search").search_thresholds
+    search = import_module("morphogen.extras.search.successive_halving").search_schedules
+    return partial(search, static=family == STATIC)
+
+
+def _show_result(result: Any, paths: list[Path], *, as_json: bool) -> None:
+    """Write the files of a result, print its tables and its summary."""
+    result.write(paths)
+    names = [str(path) for path in paths]
+    tables = result.tables()
+    if as_json:
+        content = {**result.numbers(), "files": names}
+        if tables:
+            content["tables"] = tables
+        process.print_json(tidy(content))
+        return
+    process.print_tables(tables.items())
+    print(*result.lines(), f"{'file' if len(names) == 1 else 'files'}: {', '.join(names)}", sep="\n")

@@ -1,0 +1,245 @@
+"""Candidates for fixed schedules: which are possible, which are near, and what their schedules do in a run."""
+
+from dataclasses import replace
+
+import pytest
+from support.small_runs import context_of, tiny, tiny_setup
+
+from morphogen.config.action_schedule import ScheduleStep, dump_schedule, parse_schedule, seed_timeline
+from morphogen.config.groups import LifecycleSpec
+from morphogen.config.policy_spec import PpoSpec
+from morphogen.config.task import TASKS
+from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES
+from morphogen.engine.action_control import build_per_env_control
+from morphogen.engine.environment import open_environment
+from morphogen.engine.episodes import EPOCH_TRACES, fetch_traces, run_episodes, run_epoch
+from morphogen.engine.policies import build_arm
+from morphogen.errors import ConfigError
+from morphogen.extras.search.candidates import GrowthStep, build_schedule, initial_candidates, is_feasible, neighbours
+from morphogen.extras.search.instance_sets import (
+    InstanceSet,
+    build_schedules_control,
+    held_out_instance_sets,
+    score_schedules,
+    training_instances,
+)
+from morphogen.state import rng
+from morphogen.vocab.action import AlphaTarget, Tempo
+from morphogen.vocab.blueprint import Blueprint
+
+QUICK = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD"))
+BYHAND = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1)
+
+
+def grown():
+    return [
+        (),
+        (GrowthStep(0, "r0c0", Blueprint.NORM),),
+        (GrowthStep(1, "r1c0", Blueprint.CONV_LIGHT, Tempo.STANDARD),),
+        (GrowthStep(0, "r0c1", Blueprint.DEPTHWISE), GrowthStep(3, "r0c0", Blueprint.NORM)),
+    ]
+
+
+def world_of_candidate(setup, candidate, instances, number):
+    return open_environment(
+        setup,
+        split=instances.split,
+        envs=rng.sibling_keys(instances.tasks, number),
+        tasks=instances.tasks,
+        control=build_schedules_control([build_schedule(candidate, setup.spec)] * len(instances.tasks), setup),
+    )
+
+
+def alone(setup, candidate, instances, number):
+    world = world_of_candidate(setup, candidate, instances, number)
+    return fetch_traces(world.transfers, [run_episodes(world, *world.reset(instances.episode))])
+
+
+@pytest.mark.slow
+def test_a_schedule_earns_in_a_mixed_world_what_it_earns_alone():
+    setup = tiny_setup(episode_length=10, lifecycle=QUICK)
+    candidates = grown()
+    instances = training_instances(setup.spec, 3)
+    schedules = [build_schedule(candidate, setup.spec) for candidate in candidates]
+    values = score_schedules(context_of(setup), schedules, instances, worlds=(0, 2), rows=5)
+    assert values.shape == (4, 2, 3)
+    for k, candidate in enumerate(candidates):
+        for w, number in enumerate((0, 2)):
+            assert values[k, w] == pytest.approx(alone(setup, candidate, instances, number).network_value[-1], abs=1e-6)
+    assert len({tuple(values[k].flatten()) for k in range(4)}) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lifecycle", [QUICK, BYHAND], ids=["moved on", "by hand"])
+def test_a_candidate_that_is_possible_is_kept_whole_and_one_that_is_not_is_not(lifecycle):
+    setup = tiny_setup(episode_length=16, lifecycle=lifecycle)
+    for candidate in grown()[1:]:
+        life = alone(setup, candidate, InstanceSet(TRAINING_INSTANCES, 0, rng.env_keys(0, 0, 4)), 0)
+        assert is_feasible(candidate, setup.spec)
+        held = [setup.spec.slots.index(growth.slot) for growth in candidate]
+        assert (life.fossil_blueprint[:, held] == [int(growth.blueprint) for growth in candidate]).all()
+        assert (life.fossil_blueprint >= 0).sum() == 4 * len(candidate)
+    last = 16 - seed_timeline(setup.spec, Tempo.FAST).fossilizing
+    late = (GrowthStep(last, "r0c0", Blueprint.NORM),)
+    assert not is_feasible(late, setup.spec)
+    assert (alone(setup, late, training_instances(setup.spec, 4), 0).fossil_blueprint == -1).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lifecycle", [QUICK, BYHAND], ids=["moved on", "by hand"])
+def test_a_seed_lives_from_its_germination_to_its_pruning(lifecycle):
+    setup = tiny_setup(episode_length=20, lifecycle=lifecycle)
+    end = seed_timeline(setup.spec, Tempo.FAST).holding + 1
+    pruned = GrowthStep(0, "r0c0", Blueprint.NORM, pruning=end)
+    candidate = (pruned, GrowthStep(end + 4, "r1c0", Blueprint.DEPTHWISE))
+    early = (pruned, candidate[1]._replace(epoch=end + 3))
+    assert is_feasible(candidate, setup.spec)
+    assert not is_feasible(early, setup.spec)
+    kept = alone(setup, candidate, training_instances(setup.spec, 3), 0)
+    assert kept.fossil_blueprint.tolist() == [[-1, -1, int(Blueprint.DEPTHWISE)]] * 3
+    assert (alone(setup, early, training_instances(setup.spec, 3), 0).fossil_blueprint == -1).all()
+    grown = (kept.trained_params[:, 0] - kept.host_params[0]).tolist()
+    sizes = setup.net.counts[0][Blueprint.NORM], setup.net.counts[2][Blueprint.DEPTHWISE]
+    assert grown[:end] == [sizes[0]] * end
+    assert grown[end : end + 4] == [0] * 4
+    assert set(grown[end + 4 :]) == {sizes[1]}
+
+
+def test_a_seed_is_pruned_only_once_it_is_blended_and_where_that_is_allowed():
+    spec = tiny(episode_length=12, lifecycle=QUICK)
+    life = seed_timeline(spec, Tempo.FAST).holding + 1
+    seed = GrowthStep(1, "r0c0", Blueprint.NORM)
+    for epoch, allowed in ((life, False), (life + 1, True), (11, True), (12, False)):
+        assert is_feasible((seed._replace(pruning=epoch),), spec) == allowed
+    assert not is_feasible((seed._replace(pruning=life + 1),), tiny(episode_length=12, disabled_ops=("PRUNE",)))
+    busy = GrowthStep(life + 1, "r1c0", Blueprint.NORM, pruning=11)
+    assert not is_feasible((seed._replace(pruning=life + 1), busy), tiny(episode_length=20, lifecycle=QUICK))
+    assert seed._replace(pruning=9).label == "norm in r0c0 from epoch 1 to 9, FAST, SIGMOID_ADD"
+
+
+@pytest.mark.parametrize("lifecycle", [QUICK, BYHAND], ids=["moved on", "by hand"])
+def test_a_seed_that_is_pruned_later_may_be_held_at_less_alpha(lifecycle):
+    setup = tiny_setup(episode_length=14, lifecycle=lifecycle)
+    first = seed_timeline(setup.spec, Tempo.FAST).holding + 1
+    seed = GrowthStep(0, "r0c0", Blueprint.NORM, pruning=first + 2, target=AlphaTarget.HALF)
+    assert seed.label == f"norm in r0c0 from epoch 0 to {first + 2}, FAST, SIGMOID_ADD, HALF"
+    assert is_feasible((seed,), setup.spec)
+    assert not is_feasible((seed._replace(pruning=first),), setup.spec)
+    assert not is_feasible((seed._replace(pruning=None),), setup.spec)
+    world = world_of_candidate(setup, (seed,), training_instances(setup.spec, 2), 0)
+    arm = build_arm("wait", setup)
+    (state, seen), alphas = world.reset(), []
+    for _ in range(first + 3):
+        hidden = arm.policy.initial_hidden(2)
+        epoch = run_epoch(world, state, seen, arm.policy, params=arm.params, hidden=hidden)
+        state, seen = epoch.after, epoch.step.seen
+        alphas.append(state.slots.alpha[:, 0].tolist())
+    assert alphas[first - 1 :] == [[1.0, 1.0], [0.5, 0.5], [0.5, 0.5], [0.0, 0.0]]
+    tiny_specs = [tiny(episode_length=14, lifecycle=lifecycle, disabled_ops=ops) for ops in ((), ("SET_ALPHA_TARGET",))]
+    assert [is_feasible((seed,), spec) for spec in tiny_specs] == [True, False]
+
+
+def test_pruning_is_tried_only_where_every_epoch_counts():
+    seed = (GrowthStep(0, "r0c0", Blueprint.NORM),)
+    anytime = replace(TASKS["digits"], name="anytime-digits", objective="anytime")
+    for task, wanted in (("digits", False), (anytime, True)):
+        near = neighbours([seed], tiny(task=task, episode_length=16, lifecycle=QUICK))
+        found = {candidate[0].pruning for candidate in near}
+        assert (found != {None}) == wanted
+    ends = sorted(found - {None})
+    assert len(ends) == 4
+    later = neighbours([(seed[0]._replace(pruning=ends[1]),)], tiny(task=anytime, episode_length=16, lifecycle=QUICK))
+    assert {None, ends[1] - 1, ends[1] + 2} <= {candidate[0].pruning for candidate in later}
+    assert {candidate[0].target for candidate in later} == set(AlphaTarget)
+
+
+def test_the_latest_seed_that_counts_as_possible_is_kept_in_the_last_epoch():
+    setup = tiny_setup(episode_length=8, lifecycle=QUICK)
+    candidate = (GrowthStep(7 - seed_timeline(setup.spec, Tempo.FAST).fossilizing, "r0c0", Blueprint.NORM),)
+    assert is_feasible(candidate, setup.spec)
+    assert (
+        alone(setup, candidate, training_instances(setup.spec, 2), 0).fossil_blueprint[:, 0] == int(Blueprint.NORM)
+    ).all()
+
+
+def test_the_family_knows_what_a_run_forbids():
+    free = initial_candidates(tiny(episode_length=12, lifecycle=QUICK))
+    assert free[0] == ()
+    assert len(set(free)) == len(free) == 1 + 5 * 3 * 7
+    few = initial_candidates(
+        tiny(episode_length=12, lifecycle=QUICK, slots=("r0c0",), blueprints=("norm", "attention"))
+    )
+    assert {(g.slot, g.blueprint) for candidate in few[1:] for g in candidate} == {
+        ("r0c0", Blueprint.NORM),
+        ("r0c0", Blueprint.ATTENTION),
+    }
+    assert initial_candidates(tiny(episode_length=12, lifecycle=QUICK, disabled_ops=("FOSSILIZE",))) == [()]
+    assert initial_candidates(tiny(episode_length=12, lifecycle=BYHAND, disabled_ops=("ADVANCE",))) == [()]
+    assert len(initial_candidates(tiny(episode_length=12, lifecycle=QUICK, disabled_ops=("ADVANCE",)))) == len(free)
+    assert initial_candidates(tiny(episode_length=2, lifecycle=QUICK)) == [()]
+
+
+def test_two_seeds_are_tried_only_where_two_may_live():
+    candidates = [(GrowthStep(0, "r0c0", Blueprint.NORM),), (GrowthStep(2, "r1c0", Blueprint.NORM),)]
+    for most, longest in ((0, 2), (2, 2), (1, 1)):
+        spec = tiny(episode_length=12, lifecycle=QUICK, max_seeds=most)
+        near = neighbours(candidates, spec)
+        assert max(map(len, near)) == longest
+        assert all(is_feasible(candidate, spec) for candidate in near)
+        assert not set(near) & set(candidates)
+
+
+def test_the_schedule_of_a_candidate_comes_back_from_its_file():
+    spec = tiny(episode_length=12, lifecycle=BYHAND)
+    for candidate in grown():
+        made = build_schedule(candidate, spec)
+        assert parse_schedule(dump_schedule(made, spec), spec) == made
+
+
+def test_schedules_that_tell_envs_apart_cannot_be_mixed():
+    setup = tiny_setup(episode_length=12, lifecycle=QUICK)
+    made = build_schedule(grown()[1], setup.spec)
+    apart = type(made)("apart", (ScheduleStep(0, made.steps[0].action, env=1),), "wait")
+    with pytest.raises(ConfigError, match="schedule apart: expected steps for every env"):
+        build_per_env_control([made, apart], [0, 1], setup.spec, setup.device)
+
+
+def test_grounds_hold_every_held_out_episode_once_and_are_those_of_an_evaluation():
+    grounds = held_out_instance_sets(tiny(envs=4), 10)
+    assert [len(ground.tasks) for ground in grounds] == [4, 4, 2]
+    assert [ground.episode for ground in grounds] == [0, 1, 2]
+    assert {ground.split for ground in grounds} == {HELD_OUT_INSTANCES}
+
+
+@pytest.mark.slow
+def test_lives_of_several_worlds_stand_side_by_side():
+    setup = tiny_setup(episode_length=8, lifecycle=QUICK)
+    ground = training_instances(setup.spec, 3)
+    worlds = [world_of_candidate(setup, candidate, ground, 0) for candidate in grown()[:2]]
+    parts = [run_episodes(world, *world.reset(ground.episode)) for world in worlds]
+    both, second, first = (
+        fetch_traces(context_of(setup).transfers, parts),
+        fetch_traces(context_of(setup).transfers, parts[1:]),
+        fetch_traces(context_of(setup).transfers, parts, 2),
+    )
+    assert both.network_value.shape == both.cost.shape == (8, 6)
+    assert both.fossil_blueprint.shape == (6, len(setup.spec.slots))
+    assert (both.fossil_blueprint[3:, 0] == int(Blueprint.NORM)).all()
+    for name in both.__slots__:
+        rows = getattr(both, name) if name not in EPOCH_TRACES else getattr(both, name).swapaxes(0, 1)
+        mine, cut = (
+            getattr(one, name).swapaxes(0, 1) if name in EPOCH_TRACES else getattr(one, name) for one in (second, first)
+        )
+        assert (rows[3:] == mine).all(), name
+        assert (rows[:2] == cut).all(), name
+    assert (both.cost[-1, 3:] > both.cost[-1, :3]).all()
+    assert (both.cost[0] == both.trained_params[0]).all()
+
+
+def test_schedules_are_tried_at_prices_as_dear_as_those_of_an_evaluation():
+    slow = tiny_setup(ppo=PpoSpec(price_warmup_rounds=7))
+    ground = training_instances(slow.spec, 64)
+    state, _ = ground.open(slow, context_of(slow).transfers, None).reset(ground.episode)
+    price = state.instance.param_price
+    low, high = slow.spec.instance.param_price
+    assert float(price.max()) > low * (high / low) ** 0.9

@@ -1,0 +1,43 @@
+"""The study of `digits_regimes`: worlds of one kind of regime, and the best net of each kind."""
+
+import pytest
+from support.small_runs import tiny
+
+import morphogen as mg
+from bench.studies import regimes
+from morphogen.vocab.image_view import View
+
+QUICK = mg.LifecycleSpec(
+    min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD")
+)
+
+
+def test_a_view_comes_with_its_own_numbers_of_classes():
+    spec = mg.RegimeSpec(views={"noisy": 1, "half": 1}, classes=(3, 4), noisy_classes=(2, 2))
+    found = [(view.label, count) for view, count in regimes.kinds_of_regimes(spec)]
+    assert found == [("plain", 3), ("plain", 4), ("half", 3), ("half", 4), ("noisy", 2)]
+    assert {count for _, count in regimes.kinds_of_regimes(mg.RegimeSpec())} == {10}
+
+
+@pytest.mark.parametrize(("view", "classes"), [(View.PLAIN, 3), (View.NOISY, 2)])
+def test_worlds_of_a_kind_have_no_other_view_and_number_of_classes(view, classes):
+    spec = mg.resolve(mg.RunSpec(preset=regimes.PRESET, envs=4))
+    alone = regimes.spec_of_kind(spec, view, classes)
+    assert alone.regime.views.used == (view,)
+    assert alone.regime.hazard == spec.regime.hazard > 0
+    state, _ = mg.make(alone, envs=16).reset()
+    assert set(state.instance.classes.tolist()) == {classes}
+
+
+@pytest.mark.slow
+def test_the_best_net_of_each_kind_of_phase_is_found_in_worlds_of_that_kind():
+    regime = mg.RegimeSpec(hazard=0.2, least=4, views={"noisy": 1}, classes=(2, 3), noise=3.0)
+    observe, price = mg.ObserveSpec(instance=("param_price",)), mg.InstanceSpec(classes=(10, 10))
+    small = {"slots": ("r0c0",), "blueprints": ("norm", "depthwise"), "lifecycle": QUICK, "episode_length": 8}
+    said: list[str] = []
+    rows = regimes.measure_kinds(tiny(regime=regime, observe=observe, instance=price, **small), 2, said.append)
+    assert [(row["view"], row["classes"]) for row in rows] == [("plain", 2), ("plain", 3), ("noisy", 2), ("noisy", 3)]
+    assert len(said) == 4
+    best = {row["best"] for row in rows}
+    for row in rows:
+        assert set(row["gain_over_best_of_other_kinds"]) == best - {row["best"]}

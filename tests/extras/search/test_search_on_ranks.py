@@ -1,0 +1,68 @@
+"""Searches over ranks: every episode is played once, and the results are those of one process."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+from support.small_runs import context_of
+
+import morphogen as mg
+from morphogen.device.collectives import Collectives
+from morphogen.evaluation.arms import policy_player
+from morphogen.extras.search.candidates import build_schedule, initial_candidates
+from morphogen.extras.search.instance_sets import score_pairs, score_schedules, training_instances
+from morphogen.extras.search.oracle import play_hindsight_oracle
+from morphogen.extras.search.replays import play_static_arm
+from tests.support.thread_ranks import run_ranks
+
+
+@pytest.fixture(scope="module")
+def setup():
+    return mg.build_setup(mg.RunSpec(preset="whitebox", envs=5, seed=3))
+
+
+@pytest.fixture(scope="module")
+def schedules(setup):
+    return [build_schedule(candidate, setup.spec) for candidate in initial_candidates(setup.spec)[:3]]
+
+
+def test_arms_have_the_results_of_one_process_on_two_ranks(setup, schedules):
+    def play(collectives):
+        context = context_of(setup, collectives)
+        random = policy_player(mg.build_arm("random", setup), "random")(context, 12, {})
+        static = play_static_arm(context, 12, {"random": random})
+        oracle = play_hindsight_oracle(context, schedules, episodes=7, worlds=1)
+        return [static.traces, oracle.traces], oracle.pick.tolist()
+
+    alone, picks = play(Collectives())
+    for traces, own_picks in run_ranks(2, play):
+        assert own_picks == picks
+        for ours, theirs in zip(traces, alone, strict=True):
+            for field in fields(ours):
+                np.testing.assert_array_equal(getattr(ours, field.name), getattr(theirs, field.name), field.name)
+
+
+def test_scores_of_schedules_are_those_of_one_process_where_groups_are_uneven(setup, schedules):
+    instances = training_instances(setup.spec, 3)
+
+    def score(collectives):
+        return score_schedules(context_of(setup, collectives), schedules, instances, worlds=range(2), rows=5)
+
+    alone = score(Collectives())
+    assert len(np.unique(alone)) > 2
+    for values in run_ranks(2, score):
+        np.testing.assert_array_equal(values, alone)
+
+
+def test_scores_are_in_the_order_of_the_pairs_whichever_run_together(setup, schedules):
+    idle, one, other = schedules
+    instances = training_instances(setup.spec, 3)
+    places = torch.tensor([2, 0, 0, 1, 0])
+    context = context_of(setup)
+    pairs = [one, idle, other, idle, one]
+    found = score_pairs(context, pairs, instances.choose(places), worlds=range(2), rows=2)
+    table = score_schedules(context, schedules, instances, worlds=range(2), rows=9)
+    assert len(np.unique(table)) > 2
+    expected = [table[(1, 0, 2, 0, 1)[i], :, place] for i, place in enumerate(places.tolist())]
+    np.testing.assert_allclose(found.T, expected, atol=1e-6)

@@ -1,0 +1,83 @@
+"""The command `tune`: an offered command, its help, its refusals, its files and its JSON document."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from support.subprocess_env import OURS
+
+from morphogen.cli import main
+
+UNKNOWN = "~nobody-of-this-name"
+SETTINGS = [
+    "--preset=smoke",
+    "--set=episode_length=5",
+    "--set=data.minibatches=1",
+    "--final-episodes=0",
+    '--set=blueprints=["norm"]',
+    "--set=lifecycle.min_training_epochs=1",
+    '--set=lifecycle.auto_forward=["TRAIN", "BLEND", "HOLD"]',
+    "--slots=r0c0",
+]
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--out", "x.json", "--on", "0"]])
+def test_help_and_refusals_load_no_torch(tmp_path, words):
+    code = (
+        "import sys\nfrom morphogen.cli import main\n"
+        f"try:\n    main.main({['tune', *words]!r})\nexcept SystemExit:\n    pass\n"
+        "print('END', 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=OURS)
+    assert done.stdout.splitlines()[-1] == "END False"
+
+
+@pytest.mark.slow
+def test_the_command_searches_and_writes_and_a_run_takes_what_it_wrote(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main.main(["tune", *SETTINGS, "--out", "best.json", "--on", "3"]) == 0
+    shown = capsys.readouterr()
+    assert "files: best.json, best.portfolio.json" in shown.out
+    assert "mean value" in shown.out
+    assert shown.err.count("schedules on") == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["best.json", "best.portfolio.json"]
+    words = [*SETTINGS, "--policy", "schedule:best.json", "--rounds=1", "--quiet", "--out=run"]
+    assert main.main(["train", "heuristic", *words]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--out", "new.json", "--on", "0"], "--on: expected an integer in 1"),
+        (["--out", "new.json", "--worlds", "one"], "--worlds: expected an integer in 2"),
+        (["--out", "there.json"], "--out: expected a new file, got there.json, which exists"),
+        (["--out", "half.json"], "the portfolio: expected a new file, got half.portfolio.json, which exists"),
+        (["--out", "."], "--out: expected a new file, got ., which exists"),
+        ([], "the following arguments are required: --out"),
+        (["ppo", "--out", "new.json"], "unrecognized arguments: ppo"),
+        (["--out", "new.json", "--family", "raective"], "reactive"),
+        (["--out", f"{UNKNOWN}/new.json"], "expected a known home folder for ~, got"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused_and_writes_nothing(tmp_path, monkeypatch, capsys, words, said):
+    monkeypatch.chdir(tmp_path)
+    for name in ("there.json", "half.portfolio.json"):
+        (tmp_path / name).write_text("")
+    assert main.main(["tune", *words]) == 2
+    assert said in capsys.readouterr().err
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "tables"), [("open", 1), ("reactive", 0)])
+def test_json_has_the_best_and_its_files(tmp_path, monkeypatch, capsys, family, tables):
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    out = tmp_path / "best.json"
+    words = ["--preset", "whitebox", "--envs", "4", "--on", "6", "--family", family, "--out", str(out), "--json"]
+    assert main.main(["tune", *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["files"][0] == str(out)
+    assert found["instances"] == 6
+    assert isinstance(found["value"], float)
+    assert len(found.get("tables", {})) == tables

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from bench.harness.bench_scenes import BenchScene
+from bench.harness.minimal import ScaledNorm
 from bench.harness.plain_modules import (
     HostModule,
     ModuleLearner,
@@ -45,6 +46,13 @@ def build_module_twin(state: EnvState, net: Net, env: int) -> HostModule | Langu
             load_parameters(ordered_parameters(seed.gate), row[row.shape[0] - net.gate_counts[s] :])
             made.seeds[slot.name] = seed
     return made
+
+
+def storage_order(module):
+    """Parameters of a seed or a gate in the order in which the package stores them."""
+    own = list(module.parameters(recurse=False))
+    own = own[::-1] if isinstance(module, ScaledNorm) else own
+    return own + [leaf for child in module.children() for leaf in storage_order(child)]
 
 
 class ModuleLoop:

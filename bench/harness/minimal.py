@@ -382,7 +382,6 @@ def update(policy: Policy, optimiser, rows: dict[str, Tensor], minibatches: Iter
         optimiser.step()
 
 
-@torch.no_grad()
 def play_episode(policy: Policy, envs: list[Env], draw: Callable) -> dict[str, Tensor]:
     """Play new envs to the end; `draw(env)`: minibatches and split of an epoch -> rows [T, E]."""
     rows, memory = [], None
@@ -391,8 +390,9 @@ def play_episode(policy: Policy, envs: list[Env], draw: Callable) -> dict[str, T
     for _ in range(HORIZON):
         seen = [env.observe() for env in envs]
         row = {name: torch.stack([one[name] for one in seen])[None] for name in seen[0]}
-        op, leaf, row["value"], memory = policy(row["env"], row["slots"], memory)
-        row["action"], row["log_prob"] = score(op, leaf, row["legal"])
+        with torch.no_grad():
+            op, leaf, row["value"], memory = policy(row["env"], row["slots"], memory)
+            row["action"], row["log_prob"] = score(op, leaf, row["legal"])
         actions = itertools.starmap(Action, row["action"][0].tolist())
         rewards = [env.step(a, *draw(env)) for env, a in zip(envs, actions, strict=True)]
         row["reward"] = torch.tensor([rewards])

@@ -43,10 +43,15 @@ def build_module_twin(state: EnvState, net: Net, env: int) -> Host | LanguageMod
             slot.alpha = float(slots.alpha[s])
             slot.body = bodies[int(slots.blueprint[s])](place.channels)
             slot.gate = build_gate(place.channels)
-            row = state.seeds[place.name, "params"][env]
-            load_parameters(ordered_parameters(slot.body), row)
-            load_parameters(ordered_parameters(slot.gate), row[row.shape[0] - net.gate_counts[s] :])
+            load_seed(slot, state.seeds[place.name, "params"][env])
     return made
+
+
+def load_seed(slot: Slot, row: Tensor) -> None:
+    """Give the seed of a slot the parameters of a row of the storage: its body first, its gate last."""
+    gate = ordered_parameters(slot.gate)
+    load_parameters(ordered_parameters(slot.body), row)
+    load_parameters(gate, row[-sum(leaf.numel() for leaf in gate) :])
 
 
 def _build_cnn(spec: CnnSpec, state: EnvState, env: int) -> Host:

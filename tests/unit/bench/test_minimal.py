@@ -1,4 +1,4 @@
-"""The plain loop of `bench.harness.minimal` against the package: an episode, an update of PPO."""
+"""The loop in plain torch is the package: an episode in float64, an update, and acting as scoring."""
 
 from dataclasses import dataclass, replace
 from itertools import product
@@ -10,14 +10,16 @@ from tensordict import TensorDict
 
 import morphogen as mg
 from bench.harness import minimal
-from bench.harness.module_loop import load_parameters, storage_order
-from bench.harness.minimal import HORIZON, PARAM_BUDGET, Action, Env, Host, Op, Policy, Slot, Stage
-from morphogen.engine import phases
-from morphogen.rules.counts import seed_params
-from morphogen.vocab.observation import ENV, SLOT, column_index
+from bench.harness.minimal import HORIZON, Action, Env, Op, Policy, Stage
+from bench.harness.module_loop import build_module_twin, load_seed
+from bench.harness.plain_modules import flatten_parameters, host_parameters
+from morphogen.engine.phases import act_phase, init_new_seeds
+from morphogen.vocab.observation import ENV, INSTANCE, SLOT, column_index
 
+CODES = (1, 4)  # of the blueprints, in the package
 SETTINGS = {
-    "blueprints": ("conv_light", "depthwise"),
+    "blueprints": tuple(minimal.BLUEPRINTS),
+    "data": {"minibatches": 3, "batch": 8, "val_samples": 60},
     "episode_length": HORIZON,
     "host": {"norm": "group"},
     "instance": {"width": [1, 1], "reach": [1, 1]},
@@ -26,18 +28,24 @@ SETTINGS = {
         "min_training_epochs": 1,
         "min_prune_age": 1,
         "embargo_epochs": 1,
-        "min_gradient_health": 0.0,
     },
     "reward": {"rule": "anytime"},
-    "data": {"minibatches": 3, "batch": 8, "val_samples": 60},
 }
+EPOCHS = 24
+SCRIPT = (  # first actions of each env, of which random ones cover little
+    [(Op.GERMINATE, 0, code, style, 0, 2) for code, style in ((1, 0), (4, 1), (1, 3), (4, 2))],
+    4 * [(Op.ADVANCE, 0)],
+    [(Op.WAIT,), (Op.GERMINATE, 2, 4, 2, 1, 2), (Op.ADVANCE, 1), (Op.GERMINATE, 1, 1, 3, 0, 0)],
+    [*3 * [(Op.WAIT,)], (Op.FOSSILIZE, 2)],  # illegal: the slot is empty
+    [*3 * [(Op.FOSSILIZE, 0)], (Op.SET_ALPHA_TARGET, 0, 0, 3, 0, 1, 0, 0)],
+    [*3 * [(Op.WAIT,)], (Op.PRUNE, 0, 0, 0, 0, 0, 1, 1)],
+)
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
-STYLES = {"add": 1, "multiply": 2, "gate": 3}
 
 
 @dataclass
 class DoubleFeed:
-    """A feed whose images are float64; it keeps the minibatches that it has served."""
+    """A feed in float64 that keeps the minibatches of the epoch."""
 
     feed: object
     served: list
@@ -47,100 +55,121 @@ class DoubleFeed:
 
     def batch(self, draws, minibatch):
         batch = self.feed.batch(draws, minibatch)
-        self.served.append(batch.replace(inputs=noisy(batch.inputs)))
+        self.served.append(batch.replace(inputs=blur(batch.inputs)))
         return self.served[-1]
 
 
-def noisy(inputs):
-    return inputs.double() + 0.1*small_states.normal(*inputs.shape)
+def blur(images):
+    """Images in float64, with noise: equal pixels tie in a pool, and rounding would choose one."""
+    return images.double() + 0.1 * small_states.normal(*images.shape)
 
 
-def open_double_env():
-    """Envs of digits in float64."""
+class Twin(Env):
+    """A plain env whose new seeds get the parameters of the package."""
+
+    newborn: list[torch.Tensor]  # rows of the storage, per slot
+    germinated = False
+
+    def act(self, action):
+        super().act(action)
+        slot = self.slots[action.slot]
+        if slot.stage == Stage.GERMINATED:
+            self.germinated = True
+            load_seed(slot, self.newborn[action.slot])
+
+
+def open_envs():
+    """Four envs of the package in float64, with their plain twins."""
     env = mg.make("digits", envs=4, seed=3, **SETTINGS)
     split = env.setup.dataset.validation()
-    dataset = replace(env.setup.dataset, _validation=split.replace(inputs=noisy(split.inputs)))
-    feed = DoubleFeed(env.feed, [])
-    return replace(env, feed=feed, setup=replace(env.setup, dataset=dataset))
+    dataset = replace(env.setup.dataset, _validation=split.replace(inputs=blur(split.inputs)))
+    env = replace(env, feed=DoubleFeed(env.feed, []), setup=replace(env.setup, dataset=dataset))
+    fresh = small_states.double(env.init_state(torch.zeros(env.envs, dtype=torch.int64)))
+    state, seen = env.start(fresh)
+    twins = []
+    for e, price in enumerate(state.instance.param_price.tolist()):
+        host, spec = build_module_twin(state, env.net, e), env.spec.host
+        twins.append(Twin(host, spec.lr, spec.seed_lr, price))
+        twins[e].measure(*used_split(env, state, e))
+    return env, state, seen, twins
 
 
-def build_plain_env(env, state, e):
-    spec, host, instance = env.spec.host, env.net.host, state.instance
-    plain = Host([host.channels_in, *host.channels], host.kernel, host.pools, host.classes).double()
-    for slot in env.net.slots:
-        plain.slots[slot.name] = Slot(slot.channels)
-    plain.classes = int(instance.classes[e])
-    load_parameters(list(plain.parameters()), state.host.params[e])
-    plain_env = Env(plain, spec.lr, spec.seed_lr, float(instance.param_price[e]))
-    plain_env.measure(*split_of(env, state, e))
-    return plain_env
-
-
-def split_of(env, state, e):
-    """Validation samples whose labels are in use of an env."""
-    split, class_of = env.setup.dataset.validation(), state.instance.class_of[e]
-    labels = class_of[split.labels]
+def used_split(env, state, e):
+    """Validation samples of the classes that an env uses."""
+    split = env.setup.dataset.validation()
+    labels = state.instance.class_of[e][split.labels]
     return split.inputs[labels >= 0], labels[labels >= 0]
 
 
-def test_try():
-    env = open_double_env()
-    fresh = env.init_state(torch.zeros(env.envs, dtype=torch.int64))
-    state, seen = env.start(small_states.double(fresh))
-    plain = [build_plain_env(env, state, e) for e in range(env.envs)]
+def choose_actions(env, state, seen, epoch):
+    if epoch >= len(SCRIPT):
+        return mg.actions.random(env, state, seen)
+    return torch.tensor([[*row, *(8 - len(row)) * [0]] for row in SCRIPT[epoch]])
+
+
+def to_plain(action):
+    """An action with the plain index of its blueprint."""
+    action = Action(*action.tolist())
+    return action._replace(blueprint=CODES.index(action.blueprint) if action.blueprint else 0)
+
+
+def assert_equal(twin, state, step, e):
+    """Everything that a twin has."""
+
+    def close(own, other, **tolerance):
+        own = torch.as_tensor(own, dtype=torch.float64)
+        torch.testing.assert_close(own, other.double(), **(tolerance or EXACT))
+
+    slots = state.slots[e]
+    assert [slot.stage for slot in twin.slots] == slots.stage.tolist()
+    close([slot.alpha for slot in twin.slots], slots.alpha)
+    close([slot.contribution for slot in twin.slots], slots.contribution)
+    close(twin.train_loss, step.metrics.loss[e])
+    close(twin.val_loss, step.validation.loss[e])
+    close(twin.accuracy, state.signals.val_acc[e])
+    close(flatten_parameters(host_parameters(twin.host)), state.host.params[e])
+    for name, slot in twin.host.slots.items():
+        row = state.seeds[name, "params"][e]
+        close(small_states.stored(slot, len(row)) if slot.body else torch.zeros(len(row)), row)
+    assert [slot.count_params() for slot in twin.slots] == step.seen.facts.seed_params[e].tolist()
+    own, seen = twin.observe(), step.seen
+    assert torch.equal(own["legal"], seen.masks.slot[e])
+    known = column_index(ENV)
+    columns = [known[name] for name in ("progress", "acc_history.4", "loss_history.4")]
+    close(own["env"], seen.observation.env[e, columns], rtol=1e-6, atol=1e-6)
+    known = column_index(SLOT)
+    stages = [known[f"stage.{stage.name.lower()}"] for stage in Stage]
+    columns = [*stages, known["alpha"], known["contribution"]]
+    close(own["slots"], seen.observation.slots[e][:, columns], rtol=1e-6, atol=1e-6)
+
+
+def test_an_episode_of_four_envs_is_the_episode_of_the_package():
+    env, state, seen, twins = open_envs()
     lived = set()
-    for epoch in range(40):
-        action = mg.actions.random(env, state, seen)
-        facts = env._facts(state)
-        act = phases.act_phase(state, action, env.keys, facts, setup=env.setup)
+    for epoch in range(EPOCHS):
+        action = choose_actions(env, state, seen, epoch)
+        act = act_phase(state, action, env.keys, seen.facts, setup=env.setup)
         plan = env.read_plan(act.counts, act.ticked)
-        born = phases.init_new_seeds(act.ticked, act.born, env.keys, plan, setup=env.setup)
+        born = init_new_seeds(act.ticked, act.born, env.keys, plan, setup=env.setup).seeds
         env.feed.served.clear()
         state, step = env.step(state, action)
         seen = step.seen
-        for e, p in enumerate(plain):
-            chosen = Action(*action[e].tolist())
-
-            def build(blueprint, channels):
-                seed = [m.double() for m in minimal.build_seed(blueprint, channels)]
-                row = born.seeds[env.net.names[chosen.slot], "params"][e]
-                load_parameters(storage_order(seed[0]), row)
-                load_parameters(storage_order(seed[1]), row[-sum(x.numel() for x in seed[1].parameters()) :])
-                return seed
-
-            batches = [(b.inputs[e], b.labels[e]) for b in env.feed.served]
-            reward = p.step(chosen, batches, split_of(env, state, e), build)
-            assert [s.stage for s in p.slots] == state.slots.stage[e].tolist(), (epoch, e)
-            assert [s.age for s in p.slots] == state.slots.age[e].tolist()
-            assert [s.epochs_in_stage * (s.stage != 1) for s in p.slots] == state.slots.epochs_in_stage[e].tolist()
-            close = lambda a, b: torch.testing.assert_close(torch.as_tensor(a, dtype=torch.float64), b, **EXACT)
-            close([s.alpha for s in p.slots], state.slots.alpha[e])
-            close([s.contribution for s in p.slots], state.slots.contribution[e])
-            close(p.train_loss, step.metrics.loss[e])
-            close(p.val_loss, step.validation.loss[e])
-            close(p.accuracy, state.signals.val_acc[e])
-            close(reward, step.reward[e])
-            own = [x for n, x in p.host.named_parameters() if "slots" not in n]
-            close(torch.cat([x.detach().flatten() for x in own]), state.host.params[e])
-            for s, (name, slot) in enumerate(p.host.slots.items()):
-                row = state.seeds[name, "params"][e]
-                if slot.body is None:
-                    assert not row.any()
-                else:
-                    body = torch.cat([x.detach().flatten() for x in storage_order(slot.body)])
-                    gate = torch.cat([x.detach().flatten() for x in storage_order(slot.gate)])
-                    print(epoch, e, name, slot.stage.name, slot.algorithm, slot.alpha, slot.ramp, slot.blueprint, float((body-row[: len(body)]).abs().max()))
-                    close(body, row[: len(body)])
-                    close(gate, row[-len(gate):])
-                lived.add((slot.stage.name, getattr(slot, "algorithm", None) if slot.body else None))
-            legal = torch.tensor([p.legal(s) for s in p.slots]).T
-            assert torch.equal(legal, seen.masks.slot[e]), (legal, seen.masks.slot[e])
-    print(sorted(map(str, lived)))
+        for e, twin in enumerate(twins):
+            twin.newborn = [born[name, "params"][e] for name in env.net.names]
+            batches = [(batch.inputs[e], batch.labels[e]) for batch in env.feed.served]
+            reward = twin.step(to_plain(action[e]), batches, used_split(env, state, e))
+            assert reward == pytest.approx(float(step.reward[e]), rel=1e-10, abs=1e-10)
+            assert_equal(twin, state, step, e)
+            lived |= {(slot.stage, slot.body and slot.algorithm) for slot in twin.slots}
+    running = (Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
+    empty = (Stage.DORMANT, Stage.PRUNED, Stage.EMBARGOED, Stage.RESETTING)
+    assert lived == {*product(running, ("add", "multiply", "gate")), *product(empty, [None])}
+    assert all(twin.germinated for twin in twins)
 
 
 @dataclass(frozen=True, eq=False)
 class PlainNetwork(mg.PolicyNetwork):
-    """The plain policy as a network of the package."""
+    """A plain policy as a network of the package."""
 
     policy: Policy
     value_layer = "value"
@@ -149,35 +178,34 @@ class PlainNetwork(mg.PolicyNetwork):
         return {name: leaf.detach().clone() for name, leaf in self.policy.named_parameters()}
 
     def initial_hidden(self, envs, *, device="cpu"):
-        size = self.policy.core.hidden_size
-        return TensorDict({name: torch.zeros(envs, size) for name in "hc"}, batch_size=[envs])
-
-    def _run(self, net, inputs, hidden):
-        features = inputs.features
-        env = torch.cat((features["env"], features["instance"]), -1)
-        memory = (hidden["h"][None].to(env.dtype), hidden["c"][None].to(env.dtype))
-        op, leaf, value, (h, c) = torch.func.functional_call(self.policy, net, (env, features["slots"], memory))
-        out = mg.nets.NetworkOutput(mg.nets.build_tables(op, leaf, inputs.legal), value)
-        return out, TensorDict({"h": h[0], "c": c[0]}, batch_size=hidden.batch_size)
+        memory = torch.zeros(envs, self.policy.core.hidden_size)
+        return TensorDict({"h": memory, "c": memory}, batch_size=[envs])
 
     def step(self, net, inputs, hidden):
-        row = inputs._replace(
-            features={k: v[None] for k, v in inputs.features.items()},
-            legal=type(inputs.legal)(*(v[None] for v in inputs.legal)),
-        )
-        out, memory = self._run(net, row, hidden)
-        return mg.nets.NetworkOutput(type(out.tables)(*(t[0] for t in out.tables)), out.value[0]), memory
+        rows = {name: leaf.unsqueeze(0) for name, leaf in inputs.features.items()}
+        op, outputs, value, memory = self._run(net, rows, hidden)
+        after = {name: leaf.squeeze(0) for name, leaf in zip("hc", memory, strict=True)}
+        tables = mg.nets.build_tables(op.squeeze(0), outputs.squeeze(0), inputs.legal)
+        return mg.nets.NetworkOutput(tables, value.squeeze(0)), hidden.replace(after)
 
     def unroll(self, net, inputs, keep, hidden):
-        return self._run(net, inputs, hidden)[0]
+        op, outputs, value, _ = self._run(net, inputs.features, hidden)
+        return mg.nets.NetworkOutput(mg.nets.build_tables(op, outputs, inputs.legal), value)
+
+    def _run(self, net, features, hidden):
+        memory = tuple(hidden[name].unsqueeze(0) for name in "hc")
+        env = torch.cat((features["env"], features["instance"]), -1)
+        rows = env, features["slots"], memory
+        op, leaf, value, memory = torch.func.functional_call(self.policy, net, rows)
+        # The package has logits of 13 blueprints, after the scores of 5 ops; masks forbid the others.
+        places = torch.tensor([*range(5), *(5 + code for code in CODES), *range(18, 53)])
+        outputs = leaf.new_zeros(*leaf.shape[:-1], 53).index_copy(-1, places, leaf)
+        return op, outputs, value, memory
 
 
-def test_update():
+def play(learner, policy):
+    """Rows [T, E] of a few epochs of the package under a plain network."""
     env = mg.make("digits", envs=4, seed=5, **SETTINGS)
-    torch.manual_seed(0)
-    plain = Policy(len(ENV) + 8, len(SLOT), hidden=16)
-    policy = mg.NetworkPolicy(PlainNetwork(plain))
-    learner = mg.learn.init_ppo(policy, env.keys[0])
     rollout, hidden = mg.Rollout(12, envs=4, slots=3), policy.initial_hidden(4)
     state, seen = env.reset()
     with torch.no_grad():
@@ -185,31 +213,60 @@ def test_update():
             epoch = mg.run_epoch(env, state, seen, policy, params=learner.params, hidden=hidden)
             rollout.write(t, epoch, reset_before=torch.full((4,), t == 0))
             state, seen, hidden = epoch.after, epoch.step.seen, epoch.hidden
-    double = lambda tree: tree
-    rows = double(rollout.rows)
-    learner = double(learner)
-    pass
-    spec = mg.PpoSpec(ratio="joint", gamma=0.99, target_kl=0.1)
-    weights = mg.learn.Coefficients(lr=1e-2, entropy=0.0, value=0.5)
-    assignment = torch.tensor([[[0, 3], [1, 2]], [[0, 1], [2, 3]], [[0, 2], [1, 3]]])
-    after, metrics = mg.learn.update_ppo(learner, rows, assignment, weights, policy=policy, spec=spec, return_scale="fixed")
-    print({k: float(v) for k, v in metrics.items() if k in ("kl", "steps_done", "policy_loss", "value_loss")})
-    plain_rows = {
-        "env": torch.cat((rows["observation"].env, rows["observation"].instance), -1),
-        "slots": rows["observation"].slots,
+    return rollout.rows
+
+
+def plain_rows(rows):
+    seen, action = rows["observation"], rows["action"].clone()
+    action[..., 2] = (action[..., 2] == CODES[1]).long()
+    return {
+        "env": torch.cat((seen.env, seen.instance), -1),
+        "slots": seen.slots,
         "legal": rows["masks"].slot,
-        "action": rows["action"],
+        "action": action,
         "log_prob": rows["log_prob"].sum(-1),
         "value": rows["value"],
         "reward": rows["reward"],
     }
-    with torch.no_grad():
-        op, leaf, value, _ = plain(plain_rows["env"], plain_rows["slots"])
-        _, log_prob = minimal.choose(op, leaf, plain_rows["legal"], rows["action"])
-    torch.testing.assert_close(log_prob, plain_rows["log_prob"], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(value, rows["value"], rtol=1e-5, atol=1e-5)
-    before = {n: x.detach().clone() for n, x in plain.named_parameters()}
-    optimiser = torch.optim.Adam(plain.parameters(), lr=1e-2, eps=1e-5)
-    minimal.update(plain, optimiser, plain_rows, assignment.flatten(0, 1))
-    for name, x in plain.state_dict().items():
-        print(name, float((x - after.params["net", name]).abs().max()), float((x - before[name]).abs().max()))
+
+
+@pytest.mark.parametrize(("lr", "applied", "tolerance"), [(1e-3, 6, 1e-6), (0.3, 1, 1e-4)])
+def test_an_update_is_the_update_of_the_package(lr, applied, tolerance):
+    """Also one that stops after its first step, which moves the policy far."""
+    torch.manual_seed(0)
+    plain = Policy(len(ENV) + len(INSTANCE), len(SLOT), hidden=16)
+    policy = mg.NetworkPolicy(PlainNetwork(plain))
+    learner = mg.learn.init_ppo(policy, mg.rng.env_keys(0, 0, 1)[0])
+    rows = play(learner, policy)
+    envs = torch.tensor([[[0, 3], [1, 2]], [[0, 1], [2, 3]], [[0, 2], [1, 3]]])
+    knobs = {"gamma": minimal.GAMMA, "gae_lambda": minimal.LAMBDA, "clip": minimal.CLIP}
+    spec = mg.PpoSpec(ratio="joint", target_kl=minimal.TARGET_KL, **knobs)
+    weights = mg.learn.Coefficients(lr=lr, entropy=0.0, value=minimal.VALUE_COEF)
+    options = {"policy": policy, "spec": spec, "return_scale": "fixed"}
+    after, metrics = mg.learn.update_ppo(learner, rows, envs, weights, **options)
+    optimiser = torch.optim.Adam(plain.parameters(), lr=lr, eps=1e-5)
+    minimal.update(plain, optimiser, plain_rows(rows), envs.flatten(0, 1))
+    assert metrics["steps_done"] == applied
+    for name, leaf in plain.named_parameters():
+        torch.testing.assert_close(leaf, after.params["net", name], rtol=0, atol=tolerance)
+        assert not torch.equal(leaf, learner.params["net", name])
+
+
+def test_a_policy_scores_its_episode_as_it_acted(monkeypatch):
+    monkeypatch.setattr(minimal, "HORIZON", 5)
+    torch.manual_seed(0)
+    hosts = [minimal.Host([1, 4, 8], 3, 1, 5) for _ in range(3)]
+    for host in hosts:
+        host.slots["r0c0"], host.slots["r0c1"] = minimal.Slot(4), minimal.Slot(8)
+    images, labels = torch.randn(3, 16, 1, 8, 8), torch.randint(5, (3, 16))
+    batches = [*zip(images, labels, strict=True)]
+    policy = Policy(3, len(Stage) + 2)
+    rows = minimal.play_episode(
+        policy, [Env(host, 0.05, 0.1) for host in hosts], lambda env: (batches, batches[0])
+    )
+    op, leaf, value, _ = policy(rows["env"], rows["slots"])
+    action, log_prob = minimal.score(op, leaf, rows["legal"], rows["action"])
+    torch.testing.assert_close(log_prob, rows["log_prob"])
+    torch.testing.assert_close(value, rows["value"])
+    assert rows["reward"].shape == (5, 3)
+    assert action[..., 0].unique().numel() > 2

@@ -1,58 +1,81 @@
-"""The loop: the envs of a scene one after another, as plain modules with plain optimisers."""
+"""The loop: the envs of a scene one after another, as the plain envs of `bench.harness.minimal`."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from bench.harness.bench_scenes import BenchScene
+from bench.harness.minimal import Env, Host, Slot, Stage, gate
 from bench.harness.plain_modules import (
-    HostModule,
-    ModuleLearner,
-    cnn_seed,
+    BODIES,
+    NarrowNorm,
     flatten_parameters,
+    host_parameters,
     load_parameters,
     ordered_parameters,
 )
-from bench.harness.plain_transformer import LanguageModule, token_seed
+from bench.harness.plain_transformer import TOKEN_BODIES, LanguageModel, TokenGate, TokenSlot
+from morphogen.config.host import CnnSpec
 from morphogen.nets.net import Net
 from morphogen.state.env import EnvState
-from morphogen.vocab.stage import Stage
 
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
-GROWN_STAGES = (Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
+ALGORITHMS = ("", "add", "multiply", "gate")  # by the codes of the package
 
 
-def build_module_twin(state: EnvState, net: Net, env: int) -> HostModule | LanguageModule:
+def build_module_twin(state: EnvState, net: Net, env: int) -> Host | LanguageModel:
     """An env as a plain module, with the parameters, dtype and device of the state."""
-    host, slots = net.host, state.slots[env]
-    if host.vocabulary:
-        build_seed = token_seed
-        made = LanguageModule(host.vocabulary, host.width, host.heads, host.layers, host.block, host.segments)
-        made.reach = int(state.instance.reach[env]) if host.reach else None
+    if net.host.vocabulary:
+        made = _build_language_model(net.host, state, env)
+        slot_kind, bodies, build_gate = TokenSlot, TOKEN_BODIES, TokenGate
     else:
-        build_seed = cnn_seed
-        made = HostModule(host.base, host.blocks, host.kernel, host.pools, host.channels_in, host.classes)
-        made.width, made.class_count = float(state.instance.width[env]), int(state.instance.classes[env])
-    load_parameters(made.host_parameters(), state.host.params[env])
-    for s, slot in enumerate(net.slots):
-        if int(slots.stage[s]) in GROWN_STAGES:
-            life = {"stage": int(slots.stage[s]), "algorithm": int(slots.algorithm[s]), "alpha": float(slots.alpha[s])}
-            seed = build_seed(int(slots.blueprint[s]), slot.channels, **life)
-            row = state.seeds[slot.name, "params"][env]
-            load_parameters(ordered_parameters(seed.body), row)
-            load_parameters(ordered_parameters(seed.gate), row[row.shape[0] - net.gate_counts[s] :])
-            made.seeds[slot.name] = seed
+        made = _build_cnn(net.host, state, env)
+        slot_kind, bodies, build_gate = Slot, BODIES, gate
+    load_parameters(host_parameters(made), state.host.params[env])
+    slots = state.slots[env]
+    for s, place in enumerate(net.slots):
+        slot = made.slots[place.name] = slot_kind(place.channels)
+        if Stage.TRAINING <= slots.stage[s] <= Stage.FOSSILIZED:
+            slot.enter(int(slots.stage[s]))
+            slot.algorithm = ALGORITHMS[int(slots.algorithm[s])]
+            slot.alpha = float(slots.alpha[s])
+            slot.body = bodies[int(slots.blueprint[s])](place.channels)
+            slot.gate = build_gate(place.channels)
+            load_seed(slot, state.seeds[place.name, "params"][env])
     return made
+
+
+def load_seed(slot: Slot, row: Tensor) -> None:
+    """Give the seed of a slot the parameters of a row of the storage: its body first, its gate last."""
+    gate = ordered_parameters(slot.gate)
+    load_parameters(ordered_parameters(slot.body), row)
+    load_parameters(gate, row[-sum(leaf.numel() for leaf in gate) :])
+
+
+def _build_cnn(spec: CnnSpec, state: EnvState, env: int) -> Host:
+    host, width = Host([spec.channels_in, *spec.channels], spec.kernel, spec.pools, spec.classes), state.instance.width
+    host.classes = int(state.instance.classes[env])
+    if width[env] < 1:
+        for block, channels in zip(host.blocks, spec.channels, strict=True):
+            block[1] = NarrowNorm(channels, float(width[env]))
+    return host
+
+
+def _build_language_model(spec: Any, state: EnvState, env: int) -> LanguageModel:
+    model = LanguageModel(spec.vocabulary, spec.width, spec.heads, spec.layers, spec.block, spec.segments)
+    model.reach = int(state.instance.reach[env]) if spec.reach else None
+    return model
 
 
 class ModuleLoop:
     """Every env of a scene as a module with its optimiser.  `layout`: one of LAYOUTS."""
 
     def __init__(self, scene: BenchScene, layout: str = "contiguous") -> None:
-        rates = {"lr": scene.spec.host.lr, "seed_lr": scene.spec.host.seed_lr, "layout": LAYOUTS[layout]}
-        envs = range(scene.state.batch_size[0])
-        self.learners = [ModuleLearner(build_module_twin(scene.state, scene.net, e), **rates) for e in envs]
+        host, rows = scene.spec.host, range(scene.state.batch_size[0])
+        twins = [build_module_twin(scene.state, scene.net, e).to(memory_format=LAYOUTS[layout]) for e in rows]
+        self.envs = [Env(twin, host.lr, host.seed_lr) for twin in twins]
         # Minibatches lie in memory as the modules want them, so that no step converts them.
         inputs = [batch.inputs.flatten(0, 1).contiguous(memory_format=LAYOUTS[layout]) for batch in scene.batches]
         self.batches = [
@@ -62,10 +85,12 @@ class ModuleLoop:
 
     def train(self, batches: Iterable[list[tuple[Tensor, Tensor]]] | None = None) -> None:
         """All minibatches, those of the scene unless given, going on from where the call before stopped."""
+        for env in self.envs:
+            env.collect_parameters()
         for batch in self.batches if batches is None else batches:
-            for learner, (inputs, labels) in zip(self.learners, batch, strict=True):
-                learner.step(inputs, labels)
+            for env, (inputs, labels) in zip(self.envs, batch, strict=True):
+                env.learn(inputs, labels)
 
     def parameters(self) -> Tensor:
         """The hosts, as the stacked state stores them: [E, P]."""
-        return torch.stack([flatten_parameters(learner.net.host_parameters()) for learner in self.learners])
+        return torch.stack([flatten_parameters(host_parameters(env.host)) for env in self.envs])

@@ -1,13 +1,13 @@
 """A language model the way anybody would write it, with its seeds: the rival and the oracle of the stacked form.
 
-As in `plain_modules` nothing is imported from the package: leaves, order and mathematics are written out here.
+As in `minimal` nothing is imported from the package: leaves, order and mathematics are written out here.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.harness.plain_modules import SeedModule
+from bench.harness.minimal import Slot
 
 SEED_HEADS = 4
 
@@ -74,7 +74,7 @@ class TokenGate(nn.Module):
         return torch.sigmoid(self.second(F.silu(self.first(x.cumsum(1) / count))))
 
 
-TOKEN_BLUEPRINT_MODULES = {
+TOKEN_BODIES = {  # by the codes of the package
     2: lambda d: Attention(d, SEED_HEADS),
     3: TokenNorm,
     8: lambda d: LowRank(d, 8),
@@ -85,10 +85,10 @@ TOKEN_BLUEPRINT_MODULES = {
 }
 
 
-def token_seed(blueprint: int, d: int, *, stage: int, algorithm: int, alpha: float) -> SeedModule:
-    """A seed of a language model: from BLENDING on a gradient passes through its input."""
-    body, gate = TOKEN_BLUEPRINT_MODULES[blueprint](d), TokenGate(d)
-    return SeedModule(body, gate, stage=stage, algorithm=algorithm, alpha=alpha, isolated=False)
+class TokenSlot(Slot):
+    """A slot of a language model: from BLENDING on the host gets a gradient through the input of the seed."""
+
+    isolated = False
 
 
 class Layer(nn.Module):
@@ -102,8 +102,8 @@ class Layer(nn.Module):
         return z + self.perceptron(self.norm2(z))
 
 
-class LanguageModule(nn.Module):
-    """The transformer with its seeds, `{slot name: Seed}`."""
+class LanguageModel(nn.Module):
+    """The transformer with its slots, by name."""
 
     def __init__(self, vocabulary: int, d: int, heads: int, layers: int, block: int, segments: int) -> None:
         super().__init__()
@@ -112,16 +112,17 @@ class LanguageModule(nn.Module):
         self.norm = nn.LayerNorm(d)
         self.segment = layers // segments
         self.reach: int | None = None  # tokens back that its attention sees; None: all
-        self.seeds = nn.ModuleDict()
+        self.slots = nn.ModuleDict()
 
     def forward(self, ids: Tensor, off: frozenset[str] = frozenset()) -> Tensor:
         z = self.token(ids) + self.position.weight[: ids.shape[1]]
         for i, layer in enumerate(self.layers, start=1):
             z = layer(z, self.reach)
-            if i % self.segment == 0 and (name := f"r0c{i // self.segment - 1}") in self.seeds:
-                z = self.seeds[name](z, name not in off)
+            if i % self.segment == 0 and (name := f"r0c{i // self.segment - 1}") in self.slots:
+                z = self.slots[name](z, name not in off)
         return F.linear(self.norm(z), self.token.weight)
 
-    def host_parameters(self) -> list[Tensor]:
-        """In the storage order of the host."""
-        return [leaf for name, leaf in self.named_parameters() if not name.startswith("seeds.")]
+    @staticmethod
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        """Mean over the tokens with a label; -1 is none."""
+        return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=-1)

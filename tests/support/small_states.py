@@ -7,7 +7,8 @@ from tensordict import TensorDict
 from torch import Tensor
 
 import morphogen as mg
-from bench.harness.plain_modules import SeedModule, flatten_parameters, ordered_parameters
+from bench.harness.minimal import Slot
+from bench.harness.plain_modules import flatten_parameters, ordered_parameters
 from morphogen.config.groups import HostSpec, LifecycleSpec
 from morphogen.config.host import CnnSpec, Host
 from morphogen.nets.net import Net
@@ -152,7 +153,7 @@ def _examples(host: Host, *lead: int, seed: int) -> tuple[Tensor, Tensor]:
     return integers(0, host.vocabulary, *shape, seed=seed), labels.masked_fill(noise(*shape, seed=seed) < 0.2, -1)
 
 
-def stored(seed: SeedModule, size: int) -> Tensor:
-    """The storage row of a plain seed."""
-    body, gate = flatten_parameters(ordered_parameters(seed.body)), flatten_parameters(ordered_parameters(seed.gate))
+def stored(slot: Slot, size: int) -> Tensor:
+    """The storage row of the seed in a plain slot."""
+    body, gate = flatten_parameters(ordered_parameters(slot.body)), flatten_parameters(ordered_parameters(slot.gate))
     return torch.cat((body, body.new_zeros(size - len(body) - len(gate)), gate))

@@ -5,8 +5,9 @@ import torch
 from support import small_states
 from support.extras import rows_of_extra
 
+from bench.harness.minimal import Env
 from bench.harness.module_loop import build_module_twin
-from bench.harness.plain_modules import ModuleLearner, flatten_parameters
+from bench.harness.plain_modules import flatten_parameters, host_parameters
 from morphogen.config.host import CnnSpec
 from morphogen.state.measure import InputBatch
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
@@ -56,23 +57,25 @@ def test_three_epochs_equal_a_plain_module_with_torch_optim_per_env(case, dtype,
     state = small_states.double(state) if dtype == torch.float64 else state
     split = split.replace(inputs=_convert(split.inputs, dtype))
     twins = [build_module_twin(state, net, e) for e in range(envs)]
-    learners = [ModuleLearner(twin, small_states.SPEC.lr, small_states.SPEC.seed_lr) for twin in twins]
+    plain = [Env(twin, small_states.SPEC.lr, small_states.SPEC.seed_lr) for twin in twins]
     plan = small_states.plan(state, net)
     coalition, evaluated = small_states.every(state, net)
     for epoch in range(EPOCHS):
         progress = start_epoch(state, plan, net=net)
+        for own in plain:
+            own.collect_parameters()
         for m in range(MINIBATCHES):
             batch = _cast(small_states.batch(net, envs, 16 if case in CASES else 4, seed=10 * epoch + m), dtype, state)
             progress, observed = train_minibatch(
                 progress, batch, plan, net=net, spec=small_states.SPEC, lifecycle=small_states.LIFECYCLE
             )
-            losses = [learner.step(batch.inputs[e], batch.labels[e]) for e, learner in enumerate(learners)]
+            losses = [own.learn(batch.inputs[e], batch.labels[e]) for e, own in enumerate(plain)]
             torch.testing.assert_close(observed.loss, torch.stack(losses), rtol=tolerance, atol=tolerance)
         state, _ = finish_epoch(state, progress, plan, net=net)
         measured = validate(state, split, coalition, evaluated, plan, net=net, chunk=16)
-        for e, plain in enumerate(twins):
-            _assert_equal(state, net, e, plain, tolerance)
-            _assert_measured(measured, state, net, e, plain, split, tolerance)
+        for e, twin in enumerate(twins):
+            _assert_equal(state, net, e, twin, tolerance)
+            _assert_measured(measured, state, net, e, twin, split, tolerance)
 
 
 def _cast(batch: InputBatch, dtype, state) -> InputBatch:
@@ -88,11 +91,11 @@ def _convert(inputs, dtype):
 
 def _assert_equal(state, net, e, twin, tolerance):
     own = {"rtol": tolerance, "atol": tolerance}
-    torch.testing.assert_close(state.host.params[e], flatten_parameters(twin.host_parameters()), **own)
+    torch.testing.assert_close(state.host.params[e], flatten_parameters(host_parameters(twin)), **own)
     for slot in net.slots:
         row = state.seeds[slot.name, "params"][e]
-        if slot.name in twin.seeds:
-            torch.testing.assert_close(row, small_states.stored(twin.seeds[slot.name], row.shape[0]), **own)
+        if twin.slots[slot.name].body:
+            torch.testing.assert_close(row, small_states.stored(twin.slots[slot.name], row.shape[0]), **own)
         else:
             assert not row.any()
 
@@ -112,4 +115,3 @@ def _assert_measured(measured, state, net, e, twin, split, tolerance):
         if k == 0:
             loss = torch.nn.functional.cross_entropy(logits, labels)
             assert float(measured.loss[e]) == pytest.approx(float(loss), rel=tolerance, abs=tolerance)
-    twin.train()

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from support import small_states
 from support.extras import rows_of_extra
 
+from bench.harness.minimal import Env
 from bench.harness.module_loop import build_module_twin
-from bench.harness.plain_modules import ModuleLearner
+from bench.harness.plain_modules import host_parameters
 from morphogen.engine.part_laws import trace_graph
 from morphogen.nets.precision import FULL, Precision
 from morphogen.rules.loss_scale import next_loss_scale
@@ -197,18 +198,18 @@ def test_a_newborn_seed_is_the_identity(precision, stage):
     assert (grown.seeds["r0c0"]["params"] != born.seeds["r0c0"]["params"]).any(-1).all()  # and each one learns
 
 
-def low_step(twin, learner, inputs, labels, dtype):
+def low_step(env, inputs, labels, dtype):
     """Step of a module whose pass runs on copies in another dtype; statistics as torch takes them."""
-    low = copy.deepcopy(twin).to(dtype)
+    low = copy.deepcopy(env.host).to(dtype)
     logits = low(inputs.to(dtype) if inputs.is_floating_point() else inputs).float()
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=-1)
-    pairs = [*zip(twin.parameters(), low.parameters(), strict=True)]
+    loss = env.host.loss(logits, labels)
+    pairs = [*zip(env.host.parameters(), low.parameters(), strict=True)]
     grads = torch.autograd.grad(loss, [copied for _, copied in pairs], allow_unused=True)
     for (master, _), grad in zip(pairs, grads, strict=True):
         master.grad = None if grad is None else grad.float()
-    for group in learner.groups:
-        torch.nn.utils.clip_grad_norm_(group, 1.0)
-    learner.optimiser.step()
+    for group in env.optimiser.param_groups:
+        torch.nn.utils.clip_grad_norm_(group["params"], 1.0)
+    env.optimiser.step()
     return loss.detach()
 
 
@@ -219,13 +220,13 @@ def test_training_is_that_of_plain_modules_under_the_same_casts(precision, net):
     low, _, stats = train(scaled_by(state, 1.0), precision, net=net)
     exact, _, _ = train(state, FULL, net=net)
     for e in range(6):
-        twin = build_module_twin(state, net, e)
-        learner = ModuleLearner(twin, small_states.SPEC.lr, small_states.SPEC.seed_lr)
+        env = Env(build_module_twin(state, net, e), small_states.SPEC.lr, small_states.SPEC.seed_lr)
+        env.collect_parameters()
         for m, row in enumerate(stats):
             batch = small_states.batch(net, 6, seed=m)
-            loss = low_step(twin, learner, batch.inputs[e], batch.labels[e], precision.dtype)
+            loss = low_step(env, batch.inputs[e], batch.labels[e], precision.dtype)
             torch.testing.assert_close(row.loss[e], loss, rtol=0.02, atol=0.02)
-        moved = torch.cat([leaf.detach().flatten() for leaf in twin.host_parameters()])
+        moved = torch.cat([leaf.detach().flatten() for leaf in host_parameters(env.host)])
         way, error = (moved - state.host.params[e]).norm(), (moved - low.host.params[e]).norm()
         assert error < 0.1 * way
         assert (low.host.params[e] - exact.host.params[e]).norm() < 0.15 * way

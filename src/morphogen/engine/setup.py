@@ -14,7 +14,6 @@ from morphogen.config.execution_spec import (
     COMPILE_REDUCE_OVERHEAD,
     EngineSpec,
 )
-from morphogen.config.fields import raise_all
 from morphogen.config.groups import RESIDENT
 from morphogen.config.phase_spec import PhaseSpec
 from morphogen.config.spec import RunSpec, build_limits, find_host, instance_ranges, param_budget, pick_slots, resolve
@@ -25,9 +24,8 @@ from morphogen.device.determinism import set_determinism
 from morphogen.device.job import local_rank
 from morphogen.device.malloc import keep_freed_memory, reachable_memory
 from morphogen.engine.action_control import load_schedule
-from morphogen.engine.part_laws import setup_faults
+from morphogen.engine.part_check import build_rule, check_networks
 from morphogen.engine.pieces import FLOAT_BYTES, activation_bytes, piece_size
-from morphogen.engine.reward_rule import build_rule
 from morphogen.errors import DataError, DeviceError
 from morphogen.nets.net import Net
 from morphogen.nets.precision import FULL, Precision
@@ -167,9 +165,9 @@ def build_setup(spec: RunSpec) -> Setup:
     Args:
         spec: resolved or not.
 
-    Raises: ConfigError for parts that cannot be built or break a law, DataError for missing files or classes without
-    samples, DeviceError for a missing device, one without the memory for the run, or a precision or compile mode that
-    it does not support.
+    Raises: ConfigError for parts that cannot be built or have another form than they declare, DataError
+    for missing files or classes without samples, DeviceError for a missing device, one without the memory
+    for the run, or a precision or compile mode that it does not support.
 
     Example:
         >>> import morphogen as mg
@@ -185,7 +183,7 @@ def build_setup(spec: RunSpec) -> Setup:
     task = TASKS[spec.task]
     limits = build_limits(spec)
     net = Net(host=find_host(spec), slots=pick_slots(spec), kinds=limits.kinds, precision=precision)
-    raise_all(list(setup_faults(spec, net, quick=True))[:1])  # the first one: others follow from it
+    check_networks(spec, net)
     budget, schedule = param_budget(spec), load_schedule(spec.policy_name, spec)
     dataset = open_dataset(task, spec.data, net.host, device)
     check_memory(spec, net, dataset.sizes["validation"], device)

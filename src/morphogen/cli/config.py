@@ -8,11 +8,12 @@ from functools import reduce
 from typing import Any
 
 from morphogen.cli import arguments, process
-from morphogen.config.reference import Setting, list_settings
+from morphogen.config.fields import Setting, list_settings
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.errors import ConfigError
 from morphogen.vocab.text import format_value
 
+MAX_NOTE = 90  # characters of a meaning that is added to an error
 _CHOICES = ("preset", "task")  # flags that decide the values
 PARSER = {
     "help": "explain settings: meaning, allowed values, default, value",
@@ -54,7 +55,7 @@ def run(args: Namespace) -> None:
 
 def find_settings(name: str) -> list[Setting]:
     """Return the settings of a name: one, those of a group, or all for "".  Raises ConfigError for an unknown name."""
-    settings = list(list_settings())
+    settings = list(list_settings(RunSpec))
     found = [setting for setting in settings if f"{setting.path}.".startswith(f"{name}." if name else "")]
     if not found:
         paths = [setting.path for setting in settings]
@@ -63,6 +64,16 @@ def find_settings(name: str) -> list[Setting]:
         close = ends or get_close_matches(name, known, n=3) or ["one that `morphogen config` lists"]
         raise ConfigError(f"setting: expected {' or '.join(close)}, got {format_value(name)}")
     return found
+
+
+def explain_fault(line: str) -> str | None:
+    """Return the meaning of the setting that a line of a ConfigError begins with.
+
+    None if the line begins with no setting, or if the meaning is long: it lists the values that the line lists.
+    """
+    path = line.partition(": ")[0]
+    meanings = (setting.meaning for setting in list_settings(RunSpec) if setting.path == path)
+    return next((meaning for meaning in meanings if len(meaning) <= MAX_NOTE), None)
 
 
 def find_value(spec: RunSpec, path: str) -> Any:

@@ -165,7 +165,7 @@ def _model_faults(model: type[BaseModel], settings: Any, path: str) -> list[str]
     try:
         model.model_validate(settings)
     except ValidationError as error:
-        return list(list_faults(error, model, settings, path).values())
+        return list_faults(error, model, settings, path)
     return []
 
 

@@ -5,7 +5,6 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from morphogen.config.converters import as_names
 from morphogen.config.fields import DEVICE, OUTPUT, Count, Names, Null, Positive, Spec, option, spec
 from morphogen.vocab.text import format_value
 
@@ -45,7 +44,6 @@ class EngineSpec(Spec):
         default=("auto",),
         flag=("--device", "D", DEVICE),
         text="auto (default: a GPU if there is one), cpu, cuda, cuda:N, or several, as cuda:0,cuda:1: a rank on each",
-        converter=as_names,
     )
     ranks: Annotated[int | None, Field(ge=1, le=65_536), Null("as many as pay")] = option(
         default=None,

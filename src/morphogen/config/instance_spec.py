@@ -5,7 +5,6 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from morphogen.config.converters import as_names, as_pair
 from morphogen.config.fields import Names, Natural, NonNegative, PositiveShare, Share, Span, Spec, option, spec
 from morphogen.vocab.host import Host
 
@@ -31,23 +30,19 @@ class InstanceSpec(Spec):
 
     PATH: ClassVar[str] = "instance"
 
-    width: Span[PositiveShare] = option(default=None, text="share of the host's channels in use", converter=as_pair)
+    width: Span[PositiveShare] = option(default=None, text="share of the host's channels in use")
     data_share: Span[PositiveShare] = option(
-        default=None, text="share of the training samples that an env may use, log-uniform", converter=as_pair
+        default=None, text="share of the training samples that an env may use, log-uniform"
     )
-    label_noise: Span[Share] = option(
-        default=None, text="share of training labels replaced by another class, uniform", converter=as_pair
-    )
+    label_noise: Span[Share] = option(default=None, text="share of training labels replaced by another class, uniform")
     classes: Span[Classes] = option(
-        default=None, text="number of classes, uniform; a random subset of that size is drawn", converter=as_pair
+        default=None, text="number of classes, uniform; a random subset of that size is drawn"
     )
     reach: Span[Natural] = option(
-        default=None,
-        text="pixels that a kernel of the host sees to each side; tokens back that its attention sees",
-        converter=as_pair,
+        default=None, text="pixels that a kernel of the host sees to each side; tokens back that its attention sees"
     )
     param_price: Span[NonNegative] = option(
-        default=None, text="price of the whole parameter budget in reward, log-uniform", converter=as_pair
+        default=None, text="price of the whole parameter budget in reward, log-uniform"
     )
 
     def cross_checks(self) -> list[str]:
@@ -85,7 +80,6 @@ class ObserveSpec(Spec):
     instance: Annotated[tuple[str, ...], Names(among=INSTANCE_PARAMETERS)] = option(
         default=INSTANCE_PARAMETERS,
         text="parameters of the instance that the policy observes; the others, and what is derived from them, are 0",
-        converter=as_names,
     )
 
 

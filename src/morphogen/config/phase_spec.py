@@ -4,7 +4,6 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from morphogen.config.converters import as_group, as_optional_pair
 from morphogen.config.fields import Ascending, Count, Null, Share, Spec, option, spec
 from morphogen.config.instance_spec import Classes
 from morphogen.vocab.host import Host
@@ -65,19 +64,16 @@ class PhaseSpec(Spec):
 
     hazard: Share = option(default=0.0, text="probability per epoch that a new phase begins; 0 = one phase")
     least: Count = option(default=1, text="epochs that a phase lasts at least")
-    views: ViewWeights = option(default=ViewWeights(), converter=as_group)
+    views: ViewWeights = option(default=ViewWeights())
     noise: Annotated[float, Field(gt=0, le=100)] = option(
         default=1.0, text="deviation of the noise of noisy images, whose numbers are normalised"
     )
     classes: Annotated[tuple[Classes, Classes] | None, Ascending(), Null("those of the env")] = option(
         default=None,
         text="number of classes of a phase, uniform; a random subset of that size is drawn (default: those of the env)",
-        converter=as_optional_pair,
     )
     noisy_classes: Annotated[tuple[Classes, Classes] | None, Ascending(), Null("as in other phases")] = option(
-        default=None,
-        text="number of classes of a phase whose images are noisy, uniform (default: as in other phases)",
-        converter=as_optional_pair,
+        default=None, text="number of classes of a phase whose images are noisy, uniform (default: as in other phases)"
     )
 
     def classes_in(self, view: View) -> tuple[int, int] | None:

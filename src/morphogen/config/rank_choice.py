@@ -58,13 +58,6 @@ def choose_ranks(costs: RankCosts, task: TaskCosts | None, *, envs: int, epochs:
 
     Args:
         envs, epochs, rounds: of the run; the ranks divide the envs, and each has two or more.
-
-    Example:
-        >>> costs, tasks = read_costs()
-        >>> choose_ranks(costs, tasks["digits"], envs=64, epochs=16, rounds=70, most=2)
-        2
-        >>> choose_ranks(costs, tasks["digits"], envs=2, epochs=16, rounds=70, most=2)
-        1
     """
     numbers = [n for n in range(1, most + 1) if envs % n == 0 and (n == 1 or envs // n >= LEAST_ENVS)]
     if task is None:

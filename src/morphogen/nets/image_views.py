@@ -20,16 +20,6 @@ def show_views(images: Tensor, view: Tensor, sample: Tensor, *, views: Views) ->
     only PLAIN is used.
     views: those that occur; only these are computed.
     Promise: a row depends on its own images, view and sample numbers.
-
-    Example:
-        >>> import torch
-        >>> import morphogen as mg
-        >>> from morphogen.nets.image_views import show_views
-        >>> from morphogen.vocab.image_view import View, Views
-        >>> images = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])  # one image for two envs
-        >>> view, sample = torch.tensor([View.INVERTED, View.HALF]), torch.tensor([0])
-        >>> show_views(images, view, sample, views=Views((View.INVERTED, View.HALF))).flatten(1).tolist()
-        [[-1.0, -2.0, -3.0, -4.0], [1.0, 0.0, 3.0, 0.0]]
     """
     if views.used == (View.PLAIN,):
         return images

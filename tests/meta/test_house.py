@@ -59,7 +59,7 @@ TORCH_FREE = (
     "morphogen.analysis.console",
     "morphogen.run.sinks",
     "morphogen.run.stop_signals",
-    "morphogen.config.fields",
+    "morphogen.config.reference",
     "morphogen.cli.main",
 )
 HEAVY = ("torch", "tensordict", "torchrl", "matplotlib", "scipy")

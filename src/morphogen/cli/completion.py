@@ -9,8 +9,9 @@ from importlib import import_module
 from typing import Any
 
 from morphogen.cli import arguments
-from morphogen.config.fields import allowed_names, fields_of, list_settings
+from morphogen.config.fields import allowed_names, fields_of
 from morphogen.config.parts import POLICIES
+from morphogen.config.reference import list_settings
 from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError
 
@@ -40,7 +41,7 @@ def run(args: Namespace) -> None:
         raise ConfigError(f"morphogen completion needs shtab: pip install 'morphogen[{EXTRA}]'")
     shtab, parser = import_module("shtab"), import_module("morphogen.cli.main").build_parser("")
     names = {flag.path: _setting_names(flag.path) for flag in arguments.FLAGS}
-    names |= {"policy": list(POLICIES), "field": [setting.path for setting in list_settings(RunSpec)]}
+    names |= {"policy": list(POLICIES), "field": [setting.path for setting in list_settings()]}
     [commands] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     for action in (action for command in commands.choices.values() for action in command._actions):
         if names.get(action.dest):

@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Any
 
 from morphogen.cli import arguments, process
-from morphogen.config.fields import Setting, list_settings
+from morphogen.config.reference import Setting, list_settings
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.errors import ConfigError
 from morphogen.vocab.text import format_value
@@ -55,7 +55,7 @@ def run(args: Namespace) -> None:
 
 def find_settings(name: str) -> list[Setting]:
     """Return the settings of a name: one, those of a group, or all for "".  Raises ConfigError for an unknown name."""
-    settings = list(list_settings(RunSpec))
+    settings = list(list_settings())
     found = [setting for setting in settings if f"{setting.path}.".startswith(f"{name}." if name else "")]
     if not found:
         paths = [setting.path for setting in settings]
@@ -72,7 +72,7 @@ def explain_fault(line: str) -> str | None:
     None if the line begins with no setting, or if the meaning is long: it lists the values that the line lists.
     """
     path = line.partition(": ")[0]
-    meanings = (setting.meaning for setting in list_settings(RunSpec) if setting.path == path)
+    meanings = (setting.meaning for setting in list_settings() if setting.path == path)
     return next((meaning for meaning in meanings if len(meaning) <= MAX_NOTE), None)
 
 

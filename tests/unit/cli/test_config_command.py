@@ -9,11 +9,11 @@ import pytest
 from morphogen.cli import main
 from morphogen.cli.config import find_settings
 from morphogen.config.config_files import dump_config
-from morphogen.config.fields import list_settings
+from morphogen.config.reference import list_settings
 from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError
 
-SETTINGS = list(list_settings(RunSpec))
+SETTINGS = list(list_settings())
 
 
 def paths_of(tree, above=""):

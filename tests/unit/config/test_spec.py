@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from support.config_strategies import FIELDS, GROUPS, default_of, inside, outside, runs, value_of, wrong_types
 
 from morphogen.config.execution_spec import EngineSpec
-from morphogen.config.fields import list_settings
 from morphogen.config.groups import GovernorSpec, HostSpec, LegacyRewardSpec, LifecycleSpec, RewardSpec
 from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.policy_spec import HeadFactors, HeadFloors, OpBias, PolicySpec, PpoSpec
+from morphogen.config.reference import list_settings
 from morphogen.config.spec import RunSpec, build_limits, find_host, instance_ranges, param_budget, resolve
 from morphogen.config.task import TASKS
 from morphogen.config.telemetry_spec import AnomalyLimits, TelemetrySpec, WandbSpec

@@ -250,9 +250,9 @@ HOST_LAWS = {
         orders_slots,
         counts_params,
         declares_features,
-        shares_inputs,
         *STEP_LAWS,
         over_rows(isolates),
+        shares_inputs,
         trains_everything,
         graph,
     )

@@ -87,6 +87,18 @@ def reward_inputs(
         dtype: of real numbers.
 
     Returns: a strategy of `RewardInputs` [E].
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> rule = mg.rules.build_rule(mg.RewardSpec(), param_budget=100, episode_length=8, gamma=1.0)
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.reward_inputs(slots=2))
+        ... def test_components_sum_to_the_reward(inputs):
+        ...     reward, parts, _ = rule(inputs, rule.init(len(inputs), 2))
+        ...     assert sum(parts.values()).allclose(reward)
+        >>> test_components_sum_to_the_reward()
     """
     envs = draw(st.integers(min_envs, max_envs))
     rows = draw(st.lists(_env_fields(slots, rollbacks), min_size=envs, max_size=envs))
@@ -127,6 +139,16 @@ def reward_episodes(
     """Draw reward inputs in consecutive steps of the same envs.  Only the ledger of a rule connects the steps.
 
     Args: as in `reward_inputs`; `max_steps`: bound of the number of steps; `last`: the last step is the horizon.
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.reward_episodes(max_steps=3))
+        ... def test_the_last_step_is_the_horizon(steps):
+        ...     assert [bool(step.horizon.all()) for step in steps] == [False] * (len(steps) - 1) + [True]
+        >>> test_the_last_step_is_the_horizon()
     """
     envs, steps = draw(st.integers(min_envs, max_envs)), draw(st.integers(1, max_steps))
     fixed: dict[str, Any] = {"max_envs": envs, "min_envs": envs, "slots": slots, "rollbacks": rollbacks, "dtype": dtype}

@@ -102,6 +102,16 @@ def slot_rows(draw: st.DrawFn, stages: Sequence[Stage] = STAGES) -> Row:
 
     Args:
         stages: of the slot.
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.slot_rows([mg.Stage.DORMANT, mg.Stage.TRAINING]))
+        ... def test_only_seeds_have_an_age(row):
+        ...     assert ("age" in row) == (row["stage"] == mg.Stage.TRAINING)
+        >>> test_only_seeds_have_an_age()
     """
     stage = draw(st.sampled_from(stages))
     if stage is Stage.DORMANT:
@@ -156,6 +166,16 @@ def slot_states(
         stages: of the slots.
 
     Returns: a strategy of `Slots` [E], leaves [E, S].
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.slot_states())
+        ... def test_only_blended_seeds_have_alpha(slots):
+        ...     assert ((slots.alpha == 0) | mg.rules.blended(slots.stage)).all()
+        >>> test_only_blended_seeds_have_alpha()
     """
     envs, count = draw(st.integers(min_envs, max_envs)), draw(st.integers(min_slots, max_slots))
     row = st.lists(slot_rows(stages), min_size=count, max_size=count)
@@ -167,6 +187,18 @@ def limits(draw: st.DrawFn, slots: Slots) -> Limits:
     """Draw limits for slots, at least one of them enabled.
 
     Shapes: slots [E], leaves [E, S] -> `Limits` of S slots.
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> from morphogen.testing.builders import scenes
+        >>> slots = scenes.make_slots([[{}, {}]])  # one env, two empty slots
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.limits(slots))
+        ... def test_waiting_is_legal_on_every_enabled_slot(limits):
+        ...     assert mg.rules.legal(slots, limits)[0, mg.Op.WAIT].tolist() == list(limits.enabled)
+        >>> test_waiting_is_legal_on_every_enabled_slot()
     """
     count = slots.stage.shape[1]
     return Limits(
@@ -209,6 +241,19 @@ def legal_actions(draw: st.DrawFn, slots: Slots, allow: Limits) -> Tensor:
     """Draw legal actions head by head; WAIT is the simplest, forward moves are frequent.
 
     Shapes: slots [E], leaves [E, S]; allow: limits of S slots -> int64 [E, 8].
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> from morphogen.testing.builders import scenes
+        >>> slots = scenes.make_slots([[{}, {}]])  # one env, two empty slots
+        >>> limits = mg.Limits((True, False))
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.legal_actions(slots, limits))
+        ... def test_legal_actions_are_valid(action):
+        ...     assert mg.rules.decode(action, slots, limits).valid.all()
+        >>> test_legal_actions_are_valid()
     """
     masks = action_masks(slots, allow)
     rows: list[list[int]] = []

@@ -56,6 +56,16 @@ def signals(draw: st.DrawFn, envs: int) -> Signals:
     """Draw the signals of several envs independently; values without their flag are 0.
 
     Returns: a strategy of `Signals` [E].
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.signals(envs=2))
+        ... def test_unmeasured_losses_are_zero(signals):
+        ...     assert (signals.val_loss[~signals.measured] == 0).all()
+        >>> test_unmeasured_losses_are_zero()
     """
     rows = draw(st.lists(_signal_fields(), min_size=envs, max_size=envs))
     leaves: dict[str, Any] = {}
@@ -81,6 +91,17 @@ def env_states(
     Args: as in `slot_states`; `length`: epochs of an episode.
 
     Returns: a strategy of `EnvState` [E].
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.env_states(max_envs=2))
+        ... def test_a_tick_keeps_alpha_a_share(state):
+        ...     after, _ = mg.steps.tick(state, lifecycle=mg.LifecycleSpec())
+        ...     assert ((after.slots.alpha >= 0) & (after.slots.alpha <= 1)).all()
+        >>> test_a_tick_keeps_alpha_a_share()
     """
     slots = draw(slot_states(max_envs, max_slots, min_envs=min_envs, min_slots=min_slots, stages=stages))
     return draw(states_around(slots, length=length))
@@ -91,6 +112,18 @@ def states_around(draw: st.DrawFn, slots: Slots, *, length: int = EPISODE_LENGTH
     """Draw envs around given slots.
 
     Shapes: slots [E], leaves [E, S] -> `EnvState` [E].
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> from morphogen.testing.builders import scenes
+        >>> slots = scenes.make_slots([[{}, {}]])  # one env, two empty slots
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.states_around(slots, length=8))
+        ... def test_the_slots_stay(state):
+        ...     assert state.slots.stage.equal(slots.stage) and state.clock.epoch.max() < 8
+        >>> test_the_slots_stay()
     """
     envs, count = slots.stage.shape
 
@@ -127,6 +160,16 @@ def lifecycles(draw: st.DrawFn) -> LifecycleSpec:
     """Draw quick gates, so that short episodes hold complete lifecycles; each gate may open automatically.
 
     Returns: a strategy of `LifecycleSpec`.
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.lifecycles())
+        ... def test_gates_are_quick(lifecycle):
+        ...     assert lifecycle.min_training_epochs <= 2 and lifecycle.min_blending_epochs == 1
+        >>> test_gates_are_quick()
     """
     return LifecycleSpec(
         permissive_gates=draw(st.just(True) | st.booleans()),
@@ -144,6 +187,16 @@ def measurements(draw: st.DrawFn, envs: int, slots: int) -> SyntheticMeasurement
     """Draw losses and accuracies of one epoch; contributions are additive except for one pair of seeds.
 
     Returns: a strategy of losses float32 [E], nats, some of them NaN, and accuracies of coalitions float32 [E, 2^S].
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.measurements(envs=2, slots=3))
+        ... def test_every_coalition_has_an_accuracy(measured):
+        ...     assert measured.loss.shape == (2,) and measured.coalition_accuracy.shape == (2, 8)
+        >>> test_every_coalition_has_an_accuracy()
     """
     losses = draw(st.lists(st.sampled_from(_SAMPLED_LOSSES), min_size=envs, max_size=envs))
     worth = st.lists(st.integers(-8, 24).map(lambda i: i / 4), min_size=slots + 2, max_size=slots + 2)
@@ -176,6 +229,17 @@ def trajectories(
         max_envs, max_slots, max_steps: bounds of E, S and the number of epochs.
         fresh: slots start empty, else in any reachable state.
         terms: constants of the episode; None: drawn.
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> import morphogen as mg
+        >>> from morphogen.testing import strategies
+        >>> @settings(max_examples=5, deadline=None, database=None)
+        ... @given(strategies.trajectories(fresh=True))
+        ... def test_epochs_follow_each_other(epochs):
+        ...     assert epochs[0].before.clock.epoch.max() == 0
+        ...     assert all(b.before is a.after for a, b in zip(epochs, epochs[1:]))
+        >>> test_epochs_follow_each_other()
     """
     envs, count = draw(st.integers(1, max_envs)), draw(st.integers(1, max_slots))
     steps = draw(st.integers(1, max_steps))

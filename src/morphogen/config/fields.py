@@ -1,8 +1,9 @@
 """Field types of the specs, and one form of message for every invalid value."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import Field as DataclassField
 from dataclasses import dataclass, fields
+from functools import reduce
 from inspect import cleandoc
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
@@ -222,11 +223,8 @@ def spec(cls: C) -> C:
         complete = made.complete(to_plain(settings))
         try:
             made.__pydantic_validator__.validate_python(ArgsKwargs((), complete), self_instance=self)
-        except ValidationError as error:
-            faulty = {fault["loc"][0] for fault in error.errors() if fault["loc"]}
-            valid = {name: value for name, value in complete.items() if name not in faulty}
-            lines = list_faults(error, made, complete, made.PATH)
-            raise_all(list(dict.fromkeys((*lines, *_find_faults(made, valid)))))
+        except ValidationError:
+            raise_all(_find_faults(made, complete))
         object.__setattr__(self, "_settings", frozenset(settings))
 
     made.__init__ = __init__
@@ -234,12 +232,24 @@ def spec(cls: C) -> C:
 
 
 def _find_faults(owner: Any, settings: Settings) -> list[str]:
-    """Return the faults between fields that are valid by themselves."""
+    """Return a line for each fault, those between fields included, which are found without the invalid settings."""
     try:
         owner.__pydantic_validator__.validate_python(ArgsKwargs((), settings))
     except ValidationError as error:
-        return list_faults(error, owner, settings, owner.PATH)
+        lines = list_faults(error, owner, settings, owner.PATH)
+        places = [fault["loc"] for fault in error.errors()]
+        further = [] if () in places else _find_faults(owner, reduce(_without, places, settings))
+        return list(dict.fromkeys([*lines, *further]))
     return []
+
+
+def _without(settings: Settings, loc: Sequence[str | int]) -> Settings:
+    """Return the settings without the innermost one at a place."""
+    name, *rest = loc
+    inner = settings.get(str(name))
+    if rest and isinstance(inner, dict) and rest[0] in inner:
+        return {**settings, str(name): _without(cast(Settings, inner), rest)}
+    return {key: value for key, value in settings.items() if key != name}
 
 
 def to_settings(spec: Spec, *, explicit: bool = False) -> Settings:

@@ -23,7 +23,11 @@ from morphogen.vocab.text import format_choice, format_value, suggest
 Settings = dict[str, Any]
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
-TASK, SIZE, LEARNING, DEVICE, OUTPUT = "task", "size", "learning", "device", "logging and checkpoints"
+TASK = "task"
+SIZE = "size"
+LEARNING = "learning"
+DEVICE = "device"
+OUTPUT = "logging and checkpoints"
 GROUPS = (TASK, SIZE, LEARNING, DEVICE, OUTPUT)  # titles of groups of flags in help texts
 CONFIG = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 BY_TASK = "from the task"

@@ -31,7 +31,10 @@ from morphogen.config.parts import DATASETS, HOSTS, RULES
 from morphogen.vocab.limits import AUTO_GATES
 from morphogen.vocab.reward import LEGACY
 
-AUTO, RESIDENT, STREAMED = "auto", "resident", "streamed"  # place of the training split
+# Places of the training split.
+AUTO = "auto"
+RESIDENT = "resident"
+STREAMED = "streamed"
 
 
 @spec

@@ -47,7 +47,8 @@ class InstanceSpec(Spec):
 
     def cross_checks(self) -> list[str]:
         """A width that varies moves in steps of a quarter; a price that varies is above 0 (it is log-uniform)."""
-        width, price = self.width, self.param_price
+        width = self.width
+        price = self.param_price
         faults: list[str] = []
         if width and width[0] < width[1] and any(end % WIDTH_STEP for end in width):
             faults.append(f"instance.width: expected multiples of {WIDTH_STEP}, or low == high, got {list(width)}")
@@ -85,11 +86,14 @@ class ObserveSpec(Spec):
 
 def reference_instance(classes: int, reach: int) -> InstanceSpec:
     """The single instance of `instances = "single"`: nothing impaired, all classes, price .1."""
-    whole, own = (
-        {"width": (1.0, 1.0), "data_share": (1.0, 1.0)},
-        {"classes": (classes, classes), "reach": (reach, reach)},
+    return InstanceSpec(
+        width=(1.0, 1.0),
+        data_share=(1.0, 1.0),
+        label_noise=(0.0, 0.0),
+        classes=(classes, classes),
+        reach=(reach, reach),
+        param_price=(0.1, 0.1),
     )
-    return InstanceSpec(label_noise=(0.0, 0.0), param_price=(0.1, 0.1), **whole, **own)
 
 
 def variable_parameters(host: Host) -> tuple[str, ...]:
@@ -101,5 +105,6 @@ def variable_parameters(host: Host) -> tuple[str, ...]:
 
 def impaired_parameters(instance: InstanceSpec, host: Host) -> list[str]:
     """Names of the parameters that vary, or differ from the reference, although the host does not know them."""
-    reference, known = vars(reference_instance(host.classes, host.reach)), variable_parameters(host)
+    reference = vars(reference_instance(host.classes, host.reach))
+    known = variable_parameters(host)
     return [name for name, span in vars(instance).items() if name not in known and span not in (None, reference[name])]

@@ -107,7 +107,9 @@ def formula_faults(spec: PhaseSpec) -> list[str]:
 
 def phase_faults(spec: PhaseSpec, host: Host, *, classes: tuple[int, int], observed: tuple[str, ...]) -> list[str]:
     """Describe settings that do not fit a host, the range of its classes and what is observed, a line each."""
-    shape, own, faults = host.input_shape, spec.classes, list[str]()
+    shape = host.input_shape
+    own = spec.classes
+    faults = list[str]()
     if spec.views.used != (View.PLAIN,) and len(shape) != 3:
         faults.append("phase.views: expected plain alone with samples that are no images")
     elif spec.views.turned and shape[-1] != shape[-2]:

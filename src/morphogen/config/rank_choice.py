@@ -13,7 +13,8 @@ from morphogen.config.execution_spec import COMPILE_OFF, REDUCE_GATHER
 from morphogen.config.spec import RunSpec
 
 COSTS = Path(__file__).with_name("rank_costs.json")
-CPU_LIMIT, GPU = Path("/sys/fs/cgroup/cpu.max"), Path("/proc/driver/nvidia/version")
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+GPU = Path("/proc/driver/nvidia/version")
 LEAST_ENVS = 2  # of a rank
 LEAST_SECONDS = 10.0  # of a run in one process: a shorter one has no second to save that anybody would miss
 MEMORY_SHARE = 0.5  # of the memory that ranks may take up

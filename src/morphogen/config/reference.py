@@ -20,7 +20,8 @@ class Setting(NamedTuple):
 def list_settings(kind: Any = RunSpec, above: str = "") -> Iterator[Setting]:
     """Yield every setting of a spec, in the order of its fields.  Groups are entered, not listed."""
     for name, info in fields_of(kind).items():
-        path, inner = f"{above}{name}", info.annotation
+        path = f"{above}{name}"
+        inner = info.annotation
         if fields_of(inner):
             yield from list_settings(inner, f"{path}.")
             continue

@@ -61,8 +61,12 @@ VALIDATION: Final = "validation"
 TEST: Final = "test"
 SPLITS: tuple[SplitName, ...] = (VALIDATION, TEST)
 # Arms of an evaluation: replays of a policy, and what knows more than a policy.
-SCHEDULE, STATIC, STATIC_COST, STATIC_PARAMS = "schedule", "static", "static-cost", "static-params"
-CLAIRVOYANT, ORACLE = "clairvoyant", "oracle:"
+SCHEDULE = "schedule"
+STATIC = "static"
+STATIC_COST = "static-cost"
+STATIC_PARAMS = "static-params"
+CLAIRVOYANT = "clairvoyant"
+ORACLE = "oracle:"
 RIVALS = ("wait", "random", "heuristic")  # arms of an evaluation by default
 S = TypeVar("S", bound=Spec)
 # Settings that a resumed run may change: they change no number of the run, or only last bits.
@@ -204,10 +208,12 @@ class RunSpec(Spec):
     def cross_checks(self) -> list[str]:
         """Slots exist, minibatches divide the envs, floors fit the slots, instances fit the task."""
         try:
-            host, kinds = find_host(self), blueprint_kinds(self)
+            host = find_host(self)
+            kinds = blueprint_kinds(self)
         except ConfigError as error:
             return str(error).splitlines()
-        known, built_in = [slot.name for slot in host.all_slots], BLUEPRINTS.builtin()
+        known = [slot.name for slot in host.all_slots]
+        built_in = BLUEPRINTS.builtin()
         slots = self.slots or (TASKS[self.task].slots if self.host.name is None else known)
         faults = [
             f"slots: expected names out of {', '.join(known)}, got {format_value(n)}" for n in slots if n not in known
@@ -230,7 +236,8 @@ class RunSpec(Spec):
             for name in impaired_parameters(self.instance, host)
         ]
         if not faults:
-            span, observed = instance_ranges(self).classes, self.observe.instance
+            span = instance_ranges(self).classes
+            observed = self.observe.instance
             faults += phase_faults(self.phase, host, classes=span, observed=observed)
             if TASKS[self.task].kind == ANALYTIC:
                 faults += formula_faults(self.phase)
@@ -274,7 +281,8 @@ def instance_ranges(spec: RunSpec) -> InstanceSpec:
 
 def pick_slots(spec: RunSpec) -> tuple[SlotSpec, ...]:
     """Return the enabled slots, in slot order: those of the spec, of the task, or all of a host that is named."""
-    host, task = find_host(spec), TASKS[spec.task].slots
+    host = find_host(spec)
+    task = TASKS[spec.task].slots
     default = task if spec.host.name is None else tuple(slot.name for slot in host.all_slots)
     return host.pick_slots(spec.slots or default)
 
@@ -294,7 +302,9 @@ def build_limits(spec: RunSpec) -> Limits:
 
 def param_budget(spec: RunSpec) -> int:
     """Parameters whose price is `param_price`: the task's number, or the largest choice in every declared slot."""
-    budget, limits, host = TASKS[spec.task].param_budget, build_limits(spec), find_host(spec)
+    budget = TASKS[spec.task].param_budget
+    limits = build_limits(spec)
+    host = find_host(spec)
     if budget is not None:
         return budget
     allowed = [BLUEPRINTS[host.module_name(limits.kinds[code])] for code in limits.allowed_blueprints]
@@ -314,7 +324,8 @@ def resolve(spec: RunSpec) -> RunSpec:
         >>> mg.resolve(spec) == spec
         True
     """
-    task, host = TASKS[spec.task], find_host(spec)
+    task = TASKS[spec.task]
+    host = find_host(spec)
     samples = task.val_samples if spec.data.val_samples == "task" else spec.data.val_samples
     return replace(
         spec,

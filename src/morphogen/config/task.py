@@ -30,7 +30,9 @@ from morphogen.vocab.text import format_value, suggest
 from morphogen.vocab.transformer_host import TransformerSpec
 
 DEFAULT_TASK = "digits"
-CLASSIFICATION, NEXT_TOKEN, ANALYTIC = "classification", "next_token", "analytic"  # labels; tokens; a formula
+CLASSIFICATION = "classification"  # labels
+NEXT_TOKEN = "next_token"  # tokens
+ANALYTIC = "analytic"  # a formula
 
 
 @document_fields
@@ -102,9 +104,12 @@ class TaskSpec:
         """Describe invalid fields, a line each."""
         if not isinstance(host, Host):
             return [f"task {self.name}: host: expected an object of a class that derives from Host, got {host!a:.60}"]
-        known, images = [slot.name for slot in host.all_slots], len(host.input_shape) == 3
-        channels, counts = host.input_shape[0], ("batch", "minibatches", "episode_length")
-        given, variable = {"mean": self.mean, "std": self.std}, " and ".join(variable_parameters(host))
+        known = [slot.name for slot in host.all_slots]
+        images = len(host.input_shape) == 3
+        channels = host.input_shape[0]
+        counts = ("batch", "minibatches", "episode_length")
+        given = {"mean": self.mean, "std": self.std}
+        variable = " and ".join(variable_parameters(host))
         checks = {
             "name": (bool(NAME.fullmatch(self.name)), "letters and digits, with . _ - between them"),
             "dataset": (isinstance(self.dataset, str) or callable(self.dataset), "a data set or its name"),
@@ -214,7 +219,8 @@ _DEEP_HOST = {"blocks": 5, "pools": 5}
 _ROW_0, _ROW_1 = (tuple(f"r{row}c{col}" for col in range(5)) for row in range(2))
 _SCALE: Settings = {"rounds": 100, "ppo": {"entropy_coef": 0.08}, "telemetry": {"plateau_threshold": 0.35}}
 _SCALE["engine"] = {"amp": "auto"}
-_THREE_SEEDS, _SIX_SEEDS = {"max_seeds": 3, **SMALL_STEPS}, {"max_seeds": 6, **SMALL_STEPS}
+_THREE_SEEDS = {"max_seeds": 3, **SMALL_STEPS}
+_SIX_SEEDS = {"max_seeds": 6, **SMALL_STEPS}
 _WHICH_SLOT = "which place in the host is the best?"
 _MANY_SLOTS = "how does a controller use many slots?"
 _IMPAIRED = "can seeds rescue a host that sees almost nothing?"

@@ -7,7 +7,8 @@ from pydantic import Field
 from morphogen.config.fields import BY_TASK, OUTPUT, Count, FilePath, Name, Names, NonNegative, Null, Spec, option, spec
 
 LEVELS = ("off", "minimal", "normal", "debug")  # each writes what the one before writes, and more
-LEVEL_OFF, LEVEL_DEBUG = LEVELS[0], LEVELS[-1]
+LEVEL_OFF = LEVELS[0]
+LEVEL_DEBUG = LEVELS[-1]
 LOGGERS = ("csv", "tensorboard", "wandb", "mlflow")
 
 

@@ -1,4 +1,4 @@
-"""Check on the machine at hand that a policy acts for an env as it would in a stack of any other size."""
+"""Checks of a policy on made-up observations: its numbers are finite, and do not depend on the size of a stack."""
 
 from collections.abc import Sequence
 from typing import Any, cast

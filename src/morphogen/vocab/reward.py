@@ -1,6 +1,7 @@
 """Families of reward rules, and detectors by name, with the numbers that a run cannot change."""
 
-CORE, LEGACY = "own", "legacy"
+CORE = "own"
+LEGACY = "legacy"
 FAMILIES: tuple[str, ...] = (CORE, LEGACY)  # of the built-in rules
 CORE_COMPONENTS: tuple[str, ...] = ("value", "shaping", "rent", "op_cost", "governor")  # signed, they sum to the reward
 ANYTIME_COMPONENTS: tuple[str, ...] = ("accuracy", "rent", "op_cost", "governor")  # of the rule `anytime`

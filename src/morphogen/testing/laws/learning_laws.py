@@ -43,7 +43,9 @@ def play_rollout(env: Environment, policy: NetworkPolicy, params: TensorDict) ->
             epoch = run_epoch(env, state, seen, policy, params=params, hidden=hidden)
             rollout.write(t, epoch, start)
             start = epoch.step.terminated | (t == env.horizon // 2)
-            state, seen, hidden = epoch.after, epoch.step.seen, reset_hidden(epoch.choice.hidden, start)
+            state = epoch.after
+            seen = epoch.step.seen
+            hidden = reset_hidden(epoch.choice.hidden, start)
     return rollout.rows
 
 

@@ -93,7 +93,8 @@ def over_rows(law: Callable[[Subject, Any], str]) -> Callable[[RowSubject], str]
 def isolates(subject: Subject, example: Any) -> str:
     """Invalid numbers stay in their row."""
     params = torch.cat((example.params[:-1], example.params[-1:] * torch.nan))
-    clean, broken = leaves(subject(example)), leaves(subject(example._replace(params=params)))
+    clean = leaves(subject(example))
+    broken = leaves(subject(example._replace(params=params)))
     reached = [name for name, leaf in broken.items() if not torch.equal(leaf[:-1], clean[name][:-1])]
     return "lets NaN of a row into another one" if reached else ""
 
@@ -142,7 +143,8 @@ class BlueprintSubject:
 
 def declares_params(subject: BlueprintSubject) -> str:
     """It has as many parameters as it declares."""
-    declared, size = subject.module.params(subject.slot.channels), subject.layout.size
+    declared = subject.module.params(subject.slot.channels)
+    size = subject.layout.size
     return "" if declared == size else f"has {size} parameters at {subject.slot.name}, and declares {declared}"
 
 
@@ -160,7 +162,8 @@ def is_identity(subject: BlueprintSubject) -> str:
 
 def gets_gradients(subject: BlueprintSubject) -> str:
     """Every parameter gets a gradient within three steps."""
-    features, layout = subject.features(), subject.layout
+    features = subject.features()
+    layout = subject.layout
     return idle_leaves(lambda flat: weighted_sum(subject.delta(flat, features)), draw_params(layout), layout)
 
 
@@ -196,7 +199,8 @@ class HostSubject:
 
     def rows(self) -> tuple[Subject, list[Any]]:
         """Return `logits` and examples."""
-        params, instance = draw_params(self.net.host_layout), reference_rows(self.net.host)
+        params = draw_params(self.net.host_layout)
+        instance = reference_rows(self.net.host)
         examples = [HostExample(params, self.inputs(number), instance) for number in range(2)]
         return Subject(self.logits, type(self.net.host).__name__, tolerance=TOLERANCE), examples
 
@@ -216,7 +220,8 @@ def orders_slots(subject: HostSubject) -> str:
 
 def counts_params(subject: HostSubject) -> str:
     """It has as many parameters as it declares, also under an instance that restricts nothing."""
-    declared, size = subject.net.host.params(), subject.net.host_layout.size
+    declared = subject.net.host.params()
+    size = subject.net.host_layout.size
     if declared != size:
         return f"has {size} parameters, and declares {declared}"
     used = subject.net.networks.params_in_use(reference_rows(subject.net.host))
@@ -231,7 +236,8 @@ def declares_features(subject: HostSubject) -> str:
 
 def shares_inputs(subject: HostSubject) -> str:
     """Inputs that all hosts share give the logits of the same inputs for each host."""
-    params, instance = draw_params(subject.net.host_layout), reference_rows(subject.net.host)
+    params = draw_params(subject.net.host_layout)
+    instance = reference_rows(subject.net.host)
     inputs = subject.inputs()[0]
     shared = subject.logits(params, inputs, instance)
     single = subject.logits(params, inputs.expand(ROWS, *inputs.shape).contiguous(), instance)
@@ -240,7 +246,9 @@ def shares_inputs(subject: HostSubject) -> str:
 
 def trains_everything(subject: HostSubject) -> str:
     """Every parameter gets a gradient within three steps."""
-    inputs, instance, layout = subject.inputs(), reference_rows(subject.net.host), subject.net.host_layout
+    inputs = subject.inputs()
+    instance = reference_rows(subject.net.host)
+    layout = subject.net.host_layout
     return idle_leaves(lambda flat: subject.weighted(flat, inputs, instance), draw_params(layout), layout)
 
 

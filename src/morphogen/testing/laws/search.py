@@ -20,7 +20,9 @@ class BrokenLaw(AssertionError):
     """Violation of a law: its name `law`, the violation as one `sentence`, the smallest arguments as `example`."""
 
     def __init__(self, law: str, sentence: str, example: Any = None) -> None:
-        self.law, self.sentence, self.example = law, sentence, example
+        self.law = law
+        self.sentence = sentence
+        self.example = example
         message = f"{sentence} (law: {law})"
         if example is not None:
             lines = "\n".join(f"    {line}" for line in format_tree(example).splitlines())

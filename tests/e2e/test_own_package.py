@@ -207,16 +207,12 @@ BROKEN = {
     ),
     "a host with other features than it declares": (
         ('mg.SlotSpec(f"r0c{i}", self.hidden, execution=i)', 'mg.SlotSpec(f"r0c{i}", 7, execution=i)'),
-        "host of task theirs: features at r0c0: expected [4, 3, 7], as declared, got [4, 3, 8]",
-    ),
-    "a blueprint that changes the host at birth": (
-        ('mg.ParamLeaf("bias", (channels,))', 'mg.ParamLeaf("bias", (channels,), fill=1.0)'),
-        "blueprints: shift of grown_points 0.1: is not the identity at birth",
+        "host of task theirs: features at r0c0: expected torch.float32 [4, 3, 7], got torch.float32 [4, 3, 8]",
     ),
     "a blueprint with a delta of another form": (
         ('return mg.nets.rows_linear(x, params["weight"], params["bias"])', "return x[..., :1]"),
-        "blueprints: shift of grown_points 0.1: expected a delta like the features, torch.float32 [4, 3, 8], got "
-        "torch.float32 [4, 3, 1]",
+        "blueprints: shift of grown_points 0.1: delta at r0c0: expected torch.float32 [4, 3, 8], got torch.float32 "
+        "[4, 3, 1]",
     ),
     "a data set with labels that the host has no logits for": (
         ("> 0).astype(int)", "> 0).astype(int) * 2"),
@@ -237,6 +233,10 @@ BROKEN = {
     "a network that is none": (
         ("return mg.ModuleNetwork(Flat(spec.policy.hidden))", "return Flat(spec.policy.hidden)"),
         "policy.network: flat of grown_points 0.1: expected a PolicyNetwork, got Flat(",
+    ),
+    "a network with values that are not finite": (
+        ("nn.init.constant_(leaf, 0.01)", "nn.init.constant_(leaf, float('inf'))"),
+        "policy.network: flat of grown_points 0.1: value: expected finite numbers",
     ),
     "a learner that is none": (
         ("likelier = Likelier()", "likelier = Likelier"),

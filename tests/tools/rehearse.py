@@ -11,10 +11,9 @@ import time
 from pathlib import Path
 
 import torch
+from support import fake_device
 from support.fake_runs import CASES, expected_counts, play_life, spec_of, strays
 from support.small_runs import cifar_files
-
-from morphogen.testing import fake_device
 
 
 def main() -> int:

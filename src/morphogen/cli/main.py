@@ -26,7 +26,6 @@ from morphogen.cli import (
 from morphogen.cli.rank_processes import EXITS, exit_code, follow_parent, leave_if_joined
 from morphogen.config.fields import raise_all
 from morphogen.config.part_files import import_parts
-from morphogen.config.reference import explain_fault
 from morphogen.errors import CheckpointError, ConfigError, DataError
 from morphogen.vocab.text import escape_text, format_choice, format_value, suggest
 
@@ -98,7 +97,7 @@ def main(argv: Sequence[str]) -> int:
         code = args.execute(args)
     except tuple(EXITS) as error:
         for line in str(error).splitlines() or [type(error).__name__]:
-            meaning = explain_fault(line) if isinstance(error, ConfigError) else None
+            meaning = config.explain_fault(line) if isinstance(error, ConfigError) else None
             note = f" ({meaning})" if meaning else ""
             print(f"morphogen: error: {escape_text(line)}{note}", file=sys.stderr)
         return exit_code(error)

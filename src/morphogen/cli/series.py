@@ -34,12 +34,7 @@ class SeriesResult(NamedTuple):
 
 
 def parse_seeds(text: str) -> list[int]:
-    """Return the seeds of `--seeds`: numbers, and ranges with both ends.  Raises ConfigError for any other text.
-
-    Example:
-        >>> parse_seeds("7,1..3")
-        [7, 1, 2, 3]
-    """
+    """Return the seeds of `--seeds`: numbers, and ranges with both ends.  Raises ConfigError for any other text."""
     seeds: list[int] = []
     for word in text.split(","):
         ends = [arguments.parse_int_flag("--seeds", end, 0, arguments.MAX_SEED) for end in word.split("..", 1)]

@@ -4,8 +4,8 @@ For users who start a run, add a setting, or look up the values of a setting.
 
 - `spec`: `RunSpec`, the whole configuration; `resolve` fills every field that the task or the reward rule decides.
 - `groups`, `policy_spec`, `execution_spec`, `telemetry_spec`: the nested specs, one per subject.
-- `fields`: ranges of fields (on pydantic), the flag of a field, and the message for invalid values; `converters`: types
-  of what constructors take beside the values of fields.
+- `fields`: ranges of fields (on pydantic), the flag of a field, and the message for invalid values;
+  `reference`: meaning and allowed values of every setting.
 - `parts`: registries of data sets, hosts, blueprints, rules, networks, learners and policies, by name; `part_files`:
   files and modules of `--import` that register parts.
 - `task`: `TASKS`, the table of data, host network, default slots, ranges of instances, sizes and settings; `PRESETS`,

@@ -145,7 +145,8 @@ def _step_model(op: Op | None, spec: RunSpec, *, timed: bool = True) -> type[Bas
 
     timed: a step of a schedule, which has an epoch, and may have an env.
     """
-    epoch, env = Field(ge=0, le=spec.episode_length - 1), Field(ge=0, le=spec.envs - 1)
+    epoch = Field(ge=0, le=spec.episode_length - 1)
+    env = Field(ge=0, le=spec.envs - 1)
     fields: dict[str, Any] = {
         "epoch": (Annotated[int, epoch], ...),
         "env": (Annotated[int, env, Null("every env")], None),
@@ -165,7 +166,7 @@ def _model_faults(model: type[BaseModel], settings: Any, path: str) -> list[str]
     try:
         model.model_validate(settings)
     except ValidationError as error:
-        return list(list_faults(error, model, settings, path).values())
+        return list_faults(error, model, settings, path)
     return []
 
 
@@ -203,7 +204,8 @@ def _head_indices(row: Settings, spec: RunSpec) -> tuple[int, ...]:
 
 def _repeat_faults(steps: list[ScheduleStep]) -> list[str]:
     """A line for each step that declares a second action for an env in an epoch."""
-    lines, known = [], {}
+    lines = []
+    known = {}
     for i, step in enumerate(steps):
         earlier = known.setdefault(step.epoch, {})
         clash = next(iter(earlier.values()), None) if step.env is None else earlier.get(step.env, earlier.get(None))

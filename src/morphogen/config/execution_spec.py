@@ -5,16 +5,25 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from morphogen.config.converters import as_names
 from morphogen.config.fields import DEVICE, OUTPUT, Count, Names, Null, Positive, Spec, option, spec
 from morphogen.vocab.text import format_value
 
-COMPILE_OFF, COMPILE_AUTO = "off", "auto"
-COMPILE_DEFAULT, COMPILE_REDUCE_OVERHEAD = "default", "reduce-overhead"
-AMP_OFF, AMP_AUTO, AMP_BFLOAT16, AMP_FLOAT16 = "off", "auto", "bfloat16", "float16"  # of the modes of precision
-REDUCE_GATHER, REDUCE_ALLREDUCE = "gather", "allreduce"
-CAPTURE_AUTO, CAPTURE_OFF = "auto", "off"
-CONTINUE, STOP = "continue", "stop"  # after a checkpoint that failed
+COMPILE_OFF = "off"
+COMPILE_AUTO = "auto"
+COMPILE_DEFAULT = "default"
+COMPILE_REDUCE_OVERHEAD = "reduce-overhead"
+# Modes of precision.
+AMP_OFF = "off"
+AMP_AUTO = "auto"
+AMP_BFLOAT16 = "bfloat16"
+AMP_FLOAT16 = "float16"
+REDUCE_GATHER = "gather"
+REDUCE_ALLREDUCE = "allreduce"
+CAPTURE_AUTO = "auto"
+CAPTURE_OFF = "off"
+# After a checkpoint that failed.
+CONTINUE = "continue"
+STOP = "stop"
 _DEVICE_NAME = re.compile("auto|cpu|cuda|cuda:(0|[1-9][0-9]?)")  # torch keeps the index in 8 bits and wraps beyond
 
 
@@ -45,7 +54,6 @@ class EngineSpec(Spec):
         default=("auto",),
         flag=("--device", "D", DEVICE),
         text="auto (default: a GPU if there is one), cpu, cuda, cuda:N, or several, as cuda:0,cuda:1: a rank on each",
-        converter=as_names,
     )
     ranks: Annotated[int | None, Field(ge=1, le=65_536), Null("as many as pay")] = option(
         default=None,

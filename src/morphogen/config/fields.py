@@ -1,9 +1,9 @@
 """Field types of the specs, and one form of message for every invalid value."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import Field as DataclassField
 from dataclasses import dataclass, fields
+from functools import reduce
 from inspect import cleandoc
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
@@ -23,23 +23,27 @@ from morphogen.vocab.text import format_choice, format_value, suggest
 Settings = dict[str, Any]
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
-TASK, SIZE, LEARNING, DEVICE, OUTPUT = "task", "size", "learning", "device", "logging and checkpoints"
+TASK = "task"
+SIZE = "size"
+LEARNING = "learning"
+DEVICE = "device"
+OUTPUT = "logging and checkpoints"
 GROUPS = (TASK, SIZE, LEARNING, DEVICE, OUTPUT)  # titles of groups of flags in help texts
 CONFIG = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 BY_TASK = "from the task"
 
 
-class Constraint(ABC):
+class Constraint:
     """Condition on the values of an annotated field, after the check of their type."""
 
     @property
-    @abstractmethod
     def expected(self) -> str:
         """The allowed values in words."""
+        raise NotImplementedError
 
-    @abstractmethod
     def convert(self, value: Any) -> Any:
         """Return the stored form of a value.  Raises ValueError for a value that is not allowed."""
+        raise NotImplementedError
 
     def prepare(self, value: Any) -> Any:
         """Return the value to check, before the check of its type."""
@@ -167,20 +171,12 @@ FilePath = Annotated[str, Printable("a path"), AfterValidator(lambda path: str(e
 Span = Annotated[tuple[T, T], Ascending(), Null(BY_TASK)]
 
 
-def option(
-    *,
-    default: Any,
-    flag: tuple[str, str, str] = ("", "", ""),
-    text: str = "",
-    converter: Callable[[Any], object] | None = None,
-) -> Any:
+def option(*, default: Any, flag: tuple[str, str, str] = ("", "", ""), text: str = "") -> Any:
     """Return a field with a default, and the flag of the command line that sets the field.
 
     Args:
         flag: name of the flag, name of its value in the help, title of its group of flags.
         text: help of the flag.
-        converter: a function of `config.converters`.  Type checkers read from it what else the constructor takes;
-            pydantic converts it.
     """
     name, value, group = flag
     return Field(default, description=text, json_schema_extra={"flag": name, "value": value, "group": group})
@@ -232,33 +228,31 @@ def spec(cls: C) -> C:
         try:
             made.__pydantic_validator__.validate_python(ArgsKwargs((), complete), self_instance=self)
         except ValidationError:
-            raise_all(_all_faults(made, complete))
+            raise_all(_find_faults(made, complete))
         object.__setattr__(self, "_settings", frozenset(settings))
 
     made.__init__ = __init__
     return made
 
 
-def _all_faults(owner: Any, settings: Settings) -> list[str]:
-    """Validate again without the invalid settings, until only faults between fields are left to find."""
-    lines: list[str] = []
-    while True:
-        try:
-            owner.__pydantic_validator__.validate_python(ArgsKwargs((), settings))
-        except ValidationError as error:
-            faults = list_faults(error, owner, settings, owner.PATH)
-            lines += [line for steps, line in faults.items() if steps or not lines]
-            for steps in filter(None, faults):
-                settings = _without(settings, steps)
-            if () not in faults:
-                continue
-        return lines
+def _find_faults(owner: Any, settings: Settings) -> list[str]:
+    """Return a line for each fault, those between fields included, which are found without the invalid settings."""
+    try:
+        owner.__pydantic_validator__.validate_python(ArgsKwargs((), settings))
+    except ValidationError as error:
+        lines = list_faults(error, owner, settings, owner.PATH)
+        places = [fault["loc"] for fault in error.errors()]
+        further = [] if () in places else _find_faults(owner, reduce(_without, places, settings))
+        return list(dict.fromkeys([*lines, *further]))
+    return []
 
 
-def _without(settings: Settings, steps: tuple[str, ...]) -> Settings:
-    name, *rest = steps
-    if rest and isinstance(settings.get(name), dict):
-        return {**settings, name: _without(settings[name], tuple(rest))}
+def _without(settings: Settings, loc: Sequence[str | int]) -> Settings:
+    """Return the settings without the innermost one at a place."""
+    name, *rest = loc
+    inner = settings.get(str(name))
+    if rest and isinstance(inner, dict) and rest[0] in inner:
+        return {**settings, str(name): _without(cast(Settings, inner), rest)}
     return {key: value for key, value in settings.items() if key != name}
 
 
@@ -287,35 +281,34 @@ def _plain(value: Any, explicit: bool) -> Any:
     return value
 
 
-def list_faults(error: ValidationError, owner: type, settings: Any, path: str = "") -> dict[tuple[str, ...], str]:
-    """Return a message for each invalid field of an owner (a spec, a model or a NamedTuple), by its steps."""
-    faults: dict[tuple[str, ...], str] = {}
+def list_faults(error: ValidationError, owner: type, settings: Any, path: str = "") -> list[str]:
+    """Return a line for each invalid field of an owner (a spec, a model or a NamedTuple)."""
+    lines: list[str] = []
     for fault in error.errors(include_url=False):
         cause = fault.get("ctx", {}).get("error")
-        steps, line = _locate(fault["loc"], owner, settings, path)
-        faults.setdefault(steps, str(cause) if isinstance(cause, ConfigError) else line)
-    return faults
+        lines.append(str(cause) if isinstance(cause, ConfigError) else _fault_line(fault["loc"], owner, settings, path))
+    return list(dict.fromkeys(lines))  # a union has a fault for each of its types
 
 
-def _locate(loc: Iterable[str | int], kind: Any, value: Any, path: str) -> tuple[tuple[str, ...], str]:
-    """Return the names on the way to an invalid field, and the message: `ppo.clip: expected ..., got 3`."""
-    steps: list[str] = []
-    expected, got, names = "an object", "", list[str]()
+def _fault_line(loc: Iterable[str | int], kind: Any, value: Any, path: str) -> str:
+    """Return the message about the innermost field on the way to a fault: `ppo.clip: expected ..., got 3`."""
+    expected = "an object"
+    got = ""
+    names: list[str] = []
     for name in map(str, loc):
         known = fields_of(kind)
-        if not known or (name not in known and not isinstance(value, Mapping)):
+        given = isinstance(value, Mapping)
+        if not known or (name not in known and not given):
             break
-        steps.append(name)
         path = join_path(path, name)
         if name not in known:
-            expected = f"one of {', '.join(known)}"
-            got = f"an unknown name{suggest(name, known)}"
-            break
-        kind, expected = known[name].annotation, describe(known[name].annotation, known[name].metadata)
+            return f"{path}: expected one of {', '.join(known)}, got an unknown name{suggest(name, known)}"
+        kind = known[name].annotation
+        expected = describe(kind, known[name].metadata)
         names = allowed_names(kind, known[name].metadata)
-        got = "nothing" if isinstance(value, Mapping) and name not in value else ""
-        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, value)
-    return tuple(steps), f"{path}: expected {expected}, got {got or format_choice(value, names)}"
+        got = "nothing" if given and name not in value else ""
+        value = value.get(name) if given else getattr(value, name, value)
+    return f"{path}: expected {expected}, got {got or format_choice(value, names)}"
 
 
 def allowed_names(kind: Any, metadata: Iterable[Any]) -> list[str]:

@@ -5,7 +5,6 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from morphogen.config.converters import as_names, as_part, by_task
 from morphogen.config.extra_settings import fill_owner, with_extras
 from morphogen.config.fields import (
     BY_TASK,
@@ -31,7 +30,10 @@ from morphogen.config.fields import (
 from morphogen.config.parts import DATASETS, HOSTS, RULES
 from morphogen.vocab.limits import AUTO_GATES
 
-AUTO, RESIDENT, STREAMED = "auto", "resident", "streamed"  # place of the training split
+# Places of the training split.
+AUTO = "auto"
+RESIDENT = "resident"
+STREAMED = "streamed"
 
 
 @spec
@@ -53,7 +55,7 @@ class DataSpec(Spec):
 
     PATH: ClassVar[str] = "data"
 
-    name: Annotated[str, OneOf(DATASETS), Null(BY_TASK)] = option(default=None, text="data set", converter=as_part)
+    name: Annotated[str, OneOf(DATASETS), Null(BY_TASK)] = option(default=None, text="data set")
     dir: Annotated[FilePath | None, Null("$MORPHOGEN_DATA, else ./data")] = option(
         default=None, flag=("--data-dir", "DIR", TASK), text="folder of data (default $MORPHOGEN_DATA, else ./data)"
     )
@@ -67,10 +69,10 @@ class DataSpec(Spec):
     )
     prefetch: Annotated[int, Field(ge=1, le=64)] = option(default=3, text="minibatches read ahead of streamed data")
     batch: Annotated[int, Field(ge=1, le=65_536), Null(BY_TASK)] = option(
-        default=None, flag=("--batch", "N", SIZE), text="samples per optimiser step of a host", converter=by_task
+        default=None, flag=("--batch", "N", SIZE), text="samples per optimiser step of a host"
     )
     minibatches: Annotated[int, Field(ge=1, le=100_000), Null(BY_TASK)] = option(
-        default=None, flag=("--minibatches", "N", SIZE), text="optimiser steps of a host per epoch", converter=by_task
+        default=None, flag=("--minibatches", "N", SIZE), text="optimiser steps of a host per epoch"
     )
     val_samples: Annotated[Count | Literal["task"] | None, Null("all")] = option(
         default="task", text="validation samples per epoch: a number, task = that of the task, at most all, null = all"
@@ -97,12 +99,8 @@ class HostSpec(Spec):
 
     PATH: ClassVar[str] = "host"
 
-    lr: Annotated[float, Field(gt=0, le=10), Null(BY_TASK)] = option(
-        default=None, text="learning rate of hosts", converter=by_task
-    )
-    seed_lr: Annotated[float, Field(gt=0, le=10), Null(BY_TASK)] = option(
-        default=None, text="learning rate of seeds", converter=by_task
-    )
+    lr: Annotated[float, Field(gt=0, le=10), Null(BY_TASK)] = option(default=None, text="learning rate of hosts")
+    seed_lr: Annotated[float, Field(gt=0, le=10), Null(BY_TASK)] = option(default=None, text="learning rate of seeds")
     momentum: Annotated[float, Field(ge=0, lt=1)] = option(
         default=0.9, text="momentum of the optimiser of hosts and seeds"
     )
@@ -110,14 +108,12 @@ class HostSpec(Spec):
     max_grad_norm: Annotated[Positive | None, Null("no clipping")] = option(
         default=1.0, text="limit of the gradient norm of each host, and of each seed"
     )
-    name: Annotated[Annotated[str, OneOf(HOSTS)] | None, Null(BY_TASK)] = option(
-        default=None, text="host network", converter=as_part
-    )
+    name: Annotated[Annotated[str, OneOf(HOSTS)] | None, Null(BY_TASK)] = option(default=None, text="host network")
     norm: Literal["group", "batch"] = option(
         default="group", text="normalisation layers of the host: over groups of channels, or over the batch"
     )
     width: Annotated[int, Field(ge=1, le=4_096), Null(BY_TASK)] = option(
-        default=None, text="channels of the first block, or of a place in a sequence", converter=by_task
+        default=None, text="channels of the first block, or of a place in a sequence"
     )
     vocabulary: Annotated[Annotated[int, Field(ge=2, le=2**20)] | None, Null(BY_TASK)] = option(
         default=None, text="tokens of a language model, as many as its text has"
@@ -147,7 +143,7 @@ class LifecycleSpec(Spec):
         text="gates check little: times, health of gradients; false checks contributions and progress as well",
     )
     auto_forward: Annotated[tuple[str, ...], Names(among=tuple(gate.name for gate in AUTO_GATES))] = option(
-        default=(), text="gates that a seed passes by itself as soon as it may", converter=as_names
+        default=(), text="gates that a seed passes by itself as soon as it may"
     )
     min_prune_age: Natural = option(default=5, text="epochs since germination before which PRUNE is illegal")
     embargo_epochs: Count = option(default=5, text="epochs that a slot cools down after a seed was pruned")
@@ -310,7 +306,7 @@ class EvaluationSpec(Spec):
         default=10, text="rounds between two plays of the policy on the same held-out instances; 0 = never"
     )
     episodes: Annotated[int, Field(ge=1, le=1_000_000), Null("envs / 4, 2 to 16")] = option(
-        default=None, text="held-out instances of such a play", converter=by_task
+        default=None, text="held-out instances of such a play"
     )
     greedy: bool = option(
         default=False, text="the policy takes its likeliest actions in these plays and at the end; false: draws them"
@@ -341,13 +337,12 @@ class RewardSpec(Spec):
         flag=("--reward", "RULE", LEARNING),
         text=f"reward of the policy: {', '.join(RULES.builtin())}, or another rule that `morphogen rewards` lists "
         "(default: value on digits, else delta)",
-        converter=as_part,
     )
     potential_scale: Annotated[float, Field(ge=0, le=2)] = option(
         default=1.0, text="weight of the potential that pays progress before it is delivered"
     )
     governor_penalty: Annotated[NonNegative, Null("from the rule")] = option(
-        default=None, text="penalty for a rollback", converter=by_task
+        default=None, text="penalty for a rollback"
     )
     op_cost: Annotated[float, Field(ge=0, le=0.01)] = option(default=0.0, text="cost of an executed op other than WAIT")
     return_scale: Literal["running", "fixed"] = option(

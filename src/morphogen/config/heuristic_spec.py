@@ -4,7 +4,6 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from morphogen.config.converters import as_names
 from morphogen.config.fields import Count, Names, Natural, NonNegative, Null, Spec, option, spec
 from morphogen.config.parts import BLUEPRINTS
 
@@ -30,12 +29,9 @@ class HeuristicSpec(Spec):
     blueprints: Annotated[tuple[str, ...], Names(among=BLUEPRINTS, ranked=True)] = option(
         default=(),
         text="kinds of seeds in order of preference; none named = all that the run allows, the largest first",
-        converter=as_names,
     )
     slots: Annotated[tuple[str, ...], Names()] = option(
-        default=(),
-        text="slots in order of preference, in which alone seeds are germinated; none named = all, in order",
-        converter=as_names,
+        default=(), text="slots in order of preference, in which alone seeds are germinated; none named = all, in order"
     )
     max_cost: NonNegative = option(
         default=0.1, text="price of all seeds together, as a share of 1, above which no seed is germinated"

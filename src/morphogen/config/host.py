@@ -190,7 +190,8 @@ class CnnSpec(Host):
 
     def params(self, width: float = 1.0, classes: int | None = None) -> int:
         """Parameters in use at a width share and a number of classes."""
-        widths, classes = [channels_in_use(width, c) for c in self.channels], classes or self.classes
+        widths = [channels_in_use(width, c) for c in self.channels]
+        classes = classes or self.classes
         before = [self.channels_in, *widths[:-1]]
         convs = sum(self.kernel**2 * a * b + 2 * b for a, b in zip(before, widths, strict=True))
         return convs + widths[-1] * classes + classes
@@ -201,7 +202,9 @@ class CnnSpec(Host):
 
     def macs(self) -> int:
         """Multiply-accumulates of one sample at full width."""
-        total, size, before = 0, self.size, self.channels_in
+        total = 0
+        size = self.size
+        before = self.channels_in
         for i, channels in enumerate(self.channels):
             total += self.kernel**2 * before * channels * size**2
             size //= 2 if i < self.pools else 1
@@ -221,7 +224,9 @@ def norm_groups(channels: int) -> int:
 
 def seed_macs(blueprint: Blueprint, slot: SlotSpec) -> int:
     """Multiply-accumulates of a CNN blueprint in a slot, for one sample; its gate network left out."""
-    c, r, q = slot.channels, attention_width(slot.channels), bottleneck_width(slot.channels)
+    c = slot.channels
+    r = attention_width(slot.channels)
+    q = bottleneck_width(slot.channels)
     per_pixel = {
         Blueprint.CONV_LIGHT: 9 * c * c,
         Blueprint.DEPTHWISE: 9 * c + c * c,

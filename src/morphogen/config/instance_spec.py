@@ -5,7 +5,6 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from morphogen.config.converters import as_names, as_pair
 from morphogen.config.fields import Names, Natural, NonNegative, PositiveShare, Share, Span, Spec, option, spec
 from morphogen.config.host import Host
 
@@ -31,28 +30,25 @@ class InstanceSpec(Spec):
 
     PATH: ClassVar[str] = "instance"
 
-    width: Span[PositiveShare] = option(default=None, text="share of the host's channels in use", converter=as_pair)
+    width: Span[PositiveShare] = option(default=None, text="share of the host's channels in use")
     data_share: Span[PositiveShare] = option(
-        default=None, text="share of the training samples that an env may use, log-uniform", converter=as_pair
+        default=None, text="share of the training samples that an env may use, log-uniform"
     )
-    label_noise: Span[Share] = option(
-        default=None, text="share of training labels replaced by another class, uniform", converter=as_pair
-    )
+    label_noise: Span[Share] = option(default=None, text="share of training labels replaced by another class, uniform")
     classes: Span[Classes] = option(
-        default=None, text="number of classes, uniform; a random subset of that size is drawn", converter=as_pair
+        default=None, text="number of classes, uniform; a random subset of that size is drawn"
     )
     reach: Span[Natural] = option(
-        default=None,
-        text="pixels that a kernel of the host sees to each side; places back that its attention sees",
-        converter=as_pair,
+        default=None, text="pixels that a kernel of the host sees to each side; places back that its attention sees"
     )
     param_price: Span[NonNegative] = option(
-        default=None, text="price of the whole parameter budget in reward, log-uniform", converter=as_pair
+        default=None, text="price of the whole parameter budget in reward, log-uniform"
     )
 
     def cross_checks(self) -> list[str]:
         """A width that varies moves in steps of a quarter; a price that varies is above 0 (it is log-uniform)."""
-        width, price = self.width, self.param_price
+        width = self.width
+        price = self.param_price
         faults: list[str] = []
         if width and width[0] < width[1] and any(end % WIDTH_STEP for end in width):
             faults.append(f"instance.width: expected multiples of {WIDTH_STEP}, or low == high, got {list(width)}")
@@ -85,17 +81,19 @@ class ObserveSpec(Spec):
     instance: Annotated[tuple[str, ...], Names(among=INSTANCE_PARAMETERS)] = option(
         default=INSTANCE_PARAMETERS,
         text="parameters of the instance that the policy observes; the others, and what is derived from them, are 0",
-        converter=as_names,
     )
 
 
 def reference_instance(classes: int, reach: int) -> InstanceSpec:
     """The single instance of `instances = "single"`: nothing impaired, all classes, price .1."""
-    whole, own = (
-        {"width": (1.0, 1.0), "data_share": (1.0, 1.0)},
-        {"classes": (classes, classes), "reach": (reach, reach)},
+    return InstanceSpec(
+        width=(1.0, 1.0),
+        data_share=(1.0, 1.0),
+        label_noise=(0.0, 0.0),
+        classes=(classes, classes),
+        reach=(reach, reach),
+        param_price=(0.1, 0.1),
     )
-    return InstanceSpec(label_noise=(0.0, 0.0), param_price=(0.1, 0.1), **whole, **own)
 
 
 def variable_parameters(host: Host) -> tuple[str, ...]:
@@ -107,5 +105,6 @@ def variable_parameters(host: Host) -> tuple[str, ...]:
 
 def impaired_parameters(instance: InstanceSpec, host: Host) -> list[str]:
     """Names of the parameters that vary, or differ from the reference, although the host does not know them."""
-    reference, known = vars(reference_instance(host.classes, host.reach)), variable_parameters(host)
+    reference = vars(reference_instance(host.classes, host.reach))
+    known = variable_parameters(host)
     return [name for name, span in vars(instance).items() if name not in known and span not in (None, reference[name])]

@@ -79,5 +79,6 @@ def _describe(error: BaseException, name: str) -> str:
     line = next((frame.lineno for frame in reversed(frames) if frame.filename == frames[0].filename), None)
     text = "; ".join(error_line(error).splitlines())
     if isinstance(error, SyntaxError):
-        line, text = error.lineno, f"{type(error).__name__}: {error.msg}"
+        line = error.lineno
+        text = f"{type(error).__name__}: {error.msg}"
     return f"{name}{'' if line is None else f', line {line}'}: {text}"

@@ -4,7 +4,6 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from morphogen.config.converters import as_group, as_part, by_task
 from morphogen.config.fields import (
     LEARNING,
     Count,
@@ -86,17 +85,15 @@ class PolicySpec(Spec):
     PATH: ClassVar[str] = "policy"
 
     network: Annotated[str, OneOf(NETWORKS)] = option(
-        default="lstm",
-        text="network of a trained policy; the settings below are those of lstm, but for floor",
-        converter=as_part,
+        default="lstm", text="network of a trained policy; the settings below are those of lstm, but for floor"
     )
     hidden: Annotated[int, Field(ge=8, le=4_096)] = option(
         default=128, text="width of the memory and the layers of the policy"
     )
     blueprint_dim: Annotated[int, Field(ge=1, le=64)] = option(default=4, text="width of the embedding of a blueprint")
     memory: bool = option(default=True, text="carry the memory from epoch to epoch, or begin each with an empty one")
-    floor: HeadFloors = option(default=HeadFloors(), converter=as_group)
-    op_bias: OpBias = option(default=OpBias(), converter=as_group)
+    floor: HeadFloors = option(default=HeadFloors())
+    op_bias: OpBias = option(default=OpBias())
     full_bias: LogOdds = option(default=2.0, text="log-odds of the alpha target FULL before training")
 
 
@@ -126,7 +123,7 @@ class PpoSpec(Spec):
         default=4, flag=("--ppo-epochs", "N", LEARNING), text="passes over a round in the update of the policy"
     )
     minibatches: Annotated[Count, Null("gcd(4, envs)")] = option(
-        default=None, text="minibatches per pass, each a group of envs with whole episodes", converter=by_task
+        default=None, text="minibatches per pass, each a group of envs with whole episodes"
     )
     lr: Positive = option(default=1e-3, flag=("--lr", "X", LEARNING), text="learning rate of the policy")
     lr_end: Annotated[Positive | None, Null("constant")] = option(
@@ -151,7 +148,7 @@ class PpoSpec(Spec):
         flag=("--entropy-anneal-rounds", "N", LEARNING),
         text="rounds until the entropy coefficient is least",
     )
-    entropy_coef_head: HeadFactors = option(default=HeadFactors(), converter=as_group)
+    entropy_coef_head: HeadFactors = option(default=HeadFactors())
     value_coef: NonNegative = option(default=0.5, text="weight of the critic's loss")
     value_warmup_rounds: Natural = option(
         default=0, flag=("--value-warmup-rounds", "N", LEARNING), text="rounds until the critic counts in full"

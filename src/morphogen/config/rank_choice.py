@@ -13,7 +13,8 @@ from morphogen.config.execution_spec import COMPILE_OFF, REDUCE_GATHER
 from morphogen.config.spec import RunSpec
 
 COSTS = Path(__file__).with_name("rank_costs.json")
-CPU_LIMIT, GPU = Path("/sys/fs/cgroup/cpu.max"), Path("/proc/driver/nvidia/version")
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+GPU = Path("/proc/driver/nvidia/version")
 LEAST_ENVS = 2  # of a rank
 LEAST_SECONDS = 10.0  # of a run in one process: a shorter one has no second to save that anybody would miss
 MEMORY_SHARE = 0.5  # of the memory that ranks may take up
@@ -58,13 +59,6 @@ def choose_ranks(costs: RankCosts, task: TaskCosts | None, *, envs: int, epochs:
 
     Args:
         envs, epochs, rounds: of the run; the ranks divide the envs, and each has two or more.
-
-    Example:
-        >>> costs, tasks = read_costs()
-        >>> choose_ranks(costs, tasks["digits"], envs=64, epochs=16, rounds=70, most=2)
-        2
-        >>> choose_ranks(costs, tasks["digits"], envs=2, epochs=16, rounds=70, most=2)
-        1
     """
     numbers = [n for n in range(1, most + 1) if envs % n == 0 and (n == 1 or envs // n >= LEAST_ENVS)]
     if task is None:

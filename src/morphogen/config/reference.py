@@ -3,12 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from typing_extensions import Doc
-
 from morphogen.config.fields import Spec, describe, fields_of
 from morphogen.config.spec import RunSpec
-
-MAX_NOTE = 90  # characters of a meaning that is added to an error
 
 
 class Setting(NamedTuple):
@@ -24,30 +20,21 @@ class Setting(NamedTuple):
 def list_settings(kind: Any = RunSpec, above: str = "") -> Iterator[Setting]:
     """Yield every setting of a spec, in the order of its fields.  Groups are entered, not listed."""
     for name, info in fields_of(kind).items():
-        path, inner = f"{above}{name}", info.annotation
+        path = f"{above}{name}"
+        inner = info.annotation
         if fields_of(inner):
             yield from list_settings(inner, f"{path}.")
             continue
         extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
-        note = next((mark.documentation for mark in info.metadata if isinstance(mark, Doc)), None)
-        default = info.default if issubclass(kind, Spec) else kind._field_defaults[name]
-        meaning, flag = info.description or note or f"{_first_clause(kind)}: {name}", str(extra.get("flag", ""))
+        flag = str(extra.get("flag", ""))
+        meaning = info.description or f"{_first_clause(kind)}: {name}"
         meaning = f"false: {meaning}" if flag.startswith("--no-") else meaning  # the text is that of the flag
+        default = info.default if issubclass(kind, Spec) else kind._field_defaults[name]
         yield Setting(path, meaning, describe(inner, info.metadata), default, flag)
 
 
 def _first_clause(kind: type) -> str:
-    """First clause of the docstring of a group whose fields have one meaning."""
+    """Return the first clause of the docstring of a group whose fields have one meaning."""
     line = (kind.__doc__ or "").strip().partition("\n")[0]
     clause = line.partition(";")[0].rstrip(".").removesuffix(", per head")
     return clause[:1].lower() + clause[1:]
-
-
-def explain_fault(line: str) -> str | None:
-    """Meaning of the setting that a line of a ConfigError begins with.
-
-    None if the line begins with no setting, or if the meaning is long: it lists the values that the line lists.
-    """
-    path = line.partition(": ")[0]
-    meaning = next((setting.meaning for setting in list_settings() if setting.path == path), None)
-    return meaning if meaning is not None and len(meaning) <= MAX_NOTE else None

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Type
 from pydantic import Field
 
 from morphogen.config import groups
-from morphogen.config.converters import as_group, as_names, as_part, by_task
 from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
 from morphogen.config.extra_settings import extra_groups, with_extras
 from morphogen.config.fields import (
@@ -102,11 +101,14 @@ class RunSpec(Spec):
 
     PATH: ClassVar[str] = ""
 
+    if TYPE_CHECKING:  # a dict for a group, a list for a tuple, a part for its name, None for what the task decides
+
+        def __init__(self, **fields: Unpack[RunFields]) -> None: ...
+
     task: Annotated[str, OneOf(TASKS)] = option(
         default=DEFAULT_TASK,
         flag=("--task", "NAME", TASK),
         text=f"data and host network (default {DEFAULT_TASK}): {', '.join(TASKS)}, or a registered one",
-        converter=as_part,
     )
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = option(
         default=0, flag=("--seed", "N", SIZE), text="fixes every random number of the run (default 0)"
@@ -118,16 +120,10 @@ class RunSpec(Spec):
         default=32, flag=("--envs", "N", SIZE), text="host networks trained side by side"
     )
     episode_length: Annotated[int, Field(ge=1, le=10_000), Null(BY_TASK)] = option(
-        default=None,
-        flag=("--episode-length", "N", SIZE),
-        text="epochs in the life of a host, one action each",
-        converter=by_task,
+        default=None, flag=("--episode-length", "N", SIZE), text="epochs in the life of a host, one action each"
     )
     slots: Annotated[tuple[str, ...], Names(least=1), Null(BY_TASK)] = option(
-        default=None,
-        flag=("--slots", "ID", TASK),
-        text="places in the host where seeds may grow, e.g. r0c0 r1c0",
-        converter=as_names,
+        default=None, flag=("--slots", "ID", TASK), text="places in the host where seeds may grow, e.g. r0c0 r1c0"
     )
     max_seeds: Annotated[int, Field(ge=0, le=10_000)] = option(
         default=0,
@@ -135,48 +131,42 @@ class RunSpec(Spec):
         text="most seeds in one host at a time; 0 = no limit (default: 3 on digits, else 0)",
     )
     blueprints: Annotated[tuple[str, ...], Names(among=BLUEPRINTS)] = option(
-        default=(),
-        text="kinds of seeds that may be germinated; none named = all that the host comes with",
-        converter=as_names,
+        default=(), text="kinds of seeds that may be germinated; none named = all that the host comes with"
     )
     disabled_ops: Annotated[tuple[str, ...], Names(among=_DISABLEABLE_OPS)] = option(
-        default=(), text="ops that the policy may never use", converter=as_names
+        default=(), text="ops that the policy may never use"
     )
     instances: Literal["task", "single"] = option(
         default="task",
         flag=("--instances", "MODE", TASK),
         text="task = hosts and data vary (default), single = all alike",
     )
-    instance: InstanceSpec = option(default=InstanceSpec(), converter=as_group)
+    instance: InstanceSpec = option(default=InstanceSpec())
     policy_name: Annotated[str, OneOf(Registries(LEARNERS, POLICIES), SCHEDULE_FILE)] = option(
         default="ppo",
         text="policy that acts: the network that a learner trains (ppo), a baseline, or schedule:FILE with actions",
-        converter=as_part,
     )
     final_episodes: Annotated[int, Field(ge=0, le=1_000_000), Null("as many as envs")] = option(
-        default=None,
-        flag=("--final-episodes", "N", SIZE),
-        text="held-out episodes played at the end; 0 = none",
-        converter=by_task,
+        default=None, flag=("--final-episodes", "N", SIZE), text="held-out episodes played at the end; 0 = none"
     )
     preset: Annotated[Annotated[str, OneOf(PRESETS.keys())] | None, Null("none")] = option(
         default=None, flag=("--preset", "NAME", TASK), text="start from a named set of settings: " + ", ".join(PRESETS)
     )
-    data: groups.DataSpec = option(default=groups.DataSpec(), converter=as_group)
-    host: groups.HostSpec = option(default=groups.HostSpec(), converter=as_group)
-    lifecycle: groups.LifecycleSpec = option(default=groups.LifecycleSpec(), converter=as_group)
-    governor: groups.GovernorSpec = option(default=groups.GovernorSpec(), converter=as_group)
-    signal: groups.SignalSpec = option(default=groups.SignalSpec(), converter=as_group)
-    observe: ObserveSpec = option(default=ObserveSpec(), converter=as_group)
-    attribution: groups.AttributionSpec = option(default=groups.AttributionSpec(), converter=as_group)
-    heuristic: HeuristicSpec = option(default=HeuristicSpec(), converter=as_group)
-    evaluation: groups.EvaluationSpec = option(default=groups.EvaluationSpec(), converter=as_group)
-    reward: groups.RewardSpec = option(default=groups.RewardSpec(), converter=as_group)
-    policy: PolicySpec = option(default=PolicySpec(), converter=as_group)
-    ppo: PpoSpec = option(default=PpoSpec(), converter=as_group)
-    engine: EngineSpec = option(default=EngineSpec(), converter=as_group)
-    telemetry: TelemetrySpec = option(default=TelemetrySpec(), converter=as_group)
-    checkpoint: CheckpointSpec = option(default=CheckpointSpec(), converter=as_group)
+    data: groups.DataSpec = option(default=groups.DataSpec())
+    host: groups.HostSpec = option(default=groups.HostSpec())
+    lifecycle: groups.LifecycleSpec = option(default=groups.LifecycleSpec())
+    governor: groups.GovernorSpec = option(default=groups.GovernorSpec())
+    signal: groups.SignalSpec = option(default=groups.SignalSpec())
+    observe: ObserveSpec = option(default=ObserveSpec())
+    attribution: groups.AttributionSpec = option(default=groups.AttributionSpec())
+    heuristic: HeuristicSpec = option(default=HeuristicSpec())
+    evaluation: groups.EvaluationSpec = option(default=groups.EvaluationSpec())
+    reward: groups.RewardSpec = option(default=groups.RewardSpec())
+    policy: PolicySpec = option(default=PolicySpec())
+    ppo: PpoSpec = option(default=PpoSpec())
+    engine: EngineSpec = option(default=EngineSpec())
+    telemetry: TelemetrySpec = option(default=TelemetrySpec())
+    checkpoint: CheckpointSpec = option(default=CheckpointSpec())
     if TYPE_CHECKING:  # the setting groups of the extras of this distribution
         regime: Any = option(default=None)
 
@@ -213,7 +203,8 @@ class RunSpec(Spec):
     def cross_checks(self) -> list[str]:
         """Slots exist, minibatches divide the envs, floors fit the slots, instances fit the task."""
         try:
-            host, kinds = find_host(self), blueprint_kinds(self)
+            host = find_host(self)
+            kinds = blueprint_kinds(self)
         except ConfigError as error:
             return str(error).splitlines()
         known = [slot.name for slot in host.all_slots]
@@ -240,7 +231,8 @@ class RunSpec(Spec):
             for name in impaired_parameters(self.instance, host)
         ]
         if not faults:
-            span, observed = instance_ranges(self).classes, self.observe.instance
+            span = instance_ranges(self).classes
+            observed = self.observe.instance
             for group in extra_groups(self).values():
                 faults += group.host_faults(host, classes=span, observed=observed)
         ranges = vars(self.instance) if self.instances == "single" else {}
@@ -284,7 +276,8 @@ def instance_ranges(spec: RunSpec) -> InstanceSpec:
 
 def pick_slots(spec: RunSpec) -> tuple[SlotSpec, ...]:
     """Return the enabled slots, in slot order: those of the spec, of the task, or all of a host that is named."""
-    host, task = find_host(spec), TASKS[spec.task].slots
+    host = find_host(spec)
+    task = TASKS[spec.task].slots
     default = task if spec.host.name is None else tuple(slot.name for slot in host.all_slots)
     return host.pick_slots(spec.slots or default)
 
@@ -304,7 +297,9 @@ def build_limits(spec: RunSpec) -> Limits:
 
 def param_budget(spec: RunSpec) -> int:
     """Parameters whose price is `param_price`: the task's number, or the largest choice in every declared slot."""
-    budget, limits, host = TASKS[spec.task].param_budget, build_limits(spec), find_host(spec)
+    budget = TASKS[spec.task].param_budget
+    limits = build_limits(spec)
+    host = find_host(spec)
     if budget is not None:
         return budget
     allowed = [BLUEPRINTS[host.module_name(limits.kinds[code])] for code in limits.allowed_blueprints]
@@ -324,7 +319,8 @@ def resolve(spec: RunSpec) -> RunSpec:
         >>> mg.resolve(spec) == spec
         True
     """
-    task, host = TASKS[spec.task], find_host(spec)
+    task = TASKS[spec.task]
+    host = find_host(spec)
     samples = task.val_samples if spec.data.val_samples == "task" else spec.data.val_samples
     return replace(
         spec,

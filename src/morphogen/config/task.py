@@ -88,9 +88,12 @@ class TaskSpec:
         """Describe invalid fields, a line each."""
         if not isinstance(host, Host):
             return [f"task {self.name}: host: expected an object of a class that derives from Host, got {host!a:.60}"]
-        known, images = [slot.name for slot in host.all_slots], len(host.input_shape) == 3
-        channels, counts = host.input_shape[0], ("batch", "minibatches", "episode_length")
-        given, variable = {"mean": self.mean, "std": self.std}, " and ".join(variable_parameters(host))
+        known = [slot.name for slot in host.all_slots]
+        images = len(host.input_shape) == 3
+        channels = host.input_shape[0]
+        counts = ("batch", "minibatches", "episode_length")
+        given = {"mean": self.mean, "std": self.std}
+        variable = " and ".join(variable_parameters(host))
         checks = {
             "name": (bool(NAME.fullmatch(self.name)), "letters and digits, with . _ - between them"),
             "dataset": (isinstance(self.dataset, str) or callable(self.dataset), "a data set or its name"),

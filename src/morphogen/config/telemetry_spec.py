@@ -3,76 +3,103 @@
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
-from typing_extensions import Doc
 
-from morphogen.config.converters import as_group, as_names, by_task
 from morphogen.config.fields import BY_TASK, OUTPUT, Count, FilePath, Name, Names, NonNegative, Null, Spec, option, spec
 
 LEVELS = ("off", "minimal", "normal", "debug")  # each writes what the one before writes, and more
-LEVEL_OFF, LEVEL_DEBUG = LEVELS[0], LEVELS[-1]
+LEVEL_OFF = LEVELS[0]
+LEVEL_DEBUG = LEVELS[-1]
 LOGGERS = ("csv", "tensorboard", "wandb", "mlflow")
 
 
 class AnomalyLimits(NamedTuple):
     """Limits of the anomaly rules; every comparison is strict."""
 
-    ratio_explosion: Annotated[NonNegative, Doc("probability ratio above it is an alarm")] = 5.0
-    ratio_collapse: Annotated[NonNegative, Doc("probability ratio below it is an alarm")] = 0.1
-    kl_extreme: Annotated[NonNegative, Doc("divergence in nats that is an error")] = 0.5
-    kl_spike: Annotated[NonNegative, Doc("divergence in nats that is a warning")] = 0.1
-    value_loss: Annotated[NonNegative, Doc("loss of the critic, on the scale of normalised returns")] = 5.0
-    td_error: Annotated[NonNegative, Doc("mean absolute error of one-step values, on that scale")] = 5.0
+    ratio_explosion: Annotated[NonNegative, Field(description="probability ratio above it is an alarm")] = 5.0
+    ratio_collapse: Annotated[NonNegative, Field(description="probability ratio below it is an alarm")] = 0.1
+    kl_extreme: Annotated[NonNegative, Field(description="divergence in nats that is an error")] = 0.5
+    kl_spike: Annotated[NonNegative, Field(description="divergence in nats that is a warning")] = 0.1
+    value_loss: Annotated[NonNegative, Field(description="loss of the critic, on the scale of normalised returns")] = (
+        5.0
+    )
+    td_error: Annotated[NonNegative, Field(description="mean absolute error of one-step values, on that scale")] = 5.0
     entropy_op: Annotated[
-        NonNegative, Doc("entropy of the head op, as a share of its first one, below which it is collapsed")
+        NonNegative,
+        Field(description="entropy of the head op, as a share of its first one, below which it is collapsed"),
     ] = 0.08
     entropy_slot: Annotated[
-        NonNegative, Doc("entropy of the head slot, as a share of its first one, below which it is collapsed")
+        NonNegative,
+        Field(description="entropy of the head slot, as a share of its first one, below which it is collapsed"),
     ] = 0.10
     entropy_blueprint: Annotated[
-        NonNegative, Doc("entropy of the head blueprint, as a share of its first one, below which it is collapsed")
+        NonNegative,
+        Field(description="entropy of the head blueprint, as a share of its first one, below which it is collapsed"),
     ] = 0.05
     entropy_style: Annotated[
-        NonNegative, Doc("entropy of the head style, as a share of its first one, below which it is collapsed")
+        NonNegative,
+        Field(description="entropy of the head style, as a share of its first one, below which it is collapsed"),
     ] = 0.08
     entropy_tempo: Annotated[
-        NonNegative, Doc("entropy of the head tempo, as a share of its first one, below which it is collapsed")
+        NonNegative,
+        Field(description="entropy of the head tempo, as a share of its first one, below which it is collapsed"),
     ] = 0.05
     entropy_alpha_target: Annotated[
-        NonNegative, Doc("entropy of the head alpha_target, as a share of its first one, below which it is collapsed")
+        NonNegative,
+        Field(description="entropy of the head alpha_target, as a share of its first one, below which it is collapsed"),
     ] = 0.08
     entropy_alpha_speed: Annotated[
-        NonNegative, Doc("entropy of the head alpha_speed, as a share of its first one, below which it is collapsed")
+        NonNegative,
+        Field(description="entropy of the head alpha_speed, as a share of its first one, below which it is collapsed"),
     ] = 0.08
     entropy_alpha_curve: Annotated[
-        NonNegative, Doc("entropy of the head alpha_curve, as a share of its first one, below which it is collapsed")
+        NonNegative,
+        Field(description="entropy of the head alpha_curve, as a share of its first one, below which it is collapsed"),
     ] = 0.08
-    entropy_clear: Annotated[NonNegative, Doc("times the limit of a head above which its collapse is over")] = 1.5
-    entropy_rounds: Annotated[NonNegative, Doc("rounds in a row below the limit that are a collapse")] = 3.0
-    entropy_until: Annotated[NonNegative, Doc("share of the run after which a decided policy is no alarm")] = 0.5
-    frozen_kl: Annotated[NonNegative, Doc("divergence in nats below which an update moved nothing")] = 1e-6
-    frozen_rounds: Annotated[NonNegative, Doc("rounds in a row without a move that are an alarm")] = 3.0
-    critic_variance: Annotated[float, Doc("share of the variance of returns below which a critic explains nothing")] = (
-        0.05
+    entropy_clear: Annotated[
+        NonNegative, Field(description="times the limit of a head above which its collapse is over")
+    ] = 1.5
+    entropy_rounds: Annotated[NonNegative, Field(description="rounds in a row below the limit that are a collapse")] = (
+        3.0
     )
-    critic_rounds: Annotated[NonNegative, Doc("rounds in a row in which it explains nothing that are an alarm")] = 10.0
-    return_gap: Annotated[
-        NonNegative, Doc("deviations between the returns of the rewards and those of the learner")
+    entropy_until: Annotated[
+        NonNegative, Field(description="share of the run after which a decided policy is no alarm")
     ] = 0.5
-    return_rounds: Annotated[NonNegative, Doc("rounds in a row with such a gap that are an alarm")] = 3.0
-    gradient_drift: Annotated[NonNegative, Doc("gradient norm over its running average")] = 4.0
-    hidden_explosion: Annotated[NonNegative, Doc("root mean square of the memory above it is an alarm")] = 10.0
-    hidden_vanishing: Annotated[NonNegative, Doc("root mean square of the memory below it is an alarm")] = 1e-6
-    behaviour_gap: Annotated[NonNegative, Doc("nats between the recorded and the recomputed log-probabilities")] = 1e-3
-    observation_clipped: Annotated[NonNegative, Doc("share of features that are clipped")] = 0.01
-    young_rounds: Annotated[NonNegative, Doc("first rounds without judgement of drift and clipping")] = 2.0
-    envs_nonfinite: Annotated[NonNegative, Doc("share of envs with skipped steps")] = 0.0
-    rollbacks: Annotated[NonNegative, Doc("rollbacks per env in a round")] = 0.25
-    wait_only: Annotated[NonNegative, Doc("share of WAIT among the steps with a choice")] = 0.95
-    wait_rounds: Annotated[NonNegative, Doc("rounds in a row of waiting that are reported")] = 3.0
-    memory: Annotated[NonNegative, Doc("reserved share of the memory of a device")] = 0.85
-    memory_rounds: Annotated[NonNegative, Doc("rounds from one warning about memory to the next")] = 10.0
-    drop_progress: Annotated[NonNegative, Doc("share of the run before which no drop is reported")] = 0.1
-    drop: Annotated[NonNegative, Doc("fall of the rolling accuracy, as its share")] = 0.1
+    frozen_kl: Annotated[NonNegative, Field(description="divergence in nats below which an update moved nothing")] = (
+        1e-6
+    )
+    frozen_rounds: Annotated[NonNegative, Field(description="rounds in a row without a move that are an alarm")] = 3.0
+    critic_variance: Annotated[
+        float, Field(description="share of the variance of returns below which a critic explains nothing")
+    ] = 0.05
+    critic_rounds: Annotated[
+        NonNegative, Field(description="rounds in a row in which it explains nothing that are an alarm")
+    ] = 10.0
+    return_gap: Annotated[
+        NonNegative, Field(description="deviations between the returns of the rewards and those of the learner")
+    ] = 0.5
+    return_rounds: Annotated[NonNegative, Field(description="rounds in a row with such a gap that are an alarm")] = 3.0
+    gradient_drift: Annotated[NonNegative, Field(description="gradient norm over its running average")] = 4.0
+    hidden_explosion: Annotated[
+        NonNegative, Field(description="root mean square of the memory above it is an alarm")
+    ] = 10.0
+    hidden_vanishing: Annotated[
+        NonNegative, Field(description="root mean square of the memory below it is an alarm")
+    ] = 1e-6
+    behaviour_gap: Annotated[
+        NonNegative, Field(description="nats between the recorded and the recomputed log-probabilities")
+    ] = 1e-3
+    observation_clipped: Annotated[NonNegative, Field(description="share of features that are clipped")] = 0.01
+    young_rounds: Annotated[NonNegative, Field(description="first rounds without judgement of drift and clipping")] = (
+        2.0
+    )
+    envs_nonfinite: Annotated[NonNegative, Field(description="share of envs with skipped steps")] = 0.0
+    rollbacks: Annotated[NonNegative, Field(description="rollbacks per env in a round")] = 0.25
+    wait_only: Annotated[NonNegative, Field(description="share of WAIT among the steps with a choice")] = 0.95
+    wait_rounds: Annotated[NonNegative, Field(description="rounds in a row of waiting that are reported")] = 3.0
+    memory: Annotated[NonNegative, Field(description="reserved share of the memory of a device")] = 0.85
+    memory_rounds: Annotated[NonNegative, Field(description="rounds from one warning about memory to the next")] = 10.0
+    drop_progress: Annotated[NonNegative, Field(description="share of the run before which no drop is reported")] = 0.1
+    drop: Annotated[NonNegative, Field(description="fall of the rolling accuracy, as its share")] = 0.1
 
 
 @spec
@@ -96,7 +123,7 @@ class WandbSpec(Spec):
         text="name (default $WANDB_NAME, else that of the run directory)",
     )
     tags: Annotated[tuple[str, ...], Names()] = option(
-        default=(), flag=("--wandb-tags", "TAG", OUTPUT), text="tags of the run", converter=as_names
+        default=(), flag=("--wandb-tags", "TAG", OUTPUT), text="tags of the run"
     )
     mode: Annotated[Literal["online", "offline", "disabled"] | None, Null("$WANDB_MODE, else online")] = option(
         default=None,
@@ -136,25 +163,20 @@ class TelemetrySpec(Spec):
         text="folder of the event file and the records (default: the run directory)",
     )
     loggers: Annotated[tuple[str, ...], Names(among=LOGGERS)] = option(
-        default=(),
-        flag=("--logger", "NAME", OUTPUT),
-        text=f"also write scalars to {', '.join(LOGGERS)}",
-        converter=as_names,
+        default=(), flag=("--logger", "NAME", OUTPUT), text=f"also write scalars to {', '.join(LOGGERS)}"
     )
-    wandb: WandbSpec = option(default=WandbSpec(), converter=as_group)
+    wandb: WandbSpec = option(default=WandbSpec())
     queue: Count = option(default=256, text="MiB of rounds that wait for a slow sink before the run waits for it")
     close_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = option(
         default=30.0, text="seconds that the end of a run waits for a sink, at most a day"
     )
     plateau_threshold: Annotated[NonNegative, Null(BY_TASK)] = option(
-        default=None, text="points of rolling accuracy below which a round is on a plateau", converter=by_task
+        default=None, text="points of rolling accuracy below which a round is on a plateau"
     )
     improvement_threshold: Annotated[NonNegative, Null(BY_TASK)] = option(
-        default=None,
-        text="points of rolling accuracy above which a round is an improvement or a drop",
-        converter=by_task,
+        default=None, text="points of rolling accuracy above which a round is an improvement or a drop"
     )
-    limits: AnomalyLimits = option(default=AnomalyLimits(), converter=as_group)
+    limits: AnomalyLimits = option(default=AnomalyLimits())
     console: bool = option(default=True, text="print progress and tables")
 
     @property

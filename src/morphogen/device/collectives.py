@@ -76,13 +76,6 @@ class Collectives:
     """Exchange between the ranks of a run; this class is that of one process, and the base of all others.
 
     Attributes: rank, from 0; ranks, their number; ledger, what was exchanged by name; waited_s, seconds so far.
-
-    Example:
-        >>> import torch
-        >>> import morphogen as mg
-        >>> alone = mg.device.collectives.Collectives()
-        >>> alone.shard(8), alone.gather("rollout", {"x": torch.ones(3, 8)}, dim=1)["x"].shape
-        (range(0, 8), torch.Size([3, 8]))
     """
 
     def __init__(self, rank: int = 0, ranks: int = 1) -> None:

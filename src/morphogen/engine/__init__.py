@@ -11,9 +11,8 @@ For readers who ask "in which order does an epoch run?".  Entry points:
     reporter        the one tree transferred for telemetry, and the events that it gives
     episodes        one epoch under a policy; episodes without training, for evaluation; rows of a round for the update
     policies        name -> policy, parameters and action control; `action_control`: declared schedules
-    reward_rule     name -> reward rule, held to its contract
-    row_check       `find_row_dependence`: what a policy computes differently in other stacks, on this machine
-    part_laws       laws of hosts and blueprints, `learning_laws` of policy networks and learners, from outside
+    part_check      smoke check of hosts, blueprints and reward rules from outside, before a run
+    row_check       the numbers of a policy on made-up observations: finite, and the same in other stacks on this machine
 
 One step: decode, apply, tick, [plan], train, validate, attribute, govern, reward, observe, mask.
 Loads torch.

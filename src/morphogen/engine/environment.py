@@ -14,10 +14,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 from torch import Tensor
 
-from morphogen.config.fields import raise_all
 from morphogen.config.spec import RunSpec
 from morphogen.data.feed import Feed, StreamedFeed
 from morphogen.data.instances import TRAINING_INSTANCES, InstanceSplit, draw_instances
@@ -28,10 +27,8 @@ from morphogen.engine.action_control import ActionControl
 from morphogen.engine.action_tensors import to_tensor
 from morphogen.engine.capture import Capture, open_capture
 from morphogen.engine.compile import CompiledUnits
-from morphogen.engine.part_laws import setup_faults
 from morphogen.engine.phases import ActPhase, PolicyInputs, ScorePhase, Step
 from morphogen.engine.pieces import split_envs
-from morphogen.engine.reward_rule import find_violation
 from morphogen.engine.setup import Setup
 from morphogen.errors import ConfigError
 from morphogen.nets import plan as plans
@@ -45,7 +42,6 @@ from morphogen.steps.govern_step import first_snapshot
 from morphogen.steps.observe_step import StateFacts, state_facts
 from morphogen.steps.reset_step import reset
 from morphogen.steps.score_step import attribute
-from morphogen.vocab.action import Head
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.purpose import Purpose
@@ -270,26 +266,6 @@ class Environment:
             capture=self.capture,
             timer=self.timer,
         )
-
-    def check(self) -> None:
-        """Hold every part from outside to all laws of its kind (`engine.part_laws`, `morphogen.testing`).
-
-        Raises: ConfigError with a line per violation: of the host, of blueprints, of the reward rule, and of an epoch
-        of this environment, which has to stay finite.
-
-        Example:
-            >>> import morphogen as mg
-            >>> mg.make("digits", envs=2).check()
-        """
-        faults = list(setup_faults(self.spec, self.net, quick=False))
-        wrong = find_violation(self.rule)
-        faults += [f"reward.rule: {self.spec.reward.rule}: {wrong}"] if wrong else []
-        after, step = self.step(self.reset()[0], torch.zeros_like(self.keys[:, :1]).expand(-1, len(Head)))
-        leaves = {"host.params": after.host.params, "val_loss": after.signals.val_loss, "reward": step.reward}
-        finite = TensorDict({name: leaf.isfinite().all() for name, leaf in leaves.items()}, batch_size=[])
-        for name, ok in self.transfers.read("result", finite).items():
-            faults += [] if ok else [f"{name}: expected finite numbers after an epoch"]
-        raise_all(faults)
 
     def close(self) -> None:
         """Stop prefetching streamed data; no epochs follow."""

@@ -33,13 +33,7 @@ def piece_size(spec: RunSpec, needed: int, device: torch.device) -> int:
 
 
 def split_envs(envs: int, size: int) -> tuple[slice, ...]:
-    """Return the fewest blocks of at most `size` envs, in order and equal up to one env; none has a single env.
-
-    Example:
-        >>> from morphogen.engine.pieces import split_envs
-        >>> split_envs(8, 3), split_envs(3, 2)
-        ((slice(0, 2, None), slice(2, 5, None), slice(5, 8, None)), (slice(0, 3, None),))
-    """
+    """Return the fewest blocks of at most `size` envs, in order and equal up to one env; none has a single env."""
     count = max(1, min(math.ceil(envs / size), envs // MIN_ENVS))
     bounds = [envs * piece // count for piece in range(count + 1)]
     return tuple(slice(start, end) for start, end in itertools.pairwise(bounds))

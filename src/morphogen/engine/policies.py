@@ -9,14 +9,13 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.config_files import parse_config
-from morphogen.config.fields import raise_all
 from morphogen.config.heuristic_spec import HeuristicSpec
 from morphogen.config.parts import LEARNERS, NETWORKS, POLICIES
 from morphogen.config.registry import Registry, error_line, show_part
 from morphogen.config.spec import RunSpec
 from morphogen.engine.action_control import ActionControl, build_control, load_schedule
-from morphogen.engine.learning_laws import LEARNER_LAWS, NETWORK_LAWS, LearnerSubject, NetworkSubject, tiny_environment
-from morphogen.engine.part_laws import find_faults
+from morphogen.engine.part_check import raise_fault
+from morphogen.engine.row_check import policy_fault
 from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError, ConfigError
 from morphogen.learn import baselines
@@ -155,22 +154,14 @@ def build_learner(spec: RunSpec) -> Learner | None:
 
 
 def check_policy(setup: Setup) -> None:
-    """Build the policy of a run, and hold a network and a learner from outside to the first laws of their kind.
+    """Build the policy of a run, and let a network from outside act once.
 
-    Raises: ConfigError for a part that cannot be built or breaks a law.
+    Raises: ConfigError for a policy that cannot be built, or whose results have another form.
     """
     spec = setup.spec
-    arm, learner = build_arm(spec.policy_name, setup), build_learner(spec)
-    if learner is None or not isinstance(arm.policy, NetworkPolicy):
-        return
-    if spec.policy.network not in NETWORKS.builtin():
-        faults = find_faults(
-            NETWORK_LAWS, NetworkSubject(arm.policy, tiny_environment()), ("has_value_layer", "takes_any_slots")
-        )
-        raise_all([f"{NETWORKS.source(spec.policy.network)}: {wrong}" for _, wrong in faults][:1])
-    if spec.policy_name not in LEARNERS.builtin():
-        faults = find_faults(LEARNER_LAWS, LearnerSubject(learner, arm.policy, tiny_environment()), ("keeps_tree",))
-        raise_all([f"{LEARNERS.source(spec.policy_name)}: {wrong}" for _, wrong in faults][:1])
+    policy = build_arm(spec.policy_name, setup).policy
+    if isinstance(policy, NetworkPolicy) and spec.policy.network not in NETWORKS.builtin():
+        raise_fault(NETWORKS.source(spec.policy.network), policy_fault, policy, setup)
 
 
 def _build_policy(name: str, setup: Setup) -> Policy:

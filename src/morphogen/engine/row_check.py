@@ -1,4 +1,4 @@
-"""Check on the machine at hand that a policy acts for an env as it would in a stack of any other size."""
+"""Checks of a policy on made-up observations: its numbers are finite, and do not depend on the size of a stack."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -7,11 +7,18 @@ import torch
 from torch import Tensor
 
 from morphogen.engine.episodes import Rollout
-from morphogen.engine.part_laws import draw_normal
+from morphogen.engine.part_check import draw_normal, form_fault
 from morphogen.engine.setup import Setup
 from morphogen.nets.distribution import noise_lanes
 from morphogen.nets.policy import Policy
 from morphogen.state import rng
+
+
+def policy_fault(policy: Policy, setup: Setup) -> str:
+    """Return the fault in the actions and values of a policy on made-up observations; "" without one."""
+    envs = setup.spec.envs
+    out = policy.act(policy.init(rng.env_keys(0, 0, 1, setup.device)[0]), *_synthetic_inputs(policy, setup, envs))
+    return form_fault("value", out.value, (envs,)) or form_fault("log_prob", out.log_prob, tuple(out.action.shape))
 
 
 def find_row_dependence(policy: Policy, setup: Setup, rows: Sequence[int]) -> str | None:
@@ -19,12 +26,6 @@ def find_row_dependence(policy: Policy, setup: Setup, rows: Sequence[int]) -> st
 
     Args:
         rows: envs of each shard, in order; one shard of each size is compared, on made-up observations.
-
-    Example:
-        >>> import morphogen as mg
-        >>> from morphogen.engine.row_check import find_row_dependence
-        >>> env = mg.make("tiny", envs=12, seed=0)
-        >>> find_row_dependence(mg.build_arm("random", env.setup).policy, env.setup, rows=(6, 6))
     """
     envs, device = sum(rows), setup.device
     params = policy.init(rng.env_keys(0, 0, 1, device)[0])

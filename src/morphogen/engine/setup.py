@@ -27,9 +27,8 @@ from morphogen.device.determinism import set_determinism
 from morphogen.device.job import local_rank
 from morphogen.device.malloc import keep_freed_memory, reachable_memory
 from morphogen.engine.action_control import load_schedule
-from morphogen.engine.part_laws import setup_faults
+from morphogen.engine.part_check import build_rule, check_networks
 from morphogen.engine.pieces import FLOAT_BYTES, piece_size
-from morphogen.engine.reward_rule import build_rule
 from morphogen.engine.task_kind import TaskKind
 from morphogen.errors import DataError, DeviceError
 from morphogen.nets.net import Net
@@ -170,9 +169,9 @@ def build_setup(spec: RunSpec) -> Setup:
     Args:
         spec: resolved or not.
 
-    Raises: ConfigError for parts that cannot be built or break a law, DataError for missing files or classes without
-    samples, DeviceError for a missing device, one without the memory for the run, or a precision or compile mode that
-    it does not support.
+    Raises: ConfigError for parts that cannot be built or have another form than they declare, DataError
+    for missing files or classes without samples, DeviceError for a missing device, one without the memory
+    for the run, or a precision or compile mode that it does not support.
 
     Example:
         >>> import morphogen as mg
@@ -188,8 +187,9 @@ def build_setup(spec: RunSpec) -> Setup:
     task = TASKS[spec.task]
     limits = build_limits(spec)
     net = Net(host=find_host(spec), slots=pick_slots(spec), kinds=limits.kinds, precision=precision)
-    raise_all(list(setup_faults(spec, net, quick=True))[:1])  # the first one: others follow from it
-    kind, process = KINDS[task.kind], find_process(spec)
+    check_networks(spec, net)
+    kind = KINDS[task.kind]
+    process = find_process(spec)
     raise_all(kind.faults(spec))
     budget, schedule = param_budget(spec), load_schedule(spec.policy_name, spec)
     dataset = open_dataset(task, spec.data, net.host, device)

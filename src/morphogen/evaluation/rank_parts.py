@@ -30,12 +30,7 @@ def own_part(count: int, collectives: Collectives) -> Tensor:
 
 
 def joined_places(counts: Sequence[int], ranks: int) -> Array:
-    """Return where the episodes of groups are, in order, among the parts of all ranks, one rank after the other.
-
-    Example:
-        >>> joined_places([4, 3], ranks=2).tolist()  # parts of 2 and 2: rank 0 has 0 .. 3, rank 1 has 4 .. 7
-        [0, 1, 4, 5, 2, 3, 6]
-    """
+    """Return where the episodes of groups are, in order, among the parts of all ranks, one rank after the other."""
     sizes = [part_size(count, ranks) for count in counts]
     starts, places = np.cumsum([0, *sizes]), list[Array]()
     for count, size, start in zip(counts, sizes, starts, strict=False):

@@ -11,16 +11,6 @@ def one_thread(device: torch.device) -> Iterator[None]:
     """Compute on one thread of a CPU within this context: sums in one order, whatever the setting.
 
     No effect on another device, nor in a graph of the compiler, whose loops are made for a number of threads.
-
-    Example:
-        >>> import torch
-        >>> from morphogen.kernels import one_thread
-        >>> before = torch.get_num_threads()
-        >>> with one_thread(torch.device("cpu")):
-        ...     torch.get_num_threads()
-        1
-        >>> torch.get_num_threads() == before
-        True
     """
     if torch.compiler.is_compiling() or device.type != "cpu":
         yield

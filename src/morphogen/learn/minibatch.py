@@ -114,22 +114,6 @@ def minibatch_step(
 
     Returns: the state after the step, and metrics: pairs (value, valid) by name.
     Promise: a step that is not finite, or that follows the KL stop, changes nothing.
-
-    Example:
-        >>> import torch
-        >>> import morphogen as mg
-        >>> policy, spec = mg.NetworkPolicy(mg.LstmNetwork(hidden=8)), mg.PpoSpec()
-        >>> start, rollout = mg.learn.init_ppo(policy, mg.rng.env_keys(0, 0, 1)[0]), mg.Rollout(2, envs=2, slots=2)
-        >>> scale, net = start.return_scale, start.params["net"]
-        >>> _, rows, _ = mg.learn.prepare.prepare_rows(
-        ...     start.params, scale, rollout.rows, policy=policy, spec=spec, kind="fixed"
-        ... )
-        >>> rows["advantage"][0, 0] = torch.nan
-        >>> state = mg.learn.minibatch.start_state(net, start.optimiser)
-        >>> weights, memory = mg.learn.coefficients_at(spec, 0), policy.initial_hidden(2)
-        >>> after, metrics = mg.learn.minibatch.minibatch_step(state, rows, memory, weights, policy=policy, spec=spec)
-        >>> int(after.step), float(metrics["steps_skipped"][0])  # the loss is not finite
-        (0, 1.0)
     """
     grads, measured = minibatch_gradient(state.net, rows, hidden, weights, policy=policy, spec=spec, counts=counts)
     names = [name for name in measured if name not in EXTREMES]

@@ -20,15 +20,7 @@ _GRAIN = 2**15  # elements for each of which torch takes a thread
 
 
 def by_vectors(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    """Apply an elementwise function to inputs of one shape; no element depends on the number of the others.
-
-    Example:
-        >>> import torch
-        >>> from morphogen.nets.elementwise import by_vectors
-        >>> x = torch.linspace(-3, 3, 100)
-        >>> by_vectors(torch.sigmoid, x[:7]).equal(by_vectors(torch.sigmoid, x)[:7])
-        True
-    """
+    """Apply an elementwise function to inputs of one shape; no element depends on the number of the others."""
     x = inputs[0]
     if torch.compiler.is_compiling() or not has_kernel(x):
         return function(*inputs)

@@ -15,15 +15,7 @@ def flatten_leaves(tree: Mapping[str, Tensor]) -> Tensor:
 
 
 def split_leaves(buffer: Tensor, like: Mapping[str, Tensor]) -> ParamTree:
-    """Return views of a buffer [P] as leaves in names, order and shapes of `like`.
-
-    Example:
-        >>> import torch
-        >>> from morphogen.nets.flat_params import flatten_leaves, split_leaves
-        >>> tree = {"w": torch.ones(2, 3), "b": torch.zeros(2)}
-        >>> {name: leaf.shape for name, leaf in split_leaves(flatten_leaves(tree), tree).items()}
-        {'w': torch.Size([2, 3]), 'b': torch.Size([2])}
-    """
+    """Return views of a buffer [P] as leaves in names, order and shapes of `like`."""
     parts = torch.split(buffer, [leaf.numel() for leaf in like.values()])
     return {name: part.view(leaf.shape) for (name, leaf), part in zip(like.items(), parts, strict=True)}
 

@@ -25,13 +25,6 @@ def next_loss_scale(scale: Tensor, good: Tensor, overflow: Tensor) -> tuple[Tens
     Shapes: scale float32 [E]; good int64 [E], minibatches since the last change; overflow bool [E] -> scale, good.
     Promise: a scale that is a power of two stays one, in [SMALLEST, LARGEST], so that it never rounds a gradient.
     Source: Micikevicius et al., Mixed Precision Training, 2018, section 3.2.
-
-    Example:
-        >>> import torch
-        >>> from morphogen.rules.loss_scale import next_loss_scale
-        >>> scale, good = torch.tensor([65536.0, 65536.0, 65536.0]), torch.tensor([5, 1999, 5])
-        >>> next_loss_scale(scale, good, torch.tensor([True, False, False]))
-        (tensor([ 32768., 131072.,  65536.]), tensor([0, 0, 6]))
     """
     due = good + 1 >= GROWTH_INTERVAL
     changed = torch.where(overflow, scale * 0.5, torch.where(due, scale * 2.0, scale))

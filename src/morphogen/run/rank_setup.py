@@ -71,14 +71,7 @@ def describe_ranks(setup: Setup, collectives: Collectives) -> dict[str, str]:
 
 
 def check_equal_ranks(facts: list[Mapping[str, str]]) -> None:
-    """Raise a ConfigError that lists in what the ranks differ from rank 0.  facts: by rank.
-
-    Example:
-        >>> check_equal_ranks([{"torch": "2.13.0"}, {"torch": "2.12.1"}])
-        Traceback (most recent call last):
-            ...
-        morphogen.errors.ConfigError: torch: expected 2.13.0 as on rank 0, got 2.12.1 on rank 1
-    """
+    """Raise a ConfigError that lists in what the ranks differ from rank 0.  facts: by rank."""
     lines: list[str] = []
     for name, wanted in facts[0].items():
         values = [other.get(name) for other in facts]

@@ -90,13 +90,6 @@ def choose_samples(labels: Tensor, counted: int | None) -> ChosenSamples:
     """Choose the samples of an env whose labels are in use, `counted` at most, then its first ones again; None: all.
 
     Shapes: labels int64 [E, N], -1 not in use -> samples [E, counted]; None: labels [E, N, ...] -> number [N].
-
-    Example:
-        >>> import torch
-        >>> from morphogen.steps.validate_step import choose_samples
-        >>> chosen = choose_samples(torch.tensor([[-1, 0, 1, -1, 0], [0, -1, -1, 1, -1]]), counted=3)
-        >>> chosen.number.tolist(), chosen.labels.tolist()
-        ([[1, 2, 4], [0, 3, 0]], [[0, 1, 0], [0, 1, -1]])
     """
     if counted is None:
         return ChosenSamples(torch.arange(labels.shape[1], device=labels.device), labels)

@@ -14,12 +14,7 @@ EPOCHS_FIRST = ("rollout", "columns")  # entries with leaves [t, E, ...]; the le
 
 
 def overlapping_shards(shards: int, rank: int, ranks: int) -> range:
-    """Return the shards, of all `shards`, that hold envs of a rank of `ranks`.
-
-    Example:
-        >>> overlapping_shards(2, 1, 4), overlapping_shards(3, 0, 2)
-        (range(0, 1), range(0, 2))
-    """
+    """Return the shards, of all `shards`, that hold envs of a rank of `ranks`."""
     return range(rank * shards // ranks, -(-(rank + 1) * shards // ranks))
 
 

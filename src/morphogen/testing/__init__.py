@@ -4,8 +4,6 @@
     laws        promises of every step, rule and reward rule; a violation is one sentence and its smallest example
                 (the tables `STEP_LAWS` and `REWARD_LAWS` in `laws.check` name them)
     audit       detection of reads of the device by the host
-    fake_device rehearsal of a run on a device without values: mixed devices, reads, copies, operators that vary
-    recorder    graphs on a CPU, which find mistakes that a CUDA graph would hide
     oracles     rules written by hand, one cell at a time, without the tables of the package
     builders    scenes (small states by hand), reward inputs, a synthetic epoch without networks, permuted slots,
                 invariants, equality of trees
@@ -13,7 +11,8 @@
     from morphogen.testing import laws, strategies
     laws.check_rule(my_mask, strategies.slot_states())
 
-Parts are checked by `laws.check_blueprint`, `check_host`, `check_dataset`, `check_network` and `check_learner`.
+Parts are checked by `laws.check_blueprint`, `check_host`, `check_dataset`, `check_network` and `check_learner`,
+the parts of an environment by `check_environment`.
 `strategies` and `laws` need Hypothesis: `pip install "morphogen[test]"`.  The rest needs no extra.
 Loads torch.
 """
@@ -21,7 +20,7 @@ Loads torch.
 import importlib
 from types import ModuleType
 
-__all__ = ["audit", "builders", "fake_device", "laws", "oracles", "recorder", "strategies"]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = ["audit", "builders", "laws", "oracles", "strategies"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -29,8 +29,12 @@ BLUEPRINTS += ("lora", "lora_large", "mlp_small", "mlp", "flex_attention")
 # Columns of an action: 0 op, 1 slot, 2 blueprint, 3 style, 4 tempo, 5 target, 6 speed, 7 curve.  Columns per op:
 COLUMNS_READ = {0: (), 1: (1, 2, 3, 4, 5), 2: (1, 3, 5, 6, 7), 3: (1, 6, 7), 4: (1,), 5: (1,)}
 VALUE_COUNTS = {2: 13, 3: 4, 4: 3, 5: 3, 6: 4, 7: 5}
-LINEAR, COSINE, SIGMOID = 1, 2, 3
-ADD, MULTIPLY, GATE = 1, 2, 3
+LINEAR = 1
+COSINE = 2
+SIGMOID = 3
+ADD = 1
+MULTIPLY = 2
+GATE = 3
 STYLES = ((LINEAR, ADD), (LINEAR, MULTIPLY), (SIGMOID, ADD), (LINEAR, GATE))
 CURVES = ((LINEAR, 12.0), (COSINE, 12.0), (SIGMOID, 6.0), (SIGMOID, 12.0), (SIGMOID, 24.0))
 
@@ -176,7 +180,8 @@ def curve(t: float, shape: int = LINEAR, steepness: float = 12.0) -> float:
     if shape == COSINE:
         return (1 - math.cos(math.pi * t)) / 2
     if shape == SIGMOID:
-        low, high = _logistic(-steepness / 2), _logistic(steepness / 2)
+        low = _logistic(-steepness / 2)
+        high = _logistic(steepness / 2)
         return (_logistic(steepness * (t - 0.5)) - low) / (high - low)
     return t
 
@@ -193,7 +198,8 @@ def ramp(start: float, target: float, ticks: int, shape: int = LINEAR, steepness
 
 def tick(slot: Mapping[str, Number], *, embargo: int) -> dict[str, Number]:
     """Return the leaves of a slot that one tick changes, without auto-forward."""
-    stage, epochs = slot["stage"], slot["epochs_in_stage"]
+    stage = slot["stage"]
+    epochs = slot["epochs_in_stage"]
     if stage == RESETTING and epochs >= 1:
         return {"stage": DORMANT}
     if stage == PRUNED and epochs >= 1:
@@ -202,8 +208,11 @@ def tick(slot: Mapping[str, Number], *, embargo: int) -> dict[str, Number]:
         return _stage_entry(slot, RESETTING)
     if stage != BLENDING:
         return {}
-    moving, start, target = slot["alpha_mode"] != HOLD, slot["alpha_start"], slot["alpha_target"]
-    done, ticks = int(slot["alpha_done"]) + 1, int(slot["alpha_steps"])
+    moving = slot["alpha_mode"] != HOLD
+    start = slot["alpha_start"]
+    target = slot["alpha_target"]
+    done = int(slot["alpha_done"]) + 1
+    ticks = int(slot["alpha_steps"])
     if moving and done < ticks:
         path = ramp(start, target, ticks, int(slot["alpha_curve"]), slot["alpha_steepness"])
         return {"alpha": path[done - 1], "alpha_done": done}
@@ -242,7 +251,8 @@ def shaping(potentials: Sequence[float | None], ended: Sequence[bool], gamma: fl
 
     `potentials`: after each step; None: not measured, the last potential is carried.
     """
-    paid, phi = [], 0.0
+    paid = []
+    phi = 0.0
     for potential, end in zip(potentials, ended, strict=True):
         after = 0.0 if end else phi if potential is None else potential
         paid.append(gamma * after - phi)
@@ -258,7 +268,8 @@ def core_rewards(
     `rule`: sparse, delta, value, rent, loss or anytime.
     `params`: potential_scale (1), governor_penalty (1), op_cost (0).
     """
-    scale, penalty = params.get("potential_scale", 1.0), params.get("governor_penalty", 1.0)
+    scale = params.get("potential_scale", 1.0)
+    penalty = params.get("governor_penalty", 1.0)
     potentials = [_potential(rule, scale, step, budget) for step in steps]
     shaped = shaping(potentials, [step["horizon"] or step["rolled_back"] for step in steps], gamma)
     out = []
@@ -303,9 +314,11 @@ def gae(rows: Sequence[Mapping[str, Any]], *, gamma: float, lam: float) -> list[
     """
     out = []
     for start in range(len(rows)):
-        total, weight = 0.0, 1.0
+        total = 0.0
+        weight = 1.0
         for t in range(start, len(rows)):
-            row, ends = rows[t], rows[t]["truncated"] or t == len(rows) - 1
+            row = rows[t]
+            ends = rows[t]["truncated"] or t == len(rows) - 1
             after = 0.0 if row["terminated"] else row["next_value"] if ends else rows[t + 1]["value"]
             total += weight * (row["reward"] + gamma * after - row["value"])
             if row["terminated"] or row["truncated"]:

@@ -52,7 +52,8 @@ def assign_codes(names: Iterable[str]) -> tuple[str, ...]:
     A blueprint of the package has its own code, one from outside the next free one, in the order of `names`.
     Raises: ConfigError for more names than codes.
     """
-    names, codes = tuple(names), {blueprint.label: blueprint for blueprint in Blueprint}
+    names = tuple(names)
+    codes = {blueprint.label: blueprint for blueprint in Blueprint}
     table = [""] * len(Blueprint)
     for name in names:
         if name in codes:
@@ -86,7 +87,9 @@ def bottleneck_width(channels: int) -> int:
 
 def cnn_param_count(blueprint: Blueprint, channels: int) -> int:
     """Parameters of a CNN blueprint at a slot with `channels` channels (closed form)."""
-    c, r, q = channels, attention_width(channels), bottleneck_width(channels)
+    c = channels
+    r = attention_width(channels)
+    q = bottleneck_width(channels)
     return {
         Blueprint.NOOP: 0,
         Blueprint.CONV_LIGHT: 9 * c * c + 2 * c,

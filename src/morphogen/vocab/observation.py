@@ -140,7 +140,8 @@ def flag_index(features: tuple[Feature, ...]) -> tuple[int, ...]:
 def flat_flag_index(slots: int) -> tuple[int, ...]:
     """Index of each feature's flag in a row of env, instance, all slots, and a 1: the flag of those that have none."""
     vectors = [flag_index(columns) for columns in (ENV, INSTANCE, *(SLOT,) * slots)]
-    end, flags = sum(map(len, vectors)), []
+    end = sum(map(len, vectors))
+    flags = []
     for vector in vectors:
         start = len(flags)
         flags += [start + flag if flag < len(vector) else end for flag in vector]

@@ -20,12 +20,7 @@ def format_value(value: object) -> str:
 
 
 def suggest(word: object, known: Iterable[str]) -> str:
-    """Return ` (did you mean NAME?)` with the known name that is closest to a word; "" if none is close.
-
-    Example:
-        >>> suggest("Smok", ["digits", "smoke"])
-        ' (did you mean smoke?)'
-    """
+    """Return ` (did you mean NAME?)` with the known name that is closest to a word; "" if none is close."""
     names = {name.lower(): name for name in known}
     close = get_close_matches(word.lower(), names, n=1) if isinstance(word, str) else []
     return f" (did you mean {names[close[0]]}?)" if close else ""

@@ -22,7 +22,7 @@ from morphogen.vocab.action import VALUE_NAMES
 
 
 def test_a_spec_takes_dicts_for_groups_lists_for_tuples_and_none_for_what_the_task_decides() -> None:
-    reward = mg.RewardSpec(rule="value", governor_penalty=None)
+    reward = mg.RewardSpec(rule="value")
     spec = mg.RunSpec(task="tiny", rounds=3, slots=["r0c0"], episode_length=None, ppo={"clip": 0.1}, reward=reward)
     assert_type(spec.ppo, mg.PpoSpec)
     assert_type(spec.slots, tuple[str, ...])
@@ -33,7 +33,7 @@ def test_a_spec_takes_dicts_for_groups_lists_for_tuples_and_none_for_what_the_ta
 def test_a_spec_takes_parts_for_their_names() -> None:
     host = mg.CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)
     task = mg.TaskSpec(name="typed_use", dataset="digits", host=host, slots=("r0c0",))
-    spec = mg.RunSpec(task=task, host={"norm": "batch"}, engine=mg.EngineSpec(devices=["cpu"], threads=None))
+    spec = mg.RunSpec(task=task, host={"norm": "batch"}, engine=mg.EngineSpec(devices=("cpu",), threads=None))
     assert_type(spec.task, str)
     assert spec.task == "typed_use"
 

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 from support.extras import rows_of_extra
+from support.graph_recorder import GraphRecorder, ReplayFault
 from support.small_runs import tiny
 
 from morphogen.config.execution_spec import EngineSpec
@@ -23,7 +24,6 @@ from morphogen.engine.setup import build_setup
 from morphogen.state.loops import repeat
 from morphogen.steps.validate_step import validate
 from morphogen.testing.builders.tree_equality import copy_tree, trees_equal
-from morphogen.testing.recorder import GraphRecorder, ReplayFault
 
 MINIBATCHES = 6
 # Hosts that are rolled back now and then.
@@ -123,7 +123,7 @@ FAULTS = [  # placement of the data, object, name, fault, message
     ("resident", Feed, "batch", batch_by_number, "of the graph is constant"),
     ("resident", Feed, "batch", batch_of_another_size, "in this pass"),
     ("streamed", StreamedFeed, "fetch", fetch_to_new_memory, "other memory in this pass"),
-    ("resident", "morphogen.testing.recorder", "write_back", write_back_all_but_one, "another value in its buffer"),
+    ("resident", "support.graph_recorder", "write_back", write_back_all_but_one, "another value in its buffer"),
 ]
 
 

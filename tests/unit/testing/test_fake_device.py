@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from support.fake_device import DEVICE, Rehearsal, fake_tensors, fault_of, rehearse
 from support.fake_runs import expected_counts, play_life, spec_of, strays
 from support.small_runs import tiny
 
 from morphogen.device.transfers import Transfers
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
-from morphogen.testing.fake_device import DEVICE, Rehearsal, fake_tensors, fault_of, rehearse
 
 
 def copy_unpinned(x):

@@ -9,16 +9,13 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 from support.profiles import one_in
 
-from morphogen.config.groups import LifecycleSpec
 from morphogen.rules.decoding import decode
 from morphogen.rules.legality import legal
 from morphogen.rules.stages import advance_ramp
 from morphogen.state import schema
-from morphogen.steps.tick_step import tick
 from morphogen.testing import strategies
 from morphogen.testing.builders import scenes, tree_equality
 from morphogen.testing.builders.reward_inputs import OPTIONAL_INPUTS, OPTIONAL_SLOT_INPUTS
-from morphogen.testing.strategies.slots import AGES
 from morphogen.vocab.action import Op, Outcome
 from morphogen.vocab.stage import OCCUPIED, AlphaMode, Stage
 
@@ -51,26 +48,6 @@ def test_alphas_are_those_that_ticks_lead_to(slots):
     assert torch.equal(slots.alpha[~moving], slots.alpha_target[~moving])
 
 
-EDGES = {
-    **{f"{stage.name} at {age}": (stage, "epochs_in_stage", age) for stage in (S.TRAINING, S.BLENDING) for age in AGES},
-    **{f"young at {age}": (S.GERMINATED, "age", age) for age in (4, 5, 6)},
-    "before the first tick": (S.BLENDING, "alpha", 0.0),
-    **{f"resting at {alpha}": (S.BLENDING, "alpha", alpha) for alpha in (0.5, 0.7, 1.0, 1 - 5e-7)},
-    "rising": (S.BLENDING, "alpha_mode", int(AlphaMode.UP)),
-    "fading": (S.BLENDING, "alpha_mode", int(AlphaMode.DOWN)),
-    "before the last tick": (S.BLENDING, "alpha_done", 7),
-    "exploding": (S.HOLDING, "exploding", True),
-    "a contribution on the limit": (S.HOLDING, "contribution", 1.0),
-    "a gradient on the limit": (S.TRAINING, "gradient_health", 0.7),
-}
-
-
-@pytest.mark.parametrize(("stage", "leaf", "value"), EDGES.values(), ids=EDGES)
-def test_the_edges_are_drawn(stage, leaf, value):
-    wanted = torch.tensor(value, dtype=scenes.SLOT_LEAVES[leaf].dtype)
-    met(strategies.slot_states(1, 1, stages=(stage,)), lambda slots: torch.equal(getattr(slots, leaf)[0, 0], wanted))
-
-
 @pytest.mark.slow
 def test_the_smallest_slots_are_one_empty_slot():
     assert tree_equality.trees_equal(
@@ -79,11 +56,6 @@ def test_the_smallest_slots_are_one_empty_slot():
     smallest = find(strategies.slot_states(), lambda slots: bool((slots.stage == S.TRAINING).any()), settings=SHRUNK)
     assert smallest.stage.tolist() == [[S.TRAINING]]
     assert smallest.age.item() == 2
-
-
-@given(strategies.slot_states(min_envs=2, max_envs=2, min_slots=3))
-def test_shapes_can_be_fixed(slots):
-    assert slots.stage.shape == (2, 3)
 
 
 @given(st.data(), strategies.slot_states(stages=(S.DORMANT, S.HOLDING)))
@@ -97,26 +69,6 @@ def test_limits_fit_the_slots(data, slots):
 def test_legal_actions_are_valid(data, slots):
     allow = data.draw(strategies.limits(slots))
     assert decode(data.draw(strategies.legal_actions(slots, allow)), slots, allow).valid.all()
-
-
-def test_any_integers_are_actions_too():
-    slots = scenes.make_slot()
-    met(strategies.actions(slots), lambda heads: bool((heads < 0).any() and (heads > 6).any()))
-    assert find(strategies.actions(slots, 0), lambda _: True, settings=SHRUNK).tolist() == [[0] * 8]
-
-
-def test_a_failing_test_prints_the_leaves_that_matter():
-    @settings(SHRUNK, max_examples=one_in(3))
-    @given(strategies.slot_states())
-    def forbidden(slots):
-        assert not (slots.stage == S.HOLDING).any()
-
-    with pytest.raises(AssertionError) as caught:
-        forbidden()
-    note = "\n".join(caught.value.__notes__)
-    assert "Slots(" in note
-    assert "stage = [[5]]" in note
-    assert "vanishing" not in note
 
 
 # states
@@ -136,19 +88,6 @@ def test_states_fit_the_schema_and_hold_nothing_that_was_not_measured(state):
     assert scenes.broken_invariants(state.governor.slots) == []
     occupied = torch.stack([state.seeds[f"r0c{s}", "params"].any(-1) for s in range(count)], dim=1)
     assert torch.equal(occupied, (state.slots.stage >= OCCUPIED[0]) & (state.slots.stage <= OCCUPIED[-1]))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("epoch", [0, 1, 18, 19])
-def test_states_stand_at_the_ends_of_an_episode(epoch):
-    met(strategies.env_states(1, 1), lambda state: state.clock.epoch.item() == epoch)
-
-
-@FEW
-@given(strategies.env_states())
-def test_a_state_can_be_ticked(state):
-    after, _ = tick(state, lifecycle=LifecycleSpec())
-    assert after.slots.alpha.isfinite().all()
 
 
 # reward inputs
@@ -177,11 +116,6 @@ def test_the_last_step_of_an_episode_is_the_horizon(steps):
     assert len({step.slots.stage.shape for step in steps}) == 1
 
 
-@pytest.mark.parametrize("op", [op for op in Op if op is not Op.WAIT])
-def test_every_op_takes_effect_somewhere(op):
-    met(strategies.reward_inputs(1), lambda seen: bool((seen.slots.op == int(op)).any()))
-
-
 # trajectories
 
 
@@ -198,24 +132,6 @@ def test_a_trajectory_is_what_the_steps_make_of_it(moments):
         assert torch.equal(moment.inputs.rolled_back, moment.after.signals.rolled_back)
         assert (moment.inputs.epoch == t + 1).all()
     assert not any(moment.inputs.horizon.any() for moment in moments[:-1])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stage", [S.GERMINATED, S.TRAINING, S.BLENDING, S.PRUNED, S.EMBARGOED])
-def test_lives_that_begin_empty_go_on(stage):
-    lives = strategies.trajectories(2, 2, fresh=True)
-    met(lives, lambda moments: any(bool((moment.after.slots.stage == int(stage)).any()) for moment in moments))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("here", "there"), [(S.BLENDING, S.HOLDING), (S.HOLDING, S.FOSSILIZED), (S.HOLDING, S.BLENDING)]
-)
-def test_lives_that_begin_anywhere_see_late_moves(here, there):
-    def moves(moment):
-        return bool(((moment.before.slots.stage == int(here)) & (moment.after.slots.stage == int(there))).any())
-
-    met(strategies.trajectories(2, 2), lambda moments: any(map(moves, moments)))
 
 
 def test_the_smallest_trajectory_is_one_env_that_waits():

@@ -17,7 +17,7 @@ from morphogen.rules.health import GradStats
 from morphogen.rules.legality import action_masks
 from morphogen.testing.builders import scenes, tree_equality
 from morphogen.testing.builders.permute import permute, permute_action
-from morphogen.testing.builders.reward_inputs import make_reward_inputs, make_slot_inputs, replace_invalid
+from morphogen.testing.builders.reward_inputs import make_reward_inputs, replace_invalid
 from morphogen.testing.strategies import actions, env_states, reward_inputs
 
 ORDER = [2, 0, 1]
@@ -34,29 +34,6 @@ def some():
     """A tree of every kind."""
     gauge = GradStats(*(torch.full((2, 3), float(i)) for i in range(4)))
     return (scenes.make_slots([[{"age": 3}], [{}]]), gauge, {"x": torch.arange(2)}, "plain", [torch.zeros(())])
-
-
-def test_leaves_are_named_by_their_path():
-    names = tree_equality.leaves(some())
-    assert {"0.age", "1.vanishing", "2.x", "4.0"} <= names.keys()
-    assert len(names) == len(scenes.SLOT_LEAVES) + 4 + 1 + 1
-    assert set(tree_equality.leaves(scenes.make_state(scenes.make_slot()))) > {
-        "slots.stage",
-        "governor.slots.stage",
-        "seeds.r0c0.params",
-    }
-
-
-def test_a_tree_is_rebuilt_with_its_kinds_and_plain_values():
-    copy = tree_equality.copy_tree(some())
-    assert tree_equality.trees_equal(copy, some())
-    assert [type(part) for part in copy] == [type(part) for part in some()]
-    assert copy[3] == "plain"
-    assert {leaf.device.type for leaf in tree_equality.leaves(tree_equality.move_tree(some(), "meta")).values()} == {
-        "meta"
-    }
-    kinds = {leaf.dtype for leaf in tree_equality.leaves(tree_equality.cast_tree(some(), torch.float64)).values()}
-    assert kinds == {torch.float64, torch.int64, torch.bool}
 
 
 def test_a_row_is_one_env_and_what_is_not_stacked_stays_whole():
@@ -85,13 +62,6 @@ def test_trees_are_the_same_with_nan_and_differ_by_name():
     assert tree_equality.tensors_equal(near, near * (1 + 1e-6), 1e-5)
     assert not tree_equality.tensors_equal(near, near * (1 + 1e-4), 1e-5)
     assert not tree_equality.tensors_equal(near, near.double())
-
-
-def test_only_what_is_not_empty_is_shown():
-    assert tree_equality.format_tree(scenes.make_slot(stage=3, age=2)) == "stage = [[3]]\nage = [[2]]"
-    assert tree_equality.format_tree(scenes.make_slot()) == "every leaf is empty"
-    assert tree_equality.format_tree((torch.ones(5, 6),)) == "0 = torch.float32 (5, 6)"
-    assert tree_equality.format_tree([torch.ones(1)] * 5, lines=2).endswith("and 3 leaves more")
 
 
 # --- other orders of slots --------------------------------------------------------------------------------------------
@@ -126,12 +96,6 @@ def test_permuted_actions_masks_and_specs_mean_the_same(data, state):
     assert tree_equality.trees_equal(permute(decode(heads, state.slots, allow), ORDER), turned)
 
 
-def test_bare_tensors_turn_where_they_are_told_to():
-    x = torch.arange(6).view(2, 3)
-    assert permute(x, ORDER) is x
-    assert permute((x, "plain"), ORDER, axis=1)[0].tolist() == [[2, 0, 1], [5, 3, 4]]
-
-
 @given(reward_inputs())
 def test_permuted_inputs_keep_what_belongs_to_the_env(given_inputs):
     turned = permute(given_inputs, ORDER)
@@ -144,13 +108,6 @@ def test_permuted_inputs_keep_what_belongs_to_the_env(given_inputs):
 # --- scenes -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_field_that_does_not_exist_is_refused_by_name():
-    with pytest.raises(TypeError, match=r"fields: expected some of horizon.*, got clean"):
-        make_reward_inputs(clean=1.0)
-    with pytest.raises(TypeError, match=r"fields: expected some of stage.*, got phase"):
-        make_slot_inputs(phase=1)
-
-
 def test_what_is_not_valid_is_what_is_spoiled():
     row = make_reward_inputs(2, clean_improvement=[1.0, 2.0], clean_valid=[True, False])
     assert tree_equality.differing_leaves(replace_invalid(row, 9.0), row) == {
@@ -159,14 +116,6 @@ def test_what_is_not_valid_is_what_is_spoiled():
         "slots.next_contribution",
     }
     assert replace_invalid(row, 9.0).clean_improvement.tolist() == [1.0, 9.0]
-
-
-def test_a_state_is_measured_or_holds_zeros():
-    state = scenes.make_state(scenes.make_slot(), 70.0, epoch=3, price=0.5, phi=0.25)
-    assert (state.signals.val_acc.item(), state.clock.epoch.item(), state.ledger["phi"].item()) == (70.0, 3, 0.25)
-    assert state.instance.param_price.item() == 0.5
-    unmeasured = scenes.make_state(scenes.make_slot(), measured=False).signals
-    assert (unmeasured.val_acc.item(), unmeasured.val_loss.item(), unmeasured.measured.item()) == (0.0, 0.0, False)
 
 
 # --- the package ------------------------------------------------------------------------------------------------------

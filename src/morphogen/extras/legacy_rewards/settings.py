@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from morphogen.config.converters import by_task
 from morphogen.config.extra_settings import ExtraSpec
 from morphogen.config.fields import Count, Natural, NonNegative, Null, Positive, Share, is_unset, option, spec
 
@@ -66,9 +65,7 @@ class LegacyRewardSpec(ExtraSpec):
         default=0.1, text="price of param_budget parameters per step in basic and basic_plus"
     )
     drip_fraction: Annotated[Share, Null("0, basic_plus 0.7")] = option(
-        default=None,
-        text="share of the bonus for fossilizing that is paid out over the remaining epochs",
-        converter=by_task,
+        default=None, text="share of the bonus for fossilizing that is paid out over the remaining epochs"
     )
     drip_cap: NonNegative = option(default=0.1, text="highest pay-out of the drip in a step")
     drip_negative_ratio: NonNegative = option(

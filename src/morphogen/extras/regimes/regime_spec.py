@@ -4,7 +4,6 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from morphogen.config.converters import as_group, as_optional_pair
 from morphogen.config.extra_settings import ExtraSpec
 from morphogen.config.fields import Ascending, Count, Null, Share, Spec, option, spec
 from morphogen.config.host import Host
@@ -66,7 +65,7 @@ class RegimeSpec(ExtraSpec):
 
     hazard: Share = option(default=0.0, text="probability per epoch that a new regime begins; 0 = one regime")
     least: Count = option(default=1, text="epochs that a regime lasts at least")
-    views: ViewWeights = option(default=ViewWeights(), converter=as_group)
+    views: ViewWeights = option(default=ViewWeights())
     noise: Annotated[float, Field(gt=0, le=100)] = option(
         default=1.0, text="deviation of the noise of noisy images, whose numbers are normalised"
     )
@@ -74,12 +73,10 @@ class RegimeSpec(ExtraSpec):
         default=None,
         text="number of classes of a regime, uniform; a random subset of that size is drawn "
         "(default: those of the env)",
-        converter=as_optional_pair,
     )
     noisy_classes: Annotated[tuple[Classes, Classes] | None, Ascending(), Null("as in other regimes")] = option(
         default=None,
         text="number of classes of a regime whose images are noisy, uniform (default: as in other regimes)",
-        converter=as_optional_pair,
     )
 
     def classes_in(self, view: View) -> tuple[int, int] | None:

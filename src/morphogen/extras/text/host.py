@@ -15,7 +15,9 @@ _NETWORKS = "morphogen.extras.text.networks:TransformerNetworks"
 _MODULES = {Blueprint.ATTENTION.label: "token_attention", Blueprint.NORM.label: "token_norm"}
 
 _TOKENS = 4096  # evaluated at once
-_STORED, _HELD, _LOGITS = 18.0, 16.0, 4.0  # copies of features per layer and at once, and of logits, measured
+_STORED = 18.0
+_HELD = 16.0
+_LOGITS = 4.0  # copies of features per layer and at once, and of logits, measured
 
 
 @document_fields
@@ -104,10 +106,12 @@ class TransformerSpec(Host):
 
     def activations(self) -> tuple[int, int]:
         """Numbers per sample: stored for the gradient, and at once in evaluation."""
-        layers, logits = _STORED * self.layers * self.width, _LOGITS * self.vocabulary
+        layers = _STORED * self.layers * self.width
+        logits = _LOGITS * self.vocabulary
         return round(self.block * (layers + logits)), round(self.block * (_HELD * self.width + logits))
 
     def macs(self) -> int:
         """Multiply-accumulates of one sample, all its tokens: products with parameters, and attention."""
-        d, n = self.width, self.block
+        d = self.width
+        n = self.block
         return n * (self.layers * (12 * d * d + 2 * n * d) + self.vocabulary * d)

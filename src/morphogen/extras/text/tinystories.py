@@ -111,7 +111,7 @@ def read_meta(path: Path) -> Meta:
     try:
         meta = Meta.model_validate(settings)
     except ValidationError as error:
-        raise DataError(f"{path}: {'; '.join(list_faults(error, Meta, settings).values())}") from None
+        raise DataError(f"{path}: {'; '.join(list_faults(error, Meta, settings))}") from None
     most = min(MOST_TOKENS, 2 ** (8 * TYPES[meta.dtype].itemsize))
     if meta.vocab_size > most:
         got = f"{meta.vocab_size}: write wider tokens, and dtype {WIDE}"

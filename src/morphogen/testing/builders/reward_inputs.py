@@ -98,7 +98,8 @@ def replace_invalid(reward_inputs: RewardInputs, wrong: float) -> RewardInputs:
 def play_rule(rule: Any, steps: Sequence[RewardInputs]) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
     """Play consecutive steps from a fresh ledger -> rewards [T, E], components {name: [T, E]}, last ledger."""
     ledger = rule.init(*steps[0].slots.stage.shape)
-    rewards, parts = [], []
+    rewards = []
+    parts = []
     for step in steps:
         reward, paid, ledger = rule(step, ledger)
         rewards.append(reward)

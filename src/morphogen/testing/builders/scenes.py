@@ -29,7 +29,8 @@ from morphogen.vocab.stage import BLENDED, COOLING, OCCUPIED, AlphaMode, Stage
 
 SLOT_LEAVES = {leaf.name: leaf for leaf in schema.SLOTS}
 Row = dict[str, float | int | bool]
-CLASSES, BASELINE_LOSS = 10, 2.3
+CLASSES = 10
+BASELINE_LOSS = 2.3
 
 
 def make_slots(rows: Sequence[Sequence[Row]], dtype: torch.dtype = torch.float32) -> Slots:
@@ -78,7 +79,8 @@ def make_state(
     valid = torch.full((envs,), measured, device="cpu")
     known = torch.as_tensor(accuracy, dtype=torch.float32, device="cpu").expand(envs)
     rows = {name: make_seed_rows(envs, 1.0 + s) for s, name in enumerate(state.seeds.keys())}
-    seeds, filled = TensorDict(rows, batch_size=[envs]), (slots.stage >= OCCUPIED[0]) & (slots.stage <= OCCUPIED[-1])
+    seeds = TensorDict(rows, batch_size=[envs])
+    filled = (slots.stage >= OCCUPIED[0]) & (slots.stage <= OCCUPIED[-1])
     return state.replace(
         slots=slots,
         signals=state.signals.replace(val_acc=known * valid, val_loss=valid.float(), measured=valid),
@@ -153,8 +155,10 @@ def make_attribution(
     accuracy: Sequence[float], *, clean=None, contribution=None, slots: int = 3, measured: bool = True
 ) -> Attribution:
     """Build an attribution of envs without fossils; default: no contributions."""
-    val, envs = _as_leaf(accuracy), len(accuracy)
-    flat, wide = torch.zeros_like(val), torch.zeros(envs, slots, dtype=torch.float32, device="cpu")
+    val = _as_leaf(accuracy)
+    envs = len(accuracy)
+    flat = torch.zeros_like(val)
+    wide = torch.zeros(envs, slots, dtype=torch.float32, device="cpu")
     credit = wide if contribution is None else _as_leaf(contribution)
     return Attribution(
         val_acc=val.clone(),
@@ -190,9 +194,13 @@ _ZERO_UNLESS = {  # flag -> values that are 0 without it
 
 def broken_invariants(slots: Slots) -> list[str]:
     """List the invariants that some slot breaks at the start of a step, by name."""
-    stage, alpha, moving = slots.stage, slots.alpha, slots.alpha_mode != int(AlphaMode.HOLD)
-    blends, held = stage == int(Stage.BLENDING), (stage == int(Stage.HOLDING)) | (stage == int(Stage.FOSSILIZED))
-    empty, cools = stage == int(Stage.DORMANT), torch.isin(stage, torch.tensor(COOLING, device="cpu"))
+    stage = slots.stage
+    alpha = slots.alpha
+    moving = slots.alpha_mode != int(AlphaMode.HOLD)
+    blends = stage == int(Stage.BLENDING)
+    held = (stage == int(Stage.HOLDING)) | (stage == int(Stage.FOSSILIZED))
+    empty = stage == int(Stage.DORMANT)
+    cools = torch.isin(stage, torch.tensor(COOLING, device="cpu"))
     invariants = {  # name -> bool [E, S]
         "a known stage": (stage >= int(Stage.DORMANT)) & (stage <= int(Stage.RESETTING)),
         "counters from 0 on": torch.stack([getattr(slots, name) >= 0 for name in _COUNTERS]),

@@ -57,7 +57,8 @@ class EpisodeSpec:
         """Return the limits of the episode."""
         if self.limits is not None:
             return self.limits
-        spec, enabled = self.lifecycle, (True,) * slots.stage.shape[1]
+        spec = self.lifecycle
+        enabled = (True,) * slots.stage.shape[1]
         return Limits(enabled, min_prune_age=spec.min_prune_age, auto_forward=spec.auto_forward)
 
 

@@ -107,7 +107,8 @@ def tensors_equal(x: Tensor, y: Tensor, tolerance: float = 0.0) -> bool:
 
 def differing_leaves(a: Any, b: Any, tolerance: float = 0.0) -> set[str]:
     """Return the paths of the leaves that differ or exist in one tree only."""
-    left, right = leaves(a), leaves(b)
+    left = leaves(a)
+    right = leaves(b)
     both = left.keys() & right.keys()
     return (left.keys() ^ right.keys()) | {
         name for name in both if not tensors_equal(left[name], right[name], tolerance)
@@ -121,7 +122,8 @@ def trees_equal(a: Any, b: Any) -> bool:
 
 def assert_trees_equal(a: Any, b: Any) -> None:
     """Fail with the first leaf by which two trees differ."""
-    left, right = leaves(a), leaves(b)
+    left = leaves(a)
+    right = leaves(b)
     assert left.keys() == right.keys(), f"leaves of only one tree: {sorted(left.keys() ^ right.keys())}"
     for path in sorted(differing_leaves(a, b)):
         assert tensors_equal(left[path], right[path]), f"{path}: {left[path]} is not {right[path]}"

@@ -41,7 +41,8 @@ REWARD_LAWS = {name: STEP_LAWS[name] for name in ("accepts", "host", "writes", "
 }
 MASK_LAWS = {law.__name__: (law.__doc__ or "").strip() for law in (*_MASK_CHECKS.values(), mask.legal)}
 HEADS_EXAMPLES = 10  # of the law `heads`, which runs complete epochs
-MAX_SHRINKS, BACKEND = 500, "aot_eager"
+MAX_SHRINKS = 500
+BACKEND = "aot_eager"
 
 
 def check_step(
@@ -187,7 +188,8 @@ def check_reward(
         laws["within_bounds"] = functools.partial(reward.within_bounds, payer, low=bounds[0], high=bounds[1])
     drawn = reward_episodes(max_steps=3, slots=slots)
     episodes = check_laws(payer.name, _drop_skipped(laws, skip), drawn, count=examples, shrinks=shrinks)
-    played, count = _drop_skipped({"heads": functools.partial(reward.heads, payer)}, skip), examples or HEADS_EXAMPLES
+    played = _drop_skipped({"heads": functools.partial(reward.heads, payer)}, skip)
+    count = examples or HEADS_EXAMPLES
     check_laws(payer.name, played, trajectories(max_steps=3), count=min(HEADS_EXAMPLES, count), shrinks=shrinks)
     if "graph" not in skip:
         pairs = [pair for episode in episodes for pair in payer.rule_args(cast_tree(episode, torch.float32))]

@@ -1,22 +1,31 @@
 """Checks of parts from outside against their laws: blueprints, hosts, policy networks, learners, data sets."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from morphogen.config.host import Host
-from morphogen.config.registry import error_line
+from morphogen.config.parts import RULES
+from morphogen.config.registry import error_line, is_ours
 from morphogen.data.dataset import deal_samples
 from morphogen.data.splits import StoredSplits, fingerprint
-from morphogen.engine.learning_laws import LEARNER_LAWS, NETWORK_LAWS, LearnerSubject, NetworkSubject, tiny_environment
-from morphogen.engine.part_laws import BLUEPRINT_LAWS, HOST_LAWS, blueprint_faults, find_faults, host_faults
+from morphogen.engine import actions
+from morphogen.engine.environment import Environment
 from morphogen.errors import DataError
 from morphogen.learn.learner import Learner
 from morphogen.nets.net import Net
 from morphogen.nets.policy import NetworkPolicy
 from morphogen.nets.policy_network import LstmNetwork, PolicyNetwork
 from morphogen.nets.seed_module import SeedModule
-from morphogen.testing.laws.check import callable_name
-from morphogen.testing.laws.search import BrokenLaw
+from morphogen.testing.laws.check import callable_name, check_reward
+from morphogen.testing.laws.learning_laws import (
+    LEARNER_LAWS,
+    NETWORK_LAWS,
+    LearnerSubject,
+    NetworkSubject,
+    tiny_environment,
+)
+from morphogen.testing.laws.part_laws import BLUEPRINT_LAWS, HOST_LAWS, BlueprintSubject, HostSubject
+from morphogen.testing.laws.search import BrokenLaw, check_examples
 from morphogen.vocab.blueprint import assign_codes
 from morphogen.vocab.slot import SlotSpec
 
@@ -51,7 +60,8 @@ def check_blueprint(module: SeedModule, *, channels: int = 8, size: tuple[int, .
         ...     print(error.law)
         is_identity
     """
-    _raise_first(_part_name(module), blueprint_faults(module, (SlotSpec("r0c0", channels, size),)))
+    subject = BlueprintSubject(module, SlotSpec("r0c0", channels, size))
+    check_examples(_part_name(module), BLUEPRINT_LAWS, [subject])
 
 
 def check_host(host: Host) -> None:
@@ -75,7 +85,8 @@ def check_host(host: Host) -> None:
         net = Net(host, host.pick_slots(tuple(slot.name for slot in host.all_slots)), assign_codes(()))
     except Exception as error:
         raise BrokenLaw("can_be_built", f"{type(host).__name__} raises {error_line(error)}") from error
-    _raise_first(type(host).__name__, host_faults(net))
+    subject = HostSubject(net)
+    check_examples(type(host).__name__, HOST_LAWS, [subject])
 
 
 def check_network(network: PolicyNetwork) -> None:
@@ -96,7 +107,7 @@ def check_network(network: PolicyNetwork) -> None:
         Double parameters: expected torch.float32, got torch.float64 for embed.weight
     """
     subject = NetworkSubject(NetworkPolicy(network), tiny_environment())
-    _raise_first(type(network).__name__, find_faults(NETWORK_LAWS, subject))
+    check_examples(type(network).__name__, NETWORK_LAWS, [subject])
 
 
 def check_learner(learner: Learner, network: PolicyNetwork | None = None) -> None:
@@ -122,7 +133,35 @@ def check_learner(learner: Learner, network: PolicyNetwork | None = None) -> Non
         ppo metrics: expected 0-d tensors, got tensor([0., 0., 0.]) for policy_loss
     """
     policy = NetworkPolicy(LstmNetwork(hidden=16) if network is None else network)
-    _raise_first(_part_name(learner), find_faults(LEARNER_LAWS, LearnerSubject(learner, policy, tiny_environment())))
+    subject = LearnerSubject(learner, policy, tiny_environment())
+    check_examples(_part_name(learner), LEARNER_LAWS, [subject])
+
+
+def check_environment(env: Environment) -> None:
+    """Check the parts of an environment that come from outside, and that an epoch of it stays finite.
+
+    Args:
+        env: of `make`; it is reset, and waits for an epoch.
+
+    Raises: BrokenLaw for the first violation of a law of its host, its blueprints or its reward rule.
+
+    Example:
+        >>> import morphogen as mg
+        >>> from morphogen.testing import laws
+        >>> laws.check_environment(mg.make("digits", envs=2))
+    """
+    if not is_ours(env.net.host):
+        check_host(env.net.host)
+    for module in env.net.modules.values():
+        if not is_ours(module):
+            for size, channels in dict.fromkeys((slot.size, slot.channels) for slot in env.net.slots):
+                check_blueprint(module, channels=channels, size=size)
+    if env.spec.reward.rule not in RULES.builtin():
+        check_reward(env.rule)
+    after, step = env.step(env.reset()[0], actions.wait(env))
+    for name, leaf in {"host.params": after.host.params, "reward": step.reward}.items():
+        if not leaf.isfinite().all():
+            raise BrokenLaw("stays_finite", f"{name}: expected finite numbers after an epoch")
 
 
 def check_dataset(dataset: Callable[[Path], StoredSplits], host: Host, *, folder: Path = Path("data")) -> None:
@@ -157,8 +196,3 @@ def check_dataset(dataset: Callable[[Path], StoredSplits], host: Host, *, folder
 
 def _part_name(part: object) -> str:
     return getattr(part, "name", None) or callable_name(part)
-
-
-def _raise_first(name: str, faults: Iterator[tuple[str, str]]) -> None:
-    for law, sentence in faults:
-        raise BrokenLaw(law, f"{name} {sentence}")

@@ -99,7 +99,8 @@ def shapes(subject: RewardSubject, episode: Episode) -> str:
 def finite(subject: RewardSubject, episode: Episode) -> str:
     """Rewards are finite and do not read invalid values, which may be NaN or infinite."""
     for (inputs, ledger), wrong in itertools.product(subject.rule_args(episode), _INVALID_VALUES):
-        clean, out = subject.call(inputs, ledger), subject.call(replace_invalid(inputs, wrong), ledger)
+        clean = subject.call(inputs, ledger)
+        out = subject.call(replace_invalid(inputs, wrong), ledger)
         bad = sorted(path for path, leaf in leaves(out).items() if not bool(leaf.isfinite().all()))
         if bad:
             return f"pays a non-finite number: {bad[0]}, where an invalid value is {wrong:g}"
@@ -123,7 +124,8 @@ def sums(subject: RewardSubject, episode: Episode) -> str:
 
 def slots(subject: RewardSubject, episode: Episode) -> str:
     """Permuting slots changes no reward."""
-    count, rewards = episode[0].slots.stage.shape[1], subject.rewards(episode)
+    count = episode[0].slots.stage.shape[1]
+    rewards = subject.rewards(episode)
     for shift in range(1, count):
         order = [*range(shift, count), *range(shift)]
         moved = subject.rewards([permute(step, order) for step in episode])
@@ -140,11 +142,13 @@ def unexecuted(subject: RewardSubject, episode: Episode) -> str:
     for step in episode:
         op = torch.where(step.op_executed, step.op, int(Op.WAIT))
         waited.append(step.replace(op=op, op_executed=torch.ones_like(step.op_executed)))
-    rewards, without = subject.rewards(episode), subject.rewards(waited)
+    rewards = subject.rewards(episode)
+    without = subject.rewards(waited)
     if tensors_equal(rewards, without, REWARD_TOLERANCE):
         return ""
     t, env = divmod(int((rewards - without).abs().argmax()), rewards.shape[1])
-    name, difference = Op(int(episode[t].op[env])).name, float(rewards[t, env] - without[t, env])
+    name = Op(int(episode[t].op[env])).name
+    difference = float(rewards[t, env] - without[t, env])
     return f"pays for an op that did not take effect: {name} in env {env} makes {difference:+.6g}"
 
 
@@ -164,15 +168,18 @@ def telescopes(subject: RewardSubject, episode: Episode, *, gamma: float, compon
     """The discounted shaping of every segment, from a reset to a termination, sums to 0."""
     parts = play_rule(subject.rule, copy_tree(list(episode)))[1][component]
     ended = torch.stack([step.horizon | step.rolled_back for step in episode])
-    total, weight = torch.zeros_like(parts[0]), torch.ones_like(parts[0])
+    total = torch.zeros_like(parts[0])
+    weight = torch.ones_like(parts[0])
     for t, (part, end) in enumerate(zip(parts, ended, strict=True)):
-        total, weight = total + weight * part, weight * gamma
+        total = total + weight * part
+        weight = weight * gamma
         rest = torch.where(end, total, 0.0)
         if not tensors_equal(rest, torch.zeros_like(rest), REWARD_TOLERANCE):
             env = int(rest.abs().argmax())
             where = f"of the segment of env {env} that ends in step {t + 1}"
             return f"does not telescope: the discounted {component} {where} sums to {float(rest[env]):.6g} instead of 0"
-        total, weight = torch.where(end, 0.0, total), torch.where(end, 1.0, weight)
+        total = torch.where(end, 0.0, total)
+        weight = torch.where(end, 1.0, weight)
     return ""
 
 

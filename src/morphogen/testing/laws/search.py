@@ -1,6 +1,6 @@
 """Search for the smallest example that breaks a law."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, cast
 
@@ -20,7 +20,9 @@ class BrokenLaw(AssertionError):
     """Violation of a law: its name `law`, the violation as one `sentence`, the smallest arguments as `example`."""
 
     def __init__(self, law: str, sentence: str, example: Any = None) -> None:
-        self.law, self.sentence, self.example = law, sentence, example
+        self.law = law
+        self.sentence = sentence
+        self.example = example
         message = f"{sentence} (law: {law})"
         if example is not None:
             lines = "\n".join(f"    {line}" for line in format_tree(example).splitlines())
@@ -41,19 +43,29 @@ def check_laws(
     forms = {tree_form(example): example for example in reversed(examples)}
     for name, law in laws.items():
         tried = forms.values() if name in FORM_LAWS else examples
-        first = next((example for example in tried if _find_violation(law, example)), None)
+        first = next((example for example in tried if find_violation(law, example)), None)
         if first is None:
             continue
         least = _smallest_violation(law, states, count, shrinks)
         example = first if least is None else least
-        raise BrokenLaw(name, f"{subject} {_find_violation(law, example)}", example)
+        raise BrokenLaw(name, f"{subject} {find_violation(law, example)}", example)
     return examples
 
 
-def _find_violation(law: Law, example: Any) -> str:
+def check_examples(subject: str, laws: Mapping[str, Law], examples: Sequence[Any]) -> None:
+    """Check the laws in order on examples.  Raises BrokenLaw for the first violation."""
+    for name, law in laws.items():
+        for example in examples:
+            if violation := find_violation(law, example):
+                raise BrokenLaw(name, f"{subject} {violation}")
+
+
+def find_violation(law: Law, example: Any) -> str:
     """Describe the violation of a law by an example; an error is a violation."""
     try:
         return law(example)
+    except BrokenLaw:
+        raise
     except Exception as error:
         return f"raises {describe_error(error)}"
 
@@ -71,7 +83,7 @@ def _smallest_violation(law: Law, states: SearchStrategy[Any], count: int | None
         shrinks -= bool(broken)
         if shrinks < 0:
             raise _ShrinkLimit
-        wrong = bool(_find_violation(law, example))
+        wrong = bool(find_violation(law, example))
         broken.extend([example] if wrong else [])
         return wrong
 

@@ -100,12 +100,15 @@ def repeats(subject: Subject, example: Any) -> str:
 
 def neighbours(subject: Subject, example: Any) -> str:
     """An env does not see its neighbours: a row alone is the row in the batch."""
-    together, count, axis = subject(example), env_count(example, subject.env_axis), subject.env_axis
+    together = subject(example)
+    count = env_count(example, subject.env_axis)
+    axis = subject.env_axis
     for env in range(count if count > 1 else 0):
         args = as_arguments(example)
         select = subject.select_env
         single = select(args, env) if select else select_env(args, env, count=count, axis=axis)
-        alone, among = leaves(subject(single)), leaves(select_env(together, env, count=count, axis=axis))
+        alone = leaves(subject(single))
+        among = leaves(select_env(together, env, count=count, axis=axis))
         other = sorted(differing_leaves(alone, among, subject.tolerance))
         if other:
             difference = _first_difference(alone, among, other[0])
@@ -115,7 +118,8 @@ def neighbours(subject: Subject, example: Any) -> str:
 
 def kinds(subject: Subject, example: Any) -> str:
     """It keeps device and dtype: trees that come out as they went in have leaves of the same kinds."""
-    result, meta_result = leaves(subject(example)), leaves(subject.call(*as_arguments(move_tree(example, "meta"))))
+    result = leaves(subject(example))
+    meta_result = leaves(subject.call(*as_arguments(move_tree(example, "meta"))))
     for path, leaf in result.items():
         twin = meta_result.get(path)
         if twin is None or (twin.dtype, twin.shape) != (leaf.dtype, leaf.shape):
@@ -141,7 +145,9 @@ def _tensor_classes(part: Any) -> list[Any]:
 
 def slots(subject: Subject, example: Any) -> str:
     """Permuting slots permutes what belongs to slots, and nothing else."""
-    count, axis, args = _slot_count(example, subject.slot_axis), subject.slot_axis, as_arguments(example)
+    count = _slot_count(example, subject.slot_axis)
+    axis = subject.slot_axis
+    args = as_arguments(example)
     result = subject(example)
     for shift in range(1, count):
         order = [*range(shift, count), *range(shift)]
@@ -172,7 +178,8 @@ def _join_paths(paths: set[str]) -> str:
 
 
 def _first_difference(alone: dict[str, Tensor], among: dict[str, Tensor], path: str) -> str:
-    single, batched = alone.get(path), among.get(path)
+    single = alone.get(path)
+    batched = among.get(path)
     if single is None or batched is None or single.shape != batched.shape:
         return "has another shape alone than among others"
     different = ~torch.isclose(single.double(), batched.double(), rtol=0.0, atol=0.0, equal_nan=True).flatten()
@@ -188,7 +195,8 @@ class GraphCounter:
     """Backend of `torch.compile` that counts its graphs."""
 
     def __init__(self, name: str) -> None:
-        self.graphs, self._compile = 0, lookup_backend(name)
+        self.graphs = 0
+        self._compile = lookup_backend(name)
 
     def __call__(self, graph: Any, inputs: Any, **_: Any) -> Callable[..., Any]:
         """Compile and count a graph; options of other backends are ignored."""

@@ -45,7 +45,8 @@ def _slot_row_lists(draw: st.DrawFn, count: int, op: Op | None) -> list[Row]:
 @st.composite
 def _env_fields(draw: st.DrawFn, count: int, rollbacks: bool) -> dict[str, Any]:
     """Draw the fields of one env, and its slots under `slots`."""
-    op, executed = draw(st.sampled_from(Op)), draw(st.integers(0, 3)) > 0  # most ops take effect
+    op = draw(st.sampled_from(Op))
+    executed = draw(st.integers(0, 3)) > 0  # most ops take effect
     slots = draw(_slot_row_lists(count, op if executed else None))
     fossils = [row["params"] for row in slots if row["next_stage"] == Stage.FOSSILIZED]
     live = [row["params"] for row in slots if row["next_stage"] in OCCUPIED]
@@ -150,6 +151,7 @@ def reward_episodes(
         ...     assert [bool(step.horizon.all()) for step in steps] == [False] * (len(steps) - 1) + [True]
         >>> test_the_last_step_is_the_horizon()
     """
-    envs, steps = draw(st.integers(min_envs, max_envs)), draw(st.integers(1, max_steps))
+    envs = draw(st.integers(min_envs, max_envs))
+    steps = draw(st.integers(1, max_steps))
     fixed: dict[str, Any] = {"max_envs": envs, "min_envs": envs, "slots": slots, "rollbacks": rollbacks, "dtype": dtype}
     return [draw(reward_inputs(**fixed, epoch=t + 1, horizon=last and t == steps - 1)) for t in range(steps)]

@@ -177,7 +177,8 @@ def slot_states(
         ...     assert ((slots.alpha == 0) | mg.rules.blended(slots.stage)).all()
         >>> test_only_blended_seeds_have_alpha()
     """
-    envs, count = draw(st.integers(min_envs, max_envs)), draw(st.integers(min_slots, max_slots))
+    envs = draw(st.integers(min_envs, max_envs))
+    count = draw(st.integers(min_slots, max_slots))
     row = st.lists(slot_rows(stages), min_size=count, max_size=count)
     return make_slots(draw(st.lists(row, min_size=envs, max_size=envs)))
 

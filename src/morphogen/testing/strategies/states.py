@@ -241,7 +241,8 @@ def trajectories(
         ...     assert all(b.before is a.after for a, b in zip(epochs, epochs[1:]))
         >>> test_epochs_follow_each_other()
     """
-    envs, count = draw(st.integers(1, max_envs)), draw(st.integers(1, max_slots))
+    envs = draw(st.integers(1, max_envs))
+    count = draw(st.integers(1, max_slots))
     steps = draw(st.integers(1, max_steps))
     bounds: dict[str, Any] = {"max_envs": envs, "max_slots": count, "min_envs": envs, "min_slots": count}
     empty: Row = {}

@@ -2,7 +2,7 @@
 
     import morphogen as mg
     from morphogen.engine.scheduler import Scheduler
-    from morphogen.testing import fake_device
+    from support import fake_device
 
     def play(setup):
         Scheduler(setup).run()
@@ -181,7 +181,7 @@ def rehearse(play: Callable[[Setup], Any], spec: RunSpec) -> Rehearsal:
 
     Example:
         >>> import morphogen as mg
-        >>> from morphogen.testing import fake_device
+        >>> from support import fake_device
         >>> spec = mg.RunSpec(preset="tiny", rounds=1, envs=2, policy_name="wait", episode_length=2)
         >>> found = fake_device.rehearse(lambda setup: mg.Scheduler(setup).run(), spec)
         >>> found.faults, found.crossings["plan"], found.crossings["update"]

@@ -1,7 +1,7 @@
 """Graphs on a CPU: operators recorded with their memory, and called again on the same memory.
 
     import torch
-    from morphogen.testing.recorder import GraphRecorder
+    from support.graph_recorder import GraphRecorder
 
     total, step = torch.zeros(3), torch.ones(3)
     replay = GraphRecorder().record(lambda: {"total": total + step}, {"total": total})  # as `device.graphs` does
@@ -168,7 +168,7 @@ class GraphRecorder:
 
     Example:
         >>> import torch
-        >>> from morphogen.testing.recorder import GraphRecorder
+        >>> from support.graph_recorder import GraphRecorder
         >>> total, numbers = torch.zeros(2), torch.ones(2)
         >>> replay = GraphRecorder().record(lambda: {"total": total + numbers}, {"total": total})
         >>> replay(), total

@@ -6,8 +6,8 @@ from support.own_parts import Flat, Likelier
 from tensordict import TensorDict
 
 import morphogen as mg
-from morphogen.engine.learning_laws import LEARNER_LAWS, NETWORK_LAWS
 from morphogen.testing import laws
+from morphogen.testing.laws.learning_laws import LEARNER_LAWS, NETWORK_LAWS
 
 
 def test_networks_and_learners_of_the_package_and_of_users_keep_the_laws():
@@ -65,6 +65,18 @@ class Reader(Flat):
         return super().forward(env, instance, slots, blueprints)
 
 
+class Noisy(Flat):
+    def forward(self, env, instance, slots, blueprints):
+        return super().forward(env + torch.rand(()), instance, slots, blueprints)
+
+
+class Scribbler(mg.LstmNetwork):
+    def step(self, net, inputs, hidden):
+        out = super().step(net, inputs, hidden)
+        net["value.out.bias"].add_(1.0)
+        return out
+
+
 class Broken(Flat):
     def forward(self, env, instance, slots, blueprints):
         torch._dynamo.graph_break()
@@ -75,9 +87,11 @@ NETWORKS = {
     "has_value_layer": (Renamed, "expected head.weight, head.bias among the parameters"),
     "takes_any_slots": (lambda: mg.ModuleNetwork(OnlyThree()), "raises "),
     "unrolls_like_steps": (lambda: Forgetful(hidden=16), "unroll differs from step: log_prob by up to|value by up to"),
-    "separates_envs": (lambda: mg.ModuleNetwork(Crowd()), "env 0 alone differs"),
-    "acts_on_meta": (lambda: mg.ModuleNetwork(Reader()), r"raises .*meta"),
-    "acts_in_one_graph": (lambda: mg.ModuleNetwork(Broken()), "is not one graph"),
+    "host": (lambda: mg.ModuleNetwork(Reader()), "asks the host: aten._local_scalar_dense at .*test_learning_laws"),
+    "writes": (Scribbler, "Scribbler writes to its input: "),
+    "repeats": (lambda: mg.ModuleNetwork(Noisy()), "draws from a global random generator"),
+    "neighbours": (lambda: mg.ModuleNetwork(Crowd()), "sees its neighbours"),
+    "graph": (lambda: mg.ModuleNetwork(Broken()), "is not one graph"),
 }
 
 
@@ -128,8 +142,8 @@ class Fragile(Likelier):
 
 LEARNERS = {
     "keeps_tree": (Growing, "expected the same leaves after an update, got others at step1"),
-    "writes_nothing": (Writer, "likelier writes to its state"),
-    "repeats_itself": (Random, "gives another state the second time"),
+    "writes": (Writer, "likelier writes to its input: state.params.net"),
+    "repeats": (Random, "draws from a global random generator"),
     "moves_policy": (Idle, "leaves the network as it is"),
     "survives_nan": (Fragile, "lets NaN in the reward of one env into the network"),
 }
@@ -161,5 +175,5 @@ def test_further_faults_are_found():
         laws.check_network(Halves())
     with pytest.raises(laws.BrokenLaw, match=r"metrics: expected 0-d tensors, got 0.5 for policy_loss"):
         laws.check_learner(Vocal())
-    with pytest.raises(laws.BrokenLaw, match="writes to the rollout"):
+    with pytest.raises(laws.BrokenLaw, match=r"writes to its input: rollout.reward has changed"):
         laws.check_learner(Eraser())

@@ -1,0 +1,198 @@
+"""Laws of policy networks and learners, on rollouts of the task `tiny`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from morphogen.config.spec import RunSpec
+from morphogen.engine.environment import Environment, open_environment
+from morphogen.engine.episodes import Rollout, reset_hidden, run_epoch
+from morphogen.engine.part_check import draw_normal
+from morphogen.engine.setup import build_setup
+from morphogen.learn.learner import Learner, Round
+from morphogen.nets.distribution import noise_lanes
+from morphogen.nets.policy import NetworkPolicy
+from morphogen.state import rng
+from morphogen.state.decision import ActionMasks, ActOutput, Observation
+from morphogen.testing.builders.tree_equality import leaves, select_env, trees_equal
+from morphogen.testing.laws.part_laws import STEP_LAWS, graph, over_rows
+from morphogen.testing.laws.step import Subject, repeats, writes
+
+ENVS = 4
+TOLERANCE = 1e-4
+
+
+def tiny_environment(slots: Sequence[str] = ("r0c0", "r1c0")) -> Environment:
+    """Open a small environment."""
+    spec = RunSpec(task="tiny", envs=ENVS, slots=tuple(slots), ppo={"minibatches": 2, "epochs": 1})
+    return open_environment(build_setup(spec))
+
+
+def play_rollout(env: Environment, policy: NetworkPolicy, params: TensorDict) -> TensorDict:
+    """Play an episode and return its rows [T, E]; every env starts a new segment in the middle of it."""
+    rollout = Rollout(env.horizon, envs=env.envs, slots=len(env.net.slots))
+    state, seen = env.reset()
+    hidden = policy.initial_hidden(env.envs)
+    start = torch.ones(env.envs, dtype=torch.bool, device="cpu")
+    with torch.no_grad():
+        for t in range(env.horizon):
+            epoch = run_epoch(env, state, seen, policy, params=params, hidden=hidden)
+            rollout.write(t, epoch, start)
+            start = epoch.step.terminated | (t == env.horizon // 2)
+            state = epoch.after
+            seen = epoch.step.seen
+            hidden = reset_hidden(epoch.choice.hidden, start)
+    return rollout.rows
+
+
+class ActArgs(NamedTuple):
+    """Arguments of `NetworkPolicy.act`, [E] but for the parameters."""
+
+    params: TensorDict
+    observation: Observation
+    masks: ActionMasks
+    hidden: TensorDict
+    noise: Tensor
+
+
+def select_act_args(args: tuple[Any, ...], env: int) -> tuple[Any, ...]:
+    """Return the arguments for a single env."""
+    return args[0], *select_env(args[1:], env, count=ENVS)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSubject:
+    """A policy around a network, in an environment."""
+
+    policy: NetworkPolicy
+    env: Environment
+
+    def start(self) -> TensorDict:
+        """Return the initial parameters."""
+        return self.policy.init(rng.env_keys(0, 0, 1)[0])
+
+    def act_args(self, noise: float = 0.0) -> ActArgs:
+        """Return what the policy acts on in fresh envs."""
+        _, seen = self.env.reset()
+        lanes = noise_lanes(len(self.env.net.slots))
+        drawn = torch.full((ENVS, lanes), noise, dtype=torch.float32, device="cpu")
+        hidden = self.policy.initial_hidden(ENVS)
+        return ActArgs(self.start(), seen.observation, seen.masks, hidden, drawn)
+
+    def run(self, *args: Any) -> tuple[Tensor, TensorDict]:
+        """Return the value [E] and the memory after an action; the action may flip on a rounding error."""
+        out: ActOutput = self.policy.act(*args)
+        return out.value, out.hidden
+
+    def rows(self) -> tuple[Subject, list[Any]]:
+        """Return `run` and examples."""
+        name = type(self.policy.network).__name__
+        subject = Subject(self.run, name, tolerance=TOLERANCE, select_env=select_act_args)
+        return subject, [self.act_args(), self.act_args(noise=0.5)]
+
+
+def has_value_layer(subject: NetworkSubject) -> str:
+    """Its parameters are float32 and hold the last layer of the value."""
+    network = subject.policy.network
+    params = network.init(rng.env_keys(0, 0, 1)[0])
+    layer = network.value_layer
+    missing = [name for name in (f"{layer}.weight", f"{layer}.bias") if name not in params]
+    if missing:
+        return f"value_layer: expected {', '.join(missing)} among the parameters, got {', '.join(params)}"
+    other = [name for name, leaf in params.items() if leaf.dtype != torch.float32]
+    return f"parameters: expected torch.float32, got {params[other[0]].dtype} for {other[0]}" if other else ""
+
+
+def takes_any_slots(subject: NetworkSubject) -> str:
+    """It acts with one slot and with several, and its values are finite."""
+    for slots in (("r0c0",), ("r0c0", "r1c0"), ("r0c0", "r0c1", "r1c0")):
+        out = subject.policy.act(*replace(subject, env=tiny_environment(slots)).act_args())
+        if out.action.shape != (ENVS, 8) or not (out.value.isfinite().all() and out.log_prob.isfinite().all()):
+            return f"expected finite outputs with {len(slots)} slots, got value {out.value.tolist()}"
+    return ""
+
+
+def unrolls_like_steps(subject: NetworkSubject) -> str:
+    """Scoring a rollout gives the log-probabilities and values of acting, row by row."""
+    params = subject.start()
+    rollout = play_rollout(subject.env, subject.policy, params)
+    scores = subject.policy.evaluate(params, rollout)
+    gaps = {name: float((getattr(scores, name) - rollout[name]).abs().max()) for name in ("log_prob", "value")}
+    wide = [f"{name} by up to {gap:.3g}" for name, gap in gaps.items() if not gap <= TOLERANCE]
+    return f"unroll differs from step: {wide[0]}" if wide else ""
+
+
+NETWORK_LAWS = {law.__name__: law for law in (has_value_layer, takes_any_slots, *STEP_LAWS, unrolls_like_steps, graph)}
+
+
+class UpdateArgs(NamedTuple):
+    """State of a learner, and a rollout [T, E] under it."""
+
+    state: TensorDict
+    rollout: TensorDict
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerSubject:
+    """A learner with a policy, in an environment."""
+
+    learner: Learner
+    policy: NetworkPolicy
+    env: Environment
+
+    def start(self) -> UpdateArgs:
+        """Return the initial state and a rollout under it, with random rewards."""
+        state = self.learner.init(self.policy, rng.env_keys(0, 0, 1)[0], spec=self.env.spec)
+        rollout = play_rollout(self.env, self.policy, state.get("params"))
+        return UpdateArgs(state, rollout.replace(reward=draw_normal(*rollout.shape)))
+
+    def run(self, state: Any, rollout: TensorDict) -> tuple[Any, Any]:
+        """Update once."""
+        return self.learner.update(state, rollout, policy=self.policy, round=Round(self.env.spec, 0))
+
+    def rows(self) -> tuple[Subject, list[Any]]:
+        """Return `run` and an example."""
+        return Subject(self.run, "update"), [self.start()]
+
+    def updated_net(self, args: UpdateArgs) -> Any:
+        """Return the parameters of the network after an update."""
+        return self.run(*args)[0].get("params")["net"]
+
+
+def keeps_tree(subject: LearnerSubject) -> str:
+    """The state has the same leaves after an update, and metrics are numbers."""
+    args = subject.start()
+    after, metrics = subject.run(*args)
+    before = {name: (leaf.dtype, leaf.shape) for name, leaf in leaves(args.state).items()}
+    forms = {name: (leaf.dtype, leaf.shape) for name, leaf in leaves(after).items()}
+    changed = sorted(name for name in before.keys() | forms.keys() if before.get(name) != forms.get(name))
+    if changed:
+        return f"state: expected the same leaves after an update, got others at {', '.join(changed[:3])}"
+    wrong = [name for name, value in metrics.items() if not isinstance(value, Tensor) or value.dim()]
+    return f"metrics: expected 0-d tensors, got {metrics[wrong[0]]!a:.40} for {wrong[0]}" if wrong else ""
+
+
+def moves_policy(subject: LearnerSubject) -> str:
+    """An update changes the network."""
+    args = subject.start()
+    still = trees_equal(args.state.get("params")["net"], subject.updated_net(args))
+    return "leaves the network as it is" if still else ""
+
+
+def survives_nan(subject: LearnerSubject) -> str:
+    """An invalid reward in one env leaves the network finite."""
+    args = subject.start()
+    reward = args.rollout["reward"].clone()
+    reward[0, 0] = torch.nan
+    net = subject.updated_net(args._replace(rollout=args.rollout.replace(reward=reward)))
+    finite = all(bool(leaf.isfinite().all()) for leaf in net.values())
+    return "" if finite else "lets NaN in the reward of one env into the network"
+
+
+LEARNER_LAWS = {
+    law.__name__: law for law in (keeps_tree, over_rows(writes), over_rows(repeats), moves_policy, survives_nan)
+}

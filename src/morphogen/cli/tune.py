@@ -5,7 +5,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from morphogen.cli import arguments, process, rank_processes
+from morphogen.cli import arguments, process
+from morphogen.cli.launcher import find_launcher
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.storage import run_directory
 from morphogen.telemetry.events import tidy
@@ -42,7 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     rest.add_argument("--json", **arguments.JSON)
 
 
-def run(args: Namespace) -> None:
+def run(args: Namespace) -> int | None:
     """Search, write both files, print the portfolio."""
     spec = resolve(arguments.spec_from_args(args))
     instances = arguments.parse_int_flag("--on", args.on, 1, 65_536)
@@ -52,20 +53,22 @@ def run(args: Namespace) -> None:
         files["the portfolio"] = args.out.parent / f"{args.out.stem}.portfolio.json"
     for name, path in files.items():
         run_directory.check_new_file(name, path)
-    process.exit_on_signals()
-    with rank_processes.open_ranks(spec, spec.engine.ranks or 1, args.command_line) as join:
-        process.set_threads(spec.engine.threads)
-        options = {"instances": instances, "worlds": worlds, "report": process.print_progress}
+
+    def search(exchange: Any) -> None:
+        options = {"instances": instances, "worlds": worlds, "report": process.print_progress, "exchange": exchange}
         search = _search_rules if args.family == REACTIVE else _search_schedules
-        search(args, spec, list(files.values()), {**options, "collectives": join()})
+        search(args, spec, list(files.values()), options)
+
+    process.exit_on_signals()
+    process.set_threads(spec.engine.threads)
+    return find_launcher().launch(spec, args.command_line, search)
 
 
 def _search_rules(args: Namespace, spec: RunSpec, paths: list[Path], options: dict[str, Any]) -> None:
-    """Search thresholds; in the process that has the console write them and print the summary."""
+    """Search thresholds; in the first process write them and print the summary."""
     search = import_module("morphogen.evaluation.threshold_search")
     result = search.search_thresholds(spec, **options)
-    options["collectives"].close()
-    if not process.has_console():
+    if not options["exchange"].first:
         return
     search.write_thresholds(result, *paths)
     if args.json:
@@ -75,11 +78,10 @@ def _search_rules(args: Namespace, spec: RunSpec, paths: list[Path], options: di
 
 
 def _search_schedules(args: Namespace, spec: RunSpec, paths: list[Path], options: dict[str, Any]) -> None:
-    """Search schedules; in the process that has the console write both files and print portfolio and summary."""
+    """Search schedules; in the first process write both files and print portfolio and summary."""
     search = import_module("morphogen.evaluation.successive_halving")
     result = search.search_schedules(spec, **options, static=args.family == STATIC)
-    options["collectives"].close()
-    if not process.has_console():
+    if not options["exchange"].first:
         return
     search.write_schedules(result, spec, *paths)
     tables = {"the portfolio, on the training instances it was chosen on": search.portfolio_table(result)}

@@ -13,6 +13,7 @@ COMPILE_OFF, COMPILE_AUTO = "off", "auto"
 COMPILE_DEFAULT, COMPILE_REDUCE_OVERHEAD = "default", "reduce-overhead"
 AMP_OFF, AMP_AUTO, AMP_BFLOAT16, AMP_FLOAT16 = "off", "auto", "bfloat16", "float16"  # of the modes of precision
 REDUCE_GATHER, REDUCE_ALLREDUCE = "gather", "allreduce"
+PROCESS_SETTINGS = ("engine.ranks", "engine.collective_timeout_s")  # they change no number of a run
 CAPTURE_AUTO, CAPTURE_OFF = "auto", "off"
 CONTINUE, STOP = "continue", "stop"  # after a checkpoint that failed
 _DEVICE_NAME = re.compile("auto|cpu|cuda|cuda:(0|[1-9][0-9]?)")  # torch keeps the index in 8 bits and wraps beyond

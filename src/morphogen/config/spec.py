@@ -8,7 +8,7 @@ from pydantic import Field
 
 from morphogen.config import groups
 from morphogen.config.converters import as_group, as_names, as_part, by_task
-from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
+from morphogen.config.execution_spec import PROCESS_SETTINGS, CheckpointSpec, EngineSpec
 from morphogen.config.fields import (
     BY_TASK,
     SIZE,
@@ -69,7 +69,7 @@ S = TypeVar("S", bound=Spec)
 # Settings that a resumed run may change: they change no number of the run, or only last bits.
 RESUME_MUTABLE = (
     *("rounds", "engine.devices", "engine.threads", "engine.compile", "engine.capture", "engine.activation_mib"),
-    *("engine.ranks", "engine.collective_timeout_s", "engine.phase_profile", "engine.deterministic", "engine.tf32"),
+    *("engine.phase_profile", "engine.deterministic", "engine.tf32", *PROCESS_SETTINGS),
     *("telemetry", "checkpoint"),
 )
 SCHEDULE_FILE = "schedule:"  # before the name of a file that declares the actions

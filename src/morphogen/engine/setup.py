@@ -22,13 +22,13 @@ from morphogen.config.task import TASKS, TaskSpec
 from morphogen.data.dataset import Dataset, open_dataset
 from morphogen.data.feed import ResidentFeed
 from morphogen.device.determinism import set_determinism
-from morphogen.device.job import local_rank
 from morphogen.device.malloc import keep_freed_memory, reachable_memory
 from morphogen.engine.action_control import load_schedule
 from morphogen.engine.part_laws import setup_faults
 from morphogen.engine.pieces import FLOAT_BYTES, activation_bytes, piece_size
 from morphogen.engine.reward_rule import build_rule
 from morphogen.errors import DataError, DeviceError
+from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.nets.net import Net
 from morphogen.nets.precision import FULL, Precision
 from morphogen.rules.rewards.protocol import Rule
@@ -70,12 +70,13 @@ class Setup:
     device: torch.device
     piece_envs: int  # envs that train and validate at once, see `engine.pieces`
     most_classes: int  # that an env can have at once
+    exchange: Exchange = ALONE  # with the processes that hold other envs of the run
 
 
 def resolve_device(name: str, place: int = 0) -> torch.device:
     """Return the device behind `auto`, `cpu`, `cuda` or `cuda:N`.  Raises DeviceError for a missing device.
 
-    place: of this process among the ranks on this machine; `auto` and `cuda` give each of them its own device.
+    place: of this process among those of a run on this machine; `auto` and `cuda` give each its own device.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -86,12 +87,11 @@ def resolve_device(name: str, place: int = 0) -> torch.device:
     return device
 
 
-def own_device(spec: EngineSpec, place: int | None = None) -> torch.device:
-    """Return the device of a rank: of several devices each rank on a machine has one.
+def own_device(spec: EngineSpec, place: int) -> torch.device:
+    """Return the device of a process; of several devices each process on a machine has one.
 
-    place: of the rank among those on this machine; None: of this rank.
+    place: of the process among those of a run on this machine.
     """
-    place = local_rank() if place is None else place
     return resolve_device(spec.devices[place % len(spec.devices)], place)
 
 
@@ -161,11 +161,12 @@ def check_classes(spec: RunSpec, labels: Tensor) -> None:
         )
 
 
-def build_setup(spec: RunSpec) -> Setup:
+def build_setup(spec: RunSpec, exchange: Exchange = ALONE) -> Setup:
     """Open the data and lay out the networks of a run; sets the process up for its device (`prepare_process`).
 
     Args:
         spec: resolved or not.
+        exchange: with the processes that hold other envs of the run.
 
     Raises: ConfigError for parts that cannot be built or break a law, DataError for missing files or classes without
     samples, DeviceError for a missing device, one without the memory for the run, or a precision or compile mode that
@@ -178,7 +179,7 @@ def build_setup(spec: RunSpec) -> Setup:
         (('value', 'shaping', 'rent', 'op_cost', 'governor'), 300)
     """
     spec = resolve(spec)
-    device = own_device(spec.engine)
+    device = own_device(spec.engine, exchange.place)
     check_compile_mode(spec.engine.compile, device)
     precision = resolve_precision(spec.engine.amp, device)
     prepare_process(spec.engine, device)
@@ -208,6 +209,7 @@ def build_setup(spec: RunSpec) -> Setup:
         device=device,
         piece_envs=piece_size(spec, net, dataset.sizes["validation"], device),
         most_classes=spec.phase.most_classes or instance_ranges(spec).classes[1],
+        exchange=exchange,
     )
 
 

@@ -15,18 +15,16 @@ from morphogen.config.fields import raise_all
 from morphogen.config.parts import POLICIES
 from morphogen.config.spec import CLAIRVOYANT, ORACLE, SCHEDULE_FILE
 from morphogen.data.instances import HELD_OUT_INSTANCES
-from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import build_per_env_control
 from morphogen.engine.environment import Environment
-from morphogen.engine.episodes import Array, EpisodeTraces, run_episodes
+from morphogen.engine.episodes import Array, EpisodeTraces, fetch_all_traces, run_episodes
 from morphogen.engine.optimum import OPTIMAL, is_known
 from morphogen.engine.policies import REACTIVE_PREFIX, TRAINED_PREFIX, build_arm, greedy_arm
 from morphogen.engine.setup import Setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.clairvoyant import Report, no_report, search_along_phases
 from morphogen.evaluation.play import ArmResult, build_result, play_arm
-from morphogen.evaluation.rank_parts import ONE_PROCESS, fetch_all_traces, own_part
 from morphogen.evaluation.replays import REPLAYS, ArmPlayer
 from morphogen.evaluation.schedule_search import InstanceSet, build_schedule, held_out_instance_sets, score_schedules
 from morphogen.evaluation.successive_halving import read_portfolio
@@ -47,13 +45,12 @@ def play_policy_arm(
     *,
     label: str | None = None,
     greedy: bool = False,
-    collectives: Collectives = ONE_PROCESS,
 ) -> ArmResult:
     """Play a named policy on held-out instances.  `greedy`: take the most likely actions; `results` has no effect."""
     del results
     arm = build_arm(name, setup)
     arm = greedy_arm(arm) if greedy else arm
-    return play_arm(setup, transfers, arm, name=label or name, episodes=episodes, collectives=collectives)
+    return play_arm(setup, transfers, arm, name=label or name, episodes=episodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,6 @@ def play_hindsight_oracle(
     episodes: int,
     worlds: int = 2,
     rows: int = 256,
-    collectives: Collectives = ONE_PROCESS,
 ) -> HindsightResult:
     """Play each held-out instance under the schedule with the best mean in `worlds` siblings of its world.
 
@@ -83,26 +79,21 @@ def play_hindsight_oracle(
     schedules = (idle, *(schedule for schedule in portfolio if schedule.sha256 != idle.sha256))
     sets, picks, parts = held_out_instance_sets(setup.spec, episodes), list[Array](), list[TensorDict]()
     for instances in sets:
-        siblings: Any = {"worlds": range(1, worlds + 1), "rows": rows, "collectives": collectives}
+        siblings: Any = {"worlds": range(1, worlds + 1), "rows": rows}
         values = score_schedules(setup, transfers, schedules, instances, **siblings)
         picks.append(values.mean(axis=1).argmax(axis=0))
     for instances, pick in zip(sets, picks, strict=True):
         chosen: list[Schedule] = [schedules[i] for i in pick.tolist()]
-        parts.append(play_schedules(setup, transfers, chosen, instances, collectives=collectives))
-    traces = fetch_all_traces(transfers, parts, [len(pick) for pick in picks], collectives=collectives)
+        parts.append(play_schedules(setup, transfers, chosen, instances))
+    traces = fetch_all_traces(setup.exchange, transfers, parts, [len(pick) for pick in picks])
     return HindsightResult(schedules, np.concatenate(picks), traces)
 
 
 def play_schedules(
-    setup: Setup,
-    transfers: Transfers,
-    schedules: Sequence[Schedule],
-    instances: InstanceSet,
-    *,
-    collectives: Collectives = ONE_PROCESS,
+    setup: Setup, transfers: Transfers, schedules: Sequence[Schedule], instances: InstanceSet
 ) -> TensorDict:
-    """Play each instance under its own schedule, in the world of an evaluation: the traces of the part of this rank."""
-    own = own_part(len(schedules), collectives)
+    """Play each instance under its own schedule, in the world of an evaluation; return the traces of a part."""
+    own = setup.exchange.places(len(schedules))
     lines: list[Schedule] = [schedules[int(i)] for i in own]
     control = build_per_env_control(lines, range(len(lines)), setup.spec, setup.device)
     with instances.choose(own).open(setup, transfers, control) as env, torch.no_grad():
@@ -117,35 +108,28 @@ def play_oracle_arm(
     results: Mapping[str, ArmResult],
     *,
     worlds: int = ORACLE_WORLDS,
-    collectives: Collectives = ONE_PROCESS,
 ) -> ArmResult:
     """Play the best schedule of a portfolio for each instance, searched in siblings of its world."""
     del results
     start_s, portfolio = time.perf_counter(), read_portfolio(expand_path(file), setup.spec)
-    search: Any = {"episodes": episodes, "worlds": worlds, "collectives": collectives}
+    search: Any = {"episodes": episodes, "worlds": worlds}
     result = play_hindsight_oracle(setup, transfers, portfolio, **search)
     return build_result(setup, result.traces, name=f"{ORACLE}{file}", seconds=time.perf_counter() - start_s)
 
 
 def play_clairvoyant_arm(
-    setup: Setup,
-    transfers: Transfers,
-    episodes: int,
-    results: Mapping[str, ArmResult],
-    *,
-    collectives: Collectives = ONE_PROCESS,
-    report: Report = no_report,
+    setup: Setup, transfers: Transfers, episodes: int, results: Mapping[str, ArmResult], *, report: Report = no_report
 ) -> ArmResult:
     """Play the best schedule along the phases of each instance, searched in siblings of its world."""
     del results
     began, parts = time.perf_counter(), list[TensorDict]()
     sets = held_out_instance_sets(setup.spec, episodes)
     for instances in sets:
-        more: Any = {"rows": SEARCH_ROWS, "collectives": collectives, "report": report}
+        more: Any = {"rows": SEARCH_ROWS, "report": report}
         found = search_along_phases(setup, transfers, instances, **more)
         schedules = [build_schedule(line, setup.spec) for line in found.picks]
-        parts.append(play_schedules(setup, transfers, schedules, instances, collectives=collectives))
-    traces = fetch_all_traces(transfers, parts, [len(one.tasks) for one in sets], collectives=collectives)
+        parts.append(play_schedules(setup, transfers, schedules, instances))
+    traces = fetch_all_traces(setup.exchange, transfers, parts, [len(one.tasks) for one in sets])
     return build_result(setup, traces, name=CLAIRVOYANT, seconds=time.perf_counter() - began)
 
 
@@ -190,9 +174,7 @@ def play_arms(
     return played
 
 
-def open_arms(
-    names: Iterable[str], setup: Setup, collectives: Collectives = ONE_PROCESS, report: Report = no_report
-) -> dict[str, ArmPlayer]:
+def open_arms(names: Iterable[str], setup: Setup, report: Report = no_report) -> dict[str, ArmPlayer]:
     """Return the players of these names, in their order; raise ConfigError with every unknown name.
 
     Policies and portfolios are read once here, so that errors in files are reported before any arm is played.
@@ -203,7 +185,7 @@ def open_arms(
     wanted = list(dict.fromkeys(names))
     unknown = [name for name in wanted if name not in known and not name.startswith(ARM_PREFIXES)]
     raise_all([f"arms: expected {allowed}, got {format_choice(name, known)}" for name in unknown])
-    return {name: partial(_open_arm(name, setup, report), collectives=collectives) for name in wanted}
+    return {name: _open_arm(name, setup, report) for name in wanted}
 
 
 def _open_arm(name: str, setup: Setup, report: Report) -> Any:

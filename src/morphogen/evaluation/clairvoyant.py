@@ -14,11 +14,9 @@ import torch
 
 from morphogen.config.spec import RunSpec, build_limits
 from morphogen.data.world_phases import phase_number
-from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine.episodes import Array
 from morphogen.engine.setup import Setup
-from morphogen.evaluation.rank_parts import ONE_PROCESS
 from morphogen.evaluation.schedule_search import (
     RESTING_EPOCHS,
     Candidate,
@@ -118,13 +116,7 @@ class _Trials:
 
 
 def search_along_phases(
-    setup: Setup,
-    transfers: Transfers,
-    instances: InstanceSet,
-    *,
-    rows: int,
-    report: Report = no_report,
-    collectives: Collectives = ONE_PROCESS,
+    setup: Setup, transfers: Transfers, instances: InstanceSet, *, rows: int, report: Report = no_report
 ) -> ClairvoyantSearch:
     """Search the best schedule of each instance along its phases, in sibling worlds.
 
@@ -135,7 +127,7 @@ def search_along_phases(
     spec = setup.spec
     kinds, starts = [Blueprint(code) for code in build_limits(spec).allowed_blueprints], phase_starts(spec, instances)
     known = [dict[Candidate, list[float]]() for _ in starts]
-    more = {"rows": rows, "collectives": collectives}
+    more = {"rows": rows}
     trials = _Trials(setup, transfers, instances, report=report, known=known, more=more)
     alone = [(GrowthStep(0, slot, kind),) for kind, slot in product(kinds, spec.slots)]
     trials.compare([[(), *alone]] * len(starts), "one seed that stays")

@@ -13,7 +13,6 @@ import torch
 
 from morphogen.config.spec import RIVALS, VALIDATION, RunSpec, SplitName, resolve
 from morphogen.config.task import ANALYTIC
-from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine.optimum import SHARE_TITLE
 from morphogen.engine.policies import TRAINED_PREFIX
@@ -22,7 +21,7 @@ from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import open_arms, play_policy_arm
 from morphogen.evaluation.bootstrap import Estimate, exceedance_profile, improvement_probability, interval, iqm
 from morphogen.evaluation.play import ArmResult, share_table, shares_of_optimum
-from morphogen.evaluation.rank_parts import ONE_PROCESS
+from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.storage import files, run_directory
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.plain import read_count, to_plain
@@ -42,7 +41,7 @@ def evaluate(
     greedy: bool = False,
     split: SplitName = VALIDATION,
     report: Callable[[str], None] = print,
-    collectives: Collectives = ONE_PROCESS,
+    exchange: Exchange = ALONE,
 ) -> tuple[dict[str, list[Row]], Row]:
     """Play the policy of a run and other arms on the same held-out instances; write `evaluation.json`.
 
@@ -57,7 +56,7 @@ def evaluate(
         greedy: the policy of the run takes its most likely actions.
         split: samples for accuracies, `validation` or `test`.
         report: receives a line after each arm.
-        collectives: exchange with the other ranks of the evaluation, which play a part each; rank 0 writes the file.
+        exchange: with other processes, which play a part each; the first one writes the file.
 
     Returns: tables by title, each a list of rows; and the contents of the file, with a number per episode and arm.
     Raises: ConfigError for unknown arms or a task without samples of the split, CheckpointError for a damaged policy.
@@ -76,9 +75,9 @@ def evaluate(
     seed, greedy = to_plain((seed, greedy))
     with run_directory.hold_directory(run) as folder:
         chosen: Any = {"seed": seed, "greedy": greedy, "split": split}
-        tables, contents = _play_arms(run, names, episodes, **chosen, report=report, collectives=collectives)
+        tables, contents = _play_arms(run, names, episodes, **chosen, report=report, exchange=exchange)
         try:
-            if collectives.rank == 0:
+            if exchange.first:
                 files.write_atomic(folder.path / run_directory.EVALUATION, files.json_bytes(contents))
         except OSError as error:
             reason = files.error_line(error)
@@ -95,15 +94,15 @@ def _play_arms(
     greedy: bool,
     split: SplitName,
     report: Callable[[str], None],
-    collectives: Collectives,
+    exchange: Exchange,
 ) -> tuple[dict[str, list[Row]], Row]:
     """Return the tables and the contents of the file of an evaluation."""
     _, spec, manifest = run_directory.open_directory(run)
     seed, trained = spec.seed if seed is None else seed, f"{TRAINED_PREFIX}{run}"
-    setup = select_split(split, build_setup(evaluation_spec(spec, seed=seed, envs=spec.envs)))
-    players = open_arms((trained, *names), setup, collectives, report)
+    setup = select_split(split, build_setup(evaluation_spec(spec, seed=seed, envs=spec.envs), exchange))
+    players = open_arms((trained, *names), setup, report)
     del players[trained]
-    own = partial(play_policy_arm, trained, label=TRAINED_ARM, greedy=greedy, collectives=collectives)
+    own = partial(play_policy_arm, trained, label=TRAINED_ARM, greedy=greedy)
     players = {TRAINED_ARM: own, **players}
     transfers = Transfers(setup.device, time.perf_counter)
     results: dict[str, ArmResult] = {}

@@ -11,18 +11,16 @@ from torch import Tensor
 
 from morphogen.config.spec import SCHEDULE, STATIC, STATIC_COST, STATIC_PARAMS, RunSpec, find_host
 from morphogen.data.instances import draw_instances
-from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine import phases
 from morphogen.engine.action_control import PerEnvControl
 from morphogen.engine.environment import Environment
-from morphogen.engine.episodes import EPOCH_TRACES, Array, EpisodeTraces, run_episodes
+from morphogen.engine.episodes import EPOCH_TRACES, Array, EpisodeTraces, fetch_all_traces, run_episodes
 from morphogen.engine.phases import PolicyInputs
 from morphogen.engine.policies import build_arm
 from morphogen.engine.setup import Setup, build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.play import ArmResult, build_result
-from morphogen.evaluation.rank_parts import ONE_PROCESS, fetch_all_traces, own_part
 from morphogen.evaluation.schedule_search import held_out_instance_sets
 from morphogen.nets.net import networks_of
 from morphogen.state.env import EnvState
@@ -35,38 +33,26 @@ ArmPlayer = Callable[[Setup, Transfers, int, Mapping[str, ArmResult]], ArmResult
 MAX_TIMES_WIDTH = 16  # of a run: the widest host that is considered
 
 
-def play_schedule_arm(
-    setup: Setup,
-    transfers: Transfers,
-    episodes: int,
-    results: Mapping[str, ArmResult],
-    *,
-    collectives: Collectives = ONE_PROCESS,
-) -> ArmResult:
+def play_schedule_arm(setup: Setup, transfers: Transfers, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:
     """Repeat the actions of the first arm in its worlds, which gives the same episodes, bit for bit."""
     del episodes
     start_s, action = time.perf_counter(), next(iter(results.values())).traces.action  # [T, n, 8]
     sets, parts = held_out_instance_sets(setup.spec, action.shape[1]), list[TensorDict]()
     counts = [len(instances.tasks) for instances in sets]
     for instances, rows in zip(sets, np.split(action, np.cumsum(counts)[:-1], axis=1), strict=True):
-        own = own_part(len(instances.tasks), collectives)
+        own = setup.exchange.places(len(instances.tasks))
         table = torch.tensor(rows[:, own.numpy()], device=setup.device)
         table = torch.cat((table, torch.zeros_like(table[:1])))
         present = torch.ones_like(table[..., 0], dtype=torch.bool)
         present[-1] = False
         with instances.choose(own).open(setup, transfers, PerEnvControl(table, present)) as env, torch.no_grad():
             parts.append(run_episodes(env, *env.reset(instances.episode)))
-    traces = fetch_all_traces(transfers, parts, counts, collectives=collectives)
+    traces = fetch_all_traces(setup.exchange, transfers, parts, counts)
     return build_result(setup, traces, name=SCHEDULE, seconds=time.perf_counter() - start_s)
 
 
 def play_static_params_arm(
-    setup: Setup,
-    transfers: Transfers,
-    episodes: int,
-    results: Mapping[str, ArmResult],
-    *,
-    collectives: Collectives = ONE_PROCESS,
+    setup: Setup, transfers: Transfers, episodes: int, results: Mapping[str, ArmResult]
 ) -> ArmResult:
     """Train hosts that grow nothing and are widened to the nearest number of parameters of what the first arm grew.
 
@@ -76,9 +62,9 @@ def play_static_params_arm(
     start_s, widths = time.perf_counter(), nearest_widths(setup, transfers, grown.traces.fossil_params)
     rows: dict[str, Array] = {}
     for width in np.unique(widths).tolist():
-        wider = build_setup(replace(setup.spec, host=replace(setup.spec.host, width=width)))
+        wider = build_setup(replace(setup.spec, host=replace(setup.spec.host, width=width)), setup.exchange)
         chosen = np.flatnonzero(widths == width)
-        traces = _play_some(wider, transfers, chosen, episodes, collectives=collectives)
+        traces = _play_some(wider, transfers, chosen, episodes)
         for field in fields(traces):
             column = np.moveaxis(getattr(traces, field.name), int(field.name in EPOCH_TRACES), 0)
             rows.setdefault(field.name, np.empty((episodes, *column.shape[1:]), column.dtype))[chosen] = column
@@ -86,9 +72,7 @@ def play_static_params_arm(
     return build_result(setup, EpisodeTraces(**whole), name=STATIC_PARAMS, seconds=time.perf_counter() - start_s)
 
 
-def _play_some(
-    setup: Setup, transfers: Transfers, chosen: Array, episodes: int, *, collectives: Collectives
-) -> EpisodeTraces:
+def _play_some(setup: Setup, transfers: Transfers, chosen: Array, episodes: int) -> EpisodeTraces:
     """Play `wait` on some of the episodes of an evaluation.  chosen int [m], ascending places of episodes."""
     control, parts, counts, first = build_arm("wait", setup).control, list[TensorDict](), list[int](), 0
     for instances in held_out_instance_sets(setup.spec, episodes):
@@ -96,11 +80,11 @@ def _play_some(
         here = torch.as_tensor(chosen[(chosen >= first) & (chosen < last)] - first, device="cpu")
         first = last
         if len(here):
-            own = here[own_part(len(here), collectives)]
+            own = here[setup.exchange.places(len(here))]
             with instances.choose(own).open(setup, transfers, control) as env, torch.no_grad():
                 parts.append(run_episodes(env, *env.reset(instances.episode)))
             counts.append(len(here))
-    return fetch_all_traces(transfers, parts, counts, collectives=collectives)
+    return fetch_all_traces(setup.exchange, transfers, parts, counts)
 
 
 def nearest_widths(setup: Setup, transfers: Transfers, params: Array) -> Array:
@@ -133,33 +117,21 @@ def _host_of_width(spec: RunSpec, width: int) -> Host | None:
         return None
 
 
-def play_static_arm(
-    setup: Setup,
-    transfers: Transfers,
-    episodes: int,
-    results: Mapping[str, ArmResult],
-    *,
-    collectives: Collectives = ONE_PROCESS,
-) -> ArmResult:
+def play_static_arm(setup: Setup, transfers: Transfers, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:
     """Train the final networks of the first arm from scratch, with the same number of minibatches."""
     del episodes
     start_s, grown = time.perf_counter(), next(iter(results.values())).traces
     fossils = {"fossil_blueprint": grown.fossil_blueprint, "algorithm": grown.algorithm}
-    traces = train_static_baseline(setup, transfers, **fossils, collectives=collectives)
+    traces = train_static_baseline(setup, transfers, **fossils)
     return build_result(setup, traces, name=STATIC, seconds=time.perf_counter() - start_s)
 
 
 def play_static_cost_arm(
-    setup: Setup,
-    transfers: Transfers,
-    episodes: int,
-    results: Mapping[str, ArmResult],
-    *,
-    collectives: Collectives = ONE_PROCESS,
+    setup: Setup, transfers: Transfers, episodes: int, results: Mapping[str, ArmResult]
 ) -> ArmResult:
     """Static arm, stopped after as many parameter-epochs as the grown networks took."""
     grown = next(iter(results.values()))
-    static = results.get(STATIC) or play_static_arm(setup, transfers, episodes, results, collectives=collectives)
+    static = results.get(STATIC) or play_static_arm(setup, transfers, episodes, results)
     traces, epoch = static.traces, first_epoch_at_cost(static.traces, grown.param_epochs)
     value, accuracy, cost = (
         np.take_along_axis(rows, epoch[None], axis=0)[0]
@@ -177,12 +149,7 @@ def play_static_cost_arm(
 
 
 def train_static_baseline(
-    setup: Setup,
-    transfers: Transfers,
-    *,
-    fossil_blueprint: Array,
-    algorithm: Array,
-    collectives: Collectives = ONE_PROCESS,
+    setup: Setup, transfers: Transfers, *, fossil_blueprint: Array, algorithm: Array
 ) -> EpisodeTraces:
     """Train the final networks of held-out episodes from scratch, in their worlds, for the same minibatches.
 
@@ -194,11 +161,11 @@ def train_static_baseline(
     parts, control = list[TensorDict](), build_arm("wait", setup).control
     rows: list[Array] = np.split(np.stack((fossil_blueprint, algorithm)), np.cumsum(counts)[:-1], axis=1)
     for instances, fossils in zip(sets, rows, strict=True):
-        own = own_part(len(instances.tasks), collectives)
+        own = setup.exchange.places(len(instances.tasks))
         kept = torch.as_tensor(fossils, device=setup.device)[:, own.to(setup.device)].unbind()
         with instances.choose(own).open(setup, transfers, control) as env, torch.no_grad():
             parts.append(run_episodes(env, *start_with_fossils(env, instances.episode, *kept)))
-    return fetch_all_traces(transfers, parts, counts, collectives=collectives)
+    return fetch_all_traces(setup.exchange, transfers, parts, counts)
 
 
 def first_epoch_at_cost(traces: EpisodeTraces, cost: Array) -> Array:

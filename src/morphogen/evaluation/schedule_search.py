@@ -12,13 +12,11 @@ from morphogen.config.action_schedule import Schedule, ScheduleStep, seed_timeli
 from morphogen.config.spec import RunSpec, build_limits
 from morphogen.config.task import TASKS
 from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES, InstanceSplit
-from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import ActionControl, build_per_env_control
 from morphogen.engine.environment import Environment, open_environment
-from morphogen.engine.episodes import Array, run_episodes
+from morphogen.engine.episodes import Array, fetch_all_traces, run_episodes
 from morphogen.engine.setup import Setup
-from morphogen.evaluation.rank_parts import ONE_PROCESS, fetch_all_traces, own_part
 from morphogen.state import rng
 from morphogen.telemetry.round_summary import running_value
 from morphogen.vocab.action import PLACEHOLDER, AlphaSpeed, AlphaTarget, Head, Op, Style, Tempo
@@ -259,16 +257,15 @@ def score_schedules(
     *,
     worlds: Sequence[int],
     rows: int,
-    collectives: Collectives = ONE_PROCESS,
 ) -> Array:
     """Network value of every schedule on every instance, in siblings of its world: float [K, len(worlds), n].
 
-    World 0 is the world of a run or an evaluation.  At most `rows` envs run side by side, a part of them on every rank.
+    World 0 is the world of a run or an evaluation.  At most `rows` envs run side by side, over all processes.
     """
     count = len(instances.tasks)
     pairs = torch.arange(len(schedules) * count, device="cpu")  # places in schedules x instances, flattened
     lines = [schedules[i] for i in (pairs // count).tolist()]
-    more: Any = {"worlds": worlds, "rows": rows, "collectives": collectives}
+    more: Any = {"worlds": worlds, "rows": rows}
     values = score_lines(setup, transfers, lines, instances.choose(pairs % count), **more)
     return np.moveaxis(values.reshape(len(worlds), len(schedules), count), 0, 1)
 
@@ -281,7 +278,6 @@ def score_lines(
     *,
     worlds: Sequence[int],
     rows: int,
-    collectives: Collectives = ONE_PROCESS,
 ) -> Array:
     """Network value of a schedule on an instance, for pairs of them, in siblings of its world: float [len(worlds), n].
 
@@ -294,7 +290,7 @@ def score_lines(
     for row, sibling in zip(values, worlds, strict=True):
         parts = []
         for group in torch.tensor(order, dtype=torch.int64, device="cpu").split(rows):
-            places = group[own_part(len(group), collectives)]
+            places = group[setup.exchange.places(len(group))]
             tasks, own = instances.tasks[places], [lines[i] for i in places.tolist()]
             number = {line: i for i, line in enumerate(dict.fromkeys(own))}
             env = open_environment(
@@ -307,7 +303,7 @@ def score_lines(
             )
             with env, torch.no_grad():
                 played = [run_episodes(env, *env.reset(instances.episode))]
-            traces = fetch_all_traces(transfers, played, [len(group)], collectives=collectives)
+            traces = fetch_all_traces(setup.exchange, transfers, played, [len(group)])
             parts.append(running_value(traces.network_value, setup.task.objective)[-1])
         row[order] = np.concatenate(parts)
     return values

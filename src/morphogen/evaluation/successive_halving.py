@@ -12,12 +12,10 @@ import numpy as np
 
 from morphogen.config.action_schedule import Schedule, dump_schedule, parse_schedule
 from morphogen.config.spec import RunSpec
-from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine.episodes import Array
 from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
-from morphogen.evaluation.rank_parts import ONE_PROCESS
 from morphogen.evaluation.schedule_search import (
     Candidate,
     build_schedule,
@@ -26,6 +24,7 @@ from morphogen.evaluation.schedule_search import (
     score_schedules,
     training_instances,
 )
+from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.storage import files
 from morphogen.storage.files import error_line, parse_json, read_bytes
 from morphogen.vocab.text import format_value
@@ -61,7 +60,7 @@ def search_schedules(
     worlds: int,
     report: Callable[[str], None],
     static: bool = False,
-    collectives: Collectives = ONE_PROCESS,
+    exchange: Exchange = ALONE,
 ) -> SearchResult:
     """The search in worlds of a resolved spec; a ConfigError where no seed can be kept in it.
 
@@ -72,13 +71,13 @@ def search_schedules(
             f"no seed can be germinated and fossilized in {spec.episode_length} epochs: raise episode_length, lower "
             "lifecycle.min_training_epochs, or disable fewer ops"
         )
-    setup = build_setup(spec)
+    setup = build_setup(spec, exchange)
     transfers = Transfers(setup.device, time.perf_counter)
 
     def play(lines: Sequence[Candidate], count: int) -> Array:
         schedules = [build_schedule(line, spec) for line in lines]
         ground = training_instances(spec, count)
-        search: Any = {"worlds": range(worlds), "rows": ENVS_FACTOR * spec.envs, "collectives": collectives}
+        search: Any = {"worlds": range(worlds), "rows": ENVS_FACTOR * spec.envs}
         return score_schedules(setup, transfers, schedules, ground, **search)
 
     return halve_candidates(spec, play, instances=instances, report=report, static=static)

@@ -13,13 +13,12 @@ import torch
 from morphogen.config.fields import to_settings
 from morphogen.config.heuristic_spec import HeuristicSpec
 from morphogen.config.spec import RunSpec, build_limits
-from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine.environment import open_environment
-from morphogen.engine.episodes import Array, run_episodes
+from morphogen.engine.episodes import Array, fetch_all_traces, run_episodes
 from morphogen.engine.setup import Setup, build_setup
-from morphogen.evaluation.rank_parts import ONE_PROCESS, fetch_all_traces, own_part
 from morphogen.evaluation.schedule_search import InstanceSet, training_instances
+from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.learn.heuristic import build_heuristic
 from morphogen.state import rng
 from morphogen.storage import files
@@ -54,10 +53,10 @@ class ThresholdResult(NamedTuple):
 
 
 def search_thresholds(
-    spec: RunSpec, *, instances: int, worlds: int, report: Callable[[str], None], collectives: Collectives = ONE_PROCESS
+    spec: RunSpec, *, instances: int, worlds: int, report: Callable[[str], None], exchange: Exchange = ALONE
 ) -> ThresholdResult:
     """Search the thresholds with the largest mean value on training instances of a resolved spec."""
-    setup = build_setup(spec)
+    setup = build_setup(spec, exchange)
     transfers = Transfers(setup.device, time.perf_counter)
     lines: list[HeuristicSpec] = draw_thresholds(spec)
     tried, episodes = dict[HeuristicSpec, float](), 0
@@ -65,7 +64,7 @@ def search_thresholds(
     for share, keep in zip(TRIAL_DIVISORS, (*SURVIVOR_COUNTS, 1), strict=True):
         count = math.ceil(instances / share)
         ground = training_instances(spec, count)
-        more: Any = {"worlds": range(worlds), "collectives": collectives}
+        more: Any = {"worlds": range(worlds)}
         tried = {line: float(score_thresholds(setup, transfers, line, ground, **more).mean()) for line in lines}
         episodes += len(lines) * count * worlds
         ranked = sorted(lines, key=lambda line: -tried[line])
@@ -77,24 +76,18 @@ def search_thresholds(
 
 
 def score_thresholds(
-    setup: Setup,
-    transfers: Transfers,
-    thresholds: HeuristicSpec,
-    instances: InstanceSet,
-    *,
-    worlds: Sequence[int],
-    collectives: Collectives = ONE_PROCESS,
+    setup: Setup, transfers: Transfers, thresholds: HeuristicSpec, instances: InstanceSet, *, worlds: Sequence[int]
 ) -> Array:
     """Value of the rules on instances, in siblings of their worlds: float [len(worlds), n]."""
     policy = build_heuristic(replace(setup.spec, heuristic=thresholds), setup.limits)
     count, siblings = len(instances.tasks), list(worlds)
-    own = own_part(count * len(siblings), collectives)
+    own = setup.exchange.places(count * len(siblings))
     tasks = instances.tasks.repeat(len(siblings), 1)
     keys = torch.cat([rng.sibling_keys(instances.tasks, sibling) for sibling in siblings])
     where: Any = {"envs": keys[own], "tasks": tasks[own], "split": instances.split, "control": None}
     with open_environment(setup, **where, transfers=transfers) as env, torch.no_grad():
         played = [run_episodes(env, *env.reset(instances.episode), policy, policy.init(env.keys[0]))]
-    traces = fetch_all_traces(transfers, played, [len(tasks)], collectives=collectives)
+    traces = fetch_all_traces(setup.exchange, transfers, played, [len(tasks)])
     return np.reshape(running_value(traces.network_value, setup.task.objective)[-1], (len(siblings), count))
 
 

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-
 from morphogen.config.rank_choice import COSTS, count_cores
+
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.data import cifar
 from morphogen.device.malloc import process_memory

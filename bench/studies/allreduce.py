@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from morphogen.device.process_group import open_collectives
 
 import morphogen as mg
 from morphogen.cli.bench import machine_facts
-from morphogen.device.process_group import open_collectives
 from morphogen.engine.optimum import optimal_returns
 from morphogen.evaluation.bootstrap import interval, seed_interval
 from morphogen.evaluation.play import play_arm

@@ -281,7 +281,7 @@ class Scheduler:
             leaves = self._update(rows, hidden)
         self.timer.end_segment("update")
         metrics = self.transfers.read("update", leaves)
-        checksum = f"{metrics.pop('policy_checksum') & (2**64 - 1):016x}"
+        checksum = f"{int(metrics.pop('policy_checksum')) & (2**64 - 1):016x}"
         self.exchange.check_equal({f"checksum of the policy after round {self.round + 1}": checksum}, RankError)
         self.timer.collect()
         updated = self._elapsed_s()

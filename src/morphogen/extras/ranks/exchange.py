@@ -184,7 +184,7 @@ def _do_nothing() -> None:
 
 
 def _as_tensor(leaf: Tensor | Array) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(leaf)) if isinstance(leaf, np.ndarray) else leaf
+    return torch.from_numpy(np.array(leaf, order="C")) if isinstance(leaf, np.ndarray) else leaf
 
 
 def _join_buffers(layout: BufferLayout, rows: Tensor, axis: int) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -41,6 +42,8 @@ def _map_leaves(function: Callable[[Sequence[Any], int], Any], trees: Sequence[T
 
 def _join_leaves(leaves: Sequence[Any], axis: int) -> Any:
     """Join leaves; the order of the axes in memory stays."""
+    if isinstance(leaves[0], np.ndarray):
+        return np.concatenate(leaves, axis)
     if not isinstance(leaves[0], Tensor):
         return leaves[0]
     order = memory_order(leaves[0])

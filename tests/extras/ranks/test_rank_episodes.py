@@ -1,6 +1,6 @@
 """Evaluation over ranks: every episode is played once, and the results are those of one process."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import morphogen as mg
-from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
-from morphogen.evaluation import arms, rank_parts, replays
+from morphogen.evaluation import arms, replays
 from morphogen.evaluation.play import play_arm
 from morphogen.evaluation.schedule_search import (
     build_schedule,
@@ -20,22 +19,24 @@ from morphogen.evaluation.schedule_search import (
     score_schedules,
     training_instances,
 )
-from tests.support.thread_ranks import run_ranks
+from morphogen.extras.ranks.exchange import RankExchange, joined_places, part_size
+from morphogen.learn.exchange import ALONE
+from tests.extras.ranks.thread_ranks import run_ranks
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 5))
 def test_joined_parts_hold_every_episode_of_every_group_in_its_order(counts, ranks):
     rows = []
     for rank in range(ranks):
-        own = Collectives(rank, ranks)
-        rows += [(group, place) for group, n in enumerate(counts) for place in rank_parts.own_part(n, own).tolist()]
-    joined = [rows[place] for place in rank_parts.joined_places(counts, ranks)]
+        own = RankExchange(rank, ranks)
+        rows += [(group, place) for group, n in enumerate(counts) for place in own.places(n).tolist()]
+    joined = [rows[place] for place in joined_places(counts, ranks)]
     assert joined == [(group, place) for group, n in enumerate(counts) for place in range(n)]
 
 
 @given(st.integers(1, 20), st.integers(1, 30))
 def test_no_rank_plays_one_row_where_one_process_plays_several(count, ranks):
-    assert rank_parts.part_size(count, ranks) >= min(count, 2)
+    assert part_size(count, ranks) >= min(count, 2)
 
 
 @pytest.fixture(scope="module")
@@ -48,24 +49,21 @@ def assert_equal_traces(ours, theirs):
         np.testing.assert_array_equal(getattr(ours, field.name), getattr(theirs, field.name), err_msg=field.name)
 
 
-def play_all(setup, collectives):
+def play_all(setup, exchange):
     """Arms of every kind."""
+    setup = replace(setup, exchange=exchange)
     transfers = Transfers(setup.device, lambda: 0.0)
-    played = play_arm(
-        setup, transfers, mg.build_arm("random", setup), name="random", episodes=12, collectives=collectives
-    )
+    played = play_arm(setup, transfers, mg.build_arm("random", setup), name="random", episodes=12)
     results = {"random": played}
-    static = replays.play_static_arm(setup, transfers, 12, results, collectives=collectives)
+    static = replays.play_static_arm(setup, transfers, 12, results)
     portfolio = [build_schedule(candidate, setup.spec) for candidate in initial_candidates(setup.spec)[:3]]
-    oracle = arms.play_hindsight_oracle(
-        setup, transfers, portfolio, episodes=7, worlds=1, rows=8, collectives=collectives
-    )
+    oracle = arms.play_hindsight_oracle(setup, transfers, portfolio, episodes=7, worlds=1, rows=8)
     return [played.traces, static.traces, oracle.traces], oracle.pick.tolist()
 
 
 def test_arms_of_every_kind_have_the_results_of_one_process_on_two_ranks(setup):
-    whole, picks = play_all(setup, Collectives())
-    for parts, own_picks in run_ranks(2, lambda collectives: play_all(setup, collectives)):
+    whole, picks = play_all(setup, ALONE)
+    for parts, own_picks in run_ranks(2, lambda exchange: play_all(setup, exchange)):
         assert own_picks == picks
         for ours, theirs in zip(parts, whole, strict=True):
             assert_equal_traces(ours, theirs)
@@ -75,12 +73,12 @@ def test_scores_of_schedules_are_those_of_one_process_where_groups_are_uneven(se
     schedules = [build_schedule(candidate, setup.spec) for candidate in initial_candidates(setup.spec)[:3]]
     ground = training_instances(setup.spec, 3)
 
-    def score(collectives):
+    def score(exchange):
         transfers = Transfers(setup.device, lambda: 0.0)
-        search = {"worlds": range(2), "rows": 5, "collectives": collectives}
-        return score_schedules(setup, transfers, schedules, ground, **search)
+        shared = replace(setup, exchange=exchange)
+        return score_schedules(shared, transfers, schedules, ground, worlds=range(2), rows=5)
 
-    whole = score(Collectives())
+    whole = score(ALONE)
     assert len(np.unique(whole)) > 2
     for values in run_ranks(2, score):
         np.testing.assert_array_equal(values, whole)

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from morphogen.config.rank_choice import COSTS, count_cores
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.device.malloc import process_memory
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.extras.cifar import files as cifar
+from morphogen.extras.ranks.rank_choice import COSTS, count_cores
 
 SIZES = {  # kind -> task, epochs of a round, numbers of envs
     "digits": ("digits", 16, (2, 8, 32, 64)),

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ import torch
 
 import morphogen as mg
 from morphogen.cli.bench import machine_facts
-from morphogen.device.process_group import open_collectives
 from morphogen.evaluation.bootstrap import interval, seed_interval
 from morphogen.evaluation.play import play_arm
+from morphogen.extras.ranks.process_group import ProcessGroup, join_ranks
 from morphogen.extras.whitebox.optimum import optimal_returns
 
 RESULTS = Path(__file__).parents[1] / "results" / "allreduce.json"
@@ -33,17 +34,19 @@ def run_rank(reduce: str, seed: int, rounds: int | None) -> None:
     torch.set_num_threads(1)
     fields: dict[str, Any] = {} if rounds is None else {"rounds": rounds}
     spec = mg.RunSpec(preset="whitebox", seed=seed, engine={"reduce": reduce}, **fields)
-    collectives = open_collectives(torch.device("cpu"), timeout_s=600)
-    scheduler = mg.Scheduler(mg.build_setup(mg.resolve(spec)), mg.Parts(collectives=collectives))
+    exchange = join_ranks(torch.device("cpu"), timeout_s=600)
+    assert isinstance(exchange, ProcessGroup)
+    scheduler = mg.Scheduler(mg.build_setup(mg.resolve(spec), exchange))
     began = time.perf_counter()
     scheduler.run()
-    costs = {"train_s": time.perf_counter() - began, "waited_s": collectives.waited_s}
-    collectives.close()
-    if collectives.rank == 0:
-        setup, episodes = scheduler.setup, scheduler.setup.spec.final_episodes
+    costs = {"train_s": time.perf_counter() - began, "waited_s": exchange.waited_s}
+    exchange.close()
+    if exchange.first:
+        setup = replace(scheduler.setup, exchange=mg.learn.Exchange())
+        episodes = setup.spec.final_episodes
         played = play_arm(setup, scheduler.transfers, scheduler.arm, name="ppo", episodes=episodes)
         shares = played.network_value / optimal_returns(setup, scheduler.transfers, episodes).mean()
-        exchanged = {name: entry._asdict() for name, entry in collectives.ledger.items() if entry.calls}
+        exchanged = {name: entry._asdict() for name, entry in exchange.ledger.items() if entry.calls}
         print(json.dumps({**costs, "exchanged": exchanged, "shares": shares.tolist()}), flush=True)
     os._exit(0)  # a process that used gloo can abort at its exit
 

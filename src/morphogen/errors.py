@@ -42,4 +42,4 @@ class TrainingDiverged(RuntimeError):
 
 
 class RankError(RuntimeError):
-    """Rank of a run that died, did not answer in time, or differs from the others (exit code 8)."""
+    """Another process of a run died, did not answer in time, or differs from this one (exit code 8)."""

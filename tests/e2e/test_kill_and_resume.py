@@ -13,7 +13,7 @@ from tools import kill_runs
 from morphogen.config.execution_spec import CheckpointSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.run.train import train_ppo_vectorized
-from morphogen.storage.checkpoint_store import SHARED, shard_name
+from morphogen.storage.checkpoint_store import ENVS, SHARED
 from morphogen.storage.tensor_trees import load_tree, save_tree
 
 SHORT = {
@@ -116,7 +116,7 @@ def nudged(tree):
     return tree
 
 
-@pytest.mark.parametrize("file", [shard_name(0), SHARED, "policy.safetensors"])
+@pytest.mark.parametrize("file", [ENVS, SHARED, "policy.safetensors"])
 def test_a_bit_of_a_tensor_is_seen(made, copy, file):
     path = copy / file if file == "policy.safetensors" else max((copy / "checkpoints").iterdir()) / file
     save_tree(nudged(load_tree(path, label="file")), path)

@@ -40,6 +40,11 @@ EVENTS_OF_REGIMES = (
     "telemetry/kinds/epoch.py",
     "telemetry/round_record.py",
 )
+RANKS = (
+    "config/execution_spec.py",  # the settings
+    "telemetry/jsonl.py",  # a field of every line of the event file
+    "telemetry/record_files.py",  # names of the records of earlier versions
+)
 EXTRAS = {  # name: words, and the files of the core that contain them, its hooks
     "text": (r"(?i)\btokens?\b|transformer|causal|vocabulary", SEQUENCES),
     "cifar": (r"(?i)cifar", ()),
@@ -47,6 +52,7 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
     "whitebox": (r"(?i)white[-_]?box|by_formula", ()),
     "regimes": (r"(?i)regime|hazard", (*REGIMES, *EVENTS_OF_REGIMES)),
     "search": (r"clairvoyant|successive_halving|schedule_search|portfolio", ()),
+    "ranks": (r"(?i)\branks?\b|collective|torchrun|world_size", RANKS),
     "torchrl": (r"(?i)torchrl", ("__init__.py", *VERSIONS_OF_TORCHRL)),
     "gymnasium": (r"(?i)gymnasium", ()),
     "sb3": (r"(?i)\bsb3|stable.?baselines", ()),

@@ -14,7 +14,6 @@ from morphogen.config.fields import Spec, fields_of, to_settings
 from morphogen.config.groups import DataSpec, LifecycleSpec
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine.environment import Environment, open_environment
 from morphogen.engine.episodes import Epoch, reset_hidden, run_epoch
@@ -50,9 +49,9 @@ def tiny_setup(**fields: Any) -> Setup:
     return build_setup(tiny(**fields))
 
 
-def context_of(setup: Setup, collectives: Collectives | None = None) -> PlayContext:
+def context_of(setup: Setup) -> PlayContext:
     """Context of an evaluation."""
-    return PlayContext(setup, Transfers(setup.device, time.perf_counter), collectives or Collectives())
+    return PlayContext(setup, Transfers(setup.device, time.perf_counter))
 
 
 def world_of(setup: Setup, **options: Any) -> Environment:

@@ -10,7 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from morphogen.cli import arguments, process, rank_processes, series
+from morphogen.cli import arguments, process, series
+from morphogen.cli.launcher import find_launcher
 from morphogen.config.config_files import build_spec, parse_assignment
 from morphogen.config.fields import Settings, raise_all
 from morphogen.config.parts import RULES
@@ -24,9 +25,9 @@ from morphogen.vocab.plain import read_count
 from morphogen.vocab.text import format_choice, format_value, suggest
 
 if TYPE_CHECKING:  # they load torch
-    from morphogen.device.collectives import Collectives
     from morphogen.evaluation.bootstrap import Array, Estimate
     from morphogen.evaluation.play import ArmResult
+    from morphogen.learn.exchange import Exchange
 
 NO_VERDICT, BOOTSTRAP_SEED = "no verdict", 0
 COMPARED_FIELDS = ("network_value", "committed_accuracy", "params", "param_epochs", "minibatches")
@@ -63,7 +64,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--episodes", metavar="N", default="256", help="held-out episodes of every run (default 256)")
     parser.add_argument("--json", metavar="FILE", type=arguments.parse_path, help="write the numbers to a new file")
-    rank_processes.add_flag(parser)
+    find_launcher().add_flag(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress, only the table")
 
 
@@ -73,24 +74,27 @@ def run(args: Namespace) -> int | None:
     sides = read_sides(args)
     if args.json is not None:
         run_directory.check_new_file("--json", args.json)
-    first = next(iter(sides[0].runs.values()))
-    with rank_processes.open_ranks(first, rank_processes.parse_ranks(args), args.command_line, envs=first.envs) as join:
-        process.set_threads(first.engine.threads)
-        collectives = join()
-        code = _train_sides(sides, collectives, quiet=args.quiet)
-        report = process.print_progress
-        numbers = (
-            compare_sides(sides, episodes=episodes, report=report, collectives=collectives) if code is None else {}
-        )
-        collectives.close()
-    if code is not None or not process.has_console():
+    launcher = find_launcher()
+    first = launcher.read_flag(args, next(iter(sides[0].runs.values())))
+
+    def play(exchange: "Exchange") -> int | None:
+        code = _train_sides(sides, exchange, quiet=args.quiet)
+        if code is None:
+            numbers = compare_sides(sides, episodes=episodes, report=process.print_progress, exchange=exchange)
+            _print_comparison(args, numbers, write=exchange.first)
         return code
-    for path in (args.json, None if args.out is None else args.out / COMPARISON_FILE):
+
+    process.set_threads(first.engine.threads)
+    return launcher.launch(first, args.command_line, play, trains=True)
+
+
+def _print_comparison(args: Namespace, numbers: Row, *, write: bool) -> None:
+    """Print the table and the verdicts; write the numbers to files."""
+    for path in (args.json, None if args.out is None else args.out / COMPARISON_FILE) if write else ():
         process.write_json(path, numbers)
-    title = f"{episodes} held-out instances for each of {len(sides[0].runs)} pairs of runs"
+    title = f"{numbers['episodes']} held-out instances for each of {len(numbers['seeds'])} pairs of runs"
     process.print_tables([(title, [pair_row(pair) for pair in numbers["pairs"]])])
     print(*(f"{pair['first']} against {pair['second']}: {pair['verdict']}" for pair in numbers["pairs"]), sep="\n")
-    return None
 
 
 def read_sides(args: Namespace) -> tuple[ComparisonSide, ...]:
@@ -198,34 +202,27 @@ def _existing_side(name: str) -> ComparisonSide:
     return ComparisonSide(name, {path: specs[path] for path in ordered}, needs_training=False)
 
 
-def _train_sides(sides: Sequence[ComparisonSide], collectives: "Collectives", *, quiet: bool) -> int | None:
-    """Train the missing runs of all sides on all ranks; return the exit code of a signal that stopped them."""
+def _train_sides(sides: Sequence[ComparisonSide], exchange: "Exchange", *, quiet: bool) -> int | None:
+    """Train the missing runs of all sides; return the exit code of a signal that stopped them."""
     console = import_module("morphogen.analysis.console").Console
-    with console(quiet=quiet or not process.has_console(), out=sys.stderr) as screen, StopSignals() as stop:
+    with console(quiet=quiet or not exchange.first, out=sys.stderr) as screen, StopSignals() as stop:
         for side in sides:
-            train_side(side, console=screen, halt=lambda: stop.exit_code is not None, collectives=collectives)
-    return next((code for code in collectives.gather_facts(stop.exit_code) if code is not None), None)
+            train_side(side, console=screen, halt=lambda: stop.exit_code is not None, exchange=exchange)
+    return next((code for code in exchange.facts(stop.exit_code) if code is not None), None)
 
 
-def train_side(
-    side: ComparisonSide, *, console: Any, halt: Callable[[], bool], collectives: "Collectives | None" = None
-) -> None:
-    """Train the missing runs of a side and resume the stopped ones, until `halt` returns True on a rank."""
+def train_side(side: ComparisonSide, *, console: Any, halt: Callable[[], bool], exchange: "Exchange") -> None:
+    """Train the missing runs of a side and resume the stopped ones, until `halt` returns True in a process."""
     engine = import_module("morphogen.engine.scheduler")
-    group = collectives or import_module("morphogen.device.collectives").Collectives()
-    parts = engine.Parts(hooks=engine.Hooks(should_stop=halt), collectives=collectives)
+    parts = engine.Parts(hooks=engine.Hooks(should_stop=halt))
     for run, spec in side.runs.items():
-        if not side.needs_training or any(group.gather_facts(halt())):
+        if not side.needs_training or any(exchange.facts(halt())):
             return
-        series.train_run(run, spec, command="morphogen compare", console=console, parts=parts)
+        series.train_run(run, spec, command="morphogen compare", console=console, parts=parts, exchange=exchange)
 
 
 def compare_sides(
-    sides: Sequence[ComparisonSide],
-    *,
-    episodes: int,
-    report: Callable[[str], None],
-    collectives: "Collectives | None" = None,
+    sides: Sequence[ComparisonSide], *, episodes: int, report: Callable[[str], None], exchange: "Exchange | None" = None
 ) -> Row:
     """Play every run of every side; return all numbers for a file, the pairs of sides among them.
 
@@ -234,7 +231,7 @@ def compare_sides(
     results: dict[str, list[ArmResult]] = {side.name: [] for side in sides}
     for side in sides:
         for (run, spec), first in zip(side.runs.items(), sides[0].runs.values(), strict=True):
-            result = _play_run(run, spec, first, episodes, collectives)
+            result = _play_run(run, spec, first, episodes, exchange)
             results[side.name].append(result)
             report(f"{run}: {episodes} episodes in {result.seconds:.1f} s")
     stack = import_module("numpy").stack
@@ -248,19 +245,17 @@ def compare_sides(
     }
 
 
-def _play_run(
-    run: Path, spec: RunSpec, first: RunSpec, episodes: int, collectives: "Collectives | None"
-) -> "ArmResult":
-    """Play the policy of a run on the instances of the run `first`, a part on every rank."""
+def _play_run(run: Path, spec: RunSpec, first: RunSpec, episodes: int, exchange: "Exchange | None") -> "ArmResult":
+    """Play the policy of a run on the instances of the run `first`, a part in every process."""
     worlds = import_module("morphogen.evaluation.evaluate").evaluation_spec(spec, seed=first.seed, envs=first.envs)
-    setup = import_module("morphogen.engine.setup").build_setup(worlds)
+    exchange = exchange or import_module("morphogen.learn.exchange").ALONE
+    setup = import_module("morphogen.engine.setup").build_setup(worlds, exchange)
     transfers = import_module("morphogen.device.transfers").Transfers(setup.device, time.perf_counter)
     policies = import_module("morphogen.engine.policies")
     play = import_module("morphogen.evaluation.play")
-    group = collectives or import_module("morphogen.device.collectives").Collectives()
     with import_module("torch").no_grad():
         arm = policies.build_arm(f"{policies.TRAINED_PREFIX}{run}", setup)
-        return play.play_arm(setup, transfers, arm, name=str(run), episodes=episodes, collectives=group)
+        return play.play_arm(setup, transfers, arm, name=str(run), episodes=episodes)
 
 
 def compare_pair(first: str, second: str, first_values: "Array", second_values: "Array") -> Row:

@@ -13,7 +13,6 @@ from morphogen.config.spec import RunSpec, resolve
 from morphogen.errors import ConfigError
 from morphogen.vocab.text import format_value
 
-MAX_NOTE = 90  # characters of a meaning that is added to an error
 _CHOICES = ("preset", "task")  # flags that decide the values
 PARSER = {
     "help": "explain settings: meaning, allowed values, default, value",
@@ -64,16 +63,6 @@ def find_settings(name: str) -> list[Setting]:
         close = ends or get_close_matches(name, known, n=3) or ["one that `morphogen config` lists"]
         raise ConfigError(f"setting: expected {' or '.join(close)}, got {format_value(name)}")
     return found
-
-
-def explain_fault(line: str) -> str | None:
-    """Return the meaning of the setting that a line of a ConfigError begins with.
-
-    None if the line begins with no setting, or if the meaning is long: it lists the values that the line lists.
-    """
-    path = line.partition(": ")[0]
-    meanings = (setting.meaning for setting in list_settings() if setting.path == path)
-    return next((meaning for meaning in meanings if len(meaning) <= MAX_NOTE), None)
 
 
 def find_value(spec: RunSpec, path: str) -> Any:

@@ -2,8 +2,10 @@
 
 from argparse import ArgumentParser, Namespace
 from importlib import import_module
+from typing import Any
 
-from morphogen.cli import arguments, process, rank_processes
+from morphogen.cli import arguments, process
+from morphogen.cli.launcher import find_launcher
 from morphogen.config.parts import ARMS, POLICIES
 from morphogen.config.spec import RIVALS, SCHEDULE_FILE, SPLITS
 from morphogen.storage import run_directory
@@ -31,21 +33,20 @@ def add_arguments(parser: ArgumentParser) -> None:
     split = "data split for the accuracy (default %(default)s)"
     parser.add_argument("--split", choices=SPLITS, default=SPLITS[0], help=split)
     parser.add_argument("--seed", metavar="N", help="of the held-out instances (default: that of the run)")
-    rank_processes.add_flag(parser)
+    find_launcher().add_flag(parser)
     parser.add_argument("--json", metavar="FILE", type=arguments.parse_path, help="write the numbers to a new file too")
 
 
-def run(args: Namespace) -> None:
+def run(args: Namespace) -> int | None:
     """Play all arms and print the tables."""
     episodes = arguments.parse_int_flag("--episodes", args.episodes, 1, arguments.MAX_EPISODES)
     seed = None if args.seed is None else arguments.parse_int_flag("--seed", args.seed, 0, arguments.MAX_SEED)
     if args.json is not None:
         run_directory.check_new_file("--json", args.json)
-    spec = run_directory.open_directory(args.run)[1]
-    process.exit_on_signals()
-    with rank_processes.open_ranks(spec, rank_processes.parse_ranks(args), args.command_line) as join:
-        process.set_threads(spec.engine.threads)
-        collectives = join()
+    launcher = find_launcher()
+    spec = launcher.read_flag(args, run_directory.open_directory(args.run)[1])
+
+    def play(exchange: Any) -> None:
         tables, numbers = import_module("morphogen.evaluation.evaluate").evaluate(
             args.run,
             [name for name in args.arms.split(",") if name],
@@ -54,8 +55,12 @@ def run(args: Namespace) -> None:
             greedy=args.greedy,
             split=args.split,
             report=process.print_progress,
-            collectives=collectives,
+            exchange=exchange,
         )
-        collectives.close()
-    process.write_json(args.json, numbers)
-    process.print_tables(tables.items())
+        if exchange.first:
+            process.write_json(args.json, numbers)
+        process.print_tables(tables.items())
+
+    process.exit_on_signals()
+    process.set_threads(spec.engine.threads)
+    return launcher.launch(spec, args.command_line, play)

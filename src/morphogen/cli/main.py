@@ -16,6 +16,7 @@ from morphogen.cli import (
     data,
     evaluate,
     inspect,
+    process,
     report,
     resume,
     rewards,
@@ -23,14 +24,14 @@ from morphogen.cli import (
     train,
     watch,
 )
-from morphogen.cli.rank_processes import EXITS, exit_code, follow_parent, leave_if_joined
+from morphogen.cli.process import EXITS
 from morphogen.config.fields import raise_all
 from morphogen.config.part_files import import_parts
 from morphogen.errors import CheckpointError, ConfigError, DataError
-from morphogen.vocab.text import escape_text, format_choice, format_value, suggest
+from morphogen.vocab.text import format_choice, format_value, suggest
 
 USAGE, DATA, CHECKPOINT = (EXITS[kind] for kind in (ConfigError, DataError, CheckpointError))
-OUTPUT_LOST, INTERRUPTED = 7, 130
+INTERRUPTED = 130
 MODULES = (train, bench, resume, watch, rewards, data, config, report, inspect, evaluate, compare, completion)
 IMPORT: dict[str, Any] = {
     "dest": "imports",
@@ -70,19 +71,12 @@ def run_process() -> int:
     modules from the working directory.
     """
     os.environ["PYTHONSAFEPATH"] = "1"
-    follow_parent()
-    outputs = streams.guard_streams()
+    streams.guard_streams()
     try:
         code = main(sys.argv[1:])
     except SystemExit as end:  # of --help, or of a signal
         code = end.code if isinstance(end.code, int) else 0
-    sys.stdout.flush()
-    losses = [output.loss for output in outputs if output.loss is not None]
-    for line in losses:
-        print(f"morphogen: error: {line}", file=sys.stderr)
-    code = code or (OUTPUT_LOST if losses else 0)
-    leave_if_joined(code)
-    return code
+    return process.finish(code)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -96,11 +90,8 @@ def main(argv: Sequence[str]) -> int:
             import_parts(name)
         code = args.execute(args)
     except tuple(EXITS) as error:
-        for line in str(error).splitlines() or [type(error).__name__]:
-            meaning = config.explain_fault(line) if isinstance(error, ConfigError) else None
-            note = f" ({meaning})" if meaning else ""
-            print(f"morphogen: error: {escape_text(line)}{note}", file=sys.stderr)
-        return exit_code(error)
+        process.print_error(error)
+        return process.exit_code(error)
     except KeyboardInterrupt:
         print("morphogen: stopped", file=sys.stderr)
         return INTERRUPTED

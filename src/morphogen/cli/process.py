@@ -12,13 +12,22 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from morphogen.cli import streams
 from morphogen.config import part_files
-from morphogen.device.job import ranks_of_environment
-from morphogen.errors import DeviceError
+from morphogen.config.reference import explain_fault
+from morphogen.errors import CheckpointError, ConfigError, DataError, DeviceError, RankError, TrainingDiverged
 from morphogen.run.stop_signals import ENDING_SIGNALS, SIGNAL_CODE
 from morphogen.storage import files
 from morphogen.vocab.text import escape_text
 
+EXITS: dict[type[Exception], int] = {
+    ConfigError: 2,
+    DataError: 3,
+    CheckpointError: 4,
+    TrainingDiverged: 5,
+    RankError: 8,
+}
+OUTPUT_LOST = 7  # exit code
 _SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -27,6 +36,29 @@ def exit_on_signals() -> None:
     for number in ENDING_SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup
             signal.signal(number, lambda number, frame: sys.exit(SIGNAL_CODE + number))
+
+
+def exit_code(error: BaseException) -> int:
+    """Return the exit code of an error of the user."""
+    return next(code for kind, code in EXITS.items() if isinstance(error, kind))
+
+
+def print_error(error: BaseException) -> None:
+    """Print the lines of an error of the user to stderr."""
+    for line in str(error).splitlines() or [type(error).__name__]:
+        meaning = explain_fault(line) if isinstance(error, ConfigError) else None
+        note = f" ({meaning})" if meaning else ""
+        print(f"morphogen: error: {escape_text(line)}{note}", file=sys.stderr)
+
+
+def finish(code: int) -> int:
+    """Write all output; return the exit code of the process, which says whether output was lost."""
+    sys.stdout.flush()
+    losses = [line for line in map(streams.describe_loss, (sys.stdout, sys.stderr)) if line is not None]
+    for line in losses:
+        print(f"morphogen: error: {line}", file=sys.stderr)
+    sys.stderr.flush()
+    return code or (OUTPUT_LOST if losses else 0)
 
 
 def set_threads(threads: int | None) -> None:
@@ -83,14 +115,9 @@ def _serve_call(
     pipe.send((result, error))
 
 
-def has_console() -> bool:
-    """Return whether this process prints: rank 0 of a job does, and every process outside of a job."""
-    return ranks_of_environment()[0] == 0
-
-
 def print_notes(lines: Iterable[str]) -> None:
-    """Print notes, which do not stop a command, to stderr; of several ranks, only rank 0 does."""
-    for line in lines if has_console() else ():
+    """Print notes, which do not stop a command, to stderr."""
+    for line in lines:
         print(f"morphogen: note: {escape_text(line)}", file=sys.stderr)
 
 
@@ -101,28 +128,24 @@ def note_missing_kernels() -> None:
 
 
 def print_progress(line: str) -> None:
-    """Print a line to stderr at once; of several ranks, only rank 0 does."""
-    if has_console():
-        print(escape_text(line), file=sys.stderr, flush=True)
+    """Print a line to stderr at once."""
+    print(escape_text(line), file=sys.stderr, flush=True)
 
 
 def print_tables(tables: Iterable[tuple[str, Any]]) -> None:
     """Print tables to stdout.  tables: titles and rows."""
-    if not has_console():
-        return
     console = import_module("morphogen.analysis.console").Console()
     for title, rows in tables:
         console.print_table(rows, title=title)
 
 
 def print_json(value: Any) -> None:
-    """Print a value as a JSON document to stdout; of several ranks, only rank 0 does."""
-    if has_console():
-        sys.stdout.write(json.dumps(value, indent=1, allow_nan=False) + "\n")
+    """Print a value as a JSON document to stdout."""
+    sys.stdout.write(json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
 def write_json(path: Path | None, value: Any) -> None:
-    """Write a JSON file, and the folders above it, if a path is set; of several ranks, only rank 0 does."""
-    if path is not None and has_console():
+    """Write a JSON file, and the folders above it, if a path is set."""
+    if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_atomic(path, files.json_bytes(value))

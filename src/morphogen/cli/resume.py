@@ -1,13 +1,14 @@
 """Command `resume`: continuation of a run, in its directory or in a new one."""
 
 from argparse import ArgumentParser, Namespace
+from typing import Any
 
 from morphogen.cli import arguments, process
+from morphogen.cli.launcher import find_launcher
 from morphogen.cli.train import add_output, run_training
 from morphogen.config.config_files import build_spec
 from morphogen.config.fields import to_settings
 from morphogen.config.spec import RunSpec, may_change_on_resume, resolve
-from morphogen.device.job import restarts_of_environment
 from morphogen.errors import ConfigError
 from morphogen.storage import run_directory
 
@@ -46,12 +47,16 @@ def run(args: Namespace) -> int | None:
         )
     if args.out is not None:
         run_directory.check_new_directory(args.out)
-    older = {"checkpoint": args.checkpoint, "out": args.out}
-    code = run_training(args, spec, lambda train, **hooks: train.resume(args.run, spec, **older, **hooks))
     completed = manifest.get("status") == run_directory.STATUS_COMPLETED
-    if completed and args.out is None and spec.rounds == previous.rounds:
-        process.print_notes([f"all {spec.rounds} rounds are completed; add rounds with --extend-rounds N"])
-    return code
+    idle = completed and args.out is None and spec.rounds == previous.rounds
+
+    def start(train: Any, **hooks: Any) -> Any:
+        result = train.resume(args.run, spec, checkpoint=args.checkpoint, out=args.out, **hooks)
+        if idle:
+            process.print_notes([f"all {spec.rounds} rounds are completed; add rounds with --extend-rounds N"])
+        return result
+
+    return run_training(args, spec, start)
 
 
 def read_changes(args: Namespace, previous: RunSpec) -> RunSpec:
@@ -60,10 +65,10 @@ def read_changes(args: Namespace, previous: RunSpec) -> RunSpec:
     if args.out is None and "dir" not in flags.get("telemetry", {}):
         run_directory.refuse_outside(args.run, previous.telemetry.dir)
     if args.extend_rounds is not None:
-        if restarts_of_environment()[1]:
+        if find_launcher().restarts()[1]:
             raise ConfigError(
-                "--extend-rounds: expected --rounds, the total, where torchrun may restart ranks, which would add "
-                f"rounds again, got {args.extend_rounds}"
+                "--extend-rounds: expected --rounds, the total, where the run may be restarted, which would add rounds "
+                f"again, got {args.extend_rounds}"
             )
         if "rounds" in flags:
             raise ConfigError("--rounds, --extend-rounds: expected one of them, got both")

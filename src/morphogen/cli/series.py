@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from morphogen.cli import arguments, process
-from morphogen.cli.rank_processes import EXITS
+from morphogen.cli.process import EXITS
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import RIVALS, RunSpec, resolve
 from morphogen.config.task import TASKS
@@ -16,6 +16,7 @@ from morphogen.vocab.text import format_value
 
 if TYPE_CHECKING:  # they load torch
     from morphogen.engine.scheduler import Parts
+    from morphogen.learn.exchange import Exchange
     from morphogen.run.session import TrainResult
     from morphogen.telemetry.dispatch import Losses
 
@@ -54,14 +55,16 @@ def check_runs(runs: Mapping[Path, RunSpec]) -> None:
             raise ConfigError(f"--out: expected no run of another configuration, got {path}")
 
 
-def train_run(run: Path, spec: RunSpec, *, command: str, console: Any, parts: "Parts") -> "TrainResult | None":
+def train_run(
+    run: Path, spec: RunSpec, *, command: str, console: Any, parts: "Parts", exchange: "Exchange"
+) -> "TrainResult | None":
     """Train a run that is missing, or resume one that was stopped; None for a run that is complete."""
     train = import_module("morphogen.run.train")
-    group = parts.collectives or import_module("morphogen.device.collectives").Collectives()
-    status = group.broadcast(find_status(run))
+    common: dict[str, Any] = {"console": console, "parts": parts, "exchange": exchange}
+    status = exchange.on_first(lambda: find_status(run))
     if status is None:
-        return train.train_ppo_vectorized(spec, out=run, command=command, console=console, parts=parts)
-    return None if status == run_directory.STATUS_COMPLETED else train.resume(run, spec, console=console, parts=parts)
+        return train.train_ppo_vectorized(spec, out=run, command=command, **common)
+    return None if status == run_directory.STATUS_COMPLETED else train.resume(run, spec, **common)
 
 
 def find_status(run: Path) -> str | None:
@@ -71,23 +74,25 @@ def find_status(run: Path) -> str | None:
     return str(run_directory.open_directory(run)[2].get("status"))
 
 
-def train_seeds(runs: Mapping[Path, RunSpec], *, command: str, console: Any, parts: "Parts") -> SeriesResult:
+def train_seeds(
+    runs: Mapping[Path, RunSpec], *, command: str, console: Any, parts: "Parts", exchange: "Exchange"
+) -> SeriesResult:
     """Train the runs of a series in order, until a signal stops them; a run that fails does not stop the others.
 
-    Raises: RankError; any other unexpected error where several ranks train, which would wait for each other.
+    Raises: RankError; any other unexpected error where several processes train, which would wait for each other.
     """
-    group = parts.collectives or import_module("morphogen.device.collectives").Collectives()
+    alone = import_module("morphogen.learn.exchange").ALONE
     empty = import_module("morphogen.telemetry.dispatch").Losses()
     failed: dict[str, str] = {}
     incomplete, errors = False, dict[Path, Exception]()
     for run, spec in runs.items():
-        if any(group.gather_facts(bool(parts.hooks.should_stop()))):
+        if any(exchange.facts(bool(parts.hooks.should_stop()))):
             return SeriesResult(type(empty)(failed, incomplete), errors, stopped=True)
         try:
-            result = train_run(run, spec, command=command, console=console, parts=parts)
+            result = train_run(run, spec, command=command, console=console, parts=parts, exchange=exchange)
         except Exception as error:
             common = isinstance(error, tuple(EXITS)) and not isinstance(error, RankError)
-            if not common and group.ranks > 1:
+            if not common and exchange is not alone:
                 raise
             errors[run] = error
             process.print_notes([f"{run}: {type(error).__name__}: {error}"])

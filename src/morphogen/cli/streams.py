@@ -51,11 +51,22 @@ class LenientStream(io.RawIOBase):
 
 def is_lost(stream: TextIO) -> bool:
     """Return whether a write to a guarded stream has failed; nobody sees what comes after."""
+    raw = _raw_stream(stream)
+    return raw is not None and raw.error is not None
+
+
+def describe_loss(stream: TextIO) -> str | None:
+    """Describe the output that a guarded stream lost; None without a loss."""
+    raw = _raw_stream(stream)
+    return None if raw is None else raw.loss
+
+
+def _raw_stream(stream: TextIO) -> LenientStream | None:
     raw = getattr(getattr(stream, "buffer", None), "raw", None)
-    return isinstance(raw, LenientStream) and raw.error is not None
+    return raw if isinstance(raw, LenientStream) else None
 
 
-def guard_streams() -> list[LenientStream]:
+def guard_streams() -> None:
     """Replace stdout and stderr of the process, and open /dev/null for each standard stream that is closed.
 
     A closed descriptor would be given to the next file that is opened, which would then receive the output.
@@ -65,12 +76,9 @@ def guard_streams() -> list[LenientStream]:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
-    streams = []
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         before, raw = getattr(sys, name), LenientStream(descriptor, name)
         encoding = "utf-8" if before is None else before.encoding
         at_once = name == "stderr" or raw.isatty()
         text = io.TextIOWrapper(io.BufferedWriter(raw), encoding, "backslashreplace", line_buffering=at_once)
         setattr(sys, name, text)
-        streams.append(raw)
-    return streams

@@ -6,17 +6,17 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from morphogen.cli import arguments, process, rank_processes, series
-from morphogen.config import rank_choice
+from morphogen.cli import arguments, process, series
+from morphogen.cli.launcher import find_launcher
 from morphogen.config.action_schedule import seed_timeline
 from morphogen.config.config_files import dump_config
 from morphogen.config.parts import RULES
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.device.job import ranks_of_environment, restarts_of_environment
 from morphogen.errors import ConfigError
 from morphogen.run.stop_signals import StopSignals
 from morphogen.storage import run_directory
@@ -30,7 +30,7 @@ Settings count in this order, the last one wins: defaults, preset, config file, 
 
 exit codes: 0 done, 1 unexpected error, 2 wrong usage or configuration, 3 data, 4 checkpoint or run directory,
 5 training diverged, 6 done, but lines of the event file are missing, 7 done, but stdout or stderr could not be
-written, 8 a rank failed, 128 and the number of a signal that stopped the run.
+written, 8 a process of several failed, 128 and the number of a signal that stopped the run.
 
 examples:
   morphogen train                              train a policy where the needs of a host change
@@ -76,17 +76,9 @@ def run(args: Namespace) -> int | None:
     if args.print_config:
         sys.stdout.write(dump_config(spec))
         return None
-    process.print_notes([line for name, line in RULES.unusable().items() if name == spec.reward.rule])
-    if seed_timeline(spec, Tempo.FAST).fossilizing >= spec.episode_length:
-        process.print_notes(
-            [
-                f"no seed can be kept in {spec.episode_length} epochs: raise episode_length, or lower "
-                "lifecycle.min_training_epochs"
-            ]
-        )
-    count, most = restarts_of_environment()
+    count, most = find_launcher().restarts()
     if most and args.out is None:
-        raise ConfigError("--out: expected a run directory, which restarted ranks find again, got none")
+        raise ConfigError("--out: expected a run directory, which a restarted process finds again, got none")
     paths = run_directory.default_paths(task=spec.task, config=dump_config(spec))
     out = args.out or next(path for path in paths if not path.exists())
     again = count > 0 and (out / run_directory.CONFIG).exists()
@@ -97,6 +89,7 @@ def run(args: Namespace) -> int | None:
         run_directory.check_new_directory(out)
     import_module("morphogen.run.sinks").check_sinks(spec)
     if args.dry_run:
+        _print_advice(spec)
         facts = {**check_run(spec, None if seeds else out), "run directory": str(out)}
         facts |= {"training seeds": ", ".join(map(str, seeds))} if seeds else {}
         _print_facts(args, facts)
@@ -106,22 +99,31 @@ def run(args: Namespace) -> int | None:
     if again:
         return run_training(args, spec, lambda train, **hooks: train.resume(out, spec, **hooks))
 
-    def start(train: Any, *, parts: Any, **hooks: Any) -> Any:
+    def start(train: Any, *, exchange: Any, **hooks: Any) -> Any:
         with ExitStack() as stack:
-            path = _open_path(args, spec, parts.collectives, stack)
-            return train.train_ppo_vectorized(spec, out=path, command=args.command_line, parts=parts, **hooks)
+            path = _open_path(args, spec, exchange, stack)
+            return train.train_ppo_vectorized(spec, out=path, command=args.command_line, exchange=exchange, **hooks)
 
     return run_training(args, spec, start)
 
 
-def _open_path(args: Namespace, spec: RunSpec, collectives: Any, stack: ExitStack) -> Path:
-    """Return the path of `--out` or a new one in `runs/`, the same on all ranks; the new one is held by the stack."""
+def _print_advice(spec: RunSpec) -> None:
+    """Print notes on settings that a run takes, but that its user may not mean."""
+    lines = [line for name, line in RULES.unusable().items() if name == spec.reward.rule]
+    if seed_timeline(spec, Tempo.FAST).fossilizing >= spec.episode_length:
+        epochs = f"no seed can be kept in {spec.episode_length} epochs"
+        lines.append(f"{epochs}: raise episode_length, or lower lifecycle.min_training_epochs")
+    process.print_notes(lines)
+
+
+def _open_path(args: Namespace, spec: RunSpec, exchange: Any, stack: ExitStack) -> Path:
+    """Return the path of `--out` or a new one in `runs/`, the same in all processes; the stack holds the new one."""
 
     def choose() -> str:
         paths = run_directory.default_paths(task=spec.task, config=dump_config(spec))
         return str(args.out or stack.enter_context(run_directory.reserve_path(paths)))
 
-    return Path(import_module("morphogen.device.agreement").run_on_first(collectives, choose))
+    return Path(exchange.on_first(choose))
 
 
 def _parse_seeds(args: Namespace, spec: RunSpec) -> list[int]:
@@ -143,14 +145,13 @@ def _list_runs(spec: RunSpec, seeds: Sequence[int], out: Path) -> dict[Path, Run
 def _run_series(args: Namespace, spec: RunSpec, seeds: Sequence[int]) -> int | None:
     """Train a run per seed, print the table; an error of a run is raised at the end."""
 
-    def start(train: Any, *, parts: Any, console: Any) -> Any:
+    def start(train: Any, *, exchange: Any, **hooks: Any) -> Any:
         del train
         with ExitStack() as stack:
-            folder = _open_path(args, spec, parts.collectives, stack)
+            folder = _open_path(args, spec, exchange, stack)
             runs = _list_runs(spec, seeds, folder)
-            result = series.train_seeds(runs, command=args.command_line, console=console, parts=parts)
-        if process.has_console():
-            series.print_series(folder, runs, failed=result.errors, as_json=args.json)
+            result = series.train_seeds(runs, command=args.command_line, exchange=exchange, **hooks)
+        series.print_series(folder, runs, failed=result.errors, as_json=args.json)
         if result.stopped:
             process.print_notes([f"stopped: the same command with --out {folder} continues"])
             return result
@@ -180,83 +181,38 @@ def _print_result(spec: RunSpec, result: Any) -> None:
 
 
 def check_run(spec: RunSpec, out: Path | None) -> dict[str, str]:
-    """Check all that a run checks before its first epoch; return its description.  Writes nothing, starts no rank."""
-    count, _ = choose_ranks(spec)
+    """Check all that a run checks before its first epoch; return its description.  Writes and starts nothing."""
     process.set_threads(spec.engine.threads)
-    module = import_module("morphogen.engine.setup")
-    for place in range(count if ranks_of_environment()[1] == 1 else 0):  # a rank of a job has its own device alone
-        module.own_device(spec.engine, place)
+    find_launcher().check(spec)
     train = import_module("morphogen.run.train")
-    setup = train.check_run(spec, out, count)
+    setup = train.check_run(spec, out)
     console = import_module("morphogen.analysis.console").Console()
-    train.compile_together(train.Collectives(), setup, train.Parts(), console)
-    return module.describe_run(setup)
-
-
-def choose_ranks(spec: RunSpec) -> tuple[int, bool]:
-    """Return the number of ranks of a run, and whether the machine alone decides it.
-
-    Raises: ConfigError for a number that does not divide the envs.
-    """
-    devices, given, in_job = len(spec.engine.devices), spec.engine.ranks, ranks_of_environment()[1]
-    if given is None and devices == 1 and in_job == 1:
-        cores = rank_choice.count_cores()
-        return rank_choice.default_ranks(spec, cores=cores, free_mib=_free_mib()), True
-    count = in_job if in_job > 1 else given or devices
-    rank_processes.check_ranks(spec.envs, count)
-    return count, False
+    train.compile_units(setup, train.Parts(), console)
+    return import_module("morphogen.engine.setup").describe_run(setup)
 
 
 def run_training(args: Namespace, spec: RunSpec, start: Callable[..., Any]) -> int | None:
-    """Call `start(morphogen.run.train, console=, parts=)` on every rank; return the exit code, which all ranks share.
+    """Call `start(morphogen.run.train, console=, parts=, exchange=)` in every process; return the common exit code.
 
-    A run goes on until it ends or a signal to any rank stops it.
+    A run ends early if a signal to any process stops it.
     """
     process.exit_on_signals()
-    count, may_change = choose_ranks(spec)
-    try:
-        return _run_ranks(args, spec, start, count, check=may_change and count > 1)
-    except _RowDependence as reason:
-        process.print_notes([f"one process instead of {count} ranks: {reason}"])
-        return _run_ranks(args, spec, start, 1)
+    process.set_threads(spec.engine.threads)
+    return find_launcher().launch(spec, args.command_line, partial(_train, args, spec, start), trains=True)
 
 
-class _RowDependence(Exception):
-    """Results of an env that depend on how many envs a process has."""
-
-
-def _free_mib() -> float | None:
-    free = import_module("morphogen.device.malloc").reachable_memory()
-    return None if free is None else free / 2**20
-
-
-def _check_rows(spec: RunSpec, ranks: int) -> None:
-    """Raise _RowDependence if ranks, which nobody asked for, would change last bits of the results."""
-    setup = import_module("morphogen.engine.setup").build_setup(spec)
-    policy = import_module("morphogen.engine.policies").build_arm(spec.policy_name, setup).policy
-    check = import_module("morphogen.engine.row_check").find_row_dependence
-    reason = check(policy, setup, [spec.envs // ranks] * ranks)
-    if reason is not None:
-        raise _RowDependence(reason)
-
-
-def _run_ranks(
-    args: Namespace, spec: RunSpec, start: Callable[..., Any], count: int, *, check: bool = False
-) -> int | None:
-    """Run `run_training` on this number of ranks.  check: raise _RowDependence if they would change results."""
-    with rank_processes.open_ranks(spec, count, args.command_line) as join:
-        process.set_threads(spec.engine.threads)
-        train, engine = import_module("morphogen.run.train"), import_module("morphogen.engine.scheduler")
-        process.note_missing_kernels()
-        if check:
-            _check_rows(spec, count)
-        collectives = join()
-        with _open_console(args, spec) as console, StopSignals(quiet=console is None) as stop:
-            hooks = engine.Hooks(should_stop=lambda: stop.exit_code is not None)
-            result = start(train, console=console, parts=engine.Parts(hooks=hooks, collectives=collectives))
-        code = stop.exit_code if result.stopped else INCOMPLETE if result.losses.incomplete else None
-        codes = collectives.gather_facts(code)
-        collectives.close()
+def _train(args: Namespace, spec: RunSpec, start: Callable[..., Any], exchange: Any) -> int | None:
+    """Train in this process."""
+    train = import_module("morphogen.run.train")
+    engine = import_module("morphogen.engine.scheduler")
+    process.note_missing_kernels()
+    if args.command == "train":
+        _print_advice(spec)
+    with _open_console(args, spec, shown=exchange.first) as console, StopSignals(quiet=console is None) as stop:
+        hooks = engine.Hooks(should_stop=lambda: stop.exit_code is not None)
+        result = start(train, console=console, parts=engine.Parts(hooks=hooks), exchange=exchange)
+    code = stop.exit_code if result.stopped else INCOMPLETE if result.losses.incomplete else None
+    codes = exchange.facts(code)
     if args.json and not args.seeds:
         _print_result(spec, result)
     process.print_notes(result.losses.lines())
@@ -265,9 +221,9 @@ def _run_ranks(
     return next((code for code in codes if code is not None), None)
 
 
-def _open_console(args: Namespace, spec: RunSpec) -> Any:
-    """Return the console of rank 0 as a context; that of another rank is None."""
-    if not process.has_console():
+def _open_console(args: Namespace, spec: RunSpec, *, shown: bool) -> Any:
+    """Return the console as a context; None for a process that shows nothing."""
+    if not shown:
         return nullcontext()
     stream = sys.stderr if args.json or args.seeds else sys.stdout
     quiet = args.quiet or not spec.telemetry.console

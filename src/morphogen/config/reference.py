@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 from morphogen.config.fields import Spec, describe, fields_of
 from morphogen.config.spec import RunSpec
 
+MAX_NOTE = 90  # characters of a meaning that is added to an error
+
 
 class Setting(NamedTuple):
     """One setting of a run."""
@@ -38,3 +40,13 @@ def _first_clause(kind: type) -> str:
     line = (kind.__doc__ or "").strip().partition("\n")[0]
     clause = line.partition(";")[0].rstrip(".").removesuffix(", per head")
     return clause[:1].lower() + clause[1:]
+
+
+def explain_fault(line: str) -> str | None:
+    """Return the meaning of the setting that a line of a ConfigError begins with.
+
+    None if the line begins with no setting, or if the meaning is long: it lists the values that the line lists.
+    """
+    path = line.partition(": ")[0]
+    meanings = (setting.meaning for setting in list_settings() if setting.path == path)
+    return next((meaning for meaning in meanings if len(meaning) <= MAX_NOTE), None)

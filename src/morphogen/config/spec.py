@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Type
 from pydantic import Field
 
 from morphogen.config import groups
-from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
+from morphogen.config.execution_spec import PROCESS_SETTINGS, CheckpointSpec, EngineSpec
 from morphogen.config.extra_settings import extra_groups, with_extras
 from morphogen.config.fields import (
     BY_TASK,
@@ -65,7 +65,7 @@ S = TypeVar("S", bound=Spec)
 # Settings that a resumed run may change: they change no number of the run, or only last bits.
 RESUME_MUTABLE = (
     *("rounds", "engine.devices", "engine.threads", "engine.compile", "engine.capture", "engine.activation_mib"),
-    *("engine.ranks", "engine.collective_timeout_s", "engine.phase_profile", "engine.deterministic", "engine.tf32"),
+    *("engine.phase_profile", "engine.deterministic", "engine.tf32", *PROCESS_SETTINGS),
     *("telemetry", "checkpoint"),
 )
 SCHEDULE_FILE = "schedule:"  # before the name of a file that declares the actions

@@ -5,7 +5,6 @@ Answers "what waits for the GPU?".  Entry points:
     transfers      `FENCES`, the table of all crossings with direction, frequency and reason; `Transfers` executes and
                    counts them; `expected_ledger` computes the counts of a run from the table
     profiler       `Timer`: phases of a round on the clocks of host and device; `NULL_TIMER` measures nothing
-    agreement      actions of ranks that succeed on all of them, or raise one error on all of them
     determinism    settings of torch for a CUDA device that repeats its results
     graphs         loops of operators, recorded and replayed: CUDA graphs; `cpu_graphs`, the same on a CPU
     cuda_memory    peaks of the CUDA allocator, name of the device

@@ -23,7 +23,7 @@ PHASES = {
     "validate": "accuracies, ablations included",
     "tail": "attribute .. reward, and the row of the rollout",
     "record_read": "the record of an epoch: built, sent, read, and reported as events",
-    "exchange": "waiting for the other ranks, rows and columns of their envs",
+    "exchange": "waiting for other processes, rows and columns of their envs",
     "update": "advantages and optimiser steps of the policy",
     "checkpoint": "saving the state",
 }

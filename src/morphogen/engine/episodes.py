@@ -10,11 +10,11 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers, flatten_names
 from morphogen.engine.environment import Environment
 from morphogen.engine.phases import PolicyInputs, Step, choose_actions
 from morphogen.learn.baselines import RandomPolicy
+from morphogen.learn.exchange import Exchange
 from morphogen.nets.policy import Policy
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.env import EnvState
@@ -163,6 +163,30 @@ def fetch_traces(transfers: Transfers, parts: Sequence[TensorDict], count: int |
     return EpisodeTraces(**{name: rows[:, :count] if name in EPOCH_TRACES else rows[:count] for name, rows in arrays})
 
 
+def fetch_all_traces(
+    exchange: Exchange,
+    transfers: Transfers,
+    parts: Sequence[TensorDict],
+    counts: Sequence[int],
+    *,
+    episodes: int | None = None,
+) -> EpisodeTraces:
+    """Fetch the traces of groups of episodes, in order; one `result` crossing.
+
+    Args:
+        exchange: with the processes that play the other episodes.
+        parts: episodes of each group that were played here.
+        counts: number of episodes of each group.
+        episodes: number of first ones to return; None: all.
+    """
+    own = fetch_traces(transfers, parts)
+    axes = {field.name: int(field.name in EPOCH_TRACES) for field in fields(own)}
+    rows = {name: np.moveaxis(getattr(own, name), axis, 0) for name, axis in axes.items()}
+    whole = exchange.join_episodes(rows, counts)
+    first = {name: np.moveaxis(whole[name][:episodes], 0, axis) for name, axis in axes.items()}
+    return EpisodeTraces(**{name: np.ascontiguousarray(array) for name, array in first.items()})
+
+
 class Rollout:
     """Rows of a round for the update of a policy, allocated once and overwritten in every round.
 
@@ -211,12 +235,10 @@ class Rollout:
         leaves = self._leaves[t]
         listed._foreach_copy_([leaves[name] for name in row], [*row.values()])
 
-    def gather(self, collectives: Collectives, hidden: TensorDict) -> tuple[TensorDict, TensorDict]:
-        """Return the rows [T, E] of the envs of all ranks, and their memory [E].  hidden: of the envs of this rank."""
-        if collectives.ranks == 1:
-            return self.rows, hidden
+    def gather(self, exchange: Exchange, hidden: TensorDict) -> tuple[TensorDict, TensorDict]:
+        """Return the rows [T, E] of the envs of all processes, and their memory [E].  hidden: of the envs here."""
         memory = {f"hidden.{name}": leaf.unsqueeze(0) for name, leaf in get_leaves(hidden).items()}
-        joined = collectives.gather("rollout", {**flatten_names(self.rows), **memory}, dim=1)
+        joined = exchange.join("rollout", {**flatten_names(self.rows), **memory}, axis=1)
         length, envs, slots = joined["contribution"].shape
         whole = Rollout(length, envs=envs, slots=slots, device=joined["reward"].device)
         for name, leaf in flatten_names(whole.rows).items():

@@ -6,7 +6,7 @@ nothing in a run depends on the reporter.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -15,7 +15,6 @@ import torch
 from tensordict import TensorDict
 
 from morphogen.config.instance_spec import INSTANCE_PARAMETERS
-from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine.episodes import Epoch
 from morphogen.engine.setup import Setup
@@ -71,7 +70,7 @@ def build_facts(setup: Setup) -> RunFacts:
 
 @dataclass(frozen=True, slots=True)
 class TelemetryState:
-    """State of a reporter, equal on all ranks, without the columns of an unfinished round."""
+    """State of a reporter, without the columns of an unfinished round."""
 
     rolling: tuple[float, ...]  # mean accuracies of the last rounds
     first: Scale | None  # after the first round
@@ -116,7 +115,7 @@ class Reporter:
     """Events, records and summaries of one run.
 
     Args:
-        setup, sinks, collectives, clock: those of the scheduler.
+        setup, sinks, clock: those of the scheduler.
         demonstrated: rounds at the start in which another policy acts.
         world_envs: envs in a row that play the same world.
     """
@@ -125,15 +124,14 @@ class Reporter:
         self,
         setup: Setup,
         sinks: Sequence[AnySink],
-        collectives: Collectives | None = None,
         clock: Callable[[], float] = time.monotonic,
         *,
         demonstrated: int = 0,
         world_envs: int = 1,
     ) -> None:
         self._facts, self._spec = build_facts(setup), setup.spec.telemetry
-        self._collectives = collectives or Collectives()
-        self._own = self._collectives.shard(self._facts.envs)  # envs of this rank
+        self._exchange = setup.exchange
+        self._own = self._exchange.own(self._facts.envs)  # envs in this process
         self._dispatch, self._macs = Dispatcher(sinks, self._spec), setup.net.macs()
         ppo = setup.spec.ppo
         self._monitor = AnomalyMonitor(
@@ -180,15 +178,18 @@ class Reporter:
             column[epoch] = leaf
         self._epochs += 1
         if self._clock() - self._written_at >= WRITE_S and self._epochs < self._facts.epochs:
-            self._write_unfinished()
+            self._write_unfinished(self._filled_columns())
 
-    def _write_unfinished(self) -> None:
-        """Hand on what there is of a round that goes on."""
-        if self._epochs and self._dispatch.has_sinks:
-            columns = derive_columns({name: column[: self._epochs] for name, column in self._columns.items()})
-            causes = find_causes(columns)
-            record = self._record(columns, causes, {})[0]
-            self._dispatch.emit((), replace(record, facts=replace(self._facts, first=self._own.start)))
+    def _filled_columns(self) -> dict[str, Array]:
+        """Columns of the round so far, [t, E, ...], of the envs in this process."""
+        return {name: column[: self._epochs] for name, column in self._columns.items()}
+
+    def _write_unfinished(self, filled: Mapping[str, Array]) -> None:
+        """Hand on the record of the current round, if these columns are those of all envs."""
+        is_whole = self._epochs > 0 and filled["stage"].shape[1] == self._facts.envs
+        if is_whole and self._dispatch.has_sinks:
+            columns = derive_columns(filled)
+            self._dispatch.emit((), self._record(columns, find_causes(columns), {})[0])
         self._written_at = self._clock()
 
     def _record(
@@ -200,8 +201,8 @@ class Reporter:
         return RoundRecord(self._facts, self._round, self._spec.level, detailed, columns, ends), raised
 
     def gather(self) -> None:
-        """Gather the columns of all ranks at the end of a round, which every rank then sums up alike."""
-        self._columns = self._collectives.gather_arrays("record", self._columns, axis=1)
+        """Join the columns of all envs at the end of a round; every process then sums them up alike."""
+        self._columns = self._exchange.join("record", self._columns, axis=1)
 
     def end_round(self, round: int, metrics: Mapping[str, Any], costs: RoundCosts) -> BatchSummary:
         """Emit the events of a round after its last record; return its summary.  metrics: of the `update` transfer."""
@@ -245,8 +246,8 @@ class Reporter:
         return pack(TelemetryState(*parts))
 
     def columns(self) -> Tree:
-        """Pack the columns of the unfinished round, [t, E, ...], of the envs of this rank.  Changes nothing."""
-        return pack({name: column[: self._epochs] for name, column in self._columns.items()})
+        """Pack the columns of the unfinished round, [t, E, ...], of the envs in this process.  Changes nothing."""
+        return pack(self._filled_columns())
 
     def restore(self, tree: Tree, columns: Tree, position: tuple[int, int]) -> None:
         """Restore the state and the columns of a reporter of the same run at (round, epoch), the next epoch.
@@ -264,12 +265,12 @@ class Reporter:
 
     def drain(self) -> Tree:
         """Write all events and what there is of the round; return the positions of the sinks.  Waits for files."""
-        self._write_unfinished()
+        self._write_unfinished(self._exchange.join("record", self._filled_columns(), axis=1))
         return pack(self._dispatch.drain(self._round))
 
     def close(self, *final_events: Event) -> Losses:
         """Emit the final events, wait until all events are written, and return the losses."""
-        self._write_unfinished()
+        self._write_unfinished(self._filled_columns())
         return self._dispatch.close(*final_events)
 
 

@@ -14,7 +14,6 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.device import cuda_memory
-from morphogen.device.collectives import SAVE, STOP, Collectives
 from morphogen.device.profiler import NULL_TIMER, Timer
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import ActionControl
@@ -24,7 +23,6 @@ from morphogen.engine.environment import Environment, open_environment
 from morphogen.engine.episodes import Epoch, Rollout, reset_hidden, run_epoch
 from morphogen.engine.phases import PolicyInputs
 from morphogen.engine.policies import Arm, build_arm, build_learner
-from morphogen.engine.rank_exchange import build_exchange
 from morphogen.engine.reporter import Reporter, build_record, send_record
 from morphogen.engine.setup import Setup
 from morphogen.errors import RankError, TrainingDiverged
@@ -87,7 +85,6 @@ class Parts:
     clock: Callable[[], float] = time.perf_counter
     compiled: CompiledUnits | None = None  # default: as `engine.compile` says
     capture: Capture | None = None  # loops of training and validation; default: as `engine.capture` says
-    collectives: Collectives | None = None  # exchange with the other ranks of the run; default: one process
     hooks: Hooks = Hooks()
 
 
@@ -123,8 +120,8 @@ class Scheduler:
         spec = setup.spec
         self.setup, self.parts = setup, parts
         self.transfers = Transfers(setup.device, parts.clock)
-        self.collectives = parts.collectives or Collectives()
-        self._own = self.collectives.shard(spec.envs)  # envs of this rank
+        self.exchange = setup.exchange
+        self._own = self.exchange.own(spec.envs)  # envs in this process
         arm = build_arm(spec.policy_name, setup)
         self.policy = arm.policy
         self.params = arm.params
@@ -135,13 +132,11 @@ class Scheduler:
         self.learner = build_learner(spec)
         self.demonstrated = 0 if self.learner is None else self.learner.demonstrations(spec)
         self.world_envs = 1 if self.learner is None else spec.ppo.world_envs
-        self.reporter = Reporter(
-            setup, parts.sinks, self.collectives, demonstrated=self.demonstrated, world_envs=self.world_envs
-        )
+        self.reporter = Reporter(setup, parts.sinks, demonstrated=self.demonstrated, world_envs=self.world_envs)
         self.round = self.epoch = 0  # the next epoch to run
         self.env = self._open_env(parts.capture)
         key = rng.env_keys(spec.seed, 0, 1, setup.device)[0]
-        self.exchange = build_exchange(spec, self.learner, self.collectives)
+        self._of_updates = self.exchange.of_updates(spec, self.learner)
         self.learned: Any = None  # state of the learner
         if self.learner is not None and isinstance(self.policy, NetworkPolicy):
             self.learned = self.learner.init(self.policy, key, spec=spec)
@@ -155,7 +150,6 @@ class Scheduler:
         self.hidden, self.segment = self._initial_hidden()
         self._pending_record: int | None = None  # epoch whose record is being copied
         self._reported_graphs = NO_COMPILES  # graphs of a warm-up belong to the first round
-        self._late_wish: str | None = None  # of the ranks, to fulfil after the round
 
     @property
     def siblings(self) -> int:
@@ -212,14 +206,13 @@ class Scheduler:
         return tuple(summaries)
 
     def _pause(self, halted: bool = False) -> bool:
-        """Save between two epochs if a rank wishes it; return whether all ranks stop here."""
-        hooks, wish, self._late_wish = self.parts.hooks, self._late_wish, None
-        if wish is None:
-            own = STOP if halted or hooks.should_stop() else SAVE if hooks.should_save() else None
-            wish = self.collectives.agree(own, self.round, self.epoch)
-        if wish == SAVE:
+        """Save between two epochs if that is due; return whether to stop here.  All processes decide alike."""
+        hooks = self.parts.hooks
+        wish = (bool(halted or hooks.should_stop()), bool(hooks.should_save()))
+        stops, saves = (any(wishes) for wishes in zip(*self.exchange.facts(wish), strict=True))
+        if saves and not stops:
             hooks.save()
-        return wish == STOP
+        return stops
 
     def run_round(self) -> BatchSummary | None:
         """Run the rest of an episode of all envs, then update the policy; None if a hook stopped the episode."""
@@ -283,7 +276,6 @@ class Scheduler:
 
     def _close_round(self, start: RoundStart, hidden: TensorDict) -> BatchSummary:
         self.timer.mark("exchange")
-        self._late_wish = self.collectives.close_round(self.round)
         rows, hidden = self._rows_of_update(hidden)
         rolled = self._elapsed_s()
         self.timer.mark("update")
@@ -291,7 +283,8 @@ class Scheduler:
             leaves = self._update(rows, hidden)
         self.timer.end_segment("update")
         metrics = self.transfers.read("update", leaves)
-        check_equal_policies(metrics.pop("policy_checksum"), self.round)
+        checksum = f"{int(metrics.pop('policy_checksum')) & (2**64 - 1):016x}"
+        self.exchange.check_equal({f"checksum of the policy after round {self.round + 1}": checksum}, RankError)
         self.timer.collect()
         updated = self._elapsed_s()
         graphs, self._reported_graphs = self.graph_totals.difference(self._reported_graphs), self.graph_totals
@@ -318,42 +311,30 @@ class Scheduler:
         return summary
 
     def _rows_of_update(self, hidden: TensorDict) -> tuple[TensorDict, TensorDict]:
-        """Return the rows and the memory that this rank updates the policy from: of all envs, or of its own."""
-        if self.exchange.ranks == 1:
-            return self.rollout.gather(self.collectives, hidden)
-        return self.rollout.rows, hidden
+        """Return the rows and the memory that an update gets here: of all envs, or of those in this process."""
+        if self._of_updates is self.exchange:
+            return self.rollout.rows, hidden
+        return self.rollout.gather(self.exchange, hidden)
 
     def _update(self, rows: TensorDict, hidden: TensorDict) -> TensorDict:
         """Train the policy on rows [T, E]; return the metrics of both.  hidden [E], after the last epoch."""
         used = cast(Any, self.params).get("observation", None)
         observation = cast(Observation, rows["observation"])
+        exchange = self._of_updates
         if self.learner is None or not isinstance(self.policy, NetworkPolicy):
-            return self._with_checksums(rollout_stats(observation, hidden, None, None, self.exchange))
-        loop = self.env.capture.repeat if self.exchange.ranks == 1 else repeat  # an exchange is part of no graph
-        turn = Round(self.setup.spec, self.round, self.exchange, loop, self.siblings)
+            return self._with_checksum(rollout_stats(observation, hidden, None, None, exchange))
+        loop = self.env.capture.repeat if exchange.recordable else repeat
+        turn = Round(self.setup.spec, self.round, exchange, loop, self.siblings)
         self.learned, metrics = self.learner.update(self.learned, rows, policy=self.policy, round=turn)
         self.params = self.learned.get("params")
         leaves = {"steps_done": torch.ones_like(get_leaf(rows, "reward")[0, 0]), **metrics}
-        stats = rollout_stats(observation, hidden, used, cast(TensorDict, self.params["observation"]), self.exchange)
-        return self._with_checksums(cast(Any, TensorDict(leaves, batch_size=[])).update(stats))
+        stats = rollout_stats(observation, hidden, used, cast(TensorDict, self.params["observation"]), exchange)
+        return self._with_checksum(cast(Any, TensorDict(leaves, batch_size=[])).update(stats))
 
-    def _with_checksums(self, metrics: TensorDict) -> TensorDict:
-        """Add the checksum of the policy of every rank, int64 [W]."""
-        own = tree_checksum(self.params, self.setup.device).unsqueeze(0)
-        metrics["policy_checksum"] = self.collectives.gather("verdict", {"policy": own}, dim=0)["policy"]
+    def _with_checksum(self, metrics: TensorDict) -> TensorDict:
+        """Add the checksum of the policy, int64 []."""
+        metrics["policy_checksum"] = tree_checksum(self.params, self.setup.device)
         return metrics
-
-
-def check_equal_policies(checksums: Array, round: int) -> None:
-    """Raise RankError unless the ranks ended a round with equal policies.  checksums int64 [W]."""
-    names, counts = np.unique(checksums, return_counts=True)
-    if len(names) > 1:
-        odd = np.flatnonzero(checksums != names[counts.argmax()])
-        sums = ", ".join(f"{number & (2**64 - 1):016x}" for number in checksums.tolist())
-        raise RankError(
-            f"rank {', '.join(map(str, odd))} of {len(checksums)}: its policy differs from the others after round "
-            f"{round + 1}: expected equal checksums, got {sums}"
-        )
 
 
 def _divergence_message(metrics: Mapping[str, Any], round: int, envs: int) -> str:

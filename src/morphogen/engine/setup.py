@@ -24,13 +24,13 @@ from morphogen.data.dataset import Dataset, open_dataset
 from morphogen.data.feed import ResidentFeed
 from morphogen.data.instance_process import InstanceProcess, find_process
 from morphogen.device.determinism import set_determinism
-from morphogen.device.job import local_rank
 from morphogen.device.malloc import keep_freed_memory, reachable_memory
 from morphogen.engine.action_control import load_schedule
 from morphogen.engine.part_check import build_rule, check_networks
 from morphogen.engine.pieces import FLOAT_BYTES, piece_size
 from morphogen.engine.task_kind import TaskKind
 from morphogen.errors import DataError, DeviceError
+from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.nets.net import Net
 from morphogen.nets.precision import FULL, Precision
 from morphogen.rules.rewards.protocol import Rule
@@ -74,12 +74,13 @@ class Setup:
     device: torch.device
     piece_envs: int  # envs that train and validate at once, see `engine.pieces`
     most_classes: int  # that an env can have at once
+    exchange: Exchange = ALONE  # with the processes that hold other envs of the run
 
 
 def resolve_device(name: str, place: int = 0) -> torch.device:
     """Return the device behind `auto`, `cpu`, `cuda` or `cuda:N`.  Raises DeviceError for a missing device.
 
-    place: of this process among the ranks on this machine; `auto` and `cuda` give each of them its own device.
+    place: of this process among those of a run on this machine; `auto` and `cuda` give each its own device.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -90,12 +91,11 @@ def resolve_device(name: str, place: int = 0) -> torch.device:
     return device
 
 
-def own_device(spec: EngineSpec, place: int | None = None) -> torch.device:
-    """Return the device of a rank: of several devices each rank on a machine has one.
+def own_device(spec: EngineSpec, place: int) -> torch.device:
+    """Return the device of a process; of several devices each process on a machine has one.
 
-    place: of the rank among those on this machine; None: of this rank.
+    place: of the process among those of a run on this machine.
     """
-    place = local_rank() if place is None else place
     return resolve_device(spec.devices[place % len(spec.devices)], place)
 
 
@@ -163,11 +163,12 @@ def check_classes(spec: RunSpec, labels: Tensor, fewest: int) -> None:
         )
 
 
-def build_setup(spec: RunSpec) -> Setup:
+def build_setup(spec: RunSpec, exchange: Exchange = ALONE) -> Setup:
     """Open the data and lay out the networks of a run; sets the process up for its device (`prepare_process`).
 
     Args:
         spec: resolved or not.
+        exchange: with the processes that hold other envs of the run.
 
     Raises: ConfigError for parts that cannot be built or have another form than they declare, DataError
     for missing files or classes without samples, DeviceError for a missing device, one without the memory
@@ -180,7 +181,7 @@ def build_setup(spec: RunSpec) -> Setup:
         (('value', 'shaping', 'rent', 'op_cost', 'governor'), 300)
     """
     spec = resolve(spec)
-    device = own_device(spec.engine)
+    device = own_device(spec.engine, exchange.place)
     check_compile_mode(spec.engine.compile, device)
     precision = resolve_precision(spec.engine.amp, device)
     prepare_process(spec.engine, device)
@@ -217,6 +218,7 @@ def build_setup(spec: RunSpec) -> Setup:
         device=device,
         piece_envs=piece_size(spec, needed, device),
         most_classes=max(high for _, high in ranges),
+        exchange=exchange,
     )
 
 

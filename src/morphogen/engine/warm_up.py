@@ -20,7 +20,7 @@ def warm_up(setup: Setup, parts: Parts, compiled: CompiledUnits, first: int = 0)
 
     Raises: CompileError where the compiler fails; under `auto` all units run eager instead.
     """
-    scheduler = Scheduler(setup, Parts(control=parts.control, compiled=compiled, collectives=parts.collectives))
+    scheduler = Scheduler(setup, Parts(control=parts.control, compiled=compiled))
     kinds = {first, max(first, scheduler.demonstrated)}  # another policy acts in the first rounds
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of a run that turns eager: `failure` says why

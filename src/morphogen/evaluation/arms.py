@@ -7,14 +7,12 @@ from morphogen.config.fields import raise_all
 from morphogen.config.parts import ARMS, POLICIES
 from morphogen.config.spec import SCHEDULE_FILE
 from morphogen.data.instances import HELD_OUT_INSTANCES
-from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine.environment import Environment
 from morphogen.engine.policies import REACTIVE_PREFIX, TRAINED_PREFIX, Arm, build_arm
 from morphogen.engine.setup import Setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.play import ArmResult, play_arm
-from morphogen.evaluation.rank_parts import ONE_PROCESS
 from morphogen.vocab.plain import read_count
 from morphogen.vocab.text import format_choice
 
@@ -28,11 +26,10 @@ def drop_line(line: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlayContext:
-    """Networks, transfers and ranks that all arms of an evaluation share."""
+    """Networks and transfers that all arms of an evaluation share."""
 
     setup: Setup
     transfers: Transfers
-    collectives: Collectives = ONE_PROCESS
     report: Report = drop_line
 
 
@@ -46,9 +43,7 @@ def policy_player(arm: Arm, name: str) -> ArmPlayer:
 
     def play_policy(context: PlayContext, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:
         del results
-        return play_arm(
-            context.setup, context.transfers, arm, name=name, episodes=episodes, collectives=context.collectives
-        )
+        return play_arm(context.setup, context.transfers, arm, name=name, episodes=episodes)
 
     return play_policy
 

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from morphogen.config.spec import RIVALS, VALIDATION, RunSpec, SplitName, resolve
-from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine.policies import TRAINED_PREFIX, build_arm, greedy_arm
 from morphogen.engine.setup import Setup, build_setup
@@ -17,7 +16,7 @@ from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import PlayContext, open_arms, policy_player
 from morphogen.evaluation.bootstrap import describe_values, format_estimate, performance_profiles
 from morphogen.evaluation.play import SHARE_TITLE, ArmResult, share_table, shares_of_optimum
-from morphogen.evaluation.rank_parts import ONE_PROCESS
+from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.storage import files, run_directory
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.plain import read_count, to_plain
@@ -36,7 +35,7 @@ def evaluate(
     greedy: bool = False,
     split: SplitName = VALIDATION,
     report: Callable[[str], None] = print,
-    collectives: Collectives = ONE_PROCESS,
+    exchange: Exchange = ALONE,
 ) -> tuple[dict[str, list[Row]], Row]:
     """Play the policy of a run and other arms on the same held-out instances; write `evaluation.json`.
 
@@ -51,7 +50,7 @@ def evaluate(
         greedy: the policy of the run takes its most likely actions.
         split: samples for accuracies, `validation` or `test`.
         report: receives a line after each arm.
-        collectives: exchange with the other ranks of the evaluation, which play a part each; rank 0 writes the file.
+        exchange: with other processes of the evaluation, which play a part each; the first one writes the file.
 
     Returns: tables by title, each a list of rows; and the contents of the file, with a number per episode and arm.
     Raises: ConfigError for unknown arms or a task without samples of the split, CheckpointError for a damaged policy.
@@ -72,8 +71,8 @@ def evaluate(
     with run_directory.hold_directory(run) as folder, torch.no_grad():
         _, spec, manifest = run_directory.open_directory(run)
         seed = spec.seed if seed is None else seed
-        setup = select_split(split, build_setup(evaluation_spec(spec, seed=seed, envs=spec.envs)))
-        context = PlayContext(setup, Transfers(setup.device, time.perf_counter), collectives, report)
+        setup = select_split(split, build_setup(evaluation_spec(spec, seed=seed, envs=spec.envs), exchange))
+        context = PlayContext(setup, Transfers(setup.device, time.perf_counter), report)
         results = _play_all(context, run, names, episodes, greedy=greedy)
         contents: Row = {
             "run_id": manifest["run_id"],
@@ -83,7 +82,7 @@ def evaluate(
             "seed": seed,
             **_describe_results(context, results, seed),
         }
-        if collectives.rank == 0:
+        if exchange.first:
             _write(folder, contents, report)
     return evaluation_tables(results, contents), contents
 

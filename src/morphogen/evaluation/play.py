@@ -14,16 +14,14 @@ from morphogen.config.parts import LEARNERS
 from morphogen.config.registry import show_part
 from morphogen.config.spec import RIVALS, RunSpec, SplitName
 from morphogen.data.instances import HELD_OUT_INSTANCES, InstanceSplit
-from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine.environment import Environment, open_environment
-from morphogen.engine.episodes import EpisodeTraces, run_episodes
+from morphogen.engine.episodes import EpisodeTraces, fetch_all_traces, run_episodes
 from morphogen.engine.policies import Arm, build_arm, greedy_arm
 from morphogen.engine.scheduler import Scheduler
 from morphogen.engine.setup import Setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.bootstrap import interval, stability
-from morphogen.evaluation.rank_parts import ONE_PROCESS, fetch_all_traces, own_part
 from morphogen.nets.policy import Policy
 from morphogen.state import rng
 from morphogen.telemetry.kinds.run import Evaluated, Interval
@@ -146,23 +144,16 @@ def play(env: Environment, arm: Arm | Policy | str, *, episodes: int | None = No
 
 
 def play_arm(
-    setup: Setup,
-    transfers: Transfers,
-    arm: Arm,
-    *,
-    name: str,
-    episodes: int,
-    split: InstanceSplit = HELD_OUT_INSTANCES,
-    collectives: Collectives = ONE_PROCESS,
+    setup: Setup, transfers: Transfers, arm: Arm, *, name: str, episodes: int, split: InstanceSplit = HELD_OUT_INSTANCES
 ) -> ArmResult:
-    """Run `episodes` episodes of a split, a part on each rank; one `plan` crossing an epoch, one `result` in all."""
+    """Run `episodes` episodes of a split, a part in each process; one `plan` crossing an epoch, one `result` in all."""
     began = time.perf_counter()
     envs = min(setup.spec.envs, episodes)
-    keys = rng.env_keys(setup.spec.seed, 0, envs)[own_part(envs, collectives)]
+    keys = rng.env_keys(setup.spec.seed, 0, envs)[setup.exchange.places(envs)]
     with open_environment(setup, envs=keys, split=split, control=arm.control, transfers=transfers) as env:
         counts = [envs] * -(-episodes // envs)
         parts = [run_episodes(env, *env.reset(episode), arm.policy, arm.params) for episode in range(len(counts))]
-    traces = fetch_all_traces(transfers, parts, counts, collectives=collectives, episodes=episodes)
+    traces = fetch_all_traces(setup.exchange, transfers, parts, counts, episodes=episodes)
     if arm.control is not None:  # raises ScheduleError where a declared action was not legal
         for epoch, missed in enumerate(traces.missed):
             for first in range(0, len(missed), envs):
@@ -204,22 +195,19 @@ def own_arm(scheduler: Scheduler) -> Arm:
 def run_final_evaluation(scheduler: Scheduler, halt: Callable[[], object]) -> tuple[ArmResult, ...] | None:
     """Results of the baselines, then of the policy of the run; empty without final episodes.
 
-    `halt()` is called before each arm; True, on any rank, ends the evaluation with None.
+    `halt()` is called before each arm; True, in any process, ends the evaluation with None.
     """
-    collectives = scheduler.collectives
     results: list[ArmResult] = []
     setup = scheduler.setup
     spec = setup.spec
     rivals = (*RIVALS, *setup.kind.rivals(setup))
     for name in (*(rival for rival in rivals if rival != spec.policy_name), spec.policy_name):
-        if any(collectives.gather_facts(bool(halt()))):
+        if any(setup.exchange.facts(bool(halt()))):
             return None
         if not spec.final_episodes:
             continue
         arm = own_arm(scheduler) if name == spec.policy_name else build_arm(name, setup)
-        result = play_arm(
-            setup, scheduler.transfers, arm, name=name, episodes=spec.final_episodes, collectives=collectives
-        )
+        result = play_arm(setup, scheduler.transfers, arm, name=name, episodes=spec.final_episodes)
         results.append(result)
     return tuple(results)
 

@@ -3,7 +3,7 @@
 For readers who ask "how is the policy trained?".  Entry points:
 
     learner             `Learner`, the protocol of everything that trains a policy; `PpoLearner`
-    exchange            `Exchange`, sums over the ranks that share an update
+    exchange            `Exchange`, the bridge to processes that hold other envs of the run
     update              `init_ppo`, `update_ppo`: epochs over env minibatches; steps that are not finite are skipped
     minibatch           gradient and step of a minibatch, the loop over all of them
     loss                the objective: clipped ratio per head, value, entropy, contribution, or imitation;
@@ -12,7 +12,7 @@ For readers who ask "how is the policy trained?".  Entry points:
     prepare             rollout -> tensors of the update; running scale of returns, rescaling of the critic
     heuristic           policy of threshold rules
     baselines           policies that do not learn: random, `wait`
-    moments             moments of rows, and their merging over ranks
+    moments             moments of rows, and their merging over parts of a rollout
     metrics             numbers that are reported of an update
     gradient_stats      numbers that are reported of a gradient
     rollout_stats       numbers that are reported of a rollout; exact merging of observation statistics

@@ -92,7 +92,7 @@ def standardise(advantage: Tensor, free: Tensor, *, floor: float = 0.1, moments:
     """Standardise advantages to mean 0 and deviation at most 1 over the free rows; only scale without any.
 
     Shapes: advantage [T, E]; free bool [T, E], rows with more than one legal action -> like advantage.
-    `floor`: least deviation to divide by, in return units; `moments`: of the free rows of all ranks, default: of these.
+    `floor`: least deviation to divide by, in return units; `moments`: of all free rows, default: of these.
 
     Example:
         >>> import torch

@@ -38,8 +38,9 @@ def most_urgent_op(requested: Tensor, masks: ActionMasks) -> tuple[Tensor, Tenso
     """Most urgent legal op of each env, else WAIT, and its slot, the lowest of equals.  [E, S] -> int64 [E] each."""
     slots = requested.shape[1]
     legal = masks.slot.gather(1, requested.unsqueeze(1)).squeeze(1) & (requested != int(Op.WAIT))
-    ranks = constant_table(tuple(_OP_PRIORITY.get(op, len(_OP_PRIORITY)) for op in Op), torch.int64, requested.device)
-    order = ranks[requested] * slots + torch.arange(slots, device=requested.device)
+    priorities = tuple(_OP_PRIORITY.get(op, len(_OP_PRIORITY)) for op in Op)
+    priority = constant_table(priorities, torch.int64, requested.device)
+    order = priority[requested] * slots + torch.arange(slots, device=requested.device)
     key = choose(legal, order, len(Op) * slots)
     slot = choose(legal.any(-1), key.argmin(-1), 0)
     return choose(legal.any(-1), requested.gather(1, slot.unsqueeze(1)).squeeze(1), int(Op.WAIT)), slot

@@ -34,7 +34,7 @@ class Round(NamedTuple):
 
     spec: RunSpec  # resolved
     number: int  # from 0
-    exchange: Exchange = ALONE  # with the ranks that hold the rows of other envs, under `engine.reduce` allreduce
+    exchange: Exchange = ALONE  # with the processes that hold the rows of other envs, if any
     repeat: Repeat = repeat  # runs a loop over a state, such as from a graph
     world_envs: int = 1  # envs in a row that play the same world
 
@@ -67,7 +67,7 @@ class Learner(ABC, Generic[State]):
     """
 
     name: str
-    reduces: ClassVar[bool] = False  # whether `update` takes the rows of one rank, as `engine.reduce` allreduce has it
+    reduces: ClassVar[bool] = False  # whether `update` takes a part of the rows, and sums by `round.exchange`
 
     def demonstrations(self, spec: RunSpec) -> int:
         """Rounds at the start of a run in which the policy `heuristic` acts, for `update` to imitate it; 0 = none."""
@@ -89,10 +89,10 @@ class Learner(ABC, Generic[State]):
         Args:
             state: of `init`, or of the round before.
             rollout: rows [T, E] of `engine.episodes.Rollout`: observation, masks, action, log_prob, value, reward,
-                terminated, reset_before and more.  Under `engine.reduce` allreduce only [T, E / W] of the envs of
-                this rank: the learner sums over the ranks by `round.exchange`, and its state is the same on all.
+                terminated, reset_before and more.  Of a learner that `reduces`, the rows may be those of some envs:
+                it sums over all processes by `round.exchange`, and its state is the same in all of them.
             policy: the network with its distribution; `policy.evaluate(params, rollout)` scores the actions again.
-            round: config, number of the round, and the exchange with other ranks.
+            round: config, number of the round, and the exchange with other processes.
 
         Returns: the next state, and metrics: 0-d tensors by the names of the event `PpoUpdated`, all optional.
         """
@@ -166,12 +166,12 @@ def draw_minibatches(
 ) -> Tensor:
     """Draw the envs of each minibatch of each pass, K = `passes` or `ppo.epochs`: int64 [K, n, E / n].
 
-    With an exchange between W ranks the same envs are drawn for any W; a rank gets its part of each minibatch,
+    With an exchange between W processes the same envs are drawn for any W; each gets its part of each minibatch,
     [K, n, E / (n W)], counted from its first env.  E / W has to be a multiple of n.
     """
     n = spec.ppo.minibatches or 1
-    own = spec.envs // n // exchange.ranks
-    blocks = rng.env_keys(spec.seed, exchange.rank * own, own, device)
+    own = exchange.own(spec.envs // n)
+    blocks = rng.env_keys(spec.seed, own.start, len(own), device)
     epoch = torch.arange(passes or spec.ppo.epochs, device=device).unsqueeze(-1)
     stream = rng.stream(blocks, Purpose.PPO_MINIBATCH, round=round, epoch=epoch)
     return minibatch_indices(rng.uniform(stream, n))

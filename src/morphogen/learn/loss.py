@@ -8,6 +8,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.policy_spec import PpoSpec
+from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.learn.metrics import Metrics, masked_mean, masked_mean_by_head
 from morphogen.nets.controller import ControllerParams
 from morphogen.nets.distribution import Lookups
@@ -69,21 +70,16 @@ _MAX_LOG_RATIO = 20.0  # clamp of log-ratios: their exponential stays finite
 class RowCounts(NamedTuple):
     """Numbers of rows by which the losses of a minibatch are divided, float32."""
 
-    free: Tensor  # [...]
-    known: Tensor  # [...]
-    contribution: Tensor  # [...], measured slots
-    heads: Tensor  # [..., 8], free rows whose action uses the head
+    free: Tensor  # []
+    known: Tensor  # []
+    contribution: Tensor  # [], measured slots
+    heads: Tensor  # [8], free rows whose action uses the head
 
 
-def count_rows(rows: LeafMap, relevant: Tensor) -> RowCounts:
-    """Count the rows of every env.  rows [T, E]; relevant bool [T, E, 8] -> [E]."""
-    free = rows["free"]
-    return RowCounts(
-        free=free.sum(0),
-        known=rows["known"].sum(0),
-        contribution=rows["contribution_valid"].sum((0, 2)),
-        heads=(relevant.to(free.dtype) * free.unsqueeze(-1)).sum(0),
-    )
+def count_rows(rows: LeafMap, used: Tensor, exchange: Exchange) -> RowCounts:
+    """Count the rows of a minibatch.  rows [T, B]; used [T, B, 8], 1 for a free row whose action uses the head."""
+    own = (rows["free"].sum(), rows["known"].sum(), rows["contribution_valid"].sum(), used.sum((0, 1)))
+    return RowCounts(*exchange.sum(own))
 
 
 def relevant_heads(rows: LeafMap, lookups: Lookups) -> Tensor:
@@ -101,12 +97,12 @@ def minibatch_objective(
     weights: Coefficients,
     lookups: Lookups,
     factors: Tensor,
-    counts: RowCounts | None = None,
+    exchange: Exchange = ALONE,
 ) -> tuple[Tensor, Metrics]:
-    """Loss of one minibatch and its metrics.  rows [T, B] from `prepare.prepare_rows`; hidden [B]; counts []."""
+    """Loss of one minibatch and its metrics.  rows [T, B] from `prepare.prepare_rows`; hidden [B]."""
     evaluation = policy.rescore(net, rows, lookups, hidden)
     relevant = relevant_heads(cast(LeafMap, rows), lookups)
-    return ppo_loss(evaluation, rows, relevant, spec=spec, weights=weights, factors=factors, counts=counts)
+    return ppo_loss(evaluation, rows, relevant, spec=spec, weights=weights, factors=factors, exchange=exchange)
 
 
 def ppo_loss(
@@ -117,7 +113,7 @@ def ppo_loss(
     spec: PpoSpec,
     weights: Coefficients,
     factors: Tensor,
-    counts: RowCounts | None = None,
+    exchange: Exchange = ALONE,
 ) -> tuple[Tensor, Metrics]:
     """Objective of PPO, `policy + value_coef value - entropy_coef bonus + contribution_coef contribution`.
 
@@ -128,10 +124,10 @@ def ppo_loss(
         relevant: bool [T, B, 8], heads that the action uses.
         weights: `value` and `entropy` of the round.
         factors: float32 [8], factors of the bonus per head.
-        counts: 0-d and [8], of the minibatch on all ranks; default: of these rows.
+        exchange: with the processes that hold the other rows of the minibatch.
 
-    Returns: the loss [], and metrics: pairs (value, valid) by name.  Losses and metrics of the ranks add up to those of
-    the minibatch, but for the extreme ratios and `behaviour_gap`.
+    Returns: the loss [], and metrics: pairs (value, valid) by name.  Losses and metrics of all processes add up to
+    those of the minibatch, but for the extreme ratios and `behaviour_gap`.
     Source: Schulman et al., Proximal Policy Optimization Algorithms, 2017, eq. 7 and 9; the ratio is that of every
     head, or of the action (`ppo.ratio`).
 
@@ -150,7 +146,7 @@ def ppo_loss(
     free = rows["free"]
     heads, joint = log_ratios(evaluation.log_prob, rows["log_prob"])
     used = relevant.to(free.dtype) * free.unsqueeze(-1)
-    counts = RowCounts(*(count.sum(0) for count in count_rows(rows, relevant))) if counts is None else counts
+    counts = count_rows(rows, used, exchange)
     gain = policy_loss(heads.exp() if spec.ratio == "head" else joint.exp(), rows, used, spec=spec, counts=counts)
     imitates = torch.as_tensor(weights.imitation, device=free.device) > 0
     policy = choose(imitates, imitation_loss(evaluation.log_prob, used, spec.imitation_limit, counts), gain)

@@ -8,6 +8,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.learn.exchange import Exchange
+from morphogen.learn.moments import stack_parts
 from morphogen.nets.controller import controller_leaves
 from morphogen.state.tree_ops import choose
 from morphogen.vocab.action import HEADS
@@ -66,16 +67,17 @@ def masked_mean_by_head(x: Tensor, weight: Tensor, total: Tensor) -> tuple[Tenso
     return (x * weight).flatten(0, -2).sum(0) / total.clamp(min=1.0), total > 0
 
 
-EXTREMES = {"ratio_max": torch.amax, "ratio_min": torch.amin, "behaviour_gap": torch.amax}  # of a step, over the ranks
+# Metrics of a step that are extremes of its rows; all others are sums.
+EXTREMES = {"ratio_max": torch.amax, "ratio_min": torch.amin, "behaviour_gap": torch.amax}
 
 
 def merge_extremes(values: Tensor, exchange: Exchange) -> Tensor:
-    """Replace the extremes of the rows of a rank by those of all ranks.  [N, M] in the order of `STEP_NAMES`."""
+    """Replace the extremes of a part of the rows by those of all rows.  [N, M] in the order of `STEP_NAMES`."""
     columns = {name: STEP_NAMES.index(name) for name in EXTREMES}
-    ranks = exchange.gather("metrics", {name: values[:, column] for name, column in columns.items()})
+    parts = stack_parts(exchange, {name: values[:, column] for name, column in columns.items()}, "metrics")
     merged = values.clone()
     for name, column in columns.items():
-        merged[:, column] = EXTREMES[name](ranks[name], 0)
+        merged[:, column] = EXTREMES[name](parts[name], 0)
     return merged
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.learn.gradient_stats import global_norm, gradient_layer_health, head_norms
-from morphogen.learn.loss import Coefficients, RowCounts, minibatch_objective
+from morphogen.learn.loss import Coefficients, minibatch_objective
 from morphogen.learn.metrics import EXTREMES, STEP_NAMES, Metrics, pack_metrics
 from morphogen.nets.controller import ControllerParams
 from morphogen.nets.distribution import build_lookups
@@ -60,24 +60,22 @@ def run_minibatches(
     rows: TensorDict,
     hidden: TensorDict,
     assignment: Tensor,
-    counts: RowCounts,
     *,
     step: MinibatchStep,
     repeat: Repeat = repeat,
 ) -> tuple[UpdateState, tuple[Tensor, Tensor, Tensor]]:
     """Run all K x n minibatch steps -> state, (values [K n, M], valid [K n, M], counted bool [K n]).
 
-    `step` takes state, rows, hidden and the counts of the minibatch.  Steps after the one that trips the KL stop are
-    not counted.
+    `step` takes state, rows and hidden of the minibatch.  Steps after the one that trips the KL stop are not counted.
     """
     envs, device = assignment.flatten(0, 1), assignment.device
 
     def next_step(progress: UpdateProgress) -> UpdateProgress:
         number, before = progress.number, progress.state.stopped
-        index, *numbers = (x.index_select(0, number).squeeze(0) for x in (envs, *counts))
+        index = envs.index_select(0, number).squeeze(0)
         take = partial(torch.index_select, dim=1, index=index)
         batch = cast(Any, rows).apply(take, batch_size=[rows.shape[0], index.shape[0]])
-        after, measured = step(progress.state, batch, hidden[index], counts=RowCounts(*numbers))
+        after, measured = step(progress.state, batch, hidden[index])
         new = (*pack_metrics(measured), ~before)
         seen = (old.index_copy(0, number, x.unsqueeze(0)) for old, x in zip(progress[2:], new, strict=True))
         return UpdateProgress(after, number + 1, *seen)
@@ -98,7 +96,6 @@ def minibatch_step(
     *,
     policy: NetworkPolicy,
     spec: PpoSpec,
-    counts: RowCounts | None = None,
     exchange: Exchange = ALONE,
 ) -> tuple[UpdateState, Metrics]:
     """Take one step of Adam on one minibatch.
@@ -109,13 +106,12 @@ def minibatch_step(
         hidden: [B], memory of the policy before row 0.
         weights: coefficients of the round.
         policy, spec: network with its floors; settings `ppo.*`.
-        counts: 0-d and [8], rows of the minibatch on all ranks; default: these rows.
-        exchange: sums gradients and losses over the ranks that hold the other envs of the minibatch.
+        exchange: with the processes that hold the other envs of the minibatch; sums gradients and losses.
 
     Returns: the state after the step, and metrics: pairs (value, valid) by name.
     Promise: a step that is not finite, or that follows the KL stop, changes nothing.
     """
-    grads, measured = minibatch_gradient(state.net, rows, hidden, weights, policy=policy, spec=spec, counts=counts)
+    grads, measured = minibatch_gradient(state.net, rows, hidden, weights, policy=policy, spec=spec, exchange=exchange)
     names = [name for name in measured if name not in EXTREMES]
     total = exchange.sum([*grads.values(), *(measured[name][0] for name in names)])
     grads = dict(zip(grads, total, strict=False))
@@ -132,14 +128,14 @@ def minibatch_gradient(
     *,
     policy: NetworkPolicy,
     spec: PpoSpec,
-    counts: RowCounts | None,
+    exchange: Exchange,
 ) -> tuple[ControllerParams, Metrics]:
     """Gradient of the objective of one minibatch, and its loss and metrics, pairs by name.  Arguments: as above."""
     scores = get_leaf(rows, "log_prob")
     lookups = build_lookups(policy.floor, scores.device)
     factors = constant_table(spec.entropy_coef_head, scores.dtype, scores.device)
     fixed = {"policy": policy, "spec": spec, "weights": weights, "lookups": lookups, "factors": factors}
-    objective = partial(_objective, names=tuple(net), rows=rows, hidden=hidden, counts=counts, **fixed)
+    objective = partial(_objective, names=tuple(net), rows=rows, hidden=hidden, exchange=exchange, **fixed)
     grads, measured = grad_and_value(objective, tuple(net.values()))
     return dict(zip(net, grads, strict=True)), measured
 

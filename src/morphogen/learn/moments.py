@@ -1,4 +1,4 @@
-"""Moments and sums of rows, and their exact merging over ranks."""
+"""Moments and sums of rows, and their exact merging over the parts of a rollout."""
 
 from collections.abc import Mapping
 from functools import reduce
@@ -44,15 +44,20 @@ def merge_moments(a: Moments, b: Moments) -> Moments:
     return Moments(total, a.mean + step * share, a.m2 + b.m2 + between)
 
 
-def merge_ranks(exchange: Exchange, moments: Mapping[str, Moments]) -> dict[str, Moments]:
-    """Moments of the entries of all ranks, merged in the order of ranks."""
+def stack_parts(exchange: Exchange, values: Mapping[str, Tensor], name: str = "moments") -> dict[str, Tensor]:
+    """Stack the values of all P parts of a rollout, [P, ...] each.  `name`: of the exchange."""
+    return exchange.join(name, {key: value.unsqueeze(0) for key, value in values.items()}, axis=0)
+
+
+def merge_parts(exchange: Exchange, moments: Mapping[str, Moments]) -> dict[str, Moments]:
+    """Moments of the entries of all parts of a rollout, merged in the order of the envs."""
     fields = {f"{name}.{key}": leaf for name, part in moments.items() for key, leaf in part._asdict().items()}
-    ranks = exchange.gather("moments", fields)
-    parts = {name: [ranks[f"{name}.{key}"].unbind(0) for key in Moments._fields] for name in moments}
+    stacked = stack_parts(exchange, fields)
+    parts = {name: [stacked[f"{name}.{key}"].unbind(0) for key in Moments._fields] for name in moments}
     return {name: reduce(merge_moments, map(Moments, *columns)) for name, columns in parts.items()}
 
 
-def sum_ranks(exchange: Exchange, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Sum over the ranks in their order, same shape and dtype each."""
-    ranks = exchange.gather("moments", values)
-    return {name: ranks[name].sum(0, dtype=value.dtype) for name, value in values.items()}
+def sum_parts(exchange: Exchange, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Sum over the parts of a rollout in the order of the envs, same shape and dtype each."""
+    stacked = stack_parts(exchange, values)
+    return {name: stacked[name].sum(0, dtype=value.dtype) for name, value in values.items()}

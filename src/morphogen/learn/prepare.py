@@ -10,7 +10,7 @@ from morphogen.config.policy_spec import PpoSpec
 from morphogen.learn.advantage import discounted_sum, gae, standardise, subtract_group_mean
 from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.learn.metrics import Metrics
-from morphogen.learn.moments import Moments, masked_moments, merge_ranks, sum_ranks
+from morphogen.learn.moments import Moments, masked_moments, merge_parts, sum_parts
 from morphogen.nets.policy import NetworkPolicy, get_branch
 from morphogen.state.tree_ops import TensorDictField, choose, expand_mask, get_leaf
 from morphogen.vocab.field_docs import document_fields
@@ -61,8 +61,8 @@ def rescale_rewards(
     Shapes: reward, terminated [T, E]; executed bool [E] or [T, E], False for envs that do not count
     -> (state, reward / scale [T, E], value_factor []): values predicted in the old unit are multiplied by the factor.
     Promise: signs, zeros and ratios of rewards are kept; a round without a counted row leaves the state unchanged.
-    `kind`: "running", or "fixed" for scale 1 and a state that never changes; `exchange`: with the ranks that hold the
-    other rows of the round.
+    `kind`: "running", or "fixed" for scale 1 and a state that never changes; `exchange`: with the processes that hold
+    the other rows of the round.
     """
     if kind == "fixed":
         return state, reward, torch.ones_like(reward[0, 0])
@@ -74,7 +74,7 @@ def rescale_rewards(
         "first": choose(counts, returns, 0.0).sum(),
         "second": choose(counts, returns.square(), 0.0).sum(),
     }
-    number, first, second = sum_ranks(exchange, sums).values()
+    number, first, second = sum_parts(exchange, sums).values()
     first, second = (x / number.clamp_min(1) for x in (first, second))
     learned = state.replace(
         first=torch.where(number > 0, SCALE_DECAY * state.first + (1 - SCALE_DECAY) * first, state.first),
@@ -120,7 +120,7 @@ def prepare_rows(
     """Prepare the rows of an update: return units, advantages, weights.
 
     Shapes: rollout [T, E] -> (critic, rows [T, E], metrics of the round).  `group`: envs in a row that play the same
-    world; `exchange`: with the ranks that hold the other envs; critic and metrics are those of all.
+    world; `exchange`: with the processes that hold the other envs; critic and metrics are those of all.
     Promise: rewards, values, log-probs and observations of an env outside `finite_envs` reach nothing.
     """
     known = finite_envs(rollout)
@@ -137,7 +137,7 @@ def prepare_rows(
     counts = known.expand_as(value)
     free = counts & ~rollout["forced"]
     advantage = subtract_group_mean(advantage, counts, group)
-    moments = merge_ranks(
+    moments = merge_parts(
         exchange,
         {
             "advantage": masked_moments(advantage, free),
@@ -161,7 +161,7 @@ def prepare_rows(
     totals = {**count_round(rollout, counts, free), "contribution_targets": rows["contribution_valid"].sum()}
     once = {
         **_value_metrics(moments, unit=return_scale(after)),
-        **_round_metrics(moments, sum_ranks(exchange, totals)),
+        **_round_metrics(moments, sum_parts(exchange, totals)),
         "return_scale": _always_valid(return_scale(after)),
         "value_offset": _always_valid(units.offset),
     }
@@ -239,7 +239,7 @@ def _value_metrics(moments: dict[str, Moments], *, unit: Tensor) -> Metrics:
 
 
 def _round_metrics(moments: dict[str, Moments], totals: dict[str, Tensor]) -> Metrics:
-    """Advantages, errors of the critic and counts.  `totals`: of `count_round`, over all ranks."""
+    """Advantages, errors of the critic and counts.  `totals`: of `count_round`, over all rows."""
     advantage, error = moments["advantage"], moments["error"]
     names = ("free_steps", "rollback_rows", "nonfinite.rollout", "contribution_targets")
     return {

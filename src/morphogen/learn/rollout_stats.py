@@ -9,7 +9,7 @@ from torch import Tensor
 
 from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.learn.metrics import Metrics
-from morphogen.learn.moments import Moments, merge_moments, merge_ranks, sum_ranks
+from morphogen.learn.moments import Moments, merge_moments, merge_parts, stack_parts, sum_parts
 from morphogen.nets.layout import LeafMap
 from morphogen.nets.observation_scaling import normalise, normalised_features, valid_entries
 from morphogen.nets.policy import get_branch
@@ -35,7 +35,7 @@ def rollout_stats(
 
     Shapes: observation [T, E], raw; hidden [E], after the last epoch, empty for a policy without memory;
     scaling_stats: normaliser of the round; updated_stats: normaliser after the round; None for a policy without.
-    `exchange`: with the ranks that hold the other envs; the results are those of all.
+    `exchange`: with the processes that hold the other envs; the results are those of all.
     """
     result: dict[str, Tensor] = {
         f"observation.{name}": value for name, value in raw_feature_stats(observation, exchange).items()
@@ -45,19 +45,19 @@ def rollout_stats(
             result |= {f"observation.{name}": value, f"observation.{name}_valid": valid}
         result |= {f"normaliser.{name}": value for name, value in normaliser_stats(updated_stats).items()}
     for name, leaf in get_leaves(hidden).items():
-        sizes = merge_hidden_stats(exchange.gather("moments", hidden_stats(leaf.unsqueeze(0))._asdict()))
+        sizes = merge_hidden_stats(stack_parts(exchange, hidden_stats(leaf.unsqueeze(0))._asdict()))
         result |= {f"hidden.{name}_{key}": value for key, value in sizes._asdict().items()}
     return TensorDict(result, batch_size=[])
 
 
-def merge_hidden_stats(ranks: LeafMap) -> HiddenStats:
-    """Merge the sizes of the memories of ranks with equal numbers of envs.  [W] each -> 0-d each."""
+def merge_hidden_stats(parts: LeafMap) -> HiddenStats:
+    """Merge the sizes of the memories of parts with equal numbers of envs.  [P] each -> 0-d each."""
     return HiddenStats(
-        rms=safe_norm(ranks["rms"]) / len(ranks["rms"]) ** 0.5,
-        env_rms_mean=ranks["env_rms_mean"].mean(),
-        env_rms_max=ranks["env_rms_max"].amax(),
-        abs_max=ranks["abs_max"].amax(),
-        nonfinite=ranks["nonfinite"].sum(),
+        rms=safe_norm(parts["rms"]) / len(parts["rms"]) ** 0.5,
+        env_rms_mean=parts["env_rms_mean"].mean(),
+        env_rms_max=parts["env_rms_max"].amax(),
+        abs_max=parts["abs_max"].amax(),
+        nonfinite=parts["nonfinite"].sum(),
     )
 
 
@@ -69,17 +69,18 @@ def raw_feature_stats(observation: Observation, exchange: Exchange = ALONE) -> d
     moments = {name: torch.var_mean(block, correction=0) for name, block in {**blocks, "slot": slots}.items()}
     moments["column"] = torch.var_mean(columns, dim=0, correction=0)
     own = {f"{name}.{i}": part for name, pair in moments.items() for i, part in enumerate(pair)}
-    ranks = exchange.gather("moments", {**own, "nonfinite": observation.nonfinite.sum()})
-    result = {"nonfinite_share": divide_ints(ranks["nonfinite"].sum(), columns.numel() * exchange.ranks)}
+    parts = stack_parts(exchange, {**own, "nonfinite": observation.nonfinite.sum()})
+    entries = columns.numel() * len(parts["nonfinite"])
+    result = {"nonfinite_share": divide_ints(parts["nonfinite"].sum(), entries)}
     means, deviations = dict[str, Tensor](), dict[str, Tensor]()
-    for name in moments:  # all ranks have the same number of rows
-        variance, mean = ranks[f"{name}.0"], ranks[f"{name}.1"]
+    for name in moments:  # all parts have the same number of rows
+        variance, mean = parts[f"{name}.0"], parts[f"{name}.1"]
         means[name], between = mean.mean(0), mean.var(0, correction=0)
         deviations[name] = (variance.mean(0) + between).sqrt()
     far = (columns - means.pop("column")).abs() > OUTLIER_DEVIATIONS * (deviations.pop("column") + DEVIATION_FLOOR)
     result |= {f"{name}_mean": mean for name, mean in means.items()}
     result |= {f"{name}_std": deviation for name, deviation in deviations.items()}
-    share = exchange.gather("moments", {"outlier": far.to(columns.dtype).mean()})
+    share = stack_parts(exchange, {"outlier": far.to(columns.dtype).mean()})
     return {**result, "outlier_share": share["outlier"].mean()}
 
 
@@ -92,7 +93,7 @@ def clip_shares(observation: Observation, stats: TensorDict, exchange: Exchange 
     for share, limit in (("near_clip_share", NEAR_CLIP), ("clip_share", CLIP)):
         beyond = [(where & (getattr(scaled, n).abs() >= limit)).sum() for n, where in valid.items()]
         own[share] = torch.stack(beyond).sum()
-    total = sum_ranks(exchange, own)
+    total = sum_parts(exchange, own)
     number = total.pop("number")
     return {share: (beyond / number.clamp(min=1).float(), number > 0) for share, beyond in total.items()}
 
@@ -113,7 +114,7 @@ def update_observation_stats(stats: TensorDict, observation: Observation, exchan
     """Merge all rows of a rollout into the statistics; all slots share one set.
 
     Shapes: stats of `nets.init_stats`; observation [T, E], raw -> statistics of the same form, float64.
-    `exchange`: with the ranks that hold the other envs, merged in the order of ranks.
+    `exchange`: with the processes that hold the other envs.
 
     Example:
         >>> import morphogen as mg
@@ -122,7 +123,7 @@ def update_observation_stats(stats: TensorDict, observation: Observation, exchan
         >>> stats["env", "count"].max()  # valid entries of a feature
         tensor(4., dtype=torch.float64)
     """
-    seen = merge_ranks(exchange, feature_moments(observation))
+    seen = merge_parts(exchange, feature_moments(observation))
     before = {name: Moments(**get_leaves(get_branch(stats, name))) for name in FEATURES}
     merged = {name: merge_moments(before[name], seen[name])._asdict() for name in FEATURES}
     return TensorDict(merged, batch_size=[], device=stats.device)

@@ -4,7 +4,7 @@ The update never reads a value on the host and draws nothing: the caller draws t
 """
 
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import torch
 from tensordict import TensorClass, TensorDict
@@ -12,13 +12,11 @@ from torch import Tensor
 
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.learn.exchange import ALONE, Exchange
-from morphogen.learn.loss import Coefficients, RowCounts, count_rows, relevant_heads
+from morphogen.learn.loss import Coefficients
 from morphogen.learn.metrics import STEP_NAMES, Metrics, assemble_metrics, merge_extremes, reduce_metrics
 from morphogen.learn.minibatch import UpdateState, minibatch_step, run_minibatches, start_state
-from morphogen.learn.moments import sum_ranks
 from morphogen.learn.prepare import ScaledCritic, ScaleState, init_scale, prepare_rows
 from morphogen.learn.rollout_stats import update_observation_stats
-from morphogen.nets.distribution import build_lookups
 from morphogen.nets.policy import NetworkPolicy, get_branch
 from morphogen.state.decision import Observation
 from morphogen.state.loops import Repeat, repeat
@@ -102,8 +100,8 @@ def update_ppo(
 
     `repeat` loops over minibatches; `group` consecutive envs play the same world.
     Shapes: rollout [T, E], assignment int64 [K, n, E / n], hidden [E] before row 0 (default 0) -> (state, metrics).
-    With an `exchange` between W ranks, rollout, assignment and hidden are those of the E / W envs of this rank; state
-    and metrics are those of all, equal to the results of one process up to rounding.
+    With an `exchange`, rollout, assignment and hidden are those of the envs of this process; state and metrics are
+    those of all, equal to the results of one process up to rounding.
     Metrics are 0-d float64, each with a flag `<name>_valid`.
     Promise: a step changes nothing if its loss, gradient or result is not finite, if no row counts, or from the KL stop
     on; a round without an applied step leaves network, units and optimiser bit for bit; rows of an env outside
@@ -128,11 +126,10 @@ def update_ppo(
     units, rows, once = prepare_rows(
         params, scale, rollout, policy=policy, spec=spec, kind=return_scale, group=group, exchange=exchange
     )
-    counts = count_minibatches(rows, assignment, policy=policy, exchange=exchange)
     carry = start_state(units.net, learner.optimiser)
     fixed = {"weights": weights.to_device(carry.step.device), "policy": policy, "spec": spec, "exchange": exchange}
     move = partial(minibatch_step, **fixed)
-    carry, steps = run_minibatches(carry, rows, memory, assignment, counts, step=move, repeat=repeat)
+    carry, steps = run_minibatches(carry, rows, memory, assignment, step=move, repeat=repeat)
     reduced = reduce_metrics(merge_extremes(steps[0], exchange), *steps[1:])
     seen = cast(Observation, rollout["observation"])
     moments = update_observation_stats(get_branch(params, "observation"), seen, exchange)
@@ -166,14 +163,6 @@ def _next_learner(
         rounds=learner.rounds + 1,
         skip_streak=choose(applied, 0, learner.skip_streak + 1),
     )
-
-
-def count_minibatches(rows: TensorDict, assignment: Tensor, *, policy: NetworkPolicy, exchange: Exchange) -> RowCounts:
-    """Count the rows of each minibatch on all ranks.  rows [T, E], assignment [K, n, E / n] -> [K n]."""
-    lookups = build_lookups(policy.floor, assignment.device)
-    envs = count_rows(cast(Any, rows), relevant_heads(cast(Any, rows), lookups))
-    own = {name: count[assignment].sum(2).flatten(0, 1) for name, count in envs._asdict().items()}
-    return RowCounts(**sum_ranks(exchange, own))
 
 
 def epochs_done(values: Tensor, epochs: int) -> tuple[Tensor, Tensor]:

@@ -189,11 +189,11 @@ def _sampled_columns(live: Tensor, fossil: Tensor, noise: Tensor) -> tuple[Tenso
     slots = live.shape[-1]
     players_of = live.unsqueeze(1)
     order = choose(players_of, noise, 2.0).argsort(dim=-1, stable=True)  # the players first
-    rank = order.argsort(dim=-1)
-    mirrored = live.sum(-1)[:, None, None] - 1 - rank
-    ranks = torch.stack((rank, mirrored), dim=2).flatten(1, 2)  # [E, 2P, S], each order and its reverse
+    place = order.argsort(dim=-1)
+    mirrored = live.sum(-1)[:, None, None] - 1 - place
+    places = torch.stack((place, mirrored), dim=2).flatten(1, 2)  # [E, 2P, S], each order and its reverse
     length = torch.arange(1, slots, device=live.device)
-    prefixes = live[:, None, None, :] & (ranks.unsqueeze(2) < length[:, None])  # [E, 2P, S-1, S]
+    prefixes = live[:, None, None, :] & (places.unsqueeze(2) < length[:, None])  # [E, 2P, S-1, S]
     proper = (length < live.sum(-1, keepdim=True)).unsqueeze(1).expand(prefixes.shape[:3])
     alone = torch.eye(slots, dtype=torch.bool, device=live.device)
     named = torch.stack((live, torch.zeros_like(live)), dim=1)

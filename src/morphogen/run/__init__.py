@@ -4,7 +4,6 @@ For users (`morphogen.train_ppo_vectorized`, `morphogen.resume`) and for the com
 
 - `train`: `train_ppo_vectorized` and `resume`, the entry points; paths of the config become absolute here
 - `session`: `Session`, one run in this process from its first event to its last; `TrainResult`
-- `rank_setup`: `set_up_together`, `share_directory`; ranks of one run begin alike, or not at all, in one directory
 - `checkpointer`: `Checkpointer` decides when a checkpoint is saved: by rounds, by minutes, at the end
 - `snapshot`: `capture` and `restore` decide what a checkpoint holds
 - `resume`: `find_resume_point` decides which checkpoint is loaded, `check_compatible` which settings may differ,

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, Literal
 
 from morphogen.config.execution_spec import STOP
-from morphogen.device.agreement import run_together
 from morphogen.engine.scheduler import Scheduler
 from morphogen.errors import CheckpointError
 from morphogen.run import snapshot
@@ -28,6 +27,7 @@ class Checkpointer:
         """Take `facts`, the entries that every manifest of the run has in common."""
         self.spec = scheduler.setup.spec.checkpoint
         self._scheduler, self._folder, self._facts, self._clock = scheduler, folder, facts, clock
+        self._exchange = scheduler.exchange
         self._score: float | None = None  # of the last finished round
         self._saved_position: tuple[int, int] | None = None  # None: nothing saved yet
         self._saved_at = clock()
@@ -42,7 +42,7 @@ class Checkpointer:
         self._emit_saved(manifest, None)
 
     def save_between_epochs(self) -> None:
-        """Save where all ranks stand before the same epoch."""
+        """Save between two epochs."""
         self._scheduler.timer.mark("checkpoint")
         self.save("periodic")
 
@@ -67,7 +67,7 @@ class Checkpointer:
             return
         self._saved_at = self._clock()
         try:
-            run_together(self._scheduler.collectives, self._folder.check_present, describe=self._folder.describe)
+            self._exchange.together(self._folder.check_present, describe=self._folder.describe)
             self._write(kind)
         except CheckpointError as error:
             self._scheduler.reporter.emit(CheckpointFailed(path=self._path, error=self._folder.describe(error)))
@@ -77,20 +77,25 @@ class Checkpointer:
 
     def _write(self, kind: SaveKind) -> None:
         started, state = self._clock(), snapshot.capture(self._scheduler)
-        path = save_checkpoint(
-            self._folder.checkpoints,
-            round=self._position[0],
-            epoch=self._position[1],
-            envs=state.envs,
-            shared=state.shared,
-            facts={**self._facts, "kind": kind, "score": None if self._scheduler.epoch else self._score},
-            keep=self.spec.keep,
-            collectives=self._scheduler.collectives,
-        )
+        envs = self._exchange.join_envs(state.envs)
+
+        def write() -> None:
+            save_checkpoint(
+                self._folder.checkpoints,
+                round=self._position[0],
+                epoch=self._position[1],
+                envs=envs,
+                shared=state.shared,
+                facts={**self._facts, "kind": kind, "score": None if self._scheduler.epoch else self._score},
+                keep=self.spec.keep,
+            )
+
+        self._exchange.on_first(write)
         self._saved_position = self._position
-        self._emit_saved(read_manifest(path), self._clock() - started)
+        manifest = read_manifest(self._folder.checkpoints / checkpoint_name(*self._position))
+        self._emit_saved(manifest, self._clock() - started)
         note = partial(self._folder.update, last_checkpoint=self._path)
-        run_together(self._scheduler.collectives, note, describe=self._folder.describe, named=False)
+        self._exchange.on_first(note, describe=self._folder.describe)
 
     def _emit_saved(self, manifest: Mapping[str, Any], seconds: float | None) -> None:
         size = sum(file["bytes"] for file in manifest["files"].values())

@@ -31,14 +31,7 @@ def play_curve(scheduler: Scheduler) -> Iterable[HeldOutPlayed]:
     rivals = CURVE_RIVALS if rounds == every else ()
     for name in (*rivals, spec.policy_name):
         arm = build_arm(name, scheduler.setup) if name in rivals else own_arm(scheduler)
-        result = play_arm(
-            scheduler.setup,
-            scheduler.transfers,
-            arm,
-            name=name,
-            episodes=spec.evaluation.episodes,
-            collectives=scheduler.collectives,
-        )
+        result = play_arm(scheduler.setup, scheduler.transfers, arm, name=name, episodes=spec.evaluation.episodes)
         yield HeldOutPlayed.build(
             policy=name, rounds=0 if name in rivals else rounds, network_value=result.network_value
         )

@@ -41,7 +41,7 @@ def build_manifest(setup: Setup, *, out: Path, command: str) -> dict[str, Any]:
 
 
 def run_started_event(scheduler: Scheduler, manifest: dict[str, Any], devices: Sequence[str]) -> RunStarted:
-    """Return the first event of a run from its scheduler, its manifest, and the devices of its ranks."""
+    """Return the first event of a run from its scheduler, its manifest, and the devices of its processes."""
     setup, spec = scheduler.setup, scheduler.setup.spec
     net = scheduler.params.get("net", None)
     return RunStarted(

@@ -10,14 +10,13 @@ from typing import NamedTuple
 from morphogen.config.config_files import dump_config, flatten_settings
 from morphogen.config.fields import to_settings
 from morphogen.config.spec import RunSpec, may_change_on_resume, resolve
-from morphogen.device.agreement import run_on_first, run_together
-from morphogen.device.collectives import Collectives
 from morphogen.engine.setup import Setup
 from morphogen.errors import CheckpointError
+from morphogen.learn.exchange import Exchange
 from morphogen.run import sinks
 from morphogen.run.snapshot import RunSnapshot
 from morphogen.storage import checkpoint_store, run_directory
-from morphogen.storage.checkpoint_files import read_part
+from morphogen.storage.checkpoint_files import read_checkpoint
 from morphogen.storage.files import error_line
 from morphogen.storage.run_directory import RunDirectory
 from morphogen.storage.tensor_trees import Tree
@@ -39,54 +38,51 @@ class ResumePoint(NamedTuple):
         return self.manifest["round"], self.manifest["epoch"]
 
 
-def find_resume_point(
-    folder: RunDirectory, run_id: str, requested: RunSpec, collectives: Collectives
-) -> ResumePoint | None:
-    """Return the checkpoint that rank 0 chooses, with the envs of this rank; None if no checkpoint was saved.
+def find_resume_point(folder: RunDirectory, run_id: str, requested: RunSpec, exchange: Exchange) -> ResumePoint | None:
+    """Return the checkpoint that the first process chooses, with the envs of this one; None if none was saved.
 
-    Raises: CheckpointError, on all ranks, if there are checkpoints, but none is usable.
+    Raises: CheckpointError, in all processes, if there are checkpoints, but none is usable.
     """
-    chosen: list[ResumePoint] = []  # by rank 0
+    chosen: list[ResumePoint] = []  # in the first process
 
     def choose() -> str | None:
-        point = _find_newest(folder, run_id, requested, collectives.ranks)
-        chosen.extend([] if point is None else [point])
-        return None if point is None else point.path.name
+        chosen.extend(_find_newest(folder, run_id, requested))
+        return chosen[0].path.name if chosen else None
 
     def load() -> ResumePoint:
         path = folder.checkpoints / str(name)
-        return chosen[0] if chosen else ResumePoint(path, *_read_part(path, collectives.rank, collectives.ranks), ())
+        point = chosen[0] if chosen else ResumePoint(path, *_read_checkpoint(path), ())
+        own = point.snapshot._replace(envs=exchange.take_envs(point.snapshot.envs))
+        return point._replace(snapshot=own)
 
-    name = run_on_first(collectives, choose, describe=folder.describe)
-    return None if name is None else run_together(collectives, load, describe=folder.describe)
+    name = exchange.on_first(choose, describe=folder.describe)
+    return None if name is None else exchange.together(load, describe=folder.describe)
 
 
-def _find_newest(folder: RunDirectory, run_id: str, requested: RunSpec, ranks: int) -> ResumePoint | None:
-    """Return the newest undamaged checkpoint of the run whose events are complete, with the envs of rank 0."""
+def _find_newest(folder: RunDirectory, run_id: str, requested: RunSpec) -> list[ResumePoint]:
+    """Return the newest undamaged checkpoint of the run whose events are complete; nothing if none was saved."""
     skipped: list[SkippedCheckpoint] = []
     saved = checkpoint_store.list_checkpoints(folder.checkpoints)
     for path in saved:
         try:
-            return ResumePoint(path, *_load_candidate(path, folder, run_id, requested, ranks), tuple(skipped))
+            return [ResumePoint(path, *_load_candidate(path, folder, run_id, requested), tuple(skipped))]
         except CheckpointError as error:
             skipped.append({"checkpoint": path.name, "reason": folder.describe(error)})
     if not saved:
-        return None
+        return []
     reasons = [f"{row['checkpoint']}: {row['reason']}" for row in skipped]
     raise CheckpointError("\n".join([f"{folder.checkpoints} has no usable checkpoint", *reasons]))
 
 
-def _read_part(path: Path, rank: int, ranks: int) -> tuple[Tree, RunSnapshot]:
-    """Return the manifest of a checkpoint, and its state with the envs of a rank."""
-    checkpoint = read_part(path, rank, ranks)
+def _read_checkpoint(path: Path) -> tuple[Tree, RunSnapshot]:
+    """Return the manifest of a checkpoint, and its state."""
+    checkpoint = read_checkpoint(path)
     return checkpoint["manifest"], RunSnapshot(checkpoint["envs"], checkpoint["shared"])
 
 
-def _load_candidate(
-    path: Path, folder: RunDirectory, run_id: str, requested: RunSpec, ranks: int
-) -> tuple[Tree, RunSnapshot]:
+def _load_candidate(path: Path, folder: RunDirectory, run_id: str, requested: RunSpec) -> tuple[Tree, RunSnapshot]:
     checkpoint_store.check_undamaged(path)
-    manifest, snapshot = _read_part(path, 0, ranks)
+    manifest, snapshot = _read_checkpoint(path)
     if (manifest["round"], manifest["epoch"]) != checkpoint_store.parse_position(path):
         raise CheckpointError(f"checkpoint {path} is of round {manifest['round']}, epoch {manifest['epoch']}")
     if manifest["run_id"] != run_id:

@@ -12,8 +12,6 @@ from morphogen.analysis.console import Console
 from morphogen.analysis.run_log import read_rounds
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import VALIDATION
-from morphogen.device.agreement import run_together
-from morphogen.device.collectives import Collectives
 from morphogen.engine.policies import Arm
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import Setup, describe_run
@@ -29,7 +27,6 @@ from morphogen.evaluation.play import (
 from morphogen.run import manifest, snapshot
 from morphogen.run.checkpointer import Checkpointer, SaveKind
 from morphogen.run.held_out_curve import play_curve
-from morphogen.run.rank_setup import describe_ranks
 from morphogen.run.resume import ResumePoint, describe_reproducibility, remove_newer
 from morphogen.run.sinks import open_sinks
 from morphogen.storage import checkpoint_files, files, run_directory
@@ -92,9 +89,8 @@ class Session:
 
     def __init__(self, setup: Setup, parts: Parts, context: RunContext | None, *, console: Console | None) -> None:
         """Start or resume; a checkpoint is checked completely before anything is written."""
-        self.collectives = parts.collectives or Collectives()
         self.setup, self.context = setup, context
-        self.console = console if self.collectives.rank == 0 else None
+        self.console = console if setup.exchange.first else None
         self.clock, self.started_at, self.hooks = parts.clock, parts.clock(), parts.hooks
         screen = () if self.console is None else (self.console,)
         hooks = Hooks(
@@ -114,7 +110,7 @@ class Session:
             "data_sha256": setup.dataset.fingerprint,
         }
         if context is not None:
-            devices = self.collectives.gather_facts(str(setup.device))
+            devices = setup.exchange.facts(str(setup.device))
             facts = {  # in the manifests of all checkpoints
                 "run_id": context.manifest["run_id"],
                 "config": json.loads(self._config),
@@ -126,9 +122,9 @@ class Session:
             self._together(lambda: self._open_files(context, cast(Checkpointer, self.checkpointer), devices))
 
     def _together(self, action: Callable[[], T]) -> T:
-        """Return the result of an action of all ranks; an error of one of them is raised on all."""
+        """Return the result of an action of all processes; an error of one is raised in all."""
         describe = str if self.context is None else self.context.folder.describe
-        return run_together(self.collectives, action, describe=describe)
+        return self.setup.exchange.together(action, describe=describe)
 
     def _open_files(self, context: RunContext, checkpointer: Checkpointer, devices: Sequence[str]) -> None:
         """Restore the checkpoint, if any, and open the files at its position.
@@ -139,8 +135,7 @@ class Session:
         if resume_point is not None:
             snapshot.restore(scheduler, resume_point.snapshot, *resume_point.position)
             positions = resume_point.snapshot.sink_positions
-        group = {"rank": self.collectives.rank, "ranks": self.collectives.ranks}
-        sinks, cut = open_sinks(self.setup.spec, context.folder, positions, **group)
+        sinks, cut = open_sinks(self.setup.spec, context.folder, positions)
         context.folder.write(run_directory.CONFIG, self._config.encode)
         context.folder.update(status="running", config_sha256=self._hashes["config_sha256"])
         if resume_point is not None:
@@ -168,26 +163,11 @@ class Session:
                     raise
             raise
         ended: Status = "stopped" if result.stopped else run_directory.STATUS_COMPLETED
-        self._together(lambda: self._close_files(ended, None))  # the records of all ranks are written now
-        self.losses = self._gather_losses()
+        self._together(lambda: self._close_files(ended, None))
         result = replace(result, losses=self.losses, run_dir=None if self.context is None else self.context.folder.name)
         if self.console is not None:
             self.console.finish(result)
         return result
-
-    def _gather_losses(self) -> Losses:
-        """Return what the sinks of all ranks lost; those of other ranks are named by rank."""
-        own = self.losses
-        facts = self.collectives.gather_facts(
-            [{name[:50]: why[:200] for name, why in own.failed.items()}, own.incomplete]
-        )
-        others = {
-            f"{name} of rank {rank}": why
-            for rank, (failed, _) in enumerate(facts)
-            for name, why in failed.items()
-            if rank != self.collectives.rank
-        }
-        return Losses({**own.failed, **others}, incomplete=any(incomplete for _, incomplete in facts))
 
     def _text(self, cause: BaseException) -> str:
         return str(cause) if self.context is None else self.context.folder.describe(cause)
@@ -216,7 +196,7 @@ class Session:
         """Print the settings of the run, and for a resumed run its checkpoint and the promise for the rest."""
         if self.console is None:
             return
-        facts, skipped = {**describe_run(self.setup), **describe_ranks(self.setup, self.collectives)}, ()
+        facts, skipped = {**describe_run(self.setup), **self.setup.exchange.describe(self.setup.spec)}, ()
         if self.context is not None and (point := self.context.resume_point) is not None:
             promise = describe_reproducibility(point.manifest["made"], manifest.environment_fingerprint(self.setup))
             facts, skipped = {**facts, "resumed from": f"{point.path.name}, {promise}"}, point.skipped

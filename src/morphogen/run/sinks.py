@@ -34,31 +34,28 @@ def _check_new_files(folder: Path) -> None:
         run_directory.check_new_file("telemetry.dir", folder / name)
 
 
-def open_sinks(
-    spec: RunSpec, folder: RunDirectory, position: Tree = None, *, rank: int = 0, ranks: int = 1
-) -> tuple[tuple[writer.Sink, ...], int]:
+def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tuple[tuple[writer.Sink, ...], int]:
     """Open the sinks of a run; return them, none at level off, and the number of bytes cut from the event file.
 
     Args:
         spec: resolved; if `telemetry.dir` has changed, a new event file begins there and its numbering continues.
-        position: result of `Reporter.drain` of rank 0; None: a new run.
-        rank, ranks: of the run; other ranks than 0 keep the records of their envs only.
+        position: result of `Reporter.drain`; None: a new run.
 
     Raises: CheckpointError like `check_position`, before any file is changed.
     """
-    if folder.is_writer and position is None:  # metrics of a run that stopped before its first checkpoint
+    if not folder.is_writer:
+        return (), 0
+    if position is None:  # metrics of a run that stopped before its first checkpoint
         shutil.rmtree(folder.metrics, ignore_errors=True)
     if spec.telemetry.level == LEVEL_OFF:
         return (), 0
-    if not folder.is_writer:
-        return (writer.RecordSink(events_folder(folder.path, spec.telemetry.dir), rank=rank, ranks=ranks),), 0
     writer.check_loggers(spec.telemetry.loggers)
     at, surplus = check_position(spec, folder, position)
     lost = [parse_saved_event(text, f"position.pending[{i}]") for i, text in enumerate(at.pending)]
     path = events_folder(folder.path, spec.telemetry.dir) / EVENTS
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = writer.JsonlSink(path, first_seq=at.seq, size=at.bytes, ranks=ranks)
+        file = writer.JsonlSink(path, first_seq=at.seq, size=at.bytes)
         remove_records(path.parent, at.rounds)  # the run writes them again
         for name, place in at.loggers.items():
             if name in spec.telemetry.loggers and name in writer.LOGGER_FILES:

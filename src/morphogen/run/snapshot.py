@@ -16,8 +16,8 @@ from morphogen.storage.tensor_trees import Tree, check_tree, restore_tree, to_ne
 class RunSnapshot(NamedTuple):
     """Trees of a checkpoint."""
 
-    envs: Tree  # of the envs of this rank
-    shared: Tree  # equal on all ranks, but for the positions of the sinks, which are those of rank 0
+    envs: Tree  # of the envs in this process
+    shared: Tree  # equal in all processes, but for the positions of the sinks, which are those of the first
 
     @property
     def sink_positions(self) -> Tree | None:

@@ -2,6 +2,8 @@
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,23 +14,23 @@ import torch
 from morphogen.analysis.console import Console
 from morphogen.analysis.run_log import read_rounds
 from morphogen.config.config_files import dump_config
+from morphogen.config.execution_spec import COMPILE_OFF
 from morphogen.config.keywords import ResumeFields, RunFields
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.device.agreement import run_on_first
-from morphogen.device.collectives import Collectives
+from morphogen.engine.compile import CompiledUnits, stay_silent
 from morphogen.engine.policies import build_arm, build_learner, check_policy
-from morphogen.engine.rank_exchange import check_exchange
 from morphogen.engine.scheduler import DEMONSTRATOR, Parts, Scheduler
 from morphogen.engine.setup import Setup, build_setup
+from morphogen.engine.warm_up import warm_up
+from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.run import manifest, snapshot
 from morphogen.run.held_out_curve import has_curve
-from morphogen.run.rank_setup import compile_together, set_up_together, share_directory
 from morphogen.run.resume import ResumePoint, branch_run, check_compatible, find_resume_point
 from morphogen.run.session import OnRound, RunContext, Session, TrainResult
 from morphogen.run.sinks import check_sinks
 from morphogen.run.stop_signals import StopSignals
 from morphogen.storage import run_directory
-from morphogen.storage.run_directory import RunDirectory, own_directory
+from morphogen.storage.run_directory import RunDirectory, hold_directory, own_directory
 from morphogen.vocab.paths import expand_path
 
 __all__ = ["TrainResult", "resume", "train_ppo_vectorized"]
@@ -43,6 +45,7 @@ def train_ppo_vectorized(
     out: Path | str | None = None,
     console: Console | None = None,
     command: str = "",
+    exchange: Exchange = ALONE,
     **fields: Unpack[RunFields],
 ) -> TrainResult:
     """Run a spec: train its policy (or run a baseline) for all rounds, save, and compare on held-out instances.
@@ -55,6 +58,7 @@ def train_ppo_vectorized(
         out: run directory, new or empty; None writes nothing.
         console: shows progress and tables (`analysis.console.Console`); None: nothing is printed.
         command: command line, for the manifest.
+        exchange: with other processes, which call this function with the same arguments and hold a part of the envs.
 
     Returns: history, policy and evaluation of the run.
     Raises: ConfigError, DataError before anything is written; TrainingDiverged, CheckpointError while it runs;
@@ -68,33 +72,31 @@ def train_ppo_vectorized(
         (1, ['net', 'observation', 'value_offset'])
     """
     parts, out = _with_on_round(parts, on_round), None if out is None else expand_path(out)
-    collectives = parts.collectives or Collectives()
-    setup = set_up_together(
-        collectives, lambda: check_run((spec or RunSpec()).with_settings(**fields), out, collectives.ranks)
-    )
-    parts = compile_together(collectives, setup, parts, console)
+    setup = exchange.together(lambda: check_run((spec or RunSpec()).with_settings(**fields), out, exchange))
+    check_equal_setups(setup)
+    parts = compile_units(setup, parts, console)
     with torch.no_grad():
         if out is None:
             return Session(setup, parts, None, console=console).run()
-        path = Path(collectives.broadcast(str(out)))
+        path = Path(exchange.on_first(lambda: str(out)))
         description = manifest.build_manifest(setup, out=path, command=command)
         owned = run_directory.create_directory(path, config=dump_config(setup.spec), manifest=description)
-        with share_directory(collectives, owned, path) as folder:
+        with share_directory(exchange, owned, path) as folder:
             return _run_interruptible(setup, parts, RunContext(folder, description), console)
 
 
-def check_run(spec: RunSpec, out: Path | None, ranks: int) -> Setup:
+def check_run(spec: RunSpec, out: Path | None, exchange: Exchange = ALONE) -> Setup:
     """Resolve and check the spec of a new run, and build what it needs; nothing is written.
 
-    Raises: every ConfigError and DataError that a run of this many ranks ends with before its first epoch.
+    Raises: every ConfigError and DataError that a run ends with before its first epoch.
     """
     spec = _make_paths_absolute(resolve(spec))
     if out is not None:
         check_sinks(spec)
-    setup = build_setup(spec)
+    setup = build_setup(spec, exchange)
     check_policy(setup)
     learner = build_learner(setup.spec)
-    check_exchange(setup.spec, learner, ranks)
+    exchange.of_updates(setup.spec, learner)
     imitates = learner is not None and learner.demonstrations(setup.spec) > 0
     if imitates or has_curve(setup.spec) or setup.spec.final_episodes:
         build_arm(DEMONSTRATOR, setup)  # a rival too, and the only one with settings of its own
@@ -113,14 +115,15 @@ def resume(
     checkpoint: str | None = None,
     out: Path | str | None = None,
     console: Console | None = None,
+    exchange: Exchange = ALONE,
     **fields: Unpack[ResumeFields],
 ) -> TrainResult:
     """Resume the run in a directory from its newest undamaged checkpoint; without a checkpoint it starts again.
 
     Args:
         run: run directory.
-        spec, fields: changed settings; rounds, devices, ranks, threads, compile mode, telemetry, checkpoint may change.
-        parts, on_round, console: as in `train_ppo_vectorized`.
+        spec, fields: changed settings; rounds, devices, threads, compile mode, telemetry, checkpoint may change.
+        parts, on_round, console, exchange: as in `train_ppo_vectorized`.
         checkpoint: name of an older checkpoint; the run continues in a new directory `out`, `run` is not changed.
 
     Returns: the result; that of a completed run without changes.
@@ -139,7 +142,6 @@ def resume(
     """
     requested, path = None if spec is None else spec.with_settings(**fields), expand_path(run)
     parts = _with_on_round(parts, on_round)
-    collectives = parts.collectives or Collectives()
     folder, original, _ = run_directory.open_directory(path)
     if checkpoint is None and requested is None and "telemetry" not in fields:
         run_directory.refuse_outside(path, original.telemetry.dir)
@@ -147,29 +149,78 @@ def resume(
         if out is None:
             raise TypeError("out: expected the path of a new run directory for an older checkpoint, got None")
         path = expand_path(out)
-        run_on_first(collectives, partial(branch_run, folder, checkpoint, path))
+        exchange.on_first(partial(branch_run, folder, checkpoint, path))
         if requested is not None and requested.telemetry.dir == original.telemetry.dir:
             requested = replace(requested, telemetry=replace(requested.telemetry, dir=None))
-    with torch.no_grad(), share_directory(collectives, own_directory(path), path) as folder:
+    with torch.no_grad(), share_directory(exchange, own_directory(path), path) as folder:
         _, original, description = run_directory.open_directory(folder.path)
         spec = requested or original.with_settings(**fields)
-        setup = set_up_together(collectives, lambda: build_setup(_make_paths_absolute(resolve(spec), original)))
-        point = find_resume_point(folder, description["run_id"], setup.spec, collectives)
+        setup = exchange.together(lambda: build_setup(_make_paths_absolute(resolve(spec), original), exchange))
+        check_equal_setups(setup)
+        point = find_resume_point(folder, description["run_id"], setup.spec, exchange)
         check_compatible(point, original, setup)
         completed = description.get("status") == run_directory.STATUS_COMPLETED
         if point is not None and completed and point.position[0] == setup.spec.rounds:
-            return _load_result(setup, point, folder, collectives)
+            return _load_result(setup, point, folder)
         first = 0 if point is None else point.position[0]
-        parts = compile_together(collectives, setup, parts, console, first=first)
+        parts = compile_units(setup, parts, console, first=first)
         context = RunContext(folder, description, point)
         return _run_interruptible(setup, parts, context, console)
 
 
-def _load_result(setup: Setup, point: ResumePoint, folder: RunDirectory, collectives: Collectives) -> TrainResult:
+def _load_result(setup: Setup, point: ResumePoint, folder: RunDirectory) -> TrainResult:
     """Return the result of a completed run."""
-    scheduler = Scheduler(setup, Parts(collectives=collectives))
+    scheduler = Scheduler(setup)
     snapshot.restore(scheduler, point.snapshot, *point.position)
     return TrainResult(tuple(read_rounds(folder.path)), scheduler.arm, (), folder.name)
+
+
+def check_equal_setups(setup: Setup) -> None:
+    """Raise a ConfigError if the processes of a run differ in versions, config or data."""
+    facts = {
+        **run_directory.describe_environment()["versions"],
+        "kernels": manifest.describe_kernels(),
+        "sha256 of the config": run_directory.config_hash(dump_config(setup.spec)),
+        "sha256 of the data": setup.dataset.fingerprint,
+    }
+    setup.exchange.check_equal(facts)
+
+
+def compile_units(setup: Setup, parts: Parts, console: Console | None, *, first: int = 0) -> Parts:
+    """Return the parts of a run with its units compiled; under `auto` all processes compile, or none.
+
+    Raises: CompileError.
+    """
+    engine, exchange, screen = setup.spec.engine, setup.exchange, console if setup.exchange.first else None
+    if engine.compile == COMPILE_OFF:
+        return parts
+    announce = stay_silent if screen is None else screen.end_compiling
+    compiled = parts.compiled or CompiledUnits(engine, device=setup.device, clock=parts.clock, announce=announce)
+    exchange.together(lambda: warm_up(setup, parts, compiled, first))
+    reasons = [reason for reason in exchange.facts(compiled.failure) if reason]
+    if reasons:
+        compiled.turn_eager(reasons[0])
+        if screen is not None:
+            screen.warn([f"engine.compile: auto runs eager: {reasons[0]}"])
+    return replace(parts, compiled=compiled)
+
+
+@contextmanager
+def share_directory(
+    exchange: Exchange, owned: AbstractContextManager[RunDirectory], path: Path
+) -> Iterator[RunDirectory]:
+    """Open a run directory: the first process owns it and writes its files.
+
+    Args:
+        owned: opens the directory for the first process.
+        path: of the directory, which all processes reach.
+    """
+    with ExitStack() as stack:
+        opened: list[RunDirectory] = []
+        exchange.on_first(lambda: opened.append(stack.enter_context(owned)))
+        yield exchange.together(
+            lambda: opened[0] if opened else stack.enter_context(hold_directory(path, is_writer=False))
+        )
 
 
 def _run_interruptible(setup: Setup, parts: Parts, context: RunContext, console: Console | None) -> TrainResult:

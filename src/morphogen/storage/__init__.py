@@ -15,15 +15,14 @@ Without torch:
 
 With torch:
 - `checkpoint_files`: `save_checkpoint`, `load_checkpoint`, `save_policy`, `load_policy`
-- `shards`: `join_envs`, `take_envs`; the envs of several ranks as one tree and back
 - `tensor_trees`: `to_nested_dict`, `check_tree`, `restore_tree`; state as nested dicts of tensors and back;
   `save_tree`, `load_tree`; such trees in safetensors files, which hold no code and no unchecked sizes
 
-A checkpoint is a directory with a safetensors file of envs per rank, `envs.rank0` and so on, with `shared`, and with a
-manifest that has the sha256 of each file.
+A checkpoint is a directory with two safetensors files, one of all envs and one of `shared` state, and with a manifest
+that has the sha256 of each file.
 `run.snapshot` decides what goes into it, `run.checkpointer` decides when it is saved.
 
-Imports `errors`, `vocab`, `config` and, for ranks, `device`.
+Imports `errors`, `vocab` and `config`.
 Faults are a `CheckpointError`, `ConfigError` or `OSError` with one sentence.
 Importing the package loads no torch.
 """

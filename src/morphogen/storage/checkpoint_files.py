@@ -1,29 +1,25 @@
 """Checkpoints and policy files: nested dicts of tensors and plain values, complete or absent, verified when loaded.
 
-A checkpoint is written under a temporary name, its manifest last, and then renamed.  Every rank writes the file of its
-envs, rank 0 all else.
+A checkpoint is written under a temporary name, its manifest last, and then renamed.
 """
 
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from typing_extensions import TypedDict
 
-from morphogen.device.agreement import run_on_first, run_together
-from morphogen.device.collectives import Collectives
 from morphogen.errors import CheckpointError
-from morphogen.storage import checkpoint_store, files, shards
-from morphogen.storage.checkpoint_store import FORMAT, MANIFEST, SHARED
+from morphogen.storage import checkpoint_store, files
+from morphogen.storage.checkpoint_store import ENVS, FORMAT, MANIFEST, SHARED
 from morphogen.storage.files import error_line
 from morphogen.storage.run_directory import POLICY
 from morphogen.storage.tensor_trees import Tree, check_tree, encode_tree, load_tree, save_tree, to_nested_dict
 from morphogen.vocab.paths import expand_path
 
-T = TypeVar("T")
 POLICY_FORMAT = 5
 
 
@@ -46,69 +42,53 @@ class PolicyFile(TypedDict):
 
 
 def save_checkpoint(
-    folder: Path,
-    *,
-    round: int,
-    epoch: int,
-    envs: Any,
-    shared: Any,
-    facts: Mapping[str, Any],
-    keep: int | None = None,
-    collectives: Collectives | None = None,
+    folder: Path, *, round: int, epoch: int, envs: Any, shared: Any, facts: Mapping[str, Any], keep: int | None = None
 ) -> Path:
     """Write the state at a position below `folder`; a kill at any point leaves the earlier checkpoints intact.
 
     Args:
-        envs: state of the envs of this rank.
-        shared: state that all ranks have; that of rank 0 is written.
+        envs: state of all envs.
+        shared: state of learner, telemetry and run.
         facts: JSON values for the manifest, among them `score`, which decides the best checkpoint.
         keep: number of newest checkpoints that stay besides the best one; None: all.
-        collectives: of the ranks, all of which save; None: one process.
 
     An undamaged checkpoint of the position is not written again: one position has one state.
-    Raises: CheckpointError, on all ranks, if a rank cannot write a file.
+    Raises: CheckpointError if a file cannot be written.
     """
-    group = collectives or Collectives()
     final = folder / checkpoint_store.checkpoint_name(round, epoch)
-    head = {"format": FORMAT, "round": round, "epoch": epoch, "world": group.ranks, **facts}
+    head = {"format": FORMAT, "round": round, "epoch": epoch, "world": 1, **facts}
     try:
-        work = run_on_first(group, lambda: _call_writer(_begin, final))
+        work = _begin(final)
         if work is not None:
-            _write_checkpoint(folder / work, final, (to_nested_dict(envs), to_nested_dict(shared)), head, group)
+            _write_checkpoint(work, final, {ENVS: to_nested_dict(envs), SHARED: to_nested_dict(shared)}, head)
         if keep is not None:
-            run_on_first(group, lambda: _call_writer(checkpoint_store.apply_retention, folder, keep))
-    except CheckpointError as error:
-        raise CheckpointError(f"checkpoint {final} cannot be written: {error}") from error
+            checkpoint_store.apply_retention(folder, keep)
+    except OSError as error:
+        raise CheckpointError(f"checkpoint {final} cannot be written: {error_line(error)}") from error
     return final
 
 
-def _call_writer(write: Callable[..., T], *args: Any) -> T:
-    """Return the result of a function that writes; an OSError becomes a CheckpointError with its reason."""
-    try:
-        return write(*args)
-    except OSError as error:
-        raise CheckpointError(error_line(error)) from error
-
-
-def _begin(final: Path) -> str | None:
-    """Create the directory that becomes a checkpoint and return its name; None if the checkpoint is there, intact."""
+def _begin(final: Path) -> Path | None:
+    """Create the directory that becomes a checkpoint and return it; None if the checkpoint is there, intact."""
     final.parent.mkdir(parents=True, exist_ok=True)
     checkpoint_store.remove_leftovers(final.parent)
     if final.exists() and checkpoint_store.find_damage(final) is None:
         return None
     work = files.temporary_path(final)
     work.mkdir()
-    return work.name
+    return work
 
 
-def _write_checkpoint(work: Path, final: Path, trees: tuple[Tree, Tree], head: Tree, group: Collectives) -> None:
-    """Write the trees of envs and of what is shared into `work`, which becomes `final` once all ranks are done."""
-    envs, shared = trees
-    shard = work / checkpoint_store.shard_name(group.rank)
+def _write_checkpoint(work: Path, final: Path, trees: Mapping[str, Tree], head: Tree) -> None:
+    """Write the trees, by the names of their files, and the manifest into `work`, which then becomes `final`."""
     try:
-        entry = run_together(group, lambda: _call_writer(_write_tree, shard, envs))
-        entries = {checkpoint_store.shard_name(rank): other for rank, other in enumerate(group.gather_facts(entry))}
-        run_on_first(group, lambda: _call_writer(_finish, work, final, shared, {**head, "files": entries}))
+        manifest = {**head, "files": {name: _write_tree(work / name, tree) for name, tree in trees.items()}}
+        manifest["seal"] = checkpoint_store.manifest_sha256(manifest)
+        files.write_new(work / MANIFEST, files.json_bytes(manifest))
+        if final.exists():
+            checkpoint_store.remove_checkpoint(final)
+        work.rename(final)
+        files.sync_folder(final.parent)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)  # a partial checkpoint fills a disk that may be full
         raise
@@ -119,17 +99,6 @@ def _write_tree(path: Path, tree: Tree) -> Tree:
     data = encode_tree(tree)
     files.write_new(path, data)
     return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-
-
-def _finish(work: Path, final: Path, shared: Tree, manifest: Tree) -> None:
-    """Write what is shared and the manifest, and give a checkpoint its name."""
-    manifest = {**manifest, "files": {**manifest["files"], SHARED: _write_tree(work / SHARED, shared)}}
-    manifest["seal"] = checkpoint_store.manifest_sha256(manifest)
-    files.write_new(work / MANIFEST, files.json_bytes(manifest))
-    if final.exists():
-        checkpoint_store.remove_checkpoint(final)
-    work.rename(final)
-    files.sync_folder(final.parent)
 
 
 def load_checkpoint(path: Path | str) -> Checkpoint:
@@ -153,26 +122,13 @@ def load_checkpoint(path: Path | str) -> Checkpoint:
     """
     path = expand_path(path)
     checkpoint_store.check_undamaged(path)
-    return read_part(path, 0, 1)
+    return read_checkpoint(path)
 
 
-def read_part(path: Path, rank: int, ranks: int) -> Checkpoint:
-    """Return an undamaged checkpoint like `load_checkpoint`, with the envs of one rank of `ranks` only.
-
-    Raises: CheckpointError if a file cannot be read, or the number of envs is no multiple of `ranks`.
-    """
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Return an undamaged checkpoint like `load_checkpoint`.  Raises: CheckpointError if a file cannot be read."""
     manifest = checkpoint_store.read_manifest(path)
-    world = manifest["world"]
-    wanted = shards.overlapping_shards(world, rank, ranks)
-    names = [*map(checkpoint_store.shard_name, wanted), SHARED]
-    *parts, shared = (load_tree(path / name, label="checkpoint file") for name in names)
-    if world == ranks:
-        return {"manifest": manifest, "envs": parts[0], "shared": shared}
-    size = shards.count_envs(parts[0])
-    if size * world % ranks:
-        raise CheckpointError(f"checkpoint {path} has {size * world} envs: expected a multiple of {ranks} ranks")
-    own, before = size * world // ranks, wanted.start * size
-    envs = shards.take_envs(shards.join_envs(parts), range(rank * own - before, (rank + 1) * own - before))
+    envs, shared = (load_tree(path / name, label="checkpoint file") for name in (ENVS, SHARED))
     return {"manifest": manifest, "envs": envs, "shared": shared}
 
 

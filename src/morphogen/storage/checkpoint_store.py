@@ -1,7 +1,6 @@
 """Checkpoints of a run on disk: listed by position, checked for damage, deleted by retention.  No torch.
 
 A checkpoint is a directory whose manifest holds size and sha256 of every file, and a sha256 of the manifest itself.
-Every rank of a run writes a file of its own envs.
 """
 
 import contextlib
@@ -18,7 +17,9 @@ from morphogen.vocab.text import format_value
 
 Manifest = dict[str, Any]
 FORMAT = 8
-SHARED, MANIFEST = "shared.safetensors", "manifest.json"
+ENVS = "envs.rank0.safetensors"  # the name of format 8, with the state of all envs
+SHARED = "shared.safetensors"
+MANIFEST = "manifest.json"
 TRASH = ".trash-"  # prefix of checkpoints that are being deleted
 _NAME = re.compile("round-([0-9]{6,9})-epoch-([0-9]{4,6})")
 _LEFTOVER = re.compile(rf"\.(tmp|trash)-{_NAME.pattern}-[0-9a-f]{{16}}")
@@ -27,11 +28,6 @@ _LEFTOVER = re.compile(rf"\.(tmp|trash)-{_NAME.pattern}-[0-9a-f]{{16}}")
 def checkpoint_name(round: int, epoch: int) -> str:
     """Return the directory name of a position, which is the next epoch to run."""
     return f"round-{round:06d}-epoch-{epoch:04d}"
-
-
-def shard_name(rank: int) -> str:
-    """Return the name of the file with the envs of a rank."""
-    return f"envs.rank{rank}.safetensors"
 
 
 def parse_position(path: Path) -> tuple[int, int] | None:
@@ -82,18 +78,17 @@ def read_manifest(path: Path) -> Manifest:
         raise CheckpointError(f"has a damaged {MANIFEST}: its sha256 differs from its seal")
     if not _lists_files(manifest):
         raise CheckpointError(
-            f"has an invalid {MANIFEST}: expected round, epoch, world, and the files {shard_name(0)} ..., {SHARED}"
+            f"has an invalid {MANIFEST}: expected round, epoch, world 1, and the files {ENVS}, {SHARED}"
         )
     return manifest
 
 
 def _lists_files(manifest: Manifest) -> bool:
     match manifest:
-        case {"round": int(), "epoch": int(), "world": int(ranks), "files": {**files}} if ranks > 0:
-            names = {SHARED, *map(shard_name, range(min(ranks, len(files))))}
+        case {"round": int(), "epoch": int(), "world": 1, "files": {**files}}:
             sizes = [entry for entry in files.values() if isinstance(entry, dict)]
             kinds = [(type(entry.get("bytes")), type(entry.get("sha256"))) for entry in sizes]
-            return files.keys() == names and kinds == [(int, str)] * (ranks + 1)
+            return files.keys() == {ENVS, SHARED} and kinds == [(int, str)] * 2
     return False
 
 

@@ -48,7 +48,7 @@ class RunDirectory:
             change.
         opened_as: path that was opened, of a directory that is held.
         identity: device and inode of a directory that is held.
-        is_writer: whether this process writes the files that all ranks of the run share.
+        is_writer: whether this process writes the files of the run.
     """
 
     path: Path
@@ -96,7 +96,7 @@ class RunDirectory:
         return self.read_manifest().get("inode") == self.path.stat().st_ino
 
     def write(self, name: str, content: Callable[[], bytes]) -> None:
-        """Replace a file that the ranks share, by its writer.  Raises: CheckpointError like `saving`."""
+        """Replace a file of the run, by its writer.  Raises: CheckpointError like `saving`."""
         if self.is_writer:
             with self.saving():
                 files.write_atomic(self.path / name, content())

@@ -73,7 +73,7 @@ class EventRule(NamedTuple):
     """Events that are made alike."""
 
     group: int  # of an epoch: its events are sorted by env
-    rank: int  # of the lowest level with them
+    depth: int  # of the lowest level with them
     names: frozenset[str]
     make: Callable[[DeriveContext], Iterator[Envelope]]
 
@@ -96,7 +96,7 @@ def derive_events(
     columns["settled"] = stable & (np.cumsum(stable, axis=0) == 1)
     columns["began"] = np.diff(columns["regime"], axis=0, prepend=0) > 0
     columns["totals"] = np.cumsum(columns["components"], axis=0, dtype=np.float64)
-    after, ranks = slot_history(columns), record.ranks().tolist()
+    after, depths = slot_history(columns), record.depths().tolist()
     tables = columns, history_before(after), after
     for epoch in range(first_epoch, record.epochs):
         row, past, present = ({name: column[epoch] for name, column in table.items()} for table in tables)
@@ -111,7 +111,7 @@ def derive_events(
             record.facts,
         )
         for _, group in groupby(rules, key=lambda rule: rule.group):
-            events = [event for rule in group if ranks[epoch] >= rule.rank for event in rule.make(step)]
+            events = [event for rule in group if depths[epoch] >= rule.depth for event in rule.make(step)]
             kept = (event for event in events if wanted is None or event.name in wanted)
             yield from sorted(kept, key=lambda event: event.env or 0)
 
@@ -312,8 +312,8 @@ def attribution_event(record: Record) -> kinds.AttributionMissing | None:
 def _rule(
     group: int, make: Callable[[DeriveContext], Iterator[Envelope]], *events: type[Event], level: str = ""
 ) -> EventRule:
-    rank = LEVEL_RANK[level or events[0].LEVEL]
-    return EventRule(group, rank, frozenset(event.NAME for event in events), make)
+    depth = LEVEL_RANK[level or events[0].LEVEL]
+    return EventRule(group, depth, frozenset(event.NAME for event in events), make)
 
 
 def _about_all(

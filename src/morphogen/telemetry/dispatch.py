@@ -244,8 +244,8 @@ class Dispatcher:
     def _put(
         self, events: tuple[Envelope, ...], workers: Iterable[SinkWorker], record: RoundRecord | None = None
     ) -> None:
-        rank = LEVEL_RANK[self._spec.level] if record is None else record.ranks().max()
-        batch = Batch(tuple(event for event in events if LEVEL_RANK[event.data.LEVEL] <= rank), record)
+        depth = LEVEL_RANK[self._spec.level] if record is None else record.depths().max()
+        batch = Batch(tuple(event for event in events if LEVEL_RANK[event.data.LEVEL] <= depth), record)
         for worker in workers:
             worker.put(batch)
 

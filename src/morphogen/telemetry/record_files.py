@@ -1,6 +1,6 @@
 """Files of records: one a round, read by `np.load(lzma.open("records/round-000001.npz.xz"))`.  No tensors.
 
-In a run of several ranks every rank writes a shard, the record of its envs: `round-000001.rank0-of-2.npz.xz`.
+Earlier versions divided the record of a run of several ranks: `round-000001.rank0-of-2.npz.xz`.
 Members are the columns that the level keeps, [T, E, ...]; `episodes`, a row per env of a round that is over;
 `detailed`, epochs at level debug; `meta`, JSON on the run.  The format has a checksum of the whole.
 """
@@ -98,14 +98,14 @@ def _as_table(ends: Record) -> Array:
     return rows
 
 
-def write_record(folder: Path, record: RoundRecord, rank: int = 0, ranks: int = 1) -> None:
-    """Write the record of a round so far, of the envs of a rank, beside the event file in `folder`.
+def write_record(folder: Path, record: RoundRecord) -> None:
+    """Write the record of a round so far beside the event file in `folder`.
 
     An earlier file of the round is replaced.  Raises: OSError.
     """
-    path, size = record_path(folder, record.round, rank, ranks), record.facts.envs // ranks
+    path = record_path(folder, record.round)
     path.parent.mkdir(exist_ok=True)
-    files.write_atomic(path, encode_record(record.take(range(rank * size, (rank + 1) * size))))
+    files.write_atomic(path, encode_record(record))
 
 
 def read_shards(paths: Sequence[Path]) -> RoundRecord:

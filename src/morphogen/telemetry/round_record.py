@@ -22,7 +22,7 @@ Columns = Mapping[str, Array]  # the same, [T, E, ...], of the epochs of a round
 
 HEAD_USED = np.asarray(RELEVANT)  # bool [OPS, heads]
 STAGE_POINTS = ("stage_before", "stage_acted", "stage_ticked", "stage")  # the four points of an epoch
-LEVEL_RANK = {name: rank for rank, name in enumerate(LEVELS)}
+LEVEL_RANK = {name: depth for depth, name in enumerate(LEVELS)}
 MINIMAL, NORMAL, DEBUG = LEVEL_RANK["minimal"], LEVEL_RANK["normal"], LEVEL_RANK[LEVEL_DEBUG]
 
 
@@ -70,8 +70,8 @@ class RoundRecord:
         """Number of envs in the record."""
         return next(iter(self.columns.values())).shape[1]
 
-    def ranks(self) -> Array:
-        """Level of every epoch as a rank, int [T]."""
+    def depths(self) -> Array:
+        """Depth of the level of every epoch, int [T]."""
         return np.where(self.detailed, DEBUG, LEVEL_RANK[self.level])
 
     def take(self, envs: range) -> "RoundRecord":
@@ -134,7 +134,7 @@ _KEPT = {
         *("train_loss", "train_acc", "train_valid", "host_gradient_norm", "gate_failed", "anomaly", "fault"),
     ),
 }
-COLUMN_RANK = {name: rank for rank, names in _KEPT.items() for name in names}
+COLUMN_RANK = {name: depth for depth, names in _KEPT.items() for name in names}
 ABLATIONS = ("acc_table", "exact", "host_acc", "measured", "interaction_sum", "boost_received", "interaction_valid")
 # Column -> its flag: not measured where that is False.
 VALID = {
@@ -149,8 +149,8 @@ VALID = {
 
 def kept_columns(record: RoundRecord) -> dict[str, Array]:
     """The columns that the level of each epoch keeps, 0 where it does not keep or no event reads them."""
-    columns, ranks, detailed = record.columns, record.ranks(), record.detailed
-    last = (np.arange(record.epochs) == record.facts.epochs - 1) & (ranks >= NORMAL)
+    columns, depths, detailed = record.columns, record.depths(), record.detailed
+    last = (np.arange(record.epochs) == record.facts.epochs - 1) & (depths >= NORMAL)
     fossilized, fresh = stage_entries(columns, Stage.FOSSILIZED), columns["contribution_valid"]
     wrong = columns["rolled_back"] | (columns["anomaly"] != int(Panic.NONE)) | (columns["fault"] != int(Fault.NONE))
     later = np.logical_or.accumulate(detailed[::-1])[::-1]  # whose totals need the components before
@@ -159,7 +159,7 @@ def kept_columns(record: RoundRecord) -> dict[str, Array]:
         "loss_limit": wrong | expand_flag(detailed, wrong),
         "components": columns["rolled_back"] | expand_flag(later, wrong),
     }
-    masks: dict[str, Array] = read | {name: ranks >= rank for name, rank in COLUMN_RANK.items()}
+    masks: dict[str, Array] = read | {name: depths >= depth for name, depth in COLUMN_RANK.items()}
     masks |= dict.fromkeys(ABLATIONS, detailed | last)
     kept = {}
     for name, column in columns.items():

@@ -10,7 +10,7 @@ import importlib.util
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import ConfigError
 from morphogen.storage.locks import hold_lock
-from morphogen.storage.run_directory import LOCK, RECORDS
+from morphogen.storage.run_directory import LOCK
 from morphogen.storage.type_check import Count
 from morphogen.telemetry.events import Envelope, EnvEvent, EpochEvent
 from morphogen.telemetry.jsonl import EVENT_KINDS, encode
@@ -73,30 +73,6 @@ LOGGED_KINDS = frozenset(name for name, kind in EVENT_KINDS.items() if not issub
 LOGGED_KINDS |= {RolledBack.NAME}  # all other events of envs, slots and epochs are in the records
 
 
-class RecordSink:
-    """A sink that keeps the records of the envs of a rank beside the event file, which rank 0 writes."""
-
-    local = retries = True
-    kinds: Collection[str] = frozenset()
-    name = RECORDS
-
-    def __init__(self, folder: Path, *, rank: int, ranks: int) -> None:
-        self._folder, self._rank, self._ranks = folder, rank, ranks
-
-    def write_record(self, record: RoundRecord) -> None:
-        """Write the file of the record of a round; OSError if that fails."""
-        write_record(self._folder, record, self._rank, self._ranks)
-
-    def write(self, events: Iterable[Envelope]) -> None:
-        """Take none."""
-
-    def flush(self) -> None:
-        """Records are on the disk once they are written."""
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
 class JsonlSink:
     """A sink that appends JSON lines to a file, which no other process writes meanwhile, and keeps records beside it.
 
@@ -107,24 +83,17 @@ class JsonlSink:
     kinds = LOGGED_KINDS
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        first_seq: int = 0,
-        size: int | None = None,
-        ranks: int = 1,
-        clock: Callable[[], float] = time.time,
+        self, path: Path, *, first_seq: int = 0, size: int | None = None, clock: Callable[[], float] = time.time
     ) -> None:
         """Open the file, and cut it to `size` bytes, if set.
 
         Args:
             first_seq: number of the next line.
-            ranks: of the run; the records are those of rank 0.
 
         Raises: OSError if the file has another writer or another name, or is a link, a pipe or a device.
         """
         self.name, self.seq, self._clock = path.name, first_seq, clock
-        self._folder, self._ranks = path.parent, ranks
+        self._folder = path.parent
         with ExitStack() as stack:
             try:
                 stack.enter_context(hold_lock(path.with_name(f"{path.name}.{LOCK}")))
@@ -154,7 +123,7 @@ class JsonlSink:
         """Write the file of the record of a round; OSError if that fails, or if the folder was replaced."""
         if not os.path.samestat(os.fstat(self._file.fileno()), os.stat(self._folder / self.name)):
             raise OSError(errno.ESTALE, "its folder was replaced by another one")
-        write_record(self._folder, record, ranks=self._ranks)
+        write_record(self._folder, record)
 
     def position(self) -> tuple[int, int]:
         """The bytes of the whole lines, and the number of the next one."""

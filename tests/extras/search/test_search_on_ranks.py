@@ -1,6 +1,6 @@
 """Searches over ranks: every episode is played once, and the results are those of one process."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -8,18 +8,19 @@ import torch
 from support.small_runs import context_of
 
 import morphogen as mg
-from morphogen.device.collectives import Collectives
 from morphogen.evaluation.arms import policy_player
 from morphogen.extras.search.candidates import build_schedule, initial_candidates
 from morphogen.extras.search.instance_sets import score_pairs, score_schedules, training_instances
 from morphogen.extras.search.oracle import play_hindsight_oracle
 from morphogen.extras.search.replays import play_static_arm
-from tests.support.thread_ranks import run_ranks
+from morphogen.learn.exchange import ALONE
+
+run_ranks = pytest.importorskip("tests.extras.ranks.thread_ranks").run_ranks
 
 
 @pytest.fixture(scope="module")
 def setup():
-    return mg.build_setup(mg.RunSpec(preset="whitebox", envs=5, seed=3))
+    return mg.build_setup(mg.RunSpec(preset="tiny", envs=5, seed=3))
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +29,14 @@ def schedules(setup):
 
 
 def test_arms_have_the_results_of_one_process_on_two_ranks(setup, schedules):
-    def play(collectives):
-        context = context_of(setup, collectives)
+    def play(exchange):
+        context = context_of(replace(setup, exchange=exchange))
         random = policy_player(mg.build_arm("random", setup), "random")(context, 12, {})
         static = play_static_arm(context, 12, {"random": random})
         oracle = play_hindsight_oracle(context, schedules, episodes=7, worlds=1)
         return [static.traces, oracle.traces], oracle.pick.tolist()
 
-    alone, picks = play(Collectives())
+    alone, picks = play(ALONE)
     for traces, own_picks in run_ranks(2, play):
         assert own_picks == picks
         for ours, theirs in zip(traces, alone, strict=True):
@@ -46,10 +47,12 @@ def test_arms_have_the_results_of_one_process_on_two_ranks(setup, schedules):
 def test_scores_of_schedules_are_those_of_one_process_where_groups_are_uneven(setup, schedules):
     instances = training_instances(setup.spec, 3)
 
-    def score(collectives):
-        return score_schedules(context_of(setup, collectives), schedules, instances, worlds=range(2), rows=5)
+    def score(exchange):
+        return score_schedules(
+            context_of(replace(setup, exchange=exchange)), schedules, instances, worlds=range(2), rows=5
+        )
 
-    alone = score(Collectives())
+    alone = score(ALONE)
     assert len(np.unique(alone)) > 2
     for values in run_ranks(2, score):
         np.testing.assert_array_equal(values, alone)

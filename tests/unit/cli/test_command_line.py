@@ -228,7 +228,7 @@ def started(monkeypatch):
         "morphogen.cli.train.import_module", lambda name: fake if name == "morphogen.run.train" else real(name)
     )
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr("morphogen.config.rank_choice.count_cores", lambda: 1)  # no ranks
+    monkeypatch.setattr("morphogen.extras.ranks.rank_choice.count_cores", lambda: 1)  # no ranks
     return calls
 
 

@@ -108,7 +108,7 @@ def test_what_cannot_be_resumed_is_refused(alone, capsys, monkeypatch, tmp_path,
 
 
 @pytest.mark.slow
-def test_ranks_that_may_restart_are_given_a_total_of_rounds_and_none_to_add(alone, capsys, monkeypatch):
+def test_processes_that_may_restart_are_given_a_total_of_rounds_and_none_to_add(alone, capsys, monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
     assert main.main(["resume", str(alone), "--extend-rounds", "1"]) == 2
-    assert "--extend-rounds: expected --rounds, the total, where torchrun may restart ranks" in capsys.readouterr().err
+    assert "--extend-rounds: expected --rounds, the total, where the run may be restarted" in capsys.readouterr().err

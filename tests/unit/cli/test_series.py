@@ -8,9 +8,9 @@ from support.small_runs import tiny
 
 from morphogen.cli import main, series
 from morphogen.config.spec import resolve
-from morphogen.device.collectives import Collectives
 from morphogen.engine.scheduler import Hooks, Parts
 from morphogen.errors import ConfigError, RankError, TrainingDiverged
+from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.storage import run_directory
 from morphogen.telemetry.dispatch import Losses
 
@@ -54,7 +54,7 @@ def runs(tmp_path):
     return {tmp_path / f"seed-{seed}": resolve(tiny(seed=seed)) for seed in (1, 2, 3)}
 
 
-def play_series(runs, monkeypatch, ends, *, ranks=1, stop=lambda: False):
+def play_series(runs, monkeypatch, ends, *, exchange=ALONE, stop=lambda: False):
     """Train a series whose runs end as `ends` says, by seed; return the result and the seeds that were trained."""
     trained = []
 
@@ -66,11 +66,8 @@ def play_series(runs, monkeypatch, ends, *, ranks=1, stop=lambda: False):
         return end
 
     monkeypatch.setattr(series, "train_run", train)
-    collectives = Collectives(0, 1)
-    collectives.ranks = ranks
-    collectives.gather_facts = lambda fact: [fact] * ranks
-    parts = Parts(hooks=Hooks(should_stop=stop), collectives=collectives)
-    return series.train_seeds(runs, command="", console=None, parts=parts), trained
+    parts = Parts(hooks=Hooks(should_stop=stop))
+    return series.train_seeds(runs, command="", console=None, parts=parts, exchange=exchange), trained
 
 
 @pytest.mark.parametrize("error", [TrainingDiverged("no step"), ZeroDivisionError("a fault of a part")])
@@ -82,10 +79,10 @@ def test_a_run_that_fails_does_not_stop_the_others(runs, monkeypatch, capsys, er
     assert [row["status"] for row in series.seed_rows(runs, result.errors)] == ["not begun", "failed", "not begun"]
 
 
-@pytest.mark.parametrize("error", [RankError("rank 1 ended"), ZeroDivisionError()])
-def test_an_error_that_other_ranks_do_not_have_ends_the_series(runs, monkeypatch, error):
+@pytest.mark.parametrize("error", [RankError("another one ended"), ZeroDivisionError()])
+def test_an_error_that_other_processes_do_not_have_ends_the_series(runs, monkeypatch, error):
     with pytest.raises(type(error)):
-        play_series(runs, monkeypatch, {2: error}, ranks=2)
+        play_series(runs, monkeypatch, {2: error}, exchange=Exchange())
 
 
 def test_a_stopped_run_stops_the_series(runs, monkeypatch):

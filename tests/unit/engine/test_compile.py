@@ -4,7 +4,6 @@ import json
 import warnings
 from functools import partial
 from io import StringIO
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -26,9 +25,9 @@ from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.engine.warm_up import warm_up
 from morphogen.errors import CompileError, DeviceError
-from morphogen.run.rank_setup import compile_together
+from morphogen.learn.exchange import Exchange
 from morphogen.run.session import TrainResult
-from morphogen.run.train import train_ppo_vectorized
+from morphogen.run.train import compile_units, train_ppo_vectorized
 from morphogen.steps.validate_step import validate
 from morphogen.telemetry.writer import MemorySink
 from morphogen.testing.builders import tree_equality
@@ -296,17 +295,17 @@ def test_auto_runs_eager_where_the_compiler_fails_with_the_numbers_of_an_eager_r
     assert tree_equality.trees_equal(found.policy, wanted.policy)
 
 
-def test_all_ranks_run_eager_if_one_of_them_has_to():
-    units, facts = units_of("auto"), []
-    others = SimpleNamespace(rank=0, ranks=1, gather_facts=lambda own: facts.append(own) or [own, "act: OSError"])
-    setup, quiet = (
-        build_setup(small(policy_name="wait", engine=engine(compile="auto"))),
-        Console(quiet=True, err=StringIO()),
-    )
+def test_all_processes_run_eager_if_one_of_them_has_to():
+    class Another(Exchange):
+        def facts(self, fact):
+            return [fact, "act: OSError"]
+
+    units = units_of("auto")
+    setup = build_setup(small(policy_name="wait", engine=engine(compile="auto")), Another())
+    quiet = Console(quiet=True, err=StringIO())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("morphogen.run.rank_setup.warm_up", lambda *_: None)
-        parts = compile_together(others, setup, Parts(compiled=units), quiet)
-    assert facts == [""]
+        patch.setattr("morphogen.run.train.warm_up", lambda *_: None)
+        parts = compile_units(setup, Parts(compiled=units), quiet)
     assert parts.compiled is not None
     assert parts.compiled.eager
     assert parts.compiled.failure == "act: OSError"

@@ -6,15 +6,11 @@ import pytest
 import torch
 from support.small_runs import tiny
 
-from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.groups import DataSpec
 from morphogen.config.policy_spec import PpoSpec
-from morphogen.device.collectives import Collectives
 from morphogen.engine.policies import build_arm
-from morphogen.engine.rank_exchange import build_exchange
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
-from morphogen.errors import ConfigError
 from morphogen.extras.regimes.regime_spec import RegimeSpec
 from morphogen.learn.learner import PpoLearner
 from morphogen.state.tree_ops import get_leaf
@@ -144,9 +140,3 @@ def test_a_round_of_imitation_takes_all_its_steps_and_one_of_ppo_stops_at_its_di
     assert (first.entropy_coef, second.entropy_coef) == (0.0, pytest.approx(0.049))
     assert second.kl > 0
     assert second.steps_done < 2 * 2
-
-
-def test_under_allreduce_a_group_belongs_to_one_rank():
-    spec = tiny(envs=8, ppo=replace(PPO, minibatches=2), engine=EngineSpec(reduce="allreduce", ranks=2))
-    with pytest.raises(ConfigError, match=r"ppo\.world_envs: expected a divisor of the 4 envs of a rank"):
-        build_exchange(spec, PpoLearner(), Collectives(0, 2))

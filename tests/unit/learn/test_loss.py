@@ -8,9 +8,9 @@ from support.made_up_rollouts import masks, source
 from tensordict import TensorDict
 
 from morphogen.config.policy_spec import PpoSpec
+from morphogen.learn.exchange import ALONE
 from morphogen.learn.loss import (
     Coefficients,
-    RowCounts,
     clipped_surrogate,
     count_rows,
     kl_estimate,
@@ -108,7 +108,7 @@ def test_kl_is_never_negative_zero_only_at_ratio_one_and_deaf_to_forced_rows(see
     heads, joint = log_ratios(found.log_prob, rows["log_prob"])
     forced = rows["free"] == 0
     used = relevant.float() * rows["free"].unsqueeze(-1)
-    fixed = {"clip": 0.2, "counts": RowCounts(*(count.sum(0) for count in count_rows(rows, relevant)))}
+    fixed = {"clip": 0.2, "counts": count_rows(rows, used, ALONE)}
     fixed["valid"] = torch.tensor(True)
     a = ratio_metrics(heads, joint, used, rows["free"], **fixed)
     b = ratio_metrics(heads, torch.where(forced, 5.0, joint), used, rows["free"], **fixed)

@@ -13,10 +13,9 @@ from support import profiles, run_comparison
 from morphogen.errors import CheckpointError
 from morphogen.storage import files
 from morphogen.storage.checkpoint_files import load_checkpoint, save_checkpoint
-from morphogen.storage.checkpoint_store import MANIFEST, SHARED, shard_name
+from morphogen.storage.checkpoint_store import ENVS, MANIFEST, SHARED
 from morphogen.storage.tensor_trees import load_tree
 
-ENVS = shard_name(0)
 FILES = (ENVS, SHARED, MANIFEST)
 
 

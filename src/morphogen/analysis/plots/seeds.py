@@ -173,7 +173,7 @@ def last_ablations(log: RunLog, episode: Row) -> Row | None:
     env = episode["env"]
     whole: dict[str, Any] = {}
     for name in ("exact", "host_acc", "accuracy", "shapley", "interaction_sum"):
-        values = [value for part in parts for value in part[name]]  # ranks in order hold neighbouring envs
+        values = [value for part in parts for value in part[name]]  # parts in order hold neighbouring envs
         whole[name] = values[env] if env < len(values) else None
     return whole if whole["exact"] and whole["host_acc"] is not None else None
 

@@ -14,11 +14,10 @@ from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES, Ins
 from morphogen.device.transfers import Transfers
 from morphogen.engine.action_control import ActionControl, build_per_env_control
 from morphogen.engine.environment import Environment, open_environment
-from morphogen.engine.episodes import Array, EpisodeTraces, run_episodes
+from morphogen.engine.episodes import Array, EpisodeTraces, fetch_all_traces, run_episodes
 from morphogen.engine.phases import PolicyInputs
 from morphogen.engine.setup import Setup
 from morphogen.evaluation.arms import PlayContext
-from morphogen.evaluation.rank_parts import fetch_all_traces, own_part
 from morphogen.state import rng
 from morphogen.state.env import EnvState
 from morphogen.telemetry.round_summary import running_value
@@ -72,7 +71,7 @@ def play_held_out(
     chosen: Array | None = None,
     start: StartEpisode = reset_to,
 ) -> EpisodeTraces:
-    """Play held-out episodes in the groups of an evaluation, a part on each rank.
+    """Play held-out episodes in the groups of an evaluation, a part in each process.
 
     Args:
         episodes: number of episodes of the evaluation.
@@ -90,13 +89,13 @@ def play_held_out(
         last = first + len(instances.tasks)
         group = places[(places >= first) & (places < last)]
         if len(group):
-            own = group[own_part(len(group), context.collectives)]
+            own = group[context.setup.exchange.places(len(group))]
             env = instances.choose(own - first).open(context.setup, context.transfers, control(own))
             with env, torch.no_grad():
                 parts.append(run_episodes(env, *start(env, instances.episode, own)))
             counts.append(len(group))
         first = last
-    return fetch_all_traces(context.transfers, parts, counts, collectives=context.collectives)
+    return fetch_all_traces(context.setup.exchange, context.transfers, parts, counts)
 
 
 def build_schedules_control(schedules: Sequence[Schedule], setup: Setup) -> ActionControl:
@@ -125,8 +124,8 @@ def score_schedules(
 ) -> Array:
     """Network value of every schedule on every instance, in siblings of its world.
 
-    World 0 is the world of a run or an evaluation.  At most `rows` envs run together, a part on every
-    rank.
+    World 0 is the world of a run or an evaluation.  At most `rows` envs run together, over all
+    processes.
     Returns: float [K, len(worlds), n].
     """
     count = len(instances.tasks)
@@ -164,7 +163,7 @@ def _score_group(
     context: PlayContext, group: Tensor, schedules: Sequence[Schedule], instances: InstanceSet, *, sibling: int
 ) -> Array:
     """Network values of the pairs of a group, int64 [m], which run together: float [m]."""
-    places = group[own_part(len(group), context.collectives)]
+    places = group[context.setup.exchange.places(len(group))]
     tasks = instances.tasks[places]
     env = open_environment(
         context.setup,
@@ -176,5 +175,5 @@ def _score_group(
     )
     with env, torch.no_grad():
         played = [run_episodes(env, *env.reset(instances.episode))]
-    traces = fetch_all_traces(context.transfers, played, [len(group)], collectives=context.collectives)
+    traces = fetch_all_traces(context.setup.exchange, context.transfers, played, [len(group)])
     return running_value(traces.network_value, context.setup.task.objective)[-1]

@@ -11,13 +11,11 @@ import numpy as np
 
 from morphogen.config.action_schedule import Schedule, dump_schedule, parse_schedule
 from morphogen.config.spec import RunSpec
-from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine.episodes import Array
 from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import PlayContext, Report
-from morphogen.evaluation.rank_parts import ONE_PROCESS
 from morphogen.extras.search.candidates import (
     Candidate,
     build_schedule,
@@ -26,6 +24,7 @@ from morphogen.extras.search.candidates import (
     neighbours,
 )
 from morphogen.extras.search.instance_sets import score_schedules, training_instances
+from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.storage import files
 from morphogen.storage.files import error_line, parse_json, read_bytes
 from morphogen.vocab.text import format_value
@@ -113,13 +112,7 @@ def _dump(candidate: Candidate, spec: RunSpec) -> bytes:
 
 
 def search_schedules(
-    spec: RunSpec,
-    *,
-    instances: int,
-    worlds: int,
-    report: Report,
-    static: bool = False,
-    collectives: Collectives = ONE_PROCESS,
+    spec: RunSpec, *, instances: int, worlds: int, report: Report, static: bool = False, exchange: Exchange = ALONE
 ) -> ScheduleResult:
     """Search in worlds of a resolved spec; raise ConfigError where no seed can be kept in it.
 
@@ -130,8 +123,8 @@ def search_schedules(
             f"no seed can be germinated and fossilized in {spec.episode_length} epochs: raise "
             "episode_length, lower lifecycle.min_training_epochs, or disable fewer ops"
         )
-    setup = build_setup(spec)
-    context = PlayContext(setup, Transfers(setup.device, time.perf_counter), collectives)
+    setup = build_setup(spec, exchange)
+    context = PlayContext(setup, Transfers(setup.device, time.perf_counter))
 
     def play(candidates: Sequence[Candidate], count: int) -> Array:
         return score_schedules(

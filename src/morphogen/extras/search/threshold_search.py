@@ -13,14 +13,13 @@ import torch
 from morphogen.config.fields import to_settings
 from morphogen.config.heuristic_spec import HeuristicSpec
 from morphogen.config.spec import RunSpec, build_limits
-from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
 from morphogen.engine.environment import open_environment
-from morphogen.engine.episodes import Array, run_episodes
+from morphogen.engine.episodes import Array, fetch_all_traces, run_episodes
 from morphogen.engine.setup import build_setup
 from morphogen.evaluation.arms import PlayContext, Report
-from morphogen.evaluation.rank_parts import ONE_PROCESS, fetch_all_traces, own_part
 from morphogen.extras.search.instance_sets import InstanceSet, training_instances
+from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.learn.heuristic import build_heuristic
 from morphogen.state import rng
 from morphogen.storage import files
@@ -88,11 +87,11 @@ class ThresholdResult:
 
 
 def search_thresholds(
-    spec: RunSpec, *, instances: int, worlds: int, report: Report, collectives: Collectives = ONE_PROCESS
+    spec: RunSpec, *, instances: int, worlds: int, report: Report, exchange: Exchange = ALONE
 ) -> ThresholdResult:
     """Search the thresholds of the largest mean value on training instances of a resolved spec."""
-    setup = build_setup(spec)
-    context = PlayContext(setup, Transfers(setup.device, time.perf_counter), collectives)
+    setup = build_setup(spec, exchange)
+    context = PlayContext(setup, Transfers(setup.device, time.perf_counter))
     candidates = draw_thresholds(spec)
     means: dict[HeuristicSpec, float] = {}
     episodes = 0
@@ -122,13 +121,13 @@ def score_thresholds(
     policy = build_heuristic(replace(setup.spec, heuristic=thresholds), setup.limits)
     tasks = instances.tasks.repeat(len(worlds), 1)
     keys = torch.cat([rng.sibling_keys(instances.tasks, sibling) for sibling in worlds])
-    own = own_part(len(tasks), context.collectives)
+    own = setup.exchange.places(len(tasks))
     env = open_environment(
         setup, envs=keys[own], tasks=tasks[own], split=instances.split, control=None, transfers=context.transfers
     )
     with env, torch.no_grad():
         played = [run_episodes(env, *env.reset(instances.episode), policy, policy.init(env.keys[0]))]
-    traces = fetch_all_traces(context.transfers, played, [len(tasks)], collectives=context.collectives)
+    traces = fetch_all_traces(setup.exchange, context.transfers, played, [len(tasks)])
     values = running_value(traces.network_value, setup.task.objective)[-1]
     return np.reshape(values, (len(worlds), len(instances.tasks)))
 

@@ -7,7 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from morphogen.cli import arguments, process, rank_processes
+from morphogen.cli import arguments, process
+from morphogen.cli.launcher import find_launcher
 from morphogen.config.spec import resolve
 from morphogen.storage import run_directory
 from morphogen.telemetry.events import tidy
@@ -46,7 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     rest.add_argument("--json", **arguments.JSON)
 
 
-def run(args: Namespace) -> None:
+def run(args: Namespace) -> int | None:
     """Search, write the files, print the result."""
     spec = resolve(arguments.spec_from_args(args))
     instances = arguments.parse_int_flag("--on", args.on, 1, 65_536)
@@ -56,17 +57,17 @@ def run(args: Namespace) -> None:
         paths["the portfolio"] = args.out.parent / f"{args.out.stem}.portfolio.json"
     for name, path in paths.items():
         run_directory.check_new_file(name, path)
-    process.exit_on_signals()
-    with rank_processes.open_ranks(spec, spec.engine.ranks or 1, args.command_line) as join:
-        process.set_threads(spec.engine.threads)
-        collectives = join()
-        search = _load_search(args.family)
-        result = search(
-            spec, instances=instances, worlds=worlds, report=process.print_progress, collectives=collectives
+
+    def search(exchange: Any) -> None:
+        result = _load_search(args.family)(
+            spec, instances=instances, worlds=worlds, report=process.print_progress, exchange=exchange
         )
-        collectives.close()
-        if process.has_console():
+        if exchange.first:
             _show_result(result, list(paths.values()), as_json=args.json)
+
+    process.exit_on_signals()
+    process.set_threads(spec.engine.threads)
+    return find_launcher().launch(spec, args.command_line, search)
 
 
 def _load_search(family: str) -> Callable[..., Any]:

@@ -108,8 +108,8 @@ def _sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
     return key <= query
 
 
-def _lora_leaves(rank: int) -> Callable[[int], tuple[ParamLeaf, ...]]:
-    return lambda d: (fan_in_leaf("down", (rank, d), d), ParamLeaf("up", (d, rank)))
+def _lora_leaves(inner: int) -> Callable[[int], tuple[ParamLeaf, ...]]:
+    return lambda d: (fan_in_leaf("down", (inner, d), d), ParamLeaf("up", (d, inner)))
 
 
 def _lora(p: Leaves, x: Tensor) -> Tensor:

@@ -8,17 +8,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support import thread_ranks
 from support.made_up_rollouts import KEY, play, small, source
 
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.device.collectives import Collectives
-from morphogen.engine.rank_exchange import RankExchange, build_exchange
-from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.scheduler import Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
-from morphogen.learn import minibatch, update
+from morphogen.extras.ranks.exchange import RankExchange
+from morphogen.learn import minibatch
 from morphogen.learn.exchange import ALONE
 from morphogen.learn.learner import Learner, PpoLearner, draw_minibatches
 from morphogen.learn.loss import Coefficients
@@ -28,6 +26,7 @@ from morphogen.learn.rollout_stats import rollout_stats
 from morphogen.learn.update import init_ppo, minibatch_indices, update_ppo
 from morphogen.nets.distribution import build_lookups
 from morphogen.nets.observation_scaling import init_stats
+from tests.extras.ranks import thread_ranks
 
 ENVS, STEPS = 8, 6
 POLICY = small(contribution=True)
@@ -58,14 +57,13 @@ def double(monkeypatch):
         names = ("row_op", "row_head", "uses_slot")
         return tables._replace(**{name: getattr(tables, name).double() for name in names})
 
-    for module in (minibatch, update):
-        monkeypatch.setattr(module, "build_lookups", build)
+    monkeypatch.setattr(minibatch, "build_lookups", build)
     return lambda tree: tree.apply(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf)
 
 
 def run_ranks(ranks, action):
     """Call an action with the exchange of every rank; return the results in the order of ranks."""
-    results = thread_ranks.run_ranks(ranks, lambda group: action(RankExchange(group)))
+    results = thread_ranks.run_ranks(ranks, action)
     for result in results:
         if isinstance(result, BaseException):
             raise result
@@ -74,7 +72,8 @@ def run_ranks(ranks, action):
 
 def part_of(exchange, tree, dim: int):
     """The part of a rank along an axis."""
-    return tree.chunk(exchange.ranks, dim)[exchange.rank]
+    own = exchange.own(tree.shape[dim])
+    return tree[(slice(None),) * dim + (slice(own.start, own.stop),)]
 
 
 def learn(exchange, rollout, learner, *, spec=SPEC, noise=NOISE):
@@ -138,11 +137,12 @@ def test_a_second_round_starts_from_the_merged_scales_and_statistics(double):
 
 
 def test_one_update_exchanges_a_gradient_per_minibatch_and_the_rest_once():
-    def count(group):
-        learn(RankExchange(group), ROLLOUT, LEARNER)
-        return {name: entry.calls for name, entry in group.ledger.items() if entry.calls}
+    def count(exchange):
+        learn(exchange, ROLLOUT, LEARNER)
+        return {name: entry.calls for name, entry in exchange.ledger.items() if entry.calls}
 
-    assert thread_ranks.run_ranks(2, count) == [{"moments": 5, "gradient": 4, "metrics": 1}] * 2
+    counts_and_gradients = 2 * 4
+    assert thread_ranks.run_ranks(2, count) == [{"moments": 4, "gradient": counts_and_gradients, "metrics": 1}] * 2
 
 
 @pytest.mark.parametrize(("field", "env", "t"), [("reward", 0, 0), ("value", 6, 3), ("log_prob", 7, 5)])
@@ -228,18 +228,18 @@ def test_statistics_of_a_rollout_are_those_of_all_rows():
 
 
 def test_ranks_without_a_learner_keep_their_rows_and_merge_the_statistics_of_all():
-    def observe(group, **engine):
+    def observe(exchange, **engine):
         spec = RunSpec(preset="tiny", rounds=1, envs=8, policy_name="random", episode_length=3, engine=engine)
-        scheduler = Scheduler(build_setup(resolve(spec)), Parts(collectives=group))
+        scheduler = Scheduler(build_setup(resolve(spec), exchange))
         read, seen = scheduler.transfers.read, {}
         scheduler.transfers.read = lambda name, leaves: seen.update(leaves) or read(name, leaves)
         scheduler.run()
-        return {name: float(seen[name]) for name in set(seen) if name.startswith("observation")}, group.ledger
+        return {name: float(seen[name]) for name in set(seen) if name.startswith("observation")}, exchange
 
-    (one, _), *many = observe(Collectives()), *thread_ranks.run_ranks(2, partial(observe, reduce="allreduce"))
-    for statistics, ledger in many:
+    (one, _), *many = observe(ALONE), *thread_ranks.run_ranks(2, partial(observe, reduce="allreduce"))
+    for statistics, exchange in many:
         assert statistics == pytest.approx(one, rel=1e-5, abs=1e-6)
-        assert ledger["rollout"].calls == 0
+        assert exchange.ledger["rollout"].calls == 0
 
 
 class Shrink(Learner):
@@ -255,12 +255,21 @@ class Shrink(Learner):
 def test_a_learner_that_needs_all_rows_is_refused():
     spec = resolve(RunSpec(preset="tiny", envs=8, engine={"reduce": "allreduce"}))
     with pytest.raises(ConfigError, match=r"engine\.reduce: expected gather with the learner 'shrink'.*got allreduce"):
-        build_exchange(spec, Shrink(), Collectives(0, 2))
+        RankExchange(0, 2).of_updates(spec, Shrink())
 
 
 def test_a_rank_that_has_no_part_of_a_minibatch_is_refused():
     spec = resolve(RunSpec(preset="tiny", envs=8, ppo={"minibatches": 4}, engine={"reduce": "allreduce"}))
     with pytest.raises(ConfigError, match=r"ppo\.minibatches: expected a divisor of the 2 envs of a rank .* got 4"):
-        build_exchange(spec, PpoLearner(), Collectives(0, 4))
-    assert build_exchange(spec, PpoLearner(), Collectives(0, 2)).ranks == 2
-    assert build_exchange(spec, PpoLearner(), Collectives()) is ALONE
+        RankExchange(0, 4).of_updates(spec, PpoLearner())
+    fitting = RankExchange(0, 2)
+    assert fitting.of_updates(spec, PpoLearner()) is fitting
+    gathering = resolve(RunSpec(preset="whitebox", envs=8))
+    assert fitting.of_updates(gathering, PpoLearner()) is ALONE
+
+
+def test_under_allreduce_a_group_belongs_to_one_rank():
+    ppo = {"minibatches": 2, "world_envs": 3}
+    spec = resolve(RunSpec(preset="whitebox", envs=8, ppo=ppo, engine={"reduce": "allreduce"}))
+    with pytest.raises(ConfigError, match=r"ppo\.world_envs: expected a divisor of the 4 envs of a rank"):
+        RankExchange(0, 2).of_updates(spec, PpoLearner())

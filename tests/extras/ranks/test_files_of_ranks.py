@@ -1,9 +1,8 @@
-"""A run of two processes, one with a full disk for a while, which one process continues: the files of one process."""
+"""A run of two processes, with a full disk for a while, which one process continues: the files of one process."""
 
 from pathlib import Path
 
 import pytest
-from support.rank_runs import differences
 from support.small_runs import tiny
 
 import morphogen as mg
@@ -12,31 +11,32 @@ from morphogen.config.execution_spec import CheckpointSpec
 from morphogen.config.spec import RunSpec
 from morphogen.storage import checkpoint_store
 from morphogen.telemetry.record_files import list_records
-from tests.support import rank_jobs
+from tests.extras.ranks import rank_jobs
+from tests.extras.ranks.rank_runs import differences
 
-FULL = checkpoint_store.checkpoint_name(1, 0)  # checkpoint that one rank cannot write
+FULL = checkpoint_store.checkpoint_name(1, 0)  # checkpoint that cannot be written
 RANK = """
 import errno, os, sys
 import torch
 torch.set_num_threads(1)
 import morphogen as mg
 from morphogen.config.config_files import parse_config
-from morphogen.device.process_group import open_collectives
+from morphogen.extras.ranks.process_group import join_ranks
 from morphogen.storage import files
 
 config, out, full = sys.argv[1:]
-group, epochs, write = open_collectives(torch.device("cpu"), timeout_s=30), [], files.write_new
+exchange, epochs, write = join_ranks(torch.device("cpu"), timeout_s=30), [], files.write_new
 
 def write_new(path, data):
-    if path.name == "envs.rank1.safetensors" and full in str(path):
+    if path.name == "shared.safetensors" and full in str(path):
         raise OSError(errno.ENOSPC, "No space left on device")
     write(path, data)
 
 files.write_new = write_new
 hooks = mg.Hooks(on_epoch=lambda round, epoch: epochs.append(epoch), should_stop=lambda: len(epochs) == 8)
-result = mg.train_ppo_vectorized(parse_config(config), out=out, parts=mg.Parts(collectives=group, hooks=hooks))
+result = mg.train_ppo_vectorized(parse_config(config), out=out, exchange=exchange, parts=mg.Parts(hooks=hooks))
 print(result.stopped, flush=True)
-group.close()
+exchange.close()
 os._exit(0)
 """
 
@@ -58,7 +58,7 @@ def test_what_two_processes_began_one_process_ends_with_the_files_of_a_run_that_
     ]
     failed = [event.data.error for event in mg.events(tmp_path / "run", kinds={"CheckpointFailed"})]
     path = tmp_path / "run" / "checkpoints" / FULL
-    assert failed == [f"checkpoint {path} cannot be written: rank 1: No space left on device"]
+    assert failed == [f"checkpoint {path} cannot be written: No space left on device"]
     assert not mg.resume(tmp_path / "run").stopped
-    assert [*map(len, list_records(tmp_path / "run").values())] == [2, 1]
+    assert [*map(len, list_records(tmp_path / "run").values())] == [1, 1]
     assert not [*differences(tmp_path / "alone", tmp_path / "run")]

@@ -1,6 +1,4 @@
-"""A run over ranks is the run of one process: policies, states, events, exchange, wishes, and ranks that drift."""
-
-import time
+"""A run over ranks is the run of one process: policies, states, events, exchange, stops, and ranks that drift."""
 
 import pytest
 import torch
@@ -8,19 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.run_comparison import same, timeless
 from support.small_runs import tiny
-from support.thread_ranks import run_ranks
-from torch._C._distributed_c10d import HashStore
 
 from morphogen.config.groups import DataSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
-from morphogen.device.collectives import STOP, expected_exchange
-from morphogen.device.process_group import ProcessGroup
 from morphogen.device.transfers import flatten_names
-from morphogen.engine.scheduler import Parts, Scheduler
+from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.errors import RankError
+from morphogen.extras.ranks.exchange import COLLECTIVES, Exchanged
+from morphogen.learn.exchange import ALONE
 from morphogen.state.tree_ops import replace
+from tests.extras.ranks.thread_ranks import run_ranks
 
 RANKS = (2, 4)
 DEBUG = TelemetrySpec(level="debug")
@@ -38,7 +35,7 @@ class BrokenEnv(Scheduler):
     """A run in which the host of env 5 of all envs becomes NaN."""
 
     def run_epoch(self, state, seen, hidden, segment, t):
-        own = self.collectives.shard(self.setup.spec.envs)
+        own = self.exchange.own(self.setup.spec.envs)
         if (self.round, t) == (0, 2) and 5 in own:
             params = state.host.params.clone()
             params[5 - own.start] = torch.nan
@@ -49,9 +46,9 @@ class BrokenEnv(Scheduler):
 def on_ranks(ranks, action):
     """The results of an action of every rank; raises the first error."""
 
-    def act(collectives):
+    def act(exchange):
         with torch.no_grad():
-            return action(collectives)
+            return action(exchange)
 
     results = run_ranks(ranks, act)
     for result in results:
@@ -60,17 +57,10 @@ def on_ranks(ranks, action):
     return results
 
 
-def on_agreeing(ranks, action):
-    """The same for the agreements of processes, which share a store."""
-    store = HashStore()
-    options = {"device": torch.device("cpu"), "timeout_s": 60.0, "clock": time.perf_counter}
-    return on_ranks(ranks, lambda part: action(ProcessGroup(store, part.rank, part.ranks, **options)))
-
-
-def finished(spec, collectives=None, kind=Scheduler):
+def finished(spec, exchange=ALONE, kind=Scheduler):
     """A scheduler at the end of its run, and the events that its sinks received."""
     events = []
-    scheduler = kind(build_setup(spec), Parts(collectives=collectives, sinks=(events.extend,)))
+    scheduler = kind(build_setup(spec, exchange), Parts(sinks=(events.extend,)))
     with torch.no_grad():
         scheduler.run()
     scheduler.reporter.close()
@@ -122,68 +112,53 @@ def test_a_host_that_is_not_finite_breaks_no_other_rank():
     assert {where["env"] for name, where, _ in events if name == "RolledBack"} == {5}
 
 
-@pytest.mark.parametrize("ranks", [1, *RANKS])
-def test_every_exchange_is_in_the_table(ranks):
+@pytest.mark.parametrize("ranks", RANKS)
+def test_every_exchange_is_in_the_ledger(ranks):
     spec = tiny(envs=8, rounds=2, **TINY)
     for scheduler, _ in on_ranks(ranks, lambda part: finished(spec, part)):
         trees = leaves(scheduler.rollout.rows), leaves(scheduler.hidden)
         rollout = sum(leaf.nbytes for tree in trees for leaf in tree.values())
         record = scheduler.transfers._buffers["record", 0].layout.size * spec.episode_length
-        assert scheduler.collectives.ledger == expected_exchange(rounds=2 * (ranks > 1), rollout=rollout, record=record)
+        epochs_and_checksums = 2 * spec.episode_length - 1 + 2  # no question after the last round
+        expected = dict.fromkeys(COLLECTIVES, Exchanged()) | {
+            "rollout": Exchanged(2, 2 * rollout),
+            "record": Exchanged(2, 2 * record),
+            "facts": Exchanged(epochs_and_checksums, 0),
+        }
+        assert scheduler.exchange.ledger == expected
 
 
-@settings(max_examples=15)
-@given(wisher=st.integers(0, 2), epoch=st.integers(0, 5), waits=st.lists(st.integers(0, 3), min_size=3, max_size=3))
-def test_all_ranks_stop_before_the_same_epoch(wisher, epoch, waits):
-    """However fast they are: not before the epoch of the wish, and not at all if a rank has closed the round."""
+@settings(max_examples=5)
+@given(wisher=st.integers(0, 1), epoch=st.integers(0, 3), kind=st.sampled_from(["should_stop", "should_save"]))
+def test_all_ranks_stop_or_save_before_the_same_epoch(wisher, epoch, kind):
+    def body(exchange):
+        done, saved = [], []
+        wish = lambda: exchange.rank == wisher and len(done) == epoch + 1  # noqa: E731
+        hooks = Hooks(on_epoch=lambda *at: done.append(at), save=lambda: saved.append(len(done)), **{kind: wish})
+        scheduler = Scheduler(build_setup(tiny(envs=4, **TINY), exchange), Parts(hooks=hooks))
+        scheduler.run()
+        return len(done), saved
 
-    def body(part):
-        for now in range(6):
-            time.sleep(waits[part.rank] / 1_000)
-            if part.agree(STOP if (part.rank, now) == (wisher, epoch) else None, 0, now) == STOP:
-                return now
-        return "after" if part.close_round(0) == STOP else None
-
-    places = on_agreeing(3, body)
-    assert len(set(places)) == 1
-    assert places[0] in (None, "after") or places[0] >= epoch
-
-
-def test_a_wish_after_the_end_of_the_round_waits_for_the_next_one():
-    def body(part):
-        late = part.close_round(0)
-        return late, part.agree(STOP if part.rank else None, 0, 5), [part.agree(STOP, 1, epoch) for epoch in range(2)]
-
-    assert on_agreeing(2, body) == [(None, None, [STOP, STOP])] * 2
+    first, second = on_ranks(2, body)
+    assert first == second
+    assert first in [(epoch + 1, []), (tiny(**TINY).episode_length, [epoch + 1]), (tiny(**TINY).episode_length, [])]
 
 
 def test_a_rank_that_drifts_ends_the_run_by_name():
     class Drifting(Scheduler):
         def _update(self, rows, hidden):
-            if self.collectives.rank == 1:
+            if self.exchange.rank == 1:
                 self.learned.params["net"]["value.mid.bias"].add_(1e-7)
             return super()._update(rows, hidden)
 
     spec = tiny(envs=6, **TINY)
-    with pytest.raises(RankError, match="rank 1 of 3: its policy differs from the others after round 1"):
+    with pytest.raises(
+        RankError,
+        match=r"checksum of the policy after round 1: expected [0-9a-f]{16} as on rank 0, got [0-9a-f]{16} on rank 1",
+    ):
         on_ranks(3, lambda part: finished(spec, part, Drifting))
 
 
 def test_ranks_must_share_the_envs_evenly():
     with pytest.raises(RankError, match=r"engine\.ranks: expected a divisor of 4 envs, got 3"):
         on_ranks(3, lambda part: finished(tiny(envs=4, **TINY), part))
-
-
-@pytest.mark.parametrize(("begun", "word"), [(1, "reach"), (2, "finish")])
-def test_a_rank_that_hangs_before_or_inside_a_collective_is_named(begun, word):
-    class Failing(ProcessGroup):
-        def exchange(self, name, buffer):
-            with self._exchanging(name, buffer):
-                raise RuntimeError("timed out")
-
-    store = HashStore()
-    store.set("begun/1", str(begun))
-    group = Failing(store, 0, 2, device=torch.device("cpu"), timeout_s=3.0, clock=time.perf_counter)
-    group._count = 1  # the next one is the second
-    with pytest.raises(RankError, match=f"rank 1 of 2 did not {word} the collective verdict within 3 s"):
-        group.exchange("verdict", torch.zeros(8, dtype=torch.uint8))

@@ -6,37 +6,35 @@ import time
 from dataclasses import replace
 
 import pytest
-from support.rank_runs import differences
 from support.small_runs import tiny
-from support.thread_ranks import run_ranks
 
 import morphogen as mg
 from morphogen.analysis.watch.loop import follow_views
 from morphogen.config.execution_spec import CheckpointSpec
 from morphogen.engine.scheduler import Hooks, Parts
 from morphogen.errors import CheckpointError, ConfigError
-from morphogen.run.rank_setup import check_equal_ranks
 from morphogen.run.train import resume, train_ppo_vectorized
 from morphogen.storage import checkpoint_store, files
 from morphogen.telemetry.record_files import list_records
-from morphogen.telemetry.writer import RecordSink
+from tests.extras.ranks.rank_runs import differences
+from tests.extras.ranks.thread_ranks import run_ranks
 
 
 def train(out, ranks=2, stop=None, **fields):
     """Train on threads; `stop`: epochs after which every rank asks to stop."""
     saving = CheckpointSpec(every_rounds=1, keep=9)
     spec = tiny(**{"rounds": 2, "envs": 8, "final_episodes": 2, "checkpoint": saving, **fields})
-    return run_ranks(ranks, lambda group: train_ppo_vectorized(spec, out=out, parts=parts_of(group, stop)))
+    return run_ranks(ranks, lambda it: train_ppo_vectorized(spec, out=out, exchange=it, parts=parts_of(stop)))
 
 
 def go_on(out, ranks, **fields):
-    return run_ranks(ranks, lambda group: resume(out, parts=parts_of(group), **fields))
+    return run_ranks(ranks, lambda it: resume(out, exchange=it, parts=parts_of(), **fields))
 
 
-def parts_of(group, stop=None):
+def parts_of(stop=None):
     seen = []
     hooks = Hooks(on_epoch=lambda round, epoch: seen.append(epoch), should_stop=lambda: len(seen) == stop)
-    return Parts(collectives=group, hooks=hooks)
+    return Parts(hooks=hooks)
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +54,14 @@ def last_view(run):
 def test_files_of_two_ranks_read_as_one_run_are_those_of_one_process(alone, tmp_path):
     first, second = train(tmp_path / "run")
     assert not [*differences(alone, tmp_path / "run")]
-    assert [*map(len, list_records(tmp_path / "run").values())] == [2, 2]
+    assert [*map(len, list_records(tmp_path / "run").values())] == [1, 1]
     assert repr(first) == repr(second)
     one, other = (last_view(run) for run in (alone, tmp_path / "run"))
     assert (other.envs, other.stages, other.epoch) == (one.envs, one.stages, one.epoch)
     start = next(mg.events(tmp_path / "run")).data
     assert (start.world, start.devices) == (2, ("cpu", "cpu"))
     manifest = checkpoint_store.read_manifest(next((tmp_path / "run" / "checkpoints").iterdir()))
-    assert (manifest["world"], manifest["devices"]) == (2, ["cpu", "cpu"])
+    assert (manifest["world"], manifest["devices"]) == (1, ["cpu", "cpu"])
 
 
 @pytest.mark.slow
@@ -73,15 +71,15 @@ def test_a_run_goes_on_with_another_number_of_ranks_to_the_same_bits(alone, tmp_
     assert [result.stopped for result in train(out, before, stop=8)] == [True] * before
     newest, _ = checkpoint_store.list_checkpoints(out / "checkpoints")
     assert newest.name == checkpoint_store.checkpoint_name(1, 2)
-    assert [*map(len, list_records(out).values())] == [before, before]
+    assert [*map(len, list_records(out).values())] == [1, 1]
     assert [result.stopped for result in go_on(out, after)] == [False] * after
     assert not [*differences(alone, out)]
-    assert [*map(len, list_records(out).values())] == [before, after]
+    assert [*map(len, list_records(out).values())] == [1, 1]
     assert [result.history[-1].round for result in go_on(out, 2)] == [1, 1]  # it is over
 
 
 def fail_on(monkeypatch, part, round):
-    """Let the writes of one shard fail, of a checkpoint of a round."""
+    """Let the writes of one file fail, of a checkpoint of a round."""
     real = files.write_new
 
     def write(path, data):
@@ -93,41 +91,26 @@ def fail_on(monkeypatch, part, round):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_after_a_save_that_failed_on_one_rank(tmp_path, monkeypatch):
+def test_a_run_continues_after_a_save_that_failed(tmp_path, monkeypatch):
     out = tmp_path / "run"
-    fail_on(monkeypatch, checkpoint_store.shard_name(1), round=1)
+    fail_on(monkeypatch, checkpoint_store.ENVS, round=1)
     assert all(isinstance(result, mg.TrainResult) for result in train(out, policy_name="wait"))
     failed = [event.data for event in mg.events(out, kinds={"CheckpointFailed"})]
     path = out / "checkpoints" / checkpoint_store.checkpoint_name(1, 0)
-    assert [one.error for one in failed] == [f"checkpoint {path} cannot be written: rank 1: No space left on device"]
+    assert [one.error for one in failed] == [f"checkpoint {path} cannot be written: No space left on device"]
     names = [path.name for path in (out / "checkpoints").iterdir()]
     assert names == [checkpoint_store.checkpoint_name(2, 0)]
 
 
 @pytest.mark.slow
-def test_a_save_that_failed_on_one_rank_ends_all_ranks_where_that_is_asked_for(tmp_path, monkeypatch):
-    fail_on(monkeypatch, checkpoint_store.shard_name(1), round=1)
+def test_a_save_that_failed_ends_all_ranks_where_that_is_asked_for(tmp_path, monkeypatch):
+    fail_on(monkeypatch, checkpoint_store.ENVS, round=1)
     saving = CheckpointSpec(every_rounds=1, on_failure="stop")
     found = train(tmp_path / "run", policy_name="wait", checkpoint=saving)
     assert [type(one) for one in found] == [CheckpointError] * 2
-    assert {str(one).partition(": ")[2] for one in found} == {"rank 1: No space left on device"}
+    assert {str(one).partition(": ")[2] for one in found} == {"No space left on device"}
     assert [*(tmp_path / "run" / "checkpoints").iterdir()] == []
     assert json.loads((tmp_path / "run" / "manifest.json").read_bytes())["status"] == "failed"
-
-
-@pytest.mark.slow
-def test_records_that_one_rank_could_not_write_are_reported_by_all(tmp_path, monkeypatch):
-    def fail(sink, record):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(RecordSink, "write_record", fail)
-    first, second = train(tmp_path / "run", policy_name="wait", final_episodes=0)
-    why = "OSError: [Errno 28] No space left on device"
-    assert (first.losses.failed, second.losses.failed) == ({"records of rank 1": why}, {"records": why})
-    assert first.losses.incomplete
-    assert second.losses.incomplete
-    assert list_records(tmp_path / "run") == {}
-    assert [event.round for event in mg.events(tmp_path / "run", kinds={"RoundCompleted"})] == [0, 1]
 
 
 def test_what_rank_0_refuses_before_a_run_is_raised_on_all_ranks(tmp_path):
@@ -141,9 +124,9 @@ def test_what_rank_0_refuses_before_a_run_is_raised_on_all_ranks(tmp_path):
 
 
 def test_ranks_of_different_settings_do_not_start(tmp_path):
-    def start(group):
-        spec = replace(tiny(envs=4), seed=group.rank // 2)
-        return train_ppo_vectorized(spec, out=tmp_path / "run", parts=Parts(collectives=group))
+    def start(exchange):
+        spec = replace(tiny(envs=4), seed=exchange.rank // 2)
+        return train_ppo_vectorized(spec, out=tmp_path / "run", exchange=exchange)
 
     found = run_ranks(4, start)
     assert [type(one) for one in found] == [ConfigError] * 4
@@ -151,14 +134,3 @@ def test_ranks_of_different_settings_do_not_start(tmp_path):
     assert str(found[0]).startswith("sha256 of the config: expected ")
     assert str(found[0]).endswith(" on ranks 2, 3")
     assert not (tmp_path / "run").exists()
-
-
-def test_ranks_that_differ_are_named_with_both_values():
-    rows = [{"torch": "2.13", "numpy": "2"}, {"torch": "2.12", "numpy": "2"}, {"torch": "2.12", "numpy": "1"}]
-    with pytest.raises(ConfigError) as caught:
-        check_equal_ranks(rows)
-    assert str(caught.value).splitlines() == [
-        "torch: expected 2.13 as on rank 0, got 2.12 on ranks 1, 2",
-        "numpy: expected 2 as on rank 0, got 1 on rank 2",
-    ]
-    check_equal_ranks(rows[:1] * 3)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from morphogen.device.job import local_rank, ranks_of_environment, restarts_of_environment
 from morphogen.errors import ConfigError
+from morphogen.extras.ranks.job import local_rank, ranks_of_environment, restarts_of_environment
 
 JOB = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node", "MASTER_PORT": "29500"}
 

@@ -1,4 +1,6 @@
-"""Kill random ranks at random moments under torchrun, and print a table: `python -m tests.tools.kill_ranks [N] [SEED]`.
+"""Kill random ranks at random moments under torchrun, and print a table.
+
+`python -m tests.extras.ranks.kill_ranks [N] [SEED]`
 
 Every run ends, and its policy has the bits of the run that nobody killed.
 """
@@ -13,7 +15,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from tests.support import rank_jobs
+from tests.extras.ranks import rank_jobs
 
 FLAGS = ("--rounds", "8", "--set", "checkpoint.every_rounds=1")
 HEAD = [*rank_jobs.TORCHRUN, "--max-restarts", "3", "-m", "morphogen"]

@@ -30,6 +30,11 @@ def restarts_of_environment(environment: Mapping[str, str] = os.environ) -> tupl
     return count, _read_number(environment, "TORCHELASTIC_MAX_RESTARTS", 0)
 
 
+def has_agent_store(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether the process that started the ranks serves their store, not rank 0."""
+    return environment.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
+
+
 def local_rank(environment: Mapping[str, str] = os.environ) -> int:
     """Return the place of this process among the ranks on this machine.  Raises: ConfigError."""
     return _read_number(environment, "LOCAL_RANK", 0)

@@ -1,8 +1,9 @@
-"""Shards of a checkpoint: states of the envs of each rank, joined and divided along the axis of the envs."""
+"""Shards: states of the envs of each rank, joined and divided along the axis of the envs."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,11 +14,6 @@ from morphogen.storage.tensor_trees import Tree, memory_order
 EPOCHS_FIRST = ("rollout", "columns")  # entries with leaves [t, E, ...]; the leaves of all others are [E, ...]
 
 
-def overlapping_shards(shards: int, rank: int, ranks: int) -> range:
-    """Return the shards, of all `shards`, that hold envs of a rank of `ranks`."""
-    return range(rank * shards // ranks, -(-(rank + 1) * shards // ranks))
-
-
 def join_envs(trees: Sequence[Tree]) -> Tree:
     """Return the trees of neighbouring envs as one.  Raises: CheckpointError unless they have equal entries."""
     try:
@@ -26,24 +22,9 @@ def join_envs(trees: Sequence[Tree]) -> Tree:
         raise CheckpointError(f"the shards of the envs differ: {error_line(error)}") from None
 
 
-def take_envs(tree: Tree, envs: range) -> Tree:
-    """Return the tree of some of its envs."""
-    return _map_leaves(lambda leaves, axis: _take_rows(leaves[0], axis, envs), [tree])
-
-
-def count_envs(tree: Tree) -> int:
-    """Return the number of envs in a tree; 0 for a tree without tensors."""
-    sizes = (leaf.shape[axis] for leaf, axis in _leaves(tree) if leaf.dim() > axis)
-    return next(sizes, 0)
-
-
-def _leaves(tree: Tree, axis: int | None = None) -> Iterator[tuple[Tensor, int]]:
-    for name, entry in tree.items():
-        at = int(name in EPOCHS_FIRST) if axis is None else axis
-        if isinstance(entry, dict):
-            yield from _leaves(entry, at)
-        elif isinstance(entry, Tensor):
-            yield entry, at
+def take_envs(tree: Tree, own: Callable[[int], range]) -> Tree:
+    """Return the tree of some of its envs.  own: of a number of envs -> those that are taken."""
+    return _map_leaves(lambda leaves, axis: _take_rows(leaves[0], axis, own), [tree])
 
 
 def _map_leaves(function: Callable[[Sequence[Any], int], Any], trees: Sequence[Tree], axis: int | None = None) -> Tree:
@@ -53,23 +34,28 @@ def _map_leaves(function: Callable[[Sequence[Any], int], Any], trees: Sequence[T
         raise ValueError(f"expected the entries {', '.join(first)}")
     mapped: Tree = {}
     for name, entry in first.items():
-        at, entries = int(name in EPOCHS_FIRST) if axis is None else axis, [tree[name] for tree in trees]
+        at = int(name in EPOCHS_FIRST) if axis is None else axis
+        entries = [tree[name] for tree in trees]
         mapped[name] = _map_leaves(function, entries, at) if isinstance(entry, dict) else function(entries, at)
     return mapped
 
 
 def _join_leaves(leaves: Sequence[Any], axis: int) -> Any:
     """Join leaves; the order of the axes in memory stays."""
-    if len(leaves) == 1 or not isinstance(leaves[0], Tensor):
+    if isinstance(leaves[0], np.ndarray):
+        return np.concatenate(leaves, axis)
+    if not isinstance(leaves[0], Tensor):
         return leaves[0]
     order = memory_order(leaves[0])
-    return _restore_axes(torch.cat([leaf.permute(order) for leaf in leaves], dim=order.index(axis)), order)
+    joined = torch.cat([leaf.permute(order) for leaf in leaves], dim=order.index(axis))
+    return _restore_axes(joined, order)
 
 
-def _take_rows(leaf: Any, axis: int, rows: range) -> Any:
+def _take_rows(leaf: Any, axis: int, own: Callable[[int], range]) -> Any:
     """Take rows of a leaf; the order of the axes in memory stays."""
-    if not isinstance(leaf, Tensor) or len(rows) == leaf.shape[axis]:
+    if not isinstance(leaf, Tensor):
         return leaf
+    rows = own(leaf.shape[axis])
     order = memory_order(leaf)
     part = leaf.permute(order).narrow(order.index(axis), rows.start, len(rows))
     return _restore_axes(part.clone(memory_format=torch.contiguous_format), order)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from morphogen.config import rank_choice
-from morphogen.config.rank_choice import RankCosts, TaskCosts, choose_ranks, default_ranks
 from morphogen.config.spec import RunSpec, resolve
+from morphogen.extras.ranks import rank_choice
+from morphogen.extras.ranks.rank_choice import RankCosts, TaskCosts, choose_ranks, default_ranks
 
 COSTS = RankCosts(start_s=5.0, crowding=1.1, memory_mib=400)
 LAUNCHES = TaskCosts(epoch_s=0.04, env_s=0.0, update_s=0.5, row_s=0.0)  # an epoch costs the same for any number of envs

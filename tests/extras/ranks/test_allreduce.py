@@ -6,24 +6,24 @@ import pytest
 import torch
 
 import morphogen as mg
-from tests.support import rank_jobs
+from tests.extras.ranks import rank_jobs
 
-FIELDS = {"preset": "whitebox", "episode_length": 6, "rounds": 2, "envs": 8, "seed": 4, "ppo": {"minibatches": 2}}
+FIELDS = {"preset": "tiny", "episode_length": 6, "rounds": 2, "envs": 8, "seed": 4, "ppo": {"minibatches": 2}}
 RANK = """
 import json, os, sys
 import torch
 torch.set_num_threads(1)
 import morphogen as mg
-from morphogen.device.process_group import open_collectives
+from morphogen.extras.ranks.process_group import join_ranks
 
-collectives = open_collectives(torch.device("cpu"), timeout_s=30)
+exchange = join_ranks(torch.device("cpu"), timeout_s=30)
 spec = mg.RunSpec(**json.loads(sys.argv[1]), engine={"reduce": "allreduce"})
-scheduler = mg.Scheduler(mg.build_setup(mg.resolve(spec)), mg.Parts(collectives=collectives))
+scheduler = mg.Scheduler(mg.build_setup(mg.resolve(spec), exchange))
 values = [summary.network_value_mean for summary in scheduler.run()]
-ledger = {name: list(entry) for name, entry in collectives.ledger.items() if entry.calls}
+ledger = {name: list(entry) for name, entry in exchange.ledger.items() if entry.calls}
 net = torch.cat([leaf.flatten() for leaf in scheduler.params["net"].values()])
 print(json.dumps({"values": values, "ledger": ledger, "net": net.tolist()}), flush=True)
-collectives.close()
+exchange.close()
 os._exit(0)
 """
 
@@ -46,6 +46,7 @@ def test_two_processes_that_exchange_gradients_learn_what_one_process_learns():
     assert "rollout" not in ledger  # the rows stay where they are
     steps = 2 * 2 * alone.setup.spec.ppo.epochs  # rounds, minibatches, PPO epochs
     sums = 7 + 3 * 8  # losses and shares, and three numbers of each head
-    assert ledger["gradient"] == [steps, 4 * steps * (len(net) + sums)]
+    counts = 3 + 8  # rows that are free, known or measured, and the free ones of each head
+    assert ledger["gradient"] == [2 * steps, 4 * steps * (len(net) + sums + counts)]
     assert ledger["metrics"] == [2, 3 * 8 * steps]  # three extremes, float64
-    assert ledger["moments"][0] == 2 * 10
+    assert ledger["moments"][0] == 2 * 9

@@ -1,6 +1,6 @@
 """Evaluation over ranks: every episode is played once, and the results are those of one process."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -8,26 +8,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import morphogen as mg
-from morphogen.device.collectives import Collectives
 from morphogen.device.transfers import Transfers
-from morphogen.evaluation import rank_parts
 from morphogen.evaluation.play import play_arm
-from tests.support.thread_ranks import run_ranks
+from morphogen.extras.ranks.exchange import RankExchange, joined_places, part_size
+from morphogen.learn.exchange import ALONE
+from tests.extras.ranks.thread_ranks import run_ranks
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 5))
 def test_joined_parts_hold_every_episode_of_every_group_in_its_order(counts, ranks):
     rows = []
     for rank in range(ranks):
-        own = Collectives(rank, ranks)
-        rows += [(group, place) for group, n in enumerate(counts) for place in rank_parts.own_part(n, own).tolist()]
-    joined = [rows[place] for place in rank_parts.joined_places(counts, ranks)]
+        own = RankExchange(rank, ranks)
+        rows += [(group, place) for group, n in enumerate(counts) for place in own.places(n).tolist()]
+    joined = [rows[place] for place in joined_places(counts, ranks)]
     assert joined == [(group, place) for group, n in enumerate(counts) for place in range(n)]
 
 
 @given(st.integers(1, 20), st.integers(1, 30))
 def test_no_rank_plays_one_row_where_one_process_plays_several(count, ranks):
-    assert rank_parts.part_size(count, ranks) >= min(count, 2)
+    assert part_size(count, ranks) >= min(count, 2)
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +41,12 @@ def assert_equal_traces(ours, theirs):
 
 
 def test_an_arm_has_the_traces_of_one_process_on_two_ranks(setup):
-    def play(collectives):
+    def play(exchange):
+        shared = replace(setup, exchange=exchange)
         transfers = Transfers(setup.device, lambda: 0.0)
-        arm = mg.build_arm("random", setup)
-        return play_arm(setup, transfers, arm, name="random", episodes=12, collectives=collectives).traces
+        arm = mg.build_arm("random", shared)
+        return play_arm(shared, transfers, arm, name="random", episodes=12).traces
 
-    alone = play(Collectives())
+    alone = play(ALONE)
     for traces in run_ranks(2, play):
         assert_equal_traces(traces, alone)

@@ -1,0 +1,255 @@
+"""Exchange between the ranks of a run: every collective is declared in a table, counted and timed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from morphogen.config.execution_spec import REDUCE_ALLREDUCE, REDUCE_GATHER
+from morphogen.config.spec import RunSpec
+from morphogen.device.transfers import BufferLayout
+from morphogen.errors import ConfigError, RankError
+from morphogen.extras.ranks.agreement import ERRORS, first_error, mark_common, name_ranks
+from morphogen.extras.ranks.shards import join_envs, take_envs
+from morphogen.learn.exchange import ALONE, A, Array, Exchange
+from morphogen.learn.learner import Learner
+from morphogen.nets.flat_params import copy_leaves, flatten_leaves
+from morphogen.vocab.field_docs import document_fields
+
+T = TypeVar("T")
+LEAST_ROWS = 2  # of a rank in an evaluation: a product of one row may be rounded in another way
+
+
+@document_fields
+class Collective(NamedTuple):
+    """One row of the table of collectives."""
+
+    operation: str
+    when: str
+    content: str  # that each rank contributes
+
+
+COLLECTIVES = {
+    "rollout": Collective("all-gather", "round, gather", "rows [T, E / W] and the memory after them"),
+    "record": Collective("all-gather", "round, save", "columns of the record of the round, [T, E / W]"),
+    "moments": Collective("all-gather", "round, allreduce", "counts, means and squares of the rows"),
+    "metrics": Collective("all-gather", "round, allreduce", "extremes of the metrics of the minibatches"),
+    "gradient": Collective("all-reduce", "minibatch, allreduce", "row counts; flat gradient and losses"),
+    "episodes": Collective("all-gather", "evaluation of a policy", "traces of its episodes"),
+    "facts": Collective("all-gather", "epoch, start, save, evaluation", "a small value, such as a wish to stop"),
+    "envs": Collective("gather", "save", "state of the envs of the rank"),
+}
+
+
+class Exchanged(NamedTuple):
+    """Entry of the ledger of collectives."""
+
+    calls: int = 0
+    sent: int = 0  # bytes of tensors that this rank contributed
+
+
+class RankExchange(Exchange):
+    """Exchange of one rank; a subclass provides the collectives.
+
+    Attributes: rank, from 0; ranks, their number; ledger, what was exchanged by name.
+    """
+
+    recordable = False
+
+    def __init__(self, rank: int, ranks: int) -> None:
+        self.rank = rank
+        self.ranks = ranks
+        self.first = rank == 0
+        self.ledger = dict.fromkeys(COLLECTIVES, Exchanged())
+
+    def gather_bytes(self, name: str, buffer: Tensor) -> Tensor:
+        """Return the buffers of all ranks.  uint8 [n] -> uint8 [W, n]."""
+        raise NotImplementedError
+
+    def add(self, name: str, values: Tensor) -> Tensor:
+        """Return the sum over the ranks, same shape.  float [...]."""
+        raise NotImplementedError
+
+    def gather_objects(self, name: str, value: T) -> list[T]:
+        """Return the plain values of all ranks, in order."""
+        raise NotImplementedError
+
+    def collect_objects(self, name: str, value: T) -> list[T]:
+        """Return the plain values of all ranks, in order, on rank 0."""
+        return self.gather_objects(name, value)
+
+    def count(self, name: str, sent: int = 0) -> None:
+        """Enter a collective into the ledger."""
+        entry = self.ledger[name]
+        self.ledger[name] = Exchanged(entry.calls + 1, entry.sent + sent)
+
+    def own(self, count: int) -> range:
+        """Return the envs of this rank.  Raises: RankError if the ranks do not divide them."""
+        if count % self.ranks:
+            raise RankError(f"engine.ranks: expected a divisor of {count:,} envs, got {self.ranks}")
+        size = count // self.ranks
+        return range(self.rank * size, (self.rank + 1) * size)
+
+    def join(self, name: str, leaves: Mapping[str, A], axis: int) -> dict[str, A]:
+        """Return the leaves of all ranks, joined along an axis in the order of ranks."""
+        tensors = {key: _as_tensor(leaf) for key, leaf in leaves.items()}
+        if not tensors:
+            return {}
+        layout = BufferLayout.of(tensors)
+        device = next(iter(tensors.values())).device
+        buffer = torch.empty(layout.size, dtype=torch.uint8, device=device)
+        layout.pack(tensors, buffer)
+        joined = _join_buffers(layout, self.gather_bytes(name, buffer), axis)
+        as_arrays = any(isinstance(leaf, np.ndarray) for leaf in leaves.values())
+        return cast(Any, {key: leaf.numpy() for key, leaf in joined.items()} if as_arrays else joined)
+
+    def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return the sum of each tensor over the ranks.  float [...] each."""
+        leaves = {str(i): tensor for i, tensor in enumerate(tensors)}
+        total = self.add("gradient", flatten_leaves(leaves))
+        return [*copy_leaves(total, leaves).values()]
+
+    def of_updates(self, spec: RunSpec, learner: Learner | None) -> Exchange:
+        """Return this exchange under allreduce; the identity between ranks that gather their rows."""
+        check_reduction(spec, learner, self.ranks)
+        return self if spec.engine.reduce == REDUCE_ALLREDUCE else ALONE
+
+    def places(self, count: int) -> Tensor:
+        """Return the places of this rank in a group, int64 [n]; places beyond its end begin it again."""
+        size = part_size(count, self.ranks)
+        return torch.arange(self.rank * size, (self.rank + 1) * size, device="cpu") % count
+
+    def join_episodes(self, rows: Mapping[str, Array], counts: Sequence[int]) -> dict[str, Array]:
+        """Return the rows of all episodes, in order."""
+        joined = self.join("episodes", rows, axis=0)
+        order = joined_places(counts, self.ranks)
+        return {name: array[order] for name, array in joined.items()}
+
+    def join_envs(self, tree: dict[str, Any]) -> dict[str, Any]:
+        """Return the state of all envs on rank 0; the own part on all others."""
+        parts = self.collect_objects("envs", tree)
+        return self.together(lambda: join_envs(parts) if self.first else tree)
+
+    def take_envs(self, tree: dict[str, Any]) -> dict[str, Any]:
+        """Return the state of the envs of this rank."""
+        return take_envs(tree, self.own)
+
+    def facts(self, fact: T) -> list[T]:
+        """Return the value of each rank."""
+        return self.gather_objects("facts", fact)
+
+    def together(self, action: Callable[[], T], *, describe: Callable[[BaseException], str] = str) -> T:
+        """Return the result of an action that all ranks run.
+
+        Raises: the first error of a rank, of its class, on all ranks; errors of other classes than `ERRORS` leave the
+        other ranks waiting.
+        """
+        return self._agree(action, describe, named=True)
+
+    def on_first(self, action: Callable[[], T], *, describe: Callable[[BaseException], str] = str) -> T:
+        """Return the plain result of an action that rank 0 runs for all.  Raises: its error, on all ranks."""
+        result = self._agree(action if self.first else _do_nothing, describe, named=False)
+        return cast(T, self.facts(result)[0])
+
+    def _agree(self, action: Callable[[], Any], describe: Callable[[BaseException], str], *, named: bool) -> Any:
+        result, report, cause = None, None, None
+        try:
+            result = action()
+        except ERRORS as error:
+            report, cause = (type(error).__name__, describe(error)), error
+        error = first_error(self.facts(report), named=named)
+        if error is not None:
+            raise error from cause
+        return result
+
+    def check_equal(self, facts: Mapping[str, str], kind: type[Exception] = ConfigError) -> None:
+        """Raise an error that lists in what the ranks differ from rank 0."""
+        if lines := find_differences(self.facts(dict(facts))):
+            raise mark_common(kind("\n".join(lines)))
+
+    def describe(self, spec: RunSpec) -> dict[str, str]:
+        """Return the row on the ranks."""
+        threads = torch.get_num_threads()
+        each = "one thread" if threads == 1 else f"{threads} threads"
+        return {"ranks": f"{self.ranks} of {each} each (E = {spec.envs:,}, {spec.task})"}
+
+    def close(self) -> None:
+        """Leave the ranks."""
+
+
+def _do_nothing() -> None:
+    return None
+
+
+def _as_tensor(leaf: Tensor | Array) -> Tensor:
+    return torch.from_numpy(np.array(leaf, order="C")) if isinstance(leaf, np.ndarray) else leaf
+
+
+def _join_buffers(layout: BufferLayout, rows: Tensor, axis: int) -> dict[str, Tensor]:
+    """Join the leaves of packed buffers.  rows uint8 [W, n]."""
+    joined, start = dict[str, Tensor](), 0
+    for name, dtype, shape in layout.leaves:
+        size = dtype.itemsize * torch.Size(shape).numel()
+        leaves = rows[:, start : start + size].contiguous().view(dtype).view(len(rows), *shape)
+        joined[name] = torch.cat(leaves.unbind(0), dim=axis)
+        start += size
+    return joined
+
+
+def part_size(count: int, ranks: int) -> int:
+    """Return the episodes that each rank plays of a group; the surplus is dropped when parts are joined."""
+    return min(count, max(LEAST_ROWS, -(-count // ranks)))
+
+
+def joined_places(counts: Sequence[int], ranks: int) -> Array:
+    """Return where the episodes of groups are, in order, among the parts of all ranks, one rank after the other.
+
+    Example:
+        >>> joined_places([4, 3], ranks=2).tolist()  # parts of 2 and 2: rank 0 has 0 .. 3, rank 1 has 4 .. 7
+        [0, 1, 4, 5, 2, 3, 6]
+    """
+    sizes = [part_size(count, ranks) for count in counts]
+    starts, places = np.cumsum([0, *sizes]), list[Array]()
+    for count, size, start in zip(counts, sizes, starts, strict=False):
+        episode = np.arange(count)
+        places.append(episode // size * starts[-1] + start + episode % size)
+    return np.concatenate(places)
+
+
+def find_differences(facts: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return a line for each fact in which ranks differ from rank 0.  facts: by rank.
+
+    Example:
+        >>> find_differences([{"torch": "2.13.0"}, {"torch": "2.12.1"}])
+        ['torch: expected 2.13.0 as on rank 0, got 2.12.1 on rank 1']
+    """
+    lines: list[str] = []
+    for name, wanted in facts[0].items():
+        values = [other.get(name) for other in facts]
+        for value in dict.fromkeys(value for value in values if value != wanted):
+            ranks = [rank for rank, other in enumerate(values) if other == value]
+            lines.append(f"{name}: expected {wanted} as on rank 0, got {value} on {name_ranks(ranks)}")
+    return lines
+
+
+def check_reduction(spec: RunSpec, learner: Learner | None, ranks: int) -> None:
+    """Raise a ConfigError under allreduce for a learner that needs all rows, or a rank without its part of a minibatch.
+
+    ranks: their number, which divides the envs.
+    """
+    if spec.engine.reduce != REDUCE_ALLREDUCE or learner is None:
+        return
+    if not learner.reduces:
+        raise ConfigError(
+            f"engine.reduce: expected {REDUCE_GATHER} with the learner {learner.name!r}, which needs the rows of all "
+            f"envs (its class does not set `reduces = True`), got {REDUCE_ALLREDUCE}"
+        )
+    own = spec.envs // ranks
+    for name, parts in (("minibatches", spec.ppo.minibatches or 1), ("world_envs", spec.ppo.world_envs)):
+        if own % parts:
+            raise ConfigError(
+                f"ppo.{name}: expected a divisor of the {own} envs of a rank (envs {spec.envs}, engine.ranks "
+                f"{ranks}) under engine.reduce {REDUCE_ALLREDUCE}, got {parts}"
+            )

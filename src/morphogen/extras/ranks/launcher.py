@@ -1,0 +1,162 @@
+"""Launcher of ranks: starts the ranks of a command, or runs its body as a rank.  Loads no torch until then.
+
+Every rank runs the same command line.  Rank 0 has the console.  The process of the command starts the ranks, forwards
+signals to them, and prints the error that ends them; `torchrun` does the same with the command as its program.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+from morphogen.cli import arguments, process
+from morphogen.cli.launcher import Body, Launcher
+from morphogen.config.spec import RunSpec
+from morphogen.device.malloc import reachable_memory
+from morphogen.errors import ConfigError, RankError
+from morphogen.extras.ranks import rank_choice
+from morphogen.extras.ranks.agreement import is_common
+from morphogen.extras.ranks.job import local_rank, ranks_of_environment, restarts_of_environment
+
+PARENT = "MORPHOGEN_PARENT"  # variable with the process that started this rank
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # variable with the file in which a rank leaves its error for that process
+DEATH_SIGNAL = 1  # option of prctl: signal at the death of the parent
+
+
+class RankLauncher(Launcher):
+    """Launcher of ranks on this machine, or of a rank of a job."""
+
+    def add_flag(self, parser: ArgumentParser) -> None:
+        """Add the flag `--ranks`."""
+        parser.add_argument("--ranks", metavar="N", default="1", help="processes that share the episodes (default 1)")
+
+    def read_flag(self, args: Namespace, spec: RunSpec) -> RunSpec:
+        """Return the spec with the number of the flag.  Raises: ConfigError for any other text."""
+        ranks = arguments.parse_int_flag("--ranks", args.ranks, 1, 65_536)
+        return replace(spec, engine=replace(spec.engine, ranks=ranks))
+
+    def restarts(self) -> tuple[int, int]:
+        """Return how often `torchrun` has restarted the ranks, and how often it may."""
+        return restarts_of_environment()
+
+    def check(self, spec: RunSpec) -> None:
+        """Raise a ConfigError for ranks without an equal part of the envs, a device, or a learner that fits."""
+        count, _ = choose_count(spec)
+        setup = import_module("morphogen.engine.setup")
+        in_job = ranks_of_environment()[1] > 1
+        for place in range(0 if in_job else count):
+            setup.own_device(spec.engine, place)
+        if count > 1:
+            learner = import_module("morphogen.engine.policies").build_learner(spec)
+            import_module("morphogen.extras.ranks.exchange").check_reduction(spec, learner, count)
+
+    def launch(self, spec: RunSpec, command_line: str, body: Body, *, trains: bool = False) -> int | None:
+        """Run the body of a command on its ranks; return the exit code, which all ranks share.
+
+        Raises: ConfigError if the ranks do not divide the envs; the error that ended a rank.
+        """
+        in_job = ranks_of_environment()[1] > 1
+        count, by_machine = choose_count(spec) if trains else (spec.engine.ranks or 1, False)
+        if in_job:
+            run_rank(spec, body)
+        if by_machine and count > 1 and (reason := find_row_dependence(spec, count)):
+            process.print_notes([f"one process instead of {count} ranks: {reason}"])
+            count = 1
+        if count == 1:
+            return super().launch(spec, command_line, body)
+        threads = {} if spec.engine.threads else {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        workers = import_module("morphogen.extras.ranks.workers")
+        return workers.run_workers(command_line, count, {**threads, PARENT: str(os.getpid())})
+
+
+def choose_count(spec: RunSpec) -> tuple[int, bool]:
+    """Return the number of ranks of a run, and whether the machine alone decides it.
+
+    Raises: ConfigError for a number that does not divide the envs.
+    """
+    devices = len(spec.engine.devices)
+    in_job = ranks_of_environment()[1]
+    if spec.engine.ranks is None and devices == 1 and in_job == 1:
+        free = reachable_memory()
+        free_mib = None if free is None else free / 2**20
+        return rank_choice.default_ranks(spec, cores=rank_choice.count_cores(), free_mib=free_mib), True
+    count = in_job if in_job > 1 else spec.engine.ranks or devices
+    check_ranks(spec.envs, count)
+    return count, False
+
+
+def check_ranks(envs: int, ranks: int) -> None:
+    """Raise a ConfigError unless every rank gets equally many envs."""
+    if envs % ranks == 0:
+        return
+    divisors = [number for number in range(1, envs + 1) if envs % number == 0]
+    below = [number for number in divisors if number < ranks][-2:]
+    above = [number for number in divisors if number > ranks][:2]
+    near = ", ".join(map(str, (*below, *above)))
+    raise ConfigError(f"engine.ranks: expected a divisor of envs = {envs:,}, such as {near}, got {ranks:,}")
+
+
+def find_row_dependence(spec: RunSpec, ranks: int) -> str | None:
+    """Say why this number of ranks would change last bits of the results; None: it does not."""
+    setup = import_module("morphogen.engine.setup").build_setup(spec)
+    policy = import_module("morphogen.engine.policies").build_arm(spec.policy_name, setup).policy
+    check = import_module("morphogen.engine.row_check").find_row_dependence
+    return check(policy, setup, [spec.envs // ranks] * ranks)
+
+
+def run_rank(spec: RunSpec, body: Body) -> None:
+    """Run the body of a command as a rank, and end the process: threads of torch can abort an orderly end of Python.
+
+    Of an error that all ranks have, rank 0 alone prints the line; the process that started this rank prints any error.
+    """
+    follow_parent()
+    rank, _ = ranks_of_environment()
+    try:
+        device = import_module("morphogen.engine.setup").own_device(spec.engine, local_rank())
+        join = import_module("morphogen.extras.ranks.process_group").join_ranks
+        exchange = join(device, timeout_s=spec.engine.collective_timeout_s)
+        with _silence(unless=exchange.first or is_child()):
+            code = body(exchange) or 0
+        exchange.close()
+    except tuple(process.EXITS) as error:
+        code = process.exit_code(error)
+        if not isinstance(error, RankError) and not is_common(error):
+            error.args = (f"rank {rank}: {error}",)
+        if is_child():
+            Path(os.environ[ERROR_FILE]).write_text(str(error))
+        elif rank == 0 or not is_common(error):
+            process.print_error(error)
+    except SystemExit as end:  # of a signal
+        code = end.code if isinstance(end.code, int) else 0
+    os._exit(process.finish(code))
+
+
+def is_child() -> bool:
+    """Return whether a command started this process as a rank."""
+    return os.environ.get(PARENT) == str(os.getppid())
+
+
+def follow_parent() -> None:
+    """End with the process that started this rank, if one did."""
+    if PARENT not in os.environ:
+        return
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
+    if not is_child():  # the parent has ended before the call
+        os._exit(process.EXITS[RankError])
+
+
+@contextlib.contextmanager
+def _silence(*, unless: bool) -> Iterator[None]:
+    """Drop what is printed."""
+    if unless:
+        yield
+        return
+    with open(os.devnull, "w") as sink, contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
+        yield

@@ -38,7 +38,7 @@ class TaskSpec:
     host: str | Host  # name in `HOSTS`, or the host itself
     question: str = "a task from outside"  # the question the task asks, one line
     slots: tuple[str, ...] = ()  # enabled by default; () = all of the host
-    instance: InstanceSpec = field(default_factory=InstanceSpec)  # None in it = nothing impaired
+    instance: InstanceSpec = field(default=InstanceSpec())  # None in it = nothing impaired
     batch: int = 32  # samples per minibatch and env
     minibatches: int = 16  # per epoch
     episode_length: int = 16  # epochs

@@ -12,7 +12,7 @@ For readers who ask "in which order does an epoch run?".  Entry points:
     episodes        one epoch under a policy; episodes without training, for evaluation; rows of a round for the update
     policies        name -> policy, parameters and action control; `action_control`: declared schedules
     part_check      smoke check of hosts, blueprints and reward rules from outside, before a run
-    row_check       the numbers of a policy on made-up observations: finite, and the same in other stacks on this machine
+    row_check       a policy on made-up observations: finite numbers, and the same in other stacks on this machine
 
 One step: decode, apply, tick, [plan], train, validate, attribute, govern, reward, observe, mask.
 Loads torch.

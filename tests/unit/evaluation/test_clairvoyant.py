@@ -21,12 +21,13 @@ from morphogen.evaluation.schedule_search import (
     score_lines,
     training_instances,
 )
+from morphogen.extras.regimes.regime_spec import RegimeSpec
 from morphogen.vocab.blueprint import Blueprint
 
 LIFE = mg.LifecycleSpec(
     min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD")
 )
-REGIME = mg.RegimeSpec(hazard=0.3, least=6, views={"noisy": 1}, classes=(2, 3))
+REGIME = RegimeSpec(hazard=0.3, least=6, views={"noisy": 1}, classes=(2, 3))
 ANYTIME = replace(TASKS["digits"], name="anytime-digits", objective="anytime")
 A, B = Blueprint.NORM, Blueprint.DEPTHWISE
 

@@ -10,6 +10,7 @@ from support.small_runs import context_of, tiny, tiny_setup
 import morphogen as mg
 from morphogen.config.task import TASKS
 from morphogen.evaluation.arms import PlayContext, open_arms
+from morphogen.extras.regimes.regime_spec import RegimeSpec
 from morphogen.extras.search.candidates import RESTING_EPOCHS, GrowthStep, build_schedule, is_feasible
 from morphogen.extras.search.clairvoyant import lay_plan, regime_starts, search_along_regimes
 from morphogen.extras.search.instance_sets import score_pairs, training_instances
@@ -18,7 +19,7 @@ from morphogen.vocab.blueprint import Blueprint
 LIFE = mg.LifecycleSpec(
     min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD")
 )
-REGIME = mg.RegimeSpec(hazard=0.3, least=6, views={"noisy": 1}, classes=(2, 3))
+REGIME = RegimeSpec(hazard=0.3, least=6, views={"noisy": 1}, classes=(2, 3))
 ANYTIME = replace(TASKS["digits"], name="anytime-digits", objective="anytime")
 A, B = Blueprint.NORM, Blueprint.DEPTHWISE
 

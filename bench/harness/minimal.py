@@ -1,10 +1,8 @@
 """The whole idea in plain torch: hosts that grow, lives of seeds, a reward, a policy and PPO.
 
-Every env is one `nn.Module` with one optimiser, and an epoch loops over envs and slots.  The
-package computes the same numbers for all envs at once: `tests/unit/bench/test_minimal.py` holds an
+Every env is one `nn.Module` with one optimiser, in loops over envs and slots.  The package, which
+is not imported, computes the same for all envs at once: `tests/unit/bench/test_minimal.py` holds an
 episode and an update of both equal, and benchmarks of training measure against `Env.learn`.
-Nothing of the package is imported.  Read from top to bottom: seeds, slots and a host, an env and
-its epoch (`Env.step`), the policy, PPO (`ppo_loss`), an episode of all envs (`play_episode`).
 
 Lifecycle and reward are those of the preset `digits_phases`.  Left out: other hosts, most
 blueprints, worlds that change, gates that ask for healthy gradients, the governor, which takes a
@@ -62,14 +60,22 @@ def gate(c: int) -> nn.Module:
     return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), *layers, nn.Unflatten(1, (1, 1, 1)))
 
 
+def curve(shape: str | float, t: float) -> float:
+    """Way along a ramp after a share t of its time; a number is the steepness of a sigmoid."""
+    if shape == "linear":
+        return t
+    if shape == "cosine":
+        return (1 - math.cos(math.pi * t)) / 2
+    return 0.5 + math.tanh(shape / 4 * (2 * t - 1)) / (2 * math.tanh(shape / 4))
+
+
 class Slot(nn.Module):
     """A place in a host, with at most one seed: a body, and a gate that one style uses."""
 
-    isolated = True  # the host gets no gradient through the input of a seed
-
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, isolated: bool = True) -> None:
         super().__init__()
         self.channels = channels
+        self.isolated = isolated  # the host gets no gradient through the input of a seed
         self.remove(Stage.DORMANT)
 
     def remove(self, after: Stage = Stage.PRUNED) -> None:
@@ -83,16 +89,13 @@ class Slot(nn.Module):
         self.stage = Stage(stage)
         self.epochs_in_stage = 0
 
-    def move_alpha(self, target: float, epochs: int, curve: Callable[[float], float]) -> None:
+    def move_alpha(self, target: float, epochs: int, shape: str | float) -> None:
         """Ramp alpha to a target, which the last epoch reaches without rounding."""
         way = target - self.alpha
+        steps = [self.alpha + way * curve(shape, k / epochs) for k in range(1, epochs)]
+        self.ramp = [*steps, target] if way else []
         if self.stage == Stage.HOLDING and way:
             self.enter(Stage.BLENDING)
-        if epochs and way:
-            steps = [self.alpha + way * curve(k / epochs) for k in range(1, epochs)]
-            self.ramp = [*steps, target]
-        else:
-            self.alpha = target
 
     def forward(self, h: Tensor, on: bool = True) -> Tensor:
         x = h.detach() if self.isolated or self.stage == Stage.TRAINING else h
@@ -115,9 +118,9 @@ class Slot(nn.Module):
 
 
 class Host(nn.Module):
-    """A CNN of blocks with slots: `r0c0` is behind block 0, `r1c0` behind the pool after it.
+    """A CNN.  channels: of the image, then of every block; pools: blocks that end in a pool.
 
-    channels: of the image, then of every block; pools: blocks that end in a pool.
+    Slot `r0c0` is behind block 0, `r1c0` behind the pool after it.
     """
 
     loss = staticmethod(F.cross_entropy)
@@ -145,21 +148,15 @@ class Host(nn.Module):
         return self.slots[name](x, name not in off) if name in self.slots else x
 
 
-def sigmoid(steepness: float) -> Callable[[float], float]:
-    """A logistic curve, scaled to run from (0, 0) to (1, 1)."""
-    quarter = steepness / 4
-    return lambda t: 0.5 + math.tanh(quarter * (2 * t - 1)) / (2 * math.tanh(quarter))
-
-
-LINEAR, COSINE = (lambda t: t), (lambda t: (1 - math.cos(math.pi * t)) / 2)
+# --- An env: actions and an epoch ---
 Op = IntEnum("Op", "WAIT GERMINATE SET_ALPHA_TARGET PRUNE FOSSILIZE ADVANCE", start=0)
 HEADS = {  # meaning of every choice; tempo and speed are epochs of a ramp of alpha
     "blueprint": tuple(BLUEPRINTS.values()),
-    "style": ((LINEAR, "add"), (LINEAR, "multiply"), (sigmoid(12), "add"), (LINEAR, "gate")),
+    "style": (("linear", "add"), ("linear", "multiply"), (12, "add"), ("linear", "gate")),
     "tempo": (3, 5, 8),
     "alpha_target": (0.5, 0.7, 1.0),
     "alpha_speed": (0, 3, 5, 8),
-    "alpha_curve": (LINEAR, COSINE, sigmoid(6), sigmoid(12), sigmoid(24)),
+    "alpha_curve": ("linear", "cosine", 6, 12, 24),
 }
 USES = {  # heads of an action that an op reads, besides the slot
     Op.GERMINATE: ("blueprint", "style", "tempo", "alpha_target"),
@@ -167,7 +164,8 @@ USES = {  # heads of an action that an op reads, besides the slot
     Op.PRUNE: ("alpha_speed", "alpha_curve"),
 }
 Action = namedtuple("Action", ("op", "slot", *HEADS), defaults=[0] * 7)  # an index per head
-HORIZON, PARAM_BUDGET = 90, 100  # epochs of an episode; parameters that cost the price of an env
+HORIZON = 90  # epochs of an episode
+PARAM_BUDGET = 100  # parameters of seeds that cost the price of an env
 
 
 class Env:
@@ -181,7 +179,7 @@ class Env:
         own = [p for name, p in host.named_parameters() if not name.startswith("slots.")]
         groups = [{"params": own, "lr": lr, "weight_decay": 5e-4}]
         groups += [{"params": [], "lr": seed_lr} for _ in self.slots]
-        self.optimiser = torch.optim.SGD(groups, momentum=0.9, fused=True)
+        self.optimiser = torch.optim.SGD(groups, momentum=0.9, fused=True)  # the fastest form
 
     def step(self, action: Action, batches: Iterable, split: tuple) -> float:
         """Run an epoch; return its reward: accuracy, less the price of all parameters of seeds."""
@@ -201,7 +199,8 @@ class Env:
         """Whether each op may address a slot."""
         calm = (Stage.DORMANT, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
         quiet = all(other.stage in calm for other in self.slots)  # one young seed at a time
-        trains, holds = slot.stage == Stage.TRAINING, slot.stage == Stage.HOLDING
+        trains = slot.stage == Stage.TRAINING
+        holds = slot.stage == Stage.HOLDING
         still = (holds or slot.stage == Stage.BLENDING) and not slot.ramp
         return True, quiet and slot.stage == Stage.DORMANT, still, trains or still, holds, trains
 
@@ -211,14 +210,15 @@ class Env:
         if not self.legal(slot)[action.op]:
             return
         chosen = {head: values[getattr(action, head)] for head, values in HEADS.items()}
-        curve, algorithm = chosen["style"]
+        shape, algorithm = chosen["style"]
         target, *later = chosen["alpha_target"], chosen["alpha_speed"], chosen["alpha_curve"]
         match action.op:
             case Op.GERMINATE:
                 slot.enter(Stage.GERMINATED)
-                slot.body, slot.gate = chosen["blueprint"](slot.channels), gate(slot.channels)
+                slot.body = chosen["blueprint"](slot.channels)
+                slot.gate = gate(slot.channels)
                 slot.algorithm = algorithm
-                slot.first_ramp = target, chosen["tempo"], curve
+                slot.first_ramp = target, chosen["tempo"], shape
             case Op.SET_ALPHA_TARGET:
                 slot.algorithm = algorithm
                 slot.move_alpha(target, *later)
@@ -286,6 +286,8 @@ class Env:
         return {"env": torch.tensor(env), "slots": torch.cat((stages, numbers), -1), "legal": legal}
 
 
+# --- The policy ---
+Rows = dict[str, Tensor]  # of an episode, by name: what was seen, done and paid
 CHOICES = [(head, op) for head in HEADS for op in USES if head in USES[op]]
 SIZES = [len(Op) - 1, *(len(HEADS[head]) for head, _ in CHOICES)]  # ops but WAIT, then choices
 
@@ -324,55 +326,56 @@ def score(op: Tensor, leaf: Tensor, legal: Tensor, action: Tensor | None = None)
     action = torch.zeros(*op.shape[:2], len(Action._fields), dtype=torch.int64) if drawn else action
 
     def take(head: str, logits: Tensor, used: Tensor | bool = True) -> Tensor:
-        column, choice = Action._fields.index(head), torch.distributions.Categorical(logits=logits)
+        column = Action._fields.index(head)
+        choice = torch.distributions.Categorical(logits=logits)
         if drawn:
             action[..., column] += used * choice.sample()
         return used * choice.log_prob(action[..., column])
 
-    total, chosen = take("op", op), action[..., 0]
+    total = take("op", op)
+    chosen = action[..., 0]
     total = total + take("slot", scores[t, b, chosen], chosen != Op.WAIT)
     for (head, owner), logits in zip(CHOICES, choices, strict=True):
         total = total + take(head, logits[t, b, action[..., 1]], chosen == owner)
     return action, total
 
 
-GAMMA, LAMBDA, CLIP, TARGET_KL, VALUE_COEF = 0.99, 0.95, 0.2, 0.1, 0.5
-
-
-def ppo_loss(policy: Policy, rows: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+# --- PPO, and an episode to learn from ---
+def ppo_loss(policy: Policy, rows: Rows, clip=0.2, value_coef=0.5) -> tuple[Tensor, Tensor]:
     """Loss on whole episodes [T, B], and how far the policy has moved since it acted, in nats.
 
     L = - mean min(r A, clip(r, 1 - e, 1 + e) A) + c mean (V - R)^2 / 2
-    r: new over old probability of an action, A: its advantage, V: value, R: return, e: `CLIP`.
+    r: new over old probability of an action, A: its advantage, V: value, R: return.
     Rows with a single legal action teach the value alone.
     """
     op, leaf, value, _ = policy(rows["env"], rows["slots"])
     _, log_prob = score(op, leaf, rows["legal"], rows["action"])
-    change, advantage, free = log_prob - rows["log_prob"], rows["advantage"], rows["free"]
-    ratio, error = change.exp(), value - rows["return"]
-    gain = torch.minimum(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage)
-    loss = VALUE_COEF * error.square().mean() / 2 - gain[free].mean()
-    return loss, (ratio - 1 - change)[free].mean()
+    change = log_prob - rows["log_prob"]
+    ratio = change.exp()
+    advantage = rows["advantage"]
+    gain = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+    loss = value_coef * (value - rows["return"]).square().mean() / 2 - gain[rows["free"]].mean()
+    return loss, (ratio - 1 - change)[rows["free"]].mean()
 
 
-def update(policy: Policy, optimiser, rows: dict[str, Tensor], minibatches: Iterable) -> None:
-    """Train on a round of whole episodes [T, E]; minibatches: indices of envs.
+def update(policy: Policy, optimiser, rows: Rows, batches, gamma=0.99, decay=0.95, target_kl=0.1):
+    """Train on a round of whole episodes [T, E]; batches: indices of envs.
 
-    A(t) = d(t) + gamma lambda A(t + 1),  d(t) = reward(t) + gamma V(t + 1) - V(t)
+    A(t) = d(t) + gamma decay A(t + 1),  d(t) = reward(t) + gamma V(t + 1) - V(t)
     """
     value = F.pad(rows["value"], (0, 0, 0, 1))  # 0 after the end
-    error = rows["reward"] + GAMMA * value[1:] - value[:-1]
+    error = rows["reward"] + gamma * value[1:] - value[:-1]
     advantage = torch.zeros_like(value)
     for t in reversed(range(len(error))):
-        advantage[t] = error[t] + GAMMA * LAMBDA * advantage[t + 1]
+        advantage[t] = error[t] + gamma * decay * advantage[t + 1]
     advantage = advantage[:-1]
     free = rows["legal"][..., 1:, :].flatten(-2).any(-1)  # more than WAIT is legal
     spread = advantage[free].std(correction=0).clamp(min=0.1)
     rows = {**rows, "return": advantage + rows["value"], "free": free}
     rows["advantage"] = (advantage - advantage[free].mean()) / spread
-    for envs in minibatches:
+    for envs in batches:
         loss, distance = ppo_loss(policy, {name: leaf[:, envs] for name, leaf in rows.items()})
-        if distance > 1.5 * TARGET_KL:
+        if distance > 1.5 * target_kl:
             return  # the rows say little about a policy that has moved so far
         optimiser.zero_grad()
         loss.backward()
@@ -380,11 +383,9 @@ def update(policy: Policy, optimiser, rows: dict[str, Tensor], minibatches: Iter
         optimiser.step()
 
 
-def play_episode(policy: Policy, envs: list[Env], draw: Callable) -> dict[str, Tensor]:
-    """Play new envs to the end; `draw(env)`: minibatches and split of an epoch -> rows [T, E]."""
+def play_episode(policy: Policy, envs: list[Env], draw: Callable) -> Rows:
+    """Play new, measured envs to the end; `draw(env)`: batches and split of an epoch -> [T, E]."""
     rows, memory = [], None
-    for env in envs:
-        env.measure(*draw(env)[1])
     for _ in range(HORIZON):
         seen = [env.observe() for env in envs]
         row = {name: torch.stack([one[name] for one in seen])[None] for name in seen[0]}
@@ -393,6 +394,5 @@ def play_episode(policy: Policy, envs: list[Env], draw: Callable) -> dict[str, T
             row["action"], row["log_prob"] = score(op, leaf, row["legal"])
         actions = itertools.starmap(Action, row["action"][0].tolist())
         rewards = [env.step(a, *draw(env)) for env, a in zip(envs, actions, strict=True)]
-        row["reward"] = torch.tensor([rewards])
-        rows.append(row)
+        rows.append({**row, "reward": torch.tensor([rewards])})
     return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}

@@ -16,7 +16,7 @@ from bench.harness.plain_modules import (
     load_parameters,
     ordered_parameters,
 )
-from bench.harness.plain_transformer import TOKEN_BODIES, LanguageModel, TokenGate, TokenSlot
+from bench.harness.plain_transformer import TOKEN_BODIES, LanguageModel, TokenGate
 from morphogen.config.host import CnnSpec
 from morphogen.nets.net import Net
 from morphogen.state.env import EnvState
@@ -29,14 +29,14 @@ def build_module_twin(state: EnvState, net: Net, env: int) -> Host | LanguageMod
     """An env as a plain module, with the parameters, dtype and device of the state."""
     if net.host.vocabulary:
         made = _build_language_model(net.host, state, env)
-        slot_kind, bodies, build_gate = TokenSlot, TOKEN_BODIES, TokenGate
+        bodies, build_gate = TOKEN_BODIES, TokenGate
     else:
         made = _build_cnn(net.host, state, env)
-        slot_kind, bodies, build_gate = Slot, BODIES, gate
+        bodies, build_gate = BODIES, gate
     load_parameters(host_parameters(made), state.host.params[env])
     slots = state.slots[env]
     for s, place in enumerate(net.slots):
-        slot = made.slots[place.name] = slot_kind(place.channels)
+        slot = made.slots[place.name] = Slot(place.channels, net.host.isolates)
         if Stage.TRAINING <= slots.stage[s] <= Stage.FOSSILIZED:
             slot.enter(int(slots.stage[s]))
             slot.algorithm = ALGORITHMS[int(slots.algorithm[s])]
@@ -48,23 +48,25 @@ def build_module_twin(state: EnvState, net: Net, env: int) -> Host | LanguageMod
 
 
 def load_seed(slot: Slot, row: Tensor) -> None:
-    """Give the seed of a slot the parameters of a row of the storage: its body first, its gate last."""
+    """Give a seed the parameters of a row of the storage: the body first, the gate last."""
     gate = ordered_parameters(slot.gate)
     load_parameters(ordered_parameters(slot.body), row)
     load_parameters(gate, row[-sum(leaf.numel() for leaf in gate) :])
 
 
 def _build_cnn(spec: CnnSpec, state: EnvState, env: int) -> Host:
-    host, width = Host([spec.channels_in, *spec.channels], spec.kernel, spec.pools, spec.classes), state.instance.width
+    channels, width = [spec.channels_in, *spec.channels], float(state.instance.width[env])
+    host = Host(channels, spec.kernel, spec.pools, spec.classes)
     host.classes = int(state.instance.classes[env])
-    if width[env] < 1:
-        for block, channels in zip(host.blocks, spec.channels, strict=True):
-            block[1] = NarrowNorm(channels, float(width[env]))
+    if width < 1:
+        for block, size in zip(host.blocks, spec.channels, strict=True):
+            block[1] = NarrowNorm(size, width)
     return host
 
 
 def _build_language_model(spec: Any, state: EnvState, env: int) -> LanguageModel:
-    model = LanguageModel(spec.vocabulary, spec.width, spec.heads, spec.layers, spec.block, spec.segments)
+    sizes = spec.width, spec.heads, spec.layers, spec.block, spec.segments
+    model = LanguageModel(spec.vocabulary, *sizes)
     model.reach = int(state.instance.reach[env]) if spec.reach else None
     return model
 
@@ -74,7 +76,8 @@ class ModuleLoop:
 
     def __init__(self, scene: BenchScene, layout: str = "contiguous") -> None:
         host, rows = scene.spec.host, range(scene.state.batch_size[0])
-        twins = [build_module_twin(scene.state, scene.net, e).to(memory_format=LAYOUTS[layout]) for e in rows]
+        twins = [build_module_twin(scene.state, scene.net, e) for e in rows]
+        twins = [twin.to(memory_format=LAYOUTS[layout]) for twin in twins]
         self.envs = [Env(twin, host.lr, host.seed_lr) for twin in twins]
         # Minibatches lie in memory as the modules want them, so that no step converts them.
         inputs = [batch.inputs.flatten(0, 1).contiguous(memory_format=LAYOUTS[layout]) for batch in scene.batches]

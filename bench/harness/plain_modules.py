@@ -1,4 +1,4 @@
-"""Blueprints that `bench.harness.minimal` leaves out, and parameters in the order of the package's storage."""
+"""Blueprints that `bench.harness.minimal` leaves out, and parameters in the package's order."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ class Norm(nn.Module):
         self.norm = nn.GroupNorm(count_groups(c), c)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.contiguous()  # torch crashes in the backward pass of a GroupNorm over channels last that ends there
+        x = x.contiguous()  # torch crashes in the gradient of a last GroupNorm over channels last
         return torch.tanh(self.amount) * (self.norm(x) - x)
 
 

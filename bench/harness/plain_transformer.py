@@ -7,8 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.harness.minimal import Slot
-
 SEED_HEADS = 4
 
 
@@ -83,12 +81,6 @@ TOKEN_BODIES = {  # by the codes of the package
     11: lambda d: Perceptron(d, 4),
     12: lambda d: Attention(d, SEED_HEADS),
 }
-
-
-class TokenSlot(Slot):
-    """A slot of a language model: from BLENDING on the host gets a gradient through the input of the seed."""
-
-    isolated = False
 
 
 class Layer(nn.Module):

@@ -1,4 +1,4 @@
-"""The loop in plain torch is the package: an episode in float64, an update, and acting as scoring."""
+"""The loop in plain torch is the package: an episode in float64, and an update of its policy."""
 
 from dataclasses import dataclass, replace
 from itertools import product
@@ -234,9 +234,8 @@ def test_an_update_is_the_update_of_the_package(lr, applied, tolerance):
     learner = mg.learn.init_ppo(policy, mg.rng.env_keys(0, 0, 1)[0])
     rows = play(learner, policy)
     envs = torch.tensor([[[0, 3], [1, 2]], [[0, 1], [2, 3]], [[0, 2], [1, 3]]])
-    knobs = {"gamma": minimal.GAMMA, "gae_lambda": minimal.LAMBDA, "clip": minimal.CLIP}
-    spec = mg.PpoSpec(ratio="joint", target_kl=minimal.TARGET_KL, **knobs)
-    weights = mg.learn.Coefficients(lr=lr, entropy=0.0, value=minimal.VALUE_COEF)
+    spec = mg.PpoSpec(ratio="joint", gamma=0.99, gae_lambda=0.95, clip=0.2, target_kl=0.1)
+    weights = mg.learn.Coefficients(lr=lr, entropy=0.0, value=0.5)
     options = {"policy": policy, "spec": spec, "return_scale": "fixed"}
     after, metrics = mg.learn.update_ppo(learner, rows, envs, weights, **options)
     optimiser = torch.optim.Adam(plain.parameters(), lr=lr, eps=1e-5)
@@ -256,7 +255,10 @@ def test_a_policy_scores_its_episode_as_it_acted(monkeypatch):
     images, labels = torch.randn(3, 16, 1, 8, 8), torch.randint(5, (3, 16))
     batches = [*zip(images, labels, strict=True)]
     policy = Policy(3, len(Stage) + 2)
-    rows = minimal.play_episode(policy, [Env(host, 0.05, 0.1) for host in hosts], lambda env: (batches, batches[0]))
+    envs = [Env(host, 0.05, 0.1) for host in hosts]
+    for env in envs:
+        env.measure(*batches[0])
+    rows = minimal.play_episode(policy, envs, lambda env: (batches, batches[0]))
     op, leaf, value, _ = policy(rows["env"], rows["slots"])
     action, log_prob = minimal.score(op, leaf, rows["legal"], rows["action"])
     torch.testing.assert_close(log_prob, rows["log_prob"])

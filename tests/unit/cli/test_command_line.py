@@ -343,7 +343,7 @@ WRONG = [
     (["train", "--policy", "wait"], "--policy: expected `morphogen train heuristic --policy NAME`, got ppo and"),
     (
         ["train", "heuristic", "--policy", "ppo"],
-        '--policy: expected one of wait, random, heuristic, germinate_one, full_cycle',
+        "--policy: expected one of wait, random, heuristic, germinate_one, full_cycle",
     ),
     (["train", "--config", "nowhere.json"], "--config: expected a readable file, got nowhere.json: No such file"),
     (["train", "--config", "."], "--config: expected a readable file, got ."),

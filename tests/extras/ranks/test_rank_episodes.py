@@ -19,7 +19,7 @@ from morphogen.evaluation.schedule_search import (
     score_schedules,
     training_instances,
 )
-from morphogen.extras.ranks.exchange import RankExchange, joined_places, part_size
+from morphogen.extras.ranks.rank_exchange import RankExchange, joined_places, part_size
 from morphogen.learn.exchange import ALONE
 from tests.extras.ranks.thread_ranks import run_ranks
 

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -72,8 +72,7 @@ def train_ppo_vectorized(
         (1, ['net', 'observation', 'value_offset'])
     """
     parts, out = _with_on_round(parts, on_round), None if out is None else expand_path(out)
-    setup = exchange.together(lambda: check_run((spec or RunSpec()).with_settings(**fields), out, exchange))
-    check_equal_setups(setup)
+    setup = set_up_alike(exchange, lambda: check_run((spec or RunSpec()).with_settings(**fields), out, exchange))
     parts = compile_units(setup, parts, console)
     with torch.no_grad():
         if out is None:
@@ -155,8 +154,7 @@ def resume(
     with torch.no_grad(), share_directory(exchange, own_directory(path), path) as folder:
         _, original, description = run_directory.open_directory(folder.path)
         spec = requested or original.with_settings(**fields)
-        setup = exchange.together(lambda: build_setup(_make_paths_absolute(resolve(spec), original), exchange))
-        check_equal_setups(setup)
+        setup = set_up_alike(exchange, lambda: build_setup(_make_paths_absolute(resolve(spec), original), exchange))
         point = find_resume_point(folder, description["run_id"], setup.spec, exchange)
         check_compatible(point, original, setup)
         completed = description.get("status") == run_directory.STATUS_COMPLETED
@@ -175,15 +173,20 @@ def _load_result(setup: Setup, point: ResumePoint, folder: RunDirectory) -> Trai
     return TrainResult(tuple(read_rounds(folder.path)), scheduler.arm, (), folder.name)
 
 
-def check_equal_setups(setup: Setup) -> None:
-    """Raise a ConfigError if the processes of a run differ in versions, config or data."""
+def set_up_alike(exchange: Exchange, prepare: Callable[[], Setup]) -> Setup:
+    """Return the setup that every process prepares.
+
+    Raises: ConfigError if the processes of a run differ in versions, config or data.
+    """
+    setup = exchange.together(prepare)
     facts = {
         **run_directory.describe_environment()["versions"],
         "kernels": manifest.describe_kernels(),
         "sha256 of the config": run_directory.config_hash(dump_config(setup.spec)),
         "sha256 of the data": setup.dataset.fingerprint,
     }
-    setup.exchange.check_equal(facts)
+    exchange.check_equal(facts)
+    return setup
 
 
 def compile_units(setup: Setup, parts: Parts, console: Console | None, *, first: int = 0) -> Parts:

@@ -12,16 +12,16 @@ import pytest
 
 from morphogen.cli import main, process
 from morphogen.errors import CheckpointError, ConfigError, DataError, RankError
-from morphogen.extras.ranks import launcher, workers
+from morphogen.extras.ranks import rank_launcher, workers
 from tests.support.subprocess_env import OURS
 
 
 @pytest.mark.parametrize(("envs", "count", "near"), [(64, 3, "1, 2, 4, 8"), (6, 4, "2, 3, 6"), (7, 2, "1, 7")])
 def test_ranks_that_do_not_divide_the_envs_are_refused_with_numbers_that_do(envs, count, near):
     with pytest.raises(ConfigError, match=f"divisor of envs = {envs}, such as {near}, got {count}"):
-        launcher.check_ranks(envs, count)
+        rank_launcher.check_ranks(envs, count)
     for number in map(int, near.split(", ")):
-        launcher.check_ranks(envs, number)
+        rank_launcher.check_ranks(envs, number)
 
 
 def test_the_command_names_envs_and_ranks_that_do_not_fit_and_starts_none(tmp_path, capsys):
@@ -120,7 +120,7 @@ def test_an_error_of_a_rank_that_all_have_is_printed_by_rank_0_alone(monkeypatch
         monkeypatch.setattr("morphogen.extras.ranks.process_group.join_ranks", lambda *_, **__: exchange)
         monkeypatch.setattr(os, "_exit", leave)
         with pytest.raises(End) as end:
-            launcher.run_rank(launcher.RunSpec(), body)
+            rank_launcher.run_rank(rank_launcher.RunSpec(), body)
         return end.value.args[0], capsys.readouterr().err
 
     common = DataError("no images")
@@ -133,7 +133,7 @@ def test_an_error_of_a_rank_that_all_have_is_printed_by_rank_0_alone(monkeypatch
 
 @pytest.mark.skipif(sys.platform != "linux", reason="signals at the death of a parent are of Linux")
 def test_a_rank_ends_with_the_command_even_if_that_is_killed():
-    head = "import os, subprocess, sys, time; from morphogen.extras.ranks import launcher as ranks; "
+    head = "import os, subprocess, sys, time; from morphogen.extras.ranks import rank_launcher as ranks; "
     rank = f"{head}ranks.follow_parent(); print(1, flush=True); time.sleep(60)"
     parent = (
         f"{head}"

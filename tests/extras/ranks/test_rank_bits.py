@@ -14,7 +14,7 @@ from morphogen.device.transfers import flatten_names
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.errors import RankError
-from morphogen.extras.ranks.exchange import COLLECTIVES, Exchanged
+from morphogen.extras.ranks.rank_exchange import COLLECTIVES, Exchanged
 from morphogen.learn.exchange import ALONE
 from morphogen.state.tree_ops import replace
 from tests.extras.ranks.thread_ranks import run_ranks

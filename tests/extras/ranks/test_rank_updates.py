@@ -15,7 +15,7 @@ from morphogen.config.spec import RunSpec, resolve
 from morphogen.engine.scheduler import Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
-from morphogen.extras.ranks.exchange import RankExchange
+from morphogen.extras.ranks.rank_exchange import RankExchange
 from morphogen.learn import minibatch
 from morphogen.learn.exchange import ALONE
 from morphogen.learn.learner import Learner, PpoLearner, draw_minibatches

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from morphogen.errors import RankError
-from morphogen.extras.ranks.exchange import RankExchange
+from morphogen.extras.ranks.rank_exchange import RankExchange
 from morphogen.learn.exchange import ALONE
 
 WAIT_S = 60.0

@@ -3,10 +3,10 @@
 Rank w of W owns the envs from w E / W to (w + 1) E / W.  Ranks exchange the rows of a round and then update the policy
 alike (`engine.reduce` gather), or they exchange the gradient of every minibatch (allreduce).
 
-    launcher       `RankLauncher`: starts the ranks of a command, or runs a command as a rank; errors and exit codes
+    rank_launcher  `RankLauncher`: starts the ranks of a command, or runs a command as a rank; errors and exit codes
     workers        the ranks that a command starts, as processes of torch's elastic launcher
     process_group  `join_ranks`, `ProcessGroup`: `torch.distributed`, gloo on CPUs, nccl on CUDA devices
-    exchange       `RankExchange`, the table of all collectives and its ledger
+    rank_exchange  `RankExchange`, the table of all collectives and its ledger
     agreement      actions that succeed on all ranks, or raise one error on all of them
     shards         states of the envs of each rank, joined and divided
     job            variables that `torchrun` sets
@@ -15,5 +15,5 @@ alike (`engine.reduce` gather), or they exchange the gradient of every minibatch
 Plugs in at two hooks: the entry point `morphogen.launchers` (`cli.launcher.Launcher`) starts commands, and
 `learn.Exchange` is what a run calls.  The settings are `engine.ranks`, `engine.reduce` and
 `engine.collective_timeout_s`.
-`launcher`, `job` and `rank_choice` load no torch; all others do.
+`rank_launcher`, `job` and `rank_choice` load no torch; all others do.
 """

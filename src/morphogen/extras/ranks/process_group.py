@@ -22,7 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 from morphogen.errors import RankError
 from morphogen.extras.ranks import job
 from morphogen.extras.ranks.agreement import name_ranks
-from morphogen.extras.ranks.exchange import RankExchange
+from morphogen.extras.ranks.rank_exchange import RankExchange
 from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.run.stop_signals import SIGNALS
 

@@ -54,7 +54,7 @@ class RankLauncher(Launcher):
             setup.own_device(spec.engine, place)
         if count > 1:
             learner = import_module("morphogen.engine.policies").build_learner(spec)
-            import_module("morphogen.extras.ranks.exchange").check_reduction(spec, learner, count)
+            import_module("morphogen.extras.ranks.rank_exchange").check_reduction(spec, learner, count)
 
     def launch(self, spec: RunSpec, command_line: str, body: Body, *, trains: bool = False) -> int | None:
         """Run the body of a command on its ranks; return the exit code, which all ranks share.

@@ -22,7 +22,6 @@ from morphogen.cli import (
     streams,
     train,
     tune,
-    watch,
 )
 from morphogen.cli.rank_processes import EXITS, exit_code, follow_parent, leave_if_joined
 from morphogen.config.fields import raise_all
@@ -33,7 +32,7 @@ from morphogen.vocab.text import escape_text, format_choice, format_value, sugge
 
 USAGE, DATA, CHECKPOINT = (EXITS[kind] for kind in (ConfigError, DataError, CheckpointError))
 OUTPUT_LOST, INTERRUPTED = 7, 130
-MODULES = (train, bench, tune, resume, watch, rewards, data, config, report, inspect, evaluate, compare, completion)
+MODULES = (train, bench, tune, resume, rewards, data, config, report, inspect, evaluate, compare, completion)
 IMPORT: dict[str, Any] = {
     "dest": "imports",
     "metavar": "FILE",
@@ -41,7 +40,7 @@ IMPORT: dict[str, Any] = {
     "default": [],
     "help": "Python file, or dotted name of a module, that registers parts of your own; may be repeated",
 }
-COMMANDS: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in MODULES}
+COMMAND_GROUP = "morphogen.commands"  # of entry points; a value is a module like those above
 
 
 class _Parser(argparse.ArgumentParser):
@@ -96,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
         check_compiler_cache()
         for name in args.imports:
             import_parts(name)
-        code = COMMANDS[args.command].run(args)
+        code = args.module.run(args)
     except tuple(EXITS) as error:
         for line in str(error).splitlines() or [type(error).__name__]:
             meaning = explain_fault(line) if isinstance(error, ConfigError) else None
@@ -130,11 +129,26 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"morphogen {version}")
     parsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, module in COMMANDS.items():
+    for name, module in load_commands().items():
         parser = parsers.add_parser(name, **module.PARSER, allow_abbrev=False)
         module.add_arguments(parser)
         parser.add_argument("--import", **IMPORT)
+        parser.set_defaults(module=module)
     return top
+
+
+def load_commands() -> dict[str, Any]:
+    """Return the modules of all commands by name: of the package, then of entry points.
+
+    A module of an entry point that cannot be loaded costs a line on stderr, because all other commands work without it.
+    """
+    commands: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in MODULES}
+    for point in metadata.entry_points(group=COMMAND_GROUP):
+        try:
+            commands.setdefault(point.name, point.load())
+        except Exception as error:
+            print(f"morphogen: note: no command {point.name}: {escape_text(str(error))}", file=sys.stderr)
+    return commands
 
 
 def parse_args(argv: Sequence[str], version: str) -> argparse.Namespace:

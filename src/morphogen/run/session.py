@@ -29,9 +29,9 @@ from morphogen.run.sinks import open_sinks
 from morphogen.storage import checkpoint_files, files, run_directory
 from morphogen.storage.run_directory import RunDirectory
 from morphogen.storage.tensor_trees import Tree
-from morphogen.telemetry.dispatch import Losses
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import RunCompleted, RunResumed
+from morphogen.telemetry.writer import Losses
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.text import count_noun
 
@@ -134,8 +134,7 @@ class Session:
         if resume_point is not None:
             snapshot.restore(scheduler, resume_point.snapshot, *resume_point.position)
             positions = resume_point.snapshot.sink_positions
-        group = {"rank": self.collectives.rank, "ranks": self.collectives.ranks}
-        sinks, cut = open_sinks(self.setup.spec, context.folder, positions, **group)
+        sinks, cut = open_sinks(self.setup.spec, context.folder, positions)
         context.folder.write(run_directory.CONFIG, self._config.encode)
         context.folder.update(status="running", config_sha256=self._hashes["config_sha256"])
         if resume_point is not None:

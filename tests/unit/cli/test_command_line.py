@@ -23,7 +23,7 @@ from morphogen.errors import (
     ScheduleError,
     TrainingDiverged,
 )
-from morphogen.telemetry.dispatch import Losses
+from morphogen.telemetry.writer import Losses
 
 # flag, its words, the field, its value; written out by hand.
 FLAGS = [

@@ -32,7 +32,7 @@ from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.jsonl import decode, encode
 from morphogen.telemetry.kinds.round import AnomalyDetected
 from morphogen.telemetry.record_files import encode_record, list_records, record_path
-from morphogen.telemetry.writer import JsonlSink, LoggerPosition, ScalarSink
+from morphogen.telemetry.log_file import LogFile, LoggerPosition, ScalarSink
 
 BEGIN = Envelope(started(tiny()))
 KNOWN = facts(1, 2)
@@ -231,7 +231,7 @@ def test_a_run_that_was_silent_begins_its_file_and_may_do_so_again(tmp_path):
 # --- events that a file could not take yet ----------------------------------------------------------------------------
 
 
-class Disk(JsonlSink):
+class Disk(LogFile):
     """An event file with room for that many bytes."""
 
     room = 0
@@ -245,7 +245,7 @@ class Disk(JsonlSink):
 def test_what_a_full_disk_did_not_take_is_told_once_there_is_room_again(tmp_path, monkeypatch, room):
     monkeypatch.setattr(Disk, "room", room)
     with monkeypatch.context() as patch:
-        patch.setattr(sinks.writer, "JsonlSink", Disk)
+        patch.setattr(sinks.writer, "LogFile", Disk)
         spec, folder, own = begun(tmp_path, 9)
     at = drained(own)
     assert at.pending
@@ -263,7 +263,7 @@ def test_a_record_that_a_full_disk_did_not_take_is_told_by_lines(tmp_path, monke
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(JsonlSink, "write_record", fail)
+        patch.setattr(LogFile, "write_record", fail)
         spec, folder, own = begun(tmp_path, 3)
         at = drained(own, rounds=3)
         own.close()
@@ -273,7 +273,7 @@ def test_a_record_that_a_full_disk_did_not_take_is_told_by_lines(tmp_path, monke
     assert list_records(folder.path) == {}
 
 
-class Stuck(JsonlSink):
+class Stuck(LogFile):
     """An event file that takes nothing until it is let go."""
 
     def write(self, events):
@@ -285,7 +285,7 @@ class Stuck(JsonlSink):
 def test_a_file_that_takes_nothing_is_waited_for_with_patience_and_what_it_was_given_is_pending(tmp_path, monkeypatch):
     monkeypatch.setattr(Stuck, "entered", threading.Event(), raising=False)
     monkeypatch.setattr(Stuck, "free", threading.Event(), raising=False)
-    monkeypatch.setattr(sinks.writer, "JsonlSink", Stuck)
+    monkeypatch.setattr(sinks.writer, "LogFile", Stuck)
     _, _, own = begun(tmp_path, 3, close_timeout_s=0.05)
     assert Stuck.entered.wait(60)
     at = drained(own)

@@ -15,7 +15,7 @@ from morphogen.telemetry.derive import VIEW_KINDS
 from morphogen.telemetry.dispatch import EVENT_BYTES, Dispatcher, SinkWorker
 from morphogen.telemetry.jsonl import decode
 from morphogen.telemetry.record_files import read_record, record_path
-from morphogen.telemetry.writer import LOGGED_KINDS, JsonlSink
+from morphogen.telemetry.writer import LOGGED_KINDS, LogFile
 
 ENVS, EPOCHS = 3, 9
 KNOWN = facts(ENVS, EPOCHS)
@@ -80,14 +80,14 @@ def test_a_sink_gets_the_kinds_that_it_asks_for(kinds):
 def test_views_are_made_only_where_they_are_asked_for(tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr("morphogen.telemetry.derive.epoch_event", lambda record: made.append(1))
-    own = dispatch(JsonlSink(tmp_path / "events.jsonl"))
+    own = dispatch(LogFile(tmp_path / "events.jsonl"))
     own.emit([summary()], record_of())
     assert not own.close(DONE).lines()
     assert made == []
 
 
 def test_the_file_has_what_a_round_was_and_the_record_beside_it_the_rest(tmp_path):
-    own, record = dispatch(JsonlSink(tmp_path / "events.jsonl")), record_of()
+    own, record = dispatch(LogFile(tmp_path / "events.jsonl")), record_of()
     own.emit([summary()], record)
     own.close(DONE)
     events = list(read_events(tmp_path / "events.jsonl"))
@@ -97,7 +97,7 @@ def test_the_file_has_what_a_round_was_and_the_record_beside_it_the_rest(tmp_pat
 
 
 def test_a_sink_that_raises_is_told_to_the_others_and_takes_no_line_from_them(tmp_path):
-    kept, broken, file = Keep(), Broken(), JsonlSink(tmp_path / "events.jsonl")
+    kept, broken, file = Keep(), Broken(), LogFile(tmp_path / "events.jsonl")
     own = dispatch(kept, broken, file)
     for round in range(4):
         own.emit([summary(round)])
@@ -215,7 +215,7 @@ def lines(path):
 
 def full(tmp_path, monkeypatch, room):
     """The event file on a full disk, its disk, and its outlet."""
-    file = JsonlSink(tmp_path / "events.jsonl")
+    file = LogFile(tmp_path / "events.jsonl")
     disk = FullDisk(file._file, room)
     monkeypatch.setattr(file, "_file", disk)
     return disk, *outlet(file, size=99, retried=True)

@@ -23,7 +23,7 @@ from morphogen.telemetry.kinds.epoch import EpisodeCompleted, StageChanged
 from morphogen.telemetry.kinds.ppo import PpoUpdated, ppo_event
 from morphogen.telemetry.kinds.run import CheckpointSaved, RunCompleted, TelemetryEscalated
 from morphogen.telemetry.round_summary import RoundCosts, stability, summarise, throughput_events
-from morphogen.telemetry.writer import JsonlSink
+from morphogen.telemetry.log_file import LogFile
 from morphogen.vocab.action import RELEVANT
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import TRANSITIONS, Stage
@@ -422,14 +422,14 @@ def test_events_are_frozen():
 def test_the_file_is_appended_to_and_numbered_without_gaps(tmp_path):
     path = tmp_path / "events.jsonl"
     ticks = itertools.count(100)
-    sink = JsonlSink(path, clock=lambda: float(next(ticks)))
+    sink = LogFile(path, clock=lambda: float(next(ticks)))
     found = told(live(4, 3, 12)[1], facts(3, 12))
     for at in range(0, len(found), 5):
         sink.write(found[at : at + 5])
     sink.write([])
     sink.close()
     sink.close()
-    again = JsonlSink(path, first_seq=sink.seq)
+    again = LogFile(path, first_seq=sink.seq)
     end = Envelope(
         RunCompleted(status="completed", rounds_done=1, best_round=0, best_accuracy=1.0, error=None, run_s=1.0)
     )
@@ -441,7 +441,7 @@ def test_the_file_is_appended_to_and_numbered_without_gaps(tmp_path):
 
 
 def test_a_batch_of_events_is_one_write(tmp_path, monkeypatch):
-    sink = JsonlSink(tmp_path / "events.jsonl")
+    sink = LogFile(tmp_path / "events.jsonl")
     calls = []
     real = sink._file
 
@@ -459,7 +459,7 @@ def test_a_batch_of_events_is_one_write(tmp_path, monkeypatch):
 
 
 def test_what_a_file_takes_in_parts_arrives_whole(tmp_path, monkeypatch):
-    sink = JsonlSink(tmp_path / "events.jsonl")
+    sink = LogFile(tmp_path / "events.jsonl")
     real = sink._file
 
     class Slow:

@@ -1,4 +1,4 @@
-"""Command `watch`: a live view of a run in the terminal."""
+"""Command `watch`: a live table of the rounds of a run."""
 
 import contextlib
 import sys
@@ -9,8 +9,8 @@ from morphogen.cli import arguments, process, streams
 
 PARSER = {
     "help": "follow a running run in the terminal",
-    "description": "Follow a run in the terminal: its envs with slots and alphas, curves, actions, anomalies. The run "
-    "may have just begun; the view ends with the run, or with Ctrl-C, which does not affect the run.",
+    "description": "Follow a run in the terminal: a row per round with accuracy, value, seeds and alarms. The run "
+    "may have just begun; the table ends with the run, or with Ctrl-C, which does not affect the run.",
 }
 
 
@@ -24,6 +24,6 @@ def run(args: Namespace) -> None:
     """Follow a run until it ends or Ctrl-C is pressed."""
     process.exit_on_signals()
     with contextlib.suppress(KeyboardInterrupt):
-        import_module("morphogen.analysis.watch.loop").watch(
+        import_module("morphogen.extras.watch.table").watch(
             args.run, once=args.once, is_over=lambda: streams.is_lost(sys.stdout)
         )

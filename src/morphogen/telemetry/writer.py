@@ -9,7 +9,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -116,6 +115,8 @@ class Outlet:
 
     def deliver(self, *, sync: bool = False, close: bool = False) -> None:
         """Hand over all that waits, then flush if `sync` and close if `close`; an error keeps what is left."""
+        if self.is_out and self._lock.locked():
+            return  # a thread may wait for this sink for ever
         with self._lock:
             try:
                 while self._queue and not self.is_out:
@@ -224,11 +225,8 @@ class LogWriter:
         self._wake()
         while self._thread is not None:
             self._thread.join(self._spec.close_timeout_s)
-            stuck = [outlet for outlet in others if outlet.is_stuck]
-            if not self._thread.is_alive() or not stuck:
+            if not self._thread.is_alive() or not self._give_up_stuck("did not take what was left"):
                 break
-            for outlet in stuck:
-                self._give_up(outlet, "did not take what was left")
         self._report_failures()
         logs = [outlet for outlet in self._outlets if outlet.retries]
         for outlet in logs:
@@ -245,21 +243,29 @@ class LogWriter:
             self._changed.notify_all()
 
     def _make_room(self, outlet: Outlet) -> None:
-        """Wait while more waits for a sink than the queue holds; the caller itself writes to the log."""
+        """Wait while more waits for a sink than the queue holds; the caller itself writes to files."""
         until = time.monotonic() + self._spec.close_timeout_s
         while not outlet.is_out and sum(batch.nbytes for batch in outlet.waiting[:-1]) > self._spec.queue * MIB:
             if outlet.local:
                 outlet.deliver()
                 return
             if time.monotonic() > until:
-                self._give_up(outlet, "took nothing")
-                return
+                self._give_up_stuck("took nothing")
+                until = time.monotonic() + self._spec.close_timeout_s
             time.sleep(BATCH_DELAY_S)
 
-    def _give_up(self, outlet: Outlet, fault: str) -> None:
-        """Leave a sink out; another thread serves the other sinks, because this one may never come back."""
-        outlet.fail(f"{fault} in {self._spec.close_timeout_s:g} s")
-        self._thread = self._start_thread()
+    def _give_up_stuck(self, fault: str) -> bool:
+        """Leave out the sink that the thread waits for; another thread serves the others.  Return whether there is one.
+
+        The log is never left out.
+        """
+        stuck = [outlet for outlet in self._outlets if outlet.is_stuck and not outlet.retries]
+        for outlet in stuck:
+            outlet.fail(f"{fault} in {self._spec.close_timeout_s:g} s")
+        if stuck:
+            self._thread = self._start_thread()
+            self._wake()
+        return bool(stuck)
 
     def _report_failures(self) -> None:
         """Report each failure once, to all other sinks and to the log."""

@@ -67,7 +67,7 @@ def _cells(summary: BatchSummary) -> list[str]:
 
 
 def event_file(run: Path) -> Path:
-    """Return the event file of a run directory, which may have just been made.  Raises: ConfigError for another path."""
+    """Return the event file of a run directory, which may be empty yet.  Raises: ConfigError for another path."""
     if os.path.isdir(run):
         names = os.listdir(run)
         if not names or (run_directory.LOCK in names and run_directory.CONFIG not in names):

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.faulty_sinks import passing, summary
+from support.faulty_sinks import SAVED, summary
+from support.random_records import facts, live, round_record
 
 from morphogen.config.telemetry_spec import LOGGERS, TelemetrySpec, WandbSpec
 from morphogen.errors import ConfigError
@@ -18,8 +19,15 @@ from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.epoch import EpochCompleted
 from morphogen.telemetry.kinds.ppo import PpoUpdated
 from morphogen.telemetry.kinds.round import AnomalyDetected
-from morphogen.telemetry.scalars import CsvTables, ScalarRow, event_row
-from morphogen.telemetry.writer import LOGGER_PACKAGES, ScalarSink, check_loggers
+from morphogen.telemetry.loggers import (
+    LOGGER_PACKAGES,
+    CsvTables,
+    LoggerPlace,
+    ScalarRow,
+    ScalarSink,
+    check_loggers,
+    event_row,
+)
 
 ROWS = ("train_loss", "train_acc", "val_loss", "val_acc", "committed_acc", "reward", "host_gradient_norm")
 EPOCH = EpochCompleted(
@@ -61,8 +69,8 @@ def test_an_anomaly_is_a_point_on_an_axis_of_its_kind():
     assert named(Envelope(replace(found, value=None), round=4)) == {"anomaly/kl_spike": (1.0, 5)}
 
 
-def test_what_is_about_one_env_gives_none():
-    assert named(passing(0)) == {}
+def test_events_about_the_run_have_no_numbers():
+    assert named(Envelope(SAVED)) == {}
 
 
 def read_table(path):
@@ -71,9 +79,9 @@ def read_table(path):
 
 
 def test_csv_is_a_table_per_subject_with_a_row_per_step(tmp_path):
-    sink = ScalarSink("csv", tmp_path / "metrics", TelemetrySpec(), run=tmp_path, epochs=24)
+    sink = ScalarSink("csv", LoggerPlace(tmp_path / "metrics", tmp_path, 24), TelemetrySpec())
     anomaly = AnomalyDetected(kind="kl_spike", value=0.2, limit=0.1, subject=None, streak=0)
-    sink.write([summary(0), Envelope(EPOCH, round=0, epoch=3), Envelope(anomaly, round=0), passing(0)])
+    sink.write([summary(0), Envelope(EPOCH, round=0, epoch=3), Envelope(anomaly, round=0), Envelope(SAVED)])
     sink.write([summary(1)])
     sink.flush()
     sink.close()
@@ -87,24 +95,49 @@ def test_csv_is_a_table_per_subject_with_a_row_per_step(tmp_path):
 
 
 def test_a_number_that_is_not_measured_is_an_empty_cell_of_its_column(tmp_path):
-    tables = CsvTables(tmp_path)
+    tables = CsvTables(tmp_path, rounds=0, epochs=1)
     tables.write(ScalarRow("ppo", 1, {"kl": None, "loss": 2.0}))
     tables.write(ScalarRow("ppo", 2, {"loss": 4.0, "kl": 0.5}))
     tables.close()
     assert (tmp_path / "ppo.csv").read_text() == "step,kl,loss\n1,,2.0\n2,0.5,4.0\n"
 
 
-def test_a_table_goes_on_under_its_header_and_refuses_a_number_without_a_column(tmp_path):
+def test_a_table_continues_under_its_header_and_refuses_a_number_without_a_column(tmp_path):
     for step, values in enumerate(({"a": 1.0, "b": 2.0}, {"b": 4.0, "a": 3.0})):
-        tables = CsvTables(tmp_path)
+        tables = CsvTables(tmp_path, rounds=step, epochs=1)
         tables.write(ScalarRow("t", step, values))
         tables.close()
     assert (tmp_path / "t.csv").read_text() == "step,a,b\n0,1.0,2.0\n1,3.0,4.0\n"
-    tables = CsvTables(tmp_path)
+    tables = CsvTables(tmp_path, rounds=2, epochs=1)
     with pytest.raises(ValueError, match=r"t\.csv: expected columns step, a, b, got c as well"):
         tables.write(ScalarRow("t", 2, {"a": 1.0, "c": 1.0}))
     tables.close()
     assert (tmp_path / "t.csv").read_text() == "step,a,b\n0,1.0,2.0\n1,3.0,4.0\n"
+
+
+@pytest.mark.parametrize("torn", ["", "4,7", "5"])
+def test_rows_of_rounds_that_are_computed_again_are_cut(tmp_path, torn):
+    (tmp_path / "round.csv").write_text("step,a\n1,5\n2,6\n3,7\n" + torn)
+    (tmp_path / "epoch.csv").write_text("step,a\n" + "".join(f"{step},1\n" for step in range(9)) + torn)
+    CsvTables(tmp_path, rounds=2, epochs=3).close()
+    assert (tmp_path / "round.csv").read_text() == "step,a\n1,5\n2,6\n"
+    assert (tmp_path / "epoch.csv").read_text() == "step,a\n" + "".join(f"{step},1\n" for step in range(6))
+
+
+def test_the_means_of_epochs_come_from_the_record(tmp_path):
+    sink = ScalarSink("csv", LoggerPlace(tmp_path, tmp_path, 4), TelemetrySpec())
+    record = round_record(live(1, 3, 4)[1], facts(3, 4), round=2)
+    sink.write_record(record)
+    sink.close()
+    rows = read_table(tmp_path / "csv/epoch.csv")
+    assert [row["step"] for row in rows] == ["8", "9", "10", "11"]
+    assert float(rows[1]["val_acc"]) == pytest.approx(record.columns["val_acc"][1].mean(), rel=1e-5)
+
+
+def test_a_resumed_run_continues_the_run_of_its_service(tmp_path, monkeypatch):
+    asked = asked_of(monkeypatch, "wandb", TelemetrySpec(), tmp_path)
+    assert (asked["id"], (tmp_path / "wandb.id").read_text()) == (None, "a1")
+    assert asked_of(monkeypatch, "wandb", TelemetrySpec(), tmp_path)["id"] == "a1"
 
 
 @pytest.mark.parametrize("name", LOGGER_PACKAGES)
@@ -122,9 +155,9 @@ def test_a_logger_whose_package_is_there_keeps_a_run(tmp_path, name):
         f"import sys\nfrom pathlib import Path\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
         "from support.faulty_sinks import summary\n"
         "from morphogen.config.telemetry_spec import TelemetrySpec, WandbSpec\n"
-        "from morphogen.telemetry.writer import ScalarSink\n"
+        "from morphogen.telemetry.loggers import LoggerPlace, ScalarSink\n"
         "spec, run = TelemetrySpec(wandb=WandbSpec(mode='offline')), Path(sys.argv[1])\n"
-        f"sink = ScalarSink({name!r}, run / 'metrics', spec, run=run, epochs=8, config={{'rounds': 2}})\n"
+        f"sink = ScalarSink({name!r}, LoggerPlace(run / 'metrics', run, 8), spec, {{'rounds': 2}})\n"
         "sink.write([summary(0), summary(1)])\nsink.flush()\nsink.close()\n"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=120)
@@ -141,11 +174,12 @@ def asked_of(monkeypatch, name, spec, folder):
 
     def logger(**knobs):
         asked.update(knobs)
-        return SimpleNamespace(log_scalar=lambda *row, step: None)
+        run = SimpleNamespace(id="a1", info=SimpleNamespace(run_id="a1"))
+        return SimpleNamespace(log_scalar=lambda *row, step: None, experiment=run)
 
     loggers = SimpleNamespace(WandbLogger=logger, MLFlowLogger=logger)
     monkeypatch.setattr(importlib, "import_module", lambda name: loggers)
-    ScalarSink(name, folder, spec, run=folder, epochs=8).write([summary(0)])
+    ScalarSink(name, LoggerPlace(folder, folder, 8), spec).write([summary(0)])
     return asked
 
 

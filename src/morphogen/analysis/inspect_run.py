@@ -93,7 +93,7 @@ def inspect_path(path: Path, *, most: int | None = MAX_ROWS) -> Inspection:
         rows, count = views[name], len(views[name])
         title = name if most is None or count <= most else f"{name}, the last {most} of {count}"
         shown = rows if most is None else rows[-most:]
-        excerpts[title] = [{heading: row[column] for heading, column in columns.items()} for row in shown]
+        excerpts[title] = [{heading: row.get(column) for heading, column in columns.items()} for row in shown]
     return Inspection(facts, excerpts)
 
 

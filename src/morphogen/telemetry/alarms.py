@@ -159,7 +159,7 @@ def judge(
 ) -> tuple[list[Finding], dict[str, int]]:
     """Return the findings of a round, and the streaks after it.
 
-    The streak of a metric that is not finite, or within `entropy_clear` times the limit of an entropy, stays as it is.
+    The streak of a metric ends where it is clear of the limit, for entropies `entropy_clear` times the limit.
     calm: the policy as a whole still has a choice, or may be decided: a collapsed head is no alarm.
     """
     findings: list[Finding] = []
@@ -171,10 +171,10 @@ def judge(
         limit = limits[alarm.limit] if isinstance(alarm.limit, str) else alarm.limit
         beyond, streak = BEYOND[alarm.op](number, limit), 0
         if alarm.rounds:
-            clear = limits["entropy_clear"] if alarm.kind == "entropy_collapse" else 1.0
-            streak = after.get(alarm.metric, 0) + beyond
-            kept = beyond or not math.isfinite(number) or BEYOND[alarm.op](number, clear * limit)
-            after[alarm.metric] = streak if kept else 0
+            clear = limit * (limits["entropy_clear"] if alarm.kind == "entropy_collapse" else 1.0)
+            is_clear = math.isfinite(number) and (number > clear if alarm.op == "<" else number < clear)
+            streak = 0 if is_clear else after.get(alarm.metric, 0) + beyond
+            after[alarm.metric] = streak
             beyond = beyond and streak >= max(limits[alarm.rounds], 1)
         group = (alarm.group, None) if alarm.group else (alarm.kind, alarm.subject)
         if not beyond or group in reported:

@@ -91,7 +91,7 @@ class Outlet:
         self.error: str | None = None  # reason why it did not take the last batch
         self.is_reported = self.is_closed = False
         self._queue: deque[Batch] = deque()
-        self._lock = threading.Lock()  # of the thread that hands over a batch
+        self.lock = threading.Lock()  # of the thread that hands over a batch
 
     @property
     def is_out(self) -> bool:
@@ -101,7 +101,7 @@ class Outlet:
     @property
     def is_stuck(self) -> bool:
         """Return whether a batch is handed over right now, and the sink is not out."""
-        return self._lock.locked() and not self.is_out
+        return self.lock.locked() and not self.is_out
 
     @property
     def waiting(self) -> list[Batch]:
@@ -115,9 +115,9 @@ class Outlet:
 
     def deliver(self, *, sync: bool = False, close: bool = False) -> None:
         """Hand over all that waits, then flush if `sync` and close if `close`; an error keeps what is left."""
-        if self.is_out and self._lock.locked():
+        if self.is_out and self.lock.locked():
             return  # a thread may wait for this sink for ever
-        with self._lock:
+        with self.lock:
             try:
                 while self._queue and not self.is_out:
                     self._take(self._queue[0])
@@ -148,6 +148,8 @@ class Outlet:
 
     def fail(self, error: str) -> None:
         """Note an error; a sink that is not tried again loses what waits."""
+        if self.is_out:
+            return
         self.error = error
         if not self.retries:
             self._queue = deque()
@@ -210,9 +212,10 @@ class LogWriter:
         self._report_failures()
         for outlet in self._outlets:
             if isinstance(outlet.sink, LogFile):
-                events = [event for batch in outlet.waiting for event in batch.events]
-                lines = tuple(outlet.sink.encode(events))
-                return LogPosition(outlet.sink.size, outlet.sink.seq, lines, rounds, self._spec.dir)
+                with outlet.lock:
+                    events = [event for batch in outlet.waiting for event in batch.events]
+                    lines = tuple(outlet.sink.encode(events))
+                    return LogPosition(outlet.sink.size, outlet.sink.seq, lines, rounds, self._spec.dir)
         return None
 
     def close(self, *last: Event) -> Losses:

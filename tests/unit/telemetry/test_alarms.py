@@ -1,6 +1,7 @@
-"""Rules on anomalies: each fires for its cause and nothing else, whatever the numbers; and what raises the level."""
+"""Alarms: each fires for its cause and nothing else, whatever the numbers."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,18 +12,16 @@ from hypothesis import strategies as st
 from support.random_records import facts
 
 from morphogen.config.telemetry_spec import AnomalyLimits, TelemetrySpec
-from morphogen.telemetry.anomaly import (
-    AnomalyMonitor,
-    AnomalyState,
-    Finding,
-    RoundCounts,
+from morphogen.telemetry.alarms import (
+    ALARMS,
+    AlarmState,
+    RoundMonitor,
+    RunPlan,
     accuracy_drop,
     accuracy_trend,
-    detailed_epochs,
-    detect,
-    entropy_findings,
-    find_anomalies,
-    lasting_findings,
+    alarm_kinds,
+    detect_seeds,
+    judge,
     valid_metrics,
 )
 from morphogen.telemetry.kinds.round import PerformanceDropped
@@ -33,7 +32,6 @@ from morphogen.vocab.stage import Fault, Stage
 LIMITS = AnomalyLimits()._asdict()
 
 SPEC = TelemetrySpec(plateau_threshold=0.5, improvement_threshold=2.0)
-CALM = RoundCounts(round=3, envs=8, rollbacks=2, free=100, waits=95)
 HEALTHY = {
     "ratio_max": 5.0,
     "ratio_min": 0.1,
@@ -50,14 +48,35 @@ HEALTHY = {
     **{f"entropy_head.{head}": LIMITS[f"entropy_{head}"] for head in HEADS},
 }
 DEVICE = {"device": "cuda:0", "reserved_bytes": 85, "total_bytes": 100}
-LONG = AnomalyState(low=dict.fromkeys(HEADS, 2), first=dict.fromkeys(HEADS, 1.0), waits=2, gradient=1.0)
+STREAKS = {**{f"entropy_head.{head}": 2 for head in HEADS}, "wait_share": 2}
+LONG = AlarmState(streaks=STREAKS, first=dict.fromkeys(HEADS, 1.0), gradient=1.0)
 
 floats = st.floats(allow_nan=True, allow_infinity=True)
 kinds = st.sampled_from(sorted(HEALTHY))
 
 
-def kinds_of(update=HEALTHY, *, counts=CALM, watch=LONG, devices=(DEVICE,), spec=SPEC):
-    return [one.kind for one in find_anomalies(counts, update, watch, spec, devices)[0]]
+FRESH = AlarmState()
+
+
+def monitor(spec=SPEC, state=FRESH, **plan):
+    own = RoundMonitor(facts(2, 2), spec, RunPlan(**{"rounds": 9, **plan}))
+    own.state = state
+    return own
+
+
+def calm(**leaves):
+    """Columns of a round of two epochs without rollbacks."""
+    quiet = {"rolled_back": np.zeros(2, dtype=bool), **leaves}
+    return columns(record(**quiet), record(**quiet))
+
+
+def findings(update=HEALTHY, *, own=None, round=3, devices=(DEVICE,), leaves=()):
+    own = own or monitor(state=LONG)
+    return own.end_round(round, calm(**dict(leaves)), update, devices)
+
+
+def kinds_of(update=HEALTHY, **more):
+    return [one.data.kind for one in findings(update, **more)]
 
 
 def test_numbers_at_their_limits_are_healthy_whatever_came_before():
@@ -87,7 +106,7 @@ CAUSES = [
     ("behaviour_gap", {"behaviour_gap": 1.1e-3}),
     ("observation_clipped", {"observation.clip_share": 0.011}),
     ("entropy_collapse", {"entropy_head.slot": 0.099}),
-    ("numeric entropy_nonfinite", {"entropy_head.tempo": math.nan}),
+    ("entropy_nonfinite numeric", {"entropy_head.tempo": math.nan}),
 ]
 
 
@@ -98,45 +117,38 @@ def test_a_rule_fires_for_its_cause_and_no_other_does(wanted, change):
 
 
 @pytest.mark.parametrize(("round", "wanted"), [(0, []), (1, []), (2, ["gradient_drift", "observation_clipped"])])
-def test_what_is_compared_with_the_rounds_before_is_judged_once_there_are_two(round, wanted):
+def test_drift_and_clipping_are_judged_once_there_are_two_rounds(round, wanted):
     update = {**HEALTHY, "gradient_norm": 9.0, "observation.clip_share": 0.5}
-    assert kinds_of(update, counts=CALM._replace(round=round)) == wanted
+    assert kinds_of(update, round=round) == wanted
 
 
-@pytest.mark.parametrize(
-    ("wanted", "change"),
-    [
-        ("envs_nonfinite", {"skipped": 1}),
-        ("rollbacks", {"rollbacks": 3}),
-        ("wait_only", {"waits": 96}),
-        ("", {"free": 0, "waits": 0}),
-    ],
-)
-def test_counts_of_a_round_are_judged_per_env_and_per_free_step(wanted, change):
-    assert kinds_of(counts=CALM._replace(**change)) == wanted.split()
-
-
-def test_what_was_not_measured_is_no_anomaly():
+def test_a_number_that_was_not_measured_is_no_alarm():
     assert kinds_of({}, devices=()) == []
     update = valid_metrics({"kl": np.float64(9.0), "kl_valid": np.bool_(False), "ratio_max": np.float64(math.nan)})
     assert list(update) == ["ratio_max"]
 
 
-def test_a_finding_says_how_severe_it_is_and_names_value_limit_and_subject():
+def test_a_finding_has_severity_value_limit_subject_and_streak():
     update = {**HEALTHY, "kl": 0.7, "entropy_head.op": 0.01, "hidden.h_env_rms_max": 11.0, "skip_streak": 3.0}
-    found = find_anomalies(CALM, update, LONG, SPEC, ({**DEVICE, "reserved_bytes": 90},))[0]
-    assert found == [
-        Finding("kl_extreme", "error", 0.7, 0.5),
-        Finding("update_skipped", "warning", streak=3),
-        Finding("hidden_explosion", "warning", 11.0, 10.0, "h"),
-        Finding("entropy_collapse", "warning", 0.01, 0.08, "op", 3),
-        Finding("memory", "warning", 0.9, 0.85, "cuda:0"),
+    found = findings(update, devices=({**DEVICE, "reserved_bytes": 90},))
+    assert [(one.severity, *one.data.payload().values()) for one in found] == [
+        ("error", "kl_extreme", 0.7, 0.5, None, 0),
+        ("warning", "update_skipped", 3.0, 0.0, None, 0),
+        ("warning", "hidden_explosion", 11.0, 10.0, "h", 0),
+        ("warning", "entropy_collapse", 0.01, 0.08, "op", 3),
+        ("warning", "memory", 0.9, 0.85, "cuda:0", 0),
     ]
 
 
 def test_limits_are_those_of_the_config():
     loose = TelemetrySpec(limits={"kl_spike": 0.2, "entropy_rounds": 4})
-    assert kinds_of({**HEALTHY, "kl": 0.15, "entropy_head.op": 0.01}, spec=loose) == []
+    assert kinds_of({**HEALTHY, "kl": 0.15, "entropy_head.op": 0.01}, own=monitor(loose, LONG)) == []
+
+
+def test_every_limit_of_the_table_is_a_setting_and_every_setting_is_used():
+    others = ("entropy_clear", "entropy_until", "young_rounds", "memory", "memory_rounds", "drop", "drop_progress")
+    named = {name for alarm in ALARMS for name in (alarm.limit, alarm.rounds) if isinstance(name, str) and name}
+    assert named | set(others) == set(LIMITS)
 
 
 def as_update(row, heads):
@@ -163,11 +175,9 @@ WHITEBOX = [
 
 @pytest.mark.parametrize("rounds", [DIGITS, WHITEBOX], ids=["digits", "whitebox"])
 def test_recorded_healthy_rounds_raise_nothing(rounds):
-    watch, kinds = AnomalyState(), []
-    for round, row in enumerate(rounds):
-        found, watch = find_anomalies(CALM._replace(round=round), as_update(*row), watch, SPEC)
-        kinds += [one.kind for one in found]
-    assert kinds == []
+    own = monitor()
+    kinds = [kinds_of(as_update(*row), own=own, round=round) for round, row in enumerate(rounds)]
+    assert kinds == [[]] * len(rounds)
 
 
 def test_a_policy_that_loses_its_entropy_is_an_alarm_and_a_head_that_settles_alone_is_none():
@@ -175,64 +185,62 @@ def test_a_policy_that_loses_its_entropy_is_an_alarm_and_a_head_that_settles_alo
     collapsed = settled | {"entropy_head.op": 0.01}
     severities = []
     for late in (settled, collapsed):
-        watch = AnomalyState()
+        own = monitor()
         for round, update in enumerate([first, late, late, late]):
-            found, watch = find_anomalies(CALM._replace(round=round), update, watch, SPEC)
-        severities.append([(one.kind, one.subject, one.severity) for one in found])
+            found = findings(update, own=own, round=round)
+        severities.append([(one.data.kind, one.data.subject, one.severity) for one in found])
+        assert alarm_kinds(found) == (("entropy_collapse",) if late is collapsed else ())
     assert severities[0] == [("entropy_collapse", "slot", "info")]
     assert severities[1] == [("entropy_collapse", head, "warning") for head in ("op", "slot")]
 
 
 @pytest.mark.parametrize(("start", "wanted"), [(0.0, []), (0.04, []), (1.0, ["style"])])
 def test_an_entropy_is_judged_against_the_first_one_of_its_head(start, wanted):
-    watch = AnomalyState()
+    own = monitor()
     for x in (start, 0.01, 0.01, 0.01):
-        found, watch = find_anomalies(CALM, {"entropy_head.style": x}, watch, SPEC)
-    assert [one.subject for one in found] == wanted
+        found = findings({"entropy_head.style": x}, own=own)
+    assert [one.data.subject for one in found] == wanted
 
 
-@given(st.dictionaries(kinds, floats), st.dictionaries(st.sampled_from(HEADS), st.integers(0, 9)), floats)
-def test_rules_take_any_number(update, low, average):
-    found, watch = find_anomalies(CALM, update, AnomalyState(low=low, gradient=average), SPEC)
-    assert all(one.severity in ("info", "warning", "error") for one in found)
-    assert isinstance(watch, AnomalyState)
+@given(st.dictionaries(kinds, floats), st.dictionaries(st.sampled_from(sorted(STREAKS)), st.integers(0, 9)), floats)
+def test_alarms_take_any_number(update, streaks, average):
+    own = monitor(state=AlarmState(streaks=streaks, gradient=average))
+    assert all(one.severity in ("info", "warning", "error") for one in findings(update, own=own))
 
 
-@given(st.lists(st.sampled_from((0.0, 0.07, 0.08, 0.1, 0.12, 0.13)), max_size=20))
-def test_an_entropy_fires_below_its_limit_only_and_from_the_third_such_round_on(values):
-    low, rounds = {}, 0
+def streak(values, metric="entropy_head.op", **more):
+    """Whether an alarm fires in each of some consecutive rounds."""
+    streaks, fired = {}, []
     for value in values:
-        found, low = entropy_findings({"entropy_head.op": value}, low, LIMITS)
+        found, streaks = judge({} if value is None else {metric: value}, LIMITS, streaks, **more)
+        fired.append(bool(found))
+    return fired
+
+
+@given(st.lists(st.sampled_from((0.0, 0.07, 0.08, 0.1, 0.119, 0.13)), max_size=20))
+def test_an_entropy_fires_below_its_limit_only_and_from_the_third_such_round_on(values):
+    rounds, wanted = 0, []
+    for value in values:
         rounds = 0 if value > 0.12 else rounds + (value < 0.08)
-        assert bool(found) == (value < 0.08 and rounds >= 3)
+        wanted.append(value < 0.08 and rounds >= 3)
+    assert streak(values) == wanted
 
 
 def test_an_entropy_that_is_no_number_leaves_the_streak():
-    _, low = entropy_findings({"entropy_head.op": 0.01}, {}, LIMITS)
-    late, _ = entropy_findings({"entropy_head.op": 0.01}, {"op": 5}, LIMITS, decided=True)
+    found, after = judge({"entropy_head.op": math.inf}, LIMITS, {"entropy_head.op": 1})
+    assert ([one.event.kind for one in found], after) == (["entropy_nonfinite"], {"entropy_head.op": 1})
+    late, _ = judge({"entropy_head.op": 0.01}, LIMITS, {"entropy_head.op": 5}, calm=True)
     assert [one.severity for one in late] == ["info"]
-    found, after = entropy_findings({"entropy_head.op": math.inf}, low, LIMITS)
-    assert (found[0].kind, found[0].subject, after) == ("entropy_nonfinite", "op", {"op": 1})
 
 
-def test_what_is_imitated_may_be_decided_and_what_is_learned_afterwards_starts_from_there():
-    watch, found = AnomalyState(), []
-    for round, imitates in enumerate([True] * 5 + [False] * 8):
+def test_a_policy_that_imitates_may_be_decided_and_starts_to_learn_from_there():
+    own, found = monitor(rounds=99, imitated=5), []
+    for round in range(13):
         update = {"entropy_head.op": 0.9 if round == 0 else 0.002 if round < 9 else 2e-7}
-        one, watch = find_anomalies(CALM._replace(round=round, imitates=imitates, waits=0), update, watch, SPEC)
-        found.append([x.kind for x in one])
-    assert watch.first == {"op": 0.002}
+        found.append(kinds_of(update, own=own, round=round))
+    assert own.state.first == {"op": 0.002}
     assert found == [[]] * 11 + [["entropy_collapse"]] * 2
-    broken, _ = find_anomalies(CALM._replace(imitates=True, waits=0), {"entropy_head.op": math.nan}, watch, SPEC)
-    assert [one.kind for one in broken] == ["numeric", "entropy_nonfinite"]
-
-
-def test_a_monitor_knows_the_rounds_of_imitation():
-    own = AnomalyMonitor(facts(2, 2), SPEC, rounds=9, imitated=2)
-    calm = [record(rolled_back=np.zeros(2, dtype=bool))] * 2
-    for round, known in ((0, {}), (1, {}), (2, {"op": 0.5})):
-        own.end_round(round, columns(*calm), {"entropy_head.op": 0.5}, ())
-        assert own.state.first == known
+    assert kinds_of({"entropy_head.op": math.nan}, own=monitor(imitated=5)) == ["entropy_nonfinite", "numeric"]
 
 
 @pytest.mark.parametrize(
@@ -248,45 +256,35 @@ def test_a_monitor_knows_the_rounds_of_imitation():
 )
 def test_a_drop_is_more_than_the_scatter_of_the_worlds_of_the_rounds(group, imitated, rounds, lost, drops):
     """4 errors are 9 points times the root of the group, and of 1.1 after ten rounds, of 2 after one."""
-    monitor = AnomalyMonitor(facts(2, 2), SPEC, rounds=9, world_envs=group, imitated=imitated)
+    own = monitor(siblings=group, imitated=imitated)
     means = {"accuracy_mean": 62.0 - lost, "rolling_accuracy": 60.0, "accuracy_std": 18.0}
     summary: Any = SimpleNamespace(**means, episodes_completed=64, round=8)
-    events = monitor.trend_events(summary, [62.0] * rounds)
+    events = own.trend_events(summary, [62.0] * rounds)
     found = [event.drop for event in events if isinstance(event, PerformanceDropped)]
     assert found == ([pytest.approx(lost / 62.0)] if drops else [])
 
 
 def test_a_small_drop_is_no_event_however_certain():
-    monitor = AnomalyMonitor(facts(2, 2), SPEC, rounds=9)
+    own = monitor()
     means = {"accuracy_mean": 56.0, "rolling_accuracy": 60.0, "accuracy_std": 0.1}
     summary: Any = SimpleNamespace(**means, episodes_completed=64, round=8)
-    events = monitor.trend_events(summary, [62.0] * 10)
+    events = own.trend_events(summary, [62.0] * 10)
     assert not [event for event in events if isinstance(event, PerformanceDropped)]
 
 
-def test_waiting_only_is_told_from_the_third_round_in_a_row_on():
-    watch, told = AnomalyState(), []
-    for waits in (99, 99, 99, 99, 10, 99):
-        found, watch = find_anomalies(CALM._replace(waits=waits), {}, watch, SPEC)
-        told.append([one.streak for one in found])
-    assert told == [[], [], [3], [4], [], []]
-
-
-def test_a_full_device_is_told_once_in_ten_rounds():
-    full, watch, told = {**DEVICE, "reserved_bytes": 86}, AnomalyState(), []
+def test_a_full_device_is_reported_once_in_ten_rounds():
+    full, own, found = {**DEVICE, "reserved_bytes": 86}, monitor(rounds=99), []
     for round in range(21):
-        found, watch = find_anomalies(
-            CALM._replace(round=round), {}, watch, SPEC, (full, DEVICE | {"device": "cuda:1"})
-        )
-        told += [(round, one.subject) for one in found]
-    assert told == [(0, "cuda:0"), (10, "cuda:0"), (20, "cuda:0")]
+        events = findings({}, own=own, round=round, devices=(full, DEVICE | {"device": "cuda:1"}))
+        found += [(round, one.data.subject) for one in events]
+    assert found == [(0, "cuda:0"), (10, "cuda:0"), (20, "cuda:0")]
 
 
 def test_a_gradient_is_compared_with_its_own_past_and_the_first_one_with_nothing():
-    _, watch = find_anomalies(CALM, {"gradient_norm": 4.0}, AnomalyState(), SPEC)
-    skipped, watch = find_anomalies(CALM, {}, watch, SPEC)
-    found, _ = find_anomalies(CALM, {"gradient_norm": 24.0}, watch, SPEC)
-    assert (skipped, [one.kind for one in found], found[0].value) == ([], ["gradient_drift"], pytest.approx(5.0))
+    own = monitor()
+    assert [kinds_of(update, own=own) for update in ({"gradient_norm": 4.0}, {})] == [[], []]
+    (found,) = findings({"gradient_norm": 24.0}, own=own)
+    assert (found.data.kind, found.data.value) == ("gradient_drift", pytest.approx(5.0))
 
 
 @pytest.mark.parametrize(
@@ -355,14 +353,14 @@ def columns(*records):
 
 def seen(*records):
     found = [[] for _ in records]
-    for epoch, env, slot, finding in detect(columns(*records)):
-        found[epoch].append((env, slot, finding.kind, finding.severity))
+    for epoch, env, slot, event in detect_seeds(columns(*records)):
+        found[epoch].append((env, slot, event.kind))
     return found
 
 
 def test_a_suspicious_seed_is_told_once():
     found = seen(record(detectors=INFLATED), record(), record(detectors=INFLATED | RANSOM), record(detectors=RANSOM))
-    assert found == [[(1, 0, "attribution_ratio", "info")], [], [(0, 0, "ransomware", "info")], []]
+    assert found == [[(1, 0, "attribution_ratio")], [], [(0, 0, "ransomware")], []]
 
 
 def test_the_next_seed_in_the_slot_is_another_one():
@@ -376,39 +374,29 @@ def test_a_seed_that_is_born_after_an_alarm_and_is_quiet_first_is_told_later():
     assert [len(one) for one in seen(record(detectors=INFLATED), born, record(detectors=INFLATED))] == [1, 0, 1]
 
 
-def test_what_one_seed_does_is_told_with_its_number_and_is_no_alarm():
-    held = detect(columns(record(detectors=RANSOM, contribution=np.array([[1.0], [0.0]]))))
-    assert held == [(0, 0, 0, Finding("ransomware", "info", -0.5, -0.2))]
-    ratio = detect(columns(record(detectors=INFLATED, detector_ratio=np.array([[0.0], [7.5]]))))
-    assert ratio == [(0, 1, 0, Finding("attribution_ratio", "info", 7.5, 5.0))]
-
-
-def lasting(updates, gaps=None):
-    """Alarms of rounds in a row."""
-    streaks, seen = {}, []
-    for update, gap in zip(updates, gaps or [None] * len(updates), strict=True):
-        found, streaks = lasting_findings(update, gap, streaks, LIMITS)
-        seen.append([(one.kind, one.streak) for one in found])
-    return seen
+def test_the_sign_of_a_seed_has_its_number_and_limit():
+    (held,) = detect_seeds(columns(record(detectors=RANSOM, contribution=np.array([[1.0], [0.0]]))))
+    assert (held[:3], held.event.value, held.event.limit) == ((0, 0, 0), -0.5, -0.2)
+    (ratio,) = detect_seeds(columns(record(detectors=INFLATED, detector_ratio=np.array([[0.0], [7.5]]))))
+    assert (ratio[:3], ratio.event.value, ratio.event.limit) == ((0, 1, 0), 7.5, 5.0)
 
 
 def test_a_policy_that_does_not_move_is_an_alarm_from_the_third_round_on():
-    still = {"kl": 0.0, "steps_done": 8.0}
-    assert lasting([still] * 4) == [[], [], [("policy_frozen", 3)], [("policy_frozen", 4)]]
-    assert lasting([still, still, {"kl": 0.01, "steps_done": 8.0}, still]) == [[]] * 4
-    assert lasting([still, still, {"kl": 0.0, "steps_done": 0.0}, still])[-1] == [("policy_frozen", 3)]
+    own, still = monitor(rounds=99), {"kl": 0.0, "steps_done": 8.0}
+    rounds = [still, still, {"kl": 0.0, "steps_done": 0.0}, still, still, {"kl": 0.01, "steps_done": 8.0}, still]
+    fired = [kinds_of(update, own=own, round=round) for round, update in enumerate(rounds)]
+    assert fired == [[], [], [], ["policy_frozen"], ["policy_frozen"], [], []]
 
 
 def test_a_critic_that_explains_nothing_is_an_alarm_from_the_tenth_round_on():
-    blind = {"explained_variance": 0.01}
-    assert lasting([blind] * 10)[-2:] == [[], [("critic_blind", 10)]]
-    assert lasting([*[blind] * 9, {"explained_variance": 0.2}, blind])[-1] == []
-    assert lasting([*[blind] * 9, {}, blind])[-1] == [("critic_blind", 10)]  # not measured
+    assert streak([0.01] * 10, "explained_variance") == [False] * 9 + [True]
+    assert streak([*[0.01] * 9, 0.2, 0.01], "explained_variance")[-1] is False
+    assert streak([*[0.01] * 9, None, 0.01], "explained_variance")[-1] is True  # not measured
 
 
-def test_returns_at_another_discount_are_an_alarm_whatever_their_sign():
-    assert lasting([{}] * 3, [0.7, -0.7, 0.6])[-1] == [("return_mismatch", 3)]
-    assert lasting([{}] * 3, [0.7, 0.4, 0.6])[-1] == []
+def test_returns_at_another_discount_are_an_alarm_from_the_third_round_on():
+    assert streak([0.7, 0.7, 0.6], "return_gap") == [False, False, True]
+    assert streak([0.7, 0.4, 0.6], "return_gap") == [False] * 3
 
 
 def test_the_gap_is_between_all_returns_and_those_of_the_learner():
@@ -422,56 +410,27 @@ def test_the_gap_is_between_all_returns_and_those_of_the_learner():
 
 def test_a_kl_up_to_the_stop_of_the_updates_is_intended():
     update = {"kl": 0.14, "ratio_max": 9.0}
-    for stop, kinds in ((0.0, {"ratio_explosion", "kl_spike"}), (0.15, set())):
-        found, _ = find_anomalies(RoundCounts(9, 4, kl_stop=stop), update, AnomalyState(), SPEC)
-        assert {one.kind for one in found} == kinds
+    for stop, kinds in ((0.0, ["ratio_explosion", "kl_spike"]), (0.15, [])):
+        assert kinds_of(update, own=monitor(kl_stop=stop)) == kinds
 
 
-def monitor():
-    return AnomalyMonitor(facts(2, 2), SPEC, rounds=4)
-
-
-def test_a_round_counts_sick_envs_once_and_waits_where_there_was_a_choice():
-    waits, forced = np.zeros((2, 8), dtype=int), np.array([False, True])
-    calm = {"rolled_back": np.zeros(2, dtype=bool)}
+def test_a_round_counts_envs_with_skipped_steps_once():
     faults = np.array([Fault.SEED_SKIPPED, Fault.SKIPPED_STEP | Fault.VALIDATION])
-    epochs = (record(fault=faults, **calm), record(fault=faults, action=waits, forced=forced, **calm))
-    own = monitor()
-    found = own.end_round(4, columns(*epochs), {}, ())
-    assert [(one.data.kind, one.data.value) for one in found.events] == [("envs_nonfinite", 0.5)]
-    assert own.state.waits == 0, "one of three choices was to wait"
-    idle = [record(action=waits, **calm)] * 2
-    assert own.end_round(5, columns(*idle), {}, ()).kinds == ()
-    assert own.state.waits == 1
+    found = findings({}, own=monitor(), leaves={"fault": faults})
+    assert [(one.data.kind, one.data.value) for one in found] == [("envs_nonfinite", 0.5)]
 
 
-def test_causes_stand_at_their_epochs_and_those_of_the_round_at_its_last():
-    back = {"rolled_back": np.array([True, False])}
-    epochs = (record(**back), record(detectors=RANSOM, rolled_back=np.zeros(2, dtype=bool)))
-    found = monitor().end_round(4, columns(*epochs), {"kl": np.float64(0.7)}, ())
-    assert found.causes == {0: ["RolledBack"], 1: ["kl_extreme", "rollbacks"]}
-    assert found.kinds == ("kl_extreme", "rollbacks")
+def test_rollbacks_are_counted_per_env():
+    found = findings({}, own=monitor(), leaves={"rolled_back": np.array([True, False])})
+    assert [(one.data.kind, one.data.value) for one in found] == [("rollbacks", 1.0)]
 
 
-# --- escalation -------------------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.booleans(), min_size=1, max_size=40), st.integers(1, 7), st.integers(1, 9))
-def test_the_level_is_raised_in_so_many_epochs_after_a_cause_and_up_to_it_in_its_round(causes, length, epochs):
-    spec, raised, levels = TelemetrySpec(level="minimal", escalation_epochs=length), 0, []
-    rounds = [causes[at : at + epochs] for at in range(0, len(causes), epochs)]
-    for one in rounds:
-        detailed, raised = detailed_epochs(np.array(one), raised, spec)
-        levels += detailed.tolist()
-    for t, level in enumerate(levels):
-        start, end = t // epochs * epochs, min((t // epochs + 1) * epochs, len(causes))
-        after = any(causes[max(0, t - length) : t])
-        before = any(causes[max(t, start) : min(t + length, end)])
-        assert level == (after or before)
-
-
-@pytest.mark.parametrize("fields", [{"escalate": False}, {"level": "off"}, {"level": "debug"}])
-def test_a_level_that_may_not_or_cannot_rise_stays(fields):
-    spec = TelemetrySpec(**fields)
-    detailed, raised = detailed_epochs(np.array([True, False]), 2, spec)
-    assert (detailed.tolist(), raised) == ([spec.level == "debug"] * 2, 0)
+def test_waits_are_counted_where_there_was_a_choice_and_reported_from_the_third_round_on():
+    own, found = monitor(rounds=99), []
+    waits = {"action": np.zeros((2, 8), dtype=int), "forced": np.array([False, True])}
+    mixed = {"action": np.array([[int(Op.WAIT)] * 8, [int(Op.ADVANCE)] * 8])}
+    for round, leaves in enumerate((waits, waits, waits, waits, mixed, waits)):
+        found.append([one.data.streak for one in findings({}, own=own, round=round, leaves=leaves)])
+    assert found == [[], [], [3], [4], [], []]
+    forced = {**waits, "forced": np.array([True, True])}
+    assert findings({}, own=monitor(state=replace(AlarmState(), streaks={"wait_share": 9})), leaves=forced) == []

@@ -21,8 +21,8 @@ from morphogen.telemetry.jsonl import EVENT_KINDS, decode, encode, encode_round,
 from morphogen.telemetry.kinds.epoch import EpisodeCompleted, StageChanged
 from morphogen.telemetry.kinds.ppo import PpoUpdated, ppo_event
 from morphogen.telemetry.kinds.run import CheckpointSaved, RunCompleted
-from morphogen.telemetry.round_summary import RoundCosts, stability, summarise, throughput_events
 from morphogen.telemetry.log_file import LogFile
+from morphogen.telemetry.round_summary import RoundCosts, stability, summarise, throughput_events
 from morphogen.vocab.action import RELEVANT
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import TRANSITIONS, Stage

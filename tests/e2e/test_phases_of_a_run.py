@@ -1,12 +1,11 @@
 """Phases in a whole run: the header, the events of each level, and the report."""
 
 import numpy as np
-import pytest
 import torch
 from support.small_runs import tiny
 
 from morphogen import train_ppo_vectorized
-from morphogen.analysis.plots.seeds import lifecycle_rows
+from morphogen.analysis.plots import lifecycle_rows
 from morphogen.analysis.run_log import events, read_run
 from morphogen.config.phase_spec import PhaseSpec
 from morphogen.data.instances import draw_instances
@@ -35,16 +34,15 @@ def expected_phases(spec):
     return found
 
 
-@pytest.mark.parametrize("level", ["minimal", "normal", "debug"])
-def test_every_phase_that_begins_in_an_episode_has_an_event(level, tmp_path):
-    spec = tiny(**RUN, telemetry={"level": level})
+def test_every_phase_that_begins_in_an_episode_has_an_event(tmp_path):
+    spec = tiny(**RUN)
     train_ppo_vectorized(spec, out=tmp_path / "run")
     found = {
         (event.round, event.env, event.epoch): (event.data.phase, event.data.view, event.data.classes)
         for event in events(tmp_path / "run")
         if event.name == "PhaseBegan"
     }
-    assert found == ({} if level == "minimal" else expected_phases(spec))
+    assert found == expected_phases(spec)
 
 
 def test_the_report_marks_the_phases(tmp_path):

@@ -7,6 +7,7 @@ each, as `NAME.json.xz`, the rows that `morphogen.events` gave when it was writt
 import json
 import lzma
 from collections import Counter
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -60,11 +61,8 @@ SETTINGS = {
 
 def rows_of(path):
     """The events of a run as rows of plain values."""
-    rows = [
-        [event.name, event.severity, event.round, event.epoch, event.env, event.episode, event.slot, event.data.payload()]
-        for event in mg.events(path)
-    ]
-    return json.loads(json.dumps(rows))
+    places = attrgetter("name", "severity", "round", "epoch", "env", "episode", "slot")
+    return json.loads(json.dumps([[*places(event), event.data.payload()] for event in mg.events(path)]))
 
 
 def recorded(name):

@@ -130,9 +130,9 @@ def _check_first_line(path: Path, first_line: bytes, position: LogPosition, fold
         raise CheckpointError(f"{folder.path / MANIFEST} has no run_id to compare the event file with") from error
     try:
         head = json.loads(first_line)
-        name, seq = head["event"], head["seq"]
+        name, seq = head.get("event"), head["seq"]
         fits = name == RunStarted.__name__ and head["data"]["run_id"] == run if seq == 0 else 0 < seq < position.seq
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         fits = False
     if not fits:
         text = format_value(first_line.decode("ascii", "backslashreplace"))

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
+from morphogen.analysis.plots.acting import _plot_verdicts
+from morphogen.analysis.plots.canvas import limit_to_learned
 from support import generated_logs
 from support.subprocess_env import OURS
 
-from morphogen.analysis.plots.acting import _plot_verdicts
-from morphogen.analysis.plots.canvas import limit_to_learned
 from morphogen.analysis.report import MAX_RUNS, PLOTS, report
 from morphogen.analysis.run_log import read_run
 from morphogen.cli import main

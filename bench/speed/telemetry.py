@@ -43,7 +43,7 @@ def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure
 
 
 def _build_scheduler(bench: Bench, level: str, envs: int, epochs: int, folder: Path) -> Scheduler:
-    telemetry = TelemetrySpec(level=level, escalate=False)
+    telemetry = TelemetrySpec(level=level)
     (folder / level).mkdir()
     sinks = () if level == LEVEL_OFF else (LogFile(folder / level / EVENTS),)
     return build_scheduler(envs, bench.device, sinks=sinks, telemetry=telemetry, episode_length=epochs)

@@ -33,7 +33,7 @@ from bench.harness.harvest import (
     settings_diff,
     stack_arms,
 )
-from morphogen.analysis import plots
+from morphogen.analysis import canvas
 from morphogen.cli.bench import machine_facts
 from morphogen.config.fields import raise_all
 from morphogen.config.task import TASKS
@@ -221,12 +221,12 @@ def _mean_value(play: HeldOutPlayed) -> float:
 
 def draw_curves(results: Row) -> bytes:
     """The learning curves as SVG; the same numbers give the same bytes."""
-    with matplotlib.rc_context({"svg.hashsalt": "learning", "svg.fonttype": "none"}, fname=plots.STYLE_FILE):
-        page, curves = plots.new_figure(4.0), results["curves"]
+    with matplotlib.rc_context({"svg.hashsalt": "learning", "svg.fonttype": "none"}, fname=canvas.STYLE_FILE):
+        page, curves = canvas.new_figure(4.0), results["curves"]
         ax = page.subplots()
-        plots.label_panel(ax, "Value on held-out instances, as the policy learns", "rounds of training", "mean value")
+        canvas.label_panel(ax, "Value on held-out instances, as the policy learns", "rounds of training", "mean value")
         if curves is None:
-            plots.show_no_data(ax)
+            canvas.show_no_data(ax)
         else:
             _draw_plays(ax, curves)
         file = io.BytesIO()
@@ -236,14 +236,14 @@ def draw_curves(results: Row) -> bytes:
 
 def _draw_plays(ax: Axes, curves: Row) -> None:
     for place, one in enumerate(curves["seeds"]):
-        style: dict[str, Any] = {"color": plots.cycle_colour(place), "linewidth": 1}
+        style: dict[str, Any] = {"color": canvas.cycle_colour(place), "linewidth": 1}
         ax.plot(curves["rounds"], one["value"], label=f"seed {one['seed']}", **style)
-    ax.plot(curves["rounds"], curves["mean"], color=plots.BLACK, label="mean over seeds", linewidth=2)
-    for dash, (name, value) in zip(plots.DASHES[1:], curves["rivals"].items(), strict=False):
-        ax.axhline(value, color=plots.GREY, linestyle=dash, label=name)
-    plots.limit_to_learned(ax)
-    plots.set_integer_x(ax)
-    plots.add_legends(ax)
+    ax.plot(curves["rounds"], curves["mean"], color=canvas.BLACK, label="mean over seeds", linewidth=2)
+    for dash, (name, value) in zip(canvas.DASHES[1:], curves["rivals"].items(), strict=False):
+        ax.axhline(value, color=canvas.GREY, linestyle=dash, label=name)
+    canvas.limit_to_learned(ax)
+    canvas.set_integer_x(ax)
+    canvas.add_legends(ax)
 
 
 def markdown(results: Row) -> str:

@@ -38,6 +38,7 @@ FLOORS = {
     "run": 14,
     "cli": 15,
     "testing": 15,
+    "extras": 16,
 }
 ABOVE_ALL = 99  # morphogen/__init__.py and __main__.py
 PURE = ("errors", "vocab", "config", "kernels", "state", "rules", "nets", "steps", "learn")  # never touch host or files
@@ -55,7 +56,7 @@ TORCH_FREE = (
     "morphogen.telemetry.writer",
     "morphogen.analysis.run_log",
     "morphogen.analysis.report",
-    "morphogen.analysis.watch.loop",
+    "morphogen.extras.watch.rounds_table",
     "morphogen.analysis.console",
     "morphogen.run.sinks",
     "morphogen.run.stop_signals",

@@ -30,7 +30,7 @@ from morphogen.config.fields import fields_of
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.data import cifar
 from morphogen.engine.action_control import build_control, load_schedule
-from morphogen.extras.watch.table import watch
+from morphogen.extras.watch.rounds_table import watch
 from morphogen.storage import checkpoint_files, run_directory
 from morphogen.storage.tensor_trees import load_tree, save_tree
 

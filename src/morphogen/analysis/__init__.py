@@ -6,9 +6,11 @@ For readers who ask "what happened in a run?".  Entry points:
     tables         tables folded from events, rounds counted from 1
     views          tables derived from these, and the Pareto front
     inspect_run    the command `inspect`: contents of a run directory or a checkpoint; the head of a report
-    report         the command `report`: one self-contained page; `plots` draws its pictures
+    report         the command `report`: one self-contained page
+    plots          the five pictures of the report, in the style of `canvas`
     console        output of the commands: progress, tables, summary
 
+Logs of earlier versions are read too (formats of `telemetry.jsonl` and `telemetry.record_files`).
 A damaged or foreign file is a DataError that names the file and the line.
 Loads no torch; `plots` needs matplotlib, which is imported when a report is made.
 """

@@ -1,14 +1,9 @@
-"""Pictures of the report: learning, lives of the seeds, contributions, throughput; each with its numbers.
-
-Colours are distinct for every kind of colour vision; no global state of matplotlib is changed.
-"""
+"""Pictures of the report: learning, lives of the seeds, contributions, throughput; each with its numbers."""
 
 import io
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -16,8 +11,34 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
+from morphogen.analysis.canvas import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PALE,
+    PURPLE,
+    SKY,
+    STYLE_FILE,
+    VERMILLION,
+    YELLOW,
+    RunRows,
+    add_legends,
+    add_panels,
+    cycle_colour,
+    draw_band,
+    draw_curves,
+    group_rows,
+    label_panel,
+    limit_to_learned,
+    new_figure,
+    prefixed_columns,
+    set_integer_x,
+    show_no_data,
+    stack_runs,
+)
 from morphogen.analysis.run_log import RunLog
 from morphogen.analysis.tables import Row
 from morphogen.analysis.views import held_out_table, mean_with_error, rows_of_round
@@ -26,15 +47,6 @@ from morphogen.telemetry.kinds.epoch import SeedGerminated, StageChanged
 from morphogen.vocab import stage as stages
 from morphogen.vocab.stage import Stage
 
-RunRows = Mapping[str, Sequence[Row]]  # run -> rows
-WIDTH = 11.0  # inches
-# Okabe and Ito.
-BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-ORANGE, SKY, BLACK, YELLOW, GREY, PALE = "#E69F00", "#56B4E9", "#000000", "#F0E442", "#999999", "#DDDDDD"
-CYCLE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK)
-DASHES = ("-", "--", ":", "-.")
-ROOM, LEAST_ROOM = 0.25, 0.01  # above and below the lines of `limit_to_learned`: share of their range, and at least
-STYLE_FILE = Path(__file__).with_name("report.mplstyle")
 WAIT_COLUMNS = ("host_wait_time_share", "data_wait_time_share")
 WAIT_NAMES = ("host in fences", "drawing minibatches")
 RATE_COLUMNS = ("env_epochs_per_s", "samples_per_s", "rollout_s", "update_s", "compile_s")
@@ -90,127 +102,6 @@ class Plot:
         return file.getvalue()
 
 
-def new_figure(height: float) -> Figure:
-    """An empty figure of the common width; height in inches."""
-    return Figure(figsize=(WIDTH, height), layout="constrained")
-
-
-def stack_runs(
-    draw: Callable[[SubFigure, Sequence[Row]], None], height: float | Callable[[Sequence[Row]], float]
-) -> Callable[[RunRows], Figure]:
-    """Drawing of the runs of a plot, one below the other.  height: of one run, in inches."""
-
-    def draw_runs(runs: RunRows) -> Figure:
-        heights = [height(rows) if callable(height) else height for rows in runs.values()]
-        page = new_figure(sum(heights))
-        parts = page.subfigures(len(runs), squeeze=False, height_ratios=heights)[:, 0]
-        for part, (run, rows) in zip(parts, runs.items(), strict=True):
-            draw(part, rows)
-            if len(runs) > 1:
-                part.suptitle(run, x=0.01, ha="left", fontweight="bold")
-        return page
-
-    return draw_runs
-
-
-def add_panels(
-    part: Figure | SubFigure, *widths: Sequence[float], heights: Sequence[float] | None = None
-) -> list[Axes]:
-    """Add rows of panels from the top left; widths: of the panels of each row.  Each row has its own margins."""
-    rows = part.subfigures(len(widths), 1, squeeze=False, height_ratios=heights)[:, 0]
-    panels = (
-        row.subplots(1, len(width), squeeze=False, width_ratios=width)[0]
-        for row, width in zip(rows, widths, strict=True)
-    )
-    return [ax for row in panels for ax in row]
-
-
-def label_panel(ax: Axes, title: str, x: str, y: str) -> None:
-    """Name a panel and its axes, with units."""
-    ax.set_title(title)
-    ax.set_xlabel(x)
-    ax.set_ylabel(y)
-
-
-def set_integer_x(ax: Axes) -> None:
-    """Set integer ticks, for rounds and epochs."""
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-
-
-def add_legends(*axes: Axes) -> None:
-    """Add a legend beside each of the panels that has several entries."""
-    for ax in axes:
-        if len(ax.get_legend_handles_labels()[0]) > 1:
-            ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.3)
-
-
-def show_no_data(ax: Axes, text: str = "no data") -> None:
-    """Show a text in place of a curve."""
-    ax.set(xticks=(), yticks=())
-    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=GREY)
-
-
-def draw_line(ax: Axes, rows: Sequence[Row], x: str, y: str, **style: Any) -> bool:
-    """Draw a curve with gaps for missing values; return whether any value is known."""
-    known = [(row[x], row[y]) for row in rows if row.get(y) is not None]
-    if not known:
-        return False
-    values = [float("nan") if row.get(y) is None else row[y] for row in rows]
-    sparse = len(known) <= 2 or len(known) < len(rows) / 2  # isolated values need dots
-    ax.plot([row[x] for row in rows], values, **{"marker": "o" if sparse else None, "markersize": 3.5, **style})
-    return True
-
-
-def draw_band(ax: Axes, rows: Sequence[Row], ends: tuple[str, str], **style: Any) -> None:
-    """The area between two columns, over rounds."""
-    known = [row for row in rows if all(row.get(end) is not None for end in ends)]
-    low, high = ([row[end] for row in known] for end in ends)
-    ax.fill_between([row["round"] for row in known], low, high, linewidth=0, **style)
-
-
-def draw_curves(ax: Axes, runs: RunRows, series: Mapping[str, str], *, x: str = "round") -> None:
-    """Columns over `x`, `series`: column -> its name.  One run: a colour each; several: a colour per run."""
-    drawn = False
-    for i, (run, rows) in enumerate(runs.items()):
-        for j, (column, name) in enumerate(series.items()):
-            single = len(runs) == 1
-            dash = j // len(CYCLE) if single else j
-            style: dict[str, Any] = {"color": cycle_colour(j if single else i), "linestyle": DASHES[dash % len(DASHES)]}
-            label = name if single else f"{run} {name}" if len(series) > 1 else run
-            drawn |= draw_line(ax, rows, x, column, label=label, **style)
-    set_integer_x(ax)
-    if not drawn:
-        show_no_data(ax)
-
-
-def limit_to_learned(ax: Axes) -> None:
-    """Limit the vertical axis to all but the first points of its lines: an untrained policy may be far below."""
-    lines = [np.asarray(line.get_ydata(), dtype=np.float64) for line in ax.lines]
-    later = np.concatenate([*(line[1:] if len(line) > 1 else line for line in lines), ()])
-    if np.isfinite(later).any():
-        low, high = np.nanmin(later), np.nanmax(later)
-        room = max(ROOM * (high - low), LEAST_ROOM)
-        ax.set_ylim(low - room, high + room)
-
-
-def cycle_colour(i: int) -> str:
-    """The i-th colour."""
-    return CYCLE[i % len(CYCLE)]
-
-
-def prefixed_columns(rows: Iterable[Row], prefix: str) -> dict[str, str]:
-    """The columns that begin with `prefix.`, each with the rest of its name."""
-    return {name: name.removeprefix(f"{prefix}.") for row in rows for name in row if name.startswith(f"{prefix}.")}
-
-
-def group_rows(rows: Iterable[Row], column: str) -> defaultdict[Any, list[Row]]:
-    """The rows by their value in a column, in their order."""
-    groups: defaultdict[Any, list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[row[column]].append(row)
-    return groups
-
-
 def _draw_panels(axes: Iterable[Axes], runs: RunRows, panels: Iterable[Panel]) -> None:
     for ax, (title, unit, series) in zip(axes, panels, strict=True):
         label_panel(ax, title, "round", unit)
@@ -248,7 +139,7 @@ def learning_rows(log: RunLog) -> list[Row]:
         rows.append(
             {
                 "round": one["round"],
-                **{name: one[name] for name in ("accuracy_mean", "accuracy_min", "accuracy_max", "rolling_accuracy")},
+                **{name: one[name] for name in ("accuracy_mean", "rolling_accuracy")},
                 **mean_with_error("accuracy", one["env_accuracy"]),
                 **mean_with_error("committed", one["env_committed"]),
                 "host_only_mean": mean_known(ablations[-1]["host_acc"] if ablations else ()),
@@ -273,11 +164,9 @@ def _draw_learning(runs: RunRows) -> Figure:
 
 
 def _plot_spread(ax: Axes, runs: RunRows, name: str) -> None:
-    """Bands: one standard error around the mean, and from the worst env to the best where that is known."""
+    """Bands of one standard error around the mean."""
     for i, rows in enumerate(runs.values()):
         style = {"color": cycle_colour(i)}
-        if len(runs) == 1 and f"{name}_min" in rows[0]:
-            draw_band(ax, rows, (f"{name}_min", f"{name}_max"), alpha=0.12, label="worst to best env", **style)
         draw_band(
             ax, rows, (f"{name}_low", f"{name}_high"), alpha=0.3, label="± standard error" if not i else "", **style
         )
@@ -427,14 +316,14 @@ def contribution_rows(log: RunLog) -> list[Row]:
     seeds = {seed["slot"]: seed for seed in episode["topology"]}
     head = {"round": episode["round"], "env": episode["env"]}
     level = ablation["host_acc"]
-    rows = [{**head, "step": START, "low": 0.0, "high": level, "interaction": None}]
-    for slot, share, interaction in zip(slots, ablation["shapley"], ablation["interaction_sum"], strict=True):
+    rows = [{**head, "step": START, "low": 0.0, "high": level}]
+    for slot, share in zip(slots, ablation["shapley"], strict=True):
         if share is None or (not share and slot not in seeds):
             continue  # nothing grows there, or it does not run yet
         step = f"{slot} {seeds[slot]['blueprint'] if slot in seeds else '(gone)'}"
-        rows.append({**head, "step": step, "low": level, "high": level + share, "interaction": interaction})
+        rows.append({**head, "step": step, "low": level, "high": level + share})
         level += share
-    return [*rows, {**head, "step": END, "low": 0.0, "high": ablation["accuracy"], "interaction": None}]
+    return [*rows, {**head, "step": END, "low": 0.0, "high": ablation["accuracy"]}]
 
 
 def last_ablations(log: RunLog, episode: Row) -> Row | None:
@@ -443,21 +332,20 @@ def last_ablations(log: RunLog, episode: Row) -> Row | None:
     parts = [row for row in rows if row["epoch"] == episode["epoch"]]
     env = episode["env"]
     whole: dict[str, Any] = {}
-    for name in ("exact", "host_acc", "accuracy", "shapley", "interaction_sum"):
+    for name in ("exact", "host_acc", "accuracy", "shapley"):
         values = [value for part in parts for value in part[name]]  # ranks in order hold neighbouring envs
         whole[name] = values[env] if env < len(values) else None
     return whole if whole["exact"] and whole["host_acc"] is not None else None
 
 
 def _plot_contributions(part: SubFigure, rows: Sequence[Row]) -> None:
-    fall, bars = part.subplots(1, 2, width_ratios=(2.0, 1.0))
+    fall = part.subplots()
     where = f"round {rows[0]['round']}, env {rows[0]['env']}"
     label_panel(fall, f"From the host to the final network ({where})", "", "validation accuracy, %")
-    label_panel(bars, "Interaction with the other seeds", "accuracy, points", "")
     gains, totals = [row["high"] - row["low"] for row in rows], [row["step"] in (START, END) for row in rows]
-    colours = [GREY if total else _sign_colour(gain) for gain, total in zip(gains, totals, strict=True)]
+    colours = [GREY if total else BLUE if gain >= 0 else VERMILLION for gain, total in zip(gains, totals, strict=True)]
     texts = [f"{gain:.2f}" if total else f"{gain:+.2f}" for gain, total in zip(gains, totals, strict=True)]
-    names = [_break_label(row["step"]) for row in rows]
+    names = [row["step"].replace(" ", "\n", 1) for row in rows]
     drawn = fall.bar(names, gains, 0.6, bottom=[row["low"] for row in rows], color=colours)
     fall.bar_label(drawn, texts, padding=2, fontsize=8)
     for i, row in enumerate(rows[:-1]):
@@ -465,24 +353,6 @@ def _plot_contributions(part: SubFigure, rows: Sequence[Row]) -> None:
     ends = [row["high"] for row in rows]
     room = max(2.0, max(ends) - min(ends)) * 0.4
     fall.set_ylim(max(0.0, min(ends) - room), max(ends) + room)
-    seeds = [row for row in rows if row["interaction"] is not None]
-    if not seeds:
-        show_no_data(bars, "no seed with a partner")
-        return
-    named, values = [_break_label(row["step"]) for row in seeds], [row["interaction"] for row in seeds]
-    listed = bars.barh(named, values, 0.6, color=[_sign_colour(value) for value in values])
-    bars.bar_label(listed, fmt="%+.2f", padding=2, fontsize=8)
-    bars.axvline(0, color=BLACK, linewidth=0.8)
-    bars.margins(x=0.3)
-    bars.invert_yaxis()
-
-
-def _sign_colour(value: float) -> str:
-    return BLUE if value >= 0 else VERMILLION
-
-
-def _break_label(step: str) -> str:
-    return step.replace(" ", "\n", 1)
 
 
 HELD_OUT = Plot(
@@ -514,8 +384,7 @@ CONTRIBUTIONS = Plot(
     "contributions",
     "Contributions in the best episode",
     "Shapley values of the seeds: together they are the difference between the final network and the same host without "
-    "seeds. Interaction: what a seed is worth with the others beyond what it is worth alone. The axis of accuracy does "
-    "not begin at 0.",
+    "seeds. The axis of accuracy does not begin at 0.",
     contribution_rows,
     stack_runs(_plot_contributions, 3.6),
 )

@@ -47,7 +47,7 @@ def _epoch_row(data: EpochCompleted) -> Row:
 
 def _ablation_row(data: AblationsMeasured) -> Row:
     """The bare host, the whole network, and the share of every slot in the difference."""
-    kept = {name: getattr(data, name) for name in ("exact", "host_acc", "shapley", "interaction_sum")}
+    kept = {name: getattr(data, name) for name in ("exact", "host_acc", "shapley")}
     return {**kept, "accuracy": tuple(row[-1] for row in data.acc_table)}
 
 

@@ -40,7 +40,7 @@ IMPORT: dict[str, Any] = {
     "default": [],
     "help": "Python file, or dotted name of a module, that registers parts of your own; may be repeated",
 }
-COMMAND_GROUP = "morphogen.commands"  # of entry points; a value is a module like those above
+COMMANDS: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -95,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
         check_compiler_cache()
         for name in args.imports:
             import_parts(name)
-        code = args.module.run(args)
+        code = args.execute(args)
     except tuple(EXITS) as error:
         for line in str(error).splitlines() or [type(error).__name__]:
             meaning = explain_fault(line) if isinstance(error, ConfigError) else None
@@ -121,7 +121,7 @@ def check_compiler_cache() -> None:
 
 
 def build_parser(version: str) -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
+    """Return the parser of all commands: of this package, and of the entry points `morphogen.commands`."""
     top = _Parser(
         prog="morphogen",
         allow_abbrev=False,
@@ -129,26 +129,13 @@ def build_parser(version: str) -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"morphogen {version}")
     parsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, module in load_commands().items():
+    offered = {point.name: point.load() for point in metadata.entry_points(group="morphogen.commands")}
+    for name, module in (COMMANDS | offered | COMMANDS).items():  # no package replaces a command
         parser = parsers.add_parser(name, **module.PARSER, allow_abbrev=False)
         module.add_arguments(parser)
+        parser.set_defaults(execute=module.run)
         parser.add_argument("--import", **IMPORT)
-        parser.set_defaults(module=module)
     return top
-
-
-def load_commands() -> dict[str, Any]:
-    """Return the modules of all commands by name: of the package, then of entry points.
-
-    A module of an entry point that cannot be loaded costs a line on stderr, because all other commands work without it.
-    """
-    commands: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in MODULES}
-    for point in metadata.entry_points(group=COMMAND_GROUP):
-        try:
-            commands.setdefault(point.name, point.load())
-        except Exception as error:
-            print(f"morphogen: note: no command {point.name}: {escape_text(str(error))}", file=sys.stderr)
-    return commands
 
 
 def parse_args(argv: Sequence[str], version: str) -> argparse.Namespace:

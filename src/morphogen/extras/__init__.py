@@ -1,6 +1,27 @@
-"""Extras: subjects beside the core, one folder each, which register by the entry points of `pyproject.toml`.
+"""Extras: subjects that the core does not know, a folder each.
 
-An extra may import every room of the core; the core imports no extra and does not know its words.  A folder and its
-entry points can be removed without a change of the core.  The docstring of a folder says what it holds and where it
-plugs in.
+For readers who look for a subject outside of the core, or who write a package with parts of their own: an extra plugs
+in at the same hooks as every package.
+
+    text             language models: hosts, blueprints, data sets, tasks
+    cifar            data set and tasks of CIFAR-10
+    whitebox         a task kind whose accuracy is a formula, so that the best policy is known
+    regimes          worlds that change within an episode
+    search           schedules and thresholds that are searched: `tune`, the oracle, the clairvoyant, replays
+    watch            the command `watch`: a live table of the rounds of a run
+    legacy_rewards   the reward rules of the original system, with their settings
+    torchrl          the environment for TorchRL, policies in both directions
+    gymnasium        the environment for Gymnasium
+    sb3              the environment for Stable-Baselines3
+
+Parts are registered by the entry points of this distribution, in `pyproject.toml`:
+
+    [project.entry-points."morphogen.tasks"]
+    pydoc = "morphogen.extras.text.tasks:PYDOC"
+
+An extra imports the core and no other extra, except `sb3`, which builds on `gymnasium`.  The core imports no extra.
+An extra can be deleted with its folder, its entry points and its tests; `python tests/tools/without_extra.py NAME`
+shows that the other tests pass without it.
+
+Importing this package loads nothing, no torch either.
 """

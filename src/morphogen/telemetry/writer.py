@@ -119,18 +119,21 @@ class Outlet:
             return  # a thread may wait for this sink for ever
         with self.lock:
             try:
-                while self._queue and not self.is_out:
-                    self._take(self._queue[0])
-                    if self.is_out:  # the writer gave it up meanwhile
-                        return
-                    self._queue.popleft()
-                    self.error = None
+                self._hand_over()
                 if sync and not self.is_closed and not self.is_out:
                     self.sink.flush()
             except Exception as cause:
                 self.fail(f"{type(cause).__name__}: {cause}")
             if close and not self.is_closed:
                 self._close()
+
+    def _hand_over(self) -> None:
+        while self._queue and not self.is_out:
+            self._take(self._queue[0])
+            if self.is_out:  # the writer gave it up meanwhile
+                return
+            self._queue.popleft()
+            self.error = None
 
     def _take(self, batch: Batch) -> None:
         if batch.record is not None and hasattr(self.sink, "write_record"):

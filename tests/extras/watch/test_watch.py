@@ -12,7 +12,7 @@ from support import generated_logs
 
 from morphogen.cli import main
 from morphogen.errors import ConfigError, DataError
-from morphogen.extras.watch.table import draw, watch
+from morphogen.extras.watch.rounds_table import draw, watch
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.kinds.run import RunResumed
 

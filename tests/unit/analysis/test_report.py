@@ -19,7 +19,8 @@ from support import generated_logs
 from support.subprocess_env import OURS
 
 from morphogen.analysis import plots
-from morphogen.analysis.plots import PLOTS, limit_to_learned
+from morphogen.analysis.canvas import limit_to_learned
+from morphogen.analysis.plots import PLOTS
 from morphogen.analysis.report import MAX_RUNS, report
 from morphogen.analysis.run_log import read_run
 from morphogen.cli import main

@@ -86,7 +86,7 @@ BENEATH = {
     "engine.deterministic": True,
     "engine.tf32": False,
     "engine.amp": "off",
-    "telemetry.level": "minimal",
+    "telemetry.level": "off",
     "telemetry.dir": "else/where",
     "telemetry.loggers": ["mlflow"],
     "telemetry.wandb.project": "q",

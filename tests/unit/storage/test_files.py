@@ -20,7 +20,7 @@ from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.data import cifar
 from morphogen.data.cifar import RECORD, RECORDS, read_binary
 from morphogen.errors import ConfigError, DataError
-from morphogen.extras.watch.table import watch
+from morphogen.extras.watch.rounds_table import watch
 from morphogen.storage import files
 
 

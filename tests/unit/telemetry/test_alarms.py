@@ -209,7 +209,7 @@ def test_alarms_take_any_number(update, streaks, average):
 
 
 def streak(values, metric="entropy_head.op", **more):
-    """Whether an alarm fires in each of some consecutive rounds."""
+    """Flags of some consecutive rounds: an alarm fires."""
     streaks, fired = {}, []
     for value in values:
         found, streaks = judge({} if value is None else {metric: value}, LIMITS, streaks, **more)

@@ -3,8 +3,8 @@
 It is a reader of the log: it reads `config.json` and `events.jsonl` of a run directory, and nothing else.  The run does
 not notice it, so it may start before the first round, stop and start again, on any machine that sees these files.
 
-    command     the command, registered by the entry point `watch` of the group `morphogen.commands`
-    table       rounds of a run -> a table of `rich`, and the loop that draws it again when the log grows
+    command         the command, registered by the entry point `watch` of the group `morphogen.commands`
+    rounds_table    rounds of a run -> a table of `rich`, and the loop that draws it again when the log grows
 
 A row of the table is a round: its accuracy, value and return, the seeds at its end, rollbacks, speed and alarms.  Below
 it stands the state of the run.  A log that is cut by a resume is read again from its begin.  On an output that is no

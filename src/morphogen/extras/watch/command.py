@@ -24,6 +24,6 @@ def run(args: Namespace) -> None:
     """Follow a run until it ends or Ctrl-C is pressed."""
     process.exit_on_signals()
     with contextlib.suppress(KeyboardInterrupt):
-        import_module("morphogen.extras.watch.table").watch(
+        import_module("morphogen.extras.watch.rounds_table").watch(
             args.run, once=args.once, is_over=lambda: streams.is_lost(sys.stdout)
         )

@@ -20,7 +20,7 @@ from morphogen.run.snapshot import RunSnapshot
 from morphogen.storage import checkpoint_store
 from morphogen.storage.checkpoint_files import load_checkpoint
 from morphogen.storage.run_directory import create_directory
-from morphogen.telemetry.writer import JsonlSink
+from morphogen.telemetry.log_file import LogFile
 
 EPOCHS = 8  # of an episode
 
@@ -57,7 +57,7 @@ def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure
 
 
 def _build_scheduler(bench: Bench, envs: int, epochs: int, log: Path | None) -> Scheduler:
-    sinks = () if log is None else (JsonlSink(log),)
+    sinks = () if log is None else (LogFile(log),)
     return build_scheduler(envs, bench.device, sinks=sinks, episode_length=epochs)
 
 

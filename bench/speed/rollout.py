@@ -21,7 +21,7 @@ from morphogen.cli.bench import Measure, median_measure
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
 from morphogen.engine.episodes import reset_hidden
 from morphogen.engine.scheduler import Scheduler
-from morphogen.telemetry.writer import JsonlSink
+from morphogen.telemetry.log_file import LogFile
 
 ENVS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 EPISODE_EPOCHS = 12  # epochs of a life that `control_share` looks at
@@ -36,7 +36,7 @@ def time_epochs(bench: Bench, envs: int, count: int, *, kind: str = "", **settin
     Events go to a file, as in a run.
     """
     with tempfile.TemporaryDirectory() as folder:
-        own = build_scheduler(envs, bench.device, sinks=(JsonlSink(Path(folder) / "events.jsonl"),), **settings)
+        own = build_scheduler(envs, bench.device, sinks=(LogFile(Path(folder) / "events.jsonl"),), **settings)
         found = _run_epochs(bench, own, count, kind)
         own.reporter.close()
     return found

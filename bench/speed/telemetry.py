@@ -16,7 +16,7 @@ from morphogen.cli.bench import Measure
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, LEVEL_OFF, TelemetrySpec
 from morphogen.engine.scheduler import Scheduler
 from morphogen.storage.run_directory import EVENTS
-from morphogen.telemetry.writer import JsonlSink
+from morphogen.telemetry.log_file import LogFile
 
 EPOCHS = 8  # of an episode: hosts that grow for as long, and one update of the policy
 
@@ -43,9 +43,9 @@ def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure
 
 
 def _build_scheduler(bench: Bench, level: str, envs: int, epochs: int, folder: Path) -> Scheduler:
-    telemetry = TelemetrySpec(level=level, escalate=False)
+    telemetry = TelemetrySpec(level=level)
     (folder / level).mkdir()
-    sinks = () if level == LEVEL_OFF else (JsonlSink(folder / level / EVENTS),)
+    sinks = () if level == LEVEL_OFF else (LogFile(folder / level / EVENTS),)
     return build_scheduler(envs, bench.device, sinks=sinks, telemetry=telemetry, episode_length=epochs)
 
 

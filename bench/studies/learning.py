@@ -33,7 +33,7 @@ from bench.harness.harvest import (
     settings_diff,
     stack_arms,
 )
-from morphogen.analysis.plots import canvas
+from morphogen.analysis import canvas
 from morphogen.cli.bench import machine_facts
 from morphogen.config.fields import raise_all
 from morphogen.config.task import TASKS

@@ -19,7 +19,7 @@ from morphogen.errors import CheckpointError, ConfigError
 from morphogen.run.train import resume, train_ppo_vectorized
 from morphogen.storage import files
 from morphogen.storage.checkpoint_files import load_checkpoint
-from morphogen.telemetry.writer import JsonlSink
+from morphogen.telemetry.log_file import LogFile
 
 PATIENCE_S = 60
 CHECKPOINT = "checkpoints/round-000002-epoch-0000"
@@ -238,7 +238,7 @@ def test_the_events_outside_belong_to_one_directory_and_not_to_its_copy(tmp_path
 
 
 def test_an_event_file_has_one_writer_and_one_name(run, tmp_path):
-    holder = JsonlSink(run / "events.jsonl")
+    holder = LogFile(run / "events.jsonl")
     with pytest.raises(CheckpointError, match="another process writes it"):
         resume(run, rounds=3)
     holder.close()

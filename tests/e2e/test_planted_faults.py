@@ -10,7 +10,7 @@ import morphogen as mg
 
 pytestmark = pytest.mark.slow
 
-FIELDS = {"preset": "tiny", "rounds": 12, "envs": 64, "final_episodes": 0, "telemetry": {"level": "minimal"}}
+FIELDS = {"preset": "tiny", "rounds": 12, "envs": 64, "final_episodes": 0}
 
 
 class Faulty(mg.PpoLearner):

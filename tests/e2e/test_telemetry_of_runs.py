@@ -21,7 +21,7 @@ from morphogen.engine.setup import build_setup
 from morphogen.run import sinks
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.storage.tensor_trees import load_tree
-from morphogen.telemetry.writer import JsonlSink
+from morphogen.telemetry.log_file import LogFile
 
 CHECKPOINT = "checkpoints/round-000002-epoch-0000"
 
@@ -104,7 +104,7 @@ def test_a_sink_that_blocks_for_a_whole_run_gets_every_event_once_it_is_free(pla
     assert {"EpochCompleted", "StageChanged"} <= {event.name for event in sink.events}
 
 
-class Disk(JsonlSink):
+class Disk(LogFile):
     """An event file on a disk with little room, which all instances share."""
 
     room = 4_000
@@ -117,7 +117,7 @@ class Disk(JsonlSink):
 
 @pytest.mark.parametrize("room", [0, 4_000, 9_000])
 def test_a_disk_that_is_full_for_a_while_costs_no_life(plain, tmp_path, monkeypatch, room):
-    monkeypatch.setattr(sinks.writer, "JsonlSink", Disk)
+    monkeypatch.setattr(sinks.writer, "LogFile", Disk)
     monkeypatch.setattr(Disk, "room", room)
 
     def free(summary, scheduler):
@@ -133,7 +133,7 @@ def test_a_disk_that_is_full_for_a_while_costs_no_life(plain, tmp_path, monkeypa
 
 
 def test_a_disk_that_stays_full_stops_nothing_and_is_told(plain, tmp_path, monkeypatch):
-    monkeypatch.setattr(sinks.writer, "JsonlSink", Disk)
+    monkeypatch.setattr(sinks.writer, "LogFile", Disk)
     result = train_ppo_vectorized(small(), out=tmp_path / "run")
     assert bitwise(plain, tmp_path / "run")
     assert result.losses.incomplete

@@ -55,7 +55,7 @@ TORCH_FREE = (
     "morphogen.telemetry.writer",
     "morphogen.analysis.run_log",
     "morphogen.analysis.report",
-    "morphogen.analysis.watch.loop",
+    "morphogen.extras.watch.rounds_table",
     "morphogen.analysis.console",
     "morphogen.run.sinks",
     "morphogen.run.stop_signals",

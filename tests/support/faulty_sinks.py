@@ -3,15 +3,10 @@
 import errno
 import threading
 
-from morphogen.telemetry.dispatch import Batch
 from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.kinds.epoch import HostStabilized, RolledBack
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import CheckpointSaved, RunCompleted
 
-BACK = RolledBack(
-    reason="nonfinite", loss=None, loss_limit=None, streak=1, penalty=1.0, seeds_pruned=0, snapshot_epoch=-1
-)
 SAVED = CheckpointSaved(path="x", kind="final", size_bytes=1, save_s=0.0)
 DONE = RunCompleted(status="completed", rounds_done=1, best_round=0, best_accuracy=1.0, error=None, run_s=1.0)
 _MEANS = ("accuracy", "committed", "loss", "reward", "return", "network_value", "params_ratio", "stability")
@@ -20,25 +15,11 @@ _COUNTS = ("episodes_completed", "germinated", "fossilized", "contributing", "pr
 _ROWS = ("env_accuracy", "env_committed", "env_reward")
 
 
-def lived(env, round=0, epoch=0):
-    """An event of an env that event files hold."""
-    return Envelope(BACK, round=round, epoch=epoch, env=env, episode=env)
-
-
-def passing(env, round=0, epoch=0):
-    """One that is in the records only."""
-    return Envelope(HostStabilized(stable_epochs=3, loss=0.5), round=round, epoch=epoch, env=env, episode=env)
-
-
 def summary(round=0):
     """The end of a round."""
     numbers = {**dict.fromkeys(_REALS, 1.0), **dict.fromkeys(_COUNTS, 0), **dict.fromkeys(_ROWS, (1.0,))}
     data = BatchSummary(round=round, rolling_accuracy=1.0, success_share=0.0, updated=True, **numbers)
     return Envelope(data, round=round)
-
-
-def batch(*events):
-    return Batch(events)
 
 
 class Keep:

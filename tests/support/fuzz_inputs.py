@@ -23,13 +23,13 @@ from morphogen.analysis.inspect_run import inspect_path, overview
 from morphogen.analysis.report import import_plots
 from morphogen.analysis.run_log import read_run
 from morphogen.analysis.views import build_views
-from morphogen.analysis.watch.loop import watch
 from morphogen.cli import arguments, main
 from morphogen.config.action_schedule import build_builtin, dump_schedule
 from morphogen.config.config_files import dump_config, parse_config
 from morphogen.config.fields import fields_of
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.engine.action_control import build_control, load_schedule
+from morphogen.extras.watch.rounds_table import watch
 from morphogen.storage import checkpoint_files, run_directory
 from morphogen.storage.tensor_trees import load_tree, save_tree
 

@@ -209,12 +209,6 @@ def whole(rounds=2, epochs=4, envs=3, **telemetry):
     return [*found, anomaly(rounds - 1), saved(5), evaluated(), ended(rounds=rounds)]
 
 
-def at_level(events, level):
-    """Only what is written at a level."""
-    levels = ("minimal", "normal", "debug")
-    return [event for event in events if levels.index(event.data.LEVEL) <= levels.index(level)]
-
-
 def written(path, events, first=0):
     """The events appended to a file."""
     with path.open("ab") as file:

@@ -306,12 +306,11 @@ def columns_of(records):
     return {name: np.stack([record[name] for record in records]) for name in records[0]}
 
 
-def round_record(records, known, *, round=0, level="normal", detailed=None):
-    """The record of a round; detailed: epochs at level debug."""
-    columns, epochs = columns_of(records), len(records)
-    detailed = np.full(epochs, level == "debug") if detailed is None else np.isin(np.arange(epochs), detailed)
-    ends = episode_ends(columns, slot_history(columns), known) if epochs == known.epochs else {}
-    return RoundRecord(known, round, level, detailed, columns, ends)
+def round_record(records, known, *, round=0):
+    """The record of a round."""
+    columns = columns_of(records)
+    ends = episode_ends(columns, slot_history(columns), known) if len(records) == known.epochs else {}
+    return RoundRecord(known, round, columns, ends)
 
 
 def events_of(records, known, **more):

@@ -13,7 +13,6 @@ from morphogen.config.task import TASKS
 from morphogen.telemetry.events import Envelope, mean_known
 from morphogen.telemetry.kinds.run import HeldOutPlayed
 from morphogen.telemetry.messages import describe, format_counts
-from morphogen.telemetry.writer import LOGGED_KINDS
 from morphogen.vocab.objective import ANYTIME, DELIVERED
 from morphogen.vocab.text import count_noun, escape_text
 
@@ -82,8 +81,6 @@ class Console:
 
     A sink of events too: it says at once what is out of the ordinary.
     """
-
-    kinds = LOGGED_KINDS
 
     def __init__(
         self,
@@ -171,9 +168,9 @@ class Console:
             self._say(f"final evaluation: each policy plays {count_noun(episodes, 'held-out instance')}")
 
     def write(self, events: Iterable[Envelope]) -> None:
-        """Take events: what is out of the ordinary in the run as a whole."""
+        """Print warnings and errors about the run and its rounds."""
         for event in events:
-            if event.env is None and event.severity in (("error",) if self._quiet else ("warning", "error")):
+            if event.severity in (("error",) if self._quiet else ("warning", "error")):
                 self._say(f"{event.severity}: {describe(event)}")
 
     def warn(self, lines: Iterable[str]) -> None:

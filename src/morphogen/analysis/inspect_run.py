@@ -60,16 +60,16 @@ def tables(path: Path | str) -> dict[str, list[Row]]:
     """Return the tables of a run directory by name: lists of rows, a row a mapping from columns to values.
 
     Args:
-        path: run directory; that of a run that still goes on is fine.
+        path: run directory; the run may still be running.
 
-    Returns: tables such as `rounds`, `ops`, `blueprints` and `anomalies`, as far as the telemetry level goes.
+    Returns: tables such as `rounds`, `ops`, `blueprints` and `anomalies`.
     Raises: ConfigError for a folder that is no run directory.
 
     Example:
         >>> import tempfile
         >>> import morphogen as mg
         >>> fields = {"preset": "tiny", "rounds": 2, "envs": 4, "policy_name": "wait", "episode_length": 2}
-        >>> spec = mg.RunSpec(**fields, final_episodes=0, telemetry={"level": "minimal"})
+        >>> spec = mg.RunSpec(**fields, final_episodes=0)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     result = mg.train_ppo_vectorized(spec, out=folder)
         ...     rows = mg.tables(folder)["rounds"]
@@ -93,7 +93,7 @@ def inspect_path(path: Path, *, most: int | None = MAX_ROWS) -> Inspection:
         rows, count = views[name], len(views[name])
         title = name if most is None or count <= most else f"{name}, the last {most} of {count}"
         shown = rows if most is None else rows[-most:]
-        excerpts[title] = [{heading: row[column] for heading, column in columns.items()} for row in shown]
+        excerpts[title] = [{heading: row.get(column) for heading, column in columns.items()} for row in shown]
     return Inspection(facts, excerpts)
 
 
@@ -128,10 +128,11 @@ def overview(log: RunLog) -> dict[str, str]:
     """Facts by name, as texts."""
     config, starts, ends = log.config, log.tables["starts"], log.tables["ends"]
     start: Row = starts[0] if starts else {}
-    folder = run_directory.events_folder(log.path, config["telemetry"]["dir"])
-    outside = run_directory.is_outside(log.path, config["telemetry"]["dir"])
+    telemetry = config["telemetry"]
+    folder = run_directory.events_folder(log.path, telemetry.get("dir"))
+    outside = run_directory.is_outside(log.path, telemetry.get("dir"))
     times = [row["run_s"] for row in ends if row["run_s"] is not None]
-    silent = config["telemetry"]["level"] == LEVEL_OFF
+    silent = telemetry.get("level") == LEVEL_OFF
     sizes = {**config.get("data", {}), **config, **{"host parameters": start.get("host_params")}}
     return {
         "run": log.name,
@@ -166,14 +167,14 @@ def _instance_ranges(config: Row) -> str:
     return ", ".join(texts) or UNKNOWN
 
 
-def _best_round(rounds: tuple[Row, ...]) -> str:
+def _best_round(rounds: list[Row]) -> str:
     best = max(rounds, key=lambda row: row["committed_mean"] or 0.0, default=None)
     if best is None:
         return UNKNOWN
     return f"round {best['round']} with a mean committed accuracy of {format_number(best['committed_mean'], 1)} %"
 
 
-def _held_out_accuracy(evaluations: tuple[Row, ...]) -> str:
+def _held_out_accuracy(evaluations: list[Row]) -> str:
     if not evaluations:
         return "not evaluated"
     last = evaluations[-1]

@@ -9,12 +9,11 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from html import escape
+from importlib import import_module
 from pathlib import Path
-from pkgutil import resolve_name
 from string import Template, ascii_uppercase
 from typing import Any
 
-from morphogen.analysis.console import format_number
 from morphogen.analysis.inspect_run import overview
 from morphogen.analysis.run_log import RunLog, read_run
 from morphogen.analysis.tables import Row
@@ -26,28 +25,14 @@ from morphogen.vocab.text import escape_text
 FOLDER, PAGE, EXTRA = run_directory.REPORT, "index.html", "report"
 MAX_RUNS = 7  # one per colour
 MAX_NAME_LENGTH = 20  # letters of a name in a legend
-MAX_ROWS = 60  # of a table that are shown
 BACKEND = "MPLBACKEND"  # variable with the backend of matplotlib
 TEMPLATE_FILE = Path(__file__).with_name("report.html")
-# In the order of the page; imported with the first report, because they need matplotlib.
-PLOTS = (
-    *(
-        "rounds:HELD_OUT",
-        "rounds:LEARNING",
-        "results:COMPARISON",
-        "results:ARMS",
-        "results:PROFILES",
-        "results:FRONTIER",
-    ),
-    *("seeds:LIFECYCLE", "seeds:CONTRIBUTIONS", "seeds:BLUEPRINTS", "acting:ACTIONS", "acting:REWARDS"),
-    *("rounds:PPO", "results:INSTANCES", "rounds:HEALTH", "rounds:THROUGHPUT"),
-)
 
 
 def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
     """Write the report of one run directory, or of several side by side: pictures, their numbers, one HTML page.
 
-    The same logs give the same bytes.  Plots without numbers, as below without telemetry, are left out.
+    The same logs give the same bytes.  A picture without numbers is left out.
 
     Args:
         dirs: 1 to 7 run directories.
@@ -84,13 +69,13 @@ def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
     return shown / PAGE
 
 
-def import_plots() -> list[Any]:
-    """Import the plots, which need matplotlib."""
+def import_plots() -> Sequence[Any]:
+    """Import the plots with the first report: they need matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError(f"morphogen report needs matplotlib: pip install 'morphogen[{EXTRA}]'")
     # The import refuses a backend that is not installed, and figures are drawn without one.
     backend = None if "matplotlib" in sys.modules else os.environ.pop(BACKEND, None)
-    plots = [resolve_name(f"morphogen.analysis.plots.{name}") for name in PLOTS]
+    plots = import_module("morphogen.analysis.plots").PLOTS
     if backend is not None:  # for other figures of this process
         os.environ[BACKEND] = backend
         with contextlib.suppress(ValueError):
@@ -122,8 +107,7 @@ def _write_section(plot: Any, logs: dict[str, RunLog], folder: Path) -> str:
     files.write_atomic(picture, image)
     files.write_atomic(numbers, _encode_csv(rows_by_run))
     data = base64.b64encode(image).decode("ascii")
-    tables = "".join(_table_html(run, plot.table(logs[run])) for run in rows_by_run)
-    return f'<img src="data:image/png;base64,{data}" alt="{escape(plot.title)}. {escape(plot.text)}">\n{tables}'
+    return f'<img src="data:image/png;base64,{data}" alt="{escape(plot.title)}. {escape(plot.text)}">\n'
 
 
 def _encode_csv(rows_by_run: dict[str, list[Row]]) -> bytes:
@@ -138,7 +122,7 @@ def _encode_csv(rows_by_run: dict[str, list[Row]]) -> bytes:
 
 
 def _page_html(facts: Mapping[str, Mapping[str, str]], sections: Mapping[Any, str]) -> str:
-    """The whole page.  facts: run -> fact -> text; sections: plot -> picture and tables."""
+    """The whole page.  facts: run -> fact -> text; sections: plot -> picture."""
     title = f"morphogen: {', '.join(facts)}"
     links = "".join(f'<a href="#{plot.name}">{escape(plot.title)}</a> ' for plot in sections)
     heads = [f'<h2 id="{plot.name}">{escape(plot.title)}</h2>\n<p>{escape(plot.text)}</p>' for plot in sections]
@@ -156,19 +140,3 @@ def _facts_table(facts: Mapping[str, Mapping[str, str]]) -> str:
         for name in names
     )
     return f'<div class="scroll"><table><tr><th></th>{head}</tr>\n{rows}</table></div>'
-
-
-def _table_html(caption: str, rows: Sequence[Row]) -> str:
-    """The first rows; the columns are those of the first one."""
-    if not rows:
-        return ""
-    head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
-    body = "".join(f"<tr>{''.join(_cell_html(row[name]) for name in rows[0])}</tr>\n" for row in rows[:MAX_ROWS])
-    more = f'<p class="none">and {len(rows) - MAX_ROWS} more</p>' if len(rows) > MAX_ROWS else ""
-    return f'<h3>{escape(caption)}</h3><div class="scroll"><table><tr>{head}</tr>\n{body}</table></div>{more}'
-
-
-def _cell_html(value: object) -> str:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return f'<td class="number">{format_number(value)}</td>'
-    return f"<td>{escape('-' if value is None else str(value))}</td>"

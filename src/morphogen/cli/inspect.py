@@ -9,7 +9,7 @@ from morphogen.vocab.text import escape_text
 
 PARSER = {
     "help": "print what a run directory or a checkpoint holds",
-    "description": "Print what a run is, how far it came, and its tables: rounds, blueprints, actions, anomalies; or "
+    "description": "Print what a run is, how far it came, and its tables: rounds, blueprints, actions, alarms; or "
     "the position of a checkpoint and its files.",
 }
 

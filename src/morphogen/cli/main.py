@@ -22,7 +22,6 @@ from morphogen.cli import (
     rewards,
     streams,
     train,
-    watch,
 )
 from morphogen.cli.process import EXITS
 from morphogen.config.fields import raise_all
@@ -32,7 +31,7 @@ from morphogen.vocab.text import format_choice, format_value, suggest
 
 USAGE, DATA, CHECKPOINT = (EXITS[kind] for kind in (ConfigError, DataError, CheckpointError))
 INTERRUPTED = 130
-MODULES = (train, bench, resume, watch, rewards, data, config, report, inspect, evaluate, compare, completion)
+MODULES = (train, bench, resume, rewards, data, config, report, inspect, evaluate, compare, completion)
 IMPORT: dict[str, Any] = {
     "dest": "imports",
     "metavar": "FILE",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # they load torch
     from morphogen.engine.scheduler import Parts
     from morphogen.learn.exchange import Exchange
     from morphogen.run.session import TrainResult
-    from morphogen.telemetry.dispatch import Losses
+    from morphogen.telemetry.writer import Losses
 
 MAX_RUNS = 1_000  # of a series
 SEEDS = "1,3,7 or 1..5"  # form of `--seeds` in help texts
@@ -82,7 +82,7 @@ def train_seeds(
     Raises: RankError; any other unexpected error where several processes train, which would wait for each other.
     """
     alone = import_module("morphogen.learn.exchange").ALONE
-    empty = import_module("morphogen.telemetry.dispatch").Losses()
+    empty = import_module("morphogen.telemetry.writer").Losses()
     failed: dict[str, str] = {}
     incomplete, errors = False, dict[Path, Exception]()
     for run, spec in runs.items():

@@ -10,6 +10,7 @@ from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError
 from morphogen.vocab.text import format_value
 
+RETIRED_TELEMETRY = ("escalate", "escalation_epochs")
 BYTE_ORDER_MARK = "\ufeff"  # some editors put it in front of a text
 
 
@@ -49,7 +50,18 @@ def parse_settings(text: str) -> tuple[Settings, list[str]]:
     settings, faults = as_settings(parse_value(text))
     if not isinstance(settings, dict):
         raise ConfigError(f"config: expected one JSON object, got {format_value(settings)}")
-    return cast(Settings, settings), faults
+    return _without_retired(cast(Settings, settings)), faults
+
+
+def _without_retired(settings: Settings) -> Settings:
+    """Settings of a file of before: without names that have no effect any more."""
+    telemetry = settings.get("telemetry")
+    if not isinstance(telemetry, dict):
+        return settings
+    kept = {name: value for name, value in telemetry.items() if name not in RETIRED_TELEMETRY}
+    if kept.get("level") == "minimal":
+        kept["level"] = "normal"
+    return {**settings, "telemetry": kept}
 
 
 def parse_assignment(text: str) -> Settings:

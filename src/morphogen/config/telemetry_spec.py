@@ -1,4 +1,4 @@
-"""Events and metrics of a run, and their destinations.  No setting here changes a number of the run."""
+"""Log, loggers and alarms of a run.  No setting here changes a number of the run."""
 
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
@@ -6,14 +6,14 @@ from pydantic import Field
 
 from morphogen.config.fields import BY_TASK, OUTPUT, Count, FilePath, Name, Names, NonNegative, Null, Spec, option, spec
 
-LEVELS = ("off", "minimal", "normal", "debug")  # each writes what the one before writes, and more
+LEVELS = ("off", "normal", "debug")  # debug also measures gradients of the parameter tensors of hosts
 LEVEL_OFF = LEVELS[0]
 LEVEL_DEBUG = LEVELS[-1]
 LOGGERS = ("csv", "tensorboard", "wandb", "mlflow")
 
 
 class AnomalyLimits(NamedTuple):
-    """Limits of the anomaly rules; every comparison is strict."""
+    """Limits of the alarms; every comparison is strict."""
 
     ratio_explosion: Annotated[NonNegative, Field(description="probability ratio above it is an alarm")] = 5.0
     ratio_collapse: Annotated[NonNegative, Field(description="probability ratio below it is an alarm")] = 0.1
@@ -134,14 +134,14 @@ class WandbSpec(Spec):
 
 @spec
 class TelemetrySpec(Spec):
-    """Level and destination of events, and limits of anomalies.
+    """Destination of the log and of loggers, and limits of alarms.
 
     Raises: ConfigError with all faults, a line each.
 
     Example:
         >>> import morphogen as mg
-        >>> mg.TelemetrySpec(level="minimal").escalates, mg.TelemetrySpec(level="off").escalates
-        (True, False)
+        >>> mg.TelemetrySpec(loggers=("csv",)).level
+        'normal'
         >>> mg.TelemetrySpec(limits={"kl_spike": -1})
         Traceback (most recent call last):
             ...
@@ -150,12 +150,10 @@ class TelemetrySpec(Spec):
 
     PATH: ClassVar[str] = "telemetry"
 
-    level: Literal["off", "minimal", "normal", "debug"] = option(
-        default="normal", flag=("--telemetry-level", "L", OUTPUT), text=f"{', '.join(LEVELS)} (default normal)"
-    )
-    escalate: bool = option(default=True, text="raise the level of the epochs around an anomaly or a rollback")
-    escalation_epochs: Count = option(
-        default=5, text="epochs with a raised level from the cause on, and as many up to it in its round"
+    level: Literal["off", "normal", "debug"] = option(
+        default="normal",
+        flag=("--telemetry-level", "L", OUTPUT),
+        text=f"{', '.join(LEVELS)} (default normal): nothing, the log, and gradients of every layer of the hosts too",
     )
     dir: Annotated[FilePath | None, Null("the run directory")] = option(
         default=None,
@@ -166,9 +164,9 @@ class TelemetrySpec(Spec):
         default=(), flag=("--logger", "NAME", OUTPUT), text=f"also write scalars to {', '.join(LOGGERS)}"
     )
     wandb: WandbSpec = option(default=WandbSpec())
-    queue: Count = option(default=256, text="MiB of rounds that wait for a slow sink before the run waits for it")
+    queue: Count = option(default=256, text="MiB of rounds that wait for a slow logger before the run waits for it")
     close_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = option(
-        default=30.0, text="seconds that the end of a run waits for a sink, at most a day"
+        default=30.0, text="seconds that a run waits for a logger, at most a day"
     )
     plateau_threshold: Annotated[NonNegative, Null(BY_TASK)] = option(
         default=None, text="points of rolling accuracy below which a round is on a plateau"
@@ -178,8 +176,3 @@ class TelemetrySpec(Spec):
     )
     limits: AnomalyLimits = option(default=AnomalyLimits())
     console: bool = option(default=True, text="print progress and tables")
-
-    @property
-    def escalates(self) -> bool:
-        """Return whether the level can be raised."""
-        return self.escalate and self.level not in (LEVEL_OFF, LEVEL_DEBUG)

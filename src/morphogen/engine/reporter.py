@@ -1,11 +1,9 @@
 """Reporter: collects the records of epochs; sums up, judges and hands on every round.
 
-The threads of the sinks encode the record, and derive the events that a sink asks for.  The reporter keeps copies:
-nothing in a run depends on the reporter.
+The reporter keeps copies: nothing in a run depends on it.
 """
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -22,13 +20,11 @@ from morphogen.errors import CheckpointError
 from morphogen.learn.minibatch import KL_STOP_FACTOR
 from morphogen.state.tree_ops import get_leaves, unsafe_new
 from morphogen.storage.codec import Array, Tree, check_arrays, pack, unpack
-from morphogen.telemetry.anomaly import AnomalyMonitor, AnomalyState, detailed_epochs, find_causes
+from morphogen.telemetry.alarms import AlarmState, RoundMonitor, RunPlan, alarm_kinds
 from morphogen.telemetry.derived_columns import derive_columns
-from morphogen.telemetry.dispatch import AnySink, Dispatcher, Losses
 from morphogen.telemetry.events import Envelope, Event
 from morphogen.telemetry.kinds.ppo import ppo_event
 from morphogen.telemetry.kinds.round import BatchSummary, BlueprintScores
-from morphogen.telemetry.kinds.run import TelemetryEscalated
 from morphogen.telemetry.round_record import Record, RoundRecord, RunFacts, slot_history
 from morphogen.telemetry.round_summary import (
     RoundCosts,
@@ -40,12 +36,11 @@ from morphogen.telemetry.round_summary import (
     throughput_events,
 )
 from morphogen.telemetry.scores import BlueprintTally, add_tallies, round_tallies, scoreboard
+from morphogen.telemetry.writer import AnySink, LogWriter, Losses
 from morphogen.vocab.action import HEADS
 from morphogen.vocab.blueprint import code_labels
 from morphogen.vocab.observation import FEATURES
 from morphogen.vocab.text import format_value, name_map
-
-WRITE_S = 5.0  # seconds after which the record of a round that goes on is written again
 
 
 def build_facts(setup: Setup) -> RunFacts:
@@ -75,8 +70,7 @@ class TelemetryState:
     rolling: tuple[float, ...]  # mean accuracies of the last rounds
     first: Scale | None  # after the first round
     seeds: Mapping[str, BlueprintTally]  # of all rounds so far, by blueprint
-    rules: AnomalyState
-    raised: int  # first epochs of the round that an earlier round put at level debug
+    rules: AlarmState
 
 
 def unpack_state(tree: Tree, facts: RunFacts, where: str) -> TelemetryState:
@@ -115,40 +109,26 @@ class Reporter:
     """Events, records and summaries of one run.
 
     Args:
-        setup, sinks, clock: those of the scheduler.
+        setup, sinks: of the scheduler.
         demonstrated: rounds at the start in which another policy acts.
-        world_envs: envs in a row that play the same world.
+        siblings: consecutive envs that play the same world.
     """
 
-    def __init__(
-        self,
-        setup: Setup,
-        sinks: Sequence[AnySink],
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        demonstrated: int = 0,
-        world_envs: int = 1,
-    ) -> None:
+    def __init__(self, setup: Setup, sinks: Sequence[AnySink], *, demonstrated: int = 0, siblings: int = 1) -> None:
         self._facts, self._spec = build_facts(setup), setup.spec.telemetry
         self._exchange = setup.exchange
         self._own = self._exchange.own(self._facts.envs)  # envs in this process
-        self._dispatch, self._macs = Dispatcher(sinks, self._spec), setup.net.macs()
+        self._writer = LogWriter(sinks, self._spec)
+        self._macs = setup.net.macs()
         ppo = setup.spec.ppo
-        self._monitor = AnomalyMonitor(
-            self._facts,
-            self._spec,
-            rounds=setup.spec.rounds,
-            gamma=ppo.gamma,
-            kl_stop=KL_STOP_FACTOR * (ppo.target_kl or 0.0),
-            imitated=demonstrated,
-            world_envs=world_envs,
-        )
+        kl_stop = KL_STOP_FACTOR * (ppo.target_kl or 0.0)
+        plan = RunPlan(setup.spec.rounds, ppo.gamma, kl_stop, demonstrated, siblings)
+        self._monitor = RoundMonitor(self._facts, self._spec, plan)
         self._columns: dict[str, Array] = {}  # [T, E, ...] of the round, of which `_epochs` are filled
-        self._round = self._epochs = self._raised = 0
+        self._round = self._epochs = 0
         self._rolling: tuple[float, ...] = ()
         self._first_scale: Scale | None = None
         self._seeds: Mapping[str, BlueprintTally] = {}
-        self._clock, self._written_at = clock, clock()
 
     @property
     def accuracy(self) -> float | None:
@@ -159,11 +139,11 @@ class Reporter:
 
     def add_sinks(self, sinks: Sequence[AnySink]) -> None:
         """Add sinks, which receive all later events."""
-        self._dispatch.add_sinks(sinks)
+        self._writer.add_sinks(sinks)
 
     def emit(self, *events: Event, round: int | None = None) -> None:
         """Emit events about the run or a round."""
-        self._dispatch.emit([Envelope(event, round=round) for event in events])
+        self._writer.emit([Envelope(event, round=round) for event in events])
 
     def add_record(self, record: Record, position: tuple[int, int]) -> None:
         """Take in the record of the epoch at (round, epoch)."""
@@ -177,28 +157,6 @@ class Reporter:
                 column = self._columns[name] = np.full((self._facts.epochs, *leaf.shape), unknown, leaf.dtype)
             column[epoch] = leaf
         self._epochs += 1
-        if self._clock() - self._written_at >= WRITE_S and self._epochs < self._facts.epochs:
-            self._write_unfinished(self._filled_columns())
-
-    def _filled_columns(self) -> dict[str, Array]:
-        """Columns of the round so far, [t, E, ...], of the envs in this process."""
-        return {name: column[: self._epochs] for name, column in self._columns.items()}
-
-    def _write_unfinished(self, filled: Mapping[str, Array]) -> None:
-        """Hand on the record of the current round, if these columns are those of all envs."""
-        is_whole = self._epochs > 0 and filled["stage"].shape[1] == self._facts.envs
-        if is_whole and self._dispatch.has_sinks:
-            columns = derive_columns(filled)
-            self._dispatch.emit((), self._record(columns, find_causes(columns), {})[0])
-        self._written_at = self._clock()
-
-    def _record(
-        self, columns: Mapping[str, Array], causes: Mapping[int, Sequence[str]], ends: Record
-    ) -> tuple[RoundRecord, int]:
-        """The record of the round, and how many epochs of the next one are at level debug."""
-        mask = np.isin(np.arange(len(columns["stage"])), list(causes))
-        detailed, raised = detailed_epochs(mask, self._raised, self._spec)
-        return RoundRecord(self._facts, self._round, self._spec.level, detailed, columns, ends), raised
 
     def gather(self) -> None:
         """Join the columns of all envs at the end of a round; every process then sums them up alike."""
@@ -206,15 +164,19 @@ class Reporter:
 
     def end_round(self, round: int, metrics: Mapping[str, Any], costs: RoundCosts) -> BatchSummary:
         """Emit the events of a round after its last record; return its summary.  metrics: of the `update` transfer."""
-        columns, self._columns, self._epochs = derive_columns(self._columns), {}, 0
+        columns = derive_columns(self._columns)
         ends = episode_ends(columns, slot_history(columns), self._facts)
+        record = RoundRecord(self._facts, round, columns, ends)
         found = self._monitor.end_round(round, columns, metrics, costs.memory)
-        record, self._raised = self._record(columns, found.causes, ends)
         trained, before = "steps_done" in metrics, self._rolling
         update = (ppo_event(metrics, update_s=costs.update_s),) if trained else ()
-        updated = trained and bool(metrics["steps_done"] > 0)
         summary, self._rolling = summarise(
-            ends, before, round=round, updated=updated, costs=costs, anomalies=found.kinds
+            ends,
+            before,
+            round=round,
+            updated=trained and bool(metrics["steps_done"] > 0),
+            costs=costs,
+            alarms=alarm_kinds(found),
         )
         self._first_scale = self._first_scale or normaliser_scale(metrics)
         self._seeds = add_tallies(self._seeds, round_tallies(record))
@@ -226,28 +188,17 @@ class Reporter:
             *self._monitor.trend_events(summary, before),
         )
         scores = Envelope(BlueprintScores(scoreboard(self._seeds, self._macs)), round=round)
-        raised = self._escalations(round, found.causes)
-        self._dispatch.emit(
-            (*raised, *(Envelope(event, round=round) for event in events), *found.events, scores), record
-        )
-        self._round, self._written_at = round + 1, self._clock()
+        self._writer.emit((*(Envelope(event, round=round) for event in events), *found, scores), record)
+        self._round, self._columns, self._epochs = round + 1, {}, 0
         return summary
-
-    def _escalations(self, round: int, causes: Mapping[int, Sequence[str]]) -> Iterator[Envelope]:
-        """An event for every epoch whose causes raise the level."""
-        for epoch, reasons in sorted(causes.items()) if self._spec.escalates else ():
-            until = divmod(round * self._facts.epochs + epoch + self._spec.escalation_epochs, self._facts.epochs)
-            reason = ", ".join(dict.fromkeys(reasons))
-            yield Envelope(TelemetryEscalated(reason=reason, until_round=until[0], until_epoch=until[1]))
 
     def state(self) -> Tree:
         """Pack the state between two epochs for a checkpoint, without `columns`.  Changes nothing."""
-        parts = (self._rolling, self._first_scale, self._seeds, self._monitor.state, self._raised)
-        return pack(TelemetryState(*parts))
+        return pack(TelemetryState(self._rolling, self._first_scale, self._seeds, self._monitor.state))
 
     def columns(self) -> Tree:
         """Pack the columns of the unfinished round, [t, E, ...], of the envs in this process.  Changes nothing."""
-        return pack(self._filled_columns())
+        return pack({name: column[: self._epochs] for name, column in self._columns.items()})
 
     def restore(self, tree: Tree, columns: Tree, position: tuple[int, int]) -> None:
         """Restore the state and the columns of a reporter of the same run at (round, epoch), the next epoch.
@@ -257,21 +208,19 @@ class Reporter:
         saved = unpack_state(tree, self._facts, "telemetry")
         unfinished = unpack_columns(columns, (position[1], len(self._own)), "envs.columns")
         self._rolling, self._first_scale, self._seeds = saved.rolling, saved.first, saved.seeds
-        self._monitor.state, self._raised = saved.rules, saved.raised
+        self._monitor.state = saved.rules
         self._round, self._columns, self._epochs = position[0], {}, 0
         for epoch in range(position[1]):
             record = {name: column[epoch] for name, column in unfinished.items()}
             self.add_record(record, (position[0], epoch))
 
     def drain(self) -> Tree:
-        """Write all events and what there is of the round; return the positions of the sinks.  Waits for files."""
-        self._write_unfinished(self._exchange.join("record", self._filled_columns(), axis=1))
-        return pack(self._dispatch.drain(self._round))
+        """Write all events to the files of the run; return the position in the log."""
+        return pack(self._writer.drain(self._round))
 
     def close(self, *final_events: Event) -> Losses:
         """Emit the final events, wait until all events are written, and return the losses."""
-        self._write_unfinished(self._filled_columns())
-        return self._dispatch.close(*final_events)
+        return self._writer.close(*final_events)
 
 
 _INT8_NAMES = ("stage_before", "stage_acted", "stage_ticked", "stage", "blueprint", "algorithm", "tick_gate")

@@ -9,6 +9,7 @@ in at the same hooks as every package.
     regimes          worlds that change within an episode
     search           schedules and thresholds that are searched: `tune`, the oracle, the clairvoyant, replays
     ranks            several processes that share the envs of a run
+    watch            a live table of a run
     legacy_rewards   the reward rules of the original system, with their settings
     torchrl          the environment for TorchRL, policies in both directions
     gymnasium        the environment for Gymnasium

@@ -32,9 +32,9 @@ from morphogen.run.sinks import open_sinks
 from morphogen.storage import checkpoint_files, files, run_directory
 from morphogen.storage.run_directory import RunDirectory
 from morphogen.storage.tensor_trees import Tree
-from morphogen.telemetry.dispatch import Losses
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import RunCompleted, RunResumed
+from morphogen.telemetry.writer import Losses
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.text import count_noun
 

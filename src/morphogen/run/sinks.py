@@ -1,4 +1,4 @@
-"""Sinks of a run, opened at a position: the event file and the loggers of scalars."""
+"""Sinks of a run, opened at a position: the log and the loggers of scalars."""
 
 import json
 import os
@@ -13,10 +13,12 @@ from morphogen.errors import CheckpointError
 from morphogen.storage import run_directory
 from morphogen.storage.codec import Tree, unpack
 from morphogen.storage.run_directory import EVENTS, MANIFEST, RECORDS, RunDirectory, events_folder
-from morphogen.telemetry import writer
-from morphogen.telemetry.dispatch import parse_saved_event
+from morphogen.telemetry import loggers
+from morphogen.telemetry.jsonl import decode
 from morphogen.telemetry.kinds.run import RunStarted
+from morphogen.telemetry.log_file import LogFile, LogPosition
 from morphogen.telemetry.record_files import remove_records
+from morphogen.telemetry.writer import Sink
 from morphogen.vocab.text import format_value
 
 MAX_FIRST_LINE = 1 << 20  # bytes of a first line
@@ -24,7 +26,7 @@ MAX_FIRST_LINE = 1 << 20  # bytes of a first line
 
 def check_sinks(spec: RunSpec) -> None:
     """Raise a ConfigError before a run if a sink cannot be opened: its package is missing, or its file exists."""
-    writer.check_loggers(spec.telemetry.loggers)
+    loggers.check_loggers(spec.telemetry.loggers)
     if spec.telemetry.dir is not None:
         _check_new_files(Path(spec.telemetry.dir))
 
@@ -34,7 +36,7 @@ def _check_new_files(folder: Path) -> None:
         run_directory.check_new_file("telemetry.dir", folder / name)
 
 
-def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tuple[tuple[writer.Sink, ...], int]:
+def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tuple[tuple[Sink, ...], int]:
     """Open the sinks of a run; return them, none at level off, and the number of bytes cut from the event file.
 
     Args:
@@ -49,40 +51,35 @@ def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tu
         shutil.rmtree(folder.metrics, ignore_errors=True)
     if spec.telemetry.level == LEVEL_OFF:
         return (), 0
-    writer.check_loggers(spec.telemetry.loggers)
+    loggers.check_loggers(spec.telemetry.loggers)
     at, surplus = check_position(spec, folder, position)
-    lost = [parse_saved_event(text, f"position.pending[{i}]") for i, text in enumerate(at.pending)]
     path = events_folder(folder.path, spec.telemetry.dir) / EVENTS
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = writer.JsonlSink(path, first_seq=at.seq, size=at.bytes)
+        file = LogFile(path, first_seq=at.seq, size=at.bytes)
         remove_records(path.parent, at.rounds)  # the run writes them again
-        for name, place in at.loggers.items():
-            if name in spec.telemetry.loggers and name in writer.LOGGER_FILES:
-                writer.truncate_files(folder.metrics, name, place.files)
-        if lost:
-            file.write(lost)
+        file.write_lines(list(at.pending))
     except OSError as error:
         raise CheckpointError(f"event file {path} cannot be written: {error.strerror}") from error
-    shared = {"run": folder.name, "epochs": spec.episode_length, "config": dict(flatten_settings(to_settings(spec)))}
-    sinks = [
-        writer.ScalarSink(
-            name, folder.metrics, spec.telemetry, **shared, position=at.loggers.get(name, writer.UNOPENED)
-        )
-        for name in spec.telemetry.loggers
-    ]
-    return (*sinks, file), surplus
+    place = loggers.LoggerPlace(folder.metrics, folder.name, spec.episode_length, at.rounds)
+    config = dict(flatten_settings(to_settings(spec)))
+    return (
+        file,
+        *(loggers.ScalarSink(name, place, spec.telemetry, config) for name in spec.telemetry.loggers),
+    ), surplus
 
 
-def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple[writer.SinkPosition, int]:
+def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple[LogPosition, int]:
     """Return the position at which a resumed run writes, and the bytes after it; nothing is changed.
 
     Raises: CheckpointError if the event file is of another run, or of the run that this one is a copy of, or incomplete
     before the position.
     """
     telemetry, path = spec.telemetry, events_folder(folder.path, spec.telemetry.dir) / EVENTS
-    saved: writer.SinkPosition | None = unpack(writer.SinkPosition | None, position, "position")
-    at = saved or writer.SinkPosition(0, 0, (), 0, telemetry.dir, {})
+    saved: LogPosition | None = unpack(LogPosition | None, position, "position")
+    at = saved or LogPosition(0, 0, (), 0, telemetry.dir)
+    for i, text in enumerate(at.pending):
+        _check_line(text, f"position.pending[{i}]")
     if telemetry.level == LEVEL_OFF:
         return at, 0
     if at.dir != telemetry.dir:
@@ -94,7 +91,15 @@ def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple
     return at, _count_surplus(path, at, folder) if path.exists() or at.bytes else 0
 
 
-def _count_surplus(path: Path, position: writer.SinkPosition, folder: RunDirectory) -> int:
+def _check_line(text: str, where: str) -> None:
+    """Raise a CheckpointError by name unless the text is a line of the event file."""
+    try:
+        decode(text)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{where}: expected the line of an event, got {format_value(text)}") from error
+
+
+def _count_surplus(path: Path, position: LogPosition, folder: RunDirectory) -> int:
     """Return the bytes of an event file after `position`; CheckpointError unless the file is complete up to there."""
     if not path.is_file():
         raise CheckpointError(f"event file {path} is missing: expected a file of at least {position.bytes} bytes")
@@ -117,7 +122,7 @@ def _count_surplus(path: Path, position: writer.SinkPosition, folder: RunDirecto
     return size - position.bytes
 
 
-def _check_first_line(path: Path, first_line: bytes, position: writer.SinkPosition, folder: RunDirectory) -> None:
+def _check_first_line(path: Path, first_line: bytes, position: LogPosition, folder: RunDirectory) -> None:
     """Raise a CheckpointError unless the first line is the RunStarted of this run, or a later one of the numbering."""
     try:
         run = folder.read_manifest()["run_id"]
@@ -125,9 +130,9 @@ def _check_first_line(path: Path, first_line: bytes, position: writer.SinkPositi
         raise CheckpointError(f"{folder.path / MANIFEST} has no run_id to compare the event file with") from error
     try:
         head = json.loads(first_line)
-        name, seq = head["event"], head["seq"]
+        name, seq = head.get("event"), head["seq"]
         fits = name == RunStarted.__name__ and head["data"]["run_id"] == run if seq == 0 else 0 < seq < position.seq
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         fits = False
     if not fits:
         text = format_value(first_line.decode("ascii", "backslashreplace"))

@@ -1,18 +1,17 @@
-"""Events of a run: derived from records on the host, described, counted, and written by threads of their own.
+"""The log of a run: one record and one line a round; loggers; events derived from the record when it is read.
 
-For readers who ask "what is reported, and where does it go?".  Entry points:
+For readers who ask "what is reported, and where is it written?".  Entry points:
 
-    events, kinds       `Envelope` and the dataclasses of all events, validated by pydantic; `jsonl` reads and writes
-                        lines (format 3, rounds count from 1) and compares an event with its run
-    round_record        arrays [T, E, ...] of what happened in a round; `record_files` writes and reads them
-    derive              record of a round -> events of its envs, slots and epochs
-    round_summary       record of a round -> ends of episodes, events at its end; `BatchSummary` is its summary
-    anomaly             rules on rounds and seeds; causes that raise the level
-    dispatch            one `SinkWorker` (thread, queue) per sink
-    writer              sinks and their positions: event file and records; csv, tensorboard, wandb, mlflow
-    scalars             numbers of events as rows: tables of CSV, named numbers for loggers
+    round_record        arrays [T, E, ...] of a round; `record_files` writes and reads them
+    round_summary       record of a round -> ends of episodes, events about the round; `BatchSummary` is its summary
+    alarms              a table of limits on the numbers of a round
+    events, kinds       `Envelope` and the dataclasses of all events, validated by pydantic
+    jsonl               events as lines, and back (format 4; format 3 is read); all events about a round are one line
+    log_file            the event file and the records beside it, which lose nothing while the process lives
+    writer              one thread that hands every round to the log and to the other sinks
+    loggers             tables of CSV, tensorboard, wandb, mlflow: late at most
+    derive              record of a round -> events of its envs, slots and epochs, when a log is read
     messages            an event as a line for people
 
-A sink that fails is given up alone; a full queue waits for its sink.  Telemetry never changes a number of the run.
-Nothing here loads torch.
+Telemetry never changes a number of the run.  Nothing here loads torch.
 """

@@ -1,6 +1,6 @@
 """Events of envs, slots and epochs: a pure function of the record of a round.  numpy, no tensors.
 
-The one derivation: readers of a run directory use it, and the sinks of a running run that ask for such events.
+Nothing is derived while a run writes: `mg.events` derives from the files.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -12,13 +12,15 @@ import numpy as np
 
 from morphogen.config.instance_spec import INSTANCE_PARAMETERS
 from morphogen.storage.codec import Array
-from morphogen.telemetry.anomaly import SeedFinding, anomaly_event, detect
+from morphogen.telemetry.alarms import SeedFinding, detect_seeds
 from morphogen.telemetry.events import Envelope, EpochEvent, Event, Json, field_names, tidy
 from morphogen.telemetry.jsonl import manifest_hash
 from morphogen.telemetry.kinds import epoch as kinds
 from morphogen.telemetry.kinds.round import AnomalyDetected
 from morphogen.telemetry.round_record import (
-    LEVEL_RANK,
+    DEBUG,
+    MINIMAL,
+    NORMAL,
     STAGE_POINTS,
     VALID,
     Record,
@@ -45,8 +47,9 @@ Place = tuple[int, ...]  # row of the env in the record, and the slot if the eve
 class DeriveContext:
     """Record of one epoch, and its context."""
 
-    # And `settled`, hosts whose loss settled first; `began`, envs in a new regime; `totals`, components so far.
-    record: Record
+    record: (
+        Record  # and `settled`, hosts whose loss settled first; `began`, envs in a new regime; `totals`, sums so far
+    )
     before: Record  # state of the slots [E, S] before the epoch, its germinations noted
     after: Record
     detections: list[SeedFinding]  # of this epoch
@@ -73,32 +76,27 @@ class EventRule(NamedTuple):
     """Events that are made alike."""
 
     group: int  # of an epoch: its events are sorted by env
-    depth: int  # of the lowest level with them
+    detail: int  # that the epoch of a record of before needs
     names: frozenset[str]
     make: Callable[[DeriveContext], Iterator[Envelope]]
 
 
-def derive_events(
-    record: RoundRecord, wanted: Collection[str] | None = None, *, first_epoch: int = 0
-) -> Iterator[Envelope]:
-    """Yield the events of the epochs of a round, as far as the level of each epoch has them.
+def derive_events(record: RoundRecord, wanted: Collection[str] | None = None) -> Iterator[Envelope]:
+    """Yield the events of the epochs of a round; `wanted`: names of events; None: all.
 
-    In each epoch events about all envs come first, then those of each env, in order, then what stood out, then details.
-
-    Args:
-        wanted: names of events; None: all.
-        first_epoch: epoch to begin with.
+    In each epoch events about all envs come first, then the events of each env, in order, then alarms, then details.
     """
     rules = [rule for rule in RULES if wanted is None or not rule.names.isdisjoint(wanted)]
-    if not rules or first_epoch >= record.epochs:
+    if not rules:
         return
-    columns, detections, stable = {**record.columns}, detect(record.columns), record.columns["stabilized"]
+    columns, detections, stable = {**record.columns}, detect_seeds(record.columns), record.columns["stabilized"]
     columns["settled"] = stable & (np.cumsum(stable, axis=0) == 1)
     columns["began"] = np.diff(columns["regime"], axis=0, prepend=0) > 0
     columns["totals"] = np.cumsum(columns["components"], axis=0, dtype=np.float64)
-    after, depths = slot_history(columns), record.depths().tolist()
+    after = slot_history(columns)
     tables = columns, history_before(after), after
-    for epoch in range(first_epoch, record.epochs):
+    for epoch in range(record.epochs):
+        detail = DEBUG if record.detail is None else int(record.detail[epoch])
         row, past, present = ({name: column[epoch] for name, column in table.items()} for table in tables)
         step = DeriveContext(
             row,
@@ -111,7 +109,7 @@ def derive_events(
             record.facts,
         )
         for _, group in groupby(rules, key=lambda rule: rule.group):
-            events = [event for rule in group if depths[epoch] >= rule.depth for event in rule.make(step)]
+            events = [event for rule in group if detail >= rule.detail for event in rule.make(step)]
             kept = (event for event in events if wanted is None or event.name in wanted)
             yield from sorted(kept, key=lambda event: event.env or 0)
 
@@ -231,8 +229,7 @@ def _topology_fields(step: DeriveContext, at: Place) -> Json:
 
 def _alarm_events(step: DeriveContext) -> Iterator[Envelope]:
     for detection in step.detections:
-        severity, data = anomaly_event(detection.finding)
-        yield step.envelope((detection.env, detection.slot), data, severity)
+        yield step.envelope((detection.env, detection.slot), detection.event, "info")
 
 
 def choice_names(values: Array, names: tuple[str, ...], used: Array) -> list[str | None]:
@@ -309,18 +306,13 @@ def attribution_event(record: Record) -> kinds.AttributionMissing | None:
     return kinds.AttributionMissing.build(reason=np.where(missing, reason, NO_VALUE))
 
 
-def _rule(
-    group: int, make: Callable[[DeriveContext], Iterator[Envelope]], *events: type[Event], level: str = ""
-) -> EventRule:
-    depth = LEVEL_RANK[level or events[0].LEVEL]
-    return EventRule(group, depth, frozenset(event.NAME for event in events), make)
-
-
 def _about_all(
-    group: int, kind: type[Event], make: Callable[[DeriveContext], Event | None], level: str = ""
+    group: int, kind: type[Event], make: Callable[[DeriveContext], Event | None], detail: int = DEBUG
 ) -> EventRule:
     """A rule with at most one event about all envs."""
-    return _rule(group, lambda step: (step.envelope((), data) for data in [make(step)] if data), kind, level=level)
+    return EventRule(
+        group, detail, frozenset((kind.NAME,)), lambda step: (step.envelope((), data) for data in [make(step)] if data)
+    )
 
 
 def _each(
@@ -328,6 +320,7 @@ def _each(
     kind: type[Event],
     where: Callable[[DeriveContext], Array],
     more: Callable[[DeriveContext, Place], Json] = lambda step, at: {},
+    detail: int = MINIMAL,
 ) -> EventRule:
     """A rule with an event for every env or slot in a mask, of columns and the fields of `more`."""
 
@@ -338,7 +331,7 @@ def _each(
             data = kind.build(**{name: step.record[column][at] for name, column in columns.items()}, **own)
             yield step.envelope(at, data)
 
-    return _rule(group, make, kind)
+    return EventRule(group, detail, frozenset((kind.NAME,)), make)
 
 
 def _is_wrong(step: DeriveContext) -> Array:
@@ -356,23 +349,24 @@ def _host_gradients(step: DeriveContext) -> kinds.HostGradients | None:
     return view(kinds.HostGradients, step.record, names=step.facts.layers) if measured else None
 
 
+LIFE_EVENTS = (kinds.StageChanged, kinds.SeedGerminated, kinds.SeedFossilized, kinds.SeedPruned)
 RULES = (  # in the order of an epoch
-    _about_all(0, kinds.EpochCompleted, lambda step: epoch_event(step.record)),
-    _about_all(0, kinds.AblationsMeasured, lambda step: _ablations(step) if step.ends else None, level="normal"),
-    _each(1, kinds.GateEvaluated, lambda step: step.record["gate"] != Gate.NONE, _gate_fields),
-    _rule(1, _stage_events, kinds.StageChanged, kinds.SeedGerminated, kinds.SeedFossilized, kinds.SeedPruned),
+    _about_all(0, kinds.EpochCompleted, lambda step: epoch_event(step.record), NORMAL),
+    _about_all(0, kinds.AblationsMeasured, lambda step: _ablations(step) if step.ends else None, NORMAL),
+    _each(1, kinds.GateEvaluated, lambda step: step.record["gate"] != Gate.NONE, _gate_fields, NORMAL),
+    EventRule(1, MINIMAL, frozenset(kind.NAME for kind in LIFE_EVENTS), _stage_events),
     _each(
         1,
         kinds.RolledBack,
         lambda step: step.record["rolled_back"],
         lambda step, at: {"reason": _panic_name(step, "panic", at), "penalty": _penalty(step, at)},
     ),
-    _each(1, kinds.AnomalySeen, _is_wrong, _fault_fields),
-    _each(1, kinds.RegimeBegan, lambda step: step.record["began"], _regime_fields),
-    _each(1, kinds.HostStabilized, lambda step: step.record["settled"]),
+    _each(1, kinds.AnomalySeen, _is_wrong, _fault_fields, NORMAL),
+    _each(1, kinds.RegimeBegan, lambda step: step.record["began"], _regime_fields, NORMAL),
+    _each(1, kinds.HostStabilized, lambda step: step.record["settled"], detail=NORMAL),
     _each(1, kinds.EpisodeCompleted, lambda step: np.full(len(step.record["stage"]), bool(step.ends)), _episode_fields),
     _each(1, kinds.TopologyRecorded, lambda step: (_fossils(step).sum(axis=1) > 0) & bool(step.ends), _topology_fields),
-    _rule(2, _alarm_events, AnomalyDetected),
+    EventRule(2, MINIMAL, frozenset((AnomalyDetected.NAME,)), _alarm_events),
     _about_all(3, kinds.ActionsTaken, lambda step: actions_event(step.record, step.facts)),
     _about_all(3, kinds.HostGradients, _host_gradients),
     _about_all(3, kinds.SlotsMeasured, lambda step: view(kinds.SlotsMeasured, {**step.record, **step.after})),
@@ -384,6 +378,7 @@ RULES = (  # in the order of an epoch
         kinds.SnapshotTaken,
         lambda step: step.record["snapshot_taken"],
         lambda step, at: {"fossils": _fossils(step)[at].sum()},
+        DEBUG,
     ),
 )
-VIEW_KINDS = frozenset[str]().union(*(rule.names for rule in RULES))
+DERIVED_KINDS = frozenset[str]().union(*(rule.names for rule in RULES))

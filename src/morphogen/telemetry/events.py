@@ -54,7 +54,6 @@ class Event:
     """Base of the payloads; its subclasses are frozen dataclasses, and inherit what their keywords leave out."""
 
     NAME: ClassVar[str]  # of the event
-    LEVEL: ClassVar[str] = "minimal"  # lowest level at which it is written
     SEVERITY: ClassVar[str] = "info"
     WHERE: ClassVar[tuple[str, ...]] = ()  # coordinates that its envelope has
 
@@ -99,11 +98,11 @@ class RunEvent(Event):
     """About the run."""
 
 
-class RoundEvent(Event, level="normal", where=("round",)):
+class RoundEvent(Event, where=("round",)):
     """About a round."""
 
 
-class EpochEvent(Event, level="debug", where=("round", "epoch")):
+class EpochEvent(Event, where=("round", "epoch")):
     """About an epoch of all envs of a record: tuples over envs, [E], or over envs and slots, [E][S]."""
 
 

@@ -1,48 +1,97 @@
-"""Events as JSON lines, and back, and their check against a run.  In a line rounds count from 1, in objects from 0."""
+"""Events as JSON lines, and back.  In a line rounds count from 1, in objects from 0.
+
+Format 4: an event about the run is one line; all events about a round are one line with `round` and `events`.
+Format 3, which is still read: every event is a line of its own, with `rank`.
+"""
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
-from morphogen.telemetry.events import COORDINATES, Envelope, EpochEvent, Event, Json, field_names
+from morphogen.telemetry.events import COORDINATES, Envelope, Event, Json, field_names
 from morphogen.telemetry.kinds import epoch, ppo, round, run
-from morphogen.telemetry.kinds.epoch import EpisodeCompleted
-from morphogen.telemetry.kinds.run import RunStarted
-from morphogen.vocab.action import HEADS
 from morphogen.vocab.text import format_value
 
-FORMAT = 3
+FORMAT, FORMER = 4, 3
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
-KEYS = {"v", "seq", "time", "rank", "event", "severity", "data"}
+HEAD = {"v", "seq", "time"}
+KEYS = {"event", "severity", "data"}
+ROUND_KEYS = {*HEAD, "round", "events"}
 EVENT_KINDS: dict[str, type[Event]] = {
     kind.NAME: kind
     for module in (run, round, ppo, epoch)
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, Event) and kind.__module__ == module.__name__
 }
+RETIRED = ("TelemetryEscalated",)  # events of format 3 that are not read
 # Field of an event that is the number of a round, besides the coordinate of the envelope.
-ROUND_FIELDS = {"RoundCompleted": "round", "RunCompleted": "best_round", "TelemetryEscalated": "until_round"}
+ROUND_FIELDS = {"RoundCompleted": "round", "RunCompleted": "best_round"}
 
 
-def encode(event: Envelope, *, seq: int, time: float, rank: int = 0) -> str:
+def encode(event: Envelope, *, seq: int, time: float) -> str:
     """One JSON object, keys in the order of the envelope, ASCII only, newline at the end."""
-    head: Json = {"v": FORMAT, "seq": seq, "time": float(f"{time:.3f}"), "rank": rank, "event": event.name}
+    return _encode_line({**_head(seq, time), **_pack(event)})
+
+
+def encode_round(events: Sequence[Envelope], *, seq: int, time: float) -> str:
+    """The line of all events about a round."""
+    number = events[0].round
+    if number is None or any(event.round != number for event in events):
+        raise ValueError("events: expected events about one round")
+    parts = [_pack(event) for event in events]
+    for part in parts:
+        del part["round"]
+    return _encode_line({**_head(seq, time), "round": number + 1, "events": parts})
+
+
+def _encode_line(line: Json) -> str:
+    return _ENCODER.encode(line) + "\n"
+
+
+def _head(seq: int, time: float) -> Json:
+    return {"v": FORMAT, "seq": seq, "time": float(f"{time:.3f}")}
+
+
+def _pack(event: Envelope) -> Json:
     where = _shift_round(event.where, "round", 1)
     data = _shift_round(event.data.payload(), ROUND_FIELDS.get(event.name), 1)
-    return _ENCODER.encode({**head, "severity": event.severity, **where, "data": data}) + "\n"
+    return {"event": event.name, "severity": event.severity, **where, "data": data}
 
 
-def decode(text: str) -> Envelope:
-    """The event of a line; a ValueError where a key is unknown or missing, or a value is not of its type."""
+def decode(text: str) -> tuple[Envelope, ...]:
+    """The events of a line; a ValueError for an unknown or missing key, or a value of another type."""
     line = json.loads(text)
     if not isinstance(line, dict):
         raise ValueError(f"line: expected an object, got {format_value(line)}")
-    if line.get("v", FORMAT) != FORMAT:
+    version = line.get("v", FORMAT)
+    if version not in (FORMAT, FORMER):
         raise ValueError(
-            f"format: expected {FORMAT}, got {format_value(line['v'])}: another version of morphogen wrote it"
+            f"format: expected {FORMER} or {FORMAT}, got {format_value(version)}: another version of morphogen wrote it"
         )
-    _check_keys("line", set(line) - {*COORDINATES}, KEYS)
+    if version == FORMAT and "events" in line:
+        return _decode_round(line)
+    if line.get("event") in RETIRED:
+        return ()
+    head = HEAD if version == FORMAT else {*HEAD, "rank"}
+    _check_keys("line", set(line) - {*COORDINATES}, head | KEYS)
+    return (_unpack(line),)
+
+
+def _decode_round(line: Json) -> tuple[Envelope, ...]:
+    _check_keys("line", set(line), ROUND_KEYS)
+    if not isinstance(line["events"], list):
+        raise ValueError(f"events: expected a list, got {format_value(line['events'])}")
+    events: list[Envelope] = []
+    for part in line["events"]:
+        if not isinstance(part, dict):
+            raise ValueError(f"events: expected objects, got {format_value(part)}")
+        _check_keys("event", set(part) - {*COORDINATES} | ({"round"} & set(part)), KEYS)
+        events.append(_unpack({**part, "round": line["round"]}))
+    return tuple(events)
+
+
+def _unpack(line: Json) -> Envelope:
     name, data = line["event"], line["data"]
     if not isinstance(name, str) or name not in EVENT_KINDS:
         raise ValueError(f"event: unknown {format_value(name)}")
@@ -69,65 +118,6 @@ def _shift_round(values: Json, name: str | None, by: int) -> Json:
 def _check_keys(what: str, keys: set[str], expected: set[str]) -> None:
     if keys != expected:
         raise ValueError(f"{what}: expected the keys {sorted(expected)}, got {sorted(keys)}")
-
-
-# Rows over anything but slots.
-FREE_WIDTH = ("acc_table", "op_prob", "choices", "log_prob", "entropy", *(f"{head}_legal" for head in HEADS))
-BY_COMPONENT = ("components", "totals", "norm")  # rows over the names of the event
-RAGGED_FIELDS = ("others",)  # rows of any length: a choice that was forced has no others
-MAX_ENVS, MAX_SLOTS = 2**20, 2**10
-
-
-def find_misfit(start: RunStarted, event: Envelope) -> str | None:
-    """Return the fault of an event of a run, None if it fits.  The first event is its own start."""
-    if isinstance(event.data, RunStarted):
-        return next(_start_errors(event.data), None)
-    faults = (*_place_errors(start, event), *_row_errors(start, event.data))
-    return f"{event.name}.{faults[0]}" if faults else None
-
-
-def _start_errors(data: RunStarted) -> Iterator[str]:
-    for name, most in (("envs", MAX_ENVS), ("world", data.envs), ("rounds", None), ("epochs", None)):
-        value = getattr(data, name)
-        if value < 1 or (most is not None and value > most):
-            yield f"RunStarted.{name}: expected {f'1 .. {most}' if most else '>= 1'}, got {value}"
-    if not 1 <= len(data.slots) <= MAX_SLOTS or len(set(data.slots)) < len(data.slots):
-        names = format_value(list(data.slots))
-        yield f"RunStarted.slots: expected 1 .. {MAX_SLOTS} names, each once, got {names}"
-
-
-def _place_errors(start: RunStarted, event: Envelope) -> Iterator[str]:
-    for name, count in (("epoch", start.epochs), ("env", start.envs)):
-        value = getattr(event, name)
-        if value is not None and value >= count:
-            yield f"{name}: expected one of the {count} of the run, got {value}"
-    if event.slot is not None and event.slot not in start.slots:
-        yield f"slot: expected one of {', '.join(start.slots)}, got {format_value(event.slot)}"
-    seeds = event.data.topology if isinstance(event.data, EpisodeCompleted) else ()
-    for name in (getattr(event.data, "blueprint", None), *(seed["blueprint"] for seed in seeds)):
-        if isinstance(name, str) and name not in start.blueprints:
-            yield f"blueprint: expected one of {', '.join(start.blueprints)}, got {format_value(name)}"
-    slots = [seed["slot"] for seed in seeds]
-    if not set(slots) <= set(start.slots) or len(set(slots)) < len(slots):
-        yield f"topology: expected seeds in {', '.join(start.slots)}, each once, got {format_value(slots)}"
-
-
-def _row_errors(start: RunStarted, data: Any) -> Iterator[str]:
-    """Rows over envs, those of one process, and in them over slots or over what the kind says."""
-    if not isinstance(data, EpochEvent):
-        return
-    tables = data.payload()
-    names = tables.pop("names", ())
-    counts = {len(rows) for rows in tables.values()}
-    if len(counts) > 1 or not 1 <= min(counts) <= start.envs:
-        yield f"rows: expected equal numbers of at most {start.envs} envs, got {', '.join(map(str, sorted(counts)))}"
-    for name, rows in tables.items():
-        sizes = {len(row) for row in rows if isinstance(row, tuple)}
-        if name in RAGGED_FIELDS or (name in FREE_WIDTH and 0 not in sizes):
-            continue
-        width = len(names) if name in BY_COMPONENT else len(start.slots)
-        if sizes - {width}:
-            yield f"{name}: expected {width} numbers in each row, got {', '.join(map(str, sorted(sizes)))}"
 
 
 def manifest_hash(manifest: dict[str, Any]) -> str:

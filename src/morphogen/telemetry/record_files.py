@@ -1,8 +1,8 @@
 """Files of records: one a round, read by `np.load(lzma.open("records/round-000001.npz.xz"))`.  No tensors.
 
-Earlier versions divided the record of a run of several ranks: `round-000001.rank0-of-2.npz.xz`.
-Members are the columns that the level keeps, [T, E, ...]; `episodes`, a row per env of a round that is over;
-`detailed`, epochs at level debug; `meta`, JSON on the run.  The format has a checksum of the whole.
+Members are the columns, [T, E, ...]; `episodes`, a row per env; `meta`, JSON on the run.  The format has a checksum.
+Format 1, which is still read, has files of parts of the envs (`round-000001.rank0-of-2.npz.xz`), rounds that are not
+over, and columns that are 0 where the level of an epoch (`detailed`) does not keep them.
 """
 
 import io
@@ -19,14 +19,16 @@ import numpy as np
 
 from morphogen.errors import CheckpointError, DataError
 from morphogen.storage import files
-from morphogen.storage.codec import Array, unpack
+from morphogen.storage.codec import Array, Tree, unpack
 from morphogen.storage.run_directory import RECORDS
-from morphogen.telemetry.round_record import LEVEL_RANK, Record, RoundRecord, RunFacts, join_records, kept_columns
+from morphogen.telemetry.round_record import DEBUG, MINIMAL, NORMAL, Record, RoundRecord, RunFacts, join_records
 from morphogen.vocab.text import format_value
 
-FORMAT = 1
+FORMAT, FORMER = 2, 1
 NAME = re.compile(r"round-([0-9]{6,12})(?:\.rank([0-9]{1,6})-of-([0-9]{1,6}))?\.npz\.xz")
 EPISODES, META, DETAILED = "episodes", "meta", "detailed"
+RENAMED = {"phase": "regime", "image_view": "view_code"}  # columns of format 1
+LEVELS = {"minimal": MINIMAL, "normal": NORMAL, "debug": DEBUG}  # of format 1
 MOMENT = (1980, 1, 1, 0, 0, 0)  # of every member: equal records are equal files
 PRESET = 1  # of xz
 MAX_FILE_BYTES, MAX_META_BYTES, MAX_MEMORY = 2**32, 2**20, 2**26  # of a file and of its members; of `meta`; of xz
@@ -40,33 +42,32 @@ class RecordMeta:
 
     format: int
     round: int  # from 1
-    level: str
     facts: RunFacts
 
 
-def record_path(folder: Path, round: int, rank: int = 0, ranks: int = 1) -> Path:
-    """File of the record of a round (from 0), or its shard of a rank, beside the event file in `folder`."""
-    shard = "" if ranks == 1 else f".rank{rank}-of-{ranks}"
-    return folder / RECORDS / f"round-{round + 1:06}{shard}.npz.xz"
+def record_path(folder: Path, round: int, part: int = 0, parts: int = 1) -> Path:
+    """File of the record of a round (from 0), or of a part of its envs, beside the event file in `folder`."""
+    suffix = "" if parts == 1 else f".rank{part}-of-{parts}"
+    return folder / RECORDS / f"round-{round + 1:06}{suffix}.npz.xz"
 
 
 def list_records(folder: Path) -> dict[int, tuple[Path, ...]]:
-    """Files of the records beside the event file in `folder`: round (from 0), ascending -> all shards, by rank.
+    """Files of the records beside the event file in `folder`: round (from 0), ascending -> its files, in order.
 
-    A round without one of its shards was not written.
+    A round without one of its parts was not written.
     """
     names = {path.name for path in (folder / RECORDS).glob("round-*.npz.xz")}
     matches = sorted({(int(name[1]), int(name[3] or 1)) for name in map(NAME.fullmatch, names) if name is not None})
     records: dict[int, tuple[Path, ...]] = {}
-    for number, ranks in matches:
-        paths = tuple(record_path(folder, number - 1, rank, ranks) for rank in range(min(ranks, len(names))))
-        if number > 0 and len(paths) == ranks and names.issuperset(path.name for path in paths):
+    for number, parts in matches:
+        paths = tuple(record_path(folder, number - 1, part, parts) for part in range(min(parts, len(names))))
+        if number > 0 and len(paths) == parts and names.issuperset(path.name for path in paths):
             records.setdefault(number - 1, paths)
     return records
 
 
 def remove_records(folder: Path, rounds: int) -> None:
-    """Delete the records of rounds from `rounds` (from 0) on, of any ranks, and files that were not completed."""
+    """Delete the records of rounds from `rounds` (from 0) on, and files that were not completed."""
     for path in (folder / RECORDS).glob("round-*.npz.xz"):
         name = NAME.fullmatch(path.name)
         if name is not None and int(name[1]) > rounds:
@@ -77,10 +78,8 @@ def remove_records(folder: Path, rounds: int) -> None:
 
 def encode_record(record: RoundRecord) -> bytes:
     """The bytes of the file of a record."""
-    meta = asdict(RecordMeta(FORMAT, record.round + 1, record.level, record.facts))
-    members = {META: np.array(json.dumps(meta)), DETAILED: record.detailed, **kept_columns(record)}
-    if record.ends:
-        members[EPISODES] = _as_table(record.ends)
+    meta = asdict(RecordMeta(FORMAT, record.round + 1, record.facts))
+    members = {META: np.array(json.dumps(meta)), **record.columns, EPISODES: _as_table(record.ends)}
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in members.items():
@@ -99,16 +98,13 @@ def _as_table(ends: Record) -> Array:
 
 
 def write_record(folder: Path, record: RoundRecord) -> None:
-    """Write the record of a round so far beside the event file in `folder`.
-
-    An earlier file of the round is replaced.  Raises: OSError.
-    """
+    """Write the record of a round beside the event file in `folder`; an earlier file is replaced.  Raises: OSError."""
     path = record_path(folder, record.round)
     path.parent.mkdir(exist_ok=True)
     files.write_atomic(path, encode_record(record))
 
 
-def read_shards(paths: Sequence[Path]) -> RoundRecord:
+def read_round(paths: Sequence[Path]) -> RoundRecord:
     """Read the record of a round from all of its files.  Raises: DataError like `read_record`."""
     records = [read_record(path) for path in paths]
     try:
@@ -121,8 +117,7 @@ def read_record(path: Path) -> RoundRecord:
     """Read the file of a record.  Raises: DataError that names the file if it is damaged, foreign or unreadable."""
     try:
         members = _read_members(files.read_bytes(path, MAX_FILE_BYTES))
-        meta = unpack(RecordMeta, files.parse_json(str(members.pop(META))), META)
-        record = _checked_record(meta, members)
+        record = _checked_record(files.parse_json(str(members.pop(META))), members)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {files.error_line(error)}") from None
     except DAMAGES as error:
@@ -155,14 +150,25 @@ def _read_array(member: IO[bytes], name: str) -> Array:
     return array
 
 
-def _checked_record(meta: RecordMeta, members: dict[str, Array]) -> RoundRecord:
+def _checked_record(content: Tree, members: dict[str, Array]) -> RoundRecord:
     """The record of members that have the shapes and kinds of one."""
-    facts, detailed, episodes = meta.facts, members.pop(DETAILED), members.pop(EPISODES, None)
-    if meta.format != FORMAT:
-        raise ValueError(f"format: expected {FORMAT}, got {meta.format}: another version of morphogen wrote it")
-    if meta.level not in LEVEL_RANK or meta.round < 1 or detailed.dtype != bool or detailed.ndim != 1:
-        raise ValueError(f"expected a level, a round and flags, got {format_value([meta.level, meta.round])}")
-    shape = (len(detailed), _count_envs(facts, members))
+    version = content.get("format") if isinstance(content, dict) else None
+    if version not in (FORMAT, FORMER):
+        fault = f"format: expected {FORMER} or {FORMAT}, got {format_value(version)}"
+        raise ValueError(f"{fault}: another version of morphogen wrote it")
+    level, detailed = content.pop("level", None), members.pop(DETAILED, None)
+    meta: RecordMeta = unpack(RecordMeta, content, META)
+    if meta.round < 1:
+        raise ValueError(f"round: expected an integer >= 1, got {meta.round}")
+    episodes = members.pop(EPISODES, None)
+    detail = None
+    if version == FORMER:
+        if level not in LEVELS or detailed is None or detailed.dtype != bool or detailed.ndim != 1:
+            raise ValueError(f"expected a level and flags, got {format_value(level)}")
+        detail = np.where(detailed, DEBUG, LEVELS[level])
+        members = {RENAMED.get(name, name): array for name, array in members.items()}
+    epochs = next((len(array) for array in members.values() if array.ndim > 1), 0) if detail is None else len(detail)
+    shape = (epochs, _count_envs(meta.facts, members))
     for name, array in members.items():
         if array.dtype.kind not in "biuf" or array.shape[:2] != shape:
             raise ValueError(f"{name}: expected numbers {list(shape)}, got {array.dtype.name} {list(array.shape)}")
@@ -171,11 +177,11 @@ def _checked_record(meta: RecordMeta, members: dict[str, Array]) -> RoundRecord:
         if episodes.shape != shape[1:] or episodes.dtype.names is None:
             raise ValueError(f"{EPISODES}: expected rows [{shape[1]}], got {list(episodes.shape)}")
         ends = {name: episodes[name] for name in episodes.dtype.names}
-    return RoundRecord(facts, meta.round - 1, meta.level, detailed, members, ends)
+    return RoundRecord(meta.facts, meta.round - 1, members, ends, detail)
 
 
 def _count_envs(facts: RunFacts, members: dict[str, Array]) -> int:
-    """Number of envs in a record: all of the run, or those of a rank."""
+    """Number of envs in a record: all of the run, or a part of them."""
     size = next((array.shape[1] for array in members.values() if array.ndim > 1), 0)
     if not size or facts.envs % size or facts.first % size or facts.first >= facts.envs:
         raise ValueError(f"expected a part of {facts.envs} envs, got {size} from env {facts.first} on")

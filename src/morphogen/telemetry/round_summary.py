@@ -55,13 +55,7 @@ class RoundCosts:
 
 
 def summarise(
-    ends: Record,
-    rolling: Sequence[float],
-    *,
-    round: int,
-    updated: bool,
-    costs: RoundCosts,
-    anomalies: Sequence[str] = (),
+    ends: Record, rolling: Sequence[float], *, round: int, updated: bool, costs: RoundCosts, alarms: Sequence[str] = ()
 ) -> tuple[kinds.BatchSummary, tuple[float, ...]]:
     """The summary of a round from the ends of its episodes, and the mean accuracies of the last rounds for the next."""
     if not len(ends["accuracy"]):
@@ -78,7 +72,7 @@ def summarise(
         env_committed=committed,
         env_reward=reward,
         updated=updated,
-        anomalies=tuple(anomalies),
+        anomalies=tuple(alarms),
         seconds=costs.rollout_s,
         env_epochs_per_s=_epoch_rate(costs),
         graphs=costs.compile_stats.graphs,

@@ -1,161 +1,47 @@
-"""Sinks for events, and positions to resume from: the event file, functions, and loggers of scalars.  No tensors.
+"""One thread that hands the rounds of a run to its sinks: to the log first, then to each of the others.  No tensors.
 
-Scalars are the numbers of events (`telemetry.scalars`), to CSV tables, or through TorchRL's loggers to TensorBoard,
-Weights & Biases or MLflow.
+The caller does not wait for a sink, unless more rounds wait than `telemetry.queue` holds.  The log loses nothing:
+it is tried again, and the caller writes what the thread has not written when a checkpoint is saved and at the end.
+Any other sink is late at most, and is left out once it raises or takes nothing for `telemetry.close_timeout_s`.
 """
 
-import errno
-import importlib
-import importlib.util
-import os
-import stat
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
-from functools import cached_property
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, cast
 
-from morphogen.config.telemetry_spec import TelemetrySpec
-from morphogen.errors import ConfigError
-from morphogen.storage.locks import hold_lock
-from morphogen.storage.run_directory import LOCK
-from morphogen.storage.type_check import Count
-from morphogen.telemetry.events import Envelope, EnvEvent, EpochEvent
-from morphogen.telemetry.jsonl import EVENT_KINDS, encode
-from morphogen.telemetry.kinds.epoch import EpochCompleted, RolledBack
-from morphogen.telemetry.record_files import write_record
+from morphogen.config.telemetry_spec import LEVEL_OFF, TelemetrySpec
+from morphogen.telemetry.events import Envelope, Event
+from morphogen.telemetry.kinds.run import SinkFailed
+from morphogen.telemetry.log_file import LogFile, LogPosition
 from morphogen.telemetry.round_record import RoundRecord
-from morphogen.telemetry.scalars import CsvTables, event_row
 
-
-class LoggerPosition(NamedTuple):
-    """Of a logger of scalars."""
-
-    id: str | None = None  # of the run, as a service knows it
-    files: Mapping[str, Count] = {}  # file -> bytes, of those that a logger keeps itself
-
-
-UNOPENED = LoggerPosition()  # not opened yet
-
-
-class SinkPosition(NamedTuple):
-    """Of the event file, with what it did not take, and of the loggers."""
-
-    bytes: Count
-    seq: Count  # number of the next line
-    pending: tuple[str, ...]  # lines
-    rounds: Count  # that are over
-    dir: str | None  # telemetry.dir
-    loggers: Mapping[str, LoggerPosition]
+BATCH_DELAY_S = 0.03  # seconds that a round waits: the next action is chosen meanwhile
+MIB = 2**20
+EVENT_BYTES = 2**12  # that an event counts for in a queue
 
 
 class Sink(Protocol):
-    """Destination of events.
+    """Destination of events about rounds and the run.
 
-    A sink with `kinds` gets the events of these names only; those of envs, slots and epochs are made for sinks that ask
-    for them, when their round is over.  A sink with `position` reports its position; a checkpoint waits for a sink with
-    `local` files; a sink with `write_record` gets the records of rounds too.
+    A sink with `write_record` also gets the record of every round, before the events about it.  A checkpoint waits for
+    a sink with `local` files.
     """
 
     def write(self, events: Iterable[Envelope]) -> None:
-        """Take a batch."""
+        """Take events: about the run, or all of a round."""
 
     def flush(self) -> None:
-        """Make what was taken durable."""
+        """Make durable what was taken."""
 
     def close(self) -> None:
         """Take no more."""
 
 
-LOGGED_KINDS = frozenset(name for name, kind in EVENT_KINDS.items() if not issubclass(kind, EpochEvent | EnvEvent))
-LOGGED_KINDS |= {RolledBack.NAME}  # all other events of envs, slots and epochs are in the records
-
-
-class JsonlSink:
-    """A sink that appends JSON lines to a file, which no other process writes meanwhile, and keeps records beside it.
-
-    It takes the events about rounds and the run, anomalies and rollbacks.
-    """
-
-    local = retries = True
-    kinds = LOGGED_KINDS
-
-    def __init__(
-        self, path: Path, *, first_seq: int = 0, size: int | None = None, clock: Callable[[], float] = time.time
-    ) -> None:
-        """Open the file, and cut it to `size` bytes, if set.
-
-        Args:
-            first_seq: number of the next line.
-
-        Raises: OSError if the file has another writer or another name, or is a link, a pipe or a device.
-        """
-        self.name, self.seq, self._clock = path.name, first_seq, clock
-        self._folder = path.parent
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(hold_lock(path.with_name(f"{path.name}.{LOCK}")))
-            except BlockingIOError:
-                raise OSError(errno.EAGAIN, "another process writes it") from None
-            self._file = stack.enter_context(os.fdopen(_open_to_append(path), "ab", buffering=0))
-            if size is not None:
-                self._file.truncate(size)
-            self._size = self._file.seek(0, os.SEEK_END)  # bytes of whole lines
-            self._opened = stack.pop_all()
-
-    def write(self, events: Iterable[Envelope]) -> None:
-        """Append the events in one write, all of them or, where that raises, none; their numbers follow each other."""
-        now = self._clock()
-        lines = [encode(event, seq=self.seq + i, time=now) for i, event in enumerate(events)]
-        data = "".join(lines).encode("ascii")
-        try:
-            rest = data
-            while rest:  # a raw file may take a part only
-                rest = rest[self._file.write(rest) or 0 :]
-        except OSError:
-            self._file.truncate(self._size)  # a disk that fills up takes a part
-            raise
-        self.seq, self._size = self.seq + len(lines), self._size + len(data)
-
-    def write_record(self, record: RoundRecord) -> None:
-        """Write the file of the record of a round; OSError if that fails, or if the folder was replaced."""
-        if not os.path.samestat(os.fstat(self._file.fileno()), os.stat(self._folder / self.name)):
-            raise OSError(errno.ESTALE, "its folder was replaced by another one")
-        write_record(self._folder, record)
-
-    def position(self) -> tuple[int, int]:
-        """The bytes of the whole lines, and the number of the next one."""
-        return self._size, self.seq
-
-    def flush(self) -> None:
-        """Wait until the file is on the disk."""
-        os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        """Flush and close; closing again does nothing."""
-        if not self._file.closed:
-            self.flush()
-            self._opened.close()
-
-
-def _open_to_append(path: Path) -> int:
-    """Return the descriptor of a regular file to append to."""
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    handle = os.open(path, flags, 0o666)
-    try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            raise OSError(errno.EINVAL, "expected a file with one name, got a device, a pipe or a file with hard links")
-    except OSError:
-        os.close(handle)
-        raise
-    return handle
-
-
 class CallbackSink(Sink):
-    """A sink that hands every batch to a function, as a list."""
+    """A sink that hands events to a function, as a list."""
 
     def __init__(self, function: Callable[[list[Envelope]], object]) -> None:
         self.name, self._function = getattr(function, "__name__", type(function).__name__), function
@@ -166,147 +52,251 @@ class CallbackSink(Sink):
 
 
 class MemorySink(CallbackSink):
-    """A sink that keeps what it takes."""
+    """A sink that keeps events and records."""
 
     def __init__(self) -> None:
         self.events: list[Envelope] = []
+        self.records: list[RoundRecord] = []
         super().__init__(self.events.extend)
         self.name = type(self).__name__
 
-
-LOGGER_PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}  # logger -> package and extra
-LOGGER_FILES = {"csv": "*.csv", "tensorboard": "*tfevents*"}  # logger -> what it keeps in its folder
-PROJECT = "morphogen"
-NO_CONFIG: Mapping[str, Any] = MappingProxyType({})
+    def write_record(self, record: RoundRecord) -> None:
+        """Keep the record of a round."""
+        self.records.append(record)
 
 
-def check_loggers(names: Iterable[str]) -> None:
-    """Raise a ConfigError if the package of a logger is not installed."""
-    for name in names:
-        if name in LOGGER_PACKAGES and importlib.util.find_spec(LOGGER_PACKAGES[name]) is None:
-            package = f'the package {LOGGER_PACKAGES[name]} (pip install "morphogen[{name}]")'
-            raise ConfigError(f"telemetry.loggers: expected {package} for {name}, got no such package")
+Callback = Callable[[list[Envelope]], object]
+AnySink = Sink | Callback
 
 
-class ScalarSink:
-    """A sink for the numbers of events."""
+class Batch(NamedTuple):
+    """Events about the run, or about a round with its record."""
 
-    kinds = LOGGED_KINDS | {EpochCompleted.NAME}
+    events: tuple[Envelope, ...]
+    record: RoundRecord | None = None
 
-    def __init__(
-        self,
-        name: str,
-        folder: Path,
-        spec: TelemetrySpec,
-        *,
-        run: Path,
-        epochs: int,
-        config: Mapping[str, Any] = NO_CONFIG,
-        position: LoggerPosition = UNOPENED,
-    ) -> None:
-        """folder: of the files of the logger; run: path of the run for people; epochs: of an episode.
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the batch counts for."""
+        return EVENT_BYTES * len(self.events) + (0 if self.record is None else self.record.nbytes)
 
-        config: settings of the run by path, logged when the logger begins; position: of a run that is resumed.
+
+class Outlet:
+    """A sink and the batches that wait for it."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink, self.name = sink, getattr(sink, "name", type(sink).__name__)
+        self.local: bool = getattr(sink, "local", False)
+        self.retries: bool = getattr(sink, "retries", False)
+        self.error: str | None = None  # reason why it did not take the last batch
+        self.is_reported = self.is_closed = False
+        self._queue: deque[Batch] = deque()
+        self.lock = threading.Lock()  # of the thread that hands over a batch
+
+    @property
+    def is_out(self) -> bool:
+        """Return whether the sink gets no more."""
+        return self.error is not None and not self.retries
+
+    @property
+    def is_stuck(self) -> bool:
+        """Return whether a batch is handed over right now, and the sink is not out."""
+        return self.lock.locked() and not self.is_out
+
+    @property
+    def waiting(self) -> list[Batch]:
+        """Batches that wait, with the one that is handed over."""
+        return list(self._queue)
+
+    def put(self, batch: Batch) -> None:
+        """Let a batch wait for the sink."""
+        if not self.is_out:
+            self._queue.append(batch)
+
+    def deliver(self, *, sync: bool = False, close: bool = False) -> None:
+        """Hand over all that waits, then flush if `sync` and close if `close`; an error keeps what is left."""
+        if self.is_out and self.lock.locked():
+            return  # a thread may wait for this sink for ever
+        with self.lock:
+            try:
+                self._hand_over()
+                if sync and not self.is_closed and not self.is_out:
+                    self.sink.flush()
+            except Exception as cause:
+                self.fail(f"{type(cause).__name__}: {cause}")
+            if close and not self.is_closed:
+                self._close()
+
+    def _hand_over(self) -> None:
+        while self._queue and not self.is_out:
+            self._take(self._queue[0])
+            if self.is_out:  # the writer gave it up meanwhile
+                return
+            self._queue.popleft()
+            self.error = None
+
+    def _take(self, batch: Batch) -> None:
+        if batch.record is not None and hasattr(self.sink, "write_record"):
+            cast(Any, self.sink).write_record(batch.record)  # before the line that says that the round is over
+        if batch.events:
+            self.sink.write(batch.events)
+
+    def _close(self) -> None:
+        self.is_closed = True
+        try:
+            self.sink.close()
+        except Exception as cause:
+            if self.error is None:
+                self.fail(f"{type(cause).__name__}: {cause}")
+
+    def fail(self, error: str) -> None:
+        """Note an error; a sink that is not tried again loses what waits."""
+        if self.is_out:
+            return
+        self.error = error
+        if not self.retries:
+            self._queue = deque()
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Sinks that did not take all events."""
+
+    failed: dict[str, str] = field(default_factory=dict)  # sink -> reason
+    incomplete: bool = False  # the log lacks lines
+
+    def lines(self) -> list[str]:
+        """A line of text per sink."""
+        return [f"{sink} failed: {reason}" for sink, reason in self.failed.items()]
+
+
+class LogWriter:
+    """Sinks of a run, and the thread that writes to them.  At level off there are no sinks."""
+
+    def __init__(self, sinks: Iterable[AnySink], spec: TelemetrySpec) -> None:
+        self._spec = spec
+        self._outlets: tuple[Outlet, ...] = ()
+        self._changed = threading.Condition()
+        self._is_due = self._is_closing = False
+        self._thread: threading.Thread | None = None
+        self.add_sinks(sinks)
+
+    def add_sinks(self, sinks: Iterable[AnySink]) -> None:
+        """Add sinks, which receive all later events; the log comes first."""
+        for item in sinks if self._spec.level != LEVEL_OFF else ():
+            sink = cast(Sink, item) if hasattr(item, "write") else CallbackSink(cast(Callback, item))
+            self._outlets = tuple(sorted((*self._outlets, Outlet(sink)), key=lambda outlet: not outlet.retries))
+        if self._outlets and self._thread is None:
+            self._thread = self._start_thread()
+
+    def _start_thread(self) -> threading.Thread:
+        thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
+        thread.start()
+        return thread
+
+    def emit(self, events: Iterable[Envelope], record: RoundRecord | None = None) -> None:
+        """Emit events about the run, or about a round with its record."""
+        batch = Batch(tuple(events), record)
+        for outlet in self._outlets:
+            outlet.put(batch)
+        self._wake()
+        for outlet in self._outlets:
+            self._make_room(outlet)
+        self._report_failures()
+
+    def drain(self, rounds: int) -> LogPosition | None:
+        """Write what waits for sinks with files, durably; return the position in the log, None without one.
+
+        rounds: that are over.
         """
-        self.name, self.local, self._config = name, name in LOGGER_FILES, config
-        self._folder, self._spec, self._epochs, self._position = folder, spec, epochs, position
-        self._run = run.absolute()
+        for outlet in self._outlets:
+            if outlet.local:
+                outlet.deliver(sync=True)
+        self._report_failures()
+        for outlet in self._outlets:
+            if isinstance(outlet.sink, LogFile):
+                with outlet.lock:
+                    events = [event for batch in outlet.waiting for event in batch.events]
+                    lines = tuple(outlet.sink.encode(events))
+                    return LogPosition(outlet.sink.size, outlet.sink.seq, lines, rounds, self._spec.dir)
+        return None
 
-    @cached_property
-    def _logger(self) -> Any:
-        """Opened by the thread that writes first: a service may be slow to answer, or refuse."""
-        logger = self._open()
-        if self._position == UNOPENED and self._config and self.name in _LOG_CONFIG:
-            _LOG_CONFIG[self.name](logger.experiment, self._config)
-        return logger
-
-    def _open(self) -> Any:
-        name, folder, wandb = self.name, str(self._folder), self._spec.wandb
-        self._folder.mkdir(parents=True, exist_ok=True)
-        if name == "csv":
-            return CsvTables(self._folder / name)
-        loggers = importlib.import_module("torchrl.record.loggers")
-        if name == "tensorboard":
-            return loggers.TensorboardLogger(exp_name=name, log_dir=folder)
-        if name == "mlflow":
-            if self._position.id is not None:
-                os.environ["MLFLOW_RUN_ID"] = self._position.id  # of the run that is started next
-            artifacts = self._run / self._folder.name / name
-            uris = {"tracking_uri": f"sqlite:///{folder}/mlflow.db", "artifact_location": artifacts.as_uri()}
-            if uri := os.environ.get("MLFLOW_TRACKING_URI"):
-                uris = {"tracking_uri": uri}  # its server knows where artifacts go
-            return loggers.MLFlowLogger(exp_name=os.environ.get("MLFLOW_EXPERIMENT_NAME") or PROJECT, **uris)
-        return loggers.WandbLogger(
-            exp_name=wandb.name or os.environ.get("WANDB_NAME") or self._run.name,
-            log_dir=os.environ.get("WANDB_DIR") or folder,
-            project=wandb.project or os.environ.get("WANDB_PROJECT") or PROJECT,
-            log_env_packages=False,
-            tags=list(wandb.tags) or None,  # None: as the environment says, which holds for `mode` too
-            id=self._position.id,
-            **{field: getattr(wandb, field) for field in ("entity", "group", "mode")},
+    def close(self, *last: Event) -> Losses:
+        """Write the last events and close all sinks; the log, which reports their failures, is last."""
+        batch = Batch(tuple(map(Envelope, last)))
+        others = [outlet for outlet in self._outlets if not outlet.retries]
+        for outlet in others:
+            outlet.put(batch)
+        self._is_closing = True
+        self._wake()
+        while self._thread is not None:
+            self._thread.join(self._spec.close_timeout_s)
+            if not self._thread.is_alive() or not self._give_up_stuck("did not take what was left"):
+                break
+        self._report_failures()
+        logs = [outlet for outlet in self._outlets if outlet.retries]
+        for outlet in logs:
+            outlet.put(batch)
+            outlet.deliver(sync=True, close=True)
+        return Losses(
+            failed={outlet.name: outlet.error for outlet in (*others, *logs) if outlet.error is not None},
+            incomplete=any(outlet.error is not None for outlet in logs),
         )
 
-    def write(self, events: Iterable[Envelope]) -> None:
-        """Log the numbers of a batch."""
-        for event in events:
-            row = event_row(event, self._epochs)
-            if row is None:
-                continue
-            if self.name == "csv":
-                self._logger.write(row)
-                continue
-            for name, value in row.scalars():
-                self._logger.log_scalar(name, value, step=row.step)
+    def _wake(self) -> None:
+        with self._changed:
+            self._is_due = True
+            self._changed.notify_all()
 
-    def flush(self) -> None:
-        """Files take what the logger holds back; a service takes it as it sees fit."""
-        if "_logger" in vars(self) and self.local:
-            _FLUSH[self.name](self._logger)
-            self._position = LoggerPosition(files=dict(_file_sizes(self._folder, self.name)))
+    def _make_room(self, outlet: Outlet) -> None:
+        """Wait while more waits for a sink than the queue holds; the caller itself writes to files."""
+        until = time.monotonic() + self._spec.close_timeout_s
+        while not outlet.is_out and sum(batch.nbytes for batch in outlet.waiting[:-1]) > self._spec.queue * MIB:
+            if outlet.local:
+                outlet.deliver()
+                return
+            if time.monotonic() > until:
+                self._give_up_stuck("took nothing")
+                until = time.monotonic() + self._spec.close_timeout_s
+            time.sleep(BATCH_DELAY_S)
 
-    def position(self) -> LoggerPosition:
-        """Position of the logger at the last flush, and its run at a service."""
-        if "_logger" in vars(self) and not self.local:
-            self._position = LoggerPosition(_ID[self.name](self._logger.experiment))
-        return self._position
+    def _give_up_stuck(self, fault: str) -> bool:
+        """Leave out the sink that the thread waits for; another thread serves the others.  Return whether there is one.
 
-    def close(self) -> None:
-        """Close what the logger has open."""
-        if "_logger" in vars(self):
-            _CLOSE[self.name](self._logger)
+        The log is never left out.
+        """
+        stuck = [outlet for outlet in self._outlets if outlet.is_stuck and not outlet.retries]
+        for outlet in stuck:
+            outlet.fail(f"{fault} in {self._spec.close_timeout_s:g} s")
+        if stuck:
+            self._thread = self._start_thread()
+            self._wake()
+        return bool(stuck)
 
+    def _report_failures(self) -> None:
+        """Report each failure once, to all other sinks and to the log."""
+        with self._changed:
+            for outlet in self._outlets:
+                if outlet.error is None or outlet.is_reported:
+                    continue
+                outlet.is_reported = True
+                event = Envelope(SinkFailed(sink=outlet.name, error=outlet.error))
+                for other in self._outlets:
+                    other.put(Batch((event,)))
+                self._wake()
 
-def truncate_files(folder: Path, name: str, sizes: Mapping[str, int]) -> None:
-    """Take from the files of a logger what came after they had these sizes."""
-    for file, size in [*_file_sizes(folder, name)]:
-        if file not in sizes:
-            (folder / file).unlink()
-        elif sizes[file] < size:
-            os.truncate(folder / file, sizes[file])
-
-
-def _file_sizes(folder: Path, name: str) -> Iterator[tuple[str, int]]:
-    """Files of a logger, by their names below the folder, and their bytes."""
-    for path in (folder / name).rglob(LOGGER_FILES[name]):
-        if path.is_file() and not path.is_symlink():
-            yield path.relative_to(folder).as_posix(), path.stat().st_size
-
-
-def _config_page(config: Mapping[str, Any]) -> str:
-    """Settings as a table in Markdown."""
-    return "\n".join(("| setting | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in config.items())))
-
-
-_LOG_CONFIG = {  # csv has config.json beside it
-    "tensorboard": lambda experiment, config: experiment.add_text("config", _config_page(config)),
-    "wandb": lambda experiment, config: experiment.config.update(dict(config)),
-    "mlflow": lambda experiment, config: importlib.import_module("mlflow").log_params(dict(config)),
-}
-_CLOSE = {
-    "csv": lambda tables: tables.close(),
-    "tensorboard": lambda logger: logger.experiment.close(),
-    "wandb": lambda logger: logger.experiment.finish(),
-    "mlflow": lambda logger: importlib.import_module("mlflow").end_run(),
-}
-_FLUSH = {"csv": lambda tables: tables.flush(), "tensorboard": lambda logger: logger.experiment.flush()}
-_ID = {"wandb": lambda experiment: experiment.id, "mlflow": lambda experiment: experiment.info.run_id}
+    def _run(self) -> None:
+        """Hand over batches until the writer closes, then close all sinks but the log."""
+        while not self._is_closing:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_due)
+                self._changed.wait_for(lambda: self._is_closing, BATCH_DELAY_S)
+                self._is_due = False
+            for outlet in self._outlets:
+                outlet.deliver()
+            self._report_failures()
+            if threading.current_thread() is not self._thread:
+                return
+        for outlet in self._outlets:
+            if not outlet.retries:
+                outlet.deliver(sync=True, close=True)

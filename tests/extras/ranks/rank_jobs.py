@@ -20,7 +20,7 @@ RUN = [
     "--set",
     "final_episodes=0",
     "--set",
-    "telemetry.level=minimal",
+    "telemetry.level=normal",
 ]
 
 

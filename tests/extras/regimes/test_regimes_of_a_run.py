@@ -1,12 +1,11 @@
 """Regimes in a whole run: the header, the events of each level, and the report."""
 
 import numpy as np
-import pytest
 import torch
 from support.small_runs import tiny
 
 from morphogen import train_ppo_vectorized
-from morphogen.analysis.plots.seeds import lifecycle_rows
+from morphogen.analysis.plots import lifecycle_rows
 from morphogen.analysis.run_log import events, read_run
 from morphogen.data.instances import draw_instances
 from morphogen.engine.setup import build_setup, describe_run
@@ -35,16 +34,15 @@ def expected_regimes(spec):
     return found
 
 
-@pytest.mark.parametrize("level", ["minimal", "normal", "debug"])
-def test_every_regime_that_begins_in_an_episode_has_an_event(level, tmp_path):
-    spec = tiny(**RUN, telemetry={"level": level})
+def test_every_regime_that_begins_in_an_episode_has_an_event(tmp_path):
+    spec = tiny(**RUN)
     train_ppo_vectorized(spec, out=tmp_path / "run")
     found = {
         (event.round, event.env, event.epoch): (event.data.regime, event.data.view, event.data.classes)
         for event in events(tmp_path / "run")
         if event.name == "RegimeBegan"
     }
-    assert found == ({} if level == "minimal" else expected_regimes(spec))
+    assert found == expected_regimes(spec)
 
 
 def test_the_report_marks_the_regimes(tmp_path):

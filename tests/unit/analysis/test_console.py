@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.handwritten_logs import anomaly, rolled_back
+from support.handwritten_logs import anomaly
 
 from morphogen.analysis.console import Console, closing_lines, column_blocks, format_duration, format_number
 from morphogen.config.spec import RunSpec, resolve
@@ -139,7 +139,7 @@ UNSAVED = Envelope(CheckpointFailed(path="checkpoints/x", error="disk full"))
 def test_what_is_out_of_the_ordinary_is_said_at_once(quiet, said):
     err = io.StringIO()
     with Console(quiet, err=err) as console:
-        console.write([UNSAVED, anomaly(3), rolled_back(), anomaly(3, "wait_only", "info")])
+        console.write([UNSAVED, anomaly(3), anomaly(3, "wait_only", "info")])
         console.write([FAILED])
     assert sorted(set(err.getvalue().splitlines())) == sorted(said)
 

@@ -1,6 +1,5 @@
 """Analytics: tables folded from events, wherever the log is split; scores counted one seed at a time."""
 
-import itertools
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -15,7 +14,7 @@ from support.seed_tallies import tallies_of
 from support.small_runs import tiny
 
 from morphogen.analysis.run_log import events as read_all
-from morphogen.analysis.tables import EMPTY_TABLES, Tables, add_event, fold, merge
+from morphogen.analysis.tables import KINDS, fold
 from morphogen.analysis.views import VIEWS, build_views, flatten_row
 from morphogen.config.host import seed_macs
 from morphogen.config.task import TASKS
@@ -25,46 +24,23 @@ from morphogen.telemetry.scores import BlueprintTally, ExactSums, add_tallies, s
 from morphogen.vocab.blueprint import Blueprint
 
 
+def known(events):
+    return [event for event in events if event.name in KINDS]
+
+
 def scores_of(events):
-    return fold(events)["scores"][-1]["scores"]
+    return fold(known(events))["scores"][-1]["scores"]
 
 
 WHOLE = generated_logs.events(rounds=2, envs=3, epochs=8)
 numbers = st.floats(-1e6, 1e6).map(lambda value: float(f"{value:.7g}"))
 
 
-@given(st.lists(st.integers(0, len(WHOLE)), max_size=4))
-def test_a_log_may_be_split_anywhere_and_folded_in_any_grouping(cuts):
-    edges = [0, *sorted(cuts), len(WHOLE)]
-    parts = [fold(WHOLE[low:high]) for low, high in itertools.pairwise(edges)]
-    left, right = EMPTY_TABLES, EMPTY_TABLES
-    for part in parts:
-        left = merge(left, part)
-    for part in reversed(parts):
-        right = merge(part, right)
-    assert left == right == fold(WHOLE)
-
-
-def test_tables_kept_live_are_those_of_the_log():
-    tables = EMPTY_TABLES
-    for event in WHOLE:
-        tables = add_event(tables, event)
-    assert tables == fold(iter(WHOLE))
-    assert EMPTY_TABLES == fold([]) == Tables()
-
-
 def test_rows_stand_in_the_order_of_the_log():
-    tables = fold(WHOLE)
+    tables = fold(known(WHOLE))
     for event, table in (("RoundCompleted", "rounds"), ("EpisodeCompleted", "episodes"), ("EpochCompleted", "epochs")):
         wanted = [((one.round or 0) + 1, one.epoch, one.env) for one in WHOLE if one.name == event]
         assert [(row["round"], row.get("epoch"), row.get("env")) for row in tables[table]] == wanted
-
-
-def test_updating_leaves_the_tables_before_as_they_were():
-    before = fold(WHOLE[:50])
-    again = fold(WHOLE[:50])
-    add_event(before, WHOLE[50])
-    assert before == again
 
 
 @given(st.lists(numbers, max_size=30), st.integers(0, 30))
@@ -127,7 +103,7 @@ def test_seeds_that_are_neither_kept_nor_gone_are_alive_at_the_end():
 
 
 def test_the_cost_of_a_blueprint_is_the_mean_over_its_seeds_relative_to_the_host():
-    tables = fold(WHOLE)
+    tables = fold(known(WHOLE))
     host = TASKS["digits"].host
     host_macs = host.macs()
     assert host_macs is not None
@@ -142,7 +118,7 @@ def test_the_cost_of_a_blueprint_is_the_mean_over_its_seeds_relative_to_the_host
 
 
 def test_ops_by_epoch_count_every_step_once():
-    found = build_views(fold(WHOLE))["ops_by_epoch"]
+    found = build_views(fold(known(WHOLE)))["ops_by_epoch"]
     for epoch in range(8):
         rows = [row for row in found if row["epoch"] == epoch]
         assert sum(row["effective"] for row in rows) == 2 * 3
@@ -152,7 +128,7 @@ def test_ops_by_epoch_count_every_step_once():
 
 
 def test_success_is_a_share_of_what_was_chosen():
-    found = {row["op"]: row for row in build_views(fold(WHOLE))["ops"]}
+    found = {row["op"]: row for row in build_views(fold(known(WHOLE)))["ops"]}
     counts = [event.data for event in WHOLE if event.name == "ActionCounts"]
     taken = Counter(op for event in WHOLE if event.name == "EpochCompleted" for op in event.data.op_effective)
     for op, row in found.items():
@@ -163,7 +139,7 @@ def test_success_is_a_share_of_what_was_chosen():
 
 
 def test_verdicts_are_those_that_were_given_most_frequent_first():
-    found = build_views(fold(WHOLE))["verdicts"]
+    found = build_views(fold(known(WHOLE)))["verdicts"]
     given = Counter()
     for event in WHOLE:
         if event.name == "ActionCounts":
@@ -175,14 +151,14 @@ def test_verdicts_are_those_that_were_given_most_frequent_first():
 
 
 def test_the_front_is_of_committed_accuracy():
-    tables = fold(WHOLE)
+    tables = fold(known(WHOLE))
     rows = build_views(tables)["front"]
     assert max(row["committed_accuracy"] for row in rows) == max(e["committed_accuracy"] for e in tables["episodes"])
     assert min(row["params_ratio"] for row in rows) == min(e["params_ratio"] for e in tables["episodes"])
 
 
 def test_tables_are_plain_and_have_the_same_columns_in_every_row():
-    found = build_views(fold(WHOLE))
+    found = build_views(fold(known(WHOLE)))
     assert set(found) == set(VIEWS)
     for name, rows in found.items():
         assert rows, name
@@ -191,9 +167,9 @@ def test_tables_are_plain_and_have_the_same_columns_in_every_row():
 
 
 def test_tables_of_nothing_are_empty_or_count_nothing():
-    for name, rows in build_views(EMPTY_TABLES).items():
+    for name, rows in build_views(fold([])).items():
         assert not rows or name == "ops"
-    assert {(row["effective"], row["sampled"]) for row in build_views(EMPTY_TABLES)["ops"]} == {(0, None)}
+    assert {(row["effective"], row["sampled"]) for row in build_views(fold([]))["ops"]} == {(0, None)}
 
 
 def test_flat_rows_name_what_was_inside():

@@ -67,10 +67,9 @@ def test_all_faults_of_a_grid_are_told_at_once_and_each_once():
     assert [line.split(":")[0] for line in str(caught.value).splitlines()] == ["envs", "data.batch"]
 
 
-@pytest.mark.parametrize(("setting", "got"), [("level=off", "off"), ("level=minimal", "minimal")])
-def test_telemetry_without_the_rates_of_a_round_is_refused(setting, got):
-    with pytest.raises(ConfigError, match=f"telemetry: expected the level normal or debug to read .* got {got}"):
-        points("--set", f"telemetry.{setting}")
+def test_telemetry_without_the_rates_of_a_round_is_refused():
+    with pytest.raises(ConfigError, match=r"telemetry: expected the level normal or debug to read .* got off"):
+        points("--set", "telemetry.level=off")
 
 
 def found_by(spec):

@@ -24,7 +24,7 @@ from morphogen.errors import (
     ScheduleError,
     TrainingDiverged,
 )
-from morphogen.telemetry.dispatch import Losses
+from morphogen.telemetry.writer import Losses
 
 # flag, its words, the field, its value; written out by hand.
 FLAGS = [
@@ -87,7 +87,7 @@ BENEATH = {
     "engine.deterministic": True,
     "engine.tf32": False,
     "engine.amp": "off",
-    "telemetry.level": "minimal",
+    "telemetry.level": "off",
     "telemetry.dir": "else/where",
     "telemetry.loggers": ["mlflow"],
     "telemetry.wandb.project": "q",

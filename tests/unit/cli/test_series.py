@@ -12,7 +12,7 @@ from morphogen.engine.scheduler import Hooks, Parts
 from morphogen.errors import ConfigError, RankError, TrainingDiverged
 from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.storage import run_directory
-from morphogen.telemetry.dispatch import Losses
+from morphogen.telemetry.writer import Losses
 
 
 @pytest.mark.parametrize(

@@ -142,8 +142,6 @@ DEFAULTS = {
     },
     TelemetrySpec: {
         "level": "normal",
-        "escalate": True,
-        "escalation_epochs": 5,
         "dir": None,
         "loggers": (),
         "queue": 256,

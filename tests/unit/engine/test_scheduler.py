@@ -18,7 +18,7 @@ from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.telemetry.kinds.epoch import EpisodeCompleted
-from morphogen.telemetry.writer import JsonlSink
+from morphogen.telemetry.log_file import LogFile
 
 SLOTS = {1: ("r0c1",), 3: ("r0c0", "r0c1", "r1c0")}
 SLOTS |= rows_of_extra("cifar", lambda: {6: TASKS["cifar_multichannel"].slots})
@@ -52,7 +52,7 @@ def test_the_ledger_equals_the_fence_table(envs, slots, placement, told, cifar, 
     task, host = ("cifar_multichannel", HostSpec(width=1)) if slots == 6 else ("digits", HostSpec())
     data = DataSpec(dir=cifar, placement=placement, batch=2, minibatches=2, val_samples=4)
     seen = []
-    sinks = (JsonlSink(tmp_path / "events.jsonl"), seen.extend) if told else ()
+    sinks = (LogFile(tmp_path / "events.jsonl"), seen.extend) if told else ()
     where = {"task": task, "host": host, "slots": SLOTS[slots], "data": data}
     found = ledger(tiny_setup(envs=envs, telemetry=telemetry, **where, **few), *sinks)
     assert found == expected_ledger(rounds=2, epochs=3, streamed=2 if placement == "streamed" else 0)

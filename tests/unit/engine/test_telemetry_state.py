@@ -3,7 +3,6 @@
 import json
 import random
 import tempfile
-import threading
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -19,14 +18,17 @@ from support.profiles import one_in
 from support.random_records import SLOTS, as_sent, live
 from support.small_runs import tiny_setup
 
-from morphogen.config.telemetry_spec import LEVELS, TelemetrySpec
+from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.engine.reporter import Reporter
 from morphogen.errors import CheckpointError
 from morphogen.storage.codec import pack
 from morphogen.storage.tensor_trees import load_tree, save_tree
+from morphogen.telemetry.derive import derive_events
 from morphogen.telemetry.jsonl import encode
+from morphogen.telemetry.record_files import encode_record
 from morphogen.telemetry.round_summary import RoundCosts
 from morphogen.telemetry.scores import BlueprintTally
+from morphogen.telemetry.writer import MemorySink
 from morphogen.vocab.observation import FEATURES
 
 ENVS, EPOCHS, ROUNDS = 2, 5, 4
@@ -75,7 +77,9 @@ def followed(one, beats):
 
 
 def written(sink):
-    return [encode(event, seq=i, time=0.0) for i, event in enumerate(sink.events)]
+    """Lines of the events about rounds, and the bytes of the records."""
+    lines = [encode(event, seq=i, time=0.0) for i, event in enumerate(sink.events)]
+    return lines, [encode_record(record) for record in sink.records]
 
 
 def through_a_file(tree):
@@ -84,26 +88,23 @@ def through_a_file(tree):
         return load_tree(Path(folder) / "state", label="file")
 
 
-def undisturbed(seed, **telemetry):
-    sink = Keep()
-    one = reporter(sink, **telemetry)
+def undisturbed(seed):
+    sink = MemorySink()
+    one = reporter(sink)
     followed(one, beats(seed))
     one.close()
     return written(sink)
 
 
 CUTS = st.integers(0, ROUNDS * (EPOCHS + 1)).filter(lambda at: at % (EPOCHS + 1) != EPOCHS)
-MODES = [{"level": level} for level in LEVELS]
-MODES += [{"escalate": False}, {"escalation_epochs": 1}, {"level": "minimal", "escalation_epochs": 9}]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("telemetry", MODES, ids=lambda mode: "-".join(f"{k}={v}" for k, v in mode.items()))
 @settings(max_examples=one_in(4))
 @given(seed=st.integers(0, 10**6), at=CUTS)
-def test_who_goes_on_from_a_checkpoint_writes_the_lines_of_one_that_was_not_stopped(telemetry, seed, at):
-    sink = Keep()
-    first, second = (reporter(sink, **telemetry) for _ in range(2))
+def test_a_reporter_that_continues_from_a_checkpoint_emits_the_events_of_one_that_was_not_stopped(seed, at):
+    sink = MemorySink()
+    first, second = reporter(sink), reporter(sink)
     told = list(beats(seed))
     followed(first, told[:at])
     tree, columns = through_a_file(first.state()), through_a_file(first.columns())
@@ -111,7 +112,7 @@ def test_who_goes_on_from_a_checkpoint_writes_the_lines_of_one_that_was_not_stop
     second.restore(tree, columns, (at // (EPOCHS + 1), at % (EPOCHS + 1)))
     followed(second, told[at:])
     second.close()
-    assert written(sink) == undisturbed(seed, **telemetry)
+    assert written(sink) == undisturbed(seed)
     assert equal(second.state(), through_a_file(second.state()))
     assert second.columns() == {}
 
@@ -128,7 +129,7 @@ def equal(one, other):
 
 
 def test_a_run_that_goes_on_at_another_level_knows_no_gradients_of_the_epochs_before():
-    sink, told = Keep(), list(beats(7))
+    sink, told = MemorySink(), list(beats(7))
     records: list[Any] = [beat[1] for beat in told[:EPOCHS]]
     for record in records[:2]:
         record["host_layer_norm"] = record["host_layer_norm"][:, :0]
@@ -138,13 +139,14 @@ def test_a_run_that_goes_on_at_another_level_knows_no_gradients_of_the_epochs_be
     followed(second, told[2 : EPOCHS + 1])
     first.close()
     second.close()
-    measured = [event.data.norm[0][0] is not None for event in sink.events if event.name == "HostGradients"]
+    derived = derive_events(sink.records[0], {"HostGradients"})
+    measured = [event.data.norm[0][0] is not None for event in derived]
     trained = [bool(record["train_valid"][0]) for record in records]
     assert measured == [False, False, *trained[2:]]
 
 
 def test_reading_the_state_changes_nothing():
-    sink = Keep()
+    sink = MemorySink()
     one = reporter(sink)
     for beat in beats(7):
         followed(one, [beat])
@@ -157,9 +159,8 @@ def test_reading_the_state_changes_nothing():
 @pytest.mark.slow
 def test_the_records_around_a_cut_hold_what_has_to_be_remembered():
     """Without them the property above would be empty."""
-    names = {name for seed in range(8) for text in undisturbed(seed) for name in [json.loads(text)["event"]]}
-    assert {"AnomalyDetected", "RolledBack", "TelemetryEscalated", "TrendDetected", "BlueprintScores"} <= names
-    assert {"ActionsTaken", "SlotsMeasured", "RewardsPaid"} <= names
+    names = {json.loads(text)["event"] for seed in range(8) for text in undisturbed(seed)[0]}
+    assert {"AnomalyDetected", "TrendDetected", "BlueprintScores"} <= names
 
 
 def changed(tree, path, value):
@@ -211,27 +212,3 @@ def test_seeds_of_another_run_are_refused_by_name(name, slot):
     with pytest.raises(CheckpointError, match=rf"telemetry\.seeds.*: expected one of .*, got \"({name}|{slot})\""):
         one.restore({**tree, "seeds": {name: tally}}, one.columns(), (0, 2))
     one.close()
-
-
-class Slow(Keep):
-    """A sink that makes nothing of what it is told before it is let go."""
-
-    def __init__(self):
-        super().__init__()
-        self.free = threading.Event()
-
-    def write(self, events):
-        assert self.free.wait(60)
-        super().write(events)
-
-
-def test_a_writer_that_is_rounds_behind_and_who_asks_for_the_state_do_not_wait_for_each_other():
-    for seed in range(5):
-        sink = Slow()
-        one = reporter(sink)
-        asking = threading.Thread(target=lambda: followed(one, beats(seed)) or one.state(), daemon=True)  # noqa: B023
-        asking.start()
-        sink.free.set()
-        asking.join(60)
-        assert not asking.is_alive()
-        one.close()

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from support.small_runs import live, tiny, tiny_setup, world_of
 
 import morphogen as mg
-from morphogen.analysis.run_log import read_run
 from morphogen.cli import main
 from morphogen.config.groups import LifecycleSpec
 from morphogen.config.parts import ARMS, POLICIES
@@ -131,7 +130,7 @@ def test_the_file_holds_every_episode_and_what_follows_from_them(run, tmp_path):
     place = tmp_path / "run"
     shutil.copytree(run, place)
     assert main.main(["evaluate", str(place), "--episodes", "6", "--arms", f"wait,trained:{run}", "--seed", "9"]) == 0
-    found = read_run(place).evaluation
+    found = json.loads((place / "evaluation.json").read_bytes())
     arms, told = found["arms"], found["statistics"]
     assert (found["seed"], found["episodes"]) == (9, 6)
     assert all(len(arm[name]) == 6 for arm in arms.values() for name in PER_EPISODE)
@@ -152,7 +151,7 @@ def test_the_test_split_judges_the_same_lives_by_other_samples(run, tmp_path, ca
     shutil.copytree(run, place)
     for split in ("validation", "test"):
         assert main.main(["evaluate", str(place), "--episodes", "5", "--arms", "wait", "--split", split]) == 0
-        found[split] = read_run(place).evaluation
+        found[split] = json.loads((place / "evaluation.json").read_bytes())
     assert [one["split"] for one in found.values()] == ["validation", "test"]
     seen, unseen = (one["arms"]["wait"] for one in found.values())
     assert seen["param_epochs"] == unseen["param_epochs"]

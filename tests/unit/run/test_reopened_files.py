@@ -1,10 +1,8 @@
-"""The files of a run that goes on: cut to where they stood, numbered on, refused where they are not its own."""
+"""The files of a resumed run: cut at the checkpoint, numbered from there, refused if they belong to another run."""
 
 import csv
-import errno
 import json
 import os
-import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.faulty_sinks import Blocked, Broken, FullDisk, Keep, lived, summary
+from support.faulty_sinks import FullDisk, summary
 from support.generated_logs import started
 from support.random_records import facts, live, round_record
 from support.small_runs import tiny
@@ -25,14 +23,14 @@ from morphogen.run import sinks
 from morphogen.run.sinks import open_sinks
 from morphogen.storage.codec import pack
 from morphogen.storage.run_directory import RunDirectory
-from morphogen.telemetry import writer
-from morphogen.telemetry.derive import derive_events
-from morphogen.telemetry.dispatch import Dispatcher
+from morphogen.telemetry import loggers
 from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.jsonl import decode, encode
+from morphogen.telemetry.jsonl import decode
 from morphogen.telemetry.kinds.round import AnomalyDetected
+from morphogen.telemetry.log_file import LogFile
+from morphogen.telemetry.loggers import LoggerPlace, ScalarSink
 from morphogen.telemetry.record_files import encode_record, list_records, record_path
-from morphogen.telemetry.writer import JsonlSink, LoggerPosition, ScalarSink
+from morphogen.telemetry.writer import LogWriter
 
 BEGIN = Envelope(started(tiny()))
 KNOWN = facts(1, 2)
@@ -61,12 +59,12 @@ def odd(at):
     return Envelope(AnomalyDetected(kind="kl_spike", value=0.2, limit=0.1, subject=None, streak=0), round=at)
 
 
-def dispatch(found, spec, *more):
-    return Dispatcher((*more, *found), spec.telemetry)
+def dispatch(found, spec):
+    return LogWriter(found, spec.telemetry)
 
 
 def begun(path, epochs, **telemetry):
-    """A run directory, its spec, and a dispatch that was told some epochs."""
+    """A run directory, its spec, and a writer that got some rounds."""
     spec, folder = spec_of(**telemetry), folder_of(path)
     own = dispatch(open_sinks(spec, folder)[0], spec)
     own.emit([BEGIN])
@@ -86,14 +84,14 @@ def numbers(path):
 
 
 def told(path):
-    return [decode(text) for text in path.read_text().splitlines()]
+    return [event for text in path.read_text().splitlines() for event in decode(text)]
 
 
 def test_a_position_is_where_the_file_ends_and_its_next_number(tmp_path):
     _, folder, own = begun(tmp_path, 3)
     at = drained(own)
-    assert (at.bytes, at.seq) == (folder.events.stat().st_size, len(told(folder.events))) == (at.bytes, 7)
-    assert (at.pending, at.rounds, at.dir, at.loggers) == ((), 0, None, {})
+    assert (at.bytes, at.seq) == (folder.events.stat().st_size, 4)
+    assert (at.pending, at.rounds, at.dir) == ((), 0, None)
     own.close()
 
 
@@ -106,7 +104,7 @@ def test_what_came_after_is_cut_and_the_numbers_go_on(tmp_path_factory, before, 
         own.emit(*about(at))
     own.close()
     with folder.events.open("ab") as file:
-        file.write(encode(lived(9), seq=99, time=0.0).encode()[:torn])
+        file.write((b"x" * 300 + b"\n")[:torn])
     size = folder.events.stat().st_size
     found, cut = open_sinks(spec, folder, pack(position))
     assert (cut, folder.events.read_bytes()) == (size - len(kept), kept)
@@ -114,7 +112,7 @@ def test_what_came_after_is_cut_and_the_numbers_go_on(tmp_path_factory, before, 
     again.emit([summary()])
     again.close()
     assert folder.events.read_bytes().startswith(kept)
-    assert numbers(folder.events) == list(range(2 * before + 2))
+    assert numbers(folder.events) == list(range(before + 2))
     assert told(folder.events)[-1] == summary()
 
 
@@ -179,10 +177,6 @@ def test_a_file_that_is_not_that_of_the_run_is_refused_and_left_alone(tmp_path, 
         ({"bytes": -1}, "position.bytes: expected greater than or equal to 0, got -1"),
         ({"seq": 1.5}, "position.seq: expected a valid integer, got 1.5"),
         ({"pending": ["{}"]}, r"position.pending\[0\]: expected the line"),
-        (
-            {"loggers": {"csv": {"id": None, "files": {"a": "b"}}}},
-            "position.loggers.csv.files.a: expected a valid integer",
-        ),
         ({"more": 1}, "position.more is unknown"),
     ],
 )
@@ -207,12 +201,12 @@ def test_in_another_folder_a_new_file_begins_and_its_numbers_go_on(tmp_path):
     second.emit(*about(3))
     second.close()
     new = tmp_path / "else/events.jsonl"
-    assert (cut, numbers(new), folder.events.read_bytes()) == (0, [5, 6, 7, 8], before)
+    assert (cut, numbers(new), folder.events.read_bytes()) == (0, [3, 4], before)
     with pytest.raises(ConfigError, match=r"telemetry.dir: expected a new file, got .*else/events.jsonl, which exists"):
         open_sinks(spec, folder, pack(at))
     third, cut = open_sinks(spec, folder, pack(then))
-    assert (cut > 0, numbers(new)) == (True, [5, 6])
-    third[-1].close()
+    assert (cut > 0, numbers(new)) == (True, [3])
+    third[0].close()
 
 
 def test_a_run_that_was_silent_begins_its_file_and_may_do_so_again(tmp_path):
@@ -231,7 +225,7 @@ def test_a_run_that_was_silent_begins_its_file_and_may_do_so_again(tmp_path):
 # --- events that a file could not take yet ----------------------------------------------------------------------------
 
 
-class Disk(JsonlSink):
+class Disk(LogFile):
     """An event file with room for that many bytes."""
 
     room = 0
@@ -245,79 +239,27 @@ class Disk(JsonlSink):
 def test_what_a_full_disk_did_not_take_is_told_once_there_is_room_again(tmp_path, monkeypatch, room):
     monkeypatch.setattr(Disk, "room", room)
     with monkeypatch.context() as patch:
-        patch.setattr(sinks.writer, "JsonlSink", Disk)
+        patch.setattr(sinks, "LogFile", Disk)
         spec, folder, own = begun(tmp_path, 9)
     at = drained(own)
     assert at.pending
     assert at.bytes == folder.events.stat().st_size
     own.close()
     found, _ = open_sinks(spec, folder, pack(at))
-    found[-1].close()
+    found[0].close()
     after = told(folder.events)
     assert [one.round for one in after if one.name == "AnomalyDetected"] == list(range(9))
-    assert numbers(folder.events) == list(range(len(after)))
-
-
-def test_a_record_that_a_full_disk_did_not_take_is_told_by_lines(tmp_path, monkeypatch):
-    def fail(sink, record):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(JsonlSink, "write_record", fail)
-        spec, folder, own = begun(tmp_path, 3)
-        at = drained(own, rounds=3)
-        own.close()
-    open_sinks(spec, folder, pack(at))[0][-1].close()
-    held = [event for round in range(3) for event in derive_events(about(round)[1])]
-    assert [one for one in told(folder.events) if one.epoch is not None] == held
-    assert list_records(folder.path) == {}
-
-
-class Stuck(JsonlSink):
-    """An event file that takes nothing until it is let go."""
-
-    def write(self, events):
-        self.entered.set()
-        assert self.free.wait(60)
-        super().write(events)
-
-
-def test_a_file_that_takes_nothing_is_waited_for_with_patience_and_what_it_was_given_is_pending(tmp_path, monkeypatch):
-    monkeypatch.setattr(Stuck, "entered", threading.Event(), raising=False)
-    monkeypatch.setattr(Stuck, "free", threading.Event(), raising=False)
-    monkeypatch.setattr(sinks.writer, "JsonlSink", Stuck)
-    _, _, own = begun(tmp_path, 3, close_timeout_s=0.05)
-    assert Stuck.entered.wait(60)
-    at = drained(own)
-    assert (at.bytes, at.seq) == (0, 0)
-    lines = [decode(text) for text in at.pending]
-    assert [one.name for one in lines if one.epoch is None] == [
-        "RunStarted",
-        *["AnomalyDetected", "RoundCompleted"] * 3,
-    ]
-    Stuck.free.set()
-    own.close()
-
-
-def test_sinks_without_files_are_not_waited_for_and_what_they_do_takes_nothing_from_the_file(tmp_path):
-    spec, folder = spec_of(), folder_of(tmp_path)
-    blocked = Blocked()
-    own = dispatch(open_sinks(spec, folder)[0], spec, blocked, Broken(), Keep())
-    own.emit([BEGIN])
-    assert drained(own).seq >= 1
-    assert not blocked.batches
-    blocked.free.set()
-    own.close()
+    assert numbers(folder.events) == list(range(len(numbers(folder.events))))
 
 
 # --- loggers ----------------------------------------------------------------------------------------------------------
 
 
 @given(before=st.integers(0, 3), after=st.integers(0, 3))
-def test_rows_of_a_logger_go_on_without_a_gap_and_none_is_there_twice(tmp_path_factory, before, after):
+def test_rows_of_a_table_continue_without_a_gap_and_none_is_there_twice(tmp_path_factory, before, after):
     path = tmp_path_factory.mktemp("run")
     spec, folder, own = begun(path, before, loggers=("csv",))
-    position = drained(own)
+    position = drained(own, before)
     for at in range(before, before + after):
         own.emit(*about(at))
     own.close()
@@ -334,12 +276,10 @@ def test_rows_of_a_logger_go_on_without_a_gap_and_none_is_there_twice(tmp_path_f
     assert steps["epoch"] == [round * spec.episode_length + epoch for round in range(4) for epoch in range(2)]
 
 
-@given(before=st.integers(0, 3), after=st.integers(0, 3), part=st.booleans())
-def test_records_of_rounds_that_are_run_again_are_deleted_and_the_others_stay(tmp_path_factory, before, after, part):
+@given(before=st.integers(0, 3), after=st.integers(0, 3))
+def test_records_of_rounds_that_are_run_again_are_deleted_and_the_others_stay(tmp_path_factory, before, after):
     path = tmp_path_factory.mktemp("run")
     spec, folder, own = begun(path, before)
-    if part:  # of the round that goes on
-        own.emit((), round_record(RECORDS[:1], KNOWN, round=before))
     position = drained(own, before)
     for at in range(before, before + after):
         own.emit(*about(at))
@@ -347,7 +287,7 @@ def test_records_of_rounds_that_are_run_again_are_deleted_and_the_others_stay(tm
     (path / "records").mkdir(exist_ok=True)
     (path / "records/.tmp-round-000009.npz.xz-0").write_bytes(b"torn")
     found, _ = open_sinks(spec, folder, pack(position))
-    found[-1].close()
+    found[0].close()
     assert [*list_records(path)] == list(range(before))
     assert {entry.name for entry in (path / "records").glob("*")} == {
         record_path(path, at).name for at in range(before)
@@ -356,24 +296,7 @@ def test_records_of_rounds_that_are_run_again_are_deleted_and_the_others_stay(tm
         assert record_path(path, at).read_bytes() == encode_record(about(at)[1])
 
 
-def test_files_that_a_logger_does_not_keep_are_left_alone(tmp_path):
-    metrics, outside = tmp_path / "metrics", tmp_path / "mine.csv"
-    sink = ScalarSink("csv", metrics, TelemetrySpec(), run=tmp_path, epochs=9)
-    sink.write([summary(0)])
-    sink.flush()
-    place = sink.position()
-    sink.close()
-    for mine in (metrics / "csv/notes.txt", outside):
-        mine.write_text("1,2\n")
-    (metrics / "csv/link.csv").symlink_to(outside)
-    writer.truncate_files(metrics, "csv", dict.fromkeys(place.files, 1))
-    assert {(metrics / name).stat().st_size for name in place.files} == {1}
-    writer.truncate_files(metrics, "csv", {})
-    assert sorted(path.name for path in (metrics / "csv").rglob("*") if path.is_file()) == ["link.csv", "notes.txt"]
-    assert outside.read_text() == "1,2\n"
-
-
-def test_a_service_goes_on_in_the_same_run(tmp_path, monkeypatch):
+def test_a_service_continues_the_same_run(tmp_path, monkeypatch):
     run = SimpleNamespace(id="3x7", info=SimpleNamespace(run_id="5y9"))
     asked = []
 
@@ -381,16 +304,11 @@ def test_a_service_goes_on_in_the_same_run(tmp_path, monkeypatch):
         asked.append((knobs.get("id"), os.environ.pop("MLFLOW_RUN_ID", None)))
         return SimpleNamespace(experiment=run, log_scalar=lambda *row, step: None)
 
-    loggers = SimpleNamespace(WandbLogger=logger, MLFlowLogger=logger)
-    monkeypatch.setattr(writer.importlib, "import_module", lambda name: loggers)
-    for name, known in (("wandb", "3x7"), ("mlflow", "5y9")):
-        first = ScalarSink(name, tmp_path, TelemetrySpec(), run=tmp_path, epochs=9)
-        assert first.position() == LoggerPosition()
-        first.write([summary(0)])
-        assert first.position() == LoggerPosition(id=known)
-        again = ScalarSink(name, tmp_path, TelemetrySpec(), run=tmp_path, epochs=9, position=first.position())
-        assert again.position() == LoggerPosition(id=known)
-        again.write([summary(1)])
+    package = SimpleNamespace(WandbLogger=logger, MLFlowLogger=logger)
+    monkeypatch.setattr(loggers.importlib, "import_module", lambda name: package)
+    for name in ("wandb", "mlflow"):
+        for round in range(2):
+            ScalarSink(name, LoggerPlace(tmp_path, tmp_path, 9), TelemetrySpec()).write([summary(round)])
     assert asked == [(None, None), ("3x7", None), (None, None), (None, "5y9")]
 
 
@@ -403,12 +321,11 @@ def test_a_service_gets_the_settings_once_when_its_run_begins(tmp_path, monkeypa
     run = SimpleNamespace(id="3x7", info=SimpleNamespace(run_id="5y9"), config=SimpleNamespace(update=note))
     logger = SimpleNamespace(experiment=run, log_scalar=lambda *row, step: None)
     package = SimpleNamespace(WandbLogger=lambda **_: logger, MLFlowLogger=lambda **_: logger, log_params=note)
-    monkeypatch.setattr(writer.importlib, "import_module", lambda name: package)
+    monkeypatch.setattr(loggers.importlib, "import_module", lambda name: package)
     for name in ("wandb", "mlflow"):
-        first = ScalarSink(name, tmp_path, TelemetrySpec(), run=tmp_path, epochs=9, config=config)
+        first = ScalarSink(name, LoggerPlace(tmp_path, tmp_path, 9), TelemetrySpec(), config)
         first.write([summary(0)])
         first.write([summary(1)])
-        again = {"config": config, "position": first.position()}
-        ScalarSink(name, tmp_path, TelemetrySpec(), run=tmp_path, epochs=9, **again).write([summary(2)])
+        ScalarSink(name, LoggerPlace(tmp_path, tmp_path, 9, 2), TelemetrySpec(), config).write([summary(2)])
     assert logged == [config, config]
     assert (config["ppo.clip"], config["data.batch"], config["policy.floor.op"]) == (0.2, 8, 0.005)

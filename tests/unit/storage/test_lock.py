@@ -17,7 +17,7 @@ from support.subprocess_env import OURS
 from morphogen.errors import ConfigError
 from morphogen.storage import locks, run_directory
 from morphogen.storage.run_directory import own_directory
-from morphogen.telemetry.writer import JsonlSink
+from morphogen.telemetry.log_file import LogFile
 
 WITHOUT_FLOCK = """
 import fcntl
@@ -222,11 +222,11 @@ def test_without_flock_a_moved_directory_is_given_back(tmp_path, monkeypatch):
 
 
 def test_an_event_file_has_one_writer(tmp_path, prelude):
-    first = JsonlSink(tmp_path / "events.jsonl")
+    first = LogFile(tmp_path / "events.jsonl")
     with pytest.raises(OSError, match="another process writes it"):
-        JsonlSink(tmp_path / "events.jsonl")
+        LogFile(tmp_path / "events.jsonl")
     thread = threading.Thread(target=first.close)  # events are written, and their file is closed, by a thread
     thread.start()
     thread.join()
-    JsonlSink(tmp_path / "events.jsonl").close()
+    LogFile(tmp_path / "events.jsonl").close()
     assert [entry.name for entry in tmp_path.iterdir()] == ["events.jsonl"]

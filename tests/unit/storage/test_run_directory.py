@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from support import generated_logs
 
 from morphogen.analysis.run_log import read_rounds, read_run
-from morphogen.analysis.watch.loop import event_file
 from morphogen.errors import ConfigError
+from morphogen.extras.watch.rounds_table import event_file
 from morphogen.storage import files, run_directory
 
 CONFIG = '{"task": "digits"}\n'

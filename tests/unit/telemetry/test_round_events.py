@@ -28,8 +28,8 @@ def lived(seed, envs, epochs):
 
 
 def told(name, records, known):
-    """All events of one kind that the epochs of a round have at the debug level, by epoch."""
-    return {event.epoch: event for event in events_of(records, known, round=2, level="debug") if event.name == name}
+    """All events of one kind of the epochs of a round, by epoch."""
+    return {event.epoch: event for event in events_of(records, known, round=2) if event.name == name}
 
 
 def round_of(records, known, metrics=None, first=None):
@@ -200,12 +200,10 @@ def test_gradients_of_hosts_are_told_by_parameter_tensor_where_a_host_trained(se
     assert not told("HostGradients", records, known)
 
 
-def test_ablations_are_told_once_an_epoch_and_without_debug_once_a_round():
-    played = lived(4, 2, 5)
-    normal, debug = (Counter(event.name for event in events_of(*played, level=level)) for level in ("normal", "debug"))
-    assert (normal["AblationsMeasured"], debug["AblationsMeasured"]) == (1, 5)
-    assert debug["ActionsTaken"] == debug["RewardsPaid"] == debug["SlotsMeasured"] == 5
-    assert normal["EpochCompleted"] == 5
+def test_every_epoch_has_one_event_of_each_kind_about_all_envs():
+    found = Counter(event.name for event in events_of(*lived(4, 2, 5)))
+    kinds = ("EpochCompleted", "AblationsMeasured", "ActionsTaken", "RewardsPaid", "SlotsMeasured")
+    assert [found[kind] for kind in kinds] == [5] * 5
 
 
 UNKNOWN = {"contribution_valid": False, "interaction_valid": False}
@@ -227,7 +225,7 @@ def test_a_seed_without_a_fresh_contribution_is_told_with_the_reason(change, mea
     empty = {"stage": S.DORMANT, "stage_ticked": S.DORMANT, "alpha": 0.0, **UNKNOWN}
     slots = {name: np.asarray([[seed[name], empty[name], empty[name]]]) for name in seed}
     record = {**records[0], **slots, "measured": np.asarray([measured])}
-    found = [e.data for e in events_of([record], known, level="debug") if e.name == "AttributionMissing"]
+    found = [e.data for e in events_of([record], known) if e.name == "AttributionMissing"]
     assert [one.reason for one in found] == ([] if reason is None else [((reason, None, None),)])
 
 
@@ -244,8 +242,8 @@ def test_totals_of_what_was_paid_grow_by_what_is_paid(seed, envs, epochs):
 @lifetimes
 def test_every_event_of_an_epoch_comes_back_from_its_line(seed, envs, epochs):
     records, known = lived(seed, envs, epochs)
-    for event in events_of(records, known, level="debug"):
-        assert decode(encode(event, seq=0, time=0.0)) == event
+    for event in events_of(records, known):
+        assert decode(encode(event, seq=0, time=0.0)) == (event,)
 
 
 def test_what_the_update_did_not_measure_is_null():

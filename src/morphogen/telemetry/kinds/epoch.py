@@ -18,7 +18,7 @@ RemovalName = Literal["action", "ramp", "governor"]
 REMOVALS: dict[Cause, RemovalName] = {"action": "action", "tick": "ramp", "govern": "governor"}  # of seeds, by cause
 
 
-class EpochCompleted(EpochEvent, level="normal"):
+class EpochCompleted(EpochEvent):
     """State of every env after an epoch."""
 
     train_loss: RealRow
@@ -176,7 +176,7 @@ class RolledBack(EnvEvent, severity="warning"):
     snapshot_epoch: int  # -1: the reset state
 
 
-class AnomalySeen(EnvEvent, level="normal", severity="warning"):
+class AnomalySeen(EnvEvent, severity="warning"):
     """An epoch of an env in which something was wrong and nothing was rolled back."""
 
     sign: str  # of the governor; none: the loss was normal
@@ -186,21 +186,21 @@ class AnomalySeen(EnvEvent, level="normal", severity="warning"):
     streak: Count  # anomalous epochs in a row
 
 
-class SnapshotTaken(EnvEvent, level="debug"):
+class SnapshotTaken(EnvEvent):
     """The governor keeps this state of an env: a rollback leads back to it."""
 
     loss: Real
     fossils: Count
 
 
-class HostStabilized(EnvEvent, level="normal"):
+class HostStabilized(EnvEvent):
     """The host's loss settled for the first time in its episode."""
 
     stable_epochs: Count
     loss: Real
 
 
-class RegimeBegan(EnvEvent, level="normal"):
+class RegimeBegan(EnvEvent):
     """The world of an env changed: the epoch is the first of another regime."""
 
     regime: Count  # number in the episode; 0 is the regime that the episode begins in, which has no event
@@ -232,7 +232,7 @@ class StageChanged(SlotEvent):
     epochs_in_stage: Count
 
 
-class GateEvaluated(SlotEvent, level="normal"):
+class GateEvaluated(SlotEvent):
     """A gate was asked."""
 
     gate: str

@@ -11,7 +11,7 @@ from morphogen.telemetry.events import RoundEvent, tidy
 Heads = dict[str, Real] | None  # per head of the action
 
 
-class PpoUpdated(RoundEvent, level="minimal", kw_only=True):
+class PpoUpdated(RoundEvent, kw_only=True):
     """One update; None = not measured.  `*_head` hold a number per head of the action."""
 
     policy_loss: Real = None

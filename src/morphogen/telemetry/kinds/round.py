@@ -11,7 +11,7 @@ from morphogen.vocab.field_docs import document_fields
 
 
 @document_fields
-class BatchSummary(RoundEvent, name="RoundCompleted", level="minimal"):
+class BatchSummary(RoundEvent, name="RoundCompleted"):
     """Results of one round in numbers; means are over all envs, final values are those of the last epoch.
 
     `TrainResult.history` holds one per round; in the event file it is the event `RoundCompleted`.  None: not measured,
@@ -180,7 +180,7 @@ class BlueprintScore(TypedDict):
     churn: Positive  # pruned over germinated
 
 
-class BlueprintScores(RoundEvent, level="minimal"):
+class BlueprintScores(RoundEvent):
     """The scoreboard of blueprints after a round."""
 
     scores: dict[str, BlueprintScore]
@@ -189,7 +189,7 @@ class BlueprintScores(RoundEvent, level="minimal"):
 Trend = Literal["plateau", "degradation", "improvement"]
 
 
-class TrendDetected(RoundEvent, level="minimal"):
+class TrendDetected(RoundEvent):
     """Direction of the rolling accuracy."""
 
     kind: Trend
@@ -198,7 +198,7 @@ class TrendDetected(RoundEvent, level="minimal"):
     delta: Real
 
 
-class PerformanceDropped(RoundEvent, level="minimal", severity="warning"):
+class PerformanceDropped(RoundEvent, severity="warning"):
     """A round was far below the rounds before it."""
 
     accuracy: Real
@@ -206,7 +206,7 @@ class PerformanceDropped(RoundEvent, level="minimal", severity="warning"):
     drop: Real  # as a share of it
 
 
-class AnomalyDetected(RoundEvent, level="minimal", severity="warning"):
+class AnomalyDetected(RoundEvent, severity="warning"):
     """A rule fired; its envelope says how severe it is, and in which epoch, env and slot where it is about one."""
 
     kind: str

@@ -1,4 +1,4 @@
-"""Events about the run: how it began and ended, what was saved, and what became of its telemetry."""
+"""Events about the run: its start and end, checkpoints, evaluations, sinks that failed."""
 
 from typing import Literal
 
@@ -109,14 +109,6 @@ class RunCompleted(RunEvent):
     run_s: Real
     graphs: Count = 0  # compiled in this run
     graph_fallbacks: Count = 0  # loops of this run that no graph could hold (`engine.capture`)
-
-
-class TelemetryEscalated(RunEvent):
-    """The level was raised to debug, up to and including an epoch."""
-
-    reason: str  # kind of the anomaly, or RolledBack
-    until_round: Count
-    until_epoch: Count
 
 
 class SinkFailed(RunEvent, severity="warning"):

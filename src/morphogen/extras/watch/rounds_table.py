@@ -1,0 +1,128 @@
+"""The table of `morphogen watch`, and the loop that draws it again when the log of the run grows."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TextIO
+
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from morphogen.analysis.console import format_number, open_console, round_number
+from morphogen.analysis.run_log import event_folder, open_run, read_events
+from morphogen.config.telemetry_spec import LEVEL_OFF
+from morphogen.errors import ConfigError
+from morphogen.storage import run_directory
+from morphogen.telemetry.events import Envelope
+from morphogen.telemetry.kinds.round import BatchSummary
+from morphogen.telemetry.kinds.run import RunCompleted, RunResumed, RunStarted
+from morphogen.vocab.text import escape_text
+
+POLL_S = 1.0  # seconds between two looks at the log
+COLUMNS = ("round", "accuracy %", "committed %", "value", "return", "alive", "kept", "pruned", "rolled back", "rate")
+
+
+def draw(events: Iterable[Envelope], name: str, rows: int | None = None) -> tuple[Table, bool]:
+    """Return the table of a run, its last rounds if `rows` is set, and whether the run is over."""
+    summaries: list[BatchSummary] = []
+    rounds, status = 0, "not started"
+    for event in events:
+        match event.data:
+            case RunStarted() as data:
+                rounds, status, summaries = data.rounds, "running", []
+            case RunResumed() as data:
+                rounds, status = data.rounds, "running"
+            case RunCompleted() as data:
+                status = data.status if data.error is None else f"{data.status}: {data.error}"
+            case BatchSummary() as data:
+                summaries.append(data)
+            case _:
+                pass
+    table = Table(title=escape_text(name), title_justify="left", box=box.SIMPLE)
+    for column in (*COLUMNS, "alarms"):
+        table.add_column(column, justify="left" if column == "alarms" else "right", no_wrap=True)
+    for summary in summaries if rows is None else summaries[-rows:]:
+        table.add_row(*_cells(summary), ", ".join(summary.anomalies))
+    table.caption = escape_text(f"{status}, {len(summaries)} of {rounds} rounds")
+    return table, status not in ("running", "not started")
+
+
+def _cells(summary: BatchSummary) -> list[str]:
+    return [
+        str(round_number(summary.round)),
+        format_number(summary.accuracy_mean, 1),
+        format_number(summary.committed_mean, 1),
+        format_number(summary.network_value_mean),
+        format_number(summary.return_mean),
+        str(summary.live),
+        str(summary.fossilized),
+        str(summary.pruned),
+        str(summary.rollbacks),
+        format_number(summary.env_epochs_per_s, 0),
+    ]
+
+
+def event_file(run: Path) -> Path:
+    """Return the event file of a run directory, which may be empty yet.  Raises: ConfigError for another path."""
+    if os.path.isdir(run):
+        names = os.listdir(run)
+        if not names or (run_directory.LOCK in names and run_directory.CONFIG not in names):
+            run_directory.refuse_links(run)
+            return run / run_directory.EVENTS  # the run has not begun
+    elif not os.path.lexists(run):
+        raise ConfigError(f"RUN: expected a run directory, got {run}, which does not exist")
+    config = open_run(run)
+    if config["telemetry"].get("level") == LEVEL_OFF:
+        raise ConfigError(f"RUN: expected a run with telemetry.level normal or debug, got {run} with off")
+    return event_folder(run, config) / run_directory.EVENTS
+
+
+def watch(
+    run: Path,
+    *,
+    once: bool = False,
+    out: TextIO | None = None,
+    wait: Callable[[float], None] = time.sleep,
+    is_over: Callable[[], bool] = lambda: False,
+) -> None:
+    """Show the table of a run on `out` (stdout) until the run ends or `is_over`; `once`: as it is now."""
+    screen = open_console(out or sys.stdout)
+    path = event_file(run)
+    if path.parent != run:
+        screen.print(escape_text(f"events are read from {path}, which the config of {run} names"), soft_wrap=True)
+    if screen.is_terminal and not once:
+        with Live(console=screen, auto_refresh=False) as live:
+            _follow(run, lambda table: live.update(table, refresh=True), wait, is_over, _visible_rows(screen))
+    elif not once:
+        _follow(run, lambda table: None, wait, is_over, None)
+    if once or not screen.is_terminal:
+        screen.print(draw(read_events(event_file(run)), str(run))[0])
+
+
+def _visible_rows(screen: Console) -> int:
+    return max(3, screen.height - 8)
+
+
+def _follow(
+    run: Path,
+    show: Callable[[Table], None],
+    wait: Callable[[float], None],
+    is_over: Callable[[], bool],
+    rows: int | None,
+) -> None:
+    """Show the table whenever the event file changes, until the run is over."""
+    shown: tuple[int, int] | None = None
+    while not is_over():
+        path = event_file(run)
+        version = (path.stat().st_size, path.stat().st_mtime_ns) if path.exists() else (0, 0)
+        if version != shown:
+            table, ended = draw(read_events(path), str(run), rows)
+            show(table)
+            if ended:
+                return
+            shown = version
+        wait(POLL_S)

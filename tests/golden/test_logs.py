@@ -1,0 +1,117 @@
+"""Logs of the format before: the rows that they give, and the rows of a run of the same settings today.
+
+`data/logs` holds logs of format 3 (every event a line; records by levels, in parts of several processes), and next to
+each, as `NAME.json.xz`, the rows that `morphogen.events` gave when it was written.
+"""
+
+import json
+import lzma
+from collections import Counter
+from operator import attrgetter
+from pathlib import Path
+
+import pytest
+
+import morphogen as mg
+from morphogen.analysis.inspect_run import inspect_path
+from morphogen.telemetry.jsonl import EVENT_KINDS, RETIRED
+
+LOGS = Path(__file__).parent / "data/logs"
+NAMES = sorted(path.name for path in LOGS.iterdir() if path.is_dir())
+# Kinds with readings of a clock, or with facts of the process.
+CLOCKED = {"Throughput", "PhaseProfile", "RunStarted", "RunCompleted", "CheckpointSaved"}
+CLOCKED_FIELDS = ("seconds", "env_epochs_per_s", "update_s", "graphs")
+SMALL = {
+    "preset": "smoke",
+    "envs": 4,
+    "episode_length": 6,
+    "rounds": 2,
+    "final_episodes": 2,
+    "data": {"batch": 8, "minibatches": 2, "val_samples": 32},
+    "lifecycle": {"min_training_epochs": 1, "min_prune_age": 1, "embargo_epochs": 1},
+    "policy": {"hidden": 16},
+    "ppo": {"epochs": 2, "minibatches": 2},
+    "evaluation": {"every_rounds": 2, "episodes": 2},
+    "engine": {"threads": 1},
+}
+SETTINGS = {
+    "whitebox-debug": {
+        "preset": "whitebox",
+        "rounds": 2,
+        "envs": 4,
+        "episode_length": 8,
+        "policy_name": "random",
+        "final_episodes": 2,
+        "telemetry": {"level": "debug"},
+    },
+    "random-broken": {
+        **SMALL,
+        "policy_name": "random",
+        "host": {"lr": 10.0, "max_grad_norm": None, "seed_lr": 10.0},
+        "governor": {"panics": 2},
+    },
+    "heuristic-normal": {
+        **SMALL,
+        "policy_name": "heuristic",
+        "heuristic": {"first_epoch": 0, "min_plateau": 0, "patience": 1},
+        "regime": {"hazard": 0.4, "least": 2, "views": {"inverted": 1, "half": 1}},
+    },
+}
+
+
+def rows_of(path):
+    """The events of a run as rows of plain values."""
+    places = attrgetter("name", "severity", "round", "epoch", "env", "episode", "slot")
+    return json.loads(json.dumps([[*places(event), event.data.payload()] for event in mg.events(path)]))
+
+
+def recorded(name):
+    with lzma.open(LOGS / f"{name}.json.xz", "rt") as file:
+        rows = [row for row in json.load(file) if row[0] not in RETIRED]
+    for row in rows:
+        if row[0] == "PhaseBegan":  # today's name, with its field
+            row[0] = "RegimeBegan"
+            row[-1]["regime"] = row[-1].pop("phase")
+    return rows
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_log_of_before_gives_its_rows(name):
+    assert rows_of(LOGS / name) == recorded(name)
+
+
+def test_the_logs_hold_every_kind_that_a_run_on_a_cpu_can_have():
+    found = {row[0] for name in NAMES for row in recorded(name)}
+    assert set(EVENT_KINDS) - found == {"MemoryUsed", "CheckpointFailed"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_log_of_before_is_inspected_and_has_its_tables(name):
+    rows = Counter(row[0] for row in recorded(name))
+    tables = mg.tables(LOGS / name)
+    counts = {"rounds": "RoundCompleted", "episodes": "EpisodeCompleted", "rollbacks": "RolledBack"}
+    assert {table: len(tables[table]) for table in counts} == {table: rows[kind] for table, kind in counts.items()}
+    assert f"{rows['RoundCompleted']} rounds done" in inspect_path(LOGS / name).facts["status"]
+
+
+def comparable(rows):
+    """Counts of rows without readings of a clock; numbers to 4 digits: processors differ in the last ones."""
+    kept = [row for row in rows if row[0] not in CLOCKED]
+    return Counter(json.dumps([*row[:-1], _round(row[-1])]) for row in kept)
+
+
+def _round(value):
+    if isinstance(value, dict):
+        return {name: _round(inner) for name, inner in value.items() if name not in CLOCKED_FIELDS}
+    if isinstance(value, list):
+        return [_round(inner) for inner in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_run_of_the_same_settings_has_the_rows_of_before_and_more_detail(name, tmp_path):
+    mg.train_ppo_vectorized(mg.RunSpec(**SETTINGS[name]), out=tmp_path / "run")
+    now, before = comparable(rows_of(tmp_path / "run")), comparable(recorded(name))
+    assert not before - now
+    assert name != "whitebox-debug" or now == before

@@ -21,7 +21,6 @@ def _load_extension() -> Any:
 _native = _load_extension()
 AVAILABLE = hasattr(_native, "standardise")  # an extension that was compiled earlier lacks kernels
 CAN_CONVOLVE = AVAILABLE and _native.convolves()  # the processor has the instructions of the convolution kernels
-MAX_CHANNELS = 512  # channels of a network, `WIDTH` in kernels.h
 _DTYPES = (torch.float32, torch.int64, torch.uint8)
 _LIBRARY = torch.library.Library("morphogen", "FRAGMENT")
 KERNELS: dict[Any, tuple[Callable, Callable]] = {}  # by operator: what fills its results, and what allocates them
@@ -52,11 +51,6 @@ def apply_function(function: type[AutogradFunction], *args: Any) -> Any:
         return function.apply(*args)
     directly: Any = super(torch.autograd.Function, function)  # torch declares no types
     return directly.apply(*args)
-
-
-def has_kernel(x: Tensor) -> bool:
-    """Return True if kernels serve activations of this device, dtype and width.  x [..., C]."""
-    return AVAILABLE and x.device.type == "cpu" and x.dtype == torch.float32 and x.shape[-1] <= MAX_CHANNELS
 
 
 def statistics_dtype(dtype: torch.dtype) -> torch.dtype:

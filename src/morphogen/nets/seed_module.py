@@ -5,8 +5,11 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from morphogen.nets import ops, tokens
-from morphogen.nets.elementwise import by_vectors, silu
+from morphogen.kernels.elementwise import by_vectors, silu
+from morphogen.kernels.linear import token_linear
+from morphogen.kernels.perceptron import perceptron
+from morphogen.kernels.sums import spatial_mean
+from morphogen.nets import tokens
 from morphogen.nets.layout import Leaves, ParamLayout, ParamLeaf, fan_in_leaf
 from morphogen.vocab.blueprint import bottleneck_width
 from morphogen.vocab.slot import SlotSpec
@@ -77,8 +80,8 @@ def gate_openness(p: Leaves, features: Tensor, *, causal: bool = False) -> Tenso
     """
     if causal:
         mean = tokens.running_mean(tokens.rows_outermost(features))
-        hidden = silu(tokens.token_linear(mean, p["v1"], p["c1"]))
-        logit = tokens.token_linear(hidden, p["v2"], p["c2"])
+        hidden = silu(token_linear(mean, p["v1"], p["c1"]))
+        logit = token_linear(hidden, p["v2"], p["c2"])
         return by_vectors(torch.sigmoid, tokens.rows_innermost(logit).squeeze(-1))
-    pooled = ops.spatial_mean(features).transpose(0, 1)
-    return by_vectors(torch.sigmoid, ops.perceptron(pooled, p["v1"], p["c1"], p["v2"], p["c2"])).squeeze(-1)
+    pooled = spatial_mean(features).transpose(0, 1)
+    return by_vectors(torch.sigmoid, perceptron(pooled, p["v1"], p["c1"], p["v2"], p["c2"])).squeeze(-1)

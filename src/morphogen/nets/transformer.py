@@ -8,6 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from morphogen.kernels.attention import causal_attention
+from morphogen.kernels.elementwise import gelu
+from morphogen.kernels.linear import token_linear
+from morphogen.kernels.standardise import normed_linear
+from morphogen.kernels.sums import spread
 from morphogen.nets import tokens
 from morphogen.nets.host_networks import HostRows
 from morphogen.nets.layout import ParamLayout, ParamLeaf
@@ -74,7 +79,7 @@ class TransformerNetworks:
     def head(self, x: Tensor, rows: HostRows) -> Tensor:
         """Return logits of the next tokens.  x [B, n, R, d] -> [R, B, n, vocabulary]."""
         gain, bias, token = (rows.pick(rows.leaves[name]) for name in ("norm.gain", "norm.bias", "token"))
-        return tokens.normed_linear(tokens.rows_outermost(x), gain, bias, token)
+        return normed_linear(tokens.rows_outermost(x), gain, bias, token)
 
     def params_in_use(self, instance: Instance) -> Tensor:
         """Return all parameters.  int64 [E]."""
@@ -86,7 +91,7 @@ class TransformerNetworks:
         samples, length = ids.shape[1:]
         first = torch.arange(token.shape[0], device=ids.device) * self.host.vocabulary
         x = F.embedding(ids + first.view(-1, 1, 1), token.flatten(0, 1))
-        return self._drop(0, rows)(x + tokens.spread(position[:, :length].flatten(1), samples).view(x.shape))
+        return self._drop(0, rows)(x + spread(position[:, :length].flatten(1), samples).view(x.shape))
 
     def _drop(self, place: int, rows: HostRows) -> Callable[[Tensor], Tensor]:
         """Return the dropout of a place in the pass: 0 behind the embedding, then three in every layer."""
@@ -101,10 +106,10 @@ class TransformerNetworks:
             first, second = (rows.leaves[f"layer{i}.{name}.{part}"] for part in _PAIRS[name])
             return rows.pick(first), rows.pick(second)
 
-        qkv = tokens.normed_linear(z, *layer("norm1"), *layer("qkv"))
+        qkv = normed_linear(z, *layer("norm1"), *layer("qkv"))
         weights, *branches = (self._drop(3 * i + place, rows) for place in (1, 2, 3))
         reach = rows.pick(rows.masks[0]) if rows.masks else None
-        attended = tokens.causal_attention(qkv, self.host.heads, None if rows.dropout is None else weights, reach)
-        z = z + branches[0](tokens.token_linear(attended, *layer("out")))
-        hidden = tokens.normed_linear(z, *layer("norm2"), *layer("up"))
-        return z + branches[1](tokens.token_linear(tokens.gelu(hidden), *layer("down")))
+        attended = causal_attention(qkv, self.host.heads, None if rows.dropout is None else weights, reach)
+        z = z + branches[0](token_linear(attended, *layer("out")))
+        hidden = normed_linear(z, *layer("norm2"), *layer("up"))
+        return z + branches[1](token_linear(gelu(hidden), *layer("down")))

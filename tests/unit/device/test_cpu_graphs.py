@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from bench.harness.bench_scenes import build_scene
-from morphogen import kernels
 from morphogen.device.cpu_graphs import Block, CpuGraphs, plan_memory
 from morphogen.engine.capture import Capture
 from morphogen.kernels import one_thread
+from morphogen.kernels.sums import column_sums
 from morphogen.state.loops import repeat
 from morphogen.steps.train import start_epoch
 from morphogen.testing.builders.tree_equality import trees_equal
@@ -47,7 +47,7 @@ def without_a_form_that_fills_memory(x):
 
 
 def a_kernel_that_copies_its_input(x):
-    return x * 0.5 + kernels.column_sums(x.unsqueeze(0).transpose(1, 2)).squeeze(0).unsqueeze(-1) / 64
+    return x * 0.5 + column_sums(x.unsqueeze(0).transpose(1, 2)).squeeze(0).unsqueeze(-1) / 64
 
 
 def with_a_gradient_of_its_own(x):

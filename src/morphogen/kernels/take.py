@@ -22,7 +22,7 @@ def take_row_blocks(x: Tensor, rows: Tensor, sizes: Sequence[int]) -> list[Tenso
 
     Shapes: x [B, ..., R, C], rows int64 [N], sizes sum to N -> [B, ..., n, C] each.
     """
-    if len(sizes) > 1 and form_of("take", x) is Form.KERNEL:
+    if len(sizes) > 1 and form_of("take_blocks", x) is Form.KERNEL:
         return _take_blocks(x, rows, sizes)
     return list(take_rows(x, rows).split_with_sizes(list(sizes), -2))
 
@@ -41,7 +41,7 @@ def images_innermost(x: Tensor) -> Tensor:
         torch.Size([32, 8, 8, 1, 3])
     """
     x = x if x.dim() == 5 else x.unsqueeze(0)
-    if form_of("take", x) is Form.KERNEL:
+    if form_of("innermost", x) is Form.KERNEL:
         return _channels_innermost(x)
     return x.permute(1, 3, 4, 0, 2).contiguous()
 

@@ -25,18 +25,21 @@ from morphogen.cli.bench import Measure, write_measures
 from morphogen.config.spec import find_host, resolve
 from morphogen.device.malloc import keep_freed_memory
 
-OPERATORS = (
-    *("attention", "blend", "blend_and_pool", "conv", "innermost", "norm", "perceptron", "philox"),
-    *("pool", "standardise", "sums", "take", "take_blocks"),
-)
+KERNELS = {  # operators that a kernel serves
+    **{name: (name,) for name in ("attention", "conv", "norm", "perceptron", "philox", "standardise", "sums")},
+    "blend": ("blend", "blend_and_pool"),
+    "blend_and_pool": ("blend_and_pool",),
+    "pool": ("blend_and_pool", "pool"),
+    "take": ("innermost", "take", "take_blocks"),
+}
 SETTINGS = {"digits_e8": ("digits", 8), "digits_e32": ("digits", 32), "cifar_e8": ("cifar_baseline", 8)}
 SETTINGS |= {"pydoc_e8": ("pydoc", 8)}
 SMALLER = {  # epochs that would take many seconds
-    "cifar_baseline": {"minibatches": 8, "val_samples": 500},
-    "pydoc": {"minibatches": 32},
+    "cifar_baseline": {"minibatches": 8, "val_samples": 300},
+    "pydoc": {"minibatches": 24},
 }
 NOTES = {
-    "sums": "stays whatever it gains: without it torch adds the columns of a stack in an order that depends on its size",
+    "sums": "stays whatever it gains: without it torch adds the columns of a stack in an order that depends on its size"
 }
 
 
@@ -62,25 +65,25 @@ def build_epoch(task: str, envs: int) -> Callable[[], object]:
     return partial(env.step, state, mg.actions.wait(env))
 
 
-def find_operators(epoch: Callable[[], object]) -> list[str]:
-    """Return the operators whose kernels run in an epoch."""
+def find_kernels(epoch: Callable[[], object]) -> list[str]:
+    """Return the kernels that run in an epoch."""
     found: set[str] = set()
     limits = dict(kernels.LIMITS)
+    operators = {operator for served in KERNELS.values() for operator in served}
 
     def note(operator: str, x: Tensor) -> bool:
         serves = operator not in limits or limits[operator](x)
         found.update({operator} if serves else ())
         return serves
 
-    with mock.patch.dict(kernels.LIMITS, {name: partial(note, name) for name in OPERATORS}):
+    with mock.patch.dict(kernels.LIMITS, {name: partial(note, name) for name in operators}):
         epoch()
-    return sorted(found)
+    return [kernel for kernel, served in KERNELS.items() if found.intersection(served)]
 
 
-def without(operator: str) -> AbstractContextManager[object]:
-    """Compute an operator in plain torch within this context; `blend_and_pool` needs `blend`."""
-    names = [operator, "blend_and_pool"] if operator == "blend" else [operator]
-    return mock.patch.dict(kernels.LIMITS, dict.fromkeys(names, lambda x: False))
+def without(kernel: str) -> AbstractContextManager[object]:
+    """Compute the operators of a kernel in plain torch within this context."""
+    return mock.patch.dict(kernels.LIMITS, dict.fromkeys(KERNELS[kernel], lambda x: False))
 
 
 def measures(bench: Bench, settings: list[str]) -> list[Measure]:
@@ -88,16 +91,16 @@ def measures(bench: Bench, settings: list[str]) -> list[Measure]:
     rows: list[Measure] = []
     for setting in settings:
         epoch = build_epoch(*SETTINGS[setting])
-        operators = find_operators(epoch)
+        names = find_kernels(epoch)
 
-        def run(operator: str, epoch: Callable[[], object] = epoch) -> None:
-            with without(operator):
+        def run(kernel: str, epoch: Callable[[], object] = epoch) -> None:
+            with without(kernel):
                 epoch()
 
-        forms = {"": epoch, **{name: partial(run, name) for name in operators}}
+        forms = {"": epoch, **{name: partial(run, name) for name in names}}
         seconds = bench.time_interleaved(forms)
         rows.append(ms_measure(f"{setting}_ms", seconds[""]))
-        rows += [ratio_measure(f"{setting}_without_{name}", seconds[name], seconds[""]) for name in operators]
+        rows += [ratio_measure(f"{setting}_without_{name}", seconds[name], seconds[""]) for name in names]
         print(format_measures(rows[-len(forms) :]), flush=True)
     return rows
 

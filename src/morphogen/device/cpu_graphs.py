@@ -250,7 +250,7 @@ class _Tape(TorchDispatchMode):
         if block is None:
             return node.detach()
         block.last = len(self._calls)
-        offset = node.storage_offset() * node.itemsize  # its address does not tell: that of an empty view is 0
+        offset = int(node.storage_offset()) * node.itemsize  # its address does not tell: that of an empty view is 0
         return _Place(block, offset, node.dtype, node.shape, node.stride())
 
     def _refuse_inputs(self, func: Any, form: _Form, args: tuple, kwargs: dict[str, Any]) -> None:

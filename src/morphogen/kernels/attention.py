@@ -7,7 +7,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.flop_counter import register_flop_formula
 
 from morphogen.kernels import Form, form_of
 from morphogen.kernels.native import AutogradFunction, apply_function, call_kernel, make_contiguous, operator
@@ -106,20 +105,10 @@ def _shapes_backward(grad: Tensor, qkv: Tensor, *saved: Any) -> Tensor:
     return qkv.new_empty(qkv.shape)
 
 
-_attention = operator("attention(Tensor qkv, Tensor? reach) -> (Tensor, Tensor)", _kernel, _shapes)
-_attention_backward = operator(
-    "attention_backward(Tensor grad, Tensor qkv, Tensor out, Tensor logs, Tensor? reach) -> Tensor",
-    _kernel_backward,
-    _shapes_backward,
-)
-
-
-@register_flop_formula([torch.ops.morphogen.attention])
 def _flops(qkv: Any, *_: Any, **__: Any) -> int:
     return 2 * _products(qkv)
 
 
-@register_flop_formula([torch.ops.morphogen.attention_backward])
 def _flops_backward(grad: Any, qkv: Any, *_: Any, **__: Any) -> int:
     return 5 * _products(qkv)
 
@@ -128,3 +117,12 @@ def _products(qkv: Any) -> int:
     """Operations of a product of every token with itself and those before it."""
     samples, tokens, _, heads, size = qkv
     return samples * heads * size * tokens * (tokens + 1)
+
+
+_attention = operator("attention(Tensor qkv, Tensor? reach) -> (Tensor, Tensor)", _kernel, _shapes, _flops)
+_attention_backward = operator(
+    "attention_backward(Tensor grad, Tensor qkv, Tensor out, Tensor logs, Tensor? reach) -> Tensor",
+    _kernel_backward,
+    _shapes_backward,
+    _flops_backward,
+)

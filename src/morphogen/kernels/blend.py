@@ -105,14 +105,13 @@ def blend(
     """
     if pooled and form_of("blend_and_pool", features) is not Form.KERNEL:
         return max_pool2d(blend(features, deltas, seeds, multiplied=multiplied, gates=gates))
+    if gates is not None and gates[0].dim() == 3:  # every token as a sample
+        flat = features.flatten(0, 1), [part.flatten(0, 1) for part in deltas], seeds
+        out = blend(*flat, multiplied=multiplied, gates=(gates[0].flatten(0, 1), gates[1]))
+        return torch.unflatten(out, 0, features.shape[:2])
     openness, index = (None, None) if gates is None else gates
-    if openness is None or openness.dim() == 2:
-        options = [end for span in multiplied for end in span], pooled
-        return apply_function(_Blend, features, openness, (seeds, index), options, *deltas)[0]
-    tokens = [part.flatten(0, 1) for part in deltas]  # every token as a sample
-    flat = openness.flatten(0, 1), index
-    out = blend(features.flatten(0, 1), tokens, seeds, multiplied=multiplied, gates=flat)
-    return torch.unflatten(out, 0, features.shape[:2])
+    options = [end for span in multiplied for end in span], pooled
+    return apply_function(_Blend, features, openness, (seeds, index), options, *deltas)[0]
 
 
 class _Blend(AutogradFunction):

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.flop_counter import register_flop_formula
 
 from morphogen.kernels import Form, form_of, has_channel_kernel
 from morphogen.kernels.native import (
@@ -191,19 +190,18 @@ def _shapes_backward(grad: Tensor, x: Tensor, weight: Tensor, needs: bool) -> tu
     return x.new_empty(x.shape if needs else 0), weight.new_empty(weight.shape)
 
 
-_conv = operator("conv(Tensor x, Tensor weight) -> Tensor", _kernel, _shapes)
-_conv_backward = operator(
-    "conv_backward(Tensor grad, Tensor x, Tensor weight, bool needs_input_grad) -> (Tensor, Tensor)",
-    _kernel_backward,
-    _shapes_backward,
-)
-
-
-@register_flop_formula([torch.ops.morphogen.conv])
 def _flops(x: Any, weight: Any, **_: Any) -> int:
     return 2 * math.prod(x[:3]) * math.prod(weight)
 
 
-@register_flop_formula([torch.ops.morphogen.conv_backward])
 def _flops_backward(grad: Any, x: Any, weight: Any, needs_input_grad: bool, **_: Any) -> int:
     return (1 + needs_input_grad) * _flops(x, weight)
+
+
+_conv = operator("conv(Tensor x, Tensor weight) -> Tensor", _kernel, _shapes, _flops)
+_conv_backward = operator(
+    "conv_backward(Tensor grad, Tensor x, Tensor weight, bool needs_input_grad) -> (Tensor, Tensor)",
+    _kernel_backward,
+    _shapes_backward,
+    _flops_backward,
+)

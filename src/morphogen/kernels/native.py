@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
 
 
 def _load_extension() -> Any:
@@ -58,11 +59,13 @@ def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
     return dtype if dtype.itemsize >= torch.float32.itemsize else torch.float32
 
 
-def operator(schema: str, kernel: Callable, shapes: Callable) -> Callable[..., Any]:
+def operator(
+    schema: str, kernel: Callable[..., None], shapes: Callable[..., Any], flops: Callable[..., int] | None = None
+) -> Callable[..., Any]:
     """Register a kernel as an operator of torch, visible to modes and opaque to the compiler.
 
     Args: schema in torch's notation; shapes: function of the arguments that returns empty results; kernel: fills these
-    on a CPU, its first argument.
+    on a CPU, its first argument; flops: function of the shapes of the arguments, for torch's counter.
     """
 
     def run(*args: Any) -> Any:
@@ -73,7 +76,10 @@ def operator(schema: str, kernel: Callable, shapes: Callable) -> Callable[..., A
     name = _LIBRARY.define(schema).split("(")[0]
     _LIBRARY.impl(name, run, "CPU")
     torch.library.register_fake(f"morphogen::{name}", shapes, lib=_LIBRARY)
-    registered = getattr(torch.ops.morphogen, name).default
+    packet = getattr(torch.ops.morphogen, name)
+    if flops is not None:
+        register_flop_formula([packet])(flops)
+    registered = packet.default
     KERNELS[registered] = kernel, shapes
     return registered
 

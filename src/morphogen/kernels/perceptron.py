@@ -6,7 +6,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.flop_counter import register_flop_formula
 
 from morphogen.kernels import Form, form_of
 from morphogen.kernels.native import AutogradFunction, apply_function, call_kernel, make_contiguous, operator
@@ -86,20 +85,19 @@ def _shapes_backward(grad: Tensor, x: Tensor, z: Tensor, *layers: Any) -> tuple[
     return x.new_empty(w1.shape), x.new_empty(w1.shape[:2]), x.new_empty(w2.shape), x.new_empty(b2.shape)
 
 
-_PARAM_ARGS = "Tensor w1, Tensor? b1, Tensor w2, Tensor b2"
-_perceptron = operator(f"perceptron(Tensor x, {_PARAM_ARGS}) -> (Tensor, Tensor)", _kernel, _shapes)
-_perceptron_backward = operator(
-    f"perceptron_backward(Tensor grad, Tensor x, Tensor z, {_PARAM_ARGS}) -> (Tensor, Tensor, Tensor, Tensor)",
-    _kernel_backward,
-    _shapes_backward,
-)
-
-
-@register_flop_formula([torch.ops.morphogen.perceptron])
 def _flops(x: Any, w1: Any, b1: Any, w2: Any, *_: Any, **__: Any) -> int:
     return 2 * x[0] * (math.prod(w1) + math.prod(w2))
 
 
-@register_flop_formula([torch.ops.morphogen.perceptron_backward])
 def _flops_backward(grad: Any, x: Any, z: Any, *layers: Any, **_: Any) -> int:
     return 2 * x[0] * (math.prod(layers[0]) + 2 * math.prod(layers[2]))
+
+
+_PARAM_ARGS = "Tensor w1, Tensor? b1, Tensor w2, Tensor b2"
+_perceptron = operator(f"perceptron(Tensor x, {_PARAM_ARGS}) -> (Tensor, Tensor)", _kernel, _shapes, _flops)
+_perceptron_backward = operator(
+    f"perceptron_backward(Tensor grad, Tensor x, Tensor z, {_PARAM_ARGS}) -> (Tensor, Tensor, Tensor, Tensor)",
+    _kernel_backward,
+    _shapes_backward,
+    _flops_backward,
+)

@@ -62,7 +62,7 @@ class EpochScene:
 def build_epoch(task: str, envs: int, device: torch.device, *, minibatches: int | None = None) -> EpochScene:
     """The scene of an epoch.  minibatches: None = as many as the task has."""
     scene = build_scene(task, envs, "mixed", device=device)
-    data = replace(scene.spec.data, name=_register_noise(scene.net.host))
+    data = replace(scene.spec.data, name=register_noise(scene.net.host))
     data = data if minibatches is None else replace(data, minibatches=minibatches)
     setup = build_setup(replace(scene.spec, data=data))
     assert isinstance(setup.feed, ResidentFeed)
@@ -102,7 +102,7 @@ def _check_same_hosts(task: str, envs: int, device: torch.device, layout: str) -
     return trained
 
 
-def _register_noise(host: Host) -> str:
+def register_noise(host: Host) -> str:
     """The name of a data set of noise that fits a host."""
     name, noise = "noise-" + "x".join(map(str, host.input_shape)), torch.Generator().manual_seed(7)
     images = torch.randint(256, (SAMPLES, *host.input_shape), generator=noise, dtype=torch.uint8)

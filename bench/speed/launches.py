@@ -14,8 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.harness.bench_scenes import build_scene
 from bench.harness.timing import build_parser, finish_bench, start_bench
+from morphogen import kernels
 from morphogen.cli.bench import Measure, median_measure
-from morphogen.kernels import native
 from morphogen.state.measure import InputBatch
 from morphogen.steps.train import start_epoch
 
@@ -42,7 +42,7 @@ class LaunchCounter(TorchDispatchMode):
 @contextlib.contextmanager
 def plain_path() -> Iterator[None]:
     """Compute everything in plain torch, as on a GPU."""
-    with mock.patch.object(native, "AVAILABLE", False):
+    with mock.patch.object(kernels, "AVAILABLE", False):
         yield
 
 

@@ -11,10 +11,10 @@ from support.run_comparison import differences
 from support.small_runs import tiny
 
 import morphogen as mg
+from morphogen import kernels
 from morphogen.config.groups import RewardSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.engine.scheduler import Hooks, Parts
-from morphogen.kernels import native
 from morphogen.run.train import resume, train_ppo_vectorized
 from morphogen.testing import laws
 from morphogen.testing.builders.tree_equality import trees_equal
@@ -54,14 +54,14 @@ def play(place, **fields):
 
 
 @pytest.mark.parametrize(
-    ("set_default", "kernels"),
+    ("set_default", "compiled"),
     [(DEFAULTS["float64"], True), (DEFAULTS["float64"], False), (DEFAULTS["an accelerator"], True)],
     ids=["float64", "float64 in plain torch", "an accelerator"],
     indirect=["set_default"],
 )
 @pytest.mark.parametrize("fields", CASES.values(), ids=CASES)
-def test_a_run_under_another_default_has_the_same_bits(tmp_path, set_default, fields, kernels):
-    with mock.patch.object(native, "AVAILABLE", native.AVAILABLE and kernels):
+def test_a_run_under_another_default_has_the_same_bits(tmp_path, set_default, fields, compiled):
+    with mock.patch.object(kernels, "AVAILABLE", kernels.AVAILABLE and compiled):
         usual = play(tmp_path / "usual", **fields)
         set_default()
         assert not list(differences(usual, play(tmp_path / "other", **fields)))

@@ -70,7 +70,7 @@ ON_THE_HOST = {  # they make, or play, what a run needs before its first epoch
 }
 PRICED = ("own.epoch_value", "own.network_value", "own.parameter_cost")
 BEFORE_AN_EPOCH = ("govern_step.first_snapshot", "reset_step.place_fossils")
-OFFERED = public(rules) | {name for name in RULES if name.startswith("blend_slots.")}
+OFFERED = public(rules) | {name for name in RULES if name.startswith("blend.")}
 DRAWN_ALONE = (*(name for name in RULES if name in OFFERED), *BEFORE_AN_EPOCH)
 ALONE = (*DRAWN_ALONE, *PRICED, "reset_step.reset")
 
@@ -380,7 +380,7 @@ def test_every_public_step_and_rule_has_its_row():
 
 @pytest.mark.slow
 def test_torch_writes_an_expanded_base_at_one_place():
-    """Mended: `build_seed_blend` may expand again, `test_house.py` need not look for it."""
+    """Mended: `build_seed_index` may expand again, `test_house.py` need not look for it."""
 
     def write(rows):
         order = torch.arange(4)

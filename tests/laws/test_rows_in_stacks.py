@@ -19,10 +19,15 @@ from support.stacked_rows import STACK, check_rows, same_bits, threads
 from morphogen import kernels
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
-from morphogen.nets import ops, sequences
-from morphogen.nets.blend_slots import SeedDeltas, SeedGates, blend, build_gate_index, build_seed_blend
-from morphogen.nets.elementwise import by_vectors, silu
-from morphogen.nets.rows_linear import rows_linear
+from morphogen.kernels.blend import blend, build_gate_index, build_seed_index
+from morphogen.kernels.conv import stacked_conv
+from morphogen.kernels.elementwise import by_vectors, silu
+from morphogen.kernels.linear import linear, place_linear, rows_linear
+from morphogen.kernels.norm import NormBlock, batch_norm, group_norm, masked_group_norm
+from morphogen.kernels.perceptron import perceptron
+from morphogen.kernels.pool import max_pool2d
+from morphogen.kernels.sums import column_sums, scale_channels, spatial_mean
+from morphogen.nets import sequences
 from morphogen.nets.seed_module import gate_layout, gate_openness
 from morphogen.rules.rewards.archetypes import ARCHETYPES, STEPS, TERMS, archetype_inputs
 from morphogen.rules.rewards.table import build_rule, rule_from_function
@@ -35,29 +40,29 @@ GATE = {"v1": (2, 8), "c1": (2,), "v2": (1, 2), "c2": (1,)}
 
 def conv(channels: int, outputs: int, kernel: int, *, side: int = 8, per_channel: bool = False):
     weight = (STACK, outputs, 1 if per_channel else channels, kernel, kernel)
-    return ops.stacked_conv, {"x": (12, side, side, STACK, channels), "weight": weight}
+    return stacked_conv, {"x": (12, side, side, STACK, channels), "weight": weight}
 
 
 def blended(features, delta, gate, *, algorithm: str):
     """Features with the delta of every network blended in."""
     rows = features.shape[-2]
     spans = ((0, rows),) if algorithm == "multiply" else ()
-    own = build_seed_blend(
+    own = build_seed_index(
         torch.arange(rows), torch.full((rows,), 0.3), torch.zeros(rows, dtype=torch.bool), count=rows, multiplied=spans
     )
-    gates = SeedGates(gate, build_gate_index(own, torch.arange(rows))) if algorithm == "gate" else None
-    return blend(features, SeedDeltas([delta], spans), own, gates)
+    gates = (gate, build_gate_index(own, torch.arange(rows))) if algorithm == "gate" else None
+    return blend(features, [delta], own, multiplied=spans, gates=gates)
 
 
 def normalised(x, gain, bias, scale):
-    return ops.group_norm([ops.NormBlock(x, gain, bias, scale, floor=0.0)], groups=2)[0]
+    return group_norm([NormBlock(x, gain, bias, scale, floor=0.0)], groups=2)[0]
 
 
 def masked_normalised(x, gain, bias, mask):
     mask = (mask > 0).float()
     count = mask.unflatten(-1, (2, -1)).sum(-1) * x.shape[1] * x.shape[2]
     inverse = torch.where(count > 0, 1 / count.clamp(min=1.0), 0.0)
-    return ops.masked_group_norm(x * mask, gain * mask, bias * mask, channel_mask=mask, inverse_count=inverse)
+    return masked_group_norm(x * mask, gain * mask, bias * mask, channel_mask=mask, inverse_count=inverse)
 
 
 def losses(logits):
@@ -81,27 +86,27 @@ LAYERS: dict[str, tuple[Callable, dict[str, tuple[int, ...]]]] = {
     "conv of other channels": conv(6, 6, 3),
     "conv of odd sides": conv(8, 8, 3, side=5),
     "depthwise conv": conv(8, 8, 3, per_channel=True),
-    "linear": (ops.linear, {"x": (STACK, 12, 16), "weight": (STACK, 10, 16), "bias": (STACK, 10)}),
+    "linear": (linear, {"x": (STACK, 12, 16), "weight": (STACK, 10, 16), "bias": (STACK, 10)}),
     "rows_linear": (rows_linear, {"x": FEATURES, "weight": (STACK, 5, 8), "bias": (STACK, 5)}),
     "perceptron": (
-        ops.perceptron,
+        perceptron,
         {"x": (12, STACK, 8), "w1": (STACK, 4, 8), "b1": (STACK, 4), "w2": (STACK, 8, 4), "b2": CHANNELS},
     ),
     "gate": (
         lambda x, **p: gate_openness(p, x),
         {"x": (13, 5, 5, STACK, 8), **{name: (STACK, *shape) for name, shape in GATE.items()}},
     ),
-    "spatial_mean": (ops.spatial_mean, {"x": FEATURES}),
-    "scale_channels": (ops.scale_channels, {"x": FEATURES, "factor": CHANNELS}),
+    "spatial_mean": (spatial_mean, {"x": FEATURES}),
+    "scale_channels": (scale_channels, {"x": FEATURES, "factor": CHANNELS}),
     "group_norm": (normalised, {"x": FEATURES, "gain": CHANNELS, "bias": CHANNELS, "scale": CHANNELS}),
     "masked_group_norm": (masked_normalised, {"x": FEATURES, "gain": CHANNELS, "bias": CHANNELS, "mask": CHANNELS}),
-    "batch_norm": (ops.batch_norm, {"x": FEATURES, "gain": CHANNELS, "bias": CHANNELS}),
-    "max_pool2d": (ops.max_pool2d, {"x": FEATURES}),
-    "column_sums": (lambda x: kernels.column_sums(x.detach()), {"x": (2, 33, STACK, 8)}),
+    "batch_norm": (batch_norm, {"x": FEATURES, "gain": CHANNELS, "bias": CHANNELS}),
+    "max_pool2d": (max_pool2d, {"x": FEATURES}),
+    "column_sums": (lambda x: column_sums(x.detach()), {"x": (2, 33, STACK, 8)}),
     "silu": (silu, {"x": (11, 5, 5, STACK, 3)}),
     "silu of many": (silu, {"x": (16, 8, 8, STACK, 8)}),
     "sigmoid": (lambda x: by_vectors(torch.sigmoid, x), {"x": (11, STACK, 3)}),
-    "place_linear": (sequences.place_linear, {"x": PLACES, "weight": (STACK, 24, WIDTH), "bias": (STACK, 24)}),
+    "place_linear": (place_linear, {"x": PLACES, "weight": (STACK, 24, WIDTH), "bias": (STACK, 24)}),
     "running_mean": (sequences.running_mean, {"x": PLACES}),
     "gate of a sequence": (causal_gate, {"x": (3, 7, STACK, WIDTH), "flat": (STACK, gate_layout(WIDTH).size)}),
     "losses": (losses, {"logits": (STACK, 12, 10)}),

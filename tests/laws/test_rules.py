@@ -16,8 +16,8 @@ from morphogen.config.groups import GovernorSpec, LifecycleSpec, RewardSpec, Sig
 from morphogen.config.host import CnnSpec
 from morphogen.config.parts import RULES as RULES_OF
 from morphogen.config.registry import BUILT_IN
+from morphogen.kernels import blend
 from morphogen.learn import advantage
-from morphogen.nets import blend_slots
 from morphogen.rules import (
     attribution,
     counts,
@@ -52,7 +52,7 @@ NUMBERS = {
     "shapley_values.interaction_weights",
     "shapley_values.shapley_weights",
 }  # without tensors
-BESIDE_RULES = (advantage, blend_slots, minibatch_tally)  # modules of other packages under the laws of rules
+BESIDE_RULES = (advantage, blend, minibatch_tally)  # modules of other packages under the laws of rules
 COUNTS, GATES = ((0, 10, 20, 30, *[40] * 9),) * 3, (1, 1, 1)
 BUDGET, LENGTH, GAMMA = 48_832, 9, 0.995
 R, I, B = torch.float32, torch.int64, torch.bool  # noqa: E741
@@ -116,7 +116,7 @@ def at_once(part, where, target):
 def mixed(alpha, training, spans=()):
     """One seed for every row, in the order of the rows."""
     own = torch.arange(alpha.shape[0], device=alpha.device)
-    return own, blend_slots.build_seed_blend(own, alpha, training, count=alpha.shape[0], multiplied=spans)
+    return own, blend.build_seed_index(own, alpha, training, count=alpha.shape[0], multiplied=spans)
 
 
 def blended(way):
@@ -125,9 +125,8 @@ def blended(way):
     def run(delta, host, alpha, training):
         spans = ((0, host.shape[0]),) if way == "multiplied" else ()
         delta, host = delta.movedim(0, -2), host.movedim(0, -2)
-        return blend_slots.blend(
-            host, blend_slots.SeedDeltas([delta], spans), mixed(alpha, training, spans)[1]
-        ).movedim(-2, 0)
+        own = mixed(alpha, training, spans)[1]
+        return blend.blend(host, [delta], own, multiplied=spans).movedim(-2, 0)
 
     return run
 
@@ -141,7 +140,7 @@ def heard(alpha, training):
 def gated(alpha, training):
     """Report per row with a gate: its weight, and whether it is silent."""
     own, mix = mixed(alpha, training)
-    return blend_slots.build_gate_index(mix, own)[1:]
+    return blend.build_gate_index(mix, own)[1:]
 
 
 def remembered(pair):
@@ -207,10 +206,10 @@ RULES = {
         {},
     ),
     "attribution.players": (attribution.players, slots, SLOTTED),
-    "blend_slots.blend": (blended("added"), blends, {}),
-    "blend_slots.blend (multiplied)": (blended("multiplied"), blends, {}),
-    "blend_slots.build_gate_index": (gated, tensors((shares, R, ONE), (yes, B, ONE)), {}),
-    "blend_slots.build_seed_blend": (heard, tensors((shares, R, ONE), (yes, B, ONE)), {}),
+    "blend.blend": (blended("added"), blends, {}),
+    "blend.blend (multiplied)": (blended("multiplied"), blends, {}),
+    "blend.build_gate_index": (gated, tensors((shares, R, ONE), (yes, B, ONE)), {}),
+    "blend.build_seed_index": (heard, tensors((shares, R, ONE), (yes, B, ONE)), {}),
     "counts.parameter_price": (
         partial(counts.parameter_price, param_budget=100),
         tensors((st.integers(0, 900), I, CELL), (shares, R, ONE)),

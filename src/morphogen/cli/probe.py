@@ -20,7 +20,7 @@ from morphogen.device.malloc import keep_freed_memory, process_memory
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup, resolve_device
 from morphogen.errors import ConfigError, DeviceError
-from morphogen.nets import ops
+from morphogen.kernels.conv import stacked_conv
 from morphogen.nets.net import Net
 from morphogen.telemetry.events import Envelope
 from morphogen.telemetry.writer import MemorySink
@@ -127,7 +127,7 @@ def explain(spec: RunSpec) -> list[dict[str, object]]:
             torch.linspace(-1.0, 1.0, math.prod(shape), dtype=torch.float32, device=device).view(shape)
             for shape in shapes
         )
-        chosen = kernels.form_of(x, weight)
+        chosen = kernels.form_of("conv", x, weight)
         forms = [form for form in kernels.Form if form is not kernels.Form.KERNEL or form is chosen]
         times = {form: measure_milliseconds(x, weight, grad, form) for form in forms}
         shape = f"{layer.kernel}x{layer.kernel}, {layer.channels_in} -> {layer.channels}, {layer.size}x{layer.size}"
@@ -167,7 +167,7 @@ def measure_milliseconds(x: Tensor, weight: Tensor, grad: Tensor, form: kernels.
     leaves = x.requires_grad_(), weight.requires_grad_()
 
     def step() -> tuple[Tensor, ...]:
-        return torch.autograd.grad(ops.stacked_conv(*leaves, form=form), leaves, grad)
+        return torch.autograd.grad(stacked_conv(*leaves, form=form), leaves, grad)
 
     timer = Timer("step()", globals={"step": step}, num_threads=torch.get_num_threads())
     return 1e3 * timer.blocked_autorange(min_run_time=MIN_SECONDS).median

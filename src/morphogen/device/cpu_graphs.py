@@ -82,7 +82,6 @@ class Block:
     """Memory that a pass allocated."""
 
     storage: StorageWeakRef  # keeps the key of the storage from being used again
-    address: int
     nbytes: int
     first: int  # position of the call that allocates it
     last: int  # position of the last call that uses it
@@ -242,8 +241,8 @@ class _Tape(TorchDispatchMode):
         for result in results:
             if result is not None:
                 storage = result.untyped_storage()
-                place = storage.data_ptr(), storage.nbytes()
-                self._blocks[storage._cdata] = Block(StorageWeakRef(storage), *place, position, position)
+                block = Block(StorageWeakRef(storage), storage.nbytes(), position, position)
+                self._blocks[storage._cdata] = block
 
     def _refer(self, node: Tensor) -> Any:
         """Return the place of a tensor that the pass allocated; another one is held."""
@@ -251,7 +250,8 @@ class _Tape(TorchDispatchMode):
         if block is None:
             return node.detach()
         block.last = len(self._calls)
-        return _Place(block, node.data_ptr() - block.address, node.dtype, node.shape, node.stride())
+        offset = int(node.storage_offset()) * node.itemsize  # its address does not tell: that of an empty view is 0
+        return _Place(block, offset, node.dtype, node.shape, node.stride())
 
     def _refuse_inputs(self, func: Any, form: _Form, args: tuple, kwargs: dict[str, Any]) -> None:
         named = dict(zip((arg.name for arg in func._schema.arguments), args, strict=False)) | kwargs

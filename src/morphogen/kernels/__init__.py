@@ -1,52 +1,104 @@
-"""Layers over stacked networks as operators of torch, with compiled kernels for float32 on a CPU.
+"""Operators over stacked networks: a file each, with its function, torch form, gradient and schema; C beside it.
 
-For authors of layers in `nets`; nothing above `nets` needs this package.  Every operation has two forms that agree
-up to rounding: plain torch, which runs on any device and which the compiler fuses, and a C kernel (`kernels/*.c`) that
-passes over memory once.  `native.has_kernel` chooses per call.  Without a C compiler the package installs without
-kernels, and plain torch computes everything.  Convolutions also need AVX-512 and usual shapes (`form_of`).
+For authors of layers: import a function from the file of its operator, as in
+`from morphogen.kernels.conv import stacked_conv`.  Callers know nothing of forms.  Every operator has a
+form in plain torch, which runs on any device and which the compiler fuses; many have a C kernel for
+float32 on a CPU (`kernels/*.c`), which passes over memory once.  Both agree up to rounding.  `form_of` is
+the one function that decides which form runs.  Without a C compiler the package installs without
+kernels, and plain torch computes everything.
 
-- `conv`, `conv_backward`, `torch_conv`, `form_of`, `Form`: convolutions that keep height and width
-- `norm`, `norm_backward`, `EPS`: group normalisation with channel mask, lower limit and scale
-- `standardise`, `standardise_backward`: layer normalisation without gain and shift
-- `attention`, `attention_backward`: causal attention, where `can_attend` says so
-- `perceptron`, `perceptron_backward`: two linear layers with a SiLU between them
-- `pool`, `pool_backward`: max pooling 2x2
-- `blend`, `blend_backward`: seeds blended into the features of their hosts
-- `take_rows`, `take_row_blocks`, `channels_innermost`: copies that change rows or the order of axes
-- `column_sums`: sums in an order that does not depend on the networks side by side
-- `philox`: counter-based random words, the base of `state.rng`
-- `statistics_dtype`: dtype of sums over features
-- `one_thread`: a context in which a CPU computes on one thread
-- `AVAILABLE`, `CAN_CONVOLVE`: are there kernels, and kernels of convolutions, on this machine?
+- `conv`: convolutions that keep height and width
+- `norm`: group and batch normalisation with channel mask, lower limit and scale
+- `pool`: max pooling 2x2
+- `blend`: seeds blended into the features of their hosts; `seed_inputs`: the features that seeds read
+- `take`: copies that change rows or the order of axes
+- `sums`: sums in an order that no other network changes, and functions with such a gradient
+- `linear`, `perceptron`, `standardise`, `attention`: layers
+- `elementwise`: activations in which no element depends on the number of the others
+- `lstm`: the memory of the policy over a rollout, with its gradient by hand
+- `split`: views of one buffer; `philox`: counter-based random words, the base of `state.rng`
 - `native`: loading of the extension, the calling convention of kernels, axes, `AutogradFunction`
 
-Activations are `[B, H, W, R, C]`: samples, pixels, stacked networks and their channels, which are innermost.  Loads
-torch, and nothing else of the project; gradients are explicit functions here and become autograd in `nets.ops`.
+Activations are `[B, H, W, R, C]`: samples, pixels, stacked networks and their channels, which are
+innermost.  Loads torch, and nothing else of the project.
 """
 
-from morphogen.kernels.attention import attention, attention_backward, can_attend
-from morphogen.kernels.blend import blend, blend_backward
-from morphogen.kernels.conv import Form, conv, conv_backward, form_of, torch_conv
+import enum
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
 from morphogen.kernels.native import AVAILABLE, CAN_CONVOLVE, statistics_dtype
-from morphogen.kernels.norm import EPS, norm, norm_backward
-from morphogen.kernels.perceptron import perceptron, perceptron_backward
-from morphogen.kernels.philox import philox
-from morphogen.kernels.standardise import standardise, standardise_backward
-from morphogen.kernels.sums import column_sums
-from morphogen.kernels.take import channels_innermost, pool, pool_backward, take_row_blocks, take_rows
 from morphogen.kernels.threads import one_thread
 
-__all__ = ["AVAILABLE", "CAN_CONVOLVE", "EPS", "Form", "blend", "blend_backward", "channels_innermost", "column_sums"]
-__all__ += [
-    "conv",
-    "conv_backward",
-    "form_of",
-    "norm",
-    "norm_backward",
-    "one_thread",
-    "perceptron",
-    "perceptron_backward",
-]
-__all__ += ["attention", "attention_backward", "can_attend"]
-__all__ += ["standardise", "standardise_backward"]
-__all__ += ["philox", "pool", "pool_backward", "statistics_dtype", "take_row_blocks", "take_rows", "torch_conv"]
+__all__ = ["AVAILABLE", "CAN_CONVOLVE", "LIMITS", "Form", "form_of", "one_thread", "statistics_dtype"]
+
+MAX_CHANNELS = 512  # channels of a network, `WIDTH` in kernels.h
+_TOKENS = 128  # of a sample, for the kernel of attention
+_HEAD_SIZE = 32
+_CHUNK = 1 << 14  # floats of a piece, as in blend.c
+_SIDE = 4  # pixels that the kernel of convolutions computes together, in either direction
+_SHARED_WIDTHS = (4, 8)  # output channels that share a vector of that kernel
+_VECTOR_WIDTH = 16  # output channels that fill one
+
+
+class Form(enum.Enum):
+    """Implementation of an operator."""
+
+    KERNEL = "kernel"  # compiled C
+    ORDERED = "ordered"  # torch, in an order that neither other networks nor threads change
+    TORCH = "torch"  # torch as it is
+    INNERMOST = "innermost"  # of convolutions: torch, channels innermost
+    MATRIX = "matrix"  # of convolutions: torch, a product of matrices of pixels and weights
+
+
+def form_of(operator: str, x: Tensor, weight: Tensor | None = None) -> Form:
+    """Return the form in which an operator runs on these activations: nothing else decides it.
+
+    Shapes: x [..., C], the operator's first argument; weight [R, O, I, k, k], of a convolution.
+    """
+    dtype = torch.int64 if operator == "philox" else torch.float32
+    fits = x.device.type == "cpu" and x.dtype == dtype and x.shape[-1] <= MAX_CHANNELS
+    served = AVAILABLE and fits
+    if weight is not None:
+        return _conv_form(x, weight, served)
+    if operator == "elementwise":  # the compiler computes all elements alike
+        return Form.ORDERED if served and not torch.compiler.is_compiling() else Form.TORCH
+    limit = LIMITS.get(operator)
+    return Form.KERNEL if served and (limit is None or limit(x)) else Form.TORCH
+
+
+def _conv_form(x: Tensor, weight: Tensor, served: bool) -> Form:
+    rows, outputs, inputs, kernel = weight.shape[:4]
+    if served:
+        usual = x.shape[3:] == (rows, inputs) and kernel % 2 == 1 and has_channel_kernel(outputs)
+        return Form.KERNEL if LIMITS["conv"](x) and usual else Form.ORDERED
+    # Grouped convolutions of a GPU are slow for many networks of few channels; unfolding is on a CPU.
+    product = inputs == x.shape[-1] and (kernel == 1 or x.is_cuda)
+    return Form.MATRIX if product else Form.INNERMOST
+
+
+def has_channel_kernel(channels: int) -> bool:
+    """Return True if the kernel of convolutions serves this number of output channels."""
+    return channels in _SHARED_WIDTHS or channels % _VECTOR_WIDTH == 0
+
+
+def _can_convolve(x: Tensor) -> bool:
+    return CAN_CONVOLVE and x.shape[1] % _SIDE == x.shape[2] % _SIDE == 0
+
+
+def _can_attend(qkv: Tensor) -> bool:
+    return qkv.shape[1] <= _TOKENS and qkv.shape[-1] <= _HEAD_SIZE
+
+
+def _can_blend_and_pool(features: Tensor) -> bool:
+    _, height, width, rows, channels = features.shape
+    return height % 2 == width % 2 == 0 and 4 * rows * channels <= _CHUNK
+
+
+LIMITS: dict[str, Callable[[Tensor], bool]] = {  # shapes of the first argument that a kernel serves
+    "attention": _can_attend,
+    "blend_and_pool": _can_blend_and_pool,
+    "conv": _can_convolve,
+}

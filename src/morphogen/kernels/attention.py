@@ -1,46 +1,80 @@
-"""Causal attention of short rows of tokens with narrow heads."""
+"""Causal attention; the kernel serves short rows of tokens with narrow heads."""
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.flop_counter import register_flop_formula
 
-from morphogen.kernels.native import call_kernel, has_kernel, make_contiguous, operator
+from morphogen.kernels import Form, form_of
+from morphogen.kernels.native import AutogradFunction, apply_function, call_kernel, make_contiguous, operator
 
-TOKENS, HEAD_SIZE = 128, 32  # of a sample and of a head, at most
-
-
-def can_attend(qkv: Tensor) -> bool:
-    """Return True if the kernels serve these queries, keys and values.  qkv [S, n, 3, heads, c]."""
-    return has_kernel(qkv) and qkv.shape[1] <= TOKENS and qkv.shape[-1] <= HEAD_SIZE
+_FEW_TOKENS = 48  # in which plain products are faster than the fused operator
 
 
-def attention(qkv: Tensor, reach: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return the mean values that tokens attend to, and the logarithms of the sums of their scores.
+def causal_attention(
+    qkv: Tensor, heads: int, drop: Callable[[Tensor], Tensor] | None = None, reach: Tensor | None = None
+) -> Tensor:
+    """Scaled dot product attention of every token to itself and those before it.
 
-    Shapes: qkv float32 [S, n, 3, heads, c], queries, keys and values, of `can_attend`; reach int64 [R], tokens back
-    that the S / R samples of a network see, None: all -> [S, n, heads, c], [S, heads, n].
+    Shapes: qkv [R, B, n, 3 d], queries, keys and values of all heads; reach int64 [R], number of tokens before it that
+    a token sees, None: all -> [R, B, n, d].
+    drop: dropout of the weights [R, B, heads, n, n].
     """
-    return _attention(qkv, reach)
+    flat = torch.unflatten(qkv.flatten(0, 1), -1, (3, heads, -1))
+    if drop is None and form_of("attention", flat) is Form.KERNEL:
+        out = apply_function(_Attention, flat, reach)[0]
+    else:
+        out = _torch_attention(flat, qkv.shape[0], drop, reach)
+    return out.view(*qkv.shape[:-1], -1)
 
 
-def attention_backward(grad: Tensor, qkv: Tensor, out: Tensor, logs: Tensor, reach: Tensor | None = None) -> Tensor:
-    """Return the gradient of queries, keys and values.
+def _torch_attention(
+    qkv: Tensor, networks: int, drop: Callable[[Tensor], Tensor] | None, reach: Tensor | None
+) -> Tensor:
+    """Return the values that tokens attend to.  qkv [S, n, 3, heads, c], S samples of all networks -> [S, n, d]."""
+    tokens = qkv.shape[1]
+    parts = qkv.permute(2, 0, 3, 1, 4)  # [3, S, heads, n, c]
+    if drop is None and reach is None and tokens > _FEW_TOKENS:
+        queries, keys, values = parts.unbind(0)
+        out = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        return out.transpose(1, 2).flatten(2)
+    heads = parts.shape[2]
+    queries, keys, values = parts.flatten(1, 2).unbind(0)
+    unseen = torch.full((tokens, tokens), -math.inf, dtype=qkv.dtype, device=qkv.device).triu(1)
+    if reach is not None:
+        place = torch.arange(tokens, device=qkv.device)
+        far = place.unsqueeze(-1) - place > reach.view(-1, 1, 1, 1)  # [R, 1, n, n]
+        unseen = unseen.masked_fill(far, -math.inf).expand(-1, len(queries) // len(reach), -1, -1).flatten(0, 1)
+    scores = torch.baddbmm(unseen, queries, keys.transpose(-2, -1), alpha=queries.shape[-1] ** -0.5)
+    weights = scores.softmax(-1)
+    if drop is not None:
+        weights = drop(weights.view(networks, -1, heads, tokens, tokens)).view(weights.shape)
+    out = torch.unflatten(torch.bmm(weights, values), 0, (-1, heads))
+    return out.transpose(1, 2).flatten(2)
 
-    Shapes: grad [S, n, heads, c]; qkv and reach as in `attention`, out and logs its results -> like qkv.
+
+class _Attention(AutogradFunction):
+    """Mean values that tokens attend to, and the logarithms of the sums of their scores.
+
+    qkv float32 [S, n, 3, heads, c]; reach of the S / R samples of every network -> [S, n, heads, c], [S, heads, n].
     """
-    return _attention_backward(grad, qkv, out, logs, reach)
 
+    @staticmethod
+    def forward(qkv: Tensor, reach: Tensor | None) -> tuple[Tensor, Tensor]:
+        return _attention(qkv, reach)
 
-def _sizes(qkv: Tensor) -> tuple[int, ...]:
-    samples, tokens, _, heads, size = qkv.shape
-    return samples, tokens, heads, size
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor | None], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(inputs[0], *output, inputs[1])
 
-
-def _shared_args(qkv: Tensor, reach: Tensor | None) -> tuple[Any, ...]:
-    networks = 1 if reach is None else len(reach)
-    return *_sizes(qkv), networks, qkv.contiguous(), make_contiguous(reach)
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return _attention_backward(grads[0], *ctx.saved_tensors), None
 
 
 def _kernel(results: tuple[Tensor, Tensor], qkv: Tensor, reach: Tensor | None) -> None:
@@ -52,25 +86,29 @@ def _kernel_backward(back: Tensor, grad: Tensor, *saved: Any) -> None:
     call_kernel("attention_backward", *_shared_args(qkv, reach), out, logs, grad.contiguous(), back)
 
 
+def _shared_args(qkv: Tensor, reach: Tensor | None) -> tuple[Any, ...]:
+    networks = 1 if reach is None else len(reach)
+    return *_sizes(qkv), networks, qkv.contiguous(), make_contiguous(reach)
+
+
+def _sizes(qkv: Tensor) -> tuple[int, ...]:
+    samples, tokens, _, heads, size = qkv.shape
+    return samples, tokens, heads, size
+
+
 def _shapes(qkv: Tensor, reach: Tensor | None) -> tuple[Tensor, Tensor]:
     samples, tokens, heads, size = _sizes(qkv)
     return qkv.new_empty(samples, tokens, heads, size), qkv.new_empty(samples, heads, tokens)
 
 
-_attention = operator("attention(Tensor qkv, Tensor? reach) -> (Tensor, Tensor)", _kernel, _shapes)
-_attention_backward = operator(
-    "attention_backward(Tensor grad, Tensor qkv, Tensor out, Tensor logs, Tensor? reach) -> Tensor",
-    _kernel_backward,
-    lambda grad, qkv, out, logs, reach: qkv.new_empty(qkv.shape),
-)
+def _shapes_backward(grad: Tensor, qkv: Tensor, *saved: Any) -> Tensor:
+    return qkv.new_empty(qkv.shape)
 
 
-@register_flop_formula([torch.ops.morphogen.attention])
 def _flops(qkv: Any, *_: Any, **__: Any) -> int:
     return 2 * _products(qkv)
 
 
-@register_flop_formula([torch.ops.morphogen.attention_backward])
 def _flops_backward(grad: Any, qkv: Any, *_: Any, **__: Any) -> int:
     return 5 * _products(qkv)
 
@@ -79,3 +117,12 @@ def _products(qkv: Any) -> int:
     """Operations of a product of every token with itself and those before it."""
     samples, tokens, _, heads, size = qkv
     return samples * heads * size * tokens * (tokens + 1)
+
+
+_attention = operator("attention(Tensor qkv, Tensor? reach) -> (Tensor, Tensor)", _kernel, _shapes, _flops)
+_attention_backward = operator(
+    "attention_backward(Tensor grad, Tensor qkv, Tensor out, Tensor logs, Tensor? reach) -> Tensor",
+    _kernel_backward,
+    _shapes_backward,
+    _flops_backward,
+)

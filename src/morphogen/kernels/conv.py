@@ -1,19 +1,17 @@
 """Convolutions of stacked networks that keep height and width."""
 
-import enum
 import math
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.flop_counter import register_flop_formula
 
+from morphogen.kernels import Form, form_of, has_channel_kernel
 from morphogen.kernels.native import (
-    CAN_CONVOLVE,
+    AutogradFunction,
+    apply_function,
     call_kernel,
-    has_kernel,
-    make_contiguous,
     make_evenly_strided,
     operator,
     to_activations,
@@ -21,87 +19,132 @@ from morphogen.kernels.native import (
 )
 from morphogen.kernels.threads import one_thread
 
-_SIDE = 4  # pixels that the kernel computes together, in either direction
-_SHARED_WIDTHS, _VECTOR_WIDTH = (4, 8), 16  # output channels that share a vector of the kernel, or fill one
 
+def stacked_conv(x: Tensor, weight: Tensor, *, form: Form | None = None) -> Tensor:
+    """Convolve and keep height and width.
 
-class Form(enum.Enum):
-    """Implementation of a convolution."""
+    Shapes: x [B, H, W, R, I], or [B, H, W, 1, I] shared by all rows; weight [R, O, I, k, k], k odd -> [B, H, W, R, O].
+    With as many inputs as outputs and a weight [R, O, 1, k, k] the convolution is depthwise.
+    `form`: implementation; None = the fastest one.
 
-    USUAL = "usual"  # torch, axes in memory in torch's order
-    INNERMOST = "innermost"  # torch, channels innermost
-    KERNEL = "kernel"  # compiled kernel
-    MATRIX = "matrix"  # torch, a product of matrices of pixels and weights
-
-
-_LAYOUTS = {Form.USUAL: torch.contiguous_format, Form.INNERMOST: torch.channels_last}  # of convolutions by torch
-
-
-def form_of(x: Tensor, weight: Tensor) -> Form:
-    """Return the form by device and shapes (`morphogen bench --explain`).
-
-    Shapes: x [B, H, W, R, I], weight [R, O, I, k, k].
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> image = torch.ones(1, 4, 4, 1, 1)  # shared by two networks, which sum and average 3 x 3 pixels
+        >>> weight = torch.stack((torch.ones(1, 1, 3, 3), torch.ones(1, 1, 3, 3) / 9))
+        >>> mg.nets.stacked_conv(image, weight)[0, 1, 1].flatten().round(decimals=3).tolist()
+        [9.0, 1.0]
     """
-    rows, outputs, inputs, kernel = weight.shape[:4]
-    if has_kernel(x):
-        sides = all(side % _SIDE == 0 for side in x.shape[1:3])
-        known = sides and kernel % 2 == 1 and _has_channel_kernel(outputs) and x.shape[3:] == (rows, inputs)
-        return Form.KERNEL if CAN_CONVOLVE and known else Form.INNERMOST
-    # Grouped convolutions of a GPU are slow for many networks of few channels; on a CPU unfolding is.
-    return Form.MATRIX if inputs == x.shape[-1] and (kernel == 1 or x.is_cuda) else Form.INNERMOST
+    form = form or form_of("conv", x, weight)
+    if form is Form.MATRIX:
+        return _matrix_conv(x, weight)
+    if form in (Form.KERNEL, Form.ORDERED):
+        return apply_function(_Conv, x, weight, form)
+    return _torch_conv(x, weight, innermost=form is Form.INNERMOST)
 
 
-def conv(x: Tensor, weight: Tensor, *, form: Form = Form.KERNEL) -> Tensor:
-    """Convolve in any form but `MATRIX`, with bits that depend neither on R nor on the number of threads.
-
-    Shapes: x [B, H, W, R or 1, I], weight [R, O, I, k, k] -> [B, H, W, R, O].
-    Raises: ValueError for `KERNEL` where `form_of` is another form.
-    """
-    if form is Form.KERNEL:
-        return _conv(x, weight)
-    if _is_depthwise(x, weight):  # an output has the products of one kernel, which one thread adds
-        return torch_conv(x, weight, form)
-    if weight.shape[0] == 1:  # torch computes a single group in another order than several
-        return conv(_repeat_row(x), torch.cat((weight, weight)), form=form)[..., :1, :].contiguous()
-    with one_thread(x.device):  # threads of torch add the parts of each
-        return torch_conv(x, weight, form)
+def _matrix_conv(x: Tensor, weight: Tensor) -> Tensor:
+    """Convolve by one matrix product for all pixels of a network; depthwise by a product and a sum."""
+    kernel = weight.shape[-1]
+    if kernel > 1:
+        padded = F.pad(x, (0, 0, 0, 0, *(kernel // 2,) * 4))
+        x = padded.unfold(1, kernel, 1).unfold(2, kernel, 1)  # [B, H, W, R, I, k, k]
+    if kernel > 1 and weight.shape[2] < x.shape[4]:
+        return (x * weight.squeeze(2)).sum((-2, -1))
+    inputs = x.expand(*x.shape[:3], weight.shape[0], *x.shape[4:]).flatten(4)
+    return apply_function(_RowsProduct, inputs, weight.flatten(2))
 
 
-def torch_conv(x: Tensor, weight: Tensor, form: Form) -> Tensor:
-    """Convolve by torch, with its gradient.  Shapes as of `conv`."""
-    images, flat = _to_torch(x, weight, form)
-    out = F.conv2d(images, flat, padding=weight.shape[-1] // 2, groups=images.shape[1] // flat.shape[1])
-    return to_activations(out, weight.shape[0])
+class _RowsProduct(AutogradFunction):
+    """Product of pixels [B, H, W, R, I] and weights [R, O, I]; gradients of weights are contiguous."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor) -> Tensor:
+        out = torch.bmm(x.flatten(0, 2).transpose(0, 1), weight.transpose(1, 2))
+        return out.transpose(0, 1).view(*x.shape[:4], -1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor]:
+        x, weight = ctx.saved_tensors
+        grad = grads[0].flatten(0, 2).transpose(0, 1)
+        x_grad = None
+        if ctx.needs_input_grad[0]:
+            x_grad = torch.bmm(grad, weight).transpose(0, 1).view(x.shape)
+        return x_grad, torch.bmm(grad.transpose(1, 2), x.flatten(0, 2).transpose(0, 1))
 
 
-def conv_backward(
-    grad: Tensor, x: Tensor, weight: Tensor, *, needs_input_grad: bool, form: Form = Form.KERNEL
-) -> tuple[Tensor, Tensor]:
-    """Return the gradients of x (empty unless `needs_input_grad`) and weight.  grad [B, H, W, R, O]."""
-    if form is not Form.KERNEL:
-        return _torch_backward(grad, x, weight, form, needs_input_grad=needs_input_grad)
-    if needs_input_grad and not _has_channel_kernel(x.shape[-1]):
+class _Conv(AutogradFunction):
+    """A convolution whose bits depend neither on R nor on the number of threads."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, form: Form) -> Tensor:
+        return _conv(x, weight) if form is Form.KERNEL else _ordered_conv(x, weight)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Form], output: Tensor) -> None:
+        x, weight, form = inputs
+        ctx.form = form
+        ctx.save_for_backward(x, weight)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, None]:
+        x, weight = ctx.saved_tensors
+        needs: bool = ctx.needs_input_grad[0]
+        gradients = _kernel_gradients if ctx.form is Form.KERNEL else _ordered_gradients
+        x_grad, weight_grad = gradients(grads[0], x, weight, needs)
+        return x_grad if needs else None, weight_grad, None
+
+
+def _kernel_gradients(grad: Tensor, x: Tensor, weight: Tensor, needs: bool) -> tuple[Tensor, Tensor]:
+    """Return the gradients of x, empty unless it `needs` one, and weight."""
+    if needs and not has_channel_kernel(x.shape[-1]):
         rows, kernel = weight.shape[0], weight.shape[-1]
         images = torch.conv_transpose2d(to_images(grad), weight.flatten(0, 1), padding=kernel // 2, groups=rows)
         return to_activations(images, rows), _conv_backward(grad, x, weight, False)[1]
-    return _conv_backward(grad, x, weight, needs_input_grad)
+    return _conv_backward(grad, x, weight, needs)
 
 
-def _torch_backward(
-    grad: Tensor, x: Tensor, weight: Tensor, form: Form, *, needs_input_grad: bool
-) -> tuple[Tensor, Tensor]:
-    """Gradients of a convolution by torch."""
+def _ordered_conv(x: Tensor, weight: Tensor) -> Tensor:
+    if _is_depthwise(x, weight):  # an output has the products of one kernel, which one thread adds
+        return _torch_conv(x, weight)
+    if weight.shape[0] == 1:  # torch computes a single group in another order than several
+        return _ordered_conv(_repeat_row(x), torch.cat((weight, weight)))[..., :1, :].contiguous()
+    with one_thread(x.device):  # threads of torch add the parts of each
+        return _torch_conv(x, weight)
+
+
+def _ordered_gradients(grad: Tensor, x: Tensor, weight: Tensor, needs: bool) -> tuple[Tensor, Tensor]:
+    """Return the gradients of x, empty unless it `needs` one, and weight."""
     if weight.shape[0] == 1 and not _is_depthwise(x, weight):
-        both = _repeat_row(grad), _repeat_row(x), torch.cat((weight, weight))
-        x_grad, weight_grad = _torch_backward(*both, form, needs_input_grad=needs_input_grad)
-        return x_grad[..., :1, :].contiguous() if needs_input_grad else x_grad, weight_grad[:1]
-    (images, flat), kernel = _to_torch(x, weight, form), weight.shape[-1]
+        both = torch.cat((weight, weight))
+        x_grad, weight_grad = _ordered_gradients(_repeat_row(grad), _repeat_row(x), both, needs)
+        return x_grad[..., :1, :].contiguous() if needs else x_grad, weight_grad[:1]
+    images, flat = _to_torch(x, weight, innermost=True)
+    kernel = weight.shape[-1]
     sizes = (1, 1), (kernel // 2,) * 2, (1, 1), False, (0, 0), images.shape[1] // flat.shape[1]
     with one_thread(grad.device):
         x_grad, flat_grad, _ = torch.ops.aten.convolution_backward(
-            to_images(grad), images, flat, None, *sizes, (needs_input_grad, True, False)
+            to_images(grad), images, flat, None, *sizes, (needs, True, False)
         )
-    return to_activations(x_grad, x.shape[3]) if needs_input_grad else x.new_empty(0), flat_grad.view(weight.shape)
+    x_grad = to_activations(x_grad, x.shape[3]) if needs else x.new_empty(0)
+    return x_grad, flat_grad.view(weight.shape)
+
+
+def _torch_conv(x: Tensor, weight: Tensor, *, innermost: bool = True) -> Tensor:
+    images, flat = _to_torch(x, weight, innermost=innermost)
+    groups = images.shape[1] // flat.shape[1]
+    out = F.conv2d(images, flat, padding=weight.shape[-1] // 2, groups=groups)
+    return to_activations(out, weight.shape[0])
+
+
+def _to_torch(x: Tensor, weight: Tensor, *, innermost: bool) -> tuple[Tensor, Tensor]:
+    """Return images and weights of a grouped convolution.  -> [B, R * I, H, W], [R * O, I, k, k]."""
+    layout = torch.channels_last if innermost else torch.contiguous_format
+    return to_images(x).contiguous(memory_format=layout), weight.flatten(0, 1).contiguous()
 
 
 def _is_depthwise(x: Tensor, weight: Tensor) -> bool:
@@ -114,30 +157,22 @@ def _repeat_row(x: Tensor) -> Tensor:
     return torch.cat((x, x), -2)
 
 
-def _to_torch(x: Tensor, weight: Tensor, form: Form) -> tuple[Tensor, Tensor]:
-    """Return images and weights of a grouped convolution.  -> [B, R * I, H, W], [R * O, I, k, k]."""
-    return to_images(x).contiguous(memory_format=_LAYOUTS[form]), weight.flatten(0, 1).contiguous()
-
-
-def _has_channel_kernel(channels: int) -> bool:
-    """Return True if the kernel serves this number of output channels."""
-    return channels in _SHARED_WIDTHS or channels % _VECTOR_WIDTH == 0
-
-
 def _kernel(out: Tensor, x: Tensor, weight: Tensor) -> None:
     x = _kernel_input(x, weight)
-    call_kernel("conv", *_sizes(x, weight), x, make_contiguous(weight), out, None, None, None)
+    call_kernel("conv", *_sizes(x, weight), x, weight.contiguous(), out, None, None, None)
 
 
-def _kernel_backward(results: tuple[Tensor, ...], grad: Tensor, x: Tensor, weight: Tensor, needs_input_grad: bool):
-    x, (x_grad, weight_grad) = _kernel_input(x, weight, is_backward=needs_input_grad), results
-    tensors = x, make_contiguous(weight), None, grad.contiguous(), x_grad if needs_input_grad else None, weight_grad
+def _kernel_backward(results: tuple[Tensor, Tensor], grad: Tensor, x: Tensor, weight: Tensor, needs: bool) -> None:
+    x = _kernel_input(x, weight, channels=x.shape[-1] if needs else None)
+    x_grad, weight_grad = results
+    tensors = x, weight.contiguous(), None, grad.contiguous(), x_grad if needs else None, weight_grad
     call_kernel("conv_backward", *_sizes(x, weight), *tensors)
 
 
-def _kernel_input(x: Tensor, weight: Tensor, *, is_backward: bool = False) -> Tensor:
-    """Return the input in the layout of the kernel.  is_backward: the kernel also computes the gradient of x."""
-    if form_of(x, weight) is not Form.KERNEL or (is_backward and not _has_channel_kernel(x.shape[-1])):
+def _kernel_input(x: Tensor, weight: Tensor, *, channels: int | None = None) -> Tensor:
+    """Return the input in the layout of the kernel.  channels: of x, if it needs a gradient."""
+    serves = channels is None or has_channel_kernel(channels)
+    if not serves or form_of("conv", x, weight) is not Form.KERNEL:
         got = f"{tuple(x.shape)} and {tuple(weight.shape)}"
         raise ValueError(f"x, weight: expected shapes that `form_of` maps to KERNEL, got {got}")
     return make_evenly_strided(x)
@@ -151,23 +186,22 @@ def _shapes(x: Tensor, weight: Tensor) -> Tensor:
     return x.new_empty(*x.shape[:-1], weight.shape[1])
 
 
-def _shapes_backward(grad: Tensor, x: Tensor, weight: Tensor, needs_input_grad: bool) -> tuple[Tensor, Tensor]:
-    return x.new_empty(x.shape if needs_input_grad else 0), weight.new_empty(weight.shape)
+def _shapes_backward(grad: Tensor, x: Tensor, weight: Tensor, needs: bool) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape if needs else 0), weight.new_empty(weight.shape)
 
 
-_conv = operator("conv(Tensor x, Tensor weight) -> Tensor", _kernel, _shapes)
-_conv_backward = operator(
-    "conv_backward(Tensor grad, Tensor x, Tensor weight, bool needs_input_grad) -> (Tensor, Tensor)",
-    _kernel_backward,
-    _shapes_backward,
-)
-
-
-@register_flop_formula([torch.ops.morphogen.conv])
 def _flops(x: Any, weight: Any, **_: Any) -> int:
     return 2 * math.prod(x[:3]) * math.prod(weight)
 
 
-@register_flop_formula([torch.ops.morphogen.conv_backward])
 def _flops_backward(grad: Any, x: Any, weight: Any, needs_input_grad: bool, **_: Any) -> int:
     return (1 + needs_input_grad) * _flops(x, weight)
+
+
+_conv = operator("conv(Tensor x, Tensor weight) -> Tensor", _kernel, _shapes, _flops)
+_conv_backward = operator(
+    "conv_backward(Tensor grad, Tensor x, Tensor weight, bool needs_input_grad) -> (Tensor, Tensor)",
+    _kernel_backward,
+    _shapes_backward,
+    _flops_backward,
+)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
 
 
 def _load_extension() -> Any:
@@ -21,7 +22,6 @@ def _load_extension() -> Any:
 _native = _load_extension()
 AVAILABLE = hasattr(_native, "standardise")  # an extension that was compiled earlier lacks kernels
 CAN_CONVOLVE = AVAILABLE and _native.convolves()  # the processor has the instructions of the convolution kernels
-MAX_CHANNELS = 512  # channels of a network, `WIDTH` in kernels.h
 _DTYPES = (torch.float32, torch.int64, torch.uint8)
 _LIBRARY = torch.library.Library("morphogen", "FRAGMENT")
 KERNELS: dict[Any, tuple[Callable, Callable]] = {}  # by operator: what fills its results, and what allocates them
@@ -54,21 +54,18 @@ def apply_function(function: type[AutogradFunction], *args: Any) -> Any:
     return directly.apply(*args)
 
 
-def has_kernel(x: Tensor) -> bool:
-    """Return True if kernels serve activations of this device, dtype and width.  x [..., C]."""
-    return AVAILABLE and x.device.type == "cpu" and x.dtype == torch.float32 and x.shape[-1] <= MAX_CHANNELS
-
-
 def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype of sums over features: that of the features, at least float32."""
     return dtype if dtype.itemsize >= torch.float32.itemsize else torch.float32
 
 
-def operator(schema: str, kernel: Callable, shapes: Callable) -> Callable[..., Any]:
+def operator(
+    schema: str, kernel: Callable[..., None], shapes: Callable[..., Any], flops: Callable[..., int] | None = None
+) -> Callable[..., Any]:
     """Register a kernel as an operator of torch, visible to modes and opaque to the compiler.
 
     Args: schema in torch's notation; shapes: function of the arguments that returns empty results; kernel: fills these
-    on a CPU, its first argument.
+    on a CPU, its first argument; flops: function of the shapes of the arguments, for torch's counter.
     """
 
     def run(*args: Any) -> Any:
@@ -79,7 +76,10 @@ def operator(schema: str, kernel: Callable, shapes: Callable) -> Callable[..., A
     name = _LIBRARY.define(schema).split("(")[0]
     _LIBRARY.impl(name, run, "CPU")
     torch.library.register_fake(f"morphogen::{name}", shapes, lib=_LIBRARY)
-    registered = getattr(torch.ops.morphogen, name).default
+    packet = getattr(torch.ops.morphogen, name)
+    if flops is not None:
+        register_flop_formula([packet])(flops)
+    registered = packet.default
     KERNELS[registered] = kernel, shapes
     return registered
 

@@ -1,146 +1,198 @@
 """Group normalisation over the unmasked channels, then a lower limit and a scale."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from morphogen.kernels import Form, form_of, statistics_dtype
 from morphogen.kernels.native import (
+    AutogradFunction,
+    apply_function,
     call_kernel,
-    has_kernel,
     make_contiguous,
     make_evenly_strided,
     operator,
-    statistics_dtype,
 )
 
 EPS = 1e-5
 
 
-class NormFactors(NamedTuple):
+class NormBlock(NamedTuple):
+    """Activations to normalise, with gain, bias, lower limit and scale; input of `group_norm`.
+
+    Fields:
+        x: [B, H, W, n, C]
+        gain: [n, C]; None = 1
+        bias: [n, C]
+        scale: [n, C], of the result; None = 1
+        floor: lower limit before the scale; 0 is a ReLU
+    """
+
+    x: Tensor
+    gain: Tensor | None
+    bias: Tensor
+    scale: Tensor | None = None
+    floor: float = -math.inf
+
+
+class _Factors(NamedTuple):
     """Factors per channel; None = 1."""
 
     gain: Tensor | None  # [R, C]
     bias: Tensor  # [R, C]
     channel_mask: Tensor | None  # [R, C], 1 or 0
-    inverse_count: Tensor | None  # [R, G], 1 / (unmasked elements of a sample and group), 0 for 0; None = no mask
+    inverse_count: Tensor | None  # [R, G], 1 / (unmasked elements of a sample and group), 0 for 0; None: no mask
     scale: Tensor | None  # [R, C]
 
 
-def norm(
-    x: Tensor, factors: NormFactors, groups: int, *, floor: float, limited: int | None = None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return `scale * max(floor, bias + gain * (x - mean) / deviation)`, and what its gradient needs.
+class _Options(NamedTuple):
+    """Settings of a normalisation."""
 
-    Shapes: x [B, H, W, R, C], 0 in masked channels; gain 0 there; groups: G.  limited: rows with the lower limit, the
-    first ones; None = all; a number has no kernel.
-    Returns: out, like x; with a kernel mean and 1 / deviation [2, B, R, G], and None, as the gradient needs x; else
-    1 / deviation [B, 1, 1, R, G, 1 or C / G], at least in float32, and `(x - mean) / deviation` like x.
+    groups: int
+    floor: float
+    limited: int | None = None  # rows with the lower limit, the first ones; None: all.  A number has no kernel
+
+
+def group_norm(blocks: Sequence[NormBlock], *, groups: int) -> tuple[Tensor, ...]:
+    """Group normalisation of every row of some blocks.
+
+    Shapes: blocks x [B, H, W, n, C] -> [B, H, W, n, C] each; C must be a multiple of `groups`, the groups of a row.
+    Source: Wu and He, Group Normalization, 2018.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> x = torch.arange(4.0).view(1, 2, 2, 1, 1)
+        >>> block = mg.nets.NormBlock(x, gain=None, bias=torch.zeros(1, 1), floor=0.0)  # with a ReLU
+        >>> (out,) = mg.nets.group_norm([block], groups=1)
+        >>> [round(value, 2) for value in out.flatten().tolist()]
+        [0.0, 0.0, 0.45, 1.34]
     """
-    if limited is None and has_kernel(x):
-        return *_norm(x, *factors, groups, floor), None
-    standard, inverse = _standardise(x.to(statistics_dtype(x.dtype)), factors, groups)
-    out = _linear(standard, factors.gain, factors.bias)
-    if floor > -math.inf:
-        out[..., :limited, :].clamp_min_(floor)
+    floors = {block.floor for block in blocks if block.floor > -math.inf}
+    one_by_one = len(blocks) == 1 or len(floors) > 1
+    if one_by_one or form_of("norm", blocks[0].x) is Form.KERNEL:
+        return tuple([_normalise_block(block, _Options(groups, block.floor)) for block in blocks])
+    return _joined_group_norm(blocks, groups)
+
+
+def _joined_group_norm(blocks: Sequence[NormBlock], groups: int) -> tuple[Tensor, ...]:
+    """`group_norm` as one block: plain torch takes as many operators for one row as for all."""
+    floored = [n for n, block in enumerate(blocks) if block.floor > -math.inf]
+    order = floored + [n for n, block in enumerate(blocks) if block.floor == -math.inf]
+    ordered = [blocks[n] for n in order]
+    sizes = [block.bias.shape[0] for block in ordered]
+    limited = sum(sizes[: len(floored)]) if len(floored) < len(order) else None
+    # Of more axes than three, CUDA copies tensors one by one.
+    joined = torch.cat([block.x.flatten(0, 2) for block in ordered], 1)
+    x = joined.view(*blocks[0].x.shape[:3], *joined.shape[1:])
+    ones = torch.ones_like(x[0, 0, 0])
+    gain = _concat_factors([block.gain for block in ordered], sizes, ones)
+    scale = _concat_factors([block.scale for block in ordered], sizes, ones)
+    bias = torch.cat([block.bias for block in ordered])
+    whole = NormBlock(x, gain, bias, scale)
+    out = _normalise_block(whole, _Options(groups, ordered[0].floor, limited))
+    parts = dict(zip(order, out.split_with_sizes(sizes, -2), strict=True))
+    return tuple([parts[n] for n in range(len(blocks))])
+
+
+def _concat_factors(parts: list[Tensor | None], sizes: list[int], ones: Tensor) -> Tensor | None:
+    """Concatenate factors of blocks, 1 where a block has none; None where no block has any."""
+    if not [part for part in parts if part is not None]:
+        return None
+    return torch.cat([ones[:size] if part is None else part for part, size in zip(parts, sizes, strict=True)])
+
+
+def _normalise_block(block: NormBlock, options: _Options) -> Tensor:
+    return _normalise(block.x, options, _Factors(block.gain, block.bias, None, None, block.scale))
+
+
+def batch_norm(x: Tensor, gain: Tensor, bias: Tensor, *, floor: float = -math.inf) -> Tensor:
+    """Normalise with the statistics of this batch.  x [B, H, W, R, C]; gain, bias [R, C].  `floor` 0 is a ReLU."""
+    sample = x.flatten(0, 1).unsqueeze(0)  # the batch as one sample, every channel a group of its own
+    factors = _Factors(gain, bias, None, None, None)
+    return _normalise(sample, _Options(x.shape[-1], floor), factors).view(x.shape)
+
+
+def masked_group_norm(
+    x: Tensor, gain: Tensor, bias: Tensor, *, channel_mask: Tensor, inverse_count: Tensor, floor: float = -math.inf
+) -> Tensor:
+    """Group normalisation with statistics over unmasked channels only; masked channels of the result are 0.
+
+    Shapes: x [B, H, W, R, C], gain and bias [R, C], all 0 in masked channels; channel_mask [R, C], 1 or 0;
+    inverse_count [R, G] = 1 / (unmasked elements of a sample and group), 0 for 0.  `floor` 0 is a ReLU.
+    """
+    factors = _Factors(gain, bias, channel_mask, inverse_count, None)
+    return _normalise(x, _Options(inverse_count.shape[1], floor), factors)
+
+
+def _normalise(x: Tensor, options: _Options, factors: _Factors) -> Tensor:
+    """Return `scale * max(floor, bias + gain * (x - mean) / deviation)`.  x [B, H, W, R, C] -> like x."""
+    return apply_function(_GroupNorm, x, options, *factors)[0]
+
+
+class _GroupNorm(AutogradFunction):
+    """Group normalisation, lower limit and scale."""
+
+    @staticmethod
+    def forward(x: Tensor, options: _Options, *factors: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return the result, and what the gradient needs.
+
+        With a kernel: mean and 1 / deviation [2, B, R, G], and None, as the gradient needs x; else 1 / deviation
+        [B, 1, 1, R, G, 1 or C / G], at least in float32, and `(x - mean) / deviation` like x.
+        """
+        if options.limited is None and form_of("norm", x) is Form.KERNEL:
+            out, stats = _norm(x, *factors, options.groups, options.floor)
+            return out, stats, None
+        return _torch_norm(x, options, _Factors(*factors))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        x, options, *factors = inputs
+        _, stats, standard = output
+        ctx.options = options
+        ctx.by_kernel = standard is None
+        ctx.mark_non_differentiable(*[part for part in output[1:] if part is not None])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x if standard is None else standard, stats, *factors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, stats, *factors = ctx.saved_tensors
+        options: _Options = ctx.options
+        needed: tuple[bool, ...] = ctx.needs_input_grad
+        grad = grads[0].contiguous()
+        if ctx.by_kernel:
+            x_grad, (gain, bias, scale) = _norm_backward(grad, x, *factors, stats, options.floor, needed[0])
+        else:
+            x_grad, gain, bias, scale = _torch_gradients(grad, x, stats, _Factors(*factors), (options, needed[0]))
+        found = x_grad, None, gain, bias, None, None, scale
+        return tuple([part if flag else None for part, flag in zip(found, needed, strict=True)])
+
+
+def _torch_norm(x: Tensor, options: _Options, factors: _Factors) -> tuple[Tensor, Tensor, Tensor]:
+    wide = x.to(statistics_dtype(x.dtype))
+    standard, inverse = _standardise(wide, factors, options.groups)
+    out = _scale_and_shift(standard, factors.gain, factors.bias)
+    if options.floor > -math.inf:
+        out[..., : options.limited, :].clamp_min_(options.floor)
     if factors.scale is not None:
         out.mul_(factors.scale)
     return out.to(x.dtype), inverse, standard.to(x.dtype)
 
 
-def norm_backward(
-    grad: Tensor,
-    x: Tensor,
-    factors: NormFactors,
-    stats: Tensor,
-    *,
-    floor: float,
-    needs_input_grad: bool,
-    limited: int | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Return the gradients of x (empty unless `needs_input_grad`), gain, bias, and of scale (None without one).
-
-    x: the third result of `norm`, or its input where that is None; stats: its second result -> like x, [R, C] each.
-    """
-    if limited is None and has_kernel(x):
-        x_grad, (gain, bias, scale) = _norm_backward(grad, x, *factors, stats, floor, needs_input_grad)
-        return x_grad, gain, bias, None if factors.scale is None else scale
-    wide = grad.to(stats.dtype), x.to(stats.dtype), stats
-    x_grad, gain, bias, scale = _torch_backward(*wide, factors, limit=(floor, limited), needs=needs_input_grad)
-    return x_grad.to(x.dtype), gain, bias, scale
+def _standardise(x: Tensor, factors: _Factors, groups: int) -> tuple[Tensor, Tensor]:
+    """Return `(x - mean) / deviation`, 0 in masked channels, and 1 / deviation [B, 1, 1, R, G, 1 or C / G]."""
+    grouped = x.view(*x.shape[:-1], groups, -1)
+    mean, inverse = (part[:, None, None, :, :, None] for part in _statistics(grouped, factors))
+    if factors.channel_mask is not None:
+        inverse = inverse * factors.channel_mask.view(grouped.shape[3:])
+    return (grouped - mean).mul_(inverse).view(x.shape), inverse
 
 
-def _kernel(results: tuple[Tensor, ...], x: Tensor, *args):
-    *factors, groups, floor = args
-    x = make_evenly_strided(x)
-    call_kernel("norm", x, *map(make_contiguous, factors), *results, *_sizes(x, groups), floor, EPS)
-
-
-def _kernel_backward(results: tuple[Tensor, ...], grad: Tensor, x: Tensor, *args):
-    *factors, stats, floor, needs_input_grad = args
-    x, (samples, _, _, rows, channels) = make_evenly_strided(x), x.shape
-    (x_grad, sums), sample_sums = results, x.new_empty(3, samples, rows, channels)
-    outputs = x_grad if needs_input_grad else None, sample_sums, *_sizes(x, stats.shape[3]), floor
-    call_kernel("norm_backward", grad.contiguous(), x, *map(make_contiguous, factors), stats, *outputs)
-    call_kernel("sums", 3, samples, rows * channels, sample_sums, sums)
-
-
-def _sizes(x: Tensor, groups: int) -> tuple[int, ...]:
-    samples, height, width, rows, channels = x.shape
-    return samples, height * width, rows, channels, groups, x.stride(2)
-
-
-def _shapes(x: Tensor, *args):
-    return x.new_empty(x.shape), x.new_empty(2, x.shape[0], x.shape[3], args[-2])
-
-
-def _shapes_backward(grad: Tensor, x: Tensor, *args):
-    return x.new_empty(x.shape if args[-1] else 0), x.new_empty(3, *x.shape[3:])
-
-
-_FACTORS = "Tensor? gain, Tensor bias, Tensor? channel_mask, Tensor? inverse_count, Tensor? scale"
-_norm = operator(f"norm(Tensor x, {_FACTORS}, SymInt groups, float floor) -> (Tensor, Tensor)", _kernel, _shapes)
-_norm_backward = operator(
-    f"norm_backward(Tensor grad, Tensor x, {_FACTORS}, Tensor stats, float floor, bool needs_input_grad)"
-    " -> (Tensor, Tensor)",
-    _kernel_backward,
-    _shapes_backward,
-)
-
-
-def _torch_backward(
-    grad: Tensor,
-    standard: Tensor,
-    inverse: Tensor,
-    factors: NormFactors,
-    *,
-    limit: tuple[float, int | None],
-    needs: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    (gain, bias, _, inverse_count, scale), (floor, limited) = factors, limit
-    inner = grad if floor == -math.inf else _limit_backward(grad, standard, factors, floor, limited)
-    # Scale and gain are constant over the samples: two sums per channel serve all gradients.
-    sums = torch.stack((inner.sum((1, 2)), (inner * standard).sum((1, 2))))
-    total = sums.sum(1)
-    bias_grad, gain_grad = (total if scale is None else total * scale).unbind()
-    scale_grad = None if scale is None else _linear(total[1], gain, bias * total[0])
-    if scale_grad is not None and floor and floor > -math.inf:  # the sum of floored values is not 0
-        scale_grad[:limited] += floor * (grad.sum((1, 2)) - sums[0])[:, :limited].sum(0)
-    if not needs:
-        return grad.new_empty(0), gain_grad, bias_grad, scale_grad
-    weight = gain if scale is None else scale if gain is None else gain * scale
-    grouped = *standard.shape[:-1], inverse.shape[-2], -1
-    means = (sums if weight is None else sums * weight).view(2, len(standard), *grouped[3:]).sum(-1)
-    means *= -grouped[-2] / standard[0, :, :, 0].numel() if inverse_count is None else -inverse_count
-    level, tilt = means[:, :, None, None, :, :, None].unbind()
-    x_grad = torch.addcmul(level, standard.view(grouped), tilt)
-    inner = inner.view(x_grad.shape)
-    x_grad.add_(inner) if weight is None else x_grad.addcmul_(inner, weight.view(x_grad.shape[3:]))
-    return x_grad.mul_(inverse).view(grad.shape), gain_grad, bias_grad, scale_grad
-
-
-def _statistics(x: Tensor, factors: NormFactors) -> tuple[Tensor, Tensor]:
+def _statistics(x: Tensor, factors: _Factors) -> tuple[Tensor, Tensor]:
     """Mean and 1 / deviation of every group.  x [B, H, W, R, G, C / G] -> [B, R, G] each."""
     if factors.channel_mask is None or factors.inverse_count is None:
         variance, mean = torch.var_mean(x, (1, 2, 5), correction=0)
@@ -152,24 +204,107 @@ def _statistics(x: Tensor, factors: NormFactors) -> tuple[Tensor, Tensor]:
     return mean, variance.add_(EPS).rsqrt_()
 
 
-def _standardise(x: Tensor, factors: NormFactors, groups: int) -> tuple[Tensor, Tensor]:
-    """Return `(x - mean) / deviation`, 0 in masked channels, and 1 / deviation [B, 1, 1, R, G, 1 or C / G]."""
-    grouped = x.view(*x.shape[:-1], groups, -1)
-    mean, inverse = (part[:, None, None, :, :, None] for part in _statistics(grouped, factors))
-    if factors.channel_mask is not None:
-        inverse = inverse * factors.channel_mask.view(grouped.shape[3:])
-    return (grouped - mean).mul_(inverse).view(x.shape), inverse
-
-
-def _linear(x: Tensor, gain: Tensor | None, bias: Tensor) -> Tensor:
+def _scale_and_shift(x: Tensor, gain: Tensor | None, bias: Tensor) -> Tensor:
     return x + bias if gain is None else torch.addcmul(bias, x, gain)
 
 
-def _limit_backward(grad: Tensor, standard: Tensor, factors: NormFactors, floor: float, limited: int | None) -> Tensor:
+def _torch_gradients(
+    grad: Tensor, standard: Tensor, inverse: Tensor, factors: _Factors, settings: tuple[_Options, bool]
+) -> tuple[Tensor | None, Tensor, Tensor, Tensor | None]:
+    """Return the gradients of x (None without need), gain, bias and scale.  settings: options, and the need."""
+    options, needs_input_grad = settings
+    dtype = standard.dtype
+    grad = grad.to(inverse.dtype)
+    standard = standard.to(inverse.dtype)
+    inner = grad
+    if options.floor > -math.inf:
+        inner = _limit_backward(grad, standard, factors, options)
+    # Scale and gain are constant over the samples: two sums per channel serve all gradients.
+    sums = torch.stack((inner.sum((1, 2)), (inner * standard).sum((1, 2))))
+    total = sums.sum(1)
+    bias_grad, gain_grad = (total if factors.scale is None else total * factors.scale).unbind()
+    scale_grad = None
+    if factors.scale is not None:
+        scale_grad = _scale_and_shift(total[1], factors.gain, factors.bias * total[0])
+        if options.floor and options.floor > -math.inf:  # the sum of floored values is not 0
+            floored = options.floor * (grad.sum((1, 2)) - sums[0])
+            scale_grad[: options.limited] += floored[:, : options.limited].sum(0)
+    x_grad = None
+    if needs_input_grad:
+        x_grad = _input_gradient(inner, standard, inverse, sums, factors).to(dtype)
+    return x_grad, gain_grad, bias_grad, scale_grad
+
+
+def _input_gradient(inner: Tensor, standard: Tensor, inverse: Tensor, sums: Tensor, factors: _Factors) -> Tensor:
+    """Return the gradient of x.  inner, standard [B, H, W, R, C]; sums [2, B, R, C] of them -> [B, H, W, R, C]."""
+    weight = factors.gain
+    if factors.scale is not None:
+        weight = factors.scale if weight is None else weight * factors.scale
+    grouped = *standard.shape[:-1], inverse.shape[-2], -1
+    means = (sums if weight is None else sums * weight).view(2, len(standard), *grouped[3:]).sum(-1)
+    if factors.inverse_count is None:
+        means *= -grouped[-2] / standard[0, :, :, 0].numel()
+    else:
+        means *= -factors.inverse_count
+    level, tilt = means[:, :, None, None, :, :, None].unbind()
+    x_grad = torch.addcmul(level, standard.view(grouped), tilt)
+    inner = inner.view(x_grad.shape)
+    if weight is None:
+        x_grad.add_(inner)
+    else:
+        x_grad.addcmul_(inner, weight.view(x_grad.shape[3:]))
+    return x_grad.mul_(inverse).view(standard.shape)
+
+
+def _limit_backward(grad: Tensor, standard: Tensor, factors: _Factors, options: _Options) -> Tensor:
     """Gradient below the lower limit of the first rows.  -> like grad [B, H, W, R, C]."""
+    limited = options.limited
     gain = None if factors.gain is None else factors.gain[:limited]
-    above = _linear(standard[..., :limited, :], gain, factors.bias[:limited])
-    inner = torch.ops.aten.threshold_backward(grad[..., :limited, :], above, floor)
+    above = _scale_and_shift(standard[..., :limited, :], gain, factors.bias[:limited])
+    inner = torch.ops.aten.threshold_backward(grad[..., :limited, :], above, options.floor)
     if limited is None:
         return inner
     return torch.cat((inner.flatten(0, 2), grad[..., limited:, :].flatten(0, 2)), 1).view(grad.shape)
+
+
+def _kernel(results: tuple[Tensor, Tensor], x: Tensor, *args: Any) -> None:
+    *factors, groups, floor = args
+    x = make_evenly_strided(x)
+    call_kernel("norm", x, *map(make_contiguous, factors), *results, *_sizes(x, groups), floor, EPS)
+
+
+def _kernel_backward(results: tuple[Tensor, Tensor], grad: Tensor, x: Tensor, *args: Any) -> None:
+    *factors, stats, floor, needs_input_grad = args
+    x = make_evenly_strided(x)
+    samples, _, _, rows, channels = x.shape
+    x_grad, sums = results
+    sample_sums = x.new_empty(3, samples, rows, channels)
+    inputs = grad.contiguous(), x, *map(make_contiguous, factors), stats
+    outputs = x_grad if needs_input_grad else None, sample_sums
+    call_kernel("norm_backward", *inputs, *outputs, *_sizes(x, stats.shape[3]), floor)
+    call_kernel("sums", 3, samples, rows * channels, sample_sums, sums)
+
+
+def _sizes(x: Tensor, groups: int) -> tuple[int, ...]:
+    samples, height, width, rows, channels = x.shape
+    return samples, height * width, rows, channels, groups, x.stride(2)
+
+
+def _shapes(x: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
+    groups = args[-2]
+    return x.new_empty(x.shape), x.new_empty(2, x.shape[0], x.shape[3], groups)
+
+
+def _shapes_backward(grad: Tensor, x: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
+    needs_input_grad = args[-1]
+    return x.new_empty(x.shape if needs_input_grad else 0), x.new_empty(3, *x.shape[3:])
+
+
+_FACTORS = "Tensor? gain, Tensor bias, Tensor? channel_mask, Tensor? inverse_count, Tensor? scale"
+_norm = operator(f"norm(Tensor x, {_FACTORS}, SymInt groups, float floor) -> (Tensor, Tensor)", _kernel, _shapes)
+_norm_backward = operator(
+    f"norm_backward(Tensor grad, Tensor x, {_FACTORS}, Tensor stats, float floor, bool needs_input_grad)"
+    " -> (Tensor, Tensor)",
+    _kernel_backward,
+    _shapes_backward,
+)

@@ -5,7 +5,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from morphogen.kernels.native import AVAILABLE, call_kernel, operator
+from morphogen.kernels import Form, form_of
+from morphogen.kernels.native import call_kernel, operator
 
 _M0, _M1 = 0xD2511F53, 0xCD9E8D57
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
@@ -15,8 +16,8 @@ _ROUNDS = 10
 
 def philox(counter: Tensor, key: Tensor) -> Tensor:
     """Return random words.  counter int64 [..., 4], key int64 [..., 2], words in 0..2**32-1 -> int64 [..., 4]."""
-    integers = counter.dtype == key.dtype == torch.int64
-    return (_philox if AVAILABLE and integers and counter.device.type == "cpu" else _torch_philox)(counter, key)
+    words = _philox if form_of("philox", counter) is Form.KERNEL else _torch_philox
+    return words(counter, key)
 
 
 def _kernel(out: Tensor, counter: Tensor, key: Tensor) -> None:

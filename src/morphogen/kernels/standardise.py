@@ -1,25 +1,96 @@
-"""Rows of features with mean 0 and variance 1: layer normalisation without gain and shift."""
+"""Layer normalisation: rows of features with mean 0 and variance 1, alone or before a linear layer."""
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from morphogen.kernels.native import call_kernel, has_kernel, operator
+from morphogen.kernels import Form, form_of
+from morphogen.kernels.linear import join_tokens, multiply_places
+from morphogen.kernels.native import AutogradFunction, apply_function, call_kernel, operator
 from morphogen.kernels.norm import EPS
+from morphogen.kernels.sums import column_sums
 
 
-def standardise(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return rows with mean 0 and variance 1, their means and 1 / deviations.  x [..., d] -> like x, [..., 1] twice."""
-    if has_kernel(x):
+def standardise(x: Tensor) -> Tensor:
+    """Normalise every token to mean 0 and variance 1.  [..., d] -> [..., d]."""
+    return apply_function(_Standardise, x)[0]
+
+
+class _Standardise(AutogradFunction):
+    """Standardised rows, their means and 1 / deviations."""
+
+    @staticmethod
+    def forward(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return _forward(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs, *output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return _gradient(grads[0], *ctx.saved_tensors)
+
+
+def normed_linear(x: Tensor, gain: Tensor, shift: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Layer normalisation and a linear layer behind it.
+
+    Shapes: x [R, ..., I]; gain, shift [R, I]; weight [R, O, I], bias [R, O] (None = 0) -> [R, ..., O].
+    Gain and shift are taken into the linear layer: they meet its small parameters instead of all tokens.
+    """
+    return apply_function(_NormedLinear, x, gain, shift, weight, bias)[0]
+
+
+class _NormedLinear(AutogradFunction):
+    """Standardised tokens, in a product with weights times gains, plus the products of weights and shifts."""
+
+    @staticmethod
+    def forward(x: Tensor, gain: Tensor, shift: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, ...]:
+        standard, mean, inverse = _forward(x)
+        scaled = weight * gain.unsqueeze(1)
+        total = column_sums((weight * shift.unsqueeze(1)).transpose(1, 2))
+        out = multiply_places(standard, scaled, total if bias is None else total + bias)
+        return out, standard, mean, inverse, scaled
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs[:4], *output[1:])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, gain, shift, weight, standard, mean, inverse, scaled = ctx.saved_tensors
+        grad = join_tokens(grads[0])
+        inner = torch.bmm(grad, scaled).view(x.shape)
+        product = torch.bmm(grad.transpose(1, 2), join_tokens(standard))
+        total = column_sums(grad)
+        each = total.unsqueeze(-1)
+        return (
+            _gradient(inner, x, standard, mean, inverse),
+            column_sums(product * weight),
+            column_sums(weight * each),
+            torch.addcmul(product * gain.unsqueeze(1), each, shift.unsqueeze(1)),
+            total if ctx.needs_input_grad[4] else None,
+        )
+
+
+def _forward(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return standardised rows, their means and 1 / deviations.  x [..., d] -> like x, [..., 1] twice."""
+    if form_of("standardise", x) is Form.KERNEL:
         return _standardise(x)
     return torch.native_layer_norm(x, x.shape[-1:], None, None, EPS)
 
 
-def standardise_backward(grad: Tensor, x: Tensor, standard: Tensor, mean: Tensor, inverse: Tensor) -> Tensor:
-    """Return the gradient of x.  grad, x [..., d]; the rest: results of `standardise` -> [..., d]."""
-    if has_kernel(x):
+def _gradient(grad: Tensor, x: Tensor, standard: Tensor, mean: Tensor, inverse: Tensor) -> Tensor:
+    """Return the gradient of x from the results of `_forward`.  grad [..., d] -> [..., d]."""
+    if form_of("standardise", x) is Form.KERNEL:
         return _standardise_backward(grad, standard, inverse)
-    stats, outputs = (mean, inverse, None, None), [True, False, False]
-    return torch.ops.aten.native_layer_norm_backward(grad, x, x.shape[-1:], *stats, outputs)[0]
+    needed = [True, False, False]
+    return torch.ops.aten.native_layer_norm_backward(grad, x, x.shape[-1:], mean, inverse, None, None, needed)[0]
 
 
 def _kernel(results: tuple[Tensor, ...], x: Tensor) -> None:
@@ -27,9 +98,8 @@ def _kernel(results: tuple[Tensor, ...], x: Tensor) -> None:
 
 
 def _kernel_backward(out: Tensor, grad: Tensor, standard: Tensor, inverse: Tensor) -> None:
-    call_kernel(
-        "standardise_backward", *_sizes(grad), standard.contiguous(), grad.contiguous(), out, None, inverse, EPS
-    )
+    inputs = standard.contiguous(), grad.contiguous()
+    call_kernel("standardise_backward", *_sizes(grad), *inputs, out, None, inverse, EPS)
 
 
 def _sizes(x: Tensor) -> tuple[int, int]:
@@ -41,9 +111,11 @@ def _shapes(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return x.new_empty(x.shape), x.new_empty(rows), x.new_empty(rows)
 
 
+def _shapes_backward(grad: Tensor, standard: Tensor, inverse: Tensor) -> Tensor:
+    return grad.new_empty(grad.shape)
+
+
 _standardise = operator("standardise(Tensor x) -> (Tensor, Tensor, Tensor)", _kernel, _shapes)
 _standardise_backward = operator(
-    "standardise_backward(Tensor grad, Tensor standard, Tensor inverse) -> Tensor",
-    _kernel_backward,
-    lambda grad, *_: grad.new_empty(grad.shape),
+    "standardise_backward(Tensor grad, Tensor standard, Tensor inverse) -> Tensor", _kernel_backward, _shapes_backward
 )

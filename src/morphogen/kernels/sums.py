@@ -1,21 +1,114 @@
-"""Sums over the middle axis.
+"""Sums over the middle axis, and functions whose value or gradient is one.
 
-Torch adds the columns of a reduction in an order that depends on their number; then the results of a network would
-depend on the networks that are stacked beside it.
+Torch adds the columns of a reduction in an order that depends on their number; then the results of a
+network would depend on the networks that are stacked beside it.
 """
+
+from typing import Any
 
 from torch import Tensor
 
-from morphogen.kernels.native import call_kernel, has_kernel, operator
+from morphogen.kernels import Form, form_of
+from morphogen.kernels.native import AutogradFunction, apply_function, call_kernel, operator
 
 
 def column_sums(x: Tensor) -> Tensor:
     """Sum over the second axis; no sum of a kernel depends on other columns.  x [A, N, ..., C] -> [A, ..., C]."""
-    return _sums(x) if has_kernel(x) else x.sum(1)
+    return _sums(x) if form_of("sums", x) is Form.KERNEL else x.sum(1)
 
 
 def _kernel(out: Tensor, x: Tensor) -> None:
     call_kernel("sums", *x.shape[:2], x.shape[2:].numel(), x.contiguous(), out)
 
 
-_sums = operator("sums(Tensor x) -> Tensor", _kernel, lambda x: x.new_empty(x.shape[0], *x.shape[2:]))
+def _shapes(x: Tensor) -> Tensor:
+    return x.new_empty(x.shape[0], *x.shape[2:])
+
+
+_sums = operator("sums(Tensor x) -> Tensor", _kernel, _shapes)
+
+
+def spatial_mean(x: Tensor) -> Tensor:
+    """Mean over height and width, or whatever lies between the samples and the networks.
+
+    Shapes: x [B, ..., R, C] -> [R, B, C].
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> x = torch.arange(4.0).view(1, 2, 2, 1, 1)  # one image of 2 x 2 pixels
+        >>> mg.nets.spatial_mean(x).tolist()
+        [[[1.5]]]
+    """
+    return apply_function(_SpatialMean, x).transpose(0, 1)
+
+
+class _SpatialMean(AutogradFunction):
+    """Mean over the pixels."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        pixels = x.reshape(x.shape[0], -1, *x.shape[-2:])
+        if form_of("sums", x) is Form.KERNEL:
+            return _sums(pixels) / pixels.shape[1]
+        return pixels.mean(1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.shape = inputs[0].shape
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        grad = grads[0]
+        mean = grad / ctx.shape[1:-2].numel()
+        ones = (1 for _ in ctx.shape[1:-2])
+        return mean.reshape(grad.shape[0], *ones, *grad.shape[1:]).expand(ctx.shape)
+
+
+def scale_channels(x: Tensor, factor: Tensor) -> Tensor:
+    """Multiply all pixels of a channel by a factor.  x [B, H, W, R, C]; factor [B, R, C] or [R, C] -> like x."""
+    return apply_function(_ScaleChannels, x, factor)
+
+
+class _ScaleChannels(AutogradFunction):
+    """Product of pixels and factors of their channels."""
+
+    @staticmethod
+    def forward(x: Tensor, factor: Tensor) -> Tensor:
+        return x * factor.unsqueeze(-3).unsqueeze(-3)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor]:
+        grad = grads[0]
+        x, factor = ctx.saved_tensors
+        sums = column_sums((grad * x).flatten(1, 2))
+        x_grad = None
+        if ctx.needs_input_grad[0]:
+            x_grad = grad * factor.unsqueeze(-3).unsqueeze(-3)
+        shared = factor.dim() < sums.dim()
+        return x_grad, column_sums(sums.unsqueeze(0))[0] if shared else sums
+
+
+def spread(values: Tensor, samples: int) -> Tensor:
+    """Repeat values of networks for all samples.  [R, C] -> [R, B, C]."""
+    return apply_function(_Spread, values, samples)
+
+
+class _Spread(AutogradFunction):
+    """Repetition whose gradient is added in an order that does not depend on the number of networks."""
+
+    @staticmethod
+    def forward(values: Tensor, samples: int) -> Tensor:
+        return values.unsqueeze(1).expand(-1, samples, -1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
+        """Save nothing."""
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return column_sums(grads[0]), None

@@ -7,13 +7,12 @@ buffer.  A gate belongs to its seed.
 
 import itertools
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch._utils import _flatten_dense_tensors
 
-from morphogen.kernels.native import AutogradFunction, apply_function
+from morphogen.kernels.split import split_views
 from morphogen.nets.layout import Leaves, ParamLayout
 from morphogen.nets.net import Net
 from morphogen.nets.plan import SlotPlan
@@ -44,29 +43,12 @@ def split_params(buffer: Tensor, plans: tuple[SlotPlan, ...], *, net: Net) -> tu
     leaves = [(rows, leaf) for slot in layouts for rows, layout in slot for leaf in layout.leaves]
     sizes = [rows * size for slot in layouts for rows, layout in slot for size in layout.sizes]
     shapes = [(rows, *leaf.shape) for rows, leaf in leaves]
-    views = iter(apply_function(_SplitViews, buffer, sizes, shapes) if shapes else ())
+    views = split_views(buffer, sizes, shapes)
     named = iter([(leaf.name, view) for (_, leaf), view in zip(leaves, views, strict=True)])
     params: list[tuple[Leaves, ...]] = [
         tuple([dict(itertools.islice(named, len(layout.leaves))) for _, layout in slot]) for slot in layouts
     ]
     return tuple([SlotParams(blocks[:-1], blocks[-1]) if blocks else None for blocks in params])
-
-
-class _SplitViews(AutogradFunction):
-    """A buffer as views of given shapes: one node of the graph for all of them."""
-
-    @staticmethod
-    def forward(buffer: Tensor, sizes: list[int], shapes: list[tuple[int, ...]]) -> tuple[Tensor, ...]:
-        parts = buffer.split_with_sizes(sizes)
-        return tuple([part.view(shape) for part, shape in zip(parts, shapes, strict=True)])
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        """Save nothing."""
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return _flatten_dense_tensors(grads), None, None
 
 
 def block_layouts(plans: tuple[SlotPlan, ...], *, net: Net) -> tuple[tuple[tuple[int, ParamLayout], ...], ...]:

@@ -6,9 +6,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from morphogen import kernels
 from morphogen.config.host import CnnSpec, norm_groups
-from morphogen.nets import ops
+from morphogen.kernels import statistics_dtype
+from morphogen.kernels.conv import stacked_conv
+from morphogen.kernels.linear import linear
+from morphogen.kernels.norm import batch_norm, masked_group_norm
+from morphogen.kernels.sums import spatial_mean
+from morphogen.kernels.take import images_innermost
 from morphogen.nets.host_networks import HostRows
 from morphogen.nets.layout import ParamLayout, ParamLeaf, fan_in_leaf
 from morphogen.rules.counts import used_channels
@@ -46,7 +50,7 @@ class InstanceMasks(NamedTuple):
 def build_masks(instance: Instance, host: CnnSpec, like: Tensor) -> InstanceMasks:
     """Build the masks of every env, in the dtype of `like`; the counts, which are statistics, at least in float32."""
     masks, inverse_counts, size = [], [], host.size
-    wide = kernels.statistics_dtype(like.dtype)
+    wide = statistics_dtype(like.dtype)
     for i, channels in enumerate(host.channels):
         mask = torch.arange(channels, device=like.device) < used_channels(instance.width, channels).unsqueeze(-1)
         masks.append(mask.to(like.dtype))
@@ -70,11 +74,11 @@ def block(i: int, x: Tensor, rows: HostRows, host: CnnSpec) -> Tensor:
     # Parameters are masked instead of activations: equal zeros, also in gradients, on far smaller tensors.
     weight = weight * rows.pick(rows.masks.taps[i])
     gain, bias = gain * mask, bias * mask
-    z = ops.stacked_conv(x, weight)
+    z = stacked_conv(x, weight)
     if host.norm == "batch":
-        return ops.batch_norm(z, gain, bias, floor=0.0)
+        return batch_norm(z, gain, bias, floor=0.0)
     inverse_count = rows.pick(rows.masks.inverse_count[i])
-    return ops.masked_group_norm(z, gain, bias, channel_mask=mask, inverse_count=inverse_count, floor=0.0)
+    return masked_group_norm(z, gain, bias, channel_mask=mask, inverse_count=inverse_count, floor=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ class CnnNetworks:
 
     def embed(self, inputs: Tensor) -> Tensor:
         """Return images as features.  [E, B, C, H, W], or [B, C, H, W] shared -> [B, H, W, E or 1, C]."""
-        return ops.images_innermost(inputs)
+        return images_innermost(inputs)
 
     def stage(self, i: int, x: Tensor, rows: HostRows) -> Tensor:
         """Compute block `col` before a slot `r0c{col}`; nothing before a slot behind a pool."""
@@ -103,7 +107,7 @@ class CnnNetworks:
     def head(self, x: Tensor, rows: HostRows) -> Tensor:
         """Return logits.  x [B, H, W, R, C] -> [R, B, classes]."""
         weight, bias = (rows.pick(rows.leaves[name]) for name in ("head.weight", "head.bias"))
-        return ops.linear(ops.spatial_mean(x), weight, bias)
+        return linear(spatial_mean(x), weight, bias)
 
     def params_in_use(self, instance: Instance) -> Tensor:
         """Return the parameters in use under the width, the reach and the classes of each env.  int64 [E]."""

@@ -12,8 +12,11 @@ import torch
 from torch import Tensor
 
 from morphogen.config.host import norm_groups, seed_macs
-from morphogen.nets import ops
-from morphogen.nets.elementwise import silu
+from morphogen.kernels.conv import stacked_conv
+from morphogen.kernels.elementwise import silu
+from morphogen.kernels.norm import NormBlock, group_norm
+from morphogen.kernels.perceptron import perceptron
+from morphogen.kernels.sums import scale_channels, spatial_mean
 from morphogen.nets.layout import Leaves, ParamLeaf, fan_in_leaf
 from morphogen.nets.seed_module import SeedModule
 from morphogen.vocab.blueprint import Blueprint, attention_width, bottleneck_width, cnn_param_count
@@ -48,6 +51,7 @@ class CnnBlueprint(SeedModule):
         return seed_macs(self.code, slot)
 
 
+_ROWS = -2  # axis of the networks
 CONV_LIGHT, ATTENTION, NORM, DEPTHWISE = (CnnBlueprint(Blueprint(code)) for code in range(1, 5))
 BOTTLENECK, CONV_SMALL, CONV_HEAVY = (CnnBlueprint(Blueprint(code)) for code in range(5, 8))
 
@@ -91,61 +95,66 @@ def cnn_deltas(parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor])
     blocks = {**_conv3x3_blocks(parts, x), **_conv1x1_blocks(parts, x)}
     blocks |= {b: _NORM_BLOCKS[b](parts[b], x[b]) for b in parts if b in _NORM_BLOCKS}
     channels = next(iter(x.values())).shape[-1]
-    normal = ops.group_norm(list(blocks.values()), groups=norm_groups(channels)) if blocks else ()
+    normal = group_norm(list(blocks.values()), groups=norm_groups(channels)) if blocks else ()
     deltas = dict(zip(blocks, normal, strict=True))
     if Blueprint.NORM in parts:
         p = parts[Blueprint.NORM]
         gain = torch.tanh(p["w"]).unsqueeze(-1).expand_as(p["bias"])
-        deltas[Blueprint.NORM] = ops.scale_channels(deltas[Blueprint.NORM] - x[Blueprint.NORM], gain)
+        deltas[Blueprint.NORM] = scale_channels(deltas[Blueprint.NORM] - x[Blueprint.NORM], gain)
     if Blueprint.ATTENTION in parts:
         p, features = parts[Blueprint.ATTENTION], x[Blueprint.ATTENTION]
-        z = ops.perceptron(ops.spatial_mean(features).transpose(0, 1), p["w1"], None, p["w2"], p["b2"])
-        deltas[Blueprint.ATTENTION] = ops.scale_channels(features, torch.tanh(z / 2))
+        z = perceptron(spatial_mean(features).transpose(0, 1), p["w1"], None, p["w2"], p["b2"])
+        deltas[Blueprint.ATTENTION] = scale_channels(features, torch.tanh(z / 2))
     return deltas
 
 
-def _scaled_block(z: Tensor, *parts: Leaves) -> ops.NormBlock:
+def _concat(parts: tuple[Tensor, ...] | list[Tensor], dim: int = 0) -> Tensor:
+    """Concatenate tensors; a single one is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
+
+
+def _scaled_block(z: Tensor, *parts: Leaves) -> NormBlock:
     """Normalisation, ReLU and scale of adjacent seeds."""
-    bias, scale = [ops.concat([leaves[name] for leaves in parts]) for name in ("bias", "scale")]
-    return ops.NormBlock(z, None, bias, scale, floor=0.0)
+    bias, scale = [_concat([leaves[name] for leaves in parts]) for name in ("bias", "scale")]
+    return NormBlock(z, None, bias, scale, floor=0.0)
 
 
-def _conv3x3_blocks(parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor]) -> dict[Blueprint, ops.NormBlock]:
+def _conv3x3_blocks(parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor]) -> dict[Blueprint, NormBlock]:
     """3x3: conv_light, and conv_heavy, which has a second convolution before."""
     kinds = [b for b in _CONV3X3 if b in parts]
     if not kinds:
         return {}
-    weight = ops.concat([parts[b]["conv0" if b is Blueprint.CONV_HEAVY else "conv"] for b in kinds])
-    z = ops.stacked_conv(x[kinds[0]], weight)
+    weight = _concat([parts[b]["conv0" if b is Blueprint.CONV_HEAVY else "conv"] for b in kinds])
+    z = stacked_conv(x[kinds[0]], weight)
     if Blueprint.CONV_HEAVY not in parts:
         return {Blueprint.CONV_LIGHT: _scaled_block(z, parts[Blueprint.CONV_LIGHT])}
     heavy = parts[Blueprint.CONV_HEAVY]
     rows = heavy["bias"].shape[0]
-    *light, first = z.split_with_sizes([weight.shape[0] - rows, rows][-len(kinds) :], ops.ROWS)
-    middle = ops.NormBlock(first, heavy["gain0"], heavy["bias0"], floor=0.0)
-    (h,) = ops.group_norm([middle], groups=norm_groups(z.shape[-1]))
+    *light, first = z.split_with_sizes([weight.shape[0] - rows, rows][-len(kinds) :], _ROWS)
+    middle = NormBlock(first, heavy["gain0"], heavy["bias0"], floor=0.0)
+    (h,) = group_norm([middle], groups=norm_groups(z.shape[-1]))
     blocks = {Blueprint.CONV_LIGHT: _scaled_block(light[0], parts[Blueprint.CONV_LIGHT])} if light else {}
-    return {**blocks, Blueprint.CONV_HEAVY: _scaled_block(ops.stacked_conv(h, heavy["conv"]), heavy)}
+    return {**blocks, Blueprint.CONV_HEAVY: _scaled_block(stacked_conv(h, heavy["conv"]), heavy)}
 
 
-def _conv1x1_blocks(parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor]) -> dict[Blueprint, ops.NormBlock]:
+def _conv1x1_blocks(parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor]) -> dict[Blueprint, NormBlock]:
     """1x1: conv_small, and depthwise after its filters; one block under the first of the two."""
     kinds = [b for b in _CONV1X1 if b in parts]
     if not kinds:
         return {}
-    h = [ops.stacked_conv(x[b], parts[b]["dw"]) if b is Blueprint.DEPTHWISE else x[b] for b in kinds]
-    z = ops.stacked_conv(ops.concat(h, ops.ROWS), ops.concat([parts[b]["conv"] for b in kinds]))
+    h = [stacked_conv(x[b], parts[b]["dw"]) if b is Blueprint.DEPTHWISE else x[b] for b in kinds]
+    z = stacked_conv(_concat(h, _ROWS), _concat([parts[b]["conv"] for b in kinds]))
     return {kinds[0]: _scaled_block(z, *(parts[b] for b in kinds))}
 
 
-def _bottleneck(p: Leaves, x: Tensor) -> ops.NormBlock:
-    z = silu(ops.stacked_conv(x, p["down"]))
-    return ops.NormBlock(ops.stacked_conv(silu(ops.stacked_conv(z, p["mid"])), p["up"]), p["gain"], p["bias"])
+def _bottleneck(p: Leaves, x: Tensor) -> NormBlock:
+    z = silu(stacked_conv(x, p["down"]))
+    return NormBlock(stacked_conv(silu(stacked_conv(z, p["mid"])), p["up"]), p["gain"], p["bias"])
 
 
 _CONV3X3 = (Blueprint.CONV_LIGHT, Blueprint.CONV_HEAVY)
 _CONV1X1 = (Blueprint.CONV_SMALL, Blueprint.DEPTHWISE)
-_NORM_BLOCKS: dict[Blueprint, Callable[[Leaves, Tensor], ops.NormBlock]] = {  # others that end in a normalisation
+_NORM_BLOCKS: dict[Blueprint, Callable[[Leaves, Tensor], NormBlock]] = {  # others that end in a normalisation
     Blueprint.BOTTLENECK: _bottleneck,
-    Blueprint.NORM: lambda p, x: ops.NormBlock(x, p["gain"], p["bias"]),
+    Blueprint.NORM: lambda p, x: NormBlock(x, p["gain"], p["bias"]),
 }

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from morphogen.nets.elementwise import by_vectors
+from morphogen.kernels.elementwise import by_vectors
 from morphogen.state.decision import ActionMasks
 from morphogen.state.tree_ops import choose, constant_table, positions
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, SIZES, AlphaTarget, Head, Op

@@ -5,15 +5,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from morphogen.kernels import take_row_blocks, take_rows
-from morphogen.nets.blend_slots import SeedDeltas, SeedGates, blend
+from morphogen.kernels.blend import blend
+from morphogen.kernels.pool import max_pool2d
+from morphogen.kernels.seed_inputs import seed_inputs
+from morphogen.kernels.take import take_row_blocks, take_rows
 from morphogen.nets.host_networks import HostRows
 from morphogen.nets.net import Net
-from morphogen.nets.ops import max_pool2d
 from morphogen.nets.plan import SlotPlan
 from morphogen.nets.seed_deltas import group_inputs, seed_deltas
 from morphogen.nets.seed_module import gate_openness
-from morphogen.nets.sites import SlotIndex, SlotParams, seed_inputs
+from morphogen.nets.sites import SlotIndex, SlotParams
 from morphogen.state.env import Instance
 from morphogen.vocab.field_docs import document_fields
 
@@ -83,13 +84,17 @@ def _apply_slot(
     if index.parent_row is not None:
         h, rows = take_rows(h, index.parent_row), rows._replace(env=index.row_env)
     parts = {group.blueprint: leaves for group, leaves in zip(plan.groups, params.seeds, strict=True)}
-    seeds, groups = {group.blueprint: group.size for group in plan.groups}, group_inputs(parts, net.modules)
+    seeds = {group.blueprint: group.size for group in plan.groups}
+    groups = group_inputs(parts, net.modules)
     sizes = [sum([seeds[code] for code in codes]) for codes in groups]
     sizes = [*sizes, plan.gates] if plan.gates else sizes
-    isolated = net.host.isolates or not h.requires_grad
-    inputs = take_row_blocks(h.detach(), index.input_rows, sizes) if isolated else seed_inputs(h, index, sizes)
-    causal = net.host.causal
-    gates = SeedGates(gate_openness(params.gates, inputs[-1], causal=causal), index.gates) if plan.gates else None
+    if net.host.isolates or not h.requires_grad:
+        inputs = take_row_blocks(h.detach(), index.input_rows, sizes)
+    else:
+        inputs = seed_inputs(h, index.input_rows, sizes, index.mix, index.gates)
+    gates = None
+    if plan.gates:
+        gates = gate_openness(params.gates, inputs[-1], causal=net.host.causal), index.gates
     x = {codes[0]: block for codes, block in zip(groups, inputs, strict=False)}  # the last input is that of gates
-    deltas = SeedDeltas(seed_deltas(parts, x, net.modules), plan.multiplied_spans)
-    return blend(h, deltas, index.mix, gates, pooled=pooled), rows
+    deltas = seed_deltas(parts, x, net.modules)
+    return blend(h, deltas, index.mix, multiplied=plan.multiplied_spans, gates=gates, pooled=pooled), rows

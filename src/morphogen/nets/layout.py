@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from morphogen.nets.elementwise import by_vectors
+from morphogen.kernels.elementwise import by_vectors
 
 LEAST = 2.0**-24 - 1.0  # keeps normal values finite: half a step above the least number that is drawn
 Leaves = dict[str, Tensor]  # name -> [R, *shape]

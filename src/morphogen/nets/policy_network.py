@@ -13,10 +13,10 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from morphogen.config.spec import RunSpec
+from morphogen.kernels.lstm import lstm_cell, lstm_unroll
 from morphogen.nets import controller, distribution
 from morphogen.nets.controller import ControllerParams
 from morphogen.nets.distribution import LOGITS, SCORES, LogitTables, Lookups, Support
-from morphogen.nets.lstm import lstm_cell, lstm_unroll
 from morphogen.state.tree_ops import constant_table, get_leaf, unsafe_new
 from morphogen.vocab.action import Op
 from morphogen.vocab.field_docs import document_fields

@@ -5,8 +5,11 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from morphogen.nets import ops, sequences
-from morphogen.nets.elementwise import by_vectors, silu
+from morphogen.kernels.elementwise import by_vectors, silu
+from morphogen.kernels.linear import place_linear
+from morphogen.kernels.perceptron import perceptron
+from morphogen.kernels.sums import spatial_mean
+from morphogen.nets import sequences
 from morphogen.nets.layout import Leaves, ParamLayout, ParamLeaf, fan_in_leaf
 from morphogen.vocab.blueprint import bottleneck_width
 from morphogen.vocab.slot import SlotSpec
@@ -77,8 +80,8 @@ def gate_openness(p: Leaves, features: Tensor, *, causal: bool = False) -> Tenso
     """
     if causal:
         mean = sequences.running_mean(sequences.rows_outermost(features))
-        hidden = silu(sequences.place_linear(mean, p["v1"], p["c1"]))
-        logit = sequences.place_linear(hidden, p["v2"], p["c2"])
+        hidden = silu(place_linear(mean, p["v1"], p["c1"]))
+        logit = place_linear(hidden, p["v2"], p["c2"])
         return by_vectors(torch.sigmoid, sequences.rows_innermost(logit).squeeze(-1))
-    pooled = ops.spatial_mean(features).transpose(0, 1)
-    return by_vectors(torch.sigmoid, ops.perceptron(pooled, p["v1"], p["c1"], p["v2"], p["c2"])).squeeze(-1)
+    pooled = spatial_mean(features).transpose(0, 1)
+    return by_vectors(torch.sigmoid, perceptron(pooled, p["v1"], p["c1"], p["v2"], p["c2"])).squeeze(-1)

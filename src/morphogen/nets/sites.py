@@ -1,14 +1,12 @@
 """Slot indices: which rows meet which seeds at every slot, in training and in the coalition tree of validation."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.kernels import take_row_blocks, take_rows
-from morphogen.kernels.native import AutogradFunction, apply_function
-from morphogen.nets.blend_slots import GateIndex, SeedBlend, build_gate_index, build_seed_blend
+from morphogen.kernels.blend import GateIndex, SeedIndex, build_gate_index, build_seed_index
 from morphogen.nets.layout import Leaves, ParamLayout
 from morphogen.nets.net import Net
 from morphogen.nets.plan import GATES, CoalitionTree, Plan, SlotPlan, training_membership, validation_membership
@@ -20,7 +18,7 @@ class SlotIndex(NamedTuple):
     """Index lists of one slot.  Groups in the order of the slot plan; in a group multiplied rows come last."""
 
     env: tuple[Tensor, ...]  # int64 [n] per group, env of each seed
-    mix: SeedBlend  # all groups; rows of the features after a split
+    mix: SeedIndex  # all groups; rows of the features after a split
     input_rows: Tensor  # int64 [N + G], rows of the features that seeds read, and then gates
     gates: GateIndex  # of G seeds
     gate_env: Tensor  # int64 [G]
@@ -60,7 +58,7 @@ def _slot_index(
     gates, alpha, training = order[GATES, : plan.gates], candidates.alpha[member], candidates.training[member]
     env, feature_rows = candidates.env[member], candidates.row[member]
     position = torch.zeros_like(candidates.row).index_copy(0, member, torch.arange(len(member), device=member.device))
-    mix = build_seed_blend(feature_rows, alpha, training, count=rows, multiplied=plan.multiplied_spans)
+    mix = build_seed_index(feature_rows, alpha, training, count=rows, multiplied=plan.multiplied_spans)
     return SlotIndex(
         env=env.split([group.size for group in plan.groups]),
         mix=mix,
@@ -108,41 +106,6 @@ def validation_indices(slots: Slots, tree: CoalitionTree, plan: Plan, *, net: Ne
 def row_candidates(tree: CoalitionTree, level: int, size: int) -> Tensor:
     """(Env, coalition), flattened, that represents each of the `size` rows of a level.  int64 [size]."""
     return (~tree.row[level].flatten()).to(torch.uint8).argsort(stable=True)[:size]
-
-
-def seed_inputs(h: Tensor, index: SlotIndex, sizes: list[int]) -> list[Tensor]:
-    """Select the features that seeds, and then gates, read.
-
-    Promise: h gets a gradient through the inputs of seeds that are blended, and of no others.
-    Shapes: h [B, ..., R, C]; sizes sum to N + G -> [B, ..., n, C] each.
-    """
-    return list(apply_function(_SeedInputs, h, index.input_rows, sizes, index.mix.source, index.gates.position))
-
-
-class _SeedInputs(AutogradFunction):
-    """Selection whose gradient is a selection too: a row of features has one seed at most, and one gate."""
-
-    @staticmethod
-    def forward(h: Tensor, rows: Tensor, sizes: list[int], source: Tensor, gated: Tensor) -> tuple[Tensor, ...]:
-        return tuple(take_row_blocks(h, rows, sizes))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.save_for_backward(*inputs[3:])
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        source, gated = ctx.saved_tensors
-        gates = gated.shape[0]
-        blocks = torch.cat((*grads, torch.zeros_like(grads[0][..., :1, :])), dim=-2)  # seeds, gates, nothing
-        seeds = blocks.shape[-2] - gates - 1
-        none = torch.full((seeds + 1,), seeds + gates, device=source.device)  # the row of nothing
-        numbers = torch.arange(seeds + gates, device=source.device)
-        seed_row, gate_row = none.index_copy(0, numbers[:seeds], numbers[:seeds]), none
-        grad = take_rows(blocks, seed_row[source])
-        if gates:
-            grad = grad + take_rows(blocks, gate_row.index_copy(0, gated, numbers[seeds:])[source])
-        return grad, None, None, None, None
 
 
 def gather_params(

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from morphogen.kernels import philox
+from morphogen.kernels.philox import philox
 from morphogen.state.tree_ops import broadcast
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose as Purpose

@@ -6,7 +6,7 @@ import pytest
 import torch
 from support import small_states
 
-from morphogen.extras.text.layers import Dropout
+from morphogen.extras.text.dropout import Dropout
 from morphogen.nets.net import Net
 from morphogen.state import rng
 from morphogen.steps.train import start_epoch, train_minibatch

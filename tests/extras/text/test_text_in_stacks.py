@@ -8,7 +8,10 @@ from support import small_states
 from support.stacked_rows import STACK, check_rows
 
 from morphogen import kernels
-from morphogen.extras.text import layers, seeds
+from morphogen.extras.text import seeds
+from morphogen.kernels.attention import causal_attention
+from morphogen.kernels.elementwise import gelu
+from morphogen.kernels.standardise import normed_linear, standardise
 from morphogen.nets.host_networks import HostRows
 from morphogen.nets.seed_module import seed_layout
 
@@ -30,7 +33,7 @@ def token_blueprint(module):
 
 def near_attention(qkv, reach):
     """Attention of networks that see up to two tokens back."""
-    return layers.causal_attention(qkv, heads=4, reach=(reach.detach().abs() * 2).long())
+    return causal_attention(qkv, heads=4, reach=(reach.detach().abs() * 2).long())
 
 
 def language_model(flat):
@@ -46,13 +49,13 @@ def language_model(flat):
 # Function and shapes of its arguments: the axis of the networks is the one of the size STACK.
 LAYERS: dict[str, tuple[Callable, dict[str, tuple[int, ...]]]] = {
     "normed_linear": (
-        layers.normed_linear,
+        normed_linear,
         {"x": TOKENS, "gain": (STACK, WIDTH), "shift": (STACK, WIDTH), "weight": (STACK, 24, WIDTH)},
     ),
-    "standardise": (layers.standardise, {"x": TOKENS}),
-    "causal_attention": (partial(layers.causal_attention, heads=4), {"qkv": (STACK, 3, 7, 3 * WIDTH)}),
+    "standardise": (standardise, {"x": TOKENS}),
+    "causal_attention": (partial(causal_attention, heads=4), {"qkv": (STACK, 3, 7, 3 * WIDTH)}),
     "attention within reach": (near_attention, {"qkv": (STACK, 3, 7, 3 * WIDTH), "reach": (STACK,)}),
-    "gelu": (layers.gelu, {"x": (STACK, 3, 7, 5)}),
+    "gelu": (gelu, {"x": (STACK, 3, 7, 5)}),
     "language model": (language_model, {"flat": (STACK, small_states.token_host().params())}),
     **{f"token {code.name}": token_blueprint(code) for code in TOKEN_SEEDS},
 }

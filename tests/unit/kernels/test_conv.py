@@ -9,7 +9,7 @@ from support.small_states import normal
 
 from morphogen import kernels
 from morphogen.kernels import Form
-from morphogen.nets import ops
+from morphogen.kernels.conv import stacked_conv
 
 pytestmark = pytest.mark.skipif(not kernels.CAN_CONVOLVE, reason="no extension, or a processor without AVX-512")
 CHANNELS = st.tuples(st.sampled_from([1, 2, 3, 4, 8, 16, 24, 32]), st.sampled_from([4, 8, 16, 32, 48, 64]))
@@ -25,9 +25,9 @@ def plain(x, weight):
 
 def both(x, weight, *, input_grad=True):
     """Results and gradients: of the kernel, and of plain torch in float64."""
-    assert kernels.form_of(x, weight) is Form.KERNEL
+    assert kernels.form_of("conv", x, weight) is Form.KERNEL
     result = []
-    for convolve, dtype in ((ops.stacked_conv, torch.float32), (plain, torch.float64)):
+    for convolve, dtype in ((stacked_conv, torch.float32), (plain, torch.float64)):
         leaves = [x.to(dtype).detach().requires_grad_(input_grad), weight.to(dtype).detach().requires_grad_()]
         out = convolve(*leaves)
         out_grad = normal(*out.shape, seed=9).to(dtype)
@@ -35,6 +35,12 @@ def both(x, weight, *, input_grad=True):
             (out.detach(), *torch.autograd.grad(out, [leaf for leaf in leaves if leaf.requires_grad], out_grad))
         )
     return zip(*result, strict=True)
+
+
+def gradients(x, weight, out_grad):
+    """Gradients of both arguments."""
+    leaves = x.detach().requires_grad_(), weight.detach().requires_grad_()
+    return torch.autograd.grad(stacked_conv(*leaves), leaves, out_grad)
 
 
 def agree(x, weight, *, input_grad=True):
@@ -65,13 +71,10 @@ def test_planes_that_fill_the_cache_are_worked_on_one_by_one():
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_a_slice_of_networks_is_read_where_it_lies(kernel):
     x, weight = normal(2, 8, 8, 5, 8), normal(3, 8, 8, kernel, kernel, seed=1)
-    ours, joint = ops.stacked_conv(x[..., 1:4, :], weight), ops.stacked_conv(x[..., 1:4, :].contiguous(), weight)
+    ours, joint = stacked_conv(x[..., 1:4, :], weight), stacked_conv(x[..., 1:4, :].contiguous(), weight)
     assert torch.equal(ours, joint)
     out_grad = normal(*ours.shape, seed=2)
-    pairs = (
-        kernels.conv_backward(out_grad, own, weight, needs_input_grad=True)
-        for own in (x[..., 1:4, :], x[..., 1:4, :].clone())
-    )
+    pairs = (gradients(own, weight, out_grad) for own in (x[..., 1:4, :], x[..., 1:4, :].clone()))
     assert all(torch.equal(one, other) for one, other in zip(*pairs, strict=True))
 
 
@@ -92,7 +95,7 @@ def test_no_result_depends_on_the_number_of_threads():
     result = []
     for threads in (1, 2):
         torch.set_num_threads(threads)
-        result.append((kernels.conv(x, weight), *kernels.conv_backward(out_grad, x, weight, needs_input_grad=True)))
+        result.append((stacked_conv(x, weight), *gradients(x, weight, out_grad)))
     torch.set_num_threads(before)
     assert all(torch.equal(one, two) for one, two in zip(*result, strict=True))
 
@@ -107,10 +110,10 @@ def test_no_result_depends_on_the_number_of_threads():
 ])  # fmt: skip
 def test_shapes_without_a_kernel_are_left_to_torch(x, weight):
     x, weight = normal(*x), normal(*weight, seed=1)
-    assert kernels.form_of(x, weight) is Form.INNERMOST
+    assert kernels.form_of("conv", x, weight) is Form.ORDERED
     with pytest.raises(ValueError, match="expected shapes that `form_of` maps to KERNEL"):
-        kernels.conv(x, weight)
-    assert kernels.form_of(x.double(), weight) is Form.INNERMOST
+        stacked_conv(x, weight, form=Form.KERNEL)
+    assert kernels.form_of("conv", x.double(), weight) is Form.INNERMOST
 
 
 @pytest.mark.parametrize(("weight", "form"), [
@@ -120,8 +123,8 @@ def test_shapes_without_a_kernel_are_left_to_torch(x, weight):
 ])  # fmt: skip
 def test_without_kernels_a_convolution_of_single_pixels_is_a_product_of_matrices(weight, form):
     x, weight = normal(2, 8, 8, 2, 8).to("meta"), normal(*weight, seed=1).to("meta")
-    assert kernels.form_of(x, weight) is form
-    assert ops.stacked_conv(x, weight).shape == (2, 8, 8, 2, 8)
+    assert kernels.form_of("conv", x, weight) is form
+    assert stacked_conv(x, weight).shape == (2, 8, 8, 2, 8)
 
 
 def test_declared_shapes_equal_the_results():

@@ -6,147 +6,137 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.small_states import normal
+from support.small_states import noise, normal
 
 from morphogen import kernels
-from morphogen.kernels import native
-from morphogen.kernels.blend import BlendIndex, BlendSaved, BlendSizes
-from morphogen.kernels.norm import NormFactors
-from morphogen.kernels.perceptron import PerceptronParams
-from morphogen.nets import ops
+from morphogen.kernels import Form, form_of, native
+from morphogen.kernels.attention import causal_attention
+from morphogen.kernels.blend import blend, build_gate_index, build_seed_index
+from morphogen.kernels.norm import NormBlock, batch_norm, group_norm, masked_group_norm
+from morphogen.kernels.perceptron import perceptron
+from morphogen.kernels.pool import max_pool2d
+from morphogen.kernels.standardise import standardise
+from morphogen.kernels.take import images_innermost, take_row_blocks, take_rows
 
 pytestmark = pytest.mark.skipif(not kernels.AVAILABLE, reason="installed without a C compiler: there are no kernels")
 SHAPES = st.tuples(
     st.integers(1, 3), st.integers(1, 6), st.integers(1, 6), st.integers(1, 5), st.sampled_from([1, 3, 4, 8])
 )
-WIDE = (2, 2, 2, 40, 16)  # more channels than a piece has
+FLOORS = st.sampled_from([0.0, -0.5, float("-inf")])
+FLAGS = st.tuples(st.booleans(), st.booleans(), st.booleans())
 
 
-def agree(ours, plain):
-    """All results of two forms; those of plain torch are float64."""
-    assert len(ours) == len(plain)
-    for got, want in zip(ours, plain, strict=True):
-        assert (got is None) == (want is None)
-        if got is not None:
-            torch.testing.assert_close(got.double(), want.double(), rtol=1e-4, atol=1e-4, equal_nan=True)
+def results(function, *args):
+    """Value of a function of tensors or None, and the gradients of all arguments that need one."""
+    out = function(*args)
+    leaves = [arg for arg in args if arg is not None and arg.requires_grad]
+    weights = normal(*out.shape, seed=99).to(out.dtype)
+    return out, *torch.autograd.grad(out, leaves, weights)
 
 
-def doubled(given):
-    """The same arguments in float64, for which there are no kernels."""
-    if isinstance(given, torch.Tensor):
-        return given.double() if given.is_floating_point() else given
-    if isinstance(given, tuple) and hasattr(given, "_fields"):
-        return type(given)(*map(doubled, given))
-    return type(given)(map(doubled, given)) if isinstance(given, list | tuple) else given
+def leaf(*shape, seed=0):
+    return normal(*shape, seed=seed).requires_grad_()
 
 
-def factors(rows, channels, groups, *, some):
-    """Factors of a normalisation; `some`: presence of gain, which a channel mask needs, channel mask and scale."""
-    mask = (torch.arange(channels) < torch.tensor([[channels], [1 + channels // 2]])[torch.arange(rows) % 2]).float()
-    gain, bias, scale = (normal(rows, channels, seed=seed) for seed in (1, 2, 3))
-    gain = gain * mask if some[1] else gain if some[0] else None
-    share = torch.full((rows, groups), 1 / max(1, channels // groups))
-    return NormFactors(gain, bias, mask if some[1] else None, share, scale if some[2] else None)
+def doubled(arg):
+    """Return the argument in float64, for which there are no kernels."""
+    return None if arg is None else arg.detach().double().requires_grad_(arg.requires_grad)
 
 
-@given(SHAPES, st.tuples(st.booleans(), st.booleans(), st.booleans()), st.sampled_from([0.0, -0.5, float("-inf")]))
-def test_normalisation_is_that_of_plain_torch(shape, some, floor):
+def agree(function, *args):
+    """Compare values and gradients with plain torch, which computes in float64."""
+    for ours, plain in zip(results(function, *args), results(function, *map(doubled, args)), strict=True):
+        torch.testing.assert_close(ours.double(), plain, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+def normalised(groups, floor):
+    def run(x, gain, bias, scale):
+        return group_norm([NormBlock(x, gain, bias, scale, floor)], groups=groups)[0]
+
+    return run
+
+
+@given(SHAPES, FLAGS, FLOORS)
+def test_normalisation_equals_plain_torch(shape, some, floor):
+    *_, rows, channels = shape
+    gained, scaled, needs_grad = some
+    x = normal(*shape).requires_grad_(needs_grad)
+    gain = leaf(rows, channels, seed=1) if gained else None
+    scale = leaf(rows, channels, seed=3) if scaled else None
+    groups = 2 if channels % 2 == 0 else 1
+    agree(normalised(groups, floor), x, gain, leaf(rows, channels, seed=2), scale)
+
+
+@given(SHAPES, FLOORS)
+def test_normalisation_of_unmasked_channels_equals_plain_torch(shape, floor):
     _, height, width, rows, channels = shape
     groups = 2 if channels % 2 == 0 else 1
-    by = factors(rows, channels, groups, some=some)
-    by = by._replace(inverse_count=None if by.channel_mask is None else by.inverse_count / (height * width))
-    x = normal(*shape) if by.channel_mask is None else normal(*shape) * by.channel_mask
-    grad = normal(*shape, seed=7)
-    out, stats, nothing = kernels.norm(x, by, groups, floor=floor)
-    wide, *saved = kernels.norm(doubled(x), doubled(by), groups, floor=floor)
-    agree([out], [wide])
-    assert nothing is None
-    for needs_grad in (True, False):
-        grads = kernels.norm_backward(grad, x, by, stats, floor=floor, needs_input_grad=needs_grad)
-        plain = kernels.norm_backward(
-            doubled(grad), saved[1], doubled(by), saved[0], floor=floor, needs_input_grad=needs_grad
-        )
-        agree(grads, plain)
+    width_of = torch.tensor([channels, 1 + channels // 2])[torch.arange(rows) % 2]
+    mask = (torch.arange(channels) < width_of.unsqueeze(-1)).float()
+    share = torch.full((rows, groups), groups / (channels * height * width))
+
+    def run(x, gain, bias):
+        own = {"channel_mask": mask.to(x.dtype), "inverse_count": share.to(x.dtype), "floor": floor}
+        return masked_group_norm(x * own["channel_mask"], gain * mask, bias * mask, **own)
+
+    agree(run, leaf(*shape), leaf(rows, channels, seed=1), leaf(rows, channels, seed=2))
 
 
 def test_normalisation_of_many_channels_and_of_a_slice_of_rows():
-    for x in (normal(*WIDE), normal(2, 3, 3, 5, 4)[..., 1:4, :], normal(2, 3, 3, 5, 4)[:, ::2]):
-        by = factors(*x.shape[3:], 2, some=(True, False, True))._replace(inverse_count=None)
-        agree([kernels.norm(x, by, 2, floor=0.0)[0]], [kernels.norm(doubled(x), doubled(by), 2, floor=0.0)[0]])
+    wide = (2, 2, 2, 40, 16)  # more channels than a piece has
+    for x in (normal(*wide), normal(2, 3, 3, 5, 4)[..., 1:4, :], normal(2, 3, 3, 5, 4)[:, ::2]):
+        factors = [leaf(*x.shape[3:], seed=seed) for seed in (1, 2, 3)]
+        agree(normalised(2, 0.0), x.requires_grad_(), *factors)
 
 
-def scene(shape, *, gated, multiplied, seed=0):
-    """A blend: features, blocks, index, spans and gates.  Every second row has a seed."""
+def scene(shape, *, gated, multiplied, pooled):
+    """A blend and its arguments.  Seeds are in the order of the rows from behind; those of even rows are silent."""
     samples, height, width, rows, channels = shape
     sizes = [1 + rows // 2, rows - 1 - rows // 2] if rows > 1 else [1]
-    blocks = [3 * normal(samples, height, width, size, channels, seed=seed + n) for n, size in enumerate(sizes)]
+    deltas = [normal(samples, height, width, size, channels, seed=n).mul(3) for n, size in enumerate(sizes)]
     spans = ((0, sizes[0]),) if multiplied else ()
-    home, heard = torch.arange(rows).flip(0), torch.arange(rows).flip(0).clone()
-    heard[::2] = rows
-    product = torch.where(heard < sizes[0], heard, sizes[0]) if multiplied else torch.zeros_like(heard)
-    factor = normal(samples, rows, seed=8) if gated else normal(rows, seed=8)
-    gates = torch.tensor([rows - 1, 0]) if gated else None
-    return normal(*shape, seed=9), blocks, BlendIndex(home, heard, product, factor), spans, gates
+    row = torch.arange(rows).flip(0)
+    alpha = (0.1 + noise(rows, seed=8)).masked_fill(row % 2 == 0, 0.0)
+    seeds = build_seed_index(row, alpha, row % 4 == 0, count=rows, multiplied=spans)
+    index = build_gate_index(seeds, torch.arange(rows - 1, sizes[0] - 1 if multiplied else -1, -1))
 
+    def run(features, openness, *deltas):
+        gates = (openness, index) if gated else None
+        return blend(features, deltas, seeds, multiplied=spans, gates=gates, pooled=pooled)
 
-def both_ways(features, blocks, where, spans, gates, *, pooled):
-    """Results of a blend, forward and backward."""
-    out, turned, argmax = kernels.blend(features, blocks, where, spans, pooled=pooled)
-    mask = BlendSaved(features if spans else None, blocks if gates is not None else (), turned, gates, argmax)
-    of = BlendSizes(spans, [block.shape[-2] for block in blocks], features.shape[1:-2])
-    grad = normal(*out.shape, seed=5).to(out.dtype)
-    grads = kernels.blend_backward(grad, mask, where, of)
-    return [out, turned, grads.features, grads.sums, *grads.blocks]
+    openness = noise(samples, len(index.position), seed=9).requires_grad_() if gated else None
+    return run, leaf(*shape, seed=9), openness, *(delta.requires_grad_() for delta in deltas)
 
 
 @given(SHAPES, st.booleans(), st.booleans(), st.booleans())
-def test_blending_is_that_of_plain_torch(shape, gated, multiplied, pooled):
+def test_blending_equals_plain_torch(shape, gated, multiplied, pooled):
     if pooled and min(shape[1:3]) < 2:
         shape = (shape[0], 2, 3, *shape[3:])
-    given = scene(shape, gated=gated, multiplied=multiplied)
-    agree(both_ways(*given, pooled=pooled), both_ways(*doubled(given), pooled=pooled))
+    agree(*scene(shape, gated=gated, multiplied=multiplied, pooled=pooled))
 
 
 @pytest.mark.parametrize("pooled", [False, True])
 @pytest.mark.parametrize("rows", [130, 1100])  # a pair of pixels fills a piece; a single one is more than a piece
-def test_blending_of_many_rows_is_that_of_plain_torch(rows, pooled):
-    given = scene((2, 4, 6, rows, 16), gated=True, multiplied=True)
-    agree(both_ways(*given, pooled=pooled), both_ways(*doubled(given), pooled=pooled))
-
-
-def test_a_broken_delta_without_a_row_is_invisible():
-    features, blocks, where, spans, _ = scene((2, 2, 2, 4, 4), gated=False, multiplied=True)
-    for block in blocks:
-        block.fill_(torch.nan)
-    out, *_ = kernels.blend(features, blocks, where, spans)
-    assert torch.equal(out[..., ::2, :], features[..., ::2, :])
-    assert out[..., 1::2, :].isnan().all()
+def test_blending_of_many_rows_equals_plain_torch(rows, pooled):
+    agree(*scene((2, 4, 6, rows, 16), gated=True, multiplied=True, pooled=pooled))
 
 
 @given(st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=64))
 def test_the_tanh_of_a_blend_is_exact_to_a_few_units_in_the_last_place(values):
     deltas = torch.tensor([*values, 0.0, 1e-20, -1e-20, torch.inf, -torch.inf]).view(1, 1, 1, 1, -1)
-    heard = torch.zeros(1, dtype=torch.int64)
-    _, turned, _ = kernels.blend(
-        torch.ones_like(deltas), [deltas], BlendIndex(heard, heard, heard, torch.ones(1)), ((0, 1),)
-    )
-    assert turned is not None
-    torch.testing.assert_close(turned.double(), torch.tanh(deltas.double()), rtol=6e-7, atol=1e-37)
+    row = torch.zeros(1, dtype=torch.int64)
+    index = row, torch.ones(1), row, row
+    _, tanh, _ = torch.ops.morphogen.blend(torch.ones_like(deltas), [deltas], *index, [0, 1], False)
+    torch.testing.assert_close(tanh.double(), torch.tanh(deltas.double()), rtol=6e-7, atol=1e-37)
 
 
 @given(SHAPES, st.booleans())
-def test_pooling_is_that_of_plain_torch(shape, broken):
+def test_pooling_equals_plain_torch(shape, broken):
     samples, height, width, rows, channels = shape
     x = normal(samples, height + 1, width + 1, rows, channels).mul(2).round()  # many equals
     if broken:
         x[:, 1:2, 0] = torch.nan
-    out, argmax = kernels.pool(x)
-    wide, there = kernels.pool(doubled(x))
-    grad = normal(*out.shape, seed=3)
-    agree([out], [wide])
-    agree(
-        [kernels.pool_backward(grad, argmax, x.shape[1:3])], [kernels.pool_backward(doubled(grad), there, x.shape[1:3])]
-    )
+    agree(max_pool2d, x.requires_grad_())
 
 
 @given(SHAPES, st.lists(st.integers(0, 4), max_size=7))
@@ -154,10 +144,8 @@ def test_rows_are_taken_bit_for_bit(shape, chosen):
     x = normal(*shape)
     x[0, 0, 0] = float("nan")
     rows = torch.tensor(chosen, dtype=torch.int64) % shape[3]
-    one, *parts = (
-        kernels.take_rows(x, rows),
-        *kernels.take_row_blocks(x, rows, [len(chosen) // 2, len(chosen) - len(chosen) // 2]),
-    )
+    one = take_rows(x, rows)
+    parts = take_row_blocks(x, rows, [len(chosen) // 2, len(chosen) - len(chosen) // 2])
     expected = x[..., rows, :]
     assert torch.equal(one.view(torch.int32), expected.contiguous().view(torch.int32))
     assert torch.equal(torch.cat(parts, -2).view(torch.int32), one.view(torch.int32))
@@ -166,68 +154,64 @@ def test_rows_are_taken_bit_for_bit(shape, chosen):
 @given(st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 4), st.integers(1, 9), st.integers(1, 9)))
 def test_channels_are_turned_innermost_bit_for_bit(shape):
     x = normal(*shape)
-    assert torch.equal(kernels.channels_innermost(x), x.permute(1, 3, 4, 0, 2))
+    assert torch.equal(images_innermost(x), x.permute(1, 3, 4, 0, 2))
+
+
+def on_threads(count, call):
+    """Results of a call on a number of threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        return call()
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_no_result_depends_on_the_number_of_threads():
-    given, threads = scene((8, 16, 16, 9, 8), gated=True, multiplied=True), torch.get_num_threads()
-    result = []
-    for count in (1, 2):
-        torch.set_num_threads(count)
-        result.append(both_ways(*given, pooled=True))
-    torch.set_num_threads(threads)
-    assert all(torch.equal(one, two) for one, two in zip(*result, strict=True))
+    blending = scene((8, 16, 16, 9, 8), gated=True, multiplied=True, pooled=True)
+    one, two = (on_threads(count, lambda: results(*blending)) for count in (1, 2))
+    assert all(map(torch.equal, one, two))
 
 
-def test_large_results_are_written_past_the_cache_and_equal():
+@pytest.mark.parametrize("pooled", [True, False])
+def test_large_blends_are_written_past_the_cache_and_equal(pooled):
     shape = (4, 32, 32, 104, 8)  # 13 MiB
-    given = scene(shape, gated=True, multiplied=True)
-    by = factors(*shape[3:], 2, some=(True, True, True))
-    x, joint = (
-        given[0],
-        [
-            *both_ways(*given, pooled=True),
-            *both_ways(*given, pooled=False),
-            kernels.norm(given[0], by, 2, floor=0.0)[0],
-        ],
-    )
+    run, features, _, *deltas = scene(shape, gated=False, multiplied=True, pooled=pooled)
+    joint = run(features, None, *deltas)
     for b in range(shape[0]):  # one sample is small
-        own = BlendIndex(*given[2][:3], given[2].factor[b : b + 1])
-        blocks = [block[b : b + 1] for block in given[1]]
-        out, *_ = kernels.blend(x[b : b + 1], blocks, own, given[3], pooled=True)
-        flat, *_ = kernels.blend(x[b : b + 1], blocks, own, given[3])
-        assert torch.equal(joint[0][b : b + 1], out)
-        assert torch.equal(joint[5 + len(blocks) - 1][b : b + 1], flat)
-        assert torch.equal(joint[-1][b : b + 1], kernels.norm(x[b : b + 1], by, 2, floor=0.0)[0])
+        assert torch.equal(joint[b : b + 1], run(features[b : b + 1], None, *(delta[b : b + 1] for delta in deltas)))
+
+
+def test_large_normalisations_are_written_past_the_cache_and_equal():
+    x, bias = normal(4, 32, 32, 104, 8), normal(104, 8, seed=1)
+    joint = normalised(2, 0.0)(x, None, bias, None)
+    for b in range(len(x)):
+        assert torch.equal(joint[b : b + 1], normalised(2, 0.0)(x[b : b + 1], None, bias, None))
 
 
 @pytest.mark.parametrize("rows", [1, 3, 65, 130])  # pieces hold 64 of them, or fewer where threads share them
 def test_a_batch_as_one_sample_is_normalised_alike_by_any_threads_and_beside_any_network(rows):
-    x, bias, threads = normal(1, 80, 8, 130, 8), normal(130, 8, seed=1), torch.get_num_threads()
+    x, gain, bias = normal(20, 4, 8, 130, 8), normal(130, 8, seed=1), normal(130, 8, seed=2)
+    weights = normal(*x.shape, seed=3)
 
-    def results(count):
-        own, by = x[..., :count, :].contiguous(), NormFactors(None, bias[:count], None, None, None)
-        out, stats, _ = kernels.norm(own, by, 8, floor=0.0)
-        grads = kernels.norm_backward(own.tanh(), own, by, stats, floor=0.0, needs_input_grad=True)
-        return out, grads[0], grads[1].unsqueeze(0)
+    def alone(count):
+        leaves = [part.contiguous().requires_grad_() for part in (x[..., :count, :], gain[:count], bias[:count])]
+        out = batch_norm(*leaves, floor=0.0)
+        return out, *torch.autograd.grad(out, leaves, weights[..., :count, :])
 
-    found = []
-    for count in (1, 2, 3):
-        torch.set_num_threads(count)
-        found.append(results(rows))
-    torch.set_num_threads(threads)
-    for every in zip(*found, results(130), strict=True):
+    found = [on_threads(count, lambda: alone(rows)) for count in (1, 2, 3)]
+    for every in zip(*found, alone(130), strict=True):
         assert all(torch.equal(every[0], other[..., :rows, :]) for other in every[1:])
 
 
 def test_tensors_without_a_kernel_are_computed_by_torch(monkeypatch):
     x, weight = normal(2, 4, 4, 3, 8), normal(3, 8, seed=1)
-    (ours,) = ops.group_norm([ops.NormBlock(x, weight, weight, floor=0.0)], groups=2)
-    monkeypatch.setattr(native, "AVAILABLE", False)
-    (plain,) = ops.group_norm([ops.NormBlock(x, weight, weight, floor=0.0)], groups=2)
-    torch.testing.assert_close(plain, ours)
-    for other in (x.to("meta"), x.double(), x.bfloat16(), normal(1, 1, 1, 1, native.MAX_CHANNELS + 1)):
-        assert not native.has_kernel(other)
+    ours = normalised(2, 0.0)(x, weight, weight, None)
+    monkeypatch.setattr(kernels, "AVAILABLE", False)
+    torch.testing.assert_close(normalised(2, 0.0)(x, weight, weight, None), ours)
+    monkeypatch.undo()
+    for other in (x.to("meta"), x.double(), x.bfloat16(), normal(1, 1, 1, 1, kernels.MAX_CHANNELS + 1)):
+        assert form_of("norm", other) is Form.TORCH
 
 
 def test_a_missing_extension_loads_as_none(monkeypatch):
@@ -238,60 +222,37 @@ def test_a_missing_extension_loads_as_none(monkeypatch):
     assert native._load_extension() is None
 
 
-@pytest.mark.skipif(not kernels.AVAILABLE, reason="the extension is not compiled")
 @given(
     st.lists(st.integers(0, 130), max_size=3),
     st.sampled_from([1, 2, 15, 16, 17, 64, 128]),
     st.integers(1, 3),
     st.integers(1, 32),
 )
-def test_attention_is_that_of_plain_torch(reach, length, heads, size):
+def test_attention_equals_plain_torch(reach, length, heads, size):
     """Of two samples in each of some networks with a reach, or of two without."""
-    samples = 2 * max(1, len(reach))
-    qkv, grad = normal(samples, length, 3, heads, size), normal(samples, length, heads, size, seed=1)
     limits = torch.tensor(reach) if reach else None
-    out, logs = kernels.attention(qkv, limits)
-    back = kernels.attention_backward(grad, qkv, out, logs, limits)
-    ahead = torch.arange(length).unsqueeze(-1) - torch.arange(length)
-    unseen = (ahead < 0) | (ahead > torch.tensor(reach or [length]).repeat_interleave(2)[-samples:, None, None, None])
-
-    def plain(qkv):
-        queries, keys, values = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-        scores = (queries @ keys.mT / size**0.5).masked_fill(unseen, float("-inf"))
-        return (scores.softmax(-1) @ values).transpose(1, 2), scores.logsumexp(-1)
-
-    expected, vjp, *_ = torch.func.vjp(plain, qkv.double())
-    agree((out, logs, back), (*expected, *vjp((grad.double(), torch.zeros_like(expected[1])))))
+    qkv = leaf(max(1, len(reach)), 2, length, 3 * heads * size)
+    agree(lambda x: causal_attention(x, heads, reach=limits), qkv)
 
 
-@pytest.mark.skipif(not kernels.AVAILABLE, reason="the extension is not compiled")
 def test_a_broken_token_is_seen_by_none_before_it():
-    qkv = normal(1, 20, 3, 2, 4)
-    qkv[:, 17:] = float("nan")
-    out, _ = kernels.attention(qkv)
-    assert torch.isfinite(out[:, :17]).all()
-    assert torch.isnan(out[:, 17:]).all()
+    qkv = normal(1, 1, 20, 24)
+    qkv[:, :, 17:] = float("nan")
+    out = causal_attention(qkv, 2)
+    assert torch.isfinite(out[:, :, :17]).all()
+    assert torch.isnan(out[:, :, 17:]).all()
 
 
 @given(st.integers(1, 40), st.integers(1, 70))
 def test_rows_are_standardised_as_by_plain_torch(rows, size):
-    x, grad = 3 * normal(rows, 2, size) + 1, normal(rows, 2, size, seed=1)
-    ours = kernels.standardise(x)
-
-    def plain(x):
-        return torch.nn.functional.layer_norm(x, (size,))
-
-    expected, vjp, *_ = torch.func.vjp(plain, x.double())
-    stats = x.double().mean(-1, keepdim=True), (x.double().var(-1, correction=0, keepdim=True) + 1e-5).rsqrt()
-    agree((*ours, kernels.standardise_backward(grad, x, *ours)), (expected, *stats, *vjp(grad.double())))
+    agree(standardise, (3 * normal(rows, 2, size) + 1).requires_grad_())
 
 
 def test_a_broken_row_breaks_no_other():
     x = normal(4, 24)
     x[1, 3] = float("nan")
-    ours = kernels.standardise(x)
-    back = kernels.standardise_backward(normal(4, 24, seed=1), x, *ours)
-    assert torch.isfinite(torch.stack((ours[0], back))).all(-1).all(0).tolist() == [True, False, True, True]
+    both = torch.stack(results(standardise, x.requires_grad_()))
+    assert torch.isfinite(both).all(-1).all(0).tolist() == [True, False, True, True]
 
 
 @pytest.mark.parametrize(("name", "args", "message"), [
@@ -310,34 +271,32 @@ def test_indices_out_of_range_are_refused_before_a_read():
     x, weight = normal(2, 2, 2, 3, 4), normal(3, 4)
     for rows in ([3], [-1]):
         with pytest.raises(IndexError, match=r"out of range; want 0 to 2"):
-            kernels.take_rows(x, torch.tensor(rows))
+            take_rows(x, torch.tensor(rows))
     with pytest.raises(TypeError, match=r"expected one of torch\.float32, .*got torch\.float64"):
-        kernels.norm(x, NormFactors(weight.double(), weight, None, None, None), 2, floor=0.0)
-    features, blocks, where, spans, _ = scene((2, 2, 2, 3, 4), gated=False, multiplied=False)
-    for wrong in (where._replace(seed_row=where.seed_row + 1), where._replace(source=where.source + 4)):
+        normalised(2, 0.0)(x, weight.double(), weight, None)
+    row = torch.arange(3)
+    seeds = build_seed_index(row, torch.ones(3), torch.zeros(3, dtype=torch.bool), count=3)
+    for wrong in (seeds._replace(rows=row + 1), seeds._replace(source=row + 4)):
         with pytest.raises(IndexError, match="out of range"):
-            kernels.blend(features, blocks, wrong, spans)
+            blend(x, [normal(2, 2, 2, 3, 4)], wrong)
 
 
 def test_declared_shapes_equal_the_results():
-    by = factors(3, 8, 2, some=(True, True, True))
-    x = normal(2, 4, 4, 3, 8)
-    args = (x, *by, 2, 0.0)
-    out, result = torch.ops.morphogen.norm(*args)
-    torch.library.opcheck(torch.ops.morphogen.norm.default, args, test_utils=("test_schema", "test_faketensor"))
-    back = (normal(*out.shape, seed=1), x, *by, result, 0.0, True)
-    torch.library.opcheck(
-        torch.ops.morphogen.norm_backward.default, back, test_utils=("test_schema", "test_faketensor")
-    )
+    x, factor = normal(2, 4, 4, 3, 8), normal(3, 8, seed=1)
+    norm_args = x, factor, factor, torch.ones(3, 8), torch.full((3, 2), 1 / 64), factor, 2, 0.0
+    out, stats = torch.ops.morphogen.norm(*norm_args)
     rows = torch.tensor([2, 0, 1])
-    for name, told in (
-        ("take", (x, rows)),
-        ("take_blocks", (x, rows, [1, 2])),
-        ("pool", (x,)),
-        ("channels_innermost", (x,)),
-    ):
+    cases = {
+        "norm": norm_args,
+        "norm_backward": (normal(*out.shape, seed=1), *norm_args[:6], stats, 0.0, True),
+        "take": (x, rows),
+        "take_blocks": (x, rows, [1, 2]),
+        "pool": (x,),
+        "channels_innermost": (x,),
+    }
+    for name, args in cases.items():
         op = getattr(torch.ops.morphogen, name).default
-        torch.library.opcheck(op, told, test_utils=("test_schema", "test_faketensor"))
+        torch.library.opcheck(op, args, test_utils=("test_schema", "test_faketensor"))
 
 
 @given(
@@ -346,28 +305,8 @@ def test_declared_shapes_equal_the_results():
     st.integers(1, 8),
     st.booleans(),
 )
-def test_a_perceptron_is_that_of_plain_torch(shape, hidden, outputs, biased):
+def test_a_perceptron_equals_plain_torch(shape, hidden, outputs, biased):
     rows, inputs = shape[1:]
-    bias = normal(rows, hidden, seed=2) if biased else None
-    by = PerceptronParams(
-        normal(rows, hidden, inputs, seed=1), bias, normal(rows, outputs, hidden, seed=3), normal(rows, outputs)
-    )
-    x, grad = normal(*shape, seed=4), normal(*shape[:2], outputs, seed=5)
-    result, expected = kernels.perceptron(x, by), kernels.perceptron(doubled(x), doubled(by))
-    agree(result, expected)
-    learned = kernels.perceptron_backward(grad, x, result[1], by)
-    agree(learned, kernels.perceptron_backward(doubled(grad), doubled(x), expected[1], doubled(by)))
-
-
-@given(st.integers(1, 9), st.integers(1, 40), st.sampled_from([1, 4, 8, 24]))
-def test_the_sums_and_the_normalisation_of_a_network_do_not_depend_on_those_beside_it(rows, samples, channels):
-    x, bias = normal(samples, 3, 2, 9, channels), normal(9, channels, seed=1)
-
-    def results(count):
-        own, factors = x[..., :count, :].contiguous(), NormFactors(None, bias[:count], None, None, bias[:count])
-        out, stats, _ = kernels.norm(own, factors, 1, floor=0.0)
-        grads = kernels.norm_backward(own.tanh(), own, factors, stats, floor=0.0, needs_input_grad=True)
-        return out, grads[0], grads[1].unsqueeze(0), kernels.column_sums(own.flatten(1, 2))
-
-    for alone, beside in zip(results(rows), results(9), strict=True):
-        assert torch.equal(alone, beside[..., :rows, :])
+    bias = leaf(rows, hidden, seed=2) if biased else None
+    layers = leaf(rows, hidden, inputs, seed=1), bias, leaf(rows, outputs, hidden, seed=3), leaf(rows, outputs)
+    agree(perceptron, normal(*shape, seed=4), *layers)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import small_states
 
-from morphogen.nets.blend_slots import SeedDeltas, SeedGates, blend, build_gate_index, build_seed_blend
+from morphogen.kernels.blend import blend, build_gate_index, build_seed_index
 from morphogen.nets.cnn_seeds import CnnBlueprint, cnn_deltas
 from morphogen.nets.net import Net
 from morphogen.nets.seed_module import gate_layout, gate_openness, seed_layout
@@ -57,12 +57,13 @@ def norms(leaves, row):
 def contribution(blueprint, algorithm, params, gate, h, *, alpha, training):
     """Contribution of one seed to features h [B, H, W, 1, C]."""
     row, spans = torch.zeros(1, dtype=torch.int64), ((0, 1),) if algorithm == "multiply" else ()
-    own = build_seed_blend(row, torch.tensor([alpha]), torch.tensor([training]), count=1, multiplied=spans)
+    own = build_seed_index(row, torch.tensor([alpha]), torch.tensor([training]), count=1, multiplied=spans)
     gates = None
     if algorithm == "gate" and not training:
         leaves = gate_layout(h.shape[-1]).split(gate)
-        gates = SeedGates(gate_openness(leaves, h.detach()), build_gate_index(own, row))
-    return blend(h, SeedDeltas([delta(blueprint, params, h.detach())], spans), own, gates) - h
+        gates = gate_openness(leaves, h.detach()), build_gate_index(own, row)
+    deltas = [delta(blueprint, params, h.detach())]
+    return blend(h, deltas, own, multiplied=spans, gates=gates) - h
 
 
 @pytest.mark.parametrize("blueprint", CNN_BLUEPRINTS)

@@ -9,8 +9,8 @@ from tensordict import TensorDict
 from torch import nn
 from torchrl.modules import LSTMModule, set_recurrent_mode
 
+from morphogen.kernels.lstm import lstm_cell, lstm_unroll
 from morphogen.nets import controller
-from morphogen.nets.lstm import lstm_cell, lstm_unroll
 from morphogen.nets.policy_network import LstmNetwork
 
 POLICY = small()

@@ -1,6 +1,5 @@
 """Counter-based streams: the published answers, no shared blocks, and the distributions built on the bits."""
 
-import importlib
 import math
 
 import pytest
@@ -9,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.launch_count import CountLaunches
 
-from morphogen.kernels import AVAILABLE
+from morphogen import kernels
+from morphogen.kernels import AVAILABLE, philox
 from morphogen.state import rng
 from morphogen.vocab.purpose import Purpose
 
-philox = importlib.import_module("morphogen.kernels.philox")  # the package has the function by this name
 # Random123's published vectors for Philox 4x32-10: counter, key, result.
 KNOWN = [
     ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
@@ -61,7 +60,7 @@ def test_philox_gives_the_published_answers(form, counter, key, result):
 
 
 def test_a_draw_without_kernels_takes_at_most_64_launches(monkeypatch):
-    monkeypatch.setattr(philox, "AVAILABLE", False)
+    monkeypatch.setattr(kernels, "AVAILABLE", False)
     stream = rng.stream(rng.env_keys(0, 0, 2), Purpose.ACTION)
     with CountLaunches() as launches:
         rng.random_bits(stream, 100)

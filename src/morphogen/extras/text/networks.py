@@ -8,8 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from morphogen.extras.text import layers
+from morphogen.extras.text.dropout import Dropout
 from morphogen.extras.text.host import TransformerSpec
+from morphogen.kernels.attention import causal_attention
+from morphogen.kernels.elementwise import gelu
+from morphogen.kernels.linear import place_linear
+from morphogen.kernels.standardise import normed_linear
+from morphogen.kernels.sums import spread
 from morphogen.nets import sequences
 from morphogen.nets.host_networks import HostRows
 from morphogen.nets.layout import ParamLayout, ParamLeaf
@@ -75,7 +80,7 @@ class TransformerNetworks:
     def head(self, x: Tensor, rows: HostRows) -> Tensor:
         """Return logits of the next tokens.  x [B, n, R, d] -> [R, B, n, vocabulary]."""
         gain, bias, token = (rows.pick(rows.leaves[name]) for name in ("norm.gain", "norm.bias", "token"))
-        return layers.normed_linear(sequences.rows_outermost(x), gain, bias, token)
+        return normed_linear(sequences.rows_outermost(x), gain, bias, token)
 
     def params_in_use(self, instance: Instance) -> Tensor:
         """Return all parameters.  int64 [E]."""
@@ -87,13 +92,13 @@ class TransformerNetworks:
         samples, length = ids.shape[1:]
         first = torch.arange(token.shape[0], device=ids.device) * self.host.vocabulary
         x = F.embedding(ids + first.view(-1, 1, 1), token.flatten(0, 1))
-        return self._drop(0, rows)(x + sequences.spread(position[:, :length].flatten(1), samples).view(x.shape))
+        return self._drop(0, rows)(x + spread(position[:, :length].flatten(1), samples).view(x.shape))
 
     def _drop(self, place: int, rows: HostRows) -> Callable[[Tensor], Tensor]:
         """Return the dropout of a place in the pass: 0 behind the embedding, then three in every layer."""
         if rows.dropout is None:
             return lambda x: x
-        return partial(layers.Dropout(rows.dropout, self.host.dropout), place=place)
+        return partial(Dropout(rows.dropout, self.host.dropout), place=place)
 
     def _layer(self, i: int, z: Tensor, rows: HostRows) -> Tensor:
         """Attention, and the perceptron behind it, both added to the stream.  z [R, B, n, d] -> [R, B, n, d]."""
@@ -102,10 +107,10 @@ class TransformerNetworks:
             first, second = (rows.leaves[f"layer{i}.{name}.{part}"] for part in _PAIRS[name])
             return rows.pick(first), rows.pick(second)
 
-        qkv = layers.normed_linear(z, *layer("norm1"), *layer("qkv"))
+        qkv = normed_linear(z, *layer("norm1"), *layer("qkv"))
         weights, *branches = (self._drop(3 * i + place, rows) for place in (1, 2, 3))
         reach = rows.pick(rows.masks[0]) if rows.masks else None
-        attended = layers.causal_attention(qkv, self.host.heads, None if rows.dropout is None else weights, reach)
-        z = z + branches[0](sequences.place_linear(attended, *layer("out")))
-        hidden = layers.normed_linear(z, *layer("norm2"), *layer("up"))
-        return z + branches[1](sequences.place_linear(layers.gelu(hidden), *layer("down")))
+        attended = causal_attention(qkv, self.host.heads, None if rows.dropout is None else weights, reach)
+        z = z + branches[0](place_linear(attended, *layer("out")))
+        hidden = normed_linear(z, *layer("norm2"), *layer("up"))
+        return z + branches[1](place_linear(gelu(hidden), *layer("down")))

@@ -7,7 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from morphogen.extras.text import layers
+from morphogen.kernels.attention import causal_attention
+from morphogen.kernels.elementwise import gelu
+from morphogen.kernels.linear import place_linear
+from morphogen.kernels.standardise import standardise
+from morphogen.kernels.sums import spread
 from morphogen.nets import sequences
 from morphogen.nets.layout import Leaves, ParamLeaf, fan_in_leaf
 from morphogen.nets.seed_module import SeedModule
@@ -69,10 +73,10 @@ def _norm_leaves(d: int) -> tuple[ParamLeaf, ...]:
 
 
 def _norm(p: Leaves, x: Tensor) -> Tensor:
-    gain, bias = (sequences.spread(p[name], x.shape[1:3].numel()).view(x.shape) for name in ("gain", "bias"))
+    gain, bias = (spread(p[name], x.shape[1:3].numel()).view(x.shape) for name in ("gain", "bias"))
     weight = torch.tanh(p["w"]).expand(-1, x.shape[-1])
-    difference = layers.standardise(x) * gain + bias - x
-    return difference * sequences.spread(weight, x.shape[1:3].numel()).view(x.shape)
+    difference = standardise(x) * gain + bias - x
+    return difference * spread(weight, x.shape[1:3].numel()).view(x.shape)
 
 
 def _attention_leaves(d: int) -> tuple[ParamLeaf, ...]:
@@ -81,8 +85,8 @@ def _attention_leaves(d: int) -> tuple[ParamLeaf, ...]:
 
 
 def _attention(p: Leaves, x: Tensor) -> Tensor:
-    attended = layers.causal_attention(sequences.place_linear(x, p["qkv"], p["qkv_bias"]), HEADS)
-    return sequences.place_linear(attended, p["out"], p["out_bias"])
+    attended = causal_attention(place_linear(x, p["qkv"], p["qkv_bias"]), HEADS)
+    return place_linear(attended, p["out"], p["out_bias"])
 
 
 def _flex_attention(p: Leaves, x: Tensor) -> Tensor:
@@ -95,13 +99,13 @@ def _flex_attention(p: Leaves, x: Tensor) -> Tensor:
 def flexible_attention(p: Leaves, x: Tensor) -> Tensor:
     """Compute the delta of attention through FlexAttention.  x [R, B, n, d] -> like x."""
     length = x.shape[2]
-    qkv = sequences.place_linear(x, p["qkv"], p["qkv_bias"])
+    qkv = place_linear(x, p["qkv"], p["qkv_bias"])
     parts = torch.unflatten(qkv.flatten(0, 1), -1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
     mask = create_block_mask(_sees, None, None, length, length, device=x.device.type)
     queries, keys, values = (part.contiguous() for part in parts.unbind(0))
     out = flex_attention(queries, keys, values, block_mask=mask)
     assert isinstance(out, Tensor)  # nothing else is asked for
-    return sequences.place_linear(out.transpose(1, 2).flatten(2).view(x.shape), p["out"], p["out_bias"])
+    return place_linear(out.transpose(1, 2).flatten(2).view(x.shape), p["out"], p["out_bias"])
 
 
 def _sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -113,7 +117,7 @@ def _lora_leaves(inner: int) -> Callable[[int], tuple[ParamLeaf, ...]]:
 
 
 def _lora(p: Leaves, x: Tensor) -> Tensor:
-    return sequences.place_linear(sequences.place_linear(x, p["down"]), p["up"])
+    return place_linear(place_linear(x, p["down"]), p["up"])
 
 
 def _mlp_leaves(factor: int) -> Callable[[int], tuple[ParamLeaf, ...]]:
@@ -125,8 +129,8 @@ def _mlp_leaves(factor: int) -> Callable[[int], tuple[ParamLeaf, ...]]:
 
 
 def _mlp(p: Leaves, x: Tensor) -> Tensor:
-    hidden = layers.gelu(sequences.place_linear(x, p["up"], p["up_bias"]))
-    return sequences.place_linear(hidden, p["down"], p["down_bias"])
+    hidden = gelu(place_linear(x, p["up"], p["up_bias"]))
+    return place_linear(hidden, p["down"], p["down_bias"])
 
 
 TOKEN_ATTENTION = TokenBlueprint("attention", _attention_leaves, _attention)

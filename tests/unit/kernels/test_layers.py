@@ -5,11 +5,15 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from support.small_states import noise, normal
+from support.small_states import normal
 
-from morphogen.kernels import Form, take_rows
-from morphogen.nets import ops
-from morphogen.nets.layout import ParamLayout, ParamLeaf, fan_in_leaf
+from morphogen.kernels import Form
+from morphogen.kernels.conv import stacked_conv
+from morphogen.kernels.linear import linear
+from morphogen.kernels.norm import NormBlock, batch_norm, group_norm, masked_group_norm
+from morphogen.kernels.perceptron import perceptron
+from morphogen.kernels.pool import max_pool2d
+from morphogen.kernels.take import images_innermost, take_rows
 
 SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(1, 7), st.integers(1, 7))
 
@@ -41,50 +45,50 @@ def _stacked(parts):
 def test_a_grouped_convolution_is_a_loop_of_convolutions(shape, outputs, kernel):
     samples, rows, channels, height, width = shape
     x, weight = _leaf(samples, height, width, rows, channels), _leaf(rows, outputs, channels, kernel, kernel, seed=1)
-    ours = ops.stacked_conv(x, weight)
+    ours = stacked_conv(x, weight)
     _close(ours, _stacked([F.conv2d(xr, weight[r], padding=kernel // 2) for r, xr in enumerate(_rows(x))]), (x, weight))
     with torch.no_grad():
-        torch.testing.assert_close(ops.stacked_conv(x, weight), ours, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(stacked_conv(x, weight), ours, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("form", [Form.USUAL, Form.INNERMOST, Form.MATRIX])
+@pytest.mark.parametrize("form", [Form.TORCH, Form.ORDERED, Form.INNERMOST, Form.MATRIX])
 @pytest.mark.parametrize("kernel", [1, 3, 5])
 @pytest.mark.parametrize("images", [2, 1])  # of every row, or shared
 def test_a_convolution_is_the_same_in_whatever_form_it_is_computed(form, kernel, images):
     x, weight = _leaf(3, 5, 4, images, 2), _leaf(2, 3, 2, kernel, kernel, seed=1)
     parts = [F.conv2d(_rows(x)[r % images], weight[r], padding=kernel // 2) for r in range(2)]
-    _close(ops.stacked_conv(x, weight, form=form), _stacked(parts), (x, weight))
+    _close(stacked_conv(x, weight, form=form), _stacked(parts), (x, weight))
 
 
-@pytest.mark.parametrize("form", [Form.USUAL, Form.INNERMOST, Form.MATRIX])
+@pytest.mark.parametrize("form", [Form.TORCH, Form.ORDERED, Form.INNERMOST, Form.MATRIX])
 def test_a_depthwise_convolution_is_the_same_in_whatever_form_it_is_computed(form):
     x, weight = _leaf(2, 5, 4, 2, 3), _leaf(2, 3, 1, 3, 3, seed=1)
     parts = [F.conv2d(xr, weight[r], padding=1, groups=3) for r, xr in enumerate(_rows(x))]
-    _close(ops.stacked_conv(x, weight, form=form), _stacked(parts), (x, weight))
+    _close(stacked_conv(x, weight, form=form), _stacked(parts), (x, weight))
 
 
 def test_a_convolution_of_shared_images_gives_every_row_its_own_features():
     x, weight = _leaf(3, 5, 5, 1, 2), _leaf(4, 3, 2, 3, 3, seed=1)
     parts = [F.conv2d(*_rows(x), weight[r], padding=1) for r in range(4)]
-    _close(ops.stacked_conv(x, weight), _stacked(parts), (x, weight))
+    _close(stacked_conv(x, weight), _stacked(parts), (x, weight))
 
 
 def test_a_depthwise_convolution_filters_every_channel_alone():
     x, weight = _leaf(2, 5, 4, 2, 3), _leaf(2, 3, 1, 3, 3, seed=1)
     parts = [F.conv2d(xr, weight[r], padding=1, groups=3) for r, xr in enumerate(_rows(x))]
-    _close(ops.stacked_conv(x, weight), _stacked(parts), (x, weight))
+    _close(stacked_conv(x, weight), _stacked(parts), (x, weight))
 
 
 def test_a_linear_layer_of_rows_is_a_loop():
     x, weight, bias = _leaf(3, 5, 4), _leaf(3, 2, 4, seed=1), _leaf(3, 2, seed=2)
     parts = [F.linear(x[r], weight[r], bias[r]) for r in range(3)]
-    _close(ops.linear(x, weight, bias), torch.stack(parts), (x, weight, bias))
+    _close(linear(x, weight, bias), torch.stack(parts), (x, weight, bias))
 
 
 @given(SHAPES)
 def test_pooling_takes_the_maximum_of_every_two_by_two(shape):
     x = _leaf(shape[0], 2 + shape[3], 2 + shape[4], shape[1], shape[2])
-    _close(ops.max_pool2d(x), _stacked([F.max_pool2d(xr, 2) for xr in _rows(x)]), (x,))
+    _close(max_pool2d(x), _stacked([F.max_pool2d(xr, 2) for xr in _rows(x)]), (x,))
 
 
 @pytest.mark.parametrize("gained", [True, False])
@@ -92,21 +96,21 @@ def test_group_norm_of_rows_is_a_loop(gained):
     x, gain, bias = _leaf(3, 3, 3, 2, 8), _leaf(2, 8, seed=1), _leaf(2, 8, seed=2)
     own = [gain[r] if gained else torch.ones(8).double() for r in range(2)]
     plain = _stacked([F.group_norm(xr, 4, own[r], bias[r]) for r, xr in enumerate(_rows(x))])
-    (ours,) = ops.group_norm([ops.NormBlock(x, gain if gained else None, bias)], groups=4)
+    (ours,) = group_norm([NormBlock(x, gain if gained else None, bias)], groups=4)
     _close(ours, plain, (x, gain, bias) if gained else (x, bias))
 
 
 def test_group_norm_of_what_has_no_gradient_still_teaches_its_parameters():
     x, gain, bias = normal(3, 3, 3, 2, 8).double(), _leaf(2, 8, seed=1), _leaf(2, 8, seed=2)
     plain = _stacked([F.group_norm(xr.contiguous(), 4, gain[r], bias[r]) for r, xr in enumerate(_rows(x))])
-    _close(*ops.group_norm([ops.NormBlock(x, gain, bias)], groups=4), plain, (gain, bias))
+    _close(*group_norm([NormBlock(x, gain, bias)], groups=4), plain, (gain, bias))
 
 
 def test_blocks_are_normalised_as_if_they_were_alone():
     one, two = _leaf(3, 3, 3, 2, 8), _leaf(3, 3, 3, 1, 8, seed=1)
     bias, scale = _leaf(1, 8, seed=2), _leaf(1, 8, seed=3)
-    blocks = [ops.NormBlock(one, None, normal(2, 8).double()), ops.NormBlock(two, None, bias, scale, floor=0.0)]
-    _, ours = ops.group_norm(blocks, groups=2)
+    blocks = [NormBlock(one, None, normal(2, 8).double()), NormBlock(two, None, bias, scale, floor=0.0)]
+    _, ours = group_norm(blocks, groups=2)
     plain = scale[0].view(-1, 1, 1) * F.relu(F.group_norm(_rows(two)[0], 2, torch.ones(8).double(), bias[0]))
     _close(ours, _stacked([plain]), (two, bias, scale))
 
@@ -123,7 +127,7 @@ def test_kept_group_norm_uses_the_kept_channels_of_each_group(counts, groups, si
     rows, size = len(counts), 8 // groups
     mask, share = _kept(counts, 8, groups, side * side)
     x, gain, bias = _leaf(2, side, side, rows, 8), _leaf(rows, 8, seed=1), _leaf(rows, 8, seed=2)
-    ours = ops.masked_group_norm(x * mask, gain * mask, bias * mask, channel_mask=mask, inverse_count=share)
+    ours = masked_group_norm(x * mask, gain * mask, bias * mask, channel_mask=mask, inverse_count=share)
     parts = []
     for r, (keep, own) in enumerate(zip(counts, _rows(x), strict=True)):
         for first in range(0, 8, size):
@@ -137,14 +141,14 @@ def test_kept_group_norm_uses_the_kept_channels_of_each_group(counts, groups, si
 def test_kept_group_norm_at_full_width_is_group_norm():
     mask, share = _kept([8, 8], 8, 2, 9)
     x, gain, bias = _leaf(3, 3, 3, 2, 8), _leaf(2, 8, seed=1), _leaf(2, 8, seed=2)
-    ours = ops.masked_group_norm(x, gain, bias, channel_mask=mask, inverse_count=share)
+    ours = masked_group_norm(x, gain, bias, channel_mask=mask, inverse_count=share)
     _close(ours, _stacked([F.group_norm(xr, 2, gain[r], bias[r]) for r, xr in enumerate(_rows(x))]), (x, gain, bias))
 
 
 def test_kept_group_norm_keeps_its_precision_far_from_zero():
     x = 100 + normal(2, 6, 6, 1, 4)
     mask, share = torch.ones(1, 4), torch.full((1, 1), 1 / 144)
-    ours = ops.masked_group_norm(x, mask, 0 * mask, channel_mask=mask, inverse_count=share)
+    ours = masked_group_norm(x, mask, 0 * mask, channel_mask=mask, inverse_count=share)
     plain = _stacked([F.group_norm(xr, 1) for xr in _rows(x.double())])
     torch.testing.assert_close(ours.double(), plain, rtol=0, atol=1e-4)
 
@@ -153,7 +157,7 @@ def test_batch_norm_normalises_with_its_own_minibatch():
     x, gain, bias = _leaf(4, 3, 3, 2, 3), _leaf(2, 3, seed=1), _leaf(2, 3, seed=2)
     mean, var = x.mean((0, 1, 2)), x.var((0, 1, 2), correction=0)
     plain = (x - mean) / (var + 1e-5).sqrt() * gain + bias
-    _close(ops.batch_norm(x, gain, bias), plain, (x, gain, bias))
+    _close(batch_norm(x, gain, bias), plain, (x, gain, bias))
 
 
 def test_choosing_rows_keeps_whole_images():
@@ -163,8 +167,8 @@ def test_choosing_rows_keeps_whole_images():
 
 def test_images_come_with_their_channels_innermost():
     shared, own = normal(2, 3, 4, 4), normal(5, 2, 3, 4, 4)
-    assert torch.equal(ops.images_innermost(shared), _stacked([shared]))
-    assert torch.equal(ops.images_innermost(own), _stacked(own.unbind()))
+    assert torch.equal(images_innermost(shared), _stacked([shared]))
+    assert torch.equal(images_innermost(own), _stacked(own.unbind()))
 
 
 def test_a_row_that_is_not_finite_stays_alone():
@@ -174,8 +178,8 @@ def test_a_row_that_is_not_finite_stays_alone():
     mask, share = torch.ones(3, 2), torch.full((3, 1), 1 / 32)
 
     def run(w):
-        z = ops.stacked_conv(x, w.requires_grad_(True))
-        y = ops.max_pool2d(ops.masked_group_norm(z, mask, mask, channel_mask=mask, inverse_count=share))
+        z = stacked_conv(x, w.requires_grad_(True))
+        y = max_pool2d(masked_group_norm(z, mask, mask, channel_mask=mask, inverse_count=share))
         return y, torch.autograd.grad(y.sum(), w)[0]
 
     (y, dw), (other, other_dw) = run(weight), run(broken)
@@ -183,24 +187,9 @@ def test_a_row_that_is_not_finite_stays_alone():
     assert torch.equal(dw[::2], other_dw[::2])
 
 
-def test_leaves_are_views_in_order_and_start_where_they_should():
-    layout = ParamLayout((fan_in_leaf("w", (2, 3), 4), ParamLeaf("gain", (2,), fill=1.0), ParamLeaf("s", ())))
-    rows = torch.arange(20.0).view(2, 10)
-    parts = layout.split(rows)
-    assert layout.size == 9
-    assert {name: tuple(part.shape) for name, part in parts.items()} == {"w": (2, 2, 3), "gain": (2, 2), "s": (2,)}
-    assert parts["gain"][1].tolist() == [16.0, 17.0]
-    assert parts["w"].data_ptr() == rows.data_ptr()
-    drawn = layout.split(layout.draw(noise(500, 9)))
-    assert drawn["w"].abs().max() <= 0.5
-    assert drawn["w"].abs().max() > 0.49
-    assert drawn["gain"].unique().tolist() == [1.0]
-    assert drawn["s"].unique().tolist() == [0.0]
-
-
 def test_every_op_keeps_the_dtype():
     x, weight = normal(2, 4, 4, 2, 2).double(), normal(2, 2, 2, 3, 3).double()
-    assert ops.max_pool2d(ops.stacked_conv(x, weight)).dtype == torch.float64
+    assert max_pool2d(stacked_conv(x, weight)).dtype == torch.float64
 
 
 @given(st.integers(1, 4), st.integers(1, 3), st.booleans())
@@ -213,4 +202,4 @@ def test_a_perceptron_of_rows_is_a_loop(samples, rows, biased):
     )
     b1 = _leaf(rows, 3, seed=3) if biased else None
     own = [F.linear(F.silu(F.linear(x[:, r], w1[r], None if b1 is None else b1[r])), w2[r], b2[r]) for r in range(rows)]
-    _close(ops.perceptron(x, w1, b1, w2, b2), torch.stack(own, 1), [v for v in (w1, b1, w2, b2) if v is not None])
+    _close(perceptron(x, w1, b1, w2, b2), torch.stack(own, 1), [v for v in (w1, b1, w2, b2) if v is not None])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.small_states import noise, normal
 
-from morphogen.nets.blend_slots import SeedDeltas, SeedGates, blend, build_gate_index, build_seed_blend
+from morphogen.kernels.blend import blend, build_gate_index, build_seed_index
 
 SHAPE = (3, 2, 2, 2, 2)  # samples, height, width, rows, channels
 ALPHAS = st.floats(0.0, 1.0, width=32)
@@ -16,8 +16,9 @@ def _blended(algorithm, h, d, *, alpha, training, gate=None):
     """The features h with the delta of every row blended in."""
     count = h.shape[-2]
     rows, spans = torch.arange(count), ((0, count),) if algorithm == "multiply" else ()
-    own = build_seed_blend(rows, alpha, training, count=count, multiplied=spans)
-    return blend(h, SeedDeltas([d], spans), own, gate if gate is None else SeedGates(gate, build_gate_index(own, rows)))
+    own = build_seed_index(rows, alpha, training, count=count, multiplied=spans)
+    gates = None if gate is None else (gate, build_gate_index(own, rows))
+    return blend(h, [d], own, multiplied=spans, gates=gates)
 
 
 def _run(algorithm, *, alpha, training, seed=0):
@@ -126,12 +127,12 @@ def test_rows_of_both_kinds_are_blended_at_once_wherever_they_are():
     h, d = normal(3, 2, 5, 2).double(), normal(3, 2, 4, 2, seed=1).double()
     alpha, training = torch.tensor([0.25, 0.75, 0.5, 1.0]), torch.zeros(4, dtype=torch.bool)
     rows, spans = torch.tensor([4, 2, 0, 1]), ((1, 2), (3, 4))
-    seeds = build_seed_blend(rows, alpha, training, count=5, multiplied=spans)
-    gate = SeedGates(noise(3, 2).double(), build_gate_index(seeds, torch.tensor([2, 0])))  # of the third and first seed
-    blocks = SeedDeltas([d[..., :2, :].contiguous(), d[..., 2:, :].contiguous()], spans)
-    y = blend(h, blocks, seeds, gate)
-    torch.testing.assert_close(y[..., 4, :], h[..., 4, :] + 0.25 * gate.openness[:, 1:, None] * d[..., 0, :])
-    torch.testing.assert_close(y[..., 0, :], h[..., 0, :] + 0.5 * gate.openness[:, :1, None] * d[..., 2, :])
+    seeds = build_seed_index(rows, alpha, training, count=5, multiplied=spans)
+    openness, index = noise(3, 2).double(), build_gate_index(seeds, torch.tensor([2, 0]))  # of the third and first seed
+    blocks = [d[..., :2, :].contiguous(), d[..., 2:, :].contiguous()]
+    y = blend(h, blocks, seeds, multiplied=spans, gates=(openness, index))
+    torch.testing.assert_close(y[..., 4, :], h[..., 4, :] + 0.25 * openness[:, 1:, None] * d[..., 0, :])
+    torch.testing.assert_close(y[..., 0, :], h[..., 0, :] + 0.5 * openness[:, :1, None] * d[..., 2, :])
     torch.testing.assert_close(y[..., 2, :], h[..., 2, :] * (1 + 0.75 * torch.tanh(d[..., 1, :])))
     torch.testing.assert_close(y[..., 1, :], h[..., 1, :] * (1 + torch.tanh(d[..., 3, :])))
     assert torch.equal(y[..., 3, :], h[..., 3, :])

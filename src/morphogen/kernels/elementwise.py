@@ -12,17 +12,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from morphogen.kernels import one_thread
-from morphogen.kernels.native import AutogradFunction, apply_function, has_kernel
+from morphogen.kernels import Form, form_of, one_thread
+from morphogen.kernels.native import AutogradFunction, apply_function
 
 _VECTORS = 32  # elements that torch takes together, at most
 _GRAIN = 2**15  # elements for each of which torch takes a thread
+_ATEN = torch.ops.aten
 
 
 def by_vectors(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
     """Apply an elementwise function to inputs of one shape; no element depends on the number of the others."""
     x = inputs[0]
-    if torch.compiler.is_compiling() or not has_kernel(x):
+    if form_of("elementwise", x) is Form.TORCH:
         return function(*inputs)
     size = x.numel()
     threads = max(1, min(torch.get_num_threads(), -(-size // _GRAIN)))
@@ -35,18 +36,32 @@ def by_vectors(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
 
 def silu(x: Tensor) -> Tensor:
     """Return `x * sigmoid(x)`."""
-    return apply_function(_Silu, x) if has_kernel(x) else F.silu(x)
+    return _apply(x, F.silu, _ATEN.silu_backward)
 
 
-class _Silu(AutogradFunction):
+def gelu(x: Tensor) -> Tensor:
+    """Return `x * Phi(x)`, Phi the standard normal distribution function."""
+    return _apply(x, F.gelu, _ATEN.gelu_backward)
+
+
+def _apply(x: Tensor, function: Callable[[Tensor], Tensor], gradient: Callable[..., Tensor]) -> Tensor:
+    if form_of("elementwise", x) is Form.TORCH:
+        return function(x)
+    return apply_function(_Elementwise, x, function, gradient)
+
+
+class _Elementwise(AutogradFunction):
+    """Activation and its gradient, both by vectors."""
+
     @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return by_vectors(F.silu, x)
+    def forward(x: Tensor, function: Callable[[Tensor], Tensor], gradient: Callable[..., Tensor]) -> Tensor:
+        return by_vectors(function, x)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, _, ctx.gradient = inputs
+        ctx.save_for_backward(x)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        return by_vectors(torch.ops.aten.silu_backward, grads[0], *ctx.saved_tensors)
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return by_vectors(ctx.gradient, grads[0], *ctx.saved_tensors), None, None

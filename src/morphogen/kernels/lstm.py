@@ -23,7 +23,10 @@ class CellStep(NamedTuple):
 def lstm_cell(gates_in: Tensor, h: Tensor, c: Tensor, w_hh: Tensor) -> CellStep:
     """Take one step of the LSTM cell, gates i f g o.  gates_in [E, 4 H], h, c [E, H], w_hh [4 H, H]."""
     i, f, g, o = torch.addmm(gates_in, h, w_hh.T).chunk(4, dim=-1)
-    i, f, g, o = torch.sigmoid(i), torch.sigmoid(f), torch.tanh(g), torch.sigmoid(o)
+    i = torch.sigmoid(i)
+    f = torch.sigmoid(f)
+    g = torch.tanh(g)
+    o = torch.sigmoid(o)
     c = f * c + i * g
     return CellStep(o * torch.tanh(c), c, torch.cat((i, f, g, o), dim=-1))
 
@@ -37,7 +40,7 @@ def lstm_unroll(gates_in: Tensor, keep: Tensor, h: Tensor, c: Tensor, w_hh: Tens
 
 
 class _Unroll(AutogradFunction):
-    """The memory of every row, and what its gradient needs: states before the rows, cells, activations of gates."""
+    """The memory of every row; for its gradient states before the rows, cells, activations of gates."""
 
     @staticmethod
     def forward(gates_in: Tensor, keep: Tensor, h: Tensor, c: Tensor, w_hh: Tensor) -> tuple[Tensor, ...]:
@@ -62,11 +65,12 @@ class _Unroll(AutogradFunction):
         slopes = torch.cat((g * i * (1 - i), c_before * f * (1 - f), i * (1 - g * g), bounded * o * (1 - o)), dim=-1)
         rows = [x.unbind() for x in (grads[0], to_cell, slopes, f * keep, keep)]
         found: list[Tensor] = []
-        h_grad, c_grad = torch.zeros_like(c[0]), torch.zeros_like(c[0])
+        h_grad = c_grad = torch.zeros_like(c[0])
         for grad, cell, slope, forget, kept in reversed([*zip(*rows, strict=True)]):
             h_grad = grad + h_grad
             c_grad = torch.addcmul(c_grad, h_grad, cell)
             found.append(torch.cat((c_grad, c_grad, c_grad, h_grad), dim=-1) * slope)
-            h_grad, c_grad = (found[-1] @ w_hh) * kept, c_grad * forget
+            h_grad = (found[-1] @ w_hh) * kept
+            c_grad = c_grad * forget
         gates_grad = torch.stack(found[::-1])
         return gates_grad, None, h_grad, c_grad, gates_grad.flatten(0, 1).T @ h_before.flatten(0, 1)

@@ -1,0 +1,30 @@
+"""A buffer as views of given shapes."""
+
+from typing import Any
+
+from torch import Tensor
+from torch._utils import _flatten_dense_tensors
+
+from morphogen.kernels.native import AutogradFunction, apply_function
+
+
+def split_views(buffer: Tensor, sizes: list[int], shapes: list[tuple[int, ...]]) -> tuple[Tensor, ...]:
+    """Return consecutive parts of a buffer [N] in given shapes: one node of the graph for all of them."""
+    return apply_function(_SplitViews, buffer, sizes, shapes) if shapes else ()
+
+
+class _SplitViews(AutogradFunction):
+    """Views, whose gradients are copied into one buffer."""
+
+    @staticmethod
+    def forward(buffer: Tensor, sizes: list[int], shapes: list[tuple[int, ...]]) -> tuple[Tensor, ...]:
+        parts = buffer.split_with_sizes(sizes)
+        return tuple([part.view(shape) for part, shape in zip(parts, shapes, strict=True)])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        """Save nothing."""
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return _flatten_dense_tensors(grads), None, None

@@ -140,7 +140,7 @@ from morphogen.state.measure import TickReport as TickReport
 from morphogen.state.measure import TrainMetrics as TrainMetrics
 from morphogen.state.measure import Validation as Validation
 from morphogen.storage.checkpoint_files import load_checkpoint as load_checkpoint
-from morphogen.storage.checkpoint_files import load_policy as load_policy
+from morphogen.storage.policy_files import load_policy as load_policy
 from morphogen.telemetry.kinds.round import BatchSummary as BatchSummary
 from morphogen.vocab.action import AlphaCurve as AlphaCurve
 from morphogen.vocab.action import AlphaSpeed as AlphaSpeed

@@ -14,7 +14,8 @@ from support.small_disks import need_disks, on_disk
 
 from morphogen.errors import CheckpointError
 from morphogen.storage import checkpoint_store
-from morphogen.storage.checkpoint_files import load_checkpoint, save_checkpoint, save_policy
+from morphogen.storage.checkpoint_files import load_checkpoint, save_checkpoint
+from morphogen.storage.policy_files import save_policy
 
 
 def save(folder, round, **more):
@@ -136,7 +137,8 @@ import sys
 from pathlib import Path
 import torch
 from morphogen.errors import CheckpointError
-from morphogen.storage.checkpoint_files import load_checkpoint, save_checkpoint, save_policy
+from morphogen.storage.checkpoint_files import load_checkpoint, save_checkpoint
+from morphogen.storage.policy_files import save_policy
 
 folder = Path(sys.argv[1])
 

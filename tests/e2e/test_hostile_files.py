@@ -15,7 +15,7 @@ from support.small_runs import tiny
 from morphogen.cli.main import main
 from morphogen.errors import CheckpointError
 from morphogen.run.train import train_ppo_vectorized
-from morphogen.storage.checkpoint_files import load_policy
+from morphogen.storage.policy_files import load_policy
 from morphogen.storage.tensor_trees import load_tree
 
 SLOWEST_S = 2.0

@@ -21,7 +21,8 @@ from morphogen.engine.reporter import build_facts
 from morphogen.engine.scheduler import Scheduler
 from morphogen.rules.rewards.table import rule_from_function
 from morphogen.run.train import train_ppo_vectorized
-from morphogen.storage.checkpoint_files import load_checkpoint, load_policy
+from morphogen.storage.checkpoint_files import load_checkpoint
+from morphogen.storage.policy_files import load_policy
 from morphogen.storage.tensor_trees import restore_tree
 from morphogen.testing.builders.tree_equality import assert_trees_equal
 

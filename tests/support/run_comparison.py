@@ -11,6 +11,7 @@ import torch
 
 from morphogen.storage import checkpoint_store, run_directory
 from morphogen.storage.tensor_trees import load_tree
+from morphogen.vocab.paths import POLICY_FILE
 
 # Clocks, places and graphs of a process: names of fields, of metrics and of entries of a checkpoint.
 CLOCKS = ("time", "seconds", "phases", "run_id", "command", "inode", "graphs", "graph_fallbacks")
@@ -78,7 +79,7 @@ def differences(one: Path, other: Path) -> Iterator[str]:
     yield from _gaps(other)
     for file in (checkpoint_store.shard_name(0), checkpoint_store.SHARED):
         yield from tree_differences(_saved(one, file), _saved(other, file), file)
-    yield from tree_differences(*(_torch(run / run_directory.POLICY) for run in (one, other)), run_directory.POLICY)
+    yield from tree_differences(*(_torch(run / POLICY_FILE) for run in (one, other)), POLICY_FILE)
     yield from _table_differences(one, other)
 
 

@@ -356,7 +356,7 @@ def _plot_contributions(part: SubFigure, rows: Sequence[Row]) -> None:
 
 
 HELD_OUT = Plot(
-    "held_out_curve",
+    "held_out_plays",
     "Learning on held-out instances",
     "The policy plays the same few held-out instances again and again while it learns; its rivals play them once. "
     "Bands: one standard error over the instances; that of a difference is of paired instances.",

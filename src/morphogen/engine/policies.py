@@ -26,7 +26,7 @@ from morphogen.nets.policy_network import PolicyNetwork
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.storage import files
-from morphogen.storage.checkpoint_files import load_policy
+from morphogen.storage.policy_files import load_policy
 from morphogen.storage.tensor_trees import restore_tree
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.paths import expand_path

@@ -4,21 +4,19 @@ All policies see the same instances, hosts and batches (common random numbers), 
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from morphogen.config.parts import LEARNERS
 from morphogen.config.registry import show_part
-from morphogen.config.spec import RIVALS, RunSpec, SplitName
+from morphogen.config.spec import SplitName
 from morphogen.data.instances import HELD_OUT_INSTANCES, InstanceSplit
 from morphogen.device.transfers import Transfers
 from morphogen.engine.environment import Environment, open_environment
 from morphogen.engine.episodes import EpisodeTraces, fetch_all_traces, run_episodes
 from morphogen.engine.policies import Arm, build_arm, greedy_arm
-from morphogen.engine.scheduler import Scheduler
 from morphogen.engine.setup import Setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.bootstrap import interval, stability
@@ -180,36 +178,6 @@ def build_result(setup: Setup, traces: EpisodeTraces, *, name: str, seconds: flo
         seconds=seconds,
         traces=traces,
     )
-
-
-def plays_greedily(spec: RunSpec) -> bool:
-    """Return True if the policy of a run takes its likeliest actions on held-out instances; baselines never do."""
-    return spec.evaluation.greedy and spec.policy_name in LEARNERS
-
-
-def own_arm(scheduler: Scheduler) -> Arm:
-    """Return the policy of a run as it plays held-out instances."""
-    return greedy_arm(scheduler.arm) if plays_greedily(scheduler.setup.spec) else scheduler.arm
-
-
-def run_final_evaluation(scheduler: Scheduler, halt: Callable[[], object]) -> tuple[ArmResult, ...] | None:
-    """Results of the baselines, then of the policy of the run; empty without final episodes.
-
-    `halt()` is called before each arm; True, in any process, ends the evaluation with None.
-    """
-    results: list[ArmResult] = []
-    setup = scheduler.setup
-    spec = setup.spec
-    rivals = (*RIVALS, *setup.kind.rivals(setup))
-    for name in (*(rival for rival in rivals if rival != spec.policy_name), spec.policy_name):
-        if any(setup.exchange.facts(bool(halt()))):
-            return None
-        if not spec.final_episodes:
-            continue
-        arm = own_arm(scheduler) if name == spec.policy_name else build_arm(name, setup)
-        result = play_arm(setup, scheduler.transfers, arm, name=name, episodes=spec.final_episodes)
-        results.append(result)
-    return tuple(results)
 
 
 def shares_of_optimum(setup: Setup, transfers: Transfers, results: Sequence[ArmResult]) -> dict[str, float]:

@@ -16,20 +16,13 @@ from morphogen.engine.policies import Arm
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.engine.setup import Setup, describe_run
 from morphogen.errors import CheckpointError, TrainingDiverged
-from morphogen.evaluation.play import (
-    SHARE_TITLE,
-    ArmResult,
-    plays_greedily,
-    run_final_evaluation,
-    share_table,
-    shares_of_optimum,
-)
+from morphogen.evaluation.play import SHARE_TITLE, ArmResult, share_table, shares_of_optimum
 from morphogen.run import manifest, snapshot
 from morphogen.run.checkpointer import Checkpointer, SaveKind
-from morphogen.run.held_out_curve import play_curve
+from morphogen.run.held_out_plays import play_curve, plays_greedily, run_final_evaluation
 from morphogen.run.resume import ResumePoint, describe_reproducibility, remove_newer
 from morphogen.run.sinks import open_sinks
-from morphogen.storage import checkpoint_files, files, run_directory
+from morphogen.storage import files, policy_files, run_directory
 from morphogen.storage.run_directory import RunDirectory
 from morphogen.storage.tensor_trees import Tree
 from morphogen.telemetry.kinds.round import BatchSummary
@@ -272,7 +265,7 @@ class Session:
         params = cast(Any, self.scheduler.transfers.fetch_state(self.scheduler.params))
         if not folder.is_writer:
             return
-        checkpoint_files.save_policy(
+        policy_files.save_policy(
             folder.policy,
             params=params.select("net", "value_offset", strict=False),
             normalisers=params.select("observation", strict=False),

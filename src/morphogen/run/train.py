@@ -24,7 +24,7 @@ from morphogen.engine.setup import Setup, build_setup
 from morphogen.engine.warm_up import warm_up
 from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.run import manifest, snapshot
-from morphogen.run.held_out_curve import has_curve
+from morphogen.run.held_out_plays import has_curve
 from morphogen.run.resume import ResumePoint, branch_run, check_compatible, find_resume_point
 from morphogen.run.session import OnRound, RunContext, Session, TrainResult
 from morphogen.run.sinks import check_sinks

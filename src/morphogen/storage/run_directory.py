@@ -24,11 +24,13 @@ from morphogen.config.spec import RunSpec
 from morphogen.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
 from morphogen.storage import files
 from morphogen.storage.locks import hold_lock
+from morphogen.vocab.paths import POLICY_FILE
 from morphogen.vocab.text import format_value
 
 ROOT, RESULT, EVALUATION = "runs", "result.json", "evaluation.json"
 CONFIG, MANIFEST, EVENTS = "config.json", "manifest.json", "events.jsonl"
-CHECKPOINTS, POLICY, LOCK = "checkpoints", "policy.safetensors", "lock"
+CHECKPOINTS = "checkpoints"
+LOCK = "lock"
 RECORDS = "records"  # folder of the records of rounds, beside the event file
 METRICS, REPORT = "metrics", "report"  # folders of the loggers, and of `morphogen report`
 STATUS_COMPLETED: Final = "completed"  # status of a run that ended after its last round
@@ -76,7 +78,7 @@ class RunDirectory:
     @property
     def policy(self) -> Path:
         """File of the final policy."""
-        return self.path / POLICY
+        return self.path / POLICY_FILE
 
     @property
     def metrics(self) -> Path:

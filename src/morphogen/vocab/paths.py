@@ -6,6 +6,8 @@ from pathlib import Path
 from morphogen.errors import ConfigError
 from morphogen.vocab.text import format_value
 
+POLICY_FILE = "policy.safetensors"  # in a run directory
+
 
 def expand_path(text: str | os.PathLike[str]) -> Path:
     """Return the path of a text in which `~` is a home folder.

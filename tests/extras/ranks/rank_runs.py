@@ -11,9 +11,10 @@ import morphogen as mg
 from morphogen.storage import checkpoint_store, run_directory
 from morphogen.storage.checkpoint_files import load_checkpoint
 from morphogen.telemetry.jsonl import encode
+from morphogen.vocab.paths import POLICY_FILE
 
 RANK_FIELDS = ("world", "devices")  # besides the clocks
-FILES = (run_directory.RESULT, run_directory.POLICY, run_directory.CONFIG)
+FILES = (run_directory.RESULT, POLICY_FILE, run_directory.CONFIG)
 
 
 def events_of(run: Path) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ from morphogen.errors import ConfigError, DataError
 matplotlib = pytest.importorskip("matplotlib", reason="needs the extra: pip install 'morphogen[report]'")
 
 BY_NAME = {plot.name: plot for plot in PLOTS}
-NAMES = ("held_out_curve", "learning_curve", "lifecycle", "contributions", "throughput")
+NAMES = ("held_out_plays", "learning_curve", "lifecycle", "contributions", "throughput")
 LOGS = Path(__file__).parents[2] / "golden/data/logs"
 SMALL = {"rounds": 2, "envs": 3, "epochs": 12}
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -11,7 +11,8 @@ from tensordict import TensorDict
 from morphogen.errors import CheckpointError
 from morphogen.state import rng, schema
 from morphogen.storage import checkpoint_store, files
-from morphogen.storage.checkpoint_files import load_checkpoint, load_policy, save_checkpoint, save_policy
+from morphogen.storage.checkpoint_files import load_checkpoint, save_checkpoint
+from morphogen.storage.policy_files import load_policy, save_policy
 from morphogen.storage.tensor_trees import restore_tree, save_tree, to_nested_dict
 
 SIZES = schema.Sizes(envs=2, slots=("r0c0", "r1c0"), host_params=5, seed_params=(3, 4), window=6, classes=10, table=7)

@@ -6,7 +6,7 @@ For readers who train hosts on texts, and for authors of hosts that read sequenc
     tasks         the tasks `pydoc` and `tinystories`; torch-free
     networks      the stacked transformer; `host.TransformerSpec` names it
     seeds         blueprints for features [B, n, R, d]: attention, norm, LoRA, perceptrons
-    layers        attention, normalisation and dropout of stacked networks
+    dropout       dropout of stacked networks
     token_text    `TokenText`, `TextSplits`: documents as tokens, and the windows of them that are samples
     pydoc         reader of the documentation of the running Python
     tinystories   reader of TinyStories, texts or token files

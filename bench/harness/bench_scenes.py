@@ -18,11 +18,11 @@ from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.fields import Spec, fields_of, to_settings
 from morphogen.config.groups import DataSpec
 from morphogen.config.spec import RunSpec, find_host, resolve
-from morphogen.engine.scheduler import Parts, Scheduler
-from morphogen.engine.setup import build_setup
-from morphogen.nets.answers import NO_LABEL
-from morphogen.nets.net import Net
-from morphogen.nets.plan import Plan, empty_plan, plan_counts, read_plan
+from morphogen.env.setup import build_setup
+from morphogen.hosts.answers import NO_LABEL
+from morphogen.hosts.net import Net
+from morphogen.hosts.plan import Plan, empty_plan, plan_counts, read_plan
+from morphogen.log.writer import Sink
 from morphogen.rules.attribution import players
 from morphogen.state import rng, schema
 from morphogen.state.env import EnvState
@@ -30,7 +30,7 @@ from morphogen.state.measure import InputBatch, LabelledInputs, Validation
 from morphogen.steps.reset_step import init_seeds, new_seed_rows, reset
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
-from morphogen.telemetry.writer import Sink
+from morphogen.train.loop import Parts, Scheduler
 from morphogen.vocab.stage import Algorithm, Stage
 
 TrainStep = Callable[..., tuple]

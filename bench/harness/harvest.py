@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from morphogen.analysis import run_log
+from morphogen.config import files
 from morphogen.config.config_files import flatten_settings
 from morphogen.config.fields import raise_all, to_settings
 from morphogen.config.spec import SCHEDULE_FILE, VALIDATION, RunSpec, resolve
-from morphogen.engine.policies import REACTIVE_PREFIX
+from morphogen.env.policies import REACTIVE_PREFIX
 from morphogen.errors import ConfigError, DataError
 from morphogen.evaluation.evaluate import TRAINED_ARM
-from morphogen.storage import files, run_directory
-from morphogen.telemetry.kinds.ppo import PpoUpdated
-from morphogen.telemetry.kinds.round import BatchSummary
-from morphogen.telemetry.kinds.run import HeldOutPlayed, RunStarted
+from morphogen.log import run_directory, run_log
+from morphogen.log.kinds.ppo import PpoUpdated
+from morphogen.log.kinds.round import BatchSummary
+from morphogen.log.kinds.run import HeldOutPlayed, RunStarted
 from morphogen.vocab.text import format_value
 
 EVALUATION_FIELDS = ("episodes", "seed", "greedy", "split")  # of the evaluations of all runs

@@ -18,7 +18,7 @@ from bench.harness.plain_modules import (
 )
 from bench.harness.plain_transformer import TOKEN_BODIES, LanguageModel, TokenGate
 from morphogen.config.host import CnnSpec
-from morphogen.nets.net import Net
+from morphogen.hosts.net import Net
 from morphogen.state.env import EnvState
 
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}

@@ -13,14 +13,13 @@ import torch
 from bench.harness.bench_scenes import build_scheduler
 from bench.harness.timing import Bench, ms_measure, ratio_measure, run_bench
 from morphogen.cli.bench import Measure, median_measure
-from morphogen.engine.scheduler import Scheduler
-from morphogen.run import snapshot
-from morphogen.run.checkpointer import Checkpointer
-from morphogen.run.snapshot import RunSnapshot
-from morphogen.storage import checkpoint_store
-from morphogen.storage.checkpoint_files import load_checkpoint
-from morphogen.storage.run_directory import create_directory
-from morphogen.telemetry.log_file import LogFile
+from morphogen.log.log_file import LogFile
+from morphogen.log.run_directory import create_directory
+from morphogen.train import checkpoint_store, snapshot
+from morphogen.train.checkpoint_files import load_checkpoint
+from morphogen.train.checkpointer import Checkpointer
+from morphogen.train.loop import Scheduler
+from morphogen.train.snapshot import RunSnapshot
 
 EPOCHS = 8  # of an episode
 

@@ -17,16 +17,15 @@ from torch import Tensor
 
 from bench.harness.bench_scenes import build_scene, build_scheduler
 from bench.harness.timing import Bench, build_parser, finish_bench, ms_measure, ratio_measure, start_bench
-from morphogen.analysis.console import Console
 from morphogen.cli.bench import Measure, median_measure
 from morphogen.config.execution_spec import COMPILE_DEFAULT, EngineSpec
 from morphogen.device.cpu_graphs import CpuGraphs
-from morphogen.engine.capture import Capture
-from morphogen.engine.compile import CompiledUnits
-from morphogen.engine.episodes import run_epoch
-from morphogen.engine.phases import PolicyInputs, choose_actions
-from morphogen.engine.scheduler import Scheduler
-from morphogen.learn.baselines import RandomPolicy
+from morphogen.env.capture import Capture
+from morphogen.env.compile import CompiledUnits
+from morphogen.env.episodes import run_epoch
+from morphogen.env.phases import PolicyInputs, choose_actions
+from morphogen.log.console import Console
+from morphogen.policy.baselines import RandomPolicy
 from morphogen.rules.decoding import decode
 from morphogen.rules.legality import action_masks
 from morphogen.state.env import EnvState
@@ -34,6 +33,7 @@ from morphogen.steps.apply import apply_action
 from morphogen.steps.tick_step import tick
 from morphogen.steps.train import start_epoch
 from morphogen.testing.builders.tree_equality import leaves
+from morphogen.train.loop import Scheduler
 
 Call = Callable[[], object]
 EPOCHS = 12  # of an episode, half of which run before anything is measured

@@ -21,9 +21,9 @@ from morphogen.config.host import Host
 from morphogen.config.parts import DATASETS
 from morphogen.data.arrays import from_arrays
 from morphogen.data.feed import Draws, ResidentFeed
-from morphogen.engine.capture import open_capture
-from morphogen.engine.setup import Setup, build_setup
-from morphogen.engine.trained_networks import train_piece
+from morphogen.env.capture import open_capture
+from morphogen.env.setup import Setup, build_setup
+from morphogen.env.trained_networks import train_piece
 from morphogen.state.env import EnvState
 
 SAMPLES = 6000  # of the data set

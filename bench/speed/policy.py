@@ -6,7 +6,7 @@ from bench.harness.bench_scenes import build_scheduler
 from bench.harness.timing import Bench, ms_measure, run_bench
 from morphogen.cli.bench import Measure
 from morphogen.config.groups import DataSpec
-from morphogen.nets.distribution import noise_lanes
+from morphogen.policy.distribution import noise_lanes
 from morphogen.rules.legality import action_masks
 from morphogen.steps.observe_step import observe
 

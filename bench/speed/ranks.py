@@ -22,10 +22,10 @@ import torch
 
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.device.malloc import process_memory
-from morphogen.engine.scheduler import Hooks, Parts, Scheduler
-from morphogen.engine.setup import build_setup
+from morphogen.env.setup import build_setup
 from morphogen.extras.cifar import files as cifar
 from morphogen.extras.ranks.rank_choice import COSTS, count_cores
+from morphogen.train.loop import Hooks, Parts, Scheduler
 
 SIZES = {  # kind -> task, epochs of a round, numbers of envs
     "digits": ("digits", 16, (2, 8, 32, 64)),

@@ -11,11 +11,11 @@ from bench.harness.bench_scenes import build_scheduler
 from bench.harness.timing import Bench, ms_measure, run_bench
 from morphogen.cli.bench import Measure
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
-from morphogen.engine.episodes import run_epoch
-from morphogen.engine.reporter import Reporter, build_record, send_record
-from morphogen.telemetry.derive import derive_events
-from morphogen.telemetry.record_files import encode_record
-from morphogen.telemetry.round_record import RoundRecord
+from morphogen.env.episodes import run_epoch
+from morphogen.log.derive import derive_events
+from morphogen.log.record_files import encode_record
+from morphogen.log.round_record import RoundRecord
+from morphogen.train.reporter import Reporter, build_record, send_record
 
 EPOCHS = 8  # of a round
 START = (0, 0)  # round and epoch

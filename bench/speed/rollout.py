@@ -19,9 +19,9 @@ from bench.harness.chart import ChartLine, draw_chart
 from bench.harness.timing import Bench, build_parser, finish_bench, ms_measure, ratio_measure, start_bench
 from morphogen.cli.bench import Measure, median_measure
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
-from morphogen.engine.episodes import reset_hidden
-from morphogen.engine.scheduler import Scheduler
-from morphogen.telemetry.log_file import LogFile
+from morphogen.env.episodes import reset_hidden
+from morphogen.log.log_file import LogFile
+from morphogen.train.loop import Scheduler
 
 ENVS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 EPISODE_EPOCHS = 12  # epochs of a life that `control_share` looks at

@@ -14,9 +14,9 @@ from bench.harness.bench_scenes import build_scheduler
 from bench.harness.timing import Bench, ratio_measure, run_bench
 from morphogen.cli.bench import Measure
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, LEVEL_OFF, TelemetrySpec
-from morphogen.engine.scheduler import Scheduler
-from morphogen.storage.run_directory import EVENTS
-from morphogen.telemetry.log_file import LogFile
+from morphogen.log.log_file import LogFile
+from morphogen.log.run_directory import EVENTS
+from morphogen.train.loop import Scheduler
 
 EPOCHS = 8  # of an episode: hosts that grow for as long, and one update of the policy
 

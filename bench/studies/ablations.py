@@ -30,13 +30,13 @@ from bench.harness.harvest import (
     settings_diff,
 )
 from morphogen.cli.bench import machine_facts
+from morphogen.config import files
 from morphogen.config.fields import raise_all
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import TASKS
 from morphogen.errors import ConfigError
 from morphogen.evaluation.bootstrap import Estimate, format_estimate, interval, student_t_quantile
 from morphogen.evaluation.evaluate import TRAINED_ARM
-from morphogen.storage import files
 
 FILE = Path(__file__).parents[1] / "results" / "ablations.json"
 SEED = 0  # of the resamples

@@ -42,7 +42,7 @@ def run_rank(reduce: str, seed: int, rounds: int | None) -> None:
     costs = {"train_s": time.perf_counter() - began, "waited_s": exchange.waited_s}
     exchange.close()
     if exchange.first:
-        setup = replace(scheduler.setup, exchange=mg.learn.Exchange())
+        setup = replace(scheduler.setup, exchange=mg.ppo.Exchange())
         episodes = setup.spec.final_episodes
         played = play_arm(setup, scheduler.transfers, scheduler.arm, name="ppo", episodes=episodes)
         shares = played.network_value / optimal_returns(setup, scheduler.transfers, episodes).mean()

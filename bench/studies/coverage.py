@@ -15,6 +15,7 @@ import numpy as np
 
 from morphogen.cli.bench import machine_facts
 from morphogen.cli.compare import NO_VERDICT, verdict
+from morphogen.config import files
 from morphogen.evaluation.bootstrap import (
     Estimate,
     improvement_probability,
@@ -24,7 +25,6 @@ from morphogen.evaluation.bootstrap import (
     seed_interval,
 )
 from morphogen.evaluation.evaluate import TRAINED_ARM
-from morphogen.storage import files
 
 RESULTS = Path(__file__).parents[1] / "results"
 SAVED_FILE, FILE = RESULTS / "learning.json", RESULTS / "coverage.json"

@@ -23,7 +23,7 @@ from morphogen.config.config_files import build_spec
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.data.instances import draw_instances
 from morphogen.device.transfers import Transfers
-from morphogen.engine.setup import Setup, build_setup
+from morphogen.env.setup import Setup, build_setup
 from morphogen.evaluation.arms import PlayContext
 from morphogen.extras.search.candidates import Candidate, build_schedule, initial_candidates
 from morphogen.extras.search.instance_sets import score_schedules, training_instances

@@ -33,8 +33,8 @@ from bench.harness.harvest import (
     settings_diff,
     stack_arms,
 )
-from morphogen.analysis import canvas
 from morphogen.cli.bench import machine_facts
+from morphogen.config import files
 from morphogen.config.fields import raise_all
 from morphogen.config.task import TASKS
 from morphogen.evaluation.bootstrap import (
@@ -50,8 +50,8 @@ from morphogen.evaluation.bootstrap import (
     tail_shares,
 )
 from morphogen.evaluation.evaluate import TRAINED_ARM
-from morphogen.storage import files
-from morphogen.telemetry.kinds.run import HeldOutPlayed
+from morphogen.log.kinds.run import HeldOutPlayed
+from morphogen.reports import canvas
 
 RESULTS = Path(__file__).parents[1] / "results"
 FILE, PICTURE = RESULTS / "learning.json", RESULTS / "learning.svg"

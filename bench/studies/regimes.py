@@ -22,18 +22,18 @@ import torch
 from morphogen.cli.bench import machine_facts
 from morphogen.config.action_schedule import Schedule, parse_schedule
 from morphogen.config.config_files import build_spec
+from morphogen.config.files import json_bytes
 from morphogen.config.spec import RunSpec, resolve
+from morphogen.data.image_view import View
 from morphogen.device.transfers import Transfers
-from morphogen.engine.setup import build_setup
+from morphogen.env.setup import build_setup
 from morphogen.evaluation.arms import PlayContext
 from morphogen.evaluation.bootstrap import interval
 from morphogen.extras.regimes.regime_spec import RegimeSpec, ViewWeights
 from morphogen.extras.search.candidates import build_schedule, initial_candidates
 from morphogen.extras.search.clairvoyant import regime_starts, search_along_regimes
 from morphogen.extras.search.instance_sets import score_pairs, score_schedules, training_instances
-from morphogen.storage.files import json_bytes
 from morphogen.vocab.action import Head, Op
-from morphogen.vocab.image_view import View
 
 FILE = Path(__file__).parents[1] / "results" / "digits_regimes.json"
 PRESET = "digits_regimes"

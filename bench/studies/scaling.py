@@ -20,7 +20,7 @@ from bench.harness.bench_scenes import build_scheduler
 from morphogen.cli.bench import machine_facts
 from morphogen.device.malloc import keep_freed_memory
 from morphogen.device.transfers import flatten_names
-from morphogen.engine.reporter import build_record
+from morphogen.train.reporter import build_record
 
 FILE = Path(__file__).parents[1] / "results" / "scaling.json"
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # envs of a rank

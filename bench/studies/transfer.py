@@ -20,15 +20,15 @@ from torch import Tensor
 from bench.studies.learning import compare_to_arm
 from morphogen.cli.bench import machine_facts
 from morphogen.config.config_files import build_spec
+from morphogen.config.files import json_bytes
 from morphogen.config.spec import resolve
 from morphogen.config.task import TASKS
 from morphogen.device.transfers import Transfers
-from morphogen.engine.policies import REACTIVE_PREFIX, TRAINED_PREFIX, Arm, Greedy, build_arm
-from morphogen.engine.setup import Setup, build_setup
+from morphogen.env.policies import REACTIVE_PREFIX, TRAINED_PREFIX, Arm, Greedy, build_arm
+from morphogen.env.setup import Setup, build_setup
 from morphogen.evaluation.bootstrap import format_estimate, interval
 from morphogen.evaluation.play import play_arm
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
-from morphogen.storage.files import json_bytes
 
 FILE = Path(__file__).parents[1] / "results" / "transfer.json"
 PRESET, SEED = "digits_regimes", 0  # the seed is that of the resamples

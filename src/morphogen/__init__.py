@@ -5,7 +5,8 @@ prune it, or wait.  PPO trains the policy on the worth of the grown network minu
 The package is for research on growing networks and on reinforcement learning of such decisions.
 
 The state of all envs is one stacked tree of tensors (`EnvState`).  Every step is a pure function of that tree
-(`rules`, `nets`, `steps`, `learn`); `engine` composes the steps and alone decides when the host waits for the device.
+(`rules`, `hosts`, `policy`, `steps`, `ppo`); `env` and `train` compose the steps and alone decide when the host waits
+for the device.
 
     import morphogen as mg
     result = mg.train_ppo_vectorized(mg.RunSpec(task="digits", rounds=10))
@@ -15,7 +16,7 @@ same for TorchRL; `train_ppo_vectorized` and `resume` run and continue a trainin
 `report` read a run back, `RunSpec` and its groups hold every setting, `Scheduler` with `Parts` runs a training,
 `run_epoch`, `Rollout` and `PpoLearner` are its parts for a loop of your own, `TASKS`, `HOSTS`, `BLUEPRINTS`, `RULES`
 and the other registries take parts of your own, `testing` holds their laws.  `dir(morphogen)` lists every public name:
-classes and functions, the packages, and the modules `actions` (`engine.actions`) and `rng` (`state.rng`).
+classes and functions, the packages, and the modules `actions` (`env.actions`) and `rng` (`state.rng`).
 
 Importing the package loads neither torch nor any module: a name is imported on first use.  Below: the manual of the
 command line and of run directories (`MANUAL.md`), then the names of the original system (`ORIGINAL_NAMES.md`).

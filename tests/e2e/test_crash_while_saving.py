@@ -13,9 +13,9 @@ from support import killed_processes, profiles
 from support.small_disks import need_disks, on_disk
 
 from morphogen.errors import CheckpointError
-from morphogen.storage import checkpoint_store
-from morphogen.storage.checkpoint_files import load_checkpoint, save_checkpoint
-from morphogen.storage.policy_files import save_policy
+from morphogen.policy.policy_files import save_policy
+from morphogen.train import checkpoint_store
+from morphogen.train.checkpoint_files import load_checkpoint, save_checkpoint
 
 
 def save(folder, round, **more):
@@ -137,8 +137,8 @@ import sys
 from pathlib import Path
 import torch
 from morphogen.errors import CheckpointError
-from morphogen.storage.checkpoint_files import load_checkpoint, save_checkpoint
-from morphogen.storage.policy_files import save_policy
+from morphogen.train.checkpoint_files import load_checkpoint, save_checkpoint
+from morphogen.policy.policy_files import save_policy
 
 folder = Path(sys.argv[1])
 

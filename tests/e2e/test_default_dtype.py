@@ -14,10 +14,10 @@ import morphogen as mg
 from morphogen import kernels
 from morphogen.config.groups import RewardSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
-from morphogen.engine.scheduler import Hooks, Parts
-from morphogen.run.train import resume, train_ppo_vectorized
 from morphogen.testing import laws
 from morphogen.testing.builders.tree_equality import trees_equal
+from morphogen.train.loop import Hooks, Parts
+from morphogen.train.train import resume, train_ppo_vectorized
 
 CASES = {
     "the task of digits": {"task": "digits_impaired", "telemetry": TelemetrySpec(level="debug", loggers=("csv",))},

@@ -8,14 +8,14 @@ import pytest
 import torch
 from support.small_runs import tiny
 
-from morphogen.analysis.run_log import events
 from morphogen.cli.probe import events_by_round
-from morphogen.engine.episodes import run_epoch
-from morphogen.engine.reporter import build_record, send_record
-from morphogen.engine.scheduler import Parts, Scheduler
-from morphogen.engine.setup import build_setup
-from morphogen.run.train import train_ppo_vectorized
-from morphogen.telemetry.writer import MemorySink
+from morphogen.env.episodes import run_epoch
+from morphogen.env.setup import build_setup
+from morphogen.log.run_log import events
+from morphogen.log.writer import MemorySink
+from morphogen.train.loop import Parts, Scheduler
+from morphogen.train.reporter import build_record, send_record
+from morphogen.train.train import train_ppo_vectorized
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import TRANSITIONS, Stage
 

@@ -8,8 +8,8 @@ from support.run_comparison import events
 from support.small_disks import need_disks, on_disk
 
 from morphogen.config.config_files import parse_config
-from morphogen.run.train import resume, train_ppo_vectorized
-from morphogen.storage import checkpoint_store
+from morphogen.train import checkpoint_store
+from morphogen.train.train import resume, train_ppo_vectorized
 
 ROUNDS, SIZE = 6, "900k"  # room for two checkpoints, and not for a third
 CONFIG = """{"preset": "smoke", "rounds": 6, "episode_length": 3, "final_episodes": 2,

@@ -14,9 +14,9 @@ from support.small_runs import tiny
 
 from morphogen.cli.main import main
 from morphogen.errors import CheckpointError
-from morphogen.run.train import train_ppo_vectorized
-from morphogen.storage.policy_files import load_policy
-from morphogen.storage.tensor_trees import load_tree
+from morphogen.policy.policy_files import load_policy
+from morphogen.state.tensor_trees import load_tree
+from morphogen.train.train import train_ppo_vectorized
 
 SLOWEST_S = 2.0
 MIB = 2**20

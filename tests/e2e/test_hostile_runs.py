@@ -10,16 +10,16 @@ from dataclasses import replace
 import pytest
 from support.small_runs import tiny
 
-from morphogen.analysis.run_log import read_rounds
 from morphogen.cli.main import main
+from morphogen.config import files
 from morphogen.config.config_files import dump_config, parse_config
 from morphogen.config.execution_spec import CheckpointSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import CheckpointError, ConfigError
-from morphogen.run.train import resume, train_ppo_vectorized
-from morphogen.storage import files
-from morphogen.storage.checkpoint_files import load_checkpoint
-from morphogen.telemetry.log_file import LogFile
+from morphogen.log.log_file import LogFile
+from morphogen.log.run_log import read_rounds
+from morphogen.train.checkpoint_files import load_checkpoint
+from morphogen.train.train import resume, train_ppo_vectorized
 
 PATIENCE_S = 60
 CHECKPOINT = "checkpoints/round-000002-epoch-0000"

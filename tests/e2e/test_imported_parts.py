@@ -13,7 +13,7 @@ SOURCE = '''"""A task, and a policy that fails for one seed."""
 from dataclasses import replace
 
 import morphogen as mg
-from morphogen.learn.baselines import build_random
+from morphogen.policy.baselines import build_random
 
 
 def build_fussy(spec, limits):

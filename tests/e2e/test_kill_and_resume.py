@@ -12,9 +12,9 @@ from tools import kill_runs
 
 from morphogen.config.execution_spec import CheckpointSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
-from morphogen.run.train import train_ppo_vectorized
-from morphogen.storage.checkpoint_store import ENVS, SHARED
-from morphogen.storage.tensor_trees import load_tree, save_tree
+from morphogen.state.tensor_trees import load_tree, save_tree
+from morphogen.train.checkpoint_store import ENVS, SHARED
+from morphogen.train.train import train_ppo_vectorized
 
 SHORT = {
     **kill_runs.CONFIG,

@@ -12,12 +12,12 @@ from tools import move_runs
 from morphogen.cli.main import main
 from morphogen.config.execution_spec import CheckpointSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
-from morphogen.engine.scheduler import Hooks, Parts
 from morphogen.errors import CheckpointError
 from morphogen.evaluation.evaluate import evaluate
-from morphogen.run.train import resume, train_ppo_vectorized
-from morphogen.storage import run_directory
-from morphogen.storage.run_directory import own_directory
+from morphogen.log import run_directory
+from morphogen.log.run_directory import own_directory
+from morphogen.train.loop import Hooks, Parts
+from morphogen.train.train import resume, train_ppo_vectorized
 
 ROUNDS, EPOCHS = 3, 4
 

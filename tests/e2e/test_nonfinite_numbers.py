@@ -13,14 +13,14 @@ from support.profiles import one_in
 from support.run_comparison import events
 from support.small_runs import tiny
 
-from morphogen.analysis.run_log import events as read_all
-from morphogen.analysis.run_log import read_run
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.data.feed import Feed
-from morphogen.engine.scheduler import Scheduler
 from morphogen.errors import TrainingDiverged
-from morphogen.run.train import train_ppo_vectorized
+from morphogen.log.run_log import events as read_all
+from morphogen.log.run_log import read_run
 from morphogen.testing.builders.tree_equality import leaves
+from morphogen.train.loop import Scheduler
+from morphogen.train.train import train_ppo_vectorized
 from morphogen.vocab.stage import Panic
 
 SETUP = small()

@@ -51,10 +51,10 @@ class Perceptron(mg.Host):
         return x.transpose(0, 1) if x.dim() == 3 else x.unsqueeze(1)
 
     def stage(self, i, x, rows):
-        return torch.relu(mg.nets.rows_linear(x, rows.pick(rows.leaves[f"w{i}"])))
+        return torch.relu(mg.hosts.rows_linear(x, rows.pick(rows.leaves[f"w{i}"])))
 
     def head(self, x, rows):
-        return mg.nets.linear(x.transpose(0, 1), rows.pick(rows.leaves["w2"]))
+        return mg.hosts.linear(x.transpose(0, 1), rows.pick(rows.leaves["w2"]))
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Shift(mg.SeedModule):
         return (mg.ParamLeaf("weight", (channels, channels)), mg.ParamLeaf("bias", (channels,)))
 
     def delta(self, params, x):
-        return mg.nets.rows_linear(x, params["weight"], params["bias"])
+        return mg.hosts.rows_linear(x, params["weight"], params["bias"])
 
 
 def read_points(folder):
@@ -210,7 +210,7 @@ BROKEN = {
         "host of task theirs: features at r0c0: expected torch.float32 [4, 3, 7], got torch.float32 [4, 3, 8]",
     ),
     "a blueprint with a delta of another form": (
-        ('return mg.nets.rows_linear(x, params["weight"], params["bias"])', "return x[..., :1]"),
+        ('return mg.hosts.rows_linear(x, params["weight"], params["bias"])', "return x[..., :1]"),
         "blueprints: shift of grown_points 0.1: delta at r0c0: expected torch.float32 [4, 3, 8], got torch.float32 "
         "[4, 3, 1]",
     ),

@@ -13,18 +13,18 @@ from support.small_runs import complete_record, live, tiny, tiny_setup, world_of
 from tensordict import TensorDict
 
 import morphogen as mg
-from morphogen.analysis.run_log import iterate_events
 from morphogen.config.config_files import parse_config
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
-from morphogen.engine.reporter import build_facts
-from morphogen.engine.scheduler import Scheduler
+from morphogen.log.run_log import iterate_events
+from morphogen.policy.policy_files import load_policy
 from morphogen.rules.rewards.table import rule_from_function
-from morphogen.run.train import train_ppo_vectorized
-from morphogen.storage.checkpoint_files import load_checkpoint
-from morphogen.storage.policy_files import load_policy
-from morphogen.storage.tensor_trees import restore_tree
+from morphogen.state.tensor_trees import restore_tree
 from morphogen.testing.builders.tree_equality import assert_trees_equal
+from morphogen.train.checkpoint_files import load_checkpoint
+from morphogen.train.loop import Scheduler
+from morphogen.train.reporter import build_facts
+from morphogen.train.train import train_ppo_vectorized
 
 PROJECT = """[build-system]
 requires = ["setuptools"]

@@ -85,7 +85,7 @@ def test_a_run_that_learns_as_it_should_has_no_alarm(tmp_path):
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_has_its_alarm(fault, tmp_path, monkeypatch):
     change, alarm = FAULTS[fault]
-    monkeypatch.setattr("morphogen.engine.scheduler.build_learner", lambda spec: Faulty(change))
+    monkeypatch.setattr("morphogen.train.loop.build_learner", lambda spec: Faulty(change))
     with suppress(mg.TrainingDiverged):  # of the faults with which no step can be taken
         mg.train_ppo_vectorized(**FIELDS, out=tmp_path / "run")
     assert alarm in alarms(tmp_path / "run")

@@ -11,17 +11,17 @@ from support.run_comparison import differences, events
 from support.small_runs import tiny
 
 from morphogen import kernels
-from morphogen.analysis import run_log
 from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
 from morphogen.config.groups import DataSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
-from morphogen.engine.compile import CompiledUnits
-from morphogen.engine.scheduler import Hooks, Parts
+from morphogen.env.compile import CompiledUnits
 from morphogen.errors import CheckpointError, ConfigError, TrainingDiverged
-from morphogen.run.train import resume, train_ppo_vectorized
-from morphogen.storage import checkpoint_store
-from morphogen.storage.checkpoint_files import load_checkpoint
+from morphogen.log import run_log
+from morphogen.train import checkpoint_store
+from morphogen.train.checkpoint_files import load_checkpoint
+from morphogen.train.loop import Hooks, Parts
+from morphogen.train.train import resume, train_ppo_vectorized
 
 ROUNDS, EPOCHS = 3, 5
 STOPS = [(0, 1), (1, 3), (2, 4)]  # position at which a run is stopped

@@ -6,7 +6,7 @@ from support.small_runs import live, tiny, world_of
 
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
-from morphogen.engine.setup import build_setup
+from morphogen.env.setup import build_setup
 from morphogen.rules.decoding import decode
 from morphogen.rules.rewards.table import build_rule
 from morphogen.steps.apply import apply_action

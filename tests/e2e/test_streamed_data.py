@@ -26,12 +26,12 @@ from morphogen.data.feed import Feed
 from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES
 from morphogen.data.splits import StoredInputs, as_stored, read_digits
 from morphogen.device.transfers import Transfers
-from morphogen.engine.environment import Environment
-from morphogen.engine.scheduler import Hooks, Parts, Scheduler
+from morphogen.env.environment import Environment
 from morphogen.errors import ConfigError
 from morphogen.extras.regimes.regime_spec import RegimeSpec
-from morphogen.run.train import train_ppo_vectorized
 from morphogen.testing.audit import HostReadMode
+from morphogen.train.loop import Hooks, Parts, Scheduler
+from morphogen.train.train import train_ppo_vectorized
 
 BOTH = ("resident", "streamed")
 SMALL = {"batch": 8, "minibatches": 3, "val_samples": 16}

@@ -10,18 +10,18 @@ import torch
 from support.faulty_sinks import Blocked, Broken, FullDisk, Keep
 from support.small_runs import tiny
 
-from morphogen.analysis.run_log import events as read_all
-from morphogen.analysis.run_log import read_events
 from morphogen.config.config_files import parse_config
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.spec import resolve
 from morphogen.config.telemetry_spec import TelemetrySpec
-from morphogen.engine.scheduler import Parts, Scheduler
-from morphogen.engine.setup import build_setup
-from morphogen.run import sinks
-from morphogen.run.train import train_ppo_vectorized
-from morphogen.storage.tensor_trees import load_tree
-from morphogen.telemetry.log_file import LogFile
+from morphogen.env.setup import build_setup
+from morphogen.log.log_file import LogFile
+from morphogen.log.run_log import events as read_all
+from morphogen.log.run_log import read_events
+from morphogen.state.tensor_trees import load_tree
+from morphogen.train import sinks
+from morphogen.train.loop import Parts, Scheduler
+from morphogen.train.train import train_ppo_vectorized
 
 CHECKPOINT = "checkpoints/round-000002-epoch-0000"
 

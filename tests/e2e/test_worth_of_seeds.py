@@ -7,9 +7,9 @@ import torch
 from support.small_runs import live, tiny_setup, world_of
 
 from morphogen.config.groups import AttributionSpec, DataSpec, HostSpec
-from morphogen.nets import plan as plans
-from morphogen.nets.cnn_seeds import ATTENTION
-from morphogen.nets.seed_module import seed_layout
+from morphogen.hosts import plan as plans
+from morphogen.hosts.cnn_seeds import ATTENTION
+from morphogen.hosts.seed_module import seed_layout
 from morphogen.rules.attribution import coalitions
 from morphogen.steps.score_step import attribute
 from morphogen.steps.validate_step import validate

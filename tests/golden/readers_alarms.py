@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 
 from morphogen.config.telemetry_spec import AnomalyLimits
-from morphogen.telemetry import alarms
+from morphogen.log import alarms
 
 LIMITS = AnomalyLimits()._asdict()
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from morphogen.config.groups import LifecycleSpec
-from morphogen.nets.blocks import grad_stats, index_params
+from morphogen.hosts.blocks import grad_stats, index_params
+from morphogen.log.alarms import gradient_drift
 from morphogen.rules.health import gradient_health, gradient_ratio, hidden_stats, layer_health
-from morphogen.telemetry.alarms import gradient_drift
 
 
 def close(value: float) -> object:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 
 from morphogen.config.groups import RewardSpec
-from morphogen.learn.advantage import gae
+from morphogen.ppo.advantage import gae
 from morphogen.rules.attribution import attribution, coalitions
 from morphogen.rules.rewards.table import build_rule
 from morphogen.testing.builders.reward_inputs import make_reward_inputs, play_rule

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import morphogen as mg
-from morphogen.analysis.inspect_run import inspect_path
-from morphogen.telemetry.jsonl import EVENT_KINDS, RETIRED
+from morphogen.log.jsonl import EVENT_KINDS, RETIRED
+from morphogen.reports.inspect_run import inspect_path
 
 LOGS = Path(__file__).parent / "data/logs"
 NAMES = sorted(path.name for path in LOGS.iterdir() if path.is_dir())

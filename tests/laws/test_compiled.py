@@ -25,13 +25,13 @@ from torch._dynamo.utils import counters
 import morphogen as mg
 from morphogen import rules, steps
 from morphogen.config.parts import LEARNERS, POLICIES
-from morphogen.engine.environment import Environment
-from morphogen.engine.phases import choose_actions
-from morphogen.learn.baselines import ParameterFree, action_of_heads, deterministic_output
-from morphogen.learn.loss import coefficients_at
-from morphogen.learn.update import init_ppo, update_ppo
-from morphogen.nets.net import Net
-from morphogen.nets.plan import EpochPlan
+from morphogen.env.environment import Environment
+from morphogen.env.phases import choose_actions
+from morphogen.hosts.net import Net
+from morphogen.hosts.plan import EpochPlan
+from morphogen.policy.baselines import ParameterFree, action_of_heads, deterministic_output
+from morphogen.ppo.loss import coefficients_at
+from morphogen.ppo.update import init_ppo, update_ppo
 from morphogen.rules.rewards.archetypes import ARCHETYPES, archetype_inputs
 from morphogen.state import rng
 from morphogen.testing.builders.tree_equality import cast_tree, leaves

@@ -19,6 +19,8 @@ from support.stacked_rows import STACK, check_rows, same_bits, threads
 from morphogen import kernels
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
+from morphogen.hosts import sequences
+from morphogen.hosts.seed_module import gate_layout, gate_openness
 from morphogen.kernels.blend import blend, build_gate_index, build_seed_index
 from morphogen.kernels.conv import stacked_conv
 from morphogen.kernels.elementwise import by_vectors, silu
@@ -27,8 +29,6 @@ from morphogen.kernels.norm import NormBlock, batch_norm, group_norm, masked_gro
 from morphogen.kernels.perceptron import perceptron
 from morphogen.kernels.pool import max_pool2d
 from morphogen.kernels.sums import column_sums, scale_channels, spatial_mean
-from morphogen.nets import sequences
-from morphogen.nets.seed_module import gate_layout, gate_openness
 from morphogen.rules.rewards.archetypes import ARCHETYPES, STEPS, TERMS, archetype_inputs
 from morphogen.rules.rewards.table import build_rule, rule_from_function
 from morphogen.steps.validate_step import validate

@@ -17,7 +17,7 @@ from morphogen.config.host import CnnSpec
 from morphogen.config.parts import RULES as RULES_OF
 from morphogen.config.registry import BUILT_IN
 from morphogen.kernels import blend
-from morphogen.learn import advantage
+from morphogen.ppo import advantage
 from morphogen.rules import (
     attribution,
     counts,

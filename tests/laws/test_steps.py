@@ -18,14 +18,13 @@ from torch.utils._pytree import tree_map
 from morphogen import steps
 from morphogen.config.groups import GovernorSpec, LifecycleSpec, SignalSpec
 from morphogen.config.host import CnnSpec
-from morphogen.engine.episodes import Rollout
-from morphogen.engine.policies import build_arm
-from morphogen.engine.reporter import build_record
-from morphogen.engine.setup import build_setup
-from morphogen.learn.loss import coefficients_at
-from morphogen.learn.update import init_ppo, minibatch_indices, update_ppo
-from morphogen.nets import plan as plans
-from morphogen.nets.net import Net
+from morphogen.env.episodes import Rollout
+from morphogen.env.policies import build_arm
+from morphogen.env.setup import build_setup
+from morphogen.hosts import plan as plans
+from morphogen.hosts.net import Net
+from morphogen.ppo.loss import coefficients_at
+from morphogen.ppo.update import init_ppo, minibatch_indices, update_ppo
 from morphogen.rules.attribution import coalitions
 from morphogen.rules.decoding import decode
 from morphogen.state import rng
@@ -42,6 +41,7 @@ from morphogen.testing.builders import scenes, tree_equality
 from morphogen.testing.builders.permute import permute, permute_action
 from morphogen.testing.builders.synthetic_epoch import EpisodeSpec, synthetic_validation
 from morphogen.testing.laws import check_step
+from morphogen.train.reporter import build_record
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.stage import Stage
 
@@ -299,9 +299,9 @@ def drawing(s):
 
 
 LIVED = {
-    "learn.update": updating,
-    "nets.plan_counts": planning,
-    "nets.policy.act": acting_by_policy,
+    "ppo.update": updating,
+    "plan.plan_counts": planning,
+    "policy.policy.act": acting_by_policy,
     "reset_step.reset": resetting,
     "score_step.reward_inputs": telling_rules,
     "score_step.score": scoring,
@@ -316,7 +316,7 @@ LIVED = {
 
 # One graph holds all of these, with the results of the eager form: `test_compile.py`, a whole epoch.
 IN_AN_EPOCH = ("reset_step.new_seed_rows", "reset_step.init_seeds", "train.train_minibatch")
-IN_AN_EPOCH += ("validate_step.validate", "score_step.score", "nets.plan_counts")
+IN_AN_EPOCH += ("validate_step.validate", "score_step.score", "plan.plan_counts")
 IN_AN_EPOCH += ("score_step.reward_inputs", "score_step.slot_inputs")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import morphogen
 
 SRC = Path(morphogen.__file__).parent
-COMPOSED = ("steps", "rules", "nets", "learn", "testing.laws", "testing.strategies", "actions", "rng")
+COMPOSED = ("steps", "rules", "hosts", "policy", "ppo", "testing.laws", "testing.strategies", "actions", "rng")
 
 
 def public_objects() -> dict[str, Any]:

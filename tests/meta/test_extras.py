@@ -11,39 +11,38 @@ SEQUENCES = (  # a host may take sequences of integers; the operator of attentio
     "config/groups.py",
     "config/host.py",
     "config/spec.py",
-    "engine/part_laws.py",
+    "env/part_check.py",
+    "testing/laws/part_laws.py",
     "kernels/__init__.py",
     "kernels/attention.py",
-    "nets/forward_pass.py",
-    "nets/seed_module.py",
+    "hosts/forward_pass.py",
+    "hosts/seed_module.py",
 )
-VERSIONS_OF_TORCHRL = ("cli/bench.py", "storage/run_directory.py", "telemetry/writer.py")  # its loggers are a sink
+VERSIONS_OF_TORCHRL = ("cli/bench.py", "log/run_directory.py", "log/writer.py")  # its loggers are a sink
 REGIMES = (
     "config/keywords.py",
     "config/spec.py",
     "config/task.py",
     "data/instance_process.py",
     "data/instances.py",
-    "engine/environment.py",
-    "engine/part_laws.py",
+    "env/environment.py",
+    "env/part_check.py",
     "state/env.py",
     "state/schema.py",
     "testing/laws/env_checks.py",
     "vocab/purpose.py",
 )
 EVENTS_OF_REGIMES = (
-    "analysis/plots/seeds.py",
-    "analysis/watch/draw.py",
-    "analysis/watch/view.py",
-    "engine/reporter.py",
-    "telemetry/derive.py",
-    "telemetry/kinds/epoch.py",
-    "telemetry/round_record.py",
+    "reports/plots.py",
+    "train/reporter.py",
+    "log/derive.py",
+    "log/kinds/epoch.py",
+    "log/round_record.py",
 )
 RANKS = (
     "config/execution_spec.py",  # the settings
-    "telemetry/jsonl.py",  # a field of every line of the event file
-    "telemetry/record_files.py",  # names of the records of earlier versions
+    "log/jsonl.py",  # a field of every line of the event file
+    "log/record_files.py",  # names of the records of earlier versions
 )
 EXTRAS = {  # name: words, and the files of the core that contain them, its hooks
     "text": (r"(?i)\btokens?\b|transformer|causal|vocabulary", SEQUENCES),

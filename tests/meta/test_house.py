@@ -25,22 +25,23 @@ FLOORS = {
     "state": 3,
     "device": 3,
     "rules": 4,
-    "nets": 5,
-    "steps": 6,
-    "learn": 7,
-    "storage": 8,
-    "data": 9,
-    "telemetry": 10,
-    "engine": 11,
-    "evaluation": 12,
-    "analysis": 13,
-    "run": 14,
+    "hosts": 5,
+    "policy": 6,
+    "steps": 7,
+    "ppo": 7,
+    "data": 8,
+    "log": 9,
+    "env": 10,
+    "evaluation": 11,
+    "train": 12,
+    "reports": 13,
+    "testing": 14,
     "cli": 15,
-    "testing": 15,
     "extras": 16,
 }
 ABOVE_ALL = 99  # morphogen/__init__.py and __main__.py
-PURE = ("errors", "vocab", "config", "kernels", "state", "rules", "nets", "steps", "learn")  # never touch host or files
+PURE = ("errors", "vocab", "config", "kernels", "state", "rules", "hosts", "policy", "steps", "ppo")  # never touch the CPU or files
+FILE_MODULES = ("files.py", "tensor_trees.py", "policy_files.py")  # but these read and write them
 SETTINGS_READER = "plain.py"  # settings that come as arrays or tensors are read once, before anything runs
 TORCH_FREE = (
     "morphogen",
@@ -48,17 +49,17 @@ TORCH_FREE = (
     "morphogen.vocab",
     "morphogen.config",
     "morphogen.config.spec",
-    "morphogen.storage.run_directory",
-    "morphogen.storage.checkpoint_store",
-    "morphogen.storage.files",
-    "morphogen.telemetry.events",
-    "morphogen.telemetry.writer",
-    "morphogen.analysis.run_log",
-    "morphogen.analysis.report",
+    "morphogen.log.run_directory",
+    "morphogen.train.checkpoint_store",
+    "morphogen.config.files",
+    "morphogen.log.events",
+    "morphogen.log.writer",
+    "morphogen.log.run_log",
+    "morphogen.reports.report",
     "morphogen.extras.watch.rounds_table",
-    "morphogen.analysis.console",
-    "morphogen.run.sinks",
-    "morphogen.run.stop_signals",
+    "morphogen.log.console",
+    "morphogen.train.sinks",
+    "morphogen.train.stop_signals",
     "morphogen.config.reference",
     "morphogen.cli.main",
     "morphogen.extras.search.tune",
@@ -88,7 +89,7 @@ PREDICATES: frozenset[str] = frozenset()
 EXPANSIONS = {"expand", "expand_as", "broadcast_to"}
 COPIES = {"clone", "contiguous", "repeat"}
 INDEXED_WRITES = re.compile(r"(index_(add|copy|fill|put|reduce)|(\w+_)?scatter(_\w+)?)_?")
-COMPILED = ("kernels", "state", "rules", "nets", "steps", "learn", "engine")  # in graphs
+COMPILED = ("kernels", "state", "rules", "hosts", "policy", "steps", "ppo", "env")  # in graphs
 FILES = sorted(SRC.rglob("*.py"))
 LINES, FUNCTION, POSITIONAL, NESTING = 400, 60, 5, 3
 BLOCKS = (ast.For, ast.While, ast.If, ast.With, ast.Try)

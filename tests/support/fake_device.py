@@ -1,7 +1,7 @@
 """Rehearsal of a run on a device without values: it finds what would fail, wait or vary on a GPU, without one.
 
     import morphogen as mg
-    from morphogen.engine.scheduler import Scheduler
+    from morphogen.train.loop import Scheduler
     from support import fake_device
 
     def play(setup):
@@ -41,7 +41,7 @@ from morphogen.config.spec import RunSpec
 from morphogen.data import feed
 from morphogen.data.splits import DerivedInputs, Samples
 from morphogen.device.transfers import StagingBuffer, Transfers
-from morphogen.engine.setup import PRECISIONS, Setup, build_setup
+from morphogen.env.setup import PRECISIONS, Setup, build_setup
 from morphogen.state import tree_ops
 from morphogen.state.measure import LabelledInputs
 from morphogen.testing.audit import describe_error
@@ -65,12 +65,12 @@ NONDETERMINISTIC = {
 _COPIES = {"_to_copy", "copy_"}
 # Functions that open something: their copies to the device happen once per table, schedule, environment or resumed run.
 OPENS = {
-    "build_control": "engine/action_control.py",
-    "build_per_env_control": "engine/action_control.py",
+    "build_control": "env/action_control.py",
+    "build_per_env_control": "env/action_control.py",
     "_build_table": "state/tree_ops.py",
-    "open_environment": "engine/environment.py",
-    "restore_tree": "storage/tensor_trees.py",
-    "Rollout.__init__": "engine/episodes.py",
+    "open_environment": "env/environment.py",
+    "restore_tree": "state/tensor_trees.py",
+    "Rollout.__init__": "env/episodes.py",
 }
 
 

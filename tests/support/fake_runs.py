@@ -13,10 +13,10 @@ from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.spec import RunSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.device.transfers import expected_ledger
-from morphogen.engine.scheduler import Hooks, Parts, Scheduler
-from morphogen.engine.setup import Setup
+from morphogen.env.setup import Setup
 from morphogen.evaluation.play import play_arm
-from morphogen.run.snapshot import capture, restore
+from morphogen.train.loop import Hooks, Parts, Scheduler
+from morphogen.train.snapshot import capture, restore
 
 EPOCHS, MINIBATCHES, EPISODES = 2, 2, 2
 TASKS = ("tiny", "digits", "digits_impaired", "cifar_deep_multichannel")

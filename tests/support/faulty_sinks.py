@@ -3,9 +3,9 @@
 import errno
 import threading
 
-from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.kinds.round import BatchSummary
-from morphogen.telemetry.kinds.run import CheckpointSaved, RunCompleted
+from morphogen.log.events import Envelope
+from morphogen.log.kinds.round import BatchSummary
+from morphogen.log.kinds.run import CheckpointSaved, RunCompleted
 
 SAVED = CheckpointSaved(path="x", kind="final", size_bytes=1, save_s=0.0)
 DONE = RunCompleted(status="completed", rounds_done=1, best_round=0, best_accuracy=1.0, error=None, run_s=1.0)

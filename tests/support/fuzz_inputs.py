@@ -18,20 +18,21 @@ from support import generated_logs
 from support.corrupted_files import ODD, PLACES, damaged, edited, jsons, lines, put
 from support.extras import rows_of_extra
 
-from morphogen.analysis.console import Console
-from morphogen.analysis.inspect_run import inspect_path, overview
-from morphogen.analysis.report import import_plots
-from morphogen.analysis.run_log import read_run
-from morphogen.analysis.views import build_views
 from morphogen.cli import arguments, main
 from morphogen.config.action_schedule import build_builtin, dump_schedule
 from morphogen.config.config_files import dump_config, parse_config
 from morphogen.config.fields import fields_of
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.engine.action_control import build_control, load_schedule
+from morphogen.env.action_control import build_control, load_schedule
 from morphogen.extras.watch.rounds_table import watch
-from morphogen.storage import checkpoint_files, run_directory
-from morphogen.storage.tensor_trees import load_tree, save_tree
+from morphogen.log import run_directory
+from morphogen.log.console import Console
+from morphogen.log.run_log import read_run
+from morphogen.log.views import build_views
+from morphogen.reports.inspect_run import inspect_path, overview
+from morphogen.reports.report import import_plots
+from morphogen.state.tensor_trees import load_tree, save_tree
+from morphogen.train import checkpoint_files
 
 CPU = torch.device("cpu")
 SPEC = resolve(RunSpec())
@@ -142,7 +143,7 @@ class Commands:
         with (
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
-            mock.patch("morphogen.run.train.train_ppo_vectorized", side_effect=started),
+            mock.patch("morphogen.train.train.train_ppo_vectorized", side_effect=started),
             mock.patch("morphogen.cli.bench.measure_points", side_effect=started),
             mock.patch.dict(os.environ),
             kept_signal(signal.SIGTERM),

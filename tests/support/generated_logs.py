@@ -13,9 +13,9 @@ from support.small_runs import plain
 from morphogen.config.config_files import dump_config
 from morphogen.config.host import seed_macs
 from morphogen.config.spec import find_host, resolve
-from morphogen.telemetry.events import Envelope, tidy
-from morphogen.telemetry.jsonl import encode
-from morphogen.telemetry.kinds.epoch import (
+from morphogen.log.events import Envelope, tidy
+from morphogen.log.jsonl import encode
+from morphogen.log.kinds.epoch import (
     AblationsMeasured,
     EpisodeCompleted,
     EpochCompleted,
@@ -27,8 +27,8 @@ from morphogen.telemetry.kinds.epoch import (
     SlotsMeasured,
     StageChanged,
 )
-from morphogen.telemetry.kinds.ppo import PpoUpdated
-from morphogen.telemetry.kinds.round import (
+from morphogen.log.kinds.ppo import PpoUpdated
+from morphogen.log.kinds.round import (
     ActionCounts,
     AnomalyDetected,
     BatchSummary,
@@ -40,8 +40,8 @@ from morphogen.telemetry.kinds.round import (
     RewardSummary,
     Throughput,
 )
-from morphogen.telemetry.kinds.run import Evaluated, HeldOutPlayed, RunCompleted, RunStarted
-from morphogen.telemetry.scores import scoreboard
+from morphogen.log.kinds.run import Evaluated, HeldOutPlayed, RunCompleted, RunStarted
+from morphogen.log.scores import scoreboard
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, CNN_KINDS, Blueprint, code_labels
 from morphogen.vocab.stage import Algorithm, Stage

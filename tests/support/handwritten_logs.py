@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from support import generated_logs
 
-from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.jsonl import encode
-from morphogen.telemetry.kinds.epoch import (
+from morphogen.log.events import Envelope
+from morphogen.log.jsonl import encode
+from morphogen.log.kinds.epoch import (
     EpisodeCompleted,
     EpochCompleted,
     RegimeBegan,
@@ -15,9 +15,9 @@ from morphogen.telemetry.kinds.epoch import (
     SeedGerminated,
     StageChanged,
 )
-from morphogen.telemetry.kinds.ppo import PpoUpdated
-from morphogen.telemetry.kinds.round import ActionCounts, AnomalyDetected, BatchSummary
-from morphogen.telemetry.kinds.run import CheckpointSaved, Evaluated, RunCompleted
+from morphogen.log.kinds.ppo import PpoUpdated
+from morphogen.log.kinds.round import ActionCounts, AnomalyDetected, BatchSummary
+from morphogen.log.kinds.run import CheckpointSaved, Evaluated, RunCompleted
 
 SLOTS = ("r0c0", "r0c1")
 

@@ -3,9 +3,9 @@
 import torch
 from tensordict import TensorDict
 
-from morphogen.nets.distribution import LogitTables, Support, noise_lanes
-from morphogen.nets.policy import NetworkPolicy
-from morphogen.nets.policy_network import LstmNetwork
+from morphogen.policy.distribution import LogitTables, Support, noise_lanes
+from morphogen.policy.policy import NetworkPolicy
+from morphogen.policy.policy_network import LstmNetwork
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, Observation
 from morphogen.vocab.action import SIZES, Head

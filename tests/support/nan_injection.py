@@ -16,15 +16,15 @@ from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.groups import GovernorSpec, LifecycleSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
-from morphogen.engine import phases
-from morphogen.engine.action_control import build_control
-from morphogen.engine.compile import CompiledUnits
-from morphogen.engine.episodes import Epoch
-from morphogen.engine.reporter import build_record
-from morphogen.engine.scheduler import Parts, Scheduler
-from morphogen.engine.setup import Setup
+from morphogen.env import phases
+from morphogen.env.action_control import build_control
+from morphogen.env.compile import CompiledUnits
+from morphogen.env.episodes import Epoch
+from morphogen.env.setup import Setup
 from morphogen.state.env import EnvState
 from morphogen.state.tree_ops import expand_mask
+from morphogen.train.loop import Parts, Scheduler
+from morphogen.train.reporter import build_record
 
 ENVS, LENGTH = 4, 6
 SLOTS, KINDS = ("r0c0", "r1c0"), ("norm", "conv_light")

@@ -4,7 +4,7 @@ import torch
 from support.made_up_rollouts import noise
 
 from morphogen.config.host import CnnSpec
-from morphogen.nets.net import Net
+from morphogen.hosts.net import Net
 from morphogen.rules.legality import action_masks
 from morphogen.steps.observe_step import observe
 from morphogen.testing.builders.scenes import make_limits

@@ -7,7 +7,7 @@ from tensordict import TensorDict
 from torch import nn
 
 import morphogen as mg
-from morphogen.nets.cnn import CnnNetworks
+from morphogen.hosts.cnn import CnnNetworks
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Perceptron(mg.Host):
         return inputs.transpose(0, 1) if inputs.dim() == 3 else inputs.unsqueeze(1)
 
     def stage(self, i, x, rows):
-        return torch.tanh(mg.nets.rows_linear(x, rows.pick(rows.leaves[f"w{i}"])))
+        return torch.tanh(mg.hosts.rows_linear(x, rows.pick(rows.leaves[f"w{i}"])))
 
     def head(self, x, rows):
-        return mg.nets.linear(x.transpose(0, 1), rows.pick(rows.leaves["w2"]))
+        return mg.hosts.linear(x.transpose(0, 1), rows.pick(rows.leaves["w2"]))
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Shift(mg.SeedModule):
         return (mg.ParamLeaf("weight", (channels, channels)), mg.ParamLeaf("bias", (channels,)))
 
     def delta(self, params, x):
-        return mg.nets.rows_linear(x, params["weight"], params["bias"])
+        return mg.hosts.rows_linear(x, params["weight"], params["bias"])
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from morphogen.config.instance_spec import INSTANCE_PARAMETERS
-from morphogen.telemetry.derive import derive_events
-from morphogen.telemetry.round_record import RoundRecord, RunFacts, slot_history
-from morphogen.telemetry.round_summary import episode_ends
+from morphogen.log.derive import derive_events
+from morphogen.log.round_record import RoundRecord, RunFacts, slot_history
+from morphogen.log.round_summary import episode_ends
 from morphogen.vocab.action import HEADS, RELEVANT, VALUE_NAMES, Head, Op
 from morphogen.vocab.stage import Algorithm, Fault, Panic, Stage
 

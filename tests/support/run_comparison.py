@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from morphogen.storage import checkpoint_store, run_directory
-from morphogen.storage.tensor_trees import load_tree
+from morphogen.log import run_directory
+from morphogen.state.tensor_trees import load_tree
+from morphogen.train import checkpoint_store
 from morphogen.vocab.paths import POLICY_FILE
 
 # Clocks, places and graphs of a process: names of fields, of metrics and of entries of a checkpoint.

@@ -3,8 +3,8 @@
 from collections import Counter
 from functools import reduce
 
-from morphogen.telemetry.kinds.epoch import EpisodeCompleted, SeedFossilized, SeedGerminated, SeedPruned
-from morphogen.telemetry.scores import BlueprintTally, ExactSums, add_tallies
+from morphogen.log.kinds.epoch import EpisodeCompleted, SeedFossilized, SeedGerminated, SeedPruned
+from morphogen.log.scores import BlueprintTally, ExactSums, add_tallies
 from morphogen.vocab.stage import Stage
 
 SUMS = {  # kind of event -> tally -> field

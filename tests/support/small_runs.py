@@ -15,13 +15,13 @@ from morphogen.config.groups import DataSpec, LifecycleSpec
 from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.device.transfers import Transfers
-from morphogen.engine.environment import Environment, open_environment
-from morphogen.engine.episodes import Epoch, reset_hidden, run_epoch
-from morphogen.engine.policies import build_arm
-from morphogen.engine.reporter import build_record
-from morphogen.engine.setup import Setup, build_setup
+from morphogen.env.environment import Environment, open_environment
+from morphogen.env.episodes import Epoch, reset_hidden, run_epoch
+from morphogen.env.policies import build_arm
+from morphogen.env.setup import Setup, build_setup
 from morphogen.evaluation.arms import PlayContext
-from morphogen.telemetry.derived_columns import derive_columns
+from morphogen.log.derived_columns import derive_columns
+from morphogen.train.reporter import build_record
 
 
 def plain(**fields: Any) -> RunSpec:

@@ -11,8 +11,8 @@ from bench.harness.minimal import Slot
 from bench.harness.plain_modules import flatten_parameters, ordered_parameters
 from morphogen.config.groups import HostSpec, LifecycleSpec
 from morphogen.config.host import CnnSpec, Host
-from morphogen.nets.net import Net
-from morphogen.nets.plan import Plan, plan_counts, read_plan
+from morphogen.hosts.net import Net
+from morphogen.hosts.plan import Plan, plan_counts, read_plan
 from morphogen.rules.attribution import players
 from morphogen.state import rng, schema
 from morphogen.state.env import EnvState

@@ -25,7 +25,9 @@ from typing import Any
 from support import run_comparison
 from support.subprocess_env import OURS
 
-from morphogen.storage import checkpoint_store, files, run_directory
+from morphogen.config import files
+from morphogen.log import run_directory
+from morphogen.train import checkpoint_store
 
 MORPHOGEN = (sys.executable, "-m", "morphogen")
 RUN = "run"

@@ -23,7 +23,7 @@ from support import run_comparison
 from support.subprocess_env import OURS
 from tools.kill_runs import CONFIG, MORPHOGEN
 
-from morphogen.storage import run_directory
+from morphogen.log import run_directory
 
 MOVES = ("moved", "deleted", "moved, with a successor", "deleted, with a successor")
 RUN, ELSEWHERE = "run", "elsewhere"

@@ -11,11 +11,11 @@ from pydantic.fields import FieldInfo
 
 from morphogen.config.config_files import build_spec, nest_setting, parse_assignment, parse_settings
 from morphogen.config.fields import GROUPS, Names, OneOf, Settings, check_flag, fields_of, merge_settings, raise_all
+from morphogen.config.files import read_text
 from morphogen.config.parts import POLICIES
 from morphogen.config.spec import POLICY_MEANINGS, SCHEDULE_FILE, RunSpec
 from morphogen.config.task import DEFAULT_PRESET
 from morphogen.errors import ConfigError
-from morphogen.storage.files import read_text
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.text import format_value
 

@@ -22,7 +22,7 @@ from morphogen.config.config_files import as_settings, nest_setting, parse_value
 from morphogen.config.fields import Settings, merge_settings, raise_all
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.errors import ConfigError
-from morphogen.storage import run_directory
+from morphogen.log import run_directory
 from morphogen.vocab.text import format_value, name_map
 
 CPU_INFO = Path("/proc/cpuinfo")

@@ -18,8 +18,8 @@ from morphogen.config.parts import RULES
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import DEFAULT_PRESET, PRESETS
 from morphogen.errors import ConfigError
-from morphogen.run.stop_signals import StopSignals
-from morphogen.storage import run_directory
+from morphogen.log import run_directory
+from morphogen.train.stop_signals import StopSignals
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.plain import read_count
 from morphogen.vocab.text import format_choice, format_value, suggest
@@ -27,7 +27,7 @@ from morphogen.vocab.text import format_choice, format_value, suggest
 if TYPE_CHECKING:  # they load torch
     from morphogen.evaluation.bootstrap import Array, Estimate
     from morphogen.evaluation.play import ArmResult
-    from morphogen.learn.exchange import Exchange
+    from morphogen.ppo.exchange import Exchange
 
 NO_VERDICT, BOOTSTRAP_SEED = "no verdict", 0
 COMPARED_FIELDS = ("network_value", "committed_accuracy", "params", "param_epochs", "minibatches")
@@ -204,7 +204,7 @@ def _existing_side(name: str) -> ComparisonSide:
 
 def _train_sides(sides: Sequence[ComparisonSide], exchange: "Exchange", *, quiet: bool) -> int | None:
     """Train the missing runs of all sides; return the exit code of a signal that stopped them."""
-    console = import_module("morphogen.analysis.console").Console
+    console = import_module("morphogen.log.console").Console
     with console(quiet=quiet or not exchange.first, out=sys.stderr) as screen, StopSignals() as stop:
         for side in sides:
             train_side(side, console=screen, halt=lambda: stop.exit_code is not None, exchange=exchange)
@@ -213,7 +213,7 @@ def _train_sides(sides: Sequence[ComparisonSide], exchange: "Exchange", *, quiet
 
 def train_side(side: ComparisonSide, *, console: Any, halt: Callable[[], bool], exchange: "Exchange") -> None:
     """Train the missing runs of a side and resume the stopped ones, until `halt` returns True in a process."""
-    engine = import_module("morphogen.engine.scheduler")
+    engine = import_module("morphogen.train.loop")
     parts = engine.Parts(hooks=engine.Hooks(should_stop=halt))
     for run, spec in side.runs.items():
         if not side.needs_training or any(exchange.facts(halt())):
@@ -248,10 +248,10 @@ def compare_sides(
 def _play_run(run: Path, spec: RunSpec, first: RunSpec, episodes: int, exchange: "Exchange | None") -> "ArmResult":
     """Play the policy of a run on the instances of the run `first`, a part in every process."""
     worlds = import_module("morphogen.evaluation.evaluate").evaluation_spec(spec, seed=first.seed, envs=first.envs)
-    exchange = exchange or import_module("morphogen.learn.exchange").ALONE
-    setup = import_module("morphogen.engine.setup").build_setup(worlds, exchange)
+    exchange = exchange or import_module("morphogen.ppo.exchange").ALONE
+    setup = import_module("morphogen.env.setup").build_setup(worlds, exchange)
     transfers = import_module("morphogen.device.transfers").Transfers(setup.device, time.perf_counter)
-    policies = import_module("morphogen.engine.policies")
+    policies = import_module("morphogen.env.policies")
     play = import_module("morphogen.evaluation.play")
     with import_module("torch").no_grad():
         arm = policies.build_arm(f"{policies.TRAINED_PREFIX}{run}", setup)

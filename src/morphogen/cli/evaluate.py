@@ -8,7 +8,7 @@ from morphogen.cli import arguments, process
 from morphogen.cli.launcher import find_launcher
 from morphogen.config.parts import ARMS, POLICIES
 from morphogen.config.spec import RIVALS, SCHEDULE_FILE, SPLITS
-from morphogen.storage import run_directory
+from morphogen.log import run_directory
 
 PARSER = {
     "help": "play a trained policy against others on the same held-out instances",

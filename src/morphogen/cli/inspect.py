@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from importlib import import_module
 
 from morphogen.cli import arguments, process
-from morphogen.telemetry.events import tidy
+from morphogen.log.events import tidy
 from morphogen.vocab.text import escape_text
 
 PARSER = {
@@ -22,7 +22,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> None:
     """Print the facts, then the tables; as JSON with all rows."""
-    inspect_path = import_module("morphogen.analysis.inspect_run").inspect_path
+    inspect_path = import_module("morphogen.reports.inspect_run").inspect_path
     if args.json:
         process.print_json(tidy(inspect_path(args.path, most=None)._asdict()))
         return

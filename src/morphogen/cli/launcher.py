@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from morphogen.config.spec import RunSpec
 
 if TYPE_CHECKING:  # it loads torch
-    from morphogen.learn.exchange import Exchange
+    from morphogen.ppo.exchange import Exchange
 
 ENTRY_POINTS = "morphogen.launchers"
 Body = Callable[["Exchange"], int | None]  # of a command; returns its exit code
@@ -46,7 +46,7 @@ class Launcher:
             trains: whether the processes share the envs of a run; else each plays a part of the episodes.
         """
         del spec, command_line, trains
-        return body(import_module("morphogen.learn.exchange").ALONE)
+        return body(import_module("morphogen.ppo.exchange").ALONE)
 
 
 @cache

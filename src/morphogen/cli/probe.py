@@ -17,13 +17,13 @@ from morphogen.config.host import CnnSpec
 from morphogen.config.spec import RunSpec, blueprint_kinds, find_host, pick_slots
 from morphogen.device.cuda_memory import device_name
 from morphogen.device.malloc import keep_freed_memory, process_memory
-from morphogen.engine.scheduler import Parts, Scheduler
-from morphogen.engine.setup import build_setup, resolve_device
+from morphogen.env.setup import build_setup, resolve_device
 from morphogen.errors import ConfigError, DeviceError
+from morphogen.hosts.net import Net
 from morphogen.kernels.conv import stacked_conv
-from morphogen.nets.net import Net
-from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.writer import MemorySink
+from morphogen.log.events import Envelope
+from morphogen.log.writer import MemorySink
+from morphogen.train.loop import Parts, Scheduler
 
 CONTROL_PHASES = ("head", "tail", "record_read")
 MIB = 2**20

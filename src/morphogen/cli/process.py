@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from morphogen.cli import streams
-from morphogen.config import part_files
+from morphogen.config import files, part_files
 from morphogen.config.reference import explain_fault
 from morphogen.errors import CheckpointError, ConfigError, DataError, DeviceError, RankError, TrainingDiverged
-from morphogen.run.stop_signals import ENDING_SIGNALS, SIGNAL_CODE
-from morphogen.storage import files
+from morphogen.train.stop_signals import ENDING_SIGNALS, SIGNAL_CODE
 from morphogen.vocab.text import escape_text
 
 EXITS: dict[type[Exception], int] = {
@@ -134,7 +133,7 @@ def print_progress(line: str) -> None:
 
 def print_tables(tables: Iterable[tuple[str, Any]]) -> None:
     """Print tables to stdout.  tables: titles and rows."""
-    console = import_module("morphogen.analysis.console").Console()
+    console = import_module("morphogen.log.console").Console()
     for title, rows in tables:
         console.print_table(rows, title=title)
 

@@ -25,7 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> None:
     """Write the report and print its path; as JSON the paths of all files."""
-    page = import_module("morphogen.analysis.report").report(*args.runs, out=args.out)
+    page = import_module("morphogen.reports.report").report(*args.runs, out=args.out)
     if args.json:
         pictures, numbers = (sorted(map(str, page.parent.glob(f"*.{suffix}"))) for suffix in ("png", "csv"))
         process.print_json({"page": str(page), "pictures": pictures, "numbers": numbers})

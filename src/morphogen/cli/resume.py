@@ -10,7 +10,7 @@ from morphogen.config.config_files import build_spec
 from morphogen.config.fields import to_settings
 from morphogen.config.spec import RunSpec, may_change_on_resume, resolve
 from morphogen.errors import ConfigError
-from morphogen.storage import run_directory
+from morphogen.log import run_directory
 
 PARSER = {
     "help": "resume a run that was stopped or killed, or add rounds",

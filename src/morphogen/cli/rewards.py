@@ -10,7 +10,7 @@ from morphogen.cli import arguments, process
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
 from morphogen.errors import ConfigError
-from morphogen.telemetry.events import tidy
+from morphogen.log.events import tidy
 
 RULES_PER_TABLE = 6
 PARSER = {
@@ -42,7 +42,7 @@ def run(args: Namespace) -> None:
 
 def load_rules() -> tuple[dict[str, Any], list[str]]:
     """Return every rule of the table on the terms of the archetypes, and a line for each that cannot be used."""
-    build_rule = import_module("morphogen.engine.part_check").build_rule
+    build_rule = import_module("morphogen.env.part_check").build_rule
     terms = asdict(import_module("morphogen.rules.rewards.archetypes").TERMS)
     rules, faults = {}, list(RULES.unusable().values())
     for name in tuple(RULES):

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from morphogen.cli import arguments, process
 from morphogen.cli.process import EXITS
+from morphogen.config import files
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import RIVALS, RunSpec, resolve
 from morphogen.config.task import TASKS
 from morphogen.errors import ConfigError, RankError
-from morphogen.storage import files, run_directory
+from morphogen.log import run_directory
 from morphogen.vocab.text import format_value
 
 if TYPE_CHECKING:  # they load torch
-    from morphogen.engine.scheduler import Parts
-    from morphogen.learn.exchange import Exchange
-    from morphogen.run.session import TrainResult
-    from morphogen.telemetry.writer import Losses
+    from morphogen.log.writer import Losses
+    from morphogen.ppo.exchange import Exchange
+    from morphogen.train.loop import Parts
+    from morphogen.train.session import TrainResult
 
 MAX_RUNS = 1_000  # of a series
 SEEDS = "1,3,7 or 1..5"  # form of `--seeds` in help texts
@@ -59,7 +60,7 @@ def train_run(
     run: Path, spec: RunSpec, *, command: str, console: Any, parts: "Parts", exchange: "Exchange"
 ) -> "TrainResult | None":
     """Train a run that is missing, or resume one that was stopped; None for a run that is complete."""
-    train = import_module("morphogen.run.train")
+    train = import_module("morphogen.train.train")
     common: dict[str, Any] = {"console": console, "parts": parts, "exchange": exchange}
     status = exchange.on_first(lambda: find_status(run))
     if status is None:
@@ -81,8 +82,8 @@ def train_seeds(
 
     Raises: RankError; any other unexpected error where several processes train, which would wait for each other.
     """
-    alone = import_module("morphogen.learn.exchange").ALONE
-    empty = import_module("morphogen.telemetry.writer").Losses()
+    alone = import_module("morphogen.ppo.exchange").ALONE
+    empty = import_module("morphogen.log.writer").Losses()
     failed: dict[str, str] = {}
     incomplete, errors = False, dict[Path, Exception]()
     for run, spec in runs.items():

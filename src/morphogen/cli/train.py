@@ -18,9 +18,9 @@ from morphogen.config.config_files import dump_config
 from morphogen.config.parts import RULES
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.errors import ConfigError
-from morphogen.run.stop_signals import StopSignals
-from morphogen.storage import run_directory
-from morphogen.telemetry.events import tidy
+from morphogen.log import run_directory
+from morphogen.log.events import tidy
+from morphogen.train.stop_signals import StopSignals
 from morphogen.vocab.action import Tempo
 from morphogen.vocab.text import format_value
 
@@ -87,7 +87,7 @@ def run(args: Namespace) -> int | None:
         series.check_runs(_list_runs(spec, seeds, out))
     elif not again:
         run_directory.check_new_directory(out)
-    import_module("morphogen.run.sinks").check_sinks(spec)
+    import_module("morphogen.train.sinks").check_sinks(spec)
     if args.dry_run:
         _print_advice(spec)
         facts = {**check_run(spec, None if seeds else out), "run directory": str(out)}
@@ -184,15 +184,15 @@ def check_run(spec: RunSpec, out: Path | None) -> dict[str, str]:
     """Check all that a run checks before its first epoch; return its description.  Writes and starts nothing."""
     process.set_threads(spec.engine.threads)
     find_launcher().check(spec)
-    train = import_module("morphogen.run.train")
+    train = import_module("morphogen.train.train")
     setup = train.check_run(spec, out)
-    console = import_module("morphogen.analysis.console").Console()
+    console = import_module("morphogen.log.console").Console()
     train.compile_units(setup, train.Parts(), console)
-    return import_module("morphogen.engine.setup").describe_run(setup)
+    return import_module("morphogen.env.setup").describe_run(setup)
 
 
 def run_training(args: Namespace, spec: RunSpec, start: Callable[..., Any]) -> int | None:
-    """Call `start(morphogen.run.train, console=, parts=, exchange=)` in every process; return the common exit code.
+    """Call `start(morphogen.train.train, console=, parts=, exchange=)` in every process; return the common exit code.
 
     A run ends early if a signal to any process stops it.
     """
@@ -203,8 +203,8 @@ def run_training(args: Namespace, spec: RunSpec, start: Callable[..., Any]) -> i
 
 def _train(args: Namespace, spec: RunSpec, start: Callable[..., Any], exchange: Any) -> int | None:
     """Train in this process."""
-    train = import_module("morphogen.run.train")
-    engine = import_module("morphogen.engine.scheduler")
+    train = import_module("morphogen.train.train")
+    engine = import_module("morphogen.train.loop")
     process.note_missing_kernels()
     if args.command == "train":
         _print_advice(spec)
@@ -227,4 +227,4 @@ def _open_console(args: Namespace, spec: RunSpec, *, shown: bool) -> Any:
         return nullcontext()
     stream = sys.stderr if args.json or args.seeds else sys.stdout
     quiet = args.quiet or not spec.telemetry.console
-    return import_module("morphogen.analysis.console").Console(quiet=quiet, out=stream)
+    return import_module("morphogen.log.console").Console(quiet=quiet, out=stream)

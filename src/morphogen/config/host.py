@@ -10,7 +10,7 @@ from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.plain import make_plain
 from morphogen.vocab.slot import SlotSpec, format_slot, parse_slot
 
-_STORED = 2.25  # copies of the features of slots that are stored, measured (`tests/unit/engine/test_pieces.py`)
+_STORED = 2.25  # copies of the features of slots that are stored, measured (`tests/unit/env/test_pieces.py`)
 
 
 @document_fields
@@ -18,7 +18,7 @@ class Host:
     """Description of a host network.
 
     A host of your own derives from this class, as a frozen dataclass, and has the methods of
-    `nets.host_networks.HostNetworks` besides: the layout of its parameters and the stages between its slots.
+    `hosts.host_networks.HostNetworks` besides: the layout of its parameters and the stages between its slots.
 
     Example:
         >>> from dataclasses import dataclass
@@ -136,7 +136,7 @@ class CnnSpec(Host):
     size: int  # height and width of the input
     classes: int
     norm: str = "group"  # or "batch"
-    computed_by: str = field(default="morphogen.nets.cnn:CnnNetworks", init=False, repr=False, compare=False)
+    computed_by: str = field(default="morphogen.hosts.cnn:CnnNetworks", init=False, repr=False, compare=False)
     input_shape: tuple[int, ...] = field(init=False, repr=False, compare=False)
     all_slots: tuple[SlotSpec, ...] = field(init=False, repr=False, compare=False)
     blueprints: tuple[str, ...] = field(init=False, repr=False, compare=False)

@@ -49,7 +49,7 @@ BLUEPRINTS: Registry[Any] = Registry(
     group="morphogen.blueprints",
     expected="an object of a class that derives from SeedModule",
     is_part=lambda part: hasattr(part, "leaves") and hasattr(part, "delta") and not isinstance(part, type),
-    core={kind.label: f"morphogen.nets.cnn_seeds:{kind.name}" for kind in CNN_BLUEPRINTS},
+    core={kind.label: f"morphogen.hosts.cnn_seeds:{kind.name}" for kind in CNN_BLUEPRINTS},
 )
 RULES: Registry[Callable[..., Any]] = Registry(
     "reward rule",
@@ -65,7 +65,7 @@ NETWORKS: Registry[Any] = Registry(
     group="morphogen.networks",
     expected="a PolicyNetwork, or a function (spec) that returns one",
     is_part=lambda part: hasattr(part, "unroll") or callable(part),
-    core={"lstm": "morphogen.nets.policy_network:build_lstm"},
+    core={"lstm": "morphogen.policy.policy_network:build_lstm"},
 )
 LEARNERS: Registry[Any] = Registry(
     "learner",
@@ -73,7 +73,7 @@ LEARNERS: Registry[Any] = Registry(
     group="morphogen.learners",
     expected="an object of a class that derives from Learner",
     is_part=lambda part: hasattr(part, "update") and hasattr(part, "init") and not isinstance(part, type),
-    core={"ppo": "morphogen.learn.learner:PPO"},
+    core={"ppo": "morphogen.ppo.learner:PPO"},
 )
 POLICIES: Registry[Any] = Registry(
     "policy",
@@ -82,9 +82,9 @@ POLICIES: Registry[Any] = Registry(
     expected="an object with init, initial_hidden and act, or a function (spec, limits) that returns one",
     is_part=lambda part: hasattr(part, "act") or callable(part),
     core={
-        **dict.fromkeys(("wait", "random"), "morphogen.learn.baselines:build_random"),
-        "heuristic": "morphogen.learn.heuristic:build_heuristic",
-        **dict.fromkeys(_SCHEDULES, "morphogen.learn.baselines:build_random"),
+        **dict.fromkeys(("wait", "random"), "morphogen.policy.baselines:build_random"),
+        "heuristic": "morphogen.policy.heuristic:build_heuristic",
+        **dict.fromkeys(_SCHEDULES, "morphogen.policy.baselines:build_random"),
     },
 )
 KINDS: Registry[Any] = Registry(
@@ -93,7 +93,7 @@ KINDS: Registry[Any] = Registry(
     group="morphogen.kinds",
     expected="an object of a class that derives from TaskKind",
     is_part=lambda part: hasattr(part, "train") and hasattr(part, "validate"),
-    core={"networks": "morphogen.engine.trained_networks:NETWORKS"},
+    core={"networks": "morphogen.env.trained_networks:NETWORKS"},
 )
 ARMS: Registry[Callable[..., Any]] = Registry(
     "arm",

@@ -64,7 +64,7 @@ RIVALS = ("wait", "random", "heuristic")  # arms of an evaluation by default
 S = TypeVar("S", bound=Spec)
 # Settings that a resumed run may change: they change no number of the run, or only last bits.
 RESUME_MUTABLE = (
-    *("rounds", "engine.devices", "engine.threads", "engine.compile", "engine.capture", "engine.activation_mib"),
+    *("rounds", "engine.devices", "engine.threads", "env.compile", "env.capture", "engine.activation_mib"),
     *("engine.phase_profile", "engine.deterministic", "engine.tf32", *PROCESS_SETTINGS),
     *("telemetry", "checkpoint"),
 )

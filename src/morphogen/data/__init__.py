@@ -1,6 +1,6 @@
 """Data sets, splits, instances and training batches of all envs.
 
-For `engine` and `evaluation`, which run envs; to add a data set, start in `arrays`.
+For `env`, which runs envs; to add a data set, start in `arrays`.
 
 - `arrays`: `from_arrays`, `from_torch`: data sets of users; `conversion`: checks of samples from outside
 - `dataset`: `open_dataset` returns a `Dataset`: three splits, normalisation, and the decision (`choose_placement`)
@@ -16,6 +16,6 @@ For `engine` and `evaluation`, which run envs; to add a data set, start in `arra
 
 Draws are counter-based: a batch depends on (env, episode, epoch, minibatch) and on no other env.
 
-Imports `errors`, `vocab`, `config`, `state`, `device` and `storage`.  Importing the package loads no torch; its modules
+Imports `errors`, `vocab`, `config`, `state` and `device`.  Importing the package loads no torch; its modules
 do.  Missing or damaged files are a `DataError`.
 """

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from morphogen.config.files import error_line
 from morphogen.errors import DataError
-from morphogen.storage.files import error_line
 
 Array = np.ndarray[Any, np.dtype[Any]]
 LARGEST = 2**63 - 1  # number of a class

@@ -8,9 +8,9 @@ from morphogen.config.parts import ARMS, POLICIES
 from morphogen.config.spec import SCHEDULE_FILE
 from morphogen.data.instances import HELD_OUT_INSTANCES
 from morphogen.device.transfers import Transfers
-from morphogen.engine.environment import Environment
-from morphogen.engine.policies import REACTIVE_PREFIX, TRAINED_PREFIX, Arm, build_arm
-from morphogen.engine.setup import Setup
+from morphogen.env.environment import Environment
+from morphogen.env.policies import REACTIVE_PREFIX, TRAINED_PREFIX, Arm, build_arm
+from morphogen.env.setup import Setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.play import ArmResult, play_arm
 from morphogen.vocab.plain import read_count

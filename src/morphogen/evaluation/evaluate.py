@@ -8,16 +8,17 @@ from typing import Any
 
 import torch
 
+from morphogen.config import files
 from morphogen.config.spec import RIVALS, VALIDATION, RunSpec, SplitName, resolve
 from morphogen.device.transfers import Transfers
-from morphogen.engine.policies import TRAINED_PREFIX, build_arm, greedy_arm
-from morphogen.engine.setup import Setup, build_setup
+from morphogen.env.policies import TRAINED_PREFIX, build_arm, greedy_arm
+from morphogen.env.setup import Setup, build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import PlayContext, open_arms, policy_player
 from morphogen.evaluation.bootstrap import describe_values, format_estimate, performance_profiles
 from morphogen.evaluation.play import SHARE_TITLE, ArmResult, share_table, shares_of_optimum
-from morphogen.learn.exchange import ALONE, Exchange
-from morphogen.storage import files, run_directory
+from morphogen.log import run_directory
+from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.plain import read_count, to_plain
 

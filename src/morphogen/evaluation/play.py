@@ -14,16 +14,16 @@ from morphogen.config.registry import show_part
 from morphogen.config.spec import SplitName
 from morphogen.data.instances import HELD_OUT_INSTANCES, InstanceSplit
 from morphogen.device.transfers import Transfers
-from morphogen.engine.environment import Environment, open_environment
-from morphogen.engine.episodes import EpisodeTraces, fetch_all_traces, run_episodes
-from morphogen.engine.policies import Arm, build_arm, greedy_arm
-from morphogen.engine.setup import Setup
+from morphogen.env.environment import Environment, open_environment
+from morphogen.env.episodes import EpisodeTraces, fetch_all_traces, run_episodes
+from morphogen.env.policies import Arm, build_arm, greedy_arm
+from morphogen.env.setup import Setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.bootstrap import interval, stability
-from morphogen.nets.policy import Policy
+from morphogen.log.kinds.run import Evaluated, Interval
+from morphogen.log.round_summary import running_value
+from morphogen.policy.policy import Policy
 from morphogen.state import rng
-from morphogen.telemetry.kinds.run import Evaluated, Interval
-from morphogen.telemetry.round_summary import running_value
 from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.objective import DELIVERED, OBJECTIVES
 from morphogen.vocab.plain import read_count

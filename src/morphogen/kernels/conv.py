@@ -32,7 +32,7 @@ def stacked_conv(x: Tensor, weight: Tensor, *, form: Form | None = None) -> Tens
         >>> import morphogen as mg
         >>> image = torch.ones(1, 4, 4, 1, 1)  # shared by two networks, which sum and average 3 x 3 pixels
         >>> weight = torch.stack((torch.ones(1, 1, 3, 3), torch.ones(1, 1, 3, 3) / 9))
-        >>> mg.nets.stacked_conv(image, weight)[0, 1, 1].flatten().round(decimals=3).tolist()
+        >>> mg.hosts.stacked_conv(image, weight)[0, 1, 1].flatten().round(decimals=3).tolist()
         [9.0, 1.0]
     """
     form = form or form_of("conv", x, weight)

@@ -18,7 +18,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         >>> import torch
         >>> import morphogen as mg
         >>> weight = torch.tensor([1.0, 10.0]).view(2, 1, 1).expand(2, 1, 3)  # two networks, 3 inputs, 1 output
-        >>> mg.nets.linear(torch.ones(2, 1, 3), weight, torch.ones(2, 1)).flatten().tolist()
+        >>> mg.hosts.linear(torch.ones(2, 1, 3), weight, torch.ones(2, 1)).flatten().tolist()
         [4.0, 31.0]
     """
     transposed = weight.transpose(1, 2)
@@ -35,7 +35,7 @@ def rows_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
         >>> import torch
         >>> import morphogen as mg
         >>> x = torch.ones(8, 4, 4, 1, 3)  # 8 images of 4 x 4 pixels with 3 channels, shared by 5 networks
-        >>> mg.nets.rows_linear(x, torch.ones(5, 2, 3)).shape
+        >>> mg.hosts.rows_linear(x, torch.ones(5, 2, 3)).shape
         torch.Size([8, 4, 4, 5, 2])
     """
     rows, outputs, inputs = weight.shape

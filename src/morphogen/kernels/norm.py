@@ -66,8 +66,8 @@ def group_norm(blocks: Sequence[NormBlock], *, groups: int) -> tuple[Tensor, ...
         >>> import torch
         >>> import morphogen as mg
         >>> x = torch.arange(4.0).view(1, 2, 2, 1, 1)
-        >>> block = mg.nets.NormBlock(x, gain=None, bias=torch.zeros(1, 1), floor=0.0)  # with a ReLU
-        >>> (out,) = mg.nets.group_norm([block], groups=1)
+        >>> block = mg.hosts.NormBlock(x, gain=None, bias=torch.zeros(1, 1), floor=0.0)  # with a ReLU
+        >>> (out,) = mg.hosts.group_norm([block], groups=1)
         >>> [round(value, 2) for value in out.flatten().tolist()]
         [0.0, 0.0, 0.45, 1.34]
     """

@@ -19,7 +19,7 @@ def max_pool2d(x: Tensor) -> Tensor:
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> mg.nets.max_pool2d(torch.arange(16.0).view(1, 4, 4, 1, 1)).flatten().tolist()
+        >>> mg.hosts.max_pool2d(torch.arange(16.0).view(1, 4, 4, 1, 1)).flatten().tolist()
         [5.0, 7.0, 13.0, 15.0]
     """
     return apply_function(_Pool, x)[0]

@@ -37,7 +37,7 @@ def spatial_mean(x: Tensor) -> Tensor:
         >>> import torch
         >>> import morphogen as mg
         >>> x = torch.arange(4.0).view(1, 2, 2, 1, 1)  # one image of 2 x 2 pixels
-        >>> mg.nets.spatial_mean(x).tolist()
+        >>> mg.hosts.spatial_mean(x).tolist()
         [[[1.5]]]
     """
     return apply_function(_SpatialMean, x).transpose(0, 1)

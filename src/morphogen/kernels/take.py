@@ -35,9 +35,9 @@ def images_innermost(x: Tensor) -> Tensor:
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> mg.nets.images_innermost(torch.zeros(5, 32, 3, 8, 8)).shape  # other images for each of 5 networks
+        >>> mg.hosts.images_innermost(torch.zeros(5, 32, 3, 8, 8)).shape  # other images for each of 5 networks
         torch.Size([32, 8, 8, 5, 3])
-        >>> mg.nets.images_innermost(torch.zeros(32, 3, 8, 8)).shape  # the same images for all networks
+        >>> mg.hosts.images_innermost(torch.zeros(32, 3, 8, 8)).shape  # the same images for all networks
         torch.Size([32, 8, 8, 1, 3])
     """
     x = x if x.dim() == 5 else x.unsqueeze(0)

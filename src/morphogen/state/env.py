@@ -15,7 +15,7 @@ from morphogen.vocab.text import short_repr
 @short_repr
 @document_fields
 class HostState(TensorClass["frozen", "tensor_only"]):
-    """Stacked host networks; a row is one flat parameter vector, leaves at fixed offsets (`nets.layout`)."""
+    """Stacked host networks; a row is one flat parameter vector, leaves at fixed offsets (`hosts.layout`)."""
 
     params: Tensor  # float32 [E, P]
     momentum: Tensor  # float32 [E, P]

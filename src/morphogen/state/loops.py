@@ -1,4 +1,4 @@
-"""Loops over a carried state: the plain loop, and the type of every other way to run one (`engine.capture`)."""
+"""Loops over a carried state: the plain loop, and the type of every other way to run one (`env.capture`)."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from morphogen.config.instance_spec import INSTANCE_PARAMETERS
-from morphogen.nets.net import Net
+from morphogen.hosts.net import Net
 from morphogen.rules import features
 from morphogen.rules.counts import parameter_price, seed_params
 from morphogen.rules.legality import conditions

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.nets.net import Net
-from morphogen.nets.plan import EpochPlan, Plan
+from morphogen.hosts.net import Net
+from morphogen.hosts.plan import EpochPlan, Plan
 from morphogen.state import schema
 from morphogen.state.env import EnvState, Instance
 from morphogen.state.tree_ops import get_branches, get_leaf, masked_update, replace

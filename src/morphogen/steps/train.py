@@ -14,14 +14,14 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.groups import HostSpec, LifecycleSpec
-from morphogen.nets import blocks, sites
-from morphogen.nets.answers import average_answers
-from morphogen.nets.forward_pass import SlotSeeds, forward, used_classes
-from morphogen.nets.host_networks import HostRows
-from morphogen.nets.net import Net
-from morphogen.nets.optim import clip_by_norm, clip_factor, grad_and_value, sgd
-from morphogen.nets.plan import Plan
-from morphogen.nets.sites import SlotIndex
+from morphogen.hosts import blocks, sites
+from morphogen.hosts.answers import average_answers
+from morphogen.hosts.forward_pass import SlotSeeds, forward, used_classes
+from morphogen.hosts.host_networks import HostRows
+from morphogen.hosts.net import Net
+from morphogen.hosts.optim import clip_by_norm, clip_factor, grad_and_value, sgd
+from morphogen.hosts.plan import Plan
+from morphogen.hosts.sites import SlotIndex
 from morphogen.rules import loss_scale
 from morphogen.rules.counts import seed_params
 from morphogen.rules.health import gradient_ratio, moving_average
@@ -48,7 +48,7 @@ class TrainedParams(NamedTuple):
     """Trained parameters, or their velocity."""
 
     host: Tensor  # [E, P]
-    seeds: Tensor  # [N], everything that runs beside the hosts (`nets.blocks`)
+    seeds: Tensor  # [N], everything that runs beside the hosts (`hosts.blocks`)
 
 
 class ActiveSeeds(NamedTuple):
@@ -101,7 +101,7 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net, layer_norms: bool = Fa
     Example:
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
-        >>> state, plan = env.reset()[0], mg.nets.empty_plan(2, env.net)  # no seed trains
+        >>> state, plan = env.reset()[0], mg.hosts.empty_plan(2, env.net)  # no seed trains
         >>> train_state = mg.steps.start_epoch(state, plan, net=env.net)
         >>> train_state.weights.host.shape, train_state.weights.seeds.shape
         (torch.Size([2, 150]), torch.Size([0]))
@@ -155,7 +155,7 @@ def train_minibatch(
         >>> import torch
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
-        >>> state, plan = env.reset()[0], mg.nets.empty_plan(2, env.net)  # no seed trains
+        >>> state, plan = env.reset()[0], mg.hosts.empty_plan(2, env.net)  # no seed trains
         >>> noise = mg.rng.uniform(mg.rng.stream(env.keys, mg.rng.Purpose.DATA), 8 * 64).view(2, 8, 1, 8, 8)
         >>> labels = torch.arange(8).expand(2, -1)
         >>> batch = mg.state.measure.InputBatch(inputs=noise, labels=labels, batch_size=[2])
@@ -285,7 +285,7 @@ def finish_epoch(state: EnvState, train_state: TrainState, plan: Plan, *, net: N
         >>> import torch
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
-        >>> state, plan = env.reset()[0], mg.nets.empty_plan(2, env.net)  # no seed trains
+        >>> state, plan = env.reset()[0], mg.hosts.empty_plan(2, env.net)  # no seed trains
         >>> noise = mg.rng.uniform(mg.rng.stream(env.keys, mg.rng.Purpose.DATA), 8 * 64).view(2, 8, 1, 8, 8)
         >>> labels = torch.arange(8).expand(2, -1)
         >>> batch = mg.state.measure.InputBatch(inputs=noise, labels=labels, batch_size=[2])

@@ -9,13 +9,13 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.nets import plan as plans
-from morphogen.nets import sites
-from morphogen.nets.answers import NO_LABEL, answer_losses, count_labels
-from morphogen.nets.forward_pass import SlotSeeds, forward, used_classes
-from morphogen.nets.host_networks import HostRows
-from morphogen.nets.net import Net
-from morphogen.nets.plan import CoalitionTree, Plan
+from morphogen.hosts import plan as plans
+from morphogen.hosts import sites
+from morphogen.hosts.answers import NO_LABEL, answer_losses, count_labels
+from morphogen.hosts.forward_pass import SlotSeeds, forward, used_classes
+from morphogen.hosts.host_networks import HostRows
+from morphogen.hosts.net import Net
+from morphogen.hosts.plan import CoalitionTree, Plan
 from morphogen.state.env import EnvState, Instance
 from morphogen.state.loops import Repeat, repeat
 from morphogen.state.measure import LabelledInputs, Validation
@@ -56,7 +56,7 @@ def validate(
     Shapes: state [E]; split [N]; coalition int64, evaluated bool [E, K], as given to `plan_counts` -> Validation [E].
     chunk: most samples in one pass, by default those of the host; counted: most samples whose label is in use of an
     env, only these are passed (an env with fewer repeats its first ones, which count once); None: all, of all envs;
-    show: samples as each env sees them (`data.instance_process`); repeat: loop over the passes (`engine.capture`).
+    show: samples as each env sees them (`data.instance_process`); repeat: loop over the passes (`env.capture`).
     Promise: changes nothing; a sample whose label is not in use counts for nothing, a non-finite logit as wrong.
     Raises: RuntimeError for a derivative with respect to parameters, and for `vmap`.
 
@@ -68,7 +68,7 @@ def validate(
         >>> inputs, labels = torch.zeros(20, 1, 8, 8), torch.arange(20) % 10
         >>> split = mg.state.measure.LabelledInputs(inputs=inputs, labels=labels, batch_size=[])
         >>> requested = mg.rules.coalitions(state.slots, torch.zeros(2, 1, 2), pairs=1)
-        >>> result = mg.steps.validate(state, split, *requested, mg.nets.empty_plan(2, env.net), net=env.net)
+        >>> result = mg.steps.validate(state, split, *requested, mg.hosts.empty_plan(2, env.net), net=env.net)
         >>> result.accuracy[:, 0].tolist(), state.instance.classes.tolist()  # of blank images: that of guessing
         ([10.0, 10.0], [10, 10])
     """

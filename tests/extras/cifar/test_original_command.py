@@ -10,7 +10,7 @@ from support.small_runs import cifar_files
 from support.subprocess_env import OURS
 
 import morphogen as mg
-from morphogen.analysis.run_log import iterate_events, read_run
+from morphogen.log.run_log import iterate_events, read_run
 
 COMMAND = (
     "train ppo --preset cifar_baseline --task cifar_baseline --rounds 1 --envs 1 --episode-length 5 --telemetry-dir DIR"

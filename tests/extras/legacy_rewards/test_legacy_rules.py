@@ -14,15 +14,15 @@ from torch._dynamo.testing import CompileCounter
 
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
-from morphogen.engine.setup import build_setup
+from morphogen.env.setup import build_setup
 from morphogen.extras.legacy_rewards.rules import hindsight_payment, next_scaffold
 from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
 from morphogen.rules.rewards.table import build_rule
+from morphogen.state.tensor_trees import restore_tree
 from morphogen.state.tree_ops import expand_mask
-from morphogen.storage import checkpoint_files
-from morphogen.storage.tensor_trees import restore_tree
 from morphogen.testing.builders.reward_inputs import make_reward_inputs, make_slot_inputs, play_rule
 from morphogen.testing.builders.tree_equality import assert_trees_equal
+from morphogen.train import checkpoint_files
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 

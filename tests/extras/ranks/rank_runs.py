@@ -8,9 +8,10 @@ from typing import Any
 from support import run_comparison
 
 import morphogen as mg
-from morphogen.storage import checkpoint_store, run_directory
-from morphogen.storage.checkpoint_files import load_checkpoint
-from morphogen.telemetry.jsonl import encode
+from morphogen.log import run_directory
+from morphogen.log.jsonl import encode
+from morphogen.train import checkpoint_store
+from morphogen.train.checkpoint_files import load_checkpoint
 from morphogen.vocab.paths import POLICY_FILE
 
 RANK_FIELDS = ("world", "devices")  # besides the clocks

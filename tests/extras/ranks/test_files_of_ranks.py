@@ -9,8 +9,8 @@ import morphogen as mg
 from morphogen.config.config_files import dump_config
 from morphogen.config.execution_spec import CheckpointSpec
 from morphogen.config.spec import RunSpec
-from morphogen.storage import checkpoint_store
-from morphogen.telemetry.record_files import list_records
+from morphogen.log.record_files import list_records
+from morphogen.train import checkpoint_store
 from tests.extras.ranks import rank_jobs
 from tests.extras.ranks.rank_runs import differences
 
@@ -22,7 +22,7 @@ torch.set_num_threads(1)
 import morphogen as mg
 from morphogen.config.config_files import parse_config
 from morphogen.extras.ranks.process_group import join_ranks
-from morphogen.storage import files
+from morphogen.config import files
 
 config, out, full = sys.argv[1:]
 exchange, epochs, write = join_ranks(torch.device("cpu"), timeout_s=30), [], files.write_new

@@ -11,12 +11,12 @@ from morphogen.config.groups import DataSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.device.transfers import flatten_names
-from morphogen.engine.scheduler import Hooks, Parts, Scheduler
-from morphogen.engine.setup import build_setup
+from morphogen.env.setup import build_setup
 from morphogen.errors import RankError
 from morphogen.extras.ranks.rank_exchange import COLLECTIVES, Exchanged
-from morphogen.learn.exchange import ALONE
+from morphogen.ppo.exchange import ALONE
 from morphogen.state.tree_ops import replace
+from morphogen.train.loop import Hooks, Parts, Scheduler
 from tests.extras.ranks.thread_ranks import run_ranks
 
 RANKS = (2, 4)

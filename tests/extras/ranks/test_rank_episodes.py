@@ -11,7 +11,7 @@ import morphogen as mg
 from morphogen.device.transfers import Transfers
 from morphogen.evaluation.play import play_arm
 from morphogen.extras.ranks.rank_exchange import RankExchange, joined_places, part_size
-from morphogen.learn.exchange import ALONE
+from morphogen.ppo.exchange import ALONE
 from tests.extras.ranks.thread_ranks import run_ranks
 
 

@@ -8,12 +8,13 @@ import pytest
 from support.small_runs import tiny
 
 import morphogen as mg
+from morphogen.config import files
 from morphogen.config.execution_spec import CheckpointSpec
-from morphogen.engine.scheduler import Hooks, Parts
 from morphogen.errors import CheckpointError, ConfigError
-from morphogen.run.train import resume, train_ppo_vectorized
-from morphogen.storage import checkpoint_store, files
-from morphogen.telemetry.record_files import list_records
+from morphogen.log.record_files import list_records
+from morphogen.train import checkpoint_store
+from morphogen.train.loop import Hooks, Parts
+from morphogen.train.train import resume, train_ppo_vectorized
 from tests.extras.ranks.rank_runs import differences
 from tests.extras.ranks.thread_ranks import run_ranks
 

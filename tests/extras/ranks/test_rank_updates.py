@@ -12,20 +12,20 @@ from support.made_up_rollouts import KEY, play, small, source
 
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.engine.scheduler import Scheduler
-from morphogen.engine.setup import build_setup
+from morphogen.env.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.extras.ranks.rank_exchange import RankExchange
-from morphogen.learn import minibatch
-from morphogen.learn.exchange import ALONE
-from morphogen.learn.learner import Learner, PpoLearner, draw_minibatches
-from morphogen.learn.loss import Coefficients
-from morphogen.learn.metrics import METRIC_NAMES
-from morphogen.learn.moments import masked_moments, merge_moments
-from morphogen.learn.rollout_stats import rollout_stats
-from morphogen.learn.update import init_ppo, minibatch_indices, update_ppo
-from morphogen.nets.distribution import build_lookups
-from morphogen.nets.observation_scaling import init_stats
+from morphogen.policy.distribution import build_lookups
+from morphogen.policy.observation_scaling import init_stats
+from morphogen.ppo import minibatch
+from morphogen.ppo.exchange import ALONE
+from morphogen.ppo.learner import Learner, PpoLearner, draw_minibatches
+from morphogen.ppo.loss import Coefficients
+from morphogen.ppo.metrics import METRIC_NAMES
+from morphogen.ppo.moments import masked_moments, merge_moments
+from morphogen.ppo.rollout_stats import rollout_stats
+from morphogen.ppo.update import init_ppo, minibatch_indices, update_ppo
+from morphogen.train.loop import Scheduler
 from tests.extras.ranks import thread_ranks
 
 ENVS, STEPS = 8, 6

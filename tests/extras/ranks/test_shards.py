@@ -8,7 +8,7 @@ from support import run_comparison
 
 from morphogen.errors import CheckpointError
 from morphogen.extras.ranks.shards import join_envs, take_envs
-from morphogen.storage.tensor_trees import memory_order
+from morphogen.state.tensor_trees import memory_order
 from tests.extras.ranks.thread_ranks import run_ranks
 
 DIVISORS = st.sampled_from([1, 2, 3, 4, 6, 12])

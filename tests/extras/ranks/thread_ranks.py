@@ -10,7 +10,7 @@ from torch import Tensor
 
 from morphogen.errors import RankError
 from morphogen.extras.ranks.rank_exchange import RankExchange
-from morphogen.learn.exchange import ALONE
+from morphogen.ppo.exchange import ALONE
 
 WAIT_S = 60.0
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from morphogen.data.image_view import View
 from morphogen.extras.regimes.image_views import show_views
-from morphogen.vocab.image_view import View
 
 ALL = tuple(View)
 IMAGES = torch.arange(2 * 3 * 2 * 4 * 4, dtype=torch.float32).view(2, 3, 2, 4, 4) - 40.0

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morphogen.config.spec import RunSpec, resolve
+from morphogen.data.image_view import View
 from morphogen.extras.regimes.regime_process import RegimeProcess
 from morphogen.extras.regimes.regime_spec import RegimeSpec
 from morphogen.state import rng
-from morphogen.vocab.image_view import View
 
 HORIZON = 24
 SPEC = RegimeSpec(hazard=0.2, least=3, views={"plain": 1, "inverted": 2, "noisy": 1})

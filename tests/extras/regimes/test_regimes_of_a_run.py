@@ -5,13 +5,13 @@ import torch
 from support.small_runs import tiny
 
 from morphogen import train_ppo_vectorized
-from morphogen.analysis.plots import lifecycle_rows
-from morphogen.analysis.run_log import events, read_run
+from morphogen.data.image_view import View
 from morphogen.data.instances import draw_instances
-from morphogen.engine.setup import build_setup, describe_run
+from morphogen.env.setup import build_setup, describe_run
 from morphogen.extras.regimes.regime_spec import RegimeSpec
+from morphogen.log.run_log import events, read_run
+from morphogen.reports.plots import lifecycle_rows
 from morphogen.state import rng
-from morphogen.vocab.image_view import View
 from morphogen.vocab.purpose import Purpose
 
 REGIME = RegimeSpec(hazard=0.4, least=2, views={"inverted": 1, "half": 1})

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from support.extras import needs_extra
 
 import morphogen as mg
-from morphogen.engine.environment import Environment
+from morphogen.data.image_view import View
+from morphogen.env.environment import Environment
 from morphogen.errors import ConfigError
 from morphogen.extras.regimes.image_views import show_views
 from morphogen.testing import laws
-from morphogen.vocab.image_view import View
 
 VIEWS = {"plain": 1, "inverted": 1, "turned": 1, "half": 1, "noisy": 1}
 SMALL = {"data": {"batch": 8, "minibatches": 2, "val_samples": 30}, "episode_length": 6, "max_seeds": 0}
@@ -93,7 +93,7 @@ def test_validation_sees_the_view_of_each_env():
     split = env.setup.dataset.validation()
     options = {"net": env.net, "show": env.setup.process.show}
     request = mg.rules.coalitions(state.slots, torch.zeros(5, 1, len(env.net.slots)), pairs=1)
-    plan = mg.nets.empty_plan(5, env.net)
+    plan = mg.hosts.empty_plan(5, env.net)
     together = mg.steps.validate(state, split, *request, plan, **options)
     for view in View:
         images = split.inputs if view is View.PLAIN else shown_alone(split.inputs, view)

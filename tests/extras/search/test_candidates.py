@@ -10,10 +10,10 @@ from morphogen.config.groups import LifecycleSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.task import TASKS
 from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES
-from morphogen.engine.action_control import build_per_env_control
-from morphogen.engine.environment import open_environment
-from morphogen.engine.episodes import EPOCH_TRACES, fetch_traces, run_episodes, run_epoch
-from morphogen.engine.policies import build_arm
+from morphogen.env.action_control import build_per_env_control
+from morphogen.env.environment import open_environment
+from morphogen.env.episodes import EPOCH_TRACES, fetch_traces, run_episodes, run_epoch
+from morphogen.env.policies import build_arm
 from morphogen.errors import ConfigError
 from morphogen.extras.search.candidates import GrowthStep, build_schedule, initial_candidates, is_feasible, neighbours
 from morphogen.extras.search.instance_sets import (

@@ -5,7 +5,7 @@ from support.small_runs import tiny
 
 import morphogen as mg
 from bench.studies import regimes
-from morphogen.vocab.image_view import View
+from morphogen.data.image_view import View
 
 QUICK = mg.LifecycleSpec(
     min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD")

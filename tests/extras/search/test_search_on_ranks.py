@@ -13,7 +13,7 @@ from morphogen.extras.search.candidates import build_schedule, initial_candidate
 from morphogen.extras.search.instance_sets import score_pairs, score_schedules, training_instances
 from morphogen.extras.search.oracle import play_hindsight_oracle
 from morphogen.extras.search.replays import play_static_arm
-from morphogen.learn.exchange import ALONE
+from morphogen.ppo.exchange import ALONE
 
 run_ranks = pytest.importorskip("tests.extras.ranks.thread_ranks").run_ranks
 

@@ -7,9 +7,9 @@ from support.small_runs import context_of, tiny_setup, world_of
 
 from morphogen.config.groups import LifecycleSpec
 from morphogen.config.instance_spec import InstanceSpec
-from morphogen.engine.environment import open_environment
-from morphogen.engine.episodes import fetch_traces, run_episodes, run_epoch
-from morphogen.engine.policies import build_arm
+from morphogen.env.environment import open_environment
+from morphogen.env.episodes import fetch_traces, run_episodes, run_epoch
+from morphogen.env.policies import build_arm
 from morphogen.evaluation.arms import PlayContext
 from morphogen.evaluation.play import build_result
 from morphogen.extras.search import instance_sets

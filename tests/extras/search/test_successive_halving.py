@@ -7,7 +7,7 @@ import pytest
 from support.small_runs import tiny
 
 from morphogen.config.groups import LifecycleSpec
-from morphogen.engine.action_control import load_schedule
+from morphogen.env.action_control import load_schedule
 from morphogen.errors import ConfigError
 from morphogen.extras.search.candidates import GrowthStep, build_schedule
 from morphogen.extras.search.successive_halving import (

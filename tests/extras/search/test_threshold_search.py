@@ -9,7 +9,7 @@ from support.small_runs import context_of
 
 import morphogen as mg
 from morphogen.cli.main import main
-from morphogen.engine.setup import build_setup
+from morphogen.env.setup import build_setup
 from morphogen.extras.search import threshold_search
 from morphogen.extras.search.instance_sets import training_instances
 from morphogen.extras.search.threshold_search import (

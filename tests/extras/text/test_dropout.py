@@ -7,7 +7,7 @@ import torch
 from support import small_states
 
 from morphogen.extras.text.dropout import Dropout
-from morphogen.nets.net import Net
+from morphogen.hosts.net import Net
 from morphogen.state import rng
 from morphogen.steps.train import start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate

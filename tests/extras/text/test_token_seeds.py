@@ -11,7 +11,7 @@ from token_streams import LENGTH, WIDTH, grown_logits, stream_net
 from morphogen.config.parts import BLUEPRINTS
 from morphogen.extras.text import seeds as token_seeds
 from morphogen.extras.text.host import TOKEN_BLUEPRINTS
-from morphogen.nets.seed_module import gate_layout, gate_openness, seed_layout
+from morphogen.hosts.seed_module import gate_layout, gate_openness, seed_layout
 from morphogen.vocab.blueprint import Blueprint, gate_param_count
 from morphogen.vocab.stage import Stage
 

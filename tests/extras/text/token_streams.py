@@ -10,11 +10,11 @@ from torch import Tensor
 
 from morphogen.config.host import Host
 from morphogen.extras.text.host import TOKEN_BLUEPRINTS
-from morphogen.nets import sites
-from morphogen.nets.forward_pass import SlotSeeds, forward, used_classes
-from morphogen.nets.host_networks import HostRows
-from morphogen.nets.layout import ParamLayout, ParamLeaf
-from morphogen.nets.net import Net
+from morphogen.hosts import sites
+from morphogen.hosts.forward_pass import SlotSeeds, forward, used_classes
+from morphogen.hosts.host_networks import HostRows
+from morphogen.hosts.layout import ParamLayout, ParamLeaf
+from morphogen.hosts.net import Net
 from morphogen.state.env import EnvState
 from morphogen.vocab.slot import SlotSpec
 

@@ -12,9 +12,9 @@ from torchrl.objectives import ClipPPOLoss
 
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.extras.torchrl.policy import FactoredDistribution
-from morphogen.learn.loss import Coefficients, minibatch_objective
-from morphogen.learn.prepare import init_scale, prepare_rows
-from morphogen.nets import distribution as d
+from morphogen.policy import distribution as d
+from morphogen.ppo.loss import Coefficients, minibatch_objective
+from morphogen.ppo.prepare import init_scale, prepare_rows
 
 ONES = torch.ones(8)
 WEIGHTS = Coefficients(lr=1e-3, entropy=0.05, value=0.5)

@@ -9,10 +9,10 @@ from torchrl.collectors import Collector, MultiSyncCollector
 from torchrl.envs import Compose, InitTracker, RewardSum, StepCounter, TransformedEnv, check_env_specs
 
 import morphogen as mg
-from morphogen.engine import actions
-from morphogen.engine.scheduler import Scheduler
+from morphogen.env import actions
 from morphogen.extras.torchrl.env import MorphogenEnv, make_env
 from morphogen.testing.builders.tree_equality import leaves, trees_equal
+from morphogen.train.loop import Scheduler
 from morphogen.vocab.action import HEADS
 
 TRANSFORMS = {

@@ -9,12 +9,12 @@ from torchrl.collectors import Collector
 from torchrl.envs import Compose, ExplorationType, InitTracker, TransformedEnv, check_env_specs, set_exploration_type
 
 import morphogen as mg
-from morphogen.engine.episodes import fetch_traces, run_episodes
-from morphogen.engine.flat_inputs import flatten_inputs, restore_inputs
-from morphogen.engine.policies import build_arm
+from morphogen.env.episodes import fetch_traces, run_episodes
+from morphogen.env.flat_inputs import flatten_inputs, restore_inputs
+from morphogen.env.policies import build_arm
 from morphogen.extras.torchrl.env import MorphogenEnv
 from morphogen.extras.torchrl.policy import ActorPolicy, FactoredDistribution, PolicyActor
-from morphogen.nets import distribution as d
+from morphogen.policy import distribution as d
 from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.vocab.action import HEADS, Op
 

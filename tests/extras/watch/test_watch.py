@@ -13,8 +13,8 @@ from support import generated_logs
 from morphogen.cli import main
 from morphogen.errors import ConfigError, DataError
 from morphogen.extras.watch.rounds_table import draw, watch
-from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.kinds.run import RunResumed
+from morphogen.log.events import Envelope
+from morphogen.log.kinds.run import RunResumed
 
 LOGS = Path(__file__).parents[2] / "golden/data/logs"
 SMALL = {"rounds": 3, "envs": 2, "epochs": 4}

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import morphogen as mg
-from morphogen.engine.phases import choose_actions
+from morphogen.env.phases import choose_actions
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from support.profiles import one_in
 
 import morphogen as mg
 from morphogen.config.spec import RunSpec
-from morphogen.engine.policies import build_arm
+from morphogen.env.policies import build_arm
 from morphogen.errors import ConfigError
 from morphogen.extras.whitebox import growth_plan
 from morphogen.extras.whitebox.growth_plan import CODES, KINDS, MOVES, PlanSpec, best_moves, epoch_rewards, next_codes

@@ -20,16 +20,16 @@ from morphogen.config.groups import LifecycleSpec
 from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.spec import resolve
 from morphogen.device.transfers import Transfers
-from morphogen.engine.action_control import build_control
-from morphogen.engine.policies import Arm, build_arm
-from morphogen.engine.setup import Setup, build_setup
+from morphogen.env.action_control import build_control
+from morphogen.env.policies import Arm, build_arm
+from morphogen.env.setup import Setup, build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.evaluate import select_split
 from morphogen.evaluation.play import play_arm, shares_of_optimum
 from morphogen.extras.whitebox.formula import best_blueprint, first_useful_epoch, seed_gain
 from morphogen.extras.whitebox.optimal_policies import OptimalPolicy
 from morphogen.extras.whitebox.optimum import build_optimal, epochs_to_fossilize, optimal_returns
-from morphogen.run.train import train_ppo_vectorized
+from morphogen.train.train import train_ppo_vectorized
 from morphogen.vocab.action import Head, Op
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.observation import INSTANCE, column_index

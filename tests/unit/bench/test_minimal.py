@@ -13,7 +13,7 @@ from bench.harness import minimal
 from bench.harness.minimal import HORIZON, Action, Env, Op, Policy, Stage
 from bench.harness.module_loop import build_module_twin, load_seed
 from bench.harness.plain_modules import flatten_parameters, host_parameters
-from morphogen.engine.phases import act_phase, init_new_seeds
+from morphogen.env.phases import act_phase, init_new_seeds
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT, column_index
 
 CODES = (1, 4)  # of the blueprints, in the package
@@ -180,12 +180,12 @@ class PlainNetwork(mg.PolicyNetwork):
         rows = {name: leaf.unsqueeze(0) for name, leaf in inputs.features.items()}
         op, outputs, value, memory = self._run(net, rows, hidden)
         after = {name: leaf.squeeze(0) for name, leaf in zip("hc", memory, strict=True)}
-        tables = mg.nets.build_tables(op.squeeze(0), outputs.squeeze(0), inputs.legal)
-        return mg.nets.NetworkOutput(tables, value.squeeze(0)), hidden.replace(after)
+        tables = mg.policy.build_tables(op.squeeze(0), outputs.squeeze(0), inputs.legal)
+        return mg.policy.NetworkOutput(tables, value.squeeze(0)), hidden.replace(after)
 
     def unroll(self, net, inputs, keep, hidden):
         op, outputs, value, _ = self._run(net, inputs.features, hidden)
-        return mg.nets.NetworkOutput(mg.nets.build_tables(op, outputs, inputs.legal), value)
+        return mg.policy.NetworkOutput(mg.policy.build_tables(op, outputs, inputs.legal), value)
 
     def _run(self, net, features, hidden):
         memory = tuple(hidden[name].unsqueeze(0) for name in "hc")
@@ -231,13 +231,13 @@ def test_an_update_is_the_update_of_the_package(lr, applied, tolerance):
     torch.manual_seed(0)
     plain = Policy(len(ENV) + len(INSTANCE), len(SLOT), hidden=16)
     policy = mg.NetworkPolicy(PlainNetwork(plain))
-    learner = mg.learn.init_ppo(policy, mg.rng.env_keys(0, 0, 1)[0])
+    learner = mg.ppo.init_ppo(policy, mg.rng.env_keys(0, 0, 1)[0])
     rows = play(learner, policy)
     envs = torch.tensor([[[0, 3], [1, 2]], [[0, 1], [2, 3]], [[0, 2], [1, 3]]])
     spec = mg.PpoSpec(ratio="joint", gamma=0.99, gae_lambda=0.95, clip=0.2, target_kl=0.1)
-    weights = mg.learn.Coefficients(lr=lr, entropy=0.0, value=0.5)
+    weights = mg.ppo.Coefficients(lr=lr, entropy=0.0, value=0.5)
     options = {"policy": policy, "spec": spec, "return_scale": "fixed"}
-    after, metrics = mg.learn.update_ppo(learner, rows, envs, weights, **options)
+    after, metrics = mg.ppo.update_ppo(learner, rows, envs, weights, **options)
     optimiser = torch.optim.Adam(plain.parameters(), lr=lr, eps=1e-5)
     minimal.update(plain, optimiser, plain_rows(rows), envs.flatten(0, 1))
     assert metrics["steps_done"] == applied

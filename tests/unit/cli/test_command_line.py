@@ -24,7 +24,7 @@ from morphogen.errors import (
     ScheduleError,
     TrainingDiverged,
 )
-from morphogen.telemetry.writer import Losses
+from morphogen.log.writer import Losses
 
 # flag, its words, the field, its value; written out by hand.
 FLAGS = [
@@ -48,8 +48,8 @@ FLAGS = [
     ("--entropy-anneal-rounds", ["8"], "ppo.entropy_anneal_rounds", 8),
     ("--value-warmup-rounds", ["4"], "ppo.value_warmup_rounds", 4),
     ("--device", ["cpu"], "engine.devices", ["cpu"]),
-    ("--compile", ["default"], "engine.compile", "default"),
-    ("--capture", ["off"], "engine.capture", "off"),
+    ("--compile", ["default"], "env.compile", "default"),
+    ("--capture", ["off"], "env.capture", "off"),
     ("--placement", ["streamed"], "data.placement", "streamed"),
     ("--ranks", ["4"], "engine.ranks", 4),
     ("--threads", ["1"], "engine.threads", 1),
@@ -59,7 +59,7 @@ FLAGS = [
     ("--amp", ["bfloat16"], "engine.amp", "bfloat16"),
     ("--telemetry-level", ["debug"], "telemetry.level", "debug"),
     ("--telemetry-dir", ["some/where"], "telemetry.dir", "some/where"),
-    ("--logger", ["tensorboard", "csv"], "telemetry.loggers", ["csv", "tensorboard"]),
+    ("--logger", ["tensorboard", "csv"], "log.loggers", ["csv", "tensorboard"]),
     ("--wandb-project", ["p"], "telemetry.wandb.project", "p"),
     ("--wandb-entity", ["e"], "telemetry.wandb.entity", "e"),
     ("--wandb-group", ["g"], "telemetry.wandb.group", "g"),
@@ -81,15 +81,15 @@ BENEATH = {
     "data.placement": "resident",
     "reward.rule": "delta",
     "engine.devices": ["auto"],
-    "engine.compile": "off",
-    "engine.capture": "auto",
+    "env.compile": "off",
+    "env.capture": "auto",
     "engine.phase_profile": True,
     "engine.deterministic": True,
     "engine.tf32": False,
     "engine.amp": "off",
     "telemetry.level": "off",
     "telemetry.dir": "else/where",
-    "telemetry.loggers": ["mlflow"],
+    "log.loggers": ["mlflow"],
     "telemetry.wandb.project": "q",
     "telemetry.wandb.entity": "q",
     "telemetry.wandb.group": "q",
@@ -225,7 +225,7 @@ def started(monkeypatch):
     real = importlib.import_module
     fake = SimpleNamespace(train_ppo_vectorized=train)
     monkeypatch.setattr(
-        "morphogen.cli.train.import_module", lambda name: fake if name == "morphogen.run.train" else real(name)
+        "morphogen.cli.train.import_module", lambda name: fake if name == "morphogen.train.train" else real(name)
     )
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr("morphogen.extras.ranks.rank_choice.count_cores", lambda: 1)  # no ranks

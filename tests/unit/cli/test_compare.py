@@ -8,11 +8,11 @@ import pytest
 from support.small_runs import tiny
 
 import morphogen as mg
-from morphogen.analysis.run_log import read_rounds
 from morphogen.cli import compare, main
 from morphogen.cli.compare import NO_VERDICT, ComparisonSide, compare_pair
-from morphogen.run.train import train_ppo_vectorized
-from morphogen.storage import run_directory
+from morphogen.log import run_directory
+from morphogen.log.run_log import read_rounds
+from morphogen.train.train import train_ppo_vectorized
 
 DICE = np.random.default_rng(2)
 SMALL = ["--set", "preset=smoke", "--set", "episode_length=3", "--rounds", "1", "--episodes", "3", "--quiet"]

@@ -11,7 +11,7 @@ import pytest
 from support.run_comparison import differences
 
 from morphogen.cli import main
-from morphogen.storage import checkpoint_store
+from morphogen.train import checkpoint_store
 
 SMALL = ["--preset", "smoke", "--rounds", "3", "--envs", "4", "--episode-length", "4", "--threads", "1", "--quiet"]
 SMALL += ["--set", "final_episodes=2", "--set", "ppo.epochs=1"]

@@ -8,11 +8,11 @@ from support.small_runs import tiny
 
 from morphogen.cli import main, series
 from morphogen.config.spec import resolve
-from morphogen.engine.scheduler import Hooks, Parts
 from morphogen.errors import ConfigError, RankError, TrainingDiverged
-from morphogen.learn.exchange import ALONE, Exchange
-from morphogen.storage import run_directory
-from morphogen.telemetry.writer import Losses
+from morphogen.log import run_directory
+from morphogen.log.writer import Losses
+from morphogen.ppo.exchange import ALONE, Exchange
+from morphogen.train.loop import Hooks, Parts
 
 
 @pytest.mark.parametrize(

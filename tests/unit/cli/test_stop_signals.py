@@ -13,18 +13,17 @@ from support.run_comparison import differences
 from support.small_runs import tiny
 from support.subprocess_env import OURS
 
-from morphogen.engine.scheduler import Hooks, Parts
-from morphogen.run import stop_signals
-from morphogen.run.stop_signals import STOP_MESSAGE, StopSignals
-from morphogen.run.train import resume, train_ppo_vectorized
-from morphogen.storage import checkpoint_store
+from morphogen.train import checkpoint_store, stop_signals
+from morphogen.train.loop import Hooks, Parts
+from morphogen.train.stop_signals import STOP_MESSAGE, StopSignals
+from morphogen.train.train import resume, train_ppo_vectorized
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 CODES |= {warning: 128 + warning for warning in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)}
 each_signal = pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
 WORKS = """
 import sys
-from morphogen.run.stop_signals import StopSignals
+from morphogen.train.stop_signals import StopSignals
 with StopSignals() as stop:
     print("begun", flush=True)
     for line in sys.stdin:
@@ -170,7 +169,7 @@ def test_a_terminal_gets_a_line_of_its_own(monkeypatch):
 
 def test_hearing_signals_loads_nothing_heavy():
     told: dict[str, Any] = {"capture_output": True, "text": True, "check": True, "env": OURS}
-    code = "import sys, morphogen.cli.process, morphogen.storage.run_directory; print(*sys.modules)"
+    code = "import sys, morphogen.cli.process, morphogen.log.run_directory; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], **told).stdout.split()
     assert not {"torch", "tensordict", "numpy", "rich"} & set(loaded)
 

@@ -16,14 +16,14 @@ from morphogen.cli import main
 from morphogen.config.action_schedule import Schedule, ScheduleStep, build_builtin, dump_schedule, parse_schedule
 from morphogen.config.groups import LifecycleSpec
 from morphogen.device.transfers import Transfers, expected_ledger
-from morphogen.engine.action_control import build_control, load_schedule
-from morphogen.engine.policies import Arm
-from morphogen.engine.scheduler import Parts, Scheduler
-from morphogen.engine.setup import build_setup
+from morphogen.env.action_control import build_control, load_schedule
+from morphogen.env.policies import Arm
+from morphogen.env.setup import build_setup
 from morphogen.errors import ConfigError, ScheduleError
 from morphogen.evaluation.play import play_arm
-from morphogen.learn.baselines import RandomPolicy
-from morphogen.run.train import train_ppo_vectorized
+from morphogen.policy.baselines import RandomPolicy
+from morphogen.train.loop import Parts, Scheduler
+from morphogen.train.train import train_ppo_vectorized
 from morphogen.vocab.action import RELEVANT, Head, Op, Outcome
 from morphogen.vocab.stage import Stage
 

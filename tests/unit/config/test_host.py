@@ -6,9 +6,9 @@ from support import small_states
 from torch.utils.flop_counter import FlopCounterMode
 
 from morphogen.config.host import seed_macs
-from morphogen.nets.cnn_seeds import CnnBlueprint, cnn_deltas
-from morphogen.nets.forward_pass import SlotSeeds, forward, used_classes
-from morphogen.nets.host_networks import HostRows
+from morphogen.hosts.cnn_seeds import CnnBlueprint, cnn_deltas
+from morphogen.hosts.forward_pass import SlotSeeds, forward, used_classes
+from morphogen.hosts.host_networks import HostRows
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
 
 NET = small_states.net(slots=("r0c0", "r0c1", "r1c0"))

@@ -11,7 +11,7 @@ from morphogen.config.part_files import import_parts
 from morphogen.config.parts import RULES
 from morphogen.config.task import TASKS
 from morphogen.errors import ConfigError
-from morphogen.storage import run_directory
+from morphogen.log import run_directory
 
 SOURCE = '''"""A task and a rule."""
 

@@ -6,14 +6,14 @@ import math
 import pytest
 from support.extras import needs_extra
 
-from morphogen.analysis.run_log import events
 from morphogen.config.config_files import build_spec, dump_config
 from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.registry import BUILT_IN
 from morphogen.config.spec import RunSpec, find_host, resolve
 from morphogen.config.task import DEFAULT_PRESET, PRESETS, TASKS
 from morphogen.errors import ConfigError
-from morphogen.run.train import train_ppo_vectorized
+from morphogen.log.run_log import events
+from morphogen.train.train import train_ppo_vectorized
 
 # task: host parameters, default slots, batch, episode length (from the task table of the interface document)
 ROWS = {

@@ -17,7 +17,7 @@ import morphogen as mg
 from morphogen.config.extra_settings import GROUPS
 from morphogen.config.fields import fields_of
 from morphogen.config.keywords import EnvFields, HeadNames, OpName, RunFields
-from morphogen.engine.make import MakeFields
+from morphogen.env.make import MakeFields
 from morphogen.vocab.action import VALUE_NAMES
 
 

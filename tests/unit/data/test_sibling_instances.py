@@ -6,8 +6,8 @@ from support.small_runs import cifar_files, tiny, tiny_setup
 
 from morphogen.config.groups import DataSpec
 from morphogen.data.feed import StreamedFeed
-from morphogen.engine.environment import open_environment
-from morphogen.engine.setup import build_setup
+from morphogen.env.environment import open_environment
+from morphogen.env.setup import build_setup
 from morphogen.state import rng
 from morphogen.testing.builders.tree_equality import trees_equal
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from bench.harness.bench_scenes import build_scene
 from morphogen.device.cpu_graphs import Block, CpuGraphs, plan_memory
-from morphogen.engine.capture import Capture
+from morphogen.env.capture import Capture
 from morphogen.kernels import one_thread
 from morphogen.kernels.sums import column_sums
 from morphogen.state.loops import repeat

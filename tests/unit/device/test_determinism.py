@@ -8,7 +8,7 @@ import torch
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.spec import RunSpec
 from morphogen.device.determinism import CUBLAS_WORKSPACE, set_determinism
-from morphogen.engine import setup as setups
+from morphogen.env import setup as setups
 
 CUDA, CPU = torch.device("cuda:0"), torch.device("cpu")
 

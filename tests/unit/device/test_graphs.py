@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from morphogen.device.graphs import CudaGraphs, write_back
-from morphogen.engine.capture import Capture
+from morphogen.env.capture import Capture
 from morphogen.state.loops import repeat
 
 DEVICE = torch.device("cuda")

@@ -11,10 +11,10 @@ from morphogen.cli.probe import events_by_round
 from morphogen.config.execution_spec import CheckpointSpec, EngineSpec
 from morphogen.config.groups import DataSpec
 from morphogen.device.profiler import NULL_TIMER, PHASES, NullTimer, Timer
-from morphogen.engine.scheduler import Parts, Scheduler
-from morphogen.engine.setup import build_setup
-from morphogen.run.train import train_ppo_vectorized
-from morphogen.telemetry.writer import MemorySink
+from morphogen.env.setup import build_setup
+from morphogen.log.writer import MemorySink
+from morphogen.train.loop import Parts, Scheduler
+from morphogen.train.train import train_ppo_vectorized
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 SECOND = 10**9  # nanoseconds

@@ -21,14 +21,14 @@ from morphogen.config.task import TASKS
 from morphogen.data.instances import TRAINING_INSTANCES
 from morphogen.data.splits import read_digits
 from morphogen.device.transfers import Transfers, expected_ledger
-from morphogen.engine.episodes import fetch_traces, run_episodes
-from morphogen.engine.policies import Greedy, build_arm
+from morphogen.env.episodes import fetch_traces, run_episodes
+from morphogen.env.policies import Greedy, build_arm
 from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import POLICY_PREFIXES, open_arms, without_argument
 from morphogen.evaluation.evaluate import select_split
 from morphogen.evaluation.play import play_arm
-from morphogen.run.train import train_ppo_vectorized
-from morphogen.telemetry.round_summary import running_value
+from morphogen.log.round_summary import running_value
+from morphogen.train.train import train_ppo_vectorized
 from morphogen.vocab.blueprint import Blueprint
 
 PER_EPISODE = (

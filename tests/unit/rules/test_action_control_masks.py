@@ -11,10 +11,10 @@ from morphogen.cli import arguments, main
 from morphogen.config.groups import LifecycleSpec
 from morphogen.config.spec import build_limits as limits_of_spec
 from morphogen.config.spec import resolve
-from morphogen.learn.baselines import RandomPolicy
-from morphogen.nets.distribution import action_entropy, build_lookups, build_support, normalise_tables
-from morphogen.nets.policy import NetworkPolicy
-from morphogen.nets.policy_network import LstmNetwork
+from morphogen.policy.baselines import RandomPolicy
+from morphogen.policy.distribution import action_entropy, build_lookups, build_support, normalise_tables
+from morphogen.policy.policy import NetworkPolicy
+from morphogen.policy.policy_network import LstmNetwork
 from morphogen.rules.decoding import decode
 from morphogen.rules.legality import action_count, action_masks, narrow_masks, restrict_masks, used_heads
 from morphogen.steps.apply import apply_action

@@ -4,7 +4,7 @@ import pytest
 import torch
 from support.small_runs import live, tiny, world_of
 
-from morphogen.engine.setup import build_setup
+from morphogen.env.setup import build_setup
 from morphogen.rules.counts import seed_params
 from morphogen.steps.score_step import reward_inputs
 from morphogen.vocab.action import Op

@@ -14,7 +14,7 @@ from support.extras import rows_of_extra
 from bench.harness.minimal import Env
 from bench.harness.module_loop import build_module_twin
 from bench.harness.plain_modules import host_parameters
-from morphogen.nets.precision import FULL, Precision
+from morphogen.hosts.precision import FULL, Precision
 from morphogen.rules.loss_scale import next_loss_scale
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from morphogen.config.host import CnnSpec
 from morphogen.config.instance_spec import INSTANCE_PARAMETERS
-from morphogen.nets.net import Net
+from morphogen.hosts.net import Net
 from morphogen.rules.features import signed_log
 from morphogen.rules.legality import legal
 from morphogen.state import schema

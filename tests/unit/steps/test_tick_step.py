@@ -10,8 +10,8 @@ from support.made_up_rollouts import observation
 from support.profiles import one_in
 
 from morphogen.config.groups import LifecycleSpec
-from morphogen.learn.baselines import RandomPolicy
-from morphogen.nets.distribution import noise_lanes
+from morphogen.policy.baselines import RandomPolicy
+from morphogen.policy.distribution import noise_lanes
 from morphogen.rules.decoding import decode
 from morphogen.rules.gates import check_gate
 from morphogen.rules.legality import action_masks, legal

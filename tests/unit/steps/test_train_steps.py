@@ -4,9 +4,9 @@ import pytest
 import torch
 from support import small_states
 
-from morphogen.nets import cnn
-from morphogen.nets.cnn_seeds import CONV_LIGHT
-from morphogen.nets.seed_module import gate_layout, seed_layout
+from morphogen.hosts import cnn
+from morphogen.hosts.cnn_seeds import CONV_LIGHT
+from morphogen.hosts.seed_module import gate_layout, seed_layout
 from morphogen.rules.counts import seed_params
 from morphogen.state.schema import SLOTS
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from support import small_states
 
 from morphogen import kernels
-from morphogen.nets.forward_pass import forward
-from morphogen.nets.net import Net
+from morphogen.hosts.forward_pass import forward
+from morphogen.hosts.net import Net
 from morphogen.steps.validate_step import validate
 
 NET = small_states.net()

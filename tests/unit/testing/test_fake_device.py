@@ -7,8 +7,8 @@ from support.fake_runs import expected_counts, play_life, spec_of, strays
 from support.small_runs import tiny
 
 from morphogen.device.transfers import Transfers
-from morphogen.engine.scheduler import Hooks, Parts, Scheduler
-from morphogen.engine.setup import build_setup
+from morphogen.env.setup import build_setup
+from morphogen.train.loop import Hooks, Parts, Scheduler
 
 
 def copy_unpinned(x):

@@ -3,7 +3,7 @@
 import pytest
 from support.made_up_rollouts import masks
 
-from morphogen.nets.distribution import noise_lanes
+from morphogen.policy.distribution import noise_lanes
 from morphogen.vocab.action import HEADS, PLACEHOLDER, RELEVANT, SIZES, VALUES, Head, Op
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, CNN_KINDS, Blueprint
 

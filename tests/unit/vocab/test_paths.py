@@ -9,7 +9,7 @@ import morphogen as mg
 from morphogen.cli import main
 from morphogen.data.data_files import find_folder
 from morphogen.errors import CheckpointError, ConfigError, DataError
-from morphogen.storage import run_directory
+from morphogen.log import run_directory
 from morphogen.vocab.paths import expand_path
 
 UNKNOWN = "~nobody_of_this_name/x"

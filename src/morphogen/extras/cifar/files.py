@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from morphogen.config.files import MIB, error_line, open_regular, read_bytes
 from morphogen.data.conversion import convert_labels
 from morphogen.data.data_files import FileData, FileForm, FileSource
 from morphogen.data.splits import Samples, Splits, StoredInputs, as_tensor, hold_out
 from morphogen.errors import DataError
-from morphogen.storage.files import MIB, error_line, open_regular, read_bytes
 
 MAX_BYTES = 64 * MIB  # of a Python file
 _RECONSTRUCT = np.empty(0, np.uint8).__reduce__()[0]  # the function that a pickled array names

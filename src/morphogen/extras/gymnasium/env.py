@@ -24,10 +24,10 @@ from tensordict import TensorDict
 
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import TASKS
-from morphogen.engine.action_tensors import to_tensor
-from morphogen.engine.flat_inputs import flatten_inputs
-from morphogen.engine.make import MakeFields, make
-from morphogen.engine.phases import PolicyInputs
+from morphogen.env.action_tensors import to_tensor
+from morphogen.env.flat_inputs import flatten_inputs
+from morphogen.env.make import MakeFields, make
+from morphogen.env.phases import PolicyInputs
 from morphogen.errors import ConfigError
 from morphogen.state import tree_ops
 from morphogen.state.env import EnvState
@@ -74,7 +74,7 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
         render_mode: None = None,
         **fields: Unpack[MakeFields],
     ) -> None:
-        """Build the environment; `fields` as in `engine.make`.
+        """Build the environment; `fields` as in `env.make`.
 
         Raises: ConfigError for settings out of range, another mode of resets, and a mode of rendering.
         """
@@ -229,7 +229,7 @@ class GymnasiumSingleEnv(gymnasium.Env[Array, Array]):
     def __init__(
         self, *, task: str | RunSpec = "digits", seed: int = 0, render_mode: str | None = None, **fields: Any
     ) -> None:
-        """Build the environment; `fields` as in `engine.make`.
+        """Build the environment; `fields` as in `env.make`.
 
         render_mode: has no effect, because nothing is drawn.  Stable-Baselines3 asks for "rgb_array" of every id.
         Raises: ConfigError for settings out of range.

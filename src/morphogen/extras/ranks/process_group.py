@@ -23,8 +23,8 @@ from morphogen.errors import RankError
 from morphogen.extras.ranks import job
 from morphogen.extras.ranks.agreement import name_ranks
 from morphogen.extras.ranks.rank_exchange import RankExchange
-from morphogen.learn.exchange import ALONE, Exchange
-from morphogen.run.stop_signals import SIGNALS
+from morphogen.ppo.exchange import ALONE, Exchange
+from morphogen.train.stop_signals import SIGNALS
 
 T = TypeVar("T")
 REACH_S = 20.0  # to connect ranks that have started

@@ -13,9 +13,9 @@ from morphogen.device.transfers import BufferLayout
 from morphogen.errors import ConfigError, RankError
 from morphogen.extras.ranks.agreement import ERRORS, first_error, mark_common, name_ranks
 from morphogen.extras.ranks.shards import join_envs, take_envs
-from morphogen.learn.exchange import ALONE, A, Array, Exchange
-from morphogen.learn.learner import Learner
-from morphogen.nets.flat_params import copy_leaves, flatten_leaves
+from morphogen.hosts.flat_params import copy_leaves, flatten_leaves
+from morphogen.ppo.exchange import ALONE, A, Array, Exchange
+from morphogen.ppo.learner import Learner
 from morphogen.vocab.field_docs import document_fields
 
 T = TypeVar("T")

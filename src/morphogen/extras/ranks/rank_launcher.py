@@ -48,12 +48,12 @@ class RankLauncher(Launcher):
     def check(self, spec: RunSpec) -> None:
         """Raise a ConfigError for ranks without an equal part of the envs, a device, or a learner that fits."""
         count, _ = choose_count(spec)
-        setup = import_module("morphogen.engine.setup")
+        setup = import_module("morphogen.env.setup")
         in_job = ranks_of_environment()[1] > 1
         for place in range(0 if in_job else count):
             setup.own_device(spec.engine, place)
         if count > 1:
-            learner = import_module("morphogen.engine.policies").build_learner(spec)
+            learner = import_module("morphogen.env.policies").build_learner(spec)
             import_module("morphogen.extras.ranks.rank_exchange").check_reduction(spec, learner, count)
 
     def launch(self, spec: RunSpec, command_line: str, body: Body, *, trains: bool = False) -> int | None:
@@ -104,9 +104,9 @@ def check_ranks(envs: int, ranks: int) -> None:
 
 def find_row_dependence(spec: RunSpec, ranks: int) -> str | None:
     """Say why this number of ranks would change last bits of the results; None: it does not."""
-    setup = import_module("morphogen.engine.setup").build_setup(spec)
-    policy = import_module("morphogen.engine.policies").build_arm(spec.policy_name, setup).policy
-    check = import_module("morphogen.engine.row_check").find_row_dependence
+    setup = import_module("morphogen.env.setup").build_setup(spec)
+    policy = import_module("morphogen.env.policies").build_arm(spec.policy_name, setup).policy
+    check = import_module("morphogen.env.row_check").find_row_dependence
     return check(policy, setup, [spec.envs // ranks] * ranks)
 
 
@@ -118,7 +118,7 @@ def run_rank(spec: RunSpec, body: Body) -> None:
     follow_parent()
     rank, _ = ranks_of_environment()
     try:
-        device = import_module("morphogen.engine.setup").own_device(spec.engine, local_rank())
+        device = import_module("morphogen.env.setup").own_device(spec.engine, local_rank())
         join = import_module("morphogen.extras.ranks.process_group").join_ranks
         exchange = join(device, timeout_s=spec.engine.collective_timeout_s)
         with _silence(unless=exchange.first or is_child()):

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from morphogen.config.files import error_line
 from morphogen.errors import CheckpointError
-from morphogen.storage.files import error_line
-from morphogen.storage.tensor_trees import Tree, memory_order
+from morphogen.state.tensor_trees import Tree, memory_order
 
 EPOCHS_FIRST = ("rollout", "columns")  # entries with leaves [t, E, ...]; the leaves of all others are [E, ...]
 

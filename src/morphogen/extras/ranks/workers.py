@@ -19,7 +19,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std, sta
 
 from morphogen.cli.process import EXITS
 from morphogen.errors import RankError
-from morphogen.run.stop_signals import SIGNAL_CODE, SIGNALS
+from morphogen.train.stop_signals import SIGNAL_CODE, SIGNALS
 
 LOCALHOST = "127.0.0.1"
 LOOPBACK = "lo"

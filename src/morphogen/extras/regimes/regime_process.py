@@ -4,12 +4,12 @@ import torch
 from torch import Tensor
 
 from morphogen.config.spec import RunSpec
+from morphogen.data.image_view import View
 from morphogen.data.instance_process import InstanceProcess, Range, Regime
 from morphogen.extras.regimes.image_views import show_views
 from morphogen.extras.regimes.regime_spec import RegimeSpec
 from morphogen.state import rng
 from morphogen.state.tree_ops import constant_table
-from morphogen.vocab.image_view import View
 from morphogen.vocab.purpose import Purpose
 
 VIEW, CLASSES, FIRST_CLASS = 0, 1, 4  # lanes of the stream of a regime

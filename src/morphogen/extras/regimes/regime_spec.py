@@ -8,7 +8,7 @@ from morphogen.config.extra_settings import ExtraSpec
 from morphogen.config.fields import Ascending, Count, Null, Share, Spec, option, spec
 from morphogen.config.host import Host
 from morphogen.config.instance_spec import Classes
-from morphogen.vocab.image_view import View
+from morphogen.data.image_view import View
 from morphogen.vocab.text import count_noun
 
 Weight = Annotated[int, Field(ge=0, le=1000)]

@@ -34,7 +34,7 @@ class MorphogenVecEnv(VecEnv):
     render_mode = None
 
     def __init__(self, num_envs: int = 1, *, task: str | RunSpec = "digits", seed: int = 0, **fields: Any) -> None:
-        """Build the environment; `fields` as in `engine.make`.  Raises: ConfigError for settings out of range."""
+        """Build the environment; `fields` as in `env.make`.  Raises: ConfigError for settings out of range."""
         self.vector = GymnasiumEnv(num_envs, task=task, seed=seed, autoreset_mode=AutoresetMode.SAME_STEP, **fields)
         self._masks: Array | None = None
         self._actions: Array | None = None

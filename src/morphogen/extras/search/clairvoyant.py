@@ -16,7 +16,7 @@ import torch
 from morphogen.config.action_schedule import Schedule
 from morphogen.config.spec import RunSpec, build_limits
 from morphogen.data.instance_process import find_process
-from morphogen.engine.episodes import Array
+from morphogen.env.episodes import Array
 from morphogen.evaluation.arms import PlayContext, without_argument
 from morphogen.evaluation.play import ArmResult, build_result
 from morphogen.extras.search.candidates import (

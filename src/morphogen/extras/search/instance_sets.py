@@ -12,15 +12,15 @@ from morphogen.config.action_schedule import Schedule
 from morphogen.config.spec import RunSpec
 from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES, InstanceSplit
 from morphogen.device.transfers import Transfers
-from morphogen.engine.action_control import ActionControl, build_per_env_control
-from morphogen.engine.environment import Environment, open_environment
-from morphogen.engine.episodes import Array, EpisodeTraces, fetch_all_traces, run_episodes
-from morphogen.engine.phases import PolicyInputs
-from morphogen.engine.setup import Setup
+from morphogen.env.action_control import ActionControl, build_per_env_control
+from morphogen.env.environment import Environment, open_environment
+from morphogen.env.episodes import Array, EpisodeTraces, fetch_all_traces, run_episodes
+from morphogen.env.phases import PolicyInputs
+from morphogen.env.setup import Setup
 from morphogen.evaluation.arms import PlayContext
+from morphogen.log.round_summary import running_value
 from morphogen.state import rng
 from morphogen.state.env import EnvState
-from morphogen.telemetry.round_summary import running_value
 
 SEARCH_ROWS = 256  # envs that run together in a search
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from morphogen.config.action_schedule import Schedule
-from morphogen.engine.episodes import Array, EpisodeTraces
-from morphogen.engine.setup import Setup
+from morphogen.env.episodes import Array, EpisodeTraces
+from morphogen.env.setup import Setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import ArmPlayer, PlayContext
 from morphogen.evaluation.play import ArmResult, build_result

@@ -12,21 +12,21 @@ from torch import Tensor
 from morphogen.config.host import Host
 from morphogen.config.spec import RunSpec, find_host
 from morphogen.data.instances import draw_instances
-from morphogen.engine import phases
-from morphogen.engine.action_control import PerEnvControl
-from morphogen.engine.environment import Environment
-from morphogen.engine.episodes import EPOCH_TRACES, Array, EpisodeTraces
-from morphogen.engine.phases import PolicyInputs
-from morphogen.engine.policies import build_arm
-from morphogen.engine.setup import Setup, build_setup
+from morphogen.env import phases
+from morphogen.env.action_control import PerEnvControl
+from morphogen.env.environment import Environment
+from morphogen.env.episodes import EPOCH_TRACES, Array, EpisodeTraces
+from morphogen.env.phases import PolicyInputs
+from morphogen.env.policies import build_arm
+from morphogen.env.setup import Setup, build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import PlayContext, without_argument
 from morphogen.evaluation.play import ArmResult, build_result
 from morphogen.extras.search.instance_sets import BuildControl, held_out_instance_sets, play_held_out
-from morphogen.nets.net import networks_of
+from morphogen.hosts.net import networks_of
+from morphogen.log.round_summary import running_value
 from morphogen.state.env import EnvState
 from morphogen.steps.reset_step import place_fossils
-from morphogen.telemetry.round_summary import running_value
 
 SCHEDULE = "schedule"
 STATIC = "static"

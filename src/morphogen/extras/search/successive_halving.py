@@ -9,11 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
+from morphogen.config import files
 from morphogen.config.action_schedule import Schedule, dump_schedule, parse_schedule
+from morphogen.config.files import error_line, parse_json, read_bytes
 from morphogen.config.spec import RunSpec
 from morphogen.device.transfers import Transfers
-from morphogen.engine.episodes import Array
-from morphogen.engine.setup import build_setup
+from morphogen.env.episodes import Array
+from morphogen.env.setup import build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import PlayContext, Report
 from morphogen.extras.search.candidates import (
@@ -24,9 +26,7 @@ from morphogen.extras.search.candidates import (
     neighbours,
 )
 from morphogen.extras.search.instance_sets import score_schedules, training_instances
-from morphogen.learn.exchange import ALONE, Exchange
-from morphogen.storage import files
-from morphogen.storage.files import error_line, parse_json, read_bytes
+from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.vocab.text import format_value
 
 PlayCandidates = Callable[[Sequence[Candidate], int], Array]  # candidates, instances n -> network value [K, W, n]

@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import torch
 
+from morphogen.config import files
 from morphogen.config.fields import to_settings
 from morphogen.config.heuristic_spec import HeuristicSpec
 from morphogen.config.spec import RunSpec, build_limits
 from morphogen.device.transfers import Transfers
-from morphogen.engine.environment import open_environment
-from morphogen.engine.episodes import Array, fetch_all_traces, run_episodes
-from morphogen.engine.setup import build_setup
+from morphogen.env.environment import open_environment
+from morphogen.env.episodes import Array, fetch_all_traces, run_episodes
+from morphogen.env.setup import build_setup
 from morphogen.evaluation.arms import PlayContext, Report
 from morphogen.extras.search.instance_sets import InstanceSet, training_instances
-from morphogen.learn.exchange import ALONE, Exchange
-from morphogen.learn.heuristic import build_heuristic
+from morphogen.log.round_summary import running_value
+from morphogen.policy.heuristic import build_heuristic
+from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.state import rng
-from morphogen.storage import files
-from morphogen.telemetry.round_summary import running_value
 from morphogen.vocab.purpose import Purpose
 
 GRID: dict[str, tuple[Any, ...]] = {  # thresholds, beside the order of blueprints and of slots

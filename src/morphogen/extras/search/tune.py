@@ -10,8 +10,8 @@ from typing import Any
 from morphogen.cli import arguments, process
 from morphogen.cli.launcher import find_launcher
 from morphogen.config.spec import resolve
-from morphogen.storage import run_directory
-from morphogen.telemetry.events import tidy
+from morphogen.log import run_directory
+from morphogen.log.events import tidy
 
 PARSER = {
     "help": "search the best fixed schedule or the best rules, a baseline for what a policy learns",

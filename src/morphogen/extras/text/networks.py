@@ -10,14 +10,14 @@ from torch import Tensor
 
 from morphogen.extras.text.dropout import Dropout
 from morphogen.extras.text.host import TransformerSpec
+from morphogen.hosts import sequences
+from morphogen.hosts.host_networks import HostRows
+from morphogen.hosts.layout import ParamLayout, ParamLeaf
 from morphogen.kernels.attention import causal_attention
 from morphogen.kernels.elementwise import gelu
 from morphogen.kernels.linear import place_linear
 from morphogen.kernels.standardise import normed_linear
 from morphogen.kernels.sums import spread
-from morphogen.nets import sequences
-from morphogen.nets.host_networks import HostRows
-from morphogen.nets.layout import ParamLayout, ParamLeaf
 from morphogen.state.env import Instance
 
 _NORM, _LINEAR = ("gain", "bias"), ("weight", "bias")

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+from morphogen.hosts import sequences
+from morphogen.hosts.layout import Leaves, ParamLeaf, fan_in_leaf
+from morphogen.hosts.seed_module import SeedModule
 from morphogen.kernels.attention import causal_attention
 from morphogen.kernels.elementwise import gelu
 from morphogen.kernels.linear import place_linear
 from morphogen.kernels.standardise import standardise
 from morphogen.kernels.sums import spread
-from morphogen.nets import sequences
-from morphogen.nets.layout import Leaves, ParamLeaf, fan_in_leaf
-from morphogen.nets.seed_module import SeedModule
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.slot import SlotSpec
 

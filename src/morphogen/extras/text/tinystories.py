@@ -15,10 +15,10 @@ import torch
 from pydantic import BaseModel, Field, ValidationError
 
 from morphogen.config.fields import CONFIG, list_faults
+from morphogen.config.files import error_line, open_regular, parse_json, read_text
 from morphogen.data.data_files import FileData, FileForm, FileSource
 from morphogen.errors import DataError
 from morphogen.extras.text.token_text import CHUNK, LEAST_TOKENS, TextSplits, TokenText, check_tokens
-from morphogen.storage.files import error_line, open_regular, parse_json, read_text
 
 SEPARATOR = b"<|endoftext|>"  # between stories
 SEPARATOR_TOKEN = 256  # of texts: tokens 0 .. 255 are bytes

@@ -10,9 +10,9 @@ from torchrl.envs import EnvBase  # pyright: ignore[reportMissingTypeStubs]
 
 from morphogen.config.spec import RunSpec
 from morphogen.config.task import TaskSpec
-from morphogen.engine.environment import Environment
-from morphogen.engine.flat_inputs import flatten_inputs
-from morphogen.engine.make import MakeFields, make
+from morphogen.env.environment import Environment
+from morphogen.env.flat_inputs import flatten_inputs
+from morphogen.env.make import MakeFields, make
 from morphogen.errors import ConfigError
 from morphogen.state.env import EnvState
 from morphogen.vocab.action import SIZES, Head, Op

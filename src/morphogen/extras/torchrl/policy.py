@@ -12,15 +12,15 @@ from torch.distributions import Distribution, constraints
 from torchrl.data import Composite, Unbounded  # pyright: ignore[reportMissingTypeStubs]
 from torchrl.envs import ExplorationType, TensorDictPrimer, exploration_type, set_exploration_type  # pyright: ignore[reportMissingTypeStubs]
 
-from morphogen.engine import actions
-from morphogen.engine.flat_inputs import flatten_inputs, restore_inputs
-from morphogen.engine.phases import PolicyInputs
-from morphogen.engine.policies import Arm
+from morphogen.env import actions
+from morphogen.env.flat_inputs import flatten_inputs, restore_inputs
+from morphogen.env.phases import PolicyInputs
+from morphogen.env.policies import Arm
 from morphogen.errors import ConfigError
-from morphogen.learn.baselines import deterministic_output
-from morphogen.nets import distribution
-from morphogen.nets.distribution import NO_FLOOR, FactoredCategorical, Floor, LogitTables, Support
-from morphogen.nets.policy import get_branch
+from morphogen.policy import distribution
+from morphogen.policy.baselines import deterministic_output
+from morphogen.policy.distribution import NO_FLOOR, FactoredCategorical, Floor, LogitTables, Support
+from morphogen.policy.policy import get_branch
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.tree_ops import choose, expand_mask, get_leaf, get_leaves
 from morphogen.vocab.action import HEADS
@@ -36,8 +36,8 @@ class FactoredDistribution(Distribution):
     count in no probability.
 
     Args:
-        op, slot, value: logits float32 [..., 6], [..., 6, S], [..., S, 10, 13] (`nets.distribution.LogitTables`).
-        mask: legal choices: `ActionMasks`, the `mask` of `MorphogenEnv`, or `nets.distribution.Support`.
+        op, slot, value: logits float32 [..., 6], [..., 6, S], [..., S, 10, 13] (`policy.distribution.LogitTables`).
+        mask: legal choices: `ActionMasks`, the `mask` of `MorphogenEnv`, or `policy.distribution.Support`.
         floor: smallest probability of a legal choice, per head.
 
     Example:

@@ -14,6 +14,6 @@ Errors: a path that is no run directory, or a run without a log (`telemetry.leve
 a damaged log is a DataError, exit code 3.
 
 Plugs in at: the group of entry points `morphogen.commands`, whose values are modules with `PARSER`, `add_arguments` and
-`run`, like the modules of `morphogen.cli`.  Uses `analysis.run_log` and `analysis.console`.
+`run`, like the modules of `morphogen.cli`.  Uses `log.run_log` and `log.console`.
 Loads no torch.
 """

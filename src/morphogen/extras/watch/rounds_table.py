@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from morphogen.analysis.console import format_number, open_console, round_number
-from morphogen.analysis.run_log import event_folder, open_run, read_events
 from morphogen.config.telemetry_spec import LEVEL_OFF
 from morphogen.errors import ConfigError
-from morphogen.storage import run_directory
-from morphogen.telemetry.events import Envelope
-from morphogen.telemetry.kinds.round import BatchSummary
-from morphogen.telemetry.kinds.run import RunCompleted, RunResumed, RunStarted
+from morphogen.log import run_directory
+from morphogen.log.console import format_number, open_console, round_number
+from morphogen.log.events import Envelope
+from morphogen.log.kinds.round import BatchSummary
+from morphogen.log.kinds.run import RunCompleted, RunResumed, RunStarted
+from morphogen.log.run_log import event_folder, open_run, read_events
 from morphogen.vocab.text import escape_text
 
 POLL_S = 1.0  # seconds between two looks at the log

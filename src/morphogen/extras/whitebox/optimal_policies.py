@@ -9,7 +9,7 @@ from torch import Tensor
 from morphogen.extras.whitebox import growth_plan
 from morphogen.extras.whitebox.formula import GAIN_POINTS, best_blueprint, seed_gain
 from morphogen.extras.whitebox.growth_plan import KINDS, MOVES, PlanSpec, SeedStep, seed_code
-from morphogen.learn.baselines import ParameterFree, action_of_heads, deterministic_output, most_urgent_op
+from morphogen.policy.baselines import ParameterFree, action_of_heads, deterministic_output, most_urgent_op
 from morphogen.rules.counts import parameter_price
 from morphogen.rules.features import price_of_feature
 from morphogen.state.decision import ActionMasks, ActOutput, Observation

@@ -20,12 +20,12 @@ from morphogen.config.task import TASKS
 from morphogen.data.instance_process import find_process
 from morphogen.data.instances import HELD_OUT_EPISODE, draw_instances
 from morphogen.device.transfers import Transfers
-from morphogen.engine.setup import Setup
+from morphogen.env.setup import Setup
 from morphogen.errors import ConfigError
 from morphogen.extras.whitebox.formula import optimal_value
 from morphogen.extras.whitebox.growth_plan import KINDS, PlanSpec, planned_value
 from morphogen.extras.whitebox.optimal_policies import OptimalPolicy, PlannedPolicy
-from morphogen.nets.net import Net
+from morphogen.hosts.net import Net
 from morphogen.state import rng
 from morphogen.vocab.action import TEMPO_EPOCHS, Tempo
 from morphogen.vocab.limits import Limits

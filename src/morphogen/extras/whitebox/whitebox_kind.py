@@ -5,19 +5,19 @@ from typing import Any
 from torch import Tensor
 
 from morphogen.config.spec import RunSpec
+from morphogen.data.image_view import View
 from morphogen.device.transfers import Transfers
-from morphogen.engine.environment import Environment
-from morphogen.engine.phases import ActPhase
-from morphogen.engine.setup import Setup
-from morphogen.engine.task_kind import Array, TaskKind
+from morphogen.env.environment import Environment
+from morphogen.env.phases import ActPhase
+from morphogen.env.setup import Setup
+from morphogen.env.task_kind import Array, TaskKind
 from morphogen.extras.whitebox.formula_steps import skip_training, validate_by_formula
 from morphogen.extras.whitebox.growth_plan import KINDS
 from morphogen.extras.whitebox.optimum import optimal_returns, optimum_faults
-from morphogen.nets.net import Net
-from morphogen.nets.plan import EpochPlan
+from morphogen.hosts.net import Net
+from morphogen.hosts.plan import EpochPlan
 from morphogen.state.env import EnvState
 from morphogen.state.measure import TrainMetrics, Validation
-from morphogen.vocab.image_view import View
 
 FORMULA_VIEWS = tuple(View)[: len(KINDS)]  # views that the formula distinguishes
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from hypothesis.strategies import SearchStrategy
 
-from morphogen.engine.action_control import Mask
+from morphogen.env.action_control import Mask
 from morphogen.errors import ConfigError
 from morphogen.rules.rewards.archetypes import ARCHETYPES, archetype_inputs
 from morphogen.rules.rewards.protocol import Rule

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from morphogen.config.instance_spec import INSTANCE_PARAMETERS
-from morphogen.engine import actions
-from morphogen.engine.environment import Environment, open_environment
-from morphogen.engine.phases import PolicyInputs
+from morphogen.env import actions
+from morphogen.env.environment import Environment, open_environment
+from morphogen.env.phases import PolicyInputs
 from morphogen.errors import ConfigError
 from morphogen.state import rng
 from morphogen.state.env import EnvState, Instance

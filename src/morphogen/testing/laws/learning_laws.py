@@ -9,13 +9,13 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.spec import RunSpec
-from morphogen.engine.environment import Environment, open_environment
-from morphogen.engine.episodes import Rollout, reset_hidden, run_epoch
-from morphogen.engine.part_check import draw_normal
-from morphogen.engine.setup import build_setup
-from morphogen.learn.learner import Learner, Round
-from morphogen.nets.distribution import noise_lanes
-from morphogen.nets.policy import NetworkPolicy
+from morphogen.env.environment import Environment, open_environment
+from morphogen.env.episodes import Rollout, reset_hidden, run_epoch
+from morphogen.env.part_check import draw_normal
+from morphogen.env.setup import build_setup
+from morphogen.policy.distribution import noise_lanes
+from morphogen.policy.policy import NetworkPolicy
+from morphogen.ppo.learner import Learner, Round
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.testing.builders.tree_equality import leaves, select_env, trees_equal

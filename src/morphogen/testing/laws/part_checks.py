@@ -8,14 +8,14 @@ from morphogen.config.parts import RULES
 from morphogen.config.registry import error_line, is_ours
 from morphogen.data.dataset import deal_samples
 from morphogen.data.splits import StoredSplits, fingerprint
-from morphogen.engine import actions
-from morphogen.engine.environment import Environment
+from morphogen.env import actions
+from morphogen.env.environment import Environment
 from morphogen.errors import DataError
-from morphogen.learn.learner import Learner
-from morphogen.nets.net import Net
-from morphogen.nets.policy import NetworkPolicy
-from morphogen.nets.policy_network import LstmNetwork, PolicyNetwork
-from morphogen.nets.seed_module import SeedModule
+from morphogen.hosts.net import Net
+from morphogen.hosts.seed_module import SeedModule
+from morphogen.policy.policy import NetworkPolicy
+from morphogen.policy.policy_network import LstmNetwork, PolicyNetwork
+from morphogen.ppo.learner import Learner
 from morphogen.testing.laws.check import callable_name, check_reward
 from morphogen.testing.laws.learning_laws import (
     LEARNER_LAWS,

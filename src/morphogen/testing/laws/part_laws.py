@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from morphogen.engine.part_check import (
+from morphogen.env.part_check import (
     ROWS,
     SAMPLES,
     blueprint_fault,
@@ -21,11 +21,11 @@ from morphogen.engine.part_check import (
     host_fault,
     reference_rows,
 )
-from morphogen.nets.forward_pass import SlotSeeds, forward, used_classes
-from morphogen.nets.host_networks import HostRows
-from morphogen.nets.layout import ParamLayout
-from morphogen.nets.net import Net
-from morphogen.nets.seed_module import SeedModule, seed_layout
+from morphogen.hosts.forward_pass import SlotSeeds, forward, used_classes
+from morphogen.hosts.host_networks import HostRows
+from morphogen.hosts.layout import ParamLayout
+from morphogen.hosts.net import Net
+from morphogen.hosts.seed_module import SeedModule, seed_layout
 from morphogen.state.env import Instance
 from morphogen.testing.builders.tree_equality import leaves
 from morphogen.testing.laws.step import Subject, check_one_graph, host, neighbours, repeats, writes

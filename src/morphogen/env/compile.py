@@ -1,0 +1,192 @@
+"""Compilation: the one place that calls the compiler, with the count, the seconds and the failures of its graphs.
+
+A run is compiled by regions.  Units of fixed shapes have one graph each, for all rounds and plans: observe, act, apply
+and score.  Loops over minibatches are recorded and replayed instead (`env.capture`): training and validation, whose
+shapes follow the seeds that live, so that few epochs have equal ones, and the update of the policy.  A recording takes
+one minibatch where a graph takes minutes, and replays are as fast (`bench.speed.compiled`).
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Hashable
+from types import FunctionType
+from typing import Any, TypeVar
+
+import torch
+from tensordict import TensorClass, TensorDictBase
+from torch._dynamo.utils import counters
+from torch._inductor import list_mode_options
+from torch.utils._pytree import tree_map
+
+from morphogen.config.execution_spec import COMPILE_AUTO, COMPILE_DEFAULT, COMPILE_OFF, EngineSpec
+from morphogen.errors import CompileError, ConfigError
+from morphogen.log.round_summary import NO_COMPILES
+
+_COMPILER_MODULES = r"torch\.|tensordict\."  # modules whose compiler warnings concern only library code
+# `is_tensor_collection` caches classes, which graphs would guard on.
+_TENSOR_TYPES = (torch.Tensor, TensorDictBase, TensorClass)
+EAGER = EngineSpec(compile=COMPILE_OFF)
+CPU = torch.device("cpu")
+R = TypeVar("R")
+Compiler = Callable[..., Callable[..., Any]]
+COMPILER: Compiler = torch.compile
+Announce = Callable[[str, float | None], None]
+_REALIZE_SOONER = {"realize_reads_threshold": 1, "realize_opcount_threshold": 6}
+_SCALAR_LOOPS = {"cpp.simdlen": 1}
+NETWORK_UNITS = ("act", "minibatch")  # with wide layers: vectors pay
+
+
+def compiler_options(device: str, unit: str, mode: str = COMPILE_DEFAULT) -> dict[str, Any]:
+    """Options of the compiler for a unit on a kind of device, on top of a mode of `torch.compile`.
+
+    The compiler inlines cheap expressions into every use.  For selected rows that means number by number, once per
+    selection, so results with two uses are written to memory sooner than by default.  On a CPU the loops of rules stay
+    scalar: they handle few numbers per env, calls dominate their time, and the C++ compiler takes half as long.
+    """
+    options = dict(_REALIZE_SOONER)
+    if device == "cpu" and unit not in NETWORK_UNITS:
+        options |= _SCALAR_LOOPS
+    plain = mode in (COMPILE_DEFAULT, COMPILE_AUTO)
+    return options if plain else {**options, **list_mode_options(mode)}
+
+
+def stay_silent(name: str, seconds: float | None) -> None:
+    """Announce nothing."""
+
+
+def _is_tensor(node: Any) -> bool:
+    return isinstance(node, _TENSOR_TYPES)
+
+
+class CompiledUnits:
+    """Compiled units of one run; with the default spec everything runs eager.
+
+    Attributes: `totals`, graphs and seconds so far; `seconds`, of compiling by unit; `failure`, the reason why a mode
+    `auto` runs eager, empty without one.
+
+    Args:
+        spec: its mode `compile`.
+        device: of all tensors.
+        compiler: `torch.compile`, or a stand-in with its signature.
+        clock: in seconds.
+        announce: called with the name of a unit before its first graph is compiled, and with its seconds after.
+    """
+
+    def __init__(
+        self,
+        spec: EngineSpec = EAGER,
+        *,
+        device: torch.device = CPU,
+        compiler: Compiler = COMPILER,
+        clock: Callable[[], float] = time.perf_counter,
+        announce: Announce = stay_silent,
+    ) -> None:
+        self.mode, self.device = spec.compile, device
+        self.totals = NO_COMPILES
+        self.seconds: dict[str, float] = {}
+        self.failure = ""
+        self.clock, self.announce = clock, announce
+        self._compiler = compiler
+        self._units: dict[tuple[str, Hashable], Callable[..., Any]] = {}
+
+    @property
+    def eager(self) -> bool:
+        """True if every unit runs as it is."""
+        return self.mode == COMPILE_OFF
+
+    def unit(self, name: str, function: Callable[..., R], part: Any = None) -> Callable[..., R]:
+        """Return the compiled function of a name, compiled on first use; the function itself if all runs eager.
+
+        part: bound in the function, such as a policy; another part is another unit.
+        """
+        if self.eager:
+            return function
+        key = name, part if isinstance(part, Hashable) else id(part)
+        if key not in self._units:
+            options = compiler_options(self.device.type, name, self.mode)
+            options["guard_filter_fn"] = torch.compiler.skip_guard_on_globals_unsafe  # such as caches of tensordict
+            graph = self._compiler(_own_code(function), fullgraph=True, dynamic=False, options=options)
+            self._units[key] = _Unit(self, name, function, graph)
+        return self._units[key]
+
+    def turn_eager(self, reason: str) -> None:
+        """Run every unit as it is from now on, for this reason."""
+        self.mode, self.failure = COMPILE_OFF, reason
+
+    def count(self, name: str, graphs: int, seconds: float) -> None:
+        """Count and announce graphs of a unit that were compiled in this time."""
+        totals = self.totals
+        self.totals = totals._replace(graphs=totals.graphs + graphs, compile_s=totals.compile_s + seconds)
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+        self.announce(name, seconds)
+
+    def fail(self, name: str, error: Exception) -> None:
+        """Turn eager under `auto`, with a warning.  Raises: CompileError under every other mode."""
+        reason = f"{name}: {_describe_failure(error)}"
+        if self.mode != COMPILE_AUTO:
+            wanted = "expected a compiler that works, or off or auto"
+            raise CompileError(f"env.compile: {reason}; {wanted}") from error
+        self.turn_eager(reason)
+        warnings.warn(f"env.compile: runs eager: {reason}", RuntimeWarning, stacklevel=4)
+
+    def run_graph(self, graph: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call a graph; its results outlive the next call."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=_COMPILER_MODULES)
+            out = graph(*args, **kwargs)
+        if self.mode in (COMPILE_DEFAULT, COMPILE_AUTO):
+            return out
+        # CUDA graphs write their next results to the same memory.
+        return tree_map(lambda leaf: leaf.clone() if _is_tensor(leaf) else leaf, out, is_leaf=_is_tensor)
+
+
+class _Unit:
+    """A compiled function that reports its graphs to the units of its run."""
+
+    def __init__(
+        self, units: CompiledUnits, name: str, function: Callable[..., Any], graph: Callable[..., Any]
+    ) -> None:
+        self._units, self._name = units, name
+        self._function, self._graph = function, graph
+        self._ready = False  # has a graph
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the graph, compiled if it has to be; raise CompileError where the compiler fails."""
+        units = self._units
+        if units.eager:
+            return self._function(*args, **kwargs)
+        if not self._ready:
+            units.announce(self._name, None)
+        before, started = counters["stats"]["unique_graphs"], units.clock()
+        try:
+            out = units.run_graph(self._graph, *args, **kwargs)
+        except Exception as error:
+            if isinstance(error, ConfigError) or self._ready:  # of the function, not of the compiler
+                raise
+            units.fail(self._name, error)
+            return self._function(*args, **kwargs)
+        graphs = counters["stats"]["unique_graphs"] - before
+        if graphs:
+            units.count(self._name, graphs, units.clock() - started)
+        self._ready = True
+        return out
+
+
+def _own_code(function: Callable[..., R]) -> Callable[..., R]:
+    """Return the function with a code object of its own.
+
+    The compiler keeps its graphs, and their largest number, by code object, which all partial functions share.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> R:
+        return function(*args, **kwargs)
+
+    return FunctionType(call.__code__.replace(), call.__globals__, closure=call.__closure__)
+
+
+def _describe_failure(error: BaseException) -> str:
+    """Return the first line of the error that the compiler met first, with its type."""
+    while (cause := error.__cause__) is not None:
+        error = cause
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,0 +1,293 @@
+"""Epochs of an environment under a policy: one epoch, episodes with their traces, and rows for the update."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from morphogen.device.transfers import Transfers, flatten_names
+from morphogen.env.environment import Environment
+from morphogen.env.phases import PolicyInputs, Step, choose_actions
+from morphogen.policy.baselines import RandomPolicy
+from morphogen.policy.policy import Policy
+from morphogen.ppo.exchange import Exchange
+from morphogen.state.decision import ActionMasks, ActOutput, Observation
+from morphogen.state.env import EnvState
+from morphogen.state.tensor_trees import restore_tree
+from morphogen.state.tree_ops import choose, clear_rows, get_leaves
+from morphogen.vocab.action import SIZES, Head
+from morphogen.vocab.blueprint import EMPTY
+from morphogen.vocab.field_docs import document_fields
+from morphogen.vocab.observation import ENV, INSTANCE, SLOT
+from morphogen.vocab.stage import Stage
+from morphogen.vocab.text import short_repr
+
+Array = np.ndarray[Any, Any]
+EPOCH_TRACES = ("network_value", "committed_acc", "accuracy", "trained_params", "missed", "action")  # a row per epoch
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeTraces:
+    """One column per episode.  Accuracies in points; `running_value` turns `network_value` into values of episodes."""
+
+    network_value: Array  # float [T, n]
+    committed_acc: Array  # float [T, n]
+    accuracy: Array  # float [T + 1, n], with all blended seeds; row 0 is before the first epoch
+    trained_params: Array  # int [T, n], parameters of host and seeds that the epoch trained
+    missed: Array  # bool [T, n], the schedule declared an illegal action
+    action: Array  # int [T, n, 8], chosen
+    host_params: Array  # int [n]
+    fossil_params: Array  # int [n], at the end
+    fossil_blueprint: Array  # int [n, S], blueprint of the fossil; -1 without one
+    algorithm: Array  # int [n, S], blending of the fossil; 0 without one
+    rollbacks: Array  # int [n]
+
+    @property
+    def cost(self) -> Array:
+        """Parameter-epochs up to the end of each epoch, int [T, n]."""
+        return self.trained_params.cumsum(axis=0)
+
+
+@short_repr
+@document_fields
+class Epoch(NamedTuple):
+    """Results of `run_epoch`: one epoch of all envs under a policy."""
+
+    before: EnvState  # [E]
+    seen: PolicyInputs  # [E], of `before`
+    choice: ActOutput  # [E], actions, log-probabilities, values
+    after: EnvState  # [E], the state that the next epoch starts from
+    step: Step  # outcome, reward, and what the policy sees next
+
+    @property
+    def hidden(self) -> TensorDict:
+        """Memory of the policy after its choice, [E]; `reset_hidden` returns that of the next epoch."""
+        return self.choice.hidden
+
+
+def run_epoch(
+    env: Environment, state: EnvState, seen: PolicyInputs, policy: Policy, *, params: TensorDict, hidden: TensorDict
+) -> Epoch:
+    """Choose an action per env, then step.
+
+    Args:
+        env: environment, whose keys seed the noise of the policy.
+        state, seen: EnvState [E] and PolicyInputs [E], of `Environment.reset` or of the epoch before.
+        policy: policy that chooses.
+        params: parameters of the policy, without batch size.
+        hidden: memory of the policy, [E]; `reset_hidden` returns it from the epoch before.
+
+    Returns: the epoch; its next state is `Epoch.after`, its reward float32 [E] `Epoch.step.reward`.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("tiny", envs=2, seed=0)
+        >>> arm = mg.build_arm("random", env.setup)
+        >>> hidden = arm.policy.initial_hidden(env.envs)
+        >>> epoch = mg.run_epoch(env, *env.reset(), arm.policy, params=arm.params, hidden=hidden)
+        >>> epoch.choice.action.shape, epoch.step.terminated.tolist()
+        (torch.Size([2, 8]), [False, False])
+    """
+    env.timer.mark("head")
+    choose = env.compiled.unit("act", partial(choose_actions, policy=policy), policy)
+    choice = choose(params, seen, hidden, env.action_keys, state.clock)
+    after, step = env.step(state, choice.action, seen=seen)
+    return Epoch(state, seen, choice, after, step)
+
+
+def reset_hidden(hidden: TensorDict, terminated: Tensor) -> TensorDict:
+    """Return the memory of the policy for the next epoch: zeros where a segment ended.
+
+    Shapes: hidden [E], of any leaves; terminated bool [E] -> the same leaves, [E].
+
+    Example:
+        >>> import torch
+        >>> from tensordict import TensorDict
+        >>> import morphogen as mg
+        >>> hidden = TensorDict({"h": torch.ones(2, 3)}, batch_size=[2])
+        >>> mg.reset_hidden(hidden, torch.tensor([True, False]))["h"].tolist()
+        [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]
+    """
+    return clear_rows(terminated, hidden)
+
+
+def run_episodes(
+    env: Environment,
+    state: EnvState,
+    seen: PolicyInputs,
+    policy: Policy | None = None,
+    params: TensorDict | None = None,
+) -> TensorDict:
+    """Run an episode from its start; the traces stay on the device, for `fetch_traces`.
+
+    Without a policy, actions follow the control of the environment.
+    """
+    policy = RandomPolicy() if policy is None else policy
+    params = policy.init(env.keys[0]) if params is None else params
+    hidden = policy.initial_hidden(env.envs, device=env.device)
+    rows: list[dict[str, Tensor]] = []
+    before, sizes = state.signals.val_acc, {}
+    with torch.no_grad():
+        for _ in range(env.horizon):
+            epoch = run_epoch(env, state, seen, policy, params=params, hidden=hidden)
+            step, missed = epoch.step, seen.missed
+            state, seen, hidden = epoch.after, step.seen, reset_hidden(epoch.hidden, step.terminated)
+            row = {"network_value": step.score.network_value, "committed_acc": state.signals.committed_acc}
+            row |= {"accuracy": state.signals.val_acc, "missed": missed, "action": epoch.choice.action}
+            row["trained_params"] = step.host_params + step.seed_params.sum(-1)
+            rows.append(row)
+            sizes = {"host_params": step.host_params, "fossil_params": step.score.fossil_params}
+            del epoch, step  # with the states within it, before the next one allocates its own
+    traces = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+    traces["accuracy"] = torch.cat((before.unsqueeze(0), traces["accuracy"]))
+    fossil = state.slots.stage == int(Stage.FOSSILIZED)
+    final = {
+        **sizes,
+        "fossil_blueprint": choose(fossil, state.slots.blueprint, EMPTY),
+        "algorithm": choose(fossil, state.slots.algorithm, 0),
+        "rollbacks": state.signals.rollbacks,
+    }
+    return TensorDict({**traces, **final}, batch_size=[])
+
+
+def fetch_traces(transfers: Transfers, parts: Sequence[TensorDict], count: int | None = None) -> EpisodeTraces:
+    """Fetch the first `count` episodes (default all) of several environments, in order; one `result` crossing."""
+    names = [field.name for field in fields(EpisodeTraces)]
+    leaves = {name: torch.cat([part[name] for part in parts], dim=int(name in EPOCH_TRACES)) for name in names}
+    arrays = transfers.read("result", TensorDict(leaves, batch_size=[])).items()
+    return EpisodeTraces(**{name: rows[:, :count] if name in EPOCH_TRACES else rows[:count] for name, rows in arrays})
+
+
+def fetch_all_traces(
+    exchange: Exchange,
+    transfers: Transfers,
+    parts: Sequence[TensorDict],
+    counts: Sequence[int],
+    *,
+    episodes: int | None = None,
+) -> EpisodeTraces:
+    """Fetch the traces of groups of episodes, in order; one `result` crossing.
+
+    Args:
+        exchange: with the processes that play the other episodes.
+        parts: episodes of each group that were played here.
+        counts: number of episodes of each group.
+        episodes: number of first ones to return; None: all.
+    """
+    own = fetch_traces(transfers, parts)
+    axes = {field.name: int(field.name in EPOCH_TRACES) for field in fields(own)}
+    rows = {name: np.moveaxis(getattr(own, name), axis, 0) for name, axis in axes.items()}
+    whole = exchange.join_episodes(rows, counts)
+    first = {name: np.moveaxis(whole[name][:episodes], 0, axis) for name, axis in axes.items()}
+    return EpisodeTraces(**{name: np.ascontiguousarray(array) for name, array in first.items()})
+
+
+class Rollout:
+    """Rows of a round for the update of a policy, allocated once and overwritten in every round.
+
+    Leaves of `rows`, a TensorDict [T, E]; sizes beyond [T, E]:
+        observation, masks: leaves of `Observation` and `ActionMasks`.
+        action: int64 [8], indices; log_prob: float32 [8], nats.
+        value, reward: float32, not normalised; next_value: float32, 0.
+        terminated, reset_before, forced: bool, ends and starts of segments, steps without a choice; truncated: False.
+        contribution: float32 [S], points, 0 where `contribution_valid`, bool [S], is False.
+
+    Args:
+        length: rows T, the epochs of an episode.
+        envs, slots: numbers E and S.
+        device: of the rows.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> env = mg.make("tiny", envs=2, seed=0)
+        >>> arm = mg.build_arm("random", env.setup)
+        >>> hidden = arm.policy.initial_hidden(env.envs)
+        >>> epoch = mg.run_epoch(env, *env.reset(), arm.policy, params=arm.params, hidden=hidden)
+        >>> rollout = mg.Rollout(env.horizon, envs=2, slots=2)
+        >>> rollout.write(0, epoch, reset_before=torch.tensor([True, True]))
+        >>> rollout.rows.batch_size, rollout.rows["action"][0].equal(epoch.choice.action)
+        (torch.Size([8, 2]), True)
+    """
+
+    def __init__(self, length: int, *, envs: int, slots: int, device: torch.device | str = "cpu") -> None:
+        row = cast(Any, _empty_row(envs, slots)).to(device)
+        self.rows: TensorDict = row.expand(length, envs).clone()
+        # Views of every row, by name or path of names.
+        self._leaves: list[dict[Any, Tensor]] = [dict(row.items(True, True)) for row in cast(Any, self.rows).unbind(0)]
+
+    def write(self, t: int, epoch: Epoch, reset_before: Tensor) -> None:
+        """Overwrite row t, counted from 0.  reset_before bool [E]: the row starts a segment, its memory is 0."""
+        choice, score, worth = epoch.choice, epoch.step.score, epoch.step.measured
+        fresh = worth.contribution_valid & ~epoch.step.report.rolled_back.unsqueeze(-1)
+        parts = {"observation": epoch.seen.observation, "masks": epoch.seen.masks}
+        row = {(part, name): leaf for part, tree in parts.items() for name, leaf in tree.items()}
+        row |= {name: getattr(choice, name) for name in ("action", "log_prob", "value", "forced")}
+        row |= {"reward": score.reward, "terminated": score.terminated, "reset_before": reset_before}
+        row |= {"truncated": torch.zeros_like(score.terminated), "next_value": torch.zeros_like(score.reward)}
+        row |= {"contribution": choose(fresh, worth.contribution, 0.0), "contribution_valid": fresh}
+        listed: Any = torch  # one operator on lists of tensors for all leaves
+        leaves = self._leaves[t]
+        listed._foreach_copy_([leaves[name] for name in row], [*row.values()])
+
+    def gather(self, exchange: Exchange, hidden: TensorDict) -> tuple[TensorDict, TensorDict]:
+        """Return the rows [T, E] of the envs of all processes, and their memory [E].  hidden: of the envs here."""
+        memory = {f"hidden.{name}": leaf.unsqueeze(0) for name, leaf in get_leaves(hidden).items()}
+        joined = exchange.join("rollout", {**flatten_names(self.rows), **memory}, axis=1)
+        length, envs, slots = joined["contribution"].shape
+        whole = Rollout(length, envs=envs, slots=slots, device=joined["reward"].device)
+        for name, leaf in flatten_names(whole.rows).items():
+            leaf.copy_(joined[name])
+        after = {name: joined[f"hidden.{name}"].squeeze(0) for name in get_leaves(hidden)}
+        return whole.rows, TensorDict(after, batch_size=[envs], device=hidden.device)
+
+    def restore(self, saved: Any, epochs: int, where: str) -> None:
+        """Restore the first rows of a saved buffer.
+
+        Args:
+            saved: leaves of the first `epochs` rows by name.
+            where: place of the buffer in messages.
+
+        Raises: CheckpointError if the buffers differ in form.
+        """
+        rows = cast(Any, self.rows[:epochs])
+        rows.update_(restore_tree(saved, rows, where))
+
+
+def _empty_row(envs: int, slots: int) -> TensorDict:
+    """Return a row of zeros."""
+    real, integer, flag = torch.float32, torch.int64, torch.bool
+
+    def zeros(dtype: torch.dtype, *shape: int) -> Tensor:
+        return torch.zeros(envs, *shape, dtype=dtype, device="cpu")
+
+    observation = Observation(
+        env=zeros(real, len(ENV)),
+        instance=zeros(real, len(INSTANCE)),
+        slots=zeros(real, slots, len(SLOT)),
+        blueprints=zeros(integer, slots),
+        finite=zeros(flag),
+        nonfinite=zeros(integer),
+        batch_size=[envs],
+    )
+    heads: dict[str, Any] = {
+        head.name.lower(): zeros(flag, SIZES[head]) for head in Head if head not in (Head.OP, Head.SLOT)
+    }
+    ops = SIZES[Head.OP]
+    masks = ActionMasks(op=zeros(flag, ops), slot=zeros(flag, ops, slots), **heads, batch_size=[envs])
+    row = {
+        "observation": observation,
+        "masks": masks,
+        "action": zeros(integer, len(Head)),
+        "log_prob": zeros(real, len(Head)),
+        **{name: zeros(real) for name in ("value", "reward", "next_value")},
+        **{name: zeros(flag) for name in ("terminated", "truncated", "reset_before", "forced")},
+        "contribution": zeros(real, slots),
+        "contribution_valid": zeros(flag, slots),
+    }
+    return TensorDict(row, batch_size=[envs])

@@ -1,0 +1,252 @@
+"""Terminal output of a run: progress to stderr, the closing table and summary to stdout."""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self, TextIO
+
+from rich import box, console, progress, table
+
+from morphogen.config.spec import RunSpec
+from morphogen.config.task import TASKS
+from morphogen.log.events import Envelope, mean_known
+from morphogen.log.kinds.run import HeldOutPlayed
+from morphogen.log.messages import describe, format_counts
+from morphogen.vocab.objective import ANYTIME, DELIVERED
+from morphogen.vocab.text import count_noun, escape_text
+
+LEGEND = (
+    "return: what the policy was paid per episode; value: {value}; "
+    "seeds of the round: alive at its end, fossilized (kept for good), pruned"
+)
+VALUES = {  # by the objective of the task
+    DELIVERED: "accuracy (as a share of 1) of the network it would deliver, minus the price of its parameters",
+    ANYTIME: "mean over the epochs of the accuracy (as a share of 1) in use, minus the price of all parameters added",
+}
+TABLE_WIDTH = 120  # of tables where no terminal sets a width
+EDGE_ROUNDS = 5  # rounds at either end that the closing summary compares
+COLUMNS = (
+    progress.TextColumn("{task.fields[where]}", markup=False),
+    progress.BarColumn(bar_width=20),
+    progress.TaskProgressColumn(),
+    progress.TextColumn("{task.fields[numbers]}", markup=False),
+)
+COMPILE_COLUMNS = (progress.SpinnerColumn(), progress.TextColumn("{task.description}"), progress.TimeElapsedColumn())
+
+
+def round_number(round: int) -> int:
+    """Number of a round as people read it: rounds count from 1."""
+    return round + 1
+
+
+def format_number(value: float | None, digits: int = 3) -> str:
+    """A number for people; what could not be measured is a dash."""
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
+
+
+def format_cell(value: Any) -> str:
+    """A cell of a table for people: printable text, or a number."""
+    return escape_text(value) if isinstance(value, str) else format_number(value)
+
+
+def format_duration(seconds: float) -> str:
+    """`4:05` or `1:02:03`."""
+    minutes, rest = divmod(round(max(0.0, seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def column_blocks(widths: Sequence[int], total: int) -> list[list[int]]:
+    """Return the columns of each block of a table: the first column leads every block.
+
+    `widths`: cells of each column, padding and divider included; `total`: cells of the terminal.  A column wider than
+    the terminal has a block of its own.
+    """
+    blocks = [[0]]
+    for column in range(1, len(widths)):
+        if sum(widths[each] for each in blocks[-1]) + widths[column] > total and len(blocks[-1]) > 1:
+            blocks.append([0])
+        blocks[-1].append(column)
+    return blocks
+
+
+def open_console(stream: TextIO) -> console.Console:
+    """A console on a stream, as wide as its terminal; text is taken as it is."""
+    return console.Console(file=stream, width=None if stream.isatty() else TABLE_WIDTH, markup=False, highlight=False)
+
+
+class Console:
+    """Live progress on a terminal, and everywhere a line per round.  `quiet`: errors, closing table and summary only.
+
+    A sink of events too: it says at once what is out of the ordinary.
+    """
+
+    def __init__(
+        self,
+        quiet: bool = False,
+        *,
+        err: TextIO | None = None,
+        out: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._err, self._out = open_console(err or sys.stderr), open_console(out or sys.stdout)
+        self._quiet, self._clock = quiet, clock
+        self._bar: progress.Progress | None = None
+        self._start_s, self._rounds, self._epochs, self._envs = clock(), 0, 0, 0
+        self._done_before, self._done = 0.0, 0.0
+        self._accuracy: float | None = None
+        self._compile_s: dict[str, float] = {}  # by unit
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop()
+
+    def start(self, spec: RunSpec, facts: Mapping[str, object], *, done: float = 0.0) -> None:
+        """Say what is going to run; `done`: the share of it that was run before."""
+        self._start_s, self._rounds, self._done_before = self._clock(), spec.rounds, done
+        self._epochs, self._envs = spec.episode_length or 0, spec.envs
+        if self._quiet:
+            return
+        for name, fact in facts.items():
+            self._say(f"{name:<22}{fact}")
+        self._say(LEGEND.format(value=VALUES[TASKS[spec.task].objective]))
+        if self._err.is_terminal:
+            self._bar = progress.Progress(*COLUMNS, console=self._err, refresh_per_second=4, transient=True)
+            self._bar.add_task("", total=1.0, where=f"round {round_number(0)}/{self._rounds}", numbers="")
+            self._bar.start()
+
+    def end_compiling(self, unit: str, seconds: float | None) -> None:
+        """Report the seconds of compiling a unit; None: the compiler begins."""
+        self._stop()
+        if seconds is not None:
+            self._compile_s[unit] = self._compile_s.get(unit, 0.0) + seconds
+            if not self._quiet:
+                self._say(f"compiling {unit}: {seconds:,.0f} s")
+        elif self._err.is_terminal and not self._quiet:
+            self._bar = progress.Progress(*COMPILE_COLUMNS, console=self._err, refresh_per_second=4, transient=True)
+            self._bar.add_task(f"compiling {unit}", total=None)
+            self._bar.start()
+
+    def end_epoch(self, round: int, epoch: int, done_share: float, accuracy: float | None = None) -> None:
+        """One epoch is over; `done_share` in 0 .. 1 of the whole run; accuracy: of the epoch before, percent."""
+        self._done, self._accuracy = done_share, accuracy or self._accuracy
+        if self._bar is None:
+            return
+        where = f"round {round_number(round)}/{self._rounds}  epoch {epoch + 1}/{self._epochs}"
+        spent = self._clock() - self._start_s
+        new = done_share - self._done_before
+        rate = new * self._rounds * self._epochs * self._envs / spent if spent > 0 else None
+        mean, speed = format_number(self._accuracy, 1), format_number(rate, 0)
+        numbers = f"accuracy {mean} %  {speed} env-epochs/s  {self._eta() or 'closing'}"
+        self._bar.update(self._bar.task_ids[0], completed=done_share, where=where, numbers=numbers)
+
+    def end_round(self, summary: Any) -> None:
+        """One round is over; `summary`: its BatchSummary."""
+        self._accuracy = summary.accuracy_mean
+        if self._quiet:
+            return
+        back = f"  rolled back {summary.rollbacks}" if summary.rollbacks else ""
+        accuracy, value = format_number(summary.accuracy_mean, 1), format_number(summary.network_value_mean)
+        self._say(
+            f"round {round_number(summary.round)}/{self._rounds}  accuracy {accuracy} %  "
+            f"return {format_number(summary.return_mean)}  value {value}  "
+            f"alive {summary.live}  fossilized {summary.fossilized}  pruned {summary.pruned}{back}  "
+            f"{format_number(summary.env_epochs_per_s, 0)} env-epochs/s  {self._eta()}".rstrip()
+        )
+
+    def end_play(self, played: HeldOutPlayed) -> None:
+        """Report a play of the learning curve on held-out instances."""
+        if not self._quiet:
+            self._say(f"held-out after round {played.rounds}  {describe(Envelope(played))}")
+
+    def start_evaluation(self, episodes: int) -> None:
+        """Say what goes on after the last round, for a while without progress."""
+        if not self._quiet:
+            self._say(f"final evaluation: each policy plays {count_noun(episodes, 'held-out instance')}")
+
+    def write(self, events: Iterable[Envelope]) -> None:
+        """Print warnings and errors about the run and its rounds."""
+        for event in events:
+            if event.severity in (("error",) if self._quiet else ("warning", "error")):
+                self._say(f"{event.severity}: {describe(event)}")
+
+    def warn(self, lines: Iterable[str]) -> None:
+        """Say what should be known whatever is left out."""
+        for line in lines:
+            self._say(f"warning: {line}")
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """Nothing is to be closed: the summary comes after the last event."""
+
+    def print_table(self, rows: Sequence[Mapping[str, object]], title: str = "") -> None:
+        """Print a table on stdout, a line per row; the keys of the first row are the columns.
+
+        Columns beyond the width of the terminal follow in further blocks, each led by the first column.
+        """
+        self._stop()
+        if not rows:
+            return
+        cells = [[format_cell(value) for value in row.values()] for row in rows]
+        names = list(rows[0])
+        widths = [max(map(len, [name, *column])) + 3 for name, *column in zip(names, *cells, strict=True)]
+        for number, block in enumerate(column_blocks(widths, self._out.width - 1)):
+            grid = table.Table(title=title if title and not number else None, title_justify="left", box=box.SIMPLE)
+            for column in block:
+                justify = "left" if isinstance(rows[0][names[column]], str) else "right"
+                grid.add_column(names[column], justify=justify, overflow="fold")
+            for row in cells:
+                grid.add_row(*(row[column] for column in block))
+            self._out.print(grid)
+
+    def finish(self, result: Any) -> None:
+        """Sum the run up on stdout; `result`: history (one BatchSummary per round) and run_dir."""
+        self._stop()
+        for line in closing_lines(result.history, self._clock() - self._start_s):
+            self._out.print(line, soft_wrap=True)
+        if self._compile_s:
+            units = ", ".join(f"{unit} {seconds:,.1f} s" for unit, seconds in self._compile_s.items())
+            self._out.print(f"compiled in {sum(self._compile_s.values()):,.1f} s: {units}", soft_wrap=True)
+        if result.run_dir is not None:
+            self._out.print(escape_text(f"files: {result.run_dir}"), soft_wrap=True)
+
+    def _eta(self) -> str:
+        if not self._done_before < self._done < 1.0:
+            return ""
+        spent, new = self._clock() - self._start_s, self._done - self._done_before
+        return f"ETA {format_duration(spent * (1.0 - self._done) / new)}"
+
+    def _say(self, line: str) -> None:
+        self._err.print(escape_text(line), soft_wrap=True)
+
+    def _stop(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def closing_lines(history: Sequence[Any], seconds: float) -> list[str]:
+    """Lines that sum up the rounds of a run."""
+    if not history:
+        return ["no round was run"]
+    best = max(history, key=lambda summary: summary.accuracy_mean)
+    numbers = {"return": "return_mean", "value": "network_value_mean", "accuracy %": "accuracy_mean"}
+    trends = [f"{label}: {_trend([getattr(one, name) for one in history])}" for label, name in numbers.items()]
+    where = f"best round: {round_number(best.round)} with a mean accuracy of {format_number(best.accuracy_mean, 1)} %"
+    odd = format_counts(Counter(kind for summary in history for kind in summary.anomalies))
+    anomalies = [f"rounds with anomalies: {odd}"] if odd else []
+    return [f"{count_noun(len(history), 'round')} in {format_duration(seconds)}", *trends, where, *anomalies]
+
+
+def _trend(values: list[float | None]) -> str:
+    """The mean over the first and over the last rounds, at most half of them each."""
+    edge = min(EDGE_ROUNDS, len(values) // 2)
+    if not edge:
+        return format_number(values[0])
+    first, last = format_number(mean_known(values[:edge])), format_number(mean_known(values[-edge:]))
+    return f"{first} in the first {edge} rounds, {last} in the last {edge}" if edge > 1 else f"{first}, then {last}"

@@ -1,0 +1,216 @@
+"""Events about a round: its summary, its actions and rewards, what it cost, and what stood out."""
+
+from dataclasses import field
+from typing import Literal
+
+from typing_extensions import TypedDict
+
+from morphogen.log.events import RoundEvent
+from morphogen.log.type_check import Count, Positive, Real, RealRow, Share
+from morphogen.vocab.field_docs import document_fields
+
+
+@document_fields
+class BatchSummary(RoundEvent, name="RoundCompleted"):
+    """Results of one round in numbers; means are over all envs, final values are those of the last epoch.
+
+    `TrainResult.history` holds one per round; in the event file it is the event `RoundCompleted`.  None: not measured,
+    or not finite.
+    """
+
+    round: Count  # from 0
+    episodes_completed: Count
+    accuracy_mean: float  # percent, like every accuracy
+    accuracy_std: float
+    accuracy_min: float
+    accuracy_max: float
+    committed_mean: float  # accuracy of the delivered networks: hosts and fossilized seeds
+    loss_mean: Real  # on the validation samples, nats
+    rolling_accuracy: float  # mean of accuracy_mean over the last at most 10 rounds
+    reward_mean: Real  # sum of an episode's rewards
+    reward_std: Real
+    return_mean: Real  # discounted
+    network_value_mean: Real  # committed accuracy as a share of 1, minus the price of the parameters
+    params_ratio_mean: float  # parameters of the delivered network over those of the host
+    stability_mean: float  # in (0, 1], 1 where the accuracy moved evenly
+    germinated: Count  # seeds, sums over all envs
+    fossilized: Count
+    contributing: Count  # fossils worth at least a point when last measured
+    pruned: Count
+    live: Count  # neither fossilized nor pruned at the end
+    rollbacks: Count
+    success_share: float  # of the envs whose committed accuracy reached `TaskSpec.success`
+    env_accuracy: tuple[float, ...]
+    env_committed: tuple[float, ...]
+    env_reward: RealRow
+    updated: bool  # the policy made at least one optimiser step
+    anomalies: tuple[str, ...] = ()
+    seconds: float = field(default=0.0, compare=False)  # of the rollout
+    env_epochs_per_s: Real = field(default=None, compare=False)
+    graphs: Count = 0  # compiled in this round
+    graph_fallbacks: Count = 0  # loops of this round that no graph could hold (`env.capture`)
+
+
+class ActionCounts(RoundEvent):
+    """Actions of a round; counts of steps of an env."""
+
+    sampled: dict[str, Count]  # op ->
+    effective: dict[str, Count]  # op -> that took effect; WAIT for what did not
+    succeeded: dict[str, Count]  # op -> executed
+    heads: dict[str, dict[str, Count]]  # head -> value ->, where the op uses the head
+    outcomes: dict[str, Count]
+    reasons: dict[str, Count]  # why not executed
+    forced: Count  # there was one choice
+    missed: Count  # declared, but not legal
+
+
+class MaskHitRates(RoundEvent):
+    """Legal choices of a round."""
+
+    legal_share: dict[str, Share]  # op -> of the steps
+    choices_mean: dict[str, Positive]  # head -> legal values, where the op uses the head
+    single_share: dict[str, Share]  # head -> of those steps, that have one legal value
+
+
+class RewardSpread(TypedDict):
+    """A reward over the steps of a round; `sum`: of an episode, mean over episodes."""
+
+    mean: Real
+    std: Real
+    min: Real
+    max: Real
+    sum: Real
+
+
+class RewardSummary(RoundEvent):
+    """Rewards of a round."""
+
+    components: dict[str, RewardSpread]
+    total: RewardSpread
+
+
+class Throughput(RoundEvent):
+    """Speed of a round; the time of compiling graphs is in none of the other times."""
+
+    env_epochs_per_s: Real
+    samples_per_s: Real  # that hosts were trained on
+    host_wait_time_share: Real  # waiting in fences
+    data_wait_time_share: Real  # phase `data`: drawing minibatches and fetching streamed images; not gathering
+    rollout_s: Real
+    update_s: Real
+    compile_s: Real
+
+
+class PhaseTimes(TypedDict):
+    """Time of a phase."""
+
+    wall_s: Real
+    host_cpu_s: Real  # of the thread that runs the scheduler
+    device_s: Real  # None on a CPU
+    count: Count  # how often it was entered
+
+
+class PhaseProfile(RoundEvent):
+    """Times of the phases of a round."""
+
+    phases: dict[str, PhaseTimes]
+
+
+class MemoryUsed(RoundEvent):
+    """Memory of the allocator of a CUDA device, peaks since the process began."""
+
+    device: str
+    allocated_bytes: Count
+    reserved_bytes: Count
+    peak_bytes: Count
+    total_bytes: Count
+    retries: Count
+    ooms: Count
+
+
+class ObservationStats(RoundEvent):
+    """Statistics of observations of a round; numbers that are not finite count as 0."""
+
+    nonfinite_share: Share
+    host_mean: Real  # raw features, by block
+    host_std: Positive
+    feedback_mean: Real
+    feedback_std: Positive
+    slot_mean: Real
+    slot_std: Positive
+    outlier_share: Share  # further than 3 standard deviations from the mean of their feature
+    near_clip_share: Share  # normalised, at 9 or beyond
+    clip_share: Share  # normalised, at the clip
+    drift: Positive  # of the normaliser since the first round
+
+
+class HiddenHealth(RoundEvent):
+    """The memory of the policy at the last epoch of a round."""
+
+    h_rms: Positive
+    h_env_rms_mean: Positive
+    h_env_rms_max: Positive
+    h_abs_max: Positive
+    h_nonfinite: Count
+    c_rms: Positive
+    c_env_rms_mean: Positive
+    c_env_rms_max: Positive
+    c_abs_max: Positive
+    c_nonfinite: Count
+
+
+class BlueprintScore(TypedDict):
+    """Outcomes of the seeds of a blueprint, over the run so far; None without a measured seed."""
+
+    germinated: Count
+    fossilized: Count
+    pruned: dict[str, Count]  # reason ->
+    alive: Count  # at the end of an episode, neither fossilized nor pruned
+    rolled_back: Count
+    age_fossilized: Positive  # epochs, means
+    age_pruned: Positive
+    contribution_mean: Real  # points, at fossilization
+    contribution_error: Positive  # standard error of the mean
+    shapley_mean: Real
+    shapley_error: Positive
+    accuracy_change: Real  # points since germination
+    params: Positive  # mean
+    macs_share: Positive  # per sample, of the host's
+    contribution_per_1000_params: Real
+    churn: Positive  # pruned over germinated
+
+
+class BlueprintScores(RoundEvent):
+    """The scoreboard of blueprints after a round."""
+
+    scores: dict[str, BlueprintScore]
+
+
+Trend = Literal["plateau", "degradation", "improvement"]
+
+
+class TrendDetected(RoundEvent):
+    """Direction of the rolling accuracy."""
+
+    kind: Trend
+    rolling_accuracy: Real
+    previous: Real
+    delta: Real
+
+
+class PerformanceDropped(RoundEvent, severity="warning"):
+    """A round was far below the rounds before it."""
+
+    accuracy: Real
+    rolling_accuracy: Real  # without this round
+    drop: Real  # as a share of it
+
+
+class AnomalyDetected(RoundEvent, severity="warning"):
+    """A rule fired; its envelope says how severe it is, and in which epoch, env and slot where it is about one."""
+
+    kind: str
+    value: Real
+    limit: Real
+    subject: str | None  # head, component, device, ...
+    streak: Count

@@ -1,0 +1,154 @@
+"""Record of a round: arrays [T, E, ...] of its epochs.  No tensors.
+
+`train.reporter.build_record` lists the columns; the events of envs, slots and epochs are derived from them alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from morphogen.log.codec import Array
+from morphogen.vocab.action import RELEVANT
+from morphogen.vocab.blueprint import CNN_KINDS, code_labels
+from morphogen.vocab.objective import DELIVERED
+from morphogen.vocab.stage import OCCUPIED, Stage
+
+Record = Mapping[str, Array]  # leaves [E, ...] of one epoch
+Columns = Mapping[str, Array]  # the same, [T, E, ...], of the epochs of a round
+
+HEAD_USED = np.asarray(RELEVANT)  # bool [OPS, heads]
+STAGE_POINTS = ("stage_before", "stage_acted", "stage_ticked", "stage")  # the four points of an epoch
+MINIMAL, NORMAL, DEBUG = 1, 2, 3  # detail of an epoch: only records of before have less than DEBUG
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """Constants of a run that events need."""
+
+    task: str
+    slots: tuple[str, ...]
+    components: tuple[str, ...]  # of the reward, in recorded order
+    epochs: int  # per episode
+    success_accuracy: float  # percent
+    gamma: float
+    envs: int  # of the whole run
+    samples: int  # that a host is trained on, per epoch
+    blueprints: tuple[str, ...] = code_labels(CNN_KINDS)  # name of every code
+    layers: tuple[str, ...] = ()  # parameter tensors of the hosts
+    first: int = 0  # global index of the first env in a record
+    device: str = "cpu"  # of the envs
+    objective: str = DELIVERED  # of the task
+    host: dict[str, Any] = field(default_factory=dict)  # numbers of the host, for the manifest of a topology
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """Epochs of a round, and the ends of its episodes."""
+
+    facts: RunFacts
+    round: int
+    columns: Columns
+    ends: Record  # [E, ...] of the episodes; empty in a record of before whose round was not over
+    detail: Array | None = None  # int [T], of a record of before; None: every column is complete
+
+    @property
+    def epochs(self) -> int:
+        """Number of epochs."""
+        return len(next(iter(self.columns.values())))
+
+    @property
+    def envs(self) -> int:
+        """Number of envs in the record."""
+        return next(iter(self.columns.values())).shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(array.nbytes for array in (*self.columns.values(), *self.ends.values()))
+
+
+def join_records(parts: Sequence[RoundRecord]) -> RoundRecord:
+    """The record of the envs of all parts, in order, up to the epochs that all of them have.
+
+    Several parts are files of before, each with its `detail`.  Raises: ValueError unless they are parts of one round.
+    """
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    epochs = min(part.epochs for part in parts)
+    number = first.facts.first
+    for part in parts:
+        facts = replace(first.facts, first=number, device=part.facts.device)
+        if (part.facts, part.round) != (facts, first.round):
+            raise ValueError("it is of another round or run than the others")
+        number += part.envs
+    names = [name for name in first.columns if all(name in part.columns for part in parts)]
+    columns = {name: np.concatenate([part.columns[name][:epochs] for part in parts], axis=1) for name in names}
+    over = all(part.ends for part in parts)
+    ends = {name: np.concatenate([part.ends[name] for part in parts]) for name in first.ends if over}
+    details = [part.detail[:epochs] for part in parts if part.detail is not None]
+    return replace(first, columns=columns, ends=ends, detail=np.minimum.reduce(details))
+
+
+# Column -> its flag: not measured where that is False.
+VALID = {
+    **dict.fromkeys(("train_loss", "train_acc", "host_gradient_norm", "host_layer_norm"), "train_valid"),
+    **dict.fromkeys(("contribution", "shapley"), "contribution_valid"),
+    **dict.fromkeys(("gradient_norm", "gradient_health", "vanishing", "exploding"), "gradient_valid"),
+    **dict.fromkeys(("interaction_sum", "boost_received"), "interaction_valid"),
+    **{"gradient_ratio": "gradient_ratio_valid", "velocity": "velocity_valid"},
+    **{"acc_table": "exact", "host_acc": "measured"},
+}
+
+
+def expand_flag(flag: Array, like: Array) -> Array:
+    """Append axes of size 1."""
+    return flag.reshape(flag.shape + (1,) * (like.ndim - flag.ndim))
+
+
+def stage_entries(columns: Columns, stage: Stage) -> Array:
+    """Return whether a slot entered a stage in the epoch: bool [..., S]."""
+    code = int(stage)  # which numpy compares faster than a member of an enum
+    came = [(columns[b] != code) & (columns[a] == code) for b, a in pairwise(STAGE_POINTS)]
+    return came[0] | came[1] | came[2]
+
+
+def in_stages(stage: Array, stages: tuple[Stage, ...]) -> Array:
+    """Return whether the stage is one of `stages`, a range of codes: bool."""
+    return (stage >= int(stages[0])) & (stage <= int(stages[-1]))
+
+
+def slot_history(columns: Columns) -> dict[str, Array]:
+    """State of every slot as it stands after each epoch was closed, arrays [T, E, S].
+
+    alpha, age, epochs_in_stage, params: 0 without a seed; contribution, shapley, contribution_valid: last measured, of
+    a seed that is there; germination_accuracy: percent, before the seed was there.
+    """
+    stage, occupied = columns["stage"], in_stages(columns["stage"], OCCUPIED)
+    filled, germinated = stage != Stage.DORMANT, stage_entries(columns, Stage.GERMINATED)
+    fresh = columns["contribution_valid"] & occupied
+    stayed = np.where(stage == columns["stage_ticked"], columns["epochs_in_stage"], 0)
+    measured = {name: np.where(fresh, columns[name], 0) for name in ("contribution", "shapley")}
+    measured["contribution_valid"] = fresh.copy()
+    born = np.where(germinated, columns["acc_before"][..., None], 0)
+    for t in range(1, len(stage)):
+        born[t] = np.where(germinated[t], born[t], born[t - 1])
+        for array in measured.values():
+            array[t] = np.where(occupied[t] & ~fresh[t], array[t - 1], array[t])
+    return {
+        "alpha": columns["alpha"],
+        "age": np.where(occupied, columns["age"] + 1, np.where(filled, columns["age"], 0)),
+        "epochs_in_stage": np.where(filled, stayed + 1, 0),
+        "params": np.where(occupied, columns["params"], 0),
+        "germination_accuracy": born,
+        **measured,
+    }
+
+
+def history_before(history: Columns) -> dict[str, Array]:
+    """State of every slot before each epoch, 0 before the first, with the germinations of the epoch noted."""
+    before = {name: np.concatenate((np.zeros_like(array[:1]), array[:-1])) for name, array in history.items()}
+    return before | {"germination_accuracy": history["germination_accuracy"]}

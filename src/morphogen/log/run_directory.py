@@ -1,0 +1,366 @@
+"""Run directory: names of its files, creation, opening, its manifest, and its lock.  No torch.
+
+One process at a time holds the lock; the lock of a dead process is ignored.  A process that writes holds the directory
+by descriptor: it goes on in a directory that was moved, and never writes to another one of the same name.  Nothing in a
+run directory may be a link.
+"""
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from morphogen.config import files
+from morphogen.config.config_files import parse_config
+from morphogen.config.part_files import IMPORTED
+from morphogen.config.spec import RunSpec
+from morphogen.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
+from morphogen.log.locks import hold_lock
+from morphogen.vocab.paths import POLICY_FILE
+from morphogen.vocab.text import format_value
+
+ROOT, RESULT, EVALUATION = "runs", "result.json", "evaluation.json"
+CONFIG, MANIFEST, EVENTS = "config.json", "manifest.json", "events.jsonl"
+CHECKPOINTS = "checkpoints"
+LOCK = "lock"
+RECORDS = "records"  # folder of the records of rounds, beside the event file
+METRICS, REPORT = "metrics", "report"  # folders of the loggers, and of `morphogen report`
+STATUS_COMPLETED: Final = "completed"  # status of a run that ended after its last round
+PACKAGES = ("morphogen", "torch", "tensordict", "torchrl", "numpy")
+DESCRIPTORS = "/proc/{}/fd"  # paths of open directories, by process: a logger may write in a process of its own
+NAMES = (LOCK, CHECKPOINTS, RECORDS, METRICS, REPORT)  # of entries in use, and their suffixes
+MAX_HINT = 500  # characters of a hint that a manifest decides
+SUFFIXES = (".json", ".jsonl", ".lock", ".safetensors", ".pt")
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """Files of one run.
+
+    Attributes:
+        path: path of the directory; while a process holds it, a path through its descriptor, which a move does not
+            change.
+        opened_as: path that was opened, of a directory that is held.
+        identity: device and inode of a directory that is held.
+        is_writer: whether this process writes the files of the run.
+    """
+
+    path: Path
+    opened_as: Path | None = None
+    identity: tuple[int, int] | None = None
+    is_writer: bool = True
+
+    @property
+    def name(self) -> Path:
+        """Current path of the directory for people: as it was opened, or where it was moved to."""
+        if self.opened_as is None or _identify(self.opened_as) == self.identity:
+            return self.opened_as or self.path
+        return self.path.readlink() if self.path.is_symlink() else self.opened_as
+
+    @property
+    def events(self) -> Path:
+        """Event file."""
+        return self.path / EVENTS
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of checkpoints."""
+        return self.path / CHECKPOINTS
+
+    @property
+    def policy(self) -> Path:
+        """File of the final policy."""
+        return self.path / POLICY_FILE
+
+    @property
+    def metrics(self) -> Path:
+        """Folder of the loggers."""
+        return self.path / METRICS
+
+    def describe(self, error: BaseException) -> str:
+        """Return the text of an error with the name of the directory instead of the path of its descriptor."""
+        return str(error).replace(str(self.path), str(self.name))
+
+    def read_manifest(self) -> dict[str, Any]:
+        """Return the current manifest."""
+        return json.loads((self.path / MANIFEST).read_bytes())
+
+    def is_original(self) -> bool:
+        """Return whether the directory is the one that was created, even if it was moved, and not a copy of it."""
+        return self.read_manifest().get("inode") == self.path.stat().st_ino
+
+    def write(self, name: str, content: Callable[[], bytes]) -> None:
+        """Replace a file of the run, by its writer.  Raises: CheckpointError like `saving`."""
+        if self.is_writer:
+            with self.saving():
+                files.write_atomic(self.path / name, content())
+
+    def update(self, **fields: Any) -> None:
+        """Set fields of the manifest; the file is replaced atomically.  Raises: CheckpointError like `saving`."""
+        self.write(MANIFEST, lambda: files.json_bytes({**self.read_manifest(), **fields}))
+
+    def check_present(self) -> None:
+        """Raise a CheckpointError if the directory of a live run was deleted, or cannot be reached any more."""
+        if self.identity is not None and _identify(self.path) != self.identity:  # of a system without descriptor paths
+            raise CheckpointError(f"run directory {self.opened_as} was replaced by another one while it was in use")
+        if not (self.path / CONFIG).exists():
+            raise CheckpointError(f"run directory {self.opened_as or self.path} was deleted while it was in use")
+
+    @contextlib.contextmanager
+    def saving(self) -> Iterator[None]:
+        """Raise a CheckpointError that names the directory for an OSError of a write to it."""
+        self.check_present()
+        try:
+            yield
+        except OSError as error:
+            raise CheckpointError(f"{self.name} cannot be written: {error.strerror or error}") from error
+
+
+def _identify(path: Path) -> tuple[int, int] | None:
+    with contextlib.suppress(OSError):
+        status = path.stat()
+        return status.st_dev, status.st_ino
+    return None
+
+
+@contextlib.contextmanager
+def hold_directory(folder: Path, *, is_writer: bool = True) -> Iterator[RunDirectory]:
+    """Hold a run directory by descriptor; errors name the directory as it is called when they are raised.
+
+    Raises: ConfigError if it cannot be opened, or an entry of it is a link.
+    """
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"run directory {folder} cannot be opened: {files.error_line(error)}") from None
+    link = Path(DESCRIPTORS.format(os.getpid()), str(handle))
+    status = os.fstat(handle)
+    run = RunDirectory(link if os.path.exists(link) else folder, folder, (status.st_dev, status.st_ino), is_writer)
+    try:
+        refuse_links(run.path)
+        yield run
+    except (ConfigError, DataError, CheckpointError, TrainingDiverged) as error:
+        error.args = (run.describe(error),)
+        raise
+    finally:
+        os.close(handle)
+
+
+def refuse_links(path: Path) -> None:
+    """Raise a ConfigError if a file or folder of a run, or of a checkpoint, is a link, which can lead anywhere."""
+    try:
+        names = os.listdir(path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    for name in names:
+        if (name in NAMES or name.endswith(SUFFIXES)) and (link := _find_link(path / name)) is not None:
+            raise ConfigError(f"{link} is a link: expected a file or folder of the run directory itself")
+
+
+def _find_link(path: Path) -> Path | None:
+    if path.is_symlink():
+        return path
+    for folder, folders, names in os.walk(path):
+        for name in (*folders, *names):
+            if os.path.islink(os.path.join(folder, name)):
+                return Path(folder, name)
+        if path.name == METRICS and folder == str(path) and "wandb" in folders:
+            folders.remove("wandb")  # it links its newest run, and replaces that link
+    return None
+
+
+def events_folder(path: Path, telemetry_dir: str | None) -> Path:
+    """Return the folder of the events of the run in `path`; a relative `telemetry.dir` is relative to the run."""
+    return path / (telemetry_dir or "")
+
+
+def is_outside(path: Path, telemetry_dir: str | None) -> bool:
+    """Return whether the events of the run in `path` lie outside of its directory."""
+    return not events_folder(path, telemetry_dir).resolve().is_relative_to(path.resolve())
+
+
+def refuse_outside(path: Path, telemetry_dir: str | None) -> None:
+    """Raise a ConfigError if the config of a run, which may be of somebody else, names a place outside of the run."""
+    if is_outside(path, telemetry_dir):
+        raise ConfigError(
+            f"telemetry.dir: expected --telemetry-dir {events_folder(path, telemetry_dir)} to confirm that the run may "
+            "write outside of its directory, got it from the config of the run alone"
+        )
+
+
+def config_hash(config: str) -> str:
+    """Return the sha256 of the text of a config file."""
+    return hashlib.sha256(config.encode()).hexdigest()
+
+
+def default_paths(*, task: str, config: str, now: float | None = None) -> Iterator[Path]:
+    """Yield the default paths of a run: `runs/<UTC time>-<task>-<6 hex of the config hash>`, then with a number."""
+    moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    name = f"{moment}-{task}-{config_hash(config)[:6]}"
+    yield from (Path(ROOT) / (f"{name}-{again}" if again else name) for again in itertools.count())
+
+
+@contextlib.contextmanager
+def reserve_path(paths: Iterable[Path]) -> Iterator[Path]:
+    """Create the first directory of `paths` that no other process has created; at the end, remove it if it is empty.
+
+    Raises: ConfigError if it cannot be created.
+    """
+    for path in paths:
+        with _create_folders(path, f"out: expected a writable directory, got {path}") as is_new:
+            if is_new:
+                yield path
+                return
+
+
+@contextlib.contextmanager
+def _config_errors(fault: str, *partial: Path) -> Iterator[None]:
+    """Raise a ConfigError, `fault` and the reason, for an OSError, and delete the files `partial`."""
+    try:
+        yield
+    except OSError as error:
+        for path in partial:
+            path.unlink(missing_ok=True)
+        raise ConfigError(f"{fault}: {error.strerror}") from error
+
+
+def check_new_directory(path: Path) -> None:
+    """Raise a ConfigError unless a run directory is new or empty, in a writable place."""
+    fault = f"out: expected a new or empty directory, got {path}"
+    with _config_errors(fault):
+        if path.exists() and not path.is_dir():
+            raise ConfigError(f"{fault}, which is a file")
+        if path.is_dir() and any(entry.name != LOCK for entry in path.iterdir()):
+            hint = f"; resume the run in it with `morphogen resume {path}`" if (path / CONFIG).exists() else ""
+            raise ConfigError(f"{fault}, which is not empty{hint}")
+        _check_parent(path, fault)
+
+
+def check_new_file(name: str, path: Path) -> None:
+    """Raise a ConfigError unless a file is new, in a writable place.  name: the option that sets the file."""
+    fault = f"{name}: expected a new file, got {path}"
+    with _config_errors(fault):
+        if os.path.lexists(path):
+            raise ConfigError(f"{fault}, which exists")
+        _check_parent(path, fault)
+
+
+def _check_parent(path: Path, fault: str) -> None:
+    above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not above.is_dir():
+        raise ConfigError(f"{fault}, but {above} is a file")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise ConfigError(f"{fault}, but {above} is not writable")
+
+
+@contextlib.contextmanager
+def create_directory(path: Path, *, config: str, manifest: Mapping[str, Any]) -> Iterator[RunDirectory]:
+    """Create and lock a run directory with `config.json` and `manifest.json`; a failure leaves nothing behind.
+
+    Its inode goes into the manifest, which tells a moved directory from a copy.
+    Raises: ConfigError if the directory is not empty, in use, or cannot be written.
+    """
+    check_new_directory(path)
+    fault = f"out: expected a writable directory, got {path}"
+    with _create_folders(path, fault), own_directory(path) as run:
+        check_new_directory(run.path)  # another process may have filled it before the lock was taken
+        with _config_errors(fault, run.path / CONFIG, run.path / MANIFEST):
+            files.write_atomic(run.path / CONFIG, config.encode())
+            content = {**manifest, "inode": run.path.stat().st_ino}
+            files.write_atomic(run.path / MANIFEST, files.json_bytes(content))
+        yield run
+
+
+@contextlib.contextmanager
+def _create_folders(path: Path, fault: str) -> Iterator[bool]:
+    """Create a folder and those above it; yield whether it is new, and remove new ones that are empty at the end."""
+    missing = [folder for folder in (path, *path.absolute().parents) if not folder.is_dir()]
+    with contextlib.ExitStack() as stack:
+        with _config_errors(fault):
+            new = [stack.enter_context(_create_folder(folder)) for folder in reversed(missing)]
+        yield bool(new) and new[-1]
+
+
+@contextlib.contextmanager
+def _create_folder(folder: Path) -> Iterator[bool]:
+    """Create a folder, and remove it at the end if it is empty; yield False if another process was faster."""
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        yield False
+        return
+    identity = _identify(folder)
+    try:
+        yield True
+    finally:
+        with contextlib.suppress(OSError):
+            if _identify(folder) == identity:  # a moved run may have a successor of its name
+                folder.rmdir()
+
+
+@contextlib.contextmanager
+def own_directory(folder: Path) -> Iterator[RunDirectory]:
+    """Hold a run directory and its lock, which the operating system releases when its owner ends in any way.
+
+    Raises: ConfigError if the directory is in use, by the process that the lock file names, or cannot be locked.
+    """
+    with hold_directory(folder) as run, contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(hold_lock(run.path / LOCK))
+        except BlockingIOError as error:
+            raise ConfigError(f"run directory {folder} is in use by {error.strerror}") from None
+        except OSError as error:
+            raise ConfigError(f"run directory {folder} cannot be locked: {error.strerror}") from error
+        yield run
+
+
+def open_directory(path: Path) -> tuple[RunDirectory, RunSpec, dict[str, Any]]:
+    """Return the files, the config and the manifest of a run.
+
+    Raises: ConfigError that names the file which is missing, damaged or a link.
+    """
+    if not os.path.isfile(path / CONFIG):  # unlike Path.is_file, false for an invalid name
+        raise ConfigError(f"{path} is not a run directory: {CONFIG} not found")
+    refuse_links(path)
+    try:
+        spec = _read_file(path / CONFIG, lambda raw: parse_config(raw.decode()))
+    except ConfigError as error:
+        raise ConfigError(f"{error}{missing_imports(path)}") from None
+    manifest = _read_file(path / MANIFEST, files.parse_json)
+    if not isinstance(manifest.get("run_id"), str):
+        raise ConfigError(f"{path / MANIFEST}: run_id: expected a string, got {format_value(manifest.get('run_id'))}")
+    return RunDirectory(path), spec, manifest
+
+
+def missing_imports(path: Path) -> str:
+    """Return a hint at the files and modules with parts that a run imported and this process did not; "" if none."""
+    imports: Any = []
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        imports = files.parse_json(files.read_bytes(path / MANIFEST)).get("imports")
+    missing = [str(name) for name in imports if name not in IMPORTED] if isinstance(imports, list) else []
+    needed = " ".join(f"--import {name}" for name in missing)
+    return f"; the run needs {needed[:MAX_HINT]}" if missing else ""
+
+
+def _read_file(path: Path, parse: Callable[[bytes], Any]) -> Any:
+    try:
+        return parse(files.read_bytes(path))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {files.error_line(error)}") from None
+
+
+def describe_environment() -> dict[str, Any]:
+    """Return versions and hardware for the manifest."""
+    versions = {name: metadata.version(name) for name in PACKAGES}
+    return {
+        "versions": {"python": platform.python_version(), **versions},
+        "hardware": {"machine": platform.machine(), "system": platform.system(), "cores": os.cpu_count()},
+    }

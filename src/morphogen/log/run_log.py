@@ -1,0 +1,190 @@
+"""A run directory without its checkpoints: config, manifest, tables of its events."""
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from morphogen.config.files import error_line, parse_json, read_bytes, read_lines
+from morphogen.errors import ConfigError, DataError
+from morphogen.log import run_directory, tables
+from morphogen.log.derive import DERIVED_KINDS, derive_events
+from morphogen.log.events import Envelope, tidy
+from morphogen.log.jsonl import decode
+from morphogen.log.kinds.round import BatchSummary
+from morphogen.log.kinds.run import RunCompleted, RunStarted
+from morphogen.log.record_files import list_records, read_round
+from morphogen.log.tables import Row, Tables
+from morphogen.log.type_check import build_check
+from morphogen.vocab.paths import expand_path
+from morphogen.vocab.text import escape_text, format_value
+
+Group = dict[str, Any]
+CONFIG_TYPES = {  # of the settings that readers of a run look at
+    "task": str,
+    "policy_name": str,
+    "slots": tuple[str, ...],
+    "instance": dict[str, tuple[float, float] | None],
+    **dict.fromkeys(("seed", "rounds", "envs", "episode_length"), int),
+    **dict.fromkeys(("telemetry", "data", "reward"), Group),
+}
+MANIFEST_TYPES = {"status": str, "versions": dict[str, str], "last_checkpoint": str | None}
+
+
+@dataclass(frozen=True, slots=True)
+class RunLog:
+    """One run, as far as it has come."""
+
+    path: Path
+    config: Row
+    manifest: Row
+    tables: Tables
+
+    @property
+    def name(self) -> str:
+        """Name of the directory, printable."""
+        return escape_text(self.path.resolve().name)
+
+    def events(self, kinds: Collection[str] | None, rounds: Collection[int] | None = None) -> Iterator[Envelope]:
+        """Read the events of these names and rounds (from 0) again; None: all."""
+        return iterate_events(event_folder(self.path, self.config), kinds, rounds)
+
+
+def open_run(path: Path) -> Row:
+    """Read the config of a run directory.  Raises: ConfigError for another directory, DataError for a damaged file."""
+    if not os.path.lexists(path / run_directory.CONFIG):
+        events_only = os.path.lexists(path / run_directory.EVENTS)  # --telemetry-dir
+        hint = "; name the run directory of these events, which reads them too" if events_only else ""
+        raise ConfigError(f"{path} is not a run directory: {run_directory.CONFIG} not found{hint}")
+    run_directory.refuse_links(path)
+    return _read_config(path)
+
+
+def read_run(path: Path) -> RunLog:
+    """Read a run directory.  Raises: ConfigError for another directory, DataError for a damaged file."""
+    config = open_run(path)
+    manifest = _read_object(path / run_directory.MANIFEST, MANIFEST_TYPES)
+    rows = tables.fold(iterate_events(event_folder(path, config), tables.KINDS))
+    return RunLog(path, config, manifest, rows)
+
+
+def _read_config(run: Path) -> Row:
+    """The config of a run of this or an earlier version: its settings are not checked as those of a new run."""
+    path = run / run_directory.CONFIG
+    config = _read_object(path, CONFIG_TYPES)
+    folder = config.setdefault("telemetry", {}).get("dir")
+    if not isinstance(folder, str | None):
+        raise DataError(f"{path} is damaged: telemetry.dir is {format_value(folder)}")
+    return config
+
+
+def _read_object(path: Path, types: Mapping[str, Any]) -> Row:
+    """Read a JSON object whose values fit `types`; empty without the file."""
+    if not os.path.lexists(path):
+        return {}
+    try:
+        raw = read_bytes(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error_line(error)}") from None
+    try:
+        values = tidy(parse_json(raw))
+    except ValueError as error:
+        raise DataError(f"{path} is damaged: {error_line(error)}") from None
+    for name, hint in types.items():
+        if name in values and not build_check(hint)(values[name]):
+            raise DataError(f"{path} is damaged: {name} is {format_value(values[name])}")
+    return values
+
+
+def event_folder(path: Path, config: Row) -> Path:
+    """Return the folder of the event file and the records of a run."""
+    return run_directory.events_folder(path, config["telemetry"].get("dir"))
+
+
+def read_rounds(path: Path) -> list[BatchSummary]:
+    """Return the completed rounds in the event file of a run."""
+    folder = event_folder(path, _read_config(path))
+    marker = f'"event":"{BatchSummary.NAME}"'
+    events = read_events(folder / run_directory.EVENTS, lambda text: marker in text)
+    return [event.data for event in events if isinstance(event.data, BatchSummary)]
+
+
+def events(
+    path: Path | str, *, kinds: Collection[str] | None = None, rounds: Collection[int] | None = None
+) -> Iterator[Envelope]:
+    """Iterate over the events of a run in order: from its event file, and derived from its records.
+
+    Args:
+        path: run directory; the run may still be running.
+        kinds: names of events, such as `StageChanged`; None: all.
+        rounds: rounds of events, from 0; None: all, and the events about the run.
+
+    Returns: events with `data`, the fields of the event, and `round`, `epoch`, `env`, `slot`, which count from 0.
+    Raises: ConfigError for a folder that is no run directory, DataError for a damaged file.
+
+    Example:
+        >>> import tempfile
+        >>> import morphogen as mg
+        >>> fields = {"preset": "tiny", "rounds": 2, "envs": 4, "policy_name": "wait", "episode_length": 2}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = mg.train_ppo_vectorized(**fields, final_episodes=0, out=folder)
+        ...     found = list(mg.events(folder, kinds={"EpochCompleted"}, rounds={1}))
+        >>> [(event.round, event.epoch, event.data.op_effective) for event in found]
+        [(1, 0, ('WAIT', 'WAIT', 'WAIT', 'WAIT')), (1, 1, ('WAIT', 'WAIT', 'WAIT', 'WAIT'))]
+    """
+    path = expand_path(path)
+    return iterate_events(event_folder(path, open_run(path)), kinds, rounds)
+
+
+def read_events(path: Path, keep_line: Callable[[str], bool] = bool) -> Iterator[Envelope]:
+    """Yield the events of the lines that `keep_line` accepts; an incomplete last line is left out."""
+    number = 0  # lines that could be read
+    try:
+        for line in read_lines(path):
+            number += 1
+            if keep_line(text := line.decode("ascii", "replace")):
+                yield from decode(text)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error_line(error)}") from None
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise DataError(f"{path} is damaged in line {number}: {error_line(error)}") from None
+
+
+def iterate_events(
+    folder: Path, kinds: Collection[str] | None = None, rounds: Collection[int] | None = None
+) -> Iterator[Envelope]:
+    """Yield the events of a folder, the derived ones of a round before the events about it."""
+    path, start = folder / run_directory.EVENTS, None
+    records = {round: paths for round, paths in list_records(folder).items() if rounds is None or round in rounds}
+    waiting = [*records]
+    for event in read_events(path):
+        start = event.data if isinstance(event.data, RunStarted) else start
+        if start is None:
+            raise DataError(f"{path} is damaged in line 1: RunStarted is missing")
+        ends = isinstance(event.data, RunCompleted)
+        while waiting and (ends or (event.round is not None and waiting[0] <= event.round)):
+            yield from record_events(records[waiting.pop(0)], start, kinds)
+        if event.epoch is not None and event.round in records:
+            continue  # of a file of before; the record has it
+        if (kinds is None or event.name in kinds) and (rounds is None or event.round in rounds):
+            yield event
+    if start is not None:
+        for round in waiting:
+            yield from record_events(records[round], start, kinds)
+
+
+def record_events(paths: Sequence[Path], start: RunStarted, kinds: Collection[str] | None = None) -> Iterator[Envelope]:
+    """Yield the events of the record of a round, from its files.  Raises DataError for a damaged or foreign file."""
+    if kinds is not None and DERIVED_KINDS.isdisjoint(kinds):
+        return
+    record, path = read_round(paths), paths[0]
+    own, run = record.facts, (start.task, start.slots, start.blueprints, start.epochs, start.envs)
+    if (own.task, own.slots, own.blueprints, own.epochs, own.envs) != run:
+        raise DataError(f"{path} is damaged: it is the record of another run")
+    try:
+        yield from derive_events(record, kinds)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise DataError(f"{path} is damaged: {error_line(error)}") from None

@@ -1,0 +1,244 @@
+"""Plain tables out of folded ones: lists of rows, a row a mapping from columns to numbers and names."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+from morphogen.log.events import mean_known
+from morphogen.log.tables import Row, Tables
+from morphogen.vocab.action import Op
+
+ROUND_COLUMNS = (
+    *("round", "episodes_completed", "accuracy_mean", "accuracy_std", "committed_mean", "rolling_accuracy"),
+    *("reward_mean", "return_mean", "network_value_mean", "params_ratio_mean", "stability_mean", "success_share"),
+    *("germinated", "fossilized", "contributing", "pruned", "live", "rollbacks"),
+)
+EPISODE_COLUMNS = (
+    *("round", "env", "episode", "accuracy", "committed_accuracy", "initial_accuracy", "best_accuracy", "loss"),
+    *("success", "stability", "reward", "discounted_return", "network_value", "params", "params_ratio"),
+    *("germinated", "fossilized", "contributing", "pruned", "live", "rollbacks"),
+    *("slot_rewards", "instance"),
+)
+
+ROLLBACK_COLUMNS = (
+    *("round", "epoch", "env", "reason", "loss", "loss_limit", "streak", "penalty", "seeds_pruned", "snapshot_epoch"),
+)
+ANOMALY_COLUMNS = ("round", "epoch", "env", "slot", "severity", "kind", "subject", "value", "limit", "streak")
+
+
+def flatten_row(row: Row, *names: str) -> Row:
+    """A row with `name.part` in place of mappings; of the named columns only, if any are named."""
+    flat: Row = {}
+    for name in names or row:
+        value = row.get(name)
+        if isinstance(value, Mapping):
+            flat |= flatten_row({f"{name}.{part}": inner for part, inner in value.items()})
+        else:
+            flat[name] = value
+    return flat
+
+
+def rows_of_round(rows: Iterable[Row], round: int) -> list[Row]:
+    """The rows of a round."""
+    return [row for row in rows if row["round"] == round]
+
+
+def sum_counts(rows: Iterable[Row], name: str) -> Counter[str]:
+    """The sum of a column of counts by name."""
+    total: Counter[str] = Counter()
+    for row in rows:
+        total.update(row[name])
+    return total
+
+
+def round_table(tables: Tables) -> list[Row]:
+    """Rounds in numbers, and how much of the plane of accuracy and parameters their episodes cover."""
+    return [
+        {
+            **flatten_row(row, *ROUND_COLUMNS),
+            "hypervolume": hypervolume(pareto_points(rows_of_round(tables["episodes"], row["round"]))),
+        }
+        for row in tables["rounds"]
+    ]
+
+
+def blueprint_table(tables: Tables) -> list[Row]:
+    """The scoreboard: what became of the seeds of each blueprint, up to the last round."""
+    scores = tables["scores"][-1]["scores"] if tables["scores"] else {}
+    return [{"blueprint": name, **flatten_row({**score})} for name, score in scores.items()]
+
+
+def op_table(tables: Tables) -> list[Row]:
+    """Counts of each op: chosen, in effect, executed; and the share of steps in which the op was legal."""
+    done = sum_counts(tables["episodes"], "ops")
+    return [{"op": op.name, "effective": done[op.name], **_choice_columns(tables, op.name)} for op in Op]
+
+
+def _choice_columns(tables: Tables, op: str) -> Row:
+    """Tables that need a level above minimal."""
+    rows, names = tables["actions"], ("sampled", "succeeded")
+    sampled, succeeded = (sum(row[name].get(op, 0) for row in rows) if rows else None for name in names)
+    share = None if not sampled or succeeded is None else succeeded / sampled
+    legal = mean_known(row["legal_share"].get(op) for row in tables["masks"])
+    return {"sampled": sampled, "succeeded": succeeded, "success_share": share, "legal_share": legal}
+
+
+def _share(part: int, total: int) -> float | None:
+    return part / total if total else None
+
+
+def op_epoch_table(tables: Tables) -> list[Row]:
+    """Ops in effect by epoch of an episode."""
+    epochs = sorted({row["epoch"] for row in tables["epochs"]})
+    table = []
+    for epoch in epochs:
+        rows = [row for row in tables["epochs"] if row["epoch"] == epoch]
+        done, succeeded = sum_counts(rows, "ops"), sum_counts(rows, "succeeded")
+        table += [
+            {
+                "epoch": epoch,
+                "op": op.name,
+                "effective": done[op.name],
+                "succeeded": succeeded[op.name],
+                "share": _share(done[op.name], done.total()),
+            }
+            for op in Op
+        ]
+    return table
+
+
+def verdict_table(tables: Tables) -> list[Row]:
+    """Outcomes of actions, and why those that were not executed were not."""
+    return [
+        {"what": what.rstrip("s"), "name": name, "steps": count}
+        for what in ("outcomes", "reasons")
+        for name, count in sum_counts(tables["actions"], what).most_common()
+        if count
+    ]
+
+
+def mask_table(tables: Tables) -> list[Row]:
+    """Legal choices of each head, means over the rounds."""
+    heads = {head: None for row in tables["masks"] for head in row["choices_mean"]}
+    return [
+        {"head": head, **{name: mean_known(row[name].get(head) for row in tables["masks"]) for name in MASK_COLUMNS}}
+        for head in heads
+    ]
+
+
+MASK_COLUMNS = ("choices_mean", "single_share")
+
+
+class Point(NamedTuple):
+    """Result of an episode: its accuracy and its size."""
+
+    accuracy: float  # committed, percent
+    params_ratio: float  # of the delivered network, over the host's
+    stability: float  # (0, 1]
+
+
+class Reference(NamedTuple):
+    """The worst accuracy and the worst ratio that still count."""
+
+    accuracy: float = 0.0
+    params_ratio: float = 2.0
+
+
+REFERENCE = Reference()
+
+
+def dominates(point: Point, other: Point) -> bool:
+    """Nowhere worse, somewhere better."""
+    ahead = point.accuracy >= other.accuracy and point.stability >= other.stability
+    return ahead and point.params_ratio <= other.params_ratio and point != other
+
+
+def pareto_front(points: Sequence[Point]) -> tuple[int, ...]:
+    """Indices of the points that none dominates, ascending; equal points stay together."""
+    best_first = sorted(range(len(points)), key=lambda i: (-points[i].accuracy, points[i].params_ratio, -points[i][2]))
+    front: list[int] = []
+    for i in best_first:  # a point that dominates another precedes it
+        if not any(dominates(points[j], points[i]) for j in front):
+            front.append(i)
+    return tuple(sorted(front))
+
+
+def hypervolume(points: Sequence[Point], reference: Reference = REFERENCE) -> float:
+    """Area of (accuracy, params_ratio) that is no better than some point and better than the reference."""
+    inside = [one for one in points if one.accuracy > reference.accuracy and one.params_ratio < reference.params_ratio]
+    area, width = 0.0, reference.params_ratio
+    for one in sorted(inside, key=lambda point: (-point.accuracy, point.params_ratio)):
+        if one.params_ratio < width:
+            area += (one.accuracy - reference.accuracy) * (width - one.params_ratio)
+            width = one.params_ratio
+    return area
+
+
+def pareto_points(rows: Sequence[Row]) -> list[Point]:
+    """Delivered networks of the episodes that measured them."""
+    return [
+        Point(row["committed_accuracy"], row["params_ratio"], row["stability"])
+        for row in rows
+        if None not in (row["committed_accuracy"], row["params_ratio"], row["stability"])
+    ]
+
+
+def front_episodes(tables: Tables) -> list[Row]:
+    """The episodes that no other one dominates in accuracy, parameters and stability."""
+    known = [row for row in tables["episodes"] if pareto_points([row])]
+    return [flatten_row(known[i], *EPISODE_COLUMNS) for i in pareto_front(pareto_points(known))]
+
+
+def column_table(table: str, *names: str) -> Callable[[Tables], list[Row]]:
+    """The rows of a folded table as they are; of the named columns only, if any are named."""
+    return lambda tables: [flatten_row(row, *names) for row in tables[table]]
+
+
+def mean_with_error(name: str, values: Sequence[float | None]) -> Row:
+    """Mean, and one standard error of it to either side."""
+    names = [f"{name}_{part}" for part in ("mean", "low", "high")]
+    known = [value for value in values if value is not None]
+    if not known:
+        return dict.fromkeys(names)
+    middle = fmean(known)
+    error = stdev(known) / math.sqrt(len(known)) if len(known) > 1 else 0.0
+    return dict(zip(names, (middle, middle - error, middle + error), strict=True))
+
+
+def held_out_table(tables: Tables) -> list[Row]:
+    """A row per play of the learning curve by the policy that learns, beside its rivals on the same instances."""
+    plays = tables["plays"]
+    own = tables["starts"][0]["config"].get("policy_name") if tables["starts"] else None
+    rivals = {play["policy"]: play["network_value"] for play in plays if play["policy"] != own}
+    rows = []
+    for play in (play for play in plays if play["policy"] == own):
+        values = play["network_value"]
+        row = {"round": play["rounds"], "instances": len(values), **mean_with_error("value", values)}
+        for name, theirs in rivals.items():
+            known = (pair for pair in zip(values, theirs, strict=True) if None not in pair)
+            row |= {name: mean_known(theirs), **mean_with_error(f"minus_{name}", [a - b for a, b in known])}
+        rows.append(row)
+    return rows
+
+
+VIEWS: dict[str, Callable[[Tables], list[Row]]] = {
+    "held_out": held_out_table,
+    "rounds": round_table,
+    "blueprints": blueprint_table,
+    "ops": op_table,
+    "ops_by_epoch": op_epoch_table,
+    "verdicts": verdict_table,
+    "masks": mask_table,
+    "episodes": column_table("episodes", *EPISODE_COLUMNS),
+    "front": front_episodes,
+    "rollbacks": column_table("rollbacks", *ROLLBACK_COLUMNS),
+    "anomalies": column_table("anomalies", *ANOMALY_COLUMNS),
+    **{table: column_table(table) for table in ("updates", "rewards", "throughput", "phases")},
+}
+
+
+def build_views(tables: Tables) -> dict[str, list[Row]]:
+    """Every table by name."""
+    return {name: view(tables) for name, view in VIEWS.items()}

@@ -1,0 +1,302 @@
+"""One thread that hands the rounds of a run to its sinks: to the log first, then to each of the others.  No tensors.
+
+The caller does not wait for a sink, unless more rounds wait than `telemetry.queue` holds.  The log loses nothing:
+it is tried again, and the caller writes what the thread has not written when a checkpoint is saved and at the end.
+Any other sink is late at most, and is left out once it raises or takes nothing for `telemetry.close_timeout_s`.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, cast
+
+from morphogen.config.telemetry_spec import LEVEL_OFF, TelemetrySpec
+from morphogen.log.events import Envelope, Event
+from morphogen.log.kinds.run import SinkFailed
+from morphogen.log.log_file import LogFile, LogPosition
+from morphogen.log.round_record import RoundRecord
+
+BATCH_DELAY_S = 0.03  # seconds that a round waits: the next action is chosen meanwhile
+MIB = 2**20
+EVENT_BYTES = 2**12  # that an event counts for in a queue
+
+
+class Sink(Protocol):
+    """Destination of events about rounds and the run.
+
+    A sink with `write_record` also gets the record of every round, before the events about it.  A checkpoint waits for
+    a sink with `local` files.
+    """
+
+    def write(self, events: Iterable[Envelope]) -> None:
+        """Take events: about the run, or all of a round."""
+
+    def flush(self) -> None:
+        """Make durable what was taken."""
+
+    def close(self) -> None:
+        """Take no more."""
+
+
+class CallbackSink(Sink):
+    """A sink that hands events to a function, as a list."""
+
+    def __init__(self, function: Callable[[list[Envelope]], object]) -> None:
+        self.name, self._function = getattr(function, "__name__", type(function).__name__), function
+
+    def write(self, events: Iterable[Envelope]) -> None:
+        """Call the function."""
+        self._function(list(events))
+
+
+class MemorySink(CallbackSink):
+    """A sink that keeps events and records."""
+
+    def __init__(self) -> None:
+        self.events: list[Envelope] = []
+        self.records: list[RoundRecord] = []
+        super().__init__(self.events.extend)
+        self.name = type(self).__name__
+
+    def write_record(self, record: RoundRecord) -> None:
+        """Keep the record of a round."""
+        self.records.append(record)
+
+
+Callback = Callable[[list[Envelope]], object]
+AnySink = Sink | Callback
+
+
+class Batch(NamedTuple):
+    """Events about the run, or about a round with its record."""
+
+    events: tuple[Envelope, ...]
+    record: RoundRecord | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the batch counts for."""
+        return EVENT_BYTES * len(self.events) + (0 if self.record is None else self.record.nbytes)
+
+
+class Outlet:
+    """A sink and the batches that wait for it."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink, self.name = sink, getattr(sink, "name", type(sink).__name__)
+        self.local: bool = getattr(sink, "local", False)
+        self.retries: bool = getattr(sink, "retries", False)
+        self.error: str | None = None  # reason why it did not take the last batch
+        self.is_reported = self.is_closed = False
+        self._queue: deque[Batch] = deque()
+        self.lock = threading.Lock()  # of the thread that hands over a batch
+
+    @property
+    def is_out(self) -> bool:
+        """Return whether the sink gets no more."""
+        return self.error is not None and not self.retries
+
+    @property
+    def is_stuck(self) -> bool:
+        """Return whether a batch is handed over right now, and the sink is not out."""
+        return self.lock.locked() and not self.is_out
+
+    @property
+    def waiting(self) -> list[Batch]:
+        """Batches that wait, with the one that is handed over."""
+        return list(self._queue)
+
+    def put(self, batch: Batch) -> None:
+        """Let a batch wait for the sink."""
+        if not self.is_out:
+            self._queue.append(batch)
+
+    def deliver(self, *, sync: bool = False, close: bool = False) -> None:
+        """Hand over all that waits, then flush if `sync` and close if `close`; an error keeps what is left."""
+        if self.is_out and self.lock.locked():
+            return  # a thread may wait for this sink for ever
+        with self.lock:
+            try:
+                self._hand_over()
+                if sync and not self.is_closed and not self.is_out:
+                    self.sink.flush()
+            except Exception as cause:
+                self.fail(f"{type(cause).__name__}: {cause}")
+            if close and not self.is_closed:
+                self._close()
+
+    def _hand_over(self) -> None:
+        while self._queue and not self.is_out:
+            self._take(self._queue[0])
+            if self.is_out:  # the writer gave it up meanwhile
+                return
+            self._queue.popleft()
+            self.error = None
+
+    def _take(self, batch: Batch) -> None:
+        if batch.record is not None and hasattr(self.sink, "write_record"):
+            cast(Any, self.sink).write_record(batch.record)  # before the line that says that the round is over
+        if batch.events:
+            self.sink.write(batch.events)
+
+    def _close(self) -> None:
+        self.is_closed = True
+        try:
+            self.sink.close()
+        except Exception as cause:
+            if self.error is None:
+                self.fail(f"{type(cause).__name__}: {cause}")
+
+    def fail(self, error: str) -> None:
+        """Note an error; a sink that is not tried again loses what waits."""
+        if self.is_out:
+            return
+        self.error = error
+        if not self.retries:
+            self._queue = deque()
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Sinks that did not take all events."""
+
+    failed: dict[str, str] = field(default_factory=dict)  # sink -> reason
+    incomplete: bool = False  # the log lacks lines
+
+    def lines(self) -> list[str]:
+        """A line of text per sink."""
+        return [f"{sink} failed: {reason}" for sink, reason in self.failed.items()]
+
+
+class LogWriter:
+    """Sinks of a run, and the thread that writes to them.  At level off there are no sinks."""
+
+    def __init__(self, sinks: Iterable[AnySink], spec: TelemetrySpec) -> None:
+        self._spec = spec
+        self._outlets: tuple[Outlet, ...] = ()
+        self._changed = threading.Condition()
+        self._is_due = self._is_closing = False
+        self._thread: threading.Thread | None = None
+        self.add_sinks(sinks)
+
+    def add_sinks(self, sinks: Iterable[AnySink]) -> None:
+        """Add sinks, which receive all later events; the log comes first."""
+        for item in sinks if self._spec.level != LEVEL_OFF else ():
+            sink = cast(Sink, item) if hasattr(item, "write") else CallbackSink(cast(Callback, item))
+            self._outlets = tuple(sorted((*self._outlets, Outlet(sink)), key=lambda outlet: not outlet.retries))
+        if self._outlets and self._thread is None:
+            self._thread = self._start_thread()
+
+    def _start_thread(self) -> threading.Thread:
+        thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
+        thread.start()
+        return thread
+
+    def emit(self, events: Iterable[Envelope], record: RoundRecord | None = None) -> None:
+        """Emit events about the run, or about a round with its record."""
+        batch = Batch(tuple(events), record)
+        for outlet in self._outlets:
+            outlet.put(batch)
+        self._wake()
+        for outlet in self._outlets:
+            self._make_room(outlet)
+        self._report_failures()
+
+    def drain(self, rounds: int) -> LogPosition | None:
+        """Write what waits for sinks with files, durably; return the position in the log, None without one.
+
+        rounds: that are over.
+        """
+        for outlet in self._outlets:
+            if outlet.local:
+                outlet.deliver(sync=True)
+        self._report_failures()
+        for outlet in self._outlets:
+            if isinstance(outlet.sink, LogFile):
+                with outlet.lock:
+                    events = [event for batch in outlet.waiting for event in batch.events]
+                    lines = tuple(outlet.sink.encode(events))
+                    return LogPosition(outlet.sink.size, outlet.sink.seq, lines, rounds, self._spec.dir)
+        return None
+
+    def close(self, *last: Event) -> Losses:
+        """Write the last events and close all sinks; the log, which reports their failures, is last."""
+        batch = Batch(tuple(map(Envelope, last)))
+        others = [outlet for outlet in self._outlets if not outlet.retries]
+        for outlet in others:
+            outlet.put(batch)
+        self._is_closing = True
+        self._wake()
+        while self._thread is not None:
+            self._thread.join(self._spec.close_timeout_s)
+            if not self._thread.is_alive() or not self._give_up_stuck("did not take what was left"):
+                break
+        self._report_failures()
+        logs = [outlet for outlet in self._outlets if outlet.retries]
+        for outlet in logs:
+            outlet.put(batch)
+            outlet.deliver(sync=True, close=True)
+        return Losses(
+            failed={outlet.name: outlet.error for outlet in (*others, *logs) if outlet.error is not None},
+            incomplete=any(outlet.error is not None for outlet in logs),
+        )
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._is_due = True
+            self._changed.notify_all()
+
+    def _make_room(self, outlet: Outlet) -> None:
+        """Wait while more waits for a sink than the queue holds; the caller itself writes to files."""
+        until = time.monotonic() + self._spec.close_timeout_s
+        while not outlet.is_out and sum(batch.nbytes for batch in outlet.waiting[:-1]) > self._spec.queue * MIB:
+            if outlet.local:
+                outlet.deliver()
+                return
+            if time.monotonic() > until:
+                self._give_up_stuck("took nothing")
+                until = time.monotonic() + self._spec.close_timeout_s
+            time.sleep(BATCH_DELAY_S)
+
+    def _give_up_stuck(self, fault: str) -> bool:
+        """Leave out the sink that the thread waits for; another thread serves the others.  Return whether there is one.
+
+        The log is never left out.
+        """
+        stuck = [outlet for outlet in self._outlets if outlet.is_stuck and not outlet.retries]
+        for outlet in stuck:
+            outlet.fail(f"{fault} in {self._spec.close_timeout_s:g} s")
+        if stuck:
+            self._thread = self._start_thread()
+            self._wake()
+        return bool(stuck)
+
+    def _report_failures(self) -> None:
+        """Report each failure once, to all other sinks and to the log."""
+        with self._changed:
+            for outlet in self._outlets:
+                if outlet.error is None or outlet.is_reported:
+                    continue
+                outlet.is_reported = True
+                event = Envelope(SinkFailed(sink=outlet.name, error=outlet.error))
+                for other in self._outlets:
+                    other.put(Batch((event,)))
+                self._wake()
+
+    def _run(self) -> None:
+        """Hand over batches until the writer closes, then close all sinks but the log."""
+        while not self._is_closing:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_due)
+                self._changed.wait_for(lambda: self._is_closing, BATCH_DELAY_S)
+                self._is_due = False
+            for outlet in self._outlets:
+                outlet.deliver()
+            self._report_failures()
+            if threading.current_thread() is not self._thread:
+                return
+        for outlet in self._outlets:
+            if not outlet.retries:
+                outlet.deliver(sync=True, close=True)

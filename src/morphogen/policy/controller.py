@@ -1,0 +1,173 @@
+"""Network of the policy as functions of a flat dict of parameters: encoder, memory, tables of logits, value.
+
+No parameter has the number of slots in its shape; permuting slots permutes the slot outputs and nothing else.  SiLU and
+LayerNorm throughout, no dropout.  `[...]` is any leading shape, `H` hidden units, `W = max(8, H // 2)`.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from morphogen.kernels import one_thread
+from morphogen.policy.distribution import LOGITS, ROWS, SCORES, WIDTH, LogitTables, Lookups, Support, masked_logmeanexp
+from morphogen.state import rng
+from morphogen.state.tree_ops import choose
+from morphogen.vocab.action import Op
+from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.observation import ENV, INSTANCE, SLOT, column_index
+from morphogen.vocab.purpose import Purpose
+
+ControllerParams = dict[str, Tensor]
+_NO_SEED = len(Blueprint)  # row of the embedding for an empty slot
+_ENABLED = column_index(SLOT)["enabled"]
+_TINY, _SMALL, _ROOT2 = 0.01, 0.1, math.sqrt(2.0)
+_NEVER_MAX = -1e9
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerLeaf:
+    """One parameter and its initial value: `orthogonal` and `normal` with a gain, `ones`, `zeros`, `forget` (LSTM)."""
+
+    name: str
+    shape: tuple[int, ...]
+    initial: str
+    gain: float = 1.0
+
+
+def _linear_leaves(name: str, inputs: int, outputs: int, gain: float = _ROOT2) -> tuple[ControllerLeaf, ...]:
+    weight = ControllerLeaf(f"{name}.weight", (outputs, inputs), "orthogonal", gain)
+    return weight, ControllerLeaf(f"{name}.bias", (outputs,), "zeros")
+
+
+def _norm_leaves(name: str, width: int) -> tuple[ControllerLeaf, ...]:
+    return ControllerLeaf(f"{name}.weight", (width,), "ones"), ControllerLeaf(f"{name}.bias", (width,), "zeros")
+
+
+def controller_leaves(hidden: int, blueprint_dim: int, *, contribution: bool) -> tuple[ControllerLeaf, ...]:
+    """Return all parameters of a network of this size."""
+    wide = max(8, hidden // 2)
+    leaves = (
+        ControllerLeaf("embed.weight", (_NO_SEED + 1, blueprint_dim), "normal", 0.02),
+        *_linear_leaves("base.in", len(ENV) + len(INSTANCE), wide),
+        *_norm_leaves("base.norm", wide),
+        *_linear_leaves("base.out", wide, wide),
+        *_linear_leaves("slot.in", len(SLOT) + blueprint_dim, wide),
+        *_norm_leaves("slot.norm", wide),
+        *_linear_leaves("slot.out", wide, wide),
+        *_linear_leaves("mix.in", 3 * wide, hidden),
+        *_norm_leaves("mix.norm", hidden),
+        ControllerLeaf("core.w_ih", (4 * hidden, hidden), "orthogonal"),
+        ControllerLeaf("core.w_hh", (4 * hidden, hidden), "orthogonal"),
+        ControllerLeaf("core.bias", (4 * hidden,), "forget"),
+        *_norm_leaves("core.norm", hidden),
+        *_linear_leaves("op.in", hidden, wide),
+        *_linear_leaves("op.out", wide, len(Op), _TINY),
+        *_linear_leaves("context.in", wide + hidden, wide),
+        *_norm_leaves("context.norm", wide),
+        *_linear_leaves("leaf.out", wide, SCORES + LOGITS, _TINY),
+        *_linear_leaves("value.in", hidden, wide),
+        *_norm_leaves("value.norm", wide),
+        *_linear_leaves("value.mid", wide, wide),
+        *_linear_leaves("value.out", wide, 1, _SMALL),
+    )
+    return (*leaves, *_linear_leaves("contribution.out", wide, 1, _SMALL)) if contribution else leaves
+
+
+def init_leaf(leaf: ControllerLeaf, stream: Tensor) -> Tensor:
+    """Return the initial value of a parameter.  stream int64 [5] -> float32 of the leaf's shape."""
+    like: Any = {"dtype": torch.float32, "device": stream.device}
+    if leaf.initial == "forget":
+        hidden = leaf.shape[0] // 4
+        return torch.cat([torch.full((hidden,), float(gate == 1), **like) for gate in range(4)])
+    if leaf.initial in ("zeros", "ones"):
+        return torch.full(leaf.shape, float(leaf.initial == "ones"), **like)
+    noise = rng.normal(stream, math.prod(leaf.shape)).view(leaf.shape)
+    if leaf.initial == "normal":
+        return leaf.gain * noise
+    # Orthonormal rows or columns, whichever are fewer, uniformly distributed.
+    is_tall = leaf.shape[0] >= leaf.shape[1]
+    with one_thread(stream.device):
+        q, r = torch.linalg.qr((noise if is_tall else noise.T).double())
+    q = (q * r.diagonal().sign()).float()
+    return leaf.gain * (q if is_tall else q.T.contiguous())
+
+
+def init_params(stream_key: Tensor, parameters: tuple[ControllerLeaf, ...]) -> ControllerParams:
+    """Return initial parameters, each from a separate stream.  stream_key int64 [3]."""
+    streams = (rng.stream(stream_key, Purpose.POLICY_INIT, minibatch=i) for i in range(len(parameters)))
+    return {leaf.name: init_leaf(leaf, stream) for leaf, stream in zip(parameters, streams, strict=True)}
+
+
+def encode(net: ControllerParams, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the input of the memory and one code per slot.
+
+    Shapes: env [..., 52], instance [..., 8], slots [..., S, 46] normalised, blueprints int64 [..., S] -> x [..., H],
+    u [..., S, W].
+    """
+    slots, blueprints = features["slots"], features["blueprints"]
+    base = _encoder(net, "base", torch.cat((features["env"], features["instance"]), dim=-1))
+    embedded = F.embedding(choose(blueprints < 0, _NO_SEED, blueprints), net["embed.weight"])
+    u = _encoder(net, "slot", torch.cat((slots, embedded), dim=-1))
+    enabled = slots[..., _ENABLED, None] != 0
+    has_enabled = enabled.any(-2)
+    mean = choose(enabled, u, 0.0).sum(-2) / enabled.sum(-2).clamp(min=1)
+    highest = choose(has_enabled, choose(enabled, u, _NEVER_MAX).amax(-2), 0.0)
+    return F.silu(_linear_norm(net, "mix", torch.cat((base, mean, highest), dim=-1))), u
+
+
+def input_gates(net: ControllerParams, x: Tensor) -> Tensor:
+    """Return the part of the gates that does not depend on the memory.  [..., H] -> [..., 4 H]."""
+    return F.linear(x, net["core.w_ih"], net["core.bias"])
+
+
+def residual_core(net: ControllerParams, x: Tensor, h: Tensor) -> Tensor:
+    """Sum of input and memory, the input of the heads.  [..., H], [..., H] -> [..., H]."""
+    return x + F.layer_norm(h, h.shape[-1:], net["core.norm.weight"], net["core.norm.bias"])
+
+
+def slot_context(net: ControllerParams, z: Tensor, u: Tensor) -> Tensor:
+    """Combine slot codes with the state of the env.  z [..., H], u [..., S, W] -> [..., S, W]."""
+    env = z.unsqueeze(-2).expand(*u.shape[:-1], z.shape[-1])
+    return F.silu(_linear_norm(net, "context", torch.cat((u, env), dim=-1)))
+
+
+def logit_tables(net: ControllerParams, z: Tensor, context: Tensor, legal: Support, lookups: Lookups) -> LogitTables:
+    """Return the logits of all conditionals.  z [..., H], context [..., S, W].
+
+    An op's logit contains the soft maximum over its legal slots, so a high score of one slot raises the op.
+    """
+    rows = lookups.leaf_rows  # the layer is padded, not its output
+    leaf = F.linear(context, net["leaf.out.weight"][rows], net["leaf.out.bias"][rows])
+    slot = F.pad(leaf[..., :SCORES].mT, (0, 0, 1, 0))  # [..., 6, S], row of WAIT 0
+    op = _linear_layer(net, "op.out", F.silu(_linear_layer(net, "op.in", z)))
+    return LogitTables(
+        op + masked_logmeanexp(slot, legal.slot), slot, torch.unflatten(leaf[..., SCORES:], -1, (len(ROWS), WIDTH))
+    )
+
+
+def value(net: ControllerParams, z: Tensor) -> Tensor:
+    """Value of the state above the running mean of returns, in return units.  [..., H] -> [...]."""
+    middle = F.silu(_linear_norm(net, "value", z))
+    return _linear_layer(net, "value.out", F.silu(_linear_layer(net, "value.mid", middle))).squeeze(-1)
+
+
+def contribution(net: ControllerParams, context: Tensor) -> Tensor:
+    """Predicted next contribution of each slot, points / 10.  [..., S, W] -> [..., S]."""
+    return _linear_layer(net, "contribution.out", context).squeeze(-1)
+
+
+def _linear_layer(net: ControllerParams, name: str, x: Tensor) -> Tensor:
+    return F.linear(x, net[f"{name}.weight"], net[f"{name}.bias"])
+
+
+def _linear_norm(net: ControllerParams, name: str, x: Tensor) -> Tensor:
+    y = _linear_layer(net, f"{name}.in", x)
+    return F.layer_norm(y, y.shape[-1:], net[f"{name}.norm.weight"], net[f"{name}.norm.bias"])
+
+
+def _encoder(net: ControllerParams, name: str, x: Tensor) -> Tensor:
+    return _linear_layer(net, f"{name}.out", F.silu(_linear_norm(net, name, x)))

@@ -1,0 +1,46 @@
+"""Training of a policy: PPO on one rollout, and the numbers that describe an update.
+
+For readers who ask "how is the policy trained?".  Entry points:
+
+    learner             `Learner`, the protocol of everything that trains a policy; `PpoLearner`
+    exchange            `Exchange`, the bridge to processes that hold other envs of the run
+    update              `init_ppo`, `update_ppo`: epochs over env minibatches; steps that are not finite are skipped
+    minibatch           gradient and step of a minibatch, the loop over all of them
+    loss                the objective: clipped ratio per head, value, entropy, contribution, or imitation;
+                        learning rate, entropy and value coefficients of a round
+    advantage           generalised advantage estimation, mean of a group, standardisation
+    prepare             rollout -> tensors of the update; running scale of returns, rescaling of the critic
+    moments             moments of rows, and their merging over parts of a rollout
+    metrics             numbers that are reported of an update
+    gradient_stats      numbers that are reported of a gradient
+    rollout_stats       numbers that are reported of a rollout; exact merging of observation statistics
+
+Everything is a pure function of tensors; the learner is one tree of tensors.
+Loads torch.
+"""
+
+from morphogen.ppo.advantage import discounted_sum, gae, standardise, subtract_group_mean
+from morphogen.ppo.exchange import Exchange
+from morphogen.ppo.learner import Learner, PpoLearner, Round
+from morphogen.ppo.loss import Coefficients, coefficients_at, ppo_loss
+from morphogen.ppo.rollout_stats import update_observation_stats
+from morphogen.ppo.update import PpoState, init_ppo, minibatch_indices, update_ppo
+
+__all__ = [
+    "Coefficients",
+    "Exchange",
+    "Learner",
+    "PpoLearner",
+    "PpoState",
+    "Round",
+    "coefficients_at",
+    "discounted_sum",
+    "gae",
+    "init_ppo",
+    "minibatch_indices",
+    "ppo_loss",
+    "standardise",
+    "subtract_group_mean",
+    "update_observation_stats",
+    "update_ppo",
+]

@@ -1,0 +1,143 @@
+"""Report of runs: pictures, their numbers, and one HTML page with all pictures, no script, nothing from outside."""
+
+import base64
+import contextlib
+import csv
+import importlib.util
+import io
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib import import_module
+from pathlib import Path
+from string import Template, ascii_uppercase
+from typing import Any
+
+from morphogen.config import files
+from morphogen.errors import ConfigError
+from morphogen.log import run_directory
+from morphogen.log.run_log import RunLog, read_run
+from morphogen.log.tables import Row
+from morphogen.reports.inspect_run import overview
+from morphogen.vocab.paths import expand_path
+from morphogen.vocab.text import escape_text
+
+FOLDER, PAGE, EXTRA = run_directory.REPORT, "index.html", "report"
+MAX_RUNS = 7  # one per colour
+MAX_NAME_LENGTH = 20  # letters of a name in a legend
+BACKEND = "MPLBACKEND"  # variable with the backend of matplotlib
+TEMPLATE_FILE = Path(__file__).with_name("report.html")
+
+
+def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
+    """Write the report of one run directory, or of several side by side: pictures, their numbers, one HTML page.
+
+    The same logs give the same bytes.  A picture without numbers is left out.
+
+    Args:
+        dirs: 1 to 7 run directories.
+        out: folder of the report; None: `report` in the first directory.
+
+    Returns: path of the page.
+    Raises: ConfigError without matplotlib, for folders that are no run directories, and for a folder that cannot be
+    written to.
+
+    Example:
+        >>> import tempfile
+        >>> import morphogen as mg
+        >>> fields = {"preset": "tiny", "rounds": 1, "envs": 4, "policy_name": "wait", "episode_length": 2}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = mg.train_ppo_vectorized(**fields, final_episodes=0, out=folder)
+        ...     page = mg.report(folder)
+        ...     print(page.parts[-2:], page.exists())
+        ('report', 'index.html') True
+    """
+    if not 1 <= len(dirs) <= MAX_RUNS:
+        raise ConfigError(f"run directories: expected 1 .. {MAX_RUNS}, one per colour, got {len(dirs)}")
+    plots = import_plots()
+    paths = [expand_path(path) for path in dirs]
+    logs = _name_logs([read_run(path) for path in paths])
+    with run_directory.hold_directory(paths[0]) as run:
+        shown, folder = (path / FOLDER if out is None else expand_path(out) for path in (run.name, run.path))
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            sections = {plot: _write_section(plot, logs, folder) for plot in plots}
+            facts = {name: overview(log) for name, log in logs.items()}
+            files.write_atomic(folder / PAGE, _page_html(facts, sections).encode("utf-8"))
+        except OSError as error:
+            raise ConfigError(f"--out: {shown} cannot be written: {error.strerror}") from error
+    return shown / PAGE
+
+
+def import_plots() -> Sequence[Any]:
+    """Import the plots with the first report: they need matplotlib."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ConfigError(f"morphogen report needs matplotlib: pip install 'morphogen[{EXTRA}]'")
+    # The import refuses a backend that is not installed, and figures are drawn without one.
+    backend = None if "matplotlib" in sys.modules else os.environ.pop(BACKEND, None)
+    plots = import_module("morphogen.reports.plots").PLOTS
+    if backend is not None:  # for other figures of this process
+        os.environ[BACKEND] = backend
+        with contextlib.suppress(ValueError):
+            sys.modules["matplotlib"].rcParams["backend"] = backend
+    return plots
+
+
+def _name_logs(logs: Sequence[RunLog]) -> dict[str, RunLog]:
+    """Logs by directory name; by letter if names are equal or too long for a legend."""
+    paths = [log.path.resolve() for log in logs]
+    if len(set(paths)) < len(paths):
+        raise ConfigError(f"run directories: expected each once, got {', '.join(map(str, paths))}")
+    names = [escape_text(path.name) for path in paths]
+    fitting = len(set(names)) == len(names) and max(map(len, names)) <= MAX_NAME_LENGTH
+    if not fitting and len(names) > 1:
+        names = [f"run {letter}" for letter, _ in zip(ascii_uppercase, names, strict=False)]
+    return dict(zip(names, logs, strict=True))
+
+
+def _write_section(plot: Any, logs: dict[str, RunLog], folder: Path) -> str:
+    """Write the picture and the numbers of a plot, or remove both files without numbers; return its HTML."""
+    rows_by_run = {run: rows for run, log in logs.items() if (rows := plot.rows(log))}
+    picture, numbers = folder / f"{plot.name}.png", folder / f"{plot.name}.csv"
+    if not rows_by_run:
+        picture.unlink(missing_ok=True)
+        numbers.unlink(missing_ok=True)
+        return f'<p class="none" id="{plot.name}-none">no data</p>\n'
+    image = plot.render_png(rows_by_run)
+    files.write_atomic(picture, image)
+    files.write_atomic(numbers, _encode_csv(rows_by_run))
+    data = base64.b64encode(image).decode("ascii")
+    return f'<img src="data:image/png;base64,{data}" alt="{escape(plot.title)}. {escape(plot.text)}">\n'
+
+
+def _encode_csv(rows_by_run: dict[str, list[Row]]) -> bytes:
+    """Encode the rows of all runs under all their columns; a missing value is empty."""
+    rows = [{"run": run, **row} for run, part in rows_by_run.items() for row in part]
+    file = io.StringIO()
+    names = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(file, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue().encode("utf-8")
+
+
+def _page_html(facts: Mapping[str, Mapping[str, str]], sections: Mapping[Any, str]) -> str:
+    """The whole page.  facts: run -> fact -> text; sections: plot -> picture."""
+    title = f"morphogen: {', '.join(facts)}"
+    links = "".join(f'<a href="#{plot.name}">{escape(plot.title)}</a> ' for plot in sections)
+    heads = [f'<h2 id="{plot.name}">{escape(plot.title)}</h2>\n<p>{escape(plot.text)}</p>' for plot in sections]
+    bodies = (f"<section>\n{head}\n{body}</section>\n" for head, body in zip(heads, sections.values(), strict=True))
+    parts = {"title": escape(title), "facts": _facts_table(facts), "links": links, "sections": "".join(bodies)}
+    return Template(TEMPLATE_FILE.read_text()).substitute(parts)
+
+
+def _facts_table(facts: Mapping[str, Mapping[str, str]]) -> str:
+    """A row per fact, a column per run."""
+    names = dict.fromkeys(name for texts in facts.values() for name in texts)
+    head = "".join(f"<th>{escape(run)}</th>" for run in facts)
+    rows = "".join(
+        f"<tr><th>{escape(name)}</th>{''.join(f'<td>{escape(texts[name])}</td>' for texts in facts.values())}</tr>\n"
+        for name in names
+    )
+    return f'<div class="scroll"><table><tr><th></th>{head}</tr>\n{rows}</table></div>'

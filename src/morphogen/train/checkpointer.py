@@ -1,0 +1,107 @@
+"""Schedule of checkpoints: saved by rounds, by minutes and at the end of a run, each with an event."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Literal
+
+from morphogen.config.execution_spec import STOP
+from morphogen.errors import CheckpointError
+from morphogen.log.kinds.round import BatchSummary
+from morphogen.log.kinds.run import CheckpointFailed, CheckpointSaved
+from morphogen.log.run_directory import RunDirectory
+from morphogen.train import snapshot
+from morphogen.train.checkpoint_files import save_checkpoint
+from morphogen.train.checkpoint_store import checkpoint_name, read_manifest
+from morphogen.train.loop import Scheduler
+
+SaveKind = Literal["periodic", "final", "stop"]
+MINUTE = 60.0
+
+
+class Checkpointer:
+    """Checkpoints of the run in this process."""
+
+    def __init__(
+        self, scheduler: Scheduler, folder: RunDirectory, *, facts: Mapping[str, Any], clock: Callable[[], float]
+    ) -> None:
+        """Take `facts`, the entries that every manifest of the run has in common."""
+        self.spec = scheduler.setup.spec.checkpoint
+        self._scheduler, self._folder, self._facts, self._clock = scheduler, folder, facts, clock
+        self._exchange = scheduler.exchange
+        self._score: float | None = None  # of the last finished round
+        self._saved_position: tuple[int, int] | None = None  # None: nothing saved yet
+        self._saved_at = clock()
+
+    @property
+    def _position(self) -> tuple[int, int]:
+        return self._scheduler.round, self._scheduler.epoch
+
+    def resume(self, manifest: Mapping[str, Any]) -> None:
+        """Continue after loading a checkpoint; its event is emitted again, since the event file was cut before it."""
+        self._score, self._saved_position = manifest["score"], self._position
+        self._emit_saved(manifest, None)
+
+    def save_between_epochs(self) -> None:
+        """Save between two epochs."""
+        self._scheduler.timer.mark("checkpoint")
+        self.save("periodic")
+
+    def end_round(self, summary: BatchSummary) -> None:
+        """Save after a round if it is due by rounds."""
+        self._score = summary.committed_mean
+        every = self.spec.every_rounds
+        if every is not None and self._scheduler.round % every == 0:
+            self.save("periodic")
+
+    def is_due(self) -> bool:
+        """Return whether the time between two checkpoints has passed."""
+        every = self.spec.every_minutes
+        return every is not None and self._clock() - self._saved_at >= MINUTE * every
+
+    def save(self, kind: SaveKind) -> None:
+        """Save the run at its position, unless this position is saved already.
+
+        A failure is an event; a periodic checkpoint that fails raises only if `checkpoint.on_failure` is stop.
+        """
+        if self._position == self._saved_position:
+            return
+        self._saved_at = self._clock()
+        try:
+            self._exchange.together(self._folder.check_present, describe=self._folder.describe)
+            self._write(kind)
+        except CheckpointError as error:
+            self._scheduler.reporter.emit(CheckpointFailed(path=self._path, error=self._folder.describe(error)))
+            if kind != "periodic" or self.spec.on_failure == STOP:
+                raise
+        self._saved_at = self._clock()
+
+    def _write(self, kind: SaveKind) -> None:
+        started, state = self._clock(), snapshot.capture(self._scheduler)
+        envs = self._exchange.join_envs(state.envs)
+
+        def write() -> None:
+            save_checkpoint(
+                self._folder.checkpoints,
+                round=self._position[0],
+                epoch=self._position[1],
+                envs=envs,
+                shared=state.shared,
+                facts={**self._facts, "kind": kind, "score": None if self._scheduler.epoch else self._score},
+                keep=self.spec.keep,
+            )
+
+        self._exchange.on_first(write)
+        self._saved_position = self._position
+        manifest = read_manifest(self._folder.checkpoints / checkpoint_name(*self._position))
+        self._emit_saved(manifest, self._clock() - started)
+        note = partial(self._folder.update, last_checkpoint=self._path)
+        self._exchange.on_first(note, describe=self._folder.describe)
+
+    def _emit_saved(self, manifest: Mapping[str, Any], seconds: float | None) -> None:
+        size = sum(file["bytes"] for file in manifest["files"].values())
+        event = CheckpointSaved(path=self._path, kind=manifest["kind"], size_bytes=size, save_s=seconds)
+        self._scheduler.reporter.emit(event)
+
+    @property
+    def _path(self) -> str:
+        return f"{self._folder.checkpoints.name}/{checkpoint_name(*self._position)}"

@@ -1,0 +1,67 @@
+"""Held-out instances in a run: a learning curve every N rounds, and the evaluation after the last round."""
+
+from collections.abc import Callable, Iterable
+
+from morphogen.config.parts import LEARNERS
+from morphogen.config.spec import RIVALS, RunSpec
+from morphogen.env.policies import Arm, build_arm, greedy_arm
+from morphogen.evaluation.play import ArmResult, play_arm
+from morphogen.log.kinds.run import HeldOutPlayed
+from morphogen.train.loop import Scheduler
+
+CURVE_RIVALS = ("wait", "heuristic")  # rivals that the curve is drawn beside
+
+
+def has_curve(spec: RunSpec) -> bool:
+    """Return whether a run draws the curve: its policy learns, for as many rounds as lie between two plays."""
+    every = spec.evaluation.every_rounds
+    return bool(every) and spec.policy_name in LEARNERS and spec.rounds >= every
+
+
+def play_curve(scheduler: Scheduler) -> Iterable[HeldOutPlayed]:
+    """Play the instances if a play is due after the rounds that are complete; yield an event per play.
+
+    The policy plays before the first round and then every `evaluation.every_rounds`; its rivals play with its first
+    play after a round.  A play changes nothing of the run: it has instances, and random numbers, of its own.
+    """
+    spec, rounds = scheduler.setup.spec, scheduler.round
+    every = spec.evaluation.every_rounds
+    if not has_curve(spec) or rounds % every:
+        return
+    rivals = CURVE_RIVALS if rounds == every else ()
+    for name in (*rivals, spec.policy_name):
+        arm = build_arm(name, scheduler.setup) if name in rivals else own_arm(scheduler)
+        result = play_arm(scheduler.setup, scheduler.transfers, arm, name=name, episodes=spec.evaluation.episodes)
+        yield HeldOutPlayed.build(
+            policy=name, rounds=0 if name in rivals else rounds, network_value=result.network_value
+        )
+
+
+def plays_greedily(spec: RunSpec) -> bool:
+    """Return True if the policy of a run takes its likeliest actions on held-out instances; baselines never do."""
+    return spec.evaluation.greedy and spec.policy_name in LEARNERS
+
+
+def own_arm(scheduler: Scheduler) -> Arm:
+    """Return the policy of a run as it plays held-out instances."""
+    return greedy_arm(scheduler.arm) if plays_greedily(scheduler.setup.spec) else scheduler.arm
+
+
+def run_final_evaluation(scheduler: Scheduler, halt: Callable[[], object]) -> tuple[ArmResult, ...] | None:
+    """Results of the baselines, then of the policy of the run; empty without final episodes.
+
+    `halt()` is called before each arm; True, in any process, ends the evaluation with None.
+    """
+    results: list[ArmResult] = []
+    setup = scheduler.setup
+    spec = setup.spec
+    rivals = (*RIVALS, *setup.kind.rivals(setup))
+    for name in (*(rival for rival in rivals if rival != spec.policy_name), spec.policy_name):
+        if any(setup.exchange.facts(bool(halt()))):
+            return None
+        if not spec.final_episodes:
+            continue
+        arm = own_arm(scheduler) if name == spec.policy_name else build_arm(name, setup)
+        result = play_arm(setup, scheduler.transfers, arm, name=name, episodes=spec.final_episodes)
+        results.append(result)
+    return tuple(results)

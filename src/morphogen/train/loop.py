@@ -1,0 +1,348 @@
+"""Order of a run, top to bottom: run -> run_round -> run_epoch.
+
+Only the scheduler decides when the host waits for the device; every crossing goes through `Transfers`.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from morphogen.device import cuda_memory
+from morphogen.device.profiler import NULL_TIMER, Timer
+from morphogen.device.transfers import Transfers
+from morphogen.env.action_control import ActionControl
+from morphogen.env.capture import Capture
+from morphogen.env.compile import CompiledUnits
+from morphogen.env.environment import Environment, open_environment
+from morphogen.env.episodes import Epoch, Rollout, reset_hidden, run_epoch
+from morphogen.env.phases import PolicyInputs
+from morphogen.env.policies import Arm, build_arm, build_learner
+from morphogen.env.setup import Setup
+from morphogen.errors import RankError, TrainingDiverged
+from morphogen.kernels import one_thread
+from morphogen.log.kinds.round import BatchSummary
+from morphogen.log.round_summary import NO_COMPILES, CompileStats, RoundCosts
+from morphogen.log.writer import AnySink
+from morphogen.policy.policy import NetworkPolicy
+from morphogen.ppo.learner import Round
+from morphogen.ppo.rollout_stats import rollout_stats
+from morphogen.state import rng
+from morphogen.state.decision import Observation
+from morphogen.state.env import EnvState
+from morphogen.state.loops import repeat
+from morphogen.state.tree_ops import get_leaf, tree_checksum
+from morphogen.train.reporter import Reporter, build_record, send_record
+from morphogen.vocab.field_docs import document_fields
+
+Array = np.ndarray[Any, Any]
+DEMONSTRATOR = "heuristic"  # the policy that a learner may imitate at first
+MAX_IDLE_ROUNDS = 3  # rounds in a row without one applied optimiser step
+
+
+@document_fields
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Functions that a run calls between epochs and between rounds.
+
+    Example:
+        >>> import morphogen as mg
+        >>> spec = mg.RunSpec(preset="tiny", rounds=9, envs=4, policy_name="wait", episode_length=2)
+        >>> hooks = mg.Hooks(on_round=lambda summary, scheduler: summary.round < 1)  # False stops the run
+        >>> len(mg.train_ppo_vectorized(spec, parts=mg.Parts(hooks=hooks)).history)
+        2
+    """
+
+    on_epoch: Callable[[int, int], None] | None = None  # (round, epoch) after each epoch
+    on_round: Callable[[BatchSummary, "Scheduler"], bool | None] | None = None  # after each round; False stops the run
+    should_stop: Callable[[], object] = lambda: False  # asked between epochs; a true value stops the run there
+    should_save: Callable[[], object] = lambda: False  # asked between epochs; a true value calls `save` there
+    save: Callable[[], None] = lambda: None
+
+
+@document_fields
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Parts of a run that are no settings: sinks of events, hooks, clock, compiled units, capture.
+
+    Example:
+        >>> import morphogen as mg
+        >>> fields = {"preset": "tiny", "rounds": 1, "envs": 4, "policy_name": "wait", "episode_length": 2}
+        >>> spec = mg.RunSpec(**fields, final_episodes=0)
+        >>> events = []
+        >>> result = mg.train_ppo_vectorized(spec, parts=mg.Parts(sinks=(events.extend,)))
+        >>> sorted({event.name for event in events})[:3]
+        ['ActionCounts', 'BlueprintScores', 'MaskHitRates']
+    """
+
+    control: ActionControl | None = None  # narrows every choice; default: the schedule of the spec
+    sinks: Sequence[AnySink] = ()  # objects, or functions of a list of events
+    clock: Callable[[], float] = time.perf_counter
+    compiled: CompiledUnits | None = None  # default: as `env.compile` says
+    capture: Capture | None = None  # loops of training and validation; default: as `env.capture` says
+    hooks: Hooks = Hooks()
+
+
+class RoundStart(NamedTuple):
+    """Readings at the start of a round, or at its resumption."""
+
+    seconds: float
+    waited_s: float  # seconds in fences, so far
+    epoch: int
+
+
+class Scheduler:
+    """One run in this process, round by round; it writes no files.
+
+    Attributes for hooks and for a loop of your own: `round` and `epoch`, the next epoch to run; `state`, EnvState [E];
+    `policy` with its `params`; `arm`; `rollout`, rows of the round; `env`, the environment of the round.
+
+    Args:
+        setup: of `build_setup`.
+        parts: sinks, hooks, clock, compiled units, capture.
+
+    Raises: ConfigError for a policy that cannot be built; TrainingDiverged, ScheduleError while the run goes on.
+
+    Example:
+        >>> import morphogen as mg
+        >>> spec = mg.RunSpec(preset="tiny", rounds=2, envs=4, policy_name="wait", episode_length=2)
+        >>> scheduler = mg.Scheduler(mg.build_setup(mg.resolve(spec)))
+        >>> [round(summary.network_value_mean, 3) for summary in scheduler.run()], scheduler.round
+        ([0.1, 0.075], 2)
+    """
+
+    def __init__(self, setup: Setup, parts: Parts = Parts()) -> None:
+        spec = setup.spec
+        self.setup, self.parts = setup, parts
+        self.transfers = Transfers(setup.device, parts.clock)
+        self.exchange = setup.exchange
+        self._own = self.exchange.own(spec.envs)  # envs in this process
+        arm = build_arm(spec.policy_name, setup)
+        self.policy = arm.policy
+        self.params = arm.params
+        self.control = parts.control or arm.control
+        self.compiled = parts.compiled or CompiledUnits(spec.engine, device=setup.device, clock=parts.clock)
+        profiled = spec.engine.phase_profile
+        self.timer = Timer(setup.device, excluded=lambda: self.compiled.totals.compile_s) if profiled else NULL_TIMER
+        self.learner = build_learner(spec)
+        self.demonstrated = 0 if self.learner is None else self.learner.demonstrations(spec)
+        self.world_envs = 1 if self.learner is None else spec.ppo.world_envs
+        self.reporter = Reporter(setup, parts.sinks, demonstrated=self.demonstrated, siblings=self.world_envs)
+        self.round = self.epoch = 0  # the next epoch to run
+        self.env = self._open_env(parts.capture)
+        key = rng.env_keys(spec.seed, 0, 1, setup.device)[0]
+        self._of_updates = self.exchange.of_updates(spec, self.learner)
+        self.learned: Any = None  # state of the learner
+        if self.learner is not None and isinstance(self.policy, NetworkPolicy):
+            self.learned = self.learner.init(self.policy, key, spec=spec)
+            self.params = self.learned.get("params")
+        self._demonstrator = build_arm(DEMONSTRATOR, setup) if self.demonstrated else None
+        self.rollout = Rollout(
+            spec.episode_length, envs=len(self._own), slots=len(setup.net.slots), device=setup.device
+        )
+        self.state: EnvState | None = None
+        self.seen: PolicyInputs | None = None  # of the state
+        self.hidden, self.segment = self._initial_hidden()
+        self._pending_record: int | None = None  # epoch whose record is being copied
+        self._reported_graphs = NO_COMPILES  # graphs of a warm-up belong to the first round
+
+    @property
+    def siblings(self) -> int:
+        """Consecutive envs that play the same world in this round; 1 if the demonstrator, which draws nothing, acts."""
+        return 1 if self.round < self.demonstrated else self.world_envs
+
+    def _open_env(self, capture: Capture | None) -> Environment:
+        """Lay out the envs of this round."""
+        spec, own = self.setup.spec, self._own
+        worlds = torch.arange(own.start, own.stop, device="cpu") // self.siblings
+        return open_environment(
+            self.setup,
+            envs=rng.env_keys(spec.seed, 0, spec.envs)[worlds],
+            actions=rng.env_keys(spec.seed, own.start, len(own)),
+            control=self.control,
+            transfers=self.transfers,
+            compiled=self.compiled,
+            capture=capture,
+            timer=self.timer,
+        )
+
+    @property
+    def graph_totals(self) -> CompileStats:
+        """Counts of graphs so far, compiled and captured."""
+        return self.compiled.totals._replace(graph_fallbacks=self.env.capture.fallbacks)
+
+    @property
+    def arm(self) -> Arm:
+        """The policy of the run as it is now."""
+        return Arm(self.policy, self.control, self.params, self.setup.spec.policy_name)
+
+    @property
+    def actor(self) -> Arm:
+        """The arm that acts in this round: that of the run, or the one that its policy learns to imitate."""
+        if self._demonstrator is None or self.round >= self.demonstrated:
+            return self.arm
+        return self._demonstrator
+
+    def run(self) -> tuple[BatchSummary, ...]:
+        """Run all remaining rounds, unless a hook stops the run; return a summary per complete round."""
+        on_round = self.parts.hooks.on_round
+        summaries: list[BatchSummary] = []
+        try:
+            while self.round < self.setup.spec.rounds:
+                summary = self.run_round()
+                if summary is None:
+                    break
+                summaries.append(summary)
+                halted = on_round is not None and on_round(summary, self) is False
+                if self.round < self.setup.spec.rounds and self._pause(halted):
+                    break
+        finally:
+            self.env.close()
+        return tuple(summaries)
+
+    def _pause(self, halted: bool = False) -> bool:
+        """Save between two epochs if that is due; return whether to stop here.  All processes decide alike."""
+        hooks = self.parts.hooks
+        wish = (bool(halted or hooks.should_stop()), bool(hooks.should_save()))
+        stops, saves = (any(wishes) for wishes in zip(*self.exchange.facts(wish), strict=True))
+        if saves and not stops:
+            hooks.save()
+        return stops
+
+    def run_round(self) -> BatchSummary | None:
+        """Run the rest of an episode of all envs, then update the policy; None if a hook stopped the episode."""
+        start = RoundStart(self._elapsed_s(), self.transfers.total_wait_s, self.epoch)
+        state, seen = self.state, self.seen
+        if self.epoch == 0 or state is None or seen is None:
+            self.timer.mark("reset")
+            state, seen = self.env.reset(self.round)
+        while True:
+            epoch = self.run_epoch(state, seen, self.hidden, self.segment, self.epoch)
+            self.state, self.seen = state, seen = epoch.after, epoch.step.seen
+            self.segment, hidden = epoch.step.terminated, epoch.hidden
+            self.hidden = reset_hidden(hidden, self.segment)
+            self.epoch += 1
+            del epoch  # with the states within it, before the next one allocates its own
+            if self.epoch == self.setup.spec.episode_length:
+                return self._close_round(start, hidden)
+            if self._pause():
+                return None
+
+    def _initial_hidden(self) -> tuple[TensorDict, Tensor]:
+        """Memory and segment marks before the first epoch of a round: every row starts a segment."""
+        envs, where = self.env.envs, self.setup.device
+        return self.actor.policy.initial_hidden(envs, device=where), torch.ones(envs, dtype=torch.bool, device=where)
+
+    def move_to(self, round: int, epoch: int) -> None:
+        """Set the next epoch to run, with the envs and an empty memory of the policy that acts in its round."""
+        before = self.siblings
+        self.round, self.epoch = round, epoch
+        if self.siblings != before:
+            self.env.close()
+            self.env = self._open_env(self.env.capture)
+        self.hidden, self.segment = self._initial_hidden()
+
+    def run_epoch(self, state: EnvState, seen: PolicyInputs, hidden: TensorDict, segment: Tensor, t: int) -> Epoch:
+        """Run one epoch, then read the record of the previous one.  segment bool [E]: rows that start a segment."""
+        actor = self.actor
+        epoch = run_epoch(self.env, state, seen, actor.policy, params=actor.params, hidden=hidden)
+        self.rollout.write(t, epoch, segment)
+        self.timer.end_segment("record_read")
+        send_record(self.transfers, build_record(epoch), t % 2)
+        self.read_pending_record(t)
+        if self.parts.hooks.on_epoch is not None:
+            self.parts.hooks.on_epoch(self.round, t)
+        return epoch
+
+    def read_pending_record(self, sent: int | None = None) -> None:
+        """Read the record that is being copied, if any; `sent`: the epoch whose record was sent after it."""
+        t, self._pending_record = self._pending_record, sent
+        if t is None:
+            return
+        record = self.transfers.receive("record", t % 2)
+        self.timer.collect()
+        self.reporter.add_record(record, (self.round, t))
+        if self.control is not None:
+            self.control.check_missed(record["missed"], t, f"round {self.round + 1}")
+
+    def _elapsed_s(self) -> float:
+        """Seconds of the clock without those of compiling."""
+        return self.parts.clock() - self.compiled.totals.compile_s
+
+    def _close_round(self, start: RoundStart, hidden: TensorDict) -> BatchSummary:
+        self.timer.mark("exchange")
+        rows, hidden = self._rows_of_update(hidden)
+        rolled = self._elapsed_s()
+        self.timer.mark("update")
+        with one_thread(self.setup.device):
+            leaves = self._update(rows, hidden)
+        self.timer.end_segment("update")
+        metrics = self.transfers.read("update", leaves)
+        checksum = f"{int(metrics.pop('policy_checksum')) & (2**64 - 1):016x}"
+        self.exchange.check_equal({f"checksum of the policy after round {self.round + 1}": checksum}, RankError)
+        self.timer.collect()
+        updated = self._elapsed_s()
+        graphs, self._reported_graphs = self.graph_totals.difference(self._reported_graphs), self.graph_totals
+        self.timer.mark("record_read")
+        self.read_pending_record()
+        self.timer.mark("exchange")
+        self.reporter.gather()
+        summary = self.reporter.end_round(
+            self.round,
+            metrics,
+            RoundCosts(
+                rollout_s=rolled - start.seconds,
+                update_s=updated - rolled,
+                waited_s=self.transfers.total_wait_s - start.waited_s,
+                compile_stats=graphs,
+                phases={phase: asdict(spent) for phase, spent in self.timer.close().items()},
+                memory=cuda_memory.memory_stats(self.setup.device),
+                env_epochs=self.setup.spec.envs * (self.epoch - start.epoch),
+            ),
+        )
+        self.move_to(self.round + 1, 0)
+        if metrics.get("skip_streak", 0) >= MAX_IDLE_ROUNDS:
+            raise TrainingDiverged(_divergence_message(metrics, summary.round, self.setup.spec.envs))
+        return summary
+
+    def _rows_of_update(self, hidden: TensorDict) -> tuple[TensorDict, TensorDict]:
+        """Return the rows and the memory that an update gets here: of all envs, or of those in this process."""
+        if self._of_updates is self.exchange:
+            return self.rollout.rows, hidden
+        return self.rollout.gather(self.exchange, hidden)
+
+    def _update(self, rows: TensorDict, hidden: TensorDict) -> TensorDict:
+        """Train the policy on rows [T, E]; return the metrics of both.  hidden [E], after the last epoch."""
+        used = cast(Any, self.params).get("observation", None)
+        observation = cast(Observation, rows["observation"])
+        exchange = self._of_updates
+        if self.learner is None or not isinstance(self.policy, NetworkPolicy):
+            return self._with_checksum(rollout_stats(observation, hidden, None, None, exchange))
+        loop = self.env.capture.repeat if exchange.recordable else repeat
+        turn = Round(self.setup.spec, self.round, exchange, loop, self.siblings)
+        self.learned, metrics = self.learner.update(self.learned, rows, policy=self.policy, round=turn)
+        self.params = self.learned.get("params")
+        leaves = {"steps_done": torch.ones_like(get_leaf(rows, "reward")[0, 0]), **metrics}
+        stats = rollout_stats(observation, hidden, used, cast(TensorDict, self.params["observation"]), exchange)
+        return self._with_checksum(cast(Any, TensorDict(leaves, batch_size=[])).update(stats))
+
+    def _with_checksum(self, metrics: TensorDict) -> TensorDict:
+        """Add the checksum of the policy, int64 []."""
+        metrics["policy_checksum"] = tree_checksum(self.params, self.setup.device)
+        return metrics
+
+
+def _divergence_message(metrics: Mapping[str, Any], round: int, envs: int) -> str:
+    """Explain why the policy takes no steps, from the metrics of the last round."""
+    count = {name: int(metrics[f"nonfinite.{name}"]) for name in ("rollout", "loss", "gradient", "step")}
+    return (
+        f"the policy took no step in {MAX_IDLE_ROUNDS} rounds in a row, the last of them round {round + 1}. In this "
+        f"round {count['rollout']} of {envs} envs had non-finite or huge rewards, values or log-probabilities, and of "
+        f"{int(metrics['steps_skipped'])} steps {count['loss']} had a non-finite loss, {count['gradient']} a "
+        f"non-finite gradient and {count['step']} a non-finite result. The policy network is unchanged since then"
+    )

@@ -1,0 +1,156 @@
+"""Choice of the checkpoint to resume from, check of the requested settings, and the promise for the rest of the run."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from morphogen.config.config_files import dump_config, flatten_settings
+from morphogen.config.fields import to_settings
+from morphogen.config.files import error_line
+from morphogen.config.spec import RunSpec, may_change_on_resume, resolve
+from morphogen.env.setup import Setup
+from morphogen.errors import CheckpointError
+from morphogen.log import run_directory
+from morphogen.log.kinds.run import SkippedCheckpoint
+from morphogen.log.run_directory import RunDirectory
+from morphogen.ppo.exchange import Exchange
+from morphogen.state.tensor_trees import Tree
+from morphogen.train import checkpoint_store, sinks
+from morphogen.train.checkpoint_files import read_checkpoint
+from morphogen.train.snapshot import RunSnapshot
+from morphogen.vocab.text import format_value
+
+
+class ResumePoint(NamedTuple):
+    """Checkpoint that a run is resumed from."""
+
+    path: Path
+    manifest: Tree
+    snapshot: RunSnapshot
+    skipped: tuple[SkippedCheckpoint, ...]  # newer ones, and why
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Round and epoch of the next epoch to run."""
+        return self.manifest["round"], self.manifest["epoch"]
+
+
+def find_resume_point(folder: RunDirectory, run_id: str, requested: RunSpec, exchange: Exchange) -> ResumePoint | None:
+    """Return the checkpoint that the first process chooses, with the envs of this one; None if none was saved.
+
+    Raises: CheckpointError, in all processes, if there are checkpoints, but none is usable.
+    """
+    chosen: list[ResumePoint] = []  # in the first process
+
+    def choose() -> str | None:
+        chosen.extend(_find_newest(folder, run_id, requested))
+        return chosen[0].path.name if chosen else None
+
+    def load() -> ResumePoint:
+        path = folder.checkpoints / str(name)
+        point = chosen[0] if chosen else ResumePoint(path, *_read_checkpoint(path), ())
+        own = point.snapshot._replace(envs=exchange.take_envs(point.snapshot.envs))
+        return point._replace(snapshot=own)
+
+    name = exchange.on_first(choose, describe=folder.describe)
+    return None if name is None else exchange.together(load, describe=folder.describe)
+
+
+def _find_newest(folder: RunDirectory, run_id: str, requested: RunSpec) -> list[ResumePoint]:
+    """Return the newest undamaged checkpoint of the run whose events are complete; nothing if none was saved."""
+    skipped: list[SkippedCheckpoint] = []
+    saved = checkpoint_store.list_checkpoints(folder.checkpoints)
+    for path in saved:
+        try:
+            return [ResumePoint(path, *_load_candidate(path, folder, run_id, requested), tuple(skipped))]
+        except CheckpointError as error:
+            skipped.append({"checkpoint": path.name, "reason": folder.describe(error)})
+    if not saved:
+        return []
+    reasons = [f"{row['checkpoint']}: {row['reason']}" for row in skipped]
+    raise CheckpointError("\n".join([f"{folder.checkpoints} has no usable checkpoint", *reasons]))
+
+
+def _read_checkpoint(path: Path) -> tuple[Tree, RunSnapshot]:
+    """Return the manifest of a checkpoint, and its state."""
+    checkpoint = read_checkpoint(path)
+    return checkpoint["manifest"], RunSnapshot(checkpoint["envs"], checkpoint["shared"])
+
+
+def _load_candidate(path: Path, folder: RunDirectory, run_id: str, requested: RunSpec) -> tuple[Tree, RunSnapshot]:
+    checkpoint_store.check_undamaged(path)
+    manifest, snapshot = _read_checkpoint(path)
+    if (manifest["round"], manifest["epoch"]) != checkpoint_store.parse_position(path):
+        raise CheckpointError(f"checkpoint {path} is of round {manifest['round']}, epoch {manifest['epoch']}")
+    if manifest["run_id"] != run_id:
+        raise CheckpointError(f"checkpoint {path}: run_id: expected {run_id}, got {format_value(manifest['run_id'])}")
+    sinks.check_position(requested, folder, snapshot.sink_positions)
+    return manifest, snapshot
+
+
+def check_compatible(resume_point: ResumePoint | None, original: RunSpec, setup: Setup) -> None:
+    """Raise a CheckpointError that lists every setting, and the data, in which `setup` differs from the run.
+
+    Args:
+        original: config of the run, compared if no checkpoint was saved.
+    """
+    requested, fingerprint = setup.spec, setup.dataset.fingerprint
+    saved = to_settings(resolve(original)) if resume_point is None else resume_point.manifest["config"]
+    before, now = dict(flatten_settings(saved)), dict(flatten_settings(to_settings(requested)))
+    lines = [
+        f"{name}: expected {format_value(before.get(name))}, got {format_value(now.get(name))}"
+        for name in {**before, **now}
+        if not may_change_on_resume(name) and before.get(name) != now.get(name)
+    ]
+    if resume_point is not None and resume_point.manifest["data_sha256"] != fingerprint:
+        lines.append(f"sha256 of the data: expected {resume_point.manifest['data_sha256']}, got {fingerprint}")
+    if resume_point is not None and resume_point.position > (requested.rounds, 0):
+        least = resume_point.position[0] + (resume_point.position[1] > 0)
+        lines.append(f"rounds: expected at least {least}, got {requested.rounds}")
+    if lines:
+        source = "the run" if resume_point is None else f"checkpoint {resume_point.path}"
+        raise CheckpointError("\n".join([f"{source} has other settings:", *lines]))
+
+
+def describe_reproducibility(original: Mapping[str, str], current: Mapping[str, str]) -> str:
+    """Return the promise for the rest of a run, from its first environment fingerprint and the current one."""
+    different = [name for name in current if original.get(name) != current[name]]
+    if not different:
+        return "bitwise equal to a run without the stop"
+    changes = [f"{name} was {original.get(name, 'unknown')}, is {current[name]}" for name in different]
+    return f"equal up to rounding to a run without the stop, because {'; '.join(changes)}"
+
+
+def remove_newer(folder: RunDirectory, resume_point: ResumePoint) -> None:
+    """Delete the checkpoints after the resume point; the run computes them again."""
+    for path in checkpoint_store.list_checkpoints(folder.checkpoints) if folder.is_writer else ():
+        if (checkpoint_store.parse_position(path) or (0, 0)) > resume_point.position:
+            checkpoint_store.remove_checkpoint(path)
+
+
+def branch_run(source: RunDirectory, name: str, out: Path) -> None:
+    """Create the run directory `out` from a checkpoint of `source`, which is not changed.
+
+    Raises: CheckpointError if the checkpoint is unknown or damaged, or a file cannot be copied.
+    """
+    path = source.checkpoints / name
+    if checkpoint_store.parse_position(Path(name)) is None or not os.path.isdir(path):
+        names = [path.name for path in checkpoint_store.list_checkpoints(source.checkpoints)] or ["no checkpoint"]
+        raise CheckpointError(f"--checkpoint: expected one of {', '.join(names)}, got {format_value(name)}")
+    checkpoint_store.check_undamaged(path)
+    _, spec, manifest = run_directory.open_directory(source.path)
+    spec = replace(spec, telemetry=replace(spec.telemetry, dir=None))  # the event file of the source must not be cut
+    try:
+        with run_directory.create_directory(out, config=dump_config(spec), manifest=manifest) as branch:
+            shutil.copytree(path, branch.checkpoints / name)
+            if source.events.is_file():
+                shutil.copyfile(source.events, branch.events)
+            folders = (run_directory.RECORDS, run_directory.METRICS)
+            for name in (name for name in folders if (source.path / name).is_dir()):
+                shutil.copytree(source.path / name, branch.path / name, symlinks=True)
+    except OSError as error:
+        shutil.rmtree(out, ignore_errors=True)
+        raise CheckpointError(f"{source.path} cannot be copied to {out}: {error_line(error)}") from error

@@ -1,0 +1,138 @@
+"""Sinks of a run, opened at a position: the log and the loggers of scalars."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from morphogen.config.config_files import flatten_settings
+from morphogen.config.fields import to_settings
+from morphogen.config.spec import RunSpec
+from morphogen.config.telemetry_spec import LEVEL_OFF
+from morphogen.errors import CheckpointError
+from morphogen.log import loggers, run_directory
+from morphogen.log.codec import Tree, unpack
+from morphogen.log.jsonl import decode
+from morphogen.log.kinds.run import RunStarted
+from morphogen.log.log_file import LogFile, LogPosition
+from morphogen.log.record_files import remove_records
+from morphogen.log.run_directory import EVENTS, MANIFEST, RECORDS, RunDirectory, events_folder
+from morphogen.log.writer import Sink
+from morphogen.vocab.text import format_value
+
+MAX_FIRST_LINE = 1 << 20  # bytes of a first line
+
+
+def check_sinks(spec: RunSpec) -> None:
+    """Raise a ConfigError before a run if a sink cannot be opened: its package is missing, or its file exists."""
+    loggers.check_loggers(spec.telemetry.loggers)
+    if spec.telemetry.dir is not None:
+        _check_new_files(Path(spec.telemetry.dir))
+
+
+def _check_new_files(folder: Path) -> None:
+    for name in (EVENTS, RECORDS):
+        run_directory.check_new_file("telemetry.dir", folder / name)
+
+
+def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tuple[tuple[Sink, ...], int]:
+    """Open the sinks of a run; return them, none at level off, and the number of bytes cut from the event file.
+
+    Args:
+        spec: resolved; if `telemetry.dir` has changed, a new event file begins there and its numbering continues.
+        position: result of `Reporter.drain`; None: a new run.
+
+    Raises: CheckpointError like `check_position`, before any file is changed.
+    """
+    if not folder.is_writer:
+        return (), 0
+    if position is None:  # metrics of a run that stopped before its first checkpoint
+        shutil.rmtree(folder.metrics, ignore_errors=True)
+    if spec.telemetry.level == LEVEL_OFF:
+        return (), 0
+    loggers.check_loggers(spec.telemetry.loggers)
+    at, surplus = check_position(spec, folder, position)
+    path = events_folder(folder.path, spec.telemetry.dir) / EVENTS
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = LogFile(path, first_seq=at.seq, size=at.bytes)
+        remove_records(path.parent, at.rounds)  # the run writes them again
+        file.write_lines(list(at.pending))
+    except OSError as error:
+        raise CheckpointError(f"event file {path} cannot be written: {error.strerror}") from error
+    place = loggers.LoggerPlace(folder.metrics, folder.name, spec.episode_length, at.rounds)
+    config = dict(flatten_settings(to_settings(spec)))
+    return (
+        file,
+        *(loggers.ScalarSink(name, place, spec.telemetry, config) for name in spec.telemetry.loggers),
+    ), surplus
+
+
+def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple[LogPosition, int]:
+    """Return the position at which a resumed run writes, and the bytes after it; nothing is changed.
+
+    Raises: CheckpointError if the event file is of another run, or of the run that this one is a copy of, or incomplete
+    before the position.
+    """
+    telemetry, path = spec.telemetry, events_folder(folder.path, spec.telemetry.dir) / EVENTS
+    saved: LogPosition | None = unpack(LogPosition | None, position, "position")
+    at = saved or LogPosition(0, 0, (), 0, telemetry.dir)
+    for i, text in enumerate(at.pending):
+        _check_line(text, f"position.pending[{i}]")
+    if telemetry.level == LEVEL_OFF:
+        return at, 0
+    if at.dir != telemetry.dir:
+        _check_new_files(path.parent)
+        at = at._replace(bytes=0)
+    elif run_directory.is_outside(folder.path, telemetry.dir) and not folder.is_original():
+        fault = f"event file {path} belongs to the run directory of which this one is a copy"
+        raise CheckpointError(f"{fault}: expected another --telemetry-dir, in which a new event file begins")
+    return at, _count_surplus(path, at, folder) if path.exists() or at.bytes else 0
+
+
+def _check_line(text: str, where: str) -> None:
+    """Raise a CheckpointError by name unless the text is a line of the event file."""
+    try:
+        decode(text)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{where}: expected the line of an event, got {format_value(text)}") from error
+
+
+def _count_surplus(path: Path, position: LogPosition, folder: RunDirectory) -> int:
+    """Return the bytes of an event file after `position`; CheckpointError unless the file is complete up to there."""
+    if not path.is_file():
+        raise CheckpointError(f"event file {path} is missing: expected a file of at least {position.bytes} bytes")
+    try:
+        with path.open("rb") as file:
+            begin = file.readline(MAX_FIRST_LINE)
+            file.seek(max(position.bytes - 1, 0))
+            end, size = file.read(1), file.seek(0, os.SEEK_END)
+    except OSError as error:
+        raise CheckpointError(f"event file {path} cannot be read: {error.strerror}") from error
+    if size < position.bytes:
+        raise CheckpointError(f"event file {path} has {size} bytes: expected at least {position.bytes}")
+    if position.bytes and end != b"\n":
+        raise CheckpointError(
+            f"event file {path}: byte {position.bytes}: expected the end of a line, got {format_value(ascii(end))}"
+        )
+    # A torn first line is left by a process that died while writing it.
+    if size and (begin.endswith(b"\n") or path.parent != folder.path):
+        _check_first_line(path, begin, position, folder)
+    return size - position.bytes
+
+
+def _check_first_line(path: Path, first_line: bytes, position: LogPosition, folder: RunDirectory) -> None:
+    """Raise a CheckpointError unless the first line is the RunStarted of this run, or a later one of the numbering."""
+    try:
+        run = folder.read_manifest()["run_id"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise CheckpointError(f"{folder.path / MANIFEST} has no run_id to compare the event file with") from error
+    try:
+        head = json.loads(first_line)
+        name, seq = head.get("event"), head["seq"]
+        fits = name == RunStarted.__name__ and head["data"]["run_id"] == run if seq == 0 else 0 < seq < position.seq
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        fits = False
+    if not fits:
+        text = format_value(first_line.decode("ascii", "backslashreplace"))
+        raise CheckpointError(f"event file {path}: first line: expected the RunStarted of run {run}, got {text}")

@@ -1,0 +1,31 @@
+"""Warm-up: every unit of a run compiled before its first round, so that a failure comes before anything is written."""
+
+import warnings
+
+import torch
+
+from morphogen.env.compile import CompiledUnits
+from morphogen.env.episodes import run_epoch
+from morphogen.env.setup import Setup
+from morphogen.train.loop import Parts, Scheduler
+
+
+def warm_up(setup: Setup, parts: Parts, compiled: CompiledUnits, first: int = 0) -> None:
+    """Compile every unit that the rounds of a run call, and keep none of their results.
+
+    Args:
+        parts: of the run.
+        compiled: units of the run.
+        first: round that the run starts from.
+
+    Raises: CompileError where the compiler fails; under `auto` all units run eager instead.
+    """
+    scheduler = Scheduler(setup, Parts(control=parts.control, compiled=compiled))
+    kinds = {first, max(first, scheduler.demonstrated)}  # another policy acts in the first rounds
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a run that turns eager: `failure` says why
+        for index in sorted(kinds & set(range(setup.spec.rounds))):
+            scheduler.move_to(index, 0)
+            env, arm = scheduler.env, scheduler.actor
+            run_epoch(env, *env.reset(index), arm.policy, params=arm.params, hidden=scheduler.hidden)
+    scheduler.env.close()

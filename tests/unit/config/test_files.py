@@ -1,0 +1,178 @@
+"""Files of others: regular ones of a bounded size, JSON with bounds, logs that fit their run."""
+
+import errno
+import json
+import os
+import re
+import stat
+
+import pytest
+from support import generated_logs, handwritten_logs
+
+from morphogen.cli import main
+from morphogen.config import files
+from morphogen.config.spec import RunSpec
+from morphogen.config.telemetry_spec import TelemetrySpec
+from morphogen.errors import ConfigError, DataError
+from morphogen.extras.watch.rounds_table import watch
+from morphogen.log.run_log import read_run
+from morphogen.reports.inspect_run import inspect_path
+
+
+def test_a_whole_file_is_read_up_to_its_bound(tmp_path):
+    (tmp_path / "a").write_bytes(b"12345")
+    assert files.read_bytes(tmp_path / "a", 5) == b"12345"
+    with pytest.raises(OSError, match="more than 4 bytes"):
+        files.read_bytes(tmp_path / "a", 4)
+
+
+def test_what_stands_in_the_place_of_a_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path, message in (
+        (tmp_path / "pipe", "a pipe or device"),
+        (tmp_path, "a directory"),
+        (tmp_path.joinpath("/dev/zero"), "a pipe or device"),
+        (tmp_path / "a\0b", "invalid file name"),
+        (tmp_path / "\ud800", "invalid file name"),
+    ):
+        with pytest.raises(OSError, match=message):
+            files.read_bytes(path)
+
+
+def test_lines_are_whole_lines(tmp_path):
+    (tmp_path / "a").write_bytes(b"one\n\ntwo\ncut")
+    assert list(files.read_lines(tmp_path / "a")) == [b"one\n", b"\n", b"two\n"]
+
+
+def test_a_line_without_end_is_refused_before_it_is_in_memory(tmp_path):
+    with (tmp_path / "a").open("wb") as file:
+        file.truncate(files.MAX_BYTES + 1)  # a hole takes no room
+    with pytest.raises(OSError, match="a line of more than"):
+        list(files.read_lines(tmp_path / "a"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    {
+        "[]": "expected an object, got a list",
+        '{"a": NaN}': "NaN is not a JSON number",
+        '{"a": 1e400}': "1e400 is not a JSON number",
+        '{"a": -1e400}': "-1e400 is not a JSON number",
+        '{"a":' * 100_000: "nested too deep",
+        '{"a":' * 65 + "1" + "}" * 65: "nested deeper than 64",
+        '{"a": 1' + "0" * 5000 + "}": "Exceeds the limit",
+        '{"a": 1} x': "Extra data",
+    }.items(),
+)
+def test_json_has_bounds(text, message):
+    with pytest.raises(ValueError, match=message):
+        files.parse_json(text)
+    assert files.parse_json('{"a":' * 64 + "1" + "}" * 64)
+
+
+def test_a_reason_is_one_line_that_a_terminal_can_show():
+    assert files.error_line(ValueError("a\x1b[2J\ud800b\nmore")) == "a\\x1b[2J\\ud800b"
+    assert files.error_line(KeyError()) == "KeyError"
+    assert len(files.error_line(ValueError("x" * 1000))) == 200
+
+
+STARTED = handwritten_logs.started(envs=3, epochs=4)
+
+
+@pytest.mark.parametrize("name", ["config.json", "manifest.json", "events.jsonl"])
+def test_a_pipe_in_a_run_directory_is_refused_by_name(tmp_path, name):
+    run = generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2)
+    (run / name).unlink()
+    os.mkfifo(run / name)
+    with pytest.raises(DataError, match=f"{name} cannot be read: expected a file"):
+        read_run(run)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("config.json", {"rounds": "3"}, "rounds is"),
+        ("config.json", {"telemetry": 3}, "telemetry is 3"),
+        ("config.json", {"telemetry": {"dir": 3}}, "telemetry.dir is 3"),
+        ("config.json", {"instance": {"width": [1]}}, "instance is"),
+        ("manifest.json", {"versions": {"torch": 2}}, "versions is"),
+        ("manifest.json", {"status": None}, "status is null"),
+    ],
+)
+def test_a_run_directory_is_read_only_if_its_files_hold_what_they_should(tmp_path, name, change, message):
+    run = generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2)
+    (run / name).write_text(json.dumps({**json.loads((run / name).read_text()), **change}))
+    with pytest.raises(DataError, match=rf"{name} is damaged: {message}"):
+        read_run(run)
+
+
+def test_events_that_are_read_from_outside_of_the_run_are_said_to_be(tmp_path, capsys):
+    run, outside = generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2), tmp_path / "elsewhere"
+    outside.mkdir()
+    (run / "events.jsonl").rename(outside / "events.jsonl")
+    config = json.loads((run / "config.json").read_text())
+    config["telemetry"]["dir"] = str(outside)
+    (run / "config.json").write_text(json.dumps(config))
+    assert inspect_path(run).facts["events"] == f"read from {outside}, outside of the run directory"
+    watch(run, once=True)
+    assert f"events are read from {outside / 'events.jsonl'}, which" in capsys.readouterr().out
+
+
+def test_words_that_cannot_be_meant_are_refused_by_their_place(capsys):
+    for word_ in ("a\0b", "\udcff", "\x1b[2J", "a\nb", "--envs=--"):
+        assert main.main(["train", "--print-config", "--out", word_]) == main.USAGE
+        assert "morphogen: error: argument 4: expected printable text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["inspect", "watch --once", "report"])
+def test_a_name_that_no_file_can_have_is_refused(command, capsys):
+    assert main.main([*command.split(), "x" * 300]) == main.USAGE
+    assert capsys.readouterr().err.startswith("morphogen: error: ")
+
+
+@pytest.mark.parametrize("path", ["a\0b", "\ud800", "a\nb", ""])
+def test_a_path_in_a_config_is_printable_text(path):
+    with pytest.raises(ConfigError, match=r"telemetry\.dir: expected a path"):
+        TelemetrySpec(dir=path)
+    with pytest.raises(ConfigError, match="policy_name: expected one of"):
+        RunSpec(policy_name=f"schedule:{path}")
+
+
+def test_an_integer_without_a_bound_of_its_own_has_63_bits():
+    assert TelemetrySpec(queue=2**63 - 1).queue == 2**63 - 1
+    with pytest.raises(ConfigError, match=r"queue: expected an integer >= 1 and < 2\^63, got 9223372036854775808"):
+        TelemetrySpec(queue=2**63)
+
+
+@pytest.mark.parametrize("number", [*sorted(files.UNSUPPORTED), errno.EPERM, errno.EACCES])
+def test_a_folder_that_cannot_be_synced_is_no_error_and_a_file_is(tmp_path, monkeypatch, number):
+    def fsync(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode) == folders:
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    folders = True
+    files.write_atomic(tmp_path / "file", b"new")
+    folders = False
+    with pytest.raises(OSError, match=re.escape(os.strerror(number))):
+        files.write_atomic(tmp_path / "file", b"newer")
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_that_fails_to_sync_a_folder_is_an_error(tmp_path, monkeypatch, number):
+    def fsync(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OSError, match=re.escape(os.strerror(number))):
+        files.write_atomic(tmp_path / "file", b"new")
+
+
+def test_a_folder_that_may_be_written_and_not_read_is_not_synced(tmp_path, monkeypatch):
+    def refuse(path, flags):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refuse)
+    files.sync_folder(tmp_path)

@@ -1,0 +1,246 @@
+"""Capture on a CPU, by graphs and by the recorder: the bits of runs without, planted faults, calls of a replay."""
+
+import sys
+from contextlib import nullcontext
+from functools import partial
+
+import pytest
+import torch
+from support.extras import rows_of_extra
+from support.graph_recorder import GraphRecorder, ReplayFault
+from support.small_runs import tiny
+
+from morphogen.config.execution_spec import EngineSpec
+from morphogen.config.groups import DataSpec, GovernorSpec, HostSpec
+from morphogen.config.policy_spec import PpoSpec
+from morphogen.config.telemetry_spec import TelemetrySpec
+from morphogen.data.feed import Draws, Feed, StreamedFeed
+from morphogen.device.cpu_graphs import CpuGraphs
+from morphogen.device.graphs import write_back
+from morphogen.env import trained_networks
+from morphogen.env.capture import Capture, open_capture
+from morphogen.env.setup import build_setup
+from morphogen.state.loops import repeat
+from morphogen.steps.validate_step import validate
+from morphogen.testing.builders.tree_equality import copy_tree, trees_equal
+from morphogen.train.loop import Hooks, Parts, Scheduler
+
+MINIBATCHES = 6
+# Hosts that are rolled back now and then.
+RESTLESS = {
+    "host": HostSpec(lr=0.5),
+    "governor": GovernorSpec(sensitivity=0.1, multiplier=1.0, min_samples=2, panics=1, snapshot_every=1),
+}
+
+
+def spec_of(**fields):
+    data = {"batch": 8, "minibatches": MINIBATCHES, "val_samples": 300} | fields.pop("data", {})
+    return tiny(**{"data": DataSpec(**data), "seed": 3, **fields})
+
+
+def run(graphs, **fields):
+    """A run; its scheduler, its summaries and the states at the ends of its rounds."""
+    states = []
+    hooks = Hooks(on_round=lambda _, scheduler: states.append(copy_tree((scheduler.state, scheduler.params))))
+    scheduler = Scheduler(build_setup(spec_of(**fields)), Parts(capture=Capture(graphs), hooks=hooks))
+    with torch.no_grad():
+        return scheduler, scheduler.run(), states
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("placement", ["resident", "streamed"])
+def test_recorded_epochs_have_the_bits_of_plain_ones(placement, monkeypatch):
+    monkeypatch.setattr(trained_networks, "validate", partial(validate, chunk=50))
+    settings = {**RESTLESS, "rounds": 2, "episode_length": 8, "data": {"placement": placement}}
+    recorder = GraphRecorder()
+    captured, history, states = run(recorder, **settings, telemetry=TelemetrySpec(level="debug"))
+    _, plain_history, plain_states = run(None, **settings)
+    assert history == plain_history
+    assert trees_equal(states, plain_states)
+    assert sum(summary.rollbacks for summary in history) > 0
+    assert sum(summary.germinated for summary in history) > 0
+    epochs, rounds, steps = 2 * 8, 2, 2 * 2  # steps of the policy in a round
+    assert recorder.graphs == captured.env.capture.recorded == 2 * (epochs + rounds)
+    replays = epochs * (MINIBATCHES - 1) + (epochs + rounds) * (300 // 50 - 1) + rounds * (steps - 1)
+    assert recorder.replays == replays
+    assert captured.env.capture.fallbacks == 0
+
+
+CASES = {
+    "resident": {},
+    "streamed": {"data": {"placement": "streamed"}},
+    "bfloat16": {"engine": EngineSpec(amp="bfloat16")},
+    "debug": {"telemetry": TelemetrySpec(level="debug")},
+    **rows_of_extra("text", lambda: {"language": {"task": "pydoc"}}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_epochs_of_a_cpu_have_the_bits_of_plain_ones(case):
+    settings = {**RESTLESS, "rounds": 2, "episode_length": 6, "ppo": PpoSpec(epochs=4, minibatches=2), **CASES[case]}
+    settings["data"] = {"minibatches": 9} | settings.get("data", {})
+    graphs, history, states = run(CpuGraphs(), **settings)
+    _, plain_history, plain_states = run(None, **settings)
+    assert history == plain_history
+    assert trees_equal(states, plain_states)
+    assert (graphs.env.capture.recorded, graphs.env.capture.fallbacks) == (2 * (6 + 1), 0)  # epochs, and an update
+
+
+def batch_by_number(feed, draws, minibatch):
+    """A minibatch chosen by a number of the host."""
+    numbers = feed.__dict__.setdefault("numbers", iter(range(10**6)))
+    at = next(numbers) % MINIBATCHES
+    return ORIGINAL(feed, cut_draws(draws, lambda leaf: leaf[at : at + 1]), minibatch * 0)
+
+
+def batch_of_another_size(feed, draws, minibatch):
+    """Minibatches that grow within an epoch."""
+    sizes = feed.__dict__.setdefault("sizes", iter(range(10**6)))
+    size = 1 + next(sizes) % MINIBATCHES
+    return ORIGINAL(feed, cut_draws(draws, lambda leaf: leaf[..., :size]), minibatch)
+
+
+def cut_draws(draws, cut):
+    """The draws with less of every leaf that has an axis of minibatches."""
+    *leaves, view = draws
+    return Draws(*(None if leaf is None else cut(leaf) for leaf in leaves), view)
+
+
+def fetch_to_new_memory(feed):
+    """Images that are bound to a name, not copied to where the graph reads them."""
+    FETCH(feed)
+    feed._fetched = feed._fetched.clone()
+
+
+def write_back_all_but_one(buffers, values):
+    """A graph that does not write one leaf of the state."""
+    lost = next(name for name in buffers if "weights" in name)
+    WRITE_BACK({name: leaf for name, leaf in buffers.items() if name != lost}, values)
+
+
+ORIGINAL, FETCH, WRITE_BACK = Feed.batch, StreamedFeed.fetch, write_back
+FAULTS = [  # placement of the data, object, name, fault, message
+    ("resident", Feed, "batch", batch_by_number, "of the graph is constant"),
+    ("resident", Feed, "batch", batch_of_another_size, "in this pass"),
+    ("streamed", StreamedFeed, "fetch", fetch_to_new_memory, "other memory in this pass"),
+    ("resident", "support.graph_recorder", "write_back", write_back_all_but_one, "another value in its buffer"),
+]
+
+
+@pytest.mark.parametrize(("placement", "owner", "name", "fault", "message"), FAULTS, ids=[row[4] for row in FAULTS])
+def test_the_recorder_finds_a_graph_that_computes_something_else(placement, owner, name, fault, message, monkeypatch):
+    monkeypatch.setattr(sys.modules[owner] if isinstance(owner, str) else owner, name, fault)
+    with pytest.raises(ReplayFault, match=message):
+        run(GraphRecorder(), data={"placement": placement})
+
+
+def test_the_recorder_finds_inputs_that_were_freed():
+    def record():
+        weights, total = torch.ones(3), torch.zeros(3)
+        return GraphRecorder(verify=False).record(lambda: {"total": total + weights}, {"total": total})
+
+    with pytest.raises(ReplayFault, match=r"reads freed memory: float32 \[3\]"):
+        record()()
+
+
+def batch_that_asks(feed, draws, minibatch):
+    """A minibatch whose number is read by the host."""
+    return ORIGINAL(feed, draws, torch.tensor([minibatch.item()]))
+
+
+def batch_that_writes(feed, draws, minibatch):
+    """A minibatch that changes the draws of its epoch in place."""
+    draws.labels.add_(0)
+    return ORIGINAL(feed, draws, minibatch)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [(batch_that_asks, "reads a value on the host"), (batch_that_writes, "the pass writes to its input")],
+)
+def test_a_loop_that_no_graph_can_hold_runs_as_it_is_and_is_counted_with_its_reason(fault, reason, monkeypatch):
+    monkeypatch.setattr(Feed, "batch", fault)
+    with pytest.warns(RuntimeWarning, match=f"env.capture: runs without a graph: .*{reason}") as said:
+        scheduler, history, states = run(GraphRecorder())
+    assert len(said) == 1
+    assert scheduler.env.capture.fallbacks == history[0].graph_fallbacks == 6
+    monkeypatch.undo()
+    assert trees_equal(states, run(None)[2])
+
+
+def test_a_state_that_changes_its_shape_falls_back():
+    capture = Capture(GraphRecorder())
+    with pytest.warns(RuntimeWarning, match=r"expected the leaf of the first pass or one of its form"):
+        grown = capture.repeat(lambda x: torch.cat((x, x)), torch.ones(1), 5)
+    assert grown.shape == (32,)
+    assert (capture.recorded, capture.fallbacks) == (0, 1)
+
+
+def test_short_loops_are_not_recorded():
+    capture = Capture(GraphRecorder())
+    assert capture.repeat(lambda x: x + 1, torch.zeros(2), 3).tolist() == [3, 3]
+    assert (capture.recorded, capture.fallbacks) == (0, 0)
+
+
+@pytest.mark.parametrize("graphs", [GraphRecorder, CpuGraphs])
+def test_recording_is_a_pass(graphs):
+    total = torch.zeros(2)
+    replay = graphs().record(lambda: {"total": total + 1}, {"total": total})
+    assert total.tolist() == [1, 1]
+    replay()
+    assert total.tolist() == [2, 2]
+
+
+def test_state_that_swaps_its_leaves_is_written_back_without_overwriting_itself():
+    start = torch.tensor([1.0]), torch.tensor([2.0])
+    swap = lambda pair: (pair[1], pair[0])  # noqa: E731
+    for graphs, times in ((GraphRecorder, 4), (GraphRecorder, 5), (CpuGraphs, 8), (CpuGraphs, 9)):
+        assert trees_equal(Capture(graphs()).repeat(swap, start, times), repeat(swap, start, times))
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("auto", CpuGraphs), ("off", type(None))])
+def test_a_run_on_a_cpu_records_its_loops_unless_told_otherwise(mode, kind):
+    setup = build_setup(spec_of(engine=EngineSpec(capture=mode)))
+    assert type(open_capture(setup)._graphs) is kind
+
+
+class CountedGraphs:
+    """Graphs whose replay does nothing, as its launch looks to Python; `calls` before each replay."""
+
+    fewest_passes = 4
+
+    def __init__(self):
+        self.calls, self.before = 0, []
+
+    def stream(self):
+        return nullcontext()
+
+    def record(self, step, buffers):
+        step()
+        return lambda: self.before.append(self.calls)
+
+    def count(self, frame, event, _):
+        self.calls += event in ("call", "c_call")
+
+
+def test_a_replayed_minibatch_costs_the_host_few_calls():
+    graphs = CountedGraphs()
+    spec = spec_of(envs=2, episode_length=1, data={"minibatches": 101, "val_samples": 32})
+    scheduler = Scheduler(build_setup(spec), Parts(capture=Capture(graphs)))
+    sys.setprofile(graphs.count)
+    try:
+        with torch.no_grad():
+            scheduler.run()
+    finally:
+        sys.setprofile(None)
+    minibatches = graphs.before[:99]  # of the epoch; the update follows
+    assert (minibatches[-1] - minibatches[0]) / 98 <= 80  # a pass costs thousands
+
+
+@pytest.mark.filterwarnings("ignore")  # of the compiler, as where a run compiles
+def test_a_graph_of_the_compiler_holds_the_passes_itself():
+    capture = Capture(CpuGraphs())
+    double = lambda carry: {"x": carry["x"] * 2}  # noqa: E731
+    repeat = torch.compile(lambda x: capture.repeat(double, {"x": x}, 9)["x"], fullgraph=True, backend="eager")
+    assert repeat(torch.ones(2)).tolist() == [512.0, 512.0]
+    assert capture.recorded == 0

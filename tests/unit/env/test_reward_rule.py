@@ -1,0 +1,290 @@
+"""Reward rules of other packages: found by name, imported when a run names them, refused with one clear line."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, replace
+
+import pytest
+import torch
+from support.offered_packages import write_package
+from tensordict import TensorDict
+
+import morphogen
+from morphogen.cli import main, rewards
+from morphogen.config.groups import RewardSpec
+from morphogen.config.parts import RULES
+from morphogen.env.part_check import build_rule
+from morphogen.errors import ConfigError
+from morphogen.rules.rewards.archetypes import ARCHETYPES, TERMS
+from morphogen.rules.rewards.table import FunctionRule, rule_from_function
+
+SOURCE = '''"""Rules of a little package."""
+
+import torch
+
+from morphogen.rules.rewards.table import rule_from_function
+
+
+@rule_from_function
+def thrift(inputs):
+    """Accuracy that is delivered, less a little for every living parameter in every step."""
+    gain = torch.where(inputs.horizon, inputs.committed_acc, 0.0) / 100
+    return {"gain": gain, "size": -1e-6 * inputs.live_params}
+
+
+number = 3
+
+
+def failing(spec, terms):
+    """Cannot be built."""
+    raise KeyError("no such price")
+'''
+
+
+def offer(folder, monkeypatch, *, points, source=SOURCE, name="thrift_rules", version="0.1"):
+    """Install a package that offers rules where this process finds it."""
+    write_package(folder, source, {RULES.group: points}, name=name, version=version)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def no_traces(monkeypatch):
+    """No signal handler is set, and importing a package writes no cache."""
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+
+def tried(capsys, monkeypatch, folder, *words):
+    """Exit code, stdout and lines on stderr of a command that writes nothing."""
+    monkeypatch.chdir(folder)
+    before = sorted(folder.iterdir())
+    code = main.main(list(words))
+    shown = capsys.readouterr()
+    assert sorted(folder.iterdir()) == before
+    return code, shown.out, shown.err.splitlines()
+
+
+def dry(rule):
+    return ("train", "--preset", "smoke", "--reward", rule, "--dry-run")
+
+
+def test_an_offered_name_is_known_before_anything_is_imported(tmp_path, monkeypatch, capsys):
+    offer(tmp_path, monkeypatch, points={"thrift": "thrift"}, source="raise RuntimeError('imported')")
+    code, out, _ = tried(capsys, monkeypatch, tmp_path, "train", "--reward", "thrift", "--print-config")
+    assert (code, json.loads(out)["reward"]["rule"]) == (0, "thrift")
+    assert "thrift_rules" not in sys.modules
+    code, _, lines = tried(capsys, monkeypatch, tmp_path, *dry("greed"))
+    assert (code, len(lines)) == (2, 1)
+    assert lines[0].startswith("morphogen: error: reward.rule: expected one of sparse, delta, ")
+    assert lines[0].endswith(', thrift, got "greed"')
+
+
+def test_an_offered_rule_is_used_by_flag_and_by_file(tmp_path, monkeypatch, capsys):
+    offer(tmp_path, monkeypatch, points={"thrift": "thrift"})
+    file = tmp_path / "my.json"
+    file.write_text('{"preset": "smoke", "reward": {"rule": "thrift"}}')
+    for words in (dry("thrift"), ("train", "--config", str(file), "--dry-run")):
+        code, out, lines = tried(capsys, monkeypatch, tmp_path, *words)
+        assert (code, lines) == (0, [])
+        assert "thrift" in out
+    assert RULES.origin("thrift") == "thrift_rules 0.1"
+
+
+BROKEN = {
+    "missing": ("nowhere", "cannot be imported: AttributeError: module 'thrift_rules' has no attribute 'nowhere'"),
+    "number": ("number", "reward.rule: number of thrift_rules 0.1: expected a function (spec, terms) -> rule, got 3"),
+    "failing": ("failing", "reward.rule: failing of thrift_rules 0.1: KeyError: 'no such price'"),
+}
+
+
+@pytest.mark.parametrize("name", list(BROKEN))
+def test_a_rule_that_cannot_be_used_stops_its_own_runs_with_one_line_and_no_other(tmp_path, monkeypatch, capsys, name):
+    target, said = BROKEN[name]
+    offer(tmp_path, monkeypatch, points={name: target, "thrift": "thrift"})
+    code, out, lines = tried(capsys, monkeypatch, tmp_path, *dry(name))
+    assert (code, out, len(lines)) == (2, "", 1)
+    assert said in lines[0]
+    for other in ("delta", "thrift"):
+        assert tried(capsys, monkeypatch, tmp_path, *dry(other))[::2] == (0, [])
+
+
+def test_a_package_that_cannot_be_imported_stops_only_who_wants_its_rule(tmp_path, monkeypatch, capsys):
+    offer(tmp_path, monkeypatch, points={"thrift": "thrift"}, source="import not_there_at_all")
+    code, _, lines = tried(capsys, monkeypatch, tmp_path, *dry("thrift"))
+    assert code == 2
+    assert lines == [
+        "morphogen: error: reward.rule: thrift of thrift_rules 0.1: cannot be imported: "
+        "ModuleNotFoundError: No module named 'not_there_at_all'"
+    ]
+    assert tried(capsys, monkeypatch, tmp_path, *dry("delta"))[::2] == (0, [])
+
+
+def test_two_packages_with_one_name_stop_the_runs_that_want_it(tmp_path, monkeypatch, capsys):
+    for name in ("thrift_rules", "other_rules"):
+        folder = tmp_path / name
+        folder.mkdir()
+        offer(folder, monkeypatch, points={"thrift": "thrift"}, name=name)
+    code, _, lines = tried(capsys, monkeypatch, tmp_path, *dry("thrift"))
+    assert code == 2
+    assert lines == [
+        "morphogen: error: reward.rule: expected one package with thrift, got other_rules 0.1 and thrift_rules 0.1; "
+        "uninstall one"
+    ]
+    assert tried(capsys, monkeypatch, tmp_path, *dry("delta"))[::2] == (0, [])
+
+
+def test_no_package_takes_the_name_of_a_rule_from_here(tmp_path, monkeypatch, capsys):
+    offer(tmp_path, monkeypatch, points={"delta": "thrift", "two words": "thrift"})
+    own = RULES["delta"]
+    code, _, lines = tried(capsys, monkeypatch, tmp_path, *dry("delta"))
+    assert code == 0
+    assert lines == [
+        "morphogen: note: entry point of thrift_rules 0.1: expected a free name, got 'delta', "
+        "a reward rule of own; the entry point is ignored"
+    ]
+    assert RULES["delta"] is own
+    assert tried(capsys, monkeypatch, tmp_path, *dry("sparse"))[::2] == (0, [])
+    assert "two words" not in RULES
+
+
+@pytest.mark.slow
+def test_the_command_lists_every_rule_with_its_meaning_and_ranks_what_can_be_used(tmp_path, monkeypatch, capsys):
+    points = {"thrift": "thrift", "missing": "nowhere", "delta": "thrift", "two words": "thrift"}
+    offer(tmp_path, monkeypatch, points=points)
+    code, out, lines = tried(capsys, monkeypatch, tmp_path, "rewards")
+    assert code == 0
+    rows = [line for line in out.splitlines() if "  " in line]
+    for name, whose, start in (
+        ("sparse", "own", "Value of the delivered network"),
+        ("rent", "own", "`delta`, but parameters are paid per step"),
+        ("thrift", "thrift_rules 0.1", "Accuracy that is delivered, less a little"),
+    ):
+        assert any(row.split(maxsplit=1)[0] == name and whose in row and start in row for row in rows)
+    assert not any(row.startswith("missing") for row in rows)
+    titles = [line.strip() for line in out.splitlines() if "discounted returns" in line]
+    origins = dict.fromkeys(RULES.origin(name) for name in RULES if name != "missing")
+    assert titles == [f"discounted returns, {whose}" for whose in origins]
+    three = next(row.split() for row in rows if row.strip().startswith("three good"))
+    assert three[:6] == ["three", "good", "75.259", "0.499", "0.499", "0.499"]
+    notes = {line.removeprefix("morphogen: note: ") for line in lines}
+    assert len(notes) == len(lines) == 3
+    assert any("reward.rule: missing of thrift_rules 0.1: cannot be imported" in note for note in notes)
+    assert any("expected a free name, got 'delta'" in note for note in notes)
+    assert any(
+        "expected a name of letters and digits, with . _ - between them, got 'two words'" in note for note in notes
+    )
+
+
+def test_the_front_door_knows_installed_rules(tmp_path, monkeypatch):
+    offer(tmp_path, monkeypatch, points={"thrift": "thrift"})
+    code = "import morphogen as mg, sys; print(mg.RewardSpec(rule='thrift').rule, 'torch' in sys.modules)"
+    roots = [str(tmp_path), os.path.dirname(os.path.dirname(morphogen.__file__))]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(roots)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "thrift False\n"
+
+
+@pytest.mark.slow
+def test_many_rules_of_one_origin_stand_in_tables_that_fit_a_terminal():
+    for i in range(8):
+        RULES.register(
+            f"rule{i}",
+            rule_from_function(lambda inputs, i=i: {"gain": torch.full_like(inputs.committed_acc, float(i))}),
+        )
+    rules, faults = rewards.load_rules()
+    tables = rewards.return_tables({name: rules[name] for name in rules if name.startswith("rule")})
+    assert faults == []
+    assert [[name for name in rows[0] if name.startswith("rule")] for _, rows in tables] == [
+        [f"rule{i}" for i in range(6)],
+        ["rule6", "rule7"],
+    ]
+    whole = sum(TERMS.gamma**t for t in range(TERMS.episode_length))
+    for title, rows in tables:
+        assert title == "discounted returns, this program"
+        assert [row["policy"] for row in rows] == list(ARCHETYPES)
+        for name in list(rows[0])[2:]:
+            assert rows[0][name] == pytest.approx(whole * int(name[-1]))
+
+
+# what a rule that is not from here must keep
+
+
+@dataclass(frozen=True)
+class Crooked:
+    """A rule that keeps its contract but for what is changed about it."""
+
+    components: object = ("gain", "governor")
+    paid: object = staticmethod(lambda step, parts: parts)
+    total: object = staticmethod(lambda step, total: total)
+    slot_scale: float = 0.0
+
+    def init(self, envs, slots, device="cpu"):
+        return TensorDict({"seen": torch.zeros(envs, device=device)}, batch_size=[envs], device=device)
+
+    def potential(self, inputs, ledger):
+        return torch.zeros_like(inputs.committed_acc), torch.ones_like(inputs.horizon)
+
+    def __call__(self, inputs, ledger):
+        zero = torch.zeros_like(inputs.committed_acc)
+        parts = {"gain": inputs.clean_improvement / 100, "governor": torch.where(inputs.rolled_back, -1.0, zero)}
+        reward = self.total(inputs, sum(parts.values()))
+        return reward, self.paid(inputs, parts), ledger.replace({"seen": ledger["seen"] + 1})
+
+
+CROOKED = {
+    "step 50: reward: expected finite numbers": Crooked(total=lambda step, total: total / ~step.rolled_back),
+    r"reward: expected torch.float32 \[11\], got torch.float32 \[11, 3\]": Crooked(
+        total=lambda step, total: step.slots.alpha
+    ),
+    r"gain: expected .*, got torch.float64 \[11\]": Crooked(
+        paid=lambda step, parts: {**parts, "gain": parts["gain"].double()}
+    ),
+    "components: expected gain, governor, got gain, governor, tip": Crooked(
+        paid=lambda step, parts: {**parts, "tip": parts["gain"] * 0}
+    ),
+    "components: expected gain, governor, got gain": Crooked(paid=lambda step, parts: {"gain": parts["gain"]}),
+    r"components: expected a tuple of distinct names, got \['gain', 'governor'\]": Crooked(
+        components=["gain", "governor"]
+    ),
+    r"components: expected a tuple of distinct names, got \('gain', 'gain'\)": Crooked(components=("gain", "gain")),
+}
+
+
+@pytest.mark.parametrize("said", list(CROOKED))
+def test_a_rule_whose_numbers_have_another_form_is_refused_before_the_run(said):
+    RULES.register("crooked", lambda spec, terms: CROOKED[said])
+    with pytest.raises(ConfigError, match=f"reward.rule: crooked of this program: .*({said})"):
+        build_rule(RewardSpec(rule="crooked"), **asdict(TERMS))
+
+
+def test_a_rule_that_keeps_its_contract_is_used_as_it_is():
+    straight = Crooked()
+    RULES.register("straight", lambda spec, terms: replace(straight))
+    RULES.register("plain", rule_from_function(lambda inputs: {"gain": inputs.clean_improvement / 100}))
+    assert build_rule(RewardSpec(rule="straight"), **asdict(TERMS)) == straight
+    assert isinstance(build_rule(RewardSpec(rule="plain"), **asdict(TERMS)), FunctionRule)
+
+
+@pytest.mark.parametrize(
+    ("builder", "said"),
+    [
+        (lambda inputs: {"gain": inputs.clean_improvement}, "expected the builder of a rule, got a function: wrap"),
+        (
+            rule_from_function(lambda inputs: inputs.clean_improvement),
+            "expected a dict of named parts of the reward, got",
+        ),
+        (rule_from_function(lambda inputs: {}), "expected a dict of named parts of the reward, got {}"),
+    ],
+)
+def test_a_function_that_is_no_rule_is_refused_with_the_remedy(builder, said):
+    RULES.register("bare", builder)
+    with pytest.raises(ConfigError, match=f"reward.rule: bare of this program: {said}"):
+        build_rule(RewardSpec(rule="bare"), **asdict(TERMS))

@@ -1,0 +1,165 @@
+"""The CNN host: parameters, widths, classes, normalisation."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support import small_states
+
+from morphogen.config.host import CnnSpec
+from morphogen.hosts import cnn
+from morphogen.hosts.forward_pass import SlotSeeds, forward, used_classes
+from morphogen.hosts.host_networks import HostRows
+from morphogen.hosts.net import Net
+from morphogen.rules.counts import seed_params, used_channels
+from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
+from morphogen.steps.validate_step import validate
+
+# base, blocks, kernel, pools, channels in, size, classes -> parameters
+TABLE = [
+    ((32, 3, 3, 3, 3, 32, 10), 94_762),
+    ((8, 3, 3, 3, 3, 32, 10), 6_418),
+    ((8, 5, 3, 5, 3, 32, 10), 99_922),
+    ((1, 3, 1, 3, 3, 32, 10), 77),
+    ((2, 3, 1, 0, 3, 32, 10), 164),
+    ((16, 3, 3, 3, 3, 32, 10), 24_346),
+    ((2, 5, 1, 5, 3, 32, 10), 1_140),
+    ((4, 2, 3, 1, 1, 8, 10), 438),
+    ((2, 2, 1, 1, 1, 8, 10), 72),
+]
+NET = small_states.net()
+
+
+def logits(state, net, images):
+    """Logits of the hosts without seeds for shared images."""
+    masks, none = net.networks.masks(state.instance, state.host.params), (None,) * len(net.slots)
+    rows = HostRows(net.host_layout.split(state.host.params), masks, None)
+    return forward(images, rows, used_classes(state.instance, net), SlotSeeds((), none, none), net=net)
+
+
+@pytest.mark.parametrize(("numbers", "count"), TABLE)
+def test_the_leaves_hold_as_many_parameters_as_the_closed_form_says(numbers, count):
+    host = CnnSpec(*numbers)
+    assert cnn.host_layout(host).size == host.params() == count
+
+
+@given(st.floats(0.01, 1.0), st.integers(2, 10), st.sampled_from([row[0] for row in TABLE]))
+def test_host_parameters_in_use_are_those_of_the_narrowed_host(width, classes, numbers):
+    host = CnnSpec(*numbers)
+    width = float(torch.tensor(width))
+    state = small_states.fresh(small_states.net(slots=("r0c0",)), 2)
+    instance = state.instance.replace(width=torch.tensor([width, 1.0]), classes=torch.tensor([classes, 2]))
+    assert cnn.CnnNetworks(host).params_in_use(instance).tolist() == [host.params(width, classes), host.params(1.0, 2)]
+
+
+@pytest.mark.parametrize(("reach", "taps"), [(0, 1), (1, 9), (2, 9)])
+def test_what_kernels_do_not_see_changes_nothing_gets_no_gradient_and_is_not_counted(reach, taps):
+    state = small_states.fresh(NET, 2)
+    state = state.replace(instance=state.instance.replace(reach=torch.tensor([reach, 1])))
+    images = small_states.split(NET).inputs
+    params = state.host.params.clone().requires_grad_()
+    logits(state.replace(host=state.host.replace(params=params)), NET, images).sum().backward()
+    conv = cnn.host_layout(NET.host).split(params.grad)["block0.conv"]
+    assert int((conv[0, 0, 0] != 0).sum()) == taps
+    assert int((conv[1, 0, 0] != 0).sum()) == 9
+    hidden = cnn.host_layout(NET.host).split(params.detach())["block0.conv"]
+    result = logits(state, NET, images)
+    hidden[0, :, :, 0] += 1.0
+    again = logits(state.replace(host=state.host.replace(params=params.detach())), NET, images)
+    assert torch.equal(result[0], again[0]) == (taps == 1)
+    missing = NET.host.params() - int(NET.networks.params_in_use(state.instance)[0])
+    assert missing == (9 - taps) * sum(a * b for a, b in pairwise((NET.host.channels_in, *NET.host.channels)))
+
+
+@pytest.mark.parametrize(("width", "kept"), [(1.0, 8), (0.5, 4), (0.51, 5), (0.375, 3), (0.01, 1)])
+def test_a_share_of_the_channels_is_rounded_up(width, kept):
+    assert int(used_channels(torch.tensor(width), 8)) == kept
+
+
+def test_initial_loss_is_below_one_and_a_half_times_guessing():
+    state = small_states.fresh(NET, 6)
+    split = small_states.split(NET, 100)
+    result = logits(state, NET, split.inputs)
+    loss = torch.nn.functional.cross_entropy(result.flatten(0, 1), split.labels.repeat(6))
+    assert float(loss) < 1.5 * math.log(10)
+
+
+def test_masked_channels_change_nothing_and_get_no_gradient():
+    """Property 18: weights of masked channels, of what follows and of what precedes."""
+    state = small_states.fresh(NET, 2)
+    state = state.replace(instance=state.instance.replace(width=torch.tensor([0.5, 1.0])))
+    images = small_states.split(NET).inputs
+    layout = cnn.host_layout(NET.host)
+
+    def total(params):
+        moved = state.replace(host=state.host.replace(params=params))
+        return logits(moved, NET, images).square().sum()
+
+    grads = layout.split(torch.func.grad(total)(state.host.params))
+    assert not grads["block0.conv"][0, 2:].any()
+    assert not grads["block1.conv"][0, :, 2:].any()
+    assert not grads["block1.conv"][0, 4:].any()
+    assert not grads["block1.bias"][0, 4:].any()
+    assert not grads["head.weight"][0, :, 4:].any()
+    assert grads["block0.conv"][1].flatten(1).any(-1).all()
+    changed = layout.split(state.host.params.clone())
+    changed["block0.conv"][0, 2:] = 5.0
+    changed["block1.gain"][0, 4:] = 5.0
+    flat = torch.cat([leaf.flatten(1) for leaf in changed.values()], -1)
+    other = state.replace(host=state.host.replace(params=flat))
+    assert torch.equal(logits(state, NET, images), logits(other, NET, images))
+
+
+def test_masked_classes_never_win_and_carry_no_gradient():
+    state = small_states.fresh(NET, 2)
+    state = state.replace(instance=state.instance.replace(classes=torch.tensor([3, 10])))
+    result = logits(state, NET, small_states.split(NET).inputs)
+    assert (result[0, :, 3:] == -1e4).all()
+    assert (result[0].argmax(-1) < 3).all()
+    plan = small_states.plan(state, NET)
+    batch = small_states.batch(NET, 2)
+    batch = batch.replace(labels=batch.labels % 3)
+    options = {
+        "net": NET,
+        "spec": small_states.HostSpec(lr=0.1, seed_lr=0.1, weight_decay=0.0),
+        "lifecycle": small_states.LIFECYCLE,
+    }
+    progress, _ = train_minibatch(start_epoch(state, plan, net=NET), batch, plan, **options)
+    after, _ = finish_epoch(state, progress, plan, net=NET)
+    before, now = (cnn.host_layout(NET.host).split(s.host.params) for s in (state, after))
+    assert torch.equal(before["head.weight"][0, 3:], now["head.weight"][0, 3:])
+    assert not torch.equal(before["head.weight"][0, :3], now["head.weight"][0, :3])
+
+
+@pytest.mark.parametrize("norm", ["group", "batch"])
+def test_difference_03_a_seed_that_only_rescales_is_worth_nothing(norm):
+    """Normalisation does not remember: features three times as large are the same features to the next block."""
+    host = CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10, norm=norm)
+    net = Net(host, host.pick_slots(("r0c0",)))
+    ones = torch.ones(3, 1, dtype=torch.int64)
+    state = small_states.grow(small_states.fresh(net, 3), net, 6 * ones, 2 * ones, ones, ones.float())
+    row = state.seeds["r0c0", "params"].clone()
+    row[:, 8:12] = 40.0  # attention with b2 large: d = x, y = 2 h
+    state.seeds["r0c0"]["params"] = row
+    split = small_states.split(net, 60)
+    measured = validate(state, split, *small_states.every(state, net), small_states.plan(state, net), net=net, chunk=30)
+    assert measured.accuracy[:, 0].tolist() == measured.accuracy[:, 1].tolist()
+    again = validate(state, split, *small_states.every(state, net), small_states.plan(state, net), net=net, chunk=30)
+    assert torch.equal(measured.accuracy, again.accuracy)
+
+
+@given(st.sampled_from(range(1, 10)), st.sampled_from(range(1, 8)), st.sampled_from(range(1, 4)))
+def test_difference_17_seed_parameters_depend_on_what_a_seed_is_and_on_nothing_else(stage, blueprint, algorithm):
+    state = small_states.fresh(NET, 1)
+    one = torch.ones(1, 3, dtype=torch.int64)
+    own = {"stage": stage * one, "blueprint": blueprint * one, "algorithm": algorithm * one}
+    for mode in range(3):
+        slots = state.slots.replace(**own, alpha_mode=mode * one, alpha=0.1 * mode * one.float())
+        result = seed_params(slots, NET.counts, NET.gate_counts)
+        expected = [
+            row[blueprint] + (algorithm == 3) * gate for row, gate in zip(NET.counts, NET.gate_counts, strict=True)
+        ]
+        assert result[0].tolist() == (expected if 2 <= stage <= 6 else [0, 0, 0])

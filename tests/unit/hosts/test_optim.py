@@ -1,0 +1,105 @@
+"""Optimiser steps of rows against `torch.optim`, one optimiser per row."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.small_states import noise, normal
+
+from morphogen.hosts.optim import adamw, clip_by_norm, grad_and_value, sgd
+
+KNOBS = {"lr": 0.05, "momentum": 0.9}
+
+
+@pytest.mark.parametrize("decay", [0.0, 5e-4])
+def test_sgd_of_rows_equals_torch_sgd_per_row(decay):
+    params, velocity = normal(4, 7).double(), torch.zeros(4, 7).double()
+    rows = [torch.nn.Parameter(row.clone()) for row in params]
+    plain = [torch.optim.SGD([row], weight_decay=decay, **KNOBS) for row in rows]
+    for step in range(4):
+        grads = normal(4, 7, seed=step).double()
+        params, velocity = sgd(params, velocity, grads, torch.ones(4, dtype=torch.bool), weight_decay=decay, **KNOBS)
+        for row, optimiser, grad in zip(rows, plain, grads, strict=True):
+            row.grad = grad.clone()
+            optimiser.step()
+    torch.testing.assert_close(params, torch.stack([row.detach() for row in rows]), rtol=1e-13, atol=1e-13)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=5))
+def test_a_row_that_is_skipped_changes_neither_value_nor_velocity_nor_decays(live):
+    rows = len(live)
+    params, velocity, grads = normal(rows, 3), normal(rows, 3, seed=1), normal(rows, 3, seed=2)
+    mask = torch.tensor(live)
+    grads = torch.where(mask.unsqueeze(-1), grads, torch.nan)
+    changed, moving = sgd(params, velocity, grads, mask, weight_decay=0.1, **KNOBS)
+    assert torch.equal(changed[~mask], params[~mask])
+    assert torch.equal(moving[~mask], velocity[~mask])
+    assert (changed[mask] != params[mask]).any(-1).all()
+    assert torch.isfinite(changed).all()
+
+
+def test_clipping_equals_torch_clipping_per_row():
+    grads = normal(5, 6) * torch.tensor([0.01, 0.5, 1, 10, 1e6]).unsqueeze(-1)
+    result = clip_by_norm(grads, grads.norm(dim=-1), max_norm=1.0)
+    for row, got in zip(grads, result, strict=True):
+        one = torch.nn.Parameter(row)
+        one.grad = row.clone()
+        torch.nn.utils.clip_grad_norm_([one], 1.0)
+        torch.testing.assert_close(got, one.grad)
+    assert clip_by_norm(grads, grads.norm(dim=-1), max_norm=None) is grads
+
+
+def _adam(decay, kind):
+    """Our steps and those of torch on the same gradients, two leaves with their own decay."""
+    params = {"a": normal(3, 4).double(), "b": normal(3, seed=1).double()}
+    m = {key: torch.zeros_like(value) for key, value in params.items()}
+    v = dict(m)
+    leaves = {key: torch.nn.Parameter(value.clone()) for key, value in params.items()}
+    groups = [{"params": [leaves[key]], "weight_decay": decay[key]} for key in leaves]
+    plain = kind(groups, lr=0.01, betas=(0.8, 0.99), eps=1e-6)
+    for step in range(1, 6):
+        grads = {key: normal(*value.shape, seed=10 * step).double() for key, value in params.items()}
+        count = torch.tensor(step)
+        own = {"lr": 0.01, "betas": (0.8, 0.99), "eps": 1e-6, "weight_decay": decay}
+        params, m, v = adamw(params, grads, m, v, count, **own)
+        for key, leaf in leaves.items():
+            leaf.grad = grads[key].clone()
+        plain.step()
+    return params, leaves
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_adamw_equals_torch(kind):
+    decay = {"a": 0.0, "b": 0.0} if kind is torch.optim.Adam else {"a": 0.1, "b": 0.0}
+    params, leaves = _adam(decay, kind)
+    for key, value in params.items():
+        torch.testing.assert_close(value, leaves[key].detach(), rtol=1e-12, atol=1e-12)
+
+
+def test_rows_of_adamw_may_be_at_different_steps():
+    params, zero = {"a": normal(2, 3)}, {"a": torch.zeros(2, 3)}
+    first, m, v = adamw(params, {"a": normal(2, 3, seed=1)}, zero, zero, torch.tensor(1), lr=0.1)
+    stepped = adamw(first, {"a": normal(2, 3, seed=2)}, m, v, torch.tensor([2, 7]), lr=0.1)[0]["a"]
+    for row, count in enumerate((2, 7)):
+        alone = adamw(first, {"a": normal(2, 3, seed=2)}, m, v, torch.tensor(count), lr=torch.tensor(0.1))[0]["a"]
+        torch.testing.assert_close(stepped[row], alone[row])
+
+
+def test_steps_do_not_write_to_their_arguments():
+    params, velocity, grads = normal(2, 3), noise(2, 3), normal(2, 3, seed=1)
+    kept = [value.clone() for value in (params, velocity, grads)]
+    sgd(params, velocity, grads, torch.tensor([True, False]), **KNOBS)
+    adamw({"a": params}, {"a": grads}, {"a": velocity}, {"a": velocity}, torch.tensor(1), lr=0.1)
+    assert all(torch.equal(a, b) for a, b in zip(kept, (params, velocity, grads), strict=True))
+
+
+def test_both_ways_to_a_gradient_agree_bit_for_bit():
+    def objective(leaves):
+        return (leaves[0].sin() * leaves[1]).sum(), leaves[0].detach().sum()
+
+    leaves = (normal(3, 4), normal(3, 4, seed=1), normal(2, seed=2))
+    result, beside = grad_and_value(objective, leaves)
+    expected, other = torch.func.grad(objective, has_aux=True)(leaves)
+    assert all(torch.equal(a, b) for a, b in zip(result, expected, strict=True))
+    assert torch.equal(beside, other)
+    assert not any(leaf.requires_grad for leaf in leaves)

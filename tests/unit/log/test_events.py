@@ -1,0 +1,528 @@
+"""Events: told from records alone they are what happened, and their lines come back equal."""
+
+import copy
+import itertools
+import json
+import math
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, fields
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.random_records import COMPONENTS, SLOTS, events_of, facts, live, round_record
+
+from morphogen.log.derive import derive_events
+from morphogen.log.events import Envelope, tidy
+from morphogen.log.jsonl import EVENT_KINDS, decode, encode, encode_round, manifest_hash
+from morphogen.log.kinds.epoch import EpisodeCompleted, StageChanged
+from morphogen.log.kinds.ppo import PpoUpdated, ppo_event
+from morphogen.log.kinds.run import CheckpointSaved, RunCompleted
+from morphogen.log.log_file import LogFile
+from morphogen.log.round_summary import RoundCosts, stability, summarise, throughput_events
+from morphogen.ppo import metrics
+from morphogen.vocab.action import RELEVANT
+from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.stage import TRANSITIONS, Stage
+
+lifetimes = given(seed=st.integers(0, 10**6), envs=st.integers(1, 4), epochs=st.integers(1, 25))
+
+
+def completed(found):
+    """The episodes among events, in the order of the envs."""
+    return tuple(event.data for event in found if isinstance(event.data, EpisodeCompleted))
+
+
+told = events_of
+
+
+def named(found, name):
+    return [event for event in found if event.name == name]
+
+
+@lifetimes
+def test_stage_changes_are_the_moves_that_happened(seed, envs, epochs):
+    there, records = live(seed, envs, epochs)
+    found = named(told(records, facts(envs, epochs)), "StageChanged")
+    for e, env in enumerate(there):
+        wanted = [
+            (t, SLOTS[s], cause, here.name, to.name, age, count, None if kind < 0 else Blueprint(kind).label)
+            for t, s, cause, here, to, age, count, kind, *_ in env.log
+        ]
+        have = [
+            (v.epoch, v.slot, d.cause, d.from_, d.to, d.age, d.epochs_in_stage, d.blueprint)
+            for v in found
+            if v.env == e and isinstance(d := v.data, StageChanged)
+        ]
+        assert sorted(have) == sorted(wanted, key=lambda row: row[:4])
+
+
+@lifetimes
+def test_lifecycle_events_rebuild_the_stage_of_every_slot_at_every_epoch(seed, envs, epochs):
+    _, records = live(seed, envs, epochs)
+    changes = named(told(records, facts(envs, epochs)), "StageChanged")
+    now = np.full((envs, len(SLOTS)), int(Stage.DORMANT))
+    for t, record in enumerate(records):
+        for event in (change for change in changes if change.epoch == t):
+            at = event.env, SLOTS.index(event.slot)
+            assert now[at] == Stage[event.data.from_]
+            now[at] = Stage[event.data.to]
+        assert (now == record["stage"]).all()
+
+
+@lifetimes
+def test_only_a_rollback_leaves_the_table_of_transitions(seed, envs, epochs):
+    _, records = live(seed, envs, epochs)
+    for event in named(told(records, facts(envs, epochs)), "StageChanged"):
+        legal = Stage[event.data.to] in TRANSITIONS[Stage[event.data.from_]]
+        assert legal or event.data.cause == "govern"
+
+
+@lifetimes
+def test_counts_of_events_agree_with_each_other_and_with_the_episodes(seed, envs, epochs):
+    there, records = live(seed, envs, epochs)
+    found = told(records, facts(envs, epochs))
+    episodes = completed(found)
+    moved = [event.data.to for event in named(found, "StageChanged")]
+    for kind, stage, count in (
+        ("SeedGerminated", "GERMINATED", "germinated"),
+        ("SeedFossilized", "FOSSILIZED", "fossilized"),
+        ("SeedPruned", "PRUNED", "pruned"),
+    ):
+        assert len(named(found, kind)) == moved.count(stage) == sum(getattr(one, count) for one in episodes)
+    assert len(named(found, "RolledBack")) == sum(one.rollbacks for one in episodes)
+    assert [event.epoch for event in named(found, "RolledBack") if event.env == 0] == there[0].rollbacks
+    assert len(episodes) == envs
+    for one in episodes:
+        assert sum(one.ops.values()) == epochs
+        assert one.rollbacks or one.germinated == one.fossilized + one.pruned + one.live
+
+
+@lifetimes
+def test_gates_are_told_when_asked_with_the_checks_that_failed(seed, envs, epochs):
+    there, records = live(seed, envs, epochs)
+    found = named(told(records, facts(envs, epochs)), "GateEvaluated")
+    targets = {"TRAIN": Stage.TRAINING, "BLEND": Stage.BLENDING, "HOLD": Stage.HOLDING, "FOSSILIZE": Stage.FOSSILIZED}
+    for e, env in enumerate(there):
+        have = [(v.epoch, v.slot, targets[v.data.gate], v.data.passed) for v in found if v.env == e]
+        assert have == [(t, SLOTS[s], to, passed) for t, s, to, passed in env.gates]
+    assert all(event.data.failed == (() if event.data.passed else ("too_early",)) for event in found)
+
+
+@lifetimes
+def test_the_reason_of_a_pruning_is_who_pruned(seed, envs, epochs):
+    there, records = live(seed, envs, epochs)
+    found = named(told(records, facts(envs, epochs)), "SeedPruned")
+    reason = {"action": "action", "tick": "ramp", "govern": "governor"}
+    for e, env in enumerate(there):
+        wanted = [(t, SLOTS[s], reason[cause], age) for t, s, cause, _, to, age, *_ in env.log if to is Stage.PRUNED]
+        assert [(v.epoch, v.slot, v.data.reason, v.data.age) for v in found if v.env == e] == wanted
+    assert all(event.data.params > 0 for event in found)
+
+
+@lifetimes
+def test_a_seed_is_told_with_what_it_was_worth_before_it_moved(seed, envs, epochs):
+    there, records = live(seed, envs, epochs)
+    found = told(records, facts(envs, epochs))
+    for e, env in enumerate(there):
+        for name, stage in (("SeedFossilized", Stage.FOSSILIZED), ("SeedPruned", Stage.PRUNED)):
+            data = [event.data for event in named(found, name) if event.env == e]
+            wanted = [tuple(entry[-2:]) for entry in env.log if entry[4] is stage]
+            assert [one.contribution for one in data] == [contribution for _, contribution in wanted]
+            assert [one.accuracy_change for one in data] == pytest.approx([gain for gain, _ in wanted], abs=1e-4)
+
+
+def test_a_germination_is_told_with_what_was_sown():
+    there, records = live(5, 2, 12)
+    found = [event for event in named(told(records, facts(2, 12)), "SeedGerminated") if event.env == 1]
+    sown = [entry for entry in there[1].log if entry[4] is Stage.GERMINATED]
+    assert len(found) == len(sown) > 0
+    for event, entry in zip(found, sown, strict=True):
+        at = (1, entry[1])
+        assert event.data.accuracy == pytest.approx(float(records[entry[0]]["acc_before"][1]))
+        assert event.data.blueprint == Blueprint(int(records[entry[0]]["blueprint"][at])).label
+        assert (event.data.algorithm, event.data.tempo, event.data.alpha_target) == ("ADD", 5, 0.7)
+
+
+def test_episodes_are_numbered_over_all_envs_of_the_run():
+    found = told(live(5, 2, 6)[1], facts(2, 6, first=4, total=10), round=3)
+    assert {(event.env, event.episode) for event in found if event.env is not None} == {(4, 34), (5, 35)}
+
+
+@lifetimes
+def test_an_env_s_events_do_not_depend_on_its_neighbours(seed, envs, epochs):
+    _, records = live(seed, envs, epochs)
+    whole = told(records, facts(envs, epochs), round=3)
+    for e in range(envs):
+        rows = [{name: leaf[e : e + 1] for name, leaf in record.items()} for record in records]
+        alone = told(rows, facts(1, epochs, first=e, total=envs), round=3)
+        assert [event for event in alone if event.env is not None] == [event for event in whole if event.env == e]
+
+
+@lifetimes
+def test_telling_changes_no_record(seed, envs, epochs):
+    record = round_record(live(seed, envs, epochs)[1], facts(envs, epochs))
+    before = copy.deepcopy(record.columns)
+    assert list(derive_events(record)) == list(derive_events(record))
+    assert all(np.array_equal(before[name], column) for name, column in record.columns.items())
+
+
+@lifetimes
+def test_events_of_a_kind_are_those_among_all_events(seed, envs, epochs):
+    record = round_record(live(seed, envs, epochs)[1], facts(envs, epochs))
+    every = list(derive_events(record))
+    for kind in {event.name for event in every}:
+        assert list(derive_events(record, {kind})) == named(every, kind)
+
+
+@lifetimes
+def test_every_event_comes_back_from_its_line(seed, envs, epochs):
+    _, records = live(seed, envs, epochs)
+    for event in told(records, facts(envs, epochs), round=2):
+        text = encode(event, seq=5, time=1.0)
+        assert text.isascii()
+        assert text.count("\n") == 1
+        assert decode(text) == (event,)
+
+
+def test_sums_of_an_episode_are_those_of_its_epochs():
+    _, records = live(11, 3, 20)
+    for e, one in enumerate(completed(told(records, facts(3, 20)))):
+        rewards = [float(record["reward"][e]) for record in records]
+        assert one.reward == pytest.approx(sum(rewards), rel=1e-6)
+        assert one.discounted_return == pytest.approx(sum(r * 0.9**t for t, r in enumerate(rewards)), rel=1e-6)
+        for i, name in enumerate(COMPONENTS):
+            assert one.components[name] == pytest.approx(sum(float(r["components"][e, i]) for r in records), abs=1e-5)
+        for i, name in enumerate(SLOTS):
+            own = [r for r in records if RELEVANT[r["action"][e, 0]][1] and r["action"][e, 1] == i]
+            assert one.slot_rewards[name] == pytest.approx(sum(float(r["reward"][e]) for r in own), abs=1e-5)
+        assert one.unmeasured_steps == sum(bool(record["unmeasured"][e]) for record in records)
+        assert one.detectors["attribution_ratio"] == sum(int(r["detectors"][e, :, 0].sum()) for r in records)
+        assert one.initial_accuracy == 50.0
+        assert one.accuracy == pytest.approx(float(records[-1]["val_acc"][e]))
+        assert one.success == (one.committed_accuracy >= 60)
+
+
+def test_the_end_of_an_episode_describes_the_network_that_was_grown():
+    there, records = live(3, 4, 25)
+    found = told(records, facts(4, 25))
+    for e, one in enumerate(completed(found)):
+        seeds = [(SLOTS[i], slot) for i, slot in enumerate(there[e].slots) if slot.occupied]
+        assert [(row["slot"], row["stage"]) for row in one.topology] == [(n, s.stage.name) for n, s in seeds]
+        blended = sum(
+            slot.params for _, slot in seeds if slot.stage in (Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
+        )
+        assert one.params == 400 + blended
+        assert one.params_ratio == pytest.approx(1 + blended / 400, rel=1e-6)
+        fossils = [slot for _, slot in seeds if slot.stage is Stage.FOSSILIZED]
+        assert one.contributing == sum((slot.contribution or 0) >= 1 for slot in fossils)
+        recorded = [event.data for event in named(found, "TopologyRecorded") if event.env == e]
+        assert len(recorded) == bool(fossils)
+        for data in recorded:
+            assert len(data.manifest["slots"]) == len(fossils)
+            assert data.sha256 == manifest_hash(data.manifest)
+
+
+def test_a_scripted_life_gives_the_expected_counts():
+    base = live(0, 2, 20)[1]
+    script = {0: 2, 1: 3, 11: 4, 16: 5, 17: 6}  # epoch -> stage of slot 0 of env 0 after the action
+    now = np.ones((2, 3), dtype=int)
+    for t, record in enumerate(base):
+        record |= {"stage_before": now.copy(), "rolled_back": np.zeros(2, bool), "stabilized": np.zeros(2, bool)}
+        record |= dict.fromkeys(("anomaly", "fault"), np.zeros(2, int))
+        record["detectors"] = np.zeros((2, 3, 2), bool)
+        record |= {
+            "gate": np.zeros((2, 3), int),
+            "gate_passed": np.zeros((2, 3), bool),
+            "blueprint": np.ones((2, 3), int),
+        }
+        if t in script:
+            now[0, 0] = script[t]
+            record["gate"][0, 0] = {3: 1, 4: 2, 5: 3, 6: 5}.get(script[t], 0)
+        record |= {name: now.copy() for name in ("stage_acted", "stage_ticked", "stage")}
+    found = told(base, facts(2, 20))
+    counts = {name: len(named(found, name)) for name in EVENT_KINDS}
+    assert {name: count for name, count in counts.items() if count} == {
+        "SeedGerminated": 1,
+        "StageChanged": 5,
+        "GateEvaluated": 4,
+        "SeedFossilized": 1,
+        "TopologyRecorded": 1,
+        "EpisodeCompleted": 2,
+        "EpochCompleted": 20,
+        "RegimeBegan": 4,
+        **dict.fromkeys(("AblationsMeasured", "ActionsTaken", "HostGradients", "SlotsMeasured", "RewardsPaid"), 20),
+        "AttributionMissing": 20,
+    }
+
+
+def test_the_first_stable_epoch_is_told_once_an_episode():
+    _, records = live(2, 2, 15)
+    found = named(told(records, facts(2, 15)), "HostStabilized")
+    assert [(event.env, event.epoch) for event in found] == [(0, 7), (1, 7)]
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "expected"),
+    [([50], 1), ([50, 60], 1), ([50, 60, 70], 1), ([50, 60, 50], 1 / 101), ([10] + [50] * 21, 1)],
+)
+def test_stability_falls_with_the_variance_of_the_last_20_differences(accuracies, expected):
+    recent = np.asarray([np.nan] * 21 + [float(a) for a in accuracies])[-21:]
+    assert stability(recent) == pytest.approx(expected)
+
+
+def summary(records, known, rolling=(), **more):
+    settings = {"round": 0, "updated": True, "costs": RoundCosts(2.0, 10), **more}
+    return summarise(round_record(records, known).ends, rolling, **settings)
+
+
+@lifetimes
+def test_means_of_a_summary_are_the_means_of_its_arrays(seed, envs, epochs):
+    _, records = live(seed, envs, epochs)
+    one, _ = summary(records, facts(envs, epochs))
+    assert one.episodes_completed == len(one.env_accuracy) == envs
+    assert one.accuracy_mean == pytest.approx(np.mean(one.env_accuracy), rel=1e-6)
+    assert one.accuracy_std == pytest.approx(np.std(one.env_accuracy), abs=1e-4)
+    assert (one.accuracy_min, one.accuracy_max) == (min(one.env_accuracy), max(one.env_accuracy))
+    assert one.committed_mean == pytest.approx(np.mean(one.env_committed), rel=1e-6)
+    assert one.reward_mean == pytest.approx(np.mean(one.env_reward), rel=1e-5, abs=1e-6)
+    assert one.env_epochs_per_s == 5.0
+
+
+def test_rolling_accuracy_is_the_mean_of_the_last_ten_rounds():
+    rolling, means = (), []
+    for round in range(14):
+        one, rolling = summary(live(round, 1, 1)[1], facts(1, 1), rolling, round=round)
+        means.append(one.accuracy_mean)
+        assert one.rolling_accuracy == pytest.approx(np.mean(means[-10:]), rel=1e-6)
+
+
+def test_seconds_do_not_count_in_comparing_summaries():
+    played = live(1, 2, 3)[1], facts(2, 3)
+    assert summary(*played)[0] == summary(*played, costs=RoundCosts(9.0, 10, 1.0))[0]
+    assert summary(*played)[0] != summary(*played, updated=False)[0]
+
+
+def test_rates_are_of_the_rollout_and_shares_of_the_whole_round():
+    spent = {"host_cpu_s": 0.5, "device_s": None, "count": 3}
+    phases = {"data": {"wall_s": 1.0, **spent}, "train": {"wall_s": 6.0, **spent}}
+    pace, profile = throughput_events(RoundCosts(4.0, 6, 1.0, waited_s=0.5, phases=phases), samples=32)
+    assert (pace.rollout_s, pace.update_s, pace.env_epochs_per_s, pace.samples_per_s) == (4.0, 1.0, 1.5, 48.0)
+    assert (pace.host_wait_time_share, pace.data_wait_time_share) == (0.1, 0.2)
+    assert profile.phases == phases
+    (alone,) = throughput_events(RoundCosts(4.0, 6), samples=32)
+    assert alone.data_wait_time_share is None
+
+
+def test_a_round_of_no_time_has_no_rate():
+    (pace,) = throughput_events(RoundCosts(0.0, 6), samples=32)
+    assert (pace.env_epochs_per_s, pace.samples_per_s, pace.host_wait_time_share) == (None, None, None)
+
+
+def test_a_round_without_episodes_has_no_summary():
+    with pytest.raises(ValueError, match="without completed episodes"):
+        summarise({"accuracy": np.zeros(0)}, (), round=0, updated=False, costs=RoundCosts(1.0, 1))
+
+
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(), st.text(max_size=5)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)),
+    max_leaves=8,
+)
+
+
+@given(value=JSON)
+def test_tidy_values_are_json_with_at_most_7_digits_and_tidy_themselves(value):
+    found = tidy(value)
+    assert tidy(found) == found
+    assert tidy(json.loads(json.dumps(found, allow_nan=False))) == found
+
+
+@given(number=st.floats(allow_nan=False, allow_infinity=False))
+def test_a_tidy_number_has_7_significant_digits(number):
+    assert tidy(number) == pytest.approx(number, rel=1e-6)
+    assert float(f"{tidy(number):.6e}") == tidy(number)
+
+
+def test_what_is_not_finite_is_null():
+    assert tidy([math.nan, math.inf, -math.inf, np.float32("nan"), np.float32(2.5)]) == (None, None, None, None, 2.5)
+
+
+def test_an_event_cannot_hold_anything_else():
+    with pytest.raises(TypeError, match="an event cannot hold a set"):
+        tidy({"a": {1, 2}})
+
+
+SAVED = Envelope(CheckpointSaved(path="a", kind="final", size_bytes=3, save_s=0.1))
+
+
+def test_a_line_has_the_keys_of_the_envelope_in_order():
+    move = StageChanged(
+        from_="DORMANT", to="GERMINATED", cause="action", blueprint=None, alpha=0.0, age=0, epochs_in_stage=0
+    )
+    whole = json.loads(encode(Envelope(move, round=1, epoch=0, env=2, episode=34, slot="r0c0"), seq=7, time=1.23456))
+    assert list(whole) == [
+        *("v", "seq", "time", "event", "severity"),
+        *("round", "epoch", "env", "episode", "slot", "data"),
+    ]
+    assert whole["time"] == 1.235
+    assert whole["data"]["from"] == "DORMANT"
+    assert "round" not in json.loads(encode(SAVED, seq=0, time=0.0))
+
+
+def test_rounds_count_from_1_in_a_line_and_from_0_in_an_event():
+    ended = RunCompleted(status="completed", rounds_done=3, best_round=2, best_accuracy=1.0, error=None, run_s=1.0)
+    (one, _) = summary(live(1, 1, 1)[1], facts(1, 1), round=6)
+    for event, place, number in ((Envelope(ended), "best_round", 3), (Envelope(one, round=6), "round", 7)):
+        line = json.loads(encode(event, seq=0, time=0.0))
+        assert line["data"][place] == number
+        assert line.get("round") == (7 if event.round == 6 else None)
+        assert decode(json.dumps(line)) == (event,)
+        with pytest.raises(ValueError, match=rf"{place}: expected an integer >= 1, got 0"):
+            decode(json.dumps({**line, "data": {**line["data"], place: 0}}))
+
+
+def test_a_line_of_another_format_is_refused_with_one_sentence():
+    line = {**json.loads(encode(SAVED, seq=0, time=0.0)), "v": 2}
+    with pytest.raises(ValueError, match=r"^format: expected 3 or 4, got 2: another version of morphogen wrote it$"):
+        decode(json.dumps(line))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda whole: {**whole, "extra": 1},
+        lambda whole: {key: value for key, value in whole.items() if key != "seq"},
+        lambda whole: {**whole, "data": {**whole["data"], "extra": 1}},
+        lambda whole: {**whole, "data": {"path": "a"}},
+        lambda whole: {**whole, "event": "Unknown"},
+        lambda whole: {**whole, "v": 1},
+    ],
+)
+def test_lines_of_another_form_are_refused(change):
+    whole = json.loads(encode(SAVED, seq=0, time=0.0))
+    with pytest.raises(ValueError, match=r"expected the keys|unknown|another version"):
+        decode(json.dumps(change(whole)))
+
+
+def test_events_are_frozen():
+    with pytest.raises(FrozenInstanceError):
+        SAVED.data.path = "b"
+
+
+def test_the_file_is_appended_to_and_numbered_without_gaps(tmp_path):
+    path = tmp_path / "events.jsonl"
+    ticks = itertools.count(100)
+    sink = LogFile(path, clock=lambda: float(next(ticks)))
+    found = [SAVED] * 12
+    for at in range(0, len(found), 5):
+        sink.write(found[at : at + 5])
+    sink.write([])
+    sink.close()
+    sink.close()
+    again = LogFile(path, first_seq=sink.seq)
+    end = Envelope(
+        RunCompleted(status="completed", rounds_done=1, best_round=0, best_accuracy=1.0, error=None, run_s=1.0)
+    )
+    again.write([end])
+    again.close()
+    text = path.read_text().splitlines(keepends=True)
+    assert [json.loads(one)["seq"] for one in text] == list(range(len(found) + 1))
+    assert [event for one in text for event in decode(one)] == [*found, end]
+
+
+def test_a_batch_of_events_is_one_write(tmp_path, monkeypatch):
+    sink = LogFile(tmp_path / "events.jsonl")
+    calls = []
+    real = sink._file
+
+    class Counting:
+        closed = False
+
+        def write(self, data):
+            calls.append(len(data))
+            return real.write(data)
+
+    monkeypatch.setattr(sink, "_file", Counting())
+    sink.write([SAVED] * 50)
+    assert len(calls) == 1
+    real.close()
+
+
+def test_what_a_file_takes_in_parts_arrives_whole(tmp_path, monkeypatch):
+    sink = LogFile(tmp_path / "events.jsonl")
+    real = sink._file
+
+    class Slow:
+        def write(self, data):
+            return real.write(data[:7])
+
+    monkeypatch.setattr(sink, "_file", Slow())
+    sink.write([SAVED] * 2)
+    real.close()
+    assert [decode(one) for one in (tmp_path / "events.jsonl").read_text().splitlines()] == [(SAVED,), (SAVED,)]
+
+
+def test_update_metrics_become_an_event():
+    found = {name: np.float64(2.0) for name in metrics.METRIC_NAMES}
+    found |= {f"{name}_valid": np.bool_(name != "explained_variance") for name in metrics.METRIC_NAMES}
+    event = ppo_event(found, update_s=0.5)
+    assert event.explained_variance is None
+    assert event.kl == 2.0
+    assert (event.steps_done, event.stopped_by_kl) == (2, True)
+    assert isinstance(event.steps_done, int)
+    assert set(event.entropy_head) >= {"op", "slot", "alpha_curve"}
+    assert event.nonfinite == {"loss": 2, "gradient": 2, "step": 2, "rollout": 2, "metric": 0}
+    assert event.update_s == 0.5
+    broken = ppo_event({**found, "kl": np.float64("nan"), "explained_variance": np.float64("inf")})
+    assert (broken.kl, broken.nonfinite) == (None, {"loss": 2, "gradient": 2, "step": 2, "rollout": 2, "metric": 1})
+    unknown = [one.name for one in fields(PpoUpdated) if getattr(event, one.name) is None]
+    assert unknown == ["explained_variance"]
+    assert decode(encode(Envelope(event, round=1), seq=0, time=0.0))[0].data == event
+
+
+def test_the_event_of_an_update_has_a_field_for_every_metric_and_no_other():
+    measured = {name.split(".")[0] for name in (*metrics.STEP_REDUCTIONS, *metrics.ROUND_METRICS)}
+    assert {one.name for one in fields(PpoUpdated)} == measured | {"update_s"}
+
+
+def test_telemetry_loads_no_torch():
+    names = ("events", "kinds", "jsonl", "round_record", "record_files", "derive", "round_summary", "writer", "loggers")
+    code = "import sys\n" + "".join(f"import morphogen.log.{name}\n" for name in names)
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}print('torch' in sys.modules)"], capture_output=True, check=True
+    )
+    assert done.stdout.split() == [b"False"]
+
+
+def test_all_events_about_a_round_are_one_line():
+    (one, _) = summary(live(1, 1, 1)[1], facts(1, 1), round=6)
+    found = [Envelope(one, round=6), Envelope(ppo_event({"kl": 0.5}), round=6, severity="warning")]
+    text = encode_round(found, seq=3, time=1.0)
+    line = json.loads(text)
+    assert (line["seq"], line["round"], text.count("\n")) == (3, 7, 1)
+    assert [part["event"] for part in line["events"]] == ["RoundCompleted", "PpoUpdated"]
+    assert decode(text) == tuple(found)
+    with pytest.raises(ValueError, match="expected events about one round"):
+        encode_round([found[0], Envelope(one, round=5)], seq=0, time=0.0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"events": 3},
+        {"events": [3]},
+        {"events": [{"event": "RoundCompleted"}]},
+        {"round": 0},
+        {"round": None},
+        {"more": 1},
+        {"events": [{"event": "Unknown", "severity": "info", "data": {}}]},
+    ],
+)
+def test_a_line_of_a_round_that_is_damaged_is_refused(change):
+    (one, _) = summary(live(1, 1, 1)[1], facts(1, 1))
+    line = json.loads(encode_round([Envelope(one, round=0)], seq=0, time=0.0))
+    with pytest.raises(ValueError, match=r"expected|unknown|missing"):
+        decode(json.dumps({**line, **change}))

@@ -1,0 +1,217 @@
+"""Every kind of event: made only of what its fields hold, and the same again from its line."""
+
+import json
+import math
+import types
+from dataclasses import fields
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typing_extensions import is_typeddict
+
+from morphogen.log.events import Envelope
+from morphogen.log.jsonl import EVENT_KINDS, decode, encode
+from morphogen.log.kinds.epoch import EpochCompleted, RolledBack
+from morphogen.log.kinds.run import CheckpointSaved, Evaluated, RunResumed
+
+NAMES = st.text(max_size=4)
+WHOLE = st.integers(-(2**63), 2**64 - 1)
+every_kind = pytest.mark.parametrize("kind", EVENT_KINDS.values(), ids=EVENT_KINDS)
+
+
+def values(hint):
+    """Values of a type, as a program may hand them to an event."""
+    kind, inner = get_origin(hint), get_args(hint)
+    if kind is Annotated:
+        spans = [one.metadata for one in inner[1:] if hasattr(one, "metadata")]
+        return bounded(inner[0], *spans) if spans else values(inner[0])
+    if kind in (Union, types.UnionType):
+        return st.one_of(*map(values, inner))
+    if kind is Literal:
+        return st.sampled_from(inner)
+    if kind is tuple:
+        return st.lists(values(inner[0]), max_size=3)
+    if kind is dict:
+        return st.dictionaries(NAMES, values(inner[1]), max_size=3)
+    if is_typeddict(hint):
+        return st.fixed_dictionaries(
+            {name: values(held) for name, held in get_type_hints(hint, None, None, True).items()}
+        )
+    return PLAIN[hint]
+
+
+PLAIN = {
+    int: WHOLE,
+    float: st.floats(allow_nan=False, allow_infinity=False),
+    bool: st.booleans(),
+    str: NAMES,
+    types.NoneType: st.sampled_from([None, math.nan, math.inf, -math.inf]),  # not measured, or not finite
+    Any: st.one_of(st.none(), WHOLE, st.floats(), NAMES, st.lists(WHOLE, max_size=2)),
+}
+
+
+def bounded(of, limits):
+    low, high = (next((getattr(one, side) for one in limits if hasattr(one, side)), None) for side in ("ge", "le"))
+    if of is int:
+        return st.integers(low, 2**64 - 1 if high is None else high)
+    return st.floats(low, high, allow_infinity=False)
+
+
+def made(kind):
+    hints = get_type_hints(kind, include_extras=True)
+    return st.builds(kind, **{one.name: values(hints[one.name]) for one in fields(kind)})
+
+
+def placed(data, draw):
+    """The event in an envelope with its coordinates, and now and then with more."""
+    where = set(data.WHERE) | draw(st.sampled_from([set(), {"round"}, {"round", "epoch"}, {"arm"}]))
+    numbers = {name: draw(st.integers(0, 10**9)) for name in where - {"slot", "arm"}}
+    names = {name: draw(NAMES) for name in where & {"slot", "arm"}}
+    severity = draw(st.sampled_from(["", "info", "warning", "error"]))
+    return Envelope(data, **numbers, **names, severity=severity)
+
+
+@every_kind
+@given(draw=st.data())
+def test_an_event_comes_back_from_its_line(kind, draw):
+    event = placed(draw.draw(made(kind)), draw.draw)
+    text = encode(event, seq=3, time=12.5)
+    assert text.isascii()
+    assert text.count("\n") == 1
+    assert json.loads(text, parse_constant=pytest.fail)["event"] == event.name
+    assert decode(text) == (event,)
+    assert encode(*decode(text), seq=3, time=12.5) == text
+
+
+@pytest.mark.slow
+@every_kind
+@given(draw=st.data())
+def test_a_line_without_a_field_or_with_one_more_is_refused(kind, draw):
+    whole = json.loads(encode(placed(draw.draw(made(kind)), draw.draw), seq=0, time=0.0))
+    name = draw.draw(st.sampled_from(sorted(whole["data"])))
+    less = {key: value for key, value in whole["data"].items() if key != name}
+    for data in (less, {**whole["data"], "more": 1}):
+        with pytest.raises(ValueError, match="expected the keys"):
+            decode(json.dumps({**whole, "data": data}))
+
+
+@every_kind
+@given(draw=st.data())
+def test_an_event_is_not_made_of_what_its_fields_do_not_hold(kind, draw):
+    """A tuple stands in no field of an event where a mapping does, nor the other way round, and neither is a number."""
+    good = draw.draw(made(kind))
+    name = draw.draw(st.sampled_from([one.name for one in fields(kind)]))
+    bad = [1] if isinstance(getattr(good, name), dict) else {"a": {"b": [{1: 2}]}}
+    given_ = {one.name: getattr(good, one.name) for one in fields(kind)}
+    if get_type_hints(kind)[name] == dict[str, Any]:
+        bad = [1]
+    with pytest.raises(ValueError, match=rf"^{kind.__name__}\.{name.rstrip('_')}.*: .*, got "):
+        kind(**{**given_, name: bad})
+
+
+@every_kind
+def test_coordinates_of_a_kind_are_those_of_a_unit_of_time(kind):
+    assert kind.WHERE in [(), ROUND, (*ROUND, "epoch"), (*ROUND, *EPOCH), (*ROUND, *EPOCH, "slot")]
+
+
+ROUND, EPOCH = ("round",), ("epoch", "env", "episode")
+SAVED = CheckpointSaved(path="a", kind="final", size_bytes=3, save_s=0.1)
+ROLLED = RolledBack(reason="chance", loss=1.0, loss_limit=2.0, streak=1, penalty=0.5, seeds_pruned=0, snapshot_epoch=-1)
+ENV = {"round": 0, "epoch": 2, "env": 1, "episode": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"epoch": None}, "RolledBack.epoch: missing"),
+        ({"env": None}, "RolledBack.env: missing"),
+        ({"episode": None}, "RolledBack.episode: missing"),
+        ({"round": -1}, "RolledBack.round: expected an integer >= 0 of 64 bits, got -1"),
+        ({"round": 2**63}, "RolledBack.round: expected an integer >= 0 of 64 bits, got 9223372036854775808"),
+        ({"round": True}, "RolledBack.round: expected an integer >= 0 of 64 bits, got true"),
+        ({"slot": 3}, "RolledBack.slot: expected a name, got 3"),
+        ({"severity": "fatal"}, 'RolledBack.severity: expected one of info, warning, error, got "fatal"'),
+    ],
+)
+def test_an_envelope_is_where_its_event_belongs(change, said):
+    assert Envelope(ROLLED, **ENV).severity == "warning"
+    with pytest.raises(ValueError, match=said):
+        Envelope(ROLLED, **{**ENV, **change})
+
+
+@pytest.mark.parametrize("half", [{"env": 1}, {"episode": 1}])
+def test_an_episode_is_told_exactly_where_an_env_is(half):
+    with pytest.raises(ValueError, match="expected with env or not at all"):
+        Envelope(SAVED, **half)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: CheckpointSaved(path="a", kind="spare", size_bytes=3, save_s=0.1), 'kind: expected .*, got "spare"'),
+        (
+            lambda: CheckpointSaved(path="a", kind="final", size_bytes=-1, save_s=0.1),
+            "size_bytes: expected greater than or equal to 0, got -1",
+        ),
+        (
+            lambda: CheckpointSaved(path="a", kind="final", size_bytes=True, save_s=0.1),
+            "size_bytes: expected a valid integer, got true",
+        ),
+        (
+            lambda: CheckpointSaved(path="a", kind="final", size_bytes=1.5, save_s=0.1),
+            "size_bytes: expected a valid integer, got 1.5",
+        ),
+        (
+            lambda: CheckpointSaved(path=None, kind="final", size_bytes=1, save_s=0.1),
+            "path: expected a valid string, got null",
+        ),
+        (
+            lambda: RunResumed(checkpoint="a", cut_bytes=0, skipped=[{"checkpoint": "b"}], rounds=3),
+            "skipped.0.reason: Field required",
+        ),
+    ],
+)
+def test_a_field_says_what_it_holds(make, said):
+    with pytest.raises(ValueError, match=said):
+        make()
+
+
+@pytest.mark.parametrize("text", ["[]", "3", '{"v": 1}'])
+def test_a_line_that_is_no_envelope_is_refused(text):
+    with pytest.raises(ValueError, match=r"expected an object|another version"):
+        decode(text)
+
+
+def test_the_severity_of_a_kind_holds_where_none_is_given():
+    event = Envelope(ROLLED, **ENV)
+    assert event.severity == "warning"
+    assert Envelope(ROLLED, **ENV, severity="error") != event
+
+
+def test_numbers_of_any_library_become_those_of_the_file():
+    table = np.asarray([[0.1, math.nan], [math.inf, 2.0]], dtype=np.float32)
+    one = EpochCompleted(
+        **dict.fromkeys(("train_loss", "train_acc", "val_loss", "val_acc", "committed_acc"), table[0]),
+        **dict.fromkeys(("reward", "host_gradient_norm", "params_ratio"), table[1]),
+        skipped=np.asarray([0, 3]),
+        forwards=[1, 2],
+        op_effective=["WAIT", "PRUNE"],
+        success=np.asarray([True, False]),
+        stage=[["DORMANT"], ["TRAINING"]],
+        alpha=table,
+        contribution=table,
+    )
+    assert (one.train_loss, one.reward, one.skipped) == ((0.1, None), (None, 2.0), (0, 3))
+    assert one.alpha == ((0.1, None), (None, 2.0))
+
+
+def test_an_interval_has_its_three_numbers():
+    interval = {"mean": 1.0, "low": 0.5, "high": 1.5}
+    names = ("network_value", "committed_accuracy", "params_ratio", "success_share", "stability")
+    good = Evaluated(episodes=1, split="test", **dict.fromkeys(names, interval))
+    assert good.stability == interval
+    with pytest.raises(ValueError, match=r"Evaluated\.network_value\.low: Field required"):
+        Evaluated(episodes=1, split="test", **{name: {"mean": 1.0} for name in names})

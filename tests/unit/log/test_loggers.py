@@ -1,0 +1,216 @@
+"""Scalars: which numbers of which events, at which step, and loggers that are there or not."""
+
+import csv
+import importlib.util
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.faulty_sinks import SAVED, summary
+from support.random_records import facts, live, round_record
+
+from morphogen.config.telemetry_spec import LOGGERS, TelemetrySpec, WandbSpec
+from morphogen.errors import ConfigError
+from morphogen.log.events import Envelope
+from morphogen.log.kinds.epoch import EpochCompleted
+from morphogen.log.kinds.ppo import PpoUpdated
+from morphogen.log.kinds.round import AnomalyDetected
+from morphogen.log.loggers import (
+    LOGGER_PACKAGES,
+    CsvTables,
+    LoggerPlace,
+    ScalarRow,
+    ScalarSink,
+    check_loggers,
+    event_row,
+)
+
+ROWS = ("train_loss", "train_acc", "val_loss", "val_acc", "committed_acc", "reward", "host_gradient_norm")
+EPOCH = EpochCompleted(
+    **dict.fromkeys((*ROWS, "params_ratio"), (1.0, None, 3.0)),
+    **dict.fromkeys(("skipped", "forwards"), (0, 0, 3)),
+    op_effective=("WAIT",) * 3,
+    success=(True, False, False),
+    stage=(("DORMANT",),) * 3,
+    alpha=((0.5,),) * 3,
+    contribution=((None,),) * 3,
+)
+
+
+def named(event, epochs=24):
+    row = event_row(event, epochs)
+    return {} if row is None else {name: (value, row.step) for name, value in row.scalars()}
+
+
+def test_an_epoch_gives_means_over_the_envs_that_were_measured_at_its_number_in_the_run():
+    found = named(Envelope(EPOCH, round=2, epoch=5))
+    assert found["epoch/val_acc"] == (2.0, 53)
+    assert found["epoch/skipped"] == (1.0, 53)
+    assert found["epoch/success"] == (pytest.approx(1 / 3), 53)
+    assert set(found) == {f"epoch/{name}" for name in (*ROWS, "params_ratio", "skipped", "forwards", "success")}
+
+
+def test_events_of_a_round_give_their_numbers_at_the_round():
+    data = PpoUpdated(kl=0.25, entropy_head={"op": 0.5}, stopped_by_kl=True, nonfinite={"loss": 2})
+    wanted = {"ppo/kl": 0.25, "ppo/entropy_head/op": 0.5, "ppo/stopped_by_kl": 1.0, "ppo/nonfinite/loss": 2.0}
+    assert named(Envelope(data, round=7)) == {name: (value, 8) for name, value in wanted.items()}
+    found = named(summary(3))
+    assert found["round/accuracy_mean"] == (1.0, 4)
+    assert not any("env_" in name for name in found if name != "round/env_epochs_per_s")
+
+
+def test_an_anomaly_is_a_point_on_an_axis_of_its_kind():
+    found = AnomalyDetected(kind="kl_spike", value=0.2, limit=0.1, subject=None, streak=0)
+    assert named(Envelope(found, round=4)) == {"anomaly/kl_spike": (0.2, 5)}
+    assert named(Envelope(replace(found, value=None), round=4)) == {"anomaly/kl_spike": (1.0, 5)}
+
+
+def test_events_about_the_run_have_no_numbers():
+    assert named(Envelope(SAVED)) == {}
+
+
+def read_table(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_csv_is_a_table_per_subject_with_a_row_per_step(tmp_path):
+    sink = ScalarSink("csv", LoggerPlace(tmp_path / "metrics", tmp_path, 24), TelemetrySpec())
+    anomaly = AnomalyDetected(kind="kl_spike", value=0.2, limit=0.1, subject=None, streak=0)
+    sink.write([summary(0), Envelope(EPOCH, round=0, epoch=3), Envelope(anomaly, round=0), Envelope(SAVED)])
+    sink.write([summary(1)])
+    sink.flush()
+    sink.close()
+    folder = tmp_path / "metrics/csv"
+    assert {path.name for path in folder.rglob("*")} == {"round.csv", "epoch.csv", "anomaly.csv"}
+    rounds = read_table(folder / "round.csv")
+    assert [(int(row["step"]), float(row["accuracy_mean"])) for row in rounds] == [(1, 1.0), (2, 1.0)]
+    (epoch,) = read_table(folder / "epoch.csv")
+    assert (epoch["step"], epoch["val_acc"]) == ("3", "2.0")
+    assert (folder / "anomaly.csv").read_text() == "step,kind,value\n1,kl_spike,0.2\n"
+
+
+def test_a_number_that_is_not_measured_is_an_empty_cell_of_its_column(tmp_path):
+    tables = CsvTables(tmp_path, rounds=0, epochs=1)
+    tables.write(ScalarRow("ppo", 1, {"kl": None, "loss": 2.0}))
+    tables.write(ScalarRow("ppo", 2, {"loss": 4.0, "kl": 0.5}))
+    tables.close()
+    assert (tmp_path / "ppo.csv").read_text() == "step,kl,loss\n1,,2.0\n2,0.5,4.0\n"
+
+
+def test_a_table_continues_under_its_header_and_refuses_a_number_without_a_column(tmp_path):
+    for step, values in enumerate(({"a": 1.0, "b": 2.0}, {"b": 4.0, "a": 3.0})):
+        tables = CsvTables(tmp_path, rounds=step, epochs=1)
+        tables.write(ScalarRow("t", step, values))
+        tables.close()
+    assert (tmp_path / "t.csv").read_text() == "step,a,b\n0,1.0,2.0\n1,3.0,4.0\n"
+    tables = CsvTables(tmp_path, rounds=2, epochs=1)
+    with pytest.raises(ValueError, match=r"t\.csv: expected columns step, a, b, got c as well"):
+        tables.write(ScalarRow("t", 2, {"a": 1.0, "c": 1.0}))
+    tables.close()
+    assert (tmp_path / "t.csv").read_text() == "step,a,b\n0,1.0,2.0\n1,3.0,4.0\n"
+
+
+@pytest.mark.parametrize("torn", ["", "4,7", "5"])
+def test_rows_of_rounds_that_are_computed_again_are_cut(tmp_path, torn):
+    (tmp_path / "round.csv").write_text("step,a\n1,5\n2,6\n3,7\n" + torn)
+    (tmp_path / "epoch.csv").write_text("step,a\n" + "".join(f"{step},1\n" for step in range(9)) + torn)
+    CsvTables(tmp_path, rounds=2, epochs=3).close()
+    assert (tmp_path / "round.csv").read_text() == "step,a\n1,5\n2,6\n"
+    assert (tmp_path / "epoch.csv").read_text() == "step,a\n" + "".join(f"{step},1\n" for step in range(6))
+
+
+def test_the_means_of_epochs_come_from_the_record(tmp_path):
+    sink = ScalarSink("csv", LoggerPlace(tmp_path, tmp_path, 4), TelemetrySpec())
+    record = round_record(live(1, 3, 4)[1], facts(3, 4), round=2)
+    sink.write_record(record)
+    sink.close()
+    rows = read_table(tmp_path / "csv/epoch.csv")
+    assert [row["step"] for row in rows] == ["8", "9", "10", "11"]
+    assert float(rows[1]["val_acc"]) == pytest.approx(record.columns["val_acc"][1].mean(), rel=1e-5)
+
+
+def test_a_resumed_run_continues_the_run_of_its_service(tmp_path, monkeypatch):
+    asked = asked_of(monkeypatch, "wandb", TelemetrySpec(), tmp_path)
+    assert (asked["id"], (tmp_path / "wandb.id").read_text()) == (None, "a1")
+    assert asked_of(monkeypatch, "wandb", TelemetrySpec(), tmp_path)["id"] == "a1"
+
+
+@pytest.mark.parametrize("name", LOGGER_PACKAGES)
+def test_a_logger_whose_package_is_missing_is_refused_with_the_extra_that_brings_it(monkeypatch, name):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match=rf'expected .* \(pip install "morphogen\[{name}\]"\) for {name}'):
+        check_loggers(("csv", name))
+    check_loggers(("csv",))
+
+
+@pytest.mark.parametrize("name", LOGGER_PACKAGES)
+def test_a_logger_whose_package_is_there_keeps_a_run(tmp_path, name):
+    pytest.importorskip(LOGGER_PACKAGES[name])
+    code = (
+        f"import sys\nfrom pathlib import Path\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        "from support.faulty_sinks import summary\n"
+        "from morphogen.config.telemetry_spec import TelemetrySpec, WandbSpec\n"
+        "from morphogen.log.loggers import LoggerPlace, ScalarSink\n"
+        "spec, run = TelemetrySpec(wandb=WandbSpec(mode='offline')), Path(sys.argv[1])\n"
+        f"sink = ScalarSink({name!r}, LoggerPlace(run / 'metrics', run, 8), spec, {{'rounds': 2}})\n"
+        "sink.write([summary(0), summary(1)])\nsink.flush()\nsink.close()\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=120)
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]
+
+
+def test_every_logger_of_the_config_is_known():
+    assert set(LOGGERS) == {"csv", *LOGGER_PACKAGES}
+
+
+def asked_of(monkeypatch, name, spec, folder):
+    """The arguments of the logger of a service."""
+    asked: dict[str, Any] = {}
+
+    def logger(**knobs):
+        asked.update(knobs)
+        run = SimpleNamespace(id="a1", info=SimpleNamespace(run_id="a1"))
+        return SimpleNamespace(log_scalar=lambda *row, step: None, experiment=run)
+
+    loggers = SimpleNamespace(WandbLogger=logger, MLFlowLogger=logger)
+    monkeypatch.setattr(importlib, "import_module", lambda name: loggers)
+    ScalarSink(name, LoggerPlace(folder, folder, 8), spec).write([summary(0)])
+    return asked
+
+
+WANDB_VARIABLES = {"WANDB_PROJECT": "theirs", "WANDB_NAME": "mine", "WANDB_DIR": "/scratch"}
+MLFLOW_VARIABLES = {"MLFLOW_TRACKING_URI": "https://server", "MLFLOW_EXPERIMENT_NAME": "theirs"}
+
+
+@pytest.mark.parametrize("value", [None, "", "set"])
+def test_variables_of_wandb_count_more_than_defaults_and_less_than_settings(tmp_path, monkeypatch, value):
+    for name, text in WANDB_VARIABLES.items():
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value and text)
+    asked = asked_of(monkeypatch, "wandb", TelemetrySpec(), tmp_path)
+    named = (asked["project"], asked["exp_name"], asked["log_dir"])
+    assert named == (tuple(WANDB_VARIABLES.values()) if value else ("morphogen", tmp_path.name, str(tmp_path)))
+    assert all(asked[name] is None for name in ("mode", "tags", "entity", "group"))  # wandb reads its environment
+    wandb = WandbSpec(project="p", name="n", mode="online", tags=("t",), entity="e", group="g")
+    asked = asked_of(monkeypatch, "wandb", TelemetrySpec(wandb=wandb), tmp_path)
+    assert (asked["project"], asked["exp_name"], asked["mode"], asked["tags"]) == ("p", "n", "online", ["t"])
+
+
+@pytest.mark.parametrize("value", [None, "", "set"])
+def test_variables_of_mlflow_count_more_than_defaults(tmp_path, monkeypatch, value):
+    for name, text in MLFLOW_VARIABLES.items():
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value and text)
+    asked = asked_of(monkeypatch, "mlflow", TelemetrySpec(), tmp_path)
+    if value:
+        assert asked == {"exp_name": "theirs", "tracking_uri": "https://server"}
+    else:
+        assert (asked["exp_name"], asked["tracking_uri"]) == ("morphogen", f"sqlite:///{tmp_path}/mlflow.db")
+        assert asked["artifact_location"].startswith("file:")

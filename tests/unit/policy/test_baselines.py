@@ -1,0 +1,73 @@
+"""Policies that do not learn: always legal, on the same path."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.made_up_rollouts import masks, noise, observation
+from support.observed_scenes import HOST, LENGTH, decide, look, stand_still
+
+from morphogen.config.spec import RunSpec
+from morphogen.policy.baselines import build_random
+from morphogen.policy.heuristic import build_heuristic
+from morphogen.rules.decoding import decode
+from morphogen.state import rng
+from morphogen.testing.builders.scenes import make_slots, make_state
+from morphogen.testing.strategies import limits, slot_states
+from morphogen.vocab.limits import Limits
+
+BASELINES = {"random": build_random, "heuristic": build_heuristic}
+
+
+def policy_of(name: str, slots: int = 3):
+    places = [slot.name for slot in HOST.all_slots[:slots]]
+    return BASELINES[name](RunSpec(host={"name": HOST}, slots=places, episode_length=LENGTH), Limits((True,) * slots))
+
+
+@pytest.mark.slow
+@given(
+    slot_states().flatmap(lambda s: st.tuples(st.just(s), limits(s))), st.sampled_from(tuple(BASELINES)), st.booleans()
+)
+def test_every_baseline_takes_legal_actions_only(world, name, grown):
+    slots, bounds = world
+    whole = stand_still(make_state(slots)) if grown else make_state(slots)
+    policy = policy_of(name, slots.stage.shape[1])
+    if name == "heuristic":
+        bounds = Limits(bounds.enabled, bounds.max_seeds, bounds.min_prune_age, bounds.auto_forward)
+    out = decide(policy, whole, bounds)
+    spec = decode(out.action, whole.slots, bounds)
+    assert spec.valid.all()
+    assert (out.log_prob == 0).all()
+    assert (out.value == 0).all()
+
+
+def test_random_covers_every_legal_op_slot_and_value_evenly_and_only_those():
+    legal = masks(1, slots=3, seed=4)
+    count = 10_000
+    many = legal.apply(lambda x: x.expand(count, *x.shape[1:]), batch_size=[count])
+    lanes = rng.gumbel(rng.stream(rng.env_keys(1, 0, count), rng.Purpose.BASELINE), 41)
+    policy = policy_of("random")
+    out = policy.act(policy.init(torch.zeros(3)), observation(count), many, policy.initial_hidden(count), lanes)
+    found = torch.bincount(out.action[:, 0], minlength=6)
+    ops = int(legal.op.sum())
+    assert ((found > 0) == legal.op[0]).all()
+    assert (found[legal.op[0]] / count - 1 / ops).abs().max() < 0.02
+    for op in range(1, 6):
+        rows = out.action[out.action[:, 0] == op]
+        if len(rows):
+            assert set(rows[:, 1].tolist()) == set(torch.nonzero(legal.slot[0, op]).flatten().tolist())
+    grown = out.action[out.action[:, 0] == 1]
+    if len(grown):
+        assert set(grown[:, 2].tolist()) == set(torch.nonzero(legal.blueprint[0]).flatten().tolist())
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_no_baseline_asks_the_host(name):
+    policy = policy_of(name, 2)
+    whole = make_state(make_slots([[{}, {}]]))
+    obs, legal = look(whole)
+    params = policy.init(torch.zeros(3, device="meta"))
+    out = policy.act(
+        params, obs.to("meta"), legal.to("meta"), policy.initial_hidden(1, device="meta"), noise(1, 2, 0).to("meta")
+    )
+    assert out.action.device.type == "meta"

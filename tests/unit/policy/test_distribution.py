@@ -1,0 +1,313 @@
+"""The factored distribution: enumerated by hand, against TorchRL, and at its extremes."""
+
+import itertools
+import math
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.made_up_rollouts import FLOOR, batched, masks, source, tables
+from torchrl.modules import MaskedCategorical
+
+from morphogen.policy import distribution as d
+from morphogen.policy.distribution import NO_FLOOR, LogitTables, Support
+from morphogen.state import rng
+
+CPU = torch.device("cpu")
+# Written out by hand: which columns an op uses, beside its own.
+USED = {0: (), 1: (1, 2, 3, 4, 5), 2: (1, 3, 5, 6, 7), 3: (1, 6, 7), 4: (1,), 5: (1,)}
+PLACEHOLDERS = (0, 0, 0, 2, 1, 2, 0, 0)
+SIZES = {2: 13, 3: 4, 4: 3, 5: 3, 6: 4, 7: 5}
+NAMES = {2: "blueprint", 3: "style", 4: "tempo", 5: "alpha_target", 6: "alpha_speed", 7: "alpha_curve"}
+
+
+def build(slots=3, seed=0, scale=2.0, floor=FLOOR, share=0.6, lead=(1,)):
+    legal = d.build_support(masks(*lead, slots=slots, seed=seed, share=share))
+    return d.normalise_tables(tables(*lead, slots=slots, seed=seed, scale=scale), legal, d.build_lookups(floor, CPU))
+
+
+def complete_actions(mask, slots: int) -> torch.Tensor:
+    """All legal complete actions of env 0, one row each."""
+    rows = []
+    for op, used in USED.items():
+        for slot in range(slots) if op else (0,):
+            if (op and not mask.slot[0, op, slot]) or not mask.op[0, op]:
+                continue
+            choices = [
+                [v for v in range(SIZES[k]) if getattr(mask, NAMES[k])[0, v]] if k in used else [PLACEHOLDERS[k]]
+                for k in range(2, 8)
+            ]
+            rows += [(op, slot, *values) for values in itertools.product(*choices)]
+    return torch.tensor(rows)
+
+
+def spread(dist, count: int):
+    """The distribution of env 0 for `count` rows."""
+    wide = lambda t: LogitTables(*(x.expand(count, *x.shape[1:]) for x in t))  # noqa: E731
+    return dist._replace(floored=wide(dist.floored), raw=wide(dist.raw), support=batched(dist.support, count))
+
+
+settings = {
+    "slots": st.integers(1, 6),
+    "seed": st.integers(0, 10_000),
+    "scale": st.sampled_from((0.0, 1.0, 5.0, 50.0)),
+    "floor": st.sampled_from((FLOOR, NO_FLOOR, (0.05,) + (0.03,) * 7)),
+}
+
+
+@given(**settings)
+def test_the_probabilities_of_all_complete_actions_sum_to_one_and_give_the_entropy(slots, seed, scale, floor):
+    dist = build(slots, seed, scale, floor)
+    actions = complete_actions(masks(1, slots=slots, seed=seed), slots)
+    log_p = d.head_log_prob(spread(dist, len(actions)), actions).sum(-1).double()
+    assert log_p.exp().sum().item() == pytest.approx(1.0, abs=1e-5)
+    entropy = d.action_entropy(dist).item()
+    assert entropy == pytest.approx(-(log_p.exp() * log_p).sum().item(), abs=2e-5 * max(1.0, entropy))
+    assert -1e-6 <= entropy <= math.log(len(actions)) + 1e-5
+
+
+@given(
+    slots=st.integers(1, 4),
+    seed=st.integers(0, 999),
+    bad=st.sampled_from((math.nan, math.inf, -math.inf)),
+    floor=st.sampled_from((FLOOR, NO_FLOOR)),
+    share=st.sampled_from((0.02, 0.5, 1.0)),
+    greedy=st.booleans(),
+)
+def test_nan_logits_give_legal_actions_with_nan_log_probs(slots, seed, bad, floor, share, greedy):
+    """Some logits or all: the noise alone decides among legal values, and the log-probability is NaN."""
+    envs, draw = 16, source(seed)
+    legal = masks(envs, slots=slots, seed=seed)
+    broken = [torch.where(torch.rand(x.shape, generator=draw) < share, bad, x) for x in tables(envs, slots=slots)]
+    dist = d.normalise_tables(LogitTables(*broken), d.build_support(legal), d.build_lookups(floor, CPU))
+    noise = (
+        torch.zeros(envs, d.noise_lanes(slots))
+        if greedy
+        else 5 * torch.randn(envs, d.noise_lanes(slots), generator=draw)
+    )
+    action = d.sample_action(dist, noise).action
+    rows = torch.arange(envs)
+    op, slot = action[:, 0], action[:, 1]
+    assert legal.op[rows, op].all()
+    assert ((op == 0) | legal.slot[rows, op, slot]).all()
+    for head, name in NAMES.items():
+        used = torch.tensor([head in USED[o] for o in op.tolist()])
+        assert getattr(legal, name)[rows, action[:, head]][used].all()
+    if share == 1.0:
+        assert torch.equal(op, torch.where(legal.op, noise[:, : legal.op.shape[1]], -math.inf).argmax(-1))
+    if share == 1.0 and bad != -math.inf:
+        assert not d.head_log_prob(dist, action)[legal.op.sum(-1) > 1].isfinite().all(-1).any()
+
+
+@given(**settings)
+def test_an_illegal_value_has_a_finite_and_hopeless_log_prob(slots, seed, scale, floor):
+    dist = build(slots, seed, scale, floor)
+    illegal = ~dist.support.op
+    assert (dist.floored.op[illegal] == -1e4).all()
+    assert (dist.floored.op.exp()[illegal] == 0).all()
+    assert (dist.floored.slot[~dist.support.slot] == -1e4).all()
+
+
+@given(
+    st.lists(st.floats(-1e4, 1e4, width=32), min_size=2, max_size=9),
+    st.integers(1, 2**9 - 1),
+    st.sampled_from((0.0, 0.005, 0.05)),
+)
+def test_every_legal_value_keeps_its_floor_at_any_logits(logits, bits, floor):
+    n = len(logits)
+    legal = torch.tensor([bool(bits >> i & 1) for i in range(n)])
+    legal[0] |= ~legal.any()
+    mixed, plain = d.categorical(torch.tensor(logits), legal, torch.tensor([floor]))
+    count, p = int(legal.sum()), mixed.exp()
+    assert (p[legal] >= floor * (1 - 1e-5)).all()
+    assert p[legal].max() <= 1 - (count - 1) * floor + 1e-6
+    assert p[legal].sum().item() == pytest.approx(1.0, abs=1e-5)
+    expected = torch.softmax(torch.where(legal, torch.tensor(logits, dtype=torch.float64), -torch.inf), 0)
+    assert torch.allclose(plain.exp().double(), expected, atol=1e-5)
+    if count == 1:
+        assert mixed[legal].item() == plain[legal].item() == 0.0
+    if floor == 0.0:
+        assert torch.equal(mixed[legal], plain[legal])
+        assert (plain.exp()[~legal] == 0).all()
+
+
+@given(st.integers(0, 1000), st.sampled_from((1.0, 1e4)))
+def test_gradients_are_finite_at_extreme_logits_and_for_rows_with_one_or_no_legal_value(seed, scale):
+    logits = tables(2, seed=seed, scale=scale)
+    legal = d.build_support(masks(2, seed=seed, share=0.2))
+    keys = d.build_lookups(FLOOR, CPU)
+    action = d.sample_action(d.normalise_tables(logits, legal, keys), torch.zeros(2, 41)).action
+
+    def total(tree):
+        dist = d.normalise_tables(LogitTables(*tree), legal, keys)
+        return d.head_log_prob(dist, action).sum() + d.action_entropy(dist).sum() + d.head_diversity(dist)[0].sum()
+
+    for grad in torch.func.grad(total)(tuple(logits)):
+        assert grad.isfinite().all()
+
+
+def test_difference_11_a_value_below_the_floor_still_gets_gradient():
+    logits = torch.tensor([8.0, -4.0, 0.0])
+    legal, floor = torch.ones(3, dtype=torch.bool), torch.tensor([0.01])
+    mixed, plain = d.categorical(logits, legal, floor)
+    assert plain[1].exp() < 0.01 < mixed[1].exp()
+    grad = torch.func.grad(lambda z: d.categorical(z, legal, floor)[0][1])(logits)
+    assert (grad != 0).all()
+
+
+def _summed(measure, legal, keys, tree):
+    return measure(d.normalise_tables(LogitTables(*tree), legal, keys)).sum()
+
+
+def test_difference_11_the_entropy_moves_every_head_of_every_legal_op_chosen_or_not():
+    logits, keys = tables(1, slots=2, scale=1.0), d.build_lookups(FLOOR, CPU)
+    legal = d.build_support(masks(1, slots=2, share=1.1))
+    for measure in (d.action_entropy, lambda dist: d.head_diversity(dist)[0].sum()):
+        grads = torch.func.grad(partial(_summed, measure, legal, keys))(tuple(logits))
+        assert (grads[0] != 0).all()
+        assert (grads[1][:, 1:] != 0).all()
+        inside = legal.value.unsqueeze(1).expand_as(grads[2])
+        assert (grads[2][inside] != 0).all()
+        assert (grads[2][~inside] == 0).all()
+
+
+@given(st.integers(0, 1000), st.integers(1, 5))
+def test_the_bonus_is_bounded_and_pays_no_op_for_having_many_choices(seed, slots):
+    logits, keys = tables(1, slots=slots, seed=seed), d.build_lookups(FLOOR, CPU)
+    legal = d.build_support(masks(1, slots=slots, seed=seed))
+    value, reach = d.head_diversity(d.normalise_tables(logits, legal, keys))
+    assert (value >= -1e-6).all()
+    assert (value <= reach + 1e-5).all()
+    assert (reach <= 1 + 1e-5).all()
+
+    def bonus(op):
+        return d.head_diversity(d.normalise_tables(logits._replace(op=op), legal, keys))[0].sum()
+
+    def of_op(op):
+        masked = torch.where(legal.op, op, -1e9).log_softmax(-1)
+        return -(masked.exp() * masked).sum() / max(math.log(int(legal.op.sum())), 1e-9)
+
+    got, want = torch.func.grad(bonus)(logits.op), torch.func.grad(of_op)(logits.op)
+    if legal.op.sum() > 1:
+        assert torch.allclose(got, want, atol=1e-6)
+
+
+def test_uniform_tables_have_normalised_entropy_one_wherever_there_is_a_choice():
+    value, reach = d.head_diversity(build(scale=0.0))
+    assert torch.allclose(value, reach, atol=1e-6)
+
+
+@given(st.integers(1, 5), st.integers(0, 1000), st.sampled_from((0.0, 1.0, 30.0, 1e30, -1e30)))
+def test_samples_are_legal_for_any_noise(slots, seed, size):
+    mask = masks(4, slots=slots, seed=seed)
+    dist = d.normalise_tables(
+        tables(4, slots=slots, seed=seed, scale=10.0), d.build_support(mask), d.build_lookups(FLOOR, CPU)
+    )
+    action = d.sample_action(dist, size * torch.randn(4, 38 + slots, generator=source(seed))).action
+    for row, (op, slot, *values) in enumerate(action.tolist()):
+        assert mask.op[row, op]
+        assert not op or mask.slot[row, op, slot]
+        for k, v in enumerate(values, start=2):
+            assert getattr(mask, NAMES[k])[row, v] if k in USED[op] else v == PLACEHOLDERS[k]
+    assert (d.head_log_prob(dist, action).sum(-1) > -200).all()
+
+
+def test_zero_noise_is_the_mode_and_ties_go_to_the_lowest_index():
+    dist = build(lead=(5,))
+    best = d.sample_action(dist, torch.zeros(5, 41)).action
+    assert torch.equal(best[:, 0], torch.where(dist.support.op, dist.floored.op, -1e9).argmax(-1))
+    even = d.normalise_tables(
+        LogitTables(*(torch.zeros_like(x) for x in tables(1))),
+        d.build_support(masks(1, share=1.1)),
+        d.build_lookups(FLOOR, CPU),
+    )
+    assert d.sample_action(even, torch.zeros(1, 41)).action.tolist() == [list(PLACEHOLDERS)]
+
+
+def test_lanes_of_irrelevant_heads_change_nothing():
+    dist = build(lead=(64,), seed=5)
+    lanes = torch.randn(64, 41, generator=source(1))
+    action = d.sample_action(dist, lanes).action
+    start = {2: 6, 3: 19, 4: 23, 5: 26, 6: 29, 7: 33}
+    for row in range(64):
+        op = int(action[row, 0])
+        for head in set(range(2, 8)) - set(USED[op]):
+            lanes[row, start[head] : start[head] + SIZES[head]] = 1e6
+        if op == 0:
+            lanes[row, 38:] = -1e6
+    assert torch.equal(d.sample_action(dist, lanes).action, action)
+
+
+def test_frequencies_match_the_probabilities():
+    count = 100_000
+    dist = spread(build(slots=2, seed=3, scale=1.0), count)
+    keys = rng.env_keys(5, 0, count)
+    action = d.sample_action(dist, rng.gumbel(rng.stream(keys, rng.Purpose.ACTION), 40)).action
+    expected = dist.floored.op[0].exp() * count
+    result = torch.bincount(action[:, 0], minlength=6).double()
+    legal = dist.support.op[0]
+    assert (result[~legal] == 0).all()
+    assert ((result - expected)[legal].square() / expected[legal]).sum() < 25.0  # chi-square, at most 5 degrees
+    grown = action[action[:, 0] == 1]
+    blueprint = torch.bincount(grown[grown[:, 1] == 1][:, 2], minlength=13).double()
+    wanted = dist.floored.value[0, 1, 0].exp() * blueprint.sum()
+    inside = dist.support.value[0, 0]
+    assert ((blueprint - wanted)[inside].square() / wanted[inside]).sum() < 30.0
+
+
+@given(st.integers(0, 500))
+def test_an_irrelevant_column_changes_no_log_prob(seed):
+    dist = build(lead=(16,), seed=seed)
+    action = d.sample_action(dist, torch.randn(16, 41, generator=source(seed))).action
+    before, other = d.head_log_prob(dist, action), action.clone()
+    for row in range(16):
+        for head in set(range(1, 8)) - set(USED[int(action[row, 0])]):
+            other[row, head] = (other[row, head] + 1) % 3
+    assert torch.equal(d.head_log_prob(dist, other), before)
+
+
+def test_without_floor_each_conditional_is_the_masked_categorical_of_torchrl():
+    dist, logits = build(lead=(8,), floor=NO_FLOOR), tables(8)
+    theirs = MaskedCategorical(logits=logits.op, mask=dist.support.op)
+    legal = dist.support.op
+    want = torch.stack([theirs.log_prob(torch.full((8,), op)) for op in range(6)], dim=-1)
+    assert torch.allclose(dist.floored.op[legal], want[legal], atol=1e-6)
+
+
+def test_the_op_logit_depends_on_the_scores_of_its_slots():
+    scores = torch.tensor([[1.0, 5.0, -3.0], [1.0, 5.0, -3.0], [0.0, 0.0, 0.0]])
+    legal = torch.tensor([[True, True, False], [False, False, False], [True, True, True]])
+    got = d.masked_logmeanexp(scores, legal)
+    assert got[0].item() == pytest.approx(math.log((math.e + math.exp(5)) / 2), abs=1e-5)
+    assert got[1:].abs().max() < 1e-6
+
+
+def test_support_repeats_the_masks_of_each_head_for_every_op_that_uses_it():
+    mask = masks(1, seed=9)
+    value = d.build_support(mask).value[0]
+    assert [tuple(map(int, row)) for row in d.ROWS] == [
+        (2, 1), (3, 1), (3, 2), (4, 1), (5, 1), (5, 2), (6, 2), (6, 3), (7, 2), (7, 3)
+    ]  # fmt: skip
+    for row, (head, _) in enumerate(d.ROWS):
+        size = SIZES[int(head)]
+        assert torch.equal(value[row, :size], getattr(mask, NAMES[int(head)])[0])
+        assert not value[row, size:].any()
+    assert d.LOGITS == 48
+    assert d.noise_lanes(3) == 41
+    assert isinstance(d.build_support(mask), Support)
+
+
+@given(st.integers(0, 500))
+def test_a_sample_comes_with_the_log_probs_and_the_entropies_of_its_conditionals(seed):
+    dist = build(seed=seed)
+    sample = d.sample_action(dist, torch.randn(1, 41, generator=source(seed)))
+    assert torch.equal(sample.log_prob, d.head_log_prob(dist, sample.action))
+    for head, size in {0: 6, 1: 3, **SIZES}.items():
+        values = sample.action.repeat(size, 1)
+        values[:, head] = torch.arange(size)
+        log_p = d.head_log_prob(spread(dist, size), values)[:, head].double()
+        used = head == 0 or head in USED[int(sample.action[0, 0])]
+        expected = -(log_p.exp() * log_p).sum().item() if used else 0.0
+        assert sample.entropy[0, head].item() == pytest.approx(expected, abs=1e-5)

@@ -1,0 +1,230 @@
+"""The rules of the heuristic: which seed at which price, moved on, kept for its worth, pruned after patience."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.observed_scenes import BUDGET, LENGTH, decide, net_of, stand_still
+
+import morphogen as mg
+from morphogen.config.fields import to_settings
+from morphogen.config.groups import LifecycleSpec
+from morphogen.config.heuristic_spec import HeuristicSpec
+from morphogen.config.spec import RunSpec, build_limits, resolve
+from morphogen.errors import ConfigError
+from morphogen.policy.heuristic import HeuristicPolicy, blueprint_order, build_heuristic
+from morphogen.rules.decoding import decode
+from morphogen.steps.apply import apply_action
+from morphogen.steps.tick_step import tick
+from morphogen.testing.builders.scenes import advance_counters, make_limits, make_slots, make_state
+from morphogen.testing.strategies import slot_states
+from morphogen.vocab.action import Op
+from morphogen.vocab.blueprint import Blueprint
+from morphogen.vocab.stage import Stage
+
+ORDER = (int(Blueprint.CONV_HEAVY), int(Blueprint.CONV_LIGHT), int(Blueprint.NORM))
+
+
+def rules_of(slots: int = 1, *, keeps: bool = True, length: int = LENGTH, **thresholds) -> HeuristicPolicy:
+    return HeuristicPolicy(ORDER, net_of(slots).counts, BUDGET, length, HeuristicSpec(**thresholds), keeps=keeps)
+
+
+def priced(whole, price: float):
+    prices = torch.full_like(whole.instance.param_price, price)
+    return whole.replace(instance=whole.instance.replace(param_price=prices))
+
+
+def wish(*, weak: int = 0, keeps: bool = True, **row) -> str:
+    """Op for one seed that costs nothing."""
+    policy = rules_of(keeps=keeps)
+    whole = priced(make_state(make_slots([[{"blueprint": 1, "algorithm": 1, "age": 12, **row}]])), 0.0)
+    hidden = policy.initial_hidden(1)
+    hidden["weak"][0, 0] = weak
+    return Op(int(decide(policy, whole, hidden=hidden).action[0, 0])).name
+
+
+def test_it_knows_what_to_do_in_every_stage():
+    assert wish(stage=2, epochs_in_stage=1) == "ADVANCE"
+    assert wish(stage=3, epochs_in_stage=9) == "WAIT"
+    assert wish(stage=3, epochs_in_stage=10) == "ADVANCE"
+    assert wish(stage=3, epochs_in_stage=20) == "PRUNE"  # stuck
+    assert wish(stage=4, epochs_in_stage=6, alpha=1.0, alpha_target=1.0) == "ADVANCE"
+    assert wish(stage=4, epochs_in_stage=6, alpha=0.5, alpha_mode=1, alpha_target=1.0) == "WAIT"
+    held = {"stage": 5, "alpha": 1.0, "epochs_in_stage": 9}
+    assert wish(**held, contribution_valid=False, weak=4) == "WAIT"
+    assert wish(**held, contribution_valid=True, contribution=0.5) == "FOSSILIZE"
+    assert wish(**held, contribution_valid=True, contribution=0.5, keeps=False) == "WAIT"
+    assert wish(**held, contribution_valid=True, contribution=0.4, weak=3) == "WAIT"
+    assert wish(**held, contribution_valid=True, contribution=0.4, weak=4) == "PRUNE"  # the fifth in a row
+    assert wish(stage=6, alpha=1.0, epochs_in_stage=50) == "WAIT"
+
+
+def test_a_price_counts_against_the_worth_of_a_seed():
+    row = {"blueprint": int(Blueprint.CONV_HEAVY), "algorithm": 1, "age": 12, "stage": 5, "alpha": 1.0}
+    whole = make_state(make_slots([[{**row, "contribution": 3.0, "contribution_valid": True}]]))
+    share = net_of(1).counts[0][Blueprint.CONV_HEAVY] / BUDGET
+    for points, op in ((2.0, Op.FOSSILIZE), (3.0, Op.WAIT)):  # of price
+        assert decide(rules_of(), priced(whole, points / 100 / share)).action[0, 0] == op
+
+
+def test_it_takes_fossilize_before_prune_before_advance_and_then_the_lowest_slot():
+    base = {"blueprint": 1, "algorithm": 1, "age": 12, "alpha": 1.0, "contribution_valid": True}
+    keep, drop = {**base, "stage": 5, "contribution": 3.0}, {**base, "stage": 5, "contribution": -1.0}
+    move = {**base, "stage": 2, "alpha": 0.0}
+    for row, expected in (
+        ([move, drop, keep], (4, 2)),
+        ([move, drop, drop], (3, 1)),
+        ([move, {}, {}], (5, 0)),
+        ([keep, drop, keep], (4, 0)),
+    ):
+        whole = priced(make_state(make_slots([row])), 0.0)
+        assert tuple(decide(rules_of(3, patience=1), whole).action[0, :2].tolist()) == expected
+
+
+def test_a_seed_is_germinated_on_a_plateau_or_after_a_fall_and_not_before_its_first_epoch():
+    empty = priced(make_state(make_slots([[{}, {}]])), 0.0)
+
+    def grows(whole, **thresholds):
+        return bool(decide(rules_of(2, **thresholds), whole).action[0, 0] == Op.GERMINATE)
+
+    assert grows(stand_still(empty, epoch=5, plateau=3))
+    assert not grows(stand_still(empty, epoch=4, plateau=3))
+    assert not grows(stand_still(empty, epoch=5, plateau=2))
+    assert grows(stand_still(empty, epoch=0, plateau=0), first_epoch=0, min_plateau=0)
+    fallen = stand_still(empty, plateau=0)
+    history = torch.full_like(fallen.signals.acc_history, 50.0)
+    numbers = {
+        "acc_history": history,
+        "best_acc": torch.tensor([60.0]),
+        "history_valid": torch.ones(1, 5, dtype=torch.bool),
+    }
+    fallen = fallen.replace(signals=fallen.signals.replace(**numbers))
+    assert grows(fallen, min_fall=9.9)
+    assert not grows(fallen, min_fall=10.1)
+    assert not grows(fallen)
+
+
+@pytest.mark.parametrize("loss", [0.3, 2.0])
+def test_a_host_that_does_well_gets_no_seed(loss):
+    scene = stand_still(priced(make_state(make_slots([[{}, {}]])), 0.0))
+    measured = {"train_loss": torch.tensor([loss]), "train_measured": torch.tensor([True])}
+    scene = scene.replace(signals=scene.signals.replace(**measured))
+    grown = [
+        bool(decide(rules_of(2, min_loss=limit), scene).action[0, 0] == Op.GERMINATE)
+        for limit in (None, 0.999 * loss, 1.001 * loss)
+    ]
+    assert grown == [True, True, False]
+
+
+def test_no_seed_is_germinated_beside_as_many_as_its_limit():
+    row = {"blueprint": int(Blueprint.CONV_HEAVY), "algorithm": 1, "stage": 5, "age": 9, "alpha": 1.0}
+    beside = stand_still(priced(make_state(make_slots([[row, {}]])), 0.0))
+    alone = stand_still(priced(make_state(make_slots([[{}, {}]])), 0.0))
+    grown = {n: decide(rules_of(2, max_seeds=n), beside).action[0, 0] == Op.GERMINATE for n in (0, 1, 2)}
+    assert grown == {0: True, 1: False, 2: True}
+    assert decide(rules_of(2, max_seeds=1), alone).action[0, 0] == Op.GERMINATE
+
+
+def test_the_first_blueprint_that_is_cheap_enough_is_taken_with_what_lives_already():
+    counts = net_of(2).counts[0]
+    whole = stand_still(make_state(make_slots([[{}, {}]])))
+    for kind in ORDER:
+        price = 0.1 * BUDGET / counts[kind]  # at which this one costs .1
+        action = decide(rules_of(2), priced(whole, 0.999 * price)).action[0]
+        assert action.tolist()[:3] == [int(Op.GERMINATE), 0, kind]
+    assert decide(rules_of(2), priced(whole, 1.1 * price)).action[0, 0] == Op.WAIT  # even the least is too dear
+    row = {"blueprint": int(Blueprint.CONV_HEAVY), "algorithm": 1, "stage": 5, "age": 9, "alpha": 1.0}
+    price = 0.09 * BUDGET / net_of(2).counts[1][Blueprint.CONV_HEAVY]  # at which one more alone would be cheap enough
+    beside = decide(rules_of(2), priced(stand_still(make_state(make_slots([[row, {}]]))), price)).action[0]
+    assert beside[0] == Op.GERMINATE
+    assert beside[1] == 1
+    assert beside[2] != Blueprint.CONV_HEAVY
+
+
+def test_blueprints_are_those_of_the_run_the_largest_first_or_those_that_are_named():
+    spec = resolve(RunSpec(task="digits", blueprints=("norm", "conv_heavy", "depthwise")))
+    labels = [Blueprint(code).label for code in blueprint_order(spec, build_limits(spec))]
+    assert labels == ["conv_heavy", "depthwise", "norm"]
+    for names in (("norm", "conv_light", "depthwise"), ("depthwise", "norm")):
+        named = spec.with_settings(heuristic={"blueprints": names})
+        found = [Blueprint(code).label for code in blueprint_order(named, build_limits(named))]
+        assert found == [name for name in names if name != "conv_light"]
+    foreign = spec.with_settings(heuristic={"blueprints": ("lora",)})
+    with pytest.raises(ConfigError, match=r"heuristic\.blueprints: expected at least one of norm, depthwise, conv"):
+        build_heuristic(foreign, build_limits(foreign))
+
+
+def test_slots_are_those_that_are_named_in_their_order_else_all():
+    spec = resolve(RunSpec(task="digits", heuristic={"first_epoch": 0, "min_plateau": 0, "max_seeds": 0}))
+    whole = stand_still(priced(make_state(make_slots([[{}, {}, {}]])), 0.0))
+    row = {"blueprint": int(Blueprint.NORM), "algorithm": 1, "stage": 5, "age": 9, "alpha": 1.0}
+    beside = stand_still(priced(make_state(make_slots([[{}, row, {}]])), 0.0))
+    for named, first, second in (((), 0, 0), (("r1c0",), 2, 2), (("r0c1", "r0c0"), 1, 0)):
+        own = spec.with_settings(heuristic={**to_settings(spec.heuristic), "slots": named})
+        rules = build_heuristic(own, build_limits(own))
+        assert decide(rules, whole).action[0, :2].tolist() == [int(Op.GERMINATE), first]
+        assert decide(rules, beside).action[0, :2].tolist() == [int(Op.GERMINATE), second]
+    foreign = spec.with_settings(heuristic={"slots": ("r0c0", "r9c0")})
+    with pytest.raises(ConfigError, match=r"heuristic\.slots: expected names out of r0c0, r0c1, r1c0, got .*r9c0"):
+        build_heuristic(foreign, build_limits(foreign))
+
+
+def test_what_is_in_use_is_not_fossilized_where_every_epoch_counts():
+    for task, keeps in (("digits", True), ("digits_regimes", False)):
+        spec = resolve(RunSpec(task=task))
+        assert build_heuristic(spec, build_limits(spec)).keeps == keeps
+
+
+@pytest.mark.slow
+@given(slot_states(max_envs=3), st.data())
+def test_rows_do_not_depend_on_each_other(slots, data):
+    whole = stand_still(make_state(slots))
+    policy = rules_of(slots.stage.shape[1])
+    every = decide(policy, whole)
+    row = data.draw(st.integers(0, slots.stage.shape[0] - 1))
+    assert torch.equal(decide(policy, whole[row : row + 1]).action[0], every.action[row])
+
+
+def live(worth: list[float], epochs: int = 120):
+    """Envs under the rules: an empty host on a plateau, healthy gradients, seeds worth the given points each."""
+    lifecycle, policy = LifecycleSpec(), rules_of(2, length=epochs)
+    whole = priced(make_state(make_slots([[{}, {}] for _ in worth])), 0.0)
+    hidden, seen = policy.initial_hidden(len(worth)), []
+    points = torch.tensor(worth).unsqueeze(-1).expand(-1, 2)
+    for t in range(epochs):
+        whole = stand_still(whole, epoch=t)
+        out = decide(policy, whole, hidden=hidden)
+        hidden = out.hidden
+        spec = decode(out.action, whole.slots, make_limits(whole.slots))
+        assert spec.valid.all()
+        whole, _ = apply_action(whole, spec, lifecycle=lifecycle)
+        whole, _ = tick(whole, lifecycle=lifecycle)
+        running = (whole.slots.stage >= 3) & (whole.slots.stage <= 6)
+        measured = (whole.slots.stage >= 4) & (whole.slots.stage <= 6)
+        slots = whole.slots.replace(
+            gradient_valid=running,
+            gradient_health=running.float(),
+            contribution=torch.where(measured, points, 0.0),
+            contribution_valid=measured,
+        )
+        whole = whole.replace(slots=advance_counters(slots))
+        seen.append((whole.slots.stage, whole.slots.epochs_in_stage, out.action[:, 0]))
+    return tuple(torch.stack(part) for part in zip(*seen, strict=True))
+
+
+@pytest.mark.slow
+def test_difference_15_a_seed_leaves_training_what_is_good_is_kept_and_what_is_not_is_pruned():
+    stage, epochs, ops = live([3.0, 0.1])
+    assert (stage[-1, 0] == int(Stage.FOSSILIZED)).all()
+    assert not (stage[:, 1] == int(Stage.FOSSILIZED)).any()
+    assert (stage[:, 1] == int(Stage.PRUNED)).any()
+    assert (ops[:, 1] == int(Op.PRUNE)).sum() >= 2
+    for waiting in (Stage.TRAINING, Stage.HOLDING):
+        assert epochs[stage == int(waiting)].max() <= 21
+
+
+def test_it_acts_on_the_default_task():
+    env = mg.make("digits", envs=4, seed=0, episode_length=8)
+    kept = mg.play(env, "heuristic").traces.fossil_blueprint
+    assert (kept >= 0).any(-1).sum() >= 2
+    assert {Blueprint(code).label for code in kept.flatten().tolist() if code >= 0} <= set(env.limits.kinds)

@@ -1,0 +1,314 @@
+"""The recurrent policy: act against evaluate, symmetry, sizes, and TorchRL's LSTM as the oracle of the unroll."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.made_up_rollouts import FLOOR, KEY, masks, noise, observation, play, small, source
+from tensordict import TensorDict
+from torch import nn
+from torchrl.modules import LSTMModule, set_recurrent_mode
+
+from morphogen.kernels.lstm import lstm_cell, lstm_unroll
+from morphogen.policy import controller
+from morphogen.policy.policy_network import LstmNetwork
+
+POLICY = small()
+PARAMS = POLICY.init(KEY)
+
+
+def shift_statistics(params, seed=0):
+    """Set observation statistics to values other than the initial ones."""
+    draw = source(seed)
+    stats = params["observation"].apply(lambda x: torch.rand(x.shape, generator=draw, dtype=x.dtype) + 0.5)
+    return params.replace(observation=stats, value_offset=torch.tensor(0.7))
+
+
+@pytest.mark.parametrize(("hidden", "count"), [(64, 55_796), (128, 209_780), (256, 812_660)])
+def test_the_network_has_the_documented_number_of_parameters(hidden, count):
+    assert sum(leaf.numel() for leaf in LstmNetwork(hidden=hidden).init(KEY).values()) == count
+
+
+def test_the_contribution_head_is_65_parameters_more_and_there_only_on_request():
+    net = LstmNetwork(contribution=True).init(KEY)
+    assert sum(leaf.numel() for leaf in net.values()) == 209_845
+
+
+def test_it_starts_as_documented():
+    net = LstmNetwork().init(KEY)
+    for name, gain in (("base.in", 2**0.5), ("op.out", 0.01), ("leaf.out", 0.01), ("value.out", 0.1)):
+        weight = net[f"{name}.weight"] / gain
+        fewer = weight if weight.shape[0] <= weight.shape[1] else weight.T
+        assert torch.allclose(fewer @ fewer.T, torch.eye(len(fewer)), atol=1e-5)
+        assert (net[f"{name}.bias"] == 0).all()
+    assert torch.allclose(net["core.w_hh"].T @ net["core.w_hh"], torch.eye(128), atol=1e-5)
+    assert net["core.bias"].view(4, 128).sum(-1).tolist() == [0.0, 128.0, 0.0, 0.0]
+    assert net["embed.weight"].std().item() == pytest.approx(0.02, rel=0.3)
+    again, other = LstmNetwork().init(KEY), LstmNetwork().init(KEY + 1)
+    assert torch.equal(again["mix.in.weight"], net["mix.in.weight"])
+    assert not torch.equal(other["mix.in.weight"], net["mix.in.weight"])
+
+
+@pytest.mark.slow
+@given(st.integers(0, 300), st.integers(1, 4))
+def test_evaluate_equals_act_step_by_step_with_segments_that_end_anywhere(seed, slots):
+    params = shift_statistics(PARAMS, seed)
+    ends = torch.rand(7, 3, generator=source(seed)) < 0.3
+    rollout = play(POLICY, params, steps=7, envs=3, slots=slots, seed=seed, ends=ends)
+    result = POLICY.evaluate(params, rollout)
+    assert torch.allclose(result.log_prob, rollout["log_prob"], atol=2e-6)
+    assert torch.allclose(result.value, rollout["value"], atol=2e-6)
+
+
+def test_evaluate_starts_from_the_memory_it_is_given():
+    joint = play(POLICY, PARAMS, steps=6)
+    hidden = POLICY.initial_hidden(4)
+    for t in range(3):
+        obs, legal = joint["observation"][t], joint["masks"][t]
+        hidden = POLICY.act(PARAMS, obs, legal, hidden, noise(4, 3, t, 0)).hidden
+    tail = POLICY.evaluate(PARAMS, joint[3:], hidden)
+    assert torch.allclose(tail.value, joint["value"][3:], atol=1e-6)
+    assert not torch.allclose(POLICY.evaluate(PARAMS, joint[3:]).value, joint["value"][3:], atol=1e-6)
+
+
+def test_without_memory_every_epoch_is_like_a_first_one():
+    forgetful = small(memory=False)
+    assert sum(leaf.numel() for leaf in forgetful.network.init(KEY).values()) == 4_820
+    joint = play(forgetful, PARAMS, steps=6)
+    first = [POLICY.evaluate(PARAMS, joint[t : t + 1]).value for t in range(6)]
+    assert torch.allclose(torch.cat(first), joint["value"], atol=1e-6)
+    assert torch.allclose(forgetful.evaluate(PARAMS, joint).value, joint["value"], atol=1e-6)
+    assert not torch.allclose(POLICY.evaluate(PARAMS, joint).value, joint["value"], atol=1e-6)
+    acted = forgetful.act(
+        PARAMS, joint["observation"][0], joint["masks"][0], forgetful.initial_hidden(4), noise(4, 3, 0, 0)
+    )
+    assert not list(acted.hidden.keys()), "a memory that vanishes would be an alarm"
+
+
+def test_rows_after_a_reset_do_not_depend_on_rows_before_it():
+    ends = torch.zeros(6, 4, dtype=torch.bool)
+    ends[2, 1] = True
+    rollout = play(POLICY, PARAMS, ends=ends)
+    other = rollout.clone()
+    other["observation"].env[:3] += 1.0
+    a, b = POLICY.evaluate(PARAMS, rollout), POLICY.evaluate(PARAMS, other)
+    assert torch.allclose(a.value[3:, 1], b.value[3:, 1], atol=1e-6)
+    assert (a.value[3:, 0] - b.value[3:, 0]).abs().max() > 1e-5
+
+
+def test_an_env_acts_the_same_alone_and_among_others():
+    obs, legal, hidden = observation(8), masks(8), POLICY.initial_hidden(8)
+    hidden.update({name: torch.randn(8, 16, generator=source(seed)) for seed, name in enumerate("hc")})
+    all_of_them = POLICY.act(PARAMS, obs, legal, hidden, noise(8, 3, 0))
+    for row in range(8):
+        one = slice(row, row + 1)
+        alone = POLICY.act(PARAMS, obs[one], legal[one], hidden[one], noise(8, 3, 0)[one])
+        assert torch.equal(alone.action[0], all_of_them.action[row])
+        assert torch.allclose(alone.log_prob[0], all_of_them.log_prob[row], atol=1e-6)
+        assert torch.allclose(alone.value[0], all_of_them.value[row], atol=1e-6)
+
+
+@given(st.permutations(range(4)), st.integers(0, 100))
+def test_permuting_slots_permutes_the_slot_choice_and_nothing_else(order, seed):
+    obs, legal = observation(3, slots=4, seed=seed), masks(3, slots=4, seed=seed)
+    lanes = noise(3, 4, seed)
+    changed = obs.replace(slots=obs.slots[:, order], blueprints=obs.blueprints[:, order])
+    hidden = POLICY.initial_hidden(3)
+    a = POLICY.act(PARAMS, obs, legal, hidden, lanes)
+    turned = torch.cat((lanes[:, :38], lanes[:, 38:][:, order]), -1)
+    b = POLICY.act(PARAMS, changed, legal.replace(slot=legal.slot[:, :, order]), hidden, turned)
+    back = torch.tensor(order)[b.action[:, 1]]
+    assert torch.equal(torch.where(a.action[:, 0] > 0, back, 0), a.action[:, 1])
+    assert torch.equal(a.action[:, [0, 2, 3, 4, 5, 6, 7]], b.action[:, [0, 2, 3, 4, 5, 6, 7]])
+    assert torch.allclose(a.log_prob, b.log_prob, atol=1e-5)
+    assert torch.allclose(a.value, b.value, atol=1e-6)
+    assert torch.allclose(a.op_prob, b.op_prob, atol=1e-6)
+
+
+def test_the_same_parameters_run_with_any_number_of_slots():
+    for slots in (1, 3, 10):
+        out = POLICY.act(
+            PARAMS, observation(2, slots=slots), masks(2, slots=slots), POLICY.initial_hidden(2), noise(2, slots, 0)
+        )
+        assert (out.action[:, 1] < slots).all()
+
+
+def test_the_output_says_what_was_drawn_from_what():
+    obs, legal = observation(32), masks(32)
+    out = POLICY.act(PARAMS, obs, legal, POLICY.initial_hidden(32), noise(32, 3, 0))
+    assert torch.allclose(out.op_prob.sum(-1), torch.ones(32), atol=1e-5)
+    assert (out.op_prob[~legal.op] == 0).all()
+    chosen = out.op_prob.gather(1, out.action[:, :1]).log().squeeze(1)
+    assert torch.allclose(chosen, out.log_prob[:, 0], atol=1e-5)
+    waits = out.action[:, 0] == 0
+    assert waits.any()
+    assert (out.log_prob[waits][:, 1:] == 0).all()
+    assert (out.entropy[waits][:, 1:] == 0).all()
+    assert torch.equal(out.forced, out.choices == 1)
+    assert out.value.shape == (32,)
+
+
+def test_a_step_with_one_choice_is_forced_and_certain():
+    legal = masks(4, share=0.0)
+    out = POLICY.act(PARAMS, observation(4), legal, POLICY.initial_hidden(4), noise(4, 3, 0))
+    assert out.forced.all()
+    assert (out.log_prob == 0).all()
+    assert (out.entropy == 0).all()
+
+
+def test_zero_noise_is_greedy_and_draws_nothing():
+    obs, legal, hidden = observation(16), masks(16), POLICY.initial_hidden(16)
+    out = POLICY.act(PARAMS, obs, legal, hidden, torch.zeros(16, 41))
+    assert torch.equal(out.action[:, 0], out.op_prob.argmax(-1))
+
+
+def test_an_env_without_an_enabled_slot_is_encoded_without_slots():
+    obs = observation(2)
+    slots = obs.slots.clone()
+    slots[..., 9] = 0.0
+    net = dict(PARAMS["net"].items())
+    observed = {"env": obs.env, "instance": obs.instance, "blueprints": obs.blueprints}
+    x, _ = controller.encode(net, {**observed, "slots": slots})
+    y, _ = controller.encode(net, {**observed, "slots": torch.where(slots == 0, slots, slots + 1)})
+    assert torch.equal(x, y)
+    assert x.isfinite().all()
+    z, _ = controller.encode(net, {**observed, "env": obs.env + 1, "slots": slots})
+    assert not torch.allclose(x, z, atol=1e-3)  # what it is without slots still counts
+
+
+def plain(x: torch.Tensor, net, *layers: str) -> torch.Tensor:
+    """Layers one after the other: `name` a linear map, `name.norm` a normalisation, `silu`."""
+    for layer in layers:
+        if layer == "silu":
+            x = x * torch.sigmoid(x)
+        elif layer.endswith("norm"):
+            x = (x - x.mean()) / torch.sqrt(x.var(unbiased=False) + 1e-5)
+            x = x * net[f"{layer}.weight"] + net[f"{layer}.bias"]
+        else:
+            x = net[f"{layer}.weight"] @ x + net[f"{layer}.bias"]
+    return x
+
+
+def test_one_env_through_the_network_by_hand():
+    """Every parameter moved from its start, one slot at a time, no batch."""
+    draw = source(4)
+    net = {name: leaf + 0.2 * torch.randn(leaf.shape, generator=draw) for name, leaf in PARAMS["net"].items()}
+    obs, legal = observation(1, slots=2, seed=8), masks(1, slots=2, seed=8, share=0.8)
+    obs.slots[0, 1, 9] = 0.0  # not enabled: out of the pool
+    hidden = POLICY.initial_hidden(1)
+    h, c = (torch.randn(1, 16, generator=draw) for _ in "hc")
+    hidden.update({"h": h, "c": c})
+    params = PARAMS.replace(net=PARAMS["net"].replace(**net), value_offset=torch.tensor(0.25))
+    out = POLICY.act(params, obs, legal, hidden, torch.zeros(1, 40))
+
+    body = ("in", "norm", "silu", "out")
+    base = plain(torch.cat((obs.env[0], obs.instance[0])), net, *_of("base", body))
+    codes = [13 if code < 0 else code for code in obs.blueprints[0].tolist()]
+    u = [plain(torch.cat((obs.slots[0, s], net["embed.weight"][codes[s]])), net, *_of("slot", body)) for s in range(2)]
+    x = plain(torch.cat((base, u[0], u[0])), net, "mix.in", "mix.norm", "silu")
+    gates = net["core.w_ih"] @ x + net["core.w_hh"] @ h[0] + net["core.bias"]
+    i, f, g, o = gates.view(4, 16)
+    memory = torch.sigmoid(f) * c[0] + torch.sigmoid(i) * torch.tanh(g)
+    state = torch.sigmoid(o) * torch.tanh(memory)
+    z = x + plain(state, net, "core.norm")
+    value = plain(z, net, "value.in", "value.norm", "silu", "value.mid", "silu", "value.out")
+    context = [plain(torch.cat((code, z)), net, "context.in", "context.norm", "silu") for code in u]
+    scores = torch.stack([plain(each, net, "leaf.out")[:5] for each in context], dim=1)
+    logits = plain(z, net, "op.in", "silu", "op.out")
+    for op in range(1, 6):
+        ready = scores[op - 1][legal.slot[0, op]]
+        logits[op] += ready.exp().mean().log() if len(ready) else 0.0
+    p = torch.where(legal.op[0], logits, -torch.inf).softmax(0)
+    p = torch.where(legal.op[0], (1 - legal.op.sum() * 0.005) * p + 0.005, 0.0)
+    assert torch.allclose(out.op_prob[0], p, atol=1e-5)
+    assert out.value.item() == pytest.approx(value.item() + 0.25, abs=1e-5)
+    assert torch.allclose(out.hidden["h"][0], state, atol=1e-5)
+    assert torch.allclose(out.hidden["c"][0], memory, atol=1e-5)
+
+
+def _of(name: str, layers: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(layer if layer == "silu" else f"{name}.{layer}" for layer in layers)
+
+
+def test_the_unroll_is_the_lstm_of_torchrl():
+    """Same weights, second bias 0; segments start from zeros where `is_init`."""
+    hidden, steps, envs = 16, 9, 5
+    net = dict(PARAMS["net"].items())
+    module = LSTMModule(
+        input_size=hidden, hidden_size=hidden, in_keys=["x", "h", "c"], out_keys=["y", ("next", "h"), ("next", "c")]
+    )
+    state = {"weight_ih_l0": net["core.w_ih"], "weight_hh_l0": net["core.w_hh"], "bias_ih_l0": net["core.bias"]}
+    module.lstm.load_state_dict({**state, "bias_hh_l0": torch.zeros_like(net["core.bias"])})
+    assert isinstance(module.lstm, nn.LSTM)
+    x = torch.randn(steps, envs, hidden, generator=source(0))
+    reset = torch.rand(steps, envs, generator=source(1)) < 0.25
+    reset[0] = True
+    batch = TensorDict(
+        {
+            "x": x.transpose(0, 1),
+            "h": torch.zeros(envs, steps, 1, hidden),
+            "c": torch.zeros(envs, steps, 1, hidden),
+            "is_init": reset.T.unsqueeze(-1),
+        },
+        batch_size=[envs, steps],
+    )
+    with set_recurrent_mode(True), torch.no_grad():
+        theirs = module(batch)["y"].transpose(0, 1)
+    zero = torch.zeros(envs, hidden)
+    gates = controller.input_gates(net, x)
+    ours = lstm_unroll(gates, (~reset).float().unsqueeze(-1), zero, zero, net["core.w_hh"])
+    assert torch.allclose(ours, theirs, atol=1e-6)
+
+
+def test_the_gradient_of_the_unroll_is_that_of_its_steps():
+    """Of all inputs but the flags, in float64; memories are reset in between, and one is not at the start."""
+    hidden, steps, envs = 3, 7, 4
+    shapes = {"gates": (steps, envs, 4 * hidden), "h": (envs, hidden), "c": (envs, hidden), "w": (4 * hidden, hidden)}
+    inputs = {
+        name: torch.randn(*shape, dtype=torch.float64, generator=source(i)).requires_grad_()
+        for i, (name, shape) in enumerate(shapes.items())
+    }
+    keep = (torch.rand(steps, envs, 1, generator=source(9)) < 0.7).double()
+    assert 0 < keep[0].sum() < envs
+
+    def unroll(gates, h, c, w):
+        return lstm_unroll(gates, keep, h, c, w)
+
+    assert torch.autograd.gradcheck(unroll, tuple(inputs.values()))
+    seed = torch.randn(steps, envs, hidden, dtype=torch.float64, generator=source(10))
+    gates, h, c, w = inputs.values()
+    rows = []
+    for row, kept in zip(gates, keep, strict=True):
+        h, c, _ = lstm_cell(row, h * kept, c * kept, w)
+        rows.append(h)
+    theirs = torch.autograd.grad(torch.stack(rows), [*inputs.values()], seed)
+    ours = torch.autograd.grad(unroll(*inputs.values()), [*inputs.values()], seed)
+    assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_acting_never_asks_the_host():
+    policy = small()
+    params = policy.init(KEY.to("meta"))
+    obs, legal, hidden = (part.to("meta") for part in (observation(4), masks(4), policy.initial_hidden(4)))
+    out = policy.act(params, obs, legal, hidden, noise(4, 3, 0).to("meta"))
+    assert out.action.shape == (4, 8)
+    assert out.action.device.type == "meta"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Using lock_:UserWarning")
+def test_acting_traces_as_one_graph():
+    graphs = []
+
+    def count(module, _):
+        graphs.append(module)
+        return module.forward
+
+    act = torch.compile(POLICY.act, fullgraph=True, backend=count)
+    hidden = POLICY.initial_hidden(4)
+    for epoch in range(3):
+        obs, legal = observation(4, seed=epoch), masks(4, seed=epoch)
+        out = act(PARAMS, obs, legal, hidden, noise(4, 3, epoch))
+        assert torch.equal(out.action, POLICY.act(PARAMS, obs, legal, hidden, noise(4, 3, epoch)).action)
+    assert len(graphs) == 1
+    assert POLICY.floor == FLOOR

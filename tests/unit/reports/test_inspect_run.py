@@ -1,0 +1,128 @@
+"""Output of `morphogen inspect` for a run directory and for a checkpoint."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+from support import generated_logs
+
+import morphogen as mg
+from morphogen.cli import main
+from morphogen.config.fields import to_settings
+from morphogen.config.spec import RunSpec
+from morphogen.log.run_log import read_run
+from morphogen.log.views import VIEWS
+from morphogen.reports.inspect_run import MAX_ROWS, TABLE_COLUMNS, inspect_path, tables
+from morphogen.reports.plots import LEARNING, THROUGHPUT
+from morphogen.train.checkpoint_files import save_checkpoint
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return generated_logs.write(tmp_path_factory.mktemp("runs") / "first", rounds=12, envs=2, epochs=4)
+
+
+def test_a_run_is_told_in_a_few_facts(run):
+    facts = inspect_path(run).facts
+    assert facts["run"] == "first"
+    assert facts["task"] == "digits"
+    assert facts["policy"] == "ppo, paid by delta"
+    assert facts["size"].startswith("12 rounds of 2 envs, 4 epochs")
+    assert facts["status"] == "completed, 12 rounds done"
+    assert "classes 4 to 10" in facts["instances"]
+    assert facts["wall time"] == "12:34"
+    best = max(tables(run)["rounds"], key=lambda row: row["committed_mean"])
+    assert (
+        facts["best round"] == f"round {best['round']} with a mean committed accuracy of {best['committed_mean']:.1f} %"
+    )
+
+
+def test_a_run_that_has_just_begun_has_facts_too(tmp_path):
+    begun = generated_logs.write(tmp_path / "run", generated_logs.events(rounds=1, envs=1, epochs=2)[:1], result=False)
+    facts = inspect_path(begun).facts
+    assert facts["status"] == "running, 0 rounds done"
+    assert (facts["best round"], facts["held-out accuracy"]) == ("not known", "not evaluated")
+    (begun / "events.jsonl").unlink()
+    (begun / "manifest.json").unlink()
+    assert inspect_path(begun).facts["seed"] == "0"
+
+
+def test_a_run_without_events_says_so_and_counts_no_rounds(tmp_path):
+    silent = generated_logs.write(tmp_path / "run", rounds=2, envs=1, epochs=2)
+    config = json.loads((silent / "config.json").read_text())
+    config["telemetry"]["level"] = "off"
+    (silent / "config.json").write_text(json.dumps(config))
+    (silent / "events.jsonl").unlink()
+    facts = inspect_path(silent).facts
+    assert facts["status"] == "completed"
+    assert facts["events"] == "none, because telemetry.level is off: no table or picture of the rounds"
+
+
+def test_long_tables_are_cut_to_the_latest_rows(run):
+    found = inspect_path(run).tables
+    assert set(TABLE_COLUMNS) <= set(VIEWS)
+    rounds = found[f"rounds, the last {MAX_ROWS} of 12"]
+    assert [row["round"] for row in rounds] == list(range(3, 13))
+    assert all(set(row) == set(TABLE_COLUMNS["rounds"]) for row in rounds)
+
+
+def test_every_column_that_is_shown_exists(run):
+    for name, columns in TABLE_COLUMNS.items():
+        assert set(columns.values()) <= set(tables(run)[name][0]), name
+
+
+def test_tables_of_a_run_are_at_hand_in_python(run):
+    found = mg.tables(run)
+    assert len(found["episodes"]) == 24
+    assert found["rounds"][3]["round"] == 4
+    assert json.loads(json.dumps(found)) is not None
+
+
+def test_the_command_prints_the_tables_and_loads_no_torch(run):
+    code = "import sys\nfrom morphogen.cli import main as cli\nassert cli.main(sys.argv[1:]) == 0\n"
+    code += "assert not {'torch', 'tensordict', 'matplotlib'} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, "inspect", str(run)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    for heading in ("completed, 12 rounds done", "rounds, the last 10 of 12", "contribution", "took effect"):
+        assert heading in done.stdout
+    assert "…" not in done.stdout
+
+
+def test_rounds_are_shown_from_one(run):
+    rounds = [event.data.round for event in read_run(run).events({"RoundCompleted"})]
+    assert rounds == list(range(12))
+    shown = tables(run)
+    for name in ("rounds", "updates", "throughput"):
+        assert [row["round"] for row in shown[name]] == list(range(1, 13)), name
+    assert inspect_path(run).facts["best round"].split()[1] in map(str, range(1, 13))
+    for plot in (LEARNING, THROUGHPUT):
+        numbers = [row["round"] for row in plot.rows(read_run(run))]
+        assert (min(numbers), max(numbers)) == (1, 12), plot.name
+
+
+def test_a_checkpoint_says_where_it_stands_and_whether_it_is_whole(tmp_path, capsys):
+    config = to_settings(RunSpec(rounds=7))
+    path = save_checkpoint(tmp_path, round=3, epoch=0, envs={}, shared={}, facts={"run_id": "x7", "config": config})
+    assert main.main(["inspect", str(path)]) == 0
+    shown = capsys.readouterr().out
+    for text in ("round-000003-epoch-0000", "every file is as it was saved", "shared.safetensors", "x7", "rounds"):
+        assert text in shown
+    assert "episode_length" not in shown
+    (path / "shared.safetensors").write_bytes(b"")
+    assert main.main(["inspect", str(path)]) == 0
+    assert "is damaged: shared.safetensors has 0 bytes" in capsys.readouterr().out
+    (path / "manifest.json").write_text("{}")
+    assert main.main(["inspect", str(path)]) == 4
+    assert "has format null: expected" in capsys.readouterr().err
+
+
+def test_what_is_neither_is_refused(run, tmp_path, capsys):
+    assert main.main(["inspect", str(tmp_path / "nowhere")]) == 2
+    assert "is not a run directory" in capsys.readouterr().err
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    (other / "config.json").write_text("[")
+    assert main.main(["inspect", str(other)]) == 3
+    assert "config.json is damaged" in capsys.readouterr().err

@@ -1,0 +1,330 @@
+"""The report: pictures drawn from their numbers, one page that needs nothing else, from any part of a log."""
+
+import base64
+import csv
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from support import generated_logs
+from support.subprocess_env import OURS
+
+from morphogen.cli import main
+from morphogen.errors import ConfigError, DataError
+from morphogen.log.run_log import read_run
+from morphogen.reports import plots
+from morphogen.reports.canvas import limit_to_learned
+from morphogen.reports.plots import PLOTS
+from morphogen.reports.report import MAX_RUNS, report
+
+matplotlib = pytest.importorskip("matplotlib", reason="needs the extra: pip install 'morphogen[report]'")
+
+BY_NAME = {plot.name: plot for plot in PLOTS}
+NAMES = ("held_out_plays", "learning_curve", "lifecycle", "contributions", "throughput")
+LOGS = Path(__file__).parents[2] / "golden/data/logs"
+SMALL = {"rounds": 2, "envs": 3, "epochs": 12}
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return generated_logs.write(tmp_path_factory.mktemp("runs") / "first", **SMALL)
+
+
+@pytest.fixture(scope="module")
+def page(run):
+    return report(run)
+
+
+@pytest.fixture
+def one_plot(monkeypatch):
+    """A report of one picture, where it is not about pictures."""
+    monkeypatch.setattr(plots, "PLOTS", (plots.CONTRIBUTIONS,))
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Pictures that are laid out by the plots and not painted: an empty file stands for each."""
+    monkeypatch.setattr(Figure, "savefig", lambda figure, file, **_: file.write(b"\x89PNG\r\n"))
+
+
+def rows_of(run, name):
+    return BY_NAME[name].rows(read_run(run))
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.slow
+def test_every_plot_is_a_picture_with_its_numbers_and_stands_on_the_page(run, page):
+    assert page == run / "report" / "index.html"
+    files = contents(page.parent)
+    assert set(BY_NAME) == set(NAMES)
+    assert set(files) == {"index.html", *(f"{name}.{kind}" for name in NAMES for kind in ("png", "csv"))}
+    inlined = re.findall(r'src="data:image/png;base64,([^"]+)"', files["index.html"].decode())
+    assert {base64.b64decode(one) for one in inlined} == {files[f"{name}.png"] for name in NAMES}
+    for name in NAMES:
+        assert files[f"{name}.png"].startswith(b"\x89PNG\r\n")
+        assert f'<h2 id="{name}">' in files["index.html"].decode()
+
+
+@pytest.mark.slow
+def test_the_numbers_of_a_picture_are_the_rows_that_it_is_drawn_from(run, page):
+    for name in NAMES:
+        found = list(csv.DictReader((page.parent / f"{name}.csv").read_text().splitlines()))
+        wanted = rows_of(run, name)
+        assert len(found) == len(wanted)
+        for one, row in zip(found, wanted, strict=True):
+            assert one.pop("run") == "first"
+            assert {key: text for key, text in one.items() if text} == {
+                key: str(value) for key, value in row.items() if value not in (None, "")
+            }
+
+
+@pytest.mark.slow
+def test_the_same_log_gives_the_same_bytes(run, page, tmp_path):
+    assert contents(report(run, out=tmp_path / "again").parent) == contents(page.parent)
+
+
+@pytest.mark.slow
+def test_nothing_on_the_page_is_fetched_or_run(page):
+    text = re.sub(r"base64,[A-Za-z0-9+/=]+", "base64,", page.read_text())
+    assert not re.search(r"https?:|//[a-z]|<script|<link|<iframe|@import", text)
+    assert set(re.findall(r'(?:src|href)="([^"]{1,5})', text)) <= {"data:", *(f"#{name}"[:5] for name in NAMES)}
+    assert "default-src 'none'" in text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed here")
+def test_a_browser_shows_every_picture_and_has_nothing_to_complain_about(page, tmp_path):
+    probe = "<script>onload = () => { document.title = [...document.images].map(i => i.naturalWidth).join() }</script>"
+    shown = tmp_path / "shown.html"
+    text = re.sub(r"<meta http-equiv[^>]*>", "", page.read_text())  # which allows no script, not even the probe
+    shown.write_text(text.replace("</body>", f"{probe}</body>"))
+    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom")
+    for file in (page, shown):
+        done = subprocess.run(
+            [BROWSER, *flags, f"--user-data-dir={tmp_path}", file.as_uri()], capture_output=True, text=True, check=True
+        )
+        assert "CONSOLE" not in done.stderr
+    widths = re.search(r"<title>([0-9,]+)</title>", done.stdout)
+    assert widths is not None
+    assert [int(one) >= 1000 for one in widths[1].split(",")] == [True] * len(NAMES)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_several_runs_stand_side_by_side(run, tmp_path):
+    second = generated_logs.write(tmp_path / "second", seed=4, rounds=3, envs=2, epochs=6)
+    page = report(run, second, out=tmp_path / "both")
+    for name in NAMES:
+        found = {row["run"] for row in csv.DictReader((page.parent / f"{name}.csv").read_text().splitlines())}
+        assert found == {"first", "second"}
+    assert "<th>first</th><th>second</th>" in page.read_text()
+    assert not (second / "report").exists()
+
+
+@pytest.mark.usefixtures("one_plot")
+def test_runs_with_the_same_name_are_told_apart_by_letters(run, tmp_path):
+    for part in ("a", "b"):
+        shutil.copytree(run, tmp_path / part / "same", ignore=shutil.ignore_patterns("report"))
+    page = report(tmp_path / "a" / "same", tmp_path / "b" / "same", out=tmp_path / "out")
+    assert "<th>run A</th><th>run B</th>" in page.read_text()
+
+
+@given(share=st.floats(0, 1))
+def test_every_plot_has_its_numbers_wherever_the_log_is_cut(run, tmp_path_factory, share):
+    cut = tmp_path_factory.mktemp("cut") / "run"
+    shutil.copytree(run, cut, ignore=shutil.ignore_patterns("report", "result.json"))
+    whole = (run / "events.jsonl").read_bytes()
+    size = round(share * len(whole))
+    (cut / "events.jsonl").write_bytes(whole[:size])
+    log = read_run(cut)
+    assert sum(map(len, log.tables.values())) <= whole[:size].count(b"\n")
+    rows = {name: plot.rows(log) for name, plot in BY_NAME.items()}
+    assert len(rows["learning_curve"]) == len(log.tables["rounds"])
+    shutil.rmtree(cut)
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("share", [0.0, 0.4, 0.97])
+def test_a_report_is_made_wherever_the_log_is_cut(run, tmp_path, share):
+    cut = tmp_path / "run"
+    shutil.copytree(run, cut, ignore=shutil.ignore_patterns("report"))
+    whole = (run / "events.jsonl").read_bytes()
+    (cut / "events.jsonl").write_bytes(whole[: round(share * len(whole))])
+    page = report(cut)
+    absent = re.findall(r'id="([a-z_]+)-none"', page.read_text())
+    assert {f"{name}.png" for name in NAMES if name not in absent} == {path.name for path in page.parent.glob("*.png")}
+    assert ("lifecycle" in absent) == (share < 0.5)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_run_in_which_nothing_grows_shows_empty_slots(tmp_path):
+    run = generated_logs.write(
+        tmp_path / "run", [event for event in generated_logs.events(**SMALL) if event.slot is None]
+    )
+    assert {row["stage"] for row in rows_of(run, "lifecycle")} <= {"DORMANT", "rollback"}
+    assert (report(run).parent / "lifecycle.png").exists()
+
+
+def test_a_run_without_events_says_so_for_every_plot(tmp_path):
+    run = generated_logs.write(tmp_path / "run", result=False, **SMALL)
+    (run / "events.jsonl").unlink()
+    text = report(run).read_text()
+    assert len(re.findall(r">no data</p>", text)) == len(NAMES)
+
+
+@pytest.mark.usefixtures("one_plot")
+def test_a_picture_whose_numbers_are_gone_goes_too(tmp_path):
+    run = generated_logs.write(tmp_path / "run", **SMALL)
+    (run / "report").mkdir()
+    (run / "report" / "contributions.png").write_bytes(b"old")
+    (run / "events.jsonl").unlink()
+    report(run)
+    assert not (run / "report" / "contributions.png").exists()
+
+
+def test_shapley_values_of_the_best_episode_lead_from_the_host_to_the_final_network(run):
+    rows = rows_of(run, "contributions")
+    assert (rows[0]["step"], rows[-1]["step"]) == ("host alone", "final")
+    assert len(rows) > 3
+    for before, row in pairwise(rows[:-1]):
+        assert row["low"] == before["high"]
+    assert rows[-2]["high"] == pytest.approx(rows[-1]["high"], abs=1e-4)
+    episodes = read_run(run).tables["episodes"]
+    best = max(episodes, key=lambda row: row["committed_accuracy"])
+    assert (rows[0]["round"], rows[0]["env"]) == (best["round"], best["env"])
+    assert rows[-1]["high"] == pytest.approx(best["accuracy"], abs=1e-4)
+
+
+def test_bars_of_lives_are_the_stages_that_slots_were_in(run):
+    log = read_run(run)
+    found = {(row["round"], row["env"], row["slot"], row["start"]): row for row in rows_of(run, "lifecycle")}
+    spans = [row for row in found.values() if row["slot"]]
+    for event in log.events({"EpochCompleted"}):
+        for env, stages in enumerate(event.data.stage):
+            for slot, stage in zip(generated_logs.SLOTS, stages, strict=True):
+                here = [
+                    row["stage"]
+                    for row in spans
+                    if (row["round"], row["env"], row["slot"]) == ((event.round or 0) + 1, env, slot)
+                    and row["start"] <= event.epoch < row["end"]
+                ]
+                assert here == [stage]
+    named = {((e.round or 0) + 1, e.epoch, e.env, e.slot): e.data.blueprint for e in log.events({"SeedGerminated"})}
+    assert max(row["seed"] or 0 for row in spans) > 1
+    for row in spans:
+        if row["stage"] == "GERMINATED":
+            assert row["blueprint"] == named[row["round"], row["start"], row["env"], row["slot"]]
+
+
+def test_a_damaged_line_is_named(run, tmp_path, capsys):
+    broken = tmp_path / "run"
+    shutil.copytree(run, broken, ignore=shutil.ignore_patterns("report"))
+    lines = (run / "events.jsonl").read_text().splitlines(keepends=True)
+    (broken / "events.jsonl").write_text("".join([*lines[:4], lines[4][:30] + "\n", *lines[5:]]))
+    with pytest.raises(DataError, match=r"events\.jsonl is damaged in line 5"):
+        read_run(broken)
+    assert main.main(["report", str(broken)]) == 3
+    assert "line 5" in capsys.readouterr().err
+
+
+def test_what_is_no_run_directory_is_refused_and_nothing_is_written(tmp_path, capsys):
+    assert main.main(["report", str(tmp_path)]) == 2
+    assert "is not a run directory: config.json not found" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_too_many_runs_and_the_same_one_twice_are_refused(run):
+    with pytest.raises(ConfigError, match=rf"expected 1 \.\. {MAX_RUNS}, one per colour, got {MAX_RUNS + 1}"):
+        report(*[run] * (MAX_RUNS + 1))
+    with pytest.raises(ConfigError, match="expected each once, got"):
+        report(run, run)
+
+
+def test_a_place_that_cannot_be_written_to_is_refused(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"--out: .*file cannot be written"):
+        report(run, out=tmp_path / "file")
+
+
+def test_without_matplotlib_the_error_names_the_extra(run, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert main.main(["report", str(run), "--out", str(tmp_path / "out")]) == 2
+    assert "pip install 'morphogen[report]'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_the_command_says_where_the_page_is_and_loads_no_torch(run, tmp_path):
+    code = "import sys\nfrom morphogen.cli import main as cli\nassert cli.main(sys.argv[1:]) == 0\n"
+    code += "assert not {'torch', 'tensordict'} & set(sys.modules)"
+    out = tmp_path / "out"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "report", str(run), "--out", str(out)], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{out / 'index.html'}\n"
+
+
+def test_settings_of_the_user_change_no_picture(run):
+    plot = BY_NAME["throughput"]
+    found = {"first": plot.rows(read_run(run))}
+    before = plot.render_png(found)
+    with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 30, "axes.facecolor": "red"}):
+        assert plot.render_png(found) == before
+        assert matplotlib.rcParams["font.size"] == 30
+
+
+def test_an_untrained_policy_does_not_set_the_scale_of_a_learning_curve():
+    axes = Figure().subplots()
+    axes.plot([0, 10, 20], [-9.0, 0.4, 0.5])
+    axes.plot([20], [0.3])
+    axes.axhline(0.45)
+    limit_to_learned(axes)
+    low, high = axes.get_ylim()
+    assert -1 < low < 0.3
+    assert 0.5 < high < 1
+
+
+@pytest.mark.parametrize("values", [[], [float("nan")] * 3])
+def test_a_picture_without_numbers_keeps_its_scale(values):
+    axes = Figure().subplots()
+    axes.plot(range(len(values)), values)
+    before = axes.get_ylim()
+    limit_to_learned(axes)
+    assert axes.get_ylim() == before
+
+
+KEPT_BACKENDS = ("svg", "module://not_installed.backend")  # matplotlib knows only once a figure is opened
+
+
+@pytest.mark.parametrize("backend", ["nonsense", "", *KEPT_BACKENDS])
+def test_pictures_need_no_backend_of_the_environment_and_leave_it_to_others(backend):
+    code = (
+        "import os\nfrom morphogen.reports.report import import_plots\n"
+        "import_plots()\nimport matplotlib\nprint(os.environ['MPLBACKEND'], matplotlib.get_backend(auto_select=False))"
+    )
+    done: Any = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**OURS, "MPLBACKEND": backend}
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip("\n") == f"{backend} {backend if backend in KEPT_BACKENDS else None}"
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("name", ["ppo-debug", "two-ranks", "stopped"])
+def test_a_log_of_before_is_drawn(name, tmp_path):
+    page = report(LOGS / name, out=tmp_path / "out")
+    assert (page.parent / "learning_curve.png").exists()
+    assert (page.parent / "throughput.csv").read_text().startswith("run,round,env_epochs_per_s")

@@ -1,0 +1,331 @@
+"""The files of a resumed run: cut at the checkpoint, numbered from there, refused if they belong to another run."""
+
+import csv
+import json
+import os
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.faulty_sinks import FullDisk, summary
+from support.generated_logs import started
+from support.random_records import facts, live, round_record
+from support.small_runs import tiny
+
+from morphogen.config.config_files import flatten_settings
+from morphogen.config.fields import to_settings
+from morphogen.config.telemetry_spec import TelemetrySpec
+from morphogen.errors import CheckpointError, ConfigError
+from morphogen.log import loggers
+from morphogen.log.codec import pack
+from morphogen.log.events import Envelope
+from morphogen.log.jsonl import decode
+from morphogen.log.kinds.round import AnomalyDetected
+from morphogen.log.log_file import LogFile
+from morphogen.log.loggers import LoggerPlace, ScalarSink
+from morphogen.log.record_files import encode_record, list_records, record_path
+from morphogen.log.run_directory import RunDirectory
+from morphogen.log.writer import LogWriter
+from morphogen.train import sinks
+from morphogen.train.sinks import open_sinks
+
+BEGIN = Envelope(started(tiny()))
+KNOWN = facts(1, 2)
+CALM = {"detectors": np.zeros((1, 3, 2), dtype=bool), "rolled_back": np.zeros(1, dtype=bool)}
+RECORDS = [record | CALM for record in live(1, 1, 2)[1]]
+
+
+def spec_of(**telemetry):
+    return replace(tiny(), telemetry=TelemetrySpec(**telemetry))
+
+
+def folder_of(path):
+    """A run directory without an event."""
+    path.mkdir(exist_ok=True)
+    manifest = {"run_id": BEGIN.data.run_id, "inode": path.stat().st_ino}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    return RunDirectory(path)
+
+
+def about(at):
+    """Two events about a round, and its record, in which nothing stood out."""
+    return [odd(at), summary(at)], round_record(RECORDS, KNOWN, round=at)
+
+
+def odd(at):
+    return Envelope(AnomalyDetected(kind="kl_spike", value=0.2, limit=0.1, subject=None, streak=0), round=at)
+
+
+def dispatch(found, spec):
+    return LogWriter(found, spec.telemetry)
+
+
+def begun(path, epochs, **telemetry):
+    """A run directory, its spec, and a writer that got some rounds."""
+    spec, folder = spec_of(**telemetry), folder_of(path)
+    own = dispatch(open_sinks(spec, folder)[0], spec)
+    own.emit([BEGIN])
+    for at in range(epochs):
+        own.emit(*about(at))
+    return spec, folder, own
+
+
+def drained(own, rounds=0):
+    at = own.drain(rounds)
+    assert at is not None
+    return at
+
+
+def numbers(path):
+    return [json.loads(text)["seq"] for text in path.read_text().splitlines()]
+
+
+def told(path):
+    return [event for text in path.read_text().splitlines() for event in decode(text)]
+
+
+def test_a_position_is_where_the_file_ends_and_its_next_number(tmp_path):
+    _, folder, own = begun(tmp_path, 3)
+    at = drained(own)
+    assert (at.bytes, at.seq) == (folder.events.stat().st_size, 4)
+    assert (at.pending, at.rounds, at.dir) == ((), 0, None)
+    own.close()
+
+
+@given(before=st.integers(0, 4), after=st.integers(0, 4), torn=st.integers(0, 200))
+def test_what_came_after_is_cut_and_the_numbers_go_on(tmp_path_factory, before, after, torn):
+    spec, folder, own = begun(tmp_path_factory.mktemp("run"), before)
+    position = drained(own)
+    kept = folder.events.read_bytes()
+    for at in range(before, before + after):
+        own.emit(*about(at))
+    own.close()
+    with folder.events.open("ab") as file:
+        file.write((b"x" * 300 + b"\n")[:torn])
+    size = folder.events.stat().st_size
+    found, cut = open_sinks(spec, folder, pack(position))
+    assert (cut, folder.events.read_bytes()) == (size - len(kept), kept)
+    again = dispatch(found, spec)
+    again.emit([summary()])
+    again.close()
+    assert folder.events.read_bytes().startswith(kept)
+    assert numbers(folder.events) == list(range(before + 2))
+    assert told(folder.events)[-1] == summary()
+
+
+def cut_short(path, at):
+    os.truncate(path, at.bytes - 1)
+
+
+def foreign(path, at):
+    path.write_bytes(path.read_bytes().replace(BEGIN.data.run_id.encode(), b"f" * 12))
+
+
+def shifted(path, at):
+    path.write_bytes(path.read_bytes().replace(b'"envs":', b'"envs": ', 1) + b"\n")
+
+
+def headless(path, at):
+    path.write_bytes(path.read_bytes().split(b"\n", 1)[1] + b"x" * 9999 + b"\n")
+
+
+def other_begin(path, at):
+    path.write_bytes(b"x" * (at.bytes - 1) + b"\n")
+
+
+def unnamed(path, at):
+    path.with_name("manifest.json").write_text("[]")
+
+
+def a_pipe(path, at):
+    path.unlink()
+    os.mkfifo(path)
+
+
+DAMAGES = {
+    r"events\.jsonl has \d+ bytes: expected at least": cut_short,
+    "expected the RunStarted of run 0123456789ab": foreign,
+    "expected the end of a line": shifted,
+    "expected the end of a line|expected the RunStarted": headless,
+    "first line: expected the RunStarted": other_begin,
+    "has no run_id": unnamed,
+    "is missing": lambda path, at: path.unlink(),
+    "jsonl is missing": a_pipe,
+}
+
+
+@pytest.mark.parametrize(("message", "damage"), DAMAGES.items(), ids=DAMAGES)
+def test_a_file_that_is_not_that_of_the_run_is_refused_and_left_alone(tmp_path, message, damage):
+    spec, folder, own = begun(tmp_path, 2, loggers=("csv",))
+    own.emit([summary()])
+    at = drained(own)
+    own.emit([summary(1)])
+    own.close()
+    damage(folder.events, at)
+    before = {path: path.stat().st_size for path in tmp_path.rglob("*")}
+    with pytest.raises(CheckpointError, match=message):
+        open_sinks(spec, folder, pack(at))
+    assert {path: path.stat().st_size for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bytes": -1}, "position.bytes: expected greater than or equal to 0, got -1"),
+        ({"seq": 1.5}, "position.seq: expected a valid integer, got 1.5"),
+        ({"pending": ["{}"]}, r"position.pending\[0\]: expected the line"),
+        ({"more": 1}, "position.more is unknown"),
+    ],
+)
+def test_a_position_that_is_none_is_refused_by_name(tmp_path, change, message):
+    spec, folder, own = begun(tmp_path, 2)
+    tree = pack(drained(own))
+    own.close()
+    with pytest.raises(CheckpointError, match=message):
+        open_sinks(spec, folder, {**tree, **change})
+
+
+def test_in_another_folder_a_new_file_begins_and_its_numbers_go_on(tmp_path):
+    _, folder, own = begun(tmp_path / "run", 2)
+    at = drained(own)
+    own.close()
+    before = folder.events.read_bytes()
+    spec = spec_of(dir=str(tmp_path / "else"))
+    found, cut = open_sinks(spec, folder, pack(at))
+    second = dispatch(found, spec)
+    second.emit(*about(2))
+    then = drained(second)
+    second.emit(*about(3))
+    second.close()
+    new = tmp_path / "else/events.jsonl"
+    assert (cut, numbers(new), folder.events.read_bytes()) == (0, [3, 4], before)
+    with pytest.raises(ConfigError, match=r"telemetry.dir: expected a new file, got .*else/events.jsonl, which exists"):
+        open_sinks(spec, folder, pack(at))
+    third, cut = open_sinks(spec, folder, pack(then))
+    assert (cut > 0, numbers(new)) == (True, [3])
+    third[0].close()
+
+
+def test_a_run_that_was_silent_begins_its_file_and_may_do_so_again(tmp_path):
+    silent, spec, folder = spec_of(level="off"), spec_of(), folder_of(tmp_path)
+    assert open_sinks(silent, folder) == ((), 0)
+    assert dispatch((), silent).drain(0) is None
+    for _ in range(2):
+        found, _ = open_sinks(spec, folder, None)
+        own = dispatch(found, spec)
+        own.emit([BEGIN])
+        own.close()
+        assert numbers(folder.events) == [0]
+    assert open_sinks(silent, folder, None) == ((), 0)
+
+
+# --- events that a file could not take yet ----------------------------------------------------------------------------
+
+
+class Disk(LogFile):
+    """An event file with room for that many bytes."""
+
+    room = 0
+
+    def __init__(self, path, **knobs):
+        super().__init__(path, **knobs)
+        self._file = FullDisk(self._file, Disk.room)
+
+
+@pytest.mark.parametrize("room", [0, 700, 4_000])
+def test_what_a_full_disk_did_not_take_is_told_once_there_is_room_again(tmp_path, monkeypatch, room):
+    monkeypatch.setattr(Disk, "room", room)
+    with monkeypatch.context() as patch:
+        patch.setattr(sinks, "LogFile", Disk)
+        spec, folder, own = begun(tmp_path, 9)
+    at = drained(own)
+    assert at.pending
+    assert at.bytes == folder.events.stat().st_size
+    own.close()
+    found, _ = open_sinks(spec, folder, pack(at))
+    found[0].close()
+    after = told(folder.events)
+    assert [one.round for one in after if one.name == "AnomalyDetected"] == list(range(9))
+    assert numbers(folder.events) == list(range(len(numbers(folder.events))))
+
+
+# --- loggers ----------------------------------------------------------------------------------------------------------
+
+
+@given(before=st.integers(0, 3), after=st.integers(0, 3))
+def test_rows_of_a_table_continue_without_a_gap_and_none_is_there_twice(tmp_path_factory, before, after):
+    path = tmp_path_factory.mktemp("run")
+    spec, folder, own = begun(path, before, loggers=("csv",))
+    position = drained(own, before)
+    for at in range(before, before + after):
+        own.emit(*about(at))
+    own.close()
+    found, _ = open_sinks(spec, folder, pack(position))
+    again = dispatch(found, spec)
+    for at in range(before, 4):
+        again.emit(*about(at))
+    again.close()
+    steps = {}
+    for name in ("epoch", "round"):
+        with (path / f"metrics/csv/{name}.csv").open() as file:
+            steps[name] = [int(row["step"]) for row in csv.DictReader(file)]
+    assert steps["round"] == [1, 2, 3, 4]
+    assert steps["epoch"] == [round * spec.episode_length + epoch for round in range(4) for epoch in range(2)]
+
+
+@given(before=st.integers(0, 3), after=st.integers(0, 3))
+def test_records_of_rounds_that_are_run_again_are_deleted_and_the_others_stay(tmp_path_factory, before, after):
+    path = tmp_path_factory.mktemp("run")
+    spec, folder, own = begun(path, before)
+    position = drained(own, before)
+    for at in range(before, before + after):
+        own.emit(*about(at))
+    own.close()
+    (path / "records").mkdir(exist_ok=True)
+    (path / "records/.tmp-round-000009.npz.xz-0").write_bytes(b"torn")
+    found, _ = open_sinks(spec, folder, pack(position))
+    found[0].close()
+    assert [*list_records(path)] == list(range(before))
+    assert {entry.name for entry in (path / "records").glob("*")} == {
+        record_path(path, at).name for at in range(before)
+    }
+    for at in range(before):
+        assert record_path(path, at).read_bytes() == encode_record(about(at)[1])
+
+
+def test_a_service_continues_the_same_run(tmp_path, monkeypatch):
+    run = SimpleNamespace(id="3x7", info=SimpleNamespace(run_id="5y9"))
+    asked = []
+
+    def logger(**knobs):
+        asked.append((knobs.get("id"), os.environ.pop("MLFLOW_RUN_ID", None)))
+        return SimpleNamespace(experiment=run, log_scalar=lambda *row, step: None)
+
+    package = SimpleNamespace(WandbLogger=logger, MLFlowLogger=logger)
+    monkeypatch.setattr(loggers.importlib, "import_module", lambda name: package)
+    for name in ("wandb", "mlflow"):
+        for round in range(2):
+            ScalarSink(name, LoggerPlace(tmp_path, tmp_path, 9), TelemetrySpec()).write([summary(round)])
+    assert asked == [(None, None), ("3x7", None), (None, None), (None, "5y9")]
+
+
+def test_a_service_gets_the_settings_once_when_its_run_begins(tmp_path, monkeypatch):
+    logged, config = [], dict(flatten_settings(to_settings(tiny())))
+
+    def note(settings):
+        logged.append(settings)
+
+    run = SimpleNamespace(id="3x7", info=SimpleNamespace(run_id="5y9"), config=SimpleNamespace(update=note))
+    logger = SimpleNamespace(experiment=run, log_scalar=lambda *row, step: None)
+    package = SimpleNamespace(WandbLogger=lambda **_: logger, MLFlowLogger=lambda **_: logger, log_params=note)
+    monkeypatch.setattr(loggers.importlib, "import_module", lambda name: package)
+    for name in ("wandb", "mlflow"):
+        first = ScalarSink(name, LoggerPlace(tmp_path, tmp_path, 9), TelemetrySpec(), config)
+        first.write([summary(0)])
+        first.write([summary(1)])
+        ScalarSink(name, LoggerPlace(tmp_path, tmp_path, 9, 2), TelemetrySpec(), config).write([summary(2)])
+    assert logged == [config, config]
+    assert (config["ppo.clip"], config["data.batch"], config["policy.floor.op"]) == (0.2, 8, 0.005)

@@ -1,0 +1,244 @@
+"""A run as a whole: crossings, independence of envs, repeatability, and faults that stay where they happen."""
+
+import sys
+
+import pytest
+import torch
+from support.extras import rows_of_extra
+from support.launch_count import CountLaunches
+from support.run_comparison import differences
+from support.small_runs import cifar_files, live, tiny, tiny_setup, world_of
+
+from morphogen.config.groups import DataSpec, HostSpec
+from morphogen.config.policy_spec import PpoSpec
+from morphogen.config.task import TASKS
+from morphogen.config.telemetry_spec import TelemetrySpec
+from morphogen.device.transfers import expected_ledger
+from morphogen.env.setup import build_setup
+from morphogen.log.kinds.epoch import EpisodeCompleted
+from morphogen.log.log_file import LogFile
+from morphogen.train.loop import Hooks, Parts, Scheduler
+from morphogen.train.train import train_ppo_vectorized
+
+SLOTS = {1: ("r0c1",), 3: ("r0c0", "r0c1", "r1c0")}
+SLOTS |= rows_of_extra("cifar", lambda: {6: TASKS["cifar_multichannel"].slots})
+
+
+@pytest.fixture(scope="session")
+def cifar(tmp_path_factory):
+    """A folder of made-up CIFAR files, for hosts with six slots."""
+    folder = tmp_path_factory.mktemp("cifar")
+    cifar_files(folder)
+    return str(folder)
+
+
+def ledger(setup, *sinks):
+    scheduler = Scheduler(setup, Parts(sinks=sinks))
+    with torch.no_grad():
+        scheduler.run()
+    scheduler.reporter.close()
+    return scheduler.transfers.ledger
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("told", [False, True], ids=["off", "debug"])
+@pytest.mark.parametrize("placement", ["resident", "streamed"])
+@pytest.mark.parametrize("slots", SLOTS)
+@pytest.mark.parametrize("envs", [1, 4, 32])
+def test_the_ledger_equals_the_fence_table(envs, slots, placement, told, cifar, tmp_path):
+    """For any number of envs and slots, wherever the data lies, whether nothing is told or every event."""
+    few = {"rounds": 2, "episode_length": 3, "ppo": PpoSpec(epochs=1)}
+    telemetry = TelemetrySpec(level="debug" if told else "off")
+    task, host = ("cifar_multichannel", HostSpec(width=1)) if slots == 6 else ("digits", HostSpec())
+    data = DataSpec(dir=cifar, placement=placement, batch=2, minibatches=2, val_samples=4)
+    seen = []
+    sinks = (LogFile(tmp_path / "events.jsonl"), seen.extend) if told else ()
+    where = {"task": task, "host": host, "slots": SLOTS[slots], "data": data}
+    found = ledger(tiny_setup(envs=envs, telemetry=telemetry, **where, **few), *sinks)
+    assert found == expected_ledger(rounds=2, epochs=3, streamed=2 if placement == "streamed" else 0)
+    if told:
+        ended = [event.env for event in seen if isinstance(event.data, EpisodeCompleted)]
+        assert ended == [*range(envs)] * 2, "an episode of every env ends in each round"
+
+
+def test_a_baseline_crosses_as_often_as_a_trained_policy():
+    assert ledger(tiny_setup(policy_name="heuristic")) == expected_ledger(rounds=1, epochs=6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("placement", "streamed"), [("resident", 0), ("streamed", 2)])
+def test_a_whole_run_crosses_once_more_per_save_and_evaluation(placement, streamed, tmp_path):
+    data = DataSpec(placement=placement, batch=8, minibatches=2, val_samples=32)
+    seen = []
+    train_ppo_vectorized(
+        tiny(final_episodes=4, data=data),
+        out=tmp_path / "run",
+        on_round=lambda _, scheduler: seen.append(scheduler.transfers),
+    )
+    more = {"evaluated_epochs": 4 * 6, "evaluations": 4, "saves": 2}  # the state at the end, and the policy
+    assert seen[0].ledger == expected_ledger(rounds=1, epochs=6, streamed=streamed, **more)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["random", "ppo"])
+def test_an_env_alone_lives_as_among_others(policy):
+    setup = tiny_setup(envs=32, episode_length=16)
+    among = live(world_of(setup), policy)
+    for env in (0, 17):
+        alone = live(world_of(setup, first=env, envs=1), policy)
+        for one, many in zip(alone, among, strict=True):
+            assert torch.equal(one.choice.action[0], many.choice.action[env])
+            assert torch.equal(one.after.slots.stage[0], many.after.slots.stage[env])
+            torch.testing.assert_close(one.step.metrics.loss[0], many.step.metrics.loss[env], rtol=0, atol=1e-4)
+            torch.testing.assert_close(one.step.validation.loss[0], many.step.validation.loss[env], rtol=0, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_same_command_twice_leaves_the_same_files_but_for_times(tmp_path):
+    for name in ("a", "b"):
+        train_ppo_vectorized(tiny(rounds=2, final_episodes=2), out=tmp_path / name)
+    assert not list(differences(tmp_path / "a", tmp_path / "b"))
+
+
+SICK = torch.arange(32) == 5
+
+
+def poison(t, state):
+    params = torch.where(SICK.unsqueeze(-1), torch.nan, state.host.params)
+    return state.replace(host=state.host.replace(params=params)) if t == 4 else state
+
+
+@pytest.mark.slow
+def test_a_nan_in_one_host_rolls_that_env_back_and_leaves_the_others_bitwise():
+    world = world_of(tiny_setup(envs=32, episode_length=8))
+    healthy, poisoned = live(world, "wait"), live(world, "wait", change=poison)
+    back = poisoned[4]
+    assert back.step.report.rolled_back.tolist() == SICK.tolist()
+    assert back.step.score.terminated.tolist() == SICK.tolist()
+    assert back.step.score.reward[5] == -1.0
+    assert back.after.host.params.isfinite().all()
+    assert poisoned[5].seen.observation.env.isfinite().all()
+    for one, other in zip(healthy, poisoned, strict=True):
+        assert (one.after[~SICK] == other.after[~SICK]).all(), "a neighbour of the sick env changed"
+
+
+@pytest.mark.slow
+def test_a_nan_among_growing_envs_changes_the_others_at_most_by_the_rounding_of_smaller_groups():
+    world = world_of(tiny_setup(envs=32, episode_length=8))
+    healthy, poisoned = live(world), live(world, change=poison)
+    assert poisoned[4].step.report.rolled_back.tolist() == SICK.tolist()
+    for one, other in zip(healthy[:5], poisoned[:5], strict=True):
+        assert (one.after[~SICK] == other.after[~SICK]).all(), "a neighbour changed before any group did"
+    for one, other in zip(healthy[5:], poisoned[5:], strict=True):
+        assert torch.equal(one.after.slots.stage[~SICK], other.after.slots.stage[~SICK])
+        torch.testing.assert_close(
+            one.step.validation.loss[~SICK], other.step.validation.loss[~SICK], rtol=0, atol=1e-4
+        )
+
+
+def test_resetting_trains_nothing_and_measures_once():
+    world = world_of(tiny_setup())
+    state, _ = world.reset(3)
+    assert (state.clock.episode == 3).all()
+    assert state.signals.history_valid.sum(-1).tolist() == [1, 1, 1, 1]
+    assert (state.host.momentum == 0).all()
+    assert torch.equal(state.host.params, world.reset(3)[0].host.params)
+    assert not torch.equal(state.host.params, world.reset(4)[0].host.params)
+
+
+@pytest.mark.slow
+def test_what_the_rollout_held_before_does_not_matter():
+    def params_after(stain):
+        scheduler = Scheduler(tiny_setup())
+        with torch.no_grad():
+            scheduler.run_round()
+            if stain:
+                scheduler.rollout.rows.apply_(lambda leaf: leaf.fill_(1))
+            scheduler.round = 1
+            scheduler.run_round()
+        return scheduler.params["net"]
+
+    clean, stained = params_after(stain=False), params_after(stain=True)
+    assert (clean == stained).all()
+
+
+def test_a_hook_can_stop_the_run_after_a_round():
+    result = train_ppo_vectorized(tiny(rounds=5), on_round=lambda summary, _: summary.round < 1)
+    assert [summary.round for summary in result.history] == [0, 1]
+
+
+def test_sinks_and_hooks_change_no_number_of_the_run():
+    class Keep:
+        def __init__(self):
+            self.events = []
+
+        def write(self, events):
+            self.events.extend(events)
+
+    sink, epochs = Keep(), []
+    parts = Parts(sinks=(sink,), hooks=Hooks(on_epoch=lambda round, epoch: epochs.append((round, epoch))))
+    watched, plain = Scheduler(build_setup(tiny()), parts), Scheduler(build_setup(tiny()))
+    with torch.no_grad():
+        watched.run()
+        plain.run()
+    watched.reporter.close()
+    assert (watched.params["net"] == plain.params["net"]).all()
+    assert (watched.state == plain.state).all()
+    assert epochs == [(0, t) for t in range(6)]
+    assert sum(event.name == "EpisodeCompleted" for event in sink.events) == 4
+
+
+def test_a_hook_stops_a_bare_scheduler_between_two_epochs():
+    asked = []
+    parts = Parts(hooks=Hooks(should_stop=lambda: asked.append(None) or len(asked) == 2))
+    scheduler = Scheduler(tiny_setup(rounds=3, episode_length=4), parts)
+    with torch.no_grad():
+        assert scheduler.run() == ()
+    assert (scheduler.round, scheduler.epoch) == (0, 2)
+
+
+def test_a_hook_that_returns_false_stops_after_its_round():
+    parts = Parts(hooks=Hooks(on_round=lambda summary, scheduler: scheduler.round < 2))
+    with torch.no_grad():
+        assert [summary.round for summary in Scheduler(tiny_setup(rounds=4, episode_length=3), parts).run()] == [0, 1]
+
+
+class CountCalls:
+    """Count the calls of functions of Python, and of built-in ones."""
+
+    count = 0
+
+    def __call__(self, frame, event, arg):
+        self.count += event in ("call", "c_call")
+
+    def __enter__(self):
+        sys.setprofile(self)
+        return self
+
+    def __exit__(self, *_):
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize(("counter", "most"), [(CountLaunches, 1_850), (CountCalls, 12_500)])
+def test_an_epoch_takes_few_operators_and_calls_beside_training_and_validation(monkeypatch, counter, most):
+    scheduler = Scheduler(tiny_setup(envs=1, rounds=2))
+    scheduler.run_round()  # builds constant tables
+    counted, excluded = counter(), []
+
+    def exclude(phase):
+        def run(*args, **options):
+            before = counted.count
+            result = phase(*args, **options)
+            excluded.append(counted.count - before)
+            return result
+
+        return run
+
+    kind = scheduler.setup.kind
+    for name in ("train", "validate"):
+        monkeypatch.setattr(kind, name, exclude(getattr(kind, name)))
+    state, seen = scheduler.env.reset(1)
+    excluded.clear()
+    with counted:
+        scheduler.run_epoch(state, seen, scheduler.hidden, scheduler.segment, 0)
+    assert 0 < counted.count - sum(excluded) <= most

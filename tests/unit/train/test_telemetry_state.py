@@ -1,0 +1,214 @@
+"""State of telemetry in a checkpoint: a resumed run emits the events of an undisturbed one."""
+
+import json
+import random
+import tempfile
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.faulty_sinks import Keep
+from support.profiles import one_in
+from support.random_records import SLOTS, as_sent, live
+from support.small_runs import tiny_setup
+
+from morphogen.config.telemetry_spec import TelemetrySpec
+from morphogen.errors import CheckpointError
+from morphogen.log.codec import pack
+from morphogen.log.derive import derive_events
+from morphogen.log.jsonl import encode
+from morphogen.log.record_files import encode_record
+from morphogen.log.round_summary import RoundCosts
+from morphogen.log.scores import BlueprintTally
+from morphogen.log.writer import MemorySink
+from morphogen.state.tensor_trees import load_tree, save_tree
+from morphogen.train.reporter import Reporter
+from morphogen.vocab.observation import FEATURES
+
+ENVS, EPOCHS, ROUNDS = 2, 5, 4
+SETUP = cache(lambda: tiny_setup(rounds=ROUNDS, envs=ENVS, episode_length=EPOCHS, final_episodes=ENVS))
+FULL = {"device": "cuda:0", "total_bytes": 100}
+FULL |= dict.fromkeys(("allocated_bytes", "reserved_bytes", "peak_bytes", "retries", "ooms"), 90)
+
+
+def reporter(sink, **telemetry):
+    setup = SETUP()
+    telemetry = {"plateau_threshold": 0.5, "improvement_threshold": 2.0, **telemetry}
+    return Reporter(replace(setup, spec=replace(setup.spec, telemetry=TelemetrySpec(**telemetry))), (sink,))
+
+
+def metrics(dice):
+    """Metrics of an update, alarming at random."""
+    numbers = {"kl": dice.choice([0.01, 0.01, 0.7]), "gradient_norm": dice.choice([1.0, 1.1, 9.0])}
+    numbers |= {"entropy_head.op": dice.choice([0.01, 0.01, 0.5]), "observation.clip_share": 0.5}
+    scale = {"normaliser.mean": np.asarray([dice.random()] * features()), "normaliser.std": np.ones(features())}
+    return {name: np.float64(value) for name, value in numbers.items()} | scale
+
+
+def features():
+    return sum(one.normalised for row in FEATURES.values() for one in row)
+
+
+def beats(seed):
+    """Calls of a reporter in a run: records of epochs with their position, and ends of rounds."""
+    dice = random.Random(seed)
+    for round in range(ROUNDS):
+        _, records = live(seed * ROUNDS + round, ENVS, EPOCHS)
+        for epoch, record in enumerate(records):
+            ratio = np.full((ENVS, len(SLOTS)), 5.0)
+            yield "add_record", as_sent(record) | {"detector_ratio": ratio}, (round, epoch)
+        yield (
+            "end_round",
+            round,
+            metrics(dice),
+            RoundCosts(rollout_s=1.0, env_epochs=ENVS * EPOCHS, memory=(FULL,) * dice.randint(0, 1)),
+        )
+
+
+def followed(one, beats):
+    for name, *told in beats:
+        getattr(one, name)(*told)
+
+
+def written(sink):
+    """Lines of the events about rounds, and the bytes of the records."""
+    lines = [encode(event, seq=i, time=0.0) for i, event in enumerate(sink.events)]
+    return lines, [encode_record(record) for record in sink.records]
+
+
+def through_a_file(tree):
+    with tempfile.TemporaryDirectory() as folder:
+        save_tree(tree, Path(folder) / "state")
+        return load_tree(Path(folder) / "state", label="file")
+
+
+def undisturbed(seed):
+    sink = MemorySink()
+    one = reporter(sink)
+    followed(one, beats(seed))
+    one.close()
+    return written(sink)
+
+
+CUTS = st.integers(0, ROUNDS * (EPOCHS + 1)).filter(lambda at: at % (EPOCHS + 1) != EPOCHS)
+
+
+@pytest.mark.slow
+@settings(max_examples=one_in(4))
+@given(seed=st.integers(0, 10**6), at=CUTS)
+def test_a_reporter_that_continues_from_a_checkpoint_emits_the_events_of_one_that_was_not_stopped(seed, at):
+    sink = MemorySink()
+    first, second = reporter(sink), reporter(sink)
+    told = list(beats(seed))
+    followed(first, told[:at])
+    tree, columns = through_a_file(first.state()), through_a_file(first.columns())
+    first.close()
+    second.restore(tree, columns, (at // (EPOCHS + 1), at % (EPOCHS + 1)))
+    followed(second, told[at:])
+    second.close()
+    assert written(sink) == undisturbed(seed)
+    assert equal(second.state(), through_a_file(second.state()))
+    assert second.columns() == {}
+
+
+def equal(one, other):
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal(one[name], other[name]) for name in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(equal, one, other))
+    if isinstance(one, torch.Tensor | np.ndarray):
+        one, other = np.asarray(one), np.asarray(other)
+        return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+    return type(one) is type(other) and (one == other or one != one)
+
+
+def test_a_run_that_goes_on_at_another_level_knows_no_gradients_of_the_epochs_before():
+    sink, told = MemorySink(), list(beats(7))
+    records: list[Any] = [beat[1] for beat in told[:EPOCHS]]
+    for record in records[:2]:
+        record["host_layer_norm"] = record["host_layer_norm"][:, :0]
+    first, second = (reporter(sink, level=level) for level in ("normal", "debug"))
+    followed(first, told[:2])
+    second.restore(through_a_file(first.state()), through_a_file(first.columns()), (0, 2))
+    followed(second, told[2 : EPOCHS + 1])
+    first.close()
+    second.close()
+    derived = derive_events(sink.records[0], {"HostGradients"})
+    measured = [event.data.norm[0][0] is not None for event in derived]
+    trained = [bool(record["train_valid"][0]) for record in records]
+    assert measured == [False, False, *trained[2:]]
+
+
+def test_reading_the_state_changes_nothing():
+    sink = MemorySink()
+    one = reporter(sink)
+    for beat in beats(7):
+        followed(one, [beat])
+        assert equal(one.state(), one.state())
+        assert equal(one.columns(), one.columns())
+    one.close()
+    assert written(sink) == undisturbed(7)
+
+
+@pytest.mark.slow
+def test_the_records_around_a_cut_hold_what_has_to_be_remembered():
+    """Without them the property above would be empty."""
+    names = {json.loads(text)["event"] for seed in range(8) for text in undisturbed(seed)[0]}
+    assert {"AnomalyDetected", "TrendDetected", "BlueprintScores"} <= names
+
+
+def changed(tree, path, value):
+    name, _, rest = path.partition(".")
+    return {**tree, name: changed(tree[name], rest, value) if rest else value}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("first", [torch.zeros(3), torch.zeros(3)], r"first\[0\]: expected reals \[\d+\], got float32 \[3\]"),
+        ("seeds.tree", {"slots": 3}, "seeds.tree.slots: expected an object, got 3"),
+        ("rolling", [None], r"rolling\[0\]: expected a valid number, got null"),
+        ("more", 1, "more is unknown"),
+    ],
+)
+def test_a_state_that_is_not_of_this_run_is_refused_by_name(path, value, message):
+    one = reporter(Keep())
+    followed(one, [*beats(1)][: EPOCHS + 3])
+    tree, columns = one.state(), one.columns()
+    one.restore(tree, columns, (1, 2))
+    with pytest.raises(CheckpointError, match=rf"^telemetry\.{message}"):
+        one.restore(changed(tree, path, value), columns, (1, 2))
+    one.close()
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"alpha": torch.zeros(2, ENVS + 1, 3)}, r"\.alpha: expected numbers \[2, 2\], got float32 \[2, 3"),
+        ({"alpha": torch.zeros(3, ENVS, 3)}, r"\.alpha: expected numbers \[2, 2\], got float32 \[3, 2"),
+        ({}, ": expected the leaves of a record, got none"),
+        ({"alpha": 1}, r"\.alpha: expected an array, got 1"),
+    ],
+)
+def test_columns_that_are_not_of_this_position_are_refused_by_name(columns, message):
+    one = reporter(Keep())
+    with pytest.raises(CheckpointError, match=rf"^envs\.columns{message}"):
+        one.restore(one.state(), columns, (1, 2))
+    one.close()
+
+
+@pytest.mark.parametrize(("name", "slot"), [("tree", "r0c0"), ("norm", "r9c9")])
+def test_seeds_of_another_run_are_refused_by_name(name, slot):
+    one = reporter(Keep())
+    followed(one, [*beats(1)][:2])
+    tree = one.state()
+    tally = {**pack(BlueprintTally()), "slots": {slot: 1}}
+    with pytest.raises(CheckpointError, match=rf"telemetry\.seeds.*: expected one of .*, got \"({name}|{slot})\""):
+        one.restore({**tree, "seeds": {name: tally}}, one.columns(), (0, 2))
+    one.close()

@@ -58,7 +58,7 @@ from morphogen.data.arrays import from_arrays as from_arrays
 from morphogen.data.arrays import from_torch as from_torch
 from morphogen.data.splits import Samples as Samples
 from morphogen.data.splits import Splits as Splits
-from morphogen.engine import actions as actions
+from morphogen.env import actions as actions
 from morphogen.env.action_control import MaskControl as MaskControl
 from morphogen.env.environment import Environment as Environment
 from morphogen.env.episodes import Epoch as Epoch

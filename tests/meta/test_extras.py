@@ -12,13 +12,13 @@ SEQUENCES = (  # a host may take sequences of integers; the operator of attentio
     "config/host.py",
     "config/spec.py",
     "env/part_check.py",
-    "testing/laws/part_laws.py",
-    "kernels/__init__.py",
+    "kernels/blend.py",
+    "kernels/standardise.py",
     "kernels/attention.py",
     "hosts/forward_pass.py",
     "hosts/seed_module.py",
 )
-VERSIONS_OF_TORCHRL = ("cli/bench.py", "log/run_directory.py", "log/writer.py")  # its loggers are a sink
+VERSIONS_OF_TORCHRL = ("cli/bench.py", "log/run_directory.py", "log/loggers.py")  # its loggers are a sink
 REGIMES = (
     "config/keywords.py",
     "config/spec.py",
@@ -37,7 +37,7 @@ EVENTS_OF_REGIMES = (
     "train/reporter.py",
     "log/derive.py",
     "log/kinds/epoch.py",
-    "log/round_record.py",
+    "log/record_files.py",
 )
 RANKS = (
     "config/execution_spec.py",  # the settings

@@ -325,7 +325,7 @@ class Scheduler:
 
     def _update(self, rows: TensorDict, hidden: TensorDict) -> TensorDict:
         """Train the policy on rows [T, E]; return the metrics of both.  hidden [E], after the last epoch."""
-        used = cast(Any, self.params).get("observation", None)
+        used = self.params.get("observation", None)
         observation = cast(Observation, rows["observation"])
         if self.learner is None or not isinstance(self.policy, NetworkPolicy):
             return self._with_checksums(rollout_stats(observation, hidden, None, None, self.exchange))

@@ -62,7 +62,6 @@ TORCH_FREE = (
     "morphogen.train.stop_signals",
     "morphogen.config.reference",
     "morphogen.cli.main",
-    "morphogen.extras.search.tune",
 )
 HEAVY = ("torch", "tensordict", "torchrl", "matplotlib", "scipy")
 SAME_FILE_NAMES = {  # base names that occur twice, each with its reason

@@ -54,7 +54,8 @@ class Arm(NamedTuple):
 
     policy: Policy
     control: ActionControl | None  # None: every legal action
-    params: TensorDict  # without batch size
+    # Any, because pyright loses the type of an attribute that is declared as a TensorDict.
+    params: Any  # TensorDict without batch size
     name: str = "policy"
 
 

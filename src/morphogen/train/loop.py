@@ -318,7 +318,7 @@ class Scheduler:
 
     def _update(self, rows: TensorDict, hidden: TensorDict) -> TensorDict:
         """Train the policy on rows [T, E]; return the metrics of both.  hidden [E], after the last epoch."""
-        used = cast(Any, self.params).get("observation", None)
+        used = self.params.get("observation", None)
         observation = cast(Observation, rows["observation"])
         exchange = self._of_updates
         if self.learner is None or not isinstance(self.policy, NetworkPolicy):

@@ -140,14 +140,14 @@ class PolicyActor(TensorDictModuleBase):
 
     def __init__(self, arm: Arm) -> None:
         super().__init__()
-        policy, control, self.params, name = arm
-        if control is not None:
+        if arm.control is not None:
             raise ConfigError(
-                f"arm: {name} follows a schedule: make the environment with it, control=arm.control, and hand in "
+                f"arm: {arm.name} follows a schedule: make the environment with it, control=arm.control, and hand in "
                 "arm._replace(control=None)"
             )
-        self.policy = policy
-        memory = [("memory", name) for name in policy.initial_hidden(1).sorted_keys]
+        self.policy = arm.policy
+        self.params = arm.params
+        memory = [("memory", name) for name in arm.policy.initial_hidden(1).sorted_keys]
         keys = cast(Any, self)  # TorchRL declares flat keys only
         keys.in_keys = [*IN_KEYS, *(["is_init", *memory] if memory else [])]
         keys.out_keys = [*(("action", head) for head in HEADS), "state_value", "action_log_prob"]

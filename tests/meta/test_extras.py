@@ -12,8 +12,6 @@ SEQUENCES = (  # a host may take sequences of integers; the operator of attentio
     "config/host.py",
     "config/spec.py",
     "env/part_check.py",
-    "kernels/blend.py",
-    "kernels/standardise.py",
     "kernels/attention.py",
     "hosts/forward_pass.py",
     "hosts/seed_module.py",

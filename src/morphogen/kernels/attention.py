@@ -17,7 +17,7 @@ _FEW_TOKENS = 48  # in which plain products are faster than the fused operator
 def causal_attention(
     qkv: Tensor, heads: int, drop: Callable[[Tensor], Tensor] | None = None, reach: Tensor | None = None
 ) -> Tensor:
-    """Scaled dot product attention of every token to itself and those before it.
+    """Scaled dot product attention of every place to itself and those before it.
 
     Shapes: qkv [R, B, n, 3 d], queries, keys and values of all heads; reach int64 [R], number of tokens before it that
     a token sees, None: all -> [R, B, n, d].
@@ -114,7 +114,7 @@ def _flops_backward(grad: Any, qkv: Any, *_: Any, **__: Any) -> int:
 
 
 def _products(qkv: Any) -> int:
-    """Operations of a product of every token with itself and those before it."""
+    """Operations of a product of every place with itself and those before it."""
     samples, tokens, _, heads, size = qkv
     return samples * heads * size * tokens * (tokens + 1)
 

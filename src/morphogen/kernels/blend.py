@@ -99,13 +99,13 @@ def blend(
     Shapes: features [B, ..., R, C] -> like features; pooled, [B, H, W, R, C] -> [B, H // 2, W // 2, R, C].
     deltas: outputs of the seeds, [B, ..., n, C] each; together, one after the other, the N seeds.
     multiplied: spans of seeds that multiply.
-    gates: openness float [B, G], per sample, or [B, n, G], per token, and its index; None: all are open.
+    gates: openness float [B, G], per sample, or [B, n, G], per place, and its index; None: all are open.
     Promise: a silent row does not change, for any delta.  The gradient of an added delta is 1 in training, else alpha
     times gate; that of the features is 1, and `1 + a tanh(d)` where a row that is not silent multiplies.
     """
     if pooled and form_of("blend_and_pool", features) is not Form.KERNEL:
         return max_pool2d(blend(features, deltas, seeds, multiplied=multiplied, gates=gates))
-    if gates is not None and gates[0].dim() == 3:  # every token as a sample
+    if gates is not None and gates[0].dim() == 3:  # every place as a sample
         flat = features.flatten(0, 1), [part.flatten(0, 1) for part in deltas], seeds
         out = blend(*flat, multiplied=multiplied, gates=(gates[0].flatten(0, 1), gates[1]))
         return torch.unflatten(out, 0, features.shape[:2])

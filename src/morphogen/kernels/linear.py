@@ -66,20 +66,20 @@ class _Linear(AutogradFunction):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        grad = join_tokens(grads[0])
+        grad = join_places(grads[0])
         needed: tuple[bool, ...] = ctx.needs_input_grad
         return (
             torch.bmm(grad, weight).view(x.shape) if needed[0] else None,
-            torch.bmm(grad.transpose(1, 2), join_tokens(x)),
+            torch.bmm(grad.transpose(1, 2), join_places(x)),
             column_sums(grad) if needed[2] else None,
         )
 
 
 def multiply_places(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Multiply [R, ..., I] by weight [R, O, I], and add bias [R, O] -> [R, ..., O]."""
-    return linear(join_tokens(x), weight, bias).view(*x.shape[:-1], weight.shape[1])
+    return linear(join_places(x), weight, bias).view(*x.shape[:-1], weight.shape[1])
 
 
-def join_tokens(x: Tensor) -> Tensor:
+def join_places(x: Tensor) -> Tensor:
     """Join all axes between networks and features.  [R, ..., I] -> [R, N, I]."""
     return x.reshape(x.shape[0], -1, x.shape[-1])

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from morphogen.kernels import Form, form_of
-from morphogen.kernels.linear import join_tokens, multiply_places
+from morphogen.kernels.linear import join_places, multiply_places
 from morphogen.kernels.native import AutogradFunction, apply_function, call_kernel, operator
 from morphogen.kernels.norm import EPS
 from morphogen.kernels.sums import column_sums
 
 
 def standardise(x: Tensor) -> Tensor:
-    """Normalise every token to mean 0 and variance 1.  [..., d] -> [..., d]."""
+    """Normalise every place to mean 0 and variance 1.  [..., d] -> [..., d]."""
     return apply_function(_Standardise, x)[0]
 
 
@@ -39,13 +39,13 @@ def normed_linear(x: Tensor, gain: Tensor, shift: Tensor, weight: Tensor, bias: 
     """Layer normalisation and a linear layer behind it.
 
     Shapes: x [R, ..., I]; gain, shift [R, I]; weight [R, O, I], bias [R, O] (None = 0) -> [R, ..., O].
-    Gain and shift are taken into the linear layer: they meet its small parameters instead of all tokens.
+    Gain and shift are taken into the linear layer: they meet its small parameters instead of all places.
     """
     return apply_function(_NormedLinear, x, gain, shift, weight, bias)[0]
 
 
 class _NormedLinear(AutogradFunction):
-    """Standardised tokens, in a product with weights times gains, plus the products of weights and shifts."""
+    """Standardised places, in a product with weights times gains, plus the products of weights and shifts."""
 
     @staticmethod
     def forward(x: Tensor, gain: Tensor, shift: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, ...]:
@@ -64,9 +64,9 @@ class _NormedLinear(AutogradFunction):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, gain, shift, weight, standard, mean, inverse, scaled = ctx.saved_tensors
-        grad = join_tokens(grads[0])
+        grad = join_places(grads[0])
         inner = torch.bmm(grad, scaled).view(x.shape)
-        product = torch.bmm(grad.transpose(1, 2), join_tokens(standard))
+        product = torch.bmm(grad.transpose(1, 2), join_places(standard))
         total = column_sums(grad)
         each = total.unsqueeze(-1)
         return (

@@ -31,7 +31,7 @@ SETTINGS = {
     },
     "reward": {"rule": "anytime"},
 }
-EPOCHS = 24
+EPOCHS = 16
 SCRIPT = (  # first actions of each env, of which random ones cover little
     [(Op.GERMINATE, 0, code, style, 0, 2) for code, style in ((1, 0), (4, 1), (1, 3), (4, 2))],
     4 * [(Op.ADVANCE, 0)],

@@ -196,7 +196,7 @@ class Env:
         return (self.accuracy / 100 - rent) / HORIZON
 
     def legal(self, slot: Slot) -> tuple[bool, ...]:
-        """Ops that may address a slot."""
+        """Flags of the ops that may address a slot."""
         calm = (Stage.DORMANT, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
         quiet = all(other.stage in calm for other in self.slots)  # one young seed at a time
         trains = slot.stage == Stage.TRAINING

@@ -79,6 +79,8 @@ class ModuleLoop:
         twins = [build_module_twin(scene.state, scene.net, e) for e in rows]
         twins = [twin.to(memory_format=LAYOUTS[layout]) for twin in twins]
         self.envs = [Env(twin, host.lr, host.seed_lr) for twin in twins]
+        for env in self.envs:
+            env.collect_parameters()
         # Minibatches lie in memory as the modules want them, so that no step converts them.
         inputs = [batch.inputs.flatten(0, 1).contiguous(memory_format=LAYOUTS[layout]) for batch in scene.batches]
         self.batches = [
@@ -88,8 +90,6 @@ class ModuleLoop:
 
     def train(self, batches: Iterable[list[tuple[Tensor, Tensor]]] | None = None) -> None:
         """All minibatches, those of the scene unless given, going on from where the call before stopped."""
-        for env in self.envs:
-            env.collect_parameters()
         for batch in self.batches if batches is None else batches:
             for env, (inputs, labels) in zip(self.envs, batch, strict=True):
                 env.learn(inputs, labels)

@@ -26,7 +26,7 @@ SETTINGS = {
     "lifecycle": {"auto_forward": ["TRAIN", "HOLD"], "min_training_epochs": 1, "min_prune_age": 1, "embargo_epochs": 1},
     "reward": {"rule": "anytime"},
 }
-EPOCHS = 24
+EPOCHS = 16
 SCRIPT = (  # first actions of each env, of which random ones cover little
     [(Op.GERMINATE, 0, code, style, 0, 2) for code, style in ((1, 0), (4, 1), (1, 3), (4, 2))],
     4 * [(Op.ADVANCE, 0)],

@@ -19,7 +19,7 @@ SEQUENCES = (  # a host may take sequences of integers; the operator of attentio
 )
 VERSIONS_OF_TORCHRL = ("cli/bench.py", "storage/run_directory.py", "telemetry/writer.py")  # its loggers are a sink
 EXTRAS = {  # name: words, and the files of the core that contain them, its hooks
-    "text": (r"(?i)\btokens?\b|transformer|causal|vocabulary", SEQUENCES),
+    "text": (r"(?i)\btokens?\b|transformer|causal|vocabulary|pydoc|tinystories", SEQUENCES),
     "cifar": (r"(?i)cifar", ()),
     "legacy_rewards": (r"(?i)legacy|escrow|basic_plus", ()),
     "torchrl": (r"(?i)torchrl", ("__init__.py", *VERSIONS_OF_TORCHRL)),

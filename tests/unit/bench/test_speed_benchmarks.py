@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from support.extras import needs_extra
 
 from bench.harness import chart
 from bench.harness.bench_scenes import TOKENS, build_scene
@@ -73,6 +74,7 @@ def test_the_loop_trains_what_the_stacked_form_trains():
     assert (stacked.host.params - ours.state.host.params).abs().max() > 1e-3
 
 
+@needs_extra("text")
 def test_the_loop_trains_the_language_models_of_the_stacked_form():
     ours = build_scene(TOKENS, 7, "mixed", minibatches=2).to(torch.float64)
     loop, after = ModuleLoop(ours), ours.train()
@@ -97,6 +99,7 @@ def test_a_minibatch_without_kernels_takes_few_launches_and_little_python(kind, 
 
 
 @pytest.mark.slow
+@needs_extra("cifar")
 def test_the_loop_trains_seeds_too():
     ours = build_scene("cifar_baseline", 1, "mixed", minibatches=3).to(torch.float64)
     loop, after = ModuleLoop(ours, "channels_last"), ours.train()
@@ -238,6 +241,7 @@ def test_the_inputs_of_a_captured_step_live_as_long_as_the_step(monkeypatch):
 
 
 @pytest.mark.slow
+@needs_extra("cifar")
 def test_the_table_on_cuda_goes_the_same_way_on_a_cpu(quick, tmp_path):
     rows = cuda.measures(quick, short=True, svg=tmp_path / "epochs.svg")
     names = {row.name for row in rows}
@@ -290,7 +294,7 @@ def test_streamed_batches_are_those_of_resident_data(quick):
 
 def test_rules_are_paid_alike_however_they_are_called():
     found = rules.build_subjects(11, torch.device("cpu"))
-    assert {"masks", "decode", "reward_delta", "reward_shaped"} <= set(found)
+    assert {"masks", "decode", "reward_delta"} <= set(found)
     rule, call = found["reward_sparse"]
     paid = call(rule)
     assert paid.shape == (11,)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from support.extras import needs_extra
 from support.small_runs import cifar_files, story_files
 from support.subprocess_env import OURS
 
@@ -29,9 +30,11 @@ def sample():
 
 kind, folder, limit = sys.argv[1], sys.argv[2], float(sys.argv[3])
 done, peak = [], [0]
-host = mg.TransformerSpec(vocabulary=257, width=8, heads=2, layers=3, block=64)
-stories = mg.TaskSpec(name="stories", dataset="tinystories", host=host, kind="next_token")
-task = stories if kind == "text" else "cifar_impaired"
+if kind == "text":
+    host = mg.TransformerSpec(vocabulary=257, width=8, heads=2, layers=3, block=64)
+    task = mg.TaskSpec(name="stories", dataset="tinystories", host=host)
+else:
+    task = "cifar_impaired"
 data = {"dir": folder, "batch": 32, "minibatches": 4, "val_samples": 16, "resident_limit_gib": limit}
 spec = mg.RunSpec(task=task, envs=2, rounds=1, episode_length=2, final_episodes=0, data=data, policy_name="wait")
 thread = threading.Thread(target=sample)
@@ -55,7 +58,9 @@ def write_files(kind, folder, mib):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from /proc")
-@pytest.mark.parametrize("kind", ["text", "images"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("text", marks=needs_extra("text")), pytest.param("images", marks=needs_extra("cifar"))]
+)
 def test_ten_times_the_data_takes_no_more_memory(kind, tmp_path):
     samples, peaks = [], []
     for mib in DATA_MIB:

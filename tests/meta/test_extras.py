@@ -43,7 +43,7 @@ RANKS = (
     "log/record_files.py",  # names of the records of earlier versions
 )
 EXTRAS = {  # name: words, and the files of the core that contain them, its hooks
-    "text": (r"(?i)\btokens?\b|transformer|causal|vocabulary", SEQUENCES),
+    "text": (r"(?i)\btokens?\b|transformer|causal|vocabulary|pydoc|tinystories", SEQUENCES),
     "cifar": (r"(?i)cifar", ()),
     "legacy_rewards": (r"(?i)legacy|escrow|basic_plus", ()),
     "whitebox": (r"(?i)white[-_]?box|by_formula", ()),

@@ -12,6 +12,7 @@ that builds it from the spec of a run:
     NETWORKS     policy.network     morphogen.networks    `PolicyNetwork`, or function (RunSpec) -> PolicyNetwork
     LEARNERS     policy_name        morphogen.learners    `Learner`: trains the policy of the run
     POLICIES     policy_name        morphogen.policies    `Policy`, or function (RunSpec, Limits) -> Policy; not trained
+    PRESETS      preset             morphogen.presets     settings in the form of a config file
     KINDS        kind of a task     morphogen.kinds       `TaskKind`: trains and validates the envs of the task
     ARMS         --arms             morphogen.arms        function (argument, Setup) -> `ArmPlayer` of `evaluation.arms`
 

@@ -29,6 +29,7 @@ def test_the_loop_trains_what_the_stacked_form_trains():
     assert (stacked.host.params - ours.state.host.params).abs().max() > 1e-3
 
 
+@needs_extra("text")
 def test_the_loop_trains_the_language_models_of_the_stacked_form():
     ours = build_scene(TOKENS, 7, "mixed", minibatches=2).to(torch.float64)
     loop, after = ModuleLoop(ours), ours.train()
@@ -53,6 +54,7 @@ def test_a_minibatch_without_kernels_takes_few_launches_and_little_python(kind, 
 
 
 @pytest.mark.slow
+@needs_extra("cifar")
 def test_the_loop_trains_seeds_too():
     ours = build_scene("cifar_baseline", 1, "mixed", minibatches=3).to(torch.float64)
     loop, after = ModuleLoop(ours, "channels_last"), ours.train()

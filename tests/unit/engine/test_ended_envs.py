@@ -28,7 +28,7 @@ WORLDS = {
     "resident": lambda: world_of(tiny_setup(episode_length=HORIZON)),
     "streamed": lambda: world_of(tiny_setup(episode_length=HORIZON, data=replace(SMALL, placement="streamed"))),
     "tiny": lambda: mg.make("tiny", envs=ENVS, episode_length=HORIZON),
-    "regimes": lambda: mg.make("digits", envs=ENVS, episode_length=HORIZON, phase=REGIMES, data=TINY),
+    "regimes": lambda: mg.make("digits", envs=ENVS, episode_length=HORIZON, regime=REGIMES, data=TINY),
     "text": lambda: mg.make("pydoc", envs=ENVS, episode_length=HORIZON, data=TEXT),
     "anytime": lambda: world_of(tiny_setup(episode_length=HORIZON, reward=mg.RewardSpec(rule="anytime"))),
 }

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.extras import needs_extra
 from support.small_runs import cifar_files, live, story_files, tiny, tiny_setup, world_of
 
 from morphogen.config.execution_spec import EngineSpec
@@ -27,7 +28,6 @@ from morphogen.device.transfers import Transfers
 from morphogen.engine.environment import Environment
 from morphogen.engine.scheduler import Hooks, Parts, Scheduler
 from morphogen.errors import ConfigError
-from morphogen.extras.regimes.regime_spec import RegimeSpec
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.testing.audit import HostReadMode
 from morphogen.vocab.transformer_host import TransformerSpec
@@ -110,10 +110,11 @@ def test_a_streamed_run_has_the_numbers_of_a_resident_one_bit_for_bit(form, cifa
     assert (resident.params["net"] == streamed.params["net"]).all()
 
 
+@needs_extra("regimes")
 @pytest.mark.parametrize("form", ["shifts", "crops and mirrors"])
 def test_a_streamed_run_follows_the_regimes_of_its_envs_bit_for_bit(form, cifar):
     views = dict.fromkeys(("plain", "inverted", "turned", "half", "noisy"), 1)
-    regime = RegimeSpec(hazard=0.5, views=views, classes=(3, 8))
+    regime = {"hazard": 0.5, "views": views, "classes": (3, 8)}
     instance, observe = {"classes": (10, 10)}, {"instance": ["param_price"]}
     runs = pair(form, cifar, rounds=2, episode_length=4, regime=regime, observe=observe, ranges=instance)
     resident, streamed = (finished(setup) for setup in runs)

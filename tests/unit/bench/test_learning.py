@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support import made_up_evaluations
+from support.extras import needs_extra
 
 from bench.harness.harvest import load_seed_runs
 from bench.studies import learning
@@ -121,7 +122,10 @@ def test_commands_and_settings_say_how_it_was_made(found, runs):
     assert found["settings"]["episodes"] == made_up_evaluations.EPISODES
 
 
-@pytest.mark.parametrize(("task", "name"), [("digits", "network value"), ("digits_regimes", "anytime value")])
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [("digits", "network value"), pytest.param("digits_regimes", "anytime value", marks=needs_extra("regimes"))],
+)
 def test_the_table_names_the_value_of_its_task(found, task, name):
     head = learning.markdown({**found, "settings": {**found["settings"], "task": task}}).splitlines()[2]
     assert head.startswith(f"| arm | {name} (95 % interval) | trained minus arm |")

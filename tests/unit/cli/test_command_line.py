@@ -13,7 +13,7 @@ import pytest
 from morphogen.cli import arguments, main, process
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.config.task import PRESETS, TASKS
+from morphogen.config.task import DEFAULT_PRESET, PRESETS, TASKS
 from morphogen.errors import (
     CheckpointError,
     ConfigError,
@@ -186,7 +186,7 @@ def test_any_field_can_be_set_and_the_last_word_counts():
 
 
 def test_a_bare_train_is_the_default_preset_trained_by_ppo():
-    assert spec_of() == RunSpec(preset="digits_regimes")
+    assert spec_of() == RunSpec(preset=DEFAULT_PRESET)
     assert spec_of("--task", "digits_impaired") == RunSpec(task="digits_impaired")
     assert spec_of("--task", "digits") == RunSpec(task="digits")
 
@@ -342,7 +342,7 @@ WRONG = [
     (["train", "--policy", "wait"], "--policy: expected `morphogen train heuristic --policy NAME`, got ppo and"),
     (
         ["train", "heuristic", "--policy", "ppo"],
-        '--policy: expected one of wait, random, heuristic, germinate_one, full_cycle',
+        "--policy: expected one of wait, random, heuristic, germinate_one, full_cycle",
     ),
     (["train", "--config", "nowhere.json"], "--config: expected a readable file, got nowhere.json: No such file"),
     (["train", "--config", "."], "--config: expected a readable file, got ."),

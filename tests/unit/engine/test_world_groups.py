@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from support.extras import rows_of_extra
 from support.small_runs import tiny
 
 from morphogen.config.execution_spec import EngineSpec
@@ -15,7 +16,6 @@ from morphogen.engine.rank_exchange import build_exchange
 from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.errors import ConfigError
-from morphogen.extras.regimes.regime_spec import RegimeSpec
 from morphogen.learn.learner import PpoLearner
 from morphogen.state.tree_ops import get_leaf
 from morphogen.testing.builders.tree_equality import trees_equal
@@ -24,7 +24,8 @@ PPO = PpoSpec(epochs=2, minibatches=2, world_envs=3)
 
 
 def scheduled(**fields) -> Scheduler:
-    given = {"envs": 8, "regime": RegimeSpec(hazard=0.3), "ppo": PPO}
+    worlds = rows_of_extra("regimes", lambda: {"regime": {"hazard": 0.3}})
+    given = {"envs": 8, "ppo": PPO, **worlds}
     return Scheduler(build_setup(tiny(**{**given, **fields})))
 
 

@@ -189,9 +189,11 @@ def build_setup(spec: RunSpec) -> Setup:
     limits = build_limits(spec)
     net = Net(host=find_host(spec), slots=pick_slots(spec), kinds=limits.kinds, precision=precision)
     raise_all(list(setup_faults(spec, net, quick=True))[:1])  # the first one: others follow from it
-    kind, process = KINDS[task.kind], find_process(spec)
+    kind = KINDS[task.kind]
+    process = find_process(spec)
     raise_all(kind.faults(spec))
-    budget, schedule = param_budget(spec), load_schedule(spec.policy_name, spec)
+    budget = param_budget(spec)
+    schedule = load_schedule(spec.policy_name, spec)
     dataset = open_dataset(task, spec.data, net.host, device)
     needed = kind.activation_bytes(spec, net, dataset.sizes["validation"])
     check_memory(spec, net, needed, device)

@@ -6,8 +6,8 @@ For users who start a run, add a setting, or look up the values of a setting.
 - `groups`, `policy_spec`, `execution_spec`, `telemetry_spec`: the nested specs, one per subject.
 - `fields`: ranges of fields (on pydantic), the flag of a field, and the message for invalid values; `converters`: types
   of what constructors take beside the values of fields.
-- `parts`: registries of data sets, hosts, blueprints, rules, networks, learners and policies, by name; `part_files`:
-  files and modules of `--import` that register parts.
+- `parts`: registries of data sets, hosts, blueprints, rules, networks, learners, policies and task kinds, by name;
+  `part_files`: files and modules of `--import` that register parts; `extra_settings`: groups of settings of extras.
 - `task`: `TASKS`, the table of data, host network, default slots, ranges of instances, sizes and settings; `PRESETS`,
   named variations on a task in the form of a config file.  `task_defaults`: the settings of runs of each task.
 - `config_files`: `parse_config`, `dump_config`, and `build_spec` for layers of settings.

@@ -5,7 +5,8 @@ For readers who ask "in which order does an epoch run?".  Entry points:
     setup           `build_setup`: from a spec to data, networks, rule and device; `describe_run`: its size
     environment     `Environment`: reset, step, plan, restart; `step` holds the order of an epoch; `make` builds it
     actions         actions of all envs: by names, random ones, waiting, one leaf per head
-    phases          the units of an epoch: observe, choose, act (decode .. tick), train, score; each can be compiled
+    phases          the units of an epoch: observe, choose, act (decode .. tick), score; each can be compiled
+    task_kind       `TaskKind`: training and validation of a task; `trained_networks` is the default
     scheduler       `Scheduler`: run -> run_round -> run_epoch; `Parts` replaces defaults, `Hooks` are called by it
     compile         `torch.compile` in one place
     reporter        the one tree transferred for telemetry, and the events that it gives

@@ -28,7 +28,6 @@ from morphogen.data.splits import StoredInputs, as_stored, read_digits
 from morphogen.device.transfers import Transfers
 from morphogen.env.environment import Environment
 from morphogen.errors import ConfigError
-from morphogen.extras.regimes.regime_spec import RegimeSpec
 from morphogen.testing.audit import HostReadMode
 from morphogen.train.loop import Hooks, Parts, Scheduler
 from morphogen.train.train import train_ppo_vectorized
@@ -117,10 +116,11 @@ def test_a_streamed_run_has_the_numbers_of_a_resident_one_bit_for_bit(form, cifa
     assert (resident.params["net"] == streamed.params["net"]).all()
 
 
+@needs_extra("regimes")
 @pytest.mark.parametrize("form", [form for form in ("shifts", "crops and mirrors") if form in FORMS])
 def test_a_streamed_run_follows_the_regimes_of_its_envs_bit_for_bit(form, cifar):
     views = dict.fromkeys(("plain", "inverted", "turned", "half", "noisy"), 1)
-    regime = RegimeSpec(hazard=0.5, views=views, classes=(3, 8))
+    regime = {"hazard": 0.5, "views": views, "classes": (3, 8)}
     instance, observe = {"classes": (10, 10)}, {"instance": ["param_price"]}
     runs = pair(form, cifar, rounds=2, episode_length=4, regime=regime, observe=observe, ranges=instance)
     resident, streamed = (finished(setup) for setup in runs)

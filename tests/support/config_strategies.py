@@ -18,7 +18,6 @@ from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import TASKS
 from morphogen.config.telemetry_spec import TelemetrySpec, WandbSpec
-from morphogen.extras.regimes.regime_spec import RegimeSpec, ViewWeights
 
 GROUPS = (
     specs.DataSpec,
@@ -35,8 +34,8 @@ GROUPS = (
     EngineSpec,
     InstanceSpec,
     ObserveSpec,
-    RegimeSpec,
     TelemetrySpec,
+    *EXTRA_GROUPS.values(),
 )
 WIDE = 1e6  # where a bound is open
 
@@ -73,8 +72,11 @@ def plain_fields(spec):
     return [field for field in known if not hasattr(field.kind, "PATH")]
 
 
+NESTED = [info.annotation for group in EXTRA_GROUPS.values() for info in fields_of(group).values()]
 FIELDS = [
-    field for spec in (*GROUPS, *EXTRA_GROUPS.values(), ViewWeights, WandbSpec, RunSpec) for field in plain_fields(spec)
+    field
+    for spec in (*GROUPS, *EXTRA_GROUPS.values(), *filter(fields_of, NESTED), WandbSpec, RunSpec)
+    for field in plain_fields(spec)
 ]
 
 

@@ -10,7 +10,8 @@ For `env`, which runs envs; to add a data set, start in `arrays`.
 - `preparation`: stored samples as the inputs and labels of networks
 - `data_files`: folder and forms of the files of a data set; `inventory`: which are there, and what reading them shows
 - `instances`: `draw_instances`, the task parameters of each env and episode: width, share of the data, label noise,
-  classes, price of parameters; `HELD_OUT_EPISODE` separates evaluation from training
+  classes, price of parameters; `HELD_OUT_EPISODE` separates evaluation from training; `instance_process`: worlds that
+  change within an episode, and how their samples are shown
 - `feed`: `Feed`, `ResidentFeed`; samples, labels, crops and mirrors of an epoch, drawn on the device;
   `StreamedFeed`: a reader thread prefetches images into staging buffers
 

@@ -63,7 +63,9 @@ class Feed(ABC):
         self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, label_noise: bool = True, show: Show = show_plain
     ) -> None:
         """Set up the draws; `label_noise` False leaves noise out, for runs whose instances have none."""
-        self.spec, self.label_noise, self.show = spec, label_noise, show
+        self.spec = spec
+        self.label_noise = label_noise
+        self.show = show
         self.shift = task.shift if spec.augment else 0
         self.flip = task.flip and spec.augment
         self.labels, self.preparation = dataset.labels, dataset.preparation
@@ -232,10 +234,11 @@ class StreamedFeed(Feed):
         pieces: tuple[slice, ...],
     ) -> None:
         """Set up a feed; key and tasks int64 [E, 3] on the host; instances are drawn from `tasks` for `purpose`."""
-        noise, process = spec.instance.label_noise[1] > 0, find_process(spec)
-        super().__init__(dataset, task, spec.data, label_noise=noise, show=process.show)
+        noise = spec.instance.label_noise[1] > 0
+        super().__init__(dataset, task, spec.data, label_noise=noise, show=find_process(spec).show)
         largest = max(rows.stop - rows.start for rows in pieces)
-        self._images, self._transfers = as_stored(dataset.train.inputs), transfers
+        self._images = as_stored(dataset.train.inputs)
+        self._transfers = transfers
         self._shape = (largest * spec.data.batch, *dataset.train.inputs.shape[1:])
         self._buffers = transfers.prefetch_buffers(self._shape, self._images.dtype, spec.data.prefetch + 1)
         self._positions = torch.arange(self._shape[0], device=transfers.device)
@@ -244,7 +247,9 @@ class StreamedFeed(Feed):
         self._indices = partial(_indices, key, draw=draw, spec=spec, pieces=pieces)
         self._epoch_minibatches = len(pieces) * spec.data.minibatches
         self._reader: _ReaderThread | None = None
-        self._length, self._start, self._taken = spec.episode_length, (), 0  # minibatches taken since the start
+        self._length = spec.episode_length
+        self._start: tuple[int, ...] = ()
+        self._taken = 0  # minibatches since the start
 
     def position(self, state: EnvState) -> tuple[Tensor, ...]:
         """Return episode and epoch of every env."""
@@ -349,7 +354,8 @@ def _indices(
 
     episode, epoch int64 [E]: the first epoch; pieces: blocks of n envs.
     """
-    instance, changes = draw(episode, epoch), find_process(spec).changes
+    instance = draw(episode, epoch)
+    changes = find_process(spec).changes
     for later in range(max(1, spec.episode_length - int(epoch.min()))):
         clock = Clock(episode=episode, epoch=epoch + later, batch_size=[len(key)])
         instance = draw(episode, clock.epoch) if changes else instance

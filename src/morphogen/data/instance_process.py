@@ -29,7 +29,8 @@ class InstanceProcess:
 
     def __init__(self, spec: RunSpec, classes: int) -> None:
         """Read the settings of a resolved spec.  classes: C, all classes of the host."""
-        self.spec, self.classes = spec, classes
+        self.spec = spec
+        self.classes = classes
 
     def class_ranges(self, drawn: Range) -> tuple[Range, ...]:
         """Return the ranges of the number of classes that an env can have.

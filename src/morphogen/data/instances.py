@@ -52,7 +52,8 @@ def draw_instances(
     words = rng.random_bits(rng.stream(key, purpose, round=episode), FIRST_CLASS + total)
     process = find_process(spec)
     regime = process.regime(key, episode, epoch)
-    classes, order = regime.classes, regime.order
+    classes = regime.classes
+    order = regime.order
     if classes is None or order is None:
         classes = _uniform_int(words[:, CLASSES], ranges.classes)
         order = words[:, FIRST_CLASS:]

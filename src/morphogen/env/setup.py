@@ -192,7 +192,8 @@ def build_setup(spec: RunSpec, exchange: Exchange = ALONE) -> Setup:
     kind = KINDS[task.kind]
     process = find_process(spec)
     raise_all(kind.faults(spec))
-    budget, schedule = param_budget(spec), load_schedule(spec.policy_name, spec)
+    budget = param_budget(spec)
+    schedule = load_schedule(spec.policy_name, spec)
     dataset = open_dataset(task, spec.data, net.host, device)
     needed = kind.activation_bytes(spec, net, dataset.sizes["validation"])
     check_memory(spec, net, needed, device)

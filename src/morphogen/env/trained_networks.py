@@ -49,7 +49,8 @@ class TrainedNetworks(TaskKind):
 
     def train(self, env: Environment, act: ActPhase, plan: EpochPlan) -> tuple[EnvState, TrainMetrics]:
         """Initialise new seeds, then train hosts and seeds, piece after piece."""
-        setup, mark = env.setup, env.timer.mark
+        setup = env.setup
+        mark = env.timer.mark
         ready = init_new_seeds(act.ticked, act.born, env.keys, plan, setup=setup)
         parts = [
             train_piece(cut(ready, rows), piece, feed=env.feed, setup=setup, capture=env.capture, mark=mark)
@@ -63,7 +64,8 @@ class TrainedNetworks(TaskKind):
         self, env: Environment, state: EnvState, requested: tuple[Tensor, Tensor], plan: EpochPlan
     ) -> Validation:
         """Evaluate coalitions on the validation split, piece after piece."""
-        setup, split = env.setup, env.setup.dataset.validation()
+        setup = env.setup
+        split = setup.dataset.validation()
         options: Any = {"net": setup.net, "show": setup.process.show, "repeat": env.capture.repeat}
         options["counted"] = setup.dataset.most_counted(setup.most_classes)
         coalition, evaluated = requested

@@ -111,7 +111,7 @@ def test_the_arm_is_played_on_held_out_instances_beside_others():
 
 @pytest.mark.parametrize("epochs", [8, 3])
 def test_worlds_of_one_regime_have_a_best_schedule_too_and_short_ones_grow_nothing(epochs):
-    env = mg.make("tiny", envs=32, seed=0, episode_length=epochs, instances="held-out")
+    env = mg.make("whitebox", envs=32, seed=0, episode_length=epochs, instances="held-out")
     results = mg.play_arms(env, ("wait", "clairvoyant"))
     gain = results["clairvoyant"].network_value - results["wait"].network_value
     assert (gain >= 0).all()

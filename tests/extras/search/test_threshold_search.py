@@ -20,7 +20,7 @@ from morphogen.extras.search.threshold_search import (
     search_thresholds,
 )
 
-SPEC = mg.resolve(mg.RunSpec(task="tiny", envs=16))
+SPEC = mg.resolve(mg.RunSpec(task="whitebox", envs=16))
 
 
 def test_candidates_are_those_of_the_grid_the_own_ones_first_and_the_same_every_time():
@@ -80,7 +80,7 @@ def test_the_command_writes_thresholds_which_a_run_and_an_evaluation_take(tmp_pa
     monkeypatch.setattr(threshold_search, "DRAWN", 6)
     monkeypatch.setattr(threshold_search, "SURVIVOR_COUNTS", (3, 2))
     file = tmp_path / "rules.json"
-    words = ["--preset", "tiny", "--set", "envs=8", "--set", "final_episodes=0"]
+    words = ["--preset", "whitebox", "--set", "envs=8", "--set", "final_episodes=0"]
     main(["tune", *words, "--family", "reactive", "--on", "6", "--out", str(file)])
     assert "sets of thresholds" in capsys.readouterr().out
     settings = json.loads(file.read_text())
@@ -104,7 +104,7 @@ def test_the_command_writes_thresholds_which_a_run_and_an_evaluation_take(tmp_pa
 def test_a_file_without_thresholds_is_refused_by_name(tmp_path, text, said):
     file = tmp_path / "rules.json"
     file.write_text(text)
-    env = mg.make("tiny", envs=2)
+    env = mg.make("whitebox", envs=2)
     with pytest.raises(mg.ConfigError, match=said) as raised:
         mg.build_arm(f"reactive:{file}", env.setup)
     assert str(file) in str(raised.value)

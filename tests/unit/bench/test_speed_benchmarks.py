@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support import small_states
+from support.extras import needs_extra
 
 from bench.harness.bench_scenes import TOKENS, build_scene
 from bench.harness.module_loop import LAYOUTS, ModuleLoop

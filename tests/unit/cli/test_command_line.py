@@ -14,7 +14,7 @@ from support.extras import needs_extra, rows_of_extra
 from morphogen.cli import arguments, main, process
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.config.task import PRESETS, TASKS
+from morphogen.config.task import DEFAULT_PRESET, PRESETS, TASKS
 from morphogen.errors import (
     CheckpointError,
     ConfigError,
@@ -187,7 +187,7 @@ def test_any_field_can_be_set_and_the_last_word_counts():
 
 
 def test_a_bare_train_is_the_default_preset_trained_by_ppo():
-    assert spec_of() == RunSpec(preset="digits_regimes")
+    assert spec_of() == RunSpec(preset=DEFAULT_PRESET)
     assert spec_of("--task", "digits_impaired") == RunSpec(task="digits_impaired")
     assert spec_of("--task", "digits") == RunSpec(task="digits")
 

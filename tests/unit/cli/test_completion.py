@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from morphogen.cli import completion, main
+from morphogen.config.task import DEFAULT_PRESET
 
 WORDS = [
     ("morphogen tr", "train"),
@@ -34,7 +35,7 @@ def script_of(shell, capsys):
 @pytest.mark.parametrize("shell", completion.SHELLS)
 def test_every_shell_has_a_script_with_commands_flags_and_names(shell, capsys):
     script = script_of(shell, capsys)
-    for word in ("train", "completion", "preset", "digits_regimes", "ppo.clip"):
+    for word in ("train", "completion", "preset", DEFAULT_PRESET, "ppo.clip"):
         assert word in script
 
 

@@ -11,6 +11,7 @@ from morphogen.cli.config import find_settings
 from morphogen.config.config_files import dump_config
 from morphogen.config.reference import list_settings
 from morphogen.config.spec import RunSpec
+from morphogen.config.task import DEFAULT_PRESET
 from morphogen.errors import ConfigError
 
 SETTINGS = list(list_settings())
@@ -52,7 +53,7 @@ def test_one_setting_is_explained(capsys):
         (["ppo.imitation_rounds", "--preset", "smoke"], "1 in `morphogen train --preset smoke`"),
         (["ppo.imitation_rounds", "--task", "cifar_baseline"], "0 in `morphogen train --task cifar_baseline`"),
         (["host.lr", "--preset", "tiny"], "0.1 in `morphogen train --preset tiny`"),
-        (["preset"], '"digits_regimes" in `morphogen train`'),
+        (["preset"], f'"{DEFAULT_PRESET}" in `morphogen train`'),
     ],
 )
 def test_the_value_that_a_run_uses_stands_beside_the_default(words, value, capsys):

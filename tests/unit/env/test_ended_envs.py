@@ -25,11 +25,12 @@ SMALL = DataSpec(batch=8, minibatches=2, val_samples=32)
 TEXT = {"minibatches": 1, "batch": 2, "val_samples": 2}
 TINY = {"minibatches": 2, "batch": 8, "val_samples": 30}
 REGIMES = {"hazard": 1.0, "least": 1, "views": {"plain": 1, "half": 1}}
+SIZES = {"envs": ENVS, "episode_length": HORIZON}
 WORLDS = {
     "resident": lambda: world_of(tiny_setup(episode_length=HORIZON)),
     "streamed": lambda: world_of(tiny_setup(episode_length=HORIZON, data=replace(SMALL, placement="streamed"))),
     "tiny": lambda: mg.make("tiny", envs=ENVS, episode_length=HORIZON),
-    "regimes": lambda: mg.make("digits", envs=ENVS, episode_length=HORIZON, phase=REGIMES, data=TINY),
+    **rows_of_extra("regimes", lambda: {"regimes": partial(mg.make, "digits", regime=REGIMES, data=TINY, **SIZES)}),
     "anytime": lambda: world_of(tiny_setup(episode_length=HORIZON, reward=mg.RewardSpec(rule="anytime"))),
 }
 WORLDS |= rows_of_extra(

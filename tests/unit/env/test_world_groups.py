@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from support.extras import rows_of_extra
 from support.small_runs import tiny
 
 from morphogen.config.groups import DataSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.env.policies import build_arm
 from morphogen.env.setup import build_setup
-from morphogen.extras.regimes.regime_spec import RegimeSpec
 from morphogen.ppo.learner import PpoLearner
 from morphogen.state.tree_ops import get_leaf
 from morphogen.testing.builders.tree_equality import trees_equal
@@ -20,7 +20,8 @@ PPO = PpoSpec(epochs=2, minibatches=2, world_envs=3)
 
 
 def scheduled(**fields) -> Scheduler:
-    given = {"envs": 8, "regime": RegimeSpec(hazard=0.3), "ppo": PPO}
+    worlds = rows_of_extra("regimes", lambda: {"regime": {"hazard": 0.3}})
+    given = {"envs": 8, "ppo": PPO, **worlds}
     return Scheduler(build_setup(tiny(**{**given, **fields})))
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.extras import needs_extra
 from support.handwritten_logs import anomaly
 
 from morphogen.config.spec import RunSpec, resolve
@@ -74,7 +75,11 @@ def test_the_start_names_the_facts_and_explains_the_words():
 
 
 @pytest.mark.parametrize(
-    ("task", "words"), [("digits", "it would deliver"), ("digits_regimes", "mean over the epochs")]
+    ("task", "words"),
+    [
+        ("digits", "it would deliver"),
+        pytest.param("digits_regimes", "mean over the epochs", marks=needs_extra("regimes")),
+    ],
 )
 def test_the_start_explains_the_value_of_the_task(task, words):
     err = io.StringIO()

@@ -1,5 +1,7 @@
 """The rules of the heuristic: which seed at which price, moved on, kept for its worth, pruned after patience."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -11,6 +13,7 @@ from morphogen.config.fields import to_settings
 from morphogen.config.groups import LifecycleSpec
 from morphogen.config.heuristic_spec import HeuristicSpec
 from morphogen.config.spec import RunSpec, build_limits, resolve
+from morphogen.config.task import TASKS
 from morphogen.errors import ConfigError
 from morphogen.policy.heuristic import HeuristicPolicy, blueprint_order, build_heuristic
 from morphogen.rules.decoding import decode
@@ -170,8 +173,8 @@ def test_slots_are_those_that_are_named_in_their_order_else_all():
 
 
 def test_what_is_in_use_is_not_fossilized_where_every_epoch_counts():
-    for task, keeps in (("digits", True), ("digits_regimes", False)):
-        spec = resolve(RunSpec(task=task))
+    for objective, keeps in (("delivered", True), ("anytime", False)):
+        spec = resolve(RunSpec(task=replace(TASKS["digits"], name=f"digits-{objective}", objective=objective)))
         assert build_heuristic(spec, build_limits(spec)).keeps == keeps
 
 

@@ -18,7 +18,7 @@ from morphogen.train.loop import Hooks, Parts, Scheduler
 
 
 class FillWatch(CountLaunches):
-    """Record the lines that fill a tensor for a number."""
+    """Record the lines that fill a tensor for a number, other than in training and validation."""
 
     def __init__(self):
         super().__init__()
@@ -27,7 +27,9 @@ class FillWatch(CountLaunches):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func.overloadpacket.__name__ == "scalar_tensor":
             stack = traceback.extract_stack()
-            self.lines.add([f"{line.filename}:{line.lineno}" for line in stack if "/morphogen/" in line.filename][-1])
+            lines = [f"{line.filename}:{line.lineno}" for line in stack if "/morphogen/" in line.filename]
+            if not any("trained_networks" in line for line in lines):
+                self.lines.add(lines[-1])
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 

@@ -34,7 +34,8 @@ class RegimeProcess(InstanceProcess):
         Promise: regimes last `regime.least` epochs, and from then on each ends with probability
         `regime.hazard` per epoch.
         """
-        horizon, least = self.spec.episode_length, self.settings.least
+        horizon = self.spec.episode_length
+        least = self.settings.least
         stay = 1 - self.settings.hazard
         stream = rng.stream(key, Purpose.REGIME_LENGTH, round=episode)
         words = rng.random_bits(stream, -(-horizon // least))  # a word per regime that fits
@@ -66,5 +67,5 @@ class RegimeProcess(InstanceProcess):
 
     def show(self, inputs: Tensor, view: Tensor, sample: Tensor) -> Tensor:
         """Return images in the view of each env."""
-        used, noise = self.settings.views.used, self.settings.noise
-        return show_views(inputs, view, sample, views=used, noise=noise)
+        settings = self.settings
+        return show_views(inputs, view, sample, views=settings.views.used, noise=settings.noise)

@@ -104,7 +104,9 @@ class RegimeSpec(ExtraSpec):
         return faults
 
     def _view_faults(self, host: Host) -> list[str]:
-        shape, views, faults = host.input_shape, self.views, list[str]()
+        shape = host.input_shape
+        views = self.views
+        faults: list[str] = []
         if views.used != (View.PLAIN,) and len(shape) != 3:
             faults.append("regime.views: expected plain alone with samples that are no images")
         elif views.turned and shape[-1] != shape[-2]:

@@ -72,7 +72,8 @@ def optimal_value(
     `counts` [S][13], parameters; `last`: the last epoch from which a germinated seed can still be kept.
     Shapes: instance [E] -> float32 [E], a share of 1.
     """
-    width, noise = instance.width, instance.label_noise
+    width = instance.width
+    noise = instance.label_noise
     alone = torch.full_like(width.unsqueeze(-1), BASE_POINTS)
     plans = [(kind, born, row[kind]) for row in counts for kind in blueprints for born in range(last + 1)]
     if not plans:

@@ -14,9 +14,11 @@ from morphogen.vocab.stage import AlphaMode
 
 def skip_training(state: EnvState) -> tuple[EnvState, TrainMetrics]:
     """Replace an epoch of training: nothing is trained, every active seed has full health.  state [E] after `tick`."""
-    slots, signals = state.slots, state.signals
+    slots = state.slots
+    signals = state.signals
     fine = active(slots.stage) & (slots.alpha_mode != int(AlphaMode.DOWN))
-    none, healthy = torch.zeros_like(fine), fine.to(slots.gradient_health.dtype)
+    none = torch.zeros_like(fine)
+    healthy = fine.to(slots.gradient_health.dtype)
     leaves = {"vanishing": none, "exploding": none, "gradient_valid": fine, "gradient_ratio_valid": fine}
     leaves |= dict.fromkeys(("gradient_norm", "gradient_health", "gradient_ratio"), healthy)
     trained = {"train_loss": signals.val_loss, "train_acc": signals.val_acc, "train_measured": signals.measured}
@@ -41,7 +43,8 @@ def validate_by_formula(state: EnvState, coalition: Tensor, evaluated: Tensor, *
     the loss of guessing to 0 as the accuracy rises.  by_view: the view alone decides which blueprint
     helps.
     """
-    instance, slots = state.instance, state.slots
+    instance = state.instance
+    slots = state.slots
     if by_view:
         points = view_accuracy(instance, slots, coalition)
     else:

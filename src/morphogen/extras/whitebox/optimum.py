@@ -46,7 +46,8 @@ def optimum_faults(spec: RunSpec) -> list[str]:
     shown = spec.observe.instance
     if set(shown) >= set(DECISIVE):
         return []
-    expected, got = ", ".join(DECISIVE), ", ".join(shown) or "nothing"
+    expected = ", ".join(DECISIVE)
+    got = ", ".join(shown) or "nothing"
     return [f"observe.instance: expected {expected} for the best policy, got {got}"]
 
 
@@ -117,7 +118,8 @@ def _plan_spec(spec: RunSpec) -> PlanSpec:
 
 def _plan_faults(spec: RunSpec) -> list[str]:
     """Describe the settings of a world with regimes under which its best plan is not known."""
-    lifecycle, slots = spec.lifecycle, len(spec.slots)
+    lifecycle = spec.lifecycle
+    slots = len(spec.slots)
     allowed = set(build_limits(spec).allowed_blueprints)
     by_itself = {Gate.TRAIN.name, Gate.HOLD.name}
     anytime = TASKS[spec.task].objective == ANYTIME

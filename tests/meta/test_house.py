@@ -40,7 +40,18 @@ FLOORS = {
     "extras": 16,
 }
 ABOVE_ALL = 99  # morphogen/__init__.py and __main__.py
-PURE = ("errors", "vocab", "config", "kernels", "state", "rules", "hosts", "policy", "steps", "ppo")  # never touch the CPU or files
+PURE = (
+    "errors",
+    "vocab",
+    "config",
+    "kernels",
+    "state",
+    "rules",
+    "hosts",
+    "policy",
+    "steps",
+    "ppo",
+)  # never touch the CPU or files
 FILE_MODULES = ("files.py", "tensor_trees.py", "policy_files.py")  # but these read and write them
 SETTINGS_READER = "plain.py"  # settings that come as arrays or tensors are read once, before anything runs
 TORCH_FREE = (

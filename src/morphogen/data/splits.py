@@ -24,7 +24,6 @@ from morphogen.data.data_files import FileData, FileSource
 from morphogen.data.preparation import Normalisation, Preparation
 from morphogen.errors import DataError
 from morphogen.state import rng
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.text import short_repr
 
@@ -207,7 +206,6 @@ class StoredSplits(ABC):
 
 
 @short_repr
-@document_fields
 @dataclass(frozen=True, slots=True)
 class Splits(StoredSplits):
     """Three disjoint sets of samples; their union is the data set.  A data set is a function (folder) -> Splits.
@@ -223,8 +221,10 @@ class Splits(StoredSplits):
     """
 
     train: Samples
-    validation: Samples  # every env is scored on these after every epoch
-    test: Samples  # for reports only
+    validation: Samples
+    """Every env is scored on these after every epoch."""
+    test: Samples
+    """For reports only."""
     unit = "samples"
 
     def sizes(self) -> dict[str, int]:

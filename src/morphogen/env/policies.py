@@ -28,7 +28,6 @@ from morphogen.ppo.learner import Learner
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.tensor_trees import restore_tree
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.text import format_value, short_repr, suggest
@@ -38,7 +37,6 @@ REACTIVE_PREFIX = "reactive:"  # before a file with thresholds of the heuristic
 
 
 @short_repr
-@document_fields
 class Arm(NamedTuple):
     """A policy to play: its parameters, and the schedule or mask that narrows its choices, if any.
 
@@ -53,9 +51,11 @@ class Arm(NamedTuple):
     """
 
     policy: Policy
-    control: ActionControl | None  # None: every legal action
+    control: ActionControl | None
+    """None: every legal action."""
     # Any, because pyright loses the type of an attribute that is declared as a TensorDict.
-    params: Any  # TensorDict without batch size
+    params: Any
+    """TensorDict without batch size."""
     name: str = "policy"
 
 

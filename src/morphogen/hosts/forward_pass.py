@@ -16,12 +16,10 @@ from morphogen.kernels.pool import max_pool2d
 from morphogen.kernels.seed_inputs import seed_inputs
 from morphogen.kernels.take import take_row_blocks, take_rows
 from morphogen.state.env import Instance
-from morphogen.vocab.field_docs import document_fields
 
 UNUSED_LOGIT = -1e4  # of a class that is not in use
 
 
-@document_fields
 class SlotSeeds(NamedTuple):
     """Everything that runs beside the hosts, per slot in slot order; None where nothing runs.  Input of `forward`."""
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import torch
-from tensordict import TensorClass, TensorDict
+from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.policy_spec import PpoSpec
@@ -12,20 +12,21 @@ from morphogen.ppo.advantage import discounted_sum, gae, standardise, subtract_g
 from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.ppo.metrics import Metrics
 from morphogen.ppo.moments import Moments, masked_moments, merge_parts, sum_parts
-from morphogen.state.tree_ops import TensorDictField, choose, expand_mask, get_leaf
-from morphogen.vocab.field_docs import document_fields
+from morphogen.state.tree_ops import FrozenTree, TensorDictField, choose, expand_mask, get_leaf
 
 SCALE_DECAY = 0.9  # of the running moments, per round
 MIN_SCALE = 0.05  # of the scale, in reward units
 
 
-@document_fields
-class ScaleState(TensorClass["frozen", "tensor_only"]):
+class ScaleState(FrozenTree):
     """Decayed first and second moment of discounted returns.  batch_size []."""
 
-    first: Tensor  # float64 [], sum of weights times the mean
-    second: Tensor  # float64 []
-    rounds: Tensor  # int64 []
+    first: Tensor
+    """float64 [], sum of weights times the mean."""
+    second: Tensor
+    """float64 []."""
+    rounds: Tensor
+    """int64 []."""
 
 
 def init_scale(device: torch.device | str = "cpu") -> ScaleState:

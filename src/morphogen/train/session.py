@@ -30,7 +30,6 @@ from morphogen.train.held_out_plays import play_curve, plays_greedily, run_final
 from morphogen.train.loop import Hooks, Parts, Scheduler
 from morphogen.train.resume import ResumePoint, describe_reproducibility, remove_newer
 from morphogen.train.sinks import open_sinks
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.text import count_noun
 
 T = TypeVar("T")
@@ -38,7 +37,6 @@ Status = Literal["completed", "stopped", "failed"]
 OnRound = Callable[[BatchSummary, Scheduler], bool | None]
 
 
-@document_fields
 @dataclass(frozen=True, slots=True)
 class TrainResult:
     """Results of a run in memory: a summary per round, the policy, and how it did on held-out instances.
@@ -53,12 +51,17 @@ class TrainResult:
         'random'
     """
 
-    history: tuple[BatchSummary, ...]  # of a resumed run, as far as its event file goes back
-    arm: Arm  # the policy, to play (`mg.play`)
-    results: tuple[ArmResult, ...]  # on held-out instances: the baselines, then the policy of the run
+    history: tuple[BatchSummary, ...]
+    """Of a resumed run, as far as its event file goes back."""
+    arm: Arm
+    """The policy, to play (`mg.play`)."""
+    results: tuple[ArmResult, ...]
+    """On held-out instances: the baselines, then the policy of the run."""
     run_dir: Path | None
-    losses: Losses = field(default_factory=Losses)  # what did not reach the event file or another sink
-    stopped: bool = False  # before its last round was over
+    losses: Losses = field(default_factory=Losses)
+    """What did not reach the event file or another sink."""
+    stopped: bool = False
+    """Before its last round was over."""
 
     @property
     def policy(self) -> TensorDict:

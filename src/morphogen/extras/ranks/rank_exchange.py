@@ -16,19 +16,18 @@ from morphogen.extras.ranks.shards import join_envs, take_envs
 from morphogen.hosts.flat_params import copy_leaves, flatten_leaves
 from morphogen.ppo.exchange import ALONE, A, Array, Exchange
 from morphogen.ppo.learner import Learner
-from morphogen.vocab.field_docs import document_fields
 
 T = TypeVar("T")
 LEAST_ROWS = 2  # of a rank in an evaluation: a product of one row may be rounded in another way
 
 
-@document_fields
 class Collective(NamedTuple):
     """One row of the table of collectives."""
 
     operation: str
     when: str
-    content: str  # that each rank contributes
+    content: str
+    """That each rank contributes."""
 
 
 COLLECTIVES = {

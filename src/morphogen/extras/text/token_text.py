@@ -16,7 +16,6 @@ from morphogen.config.task import TaskSpec
 from morphogen.data.conversion import check_tensor
 from morphogen.data.splits import DerivedInputs, Samples, Splits, StoredSplits
 from morphogen.errors import DataError
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.text import short_repr
 
 PADDING = -1  # in a window, behind the end of a document
@@ -27,7 +26,6 @@ CHUNK = 2**20  # tokens read at once where all are; even
 
 
 @short_repr
-@document_fields
 @dataclass(frozen=True, slots=True)
 class TokenText:
     """Tokens of a split, in memory or in a mapped file, and the documents in them.
@@ -40,10 +38,14 @@ class TokenText:
         [[0, 1, 2], [2, 3, 4], [6, 7, 8]]
     """
 
-    tokens: Tensor  # uint8, int16 with the bits of uint16, or int32, [T]
-    starts: Tensor  # int64 [D], first token of each document, in ascending order
-    ends: Tensor  # int64 [D], token behind the last one of each document; a document has at least two
-    source: str = ""  # sha256 of what the tokens were made of; "" = the tokens say all
+    tokens: Tensor
+    """uint8, int16 with the bits of uint16, or int32, [T]."""
+    starts: Tensor
+    """int64 [D], first token of each document, in ascending order."""
+    ends: Tensor
+    """int64 [D], token behind the last one of each document; a document has at least two."""
+    source: str = ""
+    """Sha256 of what the tokens were made of; "" = the tokens say all."""
 
     @property
     def nbytes(self) -> int:
@@ -139,7 +141,6 @@ def widen(tokens: Tensor) -> Tensor:
 
 
 @short_repr
-@document_fields
 @dataclass(frozen=True, slots=True)
 class TextSplits(StoredSplits):
     """Three disjoint texts; what the reader of a language task returns in place of `Splits`.
@@ -156,8 +157,10 @@ class TextSplits(StoredSplits):
     train: TokenText
     validation: TokenText
     test: TokenText
-    vocabulary: int  # tokens are below it
-    separator: int  # token that stands for padding, which is never a target
+    vocabulary: int
+    """Tokens are below it."""
+    separator: int
+    """Token that stands for padding, which is never a target."""
     unit = "tokens"
 
     def sizes(self) -> dict[str, int]:

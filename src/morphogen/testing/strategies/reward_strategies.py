@@ -76,16 +76,14 @@ def reward_inputs(
     epoch: int = 1,
     horizon: bool | None = None,
     rollbacks: bool = True,
-    dtype: torch.dtype = torch.float64,
 ) -> RewardInputs:
-    """Draw reward inputs of a few envs in one step; invalid values are 0.
+    """Draw reward inputs of a few envs in one step, real numbers in float64; invalid values are 0.
 
     Args:
         max_envs, min_envs, slots: bounds of E, and S.
         epoch: number of the step, from 1.
         horizon: the step is the last; None: drawn.
         rollbacks: some envs were rolled back.
-        dtype: of real numbers.
 
     Returns: a strategy of `RewardInputs` [E].
 
@@ -109,14 +107,14 @@ def reward_inputs(
     cells = sorted({name for row in rows for cell in row["slots"] for name in cell})
     empty = {"stage": int(Stage.DORMANT), "next_stage": int(Stage.DORMANT)}
     parts = {name: [[cell.get(name, empty.get(name, 0)) for cell in row["slots"]] for row in rows] for name in cells}
-    pairs = _interactions(draw, envs, slots, leaves["clean_valid"], dtype)
-    places = make_slot_inputs(envs, slots, dtype=dtype, **parts)
-    return make_reward_inputs(envs, dtype=dtype, slots=places, interaction=pairs, horizon=last, epoch=epoch, **leaves)
+    pairs = _interactions(draw, envs, slots, leaves["clean_valid"])
+    places = make_slot_inputs(envs, slots, **parts)
+    return make_reward_inputs(envs, slots=places, interaction=pairs, horizon=last, epoch=epoch, **leaves)
 
 
-def _interactions(draw: st.DrawFn, envs: int, slots: int, measured: list[bool], dtype: torch.dtype) -> torch.Tensor:
+def _interactions(draw: st.DrawFn, envs: int, slots: int, measured: list[bool]) -> torch.Tensor:
     """Draw interactions [E, S, S]: symmetric, 0 on the diagonal and in unmeasured envs."""
-    out = torch.zeros(envs, slots, slots, dtype=dtype, device="cpu")
+    out = torch.zeros(envs, slots, slots, dtype=torch.float64, device="cpu")
     pairs = list(itertools.combinations(range(slots), 2))
     for e in (e for e in range(envs) if measured[e]):
         digits = draw(st.integers(0, 3 ** len(pairs) - 1))  # one digit per pair
@@ -135,7 +133,6 @@ def reward_episodes(
     slots: int = 3,
     last: bool = True,
     rollbacks: bool = True,
-    dtype: torch.dtype = torch.float64,
 ) -> list[RewardInputs]:
     """Draw reward inputs in consecutive steps of the same envs.  Only the ledger of a rule connects the steps.
 
@@ -153,5 +150,9 @@ def reward_episodes(
     """
     envs = draw(st.integers(min_envs, max_envs))
     steps = draw(st.integers(1, max_steps))
-    fixed: dict[str, Any] = {"max_envs": envs, "min_envs": envs, "slots": slots, "rollbacks": rollbacks, "dtype": dtype}
-    return [draw(reward_inputs(**fixed, epoch=t + 1, horizon=last and t == steps - 1)) for t in range(steps)]
+    episode: list[RewardInputs] = []
+    for t in range(steps):
+        ends = last and t == steps - 1
+        drawn = reward_inputs(envs, min_envs=envs, slots=slots, epoch=t + 1, horizon=ends, rollbacks=rollbacks)
+        episode.append(draw(drawn))
+    return episode

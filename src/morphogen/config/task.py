@@ -20,7 +20,6 @@ from morphogen.config.task_defaults import (
 )
 from morphogen.vocab.action import TEMPO_EPOCHS, Tempo
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.host import CnnSpec, Host
 from morphogen.vocab.objective import ANYTIME, DELIVERED, OBJECTIVES
 from morphogen.vocab.plain import make_plain
@@ -35,7 +34,6 @@ NEXT_TOKEN = "next_token"  # tokens
 ANALYTIC = "analytic"  # a formula
 
 
-@document_fields
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec:
     """A task: data, host, slots and numbers.  Settings named `data.*`, `host.*`, ... in a config replace these.
@@ -51,30 +49,52 @@ class TaskSpec:
     """
 
     name: str
-    dataset: str | Callable[..., Any]  # name in `DATASETS`, or the data set itself
-    host: str | Host  # name in `HOSTS`, or the host itself
-    question: str = "a task from outside"  # the question the task asks, one line
-    slots: tuple[str, ...] = ()  # enabled by default; () = all of the host
-    instance: InstanceSpec = field(default=InstanceSpec())  # None in it = nothing impaired
-    batch: int = 32  # samples per minibatch and env
-    minibatches: int = 16  # per epoch
-    episode_length: int = 16  # epochs
-    lr: float = 0.05  # of the host
-    seed_lr: float = 0.1  # of the seeds
-    success: float = 95.0  # accuracy in percent from which an episode counts as a success
-    target_loss: float = 0.05  # loss at which learning counts as complete, nats
-    scale: float = 1.0  # a stored number is divided by this
-    mean: tuple[float, ...] | None = None  # per input channel, after division; None = of the training split
+    dataset: str | Callable[..., Any]
+    """Name in `DATASETS`, or the data set itself."""
+    host: str | Host
+    """Name in `HOSTS`, or the host itself."""
+    question: str = "a task from outside"
+    """The question the task asks, one line."""
+    slots: tuple[str, ...] = ()
+    """Enabled by default; () = all of the host."""
+    instance: InstanceSpec = field(default=InstanceSpec())
+    """None in it = nothing impaired."""
+    batch: int = 32
+    """Samples per minibatch and env."""
+    minibatches: int = 16
+    """Per epoch."""
+    episode_length: int = 16
+    """Epochs."""
+    lr: float = 0.05
+    """Of the host."""
+    seed_lr: float = 0.1
+    """Of the seeds."""
+    success: float = 95.0
+    """Accuracy in percent from which an episode counts as a success."""
+    target_loss: float = 0.05
+    """Loss at which learning counts as complete, nats."""
+    scale: float = 1.0
+    """A stored number is divided by this."""
+    mean: tuple[float, ...] | None = None
+    """Per input channel, after division; None = of the training split."""
     std: tuple[float, ...] | None = None
-    shift: int = 0  # augmentation of images: largest shift, pixels
-    flip: bool = False  # augmentation of images: mirror half of the samples
-    val_samples: int | None = None  # validation samples per epoch; None = all
-    plateau_threshold: float = 0.5  # points of rolling accuracy below which a round changed nothing
-    improvement_threshold: float = 2.0  # points from which one made a difference
-    param_budget: int | None = None  # parameters that param_price is the price of; None = a fully grown network
+    shift: int = 0
+    """Augmentation of images: largest shift, pixels."""
+    flip: bool = False
+    """Augmentation of images: mirror half of the samples."""
+    val_samples: int | None = None
+    """Validation samples per epoch; None = all."""
+    plateau_threshold: float = 0.5
+    """Points of rolling accuracy below which a round changed nothing."""
+    improvement_threshold: float = 2.0
+    """Points from which one made a difference."""
+    param_budget: int | None = None
+    """Parameters that param_price is the price of; None = a fully grown network."""
     kind: str = CLASSIFICATION
-    objective: str = DELIVERED  # whose value counts: delivered (the last network), anytime (that in use, every epoch)
-    defaults: Settings = field(default_factory=dict[str, Any], hash=False)  # of the run, in the form of a config file
+    objective: str = DELIVERED
+    """Whose value counts: delivered (the last network), anytime (that in use, every epoch)."""
+    defaults: Settings = field(default_factory=dict[str, Any], hash=False)
+    """Of the run, in the form of a config file."""
 
     def __post_init__(self) -> None:
         make_plain(self)

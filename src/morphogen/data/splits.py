@@ -19,7 +19,6 @@ from morphogen.data.data_files import FileData, FileSource
 from morphogen.data.token_text import TokenWindows
 from morphogen.errors import DataError
 from morphogen.state import rng
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.text import short_repr
 
@@ -144,7 +143,6 @@ def window_samples(windows: TokenWindows) -> Samples:
 
 
 @short_repr
-@document_fields
 @dataclass(frozen=True, slots=True)
 class Splits:
     """Three disjoint sets of samples; their union is the data set.  A data set is a function (folder) -> Splits.
@@ -160,8 +158,10 @@ class Splits:
     """
 
     train: Samples
-    validation: Samples  # every env is scored on these after every epoch
-    test: Samples  # for reports only
+    validation: Samples
+    """Every env is scored on these after every epoch."""
+    test: Samples
+    """For reports only."""
 
 
 def split_order(count: int) -> Tensor:

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from morphogen.data.conversion import check_tensor
 from morphogen.errors import DataError
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.text import short_repr
 
 PADDING = -1  # in a window, behind the end of a document
@@ -23,7 +22,6 @@ CHUNK = 2**20  # tokens read at once where all are; even
 
 
 @short_repr
-@document_fields
 @dataclass(frozen=True, slots=True)
 class TokenText:
     """Tokens of a split, in memory or in a mapped file, and the documents in them.
@@ -36,10 +34,14 @@ class TokenText:
         [[0, 1, 2], [2, 3, 4], [6, 7, 8]]
     """
 
-    tokens: Tensor  # uint8, int16 with the bits of uint16, or int32, [T]
-    starts: Tensor  # int64 [D], first token of each document, in ascending order
-    ends: Tensor  # int64 [D], token behind the last one of each document; a document has at least two
-    source: str = ""  # sha256 of what the tokens were made of; "" = the tokens say all
+    tokens: Tensor
+    """uint8, int16 with the bits of uint16, or int32, [T]."""
+    starts: Tensor
+    """int64 [D], first token of each document, in ascending order."""
+    ends: Tensor
+    """int64 [D], token behind the last one of each document; a document has at least two."""
+    source: str = ""
+    """sha256 of what the tokens were made of; "" = the tokens say all."""
 
     @property
     def nbytes(self) -> int:
@@ -127,7 +129,6 @@ def widen(tokens: Tensor) -> Tensor:
 
 
 @short_repr
-@document_fields
 @dataclass(frozen=True, slots=True)
 class TextSplits:
     """Three disjoint texts; what the reader of a language task returns in place of `Splits`.
@@ -144,8 +145,10 @@ class TextSplits:
     train: TokenText
     validation: TokenText
     test: TokenText
-    vocabulary: int  # tokens are below it
-    separator: int  # token that stands for padding, which is never a target
+    vocabulary: int
+    """Tokens are below it."""
+    separator: int
+    """Token that stands for padding, which is never a target."""
 
     def cut(self, block: int) -> tuple[TokenWindows, TokenWindows, TokenWindows]:
         """Return the windows of `block` tokens and the token behind them: anywhere in training, else side by side."""

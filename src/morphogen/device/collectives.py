@@ -14,7 +14,6 @@ from torch import Tensor
 
 from morphogen.device.transfers import BufferLayout
 from morphogen.errors import RankError
-from morphogen.vocab.field_docs import document_fields
 
 Array = np.ndarray[Any, Any]
 FACT_BYTES = 4_096  # of a JSON value that ranks exchange, padded
@@ -22,13 +21,13 @@ CHECKSUM_BYTES = 8
 STOP, SAVE = "stop", "save"  # wishes that ranks fulfil together between two epochs
 
 
-@document_fields
 class Collective(NamedTuple):
     """One row of the table of collectives."""
 
     operation: str
     when: str
-    content: str  # that each rank contributes
+    content: str
+    """That each rank contributes."""
 
 
 COLLECTIVES = {

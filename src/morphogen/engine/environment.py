@@ -42,7 +42,6 @@ from morphogen.steps.govern_step import first_snapshot
 from morphogen.steps.observe_step import StateFacts, state_facts
 from morphogen.steps.reset_step import reset
 from morphogen.steps.score_step import attribute
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.text import short_repr
@@ -51,7 +50,6 @@ Action = Tensor | TensorDictBase  # int64 [E, 8], or a leaf int64 [E] per head
 
 
 @short_repr
-@document_fields
 @dataclass(frozen=True, slots=True)
 class Environment:
     """Envs with fixed keys, task and networks; it does not hold their state.  `make` and `open_environment` build it.
@@ -74,16 +72,22 @@ class Environment:
     """
 
     setup: Setup
-    keys: Tensor  # int64 [E, 3], of hosts, batches and noise
-    tasks: Tensor  # int64 [E, 3], that instances are drawn from; envs with equal tasks are siblings
-    action_keys: Tensor  # int64 [E, 3], of the noise of actions; envs with equal keys may differ here
-    host_keys: tuple[Tensor, Tensor, Tensor]  # all three, on the host
+    keys: Tensor
+    """int64 [E, 3], of hosts, batches and noise."""
+    tasks: Tensor
+    """int64 [E, 3], that instances are drawn from; envs with equal tasks are siblings."""
+    action_keys: Tensor
+    """int64 [E, 3], of the noise of actions; envs with equal keys may differ here."""
+    host_keys: tuple[Tensor, Tensor, Tensor]
+    """All three, on the host."""
     split: InstanceSplit
-    control: ActionControl | None  # narrows every choice; None: every legal action
+    control: ActionControl | None
+    """Narrows every choice; None: every legal action."""
     feed: Feed
     transfers: Transfers
     compiled: CompiledUnits
-    capture: Capture  # loops of training and validation
+    capture: Capture
+    """Loops of training and validation."""
     timer: NullTimer
 
     @property

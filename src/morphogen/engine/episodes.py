@@ -22,7 +22,6 @@ from morphogen.state.tree_ops import choose, clear_rows, get_leaves
 from morphogen.storage.tensor_trees import restore_tree
 from morphogen.vocab.action import SIZES, Head
 from morphogen.vocab.blueprint import EMPTY
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT
 from morphogen.vocab.stage import Stage
 from morphogen.vocab.text import short_repr
@@ -54,15 +53,19 @@ class EpisodeTraces:
 
 
 @short_repr
-@document_fields
 class Epoch(NamedTuple):
     """Results of `run_epoch`: one epoch of all envs under a policy."""
 
-    before: EnvState  # [E]
-    seen: PolicyInputs  # [E], of `before`
-    choice: ActOutput  # [E], actions, log-probabilities, values
-    after: EnvState  # [E], the state that the next epoch starts from
-    step: Step  # outcome, reward, and what the policy sees next
+    before: EnvState
+    """[E]."""
+    seen: PolicyInputs
+    """[E], of `before`."""
+    choice: ActOutput
+    """[E], actions, log-probabilities, values."""
+    after: EnvState
+    """[E], the state that the next epoch starts from."""
+    step: Step
+    """Outcome, reward, and what the policy sees next."""
 
     @property
     def hidden(self) -> TensorDict:

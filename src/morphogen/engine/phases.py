@@ -40,7 +40,6 @@ from morphogen.steps.train import TRAINED, TrainState, finish_epoch, start_epoch
 from morphogen.steps.validate_step import validate
 from morphogen.steps.whitebox_steps import skip_training, validate_by_formula
 from morphogen.vocab.action import Op, Outcome, Reason
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.stage import Stage
 from morphogen.vocab.text import short_repr
@@ -51,14 +50,17 @@ _IS_WAIT = tuple((op is Op.WAIT,) for op in Op)  # [6, 1]
 
 
 @short_repr
-@document_fields
 class PolicyInputs(NamedTuple):
     """Inputs of a policy for its next action, of `Environment.reset` and `Environment.observe`."""
 
-    observation: Observation  # [E], raw features
-    masks: ActionMasks  # [E], legal choices, narrowed by the control
-    missed: Tensor  # bool [E], the control declares an action that is not legal
-    facts: StateFacts | None = None  # [E], of the state, which its step needs again; None: not known
+    observation: Observation
+    """[E], raw features."""
+    masks: ActionMasks
+    """[E], legal choices, narrowed by the control."""
+    missed: Tensor
+    """bool [E], the control declares an action that is not legal."""
+    facts: StateFacts | None = None
+    """[E], of the state, which its step needs again; None: not known."""
 
 
 class ActPhase(NamedTuple):
@@ -87,23 +89,35 @@ class ScorePhase(NamedTuple):
 
 
 @short_repr
-@document_fields
 class Step(NamedTuple):
     """Results of one epoch of all envs.  All tensors reside on the device."""
 
-    acted: EnvState  # [E], after the action
-    outcome: ActionOutcome  # [E], of the action: executed or not, and why
-    ticked: EnvState  # [E], after the lifecycle moved on
-    ticks: TickReport  # [E], gates that seeds passed by themselves
-    metrics: TrainMetrics  # [E], losses and accuracies of the training
-    validation: Validation  # [E], accuracies with and without the seeds
-    measured: Attribution  # [E], accuracies after the training, and the worth of every seed
-    governed: EnvState  # [E], trained, measured and judged
-    report: GovernorReport  # [E], decision of the governor
-    score: StepScore  # [E], reward, network value and cost
-    host_params: Tensor  # int64 [E], of the host without seeds
-    seed_params: Tensor  # int64 [E, S], of the seeds that trained
-    seen: PolicyInputs  # [E], for the next action
+    acted: EnvState
+    """[E], after the action."""
+    outcome: ActionOutcome
+    """[E], of the action: executed or not, and why."""
+    ticked: EnvState
+    """[E], after the lifecycle moved on."""
+    ticks: TickReport
+    """[E], gates that seeds passed by themselves."""
+    metrics: TrainMetrics
+    """[E], losses and accuracies of the training."""
+    validation: Validation
+    """[E], accuracies with and without the seeds."""
+    measured: Attribution
+    """[E], accuracies after the training, and the worth of every seed."""
+    governed: EnvState
+    """[E], trained, measured and judged."""
+    report: GovernorReport
+    """[E], decision of the governor."""
+    score: StepScore
+    """[E], reward, network value and cost."""
+    host_params: Tensor
+    """int64 [E], of the host without seeds."""
+    seed_params: Tensor
+    """int64 [E, S], of the seeds that trained."""
+    seen: PolicyInputs
+    """[E], for the next action."""
 
     @property
     def observation(self) -> Observation:

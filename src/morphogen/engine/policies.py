@@ -28,7 +28,6 @@ from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.storage import files
 from morphogen.storage.checkpoint_files import load_policy
 from morphogen.storage.tensor_trees import restore_tree
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.registry import Registry, error_line, show_part
@@ -39,7 +38,6 @@ REACTIVE_PREFIX = "reactive:"  # before a file with thresholds of the heuristic
 
 
 @short_repr
-@document_fields
 class Arm(NamedTuple):
     """A policy to play: its parameters, and the schedule or mask that narrows its choices, if any.
 
@@ -54,8 +52,10 @@ class Arm(NamedTuple):
     """
 
     policy: Policy
-    control: ActionControl | None  # None: every legal action
-    params: TensorDict  # without batch size
+    control: ActionControl | None
+    """None: every legal action."""
+    params: TensorDict
+    """Without batch size."""
     name: str = "policy"
 
 

@@ -40,14 +40,12 @@ from morphogen.state.tree_ops import get_leaf, tree_checksum
 from morphogen.telemetry.dispatch import AnySink
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.round_summary import NO_COMPILES, CompileStats, RoundCosts
-from morphogen.vocab.field_docs import document_fields
 
 Array = np.ndarray[Any, Any]
 DEMONSTRATOR = "heuristic"  # the policy that a learner may imitate at first
 MAX_IDLE_ROUNDS = 3  # rounds in a row without one applied optimiser step
 
 
-@document_fields
 @dataclass(frozen=True, slots=True)
 class Hooks:
     """Functions that a run calls between epochs and between rounds.
@@ -60,14 +58,17 @@ class Hooks:
         2
     """
 
-    on_epoch: Callable[[int, int], None] | None = None  # (round, epoch) after each epoch
-    on_round: Callable[[BatchSummary, "Scheduler"], bool | None] | None = None  # after each round; False stops the run
-    should_stop: Callable[[], object] = lambda: False  # asked between epochs; a true value stops the run there
-    should_save: Callable[[], object] = lambda: False  # asked between epochs; a true value calls `save` there
+    on_epoch: Callable[[int, int], None] | None = None
+    """(round, epoch) after each epoch."""
+    on_round: Callable[[BatchSummary, "Scheduler"], bool | None] | None = None
+    """After each round; False stops the run."""
+    should_stop: Callable[[], object] = lambda: False
+    """Asked between epochs; a true value stops the run there."""
+    should_save: Callable[[], object] = lambda: False
+    """Asked between epochs; a true value calls `save` there."""
     save: Callable[[], None] = lambda: None
 
 
-@document_fields
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Parts of a run that are no settings: sinks of events, hooks, clock, compiled units, capture.
@@ -82,12 +83,17 @@ class Parts:
         ['BlueprintScores', 'EpisodeCompleted', 'RoundCompleted', 'RunCompleted']
     """
 
-    control: ActionControl | None = None  # narrows every choice; default: the schedule of the spec
-    sinks: Sequence[AnySink] = ()  # objects, or functions of a list of events
+    control: ActionControl | None = None
+    """Narrows every choice; default: the schedule of the spec."""
+    sinks: Sequence[AnySink] = ()
+    """Objects, or functions of a list of events."""
     clock: Callable[[], float] = time.perf_counter
-    compiled: CompiledUnits | None = None  # default: as `engine.compile` says
-    capture: Capture | None = None  # loops of training and validation; default: as `engine.capture` says
-    collectives: Collectives | None = None  # exchange with the other ranks of the run; default: one process
+    compiled: CompiledUnits | None = None
+    """Default: as `engine.compile` says."""
+    capture: Capture | None = None
+    """Loops of training and validation; default: as `engine.capture` says."""
+    collectives: Collectives | None = None
+    """Exchange with the other ranks of the run; default: one process."""
     hooks: Hooks = Hooks()
 
 

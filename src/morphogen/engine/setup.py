@@ -30,7 +30,6 @@ from morphogen.errors import DataError, DeviceError
 from morphogen.nets.net import Net
 from morphogen.nets.precision import FULL, Precision
 from morphogen.rules.rewards.protocol import Rule
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.text import count_noun, short_repr
 
@@ -44,7 +43,6 @@ _BFLOAT16_SINCE = (8, 0)  # compute capability
 
 
 @short_repr
-@document_fields
 @dataclass(frozen=True, slots=True)
 class Setup:
     """The fixed parts of one run: spec, networks, limits, reward rule and data.  `build_setup` builds it.
@@ -56,18 +54,24 @@ class Setup:
         (['r0c0', 'r1c0'], 150, 1)
     """
 
-    spec: RunSpec  # resolved: every field has a value
+    spec: RunSpec
+    """Resolved: every field has a value."""
     task: TaskSpec
     net: Net
     limits: Limits
-    budget: int  # parameters at the full price
+    budget: int
+    """Parameters at the full price."""
     rule: Rule
     dataset: Dataset
-    feed: ResidentFeed | None  # None for streamed data: each vector env has a feed
-    schedule: Schedule | None  # declared actions of the policy; None: the policy decides
+    feed: ResidentFeed | None
+    """None for streamed data: each vector env has a feed."""
+    schedule: Schedule | None
+    """Declared actions of the policy; None: the policy decides."""
     device: torch.device
-    piece_envs: int  # envs that train and validate at once, see `engine.pieces`
-    most_classes: int  # that an env can have at once
+    piece_envs: int
+    """Envs that train and validate at once, see `engine.pieces`."""
+    most_classes: int
+    """That an env can have at once."""
 
 
 def resolve_device(name: str, place: int = 0) -> torch.device:

@@ -28,7 +28,6 @@ from morphogen.nets.policy import Policy
 from morphogen.state import rng
 from morphogen.telemetry.kinds.run import Evaluated, Interval
 from morphogen.telemetry.round_summary import running_value
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.objective import DELIVERED, OBJECTIVES
 from morphogen.vocab.plain import read_count
 from morphogen.vocab.registry import show_part
@@ -37,7 +36,6 @@ Array = np.ndarray[Any, Any]
 PLAY_METRICS = ("network_value", "committed_accuracy", "params_ratio", "success_share", "stability")
 
 
-@document_fields
 @dataclass(frozen=True, slots=True)
 class ArmResult:
     """Results of `play`, one number per episode.  Accuracies in points; params: of the delivered network.
@@ -53,18 +51,30 @@ class ArmResult:
     """
 
     policy: str
-    network_value: Array  # float [n]
-    committed_accuracy: Array  # float [n]
-    params: Array  # int [n], host and fossils
-    params_ratio: Array  # float [n], the same over the host
-    success_share: Array  # float [n], 1 where the task's accuracy was reached
-    stability: Array  # float [n]
-    rollbacks: Array  # int [n]
-    param_epochs: Array  # int [n], parameters that trained, host and living seeds, summed over the epochs
-    minibatches: Array  # int [n], that each parameter of the host was trained with
-    seconds: float  # wall clock of all episodes
-    traces: EpisodeTraces  # epoch by epoch
-    value_name: str = OBJECTIVES[DELIVERED]  # of `network_value`, by the objective of the task
+    network_value: Array
+    """float [n]."""
+    committed_accuracy: Array
+    """float [n]."""
+    params: Array
+    """int [n], host and fossils."""
+    params_ratio: Array
+    """float [n], the same over the host."""
+    success_share: Array
+    """float [n], 1 where the task's accuracy was reached."""
+    stability: Array
+    """float [n]."""
+    rollbacks: Array
+    """int [n]."""
+    param_epochs: Array
+    """int [n], parameters that trained, host and living seeds, summed over the epochs."""
+    minibatches: Array
+    """int [n], that each parameter of the host was trained with."""
+    seconds: float
+    """Wall clock of all episodes."""
+    traces: EpisodeTraces
+    """Epoch by epoch."""
+    value_name: str = OBJECTIVES[DELIVERED]
+    """Of `network_value`, by the objective of the task."""
 
     def __repr__(self) -> str:
         value, accuracy, size = (x.mean() for x in (self.network_value, self.committed_accuracy, self.params_ratio))

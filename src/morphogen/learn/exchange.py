@@ -4,10 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from morphogen.vocab.field_docs import document_fields
 
-
-@document_fields
 class Exchange:
     """Sums and gathers over the ranks that share an update; this class is that of one process, and the base.
 

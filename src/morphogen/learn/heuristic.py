@@ -20,7 +20,6 @@ from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.tree_ops import choose, constant_table, get_leaf, replace
 from morphogen.vocab.action import PLACEHOLDER, Head, Op, Tempo
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.objective import DELIVERED
 from morphogen.vocab.observation import ENV, INSTANCE, NEWEST_HISTORY_FLAG, SLOT, column_index
@@ -38,7 +37,6 @@ class SeedChoice(NamedTuple):
     blueprint: Tensor  # int64 [E]
 
 
-@document_fields
 @dataclass(frozen=True)
 class HeuristicPolicy(ParameterFree):
     """Policy of threshold rules, which reads raw observations and masks.
@@ -57,14 +55,20 @@ class HeuristicPolicy(ParameterFree):
         ([True], 'CONV_HEAVY')
     """
 
-    rotation: tuple[int, ...]  # codes of blueprints in order of preference
-    counts: tuple[tuple[int, ...], ...]  # [S][13] parameters of every blueprint in every slot
-    param_budget: int  # parameters whose price is that of the instance
-    episode_length: int  # epochs
+    rotation: tuple[int, ...]
+    """Codes of blueprints in order of preference."""
+    counts: tuple[tuple[int, ...], ...]
+    """[S][13] parameters of every blueprint in every slot."""
+    param_budget: int
+    """Parameters whose price is that of the instance."""
+    episode_length: int
+    """Epochs."""
     spec: HeuristicSpec = HeuristicSpec()  # noqa: RUF009 (frozen)
     min_training_epochs: int = 10
-    places: tuple[int, ...] = ()  # slots in order of preference; () = all, in order
-    keeps: bool = True  # fossilizes what is worth its price, for the value of the delivered network
+    places: tuple[int, ...] = ()
+    """Slots in order of preference; () = all, in order."""
+    keeps: bool = True
+    """Fossilizes what is worth its price, for the value of the delivered network."""
 
     def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
         """Measurements in a row in which each seed was not worth its price, int64 [E, S]: 0."""

@@ -16,13 +16,11 @@ from morphogen.nets.policy import NetworkPolicy
 from morphogen.state import rng
 from morphogen.state.loops import Repeat, repeat
 from morphogen.state.tree_ops import get_leaf
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
 
 State = TypeVar("State", default=Any)  # of a learner, a TensorDict or TensorClass
 
 
-@document_fields
 class Round(NamedTuple):
     """Circumstances of an update.
 
@@ -32,11 +30,16 @@ class Round(NamedTuple):
         3
     """
 
-    spec: RunSpec  # resolved
-    number: int  # from 0
-    exchange: Exchange = ALONE  # with the ranks that hold the rows of other envs, under `engine.reduce` allreduce
-    repeat: Repeat = repeat  # runs a loop over a state, such as from a graph
-    world_envs: int = 1  # envs in a row that play the same world
+    spec: RunSpec
+    """Resolved."""
+    number: int
+    """From 0."""
+    exchange: Exchange = ALONE
+    """With the ranks that hold the rows of other envs, under `engine.reduce` allreduce."""
+    repeat: Repeat = repeat
+    """Runs a loop over a state, such as from a graph."""
+    world_envs: int = 1
+    """Envs in a row that play the same world."""
 
 
 class Learner(ABC, Generic[State]):

@@ -14,12 +14,10 @@ from morphogen.nets.distribution import Lookups
 from morphogen.nets.layout import LeafMap
 from morphogen.nets.policy import Evaluation, NetworkPolicy
 from morphogen.state.tree_ops import choose
-from morphogen.vocab.field_docs import document_fields
 
 _VALUE_START = 0.1  # share of the value coefficient in round 0
 
 
-@document_fields
 class Coefficients(NamedTuple):
     """Coefficients of one update, numbers or 0-d: learning rate, factors of the entropy bonus and of the value loss.
 

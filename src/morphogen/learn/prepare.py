@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import torch
-from tensordict import TensorClass, TensorDict
+from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.policy_spec import PpoSpec
@@ -12,20 +12,21 @@ from morphogen.learn.exchange import ALONE, Exchange
 from morphogen.learn.metrics import Metrics
 from morphogen.learn.moments import Moments, masked_moments, merge_ranks, sum_ranks
 from morphogen.nets.policy import NetworkPolicy, get_branch
-from morphogen.state.tree_ops import TensorDictField, choose, expand_mask, get_leaf
-from morphogen.vocab.field_docs import document_fields
+from morphogen.state.tree_ops import FrozenTree, TensorDictField, choose, expand_mask, get_leaf
 
 SCALE_DECAY = 0.9  # of the running moments, per round
 MIN_SCALE = 0.05  # of the scale, in reward units
 
 
-@document_fields
-class ScaleState(TensorClass["frozen", "tensor_only"]):
+class ScaleState(FrozenTree):
     """Decayed first and second moment of discounted returns.  batch_size []."""
 
-    first: Tensor  # float64 [], sum of weights times the mean
-    second: Tensor  # float64 []
-    rounds: Tensor  # int64 []
+    first: Tensor
+    """float64 [], sum of weights times the mean."""
+    second: Tensor
+    """float64 []."""
+    rounds: Tensor
+    """int64 []."""
 
 
 def init_scale(device: torch.device | str = "cpu") -> ScaleState:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, cast
 
 import torch
-from tensordict import TensorClass, TensorDict
+from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.config.policy_spec import PpoSpec
@@ -22,19 +22,21 @@ from morphogen.nets.distribution import build_lookups
 from morphogen.nets.policy import NetworkPolicy, get_branch
 from morphogen.state.decision import Observation
 from morphogen.state.loops import Repeat, repeat
-from morphogen.state.tree_ops import TensorDictField, choose, get_leaf, get_leaves, replace, select
-from morphogen.vocab.field_docs import document_fields
+from morphogen.state.tree_ops import FrozenTree, TensorDictField, choose, get_leaf, get_leaves, replace, select
 
 
-@document_fields
-class PpoState(TensorClass["frozen", "tensor_only"]):
+class PpoState(FrozenTree):
     """Policy, optimiser and scales of PPO between updates.  batch_size []."""
 
-    params: TensorDictField  # of the policy: net, observation, value_offset
-    optimiser: TensorDictField  # m, v float32 like net; step int64 []
+    params: TensorDictField
+    """Of the policy: net, observation, value_offset."""
+    optimiser: TensorDictField
+    """M, v float32 like net; step int64 []."""
     return_scale: ScaleState
-    rounds: Tensor  # int64 [], updates done
-    skip_streak: Tensor  # int64 [], rounds in a row without an applied step
+    rounds: Tensor
+    """int64 [], updates done."""
+    skip_streak: Tensor
+    """int64 [], rounds in a row without an applied step."""
 
 
 def init_ppo(policy: NetworkPolicy, key: Tensor) -> PpoState:

@@ -15,7 +15,6 @@ from morphogen.nets.elementwise import by_vectors
 from morphogen.state.decision import ActionMasks
 from morphogen.state.tree_ops import choose, constant_table, positions
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, SIZES, AlphaTarget, Head, Op
-from morphogen.vocab.field_docs import document_fields
 
 VALUE_HEADS = tuple(head for head in Head if head not in (Head.OP, Head.SLOT))
 ROWS: tuple[tuple[Head, Op], ...] = tuple((head, op) for head in VALUE_HEADS for op in Op if RELEVANT[op][head])
@@ -62,13 +61,15 @@ _ROW_VALUE_HEAD = tuple(tuple(float(head is owner) for head in VALUE_HEADS) for 
 _USES_SLOT = tuple(float(RELEVANT[op][Head.SLOT]) for op in Op)
 
 
-@document_fields
 class LogitTables(NamedTuple):
     """Logits of every conditional, float32.  `[...]` is any leading shape, S the number of slots."""
 
-    op: Tensor  # [..., 6]
-    slot: Tensor  # [..., 6, S]
-    value: Tensor  # [..., S, 10, 13]
+    op: Tensor
+    """[..., 6]."""
+    slot: Tensor
+    """[..., 6, S]."""
+    value: Tensor
+    """[..., S, 10, 13]."""
 
 
 class Lookups(NamedTuple):
@@ -186,13 +187,15 @@ def normalise_tables(tables: LogitTables, legal: Support, lookups: Lookups) -> F
     return FactoredCategorical(floored, raw, legal, lookups)
 
 
-@document_fields
 class SampledAction(NamedTuple):
     """An action and its conditionals, one per head; those that its op does not use are 0."""
 
-    action: Tensor  # int64 [..., 8]
-    log_prob: Tensor  # float32 [..., 8], given earlier heads
-    entropy: Tensor  # float32 [..., 8], nats, of the conditional that the value was drawn from
+    action: Tensor
+    """int64 [..., 8]."""
+    log_prob: Tensor
+    """float32 [..., 8], given earlier heads."""
+    entropy: Tensor
+    """float32 [..., 8], nats, of the conditional that the value was drawn from."""
 
 
 def sample_action(dist: FactoredCategorical, noise: Tensor) -> SampledAction:

@@ -15,12 +15,10 @@ from morphogen.nets.seed_deltas import group_inputs, seed_deltas
 from morphogen.nets.seed_module import gate_openness
 from morphogen.nets.sites import SlotIndex, SlotParams, seed_inputs
 from morphogen.state.env import Instance
-from morphogen.vocab.field_docs import document_fields
 
 UNUSED_LOGIT = -1e4  # of a class that is not in use
 
 
-@document_fields
 class SlotSeeds(NamedTuple):
     """Everything that runs beside the hosts, per slot in slot order; None where nothing runs.  Input of `forward`."""
 

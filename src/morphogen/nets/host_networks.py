@@ -6,10 +6,8 @@ from torch import Tensor
 
 from morphogen.nets.layout import Leaves, ParamLayout
 from morphogen.state.env import Instance
-from morphogen.vocab.field_docs import document_fields
 
 
-@document_fields
 class HostRows(NamedTuple):
     """Networks of a pass: parameters and masks of the envs, the env of each row (None: row = env), noise of training.
 
@@ -23,10 +21,13 @@ class HostRows(NamedTuple):
         [10, 10, 20]
     """
 
-    leaves: Leaves  # {name: [E, *shape]}
-    masks: Any  # of `HostNetworks.masks`
+    leaves: Leaves
+    """{name: [E, *shape]}."""
+    masks: Any
+    """Of `HostNetworks.masks`."""
     env: Tensor | None
-    dropout: Tensor | None = None  # int64 [E, 5], random streams of this minibatch; None: nothing is dropped
+    dropout: Tensor | None = None
+    """int64 [E, 5], random streams of this minibatch; None: nothing is dropped."""
 
     def pick(self, values: Tensor) -> Tensor:
         """Select values of the envs for every row.  values [E, ...] -> [R, ...]."""

@@ -15,7 +15,6 @@ from morphogen.nets.seed_module import gate_layout, seed_layout
 from morphogen.nets.transformer import TransformerNetworks
 from morphogen.state.schema import Sizes
 from morphogen.vocab.blueprint import Blueprint, assign_codes, gate_param_count
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.host import CnnSpec, Host
 from morphogen.vocab.slot import SlotSpec
 from morphogen.vocab.transformer_host import TransformerSpec
@@ -37,7 +36,6 @@ def _derived_field() -> Any:
     return field(init=False, repr=False, compare=False)
 
 
-@document_fields
 @dataclass(frozen=True)
 class Net:
     """Host and enabled slots, in slot order: index s of every slot axis is the position in `slots`.  Hashable.
@@ -60,19 +58,31 @@ class Net:
 
     host: Host
     slots: tuple[SlotSpec, ...]
-    kinds: tuple[str, ...] = ()  # name of every blueprint code (`vocab.blueprint`); () = the blueprints of the host
-    precision: Precision = FULL  # of features
-    networks: HostNetworks = field(init=False, repr=False, compare=False)  # of the host
-    modules: Modules = field(init=False, repr=False, compare=False)  # blueprints of the run by code
-    stages: tuple[tuple[int | None, bool], ...] = _derived_field()  # per slot of the host: position in `slots`, pooled
-    execution: tuple[int, ...] = _derived_field()  # positions in `slots`, in the order of the forward pass
-    counts: tuple[tuple[int, ...], ...] = _derived_field()  # [S][13] parameters of every blueprint in every slot
-    gate_counts: tuple[int, ...] = _derived_field()  # [S] parameters of the gate network of every slot
-    seed_sizes: tuple[int, ...] = _derived_field()  # [S] P_s: the largest blueprint of the slot plus its gate network
-    host_size: int = _derived_field()  # P: parameters of the host at full width
+    kinds: tuple[str, ...] = ()
+    """Name of every blueprint code (`vocab.blueprint`); () = the blueprints of the host."""
+    precision: Precision = FULL
+    """Of features."""
+    networks: HostNetworks = field(init=False, repr=False, compare=False)
+    """Of the host."""
+    modules: Modules = field(init=False, repr=False, compare=False)
+    """Blueprints of the run by code."""
+    stages: tuple[tuple[int | None, bool], ...] = _derived_field()
+    """Per slot of the host: position in `slots`, pooled."""
+    execution: tuple[int, ...] = _derived_field()
+    """Positions in `slots`, in the order of the forward pass."""
+    counts: tuple[tuple[int, ...], ...] = _derived_field()
+    """[S][13] parameters of every blueprint in every slot."""
+    gate_counts: tuple[int, ...] = _derived_field()
+    """[S] parameters of the gate network of every slot."""
+    seed_sizes: tuple[int, ...] = _derived_field()
+    """[S] P_s: the largest blueprint of the slot plus its gate network."""
+    host_size: int = _derived_field()
+    """P: parameters of the host at full width."""
     host_layout: ParamLayout = field(init=False, repr=False, compare=False)
-    seed_layouts: tuple[Mapping[Blueprint, ParamLayout], ...] = _derived_field()  # [S]
-    gate_layouts: tuple[ParamLayout, ...] = _derived_field()  # [S]
+    seed_layouts: tuple[Mapping[Blueprint, ParamLayout], ...] = _derived_field()
+    """[S]."""
+    gate_layouts: tuple[ParamLayout, ...] = _derived_field()
+    """[S]."""
 
     def __post_init__(self) -> None:
         slots = self.slots

@@ -18,7 +18,6 @@ from morphogen.kernels import Form
 from morphogen.kernels.native import AutogradFunction, apply_function, has_kernel
 from morphogen.kernels.norm import NormFactors
 from morphogen.kernels.perceptron import PerceptronParams
-from morphogen.vocab.field_docs import document_fields
 
 ROWS = -2  # axis of the networks
 Limit = tuple[float, int | None]  # lower limit of a normalised block, and the number of its first rows that have it
@@ -217,15 +216,19 @@ class _ScaleChannels(AutogradFunction):
         return x_grad, sums if factor.dim() == sums.dim() else kernels.column_sums(sums.unsqueeze(0))[0]
 
 
-@document_fields
 class NormBlock(NamedTuple):
     """Activations to normalise, with gain, bias, lower limit and scale; input of `group_norm`."""
 
-    x: Tensor  # [B, H, W, n, C]
-    gain: Tensor | None  # [n, C]; None = 1
-    bias: Tensor  # [n, C]
-    scale: Tensor | None = None  # [n, C], of the result; None = 1
-    floor: float = -math.inf  # lower limit before the scale; 0 is a ReLU
+    x: Tensor
+    """[B, H, W, n, C]."""
+    gain: Tensor | None
+    """[n, C]; None = 1."""
+    bias: Tensor
+    """[n, C]."""
+    scale: Tensor | None = None
+    """[n, C], of the result; None = 1."""
+    floor: float = -math.inf
+    """Lower limit before the scale; 0 is a ReLU."""
 
 
 def group_norm(blocks: Sequence[NormBlock], *, groups: int) -> tuple[Tensor, ...]:

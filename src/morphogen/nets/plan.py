@@ -38,7 +38,6 @@ from morphogen.rules.stages import active, blended
 from morphogen.state.env import Slots
 from morphogen.state.tree_ops import choose, constant_table, positions
 from morphogen.vocab.blueprint import COMPUTE_ORDER, Blueprint
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.stage import Algorithm
 from morphogen.vocab.text import short_repr
 
@@ -81,7 +80,6 @@ class SlotPlan:
 
 
 @short_repr
-@document_fields
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Sizes of one epoch of some envs.  `train`, `evaluate`, `births` in slot order; terms: see the module docstring.
@@ -99,11 +97,11 @@ class Plan:
     train: tuple[SlotPlan, ...]
     evaluate: tuple[SlotPlan, ...]
     births: tuple[int, ...]
-    rows: tuple[int, ...]  # rows of the coalition tree after each slot, in execution order
+    rows: tuple[int, ...]
+    """Rows of the coalition tree after each slot, in execution order."""
 
 
 @short_repr
-@document_fields
 class EpochPlan(NamedTuple):
     """Sizes of one epoch of all envs, which train and validate in pieces (`engine.pieces`).
 
@@ -115,9 +113,12 @@ class EpochPlan(NamedTuple):
         ((2, 2), (0, 0))
     """
 
-    pieces: tuple[Plan, ...]  # plan of every piece, in the order of the envs
-    ended: bool = False  # an env has reached its horizon before the epoch, and has to keep its state
-    position: tuple[int, ...] = ()  # of streamed data, see `data.feed`
+    pieces: tuple[Plan, ...]
+    """Plan of every piece, in the order of the envs."""
+    ended: bool = False
+    """An env has reached its horizon before the epoch, and has to keep its state."""
+    position: tuple[int, ...] = ()
+    """Of streamed data, see `data.feed`."""
 
     @property
     def births(self) -> tuple[int, ...]:

@@ -16,7 +16,6 @@ from morphogen.nets.policy_network import LstmNetwork, NetworkInputs, NetworkOut
 from morphogen.rules.legality import action_count
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.tree_ops import get_leaf, get_leaves, unsafe_new
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
 
 _ROW_GROUP = 16  # rows of a product whose order of sums does not depend on their number, on every processor seen
@@ -33,7 +32,6 @@ class Evaluation(NamedTuple):
     contribution: Tensor | None  # [T, E, S], predicted, points / 10
 
 
-@document_fields
 class Policy(Protocol):
     """Interface of policies and baselines for `run_epoch`, `play` and the scheduler.
 
@@ -49,7 +47,8 @@ class Policy(Protocol):
         (torch.Size([2, 8]), torch.Size([2, 8]))
     """
 
-    purpose: ClassVar[Purpose]  # stream of its noise
+    purpose: ClassVar[Purpose]
+    """Stream of its noise."""
 
     def init(self, key: Tensor) -> TensorDict:
         """Return initial parameters.  key int64 [3]."""

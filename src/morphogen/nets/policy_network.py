@@ -19,31 +19,33 @@ from morphogen.nets.distribution import LOGITS, SCORES, LogitTables, Lookups, Su
 from morphogen.nets.lstm import lstm_cell, lstm_unroll
 from morphogen.state.tree_ops import constant_table, get_leaf, unsafe_new
 from morphogen.vocab.action import Op
-from morphogen.vocab.field_docs import document_fields
 
 # env [..., 52], instance [..., 8], slots [..., S, 46] normalised; blueprints int64 [..., S]
 Features = dict[str, Tensor]
 
 
-@document_fields
 class NetworkInputs(NamedTuple):
     """Inputs of a policy network; `[...]` is [E] in a step and [T, E] in an unroll."""
 
-    features: Features  # env [..., 52], instance [..., 8], slots [..., S, 46], normalised; blueprints [..., S]
-    legal: Support  # legal values, in the shape of the tables
-    lookups: Lookups  # constant tables on the device
+    features: Features
+    """Env [..., 52], instance [..., 8], slots [..., S, 46], normalised; blueprints [..., S]."""
+    legal: Support
+    """Legal values, in the shape of the tables."""
+    lookups: Lookups
+    """Constant tables on the device."""
 
 
-@document_fields
 class NetworkOutput(NamedTuple):
     """Output of a policy network; `[...]` is [E] in a step and [T, E] in an unroll."""
 
-    tables: LogitTables  # op [..., 6], slot [..., 6, S], value [..., S, 10, 13]
-    value: Tensor  # [...], return units, without the offset
-    contribution: Tensor | None = None  # [..., S], predicted contribution of each slot, points / 10
+    tables: LogitTables
+    """Op [..., 6], slot [..., 6, S], value [..., S, 10, 13]."""
+    value: Tensor
+    """[...], return units, without the offset."""
+    contribution: Tensor | None = None
+    """[..., S], predicted contribution of each slot, points / 10."""
 
 
-@document_fields
 class PolicyNetwork(ABC):
     """Network of a trained policy.
 
@@ -79,7 +81,8 @@ class PolicyNetwork(ABC):
     """
 
     value_layer: str = "value.out"
-    decayed: tuple[str, ...] = ()  # parameters under weight decay
+    decayed: tuple[str, ...] = ()
+    """Parameters under weight decay."""
 
     @abstractmethod
     def init(self, key: Tensor) -> ControllerParams:
@@ -104,7 +107,6 @@ class PolicyNetwork(ABC):
         """
 
 
-@document_fields
 @dataclass(frozen=True, slots=True)
 class LstmNetwork(PolicyNetwork):
     """Slot encoder, LSTM, action tables and value: the network of the package, for any number of slots.
@@ -121,10 +123,14 @@ class LstmNetwork(PolicyNetwork):
 
     hidden: int = 128
     blueprint_dim: int = 4
-    contribution: bool = False  # adds a head that predicts the next contribution of each slot
-    op_bias: tuple[float, ...] = (0.0,) * len(Op)  # initial log-odds of the ops
-    full_bias: float = 0.0  # initial log-odds of the alpha target FULL
-    memory: bool = True  # False: a feed-forward network of the same size
+    contribution: bool = False
+    """Adds a head that predicts the next contribution of each slot."""
+    op_bias: tuple[float, ...] = (0.0,) * len(Op)
+    """Initial log-odds of the ops."""
+    full_bias: float = 0.0
+    """Initial log-odds of the alpha target FULL."""
+    memory: bool = True
+    """False: a feed-forward network of the same size."""
     decayed: tuple[str, ...] = ("value.in.weight", "value.mid.weight", "value.out.weight")
 
     def init(self, key: Tensor) -> ControllerParams:

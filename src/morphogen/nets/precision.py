@@ -5,10 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from morphogen.vocab.field_docs import document_fields
 
-
-@document_fields
 @dataclass(frozen=True, slots=True)
 class Precision:
     """Dtype of features in training and validation, and of the copies of parameters and inputs that make them.
@@ -22,8 +19,10 @@ class Precision:
         (tensor([1., 1.], dtype=torch.bfloat16), tensor([1., 1.]))
     """
 
-    dtype: torch.dtype | None = None  # of features; None: that of the parameters
-    scaled: bool = False  # losses are multiplied by `state.scaling` for the backward pass (`rules.loss_scale`)
+    dtype: torch.dtype | None = None
+    """Of features; None: that of the parameters."""
+    scaled: bool = False
+    """Losses are multiplied by `state.scaling` for the backward pass (`rules.loss_scale`)."""
 
     @property
     def label(self) -> str:

@@ -32,7 +32,6 @@ from morphogen.storage.tensor_trees import Tree
 from morphogen.telemetry.dispatch import Losses
 from morphogen.telemetry.kinds.round import BatchSummary
 from morphogen.telemetry.kinds.run import RunCompleted, RunResumed
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.text import count_noun
 
 T = TypeVar("T")
@@ -40,7 +39,6 @@ Status = Literal["completed", "stopped", "failed"]
 OnRound = Callable[[BatchSummary, Scheduler], bool | None]
 
 
-@document_fields
 @dataclass(frozen=True, slots=True)
 class TrainResult:
     """Results of a run in memory: a summary per round, the policy, and how it did on held-out instances.
@@ -55,12 +53,17 @@ class TrainResult:
         'random'
     """
 
-    history: tuple[BatchSummary, ...]  # of a resumed run, as far as its event file goes back
-    arm: Arm  # the policy, to play (`mg.play`)
-    results: tuple[ArmResult, ...]  # on held-out instances: the baselines, then the policy of the run
+    history: tuple[BatchSummary, ...]
+    """Of a resumed run, as far as its event file goes back."""
+    arm: Arm
+    """The policy, to play (`mg.play`)."""
+    results: tuple[ArmResult, ...]
+    """On held-out instances: the baselines, then the policy of the run."""
     run_dir: Path | None
-    losses: Losses = field(default_factory=Losses)  # what did not reach the event file or another sink
-    stopped: bool = False  # before its last round was over
+    losses: Losses = field(default_factory=Losses)
+    """What did not reach the event file or another sink."""
+    stopped: bool = False
+    """Before its last round was over."""
 
     @property
     def policy(self) -> TensorDict:

@@ -1,26 +1,29 @@
 """Interface of a decision: observation, masks, output of a policy, decoded action, outcome.  batch_size [E]."""
 
 import torch
-from tensordict import TensorClass
 from torch import Tensor
 
-from morphogen.state.tree_ops import TensorDictField
-from morphogen.vocab.field_docs import document_fields
+from morphogen.state.tree_ops import FrozenTree, TensorDictField
 from morphogen.vocab.observation import ENV, INSTANCE, SLOT
 from morphogen.vocab.text import short_repr
 
 
 @short_repr
-@document_fields
-class Observation(TensorClass["frozen", "tensor_only"]):
+class Observation(FrozenTree):
     """Raw features of the envs, all finite; tables of the features in `vocab.observation`."""
 
-    env: Tensor  # float32 [E, 52]
-    instance: Tensor  # float32 [E, 8]
-    slots: Tensor  # float32 [E, S, 46]
-    blueprints: Tensor  # int64 [E, S], a `Blueprint`; -1 without a seed
-    finite: Tensor  # bool [E], no raw feature was replaced
-    nonfinite: Tensor  # int64 [E], raw features that were replaced
+    env: Tensor
+    """float32 [E, 52]."""
+    instance: Tensor
+    """float32 [E, 8]."""
+    slots: Tensor
+    """float32 [E, S, 46]."""
+    blueprints: Tensor
+    """int64 [E, S], a `Blueprint`; -1 without a seed."""
+    finite: Tensor
+    """bool [E], no raw feature was replaced."""
+    nonfinite: Tensor
+    """int64 [E], raw features that were replaced."""
 
 
 def join_vectors(env: Tensor, instance: Tensor, slots: Tensor) -> Tensor:
@@ -39,64 +42,96 @@ def split_vectors(row: Tensor) -> dict[str, Tensor]:
 
 
 @short_repr
-@document_fields
-class ActionMasks(TensorClass["frozen", "tensor_only"]):
+class ActionMasks(FrozenTree):
     """Legal choices of every head; True = allowed."""
 
-    op: Tensor  # bool [E, 6]
-    slot: Tensor  # bool [E, 6, S], legal slots of every op
-    blueprint: Tensor  # bool [E, 13]
-    style: Tensor  # bool [E, 4]
-    tempo: Tensor  # bool [E, 3]
-    alpha_target: Tensor  # bool [E, 3]
-    alpha_speed: Tensor  # bool [E, 4]
-    alpha_curve: Tensor  # bool [E, 5]
+    op: Tensor
+    """bool [E, 6]."""
+    slot: Tensor
+    """bool [E, 6, S], legal slots of every op."""
+    blueprint: Tensor
+    """bool [E, 13]."""
+    style: Tensor
+    """bool [E, 4]."""
+    tempo: Tensor
+    """bool [E, 3]."""
+    alpha_target: Tensor
+    """bool [E, 3]."""
+    alpha_speed: Tensor
+    """bool [E, 4]."""
+    alpha_curve: Tensor
+    """bool [E, 5]."""
 
 
 @short_repr
-@document_fields
-class ActionSpec(TensorClass["frozen", "tensor_only"]):
+class ActionSpec(FrozenTree):
     """A decoded action, valid by construction: an invalid request becomes WAIT with a reason."""
 
-    requested_op: Tensor  # int64 [E], column 0 of the action, clamped to 0..5
-    op: Tensor  # int64 [E], op to execute
-    slot: Tensor  # int64 [E]
-    target: Tensor  # bool [E, S], one-hot of `slot`; all False where the op has none
-    blueprint: Tensor  # int64 [E], -1 not used
-    algorithm: Tensor  # int64 [E], 0 not used
-    tempo: Tensor  # int64 [E], epochs, 0 not used
-    alpha_target: Tensor  # float32 [E], 0 not used
-    alpha_steps: Tensor  # int64 [E], ticks, 0 not used
-    curve: Tensor  # int64 [E], 0 not used
-    steepness: Tensor  # float32 [E], 12 not used
-    valid: Tensor  # bool [E]
-    reason: Tensor  # int64 [E], a `Reason`; 0 where valid
+    requested_op: Tensor
+    """int64 [E], column 0 of the action, clamped to 0..5."""
+    op: Tensor
+    """int64 [E], op to execute."""
+    slot: Tensor
+    """int64 [E]."""
+    target: Tensor
+    """bool [E, S], one-hot of `slot`; all False where the op has none."""
+    blueprint: Tensor
+    """int64 [E], -1 not used."""
+    algorithm: Tensor
+    """int64 [E], 0 not used."""
+    tempo: Tensor
+    """int64 [E], epochs, 0 not used."""
+    alpha_target: Tensor
+    """float32 [E], 0 not used."""
+    alpha_steps: Tensor
+    """int64 [E], ticks, 0 not used."""
+    curve: Tensor
+    """int64 [E], 0 not used."""
+    steepness: Tensor
+    """float32 [E], 12 not used."""
+    valid: Tensor
+    """bool [E]."""
+    reason: Tensor
+    """int64 [E], a `Reason`; 0 where valid."""
 
 
 @short_repr
-@document_fields
-class ActionOutcome(TensorClass["frozen", "tensor_only"]):
+class ActionOutcome(FrozenTree):
     """Result of an action."""
 
-    outcome: Tensor  # int64 [E], an `Outcome`
-    executed: Tensor  # bool [E]
-    effective_op: Tensor  # int64 [E], WAIT for INVALID, VETOED and ENDED, else the op
-    reason: Tensor  # int64 [E], a `Reason`
-    gate: Tensor  # int64 [E], gate that was checked; 0 = no gate
-    gate_failed: Tensor  # int64 [E], bit `1 << check` for every `Check` that failed
-    target: Tensor  # bool [E, S], as in `ActionSpec`
+    outcome: Tensor
+    """int64 [E], an `Outcome`."""
+    executed: Tensor
+    """bool [E]."""
+    effective_op: Tensor
+    """int64 [E], WAIT for INVALID, VETOED and ENDED, else the op."""
+    reason: Tensor
+    """int64 [E], a `Reason`."""
+    gate: Tensor
+    """int64 [E], gate that was checked; 0 = no gate."""
+    gate_failed: Tensor
+    """int64 [E], bit `1 << check` for every `Check` that failed."""
+    target: Tensor
+    """bool [E, S], as in `ActionSpec`."""
 
 
 @short_repr
-@document_fields
-class ActOutput(TensorClass["frozen", "tensor_only"]):
+class ActOutput(FrozenTree):
     """Decision of a policy.  Heads that the op does not use have log-prob and entropy 0; a baseline's values are 0."""
 
-    action: Tensor  # int64 [E, 8], one value per head
-    log_prob: Tensor  # float32 [E, 8], nats
-    value: Tensor  # float32 [E], return units
-    hidden: TensorDictField  # [E], memory after this step
-    op_prob: Tensor  # float32 [E, 6]
-    entropy: Tensor  # float32 [E, 8], nats, of the distribution that each head was drawn from
-    choices: Tensor  # int64 [E], distinct complete actions
-    forced: Tensor  # bool [E], only one choice
+    action: Tensor
+    """int64 [E, 8], one value per head."""
+    log_prob: Tensor
+    """float32 [E, 8], nats."""
+    value: Tensor
+    """float32 [E], return units."""
+    hidden: TensorDictField
+    """[E], memory after this step."""
+    op_prob: Tensor
+    """float32 [E, 6]."""
+    entropy: Tensor
+    """float32 [E, 8], nats, of the distribution that each head was drawn from."""
+    choices: Tensor
+    """int64 [E], distinct complete actions."""
+    forced: Tensor
+    """bool [E], only one choice."""

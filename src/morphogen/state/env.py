@@ -4,154 +4,232 @@
 values are pairs (value, flag), the value 0 where the flag is False.
 """
 
-from tensordict import TensorClass
 from torch import Tensor
 
-from morphogen.state.tree_ops import TensorDictField
-from morphogen.vocab.field_docs import document_fields
+from morphogen.state.tree_ops import FrozenTree, TensorDictField
 from morphogen.vocab.text import short_repr
 
 
 @short_repr
-@document_fields
-class HostState(TensorClass["frozen", "tensor_only"]):
+class HostState(FrozenTree):
     """Stacked host networks; a row is one flat parameter vector, leaves at fixed offsets (`nets.layout`)."""
 
-    params: Tensor  # float32 [E, P]
-    momentum: Tensor  # float32 [E, P]
+    params: Tensor
+    """float32 [E, P]."""
+    momentum: Tensor
+    """float32 [E, P]."""
 
 
 @short_repr
-@document_fields
-class Slots(TensorClass["frozen", "tensor_only"]):
+class Slots(FrozenTree):
     """Lifecycle of every slot.  batch_size [E]; every leaf is [E, S]; accuracies in points 0..100."""
 
-    stage: Tensor  # int64, a `Stage`
-    previous_stage: Tensor  # int64
-    epochs_in_stage: Tensor  # int64, completed epochs
-    previous_epochs_in_stage: Tensor  # int64
-    age: Tensor  # int64, completed epochs since germination
-    blueprint: Tensor  # int64, a `Blueprint`; -1 empty
-    algorithm: Tensor  # int64, an `Algorithm`
-    tempo: Tensor  # int64, epochs of the first ramp
-    blend_target: Tensor  # float32, target of the first ramp
-    blend_curve: Tensor  # int64, a `Curve`
-    alpha: Tensor  # float32 in [0, 1]
-    alpha_start: Tensor  # float32, of the current or last ramp
-    alpha_target: Tensor  # float32
-    alpha_mode: Tensor  # int64, an `AlphaMode`
-    alpha_curve: Tensor  # int64, a `Curve`
-    alpha_steepness: Tensor  # float32
-    alpha_steps: Tensor  # int64, ticks of the ramp
-    alpha_done: Tensor  # int64, ticks done
-    gradient_norm: Tensor  # float32, last epoch
-    gradient_health: Tensor  # float32 in [0, 1]
-    vanishing: Tensor  # bool
-    exploding: Tensor  # bool
-    gradient_valid: Tensor  # bool, flag of the four leaves above
-    gradient_ratio: Tensor  # float32, smoothed
-    gradient_ratio_valid: Tensor  # bool
-    skip_streak: Tensor  # int64, consecutive minibatches without a step
-    accuracy_at_germination: Tensor  # float32
-    accuracy_at_stage_start: Tensor  # float32
-    accuracy_at_blending: Tensor  # float32
-    accuracy_at_blending_valid: Tensor  # bool
-    contribution: Tensor  # float32, points, leave-one-out
-    contribution_valid: Tensor  # bool
-    velocity: Tensor  # float32, points per epoch
-    velocity_valid: Tensor  # bool
-    since_measured: Tensor  # int64, epochs
-    interaction_sum: Tensor  # float32, points
-    boost_received: Tensor  # float32, points
-    interaction_valid: Tensor  # bool, flag of the two leaves above
+    stage: Tensor
+    """int64, a `Stage`."""
+    previous_stage: Tensor
+    """int64."""
+    epochs_in_stage: Tensor
+    """int64, completed epochs."""
+    previous_epochs_in_stage: Tensor
+    """int64."""
+    age: Tensor
+    """int64, completed epochs since germination."""
+    blueprint: Tensor
+    """int64, a `Blueprint`; -1 empty."""
+    algorithm: Tensor
+    """int64, an `Algorithm`."""
+    tempo: Tensor
+    """int64, epochs of the first ramp."""
+    blend_target: Tensor
+    """float32, target of the first ramp."""
+    blend_curve: Tensor
+    """int64, a `Curve`."""
+    alpha: Tensor
+    """float32 in [0, 1]."""
+    alpha_start: Tensor
+    """float32, of the current or last ramp."""
+    alpha_target: Tensor
+    """float32."""
+    alpha_mode: Tensor
+    """int64, an `AlphaMode`."""
+    alpha_curve: Tensor
+    """int64, a `Curve`."""
+    alpha_steepness: Tensor
+    """float32."""
+    alpha_steps: Tensor
+    """int64, ticks of the ramp."""
+    alpha_done: Tensor
+    """int64, ticks done."""
+    gradient_norm: Tensor
+    """float32, last epoch."""
+    gradient_health: Tensor
+    """float32 in [0, 1]."""
+    vanishing: Tensor
+    """bool."""
+    exploding: Tensor
+    """bool."""
+    gradient_valid: Tensor
+    """bool, flag of the four leaves above."""
+    gradient_ratio: Tensor
+    """float32, smoothed."""
+    gradient_ratio_valid: Tensor
+    """bool."""
+    skip_streak: Tensor
+    """int64, consecutive minibatches without a step."""
+    accuracy_at_germination: Tensor
+    """float32."""
+    accuracy_at_stage_start: Tensor
+    """float32."""
+    accuracy_at_blending: Tensor
+    """float32."""
+    accuracy_at_blending_valid: Tensor
+    """bool."""
+    contribution: Tensor
+    """float32, points, leave-one-out."""
+    contribution_valid: Tensor
+    """bool."""
+    velocity: Tensor
+    """float32, points per epoch."""
+    velocity_valid: Tensor
+    """bool."""
+    since_measured: Tensor
+    """int64, epochs."""
+    interaction_sum: Tensor
+    """float32, points."""
+    boost_received: Tensor
+    """float32, points."""
+    interaction_valid: Tensor
+    """bool, flag of the two leaves above."""
 
 
 @short_repr
-@document_fields
-class Signals(TensorClass["frozen", "tensor_only"]):
+class Signals(FrozenTree):
     """Measurements of an env over its episode.  batch_size [E]; losses in nats, accuracies in points."""
 
-    val_loss: Tensor  # float32 [E]
-    val_acc: Tensor  # float32 [E]
-    measured: Tensor  # bool [E], flag of the two leaves above
-    train_loss: Tensor  # float32 [E], last epoch
-    train_acc: Tensor  # float32 [E]
-    train_measured: Tensor  # bool [E]
-    loss_history: Tensor  # float32 [E, 5], newest last
-    acc_history: Tensor  # float32 [E, 5]
-    history_valid: Tensor  # bool [E, 5]
-    loss_delta: Tensor  # float32 [E], previous - now
-    acc_delta: Tensor  # float32 [E], now - previous
-    delta_valid: Tensor  # bool [E]
-    best_acc: Tensor  # float32 [E], of the episode
-    best_loss: Tensor  # float32 [E]
-    committed_acc: Tensor  # float32 [E], fossilized slots only
-    clean_improvement: Tensor  # float32 [E], all live slots on minus all off
-    clean_valid: Tensor  # bool [E]
-    plateau: Tensor  # int64 [E], consecutive epochs without progress
-    stable: Tensor  # int64 [E], consecutive stable epochs
-    stabilized: Tensor  # bool [E], latch
-    last_op: Tensor  # int64 [E], requested op; -1 before the first
-    last_outcome: Tensor  # int64 [E], an `Outcome`; -1 before the first
-    rolled_back: Tensor  # bool [E], in the last epoch
-    rollbacks: Tensor  # int64 [E], in this episode
+    val_loss: Tensor
+    """float32 [E]."""
+    val_acc: Tensor
+    """float32 [E]."""
+    measured: Tensor
+    """bool [E], flag of the two leaves above."""
+    train_loss: Tensor
+    """float32 [E], last epoch."""
+    train_acc: Tensor
+    """float32 [E]."""
+    train_measured: Tensor
+    """bool [E]."""
+    loss_history: Tensor
+    """float32 [E, 5], newest last."""
+    acc_history: Tensor
+    """float32 [E, 5]."""
+    history_valid: Tensor
+    """bool [E, 5]."""
+    loss_delta: Tensor
+    """float32 [E], previous - now."""
+    acc_delta: Tensor
+    """float32 [E], now - previous."""
+    delta_valid: Tensor
+    """bool [E]."""
+    best_acc: Tensor
+    """float32 [E], of the episode."""
+    best_loss: Tensor
+    """float32 [E]."""
+    committed_acc: Tensor
+    """float32 [E], fossilized slots only."""
+    clean_improvement: Tensor
+    """float32 [E], all live slots on minus all off."""
+    clean_valid: Tensor
+    """bool [E]."""
+    plateau: Tensor
+    """int64 [E], consecutive epochs without progress."""
+    stable: Tensor
+    """int64 [E], consecutive stable epochs."""
+    stabilized: Tensor
+    """bool [E], latch."""
+    last_op: Tensor
+    """int64 [E], requested op; -1 before the first."""
+    last_outcome: Tensor
+    """int64 [E], an `Outcome`; -1 before the first."""
+    rolled_back: Tensor
+    """bool [E], in the last epoch."""
+    rollbacks: Tensor
+    """int64 [E], in this episode."""
 
 
 @short_repr
-@document_fields
-class Governor(TensorClass["frozen", "tensor_only"]):
+class Governor(FrozenTree):
     """Vital signs and the last healthy snapshot.  batch_size [E]."""
 
-    window: Tensor  # float32 [E, window], ring buffer of normal losses
-    count: Tensor  # int64 [E], losses recorded since the window was emptied
-    streak: Tensor  # int64 [E], consecutive anomalies
-    snapshot_epoch: Tensor  # int64 [E], -1 = the reset state
-    host: HostState  # snapshot
-    seeds: TensorDictField  # snapshot
-    slots: Slots  # snapshot
-    signals: Signals  # snapshot
+    window: Tensor
+    """float32 [E, window], ring buffer of normal losses."""
+    count: Tensor
+    """int64 [E], losses recorded since the window was emptied."""
+    streak: Tensor
+    """int64 [E], consecutive anomalies."""
+    snapshot_epoch: Tensor
+    """int64 [E], -1 = the reset state."""
+    host: HostState
+    """Snapshot."""
+    seeds: TensorDictField
+    """Snapshot."""
+    slots: Slots
+    """Snapshot."""
+    signals: Signals
+    """Snapshot."""
 
 
 @short_repr
-@document_fields
-class Instance(TensorClass["frozen", "tensor_only"]):
+class Instance(FrozenTree):
     """Task of an env in this episode.  batch_size [E]."""
 
-    width: Tensor  # float32 [E], share of the host's channels in use
-    data_share: Tensor  # float32 [E]
-    label_noise: Tensor  # float32 [E]
-    classes: Tensor  # int64 [E]
-    reach: Tensor  # int64 [E], pixels to each side in the receptive field of a host's kernel, or tokens back
-    param_price: Tensor  # float32 [E]
-    samples: Tensor  # int64 [E], usable training samples
-    baseline_loss: Tensor  # float32 [E], nats of guessing: `ln(classes)`
-    class_of: Tensor  # int64 [E, C], label in this episode of each original label; -1 = not in use
-    usable: Tensor  # int32 [E, N], table of samples, usable ones first; N = 0: the identity
-    phase: Tensor  # int64 [E], number of the phase of the world, from 0; never observed
-    image_view: Tensor  # int64 [E], a `View`, how images are shown in the phase; never observed
+    width: Tensor
+    """float32 [E], share of the host's channels in use."""
+    data_share: Tensor
+    """float32 [E]."""
+    label_noise: Tensor
+    """float32 [E]."""
+    classes: Tensor
+    """int64 [E]."""
+    reach: Tensor
+    """int64 [E], pixels to each side in the receptive field of a host's kernel, or tokens back."""
+    param_price: Tensor
+    """float32 [E]."""
+    samples: Tensor
+    """int64 [E], usable training samples."""
+    baseline_loss: Tensor
+    """float32 [E], nats of guessing: `ln(classes)`."""
+    class_of: Tensor
+    """int64 [E, C], label in this episode of each original label; -1 = not in use."""
+    usable: Tensor
+    """int32 [E, N], table of samples, usable ones first; N = 0: the identity."""
+    phase: Tensor
+    """int64 [E], number of the phase of the world, from 0; never observed."""
+    image_view: Tensor
+    """int64 [E], a `View`, how images are shown in the phase; never observed."""
 
 
 @short_repr
-@document_fields
-class Clock(TensorClass["frozen", "tensor_only"]):
+class Clock(FrozenTree):
     """Position of an env in time.  batch_size [E]."""
 
-    episode: Tensor  # int64 [E], number of the episode: the round of a run
-    epoch: Tensor  # int64 [E], epochs completed in this episode
+    episode: Tensor
+    """int64 [E], number of the episode: the round of a run."""
+    epoch: Tensor
+    """int64 [E], epochs completed in this episode."""
 
 
 @short_repr
-@document_fields
-class LossScaling(TensorClass["frozen", "tensor_only"]):
+class LossScaling(FrozenTree):
     """Loss scale of training in float16; unused in other precisions.  batch_size [E]."""
 
-    loss_scale: Tensor  # float32 [E], a power of two; losses are multiplied by it for the backward pass
-    good_minibatches: Tensor  # int64 [E], since the last change of the scale
+    loss_scale: Tensor
+    """float32 [E], a power of two; losses are multiplied by it for the backward pass."""
+    good_minibatches: Tensor
+    """int64 [E], since the last change of the scale."""
 
 
 @short_repr
-@document_fields
-class EnvState(TensorClass["frozen", "tensor_only"]):
+class EnvState(FrozenTree):
     """Everything that an epoch reads or writes.  batch_size [E].
 
     Frozen: steps return new states, and parts that did not change are shared.  Indexing selects envs.
@@ -164,12 +242,16 @@ class EnvState(TensorClass["frozen", "tensor_only"]):
     """
 
     host: HostState
-    seeds: TensorDictField  # {slot name: {params, momentum: float32 [E, P_s]}}, zeros without a seed
+    seeds: TensorDictField
+    """{slot name: {params, momentum: float32 [E, P_s]}}, zeros without a seed."""
     slots: Slots
     signals: Signals
-    ledger: TensorDictField  # state of the reward rule; {phi: float32 [E]} for the `own` rules
+    ledger: TensorDictField
+    """State of the reward rule; {phi: float32 [E]} for the `own` rules."""
     governor: Governor
     instance: Instance
     clock: Clock
-    scaling: LossScaling  # not part of the snapshot: a rollback does not restore the scale
-    key: Tensor  # int64 [E, 3], see `rng.env_keys`
+    scaling: LossScaling
+    """Not part of the snapshot: a rollback does not restore the scale."""
+    key: Tensor
+    """int64 [E, 3], see `rng.env_keys`."""

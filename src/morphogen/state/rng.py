@@ -17,7 +17,6 @@ from torch import Tensor
 
 from morphogen.kernels import philox
 from morphogen.state.tree_ops import broadcast
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose as Purpose
 
 _MASK = 0xFFFFFFFF
@@ -83,13 +82,15 @@ def stream(
     return torch.stack(broadcast(low, high, where, when, env), dim=-1)
 
 
-@document_fields
 class LaneRange(NamedTuple):
     """Lanes `first .. first+lanes-1` of streams."""
 
-    stream: Tensor  # int64 [..., 5]
-    lanes: int  # number of lanes
-    first: int = 0  # first lane
+    stream: Tensor
+    """int64 [..., 5]."""
+    lanes: int
+    """Number of lanes."""
+    first: int = 0
+    """First lane."""
 
 
 def random_bits(stream: Tensor, lanes: int, *, first: int = 0) -> Tensor:

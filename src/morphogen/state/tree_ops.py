@@ -16,6 +16,20 @@ NodeT = TypeVar("NodeT", bound=TensorClass | TensorDictBase | Tensor)
 Write = tuple[Tensor, Mapping[str, Tensor | float]]  # a mask, and new values of leaves by name
 Table = tuple["bool | int | float | Table", ...]  # nested numbers of one kind
 
+
+class _Documented(type(TensorClass)):
+    """Metaclass that keeps the docstring of a class, which tensordict replaces by a signature."""
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
+        cls: Any = super().__new__(mcs, name, bases, namespace, **options)
+        cls.__doc__ = namespace.get("__doc__")
+        return cls
+
+
+class FrozenTree(TensorClass["frozen", "tensor_only"], metaclass=_Documented):
+    """Base of the immutable trees of tensors."""
+
+
 if TYPE_CHECKING:
 
     class TensorDictField(TensorDict):

@@ -16,7 +16,6 @@ from morphogen.state.decision import Observation, join_vectors, split_vectors
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.tree_ops import choose, computed_table, constant_table, divide_ints, unsafe_new
 from morphogen.vocab.action import Op
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import FEATURE_LIMIT, flat_flag_index
 from morphogen.vocab.text import short_repr
@@ -25,13 +24,15 @@ _SIZE_PARAMETERS = ("width", "classes", "reach")  # that decide which parameters
 
 
 @short_repr
-@document_fields
 class StateFacts(NamedTuple):
     """Quantities of a state that observing it, decoding an action and scoring the step share."""
 
-    conditions: Tensor  # bool [7, E, 6, S], of `rules.conditions`
-    host_params: Tensor  # int64 [E], in use
-    seed_params: Tensor  # int64 [E, S]
+    conditions: Tensor
+    """bool [7, E, 6, S], of `rules.conditions`."""
+    host_params: Tensor
+    """int64 [E], in use."""
+    seed_params: Tensor
+    """int64 [E, S]."""
 
 
 def state_facts(state: EnvState, limits: Limits, *, net: Net) -> StateFacts:

@@ -32,7 +32,6 @@ from morphogen.state.measure import InputBatch, TrainMetrics
 from morphogen.state.tree_ops import choose, get_leaf, l2_norm, refuse_transforms, replace, unsafe_new
 from morphogen.steps import minibatch_tally
 from morphogen.steps.minibatch_tally import EnvTally, MinibatchStats, SeedTally
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.stage import AlphaMode, Stage
 
@@ -79,17 +78,19 @@ class LossScales(NamedTuple):
     overflowed: Tensor  # int64 [E], steps of this epoch that a lower scale may mend
 
 
-@document_fields
 class TrainState(NamedTuple):
     """State of training within an epoch; `start_epoch` builds it."""
 
     weights: TrainedParams
     velocity: TrainedParams
-    streak: Tensor  # int64 [E, S]
+    streak: Tensor
+    """int64 [E, S]."""
     tally: EnvTally
-    seed_tally: SeedTally | None  # None where no seed runs
+    seed_tally: SeedTally | None
+    """None where no seed runs."""
     context: EpochContext
-    scaling: LossScales | None  # None where losses are not scaled
+    scaling: LossScales | None
+    """None where losses are not scaled."""
 
 
 def start_epoch(state: EnvState, plan: Plan, *, net: Net, layer_norms: bool = False) -> TrainState:

@@ -3,7 +3,6 @@
 from enum import IntEnum
 
 from morphogen.vocab.blueprint import Blueprint
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.stage import Algorithm, Curve
 
 
@@ -113,34 +112,45 @@ RELEVANT: tuple[tuple[bool, ...], ...] = tuple(
 PLACEHOLDER: tuple[int, ...] = (0, 0, 0, 2, 1, 2, 0, 0)  # what the sampler writes into irrelevant heads
 
 
-@document_fields
 class Outcome(IntEnum):
     """Outcome of an action."""
 
     EXECUTED = 0
-    DECLINED = 1  # legal, but its gate did not let the seed pass
-    VETOED = 2  # legal, but the last epoch of the env was not measured
-    INVALID = 3  # against the masks; nothing happened
-    ENDED = 4  # the episode of the env is over; the env keeps its state
+    DECLINED = 1
+    """Legal, but its gate did not let the seed pass."""
+    VETOED = 2
+    """Legal, but the last epoch of the env was not measured."""
+    INVALID = 3
+    """Against the masks; nothing happened."""
+    ENDED = 4
+    """The episode of the env is over; the env keeps its state."""
 
 
-@document_fields
 class Reason(IntEnum):
     """Reason why an action was not executed; the first that applies."""
 
     NONE = 0
-    GATE_TRAIN = 1  # declined by the gate of this name
+    GATE_TRAIN = 1
+    """Declined by the gate of this name."""
     GATE_BLEND = 2
     GATE_HOLD = 3
     GATE_FOSSILIZE = 5
-    UNMEASURED = 10  # vetoed: the last epoch was not measured
-    ENDED = 11  # the episode is over
-    OUT_OF_RANGE = 20  # from here on: invalid
+    UNMEASURED = 10
+    """Vetoed: the last epoch was not measured."""
+    ENDED = 11
+    """The episode is over."""
+    OUT_OF_RANGE = 20
+    """From here on: invalid."""
     OP_DISABLED = 21
     SLOT_DISABLED = 22
-    WRONG_STAGE = 23  # the op does not apply to a slot in this stage
-    BUSY = 24  # a seed is germinated or trains, or a slot cools down: no germination
-    SEED_LIMIT = 25  # as many seeds as `max_seeds`
-    TOO_YOUNG = 26  # to be pruned
-    ALPHA_MOVING = 27  # a ramp of alpha has not ended
+    WRONG_STAGE = 23
+    """The op does not apply to a slot in this stage."""
+    BUSY = 24
+    """A seed is germinated or trains, or a slot cools down: no germination."""
+    SEED_LIMIT = 25
+    """As many seeds as `max_seeds`."""
+    TOO_YOUNG = 26
+    """To be pruned."""
+    ALPHA_MOVING = 27
+    """A ramp of alpha has not ended."""
     BLUEPRINT_NOT_ALLOWED = 28

@@ -6,14 +6,12 @@ from typing import Any, Self
 
 from morphogen.errors import ConfigError
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, attention_width, bottleneck_width
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.plain import make_plain
 from morphogen.vocab.slot import SlotSpec, format_slot, parse_slot
 
 _STORED = 2.25  # copies of the features of slots that are stored, measured (`tests/unit/engine/test_pieces.py`)
 
 
-@document_fields
 class Host:
     """Description of a host network.
 
@@ -34,17 +32,28 @@ class Host:
     """
 
     __slots__ = ()
-    classes: int  # logits
-    input_shape: tuple[int, ...]  # of one sample
-    all_slots: tuple[SlotSpec, ...]  # in the order of the forward pass
-    blueprints: tuple[Any, ...]  # kinds of seeds that fit every slot, as names or as parts
-    reach: int = 0  # pixels that a kernel sees to each side, tokens back; 0 where instances do not vary it
-    width: int | None = None  # number that `host.width` sets, if the host has one
-    vocabulary: int = 0  # number of tokens, if a sample is a row of them; 0: samples are numbers
-    isolates: bool = True  # no gradient reaches the host through the input of a seed; else only after incubation
-    causal: bool = False  # features are a row of tokens, each of which knows nothing of those behind it
-    dropout: float = 0.0  # share of the activations that are dropped in training
-    chunk: int = 128  # samples that are evaluated at once; constant, so that no result depends on other envs
+    classes: int
+    """Logits."""
+    input_shape: tuple[int, ...]
+    """Of one sample."""
+    all_slots: tuple[SlotSpec, ...]
+    """In the order of the forward pass."""
+    blueprints: tuple[Any, ...]
+    """Kinds of seeds that fit every slot, as names or as parts."""
+    reach: int = 0
+    """Pixels that a kernel sees to each side, tokens back; 0 where instances do not vary it."""
+    width: int | None = None
+    """Number that `host.width` sets, if the host has one."""
+    vocabulary: int = 0
+    """Number of tokens, if a sample is a row of them; 0: samples are numbers."""
+    isolates: bool = True
+    """No gradient reaches the host through the input of a seed; else only after incubation."""
+    causal: bool = False
+    """Features are a row of tokens, each of which knows nothing of those behind it."""
+    dropout: float = 0.0
+    """Share of the activations that are dropped in training."""
+    chunk: int = 128
+    """Samples that are evaluated at once; constant, so that no result depends on other envs."""
 
     def params(self, width: float = 1.0, classes: int | None = None) -> int:
         """Return the parameters in use at a width share and a number of classes; by default all of the layout."""

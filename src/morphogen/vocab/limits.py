@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from morphogen.errors import ConfigError
 from morphogen.vocab.action import Op
 from morphogen.vocab.blueprint import CNN_KINDS
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.stage import Gate
 
 AUTO_GATES = (Gate.TRAIN, Gate.BLEND, Gate.HOLD)
 
 
-@document_fields
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits on the actions of a run, built once.
@@ -26,13 +24,19 @@ class Limits:
         ([True, False], (3,))
     """
 
-    enabled: tuple[bool, ...]  # per slot
-    max_seeds: int = 0  # 0 = no limit
-    min_prune_age: int = 5  # epochs since germination
-    auto_forward: tuple[str, ...] = ()  # gates that `steps.tick` passes by itself
+    enabled: tuple[bool, ...]
+    """Per slot."""
+    max_seeds: int = 0
+    """0 = no limit."""
+    min_prune_age: int = 5
+    """Epochs since germination."""
+    auto_forward: tuple[str, ...] = ()
+    """Gates that `steps.tick` passes by itself."""
     disabled_ops: tuple[str, ...] = ()
-    blueprints: tuple[str, ...] = ()  # () = all kinds of the run
-    kinds: tuple[str, ...] = CNN_KINDS  # name of every blueprint code, "" = no blueprint (`vocab.blueprint`)
+    blueprints: tuple[str, ...] = ()
+    """() = all kinds of the run."""
+    kinds: tuple[str, ...] = CNN_KINDS
+    """Name of every blueprint code, "" = no blueprint (`vocab.blueprint`)."""
 
     def __post_init__(self) -> None:
         if not any(self.enabled):

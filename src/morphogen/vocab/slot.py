@@ -4,7 +4,6 @@ import re
 from dataclasses import dataclass
 
 from morphogen.errors import ConfigError
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.plain import make_plain
 
 _NAME = re.compile(r"r(0|[1-9][0-9]*)c(0|[1-9][0-9]*)")
@@ -23,7 +22,6 @@ def format_slot(row: int, col: int) -> str:
     return f"r{row}c{col}"
 
 
-@document_fields
 @dataclass(frozen=True, slots=True)
 class SlotSpec:
     """Place between two host layers where a seed can live.
@@ -37,11 +35,16 @@ class SlotSpec:
         ((1, 0), True)
     """
 
-    name: str  # r{row}c{col}
-    channels: int  # of the features
-    size: tuple[int, ...] = ()  # of the features between samples and networks: height and width of images
-    execution: int = 0  # place among all slots of the host, in the order of the forward pass
-    pooled: bool = False  # the features are max-pooled 2x2 right behind the slot
+    name: str
+    """r{row}c{col}."""
+    channels: int
+    """Of the features."""
+    size: tuple[int, ...] = ()
+    """Of the features between samples and networks: height and width of images."""
+    execution: int = 0
+    """Place among all slots of the host, in the order of the forward pass."""
+    pooled: bool = False
+    """The features are max-pooled 2x2 right behind the slot."""
 
     def __post_init__(self) -> None:
         make_plain(self)

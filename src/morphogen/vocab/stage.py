@@ -2,10 +2,7 @@
 
 from enum import IntEnum, IntFlag
 
-from morphogen.vocab.field_docs import document_fields
 
-
-@document_fields
 class Stage(IntEnum):
     """Stage of a slot.  The codes are contiguous: the one-hot index is the code.
 
@@ -16,16 +13,26 @@ class Stage(IntEnum):
         ['DORMANT', 'DORMANT']
     """
 
-    UNKNOWN = 0  # placeholder for "no previous stage"; never a stage
-    DORMANT = 1  # empty slot
-    GERMINATED = 2  # seed exists, does not run
-    TRAINING = 3  # incubation at alpha 0
-    BLENDING = 4  # alpha ramps or rests at a partial target
-    HOLDING = 5  # alpha 1, waiting for a decision
-    FOSSILIZED = 6  # kept for good, alpha 1, still trained
-    PRUNED = 7  # seed removed; cooling
-    EMBARGOED = 8  # cooling
-    RESETTING = 9  # last epoch of cooling
+    UNKNOWN = 0
+    """Placeholder for "no previous stage"; never a stage."""
+    DORMANT = 1
+    """Empty slot."""
+    GERMINATED = 2
+    """Seed exists, does not run."""
+    TRAINING = 3
+    """Incubation at alpha 0."""
+    BLENDING = 4
+    """Alpha ramps or rests at a partial target."""
+    HOLDING = 5
+    """Alpha 1, waiting for a decision."""
+    FOSSILIZED = 6
+    """Kept for good, alpha 1, still trained."""
+    PRUNED = 7
+    """Seed removed; cooling."""
+    EMBARGOED = 8
+    """Cooling."""
+    RESETTING = 9
+    """Last epoch of cooling."""
 
 
 OCCUPIED = (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
@@ -71,15 +78,18 @@ class Algorithm(IntEnum):
     NONE, ADD, MULTIPLY, GATE = range(4)
 
 
-@document_fields
 class Gate(IntEnum):
     """The question a slot is asked before it moves up."""
 
     NONE = 0
-    TRAIN = 1  # GERMINATED -> TRAINING
-    BLEND = 2  # TRAINING -> BLENDING
-    HOLD = 3  # BLENDING -> HOLDING
-    FOSSILIZE = 5  # HOLDING -> FOSSILIZED
+    TRAIN = 1
+    """GERMINATED -> TRAINING."""
+    BLEND = 2
+    """TRAINING -> BLENDING."""
+    HOLD = 3
+    """BLENDING -> HOLDING."""
+    FOSSILIZE = 5
+    """HOLDING -> FOSSILIZED."""
 
 
 GATE_TARGET: dict[Gate, Stage] = {

@@ -5,7 +5,6 @@ from typing import Self
 
 from morphogen.errors import ConfigError
 from morphogen.vocab.blueprint import TOKEN_BLUEPRINTS, Blueprint
-from morphogen.vocab.field_docs import document_fields
 from morphogen.vocab.host import Host
 from morphogen.vocab.plain import make_plain
 from morphogen.vocab.slot import SlotSpec, format_slot
@@ -18,7 +17,6 @@ _HELD = 16.0
 _LOGITS = 4.0  # copies of features per layer and at once, and of logits, measured
 
 
-@document_fields
 @dataclass(frozen=True, slots=True)
 class TransformerSpec(Host):
     """Numbers of a causal transformer; a slot `r0c{i}` lies behind the last layer of segment i.
@@ -32,14 +30,23 @@ class TransformerSpec(Host):
         (92640, ['r0c0', 'r0c1', 'r0c2'])
     """
 
-    vocabulary: int = field()  # tokens
-    width: int = field()  # of the features  # pyright: ignore[reportIncompatibleVariableOverride]
-    heads: int  # of attention
+    vocabulary: int = field()
+    """Tokens."""
+    width: int = field()
+    """Of the features  # pyright: ignore[reportIncompatibleVariableOverride]."""
+    heads: int
+    """Of attention."""
     layers: int
-    block: int  # tokens in a sample
-    segments: int = 3  # groups of layers, each with a slot behind it
-    dropout: float = 0.0  # share of the activations that are dropped in training
-    reach: int = 0  # tokens back that attention sees where instances vary it, at most; 0: they do not, it sees all
+    block: int
+    """Tokens in a sample."""
+    segments: int = 3
+    """Groups of layers, each with a slot behind it."""
+    dropout: float = 0.0
+    """Share of the activations that are dropped in training."""
+    reach: int = 0
+    """Tokens back that attention sees where instances vary it, at most; 0: they do not, it sees
+    all.
+    """
     classes: int = field(init=False, repr=False, compare=False)
     input_shape: tuple[int, ...] = field(init=False, repr=False, compare=False)
     all_slots: tuple[SlotSpec, ...] = field(init=False, repr=False, compare=False)

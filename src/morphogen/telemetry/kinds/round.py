@@ -7,10 +7,8 @@ from typing_extensions import TypedDict
 
 from morphogen.storage.type_check import Count, Positive, Real, RealRow, Share
 from morphogen.telemetry.events import RoundEvent
-from morphogen.vocab.field_docs import document_fields
 
 
-@document_fields
 class BatchSummary(RoundEvent, name="RoundCompleted", level="minimal"):
     """Results of one round in numbers; means are over all envs, final values are those of the last epoch.
 
@@ -18,37 +16,55 @@ class BatchSummary(RoundEvent, name="RoundCompleted", level="minimal"):
     or not finite.
     """
 
-    round: Count  # from 0
+    round: Count
+    """From 0."""
     episodes_completed: Count
-    accuracy_mean: float  # percent, like every accuracy
+    accuracy_mean: float
+    """Percent, like every accuracy."""
     accuracy_std: float
     accuracy_min: float
     accuracy_max: float
-    committed_mean: float  # accuracy of the delivered networks: hosts and fossilized seeds
-    loss_mean: Real  # on the validation samples, nats
-    rolling_accuracy: float  # mean of accuracy_mean over the last at most 10 rounds
-    reward_mean: Real  # sum of an episode's rewards
+    committed_mean: float
+    """Accuracy of the delivered networks: hosts and fossilized seeds."""
+    loss_mean: Real
+    """On the validation samples, nats."""
+    rolling_accuracy: float
+    """Mean of accuracy_mean over the last at most 10 rounds."""
+    reward_mean: Real
+    """Sum of an episode's rewards."""
     reward_std: Real
-    return_mean: Real  # discounted
-    network_value_mean: Real  # committed accuracy as a share of 1, minus the price of the parameters
-    params_ratio_mean: float  # parameters of the delivered network over those of the host
-    stability_mean: float  # in (0, 1], 1 where the accuracy moved evenly
-    germinated: Count  # seeds, sums over all envs
+    return_mean: Real
+    """Discounted."""
+    network_value_mean: Real
+    """Committed accuracy as a share of 1, minus the price of the parameters."""
+    params_ratio_mean: float
+    """Parameters of the delivered network over those of the host."""
+    stability_mean: float
+    """In (0, 1], 1 where the accuracy moved evenly."""
+    germinated: Count
+    """Seeds, sums over all envs."""
     fossilized: Count
-    contributing: Count  # fossils worth at least a point when last measured
+    contributing: Count
+    """Fossils worth at least a point when last measured."""
     pruned: Count
-    live: Count  # neither fossilized nor pruned at the end
+    live: Count
+    """Neither fossilized nor pruned at the end."""
     rollbacks: Count
-    success_share: float  # of the envs whose committed accuracy reached `TaskSpec.success`
+    success_share: float
+    """Of the envs whose committed accuracy reached `TaskSpec.success`."""
     env_accuracy: tuple[float, ...]
     env_committed: tuple[float, ...]
     env_reward: RealRow
-    updated: bool  # the policy made at least one optimiser step
+    updated: bool
+    """The policy made at least one optimiser step."""
     anomalies: tuple[str, ...] = ()
-    seconds: float = field(default=0.0, compare=False)  # of the rollout
+    seconds: float = field(default=0.0, compare=False)
+    """Of the rollout."""
     env_epochs_per_s: Real = field(default=None, compare=False)
-    graphs: Count = 0  # compiled in this round
-    graph_fallbacks: Count = 0  # loops of this round that no graph could hold (`engine.capture`)
+    graphs: Count = 0
+    """Compiled in this round."""
+    graph_fallbacks: Count = 0
+    """Loops of this round that no graph could hold (`engine.capture`)."""
 
 
 class ActionCounts(RoundEvent):

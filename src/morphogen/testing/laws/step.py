@@ -26,12 +26,10 @@ from morphogen.testing.builders.tree_equality import (
     tree_form,
 )
 from morphogen.testing.laws.search import BrokenLaw
-from morphogen.vocab.field_docs import document_fields
 
 Arguments = tuple[Any, ...]
 
 
-@document_fields
 @dataclass(frozen=True, slots=True)
 class Subject:
     """Function under test, and how the laws of `check_step` read its arguments.
@@ -47,12 +45,18 @@ class Subject:
 
     call: Callable[..., Any]
     name: str
-    tolerance: float = 0.0  # of reals, times 1 + |x|, in the laws `neighbours` and `slots`
-    env_axis: int = 0  # of bare tensors
-    slot_axis: int | None = None  # of bare tensors; None: no slots
-    select_env: Callable[[Arguments, int], Arguments] | None = None  # (arguments, env) -> arguments of this env alone
-    permute_args: Callable[[Arguments, Sequence[int]], Arguments] | None = None  # (arguments, order) -> arguments
-    source: Callable[..., Any] | None = None  # object with the source; None: `call`
+    tolerance: float = 0.0
+    """Of reals, times 1 + |x|, in the laws `neighbours` and `slots`."""
+    env_axis: int = 0
+    """Of bare tensors."""
+    slot_axis: int | None = None
+    """Of bare tensors; None: no slots."""
+    select_env: Callable[[Arguments, int], Arguments] | None = None
+    """(arguments, env) -> arguments of this env alone."""
+    permute_args: Callable[[Arguments, Sequence[int]], Arguments] | None = None
+    """(arguments, order) -> arguments."""
+    source: Callable[..., Any] | None = None
+    """Object with the source; None: `call`."""
 
     def __call__(self, example: Any) -> Any:
         """Call the subject on copies of the arguments."""

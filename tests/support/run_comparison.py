@@ -76,7 +76,7 @@ def differences(one: Path, other: Path) -> Iterator[str]:
     yield from tree_differences(_manifest(one), _manifest(other), run_directory.MANIFEST)
     yield from _event_differences(lasting(events(one)), lasting(events(other)))
     yield from _gaps(other)
-    for file in (checkpoint_store.shard_name(0), checkpoint_store.SHARED):
+    for file in (checkpoint_store.ENVS, checkpoint_store.SHARED):
         yield from tree_differences(_saved(one, file), _saved(other, file), file)
     yield from tree_differences(*(_torch(run / run_directory.POLICY) for run in (one, other)), run_directory.POLICY)
     yield from _table_differences(one, other)

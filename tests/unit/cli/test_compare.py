@@ -11,6 +11,7 @@ import morphogen as mg
 from morphogen.analysis.run_log import read_rounds
 from morphogen.cli import compare, main
 from morphogen.cli.compare import NO_VERDICT, ComparisonSide, compare_pair
+from morphogen.learn.exchange import ALONE
 from morphogen.run.train import train_ppo_vectorized
 from morphogen.storage import run_directory
 
@@ -102,9 +103,9 @@ def test_a_run_that_was_stopped_is_gone_on_with(tmp_path):
     train_ppo_vectorized(spec, out=place, on_round=lambda *_: False)
     assert run_directory.open_directory(place)[2]["status"] == "stopped"
     side = ComparisonSide("mine", {place: spec}, needs_training=True)
-    compare.train_side(side, console=None, halt=lambda: True)
+    compare.train_side(side, console=None, halt=lambda: True, exchange=ALONE)
     assert run_directory.open_directory(place)[2]["status"] == "stopped"
-    compare.train_side(side, console=None, halt=lambda: False)
+    compare.train_side(side, console=None, halt=lambda: False, exchange=ALONE)
     assert run_directory.open_directory(place)[2]["status"] == "completed"
     assert len(read_rounds(place)) == 2
 

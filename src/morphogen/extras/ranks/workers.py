@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from torch.distributed import TCPStore
+import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std, start_processes
 
 from morphogen.cli.process import EXITS
@@ -41,7 +41,8 @@ def run_workers(command_line: str, ranks: int, environment: Mapping[str, str]) -
     """
     with socket.create_server((LOCALHOST, 0)) as free:
         check_loopback(free.getsockname())
-    store = TCPStore(LOCALHOST, 0, is_master=True, wait_for_workers=False)
+    server: Any = dist  # its types leave out the store
+    store = server.TCPStore(LOCALHOST, 0, is_master=True, wait_for_workers=False)
     common = {
         **environment,
         **({"GLOO_SOCKET_IFNAME": LOOPBACK} if sys.platform == "linux" else {}),

@@ -65,7 +65,7 @@ def after_processes_that_died(folder):
     save(folder, 1)
     for name in (f".tmp-round-000002-epoch-0000-{16 * '1'}", f".trash-round-000000-epoch-0000-{16 * '1'}"):
         (folder / name).mkdir()
-        (folder / name / checkpoint_store.shard_name(0)).write_bytes(b"half")
+        (folder / name / checkpoint_store.ENVS).write_bytes(b"half")
 
 
 SCENES = (beside_an_older_one, in_place_of_a_damaged_one, after_processes_that_died)
@@ -110,7 +110,7 @@ def test_a_disk_that_is_full_at_any_file_operation_refuses_the_save_and_spoils_n
 @given(where=st.floats(0, 1), dies=st.booleans())
 def test_a_save_that_ends_inside_a_file_leaves_the_one_before(tmp_path_factory, where, dies):
     folder = tmp_path_factory.mktemp("cut")
-    whole = save(folder, 1) / checkpoint_store.shard_name(0)
+    whole = save(folder, 1) / checkpoint_store.ENVS
     room = int(where * (whole.stat().st_size - 1))
     code = killed_processes.forked(killed_processes.at_byte(room, partial(save, folder, 2), dies=dies))
     assert code == (killed_processes.CUT if dies else killed_processes.REFUSED)

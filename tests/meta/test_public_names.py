@@ -1,5 +1,6 @@
 """Public names are typed, documented with shapes, and shown by examples that run."""
 
+import ast
 import doctest
 import enum
 import inspect

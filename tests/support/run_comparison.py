@@ -78,7 +78,7 @@ def differences(one: Path, other: Path) -> Iterator[str]:
     yield from tree_differences(_manifest(one), _manifest(other), run_directory.MANIFEST)
     yield from _event_differences(lasting(events(one)), lasting(events(other)))
     yield from _gaps(other)
-    for file in (checkpoint_store.shard_name(0), checkpoint_store.SHARED):
+    for file in (checkpoint_store.ENVS, checkpoint_store.SHARED):
         yield from tree_differences(_saved(one, file), _saved(other, file), file)
     yield from tree_differences(*(_torch(run / POLICY_FILE) for run in (one, other)), POLICY_FILE)
     yield from _table_differences(one, other)

@@ -43,7 +43,7 @@ class Launcher:
             spec: resolved.
             command_line: of the command.
             body: called with the exchange between the processes.
-            trains: whether the processes share the envs of a run; else each plays a part of the episodes.
+            trains: whether the processes share the envs of a run; else they share episodes.
         """
         del spec, command_line, trains
         return body(import_module("morphogen.ppo.exchange").ALONE)

@@ -16,7 +16,7 @@ A = TypeVar("A", Tensor, Array)
 
 
 class Exchange:
-    """Bridge between the processes that share the envs of a run; this class is the identity: one process has all.
+    """Bridge between the processes that share the envs of a run; this class is the identity.
 
     All processes call the same methods in the same order.
 
@@ -44,17 +44,17 @@ class Exchange:
     def join(self, name: str, leaves: Mapping[str, A], axis: int) -> dict[str, A]:
         """Return the leaves of all processes, joined along an axis in the order of the envs.
 
-        All processes pass equal shapes and dtypes.  `name`: of the exchange, for the ledger of a subclass.
+        All processes pass equal shapes and dtypes.  `name`: of the exchange, for a ledger.
         """
         del name, axis
         return dict(leaves)
 
     def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the sum of each tensor over the processes, bit for bit the same on all.  float [...] each."""
+        """Return the sum of each tensor over all processes, in equal bits.  float [...] each."""
         return list(tensors)
 
     def of_updates(self, spec: RunSpec, learner: Any) -> "Exchange":
-        """Return the exchange within updates: this one, or the identity where an update gets the rows of all envs.
+        """Return the exchange within updates: the identity where an update gets all rows.
 
         Raises: ConfigError for a learner or a config that cannot exchange within updates.
         """
@@ -62,11 +62,11 @@ class Exchange:
         return self
 
     def places(self, count: int) -> Tensor:
-        """Return the places of the episodes, of a group of `count`, that are played here.  int64 [n]."""
+        """Return the places of the episodes, of a group, that are played here.  int64 [n]."""
         return torch.arange(count, device="cpu")
 
     def join_episodes(self, rows: Mapping[str, Array], counts: Sequence[int]) -> dict[str, Array]:
-        """Return the rows of all episodes of groups of `counts`, in order, from those that were played here."""
+        """Return the rows of all episodes of groups, in order, from those played here."""
         del counts
         return dict(rows)
 
@@ -85,13 +85,16 @@ class Exchange:
     def together(self, action: Callable[[], T], *, describe: Callable[[BaseException], str] = str) -> T:
         """Return the result of an action that all processes run.
 
-        `describe`: text of an error.  Raises: the first error of a process, on all of them.
+        `describe`: text of an error.  Raises: the first error of a process, in all of them.
         """
         del describe
         return action()
 
     def on_first(self, action: Callable[[], T], *, describe: Callable[[BaseException], str] = str) -> T:
-        """Return the plain result of an action that the first process runs for all.  Raises: its error, on all."""
+        """Return the plain result of an action that the first process runs for all.
+
+        Raises: its error, in all processes.
+        """
         del describe
         return action()
 

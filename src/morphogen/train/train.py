@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -211,7 +211,7 @@ def compile_units(setup: Setup, parts: Parts, console: Console | None, *, first:
 @contextmanager
 def share_directory(
     exchange: Exchange, owned: AbstractContextManager[RunDirectory], path: Path
-) -> Iterator[RunDirectory]:
+) -> Generator[RunDirectory, None, None]:
     """Open a run directory: the first process owns it and writes its files.
 
     Args:

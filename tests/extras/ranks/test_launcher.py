@@ -31,6 +31,32 @@ def test_the_command_names_envs_and_ranks_that_do_not_fit_and_starts_none(tmp_pa
     assert not out.exists()
 
 
+REFUSED = {
+    "ranks that do not divide the envs": (["--ranks", "3"], "engine.ranks: expected a divisor of envs = 4"),
+    "a rank without a minibatch": (
+        ["--ranks", "4", "--set", "engine.reduce=allreduce"],
+        "ppo.minibatches: expected a divisor of the 1 envs of a rank",
+    ),
+    "a device of another rank": (["--device", "cpu,cuda:0"], "one of the 0 CUDA devices of this machine"),
+}
+
+
+@pytest.mark.parametrize("form", REFUSED)
+def test_a_dry_run_refuses_ranks_that_a_run_refuses(tmp_path, monkeypatch, capsys, form):
+    words, line = REFUSED[form]
+    monkeypatch.chdir(tmp_path)
+    assert main.main(["train", "--preset", "smoke", *words, "--dry-run"]) == main.USAGE
+    assert line in capsys.readouterr().err
+
+
+def test_a_dry_run_in_a_job_counts_its_ranks(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "3", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(name, value)
+    assert main.main(["train", "--preset", "smoke", "--dry-run"]) == main.USAGE
+    assert "engine.ranks: expected a divisor of envs = 4, such as 1, 2, 4, got 3" in capsys.readouterr().err
+
+
 def test_ranks_that_may_restart_need_a_directory_that_they_find_again(monkeypatch, capsys):
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
     assert main.main(["train", "--preset", "whitebox"]) == main.USAGE

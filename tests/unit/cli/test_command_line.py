@@ -12,6 +12,7 @@ import pytest
 from support.extras import needs_extra, rows_of_extra
 
 from morphogen.cli import arguments, main, process
+from morphogen.cli.launcher import Launcher
 from morphogen.config.config_files import dump_config
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import DEFAULT_PRESET, PRESETS, TASKS
@@ -228,7 +229,7 @@ def started(monkeypatch):
         "morphogen.cli.train.import_module", lambda name: fake if name == "morphogen.train.train" else real(name)
     )
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr("morphogen.extras.ranks.rank_choice.count_cores", lambda: 1)  # no ranks
+    monkeypatch.setattr("morphogen.cli.train.find_launcher", Launcher)  # one process
     return calls
 
 
@@ -470,13 +471,6 @@ def test_a_dry_run_opens_everything_says_sizes_and_writes_nothing(tmp_path, monk
 ALONE = ["--ranks", "1"]
 NO_DATA = ["--task", "cifar_baseline", "--data-dir", "none"]
 REFUSED = {
-    "ranks that do not divide the envs": (["--ranks", "3"], 2, "engine.ranks: expected a divisor of envs = 4"),
-    "a rank without a minibatch": (
-        ["--ranks", "4", "--set", "engine.reduce=allreduce"],
-        2,
-        "ppo.minibatches: expected a divisor of the 1 envs of a rank",
-    ),
-    "a device of another rank": (["--device", "cpu,cuda:0"], 2, "one of the 0 CUDA devices of this machine"),
     "an imitated policy without its slots": (
         [*ALONE, "--set", 'heuristic.slots=["r1c1"]', "--set", "final_episodes=0"],
         2,
@@ -502,10 +496,8 @@ REFUSED = {
 }
 
 
-TRIED = [(form, dry) for form in REFUSED for dry in (True, False) if dry or REFUSED[form][0][:2] == ALONE]
-
-
-@pytest.mark.parametrize(("form", "dry"), TRIED)
+@pytest.mark.parametrize("form", REFUSED)
+@pytest.mark.parametrize("dry", [True, False])
 def test_a_dry_run_refuses_what_a_run_refuses_and_both_write_nothing(tmp_path, monkeypatch, capsys, form, dry):
     words, code, said = REFUSED[form]
     monkeypatch.chdir(tmp_path)
@@ -517,16 +509,6 @@ def test_a_dry_run_refuses_what_a_run_refuses_and_both_write_nothing(tmp_path, m
     assert shown.out == ""
     assert said in shown.err
     assert [path.name for path in tmp_path.iterdir()] == ["used"]
-
-
-def test_a_dry_run_in_a_job_counts_its_ranks(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "3")
-    monkeypatch.setenv("MASTER_ADDR", "localhost")
-    monkeypatch.setenv("MASTER_PORT", "29500")
-    assert main.main(["train", "--preset", "smoke", "--dry-run"]) == 2
-    assert "engine.ranks: expected a divisor of envs = 4, such as 1, 2, 4, got 3" in capsys.readouterr().err
 
 
 def test_a_folder_of_graphs_that_cannot_be_made_is_one_line(tmp_path, monkeypatch, capsys):

@@ -12,6 +12,7 @@ from morphogen.cli import compare, main
 from morphogen.cli.compare import NO_VERDICT, ComparisonSide, compare_pair
 from morphogen.log import run_directory
 from morphogen.log.run_log import read_rounds
+from morphogen.ppo.exchange import ALONE
 from morphogen.train.train import train_ppo_vectorized
 
 DICE = np.random.default_rng(2)
@@ -102,9 +103,9 @@ def test_a_run_that_was_stopped_is_gone_on_with(tmp_path):
     train_ppo_vectorized(spec, out=place, on_round=lambda *_: False)
     assert run_directory.open_directory(place)[2]["status"] == "stopped"
     side = ComparisonSide("mine", {place: spec}, needs_training=True)
-    compare.train_side(side, console=None, halt=lambda: True)
+    compare.train_side(side, console=None, halt=lambda: True, exchange=ALONE)
     assert run_directory.open_directory(place)[2]["status"] == "stopped"
-    compare.train_side(side, console=None, halt=lambda: False)
+    compare.train_side(side, console=None, halt=lambda: False, exchange=ALONE)
     assert run_directory.open_directory(place)[2]["status"] == "completed"
     assert len(read_rounds(place)) == 2
 

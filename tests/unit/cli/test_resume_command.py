@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from support.run_comparison import differences
@@ -109,6 +110,7 @@ def test_what_cannot_be_resumed_is_refused(alone, capsys, monkeypatch, tmp_path,
 
 @pytest.mark.slow
 def test_processes_that_may_restart_are_given_a_total_of_rounds_and_none_to_add(alone, capsys, monkeypatch):
-    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
+    launcher = SimpleNamespace(restarts=lambda: (0, 3))
+    monkeypatch.setattr("morphogen.cli.resume.find_launcher", lambda: launcher)
     assert main.main(["resume", str(alone), "--extend-rounds", "1"]) == 2
     assert "--extend-rounds: expected --rounds, the total, where the run may be restarted" in capsys.readouterr().err

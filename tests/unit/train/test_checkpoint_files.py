@@ -120,7 +120,7 @@ def test_a_wrong_leaf_is_refused_by_name(leaf):
 @given(
     where=st.floats(0, 0.999),
     bit=st.integers(0, 7),
-    file=st.sampled_from([checkpoint_store.shard_name(0), checkpoint_store.SHARED]),
+    file=st.sampled_from([checkpoint_store.ENVS, checkpoint_store.SHARED]),
 )
 def test_a_flipped_bit_is_found(tmp_path_factory, where, bit, file):
     folder = tmp_path_factory.getbasetemp() / "bits"

@@ -1,19 +1,20 @@
 """Ranks: processes that share the envs of a run, with the results of one process.
 
-Rank w of W owns the envs from w E / W to (w + 1) E / W.  Ranks exchange the rows of a round and then update the policy
-alike (`engine.reduce` gather), or they exchange the gradient of every minibatch (allreduce).
+Rank w of W owns the envs from w E / W to (w + 1) E / W.  Ranks exchange the rows of a round and
+then update the policy alike (`engine.reduce` gather), or they exchange the gradient of every
+minibatch (allreduce).
 
-    rank_launcher  `RankLauncher`: starts the ranks of a command, or runs a command as a rank; errors and exit codes
+    rank_launcher  `RankLauncher`: starts the ranks of a command, or runs a command as a rank
     workers        the ranks that a command starts, as processes of torch's elastic launcher
-    process_group  `join_ranks`, `ProcessGroup`: `torch.distributed`, gloo on CPUs, nccl on CUDA devices
+    process_group  `join_ranks`, `ProcessGroup`: gloo on CPUs, nccl between CUDA devices
     rank_exchange  `RankExchange`, the table of all collectives and its ledger
     agreement      actions that succeed on all ranks, or raise one error on all of them
     shards         states of the envs of each rank, joined and divided
     job            variables that `torchrun` sets
     rank_choice    number of ranks that ends a run first, by the measured costs in `rank_costs.json`
 
-Plugs in at two hooks: the entry point `morphogen.launchers` (`cli.launcher.Launcher`) starts commands, and
-`learn.Exchange` is what a run calls.  The settings are `engine.ranks`, `engine.reduce` and
+Plugs in at two hooks: the entry point `morphogen.launchers` (`cli.launcher.Launcher`) starts
+commands, and a run calls `learn.Exchange`.  The settings are `engine.ranks`, `engine.reduce` and
 `engine.collective_timeout_s`.
 `rank_launcher`, `job` and `rank_choice` load no torch; all others do.
 """

@@ -1,4 +1,4 @@
-"""Job: the ranks of a run as the environment names them, in the variables that `torchrun` sets.  No torch."""
+"""Job: the ranks of a run, in the variables of the environment that `torchrun` sets.  No torch."""
 
 import os
 from collections.abc import Mapping
@@ -25,7 +25,10 @@ def ranks_of_environment(environment: Mapping[str, str] = os.environ) -> tuple[i
 
 
 def restarts_of_environment(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
-    """Return how often `torchrun` has restarted the ranks, and how often it may.  Raises: ConfigError."""
+    """Return how often `torchrun` has restarted the ranks, and how often it may.
+
+    Raises: ConfigError.
+    """
     count = _read_number(environment, "TORCHELASTIC_RESTART_COUNT", 0)
     return count, _read_number(environment, "TORCHELASTIC_MAX_RESTARTS", 0)
 

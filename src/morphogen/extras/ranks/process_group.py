@@ -31,7 +31,8 @@ REACH_S = 20.0  # to connect ranks that have started
 LEAVE_S = 10.0  # for the other ranks to end too
 REPORT_S = 2.0  # for the ranks that are left to report that a collective failed
 LOOK_S = 0.02  # between two looks at the other ranks, while this one waits for them
-BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}  # values on the CPU are exchanged without the device
+# Values on the CPU are exchanged without the device.
+BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
 def join_ranks(device: torch.device, *, timeout_s: float, clock: Callable[[], float] = time.perf_counter) -> Exchange:
@@ -55,7 +56,8 @@ def join_ranks(device: torch.device, *, timeout_s: float, clock: Callable[[], fl
         try:
             store, _, _ = next(rendezvous("env://", timeout=limit))
             attempt, _ = job.restarts_of_environment()
-            store = PrefixStore(f"attempt/{attempt}", store)  # torchrun keeps its store over restarts
+            # because torchrun keeps its store over restarts
+            store = PrefixStore(f"attempt/{attempt}", store)
             place = {"store": PrefixStore("group", store), "rank": rank, "world_size": ranks}
             dist.init_process_group(BACKENDS[device.type], **place, timeout=limit)
         except (RuntimeError, ValueError, OSError) as error:
@@ -67,7 +69,7 @@ def join_ranks(device: torch.device, *, timeout_s: float, clock: Callable[[], fl
 
 @contextmanager
 def _deadly_signals() -> Iterator[None]:
-    """Let signals end the process: torch waits for other ranks outside of Python, where no handler runs."""
+    """Let signals end the process: torch waits outside of Python, where no handler runs."""
     in_main = threading.current_thread() is threading.main_thread()
     handled = [n for n in SIGNALS if in_main and signal.getsignal(n) not in (signal.SIG_IGN, None)]
     before = {number: signal.signal(number, signal.SIG_DFL) for number in handled}
@@ -81,7 +83,8 @@ def _deadly_signals() -> Iterator[None]:
 def _reach_store(rank: int, timeout_s: float) -> None:
     """Wait until the store of the ranks listens.  torch would print a traceback for every attempt.
 
-    Raises: RankError after `REACH_S` without a way to its address, and after `timeout_s` if it does not listen.
+    Raises: RankError after `REACH_S` without a way to its address, and after `timeout_s` if it does
+    not listen.
     """
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     started = time.monotonic()
@@ -113,7 +116,7 @@ class ProcessGroup(RankExchange):
         self._clock = clock
 
     def gather_bytes(self, name: str, buffer: Tensor) -> Tensor:
-        """Return the buffers of all ranks.  uint8 [n] -> uint8 [W, n], on the device of the buffer."""
+        """Return the buffers of all ranks, on the same device.  uint8 [n] -> uint8 [W, n]."""
         received = torch.empty(self.ranks, len(buffer), dtype=buffer.dtype, device=buffer.device)
         with self._exchanging(name, buffer.nbytes):
             dist.all_gather([*received.unbind(0)], buffer)
@@ -134,7 +137,7 @@ class ProcessGroup(RankExchange):
         return values
 
     def collect_objects(self, name: str, value: T) -> list[T]:
-        """Return the plain values of all ranks, in order, on rank 0; no others have to hold them."""
+        """Return the plain values of all ranks, in order, on rank 0; no other rank holds them."""
         values: list[Any] = [value] * self.ranks
         with self._exchanging(name):
             dist.gather_object(value, values if self.first else None)
@@ -157,13 +160,14 @@ class ProcessGroup(RankExchange):
         try:
             missing = self._find_missing("failed", REPORT_S)
         except (RuntimeError, ValueError):
-            return f"rank 0 cannot be reached from rank {self.rank} during the collective {name}: {reason}"
+            act = f"during the collective {name}"
+            return f"rank 0 cannot be reached from rank {self.rank} {act}: {reason}"
         if missing:
             return f"{name_ranks(missing)} of {self.ranks} did not finish the collective {name}"
         return f"rank {self.rank}: the collective {name} failed: {reason}"
 
     def _find_missing(self, act: str, limit_s: float) -> list[int]:
-        """Report an act to the store; return the ranks that do not report it too within the limit."""
+        """Report an act to the store; return the ranks that do not report it within the limit."""
         self._store.set(f"{act}/{self.rank}", "")
         deadline = time.monotonic() + limit_s
         missing = [*range(self.ranks)]

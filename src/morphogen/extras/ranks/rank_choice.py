@@ -16,7 +16,7 @@ COSTS = Path(__file__).with_name("rank_costs.json")
 CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 GPU = Path("/proc/driver/nvidia/version")
 LEAST_ENVS = 2  # of a rank
-LEAST_SECONDS = 10.0  # of a run in one process: a shorter one has no second to save that anybody would miss
+LEAST_SECONDS = 10.0  # of a run in one process: a shorter one has no second to save
 MEMORY_SHARE = 0.5  # of the memory that ranks may take up
 
 
@@ -68,10 +68,10 @@ def choose_ranks(costs: RankCosts, task: TaskCosts | None, *, envs: int, epochs:
 
 
 def default_ranks(spec: RunSpec, *, cores: int, free_mib: float | None) -> int:
-    """Return the ranks of a resolved spec that names none, on a machine with these cores and this much memory.
+    """Return the ranks of a resolved spec that names none, on a machine of this size.
 
-    Several ranks give the bits of one process only under `engine.reduce` gather, without graphs, on a CPU; who asks
-    for several threads gets one process.
+    Several ranks give the bits of one process only under `engine.reduce` gather, without graphs, on
+    a CPU.  A spec with several threads gets one process.
     """
     engine = spec.engine
     on_cpu = engine.devices == ("cpu",) or (engine.devices == ("auto",) and not GPU.exists())
@@ -85,7 +85,7 @@ def default_ranks(spec: RunSpec, *, cores: int, free_mib: float | None) -> int:
 
 
 def count_cores() -> int:
-    """Return the cores that this process may use: those it is bound to, within the limit of its container."""
+    """Return the cores that this process may use, within the limit of its container."""
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota, _, period = (CPU_LIMIT.read_text() if CPU_LIMIT.exists() else "max").strip().partition(" ")
     return bound if quota == "max" else max(1, min(bound, int(quota) // int(period)))

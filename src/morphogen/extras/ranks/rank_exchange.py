@@ -1,4 +1,4 @@
-"""Exchange between the ranks of a run: every collective is declared in a table, counted and timed."""
+"""Exchange between the ranks of a run: every collective is declared in a table and counted."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
@@ -37,7 +37,7 @@ COLLECTIVES = {
     "metrics": Collective("all-gather", "round, allreduce", "extremes of the metrics of the minibatches"),
     "gradient": Collective("all-reduce", "minibatch, allreduce", "row counts; flat gradient and losses"),
     "episodes": Collective("all-gather", "evaluation of a policy", "traces of its episodes"),
-    "facts": Collective("all-gather", "epoch, start, save, evaluation", "a small value, such as a wish to stop"),
+    "facts": Collective("all-gather", "epoch, start, save, evaluation", "a small value"),
     "envs": Collective("gather", "save", "state of the envs of the rank"),
 }
 
@@ -111,12 +111,12 @@ class RankExchange(Exchange):
         return [*copy_leaves(total, leaves).values()]
 
     def of_updates(self, spec: RunSpec, learner: Learner | None) -> Exchange:
-        """Return this exchange under allreduce; the identity between ranks that gather their rows."""
+        """Return this exchange under allreduce; the identity for ranks that gather rows."""
         check_reduction(spec, learner, self.ranks)
         return self if spec.engine.reduce == REDUCE_ALLREDUCE else ALONE
 
     def places(self, count: int) -> Tensor:
-        """Return the places of this rank in a group, int64 [n]; places beyond its end begin it again."""
+        """Return the places of this rank in a group, int64 [n]; after its end it begins again."""
         size = part_size(count, self.ranks)
         return torch.arange(self.rank * size, (self.rank + 1) * size, device="cpu") % count
 
@@ -142,13 +142,16 @@ class RankExchange(Exchange):
     def together(self, action: Callable[[], T], *, describe: Callable[[BaseException], str] = str) -> T:
         """Return the result of an action that all ranks run.
 
-        Raises: the first error of a rank, of its class, on all ranks; errors of other classes than `ERRORS` leave the
-        other ranks waiting.
+        Raises: the first error of a rank, of its class, on all ranks; errors of other classes than
+        `ERRORS` leave the other ranks waiting.
         """
         return self._agree(action, describe, named=True)
 
     def on_first(self, action: Callable[[], T], *, describe: Callable[[BaseException], str] = str) -> T:
-        """Return the plain result of an action that rank 0 runs for all.  Raises: its error, on all ranks."""
+        """Return the plain result of an action that rank 0 runs for all.
+
+        Raises: its error, on all ranks.
+        """
         result = self._agree(action if self.first else _do_nothing, describe, named=False)
         return cast(T, self.facts(result)[0])
 
@@ -198,15 +201,15 @@ def _join_buffers(layout: BufferLayout, rows: Tensor, axis: int) -> dict[str, Te
 
 
 def part_size(count: int, ranks: int) -> int:
-    """Return the episodes that each rank plays of a group; the surplus is dropped when parts are joined."""
+    """Return the episodes that each rank plays of a group; joining drops the surplus."""
     return min(count, max(LEAST_ROWS, -(-count // ranks)))
 
 
 def joined_places(counts: Sequence[int], ranks: int) -> Array:
-    """Return where the episodes of groups are, in order, among the parts of all ranks, one rank after the other.
+    """Return the places of the episodes of groups, in order, among the parts of all ranks.
 
     Example:
-        >>> joined_places([4, 3], ranks=2).tolist()  # parts of 2 and 2: rank 0 has 0 .. 3, rank 1 has 4 .. 7
+        >>> joined_places([4, 3], ranks=2).tolist()  # rank 0 has 0 .. 3, rank 1 has 4 .. 7
         [0, 1, 4, 5, 2, 3, 6]
     """
     sizes = [part_size(count, ranks) for count in counts]
@@ -234,7 +237,7 @@ def find_differences(facts: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def check_reduction(spec: RunSpec, learner: Learner | None, ranks: int) -> None:
-    """Raise a ConfigError under allreduce for a learner that needs all rows, or a rank without its part of a minibatch.
+    """Raise a ConfigError under allreduce for a learner or minibatches that cannot be shared.
 
     ranks: their number, which divides the envs.
     """

@@ -1,7 +1,8 @@
-"""Launcher of ranks: starts the ranks of a command, or runs its body as a rank.  Loads no torch until then.
+"""Launcher of ranks: starts the ranks of a command, or runs its body as a rank.
 
-Every rank runs the same command line.  Rank 0 has the console.  The process of the command starts the ranks, forwards
-signals to them, and prints the error that ends them; `torchrun` does the same with the command as its program.
+Every rank runs the same command line.  Rank 0 has the console.  The process of the command starts
+the ranks, forwards signals to them, and prints the error that ends them.  `torchrun` starts ranks
+with the command as its program.  Loads no torch until then.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ from morphogen.extras.ranks.agreement import is_common
 from morphogen.extras.ranks.job import local_rank, ranks_of_environment, restarts_of_environment
 
 PARENT = "MORPHOGEN_PARENT"  # variable with the process that started this rank
-ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # variable with the file in which a rank leaves its error for that process
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # variable with the file for the error of a rank
 DEATH_SIGNAL = 1  # option of prctl: signal at the death of the parent
 
 
@@ -46,7 +47,7 @@ class RankLauncher(Launcher):
         return restarts_of_environment()
 
     def check(self, spec: RunSpec) -> None:
-        """Raise a ConfigError for ranks without an equal part of the envs, a device, or a learner that fits."""
+        """Raise a ConfigError for ranks without equal parts of the envs, devices or minibatches."""
         count, _ = choose_count(spec)
         setup = import_module("morphogen.env.setup")
         in_job = ranks_of_environment()[1] > 1
@@ -111,9 +112,10 @@ def find_row_dependence(spec: RunSpec, ranks: int) -> str | None:
 
 
 def run_rank(spec: RunSpec, body: Body) -> None:
-    """Run the body of a command as a rank, and end the process: threads of torch can abort an orderly end of Python.
+    """Run the body of a command as a rank, and end the process.
 
-    Of an error that all ranks have, rank 0 alone prints the line; the process that started this rank prints any error.
+    The process ends at once, because threads of torch can abort an orderly end of Python.  Rank 0
+    prints an error that all ranks have.  The process that started this rank prints any error.
     """
     follow_parent()
     rank, _ = ranks_of_environment()

@@ -11,11 +11,14 @@ from morphogen.config.files import error_line
 from morphogen.errors import CheckpointError
 from morphogen.state.tensor_trees import Tree, memory_order
 
-EPOCHS_FIRST = ("rollout", "columns")  # entries with leaves [t, E, ...]; the leaves of all others are [E, ...]
+EPOCHS_FIRST = ("rollout", "columns")  # entries with leaves [t, E, ...]; others have [E, ...]
 
 
 def join_envs(trees: Sequence[Tree]) -> Tree:
-    """Return the trees of neighbouring envs as one.  Raises: CheckpointError unless they have equal entries."""
+    """Return the trees of neighbouring envs as one.
+
+    Raises: CheckpointError unless they have equal entries.
+    """
     try:
         return _map_leaves(_join_leaves, trees)
     except (RuntimeError, ValueError, AttributeError, IndexError) as error:

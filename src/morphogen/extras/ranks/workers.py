@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from torch.distributed import TCPStore
+import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std, start_processes
 
 from morphogen.cli.process import EXITS
@@ -26,7 +26,7 @@ LOOPBACK = "lo"
 LOOK_S = 0.02  # between two looks at the ranks
 END_S = 6.0  # for the other ranks to end by themselves once one has failed
 UNEXPECTED = 1  # exit code of Python after a traceback
-ELASTIC = "torch.distributed.elastic.multiprocessing.api"  # logger that repeats what the command prints
+ELASTIC = "torch.distributed.elastic.multiprocessing.api"  # logger: it repeats the errors
 
 
 def run_workers(command_line: str, ranks: int, environment: Mapping[str, str]) -> int:
@@ -41,7 +41,8 @@ def run_workers(command_line: str, ranks: int, environment: Mapping[str, str]) -
     """
     with socket.create_server((LOCALHOST, 0)) as free:
         check_loopback(free.getsockname())
-    store = TCPStore(LOCALHOST, 0, is_master=True, wait_for_workers=False)
+    server: Any = dist  # its types leave out the store
+    store = server.TCPStore(LOCALHOST, 0, is_master=True, wait_for_workers=False)
     common = {
         **environment,
         **({"GLOO_SOCKET_IFNAME": LOOPBACK} if sys.platform == "linux" else {}),
@@ -87,7 +88,7 @@ def _restored_handlers() -> Iterator[None]:
 
 
 def forward_signals(children: list[int]) -> list[int]:
-    """Forward the signals that stop a run to all ranks; return the list that will hold the received ones."""
+    """Forward the signals that stop a run to all ranks; return the list of received ones."""
     received: list[int] = []
 
     def forward(number: int, frame: FrameType | None) -> None:
@@ -122,14 +123,16 @@ def wait_for_end(context: Any) -> dict[int, int]:
 
 
 def command_code(codes: Mapping[int, int], received: list[int], context: Any) -> int:
-    """Return the exit code of a command whose ranks ended.  codes: by rank, in the order of their ends.
+    """Return the exit code of a command whose ranks ended.
 
-    Raises: the error that a rank left, or RankError for a rank that a signal or an unexpected error ended.
+    codes: by rank, in the order of their ends.
+    Raises: the error that a rank left, or RankError for a rank that a signal or a fault ended.
     """
     failed = [rank for rank, code in codes.items() if code]
     if not failed:
         return 0
-    rank = min(failed, key=lambda rank: codes[rank] == EXITS[RankError])  # it ended because of another one
+    # A rank with the code of RankError ended because of another one.
+    rank = min(failed, key=lambda rank: codes[rank] == EXITS[RankError])
     code = codes[rank]
     if -code in received:
         return SIGNAL_CODE - code

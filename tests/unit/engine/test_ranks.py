@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.faulty_sinks import all_events
 from support.run_comparison import same, timeless
 from support.small_runs import tiny
 from support.thread_ranks import run_ranks
@@ -21,6 +22,7 @@ from morphogen.engine.scheduler import Parts, Scheduler
 from morphogen.engine.setup import build_setup
 from morphogen.errors import RankError
 from morphogen.state.tree_ops import replace
+from morphogen.telemetry.writer import MemorySink
 
 RANKS = (2, 4)
 DEBUG = TelemetrySpec(level="debug")
@@ -68,13 +70,13 @@ def on_agreeing(ranks, action):
 
 
 def finished(spec, collectives=None, kind=Scheduler):
-    """A scheduler at the end of its run, and the events that its sinks received."""
-    events = []
-    scheduler = kind(build_setup(spec), Parts(collectives=collectives, sinks=(events.extend,)))
+    """A scheduler at the end of its run, and its events."""
+    sink = MemorySink()
+    scheduler = kind(build_setup(spec), Parts(collectives=collectives, sinks=(sink,)))
     with torch.no_grad():
         scheduler.run()
     scheduler.reporter.close()
-    return scheduler, [(event.name, event.where, timeless(event.data.payload())) for event in events]
+    return scheduler, [(event.name, event.where, timeless(event.data.payload())) for event in all_events(sink)]
 
 
 def leaves(tree):

@@ -3,6 +3,7 @@
 import errno
 import threading
 
+from morphogen.log.derive import derive_events
 from morphogen.log.events import Envelope
 from morphogen.log.kinds.round import BatchSummary
 from morphogen.log.kinds.run import CheckpointSaved, RunCompleted
@@ -20,6 +21,16 @@ def summary(round=0):
     numbers = {**dict.fromkeys(_REALS, 1.0), **dict.fromkeys(_COUNTS, 0), **dict.fromkeys(_ROWS, (1.0,))}
     data = BatchSummary(round=round, rolling_accuracy=1.0, success_share=0.0, updated=True, **numbers)
     return Envelope(data, round=round)
+
+
+def all_events(sink):
+    """Events that a MemorySink kept, and before the events about a round those that its record holds."""
+    records, found = list(sink.records), []
+    for event in sink.events:
+        if records and event.round == records[0].round:
+            found += derive_events(records.pop(0))
+        found.append(event)
+    return found
 
 
 class Keep:

@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from support.faulty_sinks import Keep
+from support.faulty_sinks import all_events
 from support.small_runs import tiny_setup
 from tensordict import TensorDict
 
@@ -21,6 +21,7 @@ from morphogen.env.action_control import build_control
 from morphogen.env.compile import CompiledUnits
 from morphogen.env.episodes import Epoch
 from morphogen.env.setup import Setup
+from morphogen.log.writer import MemorySink
 from morphogen.state.env import EnvState
 from morphogen.state.tree_ops import expand_mask
 from morphogen.train.loop import Parts, Scheduler
@@ -75,7 +76,7 @@ class Run:
         self.fresh: list[torch.Tensor] = []  # bool [E], the epoch starts a segment
         self.metrics: list[dict[str, float]] = []  # of every update, where they are valid
         text = json.dumps({"version": 1, "name": "grow", "on_illegal": "wait", "steps": STEPS})
-        spec, self.sink = setup.spec, Keep()
+        spec, self.sink = setup.spec, MemorySink()
         control = build_control(parse_schedule(text, spec), spec, setup.device)
         units = CompiledUnits(spec.engine, compiler=eager)
         self.scheduler = Scheduler(setup, Parts(control=control, sinks=(self.sink,), compiled=units))
@@ -111,7 +112,7 @@ class Run:
     def events(self, name: str) -> list:
         """Events of a name, checked to be the last ones."""
         self.scheduler.reporter.close()
-        return [event for event in self.sink.events if event.name == name]
+        return [event for event in all_events(self.sink) if event.name == name]
 
 
 def records(run: Run) -> list[dict[str, torch.Tensor]]:

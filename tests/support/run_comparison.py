@@ -87,11 +87,11 @@ def differences(one: Path, other: Path) -> Iterator[str]:
 def lasting(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Events that do not tell of interruptions: not that the run went on, nor what was saved inside a round."""
     kept = [{name: value for name, value in event.items() if name != "seq"} for event in told]
-    return [event for event in kept if event["event"] != "RunResumed" and not _inside(event)]
+    return [event for event in kept if event.get("event") != "RunResumed" and not _inside(event)]
 
 
 def _inside(event: dict[str, Any]) -> bool:
-    return event["event"] == "CheckpointSaved" and not event["data"]["path"].endswith("-epoch-0000")
+    return event.get("event") == "CheckpointSaved" and not event["data"]["path"].endswith("-epoch-0000")
 
 
 def _event_differences(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> Iterator[str]:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.faulty_sinks import all_events
 from support.run_comparison import same, timeless
 from support.small_runs import tiny
 
@@ -14,6 +15,7 @@ from morphogen.device.transfers import flatten_names
 from morphogen.env.setup import build_setup
 from morphogen.errors import RankError
 from morphogen.extras.ranks.rank_exchange import COLLECTIVES, Exchanged
+from morphogen.log.writer import MemorySink
 from morphogen.ppo.exchange import ALONE
 from morphogen.state.tree_ops import replace
 from morphogen.train.loop import Hooks, Parts, Scheduler
@@ -58,13 +60,13 @@ def on_ranks(ranks, action):
 
 
 def finished(spec, exchange=ALONE, kind=Scheduler):
-    """A scheduler at the end of its run, and the events that its sinks received."""
-    events = []
-    scheduler = kind(build_setup(spec, exchange), Parts(sinks=(events.extend,)))
+    """A scheduler at the end of its run, and its events."""
+    sink = MemorySink()
+    scheduler = kind(build_setup(spec, exchange), Parts(sinks=(sink,)))
     with torch.no_grad():
         scheduler.run()
     scheduler.reporter.close()
-    return scheduler, [(event.name, event.where, timeless(event.data.payload())) for event in events]
+    return scheduler, [(event.name, event.where, timeless(event.data.payload())) for event in all_events(sink)]
 
 
 def leaves(tree):

@@ -7,7 +7,7 @@ import pytest
 from morphogen.cli import launcher
 from morphogen.cli.launcher import Launcher, find_launcher
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.learn.exchange import ALONE
+from morphogen.ppo.exchange import ALONE
 
 
 @pytest.fixture

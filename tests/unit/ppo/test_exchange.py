@@ -6,8 +6,8 @@ import torch
 
 from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError
-from morphogen.learn.exchange import ALONE
-from morphogen.learn.learner import PPO
+from morphogen.ppo.exchange import ALONE
+from morphogen.ppo.learner import PPO
 
 
 def test_one_process_has_everything():

@@ -5,6 +5,7 @@ import sys
 import pytest
 import torch
 from support.extras import rows_of_extra
+from support.faulty_sinks import all_events
 from support.launch_count import CountLaunches
 from support.run_comparison import differences
 from support.small_runs import cifar_files, live, tiny, tiny_setup, world_of
@@ -17,6 +18,7 @@ from morphogen.device.transfers import expected_ledger
 from morphogen.env.setup import build_setup
 from morphogen.log.kinds.epoch import EpisodeCompleted
 from morphogen.log.log_file import LogFile
+from morphogen.log.writer import MemorySink
 from morphogen.train.loop import Hooks, Parts, Scheduler
 from morphogen.train.train import train_ppo_vectorized
 
@@ -51,13 +53,13 @@ def test_the_ledger_equals_the_fence_table(envs, slots, placement, told, cifar, 
     telemetry = TelemetrySpec(level="debug" if told else "off")
     task, host = ("cifar_multichannel", HostSpec(width=1)) if slots == 6 else ("digits", HostSpec())
     data = DataSpec(dir=cifar, placement=placement, batch=2, minibatches=2, val_samples=4)
-    seen = []
-    sinks = (LogFile(tmp_path / "events.jsonl"), seen.extend) if told else ()
+    seen = MemorySink()
+    sinks = (LogFile(tmp_path / "events.jsonl"), seen) if told else ()
     where = {"task": task, "host": host, "slots": SLOTS[slots], "data": data}
     found = ledger(tiny_setup(envs=envs, telemetry=telemetry, **where, **few), *sinks)
     assert found == expected_ledger(rounds=2, epochs=3, streamed=2 if placement == "streamed" else 0)
     if told:
-        ended = [event.env for event in seen if isinstance(event.data, EpisodeCompleted)]
+        ended = [event.env for event in all_events(seen) if isinstance(event.data, EpisodeCompleted)]
         assert ended == [*range(envs)] * 2, "an episode of every env ends in each round"
 
 
@@ -185,7 +187,7 @@ def test_sinks_and_hooks_change_no_number_of_the_run():
     assert (watched.params["net"] == plain.params["net"]).all()
     assert (watched.state == plain.state).all()
     assert epochs == [(0, t) for t in range(6)]
-    assert sum(event.name == "EpisodeCompleted" for event in sink.events) == 4
+    assert sum(event.name == "RoundCompleted" for event in sink.events) == 1
 
 
 def test_a_hook_stops_a_bare_scheduler_between_two_epochs():

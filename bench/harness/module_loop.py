@@ -49,9 +49,9 @@ def build_module_twin(state: EnvState, net: Net, env: int) -> Host | LanguageMod
 
 def load_seed(slot: Slot, row: Tensor) -> None:
     """Give a seed the parameters of a row of the storage: the body first, the gate last."""
-    gate = ordered_parameters(slot.gate)
+    last = ordered_parameters(slot.gate)
     load_parameters(ordered_parameters(slot.body), row)
-    load_parameters(gate, row[-sum(leaf.numel() for leaf in gate) :])
+    load_parameters(last, row[-sum(leaf.numel() for leaf in last) :])
 
 
 def _build_cnn(spec: CnnSpec, state: EnvState, env: int) -> Host:

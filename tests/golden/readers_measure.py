@@ -6,7 +6,8 @@ import torch
 
 from morphogen.config.groups import RewardSpec
 from morphogen.ppo.advantage import gae
-from morphogen.rules.attribution import attribution, coalitions
+from morphogen.rules.attribution import attribution, coalitions, detect_false_credit
+from morphogen.rules.rewards.own import loss_progress
 from morphogen.rules.rewards.table import build_rule
 from morphogen.testing.builders.reward_inputs import make_reward_inputs, play_rule
 from morphogen.testing.builders.scenes import slots_by_stage
@@ -95,9 +96,28 @@ def trajectory_step(step: dict, config: dict, dtype: torch.dtype, *, last: bool)
     return make_reward_inputs(dtype=dtype, horizon=last, op=int(Op[step["op"]]), **fields, **prices)
 
 
+def read_detectors(row: dict, dtype: torch.dtype) -> None:
+    given, outputs = row["inputs"], row["outputs"]
+    q, u = (torch.tensor([given[name]], dtype=dtype) for name in ("contribution", "uncommitted_improvement"))
+    slots = slots_by_stage([[Stage.HOLDING]], contribution=q[:, None], contribution_valid=[[True]])
+    got = detect_false_credit(slots, u)
+    assert got.fired.tolist() == [[[outputs["attribution_ratio_fired"], outputs["ransomware_fired"]]]]
+    assert got.critical.item() == outputs["ransomware_critical"]
+    near(got.ratio[0], [outputs["attribution_ratio"] or 0.0], exact=1e-9, single=1e-5)
+
+
+def read_loss_progress(row: dict, dtype: torch.dtype) -> None:
+    loss, baseline, target = (
+        torch.tensor([row["inputs"][name]], dtype=dtype) for name in ("val_loss", "baseline_loss", "target_loss")
+    )
+    near(loss_progress(loss, baseline=baseline, target=target), [row["outputs"]["value"]], exact=1e-9, single=1e-5)
+
+
 READERS: dict[str, Callable[[dict, torch.dtype], None]] = {
     "gae": read_gae,
     "attribution_table": read_attribution,
     "rewards_sparse": read_sparse,
     "rewards_trajectories": read_trajectory,
+    "hacking_detectors": read_detectors,
+    "loss_progress": read_loss_progress,
 }

@@ -16,9 +16,6 @@ from morphogen.extras.legacy_rewards.kernels import (
     simplified_reward,
 )
 from morphogen.extras.legacy_rewards.settings import LegacyRewardSpec
-from morphogen.rules.attribution import detect_false_credit
-from morphogen.rules.rewards.own import loss_progress
-from morphogen.testing.builders.scenes import slots_by_stage
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
@@ -104,15 +101,6 @@ def read_rent_and_shock(given: dict, outputs: dict, dtype: torch.dtype) -> None:
     assert got.prev_params.tolist() == [outputs["next_prev_params"]]
 
 
-def read_detectors(given: dict, outputs: dict, dtype: torch.dtype) -> None:
-    q, u = (torch.tensor([given[name]], dtype=dtype) for name in ("contribution", "uncommitted_improvement"))
-    slots = slots_by_stage([[Stage.HOLDING]], contribution=q[:, None], contribution_valid=[[True]])
-    got = detect_false_credit(slots, u)
-    assert got.fired.tolist() == [[[outputs["attribution_ratio_fired"], outputs["ransomware_fired"]]]]
-    assert got.critical.item() == outputs["ransomware_critical"]
-    close(got.ratio[0], [outputs["attribution_ratio"] or 0.0], "attribution_ratio")
-
-
 def read_part(row: dict, dtype: torch.dtype) -> None:
     name, given, outputs = row["rule"], row["inputs"], row["outputs"]
     if name in WHOLE:
@@ -136,7 +124,7 @@ def read_part(row: dict, dtype: torch.dtype) -> None:
     close(PARTS[name](empty | reals | stages | maybes, given, spec), [outputs["value"]], name)
 
 
-WHOLE = {"rent_and_shock_inputs": read_rent_and_shock, "hacking_detectors": read_detectors}
+WHOLE = {"rent_and_shock_inputs": read_rent_and_shock}
 PARTS: dict[str, Callable[[dict, dict, LegacyRewardSpec], torch.Tensor]] = {
     "stage_pbrs": lambda x, _, spec: parts.stage_pbrs(
         x["stage"], x["epochs_in_stage"], x["previous_stage"], x["previous_epochs_in_stage"], spec=spec, gamma=GAMMA
@@ -157,7 +145,6 @@ PARTS: dict[str, Callable[[dict, dict, LegacyRewardSpec], torch.Tensor]] = {
     "drip": lambda x, given, _: parts.drip(
         x["scale"], x["contribution"].value, cap=given["drip_cap"], negative_ratio=given["drip_negative_ratio"]
     ),
-    "loss_progress": lambda x, *_: loss_progress(x["val_loss"], baseline=x["baseline_loss"], target=x["target_loss"]),
 }
 READERS: dict[str, Callable[[dict, torch.dtype], None]] = {
     **{f"rewards_{rule}": read_kernel for rule in KERNELS},

@@ -417,8 +417,8 @@ def test_a_contribution_that_was_not_measured_fires_nothing(uncommitted):
 
 
 def test_detectors_agree_with_the_golden_rows(request):
-    path = Path(request.config.getoption("--golden-dir")) / "rewards_parts.jsonl"
-    rows = [row for row in map(json.loads, path.read_text().splitlines()) if row["rule"] == "hacking_detectors"]
+    path = Path(request.config.getoption("--golden-dir")) / "hacking_detectors.jsonl"
+    rows = list(map(json.loads, path.read_text().splitlines()))
     assert rows
     for row in rows:
         got = detection(Stage.HOLDING, row["inputs"]["contribution"], row["inputs"]["uncommitted_improvement"])

@@ -1,7 +1,9 @@
-"""Benchmarks and studies: `python -m bench.speed.summary` prints the table, every other module covers one subject.
+"""Benchmarks and studies: `python -m bench.speed.summary` prints the table, every other module
+covers one subject.
 
-Threads are pinned here, before torch is imported: `OMP_NUM_THREADS`, by default one per core as in a run.
-A process that has imported torch already has made its own choice; `--threads` sets another one.
+Threads are pinned here, before torch is imported: `OMP_NUM_THREADS`, by default one per core as in
+a run. A process that has imported torch already has made its own choice; `--threads` sets another
+one.
 """
 
 import os

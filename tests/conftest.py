@@ -9,16 +9,33 @@ import torch
 from hypothesis import HealthCheck, Phase, settings
 
 from morphogen.config.part_files import IMPORTED
-from morphogen.config.parts import ARMS, BLUEPRINTS, DATASETS, HOSTS, LEARNERS, NETWORKS, POLICIES, RULES
+from morphogen.config.parts import (
+    ARMS,
+    BLUEPRINTS,
+    DATASETS,
+    HOSTS,
+    LEARNERS,
+    NETWORKS,
+    POLICIES,
+    RULES,
+)
 from morphogen.config.task import TASKS
 
 REGISTRIES = (TASKS, DATASETS, HOSTS, BLUEPRINTS, RULES, NETWORKS, LEARNERS, POLICIES, ARMS)
 
 settings.register_profile(
-    "ci", deadline=None, derandomize=True, max_examples=30, suppress_health_check=[HealthCheck.too_slow]
+    "ci",
+    deadline=None,
+    derandomize=True,
+    max_examples=30,
+    suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("deep", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("unshrunk", settings.get_profile("ci"), phases=(Phase.explicit, Phase.generate))
+settings.register_profile(
+    "deep", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "unshrunk", settings.get_profile("ci"), phases=(Phase.explicit, Phase.generate)
+)
 settings.load_profile("ci")
 torch.set_num_threads(1)
 
@@ -41,7 +58,9 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Leave out of the garbage collection all that the imports made: a tenth of the time of all tests."""
+    """Leave out of the garbage collection all that the imports made: a tenth of the time of all
+    tests.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)

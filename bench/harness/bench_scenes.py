@@ -1,6 +1,8 @@
-"""Populations to measure: envs of a task with given seeds, everything that an epoch of training and validation needs.
+"""Populations to measure: envs of a task with given seeds, everything that an epoch of training and
+validation needs.
 
-Images or tokens, and labels, are noise, so that no data set is needed; two calls give the same scene.
+Images or tokens, and labels, are noise, so that no data set is needed; two calls give the same
+scene.
 """
 
 import functools
@@ -35,7 +37,8 @@ from morphogen.vocab.stage import Algorithm, Stage
 
 TrainStep = Callable[..., tuple]
 TOKENS = "tokens"  # a small language model, for which no text is needed
-LANGUAGE_MODEL = {"vocabulary": 97, "width": 48, "heads": 4, "layers": 3, "block": 64}  # a host of the extra `text`
+# a host of the extra `text`
+LANGUAGE_MODEL = {"vocabulary": 97, "width": 48, "heads": 4, "layers": 3, "block": 64}
 LANGUAGE_BATCH = 8  # rows of tokens
 EPOCH_MINIBATCHES = resolve(RunSpec(task="digits")).data.minibatches  # of digits
 
@@ -54,8 +57,15 @@ class BenchScene:
 
     @property
     def minibatch_step(self) -> TrainStep:
-        """The training step with everything that is fixed for the epoch: (progress, batch) -> (progress, seen)."""
-        knobs = {"plan": self.plan, "net": self.net, "spec": self.spec.host, "lifecycle": self.spec.lifecycle}
+        """The training step with everything that is fixed for the epoch: (progress, batch) ->
+        (progress, seen).
+        """
+        knobs = {
+            "plan": self.plan,
+            "net": self.net,
+            "spec": self.spec.host,
+            "lifecycle": self.spec.lifecycle,
+        }
         return functools.partial(train_minibatch, **knobs)
 
     def train(self, step: TrainStep | None = None) -> EnvState:
@@ -74,15 +84,27 @@ class BenchScene:
         """The scene around another state, of as many envs as that has; its minibatches stay."""
         asked = tuple(part[:, :coalitions].contiguous() for part in all_coalitions(state, self.net))
         nothing = torch.zeros_like(state.slots.stage, dtype=torch.bool)
-        return replace(self, state=state, requested_coalitions=asked, plan=_build_plan(state, self.net, asked, nothing))
+        return replace(
+            self,
+            state=state,
+            requested_coalitions=asked,
+            plan=_build_plan(state, self.net, asked, nothing),
+        )
 
     def without_slots(self) -> "BenchScene":
         """The same hosts, declared without slots."""
         envs, net = self.state.batch_size[0], Net(self.net.host, ())
         slots = self.state.slots.apply(lambda leaf: leaf[:, :0])
-        state = self.state.replace(slots=slots, seeds=TensorDict({}, batch_size=[envs], device=self.state.device))
-        asked = (self.requested_coalitions[0][:, :1].contiguous(), self.requested_coalitions[1][:, :1].contiguous())
-        return replace(self, net=net, state=state, requested_coalitions=asked, plan=empty_plan(envs, net))
+        state = self.state.replace(
+            slots=slots, seeds=TensorDict({}, batch_size=[envs], device=self.state.device)
+        )
+        asked = (
+            self.requested_coalitions[0][:, :1].contiguous(),
+            self.requested_coalitions[1][:, :1].contiguous(),
+        )
+        return replace(
+            self, net=net, state=state, requested_coalitions=asked, plan=empty_plan(envs, net)
+        )
 
     def to(self, dtype: torch.dtype) -> "BenchScene":
         """The same scene in another precision."""
@@ -108,14 +130,20 @@ def build_scene(
     coalitions: their number, None = all of the live seeds.
     """
     if task == TOKENS:
-        spec = resolve(plain_spec(task="digits", envs=envs, instances="single", data=DataSpec(batch=LANGUAGE_BATCH)))
+        spec = resolve(
+            plain_spec(
+                task="digits", envs=envs, instances="single", data=DataSpec(batch=LANGUAGE_BATCH)
+            )
+        )
         host = mg.TransformerSpec(**LANGUAGE_MODEL)
         net = Net(host, host.all_slots)
     else:
         spec = resolve(plain_spec(task=task, envs=envs, instances="single"))
         host = find_host(spec)
         net = Net(host, host.pick_slots(spec.slots))
-    state = add_seeds(_initial_state(net, spec, torch.device(device)), net, *seed_layout(kind, envs, net, device))
+    state = add_seeds(
+        _initial_state(net, spec, torch.device(device)), net, *seed_layout(kind, envs, net, device)
+    )
     asked = tuple(part[:, :coalitions].contiguous() for part in all_coalitions(state, net))
     nothing = torch.zeros_like(state.slots.stage, dtype=torch.bool)
     return BenchScene(
@@ -130,9 +158,16 @@ def build_scene(
 
 
 def plain_spec(**fields: Any) -> RunSpec:
-    """A spec without the defaults of its task: a field that is not given has the default of its class."""
+    """A spec without the defaults of its task: a field that is not given has the default of its
+    class.
+    """
     known = {name: info.default for name, info in fields_of(RunSpec).items()} | fields
-    return RunSpec(**{name: to_settings(value) if isinstance(value, Spec) else value for name, value in known.items()})
+    return RunSpec(
+        **{
+            name: to_settings(value) if isinstance(value, Spec) else value
+            for name, value in known.items()
+        }
+    )
 
 
 def task_sizes(envs: int) -> dict[str, tuple[str, int]]:
@@ -141,15 +176,27 @@ def task_sizes(envs: int) -> dict[str, tuple[str, int]]:
 
 
 def build_scheduler(
-    envs: int, device: torch.device, *, sinks: Sequence[Sink] = (), compile: str = "off", **settings: Any
+    envs: int,
+    device: torch.device,
+    *,
+    sinks: Sequence[Sink] = (),
+    compile: str = "off",
+    **settings: Any,
 ) -> Scheduler:
     """A run on digits with the defaults of the classes, up to the settings."""
-    spec = plain_spec(task="digits", envs=envs, engine=EngineSpec(devices=(str(device),), compile=compile), **settings)
+    spec = plain_spec(
+        task="digits",
+        envs=envs,
+        engine=EngineSpec(devices=(str(device),), compile=compile),
+        **settings,
+    )
     return Scheduler(build_setup(resolve(spec)), Parts(sinks=sinks))
 
 
 def all_coalitions(state: EnvState, net: Net) -> tuple[Tensor, Tensor]:
-    """All coalitions of every env: number k switches off the players whose bits are set in k.  [E, 2^S] each."""
+    """All coalitions of every env: number k switches off the players whose bits are set in k.  [E,
+    2^S] each.
+    """
     device, size = state.slots.stage.device, len(net.slots)
     weight, numbers = 1 << torch.arange(size, device=device), torch.arange(1 << size, device=device)
     live = (players(state.slots) * weight).sum(-1, keepdim=True)
@@ -159,9 +206,17 @@ def all_coalitions(state: EnvState, net: Net) -> tuple[Tensor, Tensor]:
 def add_seeds(
     state: EnvState, net: Net, stage: Tensor, blueprint: Tensor, algorithm: Tensor, alpha: Tensor
 ) -> EnvState:
-    """The state with seeds as given, their parameters drawn anew.  int64 and float [E, S]; blueprint -1 = empty."""
+    """The state with seeds as given, their parameters drawn anew.  int64 and float [E, S];
+    blueprint -1 = empty.
+    """
     born = blueprint > 0
-    own = {"stage": stage, "blueprint": blueprint, "algorithm": algorithm, "alpha": alpha, "alpha_target": alpha}
+    own = {
+        "stage": stage,
+        "blueprint": blueprint,
+        "algorithm": algorithm,
+        "alpha": alpha,
+        "alpha_target": alpha,
+    }
     state = state.replace(slots=state.slots.replace(**own))
     rows = new_seed_rows(born, _build_plan(state, net, all_coalitions(state, net), born))
     wide = zip(rows, net.seed_sizes, strict=True)
@@ -172,20 +227,28 @@ def add_seeds(
 def _initial_state(net: Net, spec: RunSpec, device: torch.device) -> EnvState:
     """Envs at the start of a life, at full width and with all classes."""
     envs, classes = spec.envs, net.host.classes
-    key, nothing = rng.env_keys(spec.seed, 0, envs, device), TensorDict({}, batch_size=[envs], device=device)
+    key, nothing = (
+        rng.env_keys(spec.seed, 0, envs, device),
+        TensorDict({}, batch_size=[envs], device=device),
+    )
     sizes = net.sizes(envs=envs, window=spec.governor.window, classes=classes)
     labels = torch.arange(classes, device=device).expand(envs, -1).contiguous()
     instance = schema.empty_state(sizes, key, nothing).instance
     instance = instance.replace(classes=torch.full_like(instance.classes, classes), class_of=labels)
     noise = _noise(key, envs, net.host_size, seed=0)
-    return reset(key, instance, noise, episode=0, ledger=nothing, net=net, window=spec.governor.window)
+    return reset(
+        key, instance, noise, episode=0, ledger=nothing, net=net, window=spec.governor.window
+    )
 
 
-def seed_layout(kind: str, envs: int, net: Net, device: torch.device | str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def seed_layout(
+    kind: str, envs: int, net: Net, device: torch.device | str
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Stage, blueprint, algorithm and alpha.  [E, S] each.
 
-    none: empty slots; light: one seed of the first blueprint (conv_light) in each env; mixed: every blueprint in every
-    slot, under all three algorithms, half blended in; kept: the same, fossilized.
+    none: empty slots; light: one seed of the first blueprint (conv_light) in each env; mixed: every
+    blueprint in every slot, under all three algorithms, half blended in; kept: the same,
+    fossilized.
     """
     slots = len(net.slots)
     number = torch.arange(envs * slots, device=device).view(envs, slots)
@@ -194,7 +257,9 @@ def seed_layout(kind: str, envs: int, net: Net, device: torch.device | str) -> t
     spread = kind in ("mixed", "kept")
     stage = int(Stage.FOSSILIZED if kind == "kept" else Stage.BLENDING)
     blueprint = kinds[number % len(kinds)] if spread else kinds[:1].expand_as(number)
-    algorithm = 1 + number // len(kinds) % (len(Algorithm) - 1) if spread else torch.ones_like(number)
+    algorithm = (
+        1 + number // len(kinds) % (len(Algorithm) - 1) if spread else torch.ones_like(number)
+    )
     alpha = torch.full(number.shape, 1.0 if kind == "kept" else 0.5, device=device)
     return (
         torch.where(live, stage, int(Stage.DORMANT)),
@@ -204,13 +269,17 @@ def seed_layout(kind: str, envs: int, net: Net, device: torch.device | str) -> t
     )
 
 
-def _build_plan(state: EnvState, net: Net, requested: tuple[Tensor, Tensor], is_new: Tensor) -> Plan:
+def _build_plan(
+    state: EnvState, net: Net, requested: tuple[Tensor, Tensor], is_new: Tensor
+) -> Plan:
     return read_plan(plan_counts(state.slots, *requested, is_new, net=net).tolist(), net)
 
 
 def _noise(like: Tensor, *sizes: int, seed: int) -> Tensor:
     """Uniform in [0, 1), the same at every call.  float32 [*sizes] on the device of `like`."""
-    return torch.rand(*sizes, generator=torch.Generator(like.device).manual_seed(seed), device=like.device)
+    return torch.rand(
+        *sizes, generator=torch.Generator(like.device).manual_seed(seed), device=like.device
+    )
 
 
 def _examples(net: Net, state: EnvState, *lead: int, seed: int) -> tuple[Tensor, Tensor]:

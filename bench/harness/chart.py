@@ -18,7 +18,11 @@ class ChartLine:
 def draw_chart(title: str, x_label: str, lines: list[ChartLine]) -> str:
     """One picture of all lines.  `across`: what the horizontal axis counts."""
     xs, ys = ([point[axis] for line in lines for point in line.points] for axis in (0, 1))
-    right, low, high = max(xs), 10 ** math.floor(math.log10(min(ys))), 10 ** math.ceil(math.log10(max(ys)))
+    right, low, high = (
+        max(xs),
+        10 ** math.floor(math.log10(min(ys))),
+        10 ** math.ceil(math.log10(max(ys))),
+    )
     wide, tall = WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -39,7 +43,9 @@ def draw_chart(title: str, x_label: str, lines: list[ChartLine]) -> str:
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts.append(_svg_text(WIDTH - 150, MARGIN + 18 * number, line.name, colour))
     body = "\n".join(parts)
-    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}">\n{body}\n</svg>\n'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}">\n{body}\n</svg>\n'
+    )
 
 
 def _svg_text(x: float, y: float, words: str, colour: str = "#333") -> str:

@@ -26,11 +26,14 @@ from morphogen.vocab.text import format_value
 EVALUATION_FIELDS = ("episodes", "seed", "greedy", "split")  # of the evaluations of all runs
 ARM_FIELDS = ("network_value", "committed_accuracy", "params", "param_epochs", "minibatches")
 FILE_ARMS = (SCHEDULE_FILE, REACTIVE_PREFIX)  # arms of files, which are named by them
-PER_RUN_ARMS = (TRAINED_ARM, "schedule", "static", "static-cost", "static-params")  # what other runs cannot stand for
-DIGITS, ARM_TOLERANCE = 5, 1e-4  # of network value that are kept; what the same arm may differ by beside two runs
+# what other runs cannot stand for
+PER_RUN_ARMS = (TRAINED_ARM, "schedule", "static", "static-cost", "static-params")
+# of network value that are kept; what the same arm may differ by beside two runs
+DIGITS, ARM_TOLERANCE = 5, 1e-4
 _PLAIN = RunSpec()
 Array = np.ndarray[Any, Any]
-StackedArms = dict[str, dict[str, Array]]  # arm -> measure -> float [R, n], or [1, n] where no run matters
+# arm -> measure -> float [R, n], or [1, n] where no run matters
+StackedArms = dict[str, dict[str, Array]]
 
 
 @dataclass(frozen=True)
@@ -50,21 +53,33 @@ class EvaluatedRun:
     def arms(self) -> dict[str, dict[str, Array]]:
         """Measure -> float [1, n], of every arm by its short name."""
         return {
-            _arm_label(name): {kind: np.array(one[kind], dtype=np.float64)[None] for kind in ARM_FIELDS}
+            _arm_label(name): {
+                kind: np.array(one[kind], dtype=np.float64)[None] for kind in ARM_FIELDS
+            }
             for name, one in self.evaluation["arms"].items()
         }
 
     @property
     def facts(self) -> dict[str, Any]:
         """Settings and versions of the run, for a results file."""
-        return {"seed": self.spec.seed, "seconds": self.seconds, "commands": [self.command, self.evaluation_command()]}
+        return {
+            "seed": self.spec.seed,
+            "seconds": self.seconds,
+            "commands": [self.command, self.evaluation_command()],
+        }
 
     @property
     def settings(self) -> dict[str, Any]:
         """Task, preset, size and evaluation of the run, for a results file."""
         return {
-            **{name: getattr(self.spec, name) for name in ("task", "preset", "envs", "rounds", "episode_length")},
-            **{f"evaluation_{name}" if name == "seed" else name: self.evaluation[name] for name in EVALUATION_FIELDS},
+            **{
+                name: getattr(self.spec, name)
+                for name in ("task", "preset", "envs", "rounds", "episode_length")
+            },
+            **{
+                f"evaluation_{name}" if name == "seed" else name: self.evaluation[name]
+                for name in EVALUATION_FIELDS
+            },
         }
 
     def evaluation_command(self) -> str:
@@ -73,7 +88,17 @@ class EvaluatedRun:
         rivals = ",".join(name for name in said["arms"] if name != TRAINED_ARM)
         words = ["morphogen", "evaluate", str(self.path), *(["--greedy"] if said["greedy"] else [])]
         words += [] if said["split"] == VALIDATION else ["--split", said["split"]]
-        return shlex.join([*words, "--episodes", str(said["episodes"]), "--seed", str(said["seed"]), "--arms", rivals])
+        return shlex.join(
+            [
+                *words,
+                "--episodes",
+                str(said["episodes"]),
+                "--seed",
+                str(said["seed"]),
+                "--arms",
+                rivals,
+            ]
+        )
 
 
 def run_study(
@@ -84,13 +109,22 @@ def run_study(
     collect: Callable[[argparse.Namespace], Mapping[Path, bytes]],
     format_table: Callable[[dict[str, Any]], str],
 ) -> None:
-    """Run a command over finished runs: write its files, print the table of one; exit code 2 on faults.
+    """Run a command over finished runs: write its files, print the table of one; exit code 2 on
+    faults.
 
-    parser: has the flags of the command, among them --json; minimum: how many runs it takes, a word for its errors.
-    collect: content of each file, from the flags and the runs; format_table: the table, from the content of --json.
+    parser: has the flags of the command, among them --json; minimum: how many runs it takes, a word
+    for its errors.
+    collect: content of each file, from the flags and the runs; format_table: the table, from the
+    content of --json.
     """
-    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="run directories with an evaluation.json")
-    parser.add_argument("--add", action="store_true", help="add the runs to the JSON file, which keeps what it holds")
+    parser.add_argument(
+        "runs", nargs="*", type=Path, metavar="RUN", help="run directories with an evaluation.json"
+    )
+    parser.add_argument(
+        "--add",
+        action="store_true",
+        help="add the runs to the JSON file, which keeps what it holds",
+    )
     parser.add_argument("--table", action="store_true", help="print the table out of the JSON file")
     given = parser.parse_args(argv)
     if not (given.runs or given.table):
@@ -124,7 +158,9 @@ def load_seed_runs(paths: Sequence[Path]) -> list[EvaluatedRun]:
 
 
 def load_runs(paths: Sequence[Path]) -> list[EvaluatedRun]:
-    """Runs that were evaluated alike, in the order of the paths; a ConfigError where they were not."""
+    """Runs that were evaluated alike, in the order of the paths; a ConfigError where they were
+    not.
+    """
     first, *others = runs = [_load_run(path) for path in paths]
     faults = [
         f"{one.path} was evaluated with {name} {format_value(one.evaluation[name])}, "
@@ -137,11 +173,13 @@ def load_runs(paths: Sequence[Path]) -> list[EvaluatedRun]:
     return runs
 
 
-def read_results(path: Path, runs: Sequence[EvaluatedRun], *, keys: Sequence[str]) -> dict[str, Any]:
+def read_results(
+    path: Path, runs: Sequence[EvaluatedRun], *, keys: Sequence[str]
+) -> dict[str, Any]:
     """Results that runs are added to: those of `path`, whose evaluations played the same instances.
 
-    Raises: ConfigError for a file without these keys, or with every setting that tells the instances apart; the number
-    of rounds does not.
+    Raises: ConfigError for a file without these keys, or with every setting that tells the
+    instances apart; the number of rounds does not.
     """
     try:
         kept = files.parse_json(files.read_bytes(path))
@@ -153,7 +191,8 @@ def read_results(path: Path, runs: Sequence[EvaluatedRun], *, keys: Sequence[str
     said = kept["settings"]
     raise_all(
         [
-            f"{run.path} has {name} {format_value(value)}, {path} {format_value(said[name])}; want equal ones"
+            f"{run.path} has {name} {format_value(value)}, {path} "
+            f"{format_value(said[name])}; want equal ones"
             for run in runs
             for name, value in run.settings.items()
             if name != "rounds" and value != said[name]
@@ -171,7 +210,8 @@ def duplicate_seeds(runs: Sequence[EvaluatedRun]) -> list[str]:
 
 def _differing_configs(runs: Sequence[EvaluatedRun]) -> list[str]:
     return [
-        f"{one.path} was configured differently from {runs[0].path}; want runs that only their seed tells apart"
+        f"{one.path} was configured differently from {runs[0].path}; want runs that only "
+        "their seed tells apart"
         for one in runs[1:]
         if learning_settings(one.spec) != learning_settings(runs[0].spec)
     ]
@@ -191,7 +231,11 @@ def preset_settings(name: str | None) -> RunSpec:
 def settings_diff(base: RunSpec, other: RunSpec) -> dict[str, Any]:
     """The settings in which two runs differ: path -> what it was and what it became."""
     before, after = (dict(flatten_settings(to_settings(spec))) for spec in (base, other))
-    return {path: [before.get(path), after.get(path)] for path in after if before.get(path) != after.get(path)}
+    return {
+        path: [before.get(path), after.get(path)]
+        for path in after
+        if before.get(path) != after.get(path)
+    }
 
 
 def _load_run(path: Path) -> EvaluatedRun:
@@ -201,7 +245,9 @@ def _load_run(path: Path) -> EvaluatedRun:
     played = _read_evaluation(path / run_directory.EVALUATION)
     started, rounds, plays, seconds = _read_events(path, spec)
     devices = ",".join(started[0].devices)
-    return EvaluatedRun(path, spec, str(said.get("command")), devices, seconds, rounds, plays, played)
+    return EvaluatedRun(
+        path, spec, str(said.get("command")), devices, seconds, rounds, plays, played
+    )
 
 
 def _read_evaluation(path: Path) -> dict[str, Any]:
@@ -236,8 +282,12 @@ def _read_evaluation(path: Path) -> dict[str, Any]:
     return found
 
 
-def _read_events(path: Path, spec: RunSpec) -> tuple[list[RunStarted], list[BatchSummary], list[HeldOutPlayed], float]:
-    """Read start, rounds, plays of the learning curve, and seconds of all rounds of a run from its event file."""
+def _read_events(
+    path: Path, spec: RunSpec
+) -> tuple[list[RunStarted], list[BatchSummary], list[HeldOutPlayed], float]:
+    """Read start, rounds, plays of the learning curve, and seconds of all rounds of a run from its
+    event file.
+    """
     folder = run_directory.events_folder(path, spec.telemetry.dir)
     kinds = (RunStarted, BatchSummary, PpoUpdated, HeldOutPlayed)
     found = [one.data for one in run_log.iterate_events(folder, {kind.NAME for kind in kinds})]
@@ -245,7 +295,9 @@ def _read_events(path: Path, spec: RunSpec) -> tuple[list[RunStarted], list[Batc
     rounds = [one for one in found if isinstance(one, BatchSummary)]
     plays = [one for one in found if isinstance(one, HeldOutPlayed)]
     if not (started and rounds):
-        raise ConfigError(f"{path} tells no begin and no rounds; want its events.jsonl at level minimal or above")
+        raise ConfigError(
+            f"{path} tells no begin and no rounds; want its events.jsonl at level minimal or above"
+        )
     updates = [one for one in found if isinstance(one, PpoUpdated)]
     seconds = sum(one.seconds for one in rounds) + sum(one.update_s or 0.0 for one in updates)
     return started, rounds, plays, seconds
@@ -254,19 +306,30 @@ def _read_events(path: Path, spec: RunSpec) -> tuple[list[RunStarted], list[Batc
 def stack_arms(runs: Sequence[EvaluatedRun]) -> StackedArms:
     """Every arm that played, network values rounded.
 
-    What depends on a run has to have played beside all of them.  Anything else is the same beside each, and may have
-    played beside one; a ConfigError where two disagree.
+    What depends on a run has to have played beside all of them.  Anything else is the same beside
+    each, and may have played beside one; a ConfigError where two disagree.
     """
     every, common = [run.arms for run in runs], common_arms(runs)
-    names = [TRAINED_ARM, *dict.fromkeys(name for one in every for name in one if name != TRAINED_ARM)]
-    own = {name: [one[name] for one in every if name in one] for name in names if name not in common}
+    names = [
+        TRAINED_ARM,
+        *dict.fromkeys(name for one in every for name in one if name != TRAINED_ARM),
+    ]
+    own = {
+        name: [one[name] for one in every if name in one] for name in names if name not in common
+    }
     lacking = [name for name, some in own.items() if len(some) < len(runs)]
-    raise_all([f"{name} played beside {len(own[name])} of {len(runs)} runs; want all or none" for name in lacking])
+    raise_all(
+        [
+            f"{name} played beside {len(own[name])} of {len(runs)} runs; want all or none"
+            for name in lacking
+        ]
+    )
     return {name: common[name] if name in common else _stack_measures(own[name]) for name in names}
 
 
 def common_arms(runs: Sequence[EvaluatedRun], among: Collection[str] | None = None) -> StackedArms:
-    """Every arm that played beside some run and that no run matters for; a ConfigError where two disagree.
+    """Every arm that played beside some run and that no run matters for; a ConfigError where two
+    disagree.
 
     among: those that count; None: all, of runs with the same settings.
     """
@@ -276,20 +339,30 @@ def common_arms(runs: Sequence[EvaluatedRun], among: Collection[str] | None = No
             if name not in PER_RUN_ARMS and (among is None or name in among):
                 found.setdefault(name, []).append(one)
     for name, some in found.items():
-        _refuse_other_values(name, some[0]["network_value"], [one["network_value"] for one in some], "beside two runs")
+        _refuse_other_values(
+            name,
+            some[0]["network_value"],
+            [one["network_value"] for one in some],
+            "beside two runs",
+        )
     return {name: _stack_measures(some[:1]) for name, some in found.items()}
 
 
 def check_same_arms(kept: Mapping[str, Any], played: StackedArms, run: Path) -> None:
-    """Refuse plays in which the same choices end in other values than in the results, whose arms are `kept`.
+    """Refuse plays in which the same choices end in other values than in the results, whose arms
+    are `kept`.
 
     kept: arm -> network value, float [n] or [1, n].
     Raises: ConfigError, also where no arm played in both.
     """
     common = [name for name in played if name in kept]
-    raise_all([] if common else [f"{run} has no arm of the results, such as wait; want one to compare"])
+    raise_all(
+        [] if common else [f"{run} has no arm of the results, such as wait; want one to compare"]
+    )
     for name in common:
-        _refuse_other_values(name, np.array(kept[name]), [played[name]["network_value"]], "as in the results")
+        _refuse_other_values(
+            name, np.array(kept[name]), [played[name]["network_value"]], "as in the results"
+        )
 
 
 def _refuse_other_values(name: str, first: Array, others: Sequence[Array], where: str) -> None:

@@ -23,7 +23,9 @@ from torch import Tensor, nn
 # A seed lives from GERMINATED to FOSSILIZED, which is for good.  In TRAINING it learns, and the
 # host does not hear it.  In BLENDING alpha moves, its share in the signal; from HOLDING on it is 1.
 # From PRUNED on there is no seed: the slot cools down until it is DORMANT, which is empty.
-Stage = IntEnum("Stage", "DORMANT GERMINATED TRAINING BLENDING HOLDING FOSSILIZED PRUNED EMBARGOED RESETTING")
+Stage = IntEnum(
+    "Stage", "DORMANT GERMINATED TRAINING BLENDING HOLDING FOSSILIZED PRUNED EMBARGOED RESETTING"
+)
 
 
 def conv(inputs: int, outputs: int, size: int, groups: int = 1) -> nn.Conv2d:

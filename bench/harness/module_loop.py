@@ -82,14 +82,25 @@ class ModuleLoop:
         for env in self.envs:
             env.collect_parameters()
         # Minibatches lie in memory as the modules want them, so that no step converts them.
-        inputs = [batch.inputs.flatten(0, 1).contiguous(memory_format=LAYOUTS[layout]) for batch in scene.batches]
+        inputs = [
+            batch.inputs.flatten(0, 1).contiguous(memory_format=LAYOUTS[layout])
+            for batch in scene.batches
+        ]
         self.batches = [
-            list(zip(flat.unflatten(0, batch.labels.shape[:2]).unbind(), batch.labels.unbind(), strict=True))
+            list(
+                zip(
+                    flat.unflatten(0, batch.labels.shape[:2]).unbind(),
+                    batch.labels.unbind(),
+                    strict=True,
+                )
+            )
             for flat, batch in zip(inputs, scene.batches, strict=True)
         ]
 
     def train(self, batches: Iterable[list[tuple[Tensor, Tensor]]] | None = None) -> None:
-        """All minibatches, those of the scene unless given, going on from where the call before stopped."""
+        """All minibatches, those of the scene unless given, going on from where the call before
+        stopped.
+        """
         for batch in self.batches if batches is None else batches:
             for env, (inputs, labels) in zip(self.envs, batch, strict=True):
                 env.learn(inputs, labels)

@@ -1,6 +1,8 @@
-"""A language model the way anybody would write it, with its seeds: the rival and the oracle of the stacked form.
+"""A language model the way anybody would write it, with its seeds: the rival and the oracle of the
+stacked form.
 
-As in `minimal` nothing is imported from the package: leaves, order and mathematics are written out here.
+As in `minimal` nothing is imported from the package: leaves, order and mathematics are written out
+here.
 """
 
 import torch
@@ -20,7 +22,9 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, reach: int | None = None) -> Tensor:
         samples, length, d = x.shape
-        parts = self.qkv(x).view(samples, length, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        parts = (
+            self.qkv(x).view(samples, length, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        )
         if reach is None:
             y = F.scaled_dot_product_attention(*parts.unbind(0), is_causal=True)
         else:
@@ -97,7 +101,9 @@ class Layer(nn.Module):
 class LanguageModel(nn.Module):
     """The transformer with its slots, by name."""
 
-    def __init__(self, vocabulary: int, d: int, heads: int, layers: int, block: int, segments: int) -> None:
+    def __init__(
+        self, vocabulary: int, d: int, heads: int, layers: int, block: int, segments: int
+    ) -> None:
         super().__init__()
         self.token, self.position = nn.Embedding(vocabulary, d), nn.Embedding(block, d)
         self.layers = nn.ModuleList(Layer(d, heads) for _ in range(layers))

@@ -1,4 +1,5 @@
-"""Timing: alternating forms in one process, ratios run by run, medians with half the quartile range.
+"""Timing: alternating forms in one process, ratios run by run, medians with half the quartile
+range.
 
 forms = {"loop": loop.train, "stacked": scene.train}
 seconds = interleaved(forms, runs=5)
@@ -32,15 +33,20 @@ class Bench:
     device: torch.device = CPU
     checksums: dict[str, float] = field(default_factory=dict)
 
-    def time_interleaved(self, forms: Mapping[str, Callable[[], object]], *, warm: bool = True) -> Seconds:
-        """Seconds of every form, measured in turn; with `warm`, one turn before that counts for nothing.
+    def time_interleaved(
+        self, forms: Mapping[str, Callable[[], object]], *, warm: bool = True
+    ) -> Seconds:
+        """Seconds of every form, measured in turn; with `warm`, one turn before that counts for
+        nothing.
 
         Every turn begins with another form, since what ran before leaves its mark on caches.
         """
         gc.collect()
         gc.freeze()  # what was measured before is not gone through again and again
         names = list(forms)
-        orders = [names[n % len(names) :] + names[: n % len(names)] for n in range(self.runs + warm)]
+        orders = [
+            names[n % len(names) :] + names[: n % len(names)] for n in range(self.runs + warm)
+        ]
         turns = [{name: self.time_call(forms[name]) for name in order} for order in orders]
         return {name: [turn[name] for turn in turns[warm:]] for name in forms}
 
@@ -62,20 +68,25 @@ class Bench:
         self.checksums[name] = float(tensor.double().sum())
 
 
-def ratio_measure(name: str, above: Sequence[float], below: Sequence[float], unit: str = "ratio") -> Measure:
+def ratio_measure(
+    name: str, above: Sequence[float], below: Sequence[float], unit: str = "ratio"
+) -> Measure:
     """Return the median of the ratios of interleaved runs."""
     return median_measure(name, [a / b for a, b in zip(above, below, strict=True)], unit)
 
 
 def machine_line(facts: Mapping[str, Any]) -> str:
     """Format the machine in one line."""
-    return ", ".join(f"{name} {facts[name]}" for name in ("cpu", "cores", "threads", "device", "torch", "load"))
+    return ", ".join(
+        f"{name} {facts[name]}" for name in ("cpu", "cores", "threads", "device", "torch", "load")
+    )
 
 
 def format_measures(measures: Iterable[Measure]) -> str:
     """Format one line per measure."""
     return "\n".join(
-        f"{row.name:34} {row.value:10.3f} +- {row.spread:7.3f} {row.unit:12} {row.runs:3} runs" for row in measures
+        f"{row.name:34} {row.value:10.3f} +- {row.spread:7.3f} {row.unit:12} {row.runs:3} runs"
+        for row in measures
     )
 
 
@@ -86,17 +97,25 @@ def ms_measure(name: str, seconds: Sequence[float]) -> Measure:
 
 def bench_facts(bench: Bench) -> dict[str, Any]:
     """Machine and versions of a measurement."""
-    own = machine_facts(device=cuda_memory.device_name(bench.device), threads=torch.get_num_threads())
+    own = machine_facts(
+        device=cuda_memory.device_name(bench.device), threads=torch.get_num_threads()
+    )
     return {**own, "checksums": dict(bench.checksums)}
 
 
 def build_parser(doc: str | None) -> argparse.ArgumentParser:
     """The flags that every benchmark has."""
-    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     made.add_argument("--json", type=Path, metavar="FILE", help="also write the table to this file")
-    made.add_argument("--runs", type=int, default=5, metavar="N", help="runs of every form (default 5)")
+    made.add_argument(
+        "--runs", type=int, default=5, metavar="N", help="runs of every form (default 5)"
+    )
     threads = torch.get_num_threads()
-    made.add_argument("--threads", type=int, default=threads, metavar="N", help=f"threads (default {threads})")
+    made.add_argument(
+        "--threads", type=int, default=threads, metavar="N", help=f"threads (default {threads})"
+    )
     made.add_argument("--device", type=torch.device, default=CPU, help="cpu (default) or cuda")
     return made
 
@@ -108,8 +127,12 @@ def start_bench(args: argparse.Namespace) -> Bench:
     return Bench(runs=args.runs, device=args.device)
 
 
-def run_bench(doc: str | None, measure: Callable[[Bench, int], Sequence[Measure]], *, envs: int = 32) -> None:
-    """The whole of a benchmark over a number of envs, from its flags to its table.  envs: the default."""
+def run_bench(
+    doc: str | None, measure: Callable[[Bench, int], Sequence[Measure]], *, envs: int = 32
+) -> None:
+    """The whole of a benchmark over a number of envs, from its flags to its table.  envs: the
+    default.
+    """
     own = build_parser(doc)
     own.add_argument("--envs", type=int, default=envs, metavar="E", help=f"envs (default {envs})")
     given = own.parse_args()

@@ -1,7 +1,9 @@
-"""Cost of checkpoints: rounds on digits with and without a save after each: `python -m bench.speed.checkpoint`.
+"""Cost of checkpoints: rounds on digits with and without a save after each: `python -m
+bench.speed.checkpoint`.
 
-Both runs live through the same rounds of a few epochs, with their events in a file; that they end with the same hosts
-is checked.  A save waits for the disk.  Time and size of the files of the last one are reported separately.
+Both runs live through the same rounds of a few epochs, with their events in a file; that they end
+with the same hosts is checked.  A save waits for the disk.  Time and size of the files of the last
+one are reported separately.
 """
 
 import tempfile
@@ -26,10 +28,15 @@ EPOCHS = 8  # of an episode
 
 @torch.no_grad()
 def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure]:
-    """Wall time of a round with a save over that of one without, of a save, of a load; bytes per env."""
+    """Wall time of a round with a save over that of one without, of a save, of a load; bytes per
+    env.
+    """
     with tempfile.TemporaryDirectory() as folder, ExitStack() as ends:
         home = ends.enter_context(create_directory(Path(folder) / "run", config="{}", manifest={}))
-        saved, plain = (_build_scheduler(bench, envs, epochs, Path(folder) / name) for name in ("saved", "plain"))
+        saved, plain = (
+            _build_scheduler(bench, envs, epochs, Path(folder) / name)
+            for name in ("saved", "plain")
+        )
         for one in (saved, plain):
             ends.callback(one.env.close)
             ends.callback(one.reporter.close)
@@ -42,9 +49,9 @@ def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure
 
         seconds = bench.time_interleaved({"plain": plain.run_round, "saved": round_and_save})
         path = checkpoint_store.list_checkpoints(home.checkpoints)[0]
-        loads = bench.time_interleaved({"load": lambda: _load_into(_build_scheduler(bench, envs, epochs, None), path)})[
-            "load"
-        ]
+        loads = bench.time_interleaved(
+            {"load": lambda: _load_into(_build_scheduler(bench, envs, epochs, None), path)}
+        )["load"]
         size = sum(file.stat().st_size for file in path.iterdir())
     _check_same_hosts(bench, saved, plain)
     return [

@@ -1,12 +1,13 @@
 """Eager against compiled, step by step: `python -m bench.speed.compiled [--envs 32] [--json FILE]`.
 
-Both forms get the same inputs, from the middle of an episode of digits.  The first rows are public rules and steps
-alone.  `observe`, `act` and `env.step` are compiled as in a run: their graphs serve every plan, and training and
-validation replay recorded minibatches in both forms.  `minibatch` is one step of training, called from Python, whose
-graph serves one plan; `replayed` is the recorded form that runs use instead.
+Both forms get the same inputs, from the middle of an episode of digits.  The first rows are public
+rules and steps alone.  `observe`, `act` and `env.step` are compiled as in a run: their graphs serve
+every plan, and training and validation replay recorded minibatches in both forms.  `minibatch` is
+one step of training, called from Python, whose graph serves one plan; `replayed` is the recorded
+form that runs use instead.
 
-Columns: median ms of both forms, their ratio, seconds of compiling, and the largest difference of the results,
-divided by 1 + |x|; integers and flags have to be equal.
+Columns: median ms of both forms, their ratio, seconds of compiling, and the largest difference of
+the results, divided by 1 + |x|; integers and flags have to be equal.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,14 @@ import torch
 from torch import Tensor
 
 from bench.harness.bench_scenes import build_scene, build_scheduler
-from bench.harness.timing import Bench, build_parser, finish_bench, ms_measure, ratio_measure, start_bench
+from bench.harness.timing import (
+    Bench,
+    build_parser,
+    finish_bench,
+    ms_measure,
+    ratio_measure,
+    start_bench,
+)
 from morphogen.cli.bench import Measure, median_measure
 from morphogen.config.execution_spec import COMPILE_DEFAULT, EngineSpec
 from morphogen.device.cpu_graphs import CpuGraphs
@@ -53,7 +61,10 @@ COLUMNS: dict[str, Callable[[Measure], str]] = {
 def mid_episode(own: Scheduler) -> tuple[EnvState, PolicyInputs, Tensor]:
     """Return envs with seeds, the inputs of a policy there, and an action of every env."""
     state, seen = own.env.reset(0)
-    policy, hidden = RandomPolicy(), RandomPolicy().initial_hidden(own.env.envs, device=own.setup.device)
+    policy, hidden = (
+        RandomPolicy(),
+        RandomPolicy().initial_hidden(own.env.envs, device=own.setup.device),
+    )
     play = partial(run_epoch, policy=policy, params=policy.init(own.env.keys[0]), hidden=hidden)
     for _ in range(EPOCHS // 2):
         epoch = play(own.env, state, seen)
@@ -61,17 +72,26 @@ def mid_episode(own: Scheduler) -> tuple[EnvState, PolicyInputs, Tensor]:
     return state, seen, play(own.env, state, seen).choice.action
 
 
-def build_calls(own: Scheduler, state: EnvState, seen: PolicyInputs, action: Tensor) -> dict[str, Call]:
+def build_calls(
+    own: Scheduler, state: EnvState, seen: PolicyInputs, action: Tensor
+) -> dict[str, Call]:
     """Name -> one call on these inputs, compiled if the scheduler compiles."""
     unit, limits, env = own.compiled.unit, own.setup.limits, own.env
-    lifecycle, hidden = own.setup.spec.lifecycle, own.policy.initial_hidden(own.env.envs, device=own.setup.device)
+    lifecycle, hidden = (
+        own.setup.spec.lifecycle,
+        own.policy.initial_hidden(own.env.envs, device=own.setup.device),
+    )
     chosen = decode(action, state.slots, limits)
     act = unit("act", partial(choose_actions, policy=own.policy), own.policy)
 
     return {
-        "action_masks": partial(unit("action_masks", partial(action_masks, limits=limits)), state.slots),
+        "action_masks": partial(
+            unit("action_masks", partial(action_masks, limits=limits)), state.slots
+        ),
         "decode": partial(unit("decode", partial(decode, limits=limits)), action, state.slots),
-        "apply_action": partial(unit("apply_action", partial(apply_action, lifecycle=lifecycle)), state, chosen),
+        "apply_action": partial(
+            unit("apply_action", partial(apply_action, lifecycle=lifecycle)), state, chosen
+        ),
         "tick": partial(unit("tick", partial(tick, lifecycle=lifecycle)), state),
         "observe": partial(env.observe, state),
         "act": lambda: act(own.params, seen, hidden, env.action_keys, state.clock),
@@ -80,7 +100,9 @@ def build_calls(own: Scheduler, state: EnvState, seen: PolicyInputs, action: Ten
 
 
 def largest_error(found: object, wanted: object) -> float:
-    """Return the largest difference divided by 1 + |x|.  Raises: AssertionError for integers or flags that differ."""
+    """Return the largest difference divided by 1 + |x|.  Raises: AssertionError for integers or
+    flags that differ.
+    """
     errors, others = [0.0], leaves(found)
     for path, leaf in leaves(wanted).items():
         if not leaf.is_floating_point():
@@ -90,8 +112,12 @@ def largest_error(found: object, wanted: object) -> float:
     return max(errors)
 
 
-def compare(bench: Bench, name: str, forms: Mapping[str, Call], units: CompiledUnits) -> list[Measure]:
-    """Measure a step.  forms: `eager` and `compiled`; units: of the compiled form, whose seconds are counted."""
+def compare(
+    bench: Bench, name: str, forms: Mapping[str, Call], units: CompiledUnits
+) -> list[Measure]:
+    """Measure a step.  forms: `eager` and `compiled`; units: of the compiled form, whose seconds
+    are counted.
+    """
     error, calls = largest_error(forms["compiled"](), forms["eager"]()), LONG.get(name, CALLS)
 
     def repeat(form: Call) -> None:
@@ -101,7 +127,10 @@ def compare(bench: Bench, name: str, forms: Mapping[str, Call], units: CompiledU
     seconds = bench.time_interleaved({form: partial(repeat, call) for form, call in forms.items()})
     compile_s = sum(units.seconds[part] for part in PARTS.get(name, (name,)))
     return [
-        *(ms_measure(f"{name}_{form}", [each / calls for each in spent]) for form, spent in seconds.items()),
+        *(
+            ms_measure(f"{name}_{form}", [each / calls for each in spent])
+            for form, spent in seconds.items()
+        ),
         ratio_measure(f"{name}_speedup", seconds["eager"], seconds["compiled"]),
         median_measure(f"{name}_compile", [compile_s], "s"),
         median_measure(f"{name}_error", [error], "share"),
@@ -111,7 +140,10 @@ def compare(bench: Bench, name: str, forms: Mapping[str, Call], units: CompiledU
 def measure_minibatch(bench: Bench, envs: int) -> list[Measure]:
     """Measure a step of training with mixed seeds under its plan; `replayed` as a run does it."""
     scene = build_scene("digits", envs, "mixed", device=bench.device)
-    batch, units = scene.batches[0], CompiledUnits(EngineSpec(compile=COMPILE_DEFAULT), device=bench.device)
+    batch, units = (
+        scene.batches[0],
+        CompiledUnits(EngineSpec(compile=COMPILE_DEFAULT), device=bench.device),
+    )
     start = start_epoch(scene.state, scene.plan, net=scene.net)
     graphs = Capture(CpuGraphs())
 
@@ -131,10 +163,13 @@ def measure_minibatch(bench: Bench, envs: int) -> list[Measure]:
 def measures(bench: Bench, envs: int = 32) -> list[Measure]:
     """Measure every step in both forms."""
     eager, compiled = (
-        build_scheduler(envs, bench.device, compile=mode, episode_length=EPOCHS) for mode in ("off", "default")
+        build_scheduler(envs, bench.device, compile=mode, episode_length=EPOCHS)
+        for mode in ("off", "default")
     )
     inputs = mid_episode(eager)
-    forms = zip(build_calls(eager, *inputs).items(), build_calls(compiled, *inputs).values(), strict=True)
+    forms = zip(
+        build_calls(eager, *inputs).items(), build_calls(compiled, *inputs).values(), strict=True
+    )
     rows: list[Measure] = []
     for (name, plain), graph in forms:
         rows += compare(bench, name, {"eager": plain, "compiled": graph}, compiled.compiled)
@@ -145,7 +180,10 @@ def table_rows(measures: Sequence[Measure]) -> list[dict[str, str]]:
     """Return a row per step: the form in which a person reads the measures."""
     known = {measure.name: measure for measure in measures}
     steps = [name.removesuffix("_error") for name in known if name.endswith("_error")]
-    return [{"step": step, **{name: show(known[f"{step}_{name}"]) for name, show in COLUMNS.items()}} for step in steps]
+    return [
+        {"step": step, **{name: show(known[f"{step}_{name}"]) for name, show in COLUMNS.items()}}
+        for step in steps
+    ]
 
 
 if __name__ == "__main__":

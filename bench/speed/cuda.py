@@ -1,8 +1,10 @@
-"""The whole table on a CUDA device in one call: `python -m bench.speed.cuda [--json FILE] [--svg FILE]`.
+"""The whole table on a CUDA device in one call: `python -m bench.speed.cuda [--json FILE] [--svg
+FILE]`.
 
-Training against the loop, cost per env up to 1,024 of them, the training step as a CUDA graph, whole epochs over the
-number of envs, validation, empty slots, memory, share of the device's limits, and the waits that torch itself sees in
-an epoch outside the declared fences.  `--device cpu --short` is the same way with two envs, to see that it works.
+Training against the loop, cost per env up to 1,024 of them, the training step as a CUDA graph,
+whole epochs over the number of envs, validation, empty slots, memory, share of the device's limits,
+and the waits that torch itself sees in an epoch outside the declared fences.  `--device cpu
+--short` is the same way with two envs, to see that it works.
 """
 
 import functools
@@ -14,22 +16,33 @@ from pathlib import Path
 import torch
 
 from bench.harness.bench_scenes import EPOCH_MINIBATCHES, BenchScene, build_scene, task_sizes
-from bench.harness.timing import Bench, build_parser, finish_bench, ms_measure, ratio_measure, start_bench
+from bench.harness.timing import (
+    Bench,
+    build_parser,
+    finish_bench,
+    ms_measure,
+    ratio_measure,
+    start_bench,
+)
 from bench.speed import memory, minibatch, rollout, roofline, validate
 from morphogen.cli.bench import Measure, median_measure
 from morphogen.config.groups import DataSpec
 from morphogen.state.measure import InputBatch
 from morphogen.steps.train import TrainState, start_epoch
 
-LOOP_ENVS = {"digits": (8, 32), "cifar_baseline": (8, 32)}  # numbers of envs for which the loop is worth waiting for
-MANY_ENVS = {"digits": (128, 512, 1024), "cifar_baseline": (128, 256, 512)}  # 1,024 CIFAR hosts take over 80 GB
+# numbers of envs for which the loop is worth waiting for
+LOOP_ENVS = {"digits": (8, 32), "cifar_baseline": (8, 32)}
+# 1,024 CIFAR hosts take over 80 GB
+MANY_ENVS = {"digits": (128, 512, 1024), "cifar_baseline": (128, 256, 512)}
 ENVS = (*rollout.ENVS, 1024)
 SHORT_SIZE = 2  # envs, and minibatches of a whole epoch
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedStep:
-    """A training step as a CUDA graph.  The graph reads its inputs by address, so they live as long as the graph."""
+    """A training step as a CUDA graph.  The graph reads its inputs by address, so they live as long
+    as the graph.
+    """
 
     replay: Callable[[], None]
     progress: TrainState
@@ -60,7 +73,10 @@ def graph_rows(bench: Bench, task: str, envs: int) -> list[Measure]:
     captured = capture_step(ours)
     captured.replay()
     torch.testing.assert_close(
-        captured.after.weights.host, step()[0].weights.host, rtol=minibatch.TOLERANCE, atol=minibatch.TOLERANCE
+        captured.after.weights.host,
+        step()[0].weights.host,
+        rtol=minibatch.TOLERANCE,
+        atol=minibatch.TOLERANCE,
     )
     seconds = bench.time_interleaved({"launched": step, "replayed": captured.replay})
     name = f"graph_{minibatch.SHORT_NAMES[task]}_e{envs}"
@@ -89,7 +105,9 @@ def training_rows(bench: Bench, *, short: bool) -> list[Measure]:
     """The rows on training, eager and as a CUDA graph."""
     found: list[Measure] = []
     for task in LOOP_ENVS:
-        few, many = ((SHORT_SIZE,), (2 * SHORT_SIZE,)) if short else (LOOP_ENVS[task], MANY_ENVS[task])
+        few, many = (
+            ((SHORT_SIZE,), (2 * SHORT_SIZE,)) if short else (LOOP_ENVS[task], MANY_ENVS[task])
+        )
         for envs in few:
             found += minibatch.loop_comparison(bench, task, envs, minibatches=1 if short else None)
         for envs in many:
@@ -121,7 +139,9 @@ def main() -> None:
     own = build_parser(__doc__)
     own.set_defaults(device=torch.device("cuda"))
     own.add_argument("--short", action="store_true", help="two envs, one repetition of everything")
-    own.add_argument("--svg", type=Path, metavar="FILE", help="draw the curves of whole epochs into this file")
+    own.add_argument(
+        "--svg", type=Path, metavar="FILE", help="draw the curves of whole epochs into this file"
+    )
     given = own.parse_args()
     if given.short:
         given.runs = 1

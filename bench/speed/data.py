@@ -1,7 +1,9 @@
-"""Minibatches of digits, shifted or as they are, out of the resident data set and streamed to the device.
+"""Minibatches of digits, shifted or as they are, out of the resident data set and streamed to the
+device.
 
-`python -m bench.speed.data`.  All minibatches of an epoch, and nothing else: what streaming costs a run that trains
-meanwhile is less, as far as the machine has a core left for the thread that reads ahead.
+`python -m bench.speed.data`.  All minibatches of an epoch, and nothing else: what streaming costs a
+run that trains meanwhile is less, as far as the machine has a core left for the thread that reads
+ahead.
 """
 
 import functools
@@ -50,7 +52,8 @@ def measures(bench: Bench, envs: int = 32, minibatches: int = EPOCH_MINIBATCHES)
             bench.record_checksum(f"data_{name}", forms[name]())
         seconds = bench.time_interleaved(forms)
     return [
-        median_measure(f"data_{name}", [samples / t for t in found], "samples/s") for name, found in seconds.items()
+        median_measure(f"data_{name}", [samples / t for t in found], "samples/s")
+        for name, found in seconds.items()
     ]
 
 

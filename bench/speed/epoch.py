@@ -1,9 +1,9 @@
 """Training as a run trains, stacked against the loop: `python -m bench.speed.epoch [--json FILE]`.
 
-An epoch of the task's own length: samples are chosen out of a data set of noise and augmented, and on a CPU the
-minibatches replay recorded operators.  Both draw by the feed of the package; the loop takes, crops, mirrors and
-normalises the samples of each env by plain torch.  Both train on the same samples, and the hosts that come out are
-compared.
+An epoch of the task's own length: samples are chosen out of a data set of noise and augmented, and
+on a CPU the minibatches replay recorded operators.  Both draw by the feed of the package; the loop
+takes, crops, mirrors and normalises the samples of each env by plain torch.  Both train on the same
+samples, and the hosts that come out are compared.
 """
 
 from collections.abc import Iterator
@@ -48,18 +48,27 @@ class EpochScene:
         draws = self.feed.epoch(self.scene.state)
         for number in torch.arange(self.feed.spec.minibatches, device=self.setup.device).split(1):
             chosen = draws.select(number)
-            yield [self._batch(chosen, env, LAYOUTS[layout]) for env in range(self.scene.state.batch_size[0])]
+            yield [
+                self._batch(chosen, env, LAYOUTS[layout])
+                for env in range(self.scene.state.batch_size[0])
+            ]
 
     def _batch(self, draws: Draws, env: int, layout: torch.memory_format) -> tuple[Tensor, Tensor]:
         crops, index = self.feed.crops, draws.index[env]
-        images = crops[index, :, draws.row[env], draws.column[env]] if crops is not None else self.feed.inputs[index]
+        images = (
+            crops[index, :, draws.row[env], draws.column[env]]
+            if crops is not None
+            else self.feed.inputs[index]
+        )
         if draws.mirror is not None:
             images = torch.where(draws.mirror[env].view(-1, 1, 1, 1), images.flip(-1), images)
         inputs, labels = self.feed.preparation.prepare(images, draws.labels[env])
         return inputs.contiguous(memory_format=layout), labels
 
 
-def build_epoch(task: str, envs: int, device: torch.device, *, minibatches: int | None = None) -> EpochScene:
+def build_epoch(
+    task: str, envs: int, device: torch.device, *, minibatches: int | None = None
+) -> EpochScene:
     """The scene of an epoch.  minibatches: None = as many as the task has."""
     scene = build_scene(task, envs, "mixed", device=device)
     data = replace(scene.spec.data, name=register_noise(scene.net.host))
@@ -75,7 +84,10 @@ def build_epoch(task: str, envs: int, device: torch.device, *, minibatches: int 
 def measures(bench: Bench, envs: int = 32) -> list[Measure]:
     """The rows of all tasks, with few envs and with all."""
     return [
-        row for task in TASKS for count in (max(1, envs // 4), envs) for row in epoch_comparison(bench, task, count)
+        row
+        for task in TASKS
+        for count in (max(1, envs // 4), envs)
+        for row in epoch_comparison(bench, task, count)
     ]
 
 
@@ -89,7 +101,10 @@ def epoch_comparison(bench: Bench, task: str, envs: int) -> list[Measure]:
         {"loop": lambda: loop.train(ours.batches(layout)), "stacked": ours.train}, warm=False
     )
     taken = ours.feed.spec.minibatches
-    times = [ms_measure(f"{name}_{form}_ms", [t / taken for t in found]) for form, found in seconds.items()]
+    times = [
+        ms_measure(f"{name}_{form}_ms", [t / taken for t in found])
+        for form, found in seconds.items()
+    ]
     return [ratio_measure(name, seconds["loop"], seconds["stacked"]), *times]
 
 

@@ -1,8 +1,9 @@
-"""Gain of every compiled kernel on an epoch as a run trains it: `python -m bench.speed.kernels [--json FILE]`.
+"""Gain of every compiled kernel on an epoch as a run trains it: `python -m bench.speed.kernels
+[--json FILE]`.
 
-An epoch is a step of the environment: action, training, validation and reward of envs with mixed seeds.  A row is the
-time without one kernel over the time with all kernels, turn by turn.  Times are processor times of one thread, so that
-other work on the machine counts little.
+An epoch is a step of the environment: action, training, validation and reward of envs with mixed
+seeds.  A row is the time without one kernel over the time with all kernels, turn by turn.  Times
+are processor times of one thread, so that other work on the machine counts little.
 """
 
 import time
@@ -18,7 +19,14 @@ from torch import Tensor
 
 import morphogen as mg
 from bench.harness.bench_scenes import add_seeds, seed_layout
-from bench.harness.timing import Bench, bench_facts, build_parser, format_measures, ms_measure, ratio_measure
+from bench.harness.timing import (
+    Bench,
+    bench_facts,
+    build_parser,
+    format_measures,
+    ms_measure,
+    ratio_measure,
+)
 from bench.speed.epoch import register_noise
 from morphogen import kernels
 from morphogen.cli.bench import Measure, write_measures
@@ -26,26 +34,36 @@ from morphogen.config.spec import find_host, resolve
 from morphogen.device.malloc import keep_freed_memory
 
 KERNELS = {  # operators that a kernel serves
-    **{name: (name,) for name in ("attention", "conv", "norm", "perceptron", "philox", "standardise", "sums")},
+    **{
+        name: (name,)
+        for name in ("attention", "conv", "norm", "perceptron", "philox", "standardise", "sums")
+    },
     "blend": ("blend", "blend_and_pool"),
     "blend_and_pool": ("blend_and_pool",),
     "pool": ("blend_and_pool", "pool"),
     "take": ("innermost", "take", "take_blocks"),
 }
-SETTINGS = {"digits_e8": ("digits", 8), "digits_e32": ("digits", 32), "cifar_e8": ("cifar_baseline", 8)}
+SETTINGS = {
+    "digits_e8": ("digits", 8),
+    "digits_e32": ("digits", 32),
+    "cifar_e8": ("cifar_baseline", 8),
+}
 SETTINGS |= {"pydoc_e8": ("pydoc", 8)}
 SMALLER = {  # epochs that would take many seconds
     "cifar_baseline": {"minibatches": 8, "val_samples": 300},
     "pydoc": {"minibatches": 24},
 }
 NOTES = {
-    "sums": "stays whatever it gains: without it torch adds the columns of a stack in an order that depends on its size"
+    "sums": "stays whatever it gains: without it torch adds the columns of a stack in an order "
+    "that depends on its size"
 }
 
 
 @dataclass(frozen=True)
 class ProcessorBench(Bench):
-    """Measurement of the time that the processor works, not of the time that it works for others."""
+    """Measurement of the time that the processor works, not of the time that it works for
+    others.
+    """
 
     def time_call(self, form: Callable[[], object]) -> float:
         """Processor time of one call."""
@@ -100,14 +118,18 @@ def measures(bench: Bench, settings: list[str]) -> list[Measure]:
         forms = {"": epoch, **{name: partial(run, name) for name in names}}
         seconds = bench.time_interleaved(forms)
         rows.append(ms_measure(f"{setting}_ms", seconds[""]))
-        rows += [ratio_measure(f"{setting}_without_{name}", seconds[name], seconds[""]) for name in names]
+        rows += [
+            ratio_measure(f"{setting}_without_{name}", seconds[name], seconds[""]) for name in names
+        ]
         print(format_measures(rows[-len(forms) :]), flush=True)
     return rows
 
 
 if __name__ == "__main__":
     parser = build_parser(__doc__)
-    parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=SETTINGS, help="default: all")
+    parser.add_argument(
+        "--settings", nargs="+", default=list(SETTINGS), choices=SETTINGS, help="default: all"
+    )
     args = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()

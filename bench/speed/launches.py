@@ -1,8 +1,9 @@
-"""Calls of a training minibatch without compiled kernels: `python -m bench.speed.launches [--json FILE]`.
+"""Calls of a training minibatch without compiled kernels: `python -m bench.speed.launches [--json
+FILE]`.
 
-A launch is an operator that would start work on a GPU: views and empty tensors start none, a sort six, the gradient of
-a convolution three.  Python calls are those of one minibatch of one sample, C functions included.  Neither depends on
-the envs, on the samples or on the machine.
+A launch is an operator that would start work on a GPU: views and empty tensors start none, a sort
+six, the gradient of a convolution three.  Python calls are those of one minibatch of one sample, C
+functions included.  Neither depends on the envs, on the samples or on the machine.
 """
 
 import contextlib
@@ -20,8 +21,20 @@ from morphogen.state.measure import InputBatch
 from morphogen.steps.train import start_epoch
 
 ENVS = 7  # every slot holds every blueprint
-SCENES = (("digits", "none"), ("digits", "light"), ("digits", "mixed"), ("cifar_deep_multichannel", "mixed"))
-_NO_LAUNCH = ("_unsafe_view", "empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided")
+SCENES = (
+    ("digits", "none"),
+    ("digits", "light"),
+    ("digits", "mixed"),
+    ("cifar_deep_multichannel", "mixed"),
+)
+_NO_LAUNCH = (
+    "_unsafe_view",
+    "empty",
+    "empty_like",
+    "new_empty",
+    "empty_strided",
+    "new_empty_strided",
+)
 _MANY_LAUNCHES = {"sort": 6, "convolution_backward": 3}
 
 

@@ -1,8 +1,8 @@
 """Peak memory of an epoch per env: `python -m bench.speed.memory [--json FILE]`.
 
-On a CPU every number of envs has a process of its own, and its peak is what the system counted beyond the imported
-packages; on a CUDA device it is what the allocator handed out.  `linear`: what the second doubling of the number of
-envs costs, over twice what the first does.
+On a CPU every number of envs has a process of its own, and its peak is what the system counted
+beyond the imported packages; on a CUDA device it is what the allocator handed out.  `linear`: what
+the second doubling of the number of envs costs, over twice what the first does.
 """
 
 import gc
@@ -53,12 +53,20 @@ def peak_bytes_per_size(bench: Bench, task: str, sizes: list[int]) -> list[int]:
 
 
 def measures(bench: Bench, tasks: dict[str, tuple[str, int]]) -> list[Measure]:
-    """Measure memory at `envs`, twice and four times `envs`; empty if the system does not report sizes."""
+    """Measure memory at `envs`, twice and four times `envs`; empty if the system does not report
+    sizes.
+    """
     found = []
-    for name, (task, envs) in tasks.items() if bench.device.type == "cuda" or process_memory("VmHWM") else ():
+    for name, (task, envs) in (
+        tasks.items() if bench.device.type == "cuda" or process_memory("VmHWM") else ()
+    ):
         low, middle, high = peak_bytes_per_size(bench, task, [envs, 2 * envs, 4 * envs])
-        found.append(median_measure(f"memory_{name}_per_env", [(high - low) / (3 * envs) / 2**20], "MiB"))
-        found.append(median_measure(f"memory_{name}_linear", [(high - middle) / (middle - low) / 2], "ratio"))
+        found.append(
+            median_measure(f"memory_{name}_per_env", [(high - low) / (3 * envs) / 2**20], "MiB")
+        )
+        found.append(
+            median_measure(f"memory_{name}_linear", [(high - middle) / (middle - low) / 2], "ratio")
+        )
     return found
 
 

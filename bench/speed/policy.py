@@ -1,4 +1,6 @@
-"""The controller in ms, one choice for all envs and the update after a round: `python -m bench.speed.policy`."""
+"""The controller in ms, one choice for all envs and the update after a round: `python -m
+bench.speed.policy`.
+"""
 
 import torch
 
@@ -12,7 +14,9 @@ from morphogen.steps.observe_step import observe
 
 
 def measures(bench: Bench, envs: int = 32, epochs: int = 24) -> list[Measure]:
-    """Measure observe, mask and act, and a whole PPO update on a round with little training of hosts."""
+    """Measure observe, mask and act, and a whole PPO update on a round with little training of
+    hosts.
+    """
     data = DataSpec(minibatches=1, val_samples=32)
     own = build_scheduler(envs, bench.device, episode_length=epochs, data=data)
     setup, learner = own.setup, own.learned
@@ -30,11 +34,15 @@ def measures(bench: Bench, envs: int = 32, epochs: int = 24) -> list[Measure]:
     forms = {
         "observe": lambda: observe(state, setup.limits, **seen),
         "masks": lambda: action_masks(state.slots, setup.limits),
-        "act": torch.no_grad()(lambda: own.policy.act(own.params, observation, masks, hidden, noise)),
+        "act": torch.no_grad()(
+            lambda: own.policy.act(own.params, observation, masks, hidden, noise)
+        ),
         "update": update,
     }
     seconds = bench.time_interleaved(forms)
-    bench.record_checksum("policy", torch.cat([leaf.flatten() for leaf in own.params["net"].values(True, True)]))
+    bench.record_checksum(
+        "policy", torch.cat([leaf.flatten() for leaf in own.params["net"].values(True, True)])
+    )
     return [ms_measure(f"policy_{name}_ms", found) for name, found in seconds.items()]
 
 

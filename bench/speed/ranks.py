@@ -1,8 +1,9 @@
 """Costs from which a run chooses its number of ranks: `python -m bench.speed.ranks [--write]`.
 
-CPU seconds of one thread for epochs and updates at several numbers of envs, fitted by a line with least relative
-squares; the time of a rank beside others; what the start of ranks takes.  Images of CIFAR are made up, in official
-files.  A row is printed per size.  `--write` replaces the file of the package.
+CPU seconds of one thread for epochs and updates at several numbers of envs, fitted by a line with
+least relative squares; the time of a rank beside others; what the start of ranks takes.  Images of
+CIFAR are made up, in official files.  A row is printed per size.  `--write` replaces the file of
+the package.
 """
 
 import argparse
@@ -48,20 +49,31 @@ class RoundCost(NamedTuple):
 def time_round(data: str, task: str, epochs: int, envs: int) -> RoundCost:
     """Run two rounds and return the costs of the second.  data: folder of the images."""
     torch.set_num_threads(1)
-    fields: Any = {"rounds": 2, "envs": envs, "episode_length": epochs, "engine": {"devices": ["cpu"], "threads": 1}}
+    fields: Any = {
+        "rounds": 2,
+        "envs": envs,
+        "episode_length": epochs,
+        "engine": {"devices": ["cpu"], "threads": 1},
+    }
     fields["ppo"] = {"imitation_rounds": 0}  # rounds as most of a run
     spec = resolve(RunSpec(task=task, telemetry={"level": "off"}, data={"dir": data}, **fields))
     marks: list[tuple[float, float]] = []
     scheduler = Scheduler(
         build_setup(spec),
-        Parts(hooks=Hooks(on_epoch=lambda *_: marks.append((time.process_time(), time.perf_counter())))),
+        Parts(
+            hooks=Hooks(
+                on_epoch=lambda *_: marks.append((time.process_time(), time.perf_counter()))
+            )
+        ),
     )
     scheduler.run_round()
     marks.clear()
     scheduler.run_round()
     steps = np.diff(np.array(marks), axis=0)
     epoch, wall = np.median(steps, axis=0).tolist()
-    return RoundCost(epoch, time.process_time() - marks[-1][0], wall, (process_memory("VmHWM") or 0) / 2**20)
+    return RoundCost(
+        epoch, time.process_time() - marks[-1][0], wall, (process_memory("VmHWM") or 0) / 2**20
+    )
 
 
 def write_images(folder: str) -> None:
@@ -82,8 +94,21 @@ def fit_line(sizes: tuple[int, ...], seconds: list[float]) -> tuple[float, float
 
 
 def measure_start() -> float:
-    """Return by how many seconds a run of two ranks ends later than one of one process that computes nothing."""
-    command = [sys.executable, "-m", "morphogen", "train", "--preset", "whitebox", "--rounds", "1", "--envs", "4"]
+    """Return by how many seconds a run of two ranks ends later than one of one process that
+    computes nothing.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "morphogen",
+        "train",
+        "--preset",
+        "whitebox",
+        "--rounds",
+        "1",
+        "--envs",
+        "4",
+    ]
     command += ["--set", "final_episodes=0", "--quiet"]
     seconds: dict[str, list[float]] = {"1": [], "2": []}
     for _ in range(REPEATS):
@@ -100,11 +125,17 @@ def fit_task(pool: Any, data: str, kind: str) -> tuple[dict[str, float], float]:
     rows: list[RoundCost] = []
     for envs in sizes:
         rows.append(pool.apply(time_round, (data, task, epochs, envs)))
-        print(f"{task:16} {envs:4} envs  epoch {rows[-1].epoch_s:.4f} s  update {rows[-1].update_s:.3f} s", flush=True)
+        print(
+            f"{task:16} {envs:4} envs  epoch {rows[-1].epoch_s:.4f} s  update "
+            f"{rows[-1].update_s:.3f} s",
+            flush=True,
+        )
     epoch_s, env_s = fit_line(sizes, [row.epoch_s for row in rows])
     update_s, row_s = fit_line(sizes, [row.update_s for row in rows])
     costs = {"epoch_s": round(epoch_s, 5), "env_s": round(env_s, 6)}
-    return costs | {"update_s": round(update_s, 4), "row_s": round(row_s / epochs, 7)}, rows[0].peak_mib
+    return costs | {"update_s": round(update_s, 4), "row_s": round(row_s / epochs, 7)}, rows[
+        0
+    ].peak_mib
 
 
 def measure(data: str) -> dict[str, Any]:
@@ -118,13 +149,19 @@ def measure(data: str) -> dict[str, Any]:
     crowding = max(1.0, statistics.median(row.wall_s for row in beside) / alone)
     print(f"a rank beside others takes {crowding:.3f} of its time alone", flush=True)
     memory = max(peak for _, peak in found.values())
-    ranks = {"start_s": round(measure_start(), 2), "crowding": round(crowding, 3), "memory_mib": round(memory)}
+    ranks = {
+        "start_s": round(measure_start(), 2),
+        "crowding": round(crowding, 3),
+        "memory_mib": round(memory),
+    }
     return {"ranks": ranks, "tasks": {kind: costs for kind, (costs, _) in found.items()}}
 
 
 def main() -> None:
     """Measure, print, and write on request."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--write", action="store_true", help=f"replace {COSTS.name}")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as data:

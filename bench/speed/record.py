@@ -1,8 +1,9 @@
 """The record, part by part, in ms: `python -m bench.speed.record [--envs 32]`.
 
-Of an epoch: gathering its leaves, their way to the host, and what the reporter does.  Of a round of eight epochs, in
-the threads of the sinks: `encode`, the file of its record; `events`, all events that can be derived from it.
-The share of the first part in an epoch is `record_share` of `bench.speed.rollout`.
+Of an epoch: gathering its leaves, their way to the host, and what the reporter does.  Of a round of
+eight epochs, in
+the threads of the sinks: `encode`, the file of its record; `events`, all events that can be derived
+from it. The share of the first part in an epoch is `record_share` of `bench.speed.rollout`.
 """
 
 import torch
@@ -44,7 +45,9 @@ def measures(bench: Bench, envs: int = 32) -> list[Measure]:
     """Seconds of every part."""
     sink = RecordSink()
     telemetry = TelemetrySpec(level=LEVEL_DEBUG)
-    own = build_scheduler(envs, bench.device, sinks=(sink,), episode_length=EPOCHS, telemetry=telemetry)
+    own = build_scheduler(
+        envs, bench.device, sinks=(sink,), episode_length=EPOCHS, telemetry=telemetry
+    )
     own.run_round()
     own.reporter.close()
     hidden = own.policy.initial_hidden(envs, device=own.setup.device)

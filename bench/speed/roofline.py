@@ -1,12 +1,13 @@
 """Training step against the limits of the machine: `python -m bench.speed.roofline [--json FILE]`.
 
-Operations are those of matrix products and convolutions; bytes are the reads and writes of every operation of the step,
-views left out.  The peaks are a large matrix product and a large copy in the same process on the same threads.  The
-nearer limit is the one that allows the step the longer time; the share achieved is that time over the time it took.
+Operations are those of matrix products and convolutions; bytes are the reads and writes of every
+operation of the step, views left out.  The peaks are a large matrix product and a large copy in the
+same process on the same threads.  The nearer limit is the one that allows the step the longer time;
+the share achieved is that time over the time it took.
 
-The ceiling is how many times faster than the loop the step would be if all but its convolutions, or on tokens its
-matrix products and attention, cost nothing.  Those are the same calls in every form, eager or compiled, so no form gets
-past it.
+The ceiling is how many times faster than the loop the step would be if all but its convolutions, or
+on tokens its matrix products and attention, cost nothing.  Those are the same calls in every form,
+eager or compiled, so no form gets past it.
 """
 
 from typing import Any
@@ -15,7 +16,12 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.flop_counter import (
+    FlopCounterMode,
+    conv_flop_count,
+    sdpa_backward_flop_count,
+    sdpa_flop_count,
+)
 
 from bench.harness.bench_scenes import BenchScene, build_scene, task_sizes
 from bench.harness.module_loop import ModuleLoop
@@ -25,7 +31,10 @@ from morphogen.cli.bench import Measure, median_measure
 
 MATRIX_SIDE, COPY_FLOATS = 2048, 2**26  # of the matrices; floats of the copy
 _ATEN, _OURS = torch.ops.aten, torch.ops.morphogen
-_FORWARD_OPS, _BACKWARD_OPS = (_ATEN.convolution, _OURS.conv), (_ATEN.convolution_backward, _OURS.conv_backward)
+_FORWARD_OPS, _BACKWARD_OPS = (
+    (_ATEN.convolution, _OURS.conv),
+    (_ATEN.convolution_backward, _OURS.conv_backward),
+)
 CONV_OPS = tuple(packet.default for packet in (*_FORWARD_OPS, *_BACKWARD_OPS))
 _ATTENTION = _ATEN._scaled_dot_product_flash_attention_for_cpu
 _ATTENTION_BACKWARD = _ATEN._scaled_dot_product_flash_attention_for_cpu_backward
@@ -36,8 +45,12 @@ _PRODUCTS = (
 PRODUCT_OPS = tuple(packet.default for packet in _PRODUCTS)
 
 
-def _conv_backward_flops(grads: Any, x: Any, weight: Any, *rest: Any, out_shape: Any = None, **_: Any) -> int:
-    """Each gradient of a convolution costs as much as the convolution; torch counts grouped ones as full."""
+def _conv_backward_flops(
+    grads: Any, x: Any, weight: Any, *rest: Any, out_shape: Any = None, **_: Any
+) -> int:
+    """Each gradient of a convolution costs as much as the convolution; torch counts grouped ones as
+    full.
+    """
     transposed, asked = rest[4], rest[7]
     return conv_flop_count(x, weight, grads, transposed) * sum(asked[:2])
 
@@ -47,8 +60,12 @@ def _attention_flops(queries: Any, *rest: Any, out_shape: Any = None, **_: Any) 
     return sdpa_flop_count(queries, *rest[:2]) * (queries[-2] + 1) // (2 * queries[-2])
 
 
-def _attention_backward_flops(grads: Any, queries: Any, *rest: Any, out_shape: Any = None, **_: Any) -> int:
-    return sdpa_backward_flop_count(grads, queries, *rest[:2]) * (queries[-2] + 1) // (2 * queries[-2])
+def _attention_backward_flops(
+    grads: Any, queries: Any, *rest: Any, out_shape: Any = None, **_: Any
+) -> int:
+    return (
+        sdpa_backward_flop_count(grads, queries, *rest[:2]) * (queries[-2] + 1) // (2 * queries[-2])
+    )
 
 
 _FORMULAS = {
@@ -70,7 +87,9 @@ class TrafficCounter(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         if not func.is_view:
             touched = tree_leaves((args, kwargs, out))
-            self.bytes += sum(leaf.numel() * leaf.element_size() for leaf in touched if isinstance(leaf, Tensor))
+            self.bytes += sum(
+                leaf.numel() * leaf.element_size() for leaf in touched if isinstance(leaf, Tensor)
+            )
         return out
 
 
@@ -96,9 +115,13 @@ class CallRecorder(TorchDispatchMode):
 
 
 def ceiling(bench: Bench, task: str, envs: int) -> tuple[list[float], list[float]]:
-    """Seconds of a minibatch of the loop, and of the convolutions or products of the stacked form, run by run."""
+    """Seconds of a minibatch of the loop, and of the convolutions or products of the stacked form,
+    run by run.
+    """
     ours = build_scene(task, envs, "mixed", device=bench.device)
-    loop = ModuleLoop(ours, fastest_layout(bench, build_scene(task, min(envs, 4), "mixed", device=bench.device)))
+    loop = ModuleLoop(
+        ours, fastest_layout(bench, build_scene(task, min(envs, 4), "mixed", device=bench.device))
+    )
     with CallRecorder(PRODUCT_OPS if ours.net.host.vocabulary else CONV_OPS) as kernels:
         ours.train()
     seconds = bench.time_interleaved({"loop": loop.train, "kernels": kernels.replay})
@@ -106,7 +129,9 @@ def ceiling(bench: Bench, task: str, envs: int) -> tuple[list[float], list[float
 
 
 def count_work(scene: BenchScene) -> tuple[int, int]:
-    """Operations and bytes of the training step of a scene, backward pass and optimiser included."""
+    """Operations and bytes of the training step of a scene, backward pass and optimiser
+    included.
+    """
     flops = FlopCounterMode(display=False, custom_mapping=_FORMULAS)
     with TrafficCounter() as traffic, flops:
         scene.train()
@@ -116,11 +141,16 @@ def count_work(scene: BenchScene) -> tuple[int, int]:
 def machine_peaks(
     bench: Bench, *, side: int = MATRIX_SIDE, copied: int = COPY_FLOATS
 ) -> tuple[list[float], list[float]]:
-    """Operations per second of a large matrix product, and bytes per second of a large copy, run by run."""
+    """Operations per second of a large matrix product, and bytes per second of a large copy, run by
+    run.
+    """
     matrix = torch.ones(side, side, device=bench.device)
     product, source = torch.empty_like(matrix), torch.ones(copied, device=bench.device)
     target = torch.empty_like(source)
-    forms = {"product": lambda: torch.mm(matrix, matrix, out=product), "copy": lambda: target.copy_(source)}
+    forms = {
+        "product": lambda: torch.mm(matrix, matrix, out=product),
+        "copy": lambda: target.copy_(source),
+    }
     seconds = bench.time_interleaved(forms)
     moved = 2 * copied * source.element_size()
     return [2 * side**3 / t for t in seconds["product"]], [moved / t for t in seconds["copy"]]
@@ -144,7 +174,9 @@ def measures(bench: Bench, tasks: dict[str, tuple[str, int]], **large: int) -> l
             ratio_measure(f"roofline_{name}_{limit}", [least] * len(seconds), seconds, "share")
             for limit, least in limits.items()
         ]
-        best = ratio_measure(f"roofline_{name}", [limits[nearer]] * len(seconds), seconds, f"of {nearer}")
+        best = ratio_measure(
+            f"roofline_{name}", [limits[nearer]] * len(seconds), seconds, f"of {nearer}"
+        )
         found += [ratio_measure(f"ceiling_{name}", *ceiling(bench, task, envs)), best, *rows]
         found += [median_measure(f"roofline_{name}_gflop", [flops / 1e9], "Gflop")]
         found += [

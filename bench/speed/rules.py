@@ -1,10 +1,10 @@
 """Masks, decode and the reward of a step, per env: eager against compiled.
 
-Run: `python -m bench.speed.rules [--envs 1024] [--json bench/results/reward.json]`.
-`reward_*` is a rule of the table with all its components, over scripted episodes.  `score_*` is the whole step that
-scores: the inputs of the rule, the rule, its split by slots, the detectors and the close of the epoch.  A timed call is
-an episode, or the same number of calls on one state.  Both forms must agree to 1e-6; compile time is reported
-separately.
+Run: `python -m bench.speed.rules [--envs 1024] [--json bench/results/reward.json]`. `reward_*` is a
+rule of the table with all its components, over scripted episodes.  `score_*` is the whole step that
+scores: the inputs of the rule, the rule, its split by slots, the detectors and the close of the
+epoch.  A timed call is an episode, or the same number of calls on one state.  Both forms must agree
+to 1e-6; compile time is reported separately.
 """
 
 import functools
@@ -64,18 +64,29 @@ def repeat_call(rule: Call, *, args: tuple) -> object:
 
 
 def build_paying_step(envs: int, name: str, device: torch.device) -> tuple[Call, tuple]:
-    """The step that pays by a rule, and what it is given after an epoch in which every slot holds a seed."""
+    """The step that pays by a rule, and what it is given after an epoch in which every slot holds a
+    seed.
+    """
     rule, terms = build_rule(RewardSpec(rule=name), **asdict(TERMS)), EpisodeSpec(length=STEPS)
     before = begin_episode(build_scene("digits", envs, "mixed", val_samples=1).state.slots, terms)
     before = before.replace(ledger=rule.init(envs, SLOTS))
     games = torch.linspace(40.0, 60.0, 2**SLOTS).expand(envs, -1).contiguous()
-    whole = run_steps(before, torch.tensor([PLACEHOLDER] * envs), SyntheticMeasurements(torch.ones(envs), games), terms)
+    whole = run_steps(
+        before,
+        torch.tensor([PLACEHOLDER] * envs),
+        SyntheticMeasurements(torch.ones(envs), games),
+        terms,
+    )
     fixed = reward_context(before, whole[0], terms)
     names = ("before", "host_params", "params", "next_params")
     given = tuple(part.to(device) for part in (*whole, *(fixed.pop(name) for name in names)))
 
     def pay(*args: Any) -> tuple[EnvState, StepScore]:
-        own = {**dict(zip(names, args[5:], strict=True)), "rule": rule, "param_budget": TERMS.param_budget}
+        own = {
+            **dict(zip(names, args[5:], strict=True)),
+            "rule": rule,
+            "param_budget": TERMS.param_budget,
+        }
         return score(*args[:5], **own, **fixed)
 
     return pay, given
@@ -88,8 +99,14 @@ def build_subjects(envs: int, device: torch.device) -> dict[str, tuple[Call, Cal
     sizes = torch.tensor([SIZES.get(head, count) for head in Head], device=device)
     action = torch.arange(envs, device=device).unsqueeze(-1) % sizes
     found: dict[str, tuple[Call, Call]] = {
-        "masks": (lambda slots: action_masks(slots, limits), functools.partial(repeat_call, args=(slots,))),
-        "decode": (lambda *given: decode(*given, limits), functools.partial(repeat_call, args=(action, slots))),
+        "masks": (
+            lambda slots: action_masks(slots, limits),
+            functools.partial(repeat_call, args=(slots,)),
+        ),
+        "decode": (
+            lambda *given: decode(*given, limits),
+            functools.partial(repeat_call, args=(action, slots)),
+        ),
     }
     steps = scripted_steps(envs, device)
     for name in RULES:
@@ -110,7 +127,9 @@ def measures(bench: Bench, envs: int = 1024) -> list[Measure]:
         rules = {"eager": rule, "compiled": torch.compile(rule, fullgraph=True)}
         forms = {form: functools.partial(call, own) for form, own in rules.items()}
         first = bench.time_call(forms["compiled"])
-        torch.testing.assert_close(leaves(forms["compiled"]()), leaves(forms["eager"]()), rtol=1e-6, atol=1e-5)
+        torch.testing.assert_close(
+            leaves(forms["compiled"]()), leaves(forms["eager"]()), rtol=1e-6, atol=1e-5
+        )
         seconds = bench.time_interleaved(forms)
         each = {form: [1e6 * t / STEPS / envs for t in times] for form, times in seconds.items()}
         found += [median_measure(f"{name}_{form}", times, "us") for form, times in each.items()]

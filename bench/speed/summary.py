@@ -1,8 +1,9 @@
-"""One table of what the package costs: `python -m bench.speed.summary [--json FILE] [--full] [--markdown]`.
+"""One table of what the package costs: `python -m bench.speed.summary [--json FILE] [--full]
+[--markdown]`.
 
-The quick form takes a few minutes on two cores.  `--full` adds whole epochs, rounds with and without telemetry,
-and the compiled forms, which take minutes to compile.
-`--markdown` prints the table of bench/README.md out of the file that `--json` names, and measures nothing.
+The quick form takes a few minutes on two cores.  `--full` adds whole epochs, rounds with and
+without telemetry, and the compiled forms, which take minutes to compile. `--markdown` prints the
+table of bench/README.md out of the file that `--json` names, and measures nothing.
 """
 
 import json
@@ -15,15 +16,24 @@ from morphogen.cli.bench import Measure
 
 RESULTS = Path(__file__).parents[1] / "results" / "summary.json"
 README_ROWS = {  # rows of bench/README.md: measure, what it is, how a number is written
-    "epoch_digits_e32": ("an epoch of a run, digits, 32 envs: times faster than the loop", "{:.1f}"),
+    "epoch_digits_e32": (
+        "an epoch of a run, digits, 32 envs: times faster than the loop",
+        "{:.1f}",
+    ),
     "epoch_digits_e8": ("the same, 8 envs", "{:.2f}"),
     "epoch_cifar_e32": ("an epoch of a run, cifar_baseline, 32 envs: the same", "{:.2f}"),
     "epoch_cifar_e8": ("the same, 8 envs", "{:.2f}"),
-    "train_digits_e32_eager": ("training steps alone, digits, 32 envs: times faster than the loop", "{:.1f}"),
+    "train_digits_e32_eager": (
+        "training steps alone, digits, 32 envs: times faster than the loop",
+        "{:.1f}",
+    ),
     "train_digits_e8_eager": ("the same, 8 envs", "{:.2f}"),
     "train_digits_e32_eager_one_thread": ("the same, 32 envs, both with one thread", "{:.1f}"),
     "train_digits_e32_compiled": ("32 envs, two threads, compiled", "{:.1f}"),
-    "train_digits_e32_light_eager": ("training, digits, one conv_light in each host, not compiled", "{:.1f}"),
+    "train_digits_e32_light_eager": (
+        "training, digits, one conv_light in each host, not compiled",
+        "{:.1f}",
+    ),
     "train_digits_e32_none_eager": ("training, digits, no seeds, not compiled", "{:.1f}"),
     "train_digits_e128_per_env": ("cost per env of 128 envs, over that of 32", "{:.2f}"),
     "train_cifar_e8_eager": ("training steps alone, cifar_baseline, 8 envs: the same", "{:.2f}"),
@@ -33,16 +43,28 @@ README_ROWS = {  # rows of bench/README.md: measure, what it is, how a number is
     "train_tokens_e32_eager": ("the same, 32 envs", "{:.2f}"),
     "train_tokens_e8_compiled": ("8 envs, compiled", "{:.2f}"),
     "train_tokens_e32_compiled": ("32 envs, compiled", "{:.2f}"),
-    "ceiling_tokens_e8": ("8 envs again, were all but its products and attention for nothing", "{:.2f}"),
+    "ceiling_tokens_e8": (
+        "8 envs again, were all but its products and attention for nothing",
+        "{:.2f}",
+    ),
     "ceiling_tokens_e32": ("the same, 32 envs", "{:.2f}"),
     "ceiling_cifar": ("8 envs again, were all but its convolutions for nothing", "{:.2f}"),
-    "validate_8_over_1": ("validation of all 8 coalitions of three seeds, over that of one", "{:.2f}"),
+    "validate_8_over_1": (
+        "validation of all 8 coalitions of three seeds, over that of one",
+        "{:.2f}",
+    ),
     "empty_slots": ("epoch of hosts with empty slots, over that of hosts without slots", "{:.3f}"),
     "control_share": ("share of control and bookkeeping in an epoch, digits, 32 envs", "{:.3f}"),
     "record_share": ("share of the record and its events in it", "{:.4f}"),
-    "telemetry_normal": ("round of 8 epochs, digits, 32 envs, at level normal, over that at level off", "{:.3f}"),
+    "telemetry_normal": (
+        "round of 8 epochs, digits, 32 envs, at level normal, over that at level off",
+        "{:.3f}",
+    ),
     "telemetry_debug": ("the same at level debug", "{:.3f}"),
-    "roofline_digits": ("training step, digits: share of the nearer limit of the machine", "{:.2f}"),
+    "roofline_digits": (
+        "training step, digits: share of the nearer limit of the machine",
+        "{:.2f}",
+    ),
     "roofline_cifar": ("training step, cifar_baseline: the same", "{:.2f}"),
     "roofline_tokens_e8_compute": (
         "training step, a language model, 8 envs: share of the rate of a large product",
@@ -61,7 +83,9 @@ def measures(bench: Bench, *, full: bool, envs: int = 32) -> list[Measure]:
     for part in (validate.measures, rollout.share_rows, rollout.empty_slots):
         found += part(bench, envs)
     sizes, few = task_sizes(envs), max(1, envs // 4)
-    found += roofline.measures(bench, sizes | {f"{TOKENS}_e{count}": (TOKENS, count) for count in (few, envs)})
+    found += roofline.measures(
+        bench, sizes | {f"{TOKENS}_e{count}": (TOKENS, count) for count in (few, envs)}
+    )
     found += memory.measures(bench, sizes | {TOKENS: (TOKENS, few)})
     if not full:
         return found
@@ -72,7 +96,9 @@ def measures(bench: Bench, *, full: bool, envs: int = 32) -> list[Measure]:
 def markdown(facts: dict) -> str:
     """The table of bench/README.md, out of the JSON of a table."""
     rows = {row["name"]: row for row in facts["measures"]}
-    place = "{cpu}, {cores} cores, threads used: {threads}, torch {torch}".format(**facts["machine"])
+    place = "{cpu}, {cores} cores, threads used: {threads}, torch {torch}".format(
+        **facts["machine"]
+    )
     lines = [
         f"{place}: median, and half the range between the quartiles",
         "",
@@ -81,7 +107,10 @@ def markdown(facts: dict) -> str:
     ]
     for name, (words, form) in README_ROWS.items():
         if name in rows:
-            lines.append(f"| {words} | {form.format(rows[name]['value'])} | {form.format(rows[name]['spread'])} |")
+            lines.append(
+                f"| {words} | {form.format(rows[name]['value'])} | "
+                f"{form.format(rows[name]['spread'])} |"
+            )
     return "\n".join(lines)
 
 
@@ -89,8 +118,14 @@ def main() -> None:
     """Print all rows, or the table of bench/README.md."""
     own = build_parser(__doc__)
     own.add_argument("--full", action="store_true", help="also telemetry and the compiled forms")
-    own.add_argument("--envs", type=int, default=32, metavar="E", help="envs that training is measured with")
-    own.add_argument("--markdown", action="store_true", help="print the table of bench/README.md from the JSON file")
+    own.add_argument(
+        "--envs", type=int, default=32, metavar="E", help="envs that training is measured with"
+    )
+    own.add_argument(
+        "--markdown",
+        action="store_true",
+        help="print the table of bench/README.md from the JSON file",
+    )
     given = own.parse_args()
     if given.markdown:
         print(markdown(json.loads((given.json or RESULTS).read_text())))

@@ -1,7 +1,8 @@
-"""Cost of telemetry: alternating rounds on digits at level off, normal and debug: `python -m bench.speed.telemetry`.
+"""Cost of telemetry: alternating rounds on digits at level off, normal and debug: `python -m
+bench.speed.telemetry`.
 
-Every run plays the same rounds of a few epochs under the policy that it learns; that all of them end with the
-same hosts is checked.  Events go to a file, as in a run.
+Every run plays the same rounds of a few epochs under the policy that it learns; that all of them
+end with the same hosts is checked.  Events go to a file, as in a run.
 """
 
 import tempfile
@@ -38,7 +39,8 @@ def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure
     for level in seconds.keys() - {LEVEL_OFF}:
         torch.testing.assert_close(hosts[level], hosts[LEVEL_OFF], rtol=0, atol=0)
     return [
-        ratio_measure(f"telemetry_{level}", seconds[level], seconds[LEVEL_OFF]) for level in ("normal", LEVEL_DEBUG)
+        ratio_measure(f"telemetry_{level}", seconds[level], seconds[LEVEL_OFF])
+        for level in ("normal", LEVEL_DEBUG)
     ]
 
 
@@ -46,7 +48,9 @@ def _build_scheduler(bench: Bench, level: str, envs: int, epochs: int, folder: P
     telemetry = TelemetrySpec(level=level)
     (folder / level).mkdir()
     sinks = () if level == LEVEL_OFF else (LogFile(folder / level / EVENTS),)
-    return build_scheduler(envs, bench.device, sinks=sinks, telemetry=telemetry, episode_length=epochs)
+    return build_scheduler(
+        envs, bench.device, sinks=sinks, telemetry=telemetry, episode_length=epochs
+    )
 
 
 def _host_params(run: Scheduler) -> torch.Tensor:

@@ -1,7 +1,8 @@
 """Validation over the number of live seeds: `python -m bench.speed.validate [--json FILE]`.
 
-`validate_8_over_1`: all coalitions of three seeds against the network as it is.  `validate_rows_over_shared`: an env
-for every coalition, the seeds that are off taken out, against the tree that shares what coalitions have in common.
+`validate_8_over_1`: all coalitions of three seeds against the network as it is.
+`validate_rows_over_shared`: an env for every coalition, the seeds that are off taken out, against
+the tree that shares what coalitions have in common.
 """
 
 import torch
@@ -33,12 +34,20 @@ def measures(bench: Bench, envs: int = 32, val_samples: int = 300) -> list[Measu
     whole = scenes[str(COALITIONS[-1])]
     scenes["rows"] = unshare_coalitions(whole)
     accuracy = whole.validate().accuracy
-    torch.testing.assert_close(scenes["rows"].validate().accuracy.view_as(accuracy), accuracy, rtol=0, atol=1.0)
+    torch.testing.assert_close(
+        scenes["rows"].validate().accuracy.view_as(accuracy), accuracy, rtol=0, atol=1.0
+    )
     bench.record_checksum("validate_8_over_1", accuracy)
     seconds = bench.time_interleaved({name: one.validate for name, one in scenes.items()})
-    found = [ratio_measure(f"validate_{k}_over_1", seconds[str(k)], seconds["1"]) for k in COALITIONS[1:]]
+    found = [
+        ratio_measure(f"validate_{k}_over_1", seconds[str(k)], seconds["1"]) for k in COALITIONS[1:]
+    ]
     times = [ms_measure(f"validate_{k}_ms", seconds[str(k)]) for k in (1, 8)]
-    return [*found, ratio_measure("validate_rows_over_shared", seconds["rows"], seconds["8"]), *times]
+    return [
+        *found,
+        ratio_measure("validate_rows_over_shared", seconds["rows"], seconds["8"]),
+        *times,
+    ]
 
 
 if __name__ == "__main__":

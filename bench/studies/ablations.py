@@ -1,10 +1,12 @@
-"""Worth of the settings of a preset: `python -m bench.studies.ablations RUN... [--json FILE] [--table]`.
+"""Worth of the settings of a preset: `python -m bench.studies.ablations RUN... [--json FILE]
+[--table]`.
 
-The first run sets the base.  Other runs are grouped by the settings in which they differ from it, at least two of each,
-and judged on the same held-out instances.  A change counts as better or worse only where both intervals of its
-difference leave out 0: that over instances, and that of Welch over training seeds.  `--add` holds further runs against
-the unchanged ones of the JSON file, if those are of a preset.  `--table` prints the table of bench/README.md out of the
-JSON file, after reading the runs if any are named.
+The first run sets the base.  Other runs are grouped by the settings in which they differ from it,
+at least two of each, and judged on the same held-out instances.  A change counts as better or worse
+only where both intervals of its
+difference leave out 0: that over instances, and that of Welch over training seeds.  `--add` holds
+further runs against the unchanged ones of the JSON file, if those are of a preset.  `--table`
+prints the table of bench/README.md out of the JSON file, after reading the runs if any are named.
 """
 
 import argparse
@@ -54,7 +56,8 @@ class Played(NamedTuple):
     network_value: Array  # float [n], rounded
 
 
-Groups = dict[str, list[Played]]  # settings that differ from the base, as JSON -> runs; the base comes first
+# settings that differ from the base, as JSON -> runs; the base comes first
+Groups = dict[str, list[Played]]
 
 
 def build_results(runs: Sequence[EvaluatedRun]) -> Row:
@@ -71,19 +74,32 @@ def build_results(runs: Sequence[EvaluatedRun]) -> Row:
 
 
 def _common_values(runs: Sequence[EvaluatedRun]) -> Row:
-    """Network value of the arms that no change matters for: what runs that are added have to agree with."""
-    return {name: arm["network_value"][0].tolist() for name, arm in common_arms(runs, SAME_ARMS).items()}
+    """Network value of the arms that no change matters for: what runs that are added have to agree
+    with.
+    """
+    return {
+        name: arm["network_value"][0].tolist() for name, arm in common_arms(runs, SAME_ARMS).items()
+    }
 
 
 def add_runs(kept: Row, runs: Sequence[EvaluatedRun]) -> Row:
     """Results with further runs, of changes that they hold or of others.
 
-    Raises: ConfigError where the unchanged runs are not those of a preset, which the settings of runs are held against;
-    where no arm played in both, or one ended in other values, as on another kind of processor.
+    Raises: ConfigError where the unchanged runs are not those of a preset, which the settings of
+    runs are held against; where no arm played in both, or one ended in other values, as on another
+    kind of processor.
     """
-    raise_all([f"the unchanged runs of the results have another {path} than their preset" for path in kept["base"]])
+    raise_all(
+        [
+            f"the unchanged runs of the results have another {path} than their preset"
+            for path in kept["base"]
+        ]
+    )
     check_same_arms(kept["arms"], common_arms(runs, SAME_ARMS), runs[0].path)
-    groups = {_settings_key(one["settings"]): _kept_runs(one) for one in (kept["unchanged"], *kept["changes"])}
+    groups = {
+        _settings_key(one["settings"]): _kept_runs(one)
+        for one in (kept["unchanged"], *kept["changes"])
+    }
     for key, group in group_runs(runs, preset_settings(kept["settings"]["preset"])).items():
         groups.setdefault(key, []).extend(group)
     return {**kept, "arms": {**_common_values(runs), **kept["arms"]}, **compare_groups(groups)}
@@ -93,7 +109,10 @@ def group_runs(runs: Sequence[EvaluatedRun], base: RunSpec) -> Groups:
     """Runs by the settings in which they differ from those of the base."""
     groups: Groups = {}
     for run in runs:
-        arm, key = run.arms[TRAINED_ARM], _settings_key(settings_diff(base, learning_settings(run.spec)))
+        arm, key = (
+            run.arms[TRAINED_ARM],
+            _settings_key(settings_diff(base, learning_settings(run.spec))),
+        )
         one = Played(run.facts, float(arm["params"].mean()), arm["network_value"][0].round(DIGITS))
         groups.setdefault(key, []).append(one)
     return groups
@@ -112,23 +131,34 @@ def _kept_runs(group: Row) -> list[Played]:
 
 def compare_groups(groups: Groups) -> Row:
     """The unchanged runs, and every change beside them."""
-    raise_all([line for key, group in groups.items() for line in _group_faults(json.loads(key), group)])
+    raise_all(
+        [line for key, group in groups.items() for line in _group_faults(json.loads(key), group)]
+    )
     base, *changes = [summarise_runs(json.loads(key), group) for key, group in groups.items()]
     if not changes:
         raise ConfigError(f"all {len(base['runs'])} runs have the same settings; want others too")
-    return {"unchanged": base, "changes": [{**one, **compare_to_base(one, base)} for one in changes]}
+    return {
+        "unchanged": base,
+        "changes": [{**one, **compare_to_base(one, base)} for one in changes],
+    }
 
 
 def _group_faults(settings: Row, group: Sequence[Played]) -> list[str]:
-    """A line for every seed that runs of the same settings have in common, and one for a run alone."""
+    """A line for every seed that runs of the same settings have in common, and one for a run
+    alone.
+    """
     name, seeds = _format_settings(settings), [run.facts["seed"] for run in group]
     twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
     alone = [f"{name}: 1 run; want at least 2 with different seeds"] if len(group) < 2 else []
-    return alone + [f"{name}: {seeds.count(seed)} runs have seed {seed}; want each seed once" for seed in twice]
+    return alone + [
+        f"{name}: {seeds.count(seed)} runs have seed {seed}; want each seed once" for seed in twice
+    ]
 
 
 def summarise_runs(settings: Row, group: Sequence[Played]) -> Row:
-    """Runs of the same settings: how they were made, network value with its interval over instances, and its means."""
+    """Runs of the same settings: how they were made, network value with its interval over
+    instances, and its means.
+    """
     rows = np.stack([run.network_value for run in group])
     return {
         "settings": settings,
@@ -154,12 +184,15 @@ def compare_to_base(change: Row, unchanged: Row) -> Row:
 
 
 def over_seeds(changed: Array, base: Array) -> Estimate:
-    """The difference of the means over runs, with Welch's interval: every group has its own scatter.
+    """The difference of the means over runs, with Welch's interval: every group has its own
+    scatter.
 
     Degrees of freedom are rounded down, which widens the interval.
     """
     middle = float(changed.mean() - base.mean())
-    spreads = [(group.mean(axis=1).var(ddof=1) / len(group), len(group) - 1) for group in (changed, base)]
+    spreads = [
+        (group.mean(axis=1).var(ddof=1) / len(group), len(group) - 1) for group in (changed, base)
+    ]
     error = sum(spread for spread, _ in spreads)
     if error == 0:
         return Estimate(middle, middle, middle)
@@ -180,10 +213,16 @@ def markdown(results: Row) -> str:
 
 
 def _format_settings(settings: Row) -> str:
-    """Label of the settings that differ, such as `max_seeds=2`, in backticks; "nothing" for none."""
+    """Label of the settings that differ, such as `max_seeds=2`, in backticks; "nothing" for
+    none.
+    """
     if not settings:
         return "nothing"
-    return "`" + ", ".join(f"{path}={json.dumps(after)}" for path, (_, after) in settings.items()) + "`"
+    return (
+        "`"
+        + ", ".join(f"{path}={json.dumps(after)}" for path, (_, after) in settings.items())
+        + "`"
+    )
 
 
 def _table_row(one: Row) -> str:
@@ -193,7 +232,8 @@ def _table_row(one: Row) -> str:
         behind, ends = format_estimate(one["difference"], "+"), one["over_seeds"]
         seeds = f"{ends['low']:+.3f} .. {ends['high']:+.3f}"
     return (
-        f"| {label} | {len(one['runs'])} | {format_estimate(one['mean'])} | {behind} | {seeds} | {one['params']:,.0f} |"
+        f"| {label} | {len(one['runs'])} | {format_estimate(one['mean'])} | {behind} | {seeds} "
+        f"| {one['params']:,.0f} |"
     )
 
 

@@ -1,6 +1,7 @@
 """The same run under Ray: an actor per rank with the variables that torchrun sets.
 
-`pip install ray`, then `python -m bench.studies.actors 4 train --out runs/a`: four ranks, and the command of each.
+`pip install ray`, then `python -m bench.studies.actors 4 train --out runs/a`: four ranks, and the
+command of each.
 """
 
 import importlib
@@ -13,7 +14,9 @@ import sys
 def run_rank(variables: dict[str, str], words: list[str]) -> int:
     """Run a command as a rank, in a process of its own; return its exit code."""
     command = [sys.executable, "-m", "morphogen", *words]
-    return subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1", **variables}, check=False).returncode
+    return subprocess.run(
+        command, env={**os.environ, "OMP_NUM_THREADS": "1", **variables}, check=False
+    ).returncode
 
 
 def main() -> int:
@@ -23,7 +26,11 @@ def main() -> int:
     ray.init()
     with socket.create_server(("", 0)) as server:
         port = server.getsockname()[1]
-    shared = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": ray.util.get_node_ip_address(), "MASTER_PORT": str(port)}
+    shared = {
+        "WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": ray.util.get_node_ip_address(),
+        "MASTER_PORT": str(port),
+    }
     start = ray.remote(num_cpus=1)(run_rank).remote
     jobs = [start({**shared, "RANK": str(rank)}, words) for rank in range(ranks)]
     return next((code for code in ray.get(jobs) if code), 0)

@@ -1,11 +1,13 @@
-"""Worth of growing on training instances, at any price: `python -m bench.studies.landscape [--preset NAME] [--on N]`.
+"""Worth of growing on training instances, at any price: `python -m bench.studies.landscape
+[--preset NAME] [--on N]`.
 
-Every schedule that grows one seed from the first epoch on, or no seed, plays the same training instances in two worlds.
-A price changes nothing in an episode, so the accuracies give the values under any range of prices: that of the
-host alone, the best fixed schedule, and the best one of each instance, picked in one world and judged in the
-other.  Held-out instances are not looked at.
+Every schedule that grows one seed from the first epoch on, or no seed, plays the same training
+instances in two worlds. A price changes nothing in an episode, so the accuracies give the values
+under any range of prices: that of the host alone, the best fixed schedule, and the best one of each
+instance, picked in one world and judged in the other.  Held-out instances are not looked at.
 
-Beside them: the accuracy of a host of twice the width that grows nothing, and of always giving the commonest label.
+Beside them: the accuracy of a host of twice the width that grows nothing, and of always giving the
+commonest label.
 """
 
 import argparse
@@ -41,7 +43,9 @@ WORLDS = 2  # siblings
 
 def landscape_spec(preset: str, **settings: Any) -> RunSpec:
     """The preset, with parameters for nothing: what is delivered is worth its accuracy."""
-    return resolve(build_spec({"preset": preset, "instance": {"param_price": [0.0, 0.0]}}, settings))
+    return resolve(
+        build_spec({"preset": preset, "instance": {"param_price": [0.0, 0.0]}}, settings)
+    )
 
 
 def single_seed_candidates(spec: RunSpec) -> list[Candidate]:
@@ -75,11 +79,15 @@ def _accuracies(setup: Setup, candidates: Sequence[Candidate], count: int) -> Ar
     """Network values without a price, [K, W, n]."""
     schedules = [build_schedule(candidate, setup.spec) for candidate in candidates]
     context = PlayContext(setup, Transfers(setup.device, time.perf_counter))
-    return score_schedules(context, schedules, training_instances(setup.spec, count), worlds=range(WORLDS))
+    return score_schedules(
+        context, schedules, training_instances(setup.spec, count), worlds=range(WORLDS)
+    )
 
 
 def commonest_label_rate(setup: Setup) -> float:
-    """Share of the commonest label of the validation split: what knowing nothing of an input is worth."""
+    """Share of the commonest label of the validation split: what knowing nothing of an input is
+    worth.
+    """
     counts = torch.bincount(setup.dataset.validation().labels.flatten())
     return float(counts.max() / counts.sum())
 
@@ -89,24 +97,36 @@ def _candidate_row(candidate: Candidate, setup: Setup) -> dict[str, Any]:
         return {"grows": "nothing", "params": 0}
     slot = setup.spec.slots.index(candidate[0].slot)
     blueprint = Blueprint(candidate[0].blueprint)
-    return {"grows": f"{blueprint.label} in {candidate[0].slot}", "params": setup.net.counts[slot][blueprint]}
+    return {
+        "grows": f"{blueprint.label} in {candidate[0].slot}",
+        "params": setup.net.counts[slot][blueprint],
+    }
 
 
 def _instance_traits(setup: Setup, tasks: torch.Tensor, episode: int) -> dict[str, list[float]]:
     when = torch.full_like(tasks[:, 0], episode)
     labels, purpose = setup.dataset.labels, training_instances(setup.spec, 1).split.purpose
-    found = draw_instances(tasks, when, torch.zeros_like(when), spec=setup.spec, labels=labels, purpose=purpose)
+    found = draw_instances(
+        tasks, when, torch.zeros_like(when), spec=setup.spec, labels=labels, purpose=purpose
+    )
     return {name: getattr(found, name).tolist() for name in TRAITS}
 
 
-def value_at_prices(landscape: dict[str, Any], ends: tuple[float, float], *, budget: int) -> dict[str, Any]:
-    """Value of growing with prices drawn log-uniformly from a range: means over instances and prices."""
+def value_at_prices(
+    landscape: dict[str, Any], ends: tuple[float, float], *, budget: int
+) -> dict[str, Any]:
+    """Value of growing with prices drawn log-uniformly from a range: means over instances and
+    prices.
+    """
     rows = landscape["schedules"]
     accuracy = np.array([row["accuracy"] for row in rows])  # [K, W, n]
     params = np.array([row["params"] for row in rows]) / budget
     ratio = np.log(ends[1] / ends[0])
-    price = ends[0] * np.exp(np.random.default_rng(0).uniform(0.0, ratio, (DRAWS, accuracy.shape[2])))
-    worth = (accuracy - params[:, None, None] * price[:, None, None]).clip(-1.0, 1.0)  # [DRAWS, K, W, n]
+    price = ends[0] * np.exp(
+        np.random.default_rng(0).uniform(0.0, ratio, (DRAWS, accuracy.shape[2]))
+    )
+    # [DRAWS, K, W, n]
+    worth = (accuracy - params[:, None, None] * price[:, None, None]).clip(-1.0, 1.0)
     alone, fixed = worth[:, 0].mean(), worth.mean(axis=(0, 2, 3))
     elsewhere = worth.sum(axis=2, keepdims=True) - worth
     each = float(np.take_along_axis(worth, elsewhere.argmax(axis=1)[:, None], axis=1).mean())
@@ -130,7 +150,10 @@ def gains(landscape: dict[str, Any]) -> list[dict[str, Any]]:
             "grows": row["grows"],
             "params": row["params"],
             "points": float(one.mean()),
-            **{f"points at reach {at}": float(one[reach == at].mean()) for at in sorted(set(reach.tolist()))},
+            **{
+                f"points at reach {at}": float(one[reach == at].mean())
+                for at in sorted(set(reach.tolist()))
+            },
         }
         for row, one in zip(landscape["schedules"], more, strict=True)
     ]
@@ -138,7 +161,9 @@ def gains(landscape: dict[str, Any]) -> list[dict[str, Any]]:
 
 def build_results(spec: RunSpec, values: dict[str, Any], budget: int) -> dict[str, Any]:
     """Everything that the file holds, of a spec with a preset."""
-    prices = dict.fromkeys((*RANGES, resolve(build_spec({"preset": spec.preset})).instance.param_price))
+    prices = dict.fromkeys(
+        (*RANGES, resolve(build_spec({"preset": spec.preset})).instance.param_price)
+    )
     return {
         "machine": machine_facts(device="cpu", threads=torch.get_num_threads()),
         "command": f"python -m bench.studies.landscape --preset {spec.preset}",
@@ -152,10 +177,16 @@ def build_results(spec: RunSpec, values: dict[str, Any], budget: int) -> dict[st
 
 def main(words: Sequence[str] | None = None) -> None:
     """Measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--preset", choices=PRESETS, default=PRESETS[0], help="default %(default)s")
-    parser.add_argument("--on", type=int, default=64, metavar="N", help="training instances (default %(default)s)")
-    parser.add_argument("--json", type=Path, help=f"default {FILE.name}, with the name of another preset behind it")
+    parser.add_argument(
+        "--on", type=int, default=64, metavar="N", help="training instances (default %(default)s)"
+    )
+    parser.add_argument(
+        "--json", type=Path, help=f"default {FILE.name}, with the name of another preset behind it"
+    )
     given = parser.parse_args(words)
     torch.set_num_threads(1)
     spec = landscape_spec(given.preset)
@@ -167,12 +198,20 @@ def main(words: Sequence[str] | None = None) -> None:
     for row in found["prices"]:
         low, high = row["param_price"]
         shown = [row["nothing"], row["best_fixed"]["value"], row["best_of_each"]]
-        print(f"prices {low} .. {high}: nothing, best fixed, best of each: {', '.join(f'{v:.4f}' for v in shown)}")
-    alone, wider = (100 * np.mean(row["accuracy"]) for row in (found["schedules"][0], found["wider"]))
-    print(
-        f"commonest label {100 * found['commonest_label']:.1f} %, host {alone:.1f} %, of twice the width {wider:.1f} %"
+        print(
+            f"prices {low} .. {high}: nothing, best fixed, best of each: "
+            f"{', '.join(f'{v:.4f}' for v in shown)}"
+        )
+    alone, wider = (
+        100 * np.mean(row["accuracy"]) for row in (found["schedules"][0], found["wider"])
     )
-    file = given.json or (FILE if given.preset == "digits" else RESULTS / f"landscape_{given.preset}.json")
+    print(
+        f"commonest label {100 * found['commonest_label']:.1f} %, host {alone:.1f} %, of "
+        f"twice the width {wider:.1f} %"
+    )
+    file = given.json or (
+        FILE if given.preset == "digits" else RESULTS / f"landscape_{given.preset}.json"
+    )
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(found) + "\n")
 

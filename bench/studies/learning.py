@@ -1,12 +1,15 @@
-"""Learning of the policy: `python -m bench.studies.learning RUN... [--json FILE] [--picture FILE] [--table]`.
+"""Learning of the policy: `python -m bench.studies.learning RUN... [--json FILE] [--picture FILE]
+[--table]`.
 
-The runs were trained with different seeds and evaluated on the same held-out instances.  The results are every arm
-with its intervals, the difference of the trained policy to each, its share of the way from never growing to the oracle,
-and the learning curves.  `--table` prints the table of bench/README.md out of the JSON file, after reading the runs if
-any are named.  `--add` adds arms that played beside other runs of the same preset, and that no policy matters for.
+The runs were trained with different seeds and evaluated on the same held-out instances.  The
+results are every arm with its intervals, the difference of the trained policy to each, its share of
+the way from never growing to the oracle, and the learning curves.  `--table` prints the table of
+bench/README.md out of the JSON file, after reading the runs if any are named.  `--add` adds arms
+that played beside other runs of the same preset, and that no policy matters for.
 
-All runs play the same instances, so a resample draws instances, each for all runs at once: an instance that is hard for
-all runs counts once.  The scatter over training seeds is reported separately (`over_seeds`).
+All runs play the same instances, so a resample draws instances, each for all runs at once: an
+instance that is hard for all runs counts once.  The scatter over training seeds is reported
+separately (`over_seeds`).
 """
 
 import argparse
@@ -55,11 +58,15 @@ from morphogen.reports import canvas
 
 RESULTS = Path(__file__).parents[1] / "results"
 FILE, PICTURE = RESULTS / "learning.json", RESULTS / "learning.svg"
-# Both ends of a gap: the arms of which the best is its lower end, and its upper end; the first that played counts.
+# Both ends of a gap: the arms of which the best is its lower end, and its upper end; the first that
+# played counts.
 GAPS = ((("planted", "open", "reactive"), "clairvoyant"), (("wait",), "oracle"))
 SEED_RIVALS = ("wait", "tuned", "planted", "open", "reactive")  # that every seed is held against
 SEED = 0  # of the resamples
-MEANS = {"accuracy": "committed_accuracy", **{name: name for name in ("params", "param_epochs", "minibatches")}}
+MEANS = {
+    "accuracy": "committed_accuracy",
+    **{name: name for name in ("params", "param_epochs", "minibatches")},
+}
 Row = dict[str, Any]
 
 
@@ -81,24 +88,43 @@ def build_results(runs: Sequence[EvaluatedRun]) -> Row:
 
 
 def run_base(run: EvaluatedRun) -> Row:
-    """The settings of a run that are not those of its preset: path -> what that has, and what the run has."""
+    """The settings of a run that are not those of its preset: path -> what that has, and what the
+    run has.
+    """
     return settings_diff(preset_settings(run.spec.preset), learning_settings(run.spec))
 
 
 def add_arms(kept: Row, runs: Sequence[EvaluatedRun]) -> Row:
     """Results with the arms that played beside further runs, and that are not of a run.
 
-    Raises: ConfigError where a run has other settings than those of the results, but for its rounds; no arm in common
-    with them; or another value of it.
+    Raises: ConfigError where a run has other settings than those of the results, but for its
+    rounds; no arm in common with them; or another value of it.
     """
     base, other = kept["base"], run_base(runs[0])
-    paths = [path for path in {**base, **other} if path != "rounds" and base.get(path) != other.get(path)]
-    raise_all([f"{runs[0].path} has another {path} than the runs of the results; want the same" for path in paths])
+    paths = [
+        path for path in {**base, **other} if path != "rounds" and base.get(path) != other.get(path)
+    ]
+    raise_all(
+        [
+            f"{runs[0].path} has another {path} than the runs of the results; want the same"
+            for path in paths
+        ]
+    )
     played = common_arms(runs)
-    check_same_arms({name: arm["network_value"] for name, arm in kept["arms"].items()}, played, runs[0].path)
-    arms = {**kept["arms"], **{name: summarise_arm(one) for name, one in played.items() if name not in kept["arms"]}}
+    check_same_arms(
+        {name: arm["network_value"] for name, arm in kept["arms"].items()}, played, runs[0].path
+    )
+    arms = {
+        **kept["arms"],
+        **{name: summarise_arm(one) for name, one in played.items() if name not in kept["arms"]},
+    }
     added = [*kept["added"], *(run.evaluation_command() for run in runs)]
-    return {**kept, "added": added, **compare_arms(arms, [run["seed"] for run in kept["runs"]]), "arms": arms}
+    return {
+        **kept,
+        "added": added,
+        **compare_arms(arms, [run["seed"] for run in kept["runs"]]),
+        "arms": arms,
+    }
 
 
 def compare_arms(arms: Mapping[str, Row], seeds: Sequence[int]) -> Row:
@@ -107,13 +133,17 @@ def compare_arms(arms: Mapping[str, Row], seeds: Sequence[int]) -> Row:
     ours = values[TRAINED_ARM]
     return {
         "gap_closed": gap_closed(values),
-        "rivals": {name: compare_to_arm(ours, rows) for name, rows in values.items() if name != TRAINED_ARM},
+        "rivals": {
+            name: compare_to_arm(ours, rows) for name, rows in values.items() if name != TRAINED_ARM
+        },
         "seeds": [_seed_row(values, row, seed) for row, seed in enumerate(seeds)],
     }
 
 
 def summarise_arm(arm: Mapping[str, Array]) -> Row:
-    """An arm: network value with its intervals, means of the rest, and every network value [R, n]."""
+    """An arm: network value with its intervals, means of the rest, and every network value [R,
+    n].
+    """
     rows = arm["network_value"]
     return {
         "mean": interval(rows.mean(axis=0), seed=SEED)._asdict(),
@@ -139,7 +169,8 @@ def _percentile_estimate(whole: float, found: Array, size: int) -> Estimate:
 
 
 def compare_to_arm(ours: Array, theirs: Array) -> Row:
-    """Size and frequency of the advantage of the trained policy.  ours [R, n]; theirs [R, n], or [1, n] for all runs.
+    """Size and frequency of the advantage of the trained policy.  ours [R, n]; theirs [R, n], or
+    [1, n] for all runs.
 
     `above_zero`: True if every interval of the difference is above 0.
     """
@@ -154,7 +185,8 @@ def compare_to_arm(ours: Array, theirs: Array) -> Row:
 
 
 def improvement_over_runs(behind: Array) -> Estimate:
-    """The probability that a run is better on an instance, ties counted half, from differences [R, n].
+    """The probability that a run is better on an instance, ties counted half, from differences [R,
+    n].
 
     As in `statistics.improvement` two wins and two losses keep the interval from vanishing.
     """
@@ -164,7 +196,9 @@ def improvement_over_runs(behind: Array) -> Estimate:
 
 
 def gap_closed(values: Mapping[str, Array]) -> Row | None:
-    """The share of the way from one end of the gap to the other; None where these did not play or there is no way."""
+    """The share of the way from one end of the gap to the other; None where these did not play or
+    there is no way.
+    """
     ends = gap_ends(values)
     if ends is None:
         return None
@@ -174,12 +208,16 @@ def gap_closed(values: Mapping[str, Array]) -> Row | None:
         return None
     drawn = draw_resamples(1, len(own), seed=SEED, count=resample_count(len(own)))
     return _percentile_estimate(
-        own.mean() / whole.mean(), resample_means(drawn, own) / resample_means(drawn, whole), len(own)
+        own.mean() / whole.mean(),
+        resample_means(drawn, own) / resample_means(drawn, whole),
+        len(own),
     )._asdict()
 
 
 def gap_ends(values: Mapping[str, Array]) -> tuple[str, str] | None:
-    """Both ends of the gap: the best of the arms that do not know what comes, and one that does; None without them."""
+    """Both ends of the gap: the best of the arms that do not know what comes, and one that does;
+    None without them.
+    """
     for lower, upper in GAPS:
         if values.keys() >= {*lower, upper}:
             return max(lower, key=lambda name: values[name].mean()), upper
@@ -189,16 +227,29 @@ def gap_ends(values: Mapping[str, Array]) -> tuple[str, str] | None:
 def _seed_row(values: Mapping[str, Array], row: int, seed: int) -> Row:
     """One training seed: its differences, and what it closes of the gap."""
     ours = values[TRAINED_ARM][row]
-    behind = {name: interval(ours - values[name][0], seed=SEED)._asdict() for name in SEED_RIVALS if name in values}
-    return {"seed": seed, "difference": behind, "gap_closed": gap_closed({**values, TRAINED_ARM: ours[None]})}
+    behind = {
+        name: interval(ours - values[name][0], seed=SEED)._asdict()
+        for name in SEED_RIVALS
+        if name in values
+    }
+    return {
+        "seed": seed,
+        "difference": behind,
+        "gap_closed": gap_closed({**values, TRAINED_ARM: ours[None]}),
+    }
 
 
 def learning_curves(runs: Sequence[EvaluatedRun]) -> Row | None:
-    """Values on the held-out instances that a run plays as it learns, and of its rivals on the same; None without them.
+    """Values on the held-out instances that a run plays as it learns, and of its rivals on the
+    same; None without them.
 
-    `rounds`: learned before each play; `mean`, `rivals`: means over the runs, of which each has its own instances.
+    `rounds`: learned before each play; `mean`, `rivals`: means over the runs, of which each has its
+    own instances.
     """
-    own = {run.spec.seed: [play for play in run.plays if play.policy == run.spec.policy_name] for run in runs}
+    own = {
+        run.spec.seed: [play for play in run.plays if play.policy == run.spec.policy_name]
+        for run in runs
+    }
     rounds = [play.rounds for play in next(iter(own.values()))]
     if not rounds or any([play.rounds for play in plays] != rounds for plays in own.values()):
         return None
@@ -222,10 +273,17 @@ def _mean_value(play: HeldOutPlayed) -> float:
 
 def draw_curves(results: Row) -> bytes:
     """The learning curves as SVG; the same numbers give the same bytes."""
-    with matplotlib.rc_context({"svg.hashsalt": "learning", "svg.fonttype": "none"}, fname=canvas.STYLE_FILE):
+    with matplotlib.rc_context(
+        {"svg.hashsalt": "learning", "svg.fonttype": "none"}, fname=canvas.STYLE_FILE
+    ):
         page, curves = canvas.new_figure(4.0), results["curves"]
         ax = page.subplots()
-        canvas.label_panel(ax, "Value on held-out instances, as the policy learns", "rounds of training", "mean value")
+        canvas.label_panel(
+            ax,
+            "Value on held-out instances, as the policy learns",
+            "rounds of training",
+            "mean value",
+        )
         if curves is None:
             canvas.show_no_data(ax)
         else:
@@ -239,7 +297,9 @@ def _draw_plays(ax: Axes, curves: Row) -> None:
     for place, one in enumerate(curves["seeds"]):
         style: dict[str, Any] = {"color": canvas.cycle_colour(place), "linewidth": 1}
         ax.plot(curves["rounds"], one["value"], label=f"seed {one['seed']}", **style)
-    ax.plot(curves["rounds"], curves["mean"], color=canvas.BLACK, label="mean over seeds", linewidth=2)
+    ax.plot(
+        curves["rounds"], curves["mean"], color=canvas.BLACK, label="mean over seeds", linewidth=2
+    )
     for dash, (name, value) in zip(canvas.DASHES[1:], curves["rivals"].items(), strict=False):
         ax.axhline(value, color=canvas.GREY, linestyle=dash, label=name)
     canvas.limit_to_learned(ax)
@@ -249,19 +309,30 @@ def _draw_plays(ax: Axes, curves: Row) -> None:
 
 def markdown(results: Row) -> str:
     """The table of bench/README.md."""
-    said, arms, took = results["settings"], results["arms"], [run["seconds"] for run in results["runs"]]
+    said, arms, took = (
+        results["settings"],
+        results["arms"],
+        [run["seconds"] for run in results["runs"]],
+    )
     seeds = ", ".join(str(run["seed"]) for run in results["runs"])
     each = f"{said['rounds']} rounds, {min(took):.0f} to {max(took):.0f} s each"
     lines = [
         f"Training seeds {seeds}, {each}; {said['episodes']} held-out instances",
         "",
-        f"| arm | {TASKS[said['task']].value_name} (95 % interval) | {TRAINED_ARM} minus arm | over seeds "
-        "| parameters | accuracy % |",
+        f"| arm | {TASKS[said['task']].value_name} (95 % interval) | {TRAINED_ARM} minus arm | "
+        "over seeds | parameters | accuracy % |",
         "|---|---|---|---|---|---|",
         *(_table_row(name, one, results["rivals"].get(name)) for name, one in arms.items()),
     ]
-    gap, ends = results["gap_closed"], gap_ends({name: np.array(x["network_value"]) for name, x in arms.items()})
-    closing = f"Share of the way from `{ends[0]}` to `{ends[1]}`: {format_estimate(gap)}." if gap and ends else ""
+    gap, ends = (
+        results["gap_closed"],
+        gap_ends({name: np.array(x["network_value"]) for name, x in arms.items()}),
+    )
+    closing = (
+        f"Share of the way from `{ends[0]}` to `{ends[1]}`: {format_estimate(gap)}."
+        if gap and ends
+        else ""
+    )
     return "\n".join([*lines, "", closing] if closing else lines)
 
 

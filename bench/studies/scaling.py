@@ -1,8 +1,10 @@
-"""Cost of a round over ranks and envs, computed from measured parts: `python -m bench.studies.scaling`.
+"""Cost of a round over ranks and envs, computed from measured parts: `python -m
+bench.studies.scaling`.
 
-Measured here, on one core: seconds of an epoch over the envs of a rank, seconds of an update over all envs; counted:
-bytes of the rollout, of the record and of a checkpoint.  Computed: the collectives on a ring and on a tree, by the
-usual model, latency plus bytes over bandwidth; memory of a rank.  `--table` prints the table of the file.
+Measured here, on one core: seconds of an epoch over the envs of a rank, seconds of an update over
+all envs; counted: bytes of the rollout, of the record and of a checkpoint.  Computed: the
+collectives on a ring and on a tree, by the usual model, latency plus bytes over bandwidth; memory
+of a rank.  `--table` prints the table of the file.
 """
 
 import argparse
@@ -64,7 +66,11 @@ def measure_parts(repeats: int) -> Row:
     state, seen = scheduler.env.reset(0)
     epoch = scheduler.run_epoch(state, seen, scheduler.hidden, scheduler.segment, 0)
     spec, params = scheduler.setup.spec, scheduler.params["net"]
-    trees = {"rollout": scheduler.rollout.rows[0], "record": build_record(epoch), "state": state.to_tensordict()}
+    trees = {
+        "rollout": scheduler.rollout.rows[0],
+        "record": build_record(epoch),
+        "state": state.to_tensordict(),
+    }
     scheduler.reporter.close()
     return {
         "epoch_s": epochs,
@@ -73,7 +79,10 @@ def measure_parts(repeats: int) -> Row:
         "update_per_env_s": float(slope),
         "epochs": spec.episode_length,
         "ppo_steps": spec.ppo.epochs * math.gcd(4, UPDATES[0]),
-        "bytes": {name: sum(leaf.nbytes for leaf in flatten_names(tree).values()) for name, tree in trees.items()},
+        "bytes": {
+            name: sum(leaf.nbytes for leaf in flatten_names(tree).values())
+            for name, tree in trees.items()
+        },
         "policy_bytes": sum(leaf.nbytes for leaf in params.values()),
     }
 
@@ -100,7 +109,9 @@ def _update_seconds(envs: int, repeats: int) -> float:
     for _ in range(1 + repeats):
         started = time.process_time()
         turn = mg.Round(scheduler.setup.spec, 0)
-        scheduler.learner.update(scheduler.learned, scheduler.rollout.rows, policy=scheduler.policy, round=turn)
+        scheduler.learner.update(
+            scheduler.learned, scheduler.rollout.rows, policy=scheduler.policy, round=turn
+        )
         spent.append(time.process_time() - started)
     scheduler.reporter.close()
     return float(np.median(spent[1:]))
@@ -133,19 +144,33 @@ def model_round(parts: Row, ranks: int, envs: int) -> Row:
 
 
 def _epoch_at(parts: Row, envs: float) -> float:
-    """Seconds of an epoch of a rank: measured, straight between sizes, in proportion beyond the largest."""
-    sizes, seconds = zip(*((float(size), value) for size, value in parts["epoch_s"].items()), strict=True)
-    return seconds[-1] * envs / sizes[-1] if envs > sizes[-1] else float(np.interp(envs, sizes, seconds))
+    """Seconds of an epoch of a rank: measured, straight between sizes, in proportion beyond the
+    largest.
+    """
+    sizes, seconds = zip(
+        *((float(size), value) for size, value in parts["epoch_s"].items()), strict=True
+    )
+    return (
+        seconds[-1] * envs / sizes[-1]
+        if envs > sizes[-1]
+        else float(np.interp(envs, sizes, seconds))
+    )
 
 
 def breaking_points(parts: Row) -> Row:
-    """Return what bounds a run first, under gather, by the number of envs of a rank that compute for a whole round."""
+    """Return what bounds a run first, under gather, by the number of envs of a rank that compute
+    for a whole round.
+    """
     per_env = parts["epochs"] * parts["epoch_s"][SIZES[-1]] / SIZES[-1]
     size = parts["epochs"] * (parts["bytes"]["rollout"] + parts["bytes"]["record"])
     return {
-        "ranks_of_equal_update": per_env / parts["update_per_env_s"],  # the update takes as long as the rollout
+        # the update takes as long as the rollout
+        "ranks_of_equal_update": per_env / parts["update_per_env_s"],
         "envs_of_16_gib": 16 * GIBI / size,  # rows and columns of a round on every rank
-        **{f"ranks_of_equal_gather_{net.gbit_s:g}": per_env * net.gbit_s * 1e9 / (8 * size) for net in NETWORKS},
+        **{
+            f"ranks_of_equal_gather_{net.gbit_s:g}": per_env * net.gbit_s * 1e9 / (8 * size)
+            for net in NETWORKS
+        },
     }
 
 
@@ -156,22 +181,34 @@ def markdown(results: Row) -> str:
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for row in results["rounds"]:
         links = [
-            f"{row[f'gather_ring_{n.gbit_s:g}_s']:.3g} / {row[f'gather_tree_{n.gbit_s:g}_s']:.3g}" for n in NETWORKS
+            f"{row[f'gather_ring_{n.gbit_s:g}_s']:.3g} / {row[f'gather_tree_{n.gbit_s:g}_s']:.3g}"
+            for n in NETWORKS
         ]
         gathered = (row["rollout_bytes"] + row["record_bytes"]) / MEBI
         seconds = [f"{row[name]:.3g}" for name in ("rollout_s", "update_s", "update_allreduce_s")]
         sizes = [f"{row['checkpoint_bytes'] / MEBI:,.0f}", f"{row['rank_bytes'] / GIBI:.2g}"]
-        cells = [f"{row['ranks']:,}", f"{row['envs']:,}", *seconds, f"{gathered:,.0f}", *links, *sizes]
+        cells = [
+            f"{row['ranks']:,}",
+            f"{row['envs']:,}",
+            *seconds,
+            f"{gathered:,.0f}",
+            *links,
+            *sizes,
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def main() -> None:
     """Measure, compute and write the file; or print the table of the file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", type=Path, default=FILE)
     parser.add_argument("--repeats", type=int, default=3, help="rounds of every size")
-    parser.add_argument("--table", action="store_true", help="print the table of the file, measure nothing")
+    parser.add_argument(
+        "--table", action="store_true", help="print the table of the file, measure nothing"
+    )
     given = parser.parse_args()
     if given.table:
         print(markdown(json.loads(given.json.read_text())))
@@ -180,7 +217,11 @@ def main() -> None:
     keep_freed_memory()
     parts = measure_parts(given.repeats)
     rounds = [model_round(parts, ranks, envs) for envs in ENVS for ranks in RANKS if envs >= ranks]
-    facts = {"machine": machine_facts(device="cpu", threads=1), "parts": parts, "limits": breaking_points(parts)}
+    facts = {
+        "machine": machine_facts(device="cpu", threads=1),
+        "parts": parts,
+        "limits": breaking_points(parts),
+    }
     given.json.write_text(json.dumps({**facts, "rounds": rounds}, indent=1) + "\n")
     print(json.dumps(facts["limits"], indent=1))
 

@@ -1,8 +1,10 @@
-"""Policies of `digits_regimes` where they were not trained: `python -m bench.studies.transfer RUN... --reactive FILE`.
+"""Policies of `digits_regimes` where they were not trained: `python -m bench.studies.transfer
+RUN... --reactive FILE`.
 
-The trained policies play held-out instances, greedily: as they were trained, with their memory cleared after every
-epoch, and in worlds with other regimes, prices, lengths of an episode and hosts.  Beside them play never growing and
-the best rules, in the file of `morphogen tune --family reactive`; these too are those of the worlds of training.
+The trained policies play held-out instances, greedily: as they were trained, with their memory
+cleared after every epoch, and in worlds with other regimes, prices, lengths of an episode and
+hosts.  Beside them play never growing and the best rules, in the file of `morphogen tune --family
+reactive`; these too are those of the worlds of training.
 """
 
 import argparse
@@ -32,7 +34,9 @@ from morphogen.state.decision import ActionMasks, ActOutput, Observation
 
 FILE = Path(__file__).parents[1] / "results" / "transfer.json"
 PRESET, SEED = "digits_regimes", 0  # the seed is that of the resamples
-IMPAIRED = replace(TASKS[PRESET], name="digits_regimes_impaired", host=TASKS["digits_impaired"].host)
+IMPAIRED = replace(
+    TASKS[PRESET], name="digits_regimes_impaired", host=TASKS["digits_impaired"].host
+)
 TRAINED, CLEARED = "as trained", "memory cleared every epoch"
 CONDITIONS: dict[str, dict[str, Any]] = {  # settings that differ from those of training
     TRAINED: {},
@@ -51,7 +55,12 @@ class Memoryless(Greedy):
     """A policy restricted to its likeliest action, which forgets each epoch."""
 
     def act(
-        self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
+        self,
+        params: TensorDict,
+        obs: Observation,
+        masks: ActionMasks,
+        hidden: TensorDict,
+        noise: Tensor,
     ) -> ActOutput:
         """Choose the action as in the first epoch of an episode."""
         fresh = self.policy.initial_hidden(len(masks.op), device=masks.op.device)
@@ -65,18 +74,27 @@ def play_condition(setup: Setup, arms: dict[str, list[Arm]], episodes: int) -> R
     with torch.no_grad():
         values = {
             name: np.stack(
-                [play_arm(setup, transfers, arm, name=name, episodes=episodes).network_value for arm in some]
+                [
+                    play_arm(setup, transfers, arm, name=name, episodes=episodes).network_value
+                    for arm in some
+                ]
             )
             for name, some in arms.items()
         }
     ours = values["trained"]
     return {
-        "means": {name: interval(rows.mean(axis=0), seed=SEED)._asdict() for name, rows in values.items()},
-        "trained_minus": {name: compare_to_arm(ours, rows) for name, rows in values.items() if name != "trained"},
+        "means": {
+            name: interval(rows.mean(axis=0), seed=SEED)._asdict() for name, rows in values.items()
+        },
+        "trained_minus": {
+            name: compare_to_arm(ours, rows) for name, rows in values.items() if name != "trained"
+        },
     }
 
 
-def open_arms(setup: Setup, runs: Sequence[Path], reactive: Path, policy: type[Greedy]) -> dict[str, list[Arm]]:
+def open_arms(
+    setup: Setup, runs: Sequence[Path], reactive: Path, policy: type[Greedy]
+) -> dict[str, list[Arm]]:
     """Build the arms of a condition: the policies of all runs, and their rivals."""
     trained = [build_arm(f"{TRAINED_PREFIX}{run}", setup) for run in runs]
     return {
@@ -90,23 +108,37 @@ def markdown(results: Row) -> str:
     """The table of bench/README.md."""
     rows = [
         f"| {name} | {format_estimate(row['means']['trained'])} | "
-        + " | ".join(format_estimate(row["trained_minus"][rival]["difference"], "+") for rival in ("wait", "reactive"))
+        + " | ".join(
+            format_estimate(row["trained_minus"][rival]["difference"], "+")
+            for rival in ("wait", "reactive")
+        )
         + " |"
         for name, row in results["conditions"].items()
     ]
     head = (
-        f"| {len(results['runs'])} policies, {results['episodes']} held-out instances | anytime value (95 % interval)"
+        f"| {len(results['runs'])} policies, {results['episodes']} held-out instances | anytime "
+        "value (95 % interval)"
     )
     return "\n".join([f"{head} | minus `wait` | minus the rules |", "|---|---|---|---|", *rows])
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Play all conditions, write and print them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directories of different seeds")
-    parser.add_argument("--reactive", type=Path, required=True, metavar="FILE", help="of `morphogen tune`")
-    parser.add_argument("--episodes", type=int, default=64, metavar="N", help="held-out instances (default 64)")
-    parser.add_argument("--seed", type=int, default=1234, help="of the held-out instances (default 1234)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="run directories of different seeds"
+    )
+    parser.add_argument(
+        "--reactive", type=Path, required=True, metavar="FILE", help="of `morphogen tune`"
+    )
+    parser.add_argument(
+        "--episodes", type=int, default=64, metavar="N", help="held-out instances (default 64)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1234, help="of the held-out instances (default 1234)"
+    )
     parser.add_argument("--json", type=Path, default=FILE, help="default %(default)s")
     given = parser.parse_args(words)
     torch.set_num_threads(1)
@@ -115,11 +147,15 @@ def main(words: Sequence[str] | None = None) -> None:
     plans = [(name, Greedy, changes) for name, changes in CONDITIONS.items()]
     for name, policy, changes in [*plans, (CLEARED, Memoryless, CONDITIONS[TRAINED])]:
         envs = {"envs": given.episodes, "ppo": {"world_envs": 1}}
-        setup = build_setup(resolve(build_spec({"preset": PRESET, "seed": given.seed, **envs, **changes})))
+        setup = build_setup(
+            resolve(build_spec({"preset": PRESET, "seed": given.seed, **envs, **changes}))
+        )
         arms = open_arms(setup, given.runs, given.reactive, policy)
         rows[name] = {"settings": changes, **play_condition(setup, arms, given.episodes)}
         behind = rows[name]["trained_minus"]
-        found = ", ".join(f"{rival} {format_estimate(one['difference'], '+')}" for rival, one in behind.items())
+        found = ", ".join(
+            f"{rival} {format_estimate(one['difference'], '+')}" for rival, one in behind.items()
+        )
         print(f"{time.perf_counter() - began:6.0f} s  {name}: trained minus {found}", flush=True)
     results = {
         "machine": machine_facts(device="cpu", threads=1),

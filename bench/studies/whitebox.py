@@ -1,8 +1,9 @@
 """Share of a known optimum that PPO reaches: a preset with a known one, once per seed, in sequence.
 
-`python -m bench.studies.whitebox [--preset whitebox_regimes] [--seeds 1 2 3 4 5] [--json FILE]` runs the command of the
-preset in a process of its own for every seed, and keeps the share of the optimal return of every policy and the seconds
-of the whole command.  The results of a preset are in `bench/results/PRESET.json`.
+`python -m bench.studies.whitebox [--preset whitebox_regimes] [--seeds 1 2 3 4 5] [--json FILE]`
+runs the command of the preset in a process of its own for every seed, and keeps the share of the
+optimal return of every policy and the seconds of the whole command.  The results of a preset are in
+`bench/results/PRESET.json`.
 """
 
 import argparse
@@ -32,12 +33,20 @@ def run_seed(preset: str, seed: int, rounds: int | None) -> dict[str, Any]:
         seconds = time.perf_counter() - began
         result = json.loads(Path(folder, "run", "result.json").read_text())
     shares, played = result["share_of_optimal"], result["episodes"]
-    return {"seed": seed, "share": shares["ppo"], "seconds": seconds, "episodes": played, "all": shares}
+    return {
+        "seed": seed,
+        "share": shares["ppo"],
+        "seconds": seconds,
+        "episodes": played,
+        "all": shares,
+    }
 
 
 def main() -> None:
     """Print a line per seed and write the file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--preset", choices=PRESETS, default=PRESETS[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--rounds", type=int, help="instead of those of the preset")
@@ -50,8 +59,15 @@ def main() -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     for seed in given.seeds:
         rows.append(run_seed(given.preset, seed, given.rounds))
-        print(f"seed {seed}: {rows[-1]['share']:.3f} of the optimal return in {rows[-1]['seconds']:.0f} s", flush=True)
-        worst = {"least_share": min(row["share"] for row in rows), "most_seconds": max(row["seconds"] for row in rows)}
+        print(
+            f"seed {seed}: {rows[-1]['share']:.3f} of the optimal return in "
+            f"{rows[-1]['seconds']:.0f} s",
+            flush=True,
+        )
+        worst = {
+            "least_share": min(row["share"] for row in rows),
+            "most_seconds": max(row["seconds"] for row in rows),
+        }
         file.write_text(json.dumps({**facts, **worst, "runs": rows}, indent=1) + "\n")
 
 

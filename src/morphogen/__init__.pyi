@@ -1,4 +1,4 @@
-"""Public names of the package, each with its module; `morphogen.__getattr__` reads them from this file."""
+"""Public names, each with its module; `morphogen.__getattr__` reads them from this file."""
 
 from morphogen import cli as cli
 from morphogen import config as config

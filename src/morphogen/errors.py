@@ -38,8 +38,12 @@ class CheckpointError(ValueError):
 
 
 class TrainingDiverged(RuntimeError):
-    """Run without one finite optimiser step of the policy in several rounds in a row (exit code 5)."""
+    """Run without one finite optimiser step of the policy in several rounds in a row (exit code
+    5).
+    """
 
 
 class RankError(RuntimeError):
-    """Another process of a run died, did not answer in time, or differs from this one (exit code 8)."""
+    """Another process of a run died, did not answer in time, or differs from this one (exit code
+    8).
+    """

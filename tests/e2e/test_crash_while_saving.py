@@ -1,4 +1,6 @@
-"""A save that does not come to its end, killed or out of room: what was saved before is there, and so is the rest."""
+"""A save that does not come to its end, killed or out of room: what was saved before is there, and
+so is the rest.
+"""
 
 import contextlib
 import sys
@@ -22,7 +24,9 @@ def save(folder, round, **more):
     """A checkpoint whose every number is its round."""
     told = {"weights": torch.full((3000,), float(round)), "deep": {"count": torch.tensor([round])}}
     shared = {"round": round, "bias": torch.full((2,), float(round), dtype=torch.float64)}
-    return save_checkpoint(folder, round=round, epoch=0, envs=told, shared=shared, facts={"score": None}, **more)
+    return save_checkpoint(
+        folder, round=round, epoch=0, envs=told, shared=shared, facts={"score": None}, **more
+    )
 
 
 def loading(folder):
@@ -63,7 +67,10 @@ def in_place_of_a_damaged_one(folder):
 
 def after_processes_that_died(folder):
     save(folder, 1)
-    for name in (f".tmp-round-000002-epoch-0000-{16 * '1'}", f".trash-round-000000-epoch-0000-{16 * '1'}"):
+    for name in (
+        f".tmp-round-000002-epoch-0000-{16 * '1'}",
+        f".trash-round-000000-epoch-0000-{16 * '1'}",
+    ):
         (folder / name).mkdir()
         (folder / name / checkpoint_store.ENVS).write_bytes(b"half")
 
@@ -73,11 +80,15 @@ each_scene = pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__
 
 
 def ends(tmp_path, scene, then):
-    """For every file operation of a save: how it ended where `then` came before it, and what is newest."""
+    """For every file operation of a save: how it ended where `then` came before it, and what is
+    newest.
+    """
     for number in count(1):
         folder = tmp_path / str(number)
         scene(folder)
-        code = killed_processes.forked(killed_processes.at_operation(number, then, partial(save, folder, 2, keep=1)))
+        code = killed_processes.forked(
+            killed_processes.at_operation(number, then, partial(save, folder, 2, keep=1))
+        )
         yield code, loading(folder)[0]
         saves_again(folder)
         if code == killed_processes.DONE and number > 40:
@@ -85,7 +96,9 @@ def ends(tmp_path, scene, then):
 
 
 @each_scene
-def test_a_kill_between_any_two_file_operations_leaves_the_old_checkpoint_or_the_new_one(tmp_path, scene):
+def test_a_kill_between_any_two_file_operations_leaves_the_old_checkpoint_or_the_new_one(
+    tmp_path, scene
+):
     found = list(ends(tmp_path, scene, killed_processes.die))
     codes, rounds = zip(*found, strict=True)
     killed = codes.index(killed_processes.DONE)
@@ -98,7 +111,9 @@ def test_a_kill_between_any_two_file_operations_leaves_the_old_checkpoint_or_the
 
 
 @each_scene
-def test_a_disk_that_is_full_at_any_file_operation_refuses_the_save_and_spoils_nothing(tmp_path, scene):
+def test_a_disk_that_is_full_at_any_file_operation_refuses_the_save_and_spoils_nothing(
+    tmp_path, scene
+):
     found = list(ends(tmp_path, scene, killed_processes.refuse))
     codes, rounds = zip(*found, strict=True)
     assert set(codes) == {killed_processes.DONE, killed_processes.REFUSED}
@@ -112,7 +127,9 @@ def test_a_save_that_ends_inside_a_file_leaves_the_one_before(tmp_path_factory, 
     folder = tmp_path_factory.mktemp("cut")
     whole = save(folder, 1) / checkpoint_store.ENVS
     room = int(where * (whole.stat().st_size - 1))
-    code = killed_processes.forked(killed_processes.at_byte(room, partial(save, folder, 2), dies=dies))
+    code = killed_processes.forked(
+        killed_processes.at_byte(room, partial(save, folder, 2), dies=dies)
+    )
     assert code == (killed_processes.CUT if dies else killed_processes.REFUSED)
     assert loading(folder) == [1]
     assert dies or not list(folder.glob(".*")), "what is half written takes room that is wanted"
@@ -123,9 +140,14 @@ def test_a_policy_file_that_cannot_be_written_whole_leaves_the_one_before(tmp_pa
     path = tmp_path / "policy.safetensors"
     save_policy(path, params={"w": torch.ones(3000)}, normalisers={}, config="{}", facts={})
     before = path.read_bytes()
-    again = partial(save_policy, path, params={"w": torch.zeros(3000)}, normalisers={}, config="{}", facts={})
+    again = partial(
+        save_policy, path, params={"w": torch.zeros(3000)}, normalisers={}, config="{}", facts={}
+    )
     for room in range(0, len(before), 1000):
-        assert killed_processes.forked(killed_processes.at_byte(room, again, dies=False)) == killed_processes.REFUSED
+        assert (
+            killed_processes.forked(killed_processes.at_byte(room, again, dies=False))
+            == killed_processes.REFUSED
+        )
         assert path.read_bytes() == before
         assert [entry.name for entry in tmp_path.iterdir()] == ["policy.safetensors"]
 
@@ -182,6 +204,11 @@ def test_a_disk_that_is_really_full_refuses_what_does_not_fit_and_keeps_what_was
     assert 0 < fitted < len(attempts)
     assert attempts[:fitted] == ["saved"] * fitted
     why = "cannot be written: No space left on device"
-    assert set(attempts[fitted:]) == {f"checkpoint {folder / checkpoint_store.checkpoint_name(2, 0)} {why}"}
+    assert set(attempts[fitted:]) == {
+        f"checkpoint {folder / checkpoint_store.checkpoint_name(2, 0)} {why}"
+    }
     assert policy == f"policy file {folder / 'policy.safetensors'} {why}"
-    assert names.split() == [checkpoint_store.checkpoint_name(1, 0), checkpoint_store.checkpoint_name(3, 0)]
+    assert names.split() == [
+        checkpoint_store.checkpoint_name(1, 0),
+        checkpoint_store.checkpoint_name(3, 0),
+    ]

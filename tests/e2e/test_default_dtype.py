@@ -1,4 +1,6 @@
-"""A run computes what its declared types say, whatever default dtype and device the program around it has set."""
+"""A run computes what its declared types say, whatever default dtype and device the program around
+it has set.
+"""
 
 import itertools
 from unittest import mock
@@ -20,9 +22,13 @@ from morphogen.train.loop import Hooks, Parts
 from morphogen.train.train import resume, train_ppo_vectorized
 
 CASES = {
-    "the task of digits": {"task": "digits_impaired", "telemetry": TelemetrySpec(level="debug", loggers=("csv",))},
+    "the task of digits": {
+        "task": "digits_impaired",
+        "telemetry": TelemetrySpec(level="debug", loggers=("csv",)),
+    },
     **rows_of_extra(
-        "legacy_rewards", lambda: {"a legacy reward": {"task": "tiny", "reward": RewardSpec(rule="basic")}}
+        "legacy_rewards",
+        lambda: {"a legacy reward": {"task": "tiny", "reward": RewardSpec(rule="basic")}},
     ),
     "a baseline": {"task": "tiny", "policy_name": "heuristic"},
 }
@@ -30,7 +36,8 @@ CASES = {
 
 DEFAULTS = {
     "float64": lambda: torch.set_default_dtype(torch.float64),
-    "an accelerator": lambda: torch.set_default_device("meta"),  # a device that the run does not use
+    # a device that the run does not use
+    "an accelerator": lambda: torch.set_default_device("meta"),
 }
 
 
@@ -67,10 +74,14 @@ def test_a_run_under_another_default_has_the_same_bits(tmp_path, set_default, fi
         assert not list(differences(usual, play(tmp_path / "other", **fields)))
 
 
-@pytest.mark.parametrize("task", ["digits", "tiny", pytest.param("pydoc", marks=needs_extra("text"))])
+@pytest.mark.parametrize(
+    "task", ["digits", "tiny", pytest.param("pydoc", marks=needs_extra("text"))]
+)
 def test_an_environment_under_another_default_has_the_same_bits(set_default, task):
     def play_epochs():
-        small = {} if task == "tiny" else {"data": {"batch": 4, "minibatches": 2, "val_samples": 16}}
+        small = (
+            {} if task == "tiny" else {"data": {"batch": 4, "minibatches": 2, "val_samples": 16}}
+        )
         env = mg.make(task, envs=2, seed=0, **small)
         state, seen = env.reset()
         for _ in range(3):
@@ -89,4 +100,6 @@ def test_laws_and_data_sets_are_those_of_the_cpu_under_another_default(set_defau
     set_default()
     other = mg.from_arrays("mine", images, np.arange(60) % 10).splits
     assert torch.equal(usual.train.inputs, other.train.inputs)
-    laws.check_host(mg.CnnSpec(base=2, blocks=2, kernel=3, pools=1, channels_in=1, size=4, classes=3))
+    laws.check_host(
+        mg.CnnSpec(base=2, blocks=2, kernel=3, pools=1, channels_in=1, size=4, classes=3)
+    )

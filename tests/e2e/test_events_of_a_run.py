@@ -31,7 +31,14 @@ ROUND = (
 ROUND += ("ObservationStats",)
 ONCE = ("RunStarted", "CheckpointSaved", "Evaluated", "RunCompleted")
 EPOCH = ("EpochCompleted", "AblationsMeasured", "ActionsTaken", "SlotsMeasured", "RewardsPaid")
-LIFE = {"SeedGerminated", "StageChanged", "GateEvaluated", "SeedFossilized", "SeedPruned", "TopologyRecorded"}
+LIFE = {
+    "SeedGerminated",
+    "StageChanged",
+    "GateEvaluated",
+    "SeedFossilized",
+    "SeedPruned",
+    "TopologyRecorded",
+}
 LIFE |= {"AttributionMissing", "SnapshotTaken"}
 LIFE |= {"RolledBack", "AnomalySeen", "HostStabilized", "TrendDetected", "PerformanceDropped"}
 
@@ -42,7 +49,9 @@ def run(tmp_path, **fields):
     return list(events(tmp_path / "run"))
 
 
-@pytest.mark.parametrize(("policy", "learned"), [("ppo", ("PpoUpdated", "HiddenHealth")), ("random", ())])
+@pytest.mark.parametrize(
+    ("policy", "learned"), [("ppo", ("PpoUpdated", "HiddenHealth")), ("random", ())]
+)
 @pytest.mark.parametrize(("rounds", "envs", "epochs"), [(1, 1, 5), (2, 4, 3)])
 def test_every_kind_is_told_as_often_as_it_happens(policy, learned, rounds, envs, epochs, tmp_path):
     shape = {"rounds": rounds, "envs": envs, "episode_length": epochs, "final_episodes": envs}
@@ -58,7 +67,9 @@ def test_every_kind_is_told_as_often_as_it_happens(policy, learned, rounds, envs
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
     """The events of some rounds of a random policy with many envs."""
-    return run(tmp_path_factory.mktemp("told"), policy_name="random", rounds=2, envs=16, episode_length=12)
+    return run(
+        tmp_path_factory.mktemp("told"), policy_name="random", rounds=2, envs=16, episode_length=12
+    )
 
 
 def test_what_is_told_in_two_ways_agrees(told):
@@ -73,10 +84,16 @@ def test_what_is_told_in_two_ways_agrees(told):
         assert kinds[kind] == moves[stage] == sum(getattr(one, total) for one in ends)
     assert moves["GERMINATED"] > 10
     for round, one in enumerate(events_by_round(told)):
-        mine = [event.data for event in told if event.round == round and event.name == "EpisodeCompleted"]
+        mine = [
+            event.data
+            for event in told
+            if event.round == round and event.name == "EpisodeCompleted"
+        ]
         for op in Op:
             assert one["ActionCounts"].effective[op.name] == sum(end.ops[op.name] for end in mine)
-        assert one["RewardSummary"].total["sum"] == pytest.approx(one["RoundCompleted"].reward_mean, rel=1e-5)
+        assert one["RewardSummary"].total["sum"] == pytest.approx(
+            one["RoundCompleted"].reward_mean, rel=1e-5
+        )
         assert one["RewardSummary"].components.keys() == mine[0].components.keys()
         assert sum(one["ActionCounts"].outcomes.values()) == 16 * 12
         assert one["MaskHitRates"].legal_share["WAIT"] == 1.0
@@ -89,12 +106,17 @@ def test_the_stages_of_every_epoch_are_those_that_the_moves_lead_to(told):
         for event in (one for one in events if one.name == "StageChanged"):
             at = (event.round, event.env, event.slot)
             assert now.get(at, "DORMANT") == event.data.from_
-            assert Stage[event.data.to] in TRANSITIONS[Stage[event.data.from_]] or event.data.cause == "govern"
+            assert (
+                Stage[event.data.to] in TRANSITIONS[Stage[event.data.from_]]
+                or event.data.cause == "govern"
+            )
             now[at] = event.data.to
         for event in (one for one in events if one.name == "EpochCompleted"):
             for env, row in enumerate(event.data.stage):
                 names = zip(("r0c0", "r0c1", "r1c0"), row, strict=True)
-                assert all(now.get((event.round, env, slot), "DORMANT") == stage for slot, stage in names)
+                assert all(
+                    now.get((event.round, env, slot), "DORMANT") == stage for slot, stage in names
+                )
 
 
 def test_observations_are_clipped_and_drift_from_the_second_round_on():
@@ -115,7 +137,9 @@ def test_the_record_of_a_run_with_128_envs_is_about_80_kb():
     with torch.no_grad():
         start = scheduler.env.reset(0)
         hidden = scheduler.policy.initial_hidden(128)
-        epoch = run_epoch(scheduler.env, *start, scheduler.policy, params=scheduler.params, hidden=hidden)
+        epoch = run_epoch(
+            scheduler.env, *start, scheduler.policy, params=scheduler.params, hidden=hidden
+        )
         send_record(scheduler.transfers, build_record(epoch), 0)
     leaves = scheduler.transfers.receive("record").values()
     assert sum(leaf.nbytes for leaf in leaves) < 100_000

@@ -52,7 +52,9 @@ def test_it_builds_trains_a_round_and_stays_finite(files, name):
 
     def look(summary, scheduler):
         counts.append(scheduler.setup.net.host_size)
-        leaves.extend(nested_leaves(scheduler.state.to_tensordict()) + nested_leaves(scheduler.params))
+        leaves.extend(
+            nested_leaves(scheduler.state.to_tensordict()) + nested_leaves(scheduler.params)
+        )
 
     data = {"dir": str(files), "minibatches": 1, "batch": 2, "val_samples": 2}
     result = mg.train_ppo_vectorized(mg.RunSpec(task=name, data=data, **SMALLEST), on_round=look)
@@ -60,6 +62,8 @@ def test_it_builds_trains_a_round_and_stays_finite(files, name):
     (summary,) = result.history
     assert summary.live > 0  # seeds grow as well
     assert summary.rollbacks == 0
-    assert all(map(math.isfinite, (summary.return_mean, summary.accuracy_mean, summary.network_value_mean)))
+    assert all(
+        map(math.isfinite, (summary.return_mean, summary.accuracy_mean, summary.network_value_mean))
+    )
     assert len(leaves) > 50
     assert all(leaf.isfinite().all() for leaf in leaves)

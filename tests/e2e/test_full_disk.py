@@ -1,4 +1,6 @@
-"""A run on a disk that fills up: what is saved stays, it says so, and goes on or stops as it was told."""
+"""A run on a disk that fills up: what is saved stays, it says so, and goes on or stops as it was
+told.
+"""
 
 import shlex
 import sys
@@ -32,21 +34,34 @@ def alone(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("rule", "rounds"), [("continue", ROUNDS), ("stop", 3)])
-def test_what_was_saved_stays_and_the_run_goes_on_or_stops_as_it_is_told(alone, tmp_path, rule, rounds):
+def test_what_was_saved_stays_and_the_run_goes_on_or_stops_as_it_is_told(
+    alone, tmp_path, rule, rounds
+):
     need_disks(tmp_path)
     (tmp_path / "config.json").write_text(CONFIG)
     disk, copy = tmp_path / "disk", tmp_path / "copy"
-    places = {"python": sys.executable, "config": tmp_path / "config.json", "disk": disk, "copy": copy}
-    words = RUN.format(rule=rule, **{name: shlex.quote(str(place)) for name, place in places.items()})
+    places = {
+        "python": sys.executable,
+        "config": tmp_path / "config.json",
+        "disk": disk,
+        "copy": copy,
+    }
+    words = RUN.format(
+        rule=rule, **{name: shlex.quote(str(place)) for name, place in places.items()}
+    )
     done = on_disk(disk, SIZE, "sh", "-c", words)
     assert done.returncode == 4, done.stderr
     failed = [line for line in done.stderr.splitlines() if "was not saved" in line]
     assert len(failed) >= rounds - 2
-    assert all(line.endswith("No space left on device") for line in [*failed, done.stderr.splitlines()[-1]])
+    assert all(
+        line.endswith("No space left on device") for line in [*failed, done.stderr.splitlines()[-1]]
+    )
     saved = [checkpoint_store.checkpoint_name(2, 0), checkpoint_store.checkpoint_name(1, 0)]
     assert [path.name for path in checkpoint_store.list_checkpoints(copy / "checkpoints")] == saved
     assert all(checkpoint_store.find_damage(copy / "checkpoints" / name) is None for name in saved)
     assert not list((copy / "checkpoints").glob(".*"))
     resume(copy)
     assert (copy / "result.json").read_bytes() == (alone / "result.json").read_bytes()
-    assert [one["data"]["checkpoint"] for one in events(copy) if one.get("event") == "RunResumed"] == saved[:1]
+    assert [
+        one["data"]["checkpoint"] for one in events(copy) if one.get("event") == "RunResumed"
+    ] == saved[:1]

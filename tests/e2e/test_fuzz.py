@@ -1,4 +1,6 @@
-"""Whatever stands in a file or on the command line is read or refused by name; `tests/tools/fuzz.py` tries far more."""
+"""Whatever stands in a file or on the command line is read or refused by name;
+`tests/tools/fuzz.py` tries far more.
+"""
 
 import pytest
 from support.fuzz_inputs import KINDS

@@ -1,4 +1,6 @@
-"""Files that lie about their size, take exponential time, or hold numbers and texts that nobody expects."""
+"""Files that lie about their size, take exponential time, or hold numbers and texts that nobody
+expects.
+"""
 
 import json
 import re
@@ -23,7 +25,9 @@ MIB = 2**20
 
 
 class Clock:
-    """Time that the processor spent for a body, in seconds, and the most memory that Python took."""
+    """Time that the processor spent for a body, in seconds, and the most memory that Python
+    took.
+    """
 
     def __enter__(self):
         tracemalloc.start()
@@ -36,7 +40,9 @@ class Clock:
         tracemalloc.stop()
 
 
-# --- tensors ----------------------------------------------------------------------------------------------------------
+# --- tensors
+#
+# ----------------------------------------------------------------------------
 
 
 def overlapping(path, entries, size):
@@ -52,11 +58,18 @@ def overlapping(path, entries, size):
             archive.NameToInfo[again.filename] = again
 
 
-@pytest.mark.parametrize("make", [lambda path: overlapping(path, 400, MIB), lambda path: torch.save({"a": 1}, path)])
-def test_a_policy_of_an_old_format_is_refused_in_one_sentence_before_it_is_read(tmp_path, capsys, make):
+@pytest.mark.parametrize(
+    "make", [lambda path: overlapping(path, 400, MIB), lambda path: torch.save({"a": 1}, path)]
+)
+def test_a_policy_of_an_old_format_is_refused_in_one_sentence_before_it_is_read(
+    tmp_path, capsys, make
+):
     run = generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2)
     make(run / "policy.pt")
-    with Clock() as clock, pytest.raises(CheckpointError, match="expected a safetensors file, got a file of"):
+    with (
+        Clock() as clock,
+        pytest.raises(CheckpointError, match="expected a safetensors file, got a file of"),
+    ):
         load_policy(run)
     assert clock.spent_s < SLOWEST_S
     assert clock.peak < MIB
@@ -72,18 +85,24 @@ HEADERS = {
 
 @pytest.mark.parametrize("spans", HEADERS.values(), ids=HEADERS)
 def test_tensors_fill_their_file_exactly(tmp_path, spans):
-    header = {name: {"dtype": "F32", "shape": [6], "data_offsets": span} for name, span in spans.items()}
+    header = {
+        name: {"dtype": "F32", "shape": [6], "data_offsets": span} for name, span in spans.items()
+    }
     tree = {name: {"$tensor": name} for name in spans}
     text = json.dumps({**header, "__metadata__": {"tree": json.dumps(tree)}}).encode()
     path = tmp_path / "envs.safetensors"
     path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(24))
-    with Clock() as clock, pytest.raises(CheckpointError, match=r"envs\.safetensors cannot be read: "):
+    with (
+        Clock() as clock,
+        pytest.raises(CheckpointError, match=r"envs\.safetensors cannot be read: "),
+    ):
         load_tree(path, label="checkpoint file")
     assert clock.spent_s < SLOWEST_S
     assert clock.peak < MIB
 
 
-# --- numbers and texts of events --------------------------------------------------------------------------------------
+# --- numbers and texts of events
+# ----------------------------------------------------------------------------
 
 NUMBERS = {
     '"round":1,': '"round":1' + "0" * 400 + ",",

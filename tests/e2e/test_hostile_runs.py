@@ -1,4 +1,6 @@
-"""Run directories of somebody else: nothing in them is followed or written through a link, or names a place outside."""
+"""Run directories of somebody else: nothing in them is followed or written through a link, or names
+a place outside.
+"""
 
 import json
 import os
@@ -24,7 +26,15 @@ from morphogen.train.train import resume, train_ppo_vectorized
 PATIENCE_S = 60
 CHECKPOINT = "checkpoints/round-000002-epoch-0000"
 ENTRIES = (
-    *("config.json", "manifest.json", "events.jsonl", "policy.safetensors", "result.json", "evaluation.json", "lock"),
+    *(
+        "config.json",
+        "manifest.json",
+        "events.jsonl",
+        "policy.safetensors",
+        "result.json",
+        "evaluation.json",
+        "lock",
+    ),
     *("metrics", "metrics/csv", "metrics/csv/round.csv", "report", "report/index.html"),
     *("checkpoints", CHECKPOINT, f"{CHECKPOINT}/manifest.json", f"{CHECKPOINT}/shared.safetensors"),
     f"{CHECKPOINT}/envs.rank0.safetensors",
@@ -109,7 +119,11 @@ def test_no_entry_of_a_run_may_be_a_link(run, whole, tmp_path, capsys, target, c
         with in_time():
             assert main(words.split()) == 2, entry
         said = capsys.readouterr().err
-        refusals = ("is a link", "config.json not found", "expected a run directory, a folder of them")
+        refusals = (
+            "is a link",
+            "config.json not found",
+            "expected a run directory, a folder of them",
+        )
         assert any(text in said for text in refusals), entry
         assert str(run) in said or command == "compare"
         assert contents(run) == state
@@ -120,26 +134,34 @@ def test_no_entry_of_a_run_may_be_a_link(run, whole, tmp_path, capsys, target, c
     assert not (tmp_path / "run-branch").exists()
 
 
-@pytest.mark.parametrize("entry", [f"{CHECKPOINT}/manifest.json", f"{CHECKPOINT}/shared.safetensors"])
+@pytest.mark.parametrize(
+    "entry", [f"{CHECKPOINT}/manifest.json", f"{CHECKPOINT}/shared.safetensors"]
+)
 def test_a_checkpoint_with_a_link_is_not_loaded(run, whole, entry, capsys):
     (run / entry).unlink()
     (run / entry).symlink_to(whole / entry)
     assert main(["inspect", str(run / CHECKPOINT)]) == 2
     assert "is a link" in capsys.readouterr().err
-    with pytest.raises(CheckpointError, match=f"{'a link in place of' if 'manifest' in entry else 'lacks'} "):
+    with pytest.raises(
+        CheckpointError, match=f"{'a link in place of' if 'manifest' in entry else 'lacks'} "
+    ):
         load_checkpoint(run / CHECKPOINT)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("entry", [entry for entry in ENTRIES if "." in entry.rpartition("/")[2]])
-def test_a_pipe_in_place_of_a_file_is_refused_or_not_needed_and_never_waited_for(run, whole, capsys, entry, command):
+def test_a_pipe_in_place_of_a_file_is_refused_or_not_needed_and_never_waited_for(
+    run, whole, capsys, entry, command
+):
     (run / entry).unlink()
     os.mkfifo(run / entry)
     with in_time():
         code = main(COMMANDS[command].format(run=run, other=whole).split())
     said = capsys.readouterr().err
     assert code in (0, 2, 3, 4), said
-    assert code == 0 or any(name in said for name in (entry.rpartition("/")[2], str(run), "side: expected a run")), said
+    assert code == 0 or any(
+        name in said for name in (entry.rpartition("/")[2], str(run), "side: expected a run")
+    ), said
 
 
 def test_a_link_to_the_run_directory_itself_is_followed(run, tmp_path, capsys):
@@ -171,7 +193,8 @@ def test_foreign_files_among_the_checkpoints_stay(run):
     assert not dead.exists()
 
 
-# --- temporary files --------------------------------------------------------------------------------------------------
+# --- temporary files
+# ----------------------------------------------------------------------------
 
 
 def test_a_temporary_file_is_not_written_through_what_lies_at_its_name(tmp_path, monkeypatch):
@@ -192,13 +215,17 @@ def test_names_of_temporary_files_are_all_different(tmp_path):
     assert min(len(name) for name in names) == len(".tmp-config.json-") + 16
 
 
-# --- places outside ---------------------------------------------------------------------------------------------------
+# --- places outside
+#
+# ----------------------------------------------------------------------------
 
 
 def rewrite(run, **telemetry):
     """Change the telemetry of the config of a run, as whoever hands on a run can."""
     changed = parse_config((run / "config.json").read_text())
-    (run / "config.json").write_text(dump_config(replace(changed, telemetry=replace(changed.telemetry, **telemetry))))
+    (run / "config.json").write_text(
+        dump_config(replace(changed, telemetry=replace(changed.telemetry, **telemetry)))
+    )
 
 
 @pytest.mark.parametrize("shown", ["absolute", "relative", "through a link"])
@@ -206,7 +233,9 @@ def test_a_config_names_no_place_outside_without_being_asked(run, tmp_path, show
     other = tmp_path / "other"
     shutil.copytree(run, other)
     (run / "way").symlink_to(other)
-    rewrite(run, dir={"absolute": str(other), "relative": "../other", "through a link": "way"}[shown])
+    rewrite(
+        run, dir={"absolute": str(other), "relative": "../other", "through a link": "way"}[shown]
+    )
     before = contents(other)
     assert main(["resume", str(run), "--extend-rounds", "1", "--quiet"]) == 2
     assert "telemetry.dir: expected --telemetry-dir" in capsys.readouterr().err
@@ -227,12 +256,19 @@ def test_the_events_outside_belong_to_one_directory_and_not_to_its_copy(tmp_path
     shutil.copytree(run, tmp_path / "copy")
     more = ["--extend-rounds", "1", "--quiet"]
     before = events.read_bytes()
-    assert main(["resume", str(tmp_path / "copy"), "--telemetry-dir", str(events.parent), *more]) == 4
+    assert (
+        main(["resume", str(tmp_path / "copy"), "--telemetry-dir", str(events.parent), *more]) == 4
+    )
     assert "belongs to the run directory of which this one is a copy" in capsys.readouterr().err
     assert events.read_bytes() == before
-    assert main(["resume", str(tmp_path / "copy"), "--telemetry-dir", str(tmp_path / "new"), *more]) == 0
+    assert (
+        main(["resume", str(tmp_path / "copy"), "--telemetry-dir", str(tmp_path / "new"), *more])
+        == 0
+    )
     run.rename(tmp_path / "moved")
-    assert main(["resume", str(tmp_path / "moved"), "--telemetry-dir", str(events.parent), *more]) == 0
+    assert (
+        main(["resume", str(tmp_path / "moved"), "--telemetry-dir", str(events.parent), *more]) == 0
+    )
     assert events.read_bytes().startswith(before[: len(before) // 2])
     assert len(read_rounds(tmp_path / "moved")) == 3
 
@@ -251,14 +287,23 @@ def test_an_event_file_has_one_writer_and_one_name(run, tmp_path):
     assert len(resume(run, rounds=3).history) == 3
 
 
-# --- texts and places that are hard to show ---------------------------------------------------------------------------
+# --- texts and places that are hard to show
+# ---------------------------------------------------------------------------
 
-NAMES = {"escapes": b"x\x1b[31mRED\x1b]0;t\x07", "no UTF-8": b"caf\xe9\xff", "markup": b"<b>[red]$\\frac{$"}
+NAMES = {
+    "escapes": b"x\x1b[31mRED\x1b]0;t\x07",
+    "no UTF-8": b"caf\xe9\xff",
+    "markup": b"<b>[red]$\\frac{$",
+}
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
-@pytest.mark.parametrize("words", ["inspect .", "watch --once .", "report .", "evaluate . --episodes 2 --arms wait"])
-def test_a_directory_of_any_name_is_shown_without_control_characters(whole, tmp_path, monkeypatch, capfd, name, words):
+@pytest.mark.parametrize(
+    "words", ["inspect .", "watch --once .", "report .", "evaluate . --episodes 2 --arms wait"]
+)
+def test_a_directory_of_any_name_is_shown_without_control_characters(
+    whole, tmp_path, monkeypatch, capfd, name, words
+):
     place = os.path.join(os.fsencode(tmp_path), name)
     shutil.copytree(whole, os.fsdecode(place))
     monkeypatch.chdir(os.fsdecode(place))
@@ -268,13 +313,17 @@ def test_a_directory_of_any_name_is_shown_without_control_characters(whole, tmp_
         assert all(line.isprintable() for line in text.splitlines())
 
 
-def test_folders_of_any_name_below_a_side_are_shown_without_control_characters(whole, tmp_path, capfd):
+def test_folders_of_any_name_below_a_side_are_shown_without_control_characters(
+    whole, tmp_path, capfd
+):
     for name in (*NAMES.values(), b"plain"):
         shutil.copytree(whole, os.fsdecode(os.path.join(os.fsencode(tmp_path / "sides"), name)))
     (tmp_path / "other").mkdir()
     for number in range(4):
         shutil.copytree(whole, tmp_path / "other" / str(number))
-    assert main(["compare", str(tmp_path / "sides"), str(tmp_path / "other"), "--episodes", "2"]) == 0
+    assert (
+        main(["compare", str(tmp_path / "sides"), str(tmp_path / "other"), "--episodes", "2"]) == 0
+    )
     said = capfd.readouterr()
     assert all(line.isprintable() for line in (said.out + said.err).splitlines())
     assert r"caf\udce9\udcff" in said.err
@@ -288,10 +337,22 @@ def test_a_run_that_cannot_be_written_to_is_evaluated(run, tmp_path, monkeypatch
 
     real = files.write_atomic
     monkeypatch.setattr(files, "write_atomic", refuse)
-    words = ["evaluate", str(run), "--episodes", "2", "--arms", "wait", "--json", str(tmp_path / "numbers.json")]
+    words = [
+        "evaluate",
+        str(run),
+        "--episodes",
+        "2",
+        "--arms",
+        "wait",
+        "--json",
+        str(tmp_path / "numbers.json"),
+    ]
     assert main(words) == 0
     said = capsys.readouterr()
-    assert f"evaluation.json was not written: {run} cannot be written to: Read-only file system" in said.err
+    assert (
+        f"evaluation.json was not written: {run} cannot be written to: Read-only file system"
+        in said.err
+    )
     assert "trained" in said.out
     assert set(json.loads((tmp_path / "numbers.json").read_text())["arms"]) == {"trained", "wait"}
     assert (run / "evaluation.json").read_text() == "{}"

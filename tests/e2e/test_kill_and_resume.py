@@ -1,4 +1,6 @@
-"""A run that is killed and resumed ends with the same bits; and whoever compares two runs sees every difference."""
+"""A run that is killed and resumed ends with the same bits; and whoever compares two runs sees
+every difference.
+"""
 
 import json
 import random
@@ -42,7 +44,13 @@ def made(tmp_path_factory):
     out = tmp_path_factory.mktemp("made") / "run"
     telemetry = TelemetrySpec(loggers=("csv",))
     train_ppo_vectorized(
-        tiny(rounds=2, final_episodes=2, telemetry=telemetry, checkpoint=CheckpointSpec(every_rounds=1)), out=out
+        tiny(
+            rounds=2,
+            final_episodes=2,
+            telemetry=telemetry,
+            checkpoint=CheckpointSpec(every_rounds=1),
+        ),
+        out=out,
     )
     return out
 
@@ -55,7 +63,9 @@ def copy(made, tmp_path):
 def rewrite(path, change):
     """Change the events of a file; they are numbered anew."""
     told = change([json.loads(line) for line in path.read_text().splitlines()])
-    path.write_text("".join(json.dumps({**event, "seq": number}) + "\n" for number, event in enumerate(told)))
+    path.write_text(
+        "".join(json.dumps({**event, "seq": number}) + "\n" for number, event in enumerate(told))
+    )
 
 
 def of(told, kind):
@@ -67,16 +77,27 @@ def put(told, number, **fields):
     return [*told[:number], {**event, "data": {**event["data"], **fields}}, *told[number + 1 :]]
 
 
-SAVED = {"path": "checkpoints/round-000001-epoch-0003", "kind": "periodic", "size_bytes": 1, "save_s": 0.1}
+SAVED = {
+    "path": "checkpoints/round-000001-epoch-0003",
+    "kind": "periodic",
+    "size_bytes": 1,
+    "save_s": 0.1,
+}
 UNSEEN = {
-    "it went on": lambda told: [*told[:5], {**told[0], "event": "RunResumed", "data": {"cut_bytes": 3}}, *told[5:]],
+    "it went on": lambda told: [
+        *told[:5],
+        {**told[0], "event": "RunResumed", "data": {"cut_bytes": 3}},
+        *told[5:],
+    ],
     "it was saved inside a round": lambda told: [
         *told[:5],
         {**told[0], "event": "CheckpointSaved", "data": SAVED},
         *told[5:],
     ],
     "another time": lambda told: [{**event, "time": 0.0} for event in told],
-    "another speed": lambda told: put(told, of(told, "Throughput"), rollout_s=9.9, env_epochs_per_s=0.1),
+    "another speed": lambda told: put(
+        told, of(told, "Throughput"), rollout_s=9.9, env_epochs_per_s=0.1
+    ),
 }
 SEEN = {
     "an event is lost": lambda told: [*told[:7], *told[8:]],
@@ -104,7 +125,9 @@ def test_what_is_lost_or_double_is_seen(made, copy, change):
 
 def test_a_gap_in_the_numbers_of_the_events_is_seen(made, copy):
     lines = (copy / "events.jsonl").read_text().splitlines(keepends=True)
-    (copy / "events.jsonl").write_text("".join([*lines[:3], lines[3].replace('"seq":3', '"seq":4'), *lines[4:]]))
+    (copy / "events.jsonl").write_text(
+        "".join([*lines[:3], lines[3].replace('"seq":3', '"seq":4'), *lines[4:]])
+    )
     assert list(run_comparison.differences(made, copy)) == ["events.jsonl: line 3 has number 4"]
 
 
@@ -118,9 +141,15 @@ def nudged(tree):
 
 @pytest.mark.parametrize("file", [ENVS, SHARED, "policy.safetensors"])
 def test_a_bit_of_a_tensor_is_seen(made, copy, file):
-    path = copy / file if file == "policy.safetensors" else max((copy / "checkpoints").iterdir()) / file
+    path = (
+        copy / file
+        if file == "policy.safetensors"
+        else max((copy / "checkpoints").iterdir()) / file
+    )
     save_tree(nudged(load_tree(path, label="file")), path)
-    assert [found.split(".")[0] for found in run_comparison.differences(made, copy)] == [file.split(".")[0]]
+    assert [found.split(".")[0] for found in run_comparison.differences(made, copy)] == [
+        file.split(".")[0]
+    ]
 
 
 def test_the_sign_of_a_zero_is_seen_and_nan_is_like_itself():
@@ -142,7 +171,9 @@ OTHERS = {
     "records/round-000001.npz.xz": lambda path: path.unlink(),
     "metrics/csv/round.csv": double,
     "metrics/csv/epoch.csv": lambda path: path.unlink(),
-    "manifest.json": lambda path: path.write_text(path.read_text().replace('"completed"', '"running"')),
+    "manifest.json": lambda path: path.write_text(
+        path.read_text().replace('"completed"', '"running"')
+    ),
 }
 
 

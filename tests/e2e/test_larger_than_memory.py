@@ -13,7 +13,8 @@ MIB = 2**20
 LIMIT_MIB = 6  # data.resident_limit_gib of the runs
 DATA_MIB = (8, 80)
 STORY = 872  # bytes of a story of `story_files` on average, with its separator
-TOLERANCE_MIB = 20  # of 72 that the larger data has more: draws over all rows of images take some, texts 2
+# of 72 that the larger data has more: draws over all rows of images take some, texts 2
+TOLERANCE_MIB = 20
 RUN = """
 import sys, threading, time
 import torch
@@ -59,7 +60,11 @@ def write_files(kind, folder, mib):
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from /proc")
 @pytest.mark.parametrize(
-    "kind", [pytest.param("text", marks=needs_extra("text")), pytest.param("images", marks=needs_extra("cifar"))]
+    "kind",
+    [
+        pytest.param("text", marks=needs_extra("text")),
+        pytest.param("images", marks=needs_extra("cifar")),
+    ],
 )
 def test_ten_times_the_data_takes_no_more_memory(kind, tmp_path):
     samples, peaks = [], []

@@ -1,4 +1,6 @@
-"""Output that nobody can read never decides about a run; `tests/tools/lose_streams.py` tries every command."""
+"""Output that nobody can read never decides about a run; `tests/tools/lose_streams.py` tries every
+command.
+"""
 
 import io
 import os
@@ -40,7 +42,8 @@ def test_a_result_does_not_depend_on_the_streams(trial, command, stream, fault):
 @pytest.mark.parametrize(("fault", "code"), [("broken", 0), ("full", 7)])
 def test_a_view_that_nobody_reads_ends(tmp_path, fault, code):
     run = generated_logs.write(tmp_path / "run", rounds=3, envs=2, epochs=3)
-    *lines, _ = (run / "events.jsonl").read_text().splitlines(keepends=True)  # without its end, the run is live
+    # without its end, the run is live
+    *lines, _ = (run / "events.jsonl").read_text().splitlines(keepends=True)
     first = next(number for number, line in enumerate(lines) if '"RoundCompleted"' in line) + 1
     (run / "events.jsonl").write_text("".join(lines[:first]))
 
@@ -62,7 +65,9 @@ def test_output_does_not_land_in_a_file_that_took_the_number_of_a_closed_stream(
     code = f"import os, sys; os.close(1); os.close(2); os.execv({sys.executable!r}, sys.argv[1:])"
     words = [sys.executable, "-m", "morphogen", "report", str(run)]
     before = {path: path.read_bytes() for path in run.iterdir() if path.is_file()}
-    assert subprocess.run([sys.executable, "-c", code, *words], env=OURS, timeout=120).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-c", code, *words], env=OURS, timeout=120).returncode == 0
+    )
     assert {path: path.read_bytes() for path in before} == before
     assert (run / "report/index.html").read_bytes().endswith(b"</html>\n")
 
@@ -114,18 +119,32 @@ HOSTILE = "import os, pathlib; pathlib.Path(__file__ + '.ran').touch()\n"
 
 def test_no_command_runs_modules_of_the_working_directory(tmp_path):
     run = generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2)
-    for name in ("pickle", "socket", "selectors", "json", "random", "torch", "numpy", "matplotlib", "sitecustomize"):
+    for name in (
+        "pickle",
+        "socket",
+        "selectors",
+        "json",
+        "random",
+        "torch",
+        "numpy",
+        "matplotlib",
+        "sitecustomize",
+    ):
         (tmp_path / f"{name}.py").write_text(HOSTILE)
-    script = tmp_path / "bin/morphogen"  # as the installed one: its own folder is on the path, the working one is not
+    # as the installed one: its own folder is on the path, the working one is not
+    script = tmp_path / "bin/morphogen"
     script.parent.mkdir()
     script.write_text(
-        "from morphogen.cli.main import run_process\nif __name__ == '__main__':\n    exit(run_process())\n"
+        "from morphogen.cli.main import run_process\nif __name__ == '__main__':\n    "
+        "exit(run_process())\n"
     )
     bench = ["bench", "--preset", "smoke", "--rounds", "2", "--envs", "2", "--threads", "1"]
     for words in (bench, ["inspect", str(run)], ["report", str(run)]):
         command = [sys.executable, str(script), *words]
         environment = {name: value for name, value in OURS.items() if name != "PYTHONSAFEPATH"}
-        ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        ended = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        )
         assert ended.returncode == 0, ended.stderr
         assert not list(tmp_path.glob("*.ran")), words
 

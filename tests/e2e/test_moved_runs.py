@@ -1,4 +1,6 @@
-"""A run whose directory is moved, replaced or deleted goes on in it, or stops with one line; never in another's."""
+"""A run whose directory is moved, replaced or deleted goes on in it, or stops with one line; never
+in another's.
+"""
 
 import itertools
 import shutil
@@ -26,7 +28,14 @@ def spec(**fields):
     """Three rounds of four epochs, saved after each."""
     known = {"rounds": ROUNDS, "envs": 2, "episode_length": EPOCHS, "final_episodes": 2}
     telemetry = TelemetrySpec(loggers=("csv",))
-    return tiny(**{**known, "checkpoint": CheckpointSpec(every_rounds=1, keep=9), "telemetry": telemetry, **fields})
+    return tiny(
+        **{
+            **known,
+            "checkpoint": CheckpointSpec(every_rounds=1, keep=9),
+            "telemetry": telemetry,
+            **fields,
+        }
+    )
 
 
 def before_epoch(number, act, count=None):
@@ -43,7 +52,9 @@ def before_epoch(number, act, count=None):
 
 def contents(folder):
     """Everything below a folder, by path."""
-    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +125,9 @@ def test_where_descriptors_have_no_paths_a_run_that_is_moved_stops(alone, tmp_pa
         shutil.copytree(alone, place)
 
     with pytest.raises(CheckpointError, match="was replaced by another one while it was in use"):
-        train_ppo_vectorized(spec(telemetry=TelemetrySpec()), out=place, parts=before_epoch(6, move))
+        train_ppo_vectorized(
+            spec(telemetry=TelemetrySpec()), out=place, parts=before_epoch(6, move)
+        )
     assert contents(place) == contents(alone)
 
 

@@ -1,4 +1,6 @@
-"""NaN, infinity and 1e30 put into real runs: they stay in the env, or in the update, that they occur in."""
+"""NaN, infinity and 1e30 put into real runs: they stay in the env, or in the update, that they
+occur in.
+"""
 
 import math
 from functools import partial
@@ -38,7 +40,9 @@ def calm():
 
 
 def of_host(leaf, state, env, value):
-    return state.replace(host=state.host.replace(**{leaf: only(env, getattr(state.host, leaf), value)}))
+    return state.replace(
+        host=state.host.replace(**{leaf: only(env, getattr(state.host, leaf), value)})
+    )
 
 
 def of_seed(leaf, part, state, env, value):
@@ -47,7 +51,9 @@ def of_seed(leaf, part, state, env, value):
     row = seeds[GATED, leaf]
     split = row.shape[1] - GATE
     body, gate = row[:, :split], row[:, split:]
-    body, gate = (only(env, body, value), gate) if part == "body" else (body, only(env, gate, value))
+    body, gate = (
+        (only(env, body, value), gate) if part == "body" else (body, only(env, gate, value))
+    )
     seeds[GATED, leaf] = torch.cat((body, gate), dim=1)
     return state.replace(seeds=seeds)
 
@@ -76,14 +82,18 @@ IN_STATE = {
 
 def alike(found, wanted):
     """Equal, real numbers up to rounding."""
-    return torch.allclose(found, wanted, rtol=1e-5, atol=1e-7) if found.is_floating_point() else found.equal(wanted)
+    return (
+        torch.allclose(found, wanted, rtol=1e-5, atol=1e-7)
+        if found.is_floating_point()
+        else found.equal(wanted)
+    )
 
 
 def contained(calm, sick, env):
     """The other envs are those of the run without the fault, and the round that follows is sound.
 
-    Up to the rounding of gates: torch computes a sigmoid by vectors and the rest of a tensor number by number, which
-    differ in the last bit, so that it matters how many gates there are.
+    Up to the rounding of gates: torch computes a sigmoid by vectors and the rest of a tensor number
+    by number, which differ in the last bit, so that it matters how many gates there are.
     """
     others = [e for e in range(ENVS) if e != env]
     for t, (one, other) in enumerate(zip(records(calm), records(sick)[:LENGTH], strict=True)):
@@ -99,7 +109,9 @@ def contained(calm, sick, env):
 
 
 def ended(sick, env):
-    """Every epoch whose loss is no number is rolled back: a terminal with one penalty, and a new segment behind it."""
+    """Every epoch whose loss is no number is rolled back: a terminal with one penalty, and a new
+    segment behind it.
+    """
     column = SETUP.rule.components.index("governor")
     for t, epoch in enumerate(sick.epochs[:LENGTH]):
         back = epoch.step.report.rolled_back[env].item()
@@ -111,20 +123,31 @@ def ended(sick, env):
             assert sick.fresh[t + 1][env].item() == back
             assert not back or not any(leaf[env].any() for leaf in sick.hidden[t + 1].values())
             assert not back or all(
-                leaf.isfinite().all() for leaf in leaves(sick.epochs[t + 1].seen.observation).values()
+                leaf.isfinite().all()
+                for leaf in leaves(sick.epochs[t + 1].seen.observation).values()
             )
     told = [(event.round, event.epoch) for event in sick.events("RolledBack")]
     assert told == [(0, t) for t in range(LENGTH) if sick.epochs[t].step.report.rolled_back[env]]
 
 
 def told_of(sick):
-    """Check that the events of the first round hold every sign and every snapshot of the governor once."""
+    """Check that the events of the first round hold every sign and every snapshot of the governor
+    once.
+    """
     now = [(t, epoch.step.report) for t, epoch in enumerate(sick.epochs[:LENGTH])]
     kept = [(t, env) for t, report in now for env in range(ENVS) if report.snapshot_taken[env]]
     assert [(one.epoch, one.env) for one in sick.events("SnapshotTaken") if one.round == 0] == kept
-    signs = {(t, env): Panic(report.anomaly[env].item()) for t, report in now for env in range(ENVS)}
-    seen = {at: sign.name.lower() for at, sign in signs.items() if sign and not now[at[0]][1].rolled_back[at[1]]}
-    events = [one for one in sick.events("AnomalySeen") if one.round == 0 and one.data.sign != "none"]
+    signs = {
+        (t, env): Panic(report.anomaly[env].item()) for t, report in now for env in range(ENVS)
+    }
+    seen = {
+        at: sign.name.lower()
+        for at, sign in signs.items()
+        if sign and not now[at[0]][1].rolled_back[at[1]]
+    }
+    events = [
+        one for one in sick.events("AnomalySeen") if one.round == 0 and one.data.sign != "none"
+    ]
     assert {(one.epoch, one.env): one.data.sign for one in events} == seen
     assert len(events) == len(seen)
 
@@ -171,14 +194,21 @@ def test_a_fault_in_the_data_of_an_env_stays_there(calm, value, since, env):
     contained(calm, sick, env)
     ended(sick, env)
     told_of(sick)
-    starved = [epoch.step.metrics.skipped[env].item() == SETUP.spec.data.minibatches for epoch in sick.epochs[:LENGTH]]
+    starved = [
+        epoch.step.metrics.skipped[env].item() == SETUP.spec.data.minibatches
+        for epoch in sick.epochs[:LENGTH]
+    ]
     assert math.isfinite(value) or starved == [t >= since for t in range(LENGTH)]
     back = [epoch.step.report.rolled_back[env].item() for epoch in sick.epochs[:LENGTH]]
-    assert math.isfinite(value) or any(back) == (since < LENGTH - 1), "two starved epochs in a row are a panic"
+    assert math.isfinite(value) or any(back) == (since < LENGTH - 1), (
+        "two starved epochs in a row are a panic"
+    )
 
 
 def shown(value, env, at):
-    """A patch of what is observed of an env, None for all, in an epoch of the first round, None for always."""
+    """A patch of what is observed of an env, None for all, in an epoch of the first round, None for
+    always.
+    """
 
     def broken(round, epoch, found):
         names = ("env", "instance", "slots") if at is None or (round, epoch) == (0, at) else ()
@@ -193,21 +223,37 @@ def test_a_fault_in_what_an_env_shows_to_the_policy_stays_there(calm, value, at,
     sick = Run(SETUP).rounds(2, shown(value, env, at))
     contained(calm, sick, env)
     assert all(legal(epoch).all() for epoch in sick.epochs)
-    chosen = [torch.cat((epoch.choice.log_prob[env], epoch.choice.value[[env]])) for epoch in sick.epochs[:LENGTH]]
+    chosen = [
+        torch.cat((epoch.choice.log_prob[env], epoch.choice.value[[env]]))
+        for epoch in sick.epochs[:LENGTH]
+    ]
     lost = [not numbers.isfinite().all() for numbers in chosen]
-    told = [(event.epoch, event.env) for event in sick.events("AnomalySeen") if "policy" in event.data.faults]
+    told = [
+        (event.epoch, event.env)
+        for event in sick.events("AnomalySeen")
+        if "policy" in event.data.faults
+    ]
     assert told == [(t, env) for t in range(LENGTH) if lost[t]]
     assert sick.metrics[0]["nonfinite.rollout"] == any(lost)
 
 
-# --- the policy -------------------------------------------------------------------------------------------------------
+# --- the policy
+#
+# ----------------------------------------------------------------------------
 
 
 def learned(run):
     """Bytes of the policy and of its optimiser."""
     learner = run.scheduler.learned
-    parts = {"net": learner.params["net"], "offset": learner.params["value_offset"], "optimiser": learner.optimiser}
-    return {path: leaf.numpy().tobytes() for path, leaf in leaves({**parts, "scale": learner.return_scale}).items()}
+    parts = {
+        "net": learner.params["net"],
+        "offset": learner.params["value_offset"],
+        "optimiser": learner.optimiser,
+    }
+    return {
+        path: leaf.numpy().tobytes()
+        for path, leaf in leaves({**parts, "scale": learner.return_scale}).items()
+    }
 
 
 def broken_policy(run, leaf, value, at):
@@ -230,17 +276,23 @@ LEAVES = ("base.in.weight", "core.w_hh", "op.out.weight", "leaf.out.bias", "valu
 
 @fewer
 @given(leaf=st.sampled_from(LEAVES), value=bad_values, at=moments)
-def test_a_broken_policy_acts_legally_takes_no_step_and_ends_the_run_after_three_rounds(leaf, value, at):
+def test_a_broken_policy_acts_legally_takes_no_step_and_ends_the_run_after_three_rounds(
+    leaf, value, at
+):
     run = Run(SETUP)
     broken_policy(run, leaf, value, at)
     before = learned(run.rounds(1))
-    with pytest.raises(TrainingDiverged, match="took no step in 3 rounds in a row, the last of them round 3"):
+    with pytest.raises(
+        TrainingDiverged, match="took no step in 3 rounds in a row, the last of them round 3"
+    ):
         run.rounds(2)
     assert [found["skip_streak"] for found in run.metrics] == [1, 2, 3]
     assert [found["steps_done"] for found in run.metrics] == [0, 0, 0]
     assert learned(run) == before
     assert all(legal(epoch).all() for epoch in run.epochs)
-    assert not any(epoch.step.report.rolled_back.any() for epoch in run.epochs), "hosts have nothing to do with it"
+    assert not any(epoch.step.report.rolled_back.any() for epoch in run.epochs), (
+        "hosts have nothing to do with it"
+    )
     assert all(leaf.isfinite().all() for leaf in leaves(run.epochs[-1].after).values())
     assert [event.data.skip_streak for event in run.events("PpoUpdated")] == [1, 2, 3]
 
@@ -281,20 +333,29 @@ def test_after_a_broken_round_the_policy_learns_on():
     assert learned(run) != before
 
 
-# --- a whole run with files -------------------------------------------------------------------------------------------
+# --- a whole run with files
+# ----------------------------------------------------------------------------
 
 MANY, SICK = 32, 5
 
 
 def diverging(out, *, sick):
-    """Train 32 hosts for three rounds; the weights of one are NaN in every epoch but the first from round 2 on."""
+    """Train 32 hosts for three rounds; the weights of one are NaN in every epoch but the first from
+    round 2 on.
+    """
 
     def poisoned(scheduler, state, seen, hidden, segment, t):
         if sick and scheduler.round and t:
             state = of_host("params", state, SICK, torch.nan)
         return whole(scheduler, state, seen, hidden, segment, t)
 
-    spec = tiny(rounds=3, envs=MANY, episode_length=LENGTH, final_episodes=2, telemetry=TelemetrySpec(level="debug"))
+    spec = tiny(
+        rounds=3,
+        envs=MANY,
+        episode_length=LENGTH,
+        final_episodes=2,
+        telemetry=TelemetrySpec(level="debug"),
+    )
     whole = Scheduler.run_epoch
     with patch.object(Scheduler, "run_epoch", poisoned):
         return train_ppo_vectorized(spec, out=out)
@@ -313,5 +374,6 @@ def test_one_diverging_host_among_many_takes_nothing_from_the_run(tmp_path):
         [event.data.val_acc for event in read_all(run, kinds={"EpochCompleted"})]
         for run in (tmp_path / "calm", tmp_path / "sick")
     ]
-    for one, other in zip(*(table[: LENGTH + 2] for table in rows), strict=True):  # the fault is there from + 1 on
+    # the fault is there from + 1 on
+    for one, other in zip(*(table[: LENGTH + 2] for table in rows), strict=True):
         assert one[:SICK] + one[SICK + 1 :] == other[:SICK] + other[SICK + 1 :]

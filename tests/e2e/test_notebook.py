@@ -23,7 +23,15 @@ def folder(tmp_path_factory):
     """Return a folder with five runs and the result of `bench.studies.learning` on them."""
     runs_dir = tmp_path_factory.mktemp("runs")
     runs = map(str, made_up_evaluations.several(runs_dir, GAINS))
-    learning.main([*runs, "--json", str(runs_dir / "results.json"), "--picture", str(runs_dir / "results.svg")])
+    learning.main(
+        [
+            *runs,
+            "--json",
+            str(runs_dir / "results.json"),
+            "--picture",
+            str(runs_dir / "results.svg"),
+        ]
+    )
     return runs_dir
 
 
@@ -56,8 +64,15 @@ def test_saved_results_become_a_table_and_figures(folder, play_notebook, capsys)
     assert "wait: every interval lies above 0" in output
     assert "oracle: not every interval lies above 0" in output
     titles = [ax.get_title() for figure in figures for ax in figure.axes]
-    assert titles[1:5] == ["Mean", "The middle half of the episodes", "Over instances", "Over training seeds"]
-    assert len(figures[0].axes[0].lines) == len(GAINS) + 3, "a curve per seed, their mean, and two rivals"
+    assert titles[1:5] == [
+        "Mean",
+        "The middle half of the episodes",
+        "Over instances",
+        "Over training seeds",
+    ]
+    assert len(figures[0].axes[0].lines) == len(GAINS) + 3, (
+        "a curve per seed, their mean, and two rivals"
+    )
 
 
 def test_the_results_of_the_repository_can_be_shown(folder, play_notebook, capsys):
@@ -84,4 +99,6 @@ def test_one_flag_recomputes_everything(folder, play_notebook, monkeypatch):
     for words in of_morphogen:
         main.parse_args(words, "0")
     written = json.loads((folder / "learning.json").read_text())
-    assert written == json.loads((folder / "results.json").read_text()) | {"machine": written["machine"]}
+    assert written == json.loads((folder / "results.json").read_text()) | {
+        "machine": written["machine"]
+    }

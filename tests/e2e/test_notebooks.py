@@ -1,4 +1,6 @@
-"""Every notebook runs from top to bottom in its short form, and is stored with the outputs of a whole run."""
+"""Every notebook runs from top to bottom in its short form, and is stored with the outputs of a
+whole run.
+"""
 
 import json
 import os
@@ -10,7 +12,8 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 BOOKS = sorted(FOLDER.glob("*.ipynb"))
-COMPUTED = ("06_grown_or_static", "does_it_learn")  # every number in them comes from a run or a file
+# every number in them comes from a run or a file
+COMPUTED = ("06_grown_or_static", "does_it_learn")
 every_book = pytest.mark.parametrize("book", BOOKS, ids=lambda path: path.stem)
 
 
@@ -25,7 +28,9 @@ def test_the_short_form_runs(book, tmp_path):
     program = tmp_path / "book.py"
     program.write_text("\n\n".join("".join(cell["source"]) for cell in code_cells(book)))
     env = {**os.environ, "MORPHOGEN_SMOKE": "1", "MPLBACKEND": "Agg", "TMPDIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, str(program)], cwd=FOLDER, env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, str(program)], cwd=FOLDER, env=env, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout
 
@@ -34,10 +39,16 @@ def test_the_short_form_runs(book, tmp_path):
 def test_it_is_stored_with_outputs_and_without_warnings_or_paths(book):
     text, cells = book.read_text(), code_cells(book)
     assert len(text) < 300_000
-    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1)), "run from top to bottom"
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1)), (
+        "run from top to bottom"
+    )
     outputs = [output for cell in cells for output in cell["outputs"]]
     assert outputs
-    assert not [output for output in outputs if output["output_type"] == "error" or output.get("name") == "stderr"]
+    assert not [
+        output
+        for output in outputs
+        if output["output_type"] == "error" or output.get("name") == "stderr"
+    ]
     assert "site-packages" not in text
     assert str(FOLDER.parent) not in text
 
@@ -57,7 +68,9 @@ def test_no_number_is_typed_into_the_text(name):
 
 @pytest.mark.parametrize(("title", "most"), [("# A task", 15), ("# A blueprint", 30)])
 def test_own_parts_are_short(title, most):
-    cells = ["".join(cell["source"]).splitlines() for cell in code_cells(FOLDER / "07_own_parts.ipynb")]
+    cells = [
+        "".join(cell["source"]).splitlines() for cell in code_cells(FOLDER / "07_own_parts.ipynb")
+    ]
     (lines,) = [cell[1:] for cell in cells if cell[0] == title]
     assert 0 < len([line for line in lines if line]) <= most
 
@@ -68,6 +81,7 @@ def test_own_parts_are_short(title, most):
 )
 def test_a_training_by_torchrl_is_short(result, other, most):
     cells = ["".join(cell["source"]) for cell in code_cells(FOLDER / "05_torchrl.ipynb")]
-    (last,) = [i for i, source in enumerate(cells) if result in source]  # what follows uses its result
+    # what follows uses its result
+    (last,) = [i for i, source in enumerate(cells) if result in source]
     own = [source for source in cells[: last + 1] if other not in source]
     assert sum(len(source.splitlines()) for source in own) <= most

@@ -1,6 +1,8 @@
-"""A package of others with a task, a host, a blueprint, a data set, a rule, a network and a learner trains by its task.
+"""A package of others with a task, a host, a blueprint, a data set, a rule, a network and a learner
+trains by its task.
 
-Broken forms of each part are refused in one line that names the part, its package, and what is wrong.
+Broken forms of each part are refused in one line that names the part, its package, and what is
+wrong.
 """
 
 import json
@@ -175,7 +177,12 @@ def test_a_task_of_others_trains_and_is_reported_by_its_names(tmp_path):
         done = morphogen(tmp_path, "train", "--task", "theirs", *settings, "--out", learner)
         assert done.returncode == 0, done.stderr
         config = json.loads((tmp_path / learner / "config.json").read_text())
-        named = config["task"], config["data"]["name"], config["reward"]["rule"], config["policy_name"]
+        named = (
+            config["task"],
+            config["data"]["name"],
+            config["reward"]["rule"],
+            config["policy_name"],
+        )
         assert named == ("theirs", "points", "frugal", learner)
         first = json.loads((tmp_path / learner / "events.jsonl").read_text().splitlines()[0])
         assert first["data"]["blueprints"][1] == "shift"
@@ -206,12 +213,17 @@ BROKEN = {
         "host Perceptron: expected the methods stage",
     ),
     "a host with other features than it declares": (
-        ('mg.SlotSpec(f"r0c{i}", self.hidden, execution=i)', 'mg.SlotSpec(f"r0c{i}", 7, execution=i)'),
-        "host of task theirs: features at r0c0: expected torch.float32 [4, 3, 7], got torch.float32 [4, 3, 8]",
+        (
+            'mg.SlotSpec(f"r0c{i}", self.hidden, execution=i)',
+            'mg.SlotSpec(f"r0c{i}", 7, execution=i)',
+        ),
+        "host of task theirs: features at r0c0: expected torch.float32 [4, 3, 7], got "
+        "torch.float32 [4, 3, 8]",
     ),
     "a blueprint with a delta of another form": (
         ('return mg.hosts.rows_linear(x, params["weight"], params["bias"])', "return x[..., :1]"),
-        "blueprints: shift of grown_points 0.1: delta at r0c0: expected torch.float32 [4, 3, 8], got torch.float32 "
+        "blueprints: shift of grown_points 0.1: delta at r0c0: expected torch.float32 [4, "
+        "3, 8], got torch.float32 "
         "[4, 3, 1]",
     ),
     "a data set with labels that the host has no logits for": (
@@ -228,7 +240,8 @@ BROKEN = {
     ),
     "a network that cannot be built": (
         ("def build_flat(spec):", "def build_flat(spec, width):"),
-        "policy.network: flat of grown_points 0.1: TypeError: build_flat() missing 1 required positional argument",
+        "policy.network: flat of grown_points 0.1: TypeError: build_flat() missing 1 "
+        "required positional argument",
     ),
     "a network that is none": (
         ("return mg.ModuleNetwork(Flat(spec.policy.hidden))", "return Flat(spec.policy.hidden)"),
@@ -240,7 +253,8 @@ BROKEN = {
     ),
     "a learner that is none": (
         ("likelier = Likelier()", "likelier = Likelier"),
-        "policy_name: likelier of grown_points 0.1: expected an object of a class that derives from Learner, got",
+        "policy_name: likelier of grown_points 0.1: expected an object of a class that "
+        "derives from Learner, got",
     ),
 }
 
@@ -256,7 +270,9 @@ def test_a_broken_part_is_refused_in_one_line(tmp_path, monkeypatch, capsys, for
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.chdir(tmp_path)
     learner = "likelier" if "learner" in form else "ppo"
-    code = main.main(["train", "--task", "theirs", "--set", f"policy_name={learner}", "--out", "run"])
+    code = main.main(
+        ["train", "--task", "theirs", "--set", f"policy_name={learner}", "--out", "run"]
+    )
     (line,) = capsys.readouterr().err.splitlines()
     assert code in (2, 3)
     assert said in line

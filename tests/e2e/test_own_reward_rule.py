@@ -1,4 +1,6 @@
-"""A rule of one's own in a run: its components in the events, its ledger in the state and the checkpoint."""
+"""A rule of one's own in a run: its components in the events, its ledger in the state and the
+checkpoint.
+"""
 
 import os
 import subprocess
@@ -75,7 +77,16 @@ def test_a_rule_of_an_installed_package_trains_a_policy_without_a_change_here(tm
     finished([*pip, *offline, str(package)])
     roots = [str(site), str(Path(mg.__file__).parents[1])]
     world = {"env": {**os.environ, "PYTHONPATH": os.pathsep.join(roots)}, "cwd": tmp_path}
-    command = [sys.executable, "-m", "morphogen", "train", "--preset", "smoke", "--reward", "that_rule"]
+    command = [
+        sys.executable,
+        "-m",
+        "morphogen",
+        "train",
+        "--preset",
+        "smoke",
+        "--reward",
+        "that_rule",
+    ]
     finished([*command, "--final-episodes", "0", "--out", str(run)], **world)
     (started,) = told(run, "RunStarted")
     assert started["config"]["reward"]["rule"] == "that_rule"
@@ -96,7 +107,9 @@ class Streak:
     slot_scale: float = 0.0
 
     def init(self, envs, slots, device="cpu"):
-        return TensorDict({"count": torch.zeros(envs, device=device)}, batch_size=[envs], device=device)
+        return TensorDict(
+            {"count": torch.zeros(envs, device=device)}, batch_size=[envs], device=device
+        )
 
     def potential(self, inputs, ledger):
         return torch.zeros_like(inputs.committed_acc), torch.ones_like(inputs.horizon)
@@ -133,13 +146,18 @@ def test_a_rule_without_a_ledger_leaves_an_empty_one(tmp_path):
         scheduler.run()
     assert scheduler.state is not None
     assert list(scheduler.state.ledger.keys()) == []
-    assert_trees_equal(restore_tree(load_checkpoint(path)["envs"]["state"], scheduler.state, "envs"), scheduler.state)
+    assert_trees_equal(
+        restore_tree(load_checkpoint(path)["envs"]["state"], scheduler.state, "envs"),
+        scheduler.state,
+    )
 
 
 def sick(t, state):
     """NaN in the host of env 1 before epoch 2."""
     ill = (torch.arange(state.batch_size[0]) == 1).unsqueeze(-1)
-    return state.replace(host=state.host.replace(params=state.host.params.masked_fill(ill & (t == 2), torch.nan)))
+    return state.replace(
+        host=state.host.replace(params=state.host.params.masked_fill(ill & (t == 2), torch.nan))
+    )
 
 
 @pytest.mark.parametrize(("name", "penalty"), [("delta", 3.0), ("still", 3.0), ("streak", 0.0)])

@@ -1,4 +1,6 @@
-"""Warnings mean something: a run that learns as it should has none, and each of eight planted faults has its own."""
+"""Warnings mean something: a run that learns as it should has none, and each of eight planted
+faults has its own.
+"""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -40,7 +42,8 @@ def lose_rewards(rollout, ppo):
 
 
 def swap_masks(rollout, ppo):
-    rollout["masks"] = rollout["masks"].apply(lambda leaf: leaf.roll(1, 1))  # those of the env beside it
+    # those of the env beside it
+    rollout["masks"] = rollout["masks"].apply(lambda leaf: leaf.roll(1, 1))
     return rollout, ppo
 
 
@@ -59,7 +62,10 @@ def make_stale():
 FAULTS = {  # fault -> (what is planted, the alarm)
     "learning rate times 100": (scale_lr, "kl_extreme"),
     # Beside a learning rate with which a policy without it settles within a few rounds.
-    "no entropy": (with_settings(entropy_coef=0.0, entropy_coef_end=None, lr=0.03, lr_end=None), "entropy_collapse"),
+    "no entropy": (
+        with_settings(entropy_coef=0.0, entropy_coef_end=None, lr=0.03, lr_end=None),
+        "entropy_collapse",
+    ),
     "rewards that are not finite": (lose_rewards, "update_skipped"),
     "a policy that does not move": (with_settings(lr=1e-30, lr_end=None), "policy_frozen"),
     "masks of the env beside it": (swap_masks, "behaviour_gap"),
@@ -78,7 +84,10 @@ def test_a_run_that_learns_as_it_should_has_no_alarm(tmp_path):
     result = mg.train_ppo_vectorized(**FIELDS, out=tmp_path / "run")
     assert alarms(tmp_path / "run") == set()
     assert not any(summary.anomalies for summary in result.history)
-    first, last = ([one.network_value_mean for one in part] for part in (result.history[:3], result.history[-3:]))
+    first, last = (
+        [one.network_value_mean for one in part]
+        for part in (result.history[:3], result.history[-3:])
+    )
     assert sum(last) > sum(first)  # it does learn
 
 

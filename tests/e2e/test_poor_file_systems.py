@@ -27,19 +27,37 @@ int fsync(int fd) {
     return syscall(SYS_fsync, fd);
 }
 """
-CASES = {"no locks": {"FLOCK": errno.ENOLCK}, "no call": {"FLOCK": errno.ENOSYS, "SYNC_FOLDER": errno.EINVAL}}
+CASES = {
+    "no locks": {"FLOCK": errno.ENOLCK},
+    "no call": {"FLOCK": errno.ENOSYS, "SYNC_FOLDER": errno.EINVAL},
+}
 COMMAND = (sys.executable, "-m", "morphogen")
-TRAIN = ("train", "--preset", "smoke", "--rounds", "1", "--quiet", "--set", "final_episodes=0", "--logger", "csv")
+TRAIN = (
+    "train",
+    "--preset",
+    "smoke",
+    "--rounds",
+    "1",
+    "--quiet",
+    "--set",
+    "final_episodes=0",
+    "--logger",
+    "csv",
+)
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(sys.platform != "linux" or not shutil.which("gcc"), reason="needs gcc and LD_PRELOAD"),
+    pytest.mark.skipif(
+        sys.platform != "linux" or not shutil.which("gcc"), reason="needs gcc and LD_PRELOAD"
+    ),
 ]
 
 
 def train_and_extend(folder, env):
     """The folder of a run of two rounds, the second of which a resume adds."""
     for words in ((*TRAIN, "--out", "run"), ("resume", "run", "--extend-rounds", "1", "--quiet")):
-        done = subprocess.run([*COMMAND, *words], cwd=folder, env=env, capture_output=True, text=True)
+        done = subprocess.run(
+            [*COMMAND, *words], cwd=folder, env=env, capture_output=True, text=True
+        )
         assert (done.returncode, done.stderr) == (0, "")
     return folder / "run"
 
@@ -54,8 +72,14 @@ def test_a_run_ends_and_is_extended_as_anywhere_else(errors, ideal, tmp_path):
     (tmp_path / "poor.c").write_text(SOURCE)
     words = ["gcc", "-shared", "-fPIC", "-o", "poor.so", "poor.c"]
     subprocess.run(words, cwd=tmp_path, check=True)
-    poor = {**OURS, "LD_PRELOAD": str(tmp_path / "poor.so"), **{name: str(number) for name, number in errors.items()}}
+    poor = {
+        **OURS,
+        "LD_PRELOAD": str(tmp_path / "poor.so"),
+        **{name: str(number) for name, number in errors.items()},
+    }
     found = train_and_extend(tmp_path, poor)
     names, others = (sorted(path.name for path in run.rglob("*")) for run in (ideal, found))
     assert others == names
-    assert (found / "policy.safetensors").read_bytes() == (ideal / "policy.safetensors").read_bytes()
+    assert (found / "policy.safetensors").read_bytes() == (
+        ideal / "policy.safetensors"
+    ).read_bytes()

@@ -1,4 +1,6 @@
-"""A run that was stopped anywhere and resumed is the run that was not; what does not fit is refused by name."""
+"""A run that was stopped anywhere and resumed is the run that was not; what does not fit is refused
+by name.
+"""
 
 import itertools
 import json
@@ -77,7 +79,9 @@ def test_a_run_that_was_stopped_anywhere_ends_with_the_same_bits(alone, tmp_path
 OTHERS = {
     "debug": {"telemetry": TelemetrySpec(level="debug", loggers=("csv",))},
     "a level that rises": {"telemetry": TelemetrySpec(limits={"gradient_drift": 0.0})},
-    "data that is streamed": {"data": DataSpec(batch=8, minibatches=2, val_samples=32, placement="streamed")},
+    "data that is streamed": {
+        "data": DataSpec(batch=8, minibatches=2, val_samples=32, placement="streamed")
+    },
     "a baseline": {"policy_name": "heuristic"},
     "demonstrations": {"ppo": PpoSpec(epochs=2, minibatches=2, world_envs=2, imitation_rounds=2)},
     "after demonstrations, streamed": {
@@ -105,7 +109,9 @@ def test_a_compiled_run_ends_with_the_same_bits(tmp_path, position):
         return CompiledUnits(engine, compiler=lambda function, **_: function)
 
     train_ppo_vectorized(wanted, out=tmp_path / "alone", parts=Parts(compiled=units()))
-    assert train_ppo_vectorized(wanted, out=run, parts=stopping(*position, compiled=units())).stopped
+    assert train_ppo_vectorized(
+        wanted, out=run, parts=stopping(*position, compiled=units())
+    ).stopped
     resume(run, parts=Parts(compiled=units()))
     assert not list(differences(tmp_path / "alone", run))
 
@@ -169,7 +175,9 @@ def test_data_that_changed_is_refused(tmp_path):
     (newest(run) / "manifest.json").write_text(
         json.dumps({**manifest, "seal": checkpoint_store.manifest_sha256(manifest)})
     )
-    with pytest.raises(CheckpointError, match=r"sha256 of the data: expected another, got [0-9a-f]{64}"):
+    with pytest.raises(
+        CheckpointError, match=r"sha256 of the data: expected another, got [0-9a-f]{64}"
+    ):
         resume(run)
 
 
@@ -179,7 +187,9 @@ def test_a_damaged_checkpoint_is_passed_over_with_its_reason(alone, tmp_path):
     resume(run)
     (told,) = (one["data"] for one in events(run) if one["event"] == "RunResumed")
     assert told["checkpoint"] == checkpoint_store.checkpoint_name(2, 0)
-    assert [one["checkpoint"] for one in told["skipped"]] == [checkpoint_store.checkpoint_name(2, 4)]
+    assert [one["checkpoint"] for one in told["skipped"]] == [
+        checkpoint_store.checkpoint_name(2, 4)
+    ]
     assert "shared.safetensors has 0 bytes" in told["skipped"][0]["reason"]
     assert not list(differences(alone, run))
 
@@ -199,22 +209,32 @@ def test_events_that_are_lost_are_made_again_from_an_older_checkpoint(alone, tmp
 
 def bytes_at(run, round):
     """Bytes of the event file that a checkpoint stands for."""
-    return load_checkpoint(run / "checkpoints" / checkpoint_store.checkpoint_name(round, 0))["shared"]["written"][
-        "bytes"
-    ]
+    return load_checkpoint(run / "checkpoints" / checkpoint_store.checkpoint_name(round, 0))[
+        "shared"
+    ]["written"]["bytes"]
 
 
 def test_telemetry_can_be_turned_on_and_moved_on_the_way(tmp_path):
     run = stopped(tmp_path / "run", (0, 1), spec(telemetry=TelemetrySpec(level="off")))
     assert not (run / "events.jsonl").exists()
     assert resume(run, telemetry=TelemetrySpec(), parts=stopping(0, 3)).stopped
-    assert [one["event"] for one in events(run)][:3] == ["RunStarted", "CheckpointSaved", "RunResumed"]
+    assert [one["event"] for one in events(run)][:3] == [
+        "RunStarted",
+        "CheckpointSaved",
+        "RunResumed",
+    ]
     assert resume(run, parts=stopping(0, 3)).stopped
     elsewhere = TelemetrySpec(dir=str(tmp_path / "else"))
     resume(run, telemetry=elsewhere)
-    first, *_, last = [json.loads(line) for line in (tmp_path / "else" / "events.jsonl").read_text().splitlines()]
+    first, *_, last = [
+        json.loads(line) for line in (tmp_path / "else" / "events.jsonl").read_text().splitlines()
+    ]
     before = max(one["seq"] for one in events(run))
-    assert (first["event"], last["event"], last["data"]["status"]) == ("CheckpointSaved", "RunCompleted", "completed")
+    assert (first["event"], last["event"], last["data"]["status"]) == (
+        "CheckpointSaved",
+        "RunCompleted",
+        "completed",
+    )
     assert first["seq"] <= before + 1
     assert resume(run, telemetry=elsewhere).history[0].round >= 0
 
@@ -248,7 +268,8 @@ def test_an_older_checkpoint_goes_on_in_a_directory_of_its_own(alone, tmp_path):
     assert not list(differences(alone, tmp_path / "branch"))
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     with pytest.raises(
-        CheckpointError, match=r'checkpoint: expected one of round-000003-epoch-0000, round-.*, got "\.\./x"'
+        CheckpointError,
+        match=r'checkpoint: expected one of round-000003-epoch-0000, round-.*, got "\.\./x"',
     ):
         resume(run, checkpoint="../x", out=tmp_path / "more")
     assert not (tmp_path / "more").exists()
@@ -267,10 +288,15 @@ def test_a_run_that_diverges_is_saved_before_it_ends(tmp_path):
         for leaf in scheduler.learned.params["net"].values():
             leaf.fill_(torch.nan)
 
-    with pytest.raises(TrainingDiverged, match="no step in 3 rounds in a row, the last of them round 4"):
+    with pytest.raises(
+        TrainingDiverged, match="no step in 3 rounds in a row, the last of them round 4"
+    ):
         train_ppo_vectorized(spec(rounds=6), out=tmp_path / "run", on_round=spoil)
     saved = [one["data"] for one in events(tmp_path / "run") if one["event"] == "CheckpointSaved"]
-    assert (saved[-1]["kind"], saved[-1]["path"]) == ("stop", f"checkpoints/{checkpoint_store.checkpoint_name(4, 0)}")
+    assert (saved[-1]["kind"], saved[-1]["path"]) == (
+        "stop",
+        f"checkpoints/{checkpoint_store.checkpoint_name(4, 0)}",
+    )
     assert events(tmp_path / "run")[-1]["data"]["status"] == "failed"
 
 
@@ -290,7 +316,11 @@ class Screen:
 def test_what_is_promised_names_what_changed_and_starts_from_the_saved_bits(tmp_path):
     run = stopped(tmp_path / "run", (1, 3), spec())
     wanted, screen = load_checkpoint(newest(run))["envs"]["state"], Screen()
-    same = resume(copied(run, tmp_path / "same"), console=screen, parts=Parts(hooks=Hooks(should_stop=lambda: True)))
+    same = resume(
+        copied(run, tmp_path / "same"),
+        console=screen,
+        parts=Parts(hooks=Hooks(should_stop=lambda: True)),
+    )
     assert same.stopped
     assert screen.said == "round-000001-epoch-0003, bitwise equal to a run without the stop"
     assert screen.done == pytest.approx((EPOCHS + 3) / (ROUNDS * EPOCHS))
@@ -301,7 +331,10 @@ def test_what_is_promised_names_what_changed_and_starts_from_the_saved_bits(tmp_
     finally:
         torch.set_num_threads(before)
     changed = f"because threads was {before}, is {before + 1}"
-    assert screen.said == f"round-000001-epoch-0003, equal up to rounding to a run without the stop, {changed}"
+    assert (
+        screen.said
+        == f"round-000001-epoch-0003, equal up to rounding to a run without the stop, {changed}"
+    )
     found = load_checkpoint(newest(run))["envs"]["state"]
     assert torch.equal(flat(found["instance"]), flat(wanted["instance"]))
     other = load_checkpoint(newest(tmp_path / "same"))["envs"]["state"]
@@ -315,7 +348,9 @@ def test_without_the_kernels_of_its_start_a_run_is_not_promised_bitwise(tmp_path
     assert json.loads((run / "manifest.json").read_text())["kernels"] == "all"
     monkeypatch.setattr(kernels, "AVAILABLE", False)
     resume(run, console=screen, parts=Parts(hooks=Hooks(should_stop=lambda: True)))
-    assert screen.said.endswith("equal up to rounding to a run without the stop, because kernels was all, is none")
+    assert screen.said.endswith(
+        "equal up to rounding to a run without the stop, because kernels was all, is none"
+    )
 
 
 def test_a_run_with_relative_folders_is_read_and_resumed_from_anywhere(tmp_path, monkeypatch):
@@ -323,8 +358,13 @@ def test_a_run_with_relative_folders_is_read_and_resumed_from_anywhere(tmp_path,
     (tmp_path / "else").mkdir()
     monkeypatch.chdir(tmp_path / "start")
     run = stopped(tmp_path / "run", (1, 3), spec(telemetry=TelemetrySpec(dir="events")))
-    assert json.loads((run / "config.json").read_text())["telemetry"]["dir"] == str(tmp_path / "start" / "events")
+    assert json.loads((run / "config.json").read_text())["telemetry"]["dir"] == str(
+        tmp_path / "start" / "events"
+    )
     monkeypatch.chdir(tmp_path / "else")
     assert len(run_log.read_rounds(run)) == 1
-    assert len(resume(run, telemetry=TelemetrySpec(dir=str(tmp_path / "start" / "events"))).history) == ROUNDS
+    assert (
+        len(resume(run, telemetry=TelemetrySpec(dir=str(tmp_path / "start" / "events"))).history)
+        == ROUNDS
+    )
     assert not list((tmp_path / "else").iterdir())

@@ -54,7 +54,11 @@ class Scene:
 def sizes_of(epoch):
     """The state before the step, and parameters on both sides of it."""
     past, now = epoch.seen.facts, epoch.step.seen.facts
-    sizes = {"host_params": past.host_params, "params": past.seed_params, "next_params": now.seed_params}
+    sizes = {
+        "host_params": past.host_params,
+        "params": past.seed_params,
+        "next_params": now.seed_params,
+    }
     return {"before": epoch.before, **sizes}
 
 
@@ -72,7 +76,9 @@ def test_difference_07_heads_that_the_op_does_not_use_change_no_reward(scene, na
         other = torch.where(torch.tensor(RELEVANT)[action[:, Head.OP]], action, noise)
         changed += int((other != action).sum())
         for one, same in zip(
-            scene.paid(epoch, rule, outcome=scene.outcome(epoch, other)), scene.paid(epoch, rule), strict=True
+            scene.paid(epoch, rule, outcome=scene.outcome(epoch, other)),
+            scene.paid(epoch, rule),
+            strict=True,
         ):
             assert_trees_equal(one, same)
     assert changed > 100
@@ -115,7 +121,9 @@ def test_what_the_detectors_say_changes_no_reward(scene, name):
             epoch._replace(
                 step=epoch.step._replace(
                     governed=epoch.step.governed.replace(slots=worth),
-                    measured=epoch.step.measured.replace(uncommitted_improvement=torch.full((ENVS,), uncommitted)),
+                    measured=epoch.step.measured.replace(
+                        uncommitted_improvement=torch.full((ENVS,), uncommitted)
+                    ),
                 )
             )
             for uncommitted in (10.0, 0.5, -0.5)
@@ -132,7 +140,9 @@ def test_what_the_detectors_say_changes_no_reward(scene, name):
 @every_rule
 def test_paying_never_asks_the_host(scene, name):
     rule = scene.rule(name)
-    after, got = scene.paid(scene.epochs[7], rule, ledger=rule.init(ENVS, 3), on=lambda tree: tree.to("meta"))
+    after, got = scene.paid(
+        scene.epochs[7], rule, ledger=rule.init(ENVS, 3), on=lambda tree: tree.to("meta")
+    )
     assert got.reward.device.type == "meta"
     assert all(leaf.device.type == "meta" for leaf in after.ledger.values())
 
@@ -155,6 +165,8 @@ def test_paying_is_one_graph_whatever_the_values(scene):
             epoch.step.measured,
             epoch.step.report,
         )
-        _, got = traced(*given, epoch.step.validation, **sizes_of(epoch), rule=rule, **scene.facts())
+        _, got = traced(
+            *given, epoch.step.validation, **sizes_of(epoch), rule=rule, **scene.facts()
+        )
         torch.testing.assert_close(got.components, plain.components, rtol=1e-6, atol=1e-6)
     assert len(graphs) == 1

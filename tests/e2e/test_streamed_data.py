@@ -1,4 +1,6 @@
-"""Streamed data: the very batches of resident data, read ahead by a thread that is neither too fast nor left behind."""
+"""Streamed data: the very batches of resident data, read ahead by a thread that is neither too fast
+nor left behind.
+"""
 
 import gc
 import threading
@@ -43,7 +45,11 @@ FORMS = {  # task, instances, whether images are augmented
     "shares": ("digits", {**PLAIN, "data_share": (0.02, 0.5)}, False),
 }
 FORMS |= rows_of_extra(
-    "cifar", lambda: {"crops and mirrors": ("cifar_impaired", {}, True), "files": ("cifar_impaired", PLAIN, False)}
+    "cifar",
+    lambda: {
+        "crops and mirrors": ("cifar_impaired", {}, True),
+        "files": ("cifar_impaired", PLAIN, False),
+    },
 )
 
 
@@ -97,7 +103,10 @@ def pair(form, cifar, *, ranges=None, **settings):
     task, own, augment = FORMS[form]
     ranges = own | (ranges or {})
     data = {"augment": augment, "dir": str(cifar)}
-    return [setup_of(where, task=task, instance=InstanceSpec(**ranges), data=data, **settings) for where in BOTH]
+    return [
+        setup_of(where, task=task, instance=InstanceSpec(**ranges), data=data, **settings)
+        for where in BOTH
+    ]
 
 
 def finished(setup):
@@ -109,7 +118,9 @@ def finished(setup):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_streamed_run_has_the_numbers_of_a_resident_one_bit_for_bit(form, cifar):
-    resident, streamed = (finished(setup) for setup in pair(form, cifar, rounds=2, episode_length=4))
+    resident, streamed = (
+        finished(setup) for setup in pair(form, cifar, rounds=2, episode_length=4)
+    )
     assert (resident.setup.dataset.placement, streamed.setup.dataset.placement) == BOTH
     assert streamed.transfers.ledger["batch"] == 2 * 4 * 3
     assert (resident.state == streamed.state).all()
@@ -117,19 +128,25 @@ def test_a_streamed_run_has_the_numbers_of_a_resident_one_bit_for_bit(form, cifa
 
 
 @needs_extra("regimes")
-@pytest.mark.parametrize("form", [form for form in ("shifts", "crops and mirrors") if form in FORMS])
+@pytest.mark.parametrize(
+    "form", [form for form in ("shifts", "crops and mirrors") if form in FORMS]
+)
 def test_a_streamed_run_follows_the_regimes_of_its_envs_bit_for_bit(form, cifar):
     views = dict.fromkeys(("plain", "inverted", "turned", "half", "noisy"), 1)
     regime = {"hazard": 0.5, "views": views, "classes": (3, 8)}
     instance, observe = {"classes": (10, 10)}, {"instance": ["param_price"]}
-    runs = pair(form, cifar, rounds=2, episode_length=4, regime=regime, observe=observe, ranges=instance)
+    runs = pair(
+        form, cifar, rounds=2, episode_length=4, regime=regime, observe=observe, ranges=instance
+    )
     resident, streamed = (finished(setup) for setup in runs)
     assert (resident.state == streamed.state).all()
     assert resident.state is not None
     assert resident.state.instance.regime.any()
 
 
-@pytest.mark.parametrize("split", [TRAINING_INSTANCES, HELD_OUT_INSTANCES], ids=["train", "held-out"])
+@pytest.mark.parametrize(
+    "split", [TRAINING_INSTANCES, HELD_OUT_INSTANCES], ids=["train", "held-out"]
+)
 @pytest.mark.parametrize("form", FORMS)
 def test_every_batch_is_the_resident_one_bit_for_bit(form, split, cifar):
     setups = pair(form, cifar, episode_length=3)
@@ -137,7 +154,10 @@ def test_every_batch_is_the_resident_one_bit_for_bit(form, split, cifar):
     for episode in (4, 2):
         states = [world.reset(episode)[0] for world in worlds]
         for epoch in range(3):
-            found = [list(batches(world.feed, state, epoch)) for world, state in zip(worlds, states, strict=True)]
+            found = [
+                list(batches(world.feed, state, epoch))
+                for world, state in zip(worlds, states, strict=True)
+            ]
             for one, other in zip(*found, strict=True):
                 assert torch.equal(one.inputs, other.inputs)
                 assert torch.equal(one.labels, other.labels)
@@ -153,8 +173,13 @@ def batches(feed: Feed, state, epoch):
 
 def test_a_whole_command_prints_the_same_results_wherever_the_data_lies():
     spec = {"envs": 2, "episode_length": 2, "final_episodes": 3}
-    resident, streamed = (train_ppo_vectorized(tiny(**spec, data=DataSpec(**SMALL, placement=where))) for where in BOTH)
-    assert [one.per_episode() for one in resident.results] == [one.per_episode() for one in streamed.results]
+    resident, streamed = (
+        train_ppo_vectorized(tiny(**spec, data=DataSpec(**SMALL, placement=where)))
+        for where in BOTH
+    )
+    assert [one.per_episode() for one in resident.results] == [
+        one.per_episode() for one in streamed.results
+    ]
 
 
 @given(data=st.data())
@@ -207,18 +232,26 @@ def test_data_is_resident_up_to_the_limit(placement, limit, found):
 
 def test_data_that_is_to_be_resident_and_is_too_large_is_refused():
     with pytest.raises(
-        ConfigError, match=r"data.placement: expected .*, got resident: the data needs 0.00012 GiB.* is 0.0001"
+        ConfigError,
+        match=r"data.placement: expected .*, got resident: the data needs 0.00012 GiB.* is 0.0001",
     ):
         open_dataset(
-            TASKS["digits"], DataSpec(placement="resident", resident_limit_gib=1e-4), TASKS["digits"].host, "cpu"
+            TASKS["digits"],
+            DataSpec(placement="resident", resident_limit_gib=1e-4),
+            TASKS["digits"].host,
+            "cpu",
         )
 
 
 def test_a_run_tells_where_its_data_lies(tmp_path):
-    result = train_ppo_vectorized(tiny(data=DataSpec(**SMALL, placement="streamed")), out=tmp_path / "run")
+    result = train_ppo_vectorized(
+        tiny(data=DataSpec(**SMALL, placement="streamed")), out=tmp_path / "run"
+    )
     assert result.run_dir is not None
     assert '"data_placement": "streamed"' in (tmp_path / "run/manifest.json").read_text()
-    assert '"data_placement":"streamed"' in (tmp_path / "run/events.jsonl").read_text().splitlines()[0]
+    assert (
+        '"data_placement":"streamed"' in (tmp_path / "run/events.jsonl").read_text().splitlines()[0]
+    )
 
 
 class Lost(Exception):
@@ -239,7 +272,9 @@ def failing_at(monkeypatch, number):
 
 
 @pytest.mark.parametrize("number", [0, 4])
-def test_an_error_in_the_thread_is_raised_at_the_batch_that_it_spoils_with_where_it_happened(number, monkeypatch):
+def test_an_error_in_the_thread_is_raised_at_the_batch_that_it_spoils_with_where_it_happened(
+    number, monkeypatch
+):
     setup = setup_of("streamed", rounds=3)
     failing_at(monkeypatch, number)
     scheduler = Scheduler(setup)
@@ -367,7 +402,9 @@ class Point:
 
 def test_a_lane_is_filled_after_the_device_has_read_it_and_read_after_its_copy(monkeypatch):
     log = []
-    compute = SimpleNamespace(wait_event=lambda point: log.append(f"the device waits until {point.name}"))
+    compute = SimpleNamespace(
+        wait_event=lambda point: log.append(f"the device waits until {point.name}")
+    )
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: compute)
     monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
     fences = Transfers(torch.device("cpu"), time.perf_counter)
@@ -412,9 +449,12 @@ def test_no_epoch_asks_the_host_for_streamed_data():
 
 
 @pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="copies to a device need one; this machine has no CUDA device"
+    not torch.cuda.is_available(),
+    reason="copies to a device need one; this machine has no CUDA device",
 )
-@pytest.mark.parametrize("form", [form for form in ("all at once", "crops and mirrors") if form in FORMS])
+@pytest.mark.parametrize(
+    "form", [form for form in ("all at once", "crops and mirrors") if form in FORMS]
+)
 def test_on_cuda_every_batch_is_the_one_of_the_cpu(form, cifar):
     found = []
     for device in ("cpu", "cuda"):

@@ -1,4 +1,6 @@
-"""Whole runs with telemetry: no sink changes a run, alarms find their causes, and a healthy run has none."""
+"""Whole runs with telemetry: no sink changes a run, alarms find their causes, and a healthy run has
+none.
+"""
 
 import json
 from collections import Counter
@@ -47,7 +49,11 @@ def tensors(out):
 
 
 def leaves(tree):
-    return [leaf for value in tree.values() for leaf in leaves(value)] if isinstance(tree, dict) else [tree]
+    return (
+        [leaf for value in tree.values() for leaf in leaves(value)]
+        if isinstance(tree, dict)
+        else [tree]
+    )
 
 
 def bitwise(one, other):
@@ -70,14 +76,19 @@ def test_a_level_changes_no_bit_of_a_run(plain, tmp_path, level):
     result = train_ppo_vectorized(small(level=level), out=tmp_path / "run")
     assert bitwise(plain, tmp_path / "run")
     assert (tmp_path / "run/events.jsonl").exists() == (level != "off")
-    assert (result.history[0].accuracy_mean, len(result.history)) == (told_rounds(plain)[0].accuracy_mean, 2)
+    assert (result.history[0].accuracy_mean, len(result.history)) == (
+        told_rounds(plain)[0].accuracy_mean,
+        2,
+    )
 
 
 def told_rounds(out):
     return [one.data for one in told(out) if one.name == "RoundCompleted"]
 
 
-def test_sinks_that_block_or_raise_change_no_bit_of_a_run_and_take_no_line_from_the_file(plain, tmp_path):
+def test_sinks_that_block_or_raise_change_no_bit_of_a_run_and_take_no_line_from_the_file(
+    plain, tmp_path
+):
     blocked, broken = Blocked(), Broken(at=3)
     parts, spec = Parts(sinks=(blocked, broken)), small(close_timeout_s=0.2)
     result = train_ppo_vectorized(spec, parts=parts, out=tmp_path / "run")
@@ -142,20 +153,32 @@ def test_a_disk_that_stays_full_stops_nothing_and_is_told(plain, tmp_path, monke
     assert names in ([], ["RunStarted"]), "a part of a line was left"
 
 
-# --- anomalies --------------------------------------------------------------------------------------------------------
+# --- anomalies
+#
+# ----------------------------------------------------------------------------
 
 
 def found(change=None, *, rounds=1, devices=(), poison=None, **fields):
-    """Kinds of the anomalies of a run in which `change(round)` replaces leaves of what crosses a fence."""
+    """Kinds of the anomalies of a run in which `change(round)` replaces leaves of what crosses a
+    fence.
+    """
     sink, known = MemorySink(), TelemetrySpec()
-    scheduler = Scheduler(build_setup(tiny(rounds=rounds, telemetry=known, **fields)), Parts(sinks=(sink,)))
-    receive, end, epoch = scheduler.transfers.receive, scheduler.reporter.end_round, scheduler.run_epoch
+    scheduler = Scheduler(
+        build_setup(tiny(rounds=rounds, telemetry=known, **fields)), Parts(sinks=(sink,))
+    )
+    receive, end, epoch = (
+        scheduler.transfers.receive,
+        scheduler.reporter.end_round,
+        scheduler.run_epoch,
+    )
 
     def changed(name, slot=0):
         leaves = receive(name, slot)
         for leaf, value in change(scheduler.round).get(name, {}).items() if change else ():
             assert leaf in leaves
-            leaves[leaf] = np.broadcast_to(np.asarray(value, leaves[leaf].dtype), leaves[leaf].shape)
+            leaves[leaf] = np.broadcast_to(
+                np.asarray(value, leaves[leaf].dtype), leaves[leaf].shape
+            )
         return leaves
 
     def sick(state, seen, hidden, segment, t):
@@ -165,7 +188,9 @@ def found(change=None, *, rounds=1, devices=(), poison=None, **fields):
         return epoch(state, seen, hidden, segment, t)
 
     scheduler.transfers.receive, scheduler.run_epoch = changed, sick
-    scheduler.reporter.end_round = lambda round, metrics, costs: end(round, metrics, replace(costs, memory=devices))
+    scheduler.reporter.end_round = lambda round, metrics, costs: end(
+        round, metrics, replace(costs, memory=devices)
+    )
     with torch.no_grad():
         history = scheduler.run()
     scheduler.reporter.close()
@@ -177,8 +202,12 @@ def found(change=None, *, rounds=1, devices=(), poison=None, **fields):
 
 
 def update(**leaves):
-    """A change of the metrics of every update; `_` in a name stands for a dot where there is one."""
-    return lambda round: {"update": {name.replace("__", "."): value for name, value in leaves.items()}}
+    """A change of the metrics of every update; `_` in a name stands for a dot where there is
+    one.
+    """
+    return lambda round: {
+        "update": {name.replace("__", "."): value for name, value in leaves.items()}
+    }
 
 
 CAUSES = {
@@ -211,7 +240,9 @@ def test_causes_that_take_rounds_are_found_when_their_time_has_come():
     entropy = {"entropy_head.op_valid": True, "gradient_norm": 1.0}
     low = lambda round: {"update": {"entropy_head.op": 0.01 if round else 0.9, **entropy}}  # noqa: E731
     assert found(low, rounds=5) == {"entropy_collapse": 2}
-    steep = lambda round: {"update": {"gradient_norm": 1.0 + 4 * round, "gradient_norm_valid": True}}  # noqa: E731
+    steep = lambda round: {
+        "update": {"gradient_norm": 1.0 + 4 * round, "gradient_norm_valid": True}
+    }
     assert found(steep, rounds=3) == {"gradient_drift": 1}
     clipped = {"observation__clip_share": 0.02, "observation__clip_share_valid": True}
     assert found(update(**clipped, gradient_norm=1.0), rounds=4) == {"observation_clipped": 2}
@@ -222,7 +253,9 @@ def test_causes_that_take_rounds_are_found_when_their_time_has_come():
 def test_a_device_that_is_almost_full_is_found():
     full = dict.fromkeys(("allocated_bytes", "reserved_bytes", "peak_bytes", "retries", "ooms"), 90)
     steady = update(gradient_norm=1.0)
-    assert found(steady, devices=({"device": "cuda:0", "total_bytes": 100, **full},), rounds=2) == {"memory": 1}
+    assert found(steady, devices=({"device": "cuda:0", "total_bytes": 100, **full},), rounds=2) == {
+        "memory": 1
+    }
 
 
 def poison(t, state):

@@ -13,7 +13,9 @@ SEVEN = mg.TASKS["digits"].host.blueprints
 
 def open_env(task="digits", envs=4, **fields):
     lifecycle = {"min_training_epochs": 1, "auto_forward": ["TRAIN", "BLEND"]}
-    return mg.make(task, envs=envs, lifecycle=lifecycle, data={"minibatches": 3, "batch": 8}, **fields)
+    return mg.make(
+        task, envs=envs, lifecycle=lifecycle, data={"minibatches": 3, "batch": 8}, **fields
+    )
 
 
 def live(env):
@@ -36,24 +38,39 @@ def grow_alike(one, other):
         assert same(step.score.reward, step_2.score.reward)
         assert same(step.measured.contribution, step_2.measured.contribution)
         assert same(state.host.params, state_2.host.params)
-        assert all(same(state.seeds[s]["params"], state_2.seeds[s]["params"]) for s in one.net.names)
+        assert all(
+            same(state.seeds[s]["params"], state_2.seeds[s]["params"]) for s in one.net.names
+        )
         grown += int((state.slots.blueprint > 0).sum())
     return grown
 
 
 @pytest.mark.parametrize("name", SEVEN)
 def test_a_blueprint_from_outside_grows_like_its_twin(name):
-    assert grow_alike(*(open_env(blueprints=(kind,)) for kind in (name, BlueprintTwin(mg.BLUEPRINTS[name])))) > 50
+    assert (
+        grow_alike(
+            *(open_env(blueprints=(kind,)) for kind in (name, BlueprintTwin(mg.BLUEPRINTS[name])))
+        )
+        > 50
+    )
 
 
 def test_a_host_from_outside_is_its_twin():
     task = mg.TASKS["digits"]
-    assert grow_alike(open_env(), open_env(replace(task, name="twin", host=HostTwin(task.host)))) > 50
+    assert (
+        grow_alike(open_env(), open_env(replace(task, name="twin", host=HostTwin(task.host)))) > 50
+    )
 
 
 def test_built_in_and_own_blueprints_grow_in_one_slot():
-    env = open_env(envs=24, blueprints=("norm", "conv_small", Shift(), BlueprintTwin(mg.BLUEPRINTS["conv_light"])))
-    codes = {name: env.limits.kinds.index(name) for name in ("norm", "conv_small", "shift", "my-conv_light")}
+    env = open_env(
+        envs=24,
+        blueprints=("norm", "conv_small", Shift(), BlueprintTwin(mg.BLUEPRINTS["conv_light"])),
+    )
+    codes = {
+        name: env.limits.kinds.index(name)
+        for name in ("norm", "conv_small", "shift", "my-conv_light")
+    }
     seen = torch.zeros(len(env.net.slots), 13, dtype=torch.bool)
     for state, step in live(env):
         assert step.score.reward.isfinite().all()

@@ -25,7 +25,11 @@ def measured(world, state):
     counts = plans.plan_counts(state.slots, coalition, evaluated, nobody, net=setup.net)
     plan = plans.read_plan(counts.tolist(), setup.net)
     found = validate(state, setup.dataset.validation(), coalition, evaluated, plan, net=setup.net)
-    knobs = {"every": 1, "episode_length": setup.spec.episode_length, "signal_spec": setup.spec.signal}
+    knobs = {
+        "every": 1,
+        "episode_length": setup.spec.episode_length,
+        "signal_spec": setup.spec.signal,
+    }
     return found, attribute(state, found, **knobs)[1]
 
 
@@ -33,8 +37,16 @@ def kept(state, setup, *, alpha, bend):
     """The state with an attention seed kept in r0c0; `bend(leaves)` writes its parameters."""
     s = setup.net.names.index("r0c0")
     here = (torch.arange(3) == s).expand_as(state.slots.stage)
-    put = {"stage": Stage.FOSSILIZED, "blueprint": Blueprint.ATTENTION, "algorithm": Algorithm.ADD, "alpha": alpha}
-    leaves = {k: torch.where(here, v if k == "alpha" else int(v), getattr(state.slots, k)) for k, v in put.items()}
+    put = {
+        "stage": Stage.FOSSILIZED,
+        "blueprint": Blueprint.ATTENTION,
+        "algorithm": Algorithm.ADD,
+        "alpha": alpha,
+    }
+    leaves = {
+        k: torch.where(here, v if k == "alpha" else int(v), getattr(state.slots, k))
+        for k, v in put.items()
+    }
     seeds = state.seeds.clone()
     layout = seed_layout(ATTENTION, setup.net.slots[s].channels)
     bend(layout.split(seeds["r0c0", "params"][:, : layout.size]))
@@ -42,10 +54,16 @@ def kept(state, setup, *, alpha, bend):
 
 
 @pytest.mark.parametrize("norm", ["group", "batch"])
-def test_difference_03_a_seed_that_multiplies_the_features_of_a_trained_host_by_three_is_worth_exactly_nothing(norm):
+def test_difference_03_a_seed_that_multiplies_the_features_of_a_trained_host_by_three_is_worth_exactly_nothing(
+    norm,
+):
     data = DataSpec(batch=32, minibatches=24, val_samples=200)
     setup = tiny_setup(
-        envs=3, episode_length=10, instances="single", data=data, host=HostSpec(norm=norm, lr=0.1, width=4)
+        envs=3,
+        episode_length=10,
+        instances="single",
+        data=data,
+        host=HostSpec(norm=norm, lr=0.1, width=4),
     )
     world = world_of(setup)
     state = live(world, "wait")[-1].after
@@ -72,7 +90,9 @@ def test_a_seed_that_does_nothing_has_contribution_zero():
 @functools.cache
 def random_run(every: int):
     """Twenty epochs of 16 envs under random actions, of which every n-th is measured."""
-    return live(world_of(tiny_setup(envs=16, episode_length=20, attribution=AttributionSpec(every=every))))
+    return live(
+        world_of(tiny_setup(envs=16, episode_length=20, attribution=AttributionSpec(every=every)))
+    )
 
 
 def test_shapley_values_add_up_to_the_clean_improvement_in_every_epoch_of_a_run():
@@ -81,7 +101,9 @@ def test_shapley_values_add_up_to_the_clean_improvement_in_every_epoch_of_a_run(
     assert players > 20, "some seeds were blended"
     for epoch in epochs:
         worth = epoch.step.measured
-        torch.testing.assert_close(worth.shapley.sum(-1), worth.clean_improvement, rtol=0, atol=1e-4)
+        torch.testing.assert_close(
+            worth.shapley.sum(-1), worth.clean_improvement, rtol=0, atol=1e-4
+        )
 
 
 @pytest.mark.parametrize("every", [1, 3])
@@ -92,7 +114,9 @@ def test_what_is_remembered_of_a_seed_was_measured_in_its_own_life(every):
         slots, worth = epoch.step.governed.slots, epoch.step.measured
         occupied = (slots.stage >= Stage.GERMINATED) & (slots.stage <= Stage.FOSSILIZED)
         reborn = epoch.step.acted.slots.stage != epoch.before.slots.stage
-        count = torch.where(~occupied | (reborn & (epoch.step.acted.slots.stage == Stage.GERMINATED)), 0, count)
+        count = torch.where(
+            ~occupied | (reborn & (epoch.step.acted.slots.stage == Stage.GERMINATED)), 0, count
+        )
         count = count + (worth.contribution_valid & occupied)
         assert torch.equal(slots.contribution_valid, count > 0)
         assert torch.equal(slots.velocity_valid, count > 1)
@@ -100,10 +124,18 @@ def test_what_is_remembered_of_a_seed_was_measured_in_its_own_life(every):
 
 
 @pytest.mark.parametrize("every", [1, 3])
-def test_a_contribution_is_fresh_iff_it_was_measured_in_this_epoch_and_kept_as_it_is_otherwise(every):
+def test_a_contribution_is_fresh_iff_it_was_measured_in_this_epoch_and_kept_as_it_is_otherwise(
+    every,
+):
     for t, epoch in enumerate(random_run(every)):
-        before, after, worth = epoch.step.ticked.slots, epoch.step.governed.slots, epoch.step.measured
-        assert worth.measured.all() == ((t + 1) % every == 0 or t == 19 or not worth.forwards.gt(1).any())
+        before, after, worth = (
+            epoch.step.ticked.slots,
+            epoch.step.governed.slots,
+            epoch.step.measured,
+        )
+        assert worth.measured.all() == (
+            (t + 1) % every == 0 or t == 19 or not worth.forwards.gt(1).any()
+        )
         seed = (after.stage >= Stage.BLENDING) & (after.stage <= Stage.FOSSILIZED)
         fresh = after.contribution_valid & (after.since_measured == 0)
         assert torch.equal(fresh, worth.contribution_valid & seed)

@@ -10,14 +10,18 @@ from morphogen.log import alarms
 LIMITS = AnomalyLimits()._asdict()
 
 
-def kinds_of(update: dict[str, float], streaks: dict[str, int] | None = None) -> tuple[list[str], dict[str, int]]:
+def kinds_of(
+    update: dict[str, float], streaks: dict[str, int] | None = None
+) -> tuple[list[str], dict[str, int]]:
     numbers = alarms.update_numbers(update, LIMITS["kl_spike"])
     found, streaks = alarms.judge(numbers, LIMITS, streaks or {})
     return sorted(one.event.kind for one in found), streaks
 
 
 def read_numbers(*names: str) -> Callable[[dict, torch.dtype], None]:
-    """A reader of rows that hold the numbers of one update; alarms read Python numbers, whatever the dtype."""
+    """A reader of rows that hold the numbers of one update; alarms read Python numbers, whatever
+    the dtype.
+    """
 
     def read(row: dict, dtype: torch.dtype) -> None:
         found, _ = kinds_of({"free_steps": 1.0, **{name: float(row[name]) for name in names}})

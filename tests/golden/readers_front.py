@@ -12,7 +12,9 @@ def read_pareto(row: dict, dtype: torch.dtype) -> None:
     """Analytics are of Python numbers, whatever the dtype."""
     points = [Point(**episode) for episode in row["episodes"]]
     assert list(pareto_front(points)) == row["front"]
-    assert hypervolume(points, Reference(*row["reference"])) == pytest.approx(row["hypervolume"], rel=1e-12, abs=1e-12)
+    assert hypervolume(points, Reference(*row["reference"])) == pytest.approx(
+        row["hypervolume"], rel=1e-12, abs=1e-12
+    )
 
 
 READERS: dict[str, Callable[[dict, torch.dtype], None]] = {"telemetry.pareto": read_pareto}

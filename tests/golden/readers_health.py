@@ -1,4 +1,6 @@
-"""Readers of golden rows: gradients of seeds, of the policy and of its layers; the memory of the policy."""
+"""Readers of golden rows: gradients of seeds, of the policy and of its layers; the memory of the
+policy.
+"""
 
 from collections.abc import Callable
 
@@ -19,9 +21,13 @@ def close(value: float) -> object:
 def read_gradient_health(row: dict, dtype: torch.dtype) -> None:
     tensors = [torch.tensor([float(x) for x in tensor], dtype=dtype) for tensor in row["gradients"]]
     push, limits = torch.cat(tensors), LifecycleSpec()
-    whose = torch.arange(len(tensors)).repeat_interleave(torch.tensor([tensor.numel() for tensor in tensors]))
+    whose = torch.arange(len(tensors)).repeat_interleave(
+        torch.tensor([tensor.numel() for tensor in tensors])
+    )
     index = index_params(whose, torch.zeros(len(tensors), dtype=torch.int64), owners=1)
-    found = grad_stats(push, index, push.new_zeros(1, 1), vanishing=limits.vanishing, exploding=limits.exploding)
+    found = grad_stats(
+        push, index, push.new_zeros(1, 1), vanishing=limits.vanishing, exploding=limits.exploding
+    )
     assert float(gradient_health(found, found.norm.isfinite())) == close(row["health"])
     assert bool(found.vanishing > 0) == row["vanishing"]
     assert bool(found.exploding > 0) == row["exploding"]
@@ -32,7 +38,9 @@ def read_gradient_health(row: dict, dtype: torch.dtype) -> None:
 def read_gradient_ratio(row: dict, dtype: torch.dtype) -> None:
     norms = {name: torch.tensor(row[f"{name}_norm"], dtype=dtype) for name in ("seed", "host")}
     counts = {name: torch.tensor(row[f"{name}_params"]) for name in ("seed", "host")}
-    assert float(gradient_ratio(norms["seed"], counts["seed"], norms["host"], counts["host"])) == close(row["ratio"])
+    assert float(
+        gradient_ratio(norms["seed"], counts["seed"], norms["host"], counts["host"])
+    ) == close(row["ratio"])
 
 
 def read_gradient_drift(row: dict, dtype: torch.dtype) -> None:

@@ -15,13 +15,16 @@ from morphogen.vocab.stage import LEGAL_NEXT, AlphaMode, Check, Curve, Gate, Sta
 
 HERE = torch.ones(1, 1, dtype=torch.bool)
 
-GATES = {"NONE": "NONE", "G1": "TRAIN", "G2": "BLEND", "G3": "HOLD", "G5": "FOSSILIZE"}  # names in the recorded rows
+# names in the recorded rows
+GATES = {"NONE": "NONE", "G1": "TRAIN", "G2": "BLEND", "G3": "HOLD", "G5": "FOSSILIZE"}
 
 
 def alpha(row: dict, dtype: torch.dtype) -> None:
     """From HOLD: retarget, then as many ticks as there are values."""
     tolerance = 1e-5 if dtype is torch.float32 else 1e-12
-    slots = make_slots([[{"stage": Stage.BLENDING, "alpha": row["start"], "alpha_target": row["start"]}]], dtype)
+    slots = make_slots(
+        [[{"stage": Stage.BLENDING, "alpha": row["start"], "alpha_target": row["start"]}]], dtype
+    )
     for leg in row["legs"]:
         shape = torch.tensor([[Curve[leg["curve"]]]])
         steps, steepness = torch.tensor([[leg["steps"]]]), leg["steepness"]
@@ -46,16 +49,23 @@ def transitions(row: dict, dtype: torch.dtype) -> None:
 
 def _matrix(row: dict, dtype: torch.dtype) -> None:
     here = Stage[row["stage"]]
-    assert [to.name for to in Stage if LEGAL_NEXT[here][to]] == sorted(row["legal_targets"], key=lambda n: Stage[n])
+    assert [to.name for to in Stage if LEGAL_NEXT[here][to]] == sorted(
+        row["legal_targets"], key=lambda n: Stage[n]
+    )
     for to in Stage:
         after = transition(
-            make_slots([[{"stage": here}]], dtype), HERE, torch.tensor([[to]]), torch.zeros(1, dtype=dtype)
+            make_slots([[{"stage": here}]], dtype),
+            HERE,
+            torch.tensor([[to]]),
+            torch.zeros(1, dtype=dtype),
         )
         assert after.stage.item() == (to if to.name in row["legal_targets"] else here)
 
 
 def _walk(row: dict, dtype: torch.dtype) -> None:
-    slots = make_slots([[{"stage": Stage[row["start"]], "epochs_in_stage": row["start_epochs_in_stage"]}]], dtype)
+    slots = make_slots(
+        [[{"stage": Stage[row["start"]], "epochs_in_stage": row["start_epochs_in_stage"]}]], dtype
+    )
     for i, to in enumerate(row["try"]):
         slots = slots.replace(epochs_in_stage=slots.epochs_in_stage + row["epochs_before"][i])
         before = slots.stage.item()
@@ -68,7 +78,18 @@ def _walk(row: dict, dtype: torch.dtype) -> None:
 
 
 def _gate(row: dict, dtype: torch.dtype) -> None:
-    aside = {"id", "kind", "permissive", "target", "accuracy", "gate", "checks_pass", "legal", "passed", "failed"}
+    aside = {
+        "id",
+        "kind",
+        "permissive",
+        "target",
+        "accuracy",
+        "gate",
+        "checks_pass",
+        "legal",
+        "passed",
+        "failed",
+    }
     leaves = {name: value for name, value in row.items() if name not in aside}
     leaves |= {"stage": Stage[row["stage"]], "alpha_mode": AlphaMode[row["alpha_mode"]]}
     target = torch.tensor([[Stage[row["target"]]]])
@@ -87,7 +108,9 @@ def masks(row: dict, dtype: torch.dtype) -> None:
     """Legal ops and slots, allowed blueprints, available heads: exactly."""
     given, wanted = row["inputs"], row["outputs"]
     columns = zip(given["stage"], given["age"], given["alpha_mode"], strict=True)
-    slots = [{"stage": Stage[s], "age": age, "alpha_mode": AlphaMode[mode]} for s, age, mode in columns]
+    slots = [
+        {"stage": Stage[s], "age": age, "alpha_mode": AlphaMode[mode]} for s, age, mode in columns
+    ]
     limits = Limits(
         kinds=KINDS[given["topology"]],
         enabled=tuple(given["enabled"]),
@@ -99,7 +122,9 @@ def masks(row: dict, dtype: torch.dtype) -> None:
     legal = {op.name: [s for s in range(len(slots)) if found.slot[0, op, s]] for op in Op}
     assert legal == wanted["legal"]
     assert [b.label for b in Blueprint if found.blueprint[0, b]] == wanted["blueprint"]
-    assert [head for head, yes in zip(HEADS, used_heads(found)[0], strict=True) if yes] == wanted["available"]
+    assert [head for head, yes in zip(HEADS, used_heads(found)[0], strict=True) if yes] == wanted[
+        "available"
+    ]
 
 
 READERS = {"alpha": alpha, "transitions": transitions, "masks": masks}

@@ -45,13 +45,17 @@ def read_attribution(row: dict, dtype: torch.dtype) -> None:
     for name, want in row["outputs"].items():
         value = getattr(got, name)[0]
         room = torch.full((), 1e-9 if dtype == torch.float64 else 1e-3)
-        assert ((value.double() - torch.tensor(want, dtype=torch.float64)).abs() <= room).all(), name
+        assert ((value.double() - torch.tensor(want, dtype=torch.float64)).abs() <= room).all(), (
+            name
+        )
 
 
 def read_sparse(row: dict, dtype: torch.dtype) -> None:
     given, config = row["inputs"], row["config"]
     budget = config.get("param_budget", 500_000)
-    rule = build_rule(RewardSpec(rule="sparse"), param_budget=budget, episode_length=given["horizon"], gamma=0.995)
+    rule = build_rule(
+        RewardSpec(rule="sparse"), param_budget=budget, episode_length=given["horizon"], gamma=0.995
+    )
     step = make_reward_inputs(
         dtype=dtype,
         horizon=given["epoch"] == given["horizon"],
@@ -88,29 +92,50 @@ def read_trajectory(row: dict, dtype: torch.dtype) -> None:
 
 def trajectory_step(step: dict, config: dict, dtype: torch.dtype, *, last: bool):
     """One recorded step as the inputs of a rule; what is null is not measured."""
-    optional = {"committed_acc": "committed_valid", "clean_improvement": "clean_valid", "val_loss": "loss_valid"}
+    optional = {
+        "committed_acc": "committed_valid",
+        "clean_improvement": "clean_valid",
+        "val_loss": "loss_valid",
+    }
     fields = {name: 0.0 if step[name] is None else step[name] for name in optional}
     fields |= {flag: step[name] is not None for name, flag in optional.items()}
-    fields |= {name: step[name] for name in ("fossil_params", "live_params", "op_executed", "rolled_back")}
-    prices = {name: config[name] for name in ("param_price", "baseline_loss", "target_loss") if name in config}
+    fields |= {
+        name: step[name] for name in ("fossil_params", "live_params", "op_executed", "rolled_back")
+    }
+    prices = {
+        name: config[name]
+        for name in ("param_price", "baseline_loss", "target_loss")
+        if name in config
+    }
     return make_reward_inputs(dtype=dtype, horizon=last, op=int(Op[step["op"]]), **fields, **prices)
 
 
 def read_detectors(row: dict, dtype: torch.dtype) -> None:
     given, outputs = row["inputs"], row["outputs"]
-    q, u = (torch.tensor([given[name]], dtype=dtype) for name in ("contribution", "uncommitted_improvement"))
+    q, u = (
+        torch.tensor([given[name]], dtype=dtype)
+        for name in ("contribution", "uncommitted_improvement")
+    )
     slots = slots_by_stage([[Stage.HOLDING]], contribution=q[:, None], contribution_valid=[[True]])
     got = detect_false_credit(slots, u)
-    assert got.fired.tolist() == [[[outputs["attribution_ratio_fired"], outputs["ransomware_fired"]]]]
+    assert got.fired.tolist() == [
+        [[outputs["attribution_ratio_fired"], outputs["ransomware_fired"]]]
+    ]
     assert got.critical.item() == outputs["ransomware_critical"]
     near(got.ratio[0], [outputs["attribution_ratio"] or 0.0], exact=1e-9, single=1e-5)
 
 
 def read_loss_progress(row: dict, dtype: torch.dtype) -> None:
     loss, baseline, target = (
-        torch.tensor([row["inputs"][name]], dtype=dtype) for name in ("val_loss", "baseline_loss", "target_loss")
+        torch.tensor([row["inputs"][name]], dtype=dtype)
+        for name in ("val_loss", "baseline_loss", "target_loss")
     )
-    near(loss_progress(loss, baseline=baseline, target=target), [row["outputs"]["value"]], exact=1e-9, single=1e-5)
+    near(
+        loss_progress(loss, baseline=baseline, target=target),
+        [row["outputs"]["value"]],
+        exact=1e-9,
+        single=1e-5,
+    )
 
 
 READERS: dict[str, Callable[[dict, torch.dtype], None]] = {

@@ -1,7 +1,9 @@
-"""Logs of the format before: the rows that they give, and the rows of a run of the same settings today.
+"""Logs of the format before: the rows that they give, and the rows of a run of the same settings
+today.
 
-`data/logs` holds logs of format 3 (every event a line; records by levels, in parts of several processes), and next to
-each, as `NAME.json.xz`, the rows that `morphogen.events` gave when it was written.
+`data/logs` holds logs of format 3 (every event a line; records by levels, in parts of several
+processes), and next to each, as `NAME.json.xz`, the rows that `morphogen.events` gave when it was
+written.
 """
 
 import json
@@ -62,7 +64,9 @@ SETTINGS = {
 def rows_of(path):
     """The events of a run as rows of plain values."""
     places = attrgetter("name", "severity", "round", "epoch", "env", "episode", "slot")
-    return json.loads(json.dumps([[*places(event), event.data.payload()] for event in mg.events(path)]))
+    return json.loads(
+        json.dumps([[*places(event), event.data.payload()] for event in mg.events(path)])
+    )
 
 
 def recorded(name):
@@ -90,12 +94,16 @@ def test_a_log_of_before_is_inspected_and_has_its_tables(name):
     rows = Counter(row[0] for row in recorded(name))
     tables = mg.tables(LOGS / name)
     counts = {"rounds": "RoundCompleted", "episodes": "EpisodeCompleted", "rollbacks": "RolledBack"}
-    assert {table: len(tables[table]) for table in counts} == {table: rows[kind] for table, kind in counts.items()}
+    assert {table: len(tables[table]) for table in counts} == {
+        table: rows[kind] for table, kind in counts.items()
+    }
     assert f"{rows['RoundCompleted']} rounds done" in inspect_path(LOGS / name).facts["status"]
 
 
 def comparable(rows):
-    """Counts of rows without readings of a clock; numbers to 4 digits: processors differ in the last ones."""
+    """Counts of rows without readings of a clock; numbers to 4 digits: processors differ in the
+    last ones.
+    """
     kept = [row for row in rows if row[0] not in CLOCKED]
     return Counter(json.dumps([*row[:-1], _round(row[-1])]) for row in kept)
 

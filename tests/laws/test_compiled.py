@@ -257,7 +257,9 @@ BUILT_IN = (*POLICIES.builtin(), *LEARNERS.builtin())
 
 
 def acting() -> Graph:
-    """Every built-in policy, in two epochs of a random life; schedules are equal policies under other masks."""
+    """Every built-in policy, in two epochs of a random life; schedules are equal policies under
+    other masks.
+    """
     env = mg.make("digits", envs=6, seed=0, data={"batch": 4, "minibatches": 1, "val_samples": 8})
     epochs = live(env, epochs=4)
     arms, worlds, memory, same = {}, {}, {}, {}
@@ -272,7 +274,9 @@ def acting() -> Graph:
         found = {}
         for name, arm in arms.items():
             noise = worlds[name].action_keys, clocks[name]
-            found[name] = choose_actions(arm.params, seen[name], memory[name], *noise, policy=arm.policy)
+            found[name] = choose_actions(
+                arm.params, seen[name], memory[name], *noise, policy=arm.policy
+            )
         return {name: found[other] for name, other in same.items()}
 
     given = []
@@ -306,7 +310,8 @@ GRAPHS: dict[str, tuple[Callable[[], Graph], Sequence[str]]] = {
     "policies": (acting, [*BUILT_IN]),
     "update": (updating, ["update_ppo"]),
 }
-WITH_VECTORS = ("alone", "host from outside")  # others take scalar loops, half the time of the C++ compiler
+# others take scalar loops, half the time of the C++ compiler
+WITH_VECTORS = ("alone", "host from outside")
 CASES = [(graph, row) for graph, (_, rows) in GRAPHS.items() for row in rows]
 
 

@@ -1,4 +1,6 @@
-"""Results of a network or an env have equal bits in any stack and under any number of threads, on a CPU."""
+"""Results of a network or an env have equal bits in any stack and under any number of threads, on a
+CPU.
+"""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -34,7 +36,9 @@ from morphogen.rules.rewards.table import build_rule, rule_from_function
 from morphogen.steps.validate_step import validate
 from morphogen.testing.builders.tree_equality import leaves
 
-pytestmark = pytest.mark.skipif(not kernels.AVAILABLE, reason="plain torch adds in orders that depend on the stack")
+pytestmark = pytest.mark.skipif(
+    not kernels.AVAILABLE, reason="plain torch adds in orders that depend on the stack"
+)
 GATE = {"v1": (2, 8), "c1": (2,), "v2": (1, 2), "c2": (1,)}
 
 
@@ -48,7 +52,11 @@ def blended(features, delta, gate, *, algorithm: str):
     rows = features.shape[-2]
     spans = ((0, rows),) if algorithm == "multiply" else ()
     own = build_seed_index(
-        torch.arange(rows), torch.full((rows,), 0.3), torch.zeros(rows, dtype=torch.bool), count=rows, multiplied=spans
+        torch.arange(rows),
+        torch.full((rows,), 0.3),
+        torch.zeros(rows, dtype=torch.bool),
+        count=rows,
+        multiplied=spans,
     )
     gates = (gate, build_gate_index(own, torch.arange(rows))) if algorithm == "gate" else None
     return blend(features, [delta], own, multiplied=spans, gates=gates)
@@ -62,11 +70,15 @@ def masked_normalised(x, gain, bias, mask):
     mask = (mask > 0).float()
     count = mask.unflatten(-1, (2, -1)).sum(-1) * x.shape[1] * x.shape[2]
     inverse = torch.where(count > 0, 1 / count.clamp(min=1.0), 0.0)
-    return masked_group_norm(x * mask, gain * mask, bias * mask, channel_mask=mask, inverse_count=inverse)
+    return masked_group_norm(
+        x * mask, gain * mask, bias * mask, channel_mask=mask, inverse_count=inverse
+    )
 
 
 def losses(logits):
-    return F.cross_entropy(logits.flatten(0, 1), torch.arange(12).repeat(logits.shape[0]) % 10, reduction="none")
+    return F.cross_entropy(
+        logits.flatten(0, 1), torch.arange(12).repeat(logits.shape[0]) % 10, reduction="none"
+    )
 
 
 def causal_gate(x, flat):
@@ -90,7 +102,13 @@ LAYERS: dict[str, tuple[Callable, dict[str, tuple[int, ...]]]] = {
     "rows_linear": (rows_linear, {"x": FEATURES, "weight": (STACK, 5, 8), "bias": (STACK, 5)}),
     "perceptron": (
         perceptron,
-        {"x": (12, STACK, 8), "w1": (STACK, 4, 8), "b1": (STACK, 4), "w2": (STACK, 8, 4), "b2": CHANNELS},
+        {
+            "x": (12, STACK, 8),
+            "w1": (STACK, 4, 8),
+            "b1": (STACK, 4),
+            "w2": (STACK, 8, 4),
+            "b2": CHANNELS,
+        },
     ),
     "gate": (
         lambda x, **p: gate_openness(p, x),
@@ -98,17 +116,29 @@ LAYERS: dict[str, tuple[Callable, dict[str, tuple[int, ...]]]] = {
     ),
     "spatial_mean": (spatial_mean, {"x": FEATURES}),
     "scale_channels": (scale_channels, {"x": FEATURES, "factor": CHANNELS}),
-    "group_norm": (normalised, {"x": FEATURES, "gain": CHANNELS, "bias": CHANNELS, "scale": CHANNELS}),
-    "masked_group_norm": (masked_normalised, {"x": FEATURES, "gain": CHANNELS, "bias": CHANNELS, "mask": CHANNELS}),
+    "group_norm": (
+        normalised,
+        {"x": FEATURES, "gain": CHANNELS, "bias": CHANNELS, "scale": CHANNELS},
+    ),
+    "masked_group_norm": (
+        masked_normalised,
+        {"x": FEATURES, "gain": CHANNELS, "bias": CHANNELS, "mask": CHANNELS},
+    ),
     "batch_norm": (batch_norm, {"x": FEATURES, "gain": CHANNELS, "bias": CHANNELS}),
     "max_pool2d": (max_pool2d, {"x": FEATURES}),
     "column_sums": (lambda x: column_sums(x.detach()), {"x": (2, 33, STACK, 8)}),
     "silu": (silu, {"x": (11, 5, 5, STACK, 3)}),
     "silu of many": (silu, {"x": (16, 8, 8, STACK, 8)}),
     "sigmoid": (lambda x: by_vectors(torch.sigmoid, x), {"x": (11, STACK, 3)}),
-    "place_linear": (place_linear, {"x": PLACES, "weight": (STACK, 24, WIDTH), "bias": (STACK, 24)}),
+    "place_linear": (
+        place_linear,
+        {"x": PLACES, "weight": (STACK, 24, WIDTH), "bias": (STACK, 24)},
+    ),
     "running_mean": (sequences.running_mean, {"x": PLACES}),
-    "gate of a sequence": (causal_gate, {"x": (3, 7, STACK, WIDTH), "flat": (STACK, gate_layout(WIDTH).size)}),
+    "gate of a sequence": (
+        causal_gate,
+        {"x": (3, 7, STACK, WIDTH), "flat": (STACK, gate_layout(WIDTH).size)},
+    ),
     "losses": (losses, {"logits": (STACK, 12, 10)}),
     **{
         f"blend, {name}": (
@@ -196,5 +226,9 @@ def test_an_env_lives_the_same_in_any_shard_under_any_number_of_threads(envs, da
         part = live(world_of(setup, first=first, envs=rows))
     for epoch, own in zip(whole, part, strict=True):
         wanted = {**leaves(epoch.after), **leaves(epoch.choice), "reward": epoch.step.reward}
-        for name, leaf in {**leaves(own.after), **leaves(own.choice), "reward": own.step.reward}.items():
+        for name, leaf in {
+            **leaves(own.after),
+            **leaves(own.choice),
+            "reward": own.step.reward,
+        }.items():
             assert same_bits(leaf, wanted[name][first : first + rows]), name

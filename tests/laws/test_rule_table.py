@@ -1,4 +1,6 @@
-"""The open table of reward rules: how a rule is added, what holds for every rule in it, rules from one function."""
+"""The open table of reward rules: how a rule is added, what holds for every rule in it, rules from
+one function.
+"""
 
 from dataclasses import asdict
 
@@ -43,7 +45,9 @@ def thrift(inputs: RewardInputs) -> dict[str, torch.Tensor]:
 
 @st.composite
 def lives(draw) -> RewardInputs:
-    """Stretches of scripted lives, put together anew, with rollbacks and declined ops anywhere: [T, E]."""
+    """Stretches of scripted lives, put together anew, with rollbacks and declined ops anywhere: [T,
+    E].
+    """
     whole = WHOLE[draw(st.sampled_from(list(WHOLE)))]
     steps = sorted(draw(st.lists(st.integers(0, STEPS - 1), min_size=1, max_size=6)))
     envs = draw(st.lists(st.integers(0, len(POLICIES) - 1), min_size=1, max_size=3))
@@ -66,22 +70,33 @@ def test_every_rule_has_a_builder_an_origin_and_a_meaning_of_one_line():
 
 
 def test_a_registered_rule_is_known_to_configs_and_built_like_any_other():
-    with pytest.raises(ConfigError, match=r'reward\.rule: expected one of sparse, delta.* got "thrift"'):
+    with pytest.raises(
+        ConfigError, match=r'reward\.rule: expected one of sparse, delta.* got "thrift"'
+    ):
         RewardSpec(rule="thrift")
     RULES.register("thrift", rule_from_function(thrift))
     spec = parse_config('{"reward": {"rule": "thrift"}}')
     assert parse_config(dump_config(spec)) == spec
     own = build_rule(spec.reward, param_budget=10, episode_length=10, gamma=0.9)
     assert own.components == ("gain", "size", "acts", "governor")
-    assert describe_rule("thrift") == "A point of accuracy that is delivered is paid, a living parameter costs."
-    with pytest.raises(ConfigError, match=r'reward\.rule: expected one of sparse, delta.*, thrift, .*got "greed"'):
+    assert (
+        describe_rule("thrift")
+        == "A point of accuracy that is delivered is paid, a living parameter costs."
+    )
+    with pytest.raises(
+        ConfigError, match=r'reward\.rule: expected one of sparse, delta.*, thrift, .*got "greed"'
+    ):
         RewardSpec(rule="greed")
 
 
 @pytest.mark.parametrize(
     ("name", "builder", "said"),
     [
-        ("delta", rule_from_function(thrift), "reward rule delta: .* got that of a reward rule of own"),
+        (
+            "delta",
+            rule_from_function(thrift),
+            "reward rule delta: .* got that of a reward rule of own",
+        ),
         (
             "",
             rule_from_function(thrift),
@@ -90,7 +105,11 @@ def test_a_registered_rule_is_known_to_configs_and_built_like_any_other():
         ("two words", rule_from_function(thrift), "name of a reward rule: .* got 'two words'"),
         ("-dash", rule_from_function(thrift), "name of a reward rule: .* got '-dash'"),
         (7, rule_from_function(thrift), "name of a reward rule: .* got 7"),
-        ("thrift", {"gain": 1}, r"reward rule thrift: expected a function \(spec, terms\) -> rule, got \{'gain': 1\}"),
+        (
+            "thrift",
+            {"gain": 1},
+            r"reward rule thrift: expected a function \(spec, terms\) -> rule, got \{'gain': 1\}",
+        ),
     ],
 )
 def test_what_cannot_be_a_rule_is_refused_and_leaves_the_table_as_it_is(name, builder, said):
@@ -156,9 +175,12 @@ def test_other_envs_never_matter_and_the_past_is_in_the_ledger_only(name, whole)
 @given(whole=lives(), order=st.permutations(range(SLOTS)))
 def test_difference_07_permuting_slots_changes_no_reward(name, whole, order):
     moved = whole.replace(
-        slots=whole.slots.apply(lambda leaf: leaf[..., order]), interaction=whole.interaction[..., order, :][..., order]
+        slots=whole.slots.apply(lambda leaf: leaf[..., order]),
+        interaction=whole.interaction[..., order, :][..., order],
     )
-    torch.testing.assert_close(play_rule(rule(name), [*moved])[0], play_rule(rule(name), [*whole])[0])
+    torch.testing.assert_close(
+        play_rule(rule(name), [*moved])[0], play_rule(rule(name), [*whole])[0]
+    )
 
 
 @every_rule
@@ -183,12 +205,15 @@ def test_a_rule_never_asks_the_host(name):
     ledger = own.init(len(POLICIES), SLOTS, "meta")
     reward, parts, after = own(step, ledger)
     assert {
-        value.device.type for value in (reward, *parts.values(), *after.values(), *own.potential(step, ledger))
+        value.device.type
+        for value in (reward, *parts.values(), *after.values(), *own.potential(step, ledger))
     } == {"meta"}
 
 
 def in_one_graph(rules: dict[str, Rule], backend: str) -> None:
-    """Rules compiled into one graph, over 5 calls with changing values: no new graph, and the numbers of eager."""
+    """Rules compiled into one graph, over 5 calls with changing values: no new graph, and the
+    numbers of eager.
+    """
     torch._dynamo.reset()
     graphs = []
 
@@ -206,13 +231,18 @@ def in_one_graph(rules: dict[str, Rule], backend: str) -> None:
         got = traced(WHOLE[torch.float32][step], ledgers)
         for name in rules:
             torch.testing.assert_close(got[name][:2], wanted[name][:2], rtol=1e-6, atol=1e-6)
-            torch.testing.assert_close(dict(got[name][2]), dict(wanted[name][2]), rtol=1e-6, atol=1e-6)
-        ledgers, apart = ({name: paid[2] for name, paid in found.items()} for found in (got, wanted))
+            torch.testing.assert_close(
+                dict(got[name][2]), dict(wanted[name][2]), rtol=1e-6, atol=1e-6
+            )
+        ledgers, apart = (
+            {name: paid[2] for name, paid in found.items()} for found in (got, wanted)
+        )
     assert len(graphs) == 1
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # from inside torch, when it loads its compiler
+# from inside torch, when it loads its compiler
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 def test_the_own_rules_compiled_pay_what_they_pay_in_eager_mode():
     in_one_graph({name: rule(name) for name in RULES if RULES.origin(name) == BUILT_IN}, "inductor")
 
@@ -226,7 +256,9 @@ def test_a_plain_rule_pays_what_its_function_returns_and_for_a_rollback_the_pena
     own = rule_from_function(thrift)(RewardSpec(governor_penalty=2.5), TERMS)
     rewards, parts, ledger = play_rule(own, [*whole])
     wanted = torch.stack([sum(thrift(step).values()) for step in whole])
-    torch.testing.assert_close(rewards, torch.where(whole.rolled_back, -2.5, wanted), check_dtype=False)
+    torch.testing.assert_close(
+        rewards, torch.where(whole.rolled_back, -2.5, wanted), check_dtype=False
+    )
     assert torch.equal(parts["governor"] != 0, whole.rolled_back)
     assert rewards.dtype == parts["acts"].dtype == whole.committed_acc.dtype
     assert list(ledger.keys()) == []
@@ -241,8 +273,12 @@ def test_a_plain_rule_has_no_potential_and_says_so():
 
 
 def test_a_plain_rule_may_not_pay_the_penalty_itself():
-    with pytest.raises(ConfigError, match="expected components other than governor, which is added for rollbacks"):
-        rule_from_function(lambda inputs: {"governor": inputs.committed_acc})(RewardSpec().fill_defaults(), TERMS)
+    with pytest.raises(
+        ConfigError, match="expected components other than governor, which is added for rollbacks"
+    ):
+        rule_from_function(lambda inputs: {"governor": inputs.committed_acc})(
+            RewardSpec().fill_defaults(), TERMS
+        )
 
 
 @pytest.mark.parametrize(
@@ -255,12 +291,17 @@ def test_a_plain_rule_may_not_pay_the_penalty_itself():
     ],
 )
 def test_a_part_that_is_no_number_per_env_makes_no_rule(part, said):
-    with pytest.raises(ConfigError, match=rf"^component gain: expected a tensor \[E\], a real number per env, {said}$"):
-        rule_from_function(lambda inputs: {"gain": part(inputs)})(RewardSpec().fill_defaults(), TERMS)
+    with pytest.raises(
+        ConfigError,
+        match=rf"^component gain: expected a tensor \[E\], a real number per env, {said}$",
+    ):
+        rule_from_function(lambda inputs: {"gain": part(inputs)})(
+            RewardSpec().fill_defaults(), TERMS
+        )
 
 
 def test_a_function_that_reads_values_on_the_host_makes_no_rule():
     with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
-        rule_from_function(lambda inputs: {"gain": inputs.committed_acc * inputs.committed_acc.max().item()})(
-            RewardSpec().fill_defaults(), TERMS
-        )
+        rule_from_function(
+            lambda inputs: {"gain": inputs.committed_acc * inputs.committed_acc.max().item()}
+        )(RewardSpec().fill_defaults(), TERMS)

@@ -1,4 +1,6 @@
-"""The laws hold for every rule, by a table: a new rule is a new row, and without one a test fails."""
+"""The laws hold for every rule, by a table: a new rule is a new row, and without one a test
+fails.
+"""
 
 import importlib
 import inspect
@@ -43,7 +45,9 @@ from morphogen.testing.strategies.slots import points
 from morphogen.vocab.limits import Limits
 from morphogen.vocab.stage import Stage
 
-LIMITS = Limits((True, False, True), max_seeds=2, auto_forward=("BLEND",), blueprints=("norm", "attention"))
+LIMITS = Limits(
+    (True, False, True), max_seeds=2, auto_forward=("BLEND",), blueprints=("norm", "attention")
+)
 HOST = CnnSpec(base=4, blocks=3, kernel=3, pools=0, channels_in=1, size=8, classes=10)
 LIFE, WATCH = LifecycleSpec(), GovernorSpec(window=4, min_samples=2)
 STRICT = LifecycleSpec(permissive_gates=False)
@@ -52,7 +56,8 @@ NUMBERS = {
     "shapley_values.interaction_weights",
     "shapley_values.shapley_weights",
 }  # without tensors
-BESIDE_RULES = (advantage, blend, minibatch_tally)  # modules of other packages under the laws of rules
+# modules of other packages under the laws of rules
+BESIDE_RULES = (advantage, blend, minibatch_tally)
 COUNTS, GATES = ((0, 10, 20, 30, *[40] * 9),) * 3, (1, 1, 1)
 BUDGET, LENGTH, GAMMA = 48_832, 9, 0.995
 R, I, B = torch.float32, torch.int64, torch.bool  # noqa: E741
@@ -66,7 +71,9 @@ yes = st.booleans()
 
 def beside(part, *kinds):
     """A drawn part with more tensors of its envs: (part, tensor, ...)."""
-    return part.flatmap(lambda whole: tensors(*kinds, envs=len(whole)).map(lambda more: (whole, *more)))
+    return part.flatmap(
+        lambda whole: tensors(*kinds, envs=len(whole)).map(lambda more: (whole, *more))
+    )
 
 
 def masks_of(part):
@@ -89,10 +96,14 @@ def judged(state):
 
 
 ONE, CELL = (), (3,)
-gauges = tensors((shares, R, CELL), (shares, R, CELL), (shares, R, CELL), (st.integers(0, 3).map(float), R, CELL))
+gauges = tensors(
+    (shares, R, CELL), (shares, R, CELL), (shares, R, CELL), (st.integers(0, 3).map(float), R, CELL)
+)
 minibatches = tensors(*[(shares, R, ONE)] * 2, (yes, B, ONE), (shares, R, ONE))
 tallies = tensors((shares, R, (*ONE, 3)), *[(st.integers(0, 4), I, ONE)] * 2)
-seed_tallies = tensors(*[(shares, R, CELL)] * 2, (st.integers(0, 4), I, CELL), *[(yes, B, CELL)] * 3)
+seed_tallies = tensors(
+    *[(shares, R, CELL)] * 2, (st.integers(0, 4), I, CELL), *[(yes, B, CELL)] * 3
+)
 rollout = tensors(*[(points, R, ONE)] * 3, (yes, B, ONE), (yes, B, ONE), lead=(4,))
 blends = tensors(*[(shares, R, (2, 4))] * 2, (shares, R, ONE), (yes, B, ONE))
 windows = tensors((losses, R, (4,)), (st.integers(0, 9), I, ONE), (shares, R, ONE))
@@ -110,7 +121,9 @@ def vacated(part, removed, cleared):
 
 
 def at_once(part, where, target):
-    return stages.retarget(part, where, target, steps=part.tempo, shape=part.blend_curve, steepness=12.0)
+    return stages.retarget(
+        part, where, target, steps=part.tempo, shape=part.blend_curve, steepness=12.0
+    )
 
 
 def mixed(alpha, training, spans=()):
@@ -166,7 +179,9 @@ def layers_averaged(*leaves):
 
 
 def seeds_added(*leaves):
-    return minibatch_tally.add_seed_stats(SeedTally(*leaves[:6]), GradStats(*leaves[6:10]), *leaves[10:])
+    return minibatch_tally.add_seed_stats(
+        SeedTally(*leaves[:6]), GradStats(*leaves[6:10]), *leaves[10:]
+    )
 
 
 def seeds_averaged(*leaves):
@@ -194,12 +209,18 @@ RULES = {
     "stages.advance_ramp": (stages.advance_ramp, beside(slots, (yes, B, CELL)), SLOTTED),
     "stages.curve": (
         stages.curve,
-        tensors((shares, R, CELL), (st.integers(0, 3), I, CELL), (points.map(lambda x: x + 1), R, CELL)),
+        tensors(
+            (shares, R, CELL), (st.integers(0, 3), I, CELL), (points.map(lambda x: x + 1), R, CELL)
+        ),
         SLOTTED,
     ),
     "stages.retarget": (at_once, beside(slots, (yes, B, CELL), (shares, R, CELL)), SLOTTED),
     "attribution.attribution": (attribution.attribution, slots.map(measured), {}),
-    "attribution.coalitions": (partial(attribution.coalitions, pairs=2), beside(slots, (shares, R, (2, 3))), {}),
+    "attribution.coalitions": (
+        partial(attribution.coalitions, pairs=2),
+        beside(slots, (shares, R, (2, 3))),
+        {},
+    ),
     "attribution.is_measured_epoch": (
         partial(attribution.is_measured_epoch, every=3, episode_length=9),
         tensors((st.integers(0, 9), I, ONE)),
@@ -215,8 +236,16 @@ RULES = {
         tensors((st.integers(0, 900), I, CELL), (shares, R, ONE)),
         {"tolerance": 1e-6},
     ),
-    "counts.used_channels": (partial(counts.used_channels, channels=16), tensors((shares, R, ONE)), {}),
-    "counts.seed_params": (partial(counts.seed_params, counts=COUNTS, gate_counts=GATES), slots, SLOTTED),
+    "counts.used_channels": (
+        partial(counts.used_channels, channels=16),
+        tensors((shares, R, ONE)),
+        {},
+    ),
+    "counts.seed_params": (
+        partial(counts.seed_params, counts=COUNTS, gate_counts=GATES),
+        slots,
+        SLOTTED,
+    ),
     "decoding.decode": (
         partial(decoding.decode, limits=scenes.make_limits(scenes.make_slots([[{}] * 3]))),
         slots.flatmap(acted),
@@ -233,16 +262,36 @@ RULES = {
         {"slots": True, "tolerance": 1e-6},
     ),
     "features.feedback_features": (features.feedback_features, states.map(lambda s: s.signals), {}),
-    "features.loss_of_feature": (features.loss_of_feature, tensors((st.integers(-1, 1).map(float), R, ONE)), {}),
-    "features.price_of_feature": (features.price_of_feature, tensors((st.integers(-8, 3).map(float), R, ONE)), {}),
-    "features.size_features": (features.size_features, beside(slots, (shares, R, CELL)), {"tolerance": 1e-6}),
+    "features.loss_of_feature": (
+        features.loss_of_feature,
+        tensors((st.integers(-1, 1).map(float), R, ONE)),
+        {},
+    ),
+    "features.price_of_feature": (
+        features.price_of_feature,
+        tensors((st.integers(-8, 3).map(float), R, ONE)),
+        {},
+    ),
+    "features.size_features": (
+        features.size_features,
+        beside(slots, (shares, R, CELL)),
+        {"tolerance": 1e-6},
+    ),
     "features.progress_features": (
         partial(features.progress_features, episode_length=20),
         beside(states, (shares, R, CELL), (shares, R, CELL)).map(remembered),
         SLOTTED,
     ),
-    "features.lifecycle_features": (partial(features.lifecycle_features, enabled=(True,) * 3), slots, SLOTTED),
-    "features.measurement_features": (features.measurement_features, states.map(lambda s: s.signals), {}),
+    "features.lifecycle_features": (
+        partial(features.lifecycle_features, enabled=(True,) * 3),
+        slots,
+        SLOTTED,
+    ),
+    "features.measurement_features": (
+        features.measurement_features,
+        states.map(lambda s: s.signals),
+        {},
+    ),
     "features.signed_log": (features.signed_log, tensors((points, R, ONE)), {"tolerance": 1e-6}),
     "features.instance_features": (
         partial(features.instance_features, classes=10),
@@ -261,17 +310,30 @@ RULES = {
         SLOTTED,
     ),
     "gates.gate_before": (gates.gate_before, stage_of, SLOTTED),
-    "health.gradient_health": (health_of, tensors(*[(shares, R, CELL)] * 4, (yes, B, CELL)), SLOTTED),
+    "health.gradient_health": (
+        health_of,
+        tensors(*[(shares, R, CELL)] * 4, (yes, B, CELL)),
+        SLOTTED,
+    ),
     "health.layer_health": (
         health.layer_health,
         tensors((shares, R, CELL), (shares, R, CELL), (yes, B, CELL)),
         SLOTTED,
     ),
-    "health.hidden_stats": (health.hidden_stats, tensors((points, R, (2,)), lead=(2,)), {**ALL, "env_axis": 1}),
+    "health.hidden_stats": (
+        health.hidden_stats,
+        tensors((points, R, (2,)), lead=(2,)),
+        {**ALL, "env_axis": 1},
+    ),
     "health.safe_norm": (health.safe_norm, tensors((points, R, CELL)), {}),
     "health.gradient_ratio": (
         health.gradient_ratio,
-        tensors((shares, R, CELL), (st.integers(0, 9), I, CELL), (shares, R, (1,)), (st.integers(0, 9), I, (1,))),
+        tensors(
+            (shares, R, CELL),
+            (st.integers(0, 9), I, CELL),
+            (shares, R, (1,)),
+            (st.integers(0, 9), I, (1,)),
+        ),
         {},
     ),
     "health.moving_average": (
@@ -294,23 +356,45 @@ RULES = {
         slots.map(lambda part: (part, scenes.make_limits(part))),
         {"slots": True, "slot_axis": 2},
     ),
-    "shapley_values.interactions": (partial(shapley_values.interactions, positions=3), tensors((points, R, (8,))), {}),
-    "shapley_values.marginals": (shapley_values.marginals, tensors((points, R, (2, 4)), (yes, B, (2, 3, 3))), {}),
-    "shapley_values.shapley": (partial(shapley_values.shapley, positions=3), tensors((points, R, (8,))), {}),
+    "shapley_values.interactions": (
+        partial(shapley_values.interactions, positions=3),
+        tensors((points, R, (8,))),
+        {},
+    ),
+    "shapley_values.marginals": (
+        shapley_values.marginals,
+        tensors((points, R, (2, 4)), (yes, B, (2, 3, 3))),
+        {},
+    ),
+    "shapley_values.shapley": (
+        partial(shapley_values.shapley, positions=3),
+        tensors((points, R, (8,))),
+        {},
+    ),
     "signals.recent_min_accuracy": (
         partial(signals.recent_min_accuracy, epochs=3),
         states.map(lambda s: s.signals),
         {},
     ),
-    "signals.update_signals": (partial(signals.update_signals, spec=SignalSpec()), states.map(judged), {}),
+    "signals.update_signals": (
+        partial(signals.update_signals, spec=SignalSpec()),
+        states.map(judged),
+        {},
+    ),
     **{
         f"stages.{name}": (getattr(stages, name), stage_of, SLOTTED)
         for name in ("active", "blended", "clamp_stage", "cooling", "occupied")
     },
-    "minibatch_tally.add_minibatch": (added, st.tuples(tallies, minibatches).map(lambda p: p[0] + p[1]), {}),
+    "minibatch_tally.add_minibatch": (
+        added,
+        st.tuples(tallies, minibatches).map(lambda p: p[0] + p[1]),
+        {},
+    ),
     "minibatch_tally.add_seed_stats": (
         seeds_added,
-        st.tuples(seed_tallies, gauges, tensors(*[(yes, B, CELL)] * 2)).map(lambda p: p[0] + p[1] + p[2]),
+        st.tuples(seed_tallies, gauges, tensors(*[(yes, B, CELL)] * 2)).map(
+            lambda p: p[0] + p[1] + p[2]
+        ),
         SLOTTED,
     ),
     "minibatch_tally.env_averages": (averaged, tallies, {}),
@@ -326,10 +410,19 @@ RULES = {
         st.tuples(seed_tallies, tensors((st.integers(0, 4), I, ONE))).map(lambda p: p[0] + p[1]),
         SLOTTED,
     ),
-    "stages.is_legal_move": (stages.is_legal_move, tensors(*[(st.integers(-1, 12), I, CELL)] * 2), SLOTTED),
+    "stages.is_legal_move": (
+        stages.is_legal_move,
+        tensors(*[(st.integers(-1, 12), I, CELL)] * 2),
+        SLOTTED,
+    ),
     "stages.promote": (
         stages.promote,
-        beside(slots, (yes, B, CELL), (st.sampled_from(list(map(int, Stage))), I, CELL), (points, R, ONE)),
+        beside(
+            slots,
+            (yes, B, CELL),
+            (st.sampled_from(list(map(int, Stage))), I, CELL),
+            (points, R, ONE),
+        ),
         SLOTTED,
     ),
     "stages.remove": (stages.remove, beside(slots, (yes, B, CELL)), SLOTTED),
@@ -357,14 +450,23 @@ RULES = {
     ),
     "loss_scale.next_loss_scale": (
         loss_scale.next_loss_scale,
-        tensors((st.sampled_from((1.0, 256.0, 2.0**24)), R, ONE), (st.integers(0, 1_999), I, ONE), (yes, B, ONE)),
+        tensors(
+            (st.sampled_from((1.0, 256.0, 2.0**24)), R, ONE),
+            (st.integers(0, 1_999), I, ONE),
+            (yes, B, ONE),
+        ),
         {},
     ),
-    "health.next_streak": (health.next_streak, tensors((st.integers(0, 4), I, ONE), (st.integers(0, 4), I, ONE)), {}),
+    "health.next_streak": (
+        health.next_streak,
+        tensors((st.integers(0, 4), I, ONE), (st.integers(0, 4), I, ONE)),
+        {},
+    ),
 }
 
 
-OWN_BOUNDS = (-3.0 - 3 * 60_000 / (BUDGET * LENGTH), 3.0)  # value, both ends of the shaping, penalty, dearest rent
+# value, both ends of the shaping, penalty, dearest rent
+OWN_BOUNDS = (-3.0 - 3 * 60_000 / (BUDGET * LENGTH), 3.0)
 OWN = {"gamma": GAMMA, "bounds": OWN_BOUNDS}
 REWARDS: dict[str, dict] = {  # rule -> what else is asked of it
     **dict.fromkeys(("sparse", "delta", "value", "rent", "loss"), OWN),
@@ -382,7 +484,9 @@ def test_the_laws_hold(rule, given, ways, request):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(REWARDS))
 def test_the_laws_of_rewards_hold(name):
-    rule = build_rule(RewardSpec(rule=name), param_budget=BUDGET, episode_length=LENGTH, gamma=GAMMA)
+    rule = build_rule(
+        RewardSpec(rule=name), param_budget=BUDGET, episode_length=LENGTH, gamma=GAMMA
+    )
     check_reward(rule, examples=one_in(4), name=name, **REWARDS[name])
 
 
@@ -391,9 +495,12 @@ def test_every_reward_rule_has_its_row():
 
 
 def test_every_rule_has_its_row():
-    """Functions of tensors in `rules` and in `BESIDE_RULES`, but for the reward rules, which have their own rows."""
+    """Functions of tensors in `rules` and in `BESIDE_RULES`, but for the reward rules, which have
+    their own rows.
+    """
     in_rules = [
-        importlib.import_module(f"morphogen.rules.{module.name}") for module in pkgutil.iter_modules(rules.__path__)
+        importlib.import_module(f"morphogen.rules.{module.name}")
+        for module in pkgutil.iter_modules(rules.__path__)
     ]
     names = set()
     for module in (*in_rules, *BESIDE_RULES):

@@ -1,4 +1,5 @@
-"""The laws hold for every step, by two tables: steps on drawn states, and steps in an epoch of a real run.
+"""The laws hold for every step, by two tables: steps on drawn states, and steps in an epoch of a
+real run.
 
 A new step is a new row, and without one a test fails.
 """
@@ -31,7 +32,13 @@ from morphogen.state import rng
 from morphogen.steps.apply import apply_action
 from morphogen.steps.govern_step import first_snapshot, govern
 from morphogen.steps.observe_step import observe, state_facts
-from morphogen.steps.reset_step import init_seed_params, init_seeds, new_seed_rows, place_fossils, reset
+from morphogen.steps.reset_step import (
+    init_seed_params,
+    init_seeds,
+    new_seed_rows,
+    place_fossils,
+    reset,
+)
 from morphogen.steps.score_step import attribute, close_epoch, reward_inputs, score, slot_inputs
 from morphogen.steps.tick_step import tick
 from morphogen.steps.train import finish_epoch, start_epoch, train_minibatch
@@ -49,7 +56,9 @@ HOST = CnnSpec(base=4, blocks=3, kernel=3, pools=0, channels_in=1, size=8, class
 NET = Net(HOST, HOST.all_slots[:3])
 LIFE = LifecycleSpec(auto_forward=("TRAIN", "HOLD"), permissive_gates=False)
 WATCH = GovernorSpec(window=4, min_samples=2, snapshot_every=3)
-ALLOW = scenes.make_limits(scenes.make_slots([[{}] * 3]), auto_forward=("TRAIN", "HOLD"), max_seeds=2)
+ALLOW = scenes.make_limits(
+    scenes.make_slots([[{}] * 3]), auto_forward=("TRAIN", "HOLD"), max_seeds=2
+)
 LENGTH, MEASURED = 20, {"every": 2, "episode_length": 20, "signal_spec": SignalSpec()}
 
 states = strategies.env_states(3, 3, min_envs=2, min_slots=3)
@@ -58,7 +67,9 @@ losses = st.sampled_from((1.0, 0.5, 2.25, 9.0, float("nan")))
 
 def acting(state):
     """A state and any action on it, decoded."""
-    return strategies.actions(state.slots, -1, 6).map(lambda heads: (state, decode(heads, state.slots, ALLOW)))
+    return strategies.actions(state.slots, -1, 6).map(
+        lambda heads: (state, decode(heads, state.slots, ALLOW))
+    )
 
 
 @st.composite
@@ -74,9 +85,14 @@ def watched(draw):
     """A state, a loss, and what training skipped."""
     state = draw(states)
     loss, skipped = (
-        draw(st.lists(each, min_size=len(state), max_size=len(state))) for each in (losses, st.integers(0, 3))
+        draw(st.lists(each, min_size=len(state), max_size=len(state)))
+        for each in (losses, st.integers(0, 3))
     )
-    return state, scenes.make_validation(loss, [50.0] * len(state)), scenes.make_train_metrics(skipped)
+    return (
+        state,
+        scenes.make_validation(loss, [50.0] * len(state)),
+        scenes.make_train_metrics(skipped),
+    )
 
 
 @st.composite
@@ -105,7 +121,11 @@ def labelled():
 
 # name -> (step, what it takes, in which ways it is asked)
 DRAWN = {
-    "apply.apply_action": (partial(apply_action, lifecycle=LIFE), states.flatmap(acting), {"slots": True}),
+    "apply.apply_action": (
+        partial(apply_action, lifecycle=LIFE),
+        states.flatmap(acting),
+        {"slots": True},
+    ),
     "score_step.attribute": (partial(attribute, **MEASURED), validated(), {}),
     "govern_step.first_snapshot": (first_snapshot, states, {"slots": True}),
     "govern_step.govern": (partial(govern, spec=WATCH, minibatches=3), watched(), {"slots": True}),
@@ -169,16 +189,25 @@ def training(s):
 
     def train(state, batch, plan):
         progress = start_epoch(state, plan, net=s.net)
-        progress, _ = train_minibatch(progress, batch, plan, net=s.net, spec=s.spec.host, lifecycle=s.spec.lifecycle)
+        progress, _ = train_minibatch(
+            progress, batch, plan, net=s.net, spec=s.spec.host, lifecycle=s.spec.lifecycle
+        )
         return finish_epoch(state, progress, plan, net=s.net)
 
     def alone(args, env):
         state, batch = (part[env : env + 1] for part in args[:2])
         return state, batch, s.plan(state)
 
-    batches = [s.world.feed.batch(s.world.feed.epoch(one.step.ticked), torch.tensor([0])) for one in s.epochs]
+    batches = [
+        s.world.feed.batch(s.world.feed.epoch(one.step.ticked), torch.tensor([0]))
+        for one in s.epochs
+    ]
     plan = s.plan(s.state)
-    return train, [(s.state, batch, plan) for batch in batches], {"select_env": alone, "tolerance": 1e-4}
+    return (
+        train,
+        [(s.state, batch, plan) for batch in batches],
+        {"select_env": alone, "tolerance": 1e-4},
+    )
 
 
 def validating(s):
@@ -192,7 +221,11 @@ def validating(s):
         return validate(state, images, coalition, evaluated, plan, net=s.net)
 
     hosts = [s.state.replace(host=one.step.ticked.host) for one in s.epochs]
-    return call, [(state, split, *s.asked(state), plan) for state in hosts], {"select_env": alone, "tolerance": 1e-4}
+    return (
+        call,
+        [(state, split, *s.asked(state), plan) for state in hosts],
+        {"select_env": alone, "tolerance": 1e-4},
+    )
 
 
 def sowing(s):
@@ -202,18 +235,30 @@ def sowing(s):
         tuple(u.expand(len(r), -1) for r, u in zip(rows, parts, strict=True))
         for parts in zip(*(s.noise(1, n) for n in s.net.seed_sizes), strict=True)
     ]
-    return partial(init_seeds, net=s.net), [(s.state, rows, noise) for noise in drawn], {"skip": ("neighbours",)}
+    return (
+        partial(init_seeds, net=s.net),
+        [(s.state, rows, noise) for noise in drawn],
+        {"skip": ("neighbours",)},
+    )
 
 
 def telling(s):
     born = s.births(s.epoch)
     plan = s.plan(s.state, born)
-    return new_seed_rows, [(torch.roll(born, shift, 0), plan) for shift in range(5)], {"skip": ("neighbours",)}
+    return (
+        new_seed_rows,
+        [(torch.roll(born, shift, 0), plan) for shift in range(5)],
+        {"skip": ("neighbours",)},
+    )
 
 
 def bearing(s):
     kinds = torch.arange(1, 8)
-    return partial(init_seed_params, s=0, net=s.net), [(kinds, noise) for noise in s.noise(7, s.net.seed_sizes[0])], {}
+    return (
+        partial(init_seed_params, s=0, net=s.net),
+        [(kinds, noise) for noise in s.noise(7, s.net.seed_sizes[0])],
+        {},
+    )
 
 
 def paying(s):
@@ -254,7 +299,11 @@ def telling_rules(s):
 
 def telling_slots(s):
     given = [(e.before, e.after, e.step.outcome, e.step.seed_params) for e in s.epochs]
-    return (lambda *args: slot_inputs(*args[:3], params=args[3])), given, {"slots": True, "slot_axis": 1}
+    return (
+        (lambda *args: slot_inputs(*args[:3], params=args[3])),
+        given,
+        {"slots": True, "slot_axis": 1},
+    )
 
 
 def resetting(s):
@@ -263,7 +312,11 @@ def resetting(s):
     def call(key, drawn, noise, carried):
         return reset(key, drawn, noise, episode=1, ledger=carried, net=s.net, window=20)
 
-    return call, [(s.world.keys, instance, noise, ledger) for noise in s.noise(8, s.net.host_size)], {}
+    return (
+        call,
+        [(s.world.keys, instance, noise, ledger) for noise in s.noise(8, s.net.host_size)],
+        {},
+    )
 
 
 def planning(s):
@@ -274,20 +327,27 @@ def planning(s):
 
 def acting_by_policy(s):
     hidden = s.policy.initial_hidden(8)
-    noise, shown = s.noise(8, 41), [(epoch.seen.observation, epoch.seen.masks) for epoch in s.epochs]
+    noise, shown = (
+        s.noise(8, 41),
+        [(epoch.seen.observation, epoch.seen.masks) for epoch in s.epochs],
+    )
     given = [(s.learner.params, *seen, hidden, u) for seen, u in zip(shown, noise, strict=True)]
     return s.policy.act, given, {"tolerance": 1e-5}
 
 
 def updating(s):
     ppo = s.spec.ppo
-    deals = [minibatch_indices(noise) for noise in s.noise(ppo.epochs, 8 // ppo.minibatches, ppo.minibatches)]
+    deals = [
+        minibatch_indices(noise)
+        for noise in s.noise(ppo.epochs, 8 // ppo.minibatches, ppo.minibatches)
+    ]
     given = [(s.learner, s.rollout.rows, dealt) for dealt in deals]
 
     def call(learner, rows, dealt):
         return update_ppo(learner, rows, dealt, coefficients_at(ppo, 0), policy=s.policy, spec=ppo)
 
-    # it learns from all envs, in single precision; its minibatch is what is compiled (`test_update.py`)
+    # it learns from all envs, in single precision; its minibatch is what is compiled
+    # (`test_update.py`)
     return call, given, {"skip": ("neighbours", "kinds", "graph")}
 
 
@@ -314,7 +374,8 @@ LIVED = {
     "validate_step.validate": validating,
 }
 
-# One graph holds all of these, with the results of the eager form: `test_compile.py`, a whole epoch.
+# One graph holds all of these, with the results of the eager form: `test_compile.py`, a whole
+# epoch.
 IN_AN_EPOCH = ("reset_step.new_seed_rows", "reset_step.init_seeds", "train.train_minibatch")
 IN_AN_EPOCH += ("validate_step.validate", "score_step.score", "plan.plan_counts")
 IN_AN_EPOCH += ("score_step.reward_inputs", "score_step.slot_inputs")
@@ -337,12 +398,15 @@ def test_every_step_has_its_row():
             if function.__module__ == part.__name__ and not name.startswith("_"):
                 names.add(f"{module.name}.{name}")
     ends_of_an_epoch = {"train.start_epoch", "train.finish_epoch"}  # in the row of the minibatch
-    sums = {name for name in names if name.startswith("minibatch_tally.")}  # rows of `test_rules.py`
+    # rows of `test_rules.py`
+    sums = {name for name in names if name.startswith("minibatch_tally.")}
     assert names - ends_of_an_epoch - sums <= {*DRAWN, *LIVED}
 
 
 def test_the_slot_head_of_an_action_turns_with_the_slots():
-    whole = scenes.make_state(scenes.make_slots([[{"stage": 3, "age": 9, "epochs_in_stage": 9}, {}, {}]]))
+    whole = scenes.make_state(
+        scenes.make_slots([[{"stage": 3, "age": 9, "epochs_in_stage": 9}, {}, {}]])
+    )
     heads = torch.tensor([[3, 0, 0, 0, 0, 0, 0, 0]])
     turned = apply_action(
         permute(whole, [2, 0, 1]),
@@ -350,19 +414,26 @@ def test_the_slot_head_of_an_action_turns_with_the_slots():
         lifecycle=LIFE,
     )
     assert tree_equality.trees_equal(
-        permute(apply_action(whole, decode(heads, whole.slots, ALLOW), lifecycle=LIFE), [2, 0, 1]), turned
+        permute(apply_action(whole, decode(heads, whole.slots, ALLOW), lifecycle=LIFE), [2, 0, 1]),
+        turned,
     )
 
 
 def test_the_state_keeps_its_leaves_and_dtypes_through_an_epoch(scene):
-    before, after = (tree_equality.leaves(state) for state in (scene.epoch.before, scene.epoch.after))
+    before, after = (
+        tree_equality.leaves(state) for state in (scene.epoch.before, scene.epoch.after)
+    )
     assert {path: (leaf.dtype, leaf.shape) for path, leaf in before.items()} == {
         path: (leaf.dtype, leaf.shape) for path, leaf in after.items()
     }
 
 
 def test_the_record_is_made_without_a_read(scene):
-    on_meta = tree_map(lambda leaf: leaf.to("meta"), scene.epoch, is_leaf=lambda leaf: hasattr(leaf, "to"))
+    on_meta = tree_map(
+        lambda leaf: leaf.to("meta"), scene.epoch, is_leaf=lambda leaf: hasattr(leaf, "to")
+    )
     found = build_record(on_meta)
     assert {leaf.device.type for leaf in found.values()} == {"meta"}
-    assert sum(leaf.numel() * leaf.element_size() for leaf in found.values()) < 8 * 2_000, "the record is small"
+    assert sum(leaf.numel() * leaf.element_size() for leaf in found.values()) < 8 * 2_000, (
+        "the record is small"
+    )

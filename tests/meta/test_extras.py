@@ -16,7 +16,8 @@ SEQUENCES = (  # a host may take sequences of integers; the operator of attentio
     "hosts/forward_pass.py",
     "hosts/seed_module.py",
 )
-VERSIONS_OF_TORCHRL = ("cli/bench.py", "log/run_directory.py", "log/loggers.py")  # its loggers are a sink
+# its loggers are a sink
+VERSIONS_OF_TORCHRL = ("cli/bench.py", "log/run_directory.py", "log/loggers.py")
 REGIMES = (
     "config/keywords.py",
     "config/spec.py",
@@ -55,13 +56,19 @@ EXTRAS = {  # name: words, and the files of the core that contain them, its hook
     "sb3": (r"(?i)\bsb3|stable.?baselines", ()),
 }
 REQUIRED = {"sb3": "gymnasium", "whitebox": "regimes"}  # extras that build on another one
-each_extra = pytest.mark.parametrize("extra", [name for name in EXTRAS if (SRC / "extras" / name).exists()])
+each_extra = pytest.mark.parametrize(
+    "extra", [name for name in EXTRAS if (SRC / "extras" / name).exists()]
+)
 
 
 @each_extra
 def test_the_core_does_not_know_the_words_of_an_extra(extra):
     words, hooks = EXTRAS[extra]
-    files = {str(path.relative_to(SRC)) for path in SRC.rglob("*.py") if re.search(words, path.read_text())}
+    files = {
+        str(path.relative_to(SRC))
+        for path in SRC.rglob("*.py")
+        if re.search(words, path.read_text())
+    }
     assert {file for file in files if not file.startswith("extras/")} == set(hooks)
 
 

@@ -1,4 +1,6 @@
-"""Rules of the source tree, checked by reading it: floors, sizes, language, names, and what may load torch."""
+"""Rules of the source tree, checked by reading it: floors, sizes, language, names, and what may
+load torch.
+"""
 
 import ast
 import importlib
@@ -53,7 +55,8 @@ PURE = (
     "ppo",
 )  # never touch the CPU or files
 FILE_MODULES = ("files.py", "tensor_trees.py", "policy_files.py")  # but these read and write them
-SETTINGS_READER = "plain.py"  # settings that come as arrays or tensors are read once, before anything runs
+# settings that come as arrays or tensors are read once, before anything runs
+SETTINGS_READER = "plain.py"
 TORCH_FREE = (
     "morphogen",
     "morphogen.errors",
@@ -161,14 +164,18 @@ def test_imports_point_down_and_stand_at_the_top(path):
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue
         typing_only = any(
-            isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING" and node in block.body
+            isinstance(block, ast.If)
+            and ast.unparse(block.test) == "TYPE_CHECKING"
+            and node in block.body
             for block in tree.body
         )
         assert id(node) in top or typing_only, f"{path.name}:{node.lineno} imports inside a block"
         for name in imports(node):
             if name.startswith("morphogen."):
                 other = name.split(".")[1]
-                assert other == room(path) or FLOORS[other] < floor(path), f"{path.name} imports {name}, not below it"
+                assert other == room(path) or FLOORS[other] < floor(path), (
+                    f"{path.name} imports {name}, not below it"
+                )
 
 
 @every_file
@@ -179,18 +186,30 @@ def test_files_and_functions_keep_their_sizes(path):
         if not isinstance(node, FUNCTIONS):
             continue
         where = f"{path.name}:{node.lineno} {node.name}"
-        assert (node.end_lineno or 0) - node.lineno < FUNCTION, f"{where} is longer than {FUNCTION} lines"
-        positional = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args) if arg.arg not in ("self", "cls")]
+        assert (node.end_lineno or 0) - node.lineno < FUNCTION, (
+            f"{where} is longer than {FUNCTION} lines"
+        )
+        positional = [
+            arg.arg
+            for arg in (*node.args.posonlyargs, *node.args.args)
+            if arg.arg not in ("self", "cls")
+        ]
         assert len(positional) <= POSITIONAL, f"{where} has {len(positional)} positional parameters"
-        assert max((depth(child) for child in node.body), default=0) <= NESTING, f"{where} nests blocks too deep"
+        assert max((depth(child) for child in node.body), default=0) <= NESTING, (
+            f"{where} nests blocks too deep"
+        )
 
 
 @pytest.mark.parametrize("folder", ["src", "tests", "bench"])
 def test_docstrings_begin_with_a_verb_or_a_noun(folder):
-    """The first word is no What, Who, Whose, Where, Which, Whether or How, unless the line is a question."""
+    """The first word is no What, Who, Whose, Where, Which, Whether or How, unless the line is a
+    question.
+    """
     for path in sorted((ROOT / folder).rglob("*.py")):
         for node in ast.walk(parse(path)):
-            first = ((ast.get_docstring(node) if isinstance(node, DOCUMENTED) else None) or "").partition("\n")[0]
+            first = (
+                (ast.get_docstring(node) if isinstance(node, DOCUMENTED) else None) or ""
+            ).partition("\n")[0]
             assert not CLAUSE.match(first) or first.endswith("?"), f"{path.name}: {first!r}"
 
 
@@ -210,7 +229,9 @@ def test_pure_packages_never_touch_the_host(path):
         pytest.fail(f"{path.name}:{line} leaves the device with .{name}")
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Name):
-            assert node.id not in ("open", "print", "input"), f"{path.name}:{node.lineno} does input or output"
+            assert node.id not in ("open", "print", "input"), (
+                f"{path.name}:{node.lineno} does input or output"
+            )
 
 
 @every_file
@@ -343,7 +364,9 @@ def test_these_modules_load_without_torch():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("package", sorted({path.parent for path in FILES if path.parent.parent == SRC}), ids=str)
+@pytest.mark.parametrize(
+    "package", sorted({path.parent for path in FILES if path.parent.parent == SRC}), ids=str
+)
 def test_packages_say_what_they_hold(package):
     text = ast.get_docstring(parse(package / "__init__.py")) or ""
     assert 15 <= len(text.splitlines()) <= 30
@@ -366,7 +389,9 @@ def test_names_are_used_once():
 def test_public_names_are_registered_and_documented():
     assert sorted(morphogen.__all__) == morphogen.__all__
     for name in morphogen.__all__:
-        assert (getattr(morphogen, name).__doc__ or "").strip() or name.isupper(), f"{name} has no docstring"
+        assert (getattr(morphogen, name).__doc__ or "").strip() or name.isupper(), (
+            f"{name} has no docstring"
+        )
 
 
 def test_the_top_level_holds_nothing_else():

@@ -1,4 +1,6 @@
-"""The mutation check itself: its list fits the source, and it tells a bug that is noticed from one that is not."""
+"""The mutation check itself: its list fits the source, and it tells a bug that is noticed from one
+that is not.
+"""
 
 import textwrap
 from pathlib import Path
@@ -54,7 +56,11 @@ def test_every_bug_has_a_name_of_its_own():
 
 @pytest.mark.parametrize(
     ("before", "after", "message"),
-    [("c", "d", "occurs 0 times"), ("a", "b", "occurs 2 times"), ("# why", "# how", "changes no code")],
+    [
+        ("c", "d", "occurs 0 times"),
+        ("a", "b", "occurs 2 times"),
+        ("# why", "# how", "changes no code"),
+    ],
 )
 def test_a_mutant_that_does_not_fit_is_refused(before, after, message):
     with pytest.raises(ValueError, match=message):

@@ -27,7 +27,9 @@ every_name = pytest.mark.parametrize("name", sorted(OBJECTS))
 
 
 def is_result(value: Any) -> bool:
-    """Classes of which a user gets objects, and makes none: results, states, enums, exceptions, protocols."""
+    """Classes of which a user gets objects, and makes none: results, states, enums, exceptions,
+    protocols.
+    """
     if not inspect.isclass(value):
         return not callable(value)
     if (
@@ -36,7 +38,10 @@ def is_result(value: Any) -> bool:
         or hasattr(value, "_is_tensorclass")
     ):
         return True
-    return bool(getattr(value, "_is_protocol", False)) or "Results" in (value.__doc__ or "").partition("\n")[0]
+    return (
+        bool(getattr(value, "_is_protocol", False))
+        or "Results" in (value.__doc__ or "").partition("\n")[0]
+    )
 
 
 def has_tensors(value: Any) -> bool:
@@ -44,9 +49,9 @@ def has_tensors(value: Any) -> bool:
     if not inspect.isfunction(value):
         return False
     hints = get_type_hints(value).values()
-    return any(isinstance(hint, type) and issubclass(hint, torch.Tensor | TensorDictBase) for hint in hints) or any(
-        "Tensor" in str(hint) for hint in hints
-    )
+    return any(
+        isinstance(hint, type) and issubclass(hint, torch.Tensor | TensorDictBase) for hint in hints
+    ) or any("Tensor" in str(hint) for hint in hints)
 
 
 @every_name
@@ -76,7 +81,9 @@ def attribute_docs(kind: type) -> set[str]:
     return {
         field.target.id
         for field, text in itertools.pairwise(node.body)
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
     }
 
 
@@ -84,7 +91,9 @@ def attribute_docs(kind: type) -> set[str]:
 def test_every_tensor_of_a_state_and_of_a_result_is_described(name):
     leaves = OBJECTS[name].__annotations__
     assert leaves
-    assert {leaf for leaf, kind in leaves.items() if kind is torch.Tensor} <= attribute_docs(OBJECTS[name])
+    assert {leaf for leaf, kind in leaves.items() if kind is torch.Tensor} <= attribute_docs(
+        OBJECTS[name]
+    )
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -103,7 +112,9 @@ def test_the_examples_run():
 
 
 def test_every_name_of_the_stub_can_be_imported_and_stands_once():
-    lines = re.findall(r"(?m)^from (\S+) import (\w+) as (\w+)$", (SRC / "__init__.pyi").read_text())
+    lines = re.findall(
+        r"(?m)^from (\S+) import (\w+) as (\w+)$", (SRC / "__init__.pyi").read_text()
+    )
     assert [name for _, name, _ in lines] == [name for _, _, name in lines]
     assert len(lines) == len(morphogen._HOMES)
     assert all(getattr(morphogen, name) is not None for name in morphogen._HOMES)
@@ -113,12 +124,19 @@ def test_every_name_of_the_stub_can_be_imported_and_stands_once():
 def test_the_type_checker_is_strict_on_every_file_with_a_public_name():
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pyright"]
     assert config["strict"] == public_files()
-    assert not [name for name, value in config.items() if name.startswith("report") and value is False]
+    assert not [
+        name for name, value in config.items() if name.startswith("report") and value is False
+    ]
 
 
 def test_inline_exceptions_from_the_type_checker_are_few():
     """Each names its rule; their number is stated in the manual of the tests."""
-    lines = [line for path in SRC.rglob("*.py") for line in path.read_text().splitlines() if "pyright: ignore" in line]
+    lines = [
+        line
+        for path in SRC.rglob("*.py")
+        for line in path.read_text().splitlines()
+        if "pyright: ignore" in line
+    ]
     assert all(re.search(r"pyright: ignore\[[a-zA-Z, ]+\]", line) for line in lines)
     stated = re.search(r"(\d+) inline exceptions", (ROOT / "tests" / "README.md").read_text())
     assert stated is not None

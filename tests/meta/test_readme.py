@@ -22,20 +22,35 @@ README, MANUAL, NAMES = ROOT / "README.md", SRC / "MANUAL.md", SRC / "ORIGINAL_N
 PAGES = (README, MANUAL, NAMES, ROOT / "bench" / "README.md", ROOT / "tests" / "README.md")
 FRONT, BENCH = README.read_text(), (ROOT / "bench" / "README.md").read_text()
 TEXT = "\n".join(page.read_text() for page in PAGES)
-ROWS = [line for line in TEXT.splitlines() if line.startswith("| ") and ".py`" in line.rpartition(" | ")[2]]
+ROWS = [
+    line
+    for line in TEXT.splitlines()
+    if line.startswith("| ") and ".py`" in line.rpartition(" | ")[2]
+]
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, flags=re.DOTALL | re.MULTILINE)
 COMMANDS = re.findall(r"^    (morphogen train.*?)(?: > .*)?$", TEXT, flags=re.MULTILINE)
-ROOMS = {path.name for path in SRC.iterdir() if path.is_dir()} | {"tests", "bench", "notebooks", "src"}
+ROOMS = {path.name for path in SRC.iterdir() if path.is_dir()} | {
+    "tests",
+    "bench",
+    "notebooks",
+    "src",
+}
 LINES, WORDS, FIRST_BLOCK = 150, 1200, 60  # limits of the front page
 
 
 def defined(path):
     """Names that a module defines, at its top or as methods."""
     tree = ast.parse(path.read_text())
-    names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    names = {
+        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
     for node in tree.body:
         targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [node.target]
+            if isinstance(node, ast.AnnAssign)
+            else []
         )
         names |= {target.id for target in targets if isinstance(target, ast.Name)}
     return names
@@ -53,7 +68,9 @@ def test_the_front_page_is_short():
     assert lines.index("```python") < FIRST_BLOCK
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:/|\.[a-z]+)?)`", TEXT))))
+@pytest.mark.parametrize(
+    "path", sorted(set(re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:/|\.[a-z]+)?)`", TEXT)))
+)
 def test_every_path_exists(path):
     if path.split("/")[0] in ROOMS and "/" in path:
         assert (SRC / path).exists() or (ROOT / path).exists(), path
@@ -71,7 +88,9 @@ def test_every_package_is_on_the_map():
     assert packages <= set(re.findall(r"`(\w+)`", rows))
 
 
-@pytest.mark.parametrize("module", sorted(set(re.findall(r"bench\.(?:speed|studies)\.[a-z]+", TEXT))))
+@pytest.mark.parametrize(
+    "module", sorted(set(re.findall(r"bench\.(?:speed|studies)\.[a-z]+", TEXT)))
+)
 def test_every_benchmark_exists(module):
     assert (ROOT / module.replace(".", "/")).with_suffix(".py").is_file()
 
@@ -80,7 +99,11 @@ def test_every_benchmark_exists(module):
 def test_every_name_of_the_table_is_defined_where_it_says(row):
     for part in row.rpartition(" | ")[2].split(";"):
         quoted = re.findall(r"`([^`]+)`", part)
-        files = [name for name in quoted if name.endswith(".py") and "/" in name and not name.startswith("tests/")]
+        files = [
+            name
+            for name in quoted
+            if name.endswith(".py") and "/" in name and not name.startswith("tests/")
+        ]
         names = [name for name in quoted if name.isidentifier()]
         known = set().union(*(defined(SRC / name) for name in files)) if files else set()
         assert set(names) <= known, f"{set(names) - known} not in {files}"
@@ -98,7 +121,9 @@ def test_the_schedule_can_be_followed(tmp_path):
 @pytest.mark.parametrize(
     "block",
     [
-        pytest.param(block, marks=pytest.mark.slow if "train_ppo" in block or "laws" in block else ())
+        pytest.param(
+            block, marks=pytest.mark.slow if "train_ppo" in block or "laws" in block else ()
+        )
         for block in BLOCKS
     ],
     ids=lambda block: block.splitlines()[-1][:40],
@@ -117,13 +142,16 @@ def test_the_settings_examples_are_accepted(command, tmp_path, monkeypatch):
     Path("my_parts.py").write_text(
         "from dataclasses import replace; import morphogen as mg\n"
         "mg.TASKS.register('mine', replace(mg.TASKS['digits'], name='mine'))\n"
-        "mg.RULES.register('thrift', mg.rule_from_function(lambda inputs: {'size': -1.0 * inputs.live_params}))\n"
+        "mg.RULES.register('thrift', mg.rule_from_function(lambda inputs: {'size': -1.0 * "
+        "inputs.live_params}))\n"
     )
     words = command.split()[1:]
     assert main.main([*words, "--print-config"]) == 0
 
 
-@pytest.mark.parametrize("command", re.findall(r"^    morphogen (bench.*)$", TEXT, flags=re.MULTILINE))
+@pytest.mark.parametrize(
+    "command", re.findall(r"^    morphogen (bench.*)$", TEXT, flags=re.MULTILINE)
+)
 def test_the_grids_of_the_page_are_accepted(command):
     assert expand_grid(main.parse_args(command.split(), "0"))
 
@@ -138,7 +166,13 @@ def test_the_front_page_quotes_rows_of_the_tables():
     part = FRONT.partition("## Does it learn?")[2].partition("## Concepts")[0]
     rows = [line for line in part.splitlines() if line.startswith("| ")]
     assert rows[0] in learned
-    assert [line.split("`")[1] for line in rows[1:6]] == ["trained", "wait", "heuristic", "level", "clairvoyant"]
+    assert [line.split("`")[1] for line in rows[1:6]] == [
+        "trained",
+        "wait",
+        "heuristic",
+        "level",
+        "clairvoyant",
+    ]
     assert set(rows[1:6]) <= set(learned)
     assert rows[6] in costs
     assert len(set(rows[7:]) & set(costs)) == len(rows[7:]) == 4
@@ -176,28 +210,47 @@ def test_the_worth_of_control_is_that_of_the_file():
     assert f"On {len(rivals['picks'])} training instances" in words
     assert f"earn {format_estimate(behind['open'], '+')} more than the best schedule" in words
     assert f"and {format_estimate(behind['static'], '+')} more than the best static net" in words
-    assert f"{rivals['prunes']:.0%} of them prune, {rivals['grows_later']:.0%} grow after the first regime" in words
+    assert (
+        f"{rivals['prunes']:.0%} of them prune, {rivals['grows_later']:.0%} grow after the "
+        "first regime" in words
+    )
 
 
 def test_the_calibration_is_that_of_the_file():
     results = json.loads(landscape.FILE.read_text())
     gain = next(row for row in results["gains"] if row["grows"] == "conv_heavy in r0c0")
     near, far = (gain[f"points at reach {at}"] for at in (0, 1))
-    closed = [round(100 * row["closed_by_fixed"]) for row in results["prices"] if row["param_price"][1] in (0.1, 0.5)]
+    closed = [
+        round(100 * row["closed_by_fixed"])
+        for row in results["prices"]
+        if row["param_price"][1] in (0.1, 0.5)
+    ]
     words = " ".join(BENCH.split())
-    assert f"these gain {near:.1f} points from `conv_heavy` in `r0c0`, the others {far:.1f}" in words
+    assert (
+        f"these gain {near:.1f} points from `conv_heavy` in `r0c0`, the others {far:.1f}" in words
+    )
     assert f"one fixed schedule closes {closed[0]}%" in words
     assert f"it closes {closed[1]}%" in words
 
 
 def test_every_file_of_a_run_is_explained():
-    for name in ("config.json", "manifest.json", "events.jsonl", "checkpoints/", "policy.safetensors"):
+    for name in (
+        "config.json",
+        "manifest.json",
+        "events.jsonl",
+        "checkpoints/",
+        "policy.safetensors",
+    ):
         assert f"| `{name}` |" in TEXT
 
 
 def flags_of(parsers) -> set[str]:
     """Every flag of a parser and of its commands."""
-    commands = [command for action in parsers._subparsers._group_actions for command in action.choices.values()]
+    commands = [
+        command
+        for action in parsers._subparsers._group_actions
+        for command in action.choices.values()
+    ]
     return {flag for command in (parsers, *commands) for flag in command._option_string_actions}
 
 
@@ -214,7 +267,13 @@ def test_flags_that_the_pages_name_exist():
         "--no-show-source",
         "--hypothesis-profile",
     }
-    of_torchrun = {"--nproc-per-node", "--max-restarts", "--nnodes", "--rdzv-backend", "--rdzv-endpoint"}
+    of_torchrun = {
+        "--nproc-per-node",
+        "--max-restarts",
+        "--nnodes",
+        "--rdzv-backend",
+        "--rdzv-endpoint",
+    }
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", TEXT)) <= (
         flags_of(main.build_parser("0")) | of_other_commands | of_torchrun
     )

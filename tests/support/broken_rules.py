@@ -1,4 +1,6 @@
-"""Small reward rules and steps with one deliberate fault each, and the ones without that they were made from."""
+"""Small reward rules and steps with one deliberate fault each, and the ones without that they were
+made from.
+"""
 
 import random
 from dataclasses import dataclass, replace
@@ -34,7 +36,9 @@ def above_average(inputs):
 
 def first_slot(inputs):
     """Pays for a slot index: germinating is worth something in the first slot only."""
-    return {"paid": 0.1 * (inputs.slots.op[:, 0] == int(Op.GERMINATE)).to(inputs.committed_acc.dtype)}
+    return {
+        "paid": 0.1 * (inputs.slots.op[:, 0] == int(Op.GERMINATE)).to(inputs.committed_acc.dtype)
+    }
 
 
 def masked_by_product(inputs):
@@ -146,7 +150,9 @@ class Elsewhere(Shaped):
         return self.delta.init(envs, slots)
 
 
-# --- steps ------------------------------------------------------------------------------------------------------------
+# --- steps
+#
+# ----------------------------------------------------------------------------
 
 
 def older(slots):
@@ -179,7 +185,9 @@ def older_by_place(slots):
 
 def older_by_chance(slots):
     """Draws from the global generator."""
-    return slots.replace(age=slots.age + torch.randint(0, 2, slots.age.shape, device=slots.age.device))
+    return slots.replace(
+        age=slots.age + torch.randint(0, 2, slots.age.shape, device=slots.age.device)
+    )
 
 
 def older_in_single(slots):

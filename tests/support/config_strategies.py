@@ -1,4 +1,6 @@
-"""Strategies for configs: values inside and just outside of what each field accepts, and whole valid specs."""
+"""Strategies for configs: values inside and just outside of what each field accepts, and whole
+valid specs.
+"""
 
 import math
 from types import NoneType
@@ -50,7 +52,11 @@ class FieldType:
         if get_origin(kind) is Annotated:
             kind, *more = get_args(kind)
             marks += more
-        marks = [mark for outer in marks for mark in (outer.metadata if isinstance(outer, FieldInfo) else [outer])]
+        marks = [
+            mark
+            for outer in marks
+            for mark in (outer.metadata if isinstance(outer, FieldInfo) else [outer])
+        ]
         self.null = any(isinstance(mark, kinds.Null) for mark in marks)
         options = [inner for inner in get_args(kind) if inner is not NoneType]
         self.words = ()
@@ -60,7 +66,12 @@ class FieldType:
             self.words = tuple(word for literal in options[1:] for word in get_args(literal))
         self.kind, self.marks = kind, marks
         self.rule = next((mark for mark in marks if isinstance(mark, kinds.Constraint)), None)
-        self.bounds = {k: getattr(mark, k) for k in ("gt", "ge", "lt", "le") for mark in marks if hasattr(mark, k)}
+        self.bounds = {
+            k: getattr(mark, k)
+            for k in ("gt", "ge", "lt", "le")
+            for mark in marks
+            if hasattr(mark, k)
+        }
 
     def __repr__(self):
         return self.path
@@ -68,7 +79,10 @@ class FieldType:
 
 def plain_fields(spec):
     """The fields of a spec that are not nested specs."""
-    known = [FieldType(spec, name, info.annotation, info.metadata) for name, info in fields_of(spec).items()]
+    known = [
+        FieldType(spec, name, info.annotation, info.metadata)
+        for name, info in fields_of(spec).items()
+    ]
     return [field for field in known if not hasattr(field.kind, "PATH")]
 
 
@@ -95,7 +109,11 @@ def step_from(field, bound, way):
 def inside(field):
     """Values at the bounds of a number field that are allowed."""
     ways = {"ge": 0, "le": 0, "gt": 1, "lt": -1}
-    return [step_from(field, bound, ways[bound]) for bound in field.bounds if field.kind is float or bound != "lt"]
+    return [
+        step_from(field, bound, ways[bound])
+        for bound in field.bounds
+        if field.kind is float or bound != "lt"
+    ]
 
 
 def outside(field):
@@ -139,7 +157,10 @@ def _some(field):
             keywords |= {ends[name]: bound} | without.get(name, {})
         return st.floats(**keywords)
     if hasattr(kind, "_fields"):
-        inner = [FieldType(None, name, info.annotation, info.metadata) for name, info in fields_of(kind).items()]
+        inner = [
+            FieldType(None, name, info.annotation, info.metadata)
+            for name, info in fields_of(kind).items()
+        ]
         return st.tuples(*map(value_of, inner))
     if isinstance(rule, kinds.Ascending):
         end = value_of(FieldType(None, field.name, get_args(kind)[0], []))
@@ -154,8 +175,13 @@ def _some(field):
 
 @st.composite
 def groups(draw, spec):
-    """A valid group: a few fields changed from their defaults; what contradicts another field is left out."""
-    known = [FieldType(spec, name, info.annotation, info.metadata) for name, info in fields_of(spec).items()]
+    """A valid group: a few fields changed from their defaults; what contradicts another field is
+    left out.
+    """
+    known = [
+        FieldType(spec, name, info.annotation, info.metadata)
+        for name, info in fields_of(spec).items()
+    ]
     values = {field.name: draw(value_of(field)) for field in known if draw(st.booleans())}
     try:
         return spec(**values)

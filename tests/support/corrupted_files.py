@@ -1,4 +1,6 @@
-"""Damaged inputs: texts, JSON and bytes that began as something whole, and what may stand in the place of a file."""
+"""Damaged inputs: texts, JSON and bytes that began as something whole, and what may stand in the
+place of a file.
+"""
 
 import json
 import os
@@ -9,13 +11,80 @@ from hypothesis import strategies as st
 
 # JSON values that few readers expect, as they stand in a file.
 ODD = (
-    *("null", "true", "false", "0", "-1", "1", "3", "1.0", "0.5", "-0.0", "1e400", "-1e400", "1e-400", "1e308"),
-    *("NaN", "Infinity", "-Infinity", "9223372036854775807", "9223372036854775808", "-9223372036854775809"),
-    *("1" + "0" * 30, "1" + "0" * 400, "9" * 5000, "0." + "3" * 5000, '""', '" "', '"x"', '"r0c0"', '"norm"', '"1"'),
-    *('"\\ud800"', '"\\udcff"', '"\\u0000"', '"a\\nb"', '"\\u001b[2J"', '"\\u202e"', '"é"', '"%s%n"', '"../../etc"'),
-    *('"' + "A" * 5000 + '"', '"/dev/zero"', '"."', '"\\ud83d\\ude00"', '"schedule:/dev/zero"', '"schedule:\\u0000"'),
-    *("[]", "{}", "[[]]", "[null]", "[1,2]", "[2,1]", '["r0c0"]', '["r0c0","r0c0"]', '{"x":1}', '{"x":1,"x":2}'),
-    *("[" * 100_000, "[" * 90 + "]" * 90, '{"a":' * 100_000, '{"a":' * 70 + "1" + "}" * 70, "[" * 70 + "]" * 70),
+    *(
+        "null",
+        "true",
+        "false",
+        "0",
+        "-1",
+        "1",
+        "3",
+        "1.0",
+        "0.5",
+        "-0.0",
+        "1e400",
+        "-1e400",
+        "1e-400",
+        "1e308",
+    ),
+    *(
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        "9223372036854775807",
+        "9223372036854775808",
+        "-9223372036854775809",
+    ),
+    *(
+        "1" + "0" * 30,
+        "1" + "0" * 400,
+        "9" * 5000,
+        "0." + "3" * 5000,
+        '""',
+        '" "',
+        '"x"',
+        '"r0c0"',
+        '"norm"',
+        '"1"',
+    ),
+    *(
+        '"\\ud800"',
+        '"\\udcff"',
+        '"\\u0000"',
+        '"a\\nb"',
+        '"\\u001b[2J"',
+        '"\\u202e"',
+        '"é"',
+        '"%s%n"',
+        '"../../etc"',
+    ),
+    *(
+        '"' + "A" * 5000 + '"',
+        '"/dev/zero"',
+        '"."',
+        '"\\ud83d\\ude00"',
+        '"schedule:/dev/zero"',
+        '"schedule:\\u0000"',
+    ),
+    *(
+        "[]",
+        "{}",
+        "[[]]",
+        "[null]",
+        "[1,2]",
+        "[2,1]",
+        '["r0c0"]',
+        '["r0c0","r0c0"]',
+        '{"x":1}',
+        '{"x":1,"x":2}',
+    ),
+    *(
+        "[" * 100_000,
+        "[" * 90 + "]" * 90,
+        '{"a":' * 100_000,
+        '{"a":' * 70 + "1" + "}" * 70,
+        "[" * 70 + "]" * 70,
+    ),
     *("", "nul", "'x'", "01", "+1", "1_000", "0x10", "\\", '"', "﻿1", "1 1", "/*x*/1", ",", "[1,]"),
 )
 
@@ -43,17 +112,27 @@ def text(value):
 
 def containers(value):
     """All objects and lists that are not empty."""
-    inner = [one for _, one in value] if isinstance(value, Pairs) else value if isinstance(value, list) else []
+    inner = (
+        [one for _, one in value]
+        if isinstance(value, Pairs)
+        else value
+        if isinstance(value, list)
+        else []
+    )
     own = [value] if inner else []
     return own + [found for one in inner for found in containers(one)]
 
 
 def values():
     """Any JSON value as text: odd ones, and those that Hypothesis finds."""
-    plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    plain = (
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    )
     leaf = plain | st.text(max_size=8)
     tree = st.recursive(
-        leaf, lambda one: st.lists(one, max_size=3) | st.dictionaries(st.text(max_size=5), one), max_leaves=6
+        leaf,
+        lambda one: st.lists(one, max_size=3) | st.dictionaries(st.text(max_size=5), one),
+        max_leaves=6,
     )
     return st.sampled_from(ODD).map(Raw) | tree.map(lambda value: Raw(json.dumps(value)))
 
@@ -65,7 +144,11 @@ def _edit(draw, tree):
         return
     home = draw(st.sampled_from(found))
     i = draw(st.integers(0, len(home) - 1))
-    how = draw(st.sampled_from(("replace", "replace", "replace", "drop", "double", "rename", "swap", "number")))
+    how = draw(
+        st.sampled_from(
+            ("replace", "replace", "replace", "drop", "double", "rename", "swap", "number")
+        )
+    )
     entry = home[i]
     named = isinstance(home, Pairs)
     value = entry[1] if named else entry
@@ -76,7 +159,11 @@ def _edit(draw, tree):
     elif how == "rename" and named:
         home[i] = (draw(st.text(max_size=6) | st.sampled_from([name for name, _ in home])), value)
     elif how == "number" and isinstance(value, int | float):
-        changed = draw(st.sampled_from((value + 1, value - 1, -value, value * 1_000_000, str(value), float(value))))
+        changed = draw(
+            st.sampled_from(
+                (value + 1, value - 1, -value, value * 1_000_000, str(value), float(value))
+            )
+        )
         home[i] = (entry[0], changed) if named else changed
     else:
         other = draw(values()) if how != "swap" else draw(st.sampled_from(found))
@@ -99,7 +186,9 @@ def damaged(draw, whole):
     found = bytearray(whole)
     for _ in range(draw(st.integers(1, 4))):
         at, far = draw(st.integers(0, len(found))), draw(st.integers(0, len(found)))
-        how = draw(st.sampled_from(("flip", "flip", "cut", "head", "insert", "drop", "splice", "fill")))
+        how = draw(
+            st.sampled_from(("flip", "flip", "cut", "head", "insert", "drop", "splice", "fill"))
+        )
         if how == "flip" and at < len(found):
             found[at] ^= 1 << draw(st.integers(0, 7))
         elif how == "cut":
@@ -107,13 +196,18 @@ def damaged(draw, whole):
         elif how == "head":
             del found[:at]
         elif how == "insert":
-            found[at:at] = draw(st.binary(max_size=8) | st.sampled_from((b"\0", b"\n", b"\xff\xfe", b"\xed\xa0\x80")))
+            found[at:at] = draw(
+                st.binary(max_size=8)
+                | st.sampled_from((b"\0", b"\n", b"\xff\xfe", b"\xed\xa0\x80"))
+            )
         elif how == "drop":
             del found[min(at, far) : min(max(at, far), min(at, far) + 64)]
         elif how == "splice":
             found[at:at] = found[far : far + draw(st.integers(0, 64))]
         elif how == "fill":
-            found[at : at + 8] = draw(st.sampled_from((b"\0" * 8, b"\xff" * 8, b"\x7f" + b"\xff" * 7)))
+            found[at : at + 8] = draw(
+                st.sampled_from((b"\0" * 8, b"\xff" * 8, b"\x7f" + b"\xff" * 7))
+            )
     return bytes(found)
 
 
@@ -123,7 +217,9 @@ def jsons(whole):
     odd = st.sampled_from(ODD).map(lambda one: one.encode("utf-8", "surrogatepass"))
     most = edited(whole)
     coded = st.sampled_from(("utf-16", "utf-32", "utf-8-sig", "latin-1")).map(whole.encode)
-    return st.one_of(most, most, most, damaged(whole.encode()), deep, odd, st.binary(max_size=80), coded, PLACES)
+    return st.one_of(
+        most, most, most, damaged(whole.encode()), deep, odd, st.binary(max_size=80), coded, PLACES
+    )
 
 
 @dataclass(frozen=True)
@@ -148,7 +244,19 @@ class Place:
 
 
 PLACES = st.sampled_from(
-    [Place(kind) for kind in ("nothing", "directory", "pipe", "loop", "huge", "/dev/zero", "/dev/tty", "/dev/null")]
+    [
+        Place(kind)
+        for kind in (
+            "nothing",
+            "directory",
+            "pipe",
+            "loop",
+            "huge",
+            "/dev/zero",
+            "/dev/tty",
+            "/dev/null",
+        )
+    ]
 )
 
 
@@ -172,7 +280,11 @@ def lines(draw, whole):
         if not found:
             break
         at, far = draw(st.integers(0, len(found) - 1)), draw(st.integers(0, len(found) - 1))
-        how = draw(st.sampled_from(("edit", "edit", "edit", "drop", "double", "swap", "bytes", "odd", "joined")))
+        how = draw(
+            st.sampled_from(
+                ("edit", "edit", "edit", "drop", "double", "swap", "bytes", "odd", "joined")
+            )
+        )
         if how == "drop":
             del found[at]
         elif how == "double":

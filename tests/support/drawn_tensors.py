@@ -9,12 +9,16 @@ from morphogen.rules import attribution
 @st.composite
 def tensors(draw, *kinds, envs=3, lead=()):
     """Tensors [*lead, E, ...] one of each kind (values, dtype, axes after the env)."""
-    return tuple(_filled(draw, values, (*lead, envs, *axes), dtype) for values, dtype, axes in kinds)
+    return tuple(
+        _filled(draw, values, (*lead, envs, *axes), dtype) for values, dtype, axes in kinds
+    )
 
 
 def _filled(draw, values, shape, dtype):
     count = int(torch.tensor(shape).prod())
-    return torch.tensor(draw(st.lists(values, min_size=count, max_size=count)), dtype=dtype).view(shape)
+    return torch.tensor(draw(st.lists(values, min_size=count, max_size=count)), dtype=dtype).view(
+        shape
+    )
 
 
 def measured(part):

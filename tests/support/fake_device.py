@@ -1,4 +1,5 @@
-"""Rehearsal of a run on a device without values: it finds what would fail, wait or vary on a GPU, without one.
+"""Rehearsal of a run on a device without values: it finds what would fail, wait or vary on a GPU,
+without one.
 
     import morphogen as mg
     from morphogen.train.loop import Scheduler
@@ -7,16 +8,16 @@
     def play(setup):
         Scheduler(setup).run()
 
-    spec = mg.RunSpec(preset="tiny", rounds=1, envs=4, episode_length=2)
-    found = fake_device.rehearse(play, spec)
-    assert not found.faults
-    assert found.crossings == found.ledger  # copies between devices, by the names of `device.transfers.FENCES`
+    spec = mg.RunSpec(preset="tiny", rounds=1, envs=4, episode_length=2) found =
+    fake_device.rehearse(play, spec) assert not found.faults assert found.crossings == found.ledger
+    # copies between devices, by the names of `device.transfers.FENCES`
 
-`FakeTensorMode` of torch propagates shapes and devices, and raises where an operator meets two devices or a value is
-read.  The device is the private backend of torch, named `gpu`: a build of torch without CUDA has no guard for `cuda`,
-which indexing and gradients ask for.  What the host receives at the fences comes from the same run on the CPU, played
-before.  Streams and events are replaced by objects that do nothing, and the thread that reads streamed data by one that
-fills a buffer when it is asked for.  Values, speed and the order of streams are not rehearsed.
+`FakeTensorMode` of torch propagates shapes and devices, and raises where an operator meets two
+devices or a value is read.  The device is the private backend of torch, named `gpu`: a build of
+torch without CUDA has no guard for `cuda`, which indexing and gradients ask for.  What the host
+receives at the fences comes from the same run on the CPU, played before.  Streams and events are
+replaced by objects that do nothing, and the thread that reads streamed data by one that fills a
+buffer when it is asked for.  Values, speed and the order of streams are not rehearsed.
 """
 
 import sys
@@ -48,22 +49,57 @@ from morphogen.testing.audit import describe_error
 
 NAME = "gpu"
 DEVICE = f"{NAME}:0"
-# Operators for CUDA that `torch.use_deterministic_algorithms` refuses, and those with atomic additions, which it
-# replaces by slower ones.  A sum along an axis (`cumsum`) is among them for floating-point numbers only.
+# Operators for CUDA that `torch.use_deterministic_algorithms` refuses, and those with atomic
+# additions, which it
+# replaces by slower ones. A sum along an axis (`cumsum`) is among them for floating-point numbers
+# only.
 NONDETERMINISTIC = {
-    *("index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_", "index_reduce"),
+    *(
+        "index_add",
+        "index_add_",
+        "scatter_add",
+        "scatter_add_",
+        "scatter_reduce",
+        "scatter_reduce_",
+        "index_reduce",
+    ),
     *("put_", "bincount", "histc", "kthvalue", "median", "nanmedian", "mode", "resize_", "cumsum"),
-    *("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward", "_adaptive_avg_pool2d_backward"),
-    *("_adaptive_avg_pool3d_backward", "adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward"),
-    *("avg_pool3d_backward", "fractional_max_pool2d_backward", "fractional_max_pool3d_backward", "max_unpool2d"),
-    *("max_unpool3d", "nll_loss2d_forward", "_ctc_loss", "grid_sampler_2d_backward", "grid_sampler_3d_backward"),
+    *(
+        "max_pool2d_with_indices_backward",
+        "max_pool3d_with_indices_backward",
+        "_adaptive_avg_pool2d_backward",
+    ),
+    *(
+        "_adaptive_avg_pool3d_backward",
+        "adaptive_max_pool2d_backward",
+        "adaptive_max_pool3d_backward",
+    ),
+    *(
+        "avg_pool3d_backward",
+        "fractional_max_pool2d_backward",
+        "fractional_max_pool3d_backward",
+        "max_unpool2d",
+    ),
+    *(
+        "max_unpool3d",
+        "nll_loss2d_forward",
+        "_ctc_loss",
+        "grid_sampler_2d_backward",
+        "grid_sampler_3d_backward",
+    ),
     *("reflection_pad1d_backward", "reflection_pad2d_backward", "reflection_pad3d_backward"),
-    *("replication_pad1d_backward", "replication_pad2d_backward", "replication_pad3d_backward", "_embedding_bag"),
+    *(
+        "replication_pad1d_backward",
+        "replication_pad2d_backward",
+        "replication_pad3d_backward",
+        "_embedding_bag",
+    ),
     *("upsample_linear1d_backward", "upsample_bilinear2d_backward", "upsample_bicubic2d_backward"),
     *("upsample_trilinear3d_backward", "upsample_nearest2d_backward"),
 }
 _COPIES = {"_to_copy", "copy_"}
-# Functions that open something: their copies to the device happen once per table, schedule, environment or resumed run.
+# Functions that open something: their copies to the device happen once per table, schedule,
+# environment or resumed run.
 OPENS = {
     "build_control": "env/action_control.py",
     "build_per_env_control": "env/action_control.py",
@@ -76,7 +112,9 @@ OPENS = {
 
 @dataclass(frozen=True, slots=True)
 class DeviceFault:
-    """One thing that would fail, wait or vary on a GPU.  `location`: lines of the package that led to it."""
+    """One thing that would fail, wait or vary on a GPU.  `location`: lines of the package that led
+    to it.
+    """
 
     what: str
     location: str
@@ -87,7 +125,8 @@ class Rehearsal:
     """Findings of `rehearse`."""
 
     faults: list[DeviceFault] = field(default_factory=list)
-    crossings: Counter[str] = field(default_factory=Counter)  # copies between devices, one per transfer, by fence
+    # copies between devices, one per transfer, by fence
+    crossings: Counter[str] = field(default_factory=Counter)
     ledger: Counter[str] = field(default_factory=Counter)  # counts of all `Transfers` of the run
     operators: Counter[str] = field(default_factory=Counter)  # calls of aten
     result: Any = None  # of the play, with tensors without values
@@ -103,7 +142,9 @@ class _DeviceWatch(TorchDispatchMode):
         self.crossed = False  # since the fence was opened
         self._pinned: set[int] = set()  # storages
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         """Run the operator, then judge it."""
         kwargs = kwargs or {}
         name = func._schema.name.removeprefix("aten::")
@@ -135,11 +176,15 @@ class _DeviceWatch(TorchDispatchMode):
             self.found.crossings[self.fence] += not self.crossed
             self.crossed = True
         else:
-            self.add_fault(f"copy from {source.device.type} to {out.device.type} outside of the fences")
+            self.add_fault(
+                f"copy from {source.device.type} to {out.device.type} outside of the fences"
+            )
 
     def add_fault(self, what: str) -> None:
         """Record a fault at the current line."""
-        self.found.faults.append(DeviceFault(what, " < ".join(_package_lines()[:3]) or "outside of the package"))
+        self.found.faults.append(
+            DeviceFault(what, " < ".join(_package_lines()[:3]) or "outside of the package")
+        )
 
     @contextmanager
     def open_fence(self, name: str) -> Iterator[None]:
@@ -161,7 +206,10 @@ def _frames() -> Iterator[Any]:
 
 def _package_lines() -> list[str]:
     """Lines of the stack, innermost first, outside of torch and this module."""
-    return [f"{'/'.join(frame.f_code.co_filename.split('/')[-2:])}:{frame.f_lineno}" for frame in _frames()]
+    return [
+        f"{'/'.join(frame.f_code.co_filename.split('/')[-2:])}:{frame.f_lineno}"
+        for frame in _frames()
+    ]
 
 
 def _opens() -> bool:
@@ -174,8 +222,10 @@ def rehearse(play: Callable[[Setup], Any], spec: RunSpec) -> Rehearsal:
     """Play on the CPU, then on a device without values.
 
     Args:
-        play: function of a setup; it may run, evaluate, save and resume, and may not read files of the run back.
-        spec: resolved or not, for a CPU; its precision is that of the device, float16 too, and not `auto`.
+        play: function of a setup; it may run, evaluate, save and resume, and may not read files of
+        the run back.
+        spec: resolved or not, for a CPU; its precision is that of the device, float16 too, and not
+        `auto`.
 
     Returns: faults, crossings and operators; an exception of the second play is the last fault.
 
@@ -229,8 +279,12 @@ def _recording(receive: Callable[..., Any], received: list[tuple[str, Any]]) -> 
 
 
 @contextmanager
-def fake_tensors(found: Rehearsal, received: list[tuple[str, dict[str, np.ndarray]]]) -> Iterator[None]:
-    """Make all tensors of a block fake, watch them, and let fences receive the given arrays, in order."""
+def fake_tensors(
+    found: Rehearsal, received: list[tuple[str, dict[str, np.ndarray]]]
+) -> Iterator[None]:
+    """Make all tensors of a block fake, watch them, and let fences receive the given arrays, in
+    order.
+    """
     _open_backend()
     watch, arrays = _DeviceWatch(found), iter(received)
     tables, tensor, as_tensor = tree_ops._TABLES, torch.tensor, torch.as_tensor
@@ -259,20 +313,32 @@ def fake_tensors(found: Rehearsal, received: list[tuple[str, dict[str, np.ndarra
         stack.enter_context(patch.object(torch, "as_tensor", convert))
         stack.enter_context(patch.object(Transfers, "receive", receive))
         stack.enter_context(patch.object(feed, "_ReaderThread", _PromptReader))
-        for method, name in (("send", None), ("upload", None), ("fetch_state", "checkpoint"), ("fill", "batch")):
-            stack.enter_context(patch.object(Transfers, method, _fenced(getattr(Transfers, method), watch, name)))
-        stack.enter_context(patch.object(Transfers, "__init__", _counted(Transfers.__init__, found)))
+        for method, name in (
+            ("send", None),
+            ("upload", None),
+            ("fetch_state", "checkpoint"),
+            ("fill", "batch"),
+        ):
+            stack.enter_context(
+                patch.object(Transfers, method, _fenced(getattr(Transfers, method), watch, name))
+            )
+        stack.enter_context(
+            patch.object(Transfers, "__init__", _counted(Transfers.__init__, found))
+        )
         stack.enter_context(patch.object(tree_ops, "_TABLES", type(tables)()))
         for cached in (tree_ops._build_table, tree_ops._cache_table, tree_ops._cache_computed):
             stack.callback(cached.cache_clear)
             cached.cache_clear()
-        stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # threads of devices started before
+        # threads of devices started before
+        stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(watch)
         yield
 
 
-def _fenced(method: Callable[..., Any], watch: _DeviceWatch, name: str | None) -> Callable[..., Any]:
+def _fenced(
+    method: Callable[..., Any], watch: _DeviceWatch, name: str | None
+) -> Callable[..., Any]:
     """Wrap a transfer, named by its first argument without a `name`."""
 
     def crossing(transfers: Transfers, *args: Any, **kwargs: Any) -> Any:
@@ -295,7 +361,9 @@ def _counted(init: Callable[..., None], found: Rehearsal) -> Callable[..., None]
 class _PromptReader:
     """Reader of streamed data without a thread: fake tensors belong to one."""
 
-    def __init__(self, images: Any, transfers: Transfers, buffers: tuple[StagingBuffer, ...], indices: Any) -> None:
+    def __init__(
+        self, images: Any, transfers: Transfers, buffers: tuple[StagingBuffer, ...], indices: Any
+    ) -> None:
         self.free: SimpleQueue[StagingBuffer] = SimpleQueue()
         for buffer in buffers:
             self.free.put(buffer)
@@ -338,7 +406,9 @@ def _open_backend() -> None:
 
 
 def move_setup(setup: Setup, device: torch.device) -> Setup:
-    """Return a setup that was opened on a CPU as if it had been opened on a device; tensors have no values."""
+    """Return a setup that was opened on a CPU as if it had been opened on a device; tensors have no
+    values.
+    """
 
     def move(leaf: Any) -> Any:
         if isinstance(leaf, DerivedInputs):
@@ -347,11 +417,17 @@ def move_setup(setup: Setup, device: torch.device) -> Setup:
 
     data = setup.dataset
     test = Samples(move(data._test.inputs), move(data._test.labels))
-    train = data.train if setup.feed is None else Samples(move(data.train.inputs), move(data.train.labels))
+    train = (
+        data.train
+        if setup.feed is None
+        else Samples(move(data.train.inputs), move(data.train.labels))
+    )
     scored = data._validation
     images, labels = move(scored.inputs), move(scored.labels)
     validation = LabelledInputs(inputs=images, labels=labels, batch_size=[], device=device)
-    dataset = replace(data, train=train, labels=move(data.labels), _validation=validation, _test=test)
+    dataset = replace(
+        data, train=train, labels=move(data.labels), _validation=validation, _test=test
+    )
     batches = setup.feed
     if batches is not None:
         options = {"label_noise": batches.label_noise, "show": batches.show}

@@ -27,7 +27,9 @@ AMP = ("off", "bfloat16", "float16")
 def spec_of(task: str, level: str, placement: str, amp: str, cifar: Path) -> RunSpec:
     """A run of seconds, hosts as narrow as the task allows."""
     data = {"batch": 4, "minibatches": MINIBATCHES, "val_samples": 8, "placement": placement}
-    wide: dict[str, Any] = {"host": HostSpec(width=1), "envs": 2} if task.startswith("cifar") else {}
+    wide: dict[str, Any] = (
+        {"host": HostSpec(width=1), "envs": 2} if task.startswith("cifar") else {}
+    )
     return tiny(
         task=task,
         rounds=1,
@@ -60,7 +62,14 @@ def expected_counts(spec: RunSpec) -> Counter[str]:
     """The ledger of a life by the fence table."""
     streamed = MINIBATCHES if spec.data.placement == "streamed" else 0
     return Counter(
-        expected_ledger(rounds=1, epochs=EPOCHS, evaluated_epochs=EPOCHS, evaluations=1, saves=1, streamed=streamed)
+        expected_ledger(
+            rounds=1,
+            epochs=EPOCHS,
+            evaluated_epochs=EPOCHS,
+            evaluations=1,
+            saves=1,
+            streamed=streamed,
+        )
     )
 
 

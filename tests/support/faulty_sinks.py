@@ -9,22 +9,55 @@ from morphogen.log.kinds.round import BatchSummary
 from morphogen.log.kinds.run import CheckpointSaved, RunCompleted
 
 SAVED = CheckpointSaved(path="x", kind="final", size_bytes=1, save_s=0.0)
-DONE = RunCompleted(status="completed", rounds_done=1, best_round=0, best_accuracy=1.0, error=None, run_s=1.0)
-_MEANS = ("accuracy", "committed", "loss", "reward", "return", "network_value", "params_ratio", "stability")
-_REALS = [*(f"{name}_mean" for name in _MEANS), "accuracy_std", "accuracy_min", "accuracy_max", "reward_std"]
-_COUNTS = ("episodes_completed", "germinated", "fossilized", "contributing", "pruned", "live", "rollbacks")
+DONE = RunCompleted(
+    status="completed", rounds_done=1, best_round=0, best_accuracy=1.0, error=None, run_s=1.0
+)
+_MEANS = (
+    "accuracy",
+    "committed",
+    "loss",
+    "reward",
+    "return",
+    "network_value",
+    "params_ratio",
+    "stability",
+)
+_REALS = [
+    *(f"{name}_mean" for name in _MEANS),
+    "accuracy_std",
+    "accuracy_min",
+    "accuracy_max",
+    "reward_std",
+]
+_COUNTS = (
+    "episodes_completed",
+    "germinated",
+    "fossilized",
+    "contributing",
+    "pruned",
+    "live",
+    "rollbacks",
+)
 _ROWS = ("env_accuracy", "env_committed", "env_reward")
 
 
 def summary(round=0):
     """The end of a round."""
-    numbers = {**dict.fromkeys(_REALS, 1.0), **dict.fromkeys(_COUNTS, 0), **dict.fromkeys(_ROWS, (1.0,))}
-    data = BatchSummary(round=round, rolling_accuracy=1.0, success_share=0.0, updated=True, **numbers)
+    numbers = {
+        **dict.fromkeys(_REALS, 1.0),
+        **dict.fromkeys(_COUNTS, 0),
+        **dict.fromkeys(_ROWS, (1.0,)),
+    }
+    data = BatchSummary(
+        round=round, rolling_accuracy=1.0, success_share=0.0, updated=True, **numbers
+    )
     return Envelope(data, round=round)
 
 
 def all_events(sink):
-    """Events that a MemorySink kept, and before the events about a round those that its record holds."""
+    """Events that a MemorySink kept, and before the events about a round those that its record
+    holds.
+    """
     records, found = list(sink.records), []
     for event in sink.events:
         if records and event.round == records[0].round:

@@ -1,4 +1,6 @@
-"""Every kind of input that is fuzzed: how it is made, where it is put, what reads it, what a refusal has to name."""
+"""Every kind of input that is fuzzed: how it is made, where it is put, what reads it, what a
+refusal has to name.
+"""
 
 import contextlib
 import io
@@ -57,9 +59,13 @@ class Config:
         self.path = folder / "config.json"
 
     def inputs(self):
-        fields = st.sampled_from([*FIELDS, "ppo.clip", "host.lr", "telemetry.limits.kl_spike", "instance.classes", "a"])
+        fields = st.sampled_from(
+            [*FIELDS, "ppo.clip", "host.lr", "telemetry.limits.kl_spike", "instance.classes", "a"]
+        )
         settings = st.tuples(fields, st.sampled_from(ODD) | st.text(max_size=8)).map("=".join)
-        return st.tuples(jsons(CONFIG), st.just([]) | st.lists(settings | st.text(max_size=8), max_size=2))
+        return st.tuples(
+            jsons(CONFIG), st.just([]) | st.lists(settings | st.text(max_size=8), max_size=2)
+        )
 
     def put(self, value):
         put(self.path, value[0])
@@ -109,7 +115,12 @@ class Commands:
             "-h",
             "-x",
         ]
-        word = st.sampled_from(self.words) | st.sampled_from(self.words) | st.sampled_from(ODD) | st.text(max_size=6)
+        word = (
+            st.sampled_from(self.words)
+            | st.sampled_from(self.words)
+            | st.sampled_from(ODD)
+            | st.text(max_size=6)
+        )
         pair = st.tuples(st.sampled_from(flags), word).map(list)
         joined = st.tuples(st.sampled_from(flags), word).map(lambda two: ["=".join(two)])
         rest = st.lists(pair | pair | joined | word.map(lambda one: [one]), max_size=5).map(
@@ -131,7 +142,9 @@ class Commands:
                 [],
             ]
         )
-        return st.tuples(first, rest).map(lambda two: [*two[0], *two[1]]) | st.lists(word, max_size=3)
+        return st.tuples(first, rest).map(lambda two: [*two[0], *two[1]]) | st.lists(
+            word, max_size=3
+        )
 
     def put(self, value):
         pass
@@ -180,9 +193,14 @@ class Manifests:
     """Checkpoints with a damaged manifest."""
 
     def __init__(self, folder):
-        trees = {"envs": {"a": torch.ones(2, 3), "b": {"c": torch.zeros(2)}}, "shared": {"rounds": 1, "names": ["x"]}}
+        trees = {
+            "envs": {"a": torch.ones(2, 3), "b": {"c": torch.zeros(2)}},
+            "shared": {"rounds": 1, "names": ["x"]},
+        }
         facts = {"config_sha256": "0" * 64, "versions": {"torch": "2.13.0"}}
-        self.path = checkpoint_files.save_checkpoint(folder / "checkpoints", round=1, epoch=0, facts=facts, **trees)
+        self.path = checkpoint_files.save_checkpoint(
+            folder / "checkpoints", round=1, epoch=0, facts=facts, **trees
+        )
         self.manifest = self.path / checkpoint_files.MANIFEST
         self.whole = self.manifest.read_text()
 
@@ -193,7 +211,10 @@ class Manifests:
         put(self.manifest, value)
 
     def read(self, value):
-        both = [outcome(lambda: inspect_path(self.path)), outcome(lambda: checkpoint_files.load_checkpoint(self.path))]
+        both = [
+            outcome(lambda: inspect_path(self.path)),
+            outcome(lambda: checkpoint_files.load_checkpoint(self.path)),
+        ]
         for error in filter(None, both):
             raise error
 
@@ -216,7 +237,10 @@ class TensorFiles:
     def __init__(self, folder):
         folder.mkdir()
         self.path = folder / "envs.safetensors"
-        tree = {"a": torch.arange(6).view(2, 3), "b": {"c": torch.zeros(2), "d": [1, 2.5, None, True, "x", (1, 2)]}}
+        tree = {
+            "a": torch.arange(6).view(2, 3),
+            "b": {"c": torch.zeros(2), "d": [1, 2.5, None, True, "x", (1, 2)]},
+        }
         save_tree(tree, self.path)
         self.whole = self.path.read_bytes()
         self.begin = 8 + int.from_bytes(self.whole[:8], "little")  # of the tensors
@@ -225,8 +249,12 @@ class TensorFiles:
 
     def inputs(self):
         headers = edited(self.header) | edited(self.tree).map(self.with_tree)
-        files = headers.map(lambda header: len(header).to_bytes(8, "little") + header + self.whole[self.begin :])
-        return damaged(self.whole) | files | files.flatmap(damaged) | st.binary(max_size=64) | PLACES
+        files = headers.map(
+            lambda header: len(header).to_bytes(8, "little") + header + self.whole[self.begin :]
+        )
+        return (
+            damaged(self.whole) | files | files.flatmap(damaged) | st.binary(max_size=64) | PLACES
+        )
 
     def with_tree(self, tree):
         metadata = {"tree": tree.decode("utf-8", "replace")}
@@ -260,11 +288,15 @@ class Runs:
 
     def __init__(self, folder):
         self.path = generated_logs.write(folder / "run", rounds=2, envs=2, epochs=3)
-        self.whole = {name: (self.path / name).read_text() for name in (*self.FILES, run_directory.EVENTS)}
+        self.whole = {
+            name: (self.path / name).read_text() for name in (*self.FILES, run_directory.EVENTS)
+        }
         self.last = run_directory.EVENTS  # the file that is not whole
 
     def inputs(self):
-        return st.sampled_from(self.FILES).flatmap(lambda name: st.tuples(st.just(name), jsons(self.whole[name])))
+        return st.sampled_from(self.FILES).flatmap(
+            lambda name: st.tuples(st.just(name), jsons(self.whole[name]))
+        )
 
     def put(self, value):
         put(self.path / self.last, self.whole[self.last].encode())
@@ -336,7 +368,9 @@ class Datasets:
         self.path = folder / "batch"
         self.reader = import_module("morphogen.extras.cifar.files")
         pixels = np.arange(2 * self.reader.PIXELS, dtype=np.uint8).reshape(2, -1)
-        self.whole = b"".join(bytes([label]) + row.tobytes() for label, row in zip((3, 9), pixels, strict=True))
+        self.whole = b"".join(
+            bytes([label]) + row.tobytes() for label, row in zip((3, 9), pixels, strict=True)
+        )
 
     def inputs(self):
         record = st.binary(min_size=1, max_size=1).map(lambda one: one * self.reader.RECORD)

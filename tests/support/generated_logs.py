@@ -1,4 +1,6 @@
-"""Event logs of runs that never were: written from the dataclasses, with lives of `lives`, numbers from a dice."""
+"""Event logs of runs that never were: written from the dataclasses, with lives of `lives`, numbers
+from a dice.
+"""
 
 import json
 import random
@@ -80,7 +82,11 @@ def write(path: Path, found: Events | None = None, *, result=True, **sizes) -> P
     path.mkdir(parents=True)
     (path / "config.json").write_text(json.dumps(start.config))
     status = "completed" if isinstance(found[-1].data, RunCompleted) else "running"
-    manifest = {"status": status, "versions": {"python": "3.11.2", "torch": "2.13.0"}, "last_checkpoint": None}
+    manifest = {
+        "status": status,
+        "versions": {"python": "3.11.2", "torch": "2.13.0"},
+        "last_checkpoint": None,
+    }
     (path / "manifest.json").write_text(json.dumps(manifest))
     if result:
         (path / "result.json").write_text(json.dumps(_result(start.envs)))
@@ -127,20 +133,31 @@ def started(spec) -> RunStarted:
 
 
 def _plays(rounds) -> Events:
-    """Plays of the learning curve on two instances: the policy gets better, its rivals play after the first round."""
+    """Plays of the learning curve on two instances: the policy gets better, its rivals play after
+    the first round.
+    """
     rivals = {"wait": (0.6, 0.4), "heuristic": (0.65, 0.4)} if rounds == 1 else {}
     plays = [HeldOutPlayed(name, 0, values) for name, values in rivals.items()]
-    return [Envelope(play) for play in (*plays, HeldOutPlayed("ppo", rounds, (0.6 + 0.1 * rounds, 0.5)))]
+    return [
+        Envelope(play) for play in (*plays, HeldOutPlayed("ppo", rounds, (0.6 + 0.1 * rounds, 0.5)))
+    ]
 
 
 def _evaluated(dice, episodes) -> Evaluated:
     names = ("network_value", "committed_accuracy", "params_ratio", "success_share", "stability")
-    return Evaluated(episodes, "validation", *({"mean": 0.8, "low": 0.7, "high": 0.9} for _ in names))
+    return Evaluated(
+        episodes, "validation", *({"mean": 0.8, "low": 0.7, "high": 0.9} for _ in names)
+    )
 
 
 def _completed(rounds) -> RunCompleted:
     return RunCompleted(
-        status="completed", rounds_done=rounds, best_round=0, best_accuracy=70.0, error=None, run_s=754.0
+        status="completed",
+        rounds_done=rounds,
+        best_round=0,
+        best_accuracy=70.0,
+        error=None,
+        run_s=754.0,
     )
 
 
@@ -168,7 +185,12 @@ def _ends(value, room):
 EVALUATION = {
     "episodes": 64,
     "statistics": {
-        "trained": {"mean": _ends(0.7, 0.03), "iqm": _ends(0.72, 0.04), "difference": None, "improvement": None},
+        "trained": {
+            "mean": _ends(0.7, 0.03),
+            "iqm": _ends(0.72, 0.04),
+            "difference": None,
+            "improvement": None,
+        },
         "wait": {
             **{"mean": _ends(0.65, 0.03), "iqm": _ends(0.66, 0.04)},
             **{"difference": _ends(0.05, 0.02), "improvement": _ends(0.8, 0.1)},
@@ -192,7 +214,9 @@ def _round(dice, round, lived, epochs) -> Events:
             found += _moves(one, env, len(there), (round, epoch))
         found += _epoch(dice, (round, epoch), record, last=epoch == epochs - 1)
     episodes = [_episode(dice, there[env], records, env) for env in range(len(there))]
-    found += [_about(data, (round, epochs - 1), env, len(there)) for env, data in enumerate(episodes)]
+    found += [
+        _about(data, (round, epochs - 1), env, len(there)) for env, data in enumerate(episodes)
+    ]
     return found + [Envelope(data, round=round) for data in _totals(dice, round, episodes, records)]
 
 
@@ -219,8 +243,12 @@ def _moves(one, env, envs, when) -> Events:
 
 
 def _born(one, slot, epoch):
-    """The blueprint of the seed that was germinated there: that of the next move, or of what is there at the end."""
-    later = [entry[7] for entry in one.log if entry[1] == slot and entry[0] >= epoch and entry[7] >= 0]
+    """The blueprint of the seed that was germinated there: that of the next move, or of what is
+    there at the end.
+    """
+    later = [
+        entry[7] for entry in one.log if entry[1] == slot and entry[0] >= epoch and entry[7] >= 0
+    ]
     return Blueprint(later[0] if later else one.slots[slot].blueprint).label
 
 
@@ -229,8 +257,14 @@ def _meaning(to, cause, told, one):
     if to is Stage.GERMINATED:
         return SeedGerminated(name, SIZES[name], Algorithm.ADD.name, 5, 1.0, one.before)
     if to is Stage.FOSSILIZED:
-        return SeedFossilized(name, SIZES[name], age, worth, None if worth is None else worth / 2, gain)
-    return SeedPruned(name, SIZES[name], age, REASON[cause], worth, gain) if to is Stage.PRUNED else None
+        return SeedFossilized(
+            name, SIZES[name], age, worth, None if worth is None else worth / 2, gain
+        )
+    return (
+        SeedPruned(name, SIZES[name], age, REASON[cause], worth, gain)
+        if to is Stage.PRUNED
+        else None
+    )
 
 
 def _epoch(dice, when, record, *, last) -> Events:
@@ -243,7 +277,16 @@ def _epoch(dice, when, record, *, last) -> Events:
     whole = tuple((1, 2, 3) for _ in range(envs))
     found = [
         EpochCompleted(
-            *(some, record["val_acc"], some, record["val_acc"], record["val_acc"] - 5, record["reward"], some, some),
+            *(
+                some,
+                record["val_acc"],
+                some,
+                record["val_acc"],
+                record["val_acc"] - 5,
+                record["reward"],
+                some,
+                some,
+            ),
             skipped=[int(dice.random() < 0.05) for _ in range(envs)],
             forwards=[4] * envs,
             op_effective=[Op(int(op)).name for op in record["op_effective"]],
@@ -253,7 +296,9 @@ def _epoch(dice, when, record, *, last) -> Events:
             contribution=table,
         ),
         SlotsMeasured(table, table, table, flags, flags, table, table, whole, whole),
-        RewardsPaid(COMPONENTS, record["reward"], record["components"], record["components"], table),
+        RewardsPaid(
+            COMPONENTS, record["reward"], record["components"], record["components"], table
+        ),
     ]
     found += [_ablated(dice, record)] if last else []
     return [Envelope(data, round=round, epoch=epoch) for data in found]
@@ -273,7 +318,10 @@ def _ablated(dice, record) -> AblationsMeasured:
 def _game(dice, final):
     alone = [dice.choice((0.0, dice.uniform(-2, 8))) for _ in SLOTS]
     pairs = {pair: dice.uniform(-1, 1) for pair in combinations(range(len(SLOTS)), 2)}
-    shapley = [worth + sum(extra for pair, extra in pairs.items() if i in pair) / 2 for i, worth in enumerate(alone)]
+    shapley = [
+        worth + sum(extra for pair, extra in pairs.items() if i in pair) / 2
+        for i, worth in enumerate(alone)
+    ]
     host = final - sum(shapley)
     on = [[bits >> i & 1 for i in range(len(SLOTS))] for bits in range(2 ** len(SLOTS))]
     table = [
@@ -291,7 +339,10 @@ def _episode(dice, one, records, env) -> EpisodeCompleted:
     seeds = [(name, slot) for name, slot in zip(SLOTS, one.slots, strict=True) if slot.occupied]
     moved = Counter(entry[4] for entry in one.log)
     ops = Counter(Op(int(record["op_effective"][env])).name for record in records)
-    paid = [sum(float(record["components"][env][c]) for record in records) for c in range(len(COMPONENTS))]
+    paid = [
+        sum(float(record["components"][env][c]) for record in records)
+        for c in range(len(COMPONENTS))
+    ]
     return EpisodeCompleted(
         accuracy=final,
         committed_accuracy=final - 5,
@@ -316,7 +367,10 @@ def _episode(dice, one, records, env) -> EpisodeCompleted:
         live=sum(slot.stage is not Stage.FOSSILIZED for _, slot in seeds),
         rollbacks=len(one.rollbacks),
         ops={name: ops[name] for name in OPS},
-        instance={name: dice.choice((0.5, 0.75, 1.0)) if name == "width" else dice.random() for name in INSTANCE},
+        instance={
+            name: dice.choice((0.5, 0.75, 1.0)) if name == "width" else dice.random()
+            for name in INSTANCE
+        },
         topology=tuple(
             {
                 "slot": name,
@@ -370,13 +424,26 @@ def _totals(dice, round, episodes, records):
     parts = {name: {**spread, "sum": dice.uniform(-0.3, 0.8)} for name in COMPONENTS}
     yield RewardSummary(parts, {**spread, "sum": sum(part["sum"] for part in parts.values())})
     yield Throughput(dice.uniform(20, 30), 1000.0, 0.01, 0.2, 5.0, 1.0, 0.0)
-    spent = {name: dice.uniform(0.1, 2) for name in ("head", "data", "train", "validate", "tail", "update")}
+    spent = {
+        name: dice.uniform(0.1, 2)
+        for name in ("head", "data", "train", "validate", "tail", "update")
+    }
     yield PhaseProfile(
-        {name: {"wall_s": one, "host_cpu_s": one, "device_s": None, "count": 3} for name, one in spent.items()}
+        {
+            name: {"wall_s": one, "host_cpu_s": one, "device_s": None, "count": 3}
+            for name, one in spent.items()
+        }
     )
-    yield ObservationStats(0.0, 0.1, 1.0, 0.0, 0.5, 0.2, 0.4, 0.02, 0.001, dice.random() / 100, 0.1 * round)
+    yield ObservationStats(
+        0.0, 0.1, 1.0, 0.0, 0.5, 0.2, 0.4, 0.02, 0.001, dice.random() / 100, 0.1 * round
+    )
     yield HiddenHealth(
-        *([dice.uniform(0.1, 0.4) for _ in range(4)] + [0] + [dice.uniform(0.2, 1) for _ in range(4)] + [0])
+        *(
+            [dice.uniform(0.1, 0.4) for _ in range(4)]
+            + [0]
+            + [dice.uniform(0.2, 1) for _ in range(4)]
+            + [0]
+        )
     )
     if dice.random() < 0.4:
         yield AnomalyDetected("kl_spike", 0.2, 0.1, None, 1)

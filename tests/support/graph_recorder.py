@@ -3,14 +3,15 @@
     import torch
     from support.graph_recorder import GraphRecorder
 
-    total, step = torch.zeros(3), torch.ones(3)
-    replay = GraphRecorder().record(lambda: {"total": total + step}, {"total": total})  # as `device.graphs` does
-    replay()
-    assert total.tolist() == [2.0, 2.0, 2.0]
+    total, step = torch.zeros(3), torch.ones(3) replay = GraphRecorder().record(lambda: {"total":
+    total + step}, {"total": total})  # as `device.graphs` does replay() assert total.tolist() ==
+    [2.0, 2.0, 2.0]
 
-Like a CUDA graph it reads and writes memory by address, allocates nothing when it is replayed, and holds none of its
-inputs.  Unlike one it names the mistake: memory that was freed, an input that was bound to other memory, a number or
-shape that differs from pass to pass, a buffer that misses its value, a read of a value by the host.
+Like a CUDA graph it reads and writes memory by address, allocates nothing when it is replayed, and
+holds none of its
+inputs.  Unlike one it names the mistake: memory that was freed, an input that was bound to other
+memory, a number or shape that differs from pass to pass, a buffer that misses its value, a read of
+a value by the host.
 """
 
 import sys
@@ -46,12 +47,18 @@ class _Input:
         """Return the tensor, or None if its memory was freed."""
         storage = torch.UntypedStorage._new_with_weak_ptr(self.storage.cdata)
         dtype, *place = self.form
-        return None if storage is None else torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)
+        return (
+            None
+            if storage is None
+            else torch.empty(0, dtype=dtype, device="cpu").set_(storage, *place)
+        )
 
 
 @dataclass(slots=True)
 class _Call:
-    """One operator: its arguments, flat, with tensors as `_Input` or as tensors inside the graph; its results."""
+    """One operator: its arguments, flat, with tensors as `_Input` or as tensors inside the graph;
+    its results.
+    """
 
     operator: Any
     arguments: list[Any]
@@ -62,10 +69,13 @@ class _Call:
 
 
 def _location() -> str:
-    """Return file and line of the innermost frame outside torch and this module; `audit` also reads the source line."""
+    """Return file and line of the innermost frame outside torch and this module; `audit` also reads
+    the source line.
+    """
     frame = sys._getframe(1)
     while frame.f_back is not None and (
-        frame.f_code.co_filename == __file__ or any(part in frame.f_code.co_filename for part in LIBRARY_PATHS)
+        frame.f_code.co_filename == __file__
+        or any(part in frame.f_code.co_filename for part in LIBRARY_PATHS)
     ):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
@@ -82,7 +92,9 @@ def _key(tensor: Tensor) -> int:
 class _RefuseReads(TorchFunctionMode):
     """Mode that refuses reads of values which no operator shows, such as `tolist`."""
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         if getattr(func, "__name__", "") in HOST_READS:
             raise RuntimeError(f"{func.__name__} reads a value on the host at {_location()}")
         return func(*args, **(kwargs or {}))
@@ -95,12 +107,15 @@ class _Tape(TorchDispatchMode):
     calls: list[_Call] = field(default_factory=list)
     inside: dict[int, Tensor] = field(default_factory=dict)  # memory of the graph, by key
     outside: dict[int, StorageWeakRef] = field(default_factory=dict)
-    before: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)  # inputs written to, and their old values
+    # inputs written to, and their old values
+    before: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__init__()
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         """Run and record an operator."""
         if torch.Tag.inplace_view in func.tags:  # changes no memory
             return func(*args, **(kwargs or {}))
@@ -113,7 +128,9 @@ class _Tape(TorchDispatchMode):
                 whole = _whole(tensor)
                 self.before[_key(tensor)] = whole, whole.clone()
         out = func(*args, **(kwargs or {}))
-        results = [self._keep(item) if isinstance(item, Tensor) else None for item in tree_flatten(out)[0]]
+        results = [
+            self._keep(item) if isinstance(item, Tensor) else None for item in tree_flatten(out)[0]
+        ]
         runs = func._schema.is_mutable or any(result is not None for result in results)
         self.calls.append(_Call(func, arguments, structure, results, runs, _location()))
         return out
@@ -127,7 +144,9 @@ class _Tape(TorchDispatchMode):
         return _Input(self.outside[key], _form(tensor))
 
     def _keep(self, tensor: Tensor) -> Tensor | None:
-        """Return a result in new memory, which the graph holds from now on; None for memory that is known."""
+        """Return a result in new memory, which the graph holds from now on; None for memory that is
+        known.
+        """
         key = _key(tensor)
         if key in self.inside or key in self.outside:
             return None
@@ -158,11 +177,13 @@ def _write_targets(func: Any, args: tuple, kwargs: dict) -> Iterator[Tensor]:
 class GraphRecorder:
     """Recorder of graphs with the interface of `device.graphs.CudaGraphs`.
 
-    Attributes: `graphs`, recorded so far; `replays` so far; `operators`, calls of operators in the last graph.
+    Attributes: `graphs`, recorded so far; `replays` so far; `operators`, calls of operators in the
+    last graph.
 
     Args:
-        verify: before each replay, run the pass and compare it with the graph, operator by operator; after it, compare
-            the buffers.  The recorder then holds the pass, and with it all inputs.
+        verify: before each replay, run the pass and compare it with the graph, operator by
+            operator; after it, compare the buffers.  The recorder then holds the pass, and with it
+            all inputs.
 
     Raises: ReplayFault from a replay; RuntimeError from `record` for what no graph can hold.
 
@@ -193,7 +214,9 @@ class GraphRecorder:
                 values = step()
                 if tape.before:
                     raise RuntimeError("the pass writes to its input")
-                checked = _VerifiedPass(tape, len(tape.calls), step, buffers) if self.verify else None
+                checked = (
+                    _VerifiedPass(tape, len(tape.calls), step, buffers) if self.verify else None
+                )
                 write_back(buffers, values)
         finally:
             tape.rewind()
@@ -211,14 +234,24 @@ class GraphRecorder:
 
 @torch.no_grad()
 def _replay(tape: _Tape) -> None:
-    """Call the operators of a tape on their memory.  Raises ReplayFault for memory that was freed."""
+    """Call the operators of a tape on their memory.  Raises ReplayFault for memory that was
+    freed.
+    """
     for position, call in enumerate(tape.calls):
         if not call.runs:
             continue
-        arguments = [item.resolve() if isinstance(item, _Input) else item for item in call.arguments]
-        freed = [old for new, old in zip(arguments, call.arguments, strict=True) if new is None and old is not None]
+        arguments = [
+            item.resolve() if isinstance(item, _Input) else item for item in call.arguments
+        ]
+        freed = [
+            old
+            for new, old in zip(arguments, call.arguments, strict=True)
+            if new is None and old is not None
+        ]
         if freed:
-            raise ReplayFault(f"{_title(position, call)} reads freed memory: {_describe(freed[0].form)}")
+            raise ReplayFault(
+                f"{_title(position, call)} reads freed memory: {_describe(freed[0].form)}"
+            )
         args, kwargs = tree_unflatten(arguments, call.structure)
         out = tree_flatten(call.operator(*args, **kwargs))[0]
         for result, new in zip(call.results, out, strict=True):
@@ -251,13 +284,17 @@ class _VerifiedPass:
             values = self.step()
         expected = {name: value.clone() for name, value in values.items()}
         if len(fresh.calls) != self.length:
-            raise ReplayFault(f"the pass calls {len(fresh.calls)} operators, the graph {self.length}")
+            raise ReplayFault(
+                f"the pass calls {len(fresh.calls)} operators, the graph {self.length}"
+            )
         for position, (call, now) in enumerate(zip(self.tape.calls, fresh.calls, strict=False)):
             _compare_calls(_title(position, call), call, now)
         yield
         for name, buffer in self.buffers.items():
             if not torch.equal(_bits(buffer), _bits(expected[name])):
-                raise ReplayFault(f"{name}: the graph leaves another value in its buffer than the pass returns")
+                raise ReplayFault(
+                    f"{name}: the graph leaves another value in its buffer than the pass returns"
+                )
 
 
 def _bits(tensor: Tensor) -> Tensor:
@@ -273,10 +310,20 @@ def _compare_calls(title: str, call: _Call, now: _Call) -> None:
             raise ReplayFault(f"{title} gets a number and a tensor in turn")
         if not isinstance(old, _Input | Tensor):
             if old != new:
-                raise ReplayFault(f"{title} gets {new!r} in this pass: the number {old!r} of the graph is constant")
+                raise ReplayFault(
+                    f"{title} gets {new!r} in this pass: the number {old!r} of the graph is "
+                    "constant"
+                )
             continue
         forms = [item.form if isinstance(item, _Input) else _form(item) for item in (old, new)]
         if forms[0] != forms[1]:
-            raise ReplayFault(f"{title} gets {_describe(forms[1])} in this pass, {_describe(forms[0])} in the graph")
-        if isinstance(old, _Input) and (not isinstance(new, _Input) or old.storage.cdata != new.storage.cdata):
-            raise ReplayFault(f"{title} reads other memory in this pass: its input was rebound, not written to")
+            raise ReplayFault(
+                f"{title} gets {_describe(forms[1])} in this pass, {_describe(forms[0])} in "
+                "the graph"
+            )
+        if isinstance(old, _Input) and (
+            not isinstance(new, _Input) or old.storage.cdata != new.storage.cdata
+        ):
+            raise ReplayFault(
+                f"{title} reads other memory in this pass: its input was rebound, not written to"
+            )

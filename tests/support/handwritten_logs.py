@@ -30,7 +30,10 @@ def started(envs=3, epochs=4, rounds=2, slots=SLOTS, regime=None, **telemetry):
     config = {"policy_name": "ppo", "telemetry": telemetry, "regime": regime or {}}
     return Envelope(
         replace(
-            generated_logs.started(generated_logs.spec_of(rounds, envs, epochs)), config=config, seed=7, slots=slots
+            generated_logs.started(generated_logs.spec_of(rounds, envs, epochs)),
+            config=config,
+            seed=7,
+            slots=slots,
         )
     )
 
@@ -40,12 +43,16 @@ def about(data, round, epoch, env, slot=None, envs=3):
 
 
 def moved(before, to, round=0, epoch=0, env=0, slot="r0c0", cause="action", blueprint="norm"):
-    data = StageChanged(from_=before, to=to, cause=cause, blueprint=blueprint, alpha=0.0, age=0, epochs_in_stage=0)
+    data = StageChanged(
+        from_=before, to=to, cause=cause, blueprint=blueprint, alpha=0.0, age=0, epochs_in_stage=0
+    )
     return about(data, round, epoch, env, slot)
 
 
 def germinated(round=0, epoch=0, env=0, slot="r0c0", blueprint="norm"):
-    seed = SeedGerminated(blueprint=blueprint, params=1234, algorithm="ADD", tempo=3, alpha_target=1.0, accuracy=50.0)
+    seed = SeedGerminated(
+        blueprint=blueprint, params=1234, algorithm="ADD", tempo=3, alpha_target=1.0, accuracy=50.0
+    )
     return [
         moved("DORMANT", "GERMINATED", round, epoch, env, slot, blueprint=None),
         about(seed, round, epoch, env, slot),
@@ -53,8 +60,13 @@ def germinated(round=0, epoch=0, env=0, slot="r0c0", blueprint="norm"):
 
 
 def fossilized(round=0, epoch=3, env=0, slot="r0c0"):
-    seed = SeedFossilized(blueprint="norm", params=1234, age=3, contribution=2.5, shapley=1.0, accuracy_change=4.0)
-    return [moved("HOLDING", "FOSSILIZED", round, epoch, env, slot), about(seed, round, epoch, env, slot)]
+    seed = SeedFossilized(
+        blueprint="norm", params=1234, age=3, contribution=2.5, shapley=1.0, accuracy_change=4.0
+    )
+    return [
+        moved("HOLDING", "FOSSILIZED", round, epoch, env, slot),
+        about(seed, round, epoch, env, slot),
+    ]
 
 
 def epoch(round, epoch, envs=3, slots=SLOTS, **fields):
@@ -117,7 +129,9 @@ def episode(round, env, accuracy=60.0, epoch=3):
 def summary(round, accuracy=60.0, seconds=10.0, anomalies=()):
     spread = ("accuracy_std", "accuracy_min", "accuracy_max", "reward_mean", "reward_std")
     numbers = dict.fromkeys((*spread, "loss_mean", "rolling_accuracy"), 1.0)
-    counts = dict.fromkeys(("germinated", "fossilized", "contributing", "pruned", "live", "rollbacks"), 0)
+    counts = dict.fromkeys(
+        ("germinated", "fossilized", "contributing", "pruned", "live", "rollbacks"), 0
+    )
     data = BatchSummary(
         round=round,
         episodes_completed=3,
@@ -142,7 +156,9 @@ def summary(round, accuracy=60.0, seconds=10.0, anomalies=()):
 
 
 def updated(round, kl=0.01, update_s=2.0):
-    return Envelope(PpoUpdated(kl=kl, entropy=1.5, value_loss=0.125, update_s=update_s), round=round)
+    return Envelope(
+        PpoUpdated(kl=kl, entropy=1.5, value_loss=0.125, update_s=update_s), round=round
+    )
 
 
 def acted(round):
@@ -167,13 +183,21 @@ def anomaly(round, kind="kl_spike", severity="warning", value=0.2):
 
 def rolled_back(round=0, epoch=1, env=1):
     data = RolledBack(
-        reason="chance", loss=9.0, loss_limit=4.0, streak=1, penalty=1.0, seeds_pruned=2, snapshot_epoch=-1
+        reason="chance",
+        loss=9.0,
+        loss_limit=4.0,
+        streak=1,
+        penalty=1.0,
+        seeds_pruned=2,
+        snapshot_epoch=-1,
     )
     return about(data, round, epoch, env)
 
 
 def regime_began(round=0, epoch=1, env=0, *, regime=1, view="plain"):
-    return about(RegimeBegan(regime=regime, view=view, classes=10, accuracy=50.0), round, epoch, env)
+    return about(
+        RegimeBegan(regime=regime, view=view, classes=10, accuracy=50.0), round, epoch, env
+    )
 
 
 def evaluated():
@@ -192,12 +216,21 @@ def evaluated():
 
 def ended(status="completed", error=None, rounds=2):
     return Envelope(
-        RunCompleted(status=status, rounds_done=rounds, best_round=1, best_accuracy=56.0, error=error, run_s=65.0)
+        RunCompleted(
+            status=status,
+            rounds_done=rounds,
+            best_round=1,
+            best_accuracy=56.0,
+            error=error,
+            run_s=65.0,
+        )
     )
 
 
 def whole(rounds=2, epochs=4, envs=3, **telemetry):
-    """A run from its first to its last event: one seed is germinated and kept in env 0 of each round."""
+    """A run from its first to its last event: one seed is germinated and kept in env 0 of each
+    round.
+    """
     found = [started(envs, epochs, rounds, **telemetry)]
     for round in range(rounds):
         for t in range(epochs):
@@ -212,4 +245,6 @@ def whole(rounds=2, epochs=4, envs=3, **telemetry):
 def written(path, events, first=0):
     """The events appended to a file."""
     with path.open("ab") as file:
-        file.writelines(encode(event, seq=first + i, time=0.0).encode() for i, event in enumerate(events))
+        file.writelines(
+            encode(event, seq=first + i, time=0.0).encode() for i, event in enumerate(events)
+        )

@@ -1,4 +1,6 @@
-"""Processes that die, or that the disk refuses, in the middle of what they do: forked, so that the tests live on."""
+"""Processes that die, or that the disk refuses, in the middle of what they do: forked, so that the
+tests live on.
+"""
 
 import errno
 import itertools
@@ -13,7 +15,8 @@ from typing import Any
 
 from morphogen.errors import CheckpointError
 
-DONE, REFUSED, BROKEN, DEAD = 0, 4, 70, 9  # exit codes: refused by a CheckpointError; broken by any other
+# exit codes: refused by a CheckpointError; broken by any other
+DONE, REFUSED, BROKEN, DEAD = 0, 4, 70, 9
 CUT = -signal.SIGXFSZ  # exit code of a process that dies while it writes
 
 Act = Callable[[], object]
@@ -23,7 +26,8 @@ def forked(act: Act) -> int:
     """The exit code of a new process that does nothing else."""
     sys.stdout.flush()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # threads that wait for work do no harm here
+        # threads that wait for work do no harm here
+        warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if not child:
         os._exit(_code(act))
@@ -51,7 +55,9 @@ def refuse() -> None:
 
 
 def at_operation(number: int, then: Act, act: Act) -> Act:
-    """`act`, with `then` just before its file operation `number`, counted from 1.  To be forked: it stays so."""
+    """`act`, with `then` just before its file operation `number`, counted from 1.  To be forked: it
+    stays so.
+    """
     count = itertools.count(1)
 
     def operation(*_: Any) -> None:
@@ -79,7 +85,9 @@ def _after(first: Act, real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def at_byte(number: int, act: Act, *, dies: bool) -> Act:
-    """`act`, with no room for more than `number` bytes in any file: there it dies, or is refused.  To be forked."""
+    """`act`, with no room for more than `number` bytes in any file: there it dies, or is refused.
+    To be forked.
+    """
 
     def prepared() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL if dies else signal.SIG_IGN)

@@ -1,4 +1,6 @@
-"""Made-up observations, masks and whole rollouts for tests of the policy; the only draws are those of a seed."""
+"""Made-up observations, masks and whole rollouts for tests of the policy; the only draws are those
+of a seed.
+"""
 
 import torch
 from tensordict import TensorDict
@@ -13,7 +15,14 @@ from morphogen.vocab.purpose import Purpose
 
 FLOOR = (0.005,) + (0.01,) * 7
 KEY = rng.env_keys(3, 0, 1)[0]
-FREE = (Head.BLUEPRINT, Head.STYLE, Head.TEMPO, Head.ALPHA_TARGET, Head.ALPHA_SPEED, Head.ALPHA_CURVE)
+FREE = (
+    Head.BLUEPRINT,
+    Head.STYLE,
+    Head.TEMPO,
+    Head.ALPHA_TARGET,
+    Head.ALPHA_SPEED,
+    Head.ALPHA_CURVE,
+)
 
 
 def source(seed: int) -> torch.Generator:
@@ -21,14 +30,18 @@ def source(seed: int) -> torch.Generator:
 
 
 def masks(*lead: int, slots: int = 3, seed: int = 0, share: float = 0.6) -> ActionMasks:
-    """Random legality in which WAIT is always legal and the blueprints are the seven of a CNN or fewer."""
+    """Random legality in which WAIT is always legal and the blueprints are the seven of a CNN or
+    fewer.
+    """
     draw = source(seed)
     slot = torch.rand(*lead, 6, slots, generator=draw) < share
     slot[..., 0, :] = True
     blueprint = torch.rand(*lead, 13, generator=draw) < share
     blueprint[..., 0], blueprint[..., 8:], blueprint[..., 1] = False, False, True
     free = {head.label: torch.ones(*lead, SIZES[head], dtype=torch.bool) for head in FREE}
-    return ActionMasks(op=slot.any(-1), slot=slot, **{**free, "blueprint": blueprint}, batch_size=list(lead))
+    return ActionMasks(
+        op=slot.any(-1), slot=slot, **{**free, "blueprint": blueprint}, batch_size=list(lead)
+    )
 
 
 def only_wait(*lead: int, slots: int = 3) -> ActionMasks:
@@ -63,16 +76,25 @@ def batched(support: Support, count: int) -> Support:
 
 
 def noise(envs: int, slots: int, epoch: int, seed: int = 3) -> torch.Tensor:
-    return rng.gumbel(rng.stream(rng.env_keys(seed, 0, envs), Purpose.ACTION, epoch=epoch), noise_lanes(slots))
+    return rng.gumbel(
+        rng.stream(rng.env_keys(seed, 0, envs), Purpose.ACTION, epoch=epoch), noise_lanes(slots)
+    )
 
 
 def small(floor=FLOOR, **knobs) -> NetworkPolicy:
     return NetworkPolicy(LstmNetwork(**{"hidden": 16, **knobs}), floor)
 
 
-def play(policy, params, *, steps: int = 6, envs: int = 4, slots: int = 3, seed: int = 0, ends=None) -> TensorDict:
-    """A rollout by `act`; `ends` bool [T, E] marks terminals beside the horizon.  Rewards are random."""
-    obs, legal = observation(steps, envs, slots=slots, seed=seed), masks(steps, envs, slots=slots, seed=seed)
+def play(
+    policy, params, *, steps: int = 6, envs: int = 4, slots: int = 3, seed: int = 0, ends=None
+) -> TensorDict:
+    """A rollout by `act`; `ends` bool [T, E] marks terminals beside the horizon.  Rewards are
+    random.
+    """
+    obs, legal = (
+        observation(steps, envs, slots=slots, seed=seed),
+        masks(steps, envs, slots=slots, seed=seed),
+    )
     terminated = torch.zeros(steps, envs, dtype=torch.bool) if ends is None else ends.clone()
     terminated[-1] = True
     reset = torch.cat((torch.ones_like(terminated[:1]), terminated[:-1]))
@@ -84,7 +106,8 @@ def play(policy, params, *, steps: int = 6, envs: int = 4, slots: int = 3, seed:
         hidden = outs[-1].hidden
     draw = source(seed + 3000)
     columns = {
-        name: torch.stack([getattr(o, name) for o in outs]) for name in ("action", "log_prob", "value", "forced")
+        name: torch.stack([getattr(o, name) for o in outs])
+        for name in ("action", "log_prob", "value", "forced")
     }
     return TensorDict(
         {

@@ -1,4 +1,6 @@
-"""Small real runs that numbers like NaN, infinity or 1e30 are put into, and what became of every epoch."""
+"""Small real runs that numbers like NaN, infinity or 1e30 are put into, and what became of every
+epoch.
+"""
 
 import json
 from collections.abc import Callable
@@ -30,9 +32,17 @@ from morphogen.train.reporter import build_record
 ENVS, LENGTH = 4, 6
 SLOTS, KINDS = ("r0c0", "r1c0"), ("norm", "conv_light")
 BAD = {"nan": torch.nan, "inf": torch.inf, "-inf": -torch.inf, "huge": 1e30}
-# In every env the first slot is being blended in through a gate from epoch 2 on; else the policy chooses.
+# In every env the first slot is being blended in through a gate from epoch 2 on; else the policy
+# chooses.
 STEPS = [
-    {"epoch": 0, "op": "GERMINATE", "slot": "r0c0", "blueprint": "conv_light", "style": "GATED_GATE", "tempo": "SLOW"},
+    {
+        "epoch": 0,
+        "op": "GERMINATE",
+        "slot": "r0c0",
+        "blueprint": "conv_light",
+        "style": "GATED_GATE",
+        "tempo": "SLOW",
+    },
     {"epoch": 1, "op": "ADVANCE", "slot": "r0c0"},
     {"epoch": 2, "op": "ADVANCE", "slot": "r0c0"},
     {"epoch": 3, "op": "WAIT"},
@@ -46,7 +56,9 @@ def small(**fields: Any) -> Setup:
         episode_length=LENGTH,
         slots=SLOTS,
         blueprints=KINDS,
-        lifecycle=LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1, min_gradient_health=0.0),
+        lifecycle=LifecycleSpec(
+            min_training_epochs=1, min_prune_age=1, embargo_epochs=1, min_gradient_health=0.0
+        ),
         governor=GovernorSpec(panics=2, snapshot_every=2),
         ppo=PpoSpec(epochs=2, minibatches=2),
         engine=EngineSpec(compile="default"),
@@ -62,14 +74,22 @@ def eager(function, **_):
 
 def only(env: int | None, leaf: torch.Tensor, value: float) -> torch.Tensor:
     """The leaf with a value in the whole row of one env; None: of every env."""
-    here = torch.arange(len(leaf)) == env if env is not None else torch.ones(len(leaf), dtype=torch.bool)
+    here = (
+        torch.arange(len(leaf)) == env
+        if env is not None
+        else torch.ones(len(leaf), dtype=torch.bool)
+    )
     return torch.where(expand_mask(here, leaf), value, leaf)
 
 
 class Run:
-    """A scheduler that keeps every epoch; `change(t, state)` replaces the state before an epoch of round 0."""
+    """A scheduler that keeps every epoch; `change(t, state)` replaces the state before an epoch of
+    round 0.
+    """
 
-    def __init__(self, setup: Setup, change: Callable[[int, EnvState], EnvState] | None = None) -> None:
+    def __init__(
+        self, setup: Setup, change: Callable[[int, EnvState], EnvState] | None = None
+    ) -> None:
         self.change = change
         self.epochs: list[Epoch] = []
         self.hidden: list[TensorDict] = []  # before the epoch
@@ -79,7 +99,9 @@ class Run:
         spec, self.sink = setup.spec, MemorySink()
         control = build_control(parse_schedule(text, spec), spec, setup.device)
         units = CompiledUnits(spec.engine, compiler=eager)
-        self.scheduler = Scheduler(setup, Parts(control=control, sinks=(self.sink,), compiled=units))
+        self.scheduler = Scheduler(
+            setup, Parts(control=control, sinks=(self.sink,), compiled=units)
+        )
         self.run_epoch, self.read = self.scheduler.run_epoch, self.scheduler.transfers.read
         self.scheduler.run_epoch, self.scheduler.transfers.read = self._epoch, self._read
 
@@ -96,7 +118,11 @@ class Run:
     def _read(self, name, leaves):
         found = self.read(name, leaves)
         if name == "update":
-            known = [key for key, value in found.items() if value.ndim == 0 and found.get(f"{key}_valid", True)]
+            known = [
+                key
+                for key, value in found.items()
+                if value.ndim == 0 and found.get(f"{key}_valid", True)
+            ]
             self.metrics.append({key: float(found[key]) for key in known})
         return found
 

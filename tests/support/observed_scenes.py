@@ -29,7 +29,9 @@ def stand_still(whole, *, epoch: int = 9, plateau: int = 4):
     """Put a host on a plateau at an epoch."""
     envs = whole.batch_size[0]
     signals = whole.signals.replace(plateau=torch.full((envs,), plateau))
-    return whole.replace(signals=signals, clock=whole.clock.replace(epoch=torch.full((envs,), epoch)))
+    return whole.replace(
+        signals=signals, clock=whole.clock.replace(epoch=torch.full((envs,), epoch))
+    )
 
 
 def decide(policy, whole, bounds=None, hidden=None):

@@ -5,7 +5,12 @@ from pathlib import Path
 
 
 def write_package(
-    folder: Path, source: str, points: Mapping[str, Mapping[str, str]], *, name: str, version: str = "0.1"
+    folder: Path,
+    source: str,
+    points: Mapping[str, Mapping[str, str]],
+    *,
+    name: str,
+    version: str = "0.1",
 ) -> None:
     """Write a package of one module with entry points: group -> name -> attribute of the module."""
     folder.mkdir(exist_ok=True)

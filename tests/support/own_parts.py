@@ -28,8 +28,14 @@ class Perceptron(mg.Host):
         return tuple(mg.SlotSpec(f"r0c{i}", self.hidden, execution=i) for i in range(2))
 
     def layout(self):
-        sizes = ((self.hidden, self.inputs), (self.hidden, self.hidden), (self.classes, self.hidden))
-        return mg.ParamLayout(tuple(mg.fan_in_leaf(f"w{i}", size, size[1]) for i, size in enumerate(sizes)))
+        sizes = (
+            (self.hidden, self.inputs),
+            (self.hidden, self.hidden),
+            (self.classes, self.hidden),
+        )
+        return mg.ParamLayout(
+            tuple(mg.fan_in_leaf(f"w{i}", size, size[1]) for i, size in enumerate(sizes))
+        )
 
     def embed(self, inputs):
         return inputs.transpose(0, 1) if inputs.dim() == 3 else inputs.unsqueeze(1)
@@ -133,6 +139,6 @@ class Likelier(mg.Learner):
 
         grads, value = torch.func.grad_and_value(loss)(dict(params["net"].items()))
         net = {name: leaf - 0.01 * grads[name] for name, leaf in params["net"].items()}
-        return TensorDict({"params": params.replace(net=TensorDict(net, batch_size=[]))}, batch_size=[]), {
-            "policy_loss": value
-        }
+        return TensorDict(
+            {"params": params.replace(net=TensorDict(net, batch_size=[]))}, batch_size=[]
+        ), {"policy_loss": value}

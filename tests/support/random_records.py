@@ -1,4 +1,6 @@
-"""Random lives of envs, written out one slot at a time: the records that telemetry reads, and what really happened."""
+"""Random lives of envs, written out one slot at a time: the records that telemetry reads, and what
+really happened.
+"""
 
 import random
 from dataclasses import dataclass, field
@@ -15,7 +17,12 @@ from morphogen.vocab.stage import Algorithm, Fault, Panic, Stage
 SLOTS = ("r0c0", "r0c1", "r1c0")
 COMPONENTS = ("value", "shaping", "rent", "op_cost", "governor")
 S = Stage
-UP = {S.GERMINATED: S.TRAINING, S.TRAINING: S.BLENDING, S.BLENDING: S.HOLDING, S.HOLDING: S.FOSSILIZED}
+UP = {
+    S.GERMINATED: S.TRAINING,
+    S.TRAINING: S.BLENDING,
+    S.BLENDING: S.HOLDING,
+    S.HOLDING: S.FOSSILIZED,
+}
 ASKED = {S.TRAINING: 1, S.BLENDING: 2, S.HOLDING: 3, S.FOSSILIZED: 5}
 COOLS = {S.PRUNED: (1, S.EMBARGOED), S.EMBARGOED: (2, S.RESETTING), S.RESETTING: (1, S.DORMANT)}
 BLENDED = (S.BLENDING, S.HOLDING, S.FOSSILIZED)
@@ -60,8 +67,8 @@ class Slot:
 class Env:
     """One env.
 
-    `log` holds (epoch, slot, cause, from, to, age, epochs in stage, blueprint, gain, contribution) of every
-    move; gain = accuracy before this epoch minus accuracy before germination.
+    `log` holds (epoch, slot, cause, from, to, age, epochs in stage, blueprint, gain, contribution)
+    of every move; gain = accuracy before this epoch minus accuracy before germination.
     """
 
     dice: random.Random
@@ -76,7 +83,18 @@ class Env:
         slot = self.slots[name]
         told = -1 if slot.stage is S.DORMANT else slot.blueprint
         self.log.append(
-            (epoch, name, cause, slot.stage, to, slot.age, slot.epochs, told, self.before - slot.born_at, slot.closed)
+            (
+                epoch,
+                name,
+                cause,
+                slot.stage,
+                to,
+                slot.age,
+                slot.epochs,
+                told,
+                self.before - slot.born_at,
+                slot.closed,
+            )
         )
         slot.stage, slot.epochs = to, 0
         if to is S.PRUNED:
@@ -90,7 +108,11 @@ class Env:
         slot = self.slots[name]
         if slot.stage is S.DORMANT and self.dice.random() < 0.6:
             self.move(epoch, name, "action", S.GERMINATED)
-            slot.blueprint, slot.params, slot.born_at = self.dice.randint(1, 7), self.dice.randint(1, 99), self.accuracy
+            slot.blueprint, slot.params, slot.born_at = (
+                self.dice.randint(1, 7),
+                self.dice.randint(1, 99),
+                self.accuracy,
+            )
             return Op.GERMINATE
         if slot.stage in UP and self.dice.random() < 0.15:
             self.move(epoch, name, "action", S.PRUNED)
@@ -144,10 +166,15 @@ class Env:
         self.before = self.accuracy
         row |= {"acc_before": self.accuracy, "stage_before": self.stages()}
         row["op_effective"] = int(self.act(t, row))
-        row["stage_acted"], row["blueprint"] = self.stages(), [slot.blueprint for slot in self.slots]
+        row["stage_acted"], row["blueprint"] = (
+            self.stages(),
+            [slot.blueprint for slot in self.slots],
+        )
         self.tick(t)
         row["stage_ticked"], row["params"] = self.stages(), [slot.params for slot in self.slots]
-        row["age"], row["epochs_in_stage"] = ([getattr(slot, n) for slot in self.slots] for n in ("age", "epochs"))
+        row["age"], row["epochs_in_stage"] = (
+            [getattr(slot, n) for slot in self.slots] for n in ("age", "epochs")
+        )
         self.accuracy = row["val_acc"] = round(self.dice.uniform(40, 80), 3)
         self.measure()
         row["contribution"] = [slot.contribution or 0.0 for slot in self.slots]
@@ -156,11 +183,18 @@ class Env:
         row["rolled_back"] = self.govern(t)
         row["stage"], row["alpha"] = self.stages(), [slot.alpha for slot in self.slots]
         self.close()
-        return {**row, **self.chosen(row["op_effective"]), **self.worth(row), **self.pay(t, row["rolled_back"])}
+        return {
+            **row,
+            **self.chosen(row["op_effective"]),
+            **self.worth(row),
+            **self.pay(t, row["rolled_back"]),
+        }
 
     def measure(self):
         for slot in self.slots:
-            slot.contribution = round(self.dice.uniform(-2, 4), 3) if slot.stage in BLENDED else None
+            slot.contribution = (
+                round(self.dice.uniform(-2, 4), 3) if slot.stage in BLENDED else None
+            )
 
     def chosen(self, op):
         """The action behind an op, which is now and then vetoed, and what it was chosen from."""
@@ -183,8 +217,14 @@ class Env:
 
     def masks(self, steps):
         """Legal values of the heads but the op: one in so many of each head."""
-        masks = {f"{h.label}_legal": [i % steps[h] == 0 for i, _ in enumerate(VALUE_NAMES[h])] for h in list(Head)[2:]}
-        return {"slot_legal": [[(i + op) % steps[1] == 0 for i, _ in enumerate(SLOTS)] for op in Op], **masks}
+        masks = {
+            f"{h.label}_legal": [i % steps[h] == 0 for i, _ in enumerate(VALUE_NAMES[h])]
+            for h in list(Head)[2:]
+        }
+        return {
+            "slot_legal": [[(i + op) % steps[1] == 0 for i, _ in enumerate(SLOTS)] for op in Op],
+            **masks,
+        }
 
     def worth(self, row):
         """Measurements of training and seeds, empty at random."""
@@ -217,7 +257,13 @@ class Env:
         }
 
     def pay(self, t, rolled_back):
-        components = [0.0, round(self.dice.uniform(-1, 1), 3), 0.0, 0.0, -1.0 if rolled_back else 0.0]
+        components = [
+            0.0,
+            round(self.dice.uniform(-1, 1), 3),
+            0.0,
+            0.0,
+            -1.0 if rolled_back else 0.0,
+        ]
         return {
             "components": components,
             "reward": sum(components),
@@ -257,7 +303,15 @@ def stacked(rows):
     return {name: np.asarray([row[name] for row in rows]) for name in rows[0]}
 
 
-FLAGS = ("gate_passed", "contribution_valid", "rolled_back", "unmeasured", "stabilized", "detectors", "success")
+FLAGS = (
+    "gate_passed",
+    "contribution_valid",
+    "rolled_back",
+    "unmeasured",
+    "stabilized",
+    "detectors",
+    "success",
+)
 FLAGS += (
     "snapshot_taken",
     "forced",
@@ -269,7 +323,13 @@ FLAGS += (
     "exact",
     "measured",
 )
-FLAGS += ("snapshot_taken", "gradient_valid", "gradient_ratio_valid", "velocity_valid", "interaction_valid")
+FLAGS += (
+    "snapshot_taken",
+    "gradient_valid",
+    "gradient_ratio_valid",
+    "velocity_valid",
+    "interaction_valid",
+)
 
 
 def live(seed, envs, epochs):
@@ -283,7 +343,9 @@ def live(seed, envs, epochs):
 
 
 def as_sent(record):
-    """The leaves that a device sends for a record: sources of its gates, removals, faults and instance."""
+    """The leaves that a device sends for a record: sources of its gates, removals, faults and
+    instance.
+    """
     failed, width = record["gate_failed"] != 0, record["instance"].shape[-1]
     sources = {
         "target": failed,
@@ -294,7 +356,10 @@ def as_sent(record):
         "overflowed": record["skipped"],
         "seed_skipped": np.zeros_like(record["rolled_back"]),
         "observation_finite": np.ones_like(record["rolled_back"]),
-        **{f"instance_{name}": record["instance"][:, i] for i, name in enumerate(INSTANCE_PARAMETERS[:width])},
+        **{
+            f"instance_{name}": record["instance"][:, i]
+            for i, name in enumerate(INSTANCE_PARAMETERS[:width])
+        },
         **{f"instance_{name}": np.zeros(len(failed)) for name in INSTANCE_PARAMETERS[width:]},
     }
     derived = ("gate", "gate_passed", "gate_failed", "fault", "instance")
@@ -309,7 +374,9 @@ def columns_of(records):
 def round_record(records, known, *, round=0):
     """The record of a round."""
     columns = columns_of(records)
-    ends = episode_ends(columns, slot_history(columns), known) if len(records) == known.epochs else {}
+    ends = (
+        episode_ends(columns, slot_history(columns), known) if len(records) == known.epochs else {}
+    )
     return RoundRecord(known, round, columns, ends)
 
 

@@ -14,7 +14,8 @@ from morphogen.state.tensor_trees import load_tree
 from morphogen.train import checkpoint_store
 from morphogen.vocab.paths import POLICY_FILE
 
-# Clocks, places and graphs of a process: names of fields, of metrics and of entries of a checkpoint.
+# Clocks, places and graphs of a process: names of fields, of metrics and of entries of a
+# checkpoint.
 CLOCKS = ("time", "seconds", "phases", "run_id", "command", "inode", "graphs", "graph_fallbacks")
 CLOCK_ENDS = ("_s", "_per_s", "_time_share", "_bytes")
 TABLES = "metrics/csv/*.csv"
@@ -35,19 +36,27 @@ def timeless(value: Any) -> Any:
 
 def events(run: Path) -> list[dict[str, Any]]:
     """The lines of the event file of a run as JSON, without clocks."""
-    return [timeless(json.loads(line)) for line in (run / run_directory.EVENTS).read_text().splitlines()]
+    return [
+        timeless(json.loads(line)) for line in (run / run_directory.EVENTS).read_text().splitlines()
+    ]
 
 
 def records(run: Path) -> list[str]:
     """Names of the records of rounds."""
-    return sorted(path.relative_to(run).as_posix() for path in (run / run_directory.RECORDS).glob("*"))
+    return sorted(
+        path.relative_to(run).as_posix() for path in (run / run_directory.RECORDS).glob("*")
+    )
 
 
 def leaves(tree: Any, above: str = "") -> dict[str, Any]:
     """The leaves of nested dicts by path."""
     if not isinstance(tree, dict):
         return {above: tree}
-    return {path: leaf for key, value in tree.items() for path, leaf in leaves(value, f"{above}.{key}").items()}
+    return {
+        path: leaf
+        for key, value in tree.items()
+        for path, leaf in leaves(value, f"{above}.{key}").items()
+    }
 
 
 def same(one: Any, other: Any) -> bool:
@@ -85,13 +94,17 @@ def differences(one: Path, other: Path) -> Iterator[str]:
 
 
 def lasting(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Events that do not tell of interruptions: not that the run went on, nor what was saved inside a round."""
+    """Events that do not tell of interruptions: not that the run went on, nor what was saved inside
+    a round.
+    """
     kept = [{name: value for name, value in event.items() if name != "seq"} for event in told]
     return [event for event in kept if event.get("event") != "RunResumed" and not _inside(event)]
 
 
 def _inside(event: dict[str, Any]) -> bool:
-    return event.get("event") == "CheckpointSaved" and not event["data"]["path"].endswith("-epoch-0000")
+    return event.get("event") == "CheckpointSaved" and not event["data"]["path"].endswith(
+        "-epoch-0000"
+    )
 
 
 def _event_differences(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> Iterator[str]:
@@ -109,7 +122,9 @@ def _gaps(run: Path) -> Iterator[str]:
 
 def _bytes(one: Path, other: Path, names: Any) -> Iterator[str]:
     for name in names:
-        left, right = ((run / name).read_bytes() if (run / name).is_file() else None for run in (one, other))
+        left, right = (
+            (run / name).read_bytes() if (run / name).is_file() else None for run in (one, other)
+        )
         if left != right:
             yield f"{name} is {short(left)} and {short(right)}"
 
@@ -136,7 +151,9 @@ def _torch(path: Path) -> Any:
 
 
 def _table_differences(one: Path, other: Path) -> Iterator[str]:
-    for name in sorted({path.relative_to(run).as_posix() for run in (one, other) for path in run.glob(TABLES)}):
+    for name in sorted(
+        {path.relative_to(run).as_posix() for run in (one, other) for path in run.glob(TABLES)}
+    ):
         left, right = (_table(run / name) for run in (one, other))
         if left != right:
             yield f"{name} is {left!r} and {right!r}"

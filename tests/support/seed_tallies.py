@@ -1,4 +1,6 @@
-"""Tallies of seeds counted from events, one by one: what a run counts from its records has to equal them."""
+"""Tallies of seeds counted from events, one by one: what a run counts from its records has to equal
+them.
+"""
 
 from collections import Counter
 from functools import reduce
@@ -23,13 +25,18 @@ def event_tallies(event):
     """The tallies of blueprints from one event."""
     data = event.data
     if isinstance(data, EpisodeCompleted):
-        live = Counter(seed["blueprint"] for seed in data.topology if seed["stage"] != Stage.FOSSILIZED.name)
+        live = Counter(
+            seed["blueprint"] for seed in data.topology if seed["stage"] != Stage.FOSSILIZED.name
+        )
         return {name: BlueprintTally(alive=count) for name, count in live.items()}
     if type(data) not in SUMS:
         return {}
     slots = Counter([event.slot] if isinstance(data, SeedGerminated) else [])
     pruned = Counter([data.reason] if isinstance(data, SeedPruned) else [])
-    sums = {name: ExactSums.from_values([getattr(data, field)]) for name, field in SUMS[type(data)].items()}
+    sums = {
+        name: ExactSums.from_values([getattr(data, field)])
+        for name, field in SUMS[type(data)].items()
+    }
     return {data.blueprint: BlueprintTally(slots=slots, pruned=pruned, **sums)}
 
 

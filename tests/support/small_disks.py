@@ -14,7 +14,9 @@ def on_disk(folder: Path, size: str, *words: str) -> subprocess.CompletedProcess
     """A process that sees a disk of this size in a folder, which is gone with it."""
     folder.mkdir()
     told: dict[str, Any] = {"capture_output": True, "text": True, "env": OURS}
-    return subprocess.run(["unshare", "-rm", "sh", "-c", MOUNTED, "sh", str(folder), size, *words], **told)
+    return subprocess.run(
+        ["unshare", "-rm", "sh", "-c", MOUNTED, "sh", str(folder), size, *words], **told
+    )
 
 
 def need_disks(folder: Path) -> None:

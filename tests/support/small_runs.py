@@ -25,13 +25,22 @@ from morphogen.train.reporter import build_record
 
 
 def plain(**fields: Any) -> RunSpec:
-    """A spec without the defaults of its task: a field that is not given has the default of its class."""
+    """A spec without the defaults of its task: a field that is not given has the default of its
+    class.
+    """
     known = {name: info.default for name, info in fields_of(RunSpec).items()} | fields
-    return RunSpec(**{name: to_settings(value) if isinstance(value, Spec) else value for name, value in known.items()})
+    return RunSpec(
+        **{
+            name: to_settings(value) if isinstance(value, Spec) else value
+            for name, value in known.items()
+        }
+    )
 
 
 def tiny(**fields: Any) -> RunSpec:
-    """A spec of seconds: two minibatches of 8 samples, 32 validation samples, quick gates, four steps of the policy."""
+    """A spec of seconds: two minibatches of 8 samples, 32 validation samples, quick gates, four
+    steps of the policy.
+    """
     wanted = {
         "rounds": 1,
         "envs": 4,
@@ -58,7 +67,9 @@ def world_of(setup: Setup, **options: Any) -> Environment:
     return open_environment(setup, **options)
 
 
-def live(world: Environment, name: str = "random", *, epochs: int | None = None, change=None) -> list[Epoch]:
+def live(
+    world: Environment, name: str = "random", *, epochs: int | None = None, change=None
+) -> list[Epoch]:
     """An episode of a policy; `change(t, state)` may replace the state before epoch t."""
     arm = build_arm(name, world.setup)
     policy = arm.policy
@@ -96,10 +107,16 @@ def cifar_files(folder: Path, records: int = 40) -> None:
 
 
 def story_files(folder: Path, stories: int) -> None:
-    """Texts of TinyStories made of the documentation: stories of up to 1,024 characters, some of them very short."""
-    topics = "\n\n".join(text for _, text in sorted(import_module("pydoc_data.topics").topics.items())).encode()
+    """Texts of TinyStories made of the documentation: stories of up to 1,024 characters, some of
+    them very short.
+    """
+    topics = "\n\n".join(
+        text for _, text in sorted(import_module("pydoc_data.topics").topics.items())
+    ).encode()
     for name, count in (("train", stories), ("valid", 20)):
         places = (997 * i % (len(topics) - 1024) for i in range(count))
         lengths = (12 if i % 7 == 3 else 1024 for i in range(count))
-        texts = (topics[place : place + length] for place, length in zip(places, lengths, strict=True))
+        texts = (
+            topics[place : place + length] for place, length in zip(places, lengths, strict=True)
+        )
         (folder / f"TinyStories-{name}.txt").write_bytes(b"\n<|endoftext|>\n".join(texts))

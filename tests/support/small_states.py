@@ -57,7 +57,9 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 def fresh(net: Net, envs: int, seed: int = 0) -> EnvState:
     """Envs without seeds, as a reset makes them."""
     sizes = net.sizes(envs=envs, window=4, classes=net.host.classes)
-    state = schema.empty_state(sizes, rng.env_keys(seed, 0, envs), TensorDict({}, batch_size=[envs]))
+    state = schema.empty_state(
+        sizes, rng.env_keys(seed, 0, envs), TensorDict({}, batch_size=[envs])
+    )
     classes = torch.full((envs,), net.host.classes)
     labels = torch.arange(net.host.classes).expand(envs, -1).contiguous()
     instance = state.instance.replace(classes=classes, class_of=labels)
@@ -65,7 +67,12 @@ def fresh(net: Net, envs: int, seed: int = 0) -> EnvState:
     return state.replace(instance=instance, host=host)
 
 
-def plan(state: EnvState, net: Net, born: Tensor | None = None, asked: tuple[Tensor, Tensor] | None = None) -> Plan:
+def plan(
+    state: EnvState,
+    net: Net,
+    born: Tensor | None = None,
+    asked: tuple[Tensor, Tensor] | None = None,
+) -> Plan:
     born = torch.zeros_like(state.slots.stage, dtype=torch.bool) if born is None else born
     coalition, evaluated = asked or every(state, net)
     return read_plan(plan_counts(state.slots, coalition, evaluated, born, net=net).tolist(), net)
@@ -74,29 +81,40 @@ def plan(state: EnvState, net: Net, born: Tensor | None = None, asked: tuple[Ten
 def every(state: EnvState, net: Net) -> tuple[Tensor, Tensor]:
     """All coalitions of every env: number k switches off the players whose bits are set in k."""
     size = len(net.slots)
-    live = (players(state.slots) * torch.tensor([1 << s for s in range(size)])).sum(-1, keepdim=True)
+    live = (players(state.slots) * torch.tensor([1 << s for s in range(size)])).sum(
+        -1, keepdim=True
+    )
     numbers = torch.arange(1 << size)
     return live & ~numbers, (numbers & live) == numbers
 
 
-def grow(state: EnvState, net: Net, stage: Tensor, blueprint: Tensor, algorithm: Tensor, alpha: Tensor) -> EnvState:
+def grow(
+    state: EnvState, net: Net, stage: Tensor, blueprint: Tensor, algorithm: Tensor, alpha: Tensor
+) -> EnvState:
     """Seeds as given, int64 and float [E, S], with parameters as at birth."""
     own = {"stage": stage, "blueprint": blueprint, "algorithm": algorithm, "alpha": alpha}
     state = state.replace(slots=state.slots.replace(**own))
     born = blueprint > 0
     rows = new_seed_rows(born, plan(state, net, born))
-    drawn = [noise(len(r), p, seed=7 + s) for s, (r, p) in enumerate(zip(rows, net.seed_sizes, strict=True))]
+    drawn = [
+        noise(len(r), p, seed=7 + s)
+        for s, (r, p) in enumerate(zip(rows, net.seed_sizes, strict=True))
+    ]
     return init_seeds(state, rows, tuple(drawn), net=net)
 
 
 def mixed(net: Net, envs: int, seed: int = 0) -> EnvState:
-    """Every stage, blueprint, algorithm and alpha, some slots empty; seeds moved a little away from birth."""
+    """Every stage, blueprint, algorithm and alpha, some slots empty; seeds moved a little away from
+    birth.
+    """
     shape = (envs, len(net.slots))
     stage = integers(2, 7, *shape, seed=seed)
     stage = torch.where(stage == 2, 1, stage)
     live = stage > 1
     codes = torch.tensor([int(code) for code in net.modules])
-    blueprint = torch.where(live, codes[(torch.arange(stage.numel()).view(shape) + seed) % len(codes)], -1)
+    blueprint = torch.where(
+        live, codes[(torch.arange(stage.numel()).view(shape) + seed) % len(codes)], -1
+    )
     algorithm = torch.where(live, integers(1, 4, *shape, seed=seed + 1), 0)
     alpha = torch.where(stage >= 4, 0.05 + 0.95 * noise(*shape, seed=seed + 2), torch.zeros(shape))
     alpha = torch.where(stage >= 5, 1.0, alpha)
@@ -106,11 +124,16 @@ def mixed(net: Net, envs: int, seed: int = 0) -> EnvState:
 def all_kinds(net: Net) -> EnvState:
     """Every blueprint under every algorithm in every stage of a seed that runs, as at birth."""
     stages = (Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
-    kinds = torch.tensor(list(itertools.product(map(int, net.modules), (1, 2, 3), map(int, stages))))
+    kinds = torch.tensor(
+        list(itertools.product(map(int, net.modules), (1, 2, 3), map(int, stages)))
+    )
     envs = -(-len(kinds) // len(net.slots))
-    order = torch.arange(envs * len(net.slots)) * 5 % len(kinds)  # an env holds different blueprints
+    # an env holds different blueprints
+    order = torch.arange(envs * len(net.slots)) * 5 % len(kinds)
     blueprint, algorithm, stage = kinds[order].view(envs, len(net.slots), 3).unbind(-1)
-    alpha = torch.where(stage == Stage.BLENDING, 0.05 + 0.95 * noise(*stage.shape), (stage > Stage.BLENDING).float())
+    alpha = torch.where(
+        stage == Stage.BLENDING, 0.05 + 0.95 * noise(*stage.shape), (stage > Stage.BLENDING).float()
+    )
     return grow(fresh(net, envs), net, stage, blueprint, algorithm, alpha)
 
 
@@ -147,13 +170,20 @@ def split(net: Net, samples: int = 40, seed: int = 3) -> LabelledInputs:
 def _examples(host: Host, *lead: int, seed: int) -> tuple[Tensor, Tensor]:
     """Images with a label each, or rows of tokens with a label for most of them."""
     if not host.vocabulary:
-        return normal(*lead, *host.input_shape, seed=seed), integers(0, host.classes, *lead, seed=seed)
+        return normal(*lead, *host.input_shape, seed=seed), integers(
+            0, host.classes, *lead, seed=seed
+        )
     shape = (*lead, *host.input_shape)
     labels = integers(0, host.classes, *shape, seed=seed + 1)
-    return integers(0, host.vocabulary, *shape, seed=seed), labels.masked_fill(noise(*shape, seed=seed) < 0.2, -1)
+    return integers(0, host.vocabulary, *shape, seed=seed), labels.masked_fill(
+        noise(*shape, seed=seed) < 0.2, -1
+    )
 
 
 def stored(slot: Slot, size: int) -> Tensor:
     """The storage row of the seed in a plain slot."""
-    body, gate = flatten_parameters(ordered_parameters(slot.body)), flatten_parameters(ordered_parameters(slot.gate))
+    body, gate = (
+        flatten_parameters(ordered_parameters(slot.body)),
+        flatten_parameters(ordered_parameters(slot.gate)),
+    )
     return torch.cat((body, body.new_zeros(size - len(body) - len(gate)), gate))

@@ -1,4 +1,6 @@
-"""Check of a layer: a network in a stack of any size, under any number of threads, has the same bits."""
+"""Check of a layer: a network in a stack of any size, under any number of threads, has the same
+bits.
+"""
 
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -23,7 +25,9 @@ def threads(count: int):
 
 def same_bits(one, other) -> bool:
     """Equality of tensors in which a NaN equals a NaN."""
-    return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
+    return one.shape == other.shape and bool(
+        ((one == other) | ((one != one) & (other != other))).all()
+    )
 
 
 def first_rows(x, rows: int):
@@ -57,4 +61,8 @@ def check_rows(function: Callable, shapes: dict[str, tuple[int, ...]]) -> None:
                 found, own, _ = both_ways(function, part, out_part(weights).contiguous())
             assert same_bits(found, out_part(out)), (rows, count)
             for key, one, other in zip(shapes, own, grads, strict=False):
-                assert one is other is None or same_bits(one, first_rows(other, rows)), (key, rows, count)
+                assert one is other is None or same_bits(one, first_rows(other, rows)), (
+                    key,
+                    rows,
+                    count,
+                )

@@ -28,11 +28,16 @@ class Ended(NamedTuple):
 def run_with(stream: str, fault: str, words: list[str], folder: Path) -> Ended:
     """Run a command, one of its standard streams out of order.
 
-    full: /dev/full; broken: the reader leaves after the first bytes; slow: it reads a few bytes at a time.
+    full: /dev/full; broken: the reader leaves after the first bytes; slow: it reads a few bytes at
+    a time.
     """
     number = NAMES.index(stream)
     command = [sys.executable, "-m", "morphogen", *words]
-    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+    }
     feeder = None
     if fault == "closed":
         command = [sys.executable, "-c", CLOSE, str(number), *command]
@@ -56,7 +61,11 @@ def run_with(stream: str, fault: str, words: list[str], folder: Path) -> Ended:
         file.close()
         said[name] = b"".join(parts).decode()
 
-    threads = [threading.Thread(target=read, args=(name,)) for name in NAMES[1:] if pipes[name] is subprocess.PIPE]
+    threads = [
+        threading.Thread(target=read, args=(name,))
+        for name in NAMES[1:]
+        if pipes[name] is subprocess.PIPE
+    ]
     for thread in threads:
         thread.start()
     if feeder is not None:

@@ -1,7 +1,9 @@
-"""Inputs that somebody else may have written, thousands of each kind: `python tests/tools/fuzz.py [--examples N] ...`.
+"""Inputs that somebody else may have written, thousands of each kind: `python tests/tools/fuzz.py
+[--examples N] ...`.
 
-Whatever the input, the outcome is a result or one of our errors whose text names the file or the field; nothing else is
-raised or warned of, nothing is written, and no memory is taken for what a file merely claims.
+Whatever the input, the outcome is a result or one of our errors whose text names the file or the
+field; nothing else is raised or warned of, nothing is written, and no memory is taken for what a
+file merely claims.
 """
 
 import argparse
@@ -24,7 +26,8 @@ from morphogen.reports.report import import_plots
 
 REFUSALS = (ConfigError, DataError, CheckpointError)  # a ScheduleError is a ConfigError
 SLOWEST, PATIENCE_S = 2.0, 60.0  # seconds of the processor for one input, and of the clock
-MOST, MOST_FOR_BYTE = 64 * 2**20, 4  # bytes that one input may take, and more of them for each of its own
+# bytes that one input may take, and more of them for each of its own
+MOST, MOST_FOR_BYTE = 64 * 2**20, 4
 TALK = 1000  # inputs between two lines
 
 
@@ -38,7 +41,9 @@ class Trial:
         self.home.mkdir()
 
     def check(self, value):
-        """Try one input; an AssertionError, or what was raised instead of an error of ours, where it is not handled."""
+        """Try one input; an AssertionError, or what was raised instead of an error of ours, where
+        it is not handled.
+        """
         self.kind.put(value)
         before, most = listing(self.home.parent), peak()
         began = time.process_time()
@@ -61,7 +66,9 @@ class Trial:
             return self.kind.read(value) or "accepted"
         except REFUSALS as error:
             told = str(error)
-            assert all(line.isprintable() and line for line in told.splitlines()), f"not printable: {told!a}"
+            assert all(line.isprintable() and line for line in told.splitlines()), (
+                f"not printable: {told!a}"
+            )
             assert any(name in told for name in self.kind.names(value)), f"names nothing: {told!a}"
             return "refused"
 
@@ -85,10 +92,7 @@ class Trial:
     def row(self):
         """A line of the closing table."""
         spent = time.perf_counter() - self.began
-        return (
-            f"{self.name:<12}{self.seen.total():>8}{self.seen['accepted']:>10}{self.seen['refused']:>10}{spent:>9.0f}"
-            f"{self.longest:>11.2f}{self.largest / 2**20:>10.1f}"
-        )
+        return f"{self.name:<12}{self.seen.total():>8}{self.seen['accepted']:>10}{self.seen['refused']:>10}{spent:>9.0f}{self.longest:>11.2f}{self.largest / 2**20:>10.1f}"
 
 
 def peak():
@@ -129,8 +133,12 @@ def listing(folder):
 def main(argv=None):
     """Try every kind that is asked for; the exit code."""
     parser = argparse.ArgumentParser(description="Is every input read or refused?")
-    parser.add_argument("--examples", type=int, default=10_000, metavar="N", help="inputs of each kind")
-    parser.add_argument("--kind", nargs="+", choices=tuple(KINDS), default=tuple(KINDS), help="default: all")
+    parser.add_argument(
+        "--examples", type=int, default=10_000, metavar="N", help="inputs of each kind"
+    )
+    parser.add_argument(
+        "--kind", nargs="+", choices=tuple(KINDS), default=tuple(KINDS), help="default: all"
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="S")
     asked, rows = parser.parse_args(argv), []
     import_plots()  # not part of the time of the first input

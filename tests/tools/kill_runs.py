@@ -1,11 +1,15 @@
-"""The kill test: a run that is killed again and again ends with the same bits as one that is left alone.
+"""The kill test: a run that is killed again and again ends with the same bits as one that is left
+alone.
 
-    python tests/tools/kill_runs.py [--kills N] [--seed S] [--compile MODE] [--json FILE] [--folder DIR]
+    python tests/tools/kill_runs.py [--kills N] [--seed S] [--compile MODE] [--json FILE] [--folder
+    DIR]
 
-A run is left alone; then the same run is killed at random moments, of which a share lie inside a save, and resumed
-each time.  When it ends it is compared with the first one, and another one begins, until there were enough kills.
+A run is left alone; then the same run is killed at random moments, of which a share lie inside a
+save, and resumed each time.  When it ends it is compared with the first one, and another one
+begins, until there were enough kills.
 
-Exit code 0: all ended with the same bits, times aside; 1: they did not, and the first difference is told.
+Exit code 0: all ended with the same bits, times aside; 1: they did not, and the first difference is
+told.
 """
 
 import argparse
@@ -42,7 +46,9 @@ CONFIG: dict[str, Any] = {
     "final_episodes": 8,
     "seed": 3,
     "lifecycle": {"min_training_epochs": 1, "min_blending_epochs": 1},
-    "policy": {"op_bias": {"SET_ALPHA_TARGET": -4.0, "PRUNE": -2.0, "FOSSILIZE": 2.0, "ADVANCE": 2.0}},
+    "policy": {
+        "op_bias": {"SET_ALPHA_TARGET": -4.0, "PRUNE": -2.0, "FOSSILIZE": 2.0, "ADVANCE": 2.0}
+    },
     "engine": {"threads": 1, "devices": ["cpu"]},
     "telemetry": {"level": "debug", "loggers": ["csv"]},
     "checkpoint": {"every_rounds": 1, "every_minutes": 0.01, "keep": 2},
@@ -81,12 +87,19 @@ class Trial:
         place = self._place("alone")
         self._ended(self._start(place, fresh=True), place)
         self.life_s = time.monotonic() - began
-        told = (json.loads(line) for line in (place / RUN / run_directory.EVENTS).read_text().splitlines())
-        self.save_s = max(event["data"]["save_s"] for event in told if event["event"] == "CheckpointSaved")
+        told = (
+            json.loads(line)
+            for line in (place / RUN / run_directory.EVENTS).read_text().splitlines()
+        )
+        self.save_s = max(
+            event["data"]["save_s"] for event in told if event["event"] == "CheckpointSaved"
+        )
         return place / RUN
 
     def killed(self, number: int, most: int) -> Iterator[Kill]:
-        """A run that is killed and resumed until it has ended; after `most` kills it is left alone."""
+        """A run that is killed and resumed until it has ended; after `most` kills it is left
+        alone.
+        """
         place, life = self._place(f"killed-{number}"), 0
         while True:
             process = self._start(place, fresh=not stands(place / RUN))
@@ -96,7 +109,13 @@ class Trial:
                 return
             life += 1
             process.wait()
-            yield Kill(number, life, round(time.monotonic() - began, 3), doing(place / RUN), stood(place / RUN))
+            yield Kill(
+                number,
+                life,
+                round(time.monotonic() - began, 3),
+                doing(place / RUN),
+                stood(place / RUN),
+            )
 
     def _place(self, name: str) -> Path:
         place = self.folder / name
@@ -105,13 +124,21 @@ class Trial:
         return place
 
     def _start(self, place: Path, *, fresh: bool) -> subprocess.Popen[str]:
-        """Begin the run, or go on with it.  One that did not get as far as a manifest is no run yet."""
-        words = ("train", "--config", "config.json", "--out", RUN, "--quiet") if fresh else ("resume", RUN, "--quiet")
+        """Begin the run, or go on with it.  One that did not get as far as a manifest is no run
+        yet.
+        """
+        words = (
+            ("train", "--config", "config.json", "--out", RUN, "--quiet")
+            if fresh
+            else ("resume", RUN, "--quiet")
+        )
         if fresh:
             shutil.rmtree(place / RUN, ignore_errors=True)
         log = (place / "log").open("a")
         with log:
-            return subprocess.Popen([*MORPHOGEN, *words], cwd=place, env=OURS, stdout=log, stderr=log, text=True)
+            return subprocess.Popen(
+                [*MORPHOGEN, *words], cwd=place, env=OURS, stdout=log, stderr=log, text=True
+            )
 
     def _kill(self, process: subprocess.Popen[str], run: Path) -> bool:
         """Kill a process at a moment that is drawn; False if it ended before."""
@@ -149,7 +176,9 @@ def stands(run: Path) -> bool:
 
 def stood(run: Path) -> str:
     """The name of the newest checkpoint."""
-    return max((path.name for path in (run / run_directory.CHECKPOINTS).glob("round-*")), default="none")
+    return max(
+        (path.name for path in (run / run_directory.CHECKPOINTS).glob("round-*")), default="none"
+    )
 
 
 def doing(run: Path) -> str:
@@ -165,7 +194,9 @@ def doing(run: Path) -> str:
         return "set-up"
     if last["event"] in ("CheckpointSaved", "RunResumed") and "final" in str(last["data"]):
         return "the evaluation"
-    return f"after {last['event']}" + "".join(f", {name} {last[name]}" for name in ("round", "epoch") if name in last)
+    return f"after {last['event']}" + "".join(
+        f", {name} {last[name]}" for name in ("round", "epoch") if name in last
+    )
 
 
 def last_event(run: Path) -> dict[str, Any] | None:
@@ -186,11 +217,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Failed as error:
         told = str(error)
     print(*_table(trial.kills), sep="\n")
-    print(told or f"{len(trial.kills)} kills: every run ended with the same bits as the one that was left alone")
+    print(
+        told
+        or f"{len(trial.kills)} kills: every run ended with the same bits as the one that was "
+        "left alone"
+    )
     if given.json is not None:
-        found = {"kills": [asdict(kill) for kill in trial.kills], "difference": told, "config": config}
+        found = {
+            "kills": [asdict(kill) for kill in trial.kills],
+            "difference": told,
+            "config": config,
+        }
         given.json.write_text(
-            json.dumps({**found, "seed": given.seed, "life_s": trial.life_s, "save_s": trial.save_s}, indent=2) + "\n"
+            json.dumps(
+                {**found, "seed": given.seed, "life_s": trial.life_s, "save_s": trial.save_s},
+                indent=2,
+            )
+            + "\n"
         )
     if given.folder is None:
         shutil.rmtree(folder)
@@ -198,10 +241,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Does a run that is killed end with the same bits?")
+    parser = argparse.ArgumentParser(
+        description="Does a run that is killed end with the same bits?"
+    )
     parser.add_argument("--kills", type=int, default=50, metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the moments")
-    parser.add_argument("--compile", default="off", metavar="MODE", help="engine.compile of the runs (default off)")
+    parser.add_argument(
+        "--compile", default="off", metavar="MODE", help="engine.compile of the runs (default off)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was hit there")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="keep the runs there")
     return parser
@@ -215,10 +262,13 @@ def tried(trial: Trial, kills: int) -> str | None:
         for kill in trial.killed(number, kills - len(trial.kills)):
             trial.kills.append(kill)
             print(
-                f"{len(trial.kills):>4}  run {kill.run}  {kill.after_s:7.3f} s  {kill.stood:<23}  {kill.doing}",
+                f"{len(trial.kills):>4}  run {kill.run}  {kill.after_s:7.3f} s  "
+                f"{kill.stood:<23}  {kill.doing}",
                 flush=True,
             )
-        differing = next(run_comparison.differences(alone, trial.folder / f"killed-{number}" / RUN), None)
+        differing = next(
+            run_comparison.differences(alone, trial.folder / f"killed-{number}" / RUN), None
+        )
         if differing is not None:
             return f"run {number} differs: {differing}"
         number += 1

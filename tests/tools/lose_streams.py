@@ -1,9 +1,11 @@
-"""The stream test: whatever happens to the standard streams of a command, its result is that of an undisturbed one.
+"""The stream test: whatever happens to the standard streams of a command, its result is that of an
+undisturbed one.
 
     python tests/tools/lose_streams.py [--json FILE] [--folder DIR]
 
-Each command runs with each of stdin, stdout and stderr closed, full, broken in the middle and slow, on a copy of the
-same run; then its files are compared with those of the command that was left alone.
+Each command runs with each of stdin, stdout and stderr closed, full, broken in the middle and slow,
+on a copy of the same run; then its files are compared with those of the command that was left
+alone.
 """
 
 import argparse
@@ -19,7 +21,16 @@ from pathlib import Path
 from support import run_comparison
 from support.standard_streams import FAULTS, NAMES, Ended, run_with
 
-SMALL = ["--preset", "smoke", "--envs", "2", "--set", "final_episodes=2", "--set", "engine.threads=1"]
+SMALL = [
+    "--preset",
+    "smoke",
+    "--envs",
+    "2",
+    "--set",
+    "final_episodes=2",
+    "--set",
+    "engine.threads=1",
+]
 COMMANDS = {
     "train": ["train", *SMALL, "--out", "run"],
     "resume": ["resume", "run", "--extend-rounds", "1"],
@@ -28,7 +39,11 @@ COMMANDS = {
     "watch": ["watch", "run"],
     "report": ["report", "run"],
 }
-WRITTEN = {"evaluate": "run/evaluation.json", "compare": "numbers.json", "report": "run/report/index.html"}
+WRITTEN = {
+    "evaluate": "run/evaluation.json",
+    "compare": "numbers.json",
+    "report": "run/report/index.html",
+}
 LOST = 7  # exit code of a command whose output could not be written
 
 
@@ -70,7 +85,9 @@ class Trial:
         return wrong
 
     def _wrong_exit(self, ended: Ended, command: str, stream: str, fault: str) -> str | None:
-        lost = fault == "full" and (stream == "stdout" or (stream == "stderr" and command not in ("watch", "report")))
+        lost = fault == "full" and (
+            stream == "stdout" or (stream == "stderr" and command not in ("watch", "report"))
+        )
         wanted = LOST if lost else 0
         said = "\n".join(ended.said.values())
         if ended.code != wanted:
@@ -100,7 +117,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run every case; print what was wrong; 1 if anything was."""
     parser = argparse.ArgumentParser(description="Do commands need their standard streams?")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes there")
-    parser.add_argument("--folder", type=Path, metavar="DIR", help="keep the runs that were left alone there")
+    parser.add_argument(
+        "--folder", type=Path, metavar="DIR", help="keep the runs that were left alone there"
+    )
     given = parser.parse_args(argv)
     folder = given.folder or Path(tempfile.mkdtemp(prefix="streams-"))
     trial, rows = Trial(folder), []

@@ -1,10 +1,12 @@
-"""The move test: a live run whose directory is taken away never writes into another run, and tells the truth.
+"""The move test: a live run whose directory is taken away never writes into another run, and tells
+the truth.
 
     python tests/tools/move_runs.py [--moves N] [--seed S] [--json FILE] [--folder DIR]
 
-A run is left alone, and so is another one.  Then the first one is started again and again; at a random moment its
-directory is moved or deleted, and the other run may be started under the same name.  A moved run ends as the one that
-was left alone, to the bit, a deleted one with exit code 4 and one line; the other run ends as if it had been alone.
+A run is left alone, and so is another one.  Then the first one is started again and again; at a
+random moment its directory is moved or deleted, and the other run may be started under the same
+name.  A moved run ends as the one that was left alone, to the bit, a deleted one with exit code 4
+and one line; the other run ends as if it had been alone.
 """
 
 import argparse
@@ -62,7 +64,10 @@ class Trial:
         while process.poll() is None and time.monotonic() - began < moment:
             time.sleep(POLL_S)
         (place / RUN).rename(place / ELSEWHERE)
-        ended = json.loads((place / ELSEWHERE / run_directory.MANIFEST).read_bytes())["status"] != "running"
+        ended = (
+            json.loads((place / ELSEWHERE / run_directory.MANIFEST).read_bytes())["status"]
+            != "running"
+        )
         if "deleted" in move:
             remove(place / ELSEWHERE)
         if "successor" in move:
@@ -72,13 +77,18 @@ class Trial:
         fault = self._fault(place, code, "moved" in move, ended, references[FIRST])
         if other is not None and fault is None:
             if (last := other.wait(PATIENCE_S)) != 0:
-                return told, f"the successor ended with {last}: {(place / f'log-{OTHER}').read_text()}"
+                return (
+                    told,
+                    f"the successor ended with {last}: {(place / f'log-{OTHER}').read_text()}",
+                )
             fault = next(run_comparison.differences(references[OTHER], place / RUN), None)
         elif fault is None and (place / RUN).exists():
             fault = f"{RUN} was made again"
         return told, fault
 
-    def _fault(self, place: Path, code: int, moved: bool, ended: bool, reference: Path) -> str | None:
+    def _fault(
+        self, place: Path, code: int, moved: bool, ended: bool, reference: Path
+    ) -> str | None:
         """Fault of the run whose directory was taken; None without one."""
         log = (place / f"log-{FIRST}").read_text()
         if code != (0 if moved or ended else FAILED):
@@ -86,7 +96,11 @@ class Trial:
         if not moved:
             line = f"morphogen: error: run directory {RUN} was deleted while it was in use\n"
             return None if ended or log.endswith(line) else f"no line: {log}"
-        if not ended and f"files: {place / ELSEWHERE}\n" not in log and f"files: {RUN}\n" not in log:
+        if (
+            not ended
+            and f"files: {place / ELSEWHERE}\n" not in log
+            and f"files: {RUN}\n" not in log
+        ):
             return f"its place is not told\n{log}"
         return next(run_comparison.differences(reference, place / ELSEWHERE), None)
 
@@ -99,7 +113,9 @@ class Trial:
         (place / f"config-{seed}.json").write_text(json.dumps({**SHORT, "seed": seed}))
         words = ("train", "--config", f"config-{seed}.json", "--out", RUN, "--quiet")
         with (place / f"log-{seed}").open("w") as log:
-            return subprocess.Popen([*MORPHOGEN, *words], cwd=place, env=OURS, stdout=log, stderr=log, text=True)
+            return subprocess.Popen(
+                [*MORPHOGEN, *words], cwd=place, env=OURS, stdout=log, stderr=log, text=True
+            )
 
     def _wait_for_manifest(self, process: subprocess.Popen[str], place: Path) -> float:
         until = time.monotonic() + PATIENCE_S
@@ -119,7 +135,9 @@ def remove(folder: Path) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Take directories away; print each moment and what followed; 1 if a run was wrong."""
-    parser = argparse.ArgumentParser(description="Does a run whose directory is taken away stay out of others?")
+    parser = argparse.ArgumentParser(
+        description="Does a run whose directory is taken away stay out of others?"
+    )
     parser.add_argument("--moves", type=int, default=20, metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the moments")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes there")

@@ -1,9 +1,10 @@
-"""Mutation check: do the tests notice a bug?  Small hand-made bugs, one at a time, in a copy of the project.
+"""Mutation check: do the tests notice a bug?  Small hand-made bugs, one at a time, in a copy of the
+project.
 
     python tests/tools/mutate.py [--only PATTERN] [--jobs N] [--whole] [--timeout S] [--json FILE]
 
-The bugs stand in `tests/meta/mutants/*.toml`: a sentence that says what is wrong, the file under the package, the text
-before and after, and the test files (or `file::test`) that should notice.
+The bugs stand in `tests/meta/mutants/*.toml`: a sentence that says what is wrong, the file under
+the package, the text before and after, and the test files (or `file::test`) that should notice.
 
 Exit code 0: all were noticed; 1: not all; 2: no verdict.
 """
@@ -30,11 +31,21 @@ from queue import SimpleQueue
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PYTEST = ("-x", "-q", "-n0", "-p", "no:cacheprovider", "--tb=no", "-rfE", "--hypothesis-profile=unshrunk")
+PYTEST = (
+    "-x",
+    "-q",
+    "-n0",
+    "-p",
+    "no:cacheprovider",
+    "--tb=no",
+    "-rfE",
+    "--hypothesis-profile=unshrunk",
+)
 WHOLE_SUITE = 3600.0  # seconds
 LEFT_BEHIND = shutil.ignore_patterns(".*", "*.egg-info", "build", "dist", "runs")
 NOTICED = re.compile(r"^(?:FAILED|ERROR) (?:tests/)?(\S+?\.py::\w+(?:\[\S+)?)", re.MULTILINE)
-# Every run of tests is a fresh fork of a process that has imported what takes longest: a third of the time.
+# Every run of tests is a fresh fork of a process that has imported what takes longest: a third of
+# the time.
 FRESH = multiprocessing.get_context("forkserver")
 FRESH.set_forkserver_preload(["torch", "tensordict", "torchrl", "pytest"])
 
@@ -50,7 +61,9 @@ class Mutant:
     tests: tuple[str, ...]
 
     def applied(self, text: str) -> str:
-        """The source with the bug in it; a ValueError where it does not fit the source or changes nothing."""
+        """The source with the bug in it; a ValueError where it does not fit the source or changes
+        nothing.
+        """
         count = text.count(self.before)
         if count != 1:
             raise ValueError(f"{self.name!r}: `before` occurs {count} times in {self.file}; want 1")
@@ -102,9 +115,13 @@ class Workspace:
         self.root = where
         (self.package,) = (path.parent for path in where.glob("src/*/__init__.py"))
 
-    def pytest(self, tests: Sequence[str], timeout: float, *, cached: bool = False) -> tuple[int | None, str]:
+    def pytest(
+        self, tests: Sequence[str], timeout: float, *, cached: bool = False
+    ) -> tuple[int | None, str]:
         """Exit code (None: too slow) and output.  `cached`: byte code may be written."""
-        child = FRESH.Process(target=_tests, args=(self.package, [f"tests/{name}" for name in tests], cached))
+        child = FRESH.Process(
+            target=_tests, args=(self.package, [f"tests/{name}" for name in tests], cached)
+        )
         child.start()
         child.join(timeout)
         if child.is_alive():
@@ -159,7 +176,9 @@ def unfit(workspace: Workspace, mutants: Sequence[Mutant]) -> str:
     return "" if code == 0 else f"the tests fail without a mutant:\n{output}"
 
 
-def judged(mutants: Sequence[Mutant], spaces: Sequence[Workspace], *, timeout: float, whole: bool) -> Iterator[Result]:
+def judged(
+    mutants: Sequence[Mutant], spaces: Sequence[Workspace], *, timeout: float, whole: bool
+) -> Iterator[Result]:
     """All results, as they come in; every workspace works on one mutant at a time."""
     free: SimpleQueue[Workspace] = SimpleQueue()
     for space in spaces:
@@ -192,10 +211,18 @@ def summary(results: Sequence[Result]) -> str:
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Do the tests notice a bug?")
-    parser.add_argument("--only", default="", metavar="PATTERN", help="regular expression on `file: name`")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="mutants at a time, each in its own copy")
-    parser.add_argument("--whole", action="store_true", help="try the whole suite on what its own tests let through")
-    parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="seconds for one mutant")
+    parser.add_argument(
+        "--only", default="", metavar="PATTERN", help="regular expression on `file: name`"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="mutants at a time, each in its own copy"
+    )
+    parser.add_argument(
+        "--whole", action="store_true", help="try the whole suite on what its own tests let through"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=300.0, metavar="S", help="seconds for one mutant"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
     return parser.parse_args(argv)
 
@@ -203,7 +230,11 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
     """Judge the mutants; the exit code."""
     given, started = arguments(argv), time.perf_counter()
-    mutants = [m for m in load(root / "tests" / "meta" / "mutants") if re.search(given.only, f"{m.file}: {m.name}")]
+    mutants = [
+        m
+        for m in load(root / "tests" / "meta" / "mutants")
+        if re.search(given.only, f"{m.file}: {m.name}")
+    ]
     if not mutants:
         print(f"no mutant matches {given.only!r}")
         return 2
@@ -213,7 +244,10 @@ def main(argv: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
         if reason:
             print(reason)
             return 2
-        spaces = [first, *(Workspace(first.root, Path(folder) / str(i)) for i in range(1, given.jobs))]
+        spaces = [
+            first,
+            *(Workspace(first.root, Path(folder) / str(i)) for i in range(1, given.jobs)),
+        ]
         results = []
         for result in judged(mutants, spaces, timeout=given.timeout, whole=given.whole):
             results.append(result)

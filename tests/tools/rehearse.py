@@ -1,4 +1,5 @@
-"""Rehearse every kind of task, level, placement and precision on a fake device, and print a line per case.
+"""Rehearse every kind of task, level, placement and precision on a fake device, and print a line
+per case.
 
     PYTHONPATH=tests python tests/tools/rehearse.py [task ...]
 
@@ -34,9 +35,19 @@ def rehearse_case(case: tuple[str, str, str, str], folder: Path) -> bool:
     found = fake_device.rehearse(play_life, spec)
     equal = found.crossings == found.ledger == expected_counts(spec)
     lost = [] if found.result is None else strays(found.result)
-    numbers = f"faults {len(found.faults)} strays {len(lost)} crossings {'equal' if equal else dict(found.crossings)}"
+    numbers = (
+        f"faults {len(found.faults)} strays {len(lost)} crossings "
+        f"{'equal' if equal else dict(found.crossings)}"
+    )
     seconds = f"{time.monotonic() - started:.0f} s"
-    print(*case, numbers, f"operators {sum(found.operators.values())}", seconds, *found.faults[-1:], flush=True)
+    print(
+        *case,
+        numbers,
+        f"operators {sum(found.operators.values())}",
+        seconds,
+        *found.faults[-1:],
+        flush=True,
+    )
     return not found.faults and not lost and equal
 
 

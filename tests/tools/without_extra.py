@@ -1,10 +1,11 @@
-"""Show that an extra can be taken away: the tests of the rest pass in a copy of the tree without it.
+"""Show that an extra can be taken away: the tests of the rest pass in a copy of the tree without
+it.
 
     python tests/tools/without_extra.py NAME [ARGUMENT_OF_PYTEST ...]
 
-The copy lacks the folder of the extra, its tests, its entry points, its public names, and the extras that build on it.
-By default the fast suite runs there; `--collect-only -q` only collects it.  The pages are not tested, because they
-describe the whole tree.
+The copy lacks the folder of the extra, its tests, its entry points, its public names, and the
+extras that build on it. By default the fast suite runs there; `--collect-only -q` only collects it.
+The pages are not tested, because they describe the whole tree.
 
 Exit code: the one of pytest.
 """
@@ -34,7 +35,12 @@ def main(name: str, arguments: list[str]) -> int:
         shutil.copytree(ROOT, copy, ignore=LEFT_BEHIND)
         for extra in (name, *BUILT_ON.get(name, [])):
             remove_extra(copy, extra)
-        quiet = {"cwd": copy, "check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        quiet = {
+            "cwd": copy,
+            "check": True,
+            "stdout": subprocess.DEVNULL,
+            "stderr": subprocess.DEVNULL,
+        }
         subprocess.run([sys.executable, "-c", METADATA, "-q", "egg_info"], **quiet)
         environment = {**os.environ, "PYTHONPATH": str(copy / "src")}
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *FAST, *arguments]

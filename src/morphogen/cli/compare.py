@@ -1,4 +1,6 @@
-"""Command `compare`: runs, presets or reward rules as sides of a comparison, checked, trained and played."""
+"""Command `compare`: runs, presets or reward rules as sides of a comparison, checked, trained and
+played.
+"""
 
 import contextlib
 import os
@@ -29,15 +31,19 @@ if TYPE_CHECKING:  # they load torch
     from morphogen.evaluation.play import ArmResult
     from morphogen.ppo.exchange import Exchange
 
-NO_VERDICT, BOOTSTRAP_SEED = "no verdict", 0
+NO_VERDICT = "no verdict"
+BOOTSTRAP_SEED = 0
 COMPARED_FIELDS = ("network_value", "committed_accuracy", "params", "param_epochs", "minibatches")
-RULE_PREFIX, COMPARISON_FILE = "rule:", "comparison.json"
-SHARED_FIELDS = ("task", "instances", "instance")  # network values of other tasks cannot be compared
+RULE_PREFIX = "rule:"
+COMPARISON_FILE = "comparison.json"
+# network values of other tasks cannot be compared
+SHARED_FIELDS = ("task", "instances", "instance")
 PARSER = {
     "help": "compare runs, presets or reward rules on the same seeds and instances",
-    "description": "Compare the first side with each of the others: on pairs of training seeds, and on the same "
-    "held-out instances. Presets and rules are trained first, a run per seed below --out; existing runs are used, or "
-    "resumed. A verdict is given only where the interval of the difference leaves out 0.",
+    "description": "Compare the first side with each of the others: on pairs of training seeds, "
+    "and on the same held-out instances. Presets and rules are trained first, a run per seed "
+    "below --out; existing runs are used, or resumed. A verdict is given only where the interval "
+    "of the difference leaves out 0.",
 }
 Row = dict[str, Any]
 
@@ -52,18 +58,37 @@ class ComparisonSide(NamedTuple):
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of `compare`."""
-    parser.add_argument("sides", metavar="SIDE", nargs="+", help="run directory, folder of them, preset or rule:NAME")
     parser.add_argument(
-        "--seeds", metavar="SEEDS", help=f"training seeds of presets and rules, {series.SEEDS} (default 0)"
+        "sides",
+        metavar="SIDE",
+        nargs="+",
+        help="run directory, folder of them, preset or rule:NAME",
     )
-    parser.add_argument("--rounds", metavar="N", help="rounds of every run (default: as configured)")
+    parser.add_argument(
+        "--seeds",
+        metavar="SEEDS",
+        help=f"training seeds of presets and rules, {series.SEEDS} (default 0)",
+    )
+    parser.add_argument(
+        "--rounds", metavar="N", help="rounds of every run (default: as configured)"
+    )
     setting: dict[str, Any] = {**arguments.SET, "help": "any field, for all sides"}
     parser.add_argument("--set", **setting)
     parser.add_argument(
-        "--out", metavar="DIR", type=arguments.parse_path, help="folder of trained presets and rules: DIR/SIDE/SEED"
+        "--out",
+        metavar="DIR",
+        type=arguments.parse_path,
+        help="folder of trained presets and rules: DIR/SIDE/SEED",
     )
-    parser.add_argument("--episodes", metavar="N", default="256", help="held-out episodes of every run (default 256)")
-    parser.add_argument("--json", metavar="FILE", type=arguments.parse_path, help="write the numbers to a new file")
+    parser.add_argument(
+        "--episodes",
+        metavar="N",
+        default="256",
+        help="held-out episodes of every run (default 256)",
+    )
+    parser.add_argument(
+        "--json", metavar="FILE", type=arguments.parse_path, help="write the numbers to a new file"
+    )
     find_launcher().add_flag(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress, only the table")
 
@@ -80,7 +105,9 @@ def run(args: Namespace) -> int | None:
     def play(exchange: "Exchange") -> int | None:
         code = _train_sides(sides, exchange, quiet=args.quiet)
         if code is None:
-            numbers = compare_sides(sides, episodes=episodes, report=process.print_progress, exchange=exchange)
+            numbers = compare_sides(
+                sides, episodes=episodes, report=process.print_progress, exchange=exchange
+            )
             _print_comparison(args, numbers, write=exchange.first)
         return code
 
@@ -90,11 +117,22 @@ def run(args: Namespace) -> int | None:
 
 def _print_comparison(args: Namespace, numbers: Row, *, write: bool) -> None:
     """Print the table and the verdicts; write the numbers to files."""
-    for path in (args.json, None if args.out is None else args.out / COMPARISON_FILE) if write else ():
+    for path in (
+        (args.json, None if args.out is None else args.out / COMPARISON_FILE) if write else ()
+    ):
         process.write_json(path, numbers)
-    title = f"{numbers['episodes']} held-out instances for each of {len(numbers['seeds'])} pairs of runs"
+    title = (
+        f"{numbers['episodes']} held-out instances for each of {len(numbers['seeds'])} pairs of "
+        "runs"
+    )
     process.print_tables([(title, [pair_row(pair) for pair in numbers["pairs"]])])
-    print(*(f"{pair['first']} against {pair['second']}: {pair['verdict']}" for pair in numbers["pairs"]), sep="\n")
+    print(
+        *(
+            f"{pair['first']} against {pair['second']}: {pair['verdict']}"
+            for pair in numbers["pairs"]
+        ),
+        sep="\n",
+    )
 
 
 def read_sides(args: Namespace) -> tuple[ComparisonSide, ...]:
@@ -107,24 +145,31 @@ def read_sides(args: Namespace) -> tuple[ComparisonSide, ...]:
     existing = {name: _existing_side(name) for name in names if name not in training}
     flags = {"--seeds": args.seeds, "--rounds": args.rounds, "--set": args.set, "--out": args.out}
     if training and args.out is None:
-        raise ConfigError(f"--out: expected a directory to train {', '.join(training)} in, got nothing")
+        raise ConfigError(
+            f"--out: expected a directory to train {', '.join(training)} in, got nothing"
+        )
     unused = [flag for flag in flags if flags[flag] and not training]
     raise_all([f"{flag}: expected a preset or rule as a side, got runs only" for flag in unused])
-    sides = tuple(existing[name] if name in existing else _side_to_train(name, args) for name in names)
+    sides = tuple(
+        existing[name] if name in existing else _side_to_train(name, args) for name in names
+    )
     _check_comparable(sides)
     return sides
 
 
 def compare(*runs: Path | str, episodes: int = 256, report: Callable[[str], None] = print) -> Row:
-    """Compare runs that exist, as the command `compare` does: all of them play the same held-out instances.
+    """Compare runs that exist, as the command `compare` does: all of them play the same held-out
+    instances.
 
     Args:
-        runs: two or more sides, each a run directory or a folder of run directories with other training seeds.
+        runs: two or more sides, each a run directory or a folder of run directories with other
+        training seeds.
         episodes: held-out episodes of every run.
         report: receives a line after each run.
 
-    Returns: the numbers of `comparison.json`: network values per run and episode, and under `pairs`, for the first side
-    with each of the others, the difference with its intervals, the effect size and the verdict.
+    Returns: the numbers of `comparison.json`: network values per run and episode, and under
+    `pairs`, for the first side with each of the others, the difference with its intervals, the
+    effect size and the verdict.
     Raises: ConfigError for sides that cannot be compared, CheckpointError for damaged policies.
 
     Example:
@@ -133,8 +178,12 @@ def compare(*runs: Path | str, episodes: int = 256, report: Callable[[str], None
         >>> fields = {"preset": "tiny", "rounds": 1, "envs": 4, "final_episodes": 0}
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     for policy in ("wait", "random"):
-        ...         result = mg.train_ppo_vectorized(**fields, policy_name=policy, out=f"{folder}/{policy}")
-        ...     numbers = mg.compare(f"{folder}/wait", f"{folder}/random", episodes=2, report=lambda line: None)
+        ...         result = mg.train_ppo_vectorized(
+        ...             **fields, policy_name=policy, out=f"{folder}/{policy}"
+        ...         )
+        ...     numbers = mg.compare(
+        ...         f"{folder}/wait", f"{folder}/random", episodes=2, report=lambda line: None
+        ...     )
         >>> pair = numbers["pairs"][0]
         >>> round(pair["difference"]["value"], 3), pair["verdict"]
         (0.155, 'no verdict')
@@ -152,10 +201,14 @@ def _check_comparable(sides: Sequence[ComparisonSide]) -> None:
     (first, *rest), faults = sides, list[str]()
     for side in rest:
         if len(side.runs) != len(first.runs):
-            faults.append(f"{side.name}: expected {len(first.runs)} runs, as {first.name} has, got {len(side.runs)}")
+            faults.append(
+                f"{side.name}: expected {len(first.runs)} runs, as {first.name} has, got "
+                f"{len(side.runs)}"
+            )
         spec, expected = (next(iter(each.runs.values())) for each in (side, first))
         faults += [
-            f"{side.name}: expected the {name} of {first.name}, got another; their values cannot be compared"
+            f"{side.name}: expected the {name} of {first.name}, got another; their values "
+            "cannot be compared"
             for name in SHARED_FIELDS
             if getattr(spec, name) != getattr(expected, name)
         ]
@@ -167,16 +220,25 @@ def _side_settings(name: str) -> Settings | None:
     if name.startswith(RULE_PREFIX):
         rule = name.removeprefix(RULE_PREFIX)
         if rule not in RULES:
-            known, meant = ", ".join(RULES), suggest(rule, RULES)
-            raise ConfigError(f"side: expected {RULE_PREFIX} and one of {known}, got {format_value(name)}{meant}")
+            known = ", ".join(RULES)
+            meant = suggest(rule, RULES)
+            raise ConfigError(
+                f"side: expected {RULE_PREFIX} and one of {known}, got {format_value(name)}{meant}"
+            )
         return {"reward": {"rule": rule}}
     return {"preset": name} if name in PRESETS else None
 
 
 def _side_to_train(name: str, args: Namespace) -> ComparisonSide:
-    rounds = {} if args.rounds is None else {"rounds": arguments.parse_int_flag("--rounds", args.rounds, 1)}
+    rounds = (
+        {}
+        if args.rounds is None
+        else {"rounds": arguments.parse_int_flag("--rounds", args.rounds, 1)}
+    )
     layers = [*map(parse_assignment, args.set), rounds, _side_settings(name) or {}]
-    layers.insert(0, {"preset": DEFAULT_PRESET, "final_episodes": 0, "evaluation": {"every_rounds": 0}})
+    layers.insert(
+        0, {"preset": DEFAULT_PRESET, "final_episodes": 0, "evaluation": {"every_rounds": 0}}
+    )
     seeds = series.parse_seeds(args.seeds or "0")
     folder = args.out / name.replace(":", "-")
     runs = {folder / str(seed): resolve(build_spec(*layers, {"seed": seed})) for seed in seeds}
@@ -188,41 +250,60 @@ def _existing_side(name: str) -> ComparisonSide:
     """Return the side of a run directory, or of a folder of them, in the order of their seeds."""
     path = expand_path(name)
     folders = [path]
-    if not os.path.isfile(path / run_directory.CONFIG):  # unlike Path.is_file, false for an invalid name
+    # unlike Path.is_file, false for an invalid name
+    if not os.path.isfile(path / run_directory.CONFIG):
         with contextlib.suppress(OSError, ValueError):
             folders = sorted(path.iterdir())
     runs = [folder for folder in folders if os.path.isfile(folder / run_directory.CONFIG)]
     if not runs:
         known = f"a preset ({', '.join(PRESETS)}) or {RULE_PREFIX}NAME"
         raise ConfigError(
-            f"side: expected a run directory, a folder of them, {known}, got {format_choice(name, PRESETS)}"
+            f"side: expected a run directory, a folder of them, {known}, got "
+            f"{format_choice(name, PRESETS)}"
         )
     specs = {path: resolve(run_directory.open_directory(path)[1]) for path in runs}
     ordered = sorted(runs, key=lambda path: (specs[path].seed, path))
     return ComparisonSide(name, {path: specs[path] for path in ordered}, needs_training=False)
 
 
-def _train_sides(sides: Sequence[ComparisonSide], exchange: "Exchange", *, quiet: bool) -> int | None:
+def _train_sides(
+    sides: Sequence[ComparisonSide], exchange: "Exchange", *, quiet: bool
+) -> int | None:
     """Train the missing runs of all sides; return the exit code of a signal that stopped them."""
     console = import_module("morphogen.log.console").Console
-    with console(quiet=quiet or not exchange.first, out=sys.stderr) as screen, StopSignals() as stop:
+    with (
+        console(quiet=quiet or not exchange.first, out=sys.stderr) as screen,
+        StopSignals() as stop,
+    ):
         for side in sides:
-            train_side(side, console=screen, halt=lambda: stop.exit_code is not None, exchange=exchange)
+            train_side(
+                side, console=screen, halt=lambda: stop.exit_code is not None, exchange=exchange
+            )
     return next((code for code in exchange.facts(stop.exit_code) if code is not None), None)
 
 
-def train_side(side: ComparisonSide, *, console: Any, halt: Callable[[], bool], exchange: "Exchange") -> None:
-    """Train the missing runs of a side and resume the stopped ones, until `halt` returns True in a process."""
+def train_side(
+    side: ComparisonSide, *, console: Any, halt: Callable[[], bool], exchange: "Exchange"
+) -> None:
+    """Train the missing runs of a side and resume the stopped ones, until `halt` returns True in a
+    process.
+    """
     engine = import_module("morphogen.train.loop")
     parts = engine.Parts(hooks=engine.Hooks(should_stop=halt))
     for run, spec in side.runs.items():
         if not side.needs_training or any(exchange.facts(halt())):
             return
-        series.train_run(run, spec, command="morphogen compare", console=console, parts=parts, exchange=exchange)
+        series.train_run(
+            run, spec, command="morphogen compare", console=console, parts=parts, exchange=exchange
+        )
 
 
 def compare_sides(
-    sides: Sequence[ComparisonSide], *, episodes: int, report: Callable[[str], None], exchange: "Exchange | None" = None
+    sides: Sequence[ComparisonSide],
+    *,
+    episodes: int,
+    report: Callable[[str], None],
+    exchange: "Exchange | None" = None,
 ) -> Row:
     """Play every run of every side; return all numbers for a file, the pairs of sides among them.
 
@@ -235,22 +316,32 @@ def compare_sides(
             results[side.name].append(result)
             report(f"{run}: {episodes} episodes in {result.seconds:.1f} s")
     stack = import_module("numpy").stack
-    values = {name: stack([result.network_value for result in runs]) for name, runs in results.items()}
+    values = {
+        name: stack([result.network_value for result in runs]) for name, runs in results.items()
+    }
     first, *rest = values
     return {
         "episodes": episodes,
         "seeds": [spec.seed for spec in sides[0].runs.values()],
-        "sides": {side.name: _side_facts(side, results[side.name], values[side.name]) for side in sides},
+        "sides": {
+            side.name: _side_facts(side, results[side.name], values[side.name]) for side in sides
+        },
         "pairs": [compare_pair(first, other, values[first], values[other]) for other in rest],
     }
 
 
-def _play_run(run: Path, spec: RunSpec, first: RunSpec, episodes: int, exchange: "Exchange | None") -> "ArmResult":
+def _play_run(
+    run: Path, spec: RunSpec, first: RunSpec, episodes: int, exchange: "Exchange | None"
+) -> "ArmResult":
     """Play the policy of a run on the instances of the run `first`, a part in every process."""
-    worlds = import_module("morphogen.evaluation.evaluate").evaluation_spec(spec, seed=first.seed, envs=first.envs)
+    worlds = import_module("morphogen.evaluation.evaluate").evaluation_spec(
+        spec, seed=first.seed, envs=first.envs
+    )
     exchange = exchange or import_module("morphogen.ppo.exchange").ALONE
     setup = import_module("morphogen.env.setup").build_setup(worlds, exchange)
-    transfers = import_module("morphogen.device.transfers").Transfers(setup.device, time.perf_counter)
+    transfers = import_module("morphogen.device.transfers").Transfers(
+        setup.device, time.perf_counter
+    )
     policies = import_module("morphogen.env.policies")
     play = import_module("morphogen.evaluation.play")
     with import_module("torch").no_grad():
@@ -259,13 +350,16 @@ def _play_run(run: Path, spec: RunSpec, first: RunSpec, episodes: int, exchange:
 
 
 def compare_pair(first: str, second: str, first_values: "Array", second_values: "Array") -> Row:
-    """Return the statistics of a pair of sides.  first_values, second_values: network values [R, n], paired.
+    """Return the statistics of a pair of sides.  first_values, second_values: network values [R,
+    n], paired.
 
-    `over seeds`: interval over other training seeds, None with one seed; a verdict needs both intervals to exclude 0.
+    `over seeds`: interval over other training seeds, None with one seed; a verdict needs both
+    intervals to exclude 0.
     """
     bootstrap = import_module("morphogen.evaluation.bootstrap")
     differences = first_values - second_values
-    difference, seeds = bootstrap.interval(differences, seed=BOOTSTRAP_SEED), bootstrap.seed_interval(differences)
+    difference = bootstrap.interval(differences, seed=BOOTSTRAP_SEED)
+    seeds = bootstrap.seed_interval(differences)
     better = bootstrap.improvement_probability(first_values, second_values, seed=BOOTSTRAP_SEED)
     return {
         "first": first,
@@ -307,5 +401,7 @@ def _side_facts(side: ComparisonSide, results: "Sequence[ArmResult]", values: "A
         "mean": bootstrap.interval(values, seed=BOOTSTRAP_SEED)._asdict(),
         "iqm": bootstrap.iqm(values, seed=BOOTSTRAP_SEED)._asdict(),
         "seconds": [result.seconds for result in results],
-        **{name: [getattr(result, name).tolist() for result in results] for name in COMPARED_FIELDS},
+        **{
+            name: [getattr(result, name).tolist() for result in results] for name in COMPARED_FIELDS
+        },
     }

@@ -1,4 +1,6 @@
-"""Command `completion`: a script with which a shell completes commands, flags, names and paths (by shtab)."""
+"""Command `completion`: a script with which a shell completes commands, flags, names and paths (by
+shtab).
+"""
 
 import argparse
 import importlib.util
@@ -17,11 +19,14 @@ from morphogen.errors import ConfigError
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
 EXTRA = "completion"
-_FOLDERS, _FILES = ("DIR", "RUN_DIR", "RUN"), ("FILE", "PATH", "SIDE")  # by the names of values in help texts
+# by the names of values in help texts
+_FOLDERS = ("DIR", "RUN_DIR", "RUN")
+_FILES = ("FILE", "PATH", "SIDE")
 PARSER = {
     "help": "print a script that completes commands and names in a shell",
-    "description": "Print a script with which a shell completes commands, flags, names of tasks, presets, rules and "
-    "settings, and paths. It holds the names that are known when it is made. Needs the extra morphogen[completion].",
+    "description": "Print a script with which a shell completes commands, flags, names of tasks, "
+    "presets, rules and settings, and paths. It holds the names that are known when it is made. "
+    "Needs the extra morphogen[completion].",
     "epilog": """examples:
   eval "$(morphogen completion bash)"                                     in ~/.bashrc
   morphogen completion zsh > ~/.zfunc/_morphogen                          a folder of $fpath
@@ -39,10 +44,13 @@ def run(args: Namespace) -> None:
     """Print the script of a shell."""
     if importlib.util.find_spec("shtab") is None:
         raise ConfigError(f"morphogen completion needs shtab: pip install 'morphogen[{EXTRA}]'")
-    shtab, parser = import_module("shtab"), import_module("morphogen.cli.main").build_parser("")
+    shtab = import_module("shtab")
+    parser = import_module("morphogen.cli.main").build_parser("")
     names = {flag.path: _setting_names(flag.path) for flag in arguments.FLAGS}
     names |= {"policy": list(POLICIES), "field": [setting.path for setting in list_settings()]}
-    [commands] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    [commands] = [
+        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
+    ]
     for action in (action for command in commands.choices.values() for action in command._actions):
         if names.get(action.dest):
             action.choices = names[action.dest]

@@ -16,26 +16,32 @@ from morphogen.vocab.text import format_value
 _CHOICES = ("preset", "task")  # flags that decide the values
 PARSER = {
     "help": "explain settings: meaning, allowed values, default, value",
-    "description": "Explain one setting (ppo.clip), a group of settings (ppo), or all of them: the default of the "
-    "field, and the value that `morphogen train` uses, with --preset or --task the one under these.",
+    "description": "Explain one setting (ppo.clip), a group of settings (ppo), or all of them: "
+    "the default of the field, and the value that `morphogen train` uses, with --preset or "
+    "--task the one under these.",
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `config`."""
     parser.set_defaults(who="ppo", policy=None, config=None, set=[])
-    parser.add_argument("field", metavar="FIELD", nargs="?", default="", help="setting or group (default: all)")
+    parser.add_argument(
+        "field", metavar="FIELD", nargs="?", default="", help="setting or group (default: all)"
+    )
     arguments.add_flags(parser, [flag for flag in arguments.FLAGS if flag.path in _CHOICES])
     parser.add_argument("--json", **arguments.JSON)
 
 
 def run(args: Namespace) -> None:
     """Print the settings of a name."""
-    settings, spec = find_settings(args.field), resolve(arguments.spec_from_args(args))
+    settings = find_settings(args.field)
+    spec = resolve(arguments.spec_from_args(args))
     words = [f"--{name} {vars(args)[name]}" for name in _CHOICES if vars(args)[name] is not None]
     source = " ".join(["morphogen train", *words])
     if args.json:
-        process.print_json([{**setting._asdict(), "value": find_value(spec, setting.path)} for setting in settings])
+        process.print_json(
+            [{**setting._asdict(), "value": find_value(spec, setting.path)} for setting in settings]
+        )
     elif len(settings) == 1:
         for name, text in explain(settings[0], spec, source).items():
             print(f"{name:<9}{text}")
@@ -53,9 +59,13 @@ def run(args: Namespace) -> None:
 
 
 def find_settings(name: str) -> list[Setting]:
-    """Return the settings of a name: one, those of a group, or all for "".  Raises ConfigError for an unknown name."""
+    """Return the settings of a name: one, those of a group, or all for "".  Raises ConfigError for
+    an unknown name.
+    """
     settings = list(list_settings())
-    found = [setting for setting in settings if f"{setting.path}.".startswith(f"{name}." if name else "")]
+    found = [
+        setting for setting in settings if f"{setting.path}.".startswith(f"{name}." if name else "")
+    ]
     if not found:
         paths = [setting.path for setting in settings]
         known = sorted({*paths, *(path.rpartition(".")[0] for path in paths if "." in path)})

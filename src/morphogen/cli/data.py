@@ -17,29 +17,37 @@ from morphogen.vocab.text import escape_text
 
 PARSER = {
     "help": "list the tasks, what each asks, and whether its data is there",
-    "description": "List the tasks and data sets, those of installed packages included: the question that a task asks, "
-    "the files that it needs, the folder in which they are looked for, and whether they are there and sound. Files are "
-    "read and checked as a run does. Nothing is downloaded.",
-    "epilog": "exit codes: 0 listed, whatever is missing; with TASK 3 if its data is missing or damaged.",
+    "description": "List the tasks and data sets, those of installed packages included: the "
+    "question that a task asks, the files that it needs, the folder in which they are looked "
+    "for, and whether they are there and sound. Files are read and checked as a run does. "
+    "Nothing is downloaded.",
+    "epilog": "exit codes: 0 listed, whatever is missing; with TASK 3 if its data is missing or "
+    "damaged.",
 }
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of `data`."""
-    parser.add_argument("task", metavar="TASK", nargs="?", help="one task, with every file (default: all)")
+    parser.add_argument(
+        "task", metavar="TASK", nargs="?", help="one task, with every file (default: all)"
+    )
     arguments.add_flags(parser, [flag for flag in arguments.FLAGS if flag.path == "data.dir"])
     parser.add_argument("--json", **arguments.JSON)
 
 
 def run(args: Namespace) -> None:
-    """Print tasks and data sets.  Raises, after that, the DataError or ConfigError of the one task that was named."""
+    """Print tasks and data sets.  Raises, after that, the DataError or ConfigError of the one task
+    that was named.
+    """
     if args.task is not None:
         check_flag("task", args.task, OneOf(TASKS))
     chosen = vars(args)["data.dir"]
     tasks, faults = load_tasks([args.task] if args.task else list(TASKS))
     names: list[str] = [*(str(task.dataset) for task in tasks), *([] if args.task else DATASETS)]
     inventory = import_module("morphogen.data.inventory")
-    data = {name: inventory.inspect_data(name, DataSpec(dir=chosen)) for name in dict.fromkeys(names)}
+    data = {
+        name: inventory.inspect_data(name, DataSpec(dir=chosen)) for name in dict.fromkeys(names)
+    }
     errors = {task.name: inventory.find_task_error(task, data[str(task.dataset)]) for task in tasks}
     listing = build_listing(tasks, data, errors, chosen)
     if args.json:
@@ -52,8 +60,11 @@ def run(args: Namespace) -> None:
 
 
 def load_tasks(names: list[str]) -> tuple[list[TaskSpec], list[str]]:
-    """Return tasks by name, and a line for each that cannot be used.  Raises the ConfigError of a single one."""
-    tasks, faults = [], [line for name, line in TASKS.unusable().items() if len(names) > 1 or name in names]
+    """Return tasks by name, and a line for each that cannot be used.  Raises the ConfigError of a
+    single one.
+    """
+    tasks = []
+    faults = [line for name, line in TASKS.unusable().items() if len(names) > 1 or name in names]
     for name in names:
         try:
             tasks.append(TASKS[name])
@@ -65,13 +76,19 @@ def load_tasks(names: list[str]) -> tuple[list[TaskSpec], list[str]]:
 
 
 def build_listing(
-    tasks: list[TaskSpec], data: dict[str, Any], errors: dict[str, Exception | None], chosen: str | None
+    tasks: list[TaskSpec],
+    data: dict[str, Any],
+    errors: dict[str, Exception | None],
+    chosen: str | None,
 ) -> dict[str, Any]:
-    """Return the listing as JSON shows it.  data: `DataState` by name; errors: by task; chosen: folder of a flag."""
+    """Return the listing as JSON shows it.  data: `DataState` by name; errors: by task; chosen:
+    folder of a flag.
+    """
     folder, origin = data_files.find_folder(chosen)
     rows: list[dict[str, Any]] = []
     for task in tasks:
-        state, error = data[str(task.dataset)], errors[task.name]
+        state = data[str(task.dataset)]
+        error = errors[task.name]
         rows.append(
             {
                 "task": task.name,
@@ -114,10 +131,18 @@ def _data_row(state: Any) -> dict[str, Any]:
 
 def listing_lines(listing: dict[str, Any], *, details: bool) -> list[str]:
     """Return the lines of a listing.  details: a line per file; errors are left to the caller."""
-    tasks, data = listing["tasks"], listing["data"]
+    tasks = listing["tasks"]
+    data = listing["data"]
     widths = [max((len(row[key]) for row in tasks), default=0) for key in ("task", "data", "state")]
-    lines = ["tasks", *(f"  {_columns(row, widths)}  {row['question']}{_author(row)}" for row in tasks)]
-    other = "" if listing["folder_from"] == data_files.FLAG else f"; {data_files.FLAG} names another folder"
+    lines = [
+        "tasks",
+        *(f"  {_columns(row, widths)}  {row['question']}{_author(row)}" for row in tasks),
+    ]
+    other = (
+        ""
+        if listing["folder_from"] == data_files.FLAG
+        else f"; {data_files.FLAG} names another folder"
+    )
     lines += ["", f"data, in {listing['folder']} ({listing['folder_from']}{other})"]
     for row in data:
         counts = ", ".join(f"{count:,} {split}" for split, count in row["sizes"].items())
@@ -132,7 +157,9 @@ def listing_lines(listing: dict[str, Any], *, details: bool) -> list[str]:
 
 
 def _columns(row: dict[str, Any], widths: list[int]) -> str:
-    return "  ".join(f"{row[key]:<{width}}" for key, width in zip(("task", "data", "state"), widths, strict=True))
+    return "  ".join(
+        f"{row[key]:<{width}}" for key, width in zip(("task", "data", "state"), widths, strict=True)
+    )
 
 
 def _author(row: dict[str, Any]) -> str:
@@ -145,8 +172,12 @@ def _form_lines(form: dict[str, Any], used: str | None, details: bool) -> list[s
     read = ", read" if form["form"] == used and there == len(files) else ""
     lines = [f"    {form['form']} ({there} of {len(files)} files{read}): {form['content']}"]
     if details:
-        sizes = ["missing" if each["bytes"] is None else f"{each['bytes']:,} bytes" for each in files]
-        return lines + [f"      {each['path']}  {size}" for each, size in zip(files, sizes, strict=True)]
+        sizes = [
+            "missing" if each["bytes"] is None else f"{each['bytes']:,} bytes" for each in files
+        ]
+        return lines + [
+            f"      {each['path']}  {size}" for each, size in zip(files, sizes, strict=True)
+        ]
     folders = groupby((each["path"].rpartition("/") for each in files), key=itemgetter(0))
     groups = [(folder, ", ".join(name for *_, name in paths)) for folder, paths in folders]
     return lines + [f"      {f'{folder}: ' if folder else ''}{names}" for folder, names in groups]

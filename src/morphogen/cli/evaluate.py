@@ -12,35 +12,59 @@ from morphogen.log import run_directory
 
 PARSER = {
     "help": "play a trained policy against others on the same held-out instances",
-    "description": "Play held-out instances with the policy of a run and with others, each of them the same worlds: "
-    "value (that of the task: delivered or anytime) with 95 % intervals, sizes and costs, paired differences. Prints "
-    "a table and writes evaluation.json in the run directory, of which `morphogen report` draws two pictures.",
-    "epilog": f"arms: {', '.join(POLICIES.builtin())}, {SCHEDULE_FILE}FILE and reactive:FILE for files of "
-    "`morphogen tune`, trained:PATH for the policy of another run or policy file; and of installed packages, as the "
-    f"manual describes: {', '.join(ARMS)}",
+    "description": "Play held-out instances with the policy of a run and with others, each of "
+    "them the same worlds: value (that of the task: delivered or anytime) with 95 % intervals, "
+    "sizes and costs, paired differences. Prints a table and writes evaluation.json in the run "
+    "directory, of which `morphogen report` draws two pictures.",
+    "epilog": f"arms: {', '.join(POLICIES.builtin())}, {SCHEDULE_FILE}FILE and reactive:FILE for "
+    "files of `morphogen tune`, trained:PATH for the policy of another run or policy file; and "
+    f"of installed packages, as the manual describes: {', '.join(ARMS)}",
 }
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of `evaluate`."""
     parser.add_argument(
-        "run", metavar="RUN", type=arguments.parse_path, help="a run directory with a policy.safetensors"
+        "run",
+        metavar="RUN",
+        type=arguments.parse_path,
+        help="a run directory with a policy.safetensors",
     )
-    parser.add_argument("--episodes", metavar="N", default="256", help="held-out episodes of every arm (default 256)")
+    parser.add_argument(
+        "--episodes",
+        metavar="N",
+        default="256",
+        help="held-out episodes of every arm (default 256)",
+    )
     arms = ",".join(RIVALS)
-    parser.add_argument("--arms", metavar="A,B", default=arms, help="arms to compare (default %(default)s)")
-    parser.add_argument("--greedy", action="store_true", help="the policy of the run takes its likeliest action")
+    parser.add_argument(
+        "--arms", metavar="A,B", default=arms, help="arms to compare (default %(default)s)"
+    )
+    parser.add_argument(
+        "--greedy", action="store_true", help="the policy of the run takes its likeliest action"
+    )
     split = "data split for the accuracy (default %(default)s)"
     parser.add_argument("--split", choices=SPLITS, default=SPLITS[0], help=split)
-    parser.add_argument("--seed", metavar="N", help="of the held-out instances (default: that of the run)")
+    parser.add_argument(
+        "--seed", metavar="N", help="of the held-out instances (default: that of the run)"
+    )
     find_launcher().add_flag(parser)
-    parser.add_argument("--json", metavar="FILE", type=arguments.parse_path, help="write the numbers to a new file too")
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        type=arguments.parse_path,
+        help="write the numbers to a new file too",
+    )
 
 
 def run(args: Namespace) -> int | None:
     """Play all arms and print the tables."""
     episodes = arguments.parse_int_flag("--episodes", args.episodes, 1, arguments.MAX_EPISODES)
-    seed = None if args.seed is None else arguments.parse_int_flag("--seed", args.seed, 0, arguments.MAX_SEED)
+    seed = (
+        None
+        if args.seed is None
+        else arguments.parse_int_flag("--seed", args.seed, 0, arguments.MAX_SEED)
+    )
     if args.json is not None:
         run_directory.check_new_file("--json", args.json)
     launcher = find_launcher()

@@ -9,14 +9,19 @@ from morphogen.vocab.text import escape_text
 
 PARSER = {
     "help": "print what a run directory or a checkpoint holds",
-    "description": "Print what a run is, how far it came, and its tables: rounds, blueprints, actions, alarms; or "
-    "the position of a checkpoint and its files.",
+    "description": "Print what a run is, how far it came, and its tables: rounds, blueprints, "
+    "actions, alarms; or the position of a checkpoint and its files.",
 }
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of `inspect`."""
-    parser.add_argument("path", metavar="PATH", type=arguments.parse_path, help="run directory, or a checkpoint in one")
+    parser.add_argument(
+        "path",
+        metavar="PATH",
+        type=arguments.parse_path,
+        help="run directory, or a checkpoint in one",
+    )
     parser.add_argument("--json", **arguments.JSON)
 
 

@@ -36,7 +36,9 @@ class Launcher:
     def check(self, spec: RunSpec) -> None:
         """Raise a ConfigError that `launch` would raise for a run."""
 
-    def launch(self, spec: RunSpec, command_line: str, body: Body, *, trains: bool = False) -> int | None:
+    def launch(
+        self, spec: RunSpec, command_line: str, body: Body, *, trains: bool = False
+    ) -> int | None:
         """Run the body of a command; return its exit code.
 
         Args:

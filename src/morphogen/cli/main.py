@@ -31,20 +31,35 @@ from morphogen.vocab.text import format_choice, format_value, suggest
 
 USAGE, DATA, CHECKPOINT = (EXITS[kind] for kind in (ConfigError, DataError, CheckpointError))
 INTERRUPTED = 130
-MODULES = (train, bench, resume, rewards, data, config, report, inspect, evaluate, compare, completion)
+MODULES = (
+    train,
+    bench,
+    resume,
+    rewards,
+    data,
+    config,
+    report,
+    inspect,
+    evaluate,
+    compare,
+    completion,
+)
 IMPORT: dict[str, Any] = {
     "dest": "imports",
     "metavar": "FILE",
     "action": "append",
     "default": [],
-    "help": "Python file, or dotted name of a module, that registers parts of your own; may be repeated",
+    "help": "Python file, or dotted name of a module, that registers parts of your own; may be "
+    "repeated",
 }
 COMMANDS: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 
 class _Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse; a command refuses unknown arguments itself, so that the error names its own help."""
+        """Parse; a command refuses unknown arguments itself, so that the error names its own
+        help.
+        """
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             hint = suggest(unknown[0], self._option_string_actions)
@@ -66,8 +81,8 @@ class _Parser(argparse.ArgumentParser):
 def run_process() -> int:
     """Run the command of this process; return the exit code.
 
-    Nobody needs to watch: a stream that is closed, full or broken does not stop the command.  Child processes take no
-    modules from the working directory.
+    Nobody needs to watch: a stream that is closed, full or broken does not stop the command.  Child
+    processes take no modules from the working directory.
     """
     os.environ["PYTHONSAFEPATH"] = "1"
     streams.guard_streams()
@@ -79,7 +94,9 @@ def run_process() -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one command; return the exit code.  Errors of the user are lines on stderr, without a traceback."""
+    """Run one command; return the exit code.  Errors of the user are lines on stderr, without a
+    traceback.
+    """
     words = list(argv)
     try:
         args = parse_args(words, metadata.version("morphogen"))
@@ -98,7 +115,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def check_compiler_cache() -> None:
-    """Raise a ConfigError if the folder that the user names for graphs cannot be made: torch does not load then."""
+    """Raise a ConfigError if the folder that the user names for graphs cannot be made: torch does
+    not load then.
+    """
     folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     try:
         if folder:
@@ -110,15 +129,20 @@ def check_compiler_cache() -> None:
 
 
 def build_parser(version: str) -> argparse.ArgumentParser:
-    """Return the parser of all commands: of this package, and of the entry points `morphogen.commands`."""
+    """Return the parser of all commands: of this package, and of the entry points
+    `morphogen.commands`.
+    """
     top = _Parser(
         prog="morphogen",
         allow_abbrev=False,
-        description="Train a controller that grows neural networks: it germinates, blends, keeps or prunes seeds.",
+        description="Train a controller that grows neural networks: it germinates, blends, keeps "
+        "or prunes seeds.",
     )
     top.add_argument("--version", action="version", version=f"morphogen {version}")
     parsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    offered = {point.name: point.load() for point in metadata.entry_points(group="morphogen.commands")}
+    offered = {
+        point.name: point.load() for point in metadata.entry_points(group="morphogen.commands")
+    }
     for name, module in (COMMANDS | offered | COMMANDS).items():  # no package replaces a command
         parser = parsers.add_parser(name, **module.PARSER, allow_abbrev=False)
         module.add_arguments(parser)
@@ -132,9 +156,11 @@ def parse_args(argv: Sequence[str], version: str) -> argparse.Namespace:
     words = list(argv)
     raise_all(
         [
-            f"argument {i}: expected printable text and no bare -- as a value, got {format_value(word)}"
+            f"argument {i}: expected printable text and no bare -- as a value, got "
+            f"{format_value(word)}"
             for i, word in enumerate(words, 1)
-            if not word.isprintable() or (word.startswith("-") and word.endswith("=--"))  # argparse drops such a --
+            # argparse drops such a --
+            if not word.isprintable() or (word.startswith("-") and word.endswith("=--"))
         ]
     )
     named = len(words) > 1 and not words[1].startswith("-")

@@ -1,4 +1,6 @@
-"""Measurements of `morphogen bench`, made in a child process: rounds of a configuration, forms of its convolutions."""
+"""Measurements of `morphogen bench`, made in a child process: rounds of a configuration, forms of
+its convolutions.
+"""
 
 import itertools
 import math
@@ -51,7 +53,9 @@ class ConvLayer(NamedTuple):
 
 
 def probe(spec: RunSpec) -> ProbeResult:
-    """Run all rounds of a resolved spec in this process.  Raises DeviceError if the device has too little memory."""
+    """Run all rounds of a resolved spec in this process.  Raises DeviceError if the device has too
+    little memory.
+    """
     sink = MemorySink()
     scheduler = Scheduler(build_setup(spec), Parts(sinks=(sink,)))
     try:
@@ -59,8 +63,12 @@ def probe(spec: RunSpec) -> ProbeResult:
             rounds = scheduler.run()
         scheduler.reporter.close()
     except torch.OutOfMemoryError as error:
-        raise DeviceError(f"{scheduler.setup.device} has too little memory: {str(error).partition('.')[0]}") from None
-    facts = machine_facts(device=device_name(scheduler.setup.device), threads=torch.get_num_threads())
+        raise DeviceError(
+            f"{scheduler.setup.device} has too little memory: {str(error).partition('.')[0]}"
+        ) from None
+    facts = machine_facts(
+        device=device_name(scheduler.setup.device), threads=torch.get_num_threads()
+    )
     checksum = fmean(cast("tuple[float, ...]", rounds[-1].env_reward))
     return ProbeResult(facts, checksum, measure_rows(events_by_round(sink.events)))
 
@@ -81,12 +89,18 @@ def measure_rows(events: Sequence[RoundEvents]) -> tuple[Measure, ...]:
     last = events[-1].get("MemoryUsed")
     peak = process_memory("VmHWM") if last is None else last.peak_bytes
     return (
-        median_measure("env_epochs_per_s", [data.env_epochs_per_s for data in pace[1:]], "env-epochs/s"),
+        median_measure(
+            "env_epochs_per_s", [data.env_epochs_per_s for data in pace[1:]], "env-epochs/s"
+        ),
         median_measure("samples_per_s", [data.samples_per_s for data in pace[1:]], "samples/s"),
         median_measure("warm_up_env_epochs_per_s", [pace[0].env_epochs_per_s], "env-epochs/s"),
         median_measure("update_s", [data.update_s for data in pace[1:]], "s"),
-        median_measure("host_wait_time_share", [data.host_wait_time_share or 0.0 for data in pace[1:]], "share"),
-        *_phase_measures([data["PhaseProfile"].phases for data in events[1:] if "PhaseProfile" in data]),
+        median_measure(
+            "host_wait_time_share", [data.host_wait_time_share or 0.0 for data in pace[1:]], "share"
+        ),
+        *_phase_measures(
+            [data["PhaseProfile"].phases for data in events[1:] if "PhaseProfile" in data]
+        ),
         median_measure("compile_s", [sum(data.compile_s for data in pace)], "s"),
         median_measure("graphs", [sum(data.graphs for data in rounds)], "count"),
         median_measure("graph_fallbacks", [sum(data.graph_fallbacks for data in rounds)], "count"),
@@ -96,41 +110,63 @@ def measure_rows(events: Sequence[RoundEvents]) -> tuple[Measure, ...]:
 
 
 def _phase_measures(profiles: Sequence[dict[str, dict[str, Any]]]) -> list[Measure]:
-    """Return the share of each phase in a round, on the device clock if there is one; empty without profiles."""
+    """Return the share of each phase in a round, on the device clock if there is one; empty without
+    profiles.
+    """
     if not profiles:
         return []
     shares: list[dict[str, float]] = []
     for phases in profiles:
-        seconds = {name: row["wall_s"] if row["device_s"] is None else row["device_s"] for name, row in phases.items()}
+        seconds = {
+            name: row["wall_s"] if row["device_s"] is None else row["device_s"]
+            for name, row in phases.items()
+        }
         shares.append({name: value / sum(seconds.values()) for name, value in seconds.items()})
     control = [sum(share[name] for name in CONTROL_PHASES) for share in shares]
-    rows = [median_measure(f"share_{name}", [share[name] for share in shares], "share") for name in shares[0]]
+    rows = [
+        median_measure(f"share_{name}", [share[name] for share in shares], "share")
+        for name in shares[0]
+    ]
     return [median_measure("control_share", control, "share"), *rows]
 
 
 def explain(spec: RunSpec) -> list[dict[str, object]]:
-    """Return a row per convolution of a resolved spec: milliseconds of a training step in every form, the form chosen.
+    """Return a row per convolution of a resolved spec: milliseconds of a training step in every
+    form, the form chosen.
 
-    Activations have their channels innermost, so the usual form pays for two changes of layout.  A form without a
-    kernel has no time.
+    Activations have their channels innermost, so the usual form pays for two changes of layout.  A
+    form without a kernel has no time.
     """
     keep_freed_memory()
-    device, envs, samples = resolve_device(spec.engine.devices[0]), spec.envs, spec.data.batch
+    device = resolve_device(spec.engine.devices[0])
+    envs = spec.envs
+    samples = spec.data.batch
     rows = []
     for layer in list_conv_layers(spec):
         shapes = (
-            (samples, layer.size, layer.size, envs, layer.channels if layer.depthwise else layer.channels_in),
+            (
+                samples,
+                layer.size,
+                layer.size,
+                envs,
+                layer.channels if layer.depthwise else layer.channels_in,
+            ),
             (envs, layer.channels, layer.channels_in, layer.kernel, layer.kernel),
             (samples, layer.size, layer.size, envs, layer.channels),
         )
         x, weight, grad = (
-            torch.linspace(-1.0, 1.0, math.prod(shape), dtype=torch.float32, device=device).view(shape)
+            torch.linspace(-1.0, 1.0, math.prod(shape), dtype=torch.float32, device=device).view(
+                shape
+            )
             for shape in shapes
         )
         chosen = kernels.form_of("conv", x, weight)
         forms = [form for form in kernels.Form if form is not kernels.Form.KERNEL or form is chosen]
         times = {form: measure_milliseconds(x, weight, grad, form) for form in forms}
-        shape = f"{layer.kernel}x{layer.kernel}, {layer.channels_in} -> {layer.channels}, {layer.size}x{layer.size}"
+        shape = (
+            f"{layer.kernel}x{layer.kernel}, {layer.channels_in} -> {layer.channels}, "
+            f"{layer.size}x{layer.size}"
+        )
         columns = {f"{form.value} ms": times.get(form) for form in kernels.Form}
         rows.append({"convolution": layer.name, "shape": shape, **columns, "chosen": chosen.value})
     return rows
@@ -156,7 +192,8 @@ def list_conv_layers(spec: RunSpec) -> list[ConvLayer]:
     layers: dict[tuple[int, ...], ConvLayer] = {}
     for name, leaf, size in leaves:
         outputs, inputs, _, kernel = leaf.shape
-        depthwise = inputs == 1 and not leaf.name.startswith("block")  # a host's images may have a single channel
+        # a host's images may have a single channel
+        depthwise = inputs == 1 and not leaf.name.startswith("block")
         layer = ConvLayer(name, inputs, outputs, size, kernel, depthwise)
         layers.setdefault(layer[1:], layer)
     return list(layers.values())

@@ -15,7 +15,14 @@ from typing import Any
 from morphogen.cli import streams
 from morphogen.config import files, part_files
 from morphogen.config.reference import explain_fault
-from morphogen.errors import CheckpointError, ConfigError, DataError, DeviceError, RankError, TrainingDiverged
+from morphogen.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    DeviceError,
+    RankError,
+    TrainingDiverged,
+)
 from morphogen.train.stop_signals import ENDING_SIGNALS, SIGNAL_CODE
 from morphogen.vocab.text import escape_text
 
@@ -31,7 +38,9 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 
 def exit_on_signals() -> None:
-    """End the process on a signal by SystemExit with 128 and its number, so that contexts are left properly."""
+    """End the process on a signal by SystemExit with 128 and its number, so that contexts are left
+    properly.
+    """
     for number in ENDING_SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup
             signal.signal(number, lambda number, frame: sys.exit(SIGNAL_CODE + number))
@@ -53,7 +62,9 @@ def print_error(error: BaseException) -> None:
 def finish(code: int) -> int:
     """Write all output; return the exit code of the process, which says whether output was lost."""
     sys.stdout.flush()
-    losses = [line for line in map(streams.describe_loss, (sys.stdout, sys.stderr)) if line is not None]
+    losses = [
+        line for line in map(streams.describe_loss, (sys.stdout, sys.stderr)) if line is not None
+    ]
     for line in losses:
         print(f"morphogen: error: {line}", file=sys.stderr)
     sys.stderr.flush()
@@ -61,7 +72,8 @@ def finish(code: int) -> int:
 
 
 def set_threads(threads: int | None) -> None:
-    """Set the threads of torch, in the environment that it reads at import; without a number the environment decides.
+    """Set the threads of torch, in the environment that it reads at import; without a number the
+    environment decides.
 
     A file of `--import` may have loaded torch before.
     """
@@ -73,7 +85,9 @@ def set_threads(threads: int | None) -> None:
 
 
 def run_in_process(module: str, function: str, *args: Any, threads: int | None) -> Any:
-    """Call `module.function(*args)` in a new process without imports, and return or raise its result."""
+    """Call `module.function(*args)` in a new process without imports, and return or raise its
+    result.
+    """
     ours, theirs = _SPAWN.Pipe(duplex=False)
     call = (module, function, args)
     process = _SPAWN.Process(target=_serve_call, args=(theirs, call, threads, part_files.IMPORTED))
@@ -83,7 +97,9 @@ def run_in_process(module: str, function: str, *args: Any, threads: int | None) 
         result, error = ours.recv()
     except EOFError:
         process.join()
-        raise DeviceError(f"worker exited with {process.exitcode} (-9: usually out of memory)") from None
+        raise DeviceError(
+            f"worker exited with {process.exitcode} (-9: usually out of memory)"
+        ) from None
     except BaseException:  # the command is stopped, and the result has no other reader
         process.terminate()
         raise
@@ -94,7 +110,10 @@ def run_in_process(module: str, function: str, *args: Any, threads: int | None) 
 
 
 def _serve_call(
-    pipe: Connection, call: tuple[str, str, tuple[Any, ...]], threads: int | None, imports: Sequence[str]
+    pipe: Connection,
+    call: tuple[str, str, tuple[Any, ...]],
+    threads: int | None,
+    imports: Sequence[str],
 ) -> None:
     """Body of a child process.  SIGINT is left to the parent, which terminates the child.
 
@@ -103,7 +122,8 @@ def _serve_call(
     module, function, args = call
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     set_threads(threads)
-    result, error = None, None
+    result = None
+    error = None
     try:
         for name in imports:
             part_files.import_parts(name)
@@ -123,7 +143,12 @@ def print_notes(lines: Iterable[str]) -> None:
 def note_missing_kernels() -> None:
     """Print a note if the compiled kernels are missing."""
     if not import_module("morphogen.kernels").AVAILABLE:
-        print_notes(["compiled kernels are missing, plain torch is slower: install a C compiler, then morphogen again"])
+        print_notes(
+            [
+                "compiled kernels are missing, plain torch is slower: install a C compiler, "
+                "then morphogen again"
+            ]
+        )
 
 
 def print_progress(line: str) -> None:

@@ -8,17 +8,23 @@ from morphogen.vocab.text import escape_text
 
 PARSER = {
     "help": "draw runs: one HTML page with every picture, and their numbers as CSV",
-    "description": "Write a page with learning curves, lives of the seeds, their contributions and the throughput of a "
-    "run, or of several side by side; every picture as PNG and its numbers as CSV beside it. Works on a run that "
-    "is not over. Needs the extra morphogen[report].",
+    "description": "Write a page with learning curves, lives of the seeds, their contributions "
+    "and the throughput of a run, or of several side by side; every picture as PNG and its "
+    "numbers as CSV beside it. Works on a run that is not over. Needs the extra "
+    "morphogen[report].",
 }
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of `report`."""
-    parser.add_argument("runs", metavar="RUN_DIR", nargs="+", type=arguments.parse_path, help="run directories")
     parser.add_argument(
-        "--out", metavar="DIR", type=arguments.parse_path, help="output folder (default: report/ in the first of them)"
+        "runs", metavar="RUN_DIR", nargs="+", type=arguments.parse_path, help="run directories"
+    )
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        type=arguments.parse_path,
+        help="output folder (default: report/ in the first of them)",
     )
     parser.add_argument("--json", **arguments.JSON)
 
@@ -27,7 +33,9 @@ def run(args: Namespace) -> None:
     """Write the report and print its path; as JSON the paths of all files."""
     page = import_module("morphogen.reports.report").report(*args.runs, out=args.out)
     if args.json:
-        pictures, numbers = (sorted(map(str, page.parent.glob(f"*.{suffix}"))) for suffix in ("png", "csv"))
+        pictures, numbers = (
+            sorted(map(str, page.parent.glob(f"*.{suffix}"))) for suffix in ("png", "csv")
+        )
         process.print_json({"page": str(page), "pictures": pictures, "numbers": numbers})
     else:
         print(escape_text(str(page)))

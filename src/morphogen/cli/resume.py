@@ -14,25 +14,33 @@ from morphogen.log import run_directory
 
 PARSER = {
     "help": "resume a run that was stopped or killed, or add rounds",
-    "description": "Resume a run from its newest valid checkpoint. The result is that of a run without interruption: "
-    "hosts, policy, metrics and events are the same to the bit, on the same machine with the same number of "
-    "threads and the same versions. Settings that cannot change in between are refused.",
+    "description": "Resume a run from its newest valid checkpoint. The result is that of a run "
+    "without interruption: hosts, policy, metrics and events are the same to the bit, on the "
+    "same machine with the same number of threads and the same versions. Settings that cannot "
+    "change in between are refused.",
 }
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of `resume`."""
     parser.set_defaults(seeds=None)
-    parser.add_argument("run", metavar="RUN_DIR", type=arguments.parse_path, help="its run directory")
+    parser.add_argument(
+        "run", metavar="RUN_DIR", type=arguments.parse_path, help="its run directory"
+    )
     more = "run N additional rounds (--rounds sets the total)"
     parser.add_argument("--extend-rounds", metavar="N", help=more)
     older = "resume from this older one, in a new run directory (--out)"
     parser.add_argument("--checkpoint", metavar="NAME", help=older)
-    arguments.add_flags(parser, [flag for flag in arguments.FLAGS if may_change_on_resume(flag.path)])
+    arguments.add_flags(
+        parser, [flag for flag in arguments.FLAGS if may_change_on_resume(flag.path)]
+    )
     output = parser.add_argument_group("settings and output")
     output.add_argument("--set", **arguments.SET)
     output.add_argument(
-        "--out", metavar="DIR", type=arguments.parse_path, help=f"with --checkpoint: {arguments.NEW_RUN}"
+        "--out",
+        metavar="DIR",
+        type=arguments.parse_path,
+        help=f"with --checkpoint: {arguments.NEW_RUN}",
     )
     add_output(output)
 
@@ -43,7 +51,8 @@ def run(args: Namespace) -> int | None:
     spec = resolve(read_changes(args, previous))
     if (args.checkpoint is None) != (args.out is None):
         raise ConfigError(
-            "--checkpoint, --out: expected both or neither, got one; an older checkpoint needs a new run directory"
+            "--checkpoint, --out: expected both or neither, got one; an older checkpoint "
+            "needs a new run directory"
         )
     if args.out is not None:
         run_directory.check_new_directory(args.out)
@@ -53,7 +62,9 @@ def run(args: Namespace) -> int | None:
     def start(train: Any, **hooks: Any) -> Any:
         result = train.resume(args.run, spec, checkpoint=args.checkpoint, out=args.out, **hooks)
         if idle:
-            process.print_notes([f"all {spec.rounds} rounds are completed; add rounds with --extend-rounds N"])
+            process.print_notes(
+                [f"all {spec.rounds} rounds are completed; add rounds with --extend-rounds N"]
+            )
         return result
 
     return run_training(args, spec, start)
@@ -67,10 +78,13 @@ def read_changes(args: Namespace, previous: RunSpec) -> RunSpec:
     if args.extend_rounds is not None:
         if find_launcher().restarts()[1]:
             raise ConfigError(
-                "--extend-rounds: expected --rounds, the total, where the run may be restarted, which would add rounds "
+                "--extend-rounds: expected --rounds, the total, where the run may be "
+                "restarted, which would add rounds "
                 f"again, got {args.extend_rounds}"
             )
         if "rounds" in flags:
             raise ConfigError("--rounds, --extend-rounds: expected one of them, got both")
-        flags["rounds"] = previous.rounds + arguments.parse_int_flag("--extend-rounds", args.extend_rounds, 1)
+        flags["rounds"] = previous.rounds + arguments.parse_int_flag(
+            "--extend-rounds", args.extend_rounds, 1
+        )
     return build_spec(to_settings(previous), flags)

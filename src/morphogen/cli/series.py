@@ -1,4 +1,6 @@
-"""Series: runs of one configuration that differ in their training seeds, one after the other, and their table."""
+"""Series: runs of one configuration that differ in their training seeds, one after the other, and
+their table.
+"""
 
 from collections.abc import Collection, Mapping
 from importlib import import_module
@@ -36,12 +38,20 @@ class SeriesResult(NamedTuple):
 
 
 def parse_seeds(text: str) -> list[int]:
-    """Return the seeds of `--seeds`: numbers, and ranges with both ends.  Raises ConfigError for any other text."""
+    """Return the seeds of `--seeds`: numbers, and ranges with both ends.  Raises ConfigError for
+    any other text.
+    """
     seeds: list[int] = []
     for word in text.split(","):
-        ends = [arguments.parse_int_flag("--seeds", end, 0, arguments.MAX_SEED) for end in word.split("..", 1)]
+        ends = [
+            arguments.parse_int_flag("--seeds", end, 0, arguments.MAX_SEED)
+            for end in word.split("..", 1)
+        ]
         if not 0 <= ends[-1] - ends[0] < MAX_RUNS - len(seeds):
-            raise ConfigError(f"--seeds: expected up to {MAX_RUNS:,} seeds, as in {SEEDS}, got {format_value(text)}")
+            raise ConfigError(
+                f"--seeds: expected up to {MAX_RUNS:,} seeds, as in {SEEDS}, got "
+                f"{format_value(text)}"
+            )
         seeds += range(ends[0], ends[-1] + 1)
     arguments.check_unique("--seeds", [str(seed) for seed in seeds])
     return seeds
@@ -59,7 +69,9 @@ def check_runs(runs: Mapping[Path, RunSpec]) -> None:
 def train_run(
     run: Path, spec: RunSpec, *, command: str, console: Any, parts: "Parts", exchange: "Exchange"
 ) -> "TrainResult | None":
-    """Train a run that is missing, or resume one that was stopped; None for a run that is complete."""
+    """Train a run that is missing, or resume one that was stopped; None for a run that is
+    complete.
+    """
     train = import_module("morphogen.train.train")
     common: dict[str, Any] = {"console": console, "parts": parts, "exchange": exchange}
     status = exchange.on_first(lambda: find_status(run))
@@ -76,21 +88,31 @@ def find_status(run: Path) -> str | None:
 
 
 def train_seeds(
-    runs: Mapping[Path, RunSpec], *, command: str, console: Any, parts: "Parts", exchange: "Exchange"
+    runs: Mapping[Path, RunSpec],
+    *,
+    command: str,
+    console: Any,
+    parts: "Parts",
+    exchange: "Exchange",
 ) -> SeriesResult:
-    """Train the runs of a series in order, until a signal stops them; a run that fails does not stop the others.
+    """Train the runs of a series in order, until a signal stops them; a run that fails does not
+    stop the others.
 
-    Raises: RankError; any other unexpected error where several processes train, which would wait for each other.
+    Raises: RankError; any other unexpected error where several processes train, which would wait
+    for each other.
     """
     alone = import_module("morphogen.ppo.exchange").ALONE
     empty = import_module("morphogen.log.writer").Losses()
     failed: dict[str, str] = {}
-    incomplete, errors = False, dict[Path, Exception]()
+    incomplete = False
+    errors = dict[Path, Exception]()
     for run, spec in runs.items():
         if any(exchange.facts(bool(parts.hooks.should_stop()))):
             return SeriesResult(type(empty)(failed, incomplete), errors, stopped=True)
         try:
-            result = train_run(run, spec, command=command, console=console, parts=parts, exchange=exchange)
+            result = train_run(
+                run, spec, command=command, console=console, parts=parts, exchange=exchange
+            )
         except Exception as error:
             common = isinstance(error, tuple(EXITS)) and not isinstance(error, RankError)
             if not common and exchange is not alone:
@@ -107,40 +129,63 @@ def train_seeds(
 
 
 def seed_rows(runs: Mapping[Path, RunSpec], failed: Collection[Path]) -> list[Row]:
-    """Return a row per run: its status, and means over its held-out instances; None where there is no result."""
+    """Return a row per run: its status, and means over its held-out instances; None where there is
+    no result.
+    """
     states = {run: "failed" if run in failed else find_status(run) or "not begun" for run in runs}
-    return [{"seed": spec.seed, "status": states[run], **_means(run, spec)} for run, spec in runs.items()]
+    return [
+        {"seed": spec.seed, "status": states[run], **_means(run, spec)}
+        for run, spec in runs.items()
+    ]
 
 
 def _means(run: Path, spec: RunSpec) -> Row:
     """Return the means of the final evaluation of a run, by the headings of a table."""
-    result, value = run / run_directory.RESULT, TASKS[spec.task].value_name
+    result = run / run_directory.RESULT
+    value = TASKS[spec.task].value_name
     policies = files.parse_json(files.read_bytes(result))["policies"] if result.is_file() else {}
     means = {
         name: {number: sum(values) / len(values) for number, values in numbers.items()}
         for name, numbers in policies.items()
     }
     own = means.get(spec.policy_name, {})
-    rivals = {f"minus {name}": means.get(name, {}).get("network_value") for name in RIVALS if name != spec.policy_name}
+    rivals = {
+        f"minus {name}": means.get(name, {}).get("network_value")
+        for name in RIVALS
+        if name != spec.policy_name
+    }
     return {
         value: own.get("network_value"),
-        **{name: None if mean is None else own["network_value"] - mean for name, mean in rivals.items()},
+        **{
+            name: None if mean is None else own["network_value"] - mean
+            for name, mean in rivals.items()
+        },
         "accuracy %": own.get("committed_accuracy"),
         "parameters": own.get("params"),
     }
 
 
 def over_seeds(rows: list[Row]) -> dict[str, Row]:
-    """Return the mean of every column over the seeds that have a result, with Student's interval; none for one seed."""
+    """Return the mean of every column over the seeds that have a result, with Student's interval;
+    none for one seed.
+    """
     seed_interval = import_module("morphogen.evaluation.bootstrap").seed_interval
-    columns = {name: [row[name] for row in rows if row[name] is not None] for name in list(rows[0])[2:]}
+    columns = {
+        name: [row[name] for row in rows if row[name] is not None] for name in list(rows[0])[2:]
+    }
     return {
-        name: seed_interval([[value] for value in values])._asdict() for name, values in columns.items() if values[1:]
+        name: seed_interval([[value] for value in values])._asdict()
+        for name, values in columns.items()
+        if values[1:]
     }
 
 
 def print_series(
-    folder: Path, runs: Mapping[Path, RunSpec], *, failed: Collection[Path] = (), as_json: bool = False
+    folder: Path,
+    runs: Mapping[Path, RunSpec],
+    *,
+    failed: Collection[Path] = (),
+    as_json: bool = False,
 ) -> None:
     """Print the closing table of a series, or the same as JSON."""
     rows = seed_rows(runs, failed)
@@ -149,6 +194,8 @@ def print_series(
         process.print_json({"run_dir": str(folder), "seeds": rows, "over seeds": means})
         return
     format_estimate = import_module("morphogen.evaluation.bootstrap").format_estimate
-    process.print_tables([(f"{len(rows)} training seeds: means over the held-out instances of each", rows)])
+    process.print_tables(
+        [(f"{len(rows)} training seeds: means over the held-out instances of each", rows)]
+    )
     lines = [f"{name} over the seeds: {format_estimate(mean)}" for name, mean in means.items()]
     print(*lines, f"files: {folder}", sep="\n")

@@ -1,4 +1,6 @@
-"""Output streams that never stop a command: writes to a closed, broken or full stream are dropped, and remembered."""
+"""Output streams that never stop a command: writes to a closed, broken or full stream are dropped,
+and remembered.
+"""
 
 import errno
 import io
@@ -13,7 +15,8 @@ class LenientStream(io.RawIOBase):
 
     def __init__(self, descriptor: int, name: str) -> None:
         """Take a descriptor, which stays open, and the name of the stream for messages."""
-        self._descriptor, self.name = descriptor, name
+        self._descriptor = descriptor
+        self.name = name
         self.error: OSError | None = None  # of the first write that failed
 
     def writable(self) -> bool:
@@ -35,7 +38,8 @@ class LenientStream(io.RawIOBase):
         while rest and self.error is None:
             try:
                 rest = rest[os.write(self._descriptor, rest) :]
-            except BlockingIOError:  # another program made the terminal or pipe that both share non-blocking
+            # another program made the terminal or pipe that both share non-blocking
+            except BlockingIOError:
                 select.select([], [self._descriptor], [])
             except OSError as error:
                 self.error = error
@@ -43,7 +47,9 @@ class LenientStream(io.RawIOBase):
 
     @property
     def loss(self) -> str | None:
-        """Describe what was lost; None if nothing was, or if the reader of a pipe, such as `head`, wanted no more."""
+        """Describe what was lost; None if nothing was, or if the reader of a pipe, such as `head`,
+        wanted no more.
+        """
         if self.error is None or self.error.errno == errno.EPIPE:
             return None
         return f"{self.name} could not be written: {self.error.strerror}"
@@ -67,9 +73,11 @@ def _raw_stream(stream: TextIO) -> LenientStream | None:
 
 
 def guard_streams() -> None:
-    """Replace stdout and stderr of the process, and open /dev/null for each standard stream that is closed.
+    """Replace stdout and stderr of the process, and open /dev/null for each standard stream that is
+    closed.
 
-    A closed descriptor would be given to the next file that is opened, which would then receive the output.
+    A closed descriptor would be given to the next file that is opened, which would then receive the
+    output.
     """
     for descriptor in range(3):
         try:
@@ -77,8 +85,11 @@ def guard_streams() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
-        before, raw = getattr(sys, name), LenientStream(descriptor, name)
+        before = getattr(sys, name)
+        raw = LenientStream(descriptor, name)
         encoding = "utf-8" if before is None else before.encoding
         at_once = name == "stderr" or raw.isatty()
-        text = io.TextIOWrapper(io.BufferedWriter(raw), encoding, "backslashreplace", line_buffering=at_once)
+        text = io.TextIOWrapper(
+            io.BufferedWriter(raw), encoding, "backslashreplace", line_buffering=at_once
+        )
         setattr(sys, name, text)

@@ -25,16 +25,18 @@ from morphogen.vocab.action import Tempo
 from morphogen.vocab.text import format_value
 
 INCOMPLETE = 6  # exit code: events are lost
-_EPILOG = f"""A preset is a named set of settings, a config file is JSON with the fields that --print-config shows.
+_EPILOG = f"""A preset is a named set of settings. A config file is JSON with the fields that
+--print-config shows.
 Settings count in this order, the last one wins: defaults, preset, config file, --set and flags.
 
-exit codes: 0 done, 1 unexpected error, 2 wrong usage or configuration, 3 data, 4 checkpoint or run directory,
-5 training diverged, 6 done, but lines of the event file are missing, 7 done, but stdout or stderr could not be
-written, 8 a process of several failed, 128 and the number of a signal that stopped the run.
+exit codes: 0 done, 1 unexpected error, 2 wrong usage or configuration, 3 data, 4 checkpoint or run
+directory, 5 training diverged, 6 done, but lines of the event file are missing, 7 done, but stdout
+or stderr could not be written, 8 a process of several failed, 128 and the number of a signal that
+stopped the run.
 
 examples:
   morphogen train                              train a policy where the needs of a host change
-  morphogen train --preset digits              the easy task: instances are told, networks are delivered at the end
+  morphogen train --preset digits              the easy task: instances are observed
   morphogen train --preset smoke               very short, to see that everything works
   morphogen train heuristic --policy wait      what the hosts reach if nothing is ever grown
   morphogen train --set ppo.clip=0.1 --dry-run check a setting without running it
@@ -43,7 +45,8 @@ examples:
 {arguments.POLICY_HELP}"""
 PARSER = {
     "help": "train a policy, or run a baseline on the same path",
-    "description": "Train a policy with PPO (`train` or `train ppo`), or run a baseline (`train heuristic`).",
+    "description": "Train a policy with PPO (`train` or `train ppo`), or run a baseline (`train "
+    "heuristic`).",
     "usage": "morphogen train [ppo|heuristic] [flags]",
     "epilog": _EPILOG,
     "formatter_class": argparse.RawDescriptionHelpFormatter,
@@ -54,14 +57,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `train`."""
     output = arguments.add_settings(arguments.add_policy(parser))
     output.add_argument(
-        "--out", metavar="DIR", type=arguments.parse_path, help=f"{arguments.NEW_RUN} (default: one in runs/)"
+        "--out",
+        metavar="DIR",
+        type=arguments.parse_path,
+        help=f"{arguments.NEW_RUN} (default: one in runs/)",
     )
     add_output(output)
-    output.add_argument("--dry-run", action="store_true", help="check everything, print sizes, write nothing")
+    output.add_argument(
+        "--dry-run", action="store_true", help="check everything, print sizes, write nothing"
+    )
     either = output.add_mutually_exclusive_group()
-    seeds = f"train a run for each seed, {series.SEEDS}, one after the other, in DIR/seed-N; print a table of them"
+    seeds = (
+        f"train a run for each seed, {series.SEEDS}, one after the other, in DIR/seed-N; print "
+        "a table of them"
+    )
     either.add_argument("--seeds", metavar="SEEDS", help=seeds)
-    either.add_argument("--print-config", action="store_true", help="print the complete config as JSON and exit")
+    either.add_argument(
+        "--print-config", action="store_true", help="print the complete config as JSON and exit"
+    )
 
 
 def add_output(parser: argparse._ArgumentGroup) -> None:
@@ -78,7 +91,9 @@ def run(args: Namespace) -> int | None:
         return None
     count, most = find_launcher().restarts()
     if most and args.out is None:
-        raise ConfigError("--out: expected a run directory, which a restarted process finds again, got none")
+        raise ConfigError(
+            "--out: expected a run directory, which a restarted process finds again, got none"
+        )
     paths = run_directory.default_paths(task=spec.task, config=dump_config(spec))
     out = args.out or next(path for path in paths if not path.exists())
     again = count > 0 and (out / run_directory.CONFIG).exists()
@@ -102,7 +117,9 @@ def run(args: Namespace) -> int | None:
     def start(train: Any, *, exchange: Any, **hooks: Any) -> Any:
         with ExitStack() as stack:
             path = _open_path(args, spec, exchange, stack)
-            return train.train_ppo_vectorized(spec, out=path, command=args.command_line, exchange=exchange, **hooks)
+            return train.train_ppo_vectorized(
+                spec, out=path, command=args.command_line, exchange=exchange, **hooks
+            )
 
     return run_training(args, spec, start)
 
@@ -117,7 +134,9 @@ def _print_advice(spec: RunSpec) -> None:
 
 
 def _open_path(args: Namespace, spec: RunSpec, exchange: Any, stack: ExitStack) -> Path:
-    """Return the path of `--out` or a new one in `runs/`, the same in all processes; the stack holds the new one."""
+    """Return the path of `--out` or a new one in `runs/`, the same in all processes; the stack
+    holds the new one.
+    """
 
     def choose() -> str:
         paths = run_directory.default_paths(task=spec.task, config=dump_config(spec))
@@ -127,14 +146,19 @@ def _open_path(args: Namespace, spec: RunSpec, exchange: Any, stack: ExitStack) 
 
 
 def _parse_seeds(args: Namespace, spec: RunSpec) -> list[int]:
-    """Return the seeds of `--seeds`; none without it.  Raises ConfigError for settings that exclude several runs."""
+    """Return the seeds of `--seeds`; none without it.  Raises ConfigError for settings that exclude
+    several runs.
+    """
     if args.seeds is None:
         return []
     if vars(args)["seed"] is not None:
         raise ConfigError("--seed, --seeds: expected one of them, got both")
     if spec.telemetry.dir is not None:
         folder = format_value(spec.telemetry.dir)
-        raise ConfigError(f"telemetry.dir: expected null with --seeds, whose runs cannot share a folder, got {folder}")
+        raise ConfigError(
+            "telemetry.dir: expected null with --seeds, whose runs cannot share a folder, "
+            f"got {folder}"
+        )
     return series.parse_seeds(args.seeds)
 
 
@@ -181,7 +205,9 @@ def _print_result(spec: RunSpec, result: Any) -> None:
 
 
 def check_run(spec: RunSpec, out: Path | None) -> dict[str, str]:
-    """Check all that a run checks before its first epoch; return its description.  Writes and starts nothing."""
+    """Check all that a run checks before its first epoch; return its description.  Writes and
+    starts nothing.
+    """
     process.set_threads(spec.engine.threads)
     find_launcher().check(spec)
     train = import_module("morphogen.train.train")
@@ -192,13 +218,16 @@ def check_run(spec: RunSpec, out: Path | None) -> dict[str, str]:
 
 
 def run_training(args: Namespace, spec: RunSpec, start: Callable[..., Any]) -> int | None:
-    """Call `start(morphogen.train.train, console=, parts=, exchange=)` in every process; return the common exit code.
+    """Call `start(morphogen.train.train, console=, parts=, exchange=)` in every process; return the
+    common exit code.
 
     A run ends early if a signal to any process stops it.
     """
     process.exit_on_signals()
     process.set_threads(spec.engine.threads)
-    return find_launcher().launch(spec, args.command_line, partial(_train, args, spec, start), trains=True)
+    return find_launcher().launch(
+        spec, args.command_line, partial(_train, args, spec, start), trains=True
+    )
 
 
 def _train(args: Namespace, spec: RunSpec, start: Callable[..., Any], exchange: Any) -> int | None:
@@ -208,7 +237,10 @@ def _train(args: Namespace, spec: RunSpec, start: Callable[..., Any], exchange: 
     process.note_missing_kernels()
     if args.command == "train":
         _print_advice(spec)
-    with _open_console(args, spec, shown=exchange.first) as console, StopSignals(quiet=console is None) as stop:
+    with (
+        _open_console(args, spec, shown=exchange.first) as console,
+        StopSignals(quiet=console is None) as stop,
+    ):
         hooks = engine.Hooks(should_stop=lambda: stop.exit_code is not None)
         result = start(train, console=console, parts=engine.Parts(hooks=hooks), exchange=exchange)
     code = stop.exit_code if result.stopped else INCOMPLETE if result.losses.incomplete else None

@@ -15,7 +15,8 @@ from morphogen.vocab.blueprint import Blueprint, code_labels
 from morphogen.vocab.limits import AUTO_GATES
 
 VERSION = 1
-BUILTIN_SCHEDULES = ("wait", "germinate_one", "full_cycle")  # all on the first enabled slot, germinating NORM
+# all on the first enabled slot, germinating NORM
+BUILTIN_SCHEDULES = ("wait", "germinate_one", "full_cycle")
 _REQUIRED = (Head.SLOT, Head.BLUEPRINT)  # heads without a default
 
 
@@ -30,7 +31,9 @@ class _ScheduleFile(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ScheduleStep:
-    """One declared action: one index per head, the placeholder where the op has no use for the head."""
+    """One declared action: one index per head, the placeholder where the op has no use for the
+    head.
+    """
 
     epoch: int  # from 0
     action: tuple[int, ...]
@@ -38,7 +41,9 @@ class ScheduleStep:
 
 
 class SeedTimeline(NamedTuple):
-    """Epochs from a germination to the first one in which a seed can pass each gate, and be kept."""
+    """Epochs from a germination to the first one in which a seed can pass each gate, and be
+    kept.
+    """
 
     training: int  # past TRAIN
     blending: int  # past BLEND
@@ -59,22 +64,32 @@ class Schedule:
         """Identity: the hash of the actions; name and order of the file do not count."""
         labels = [head.label for head in Head]
         actions = [dict(zip(labels, step.action, strict=True)) for step in self.steps]
-        rows = [{"action": a, "env": s.env, "epoch": s.epoch} for a, s in zip(actions, self.steps, strict=True)]
-        return hashlib.sha256(json.dumps(rows, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        rows = [
+            {"action": a, "env": s.env, "epoch": s.epoch}
+            for a, s in zip(actions, self.steps, strict=True)
+        ]
+        return hashlib.sha256(
+            json.dumps(rows, sort_keys=True, separators=(",", ":")).encode()
+        ).hexdigest()
 
     def step_at(self, epoch: int, env: int) -> ScheduleStep | None:
         """Declared action of an env in an epoch."""
-        return next((step for step in self.steps if step.epoch == epoch and step.env in (None, env)), None)
+        return next(
+            (step for step in self.steps if step.epoch == epoch and step.env in (None, env)), None
+        )
 
 
 def parse_schedule(text: str, spec: RunSpec) -> Schedule:
-    """Return the schedule of a JSON file, for a resolved spec.  Raises ConfigError with all faults, a line each."""
+    """Return the schedule of a JSON file, for a resolved spec.  Raises ConfigError with all faults,
+    a line each.
+    """
     settings, faults = as_settings(parse_value(text))
     return _build_schedule(settings, spec, faults)
 
 
 def parse_action(heads: Settings, spec: RunSpec) -> tuple[int, ...]:
-    """Return an action that is given by the names of heads and values, for a resolved spec: an index per head.
+    """Return an action that is given by the names of heads and values, for a resolved spec: an
+    index per head.
 
     Raises: ConfigError with all faults, a line each.
     """
@@ -84,7 +99,9 @@ def parse_action(heads: Settings, spec: RunSpec) -> tuple[int, ...]:
 
 
 def build_builtin(name: str, spec: RunSpec) -> Schedule:
-    """Return a schedule by name.  Raises ConfigError if the run is too short or lacks the blueprint."""
+    """Return a schedule by name.  Raises ConfigError if the run is too short or lacks the
+    blueprint.
+    """
     ops = {"wait": (), "germinate_one": ((0, Op.GERMINATE),), "full_cycle": _full_cycle(spec)}[name]
     steps = [
         {"epoch": epoch, "op": op.name, "slot": spec.slots[0]}
@@ -95,7 +112,9 @@ def build_builtin(name: str, spec: RunSpec) -> Schedule:
 
 
 def seed_timeline(spec: RunSpec, tempo: Tempo) -> SeedTimeline:
-    """Fewest epochs that a seed needs in each stage under a resolved spec; a gate that a tick opens costs no epoch."""
+    """Fewest epochs that a seed needs in each stage under a resolved spec; a gate that a tick opens
+    costs no epoch.
+    """
     life = spec.lifecycle
     by_hand = {gate: gate not in life.auto_forward for gate in ("TRAIN", "HOLD")}
     blending = max(TEMPO_EPOCHS[tempo], 0 if life.permissive_gates else life.min_blending_epochs)
@@ -108,17 +127,28 @@ def seed_timeline(spec: RunSpec, tempo: Tempo) -> SeedTimeline:
 def _full_cycle(spec: RunSpec) -> tuple[tuple[int, Op], ...]:
     *gates, fossilizing = seed_timeline(spec, Tempo(PLACEHOLDER[Head.TEMPO]))
     pairs = zip(gates, AUTO_GATES, strict=True)
-    moves = [(epoch, Op.ADVANCE) for epoch, gate in pairs if gate.name not in spec.lifecycle.auto_forward]
+    moves = [
+        (epoch, Op.ADVANCE) for epoch, gate in pairs if gate.name not in spec.lifecycle.auto_forward
+    ]
     return (0, Op.GERMINATE), *moves, (fossilizing, Op.FOSSILIZE)
 
 
 def dump_schedule(schedule: Schedule, spec: RunSpec) -> str:
     """Return the text of a file with this schedule."""
     steps = [
-        {"epoch": step.epoch, **name_heads(step, spec), **({} if step.env is None else {"env": step.env})}
+        {
+            "epoch": step.epoch,
+            **name_heads(step, spec),
+            **({} if step.env is None else {"env": step.env}),
+        }
         for step in schedule.steps
     ]
-    top = {"version": VERSION, "name": schedule.name, "on_illegal": schedule.on_illegal, "steps": steps}
+    top = {
+        "version": VERSION,
+        "name": schedule.name,
+        "on_illegal": schedule.on_illegal,
+        "steps": steps,
+    }
     return json.dumps(top, indent=2) + "\n"
 
 
@@ -130,7 +160,9 @@ def name_heads(step: ScheduleStep, spec: RunSpec) -> dict[str, str]:
 
 def schedule_path(policy_name: str) -> str | None:
     """`schedule:FILE` -> FILE; None for any other policy."""
-    return policy_name.removeprefix(SCHEDULE_FILE) if policy_name.startswith(SCHEDULE_FILE) else None
+    return (
+        policy_name.removeprefix(SCHEDULE_FILE) if policy_name.startswith(SCHEDULE_FILE) else None
+    )
 
 
 def _value_names(head: Head, spec: RunSpec) -> tuple[str, ...]:
@@ -182,7 +214,10 @@ def _step_faults(row: Any, models: dict[str | None, type[BaseModel]], path: str)
 def _build_schedule(settings: Any, spec: RunSpec, faults: list[str]) -> Schedule:
     models = _step_models(spec)
     rows = settings.get("steps") if isinstance(settings, dict) else None
-    lines = [*faults, *_model_faults(_ScheduleFile, settings, "" if isinstance(settings, dict) else "schedule")]
+    lines = [
+        *faults,
+        *_model_faults(_ScheduleFile, settings, "" if isinstance(settings, dict) else "schedule"),
+    ]
     for i, row in enumerate(rows if isinstance(rows, list) else []):
         lines += _step_faults(row, models, f"steps[{i}]")
     raise_all(lines)
@@ -198,7 +233,8 @@ def _parse_step(row: Settings, spec: RunSpec) -> ScheduleStep:
 
 def _head_indices(row: Settings, spec: RunSpec) -> tuple[int, ...]:
     return tuple(
-        _value_names(head, spec).index(row[head.label]) if head.label in row else PLACEHOLDER[head] for head in Head
+        _value_names(head, spec).index(row[head.label]) if head.label in row else PLACEHOLDER[head]
+        for head in Head
     )
 
 
@@ -208,8 +244,15 @@ def _repeat_faults(steps: list[ScheduleStep]) -> list[str]:
     known = {}
     for i, step in enumerate(steps):
         earlier = known.setdefault(step.epoch, {})
-        clash = next(iter(earlier.values()), None) if step.env is None else earlier.get(step.env, earlier.get(None))
+        clash = (
+            next(iter(earlier.values()), None)
+            if step.env is None
+            else earlier.get(step.env, earlier.get(None))
+        )
         if clash is not None:
-            lines.append(f"steps[{i}].epoch: expected one step per epoch and env, got {step.epoch} as steps[{clash}]")
+            lines.append(
+                f"steps[{i}].epoch: expected one step per epoch and env, got {step.epoch} "
+                f"as steps[{clash}]"
+            )
         earlier.setdefault(step.env, i)
     return lines

@@ -1,4 +1,6 @@
-"""Configs as JSON: reading with all faults at once, canonical writing, layers on top of each other."""
+"""Configs as JSON: reading with all faults at once, canonical writing, layers on top of each
+other.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +21,9 @@ class _Pairs(list[tuple[str, Any]]):
 
 
 def parse_value(text: str) -> Any:
-    """One JSON value; objects come as `_Pairs`.  Anything else is a ConfigError that says where it breaks off."""
+    """One JSON value; objects come as `_Pairs`.  Anything else is a ConfigError that says where it
+    breaks off.
+    """
     try:
         return json.loads(text.removeprefix(BYTE_ORDER_MARK), object_pairs_hook=_Pairs)
     except RecursionError:
@@ -33,7 +37,9 @@ def as_settings(value: Any, path: str = "") -> tuple[Any, list[str]]:
     if isinstance(value, _Pairs):
         faults: list[str] = []
         settings: Settings = {}
-        for name, inner in ((name.encode(errors="backslashreplace").decode(), inner) for name, inner in value):
+        for name, inner in (
+            (name.encode(errors="backslashreplace").decode(), inner) for name, inner in value
+        ):
             where = join_path(path, name)
             faults += [f"{where}: expected once, got twice"] * (name in settings)
             settings[name], deeper = as_settings(inner, where)
@@ -65,11 +71,15 @@ def _without_retired(settings: Settings) -> Settings:
 
 
 def parse_assignment(text: str) -> Settings:
-    """`ppo.clip=0.1` -> {"ppo": {"clip": 0.1}}; the value is JSON, or a bare word taken as a string."""
+    """`ppo.clip=0.1` -> {"ppo": {"clip": 0.1}}; the value is JSON, or a bare word taken as a
+    string.
+    """
     path, equals, raw = text.partition("=")
     names = path.split(".")
     if not equals or not all(names):
-        raise ConfigError(f"--set: expected KEY=VALUE, as in --set ppo.clip=0.1, got {format_value(text)}")
+        raise ConfigError(
+            f"--set: expected KEY=VALUE, as in --set ppo.clip=0.1, got {format_value(text)}"
+        )
     return nest_setting(names, _assigned(reduce(join_path, names, ""), raw))
 
 
@@ -84,13 +94,17 @@ def _assigned(path: str, raw: str) -> Any:
     try:
         value, faults = as_settings(parse_value(raw), path)
     except ConfigError as error:
-        raise ConfigError(f"--set {path}: expected JSON or a word, got {format_value(raw)} ({error})") from None
+        raise ConfigError(
+            f"--set {path}: expected JSON or a word, got {format_value(raw)} ({error})"
+        ) from None
     raise_all(faults)
     return value
 
 
 def build_spec(*layers: Settings, faults: Iterable[str] = ()) -> RunSpec:
-    """Return the spec with the settings of all layers; the last one wins.  Raises ConfigError with `faults` first."""
+    """Return the spec with the settings of all layers; the last one wins.  Raises ConfigError with
+    `faults` first.
+    """
     lines = list(faults)
     try:
         spec = RunSpec(**reduce(merge_settings, layers, {}))
@@ -109,9 +123,11 @@ def flatten_settings(settings: Settings, above: str = "") -> Iterator[tuple[str,
 
 
 def parse_config(text: str) -> RunSpec:
-    """Build a RunSpec from the text of a config file: a JSON object of settings, groups as nested objects.
+    """Build a RunSpec from the text of a config file: a JSON object of settings, groups as nested
+    objects.
 
-    Raises: ConfigError for text that is no JSON, repeated keys, unknown names and invalid values, a line each.
+    Raises: ConfigError for text that is no JSON, repeated keys, unknown names and invalid values, a
+    line each.
 
     Example:
         >>> import morphogen as mg

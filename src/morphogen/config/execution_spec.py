@@ -25,16 +25,18 @@ CAPTURE_OFF = "off"
 # After a checkpoint that failed.
 CONTINUE = "continue"
 STOP = "stop"
-_DEVICE_NAME = re.compile("auto|cpu|cuda|cuda:(0|[1-9][0-9]?)")  # torch keeps the index in 8 bits and wraps beyond
+# torch keeps the index in 8 bits and wraps beyond
+_DEVICE_NAME = re.compile("auto|cpu|cuda|cuda:(0|[1-9][0-9]?)")
 
 
 @spec
 class EngineSpec(Spec):
     """Devices, threads, precision and compile mode of a run.
 
-    `amp` is the number format of features in training and validation.  Parameters, optimiser state, statistics, losses
-    and updates stay in float32, and so does the policy.  float16 needs a CUDA device and scales the loss of every env;
-    `auto` is bfloat16 on a CUDA device that computes in it, float16 on any other one, and off on a CPU.  bfloat16 on a
+    `amp` is the number format of features in training and validation.  Parameters, optimiser state,
+    statistics, losses and updates stay in float32, and so does the policy.  float16 needs a CUDA
+    device and scales the loss of every env; `auto` is bfloat16 on a CUDA device that computes in
+    it, float16 on any other one, and off on a CPU.  bfloat16 on a
     CPU is for testing: plain torch computes it there, slower than float32 in the compiled kernels.
 
     Raises: ConfigError with all faults, a line each.
@@ -46,7 +48,8 @@ class EngineSpec(Spec):
         >>> mg.EngineSpec(devices=["gpu"])
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got "gpu"
+        morphogen.errors.ConfigError: engine.devices: expected auto, cpu, cuda or
+            cuda:0 .. cuda:99, got "gpu"
     """
 
     PATH: ClassVar[str] = "engine"
@@ -54,7 +57,8 @@ class EngineSpec(Spec):
     devices: Annotated[tuple[str, ...], Names(least=1, most=64)] = option(
         default=("auto",),
         flag=("--device", "D", DEVICE),
-        text="auto (default: a GPU if there is one), cpu, cuda, cuda:N, or several, as cuda:0,cuda:1: a rank on each",
+        text="auto (default: a GPU if there is one), cpu, cuda, cuda:N, or several, as "
+        "cuda:0,cuda:1: a rank on each",
     )
     ranks: Annotated[int | None, Field(ge=1, le=65_536), Null("as many as pay")] = option(
         default=None,
@@ -63,34 +67,45 @@ class EngineSpec(Spec):
     )
     reduce: Literal["gather", "allreduce"] = option(
         default=REDUCE_GATHER,
-        text="ranks exchange rows and update alike, bit for bit (gather), or they exchange gradients (allreduce)",
+        text="ranks exchange rows and update alike, bit for bit (gather), or they exchange "
+        "gradients (allreduce)",
     )
     collective_timeout_s: Positive = option(
-        default=600.0, text="seconds that a rank waits for the others before the run ends with an error"
+        default=600.0,
+        text="seconds that a rank waits for the others before the run ends with an error",
     )
     threads: Annotated[int | None, Field(ge=1, le=4_096), Null("one per core")] = option(
-        default=None, flag=("--threads", "N", DEVICE), text="CPU threads (default: 1 on digits, else one per core)"
+        default=None,
+        flag=("--threads", "N", DEVICE),
+        text="CPU threads (default: 1 on digits, else one per core)",
     )
     amp: Literal["off", "auto", "bfloat16", "float16"] = option(
         default=AMP_OFF,
         flag=("--amp", "MODE", DEVICE),
-        text="mixed precision: off (default), auto, bfloat16 (on a CPU for testing: slow), float16 (CUDA)",
+        text="mixed precision: off (default), auto, bfloat16 (on a CPU for testing: slow), "
+        "float16 (CUDA)",
     )
     compile: Literal["off", "auto", "default", "reduce-overhead", "max-autotune"] = option(
         default=COMPILE_OFF,
         flag=("--compile", "MODE", DEVICE),
-        text="off (default), default, auto (default where the compiler works, else off), reduce-overhead, max-autotune",
+        text="off (default), default, auto (default where the compiler works, else off), "
+        "reduce-overhead, max-autotune",
     )
     capture: Literal["auto", "off"] = option(
         default=CAPTURE_AUTO,
         flag=("--capture", "MODE", DEVICE),
-        text="record the operators of a minibatch and replay them for the rest of the epoch: auto (default), off",
+        text="record the operators of a minibatch and replay them for the rest of the epoch: "
+        "auto (default), off",
     )
     activation_mib: Annotated[Positive | None, Null("768 on a CPU, 16384 on a GPU")] = option(
-        default=None, text="MiB of activations at once; further envs train and validate in pieces, one after the other"
+        default=None,
+        text="MiB of activations at once; further envs train and validate in pieces, one after "
+        "the other",
     )
     phase_profile: bool = option(
-        default=True, flag=("--no-phase-profile", "", DEVICE), text="do not measure the time of the phases of a round"
+        default=True,
+        flag=("--no-phase-profile", "", DEVICE),
+        text="do not measure the time of the phases of a round",
     )
     deterministic: bool = option(
         default=True,
@@ -98,18 +113,25 @@ class EngineSpec(Spec):
         text="allow a GPU operators whose results vary from run to run",
     )
     tf32: bool = option(
-        default=False, flag=("--tf32", "", DEVICE), text="let a GPU round factors of products to 10 bits (TF32)"
+        default=False,
+        flag=("--tf32", "", DEVICE),
+        text="let a GPU round factors of products to 10 bits (TF32)",
     )
 
     def cross_checks(self) -> list[str]:
-        """Every device has a valid name, and its rank; its existence is checked when it is opened."""
+        """Every device has a valid name, and its rank; its existence is checked when it is
+        opened.
+        """
         wrong = [name for name in self.devices if not _DEVICE_NAME.fullmatch(name)]
         faults = [
-            f"engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got {format_value(n)}" for n in wrong
+            f"engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got {format_value(n)}"
+            for n in wrong
         ]
         count = len(self.devices)
         if count > 1 and self.ranks not in (None, count):
-            faults.append(f"engine.ranks: expected {count}, one on each of engine.devices, got {self.ranks}")
+            faults.append(
+                f"engine.ranks: expected {count}, one on each of engine.devices, got {self.ranks}"
+            )
         return faults
 
 
@@ -132,14 +154,19 @@ class CheckpointSpec(Spec):
     PATH: ClassVar[str] = "checkpoint"
 
     every_rounds: Annotated[Count | None, Null("only at the end")] = option(
-        default=10, flag=("--checkpoint-every", "N", OUTPUT), text="save a checkpoint every N rounds (default 10)"
+        default=10,
+        flag=("--checkpoint-every", "N", OUTPUT),
+        text="save a checkpoint every N rounds (default 10)",
     )
     every_minutes: Annotated[Positive | None, Null("not by the clock")] = option(
         default=None, text="minutes between two checkpoints, also inside a round"
     )
     keep: Annotated[int, Field(ge=1, le=1_000)] = option(
-        default=3, flag=("--keep", "N", OUTPUT), text="checkpoints to keep, besides the best one (default 3)"
+        default=3,
+        flag=("--keep", "N", OUTPUT),
+        text="checkpoints to keep, besides the best one (default 3)",
     )
     on_failure: Literal["continue", "stop"] = option(
-        default=CONTINUE, text="continue or stop after a checkpoint, but the last one, that could not be written"
+        default=CONTINUE,
+        text="continue or stop after a checkpoint, but the last one, that could not be written",
     )

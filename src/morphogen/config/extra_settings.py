@@ -10,11 +10,16 @@ C = TypeVar("C", bound=type)
 
 
 class ExtraSpec(Spec):
-    """Base of a group of settings of an extra; its entry point has the path of the group as its name."""
+    """Base of a group of settings of an extra; its entry point has the path of the group as its
+    name.
+    """
 
-    PROCESS: ClassVar[str] = ""  # module:class of the instance process of a run with this group; "" = none
+    # module:class of the instance process of a run with this group; "" = none
+    PROCESS: ClassVar[str] = ""
 
-    def host_faults(self, host: Host, *, classes: tuple[int, int], observed: tuple[str, ...]) -> list[str]:
+    def host_faults(
+        self, host: Host, *, classes: tuple[int, int], observed: tuple[str, ...]
+    ) -> list[str]:
         """Describe settings that do not fit the run, a line each.
 
         Args:

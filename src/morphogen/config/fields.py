@@ -6,7 +6,18 @@ from dataclasses import dataclass, fields
 from functools import reduce
 from inspect import cleandoc
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
 from typing import get_type_hints as type_hints
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError
@@ -66,7 +77,9 @@ class Null:
 
 @dataclass(frozen=True, eq=False)
 class OneOf(Constraint):
-    """A name out of a table, or the path of a file behind a prefix.  A registry takes the part itself as well."""
+    """A name out of a table, or the path of a file behind a prefix.  A registry takes the part
+    itself as well.
+    """
 
     names: Collection[str]
     prefix: str = ""
@@ -74,7 +87,9 @@ class OneOf(Constraint):
     @property
     def expected(self) -> str:
         """The allowed values in words."""
-        names = "one of " + ", ".join(self.names) if self.names else "an object (no name is registered)"
+        names = (
+            "one of " + ", ".join(self.names) if self.names else "an object (no name is registered)"
+        )
         return names + (f" or {self.prefix}FILE" if self.prefix else "")
 
     def prepare(self, value: Any) -> Any:
@@ -83,7 +98,12 @@ class OneOf(Constraint):
 
     def convert(self, value: str) -> str:
         """Return the name."""
-        file = self.prefix and value.startswith(self.prefix) and value != self.prefix and value.isprintable()
+        file = (
+            self.prefix
+            and value.startswith(self.prefix)
+            and value != self.prefix
+            and value.isprintable()
+        )
         if not (file or value in self.names):
             raise ValueError
         return value
@@ -109,7 +129,8 @@ class Printable(Constraint):
 
 @dataclass(frozen=True)
 class Names(Constraint):
-    """Distinct names, each in `among` unless it is None, and stored in its order unless their own counts.
+    """Distinct names, each in `among` unless it is None, and stored in its order unless their own
+    counts.
 
     A registry takes the parts themselves as well; names of parts from outside come last, sorted.
     """
@@ -123,7 +144,11 @@ class Names(Constraint):
     def expected(self) -> str:
         """The allowed values in words."""
         known = "" if self.among is None else f" out of {', '.join(self.among)}"
-        count = f"exactly {self.least} " if self.least == self.most else f"at least {self.least} " * (self.least > 0)
+        count = (
+            f"exactly {self.least} "
+            if self.least == self.most
+            else f"at least {self.least} " * (self.least > 0)
+        )
         return f"a list of {count}names{known}, each once"
 
     def prepare(self, value: Any) -> Any:
@@ -135,13 +160,21 @@ class Names(Constraint):
 
     def convert(self, value: tuple[str, ...]) -> tuple[str, ...]:
         """Return the names in order."""
-        known = self.among.builtin() if isinstance(self.among, Registry) else tuple(self.among or ())
-        count = len(value) == len(set(value)) and self.least <= len(value) <= (self.most or len(value))
+        known = (
+            self.among.builtin() if isinstance(self.among, Registry) else tuple(self.among or ())
+        )
+        count = len(value) == len(set(value)) and self.least <= len(value) <= (
+            self.most or len(value)
+        )
         if not count or (self.among is not None and not all(name in self.among for name in value)):
             raise ValueError
         if self.among is None or self.ranked:
             return value
-        return tuple(sorted(value, key=lambda name: (known.index(name) if name in known else len(known), name)))
+        return tuple(
+            sorted(
+                value, key=lambda name: (known.index(name) if name in known else len(known), name)
+            )
+        )
 
 
 class Ascending(Constraint):
@@ -179,7 +212,9 @@ def option(*, default: Any, flag: tuple[str, str, str] = ("", "", ""), text: str
         text: help of the flag.
     """
     name, value, group = flag
-    return Field(default, description=text, json_schema_extra={"flag": name, "value": value, "group": group})
+    return Field(
+        default, description=text, json_schema_extra={"flag": name, "value": value, "group": group}
+    )
 
 
 def is_unset(value: object) -> bool:
@@ -211,14 +246,21 @@ class Spec:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        return {**handler(source), "strict": False}  # a nested spec may be an object of a config file
+        # a nested spec may be an object of a config file
+        return {**handler(source), "strict": False}
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(option, Field))
 def spec(cls: C) -> C:
-    """Make a class a spec: a frozen dataclass that raises all faults as one ConfigError, and explains its fields."""
+    """Make a class a spec: a frozen dataclass that raises all faults as one ConfigError, and
+    explains its fields.
+    """
     made: Any = pydantic_dataclass(cls, frozen=True, config=CONFIG)
-    meanings = {name: info.description for name, info in made.__pydantic_fields__.items() if info.description}
+    meanings = {
+        name: info.description
+        for name, info in made.__pydantic_fields__.items()
+        if info.description
+    }
     if made.__doc__ and meanings:
         lines = [f"* `{name}`: {meaning}" for name, meaning in meanings.items()]
         made.__doc__ = "\n".join([cleandoc(made.__doc__), "", "Settings:", "", *lines])
@@ -226,7 +268,9 @@ def spec(cls: C) -> C:
     def __init__(self: Any, /, **settings: Any) -> None:
         complete = made.complete(to_plain(settings))
         try:
-            made.__pydantic_validator__.validate_python(ArgsKwargs((), complete), self_instance=self)
+            made.__pydantic_validator__.validate_python(
+                ArgsKwargs((), complete), self_instance=self
+            )
         except ValidationError:
             raise_all(_find_faults(made, complete))
         object.__setattr__(self, "_settings", frozenset(settings))
@@ -236,7 +280,9 @@ def spec(cls: C) -> C:
 
 
 def _find_faults(owner: Any, settings: Settings) -> list[str]:
-    """Return a line for each fault, those between fields included, which are found without the invalid settings."""
+    """Return a line for each fault, those between fields included, which are found without the
+    invalid settings.
+    """
     try:
         owner.__pydantic_validator__.validate_python(ArgsKwargs((), settings))
     except ValidationError as error:
@@ -257,7 +303,9 @@ def _without(settings: Settings, loc: Sequence[str | int]) -> Settings:
 
 
 def to_settings(spec: Spec, *, explicit: bool = False) -> Settings:
-    """Return a spec as nested dicts, lists and numbers; `explicit`: only what its constructor was given."""
+    """Return a spec as nested dicts, lists and numbers; `explicit`: only what its constructor was
+    given.
+    """
     names = [field.name for field in fields(spec)]
     if explicit:
         names = [name for name in names if name in getattr(spec, "_settings", names)]
@@ -286,12 +334,18 @@ def list_faults(error: ValidationError, owner: type, settings: Any, path: str = 
     lines: list[str] = []
     for fault in error.errors(include_url=False):
         cause = fault.get("ctx", {}).get("error")
-        lines.append(str(cause) if isinstance(cause, ConfigError) else _fault_line(fault["loc"], owner, settings, path))
+        lines.append(
+            str(cause)
+            if isinstance(cause, ConfigError)
+            else _fault_line(fault["loc"], owner, settings, path)
+        )
     return list(dict.fromkeys(lines))  # a union has a fault for each of its types
 
 
 def _fault_line(loc: Iterable[str | int], kind: Any, value: Any, path: str) -> str:
-    """Return the message about the innermost field on the way to a fault: `ppo.clip: expected ..., got 3`."""
+    """Return the message about the innermost field on the way to a fault: `ppo.clip: expected ...,
+    got 3`.
+    """
     expected = "an object"
     got = ""
     names: list[str] = []
@@ -302,7 +356,10 @@ def _fault_line(loc: Iterable[str | int], kind: Any, value: Any, path: str) -> s
             break
         path = join_path(path, name)
         if name not in known:
-            return f"{path}: expected one of {', '.join(known)}, got an unknown name{suggest(name, known)}"
+            return (
+                f"{path}: expected one of {', '.join(known)}, got an unknown "
+                f"name{suggest(name, known)}"
+            )
         kind = known[name].annotation
         expected = describe(kind, known[name].metadata)
         names = allowed_names(kind, known[name].metadata)
@@ -316,15 +373,24 @@ def allowed_names(kind: Any, metadata: Iterable[Any]) -> list[str]:
     parts = [*metadata, *get_args(kind)]
     if get_origin(kind) is Literal:
         return parts
-    rules = [mark.names if isinstance(mark, OneOf) else mark.among for mark in parts if isinstance(mark, OneOf | Names)]
+    rules = [
+        mark.names if isinstance(mark, OneOf) else mark.among
+        for mark in parts
+        if isinstance(mark, OneOf | Names)
+    ]
     found = [name for names in rules for name in names or ()]
-    return found + [name for part in get_args(kind) if get_args(part) for name in allowed_names(part, ())]
+    return found + [
+        name for part in get_args(kind) if get_args(part) for name in allowed_names(part, ())
+    ]
 
 
 def fields_of(kind: Any) -> Mapping[str, FieldInfo]:
     """Return the fields of a spec, a model or a NamedTuple; empty for any other type."""
     if hasattr(kind, "_field_defaults"):
-        return {name: FieldInfo.from_annotation(hint) for name, hint in type_hints(kind, include_extras=True).items()}
+        return {
+            name: FieldInfo.from_annotation(hint)
+            for name, hint in type_hints(kind, include_extras=True).items()
+        }
     return getattr(kind, "__pydantic_fields__", {})
 
 
@@ -333,7 +399,11 @@ def describe(kind: Any, metadata: Iterable[Any] = ()) -> str:
     if get_origin(kind) is Annotated:
         kind, *inner = get_args(kind)
         metadata = [*inner, *metadata]
-    marks = [mark for outer in metadata for mark in (outer.metadata if isinstance(outer, FieldInfo) else [outer])]
+    marks = [
+        mark
+        for outer in metadata
+        for mark in (outer.metadata if isinstance(outer, FieldInfo) else [outer])
+    ]
     null = next((f" or null ({mark.meaning})" for mark in marks if isinstance(mark, Null)), "")
     rule = next((mark for mark in marks if isinstance(mark, Constraint)), None)
     if isinstance(rule, Ascending):
@@ -342,7 +412,11 @@ def describe(kind: Any, metadata: Iterable[Any] = ()) -> str:
         return f"{rule.expected}{null}"
     if get_origin(kind) in (Union, UnionType):
         kinds = [inner for inner in get_args(kind) if inner is not NoneType]
-        return describe(kinds[0], marks) if len(kinds) == 1 else " or ".join(map(describe, kinds)) + null
+        return (
+            describe(kinds[0], marks)
+            if len(kinds) == 1
+            else " or ".join(map(describe, kinds)) + null
+        )
     if get_origin(kind) is Literal:
         names = list(get_args(kind))
         return (f"one of {', '.join(names)}" if len(names) > 1 else format_value(names[0])) + null
@@ -356,7 +430,10 @@ def _describe_number(kind: type, marks: Iterable[Any]) -> str:
     bounds = {name: getattr(mark, name) for name in signs for mark in marks if hasattr(mark, name)}
     if kind is int and bounds.keys() == {"ge", "le"}:
         return f"an integer in {bounds['ge']} .. {bounds['le']}"
-    limits = [f"{signs[name]} {'2^63' if bound == 2**63 else format(bound, 'g')}" for name, bound in bounds.items()]
+    limits = [
+        f"{signs[name]} {'2^63' if bound == 2**63 else format(bound, 'g')}"
+        for name, bound in bounds.items()
+    ]
     return " ".join(["an integer" if kind is int else "a number", " and ".join(limits)]).strip()
 
 
@@ -377,7 +454,9 @@ def check_flag(flag: str, value: Any, rule: OneOf) -> None:
     try:
         rule.convert(value)
     except ValueError:
-        raise ConfigError(f"{flag}: expected {rule.expected}, got {format_choice(value, rule.names)}") from None
+        raise ConfigError(
+            f"{flag}: expected {rule.expected}, got {format_choice(value, rule.names)}"
+        ) from None
 
 
 def merge_settings(lower: Settings, upper: Settings) -> Settings:

@@ -1,9 +1,11 @@
-"""Files that are complete or absent when written, and guarded when read: regular, bounded in size and depth of JSON.
+"""Files that are complete or absent when written, and guarded when read: regular, bounded in size
+and depth of JSON.
 
-Temporary files are created exclusively, under names that cannot be guessed, so that no link is written through.
+Temporary files are created exclusively, under names that cannot be guessed, so that no link is
+written through.
 
-A file that cannot be read is an OSError with a reason in words; any other text than a JSON object is a
-ValueError.  No torch.
+A file that cannot be read is an OSError with a reason in words; any other text than a JSON object
+is a ValueError.  No torch.
 """
 
 import contextlib
@@ -23,12 +25,17 @@ MIB = 2**20
 MAX_BYTES = 16 * MIB  # of a JSON file, or of a line of an event file
 MAX_DEPTH = 64  # nested objects and lists
 TEMPORARY = ".tmp-"  # prefix of files that are being written
-# Errors of a file system that lacks a call; 524: ENOTSUPP of the Linux kernel, which has no name here.
-UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EBADF, 524})
+# Errors of a file system that lacks a call; 524: ENOTSUPP of the Linux kernel, which has no name
+# here.
+UNSUPPORTED = frozenset(
+    {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EBADF, 524}
+)
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading; a pipe or device at its path is an OSError and never blocks."""
+    """Open a regular file for reading; a pipe or device at its path is an OSError and never
+    blocks.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except ValueError as error:  # a name with a NUL or a lone surrogate
@@ -37,14 +44,18 @@ def open_regular(path: Path) -> BinaryIO:
     if stat.S_ISREG(kind):
         return os.fdopen(handle, "rb")
     os.close(handle)
-    raise OSError(errno.EINVAL, f"expected a file, got {'a directory' if stat.S_ISDIR(kind) else 'a pipe or device'}")
+    raise OSError(
+        errno.EINVAL,
+        f"expected a file, got {'a directory' if stat.S_ISDIR(kind) else 'a pipe or device'}",
+    )
 
 
 def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     """Return the bytes of a file; more than `max_bytes` are an OSError."""
     data = bytearray()
     with open_regular(path) as file:
-        while part := file.read(MIB):  # a read of `max_bytes` at once would take as much memory for a small file
+        # a read of `max_bytes` at once would take as much memory for a small file
+        while part := file.read(MIB):
             data += part
             if len(data) > max_bytes:
                 raise OSError(errno.EFBIG, f"more than {max_bytes} bytes")
@@ -52,7 +63,8 @@ def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a JSON file, in any of the encodings of Unicode, without a byte order mark.
+    """Return the text of a JSON file, in any of the encodings of Unicode, without a byte order
+    mark.
 
     A file of other bytes is a ValueError.
     """
@@ -107,7 +119,9 @@ def check_depth(value: Any, depth_left: int = MAX_DEPTH) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Wait until the entries of a folder are on the disk, where its file system and its permissions allow that."""
+    """Wait until the entries of a folder are on the disk, where its file system and its permissions
+    allow that.
+    """
     try:
         handle = os.open(path, os.O_RDONLY)
     except PermissionError:  # a folder may be writable and not readable
@@ -127,8 +141,12 @@ def temporary_path(path: Path, prefix: str = TEMPORARY) -> Path:
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Write a file that does not exist yet, and wait until it is on the disk.  Raises: OSError if it exists."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    """Write a file that does not exist yet, and wait until it is on the disk.  Raises: OSError if
+    it exists.
+    """
+    handle = os.open(
+        path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666
+    )
     with os.fdopen(handle, "wb") as file:
         file.write(data)
         file.flush()
@@ -136,7 +154,9 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replace a file, or a link, in one step: readers see the old content or the new one, never a part."""
+    """Replace a file, or a link, in one step: readers see the old content or the new one, never a
+    part.
+    """
     temporary = temporary_path(path)
     try:
         write_new(temporary, data)
@@ -148,7 +168,9 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def json_bytes(value: Mapping[str, Any]) -> bytes:
-    """Return a JSON object as the bytes of a file: two spaces, order of `value`, newline at the end."""
+    """Return a JSON object as the bytes of a file: two spaces, order of `value`, newline at the
+    end.
+    """
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode("ascii")
 
 

@@ -1,4 +1,6 @@
-"""The groups of a run's configuration: one frozen dataclass per subject, every field with default and range."""
+"""The groups of a run's configuration: one frozen dataclass per subject, every field with default
+and range.
+"""
 
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
@@ -45,29 +47,39 @@ class DataSpec(Spec):
     Example:
         >>> import morphogen as mg
         >>> spec = mg.resolve(mg.RunSpec(task="digits", data={"batch": 8}))
-        >>> spec.data.batch, spec.data.minibatches, spec.data.val_samples  # the task decides what is not given
+        >>> (
+        ...     spec.data.batch,
+        ...     spec.data.minibatches,
+        ...     spec.data.val_samples,
+        ... )  # the task decides what is not given
         (8, 16, None)
         >>> mg.DataSpec(placement="gpu")
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: data.placement: expected one of auto, resident, streamed, got "gpu"
+        morphogen.errors.ConfigError: data.placement: expected one of auto, resident,
+            streamed, got "gpu"
     """
 
     PATH: ClassVar[str] = "data"
 
     name: Annotated[str, OneOf(DATASETS), Null(BY_TASK)] = option(default=None, text="data set")
     dir: Annotated[FilePath | None, Null("$MORPHOGEN_DATA, else ./data")] = option(
-        default=None, flag=("--data-dir", "DIR", TASK), text="folder of data (default $MORPHOGEN_DATA, else ./data)"
+        default=None,
+        flag=("--data-dir", "DIR", TASK),
+        text="folder of data (default $MORPHOGEN_DATA, else ./data)",
     )
     placement: Literal["auto", "resident", "streamed"] = option(
         default=AUTO,
         flag=("--placement", "P", DEVICE),
-        text="training data on the device (resident) or read ahead from the host (streamed); default auto: by its size",
+        text="training data on the device (resident) or read ahead from the host (streamed); "
+        "default auto: by its size",
     )
     resident_limit_gib: Positive = option(
         default=4.0, text="size of all splits in GiB up to which placement auto is resident"
     )
-    prefetch: Annotated[int, Field(ge=1, le=64)] = option(default=3, text="minibatches read ahead of streamed data")
+    prefetch: Annotated[int, Field(ge=1, le=64)] = option(
+        default=3, text="minibatches read ahead of streamed data"
+    )
     batch: Annotated[int, Field(ge=1, le=65_536), Null(BY_TASK)] = option(
         default=None, flag=("--batch", "N", SIZE), text="samples per optimiser step of a host"
     )
@@ -75,9 +87,13 @@ class DataSpec(Spec):
         default=None, flag=("--minibatches", "N", SIZE), text="optimiser steps of a host per epoch"
     )
     val_samples: Annotated[Count | Literal["task"] | None, Null("all")] = option(
-        default="task", text="validation samples per epoch: a number, task = that of the task, at most all, null = all"
+        default="task",
+        text="validation samples per epoch: a number, task = that of the task, at most all, null "
+        "= all",
     )
-    augment: bool = option(default=True, flag=("--no-augment", "", TASK), text="train on the images as they are")
+    augment: bool = option(
+        default=True, flag=("--no-augment", "", TASK), text="train on the images as they are"
+    )
 
 
 @spec
@@ -99,8 +115,12 @@ class HostSpec(Spec):
 
     PATH: ClassVar[str] = "host"
 
-    lr: Annotated[float, Field(gt=0, le=10), Null(BY_TASK)] = option(default=None, text="learning rate of hosts")
-    seed_lr: Annotated[float, Field(gt=0, le=10), Null(BY_TASK)] = option(default=None, text="learning rate of seeds")
+    lr: Annotated[float, Field(gt=0, le=10), Null(BY_TASK)] = option(
+        default=None, text="learning rate of hosts"
+    )
+    seed_lr: Annotated[float, Field(gt=0, le=10), Null(BY_TASK)] = option(
+        default=None, text="learning rate of seeds"
+    )
     momentum: Annotated[float, Field(ge=0, lt=1)] = option(
         default=0.9, text="momentum of the optimiser of hosts and seeds"
     )
@@ -108,9 +128,12 @@ class HostSpec(Spec):
     max_grad_norm: Annotated[Positive | None, Null("no clipping")] = option(
         default=1.0, text="limit of the gradient norm of each host, and of each seed"
     )
-    name: Annotated[Annotated[str, OneOf(HOSTS)] | None, Null(BY_TASK)] = option(default=None, text="host network")
+    name: Annotated[Annotated[str, OneOf(HOSTS)] | None, Null(BY_TASK)] = option(
+        default=None, text="host network"
+    )
     norm: Literal["group", "batch"] = option(
-        default="group", text="normalisation layers of the host: over groups of channels, or over the batch"
+        default="group",
+        text="normalisation layers of the host: over groups of channels, or over the batch",
     )
     width: Annotated[int, Field(ge=1, le=4_096), Null(BY_TASK)] = option(
         default=None, text="channels of the first block, or of a place in a sequence"
@@ -128,49 +151,69 @@ class LifecycleSpec(Spec):
 
     Example:
         >>> import morphogen as mg
-        >>> mg.LifecycleSpec(auto_forward=("HOLD", "TRAIN")).auto_forward  # stored in the order of the gates
+        >>> mg.LifecycleSpec(
+        ...     auto_forward=("HOLD", "TRAIN")
+        ... ).auto_forward  # stored in the order of the gates
         ('TRAIN', 'HOLD')
         >>> mg.LifecycleSpec(vanishing=1.0, exploding=0.1)
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: lifecycle.exploding: expected > lifecycle.vanishing (1.0), got 0.1
+        morphogen.errors.ConfigError: lifecycle.exploding: expected
+            > lifecycle.vanishing (1.0), got 0.1
     """
 
     PATH: ClassVar[str] = "lifecycle"
 
     permissive_gates: bool = option(
         default=True,
-        text="gates check little: times, health of gradients; false checks contributions and progress as well",
+        text="gates check little: times, health of gradients; false checks contributions and "
+        "progress as well",
     )
-    auto_forward: Annotated[tuple[str, ...], Names(among=tuple(gate.name for gate in AUTO_GATES))] = option(
-        default=(), text="gates that a seed passes by itself as soon as it may"
+    auto_forward: Annotated[
+        tuple[str, ...], Names(among=tuple(gate.name for gate in AUTO_GATES))
+    ] = option(default=(), text="gates that a seed passes by itself as soon as it may")
+    min_prune_age: Natural = option(
+        default=5, text="epochs since germination before which PRUNE is illegal"
     )
-    min_prune_age: Natural = option(default=5, text="epochs since germination before which PRUNE is illegal")
-    embargo_epochs: Count = option(default=5, text="epochs that a slot cools down after a seed was pruned")
-    min_training_epochs: Natural = option(default=10, text="epochs in training before gate BLEND opens")
+    embargo_epochs: Count = option(
+        default=5, text="epochs that a slot cools down after a seed was pruned"
+    )
+    min_training_epochs: Natural = option(
+        default=10, text="epochs in training before gate BLEND opens"
+    )
     min_blending_epochs: Natural = option(
         default=10, text="epochs in blending before gate HOLD opens, unless gates are permissive"
     )
     min_improvement: float = option(
-        default=0.5, text="points of accuracy gained in training for gate BLEND, unless gates are permissive"
+        default=0.5,
+        text="points of accuracy gained in training for gate BLEND, unless gates are permissive",
     )
     min_gradient_ratio: NonNegative = option(
-        default=0.1, text="gradient norm over that of the host for gate BLEND, unless gates are permissive"
+        default=0.1,
+        text="gradient norm over that of the host for gate BLEND, unless gates are permissive",
     )
     min_gradient_health: Share = option(
-        default=0.7, text="health of the gradients of a seed, 0 to 1, for gate BLEND if gates are permissive"
+        default=0.7,
+        text="health of the gradients of a seed, 0 to 1, for gate BLEND if gates are permissive",
     )
     min_contribution: float = option(
         default=1.0, text="points of contribution for gate FOSSILIZE, unless gates are permissive"
     )
-    vanishing: Positive = option(default=1e-7, text="gradient norm below which a tensor counts as vanishing")
-    exploding: float = option(default=10.0, text="gradient norm above which a tensor counts as exploding")
+    vanishing: Positive = option(
+        default=1e-7, text="gradient norm below which a tensor counts as vanishing"
+    )
+    exploding: float = option(
+        default=10.0, text="gradient norm above which a tensor counts as exploding"
+    )
 
     def cross_checks(self) -> list[str]:
         """The two gradient limits are in order."""
         if self.vanishing < self.exploding:
             return []
-        return [f"lifecycle.exploding: expected > lifecycle.vanishing ({self.vanishing}), got {self.exploding}"]
+        return [
+            f"lifecycle.exploding: expected > lifecycle.vanishing ({self.vanishing}), got "
+            f"{self.exploding}"
+        ]
 
 
 @spec
@@ -191,17 +234,27 @@ class GovernorSpec(Spec):
 
     PATH: ClassVar[str] = "governor"
 
-    enabled: bool = option(default=True, text="roll back envs that panic; false reports signs and rolls nothing back")
-    sensitivity: Positive = option(default=6.0, text="standard deviations above the mean loss that are an anomaly")
-    multiplier: Annotated[float, Field(ge=1)] = option(default=1.5, text="times the mean loss that are an anomaly")
+    enabled: bool = option(
+        default=True, text="roll back envs that panic; false reports signs and rolls nothing back"
+    )
+    sensitivity: Positive = option(
+        default=6.0, text="standard deviations above the mean loss that are an anomaly"
+    )
+    multiplier: Annotated[float, Field(ge=1)] = option(
+        default=1.5, text="times the mean loss that are an anomaly"
+    )
     chance_band: OpenShare = option(
-        default=0.065, text="distance from the loss of guessing, as its share, that counts as guessing"
+        default=0.065,
+        text="distance from the loss of guessing, as its share, that counts as guessing",
     )
     good_below: OpenShare = option(
-        default=0.6, text="mean loss, as a share of the loss of guessing, below which a return to guessing is a panic"
+        default=0.6,
+        text="mean loss, as a share of the loss of guessing, below which a return to guessing is "
+        "a panic",
     )
     warmup_limit: Annotated[float, Field(gt=1)] = option(
-        default=2.0, text="times the loss of guessing that are an anomaly before enough losses are known"
+        default=2.0,
+        text="times the loss of guessing that are an anomaly before enough losses are known",
     )
     window: Annotated[int, Field(ge=2, le=10_000)] = option(
         default=20, text="normal losses that mean and deviation are computed from"
@@ -219,9 +272,18 @@ class GovernorSpec(Spec):
         """Bands and counts fit each other."""
         band = self.chance_band
         checks = {
-            "good_below": (self.good_below < 1 - band, f"< 1 - governor.chance_band ({1 - band:g})"),
-            "warmup_limit": (self.warmup_limit > 1 + band, f"> 1 + governor.chance_band ({1 + band:g})"),
-            "window": (self.window >= self.min_samples, f">= governor.min_samples ({self.min_samples})"),
+            "good_below": (
+                self.good_below < 1 - band,
+                f"< 1 - governor.chance_band ({1 - band:g})",
+            ),
+            "warmup_limit": (
+                self.warmup_limit > 1 + band,
+                f"> 1 + governor.chance_band ({1 + band:g})",
+            ),
+            "window": (
+                self.window >= self.min_samples,
+                f">= governor.min_samples ({self.min_samples})",
+            ),
         }
         return [
             f"governor.{name}: expected {text}, got {getattr(self, name)}"
@@ -238,7 +300,9 @@ class SignalSpec(Spec):
 
     Example:
         >>> import morphogen as mg
-        >>> mg.SignalSpec(stable_epochs=0).stable_epochs  # every host counts as stable from the start
+        >>> mg.SignalSpec(
+        ...     stable_epochs=0
+        ... ).stable_epochs  # every host counts as stable from the start
         0
         >>> mg.SignalSpec(stable_gain=0)
         Traceback (most recent call last):
@@ -251,12 +315,15 @@ class SignalSpec(Spec):
     plateau_points: NonNegative = option(
         default=0.5, text="points of accuracy per epoch below which a host is on a plateau"
     )
-    stable_gain: Positive = option(default=0.03, text="fall of the loss, as its share, below which an epoch is stable")
+    stable_gain: Positive = option(
+        default=0.03, text="fall of the loss, as its share, below which an epoch is stable"
+    )
     stable_regression: Positive = option(
         default=0.05, text="rise of the loss, as its share, above which an epoch is not stable"
     )
     stable_epochs: Natural = option(
-        default=3, text="stable epochs in a row after which a host counts as stable; 0 = from the reset on"
+        default=3,
+        text="stable epochs in a row after which a host counts as stable; 0 = from the reset on",
     )
 
 
@@ -273,20 +340,24 @@ class AttributionSpec(Spec):
         >>> mg.AttributionSpec(permutation_pairs=100)
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: attribution.permutation_pairs: expected an integer in 1 .. 64, got 100
+        morphogen.errors.ConfigError: attribution.permutation_pairs: expected an integer in
+            1 .. 64, got 100
     """
 
     PATH: ClassVar[str] = "attribution"
 
     every: Count = option(default=1, text="epochs between two measurements of all contributions")
     permutation_pairs: Annotated[int, Field(ge=1, le=64)] = option(
-        default=2, text="pairs of random orders that contributions are sampled from, with more than 4 live seeds"
+        default=2,
+        text="pairs of random orders that contributions are sampled from, with more than 4 live "
+        "seeds",
     )
 
 
 @spec
 class EvaluationSpec(Spec):
-    """The learning curve on held-out instances: a few of them are played again and again while the policy learns.
+    """The learning curve on held-out instances: a few of them are played again and again while the
+    policy learns.
 
     Raises: ConfigError with all faults, a line each.
 
@@ -297,19 +368,23 @@ class EvaluationSpec(Spec):
         >>> mg.EvaluationSpec(episodes=0)
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: evaluation.episodes: expected an integer in 1 .. 1000000 or null ...
+        morphogen.errors.ConfigError: evaluation.episodes: expected an integer in
+            1 .. 1000000 or null ...
     """
 
     PATH: ClassVar[str] = "evaluation"
 
     every_rounds: Natural = option(
-        default=10, text="rounds between two plays of the policy on the same held-out instances; 0 = never"
+        default=10,
+        text="rounds between two plays of the policy on the same held-out instances; 0 = never",
     )
     episodes: Annotated[int, Field(ge=1, le=1_000_000), Null("envs / 4, 2 to 16")] = option(
         default=None, text="held-out instances of such a play"
     )
     greedy: bool = option(
-        default=False, text="the policy takes its likeliest actions in these plays and at the end; false: draws them"
+        default=False,
+        text="the policy takes its likeliest actions in these plays and at the end; false: draws "
+        "them",
     )
 
 
@@ -318,11 +393,14 @@ class EvaluationSpec(Spec):
 class RewardSpec(Spec):
     """Reward rule and its parameters.
 
-    Raises: ConfigError with all faults, a line each; an unknown rule is reported with the known ones.
+    Raises: ConfigError with all faults, a line each; an unknown rule is reported with the known
+    ones.
 
     Example:
         >>> import morphogen as mg
-        >>> mg.RewardSpec(rule="value").fill_defaults().governor_penalty  # the rule decides what is not given
+        >>> mg.RewardSpec(
+        ...     rule="value"
+        ... ).fill_defaults().governor_penalty  # the rule decides what is not given
         1.0
         >>> mg.RewardSpec(op_cost=1)
         Traceback (most recent call last):
@@ -335,7 +413,8 @@ class RewardSpec(Spec):
     rule: Annotated[str, OneOf(RULES)] = option(
         default="delta",
         flag=("--reward", "RULE", LEARNING),
-        text=f"reward of the policy: {', '.join(RULES.builtin())}, or another rule that `morphogen rewards` lists "
+        text=f"reward of the policy: {', '.join(RULES.builtin())}, or another rule that "
+        "`morphogen rewards` lists "
         "(default: value on digits, else delta)",
     )
     potential_scale: Annotated[float, Field(ge=0, le=2)] = option(
@@ -344,12 +423,17 @@ class RewardSpec(Spec):
     governor_penalty: Annotated[NonNegative, Null("from the rule")] = option(
         default=None, text="penalty for a rollback"
     )
-    op_cost: Annotated[float, Field(ge=0, le=0.01)] = option(default=0.0, text="cost of an executed op other than WAIT")
+    op_cost: Annotated[float, Field(ge=0, le=0.01)] = option(
+        default=0.0, text="cost of an executed op other than WAIT"
+    )
     return_scale: Literal["running", "fixed"] = option(
-        default="running", text="divide rewards by a running scale of returns, or leave them as they are (fixed)"
+        default="running",
+        text="divide rewards by a running scale of returns, or leave them as they are (fixed)",
     )
 
     def fill_defaults(self) -> "RewardSpec":
         """Set the fields that depend on the rule; filling twice changes nothing."""
         filled: RewardSpec = fill_owner(self)
-        return replace(filled, governor_penalty=1.0) if is_unset(filled.governor_penalty) else filled
+        return (
+            replace(filled, governor_penalty=1.0) if is_unset(filled.governor_penalty) else filled
+        )

@@ -1,4 +1,6 @@
-"""Thresholds of the hand-written rules: when a seed is germinated, which one, and when it is pruned or kept."""
+"""Thresholds of the hand-written rules: when a seed is germinated, which one, and when it is pruned
+or kept.
+"""
 
 from typing import Annotated, ClassVar
 
@@ -28,17 +30,25 @@ class HeuristicSpec(Spec):
 
     blueprints: Annotated[tuple[str, ...], Names(among=BLUEPRINTS, ranked=True)] = option(
         default=(),
-        text="kinds of seeds in order of preference; none named = all that the run allows, the largest first",
+        text="kinds of seeds in order of preference; none named = all that the run allows, the "
+        "largest first",
     )
     slots: Annotated[tuple[str, ...], Names()] = option(
-        default=(), text="slots in order of preference, in which alone seeds are germinated; none named = all, in order"
+        default=(),
+        text="slots in order of preference, in which alone seeds are germinated; none named = "
+        "all, in order",
     )
     max_cost: NonNegative = option(
-        default=0.1, text="price of all seeds together, as a share of 1, above which no seed is germinated"
+        default=0.1,
+        text="price of all seeds together, as a share of 1, above which no seed is germinated",
     )
-    max_seeds: Natural = option(default=0, text="seeds of a host from which on no other is germinated; 0 = no limit")
+    max_seeds: Natural = option(
+        default=0, text="seeds of a host from which on no other is germinated; 0 = no limit"
+    )
     first_epoch: Natural = option(default=5, text="epoch of the first germination")
-    min_plateau: Natural = option(default=3, text="epochs on a plateau after which a seed is germinated")
+    min_plateau: Natural = option(
+        default=3, text="epochs on a plateau after which a seed is germinated"
+    )
     min_fall: Annotated[NonNegative | None, Null("never")] = option(
         default=None, text="points of accuracy below its best from which a host gets a seed at once"
     )
@@ -46,6 +56,10 @@ class HeuristicSpec(Spec):
         default=None, text="training loss, in nats, below which no seed is germinated"
     )
     min_worth: Annotated[float, Field(ge=-100, le=100)] = option(
-        default=0.5, text="points of contribution less price from which a seed is kept, and below which it is pruned"
+        default=0.5,
+        text="points of contribution less price from which a seed is kept, and below which it is "
+        "pruned",
     )
-    patience: Count = option(default=5, text="measurements in a row below min_worth after which a seed is pruned")
+    patience: Count = option(
+        default=5, text="measurements in a row below min_worth after which a seed is pruned"
+    )

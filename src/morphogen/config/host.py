@@ -1,4 +1,6 @@
-"""Hosts without tensors: what a config has to know of a host network, and the numbers of the CNN host."""
+"""Hosts without tensors: what a config has to know of a host network, and the numbers of the CNN
+host.
+"""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -9,14 +11,16 @@ from morphogen.vocab.blueprint import CNN_BLUEPRINTS, Blueprint, attention_width
 from morphogen.vocab.plain import make_plain
 from morphogen.vocab.slot import SlotSpec, format_slot, parse_slot
 
-_STORED = 2.25  # copies of the features of slots that are stored, measured (`tests/unit/env/test_pieces.py`)
+# copies of the features of slots that are stored, measured (`tests/unit/env/test_pieces.py`)
+_STORED = 2.25
 
 
 class Host:
     """Description of a host network.
 
     A host of your own derives from this class, as a frozen dataclass, and has the methods of
-    `hosts.host_networks.HostNetworks` besides: the layout of its parameters and the stages between its slots.
+    `hosts.host_networks.HostNetworks` besides: the layout of its parameters and the stages between
+    its slots.
 
     Example:
         >>> from dataclasses import dataclass
@@ -25,7 +29,10 @@ class Host:
         ... class Perceptron(mg.Host):
         ...     classes = 10
         ...     input_shape = (64,)
-        ...     all_slots = (mg.SlotSpec("r0c0", channels=32), mg.SlotSpec("r0c1", channels=32, execution=1))
+        ...     all_slots = (
+        ...         mg.SlotSpec("r0c0", channels=32),
+        ...         mg.SlotSpec("r0c1", channels=32, execution=1),
+        ...     )
         ...     blueprints = ("norm",)
         >>> [slot.name for slot in Perceptron().pick_slots(("r0c1", "r0c0"))]
         ['r0c0', 'r0c1']
@@ -59,11 +66,15 @@ class Host:
 
     @property
     def labelled(self) -> bool:
-        """True if a sample has one label, which instances change; False if it holds its own answers."""
+        """True if a sample has one label, which instances change; False if it holds its own
+        answers.
+        """
         return not self.vocabulary
 
     def params(self, width: float = 1.0, classes: int | None = None) -> int:
-        """Return the parameters in use at a width share and a number of classes; by default all of the layout."""
+        """Return the parameters in use at a width share and a number of classes; by default all of
+        the layout.
+        """
         layout: Any = self
         return layout.layout().size
 
@@ -75,7 +86,9 @@ class Host:
         return ()
 
     def params_in_use(self, instance: Any) -> Any:
-        """Return the parameters in use under each instance, int64 [E]; by default all.  instance: `Instance` [E]."""
+        """Return the parameters in use under each instance, int64 [E]; by default all.  instance:
+        `Instance` [E].
+        """
         return instance.classes * 0 + self.params()
 
     def macs(self) -> int | None:
@@ -83,15 +96,21 @@ class Host:
         return None
 
     def activations(self) -> tuple[int, int]:
-        """Numbers per sample: stored for the gradient, and at once in evaluation if more than features of slots."""
-        return round(_STORED * sum(slot.channels * math.prod(slot.size) for slot in self.all_slots)), 0
+        """Numbers per sample: stored for the gradient, and at once in evaluation if more than
+        features of slots.
+        """
+        return round(
+            _STORED * sum(slot.channels * math.prod(slot.size) for slot in self.all_slots)
+        ), 0
 
     def numbers(self) -> dict[str, object]:
         """Numbers that tell one host from another, in the form of JSON, for events."""
         return {"host": repr(self)}
 
     def module_name(self, blueprint: str) -> str:
-        """Return the name of the module, in the registry of blueprints, that a blueprint is on this host."""
+        """Return the name of the module, in the registry of blueprints, that a blueprint is on this
+        host.
+        """
         return blueprint
 
     def configured(self, *, width: int | None, norm: str) -> Self:
@@ -101,14 +120,20 @@ class Host:
         """
         name = type(self).__name__
         if width != self.width and width is not None:
-            raise ConfigError(f"host.width: expected {self.width or 'null'} with the host {name}, got {width}")
+            raise ConfigError(
+                f"host.width: expected {self.width or 'null'} with the host {name}, got {width}"
+            )
         if norm != "group":
             raise ConfigError(f"host.norm: expected group with the host {name}, got {norm}")
         return self
 
     def with_vocabulary(self, vocabulary: int) -> Self:
-        """Return the host under the setting `host.vocabulary`.  Raises: ConfigError if it has none."""
-        raise ConfigError(f"host.vocabulary: expected null with the host {type(self).__name__}, got {vocabulary}")
+        """Return the host under the setting `host.vocabulary`.  Raises: ConfigError if it has
+        none.
+        """
+        raise ConfigError(
+            f"host.vocabulary: expected null with the host {type(self).__name__}, got {vocabulary}"
+        )
 
     def pick_slots(self, names: tuple[str, ...]) -> tuple[SlotSpec, ...]:
         """Return the named slots in slot order (ascending row, col), whatever the input order.
@@ -121,19 +146,24 @@ class Host:
             if name not in known:
                 raise ConfigError(f"slots names {name!r}; this host has {', '.join(known)}")
         if not names or len(set(names)) != len(names):
-            raise ConfigError(f"slots: expected at least one slot, each named once, got {list(names)}")
+            raise ConfigError(
+                f"slots: expected at least one slot, each named once, got {list(names)}"
+            )
         return tuple(sorted((known[name] for name in names), key=lambda slot: slot.place))
 
 
 @dataclass(frozen=True, slots=True)
 class CnnSpec(Host):
-    """Numbers of a CNN host: blocks of convolution, normalisation and ReLU; channels double per block.
+    """Numbers of a CNN host: blocks of convolution, normalisation and ReLU; channels double per
+    block.
 
     Raises: ConfigError for a number out of its range.
 
     Example:
         >>> import morphogen as mg
-        >>> host = mg.CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)
+        >>> host = mg.CnnSpec(
+        ...     base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10
+        ... )
         >>> host.params(), [slot.name for slot in host.all_slots]
         (438, ['r0c0', 'r1c0', 'r0c1'])
     """
@@ -146,7 +176,9 @@ class CnnSpec(Host):
     size: int  # height and width of the input
     classes: int
     norm: str = "group"  # or "batch"
-    computed_by: str = field(default="morphogen.hosts.cnn:CnnNetworks", init=False, repr=False, compare=False)
+    computed_by: str = field(
+        default="morphogen.hosts.cnn:CnnNetworks", init=False, repr=False, compare=False
+    )
     input_shape: tuple[int, ...] = field(init=False, repr=False, compare=False)
     all_slots: tuple[SlotSpec, ...] = field(init=False, repr=False, compare=False)
     blueprints: tuple[str, ...] = field(init=False, repr=False, compare=False)
@@ -195,7 +227,9 @@ class CnnSpec(Host):
         return tuple(slots)
 
     def configured(self, *, width: int | None, norm: str) -> Self:
-        """Return the host with `width` base channels (None: as they are) and a kind of normalisation."""
+        """Return the host with `width` base channels (None: as they are) and a kind of
+        normalisation.
+        """
         return replace(self, base=self.base if width is None else width, norm=norm)
 
     def params(self, width: float = 1.0, classes: int | None = None) -> int:
@@ -228,12 +262,16 @@ def channels_in_use(width: float, channels: int) -> int:
 
 
 def norm_groups(channels: int) -> int:
-    """Groups of a group normalisation: the largest of 32 .. 2 dividing C with at least 16 channels each, else 1."""
+    """Groups of a group normalisation: the largest of 32 .. 2 dividing C with at least 16 channels
+    each, else 1.
+    """
     return next((g for g in (32, 16, 8, 4, 2) if channels % g == 0 and channels // g >= 16), 1)
 
 
 def seed_macs(blueprint: Blueprint, slot: SlotSpec) -> int:
-    """Multiply-accumulates of a CNN blueprint in a slot, for one sample; its gate network left out."""
+    """Multiply-accumulates of a CNN blueprint in a slot, for one sample; its gate network left
+    out.
+    """
     c = slot.channels
     r = attention_width(slot.channels)
     q = bottleneck_width(slot.channels)

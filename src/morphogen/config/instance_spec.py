@@ -1,15 +1,28 @@
-"""Instances: parameters that vary between the envs of a task, and those of them that a policy observes."""
+"""Instances: parameters that vary between the envs of a task, and those of them that a policy
+observes.
+"""
 
 from dataclasses import fields
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from morphogen.config.fields import Names, Natural, NonNegative, PositiveShare, Share, Span, Spec, option, spec
+from morphogen.config.fields import (
+    Names,
+    Natural,
+    NonNegative,
+    PositiveShare,
+    Share,
+    Span,
+    Spec,
+    option,
+    spec,
+)
 from morphogen.config.host import Host
 
 Classes = Annotated[int, Field(ge=2, lt=2**63)]
-WIDTH_STEP = 0.25  # a width that varies is one of the multiples of this in its range, all equally likely
+# a width that varies is one of the multiples of this in its range, all equally likely
+WIDTH_STEP = 0.25
 
 
 @spec
@@ -25,7 +38,8 @@ class InstanceSpec(Spec):
         >>> mg.InstanceSpec(width=(0.1, 1.0))
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: instance.width: expected multiples of 0.25, or low == high, got [0.1, 1.0]
+        morphogen.errors.ConfigError: instance.width: expected multiples of 0.25, or
+            low == high, got [0.1, 1.0]
     """
 
     PATH: ClassVar[str] = "instance"
@@ -34,26 +48,37 @@ class InstanceSpec(Spec):
     data_share: Span[PositiveShare] = option(
         default=None, text="share of the training samples that an env may use, log-uniform"
     )
-    label_noise: Span[Share] = option(default=None, text="share of training labels replaced by another class, uniform")
+    label_noise: Span[Share] = option(
+        default=None, text="share of training labels replaced by another class, uniform"
+    )
     classes: Span[Classes] = option(
         default=None, text="number of classes, uniform; a random subset of that size is drawn"
     )
     reach: Span[Natural] = option(
-        default=None, text="pixels that a kernel of the host sees to each side; places back that its attention sees"
+        default=None,
+        text="pixels that a kernel of the host sees to each side; places back that its attention "
+        "sees",
     )
     param_price: Span[NonNegative] = option(
         default=None, text="price of the whole parameter budget in reward, log-uniform"
     )
 
     def cross_checks(self) -> list[str]:
-        """A width that varies moves in steps of a quarter; a price that varies is above 0 (it is log-uniform)."""
+        """A width that varies moves in steps of a quarter; a price that varies is above 0 (it is
+        log-uniform).
+        """
         width = self.width
         price = self.param_price
         faults: list[str] = []
         if width and width[0] < width[1] and any(end % WIDTH_STEP for end in width):
-            faults.append(f"instance.width: expected multiples of {WIDTH_STEP}, or low == high, got {list(width)}")
+            faults.append(
+                f"instance.width: expected multiples of {WIDTH_STEP}, or low == high, got "
+                f"{list(width)}"
+            )
         if price and price[0] == 0 < price[1]:
-            faults.append(f"instance.param_price: expected low > 0 where low < high, got {list(price)}")
+            faults.append(
+                f"instance.param_price: expected low > 0 where low < high, got {list(price)}"
+            )
         return faults
 
 
@@ -62,7 +87,8 @@ INSTANCE_PARAMETERS = tuple(field.name for field in fields(InstanceSpec))  # ord
 
 @spec
 class ObserveSpec(Spec):
-    """Parameters of the instance that the policy observes; it observes all that it can measure besides.
+    """Parameters of the instance that the policy observes; it observes all that it can measure
+    besides.
 
     Raises: ConfigError with all faults, a line each.
 
@@ -73,14 +99,16 @@ class ObserveSpec(Spec):
         >>> mg.ObserveSpec(instance=("colour",))
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: observe.instance: expected a list of names out of width, data_share, ...
+        morphogen.errors.ConfigError: observe.instance: expected a list of names out of
+            width, data_share, ...
     """
 
     PATH: ClassVar[str] = "observe"
 
     instance: Annotated[tuple[str, ...], Names(among=INSTANCE_PARAMETERS)] = option(
         default=INSTANCE_PARAMETERS,
-        text="parameters of the instance that the policy observes; the others, and what is derived from them, are 0",
+        text="parameters of the instance that the policy observes; the others, and what is "
+        "derived from them, are 0",
     )
 
 
@@ -97,14 +125,22 @@ def reference_instance(classes: int, reach: int) -> InstanceSpec:
 
 
 def variable_parameters(host: Host) -> tuple[str, ...]:
-    """Names of the parameters that may vary: all, or the price and the reach, if any, of a host without labels."""
+    """Names of the parameters that may vary: all, or the price and the reach, if any, of a host
+    without labels.
+    """
     if host.labelled:
         return INSTANCE_PARAMETERS
     return ("reach", "param_price") if host.reach else ("param_price",)
 
 
 def impaired_parameters(instance: InstanceSpec, host: Host) -> list[str]:
-    """Names of the parameters that vary, or differ from the reference, although the host does not know them."""
+    """Names of the parameters that vary, or differ from the reference, although the host does not
+    know them.
+    """
     reference = vars(reference_instance(host.classes, host.reach))
     known = variable_parameters(host)
-    return [name for name, span in vars(instance).items() if name not in known and span not in (None, reference[name])]
+    return [
+        name
+        for name, span in vars(instance).items()
+        if name not in known and span not in (None, reference[name])
+    ]

@@ -1,6 +1,8 @@
-"""Keywords of the entry points, for type checkers: fields of RunSpec, and names that are closed sets.
+"""Keywords of the entry points, for type checkers: fields of RunSpec, and names that are closed
+sets.
 
-Nothing here runs.  `tests/unit/config/test_typed_use.py` holds them equal to the spec and to the tables of actions.
+Nothing here runs.  `tests/unit/config/test_typed_use.py` holds them equal to the spec and to the
+tables of actions.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,6 @@
-"""Parts in Python files and modules that a command names by `--import`: run once, so that their parts have names."""
+"""Parts in Python files and modules that a command names by `--import`: run once, so that their
+parts have names.
+"""
 
 import contextlib
 import importlib
@@ -8,24 +10,50 @@ import sys
 import traceback
 from collections.abc import Iterator
 
-from morphogen.config.parts import ARMS, BLUEPRINTS, DATASETS, HOSTS, KINDS, LEARNERS, NETWORKS, POLICIES, RULES
+from morphogen.config.parts import (
+    ARMS,
+    BLUEPRINTS,
+    DATASETS,
+    HOSTS,
+    KINDS,
+    LEARNERS,
+    NETWORKS,
+    POLICIES,
+    RULES,
+)
 from morphogen.config.registry import error_line
 from morphogen.config.task import PRESETS, TASKS
 from morphogen.errors import ConfigError
 
-IMPORTED: list[str] = []  # absolute paths of files and names of modules that this process has imported
-_REGISTRIES = (TASKS, DATASETS, HOSTS, BLUEPRINTS, RULES, NETWORKS, LEARNERS, POLICIES, KINDS, PRESETS, ARMS)
+# absolute paths of files and names of modules that this process has imported
+IMPORTED: list[str] = []
+_REGISTRIES = (
+    TASKS,
+    DATASETS,
+    HOSTS,
+    BLUEPRINTS,
+    RULES,
+    NETWORKS,
+    LEARNERS,
+    POLICIES,
+    KINDS,
+    PRESETS,
+    ARMS,
+)
 _SUFFIX = ".py"
 _LOADERS = (__file__, importlib.__file__)
 
 
 def import_parts(name: str) -> None:
-    """Run a Python file, or import a module by its dotted name, that registers parts; a second time has no effect.
+    """Run a Python file, or import a module by its dotted name, that registers parts; a second time
+    has no effect.
 
-    The folder of the file, or the working directory for a module, is where other modules are searched last.  What the
+    The folder of the file, or the working directory for a module, is where other modules are
+    searched last.  What the
     file prints goes to stderr: stdout belongs to the command.
 
-    Raises: ConfigError for a name without a file or module, and for one that raises or registers nothing.
+    Raises: ConfigError for a name without a file or module, and for one that raises or registers
+    nothing.
     """
     path = os.path.abspath(os.path.expanduser(name)) if name.endswith(_SUFFIX) else ""
     source = path or name
@@ -42,7 +70,8 @@ def import_parts(name: str) -> None:
         raise ConfigError(f"--import: {_describe(error, name)}") from error
     if list(_registered_parts()) == before:
         raise ConfigError(
-            f'--import: {name} registers no part: expected a call such as morphogen.TASKS.register("mine", task)'
+            f"--import: {name} registers no part: expected a call such as "
+            'morphogen.TASKS.register("mine", task)'
         )
     IMPORTED.append(source)
 
@@ -70,13 +99,18 @@ def _describe(error: BaseException, name: str) -> str:
     path = os.path.expanduser(name)
     absent = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
     if absent or (isinstance(error, OSError) and error.filename == os.path.abspath(path)):
-        return f"expected a Python file ({_SUFFIX}) or the dotted name of a module, got {name}, which cannot be found"
+        return (
+            f"expected a Python file ({_SUFFIX}) or the dotted name of a module, got {name}, "
+            "which cannot be found"
+        )
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if frame.filename not in _LOADERS and not frame.filename.startswith("<frozen")
     ]
-    line = next((frame.lineno for frame in reversed(frames) if frame.filename == frames[0].filename), None)
+    line = next(
+        (frame.lineno for frame in reversed(frames) if frame.filename == frames[0].filename), None
+    )
     text = "; ".join(error_line(error).splitlines())
     if isinstance(error, SyntaxError):
         line = error.lineno

@@ -1,20 +1,27 @@
-"""Registries of the parts that can come from outside, and the one form in which they come (`config.registry`).
+"""Registries of the parts that can come from outside, and the one form in which they come
+(`config.registry`).
 
 Tasks and presets are registered in `config.task`.  A part is a plain object, or a function
 that builds it from the spec of a run:
 
     registry     setting            entry points          part
     TASKS        task               morphogen.tasks       `TaskSpec`
-    DATASETS     data.name          morphogen.datasets    function (folder) -> stored samples, see `data.splits`
+    DATASETS     data.name          morphogen.datasets    function (folder) -> stored samples, see
+                 `data.splits`
     HOSTS        host.name          morphogen.hosts       object of a class that derives from `Host`
-    BLUEPRINTS   blueprints         morphogen.blueprints  object of a class that derives from `SeedModule`
+    BLUEPRINTS   blueprints         morphogen.blueprints  object of a class that derives from
+                 `SeedModule`
     RULES        reward.rule        morphogen.rewards     function (RewardSpec, Terms) -> Rule
-    NETWORKS     policy.network     morphogen.networks    `PolicyNetwork`, or function (RunSpec) -> PolicyNetwork
+    NETWORKS     policy.network     morphogen.networks    `PolicyNetwork`, or function (RunSpec) ->
+                 PolicyNetwork
     LEARNERS     policy_name        morphogen.learners    `Learner`: trains the policy of the run
-    POLICIES     policy_name        morphogen.policies    `Policy`, or function (RunSpec, Limits) -> Policy; not trained
+    POLICIES     policy_name        morphogen.policies    `Policy`, or function (RunSpec, Limits) ->
+                 Policy; not trained
     PRESETS      preset             morphogen.presets     settings in the form of a config file
-    KINDS        kind of a task     morphogen.kinds       `TaskKind`: trains and validates the envs of the task
-    ARMS         --arms             morphogen.arms        function (argument, Setup) -> `ArmPlayer` of `evaluation.arms`
+    KINDS        kind of a task     morphogen.kinds       `TaskKind`: trains and validates the envs
+                 of the task
+    ARMS         --arms             morphogen.arms        function (argument, Setup) -> `ArmPlayer`
+                 of `evaluation.arms`
 
 The argument of an arm is the text after a colon in its name, such as FILE in `oracle:FILE`, or "".
 """
@@ -49,7 +56,9 @@ BLUEPRINTS: Registry[Any] = Registry(
     setting="blueprints",
     group="morphogen.blueprints",
     expected="an object of a class that derives from SeedModule",
-    is_part=lambda part: hasattr(part, "leaves") and hasattr(part, "delta") and not isinstance(part, type),
+    is_part=lambda part: (
+        hasattr(part, "leaves") and hasattr(part, "delta") and not isinstance(part, type)
+    ),
     core={kind.label: f"morphogen.hosts.cnn_seeds:{kind.name}" for kind in CNN_BLUEPRINTS},
 )
 RULES: Registry[Callable[..., Any]] = Registry(
@@ -73,14 +82,17 @@ LEARNERS: Registry[Any] = Registry(
     setting="policy_name",
     group="morphogen.learners",
     expected="an object of a class that derives from Learner",
-    is_part=lambda part: hasattr(part, "update") and hasattr(part, "init") and not isinstance(part, type),
+    is_part=lambda part: (
+        hasattr(part, "update") and hasattr(part, "init") and not isinstance(part, type)
+    ),
     core={"ppo": "morphogen.ppo.learner:PPO"},
 )
 POLICIES: Registry[Any] = Registry(
     "policy",
     setting="policy_name",
     group="morphogen.policies",
-    expected="an object with init, initial_hidden and act, or a function (spec, limits) that returns one",
+    expected="an object with init, initial_hidden and act, or a function (spec, limits) that "
+    "returns one",
     is_part=lambda part: hasattr(part, "act") or callable(part),
     core={
         **dict.fromkeys(("wait", "random"), "morphogen.policy.baselines:build_random"),

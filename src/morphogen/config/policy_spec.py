@@ -23,7 +23,9 @@ from morphogen.vocab.action import SIZES, Head
 
 
 class HeadFloors(NamedTuple):
-    """Floor under the probability of each legal choice, per head; at most half of the probability in all."""
+    """Floor under the probability of each legal choice, per head; at most half of the probability
+    in all.
+    """
 
     op: Annotated[float, Field(ge=0, le=0.5 / SIZES[Head.OP])] = 0.005
     slot: Annotated[float, Field(ge=0, le=0.5)] = 0.01  # times the slots of the run: checked there
@@ -54,7 +56,8 @@ LogOdds = Annotated[float, Field(ge=-10, le=10)]
 class OpBias(NamedTuple):
     """Log-odds of each op before training.
 
-    An untrained policy lets seeds live and keeps them, so that returns of complete lives are observed.
+    An untrained policy lets seeds live and keeps them, so that returns of complete lives are
+    observed.
     """
 
     WAIT: LogOdds = 0.0
@@ -76,25 +79,35 @@ class PolicySpec(Spec):
         >>> spec = mg.PolicySpec(hidden=16, floor={"op": 0.01})
         >>> spec.floor.op, spec.floor.tempo
         (0.01, 0.01)
-        >>> mg.PolicySpec(floor={"op": 0.5})  # floors of 6 ops: at most half of the probability in all
+        >>> mg.PolicySpec(
+        ...     floor={"op": 0.5}
+        ... )  # floors of 6 ops: at most half of the probability in all
         Traceback (most recent call last):
             ...
-        morphogen.errors.ConfigError: policy.floor.op: expected a number >= 0 and <= 0.0833333, got 0.5
+        morphogen.errors.ConfigError: policy.floor.op: expected a number >= 0 and
+            <= 0.0833333, got 0.5
     """
 
     PATH: ClassVar[str] = "policy"
 
     network: Annotated[str, OneOf(NETWORKS)] = option(
-        default="lstm", text="network of a trained policy; the settings below are those of lstm, but for floor"
+        default="lstm",
+        text="network of a trained policy; the settings below are those of lstm, but for floor",
     )
     hidden: Annotated[int, Field(ge=8, le=4_096)] = option(
         default=128, text="width of the memory and the layers of the policy"
     )
-    blueprint_dim: Annotated[int, Field(ge=1, le=64)] = option(default=4, text="width of the embedding of a blueprint")
-    memory: bool = option(default=True, text="carry the memory from epoch to epoch, or begin each with an empty one")
+    blueprint_dim: Annotated[int, Field(ge=1, le=64)] = option(
+        default=4, text="width of the embedding of a blueprint"
+    )
+    memory: bool = option(
+        default=True, text="carry the memory from epoch to epoch, or begin each with an empty one"
+    )
     floor: HeadFloors = option(default=HeadFloors())
     op_bias: OpBias = option(default=OpBias())
-    full_bias: LogOdds = option(default=2.0, text="log-odds of the alpha target FULL before training")
+    full_bias: LogOdds = option(
+        default=2.0, text="log-odds of the alpha target FULL before training"
+    )
 
 
 @spec
@@ -103,8 +116,9 @@ class PpoSpec(Spec):
 
     Raises: ConfigError with all faults, a line each.
 
-    Source: J. Schulman et al., Proximal Policy Optimization Algorithms (2017); advantages: J. Schulman et al.,
-    High-Dimensional Continuous Control Using Generalized Advantage Estimation (2016).
+    Source: J. Schulman et al., Proximal Policy Optimization Algorithms (2017); advantages: J.
+    Schulman et al., High-Dimensional Continuous Control Using Generalized Advantage Estimation
+    (2016).
 
     Example:
         >>> import morphogen as mg
@@ -120,12 +134,16 @@ class PpoSpec(Spec):
     PATH: ClassVar[str] = "ppo"
 
     epochs: Annotated[int, Field(ge=1, le=1_000)] = option(
-        default=4, flag=("--ppo-epochs", "N", LEARNING), text="passes over a round in the update of the policy"
+        default=4,
+        flag=("--ppo-epochs", "N", LEARNING),
+        text="passes over a round in the update of the policy",
     )
     minibatches: Annotated[Count, Null("gcd(4, envs)")] = option(
         default=None, text="minibatches per pass, each a group of envs with whole episodes"
     )
-    lr: Positive = option(default=1e-3, flag=("--lr", "X", LEARNING), text="learning rate of the policy")
+    lr: Positive = option(
+        default=1e-3, flag=("--lr", "X", LEARNING), text="learning rate of the policy"
+    )
     lr_end: Annotated[Positive | None, Null("constant")] = option(
         default=None, text="learning rate at the end of its schedule"
     )
@@ -151,18 +169,23 @@ class PpoSpec(Spec):
     entropy_coef_head: HeadFactors = option(default=HeadFactors())
     value_coef: NonNegative = option(default=0.5, text="weight of the critic's loss")
     value_warmup_rounds: Natural = option(
-        default=0, flag=("--value-warmup-rounds", "N", LEARNING), text="rounds until the critic counts in full"
+        default=0,
+        flag=("--value-warmup-rounds", "N", LEARNING),
+        text="rounds until the critic counts in full",
     )
     world_envs: Count = option(
         default=1,
-        text="consecutive envs that play the same world after imitation, for the mean advantage of the others to be "
-        "subtracted; 1 = each its own",
+        text="consecutive envs that play the same world after imitation, for the mean advantage of "
+        "the others to be subtracted; 1 = each its own",
     )
     imitation_rounds: Natural = option(
-        default=0, text="rounds at the start in which the heuristic acts and the policy learns to imitate it"
+        default=0,
+        text="rounds at the start in which the heuristic acts and the policy learns to imitate it",
     )
     imitation_limit: PositiveShare = option(
-        default=1.0, text="probability above which imitation leaves an action alone, so that others are still tried"
+        default=1.0,
+        text="probability above which imitation leaves an action alone, so that others are still "
+        "tried",
     )
     price_warmup_rounds: Natural = option(
         default=0, text="rounds in which prices of training instances rise to their range"

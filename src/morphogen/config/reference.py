@@ -1,4 +1,6 @@
-"""Reference of all settings: allowed values, default, flag and meaning, read from the fields of the specs."""
+"""Reference of all settings: allowed values, default, flag and meaning, read from the fields of the
+specs.
+"""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -20,7 +22,9 @@ class Setting(NamedTuple):
 
 
 def list_settings(kind: Any = RunSpec, above: str = "") -> Iterator[Setting]:
-    """Yield every setting of a spec, in the order of its fields.  Groups are entered, not listed."""
+    """Yield every setting of a spec, in the order of its fields.  Groups are entered, not
+    listed.
+    """
     for name, info in fields_of(kind).items():
         path = f"{above}{name}"
         inner = info.annotation
@@ -30,7 +34,8 @@ def list_settings(kind: Any = RunSpec, above: str = "") -> Iterator[Setting]:
         extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
         flag = str(extra.get("flag", ""))
         meaning = info.description or f"{_first_clause(kind)}: {name}"
-        meaning = f"false: {meaning}" if flag.startswith("--no-") else meaning  # the text is that of the flag
+        # the text is that of the flag
+        meaning = f"false: {meaning}" if flag.startswith("--no-") else meaning
         default = info.default if issubclass(kind, Spec) else kind._field_defaults[name]
         yield Setting(path, meaning, describe(inner, info.metadata), default, flag)
 
@@ -45,7 +50,8 @@ def _first_clause(kind: type) -> str:
 def explain_fault(line: str) -> str | None:
     """Return the meaning of the setting that a line of a ConfigError begins with.
 
-    None if the line begins with no setting, or if the meaning is long: it lists the values that the line lists.
+    None if the line begins with no setting, or if the meaning is long: it lists the values that the
+    line lists.
     """
     path = line.partition(": ")[0]
     meanings = (setting.meaning for setting in list_settings() if setting.path == path)

@@ -1,14 +1,15 @@
-"""Registries: the parts of a run by name, from the package, from this program, and from installed packages.
+"""Registries: the parts of a run by name, from the package, from this program, and from installed
+packages.
 
-A registry holds one kind of part: tasks, data sets, hosts, blueprints, reward rules, policies, networks, learners.
-Parts from outside come in three ways, the same for every kind:
+A registry holds one kind of part: tasks, data sets, hosts, blueprints, reward rules, policies,
+networks, learners. Parts from outside come in three ways, the same for every kind:
 
     TASKS.register("mine", part)                    in a program
     RunSpec(task=part)                              wherever a setting takes the name of a part
     [project.entry-points."morphogen.tasks"]        in a package: name = "module:part"
 
-The extras of this distribution come by entry points too.  Listing names imports no package.  A part is imported when
-its name is first used, so a broken package stops only the runs that name its part.
+The extras of this distribution come by entry points too.  Listing names imports no package.  A part
+is imported when its name is first used, so a broken package stops only the runs that name its part.
 """
 
 import re
@@ -25,13 +26,18 @@ from morphogen.errors import ConfigError
 T = TypeVar("T")
 EntryPoints = list[metadata.EntryPoint]
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")  # allowed names of parts
-BUILT_IN, PROGRAM = "own", "this program"  # origins of parts of the core, and of parts that a program registers
-EXTRA = re.compile(r"morphogen\.extras\.(\w+)\b.*")  # place of a part of an extra of this distribution
+# origins of parts of the core, and of parts that a program registers
+BUILT_IN = "own"
+PROGRAM = "this program"
+# place of a part of an extra of this distribution
+EXTRA = re.compile(r"morphogen\.extras\.(\w+)\b.*")
 
 
 @lru_cache(maxsize=1)
 def _scan(path: tuple[str, ...]) -> Mapping[str, Mapping[str, EntryPoints]]:
-    """Return the entry points of installed packages by group and name; `path` is the import path."""
+    """Return the entry points of installed packages by group and name; `path` is the import
+    path.
+    """
     del path
     points = metadata.entry_points()
     found: dict[str, dict[str, EntryPoints]] = {}
@@ -78,7 +84,9 @@ class Registries(Collection[str]):
         self._registries = registries
 
     def adopt(self, value: Any) -> Any:
-        """Return the name of a part that is given as an object; any other value is returned as it is."""
+        """Return the name of a part that is given as an object; any other value is returned as it
+        is.
+        """
         return next((each.adopt(value) for each in self._registries if each.is_part(value)), value)
 
     def __contains__(self, name: object) -> bool:
@@ -92,13 +100,19 @@ class Registries(Collection[str]):
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Parts of one kind by name: first those of the core, then those of this program, then those of packages.
+    """Parts of one kind by name: first those of the core, then those of this program, then those of
+    packages.
 
-    Indexing imports the part.  Raises: KeyError for an unknown name, ConfigError for a part that cannot be used.
+    Indexing imports the part.  Raises: KeyError for an unknown name, ConfigError for a part that
+    cannot be used.
 
     Example:
         >>> import morphogen as mg
-        >>> parts = {"setting": "data.sampler", "group": "morphogen.samplers", "expected": "a function"}
+        >>> parts = {
+        ...     "setting": "data.sampler",
+        ...     "group": "morphogen.samplers",
+        ...     "expected": "a function",
+        ... }
         >>> samplers = mg.Registry("sampler", **parts, is_part=callable)
         >>> samplers.register("sorted", sorted)
         >>> list(samplers), samplers.origin("sorted"), samplers["sorted"]([2, 1])
@@ -141,24 +155,28 @@ class Registry(Mapping[str, T], Generic[T]):
     def register(self, name: str, part: T) -> None:
         """Add a part of this program, or replace one.
 
-        Raises: ConfigError for an invalid name, for the name of a part that is from elsewhere, and for an object that
-        is no part of this kind.
+        Raises: ConfigError for an invalid name, for the name of a part that is from elsewhere, and
+        for an object that is no part of this kind.
         """
         if not isinstance(name, str) or not NAME.fullmatch(name):
             remedy = "; a function made by def has a name" if name == "<lambda>" else ""
             allowed = "letters and digits, with . _ - between them"
             raise ConfigError(f"name of a {self.kind}: expected {allowed}, got {name!a}{remedy}")
         if not self.is_part(part):
-            raise ConfigError(f"{self.kind} {name}: expected {self._expected}, got {show_part(part)}")
+            raise ConfigError(
+                f"{self.kind} {name}: expected {self._expected}, got {show_part(part)}"
+            )
         if name in self and name not in self._registered:
             got = f"that of a {self.kind} of {self.origin(name)}"
             raise ConfigError(f"{self.kind} {name}: expected a new name, got {got}")
         self._registered[name] = part
 
     def adopt(self, value: Any) -> Any:
-        """Return the name of a part that is given as an object, registered as a part of this program.
+        """Return the name of a part that is given as an object, registered as a part of this
+        program.
 
-        The name is the attribute `name` of the object, or `__name__`.  Any other value is returned as it is.
+        The name is the attribute `name` of the object, or `__name__`.  Any other value is returned
+        as it is.
         """
         if not self.is_part(value):
             return value
@@ -168,7 +186,8 @@ class Registry(Mapping[str, T], Generic[T]):
         return name
 
     def origin(self, name: str) -> str:
-        """Return the author of a part: `own`, the name of an extra, `this program`, or `package 1.0`.
+        """Return the author of a part: `own`, the name of an extra, `this program`, or `package
+        1.0`.
 
         Raises: KeyError for an unknown name.
         """
@@ -186,15 +205,21 @@ class Registry(Mapping[str, T], Generic[T]):
         return (*self._core, *(name for name, points in offers if EXTRA.fullmatch(points[0].value)))
 
     def unusable(self) -> dict[str, str]:
-        """Describe the offers of packages that cannot be used, by name: an invalid name, or one in use."""
+        """Describe the offers of packages that cannot be used, by name: an invalid name, or one in
+        use.
+        """
         faults: dict[str, str] = {}
         for name, points in self._entry_points().items():
             field = f"entry point of {_authors(points)}: expected"
             if not NAME.fullmatch(name):
-                faults[name] = f"{field} a name of letters and digits, with . _ - between them, got {name!a}"
+                faults[name] = (
+                    f"{field} a name of letters and digits, with . _ - between them, got {name!a}"
+                )
             elif name not in self._offers():
                 whose = f"a {self.kind} of {self.origin(name)}"
-                faults[name] = f"{field} a free name, got {name!a}, {whose}; the entry point is ignored"
+                faults[name] = (
+                    f"{field} a free name, got {name!a}, {whose}; the entry point is ignored"
+                )
         return faults
 
     def source(self, name: str) -> str:
@@ -212,18 +237,25 @@ class Registry(Mapping[str, T], Generic[T]):
         points = self._offers()[name]
         if len(points) > 1:
             raise ConfigError(
-                f"{self.setting}: expected one package with {name}, got {_authors(points)}; uninstall one"
+                f"{self.setting}: expected one package with {name}, got {_authors(points)}; "
+                "uninstall one"
             )
         try:
             part = points[0].load()
         except Exception as error:
-            raise ConfigError(f"{self.source(name)}: cannot be imported: {error_line(error)}") from error
+            raise ConfigError(
+                f"{self.source(name)}: cannot be imported: {error_line(error)}"
+            ) from error
         if not self.is_part(part):
-            raise ConfigError(f"{self.source(name)}: expected {self._expected}, got {show_part(part)}")
+            raise ConfigError(
+                f"{self.source(name)}: expected {self._expected}, got {show_part(part)}"
+            )
         return part
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and (name in self._core or name in self._registered or name in self._offers())
+        return isinstance(name, str) and (
+            name in self._core or name in self._registered or name in self._offers()
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter((*self._core, *self._registered, *self._offers()))
@@ -238,4 +270,6 @@ class Registry(Mapping[str, T], Generic[T]):
         """Return the usable offers of installed packages, by name in alphabetical order."""
         taken = (*self._core, *self._registered)
         points = sorted(self._entry_points().items())
-        return {name: offers for name, offers in points if NAME.fullmatch(name) and name not in taken}
+        return {
+            name: offers for name, offers in points if NAME.fullmatch(name) and name not in taken
+        }

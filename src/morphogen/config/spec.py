@@ -1,4 +1,6 @@
-"""RunSpec: everything about a run, set once and validated as a whole before anything else happens."""
+"""RunSpec: everything about a run, set once and validated as a whole before anything else
+happens.
+"""
 
 import math
 from dataclasses import replace
@@ -52,7 +54,7 @@ POLICY_MEANINGS: dict[str, str] = {
     "ppo": "the policy network, trained by PPO after every round",
     "wait": "never does anything: what the bare host reaches",
     "random": "any legal choice, all equally likely",
-    "heuristic": "rules: grow on a plateau what is cheap, keep what is worth its price, prune what is not",
+    "heuristic": "rules: grow on a plateau what is cheap, keep what is worth its price, prune the rest",
     "germinate_one": "a schedule: one norm seed in the first slot, left alone after that",
     "full_cycle": "a schedule: the fastest full life of one norm seed, from germination to fossil",
 }
@@ -64,7 +66,14 @@ RIVALS = ("wait", "random", "heuristic")  # arms of an evaluation by default
 S = TypeVar("S", bound=Spec)
 # Settings that a resumed run may change: they change no number of the run, or only last bits.
 RESUME_MUTABLE = (
-    *("rounds", "engine.devices", "engine.threads", "env.compile", "env.capture", "engine.activation_mib"),
+    *(
+        "rounds",
+        "engine.devices",
+        "engine.threads",
+        "env.compile",
+        "env.capture",
+        "engine.activation_mib",
+    ),
     *("engine.phase_profile", "engine.deterministic", "engine.tf32", *PROCESS_SETTINGS),
     *("telemetry", "checkpoint"),
 )
@@ -82,9 +91,10 @@ def may_change_on_resume(path: str) -> bool:
 class RunSpec(Spec):
     """The configuration of a run.
 
-    Fields that are not given come from the preset, then from the defaults of the task, then from the class.  Fields
-    that are None come from the task as well, when `resolve` fills them in.  A field has the type that it has in a
-    resolved spec.  The constructor takes a dict for a group, a list for a tuple, and a part for its name.
+    Fields that are not given come from the preset, then from the defaults of the task, then from
+    the class.  Fields that are None come from the task as well, when `resolve` fills them in.  A
+    field has the type that it has in a resolved spec.  The constructor takes a dict for a group, a
+    list for a tuple, and a part for its name.
 
     Raises: ConfigError with all faults, a line each.
 
@@ -101,29 +111,39 @@ class RunSpec(Spec):
 
     PATH: ClassVar[str] = ""
 
-    if TYPE_CHECKING:  # a dict for a group, a list for a tuple, a part for its name, None for what the task decides
+    # a dict for a group, a list for a tuple, a part for its name, None for what the task decides
+    if TYPE_CHECKING:
 
         def __init__(self, **fields: Unpack[RunFields]) -> None: ...
 
     task: Annotated[str, OneOf(TASKS)] = option(
         default=DEFAULT_TASK,
         flag=("--task", "NAME", TASK),
-        text=f"data and host network (default {DEFAULT_TASK}): {', '.join(TASKS)}, or a registered one",
+        text=f"data and host network (default {DEFAULT_TASK}): {', '.join(TASKS)}, or a "
+        "registered one",
     )
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = option(
-        default=0, flag=("--seed", "N", SIZE), text="fixes every random number of the run (default 0)"
+        default=0,
+        flag=("--seed", "N", SIZE),
+        text="fixes every random number of the run (default 0)",
     )
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] = option(
-        default=50, flag=("--rounds", "N", SIZE), text="rounds; each plays one episode per env, then updates the policy"
+        default=50,
+        flag=("--rounds", "N", SIZE),
+        text="rounds; each plays one episode per env, then updates the policy",
     )
     envs: Annotated[int, Field(ge=1, le=65_536)] = option(
         default=32, flag=("--envs", "N", SIZE), text="host networks trained side by side"
     )
     episode_length: Annotated[int, Field(ge=1, le=10_000), Null(BY_TASK)] = option(
-        default=None, flag=("--episode-length", "N", SIZE), text="epochs in the life of a host, one action each"
+        default=None,
+        flag=("--episode-length", "N", SIZE),
+        text="epochs in the life of a host, one action each",
     )
     slots: Annotated[tuple[str, ...], Names(least=1), Null(BY_TASK)] = option(
-        default=None, flag=("--slots", "ID", TASK), text="places in the host where seeds may grow, e.g. r0c0 r1c0"
+        default=None,
+        flag=("--slots", "ID", TASK),
+        text="places in the host where seeds may grow, e.g. r0c0 r1c0",
     )
     max_seeds: Annotated[int, Field(ge=0, le=10_000)] = option(
         default=0,
@@ -131,7 +151,8 @@ class RunSpec(Spec):
         text="most seeds in one host at a time; 0 = no limit (default: 3 on digits, else 0)",
     )
     blueprints: Annotated[tuple[str, ...], Names(among=BLUEPRINTS)] = option(
-        default=(), text="kinds of seeds that may be germinated; none named = all that the host comes with"
+        default=(),
+        text="kinds of seeds that may be germinated; none named = all that the host comes with",
     )
     disabled_ops: Annotated[tuple[str, ...], Names(among=_DISABLEABLE_OPS)] = option(
         default=(), text="ops that the policy may never use"
@@ -144,13 +165,18 @@ class RunSpec(Spec):
     instance: InstanceSpec = option(default=InstanceSpec())
     policy_name: Annotated[str, OneOf(Registries(LEARNERS, POLICIES), SCHEDULE_FILE)] = option(
         default="ppo",
-        text="policy that acts: the network that a learner trains (ppo), a baseline, or schedule:FILE with actions",
+        text="policy that acts: the network that a learner trains (ppo), a baseline, or "
+        "schedule:FILE with actions",
     )
     final_episodes: Annotated[int, Field(ge=0, le=1_000_000), Null("as many as envs")] = option(
-        default=None, flag=("--final-episodes", "N", SIZE), text="held-out episodes played at the end; 0 = none"
+        default=None,
+        flag=("--final-episodes", "N", SIZE),
+        text="held-out episodes played at the end; 0 = none",
     )
     preset: Annotated[Annotated[str, OneOf(PRESETS.keys())] | None, Null("none")] = option(
-        default=None, flag=("--preset", "NAME", TASK), text="start from a named set of settings: " + ", ".join(PRESETS)
+        default=None,
+        flag=("--preset", "NAME", TASK),
+        text="start from a named set of settings: " + ", ".join(PRESETS),
     )
     data: groups.DataSpec = option(default=groups.DataSpec())
     host: groups.HostSpec = option(default=groups.HostSpec())
@@ -186,7 +212,8 @@ class RunSpec(Spec):
         """Return the spec with other settings.
 
         Args:
-            fields: as in the constructor; a dict changes some fields of a group, a spec replaces the group.
+            fields: as in the constructor; a dict changes some fields of a group, a spec replaces
+            the group.
 
         Raises: ConfigError with all faults, a line each.
 
@@ -197,11 +224,17 @@ class RunSpec(Spec):
             (8, 0.1, 2)
         """
         replaced = {name for name, value in fields.items() if isinstance(value, Spec)}
-        kept = {name: value for name, value in to_settings(self, explicit=True).items() if name not in replaced}
+        kept = {
+            name: value
+            for name, value in to_settings(self, explicit=True).items()
+            if name not in replaced
+        }
         return RunSpec(**merge_settings(kept, explicit_settings(dict(fields))))
 
     def cross_checks(self) -> list[str]:
-        """Slots exist, minibatches divide the envs, floors fit the slots, instances fit the task."""
+        """Slots exist, minibatches divide the envs, floors fit the slots, instances fit the
+        task.
+        """
         try:
             host = find_host(self)
             kinds = blueprint_kinds(self)
@@ -211,16 +244,27 @@ class RunSpec(Spec):
         built_in = BLUEPRINTS.builtin()
         slots = self.slots or (TASKS[self.task].slots if self.host.name is None else known)
         faults = [
-            f"slots: expected names out of {', '.join(known)}, got {format_value(n)}" for n in slots if n not in known
+            f"slots: expected names out of {', '.join(known)}, got {format_value(n)}"
+            for n in slots
+            if n not in known
         ]
         if not is_unset(self.ppo.minibatches) and self.envs % self.ppo.minibatches:
-            faults.append(f"ppo.minibatches: expected a divisor of envs ({self.envs}), got {self.ppo.minibatches}")
+            faults.append(
+                f"ppo.minibatches: expected a divisor of envs ({self.envs}), got "
+                f"{self.ppo.minibatches}"
+            )
         floor = self.policy.floor[Head.SLOT]
         if floor * len(slots) > 0.5:
-            faults.append(f"policy.floor.slot: expected <= {0.5 / len(slots):g} with {len(slots)} slots, got {floor}")
+            faults.append(
+                f"policy.floor.slot: expected <= {0.5 / len(slots):g} with {len(slots)} "
+                f"slots, got {floor}"
+            )
         fit = [name for name in kinds if name]
         if any(name in built_in and name not in host.blueprints for name in self.blueprints):
-            faults.append(f"blueprints: expected names out of {', '.join(fit)}, got {format_value(self.blueprints)}")
+            faults.append(
+                f"blueprints: expected names out of {', '.join(fit)}, got "
+                f"{format_value(self.blueprints)}"
+            )
         classes = self.instance.classes
         if classes and classes[1] > host.classes:
             limit = f"at most {host.classes} with the task {self.task}"
@@ -252,22 +296,31 @@ def find_host(spec: RunSpec) -> Host:
 
 
 def blueprint_kinds(spec: RunSpec) -> tuple[str, ...]:
-    """Return the name of every blueprint code in a run: those of the host, then those named in the spec."""
+    """Return the name of every blueprint code in a run: those of the host, then those named in the
+    spec.
+    """
     host = find_host(spec)
     kinds = tuple(BLUEPRINTS.adopt(kind) for kind in host.blueprints)
     if unknown := [kind for kind in kinds if kind not in BLUEPRINTS]:
         known = ", ".join(BLUEPRINTS)
         raise ConfigError(
-            f"blueprints of host {type(host).__name__}: expected parts, or names out of {known}, got {unknown[0]!a}"
+            f"blueprints of host {type(host).__name__}: expected parts, or names out of "
+            f"{known}, got {unknown[0]!a}"
         )
-    own = (name for name in spec.blueprints if name not in kinds and name not in BLUEPRINTS.builtin())
+    own = (
+        name for name in spec.blueprints if name not in kinds and name not in BLUEPRINTS.builtin()
+    )
     return assign_codes((*kinds, *own))
 
 
 def instance_ranges(spec: RunSpec) -> InstanceSpec:
     """The ranges that instances are drawn from, every one set."""
     host = find_host(spec)
-    base = TASKS[spec.task].instance if spec.instances == "task" else reference_instance(host.classes, host.reach)
+    base = (
+        TASKS[spec.task].instance
+        if spec.instances == "task"
+        else reference_instance(host.classes, host.reach)
+    )
     ranges = {name: span for name, span in vars(spec.instance).items() if span is not None}
     if not host.labelled:
         base = replace(base, classes=(host.classes, host.classes))
@@ -275,7 +328,9 @@ def instance_ranges(spec: RunSpec) -> InstanceSpec:
 
 
 def pick_slots(spec: RunSpec) -> tuple[SlotSpec, ...]:
-    """Return the enabled slots, in slot order: those of the spec, of the task, or all of a host that is named."""
+    """Return the enabled slots, in slot order: those of the spec, of the task, or all of a host
+    that is named.
+    """
     host = find_host(spec)
     task = TASKS[spec.task].slots
     default = task if spec.host.name is None else tuple(slot.name for slot in host.all_slots)
@@ -296,20 +351,25 @@ def build_limits(spec: RunSpec) -> Limits:
 
 
 def param_budget(spec: RunSpec) -> int:
-    """Parameters whose price is `param_price`: the task's number, or the largest choice in every declared slot."""
+    """Parameters whose price is `param_price`: the task's number, or the largest choice in every
+    declared slot.
+    """
     budget = TASKS[spec.task].param_budget
     limits = build_limits(spec)
     host = find_host(spec)
     if budget is not None:
         return budget
-    allowed = [BLUEPRINTS[host.module_name(limits.kinds[code])] for code in limits.allowed_blueprints]
+    allowed = [
+        BLUEPRINTS[host.module_name(limits.kinds[code])] for code in limits.allowed_blueprints
+    ]
     return sum(max(kind.params(slot.channels) for kind in allowed) for slot in host.all_slots)
 
 
 def resolve(spec: RunSpec) -> RunSpec:
     """Set every field that the task or the reward rule decides; resolving twice changes nothing.
 
-    Returns: a spec in which every field has a value of its type.  `RunSpec.rounds` and other given values stay.
+    Returns: a spec in which every field has a value of its type.  `RunSpec.rounds` and other given
+    values stay.
 
     Example:
         >>> import morphogen as mg
@@ -329,18 +389,23 @@ def resolve(spec: RunSpec) -> RunSpec:
         final_episodes=spec.envs if is_unset(spec.final_episodes) else spec.final_episodes,
         instance=instance_ranges(spec),
         data=replace(
-            _fill(spec.data, name=task.dataset, batch=task.batch, minibatches=task.minibatches), val_samples=samples
+            _fill(spec.data, name=task.dataset, batch=task.batch, minibatches=task.minibatches),
+            val_samples=samples,
         ),
         host=_fill(spec.host, lr=task.lr, seed_lr=task.seed_lr, width=host.width),
         evaluation=_fill(spec.evaluation, episodes=max(2, min(16, spec.envs // 4))),
         reward=spec.reward.fill_defaults(),
         ppo=_fill(spec.ppo, minibatches=math.gcd(4, spec.envs)),
         telemetry=_fill(
-            spec.telemetry, plateau_threshold=task.plateau_threshold, improvement_threshold=task.improvement_threshold
+            spec.telemetry,
+            plateau_threshold=task.plateau_threshold,
+            improvement_threshold=task.improvement_threshold,
         ),
     )
 
 
 def _fill(group: S, **defaults: Any) -> S:
     """Replace the fields that are None."""
-    return replace(group, **{name: value for name, value in defaults.items() if getattr(group, name) is None})
+    return replace(
+        group, **{name: value for name, value in defaults.items() if getattr(group, name) is None}
+    )

@@ -1,4 +1,6 @@
-"""Tasks: data, host, slots and numbers of a run; and presets, named variations on the defaults of a task."""
+"""Tasks: data, host, slots and numbers of a run; and presets, named variations on the defaults of a
+task.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -6,7 +8,12 @@ from typing import Any
 
 from morphogen.config.fields import Settings, raise_all
 from morphogen.config.host import CnnSpec, Host
-from morphogen.config.instance_spec import InstanceSpec, impaired_parameters, reference_instance, variable_parameters
+from morphogen.config.instance_spec import (
+    InstanceSpec,
+    impaired_parameters,
+    reference_instance,
+    variable_parameters,
+)
 from morphogen.config.parts import DATASETS, HOSTS, KINDS
 from morphogen.config.registry import NAME, Registry
 from morphogen.config.task_defaults import DIGITS_DEFAULTS, TINY_DEFAULTS
@@ -19,13 +26,16 @@ DEFAULT_TASK = "digits"
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec:
-    """A task: data, host, slots and numbers.  Settings named `data.*`, `host.*`, ... in a config replace these.
+    """A task: data, host, slots and numbers.  Settings named `data.*`, `host.*`, ... in a config
+    replace these.
 
     Raises: ConfigError with all faults, a line each.
 
     Example:
         >>> import morphogen as mg
-        >>> host = mg.CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)
+        >>> host = mg.CnnSpec(
+        ...     base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10
+        ... )
         >>> task = mg.TaskSpec(name="small", dataset="digits", host=host, slots=("r0c0",), batch=16)
         >>> mg.make(task, envs=2).spec.task
         'small'
@@ -84,8 +94,17 @@ class TaskSpec:
         make_plain(self)
         for name, registry in (("dataset", DATASETS), ("host", HOSTS), ("kind", KINDS)):
             if isinstance(value := getattr(self, name), str) and value not in registry:
-                known = f"one of {', '.join(registry)}" if registry else f"an object (no {registry.kind} is registered)"
-                raise_all([f"task {self.name}: {name}: expected {known}, got {value!a}{suggest(value, registry)}"])
+                known = (
+                    f"one of {', '.join(registry)}"
+                    if registry
+                    else f"an object (no {registry.kind} is registered)"
+                )
+                raise_all(
+                    [
+                        f"task {self.name}: {name}: expected {known}, got "
+                        f"{value!a}{suggest(value, registry)}"
+                    ]
+                )
         host = HOSTS[self.host] if isinstance(self.host, str) else self.host
         raise_all(self._faults(host))
         reference = reference_instance(host.classes, host.reach)
@@ -108,7 +127,10 @@ class TaskSpec:
     def _faults(self, host: Any) -> list[str]:
         """Describe invalid fields, a line each."""
         if not isinstance(host, Host):
-            return [f"task {self.name}: host: expected an object of a class that derives from Host, got {host!a:.60}"]
+            return [
+                f"task {self.name}: host: expected an object of a class that derives from "
+                f"Host, got {host!a:.60}"
+            ]
         known = [slot.name for slot in host.all_slots]
         images = len(host.input_shape) == 3
         channels = host.input_shape[0]
@@ -116,15 +138,27 @@ class TaskSpec:
         given = {"mean": self.mean, "std": self.std}
         variable = " and ".join(variable_parameters(host))
         checks = {
-            "name": (bool(NAME.fullmatch(self.name)), "letters and digits, with . _ - between them"),
-            "dataset": (isinstance(self.dataset, str) or callable(self.dataset), "a data set or its name"),
+            "name": (
+                bool(NAME.fullmatch(self.name)),
+                "letters and digits, with . _ - between them",
+            ),
+            "dataset": (
+                isinstance(self.dataset, str) or callable(self.dataset),
+                "a data set or its name",
+            ),
             "slots": (set(self.slots) <= set(known), f"names out of {', '.join(known)}"),
             **{
-                name: (type(getattr(self, name)) is int and getattr(self, name) >= 1, "an integer >= 1")
+                name: (
+                    type(getattr(self, name)) is int and getattr(self, name) >= 1,
+                    "an integer >= 1",
+                )
                 for name in counts
             },
             **{
-                name: (values is None or len(values) == channels, f"{channels} numbers, one per input channel")
+                name: (
+                    values is None or len(values) == channels,
+                    f"{channels} numbers, one per input channel",
+                )
                 for name, values in given.items()
             },
             "shift": (self.shift == 0 or images, "0 with samples that are no images"),
@@ -176,7 +210,9 @@ _TINY = replace(
     question="does a run work, on a few digits, in seconds?",
     host=replace(_DIGITS_HOST, kernel=1),
     slots=("r0c0", "r1c0"),
-    instance=InstanceSpec(width=(0.5, 1.0), label_noise=(0.0, 0.3), reach=(1, 1), param_price=(0.05, 1.0)),
+    instance=InstanceSpec(
+        width=(0.5, 1.0), label_noise=(0.0, 0.3), reach=(1, 1), param_price=(0.05, 1.0)
+    ),
     batch=4,
     minibatches=1,
     episode_length=8,
@@ -226,5 +262,6 @@ PRESETS: Registry[Settings] = Registry(
     group="morphogen.presets",
     expected="settings in the form of a config file",
     is_part=lambda part: isinstance(part, dict),
-    core={name: {"task": name} for name in TASKS.builtin()} | {"smoke": _SMOKE},  # the defaults of each task
+    # the defaults of each task
+    core={name: {"task": name} for name in TASKS.builtin()} | {"smoke": _SMOKE},
 )

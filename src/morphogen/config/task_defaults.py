@@ -2,8 +2,10 @@
 
 from morphogen.config.fields import Settings
 
-# All ops and blueprints, a seed in every slot.  Groups of four envs play the same world.  The first rounds imitate the
-# rules, which grow one seed at a time: a fresh policy grows and keeps, and would see first that most of it costs too
+# All ops and blueprints, a seed in every slot. Groups of four envs play the same world. The first
+# rounds imitate the
+# rules, which grow one seed at a time: a fresh policy grows and keeps, and would see first that
+# most of it costs too
 # much.  Kernels of this size gain nothing from a second thread.
 DIGITS_DEFAULTS: Settings = {
     "rounds": 90,

@@ -4,9 +4,22 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from morphogen.config.fields import BY_TASK, OUTPUT, Count, FilePath, Name, Names, NonNegative, Null, Spec, option, spec
+from morphogen.config.fields import (
+    BY_TASK,
+    OUTPUT,
+    Count,
+    FilePath,
+    Name,
+    Names,
+    NonNegative,
+    Null,
+    Spec,
+    option,
+    spec,
+)
 
-LEVELS = ("off", "normal", "debug")  # debug also measures gradients of the parameter tensors of hosts
+# debug also measures gradients of the parameter tensors of hosts
+LEVELS = ("off", "normal", "debug")
 LEVEL_OFF = LEVELS[0]
 LEVEL_DEBUG = LEVELS[-1]
 LOGGERS = ("csv", "tensorboard", "wandb", "mlflow")
@@ -15,70 +28,113 @@ LOGGERS = ("csv", "tensorboard", "wandb", "mlflow")
 class AnomalyLimits(NamedTuple):
     """Limits of the alarms; every comparison is strict."""
 
-    ratio_explosion: Annotated[NonNegative, Field(description="probability ratio above it is an alarm")] = 5.0
-    ratio_collapse: Annotated[NonNegative, Field(description="probability ratio below it is an alarm")] = 0.1
-    kl_extreme: Annotated[NonNegative, Field(description="divergence in nats that is an error")] = 0.5
-    kl_spike: Annotated[NonNegative, Field(description="divergence in nats that is a warning")] = 0.1
-    value_loss: Annotated[NonNegative, Field(description="loss of the critic, on the scale of normalised returns")] = (
-        5.0
+    ratio_explosion: Annotated[
+        NonNegative, Field(description="probability ratio above it is an alarm")
+    ] = 5.0
+    ratio_collapse: Annotated[
+        NonNegative, Field(description="probability ratio below it is an alarm")
+    ] = 0.1
+    kl_extreme: Annotated[NonNegative, Field(description="divergence in nats that is an error")] = (
+        0.5
     )
-    td_error: Annotated[NonNegative, Field(description="mean absolute error of one-step values, on that scale")] = 5.0
+    kl_spike: Annotated[NonNegative, Field(description="divergence in nats that is a warning")] = (
+        0.1
+    )
+    value_loss: Annotated[
+        NonNegative, Field(description="loss of the critic, on the scale of normalised returns")
+    ] = 5.0
+    td_error: Annotated[
+        NonNegative, Field(description="mean absolute error of one-step values, on that scale")
+    ] = 5.0
     entropy_op: Annotated[
         NonNegative,
-        Field(description="entropy of the head op, as a share of its first one, below which it is collapsed"),
+        Field(
+            description="entropy of the head op, as a share of its first one, below which it is "
+            "collapsed"
+        ),
     ] = 0.08
     entropy_slot: Annotated[
         NonNegative,
-        Field(description="entropy of the head slot, as a share of its first one, below which it is collapsed"),
+        Field(
+            description="entropy of the head slot, as a share of its first one, below which it is "
+            "collapsed"
+        ),
     ] = 0.10
     entropy_blueprint: Annotated[
         NonNegative,
-        Field(description="entropy of the head blueprint, as a share of its first one, below which it is collapsed"),
+        Field(
+            description="entropy of the head blueprint, as a share of its first one, below which "
+            "it is collapsed"
+        ),
     ] = 0.05
     entropy_style: Annotated[
         NonNegative,
-        Field(description="entropy of the head style, as a share of its first one, below which it is collapsed"),
+        Field(
+            description="entropy of the head style, as a share of its first one, below which it is "
+            "collapsed"
+        ),
     ] = 0.08
     entropy_tempo: Annotated[
         NonNegative,
-        Field(description="entropy of the head tempo, as a share of its first one, below which it is collapsed"),
+        Field(
+            description="entropy of the head tempo, as a share of its first one, below which it is "
+            "collapsed"
+        ),
     ] = 0.05
     entropy_alpha_target: Annotated[
         NonNegative,
-        Field(description="entropy of the head alpha_target, as a share of its first one, below which it is collapsed"),
+        Field(
+            description="entropy of the head alpha_target, as a share of its first one, below "
+            "which it is collapsed"
+        ),
     ] = 0.08
     entropy_alpha_speed: Annotated[
         NonNegative,
-        Field(description="entropy of the head alpha_speed, as a share of its first one, below which it is collapsed"),
+        Field(
+            description="entropy of the head alpha_speed, as a share of its first one, below "
+            "which it is collapsed"
+        ),
     ] = 0.08
     entropy_alpha_curve: Annotated[
         NonNegative,
-        Field(description="entropy of the head alpha_curve, as a share of its first one, below which it is collapsed"),
+        Field(
+            description="entropy of the head alpha_curve, as a share of its first one, below "
+            "which it is collapsed"
+        ),
     ] = 0.08
     entropy_clear: Annotated[
         NonNegative, Field(description="times the limit of a head above which its collapse is over")
     ] = 1.5
-    entropy_rounds: Annotated[NonNegative, Field(description="rounds in a row below the limit that are a collapse")] = (
-        3.0
-    )
+    entropy_rounds: Annotated[
+        NonNegative, Field(description="rounds in a row below the limit that are a collapse")
+    ] = 3.0
     entropy_until: Annotated[
         NonNegative, Field(description="share of the run after which a decided policy is no alarm")
     ] = 0.5
-    frozen_kl: Annotated[NonNegative, Field(description="divergence in nats below which an update moved nothing")] = (
-        1e-6
-    )
-    frozen_rounds: Annotated[NonNegative, Field(description="rounds in a row without a move that are an alarm")] = 3.0
+    frozen_kl: Annotated[
+        NonNegative, Field(description="divergence in nats below which an update moved nothing")
+    ] = 1e-6
+    frozen_rounds: Annotated[
+        NonNegative, Field(description="rounds in a row without a move that are an alarm")
+    ] = 3.0
     critic_variance: Annotated[
-        float, Field(description="share of the variance of returns below which a critic explains nothing")
+        float,
+        Field(description="share of the variance of returns below which a critic explains nothing"),
     ] = 0.05
     critic_rounds: Annotated[
-        NonNegative, Field(description="rounds in a row in which it explains nothing that are an alarm")
+        NonNegative,
+        Field(description="rounds in a row in which it explains nothing that are an alarm"),
     ] = 10.0
     return_gap: Annotated[
-        NonNegative, Field(description="deviations between the returns of the rewards and those of the learner")
+        NonNegative,
+        Field(description="deviations between the returns of the rewards and those of the learner"),
     ] = 0.5
-    return_rounds: Annotated[NonNegative, Field(description="rounds in a row with such a gap that are an alarm")] = 3.0
-    gradient_drift: Annotated[NonNegative, Field(description="gradient norm over its running average")] = 4.0
+    return_rounds: Annotated[
+        NonNegative, Field(description="rounds in a row with such a gap that are an alarm")
+    ] = 3.0
+    gradient_drift: Annotated[
+        NonNegative, Field(description="gradient norm over its running average")
+    ] = 4.0
     hidden_explosion: Annotated[
         NonNegative, Field(description="root mean square of the memory above it is an alarm")
     ] = 10.0
@@ -86,20 +142,37 @@ class AnomalyLimits(NamedTuple):
         NonNegative, Field(description="root mean square of the memory below it is an alarm")
     ] = 1e-6
     behaviour_gap: Annotated[
-        NonNegative, Field(description="nats between the recorded and the recomputed log-probabilities")
+        NonNegative,
+        Field(description="nats between the recorded and the recomputed log-probabilities"),
     ] = 1e-3
-    observation_clipped: Annotated[NonNegative, Field(description="share of features that are clipped")] = 0.01
-    young_rounds: Annotated[NonNegative, Field(description="first rounds without judgement of drift and clipping")] = (
-        2.0
-    )
-    envs_nonfinite: Annotated[NonNegative, Field(description="share of envs with skipped steps")] = 0.0
+    observation_clipped: Annotated[
+        NonNegative, Field(description="share of features that are clipped")
+    ] = 0.01
+    young_rounds: Annotated[
+        NonNegative, Field(description="first rounds without judgement of drift and clipping")
+    ] = 2.0
+    envs_nonfinite: Annotated[
+        NonNegative, Field(description="share of envs with skipped steps")
+    ] = 0.0
     rollbacks: Annotated[NonNegative, Field(description="rollbacks per env in a round")] = 0.25
-    wait_only: Annotated[NonNegative, Field(description="share of WAIT among the steps with a choice")] = 0.95
-    wait_rounds: Annotated[NonNegative, Field(description="rounds in a row of waiting that are reported")] = 3.0
-    memory: Annotated[NonNegative, Field(description="reserved share of the memory of a device")] = 0.85
-    memory_rounds: Annotated[NonNegative, Field(description="rounds from one warning about memory to the next")] = 10.0
-    drop_progress: Annotated[NonNegative, Field(description="share of the run before which no drop is reported")] = 0.1
-    drop: Annotated[NonNegative, Field(description="fall of the rolling accuracy, as its share")] = 0.1
+    wait_only: Annotated[
+        NonNegative, Field(description="share of WAIT among the steps with a choice")
+    ] = 0.95
+    wait_rounds: Annotated[
+        NonNegative, Field(description="rounds in a row of waiting that are reported")
+    ] = 3.0
+    memory: Annotated[
+        NonNegative, Field(description="reserved share of the memory of a device")
+    ] = 0.85
+    memory_rounds: Annotated[
+        NonNegative, Field(description="rounds from one warning about memory to the next")
+    ] = 10.0
+    drop_progress: Annotated[
+        NonNegative, Field(description="share of the run before which no drop is reported")
+    ] = 0.1
+    drop: Annotated[
+        NonNegative, Field(description="fall of the rolling accuracy, as its share")
+    ] = 0.1
 
 
 @spec
@@ -109,7 +182,9 @@ class WandbSpec(Spec):
     PATH: ClassVar[str] = "telemetry.wandb"
 
     project: Annotated[Name | None, Null("$WANDB_PROJECT, else morphogen")] = option(
-        default=None, flag=("--wandb-project", "NAME", OUTPUT), text="project (default $WANDB_PROJECT, else morphogen)"
+        default=None,
+        flag=("--wandb-project", "NAME", OUTPUT),
+        text="project (default $WANDB_PROJECT, else morphogen)",
     )
     entity: Annotated[Name | None, Null("that of the account")] = option(
         default=None, flag=("--wandb-entity", "NAME", OUTPUT), text="team or user"
@@ -125,7 +200,9 @@ class WandbSpec(Spec):
     tags: Annotated[tuple[str, ...], Names()] = option(
         default=(), flag=("--wandb-tags", "TAG", OUTPUT), text="tags of the run"
     )
-    mode: Annotated[Literal["online", "offline", "disabled"] | None, Null("$WANDB_MODE, else online")] = option(
+    mode: Annotated[
+        Literal["online", "offline", "disabled"] | None, Null("$WANDB_MODE, else online")
+    ] = option(
         default=None,
         flag=("--wandb-mode", "MODE", OUTPUT),
         text="online, offline, disabled (default $WANDB_MODE, else online)",
@@ -153,7 +230,8 @@ class TelemetrySpec(Spec):
     level: Literal["off", "normal", "debug"] = option(
         default="normal",
         flag=("--telemetry-level", "L", OUTPUT),
-        text=f"{', '.join(LEVELS)} (default normal): nothing, the log, and gradients of every layer of the hosts too",
+        text=f"{', '.join(LEVELS)} (default normal): nothing, the log, and gradients of every "
+        "layer of the hosts too",
     )
     dir: Annotated[FilePath | None, Null("the run directory")] = option(
         default=None,
@@ -161,10 +239,14 @@ class TelemetrySpec(Spec):
         text="folder of the event file and the records (default: the run directory)",
     )
     loggers: Annotated[tuple[str, ...], Names(among=LOGGERS)] = option(
-        default=(), flag=("--logger", "NAME", OUTPUT), text=f"also write scalars to {', '.join(LOGGERS)}"
+        default=(),
+        flag=("--logger", "NAME", OUTPUT),
+        text=f"also write scalars to {', '.join(LOGGERS)}",
     )
     wandb: WandbSpec = option(default=WandbSpec())
-    queue: Count = option(default=256, text="MiB of rounds that wait for a slow logger before the run waits for it")
+    queue: Count = option(
+        default=256, text="MiB of rounds that wait for a slow logger before the run waits for it"
+    )
     close_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = option(
         default=30.0, text="seconds that a run waits for a logger, at most a day"
     )
@@ -172,7 +254,8 @@ class TelemetrySpec(Spec):
         default=None, text="points of rolling accuracy below which a round is on a plateau"
     )
     improvement_threshold: Annotated[NonNegative, Null(BY_TASK)] = option(
-        default=None, text="points of rolling accuracy above which a round is an improvement or a drop"
+        default=None,
+        text="points of rolling accuracy above which a round is an improvement or a drop",
     )
     limits: AnomalyLimits = option(default=AnomalyLimits())
     console: bool = option(default=True, text="print progress and tables")

@@ -49,16 +49,17 @@ def from_arrays(
 
     Args:
         name: of the data set, in configs and messages.
-        inputs: uint8 or a floating-point type [N, *shape], channels first; stored as uint8 or float32.  Any byte
-            order, strides and device; or a list with one array, tensor or list of numbers per sample.
+        inputs: uint8 or a floating-point type [N, *shape], channels first; stored as uint8 or
+            float32.  Any byte order, strides and device; or a list with one array, tensor or list
+            of numbers per sample.
         labels: integers [N], the lowest one 0.
         validation: number of samples on which every env is scored; None: a sixth.
         test: number of samples of the test split, or its inputs and labels; None: a sixth.
 
-    Returns: a data set for `DATASETS.register`, `RunSpec(data={"name": ...})`, `TaskSpec(dataset=...)` and
-    `make(dataset=...)`.
-    Raises: DataError for arrays of other shapes or types, values that are not finite, splits without samples, with
-    the sample and a remedy.
+    Returns: a data set for `DATASETS.register`, `RunSpec(data={"name": ...})`,
+    `TaskSpec(dataset=...)` and `make(dataset=...)`.
+    Raises: DataError for arrays of other shapes or types, values that are not finite, splits
+    without samples, with the sample and a remedy.
 
     Example:
         >>> import numpy as np
@@ -73,7 +74,8 @@ def from_arrays(
     usual = len(samples) // HELD_OUT_SHARE
     if isinstance(test, tuple | list) and len(test) == 2:
         classes = int(samples.labels.max()) + 1
-        rest, tested = samples, _convert(f"{name}: test", *test, classes=classes)
+        rest = samples
+        tested = _convert(f"{name}: test", *test, classes=classes)
     else:
         rest, tested = _hold_out(f"{name}: test", samples, test, usual=usual)
     train, validated = _hold_out(f"{name}: validation", rest, validation, usual=usual)
@@ -81,15 +83,19 @@ def from_arrays(
 
 
 def from_torch(
-    name: str, dataset: TorchDataset[Any], *, test: TorchDataset[Any] | int | None = None, validation: int | None = None
+    name: str,
+    dataset: TorchDataset[Any],
+    *,
+    test: TorchDataset[Any] | int | None = None,
+    validation: int | None = None,
 ) -> ArrayData:
     """Make a data set of a map-style `torch.utils.data.Dataset` of pairs (input, label), read once.
 
     Args: as in `from_arrays`; an input is a tensor or array [*shape], a label an integer.
 
     Returns: a data set, as `from_arrays` does.
-    Raises: DataError as in `from_arrays`, and for a data set without a length, or with a sample that is no pair or
-    cannot be read.
+    Raises: DataError as in `from_arrays`, and for a data set without a length, or with a sample
+    that is no pair or cannot be read.
 
     Example:
         >>> import torch
@@ -100,32 +106,47 @@ def from_torch(
         (12, 8, 4)
     """
     test = to_plain(test)
-    held: Any = test if test is None or isinstance(test, int) else _read_items(f"{name}: test", test)
+    held: Any = (
+        test if test is None or isinstance(test, int) else _read_items(f"{name}: test", test)
+    )
     return from_arrays(name, *_read_items(name, dataset), validation=validation, test=held)
 
 
 def _read_items(name: str, dataset: object) -> tuple[list[Any], list[Any]]:
     """Return the inputs and the labels of a data set of pairs."""
-    if isinstance(dataset, STREAMS) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+    if isinstance(dataset, STREAMS) or not (
+        hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+    ):
         remedy = "read it into a list of pairs, as in list(dataset)"
         got = type(dataset).__name__
-        raise DataError(f"{name}: expected a data set with a length and samples by number, got {got}: {remedy}")
-    samples, inputs, labels = cast("Sequence[Any]", dataset), list[Any](), list[Any]()
+        raise DataError(
+            f"{name}: expected a data set with a length and samples by number, got {got}: {remedy}"
+        )
+    samples = cast("Sequence[Any]", dataset)
+    inputs = list[Any]()
+    labels = list[Any]()
     try:
         count = len(samples)
     except Exception as error:  # of the code of the data set
-        raise DataError(f"{name}: expected a data set with a length, got {error_line(error)}") from error
+        raise DataError(
+            f"{name}: expected a data set with a length, got {error_line(error)}"
+        ) from error
     for i in range(count):
         try:
             item = samples[i]
         except Exception as error:  # of the code of the data set
             got = f"{type(error).__name__} in sample {i} ({error_line(error)})"
             remedy = "leave this sample out, or correct the length"
-            raise DataError(f"{name}: expected {count} samples, as its length says, got {got}: {remedy}") from error
+            raise DataError(
+                f"{name}: expected {count} samples, as its length says, got {got}: {remedy}"
+            ) from error
         if not isinstance(item, PAIRS) or len(item) != 2:
             got = f"{len(item)} values" if isinstance(item, PAIRS) else type(item).__name__
             remedy = 'give pairs, as in [(item["image"], item["label"]) for item in dataset]'
-            raise DataError(f"{name}: expected a pair (input, label) per sample, got {got} in sample {i}: {remedy}")
+            raise DataError(
+                f"{name}: expected a pair (input, label) per sample, got {got} in sample "
+                f"{i}: {remedy}"
+            )
         inputs.append(item[0])
         labels.append(item[1])
     return inputs, labels
@@ -137,13 +158,16 @@ def _convert(name: str, inputs: object, labels: object, classes: int | None = No
     if len(numbers) != len(marks):
         shapes = f"{list(numbers.shape)} and {list(marks.shape)}"
         raise DataError(
-            f"{name}: expected inputs [N, ...] and labels [N], got shapes {shapes}: give one label per input"
+            f"{name}: expected inputs [N, ...] and labels [N], got shapes {shapes}: give "
+            "one label per input"
         )
     return Samples(numbers, marks)
 
 
 def _hold_out(name: str, samples: Samples, count: object, *, usual: int) -> tuple[Samples, Samples]:
-    """Return (rest, held out).  usual: the number of samples that are held out where none is given."""
+    """Return (rest, held out).  usual: the number of samples that are held out where none is
+    given.
+    """
     size = usual if count is None else to_plain(count)
     if type(size) is int and 1 <= size < len(samples):
         return hold_out(samples, size)

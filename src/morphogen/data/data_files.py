@@ -1,4 +1,6 @@
-"""Files of data sets: where they are looked for, in which forms, and what to do about a missing one."""
+"""Files of data sets: where they are looked for, in which forms, and what to do about a missing
+one.
+"""
 
 import os
 from collections.abc import Callable
@@ -9,11 +11,15 @@ from typing import Any
 from morphogen.errors import DataError
 from morphogen.vocab.paths import expand_path
 
-FLAG, FOLDER_VARIABLE, FOLDER = "--data-dir", "MORPHOGEN_DATA", "data"
+FLAG = "--data-dir"
+FOLDER_VARIABLE = "MORPHOGEN_DATA"
+FOLDER = "data"
 
 
 def find_folder(chosen: str | None) -> tuple[Path, str]:
-    """Return the folder of data files and its origin: `--data-dir`, else $MORPHOGEN_DATA, else the default."""
+    """Return the folder of data files and its origin: `--data-dir`, else $MORPHOGEN_DATA, else the
+    default.
+    """
     if chosen:
         return expand_path(chosen), FLAG
     if variable := os.environ.get(FOLDER_VARIABLE):
@@ -40,13 +46,20 @@ class FileSource:
 
     def choose_form(self, folder: Path) -> FileForm:
         """Return the first form of which a file is there, the usual one if there is none."""
-        present = (form for form in self.forms if any(os.path.exists(folder / path) for path in form.paths))
+        present = (
+            form for form in self.forms if any(os.path.exists(folder / path) for path in form.paths)
+        )
         return next(present, self.forms[self.usual])
 
     def describe_missing(self, path: Path, folder: Path) -> DataError:
-        """Return the error of a missing file: its path, and where the official files are to be put."""
+        """Return the error of a missing file: its path, and where the official files are to be
+        put.
+        """
         places = [Path(each) for form in self.forms for each in form.paths]
-        remedy = f"put {self.name} into {folder} (`morphogen data` lists all files), or name another folder"
+        remedy = (
+            f"put {self.name} into {folder} (`morphogen data` lists all files), or name another "
+            "folder"
+        )
         if any(len(place.parts) > 1 and (folder / place.name).exists() for place in places):
             remedy = f"{folder} is the folder of the files itself: name the one above it"
         return DataError(f"{path} is missing; {remedy} with {FLAG} or {FOLDER_VARIABLE}")

@@ -13,7 +13,14 @@ from morphogen.config.registry import error_line
 from morphogen.config.task import TaskSpec
 from morphogen.data.data_files import find_folder
 from morphogen.data.preparation import Preparation
-from morphogen.data.splits import Samples, Splits, StoredSplits, as_resident, fingerprint, move_labels
+from morphogen.data.splits import (
+    Samples,
+    Splits,
+    StoredSplits,
+    as_resident,
+    fingerprint,
+    move_labels,
+)
 from morphogen.errors import ConfigError, DataError
 from morphogen.state.measure import LabelledInputs
 from morphogen.vocab.text import short_repr
@@ -26,7 +33,8 @@ GIB = 2**30
 class Dataset:
     """Three splits: training as stored, validation prepared for scoring; original labels.
 
-    All tensors reside on one device, except the training inputs of streamed data, which stay on the host.
+    All tensors reside on one device, except the training inputs of streamed data, which stay on the
+    host.
     """
 
     placement: str  # resident or streamed
@@ -37,7 +45,8 @@ class Dataset:
     sizes: dict[str, int]
     _validation: LabelledInputs
     _test: Samples
-    _class_sizes: tuple[int, ...]  # samples of each class in the validation split, the most first; () without labels
+    # samples of each class in the validation split, the most first; () without labels
+    _class_sizes: tuple[int, ...]
     _test_class_sizes: tuple[int, ...]
 
     def validation(self) -> LabelledInputs:
@@ -45,7 +54,9 @@ class Dataset:
         return self._validation
 
     def most_counted(self, classes: int) -> int | None:
-        """Return the most validation samples that count in an env with so many classes at most; None: all may."""
+        """Return the most validation samples that count in an env with so many classes at most;
+        None: all may.
+        """
         most = sum(self._class_sizes[:classes])
         return most if most < sum(self._class_sizes) else None
 
@@ -58,8 +69,8 @@ class Dataset:
 def open_dataset(task: TaskSpec, spec: DataSpec, host: Host, device: torch.device | str) -> Dataset:
     """Return the data set of a spec, or of the task if the spec names none, on a device.
 
-    Raises: DataError if files are missing or damaged, or if the data does not fit the host; ConfigError if the
-    placement or the sample count is impossible.
+    Raises: DataError if files are missing or damaged, or if the data does not fit the host;
+    ConfigError if the placement or the sample count is impossible.
     """
     name = str(spec.name or task.dataset)
     stored = read_splits(name, spec)
@@ -70,9 +81,11 @@ def open_dataset(task: TaskSpec, spec: DataSpec, host: Host, device: torch.devic
     count = available if limit is None else int(limit)
     if count > available and limit != task.val_samples:
         raise ConfigError(
-            f"data.val_samples: expected at most {available}, the size of the validation split, got {count}"
+            f"data.val_samples: expected at most {available}, the size of the validation "
+            f"split, got {count}"
         )
-    count = min(count, available)  # a task is written for the official files; smaller ones are scored on all they have
+    # a task is written for the official files; smaller ones are scored on all they have
+    count = min(count, available)
     placement = choose_placement(splits, spec)
     train = splits.train if placement == STREAMED else splits.train.to(device)
     validation = splits.validation.select(torch.arange(count, device="cpu"))
@@ -91,7 +104,9 @@ def open_dataset(task: TaskSpec, spec: DataSpec, host: Host, device: torch.devic
 
 
 def read_splits(name: str, spec: DataSpec) -> StoredSplits:
-    """Return the stored samples of a data set, on the CPU.  Raises DataError; ConfigError for a faulty reader."""
+    """Return the stored samples of a data set, on the CPU.  Raises DataError; ConfigError for a
+    faulty reader.
+    """
     read = DATASETS[name]
     if name in DATASETS.builtin():
         return read(data_folder(spec))
@@ -104,20 +119,24 @@ def read_splits(name: str, spec: DataSpec) -> StoredSplits:
 
 
 def deal_samples(stored: object, host: Host, name: str) -> Splits:
-    """Return the samples of a data set that a host takes.  Raises: DataError for data that does not fit the host."""
+    """Return the samples of a data set that a host takes.  Raises: DataError for data that does not
+    fit the host.
+    """
     if not isinstance(stored, StoredSplits):
         raise DataError(f"{name}: expected Splits, got {stored!a:.60}")
     return stored.deal(host, name)
 
 
 def choose_placement(splits: Splits, spec: DataSpec) -> str:
-    """Return the placement of the training split, resident or streamed: `data.placement`, or by size if auto."""
+    """Return the placement of the training split, resident or streamed: `data.placement`, or by
+    size if auto.
+    """
     need = sum(samples.size for samples in (splits.train, splits.validation, splits.test)) / GIB
     fits = need <= spec.resident_limit_gib
     if spec.placement == RESIDENT and not fits:
         raise ConfigError(
-            f"data.placement: expected {STREAMED} or {AUTO}, got {RESIDENT}: the data needs {need:.3g} GiB, and "
-            f"data.resident_limit_gib is {spec.resident_limit_gib:g}"
+            f"data.placement: expected {STREAMED} or {AUTO}, got {RESIDENT}: the data needs "
+            f"{need:.3g} GiB, and data.resident_limit_gib is {spec.resident_limit_gib:g}"
         )
     if spec.placement == AUTO:
         return RESIDENT if fits else STREAMED
@@ -135,7 +154,10 @@ def _class_sizes(labels: Tensor) -> tuple[int, ...]:
 
 
 def _build_split(samples: Samples, preparation: Preparation) -> LabelledInputs:
-    device, stored = samples.labels.device, as_resident(samples.inputs)
-    everything = stored if isinstance(stored, Tensor) else stored[torch.arange(stored.count, device=device)]
+    device = samples.labels.device
+    stored = as_resident(samples.inputs)
+    everything = (
+        stored if isinstance(stored, Tensor) else stored[torch.arange(stored.count, device=device)]
+    )
     inputs, labels = preparation.prepare(everything, samples.labels)
     return LabelledInputs(inputs=inputs, labels=labels, batch_size=[], device=device)

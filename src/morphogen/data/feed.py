@@ -1,6 +1,7 @@
 """Training batches of all envs: draws of samples, label noise, crops and mirrors.
 
-One draw per epoch, keyed by (env, episode, epoch, minibatch); no value depends on the number of envs.
+One draw per epoch, keyed by (env, episode, epoch, minibatch); no value depends on the number of
+envs.
 """
 
 import weakref
@@ -32,7 +33,9 @@ from morphogen.vocab.purpose import Purpose
 
 
 class Draws(NamedTuple):
-    """Draws for the minibatches of an epoch, leaves [M, E, B], or for one of them, leaves [E, B]."""
+    """Draws for the minibatches of an epoch, leaves [M, E, B], or for one of them, leaves [E,
+    B].
+    """
 
     index: Tensor  # int64, training sample
     labels: Tensor  # int64, label in use, noise included
@@ -43,13 +46,17 @@ class Draws(NamedTuple):
 
     def select(self, minibatch: Tensor) -> "Draws":
         """Return the draws of a minibatch.  minibatch int64 [1], its number in the epoch."""
-        index, labels, row, column = (leaf.index_select(0, minibatch).squeeze(0) for leaf in self[:4])
+        index, labels, row, column = (
+            leaf.index_select(0, minibatch).squeeze(0) for leaf in self[:4]
+        )
         mirror = None if self.mirror is None else self.mirror.index_select(0, minibatch).squeeze(0)
         return Draws(index, labels, row, column, mirror, self.view)
 
 
 class FeedPosition(NamedTuple):
-    """Part of a state that determines the next samples; the host can compute it without the device."""
+    """Part of a state that determines the next samples; the host can compute it without the
+    device.
+    """
 
     key: Tensor  # int64 [E, 3]
     instance: Instance
@@ -60,15 +67,24 @@ class Feed(ABC):
     """Training batches drawn on the device; subclasses supply the images."""
 
     def __init__(
-        self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, label_noise: bool = True, show: Show = show_plain
+        self,
+        dataset: Dataset,
+        task: TaskSpec,
+        spec: DataSpec,
+        *,
+        label_noise: bool = True,
+        show: Show = show_plain,
     ) -> None:
-        """Set up the draws; `label_noise` False leaves noise out, for runs whose instances have none."""
+        """Set up the draws; `label_noise` False leaves noise out, for runs whose instances have
+        none.
+        """
         self.spec = spec
         self.label_noise = label_noise
         self.show = show
         self.shift = task.shift if spec.augment else 0
         self.flip = task.flip and spec.augment
-        self.labels, self.preparation = dataset.labels, dataset.preparation
+        self.labels = dataset.labels
+        self.preparation = dataset.preparation
 
     @abstractmethod
     def fetch(self) -> None:
@@ -76,7 +92,9 @@ class Feed(ABC):
 
     @abstractmethod
     def crop_images(self, draws: Draws) -> Tensor:
-        """Return the cropped samples of a minibatch, as stored [E, B, *shape].  Leaves of draws [E, B]."""
+        """Return the cropped samples of a minibatch, as stored [E, B, *shape].  Leaves of draws [E,
+        B].
+        """
 
     @abstractmethod
     def position(self, state: EnvState) -> tuple[Tensor, ...]:
@@ -84,7 +102,9 @@ class Feed(ABC):
 
     @abstractmethod
     def seek(self, position: Sequence[int]) -> None:
-        """Prepare the minibatches of the epoch at a position; they are requested in order, epoch after epoch."""
+        """Prepare the minibatches of the epoch at a position; they are requested in order, epoch
+        after epoch.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -92,11 +112,16 @@ class Feed(ABC):
 
     def epoch(self, state: EnvState | FeedPosition) -> Draws:
         """Return the draws of the next epoch; the host reads no value."""
-        spec, samples = self.spec, self.labels.shape[0]
-        streams = (epoch_streams(state, purpose, spec.minibatches) for purpose in (Purpose.DATA, Purpose.AUGMENT))
+        spec = self.spec
+        samples = self.labels.shape[0]
+        streams = (
+            epoch_streams(state, purpose, spec.minibatches)
+            for purpose in (Purpose.DATA, Purpose.AUGMENT)
+        )
         ranges = [rng.LaneRange(stream, spec.batch) for stream in streams]
         noise = rng.stream(state.key, Purpose.LABEL_NOISE, round=state.clock.episode)
-        if self.label_noise and samples <= 4 * spec.minibatches * spec.batch:  # a single sample costs four lanes
+        # a single sample costs four lanes
+        if self.label_noise and samples <= 4 * spec.minibatches * spec.batch:
             ranges.append(rng.LaneRange(noise, samples))
         words, moves, *complete = rng.random_bits_of(ranges)
         index = sample_index(words, state.instance)
@@ -117,24 +142,34 @@ class Feed(ABC):
     def batch(self, draws: Draws, minibatch: Tensor) -> InputBatch:
         """Return the minibatch that was fetched last, by operators of the device alone.
 
-        Shapes: draws of the epoch [M, E, B]; minibatch int64 [1], its number -> normalised samples float32
-        [E, B, *shape], labels int64 [E, B]; samples with their own answers: int64 [E, B, n] both.
+        Shapes: draws of the epoch [M, E, B]; minibatch int64 [1], its number -> normalised samples
+        float32 [E, B, *shape], labels int64 [E, B]; samples with their own answers: int64 [E, B, n]
+        both.
         """
         chosen = draws.select(minibatch)
-        pixels, labels = self.crop_images(chosen), chosen.labels
+        pixels = self.crop_images(chosen)
+        labels = chosen.labels
         if chosen.mirror is not None:
             mirrored = chosen.mirror.view(*pixels.shape[:2], 1, 1, 1)
             pixels = torch.where(mirrored, pixels.flip(-1), pixels)
         inputs, labels = self.preparation.prepare(pixels, labels)
         inputs = self.show(inputs, chosen.view, chosen.index)
-        return InputBatch(inputs=inputs, labels=labels, batch_size=[labels.shape[0]], device=labels.device)
+        return InputBatch(
+            inputs=inputs, labels=labels, batch_size=[labels.shape[0]], device=labels.device
+        )
 
 
 class ResidentFeed(Feed):
     """Training batches from images on the device."""
 
     def __init__(
-        self, dataset: Dataset, task: TaskSpec, spec: DataSpec, *, label_noise: bool = True, show: Show = show_plain
+        self,
+        dataset: Dataset,
+        task: TaskSpec,
+        spec: DataSpec,
+        *,
+        label_noise: bool = True,
+        show: Show = show_plain,
     ) -> None:
         super().__init__(dataset, task, spec, label_noise=label_noise, show=show)
         self.inputs = as_resident(dataset.train.inputs)
@@ -164,24 +199,32 @@ def epoch_streams(state: EnvState | FeedPosition, purpose: Purpose, minibatches:
     """Return the random streams of all minibatches of the next epoch, int64 [M, E, 5]."""
     clock = state.clock
     minibatch = torch.arange(minibatches, device=state.key.device).unsqueeze(-1)
-    return rng.stream(state.key, purpose, round=clock.episode, epoch=clock.epoch, minibatch=minibatch)
+    return rng.stream(
+        state.key, purpose, round=clock.episode, epoch=clock.epoch, minibatch=minibatch
+    )
 
 
 def epoch_index(state: EnvState | FeedPosition, spec: DataSpec) -> Tensor:
-    """Return the sample indices of the minibatches of the next epoch, by integer arithmetic: int64 [M, E, B]."""
+    """Return the sample indices of the minibatches of the next epoch, by integer arithmetic: int64
+    [M, E, B].
+    """
     words = rng.random_bits(epoch_streams(state, Purpose.DATA, spec.minibatches), spec.batch)
     return sample_index(words, state.instance)
 
 
 def crops(pixels: Tensor, shift: int) -> Tensor:
-    """Return all crops of images padded with black, as a view.  uint8 [N, C, H, W] -> [N, C, 2s+1, 2s+1, H, W]."""
+    """Return all crops of images padded with black, as a view.  uint8 [N, C, H, W] -> [N, C, 2s+1,
+    2s+1, H, W].
+    """
     height, width = pixels.shape[-2:]
     padded = functional.pad(pixels, (shift,) * 4)
     return padded.unfold(2, height, 1).unfold(3, width, 1)
 
 
 def sample_index(words: Tensor, instance: Instance) -> Tensor:
-    """Map random words to training samples, with replacement.  words int64 [M, E, B] -> int64 [M, E, B]."""
+    """Map random words to training samples, with replacement.  words int64 [M, E, B] -> int64 [M,
+    E, B].
+    """
     place = rng.bounded_ints(words, instance.samples.unsqueeze(-1))
     if not instance.usable.shape[1]:
         return place
@@ -194,9 +237,11 @@ def map_labels(labels: Tensor, instance: Instance) -> Tensor:
 
 
 def noise_words(stream: Tensor, index: Tensor, complete: Tensor | None = None) -> Tensor:
-    """Return the noise word of each sample in an episode: one of `complete`, or drawn for the sample alone.
+    """Return the noise word of each sample in an episode: one of `complete`, or drawn for the
+    sample alone.
 
-    Shapes: stream int64 [E, 5]; index int64 [M, E, B]; complete int64 [E, N], words of all samples -> int64 [M, E, B].
+    Shapes: stream int64 [E, 5]; index int64 [M, E, B]; complete int64 [E, N], words of all samples
+    -> int64 [M, E, B].
     """
     return rng.random_bits_at(stream, index) if complete is None else _row_gather(complete, index)
 
@@ -210,7 +255,9 @@ def add_label_noise(labels: Tensor, words: Tensor, instance: Instance) -> Tensor
 
 
 def _row_gather(rows: Tensor, index: Tensor) -> Tensor:
-    """Gather `rows[e, index[m, e, b]]` per env.  rows [E, N], index int64 [M, E, B] -> [M, E, B]."""
+    """Gather `rows[e, index[m, e, b]]` per env.  rows [E, N], index int64 [M, E, B] -> [M, E,
+    B].
+    """
     first = torch.arange(rows.shape[0], device=rows.device).unsqueeze(-1) * rows.shape[1]
     return rows.flatten()[index + first]
 
@@ -218,7 +265,8 @@ def _row_gather(rows: Tensor, index: Tensor) -> Tensor:
 class StreamedFeed(Feed):
     """Training batches of one vector env, through `data.prefetch + 1` staging buffers.
 
-    An epoch is read piece by piece (`env.pieces`): all minibatches of the first envs, then those of the next ones.
+    An epoch is read piece by piece (`env.pieces`): all minibatches of the first envs, then those of
+    the next ones.
     """
 
     def __init__(
@@ -233,17 +281,23 @@ class StreamedFeed(Feed):
         purpose: Purpose,
         pieces: tuple[slice, ...],
     ) -> None:
-        """Set up a feed; key and tasks int64 [E, 3] on the host; instances are drawn from `tasks` for `purpose`."""
+        """Set up a feed; key and tasks int64 [E, 3] on the host; instances are drawn from `tasks`
+        for `purpose`.
+        """
         noise = spec.instance.label_noise[1] > 0
         super().__init__(dataset, task, spec.data, label_noise=noise, show=find_process(spec).show)
         largest = max(rows.stop - rows.start for rows in pieces)
         self._images = as_stored(dataset.train.inputs)
         self._transfers = transfers
         self._shape = (largest * spec.data.batch, *dataset.train.inputs.shape[1:])
-        self._buffers = transfers.prefetch_buffers(self._shape, self._images.dtype, spec.data.prefetch + 1)
+        self._buffers = transfers.prefetch_buffers(
+            self._shape, self._images.dtype, spec.data.prefetch + 1
+        )
         self._positions = torch.arange(self._shape[0], device=transfers.device)
         self._fetched = torch.empty(self._shape, dtype=self._images.dtype, device=transfers.device)
-        draw = partial(draw_instances, tasks, spec=spec, labels=dataset.train.labels, purpose=purpose)
+        draw = partial(
+            draw_instances, tasks, spec=spec, labels=dataset.train.labels, purpose=purpose
+        )
         self._indices = partial(_indices, key, draw=draw, spec=spec, pieces=pieces)
         self._epoch_minibatches = len(pieces) * spec.data.minibatches
         self._reader: _ReaderThread | None = None
@@ -256,7 +310,9 @@ class StreamedFeed(Feed):
         return state.clock.episode, state.clock.epoch
 
     def seek(self, position: Sequence[int]) -> None:
-        """Prefetch from an epoch on, unless it is the one that is prefetched next.  position: episodes, then epochs."""
+        """Prefetch from an epoch on, unless it is the one that is prefetched next.  position:
+        episodes, then epochs.
+        """
         envs = len(position) // 2
         epochs, rest = divmod(self._taken, self._epoch_minibatches)
         reached = (*self._start[:envs], *(epoch + epochs for epoch in self._start[envs:]))
@@ -264,10 +320,12 @@ class StreamedFeed(Feed):
         if self._reader is not None and tuple(position) == reached and not rest and not ended:
             return
         self.close()
-        self._start, self._taken = tuple(position), 0
+        self._start = tuple(position)
+        self._taken = 0
         indices = self._indices(*torch.tensor(self._start, device="cpu").view(2, envs))
         self._reader = _ReaderThread(self._images, self._transfers, self._buffers, indices)
-        self._finalizer = weakref.finalize(self, self._reader.stop)  # a deleted feed stops its thread
+        # a deleted feed stops its thread
+        self._finalizer = weakref.finalize(self, self._reader.stop)
 
     def close(self) -> None:
         """Stop the thread and wait until it has ended."""
@@ -307,7 +365,8 @@ class _ReaderThread:
         self._filled: SimpleQueue[StagingBuffer | BaseException] = SimpleQueue()
         for buffer in buffers:
             self.free.put(buffer)
-        self._images, self._transfers = images, transfers
+        self._images = images
+        self._transfers = transfers
         self._thread = Thread(target=self._run, args=(indices,), name="batches", daemon=True)
         self._thread.start()
 
@@ -329,16 +388,21 @@ class _ReaderThread:
 
     def _run(self, indices: Iterator[Tensor]) -> None:
         try:
-            with one_thread(torch.device("cpu")):  # others would wait for work, and keep those that train from doing so
+            # others would wait for work, and keep those that train from doing so
+            with one_thread(torch.device("cpu")):
                 for index, buffer in zip(indices, iter(self.free.get, None), strict=False):
                     self._transfers.fill(buffer, partial(self._fill, index))
                     self._filled.put(buffer)
-            self._filled.put(RuntimeError("all minibatches of the episode are read: call seek for the next one"))
+            self._filled.put(
+                RuntimeError("all minibatches of the episode are read: call seek for the next one")
+            )
         except BaseException as error:
             self._filled.put(error)
 
     def _fill(self, index: Tensor, out: Tensor) -> None:
-        self._images.read(index, out.view(self._images.dtype).view(-1, *self._images.shape[1:])[: len(index)])
+        self._images.read(
+            index, out.view(self._images.dtype).view(-1, *self._images.shape[1:])[: len(index)]
+        )
 
 
 def _indices(
@@ -350,7 +414,8 @@ def _indices(
     spec: RunSpec,
     pieces: tuple[slice, ...],
 ) -> Iterator[Tensor]:
-    """Yield the sample indices of the minibatches until every env has ended its episode: int64 [n B] each.
+    """Yield the sample indices of the minibatches until every env has ended its episode: int64 [n
+    B] each.
 
     episode, epoch int64 [E]: the first epoch; pieces: blocks of n envs.
     """

@@ -1,7 +1,7 @@
 """Instances: task parameters of each env, drawn from its key at reset.
 
-The choice of samples is integer arithmetic: shares are multiples of 2**-20, which float32 represents exactly, so that
-all devices agree.
+The choice of samples is integer arithmetic: shares are multiples of 2**-20, which float32
+represents exactly, so that all devices agree.
 """
 
 import math
@@ -24,7 +24,14 @@ SHARE_UNIT = 2**20  # a share of 1
 SHARE_LEVELS = 64  # log-spaced data shares
 UNUSED_KEY = 2**32  # sorts after every random word
 CHUNK = 2**22  # (env, sample) pairs sorted at once
-WIDTH, DATA_SHARE, LABEL_NOISE, CLASSES, PRICE, REACH, FIRST_CLASS = 0, 1, 2, 3, 4, 5, 8  # lanes of the instance stream
+# lanes of the instance stream
+WIDTH = 0
+DATA_SHARE = 1
+LABEL_NOISE = 2
+CLASSES = 3
+PRICE = 4
+REACH = 5
+FIRST_CLASS = 8
 
 
 class InstanceSplit(NamedTuple):
@@ -36,7 +43,9 @@ class InstanceSplit(NamedTuple):
 
 
 TRAINING_INSTANCES = InstanceSplit(Purpose.INSTANCE, 0, "training instances")
-HELD_OUT_INSTANCES = InstanceSplit(Purpose.INSTANCE_HELD_OUT, HELD_OUT_EPISODE, "held-out instances")
+HELD_OUT_INSTANCES = InstanceSplit(
+    Purpose.INSTANCE_HELD_OUT, HELD_OUT_EPISODE, "held-out instances"
+)
 TEST_INSTANCES = InstanceSplit(Purpose.INSTANCE_TEST, 2 * HELD_OUT_EPISODE, "test instances")
 
 
@@ -45,10 +54,13 @@ def draw_instances(
 ) -> Instance:
     """Draw the instances of `episode` from the ranges of a resolved spec, as they are at `epoch`.
 
-    Shapes: key int64 [E, 3]; episode, epoch int64 [E]; labels int64 [N], of the training split -> Instance [E].
-    Promise: a row depends on its own key, episode and epoch only; one range changes no other parameter's draw.
+    Shapes: key int64 [E, 3]; episode, epoch int64 [E]; labels int64 [N], of the training split ->
+    Instance [E].
+    Promise: a row depends on its own key, episode and epoch only; one range changes no other
+    parameter's draw.
     """
-    ranges, total = instance_ranges(spec), find_host(spec).classes
+    ranges = instance_ranges(spec)
+    total = find_host(spec).classes
     words = rng.random_bits(rng.stream(key, purpose, round=episode), FIRST_CLASS + total)
     process = find_process(spec)
     regime = process.regime(key, episode, epoch)
@@ -65,7 +77,8 @@ def draw_instances(
     usable, samples = _usable_samples(
         key, episode, class_of, share, labels=labels, minimum=spec.data.batch, all_usable=everything
     )
-    price_share = torch.ones_like(episode, dtype=torch.float64)  # of the price range in use (log scale)
+    # of the price range in use (log scale)
+    price_share = torch.ones_like(episode, dtype=torch.float64)
     if purpose is Purpose.INSTANCE and spec.ppo.price_warmup_rounds:
         price_share = ((episode + 1).double() / spec.ppo.price_warmup_rounds).clamp(max=1.0)
     noise = (round(ranges.label_noise[0] * SHARE_UNIT), round(ranges.label_noise[1] * SHARE_UNIT))
@@ -96,7 +109,10 @@ def _uniform_int(words: Tensor, ends: tuple[int, int]) -> Tensor:
 def _data_share(words: Tensor, ends: tuple[float, float]) -> Tensor:
     """Map words log-uniformly to the levels of a range: int64, in units of 1 / SHARE_UNIT."""
     low, high = ends
-    levels = tuple(round(SHARE_UNIT * low * (high / low) ** (i / (SHARE_LEVELS - 1))) for i in range(SHARE_LEVELS))
+    levels = tuple(
+        round(SHARE_UNIT * low * (high / low) ** (i / (SHARE_LEVELS - 1)))
+        for i in range(SHARE_LEVELS)
+    )
     return constant_table(levels, torch.int64, words.device)[rng.bounded_ints(words, SHARE_LEVELS)]
 
 
@@ -104,23 +120,39 @@ def _width(words: Tensor, ends: tuple[float, float]) -> Tensor:
     low, high = ends
     steps = round((high - low) / WIDTH_STEP)
     choices = tuple(low + i * WIDTH_STEP for i in range(steps + 1))
-    return constant_table(choices, torch.float32, words.device)[rng.bounded_ints(words, len(choices))]
+    return constant_table(choices, torch.float32, words.device)[
+        rng.bounded_ints(words, len(choices))
+    ]
 
 
 def _price(words: Tensor, ends: tuple[float, float], share: Tensor) -> Tensor:
-    """Map words log-uniformly to float32 in the lower `share` of a range; an empty range gives its value."""
+    """Map words log-uniformly to float32 in the lower `share` of a range; an empty range gives its
+    value.
+    """
     low, high = ends
     ratio = math.log(high / low) if high > low else 0.0
     return (low * torch.exp(rng.unit_floats(words).double() * ratio * share)).to(torch.float32)
 
 
 def _usable_samples(
-    key: Tensor, episode: Tensor, class_of: Tensor, share: Tensor, *, labels: Tensor, minimum: int, all_usable: bool
+    key: Tensor,
+    episode: Tensor,
+    class_of: Tensor,
+    share: Tensor,
+    *,
+    labels: Tensor,
+    minimum: int,
+    all_usable: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Return (table int32 [E, N], usable training samples first; count int64 [E]); [E, 0] if all are usable."""
-    envs, count = key.shape[0], labels.shape[0]
+    """Return (table int32 [E, N], usable training samples first; count int64 [E]); [E, 0] if all
+    are usable.
+    """
+    envs = key.shape[0]
+    count = labels.shape[0]
     if all_usable:
-        return torch.empty(envs, 0, dtype=torch.int32, device=key.device), torch.full_like(share, count)
+        return torch.empty(envs, 0, dtype=torch.int32, device=key.device), torch.full_like(
+            share, count
+        )
     chunks = (rows.split(max(1, CHUNK // count)) for rows in (key, episode, class_of))
     parts = [_order_samples(*part, labels=labels) for part in zip(*chunks, strict=True)]
     tables, counts = zip(*parts, strict=True)
@@ -129,7 +161,9 @@ def _usable_samples(
     return torch.cat(tables), torch.minimum(limit, available)
 
 
-def _order_samples(key: Tensor, episode: Tensor, class_of: Tensor, *, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _order_samples(
+    key: Tensor, episode: Tensor, class_of: Tensor, *, labels: Tensor
+) -> tuple[Tensor, Tensor]:
     words = rng.random_bits(rng.stream(key, Purpose.SUBSET, round=episode), labels.shape[0])
     usable = class_of[:, labels] >= 0
     return sorting_permutation(choose(usable, words, UNUSED_KEY)).to(torch.int32), usable.sum(-1)

@@ -1,4 +1,6 @@
-"""Inventory of data sets: which files they need, which are there, and whether a run could read them."""
+"""Inventory of data sets: which files they need, which are there, and whether a run could read
+them.
+"""
 
 import os
 from dataclasses import dataclass
@@ -13,7 +15,10 @@ from morphogen.data.dataset import data_folder, deal_samples, read_splits
 from morphogen.data.splits import StoredSplits
 from morphogen.errors import ConfigError, DataError
 
-READY, MISSING, DAMAGED, UNUSABLE = "ready", "missing", "damaged", "unusable"
+READY = "ready"
+MISSING = "missing"
+DAMAGED = "damaged"
+UNUSABLE = "unusable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +49,28 @@ def inspect_data(name: str, spec: DataSpec) -> DataState:
 
     name: in `DATASETS`.  spec: names the folder of data files; the other fields have no effect.
     """
-    splits, error, state, source = None, None, READY, None
+    splits = None
+    error = None
+    state = READY
+    source = None
     folder = data_folder(spec)
     try:
         part = DATASETS[name]
         source = part.source if isinstance(part, FileData) else None
         splits = read_splits(name, spec)
     except DataError as fault:
-        error, state = fault, DAMAGED
+        error = fault
+        state = DAMAGED
     except ConfigError as fault:
-        error, state = fault, UNUSABLE
-    forms = tuple(FormState(form, _measure(folder, form)) for form in source.forms) if source else ()
+        error = fault
+        state = UNUSABLE
+    forms = (
+        tuple(FormState(form, _measure(folder, form)) for form in source.forms) if source else ()
+    )
     used = source.choose_form(folder).name if source and source.forms else None
-    if state == DAMAGED and any(each.form.name == used and None in each.size_bytes.values() for each in forms):
+    if state == DAMAGED and any(
+        each.form.name == used and None in each.size_bytes.values() for each in forms
+    ):
         state = MISSING
     known = isinstance(splits, StoredSplits)
     return DataState(
@@ -73,7 +87,9 @@ def inspect_data(name: str, spec: DataSpec) -> DataState:
 
 
 def find_task_error(task: TaskSpec, data: DataState) -> DataError | ConfigError | None:
-    """Return the reason why a task cannot use a data set: an error of its files, or samples that its host refuses."""
+    """Return the reason why a task cannot use a data set: an error of its files, or samples that
+    its host refuses.
+    """
     if data.error is not None or data.splits is None:
         return data.error
     assert isinstance(task.host, Host)  # a task resolves the name of its host
@@ -87,4 +103,7 @@ def find_task_error(task: TaskSpec, data: DataState) -> DataError | ConfigError 
 def _measure(folder: Path, form: FileForm) -> dict[str, int | None]:
     """Return the sizes of the files of a form in bytes, None for one that is not there."""
     paths = {path: folder / path for path in form.paths}
-    return {path: os.path.getsize(file) if os.path.exists(file) else None for path, file in paths.items()}
+    return {
+        path: os.path.getsize(file) if os.path.exists(file) else None
+        for path, file in paths.items()
+    }

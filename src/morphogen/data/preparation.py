@@ -27,10 +27,14 @@ class Normalisation:
     dims: int = 3  # axes of a sample, channels first
 
     def __call__(self, pixels: Tensor) -> Tensor:
-        """Return the network inputs of stored samples.  uint8 or float32 [..., C, *rest] -> float32 [..., C, *rest]."""
+        """Return the network inputs of stored samples.  uint8 or float32 [..., C, *rest] -> float32
+        [..., C, *rest].
+        """
         gain = tuple(1 / (self.scale * std) for std in self.std)
         offset = tuple(-mean / std for mean, std in zip(self.mean, self.std, strict=True))
-        return pixels.to(torch.float32) * self._channels(gain, pixels) + self._channels(offset, pixels)
+        return pixels.to(torch.float32) * self._channels(gain, pixels) + self._channels(
+            offset, pixels
+        )
 
     def prepare(self, samples: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the network inputs of stored samples, and their labels."""

@@ -1,6 +1,8 @@
-"""Stored samples, and the split into training, validation and test: by a fixed key, independent of the seed.
+"""Stored samples, and the split into training, validation and test: by a fixed key, independent of
+the seed.
 
-Samples are images in bytes, arrays of any shape in bytes or float32, or computed from other data (`DerivedInputs`).
+Samples are images in bytes, arrays of any shape in bytes or float32, or computed from other data
+(`DerivedInputs`).
 """
 
 import hashlib
@@ -27,7 +29,8 @@ from morphogen.state import rng
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.text import short_repr
 
-CHUNK = 512  # images read at once where all are: the memory that this takes is that of any streamed data
+# images read at once where all are: the memory that this takes is that of any streamed data
+CHUNK = 512
 
 
 @short_repr
@@ -68,7 +71,9 @@ class StoredInputs:
             return
         ends = tuple(accumulate(map(len, self.parts)))
         rising, order = rows.sort()  # in file order
-        pieces = rising.tensor_split(torch.searchsorted(rising, torch.tensor(ends[:-1], device="cpu")))
+        pieces = rising.tensor_split(
+            torch.searchsorted(rising, torch.tensor(ends[:-1], device="cpu"))
+        )
         chunks = [
             images.index_select(0, piece - (end - len(images)))
             for images, piece, end in zip(self.parts, pieces, ends, strict=True)
@@ -104,7 +109,9 @@ class DerivedInputs(ABC):
 
     @abstractmethod
     def __getitem__(self, index: Tensor) -> Tensor:
-        """Return samples by number, by operators of the device alone.  int64 [...] -> [..., *shape]."""
+        """Return samples by number, by operators of the device alone.  int64 [...] -> [...,
+        *shape].
+        """
 
     @abstractmethod
     def map_tensors(self, change: Callable[[Tensor], Tensor]) -> Self:
@@ -128,18 +135,28 @@ Inputs = Tensor | StoredInputs | DerivedInputs  # of samples
 
 def as_stored(inputs: Inputs) -> StoredInputs | DerivedInputs:
     """Return inputs in memory as `StoredInputs`; inputs that are read on demand unchanged."""
-    return StoredInputs((inputs,), torch.arange(len(inputs), device="cpu")) if isinstance(inputs, Tensor) else inputs
+    return (
+        StoredInputs((inputs,), torch.arange(len(inputs), device="cpu"))
+        if isinstance(inputs, Tensor)
+        else inputs
+    )
 
 
 def as_tensor(inputs: Inputs) -> Tensor:
-    """Return inputs in memory as they are.  Raises: TypeError for inputs that are read on demand."""
+    """Return inputs in memory as they are.  Raises: TypeError for inputs that are read on
+    demand.
+    """
     if not isinstance(inputs, Tensor):
-        raise TypeError(f"inputs: expected a tensor, got {type(inputs).__name__}, which is read on demand")
+        raise TypeError(
+            f"inputs: expected a tensor, got {type(inputs).__name__}, which is read on demand"
+        )
     return inputs
 
 
 def as_resident(inputs: Inputs) -> Tensor | DerivedInputs:
-    """Return inputs that indexing reads as they are.  Raises: TypeError for `StoredInputs`, which `to` reads."""
+    """Return inputs that indexing reads as they are.  Raises: TypeError for `StoredInputs`, which
+    `to` reads.
+    """
     return inputs if isinstance(inputs, DerivedInputs) else as_tensor(inputs)
 
 
@@ -154,7 +171,11 @@ class Samples:
         >>> import torch
         >>> import morphogen as mg
         >>> samples = mg.Samples(torch.zeros(10, 1, 8, 8, dtype=torch.uint8), torch.arange(10))
-        >>> len(samples), samples.size, samples.select(torch.tensor([7, 2])).labels.tolist()  # size in bytes
+        >>> (
+        ...     len(samples),
+        ...     samples.size,
+        ...     samples.select(torch.tensor([7, 2])).labels.tolist(),
+        ... )  # size in bytes
         (10, 720, [7, 2])
     """
 
@@ -171,7 +192,9 @@ class Samples:
     @property
     def size(self) -> int:
         """Size in memory, in bytes."""
-        return self.inputs.nbytes + (self.labels.nbytes if self.labels.is_contiguous() else self.labels.itemsize)
+        return self.inputs.nbytes + (
+            self.labels.nbytes if self.labels.is_contiguous() else self.labels.itemsize
+        )
 
     def to(self, device: torch.device | str) -> "Samples":
         """Return the samples in the memory of a device."""
@@ -179,12 +202,16 @@ class Samples:
 
 
 def move_labels(labels: Tensor, device: torch.device | str) -> Tensor:
-    """Return labels in the memory of a device; one label for all samples stays one number.  int64 [N] -> [N]."""
+    """Return labels in the memory of a device; one label for all samples stays one number.  int64
+    [N] -> [N].
+    """
     return labels.to(device) if labels.is_contiguous() else labels[:1].to(device).expand_as(labels)
 
 
 class StoredSplits(ABC):
-    """Data set as its reader returns it: `Splits`, or the data from which an extra computes samples."""
+    """Data set as its reader returns it: `Splits`, or the data from which an extra computes
+    samples.
+    """
 
     __slots__ = ()
     unit: ClassVar[str]  # of the sizes
@@ -202,13 +229,16 @@ class StoredSplits(ABC):
 
     @abstractmethod
     def preparation(self, task: TaskSpec) -> Preparation:
-        """Return the map from stored samples to the inputs and labels of networks.  Raises: DataError."""
+        """Return the map from stored samples to the inputs and labels of networks.  Raises:
+        DataError.
+        """
 
 
 @short_repr
 @dataclass(frozen=True, slots=True)
 class Splits(StoredSplits):
-    """Three disjoint sets of samples; their union is the data set.  A data set is a function (folder) -> Splits.
+    """Three disjoint sets of samples; their union is the data set.  A data set is a function
+    (folder) -> Splits.
 
     Example:
         >>> import torch
@@ -232,23 +262,37 @@ class Splits(StoredSplits):
         return {part.name: len(getattr(self, part.name)) for part in fields(self)}
 
     def deal(self, host: Host, name: str) -> "Splits":
-        """Return the splits.  Raises: DataError unless they hold samples of the shape and the classes of a host."""
+        """Return the splits.  Raises: DataError unless they hold samples of the shape and the
+        classes of a host.
+        """
         if not host.labelled:
-            raise DataError(f"{name}: expected samples with their own answers, as the host takes, got labelled ones")
+            raise DataError(
+                f"{name}: expected samples with their own answers, as the host takes, got "
+                "labelled ones"
+            )
         for part in fields(self):
             _check_samples(getattr(self, part.name), host, f"{name}: {part.name}")
         return self
 
     def preparation(self, task: TaskSpec) -> Normalisation:
-        """Return the normalisation of a task, with the mean and deviation of the training split where it has none."""
+        """Return the normalisation of a task, with the mean and deviation of the training split
+        where it has none.
+        """
         dims = len(self.train.inputs.shape) - 1
         if task.mean is not None and task.std is not None:
             return Normalisation(task.scale, task.mean, task.std, dims)
-        pixels = as_tensor(self.train.inputs.to("cpu")).double().transpose(0, 1).flatten(1) / task.scale
+        pixels = (
+            as_tensor(self.train.inputs.to("cpu")).double().transpose(0, 1).flatten(1) / task.scale
+        )
         if not pixels.isfinite().all():
-            raise DataError(f"task {task.name}: expected finite inputs, got NaN or infinite ones in the training split")
+            raise DataError(
+                f"task {task.name}: expected finite inputs, got NaN or infinite ones in the "
+                "training split"
+            )
         mean = task.mean or tuple(pixels.mean(dim=1).tolist())
-        spread = tuple(value if value > 0 else 1.0 for value in pixels.std(dim=1, correction=0).tolist())
+        spread = tuple(
+            value if value > 0 else 1.0 for value in pixels.std(dim=1, correction=0).tolist()
+        )
         return Normalisation(task.scale, mean, task.std or spread, dims)
 
 
@@ -263,28 +307,45 @@ def _check_samples(samples: object, host: Host, split: str) -> None:
     labels = samples.labels
     if shape != host.input_shape or not len(samples):
         got = f"{len(samples)} of shape {shape}"
-        raise DataError(f"{split}: expected samples of shape {host.input_shape}, as the host takes, got {got}")
+        raise DataError(
+            f"{split}: expected samples of shape {host.input_shape}, as the host takes, got {got}"
+        )
     if samples.inputs.dtype not in (torch.uint8, torch.float32) or labels.dtype != torch.int64:
         got = f"{samples.inputs.dtype} and {labels.dtype}"
-        raise DataError(f"{split}: expected inputs in uint8 or float32 and labels in int64, got {got}")
+        raise DataError(
+            f"{split}: expected inputs in uint8 or float32 and labels in int64, got {got}"
+        )
     if labels.shape != (len(samples),) or labels.min() < 0 or labels.max() >= host.classes:
-        got = f"{len(labels) if labels.dim() == 1 else list(labels.shape)} in {labels.min()} .. {labels.max()}"
-        raise DataError(f"{split}: expected {len(samples)} labels in 0 .. {host.classes - 1}, got {got}")
+        got = (
+            f"{len(labels) if labels.dim() == 1 else list(labels.shape)} in {labels.min()} .. "
+            f"{labels.max()}"
+        )
+        raise DataError(
+            f"{split}: expected {len(samples)} labels in 0 .. {host.classes - 1}, got {got}"
+        )
 
 
 def split_order(count: int) -> Tensor:
-    """Return the fixed order in which samples are assigned to splits: int64 [count], a permutation."""
-    return sorting_permutation(rng.random_bits(rng.stream(rng.env_keys(0, 0, 1), Purpose.SPLIT), count))[0]
+    """Return the fixed order in which samples are assigned to splits: int64 [count], a
+    permutation.
+    """
+    return sorting_permutation(
+        rng.random_bits(rng.stream(rng.env_keys(0, 0, 1), Purpose.SPLIT), count)
+    )[0]
 
 
 def sorting_permutation(words: Tensor) -> Tensor:
-    """Return the permutation that sorts random words; ties go to the lower index.  int64 [..., N] -> int64 [..., N]."""
+    """Return the permutation that sorts random words; ties go to the lower index.  int64 [..., N]
+    -> int64 [..., N].
+    """
     index = torch.arange(words.shape[-1], dtype=torch.int64, device=words.device)
     return torch.argsort(words * 2**30 + index, dim=-1)
 
 
 def hold_out(samples: Samples, count: int) -> tuple[Samples, Samples]:
-    """Return (rest, held out): `count` samples in split order, so that any first part is a random sample."""
+    """Return (rest, held out): `count` samples in split order, so that any first part is a random
+    sample.
+    """
     dealt = split_order(len(samples))
     return samples.select(dealt[count:].sort().values), samples.select(dealt[:count])
 
@@ -304,7 +365,8 @@ def fingerprint(splits: Splits) -> str:
 
 DIGITS_FILE = Path(__file__).with_name("digits.npz")
 SHA256 = "b2dab7b501728c22e9119ad76740b2e17c77a231e42d1e592380d90886f1a05e"  # of the file
-VALIDATION, TEST = 300, 300
+VALIDATION = 300
+TEST = 300
 
 
 def load_digits(folder: Path) -> Splits:
@@ -321,12 +383,15 @@ def read_digits(path: Path = DIGITS_FILE) -> Splits:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}; reinstall the package") from error
+        raise DataError(
+            f"{path} cannot be read: {error.strerror}; reinstall the package"
+        ) from error
     digest = hashlib.sha256(raw).hexdigest()
     if digest != SHA256:
         raise DataError(f"{path}: expected sha256 {SHA256}, got {digest}; reinstall the package")
     with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
-        images, labels = arrays["images"], arrays["labels"]
+        images = arrays["images"]
+        labels = arrays["labels"]
     samples = Samples(convert_inputs("images", images[:, None]), convert_labels("labels", labels))
     rest, test = hold_out(samples, TEST)
     train, validation = hold_out(rest, VALIDATION)

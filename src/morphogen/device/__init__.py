@@ -2,16 +2,20 @@
 
 Answers "what waits for the GPU?".  Entry points:
 
-    transfers      `FENCES`, the table of all crossings with direction, frequency and reason; `Transfers` executes and
-                   counts them; `expected_ledger` computes the counts of a run from the table
-    profiler       `Timer`: phases of a round on the clocks of host and device; `NULL_TIMER` measures nothing
+    transfers      `FENCES`, the table of all crossings with direction, frequency and reason;
+                   `Transfers` executes and counts them; `expected_ledger` computes the counts of a
+                   run from the table
+    profiler       `Timer`: phases of a round on the clocks of host and device; `NULL_TIMER`
+                   measures nothing
     determinism    settings of torch for a CUDA device that repeats its results
-    graphs         loops of operators, recorded and replayed: CUDA graphs; `cpu_graphs`, the same on a CPU
+    graphs         loops of operators, recorded and replayed: CUDA graphs; `cpu_graphs`, the same on
+                   a CPU
     cuda_memory    peaks of the CUDA allocator, name of the device
     malloc         memory retention of the process on a CPU
 
-A crossing is one buffer: leaves are packed by a `BufferLayout` into a `StagingBuffer`, copied once, and unpacked as
-numpy arrays.  `plan` is the only crossing of an epoch for which the host waits; `record` is read one epoch later.
+A crossing is one buffer: leaves are packed by a `BufferLayout` into a `StagingBuffer`, copied once,
+and unpacked as numpy arrays.  `plan` is the only crossing of an epoch for which the host waits;
+`record` is read one epoch later.
 
 May know CUDA streams and events.  May not know envs, policies or files.
 Loads torch, except `malloc`.

@@ -1,19 +1,18 @@
 """Graphs of a CPU: the operators of a pass, called again on the same memory.
 
-A pass of small networks spends most of its time between its operators: in Python, in autograd, in the allocator.  A
-recorded pass is a list of compiled operators and kernels with their arguments; replaying it allocates nothing and
-derives nothing.
+A pass of small networks spends most of its time between its operators: in Python, in autograd, in
+the allocator.  A recorded pass is a list of compiled operators and kernels with their arguments;
+replaying it allocates nothing and derives nothing.
 
     import torch
     from morphogen.device.cpu_graphs import CpuGraphs
 
-    total, step = torch.zeros(3), torch.ones(3)
-    replay = CpuGraphs().record(lambda: {"total": total + step}, {"total": total})  # runs the pass once
-    replay()
-    assert total.tolist() == [2.0, 2.0, 2.0]
+    total, step = torch.zeros(3), torch.ones(3) replay = CpuGraphs().record(lambda: {"total": total
+    + step}, {"total": total})  # runs the pass once replay() assert total.tolist() == [2.0, 2.0,
+    2.0]
 
-All results of a pass share one memory, which is planned when the pass was recorded: what no later operator reads makes
-room for other results.
+All results of a pass share one memory, which is planned when the pass was recorded: what no later
+operator reads makes room for other results.
 """
 
 import enum
@@ -51,8 +50,8 @@ class CpuGraphs:
     def record(self, step: Callable[[], Leaves], buffers: Leaves) -> "CpuGraph":
         """Run and record `buffers := step()`; return the function that runs it again.
 
-        Raises: RuntimeError for a step that reads a value on the host or writes to its input; the buffers are then as
-        they were.
+        Raises: RuntimeError for a step that reads a value on the host or writes to its input; the
+        buffers are then as they were.
         """
         tape = _Tape()
         with tape:
@@ -119,14 +118,24 @@ class _Form(NamedTuple):
     accepted: frozenset[str]  # all arguments of that form
 
 
-_VIEWS = {"_unsafe_view", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes"}  # not declared as views
+# not declared as views
+_VIEWS = {"_unsafe_view", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes"}
 
 
 @cache
 def _form_of(operator: Any) -> _Form:
-    schema, name = operator._schema, operator.overloadpacket.__name__
-    written = frozenset(arg.name for arg in schema.arguments if arg.alias_info is not None and arg.alias_info.is_write)
-    kind = _Kind.WRITE if written and torch.Tag.inplace_view not in operator.tags else _kind_of(operator, name)
+    schema = operator._schema
+    name = operator.overloadpacket.__name__
+    written = frozenset(
+        arg.name
+        for arg in schema.arguments
+        if arg.alias_info is not None and arg.alias_info.is_write
+    )
+    kind = (
+        _Kind.WRITE
+        if written and torch.Tag.inplace_view not in operator.tags
+        else _kind_of(operator, name)
+    )
     into = _filling_form(operator) if kind is _Kind.RESULT else None
     if into is None:
         return _Form(kind, written, None, (), frozenset())
@@ -139,7 +148,9 @@ def _kind_of(operator: Any, name: str) -> _Kind:
     """Return the kind of an operator that writes to no memory of an argument."""
     if operator in KERNELS:
         return _Kind.KERNEL
-    if operator._can_decompose() and not torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "CPU"):
+    if operator._can_decompose() and not torch._C._dispatch_has_kernel_for_dispatch_key(
+        operator.name(), "CPU"
+    ):
         return _Kind.COMPOSITE
     if operator.is_view or name in _VIEWS or torch.Tag.inplace_view in operator.tags:
         return _Kind.VIEW
@@ -148,12 +159,17 @@ def _kind_of(operator: Any, name: str) -> _Kind:
 
 def _filling_form(operator: Any) -> Any:
     """Return the overload with the same arguments that fills given memory, or None."""
-    packet, layout = operator.overloadpacket, {"dtype", "layout", "device", "pin_memory"}
+    packet = operator.overloadpacket
+    layout = {"dtype", "layout", "device", "pin_memory"}
     expected = [(arg.name, str(arg.type)) for arg in operator._schema.arguments]
     for overload in (getattr(packet, name) for name in packet.overloads()):
-        arguments = [(arg.name, str(arg.type)) for arg in overload._schema.arguments if not arg.is_out]
+        arguments = [
+            (arg.name, str(arg.type)) for arg in overload._schema.arguments if not arg.is_out
+        ]
         fills = len(arguments) < len(overload._schema.arguments)
-        without = [argument for argument in expected if argument[0] not in layout or argument in arguments]
+        without = [
+            argument for argument in expected if argument[0] not in layout or argument in arguments
+        ]
         if fills and arguments == without:
             return overload
     return None
@@ -170,9 +186,12 @@ class _Tape(TorchDispatchMode):
         self._blocks: dict[int, Block] = {}  # by key of the storage
         self._threads = torch.get_num_threads()
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         """Run and record an operator."""
-        form, kwargs = _form_of(func), kwargs or {}
+        form = _form_of(func)
+        kwargs = kwargs or {}
         if form.kind is _Kind.VIEW:
             return func(*args, **kwargs)
         if form.kind is _Kind.KERNEL:
@@ -196,7 +215,9 @@ class _Tape(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False: a pass is not compiled, and the guard of every call of an operator would take longer."""
+        """Return False: a pass is not compiled, and the guard of every call of an operator would
+        take longer.
+        """
         return False
 
     def bind(self) -> "CpuGraph":
@@ -209,7 +230,9 @@ class _Tape(TorchDispatchMode):
         return CpuGraph(calls, (memory, self._calls), memory.nbytes)
 
     def _run_kernel(self, func: Any, args: tuple) -> Any:
-        """Run an operator of the project, and record what it consists of: copies of inputs, and kernels."""
+        """Run an operator of the project, and record what it consists of: copies of inputs, and
+        kernels.
+        """
         fill, shapes = KERNELS[func]
         results = shapes(*args)
         self._allocate(results if isinstance(results, tuple | list) else (results,))
@@ -221,12 +244,20 @@ class _Tape(TorchDispatchMode):
         self._add(kernel, [0 if arg is None else arg for arg in args], {})
         self._kernels.add(len(self._calls) - 1)
 
-    def _add_result(self, func: Any, form: _Form, args: tuple, kwargs: dict[str, Any], results: Sequence) -> None:
+    def _add_result(
+        self, func: Any, form: _Form, args: tuple, kwargs: dict[str, Any], results: Sequence
+    ) -> None:
         """Record an operator that fills its results, or copies them where it cannot."""
         if form.into is None or any(item is None for item in results):
             self._add(partial(_copy_results, func._op), (results, args, kwargs), {})
             return
-        into = dict(zip(form.names, results if len(form.names) == len(results) else (list(results),), strict=True))
+        into = dict(
+            zip(
+                form.names,
+                results if len(form.names) == len(results) else (list(results),),
+                strict=True,
+            )
+        )
         accepted = {name: value for name, value in kwargs.items() if name in form.accepted}
         self._add(form.into._op, args, accepted | into)
 
@@ -250,7 +281,8 @@ class _Tape(TorchDispatchMode):
         if block is None:
             return node.detach()
         block.last = len(self._calls)
-        offset = int(node.storage_offset()) * node.itemsize  # its address does not tell: that of an empty view is 0
+        # its address does not tell: that of an empty view is 0
+        offset = int(node.storage_offset()) * node.itemsize
         return _Place(block, offset, node.dtype, node.shape, node.stride())
 
     def _refuse_inputs(self, func: Any, form: _Form, args: tuple, kwargs: dict[str, Any]) -> None:
@@ -261,7 +293,8 @@ class _Tape(TorchDispatchMode):
 
 
 def plan_memory(blocks: Sequence[Block]) -> int:
-    """Set the offsets of all blocks, in the order of their allocation; return the bytes that they take together.
+    """Set the offsets of all blocks, in the order of their allocation; return the bytes that they
+    take together.
 
     A block gets the smallest gap that holds it.
     """
@@ -331,14 +364,20 @@ def _replace(node: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(node, dict):
         return {name: _replace(item, change) for name, item in node.items()}
     if isinstance(node, tuple | list):
-        return type(node)([item if isinstance(item, int) else _replace(item, change) for item in node])
+        return type(node)(
+            [item if isinstance(item, int) else _replace(item, change) for item in node]
+        )
     return node
 
 
-def _copy_results(operator: Callable, results: Sequence, args: tuple, kwargs: dict[str, Any]) -> None:
+def _copy_results(
+    operator: Callable, results: Sequence, args: tuple, kwargs: dict[str, Any]
+) -> None:
     """Call an operator and copy its results to memory of the graph."""
     fresh = operator(*args, **kwargs)
-    for old, new in zip(results, fresh if isinstance(fresh, tuple | list) else (fresh,), strict=True):
+    for old, new in zip(
+        results, fresh if isinstance(fresh, tuple | list) else (fresh,), strict=True
+    ):
         if old is not None:
             old.copy_(new)
 
@@ -347,5 +386,7 @@ def _tensors(node: Any) -> list[Tensor]:
     """Return the tensors of nested arguments."""
     if isinstance(node, Tensor):
         return [node]
-    items = node.values() if isinstance(node, dict) else node if isinstance(node, tuple | list) else ()
+    items = (
+        node.values() if isinstance(node, dict) else node if isinstance(node, tuple | list) else ()
+    )
     return [x for item in items for x in _tensors(item)]

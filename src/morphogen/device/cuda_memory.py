@@ -6,7 +6,9 @@ import torch
 
 
 def memory_stats(device: torch.device) -> tuple[dict[str, Any], ...]:
-    """Return the allocator statistics of a CUDA device, peaks since the process began; () on a CPU."""
+    """Return the allocator statistics of a CUDA device, peaks since the process began; () on a
+    CPU.
+    """
     if device.type != "cuda":
         return ()
     stats = torch.cuda.memory_stats(device)

@@ -6,14 +6,17 @@ from typing import Any
 import torch
 
 CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"  # read when CUDA starts
-_FIXED_WORKSPACE = ":4096:8"  # eight buffers of 4 MiB: the size for which cuBLAS repeats its results
+# eight buffers of 4 MiB: the size for which cuBLAS repeats its results
+_FIXED_WORKSPACE = ":4096:8"
 
 
 def set_determinism(device: torch.device, *, deterministic: bool, tf32: bool) -> None:
-    """Choose the operators of a CUDA device for this process; the last call counts.  No effect for a CPU.
+    """Choose the operators of a CUDA device for this process; the last call counts.  No effect for
+    a CPU.
 
     Args:
-        deterministic: allow no operator whose result varies from run to run; torch raises RuntimeError for one.
+        deterministic: allow no operator whose result varies from run to run; torch raises
+        RuntimeError for one.
         tf32: let matrix products and convolutions round their factors to 10 bits.
 
     Promise: reads and seeds no generator, and does not start CUDA.

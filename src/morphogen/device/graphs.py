@@ -1,7 +1,8 @@
 """Graphs of a CUDA device: recorded once, replayed with one call.
 
-A graph reads and writes memory by address.  Whoever records one keeps everything that it reads alive until the last
-replay; what it allocates comes from one pool, which all graphs share one after the other.
+A graph reads and writes memory by address.  Whoever records one keeps everything that it reads
+alive until the last replay; what it allocates comes from one pool, which all graphs share one after
+the other.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,16 +32,22 @@ class CudaGraphs:
     fewest_passes = 4  # recording takes the host as long as a pass
 
     def __init__(self, device: torch.device, cuda: Any = torch.cuda) -> None:
-        """Set up pool and stream; `cuda`: namespace of the classes and functions of `torch.cuda` used here."""
-        self._cuda, self._device = cuda, device
+        """Set up pool and stream; `cuda`: namespace of the classes and functions of `torch.cuda`
+        used here.
+        """
+        self._cuda = cuda
+        self._device = device
         self._pool, self._stream = cuda.graph_pool_handle(), cuda.Stream(device)
-        self._first: Any = None  # graph that keeps the pool: a pool ends with its last graph and cannot be used again
+        # graph that keeps the pool: a pool ends with its last graph and cannot be used again
+        self._first: Any = None
 
     @contextmanager
     def stream(self) -> Iterator[None]:
-        """Run the block on the stream of the graphs, after all earlier work and before all later work.
+        """Run the block on the stream of the graphs, after all earlier work and before all later
+        work.
 
-        Memory of the block may be freed and used again at any time: either stream waits for the other where it begins.
+        Memory of the block may be freed and used again at any time: either stream waits for the
+        other where it begins.
         """
         before = self._cuda.current_stream(self._device)
         self._stream.wait_stream(before)
@@ -53,11 +60,12 @@ class CudaGraphs:
     def record(self, step: Callable[[], Leaves], buffers: Leaves) -> Callable[[], None]:
         """Record `buffers := step()` and run it once; return the function that runs it again.
 
-        Call it within `stream`, after `step` has run once there.  Raises: RuntimeError for a step that no graph can
-        hold, such as one that reads a value.
+        Call it within `stream`, after `step` has run once there.  Raises: RuntimeError for a step
+        that no graph can hold, such as one that reads a value.
         """
         graph = self._cuda.CUDAGraph()
-        # The default mode would forbid calls of other threads, such as the waits of the reader thread of a feed.
+        # The default mode would forbid calls of other threads, such as the waits of the reader
+        # thread of a feed.
         graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         self._first = self._first or graph
         try:
@@ -73,5 +81,7 @@ class CudaGraphs:
 
 @cache
 def cuda_graphs(device: torch.device) -> CudaGraphs:
-    """Return the graphs of a device; all vector envs of the process share their pool, one after the other."""
+    """Return the graphs of a device; all vector envs of the process share their pool, one after the
+    other.
+    """
     return CudaGraphs(device)

@@ -1,7 +1,8 @@
 """Profiler of a round: consecutive phases on the clocks of host and device.
 
-A phase lasts from its mark to the next mark.  Marks change no number of a run and never wait: on a CUDA device a mark
-is an event on the stream, and events are read when a later copy has arrived anyway.
+A phase lasts from its mark to the next mark.  Marks change no number of a run and never wait: on a
+CUDA device a mark is an event on the stream, and events are read when a later copy has arrived
+anyway.
 """
 
 import time
@@ -28,7 +29,8 @@ PHASES = {
     "checkpoint": "saving the state",
 }
 OPEN_SEGMENTS = 3  # epochs with unread events: one marked, one in transfer, one read
-NANOS, MILLIS = 1e9, 1e3  # per second
+NANOS = 1e9
+MILLIS = 1e3  # per second
 
 
 @dataclass(slots=True)
@@ -54,7 +56,8 @@ class NullTimer:
         """Read the events of the oldest segment, whose copy has arrived."""
 
     def close(self) -> dict[str, PhaseTime]:
-        """Return the time of each phase since the last close; the time up to the next mark belongs to no phase.
+        """Return the time of each phase since the last close; the time up to the next mark belongs
+        to no phase.
 
         Work of the device after the last segment counts for the next close.
         """
@@ -74,7 +77,8 @@ class _EventLog:
     """Events on the stream of a device, in segments."""
 
     def __init__(self, event: Callable[[], Any], device: torch.device) -> None:
-        self._event, self._device = event, device
+        self._event = event
+        self._device = device
         self._free: list[Any] = []
         self._open: list[_PhaseMark] = []
         self._segments: deque[list[_PhaseMark]] = deque(maxlen=OPEN_SEGMENTS)
@@ -113,7 +117,9 @@ class Timer(NullTimer):
         event: Callable[..., Any] = torch.cuda.Event,
     ) -> None:
         """Start the clocks.  `excluded`: seconds so far that count for no phase."""
-        self._wall, self._cpu, self._excluded = wall, cpu, excluded
+        self._wall = wall
+        self._cpu = cpu
+        self._excluded = excluded
         cuda = device.type == "cuda"
         self._log = _EventLog(partial(event, enable_timing=True), device) if cuda else None
         self._phase: str | None = None
@@ -138,7 +144,9 @@ class Timer(NullTimer):
             spent.device_s = (spent.device_s or 0.0) + seconds
 
     def close(self) -> dict[str, PhaseTime]:
-        """Return the time of each phase since the last close; the time up to the next mark belongs to no phase."""
+        """Return the time of each phase since the last close; the time up to the next mark belongs
+        to no phase.
+        """
         self._switch(None)
         times, self._times = self._times, self._zero_times()
         return {phase: spent for phase, spent in times.items() if spent.count}
@@ -149,12 +157,14 @@ class Timer(NullTimer):
     def _switch(self, phase: str | None) -> None:
         now = wall, cpu, excluded = self._now()
         if self._phase is not None:
-            spent, (wall_before, cpu_before, excluded_before) = self._times[self._phase], self._since
+            spent = self._times[self._phase]
+            (wall_before, cpu_before, excluded_before) = self._since
             spent.wall_s += max(0.0, wall - wall_before - (excluded - excluded_before))
             spent.host_cpu_s += max(0.0, cpu - cpu_before - (excluded - excluded_before))
         if self._log is not None:
             self._log.record(phase, excluded)
-        self._phase, self._since = phase, now
+        self._phase = phase
+        self._since = now
 
     def _zero_times(self) -> dict[str, PhaseTime]:
         return {phase: PhaseTime(device_s=None if self._log is None else 0.0) for phase in PHASES}

@@ -1,7 +1,8 @@
-"""Transfers between host and device: one table, one ledger, and the only code that waits for the device.
+"""Transfers between host and device: one table, one ledger, and the only code that waits for the
+device.
 
-A transfer packs its leaves into one buffer of bytes on the device and copies the buffer once.  A CPU has the same code
-path and ledger with plain buffers.
+A transfer packs its leaves into one buffer of bytes on the device and copies the buffer once.  A
+CPU has the same code path and ledger with plain buffers.
 """
 
 import math
@@ -30,21 +31,34 @@ class Fence:
 
 
 FENCES: dict[str, Fence] = {
-    "plan": Fence("device -> host", "epoch", True, "sizes of the groups that train and of the ablation tree"),
+    "plan": Fence(
+        "device -> host", "epoch", True, "sizes of the groups that train and of the ablation tree"
+    ),
     "record": Fence("device -> host", "epoch", False, "values for telemetry, read one epoch later"),
     "update": Fence("device -> host", "round", True, "metrics of the policy update"),
     "batch": Fence("host -> device", "minibatch", False, "images of streamed data, prefetched"),
     "checkpoint": Fence("device -> host", "save", True, "the state, for crash safety"),
     "result": Fence("device -> host", "evaluation", True, "reported numbers"),
-    "actions": Fence("host -> device", "step of a caller", False, "actions of a caller that computes on the host"),
-    "arrays": Fence("device -> host", "step of a caller", True, "observations and rewards for such a caller"),
+    "actions": Fence(
+        "host -> device", "step of a caller", False, "actions of a caller that computes on the host"
+    ),
+    "arrays": Fence(
+        "device -> host", "step of a caller", True, "observations and rewards for such a caller"
+    ),
 }
 
 
 def expected_ledger(
-    *, rounds: int, epochs: int, streamed: int = 0, evaluated_epochs: int = 0, evaluations: int = 0, saves: int = 0
+    *,
+    rounds: int,
+    epochs: int,
+    streamed: int = 0,
+    evaluated_epochs: int = 0,
+    evaluations: int = 0,
+    saves: int = 0,
 ) -> dict:
-    """Compute the ledger of a run from the table: name -> transfers.  Independent of envs and slots.
+    """Compute the ledger of a run from the table: name -> transfers.  Independent of envs and
+    slots.
 
     `streamed`: minibatches per epoch of streamed data, 0 for resident data.
     """
@@ -65,12 +79,16 @@ NO_DTYPES: Mapping[str, torch.dtype] = {}
 
 @dataclass(frozen=True, slots=True)
 class BufferLayout:
-    """Layout of leaves in a buffer: names, dtypes, shapes; widest items first, so that all are aligned."""
+    """Layout of leaves in a buffer: names, dtypes, shapes; widest items first, so that all are
+    aligned.
+    """
 
     leaves: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]
 
     @classmethod
-    def of(cls, leaves: Mapping[str, Tensor], stored: Mapping[str, torch.dtype] = NO_DTYPES) -> "BufferLayout":
+    def of(
+        cls, leaves: Mapping[str, Tensor], stored: Mapping[str, torch.dtype] = NO_DTYPES
+    ) -> "BufferLayout":
         """Lay out leaves by name, in their dtypes or those of `stored`."""
         rows = [(name, stored.get(name, leaf.dtype), leaf.shape) for name, leaf in leaves.items()]
         return _buffer_layout(tuple(rows))
@@ -83,7 +101,10 @@ class BufferLayout:
     def pack(self, leaves: Mapping[str, Tensor], out: Tensor) -> None:
         """Write the leaves into `out`, uint8 [size]; all leaves of a dtype are cast at once."""
         kinds = groupby(self.leaves, key=itemgetter(1))
-        parts = [torch.cat([leaves[name].flatten() for name, _, _ in kind]).to(dtype) for dtype, kind in kinds]
+        parts = [
+            torch.cat([leaves[name].flatten() for name, _, _ in kind]).to(dtype)
+            for dtype, kind in kinds
+        ]
         torch.cat([part.view(torch.uint8) for part in parts], out=out)
 
     def unpack(self, buffer: Tensor) -> dict[str, np.ndarray]:
@@ -94,14 +115,19 @@ class BufferLayout:
 
 @cache
 def _buffer_layout(leaves: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]) -> BufferLayout:
-    return BufferLayout(tuple(sorted(leaves, key=lambda leaf: (-leaf[1].itemsize, str(leaf[1]), leaf[0]))))
+    return BufferLayout(
+        tuple(sorted(leaves, key=lambda leaf: (-leaf[1].itemsize, str(leaf[1]), leaf[0])))
+    )
 
 
 @cache
 def _row_dtype(leaves: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]) -> np.dtype:
     """Return the dtype of a whole buffer, with a field per leaf."""
     return np.dtype(
-        [(name, torch.empty(0, dtype=dtype, device="cpu").numpy().dtype, shape) for name, dtype, shape in leaves]
+        [
+            (name, torch.empty(0, dtype=dtype, device="cpu").numpy().dtype, shape)
+            for name, dtype, shape in leaves
+        ]
     )
 
 
@@ -110,7 +136,10 @@ def flatten_names(tree: TensorDictBase | Mapping[str, Tensor]) -> Mapping[str, T
     if isinstance(tree, dict):
         return tree
     nodes: Any = tree
-    return {key if isinstance(key, str) else ".".join(key): leaf for key, leaf in nodes.items(True, True)}
+    return {
+        key if isinstance(key, str) else ".".join(key): leaf
+        for key, leaf in nodes.items(True, True)
+    }
 
 
 def _accelerator(device: torch.device) -> Any:
@@ -121,14 +150,19 @@ def _accelerator(device: torch.device) -> Any:
 class StagingBuffer:
     """One buffer on the device, its pinned copy on the host, and the events between them.
 
-    `ready_event`: the source is complete; `done_event`: the copy is complete, or an uploaded buffer was read.
+    `ready_event`: the source is complete; `done_event`: the copy is complete, or an uploaded buffer
+    was read.
     """
 
     def __init__(self, layout: BufferLayout, device: torch.device) -> None:
         accelerator = _accelerator(device)
         self.device_bytes = torch.empty(layout.size, dtype=torch.uint8, device=device)
-        self.host_bytes = torch.empty(layout.size, dtype=torch.uint8, pin_memory=accelerator is not None, device="cpu")
-        self.ready_event, self.done_event = (accelerator.Event() if accelerator else None for _ in range(2))
+        self.host_bytes = torch.empty(
+            layout.size, dtype=torch.uint8, pin_memory=accelerator is not None, device="cpu"
+        )
+        self.ready_event, self.done_event = (
+            accelerator.Event() if accelerator else None for _ in range(2)
+        )
         self.layout = layout
 
 
@@ -141,7 +175,9 @@ class Transfers:
         self.wait_s = dict.fromkeys(FENCES, 0.0)
         self._clock = clock
         self._buffers: dict[tuple[str, int], StagingBuffer] = {}
-        self._prefetch: dict[tuple[tuple[int, ...], torch.dtype, int], tuple[StagingBuffer, ...]] = {}
+        self._prefetch: dict[
+            tuple[tuple[int, ...], torch.dtype, int], tuple[StagingBuffer, ...]
+        ] = {}
         self._accelerator = _accelerator(device)
         self._download_stream, self._upload_stream = (
             self._accelerator.Stream(device) if self._accelerator else None for _ in range(2)
@@ -163,16 +199,23 @@ class Transfers:
         slot: int = 0,
         stored: Mapping[str, torch.dtype] = NO_DTYPES,
     ) -> None:
-        """Start the copy of a tree to the host; never waits.  stored: dtypes of leaves on the host, if others."""
+        """Start the copy of a tree to the host; never waits.  stored: dtypes of leaves on the host,
+        if others.
+        """
         self.ledger[name] += 1
         leaves = flatten_names(tree)
         buffer = self._buffer(name, BufferLayout.of(leaves, stored), slot)
         if buffer.done_event is not None and self._download_stream is not None:
-            self._accelerator.current_stream(self.device).wait_event(buffer.done_event)  # the slot may be in transfer
+            # the slot may be in transfer
+            self._accelerator.current_stream(self.device).wait_event(buffer.done_event)
         buffer.layout.pack(leaves, buffer.device_bytes)
         if buffer.ready_event is not None:
             buffer.ready_event.record(self._accelerator.current_stream(self.device))
-        with self._accelerator.stream(self._download_stream) if self._download_stream is not None else nullcontext():
+        with (
+            self._accelerator.stream(self._download_stream)
+            if self._download_stream is not None
+            else nullcontext()
+        ):
             if self._download_stream is not None and buffer.ready_event is not None:
                 self._download_stream.wait_event(buffer.ready_event)
             buffer.host_bytes.copy_(buffer.device_bytes, non_blocking=True)
@@ -198,7 +241,9 @@ class Transfers:
         self.ledger[name] += 1
         return torch.as_tensor(array, device="cpu").to(self.device, non_blocking=True)
 
-    def prefetch_buffers(self, shape: tuple[int, ...], dtype: torch.dtype, depth: int) -> tuple[StagingBuffer, ...]:
+    def prefetch_buffers(
+        self, shape: tuple[int, ...], dtype: torch.dtype, depth: int
+    ) -> tuple[StagingBuffer, ...]:
         """Return the staging buffers of minibatches [*shape], allocated once."""
         key = (shape, dtype, depth)
         if key not in self._prefetch:
@@ -209,18 +254,26 @@ class Transfers:
         return self._prefetch[key]
 
     def fill(self, buffer: StagingBuffer, write: Callable[[Tensor], None]) -> None:
-        """Fill a buffer that the device has read, and start the copy; for a thread that may wait."""
+        """Fill a buffer that the device has read, and start the copy; for a thread that may
+        wait.
+        """
         if buffer.done_event is not None:
             buffer.done_event.synchronize()
         write(buffer.host_bytes)
-        with self._accelerator.stream(self._upload_stream) if self._upload_stream is not None else nullcontext():
+        with (
+            self._accelerator.stream(self._upload_stream)
+            if self._upload_stream is not None
+            else nullcontext()
+        ):
             buffer.device_bytes.copy_(buffer.host_bytes, non_blocking=True)
             if buffer.ready_event is not None:
                 buffer.ready_event.record(self._upload_stream)
 
     @contextmanager
     def receive_batch(self, next_buffer: Callable[[], StagingBuffer]) -> Iterator[StagingBuffer]:
-        """Yield the next filled buffer; the device waits for the copy, the host does not.  Reads end with the block."""
+        """Yield the next filled buffer; the device waits for the copy, the host does not.  Reads
+        end with the block.
+        """
         started = self._clock()
         buffer = next_buffer()
         self.wait_s["batch"] += self._clock() - started

@@ -1,4 +1,6 @@
-"""Action controls: declared schedules as tables on the device, errors about illegal actions; masks from outside."""
+"""Action controls: declared schedules as tables on the device, errors about illegal actions; masks
+from outside.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -28,7 +30,9 @@ from morphogen.vocab.text import format_value
 
 
 def load_schedule(name: str, spec: RunSpec) -> Schedule | None:
-    """Load the schedule behind the name of a policy, for a resolved spec; None for any other policy."""
+    """Load the schedule behind the name of a policy, for a resolved spec; None for any other
+    policy.
+    """
     file = schedule_path(name)
     if file is None and name not in BUILTIN_SCHEDULES:
         return None
@@ -37,7 +41,9 @@ def load_schedule(name: str, spec: RunSpec) -> Schedule | None:
             return build_builtin(name, spec)
         return parse_schedule(read_text(expand_path(file)), spec)
     except OSError as error:
-        raise ConfigError(f"policy_name: expected a readable file, got {name}: {error.strerror}") from None
+        raise ConfigError(
+            f"policy_name: expected a readable file, got {name}: {error.strerror}"
+        ) from None
     except UnicodeDecodeError:
         raise ConfigError(f"policy_name: expected a file of UTF-8 text, got {name}") from None
     except ConfigError as error:
@@ -51,16 +57,20 @@ class ActionControl(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def narrow(self, masks: ActionMasks, state: EnvState, env: Tensor) -> tuple[ActionMasks, Tensor]:
+    def narrow(
+        self, masks: ActionMasks, state: EnvState, env: Tensor
+    ) -> tuple[ActionMasks, Tensor]:
         """Narrow the masks of the next action; called after the last epoch of an episode, too.
 
-        Shapes: masks, state [E]; env int64 [E], global indices -> masks [E], missed bool [E]: a declared action is
-        illegal.
+        Shapes: masks, state [E]; env int64 [E], global indices -> masks [E], missed bool [E]: a
+        declared action is illegal.
         Promise: no False becomes True, and every env keeps at least one choice.
         """
 
     def check_missed(self, missed: np.ndarray, epoch: int, where: str) -> None:
-        """Raise ScheduleError for a declared action that was illegal; nothing is declared here.  missed bool [E]."""
+        """Raise ScheduleError for a declared action that was illegal; nothing is declared here.
+        missed bool [E].
+        """
         del missed, epoch, where
 
 
@@ -69,10 +79,12 @@ Mask = Callable[[Slots], Tensor]  # slots [E] -> bool [E, 6, S], True = allowed
 
 @dataclass(frozen=True, slots=True)
 class MaskControl(ActionControl):
-    """A mask of your own as the control of an environment, `make(control=...)`, or of a run, `Parts(control=...)`.
+    """A mask of your own as the control of an environment, `make(control=...)`, or of a run,
+    `Parts(control=...)`.
 
-    An env chooses among the legal choices that the mask allows.  A choice that is illegal stays illegal; an env that
-    the mask leaves no legal choice may WAIT.  `morphogen.testing.laws.check_mask` finds both faults.
+    An env chooses among the legal choices that the mask allows.  A choice that is illegal stays
+    illegal; an env that the mask leaves no legal choice may WAIT.
+    `morphogen.testing.laws.check_mask` finds both faults.
 
     Raises: ConfigError, when an env is observed, for a result of another form.
 
@@ -90,12 +102,21 @@ class MaskControl(ActionControl):
 
     function: Mask
 
-    def narrow(self, masks: ActionMasks, state: EnvState, env: Tensor) -> tuple[ActionMasks, Tensor]:
+    def narrow(
+        self, masks: ActionMasks, state: EnvState, env: Tensor
+    ) -> tuple[ActionMasks, Tensor]:
         """Narrow the masks to what the function allows; nothing is missed."""
         allowed: Any = self.function(state.slots)
-        if not isinstance(allowed, Tensor) or (allowed.dtype, allowed.shape) != (torch.bool, masks.slot.shape):
+        if not isinstance(allowed, Tensor) or (allowed.dtype, allowed.shape) != (
+            torch.bool,
+            masks.slot.shape,
+        ):
             name = getattr(self.function, "__name__", type(self.function).__name__)
-            given = f"{allowed.dtype} {list(allowed.shape)}" if isinstance(allowed, Tensor) else format_value(allowed)
+            given = (
+                f"{allowed.dtype} {list(allowed.shape)}"
+                if isinstance(allowed, Tensor)
+                else format_value(allowed)
+            )
             raise ConfigError(f"mask {name}: expected bool {list(masks.slot.shape)}, got {given}")
         return narrow_masks(masks, allowed), torch.zeros_like(env, dtype=torch.bool)
 
@@ -109,7 +130,9 @@ class ScheduleControl(ActionControl):
     action: Tensor  # int64 [T + 1, 1 or E, 8]
     present: Tensor  # bool [T + 1, 1 or E], the last row False
 
-    def narrow(self, masks: ActionMasks, state: EnvState, env: Tensor) -> tuple[ActionMasks, Tensor]:
+    def narrow(
+        self, masks: ActionMasks, state: EnvState, env: Tensor
+    ) -> tuple[ActionMasks, Tensor]:
         """Leave the declared actions, and WAIT where none is declared or it is illegal."""
         return restrict_masks(masks, *self.at(state.clock.epoch, env))
 
@@ -120,7 +143,9 @@ class ScheduleControl(ActionControl):
         return self.action[row, column], self.present[row, column]
 
     def check_missed(self, missed: np.ndarray, epoch: int, where: str) -> None:
-        """Raise ScheduleError for an illegal declared action, unless the schedule waits on it.  missed bool [E]."""
+        """Raise ScheduleError for an illegal declared action, unless the schedule waits on it.
+        missed bool [E].
+        """
         envs = np.flatnonzero(missed)
         if self.schedule.on_illegal == "wait" or not len(envs):
             return
@@ -130,7 +155,8 @@ class ScheduleControl(ActionControl):
         action = " ".join(f"{head} {name}" for head, name in heads.items())
         more = f" (and {len(envs) - 1} more envs)" if len(envs) > 1 else ""
         raise ScheduleError(
-            f"{where}, epoch {epoch}, env {env}{more}: schedule {self.schedule.name}: expected a legal action, got "
+            f"{where}, epoch {epoch}, env {env}{more}: schedule {self.schedule.name}: "
+            "expected a legal action, got "
             f'{action}; "on_illegal": "wait" replaces illegal actions by WAIT'
         )
 
@@ -142,36 +168,50 @@ def build_control(schedule: Schedule, spec: RunSpec, device: torch.device) -> Sc
     present = np.zeros((spec.episode_length + 1, columns), dtype=bool)
     for step in schedule.steps:
         where = (step.epoch, slice(None) if step.env is None else step.env)
-        action[where], present[where] = step.action, True
+        action[where] = step.action
+        present[where] = True
     table = (torch.as_tensor(part, device="cpu").to(device) for part in (action, present))
     return ScheduleControl(schedule, spec, *table)
 
 
 @dataclass(frozen=True, slots=True)
 class PerEnvControl(ActionControl):
-    """One schedule per row of a vector env, so that envs of one key may act differently; illegal actions wait."""
+    """One schedule per row of a vector env, so that envs of one key may act differently; illegal
+    actions wait.
+    """
 
     action: Tensor  # int64 [T + 1, E, 8]
     present: Tensor  # bool [T + 1, E], the last row False
 
-    def narrow(self, masks: ActionMasks, state: EnvState, env: Tensor) -> tuple[ActionMasks, Tensor]:
+    def narrow(
+        self, masks: ActionMasks, state: EnvState, env: Tensor
+    ) -> tuple[ActionMasks, Tensor]:
         """Leave the declared actions, and WAIT where none is declared or it is illegal."""
         return restrict_masks(masks, *self.at(state.clock.epoch, env))
 
     def at(self, epoch: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
         """Return the entries of all rows."""
-        row, place = epoch.clamp(max=len(self.present) - 1), torch.arange(env.shape[0], device=env.device)
+        row = epoch.clamp(max=len(self.present) - 1)
+        place = torch.arange(env.shape[0], device=env.device)
         return self.action[row, place], self.present[row, place]
 
 
 def build_per_env_control(
     schedules: Sequence[Schedule], indices: Sequence[int], spec: RunSpec, device: torch.device
 ) -> PerEnvControl:
-    """Build the control of schedule `indices[e]` for row e.  Raises ConfigError for a schedule that names an env."""
+    """Build the control of schedule `indices[e]` for row e.  Raises ConfigError for a schedule that
+    names an env.
+    """
     for schedule in schedules:
         if any(step.env is not None for step in schedule.steps):
-            raise ConfigError(f"schedule {schedule.name}: expected steps for every env, got a step that names an env")
+            raise ConfigError(
+                f"schedule {schedule.name}: expected steps for every env, got a step that "
+                "names an env"
+            )
     tables = [build_control(schedule, spec, device) for schedule in schedules]
     place = torch.as_tensor(indices, dtype=torch.int64, device="cpu").to(device)
-    action, present = (torch.cat([getattr(table, leaf) for table in tables], dim=1) for leaf in ("action", "present"))
+    action, present = (
+        torch.cat([getattr(table, leaf) for table in tables], dim=1)
+        for leaf in ("action", "present")
+    )
     return PerEnvControl(action[:, place], present[:, place])

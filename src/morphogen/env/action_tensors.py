@@ -16,8 +16,8 @@ def to_tensor(action: Tensor | TensorDictBase, envs: int | None = None) -> Tenso
     """Return an action as one tensor, a column per head.
 
     Args:
-        action: int64 [E, 8] in the order of `vocab.action.Head`, or a TensorDict [E] with a leaf int64 [E] per head;
-            its other leaves, such as log-probabilities, have no effect.
+        action: int64 [E, 8] in the order of `vocab.action.Head`, or a TensorDict [E] with a leaf
+            int64 [E] per head; its other leaves, such as log-probabilities, have no effect.
         envs: number E of envs; None: any.
 
     Returns: int64 [E, 8].
@@ -38,23 +38,35 @@ def to_tensor(action: Tensor | TensorDictBase, envs: int | None = None) -> Tenso
     if isinstance(action, TensorDictBase):
         names: list[str] = list(cast(Any, action).keys())
         if not set(HEADS) <= set(names):
-            raise ConfigError(f"action: expected the heads {', '.join(HEADS)}, got {', '.join(map(str, names))}")
+            raise ConfigError(
+                f"action: expected the heads {', '.join(HEADS)}, got {', '.join(map(str, names))}"
+            )
         leaves = [get_leaf(action, head) for head in HEADS]
         for head, leaf in zip(HEADS, leaves, strict=True):
             if leaf.ndim != 1 or leaf.dtype != torch.int64 or len(leaf) != (envs or len(leaf)):
-                raise ConfigError(f"action.{head}: expected int64 [{rows}], got {leaf.dtype} {list(leaf.shape)}")
+                raise ConfigError(
+                    f"action.{head}: expected int64 [{rows}], got {leaf.dtype} {list(leaf.shape)}"
+                )
         return torch.stack(leaves, dim=-1)
     if not isinstance(cast(Any, action), Tensor):
         raise ConfigError(f"action: expected a tensor or a TensorDict, got {format_value(action)}")
-    if action.ndim != 2 or action.dtype != torch.int64 or action.shape != (envs or len(action), len(HEADS)):
-        raise ConfigError(f"action: expected int64 [{rows}, {len(HEADS)}], got {action.dtype} {list(action.shape)}")
+    if (
+        action.ndim != 2
+        or action.dtype != torch.int64
+        or action.shape != (envs or len(action), len(HEADS))
+    ):
+        raise ConfigError(
+            f"action: expected int64 [{rows}, {len(HEADS)}], got {action.dtype} "
+            f"{list(action.shape)}"
+        )
     return action
 
 
 def to_heads(action: Tensor) -> TensorDict:
     """Return an action as a TensorDict with one leaf per head, the inverse of `to_tensor`.
 
-    Shapes: action int64 [E, 8] -> TensorDict [E], leaves int64 [E] by the labels of `vocab.action.Head`.
+    Shapes: action int64 [E, 8] -> TensorDict [E], leaves int64 [E] by the labels of
+    `vocab.action.Head`.
 
     Example:
         >>> import torch
@@ -63,4 +75,6 @@ def to_heads(action: Tensor) -> TensorDict:
         >>> heads["op"].tolist(), heads["slot"].tolist()
         ([1], [1])
     """
-    return TensorDict(dict(zip(HEADS, action.unbind(-1), strict=True)), batch_size=action.shape[:-1])
+    return TensorDict(
+        dict(zip(HEADS, action.unbind(-1), strict=True)), batch_size=action.shape[:-1]
+    )

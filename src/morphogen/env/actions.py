@@ -1,4 +1,6 @@
-"""Actions of all envs: int64 [E, 8] in the order of `vocab.action.Head`, or one leaf int64 [E] per head."""
+"""Actions of all envs: int64 [E, 8] in the order of `vocab.action.Head`, or one leaf int64 [E] per
+head.
+"""
 
 from typing import Unpack
 
@@ -18,11 +20,13 @@ from morphogen.vocab.text import format_value
 
 __all__ = ["build", "random", "to_heads", "to_tensor", "wait"]
 
-DRAWS = 2**24  # numbers of draws: each has lanes of its own in the stream of the clock, of 2**34 in all
+# numbers of draws: each has lanes of its own in the stream of the clock, of 2**34 in all
+DRAWS = 2**24
 
 
 def wait(env: Environment) -> Tensor:
-    """Return the action that does nothing in every env, int64 [E, 8], on the device of the environment.
+    """Return the action that does nothing in every env, int64 [E, 8], on the device of the
+    environment.
 
     Example:
         >>> import morphogen as mg
@@ -36,12 +40,14 @@ def wait(env: Environment) -> Tensor:
 
 
 def build(env: Environment, op: OpName | Op, **heads: Unpack[HeadNames]) -> Tensor:
-    """Build one action for all envs from the names of its values; `torch.where` joins actions of different envs.
+    """Build one action for all envs from the names of its values; `torch.where` joins actions of
+    different envs.
 
     Args:
         op: an `Op` or its name, such as `GERMINATE`.
-        heads: names of the values of the other heads that the op uses: `slot="r0c0"`, `blueprint="norm"`,
-            `tempo="FAST"`; GERMINATE needs slot and blueprint, other ops but WAIT a slot.
+        heads: names of the values of the other heads that the op uses: `slot="r0c0"`,
+            `blueprint="norm"`, `tempo="FAST"`; GERMINATE needs slot and blueprint, other ops but
+            WAIT a slot.
 
     Returns: int64 [E, 8].
     Raises: ConfigError for names that the environment does not have, all at once.
@@ -59,7 +65,8 @@ def build(env: Environment, op: OpName | Op, **heads: Unpack[HeadNames]) -> Tens
 def random(env: Environment, state: EnvState, seen: PolicyInputs, *, draw: int = 0) -> Tensor:
     """Draw a legal action per env, all equally likely.
 
-    The same state and draw give the same action: a search that tries several actions of one state numbers them.
+    The same state and draw give the same action: a search that tries several actions of one state
+    numbers them.
 
     Args:
         env: environment, whose keys seed the draw.
@@ -75,14 +82,22 @@ def random(env: Environment, state: EnvState, seen: PolicyInputs, *, draw: int =
         >>> env = mg.make("tiny", envs=2, seed=0)
         >>> state, seen = env.reset()
         >>> action = mg.actions.random(env, state, seen)
-        >>> action.equal(mg.actions.random(env, state, seen)), action.equal(mg.actions.random(env, state, seen, draw=1))
+        >>> (
+        ...     action.equal(mg.actions.random(env, state, seen)),
+        ...     action.equal(mg.actions.random(env, state, seen, draw=1)),
+        ... )
         (True, False)
         >>> seen.masks.op.gather(1, action[:, :1]).all().item()  # only legal ops
         True
     """
     if draw not in range(DRAWS):
-        raise ConfigError(f"draw: expected an integer in 0 .. {DRAWS - 1}, got {format_value(draw)}")
+        raise ConfigError(
+            f"draw: expected an integer in 0 .. {DRAWS - 1}, got {format_value(draw)}"
+        )
     policy = RandomPolicy()
-    params, hidden = policy.init(env.keys[0]), policy.initial_hidden(env.envs, device=env.device)
-    choice = choose_actions(params, seen, hidden, env.action_keys, state.clock, policy=policy, draw=draw)
+    params = policy.init(env.keys[0])
+    hidden = policy.initial_hidden(env.envs, device=env.device)
+    choice = choose_actions(
+        params, seen, hidden, env.action_keys, state.clock, policy=policy, draw=draw
+    )
     return choice.action

@@ -1,10 +1,11 @@
 """Capture: the loop of an epoch, recorded once and replayed.
 
-The shapes of an epoch follow its plan, so a graph serves one epoch.  The first pass of a loop runs as it is: it is real
-work, and it sets up what a graph cannot (constant tables, libraries).  The second is recorded and run, and replayed
-until the loop ends.  Leaves of the carried state that a pass changes live in buffers which every replay reads and
-overwrites; all others are read where they are.  So the body has to be a function of tensors: a number that changes from
-pass to pass is a leaf of the state.
+The shapes of an epoch follow its plan, so a graph serves one epoch.  The first pass of a loop runs
+as it is: it is real work, and it sets up what a graph cannot (constant tables, libraries).  The
+second is recorded and run, and replayed until the loop ends.  Leaves of the carried state that a
+pass changes live in buffers which every replay reads and overwrites; all others are read where they
+are.  So the body has to be a function of tensors: a number that changes from pass to pass is a leaf
+of the state.
 """
 
 import warnings
@@ -25,7 +26,9 @@ C = TypeVar("C")
 
 
 class Graphs(Protocol):
-    """Maker of graphs: `device.graphs.CudaGraphs`, `device.cpu_graphs.CpuGraphs`, or a recorder for tests."""
+    """Maker of graphs: `device.graphs.CudaGraphs`, `device.cpu_graphs.CpuGraphs`, or a recorder for
+    tests.
+    """
 
     fewest_passes: int  # of a loop for which recording pays
 
@@ -36,8 +39,8 @@ class Graphs(Protocol):
     def record(self, step: Callable[[], Leaves], buffers: Leaves) -> Callable[[], None]:
         """Record `buffers := step()` and run it once; return the function that runs it again.
 
-        The caller keeps alive what `step` reads.  Raises: RuntimeError for a step that cannot be recorded; the buffers
-        are then as they were.
+        The caller keeps alive what `step` reads.  Raises: RuntimeError for a step that cannot be
+        recorded; the buffers are then as they were.
         """
         ...
 
@@ -56,16 +59,25 @@ class Capture:
         self.recorded = self.fallbacks = 0
         self._graphs = graphs
 
-    def repeat(self, body: Callable[[C], C], carry: C, times: int, /, before: Callable[[], None] = _nothing) -> C:
-        """Call `body` on the carry, then on its result, `times` times in all; return the last result.
+    def repeat(
+        self, body: Callable[[C], C], carry: C, times: int, /, before: Callable[[], None] = _nothing
+    ) -> C:
+        """Call `body` on the carry, then on its result, `times` times in all; return the last
+        result.
 
         Args:
-            body: pure function of tensors; it returns a leaf unchanged, the same object, or with its shape and dtype.
+            body: pure function of tensors; it returns a leaf unchanged, the same object, or with
+            its shape and dtype.
             carry: tree of tensors.
             before: called before each pass on the host, such as to fill memory that the body reads.
         """
-        if self._graphs is None or times < self._graphs.fewest_passes or torch.compiler.is_compiling():
-            return _run(body, carry, times, before)  # a graph of the compiler holds the passes itself
+        if (
+            self._graphs is None
+            or times < self._graphs.fewest_passes
+            or torch.compiler.is_compiling()
+        ):
+            # a graph of the compiler holds the passes itself
+            return _run(body, carry, times, before)
         with self._graphs.stream():
             first = _run(body, carry, 1, before)
             before()
@@ -84,14 +96,18 @@ class Capture:
         """Count a loop that runs as it is; warn of the first one."""
         if not self.fallbacks:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
-            warnings.warn(f"env.capture: runs without a graph: {reason}", RuntimeWarning, stacklevel=3)
+            warnings.warn(
+                f"env.capture: runs without a graph: {reason}", RuntimeWarning, stacklevel=3
+            )
         self.fallbacks += 1
 
 
 def open_capture(setup: Setup) -> Capture:
     """Return the capture of a run: graphs on CUDA devices and CPUs, unless `env.capture` is off."""
     kind = setup.device.type if setup.spec.engine.capture != CAPTURE_OFF else CAPTURE_OFF
-    return Capture(cuda_graphs(setup.device) if kind == "cuda" else CpuGraphs() if kind == "cpu" else None)
+    return Capture(
+        cuda_graphs(setup.device) if kind == "cuda" else CpuGraphs() if kind == "cpu" else None
+    )
 
 
 def _run(body: Callable[[C], C], carry: C, times: int, before: Callable[[], None]) -> C:
@@ -101,14 +117,20 @@ def _run(body: Callable[[C], C], carry: C, times: int, before: Callable[[], None
     return carry
 
 
-def _record(graphs: Graphs, body: Callable[[C], C], carry: C, first: C) -> tuple[C, Callable[[], None]]:
+def _record(
+    graphs: Graphs, body: Callable[[C], C], carry: C, first: C
+) -> tuple[C, Callable[[], None]]:
     """Record and run a pass that starts from `first`, the result of a pass on `carry`.
 
     Returns: the carry in its buffers, and the function that runs another pass on it.
     """
     leaves, structure = tree_flatten(first)
     names = [keystr(path) for path, _ in tree_flatten_with_path(first)[0]]
-    changed = {n: new for n, new, old in zip(names, leaves, tree_flatten(carry)[0], strict=True) if new is not old}
+    changed = {
+        n: new
+        for n, new, old in zip(names, leaves, tree_flatten(carry)[0], strict=True)
+        if new is not old
+    }
     buffers = {name: _buffer(name, leaf) for name, leaf in changed.items()}
     write_back(buffers, changed)
     static = [buffers.get(name, leaf) for name, leaf in zip(names, leaves, strict=True)]
@@ -117,10 +139,14 @@ def _record(graphs: Graphs, body: Callable[[C], C], carry: C, first: C) -> tuple
     def step() -> Leaves:
         after, found = tree_flatten(body(state))
         if found != structure:
-            raise RuntimeError(f"the second pass returns another tree: expected {structure}, got {found}")
+            raise RuntimeError(
+                f"the second pass returns another tree: expected {structure}, got {found}"
+            )
         for name, old, new in zip(names, static, after, strict=True):
             if not _fits(old, new, changes=name in buffers):
-                raise RuntimeError(f"{name}: expected the leaf of the first pass or one of its form, got another")
+                raise RuntimeError(
+                    f"{name}: expected the leaf of the first pass or one of its form, got another"
+                )
         return {name: leaf for name, leaf in zip(names, after, strict=True) if name in buffers}
 
     return state, graphs.record(step, buffers)
@@ -128,7 +154,10 @@ def _record(graphs: Graphs, body: Callable[[C], C], carry: C, first: C) -> tuple
 
 def _buffer(name: str, leaf: Any) -> Tensor:
     if not isinstance(leaf, Tensor):
-        raise RuntimeError(f"{name}: expected a tensor, or an object that no pass changes, got {type(leaf).__name__}")
+        raise RuntimeError(
+            f"{name}: expected a tensor, or an object that no pass changes, got "
+            f"{type(leaf).__name__}"
+        )
     return torch.empty_like(leaf)
 
 

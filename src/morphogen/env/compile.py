@@ -1,9 +1,11 @@
-"""Compilation: the one place that calls the compiler, with the count, the seconds and the failures of its graphs.
+"""Compilation: the one place that calls the compiler, with the count, the seconds and the failures
+of its graphs.
 
-A run is compiled by regions.  Units of fixed shapes have one graph each, for all rounds and plans: observe, act, apply
-and score.  Loops over minibatches are recorded and replayed instead (`env.capture`): training and validation, whose
-shapes follow the seeds that live, so that few epochs have equal ones, and the update of the policy.  A recording takes
-one minibatch where a graph takes minutes, and replays are as fast (`bench.speed.compiled`).
+A run is compiled by regions.  Units of fixed shapes have one graph each, for all rounds and plans:
+observe, act, apply and score.  Loops over minibatches are recorded and replayed instead
+(`env.capture`): training and validation, whose shapes follow the seeds that live, so that few
+epochs have equal ones, and the update of the policy.  A recording takes one minibatch where a graph
+takes minutes, and replays are as fast (`bench.speed.compiled`).
 """
 
 import time
@@ -22,7 +24,8 @@ from morphogen.config.execution_spec import COMPILE_AUTO, COMPILE_DEFAULT, COMPI
 from morphogen.errors import CompileError, ConfigError
 from morphogen.log.round_summary import NO_COMPILES
 
-_COMPILER_MODULES = r"torch\.|tensordict\."  # modules whose compiler warnings concern only library code
+# modules whose compiler warnings concern only library code
+_COMPILER_MODULES = r"torch\.|tensordict\."
 # `is_tensor_collection` caches classes, which graphs would guard on.
 _TENSOR_TYPES = (torch.Tensor, TensorDictBase, TensorClass)
 EAGER = EngineSpec(compile=COMPILE_OFF)
@@ -39,9 +42,11 @@ NETWORK_UNITS = ("act", "minibatch")  # with wide layers: vectors pay
 def compiler_options(device: str, unit: str, mode: str = COMPILE_DEFAULT) -> dict[str, Any]:
     """Options of the compiler for a unit on a kind of device, on top of a mode of `torch.compile`.
 
-    The compiler inlines cheap expressions into every use.  For selected rows that means number by number, once per
-    selection, so results with two uses are written to memory sooner than by default.  On a CPU the loops of rules stay
-    scalar: they handle few numbers per env, calls dominate their time, and the C++ compiler takes half as long.
+    The compiler inlines cheap expressions into every use.  For selected rows that means number by
+    number, once per selection, so results with two uses are written to memory sooner than by
+    default.  On a CPU the loops of rules stay
+    scalar: they handle few numbers per env, calls dominate their time, and the C++ compiler takes
+    half as long.
     """
     options = dict(_REALIZE_SOONER)
     if device == "cpu" and unit not in NETWORK_UNITS:
@@ -61,15 +66,16 @@ def _is_tensor(node: Any) -> bool:
 class CompiledUnits:
     """Compiled units of one run; with the default spec everything runs eager.
 
-    Attributes: `totals`, graphs and seconds so far; `seconds`, of compiling by unit; `failure`, the reason why a mode
-    `auto` runs eager, empty without one.
+    Attributes: `totals`, graphs and seconds so far; `seconds`, of compiling by unit; `failure`, the
+    reason why a mode `auto` runs eager, empty without one.
 
     Args:
         spec: its mode `compile`.
         device: of all tensors.
         compiler: `torch.compile`, or a stand-in with its signature.
         clock: in seconds.
-        announce: called with the name of a unit before its first graph is compiled, and with its seconds after.
+        announce: called with the name of a unit before its first graph is compiled, and with its
+        seconds after.
     """
 
     def __init__(
@@ -81,11 +87,13 @@ class CompiledUnits:
         clock: Callable[[], float] = time.perf_counter,
         announce: Announce = stay_silent,
     ) -> None:
-        self.mode, self.device = spec.compile, device
+        self.mode = spec.compile
+        self.device = device
         self.totals = NO_COMPILES
         self.seconds: dict[str, float] = {}
         self.failure = ""
-        self.clock, self.announce = clock, announce
+        self.clock = clock
+        self.announce = announce
         self._compiler = compiler
         self._units: dict[tuple[str, Hashable], Callable[..., Any]] = {}
 
@@ -95,7 +103,8 @@ class CompiledUnits:
         return self.mode == COMPILE_OFF
 
     def unit(self, name: str, function: Callable[..., R], part: Any = None) -> Callable[..., R]:
-        """Return the compiled function of a name, compiled on first use; the function itself if all runs eager.
+        """Return the compiled function of a name, compiled on first use; the function itself if all
+        runs eager.
 
         part: bound in the function, such as a policy; another part is another unit.
         """
@@ -104,19 +113,25 @@ class CompiledUnits:
         key = name, part if isinstance(part, Hashable) else id(part)
         if key not in self._units:
             options = compiler_options(self.device.type, name, self.mode)
-            options["guard_filter_fn"] = torch.compiler.skip_guard_on_globals_unsafe  # such as caches of tensordict
-            graph = self._compiler(_own_code(function), fullgraph=True, dynamic=False, options=options)
+            # such as caches of tensordict
+            options["guard_filter_fn"] = torch.compiler.skip_guard_on_globals_unsafe
+            graph = self._compiler(
+                _own_code(function), fullgraph=True, dynamic=False, options=options
+            )
             self._units[key] = _Unit(self, name, function, graph)
         return self._units[key]
 
     def turn_eager(self, reason: str) -> None:
         """Run every unit as it is from now on, for this reason."""
-        self.mode, self.failure = COMPILE_OFF, reason
+        self.mode = COMPILE_OFF
+        self.failure = reason
 
     def count(self, name: str, graphs: int, seconds: float) -> None:
         """Count and announce graphs of a unit that were compiled in this time."""
         totals = self.totals
-        self.totals = totals._replace(graphs=totals.graphs + graphs, compile_s=totals.compile_s + seconds)
+        self.totals = totals._replace(
+            graphs=totals.graphs + graphs, compile_s=totals.compile_s + seconds
+        )
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
         self.announce(name, seconds)
 
@@ -137,17 +152,25 @@ class CompiledUnits:
         if self.mode in (COMPILE_DEFAULT, COMPILE_AUTO):
             return out
         # CUDA graphs write their next results to the same memory.
-        return tree_map(lambda leaf: leaf.clone() if _is_tensor(leaf) else leaf, out, is_leaf=_is_tensor)
+        return tree_map(
+            lambda leaf: leaf.clone() if _is_tensor(leaf) else leaf, out, is_leaf=_is_tensor
+        )
 
 
 class _Unit:
     """A compiled function that reports its graphs to the units of its run."""
 
     def __init__(
-        self, units: CompiledUnits, name: str, function: Callable[..., Any], graph: Callable[..., Any]
+        self,
+        units: CompiledUnits,
+        name: str,
+        function: Callable[..., Any],
+        graph: Callable[..., Any],
     ) -> None:
-        self._units, self._name = units, name
-        self._function, self._graph = function, graph
+        self._units = units
+        self._name = name
+        self._function = function
+        self._graph = graph
         self._ready = False  # has a graph
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -157,11 +180,13 @@ class _Unit:
             return self._function(*args, **kwargs)
         if not self._ready:
             units.announce(self._name, None)
-        before, started = counters["stats"]["unique_graphs"], units.clock()
+        before = counters["stats"]["unique_graphs"]
+        started = units.clock()
         try:
             out = units.run_graph(self._graph, *args, **kwargs)
         except Exception as error:
-            if isinstance(error, ConfigError) or self._ready:  # of the function, not of the compiler
+            # of the function, not of the compiler
+            if isinstance(error, ConfigError) or self._ready:
                 raise
             units.fail(self._name, error)
             return self._function(*args, **kwargs)
@@ -175,7 +200,8 @@ class _Unit:
 def _own_code(function: Callable[..., R]) -> Callable[..., R]:
     """Return the function with a code object of its own.
 
-    The compiler keeps its graphs, and their largest number, by code object, which all partial functions share.
+    The compiler keeps its graphs, and their largest number, by code object, which all partial
+    functions share.
     """
 
     def call(*args: Any, **kwargs: Any) -> R:

@@ -4,8 +4,8 @@
     state, seen = env.reset()
     state, step = env.step(state, actions.random(env, state, seen))
 
-`Environment.step` is the only place that holds the order of an epoch.  Training, evaluation, search and every baseline
-move their envs through it.  The steps inside a phase are in `env.phases`.
+`Environment.step` is the only place that holds the order of an epoch.  Training, evaluation, search
+and every baseline move their envs through it.  The steps inside a phase are in `env.phases`.
 """
 
 import time
@@ -52,11 +52,12 @@ Action = Tensor | TensorDictBase  # int64 [E, 8], or a leaf int64 [E] per head
 @short_repr
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Envs with fixed keys, task and networks; it does not hold their state.  `make` and `open_environment` build it.
+    """Envs with fixed keys, task and networks; it does not hold their state.  `make` and
+    `open_environment` build it.
 
-    Promises: no function writes to its arguments; the same state and action give the same result, bit for bit; an env
-    does not depend on the number of envs beside it.  The envs are the batch: transforms of `torch.func` take reward
-    rules and policies, but no step of an environment.
+    Promises: no function writes to its arguments; the same state and action give the same result,
+    bit for bit; an env does not depend on the number of envs beside it.  The envs are the batch:
+    transforms of `torch.func` take reward rules and policies, but no step of an environment.
 
     Example:
         >>> import torch
@@ -142,7 +143,8 @@ class Environment:
         if isinstance(episode, int) and episode < 0:
             raise ConfigError(f"episode: expected >= 0, got {episode}")
         first = self.split.first_episode
-        number = torch.full((self.envs,), first, device=self.device) + episode  # a copied number would wait
+        # a copied number would wait
+        number = torch.full((self.envs,), first, device=self.device) + episode
         if isinstance(episode, int):  # starts to prefetch streamed data
             self.feed.seek((episode + self.split.first_episode,) * self.envs + (0,) * self.envs)
         return self.start(self.init_state(number))
@@ -150,17 +152,25 @@ class Environment:
     def restart(self, state: EnvState, rows: Tensor) -> tuple[EnvState, PolicyInputs]:
         """Begin the next episode of some envs; the others stay as they are, bit for bit.
 
-        Shapes: state [E]; rows bool [E], True = restart -> EnvState [E], PolicyInputs [E].  No transfer.
+        Shapes: state [E]; rows bool [E], True = restart -> EnvState [E], PolicyInputs [E].  No
+        transfer.
         Raises: ConfigError for rows of another shape.
         """
         if rows.dtype != torch.bool or rows.shape != (self.envs,):
-            raise ConfigError(f"rows: expected bool [{self.envs}], got {rows.dtype} {list(rows.shape)}")
+            raise ConfigError(
+                f"rows: expected bool [{self.envs}], got {rows.dtype} {list(rows.shape)}"
+            )
         fresh, _ = self.start(self.init_state(state.clock.episode + 1))
         after = tree_ops.select(rows, fresh, state)
         return after, self.observe(after)
 
     def step(
-        self, state: EnvState, action: Action, *, seen: PolicyInputs | None = None, plan: EpochPlan | None = None
+        self,
+        state: EnvState,
+        action: Action,
+        *,
+        seen: PolicyInputs | None = None,
+        plan: EpochPlan | None = None,
     ) -> tuple[EnvState, Step]:
         """Run one epoch: act, plan, train, validate, score, observe.
 
@@ -168,16 +178,19 @@ class Environment:
 
         Args:
             state: EnvState [E].
-            action: int64 [E, 8] in the order of `vocab.action.Head`, or a TensorDict with a leaf int64 [E] per head.
-            seen: of `observe` or the step before, for this very state, which saves time; of another it is wrong.
-            plan: sizes of the epoch, and whether an env has ended, from `plan` of this very state and action; with
-                another plan the result is wrong.
+            action: int64 [E, 8] in the order of `vocab.action.Head`, or a TensorDict with a leaf
+            int64 [E] per head.
+            seen: of `observe` or the step before, for this very state, which saves time; of another
+            it is wrong.
+            plan: sizes of the epoch, and whether an env has ended, from `plan` of this very state
+                and action; with another plan the result is wrong.
                 None reads them from the device: the one transfer of a step.
 
-        Returns: EnvState [E] for the next epoch, and a Step.  An env at its horizon stays there until `restart`: the
-            state keeps its bits, whatever the action; outcome ENDED, reward 0, terminated True.
-        Raises: ConfigError for a state or an action of another shape; RuntimeError for a derivative or `vmap`, whose
-            result would be wrong.
+        Returns: EnvState [E] for the next epoch, and a Step.  An env at its horizon stays there
+            until `restart`: the state keeps its bits, whatever the action; outcome ENDED, reward 0,
+            terminated True.
+        Raises: ConfigError for a state or an action of another shape; RuntimeError for a derivative
+            or `vmap`, whose result would be wrong.
         """
         mark = self.timer.mark
         mark("head")
@@ -208,7 +221,9 @@ class Environment:
         return after, step
 
     def plan(self, state: EnvState, action: Action) -> EpochPlan:
-        """Return the plan that the step with this action needs; one `plan` transfer, the host waits."""
+        """Return the plan that the step with this action needs; one `plan` transfer, the host
+        waits.
+        """
         act = self._act(state, action, self._facts(state))
         return self.read_plan(act.counts, act.ticked)
 
@@ -221,22 +236,34 @@ class Environment:
         return self.compiled.unit("observe", observe)(state, self.keys, facts)
 
     def init_state(self, episode: Tensor) -> EnvState:
-        """Return fresh envs, not yet measured.  episode int64 [E], counted from 0 over all streams."""
+        """Return fresh envs, not yet measured.  episode int64 [E], counted from 0 over all
+        streams.
+        """
         refuse_transforms("Environment.reset", episode)
-        instance, window = self._draw_instance(episode, torch.zeros_like(episode)), self.spec.governor.window
-        noise = rng.uniform(rng.stream(self.keys, Purpose.HOST_INIT, round=episode), self.net.host_size)
+        instance = self._draw_instance(episode, torch.zeros_like(episode))
+        window = self.spec.governor.window
+        noise = rng.uniform(
+            rng.stream(self.keys, Purpose.HOST_INIT, round=episode), self.net.host_size
+        )
         ledger = self.rule.init(self.envs, len(self.net.slots), self.device)
-        return reset(self.keys, instance, noise, episode=episode, ledger=ledger, net=self.net, window=window)
+        return reset(
+            self.keys, instance, noise, episode=episode, ledger=ledger, net=self.net, window=window
+        )
 
-    def start(self, state: EnvState, plan: EpochPlan | None = None) -> tuple[EnvState, PolicyInputs]:
-        """Validate prepared envs under their plan; return the state that their first epoch starts from.
+    def start(
+        self, state: EnvState, plan: EpochPlan | None = None
+    ) -> tuple[EnvState, PolicyInputs]:
+        """Validate prepared envs under their plan; return the state that their first epoch starts
+        from.
 
         plan: None for envs without seeds, which need no transfer.
         """
         _refuse_transforms("start", state)
         coalitions = phases.requested_coalitions(state, self.keys, setup=self.setup)
         pieces = split_envs(self.envs, self.setup.piece_envs)
-        bare = EpochPlan(tuple(plans.empty_plan(rows.stop - rows.start, self.net) for rows in pieces))
+        bare = EpochPlan(
+            tuple(plans.empty_plan(rows.stop - rows.start, self.net) for rows in pieces)
+        )
         plan = bare if plan is None else plan
         validation = self.setup.kind.validate(self, state, coalitions, plan)
         measured, _ = attribute(state, validation, **phases.attribution_args(self.setup))
@@ -244,14 +271,19 @@ class Environment:
         return ready, self.observe(ready)
 
     def read_plan(self, counts: Tensor, state: EnvState) -> EpochPlan:
-        """Read the sizes of an epoch on the host; waits for the device.  counts of `phases.count_pieces`."""
+        """Read the sizes of an epoch on the host; waits for the device.  counts of
+        `phases.count_pieces`.
+        """
         ended = (state.clock.epoch >= self.horizon).sum(0, keepdim=True, dtype=torch.int32)
         position = [leaf.to(torch.int32) for leaf in self.feed.position(state)]
         numbers = self.transfers.read_counts(torch.cat((counts, ended, *position)))
-        return plans.read_epoch_plan(numbers, self.net, len(split_envs(self.envs, self.setup.piece_envs)))
+        return plans.read_epoch_plan(
+            numbers, self.net, len(split_envs(self.envs, self.setup.piece_envs))
+        )
 
     def with_seed(self, seed: int) -> "Environment":
-        """Return the environment of another seed: other hosts, tasks, batches and noise, everything else alike.
+        """Return the environment of another seed: other hosts, tasks, batches and noise, everything
+        else alike.
 
         Raises: ConfigError for a seed out of range.
         """
@@ -286,12 +318,16 @@ class Environment:
         return state_facts(state, self.limits, net=self.net) if known is None else known
 
     def _draw_instance(self, episode: Tensor, epoch: Tensor) -> Instance:
-        labels, purpose = self.setup.dataset.labels, self.split.purpose
-        return draw_instances(self.tasks, episode, epoch, spec=self.spec, labels=labels, purpose=purpose)
+        labels = self.setup.dataset.labels
+        purpose = self.split.purpose
+        return draw_instances(
+            self.tasks, episode, epoch, spec=self.spec, labels=labels, purpose=purpose
+        )
 
     def _enter_regime(self, score: ScorePhase) -> tuple[EnvState, StateFacts]:
         """Return the envs in the regime of their next epoch, and their facts."""
-        after, clock = score.after, score.after.clock
+        after = score.after
+        clock = score.after.clock
         if not self.setup.process.changes:
             return after, score.facts
         after = tree_ops.replace(after, instance=self._draw_instance(clock.episode, clock.epoch))
@@ -307,7 +343,9 @@ class Environment:
 
 
 def _refuse_transforms(method: str, state: EnvState, *inputs: Tensor) -> None:
-    """Raise RuntimeError under a derivative or `vmap`; the ledger may belong to a rule with parameters."""
+    """Raise RuntimeError under a derivative or `vmap`; the ledger may belong to a rule with
+    parameters.
+    """
     nodes: Any = state
     leaves = [leaf for path, leaf in nodes.items(True, True) if path[0] != "ledger"]
     refuse_transforms(f"Environment.{method}", *inputs, *leaves)
@@ -330,9 +368,12 @@ def open_environment(
     """Lay out the envs of a setup.
 
     Args:
-        envs: the number of envs from `first` on, or their keys int64 [E, 3] on the host; None: the number of the spec.
-        tasks: keys that instances are drawn from, int64 [E, 3]; None: the keys of the envs.  Envs with equal tasks are
-            siblings: they share classes, samples and prices, and differ in hosts, batches and noise.
+        envs: the number of envs from `first` on, or their keys int64 [E, 3] on the host; None: the
+        number of the spec.
+        tasks: keys that instances are drawn from, int64 [E, 3]; None: the keys of the envs.  Envs
+        with equal tasks are
+            siblings: they share classes, samples and prices, and differ in hosts, batches and
+            noise.
         actions: keys of the noise of actions, int64 [E, 3]; None: the keys of the envs.
         compiled: None runs everything eager.
         capture: None captures as `env.capture` says.

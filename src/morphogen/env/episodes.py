@@ -1,4 +1,6 @@
-"""Epochs of an environment under a policy: one epoch, episodes with their traces, and rows for the update."""
+"""Epochs of an environment under a policy: one epoch, episodes with their traces, and rows for the
+update.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -27,12 +29,15 @@ from morphogen.vocab.stage import Stage
 from morphogen.vocab.text import short_repr
 
 Array = np.ndarray[Any, Any]
-EPOCH_TRACES = ("network_value", "committed_acc", "accuracy", "trained_params", "missed", "action")  # a row per epoch
+# a row per epoch
+EPOCH_TRACES = ("network_value", "committed_acc", "accuracy", "trained_params", "missed", "action")
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeTraces:
-    """One column per episode.  Accuracies in points; `running_value` turns `network_value` into values of episodes."""
+    """One column per episode.  Accuracies in points; `running_value` turns `network_value` into
+    values of episodes.
+    """
 
     network_value: Array  # float [T, n]
     committed_acc: Array  # float [T, n]
@@ -69,18 +74,27 @@ class Epoch(NamedTuple):
 
     @property
     def hidden(self) -> TensorDict:
-        """Memory of the policy after its choice, [E]; `reset_hidden` returns that of the next epoch."""
+        """Memory of the policy after its choice, [E]; `reset_hidden` returns that of the next
+        epoch.
+        """
         return self.choice.hidden
 
 
 def run_epoch(
-    env: Environment, state: EnvState, seen: PolicyInputs, policy: Policy, *, params: TensorDict, hidden: TensorDict
+    env: Environment,
+    state: EnvState,
+    seen: PolicyInputs,
+    policy: Policy,
+    *,
+    params: TensorDict,
+    hidden: TensorDict,
 ) -> Epoch:
     """Choose an action per env, then step.
 
     Args:
         env: environment, whose keys seed the noise of the policy.
-        state, seen: EnvState [E] and PolicyInputs [E], of `Environment.reset` or of the epoch before.
+        state, seen: EnvState [E] and PolicyInputs [E], of `Environment.reset` or of the epoch
+        before.
         policy: policy that chooses.
         params: parameters of the policy, without batch size.
         hidden: memory of the policy, [E]; `reset_hidden` returns it from the epoch before.
@@ -134,14 +148,25 @@ def run_episodes(
     params = policy.init(env.keys[0]) if params is None else params
     hidden = policy.initial_hidden(env.envs, device=env.device)
     rows: list[dict[str, Tensor]] = []
-    before, sizes = state.signals.val_acc, {}
+    before = state.signals.val_acc
+    sizes = {}
     with torch.no_grad():
         for _ in range(env.horizon):
             epoch = run_epoch(env, state, seen, policy, params=params, hidden=hidden)
-            step, missed = epoch.step, seen.missed
-            state, seen, hidden = epoch.after, step.seen, reset_hidden(epoch.hidden, step.terminated)
-            row = {"network_value": step.score.network_value, "committed_acc": state.signals.committed_acc}
-            row |= {"accuracy": state.signals.val_acc, "missed": missed, "action": epoch.choice.action}
+            step = epoch.step
+            missed = seen.missed
+            state = epoch.after
+            seen = step.seen
+            hidden = reset_hidden(epoch.hidden, step.terminated)
+            row = {
+                "network_value": step.score.network_value,
+                "committed_acc": state.signals.committed_acc,
+            }
+            row |= {
+                "accuracy": state.signals.val_acc,
+                "missed": missed,
+                "action": epoch.choice.action,
+            }
             row["trained_params"] = step.host_params + step.seed_params.sum(-1)
             rows.append(row)
             sizes = {"host_params": step.host_params, "fossil_params": step.score.fossil_params}
@@ -158,12 +183,21 @@ def run_episodes(
     return TensorDict({**traces, **final}, batch_size=[])
 
 
-def fetch_traces(transfers: Transfers, parts: Sequence[TensorDict], count: int | None = None) -> EpisodeTraces:
-    """Fetch the first `count` episodes (default all) of several environments, in order; one `result` crossing."""
+def fetch_traces(
+    transfers: Transfers, parts: Sequence[TensorDict], count: int | None = None
+) -> EpisodeTraces:
+    """Fetch the first `count` episodes (default all) of several environments, in order; one
+    `result` crossing.
+    """
     names = [field.name for field in fields(EpisodeTraces)]
-    leaves = {name: torch.cat([part[name] for part in parts], dim=int(name in EPOCH_TRACES)) for name in names}
+    leaves = {
+        name: torch.cat([part[name] for part in parts], dim=int(name in EPOCH_TRACES))
+        for name in names
+    }
     arrays = transfers.read("result", TensorDict(leaves, batch_size=[])).items()
-    return EpisodeTraces(**{name: rows[:, :count] if name in EPOCH_TRACES else rows[:count] for name, rows in arrays})
+    return EpisodeTraces(
+        **{name: rows[:, :count] if name in EPOCH_TRACES else rows[:count] for name, rows in arrays}
+    )
 
 
 def fetch_all_traces(
@@ -197,7 +231,8 @@ class Rollout:
         observation, masks: leaves of `Observation` and `ActionMasks`.
         action: int64 [8], indices; log_prob: float32 [8], nats.
         value, reward: float32, not normalised; next_value: float32, 0.
-        terminated, reset_before, forced: bool, ends and starts of segments, steps without a choice; truncated: False.
+        terminated, reset_before, forced: bool, ends and starts of segments, steps without a choice;
+        truncated: False.
         contribution: float32 [S], points, 0 where `contribution_valid`, bool [S], is False.
 
     Args:
@@ -218,28 +253,45 @@ class Rollout:
         (torch.Size([8, 2]), True)
     """
 
-    def __init__(self, length: int, *, envs: int, slots: int, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, length: int, *, envs: int, slots: int, device: torch.device | str = "cpu"
+    ) -> None:
         row = cast(Any, _empty_row(envs, slots)).to(device)
         self.rows: TensorDict = row.expand(length, envs).clone()
         # Views of every row, by name or path of names.
-        self._leaves: list[dict[Any, Tensor]] = [dict(row.items(True, True)) for row in cast(Any, self.rows).unbind(0)]
+        self._leaves: list[dict[Any, Tensor]] = [
+            dict(row.items(True, True)) for row in cast(Any, self.rows).unbind(0)
+        ]
 
     def write(self, t: int, epoch: Epoch, reset_before: Tensor) -> None:
-        """Overwrite row t, counted from 0.  reset_before bool [E]: the row starts a segment, its memory is 0."""
-        choice, score, worth = epoch.choice, epoch.step.score, epoch.step.measured
+        """Overwrite row t, counted from 0.  reset_before bool [E]: the row starts a segment, its
+        memory is 0.
+        """
+        choice = epoch.choice
+        score = epoch.step.score
+        worth = epoch.step.measured
         fresh = worth.contribution_valid & ~epoch.step.report.rolled_back.unsqueeze(-1)
         parts = {"observation": epoch.seen.observation, "masks": epoch.seen.masks}
         row = {(part, name): leaf for part, tree in parts.items() for name, leaf in tree.items()}
         row |= {name: getattr(choice, name) for name in ("action", "log_prob", "value", "forced")}
-        row |= {"reward": score.reward, "terminated": score.terminated, "reset_before": reset_before}
-        row |= {"truncated": torch.zeros_like(score.terminated), "next_value": torch.zeros_like(score.reward)}
+        row |= {
+            "reward": score.reward,
+            "terminated": score.terminated,
+            "reset_before": reset_before,
+        }
+        row |= {
+            "truncated": torch.zeros_like(score.terminated),
+            "next_value": torch.zeros_like(score.reward),
+        }
         row |= {"contribution": choose(fresh, worth.contribution, 0.0), "contribution_valid": fresh}
         listed: Any = torch  # one operator on lists of tensors for all leaves
         leaves = self._leaves[t]
         listed._foreach_copy_([leaves[name] for name in row], [*row.values()])
 
     def gather(self, exchange: Exchange, hidden: TensorDict) -> tuple[TensorDict, TensorDict]:
-        """Return the rows [T, E] of the envs of all processes, and their memory [E].  hidden: of the envs here."""
+        """Return the rows [T, E] of the envs of all processes, and their memory [E].  hidden: of
+        the envs here.
+        """
         memory = {f"hidden.{name}": leaf.unsqueeze(0) for name, leaf in get_leaves(hidden).items()}
         joined = exchange.join("rollout", {**flatten_names(self.rows), **memory}, axis=1)
         length, envs, slots = joined["contribution"].shape
@@ -264,7 +316,9 @@ class Rollout:
 
 def _empty_row(envs: int, slots: int) -> TensorDict:
     """Return a row of zeros."""
-    real, integer, flag = torch.float32, torch.int64, torch.bool
+    real = torch.float32
+    integer = torch.int64
+    flag = torch.bool
 
     def zeros(dtype: torch.dtype, *shape: int) -> Tensor:
         return torch.zeros(envs, *shape, dtype=dtype, device="cpu")
@@ -279,10 +333,14 @@ def _empty_row(envs: int, slots: int) -> TensorDict:
         batch_size=[envs],
     )
     heads: dict[str, Any] = {
-        head.name.lower(): zeros(flag, SIZES[head]) for head in Head if head not in (Head.OP, Head.SLOT)
+        head.name.lower(): zeros(flag, SIZES[head])
+        for head in Head
+        if head not in (Head.OP, Head.SLOT)
     }
     ops = SIZES[Head.OP]
-    masks = ActionMasks(op=zeros(flag, ops), slot=zeros(flag, ops, slots), **heads, batch_size=[envs])
+    masks = ActionMasks(
+        op=zeros(flag, ops), slot=zeros(flag, ops, slots), **heads, batch_size=[envs]
+    )
     row = {
         "observation": observation,
         "masks": masks,

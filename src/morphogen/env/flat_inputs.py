@@ -14,18 +14,23 @@ from morphogen.vocab.observation import ENV, SLOT
 
 def flatten_inputs(seen: PolicyInputs) -> dict[str, Any]:
     """Return the inputs of a policy, [...], as tensors by name."""
-    observation, masks, shape = seen.observation, seen.masks, seen.masks.batch_size
+    observation = seen.observation
+    masks = seen.masks
+    shape = seen.masks.batch_size
     return {
         "observation": torch.cat((observation.env, observation.slots.flatten(-2)), dim=-1),
         "instance": observation.instance,
         "blueprints": observation.blueprints,
-        "mask": TensorDict({head.label: getattr(masks, head.label) for head in Head}, batch_size=shape),
+        "mask": TensorDict(
+            {head.label: getattr(masks, head.label) for head in Head}, batch_size=shape
+        ),
     }
 
 
 def restore_inputs(tensordict: TensorDictBase) -> PolicyInputs:
     """Return tensors by name, [...], as the inputs of a policy, the inverse of `flatten_inputs`."""
-    features, shape = get_leaf(tensordict, "observation"), tensordict.batch_size
+    features = get_leaf(tensordict, "observation")
+    shape = tensordict.batch_size
     slots = torch.unflatten(features[..., len(ENV) :], -1, (-1, len(SLOT)))
     mask = cast(TensorDictBase, tensordict["mask"])
     masks: dict[str, Any] = {head.label: mask[head.label] for head in Head}

@@ -16,7 +16,12 @@ from morphogen.config.keywords import EnvFields
 from morphogen.config.registry import show_part
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import TaskSpec
-from morphogen.data.instances import HELD_OUT_INSTANCES, TEST_INSTANCES, TRAINING_INSTANCES, InstanceSplit
+from morphogen.data.instances import (
+    HELD_OUT_INSTANCES,
+    TEST_INSTANCES,
+    TRAINING_INSTANCES,
+    InstanceSplit,
+)
 from morphogen.data.splits import Splits
 from morphogen.env.action_control import ActionControl
 from morphogen.env.compile import CompiledUnits
@@ -72,14 +77,17 @@ def make(
         device: `auto`, `cpu`, `cuda` or `cuda:N`; None: that of the RunSpec.
         first: number of the first env; env `n` is the same env in every environment of a seed.
         keys: int64 [E, 3], keys of the envs in place of `envs`, `seed` and `first`.
-        instances: the stream that tasks are drawn from: `train`, where prices warm up over the first episodes, or
-            `held-out` or `test`, which no training has seen.
-        rule, dataset, host: parts or their names, short for the settings `reward.rule`, `data.name` and `host.name`
-            (`config.parts` lists all kinds of parts); `host` may be the group of settings as well.
-        control: narrows every choice: `MaskControl` of a mask of your own, or the control of an arm.
+        instances: the stream that tasks are drawn from: `train`, where prices warm up over the
+            first episodes, or `held-out` or `test`, which no training has seen.
+        rule, dataset, host: parts or their names, short for the settings `reward.rule`, `data.name`
+            and `host.name` (`config.parts` lists all kinds of parts); `host` may be the group of
+            settings as well.
+        control: narrows every choice: `MaskControl` of a mask of your own, or the control of an
+        arm.
         fields: further fields of RunSpec, such as `blueprints`.
 
-    Raises: ConfigError for settings out of range, DataError for missing files, DeviceError for a missing device.
+    Raises: ConfigError for settings out of range, DataError for missing files, DeviceError for a
+    missing device.
 
     Example:
         >>> import morphogen as mg
@@ -104,28 +112,43 @@ def make(
     settings = merge_settings(explicit_settings(dict(fields)), explicit_settings(given))
     setup = build_setup(_build_spec(task, settings, envs=envs, seed=seed, device=device))
     compiled = CompiledUnits(setup.spec.engine, device=setup.device)
-    return open_environment(setup, envs=keys, first=first, split=SPLITS[instances], control=control, compiled=compiled)
+    return open_environment(
+        setup, envs=keys, first=first, split=SPLITS[instances], control=control, compiled=compiled
+    )
 
 
 def _check_words(instances: str, control: object) -> None:
     """Raise ConfigError for an unknown stream, and for what is no control."""
     if instances not in SPLITS:
         raise ConfigError(
-            f"instances: expected one of {', '.join(SPLITS)}, a stream of tasks, got {format_value(instances)}; "
+            f"instances: expected one of {', '.join(SPLITS)}, a stream of tasks, got "
+            f"{format_value(instances)}; "
             'whether tasks vary is a setting: make(RunSpec(instances="single"))'
         )
     if not isinstance(control, ActionControl | None):
-        raise ConfigError(f"control: expected a control, such as morphogen.MaskControl(mask), got {show_part(control)}")
+        raise ConfigError(
+            "control: expected a control, such as morphogen.MaskControl(mask), got "
+            f"{show_part(control)}"
+        )
 
 
 def _build_spec(
-    task: str | TaskSpec | RunSpec, settings: Settings, *, envs: int | None, seed: int | None, device: str | None
+    task: str | TaskSpec | RunSpec,
+    settings: Settings,
+    *,
+    envs: int | None,
+    seed: int | None,
+    device: str | None,
 ) -> RunSpec:
-    """Return the resolved spec.  The update of a policy is not part of an env: its minibatches follow the envs."""
+    """Return the resolved spec.  The update of a policy is not part of an env: its minibatches
+    follow the envs.
+    """
     spec = task if isinstance(task, RunSpec) else RunSpec(task=task)
     spec = resolve(spec.with_settings(**settings))
     envs, seed = to_plain((envs, seed))
-    given: Settings = {name: value for name, value in (("envs", envs), ("seed", seed)) if value is not None}
+    given: Settings = {
+        name: value for name, value in (("envs", envs), ("seed", seed)) if value is not None
+    }
     if isinstance(envs, int) and envs % (spec.ppo.minibatches or 1):
         given["ppo"] = replace(spec.ppo, minibatches=math.gcd(envs, spec.ppo.minibatches or 1))
     if device is not None:

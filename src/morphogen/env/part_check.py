@@ -1,4 +1,5 @@
-"""Smoke check of parts from outside, before a run: one small call of each has the declared shapes and finite numbers.
+"""Smoke check of parts from outside, before a run: one small call of each has the declared shapes
+and finite numbers.
 
 `morphogen.testing.laws` holds parts to every promise of their protocols.
 """
@@ -31,7 +32,9 @@ SAMPLES = 4
 
 
 def draw_normal(*shape: int, number: int = 0) -> Tensor:
-    """Draw standard normal numbers, the same at every call.  number: of the draw -> float32 [*shape]."""
+    """Draw standard normal numbers, the same at every call.  number: of the draw -> float32
+    [*shape].
+    """
     stream = rng.stream(rng.env_keys(0, 0, 1)[0], Purpose.POLICY_INIT, minibatch=number)
     return rng.normal(stream, torch.Size(shape).numel()).view(shape)
 
@@ -39,11 +42,15 @@ def draw_normal(*shape: int, number: int = 0) -> Tensor:
 def draw_params(layout: ParamLayout) -> Tensor:
     """Draw the initial parameters of networks, float32 [ROWS, size]."""
     keys = rng.env_keys(0, 0, ROWS)
-    return layout.draw(torch.stack([rng.uniform(rng.stream(key, Purpose.SEED_INIT), layout.size) for key in keys]))
+    return layout.draw(
+        torch.stack([rng.uniform(rng.stream(key, Purpose.SEED_INIT), layout.size) for key in keys])
+    )
 
 
 def draw_inputs(host: Host, *lead: int, number: int = 0) -> Tensor:
-    """Draw inputs of a host: numbers float32 [*lead, *input_shape], or int64 below the vocabulary."""
+    """Draw inputs of a host: numbers float32 [*lead, *input_shape], or int64 below the
+    vocabulary.
+    """
     normal = draw_normal(*lead, *host.input_shape, number=number)
     return (normal.abs() * 1e4).to(torch.int64) % host.vocabulary if host.vocabulary else normal
 
@@ -69,9 +76,15 @@ def reference_rows(host: Host) -> Instance:
     )
 
 
-def form_fault(name: str, value: Any, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> str:
-    """Return the fault of a value that is no tensor of this form with finite numbers; "" without one."""
-    form = f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+def form_fault(
+    name: str, value: Any, shape: tuple[int, ...], dtype: torch.dtype = torch.float32
+) -> str:
+    """Return the fault of a value that is no tensor of this form with finite numbers; "" without
+    one.
+    """
+    form = (
+        f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+    )
     if form != f"{dtype} {list(shape)}":
         return f"{name}: expected {dtype} {list(shape)}, got {form}"
     return "" if value.isfinite().all() else f"{name}: expected finite numbers"
@@ -88,16 +101,22 @@ def blueprint_fault(module: SeedModule, slot: SlotSpec, dtype: torch.dtype = tor
 def host_fault(net: Net) -> str:
     """Return the first fault in the features and logits of fresh hosts; "" without one."""
     flat = draw_params(net.host_layout)
-    rows = HostRows(net.host_layout.split(flat), net.networks.masks(reference_rows(net.host), flat), None)
+    rows = HostRows(
+        net.host_layout.split(flat), net.networks.masks(reference_rows(net.host), flat), None
+    )
     h = net.networks.embed(draw_inputs(net.host, ROWS, SAMPLES))
     for i, slot in enumerate(net.host.all_slots):
         h = net.networks.stage(i, h, rows)
-        if fault := form_fault(f"features at {slot.name}", h, (SAMPLES, *slot.size, ROWS, slot.channels)):
+        if fault := form_fault(
+            f"features at {slot.name}", h, (SAMPLES, *slot.size, ROWS, slot.channels)
+        ):
             return fault
         if slot.pooled:
             h = h[:, : slot.size[0] // 2, : slot.size[1] // 2]
     answers = net.host.input_shape if net.host.causal else ()
-    return form_fault("logits", net.networks.head(h, rows), (ROWS, SAMPLES, *answers, net.host.classes))
+    return form_fault(
+        "logits", net.networks.head(h, rows), (ROWS, SAMPLES, *answers, net.host.classes)
+    )
 
 
 def rule_fault(rule: Rule) -> str:
@@ -105,7 +124,9 @@ def rule_fault(rule: Rule) -> str:
     names = rule.components
     if not isinstance(names, tuple) or not names or len(set(names)) < len(names):
         return f"components: expected a tuple of distinct names, got {names!a}"
-    inputs = cast(Any, archetypes.archetype_inputs(list(archetypes.ARCHETYPES.values()), dtype=torch.float32))
+    inputs = cast(
+        Any, archetypes.archetype_inputs(list(archetypes.ARCHETYPES.values()), dtype=torch.float32)
+    )
     envs = inputs.batch_size[1]
     ledger = rule.init(envs, archetypes.SLOTS)
     for step in range(archetypes.STEPS):
@@ -143,7 +164,9 @@ def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamm
     """Build the rule that a spec names.  Raises ConfigError for a faulty rule from outside."""
 
     def build() -> Rule:
-        return table.build_rule(spec, param_budget=param_budget, episode_length=episode_length, gamma=gamma)
+        return table.build_rule(
+            spec, param_budget=param_budget, episode_length=episode_length, gamma=gamma
+        )
 
     if spec.rule in RULES.builtin():
         return build()

@@ -23,7 +23,14 @@ from morphogen.rules.legality import action_masks, conditions
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActionOutcome, ActOutput, Observation
 from morphogen.state.env import Clock, EnvState, Slots
-from morphogen.state.measure import Attribution, GovernorReport, StepScore, TickReport, TrainMetrics, Validation
+from morphogen.state.measure import (
+    Attribution,
+    GovernorReport,
+    StepScore,
+    TickReport,
+    TrainMetrics,
+    Validation,
+)
 from morphogen.state.tree_ops import choose, clear_rows, constant_table, replace, select
 from morphogen.steps.apply import apply_action
 from morphogen.steps.govern_step import govern
@@ -128,7 +135,9 @@ class Step(NamedTuple):
 
     @property
     def components(self) -> Tensor:
-        """Parts of the reward in the order of `Environment.rule.components`, float32 [E, C]; they sum to it."""
+        """Parts of the reward in the order of `Environment.rule.components`, float32 [E, C]; they
+        sum to it.
+        """
         return self.score.components
 
     @property
@@ -145,9 +154,12 @@ def observe_phase(
     Shapes: state, facts [E]; key int64 [E, 3].
     `control` narrows the masks; None: every legal action.  An env at its horizon may only wait.
     """
-    limits, spec = setup.limits, setup.spec
+    limits = setup.limits
+    spec = setup.spec
     sizes = {"episode_length": spec.episode_length, "param_budget": setup.budget}
-    observation = observe(state, limits, net=setup.net, facts=facts, observed=spec.observe.instance, **sizes)
+    observation = observe(
+        state, limits, net=setup.net, facts=facts, observed=spec.observe.instance, **sizes
+    )
     acts = (state.clock.epoch < spec.episode_length)[:, None, None]
     possible = acts | constant_table(_IS_WAIT, torch.bool, acts.device)  # [E, 6, 1]
     masks = action_masks(state.slots, limits, conditions_met=facts.conditions & possible)
@@ -177,8 +189,12 @@ def choose_actions(
     return policy.act(params, seen.observation, seen.masks, hidden, noise)
 
 
-def act_phase(state: EnvState, action: Tensor, key: Tensor, facts: StateFacts, *, setup: Setup) -> ActPhase:
-    """Decode, apply, tick; count what the plan needs.  state, facts [E]; action int64 [E, 8]; key int64 [E, 3]."""
+def act_phase(
+    state: EnvState, action: Tensor, key: Tensor, facts: StateFacts, *, setup: Setup
+) -> ActPhase:
+    """Decode, apply, tick; count what the plan needs.  state, facts [E]; action int64 [E, 8]; key
+    int64 [E, 3].
+    """
     lifecycle = setup.spec.lifecycle
     decoded = decode(action, state.slots, setup.limits, conditions_met=facts.conditions)
     acted, outcome = apply_action(state, decoded, lifecycle=lifecycle)
@@ -189,37 +205,60 @@ def act_phase(state: EnvState, action: Tensor, key: Tensor, facts: StateFacts, *
     return ActPhase(acted, outcome, ticked, ticks, coalition, evaluated, born, counts)
 
 
-def count_pieces(slots: Slots, coalition: Tensor, evaluated: Tensor, born: Tensor, *, setup: Setup) -> Tensor:
-    """Count what the plan needs, piece by piece (`hosts.plan.plan_counts`).  -> int32 [pieces * 54 S]."""
-    requests, pieces = (coalition, evaluated, born), split_envs(len(born), setup.piece_envs)
+def count_pieces(
+    slots: Slots, coalition: Tensor, evaluated: Tensor, born: Tensor, *, setup: Setup
+) -> Tensor:
+    """Count what the plan needs, piece by piece (`hosts.plan.plan_counts`).  -> int32 [pieces * 54
+    S].
+    """
+    requests = (coalition, evaluated, born)
+    pieces = split_envs(len(born), setup.piece_envs)
     counts = [
-        plans.plan_counts(cut(slots, rows), *(cut(request, rows) for request in requests), net=setup.net)
+        plans.plan_counts(
+            cut(slots, rows), *(cut(request, rows) for request in requests), net=setup.net
+        )
         for rows in pieces
     ]
     return torch.cat(counts)
 
 
 def requested_coalitions(state: EnvState, key: Tensor, *, setup: Setup) -> tuple[Tensor, Tensor]:
-    """Return the ablations that each env needs, sampled ones by random permutations.  -> int64, bool [E, K]."""
-    spec, slots = setup.spec, len(setup.net.slots)
-    pairs, clock, noise = spec.attribution.permutation_pairs, state.clock, None
+    """Return the ablations that each env needs, sampled ones by random permutations.  -> int64,
+    bool [E, K].
+    """
+    spec = setup.spec
+    slots = len(setup.net.slots)
+    pairs = spec.attribution.permutation_pairs
+    clock = state.clock
+    noise = None
     if slots > MAX_EXACT_PLAYERS:
         stream = rng.stream(key, Purpose.ATTRIBUTION, round=clock.episode, epoch=clock.epoch)
         noise = torch.unflatten(rng.uniform(stream, pairs * slots), -1, (pairs, slots))
-    full = is_measured_epoch(clock.epoch, every=spec.attribution.every, episode_length=spec.episode_length)
+    full = is_measured_epoch(
+        clock.epoch, every=spec.attribution.every, episode_length=spec.episode_length
+    )
     return coalitions(state.slots, noise, pairs=pairs, full=full)
 
 
-def init_new_seeds(state: EnvState, born: Tensor, key: Tensor, plan: EpochPlan, *, setup: Setup) -> EnvState:
-    """Return the envs with parameters for new seeds; the state itself if there are none.  born bool [E, S]."""
+def init_new_seeds(
+    state: EnvState, born: Tensor, key: Tensor, plan: EpochPlan, *, setup: Setup
+) -> EnvState:
+    """Return the envs with parameters for new seeds; the state itself if there are none.  born bool
+    [E, S].
+    """
     if not any(plan.births):
         return state
-    rows, net = new_seed_rows(born, plan), setup.net
+    rows = new_seed_rows(born, plan)
+    net = setup.net
     env = torch.cat(rows)
     when = {"round": state.clock.episode[env], "epoch": state.clock.epoch[env]}
-    streams = (torch.split(rng.stream(key[env], purpose, **when), [*plan.births]) for purpose in _SEED_PURPOSES)
+    streams = (
+        torch.split(rng.stream(key[env], purpose, **when), [*plan.births])
+        for purpose in _SEED_PURPOSES
+    )
     slots = zip(net.slots, net.seed_sizes, net.gate_counts, *streams, strict=True)
-    ranges: list[rng.LaneRange] = []  # per slot: for its largest blueprint, then for its gate network
+    # per slot: for its largest blueprint, then for its gate network
+    ranges: list[rng.LaneRange] = []
     for slot, size, gate, seeds, gates in slots:
         first = slot.execution * LANES_PER_SLOT
         ranges += [rng.LaneRange(seeds, size - gate, first), rng.LaneRange(gates, gate, first)]
@@ -238,11 +277,18 @@ def score_phase(
     facts: StateFacts,
     setup: Setup,
 ) -> ScorePhase:
-    """Attribute, govern, pay the reward.  before: the state before the action, and its facts; all [E]."""
-    spec, net = setup.spec, setup.net
+    """Attribute, govern, pay the reward.  before: the state before the action, and its facts; all
+    [E].
+    """
+    spec = setup.spec
+    net = setup.net
     attributed, attribution = attribute(trained, validation, **attribution_args(setup))
-    governed, report = govern(attributed, validation, metrics, spec=spec.governor, minibatches=spec.data.minibatches)
-    trained_params, next_params = (seed_params(env.slots, net.counts, net.gate_counts) for env in (trained, governed))
+    governed, report = govern(
+        attributed, validation, metrics, spec=spec.governor, minibatches=spec.data.minibatches
+    )
+    trained_params, next_params = (
+        seed_params(env.slots, net.counts, net.gate_counts) for env in (trained, governed)
+    )
     after, step = score(
         governed,
         outcome,
@@ -263,16 +309,30 @@ def score_phase(
     return ScorePhase(attribution, governed, report, after, step, trained_params, known)
 
 
-def hold_ended(before: EnvState, after: EnvState, step: Step, *, horizon: int) -> tuple[EnvState, Step]:
+def hold_ended(
+    before: EnvState, after: EnvState, step: Step, *, horizon: int
+) -> tuple[EnvState, Step]:
     """Take back the epoch of every env that had reached its horizon before it.
 
-    Such an env keeps its state, bit for bit.  Its outcome is ENDED, it is terminated, and all measurements, rewards
-    and reports of the epoch are 0 or False.  Shapes: before, after, step [E] -> EnvState [E], Step [E].
+    Such an env keeps its state, bit for bit.  Its outcome is ENDED, it is terminated, and all
+    measurements, rewards and reports of the epoch are 0 or False.  Shapes: before, after, step [E]
+    -> EnvState [E], Step [E].
     """
     ended = before.clock.epoch >= horizon
-    parts = ("outcome", "ticks", "metrics", "validation", "measured", "report", "score", "seed_params")
+    parts = (
+        "outcome",
+        "ticks",
+        "metrics",
+        "validation",
+        "measured",
+        "report",
+        "score",
+        "seed_params",
+    )
     cleared = {name: clear_rows(ended, getattr(step, name)) for name in parts}
-    kept = {name: select(ended, before, getattr(step, name)) for name in ("acted", "ticked", "governed")}
+    kept = {
+        name: select(ended, before, getattr(step, name)) for name in ("acted", "ticked", "governed")
+    }
     step = step._replace(**cleared, **kept)
     outcome = replace(
         step.outcome,
@@ -286,4 +346,8 @@ def hold_ended(before: EnvState, after: EnvState, step: Step, *, horizon: int) -
 def attribution_args(setup: Setup) -> dict[str, Any]:
     """Keyword arguments of `attribute`."""
     spec = setup.spec
-    return {"every": spec.attribution.every, "episode_length": spec.episode_length, "signal_spec": spec.signal}
+    return {
+        "every": spec.attribution.every,
+        "episode_length": spec.episode_length,
+        "signal_spec": spec.signal,
+    }

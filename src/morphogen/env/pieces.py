@@ -1,10 +1,13 @@
-"""Pieces: blocks of neighbouring envs that train and validate one after the other, so that activations fit a budget.
+"""Pieces: blocks of neighbouring envs that train and validate one after the other, so that
+activations fit a budget.
 
-Envs are independent of each other in training and validation, so an epoch of a few envs at a time gives the same bits
-on a CPU, in the memory of a few.  Observation, policy, actions, lifecycle, rewards and the state itself stay whole.
+Envs are independent of each other in training and validation, so an epoch of a few envs at a time
+gives the same bits on a CPU, in the memory of a few.  Observation, policy, actions, lifecycle,
+rewards and the state itself stay whole.
 
-The number of pieces follows from the settings (`engine.activation_mib`, task, batch) and the kind of device, never from
-its memory, the data or the seeds that live: `TaskKind.activation_bytes` bounds what an env takes.
+The number of pieces follows from the settings (`engine.activation_mib`, task, batch) and the kind
+of device, never from its memory, the data or the seeds that live: `TaskKind.activation_bytes`
+bounds what an env takes.
 """
 
 import itertools
@@ -18,7 +21,8 @@ from tensordict import TensorClass, TensorDictBase
 from morphogen.config.spec import RunSpec
 
 FLOAT_BYTES = 4  # float32
-CPU_MIB, GPU_MIB = 768, 16_384  # the cache serves few envs at once; a GPU is idle below thousands
+CPU_MIB = 768
+GPU_MIB = 16_384  # the cache serves few envs at once; a GPU is idle below thousands
 MIN_ENVS = 2  # products over one network differ in the last bits from those over several
 Node = TypeVar("Node", bound=TensorClass | TensorDictBase | torch.Tensor)
 
@@ -33,7 +37,9 @@ def piece_size(spec: RunSpec, needed: int, device: torch.device) -> int:
 
 
 def split_envs(envs: int, size: int) -> tuple[slice, ...]:
-    """Return the fewest blocks of at most `size` envs, in order and equal up to one env; none has a single env."""
+    """Return the fewest blocks of at most `size` envs, in order and equal up to one env; none has a
+    single env.
+    """
     count = max(1, min(math.ceil(envs / size), envs // MIN_ENVS))
     bounds = [envs * piece // count for piece in range(count + 1)]
     return tuple(slice(start, end) for start, end in itertools.pairwise(bounds))

@@ -79,7 +79,12 @@ class Greedy:
         return self.policy.initial_hidden(envs, device=device)
 
     def act(
-        self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
+        self,
+        params: TensorDict,
+        obs: Observation,
+        masks: ActionMasks,
+        hidden: TensorDict,
+        noise: Tensor,
     ) -> ActOutput:
         """Choose the action without noise."""
         return self.policy.act(params, obs, masks, hidden, torch.zeros_like(noise))
@@ -91,12 +96,13 @@ def greedy_arm(arm: Arm) -> Arm:
 
 
 def build_arm(name: str, setup: Setup) -> Arm:
-    """Build the arm of a name for the networks of a run; a trainable policy has its initial parameters.
+    """Build the arm of a name for the networks of a run; a trainable policy has its initial
+    parameters.
 
     Args:
-        name: `ppo` or another learner, a baseline or registered policy, `schedule:FILE`, `reactive:FILE` for the
-            heuristic with the thresholds of a file, or `trained:PATH` for the policy of a run directory or of a policy
-            file.
+        name: `ppo` or another learner, a baseline or registered policy, `schedule:FILE`,
+            `reactive:FILE` for the heuristic with the thresholds of a file, or `trained:PATH` for
+            the policy of a run directory or of a policy file.
         setup: of an environment or a scheduler.
 
     Raises: ConfigError for an unknown name, CheckpointError for a policy file that is damaged.
@@ -113,12 +119,16 @@ def build_arm(name: str, setup: Setup) -> Arm:
         return _load_arm(name.removeprefix(TRAINED_PREFIX), setup)
     if name.startswith(REACTIVE_PREFIX):
         thresholds = load_thresholds(expand_path(name.removeprefix(REACTIVE_PREFIX)))
-        return _init_arm(name, build_heuristic(replace(spec, heuristic=thresholds), setup.limits), None, setup)
+        return _init_arm(
+            name, build_heuristic(replace(spec, heuristic=thresholds), setup.limits), None, setup
+        )
     if name in LEARNERS:
         return _init_arm(name, build_network_policy(spec), None, setup)
     schedule = setup.schedule if name == spec.policy_name else load_schedule(name, spec)
     if schedule is not None:
-        return _init_arm(name, baselines.RandomPolicy(), build_control(schedule, spec, setup.device), setup)
+        return _init_arm(
+            name, baselines.RandomPolicy(), build_control(schedule, spec, setup.device), setup
+        )
     return _init_arm(name, _build_policy(name, setup), None, setup)
 
 
@@ -136,7 +146,9 @@ def load_thresholds(path: Path) -> HeuristicSpec:
     try:
         return HeuristicSpec(**cast(dict[str, Any], settings))
     except ConfigError as error:
-        raise ConfigError("\n".join(f"{path}: {line}" for line in str(error).splitlines())) from None
+        raise ConfigError(
+            "\n".join(f"{path}: {line}" for line in str(error).splitlines())
+        ) from None
 
 
 def build_network_policy(spec: RunSpec) -> NetworkPolicy:
@@ -145,7 +157,9 @@ def build_network_policy(spec: RunSpec) -> NetworkPolicy:
     part = NETWORKS[name]
     network = part if hasattr(part, "unroll") else _call_builder(NETWORKS, name, spec)
     if not isinstance(network, PolicyNetwork):
-        raise ConfigError(f"{NETWORKS.source(name)}: expected a PolicyNetwork, got {show_part(network)}")
+        raise ConfigError(
+            f"{NETWORKS.source(name)}: expected a PolicyNetwork, got {show_part(network)}"
+        )
     return NetworkPolicy(network, spec.policy.floor)
 
 
@@ -170,15 +184,21 @@ def _build_policy(name: str, setup: Setup) -> Policy:
     if name not in POLICIES:
         known = [*LEARNERS, *POLICIES]
         raise ConfigError(
-            f"arm: expected one of {', '.join(known)}, schedule:FILE, {REACTIVE_PREFIX}FILE or {TRAINED_PREFIX}PATH, "
+            f"arm: expected one of {', '.join(known)}, schedule:FILE, {REACTIVE_PREFIX}FILE "
+            f"or {TRAINED_PREFIX}PATH, "
             f"got {name!r}{suggest(name, known)}"
         )
     part = POLICIES[name]
-    policy = part if hasattr(part, "act") else _call_builder(POLICIES, name, setup.spec, setup.limits)
-    missing = [method for method in ("init", "initial_hidden", "act") if not hasattr(policy, method)]
+    policy = (
+        part if hasattr(part, "act") else _call_builder(POLICIES, name, setup.spec, setup.limits)
+    )
+    missing = [
+        method for method in ("init", "initial_hidden", "act") if not hasattr(policy, method)
+    ]
     if missing:
         raise ConfigError(
-            f"{POLICIES.source(name)}: expected the methods {', '.join(missing)}, got {show_part(policy)}"
+            f"{POLICIES.source(name)}: expected the methods {', '.join(missing)}, got "
+            f"{show_part(policy)}"
         )
     return policy
 
@@ -191,7 +211,9 @@ def _call_builder(registry: Registry[Any], name: str, *args: Any) -> Any:
 
 
 def _init_arm(name: str, policy: Policy, control: ActionControl | None, setup: Setup) -> Arm:
-    return Arm(policy, control, policy.init(rng.env_keys(setup.spec.seed, 0, 1, setup.device)[0]), name)
+    return Arm(
+        policy, control, policy.init(rng.env_keys(setup.spec.seed, 0, 1, setup.device)[0]), name
+    )
 
 
 def _load_arm(path: str, setup: Setup) -> Arm:
@@ -199,7 +221,9 @@ def _load_arm(path: str, setup: Setup) -> Arm:
     saved = load_policy(path)
     name = saved["facts"].get("policy")
     if not isinstance(name, str) or name.startswith(TRAINED_PREFIX):
-        raise CheckpointError(f"policy file {path}: policy: expected the name of a policy, got {format_value(name)}")
+        raise CheckpointError(
+            f"policy file {path}: policy: expected the name of a policy, got {format_value(name)}"
+        )
     if name not in LEARNERS:
         return build_arm(name, setup)
     try:
@@ -207,4 +231,6 @@ def _load_arm(path: str, setup: Setup) -> Arm:
     except ConfigError as error:
         raise CheckpointError(f"policy file {path}: config: {error}") from None
     arm = _init_arm(name, policy, None, setup)
-    return arm._replace(params=restore_tree(saved["params"] | saved["normalisers"], arm.params, path))
+    return arm._replace(
+        params=restore_tree(saved["params"] | saved["normalisers"], arm.params, path)
+    )

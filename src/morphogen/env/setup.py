@@ -18,7 +18,15 @@ from morphogen.config.extra_settings import extra_groups
 from morphogen.config.fields import raise_all
 from morphogen.config.groups import RESIDENT
 from morphogen.config.parts import KINDS
-from morphogen.config.spec import RunSpec, build_limits, find_host, instance_ranges, param_budget, pick_slots, resolve
+from morphogen.config.spec import (
+    RunSpec,
+    build_limits,
+    find_host,
+    instance_ranges,
+    param_budget,
+    pick_slots,
+    resolve,
+)
 from morphogen.config.task import TASKS, TaskSpec
 from morphogen.data.dataset import Dataset, open_dataset
 from morphogen.data.feed import ResidentFeed
@@ -49,7 +57,8 @@ _BFLOAT16_SINCE = (8, 0)  # compute capability
 @short_repr
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The fixed parts of one run: spec, networks, limits, reward rule and data.  `build_setup` builds it.
+    """The fixed parts of one run: spec, networks, limits, reward rule and data.  `build_setup`
+    builds it.
 
     Example:
         >>> import morphogen as mg
@@ -84,16 +93,22 @@ class Setup:
 
 
 def resolve_device(name: str, place: int = 0) -> torch.device:
-    """Return the device behind `auto`, `cpu`, `cuda` or `cuda:N`.  Raises DeviceError for a missing device.
+    """Return the device behind `auto`, `cpu`, `cuda` or `cuda:N`.  Raises DeviceError for a missing
+    device.
 
-    place: of this process among those of a run on this machine; `auto` and `cuda` give each its own device.
+    place: of this process among those of a run on this machine; `auto` and `cuda` give each its own
+    device.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(f"cuda:{place}" if name == "cuda" else name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        count, found = torch.cuda.device_count(), str(device) if place else name
-        raise DeviceError(f"engine.devices: expected one of the {count} CUDA devices of this machine, got {found!r}")
+        count = torch.cuda.device_count()
+        found = str(device) if place else name
+        raise DeviceError(
+            f"engine.devices: expected one of the {count} CUDA devices of this machine, got "
+            f"{found!r}"
+        )
     return device
 
 
@@ -112,19 +127,29 @@ def check_compile_mode(mode: str, device: torch.device) -> None:
 
 
 def resolve_precision(mode: str, device: torch.device) -> Precision:
-    """Return the precision behind a mode of `engine.amp`.  Raises DeviceError for float16 without a CUDA device."""
+    """Return the precision behind a mode of `engine.amp`.  Raises DeviceError for float16 without a
+    CUDA device.
+    """
     if mode == AMP_AUTO:
         if device.type != "cuda":
             return FULL
-        mode = AMP_BFLOAT16 if torch.cuda.get_device_capability(device) >= _BFLOAT16_SINCE else AMP_FLOAT16
+        mode = (
+            AMP_BFLOAT16
+            if torch.cuda.get_device_capability(device) >= _BFLOAT16_SINCE
+            else AMP_FLOAT16
+        )
     if mode == AMP_FLOAT16 and device.type != "cuda":
         allowed = ", ".join((AMP_OFF, AMP_AUTO, AMP_BFLOAT16))
-        raise DeviceError(f"engine.amp: expected one of {allowed} on {device}, got {mode!r}: float16 needs CUDA")
+        raise DeviceError(
+            f"engine.amp: expected one of {allowed} on {device}, got {mode!r}: float16 needs CUDA"
+        )
     return PRECISIONS[mode]
 
 
 def prepare_process(spec: EngineSpec, device: torch.device) -> None:
-    """Set what holds for the whole process: determinism and TF32 of a CUDA device, memory retention on a CPU."""
+    """Set what holds for the whole process: determinism and TF32 of a CUDA device, memory retention
+    on a CPU.
+    """
     set_determinism(device, deterministic=spec.deterministic, tf32=spec.tf32)
     if device.type == "cpu":
         keep_freed_memory()
@@ -138,8 +163,8 @@ def state_bytes(spec: RunSpec, net: Net) -> int:
 def check_memory(spec: RunSpec, net: Net, needed: int, device: torch.device) -> None:
     """Raise DeviceError if state and activations cannot fit the device.
 
-    Args: spec: resolved; needed: bytes of activations of an env.  A run may need more than these two; a system that
-    reports no memory refuses nothing.
+    Args: spec: resolved; needed: bytes of activations of an env.  A run may need more than these
+    two; a system that reports no memory refuses nothing.
     """
     state = state_bytes(spec, net)
     activations = min(spec.envs, piece_size(spec, needed, device)) * needed
@@ -150,7 +175,8 @@ def check_memory(spec: RunSpec, net: Net, needed: int, device: torch.device) -> 
     if limit is not None and state + activations > limit:
         raise DeviceError(
             f"envs: {spec.envs:,} need {(state + activations) / 2**30:,.1f} GiB on {device} "
-            f"(state {state / 2**30:,.1f}, activations {activations / 2**30:,.1f}), at most {limit / 2**30:,.1f} GiB "
+            f"(state {state / 2**30:,.1f}, activations {activations / 2**30:,.1f}), at most "
+            f"{limit / 2**30:,.1f} GiB "
             "can be had: lower envs or engine.activation_mib"
         )
 
@@ -164,21 +190,24 @@ def check_classes(spec: RunSpec, labels: Tensor, fewest: int) -> None:
     absent = int((labels.bincount(minlength=classes) == 0).sum())
     if absent >= fewest:
         raise DataError(
-            f"{spec.data.name}: train: expected samples of more classes, as an env may have {fewest} of the {classes} "
-            f"classes of the host, got none of {absent}: choose a host with fewer classes, or set instance.classes"
+            f"{spec.data.name}: train: expected samples of more classes, as an env may have "
+            f"{fewest} of the {classes} "
+            f"classes of the host, got none of {absent}: choose a host with fewer classes, "
+            "or set instance.classes"
         )
 
 
 def build_setup(spec: RunSpec, exchange: Exchange = ALONE) -> Setup:
-    """Open the data and lay out the networks of a run; sets the process up for its device (`prepare_process`).
+    """Open the data and lay out the networks of a run; sets the process up for its device
+    (`prepare_process`).
 
     Args:
         spec: resolved or not.
         exchange: with the processes that hold other envs of the run.
 
-    Raises: ConfigError for parts that cannot be built or have another form than they declare, DataError
-    for missing files or classes without samples, DeviceError for a missing device, one without the memory
-    for the run, or a precision or compile mode that it does not support.
+    Raises: ConfigError for parts that cannot be built or have another form than they declare,
+    DataError for missing files or classes without samples, DeviceError for a missing device, one
+    without the memory for the run, or a precision or compile mode that it does not support.
 
     Example:
         >>> import morphogen as mg
@@ -218,7 +247,12 @@ def build_setup(spec: RunSpec, exchange: Exchange = ALONE) -> Setup:
         net=net,
         limits=limits,
         budget=budget,
-        rule=build_rule(spec.reward, param_budget=budget, episode_length=spec.episode_length, gamma=spec.ppo.gamma),
+        rule=build_rule(
+            spec.reward,
+            param_budget=budget,
+            episode_length=spec.episode_length,
+            gamma=spec.ppo.gamma,
+        ),
         dataset=dataset,
         feed=feed,
         schedule=schedule,
@@ -231,11 +265,16 @@ def build_setup(spec: RunSpec, exchange: Exchange = ALONE) -> Setup:
 
 def describe_run(setup: Setup) -> dict[str, str]:
     """Describe the size of a run: name -> text, in print order."""
-    spec, net, schedule, split = setup.spec, setup.net, setup.schedule, setup.dataset.sizes
+    spec = setup.spec
+    net = setup.net
+    schedule = setup.schedule
+    split = setup.dataset.sizes
     epochs = count_noun(int(spec.episode_length or 0), "epoch")
     rows = {"task": f"{spec.task} ({setup.task.question})", "policy": spec.policy_name}
     if schedule is not None and schedule.steps:
-        rows["schedule"] = f"{schedule.name}, steps {len(schedule.steps):,}, sha256 {schedule.sha256[:12]}"
+        rows["schedule"] = (
+            f"{schedule.name}, steps {len(schedule.steps):,}, sha256 {schedule.sha256[:12]}"
+        )
     groups = extra_groups(spec).items()
     rows |= {name: group.summary() for name, group in groups if group != type(group)()}
     return {
@@ -243,10 +282,13 @@ def describe_run(setup: Setup) -> dict[str, str]:
         "reward": spec.reward.rule,
         "device": str(setup.device),
         "precision": net.precision.label,
-        "data": f"{split['train']:,} train, {split['validation']:,} validation, {split['test']:,} test samples",
+        "data": f"{split['train']:,} train, {split['validation']:,} validation, {split['test']:,} "
+        "test samples",
         "training data": setup.dataset.placement,
-        "run": f"{count_noun(spec.rounds, 'round')} of {epochs} with {count_noun(spec.envs, 'env')}",
-        "life of a host": f"{spec.episode_length * spec.data.minibatches:,} minibatches of {spec.data.batch:,} samples",
+        "run": f"{count_noun(spec.rounds, 'round')} of {epochs} with "
+        f"{count_noun(spec.envs, 'env')}",
+        "life of a host": f"{spec.episode_length * spec.data.minibatches:,} minibatches of "
+        f"{spec.data.batch:,} samples",
         "host": f"{net.host_size:,} parameters",
         "slots": ", ".join(f"{slot.name} ({slot.channels} channels)" for slot in net.slots),
         "parameter budget": f"{setup.budget:,}",

@@ -22,7 +22,8 @@ Array = np.ndarray[Any, Any]
 
 
 class TaskKind(ABC):
-    """Training and validation of the envs of a task; `TaskSpec.kind` names it (`config.parts.KINDS`).
+    """Training and validation of the envs of a task; `TaskSpec.kind` names it
+    (`config.parts.KINDS`).
 
     The default is `env.trained_networks`.
     """
@@ -37,7 +38,9 @@ class TaskKind(ABC):
         """
 
     @abstractmethod
-    def train(self, env: "Environment", act: "ActPhase", plan: EpochPlan) -> tuple[EnvState, TrainMetrics]:
+    def train(
+        self, env: "Environment", act: "ActPhase", plan: EpochPlan
+    ) -> tuple[EnvState, TrainMetrics]:
         """Train the envs for an epoch.  act: the epoch up to its plan."""
 
     @abstractmethod
@@ -46,7 +49,8 @@ class TaskKind(ABC):
     ) -> Validation:
         """Measure coalitions of the seeds of each env.
 
-        Shapes: state [E]; requested: coalition int64 [E, K], evaluated bool [E, K] -> Validation [E].
+        Shapes: state [E]; requested: coalition int64 [E, K], evaluated bool [E, K] -> Validation
+        [E].
         """
 
     def faults(self, spec: RunSpec) -> list[str]:

@@ -25,8 +25,10 @@ from morphogen.state.tree_ops import replace
 from morphogen.steps.train import TRAINED, TrainState, finish_epoch, start_epoch, train_minibatch
 from morphogen.steps.validate_step import validate
 
-# Copies of the features of a slot that live at the peak, measured (`tests/unit/env/test_pieces.py`).
-_INPUTS, _SEED = 2.0, 6.5  # per sample of a minibatch: stored for the gradient, with its own copies
+# Copies of the features of a slot that live at the peak, measured
+# (`tests/unit/env/test_pieces.py`).
+_INPUTS = 2.0
+_SEED = 6.5  # per sample of a minibatch: stored for the gradient, with its own copies
 _VALIDATION = 8.0  # per row of the coalition tree, of the slot where rows times features are most
 
 
@@ -37,23 +39,31 @@ class TrainedNetworks(TaskKind):
         """Return the bytes of one env with the largest blueprint in every slot."""
         stored, held = net.host.activations()
         rows = widest = 0
-        enabled, most = set(net.names), configuration_count(len(net.slots), spec.attribution.permutation_pairs)
+        enabled = set(net.names)
+        most = configuration_count(len(net.slots), spec.attribution.permutation_pairs)
         most = min(most, 2**spec.max_seeds) if spec.max_seeds else most
         for slot in net.host.all_slots:
-            size, grows = slot.channels * math.prod(slot.size), slot.name in enabled
+            size = slot.channels * math.prod(slot.size)
+            grows = slot.name in enabled
             rows = min(max(1, rows) * (2 if grows else 1), most)
             widest = max(widest, rows * _VALIDATION * size)
             stored += _SEED * grows * size
         training = spec.data.batch * (stored + _INPUTS * math.prod(net.host.input_shape))
-        return int(FLOAT_BYTES * max(training, min(samples, net.host.chunk) * max(widest, rows * held)))
+        return int(
+            FLOAT_BYTES * max(training, min(samples, net.host.chunk) * max(widest, rows * held))
+        )
 
-    def train(self, env: Environment, act: ActPhase, plan: EpochPlan) -> tuple[EnvState, TrainMetrics]:
+    def train(
+        self, env: Environment, act: ActPhase, plan: EpochPlan
+    ) -> tuple[EnvState, TrainMetrics]:
         """Initialise new seeds, then train hosts and seeds, piece after piece."""
         setup = env.setup
         mark = env.timer.mark
         ready = init_new_seeds(act.ticked, act.born, env.keys, plan, setup=setup)
         parts = [
-            train_piece(cut(ready, rows), piece, feed=env.feed, setup=setup, capture=env.capture, mark=mark)
+            train_piece(
+                cut(ready, rows), piece, feed=env.feed, setup=setup, capture=env.capture, mark=mark
+            )
             for rows, piece in _pieces(env, plan)
         ]
         states, metrics = zip(*parts, strict=True)
@@ -71,7 +81,14 @@ class TrainedNetworks(TaskKind):
         coalition, evaluated = requested
         return join(
             [
-                validate(cut(state, rows), split, cut(coalition, rows), cut(evaluated, rows), piece, **options)
+                validate(
+                    cut(state, rows),
+                    split,
+                    cut(coalition, rows),
+                    cut(evaluated, rows),
+                    piece,
+                    **options,
+                )
                 for rows, piece in _pieces(env, plan)
             ]
         )
@@ -83,10 +100,17 @@ def _pieces(env: Environment, plan: EpochPlan) -> list[tuple[slice, Plan]]:
 
 
 def train_piece(
-    state: EnvState, plan: Plan, *, feed: Feed, setup: Setup, capture: Capture, mark: Callable[[str], None]
+    state: EnvState,
+    plan: Plan,
+    *,
+    feed: Feed,
+    setup: Setup,
+    capture: Capture,
+    mark: Callable[[str], None],
 ) -> tuple[EnvState, TrainMetrics]:
     """Train some envs on the minibatches of the epoch.  state [n]."""
-    spec, net = setup.spec, setup.net
+    spec = setup.spec
+    net = setup.net
 
     def fetch() -> None:
         mark("data")

@@ -3,12 +3,13 @@
 For readers who ask "is the policy better than a fixed schedule?".  Entry points:
 
     play         `play`: episodes of one arm on held-out instances; the evaluation that ends a run
-    arms         arms by name: policies, and arms that packages offer (entry points `morphogen.arms`)
+    arms         arms by name: policies, and arms that packages offer (entry points
+                 `morphogen.arms`)
     evaluate     the command `evaluate`: all arms in the same worlds, tables and `evaluation.json`
     bootstrap    intervals, paired differences, performance profiles
 
-An offered arm is a function `(argument, setup) -> player`.  The argument is the text after a colon in
-the name of the arm.  A player gets the context of the evaluation, the number of episodes and the
+An offered arm is a function `(argument, setup) -> player`.  The argument is the text after a colon
+in the name of the arm.  A player gets the context of the evaluation, the number of episodes and the
 results so far.
 
 All arms see the same instances, batches and noise (common random numbers), so differences are

@@ -35,13 +35,16 @@ class PlayContext:
 
 # Receives the context, the number of held-out episodes, and the results so far.
 ArmPlayer = Callable[[PlayContext, int, Mapping[str, ArmResult]], ArmResult]
-ArmBuilder = Callable[[str, Setup], ArmPlayer]  # receives the text after the colon in the name of an arm, or ""
+# receives the text after the colon in the name of an arm, or ""
+ArmBuilder = Callable[[str, Setup], ArmPlayer]
 
 
 def policy_player(arm: Arm, name: str) -> ArmPlayer:
     """Return the player of a policy, whose results have this name."""
 
-    def play_policy(context: PlayContext, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:
+    def play_policy(
+        context: PlayContext, episodes: int, results: Mapping[str, ArmResult]
+    ) -> ArmResult:
         del results
         return play_arm(context.setup, context.transfers, arm, name=name, episodes=episodes)
 

@@ -1,9 +1,11 @@
-"""Statistics of reported numbers: a stratified bootstrap over episodes, drawn from a counter-based stream.
+"""Statistics of reported numbers: a stratified bootstrap over episodes, drawn from a counter-based
+stream.
 
-A sample is one number per held-out episode, float [n], or [R, n] with a row per training run.  The rows are strata:
-the episodes of each are drawn again within it, the runs stay.  The same resamples serve every sample of a shape.  Ends
-at plain percentiles are too near to each other for few episodes; they are taken further out, as Student's t is wider
-than the normal (Hesterberg 2015, "expanded percentiles").
+A sample is one number per held-out episode, float [n], or [R, n] with a row per training run.  The
+rows are strata: the episodes of each are drawn again within it, the runs stay.  The same resamples
+serve every sample of a shape.  Ends at plain percentiles are too near to each other for few
+episodes; they are taken further out, as Student's t is wider than the normal (Hesterberg 2015,
+"expanded percentiles").
 """
 
 import math
@@ -45,13 +47,21 @@ class Estimate(NamedTuple):
 
 @lru_cache(maxsize=4)
 def draw_resamples(runs: int, episodes: int, *, seed: int, count: int) -> Array:
-    """Draw counts of each episode in each resample: int16 [count, runs * episodes], `episodes` of every run."""
+    """Draw counts of each episode in each resample: int16 [count, runs * episodes], `episodes` of
+    every run.
+    """
     drawn = np.empty((count, runs, episodes), dtype=np.int16)
     first = (np.arange(count) * episodes)[:, None]
     for run in range(runs):
         stream = rng.stream(rng.env_keys(seed, 0, 1), Purpose.BOOTSTRAP, round=run)
-        pick = rng.bounded_ints(rng.random_bits(stream, count * episodes), episodes).numpy().reshape(count, episodes)
-        drawn[:, run] = np.bincount((pick + first).ravel(), minlength=count * episodes).reshape(count, episodes)
+        pick = (
+            rng.bounded_ints(rng.random_bits(stream, count * episodes), episodes)
+            .numpy()
+            .reshape(count, episodes)
+        )
+        drawn[:, run] = np.bincount((pick + first).ravel(), minlength=count * episodes).reshape(
+            count, episodes
+        )
     return drawn.reshape(count, -1)
 
 
@@ -61,7 +71,9 @@ def resample_means(drawn: Array, values: Array) -> Array:
 
 
 def resample_iqms(drawn: Array, values: Array) -> Array:
-    """Interquartile means of resamples, values on an edge counted in part.  drawn [B, N], values [N] -> [B]."""
+    """Interquartile means of resamples, values on an edge counted in part.  drawn [B, N], values
+    [N] -> [B].
+    """
     order = np.argsort(values, kind="stable")
     low, high = (share * len(values) for share in MIDDLE_SHARES)
     below = np.cumsum(drawn[:, order], axis=1, dtype=np.float64).clip(low, high)
@@ -73,13 +85,14 @@ def interval(values: Array, *, seed: int, count: int | None = None) -> Estimate:
     """Estimate a mean with its 95 % interval, by a stratified bootstrap over episodes.
 
     Args:
-        values: float [n], a number per episode, or [R, n] with a row per training run; n >= 1.  Episodes are drawn
-            again within their row.
+        values: float [n], a number per episode, or [R, n] with a row per training run; n >= 1.
+            Episodes are drawn again within their row.
         seed: of the resamples.  Calls with equal seeds and shapes use the same resamples.
         count: number of resamples; None: 10,000, fewer for many values.
 
     Returns: the mean and both ends of its interval, which is wider for few values.
-    Source: T. Hesterberg, What Teachers Should Know About the Bootstrap (2015), expanded percentiles.
+    Source: T. Hesterberg, What Teachers Should Know About the Bootstrap (2015), expanded
+    percentiles.
 
     Example:
         >>> import numpy as np
@@ -100,17 +113,23 @@ def iqm(values: Array, *, seed: int, count: int | None = None) -> Estimate:
     return _bootstrap_estimate(resample_iqms, rows, seed=seed, count=count, size=rows.size // 2)
 
 
-def improvement_probability(ours: Array, theirs: Array, *, seed: int, count: int | None = None) -> Estimate:
+def improvement_probability(
+    ours: Array, theirs: Array, *, seed: int, count: int | None = None
+) -> Estimate:
     """Estimate the probability to do better on an instance; a tie counts half.
 
-    Shapes: ours, theirs float [n] or [R, n], paired; the runs are pooled.  `seed`, `count`: as in `interval`.
-    Two wins and two losses are added for the interval, so that it does not vanish where one side always wins.
-    Source: A. Agresti and B. Coull, Approximate Is Better than "Exact" for Interval Estimation (1998).
+    Shapes: ours, theirs float [n] or [R, n], paired; the runs are pooled.  `seed`, `count`: as in
+    `interval`. Two wins and two losses are added for the interval, so that it does not vanish where
+    one side always wins.
+    Source: A. Agresti and B. Coull, Approximate Is Better than "Exact" for Interval Estimation
+    (1998).
 
     Example:
         >>> import numpy as np
         >>> import morphogen as mg
-        >>> better = mg.improvement_probability(np.array([0.5, 0.7, 0.6]), np.array([0.4, 0.7, 0.1]), seed=0)
+        >>> better = mg.improvement_probability(
+        ...     np.array([0.5, 0.7, 0.6]), np.array([0.4, 0.7, 0.1]), seed=0
+        ... )
         >>> round(better.value, 2), round(better.low, 2), round(better.high, 2)
         (0.83, 0.21, 1.0)
     """
@@ -120,7 +139,9 @@ def improvement_probability(ours: Array, theirs: Array, *, seed: int, count: int
 
 
 def exceedance_profile(values: Array, grid: Array, *, seed: int) -> tuple[Estimate, ...]:
-    """The share of values above each point of a grid, each with its own interval.  values [n] or [R, n]; grid [M]."""
+    """The share of values above each point of a grid, each with its own interval.  values [n] or
+    [R, n]; grid [M].
+    """
     rows = _as_rows(values)
     above = (rows.ravel()[:, None] > grid).astype(np.float64)
     drawn = draw_resamples(*rows.shape, seed=seed, count=resample_count(rows.size))
@@ -167,14 +188,18 @@ def format_estimate(estimate: Mapping[str, float], sign: str = "") -> str:
 
 
 def effect_size(ours: Array, theirs: Array) -> float | None:
-    """The mean paired difference in standard deviations of it; None where all differences are equal."""
+    """The mean paired difference in standard deviations of it; None where all differences are
+    equal.
+    """
     difference = (np.asarray(ours, dtype=np.float64) - theirs).ravel()
     spread = difference.std(ddof=1) if len(difference) > 1 else 0.0
     return float(difference.mean() / spread) if spread > 1e-12 else None
 
 
 def seed_interval(values: Array) -> Estimate | None:
-    """The mean over runs with Student's interval, for what other training seeds would do.  [R, n]; None for one run."""
+    """The mean over runs with Student's interval, for what other training seeds would do.  [R, n];
+    None for one run.
+    """
     means = np.asarray(values, dtype=np.float64).mean(axis=1)
     if len(means) < 2:
         return None
@@ -184,12 +209,16 @@ def seed_interval(values: Array) -> Estimate | None:
 
 
 def resample_count(values: int) -> int:
-    """Number of resamples of a number of values: fewer for many values, so that they always fit into memory."""
+    """Number of resamples of a number of values: fewer for many values, so that they always fit
+    into memory.
+    """
     return max(MIN_RESAMPLES, min(MAX_RESAMPLES, MAX_DRAWS // values))
 
 
 def tail_shares(size: int, degrees: int) -> tuple[float, float]:
-    """The percentiles, as shares, that make an interval of resamples.  size: values; freedom: degrees of it."""
+    """The percentiles, as shares, that make an interval of resamples.  size: values; freedom:
+    degrees of it.
+    """
     free = max(degrees, 1)
     tail = _NORMAL.cdf(-student_t_quantile(free) * math.sqrt(max(size, 1) / free))
     return tail, 1 - tail
@@ -200,12 +229,18 @@ def student_t_quantile(degrees: int) -> float:
     if degrees <= len(_T):
         return _T[degrees - 1]
     z = _Z
-    terms = ((z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
     return z + sum(term / degrees**k for k, term in enumerate(terms, start=1))
 
 
 def stability(accuracy: Array) -> Array:
-    """`1 / (1 + var)` of the last 20 differences of accuracy.  [T, E] -> [E]; 1 with fewer than two differences."""
+    """`1 / (1 + var)` of the last 20 differences of accuracy.  [T, E] -> [E]; 1 with fewer than two
+    differences.
+    """
     steps = np.diff(accuracy.astype(np.float64), axis=0)[-20:]
     return 1.0 / (1.0 + steps.var(axis=0)) if len(steps) > 1 else np.ones(accuracy.shape[1])
 
@@ -220,7 +255,12 @@ def _percentile_ends(statistics: Array, size: int, degrees: int) -> Array:
 
 
 def _bootstrap_estimate(
-    statistic: Callable[[Array, Array], Array], rows: Array, *, seed: int, count: int | None, size: int
+    statistic: Callable[[Array, Array], Array],
+    rows: Array,
+    *,
+    seed: int,
+    count: int | None,
+    size: int,
 ) -> Estimate:
     """count: of resamples, None: enough; size: values that the statistic is of."""
     flat = rows.ravel()

@@ -38,7 +38,8 @@ def evaluate(
     report: Callable[[str], None] = print,
     exchange: Exchange = ALONE,
 ) -> tuple[dict[str, list[Row]], Row]:
-    """Play the policy of a run and other arms on the same held-out instances; write `evaluation.json`.
+    """Play the policy of a run and other arms on the same held-out instances; write
+    `evaluation.json`.
 
     A run directory that cannot be written to gets no file, and `report` receives a line.
 
@@ -51,10 +52,13 @@ def evaluate(
         greedy: the policy of the run takes its most likely actions.
         split: samples for accuracies, `validation` or `test`.
         report: receives a line after each arm.
-        exchange: with other processes of the evaluation, which play a part each; the first one writes the file.
+        exchange: with other processes of the evaluation, which play a part each; the first one
+        writes the file.
 
-    Returns: tables by title, each a list of rows; and the contents of the file, with a number per episode and arm.
-    Raises: ConfigError for unknown arms or a task without samples of the split, CheckpointError for a damaged policy.
+    Returns: tables by title, each a list of rows; and the contents of the file, with a number per
+    episode and arm.
+    Raises: ConfigError for unknown arms or a task without samples of the split, CheckpointError for
+    a damaged policy.
 
     Example:
         >>> import tempfile
@@ -62,7 +66,9 @@ def evaluate(
         >>> spec = mg.RunSpec(preset="tiny", rounds=1, envs=4, final_episodes=0, policy_name="wait")
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     result = mg.train_ppo_vectorized(spec, out=folder)
-        ...     tables, contents = mg.evaluate(folder, ["random"], episodes=2, report=lambda line: None)
+        ...     tables, contents = mg.evaluate(
+        ...         folder, ["random"], episodes=2, report=lambda line: None
+        ...     )
         >>> {arm: round(row["mean"]["value"], 3) for arm, row in contents["statistics"].items()}
         {'trained': 0.05, 'random': -0.105}
     """
@@ -72,7 +78,9 @@ def evaluate(
     with run_directory.hold_directory(run) as folder, torch.no_grad():
         _, spec, manifest = run_directory.open_directory(run)
         seed = spec.seed if seed is None else seed
-        setup = select_split(split, build_setup(evaluation_spec(spec, seed=seed, envs=spec.envs), exchange))
+        setup = select_split(
+            split, build_setup(evaluation_spec(spec, seed=seed, envs=spec.envs), exchange)
+        )
         context = PlayContext(setup, Transfers(setup.device, time.perf_counter), report)
         results = _play_all(context, run, names, episodes, greedy=greedy)
         contents: Row = {
@@ -88,13 +96,18 @@ def evaluate(
     return evaluation_tables(results, contents), contents
 
 
-def _write(folder: run_directory.RunDirectory, contents: Row, report: Callable[[str], None]) -> None:
+def _write(
+    folder: run_directory.RunDirectory, contents: Row, report: Callable[[str], None]
+) -> None:
     """Write `evaluation.json`, or report the reason why it cannot be written."""
     try:
         files.write_atomic(folder.path / run_directory.EVALUATION, files.json_bytes(contents))
     except OSError as error:
         reason = files.error_line(error)
-        report(f"{run_directory.EVALUATION} was not written: {folder.name} cannot be written to: {reason}")
+        report(
+            f"{run_directory.EVALUATION} was not written: {folder.name} cannot be written "
+            f"to: {reason}"
+        )
 
 
 def _play_all(
@@ -117,8 +130,12 @@ def _describe_results(context: PlayContext, results: Results, seed: int) -> Row:
     values = {name: result.network_value for name, result in results.items()}
     shares = shares_of_optimum(context.setup, context.transfers, tuple(results.values()))
     rows: Row = {
-        "arms": {name: {**result.per_episode(), **result.costs()} for name, result in results.items()},
-        "statistics": {name: describe_values(values, name, TRAINED_ARM, seed=seed) for name in values},
+        "arms": {
+            name: {**result.per_episode(), **result.costs()} for name, result in results.items()
+        },
+        "statistics": {
+            name: describe_values(values, name, TRAINED_ARM, seed=seed) for name in values
+        },
         "profiles": performance_profiles(values, seed=seed),
     }
     if shares:
@@ -127,16 +144,23 @@ def _describe_results(context: PlayContext, results: Results, seed: int) -> Row:
 
 
 def evaluation_spec(spec: RunSpec, *, seed: int, envs: int) -> RunSpec:
-    """Spec for an evaluation: seed and envs set the worlds, so that both runs of a pair see the same worlds."""
+    """Spec for an evaluation: seed and envs set the worlds, so that both runs of a pair see the
+    same worlds.
+    """
     return resolve(replace(spec, seed=seed, envs=envs, ppo=replace(spec.ppo, minibatches=None)))
 
 
 def select_split(split: SplitName, setup: Setup) -> Setup:
-    """Setup with accuracies on the samples of a split; raise ConfigError for a task without samples."""
+    """Setup with accuracies on the samples of a split; raise ConfigError for a task without
+    samples.
+    """
     if split == VALIDATION:
         return setup
     if not setup.kind.samples:
-        raise ConfigError(f"--split: expected {VALIDATION}, because task {setup.task.name} has no samples, got {split}")
+        raise ConfigError(
+            f"--split: expected {VALIDATION}, because task {setup.task.name} has no "
+            f"samples, got {split}"
+        )
     return replace(setup, dataset=setup.dataset.on_test_split())
 
 
@@ -165,11 +189,16 @@ def evaluation_tables(results: Results, contents: Row) -> dict[str, list[Row]]:
                 "seconds": float(result.seconds),
             }
         )
-    title = f"{contents['episodes']} held-out instances, the same for every arm; {contents['split']} samples"
+    title = (
+        f"{contents['episodes']} held-out instances, the same for every arm; "
+        f"{contents['split']} samples"
+    )
     tables = {title: values, "means per instance; seconds in total": costs}
     shares = contents.get("share_of_optimal")
     if shares:
-        tables[SHARE_TITLE] = share_table({_short_name(name): share for name, share in shares.items()})
+        tables[SHARE_TITLE] = share_table(
+            {_short_name(name): share for name, share in shares.items()}
+        )
     return tables
 
 

@@ -1,6 +1,8 @@
-"""Play frozen policies on held-out instances, through the same epochs as training; the evaluation at a run's end.
+"""Play frozen policies on held-out instances, through the same epochs as training; the evaluation
+at a run's end.
 
-All policies see the same instances, hosts and batches (common random numbers), so that differences are paired.
+All policies see the same instances, hosts and batches (common random numbers), so that differences
+are paired.
 """
 
 import time
@@ -34,7 +36,8 @@ PLAY_METRICS = ("network_value", "committed_accuracy", "params_ratio", "success_
 
 @dataclass(frozen=True, slots=True)
 class ArmResult:
-    """Results of `play`, one number per episode.  Accuracies in points; params: of the delivered network.
+    """Results of `play`, one number per episode.  Accuracies in points; params: of the delivered
+    network.
 
     Example:
         >>> import morphogen as mg
@@ -73,7 +76,9 @@ class ArmResult:
     """Of `network_value`, by the objective of the task."""
 
     def __repr__(self) -> str:
-        value, accuracy, size = (x.mean() for x in (self.network_value, self.committed_accuracy, self.params_ratio))
+        value, accuracy, size = (
+            x.mean() for x in (self.network_value, self.committed_accuracy, self.params_ratio)
+        )
         numbers = f"{self.value_name} {value:.3f}, accuracy {accuracy:.1f} %, {size:.2f} x the host"
         return f"ArmResult({self.policy}: {numbers}; {len(self.network_value)} episodes)"
 
@@ -90,7 +95,9 @@ class ArmResult:
         )
 
     def table_row(self, reference: "ArmResult", *, seed: int) -> dict[str, object]:
-        """The numbers as a row of the closing table, beside those of the run's own policy on the same instances."""
+        """The numbers as a row of the closing table, beside those of the run's own policy on the
+        same instances.
+        """
         _, low, high = interval(self.network_value, seed=seed)
         behind, least, most = interval(reference.network_value - self.network_value, seed=seed)
         return {
@@ -107,7 +114,9 @@ class ArmResult:
 
     def per_episode(self) -> dict[str, list[float]]:
         """Every number per episode, for a file."""
-        return {name: getattr(self, name).tolist() for name in (*PLAY_METRICS, "params", "rollbacks")}
+        return {
+            name: getattr(self, name).tolist() for name in (*PLAY_METRICS, "params", "rollbacks")
+        }
 
     def costs(self) -> dict[str, Any]:
         """Costs for a file: per episode, and the seconds of all."""
@@ -120,17 +129,20 @@ def _event_interval(values: Array, seed: int) -> Interval:
     return Interval(mean=mean, low=low, high=high)
 
 
-def play(env: Environment, arm: Arm | Policy | str, *, episodes: int | None = None, greedy: bool = False) -> ArmResult:
+def play(
+    env: Environment, arm: Arm | Policy | str, *, episodes: int | None = None, greedy: bool = False
+) -> ArmResult:
     """Play a policy on the instances of an environment, without training it.
 
     Args:
         env: of `make`; `make(..., instances="held-out")` has instances that no training has seen.
-        arm: name of a policy, as in `build_arm`; the arm itself, such as `TrainResult.arm`; or a policy, which plays
-            with its initial parameters.
+        arm: name of a policy, as in `build_arm`; the arm itself, such as `TrainResult.arm`; or a
+            policy, which plays with its initial parameters.
         episodes: number of episodes; None: one per env.
         greedy: take the likeliest actions instead of drawn ones.
 
-    Returns: network value, accuracy, parameters and traces, arrays [n] and [T, n], in the order of the instances.
+    Returns: network value, accuracy, parameters and traces, arrays [n] and [T, n], in the order of
+    the instances.
     Raises: ConfigError for an unknown name, ScheduleError for a schedule with an illegal action.
 
     Example:
@@ -152,15 +164,28 @@ def play(env: Environment, arm: Arm | Policy | str, *, episodes: int | None = No
 
 
 def play_arm(
-    setup: Setup, transfers: Transfers, arm: Arm, *, name: str, episodes: int, split: InstanceSplit = HELD_OUT_INSTANCES
+    setup: Setup,
+    transfers: Transfers,
+    arm: Arm,
+    *,
+    name: str,
+    episodes: int,
+    split: InstanceSplit = HELD_OUT_INSTANCES,
 ) -> ArmResult:
-    """Run `episodes` episodes of a split, a part in each process; one `plan` crossing an epoch, one `result` in all."""
+    """Run `episodes` episodes of a split, a part in each process; one `plan` crossing an epoch, one
+    `result` in all.
+    """
     began = time.perf_counter()
     envs = min(setup.spec.envs, episodes)
     keys = rng.env_keys(setup.spec.seed, 0, envs)[setup.exchange.places(envs)]
-    with open_environment(setup, envs=keys, split=split, control=arm.control, transfers=transfers) as env:
+    with open_environment(
+        setup, envs=keys, split=split, control=arm.control, transfers=transfers
+    ) as env:
         counts = [envs] * -(-episodes // envs)
-        parts = [run_episodes(env, *env.reset(episode), arm.policy, arm.params) for episode in range(len(counts))]
+        parts = [
+            run_episodes(env, *env.reset(episode), arm.policy, arm.params)
+            for episode in range(len(counts))
+        ]
     traces = fetch_all_traces(setup.exchange, transfers, parts, counts, episodes=episodes)
     if arm.control is not None:  # raises ScheduleError where a declared action was not legal
         for epoch, missed in enumerate(traces.missed):
@@ -190,8 +215,12 @@ def build_result(setup: Setup, traces: EpisodeTraces, *, name: str, seconds: flo
     )
 
 
-def shares_of_optimum(setup: Setup, transfers: Transfers, results: Sequence[ArmResult]) -> dict[str, float]:
-    """Mean network value over the mean optimum of the same instances, by policy; empty for an unknown optimum."""
+def shares_of_optimum(
+    setup: Setup, transfers: Transfers, results: Sequence[ArmResult]
+) -> dict[str, float]:
+    """Mean network value over the mean optimum of the same instances, by policy; empty for an
+    unknown optimum.
+    """
     if not results:
         return {}
     best = setup.kind.best_returns(setup, transfers, len(results[0].network_value))

@@ -1,13 +1,14 @@
 """Extras: subjects that the core does not know, a folder each.
 
-For readers who look for a subject outside of the core, or who write a package with parts of their own: an extra plugs
-in at the same hooks as every package.
+For readers who look for a subject outside of the core, or who write a package with parts of their
+own: an extra plugs in at the same hooks as every package.
 
     text             language models: hosts, blueprints, data sets, tasks
     cifar            data set and tasks of CIFAR-10
     whitebox         a task kind whose accuracy is a formula, so that the best policy is known
     regimes          worlds that change within an episode
-    search           schedules and thresholds that are searched: `tune`, the oracle, the clairvoyant, replays
+    search           schedules and thresholds that are searched: `tune`, the oracle, the
+                     clairvoyant, replays
     ranks            several processes that share the envs of a run
     watch            a live table of a run
     legacy_rewards   the reward rules of the original system, with their settings
@@ -20,9 +21,9 @@ Parts are registered by the entry points of this distribution, in `pyproject.tom
     [project.entry-points."morphogen.tasks"]
     pydoc = "morphogen.extras.text.tasks:PYDOC"
 
-An extra imports the core and no other extra, except `sb3`, which builds on `gymnasium`.  The core imports no extra.
-An extra can be deleted with its folder, its entry points and its tests; `python tests/tools/without_extra.py NAME`
-shows that the other tests pass without it.
+An extra imports the core and no other extra, except `sb3`, which builds on `gymnasium`.  The core
+imports no extra. An extra can be deleted with its folder, its entry points and its tests; `python
+tests/tools/without_extra.py NAME` shows that the other tests pass without it.
 
 Importing this package loads nothing, no torch either.
 """

@@ -1,15 +1,18 @@
 """Networks of all envs at once: hosts, their seeds, and the plan of an epoch.
 
-For authors of steps, hosts and blueprints.  Everything is a function of parameters and inputs.  The networks of all
-envs are stacked in one axis; each blueprint is computed once, over exactly the rows that hold it.
+For authors of steps, hosts and blueprints.  Everything is a function of parameters and inputs.  The
+networks of all envs are stacked in one axis; each blueprint is computed once, over exactly the rows
+that hold it.
 
 - `net.Net`: the host of a run, its enabled slots and `precision`; flat parameters and their layouts
-- `plan`: sizes of an epoch; its docstring explains the way from a plan to logits, with a picture, and the terms
+- `plan`: sizes of an epoch; its docstring explains the way from a plan to logits, with a picture,
+  and the terms
 - `sites`: index lists of every slot on the device, parameters gathered and scattered by them
 - `blocks`: parameters of all seeds as one flat buffer, statistics of its gradient
 - `forward_pass`: the pass through hosts and seeds under a plan
 - `host_networks.HostNetworks`, `seed_module.SeedModule`: protocols of hosts and blueprints
-- `cnn`, `cnn_seeds`: the host and the blueprints of the package; `sequences`: layers on places of sequences
+- `cnn`, `cnn_seeds`: the host and the blueprints of the package; `sequences`: layers on places of
+  sequences
 - `optim`: SGD and AdamW by rows, `grad_and_value`
 - `layout`: leaves of flat parameters
 

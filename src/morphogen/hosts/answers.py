@@ -1,4 +1,6 @@
-"""Losses and right answers of networks on labels of samples, or on several answers to every sample."""
+"""Losses and right answers of networks on labels of samples, or on several answers to every
+sample.
+"""
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -7,8 +9,12 @@ NO_LABEL = -1  # of a sample or answer that counts for nothing
 
 
 def answer_losses(logits: Tensor, labels: Tensor) -> Tensor:
-    """Losses in nats, 0 where nothing counts.  logits float [R, B, ..., classes]; labels int64 [R, B, ...]."""
-    nats = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none", ignore_index=NO_LABEL)
+    """Losses in nats, 0 where nothing counts.  logits float [R, B, ..., classes]; labels int64 [R,
+    B, ...].
+    """
+    nats = F.cross_entropy(
+        logits.flatten(0, -2), labels.flatten(), reduction="none", ignore_index=NO_LABEL
+    )
     return nats.view(labels.shape)
 
 
@@ -18,9 +24,11 @@ def count_labels(labels: Tensor) -> Tensor:
 
 
 def average_answers(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Average loss and share of right answers: over samples, all of which count, or over the answers that do.
+    """Average loss and share of right answers: over samples, all of which count, or over the
+    answers that do.
 
-    Shapes: logits float [R, B, ..., classes]; labels int64 [R, B, ...] -> float [R] each, the share without gradient.
+    Shapes: logits float [R, B, ..., classes]; labels int64 [R, B, ...] -> float [R] each, the share
+    without gradient.
     """
     nats = answer_losses(logits, labels)
     right = (logits.detach().argmax(-1) == labels).to(nats.dtype)

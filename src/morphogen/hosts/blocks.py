@@ -1,8 +1,9 @@
-"""Parameters of everything that runs beside the hosts, as one flat buffer: per slot its groups, then its gates.
+"""Parameters of everything that runs beside the hosts, as one flat buffer: per slot its groups,
+then its gates.
 
-A group is a block of equal rows, and so are the gates of a slot; the buffer holds one block after the other, leaf by
-leaf.  So an optimiser step is a few operations on one tensor for any plan, and a leaf is a contiguous part of the
-buffer.  A gate belongs to its seed.
+A group is a block of equal rows, and so are the gates of a slot; the buffer holds one block after
+the other, leaf by leaf.  So an optimiser step is a few operations on one tensor for any plan, and a
+leaf is a contiguous part of the buffer.  A gate belongs to its seed.
 """
 
 import itertools
@@ -21,7 +22,9 @@ from morphogen.rules.health import GradStats
 
 
 class ParamIndex(NamedTuple):
-    """Owners of the N elements of the buffer, in L parameter tensors of one row each, which are contiguous."""
+    """Owners of the N elements of the buffer, in L parameter tensors of one row each, which are
+    contiguous.
+    """
 
     tensor: Tensor  # int64 [N], tensor of an element
     owner: Tensor  # int64 [L], env * S + slot of a tensor
@@ -37,8 +40,12 @@ def flatten_params(params: Iterable[SlotParams | None], like: Tensor) -> Tensor:
     return torch.cat(leaves) if leaves else like.new_zeros(0)
 
 
-def split_params(buffer: Tensor, plans: tuple[SlotPlan, ...], *, net: Net) -> tuple[SlotParams | None, ...]:
-    """Return views of the buffer, the inverse of `flatten_params`, per slot; None where nothing runs."""
+def split_params(
+    buffer: Tensor, plans: tuple[SlotPlan, ...], *, net: Net
+) -> tuple[SlotParams | None, ...]:
+    """Return views of the buffer, the inverse of `flatten_params`, per slot; None where nothing
+    runs.
+    """
     layouts = block_layouts(plans, net=net)
     leaves = [(rows, leaf) for slot in layouts for rows, layout in slot for leaf in layout.leaves]
     sizes = [rows * size for slot in layouts for rows, layout in slot for size in layout.sizes]
@@ -46,12 +53,15 @@ def split_params(buffer: Tensor, plans: tuple[SlotPlan, ...], *, net: Net) -> tu
     views = split_views(buffer, sizes, shapes)
     named = iter([(leaf.name, view) for (_, leaf), view in zip(leaves, views, strict=True)])
     params: list[tuple[Leaves, ...]] = [
-        tuple([dict(itertools.islice(named, len(layout.leaves))) for _, layout in slot]) for slot in layouts
+        tuple([dict(itertools.islice(named, len(layout.leaves))) for _, layout in slot])
+        for slot in layouts
     ]
     return tuple([SlotParams(blocks[:-1], blocks[-1]) if blocks else None for blocks in params])
 
 
-def block_layouts(plans: tuple[SlotPlan, ...], *, net: Net) -> tuple[tuple[tuple[int, ParamLayout], ...], ...]:
+def block_layouts(
+    plans: tuple[SlotPlan, ...], *, net: Net
+) -> tuple[tuple[tuple[int, ParamLayout], ...], ...]:
     """Rows and layout of every block, per slot; empty where nothing runs."""
     layouts = []
     for s, plan in enumerate(plans):
@@ -65,7 +75,9 @@ def build_param_index(
     plans: tuple[SlotPlan, ...], indices: tuple[SlotIndex | None, ...], *, envs: int, net: Net
 ) -> ParamIndex | None:
     """Build the owners of all elements; None where nothing runs."""
-    slots, owners, sizes = len(net.slots), [], []
+    slots = len(net.slots)
+    owners = []
+    sizes = []
     for s, (index, layouts) in enumerate(zip(indices, block_layouts(plans, net=net), strict=True)):
         targets = () if index is None else (*index.env, index.gate_env)
         for env, (_, layout) in zip(targets, layouts, strict=True):
@@ -74,23 +86,36 @@ def build_param_index(
     if not owners:
         return None
     owner = torch.cat(owners)
-    numbers = torch.arange(owner.shape[0], device=owner.device).split([part.shape[0] for part in owners])
-    tensor = torch.cat([part.repeat_interleave(size) for part, size in zip(numbers, sizes, strict=True)])
+    numbers = torch.arange(owner.shape[0], device=owner.device).split(
+        [part.shape[0] for part in owners]
+    )
+    tensor = torch.cat(
+        [part.repeat_interleave(size) for part, size in zip(numbers, sizes, strict=True)]
+    )
     return index_params(tensor, owner, owners=envs * slots)
 
 
 def index_params(tensor: Tensor, owner: Tensor, *, owners: int) -> ParamIndex:
-    """Complete the index of the elements.  tensor int64 [N], ascending; owner int64 [L] below `owners`."""
+    """Complete the index of the elements.  tensor int64 [N], ascending; owner int64 [L] below
+    `owners`.
+    """
     count = owner.shape[0]
     ends = torch.searchsorted(tensor, torch.arange(count + 1, device=owner.device))
     by_owner, order = owner.sort(stable=True)
     return ParamIndex(
-        tensor, owner, ends, order, torch.searchsorted(by_owner, torch.arange(owners + 1, device=owner.device))
+        tensor,
+        owner,
+        ends,
+        order,
+        torch.searchsorted(by_owner, torch.arange(owners + 1, device=owner.device)),
     )
 
 
-def grad_stats(grad: Tensor, index: ParamIndex, like: Tensor, *, vanishing: float, exploding: float) -> GradStats:
-    """Gradient norms of all seeds, and counts of tensors beyond the limits.  grad [N]; like float [E, S].
+def grad_stats(
+    grad: Tensor, index: ParamIndex, like: Tensor, *, vanishing: float, exploding: float
+) -> GradStats:
+    """Gradient norms of all seeds, and counts of tensors beyond the limits.  grad [N]; like float
+    [E, S].
 
     Promise: elements are added in their order, on a GPU too.
     """
@@ -105,7 +130,8 @@ def grad_stats(grad: Tensor, index: ParamIndex, like: Tensor, *, vanishing: floa
 
 def _segment_sums(values: Tensor, ends: Tensor) -> Tensor:
     """Sums of neighbours.  values [n, ...]; ends int64 [k + 1], from 0 to n -> [k, ...]."""
-    return torch.segment_reduce(values, "sum", offsets=ends, initial=0, unsafe=True)  # a check would read the device
+    # a check would read the device
+    return torch.segment_reduce(values, "sum", offsets=ends, initial=0, unsafe=True)
 
 
 def expand_to_params(values: Tensor, index: ParamIndex) -> Tensor:

@@ -43,18 +43,29 @@ class InstanceMasks(NamedTuple):
     """Masks by which instances restrict hosts: channels and kernel taps in use.  Rows = envs."""
 
     channels: tuple[Tensor, ...]  # [R, C_i], 1 or 0
-    taps: tuple[Tensor, ...]  # [R, C_i, 1, kernel, kernel], 1 for taps in reach of channels in use, else 0
-    inverse_count: tuple[Tensor, ...]  # [R, groups], 1 / (unmasked elements of a sample and group), 0 for 0
+    # [R, C_i, 1, kernel, kernel], 1 for taps in reach of channels in use, else 0
+    taps: tuple[Tensor, ...]
+    # [R, groups], 1 / (unmasked elements of a sample and group), 0 for 0
+    inverse_count: tuple[Tensor, ...]
 
 
 def build_masks(instance: Instance, host: CnnSpec, like: Tensor) -> InstanceMasks:
-    """Build the masks of every env, in the dtype of `like`; the counts, which are statistics, at least in float32."""
-    masks, inverse_counts, size = [], [], host.size
+    """Build the masks of every env, in the dtype of `like`; the counts, which are statistics, at
+    least in float32.
+    """
+    masks = []
+    inverse_counts = []
+    size = host.size
     wide = statistics_dtype(like.dtype)
     for i, channels in enumerate(host.channels):
-        mask = torch.arange(channels, device=like.device) < used_channels(instance.width, channels).unsqueeze(-1)
+        mask = torch.arange(channels, device=like.device) < used_channels(
+            instance.width, channels
+        ).unsqueeze(-1)
         masks.append(mask.to(like.dtype))
-        count = torch.unflatten(masks[-1], -1, (norm_groups(channels), -1)).sum(-1, dtype=wide) * size**2
+        count = (
+            torch.unflatten(masks[-1], -1, (norm_groups(channels), -1)).sum(-1, dtype=wide)
+            * size**2
+        )
         inverse_counts.append(choose(count > 0, 1.0 / count.clamp(min=1.0), 0.0))
         size //= 2 if i < host.pools else 1
     distance = (torch.arange(host.kernel, device=like.device) - host.kernel // 2).abs()
@@ -70,20 +81,28 @@ def block(i: int, x: Tensor, rows: HostRows, host: CnnSpec) -> Tensor:
     Shapes: x [B, H, W, R, C_in], or [B, H, W, 1, C_in] shared by all rows -> [B, H, W, R, C_i].
     """
     mask = rows.pick(rows.masks.channels[i])
-    weight, gain, bias = (rows.pick(rows.leaves[f"block{i}.{name}"]) for name in ("conv", "gain", "bias"))
-    # Parameters are masked instead of activations: equal zeros, also in gradients, on far smaller tensors.
+    weight, gain, bias = (
+        rows.pick(rows.leaves[f"block{i}.{name}"]) for name in ("conv", "gain", "bias")
+    )
+    # Parameters are masked instead of activations: equal zeros, also in gradients, on far smaller
+    # tensors.
     weight = weight * rows.pick(rows.masks.taps[i])
-    gain, bias = gain * mask, bias * mask
+    gain = gain * mask
+    bias = bias * mask
     z = stacked_conv(x, weight)
     if host.norm == "batch":
         return batch_norm(z, gain, bias, floor=0.0)
     inverse_count = rows.pick(rows.masks.inverse_count[i])
-    return masked_group_norm(z, gain, bias, channel_mask=mask, inverse_count=inverse_count, floor=0.0)
+    return masked_group_norm(
+        z, gain, bias, channel_mask=mask, inverse_count=inverse_count, floor=0.0
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class CnnNetworks:
-    """`HostNetworks` of a CNN: a stage before a slot in row 0 is a block, one before a slot in row 1 is empty."""
+    """`HostNetworks` of a CNN: a stage before a slot in row 0 is a block, one before a slot in row
+    1 is empty.
+    """
 
     host: CnnSpec
 
@@ -96,7 +115,9 @@ class CnnNetworks:
         return build_masks(instance, self.host, like)
 
     def embed(self, inputs: Tensor) -> Tensor:
-        """Return images as features.  [E, B, C, H, W], or [B, C, H, W] shared -> [B, H, W, E or 1, C]."""
+        """Return images as features.  [E, B, C, H, W], or [B, C, H, W] shared -> [B, H, W, E or 1,
+        C].
+        """
         return images_innermost(inputs)
 
     def stage(self, i: int, x: Tensor, rows: HostRows) -> Tensor:
@@ -110,8 +131,11 @@ class CnnNetworks:
         return linear(spatial_mean(x), weight, bias)
 
     def params_in_use(self, instance: Instance) -> Tensor:
-        """Return the parameters in use under the width, the reach and the classes of each env.  int64 [E]."""
-        host, device = self.host, instance.width.device
+        """Return the parameters in use under the width, the reach and the classes of each env.
+        int64 [E].
+        """
+        host = self.host
+        device = instance.width.device
         declared = constant_table(host.channels, torch.int64, device)
         width = used_channels(instance.width.unsqueeze(-1), declared)  # [E, blocks]
         image = constant_table((host.channels_in,), torch.int64, device).expand(len(width), -1)

@@ -1,8 +1,10 @@
-"""Blueprints of CNN hosts.  A seed is a delta on the features of its slot; all seeds of a slot are computed at once.
+"""Blueprints of CNN hosts.  A seed is a delta on the features of its slot; all seeds of a slot are
+computed at once.
 
-Blueprints share a call where they compute the same layer: a grouped convolution of twice the rows takes far less than
-twice the time.  Every delta is exactly 0 at birth, through a zero scale after the last normalisation (or a zero last
-layer) that no ReLU follows: a new seed changes nothing, and every parameter gets a gradient.
+Blueprints share a call where they compute the same layer: a grouped convolution of twice the rows
+takes far less than twice the time.  Every delta is exactly 0 at birth, through a zero scale after
+the last normalisation (or a zero last layer) that no ReLU follows: a new seed changes nothing, and
+every parameter gets a gradient.
 """
 
 from collections.abc import Callable, Mapping
@@ -62,20 +64,37 @@ def _conv_leaf(name: str, channels_in: int, channels_out: int, kernel: int) -> P
 
 def _seed_leaves(channels: int) -> dict[Blueprint, tuple[ParamLeaf, ...]]:
     """Return the parameters of every blueprint, in storage order."""
-    c, r, q = channels, attention_width(channels), bottleneck_width(channels)
-    gain, bias, scale = ParamLeaf("gain", (c,), fill=1.0), ParamLeaf("bias", (c,)), ParamLeaf("scale", (c,))
+    c = channels
+    r = attention_width(channels)
+    q = bottleneck_width(channels)
+    gain = ParamLeaf("gain", (c,), fill=1.0)
+    bias = ParamLeaf("bias", (c,))
+    scale = ParamLeaf("scale", (c,))
     return {
         Blueprint.CONV_LIGHT: (_conv_leaf("conv", c, c, 3), bias, scale),
-        Blueprint.ATTENTION: (fan_in_leaf("w1", (r, c), c), ParamLeaf("w2", (c, r)), ParamLeaf("b2", (c,))),
+        Blueprint.ATTENTION: (
+            fan_in_leaf("w1", (r, c), c),
+            ParamLeaf("w2", (c, r)),
+            ParamLeaf("b2", (c,)),
+        ),
         Blueprint.NORM: (ParamLeaf("w", ()), gain, bias),
-        Blueprint.DEPTHWISE: (fan_in_leaf("dw", (c, 1, 3, 3), 9), _conv_leaf("conv", c, c, 1), bias, scale),
+        Blueprint.DEPTHWISE: (
+            fan_in_leaf("dw", (c, 1, 3, 3), 9),
+            _conv_leaf("conv", c, c, 1),
+            bias,
+            scale,
+        ),
         Blueprint.BOTTLENECK: (
             *(_conv_leaf("down", c, q, 1), _conv_leaf("mid", q, q, 3), _conv_leaf("up", q, c, 1)),
             *(ParamLeaf("gain", (c,)), bias),
         ),
         Blueprint.CONV_SMALL: (_conv_leaf("conv", c, c, 1), bias, scale),
         Blueprint.CONV_HEAVY: (
-            *(_conv_leaf("conv0", c, c, 3), ParamLeaf("gain0", (c,), fill=1.0), ParamLeaf("bias0", (c,))),
+            *(
+                _conv_leaf("conv0", c, c, 3),
+                ParamLeaf("gain0", (c,), fill=1.0),
+                ParamLeaf("bias0", (c,)),
+            ),
             *(_conv_leaf("conv", c, c, 3), bias, scale),
         ),
     }
@@ -86,11 +105,14 @@ def reads_shared_block(module: SeedModule) -> bool:
     return isinstance(module, CnnBlueprint) and module.code in _CONV3X3
 
 
-def cnn_deltas(parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor]) -> dict[Blueprint, Tensor]:
+def cnn_deltas(
+    parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor]
+) -> dict[Blueprint, Tensor]:
     """Return the deltas of the seeds of a slot, in blocks by their first blueprint.
 
-    Shapes: parts [R_b, *shape] per blueprint, in `COMPUTE_ORDER`; x [B, H, W, n, C] by the first blueprint that reads
-    the block -> [B, H, W, m, C] each; `conv_small` and `depthwise` are in one block.
+    Shapes: parts [R_b, *shape] per blueprint, in `COMPUTE_ORDER`; x [B, H, W, n, C] by the first
+    blueprint that reads the block -> [B, H, W, m, C] each; `conv_small` and `depthwise` are in one
+    block.
     """
     blocks = {**_conv3x3_blocks(parts, x), **_conv1x1_blocks(parts, x)}
     blocks |= {b: _NORM_BLOCKS[b](parts[b], x[b]) for b in parts if b in _NORM_BLOCKS}
@@ -102,7 +124,8 @@ def cnn_deltas(parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor])
         gain = torch.tanh(p["w"]).unsqueeze(-1).expand_as(p["bias"])
         deltas[Blueprint.NORM] = scale_channels(deltas[Blueprint.NORM] - x[Blueprint.NORM], gain)
     if Blueprint.ATTENTION in parts:
-        p, features = parts[Blueprint.ATTENTION], x[Blueprint.ATTENTION]
+        p = parts[Blueprint.ATTENTION]
+        features = x[Blueprint.ATTENTION]
         z = perceptron(spatial_mean(features).transpose(0, 1), p["w1"], None, p["w2"], p["b2"])
         deltas[Blueprint.ATTENTION] = scale_channels(features, torch.tanh(z / 2))
     return deltas
@@ -119,7 +142,9 @@ def _scaled_block(z: Tensor, *parts: Leaves) -> NormBlock:
     return NormBlock(z, None, bias, scale, floor=0.0)
 
 
-def _conv3x3_blocks(parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor]) -> dict[Blueprint, NormBlock]:
+def _conv3x3_blocks(
+    parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor]
+) -> dict[Blueprint, NormBlock]:
     """3x3: conv_light, and conv_heavy, which has a second convolution before."""
     kinds = [b for b in _CONV3X3 if b in parts]
     if not kinds:
@@ -133,11 +158,17 @@ def _conv3x3_blocks(parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Ten
     *light, first = z.split_with_sizes([weight.shape[0] - rows, rows][-len(kinds) :], _ROWS)
     middle = NormBlock(first, heavy["gain0"], heavy["bias0"], floor=0.0)
     (h,) = group_norm([middle], groups=norm_groups(z.shape[-1]))
-    blocks = {Blueprint.CONV_LIGHT: _scaled_block(light[0], parts[Blueprint.CONV_LIGHT])} if light else {}
+    blocks = (
+        {Blueprint.CONV_LIGHT: _scaled_block(light[0], parts[Blueprint.CONV_LIGHT])}
+        if light
+        else {}
+    )
     return {**blocks, Blueprint.CONV_HEAVY: _scaled_block(stacked_conv(h, heavy["conv"]), heavy)}
 
 
-def _conv1x1_blocks(parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor]) -> dict[Blueprint, NormBlock]:
+def _conv1x1_blocks(
+    parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor]
+) -> dict[Blueprint, NormBlock]:
     """1x1: conv_small, and depthwise after its filters; one block under the first of the two."""
     kinds = [b for b in _CONV1X1 if b in parts]
     if not kinds:
@@ -154,7 +185,8 @@ def _bottleneck(p: Leaves, x: Tensor) -> NormBlock:
 
 _CONV3X3 = (Blueprint.CONV_LIGHT, Blueprint.CONV_HEAVY)
 _CONV1X1 = (Blueprint.CONV_SMALL, Blueprint.DEPTHWISE)
-_NORM_BLOCKS: dict[Blueprint, Callable[[Leaves, Tensor], NormBlock]] = {  # others that end in a normalisation
+# others that end in a normalisation
+_NORM_BLOCKS: dict[Blueprint, Callable[[Leaves, Tensor], NormBlock]] = {
     Blueprint.BOTTLENECK: _bottleneck,
     Blueprint.NORM: lambda p, x: NormBlock(x, p["gain"], p["bias"]),
 }

@@ -17,10 +17,16 @@ def flatten_leaves(tree: Mapping[str, Tensor]) -> Tensor:
 def split_leaves(buffer: Tensor, like: Mapping[str, Tensor]) -> ParamTree:
     """Return views of a buffer [P] as leaves in names, order and shapes of `like`."""
     parts = torch.split(buffer, [leaf.numel() for leaf in like.values()])
-    return {name: part.view(leaf.shape) for (name, leaf), part in zip(like.items(), parts, strict=True)}
+    return {
+        name: part.view(leaf.shape) for (name, leaf), part in zip(like.items(), parts, strict=True)
+    }
 
 
 def copy_leaves(buffer: Tensor, like: Mapping[str, Tensor]) -> ParamTree:
-    """Return leaves like those of `split_leaves`, each in memory of its own, aligned like any tensor."""
+    """Return leaves like those of `split_leaves`, each in memory of its own, aligned like any
+    tensor.
+    """
     parts = cast(Any, torch).split_with_sizes_copy(buffer, [leaf.numel() for leaf in like.values()])
-    return {name: part.view(leaf.shape) for (name, leaf), part in zip(like.items(), parts, strict=True)}
+    return {
+        name: part.view(leaf.shape) for (name, leaf), part in zip(like.items(), parts, strict=True)
+    }

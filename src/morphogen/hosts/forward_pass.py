@@ -1,4 +1,6 @@
-"""Pass through hosts and seeds under a plan: all networks at once, each blueprint once over the rows that hold it."""
+"""Pass through hosts and seeds under a plan: all networks at once, each blueprint once over the
+rows that hold it.
+"""
 
 from typing import NamedTuple
 
@@ -21,18 +23,23 @@ UNUSED_LOGIT = -1e4  # of a class that is not in use
 
 
 class SlotSeeds(NamedTuple):
-    """Everything that runs beside the hosts, per slot in slot order; None where nothing runs.  Input of `forward`."""
+    """Everything that runs beside the hosts, per slot in slot order; None where nothing runs.
+    Input of `forward`.
+    """
 
     plans: tuple[SlotPlan, ...]
     indices: tuple[SlotIndex | None, ...]
     params: tuple[SlotParams | None, ...]
 
 
-def forward(inputs: Tensor, rows: HostRows, used: Tensor, slot_seeds: SlotSeeds, *, net: Net) -> Tensor:
+def forward(
+    inputs: Tensor, rows: HostRows, used: Tensor, slot_seeds: SlotSeeds, *, net: Net
+) -> Tensor:
     """Return the logits of every row; those of unused classes are -1e4.
 
-    Shapes: inputs [E, B, *shape], or [B, *shape] shared by all rows; used bool [E, classes], class in use
-    -> [R, B, classes], or [R, B, n, classes] of a sequence, in the dtype of the leaves; R = rows after the last slot.
+    Shapes: inputs [E, B, *shape], or [B, *shape] shared by all rows; used bool [E, classes], class
+    in use -> [R, B, classes], or [R, B, n, classes] of a sequence, in the dtype of the leaves; R =
+    rows after the last slot.
 
     Example:
         >>> import torch
@@ -40,10 +47,14 @@ def forward(inputs: Tensor, rows: HostRows, used: Tensor, slot_seeds: SlotSeeds,
         >>> env = mg.make("tiny", envs=2, seed=0)
         >>> net, (state, _) = env.net, env.reset()
         >>> host, nothing = state.host.params, (None,) * len(net.slots)  # no seeds
-        >>> rows = mg.HostRows(net.host_layout.split(host), net.networks.masks(state.instance, host), None)
+        >>> rows = mg.HostRows(
+        ...     net.host_layout.split(host), net.networks.masks(state.instance, host), None
+        ... )
         >>> seeds = mg.hosts.SlotSeeds(mg.hosts.empty_plan(2, net).train, nothing, nothing)
         >>> used = mg.hosts.used_classes(state.instance, net)
-        >>> mg.hosts.forward(torch.zeros(5, 1, 8, 8), rows, used, seeds, net=net).shape  # 5 images for both hosts
+        >>> mg.hosts.forward(
+        ...     torch.zeros(5, 1, 8, 8), rows, used, seeds, net=net
+        ... ).shape  # 5 images for both hosts
         torch.Size([2, 5, 10])
     """
     h = net.networks.embed(inputs)
@@ -68,20 +79,27 @@ def used_classes(instance: Instance, net: Net) -> Tensor:
         >>> mg.hosts.used_classes(state.instance, env.net).sum(-1).tolist()
         [3, 3]
     """
-    return torch.arange(net.host.classes, device=instance.classes.device) < instance.classes.unsqueeze(-1)
+    return torch.arange(
+        net.host.classes, device=instance.classes.device
+    ) < instance.classes.unsqueeze(-1)
 
 
 def _apply_slot(
     h: Tensor, rows: HostRows, slot_seeds: SlotSeeds, s: int | None, *, net: Net, pooled: bool
 ) -> tuple[Tensor, HostRows]:
-    """Blend the seeds of slot s into the features, if it exists and anything runs, and pool the result if `pooled`."""
+    """Blend the seeds of slot s into the features, if it exists and anything runs, and pool the
+    result if `pooled`.
+    """
     index, params = (None, None) if s is None else (slot_seeds.indices[s], slot_seeds.params[s])
     if s is None or index is None or params is None:
         return max_pool2d(h) if pooled else h, rows
     plan = slot_seeds.plans[s]
     if index.parent_row is not None:
-        h, rows = take_rows(h, index.parent_row), rows._replace(env=index.row_env)
-    parts = {group.blueprint: leaves for group, leaves in zip(plan.groups, params.seeds, strict=True)}
+        h = take_rows(h, index.parent_row)
+        rows = rows._replace(env=index.row_env)
+    parts = {
+        group.blueprint: leaves for group, leaves in zip(plan.groups, params.seeds, strict=True)
+    }
     seeds = {group.blueprint: group.size for group in plan.groups}
     groups = group_inputs(parts, net.modules)
     sizes = [sum([seeds[code] for code in codes]) for codes in groups]
@@ -93,6 +111,9 @@ def _apply_slot(
     gates = None
     if plan.gates:
         gates = gate_openness(params.gates, inputs[-1], causal=net.host.causal), index.gates
-    x = {codes[0]: block for codes, block in zip(groups, inputs, strict=False)}  # the last input is that of gates
+    # the last input is that of gates
+    x = {codes[0]: block for codes, block in zip(groups, inputs, strict=False)}
     deltas = seed_deltas(parts, x, net.modules)
-    return blend(h, deltas, index.mix, multiplied=plan.multiplied_spans, gates=gates, pooled=pooled), rows
+    return blend(
+        h, deltas, index.mix, multiplied=plan.multiplied_spans, gates=gates, pooled=pooled
+    ), rows

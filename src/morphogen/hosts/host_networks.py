@@ -9,7 +9,8 @@ from morphogen.state.env import Instance
 
 
 class HostRows(NamedTuple):
-    """Networks of a pass: parameters and masks of the envs, the env of each row (None: row = env), noise of training.
+    """Networks of a pass: parameters and masks of the envs, the env of each row (None: row = env),
+    noise of training.
 
     Rows of one env share its parameters; they differ by the seeds that are switched on.
 
@@ -38,10 +39,11 @@ class HostRows(NamedTuple):
 class HostNetworks(Protocol):
     """Networks of all envs at once.  Rows are networks; rows of one env share its parameters.
 
-    The steps walk through a host like this: `embed`, then for every slot in the order of the forward pass `stage`, the
-    seeds of the slot and max pooling where `SlotSpec.pooled` says so, then `head`.  Features are [B, ..., R, C].
-    Everything is a function of tensors: no reads, no state, no draws but those from the streams of a pass.
-    `morphogen.testing.laws.check_host` checks a host with its networks.
+    The steps walk through a host like this: `embed`, then for every slot in the order of the
+    forward pass `stage`, the seeds of the slot and max pooling where `SlotSpec.pooled` says so,
+    then `head`.  Features are [B, ..., R, C].
+    Everything is a function of tensors: no reads, no state, no draws but those from the streams of
+    a pass. `morphogen.testing.laws.check_host` checks a host with its networks.
 
     Example:
         >>> import torch
@@ -60,17 +62,22 @@ class HostNetworks(Protocol):
         ...
 
     def masks(self, instance: Instance, like: Tensor) -> Any:
-        """Return the tensors by which instances restrict their hosts, in the dtype of `like`; any tree of [E, ...]."""
+        """Return the tensors by which instances restrict their hosts, in the dtype of `like`; any
+        tree of [E, ...].
+        """
         ...
 
     def embed(self, inputs: Tensor) -> Tensor:
-        """Return inputs as features.  [E, B, *shape], or [B, *shape] shared by all rows -> [B, ..., E or 1, C]."""
+        """Return inputs as features.  [E, B, *shape], or [B, *shape] shared by all rows -> [B, ...,
+        E or 1, C].
+        """
         ...
 
     def stage(self, i: int, x: Tensor, rows: HostRows) -> Tensor:
         """Compute the layers between slot i - 1 and slot i.
 
-        Shapes: x [B, ..., R, C], or [B, ..., 1, C] shared by all rows before the first slot -> [B, ..., R, C'].
+        Shapes: x [B, ..., R, C], or [B, ..., 1, C] shared by all rows before the first slot -> [B,
+        ..., R, C'].
         """
         ...
 

@@ -9,14 +9,16 @@ from torch import Tensor
 
 from morphogen.kernels.elementwise import by_vectors
 
-LEAST = 2.0**-24 - 1.0  # keeps normal values finite: half a step above the least number that is drawn
+# keeps normal values finite: half a step above the least number that is drawn
+LEAST = 2.0**-24 - 1.0
 Leaves = dict[str, Tensor]  # name -> [R, *shape]
 LeafMap = Mapping[str, Tensor]  # leaves to read: a dict, or a TensorDict with tensors only
 
 
 @dataclass(frozen=True)
 class ParamLeaf:
-    """One parameter tensor of every network, initially uniform in `fill + [-bound, bound)`, or normal.
+    """One parameter tensor of every network, initially uniform in `fill + [-bound, bound)`, or
+    normal.
 
     Args:
         name: unique among the leaves of a layout.
@@ -43,7 +45,8 @@ class ParamLeaf:
 
 
 def fan_in_leaf(name: str, shape: tuple[int, ...], fan: int) -> ParamLeaf:
-    """Return a leaf that is initially uniform in `[-b, b)`, `b = 1 / sqrt(fan)`, like the layers of `torch.nn`.
+    """Return a leaf that is initially uniform in `[-b, b)`, `b = 1 / sqrt(fan)`, like the layers of
+    `torch.nn`.
 
     Args:
         name, shape: as in `ParamLeaf`.
@@ -61,13 +64,18 @@ def fan_in_leaf(name: str, shape: tuple[int, ...], fan: int) -> ParamLeaf:
 class ParamLayout:
     """Leaves in storage order, from offset 0; a row may be longer than its leaves.
 
-    Promise: `split` of `join` returns the leaves, and `join` of `split` the first `size` elements of every row.
+    Promise: `split` of `join` returns the leaves, and `join` of `split` the first `size` elements
+    of every row.
 
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> layout = mg.ParamLayout((mg.fan_in_leaf("weight", (2, 4), 4), mg.ParamLeaf("bias", (2,), fill=1.0)))
-        >>> rows = layout.draw(torch.full((3, layout.size), 0.5))  # 3 networks; 0.5 is the middle of every range
+        >>> layout = mg.ParamLayout(
+        ...     (mg.fan_in_leaf("weight", (2, 4), 4), mg.ParamLeaf("bias", (2,), fill=1.0))
+        ... )
+        >>> rows = layout.draw(
+        ...     torch.full((3, layout.size), 0.5)
+        ... )  # 3 networks; 0.5 is the middle of every range
         >>> leaves = layout.split(rows)
         >>> layout.size, leaves["weight"].shape, leaves["bias"][0].tolist()
         (10, torch.Size([3, 2, 4]), [1.0, 1.0])
@@ -84,12 +92,16 @@ class ParamLayout:
         object.__setattr__(self, "size", sum(self.sizes))
 
     def leaf_parts(self, flat: Tensor) -> Iterator[tuple[ParamLeaf, Tensor]]:
-        """Return every leaf with its part of the rows, flat.  flat [R, >= size] -> [R, leaf.size] each."""
+        """Return every leaf with its part of the rows, flat.  flat [R, >= size] -> [R, leaf.size]
+        each.
+        """
         parts = flat.split_with_sizes([*self.sizes, flat.shape[-1] - self.size], dim=-1)
         return zip(self.leaves, parts[:-1], strict=True)
 
     def split(self, flat: Tensor) -> Leaves:
-        """Return leaves as views of one split, whose gradient is one tensor.  flat [R, >= size] -> [R, *shape]."""
+        """Return leaves as views of one split, whose gradient is one tensor.  flat [R, >= size] ->
+        [R, *shape].
+        """
         return {leaf.name: part.view(-1, *leaf.shape) for leaf, part in self.leaf_parts(flat)}
 
     def join(self, leaves: Leaves) -> Tensor:
@@ -98,7 +110,9 @@ class ParamLayout:
 
     def draw(self, uniform: Tensor) -> Tensor:
         """Return initial rows.  uniform [R, >= size] in [0, 1) -> [R, size]."""
-        return torch.cat([_initial_values(leaf, part) for leaf, part in self.leaf_parts(uniform)], dim=-1)
+        return torch.cat(
+            [_initial_values(leaf, part) for leaf, part in self.leaf_parts(uniform)], dim=-1
+        )
 
 
 def _initial_values(leaf: ParamLeaf, uniform: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""Fixed description of the networks of a run: host, enabled slots, and the blueprints behind the codes."""
+"""Fixed description of the networks of a run: host, enabled slots, and the blueprints behind the
+codes.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +25,9 @@ def networks_of(host: Host) -> HostNetworks:
     if host.computed_by:
         return resolve_name(host.computed_by)(host)
     if not isinstance(host, HostNetworks):
-        missing = [name for name in vars(HostNetworks) if name[0] != "_" and not hasattr(host, name)]
+        missing = [
+            name for name in vars(HostNetworks) if name[0] != "_" and not hasattr(host, name)
+        ]
         raise ConfigError(f"host {type(host).__name__}: expected the methods {', '.join(missing)}")
     return host
 
@@ -34,7 +38,8 @@ def _derived_field() -> Any:
 
 @dataclass(frozen=True)
 class Net:
-    """Host and enabled slots, in slot order: index s of every slot axis is the position in `slots`.  Hashable.
+    """Host and enabled slots, in slot order: index s of every slot axis is the position in `slots`.
+    Hashable.
 
     Args:
         host: description of the host, with its networks.
@@ -46,9 +51,14 @@ class Net:
 
     Example:
         >>> import morphogen as mg
-        >>> host = mg.CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)
+        >>> host = mg.CnnSpec(
+        ...     base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10
+        ... )
         >>> net = mg.Net(host, host.pick_slots(("r1c0", "r0c0")))
-        >>> net.names, net.counts[0][mg.Blueprint.NORM]  # slots in slot order; parameters of a seed in slot 0
+        >>> (
+        ...     net.names,
+        ...     net.counts[0][mg.Blueprint.NORM],
+        ... )  # slots in slot order; parameters of a seed in slot 0
         (('r0c0', 'r1c0'), 9)
     """
 
@@ -83,10 +93,15 @@ class Net:
     def __post_init__(self) -> None:
         slots = self.slots
         kinds = self.kinds or assign_codes(BLUEPRINTS.adopt(kind) for kind in self.host.blueprints)
-        names = {code: self.host.module_name(name) for code, name in zip(Blueprint, kinds, strict=True) if name}
+        names = {
+            code: self.host.module_name(name)
+            for code, name in zip(Blueprint, kinds, strict=True)
+            if name
+        }
         modules = {code: BLUEPRINTS[name] for code, name in names.items()}
         counts = tuple(
-            tuple(modules[b].params(slot.channels) if b in modules else 0 for b in Blueprint) for slot in slots
+            tuple(modules[b].params(slot.channels) if b in modules else 0 for b in Blueprint)
+            for slot in slots
         )
         networks = networks_of(self.host)
         gates = tuple(gate_param_count(slot.channels) for slot in slots)
@@ -95,14 +110,18 @@ class Net:
             "kinds": kinds,
             "networks": networks,
             "modules": modules,
-            "stages": tuple((positions.get(slot.name), slot.pooled) for slot in self.host.all_slots),
+            "stages": tuple(
+                (positions.get(slot.name), slot.pooled) for slot in self.host.all_slots
+            ),
             "execution": tuple(sorted(range(len(slots)), key=lambda s: slots[s].execution)),
             "counts": counts,
             "gate_counts": gates,
             "seed_sizes": tuple(max(row) + gate for row, gate in zip(counts, gates, strict=True)),
             "host_size": self.host.params(),
             "host_layout": networks.layout(),
-            "seed_layouts": tuple({b: seed_layout(modules[b], slot.channels) for b in modules} for slot in slots),
+            "seed_layouts": tuple(
+                {b: seed_layout(modules[b], slot.channels) for b in modules} for slot in slots
+            ),
             "gate_layouts": tuple(gate_layout(slot.channels) for slot in slots),
         }
         for name, value in derived.items():
@@ -113,8 +132,13 @@ class Net:
         return (*[self.seed_layouts[s][code] for code in codes], self.gate_layouts[s])
 
     def macs(self) -> dict[str, Any]:
-        """Return multiply-accumulates of one sample, None if not known: of host and seeds, by blueprint and slot."""
-        seeds = {module.name: {slot.name: module.macs(slot) for slot in self.slots} for module in self.modules.values()}
+        """Return multiply-accumulates of one sample, None if not known: of host and seeds, by
+        blueprint and slot.
+        """
+        seeds = {
+            module.name: {slot.name: module.macs(slot) for slot in self.slots}
+            for module in self.modules.values()
+        }
         return {"host": self.host.macs(), "seeds": seeds}
 
     @property

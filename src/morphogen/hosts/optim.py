@@ -1,4 +1,6 @@
-"""Gradients of a loss, and optimiser steps as functions of stacked rows, equal to `torch.optim` row by row."""
+"""Gradients of a loss, and optimiser steps as functions of stacked rows, equal to `torch.optim` row
+by row.
+"""
 
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -13,18 +15,24 @@ Buffers = tuple[Tensor, ...]
 Aux = TypeVar("Aux")
 
 
-def grad_and_value(objective: Callable[[Buffers], tuple[Tensor, Aux]], buffers: Buffers) -> tuple[Buffers, Aux]:
-    """Return the gradients of the first result of `objective` (0 for unused buffers), and its second result.
+def grad_and_value(
+    objective: Callable[[Buffers], tuple[Tensor, Aux]], buffers: Buffers
+) -> tuple[Buffers, Aux]:
+    """Return the gradients of the first result of `objective` (0 for unused buffers), and its
+    second result.
 
-    Shapes: buffers any; the first result of `objective` [] -> gradients like the buffers, second result unchanged.
-    The compiler traces `torch.func.grad`; eager code runs the same backward pass without that layer, which costs more
-    than all small kernels of a minibatch together (bench/speed/minibatch.py).  Both are equal bit for bit.
+    Shapes: buffers any; the first result of `objective` [] -> gradients like the buffers, second
+    result unchanged. The compiler traces `torch.func.grad`; eager code runs the same backward pass
+    without that layer, which costs more than all small kernels of a minibatch together
+    (bench/speed/minibatch.py).  Both are equal bit for bit.
 
     Example:
         >>> import torch
         >>> import morphogen as mg
         >>> weight, unused = torch.tensor([1.0, 2.0]), torch.ones(1)
-        >>> grads, loss = mg.hosts.grad_and_value(lambda b: (b[0].square().sum(), "any"), (weight, unused))
+        >>> grads, loss = mg.hosts.grad_and_value(
+        ...     lambda b: (b[0].square().sum(), "any"), (weight, unused)
+        ... )
         >>> [grad.tolist() for grad in grads], loss
         ([[2.0, 4.0], [0.0]], 'any')
     """
@@ -40,7 +48,8 @@ def clip_by_norm(grads: Tensor, norm: Tensor, *, max_norm: float | None) -> Tens
     """Scale gradient rows to a norm of at most `max_norm`; None returns `grads`.
 
     Shapes: grads [R, P]; norm [R], the L2 norms of the rows -> [R, P].
-    Source: Pascanu, Mikolov and Bengio, On the Difficulty of Training Recurrent Neural Networks, 2013, algorithm 1.
+    Source: Pascanu, Mikolov and Bengio, On the Difficulty of Training Recurrent Neural Networks,
+    2013, algorithm 1.
 
     Example:
         >>> import torch
@@ -50,7 +59,11 @@ def clip_by_norm(grads: Tensor, norm: Tensor, *, max_norm: float | None) -> Tens
         tensor([[0.6000, 0.8000],
                 [0.3000, 0.4000]])
     """
-    return grads if max_norm is None else grads * expand_mask(clip_factor(norm, max_norm=max_norm), grads)
+    return (
+        grads
+        if max_norm is None
+        else grads * expand_mask(clip_factor(norm, max_norm=max_norm), grads)
+    )
 
 
 def clip_factor(norm: Tensor, *, max_norm: float | None) -> Tensor:
@@ -76,9 +89,15 @@ def sgd(
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> params, velocity, live = torch.ones(2, 3), torch.zeros(2, 3), torch.tensor([True, False])
+        >>> params, velocity, live = (
+        ...     torch.ones(2, 3),
+        ...     torch.zeros(2, 3),
+        ...     torch.tensor([True, False]),
+        ... )
         >>> for _ in range(2):
-        ...     params, velocity = mg.hosts.sgd(params, velocity, torch.ones(2, 3), live, lr=0.1, momentum=0.9)
+        ...     params, velocity = mg.hosts.sgd(
+        ...         params, velocity, torch.ones(2, 3), live, lr=0.1, momentum=0.9
+        ...     )
         >>> params[:, 0], velocity[:, 0]
         (tensor([0.7100, 1.0000]), tensor([1.9000, 0.0000]))
     """
@@ -104,14 +123,16 @@ def adamw(
 
     Args:
         params, grads: dicts of leaves of any shape and one dtype, with the same names.
-        m, v: running means of gradients and of their squares, like params; zeros before the first step.
-        step: number of this update, 1 for the first; 0-d, or [E] where rows of the leading axis have different counts.
+        m, v: running means of gradients and of their squares, like params; zeros before the first
+        step.
+        step: number of this update, 1 for the first; 0-d, or [E] where rows of the leading axis
+        have different counts.
         weight_decay: one number, or one per leaf.
 
     Returns: params, m, v after the step.
     Equals `torch.optim.AdamW` (with decay 0: `torch.optim.Adam`).
-    Source: Kingma and Ba, Adam: A Method for Stochastic Optimization, 2015; Loshchilov and Hutter, Decoupled Weight
-    Decay Regularization, 2019.
+    Source: Kingma and Ba, Adam: A Method for Stochastic Optimization, 2015; Loshchilov and Hutter,
+    Decoupled Weight Decay Regularization, 2019.
 
     Example:
         >>> import torch
@@ -123,15 +144,21 @@ def adamw(
         tensor([0.9000, 0.9000, 1.0000])
     """
     decay = weight_decay if isinstance(weight_decay, dict) else dict.fromkeys(params, weight_decay)
-    names, listed = list(params), cast(Any, torch)  # operators on lists of tensors: few launches for all leaves
+    # operators on lists of tensors: few launches for all leaves
+    names = list(params)
+    listed = cast(Any, torch)
     p, g, old_m, old_v = ([tree[name] for name in names] for tree in (params, grads, m, v))
     new_m = listed._foreach_lerp(old_m, g, 1.0 - betas[0])
-    new_v = listed._foreach_addcmul(listed._foreach_mul(old_v, betas[1]), g, g, value=1.0 - betas[1])
+    new_v = listed._foreach_addcmul(
+        listed._foreach_mul(old_v, betas[1]), g, g, value=1.0 - betas[1]
+    )
     first, second = (_for_leaves(1.0 - beta ** step.to(p[0].dtype), p) for beta in betas)
     root = [x.sqrt() for x in second] if isinstance(second, list) else second.sqrt()
     scale = listed._foreach_add(listed._foreach_div(listed._foreach_sqrt(new_v), root), eps)
     move = listed._foreach_div(listed._foreach_mul(listed._foreach_div(new_m, first), lr), scale)
-    kept = [leaf * (1.0 - lr * decay[name]) if decay[name] else leaf for name, leaf in params.items()]
+    kept = [
+        leaf * (1.0 - lr * decay[name]) if decay[name] else leaf for name, leaf in params.items()
+    ]
     new_p = listed._foreach_sub(kept, move)
     new = (dict(zip(names, leaves, strict=True)) for leaves in (new_p, new_m, new_v))
     return next(new), next(new), next(new)

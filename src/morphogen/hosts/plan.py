@@ -1,25 +1,35 @@
-"""The plan of an epoch: sizes of everything that runs beside the hosts, and who belongs to which group.
+"""The plan of an epoch: sizes of everything that runs beside the hosts, and who belongs to which
+group.
 
-The structure of all envs is constant from `tick` to the end of the epoch.  From it, logits take four steps:
+The structure of all envs is constant from `tick` to the end of the epoch.  From it, logits take
+four steps:
 
-1. `plan`: the device counts the rows of every group (`plan_counts`), the host reads the counts once (`read_plan`).
-2. `sites`: one `SlotIndex` per slot, index lists on the device: a stable argsort, cut at the sizes of the plan.
-3. `blocks`: the parameters of all groups as one flat buffer, for one optimiser step over everything that runs.
-4. `forward`: the hosts block by block; at a slot every group runs once, over its rows, and one call blends all deltas.
+1. `plan`: the device counts the rows of every group (`plan_counts`), the host reads the counts once
+   (`read_plan`).
+2. `sites`: one `SlotIndex` per slot, index lists on the device: a stable argsort, cut at the sizes
+   of the plan.
+3. `blocks`: the parameters of all groups as one flat buffer, for one optimiser step over everything
+   that runs.
+4. `forward`: the hosts block by block; at a slot every group runs once, over its rows, and one call
+   blends all deltas.
 
-A *slot plan* lists what runs at one slot: its *blueprint groups* and the rows with a gate network.  A group has two
-halves: added rows first, rows under MULTIPLY last.  Rows are picked among *candidates*, which are the envs in training
-and (env, coalition) in validation; a *membership* says which candidate belongs to which group.
+A *slot plan* lists what runs at one slot: its *blueprint groups* and the rows with a gate network.
+A group has two
+halves: added rows first, rows under MULTIPLY last.  Rows are picked among *candidates*, which are
+the envs in training and (env, coalition) in validation; a *membership* says which candidate belongs
+to which group.
 
     one slot of 5 envs      CONV_LIGHT              NORM       CONV_LIGHT added in envs 0 and 3,
-    half                    added      multiplied   added      multiplied in env 4, NORM added in env 1,
+    half                    added      multiplied   added      multiplied in env 4, NORM added in
+                            env 1,
     candidate               0  3       4            1          nothing in env 2
 
-Validation evaluates *coalitions*, sets of slots that are on, along the *coalition tree*: one row per env before the
-first slot; at a slot a row splits where coalitions of the env differ.  Rows are the distinct prefixes of coalitions in
-execution order, so no activation is computed twice.
+Validation evaluates *coalitions*, sets of slots that are on, along the *coalition tree*: one row
+per env before the first slot; at a slot a row splits where coalitions of the env differ.  Rows are
+the distinct prefixes of coalitions in execution order, so no activation is computed twice.
 
-    env 0   *----- r0c0 on ------ r0c1 on        coalitions {r0c0, r0c1}, {r0c1}, {}: 1, 2, then 3 rows
+    env 0   *----- r0c0 on ------ r0c1 on        coalitions {r0c0, r0c1}, {r0c1}, {}: 1, 2, then 3
+            rows
              \\---- r0c0 off ----- r0c1 on
                            \\----- r0c1 off
 """
@@ -82,7 +92,8 @@ class SlotPlan:
 @short_repr
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Sizes of one epoch of some envs.  `train`, `evaluate`, `births` in slot order; terms: see the module docstring.
+    """Sizes of one epoch of some envs.  `train`, `evaluate`, `births` in slot order; terms: see the
+    module docstring.
 
     Example:
         >>> import torch
@@ -90,7 +101,10 @@ class Plan:
         >>> env = mg.make("tiny", envs=2, seed=0)
         >>> state, _ = env.reset()
         >>> grow = torch.tensor([[mg.Op.GERMINATE, 0, mg.Blueprint.CONV_LIGHT, *[0] * 5]] * 2)
-        >>> env.plan(state, grow).births, env.plan(state, mg.actions.wait(env)).births  # seeds per slot
+        >>> (
+        ...     env.plan(state, grow).births,
+        ...     env.plan(state, mg.actions.wait(env)).births,
+        ... )  # seeds per slot
         ((2, 0), (0, 0))
     """
 
@@ -137,12 +151,16 @@ class Membership(NamedTuple):
         return torch.stack((self.member.sum(-1), (self.member & self.multiplied).sum(-1)))
 
     def order(self) -> Tensor:
-        """Candidates with the members of every group first, those under MULTIPLY last among them.  int64 [S, 13, N]."""
+        """Candidates with the members of every group first, those under MULTIPLY last among them.
+        int64 [S, 13, N].
+        """
         return choose(self.member, self.multiplied.long(), 2).argsort(dim=-1, stable=True)
 
 
 class CoalitionTree(NamedTuple):
-    """Rows of validation; level j is before the j-th slot in execution order, level S is the end."""
+    """Rows of validation; level j is before the j-th slot in execution order, level S is the
+    end.
+    """
 
     representative: Tensor  # int64 [S + 1, E, K], first coalition of the env with an equal prefix
     row: Tensor  # bool [S + 1, E, K], is a representative
@@ -151,7 +169,9 @@ class CoalitionTree(NamedTuple):
 
 
 def _membership(runs: Tensor, blueprint: Tensor, algorithm: Tensor, stage: Tensor) -> Membership:
-    """Membership of the candidates that run.  runs bool, other leaves of the candidates' slots int64 [S, N]."""
+    """Membership of the candidates that run.  runs bool, other leaves of the candidates' slots
+    int64 [S, N].
+    """
     gated = runs & (algorithm == int(Algorithm.GATE)) & blended(stage)
     codes = torch.arange(1, _CODES, device=runs.device).unsqueeze(-1)
     seeds = runs.unsqueeze(1) & (blueprint.unsqueeze(1) == codes)
@@ -165,8 +185,11 @@ def training_membership(slots: Slots) -> Membership:
 
 
 def build_tree(slots: Slots, coalition: Tensor, evaluated: Tensor, *, net: Net) -> CoalitionTree:
-    """Build the coalition tree.  coalition int64 [E, K], bit s = player in slot s is on; evaluated bool [E, K]."""
-    device, count = coalition.device, len(net.slots)
+    """Build the coalition tree.  coalition int64 [E, K], bit s = player in slot s is on; evaluated
+    bool [E, K].
+    """
+    device = coalition.device
+    count = len(net.slots)
     weight = constant_table(tuple(1 << s for s in range(count)), torch.int64, device)
     on_bits = coalition & (players(slots) * weight).sum(-1, keepdim=True)
     prefixes = tuple(sum(1 << s for s in net.execution[:level]) for level in range(count + 1))
@@ -183,16 +206,23 @@ def validation_membership(slots: Slots, tree: CoalitionTree, *, net: Net) -> Mem
     """Rows on which a seed runs in validation; candidates are (env, coalition), flattened."""
     levels, envs, width = tree.row.shape
     runs = (tree.row[1:] & tree.on).flatten(1)
-    position = constant_table(tuple(net.execution.index(s) for s in range(levels - 1)), torch.int64, runs.device)
+    position = constant_table(
+        tuple(net.execution.index(s) for s in range(levels - 1)), torch.int64, runs.device
+    )
     env = torch.arange(envs * width, device=runs.device) // width
-    leaves = (leaf.T.index_select(1, env) for leaf in (slots.blueprint, slots.algorithm, slots.stage))
+    leaves = (
+        leaf.T.index_select(1, env) for leaf in (slots.blueprint, slots.algorithm, slots.stage)
+    )
     return _membership(runs.index_select(0, position), *leaves)
 
 
-def plan_counts(slots: Slots, coalition: Tensor, evaluated: Tensor, born: Tensor, *, net: Net) -> Tensor:
+def plan_counts(
+    slots: Slots, coalition: Tensor, evaluated: Tensor, born: Tensor, *, net: Net
+) -> Tensor:
     """Count everything that the host needs for this epoch, in one buffer.
 
-    Shapes: slots [E, S] after `tick`; coalition int64, evaluated bool [E, K]; born bool [E, S] -> int32 [54 S].
+    Shapes: slots [E, S] after `tick`; coalition int64, evaluated bool [E, K]; born bool [E, S] ->
+    int32 [54 S].
 
     Args:
         coalition: coalitions to validate; bit s is set where slot s is on.
@@ -203,10 +233,19 @@ def plan_counts(slots: Slots, coalition: Tensor, evaluated: Tensor, born: Tensor
         >>> import torch
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
-        >>> (state, _), all_on = env.reset(), torch.tensor([[3], [3]])  # both slots on, in both envs
-        >>> evaluated, born = torch.ones(2, 1, dtype=torch.bool), torch.zeros(2, 2, dtype=torch.bool)
+        >>> (state, _), all_on = (
+        ...     env.reset(),
+        ...     torch.tensor([[3], [3]]),
+        ... )  # both slots on, in both envs
+        >>> evaluated, born = (
+        ...     torch.ones(2, 1, dtype=torch.bool),
+        ...     torch.zeros(2, 2, dtype=torch.bool),
+        ... )
         >>> counts = mg.hosts.plan_counts(state.slots, all_on, evaluated, born, net=env.net)
-        >>> counts.shape, mg.hosts.read_plan(counts.tolist(), env.net).rows  # no seed yet: a row per env
+        >>> (
+        ...     counts.shape,
+        ...     mg.hosts.read_plan(counts.tolist(), env.net).rows,
+        ... )  # no seed yet: a row per env
         (torch.Size([108]), (2, 2))
     """
     tree = build_tree(slots, coalition, evaluated, net=net)
@@ -219,7 +258,8 @@ def plan_counts(slots: Slots, coalition: Tensor, evaluated: Tensor, born: Tensor
 def read_epoch_plan(numbers: list[int], net: Net, pieces: int) -> EpochPlan:
     """Build the plans of all pieces.
 
-    numbers: 54 S of `plan_counts` for each piece, the number of envs that have ended, the position of streamed data.
+    numbers: 54 S of `plan_counts` for each piece, the number of envs that have ended, the position
+    of streamed data.
     """
     width = len(net.slots) * (4 * _CODES + 2)
     parts = [numbers[piece * width : (piece + 1) * width] for piece in range(pieces)]
@@ -240,7 +280,8 @@ def read_plan(numbers: list[int], net: Net) -> Plan:
     slots = len(net.slots)
     width = slots * _CODES
     tables = [numbers[i * width : (i + 1) * width] for i in range(4)]
-    train, evaluate = _read_slot_plans(*tables[:2]), _read_slot_plans(*tables[2:])
+    train = _read_slot_plans(*tables[:2])
+    evaluate = _read_slot_plans(*tables[2:])
     births, rows = (tuple(numbers[4 * width + at :][:slots]) for at in (0, slots))
     return Plan(train, evaluate, births, rows)
 
@@ -248,18 +289,25 @@ def read_plan(numbers: list[int], net: Net) -> Plan:
 def _read_slot_plans(sizes: list[int], multiplied: list[int]) -> tuple[SlotPlan, ...]:
     plans: list[SlotPlan] = []
     for at in range(0, len(sizes), _CODES):
-        halves = {b: (sizes[at + b] - multiplied[at + b], multiplied[at + b]) for b in COMPUTE_ORDER}
+        halves = {
+            b: (sizes[at + b] - multiplied[at + b], multiplied[at + b]) for b in COMPUTE_ORDER
+        }
         plans.append(build_slot_plan(sizes[at], halves))
     return tuple(plans)
 
 
 def build_slot_plan(gates: int, halves: Mapping[Blueprint, tuple[int, int]]) -> SlotPlan:
-    """Build a slot plan from the rows of gates, and the added and multiplied rows of every blueprint."""
-    return SlotPlan(tuple(BlueprintGroup(b, *halves[b]) for b in COMPUTE_ORDER if any(halves[b])), gates)
+    """Build a slot plan from the rows of gates, and the added and multiplied rows of every
+    blueprint.
+    """
+    return SlotPlan(
+        tuple(BlueprintGroup(b, *halves[b]) for b in COMPUTE_ORDER if any(halves[b])), gates
+    )
 
 
 def empty_plan(envs: int, net: Net) -> Plan:
-    """Return the plan of envs without seeds, for validation after a reset; it needs no counts from the device.
+    """Return the plan of envs without seeds, for validation after a reset; it needs no counts from
+    the device.
 
     Example:
         >>> import morphogen as mg

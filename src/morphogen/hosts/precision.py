@@ -8,14 +8,19 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """Dtype of features in training and validation, and of the copies of parameters and inputs that make them.
+    """Dtype of features in training and validation, and of the copies of parameters and inputs that
+    make them.
 
-    Parameters, optimiser state, statistics of normalisations, losses and updates keep the dtype of the parameters.
+    Parameters, optimiser state, statistics of normalisations, losses and updates keep the dtype of
+    the parameters.
 
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> mg.hosts.Precision(torch.bfloat16).cast(torch.ones(2)), mg.hosts.Precision().cast(torch.ones(2))
+        >>> (
+        ...     mg.hosts.Precision(torch.bfloat16).cast(torch.ones(2)),
+        ...     mg.hosts.Precision().cast(torch.ones(2)),
+        ... )
         (tensor([1., 1.], dtype=torch.bfloat16), tensor([1., 1.]))
     """
 

@@ -26,11 +26,13 @@ def group_inputs(codes: Iterable[Blueprint], modules: Modules) -> list[list[Blue
     return groups
 
 
-def seed_deltas(parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor], modules: Modules) -> list[Tensor]:
+def seed_deltas(
+    parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor], modules: Modules
+) -> list[Tensor]:
     """Return the deltas of the seeds of a slot, in blocks in the order of `parts`.
 
-    Shapes: parts {name: [R_b, *shape]} per blueprint in `COMPUTE_ORDER`; x [B, ..., n, C] by the first blueprint that
-    reads the block -> [B, ..., m, C] each, together as many rows as the parts.
+    Shapes: parts {name: [R_b, *shape]} per blueprint in `COMPUTE_ORDER`; x [B, ..., n, C] by the
+    first blueprint that reads the block -> [B, ..., m, C] each, together as many rows as the parts.
     """
     known = {b: parts[b] for b in parts if isinstance(modules[b], CnnBlueprint)}
     deltas = cnn_deltas(known, {b: x[b] for b in x if b in known}) if known else {}

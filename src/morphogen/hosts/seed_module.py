@@ -1,4 +1,6 @@
-"""Blueprints as modules: parameters and delta of all seeds of one kind at once; the gate network of any seed."""
+"""Blueprints as modules: parameters and delta of all seeds of one kind at once; the gate network of
+any seed.
+"""
 
 from abc import ABC, abstractmethod
 
@@ -18,11 +20,14 @@ from morphogen.vocab.slot import SlotSpec
 class SeedModule(ABC):
     """A blueprint: the delta that its seeds add to the features of their slots.
 
-    A blueprint of your own is an object of a frozen dataclass that derives from this class; it knows nothing about
-    envs, slots and stages.  Seeds are rows: R of them are computed at once, each with its own parameters.
+    A blueprint of your own is an object of a frozen dataclass that derives from this class; it
+    knows nothing about
+    envs, slots and stages.  Seeds are rows: R of them are computed at once, each with its own
+    parameters.
 
-    Promises that `morphogen.testing.laws.check_blueprint` checks: the delta is exactly 0 at birth, every parameter
-    gets a gradient within three steps, rows do not depend on each other, no value is read by the host.
+    Promises that `morphogen.testing.laws.check_blueprint` checks: the delta is exactly 0 at birth,
+    every parameter gets a gradient within three steps, rows do not depend on each other, no value
+    is read by the host.
 
     Example:
         >>> from dataclasses import dataclass
@@ -30,8 +35,10 @@ class SeedModule(ABC):
         >>> @dataclass(frozen=True)
         ... class Bias(mg.SeedModule):
         ...     name = "bias"
+        ...
         ...     def leaves(self, channels):
         ...         return (mg.ParamLeaf("bias", (channels,)),)
+        ...
         ...     def delta(self, params, x):
         ...         return params["bias"].expand_as(x)
         >>> env = mg.make("digits", envs=2, blueprints=(Bias(), "norm"))
@@ -43,13 +50,16 @@ class SeedModule(ABC):
 
     @abstractmethod
     def leaves(self, channels: int) -> tuple[ParamLeaf, ...]:
-        """Return the parameters of one seed at a slot with `channels` channels, in storage order."""
+        """Return the parameters of one seed at a slot with `channels` channels, in storage
+        order.
+        """
 
     @abstractmethod
     def delta(self, params: Leaves, x: Tensor) -> Tensor:
         """Return the deltas of R seeds.
 
-        Shapes: params {name: [R, *shape]}; x [B, ..., R, C], features of the slot, without gradient -> like x.
+        Shapes: params {name: [R, *shape]}; x [B, ..., R, C], features of the slot, without gradient
+        -> like x.
         """
 
     def params(self, channels: int) -> int:
@@ -69,12 +79,18 @@ def seed_layout(module: SeedModule, channels: int) -> ParamLayout:
 def gate_layout(channels: int) -> ParamLayout:
     """Return the leaves of the gate network, which is initially open at about 0.88."""
     hidden = bottleneck_width(channels)
-    first = (fan_in_leaf("v1", (hidden, channels), channels), fan_in_leaf("c1", (hidden,), channels))
-    return ParamLayout((*first, fan_in_leaf("v2", (1, hidden), hidden), ParamLeaf("c2", (1,), fill=2.0)))
+    first = (
+        fan_in_leaf("v1", (hidden, channels), channels),
+        fan_in_leaf("c1", (hidden,), channels),
+    )
+    return ParamLayout(
+        (*first, fan_in_leaf("v2", (1, hidden), hidden), ParamLeaf("c2", (1,), fill=2.0))
+    )
 
 
 def gate_openness(p: Leaves, features: Tensor, *, causal: bool = False) -> Tensor:
-    """Openness of the gates, in (0, 1), per sample, or causal: per place of a sequence, from the places up to it.
+    """Openness of the gates, in (0, 1), per sample, or causal: per place of a sequence, from the
+    places up to it.
 
     Shapes: p [R, *shape]; features [B, ..., R, C] -> [B, R]; causal, [B, n, R, C] -> [B, n, R].
     """
@@ -84,4 +100,6 @@ def gate_openness(p: Leaves, features: Tensor, *, causal: bool = False) -> Tenso
         logit = place_linear(hidden, p["v2"], p["c2"])
         return by_vectors(torch.sigmoid, sequences.rows_innermost(logit).squeeze(-1))
     pooled = spatial_mean(features).transpose(0, 1)
-    return by_vectors(torch.sigmoid, perceptron(pooled, p["v1"], p["c1"], p["v2"], p["c2"])).squeeze(-1)
+    return by_vectors(
+        torch.sigmoid, perceptron(pooled, p["v1"], p["c1"], p["v2"], p["c2"])
+    ).squeeze(-1)

@@ -1,4 +1,6 @@
-"""Layers on the places of sequences, for stacked networks.  Rows = networks, outermost: [R, B, n, d]."""
+"""Layers on the places of sequences, for stacked networks.  Rows = networks, outermost: [R, B, n,
+d].
+"""
 
 import torch
 from torch import Tensor
@@ -17,7 +19,9 @@ def rows_innermost(x: Tensor) -> Tensor:
 
 
 def running_mean(x: Tensor) -> Tensor:
-    """Mean of every place and the places before it, added up in float32 at least.  x [R, B, n, d] -> [R, B, n, d]."""
+    """Mean of every place and the places before it, added up in float32 at least.  x [R, B, n, d]
+    -> [R, B, n, d].
+    """
     places = x.shape[2]
     dtype = statistics_dtype(x.dtype)
     count = torch.arange(1, places + 1, device=x.device, dtype=dtype)

@@ -1,4 +1,6 @@
-"""Slot indices: which rows meet which seeds at every slot, in training and in the coalition tree of validation."""
+"""Slot indices: which rows meet which seeds at every slot, in training and in the coalition tree of
+validation.
+"""
 
 from typing import NamedTuple
 
@@ -8,21 +10,31 @@ from torch import Tensor
 
 from morphogen.hosts.layout import Leaves, ParamLayout
 from morphogen.hosts.net import Net
-from morphogen.hosts.plan import GATES, CoalitionTree, Plan, SlotPlan, training_membership, validation_membership
+from morphogen.hosts.plan import (
+    GATES,
+    CoalitionTree,
+    Plan,
+    SlotPlan,
+    training_membership,
+    validation_membership,
+)
 from morphogen.kernels.blend import GateIndex, SeedIndex, build_gate_index, build_seed_index
 from morphogen.state.env import Slots
 from morphogen.vocab.stage import Stage
 
 
 class SlotIndex(NamedTuple):
-    """Index lists of one slot.  Groups in the order of the slot plan; in a group multiplied rows come last."""
+    """Index lists of one slot.  Groups in the order of the slot plan; in a group multiplied rows
+    come last.
+    """
 
     env: tuple[Tensor, ...]  # int64 [n] per group, env of each seed
     mix: SeedIndex  # all groups; rows of the features after a split
     input_rows: Tensor  # int64 [N + G], rows of the features that seeds read, and then gates
     gates: GateIndex  # of G seeds
     gate_env: Tensor  # int64 [G]
-    parent_row: Tensor | None  # int64 [rows after], row before the slot that each row continues; None: nothing splits
+    # int64 [rows after], row before the slot that each row continues; None: nothing splits
+    parent_row: Tensor | None
     row_env: Tensor | None  # int64 [rows after], env of each row after a split
 
 
@@ -43,22 +55,35 @@ class _Candidates(NamedTuple):
 
 
 def _candidates(slots: Slots, s: int, env: Tensor, row: Tensor) -> _Candidates:
-    return _Candidates(env, row, slots.alpha[:, s][env], slots.stage[:, s][env] == int(Stage.TRAINING))
+    return _Candidates(
+        env, row, slots.alpha[:, s][env], slots.stage[:, s][env] == int(Stage.TRAINING)
+    )
 
 
 def _slot_index(
-    order: Tensor, plan: SlotPlan, candidates: _Candidates, rows: int, split: tuple[Tensor, Tensor] | None = None
+    order: Tensor,
+    plan: SlotPlan,
+    candidates: _Candidates,
+    rows: int,
+    split: tuple[Tensor, Tensor] | None = None,
 ) -> SlotIndex:
     """Build the index lists of a slot.
 
-    Shapes: order int64 [13, N], of `Membership.order`; rows: R, of the features behind the slot; split int64 [R] each,
-    parent and env of every row -> SlotIndex.
+    Shapes: order int64 [13, N], of `Membership.order`; rows: R, of the features behind the slot;
+    split int64 [R] each, parent and env of every row -> SlotIndex.
     """
     member = torch.cat([order[group.blueprint.value, : group.size] for group in plan.groups])
-    gates, alpha, training = order[GATES, : plan.gates], candidates.alpha[member], candidates.training[member]
-    env, feature_rows = candidates.env[member], candidates.row[member]
-    position = torch.zeros_like(candidates.row).index_copy(0, member, torch.arange(len(member), device=member.device))
-    mix = build_seed_index(feature_rows, alpha, training, count=rows, multiplied=plan.multiplied_spans)
+    gates = order[GATES, : plan.gates]
+    alpha = candidates.alpha[member]
+    training = candidates.training[member]
+    env = candidates.env[member]
+    feature_rows = candidates.row[member]
+    position = torch.zeros_like(candidates.row).index_copy(
+        0, member, torch.arange(len(member), device=member.device)
+    )
+    mix = build_seed_index(
+        feature_rows, alpha, training, count=rows, multiplied=plan.multiplied_spans
+    )
     return SlotIndex(
         env=env.split([group.size for group in plan.groups]),
         mix=mix,
@@ -74,16 +99,23 @@ def training_indices(slots: Slots, plan: Plan, *, net: Net) -> tuple[SlotIndex |
     """Index lists of an epoch's training, per slot; None where nothing runs.  Rows are envs."""
     if not any(slot_plan.groups for slot_plan in plan.train):
         return (None,) * len(plan.train)
-    order, envs = training_membership(slots).order(), slots.stage.shape[0]
+    order = training_membership(slots).order()
+    envs = slots.stage.shape[0]
     env = torch.arange(envs, device=order.device)
     return tuple(
-        _slot_index(order[s], slot_plan, _candidates(slots, s, env, env), envs) if slot_plan.groups else None
+        _slot_index(order[s], slot_plan, _candidates(slots, s, env, env), envs)
+        if slot_plan.groups
+        else None
         for s, slot_plan in enumerate(plan.train)
     )
 
 
-def validation_indices(slots: Slots, tree: CoalitionTree, plan: Plan, *, net: Net) -> tuple[SlotIndex | None, ...]:
-    """Index lists of a validation pass, per slot; None where nothing runs.  Rows are those of the tree."""
+def validation_indices(
+    slots: Slots, tree: CoalitionTree, plan: Plan, *, net: Net
+) -> tuple[SlotIndex | None, ...]:
+    """Index lists of a validation pass, per slot; None where nothing runs.  Rows are those of the
+    tree.
+    """
     if not any(slot_plan.groups for slot_plan in plan.evaluate):
         return (None,) * len(plan.evaluate)
     order = validation_membership(slots, tree, net=net).order()
@@ -92,7 +124,9 @@ def validation_indices(slots: Slots, tree: CoalitionTree, plan: Plan, *, net: Ne
     indices: dict[int, SlotIndex | None] = {}
     before = envs
     for level, s in enumerate(net.execution):
-        after, slot_plan, split = plan.rows[level], plan.evaluate[s], None
+        after = plan.rows[level]
+        slot_plan = plan.evaluate[s]
+        split = None
         if after != before:
             first = row_candidates(tree, level + 1, after)
             split = tree.number[level].flatten()[first], first // width
@@ -104,14 +138,23 @@ def validation_indices(slots: Slots, tree: CoalitionTree, plan: Plan, *, net: Ne
 
 
 def row_candidates(tree: CoalitionTree, level: int, size: int) -> Tensor:
-    """(Env, coalition), flattened, that represents each of the `size` rows of a level.  int64 [size]."""
+    """(Env, coalition), flattened, that represents each of the `size` rows of a level.  int64
+    [size].
+    """
     return (~tree.row[level].flatten()).to(torch.uint8).argsort(stable=True)[:size]
 
 
 def gather_params(
-    storage: TensorDict, leaf: str, plans: tuple[SlotPlan, ...], indices: tuple[SlotIndex | None, ...], *, net: Net
+    storage: TensorDict,
+    leaf: str,
+    plans: tuple[SlotPlan, ...],
+    indices: tuple[SlotIndex | None, ...],
+    *,
+    net: Net,
 ) -> tuple[SlotParams | None, ...]:
-    """Gather the rows of everything that runs, per slot; None where nothing runs.  leaf: "params" or "momentum"."""
+    """Gather the rows of everything that runs, per slot; None where nothing runs.  leaf: "params"
+    or "momentum".
+    """
     params: list[SlotParams | None] = []
     for s, (slot, plan, index) in enumerate(zip(net.slots, plans, indices, strict=True)):
         if index is None:
@@ -133,7 +176,10 @@ def slot_layouts(plan: SlotPlan, s: int, *, net: Net) -> tuple[ParamLayout, ...]
 
 
 def scatter_params(
-    storage: Tensor, params: SlotParams | None, index: SlotIndex | None, layouts: tuple[ParamLayout, ...]
+    storage: Tensor,
+    params: SlotParams | None,
+    index: SlotIndex | None,
+    layouts: tuple[ParamLayout, ...],
 ) -> Tensor:
     """Return the storage of a slot with the rows of everything that ran written back.
 

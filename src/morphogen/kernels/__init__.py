@@ -1,16 +1,18 @@
-"""Operators over stacked networks: a file each, with its function, torch form, gradient and schema; C beside it.
+"""Operators over stacked networks: a file each, with its function, torch form, gradient and schema;
+C beside it.
 
-For authors of layers: import a function from the file of its operator, as in
-`from morphogen.kernels.conv import stacked_conv`.  Callers know nothing of forms.  Every operator has a
+For authors of layers: import a function from the file of its operator, as in `from
+morphogen.kernels.conv import stacked_conv`.  Callers know nothing of forms.  Every operator has a
 form in plain torch, which runs on any device and which the compiler fuses; many have a C kernel for
-float32 on a CPU (`kernels/*.c`), which passes over memory once.  Both agree up to rounding.  `form_of` is
-the one function that decides which form runs.  Without a C compiler the package installs without
-kernels, and plain torch computes everything.
+float32 on a CPU (`kernels/*.c`), which passes over memory once.  Both agree up to rounding.
+`form_of` is the one function that decides which form runs.  Without a C compiler the package
+installs without kernels, and plain torch computes everything.
 
 - `conv`: convolutions that keep height and width
 - `norm`: group and batch normalisation with channel mask, lower limit and scale
 - `pool`: max pooling 2x2
-- `blend`: seeds blended into the features of their hosts; `seed_inputs`: the features that seeds read
+- `blend`: seeds blended into the features of their hosts; `seed_inputs`: the features that seeds
+  read
 - `take`: copies that change rows or the order of axes
 - `sums`: sums in an order that no other network changes, and functions with such a gradient
 - `linear`, `perceptron`, `standardise`, `attention`: layers
@@ -32,7 +34,15 @@ from torch import Tensor
 from morphogen.kernels.native import AVAILABLE, CAN_CONVOLVE, statistics_dtype
 from morphogen.kernels.threads import one_thread
 
-__all__ = ["AVAILABLE", "CAN_CONVOLVE", "LIMITS", "Form", "form_of", "one_thread", "statistics_dtype"]
+__all__ = [
+    "AVAILABLE",
+    "CAN_CONVOLVE",
+    "LIMITS",
+    "Form",
+    "form_of",
+    "one_thread",
+    "statistics_dtype",
+]
 
 MAX_CHANNELS = 512  # channels of a network, `WIDTH` in kernels.h
 _TOKENS = 128  # of a sample, for the kernel of attention
@@ -74,7 +84,8 @@ def _conv_form(x: Tensor, weight: Tensor, served: bool) -> Form:
     if served:
         usual = x.shape[3:] == (rows, inputs) and kernel % 2 == 1 and has_channel_kernel(outputs)
         return Form.KERNEL if LIMITS["conv"](x) and usual else Form.ORDERED
-    # Grouped convolutions of a GPU are slow for many networks of few channels; unfolding is on a CPU.
+    # Grouped convolutions of a GPU are slow for many networks of few channels; unfolding is on a
+    # CPU.
     product = inputs == x.shape[-1] and (kernel == 1 or x.is_cuda)
     return Form.MATRIX if product else Form.INNERMOST
 

@@ -9,17 +9,27 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.kernels import Form, form_of
-from morphogen.kernels.native import AutogradFunction, apply_function, call_kernel, make_contiguous, operator
+from morphogen.kernels.native import (
+    AutogradFunction,
+    apply_function,
+    call_kernel,
+    make_contiguous,
+    operator,
+)
 
 _FEW_TOKENS = 48  # in which plain products are faster than the fused operator
 
 
 def causal_attention(
-    qkv: Tensor, heads: int, drop: Callable[[Tensor], Tensor] | None = None, reach: Tensor | None = None
+    qkv: Tensor,
+    heads: int,
+    drop: Callable[[Tensor], Tensor] | None = None,
+    reach: Tensor | None = None,
 ) -> Tensor:
     """Scaled dot product attention of every place to itself and those before it.
 
-    Shapes: qkv [R, B, n, 3 d], queries, keys and values of all heads; reach int64 [R], number of tokens before it that
+    Shapes: qkv [R, B, n, 3 d], queries, keys and values of all heads; reach int64 [R], number of
+    tokens before it that
     a token sees, None: all -> [R, B, n, d].
     drop: dropout of the weights [R, B, heads, n, n].
     """
@@ -34,7 +44,9 @@ def causal_attention(
 def _torch_attention(
     qkv: Tensor, networks: int, drop: Callable[[Tensor], Tensor] | None, reach: Tensor | None
 ) -> Tensor:
-    """Return the values that tokens attend to.  qkv [S, n, 3, heads, c], S samples of all networks -> [S, n, d]."""
+    """Return the values that tokens attend to.  qkv [S, n, 3, heads, c], S samples of all networks
+    -> [S, n, d].
+    """
     tokens = qkv.shape[1]
     parts = qkv.permute(2, 0, 3, 1, 4)  # [3, S, heads, n, c]
     if drop is None and reach is None and tokens > _FEW_TOKENS:
@@ -47,7 +59,11 @@ def _torch_attention(
     if reach is not None:
         place = torch.arange(tokens, device=qkv.device)
         far = place.unsqueeze(-1) - place > reach.view(-1, 1, 1, 1)  # [R, 1, n, n]
-        unseen = unseen.masked_fill(far, -math.inf).expand(-1, len(queries) // len(reach), -1, -1).flatten(0, 1)
+        unseen = (
+            unseen.masked_fill(far, -math.inf)
+            .expand(-1, len(queries) // len(reach), -1, -1)
+            .flatten(0, 1)
+        )
     scores = torch.baddbmm(unseen, queries, keys.transpose(-2, -1), alpha=queries.shape[-1] ** -0.5)
     weights = scores.softmax(-1)
     if drop is not None:
@@ -59,7 +75,8 @@ def _torch_attention(
 class _Attention(AutogradFunction):
     """Mean values that tokens attend to, and the logarithms of the sums of their scores.
 
-    qkv float32 [S, n, 3, heads, c]; reach of the S / R samples of every network -> [S, n, heads, c], [S, heads, n].
+    qkv float32 [S, n, 3, heads, c]; reach of the S / R samples of every network -> [S, n, heads,
+    c], [S, heads, n].
     """
 
     @staticmethod
@@ -67,7 +84,9 @@ class _Attention(AutogradFunction):
         return _attention(qkv, reach)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor | None], output: tuple[Tensor, Tensor]) -> None:
+    def setup_context(
+        ctx: Any, inputs: tuple[Tensor, Tensor | None], output: tuple[Tensor, Tensor]
+    ) -> None:
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(inputs[0], *output, inputs[1])
@@ -119,7 +138,9 @@ def _products(qkv: Any) -> int:
     return samples * heads * size * tokens * (tokens + 1)
 
 
-_attention = operator("attention(Tensor qkv, Tensor? reach) -> (Tensor, Tensor)", _kernel, _shapes, _flops)
+_attention = operator(
+    "attention(Tensor qkv, Tensor? reach) -> (Tensor, Tensor)", _kernel, _shapes, _flops
+)
 _attention_backward = operator(
     "attention_backward(Tensor grad, Tensor qkv, Tensor out, Tensor logs, Tensor? reach) -> Tensor",
     _kernel_backward,

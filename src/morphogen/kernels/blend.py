@@ -1,8 +1,8 @@
 """Blending of seeds into the features h of their hosts, for every stage and algorithm.
 
-ADD and GATE add `a g d`, MULTIPLY adds `h a tanh(d)`.  A seed in TRAINING adds exactly 0 and learns as if
-it added its full contribution; a seed at alpha 0 adds exactly 0.  Rows are seeds, in the axis before the
-channels; any axes may lie between them and the samples.
+ADD and GATE add `a g d`, MULTIPLY adds `h a tanh(d)`.  A seed in TRAINING adds exactly 0 and learns
+as if it added its full contribution; a seed at alpha 0 adds exactly 0.  Rows are seeds, in the axis
+before the channels; any axes may lie between them and the samples.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,8 @@ class SeedIndex(NamedTuple):
     factor: Tensor  # float [N], weight of the delta
     silent: Tensor  # bool [N], the delta is not added, whatever its values
     source: Tensor  # int64 [R], seed that is blended into a row; N = no seed
-    product_source: Tensor  # int64 [R], that seed's position among those that multiply; M = not one of them
+    # int64 [R], that seed's position among those that multiply; M = not one of them
+    product_source: Tensor
 
 
 class GateIndex(NamedTuple):
@@ -64,10 +65,13 @@ class _Saved(NamedTuple):
     size: Sequence[int]  # axes between samples and rows of the features
 
 
-def build_seed_index(rows: Tensor, alpha: Tensor, training: Tensor, *, count: int, multiplied: Spans = ()) -> SeedIndex:
+def build_seed_index(
+    rows: Tensor, alpha: Tensor, training: Tensor, *, count: int, multiplied: Spans = ()
+) -> SeedIndex:
     """Build the index and weights of seeds.
 
-    Shapes: rows int64 [N]; alpha float [N]; training bool [N]; count: R; multiplied: spans of seeds that multiply.
+    Shapes: rows int64 [N]; alpha float [N]; training bool [N]; count: R; multiplied: spans of seeds
+    that multiply.
     """
     silent = training | (alpha == 0)
     seeds = alpha.shape[0]
@@ -81,7 +85,9 @@ def build_seed_index(rows: Tensor, alpha: Tensor, training: Tensor, *, count: in
 
 
 def build_gate_index(seeds: SeedIndex, position: Tensor) -> GateIndex:
-    """Build the index of the seeds with a gate.  position int64 [G], positions among the N seeds."""
+    """Build the index of the seeds with a gate.  position int64 [G], positions among the N
+    seeds.
+    """
     return GateIndex(position, seeds.factor[position], seeds.silent[position])
 
 
@@ -96,12 +102,15 @@ def blend(
 ) -> Tensor:
     """Blend all seeds of a slot into the features, and pool the result 2x2 if `pooled`.
 
-    Shapes: features [B, ..., R, C] -> like features; pooled, [B, H, W, R, C] -> [B, H // 2, W // 2, R, C].
+    Shapes: features [B, ..., R, C] -> like features; pooled, [B, H, W, R, C] -> [B, H // 2, W // 2,
+    R, C].
     deltas: outputs of the seeds, [B, ..., n, C] each; together, one after the other, the N seeds.
     multiplied: spans of seeds that multiply.
-    gates: openness float [B, G], per sample, or [B, n, G], per place, and its index; None: all are open.
-    Promise: a silent row does not change, for any delta.  The gradient of an added delta is 1 in training, else alpha
-    times gate; that of the features is 1, and `1 + a tanh(d)` where a row that is not silent multiplies.
+    gates: openness float [B, G], per sample, or [B, n, G], per place, and its index; None: all are
+    open.
+    Promise: a silent row does not change, for any delta.  The gradient of an added delta is 1 in
+    training, else alpha times gate; that of the features is 1, and `1 + a tanh(d)` where a row that
+    is not silent multiplies.
     """
     if pooled and form_of("blend_and_pool", features) is not Form.KERNEL:
         return max_pool2d(blend(features, deltas, seeds, multiplied=multiplied, gates=gates))
@@ -156,7 +165,8 @@ class _Blend(AutogradFunction):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         features, tanh, argmax, position, factor, silent, *rest = ctx.saved_tensors
-        where, deltas = rest[:4], rest[4:]
+        where = rest[:4]
+        deltas = rest[4:]
         saved = _Saved(features, deltas, tanh, argmax, position, *where, *ctx.sizes)
         grad = grads[0].contiguous()
         gradients = _kernel_gradients if form_of("blend", grad) is Form.KERNEL else _torch_gradients
@@ -183,7 +193,9 @@ def _torch_blend(
 
 
 def _torch_gradients(grad: Tensor, saved: _Saved) -> tuple[Tensor, Tensor | None, Sequence[Tensor]]:
-    """Return the gradients of features and deltas; between them, gradient times delta of the gated [B, G]."""
+    """Return the gradients of features and deltas; between them, gradient times delta of the gated
+    [B, G].
+    """
     row_grads = take_rows(grad, saved.rows)
     sums = None
     if saved.gates is not None:
@@ -214,13 +226,19 @@ def _select_spans(blocks: Sequence[Tensor], spans: Spans) -> Tensor:
     first = 0
     for block in blocks:
         last = first + block.shape[_ROWS]
-        parts += [block[..., start - first : end - first, :] for start, end in spans if first <= start < last]
+        parts += [
+            block[..., start - first : end - first, :]
+            for start, end in spans
+            if first <= start < last
+        ]
         first = last
     return torch.cat(parts, _ROWS)
 
 
 def _replace_spans(blocks: Sequence[Tensor], spans: Spans, values: Tensor) -> list[Tensor]:
-    """Replace the seeds of some spans in consecutive blocks.  values [..., M, C] -> parts that together are N seeds."""
+    """Replace the seeds of some spans in consecutive blocks.  values [..., M, C] -> parts that
+    together are N seeds.
+    """
     new = iter(values.split_with_sizes([end - start for start, end in spans], _ROWS))
     parts: list[Tensor] = []
     first = 0
@@ -246,19 +264,29 @@ def _zero_row(like: Tensor) -> Tensor:
 
 
 def _expand_rows(rows: Tensor, like: Tensor) -> Tensor:
-    """Expand values per row, or per sample and row, to all channels.  [R] or [B, R] -> [..., R, C]."""
+    """Expand values per row, or per sample and row, to all channels.  [R] or [B, R] -> [..., R,
+    C].
+    """
     wide = rows.unsqueeze(-1).expand(*rows.shape, like.shape[-1])
-    return wide if rows.dim() == 1 else wide.view(rows.shape[0], *(1,) * (like.dim() - 3), *wide.shape[1:])
+    return (
+        wide
+        if rows.dim() == 1
+        else wide.view(rows.shape[0], *(1,) * (like.dim() - 3), *wide.shape[1:])
+    )
 
 
-def _kernel_gradients(grad: Tensor, saved: _Saved) -> tuple[Tensor, Tensor | None, Sequence[Tensor]]:
+def _kernel_gradients(
+    grad: Tensor, saved: _Saved
+) -> tuple[Tensor, Tensor | None, Sequence[Tensor]]:
     """Return the same as `_torch_gradients`."""
     features, sums, *deltas = _blend_backward(grad, *saved)
     changed = saved.ends or saved.argmax is not None
     return features if changed else grad, None if saved.gates is None else sums.sum(-1), deltas
 
 
-def _kernel(results: tuple[Tensor, ...], features: Tensor, deltas: Sequence[Tensor], *args: Any) -> None:
+def _kernel(
+    results: tuple[Tensor, ...], features: Tensor, deltas: Sequence[Tensor], *args: Any
+) -> None:
     rows, factor, source, _, ends, pooled = args
     out, tanh, argmax = results
     features = features.contiguous()
@@ -285,15 +313,19 @@ def _kernel_backward(results: list[Tensor], grad: Tensor, *args: Any) -> None:
 
 def _size_args(shape: torch.Size, rows: Tensor, factor: Tensor, source: Tensor) -> tuple[Any, ...]:
     """Return sizes and indices in the order of the kernels' arguments."""
-    samples, pixels = shape[0], shape[1:_ROWS].numel()
+    samples = shape[0]
+    pixels = shape[1:_ROWS].numel()
     seeds = rows.shape[0]
     per_sample = seeds * (factor.dim() > 1)
     return samples, pixels, *shape[_ROWS:], seeds, source, rows, factor.contiguous(), per_sample
 
 
-def _shapes(features: Tensor, deltas: Sequence[Tensor], *args: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _shapes(
+    features: Tensor, deltas: Sequence[Tensor], *args: Any
+) -> tuple[Tensor, Tensor, Tensor]:
     *_, ends, pooled = args
-    lead, shared = features.shape[:_ROWS], features.shape[_ROWS:]
+    lead = features.shape[:_ROWS]
+    shared = features.shape[_ROWS:]
     multiplied = sum(last - first for first, last in zip(ends[::2], ends[1::2], strict=True))
     out = (lead[0], *(side // 2 for side in lead[1:]), *shared) if pooled else features.shape
     argmax = features.new_empty(out if pooled else 0, dtype=torch.uint8)
@@ -306,17 +338,22 @@ def _shapes_backward(grad: Tensor, *args: Any) -> list[Tensor]:
     channels = grad.shape[-1]
     changed = saved.ends or saved.argmax is not None
     features_grad = grad.new_empty((*lead, *grad.shape[_ROWS:]) if changed else 0)
-    sums = grad.new_empty(grad.shape[0], 0 if saved.gates is None else saved.gates.shape[0], channels)
+    sums = grad.new_empty(
+        grad.shape[0], 0 if saved.gates is None else saved.gates.shape[0], channels
+    )
     return [features_grad, sums, *(grad.new_empty(*lead, seeds, channels) for seeds in saved.sizes)]
 
 
 _INDEX_ARGS = "Tensor rows, Tensor factor, Tensor source, Tensor product_source, SymInt[] ends"
 _blend = operator(
-    f"blend(Tensor features, Tensor[] deltas, {_INDEX_ARGS}, bool pooled) -> (Tensor, Tensor, Tensor)", _kernel, _shapes
+    f"blend(Tensor features, Tensor[] deltas, {_INDEX_ARGS}, bool pooled) -> (Tensor, "
+    "Tensor, Tensor)",
+    _kernel,
+    _shapes,
 )
 _blend_backward = operator(
-    f"blend_backward(Tensor grad, Tensor? features, Tensor[] deltas, Tensor? tanh, Tensor? argmax, Tensor? gates,"
-    f" {_INDEX_ARGS}, SymInt[] sizes, SymInt[] size) -> Tensor[]",
+    "blend_backward(Tensor grad, Tensor? features, Tensor[] deltas, Tensor? tanh, Tensor? "
+    f"argmax, Tensor? gates, {_INDEX_ARGS}, SymInt[] sizes, SymInt[] size) -> Tensor[]",
     _kernel_backward,
     _shapes_backward,
 )

@@ -23,14 +23,17 @@ from morphogen.kernels.threads import one_thread
 def stacked_conv(x: Tensor, weight: Tensor, *, form: Form | None = None) -> Tensor:
     """Convolve and keep height and width.
 
-    Shapes: x [B, H, W, R, I], or [B, H, W, 1, I] shared by all rows; weight [R, O, I, k, k], k odd -> [B, H, W, R, O].
-    With as many inputs as outputs and a weight [R, O, 1, k, k] the convolution is depthwise.
+    Shapes: x [B, H, W, R, I], or [B, H, W, 1, I] shared by all rows; weight [R, O, I, k, k], k odd
+    -> [B, H, W, R, O]. With as many inputs as outputs and a weight [R, O, 1, k, k] the convolution
+    is depthwise.
     `form`: implementation; None = the fastest one.
 
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> image = torch.ones(1, 4, 4, 1, 1)  # shared by two networks, which sum and average 3 x 3 pixels
+        >>> image = torch.ones(
+        ...     1, 4, 4, 1, 1
+        ... )  # shared by two networks, which sum and average 3 x 3 pixels
         >>> weight = torch.stack((torch.ones(1, 1, 3, 3), torch.ones(1, 1, 3, 3) / 9))
         >>> mg.hosts.stacked_conv(image, weight)[0, 1, 1].flatten().round(decimals=3).tolist()
         [9.0, 1.0]
@@ -44,7 +47,9 @@ def stacked_conv(x: Tensor, weight: Tensor, *, form: Form | None = None) -> Tens
 
 
 def _matrix_conv(x: Tensor, weight: Tensor) -> Tensor:
-    """Convolve by one matrix product for all pixels of a network; depthwise by a product and a sum."""
+    """Convolve by one matrix product for all pixels of a network; depthwise by a product and a
+    sum.
+    """
     kernel = weight.shape[-1]
     if kernel > 1:
         padded = F.pad(x, (0, 0, 0, 0, *(kernel // 2,) * 4))
@@ -56,7 +61,9 @@ def _matrix_conv(x: Tensor, weight: Tensor) -> Tensor:
 
 
 class _RowsProduct(AutogradFunction):
-    """Product of pixels [B, H, W, R, I] and weights [R, O, I]; gradients of weights are contiguous."""
+    """Product of pixels [B, H, W, R, I] and weights [R, O, I]; gradients of weights are
+    contiguous.
+    """
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor) -> Tensor:
@@ -99,11 +106,16 @@ class _Conv(AutogradFunction):
         return x_grad if needs else None, weight_grad, None
 
 
-def _kernel_gradients(grad: Tensor, x: Tensor, weight: Tensor, needs: bool) -> tuple[Tensor, Tensor]:
+def _kernel_gradients(
+    grad: Tensor, x: Tensor, weight: Tensor, needs: bool
+) -> tuple[Tensor, Tensor]:
     """Return the gradients of x, empty unless it `needs` one, and weight."""
     if needs and not has_channel_kernel(x.shape[-1]):
-        rows, kernel = weight.shape[0], weight.shape[-1]
-        images = torch.conv_transpose2d(to_images(grad), weight.flatten(0, 1), padding=kernel // 2, groups=rows)
+        rows = weight.shape[0]
+        kernel = weight.shape[-1]
+        images = torch.conv_transpose2d(
+            to_images(grad), weight.flatten(0, 1), padding=kernel // 2, groups=rows
+        )
         return to_activations(images, rows), _conv_backward(grad, x, weight, False)[1]
     return _conv_backward(grad, x, weight, needs)
 
@@ -117,7 +129,9 @@ def _ordered_conv(x: Tensor, weight: Tensor) -> Tensor:
         return _torch_conv(x, weight)
 
 
-def _ordered_gradients(grad: Tensor, x: Tensor, weight: Tensor, needs: bool) -> tuple[Tensor, Tensor]:
+def _ordered_gradients(
+    grad: Tensor, x: Tensor, weight: Tensor, needs: bool
+) -> tuple[Tensor, Tensor]:
     """Return the gradients of x, empty unless it `needs` one, and weight."""
     if weight.shape[0] == 1 and not _is_depthwise(x, weight):
         both = torch.cat((weight, weight))
@@ -142,7 +156,9 @@ def _torch_conv(x: Tensor, weight: Tensor, *, innermost: bool = True) -> Tensor:
 
 
 def _to_torch(x: Tensor, weight: Tensor, *, innermost: bool) -> tuple[Tensor, Tensor]:
-    """Return images and weights of a grouped convolution.  -> [B, R * I, H, W], [R * O, I, k, k]."""
+    """Return images and weights of a grouped convolution.  -> [B, R * I, H, W], [R * O, I, k,
+    k].
+    """
     layout = torch.channels_last if innermost else torch.contiguous_format
     return to_images(x).contiguous(memory_format=layout), weight.flatten(0, 1).contiguous()
 
@@ -153,7 +169,9 @@ def _is_depthwise(x: Tensor, weight: Tensor) -> bool:
 
 
 def _repeat_row(x: Tensor) -> Tensor:
-    """Return the activations of one network as those of two.  [B, H, W, 1, C] -> [B, H, W, 2, C]."""
+    """Return the activations of one network as those of two.  [B, H, W, 1, C] -> [B, H, W, 2,
+    C].
+    """
     return torch.cat((x, x), -2)
 
 
@@ -162,10 +180,19 @@ def _kernel(out: Tensor, x: Tensor, weight: Tensor) -> None:
     call_kernel("conv", *_sizes(x, weight), x, weight.contiguous(), out, None, None, None)
 
 
-def _kernel_backward(results: tuple[Tensor, Tensor], grad: Tensor, x: Tensor, weight: Tensor, needs: bool) -> None:
+def _kernel_backward(
+    results: tuple[Tensor, Tensor], grad: Tensor, x: Tensor, weight: Tensor, needs: bool
+) -> None:
     x = _kernel_input(x, weight, channels=x.shape[-1] if needs else None)
     x_grad, weight_grad = results
-    tensors = x, weight.contiguous(), None, grad.contiguous(), x_grad if needs else None, weight_grad
+    tensors = (
+        x,
+        weight.contiguous(),
+        None,
+        grad.contiguous(),
+        x_grad if needs else None,
+        weight_grad,
+    )
     call_kernel("conv_backward", *_sizes(x, weight), *tensors)
 
 
@@ -200,7 +227,8 @@ def _flops_backward(grad: Any, x: Any, weight: Any, needs_input_grad: bool, **_:
 
 _conv = operator("conv(Tensor x, Tensor weight) -> Tensor", _kernel, _shapes, _flops)
 _conv_backward = operator(
-    "conv_backward(Tensor grad, Tensor x, Tensor weight, bool needs_input_grad) -> (Tensor, Tensor)",
+    "conv_backward(Tensor grad, Tensor x, Tensor weight, bool needs_input_grad) -> (Tensor, "
+    "Tensor)",
     _kernel_backward,
     _shapes_backward,
     _flops_backward,

@@ -1,8 +1,10 @@
-"""Functions of torch whose last bits depend on where an element lies, in a form in which they do not.
+"""Functions of torch whose last bits depend on where an element lies, in a form in which they do
+not.
 
-On a CPU torch computes the logistic function and its relatives by vectors, and what is left over at the end of a
-tensor, or of the part of a thread, one by one in another way: the last network of a stack would differ from the others.
-Without kernels, where other layers depend on the stack too, they are those of torch.
+On a CPU torch computes the logistic function and its relatives by vectors, and what is left over at
+the end of a tensor, or of the part of a thread, one by one in another way: the last network of a
+stack would differ from the others. Without kernels, where other layers depend on the stack too,
+they are those of torch.
 """
 
 from collections.abc import Callable
@@ -21,7 +23,9 @@ _ATEN = torch.ops.aten
 
 
 def by_vectors(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    """Apply an elementwise function to inputs of one shape; no element depends on the number of the others."""
+    """Apply an elementwise function to inputs of one shape; no element depends on the number of the
+    others.
+    """
     x = inputs[0]
     if form_of("elementwise", x) is Form.TORCH:
         return function(*inputs)
@@ -44,7 +48,9 @@ def gelu(x: Tensor) -> Tensor:
     return _apply(x, F.gelu, _ATEN.gelu_backward)
 
 
-def _apply(x: Tensor, function: Callable[[Tensor], Tensor], gradient: Callable[..., Tensor]) -> Tensor:
+def _apply(
+    x: Tensor, function: Callable[[Tensor], Tensor], gradient: Callable[..., Tensor]
+) -> Tensor:
     if form_of("elementwise", x) is Form.TORCH:
         return function(x)
     return apply_function(_Elementwise, x, function, gradient)
@@ -54,7 +60,9 @@ class _Elementwise(AutogradFunction):
     """Activation and its gradient, both by vectors."""
 
     @staticmethod
-    def forward(x: Tensor, function: Callable[[Tensor], Tensor], gradient: Callable[..., Tensor]) -> Tensor:
+    def forward(
+        x: Tensor, function: Callable[[Tensor], Tensor], gradient: Callable[..., Tensor]
+    ) -> Tensor:
         return by_vectors(function, x)
 
     @staticmethod

@@ -17,24 +17,32 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> weight = torch.tensor([1.0, 10.0]).view(2, 1, 1).expand(2, 1, 3)  # two networks, 3 inputs, 1 output
+        >>> weight = (
+        ...     torch.tensor([1.0, 10.0]).view(2, 1, 1).expand(2, 1, 3)
+        ... )  # two networks, 3 inputs, 1 output
         >>> mg.hosts.linear(torch.ones(2, 1, 3), weight, torch.ones(2, 1)).flatten().tolist()
         [4.0, 31.0]
     """
     transposed = weight.transpose(1, 2)
-    return torch.bmm(x, transposed) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, transposed)
+    return (
+        torch.bmm(x, transposed)
+        if bias is None
+        else torch.baddbmm(bias.unsqueeze(1), x, transposed)
+    )
 
 
 def rows_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Linear layer on features, a layer per row.
 
-    Shapes: x [B, ..., R, I], or [B, ..., 1, I] shared by all rows; weight [R, O, I], bias [R, O] (None = 0)
-    -> [B, ..., R, O].
+    Shapes: x [B, ..., R, I], or [B, ..., 1, I] shared by all rows; weight [R, O, I], bias [R, O]
+    (None = 0) -> [B, ..., R, O].
 
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> x = torch.ones(8, 4, 4, 1, 3)  # 8 images of 4 x 4 pixels with 3 channels, shared by 5 networks
+        >>> x = torch.ones(
+        ...     8, 4, 4, 1, 3
+        ... )  # 8 images of 4 x 4 pixels with 3 channels, shared by 5 networks
         >>> mg.hosts.rows_linear(x, torch.ones(5, 2, 3)).shape
         torch.Size([8, 4, 4, 5, 2])
     """
@@ -48,7 +56,9 @@ def rows_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 
 
 def place_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Linear layer, one per network.  x [R, ..., I]; weight [R, O, I], bias [R, O] (None = 0) -> [R, ..., O]."""
+    """Linear layer, one per network.  x [R, ..., I]; weight [R, O, I], bias [R, O] (None = 0) ->
+    [R, ..., O].
+    """
     return apply_function(_Linear, x, weight, bias)
 
 
@@ -60,7 +70,9 @@ class _Linear(AutogradFunction):
         return multiply_places(x, weight, bias)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
+    def setup_context(
+        ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor
+    ) -> None:
         ctx.save_for_backward(*inputs[:2])
 
     @staticmethod

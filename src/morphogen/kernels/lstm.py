@@ -1,7 +1,8 @@
 """Long short-term memory over a rollout, with its gradient by hand.
 
-Autograd would keep a node for every operation of every epoch and add up the gradient of the weights epoch by epoch.
-Here all that does not depend on the next epoch is computed at once, and the gradient of the weights is one product.
+Autograd would keep a node for every operation of every epoch and add up the gradient of the weights
+epoch by epoch. Here all that does not depend on the next epoch is computed at once, and the
+gradient of the weights is one product.
 """
 
 from typing import Any, NamedTuple
@@ -21,7 +22,9 @@ class CellStep(NamedTuple):
 
 
 def lstm_cell(gates_in: Tensor, h: Tensor, c: Tensor, w_hh: Tensor) -> CellStep:
-    """Take one step of the LSTM cell, gates i f g o.  gates_in [E, 4 H], h, c [E, H], w_hh [4 H, H]."""
+    """Take one step of the LSTM cell, gates i f g o.  gates_in [E, 4 H], h, c [E, H], w_hh [4 H,
+    H].
+    """
     i, f, g, o = torch.addmm(gates_in, h, w_hh.T).chunk(4, dim=-1)
     i = torch.sigmoid(i)
     f = torch.sigmoid(f)
@@ -40,10 +43,14 @@ def lstm_unroll(gates_in: Tensor, keep: Tensor, h: Tensor, c: Tensor, w_hh: Tens
 
 
 class _Unroll(AutogradFunction):
-    """The memory of every row; for its gradient states before the rows, cells, activations of gates."""
+    """The memory of every row; for its gradient states before the rows, cells, activations of
+    gates.
+    """
 
     @staticmethod
-    def forward(gates_in: Tensor, keep: Tensor, h: Tensor, c: Tensor, w_hh: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        gates_in: Tensor, keep: Tensor, h: Tensor, c: Tensor, w_hh: Tensor
+    ) -> tuple[Tensor, ...]:
         rows = []
         for row, kept in zip(gates_in.unbind(), keep.unbind(), strict=True):
             before = (h * kept, c * kept)
@@ -62,7 +69,10 @@ class _Unroll(AutogradFunction):
         i, f, g, o = gates.chunk(4, dim=-1)
         bounded = torch.tanh(c)
         to_cell = o * (1 - bounded * bounded)  # of the gradient of h
-        slopes = torch.cat((g * i * (1 - i), c_before * f * (1 - f), i * (1 - g * g), bounded * o * (1 - o)), dim=-1)
+        slopes = torch.cat(
+            (g * i * (1 - i), c_before * f * (1 - f), i * (1 - g * g), bounded * o * (1 - o)),
+            dim=-1,
+        )
         rows = [x.unbind() for x in (grads[0], to_cell, slopes, f * keep, keep)]
         found: list[Tensor] = []
         h_grad = c_grad = torch.zeros_like(c[0])

@@ -1,4 +1,6 @@
-"""The compiled extension: loading, calling convention, operators of torch, and the axes of activations."""
+"""The compiled extension: loading, calling convention, operators of torch, and the axes of
+activations.
+"""
 
 import importlib
 import threading
@@ -21,10 +23,12 @@ def _load_extension() -> Any:
 
 _native = _load_extension()
 AVAILABLE = hasattr(_native, "standardise")  # an extension that was compiled earlier lacks kernels
-CAN_CONVOLVE = AVAILABLE and _native.convolves()  # the processor has the instructions of the convolution kernels
+# the processor has the instructions of the convolution kernels
+CAN_CONVOLVE = AVAILABLE and _native.convolves()
 _DTYPES = (torch.float32, torch.int64, torch.uint8)
 _LIBRARY = torch.library.Library("morphogen", "FRAGMENT")
-KERNELS: dict[Any, tuple[Callable, Callable]] = {}  # by operator: what fills its results, and what allocates them
+# by operator: what fills its results, and what allocates them
+KERNELS: dict[Any, tuple[Callable, Callable]] = {}
 
 
 class _Calls(threading.local):
@@ -43,8 +47,9 @@ class AutogradFunction(torch.autograd.Function):
 def apply_function(function: type[AutogradFunction], *args: Any) -> Any:
     """Apply a function with its own gradient.
 
-    `Function.apply` inspects the signature at every call, which is half of the Python of a minibatch, only to serve
-    transforms; the compiler can't trace it where no tensor needs a gradient.
+    `Function.apply` inspects the signature at every call, which is half of the Python of a
+    minibatch, only to serve transforms; the compiler can't trace it where no tensor needs a
+    gradient.
     """
     if not torch.is_grad_enabled():
         return function.forward(*args)
@@ -60,12 +65,16 @@ def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def operator(
-    schema: str, kernel: Callable[..., None], shapes: Callable[..., Any], flops: Callable[..., int] | None = None
+    schema: str,
+    kernel: Callable[..., None],
+    shapes: Callable[..., Any],
+    flops: Callable[..., int] | None = None,
 ) -> Callable[..., Any]:
     """Register a kernel as an operator of torch, visible to modes and opaque to the compiler.
 
-    Args: schema in torch's notation; shapes: function of the arguments that returns empty results; kernel: fills these
-    on a CPU, its first argument; flops: function of the shapes of the arguments, for torch's counter.
+    Args: schema in torch's notation; shapes: function of the arguments that returns empty results;
+    kernel: fills these on a CPU, its first argument; flops: function of the shapes of the
+    arguments, for torch's counter.
     """
 
     def run(*args: Any) -> Any:
@@ -94,8 +103,11 @@ def call_kernel(name: str, *args: Any) -> None:
 
 @contextmanager
 def observe_kernels(observe: Callable[[Callable, tuple], object]) -> Iterator[None]:
-    """Call `observe` with every kernel and its arguments before it runs, in this thread and context."""
-    before, _calls.observe = _calls.observe, observe
+    """Call `observe` with every kernel and its arguments before it runs, in this thread and
+    context.
+    """
+    before = _calls.observe
+    _calls.observe = observe
     try:
         yield
     finally:
@@ -111,7 +123,10 @@ def to_kernel_arg(arg: Any) -> Any:
 
 def _address(x: Tensor) -> int:
     if x.dtype not in _DTYPES:
-        raise TypeError(f"dtype of a kernel argument: expected one of {', '.join(map(str, _DTYPES))}, got {x.dtype}")
+        raise TypeError(
+            f"dtype of a kernel argument: expected one of {', '.join(map(str, _DTYPES))}, "
+            f"got {x.dtype}"
+        )
     return x.data_ptr()
 
 
@@ -121,15 +136,23 @@ def make_contiguous(x: Tensor | None) -> Tensor | None:
 
 
 def make_evenly_strided(x: Tensor) -> Tensor:
-    """Return activations with contiguous pixels at an even distance; a slice of rows is not copied.  x [..., R, C]."""
+    """Return activations with contiguous pixels at an even distance; a slice of rows is not copied.
+    x [..., R, C].
+    """
     strides = x.stride()
     axes = zip(strides[:-3], x.shape[1:-2], strides[1:-2], strict=True)
-    even = strides[-1] == 1 and strides[-2] == x.shape[-1] and all(outer == size * inner for outer, size, inner in axes)
+    even = (
+        strides[-1] == 1
+        and strides[-2] == x.shape[-1]
+        and all(outer == size * inner for outer, size, inner in axes)
+    )
     return x if even else x.contiguous()
 
 
 def block_args(blocks: Sequence[Tensor]) -> tuple[Tensor | int, ...]:
-    """Return arguments of kernels for blocks: each block, its networks, and the floats between its pixels."""
+    """Return arguments of kernels for blocks: each block, its networks, and the floats between its
+    pixels.
+    """
     return tuple(x for block in blocks for x in (block, block.shape[-2], block.stride(-3)))
 
 

@@ -44,7 +44,8 @@ class _Factors(NamedTuple):
     gain: Tensor | None  # [R, C]
     bias: Tensor  # [R, C]
     channel_mask: Tensor | None  # [R, C], 1 or 0
-    inverse_count: Tensor | None  # [R, G], 1 / (unmasked elements of a sample and group), 0 for 0; None: no mask
+    # [R, G], 1 / (unmasked elements of a sample and group), 0 for 0; None: no mask
+    inverse_count: Tensor | None
     scale: Tensor | None  # [R, C]
 
 
@@ -53,20 +54,24 @@ class _Options(NamedTuple):
 
     groups: int
     floor: float
-    limited: int | None = None  # rows with the lower limit, the first ones; None: all.  A number has no kernel
+    # rows with the lower limit, the first ones; None: all. A number has no kernel
+    limited: int | None = None
 
 
 def group_norm(blocks: Sequence[NormBlock], *, groups: int) -> tuple[Tensor, ...]:
     """Group normalisation of every row of some blocks.
 
-    Shapes: blocks x [B, H, W, n, C] -> [B, H, W, n, C] each; C must be a multiple of `groups`, the groups of a row.
+    Shapes: blocks x [B, H, W, n, C] -> [B, H, W, n, C] each; C must be a multiple of `groups`, the
+    groups of a row.
     Source: Wu and He, Group Normalization, 2018.
 
     Example:
         >>> import torch
         >>> import morphogen as mg
         >>> x = torch.arange(4.0).view(1, 2, 2, 1, 1)
-        >>> block = mg.hosts.NormBlock(x, gain=None, bias=torch.zeros(1, 1), floor=0.0)  # with a ReLU
+        >>> block = mg.hosts.NormBlock(
+        ...     x, gain=None, bias=torch.zeros(1, 1), floor=0.0
+        ... )  # with a ReLU
         >>> (out,) = mg.hosts.group_norm([block], groups=1)
         >>> [round(value, 2) for value in out.flatten().tolist()]
         [0.0, 0.0, 0.45, 1.34]
@@ -102,7 +107,9 @@ def _concat_factors(parts: list[Tensor | None], sizes: list[int], ones: Tensor) 
     """Concatenate factors of blocks, 1 where a block has none; None where no block has any."""
     if not [part for part in parts if part is not None]:
         return None
-    return torch.cat([ones[:size] if part is None else part for part, size in zip(parts, sizes, strict=True)])
+    return torch.cat(
+        [ones[:size] if part is None else part for part, size in zip(parts, sizes, strict=True)]
+    )
 
 
 def _normalise_block(block: NormBlock, options: _Options) -> Tensor:
@@ -110,26 +117,39 @@ def _normalise_block(block: NormBlock, options: _Options) -> Tensor:
 
 
 def batch_norm(x: Tensor, gain: Tensor, bias: Tensor, *, floor: float = -math.inf) -> Tensor:
-    """Normalise with the statistics of this batch.  x [B, H, W, R, C]; gain, bias [R, C].  `floor` 0 is a ReLU."""
-    sample = x.flatten(0, 1).unsqueeze(0)  # the batch as one sample, every channel a group of its own
+    """Normalise with the statistics of this batch.  x [B, H, W, R, C]; gain, bias [R, C].  `floor`
+    0 is a ReLU.
+    """
+    # the batch as one sample, every channel a group of its own
+    sample = x.flatten(0, 1).unsqueeze(0)
     factors = _Factors(gain, bias, None, None, None)
     return _normalise(sample, _Options(x.shape[-1], floor), factors).view(x.shape)
 
 
 def masked_group_norm(
-    x: Tensor, gain: Tensor, bias: Tensor, *, channel_mask: Tensor, inverse_count: Tensor, floor: float = -math.inf
+    x: Tensor,
+    gain: Tensor,
+    bias: Tensor,
+    *,
+    channel_mask: Tensor,
+    inverse_count: Tensor,
+    floor: float = -math.inf,
 ) -> Tensor:
-    """Group normalisation with statistics over unmasked channels only; masked channels of the result are 0.
+    """Group normalisation with statistics over unmasked channels only; masked channels of the
+    result are 0.
 
-    Shapes: x [B, H, W, R, C], gain and bias [R, C], all 0 in masked channels; channel_mask [R, C], 1 or 0;
-    inverse_count [R, G] = 1 / (unmasked elements of a sample and group), 0 for 0.  `floor` 0 is a ReLU.
+    Shapes: x [B, H, W, R, C], gain and bias [R, C], all 0 in masked channels; channel_mask [R, C],
+    1 or 0; inverse_count [R, G] = 1 / (unmasked elements of a sample and group), 0 for 0.  `floor`
+    0 is a ReLU.
     """
     factors = _Factors(gain, bias, channel_mask, inverse_count, None)
     return _normalise(x, _Options(inverse_count.shape[1], floor), factors)
 
 
 def _normalise(x: Tensor, options: _Options, factors: _Factors) -> Tensor:
-    """Return `scale * max(floor, bias + gain * (x - mean) / deviation)`.  x [B, H, W, R, C] -> like x."""
+    """Return `scale * max(floor, bias + gain * (x - mean) / deviation)`.  x [B, H, W, R, C] -> like
+    x.
+    """
     return apply_function(_GroupNorm, x, options, *factors)[0]
 
 
@@ -137,11 +157,14 @@ class _GroupNorm(AutogradFunction):
     """Group normalisation, lower limit and scale."""
 
     @staticmethod
-    def forward(x: Tensor, options: _Options, *factors: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    def forward(
+        x: Tensor, options: _Options, *factors: Any
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the result, and what the gradient needs.
 
-        With a kernel: mean and 1 / deviation [2, B, R, G], and None, as the gradient needs x; else 1 / deviation
-        [B, 1, 1, R, G, 1 or C / G], at least in float32, and `(x - mean) / deviation` like x.
+        With a kernel: mean and 1 / deviation [2, B, R, G], and None, as the gradient needs x; else
+        1 / deviation [B, 1, 1, R, G, 1 or C / G], at least in float32, and `(x - mean) / deviation`
+        like x.
         """
         if options.limited is None and form_of("norm", x) is Form.KERNEL:
             out, stats = _norm(x, *factors, options.groups, options.floor)
@@ -165,9 +188,13 @@ class _GroupNorm(AutogradFunction):
         needed: tuple[bool, ...] = ctx.needs_input_grad
         grad = grads[0].contiguous()
         if ctx.by_kernel:
-            x_grad, (gain, bias, scale) = _norm_backward(grad, x, *factors, stats, options.floor, needed[0])
+            x_grad, (gain, bias, scale) = _norm_backward(
+                grad, x, *factors, stats, options.floor, needed[0]
+            )
         else:
-            x_grad, gain, bias, scale = _torch_gradients(grad, x, stats, _Factors(*factors), (options, needed[0]))
+            x_grad, gain, bias, scale = _torch_gradients(
+                grad, x, stats, _Factors(*factors), (options, needed[0])
+            )
         found = x_grad, None, gain, bias, None, None, scale
         return tuple([part if flag else None for part, flag in zip(found, needed, strict=True)])
 
@@ -184,7 +211,9 @@ def _torch_norm(x: Tensor, options: _Options, factors: _Factors) -> tuple[Tensor
 
 
 def _standardise(x: Tensor, factors: _Factors, groups: int) -> tuple[Tensor, Tensor]:
-    """Return `(x - mean) / deviation`, 0 in masked channels, and 1 / deviation [B, 1, 1, R, G, 1 or C / G]."""
+    """Return `(x - mean) / deviation`, 0 in masked channels, and 1 / deviation [B, 1, 1, R, G, 1 or
+    C / G].
+    """
     grouped = x.view(*x.shape[:-1], groups, -1)
     mean, inverse = (part[:, None, None, :, :, None] for part in _statistics(grouped, factors))
     if factors.channel_mask is not None:
@@ -209,9 +238,15 @@ def _scale_and_shift(x: Tensor, gain: Tensor | None, bias: Tensor) -> Tensor:
 
 
 def _torch_gradients(
-    grad: Tensor, standard: Tensor, inverse: Tensor, factors: _Factors, settings: tuple[_Options, bool]
+    grad: Tensor,
+    standard: Tensor,
+    inverse: Tensor,
+    factors: _Factors,
+    settings: tuple[_Options, bool],
 ) -> tuple[Tensor | None, Tensor, Tensor, Tensor | None]:
-    """Return the gradients of x (None without need), gain, bias and scale.  settings: options, and the need."""
+    """Return the gradients of x (None without need), gain, bias and scale.  settings: options, and
+    the need.
+    """
     options, needs_input_grad = settings
     dtype = standard.dtype
     grad = grad.to(inverse.dtype)
@@ -235,8 +270,12 @@ def _torch_gradients(
     return x_grad, gain_grad, bias_grad, scale_grad
 
 
-def _input_gradient(inner: Tensor, standard: Tensor, inverse: Tensor, sums: Tensor, factors: _Factors) -> Tensor:
-    """Return the gradient of x.  inner, standard [B, H, W, R, C]; sums [2, B, R, C] of them -> [B, H, W, R, C]."""
+def _input_gradient(
+    inner: Tensor, standard: Tensor, inverse: Tensor, sums: Tensor, factors: _Factors
+) -> Tensor:
+    """Return the gradient of x.  inner, standard [B, H, W, R, C]; sums [2, B, R, C] of them -> [B,
+    H, W, R, C].
+    """
     weight = factors.gain
     if factors.scale is not None:
         weight = factors.scale if weight is None else weight * factors.scale
@@ -264,7 +303,9 @@ def _limit_backward(grad: Tensor, standard: Tensor, factors: _Factors, options: 
     inner = torch.ops.aten.threshold_backward(grad[..., :limited, :], above, options.floor)
     if limited is None:
         return inner
-    return torch.cat((inner.flatten(0, 2), grad[..., limited:, :].flatten(0, 2)), 1).view(grad.shape)
+    return torch.cat((inner.flatten(0, 2), grad[..., limited:, :].flatten(0, 2)), 1).view(
+        grad.shape
+    )
 
 
 def _kernel(results: tuple[Tensor, Tensor], x: Tensor, *args: Any) -> None:
@@ -301,10 +342,12 @@ def _shapes_backward(grad: Tensor, x: Tensor, *args: Any) -> tuple[Tensor, Tenso
 
 
 _FACTORS = "Tensor? gain, Tensor bias, Tensor? channel_mask, Tensor? inverse_count, Tensor? scale"
-_norm = operator(f"norm(Tensor x, {_FACTORS}, SymInt groups, float floor) -> (Tensor, Tensor)", _kernel, _shapes)
+_norm = operator(
+    f"norm(Tensor x, {_FACTORS}, SymInt groups, float floor) -> (Tensor, Tensor)", _kernel, _shapes
+)
 _norm_backward = operator(
-    f"norm_backward(Tensor grad, Tensor x, {_FACTORS}, Tensor stats, float floor, bool needs_input_grad)"
-    " -> (Tensor, Tensor)",
+    f"norm_backward(Tensor grad, Tensor x, {_FACTORS}, Tensor stats, float floor, bool "
+    "needs_input_grad) -> (Tensor, Tensor)",
     _kernel_backward,
     _shapes_backward,
 )

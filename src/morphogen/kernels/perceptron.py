@@ -8,7 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.kernels import Form, form_of
-from morphogen.kernels.native import AutogradFunction, apply_function, call_kernel, make_contiguous, operator
+from morphogen.kernels.native import (
+    AutogradFunction,
+    apply_function,
+    call_kernel,
+    make_contiguous,
+    operator,
+)
 
 
 def perceptron(x: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor) -> Tensor:
@@ -23,7 +29,9 @@ class _Perceptron(AutogradFunction):
     """Outputs, and the inputs of the SiLU [B, R, H]."""
 
     @staticmethod
-    def forward(x: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        x: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor
+    ) -> tuple[Tensor, Tensor]:
         run = _perceptron if form_of("perceptron", x) is Form.KERNEL else _torch_perceptron
         return run(x, w1, b1, w2, b2)
 
@@ -42,7 +50,9 @@ class _Perceptron(AutogradFunction):
         return None, *[part if flag else None for part, flag in zip(params, needed, strict=True)]
 
 
-def _torch_perceptron(x: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor) -> tuple[Tensor, Tensor]:
+def _torch_perceptron(
+    x: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor
+) -> tuple[Tensor, Tensor]:
     inputs = x.transpose(0, 1)
     first = w1.transpose(1, 2)
     z = torch.bmm(inputs, first) if b1 is None else torch.baddbmm(b1.unsqueeze(1), inputs, first)
@@ -65,8 +75,12 @@ def _kernel(results: tuple[Tensor, Tensor], x: Tensor, *layers: Any) -> None:
     call_kernel("perceptron", *_kernel_args(x, *layers), z, out, None, None, None, None, None)
 
 
-def _kernel_backward(grads: tuple[Tensor, ...], grad: Tensor, x: Tensor, z: Tensor, *layers: Any) -> None:
-    call_kernel("perceptron_backward", *_kernel_args(x, *layers), z, None, grad.contiguous(), *grads)
+def _kernel_backward(
+    grads: tuple[Tensor, ...], grad: Tensor, x: Tensor, z: Tensor, *layers: Any
+) -> None:
+    call_kernel(
+        "perceptron_backward", *_kernel_args(x, *layers), z, None, grad.contiguous(), *grads
+    )
 
 
 def _kernel_args(x: Tensor, *layers: Any) -> tuple[Any, ...]:
@@ -82,7 +96,12 @@ def _shapes(x: Tensor, *layers: Any) -> tuple[Tensor, Tensor]:
 
 def _shapes_backward(grad: Tensor, x: Tensor, z: Tensor, *layers: Any) -> tuple[Tensor, ...]:
     w1, _, w2, b2 = layers
-    return x.new_empty(w1.shape), x.new_empty(w1.shape[:2]), x.new_empty(w2.shape), x.new_empty(b2.shape)
+    return (
+        x.new_empty(w1.shape),
+        x.new_empty(w1.shape[:2]),
+        x.new_empty(w2.shape),
+        x.new_empty(b2.shape),
+    )
 
 
 def _flops(x: Any, w1: Any, b1: Any, w2: Any, *_: Any, **__: Any) -> int:
@@ -94,9 +113,12 @@ def _flops_backward(grad: Any, x: Any, z: Any, *layers: Any, **_: Any) -> int:
 
 
 _PARAM_ARGS = "Tensor w1, Tensor? b1, Tensor w2, Tensor b2"
-_perceptron = operator(f"perceptron(Tensor x, {_PARAM_ARGS}) -> (Tensor, Tensor)", _kernel, _shapes, _flops)
+_perceptron = operator(
+    f"perceptron(Tensor x, {_PARAM_ARGS}) -> (Tensor, Tensor)", _kernel, _shapes, _flops
+)
 _perceptron_backward = operator(
-    f"perceptron_backward(Tensor grad, Tensor x, Tensor z, {_PARAM_ARGS}) -> (Tensor, Tensor, Tensor, Tensor)",
+    f"perceptron_backward(Tensor grad, Tensor x, Tensor z, {_PARAM_ARGS}) -> (Tensor, "
+    "Tensor, Tensor, Tensor)",
     _kernel_backward,
     _shapes_backward,
     _flops_backward,

@@ -55,7 +55,9 @@ def _torch_pool(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _torch_unpool(grad: Tensor, argmax: Tensor, size: Sequence[int]) -> Tensor:
-    """Add nothing up, unlike the gradient of `F.max_pool2d`, whose order of additions varies on a GPU."""
+    """Add nothing up, unlike the gradient of `F.max_pool2d`, whose order of additions varies on a
+    GPU.
+    """
     pixels = torch.arange(4, device=grad.device).view(4, 1, 1)
     windows = torch.where(argmax.unsqueeze(3) == pixels, grad.unsqueeze(3), 0.0)
     x_grad = torch.unflatten(windows, 3, (2, 2)).movedim(3, 2).flatten(1, 2).flatten(2, 3)
@@ -86,5 +88,7 @@ def _shapes_backward(grad: Tensor, argmax: Tensor, size: Sequence[int]) -> Tenso
 
 _pool = operator("pool(Tensor x) -> (Tensor, Tensor)", _kernel, _shapes)
 _pool_backward = operator(
-    "pool_backward(Tensor grad, Tensor argmax, SymInt[] size) -> Tensor", _kernel_backward, _shapes_backward
+    "pool_backward(Tensor grad, Tensor argmax, SymInt[] size) -> Tensor",
+    _kernel_backward,
+    _shapes_backward,
 )

@@ -10,7 +10,9 @@ from morphogen.kernels.native import AutogradFunction, apply_function
 from morphogen.kernels.take import take_row_blocks, take_rows
 
 
-def seed_inputs(h: Tensor, rows: Tensor, sizes: list[int], seeds: SeedIndex, gates: GateIndex) -> list[Tensor]:
+def seed_inputs(
+    h: Tensor, rows: Tensor, sizes: list[int], seeds: SeedIndex, gates: GateIndex
+) -> list[Tensor]:
     """Select the features that seeds, and then gates, read.
 
     Promise: h gets a gradient through the inputs of seeds that are blended, and of no others.
@@ -23,7 +25,9 @@ class _SeedInputs(AutogradFunction):
     """A row of features has one seed at most, and one gate."""
 
     @staticmethod
-    def forward(h: Tensor, rows: Tensor, sizes: list[int], source: Tensor, gated: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        h: Tensor, rows: Tensor, sizes: list[int], source: Tensor, gated: Tensor
+    ) -> tuple[Tensor, ...]:
         return tuple(take_row_blocks(h, rows, sizes))
 
     @staticmethod

@@ -8,8 +8,12 @@ from torch._utils import _flatten_dense_tensors
 from morphogen.kernels.native import AutogradFunction, apply_function
 
 
-def split_views(buffer: Tensor, sizes: list[int], shapes: list[tuple[int, ...]]) -> tuple[Tensor, ...]:
-    """Return consecutive parts of a buffer [N] in given shapes: one node of the graph for all of them."""
+def split_views(
+    buffer: Tensor, sizes: list[int], shapes: list[tuple[int, ...]]
+) -> tuple[Tensor, ...]:
+    """Return consecutive parts of a buffer [N] in given shapes: one node of the graph for all of
+    them.
+    """
     return apply_function(_SplitViews, buffer, sizes, shapes) if shapes else ()
 
 
@@ -17,7 +21,9 @@ class _SplitViews(AutogradFunction):
     """Views, whose gradients are copied into one buffer."""
 
     @staticmethod
-    def forward(buffer: Tensor, sizes: list[int], shapes: list[tuple[int, ...]]) -> tuple[Tensor, ...]:
+    def forward(
+        buffer: Tensor, sizes: list[int], shapes: list[tuple[int, ...]]
+    ) -> tuple[Tensor, ...]:
         parts = buffer.split_with_sizes(sizes)
         return tuple([part.view(shape) for part, shape in zip(parts, shapes, strict=True)])
 

@@ -1,4 +1,6 @@
-"""Layer normalisation: rows of features with mean 0 and variance 1, alone or before a linear layer."""
+"""Layer normalisation: rows of features with mean 0 and variance 1, alone or before a linear
+layer.
+"""
 
 from typing import Any
 
@@ -35,20 +37,27 @@ class _Standardise(AutogradFunction):
         return _gradient(grads[0], *ctx.saved_tensors)
 
 
-def normed_linear(x: Tensor, gain: Tensor, shift: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def normed_linear(
+    x: Tensor, gain: Tensor, shift: Tensor, weight: Tensor, bias: Tensor | None = None
+) -> Tensor:
     """Layer normalisation and a linear layer behind it.
 
-    Shapes: x [R, ..., I]; gain, shift [R, I]; weight [R, O, I], bias [R, O] (None = 0) -> [R, ..., O].
-    Gain and shift are taken into the linear layer: they meet its small parameters instead of all places.
+    Shapes: x [R, ..., I]; gain, shift [R, I]; weight [R, O, I], bias [R, O] (None = 0) -> [R, ...,
+    O]. Gain and shift are taken into the linear layer: they meet its small parameters instead of
+    all places.
     """
     return apply_function(_NormedLinear, x, gain, shift, weight, bias)[0]
 
 
 class _NormedLinear(AutogradFunction):
-    """Standardised places, in a product with weights times gains, plus the products of weights and shifts."""
+    """Standardised places, in a product with weights times gains, plus the products of weights and
+    shifts.
+    """
 
     @staticmethod
-    def forward(x: Tensor, gain: Tensor, shift: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, ...]:
+    def forward(
+        x: Tensor, gain: Tensor, shift: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> tuple[Tensor, ...]:
         standard, mean, inverse = _forward(x)
         scaled = weight * gain.unsqueeze(1)
         total = column_sums((weight * shift.unsqueeze(1)).transpose(1, 2))
@@ -79,7 +88,9 @@ class _NormedLinear(AutogradFunction):
 
 
 def _forward(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return standardised rows, their means and 1 / deviations.  x [..., d] -> like x, [..., 1] twice."""
+    """Return standardised rows, their means and 1 / deviations.  x [..., d] -> like x, [..., 1]
+    twice.
+    """
     if form_of("standardise", x) is Form.KERNEL:
         return _standardise(x)
     return torch.native_layer_norm(x, x.shape[-1:], None, None, EPS)
@@ -90,7 +101,9 @@ def _gradient(grad: Tensor, x: Tensor, standard: Tensor, mean: Tensor, inverse: 
     if form_of("standardise", x) is Form.KERNEL:
         return _standardise_backward(grad, standard, inverse)
     needed = [True, False, False]
-    return torch.ops.aten.native_layer_norm_backward(grad, x, x.shape[-1:], mean, inverse, None, None, needed)[0]
+    return torch.ops.aten.native_layer_norm_backward(
+        grad, x, x.shape[-1:], mean, inverse, None, None, needed
+    )[0]
 
 
 def _kernel(results: tuple[Tensor, ...], x: Tensor) -> None:
@@ -117,5 +130,7 @@ def _shapes_backward(grad: Tensor, standard: Tensor, inverse: Tensor) -> Tensor:
 
 _standardise = operator("standardise(Tensor x) -> (Tensor, Tensor, Tensor)", _kernel, _shapes)
 _standardise_backward = operator(
-    "standardise_backward(Tensor grad, Tensor standard, Tensor inverse) -> Tensor", _kernel_backward, _shapes_backward
+    "standardise_backward(Tensor grad, Tensor standard, Tensor inverse) -> Tensor",
+    _kernel_backward,
+    _shapes_backward,
 )

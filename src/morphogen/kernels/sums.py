@@ -1,7 +1,7 @@
 """Sums over the middle axis, and functions whose value or gradient is one.
 
-Torch adds the columns of a reduction in an order that depends on their number; then the results of a
-network would depend on the networks that are stacked beside it.
+Torch adds the columns of a reduction in an order that depends on their number; then the results of
+a network would depend on the networks that are stacked beside it.
 """
 
 from typing import Any
@@ -13,7 +13,9 @@ from morphogen.kernels.native import AutogradFunction, apply_function, call_kern
 
 
 def column_sums(x: Tensor) -> Tensor:
-    """Sum over the second axis; no sum of a kernel depends on other columns.  x [A, N, ..., C] -> [A, ..., C]."""
+    """Sum over the second axis; no sum of a kernel depends on other columns.  x [A, N, ..., C] ->
+    [A, ..., C].
+    """
     return _sums(x) if form_of("sums", x) is Form.KERNEL else x.sum(1)
 
 
@@ -66,7 +68,9 @@ class _SpatialMean(AutogradFunction):
 
 
 def scale_channels(x: Tensor, factor: Tensor) -> Tensor:
-    """Multiply all pixels of a channel by a factor.  x [B, H, W, R, C]; factor [B, R, C] or [R, C] -> like x."""
+    """Multiply all pixels of a channel by a factor.  x [B, H, W, R, C]; factor [B, R, C] or [R, C]
+    -> like x.
+    """
     return apply_function(_ScaleChannels, x, factor)
 
 
@@ -99,7 +103,9 @@ def spread(values: Tensor, samples: int) -> Tensor:
 
 
 class _Spread(AutogradFunction):
-    """Repetition whose gradient is added in an order that does not depend on the number of networks."""
+    """Repetition whose gradient is added in an order that does not depend on the number of
+    networks.
+    """
 
     @staticmethod
     def forward(values: Tensor, samples: int) -> Tensor:

@@ -30,14 +30,19 @@ def take_row_blocks(x: Tensor, rows: Tensor, sizes: Sequence[int]) -> list[Tenso
 def images_innermost(x: Tensor) -> Tensor:
     """Return images as activations.
 
-    Shapes: x [E, B, C, H, W], or [B, C, H, W] shared by all rows -> [B, H, W, E or 1, C], dtype of x.
+    Shapes: x [E, B, C, H, W], or [B, C, H, W] shared by all rows -> [B, H, W, E or 1, C], dtype of
+    x.
 
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> mg.hosts.images_innermost(torch.zeros(5, 32, 3, 8, 8)).shape  # other images for each of 5 networks
+        >>> mg.hosts.images_innermost(
+        ...     torch.zeros(5, 32, 3, 8, 8)
+        ... ).shape  # other images for each of 5 networks
         torch.Size([32, 8, 8, 5, 3])
-        >>> mg.hosts.images_innermost(torch.zeros(32, 3, 8, 8)).shape  # the same images for all networks
+        >>> mg.hosts.images_innermost(
+        ...     torch.zeros(32, 3, 8, 8)
+        ... ).shape  # the same images for all networks
         torch.Size([32, 8, 8, 1, 3])
     """
     x = x if x.dim() == 5 else x.unsqueeze(0)
@@ -73,5 +78,9 @@ def _shapes_innermost(x: Tensor) -> Tensor:
 
 
 _take = operator("take(Tensor x, Tensor rows) -> Tensor", _kernel_one, _shapes_one)
-_take_blocks = operator("take_blocks(Tensor x, Tensor rows, SymInt[] sizes) -> Tensor[]", _kernel, _shapes)
-_channels_innermost = operator("channels_innermost(Tensor x) -> Tensor", _kernel_innermost, _shapes_innermost)
+_take_blocks = operator(
+    "take_blocks(Tensor x, Tensor rows, SymInt[] sizes) -> Tensor[]", _kernel, _shapes
+)
+_channels_innermost = operator(
+    "channels_innermost(Tensor x) -> Tensor", _kernel_innermost, _shapes_innermost
+)

@@ -10,7 +10,8 @@ import torch
 def one_thread(device: torch.device) -> Iterator[None]:
     """Compute on one thread of a CPU within this context: sums in one order, whatever the setting.
 
-    No effect on another device, nor in a graph of the compiler, whose loops are made for a number of threads.
+    No effect on another device, nor in a graph of the compiler, whose loops are made for a number
+    of threads.
     """
     if torch.compiler.is_compiling() or device.type != "cpu":
         yield

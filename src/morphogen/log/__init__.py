@@ -1,18 +1,24 @@
-"""The log of a run: one record and one line a round; loggers; events derived from the record when it is read.
+"""The log of a run: one record and one line a round; loggers; events derived from the record when
+it is read.
 
 For readers who ask "what is reported, and where is it written?".  Entry points:
 
     round_record        arrays [T, E, ...] of a round; `record_files` writes and reads them
-    round_summary       record of a round -> ends of episodes, events about the round; `BatchSummary` is its summary
+    round_summary       record of a round -> ends of episodes, events about the round;
+                        `BatchSummary` is its summary
     alarms              a table of limits on the numbers of a round
     events, kinds       `Envelope` and the dataclasses of all events, validated by pydantic
-    jsonl               events as lines, and back (format 4; format 3 is read); all events about a round are one line
-    log_file            the event file and the records beside it, which lose nothing while the process lives
+    jsonl               events as lines, and back (format 4; format 3 is read); all events about a
+                        round are one line
+    log_file            the event file and the records beside it, which lose nothing while the
+                        process lives
     writer              one thread that hands every round to the log and to the other sinks
     loggers             tables of CSV, tensorboard, wandb, mlflow: late at most
-    derive              record of a round -> events of its envs, slots and epochs, when a log is read
+    derive              record of a round -> events of its envs, slots and epochs, when a log is
+                        read
     messages            an event as a line for people
-    run_directory       names of all files of a run; `create_directory`, `own_directory`; `locks`: one process per run
+    run_directory       names of all files of a run; `create_directory`, `own_directory`; `locks`:
+                        one process per run
     run_log             `read_run`, `events`: a run read back; `tables`, `views`: its tables
     console             progress, tables and summary on the terminal
     codec               dataclasses and arrays as plain trees and back

@@ -1,7 +1,9 @@
-"""Alarms: a table of limits on the numbers of a round, and signs of seeds that look better than they are.  No tensors.
+"""Alarms: a table of limits on the numbers of a round, and signs of seeds that look better than
+they are.  No tensors.
 
-`measure` names the numbers of a round; `judge` compares them with the table.  A number that was not measured judges
-nothing; comparisons are strict; limits are `TelemetrySpec.limits`.  A finding of severity info is no alarm.
+`measure` names the numbers of a round; `judge` compares them with the table.  A number that was not
+measured judges nothing; comparisons are strict; limits are `TelemetrySpec.limits`.  A finding of
+severity info is no alarm.
 """
 
 import math
@@ -15,7 +17,13 @@ import numpy as np
 
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.log.events import Envelope, Event
-from morphogen.log.kinds.round import AnomalyDetected, BatchSummary, PerformanceDropped, Trend, TrendDetected
+from morphogen.log.kinds.round import (
+    AnomalyDetected,
+    BatchSummary,
+    PerformanceDropped,
+    Trend,
+    TrendDetected,
+)
 from morphogen.log.return_gap import return_gap
 from morphogen.log.round_record import Columns, RunFacts, stage_entries
 from morphogen.vocab.action import HEADS, Head, Op
@@ -23,16 +31,20 @@ from morphogen.vocab.reward import DETECTORS, RANSOM_HARM, RATIO_LIMIT
 from morphogen.vocab.stage import Fault, Stage
 
 Numbers = Mapping[str, float]
-INFO, WARNING, ERROR = "info", "warning", "error"
+INFO = "info"
+WARNING = "warning"
+ERROR = "error"
 DRIFT_MOMENTUM = 0.99
 DRIFT_EPSILON = 1e-8
-DROP_ERRORS = 4.0  # standard errors within which a drop of the accuracy is chance: a run has many rounds
+# standard errors within which a drop of the accuracy is chance: a run has many rounds
+DROP_ERRORS = 4.0
 
 
 class Alarm(NamedTuple):
     """Row of the table: the metric is beyond the limit for some consecutive rounds.
 
-    Of the alarms with one `group`, by default kind and subject, at most the first that fires is reported.
+    Of the alarms with one `group`, by default kind and subject, at most the first that fires is
+    reported.
     """
 
     kind: str
@@ -49,32 +61,72 @@ def _is_not_finite(number: float, limit: float) -> bool:
     return not math.isfinite(number)
 
 
-BEYOND: dict[str, Callable[[float, float], bool]] = {">": operator.gt, "<": operator.lt, "nan": _is_not_finite}
+BEYOND: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt,
+    "<": operator.lt,
+    "nan": _is_not_finite,
+}
 ALARMS = (
-    Alarm("ratio_nonfinite", "ratio_max", "nan", subject="ratio_max", severity=ERROR, group="ratio"),
-    Alarm("ratio_nonfinite", "ratio_min", "nan", subject="ratio_min", severity=ERROR, group="ratio"),
+    Alarm(
+        "ratio_nonfinite", "ratio_max", "nan", subject="ratio_max", severity=ERROR, group="ratio"
+    ),
+    Alarm(
+        "ratio_nonfinite", "ratio_min", "nan", subject="ratio_min", severity=ERROR, group="ratio"
+    ),
     Alarm("ratio_explosion", "moved_ratio_max", ">", "ratio_explosion"),
     Alarm("ratio_collapse", "moved_ratio_min", "<", "ratio_collapse"),
     Alarm("kl_extreme", "kl", ">", "kl_extreme", severity=ERROR, group="kl"),
     Alarm("kl_spike", "kl", ">", "kl_spike", group="kl"),
-    Alarm("value_collapse", "learned_value_loss", ">", "value_loss", subject="value_loss", group="critic"),
-    Alarm("value_collapse", "learned_td_error", ">", "td_error", subject="td_error_abs_mean", group="critic"),
+    Alarm(
+        "value_collapse",
+        "learned_value_loss",
+        ">",
+        "value_loss",
+        subject="value_loss",
+        group="critic",
+    ),
+    Alarm(
+        "value_collapse",
+        "learned_td_error",
+        ">",
+        "td_error",
+        subject="td_error_abs_mean",
+        group="critic",
+    ),
     Alarm("update_skipped", "skip_streak", ">"),
     Alarm("behaviour_gap", "behaviour_gap", ">", "behaviour_gap", severity=ERROR),
     *(
         alarm
         for part in ("h", "c")
         for alarm in (
-            Alarm("hidden_nonfinite", f"hidden.{part}_nonfinite", ">", subject=part, severity=ERROR),
-            Alarm("hidden_explosion", f"hidden.{part}_env_rms_max", ">", "hidden_explosion", subject=part),
+            Alarm(
+                "hidden_nonfinite", f"hidden.{part}_nonfinite", ">", subject=part, severity=ERROR
+            ),
+            Alarm(
+                "hidden_explosion",
+                f"hidden.{part}_env_rms_max",
+                ">",
+                "hidden_explosion",
+                subject=part,
+            ),
             Alarm("hidden_vanishing", f"hidden.{part}_rms", "<", "hidden_vanishing", subject=part),
         )
     ),
     Alarm("envs_nonfinite", "envs_skipped", ">", "envs_nonfinite"),
     Alarm("rollbacks", "rollbacks", ">", "rollbacks"),
-    *(Alarm("entropy_nonfinite", f"entropy_head.{head}", "nan", subject=head, severity=ERROR) for head in HEADS),
     *(
-        Alarm("entropy_collapse", f"entropy_head.{head}", "<", f"entropy_{head}", "entropy_rounds", subject=head)
+        Alarm("entropy_nonfinite", f"entropy_head.{head}", "nan", subject=head, severity=ERROR)
+        for head in HEADS
+    ),
+    *(
+        Alarm(
+            "entropy_collapse",
+            f"entropy_head.{head}",
+            "<",
+            f"entropy_{head}",
+            "entropy_rounds",
+            subject=head,
+        )
         for head in HEADS
     ),
     Alarm("policy_frozen", "applied_kl", "<", "frozen_kl", "frozen_rounds"),
@@ -93,20 +145,30 @@ class AlarmState:
     streaks: Mapping[str, int] = field(
         default_factory=dict
     )  # metric of an alarm with rounds -> rounds beyond its limit
-    first: Mapping[str, float] = field(default_factory=dict)  # head -> its entropy when it was first measured
+    # head -> its entropy when it was first measured
+    first: Mapping[str, float] = field(default_factory=dict)
     gradient: float | None = None  # moving average of its norm; None = never measured
     warned: Mapping[str, int] = field(default_factory=dict)  # device -> round of its last warning
 
 
 def valid_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of the `update` fence that are valid, by name, finite or not."""
-    names = (name for name in metrics if not name.endswith("_valid") and getattr(metrics[name], "ndim", 0) == 0)
-    return {name: float(metrics[name]) for name in names if bool(metrics.get(f"{name}_valid", True))}
+    names = (
+        name
+        for name in metrics
+        if not name.endswith("_valid") and getattr(metrics[name], "ndim", 0) == 0
+    )
+    return {
+        name: float(metrics[name]) for name in names if bool(metrics.get(f"{name}_valid", True))
+    }
 
 
 def count_numbers(columns: Columns, update: Numbers, gamma: float, envs: int) -> dict[str, float]:
-    """Numbers of a round from the columns of its record: shares of envs and steps, and the gap of the returns."""
-    rollbacks, free = columns["rolled_back"], ~columns["forced"]
+    """Numbers of a round from the columns of its record: shares of envs and steps, and the gap of
+    the returns.
+    """
+    rollbacks = columns["rolled_back"]
+    free = ~columns["forced"]
     waits = free & (columns["action"][..., Head.OP] == Op.WAIT)
     skipped = (columns["fault"] & int(Fault.SKIPPED_STEP) != 0).any(axis=0)
     numbers = {
@@ -121,9 +183,10 @@ def count_numbers(columns: Columns, update: Numbers, gamma: float, envs: int) ->
 def update_numbers(update: Numbers, kl_spike: float) -> dict[str, float]:
     """Numbers of an update under conditions; a number whose condition does not hold is left out.
 
-    The ratio of an action is the product of the ratios of its heads, and clipping bounds the gradient of each head, not
-    the product: among thousands of steps some ratios are far from 1 in a healthy update.  They count together with a
-    KL, their mean effect, above its limit, and where the KL is not measured.
+    The ratio of an action is the product of the ratios of its heads, and clipping bounds the
+    gradient of each head, not
+    the product: among thousands of steps some ratios are far from 1 in a healthy update.  They
+    count together with a KL, their mean effect, above its limit, and where the KL is not measured.
     """
     numbers = dict(update)
     ratios = {name: update[name] for name in ("ratio_max", "ratio_min") if name in update}
@@ -138,13 +201,17 @@ def update_numbers(update: Numbers, kl_spike: float) -> dict[str, float]:
 
 
 def gradient_drift(norm: float | None, average: float | None) -> tuple[float, float | None]:
-    """Relative distance of a round's norm from the moving average before it, and the average after it.
+    """Relative distance of a round's norm from the moving average before it, and the average after
+    it.
 
-    norm None: no step was applied, which leaves the average; average None: no norm yet.  The drift of both is 0.
+    norm None: no step was applied, which leaves the average; average None: no norm yet.  The drift
+    of both is 0.
     """
     if norm is None or average is None:
         return 0.0, average if norm is None else norm
-    return abs(norm - average) / (average + DRIFT_EPSILON), DRIFT_MOMENTUM * average + (1.0 - DRIFT_MOMENTUM) * norm
+    return abs(norm - average) / (average + DRIFT_EPSILON), DRIFT_MOMENTUM * average + (
+        1.0 - DRIFT_MOMENTUM
+    ) * norm
 
 
 class Finding(NamedTuple):
@@ -159,20 +226,25 @@ def judge(
 ) -> tuple[list[Finding], dict[str, int]]:
     """Return the findings of a round, and the streaks after it.
 
-    The streak of a metric ends where it is clear of the limit, for entropies `entropy_clear` times the limit.
+    The streak of a metric ends where it is clear of the limit, for entropies `entropy_clear` times
+    the limit.
     calm: the policy as a whole still has a choice, or may be decided: a collapsed head is no alarm.
     """
     findings: list[Finding] = []
-    after, reported = dict(streaks), set[tuple[str, str | None]]()
+    after = dict(streaks)
+    reported = set[tuple[str, str | None]]()
     for alarm in ALARMS:
         number = numbers.get(alarm.metric)
         if number is None:
             continue
         limit = limits[alarm.limit] if isinstance(alarm.limit, str) else alarm.limit
-        beyond, streak = BEYOND[alarm.op](number, limit), 0
+        beyond = BEYOND[alarm.op](number, limit)
+        streak = 0
         if alarm.rounds:
             clear = limit * (limits["entropy_clear"] if alarm.kind == "entropy_collapse" else 1.0)
-            is_clear = math.isfinite(number) and (number > clear if alarm.op == "<" else number < clear)
+            is_clear = math.isfinite(number) and (
+                number > clear if alarm.op == "<" else number < clear
+            )
             streak = 0 if is_clear else after.get(alarm.metric, 0) + beyond
             after[alarm.metric] = streak
             beyond = beyond and streak >= max(limits[alarm.rounds], 1)
@@ -182,17 +254,23 @@ def judge(
         reported.add(group)
         severity = INFO if calm and alarm.kind == "entropy_collapse" else alarm.severity
         shown = None if alarm.op == "nan" else limit
-        findings.append(Finding(AnomalyDetected(alarm.kind, number, shown, alarm.subject, streak), severity))
+        findings.append(
+            Finding(AnomalyDetected(alarm.kind, number, shown, alarm.subject, streak), severity)
+        )
     return findings, after
 
 
 def alarm_kinds(findings: Sequence[Envelope]) -> tuple[str, ...]:
     """Kinds of the alarms among the findings of a round, each once."""
-    kinds = [cast(AnomalyDetected, finding.data).kind for finding in findings if finding.severity != INFO]
+    kinds = [
+        cast(AnomalyDetected, finding.data).kind for finding in findings if finding.severity != INFO
+    ]
     return tuple(dict.fromkeys(kinds))
 
 
-def accuracy_drop(accuracy: float, rolling: float | None, progress: float, limits: Numbers) -> float | None:
+def accuracy_drop(
+    accuracy: float, rolling: float | None, progress: float, limits: Numbers
+) -> float | None:
     """Share of the rolling accuracy by which a round is worse; None where the drop is no event."""
     if rolling is None or not rolling > 0 or progress < limits["drop_progress"]:
         return None
@@ -210,7 +288,9 @@ def accuracy_trend(delta: float, config: TelemetrySpec) -> Trend | None:
 
 
 class SeedFinding(NamedTuple):
-    """Sign of a seed, which is no alarm: its limits are below the noise of a validation of few samples."""
+    """Sign of a seed, which is no alarm: its limits are below the noise of a validation of few
+    samples.
+    """
 
     epoch: int
     env: int  # row of the record
@@ -219,17 +299,27 @@ class SeedFinding(NamedTuple):
 
 
 def detect_seeds(columns: Columns) -> list[SeedFinding]:
-    """First signs of seeds that look better than they are, in the order of the epochs of a round."""
-    fired, germinated = columns["detectors"], stage_entries(columns, Stage.GERMINATED)
-    reported, found = np.zeros_like(fired[0]), list[SeedFinding]()
+    """First signs of seeds that look better than they are, in the order of the epochs of a
+    round.
+    """
+    fired = columns["detectors"]
+    germinated = stage_entries(columns, Stage.GERMINATED)
+    reported = np.zeros_like(fired[0])
+    found = list[SeedFinding]()
     for epoch in np.flatnonzero(fired.any(axis=(1, 2, 3)) | germinated.any(axis=(1, 2))).tolist():
         reported &= ~germinated[epoch][..., None]
         for env, slot, kind in np.argwhere(fired[epoch] & ~reported).tolist():
-            name, limit = DETECTORS[kind], RANSOM_HARM
-            value = float(columns["val_acc"][epoch, env]) - float(columns["committed_acc"][epoch, env])
+            name = DETECTORS[kind]
+            limit = RANSOM_HARM
+            value = float(columns["val_acc"][epoch, env]) - float(
+                columns["committed_acc"][epoch, env]
+            )
             if name == "attribution_ratio":
-                value, limit = float(columns["detector_ratio"][epoch, env, slot]), RATIO_LIMIT
-            found.append(SeedFinding(epoch, env, slot, AnomalyDetected(name, value, limit, None, 0)))
+                value = float(columns["detector_ratio"][epoch, env, slot])
+                limit = RATIO_LIMIT
+            found.append(
+                SeedFinding(epoch, env, slot, AnomalyDetected(name, value, limit, None, 0))
+            )
         reported |= fired[epoch]
     return found
 
@@ -249,21 +339,30 @@ class RoundMonitor:
     """Alarms of the rounds of a run, in order."""
 
     def __init__(self, facts: RunFacts, spec: TelemetrySpec, plan: RunPlan) -> None:
-        self._facts, self._spec, self._plan = facts, spec, plan
+        self._facts = facts
+        self._spec = spec
+        self._plan = plan
         limits = spec.limits._asdict()
         self._limits = limits | {"kl_spike": max(limits["kl_spike"], plan.kl_stop)}
         self.state = AlarmState()
 
     def end_round(
-        self, round: int, columns: Columns, metrics: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]
+        self,
+        round: int,
+        columns: Columns,
+        metrics: Mapping[str, Any],
+        devices: Sequence[Mapping[str, Any]],
     ) -> list[Envelope]:
         """Events about the round: findings by the table, then devices that are almost full."""
-        update, limits = valid_metrics(metrics), self._limits
+        update = valid_metrics(metrics)
+        limits = self._limits
         numbers = update_numbers(update, limits["kl_spike"])
         numbers |= count_numbers(columns, update, self._plan.gamma, self._facts.envs)
         if round < self._plan.imitated:  # the policy that is copied may be decided
             heads = {f"entropy_head.{head}" for head in HEADS}
-            numbers = {name: x for name, x in numbers.items() if name not in heads or not math.isfinite(x)}
+            numbers = {
+                name: x for name, x in numbers.items() if name not in heads or not math.isfinite(x)
+            }
         limits = limits | self._entropy_limits(numbers)
         norm = numbers.get("gradient_norm", math.nan)
         drift, average = gradient_drift(norm if math.isfinite(norm) else None, self.state.gradient)
@@ -276,23 +375,35 @@ class RoundMonitor:
         findings, streaks = judge(numbers, limits, self.state.streaks, calm=calm)
         self.state = replace(self.state, streaks=streaks, gradient=average)
         if broken := sorted(name for name, number in update.items() if not math.isfinite(number)):
-            findings.append(Finding(AnomalyDetected("numeric", len(broken), 0, ", ".join(broken), 0), ERROR))
+            findings.append(
+                Finding(AnomalyDetected("numeric", len(broken), 0, ", ".join(broken), 0), ERROR)
+            )
         findings += self._memory_findings(round, devices)
-        return [Envelope(finding.event, round=round, severity=finding.severity) for finding in findings]
+        return [
+            Envelope(finding.event, round=round, severity=finding.severity) for finding in findings
+        ]
 
     def _entropy_limits(self, numbers: Numbers) -> dict[str, float]:
-        """Limits as shares of the first entropy of each head: a head that starts almost decided has not collapsed."""
+        """Limits as shares of the first entropy of each head: a head that starts almost decided has
+        not collapsed.
+        """
         measured = {head: numbers.get(f"entropy_head.{head}", math.nan) for head in HEADS}
         known = {head: entropy for head, entropy in measured.items() if math.isfinite(entropy)}
         self.state = replace(self.state, first={**known, **self.state.first})
         first = self.state.first
-        return {f"entropy_{head}": self._limits[f"entropy_{head}"] * min(first.get(head, 1.0), 1.0) for head in HEADS}
+        return {
+            f"entropy_{head}": self._limits[f"entropy_{head}"] * min(first.get(head, 1.0), 1.0)
+            for head in HEADS
+        }
 
     def _memory_findings(self, round: int, devices: Sequence[Mapping[str, Any]]) -> list[Finding]:
         """Devices that are almost full, each again after some rounds."""
-        limit, warned, findings = self._limits["memory"], dict(self.state.warned), list[Finding]()
+        limit = self._limits["memory"]
+        warned = dict(self.state.warned)
+        findings = list[Finding]()
         for device in devices:
-            name, share = device["device"], device["reserved_bytes"] / max(device["total_bytes"], 1)
+            name = device["device"]
+            share = device["reserved_bytes"] / max(device["total_bytes"], 1)
             due = name not in warned or round - warned[name] >= self._limits["memory_rounds"]
             if due and share > limit:
                 findings.append(Finding(AnomalyDetected("memory", share, limit, name, 0), WARNING))
@@ -303,20 +414,28 @@ class RoundMonitor:
     def trend_events(self, summary: BatchSummary, before: Sequence[float]) -> list[Event]:
         """Trend of the accuracy; before: mean accuracies of the at most 10 rounds before.
 
-        Rounds differ in their instances: a drop within the error of the difference of their means is no event.
+        Rounds differ in their instances: a drop within the error of the difference of their means
+        is no event.
         """
         if not before or summary.accuracy_mean is None or summary.rolling_accuracy is None:
             return []
-        known, now = fmean(before), summary.rolling_accuracy
+        known = fmean(before)
+        now = summary.rolling_accuracy
         kind = accuracy_trend(now - known, self._spec)
         events: list[Event] = []
         if kind is not None:
-            events.append(TrendDetected(kind=kind, rolling_accuracy=now, previous=known, delta=now - known))
+            events.append(
+                TrendDetected(kind=kind, rolling_accuracy=now, previous=known, delta=now - known)
+            )
         progress = (summary.round + 1) / self._plan.rounds
         share = accuracy_drop(summary.accuracy_mean, known, progress, self._limits)
         siblings = 1 if summary.round < self._plan.imitated else self._plan.siblings
         worlds = summary.episodes_completed / siblings  # of a round
         chance = DROP_ERRORS * summary.accuracy_std * ((1 + 1 / len(before)) / worlds) ** 0.5
         if share is not None and known - summary.accuracy_mean > chance:
-            events.append(PerformanceDropped(accuracy=summary.accuracy_mean, rolling_accuracy=known, drop=share))
+            events.append(
+                PerformanceDropped(
+                    accuracy=summary.accuracy_mean, rolling_accuracy=known, drop=share
+                )
+            )
         return events

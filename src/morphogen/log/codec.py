@@ -1,4 +1,6 @@
-"""Codec of host values for checkpoints: to trees of dicts, lists, arrays and plain values, and back.  No torch."""
+"""Codec of host values for checkpoints: to trees of dicts, lists, arrays and plain values, and
+back.  No torch.
+"""
 
 import json
 import re
@@ -15,19 +17,31 @@ from pydantic_core import ErrorDetails
 from morphogen.errors import CheckpointError
 from morphogen.vocab.text import format_value
 
-Tree = Any  # None, bool, int, float, str, array or tensor, a list of trees, or a dict of them by name
+# None, bool, int, float, str, array or tensor, a list of trees, or a dict of them by name
+Tree = Any
 ARRAY = "$array"  # key of the index that replaces an array while a tree is checked
 RATIO = re.compile(r"-?[0-9]{1,4000}(/[1-9][0-9]{0,3999})?")
-NUMBER_KINDS = {"b": "flags", "i": "integers", "u": "integers", "f": "reals", "c": "complex numbers"}
+NUMBER_KINDS = {
+    "b": "flags",
+    "i": "integers",
+    "u": "integers",
+    "f": "reals",
+    "c": "complex numbers",
+}
 
 
 def _take_array(value: Any, info: ValidationInfo) -> np.ndarray[Any, Any]:
     arrays: list[Any] = info.context or []
-    if not isinstance(value, dict) or value.keys() != {ARRAY} or value[ARRAY] not in range(len(arrays)):
+    if (
+        not isinstance(value, dict)
+        or value.keys() != {ARRAY}
+        or value[ARRAY] not in range(len(arrays))
+    ):
         raise ValueError("expected an array")
     try:
         return np.asarray(arrays[value[ARRAY]])
-    except (TypeError, RuntimeError):  # tensors that are sparse, without values, or of a dtype unknown to numpy
+    # tensors that are sparse, without values, or of a dtype unknown to numpy
+    except (TypeError, RuntimeError):
         raise ValueError("expected a dense array of a dtype of numpy") from None
 
 
@@ -38,7 +52,8 @@ def _parse_ratio(value: Any) -> Fraction:
 
 
 Array = Annotated[np.ndarray[Any, Any], PlainValidator(_take_array)]
-Ratio = Annotated[Fraction, PlainValidator(_parse_ratio)]  # exact: its text has a bound, 1e999999999 has none
+# exact: its text has a bound, 1e999999999 has none
+Ratio = Annotated[Fraction, PlainValidator(_parse_ratio)]
 
 
 def pack(value: Any) -> Tree:
@@ -83,7 +98,11 @@ def unpack(kind: Any, tree: Tree, where: str) -> Any:
 
 def _describe_fault(fault: ErrorDetails, where: str) -> str:
     for part in fault["loc"][1:]:
-        name = part if isinstance(part, int) or (part.isidentifier() and part.isascii()) else format_value(part)
+        name = (
+            part
+            if isinstance(part, int) or (part.isidentifier() and part.isascii())
+            else format_value(part)
+        )
         where += f"[{name}]" if isinstance(part, int) else f".{name}"
     if fault["type"].startswith("missing"):
         return f"{where} is missing"
@@ -94,19 +113,26 @@ def _describe_fault(fault: ErrorDetails, where: str) -> str:
 
 
 def check_arrays(tree: Tree, like: Tree, where: str) -> None:
-    """Raise a CheckpointError unless arrays have the shapes and kinds (reals, integers, flags) of `like`."""
+    """Raise a CheckpointError unless arrays have the shapes and kinds (reals, integers, flags) of
+    `like`.
+    """
     if isinstance(like, np.ndarray):
         array = np.asarray(tree)
-        required, actual = ((NUMBER_KINDS[one.dtype.kind], list(one.shape)) for one in (like, array))
+        required, actual = (
+            (NUMBER_KINDS[one.dtype.kind], list(one.shape)) for one in (like, array)
+        )
         if actual != required:
             raise CheckpointError(
-                f"{where}: expected {required[0]} {required[1]}, got {array.dtype.name} {list(array.shape)}"
+                f"{where}: expected {required[0]} {required[1]}, got {array.dtype.name} "
+                f"{list(array.shape)}"
             )
     elif isinstance(like, Mapping):
         for name, inner in like.items():
             check_arrays(tree[name], inner, f"{where}.{name}")
     elif isinstance(like, list):
         if len(tree) != len(like):
-            raise CheckpointError(f"{where}: expected a list of {len(like)}, got {format_value(tree)}")
+            raise CheckpointError(
+                f"{where}: expected a list of {len(like)}, got {format_value(tree)}"
+            )
         for i, inner in enumerate(like):
             check_arrays(tree[i], inner, f"{where}[{i}]")

@@ -21,8 +21,10 @@ LEGEND = (
     "seeds of the round: alive at its end, fossilized (kept for good), pruned"
 )
 VALUES = {  # by the objective of the task
-    DELIVERED: "accuracy (as a share of 1) of the network it would deliver, minus the price of its parameters",
-    ANYTIME: "mean over the epochs of the accuracy (as a share of 1) in use, minus the price of all parameters added",
+    DELIVERED: "accuracy (as a share of 1) of the network it would deliver, minus the price of its "
+    "parameters",
+    ANYTIME: "mean over the epochs of the accuracy (as a share of 1) in use, minus the price of "
+    "all parameters added",
 }
 TABLE_WIDTH = 120  # of tables where no terminal sets a width
 EDGE_ROUNDS = 5  # rounds at either end that the closing summary compares
@@ -32,7 +34,11 @@ COLUMNS = (
     progress.TaskProgressColumn(),
     progress.TextColumn("{task.fields[numbers]}", markup=False),
 )
-COMPILE_COLUMNS = (progress.SpinnerColumn(), progress.TextColumn("{task.description}"), progress.TimeElapsedColumn())
+COMPILE_COLUMNS = (
+    progress.SpinnerColumn(),
+    progress.TextColumn("{task.description}"),
+    progress.TimeElapsedColumn(),
+)
 
 
 def round_number(round: int) -> int:
@@ -42,7 +48,9 @@ def round_number(round: int) -> int:
 
 def format_number(value: float | None, digits: int = 3) -> str:
     """A number for people; what could not be measured is a dash."""
-    return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
+    return (
+        "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
+    )
 
 
 def format_cell(value: Any) -> str:
@@ -60,12 +68,15 @@ def format_duration(seconds: float) -> str:
 def column_blocks(widths: Sequence[int], total: int) -> list[list[int]]:
     """Return the columns of each block of a table: the first column leads every block.
 
-    `widths`: cells of each column, padding and divider included; `total`: cells of the terminal.  A column wider than
-    the terminal has a block of its own.
+    `widths`: cells of each column, padding and divider included; `total`: cells of the terminal.  A
+    column wider than the terminal has a block of its own.
     """
     blocks = [[0]]
     for column in range(1, len(widths)):
-        if sum(widths[each] for each in blocks[-1]) + widths[column] > total and len(blocks[-1]) > 1:
+        if (
+            sum(widths[each] for each in blocks[-1]) + widths[column] > total
+            and len(blocks[-1]) > 1
+        ):
             blocks.append([0])
         blocks[-1].append(column)
     return blocks
@@ -73,11 +84,14 @@ def column_blocks(widths: Sequence[int], total: int) -> list[list[int]]:
 
 def open_console(stream: TextIO) -> console.Console:
     """A console on a stream, as wide as its terminal; text is taken as it is."""
-    return console.Console(file=stream, width=None if stream.isatty() else TABLE_WIDTH, markup=False, highlight=False)
+    return console.Console(
+        file=stream, width=None if stream.isatty() else TABLE_WIDTH, markup=False, highlight=False
+    )
 
 
 class Console:
-    """Live progress on a terminal, and everywhere a line per round.  `quiet`: errors, closing table and summary only.
+    """Live progress on a terminal, and everywhere a line per round.  `quiet`: errors, closing table
+    and summary only.
 
     A sink of events too: it says at once what is out of the ordinary.
     """
@@ -91,10 +105,15 @@ class Console:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._err, self._out = open_console(err or sys.stderr), open_console(out or sys.stdout)
-        self._quiet, self._clock = quiet, clock
+        self._quiet = quiet
+        self._clock = clock
         self._bar: progress.Progress | None = None
-        self._start_s, self._rounds, self._epochs, self._envs = clock(), 0, 0, 0
-        self._done_before, self._done = 0.0, 0.0
+        self._start_s = clock()
+        self._rounds = 0
+        self._epochs = 0
+        self._envs = 0
+        self._done_before = 0.0
+        self._done = 0.0
         self._accuracy: float | None = None
         self._compile_s: dict[str, float] = {}  # by unit
 
@@ -106,16 +125,23 @@ class Console:
 
     def start(self, spec: RunSpec, facts: Mapping[str, object], *, done: float = 0.0) -> None:
         """Say what is going to run; `done`: the share of it that was run before."""
-        self._start_s, self._rounds, self._done_before = self._clock(), spec.rounds, done
-        self._epochs, self._envs = spec.episode_length or 0, spec.envs
+        self._start_s = self._clock()
+        self._rounds = spec.rounds
+        self._done_before = done
+        self._epochs = spec.episode_length or 0
+        self._envs = spec.envs
         if self._quiet:
             return
         for name, fact in facts.items():
             self._say(f"{name:<22}{fact}")
         self._say(LEGEND.format(value=VALUES[TASKS[spec.task].objective]))
         if self._err.is_terminal:
-            self._bar = progress.Progress(*COLUMNS, console=self._err, refresh_per_second=4, transient=True)
-            self._bar.add_task("", total=1.0, where=f"round {round_number(0)}/{self._rounds}", numbers="")
+            self._bar = progress.Progress(
+                *COLUMNS, console=self._err, refresh_per_second=4, transient=True
+            )
+            self._bar.add_task(
+                "", total=1.0, where=f"round {round_number(0)}/{self._rounds}", numbers=""
+            )
             self._bar.start()
 
     def end_compiling(self, unit: str, seconds: float | None) -> None:
@@ -126,20 +152,28 @@ class Console:
             if not self._quiet:
                 self._say(f"compiling {unit}: {seconds:,.0f} s")
         elif self._err.is_terminal and not self._quiet:
-            self._bar = progress.Progress(*COMPILE_COLUMNS, console=self._err, refresh_per_second=4, transient=True)
+            self._bar = progress.Progress(
+                *COMPILE_COLUMNS, console=self._err, refresh_per_second=4, transient=True
+            )
             self._bar.add_task(f"compiling {unit}", total=None)
             self._bar.start()
 
-    def end_epoch(self, round: int, epoch: int, done_share: float, accuracy: float | None = None) -> None:
-        """One epoch is over; `done_share` in 0 .. 1 of the whole run; accuracy: of the epoch before, percent."""
-        self._done, self._accuracy = done_share, accuracy or self._accuracy
+    def end_epoch(
+        self, round: int, epoch: int, done_share: float, accuracy: float | None = None
+    ) -> None:
+        """One epoch is over; `done_share` in 0 .. 1 of the whole run; accuracy: of the epoch
+        before, percent.
+        """
+        self._done = done_share
+        self._accuracy = accuracy or self._accuracy
         if self._bar is None:
             return
         where = f"round {round_number(round)}/{self._rounds}  epoch {epoch + 1}/{self._epochs}"
         spent = self._clock() - self._start_s
         new = done_share - self._done_before
         rate = new * self._rounds * self._epochs * self._envs / spent if spent > 0 else None
-        mean, speed = format_number(self._accuracy, 1), format_number(rate, 0)
+        mean = format_number(self._accuracy, 1)
+        speed = format_number(rate, 0)
         numbers = f"accuracy {mean} %  {speed} env-epochs/s  {self._eta() or 'closing'}"
         self._bar.update(self._bar.task_ids[0], completed=done_share, where=where, numbers=numbers)
 
@@ -149,11 +183,12 @@ class Console:
         if self._quiet:
             return
         back = f"  rolled back {summary.rollbacks}" if summary.rollbacks else ""
-        accuracy, value = format_number(summary.accuracy_mean, 1), format_number(summary.network_value_mean)
+        accuracy = format_number(summary.accuracy_mean, 1)
+        value = format_number(summary.network_value_mean)
         self._say(
-            f"round {round_number(summary.round)}/{self._rounds}  accuracy {accuracy} %  "
-            f"return {format_number(summary.return_mean)}  value {value}  "
-            f"alive {summary.live}  fossilized {summary.fossilized}  pruned {summary.pruned}{back}  "
+            f"round {round_number(summary.round)}/{self._rounds}  accuracy {accuracy} %  return "
+            f"{format_number(summary.return_mean)}  value {value}  alive {summary.live}  "
+            f"fossilized {summary.fossilized}  pruned {summary.pruned}{back}  "
             f"{format_number(summary.env_epochs_per_s, 0)} env-epochs/s  {self._eta()}".rstrip()
         )
 
@@ -165,7 +200,9 @@ class Console:
     def start_evaluation(self, episodes: int) -> None:
         """Say what goes on after the last round, for a while without progress."""
         if not self._quiet:
-            self._say(f"final evaluation: each policy plays {count_noun(episodes, 'held-out instance')}")
+            self._say(
+                f"final evaluation: each policy plays {count_noun(episodes, 'held-out instance')}"
+            )
 
     def write(self, events: Iterable[Envelope]) -> None:
         """Print warnings and errors about the run and its rounds."""
@@ -187,16 +224,21 @@ class Console:
     def print_table(self, rows: Sequence[Mapping[str, object]], title: str = "") -> None:
         """Print a table on stdout, a line per row; the keys of the first row are the columns.
 
-        Columns beyond the width of the terminal follow in further blocks, each led by the first column.
+        Columns beyond the width of the terminal follow in further blocks, each led by the first
+        column.
         """
         self._stop()
         if not rows:
             return
         cells = [[format_cell(value) for value in row.values()] for row in rows]
         names = list(rows[0])
-        widths = [max(map(len, [name, *column])) + 3 for name, *column in zip(names, *cells, strict=True)]
+        widths = [
+            max(map(len, [name, *column])) + 3 for name, *column in zip(names, *cells, strict=True)
+        ]
         for number, block in enumerate(column_blocks(widths, self._out.width - 1)):
-            grid = table.Table(title=title if title and not number else None, title_justify="left", box=box.SIMPLE)
+            grid = table.Table(
+                title=title if title and not number else None, title_justify="left", box=box.SIMPLE
+            )
             for column in block:
                 justify = "left" if isinstance(rows[0][names[column]], str) else "right"
                 grid.add_column(names[column], justify=justify, overflow="fold")
@@ -210,15 +252,20 @@ class Console:
         for line in closing_lines(result.history, self._clock() - self._start_s):
             self._out.print(line, soft_wrap=True)
         if self._compile_s:
-            units = ", ".join(f"{unit} {seconds:,.1f} s" for unit, seconds in self._compile_s.items())
-            self._out.print(f"compiled in {sum(self._compile_s.values()):,.1f} s: {units}", soft_wrap=True)
+            units = ", ".join(
+                f"{unit} {seconds:,.1f} s" for unit, seconds in self._compile_s.items()
+            )
+            self._out.print(
+                f"compiled in {sum(self._compile_s.values()):,.1f} s: {units}", soft_wrap=True
+            )
         if result.run_dir is not None:
             self._out.print(escape_text(f"files: {result.run_dir}"), soft_wrap=True)
 
     def _eta(self) -> str:
         if not self._done_before < self._done < 1.0:
             return ""
-        spent, new = self._clock() - self._start_s, self._done - self._done_before
+        spent = self._clock() - self._start_s
+        new = self._done - self._done_before
         return f"ETA {format_duration(spent * (1.0 - self._done) / new)}"
 
     def _say(self, line: str) -> None:
@@ -235,12 +282,27 @@ def closing_lines(history: Sequence[Any], seconds: float) -> list[str]:
     if not history:
         return ["no round was run"]
     best = max(history, key=lambda summary: summary.accuracy_mean)
-    numbers = {"return": "return_mean", "value": "network_value_mean", "accuracy %": "accuracy_mean"}
-    trends = [f"{label}: {_trend([getattr(one, name) for one in history])}" for label, name in numbers.items()]
-    where = f"best round: {round_number(best.round)} with a mean accuracy of {format_number(best.accuracy_mean, 1)} %"
+    numbers = {
+        "return": "return_mean",
+        "value": "network_value_mean",
+        "accuracy %": "accuracy_mean",
+    }
+    trends = [
+        f"{label}: {_trend([getattr(one, name) for one in history])}"
+        for label, name in numbers.items()
+    ]
+    where = (
+        f"best round: {round_number(best.round)} with a mean accuracy of "
+        f"{format_number(best.accuracy_mean, 1)} %"
+    )
     odd = format_counts(Counter(kind for summary in history for kind in summary.anomalies))
     anomalies = [f"rounds with anomalies: {odd}"] if odd else []
-    return [f"{count_noun(len(history), 'round')} in {format_duration(seconds)}", *trends, where, *anomalies]
+    return [
+        f"{count_noun(len(history), 'round')} in {format_duration(seconds)}",
+        *trends,
+        where,
+        *anomalies,
+    ]
 
 
 def _trend(values: list[float | None]) -> str:
@@ -248,5 +310,10 @@ def _trend(values: list[float | None]) -> str:
     edge = min(EDGE_ROUNDS, len(values) // 2)
     if not edge:
         return format_number(values[0])
-    first, last = format_number(mean_known(values[:edge])), format_number(mean_known(values[-edge:]))
-    return f"{first} in the first {edge} rounds, {last} in the last {edge}" if edge > 1 else f"{first}, then {last}"
+    first = format_number(mean_known(values[:edge]))
+    last = format_number(mean_known(values[-edge:]))
+    return (
+        f"{first} in the first {edge} rounds, {last} in the last {edge}"
+        if edge > 1
+        else f"{first}, then {last}"
+    )

@@ -48,7 +48,9 @@ class DeriveContext:
     """Record of one epoch, and its context."""
 
     record: (
-        Record  # and `settled`, hosts whose loss settled first; `began`, envs in a new regime; `totals`, sums so far
+        # and `settled`, hosts whose loss settled first; `began`, envs in a new regime; `totals`,
+        # sums so far
+        Record
     )
     before: Record  # state of the slots [E, S] before the epoch, its germinations noted
     after: Record
@@ -84,12 +86,15 @@ class EventRule(NamedTuple):
 def derive_events(record: RoundRecord, wanted: Collection[str] | None = None) -> Iterator[Envelope]:
     """Yield the events of the epochs of a round; `wanted`: names of events; None: all.
 
-    In each epoch events about all envs come first, then the events of each env, in order, then alarms, then details.
+    In each epoch events about all envs come first, then the events of each env, in order, then
+    alarms, then details.
     """
     rules = [rule for rule in RULES if wanted is None or not rule.names.isdisjoint(wanted)]
     if not rules:
         return
-    columns, detections, stable = {**record.columns}, detect_seeds(record.columns), record.columns["stabilized"]
+    columns = {**record.columns}
+    detections = detect_seeds(record.columns)
+    stable = record.columns["stabilized"]
     columns["settled"] = stable & (np.cumsum(stable, axis=0) == 1)
     columns["began"] = np.diff(columns["regime"], axis=0, prepend=0) > 0
     columns["totals"] = np.cumsum(columns["components"], axis=0, dtype=np.float64)
@@ -97,7 +102,9 @@ def derive_events(record: RoundRecord, wanted: Collection[str] | None = None) ->
     tables = columns, history_before(after), after
     for epoch in range(record.epochs):
         detail = DEBUG if record.detail is None else int(record.detail[epoch])
-        row, past, present = ({name: column[epoch] for name, column in table.items()} for table in tables)
+        row, past, present = (
+            {name: column[epoch] for name, column in table.items()} for table in tables
+        )
         step = DeriveContext(
             row,
             past,
@@ -120,10 +127,13 @@ def _places(mask: Array) -> list[Place]:
 
 def _stage_events(step: DeriveContext) -> Iterator[Envelope]:
     """Every change of stage, in order, each followed by the event of its seed."""
-    record, memory = step.record, step.before
+    record = step.record
+    memory = step.before
     for cause, (before, after) in zip(kinds.REMOVALS, pairwise(STAGE_POINTS), strict=True):
         for at in _places(record[before] != record[after]):
-            start, old, new = (Stage(int(record[point][at])) for point in ("stage_before", before, after))
+            start, old, new = (
+                Stage(int(record[point][at])) for point in ("stage_before", before, after)
+            )
             change = kinds.StageChanged(
                 from_=old.name,
                 to=new.name,
@@ -131,7 +141,8 @@ def _stage_events(step: DeriveContext) -> Iterator[Envelope]:
                 blueprint=None if old is Stage.DORMANT else step.blueprint(at),
                 alpha=memory["alpha"][at],
                 age=0 if start is Stage.DORMANT else memory["age"][at],
-                epochs_in_stage=0 if old != start else memory["epochs_in_stage"][at],  # 0: a second move
+                # 0: a second move
+                epochs_in_stage=0 if old != start else memory["epochs_in_stage"][at],
             )
             yield step.envelope(at, change)
             if new in (Stage.GERMINATED, Stage.FOSSILIZED, Stage.PRUNED):
@@ -140,7 +151,9 @@ def _stage_events(step: DeriveContext) -> Iterator[Envelope]:
 
 def _seed_event(step: DeriveContext, at: Place, to: Stage, cause: kinds.Cause) -> Event:
     """A seed that germinates, or as of the last epoch before its move."""
-    record, memory, accuracy = step.record, step.before, step.record["acc_before"][at[0]]
+    record = step.record
+    memory = step.before
+    accuracy = step.record["acc_before"][at[0]]
     if to is Stage.GERMINATED:
         return kinds.SeedGerminated(
             blueprint=step.blueprint(at),
@@ -153,7 +166,8 @@ def _seed_event(step: DeriveContext, at: Place, to: Stage, cause: kinds.Cause) -
     measured = memory["contribution_valid"][at]
     before: dict[str, Any] = {
         "blueprint": step.blueprint(at),
-        "params": max(memory["params"][at], record["params"][at]),  # counted in the epoch before, or first in this one
+        # counted in the epoch before, or first in this one
+        "params": max(memory["params"][at], record["params"][at]),
         "age": memory["age"][at] if record["stage_before"][at] != Stage.DORMANT else 0,
         "contribution": memory["contribution"][at] if measured else None,
         "accuracy_change": float(accuracy) - float(memory["germination_accuracy"][at]),
@@ -166,16 +180,26 @@ def _seed_event(step: DeriveContext, at: Place, to: Stage, cause: kinds.Cause) -
 def _gate_fields(step: DeriveContext, at: Place) -> Json:
     bits = int(step.record["gate_failed"][at])
     failed = [check.name.lower() for check in Check if bits >> check & 1]
-    return {"gate": Gate(int(step.record["gate"][at])).name, "passed": step.record["gate_passed"][at], "failed": failed}
+    return {
+        "gate": Gate(int(step.record["gate"][at])).name,
+        "passed": step.record["gate_passed"][at],
+        "failed": failed,
+    }
 
 
 def _fault_fields(step: DeriveContext, at: Place) -> Json:
     faults = Fault(int(step.record["fault"][at]))
-    return {"sign": _panic_name(step, "anomaly", at), "faults": [str(fault.name).lower() for fault in faults]}
+    return {
+        "sign": _panic_name(step, "anomaly", at),
+        "faults": [str(fault.name).lower() for fault in faults],
+    }
 
 
 def _regime_fields(step: DeriveContext, at: Place) -> Json:
-    return {"view": View(int(step.record["view_code"][at])).label, "accuracy": step.record["acc_before"][at]}
+    return {
+        "view": View(int(step.record["view_code"][at])).label,
+        "accuracy": step.record["acc_before"][at],
+    }
 
 
 def _panic_name(step: DeriveContext, column: str, at: Place) -> str:
@@ -188,13 +212,17 @@ def _penalty(step: DeriveContext, at: Place) -> float:
 
 
 def _episode_fields(step: DeriveContext, at: Place) -> Json:
-    facts, (env,) = step.facts, at
+    facts = step.facts
+    (env,) = at
     named: dict[str, Sequence[str]] = {"components": facts.components, "slot_rewards": facts.slots}
     named |= {"detectors": DETECTORS, "instance": INSTANCE_PARAMETERS, "ops": VALUE_NAMES[Head.OP]}
     kept = in_stages(step.record["stage"][env], OCCUPIED)
     return {
         **{name: array[env] for name, array in step.ends.items()},
-        **{name: dict(zip(names, step.ends[name][env], strict=True)) for name, names in named.items()},
+        **{
+            name: dict(zip(names, step.ends[name][env], strict=True))
+            for name, names in named.items()
+        },
         "topology": [_episode_seed(step, (env, slot)) for (slot,) in _places(kept)],
     }
 
@@ -205,7 +233,9 @@ def _episode_seed(step: DeriveContext, at: Place) -> kinds.EpisodeSeed:
         "blueprint": step.blueprint(at),
         "stage": Stage(int(step.record["stage"][at])).name,
         "alpha": step.record["alpha"][at],
-        "contribution": step.after["contribution"][at] if step.after["contribution_valid"][at] else None,
+        "contribution": step.after["contribution"][at]
+        if step.after["contribution_valid"][at]
+        else None,
     }
 
 
@@ -233,19 +263,30 @@ def _alarm_events(step: DeriveContext) -> Iterator[Envelope]:
 
 
 def choice_names(values: Array, names: tuple[str, ...], used: Array) -> list[str | None]:
-    """The name of the value that each env chose with a head; None where it uses none.  int [E], bool [E]."""
+    """The name of the value that each env chose with a head; None where it uses none.  int [E],
+    bool [E].
+    """
     known = used & (values >= 0) & (values < len(names))
-    return [names[value] if good else None for value, good in zip(values.tolist(), known.tolist(), strict=True)]
+    return [
+        names[value] if good else None
+        for value, good in zip(values.tolist(), known.tolist(), strict=True)
+    ]
 
 
 def valid_column(record: Record, name: str) -> Array:
-    """Return a column; NaN (None in an event), or None in place of a flag, where it is not measured; codes by name."""
+    """Return a column; NaN (None in an event), or None in place of a flag, where it is not
+    measured; codes by name.
+    """
     column = record[name]
     if name in _ENUMS:
         return _ENUMS[name][column]
     if name not in VALID:
         return column
-    return np.where(expand_flag(record[VALID[name]], column), column, NO_VALUE if column.dtype == bool else np.nan)
+    return np.where(
+        expand_flag(record[VALID[name]], column),
+        column,
+        NO_VALUE if column.dtype == bool else np.nan,
+    )
 
 
 def _name_table(of: type[Stage | Op | Outcome | Reason]) -> Array:
@@ -255,22 +296,31 @@ def _name_table(of: type[Stage | Op | Outcome | Reason]) -> Array:
     return table
 
 
-_ENUMS = {"stage": _name_table(Stage), "outcome": _name_table(Outcome), "reason": _name_table(Reason)}
+_ENUMS = {
+    "stage": _name_table(Stage),
+    "outcome": _name_table(Outcome),
+    "reason": _name_table(Reason),
+}
 _ENUMS["op_effective"] = _name_table(Op)
 # Columns of fields with other names.
-COLUMNS = name_map("loss=val_loss, streak=panic_streak, interaction=interaction_sum, norm=host_layer_norm")
+COLUMNS = name_map(
+    "loss=val_loss, streak=panic_streak, interaction=interaction_sum, norm=host_layer_norm"
+)
 Viewed = TypeVar("Viewed", bound=EpochEvent)
 
 
 def view(kind: type[Viewed], record: Record, **more: Any) -> Viewed:
     """The columns of a record that have the names of the fields of an event, and more fields."""
     columns = {name: COLUMNS.get(name, name) for name in field_names(kind) if name not in more}
-    return kind.build(**{name: valid_column(record, column) for name, column in columns.items()}, **more)
+    return kind.build(
+        **{name: valid_column(record, column) for name, column in columns.items()}, **more
+    )
 
 
 def epoch_event(record: Record) -> kinds.EpochCompleted:
     """State of every env."""
-    occupied, ratio = in_stages(record["stage"], OCCUPIED), delivered_params(record) / record["host_params"]
+    occupied = in_stages(record["stage"], OCCUPIED)
+    ratio = delivered_params(record) / record["host_params"]
     contribution = np.where(occupied, valid_column(record, "contribution"), np.nan)
     return view(kinds.EpochCompleted, record, params_ratio=ratio, contribution=contribution)
 
@@ -279,12 +329,16 @@ MAX_OTHERS = 2  # ops that are reported besides the chosen one
 
 
 def actions_event(record: Record, facts: RunFacts) -> kinds.ActionsTaken:
-    """Chosen actions, their outcomes, and the most likely legal ops besides, the likeliest first."""
+    """Chosen actions, their outcomes, and the most likely legal ops besides, the likeliest
+    first.
+    """
     action = record["action"]
     used = used_heads(action[:, Head.OP])
     names = {**VALUE_NAMES, Head.SLOT: facts.slots, Head.BLUEPRINT: facts.blueprints}
     free = record["op_legal"] & (np.arange(len(Op)) != record["action"][:, :1])
-    likely = np.argsort(np.where(free, -record["op_prob"], np.inf), axis=1, kind="stable")[:, :MAX_OTHERS]
+    likely = np.argsort(np.where(free, -record["op_prob"], np.inf), axis=1, kind="stable")[
+        :, :MAX_OTHERS
+    ]
     return view(
         kinds.ActionsTaken,
         record,
@@ -295,8 +349,11 @@ def actions_event(record: Record, facts: RunFacts) -> kinds.ActionsTaken:
 
 
 def attribution_event(record: Record) -> kinds.AttributionMissing | None:
-    """Seeds without a fresh contribution; `not_exact`: fresh, but its interactions were not measured."""
-    seed, fresh = in_stages(record["stage"], OCCUPIED), record["contribution_valid"]
+    """Seeds without a fresh contribution; `not_exact`: fresh, but its interactions were not
+    measured.
+    """
+    seed = in_stages(record["stage"], OCCUPIED)
+    fresh = record["contribution_valid"]
     player = in_stages(record["stage_ticked"], BLENDED) & (record["alpha"] > 0)
     reason = np.where(player & ~record["measured"][:, None], "skipped", "no_player").astype(object)
     reason = np.where(fresh & ~record["interaction_valid"], "not_exact", reason)
@@ -307,11 +364,17 @@ def attribution_event(record: Record) -> kinds.AttributionMissing | None:
 
 
 def _about_all(
-    group: int, kind: type[Event], make: Callable[[DeriveContext], Event | None], detail: int = DEBUG
+    group: int,
+    kind: type[Event],
+    make: Callable[[DeriveContext], Event | None],
+    detail: int = DEBUG,
 ) -> EventRule:
     """A rule with at most one event about all envs."""
     return EventRule(
-        group, detail, frozenset((kind.NAME,)), lambda step: (step.envelope((), data) for data in [make(step)] if data)
+        group,
+        detail,
+        frozenset((kind.NAME,)),
+        lambda step: (step.envelope((), data) for data in [make(step)] if data),
     )
 
 
@@ -327,8 +390,12 @@ def _each(
     def make(step: DeriveContext) -> Iterator[Envelope]:
         for at in _places(where(step)):
             own = more(step, at)
-            columns = {name: COLUMNS.get(name, name) for name in field_names(kind) if name not in own}
-            data = kind.build(**{name: step.record[column][at] for name, column in columns.items()}, **own)
+            columns = {
+                name: COLUMNS.get(name, name) for name in field_names(kind) if name not in own
+            }
+            data = kind.build(
+                **{name: step.record[column][at] for name, column in columns.items()}, **own
+            )
             yield step.envelope(at, data)
 
     return EventRule(group, detail, frozenset((kind.NAME,)), make)
@@ -337,7 +404,9 @@ def _each(
 def _is_wrong(step: DeriveContext) -> Array:
     """Envs with a fault that were not rolled back."""
     record = step.record
-    return ((record["anomaly"] != Panic.NONE) | (record["fault"] != Fault.NONE)) & ~record["rolled_back"]
+    return ((record["anomaly"] != Panic.NONE) | (record["fault"] != Fault.NONE)) & ~record[
+        "rolled_back"
+    ]
 
 
 def _ablations(step: DeriveContext) -> kinds.AblationsMeasured:
@@ -352,8 +421,12 @@ def _host_gradients(step: DeriveContext) -> kinds.HostGradients | None:
 LIFE_EVENTS = (kinds.StageChanged, kinds.SeedGerminated, kinds.SeedFossilized, kinds.SeedPruned)
 RULES = (  # in the order of an epoch
     _about_all(0, kinds.EpochCompleted, lambda step: epoch_event(step.record), NORMAL),
-    _about_all(0, kinds.AblationsMeasured, lambda step: _ablations(step) if step.ends else None, NORMAL),
-    _each(1, kinds.GateEvaluated, lambda step: step.record["gate"] != Gate.NONE, _gate_fields, NORMAL),
+    _about_all(
+        0, kinds.AblationsMeasured, lambda step: _ablations(step) if step.ends else None, NORMAL
+    ),
+    _each(
+        1, kinds.GateEvaluated, lambda step: step.record["gate"] != Gate.NONE, _gate_fields, NORMAL
+    ),
     EventRule(1, MINIMAL, frozenset(kind.NAME for kind in LIFE_EVENTS), _stage_events),
     _each(
         1,
@@ -364,14 +437,32 @@ RULES = (  # in the order of an epoch
     _each(1, kinds.AnomalySeen, _is_wrong, _fault_fields, NORMAL),
     _each(1, kinds.RegimeBegan, lambda step: step.record["began"], _regime_fields, NORMAL),
     _each(1, kinds.HostStabilized, lambda step: step.record["settled"], detail=NORMAL),
-    _each(1, kinds.EpisodeCompleted, lambda step: np.full(len(step.record["stage"]), bool(step.ends)), _episode_fields),
-    _each(1, kinds.TopologyRecorded, lambda step: (_fossils(step).sum(axis=1) > 0) & bool(step.ends), _topology_fields),
+    _each(
+        1,
+        kinds.EpisodeCompleted,
+        lambda step: np.full(len(step.record["stage"]), bool(step.ends)),
+        _episode_fields,
+    ),
+    _each(
+        1,
+        kinds.TopologyRecorded,
+        lambda step: (_fossils(step).sum(axis=1) > 0) & bool(step.ends),
+        _topology_fields,
+    ),
     EventRule(2, MINIMAL, frozenset((AnomalyDetected.NAME,)), _alarm_events),
     _about_all(3, kinds.ActionsTaken, lambda step: actions_event(step.record, step.facts)),
     _about_all(3, kinds.HostGradients, _host_gradients),
-    _about_all(3, kinds.SlotsMeasured, lambda step: view(kinds.SlotsMeasured, {**step.record, **step.after})),
+    _about_all(
+        3,
+        kinds.SlotsMeasured,
+        lambda step: view(kinds.SlotsMeasured, {**step.record, **step.after}),
+    ),
     _about_all(3, kinds.AttributionMissing, lambda step: attribution_event(step.record)),
-    _about_all(3, kinds.RewardsPaid, lambda step: view(kinds.RewardsPaid, step.record, names=step.facts.components)),
+    _about_all(
+        3,
+        kinds.RewardsPaid,
+        lambda step: view(kinds.RewardsPaid, step.record, names=step.facts.components),
+    ),
     _about_all(3, kinds.AblationsMeasured, lambda step: None if step.ends else _ablations(step)),
     _each(
         3,

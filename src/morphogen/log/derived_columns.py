@@ -16,9 +16,9 @@ _SOURCES |= {"overflowed", "seed_skipped", "observation_finite"}
 def derive_columns(columns: Columns) -> dict[str, Array]:
     """Replace the sources of derived columns by these: gates, removals, faults, the instance.
 
-    Shapes: columns [T, E, ...] of `train.reporter.build_record`, or [E, ...] -> the same, with `gate` int8,
-    `gate_passed` bool, `gate_failed` int16 (bits of `Check`), `removal` int8, all [..., S]; `fault` int32 (`Fault`)
-    [...]; `instance` float32 [..., P].
+    Shapes: columns [T, E, ...] of `train.reporter.build_record`, or [E, ...] -> the same, with
+    `gate` int8, `gate_passed` bool, `gate_failed` int16 (bits of `Check`), `removal` int8, all
+    [..., S]; `fault` int32 (`Fault`) [...]; `instance` float32 [..., P].
     """
     kept = {name: column for name, column in columns.items() if name not in _SOURCES}
     by_action = columns["target"] & (columns["action_gate"] != 0)[..., None]

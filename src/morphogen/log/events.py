@@ -1,7 +1,9 @@
-"""Events: the base of all payloads, and the envelope around them.  The kinds are in `kinds`.  No tensors here.
+"""Events: the base of all payloads, and the envelope around them.  The kinds are in `kinds`.  No
+tensors here.
 
-Numbers are tidied when an event is made: at most 7 significant digits, None for what is not finite.  An event that is
-read from its line therefore equals the event that was written.  An event with an invalid field cannot be made.
+Numbers are tidied when an event is made: at most 7 significant digits, None for what is not finite.
+An event that is read from its line therefore equals the event that was written.  An event with an
+invalid field cannot be made.
 """
 
 import math
@@ -23,7 +25,9 @@ NAME_COORDINATES = ("slot", "arm")
 
 
 def tidy(value: Any) -> Any:
-    """A value as events hold it: 7 significant digits, None for NaN and infinities, tuples for lists, text to print."""
+    """A value as events hold it: 7 significant digits, None for NaN and infinities, tuples for
+    lists, text to print.
+    """
     if isinstance(value, float):  # the most frequent first
         return float(f"{value:.7g}") if math.isfinite(value) else None
     if isinstance(value, int):
@@ -51,20 +55,26 @@ def mean_known(values: Iterable[float | None]) -> float | None:
 
 @dataclass_transform(frozen_default=True)
 class Event:
-    """Base of the payloads; its subclasses are frozen dataclasses, and inherit what their keywords leave out."""
+    """Base of the payloads; its subclasses are frozen dataclasses, and inherit what their keywords
+    leave out.
+    """
 
     NAME: ClassVar[str]  # of the event
     SEVERITY: ClassVar[str] = "info"
     WHERE: ClassVar[tuple[str, ...]] = ()  # coordinates that its envelope has
 
-    def __init_subclass__(cls, *, name: str | None = None, kw_only: bool = False, **attributes: Any) -> None:
+    def __init_subclass__(
+        cls, *, name: str | None = None, kw_only: bool = False, **attributes: Any
+    ) -> None:
         cls.NAME = name or cls.__name__
         for key, value in attributes.items():
             setattr(cls, key.upper(), value)
         dataclass(frozen=True, kw_only=kw_only)(cls)
 
     def __post_init__(self) -> None:
-        values = {shown: tidy(getattr(self, name)) for name, shown in field_names(type(self)).items()}
+        values = {
+            shown: tidy(getattr(self, name)) for name, shown in field_names(type(self)).items()
+        }
         for name, value in zip(field_names(type(self)), values.values(), strict=True):
             object.__setattr__(self, name, value)
         try:
@@ -91,7 +101,9 @@ def field_names(kind: type[Event]) -> dict[str, str]:
 @cache
 def _adapter(kind: type[Event]) -> TypeAdapter[Json]:
     hints = get_type_hints(kind, include_extras=True)
-    return build_adapter(kind.__name__, {shown: hints[name] for name, shown in field_names(kind).items()})
+    return build_adapter(
+        kind.__name__, {shown: hints[name] for name, shown in field_names(kind).items()}
+    )
 
 
 class RunEvent(Event):
@@ -103,7 +115,9 @@ class RoundEvent(Event, where=("round",)):
 
 
 class EpochEvent(Event, where=("round", "epoch")):
-    """About an epoch of all envs of a record: tuples over envs, [E], or over envs and slots, [E][S]."""
+    """About an epoch of all envs of a record: tuples over envs, [E], or over envs and slots,
+    [E][S].
+    """
 
 
 class EnvEvent(Event, where=("round", "epoch", "env", "episode")):
@@ -116,7 +130,8 @@ class SlotEvent(EnvEvent, where=(*EnvEvent.WHERE, "slot")):
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """An event and its coordinates; None where a coordinate does not apply.  `round` and `epoch` count from 0 here.
+    """An event and its coordinates; None where a coordinate does not apply.  `round` and `epoch`
+    count from 0 here.
 
     `severity`: by default that of the kind.
     """
@@ -150,11 +165,17 @@ class Envelope:
         if missing := [name for name in self.data.WHERE if name not in where]:
             yield f"{missing[0]}: missing"
         if (self.env is None) != (self.episode is None):
-            yield f"episode: expected with env or not at all, got env {self.env} and episode {self.episode}"
+            yield (
+                f"episode: expected with env or not at all, got env {self.env} and episode "
+                f"{self.episode}"
+            )
         for name, value in where.items():
             if name in NAME_COORDINATES and not isinstance(value, str):
                 yield f"{name}: expected a name, got {format_value(value)}"
             if name not in NAME_COORDINATES and (type(value) is not int or not 0 <= value < 2**63):
                 yield f"{name}: expected an integer >= 0 of 64 bits, got {format_value(value)}"
         if self.severity not in SEVERITIES:
-            yield f"severity: expected one of {', '.join(SEVERITIES)}, got {format_value(self.severity)}"
+            yield (
+                f"severity: expected one of {', '.join(SEVERITIES)}, got "
+                f"{format_value(self.severity)}"
+            )

@@ -1,6 +1,7 @@
 """Events as JSON lines, and back.  In a line rounds count from 1, in objects from 0.
 
-Format 4: an event about the run is one line; all events about a round are one line with `round` and `events`.
+Format 4: an event about the run is one line; all events about a round are one line with `round` and
+`events`.
 Format 3, which is still read: every event is a line of its own, with `rank`.
 """
 
@@ -13,7 +14,8 @@ from morphogen.log.events import COORDINATES, Envelope, Event, Json, field_names
 from morphogen.log.kinds import epoch, ppo, round, run
 from morphogen.vocab.text import format_value
 
-FORMAT, FORMER = 4, 3
+FORMAT = 4
+FORMER = 3
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 HEAD = {"v", "seq", "time"}
 KEYS = {"event", "severity", "data"}
@@ -60,14 +62,17 @@ def _pack(event: Envelope) -> Json:
 
 
 def decode(text: str) -> tuple[Envelope, ...]:
-    """The events of a line; a ValueError for an unknown or missing key, or a value of another type."""
+    """The events of a line; a ValueError for an unknown or missing key, or a value of another
+    type.
+    """
     line = json.loads(text)
     if not isinstance(line, dict):
         raise ValueError(f"line: expected an object, got {format_value(line)}")
     version = line.get("v", FORMAT)
     if version not in (FORMAT, FORMER):
         raise ValueError(
-            f"format: expected {FORMER} or {FORMAT}, got {format_value(version)}: another version of morphogen wrote it"
+            f"format: expected {FORMER} or {FORMAT}, got {format_value(version)}: another "
+            "version of morphogen wrote it"
         )
     if version == FORMAT and "events" in line:
         return _decode_round(line)
@@ -92,7 +97,8 @@ def _decode_round(line: Json) -> tuple[Envelope, ...]:
 
 
 def _unpack(line: Json) -> Envelope:
-    name, data = line["event"], line["data"]
+    name = line["event"]
+    data = line["data"]
     if not isinstance(name, str) or name not in EVENT_KINDS:
         raise ValueError(f"event: unknown {format_value(name)}")
     if not isinstance(data, dict):

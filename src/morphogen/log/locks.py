@@ -1,7 +1,8 @@
 """Locks: files that one process at a time holds, until it ends in any way.  No torch.
 
-The lock is a flock where the file system has it.  Elsewhere it is the existence of the file, which names its process: a
-file of a process of this host that has ended counts for nothing, a file of another host counts until it is deleted.
+The lock is a flock where the file system has it.  Elsewhere it is the existence of the file, which
+names its process: a file of a process of this host that has ended counts for nothing, a file of
+another host counts until it is deleted.
 """
 
 import contextlib
@@ -26,7 +27,8 @@ SOFT_WAIT_S = 3.0  # filelock takes over a file without a name after 2 s
 def hold_lock(path: Path) -> Iterator[None]:
     """Hold the lock of a file, which is deleted at the end.
 
-    Raises: BlockingIOError whose `strerror` describes the process that holds it; OSError if it cannot be locked.
+    Raises: BlockingIOError whose `strerror` describes the process that holds it; OSError if it
+    cannot be locked.
     """
     soft = not has_flock(path.parent)
     lock = (
@@ -45,7 +47,8 @@ def hold_lock(path: Path) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            path.unlink()  # under the lock: a process that opened the file meanwhile sees that it is gone
+            # under the lock: a process that opened the file meanwhile sees that it is gone
+            path.unlink()
         lock.release()
 
 
@@ -66,5 +69,6 @@ def describe_owner(path: Path) -> str:
     with contextlib.suppress(OSError, ValueError):
         pid, host, *_ = files.read_bytes(path).decode().splitlines()
         since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(path.stat().st_mtime))
-        return f"process {int(pid)} on host {host.partition('?')[0]} since {since}"  # filelock adds ?NAMESPACE
+        # filelock adds ?NAMESPACE
+        return f"process {int(pid)} on host {host.partition('?')[0]} since {since}"
     return "another process"

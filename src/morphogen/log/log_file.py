@@ -1,4 +1,6 @@
-"""The log of a run on the disk: the event file, and the records of its rounds beside it.  No tensors."""
+"""The log of a run on the disk: the event file, and the records of its rounds beside it.  No
+tensors.
+"""
 
 import errno
 import os
@@ -32,20 +34,29 @@ class LogPosition(NamedTuple):
 class LogFile:
     """The event file, which no other process writes meanwhile, and the records beside it.
 
-    What the disk does not take is kept and tried again: the log loses nothing while the process lives.
+    What the disk does not take is kept and tried again: the log loses nothing while the process
+    lives.
     """
 
     local = retries = True
 
     def __init__(
-        self, path: Path, *, first_seq: int = 0, size: int | None = None, clock: Callable[[], float] = time.time
+        self,
+        path: Path,
+        *,
+        first_seq: int = 0,
+        size: int | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """Open the file, and cut it to `size` bytes, if set.  first_seq: number of the next line.
 
-        Raises: OSError if the file has another writer or another name, or is a link, a pipe or a device.
+        Raises: OSError if the file has another writer or another name, or is a link, a pipe or a
+        device.
         """
-        self.name, self.seq = path.name, first_seq
-        self._folder, self._clock = path.parent, clock
+        self.name = path.name
+        self.seq = first_seq
+        self._folder = path.parent
+        self._clock = clock
         with ExitStack() as stack:
             try:
                 stack.enter_context(hold_lock(path.with_name(f"{path.name}.{LOCK}")))
@@ -58,7 +69,9 @@ class LogFile:
             self._opened = stack.pop_all()
 
     def encode(self, events: Iterable[Envelope]) -> list[str]:
-        """Encode events as lines, numbered from the next one: one line for all events about a round."""
+        """Encode events as lines, numbered from the next one: one line for all events about a
+        round.
+        """
         lines: list[str] = []
         now = self._clock()
         for number, group in groupby(events, key=lambda event: event.round):
@@ -87,7 +100,9 @@ class LogFile:
         self.size += len(data)
 
     def write_record(self, record: RoundRecord) -> None:
-        """Write the file of the record of a round; OSError if that fails, or if the folder was replaced."""
+        """Write the file of the record of a round; OSError if that fails, or if the folder was
+        replaced.
+        """
         if not os.path.samestat(os.fstat(self._file.fileno()), os.stat(self._folder / self.name)):
             raise OSError(errno.ESTALE, "its folder was replaced by another one")
         write_record(self._folder, record)
@@ -110,7 +125,10 @@ def _open_to_append(path: Path) -> int:
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            raise OSError(errno.EINVAL, "expected a file with one name, got a device, a pipe or a file with hard links")
+            raise OSError(
+                errno.EINVAL,
+                "expected a file with one name, got a device, a pipe or a file with hard links",
+            )
     except OSError:
         os.close(handle)
         raise

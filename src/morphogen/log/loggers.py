@@ -1,7 +1,9 @@
-"""Loggers of scalars: tables of CSV; TensorBoard, Weights & Biases and MLflow through TorchRL.  No tensors.
+"""Loggers of scalars: tables of CSV; TensorBoard, Weights & Biases and MLflow through TorchRL.  No
+tensors.
 
-Tables are `round`, `ppo`, `actions`, ... with the round, from 1, as step; `epoch`, means over the envs, with the epochs
-of the run counted from 0; and `anomaly`.  A logger names a number `table/column`.
+Tables are `round`, `ppo`, `actions`, ... with the round, from 1, as step; `epoch`, means over the
+envs, with the epochs of the run counted from 0; and `anomaly`.  A logger names a number
+`table/column`.
 """
 
 import csv
@@ -24,10 +26,13 @@ from morphogen.log.round_record import RoundRecord
 from morphogen.vocab.text import name_map
 
 NAME_PREFIXES = name_map(
-    "RoundCompleted=round, PpoUpdated=ppo, ActionCounts=actions, MaskHitRates=masks, RewardSummary=rewards, "
+    "RoundCompleted=round, PpoUpdated=ppo, ActionCounts=actions, MaskHitRates=masks, "
+    "RewardSummary=rewards, "
     "Throughput=throughput, ObservationStats=observation, HiddenHealth=hidden"
 )
-STEP, KIND, VALUE = "step", "kind", "value"
+STEP = "step"
+KIND = "kind"
+VALUE = "value"
 ANOMALY = "anomaly"
 
 
@@ -54,13 +59,18 @@ def event_row(event: Envelope, epochs: int) -> ScalarRow | None:
         return None
     data = event.data
     if isinstance(data, EpochCompleted):
-        means = {name: mean_known(row) for name, row in data.payload().items() if all(map(_is_scalar, row))}
+        means = {
+            name: mean_known(row)
+            for name, row in data.payload().items()
+            if all(map(_is_scalar, row))
+        }
         return ScalarRow("epoch", event.round * epochs + (event.epoch or 0), means)
     if isinstance(data, AnomalyDetected):
         value = 1.0 if data.value is None else float(data.value)
         return ScalarRow(ANOMALY, event.round + 1, {KIND: data.kind, VALUE: value})
     if event.name in NAME_PREFIXES:
-        numbers = {name: value for name, value in data.payload().items() if name != "round"}  # it is the step
+        # it is the step
+        numbers = {name: value for name, value in data.payload().items() if name != "round"}
         return ScalarRow(NAME_PREFIXES[event.name], event.round + 1, dict(_flatten("", numbers)))
     return None
 
@@ -81,9 +91,13 @@ class CsvTables:
     """A folder of CSV files: one per table, a header, then a row per step."""
 
     def __init__(self, folder: Path, *, rounds: int, epochs: int) -> None:
-        """Continue the files of a folder after `rounds` rounds of `epochs` epochs; rows of later steps are cut."""
+        """Continue the files of a folder after `rounds` rounds of `epochs` epochs; rows of later
+        steps are cut.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        self._folder, self._rounds, self._epochs = folder, rounds, epochs
+        self._folder = folder
+        self._rounds = rounds
+        self._epochs = epochs
         self._files: dict[str, TextIO] = {}
         self._columns: dict[str, tuple[str, ...]] = {}
         for path in folder.glob("*.csv"):
@@ -106,10 +120,17 @@ class CsvTables:
         if row.table not in self._files:
             self._open(row.table, tuple(values))
         columns = self._columns[row.table]
-        extra = [name for name, value in values.items() if value is not None and name not in columns]
+        extra = [
+            name for name, value in values.items() if value is not None and name not in columns
+        ]
         if extra:
-            raise ValueError(f"{row.table}.csv: expected columns {', '.join(columns)}, got {', '.join(extra)} as well")
-        csv.writer(self._files[row.table], lineterminator="\n").writerow([values.get(name) for name in columns])
+            raise ValueError(
+                f"{row.table}.csv: expected columns {', '.join(columns)}, got "
+                f"{', '.join(extra)} as well"
+            )
+        csv.writer(self._files[row.table], lineterminator="\n").writerow(
+            [values.get(name) for name in columns]
+        )
 
     def flush(self) -> None:
         """Write out all rows."""
@@ -132,7 +153,8 @@ class CsvTables:
         self._files[table], self._columns[table] = file, tuple(header or columns)
 
 
-LOGGER_PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}  # logger -> package and extra
+# logger -> package and extra
+LOGGER_PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
 PROJECT = "morphogen"
 NO_CONFIG: Mapping[str, Any] = MappingProxyType({})
 
@@ -146,7 +168,9 @@ def check_loggers(names: Iterable[str]) -> None:
 
 
 class LoggerPlace(NamedTuple):
-    """Place of a logger in a run: `folder` of its files, path of the `run` for people, complete rounds, epochs each."""
+    """Place of a logger in a run: `folder` of its files, path of the `run` for people, complete
+    rounds, epochs each.
+    """
 
     folder: Path
     run: Path
@@ -157,16 +181,24 @@ class LoggerPlace(NamedTuple):
 class ScalarSink:
     """A sink for the numbers of events.
 
-    A run that is resumed logs again the rounds that it computes again, under the same steps; the tables of CSV are cut
-    before.  The id of a run at a service is kept in a file, so that a resumed run continues it.
+    A run that is resumed logs again the rounds that it computes again, under the same steps; the
+    tables of CSV are cut before.  The id of a run at a service is kept in a file, so that a resumed
+    run continues it.
     """
 
     def __init__(
-        self, name: str, place: LoggerPlace, spec: TelemetrySpec, config: Mapping[str, Any] = NO_CONFIG
+        self,
+        name: str,
+        place: LoggerPlace,
+        spec: TelemetrySpec,
+        config: Mapping[str, Any] = NO_CONFIG,
     ) -> None:
         """config: settings of the run by path, logged when the logger begins."""
-        self.name, self.local = name, name == "csv"
-        self._place, self._spec, self._config = place, spec, config
+        self.name = name
+        self.local = name == "csv"
+        self._place = place
+        self._spec = spec
+        self._config = config
         self._id_file = place.folder / f"{name}.id"
 
     @cached_property
@@ -174,7 +206,9 @@ class ScalarSink:
         """Opened by the thread that writes first: a service may be slow to answer, or refuse."""
         self._place.folder.mkdir(parents=True, exist_ok=True)
         if self.name == "csv":
-            return CsvTables(self._place.folder / "csv", rounds=self._place.rounds, epochs=self._place.epochs)
+            return CsvTables(
+                self._place.folder / "csv", rounds=self._place.rounds, epochs=self._place.epochs
+            )
         known = self._id_file.read_text("utf-8") if self._id_file.is_file() else None
         logger = _OPEN[self.name](self._place, self._spec, known)
         if self.name in _ID and known is None:
@@ -217,14 +251,20 @@ def _open_mlflow(place: LoggerPlace, spec: TelemetrySpec, known: str | None) -> 
     if known is not None:
         os.environ["MLFLOW_RUN_ID"] = known  # of the run that is started next
     artifacts = place.run.absolute() / place.folder.name / "mlflow"
-    uris = {"tracking_uri": f"sqlite:///{place.folder}/mlflow.db", "artifact_location": artifacts.as_uri()}
+    uris = {
+        "tracking_uri": f"sqlite:///{place.folder}/mlflow.db",
+        "artifact_location": artifacts.as_uri(),
+    }
     if uri := os.environ.get("MLFLOW_TRACKING_URI"):
         uris = {"tracking_uri": uri}  # its server knows where artifacts go
-    return loggers.MLFlowLogger(exp_name=os.environ.get("MLFLOW_EXPERIMENT_NAME") or PROJECT, **uris)
+    return loggers.MLFlowLogger(
+        exp_name=os.environ.get("MLFLOW_EXPERIMENT_NAME") or PROJECT, **uris
+    )
 
 
 def _open_wandb(place: LoggerPlace, spec: TelemetrySpec, known: str | None) -> Any:
-    loggers, wandb = importlib.import_module("torchrl.record.loggers"), spec.wandb
+    loggers = importlib.import_module("torchrl.record.loggers")
+    wandb = spec.wandb
     return loggers.WandbLogger(
         exp_name=wandb.name or os.environ.get("WANDB_NAME") or place.run.absolute().name,
         log_dir=os.environ.get("WANDB_DIR") or str(place.folder),
@@ -240,7 +280,13 @@ def _open_wandb(place: LoggerPlace, spec: TelemetrySpec, known: str | None) -> A
 
 def _config_page(config: Mapping[str, Any]) -> str:
     """Settings as a table in Markdown."""
-    return "\n".join(("| setting | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in config.items())))
+    return "\n".join(
+        (
+            "| setting | value |",
+            "|---|---|",
+            *(f"| {name} | {value} |" for name, value in config.items()),
+        )
+    )
 
 
 _OPEN = {"tensorboard": _open_tensorboard, "wandb": _open_wandb, "mlflow": _open_mlflow}
@@ -255,5 +301,11 @@ _CLOSE = {
     "wandb": lambda logger: logger.experiment.finish(),
     "mlflow": lambda logger: importlib.import_module("mlflow").end_run(),
 }
-_FLUSH = {"csv": lambda tables: tables.flush(), "tensorboard": lambda logger: logger.experiment.flush()}
-_ID = {"wandb": lambda experiment: experiment.id, "mlflow": lambda experiment: experiment.info.run_id}
+_FLUSH = {
+    "csv": lambda tables: tables.flush(),
+    "tensorboard": lambda logger: logger.experiment.flush(),
+}
+_ID = {
+    "wandb": lambda experiment: experiment.id,
+    "mlflow": lambda experiment: experiment.info.run_id,
+}

@@ -11,9 +11,15 @@ def describe(event: Envelope) -> str | None:
     match event.data:
         case round.AnomalyDetected() as data:
             subject = "" if data.subject is None else f" of {data.subject}"
-            return f"{data.kind}{subject}: {_format_number(data.value)}, limit {_format_number(data.limit)}"
+            return (
+                f"{data.kind}{subject}: {_format_number(data.value)}, limit "
+                f"{_format_number(data.limit)}"
+            )
         case round.PerformanceDropped() as data:
-            return f"accuracy fell to {_format_number(data.accuracy)} %, from {_format_number(data.rolling_accuracy)} %"
+            return (
+                f"accuracy fell to {_format_number(data.accuracy)} %, from "
+                f"{_format_number(data.rolling_accuracy)} %"
+            )
         case run.SinkFailed() as data:
             return f"{data.sink} gets no more events: {data.error}"
         case run.HeldOutPlayed() as data:

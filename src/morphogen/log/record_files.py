@@ -1,8 +1,10 @@
-"""Files of records: one a round, read by `np.load(lzma.open("records/round-000001.npz.xz"))`.  No tensors.
+"""Files of records: one a round, read by `np.load(lzma.open("records/round-000001.npz.xz"))`.  No
+tensors.
 
-Members are the columns, [T, E, ...]; `episodes`, a row per env; `meta`, JSON on the run.  The format has a checksum.
-Format 1, which is still read, has files of parts of the envs (`round-000001.rank0-of-2.npz.xz`), rounds that are not
-over, and columns that are 0 where the level of an epoch (`detailed`) does not keep them.
+Members are the columns, [T, E, ...]; `episodes`, a row per env; `meta`, JSON on the run.  The
+format has a checksum. Format 1, which is still read, has files of parts of the envs
+(`round-000001.rank0-of-2.npz.xz`), rounds that are not over, and columns that are 0 where the level
+of an epoch (`detailed`) does not keep them.
 """
 
 import io
@@ -20,20 +22,43 @@ import numpy as np
 from morphogen.config import files
 from morphogen.errors import CheckpointError, DataError
 from morphogen.log.codec import Array, Tree, unpack
-from morphogen.log.round_record import DEBUG, MINIMAL, NORMAL, Record, RoundRecord, RunFacts, join_records
+from morphogen.log.round_record import (
+    DEBUG,
+    MINIMAL,
+    NORMAL,
+    Record,
+    RoundRecord,
+    RunFacts,
+    join_records,
+)
 from morphogen.log.run_directory import RECORDS
 from morphogen.vocab.text import format_value
 
-FORMAT, FORMER = 2, 1
+FORMAT = 2
+FORMER = 1
 NAME = re.compile(r"round-([0-9]{6,12})(?:\.rank([0-9]{1,6})-of-([0-9]{1,6}))?\.npz\.xz")
-EPISODES, META, DETAILED = "episodes", "meta", "detailed"
+EPISODES = "episodes"
+META = "meta"
+DETAILED = "detailed"
 RENAMED = {"phase": "regime", "image_view": "view_code"}  # columns of format 1
 LEVELS = {"minimal": MINIMAL, "normal": NORMAL, "debug": DEBUG}  # of format 1
 MOMENT = (1980, 1, 1, 0, 0, 0)  # of every member: equal records are equal files
 PRESET = 1  # of xz
-MAX_FILE_BYTES, MAX_META_BYTES, MAX_MEMORY = 2**32, 2**20, 2**26  # of a file and of its members; of `meta`; of xz
-# Errors that bytes of a damaged file raise in the readers; zipfile: NotImplementedError for an unknown compression.
-DAMAGES = (ValueError, KeyError, CheckpointError, zipfile.BadZipFile, lzma.LZMAError, EOFError, NotImplementedError)
+# of a file and of its members; of `meta`; of xz
+MAX_FILE_BYTES = 2**32
+MAX_META_BYTES = 2**20
+MAX_MEMORY = 2**26
+# Errors that bytes of a damaged file raise in the readers; zipfile: NotImplementedError for an
+# unknown compression.
+DAMAGES = (
+    ValueError,
+    KeyError,
+    CheckpointError,
+    zipfile.BadZipFile,
+    lzma.LZMAError,
+    EOFError,
+    NotImplementedError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +71,32 @@ class RecordMeta:
 
 
 def record_path(folder: Path, round: int, part: int = 0, parts: int = 1) -> Path:
-    """File of the record of a round (from 0), or of a part of its envs, beside the event file in `folder`."""
+    """File of the record of a round (from 0), or of a part of its envs, beside the event file in
+    `folder`.
+    """
     suffix = "" if parts == 1 else f".rank{part}-of-{parts}"
     return folder / RECORDS / f"round-{round + 1:06}{suffix}.npz.xz"
 
 
 def list_records(folder: Path) -> dict[int, tuple[Path, ...]]:
-    """Files of the records beside the event file in `folder`: round (from 0), ascending -> its files, in order.
+    """Files of the records beside the event file in `folder`: round (from 0), ascending -> its
+    files, in order.
 
     A round without one of its parts was not written.
     """
     names = {path.name for path in (folder / RECORDS).glob("round-*.npz.xz")}
-    matches = sorted({(int(name[1]), int(name[3] or 1)) for name in map(NAME.fullmatch, names) if name is not None})
+    matches = sorted(
+        {
+            (int(name[1]), int(name[3] or 1))
+            for name in map(NAME.fullmatch, names)
+            if name is not None
+        }
+    )
     records: dict[int, tuple[Path, ...]] = {}
     for number, parts in matches:
-        paths = tuple(record_path(folder, number - 1, part, parts) for part in range(min(parts, len(names))))
+        paths = tuple(
+            record_path(folder, number - 1, part, parts) for part in range(min(parts, len(names)))
+        )
         if number > 0 and len(paths) == parts and names.issuperset(path.name for path in paths):
             records.setdefault(number - 1, paths)
     return records
@@ -98,7 +134,9 @@ def _as_table(ends: Record) -> Array:
 
 
 def write_record(folder: Path, record: RoundRecord) -> None:
-    """Write the record of a round beside the event file in `folder`; an earlier file is replaced.  Raises: OSError."""
+    """Write the record of a round beside the event file in `folder`; an earlier file is replaced.
+    Raises: OSError.
+    """
     path = record_path(folder, record.round)
     path.parent.mkdir(exist_ok=True)
     files.write_atomic(path, encode_record(record))
@@ -114,7 +152,9 @@ def read_round(paths: Sequence[Path]) -> RoundRecord:
 
 
 def read_record(path: Path) -> RoundRecord:
-    """Read the file of a record.  Raises: DataError that names the file if it is damaged, foreign or unreadable."""
+    """Read the file of a record.  Raises: DataError that names the file if it is damaged, foreign
+    or unreadable.
+    """
     try:
         members = _read_members(files.read_bytes(path, MAX_FILE_BYTES))
         record = _checked_record(files.parse_json(str(members.pop(META))), members)
@@ -122,20 +162,30 @@ def read_record(path: Path) -> RoundRecord:
         raise DataError(f"{path} cannot be read: {files.error_line(error)}") from None
     except DAMAGES as error:
         raise DataError(f"{path} is damaged: {files.error_line(error)}") from None
-    size, first = record.envs, record.facts.first
-    if path.name != record_path(Path(), record.round, first // size, record.facts.envs // size).name:
-        raise DataError(f"{path} is the record of round {record.round + 1}, envs {first} to {first + size - 1}")
+    size = record.envs
+    first = record.facts.first
+    if (
+        path.name
+        != record_path(Path(), record.round, first // size, record.facts.envs // size).name
+    ):
+        raise DataError(
+            f"{path} is the record of round {record.round + 1}, envs {first} to {first + size - 1}"
+        )
     return record
 
 
 def _read_members(data: bytes) -> dict[str, Array]:
-    members, source = dict[str, Array](), lzma.LZMADecompressor(lzma.FORMAT_XZ, MAX_MEMORY)
+    members = dict[str, Array]()
+    source = lzma.LZMADecompressor(lzma.FORMAT_XZ, MAX_MEMORY)
     content = source.decompress(data, MAX_FILE_BYTES)
     if not source.eof or source.unused_data:
         raise ValueError("expected the end of the file")
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
-        if sizes.get(f"{META}.npy", MAX_META_BYTES) >= MAX_META_BYTES or sum(sizes.values()) > MAX_FILE_BYTES:
+        if (
+            sizes.get(f"{META}.npy", MAX_META_BYTES) >= MAX_META_BYTES
+            or sum(sizes.values()) > MAX_FILE_BYTES
+        ):
             raise ValueError("expected a record, got members of other sizes")
         for name in sizes:
             with archive.open(name) as member:
@@ -156,7 +206,8 @@ def _checked_record(content: Tree, members: dict[str, Array]) -> RoundRecord:
     if version not in (FORMAT, FORMER):
         fault = f"format: expected {FORMER} or {FORMAT}, got {format_value(version)}"
         raise ValueError(f"{fault}: another version of morphogen wrote it")
-    level, detailed = content.pop("level", None), members.pop(DETAILED, None)
+    level = content.pop("level", None)
+    detailed = members.pop(DETAILED, None)
     meta: RecordMeta = unpack(RecordMeta, content, META)
     if meta.round < 1:
         raise ValueError(f"round: expected an integer >= 1, got {meta.round}")
@@ -167,11 +218,18 @@ def _checked_record(content: Tree, members: dict[str, Array]) -> RoundRecord:
             raise ValueError(f"expected a level and flags, got {format_value(level)}")
         detail = np.where(detailed, DEBUG, LEVELS[level])
         members = {RENAMED.get(name, name): array for name, array in members.items()}
-    epochs = next((len(array) for array in members.values() if array.ndim > 1), 0) if detail is None else len(detail)
+    epochs = (
+        next((len(array) for array in members.values() if array.ndim > 1), 0)
+        if detail is None
+        else len(detail)
+    )
     shape = (epochs, _count_envs(meta.facts, members))
     for name, array in members.items():
         if array.dtype.kind not in "biuf" or array.shape[:2] != shape:
-            raise ValueError(f"{name}: expected numbers {list(shape)}, got {array.dtype.name} {list(array.shape)}")
+            raise ValueError(
+                f"{name}: expected numbers {list(shape)}, got {array.dtype.name} "
+                f"{list(array.shape)}"
+            )
     ends: dict[str, Array] = {}
     if episodes is not None:
         if episodes.shape != shape[1:] or episodes.dtype.names is None:
@@ -184,5 +242,7 @@ def _count_envs(facts: RunFacts, members: dict[str, Array]) -> int:
     """Number of envs in a record: all of the run, or a part of them."""
     size = next((array.shape[1] for array in members.values() if array.ndim > 1), 0)
     if not size or facts.envs % size or facts.first % size or facts.first >= facts.envs:
-        raise ValueError(f"expected a part of {facts.envs} envs, got {size} from env {facts.first} on")
+        raise ValueError(
+            f"expected a part of {facts.envs} envs, got {size} from env {facts.first} on"
+        )
     return size

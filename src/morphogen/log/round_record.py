@@ -1,6 +1,7 @@
 """Record of a round: arrays [T, E, ...] of its epochs.  No tensors.
 
-`train.reporter.build_record` lists the columns; the events of envs, slots and epochs are derived from them alone.
+`train.reporter.build_record` lists the columns; the events of envs, slots and epochs are derived
+from them alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,8 +21,11 @@ Record = Mapping[str, Array]  # leaves [E, ...] of one epoch
 Columns = Mapping[str, Array]  # the same, [T, E, ...], of the epochs of a round
 
 HEAD_USED = np.asarray(RELEVANT)  # bool [OPS, heads]
-STAGE_POINTS = ("stage_before", "stage_acted", "stage_ticked", "stage")  # the four points of an epoch
-MINIMAL, NORMAL, DEBUG = 1, 2, 3  # detail of an epoch: only records of before have less than DEBUG
+# the four points of an epoch
+STAGE_POINTS = ("stage_before", "stage_acted", "stage_ticked", "stage")
+MINIMAL = 1
+NORMAL = 2
+DEBUG = 3  # detail of an epoch: only records of before have less than DEBUG
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,8 @@ class RunFacts:
     first: int = 0  # global index of the first env in a record
     device: str = "cpu"  # of the envs
     objective: str = DELIVERED  # of the task
-    host: dict[str, Any] = field(default_factory=dict)  # numbers of the host, for the manifest of a topology
+    # numbers of the host, for the manifest of a topology
+    host: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,8 @@ class RoundRecord:
 def join_records(parts: Sequence[RoundRecord]) -> RoundRecord:
     """The record of the envs of all parts, in order, up to the epochs that all of them have.
 
-    Several parts are files of before, each with its `detail`.  Raises: ValueError unless they are parts of one round.
+    Several parts are files of before, each with its `detail`.  Raises: ValueError unless they are
+    parts of one round.
     """
     first = parts[0]
     if len(parts) == 1:
@@ -86,18 +92,27 @@ def join_records(parts: Sequence[RoundRecord]) -> RoundRecord:
             raise ValueError("it is of another round or run than the others")
         number += part.envs
     names = [name for name in first.columns if all(name in part.columns for part in parts)]
-    columns = {name: np.concatenate([part.columns[name][:epochs] for part in parts], axis=1) for name in names}
+    columns = {
+        name: np.concatenate([part.columns[name][:epochs] for part in parts], axis=1)
+        for name in names
+    }
     over = all(part.ends for part in parts)
-    ends = {name: np.concatenate([part.ends[name] for part in parts]) for name in first.ends if over}
+    ends = {
+        name: np.concatenate([part.ends[name] for part in parts]) for name in first.ends if over
+    }
     details = [part.detail[:epochs] for part in parts if part.detail is not None]
     return replace(first, columns=columns, ends=ends, detail=np.minimum.reduce(details))
 
 
 # Column -> its flag: not measured where that is False.
 VALID = {
-    **dict.fromkeys(("train_loss", "train_acc", "host_gradient_norm", "host_layer_norm"), "train_valid"),
+    **dict.fromkeys(
+        ("train_loss", "train_acc", "host_gradient_norm", "host_layer_norm"), "train_valid"
+    ),
     **dict.fromkeys(("contribution", "shapley"), "contribution_valid"),
-    **dict.fromkeys(("gradient_norm", "gradient_health", "vanishing", "exploding"), "gradient_valid"),
+    **dict.fromkeys(
+        ("gradient_norm", "gradient_health", "vanishing", "exploding"), "gradient_valid"
+    ),
     **dict.fromkeys(("interaction_sum", "boost_received"), "interaction_valid"),
     **{"gradient_ratio": "gradient_ratio_valid", "velocity": "velocity_valid"},
     **{"acc_table": "exact", "host_acc": "measured"},
@@ -124,11 +139,14 @@ def in_stages(stage: Array, stages: tuple[Stage, ...]) -> Array:
 def slot_history(columns: Columns) -> dict[str, Array]:
     """State of every slot as it stands after each epoch was closed, arrays [T, E, S].
 
-    alpha, age, epochs_in_stage, params: 0 without a seed; contribution, shapley, contribution_valid: last measured, of
-    a seed that is there; germination_accuracy: percent, before the seed was there.
+    alpha, age, epochs_in_stage, params: 0 without a seed; contribution, shapley,
+    contribution_valid: last measured, of a seed that is there; germination_accuracy: percent,
+    before the seed was there.
     """
-    stage, occupied = columns["stage"], in_stages(columns["stage"], OCCUPIED)
-    filled, germinated = stage != Stage.DORMANT, stage_entries(columns, Stage.GERMINATED)
+    stage = columns["stage"]
+    occupied = in_stages(columns["stage"], OCCUPIED)
+    filled = stage != Stage.DORMANT
+    germinated = stage_entries(columns, Stage.GERMINATED)
     fresh = columns["contribution_valid"] & occupied
     stayed = np.where(stage == columns["stage_ticked"], columns["epochs_in_stage"], 0)
     measured = {name: np.where(fresh, columns[name], 0) for name in ("contribution", "shapley")}
@@ -149,6 +167,11 @@ def slot_history(columns: Columns) -> dict[str, Array]:
 
 
 def history_before(history: Columns) -> dict[str, Array]:
-    """State of every slot before each epoch, 0 before the first, with the germinations of the epoch noted."""
-    before = {name: np.concatenate((np.zeros_like(array[:1]), array[:-1])) for name, array in history.items()}
+    """State of every slot before each epoch, 0 before the first, with the germinations of the epoch
+    noted.
+    """
+    before = {
+        name: np.concatenate((np.zeros_like(array[:1]), array[:-1]))
+        for name, array in history.items()
+    }
     return before | {"germination_accuracy": history["germination_accuracy"]}

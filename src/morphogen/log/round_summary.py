@@ -1,4 +1,5 @@
-"""A round in numbers: ends of its episodes and their summary, actions, masks and rewards, metrics of the update.
+"""A round in numbers: ends of its episodes and their summary, actions, masks and rewards, metrics
+of the update.
 
 Sums run over the epochs in order, as sums kept epoch by epoch would.
 """
@@ -14,7 +15,14 @@ import numpy as np
 from morphogen.log.codec import Array
 from morphogen.log.events import Json, RoundEvent, mean_known, tidy
 from morphogen.log.kinds import round as kinds
-from morphogen.log.round_record import HEAD_USED, Columns, Record, RunFacts, in_stages, stage_entries
+from morphogen.log.round_record import (
+    HEAD_USED,
+    Columns,
+    Record,
+    RunFacts,
+    in_stages,
+    stage_entries,
+)
 from morphogen.vocab.action import HEADS, VALUE_NAMES, Head, Op, Outcome, Reason
 from morphogen.vocab.objective import DELIVERED
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage
@@ -34,7 +42,8 @@ class CompileStats(NamedTuple):
 
     def difference(self, before: "CompileStats") -> "CompileStats":
         """Return the difference of two counts."""
-        graphs, fallbacks = self.graphs - before.graphs, self.graph_fallbacks - before.graph_fallbacks
+        graphs = self.graphs - before.graphs
+        fallbacks = self.graph_fallbacks - before.graph_fallbacks
         return CompileStats(graphs, fallbacks, self.compile_s - before.compile_s)
 
 
@@ -50,24 +59,37 @@ class RoundCosts:
     update_s: float = 0.0
     waited_s: float = 0.0  # host, in fences
     compile_stats: CompileStats = NO_COMPILES
-    phases: Json = field(default_factory=dict)  # phase -> wall_s, host_cpu_s, device_s, count; empty: not measured
+    # phase -> wall_s, host_cpu_s, device_s, count; empty: not measured
+    phases: Json = field(default_factory=dict)
     memory: tuple[Json, ...] = ()  # of each CUDA device
 
 
 def summarise(
-    ends: Record, rolling: Sequence[float], *, round: int, updated: bool, costs: RoundCosts, alarms: Sequence[str] = ()
+    ends: Record,
+    rolling: Sequence[float],
+    *,
+    round: int,
+    updated: bool,
+    costs: RoundCosts,
+    alarms: Sequence[str] = (),
 ) -> tuple[kinds.BatchSummary, tuple[float, ...]]:
-    """The summary of a round from the ends of its episodes, and the mean accuracies of the last rounds for the next."""
+    """The summary of a round from the ends of its episodes, and the mean accuracies of the last
+    rounds for the next.
+    """
     if not len(ends["accuracy"]):
         raise ValueError("a round without completed episodes has no summary")
     row = {name: tidy(ends[name]) for name in _MEANS}  # as events hold them
-    accuracy, committed, reward = (row[name] for name in ("accuracy", "committed_accuracy", "reward"))
+    accuracy, committed, reward = (
+        row[name] for name in ("accuracy", "committed_accuracy", "reward")
+    )
     rolling = (*rolling, fmean(accuracy))[-ROLLING_ROUNDS:]
     summary = kinds.BatchSummary(
         round=round,
         episodes_completed=len(accuracy),
         rolling_accuracy=fmean(rolling),
-        reward_std=pstdev(known) if (known := [value for value in reward if value is not None]) else None,
+        reward_std=pstdev(known)
+        if (known := [value for value in reward if value is not None])
+        else None,
         env_accuracy=accuracy,
         env_committed=committed,
         env_reward=reward,
@@ -88,16 +110,17 @@ def summarise(
 
 
 _MEANS = name_map(  # end of an episode -> its mean in the summary
-    "accuracy=accuracy_mean, committed_accuracy=committed_mean, loss=loss_mean, reward=reward_mean, "
-    "discounted_return=return_mean, network_value=network_value_mean, params_ratio=params_ratio_mean, "
-    "stability=stability_mean"
+    "accuracy=accuracy_mean, committed_accuracy=committed_mean, loss=loss_mean, "
+    "reward=reward_mean, discounted_return=return_mean, network_value=network_value_mean, "
+    "params_ratio=params_ratio_mean, stability=stability_mean"
 )
 _TOTALS = ("germinated", "fossilized", "contributing", "pruned", "live", "rollbacks")
 
 
 def throughput_events(costs: RoundCosts, *, samples: int) -> tuple[RoundEvent, ...]:
     """Speed and costs of a round; samples: of an env and epoch."""
-    rate, wall = _epoch_rate(costs), costs.rollout_s + costs.update_s
+    rate = _epoch_rate(costs)
+    wall = costs.rollout_s + costs.update_s
     data = costs.phases["data"]["wall_s"] if "data" in costs.phases else None
     throughput = kinds.Throughput(
         env_epochs_per_s=rate,
@@ -121,34 +144,51 @@ def _time_share(seconds: float | None, wall: float) -> float | None:
 
 
 Metrics = Mapping[str, Any]  # flat names, and flags `<name>_valid` beside those that may be missing
-Scale = tuple[Array, Array]  # mean and standard deviation of every feature that the policy normalises
+# mean and standard deviation of every feature that the policy normalises
+Scale = tuple[Array, Array]
 
 
-def round_events(columns: Columns, metrics: Metrics, first: Scale | None, facts: RunFacts) -> Iterator[RoundEvent]:
-    """Actions, masks, rewards, observations, memory.  first: the scale after the first round of the run."""
+def round_events(
+    columns: Columns, metrics: Metrics, first: Scale | None, facts: RunFacts
+) -> Iterator[RoundEvent]:
+    """Actions, masks, rewards, observations, memory.  first: the scale after the first round of the
+    run.
+    """
     yield action_counts(columns, facts)
     yield mask_hit_rates(columns)
     yield reward_summary(columns, facts)
     drift = scale_drift(normaliser_scale(metrics), first)
-    yield kinds.ObservationStats(**_event_fields("observation", metrics, kinds.ObservationStats), drift=drift)
+    yield kinds.ObservationStats(
+        **_event_fields("observation", metrics, kinds.ObservationStats), drift=drift
+    )
     if "hidden.h_rms" in metrics:
         yield kinds.HiddenHealth(**_event_fields("hidden", metrics, kinds.HiddenHealth))
 
 
 def normaliser_scale(metrics: Metrics) -> Scale | None:
     """Observation statistics of the policy after the round; None for a policy without them."""
-    return (metrics["normaliser.mean"], metrics["normaliser.std"]) if "normaliser.mean" in metrics else None
+    return (
+        (metrics["normaliser.mean"], metrics["normaliser.std"])
+        if "normaliser.mean" in metrics
+        else None
+    )
 
 
 def scale_drift(now: Scale | None, first: Scale | None) -> float | None:
-    """Drift of the scale since the first round: mean distance of the means plus that of the deviations."""
+    """Drift of the scale since the first round: mean distance of the means plus that of the
+    deviations.
+    """
     if now is None:
         return None
-    return float(sum(np.abs(a - b).mean() for a, b in zip(now, now if first is None else first, strict=True)))
+    return float(
+        sum(np.abs(a - b).mean() for a, b in zip(now, now if first is None else first, strict=True))
+    )
 
 
 def _event_fields(group: str, metrics: Metrics, kind: type[RoundEvent]) -> dict[str, Any]:
-    """The metrics of a group under the names of an event; None where one is missing or not valid."""
+    """The metrics of a group under the names of an event; None where one is missing or not
+    valid.
+    """
     keys = {name: f"{group}.{name}" for name in kind.__annotations__ if name != "drift"}
     valid = {key for key in keys.values() if key in metrics and metrics.get(f"{key}_valid", True)}
     return {name: tidy(metrics[key]) if key in valid else None for name, key in keys.items()}
@@ -166,7 +206,9 @@ def delivered_params(record: Record) -> Array:
 
 
 def stability(accuracies: Array) -> float:
-    """`1 / (1 + variance)` of the differences between accuracies in order; NaN = no epoch; 1 below two of them."""
+    """`1 / (1 + variance)` of the differences between accuracies in order; NaN = no epoch; 1 below
+    two of them.
+    """
     steps = np.diff(accuracies[~np.isnan(accuracies)])
     return float(1.0 / (1.0 + steps.var())) if steps.size > 1 else 1.0
 
@@ -174,7 +216,8 @@ def stability(accuracies: Array) -> float:
 def running_value(rows: Array, objective: str) -> Array:
     """Value of an episode up to each epoch, by the objective of the task.
 
-    Shapes: rows float [T, ...], `StepScore.network_value` of the epochs -> [T, ...]; the last row is that of the whole.
+    Shapes: rows float [T, ...], `StepScore.network_value` of the epochs -> [T, ...]; the last row
+    is that of the whole.
     """
     if objective == DELIVERED:
         return rows
@@ -188,7 +231,8 @@ def episode_ends(columns: Columns, history: Columns, facts: RunFacts) -> dict[st
     After a rollback in the last epoch, accuracies and rewards are those of the restored state.
     """
     last = {name: column[-1] for name, column in columns.items()}
-    fossil, reward = last["stage"] == Stage.FOSSILIZED, columns["reward"].astype(np.float64)
+    fossil = last["stage"] == Stage.FOSSILIZED
+    reward = columns["reward"].astype(np.float64)
     worth = history["contribution_valid"][-1] & (history["contribution"][-1] >= CONTRIBUTING_POINTS)
     recent = columns["val_acc"][-STABILITY_EPOCHS - 1 :].astype(np.float64)
     action = columns["action"]
@@ -221,7 +265,9 @@ def episode_ends(columns: Columns, history: Columns, facts: RunFacts) -> dict[st
         "contributing": (fossil & worth).sum(axis=1, dtype=np.int32),
         "live": (in_stages(last["stage"], OCCUPIED) & ~fossil).sum(axis=1, dtype=np.int32),
         **{name: hits.sum(axis=(0, 2), dtype=np.int32) for name, hits in sums.items()},
-        "ops": (columns["op_effective"][..., None] == np.arange(len(Op))).sum(axis=0, dtype=np.int32),
+        "ops": (columns["op_effective"][..., None] == np.arange(len(Op))).sum(
+            axis=0, dtype=np.int32
+        ),
         "instance": last["instance"],
     }
 
@@ -238,7 +284,8 @@ def _count_names(codes: Array, kind: type[IntEnum]) -> dict[str, int]:
 
 def action_counts(columns: Columns, facts: RunFacts) -> kinds.ActionCounts:
     """Actions of the round."""
-    action, op = columns["action"], columns["action"][..., Head.OP]
+    action = columns["action"]
+    op = columns["action"][..., Head.OP]
     used = used_heads(op)
     own = {Head.SLOT: facts.slots, Head.BLUEPRINT: facts.blueprints}
     names = [own[head] if head in own else VALUE_NAMES[head] for head in Head]
@@ -262,19 +309,25 @@ def used_heads(op: Array) -> Array:
 
 
 def legal_choices(columns: Columns) -> Array:
-    """Number of legal values of each head once the op is chosen; 0 for heads that the op does not use: int [..., 8]."""
+    """Number of legal values of each head once the op is chosen; 0 for heads that the op does not
+    use: int [..., 8].
+    """
     op = columns["action"][..., Head.OP]
     own = np.clip(op, 0, len(Op) - 1)[..., None, None]
     masks = {head: columns[f"{head.label}_legal"] for head in Head}
     masks[Head.SLOT] = np.take_along_axis(masks[Head.SLOT], own, axis=-2)[..., 0, :]
-    return np.where(used_heads(op), np.stack([masks[head].sum(axis=-1) for head in Head], axis=-1), 0)
+    return np.where(
+        used_heads(op), np.stack([masks[head].sum(axis=-1) for head in Head], axis=-1), 0
+    )
 
 
 def mask_hit_rates(columns: Columns) -> kinds.MaskHitRates:
     """Legal choices; None for a head that no op of the round uses."""
-    counts, legal = legal_choices(columns), columns["op_legal"]
+    counts = legal_choices(columns)
+    legal = columns["op_legal"]
     used = used_heads(columns["action"][..., Head.OP]).sum(axis=(0, 1))
-    choices, single = counts.sum(axis=(0, 1)), (counts == 1).sum(axis=(0, 1))
+    choices = counts.sum(axis=(0, 1))
+    single = (counts == 1).sum(axis=(0, 1))
     shares = legal.mean(axis=(0, 1))
     return kinds.MaskHitRates(
         legal_share={op.name: shares[op] for op in Op},
@@ -290,18 +343,24 @@ def _share(part: float, whole: float) -> float | None:
 def reward_summary(columns: Columns, facts: RunFacts) -> kinds.RewardSummary:
     """Rewards of the round."""
     *parts, total = _reward_spreads(columns, facts.envs)
-    return kinds.RewardSummary(components=dict(zip(facts.components, parts, strict=True)), total=total)
+    return kinds.RewardSummary(
+        components=dict(zip(facts.components, parts, strict=True)), total=total
+    )
 
 
 def _reward_spreads(columns: Columns, episodes: int) -> Iterator[kinds.RewardSpread]:
     """Spread of each component, then of the reward; values that are not finite do not count."""
-    amounts = np.concatenate((columns["components"], columns["reward"][..., None]), axis=-1).astype(np.float64)
+    amounts = np.concatenate((columns["components"], columns["reward"][..., None]), axis=-1).astype(
+        np.float64
+    )
     known = np.isfinite(amounts)
     real = np.where(known, amounts, 0.0)
     numbers, totals, squares = (_total(part.sum(axis=1)) for part in (known, real, real**2))
     least = np.where(known, amounts, np.inf).min(axis=(0, 1))
     most = np.where(known, amounts, -np.inf).max(axis=(0, 1))
-    for number, total, square, low, high in np.stack((numbers, totals, squares, least, most), axis=1).tolist():
+    for number, total, square, low, high in np.stack(
+        (numbers, totals, squares, least, most), axis=1
+    ).tolist():
         if not number:
             yield kinds.RewardSpread(mean=None, std=None, min=None, max=None, sum=None)
             continue

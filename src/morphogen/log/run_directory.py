@@ -1,8 +1,9 @@
 """Run directory: names of its files, creation, opening, its manifest, and its lock.  No torch.
 
-One process at a time holds the lock; the lock of a dead process is ignored.  A process that writes holds the directory
-by descriptor: it goes on in a directory that was moved, and never writes to another one of the same name.  Nothing in a
-run directory may be a link.
+One process at a time holds the lock; the lock of a dead process is ignored.  A process that writes
+holds the directory
+by descriptor: it goes on in a directory that was moved, and never writes to another one of the same
+name.  Nothing in a run directory may be a link.
 """
 
 import contextlib
@@ -27,15 +28,21 @@ from morphogen.log.locks import hold_lock
 from morphogen.vocab.paths import POLICY_FILE
 from morphogen.vocab.text import format_value
 
-ROOT, RESULT, EVALUATION = "runs", "result.json", "evaluation.json"
-CONFIG, MANIFEST, EVENTS = "config.json", "manifest.json", "events.jsonl"
+ROOT = "runs"
+RESULT = "result.json"
+EVALUATION = "evaluation.json"
+CONFIG = "config.json"
+MANIFEST = "manifest.json"
+EVENTS = "events.jsonl"
 CHECKPOINTS = "checkpoints"
 LOCK = "lock"
 RECORDS = "records"  # folder of the records of rounds, beside the event file
-METRICS, REPORT = "metrics", "report"  # folders of the loggers, and of `morphogen report`
+METRICS = "metrics"
+REPORT = "report"  # folders of the loggers, and of `morphogen report`
 STATUS_COMPLETED: Final = "completed"  # status of a run that ended after its last round
 PACKAGES = ("morphogen", "torch", "tensordict", "torchrl", "numpy")
-DESCRIPTORS = "/proc/{}/fd"  # paths of open directories, by process: a logger may write in a process of its own
+# paths of open directories, by process: a logger may write in a process of its own
+DESCRIPTORS = "/proc/{}/fd"
 NAMES = (LOCK, CHECKPOINTS, RECORDS, METRICS, REPORT)  # of entries in use, and their suffixes
 MAX_HINT = 500  # characters of a hint that a manifest decides
 SUFFIXES = (".json", ".jsonl", ".lock", ".safetensors", ".pt")
@@ -46,8 +53,8 @@ class RunDirectory:
     """Files of one run.
 
     Attributes:
-        path: path of the directory; while a process holds it, a path through its descriptor, which a move does not
-            change.
+        path: path of the directory; while a process holds it, a path through its descriptor, which
+            a move does not change.
         opened_as: path that was opened, of a directory that is held.
         identity: device and inode of a directory that is held.
         is_writer: whether this process writes the files of the run.
@@ -86,7 +93,9 @@ class RunDirectory:
         return self.path / METRICS
 
     def describe(self, error: BaseException) -> str:
-        """Return the text of an error with the name of the directory instead of the path of its descriptor."""
+        """Return the text of an error with the name of the directory instead of the path of its
+        descriptor.
+        """
         return str(error).replace(str(self.path), str(self.name))
 
     def read_manifest(self) -> dict[str, Any]:
@@ -94,7 +103,9 @@ class RunDirectory:
         return json.loads((self.path / MANIFEST).read_bytes())
 
     def is_original(self) -> bool:
-        """Return whether the directory is the one that was created, even if it was moved, and not a copy of it."""
+        """Return whether the directory is the one that was created, even if it was moved, and not a
+        copy of it.
+        """
         return self.read_manifest().get("inode") == self.path.stat().st_ino
 
     def write(self, name: str, content: Callable[[], bytes]) -> None:
@@ -104,15 +115,24 @@ class RunDirectory:
                 files.write_atomic(self.path / name, content())
 
     def update(self, **fields: Any) -> None:
-        """Set fields of the manifest; the file is replaced atomically.  Raises: CheckpointError like `saving`."""
+        """Set fields of the manifest; the file is replaced atomically.  Raises: CheckpointError
+        like `saving`.
+        """
         self.write(MANIFEST, lambda: files.json_bytes({**self.read_manifest(), **fields}))
 
     def check_present(self) -> None:
-        """Raise a CheckpointError if the directory of a live run was deleted, or cannot be reached any more."""
-        if self.identity is not None and _identify(self.path) != self.identity:  # of a system without descriptor paths
-            raise CheckpointError(f"run directory {self.opened_as} was replaced by another one while it was in use")
+        """Raise a CheckpointError if the directory of a live run was deleted, or cannot be reached
+        any more.
+        """
+        # of a system without descriptor paths
+        if self.identity is not None and _identify(self.path) != self.identity:
+            raise CheckpointError(
+                f"run directory {self.opened_as} was replaced by another one while it was in use"
+            )
         if not (self.path / CONFIG).exists():
-            raise CheckpointError(f"run directory {self.opened_as or self.path} was deleted while it was in use")
+            raise CheckpointError(
+                f"run directory {self.opened_as or self.path} was deleted while it was in use"
+            )
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:
@@ -121,7 +141,9 @@ class RunDirectory:
         try:
             yield
         except OSError as error:
-            raise CheckpointError(f"{self.name} cannot be written: {error.strerror or error}") from error
+            raise CheckpointError(
+                f"{self.name} cannot be written: {error.strerror or error}"
+            ) from error
 
 
 def _identify(path: Path) -> tuple[int, int] | None:
@@ -133,17 +155,22 @@ def _identify(path: Path) -> tuple[int, int] | None:
 
 @contextlib.contextmanager
 def hold_directory(folder: Path, *, is_writer: bool = True) -> Iterator[RunDirectory]:
-    """Hold a run directory by descriptor; errors name the directory as it is called when they are raised.
+    """Hold a run directory by descriptor; errors name the directory as it is called when they are
+    raised.
 
     Raises: ConfigError if it cannot be opened, or an entry of it is a link.
     """
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"run directory {folder} cannot be opened: {files.error_line(error)}") from None
+        raise ConfigError(
+            f"run directory {folder} cannot be opened: {files.error_line(error)}"
+        ) from None
     link = Path(DESCRIPTORS.format(os.getpid()), str(handle))
     status = os.fstat(handle)
-    run = RunDirectory(link if os.path.exists(link) else folder, folder, (status.st_dev, status.st_ino), is_writer)
+    run = RunDirectory(
+        link if os.path.exists(link) else folder, folder, (status.st_dev, status.st_ino), is_writer
+    )
     try:
         refuse_links(run.path)
         yield run
@@ -155,14 +182,20 @@ def hold_directory(folder: Path, *, is_writer: bool = True) -> Iterator[RunDirec
 
 
 def refuse_links(path: Path) -> None:
-    """Raise a ConfigError if a file or folder of a run, or of a checkpoint, is a link, which can lead anywhere."""
+    """Raise a ConfigError if a file or folder of a run, or of a checkpoint, is a link, which can
+    lead anywhere.
+    """
     try:
         names = os.listdir(path)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     for name in names:
-        if (name in NAMES or name.endswith(SUFFIXES)) and (link := _find_link(path / name)) is not None:
-            raise ConfigError(f"{link} is a link: expected a file or folder of the run directory itself")
+        if (name in NAMES or name.endswith(SUFFIXES)) and (
+            link := _find_link(path / name)
+        ) is not None:
+            raise ConfigError(
+                f"{link} is a link: expected a file or folder of the run directory itself"
+            )
 
 
 def _find_link(path: Path) -> Path | None:
@@ -178,7 +211,9 @@ def _find_link(path: Path) -> Path | None:
 
 
 def events_folder(path: Path, telemetry_dir: str | None) -> Path:
-    """Return the folder of the events of the run in `path`; a relative `telemetry.dir` is relative to the run."""
+    """Return the folder of the events of the run in `path`; a relative `telemetry.dir` is relative
+    to the run.
+    """
     return path / (telemetry_dir or "")
 
 
@@ -188,10 +223,13 @@ def is_outside(path: Path, telemetry_dir: str | None) -> bool:
 
 
 def refuse_outside(path: Path, telemetry_dir: str | None) -> None:
-    """Raise a ConfigError if the config of a run, which may be of somebody else, names a place outside of the run."""
+    """Raise a ConfigError if the config of a run, which may be of somebody else, names a place
+    outside of the run.
+    """
     if is_outside(path, telemetry_dir):
         raise ConfigError(
-            f"telemetry.dir: expected --telemetry-dir {events_folder(path, telemetry_dir)} to confirm that the run may "
+            f"telemetry.dir: expected --telemetry-dir {events_folder(path, telemetry_dir)} "
+            "to confirm that the run may "
             "write outside of its directory, got it from the config of the run alone"
         )
 
@@ -202,7 +240,9 @@ def config_hash(config: str) -> str:
 
 
 def default_paths(*, task: str, config: str, now: float | None = None) -> Iterator[Path]:
-    """Yield the default paths of a run: `runs/<UTC time>-<task>-<6 hex of the config hash>`, then with a number."""
+    """Yield the default paths of a run: `runs/<UTC time>-<task>-<6 hex of the config hash>`, then
+    with a number.
+    """
     moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     name = f"{moment}-{task}-{config_hash(config)[:6]}"
     yield from (Path(ROOT) / (f"{name}-{again}" if again else name) for again in itertools.count())
@@ -210,7 +250,8 @@ def default_paths(*, task: str, config: str, now: float | None = None) -> Iterat
 
 @contextlib.contextmanager
 def reserve_path(paths: Iterable[Path]) -> Iterator[Path]:
-    """Create the first directory of `paths` that no other process has created; at the end, remove it if it is empty.
+    """Create the first directory of `paths` that no other process has created; at the end, remove
+    it if it is empty.
 
     Raises: ConfigError if it cannot be created.
     """
@@ -223,7 +264,9 @@ def reserve_path(paths: Iterable[Path]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _config_errors(fault: str, *partial: Path) -> Iterator[None]:
-    """Raise a ConfigError, `fault` and the reason, for an OSError, and delete the files `partial`."""
+    """Raise a ConfigError, `fault` and the reason, for an OSError, and delete the files
+    `partial`.
+    """
     try:
         yield
     except OSError as error:
@@ -239,13 +282,19 @@ def check_new_directory(path: Path) -> None:
         if path.exists() and not path.is_dir():
             raise ConfigError(f"{fault}, which is a file")
         if path.is_dir() and any(entry.name != LOCK for entry in path.iterdir()):
-            hint = f"; resume the run in it with `morphogen resume {path}`" if (path / CONFIG).exists() else ""
+            hint = (
+                f"; resume the run in it with `morphogen resume {path}`"
+                if (path / CONFIG).exists()
+                else ""
+            )
             raise ConfigError(f"{fault}, which is not empty{hint}")
         _check_parent(path, fault)
 
 
 def check_new_file(name: str, path: Path) -> None:
-    """Raise a ConfigError unless a file is new, in a writable place.  name: the option that sets the file."""
+    """Raise a ConfigError unless a file is new, in a writable place.  name: the option that sets
+    the file.
+    """
     fault = f"{name}: expected a new file, got {path}"
     with _config_errors(fault):
         if os.path.lexists(path):
@@ -262,8 +311,11 @@ def _check_parent(path: Path, fault: str) -> None:
 
 
 @contextlib.contextmanager
-def create_directory(path: Path, *, config: str, manifest: Mapping[str, Any]) -> Iterator[RunDirectory]:
-    """Create and lock a run directory with `config.json` and `manifest.json`; a failure leaves nothing behind.
+def create_directory(
+    path: Path, *, config: str, manifest: Mapping[str, Any]
+) -> Iterator[RunDirectory]:
+    """Create and lock a run directory with `config.json` and `manifest.json`; a failure leaves
+    nothing behind.
 
     Its inode goes into the manifest, which tells a moved directory from a copy.
     Raises: ConfigError if the directory is not empty, in use, or cannot be written.
@@ -271,7 +323,8 @@ def create_directory(path: Path, *, config: str, manifest: Mapping[str, Any]) ->
     check_new_directory(path)
     fault = f"out: expected a writable directory, got {path}"
     with _create_folders(path, fault), own_directory(path) as run:
-        check_new_directory(run.path)  # another process may have filled it before the lock was taken
+        # another process may have filled it before the lock was taken
+        check_new_directory(run.path)
         with _config_errors(fault, run.path / CONFIG, run.path / MANIFEST):
             files.write_atomic(run.path / CONFIG, config.encode())
             content = {**manifest, "inode": run.path.stat().st_ino}
@@ -281,7 +334,9 @@ def create_directory(path: Path, *, config: str, manifest: Mapping[str, Any]) ->
 
 @contextlib.contextmanager
 def _create_folders(path: Path, fault: str) -> Iterator[bool]:
-    """Create a folder and those above it; yield whether it is new, and remove new ones that are empty at the end."""
+    """Create a folder and those above it; yield whether it is new, and remove new ones that are
+    empty at the end.
+    """
     missing = [folder for folder in (path, *path.absolute().parents) if not folder.is_dir()]
     with contextlib.ExitStack() as stack:
         with _config_errors(fault):
@@ -291,7 +346,9 @@ def _create_folders(path: Path, fault: str) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def _create_folder(folder: Path) -> Iterator[bool]:
-    """Create a folder, and remove it at the end if it is empty; yield False if another process was faster."""
+    """Create a folder, and remove it at the end if it is empty; yield False if another process was
+    faster.
+    """
     try:
         folder.mkdir()
     except FileExistsError:
@@ -308,9 +365,11 @@ def _create_folder(folder: Path) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def own_directory(folder: Path) -> Iterator[RunDirectory]:
-    """Hold a run directory and its lock, which the operating system releases when its owner ends in any way.
+    """Hold a run directory and its lock, which the operating system releases when its owner ends in
+    any way.
 
-    Raises: ConfigError if the directory is in use, by the process that the lock file names, or cannot be locked.
+    Raises: ConfigError if the directory is in use, by the process that the lock file names, or
+    cannot be locked.
     """
     with hold_directory(folder) as run, contextlib.ExitStack() as stack:
         try:
@@ -318,7 +377,9 @@ def own_directory(folder: Path) -> Iterator[RunDirectory]:
         except BlockingIOError as error:
             raise ConfigError(f"run directory {folder} is in use by {error.strerror}") from None
         except OSError as error:
-            raise ConfigError(f"run directory {folder} cannot be locked: {error.strerror}") from error
+            raise ConfigError(
+                f"run directory {folder} cannot be locked: {error.strerror}"
+            ) from error
         yield run
 
 
@@ -336,16 +397,23 @@ def open_directory(path: Path) -> tuple[RunDirectory, RunSpec, dict[str, Any]]:
         raise ConfigError(f"{error}{missing_imports(path)}") from None
     manifest = _read_file(path / MANIFEST, files.parse_json)
     if not isinstance(manifest.get("run_id"), str):
-        raise ConfigError(f"{path / MANIFEST}: run_id: expected a string, got {format_value(manifest.get('run_id'))}")
+        raise ConfigError(
+            f"{path / MANIFEST}: run_id: expected a string, got "
+            f"{format_value(manifest.get('run_id'))}"
+        )
     return RunDirectory(path), spec, manifest
 
 
 def missing_imports(path: Path) -> str:
-    """Return a hint at the files and modules with parts that a run imported and this process did not; "" if none."""
+    """Return a hint at the files and modules with parts that a run imported and this process did
+    not; "" if none.
+    """
     imports: Any = []
     with contextlib.suppress(OSError, ValueError, AttributeError):
         imports = files.parse_json(files.read_bytes(path / MANIFEST)).get("imports")
-    missing = [str(name) for name in imports if name not in IMPORTED] if isinstance(imports, list) else []
+    missing = (
+        [str(name) for name in imports if name not in IMPORTED] if isinstance(imports, list) else []
+    )
     needed = " ".join(f"--import {name}" for name in missing)
     return f"; the run needs {needed[:MAX_HINT]}" if missing else ""
 
@@ -362,5 +430,9 @@ def describe_environment() -> dict[str, Any]:
     versions = {name: metadata.version(name) for name in PACKAGES}
     return {
         "versions": {"python": platform.python_version(), **versions},
-        "hardware": {"machine": platform.machine(), "system": platform.system(), "cores": os.cpu_count()},
+        "hardware": {
+            "machine": platform.machine(),
+            "system": platform.system(),
+            "cores": os.cpu_count(),
+        },
     }

@@ -46,23 +46,31 @@ class RunLog:
         """Name of the directory, printable."""
         return escape_text(self.path.resolve().name)
 
-    def events(self, kinds: Collection[str] | None, rounds: Collection[int] | None = None) -> Iterator[Envelope]:
+    def events(
+        self, kinds: Collection[str] | None, rounds: Collection[int] | None = None
+    ) -> Iterator[Envelope]:
         """Read the events of these names and rounds (from 0) again; None: all."""
         return iterate_events(event_folder(self.path, self.config), kinds, rounds)
 
 
 def open_run(path: Path) -> Row:
-    """Read the config of a run directory.  Raises: ConfigError for another directory, DataError for a damaged file."""
+    """Read the config of a run directory.  Raises: ConfigError for another directory, DataError for
+    a damaged file.
+    """
     if not os.path.lexists(path / run_directory.CONFIG):
         events_only = os.path.lexists(path / run_directory.EVENTS)  # --telemetry-dir
-        hint = "; name the run directory of these events, which reads them too" if events_only else ""
+        hint = (
+            "; name the run directory of these events, which reads them too" if events_only else ""
+        )
         raise ConfigError(f"{path} is not a run directory: {run_directory.CONFIG} not found{hint}")
     run_directory.refuse_links(path)
     return _read_config(path)
 
 
 def read_run(path: Path) -> RunLog:
-    """Read a run directory.  Raises: ConfigError for another directory, DataError for a damaged file."""
+    """Read a run directory.  Raises: ConfigError for another directory, DataError for a damaged
+    file.
+    """
     config = open_run(path)
     manifest = _read_object(path / run_directory.MANIFEST, MANIFEST_TYPES)
     rows = tables.fold(iterate_events(event_folder(path, config), tables.KINDS))
@@ -70,7 +78,9 @@ def read_run(path: Path) -> RunLog:
 
 
 def _read_config(run: Path) -> Row:
-    """The config of a run of this or an earlier version: its settings are not checked as those of a new run."""
+    """The config of a run of this or an earlier version: its settings are not checked as those of a
+    new run.
+    """
     path = run / run_directory.CONFIG
     config = _read_object(path, CONFIG_TYPES)
     folder = config.setdefault("telemetry", {}).get("dir")
@@ -120,13 +130,20 @@ def events(
         kinds: names of events, such as `StageChanged`; None: all.
         rounds: rounds of events, from 0; None: all, and the events about the run.
 
-    Returns: events with `data`, the fields of the event, and `round`, `epoch`, `env`, `slot`, which count from 0.
+    Returns: events with `data`, the fields of the event, and `round`, `epoch`, `env`, `slot`, which
+    count from 0.
     Raises: ConfigError for a folder that is no run directory, DataError for a damaged file.
 
     Example:
         >>> import tempfile
         >>> import morphogen as mg
-        >>> fields = {"preset": "tiny", "rounds": 2, "envs": 4, "policy_name": "wait", "episode_length": 2}
+        >>> fields = {
+        ...     "preset": "tiny",
+        ...     "rounds": 2,
+        ...     "envs": 4,
+        ...     "policy_name": "wait",
+        ...     "episode_length": 2,
+        ... }
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     result = mg.train_ppo_vectorized(**fields, final_episodes=0, out=folder)
         ...     found = list(mg.events(folder, kinds={"EpochCompleted"}, rounds={1}))
@@ -138,7 +155,9 @@ def events(
 
 
 def read_events(path: Path, keep_line: Callable[[str], bool] = bool) -> Iterator[Envelope]:
-    """Yield the events of the lines that `keep_line` accepts; an incomplete last line is left out."""
+    """Yield the events of the lines that `keep_line` accepts; an incomplete last line is left
+    out.
+    """
     number = 0  # lines that could be read
     try:
         for line in read_lines(path):
@@ -157,8 +176,13 @@ def iterate_events(
     folder: Path, kinds: Collection[str] | None = None, rounds: Collection[int] | None = None
 ) -> Iterator[Envelope]:
     """Yield the events of a folder, the derived ones of a round before the events about it."""
-    path, start = folder / run_directory.EVENTS, None
-    records = {round: paths for round, paths in list_records(folder).items() if rounds is None or round in rounds}
+    path = folder / run_directory.EVENTS
+    start = None
+    records = {
+        round: paths
+        for round, paths in list_records(folder).items()
+        if rounds is None or round in rounds
+    }
     waiting = [*records]
     for event in read_events(path):
         start = event.data if isinstance(event.data, RunStarted) else start
@@ -176,12 +200,18 @@ def iterate_events(
             yield from record_events(records[round], start, kinds)
 
 
-def record_events(paths: Sequence[Path], start: RunStarted, kinds: Collection[str] | None = None) -> Iterator[Envelope]:
-    """Yield the events of the record of a round, from its files.  Raises DataError for a damaged or foreign file."""
+def record_events(
+    paths: Sequence[Path], start: RunStarted, kinds: Collection[str] | None = None
+) -> Iterator[Envelope]:
+    """Yield the events of the record of a round, from its files.  Raises DataError for a damaged or
+    foreign file.
+    """
     if kinds is not None and DERIVED_KINDS.isdisjoint(kinds):
         return
-    record, path = read_round(paths), paths[0]
-    own, run = record.facts, (start.task, start.slots, start.blueprints, start.epochs, start.envs)
+    record = read_round(paths)
+    path = paths[0]
+    own = record.facts
+    run = (start.task, start.slots, start.blueprints, start.epochs, start.envs)
     if (own.task, own.slots, own.blueprints, own.epochs, own.envs) != run:
         raise DataError(f"{path} is damaged: it is the record of another run")
     try:

@@ -1,6 +1,7 @@
 """Outcomes of the seeds of each blueprint, counted from the records of rounds.
 
-Sums are exact, so that the tallies of two parts of a log add up to the tally of the whole, wherever it is split.
+Sums are exact, so that the tallies of two parts of a log add up to the tally of the whole, wherever
+it is split.
 """
 
 import math
@@ -18,7 +19,13 @@ from morphogen.log.codec import Array, Ratio
 from morphogen.log.events import tidy
 from morphogen.log.kinds.epoch import REMOVALS
 from morphogen.log.kinds.round import BlueprintScore
-from morphogen.log.round_record import STAGE_POINTS, RoundRecord, history_before, in_stages, slot_history
+from morphogen.log.round_record import (
+    STAGE_POINTS,
+    RoundRecord,
+    history_before,
+    in_stages,
+    slot_history,
+)
 from morphogen.vocab.stage import OCCUPIED, Stage
 
 
@@ -38,10 +45,16 @@ class ExactSums:
             return cls()
         whole = max(below for _, below in ratios)  # all are powers of 2
         shares = [above * (whole // below) for above, below in ratios]
-        return cls(len(ratios), Fraction(sum(shares), whole), Fraction(sum(n * n for n in shares), whole**2))
+        return cls(
+            len(ratios),
+            Fraction(sum(shares), whole),
+            Fraction(sum(n * n for n in shares), whole**2),
+        )
 
     def __add__(self, other: Self) -> Self:
-        return type(self)(self.count + other.count, self.total + other.total, self.squares + other.squares)
+        return type(self)(
+            self.count + other.count, self.total + other.total, self.squares + other.squares
+        )
 
     @property
     def mean(self) -> float | None:
@@ -72,21 +85,32 @@ class BlueprintTally:
     change: ExactSums = ExactSums()  # of accuracy from germination to the end, points
 
     def __add__(self, other: Self) -> Self:
-        return type(self)(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))
+        return type(self)(
+            *(getattr(self, item.name) + getattr(other, item.name) for item in fields(self))
+        )
 
 
 def round_tallies(record: RoundRecord) -> dict[str, BlueprintTally]:
     """Return the tallies of blueprints from the record of a round: those of its events."""
-    columns, memory = record.columns, history_before(slot_history(record.columns))
-    names, slots, parts = record.facts.blueprints, np.array(record.facts.slots), list[dict[str, BlueprintTally]]()
+    columns = record.columns
+    memory = history_before(slot_history(record.columns))
+    names = record.facts.blueprints
+    slots = np.array(record.facts.slots)
+    parts = list[dict[str, BlueprintTally]]()
     with np.errstate(invalid="ignore"):  # numbers that are not finite do not count
-        change = columns["acc_before"][..., None].astype(np.float64) - memory["germination_accuracy"]
+        change = (
+            columns["acc_before"][..., None].astype(np.float64) - memory["germination_accuracy"]
+        )
     age = np.where(columns["stage_before"] != Stage.DORMANT, memory["age"], 0)
     for reason, (start, end) in zip(REMOVALS.values(), pairwise(STAGE_POINTS), strict=True):
-        moved, to = columns[start] != columns[end], columns[end]
+        moved = columns[start] != columns[end]
+        to = columns[end]
         for code in np.unique(columns["blueprint"][moved]).tolist():
             of_kind = moved & (columns["blueprint"] == code)
-            born, kept, gone = (of_kind & (to == stage) for stage in (Stage.GERMINATED, Stage.FOSSILIZED, Stage.PRUNED))
+            born, kept, gone = (
+                of_kind & (to == stage)
+                for stage in (Stage.GERMINATED, Stage.FOSSILIZED, Stage.PRUNED)
+            )
             measured = kept & memory["contribution_valid"]
             tally = BlueprintTally(
                 slots=Counter(slots[np.nonzero(born)[2]].tolist()),
@@ -99,9 +123,12 @@ def round_tallies(record: RoundRecord) -> dict[str, BlueprintTally]:
                 change=_exact(change[kept | gone]),
             )
             parts += [{names[code]: tally}] if tally != BlueprintTally() else []
-    stage, blueprint = columns["stage"][-1], columns["blueprint"][-1]
+    stage = columns["stage"][-1]
+    blueprint = columns["blueprint"][-1]
     live = blueprint[in_stages(stage, OCCUPIED) & (stage != Stage.FOSSILIZED)]
-    parts += [{names[code]: BlueprintTally(alive=count)} for code, count in Counter(live.tolist()).items()]
+    parts += [
+        {names[code]: BlueprintTally(alive=count)} for code, count in Counter(live.tolist()).items()
+    ]
     return reduce(add_tallies, parts, {})
 
 
@@ -110,22 +137,40 @@ def _exact(values: Array) -> ExactSums:
     return ExactSums.from_values(tidy(values))
 
 
-def add_tallies(one: Mapping[str, BlueprintTally], other: Mapping[str, BlueprintTally]) -> dict[str, BlueprintTally]:
+def add_tallies(
+    one: Mapping[str, BlueprintTally], other: Mapping[str, BlueprintTally]
+) -> dict[str, BlueprintTally]:
     """Both together, blueprint by blueprint; what the other lacks is not added again."""
-    return {**one, **{name: one.get(name, BlueprintTally()) + tally for name, tally in other.items()}}
+    return {
+        **one,
+        **{name: one.get(name, BlueprintTally()) + tally for name, tally in other.items()},
+    }
 
 
-def scoreboard(tallies: Mapping[str, BlueprintTally], macs: Mapping[str, Any]) -> dict[str, BlueprintScore]:
+def scoreboard(
+    tallies: Mapping[str, BlueprintTally], macs: Mapping[str, Any]
+) -> dict[str, BlueprintScore]:
     """The scores of every blueprint, by name.  macs: of `RunStarted`; {} = not known."""
     return {name: _blueprint_score(name, tallies[name], macs) for name in sorted(tallies)}
 
 
 def _blueprint_score(name: str, tally: BlueprintTally, macs: Mapping[str, Any]) -> BlueprintScore:
-    germinated, pruned, macs_share = tally.slots.total(), tally.pruned.total(), None
+    germinated = tally.slots.total()
+    pruned = tally.pruned.total()
+    macs_share = None
     by_slot = macs.get("seeds", {}).get(name, {})
-    if germinated and macs.get("host") and all(by_slot.get(slot) is not None for slot in tally.slots):
-        macs_share = sum(count * by_slot[slot] for slot, count in tally.slots.items()) / germinated / macs["host"]
-    params, contribution = tally.params.mean, tally.contribution.mean
+    if (
+        germinated
+        and macs.get("host")
+        and all(by_slot.get(slot) is not None for slot in tally.slots)
+    ):
+        macs_share = (
+            sum(count * by_slot[slot] for slot, count in tally.slots.items())
+            / germinated
+            / macs["host"]
+        )
+    params = tally.params.mean
+    contribution = tally.contribution.mean
     return BlueprintScore(
         germinated=germinated,
         fossilized=tally.fossil_age.count,
@@ -141,6 +186,8 @@ def _blueprint_score(name: str, tally: BlueprintTally, macs: Mapping[str, Any]) 
         accuracy_change=tally.change.mean,
         params=params,
         macs_share=macs_share,
-        contribution_per_1000_params=1000 * contribution / params if params and contribution is not None else None,
+        contribution_per_1000_params=1000 * contribution / params
+        if params and contribution is not None
+        else None,
         churn=pruned / germinated if germinated else None,
     )

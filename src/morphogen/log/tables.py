@@ -14,10 +14,10 @@ Row = dict[str, Any]
 Tables = defaultdict[str, list[Row]]  # table -> its rows, in the order of the log
 # Events whose payload is a row as it stands -> its table.
 PAYLOAD_TABLES = name_map(
-    "RunStarted=starts, RunCompleted=ends, Evaluated=evaluations, HeldOutPlayed=plays, RoundCompleted=rounds, "
-    "PpoUpdated=updates, ActionCounts=actions, MaskHitRates=masks, RewardSummary=rewards, Throughput=throughput, "
-    "PhaseProfile=phases, BlueprintScores=scores, AnomalyDetected=anomalies, EpisodeCompleted=episodes, "
-    "RolledBack=rollbacks"
+    "RunStarted=starts, RunCompleted=ends, Evaluated=evaluations, HeldOutPlayed=plays, "
+    "RoundCompleted=rounds, PpoUpdated=updates, ActionCounts=actions, MaskHitRates=masks, "
+    "RewardSummary=rewards, Throughput=throughput, PhaseProfile=phases, BlueprintScores=scores, "
+    "AnomalyDetected=anomalies, EpisodeCompleted=episodes, RolledBack=rollbacks"
 )
 
 
@@ -26,7 +26,11 @@ def fold(events: Iterable[Envelope]) -> Tables:
     tables: Tables = defaultdict(list)
     for event in events:
         table, row = _table_row(event)
-        rounds = (name for name in ("round", ROUND_FIELDS.get(event.name, "round")) if row.get(name) is not None)
+        rounds = (
+            name
+            for name in ("round", ROUND_FIELDS.get(event.name, "round"))
+            if row.get(name) is not None
+        )
         tables[table].append(row | {name: round_number(row[name]) for name in rounds})
     return tables
 
@@ -34,7 +38,11 @@ def fold(events: Iterable[Envelope]) -> Tables:
 def _table_row(event: Envelope) -> tuple[str, Row]:
     """Table of an event, one of KINDS, and the event's row in it."""
     if event.name in PAYLOAD_TABLES:
-        return PAYLOAD_TABLES[event.name], {**event.where, "severity": event.severity, **event.data.payload()}
+        return PAYLOAD_TABLES[event.name], {
+            **event.where,
+            "severity": event.severity,
+            **event.data.payload(),
+        }
     table, reduce_data = ROW_REDUCERS[event.name]
     return table, {**event.where, **reduce_data(event.data)}
 
@@ -42,7 +50,10 @@ def _table_row(event: Envelope) -> tuple[str, Row]:
 def _epoch_row(data: EpochCompleted) -> Row:
     """Ops that took effect in an epoch, in all envs."""
     taken = zip(data.op_effective, data.success, strict=True)
-    return {"ops": dict(Counter(data.op_effective)), "succeeded": dict(Counter(op for op, success in taken if success))}
+    return {
+        "ops": dict(Counter(data.op_effective)),
+        "succeeded": dict(Counter(op for op, success in taken if success)),
+    }
 
 
 def _ablation_row(data: AblationsMeasured) -> Row:

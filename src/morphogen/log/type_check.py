@@ -1,4 +1,6 @@
-"""Checks that values which are read fit an annotation: types, ranges and keys, without coercion.  No torch."""
+"""Checks that values which are read fit an annotation: types, ranges and keys, without coercion.
+No torch.
+"""
 
 from collections.abc import Callable
 from functools import cache
@@ -15,11 +17,14 @@ Positive = Annotated[float, Field(ge=0)] | None
 Share = Annotated[float, Field(ge=0, le=1)] | None
 RealRow = tuple[Real, ...]
 RealTable = tuple[RealRow, ...]
-STRICT = ConfigDict(strict=True, extra="forbid")  # an int passes as a float, and nothing else as anything else
+# an int passes as a float, and nothing else as anything else
+STRICT = ConfigDict(strict=True, extra="forbid")
 
 
 def build_adapter(name: str, hints: dict[str, Any]) -> TypeAdapter[dict[str, Any]]:
-    """Build the strict validator of a dict with exactly these keys; nested TypedDicts are strict as well."""
+    """Build the strict validator of a dict with exactly these keys; nested TypedDicts are strict as
+    well.
+    """
     make: Any = TypedDict  # of keys that are known at run time only
     keys = make(name, hints)
     keys.__pydantic_config__ = STRICT

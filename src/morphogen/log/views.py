@@ -1,4 +1,6 @@
-"""Plain tables out of folded ones: lists of rows, a row a mapping from columns to numbers and names."""
+"""Plain tables out of folded ones: lists of rows, a row a mapping from columns to numbers and
+names.
+"""
 
 import math
 from collections import Counter
@@ -11,21 +13,74 @@ from morphogen.log.tables import Row, Tables
 from morphogen.vocab.action import Op
 
 ROUND_COLUMNS = (
-    *("round", "episodes_completed", "accuracy_mean", "accuracy_std", "committed_mean", "rolling_accuracy"),
-    *("reward_mean", "return_mean", "network_value_mean", "params_ratio_mean", "stability_mean", "success_share"),
+    *(
+        "round",
+        "episodes_completed",
+        "accuracy_mean",
+        "accuracy_std",
+        "committed_mean",
+        "rolling_accuracy",
+    ),
+    *(
+        "reward_mean",
+        "return_mean",
+        "network_value_mean",
+        "params_ratio_mean",
+        "stability_mean",
+        "success_share",
+    ),
     *("germinated", "fossilized", "contributing", "pruned", "live", "rollbacks"),
 )
 EPISODE_COLUMNS = (
-    *("round", "env", "episode", "accuracy", "committed_accuracy", "initial_accuracy", "best_accuracy", "loss"),
-    *("success", "stability", "reward", "discounted_return", "network_value", "params", "params_ratio"),
+    *(
+        "round",
+        "env",
+        "episode",
+        "accuracy",
+        "committed_accuracy",
+        "initial_accuracy",
+        "best_accuracy",
+        "loss",
+    ),
+    *(
+        "success",
+        "stability",
+        "reward",
+        "discounted_return",
+        "network_value",
+        "params",
+        "params_ratio",
+    ),
     *("germinated", "fossilized", "contributing", "pruned", "live", "rollbacks"),
     *("slot_rewards", "instance"),
 )
 
 ROLLBACK_COLUMNS = (
-    *("round", "epoch", "env", "reason", "loss", "loss_limit", "streak", "penalty", "seeds_pruned", "snapshot_epoch"),
+    *(
+        "round",
+        "epoch",
+        "env",
+        "reason",
+        "loss",
+        "loss_limit",
+        "streak",
+        "penalty",
+        "seeds_pruned",
+        "snapshot_epoch",
+    ),
 )
-ANOMALY_COLUMNS = ("round", "epoch", "env", "slot", "severity", "kind", "subject", "value", "limit", "streak")
+ANOMALY_COLUMNS = (
+    "round",
+    "epoch",
+    "env",
+    "slot",
+    "severity",
+    "kind",
+    "subject",
+    "value",
+    "limit",
+    "streak",
+)
 
 
 def flatten_row(row: Row, *names: str) -> Row:
@@ -54,11 +109,15 @@ def sum_counts(rows: Iterable[Row], name: str) -> Counter[str]:
 
 
 def round_table(tables: Tables) -> list[Row]:
-    """Rounds in numbers, and how much of the plane of accuracy and parameters their episodes cover."""
+    """Rounds in numbers, and how much of the plane of accuracy and parameters their episodes
+    cover.
+    """
     return [
         {
             **flatten_row(row, *ROUND_COLUMNS),
-            "hypervolume": hypervolume(pareto_points(rows_of_round(tables["episodes"], row["round"]))),
+            "hypervolume": hypervolume(
+                pareto_points(rows_of_round(tables["episodes"], row["round"]))
+            ),
         }
         for row in tables["rounds"]
     ]
@@ -71,18 +130,30 @@ def blueprint_table(tables: Tables) -> list[Row]:
 
 
 def op_table(tables: Tables) -> list[Row]:
-    """Counts of each op: chosen, in effect, executed; and the share of steps in which the op was legal."""
+    """Counts of each op: chosen, in effect, executed; and the share of steps in which the op was
+    legal.
+    """
     done = sum_counts(tables["episodes"], "ops")
-    return [{"op": op.name, "effective": done[op.name], **_choice_columns(tables, op.name)} for op in Op]
+    return [
+        {"op": op.name, "effective": done[op.name], **_choice_columns(tables, op.name)} for op in Op
+    ]
 
 
 def _choice_columns(tables: Tables, op: str) -> Row:
     """Tables that need a level above minimal."""
-    rows, names = tables["actions"], ("sampled", "succeeded")
-    sampled, succeeded = (sum(row[name].get(op, 0) for row in rows) if rows else None for name in names)
+    rows = tables["actions"]
+    names = ("sampled", "succeeded")
+    sampled, succeeded = (
+        sum(row[name].get(op, 0) for row in rows) if rows else None for name in names
+    )
     share = None if not sampled or succeeded is None else succeeded / sampled
     legal = mean_known(row["legal_share"].get(op) for row in tables["masks"])
-    return {"sampled": sampled, "succeeded": succeeded, "success_share": share, "legal_share": legal}
+    return {
+        "sampled": sampled,
+        "succeeded": succeeded,
+        "success_share": share,
+        "legal_share": legal,
+    }
 
 
 def _share(part: int, total: int) -> float | None:
@@ -95,7 +166,8 @@ def op_epoch_table(tables: Tables) -> list[Row]:
     table = []
     for epoch in epochs:
         rows = [row for row in tables["epochs"] if row["epoch"] == epoch]
-        done, succeeded = sum_counts(rows, "ops"), sum_counts(rows, "succeeded")
+        done = sum_counts(rows, "ops")
+        succeeded = sum_counts(rows, "succeeded")
         table += [
             {
                 "epoch": epoch,
@@ -123,7 +195,13 @@ def mask_table(tables: Tables) -> list[Row]:
     """Legal choices of each head, means over the rounds."""
     heads = {head: None for row in tables["masks"] for head in row["choices_mean"]}
     return [
-        {"head": head, **{name: mean_known(row[name].get(head) for row in tables["masks"]) for name in MASK_COLUMNS}}
+        {
+            "head": head,
+            **{
+                name: mean_known(row[name].get(head) for row in tables["masks"])
+                for name in MASK_COLUMNS
+            },
+        }
         for head in heads
     ]
 
@@ -157,7 +235,10 @@ def dominates(point: Point, other: Point) -> bool:
 
 def pareto_front(points: Sequence[Point]) -> tuple[int, ...]:
     """Indices of the points that none dominates, ascending; equal points stay together."""
-    best_first = sorted(range(len(points)), key=lambda i: (-points[i].accuracy, points[i].params_ratio, -points[i][2]))
+    best_first = sorted(
+        range(len(points)),
+        key=lambda i: (-points[i].accuracy, points[i].params_ratio, -points[i][2]),
+    )
     front: list[int] = []
     for i in best_first:  # a point that dominates another precedes it
         if not any(dominates(points[j], points[i]) for j in front):
@@ -166,9 +247,16 @@ def pareto_front(points: Sequence[Point]) -> tuple[int, ...]:
 
 
 def hypervolume(points: Sequence[Point], reference: Reference = REFERENCE) -> float:
-    """Area of (accuracy, params_ratio) that is no better than some point and better than the reference."""
-    inside = [one for one in points if one.accuracy > reference.accuracy and one.params_ratio < reference.params_ratio]
-    area, width = 0.0, reference.params_ratio
+    """Area of (accuracy, params_ratio) that is no better than some point and better than the
+    reference.
+    """
+    inside = [
+        one
+        for one in points
+        if one.accuracy > reference.accuracy and one.params_ratio < reference.params_ratio
+    ]
+    area = 0.0
+    width = reference.params_ratio
     for one in sorted(inside, key=lambda point: (-point.accuracy, point.params_ratio)):
         if one.params_ratio < width:
             area += (one.accuracy - reference.accuracy) * (width - one.params_ratio)
@@ -208,17 +296,26 @@ def mean_with_error(name: str, values: Sequence[float | None]) -> Row:
 
 
 def held_out_table(tables: Tables) -> list[Row]:
-    """A row per play of the learning curve by the policy that learns, beside its rivals on the same instances."""
+    """A row per play of the learning curve by the policy that learns, beside its rivals on the same
+    instances.
+    """
     plays = tables["plays"]
     own = tables["starts"][0]["config"].get("policy_name") if tables["starts"] else None
     rivals = {play["policy"]: play["network_value"] for play in plays if play["policy"] != own}
     rows = []
     for play in (play for play in plays if play["policy"] == own):
         values = play["network_value"]
-        row = {"round": play["rounds"], "instances": len(values), **mean_with_error("value", values)}
+        row = {
+            "round": play["rounds"],
+            "instances": len(values),
+            **mean_with_error("value", values),
+        }
         for name, theirs in rivals.items():
             known = (pair for pair in zip(values, theirs, strict=True) if None not in pair)
-            row |= {name: mean_known(theirs), **mean_with_error(f"minus_{name}", [a - b for a, b in known])}
+            row |= {
+                name: mean_known(theirs),
+                **mean_with_error(f"minus_{name}", [a - b for a, b in known]),
+            }
         rows.append(row)
     return rows
 

@@ -1,8 +1,10 @@
-"""One thread that hands the rounds of a run to its sinks: to the log first, then to each of the others.  No tensors.
+"""One thread that hands the rounds of a run to its sinks: to the log first, then to each of the
+others.  No tensors.
 
-The caller does not wait for a sink, unless more rounds wait than `telemetry.queue` holds.  The log loses nothing:
-it is tried again, and the caller writes what the thread has not written when a checkpoint is saved and at the end.
-Any other sink is late at most, and is left out once it raises or takes nothing for `telemetry.close_timeout_s`.
+The caller does not wait for a sink, unless more rounds wait than `telemetry.queue` holds.  The log
+loses nothing: it is tried again, and the caller writes what the thread has not written when a
+checkpoint is saved and at the end. Any other sink is late at most, and is left out once it raises
+or takes nothing for `telemetry.close_timeout_s`.
 """
 
 import threading
@@ -26,8 +28,8 @@ EVENT_BYTES = 2**12  # that an event counts for in a queue
 class Sink(Protocol):
     """Destination of events about rounds and the run.
 
-    A sink with `write_record` also gets the record of every round, before the events about it.  A checkpoint waits for
-    a sink with `local` files.
+    A sink with `write_record` also gets the record of every round, before the events about it.  A
+    checkpoint waits for a sink with `local` files.
     """
 
     def write(self, events: Iterable[Envelope]) -> None:
@@ -44,7 +46,8 @@ class CallbackSink(Sink):
     """A sink that hands events to a function, as a list."""
 
     def __init__(self, function: Callable[[list[Envelope]], object]) -> None:
-        self.name, self._function = getattr(function, "__name__", type(function).__name__), function
+        self.name = getattr(function, "__name__", type(function).__name__)
+        self._function = function
 
     def write(self, events: Iterable[Envelope]) -> None:
         """Call the function."""
@@ -114,7 +117,9 @@ class Outlet:
             self._queue.append(batch)
 
     def deliver(self, *, sync: bool = False, close: bool = False) -> None:
-        """Hand over all that waits, then flush if `sync` and close if `close`; an error keeps what is left."""
+        """Hand over all that waits, then flush if `sync` and close if `close`; an error keeps what
+        is left.
+        """
         if self.is_out and self.lock.locked():
             return  # a thread may wait for this sink for ever
         with self.lock:
@@ -137,7 +142,8 @@ class Outlet:
 
     def _take(self, batch: Batch) -> None:
         if batch.record is not None and hasattr(self.sink, "write_record"):
-            cast(Any, self.sink).write_record(batch.record)  # before the line that says that the round is over
+            # before the line that says that the round is over
+            cast(Any, self.sink).write_record(batch.record)
         if batch.events:
             self.sink.write(batch.events)
 
@@ -184,8 +190,12 @@ class LogWriter:
     def add_sinks(self, sinks: Iterable[AnySink]) -> None:
         """Add sinks, which receive all later events; the log comes first."""
         for item in sinks if self._spec.level != LEVEL_OFF else ():
-            sink = cast(Sink, item) if hasattr(item, "write") else CallbackSink(cast(Callback, item))
-            self._outlets = tuple(sorted((*self._outlets, Outlet(sink)), key=lambda outlet: not outlet.retries))
+            sink = (
+                cast(Sink, item) if hasattr(item, "write") else CallbackSink(cast(Callback, item))
+            )
+            self._outlets = tuple(
+                sorted((*self._outlets, Outlet(sink)), key=lambda outlet: not outlet.retries)
+            )
         if self._outlets and self._thread is None:
             self._thread = self._start_thread()
 
@@ -205,7 +215,8 @@ class LogWriter:
         self._report_failures()
 
     def drain(self, rounds: int) -> LogPosition | None:
-        """Write what waits for sinks with files, durably; return the position in the log, None without one.
+        """Write what waits for sinks with files, durably; return the position in the log, None
+        without one.
 
         rounds: that are over.
         """
@@ -218,11 +229,15 @@ class LogWriter:
                 with outlet.lock:
                     events = [event for batch in outlet.waiting for event in batch.events]
                     lines = tuple(outlet.sink.encode(events))
-                    return LogPosition(outlet.sink.size, outlet.sink.seq, lines, rounds, self._spec.dir)
+                    return LogPosition(
+                        outlet.sink.size, outlet.sink.seq, lines, rounds, self._spec.dir
+                    )
         return None
 
     def close(self, *last: Event) -> Losses:
-        """Write the last events and close all sinks; the log, which reports their failures, is last."""
+        """Write the last events and close all sinks; the log, which reports their failures, is
+        last.
+        """
         batch = Batch(tuple(map(Envelope, last)))
         others = [outlet for outlet in self._outlets if not outlet.retries]
         for outlet in others:
@@ -239,7 +254,9 @@ class LogWriter:
             outlet.put(batch)
             outlet.deliver(sync=True, close=True)
         return Losses(
-            failed={outlet.name: outlet.error for outlet in (*others, *logs) if outlet.error is not None},
+            failed={
+                outlet.name: outlet.error for outlet in (*others, *logs) if outlet.error is not None
+            },
             incomplete=any(outlet.error is not None for outlet in logs),
         )
 
@@ -249,9 +266,14 @@ class LogWriter:
             self._changed.notify_all()
 
     def _make_room(self, outlet: Outlet) -> None:
-        """Wait while more waits for a sink than the queue holds; the caller itself writes to files."""
+        """Wait while more waits for a sink than the queue holds; the caller itself writes to
+        files.
+        """
         until = time.monotonic() + self._spec.close_timeout_s
-        while not outlet.is_out and sum(batch.nbytes for batch in outlet.waiting[:-1]) > self._spec.queue * MIB:
+        while (
+            not outlet.is_out
+            and sum(batch.nbytes for batch in outlet.waiting[:-1]) > self._spec.queue * MIB
+        ):
             if outlet.local:
                 outlet.deliver()
                 return
@@ -261,7 +283,8 @@ class LogWriter:
             time.sleep(BATCH_DELAY_S)
 
     def _give_up_stuck(self, fault: str) -> bool:
-        """Leave out the sink that the thread waits for; another thread serves the others.  Return whether there is one.
+        """Leave out the sink that the thread waits for; another thread serves the others.  Return
+        whether there is one.
 
         The log is never left out.
         """

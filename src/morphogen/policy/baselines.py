@@ -35,7 +35,9 @@ class ParameterFree:
 
 
 def most_urgent_op(requested: Tensor, masks: ActionMasks) -> tuple[Tensor, Tensor]:
-    """Most urgent legal op of each env, else WAIT, and its slot, the lowest of equals.  [E, S] -> int64 [E] each."""
+    """Most urgent legal op of each env, else WAIT, and its slot, the lowest of equals.  [E, S] ->
+    int64 [E] each.
+    """
     slots = requested.shape[1]
     legal = masks.slot.gather(1, requested.unsqueeze(1)).squeeze(1) & (requested != int(Op.WAIT))
     priorities = tuple(_OP_PRIORITY.get(op, len(_OP_PRIORITY)) for op in Op)
@@ -43,11 +45,15 @@ def most_urgent_op(requested: Tensor, masks: ActionMasks) -> tuple[Tensor, Tenso
     order = priority[requested] * slots + torch.arange(slots, device=requested.device)
     key = choose(legal, order, len(Op) * slots)
     slot = choose(legal.any(-1), key.argmin(-1), 0)
-    return choose(legal.any(-1), requested.gather(1, slot.unsqueeze(1)).squeeze(1), int(Op.WAIT)), slot
+    return choose(
+        legal.any(-1), requested.gather(1, slot.unsqueeze(1)).squeeze(1), int(Op.WAIT)
+    ), slot
 
 
 def action_of_heads(columns: dict[Head, Tensor]) -> Tensor:
-    """Build actions from the columns of some heads, int64 [E]; placeholders in the others.  -> int64 [E, 8]."""
+    """Build actions from the columns of some heads, int64 [E]; placeholders in the others.  ->
+    int64 [E, 8].
+    """
     op = columns[Head.OP]
     action = constant_table(PLACEHOLDER, torch.int64, op.device).repeat(op.shape[0], 1)
     return torch.stack([columns.get(head, action[:, head]) for head in Head], dim=-1)
@@ -86,17 +92,30 @@ class RandomPolicy(ParameterFree):
         >>> import morphogen as mg
         >>> _, seen = mg.make("tiny", envs=1, seed=0).reset()
         >>> policy, noise = mg.policy.RandomPolicy(), torch.zeros(1, 38 + 2)
-        >>> out = policy.act(policy.init(noise), seen.observation, seen.masks, policy.initial_hidden(1), noise)
+        >>> out = policy.act(
+        ...     policy.init(noise), seen.observation, seen.masks, policy.initial_hidden(1), noise
+        ... )
         >>> out.op_prob  # WAIT and GERMINATE are legal
         tensor([[0.5000, 0.5000, 0.0000, 0.0000, 0.0000, 0.0000]])
     """
 
     def act(
-        self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
+        self,
+        params: TensorDict,
+        obs: Observation,
+        masks: ActionMasks,
+        hidden: TensorDict,
+        noise: Tensor,
     ) -> ActOutput:
         """Sample a legal action.  noise float32 [E, 38 + S], standard Gumbel."""
-        legal, device = distribution.build_support(masks), noise.device
-        values = (*legal.slot.shape[:-2], legal.slot.shape[-1], len(distribution.ROWS), distribution.WIDTH)
+        legal = distribution.build_support(masks)
+        device = noise.device
+        values = (
+            *legal.slot.shape[:-2],
+            legal.slot.shape[-1],
+            len(distribution.ROWS),
+            distribution.WIDTH,
+        )
         shapes = legal.op.shape, legal.slot.shape, values
         even = (torch.zeros(shape, dtype=torch.float32, device=device) for shape in shapes)
         lookups = distribution.build_lookups(distribution.NO_FLOOR, device)

@@ -1,7 +1,9 @@
-"""Network of the policy as functions of a flat dict of parameters: encoder, memory, tables of logits, value.
+"""Network of the policy as functions of a flat dict of parameters: encoder, memory, tables of
+logits, value.
 
-No parameter has the number of slots in its shape; permuting slots permutes the slot outputs and nothing else.  SiLU and
-LayerNorm throughout, no dropout.  `[...]` is any leading shape, `H` hidden units, `W = max(8, H // 2)`.
+No parameter has the number of slots in its shape; permuting slots permutes the slot outputs and
+nothing else.  SiLU and LayerNorm throughout, no dropout.  `[...]` is any leading shape, `H` hidden
+units, `W = max(8, H // 2)`.
 """
 
 import math
@@ -13,7 +15,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from morphogen.kernels import one_thread
-from morphogen.policy.distribution import LOGITS, ROWS, SCORES, WIDTH, LogitTables, Lookups, Support, masked_logmeanexp
+from morphogen.policy.distribution import (
+    LOGITS,
+    ROWS,
+    SCORES,
+    WIDTH,
+    LogitTables,
+    Lookups,
+    Support,
+    masked_logmeanexp,
+)
 from morphogen.state import rng
 from morphogen.state.tree_ops import choose
 from morphogen.vocab.action import Op
@@ -24,13 +35,17 @@ from morphogen.vocab.purpose import Purpose
 ControllerParams = dict[str, Tensor]
 _NO_SEED = len(Blueprint)  # row of the embedding for an empty slot
 _ENABLED = column_index(SLOT)["enabled"]
-_TINY, _SMALL, _ROOT2 = 0.01, 0.1, math.sqrt(2.0)
+_TINY = 0.01
+_SMALL = 0.1
+_ROOT2 = math.sqrt(2.0)
 _NEVER_MAX = -1e9
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerLeaf:
-    """One parameter and its initial value: `orthogonal` and `normal` with a gain, `ones`, `zeros`, `forget` (LSTM)."""
+    """One parameter and its initial value: `orthogonal` and `normal` with a gain, `ones`, `zeros`,
+    `forget` (LSTM).
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -38,16 +53,22 @@ class ControllerLeaf:
     gain: float = 1.0
 
 
-def _linear_leaves(name: str, inputs: int, outputs: int, gain: float = _ROOT2) -> tuple[ControllerLeaf, ...]:
+def _linear_leaves(
+    name: str, inputs: int, outputs: int, gain: float = _ROOT2
+) -> tuple[ControllerLeaf, ...]:
     weight = ControllerLeaf(f"{name}.weight", (outputs, inputs), "orthogonal", gain)
     return weight, ControllerLeaf(f"{name}.bias", (outputs,), "zeros")
 
 
 def _norm_leaves(name: str, width: int) -> tuple[ControllerLeaf, ...]:
-    return ControllerLeaf(f"{name}.weight", (width,), "ones"), ControllerLeaf(f"{name}.bias", (width,), "zeros")
+    return ControllerLeaf(f"{name}.weight", (width,), "ones"), ControllerLeaf(
+        f"{name}.bias", (width,), "zeros"
+    )
 
 
-def controller_leaves(hidden: int, blueprint_dim: int, *, contribution: bool) -> tuple[ControllerLeaf, ...]:
+def controller_leaves(
+    hidden: int, blueprint_dim: int, *, contribution: bool
+) -> tuple[ControllerLeaf, ...]:
     """Return all parameters of a network of this size."""
     wide = max(8, hidden // 2)
     leaves = (
@@ -74,7 +95,9 @@ def controller_leaves(hidden: int, blueprint_dim: int, *, contribution: bool) ->
         *_linear_leaves("value.mid", wide, wide),
         *_linear_leaves("value.out", wide, 1, _SMALL),
     )
-    return (*leaves, *_linear_leaves("contribution.out", wide, 1, _SMALL)) if contribution else leaves
+    return (
+        (*leaves, *_linear_leaves("contribution.out", wide, 1, _SMALL)) if contribution else leaves
+    )
 
 
 def init_leaf(leaf: ControllerLeaf, stream: Tensor) -> Tensor:
@@ -98,17 +121,22 @@ def init_leaf(leaf: ControllerLeaf, stream: Tensor) -> Tensor:
 
 def init_params(stream_key: Tensor, parameters: tuple[ControllerLeaf, ...]) -> ControllerParams:
     """Return initial parameters, each from a separate stream.  stream_key int64 [3]."""
-    streams = (rng.stream(stream_key, Purpose.POLICY_INIT, minibatch=i) for i in range(len(parameters)))
-    return {leaf.name: init_leaf(leaf, stream) for leaf, stream in zip(parameters, streams, strict=True)}
+    streams = (
+        rng.stream(stream_key, Purpose.POLICY_INIT, minibatch=i) for i in range(len(parameters))
+    )
+    return {
+        leaf.name: init_leaf(leaf, stream) for leaf, stream in zip(parameters, streams, strict=True)
+    }
 
 
 def encode(net: ControllerParams, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Return the input of the memory and one code per slot.
 
-    Shapes: env [..., 52], instance [..., 8], slots [..., S, 46] normalised, blueprints int64 [..., S] -> x [..., H],
-    u [..., S, W].
+    Shapes: env [..., 52], instance [..., 8], slots [..., S, 46] normalised, blueprints int64 [...,
+    S] -> x [..., H], u [..., S, W].
     """
-    slots, blueprints = features["slots"], features["blueprints"]
+    slots = features["slots"]
+    blueprints = features["blueprints"]
     base = _encoder(net, "base", torch.cat((features["env"], features["instance"]), dim=-1))
     embedded = F.embedding(choose(blueprints < 0, _NO_SEED, blueprints), net["embed.weight"])
     u = _encoder(net, "slot", torch.cat((slots, embedded), dim=-1))
@@ -135,24 +163,31 @@ def slot_context(net: ControllerParams, z: Tensor, u: Tensor) -> Tensor:
     return F.silu(_linear_norm(net, "context", torch.cat((u, env), dim=-1)))
 
 
-def logit_tables(net: ControllerParams, z: Tensor, context: Tensor, legal: Support, lookups: Lookups) -> LogitTables:
+def logit_tables(
+    net: ControllerParams, z: Tensor, context: Tensor, legal: Support, lookups: Lookups
+) -> LogitTables:
     """Return the logits of all conditionals.  z [..., H], context [..., S, W].
 
-    An op's logit contains the soft maximum over its legal slots, so a high score of one slot raises the op.
+    An op's logit contains the soft maximum over its legal slots, so a high score of one slot raises
+    the op.
     """
     rows = lookups.leaf_rows  # the layer is padded, not its output
     leaf = F.linear(context, net["leaf.out.weight"][rows], net["leaf.out.bias"][rows])
     slot = F.pad(leaf[..., :SCORES].mT, (0, 0, 1, 0))  # [..., 6, S], row of WAIT 0
     op = _linear_layer(net, "op.out", F.silu(_linear_layer(net, "op.in", z)))
     return LogitTables(
-        op + masked_logmeanexp(slot, legal.slot), slot, torch.unflatten(leaf[..., SCORES:], -1, (len(ROWS), WIDTH))
+        op + masked_logmeanexp(slot, legal.slot),
+        slot,
+        torch.unflatten(leaf[..., SCORES:], -1, (len(ROWS), WIDTH)),
     )
 
 
 def value(net: ControllerParams, z: Tensor) -> Tensor:
     """Value of the state above the running mean of returns, in return units.  [..., H] -> [...]."""
     middle = F.silu(_linear_norm(net, "value", z))
-    return _linear_layer(net, "value.out", F.silu(_linear_layer(net, "value.mid", middle))).squeeze(-1)
+    return _linear_layer(net, "value.out", F.silu(_linear_layer(net, "value.mid", middle))).squeeze(
+        -1
+    )
 
 
 def contribution(net: ControllerParams, context: Tensor) -> Tensor:

@@ -1,7 +1,9 @@
-"""Factored distribution over actions: op, then its slot, then the values that the op uses; all tabulated.
+"""Factored distribution over actions: op, then its slot, then the values that the op uses; all
+tabulated.
 
-Every conditional is one row of a table, so any action can be scored and every entropy is exact.  The value heads are
-ten rows per slot (`ROWS`), one for each pair of head and op that uses it, padded to the widest head.
+Every conditional is one row of a table, so any action can be scored and every entropy is exact.
+The value heads are ten rows per slot (`ROWS`), one for each pair of head and op that uses it,
+padded to the widest head.
 """
 
 from functools import partial
@@ -17,11 +19,14 @@ from morphogen.state.tree_ops import choose, constant_table, positions
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, SIZES, AlphaTarget, Head, Op
 
 VALUE_HEADS = tuple(head for head in Head if head not in (Head.OP, Head.SLOT))
-ROWS: tuple[tuple[Head, Op], ...] = tuple((head, op) for head in VALUE_HEADS for op in Op if RELEVANT[op][head])
+ROWS: tuple[tuple[Head, Op], ...] = tuple(
+    (head, op) for head in VALUE_HEADS for op in Op if RELEVANT[op][head]
+)
 WIDTH = max(SIZES[head] for head in VALUE_HEADS)
 LOGITS = sum(SIZES[head] for head, _ in ROWS)  # 48 value logits per slot
 SCORES = len(Op) - 1  # one score per slot and op, except WAIT
-LANES = sum(SIZES[head] for head in Head if head is not Head.SLOT)  # 38 lanes of noise before those of the slots
+# 38 lanes of noise before those of the slots
+LANES = sum(SIZES[head] for head in Head if head is not Head.SLOT)
 FULL_TARGET_OUTPUTS = tuple(  # outputs of the layer behind the tables for "alpha target FULL"
     SCORES + sum(SIZES[head] for head, _ in ROWS[:i]) + int(AlphaTarget.FULL)
     for i, (head, _) in enumerate(ROWS)
@@ -40,29 +45,39 @@ def noise_lanes(slots: int) -> int:
 
 
 def _padded_positions(sizes: tuple[int, ...], *, owners: tuple[int, ...]) -> tuple[int, ...]:
-    """Position in a concatenation of vectors of these sizes, per owner and padded lane; the end where padded."""
+    """Position in a concatenation of vectors of these sizes, per owner and padded lane; the end
+    where padded.
+    """
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
     end = sum(sizes)
-    return tuple(starts[o] + lane if lane < sizes[o] else end for o in owners for lane in range(WIDTH))
+    return tuple(
+        starts[o] + lane if lane < sizes[o] else end for o in owners for lane in range(WIDTH)
+    )
 
 
 _HEAD_SIZES = tuple(SIZES[head] for head in VALUE_HEADS)
 _FLOOR_OF = tuple(int(head) for head, _ in ROWS)
 _ROW_HEAD = tuple(VALUE_HEADS.index(head) for head, _ in ROWS)
-_ROW_LANES = _padded_positions(tuple(SIZES[head] for head, _ in ROWS), owners=tuple(range(len(ROWS))))
+_ROW_LANES = _padded_positions(
+    tuple(SIZES[head] for head, _ in ROWS), owners=tuple(range(len(ROWS)))
+)
 # Outputs of the layer behind the tables; padded lanes repeat the last logit, and are never legal.
 _LEAF_ROWS = (*range(SCORES), *(SCORES + min(lane, LOGITS - 1) for lane in _ROW_LANES))
 _PAD_MASKS = _padded_positions(_HEAD_SIZES, owners=_ROW_HEAD)
 _PAD_NOISE = _padded_positions(_HEAD_SIZES, owners=tuple(range(len(VALUE_HEADS))))
 # Row of (op, value head); 0 where the op does not use the head.
-_ROW_OF = tuple(tuple(ROWS.index((head, op)) if (head, op) in ROWS else 0 for head in VALUE_HEADS) for op in Op)
+_ROW_OF = tuple(
+    tuple(ROWS.index((head, op)) if (head, op) in ROWS else 0 for head in VALUE_HEADS) for op in Op
+)
 _ROW_OP = tuple(tuple(float(op is owner) for op in Op) for _, owner in ROWS)
 _ROW_VALUE_HEAD = tuple(tuple(float(head is owner) for head in VALUE_HEADS) for owner, _ in ROWS)
 _USES_SLOT = tuple(float(RELEVANT[op][Head.SLOT]) for op in Op)
 
 
 class LogitTables(NamedTuple):
-    """Logits of every conditional, float32.  `[...]` is any leading shape, S the number of slots."""
+    """Logits of every conditional, float32.  `[...]` is any leading shape, S the number of
+    slots.
+    """
 
     op: Tensor
     """[..., 6]."""
@@ -115,31 +130,48 @@ def build_lookups(floor: Floor, device: torch.device) -> Lookups:
         uses_slot=constant_table(_USES_SLOT, torch.float32, device),
         leaf_rows=constant_table(_LEAF_ROWS, torch.int64, device),
         pad_noise=constant_table(_PAD_NOISE, torch.int64, device),
-        floors=LogitTables(*(constant_table(part, torch.float32, device) for part in (floor[:1], (floor[1:2],), rows))),
+        floors=LogitTables(
+            *(
+                constant_table(part, torch.float32, device)
+                for part in (floor[:1], (floor[1:2],), rows)
+            )
+        ),
     )
 
 
 def build_support(masks: ActionMasks) -> Support:
     """Return masks in the shape of the tables.  masks [...]."""
-    parts = [masks.blueprint, masks.style, masks.tempo, masks.alpha_target, masks.alpha_speed, masks.alpha_curve]
+    parts = [
+        masks.blueprint,
+        masks.style,
+        masks.tempo,
+        masks.alpha_target,
+        masks.alpha_speed,
+        masks.alpha_curve,
+    ]
     padding = torch.zeros_like(parts[0][..., :1])
     lanes = constant_table(_PAD_MASKS, torch.int64, padding.device)
-    value = torch.unflatten(torch.cat((*parts, padding), dim=-1)[..., lanes], -1, (len(ROWS), WIDTH))
+    value = torch.unflatten(
+        torch.cat((*parts, padding), dim=-1)[..., lanes], -1, (len(ROWS), WIDTH)
+    )
     return Support(masks.op, masks.slot, value)
 
 
 def masked_logmeanexp(scores: Tensor, legal: Tensor) -> Tensor:
-    """Soft maximum of the scores over the legal slots, `log mean exp`; 0 without a legal slot.  [..., S] -> [...]."""
+    """Soft maximum of the scores over the legal slots, `log mean exp`; 0 without a legal slot.
+    [..., S] -> [...].
+    """
     top = torch.logsumexp(choose(legal, scores, _MASKED), dim=-1)
     return choose(legal.any(-1), top - legal.sum(-1, dtype=top.dtype).clamp(min=1.0).log(), 0.0)
 
 
 def categorical(logits: Tensor, legal: Tensor, floor: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities with floor `f`, `p' = (1 - n f) p + f` on the n legal values, and without, last axis.
+    """Return log-probabilities with floor `f`, `p' = (1 - n f) p + f` on the n legal values, and
+    without, last axis.
 
     Shapes: logits [..., n], legal bool broadcasts to it, floor to [..., 1] -> two of [..., n].
-    Promise: exactly 0 for a single legal value; where illegal, -1e4 with the floor, and probability 0 without, if
-    another value is legal; finite values and gradients, always.
+    Promise: exactly 0 for a single legal value; where illegal, -1e4 with the floor, and probability
+    0 without, if another value is legal; finite values and gradients, always.
     """
     count = legal.sum(-1, keepdim=True).clamp(min=1)
     log_p = torch.log_softmax(choose(legal, logits, _MASKED), dim=-1)
@@ -149,7 +181,9 @@ def categorical(logits: Tensor, legal: Tensor, floor: Tensor) -> tuple[Tensor, T
 
 
 def _log_add_exp(x: Tensor, y: Tensor) -> Tensor:
-    """`log(exp(x) + exp(y))`; y broadcasts to x.  Where y is one number, torch computes x by vectors."""
+    """`log(exp(x) + exp(y))`; y broadcasts to x.  Where y is one number, torch computes x by
+    vectors.
+    """
     if y.numel() > 1 or x.shape[0] == 1:
         return torch.logaddexp(x, y)
     return by_vectors(partial(torch.logaddexp, other=y.flatten()), x)
@@ -158,9 +192,11 @@ def _log_add_exp(x: Tensor, y: Tensor) -> Tensor:
 def build_tables(op: Tensor, outputs: Tensor, legal: Support) -> LogitTables:
     """Build the tables of logits from the outputs of a network.
 
-    An op's logit is raised by the soft maximum over its legal slots, so that a high score of one slot raises the op.
-    Shapes: op [..., 6]; outputs [..., S, 53]: scores of the five ops that use a slot, then the 48 value logits in the
-    order of `ROWS`; legal: masks, the `legal` of `NetworkInputs` -> tables [...].
+    An op's logit is raised by the soft maximum over its legal slots, so that a high score of one
+    slot raises the op.
+    Shapes: op [..., 6]; outputs [..., S, 53]: scores of the five ops that use a slot, then the 48
+    value logits in the order of `ROWS`; legal: masks, the `legal` of `NetworkInputs` -> tables
+    [...].
 
     Example:
         >>> import torch
@@ -173,7 +209,9 @@ def build_tables(op: Tensor, outputs: Tensor, legal: Support) -> LogitTables:
         >>> tables.op[0, :2], tables.slot[0, mg.Op.GERMINATE]
         (tensor([0.0000, 3.3250]), tensor([0., 4.]))
     """
-    lanes = constant_table(tuple(min(lane, LOGITS - 1) for lane in _ROW_LANES), torch.int64, op.device)
+    lanes = constant_table(
+        tuple(min(lane, LOGITS - 1) for lane in _ROW_LANES), torch.int64, op.device
+    )
     slot = F.pad(outputs[..., :SCORES].mT, (0, 0, 1, 0))  # [..., 6, S], row of WAIT 0
     value = torch.unflatten(outputs[..., SCORES:].index_select(-1, lanes), -1, (len(ROWS), WIDTH))
     return LogitTables(op + masked_logmeanexp(slot, legal.slot), slot, value)
@@ -199,12 +237,14 @@ class SampledAction(NamedTuple):
 
 
 def sample_action(dist: FactoredCategorical, noise: Tensor) -> SampledAction:
-    """Sample an action by the Gumbel maximum; zero noise gives the greedy one.  noise float32 [..., 38 + S] -> [...].
+    """Sample an action by the Gumbel maximum; zero noise gives the greedy one.  noise float32 [...,
+    38 + S] -> [...].
 
     Promise: every choice is legal; where log-probabilities are NaN the noise alone decides.
     """
     lookups = dist.lookups
-    ops, values = SIZES[Head.OP], noise[..., SIZES[Head.OP] : LANES]
+    ops = SIZES[Head.OP]
+    values = noise[..., SIZES[Head.OP] : LANES]
     op_row = dist.floored.op
     op = _argmax(op_row, dist.support.op, noise[..., :ops])
     slot_row = _gather_row(dist.floored.slot, op)
@@ -216,8 +256,16 @@ def sample_action(dist: FactoredCategorical, noise: Tensor) -> SampledAction:
     value_rows = _gather_rows(_gather_row(dist.floored.value, slot), rows)
     value = _argmax(value_rows, _gather_rows(dist.support.value, rows), padded)
     op, slot, relevant = op.unsqueeze(-1), slot.unsqueeze(-1), lookups.relevant[op]
-    log_p = (op_row.gather(-1, op), slot_row.gather(-1, slot), value_rows.gather(-1, value.unsqueeze(-1)).squeeze(-1))
-    entropy = (_entropy(op_row).unsqueeze(-1), _entropy(slot_row).unsqueeze(-1), _entropy(value_rows))
+    log_p = (
+        op_row.gather(-1, op),
+        slot_row.gather(-1, slot),
+        value_rows.gather(-1, value.unsqueeze(-1)).squeeze(-1),
+    )
+    entropy = (
+        _entropy(op_row).unsqueeze(-1),
+        _entropy(slot_row).unsqueeze(-1),
+        _entropy(value_rows),
+    )
     return SampledAction(
         action=torch.where(relevant, torch.cat((op, slot, value), dim=-1), lookups.placeholder),
         log_prob=choose(relevant, torch.cat(log_p, dim=-1), 0.0),
@@ -226,7 +274,9 @@ def sample_action(dist: FactoredCategorical, noise: Tensor) -> SampledAction:
 
 
 def head_log_prob(dist: FactoredCategorical, action: Tensor) -> Tensor:
-    """Log-probability of each head's value given earlier heads; 0 where irrelevant.  int64 [..., 8] -> [..., 8]."""
+    """Log-probability of each head's value given earlier heads; 0 where irrelevant.  int64 [..., 8]
+    -> [..., 8].
+    """
     op = action[..., 0].clamp(0, dist.floored.op.shape[-1] - 1)
     slot = action[..., 1].clamp(0, dist.floored.slot.shape[-1] - 1)
     rows = dist.lookups.row_of[op]
@@ -242,28 +292,36 @@ def head_log_prob(dist: FactoredCategorical, action: Tensor) -> Tensor:
 def action_entropy(dist: FactoredCategorical) -> Tensor:
     """Exact entropy of the complete action, nats.  [...]."""
     of_op = _entropy(dist.floored.value) @ dist.lookups.row_op  # [..., S, 6]
-    below = (dist.floored.slot.exp() * of_op.mT).sum(-1) + _entropy(dist.floored.slot) * dist.lookups.uses_slot
+    below = (dist.floored.slot.exp() * of_op.mT).sum(-1) + _entropy(
+        dist.floored.slot
+    ) * dist.lookups.uses_slot
     return _entropy(dist.floored.op) + (dist.floored.op.exp() * below).sum(-1)
 
 
 def head_diversity(dist: FactoredCategorical) -> tuple[Tensor, Tensor]:
-    """Normalised entropy of each head over all (op, slot) that use it, weighted by their probability.
+    """Normalised entropy of each head over all (op, slot) that use it, weighted by their
+    probability.
 
-    Shapes: -> two float32 [..., 8]: `sum P Hn` and `sum P` over (op, slot) where the head has a choice.  `Hn` is the
-    entropy of the raw conditional over its maximum; P, the probability of (op, slot), has no gradient.
+    Shapes: -> two float32 [..., 8]: `sum P Hn` and `sum P` over (op, slot) where the head has a
+    choice.  `Hn` is the entropy of the raw conditional over its maximum; P, the probability of (op,
+    slot), has no gradient.
     """
     lookups = dist.lookups
     op = dist.floored.op.detach().exp()
     reach = op * lookups.uses_slot
-    deep = (op.unsqueeze(-1) * dist.floored.slot.detach().exp()).mT @ lookups.row_op.mT  # [..., S, 10]
+    # [..., S, 10]
+    deep = (op.unsqueeze(-1) * dist.floored.slot.detach().exp()).mT @ lookups.row_op.mT
     legal = LogitTables(dist.support.op, dist.support.slot, dist.support.value.unsqueeze(-3))
     counts = LogitTables(*(mask.sum(-1, dtype=op.dtype) for mask in legal))
-    norm = LogitTables(*(_entropy(p) / n.clamp(min=2.0).log() for p, n in zip(dist.raw, counts, strict=True)))
+    norm = LogitTables(
+        *(_entropy(p) / n.clamp(min=2.0).log() for p, n in zip(dist.raw, counts, strict=True))
+    )
     choice = LogitTables(*((n > 1).to(op.dtype) for n in counts))
 
     sums: list[Tensor] = []
     for part in (norm, choice):
-        slot, value = (reach * part.slot).sum(-1, keepdim=True), (deep * part.value).sum(-2) @ lookups.row_head
+        slot = (reach * part.slot).sum(-1, keepdim=True)
+        value = (deep * part.value).sum(-2) @ lookups.row_head
         sums.append(torch.cat((part.op.unsqueeze(-1), slot, value), dim=-1))
     return sums[0], sums[1]
 
@@ -273,7 +331,9 @@ def _entropy(log_p: Tensor) -> Tensor:
 
 
 def _exp(log_p: Tensor) -> Tensor:
-    """`log_p.exp()`, exactly 0 where it would be below 1e-37: a CPU takes far longer for such powers."""
+    """`log_p.exp()`, exactly 0 where it would be below 1e-37: a CPU takes far longer for such
+    powers.
+    """
     return F.threshold(log_p.clamp(min=_SMALLEST_LOG).exp(), 1e-37, 0.0)
 
 
@@ -283,21 +343,28 @@ def _argmax(log_p: Tensor, legal: Tensor, noise: Tensor) -> Tensor:
 
 
 def _gather_row(rows: Tensor, index: Tensor) -> Tensor:
-    """Gather one row per leading position: rows [..., R, *rest], index int64 [...] -> [..., *rest]."""
+    """Gather one row per leading position: rows [..., R, *rest], index int64 [...] -> [...,
+    *rest].
+    """
     lead = index.dim()
     expanded = index.reshape(index.shape + (1,) * (rows.dim() - lead))
-    return rows.gather(lead, expanded.expand(*index.shape, 1, *rows.shape[lead + 1 :])).squeeze(lead)
+    return rows.gather(lead, expanded.expand(*index.shape, 1, *rows.shape[lead + 1 :])).squeeze(
+        lead
+    )
 
 
 def _gather_rows(rows: Tensor, index: Tensor) -> Tensor:
-    """Gather several rows per leading position: rows [..., R, n], index int64 [..., k] -> [..., k, n]."""
+    """Gather several rows per leading position: rows [..., R, n], index int64 [..., k] -> [..., k,
+    n].
+    """
     return rows.gather(-2, index.unsqueeze(-1).expand(*index.shape, rows.shape[-1]))
 
 
 def _pick(values: Tensor, index: Tensor, *, keepdim: bool = False) -> Tensor:
     """Select entries of the last axis, like `gather`, whose gradient adds in any order on a GPU.
 
-    Shapes: index int64 [...]; values [..., n] -> [...], or [..., m, n] -> [..., m], for [..., 1, n] with an index each.
+    Shapes: index int64 [...]; values [..., n] -> [...], or [..., m, n] -> [..., m], for [..., 1, n]
+    with an index each.
     """
     index = index.reshape(index.shape + (1,) * (values.dim() - index.dim()))
     lane = positions(values.shape[-1], values.device)

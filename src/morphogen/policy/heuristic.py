@@ -1,4 +1,6 @@
-"""Rules that a practitioner would write: grow where a host stands still, at a low price; prune what costs more."""
+"""Rules that a practitioner would write: grow where a host stands still, at a low price; prune what
+costs more.
+"""
 
 import math
 from dataclasses import dataclass
@@ -13,7 +15,12 @@ from morphogen.config.parts import BLUEPRINTS
 from morphogen.config.spec import RunSpec, find_host, param_budget, pick_slots
 from morphogen.config.task import TASKS
 from morphogen.errors import ConfigError
-from morphogen.policy.baselines import ParameterFree, action_of_heads, deterministic_output, most_urgent_op
+from morphogen.policy.baselines import (
+    ParameterFree,
+    action_of_heads,
+    deterministic_output,
+    most_urgent_op,
+)
 from morphogen.rules.counts import parameter_price
 from morphogen.rules.features import loss_of_feature, price_of_feature
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
@@ -24,9 +31,12 @@ from morphogen.vocab.limits import Limits
 from morphogen.vocab.objective import DELIVERED
 from morphogen.vocab.observation import ENV, INSTANCE, NEWEST_HISTORY_FLAG, SLOT, column_index
 
-_ENV, _SLOT, _TASK = column_index(ENV), column_index(SLOT), column_index(INSTANCE)
+_ENV = column_index(ENV)
+_SLOT = column_index(SLOT)
+_TASK = column_index(INSTANCE)
 _ALPHA_FULL = 1.0 - 1e-6
-MAX_EPOCHS_IN_STAGE = 20  # the most that an observation shows: a seed that trains for so long is stuck
+# the most that an observation shows: a seed that trains for so long is stuck
+MAX_EPOCHS_IN_STAGE = 20
 
 
 class SeedChoice(NamedTuple):
@@ -41,8 +51,9 @@ class SeedChoice(NamedTuple):
 class HeuristicPolicy(ParameterFree):
     """Policy of threshold rules, which reads raw observations and masks.
 
-    A seed is germinated once the host stands still, or has fallen below its best, if it costs little enough; it is
-    moved on as soon as that is legal, pruned if it is worth less than its price for a while, else kept.
+    A seed is germinated once the host stands still, or has fallen below its best, if it costs
+    little enough; it is moved on as soon as that is legal, pruned if it is worth less than its
+    price for a while, else kept.
 
     Example:
         >>> import torch
@@ -76,9 +87,16 @@ class HeuristicPolicy(ParameterFree):
         return TensorDict({"weak": weak}, batch_size=[envs], device=device)
 
     def act(
-        self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
+        self,
+        params: TensorDict,
+        obs: Observation,
+        masks: ActionMasks,
+        hidden: TensorDict,
+        noise: Tensor,
     ) -> ActOutput:
-        """Choose the most urgent legal op, else GERMINATE if due, else WAIT.  The noise is not used."""
+        """Choose the most urgent legal op, else GERMINATE if due, else WAIT.  The noise is not
+        used.
+        """
         weak = self.count_weak(obs.slots, get_leaf(hidden, "weak"))
         op, slot = most_urgent_op(self.requested_ops(obs.slots, weak), masks)
         choice = self.choose_seed(obs, masks)
@@ -95,15 +113,20 @@ class HeuristicPolicy(ParameterFree):
     def count_weak(self, slots: Tensor, before: Tensor) -> Tensor:
         """Count measurements in a row in which a held seed was not worth its price.
 
-        Shapes: slots float32 [E, S, 46] raw, before int64 [E, S] -> int64 [E, S]; 0 where no seed is held.
+        Shapes: slots float32 [E, S, 46] raw, before int64 [E, S] -> int64 [E, S]; 0 where no seed
+        is held.
         """
         held = slots[..., _SLOT["stage.holding"]] > 0
         measured = slots[..., _SLOT["contribution_valid"]] > 0
-        after = choose(measured & (self.net_worth(slots) >= self.spec.min_worth), 0, before + measured)
+        after = choose(
+            measured & (self.net_worth(slots) >= self.spec.min_worth), 0, before + measured
+        )
         return choose(held, after, 0)
 
     def net_worth(self, slots: Tensor) -> Tensor:
-        """Contribution of each seed less its price, in points.  slots float32 [E, S, 46] raw -> float32 [E, S]."""
+        """Contribution of each seed less its price, in points.  slots float32 [E, S, 46] raw ->
+        float32 [E, S].
+        """
         return (slots[..., _SLOT["contribution"]] - slots[..., _SLOT["cost"]]) * 10.0
 
     def requested_ops(self, slots: Tensor, weak: Tensor) -> Tensor:
@@ -124,7 +147,12 @@ class HeuristicPolicy(ParameterFree):
             (on["holding"] & (weak >= self.spec.patience), Op.PRUNE),
         ]
         if self.keeps:
-            rules.append((on["holding"] & measured & (self.net_worth(slots) >= self.spec.min_worth), Op.FOSSILIZE))
+            rules.append(
+                (
+                    on["holding"] & measured & (self.net_worth(slots) >= self.spec.min_worth),
+                    Op.FOSSILIZE,
+                )
+            )
         wish = torch.zeros_like(epochs, dtype=torch.int64)
         for applies, op in reversed(rules):
             wish = choose(applies, int(op), wish)
@@ -145,12 +173,15 @@ class HeuristicPolicy(ParameterFree):
         return due & (epoch >= self.spec.first_epoch)
 
     def has_room(self, slots: Tensor) -> Tensor:
-        """Mask of envs with fewer seeds than `max_seeds`.  slots float32 [E, S, 46] raw -> bool [E]."""
+        """Mask of envs with fewer seeds than `max_seeds`.  slots float32 [E, S, 46] raw -> bool
+        [E].
+        """
         seeds = slots[..., _SLOT["has_seed"]].sum(-1)
         return seeds < (self.spec.max_seeds or math.inf)
 
     def choose_seed(self, obs: Observation, masks: ActionMasks) -> SeedChoice:
-        """Choose the first blueprint in order that some free slot can have at a price that is low enough.
+        """Choose the first blueprint in order that some free slot can have at a price that is low
+        enough.
 
         The slot is the first one in order that can have it.
         """
@@ -160,8 +191,14 @@ class HeuristicPolicy(ParameterFree):
         costs = parameter_price(sizes.flatten(), price, param_budget=self.param_budget) / 100.0
         living = obs.slots[..., _SLOT["cost"]].sum(-1, keepdim=True) / 10.0
         cheap = (living + costs <= self.spec.max_cost).view(len(price), *sizes.shape)
-        fits = cheap & masks.slot[:, int(Op.GERMINATE)].unsqueeze(-1) & masks.blueprint[:, codes].unsqueeze(1)
-        places = constant_table(self.places or tuple(range(len(self.counts))), torch.int64, price.device)
+        fits = (
+            cheap
+            & masks.slot[:, int(Op.GERMINATE)].unsqueeze(-1)
+            & masks.blueprint[:, codes].unsqueeze(1)
+        )
+        places = constant_table(
+            self.places or tuple(range(len(self.counts))), torch.int64, price.device
+        )
         fits = fits[:, places]
         kind = fits.any(1).int().argmax(-1)
         place = fits[torch.arange(len(price), device=price.device), :, kind].int().argmax(-1)
@@ -169,16 +206,21 @@ class HeuristicPolicy(ParameterFree):
 
 
 def blueprint_order(spec: RunSpec, limits: Limits) -> tuple[int, ...]:
-    """Return codes of blueprints in order of preference: those that the spec names, or all, the largest first.
+    """Return codes of blueprints in order of preference: those that the spec names, or all, the
+    largest first.
 
     Raises: ConfigError if the run allows none of the named ones.
     """
-    codes = {name: code for code, name in enumerate(limits.kinds) if code in limits.allowed_blueprints}
+    codes = {
+        name: code for code, name in enumerate(limits.kinds) if code in limits.allowed_blueprints
+    }
     sizes = {code: max(row[code] for row in _seed_sizes(spec, limits)) for code in codes.values()}
     named = spec.heuristic.blueprints
     order = tuple(codes[name] for name in named if name in codes)
     if named and not order:
-        raise ConfigError(f"heuristic.blueprints: expected at least one of {', '.join(codes)}, got {list(named)}")
+        raise ConfigError(
+            f"heuristic.blueprints: expected at least one of {', '.join(codes)}, got {list(named)}"
+        )
     return order or tuple(sorted(codes.values(), key=lambda code: -sizes[code]))
 
 
@@ -189,17 +231,23 @@ def slot_order(spec: RunSpec) -> tuple[int, ...]:
     """
     named = spec.heuristic.slots
     if set(named) - set(spec.slots):
-        raise ConfigError(f"heuristic.slots: expected names out of {', '.join(spec.slots)}, got {list(named)}")
+        raise ConfigError(
+            f"heuristic.slots: expected names out of {', '.join(spec.slots)}, got {list(named)}"
+        )
     return tuple(map(spec.slots.index, named or spec.slots))
 
 
 def _seed_sizes(spec: RunSpec, limits: Limits) -> tuple[tuple[int, ...], ...]:
-    """Parameters of every blueprint code in every slot of a run; 0 for a code without a blueprint."""
-    host, codes = find_host(spec), range(len(Blueprint))
+    """Parameters of every blueprint code in every slot of a run; 0 for a code without a
+    blueprint.
+    """
+    host = find_host(spec)
+    codes = range(len(Blueprint))
     names = {code: limits.kinds[code] for code in limits.allowed_blueprints}
     parts = {code: BLUEPRINTS[host.module_name(name)] for code, name in names.items()}
     return tuple(
-        tuple(parts[code].params(slot.channels) if code in parts else 0 for code in codes) for slot in pick_slots(spec)
+        tuple(parts[code].params(slot.channels) if code in parts else 0 for code in codes)
+        for slot in pick_slots(spec)
     )
 
 

@@ -1,6 +1,7 @@
 """Normalisation of observations by running statistics, which are frozen during a rollout.
 
-Only features marked in `vocab.observation` are normalised; slot features share one set of statistics over all slots.
+Only features marked in `vocab.observation` are normalised; slot features share one set of
+statistics over all slots.
 """
 
 import torch
@@ -8,7 +9,14 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from morphogen.state.decision import Observation, join_vectors, split_vectors
-from morphogen.state.tree_ops import Table, choose, computed_table, constant_table, get_leaf, replace
+from morphogen.state.tree_ops import (
+    Table,
+    choose,
+    computed_table,
+    constant_table,
+    get_leaf,
+    replace,
+)
 from morphogen.vocab.observation import FEATURE_LIMIT, FEATURES, SLOT, column_index, flat_flag_index
 
 _LIMIT = 10.0
@@ -31,7 +39,10 @@ def init_stats(device: torch.device | str = "cpu") -> TensorDict:
     """
     return TensorDict(
         {
-            name: {key: torch.zeros(len(features), dtype=torch.float64, device=device) for key in _MOMENTS}
+            name: {
+                key: torch.zeros(len(features), dtype=torch.float64, device=device)
+                for key in _MOMENTS
+            }
             for name, features in FEATURES.items()
         },
         batch_size=[],
@@ -40,7 +51,8 @@ def init_stats(device: torch.device | str = "cpu") -> TensorDict:
 
 
 def normalise(stats: TensorDict, observation: Observation) -> Observation:
-    """Return marked features in standard deviations from their mean, clamped to +-10; 0 where the entry is invalid.
+    """Return marked features in standard deviations from their mean, clamped to +-10; 0 where the
+    entry is invalid.
 
     Shapes: stats of `init_stats`; observation [...] -> the same leaves, float32.
     Promise: unmarked features and features without data do not change.
@@ -49,29 +61,44 @@ def normalise(stats: TensorDict, observation: Observation) -> Observation:
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
         >>> _, seen = env.reset()
-        >>> scaled = mg.policy.normalise(mg.policy.init_stats(), seen.observation)  # no data: nothing changes
+        >>> scaled = mg.policy.normalise(
+        ...     mg.policy.init_stats(), seen.observation
+        ... )  # no data: nothing changes
         >>> bool((scaled.env == seen.observation.env).all())
         True
     """
-    raw, slots = _joined(observation), observation.slots.shape[-2]
-    count, mean, m2 = (torch.cat([get_leaf(stats, (name, key)) for name in FEATURES]) for key in _MOMENTS)
+    raw = _joined(observation)
+    slots = observation.slots.shape[-2]
+    count, mean, m2 = (
+        torch.cat([get_leaf(stats, (name, key)) for name in FEATURES]) for key in _MOMENTS
+    )
     deviation = torch.sqrt(m2 / count.clamp(min=1.0) + _EPS)
     known = constant_table(_NORMALISED, torch.bool, raw.device) & (count > 0)
     columns = computed_table(_columns, slots, dtype=torch.int64, device=raw.device)
-    known, mean, deviation = (column.index_select(0, columns) for column in (known, mean, deviation))
+    known, mean, deviation = (
+        column.index_select(0, columns) for column in (known, mean, deviation)
+    )
     units = ((raw - mean) / deviation).float().clamp(-_LIMIT, _LIMIT)
-    scaled = torch.where(known, choose(_valid_entries(raw, observation.finite, slots), units, 0.0), raw)
+    scaled = torch.where(
+        known, choose(_valid_entries(raw, observation.finite, slots), units, 0.0), raw
+    )
     return replace(observation, **split_vectors(scaled))
 
 
 def normalised_features(name: str, device: torch.device) -> Tensor:
     """Mask of the features of a vector that are normalised.  bool [D]."""
-    return constant_table(tuple(feature.normalised for feature in FEATURES[name]), torch.bool, device)
+    return constant_table(
+        tuple(feature.normalised for feature in FEATURES[name]), torch.bool, device
+    )
 
 
 def valid_entries(observation: Observation) -> dict[str, Tensor]:
-    """Masks of valid entries: in range, in a finite row, flag 1, slot with a seed.  bool, shaped like each vector."""
-    return split_vectors(_valid_entries(_joined(observation), observation.finite, observation.slots.shape[-2]))
+    """Masks of valid entries: in range, in a finite row, flag 1, slot with a seed.  bool, shaped
+    like each vector.
+    """
+    return split_vectors(
+        _valid_entries(_joined(observation), observation.finite, observation.slots.shape[-2])
+    )
 
 
 def _joined(observation: Observation) -> Tensor:
@@ -85,16 +112,22 @@ def _valid_entries(raw: Tensor, finite: Tensor, slots: int) -> Tensor:
 
 
 def _flags(slots: int) -> Table:
-    """Per feature of a row of `join_vectors`, the index of its flag, and of the flag that its slot has a seed."""
+    """Per feature of a row of `join_vectors`, the index of its flag, and of the flag that its slot
+    has a seed.
+    """
     flags = flat_flag_index(slots)
-    first, end = len(flags) - 1 - slots * len(SLOT), len(flags) - 1
+    first = len(flags) - 1 - slots * len(SLOT)
+    end = len(flags) - 1
     seeds = [
-        first + (i - first) // len(SLOT) * len(SLOT) + _HAS_SEED if first <= i < end else end for i in range(end + 1)
+        first + (i - first) // len(SLOT) * len(SLOT) + _HAS_SEED if first <= i < end else end
+        for i in range(end + 1)
     ]
     return tuple(zip(flags, seeds, strict=True))
 
 
 def _columns(slots: int) -> Table:
-    """Per feature of a row of `join_vectors`, its column among the features of all vectors; 0 for the 1."""
+    """Per feature of a row of `join_vectors`, its column among the features of all vectors; 0 for
+    the 1.
+    """
     own = len(_NORMALISED) - len(SLOT)
     return (*range(own), *[*range(own, len(_NORMALISED))] * slots, 0)

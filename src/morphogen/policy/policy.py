@@ -1,4 +1,6 @@
-"""Policies: the protocol, and the policy around a network, which acts and scores recorded rollouts again."""
+"""Policies: the protocol, and the policy around a network, which acts and scores recorded rollouts
+again.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
@@ -10,7 +12,14 @@ from torch import Tensor
 from morphogen.kernels import one_thread
 from morphogen.policy import distribution
 from morphogen.policy.controller import ControllerParams
-from morphogen.policy.distribution import NO_FLOOR, FactoredCategorical, Floor, LogitTables, Lookups, Support
+from morphogen.policy.distribution import (
+    NO_FLOOR,
+    FactoredCategorical,
+    Floor,
+    LogitTables,
+    Lookups,
+    Support,
+)
 from morphogen.policy.observation_scaling import init_stats, normalise
 from morphogen.policy.policy_network import LstmNetwork, NetworkInputs, NetworkOutput, PolicyNetwork
 from morphogen.rules.legality import action_count
@@ -18,7 +27,8 @@ from morphogen.state.decision import ActionMasks, ActOutput, Observation
 from morphogen.state.tree_ops import get_leaf, get_leaves, unsafe_new
 from morphogen.vocab.purpose import Purpose
 
-_ROW_GROUP = 16  # rows of a product whose order of sums does not depend on their number, on every processor seen
+# rows of a product whose order of sums does not depend on their number, on every processor seen
+_ROW_GROUP = 16
 
 
 class Evaluation(NamedTuple):
@@ -27,7 +37,8 @@ class Evaluation(NamedTuple):
     log_prob: Tensor  # [T, E, 8]
     value: Tensor  # [T, E], return units, offset included
     entropy: Tensor  # [T, E], exact entropy of the action, nats
-    diversity: Tensor  # [T, E, 8], normalised entropy of each head times the probability that it is used
+    # [T, E, 8], normalised entropy of each head times the probability that it is used
+    diversity: Tensor
     reach: Tensor  # [T, E, 8], probability that each head is used and has a choice
     contribution: Tensor | None  # [T, E, S], predicted, points / 10
 
@@ -60,17 +71,26 @@ class Policy(Protocol):
         ...
 
     def act(
-        self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
+        self,
+        params: TensorDict,
+        obs: Observation,
+        masks: ActionMasks,
+        hidden: TensorDict,
+        noise: Tensor,
     ) -> ActOutput:
-        """One action per env.  noise float32 [E, 38 + S], standard Gumbel; zeros give the greedy action."""
+        """One action per env.  noise float32 [E, 38 + S], standard Gumbel; zeros give the greedy
+        action.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkPolicy:
-    """Policy of a network, which a learner trains: observation scaling, floors, sampling, and scoring of rollouts.
+    """Policy of a network, which a learner trains: observation scaling, floors, sampling, and
+    scoring of rollouts.
 
-    Observation statistics and the value offset are part of the parameters: {net, observation, value_offset}.
+    Observation statistics and the value offset are part of the parameters: {net, observation,
+    value_offset}.
 
     Args:
         network: gives the logits of the action tables, the value and the next memory.
@@ -81,10 +101,15 @@ class NetworkPolicy:
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env, policy = mg.make("tiny", envs=2, seed=0), mg.NetworkPolicy(mg.LstmNetwork(hidden=16))
+        >>> env, policy = (
+        ...     mg.make("tiny", envs=2, seed=0),
+        ...     mg.NetworkPolicy(mg.LstmNetwork(hidden=16)),
+        ... )
         >>> params, (state, seen) = policy.init(env.keys[0]), env.reset()
         >>> rollout = mg.Rollout(1, envs=2, slots=2)
-        >>> epoch = mg.run_epoch(env, state, seen, policy, params=params, hidden=policy.initial_hidden(2))
+        >>> epoch = mg.run_epoch(
+        ...     env, state, seen, policy, params=params, hidden=policy.initial_hidden(2)
+        ... )
         >>> rollout.write(0, epoch, reset_before=torch.tensor([True, True]))
         >>> scores = policy.evaluate(params, rollout.rows)
         >>> torch.allclose(scores.log_prob[0], epoch.choice.log_prob, atol=1e-6)
@@ -96,7 +121,9 @@ class NetworkPolicy:
     floor: Floor = NO_FLOOR
 
     def init(self, key: Tensor) -> TensorDict:
-        """Return initial parameters, empty observation statistics and value offset 0.  key int64 [3]."""
+        """Return initial parameters, empty observation statistics and value offset 0.  key int64
+        [3].
+        """
         net = TensorDict(self.network.init(key), batch_size=[], device=key.device)
         offset = torch.zeros((), dtype=torch.float32, device=key.device)
         params = {"net": net, "observation": init_stats(key.device), "value_offset": offset}
@@ -107,15 +134,22 @@ class NetworkPolicy:
         return self.network.initial_hidden(envs, device=device)
 
     def act(
-        self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
+        self,
+        params: TensorDict,
+        obs: Observation,
+        masks: ActionMasks,
+        hidden: TensorDict,
+        noise: Tensor,
     ) -> ActOutput:
-        """One action per env.  noise float32 [E, 38 + S], standard Gumbel; zeros give the greedy action.
+        """One action per env.  noise float32 [E, 38 + S], standard Gumbel; zeros give the greedy
+        action.
 
-        Promise: on a CPU the result of an env has equal bits in any stack of two envs and more, under any number of
-        threads; alone it is equal up to rounding.
+        Promise: on a CPU the result of an env has equal bits in any stack of two envs and more,
+        under any number of threads; alone it is equal up to rounding.
         """
         net, offset = _network_params(params)
-        lookups, legal = distribution.build_lookups(self.floor, noise.device), distribution.build_support(masks)
+        lookups = distribution.build_lookups(self.floor, noise.device)
+        legal = distribution.build_support(masks)
         with one_thread(noise.device):
             features = _network_inputs(normalise(get_branch(params, "observation"), obs))
             out, memory = self._step(net, NetworkInputs(features, legal, lookups), hidden)
@@ -138,13 +172,16 @@ class NetworkPolicy:
     def _step(
         self, net: ControllerParams, inputs: NetworkInputs, hidden: TensorDict
     ) -> tuple[NetworkOutput, TensorDict]:
-        """Return outputs and next memory; on a CPU in groups of rows for which products of matrices add alike."""
+        """Return outputs and next memory; on a CPU in groups of rows for which products of matrices
+        add alike.
+        """
         rows = hidden.shape[0]
         missing = -rows % _ROW_GROUP
         if rows == 1 or not missing or inputs.legal.op.device.type != "cpu":
             return self.network.step(net, inputs, hidden)
 
-        def pad(leaf: Tensor) -> Tensor:  # by a real row: others might be no legal input of a network
+        # by a real row: others might be no legal input of a network
+        def pad(leaf: Tensor) -> Tensor:
             return torch.cat((leaf, leaf[-1:].expand(missing, *leaf.shape[1:])))
 
         kept = {name: pad(leaf) for name, leaf in get_leaves(hidden).items()}
@@ -157,8 +194,12 @@ class NetworkPolicy:
         predicted = None if out.contribution is None else out.contribution[:rows]
         return NetworkOutput(tables, out.value[:rows], predicted), cast(TensorDict, memory[:rows])
 
-    def evaluate(self, params: TensorDict, rollout: TensorDict, hidden: TensorDict | None = None) -> Evaluation:
-        """Score the actions of a rollout [T, E]; equals `act` row by row.  `hidden`: memory before row 0, default 0."""
+    def evaluate(
+        self, params: TensorDict, rollout: TensorDict, hidden: TensorDict | None = None
+    ) -> Evaluation:
+        """Score the actions of a rollout [T, E]; equals `act` row by row.  `hidden`: memory before
+        row 0, default 0.
+        """
         net, offset = _network_params(params)
         lookups = distribution.build_lookups(self.floor, get_leaf(rollout, "action").device)
         result = self.rescore(net, self.replay_inputs(params, rollout), lookups, hidden)
@@ -171,10 +212,16 @@ class NetworkPolicy:
         legal = distribution.build_support(masks)
         keep = (~get_leaf(rollout, "reset_before")).float().unsqueeze(-1)
         inputs = {**inputs, **legal._asdict(), "action": get_leaf(rollout, "action"), "keep": keep}
-        return TensorDict({f"in_{name}": leaf for name, leaf in inputs.items()}, batch_size=rollout.batch_size)
+        return TensorDict(
+            {f"in_{name}": leaf for name, leaf in inputs.items()}, batch_size=rollout.batch_size
+        )
 
     def rescore(
-        self, net: ControllerParams, rows: TensorDict, lookups: Lookups, hidden: TensorDict | None = None
+        self,
+        net: ControllerParams,
+        rows: TensorDict,
+        lookups: Lookups,
+        hidden: TensorDict | None = None,
     ) -> Evaluation:
         """Score `replay_inputs`.  Values lack the offset."""
         dist, out = self.distribution(net, rows, lookups, hidden)
@@ -189,11 +236,17 @@ class NetworkPolicy:
         )
 
     def distribution(
-        self, net: ControllerParams, rows: TensorDict, lookups: Lookups, hidden: TensorDict | None = None
+        self,
+        net: ControllerParams,
+        rows: TensorDict,
+        lookups: Lookups,
+        hidden: TensorDict | None = None,
     ) -> tuple[FactoredCategorical, NetworkOutput]:
         """Return the distributions for `replay_inputs` [T, E], and the outputs of the network."""
         keep = get_leaf(rows, "in_keep")
-        memory = self.initial_hidden(keep.shape[1], device=keep.device) if hidden is None else hidden
+        memory = (
+            self.initial_hidden(keep.shape[1], device=keep.device) if hidden is None else hidden
+        )
         legal = Support(*(get_leaf(rows, f"in_{name}") for name in Support._fields))
         features = {name: get_leaf(rows, f"in_{name}") for name in _NETWORK_INPUTS}
         out = self.network.unroll(net, NetworkInputs(features, legal, lookups), keep, memory)
@@ -206,7 +259,9 @@ def _network_params(params: TensorDict) -> tuple[ControllerParams, Tensor]:
 
 
 def get_branch(tree: Any, name: str) -> TensorDict:
-    """Return the branch of this name; type checkers know the result, unlike that of `tree[name]`."""
+    """Return the branch of this name; type checkers know the result, unlike that of
+    `tree[name]`.
+    """
     return tree[name]
 
 

@@ -25,7 +25,9 @@ class PolicyFile(TypedDict):
     facts: Tree  # plain values
 
 
-def save_policy(path: Path, *, params: Any, normalisers: Any, config: str, facts: Mapping[str, Any]) -> None:
+def save_policy(
+    path: Path, *, params: Any, normalisers: Any, config: str, facts: Mapping[str, Any]
+) -> None:
     """Write a policy file: parameters, normalisers, the config as JSON text, facts as plain values.
 
     Raises: CheckpointError if the file cannot be written.
@@ -34,11 +36,16 @@ def save_policy(path: Path, *, params: Any, normalisers: Any, config: str, facts
     try:
         save_tree({"format": POLICY_FORMAT, **trees, "config": config, "facts": dict(facts)}, path)
     except OSError as error:
-        raise CheckpointError(f"policy file {path} cannot be written: {error_line(error)}") from error
+        raise CheckpointError(
+            f"policy file {path} cannot be written: {error_line(error)}"
+        ) from error
 
 
 def load_policy(
-    path: Path | str, *, params: Mapping[str, Any] | None = None, normalisers: Mapping[str, Any] | None = None
+    path: Path | str,
+    *,
+    params: Mapping[str, Any] | None = None,
+    normalisers: Mapping[str, Any] | None = None,
 ) -> PolicyFile:
     """Return `{"format", "params", "normalisers", "config", "facts"}` of a policy file.
 
@@ -46,9 +53,10 @@ def load_policy(
         path: policy file, or run directory.
         params, normalisers: templates, trees of tensors, compared leaf by leaf; None: not compared.
 
-    Returns: parameters and normalisers as nested dicts of tensors on the CPU, the config as JSON, and facts: the name
-    of the policy and more.
-    Raises: CheckpointError if the file is missing, damaged or no policy file, or differs from a template.
+    Returns: parameters and normalisers as nested dicts of tensors on the CPU, the config as JSON,
+    and facts: the name of the policy and more.
+    Raises: CheckpointError if the file is missing, damaged or no policy file, or differs from a
+    template.
 
     Example:
         >>> from pathlib import Path
@@ -58,7 +66,13 @@ def load_policy(
         >>> save = mg.policy.policy_files.save_policy
         >>> with TemporaryDirectory() as folder:
         ...     path = Path(folder) / "mine.safetensors"
-        ...     save(path, params={"net": torch.ones(2)}, normalisers={}, config="{}", facts={"policy": "ppo"})
+        ...     save(
+        ...         path,
+        ...         params={"net": torch.ones(2)},
+        ...         normalisers={},
+        ...         config="{}",
+        ...         facts={"policy": "ppo"},
+        ...     )
         ...     policy = mg.load_policy(path, params={"net": torch.zeros(2)})
         >>> policy["facts"]["policy"], policy["params"]["net"].tolist()
         ('ppo', [1.0, 1.0])
@@ -71,13 +85,17 @@ def load_policy(
     tree = cast(Tree, loaded)
     kinds = {"format": int, "params": dict, "normalisers": dict, "config": str, "facts": dict}
     if not isinstance(loaded, dict) or set(tree) != set(kinds):
-        raise CheckpointError(f"{path} is not a policy file: expected the entries {', '.join(kinds)}")
+        raise CheckpointError(
+            f"{path} is not a policy file: expected the entries {', '.join(kinds)}"
+        )
     if tree["format"] != POLICY_FORMAT:
         raise CheckpointError(f"{path}: expected format {POLICY_FORMAT}, got {tree['format']!r}")
     for key, kind in kinds.items():
         entry: object = tree[key]
         if not isinstance(entry, kind):
-            raise CheckpointError(f"{path}: {key}: expected a {kind.__name__}, got a {type(entry).__name__}")
+            raise CheckpointError(
+                f"{path}: {key}: expected a {kind.__name__}, got a {type(entry).__name__}"
+            )
     for key, template in (("params", params), ("normalisers", normalisers)):
         if template is not None:
             check_tree(tree[key], to_nested_dict(template), key)

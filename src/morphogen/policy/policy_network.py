@@ -1,7 +1,9 @@
-"""Networks of trained policies: the protocol, the recurrent network of the package, and any `torch.nn.Module`.
+"""Networks of trained policies: the protocol, the recurrent network of the package, and any
+`torch.nn.Module`.
 
-A network gives the logits of the action tables, the value, and its next memory.  Legality, probability floors, sampling
-and the scaling of observations are not its concern: `policy.policy.NetworkPolicy` adds them around any network.
+A network gives the logits of the action tables, the value, and its next memory.  Legality,
+probability floors, sampling and the scaling of observations are not its concern:
+`policy.policy.NetworkPolicy` adds them around any network.
 """
 
 from abc import ABC, abstractmethod
@@ -49,12 +51,13 @@ class NetworkOutput(NamedTuple):
 class PolicyNetwork(ABC):
     """Network of a trained policy.
 
-    A network of your own derives from this class, is immutable, and takes any number of slots.  Its parameters are a
-    flat dict of float32 tensors, among them the weight and the bias of `value_layer`: the last layer of the value is
-    linear, and the update rescales it with the returns.
+    A network of your own derives from this class, is immutable, and takes any number of slots.  Its
+    parameters are a flat dict of float32 tensors, among them the weight and the bias of
+    `value_layer`: the last layer of the value is linear, and the update rescales it with the
+    returns.
 
-    Promises that `morphogen.testing.laws.check_network` checks: `unroll` equals `step` row by row, rows do not
-    depend on each other, everything is one graph and reads no value on the host.
+    Promises that `morphogen.testing.laws.check_network` checks: `unroll` equals `step` row by row,
+    rows do not depend on each other, everything is one graph and reads no value on the host.
 
     Example:
         >>> import torch
@@ -63,15 +66,26 @@ class PolicyNetwork(ABC):
         >>> @dataclass(frozen=True)
         ... class Linear(mg.PolicyNetwork):  # one linear layer on the features of the env
         ...     value_layer = "value"
+        ...
         ...     def init(self, key):
-        ...         return {"op": torch.zeros(6, 52), "value.weight": torch.zeros(1, 52), "value.bias": torch.zeros(1)}
+        ...         return {
+        ...             "op": torch.zeros(6, 52),
+        ...             "value.weight": torch.zeros(1, 52),
+        ...             "value.bias": torch.zeros(1),
+        ...         }
+        ...
         ...     def step(self, net, inputs, hidden):
         ...         return self.unroll(net, inputs, None, hidden), hidden
+        ...
         ...     def unroll(self, net, inputs, keep, hidden):
         ...         x, slots = inputs.features["env"], inputs.features["slots"]
-        ...         outputs = slots.new_zeros(*slots.shape[:-1], 53)  # all slots and values are equally likely
+        ...         outputs = slots.new_zeros(
+        ...             *slots.shape[:-1], 53
+        ...         )  # all slots and values are equally likely
         ...         tables = mg.policy.build_tables(x @ net["op"].T, outputs, inputs.legal)
-        ...         return mg.policy.NetworkOutput(tables, x @ net["value.weight"][0] + net["value.bias"])
+        ...         return mg.policy.NetworkOutput(
+        ...             tables, x @ net["value.weight"][0] + net["value.bias"]
+        ...         )
         >>> env, policy = mg.make("tiny", envs=1, seed=0), mg.NetworkPolicy(Linear())
         >>> _, seen = env.reset()
         >>> memory, noise = policy.initial_hidden(1), torch.zeros(1, 40)
@@ -99,19 +113,23 @@ class PolicyNetwork(ABC):
         """Return outputs and next memory of one epoch.  inputs, hidden [E]."""
 
     @abstractmethod
-    def unroll(self, net: ControllerParams, inputs: NetworkInputs, keep: Tensor, hidden: TensorDict) -> NetworkOutput:
+    def unroll(
+        self, net: ControllerParams, inputs: NetworkInputs, keep: Tensor, hidden: TensorDict
+    ) -> NetworkOutput:
         """Return the outputs of a rollout.
 
-        Shapes: inputs [T, E]; keep float32 [T, E, 1], 0 resets the memory before a row; hidden [E] before
-        row 0 -> [T, E].
+        Shapes: inputs [T, E]; keep float32 [T, E, 1], 0 resets the memory before a row; hidden [E]
+        before row 0 -> [T, E].
         """
 
 
 @dataclass(frozen=True, slots=True)
 class LstmNetwork(PolicyNetwork):
-    """Slot encoder, LSTM, action tables and value: the network of the package, for any number of slots.
+    """Slot encoder, LSTM, action tables and value: the network of the package, for any number of
+    slots.
 
-    Source: Hochreiter and Schmidhuber, Long Short-Term Memory, 1997, with forget gates that are initially open.
+    Source: Hochreiter and Schmidhuber, Long Short-Term Memory, 1997, with forget gates that are
+    initially open.
 
     Example:
         >>> import morphogen as mg
@@ -135,17 +153,29 @@ class LstmNetwork(PolicyNetwork):
 
     def init(self, key: Tensor) -> ControllerParams:
         """Return initial parameters.  key int64 [3]."""
-        parts = controller.controller_leaves(self.hidden, self.blueprint_dim, contribution=self.contribution)
+        parts = controller.controller_leaves(
+            self.hidden, self.blueprint_dim, contribution=self.contribution
+        )
         outputs = range(SCORES + LOGITS)
-        leaf = tuple(self.full_bias if i in distribution.FULL_TARGET_OUTPUTS else 0.0 for i in outputs)
+        leaf = tuple(
+            self.full_bias if i in distribution.FULL_TARGET_OUTPUTS else 0.0 for i in outputs
+        )
         biases = {"op.out.bias": self.op_bias, "leaf.out.bias": leaf}
-        start = {name: constant_table(values, torch.float32, key.device).clone() for name, values in biases.items()}
+        start = {
+            name: constant_table(values, torch.float32, key.device).clone()
+            for name, values in biases.items()
+        }
         return {**controller.init_params(key, parts), **start}
 
     def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
-        """Return the memory at the start of a segment: h and c float32 [E, H], 0; nothing if `memory` is False."""
+        """Return the memory at the start of a segment: h and c float32 [E, H], 0; nothing if
+        `memory` is False.
+        """
         names = ("h", "c") if self.memory else ()
-        empty = {name: torch.zeros(envs, self.hidden, dtype=torch.float32, device=device) for name in names}
+        empty = {
+            name: torch.zeros(envs, self.hidden, dtype=torch.float32, device=device)
+            for name in names
+        }
         return TensorDict(empty, batch_size=[envs], device=device)
 
     def step(
@@ -158,8 +188,12 @@ class LstmNetwork(PolicyNetwork):
         after = unsafe_new(TensorDict, hidden, h=h, c=c) if self.memory else hidden
         return self._outputs(net, x, h, u, inputs), after
 
-    def unroll(self, net: ControllerParams, inputs: NetworkInputs, keep: Tensor, hidden: TensorDict) -> NetworkOutput:
-        """Return the outputs of a rollout: encode all rows at once, unroll over T, then all heads."""
+    def unroll(
+        self, net: ControllerParams, inputs: NetworkInputs, keep: Tensor, hidden: TensorDict
+    ) -> NetworkOutput:
+        """Return the outputs of a rollout: encode all rows at once, unroll over T, then all
+        heads.
+        """
         x, u = controller.encode(net, inputs.features)
         before, cell = self._read(hidden, x)
         kept = keep if self.memory else torch.zeros_like(keep)
@@ -173,7 +207,9 @@ class LstmNetwork(PolicyNetwork):
         empty = x.new_zeros(x.shape[-2], self.hidden)
         return empty, empty
 
-    def _outputs(self, net: ControllerParams, x: Tensor, h: Tensor, u: Tensor, inputs: NetworkInputs) -> NetworkOutput:
+    def _outputs(
+        self, net: ControllerParams, x: Tensor, h: Tensor, u: Tensor, inputs: NetworkInputs
+    ) -> NetworkOutput:
         z = controller.residual_core(net, x, h)
         context = controller.slot_context(net, z, u)
         tables = controller.logit_tables(net, z, context, inputs.legal, inputs.lookups)
@@ -185,9 +221,9 @@ class LstmNetwork(PolicyNetwork):
 class ModuleNetwork(PolicyNetwork):
     """A `torch.nn.Module` without memory as a network.
 
-    The module maps (env, instance, slots, blueprints) [..., D] to (op [..., 6], outputs [..., S, 53], value [...]):
-    outputs are the scores of a slot for the five ops that use one, then its 48 value logits.  Its parameters start as
-    they are in the module, whatever the key.
+    The module maps (env, instance, slots, blueprints) [..., D] to (op [..., 6], outputs [..., S,
+    53], value [...]): outputs are the scores of a slot for the five ops that use one, then its 48
+    value logits.  Its parameters start as they are in the module, whatever the key.
 
     Args:
         module: shared by nothing else; its own parameters are never written to.
@@ -200,7 +236,12 @@ class ModuleNetwork(PolicyNetwork):
         >>> class Flat(nn.Module):
         ...     def __init__(self):
         ...         super().__init__()
-        ...         self.op, self.slot, self.value = nn.Linear(60, 6), nn.Linear(46, 53), nn.Linear(60, 1)
+        ...         self.op, self.slot, self.value = (
+        ...             nn.Linear(60, 6),
+        ...             nn.Linear(46, 53),
+        ...             nn.Linear(60, 1),
+        ...         )
+        ...
         ...     def forward(self, env, instance, slots, blueprints):
         ...         x = torch.cat((env, instance), -1)
         ...         return self.op(x), self.slot(slots), self.value(x).squeeze(-1)
@@ -214,7 +255,10 @@ class ModuleNetwork(PolicyNetwork):
 
     def init(self, key: Tensor) -> ControllerParams:
         """Return copies of the parameters of the module."""
-        return {name: leaf.detach().clone().to(key.device) for name, leaf in self.module.named_parameters()}
+        return {
+            name: leaf.detach().clone().to(key.device)
+            for name, leaf in self.module.named_parameters()
+        }
 
     def step(
         self, net: ControllerParams, inputs: NetworkInputs, hidden: TensorDict
@@ -222,12 +266,16 @@ class ModuleNetwork(PolicyNetwork):
         """Return outputs of one epoch, and the memory as it was."""
         return self._outputs(net, inputs), hidden
 
-    def unroll(self, net: ControllerParams, inputs: NetworkInputs, keep: Tensor, hidden: TensorDict) -> NetworkOutput:
+    def unroll(
+        self, net: ControllerParams, inputs: NetworkInputs, keep: Tensor, hidden: TensorDict
+    ) -> NetworkOutput:
         """Return the outputs of a rollout, all rows at once."""
         return self._outputs(net, inputs)
 
     def _outputs(self, net: ControllerParams, inputs: NetworkInputs) -> NetworkOutput:
-        features = tuple(inputs.features[name] for name in ("env", "instance", "slots", "blueprints"))
+        features = tuple(
+            inputs.features[name] for name in ("env", "instance", "slots", "blueprints")
+        )
         op, outputs, value = torch.func.functional_call(self.module, net, features)
         return NetworkOutput(distribution.build_tables(op, outputs, inputs.legal), value)
 

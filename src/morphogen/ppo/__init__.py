@@ -4,16 +4,19 @@ For readers who ask "how is the policy trained?".  Entry points:
 
     learner             `Learner`, the protocol of everything that trains a policy; `PpoLearner`
     exchange            `Exchange`, the bridge to processes that hold other envs of the run
-    update              `init_ppo`, `update_ppo`: epochs over env minibatches; steps that are not finite are skipped
+    update              `init_ppo`, `update_ppo`: epochs over env minibatches; steps that are not
+                        finite are skipped
     minibatch           gradient and step of a minibatch, the loop over all of them
-    loss                the objective: clipped ratio per head, value, entropy, contribution, or imitation;
-                        learning rate, entropy and value coefficients of a round
+    loss                the objective: clipped ratio per head, value, entropy, contribution, or
+                        imitation; learning rate, entropy and value coefficients of a round
     advantage           generalised advantage estimation, mean of a group, standardisation
-    prepare             rollout -> tensors of the update; running scale of returns, rescaling of the critic
+    prepare             rollout -> tensors of the update; running scale of returns, rescaling of the
+                        critic
     moments             moments of rows, and their merging over parts of a rollout
     metrics             numbers that are reported of an update
     gradient_stats      numbers that are reported of a gradient
-    rollout_stats       numbers that are reported of a rollout; exact merging of observation statistics
+    rollout_stats       numbers that are reported of a rollout; exact merging of observation
+                        statistics
 
 Everything is a pure function of tensors; the learner is one tree of tensors.
 Loads torch.

@@ -82,7 +82,9 @@ class Exchange:
         """Return a small plain value of each process."""
         return [fact]
 
-    def together(self, action: Callable[[], T], *, describe: Callable[[BaseException], str] = str) -> T:
+    def together(
+        self, action: Callable[[], T], *, describe: Callable[[BaseException], str] = str
+    ) -> T:
         """Return the result of an action that all processes run.
 
         `describe`: text of an error.  Raises: the first error of a process, in all of them.
@@ -90,7 +92,9 @@ class Exchange:
         del describe
         return action()
 
-    def on_first(self, action: Callable[[], T], *, describe: Callable[[BaseException], str] = str) -> T:
+    def on_first(
+        self, action: Callable[[], T], *, describe: Callable[[BaseException], str] = str
+    ) -> T:
         """Return the plain result of an action that the first process runs for all.
 
         Raises: its error, in all processes.

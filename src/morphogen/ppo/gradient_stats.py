@@ -14,7 +14,8 @@ from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.action import SIZES, Head
 
 _vector_norm: Callable[..., Tensor] = cast(Any, torch.linalg).vector_norm  # torch declares no types
-_foreach_norm: Callable[..., list[Tensor]] = cast(Any, torch)._foreach_norm  # one launch for all leaves
+# one launch for all leaves
+_foreach_norm: Callable[..., list[Tensor]] = cast(Any, torch)._foreach_norm
 # Head of each output of the `leaf` layer: the slot scores, then the value logits.
 _LEAF_HEADS = (*(Head.SLOT,) * SCORES, *(head for head, _ in ROWS for _ in range(SIZES[head])))
 
@@ -25,14 +26,19 @@ def global_norm(parts: list[Tensor]) -> Tensor:
 
 
 def head_norms(grads: ControllerParams) -> tuple[Tensor, Tensor]:
-    """L2 norm of the gradients of the outputs of each head, then of the value head, and a flag.  -> [9], bool [9].
+    """L2 norm of the gradients of the outputs of each head, then of the value head, and a flag.  ->
+    [9], bool [9].
 
     Networks other than that of the package have other layers: their norms are not measured.
     """
     if not {"leaf.out.weight", "leaf.out.bias", "op.out.weight", "op.out.bias"} <= grads.keys():
         zeros = next(iter(grads.values())).new_zeros(len(Head) + 1)
         return zeros, zeros.bool()
-    leaf = torch.cat((grads["leaf.out.weight"], grads["leaf.out.bias"].unsqueeze(-1)), dim=-1).square().sum(-1)
+    leaf = (
+        torch.cat((grads["leaf.out.weight"], grads["leaf.out.bias"].unsqueeze(-1)), dim=-1)
+        .square()
+        .sum(-1)
+    )
     one_hot = tuple(tuple(float(head == owner) for head in Head) for owner in _LEAF_HEADS)
     heads = (leaf @ constant_table(one_hot, leaf.dtype, leaf.device)).sqrt()
     op = global_norm([grads["op.out.weight"], grads["op.out.bias"]])
@@ -42,22 +48,30 @@ def head_norms(grads: ControllerParams) -> tuple[Tensor, Tensor]:
 
 
 def gradient_layer_health(grads: ControllerParams) -> tuple[Tensor, Tensor]:
-    """Health of the gradient of every layer of the network of the package, and a flag.  -> float, bool [LAYERS]."""
+    """Health of the gradient of every layer of the network of the package, and a flag.  -> float,
+    bool [LAYERS].
+    """
     names = [name for name in LAYER_NAMES if name in grads]
     if not names:
         zeros = next(iter(grads.values())).new_zeros(len(LAYER_NAMES))
         return zeros, zeros.bool()
     health, *_ = layer_health(*gradient_shares([grads[name] for name in names]))
-    rows = constant_table(tuple(LAYER_NAMES.index(name) for name in names), torch.int64, health.device)
+    rows = constant_table(
+        tuple(LAYER_NAMES.index(name) for name in names), torch.int64, health.device
+    )
     empty = health.new_zeros(len(LAYER_NAMES))
     return empty.index_copy(0, rows, health), empty.bool().index_fill(0, rows, True)
 
 
 def gradient_shares(layers: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Per layer, the shares of elements that are 0, and that are large; whether all are finite.  -> each [L]."""
-    flat, sizes = torch.cat([layer.flatten() for layer in layers]), [layer.numel() for layer in layers]
+    """Per layer, the shares of elements that are 0, and that are large; whether all are finite.  ->
+    each [L].
+    """
+    flat = torch.cat([layer.flatten() for layer in layers])
+    sizes = [layer.numel() for layer in layers]
     flags = torch.stack((flat == 0, flat.abs() > LARGE_GRADIENT, ~flat.isfinite())).to(flat.dtype)
     parts = [part for row in flags.unbind() for part in torch.split(row, sizes)]
-    zero, large, broken = torch.split(torch.stack(_foreach_norm(parts, 1)), len(layers))  # sums of flags
+    # sums of flags
+    zero, large, broken = torch.split(torch.stack(_foreach_norm(parts, 1)), len(layers))
     number = constant_table(tuple(sizes), flat.dtype, flat.device)
     return zero / number, large / number, broken == 0

@@ -45,20 +45,23 @@ class Round(NamedTuple):
 class Learner(ABC, Generic[State]):
     """Training of a policy by rounds.
 
-    A learner of your own derives from this class and holds no state: `init` builds it, `update` returns the next one.
-    The state is a TensorDict or a TensorClass without batch size, with the parameters of the policy under `params`; its
-    tree is the same in every round, so that it can be saved and restored.  `Learner[State]` names its type.
+    A learner of your own derives from this class and holds no state: `init` builds it, `update`
+    returns the next one. The state is a TensorDict or a TensorClass without batch size, with the
+    parameters of the policy under `params`; its tree is the same in every round, so that it can be
+    saved and restored.  `Learner[State]` names its type.
 
-    Promises that `morphogen.testing.laws.check_learner` checks: an update writes to nothing, repeats itself, keeps the
-    form of the state, survives NaN in an env, and changes the parameters.
+    Promises that `morphogen.testing.laws.check_learner` checks: an update writes to nothing,
+    repeats itself, keeps the form of the state, survives NaN in an env, and changes the parameters.
 
     Example:
         >>> from tensordict import TensorDict
         >>> import morphogen as mg
         >>> class Shrink(mg.Learner):  # moves all parameters of the network towards 0
         ...     name = "shrink"
+        ...
         ...     def init(self, policy, key, *, spec):
         ...         return TensorDict({"params": policy.init(key)})
+        ...
         ...     def update(self, state, rollout, *, policy, round):
         ...         params = state["params"]
         ...         return TensorDict({"params": params.replace(net=params["net"] * 0.9)}), {}
@@ -70,10 +73,13 @@ class Learner(ABC, Generic[State]):
     """
 
     name: str
-    reduces: ClassVar[bool] = False  # whether `update` takes a part of the rows, and sums by `round.exchange`
+    # whether `update` takes a part of the rows, and sums by `round.exchange`
+    reduces: ClassVar[bool] = False
 
     def demonstrations(self, spec: RunSpec) -> int:
-        """Rounds at the start of a run in which the policy `heuristic` acts, for `update` to imitate it; 0 = none."""
+        """Rounds at the start of a run in which the policy `heuristic` acts, for `update` to
+        imitate it; 0 = none.
+        """
         del spec
         return 0
 
@@ -87,17 +93,21 @@ class Learner(ABC, Generic[State]):
     ) -> tuple[State, dict[str, Tensor] | TensorDict]:
         """Train the policy on one round.
 
-        Reads no value on the host, and draws from keyed streams (`state.rng`) alone, so that runs can be repeated.
+        Reads no value on the host, and draws from keyed streams (`state.rng`) alone, so that runs
+        can be repeated.
 
         Args:
             state: of `init`, or of the round before.
-            rollout: rows [T, E] of `env.episodes.Rollout`: observation, masks, action, log_prob, value, reward,
-                terminated, reset_before and more.  Of a learner that `reduces`, the rows may be those of some envs:
-                it sums over all processes by `round.exchange`, and its state is the same in all of them.
-            policy: the network with its distribution; `policy.evaluate(params, rollout)` scores the actions again.
+            rollout: rows [T, E] of `env.episodes.Rollout`: observation, masks, action, log_prob,
+                value, reward, terminated, reset_before and more.  Of a learner that `reduces`, the
+                rows may be those of some envs: it sums over all processes by `round.exchange`, and
+                its state is the same in all of them.
+            policy: the network with its distribution; `policy.evaluate(params, rollout)` scores the
+            actions again.
             round: config, number of the round, and the exchange with other processes.
 
-        Returns: the next state, and metrics: 0-d tensors by the names of the event `PpoUpdated`, all optional.
+        Returns: the next state, and metrics: 0-d tensors by the names of the event `PpoUpdated`,
+        all optional.
         """
 
 
@@ -111,10 +121,17 @@ class PpoLearner(Learner[PpoState]):
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0, ppo={"epochs": 1, "minibatches": 1})
         >>> learner, policy = mg.PpoLearner(), mg.NetworkPolicy(mg.LstmNetwork(hidden=8))
-        >>> state, rollout = learner.init(policy, env.keys[0], spec=env.spec), mg.Rollout(1, envs=2, slots=2)
-        >>> epoch = mg.run_epoch(env, *env.reset(), policy, params=state.params, hidden=policy.initial_hidden(2))
+        >>> state, rollout = (
+        ...     learner.init(policy, env.keys[0], spec=env.spec),
+        ...     mg.Rollout(1, envs=2, slots=2),
+        ... )
+        >>> epoch = mg.run_epoch(
+        ...     env, *env.reset(), policy, params=state.params, hidden=policy.initial_hidden(2)
+        ... )
         >>> rollout.write(0, epoch, reset_before=torch.tensor([True, True]))
-        >>> after, metrics = learner.update(state, rollout.rows, policy=policy, round=mg.Round(env.spec, number=0))
+        >>> after, metrics = learner.update(
+        ...     state, rollout.rows, policy=policy, round=mg.Round(env.spec, number=0)
+        ... )
         >>> float(metrics["steps_done"]), int(after.rounds)
         (1.0, 1)
     """
@@ -135,7 +152,8 @@ class PpoLearner(Learner[PpoState]):
         self, state: PpoState, rollout: TensorDict, *, policy: NetworkPolicy, round: Round
     ) -> tuple[PpoState, TensorDict]:
         """Run the minibatch steps of a round; of a demonstration, more of them.  rollout [T, E]."""
-        spec, weights = round.spec, coefficients_at(round.spec.ppo, round.number)
+        spec = round.spec
+        weights = coefficients_at(round.spec.ppo, round.number)
         passes = spec.ppo.epochs * (IMITATION_PASSES if weights.imitation else 1)
         device = get_leaf(rollout, "action").device
         return update_ppo(
@@ -156,8 +174,12 @@ PPO = PpoLearner()
 IMITATION_PASSES = 3  # passes over a round of demonstrations, per pass over another one
 
 
-def score_demonstration(policy: NetworkPolicy, params: TensorDict, rollout: TensorDict) -> TensorDict:
-    """Return rows of another policy with the log-probabilities and the values that this one gives them.  [T, E]."""
+def score_demonstration(
+    policy: NetworkPolicy, params: TensorDict, rollout: TensorDict
+) -> TensorDict:
+    """Return rows of another policy with the log-probabilities and the values that this one gives
+    them.  [T, E].
+    """
     with torch.no_grad():
         scores = policy.evaluate(params, rollout)
     rows: Any = rollout.copy()
@@ -165,12 +187,18 @@ def score_demonstration(policy: NetworkPolicy, params: TensorDict, rollout: Tens
 
 
 def draw_minibatches(
-    spec: RunSpec, round: int, device: torch.device, *, passes: int | None = None, exchange: Exchange = ALONE
+    spec: RunSpec,
+    round: int,
+    device: torch.device,
+    *,
+    passes: int | None = None,
+    exchange: Exchange = ALONE,
 ) -> Tensor:
-    """Draw the envs of each minibatch of each pass, K = `passes` or `ppo.epochs`: int64 [K, n, E / n].
+    """Draw the envs of each minibatch of each pass, K = `passes` or `ppo.epochs`: int64 [K, n, E /
+    n].
 
-    With an exchange between W processes the same envs are drawn for any W; each gets its part of each minibatch,
-    [K, n, E / (n W)], counted from its first env.  E / W has to be a multiple of n.
+    With an exchange between W processes the same envs are drawn for any W; each gets its part of
+    each minibatch, [K, n, E / (n W)], counted from its first env.  E / W has to be a multiple of n.
     """
     n = spec.ppo.minibatches or 1
     own = exchange.own(spec.envs // n)

@@ -13,13 +13,18 @@ from morphogen.ppo.moments import stack_parts
 from morphogen.state.tree_ops import choose
 from morphogen.vocab.action import HEADS
 
-Metrics = dict[str, tuple[Tensor, Tensor]]  # name -> (value, valid); 0-d, or a vector over its parts
-# Parameters of the policy, whatever its size; those of a head that a run does without are never valid.
+# name -> (value, valid); 0-d, or a vector over its parts
+Metrics = dict[str, tuple[Tensor, Tensor]]
+# Parameters of the policy, whatever its size; those of a head that a run does without are never
+# valid.
 LAYER_NAMES = tuple(leaf.name for leaf in controller_leaves(1, 1, contribution=True))
 Reduction = Enum("Reduction", "MEAN MAX MIN SUM FIRST ANY")  # of the values of the counted steps
 # Every metric of a minibatch step.  `pack_metrics` refuses another set of names.
 STEP_REDUCTIONS: dict[str, Reduction] = {
-    **dict.fromkeys(("policy_loss", "value_loss", "contribution_loss", "entropy", "entropy_head"), Reduction.MEAN),
+    **dict.fromkeys(
+        ("policy_loss", "value_loss", "contribution_loss", "entropy", "entropy_head"),
+        Reduction.MEAN,
+    ),
     **dict.fromkeys(("kl", "clip_share", "clip_share_head"), Reduction.MEAN),
     "ratio_max": Reduction.MAX,
     "ratio_min": Reduction.MIN,
@@ -40,14 +45,30 @@ METRIC_PARTS = {
 # Metrics of the round as a whole.
 ROUND_METRICS: tuple[str, ...] = (
     *("epochs_done", "explained_variance", "value_mean", "value_std", "return_mean", "return_std"),
-    *("td_error_abs_mean", "advantage_mean", "advantage_std", "free_steps", "forced_share", "rollback_rows"),
-    *("contribution_targets", "learning_rate", "entropy_coef", "value_coef", "skip_streak", "return_scale"),
+    *(
+        "td_error_abs_mean",
+        "advantage_mean",
+        "advantage_std",
+        "free_steps",
+        "forced_share",
+        "rollback_rows",
+    ),
+    *(
+        "contribution_targets",
+        "learning_rate",
+        "entropy_coef",
+        "value_coef",
+        "skip_streak",
+        "return_scale",
+    ),
     *("value_offset", "nonfinite.rollout"),
 )
 
 
 def _labels(name: str) -> tuple[str, ...]:
-    return tuple(f"{name}.{part}" for part in METRIC_PARTS[name]) if name in METRIC_PARTS else (name,)
+    return (
+        tuple(f"{name}.{part}" for part in METRIC_PARTS[name]) if name in METRIC_PARTS else (name,)
+    )
 
 
 STEP_NAMES: tuple[str, ...] = tuple(label for name in STEP_REDUCTIONS for label in _labels(name))
@@ -72,9 +93,13 @@ EXTREMES = {"ratio_max": torch.amax, "ratio_min": torch.amin, "behaviour_gap": t
 
 
 def merge_extremes(values: Tensor, exchange: Exchange) -> Tensor:
-    """Replace the extremes of a part of the rows by those of all rows.  [N, M] in the order of `STEP_NAMES`."""
+    """Replace the extremes of a part of the rows by those of all rows.  [N, M] in the order of
+    `STEP_NAMES`.
+    """
     columns = {name: STEP_NAMES.index(name) for name in EXTREMES}
-    parts = stack_parts(exchange, {name: values[:, column] for name, column in columns.items()}, "metrics")
+    parts = stack_parts(
+        exchange, {name: values[:, column] for name, column in columns.items()}, "metrics"
+    )
     merged = values.clone()
     for name, column in columns.items():
         merged[:, column] = EXTREMES[name](parts[name], 0)
@@ -82,18 +107,25 @@ def merge_extremes(values: Tensor, exchange: Exchange) -> Tensor:
 
 
 def pack_metrics(metrics: Metrics) -> tuple[Tensor, Tensor]:
-    """Pack the metrics of one step in the order of `STEP_NAMES`.  -> value float64 [M], valid bool [M]."""
+    """Pack the metrics of one step in the order of `STEP_NAMES`.  -> value float64 [M], valid bool
+    [M].
+    """
     if metrics.keys() != STEP_REDUCTIONS.keys():
         raise ValueError(f"metrics: expected {sorted(STEP_REDUCTIONS)}, got {sorted(metrics)}")
     values = torch.cat([metrics[name][0].detach().reshape(-1).double() for name in STEP_REDUCTIONS])
-    valid = torch.cat([metrics[name][1].expand_as(metrics[name][0]).reshape(-1) for name in STEP_REDUCTIONS])
+    valid = torch.cat(
+        [metrics[name][1].expand_as(metrics[name][0]).reshape(-1) for name in STEP_REDUCTIONS]
+    )
     return values, valid
 
 
 def reduce_metrics(values: Tensor, valid: Tensor, counted: Tensor) -> Metrics:
-    """Reduce over the counted steps; invalid if no step measured it.  values, valid [N, M]; counted bool [N] -> 0-d."""
+    """Reduce over the counted steps; invalid if no step measured it.  values, valid [N, M]; counted
+    bool [N] -> 0-d.
+    """
     use = valid & counted.unsqueeze(-1)
-    number, total = use.sum(0), choose(use, values, 0.0).sum(0)
+    number = use.sum(0)
+    total = choose(use, values, 0.0).sum(0)
     by = {
         Reduction.MEAN: total / number.clamp(min=1),
         Reduction.SUM: total,
@@ -111,7 +143,9 @@ def reduce_metrics(values: Tensor, valid: Tensor, counted: Tensor) -> Metrics:
 
 
 def assemble_metrics(metrics: Mapping[str, tuple[Tensor, Tensor]]) -> TensorDict:
-    """Build one flat TensorDict of 0-d float64 values and `<name>_valid` flags, all of `METRIC_NAMES`."""
+    """Build one flat TensorDict of 0-d float64 values and `<name>_valid` flags, all of
+    `METRIC_NAMES`.
+    """
     if set(metrics) != set(METRIC_NAMES):
         difference = sorted(set(metrics) ^ set(METRIC_NAMES))
         raise ValueError(f"metrics: expected METRIC_NAMES, got a difference of {difference}")

@@ -1,4 +1,6 @@
-"""Steps of a PPO update: gradient of a minibatch, clipping, Adam, and the loop over all minibatches.  Pure."""
+"""Steps of a PPO update: gradient of a minibatch, clipping, Adam, and the loop over all
+minibatches.  Pure.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +23,8 @@ from morphogen.ppo.metrics import EXTREMES, STEP_NAMES, Metrics, pack_metrics
 from morphogen.state.loops import Repeat, repeat
 from morphogen.state.tree_ops import choose, constant_table, get_leaf, get_leaves
 
-BETAS, EPS = (0.9, 0.999), 1e-5
+BETAS = (0.9, 0.999)
+EPS = 1e-5
 KL_STOP_FACTOR = 1.5  # times the target
 
 
@@ -35,14 +38,17 @@ class UpdateState(NamedTuple):
     stopped: Tensor  # bool []
 
 
-MinibatchStep = Callable[..., tuple[UpdateState, Metrics]]  # `minibatch_step`, or a compiled form of it
+# `minibatch_step`, or a compiled form of it
+MinibatchStep = Callable[..., tuple[UpdateState, Metrics]]
 
 
 def start_state(net: TensorDict, optimiser: TensorDict) -> UpdateState:
     """State before the first minibatch step."""
     step = get_leaf(optimiser, "step")
     m, v = (get_leaves(get_branch(optimiser, name)) for name in ("m", "v"))
-    return UpdateState(get_leaves(net), m, v, step=step, stopped=torch.zeros_like(step, dtype=torch.bool))
+    return UpdateState(
+        get_leaves(net), m, v, step=step, stopped=torch.zeros_like(step, dtype=torch.bool)
+    )
 
 
 class UpdateProgress(NamedTuple):
@@ -64,26 +70,36 @@ def run_minibatches(
     step: MinibatchStep,
     repeat: Repeat = repeat,
 ) -> tuple[UpdateState, tuple[Tensor, Tensor, Tensor]]:
-    """Run all K x n minibatch steps -> state, (values [K n, M], valid [K n, M], counted bool [K n]).
+    """Run all K x n minibatch steps -> state, (values [K n, M], valid [K n, M], counted bool [K
+    n]).
 
-    `step` takes state, rows and hidden of the minibatch.  Steps after the one that trips the KL stop are not counted.
+    `step` takes state, rows and hidden of the minibatch.  Steps after the one that trips the KL
+    stop are not counted.
     """
-    envs, device = assignment.flatten(0, 1), assignment.device
+    envs = assignment.flatten(0, 1)
+    device = assignment.device
 
     def next_step(progress: UpdateProgress) -> UpdateProgress:
-        number, before = progress.number, progress.state.stopped
+        number = progress.number
+        before = progress.state.stopped
         index = envs.index_select(0, number).squeeze(0)
         take = partial(torch.index_select, dim=1, index=index)
         batch = cast(Any, rows).apply(take, batch_size=[rows.shape[0], index.shape[0]])
         after, measured = step(progress.state, batch, hidden[index])
         new = (*pack_metrics(measured), ~before)
-        seen = (old.index_copy(0, number, x.unsqueeze(0)) for old, x in zip(progress[2:], new, strict=True))
+        seen = (
+            old.index_copy(0, number, x.unsqueeze(0))
+            for old, x in zip(progress[2:], new, strict=True)
+        )
         return UpdateProgress(after, number + 1, *seen)
 
-    steps, width = len(envs), len(STEP_NAMES)
+    steps = len(envs)
+    width = len(STEP_NAMES)
     values = torch.zeros(steps, width, dtype=torch.float64, device=device)
     flags = torch.zeros_like(values, dtype=torch.bool)
-    start = UpdateProgress(state, torch.zeros(1, dtype=torch.int64, device=device), values, flags, flags[:, 0])
+    start = UpdateProgress(
+        state, torch.zeros(1, dtype=torch.int64, device=device), values, flags, flags[:, 0]
+    )
     end = repeat(next_step, start, steps)
     return end.state, end[2:]
 
@@ -106,12 +122,15 @@ def minibatch_step(
         hidden: [B], memory of the policy before row 0.
         weights: coefficients of the round.
         policy, spec: network with its floors; settings `ppo.*`.
-        exchange: with the processes that hold the other envs of the minibatch; sums gradients and losses.
+        exchange: with the processes that hold the other envs of the minibatch; sums gradients and
+        losses.
 
     Returns: the state after the step, and metrics: pairs (value, valid) by name.
     Promise: a step that is not finite, or that follows the KL stop, changes nothing.
     """
-    grads, measured = minibatch_gradient(state.net, rows, hidden, weights, policy=policy, spec=spec, exchange=exchange)
+    grads, measured = minibatch_gradient(
+        state.net, rows, hidden, weights, policy=policy, spec=spec, exchange=exchange
+    )
     names = [name for name in measured if name not in EXTREMES]
     total = exchange.sum([*grads.values(), *(measured[name][0] for name in names)])
     grads = dict(zip(grads, total, strict=False))
@@ -130,17 +149,29 @@ def minibatch_gradient(
     spec: PpoSpec,
     exchange: Exchange,
 ) -> tuple[ControllerParams, Metrics]:
-    """Gradient of the objective of one minibatch, and its loss and metrics, pairs by name.  Arguments: as above."""
+    """Gradient of the objective of one minibatch, and its loss and metrics, pairs by name.
+    Arguments: as above.
+    """
     scores = get_leaf(rows, "log_prob")
     lookups = build_lookups(policy.floor, scores.device)
     factors = constant_table(spec.entropy_coef_head, scores.dtype, scores.device)
-    fixed = {"policy": policy, "spec": spec, "weights": weights, "lookups": lookups, "factors": factors}
-    objective = partial(_objective, names=tuple(net), rows=rows, hidden=hidden, exchange=exchange, **fixed)
+    fixed = {
+        "policy": policy,
+        "spec": spec,
+        "weights": weights,
+        "lookups": lookups,
+        "factors": factors,
+    }
+    objective = partial(
+        _objective, names=tuple(net), rows=rows, hidden=hidden, exchange=exchange, **fixed
+    )
     grads, measured = grad_and_value(objective, tuple(net.values()))
     return dict(zip(net, grads, strict=True)), measured
 
 
-def _objective(leaves: Buffers, *, names: tuple[str, ...], **options: Any) -> tuple[Tensor, Metrics]:
+def _objective(
+    leaves: Buffers, *, names: tuple[str, ...], **options: Any
+) -> tuple[Tensor, Metrics]:
     """Loss and metrics of a minibatch, as a function of the parameters of these names."""
     loss, measured = minibatch_objective(dict(zip(names, leaves, strict=True)), **options)
     return loss, {**measured, "loss": (loss.detach(), measured["value_loss"][1])}
@@ -155,23 +186,37 @@ def apply_gradient(
     policy: NetworkPolicy,
     spec: PpoSpec,
 ) -> tuple[UpdateState, Metrics]:
-    """Take one step of Adam; return the metrics of `STEP_REDUCTIONS`.  `measured`: of `minibatch_gradient`."""
+    """Take one step of Adam; return the metrics of `STEP_REDUCTIONS`.  `measured`: of
+    `minibatch_gradient`.
+    """
     measured = dict(measured)
     loss, some_known = measured.pop("loss")
     (spread, _), (reach, _) = measured.pop("diversity_head"), measured.pop("reach_head")
     entropy = choose(reach > 0, spread / choose(reach > 0, reach, 1.0), 0.0)
     norm = global_norm(list(grads.values()))
     new = _adam_step(state, grads, norm, lr=weights.lr, spec=spec, decayed=policy.network.decayed)
-    reached = global_norm([*new.net.values(), *new.v.values()])  # parameters and second moments after the step
+    # parameters and second moments after the step
+    reached = global_norm([*new.net.values(), *new.v.values()])
     checks = {"loss": loss, "gradient": norm, "step": reached}
     ok = torch.stack([*checks.values()]).isfinite().all() & some_known
     limit = spec.target_kl
     divergence, valid = measured["kl"]  # not valid in imitation, which has no limit
-    stopped = state.stopped if limit is None else state.stopped | (valid & (divergence > KL_STOP_FACTOR * limit))
+    stopped = (
+        state.stopped
+        if limit is None
+        else state.stopped | (valid & (divergence > KL_STOP_FACTOR * limit))
+    )
     after = _where_applied(ok & ~stopped, new, state)._replace(stopped=stopped)
     norms, has_heads = head_norms(grads)
-    parts = {"gradient_norm_head": (norms, has_heads & ok), "layer_health": gradient_layer_health(grads)}
-    own = {**_step_metrics(checks, ok, stopped, spec), **parts, "entropy_head": (entropy, reach > 0)}
+    parts = {
+        "gradient_norm_head": (norms, has_heads & ok),
+        "layer_health": gradient_layer_health(grads),
+    }
+    own = {
+        **_step_metrics(checks, ok, stopped, spec),
+        **parts,
+        "entropy_head": (entropy, reach > 0),
+    }
     return after, {**measured, **own}
 
 
@@ -192,21 +237,27 @@ def _adam_step(
     grads = split_leaves(choose(flat.isfinite(), flat, 0.0) * factor, grads)
     decay = {name: spec.weight_decay if name in decayed else 0.0 for name in grads}
     step = state.step + 1
-    net, m, v = adamw(state.net, grads, state.m, state.v, step, lr=lr, betas=BETAS, eps=EPS, weight_decay=decay)
+    net, m, v = adamw(
+        state.net, grads, state.m, state.v, step, lr=lr, betas=BETAS, eps=EPS, weight_decay=decay
+    )
     return state._replace(net=net, m=m, v=v, step=step)
 
 
 def _where_applied(applied: Tensor, new: UpdateState, old: UpdateState) -> UpdateState:
     """Select the new leaves if applied, else the old ones bit for bit.  applied bool []."""
     pairs = ((new.m, old.m), (new.v, old.v))
-    m, v = (copy_leaves(torch.where(applied, flatten_leaves(a), flatten_leaves(b)), b) for a, b in pairs)
-    net = {name: torch.where(applied, leaf, old.net[name]) for name, leaf in new.net.items()}  # keeps their strides
+    m, v = (
+        copy_leaves(torch.where(applied, flatten_leaves(a), flatten_leaves(b)), b) for a, b in pairs
+    )
+    # keeps their strides
+    net = {name: torch.where(applied, leaf, old.net[name]) for name, leaf in new.net.items()}
     return old._replace(net=net, m=m, v=v, step=torch.where(applied, new.step, old.step))
 
 
 def _step_metrics(checks: dict[str, Tensor], ok: Tensor, stopped: Tensor, spec: PpoSpec) -> Metrics:
     """Metrics of one step.  `checks`: numbers [] that must be finite for the step to be applied."""
-    always, norm = torch.ones_like(ok), checks["gradient"]
+    always = torch.ones_like(ok)
+    norm = checks["gradient"]
     clipped = torch.zeros_like(ok) if spec.max_grad_norm is None else norm > spec.max_grad_norm
     flags = {
         "steps_done": ok & ~stopped,

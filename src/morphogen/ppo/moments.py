@@ -35,7 +35,8 @@ def masked_moments(x: Tensor, where: Tensor) -> Moments:
 def merge_moments(a: Moments, b: Moments) -> Moments:
     """Moments of the union of two disjoint sets of entries.
 
-    Source: Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979.
+    Source: Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample
+    Variances, 1979.
     """
     total = a.count + b.count
     step = b.mean - a.mean
@@ -44,16 +45,24 @@ def merge_moments(a: Moments, b: Moments) -> Moments:
     return Moments(total, a.mean + step * share, a.m2 + b.m2 + between)
 
 
-def stack_parts(exchange: Exchange, values: Mapping[str, Tensor], name: str = "moments") -> dict[str, Tensor]:
+def stack_parts(
+    exchange: Exchange, values: Mapping[str, Tensor], name: str = "moments"
+) -> dict[str, Tensor]:
     """Stack the values of all P parts of a rollout, [P, ...] each.  `name`: of the exchange."""
     return exchange.join(name, {key: value.unsqueeze(0) for key, value in values.items()}, axis=0)
 
 
 def merge_parts(exchange: Exchange, moments: Mapping[str, Moments]) -> dict[str, Moments]:
     """Moments of the entries of all parts of a rollout, merged in the order of the envs."""
-    fields = {f"{name}.{key}": leaf for name, part in moments.items() for key, leaf in part._asdict().items()}
+    fields = {
+        f"{name}.{key}": leaf
+        for name, part in moments.items()
+        for key, leaf in part._asdict().items()
+    }
     stacked = stack_parts(exchange, fields)
-    parts = {name: [stacked[f"{name}.{key}"].unbind(0) for key in Moments._fields] for name in moments}
+    parts = {
+        name: [stacked[f"{name}.{key}"].unbind(0) for key in Moments._fields] for name in moments
+    }
     return {name: reduce(merge_moments, map(Moments, *columns)) for name, columns in parts.items()}
 
 

@@ -1,4 +1,6 @@
-"""Preparation of a rollout for the loss: valid envs, return units, advantages, normalised observations."""
+"""Preparation of a rollout for the loss: valid envs, return units, advantages, normalised
+observations.
+"""
 
 from typing import NamedTuple
 
@@ -32,7 +34,9 @@ class ScaleState(FrozenTree):
 def init_scale(device: torch.device | str = "cpu") -> ScaleState:
     """Return the initial state: scale 1."""
     zero = torch.zeros((), dtype=torch.float64, device=device)
-    return ScaleState(first=zero, second=zero.clone(), rounds=zero.to(torch.int64), batch_size=[], device=device)
+    return ScaleState(
+        first=zero, second=zero.clone(), rounds=zero.to(torch.int64), batch_size=[], device=device
+    )
 
 
 def running_mean(state: ScaleState) -> Tensor:
@@ -43,7 +47,12 @@ def running_mean(state: ScaleState) -> Tensor:
 def return_scale(state: ScaleState) -> Tensor:
     """Reward units in one return unit: float64 [], >= 0.05; 1 before the first round."""
     mean = running_mean(state)
-    deviation = (state.second / _total_weight(state) - mean.square()).clamp_min(0.0).sqrt().clamp_min(MIN_SCALE)
+    deviation = (
+        (state.second / _total_weight(state) - mean.square())
+        .clamp_min(0.0)
+        .sqrt()
+        .clamp_min(MIN_SCALE)
+    )
     return choose(state.rounds > 0, deviation, 1.0)
 
 
@@ -60,10 +69,12 @@ def rescale_rewards(
     """Update the scale with the returns of one round and divide the rewards by it.
 
     Shapes: reward, terminated [T, E]; executed bool [E] or [T, E], False for envs that do not count
-    -> (state, reward / scale [T, E], value_factor []): values predicted in the old unit are multiplied by the factor.
-    Promise: signs, zeros and ratios of rewards are kept; a round without a counted row leaves the state unchanged.
-    `kind`: "running", or "fixed" for scale 1 and a state that never changes; `exchange`: with the processes that hold
-    the other rows of the round.
+    -> (state, reward / scale [T, E], value_factor []): values predicted in the old unit are
+    multiplied by the factor.
+    Promise: signs, zeros and ratios of rewards are kept; a round without a counted row leaves the
+    state unchanged.
+    `kind`: "running", or "fixed" for scale 1 and a state that never changes; `exchange`: with the
+    processes that hold the other rows of the round.
     """
     if kind == "fixed":
         return state, reward, torch.ones_like(reward[0, 0])
@@ -78,8 +89,12 @@ def rescale_rewards(
     number, first, second = sum_parts(exchange, sums).values()
     first, second = (x / number.clamp_min(1) for x in (first, second))
     learned = state.replace(
-        first=torch.where(number > 0, SCALE_DECAY * state.first + (1 - SCALE_DECAY) * first, state.first),
-        second=torch.where(number > 0, SCALE_DECAY * state.second + (1 - SCALE_DECAY) * second, state.second),
+        first=torch.where(
+            number > 0, SCALE_DECAY * state.first + (1 - SCALE_DECAY) * first, state.first
+        ),
+        second=torch.where(
+            number > 0, SCALE_DECAY * state.second + (1 - SCALE_DECAY) * second, state.second
+        ),
         rounds=state.rounds + (number > 0).to(torch.int64),
     )
     unit = return_scale(learned)
@@ -92,11 +107,14 @@ def _total_weight(state: ScaleState) -> Tensor:
     return choose(state.rounds > 0, 1.0 - SCALE_DECAY ** state.rounds.to(torch.float64), 1.0)
 
 
-_CONTRIBUTION_LIMIT, _CONTRIBUTION_UNIT = 50.0, 10.0  # points
+_CONTRIBUTION_LIMIT = 50.0
+_CONTRIBUTION_UNIT = 10.0  # points
 _MIN_VARIANCE = 1e-8  # of returns, for the explained variance
 # Of a valid reward, value or log-prob: a larger one would set the unit of returns of all envs.
 _MAX_ABS = 1e9
-_GROUP_FLOOR, _GROUP_LIMIT = 0.02, 3.0  # least deviation in return units; most deviations of an advantage in a group
+# least deviation in return units; most deviations of an advantage in a group
+_GROUP_FLOOR = 0.02
+_GROUP_LIMIT = 3.0
 
 
 class ScaledCritic(NamedTuple):
@@ -120,9 +138,11 @@ def prepare_rows(
 ) -> tuple[ScaledCritic, TensorDict, Metrics]:
     """Prepare the rows of an update: return units, advantages, weights.
 
-    Shapes: rollout [T, E] -> (critic, rows [T, E], metrics of the round).  `group`: envs in a row that play the same
-    world; `exchange`: with the processes that hold the other envs; critic and metrics are those of all.
-    Promise: rewards, values, log-probs and observations of an env outside `finite_envs` reach nothing.
+    Shapes: rollout [T, E] -> (critic, rows [T, E], metrics of the round).  `group`: envs in a row
+    that play the same world; `exchange`: with the processes that hold the other envs; critic and
+    metrics are those of all.
+    Promise: rewards, values, log-probs and observations of an env outside `finite_envs` reach
+    nothing.
     """
     known = finite_envs(rollout)
     fields = ("reward", "value", "next_value", "log_prob")
@@ -131,9 +151,13 @@ def prepare_rows(
     after, reward, factor = rescale_rewards(
         scale, clean["reward"], ends[0], spec.gamma, known, kind=kind, exchange=exchange
     )
-    units, shift = rescale_critic(params, factor, before=scale, after=after, layer=policy.network.value_layer)
+    units, shift = rescale_critic(
+        params, factor, before=scale, after=after, layer=policy.network.value_layer
+    )
     value, behind = (clean[name] * factor + shift for name in ("value", "next_value"))
-    advantage, returns = gae(reward, value, behind, *ends, gamma=spec.gamma, gae_lambda=spec.gae_lambda)
+    advantage, returns = gae(
+        reward, value, behind, *ends, gamma=spec.gamma, gae_lambda=spec.gae_lambda
+    )
     error, _ = gae(reward, value, behind, *ends, gamma=spec.gamma, gae_lambda=0.0)
     counts = known.expand_as(value)
     free = counts & ~rollout["forced"]
@@ -159,7 +183,10 @@ def prepare_rows(
             **contribution_targets(rollout, counts),
         }
     )
-    totals = {**count_round(rollout, counts, free), "contribution_targets": rows["contribution_valid"].sum()}
+    totals = {
+        **count_round(rollout, counts, free),
+        "contribution_targets": rows["contribution_valid"].sum(),
+    }
     once = {
         **_value_metrics(moments, unit=return_scale(after)),
         **_round_metrics(moments, sum_parts(exchange, totals)),
@@ -170,15 +197,26 @@ def prepare_rows(
 
 
 def _standardise_group(advantage: Tensor, free: Tensor, moments: Moments, group: int) -> Tensor:
-    """Standardise advantages [T, E]; those of groups vary less, with rare large ones, which are cut."""
+    """Standardise advantages [T, E]; those of groups vary less, with rare large ones, which are
+    cut.
+    """
     if group == 1:
         return standardise(advantage, free, moments=moments)
-    return standardise(advantage, free, floor=_GROUP_FLOOR, moments=moments).clamp(-_GROUP_LIMIT, _GROUP_LIMIT)
+    return standardise(advantage, free, floor=_GROUP_FLOOR, moments=moments).clamp(
+        -_GROUP_LIMIT, _GROUP_LIMIT
+    )
 
 
 def finite_envs(rollout: TensorDict) -> Tensor:
-    """Envs whose rewards, values and log-probs are finite and below 1e9 in every row.  rollout [T, E] -> bool [E]."""
-    fields = (rollout["reward"], rollout["value"], rollout["next_value"], rollout["log_prob"].abs().amax(-1))
+    """Envs whose rewards, values and log-probs are finite and below 1e9 in every row.  rollout [T,
+    E] -> bool [E].
+    """
+    fields = (
+        rollout["reward"],
+        rollout["value"],
+        rollout["next_value"],
+        rollout["log_prob"].abs().amax(-1),
+    )
     return torch.stack([(field.abs() <= _MAX_ABS).all(0) for field in fields]).all(0)
 
 
@@ -192,10 +230,11 @@ def rescale_critic(
 ) -> tuple[ScaledCritic, Tensor]:
     """Rescale the critic; values in reward units stay.  -> (critic, shift of stored values []).
 
-    `layer`: name of the last, linear layer of the value.  The first round adds the offset to stored predictions; the
-    layer stays.
+    `layer`: name of the last, linear layer of the value.  The first round adds the offset to stored
+    predictions; the layer stays.
     """
-    net, old = get_branch(params, "net"), get_leaf(params, "value_offset")
+    net = get_branch(params, "net")
+    old = get_leaf(params, "value_offset")
     offset = (running_mean(after) / return_scale(after)).to(old.dtype)
     first = before.rounds == 0
     weight, bias = (get_leaf(net, f"{layer}.{part}") for part in ("weight", "bias"))
@@ -203,13 +242,21 @@ def rescale_critic(
         f"{layer}.weight": torch.where(first, weight, factor * weight),
         f"{layer}.bias": torch.where(first, bias, factor * (bias + old) - offset),
     }
-    return ScaledCritic(net.clone(recurse=False).update(moved), offset, after), choose(first, offset, 0.0)
+    return ScaledCritic(net.clone(recurse=False).update(moved), offset, after), choose(
+        first, offset, 0.0
+    )
 
 
 def contribution_targets(rollout: TensorDict, counts: Tensor) -> dict[str, Tensor]:
-    """Targets of the contribution head, points / 10, and their weights.  counts bool [T, E] -> two of [T, E, S]."""
-    valid = rollout["contribution_valid"] & counts.unsqueeze(-1) & rollout["contribution"].isfinite()
-    points = choose(valid, rollout["contribution"], 0.0).clamp(-_CONTRIBUTION_LIMIT, _CONTRIBUTION_LIMIT)
+    """Targets of the contribution head, points / 10, and their weights.  counts bool [T, E] -> two
+    of [T, E, S].
+    """
+    valid = (
+        rollout["contribution_valid"] & counts.unsqueeze(-1) & rollout["contribution"].isfinite()
+    )
+    points = choose(valid, rollout["contribution"], 0.0).clamp(
+        -_CONTRIBUTION_LIMIT, _CONTRIBUTION_LIMIT
+    )
     return {"contribution": points / _CONTRIBUTION_UNIT, "contribution_valid": valid.float()}
 
 
@@ -227,8 +274,10 @@ def count_round(rollout: TensorDict, counts: Tensor, free: Tensor) -> dict[str, 
 
 def _value_metrics(moments: dict[str, Moments], *, unit: Tensor) -> Metrics:
     """Explained variance of the critic, and values and returns in reward units."""
-    value, returns = moments["value"], moments["return"]
-    some, spread = value.count > 0, returns.variance >= _MIN_VARIANCE
+    value = moments["value"]
+    returns = moments["return"]
+    some = value.count > 0
+    spread = returns.variance >= _MIN_VARIANCE
     left = moments["residual"].variance / choose(spread, returns.variance, 1.0)
     return {
         "explained_variance": (1.0 - left, some & spread),
@@ -241,7 +290,8 @@ def _value_metrics(moments: dict[str, Moments], *, unit: Tensor) -> Metrics:
 
 def _round_metrics(moments: dict[str, Moments], totals: dict[str, Tensor]) -> Metrics:
     """Advantages, errors of the critic and counts.  `totals`: of `count_round`, over all rows."""
-    advantage, error = moments["advantage"], moments["error"]
+    advantage = moments["advantage"]
+    error = moments["error"]
     names = ("free_steps", "rollback_rows", "nonfinite.rollout", "contribution_targets")
     return {
         "advantage_mean": (advantage.mean, advantage.count > 0),

@@ -18,10 +18,18 @@ from morphogen.state.decision import Observation
 from morphogen.state.tree_ops import choose, constant_table, divide_ints, get_leaf, get_leaves
 from morphogen.vocab.observation import ENV, FEATURES
 
-OUTLIER_DEVIATIONS, DEVIATION_FLOOR = 3.0, 1e-8  # standard deviations
-NEAR_CLIP, CLIP = 9.0, 10.0 - 1e-6  # normalised units; the normaliser clamps at 10
-_BLOCKS = {block: tuple(i for i, column in enumerate(ENV) if column.block == block) for block in ("host", "feedback")}
-_NORMALISED = {name: tuple(i for i, column in enumerate(row) if column.normalised) for name, row in FEATURES.items()}
+OUTLIER_DEVIATIONS = 3.0
+DEVIATION_FLOOR = 1e-8  # standard deviations
+NEAR_CLIP = 9.0
+CLIP = 10.0 - 1e-6  # normalised units; the normaliser clamps at 10
+_BLOCKS = {
+    block: tuple(i for i, column in enumerate(ENV) if column.block == block)
+    for block in ("host", "feedback")
+}
+_NORMALISED = {
+    name: tuple(i for i, column in enumerate(row) if column.normalised)
+    for name, row in FEATURES.items()
+}
 
 
 def rollout_stats(
@@ -31,19 +39,25 @@ def rollout_stats(
     updated_stats: TensorDict | None,
     exchange: Exchange = ALONE,
 ) -> TensorDict:
-    """Statistics of a round: 0-d values, a flag `<name>_valid` beside optional ones, and the normaliser.
+    """Statistics of a round: 0-d values, a flag `<name>_valid` beside optional ones, and the
+    normaliser.
 
-    Shapes: observation [T, E], raw; hidden [E], after the last epoch, empty for a policy without memory;
-    scaling_stats: normaliser of the round; updated_stats: normaliser after the round; None for a policy without.
+    Shapes: observation [T, E], raw; hidden [E], after the last epoch, empty for a policy without
+    memory;
+    scaling_stats: normaliser of the round; updated_stats: normaliser after the round; None for a
+    policy without.
     `exchange`: with the processes that hold the other envs; the results are those of all.
     """
     result: dict[str, Tensor] = {
-        f"observation.{name}": value for name, value in raw_feature_stats(observation, exchange).items()
+        f"observation.{name}": value
+        for name, value in raw_feature_stats(observation, exchange).items()
     }
     if scaling_stats is not None and updated_stats is not None:
         for name, (value, valid) in clip_shares(observation, scaling_stats, exchange).items():
             result |= {f"observation.{name}": value, f"observation.{name}_valid": valid}
-        result |= {f"normaliser.{name}": value for name, value in normaliser_stats(updated_stats).items()}
+        result |= {
+            f"normaliser.{name}": value for name, value in normaliser_stats(updated_stats).items()
+        }
     for name, leaf in get_leaves(hidden).items():
         sizes = merge_hidden_stats(stack_parts(exchange, hidden_stats(leaf.unsqueeze(0))._asdict()))
         result |= {f"hidden.{name}_{key}": value for key, value in sizes._asdict().items()}
@@ -51,7 +65,9 @@ def rollout_stats(
 
 
 def merge_hidden_stats(parts: LeafMap) -> HiddenStats:
-    """Merge the sizes of the memories of parts with equal numbers of envs.  [P] each -> 0-d each."""
+    """Merge the sizes of the memories of parts with equal numbers of envs.  [P] each -> 0-d
+    each.
+    """
     return HiddenStats(
         rms=safe_norm(parts["rms"]) / len(parts["rms"]) ** 0.5,
         env_rms_mean=parts["env_rms_mean"].mean(),
@@ -62,22 +78,36 @@ def merge_hidden_stats(parts: LeafMap) -> HiddenStats:
 
 
 def raw_feature_stats(observation: Observation, exchange: Exchange = ALONE) -> dict[str, Tensor]:
-    """Moments of the blocks of raw features, and shares of non-finite values and outliers.  [T, E] -> 0-d each."""
-    env, slots = observation.env, observation.slots
-    columns = torch.cat((env, observation.instance, slots.flatten(2)), dim=-1).flatten(0, -2)  # [T E, D]
-    blocks = {n: env.index_select(-1, constant_table(i, torch.int64, env.device)) for n, i in _BLOCKS.items()}
-    moments = {name: torch.var_mean(block, correction=0) for name, block in {**blocks, "slot": slots}.items()}
+    """Moments of the blocks of raw features, and shares of non-finite values and outliers.  [T, E]
+    -> 0-d each.
+    """
+    env = observation.env
+    slots = observation.slots
+    # [T E, D]
+    columns = torch.cat((env, observation.instance, slots.flatten(2)), dim=-1).flatten(0, -2)
+    blocks = {
+        n: env.index_select(-1, constant_table(i, torch.int64, env.device))
+        for n, i in _BLOCKS.items()
+    }
+    moments = {
+        name: torch.var_mean(block, correction=0)
+        for name, block in {**blocks, "slot": slots}.items()
+    }
     moments["column"] = torch.var_mean(columns, dim=0, correction=0)
     own = {f"{name}.{i}": part for name, pair in moments.items() for i, part in enumerate(pair)}
     parts = stack_parts(exchange, {**own, "nonfinite": observation.nonfinite.sum()})
     entries = columns.numel() * len(parts["nonfinite"])
     result = {"nonfinite_share": divide_ints(parts["nonfinite"].sum(), entries)}
-    means, deviations = dict[str, Tensor](), dict[str, Tensor]()
+    means = dict[str, Tensor]()
+    deviations = dict[str, Tensor]()
     for name in moments:  # all parts have the same number of rows
-        variance, mean = parts[f"{name}.0"], parts[f"{name}.1"]
+        variance = parts[f"{name}.0"]
+        mean = parts[f"{name}.1"]
         means[name], between = mean.mean(0), mean.var(0, correction=0)
         deviations[name] = (variance.mean(0) + between).sqrt()
-    far = (columns - means.pop("column")).abs() > OUTLIER_DEVIATIONS * (deviations.pop("column") + DEVIATION_FLOOR)
+    far = (columns - means.pop("column")).abs() > OUTLIER_DEVIATIONS * (
+        deviations.pop("column") + DEVIATION_FLOOR
+    )
     result |= {f"{name}_mean": mean for name, mean in means.items()}
     result |= {f"{name}_std": deviation for name, deviation in deviations.items()}
     share = stack_parts(exchange, {"outlier": far.to(columns.dtype).mean()})
@@ -85,8 +115,12 @@ def raw_feature_stats(observation: Observation, exchange: Exchange = ALONE) -> d
 
 
 def clip_shares(observation: Observation, stats: TensorDict, exchange: Exchange = ALONE) -> Metrics:
-    """Shares of the normalised elements near the clip limit, and at the limit.  [T, E] -> (0-d, valid) each."""
-    scaled, valid, device = normalise(stats, observation), valid_entries(observation), observation.env.device
+    """Shares of the normalised elements near the clip limit, and at the limit.  [T, E] -> (0-d,
+    valid) each.
+    """
+    scaled = normalise(stats, observation)
+    valid = valid_entries(observation)
+    device = observation.env.device
     for n in FEATURES:
         valid[n] = valid[n] & normalised_features(n, device) & (get_leaf(stats, (n, "count")) > 0)
     own = {"number": torch.stack([where.sum() for where in valid.values()]).sum()}
@@ -95,11 +129,15 @@ def clip_shares(observation: Observation, stats: TensorDict, exchange: Exchange 
         own[share] = torch.stack(beyond).sum()
     total = sum_parts(exchange, own)
     number = total.pop("number")
-    return {share: (beyond / number.clamp(min=1).float(), number > 0) for share, beyond in total.items()}
+    return {
+        share: (beyond / number.clamp(min=1).float(), number > 0) for share, beyond in total.items()
+    }
 
 
 def normaliser_stats(stats: TensorDict) -> dict[str, Tensor]:
-    """Mean and standard deviation of every normalised feature; 0 before its first valid entry.  -> float64 [D] each."""
+    """Mean and standard deviation of every normalised feature; 0 before its first valid entry.  ->
+    float64 [D] each.
+    """
     means: list[Tensor] = []
     deviations: list[Tensor] = []
     for name in FEATURES:
@@ -110,16 +148,21 @@ def normaliser_stats(stats: TensorDict) -> dict[str, Tensor]:
     return {"mean": torch.cat(means), "std": torch.cat(deviations)}
 
 
-def update_observation_stats(stats: TensorDict, observation: Observation, exchange: Exchange = ALONE) -> TensorDict:
+def update_observation_stats(
+    stats: TensorDict, observation: Observation, exchange: Exchange = ALONE
+) -> TensorDict:
     """Merge all rows of a rollout into the statistics; all slots share one set.
 
-    Shapes: stats of `policy.init_stats`; observation [T, E], raw -> statistics of the same form, float64.
+    Shapes: stats of `policy.init_stats`; observation [T, E], raw -> statistics of the same form,
+    float64.
     `exchange`: with the processes that hold the other envs.
 
     Example:
         >>> import morphogen as mg
         >>> _, seen = mg.make("tiny", envs=4, seed=0).reset()
-        >>> stats = mg.ppo.update_observation_stats(mg.policy.init_stats(), seen.observation.unsqueeze(0))
+        >>> stats = mg.ppo.update_observation_stats(
+        ...     mg.policy.init_stats(), seen.observation.unsqueeze(0)
+        ... )
         >>> stats["env", "count"].max()  # valid entries of a feature
         tensor(4., dtype=torch.float64)
     """

@@ -1,6 +1,8 @@
-"""One PPO update of the policy from one rollout: return units, advantages, K x n minibatch steps, metrics.  Pure.
+"""One PPO update of the policy from one rollout: return units, advantages, K x n minibatch steps,
+metrics.  Pure.
 
-The update never reads a value on the host and draws nothing: the caller draws the noise of `minibatch_indices`.
+The update never reads a value on the host and draws nothing: the caller draws the noise of
+`minibatch_indices`.
 """
 
 from functools import partial
@@ -14,13 +16,27 @@ from morphogen.config.policy_spec import PpoSpec
 from morphogen.policy.policy import NetworkPolicy, get_branch
 from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.ppo.loss import Coefficients
-from morphogen.ppo.metrics import STEP_NAMES, Metrics, assemble_metrics, merge_extremes, reduce_metrics
+from morphogen.ppo.metrics import (
+    STEP_NAMES,
+    Metrics,
+    assemble_metrics,
+    merge_extremes,
+    reduce_metrics,
+)
 from morphogen.ppo.minibatch import UpdateState, minibatch_step, run_minibatches, start_state
 from morphogen.ppo.prepare import ScaledCritic, ScaleState, init_scale, prepare_rows
 from morphogen.ppo.rollout_stats import update_observation_stats
 from morphogen.state.decision import Observation
 from morphogen.state.loops import Repeat, repeat
-from morphogen.state.tree_ops import FrozenTree, TensorDictField, choose, get_leaf, get_leaves, replace, select
+from morphogen.state.tree_ops import (
+    FrozenTree,
+    TensorDictField,
+    choose,
+    get_leaf,
+    get_leaves,
+    replace,
+    select,
+)
 
 
 class PpoState(FrozenTree):
@@ -53,7 +69,9 @@ def init_ppo(policy: NetworkPolicy, key: Tensor) -> PpoState:
     zero = torch.zeros((), dtype=torch.int64, device=key.device)
     net = get_leaves(get_branch(params, "net"))
     moments = {
-        moment: TensorDict({name: leaf.new_zeros(leaf.shape) for name, leaf in net.items()}, device=key.device)
+        moment: TensorDict(
+            {name: leaf.new_zeros(leaf.shape) for name, leaf in net.items()}, device=key.device
+        )
         for moment in ("m", "v")
     }
     return PpoState(
@@ -68,7 +86,8 @@ def init_ppo(policy: NetworkPolicy, key: Tensor) -> PpoState:
 
 
 def minibatch_indices(noise: Tensor) -> Tensor:
-    """Envs of the minibatches of K epochs: each holds one of every n neighbours, and each env is in one of them.
+    """Envs of the minibatches of K epochs: each holds one of every n neighbours, and each env is in
+    one of them.
 
     Shapes: noise [K, E / n, n], uniform -> int64 [K, n, E / n].
 
@@ -101,61 +120,105 @@ def update_ppo(
     """Run one PPO update.
 
     `repeat` loops over minibatches; `group` consecutive envs play the same world.
-    Shapes: rollout [T, E], assignment int64 [K, n, E / n], hidden [E] before row 0 (default 0) -> (state, metrics).
-    With an `exchange`, rollout, assignment and hidden are those of the envs of this process; state and metrics are
-    those of all, equal to the results of one process up to rounding.
-    Metrics are 0-d float64, each with a flag `<name>_valid`.
-    Promise: a step changes nothing if its loss, gradient or result is not finite, if no row counts, or from the KL stop
-    on; a round without an applied step leaves network, units and optimiser bit for bit; rows of an env outside
-    `finite_envs` have no weight.
+    Shapes: rollout [T, E], assignment int64 [K, n, E / n], hidden [E] before row 0 (default 0) ->
+    (state, metrics). With an `exchange`, rollout, assignment and hidden are those of the envs of
+    this process; state and metrics are those of all, equal to the results of one process up to
+    rounding. Metrics are 0-d float64, each with a flag `<name>_valid`.
+    Promise: a step changes nothing if its loss, gradient or result is not finite, if no row counts,
+    or from the KL stop on; a round without an applied step leaves network, units and optimiser bit
+    for bit; rows of an env outside `finite_envs` have no weight.
     Source: Schulman et al., Proximal Policy Optimization Algorithms, 2017, algorithm 1.
 
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> env, policy = mg.make("tiny", envs=2, seed=0), mg.NetworkPolicy(mg.LstmNetwork(hidden=8))
+        >>> env, policy = (
+        ...     mg.make("tiny", envs=2, seed=0),
+        ...     mg.NetworkPolicy(mg.LstmNetwork(hidden=8)),
+        ... )
         >>> state, rollout = mg.ppo.init_ppo(policy, env.keys[0]), mg.Rollout(1, envs=2, slots=2)
-        >>> epoch = mg.run_epoch(env, *env.reset(), policy, params=state.params, hidden=policy.initial_hidden(2))
+        >>> epoch = mg.run_epoch(
+        ...     env, *env.reset(), policy, params=state.params, hidden=policy.initial_hidden(2)
+        ... )
         >>> rollout.write(0, epoch, reset_before=torch.tensor([True, True]))
         >>> envs = mg.ppo.minibatch_indices(torch.zeros(1, 2, 1))  # one PPO epoch of one minibatch
         >>> weights = mg.ppo.coefficients_at(env.spec.ppo, 0)
-        >>> after, metrics = mg.ppo.update_ppo(state, rollout.rows, envs, weights, policy=policy, spec=env.spec.ppo)
+        >>> after, metrics = mg.ppo.update_ppo(
+        ...     state, rollout.rows, envs, weights, policy=policy, spec=env.spec.ppo
+        ... )
         >>> int(after.rounds), float(metrics["steps_done"])
         (1, 1.0)
     """
-    memory = policy.initial_hidden(rollout.shape[1], device=assignment.device) if hidden is None else hidden
-    scale, params = learner.return_scale, learner.params
+    memory = (
+        policy.initial_hidden(rollout.shape[1], device=assignment.device)
+        if hidden is None
+        else hidden
+    )
+    scale = learner.return_scale
+    params = learner.params
     units, rows, once = prepare_rows(
-        params, scale, rollout, policy=policy, spec=spec, kind=return_scale, group=group, exchange=exchange
+        params,
+        scale,
+        rollout,
+        policy=policy,
+        spec=spec,
+        kind=return_scale,
+        group=group,
+        exchange=exchange,
     )
     carry = start_state(units.net, learner.optimiser)
-    fixed = {"weights": weights.to_device(carry.step.device), "policy": policy, "spec": spec, "exchange": exchange}
+    fixed = {
+        "weights": weights.to_device(carry.step.device),
+        "policy": policy,
+        "spec": spec,
+        "exchange": exchange,
+    }
     move = partial(minibatch_step, **fixed)
     carry, steps = run_minibatches(carry, rows, memory, assignment, step=move, repeat=repeat)
     reduced = reduce_metrics(merge_extremes(steps[0], exchange), *steps[1:])
     seen = cast(Observation, rollout["observation"])
     moments = update_observation_stats(get_branch(params, "observation"), seen, exchange)
     after = _next_learner(learner, carry, units, moments, applied=reduced["steps_done"][0] > 0)
-    extra = {**_coefficient_metrics(weights, after.skip_streak), "epochs_done": epochs_done(steps[0], len(assignment))}
+    extra = {
+        **_coefficient_metrics(weights, after.skip_streak),
+        "epochs_done": epochs_done(steps[0], len(assignment)),
+    }
     return after, assemble_metrics({**reduced, **once, **extra})
 
 
 def _coefficient_metrics(weights: Coefficients, streak: Tensor) -> Metrics:
     """Coefficients of a round, and its streak of rounds without a step, int64 []."""
-    always, like = torch.ones_like(streak, dtype=torch.bool), torch.zeros_like(streak, dtype=torch.float64)
-    numbers = {"learning_rate": weights.lr, "entropy_coef": weights.entropy, "value_coef": weights.value}
-    metrics: Metrics = {name: (torch.full_like(like, cast(float, x)), always) for name, x in numbers.items()}
+    always = torch.ones_like(streak, dtype=torch.bool)
+    like = torch.zeros_like(streak, dtype=torch.float64)
+    numbers = {
+        "learning_rate": weights.lr,
+        "entropy_coef": weights.entropy,
+        "value_coef": weights.value,
+    }
+    metrics: Metrics = {
+        name: (torch.full_like(like, cast(float, x)), always) for name, x in numbers.items()
+    }
     return {**metrics, "skip_streak": (streak, always)}
 
 
 def _next_learner(
-    learner: PpoState, state: UpdateState, critic: ScaledCritic, observation: TensorDict, *, applied: Tensor
+    learner: PpoState,
+    state: UpdateState,
+    critic: ScaledCritic,
+    observation: TensorDict,
+    *,
+    applied: Tensor,
 ) -> PpoState:
-    """State after a round.  applied bool []: without an applied step only counts and observations change."""
-    old, optimiser = learner.params, learner.optimiser
+    """State after a round.  applied bool []: without an applied step only counts and observations
+    change.
+    """
+    old = learner.params
+    optimiser = learner.optimiser
     before = get_leaves(get_branch(old, "net"))
     new = {name: torch.where(applied, leaf, before[name]) for name, leaf in state.net.items()}
-    net, m, v = (TensorDict(tree, batch_size=[], device=learner.device) for tree in (new, state.m, state.v))
+    net, m, v = (
+        TensorDict(tree, batch_size=[], device=learner.device) for tree in (new, state.m, state.v)
+    )
     offset = torch.where(applied, critic.offset, get_leaf(old, "value_offset"))
     return replace(
         learner,
@@ -168,7 +231,9 @@ def _next_learner(
 
 
 def epochs_done(values: Tensor, epochs: int) -> tuple[Tensor, Tensor]:
-    """PPO epochs with an applied step, as a metric.  values [K n, M] in the order of `STEP_NAMES`."""
+    """PPO epochs with an applied step, as a metric.  values [K n, M] in the order of
+    `STEP_NAMES`.
+    """
     applied = torch.unflatten(values[:, STEP_NAMES.index("steps_done")], 0, (epochs, -1)) > 0
     count = applied.any(-1).sum()
     return count, torch.ones_like(count, dtype=torch.bool)

@@ -2,12 +2,13 @@
 
 For readers who ask "what happened in a run?".  Entry points:
 
-    inspect_run    the command `inspect`: contents of a run directory or a checkpoint; the head of a report
+    inspect_run    the command `inspect`: contents of a run directory or a checkpoint; the head of a
+                   report
     report         the command `report`: one self-contained page
     plots          the five pictures of the report, in the style of `canvas`
 
-A run is read back by `log.run_log`: config, manifest, tables and events, of logs of earlier versions too.
-A damaged or foreign file is a DataError that names the file and the line.
+A run is read back by `log.run_log`: config, manifest, tables and events, of logs of earlier
+versions too. A damaged or foreign file is a DataError that names the file and the line.
 
 Tables hold a row per round, update, episode or seed; rounds are counted from 1.
 The page needs no network: pictures are part of it.

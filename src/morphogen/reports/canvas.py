@@ -16,10 +16,19 @@ RunRows = Mapping[str, Sequence[Row]]  # run -> rows
 WIDTH = 11.0  # inches
 # Okabe and Ito.
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-ORANGE, SKY, BLACK, YELLOW, GREY, PALE = "#E69F00", "#56B4E9", "#000000", "#F0E442", "#999999", "#DDDDDD"
+ORANGE, SKY, BLACK, YELLOW, GREY, PALE = (
+    "#E69F00",
+    "#56B4E9",
+    "#000000",
+    "#F0E442",
+    "#999999",
+    "#DDDDDD",
+)
 CYCLE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK)
 DASHES = ("-", "--", ":", "-.")
-ROOM, LEAST_ROOM = 0.25, 0.01  # above and below the lines of `limit_to_learned`: share of their range, and at least
+# above and below the lines of `limit_to_learned`: share of their range, and at least
+ROOM = 0.25
+LEAST_ROOM = 0.01
 STYLE_FILE = Path(__file__).with_name("report.mplstyle")
 
 
@@ -29,7 +38,8 @@ def new_figure(height: float) -> Figure:
 
 
 def stack_runs(
-    draw: Callable[[SubFigure, Sequence[Row]], None], height: float | Callable[[Sequence[Row]], float]
+    draw: Callable[[SubFigure, Sequence[Row]], None],
+    height: float | Callable[[Sequence[Row]], float],
 ) -> Callable[[RunRows], Figure]:
     """Drawing of the runs of a plot, one below the other.  height: of one run, in inches."""
 
@@ -49,7 +59,9 @@ def stack_runs(
 def add_panels(
     part: Figure | SubFigure, *widths: Sequence[float], heights: Sequence[float] | None = None
 ) -> list[Axes]:
-    """Add rows of panels from the top left; widths: of the panels of each row.  Each row has its own margins."""
+    """Add rows of panels from the top left; widths: of the panels of each row.  Each row has its
+    own margins.
+    """
     rows = part.subfigures(len(widths), 1, squeeze=False, height_ratios=heights)[:, 0]
     panels = (
         row.subplots(1, len(width), squeeze=False, width_ratios=width)[0]
@@ -90,7 +102,11 @@ def draw_line(ax: Axes, rows: Sequence[Row], x: str, y: str, **style: Any) -> bo
         return False
     values = [float("nan") if row.get(y) is None else row[y] for row in rows]
     sparse = len(known) <= 2 or len(known) < len(rows) / 2  # isolated values need dots
-    ax.plot([row[x] for row in rows], values, **{"marker": "o" if sparse else None, "markersize": 3.5, **style})
+    ax.plot(
+        [row[x] for row in rows],
+        values,
+        **{"marker": "o" if sparse else None, "markersize": 3.5, **style},
+    )
     return True
 
 
@@ -102,13 +118,18 @@ def draw_band(ax: Axes, rows: Sequence[Row], ends: tuple[str, str], **style: Any
 
 
 def draw_curves(ax: Axes, runs: RunRows, series: Mapping[str, str], *, x: str = "round") -> None:
-    """Columns over `x`, `series`: column -> its name.  One run: a colour each; several: a colour per run."""
+    """Columns over `x`, `series`: column -> its name.  One run: a colour each; several: a colour
+    per run.
+    """
     drawn = False
     for i, (run, rows) in enumerate(runs.items()):
         for j, (column, name) in enumerate(series.items()):
             single = len(runs) == 1
             dash = j // len(CYCLE) if single else j
-            style: dict[str, Any] = {"color": cycle_colour(j if single else i), "linestyle": DASHES[dash % len(DASHES)]}
+            style: dict[str, Any] = {
+                "color": cycle_colour(j if single else i),
+                "linestyle": DASHES[dash % len(DASHES)],
+            }
             label = name if single else f"{run} {name}" if len(series) > 1 else run
             drawn |= draw_line(ax, rows, x, column, label=label, **style)
     set_integer_x(ax)
@@ -117,11 +138,14 @@ def draw_curves(ax: Axes, runs: RunRows, series: Mapping[str, str], *, x: str = 
 
 
 def limit_to_learned(ax: Axes) -> None:
-    """Limit the vertical axis to all but the first points of its lines: an untrained policy may be far below."""
+    """Limit the vertical axis to all but the first points of its lines: an untrained policy may be
+    far below.
+    """
     lines = [np.asarray(line.get_ydata(), dtype=np.float64) for line in ax.lines]
     later = np.concatenate([*(line[1:] if len(line) > 1 else line for line in lines), ()])
     if np.isfinite(later).any():
-        low, high = np.nanmin(later), np.nanmax(later)
+        low = np.nanmin(later)
+        high = np.nanmax(later)
         room = max(ROOM * (high - low), LEAST_ROOM)
         ax.set_ylim(low - room, high + room)
 
@@ -133,7 +157,12 @@ def cycle_colour(i: int) -> str:
 
 def prefixed_columns(rows: Iterable[Row], prefix: str) -> dict[str, str]:
     """The columns that begin with `prefix.`, each with the rest of its name."""
-    return {name: name.removeprefix(f"{prefix}.") for row in rows for name in row if name.startswith(f"{prefix}.")}
+    return {
+        name: name.removeprefix(f"{prefix}.")
+        for row in rows
+        for name in row
+        if name.startswith(f"{prefix}.")
+    }
 
 
 def group_rows(rows: Iterable[Row], column: str) -> defaultdict[Any, list[Row]]:

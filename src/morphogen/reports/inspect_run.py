@@ -1,4 +1,6 @@
-"""Contents of a run directory or a checkpoint, as tables for the terminal.  No torch, nothing is written."""
+"""Contents of a run directory or a checkpoint, as tables for the terminal.  No torch, nothing is
+written.
+"""
 
 import os
 from pathlib import Path
@@ -24,24 +26,32 @@ MAX_ROWS = 10  # rows of long tables
 # Tables that are shown: heading -> its column.
 TABLE_COLUMNS: dict[str, dict[str, str]] = {
     "held_out": name_map(
-        "rounds of learning=round, value=value_mean, minus wait=minus_wait_mean, minus heuristic=minus_heuristic_mean"
+        "rounds of learning=round, value=value_mean, minus wait=minus_wait_mean, minus "
+        "heuristic=minus_heuristic_mean"
     ),
     "rounds": name_map(
-        "round, accuracy %=accuracy_mean, committed %=committed_mean, value=network_value_mean, reward=reward_mean, "
+        "round, accuracy %=accuracy_mean, committed %=committed_mean, "
+        "value=network_value_mean, reward=reward_mean, "
         "x host=params_ratio_mean, success=success_share, hypervolume, rollbacks"
     ),
     "blueprints": name_map(
-        "blueprint, germinated, fossilized, pruned=pruned.action, by ramp=pruned.ramp, rolled back=rolled_back, alive, "
+        "blueprint, germinated, fossilized, pruned=pruned.action, by ramp=pruned.ramp, "
+        "rolled back=rolled_back, alive, "
         "contribution=contribution_mean, shapley=shapley_mean, params"
     ),
-    "ops": name_map("op, sampled, took effect=effective, executed=succeeded, success=success_share, legal=legal_share"),
+    "ops": name_map(
+        "op, sampled, took effect=effective, executed=succeeded, success=success_share, "
+        "legal=legal_share"
+    ),
     "masks": name_map("head, legal values=choices_mean, share with one=single_share"),
     "verdicts": name_map("what, name, steps"),
     "front": name_map(
-        "round, env, committed %=committed_accuracy, params, x host=params_ratio, stability, value=network_value"
+        "round, env, committed %=committed_accuracy, params, x host=params_ratio, "
+        "stability, value=network_value"
     ),
     "throughput": name_map(
-        "round, env-epochs/s=env_epochs_per_s, samples/s=samples_per_s, rollout s=rollout_s, update s=update_s, "
+        "round, env-epochs/s=env_epochs_per_s, samples/s=samples_per_s, rollout "
+        "s=rollout_s, update s=update_s, "
         "host waits=host_wait_time_share"
     ),
     "anomalies": name_map("round, epoch, env, severity, kind, subject, value, limit"),
@@ -58,7 +68,8 @@ class Inspection(NamedTuple):
 
 
 def tables(path: Path | str) -> dict[str, list[Row]]:
-    """Return the tables of a run directory by name: lists of rows, a row a mapping from columns to values.
+    """Return the tables of a run directory by name: lists of rows, a row a mapping from columns to
+    values.
 
     Args:
         path: run directory; the run may still be running.
@@ -69,7 +80,13 @@ def tables(path: Path | str) -> dict[str, list[Row]]:
     Example:
         >>> import tempfile
         >>> import morphogen as mg
-        >>> fields = {"preset": "tiny", "rounds": 2, "envs": 4, "policy_name": "wait", "episode_length": 2}
+        >>> fields = {
+        ...     "preset": "tiny",
+        ...     "rounds": 2,
+        ...     "envs": 4,
+        ...     "policy_name": "wait",
+        ...     "episode_length": 2,
+        ... }
         >>> spec = mg.RunSpec(**fields, final_episodes=0)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     result = mg.train_ppo_vectorized(spec, out=folder)
@@ -85,16 +102,22 @@ def inspect_path(path: Path, *, most: int | None = MAX_ROWS) -> Inspection:
 
     most: rows of a table, its last ones; None: all.
     """
-    if not os.path.isfile(path / run_directory.CONFIG) and os.path.isfile(path / run_directory.MANIFEST):
+    if not os.path.isfile(path / run_directory.CONFIG) and os.path.isfile(
+        path / run_directory.MANIFEST
+    ):
         return _inspect_checkpoint(path)
     log = read_run(path)
     facts = {**overview(log), "last checkpoint": str(log.manifest.get("last_checkpoint") or "none")}
-    views, excerpts = build_views(log.tables), dict[str, list[Row]]()
+    views = build_views(log.tables)
+    excerpts = dict[str, list[Row]]()
     for name, columns in TABLE_COLUMNS.items():
-        rows, count = views[name], len(views[name])
+        rows = views[name]
+        count = len(views[name])
         title = name if most is None or count <= most else f"{name}, the last {most} of {count}"
         shown = rows if most is None else rows[-most:]
-        excerpts[title] = [{heading: row.get(column) for heading, column in columns.items()} for row in shown]
+        excerpts[title] = [
+            {heading: row.get(column) for heading, column in columns.items()} for row in shown
+        ]
     return Inspection(facts, excerpts)
 
 
@@ -104,9 +127,15 @@ def _inspect_checkpoint(path: Path) -> Inspection:
         manifest = checkpoint_store.read_manifest(path)
     except CheckpointError as error:
         raise CheckpointError(f"checkpoint {path} {error}") from None
-    listed, config = manifest.pop("files"), manifest.pop("config", {})
-    facts = {escape_text(name): escape_text(_format_value(value)) for name, value in manifest.items()}
-    sizes = [{"file": name, "bytes": file["bytes"], "sha256": file["sha256"]} for name, file in listed.items()]
+    listed = manifest.pop("files")
+    config = manifest.pop("config", {})
+    facts = {
+        escape_text(name): escape_text(_format_value(value)) for name, value in manifest.items()
+    }
+    sizes = [
+        {"file": name, "bytes": file["bytes"], "sha256": file["sha256"]}
+        for name, file in listed.items()
+    ]
     usual = dict(flatten_settings(to_settings(RunSpec())))
     settings = dict(flatten_settings(cast(Settings, config))) if isinstance(config, dict) else {}
     changed = [
@@ -127,7 +156,9 @@ def _format_value(value: Any) -> str:
 
 def overview(log: RunLog) -> dict[str, str]:
     """Facts by name, as texts."""
-    config, starts, ends = log.config, log.tables["starts"], log.tables["ends"]
+    config = log.config
+    starts = log.tables["starts"]
+    ends = log.tables["ends"]
     start: Row = starts[0] if starts else {}
     telemetry = config["telemetry"]
     folder = run_directory.events_folder(log.path, telemetry.get("dir"))
@@ -138,21 +169,28 @@ def overview(log: RunLog) -> dict[str, str]:
     return {
         "run": log.name,
         "task": _text(config.get("task")),
-        "policy": f"{_text(config.get('policy_name'))}, paid by {_text(config.get('reward', {}).get('rule'))}",
+        "policy": f"{_text(config.get('policy_name'))}, paid by "
+        f"{_text(config.get('reward', {}).get('rule'))}",
         "instances": _instance_ranges(config),
         "seed": _text(config.get("seed")),
         "size": f"{_text(sizes.get('rounds'))} rounds of {_text(sizes.get('envs'))} envs, "
-        f"{_text(sizes.get('episode_length'))} epochs of {_text(sizes.get('minibatches'))} minibatches of "
-        f"{_text(sizes.get('batch'))} samples",
+        f"{_text(sizes.get('episode_length'))} epochs of {_text(sizes.get('minibatches'))} "
+        f"minibatches of {_text(sizes.get('batch'))} samples",
         "slots": ", ".join(config.get("slots") or start.get("slots", ())) or UNKNOWN,
-        "parameters": f"host {_text(start.get('host_params'))}, policy {_text(start.get('policy_params'))}",
+        "parameters": f"host {_text(start.get('host_params'))}, policy "
+        f"{_text(start.get('policy_params'))}",
         "versions": ", ".join(map(" ".join, log.manifest.get("versions", {}).items())) or UNKNOWN,
-        "status": _text(log.manifest.get("status")) + ("" if silent else f", {len(log.tables['rounds'])} rounds done"),
+        "status": _text(log.manifest.get("status"))
+        + ("" if silent else f", {len(log.tables['rounds'])} rounds done"),
         "best round": _best_round(log.tables["rounds"]),
         "held-out accuracy": _held_out_accuracy(log.tables["evaluations"]),
         "wall time": format_duration(sum(times)) if times else UNKNOWN,
         **({"events": f"read from {folder}, outside of the run directory"} if outside else {}),
-        **({"events": "none, because telemetry.level is off: no table or picture of the rounds"} if silent else {}),
+        **(
+            {"events": "none, because telemetry.level is off: no table or picture of the rounds"}
+            if silent
+            else {}
+        ),
     }
 
 
@@ -163,7 +201,8 @@ def _text(value: Any) -> str:
 def _instance_ranges(config: Row) -> str:
     ranges = {name: span for name, span in config.get("instance", {}).items() if span is not None}
     texts = [
-        f"{name} {low:g}" if low == high else f"{name} {low:g} to {high:g}" for name, (low, high) in ranges.items()
+        f"{name} {low:g}" if low == high else f"{name} {low:g} to {high:g}"
+        for name, (low, high) in ranges.items()
     ]
     return ", ".join(texts) or UNKNOWN
 
@@ -172,12 +211,20 @@ def _best_round(rounds: list[Row]) -> str:
     best = max(rounds, key=lambda row: row["committed_mean"] or 0.0, default=None)
     if best is None:
         return UNKNOWN
-    return f"round {best['round']} with a mean committed accuracy of {format_number(best['committed_mean'], 1)} %"
+    return (
+        f"round {best['round']} with a mean committed accuracy of "
+        f"{format_number(best['committed_mean'], 1)} %"
+    )
 
 
 def _held_out_accuracy(evaluations: list[Row]) -> str:
     if not evaluations:
         return "not evaluated"
     last = evaluations[-1]
-    mean, low, high = (format_number(last["committed_accuracy"][name], 1) for name in ("mean", "low", "high"))
-    return f"{mean} % (95 % interval {low} to {high}) on {last['episodes']} instances of the {last['split']} split"
+    mean, low, high = (
+        format_number(last["committed_accuracy"][name], 1) for name in ("mean", "low", "high")
+    )
+    return (
+        f"{mean} % (95 % interval {low} to {high}) on {last['episodes']} instances of the "
+        f"{last['split']} split"
+    )

@@ -1,4 +1,6 @@
-"""Pictures of the report: learning, lives of the seeds, contributions, throughput; each with its numbers."""
+"""Pictures of the report: learning, lives of the seeds, contributions, throughput; each with its
+numbers.
+"""
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -54,11 +56,19 @@ RATE_COLUMNS = ("env_epochs_per_s", "samples_per_s", "rollout_s", "update_s", "c
 Panel = tuple[str, str, dict[str, str]]  # title, axis, column -> name of its curve
 VALUE_PANELS: tuple[Panel, ...] = (
     ("Value of an episode", "accuracy (0 to 1) minus price", {"value_mean": "value"}),
-    ("What the policy was paid", "reward per episode", {"reward_mean": "sum", "return_mean": "discounted"}),
+    (
+        "What the policy was paid",
+        "reward per episode",
+        {"reward_mean": "sum", "return_mean": "discounted"},
+    ),
 )
 SPEED_PANELS: tuple[Panel, ...] = (
     ("Rate of the rollouts", "epochs of an env per second", {"env_epochs_per_s": "rate"}),
-    ("Standing still", "share of the wall time, 0 to 1", dict(zip(WAIT_COLUMNS, WAIT_NAMES, strict=True))),
+    (
+        "Standing still",
+        "share of the wall time, 0 to 1",
+        dict(zip(WAIT_COLUMNS, WAIT_NAMES, strict=True)),
+    ),
 )
 
 
@@ -78,13 +88,16 @@ COLOURS = {
     Stage.EMBARGOED.name: GREY,
     Stage.RESETTING.name: PALE,
 }
-START, END = "host alone", "final"
+START = "host alone"
+END = "final"
 EMPTY_SPAN: Row = {"seed": None, "blueprint": None}
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Plot of the report.  `rows`: numbers of one run; `draw`: picture of the runs that have rows."""
+    """Plot of the report.  `rows`: numbers of one run; `draw`: picture of the runs that have
+    rows.
+    """
 
     name: str
     title: str
@@ -93,7 +106,9 @@ class Plot:
     draw: Callable[[RunRows], Figure]
 
     def render_png(self, runs: RunRows) -> bytes:
-        """Draw the picture, independent of the user's matplotlib settings; the same rows give the same bytes."""
+        """Draw the picture, independent of the user's matplotlib settings; the same rows give the
+        same bytes.
+        """
         with matplotlib.rc_context():
             matplotlib.rcdefaults()
             matplotlib.rc_file(STYLE_FILE, use_default_template=False)
@@ -112,11 +127,24 @@ def _draw_held_out(runs: RunRows) -> Figure:
     page = new_figure(3.6)
     value, behind = add_panels(page, (1, 1))
     rivals = dict.fromkeys(
-        name for rows in runs.values() for row in rows for name in row if f"minus_{name}_mean" in row
+        name
+        for rows in runs.values()
+        for row in rows
+        for name in row
+        if f"minus_{name}_mean" in row
     )
     label_panel(value, "Value on held-out instances", "rounds of learning", "mean of an episode")
-    label_panel(behind, "Trained policy minus rival", "rounds of learning", "difference in value, same instances")
-    lines = {"value_mean": "trained policy", **{name: f"`{name}`" for name in rivals}} if len(runs) == 1 else {}
+    label_panel(
+        behind,
+        "Trained policy minus rival",
+        "rounds of learning",
+        "difference in value, same instances",
+    )
+    lines = (
+        {"value_mean": "trained policy", **{name: f"`{name}`" for name in rivals}}
+        if len(runs) == 1
+        else {}
+    )
     draw_curves(value, runs, lines or {"value_mean": "trained policy"})
     draw_curves(behind, runs, {f"minus_{name}_mean": f"minus `{name}`" for name in rivals})
     behind.axhline(0.0, color=GREY, linewidth=0.8)
@@ -154,11 +182,19 @@ def learning_rows(log: RunLog) -> list[Row]:
 def _draw_learning(runs: RunRows) -> Figure:
     page = new_figure(7.2)
     axes = add_panels(page, (1,), (1, 1), heights=(1.25, 1))
-    names = {"accuracy_mean": "final", "committed_mean": "committed", "rolling_accuracy": "final, last 10 rounds"}
+    names = {
+        "accuracy_mean": "final",
+        "committed_mean": "committed",
+        "rolling_accuracy": "final, last 10 rounds",
+    }
     accuracy = {**names, "host_only_mean": "host alone"} if len(runs) == 1 else names
     for ax, name in zip(axes, ("accuracy", "value", "reward"), strict=True):
         _plot_spread(ax, runs, name)
-    _draw_panels(axes, runs, [("Accuracy at the end of an episode", "validation accuracy, %", accuracy), *VALUE_PANELS])
+    _draw_panels(
+        axes,
+        runs,
+        [("Accuracy at the end of an episode", "validation accuracy, %", accuracy), *VALUE_PANELS],
+    )
     add_legends(*axes)
     return page
 
@@ -168,7 +204,12 @@ def _plot_spread(ax: Axes, runs: RunRows, name: str) -> None:
     for i, rows in enumerate(runs.values()):
         style = {"color": cycle_colour(i)}
         draw_band(
-            ax, rows, (f"{name}_low", f"{name}_high"), alpha=0.3, label="± standard error" if not i else "", **style
+            ax,
+            rows,
+            (f"{name}_low", f"{name}_high"),
+            alpha=0.3,
+            label="± standard error" if not i else "",
+            **style,
         )
 
 
@@ -177,12 +218,23 @@ def throughput_rows(log: RunLog) -> list[Row]:
     tables = log.tables
     rows = []
     for one in tables["throughput"]:
-        phases: dict[str, Any] = next((row["phases"] for row in rows_of_round(tables["phases"], one["round"])), {})
-        clocks = {name: "wall_s" if phase["device_s"] is None else "device_s" for name, phase in phases.items()}
+        phases: dict[str, Any] = next(
+            (row["phases"] for row in rows_of_round(tables["phases"], one["round"])), {}
+        )
+        clocks = {
+            name: "wall_s" if phase["device_s"] is None else "device_s"
+            for name, phase in phases.items()
+        }
         spent = {name: phases[name][clock] or 0.0 for name, clock in clocks.items()}
         total = sum(spent.values())
         shares = {f"phase.{name}": value / total for name, value in spent.items() if total}
-        rows.append({"round": one["round"], **{name: one[name] for name in (*RATE_COLUMNS, *WAIT_COLUMNS)}, **shares})
+        rows.append(
+            {
+                "round": one["round"],
+                **{name: one[name] for name in (*RATE_COLUMNS, *WAIT_COLUMNS)},
+                **shares,
+            }
+        )
     return rows
 
 
@@ -194,7 +246,12 @@ def _draw_throughput(runs: RunRows) -> Figure:
     add_legends(rate, wait)
     for ax, (run, rows) in zip(phases, runs.items(), strict=True):
         name = run if len(runs) > 1 else ""
-        label_panel(ax, f"Where the time of a round goes {name}".rstrip(), "round", "share of the time, 0 to 1")
+        label_panel(
+            ax,
+            f"Where the time of a round goes {name}".rstrip(),
+            "round",
+            "share of the time, 0 to 1",
+        )
         if names := prefixed_columns(rows, "phase"):
             _stack_bars(ax, rows, names)
             ax.set_ylim(0, 1)
@@ -210,20 +267,28 @@ def _stack_bars(ax: Axes, rows: Sequence[Row], columns: Mapping[str, str]) -> No
     for i, (column, name) in enumerate(columns.items()):
         values = np.array([row.get(column) or 0.0 for row in rows])
         colour = matplotlib.colormaps["tab20"](i)  # phases outnumber the colours of a cycle
-        ax.bar([row["round"] for row in rows], values, width=1.0, bottom=base, label=name, color=colour)
+        ax.bar(
+            [row["round"] for row in rows], values, width=1.0, bottom=base, label=name, color=colour
+        )
         base += values
     set_integer_x(ax)
 
 
 def lifecycle_rows(log: RunLog) -> list[Row]:
-    """Spans of epochs that a slot spent in a stage, rollbacks and new regimes; of the best round and of the last one."""
+    """Spans of epochs that a slot spent in a stage, rollbacks and new regimes; of the best round
+    and of the last one.
+    """
     rounds = log.tables["rounds"]
     if not rounds:
         return []
     best = max(rounds, key=lambda row: row["committed_mean"] or 0.0)["round"]
     shown = {best: "best", **({} if best == rounds[-1]["round"] else {rounds[-1]["round"]: "last"})}
     end = 1 + max((row["epoch"] for row in log.tables["episodes"]), default=0)
-    return [{"which": which, **row} for round, which in shown.items() for row in _round_rows(log, round, end)]
+    return [
+        {"which": which, **row}
+        for round, which in shown.items()
+        for row in _round_rows(log, round, end)
+    ]
 
 
 def _round_rows(log: RunLog, round: int, end: int) -> list[Row]:
@@ -233,10 +298,18 @@ def _round_rows(log: RunLog, round: int, end: int) -> list[Row]:
     spans = [
         {"env": env, "slot": slot, **span}
         for env, slot in places
-        for span in _spans([event for event in round_events if (event.env, event.slot) == (env, slot)], end)
+        for span in _spans(
+            [event for event in round_events if (event.env, event.slot) == (env, slot)], end
+        )
     ]
     marks = [
-        {"env": event.env, "slot": None, "stage": MARKS[event.name], "start": event.epoch, "end": event.epoch}
+        {
+            "env": event.env,
+            "slot": None,
+            "stage": MARKS[event.name],
+            "start": event.epoch,
+            "end": event.epoch,
+        }
         for event in round_events
         if event.name in MARKS and (event.env or 0) < MAX_ENVS
     ]
@@ -245,14 +318,26 @@ def _round_rows(log: RunLog, round: int, end: int) -> list[Row]:
 
 def _spans(events: Iterable[Envelope], end: int) -> Iterator[Row]:
     """Stages of a slot, from its events; stages that lasted no epoch are left out."""
-    born = {event.epoch: event.data.blueprint for event in events if isinstance(event.data, SeedGerminated)}
-    moves = [(event.epoch or 0, event.data.to) for event in events if isinstance(event.data, StageChanged)]
-    name, seed = None, 0
+    born = {
+        event.epoch: event.data.blueprint
+        for event in events
+        if isinstance(event.data, SeedGerminated)
+    }
+    moves = [
+        (event.epoch or 0, event.data.to)
+        for event in events
+        if isinstance(event.data, StageChanged)
+    ]
+    name = None
+    seed = 0
     for (start, stage), (stop, _) in pairwise([(0, Stage.DORMANT.name), *moves, (end, "")]):
         if stage == Stage.GERMINATED.name:
-            name, seed = born.get(start), seed + 1
+            name = born.get(start)
+            seed = seed + 1
         if stop > start:
-            occupant = EMPTY_SPAN if stage == Stage.DORMANT.name else {"seed": seed, "blueprint": name}
+            occupant = (
+                EMPTY_SPAN if stage == Stage.DORMANT.name else {"seed": seed, "blueprint": name}
+            )
             yield {"stage": stage, "start": start, "end": stop, **occupant}
 
 
@@ -267,19 +352,26 @@ def _plot_lifecycles(part: SubFigure, rows: Sequence[Row]) -> None:
     for ax, (which, shown) in zip(axes, kinds.items(), strict=True):
         _plot_gantt(ax, shown, which)
     used = {row["stage"] for row in rows}
-    patches = [Patch(color=colour, label=name.lower()) for name, colour in COLOURS.items() if name in used]
+    patches = [
+        Patch(color=colour, label=name.lower()) for name, colour in COLOURS.items() if name in used
+    ]
     part.legend(handles=patches, loc="outside lower center", ncols=len(COLOURS))
 
 
 def _plot_gantt(ax: Axes, rows: list[Row], which: str) -> None:
-    """A row per env and slot, a bar per stage, a label per seed, a mark per rollback and new regime."""
+    """A row per env and slot, a bar per stage, a label per seed, a mark per rollback and new
+    regime.
+    """
     places = _slot_keys(rows)
     at = {place: i for i, place in enumerate(places)}
-    label_panel(ax, f"Round {rows[0]['round']}, the {which} one", "epoch of the episode", "env and slot")
+    label_panel(
+        ax, f"Round {rows[0]['round']}, the {which} one", "epoch of the episode", "env and slot"
+    )
     _plot_bars(ax, [row for row in rows if row["stage"] in COLOURS], at)
     for row in rows:
         if row["stage"] in MARKERS:
-            lanes, (marker, size) = [i for place, i in at.items() if place[0] == row["env"]], MARKERS[row["stage"]]
+            lanes = [i for place, i in at.items() if place[0] == row["env"]]
+            (marker, size) = MARKERS[row["stage"]]
             style = {"linestyle": "", "marker": marker, "markersize": size, "color": BLACK}
             ax.plot([row["start"]] * len(lanes), lanes, **style)
     ax.set_yticks(range(len(places)), [f"{env} {slot}" for env, slot in places], fontsize=6)
@@ -297,22 +389,33 @@ def _plot_bars(ax: Axes, rows: list[Row], at: dict[tuple[int, str], int]) -> Non
     lives: dict[tuple[int, int], list[Row]] = {}
     for row in rows:
         y = at[row["env"], row["slot"]]
-        ax.barh(y, row["end"] - row["start"], left=row["start"], height=0.9, color=COLOURS[row["stage"]])
+        ax.barh(
+            y, row["end"] - row["start"], left=row["start"], height=0.9, color=COLOURS[row["stage"]]
+        )
         if row["stage"] in OCCUPIED_NAMES:
             lives.setdefault((y, row["seed"]), []).append(row)
     for (y, _), life in lives.items():
-        start, end = life[0]["start"], life[-1]["end"]
+        start = life[0]["start"]
+        end = life[-1]["end"]
         if life[0]["blueprint"] and end - start >= MIN_LABEL_EPOCHS:
             ax.text(start + 0.1, y, life[0]["blueprint"], fontsize=5.5, va="center", clip_on=True)
 
 
 def contribution_rows(log: RunLog) -> list[Row]:
-    """From the bare host to the final network of the best episode, seed by seed; Shapley values add up."""
-    measured = [(row, ablation) for row in log.tables["episodes"] if (ablation := last_ablations(log, row))]
+    """From the bare host to the final network of the best episode, seed by seed; Shapley values add
+    up.
+    """
+    measured = [
+        (row, ablation) for row in log.tables["episodes"] if (ablation := last_ablations(log, row))
+    ]
     if not measured:
         return []
     episode, ablation = max(measured, key=lambda entry: entry[0]["committed_accuracy"] or 0.0)
-    slots = log.tables["starts"][0]["slots"] if log.tables["starts"] else [seed["slot"] for seed in episode["topology"]]
+    slots = (
+        log.tables["starts"][0]["slots"]
+        if log.tables["starts"]
+        else [seed["slot"] for seed in episode["topology"]]
+    )
     seeds = {seed["slot"]: seed for seed in episode["topology"]}
     head = {"round": episode["round"], "env": episode["env"]}
     level = ablation["host_acc"]
@@ -333,7 +436,8 @@ def last_ablations(log: RunLog, episode: Row) -> Row | None:
     env = episode["env"]
     whole: dict[str, Any] = {}
     for name in ("exact", "host_acc", "accuracy", "shapley"):
-        values = [value for part in parts for value in part[name]]  # parts in order hold neighbouring envs
+        # parts in order hold neighbouring envs
+        values = [value for part in parts for value in part[name]]
         whole[name] = values[env] if env < len(values) else None
     return whole if whole["exact"] and whole["host_acc"] is not None else None
 
@@ -342,9 +446,16 @@ def _plot_contributions(part: SubFigure, rows: Sequence[Row]) -> None:
     fall = part.subplots()
     where = f"round {rows[0]['round']}, env {rows[0]['env']}"
     label_panel(fall, f"From the host to the final network ({where})", "", "validation accuracy, %")
-    gains, totals = [row["high"] - row["low"] for row in rows], [row["step"] in (START, END) for row in rows]
-    colours = [GREY if total else BLUE if gain >= 0 else VERMILLION for gain, total in zip(gains, totals, strict=True)]
-    texts = [f"{gain:.2f}" if total else f"{gain:+.2f}" for gain, total in zip(gains, totals, strict=True)]
+    gains = [row["high"] - row["low"] for row in rows]
+    totals = [row["step"] in (START, END) for row in rows]
+    colours = [
+        GREY if total else BLUE if gain >= 0 else VERMILLION
+        for gain, total in zip(gains, totals, strict=True)
+    ]
+    texts = [
+        f"{gain:.2f}" if total else f"{gain:+.2f}"
+        for gain, total in zip(gains, totals, strict=True)
+    ]
     names = [row["step"].replace(" ", "\n", 1) for row in rows]
     drawn = fall.bar(names, gains, 0.6, bottom=[row["low"] for row in rows], color=colours)
     fall.bar_label(drawn, texts, padding=2, fontsize=8)
@@ -358,7 +469,8 @@ def _plot_contributions(part: SubFigure, rows: Sequence[Row]) -> None:
 HELD_OUT = Plot(
     "held_out_plays",
     "Learning on held-out instances",
-    "The policy plays the same few held-out instances again and again while it learns; its rivals play them once. "
+    "The policy plays the same few held-out instances again and again while it learns; its "
+    "rivals play them once. "
     "Bands: one standard error over the instances; that of a difference is of paired instances.",
     lambda log: held_out_table(log.tables),
     _draw_held_out,
@@ -366,7 +478,8 @@ HELD_OUT = Plot(
 LEARNING = Plot(
     "learning_curve",
     "Learning curves",
-    "Accuracies are of the validation split at the end of an episode, over all envs of a round. Committed: with "
+    "Accuracies are of the validation split at the end of an episode, over all envs of a "
+    "round. Committed: with "
     "fossilized seeds only. Host alone: the same host with all seeds switched off.",
     learning_rows,
     _draw_learning,
@@ -374,8 +487,10 @@ LEARNING = Plot(
 LIFECYCLE = Plot(
     "lifecycle",
     "Lives of the seeds",
-    f"The best round by committed accuracy, and the last one; the first {MAX_ENVS} envs. Bars are stages, the text is "
-    "the blueprint, a cross is a rollback of the env, a stroke the begin of a regime. A slot without a bar is empty.",
+    f"The best round by committed accuracy, and the last one; the first {MAX_ENVS} envs. "
+    "Bars are stages, the text is "
+    "the blueprint, a cross is a rollback of the env, a stroke the begin of a regime. A "
+    "slot without a bar is empty.",
     lifecycle_rows,
     stack_runs(_plot_lifecycles, lambda rows: 1.5 + 0.13 * max(6, len(_slot_keys(rows)))),
 )
@@ -383,7 +498,8 @@ LIFECYCLE = Plot(
 CONTRIBUTIONS = Plot(
     "contributions",
     "Contributions in the best episode",
-    "Shapley values of the seeds: together they are the difference between the final network and the same host without "
+    "Shapley values of the seeds: together they are the difference between the final "
+    "network and the same host without "
     "seeds. The axis of accuracy does not begin at 0.",
     contribution_rows,
     stack_runs(_plot_contributions, 3.6),
@@ -391,7 +507,8 @@ CONTRIBUTIONS = Plot(
 THROUGHPUT = Plot(
     "throughput",
     "Throughput",
-    "The time of making graphs is in none of the numbers. Shares are of the device's time where it has a clock, else "
+    "The time of making graphs is in none of the numbers. Shares are of the device's time "
+    "where it has a clock, else "
     "of the host's.",
     throughput_rows,
     _draw_throughput,

@@ -1,4 +1,6 @@
-"""Report of runs: pictures, their numbers, and one HTML page with all pictures, no script, nothing from outside."""
+"""Report of runs: pictures, their numbers, and one HTML page with all pictures, no script, nothing
+from outside.
+"""
 
 import base64
 import contextlib
@@ -23,7 +25,9 @@ from morphogen.reports.inspect_run import overview
 from morphogen.vocab.paths import expand_path
 from morphogen.vocab.text import escape_text
 
-FOLDER, PAGE, EXTRA = run_directory.REPORT, "index.html", "report"
+FOLDER = run_directory.REPORT
+PAGE = "index.html"
+EXTRA = "report"
 MAX_RUNS = 7  # one per colour
 MAX_NAME_LENGTH = 20  # letters of a name in a legend
 BACKEND = "MPLBACKEND"  # variable with the backend of matplotlib
@@ -31,7 +35,8 @@ TEMPLATE_FILE = Path(__file__).with_name("report.html")
 
 
 def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
-    """Write the report of one run directory, or of several side by side: pictures, their numbers, one HTML page.
+    """Write the report of one run directory, or of several side by side: pictures, their numbers,
+    one HTML page.
 
     The same logs give the same bytes.  A picture without numbers is left out.
 
@@ -40,13 +45,19 @@ def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
         out: folder of the report; None: `report` in the first directory.
 
     Returns: path of the page.
-    Raises: ConfigError without matplotlib, for folders that are no run directories, and for a folder that cannot be
-    written to.
+    Raises: ConfigError without matplotlib, for folders that are no run directories, and for a
+    folder that cannot be written to.
 
     Example:
         >>> import tempfile
         >>> import morphogen as mg
-        >>> fields = {"preset": "tiny", "rounds": 1, "envs": 4, "policy_name": "wait", "episode_length": 2}
+        >>> fields = {
+        ...     "preset": "tiny",
+        ...     "rounds": 1,
+        ...     "envs": 4,
+        ...     "policy_name": "wait",
+        ...     "episode_length": 2,
+        ... }
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     result = mg.train_ppo_vectorized(**fields, final_episodes=0, out=folder)
         ...     page = mg.report(folder)
@@ -54,12 +65,16 @@ def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
         ('report', 'index.html') True
     """
     if not 1 <= len(dirs) <= MAX_RUNS:
-        raise ConfigError(f"run directories: expected 1 .. {MAX_RUNS}, one per colour, got {len(dirs)}")
+        raise ConfigError(
+            f"run directories: expected 1 .. {MAX_RUNS}, one per colour, got {len(dirs)}"
+        )
     plots = import_plots()
     paths = [expand_path(path) for path in dirs]
     logs = _name_logs([read_run(path) for path in paths])
     with run_directory.hold_directory(paths[0]) as run:
-        shown, folder = (path / FOLDER if out is None else expand_path(out) for path in (run.name, run.path))
+        shown, folder = (
+            path / FOLDER if out is None else expand_path(out) for path in (run.name, run.path)
+        )
         try:
             folder.mkdir(parents=True, exist_ok=True)
             sections = {plot: _write_section(plot, logs, folder) for plot in plots}
@@ -97,9 +112,12 @@ def _name_logs(logs: Sequence[RunLog]) -> dict[str, RunLog]:
 
 
 def _write_section(plot: Any, logs: dict[str, RunLog], folder: Path) -> str:
-    """Write the picture and the numbers of a plot, or remove both files without numbers; return its HTML."""
+    """Write the picture and the numbers of a plot, or remove both files without numbers; return its
+    HTML.
+    """
     rows_by_run = {run: rows for run, log in logs.items() if (rows := plot.rows(log))}
-    picture, numbers = folder / f"{plot.name}.png", folder / f"{plot.name}.csv"
+    picture = folder / f"{plot.name}.png"
+    numbers = folder / f"{plot.name}.csv"
     if not rows_by_run:
         picture.unlink(missing_ok=True)
         numbers.unlink(missing_ok=True)
@@ -108,7 +126,10 @@ def _write_section(plot: Any, logs: dict[str, RunLog], folder: Path) -> str:
     files.write_atomic(picture, image)
     files.write_atomic(numbers, _encode_csv(rows_by_run))
     data = base64.b64encode(image).decode("ascii")
-    return f'<img src="data:image/png;base64,{data}" alt="{escape(plot.title)}. {escape(plot.text)}">\n'
+    return (
+        f'<img src="data:image/png;base64,{data}" alt="{escape(plot.title)}. '
+        f'{escape(plot.text)}">\n'
+    )
 
 
 def _encode_csv(rows_by_run: dict[str, list[Row]]) -> bytes:
@@ -126,18 +147,30 @@ def _page_html(facts: Mapping[str, Mapping[str, str]], sections: Mapping[Any, st
     """The whole page.  facts: run -> fact -> text; sections: plot -> picture."""
     title = f"morphogen: {', '.join(facts)}"
     links = "".join(f'<a href="#{plot.name}">{escape(plot.title)}</a> ' for plot in sections)
-    heads = [f'<h2 id="{plot.name}">{escape(plot.title)}</h2>\n<p>{escape(plot.text)}</p>' for plot in sections]
-    bodies = (f"<section>\n{head}\n{body}</section>\n" for head, body in zip(heads, sections.values(), strict=True))
-    parts = {"title": escape(title), "facts": _facts_table(facts), "links": links, "sections": "".join(bodies)}
+    heads = [
+        f'<h2 id="{plot.name}">{escape(plot.title)}</h2>\n<p>{escape(plot.text)}</p>'
+        for plot in sections
+    ]
+    bodies = (
+        f"<section>\n{head}\n{body}</section>\n"
+        for head, body in zip(heads, sections.values(), strict=True)
+    )
+    parts = {
+        "title": escape(title),
+        "facts": _facts_table(facts),
+        "links": links,
+        "sections": "".join(bodies),
+    }
     return Template(TEMPLATE_FILE.read_text()).substitute(parts)
 
 
 def _facts_table(facts: Mapping[str, Mapping[str, str]]) -> str:
     """A row per fact, a column per run."""
     names = dict.fromkeys(name for texts in facts.values() for name in texts)
+
+    def cells(name: str) -> str:
+        return "".join(f"<td>{escape(texts[name])}</td>" for texts in facts.values())
+
     head = "".join(f"<th>{escape(run)}</th>" for run in facts)
-    rows = "".join(
-        f"<tr><th>{escape(name)}</th>{''.join(f'<td>{escape(texts[name])}</td>' for texts in facts.values())}</tr>\n"
-        for name in names
-    )
+    rows = "".join(f"<tr><th>{escape(name)}</th>{cells(name)}</tr>\n" for name in names)
     return f'<div class="scroll"><table><tr><th></th>{head}</tr>\n{rows}</table></div>'

@@ -39,31 +39,39 @@ _REALS = {
 }
 
 
-def decode(action: Tensor, slots: Slots, limits: Limits, *, conditions_met: Tensor | None = None) -> ActionSpec:
+def decode(
+    action: Tensor, slots: Slots, limits: Limits, *, conditions_met: Tensor | None = None
+) -> ActionSpec:
     """Translate head indices to an action; an invalid action becomes WAIT with a reason.
 
-    Shapes: action int64 [E, 8] (`Head` order), slots [E] -> ActionSpec [E].  conditions_met: bool [7, E, 6, S] from
-    `conditions`, if known.
+    Shapes: action int64 [E, 8] (`Head` order), slots [E] -> ActionSpec [E].  conditions_met: bool
+    [7, E, 6, S] from `conditions`, if known.
     Promise: total (any integers are taken), and an irrelevant head never matters.
 
     Example:
         >>> import torch
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
-        >>> keep, grow = [mg.Op.FOSSILIZE, 0, 0, 0, 0, 0, 0, 0], [mg.Op.GERMINATE, 1, mg.Blueprint.CONV_LIGHT] + 5 * [0]
+        >>> keep, grow = (
+        ...     [mg.Op.FOSSILIZE, 0, 0, 0, 0, 0, 0, 0],
+        ...     [mg.Op.GERMINATE, 1, mg.Blueprint.CONV_LIGHT] + 5 * [0],
+        ... )
         >>> spec = mg.rules.decode(torch.tensor([keep, grow]), env.reset()[0].slots, env.limits)
         >>> [mg.Op(op).name for op in spec.op.tolist()], spec.target.tolist(), spec.tempo.tolist()
         (['WAIT', 'GERMINATE'], [[False, False], [False, True]], [0, 3])
         >>> mg.vocab.action.Reason(spec.reason[0].item()).name
         'WRONG_STAGE'
     """
-    device, count = action.device, slots.stage.shape[1]
+    device = action.device
+    count = slots.stage.shape[1]
     sizes = constant_table(tuple(SIZES.get(head, count) for head in Head), torch.int64, device)
     index = torch.minimum(action.clamp(min=0), sizes - 1)
     relevant = constant_table(RELEVANT, torch.bool, device)[index[:, Head.OP]]
     in_range = ((action == index) | ~relevant).all(-1)
     terms = conditions(slots, limits) if conditions_met is None else conditions_met
-    reason = choose(in_range, _invalid_reason(index, relevant, terms, limits), int(Reason.OUT_OF_RANGE))
+    reason = choose(
+        in_range, _invalid_reason(index, relevant, terms, limits), int(Reason.OUT_OF_RANGE)
+    )
     valid = reason == int(Reason.NONE)
     used = relevant & valid[:, None]
     slot = choose(used[:, Head.SLOT], index[:, Head.SLOT], 0)
@@ -80,14 +88,23 @@ def decode(action: Tensor, slots: Slots, limits: Limits, *, conditions_met: Tens
     )
 
 
-def _invalid_reason(index: Tensor, relevant: Tensor, conditions_met: Tensor, limits: Limits) -> Tensor:
-    """Smallest code of the reasons against an action in range; 0 if it is legal.  index int64 [E, 8] -> int64 [E]."""
-    device, rows = index.device, torch.arange(index.shape[0], device=index.device)
-    holds = conditions_met[:, rows, index[:, Head.OP], index[:, Head.SLOT]] | ~relevant[:, Head.SLOT]
+def _invalid_reason(
+    index: Tensor, relevant: Tensor, conditions_met: Tensor, limits: Limits
+) -> Tensor:
+    """Smallest code of the reasons against an action in range; 0 if it is legal.  index int64 [E,
+    8] -> int64 [E].
+    """
+    device = index.device
+    rows = torch.arange(index.shape[0], device=index.device)
+    holds = (
+        conditions_met[:, rows, index[:, Head.OP], index[:, Head.SLOT]] | ~relevant[:, Head.SLOT]
+    )
     blueprints = limits.allowed_blueprints
     allowed = constant_table(tuple(code in blueprints for code in Blueprint), torch.bool, device)
     named = allowed[index[:, Head.BLUEPRINT]] | ~relevant[:, Head.BLUEPRINT]
-    codes = constant_table((*map(int, CONDITIONS), int(Reason.BLUEPRINT_NOT_ALLOWED)), torch.int64, device)
+    codes = constant_table(
+        (*map(int, CONDITIONS), int(Reason.BLUEPRINT_NOT_ALLOWED)), torch.int64, device
+    )
     smallest = choose(torch.cat([holds, named[None]]), _NO_REASON, codes[:, None]).amin(0)
     return choose(smallest == _NO_REASON, int(Reason.NONE), smallest)
 
@@ -96,7 +113,8 @@ def _head_values(index: Tensor, used: Tensor, real: torch.dtype) -> dict[str, Te
     """Meanings of the value heads; the value of "not used" where the op has no such head."""
     chosen = index.masked_fill(~used, _UNUSED)
     values = _meanings(chosen, _INTEGERS, torch.int64) | _meanings(chosen, _REALS, real)
-    ramp, first = values.pop("ramp_curve"), values.pop("first_curve")
+    ramp = values.pop("ramp_curve")
+    first = values.pop("first_curve")
     return values | {"curve": torch.where(used[:, Head.BLUEPRINT], first, ramp)}
 
 
@@ -104,7 +122,8 @@ def _meanings(chosen: Tensor, table: dict[str, _Meaning], dtype: torch.dtype) ->
     """Look up values by name.  chosen int64 [E, 8], index of each head or `_UNUSED` -> [E] each."""
     heads, rows = zip(*table.values(), strict=True)
     head, row = (
-        constant_table(codes, torch.int64, chosen.device) for codes in (tuple(map(int, heads)), tuple(range(len(rows))))
+        constant_table(codes, torch.int64, chosen.device)
+        for codes in (tuple(map(int, heads)), tuple(range(len(rows))))
     )
     values = constant_table(rows, dtype, chosen.device)[row, chosen.index_select(1, head)]
     return dict(zip(table, values.unbind(1), strict=True))

@@ -1,4 +1,6 @@
-"""Health in numbers: gradients of seeds and layers, the memory of the policy, and vital signs of a host."""
+"""Health in numbers: gradients of seeds and layers, the memory of the policy, and vital signs of a
+host.
+"""
 
 from typing import NamedTuple
 
@@ -22,14 +24,20 @@ class GradStats(NamedTuple):
 
 
 def gradient_health(stats: GradStats, finite: Tensor) -> Tensor:
-    """Health in [0, 1]; 0 where gradient or parameters of the seed are not finite.  float [E, S]."""
+    """Health in [0, 1]; 0 where gradient or parameters of the seed are not finite.  float [E,
+    S].
+    """
     count = stats.tensors.clamp(min=1.0)
     score = 1.0 - 0.5 * stats.vanishing / count - 0.8 * stats.exploding / count
     return score.clamp(0.0, 1.0).masked_fill(~finite, 0.0)
 
 
-def gradient_ratio(seed_norm: Tensor, seed_params: Tensor, host_norm: Tensor, host_params: Tensor) -> Tensor:
-    """Gradient of a seed per parameter over the gradient of the host per parameter; 0 where either vanishes."""
+def gradient_ratio(
+    seed_norm: Tensor, seed_params: Tensor, host_norm: Tensor, host_params: Tensor
+) -> Tensor:
+    """Gradient of a seed per parameter over the gradient of the host per parameter; 0 where either
+    vanishes.
+    """
     dtype = seed_norm.dtype
     seed = seed_norm / seed_params.clamp(min=1).to(dtype).sqrt()
     host = host_norm / host_params.clamp(min=1).to(dtype).sqrt()
@@ -43,16 +51,20 @@ def moving_average(average: Tensor, valid: Tensor, now: Tensor) -> Tensor:
 
 
 def safe_norm(x: Tensor) -> Tensor:
-    """L2 norm over the last axis, of numbers of any size: scaled by the largest, so that no square leaves the range."""
+    """L2 norm over the last axis, of numbers of any size: scaled by the largest, so that no square
+    leaves the range.
+    """
     most = x.abs().amax(-1)
     unit = choose(most > 0, most, 1.0).unsqueeze(-1)
     return most * (x / unit).square().sum(-1).sqrt()
 
 
 def layer_health(zero: Tensor, large: Tensor, finite: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Judge a gradient by the shares of its elements that are 0, and that are large; the worst sign decides.
+    """Judge a gradient by the shares of its elements that are 0, and that are large; the worst sign
+    decides.
 
-    Shapes: zero, large float [...]; finite bool [...], of all elements -> health in 0 .. 1, dead, exploding bool [...].
+    Shapes: zero, large float [...]; finite bool [...], of all elements -> health in 0 .. 1, dead,
+    exploding bool [...].
     """
     score = choose(zero > 0.3, 0.7, torch.ones_like(zero))
     score = choose((zero > 0.5) | (large > 0.05), 0.5, score)
@@ -84,16 +96,20 @@ def hidden_stats(hidden: Tensor) -> HiddenStats:
     )
 
 
-def loss_limit(window: Tensor, count: Tensor, baseline: Tensor, *, spec: GovernorSpec) -> tuple[Tensor, Tensor, Tensor]:
+def loss_limit(
+    window: Tensor, count: Tensor, baseline: Tensor, *, spec: GovernorSpec
+) -> tuple[Tensor, Tensor, Tensor]:
     """Largest normal loss, mean of the normal losses, and a flag for enough losses to judge.
 
-    Shapes: window float32 [E, W] (ring buffer, nats), count int64 [E], baseline float32 [E] (loss of guessing, nats)
-    -> limit float32, mean float32, seasoned bool, all [E].
+    Shapes: window float32 [E, W] (ring buffer, nats), count int64 [E], baseline float32 [E] (loss
+    of guessing, nats) -> limit float32, mean float32, seasoned bool, all [E].
     """
     samples = count.clamp(max=window.shape[1])
     valid = positions(window.shape[1], window.device) < samples[:, None]
     mean = choose(valid, window, 0.0).sum(-1) / samples.clamp(min=1)
-    spread = (choose(valid, window - mean[:, None], 0.0).square().sum(-1) / samples.clamp(min=1)).sqrt()
+    spread = (
+        choose(valid, window - mean[:, None], 0.0).square().sum(-1) / samples.clamp(min=1)
+    ).sqrt()
     learned = torch.maximum(mean + spec.sensitivity * spread, spec.multiplier * mean)
     learned = torch.maximum(learned, (1 + spec.chance_band) * baseline)
     seasoned = samples >= spec.min_samples
@@ -101,12 +117,17 @@ def loss_limit(window: Tensor, count: Tensor, baseline: Tensor, *, spec: Governo
 
 
 def classify_loss(
-    loss: Tensor, starved: Tensor, baseline: Tensor, *, bounds: tuple[Tensor, Tensor, Tensor], spec: GovernorSpec
+    loss: Tensor,
+    starved: Tensor,
+    baseline: Tensor,
+    *,
+    bounds: tuple[Tensor, Tensor, Tensor],
+    spec: GovernorSpec,
 ) -> Tensor:
     """Verdict on the epoch, as a `Panic` code; 0 = normal.
 
-    Shapes: loss float32, starved bool (no host step was applied), baseline float32, all [E]; bounds from
-    `loss_limit` -> int64 [E].
+    Shapes: loss float32, starved bool (no host step was applied), baseline float32, all [E]; bounds
+    from `loss_limit` -> int64 [E].
     """
     most, mean, seasoned = bounds
     good = seasoned & (mean < spec.good_below * baseline)
@@ -118,13 +139,17 @@ def classify_loss(
 
 
 def next_streak(streak: Tensor, anomaly: Tensor) -> Tensor:
-    """Consecutive anomalies including this epoch: a normal epoch resets them, a sudden panic does not.  int64 [E]."""
+    """Consecutive anomalies including this epoch: a normal epoch resets them, a sudden panic does
+    not.  int64 [E].
+    """
     lasting = (anomaly == int(Panic.DIVERGENCE)) | (anomaly == int(Panic.STARVED))
     return choose(anomaly == int(Panic.NONE), 0, streak) + lasting
 
 
 def rollback_cause(anomaly: Tensor, streak: Tensor, *, spec: GovernorSpec) -> Tensor:
-    """Anomaly that causes a rollback, at once or after enough consecutive anomalies; else NONE.  int64 [E]."""
+    """Anomaly that causes a rollback, at once or after enough consecutive anomalies; else NONE.
+    int64 [E].
+    """
     sudden = (anomaly == int(Panic.NONFINITE)) | (anomaly == int(Panic.CHANCE))
     lasting = (anomaly != int(Panic.NONE)) & (streak >= spec.panics)
     return choose(sudden | lasting, anomaly, int(Panic.NONE))

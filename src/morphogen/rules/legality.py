@@ -8,7 +8,15 @@ from torch import Tensor
 from morphogen.rules.stages import STAGE_ROWS, clamp_stage
 from morphogen.state.decision import ActionMasks
 from morphogen.state.env import Slots
-from morphogen.state.tree_ops import Table, choose, computed_table, constant_table, replace, select, unsafe_new
+from morphogen.state.tree_ops import (
+    Table,
+    choose,
+    computed_table,
+    constant_table,
+    replace,
+    select,
+    unsafe_new,
+)
 from morphogen.vocab.action import PLACEHOLDER, RELEVANT, SIZES, Head, Op, Reason
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.limits import Limits
@@ -32,10 +40,15 @@ _HINDERED: dict[Reason, tuple[Op, ...]] = {
     Reason.TOO_YOUNG: (Op.PRUNE,),
     Reason.ALPHA_MOVING: (Op.PRUNE, Op.SET_ALPHA_TARGET),
 }
-_HINDERED_TABLE = tuple((tuple((op in ops,) for op in Op),) for ops in _HINDERED.values())  # [5, 1, 6, 1]
+# [5, 1, 6, 1]
+_HINDERED_TABLE = tuple((tuple((op in ops,) for op in Op),) for ops in _HINDERED.values())
 # Reasons of the conditions, in the order in which they are stacked.
 CONDITIONS: tuple[Reason, ...] = (Reason.OP_DISABLED, Reason.WRONG_STAGE, *_HINDERED)
-_AUTO_STAGE = {Gate.TRAIN.name: Stage.GERMINATED, Gate.BLEND.name: Stage.TRAINING, Gate.HOLD.name: Stage.BLENDING}
+_AUTO_STAGE = {
+    Gate.TRAIN.name: Stage.GERMINATED,
+    Gate.BLEND.name: Stage.TRAINING,
+    Gate.HOLD.name: Stage.BLENDING,
+}
 
 
 def conditions(slots: Slots, limits: Limits) -> Tensor:
@@ -51,31 +64,44 @@ def conditions(slots: Slots, limits: Limits) -> Tensor:
         >>> [reason.name for reason, ok in prune if not ok]
         ['WRONG_STAGE', 'TOO_YOUNG']
     """
-    stage, device = clamp_stage(slots.stage), slots.stage.device
+    stage = clamp_stage(slots.stage)
+    device = slots.stage.device
     enabled = constant_table(limits.enabled, torch.bool, device).expand_as(stage)
     limited = (limits.disabled_ops, limits.auto_forward)
     rows = computed_table(_stage_rows, *limited, dtype=torch.bool, device=device)[:, stage]
-    by_stage, (working, seed) = torch.unflatten(rows[:-2], 0, (2, len(Op))).transpose(1, 2), rows[-2:].unbind()
+    by_stage, (working, seed) = (
+        torch.unflatten(rows[:-2], 0, (2, len(Op))).transpose(1, 2),
+        rows[-2:].unbind(),
+    )
     busy = (enabled & working).any(-1, keepdim=True)
     full = seed.sum(-1, keepdim=True) >= (limits.max_seeds or math.inf)
     young = slots.age < limits.min_prune_age
     moving = slots.alpha_mode != int(AlphaMode.HOLD)
     hindrances = (~enabled, busy.expand_as(enabled), full.expand_as(enabled), young, moving)
-    hindered = torch.stack(hindrances).unsqueeze(2) & constant_table(_HINDERED_TABLE, torch.bool, device)
+    hindered = torch.stack(hindrances).unsqueeze(2) & constant_table(
+        _HINDERED_TABLE, torch.bool, device
+    )
     return torch.cat((by_stage, ~hindered))
 
 
 def _stage_rows(disabled_ops: tuple[str, ...], auto_forward: tuple[str, ...]) -> Table:
-    """Rows by stage: ops that are enabled, and allowed, then whether a slot makes its env busy, and holds a seed."""
+    """Rows by stage: ops that are enabled, and allowed, then whether a slot makes its env busy, and
+    holds a seed.
+    """
     auto = [_AUTO_STAGE[name] for name in auto_forward]  # stages that `tick` advances by itself
     free = {op: (op.name not in disabled_ops,) * len(STAGE_ROWS) for op in Op}
     free[Op.ADVANCE] = tuple(free[Op.ADVANCE][0] and stage not in auto for stage in STAGE_ROWS)
     sets = ((Stage.GERMINATED, Stage.TRAINING, *COOLING), OCCUPIED)
-    return (*free.values(), *_ALLOWED_TABLE, *(tuple(stage in members for stage in STAGE_ROWS) for members in sets))
+    return (
+        *free.values(),
+        *_ALLOWED_TABLE,
+        *(tuple(stage in members for stage in STAGE_ROWS) for members in sets),
+    )
 
 
 def legal(slots: Slots, limits: Limits) -> Tensor:
-    """Legal slots of each op: the one definition of legality.  Reads stage, age and alpha mode only.
+    """Legal slots of each op: the one definition of legality.  Reads stage, age and alpha mode
+    only.
 
     Shapes: slots [E] -> bool [E, 6, S], rows in the order of `Op`.
 
@@ -89,10 +115,13 @@ def legal(slots: Slots, limits: Limits) -> Tensor:
     return conditions(slots, limits).all(0)
 
 
-def action_masks(slots: Slots, limits: Limits, *, conditions_met: Tensor | None = None) -> ActionMasks:
+def action_masks(
+    slots: Slots, limits: Limits, *, conditions_met: Tensor | None = None
+) -> ActionMasks:
     """Masks of legal choices, True = allowed; value heads other than the blueprint are free.
 
-    Shapes: slots [E] -> ActionMasks [E].  conditions_met: bool [7, E, 6, S] from `conditions`, if known.
+    Shapes: slots [E] -> ActionMasks [E].  conditions_met: bool [7, E, 6, S] from `conditions`, if
+    known.
 
     Example:
         >>> import morphogen as mg
@@ -104,7 +133,8 @@ def action_masks(slots: Slots, limits: Limits, *, conditions_met: Tensor | None 
         ['conv_light', 'bottleneck', 'conv_heavy']
     """
     allowed = legal(slots, limits) if conditions_met is None else conditions_met.all(0)
-    device, envs = slots.stage.device, slots.stage.shape[0]
+    device = slots.stage.device
+    envs = slots.stage.shape[0]
     allowed_blueprints = limits.allowed_blueprints
     blueprints = tuple(code in allowed_blueprints for code in Blueprint)
     free = (Head.STYLE, Head.TEMPO, Head.ALPHA_TARGET, Head.ALPHA_SPEED, Head.ALPHA_CURVE)
@@ -114,7 +144,10 @@ def action_masks(slots: Slots, limits: Limits, *, conditions_met: Tensor | None 
         op=allowed.any(-1),
         slot=allowed,
         blueprint=constant_table(blueprints, torch.bool, device).repeat(envs, 1),
-        **{head.label: torch.ones(envs, SIZES[head], dtype=torch.bool, device=device) for head in free},
+        **{
+            head.label: torch.ones(envs, SIZES[head], dtype=torch.bool, device=device)
+            for head in free
+        },
     )
 
 
@@ -134,23 +167,30 @@ def action_count(masks: ActionMasks) -> Tensor:
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=1, seed=0)
         >>> masks = mg.rules.action_masks(env.reset()[0].slots, env.limits)
-        >>> mg.rules.action_count(masks).tolist()  # WAIT, or GERMINATE: slot, blueprint, style, tempo, alpha target
+        >>> mg.rules.action_count(
+        ...     masks
+        ... ).tolist()  # WAIT, or GERMINATE: slot, blueprint, style, tempo, alpha target
         [217]
         >>> 1 + 2 * 3 * 4 * 3 * 3
         217
     """
     relevant = constant_table(RELEVANT, torch.bool, masks.op.device)
-    values = torch.stack([getattr(masks, head.label).sum(-1) for head in Head if head > Head.SLOT], -1)
+    values = torch.stack(
+        [getattr(masks, head.label).sum(-1) for head in Head if head > Head.SLOT], -1
+    )
     combinations = choose(relevant[:, Head.BLUEPRINT :], values[:, None], 1).prod(-1)
     slots = choose(relevant[:, Head.SLOT], masks.slot.sum(-1), 1)
     return (masks.op * slots * combinations).sum(-1)
 
 
-def restrict_masks(masks: ActionMasks, entry: Tensor, present: Tensor) -> tuple[ActionMasks, Tensor]:
-    """Narrow masks to a declared action; to WAIT without a declared action, or where it is not allowed.
+def restrict_masks(
+    masks: ActionMasks, entry: Tensor, present: Tensor
+) -> tuple[ActionMasks, Tensor]:
+    """Narrow masks to a declared action; to WAIT without a declared action, or where it is not
+    allowed.
 
-    Shapes: masks [E]; entry int64 [E, 8] or [1, 8] (`Head` order); present bool [E] or [1] -> (masks [E], missed bool
-    [E], True where an action was declared and is not allowed).
+    Shapes: masks [E]; entry int64 [E, 8] or [1, 8] (`Head` order); present bool [E] or [1] ->
+    (masks [E], missed bool [E], True where an action was declared and is not allowed).
     Promise: no False becomes True; every env for which WAIT is allowed keeps exactly one action.
 
     Example:
@@ -158,20 +198,25 @@ def restrict_masks(masks: ActionMasks, entry: Tensor, present: Tensor) -> tuple[
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
         >>> masks = mg.rules.action_masks(env.reset()[0].slots, env.limits)
-        >>> entry = torch.tensor([[mg.Op.GERMINATE, 0, mg.Blueprint.CONV_LIGHT] + 5 * [0], [mg.Op.PRUNE] + 7 * [0]])
+        >>> entry = torch.tensor(
+        ...     [[mg.Op.GERMINATE, 0, mg.Blueprint.CONV_LIGHT] + 5 * [0], [mg.Op.PRUNE] + 7 * [0]]
+        ... )
         >>> masks, missed = mg.rules.restrict_masks(masks, entry, torch.tensor([True, True]))
         >>> [mg.Op(op).name for op in masks.op.int().argmax(-1).tolist()], missed.tolist()
         (['GERMINATE', 'WAIT'], [False, True])
     """
     envs = masks.op.shape[0]
     declared = _keep_action(masks, entry.expand(envs, -1))
-    wait = _keep_action(masks, constant_table((PLACEHOLDER,), torch.int64, entry.device).expand(envs, -1))
+    wait = _keep_action(
+        masks, constant_table((PLACEHOLDER,), torch.int64, entry.device).expand(envs, -1)
+    )
     obeyed = present & (action_count(declared) == 1)
     return select(obeyed, declared, wait), present & ~obeyed
 
 
 def narrow_masks(masks: ActionMasks, allowed: Tensor) -> ActionMasks:
-    """Narrow masks to the slots that another mask allows for each op; an env that it leaves nothing keeps WAIT.
+    """Narrow masks to the slots that another mask allows for each op; an env that it leaves nothing
+    keeps WAIT.
 
     Shapes: masks [E]; allowed bool [E, 6, S] -> masks [E].
     Promise: no False becomes True; every env for which WAIT is allowed keeps a choice.
@@ -182,8 +227,14 @@ def narrow_masks(masks: ActionMasks, allowed: Tensor) -> ActionMasks:
         >>> env = mg.make("tiny", envs=2, seed=0)
         >>> masks = mg.rules.action_masks(env.reset()[0].slots, env.limits)
         >>> allowed = torch.ones(2, 6, 2, dtype=torch.bool)
-        >>> allowed[0, mg.Op.WAIT], allowed[1] = False, False  # env 0 has to act, env 1 may do nothing at all
-        >>> [[op.name for op in mg.Op if row[op]] for row in mg.rules.narrow_masks(masks, allowed).op]
+        >>> allowed[0, mg.Op.WAIT], allowed[1] = (
+        ...     False,
+        ...     False,
+        ... )  # env 0 has to act, env 1 may do nothing at all
+        >>> [
+        ...     [op.name for op in mg.Op if row[op]]
+        ...     for row in mg.rules.narrow_masks(masks, allowed).op
+        ... ]
         [['GERMINATE'], ['WAIT']]
     """
     left = masks.slot & allowed
@@ -194,15 +245,27 @@ def narrow_masks(masks: ActionMasks, allowed: Tensor) -> ActionMasks:
 
 
 def _keep_action(masks: ActionMasks, action: Tensor) -> ActionMasks:
-    """The masks without every other action; nothing is left where this one is not allowed.  action int64 [E, 8]."""
-    relevant = constant_table(RELEVANT, torch.bool, action.device)[action[:, Head.OP].clamp(0, len(Op) - 1)]
+    """The masks without every other action; nothing is left where this one is not allowed.  action
+    int64 [E, 8].
+    """
+    relevant = constant_table(RELEVANT, torch.bool, action.device)[
+        action[:, Head.OP].clamp(0, len(Op) - 1)
+    ]
     sizes = {**SIZES, Head.SLOT: masks.slot.shape[-1]}
-    named = {head: _one_hot(action[:, head], sizes[head]) | ~relevant[:, head, None] for head in Head}
-    left = {head.label: getattr(masks, head.label) & named[head] for head in Head if head is not Head.SLOT}
+    named = {
+        head: _one_hot(action[:, head], sizes[head]) | ~relevant[:, head, None] for head in Head
+    }
+    left = {
+        head.label: getattr(masks, head.label) & named[head]
+        for head in Head
+        if head is not Head.SLOT
+    }
     slot = masks.slot & left[Head.OP.label].unsqueeze(-1) & named[Head.SLOT].unsqueeze(1)
     return replace(masks, **left, slot=slot)
 
 
 def _one_hot(index: Tensor, count: int) -> Tensor:
-    """One-hot; nothing is True for an index outside of 0 .. count-1.  int64 [E] -> bool [E, count]."""
+    """One-hot; nothing is True for an index outside of 0 .. count-1.  int64 [E] -> bool [E,
+    count].
+    """
     return index.unsqueeze(-1) == torch.arange(count, device=index.device)

@@ -1,7 +1,9 @@
-"""Shapley values and interactions of a cooperative game: constant matrices on a table, telescopes on permutations.
+"""Shapley values and interactions of a cooperative game: constant matrices on a table, telescopes
+on permutations.
 
-A table holds `v(M)` in column m, bit j of m set = position j is in M.  A position that makes no difference in the table
-is a dummy, so the matrices for N positions are right for every number of players up to N.
+A table holds `v(M)` in column m, bit j of m set = position j is in M.  A position that makes no
+difference in the table is a dummy, so the matrices for N positions are right for every number of
+players up to N.
 """
 
 import math
@@ -17,7 +19,8 @@ def shapley_weights(positions: int) -> tuple[tuple[float, ...], ...]:
     orders = math.factorial(positions)
 
     def weight(i: int, m: int) -> float:
-        size, without = m.bit_count(), positions - m.bit_count()
+        size = m.bit_count()
+        without = positions - m.bit_count()
         if m >> i & 1:
             return math.factorial(size - 1) * math.factorial(without) / orders
         return -math.factorial(size) * math.factorial(without - 1) / orders
@@ -43,7 +46,8 @@ INTERACTION = {n: interaction_weights(n) for n in POSITION_COUNTS}
 def shapley(values: Tensor, positions: int) -> Tensor:
     """Exact Shapley values of a game; they sum to v(all) - v(none).
 
-    Shapes: values float [E, 2^N], N = `positions`, in 1 .. 4 -> float [E, N].  Column m: bit j set = j takes part.
+    Shapes: values float [E, 2^N], N = `positions`, in 1 .. 4 -> float [E, N].  Column m: bit j set
+    = j takes part.
     Source: Shapley, A Value for n-Person Games, 1953.
     Raises: KeyError for another number of positions.
 
@@ -60,8 +64,8 @@ def shapley(values: Tensor, positions: int) -> Tensor:
 def interactions(values: Tensor, positions: int) -> Tensor:
     """Pairwise interactions on the bare host: v(i, j) - v(i) - v(j) + v(none).
 
-    Shapes: values float [E, 2^N], N = `positions`, in 1 .. 4, columns as in `shapley` -> float [E, N, N], symmetric,
-    diagonal 0.
+    Shapes: values float [E, 2^N], N = `positions`, in 1 .. 4, columns as in `shapley` -> float [E,
+    N, N], symmetric, diagonal 0.
     Raises: KeyError for another number of positions.
 
     Example:
@@ -70,18 +74,22 @@ def interactions(values: Tensor, positions: int) -> Tensor:
         >>> mg.rules.interactions(torch.tensor([[0.0, 10.0, 20.0, 50.0]]), 2).tolist()
         [[[0.0, 20.0], [20.0, 0.0]]]
     """
-    return torch.unflatten(_apply_weights(INTERACTION[positions], values), -1, (positions, positions))
+    return torch.unflatten(
+        _apply_weights(INTERACTION[positions], values), -1, (positions, positions)
+    )
 
 
 def marginals(values: Tensor, joined: Tensor) -> Tensor:
     """Mean marginal over orders: what the value gains when a player joins.
 
-    Shapes: values [E, Q, n], along each of Q orders; joined bool [E, Q, n-1, S], who joins at each step -> [E, S].
+    Shapes: values [E, Q, n], along each of Q orders; joined bool [E, Q, n-1, S], who joins at each
+    step -> [E, S].
     """
     gain = values[..., 1:] - values[..., :-1]
     return choose(joined, gain.unsqueeze(-1), 0.0).sum(dim=2).mean(dim=1)
 
 
 def _apply_weights(weights: tuple[tuple[float, ...], ...], values: Tensor) -> Tensor:
-    # a product and a sum, not a matrix product: each row has the same rounding whatever the other rows are
+    # a product and a sum, not a matrix product: each row has the same rounding whatever the other
+    # rows are
     return (values.unsqueeze(-2) * constant_table(weights, values.dtype, values.device)).sum(-1)

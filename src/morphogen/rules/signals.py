@@ -11,11 +11,14 @@ from morphogen.state.tree_ops import choose, is_finite, replace
 MIN_LOSS = 1e-8  # below it a relative change says nothing
 
 
-def update_signals(signals: Signals, loss: Tensor, attribution: Attribution, *, spec: SignalSpec) -> Signals:
+def update_signals(
+    signals: Signals, loss: Tensor, attribution: Attribution, *, spec: SignalSpec
+) -> Signals:
     """Update the signals with one validation.
 
     Shapes: signals, attribution [E]; loss float32 [E], nats, of the env as it is -> Signals [E].
-    Promise: a measurement that is not finite enters no number; it costs one history flag and the stability count.
+    Promise: a measurement that is not finite enters no number; it costs one history flag and the
+    stability count.
 
     Example:
         >>> import torch
@@ -24,13 +27,20 @@ def update_signals(signals: Signals, loss: Tensor, attribution: Attribution, *, 
         >>> before, _ = env.reset()
         >>> after, step = env.step(before, mg.actions.wait(env))
         >>> loss = torch.tensor([1.5, float("nan")])
-        >>> signals = mg.rules.update_signals(after.signals, loss, step.measured, spec=env.spec.signal)
-        >>> signals.val_loss.tolist(), signals.measured.tolist(), signals.history_valid[:, -1].tolist()
+        >>> signals = mg.rules.update_signals(
+        ...     after.signals, loss, step.measured, spec=env.spec.signal
+        ... )
+        >>> (
+        ...     signals.val_loss.tolist(),
+        ...     signals.measured.tolist(),
+        ...     signals.history_valid[:, -1].tolist(),
+        ... )
         ([1.5, 0.0], [True, False], [True, False])
     """
     accuracy = attribution.val_acc
     measured = is_finite(loss) & is_finite(accuracy)
-    loss, accuracy = choose(measured, loss, 0.0), choose(measured, accuracy, 0.0)
+    loss = choose(measured, loss, 0.0)
+    accuracy = choose(measured, accuracy, 0.0)
     delta_valid = measured & signals.measured
     loss_delta = choose(delta_valid, signals.val_loss - loss, 0.0)
     acc_delta = choose(delta_valid, accuracy - signals.val_acc, 0.0)
@@ -38,7 +48,8 @@ def update_signals(signals: Signals, loss: Tensor, attribution: Attribution, *, 
     comparable = delta_valid & (signals.val_loss > MIN_LOSS)
     gain = loss_delta / choose(comparable, signals.val_loss, 1.0)
     inside = comparable & (gain > -spec.stable_regression) & (gain < spec.stable_gain)
-    stable = choose(inside, signals.stable + 1, 0)  # consecutive epochs of stable gain, counted until the latch
+    # consecutive epochs of stable gain, counted until the latch
+    stable = choose(inside, signals.stable + 1, 0)
     stable = torch.where(signals.stabilized & comparable, signals.stable, stable)
     clean = measured & attribution.measured
     has_best = signals.history_valid.any(-1)
@@ -53,10 +64,15 @@ def update_signals(signals: Signals, loss: Tensor, attribution: Attribution, *, 
         loss_delta=loss_delta,
         acc_delta=acc_delta,
         delta_valid=delta_valid,
-        best_acc=torch.maximum(signals.best_acc, accuracy),  # no accuracy is below the empty value 0
-        best_loss=torch.where(measured & (~has_best | (loss < signals.best_loss)), loss, signals.best_loss),
+        # no accuracy is below the empty value 0
+        best_acc=torch.maximum(signals.best_acc, accuracy),
+        best_loss=torch.where(
+            measured & (~has_best | (loss < signals.best_loss)), loss, signals.best_loss
+        ),
         committed_acc=choose(measured, attribution.committed_acc, 0.0),
-        clean_improvement=torch.where(clean, attribution.clean_improvement, signals.clean_improvement),
+        clean_improvement=torch.where(
+            clean, attribution.clean_improvement, signals.clean_improvement
+        ),
         clean_valid=clean | signals.clean_valid,
         plateau=torch.where(delta_valid, flat, signals.plateau),
         stable=stable,
@@ -65,7 +81,9 @@ def update_signals(signals: Signals, loss: Tensor, attribution: Attribution, *, 
 
 
 def recent_min_accuracy(signals: Signals, epochs: int) -> tuple[Tensor, Tensor]:
-    """Least accuracy of the last 1..5 epochs, and a flag for any measured epoch.  signals [E] -> ([E], bool [E])."""
+    """Least accuracy of the last 1..5 epochs, and a flag for any measured epoch.  signals [E] ->
+    ([E], bool [E]).
+    """
     valid = signals.history_valid[:, -epochs:]
     least = choose(valid, signals.acc_history[:, -epochs:], torch.inf).amin(-1)
     return choose(valid.any(-1), least, 0.0), valid.any(-1)

@@ -1,4 +1,6 @@
-"""Stages of a slot: sets of stages as masks, ramps of alpha, moves from stage to stage and what changes on entry."""
+"""Stages of a slot: sets of stages as masks, ramps of alpha, moves from stage to stage and what
+changes on entry.
+"""
 
 import math
 from collections.abc import Collection
@@ -14,9 +16,11 @@ from morphogen.vocab.stage import DEFAULT_STEEPNESS, TRANSITIONS, AlphaMode, Cur
 
 _EMPTY = {leaf.name: leaf.empty for leaf in SLOTS}
 _NAMES = tuple(_EMPTY)
-_REMOVED_LEAVES = {name: _EMPTY[name] for name in _NAMES[_NAMES.index("alpha") :]}  # emptied when a seed is removed
+# emptied when a seed is removed
+_REMOVED_LEAVES = {name: _EMPTY[name] for name in _NAMES[_NAMES.index("alpha") :]}
 _KEPT_LEAVES = {name: _EMPTY[name] for name in _NAMES[: _NAMES.index("alpha")]}
-STAGE_ROWS = (*Stage, Stage.UNKNOWN)  # rows of a table by stage: all codes, then the row of every invalid code
+# rows of a table by stage: all codes, then the row of every invalid code
+STAGE_ROWS = (*Stage, Stage.UNKNOWN)
 _LEGAL_MOVES = tuple(tuple(to in TRANSITIONS[stage] for to in STAGE_ROWS) for stage in STAGE_ROWS)
 
 
@@ -26,7 +30,9 @@ def clamp_stage(stage: Tensor) -> Tensor:
 
 
 def is_legal_move(stage: Tensor, to: Tensor) -> Tensor:
-    """Mask of the moves in the transition table; staying is no move.  int64 [...], `Stage` codes -> bool [...]."""
+    """Mask of the moves in the transition table; staying is no move.  int64 [...], `Stage` codes ->
+    bool [...].
+    """
     return constant_table(_LEGAL_MOVES, torch.bool, to.device)[clamp_stage(stage), clamp_stage(to)]
 
 
@@ -38,7 +44,9 @@ def occupied(stage: Tensor) -> Tensor:
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> stage = torch.tensor([mg.Stage.DORMANT, mg.Stage.GERMINATED, mg.Stage.FOSSILIZED, mg.Stage.PRUNED])
+        >>> stage = torch.tensor(
+        ...     [mg.Stage.DORMANT, mg.Stage.GERMINATED, mg.Stage.FOSSILIZED, mg.Stage.PRUNED]
+        ... )
         >>> mg.rules.occupied(stage).tolist()
         [False, True, True, False]
     """
@@ -53,7 +61,9 @@ def active(stage: Tensor) -> Tensor:
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> mg.rules.active(torch.tensor([mg.Stage.GERMINATED, mg.Stage.TRAINING, mg.Stage.PRUNED])).tolist()
+        >>> mg.rules.active(
+        ...     torch.tensor([mg.Stage.GERMINATED, mg.Stage.TRAINING, mg.Stage.PRUNED])
+        ... ).tolist()
         [False, True, False]
     """
     return _within(stage, stages.ACTIVE)
@@ -67,27 +77,33 @@ def blended(stage: Tensor) -> Tensor:
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> mg.rules.blended(torch.tensor([mg.Stage.TRAINING, mg.Stage.BLENDING, mg.Stage.HOLDING])).tolist()
+        >>> mg.rules.blended(
+        ...     torch.tensor([mg.Stage.TRAINING, mg.Stage.BLENDING, mg.Stage.HOLDING])
+        ... ).tolist()
         [False, True, True]
     """
     return _within(stage, stages.BLENDED)
 
 
 def cooling(stage: Tensor) -> Tensor:
-    """Mask of slots without a seed that are not free yet: PRUNED .. RESETTING.  stage int64 [...] -> bool [...]."""
+    """Mask of slots without a seed that are not free yet: PRUNED .. RESETTING.  stage int64 [...]
+    -> bool [...].
+    """
     return _within(stage, stages.COOLING)
 
 
 def _within(stage: Tensor, run: tuple[Stage, ...]) -> Tensor:
-    """Mask of a set of stages; every set is a run of codes (`vocab.stage`), which a clamp leaves as they are."""
+    """Mask of a set of stages; every set is a run of codes (`vocab.stage`), which a clamp leaves as
+    they are.
+    """
     return stage.clamp(int(run[0]), int(run[-1])) == stage
 
 
 def curve(t: Tensor, shape: Tensor, steepness: Tensor) -> Tensor:
     """Progress along a ramp, monotone from c(0) = 0 over c(1/2) = 1/2 to c(1) = 1.
 
-    Shapes: t in [0, 1], shape int64 (`Curve`), steepness >= 0.1, all equal -> as t.
-    The sigmoid is the logistic function scaled to the unit square, as a tanh: no overflow for any steepness.
+    Shapes: t in [0, 1], shape int64 (`Curve`), steepness >= 0.1, all equal -> as t. The sigmoid is
+    the logistic function scaled to the unit square, as a tanh: no overflow for any steepness.
     """
     cosine = (1 - torch.cos(math.pi * t)) / 2
     quarter = steepness / 4
@@ -97,17 +113,32 @@ def curve(t: Tensor, shape: Tensor, steepness: Tensor) -> Tensor:
 
 
 def retarget(
-    slots: Slots, where: Tensor, target: Tensor | float, *, steps: Tensor, shape: Tensor, steepness: Tensor | float
+    slots: Slots,
+    where: Tensor,
+    target: Tensor | float,
+    *,
+    steps: Tensor,
+    shape: Tensor,
+    steepness: Tensor | float,
 ) -> Slots:
     """Start a ramp from the present alpha; a slot whose alpha is moving keeps its ramp.
 
-    Shapes: where bool [E, S]; target, steps (ticks), shape (`Curve`) and steepness broadcast against it.
+    Shapes: where bool [E, S]; target, steps (ticks), shape (`Curve`) and steepness broadcast
+    against it.
     """
-    return masked_update(slots, _ramp(slots, where, target, steps=steps, shape=shape, steepness=steepness))
+    return masked_update(
+        slots, _ramp(slots, where, target, steps=steps, shape=shape, steepness=steepness)
+    )
 
 
 def _ramp(
-    slots: Slots, where: Tensor, target: Tensor | float, *, steps: Tensor, shape: Tensor, steepness: Tensor | float
+    slots: Slots,
+    where: Tensor,
+    target: Tensor | float,
+    *,
+    steps: Tensor,
+    shape: Tensor,
+    steepness: Tensor | float,
 ) -> Write:
     start = slots.alpha
     target = torch.as_tensor(target, dtype=start.dtype, device=start.device).expand_as(start)
@@ -128,13 +159,18 @@ def _ramp(
 
 
 def advance_ramp(slots: Slots, where: Tensor) -> Slots:
-    """Move alpha one tick along its ramp; the last tick lands on the target exactly.  where bool [E, S]."""
-    start, target = slots.alpha_start, slots.alpha_target
+    """Move alpha one tick along its ramp; the last tick lands on the target exactly.  where bool
+    [E, S].
+    """
+    start = slots.alpha_start
+    target = slots.alpha_target
     done = slots.alpha_done + 1
     last = done >= slots.alpha_steps
     progress = done.to(start.dtype) / slots.alpha_steps.clamp(min=1)
     along = start + (target - start) * curve(progress, slots.alpha_curve, slots.alpha_steepness)
-    along = torch.minimum(torch.maximum(along, torch.minimum(start, target)), torch.maximum(start, target))
+    along = torch.minimum(
+        torch.maximum(along, torch.minimum(start, target)), torch.maximum(start, target)
+    )
     leaves = {
         "alpha": torch.where(last, target, along),
         "alpha_mode": choose(last, int(AlphaMode.HOLD), slots.alpha_mode),
@@ -144,7 +180,9 @@ def advance_ramp(slots: Slots, where: Tensor) -> Slots:
 
 
 def transition(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> Slots:
-    """Move slots to a stage unless that is illegal.  where bool, to int64 (`Stage`) [E, S]; accuracy [E], points."""
+    """Move slots to a stage unless that is illegal.  where bool, to int64 (`Stage`) [E, S];
+    accuracy [E], points.
+    """
     return masked_update(slots, *_moves(slots, where, to, accuracy))
 
 
@@ -155,18 +193,33 @@ def _moves(slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor) -> tuple[W
 
 
 def promote(
-    slots: Slots, where: Tensor, to: Tensor, accuracy: Tensor, *, targets: Collection[Stage] = tuple(Stage)
+    slots: Slots,
+    where: Tensor,
+    to: Tensor,
+    accuracy: Tensor,
+    *,
+    targets: Collection[Stage] = tuple(Stage),
 ) -> Slots:
     """Move slots up; start the first ramp on entering BLENDING, set alpha 1 on entering HOLDING.
 
-    Shapes as in `transition`; `targets`: the stages that `to` can hold.  The caller has checked the gate.
+    Shapes as in `transition`; `targets`: the stages that `to` can hold.  The caller has checked the
+    gate.
     """
     writes: list[Write] = [*_moves(slots, where, to, accuracy)]
     if Stage.BLENDING in targets:
         blends = where & (slots.stage == int(Stage.TRAINING)) & (to == int(Stage.BLENDING))
-        target, steps, shape = slots.blend_target, slots.tempo, slots.blend_curve
-        writes.append((blends, {"accuracy_at_blending": accuracy[:, None], "accuracy_at_blending_valid": True}))
-        writes.append(_ramp(slots, blends, target, steps=steps, shape=shape, steepness=DEFAULT_STEEPNESS))
+        target = slots.blend_target
+        steps = slots.tempo
+        shape = slots.blend_curve
+        writes.append(
+            (
+                blends,
+                {"accuracy_at_blending": accuracy[:, None], "accuracy_at_blending_valid": True},
+            )
+        )
+        writes.append(
+            _ramp(slots, blends, target, steps=steps, shape=shape, steepness=DEFAULT_STEEPNESS)
+        )
     if Stage.HOLDING in targets:
         holds = where & (slots.stage == int(Stage.BLENDING)) & (to == int(Stage.HOLDING))
         full = dict.fromkeys(("alpha", "alpha_start", "alpha_target"), 1.0)
@@ -175,7 +228,8 @@ def promote(
 
 
 def remove(slots: Slots, where: Tensor) -> Slots:
-    """Remove seeds: PRUNED, without alpha and measurements; blueprint, algorithm, tempo and age stay.
+    """Remove seeds: PRUNED, without alpha and measurements; blueprint, algorithm, tempo and age
+    stay.
 
     Shapes: where bool [E, S].  Takes any stage: a rollback removes fossils too.
     """
@@ -183,9 +237,13 @@ def remove(slots: Slots, where: Tensor) -> Slots:
 
 
 def vacate(slots: Slots, *, removed: Tensor, cleared: Tensor) -> Slots:
-    """Remove seeds as `remove`, and set every leaf of other slots to its empty value.  Masks bool [E, S]."""
+    """Remove seeds as `remove`, and set every leaf of other slots to its empty value.  Masks bool
+    [E, S].
+    """
     entry = _stage_entry(slots, int(Stage.PRUNED))
-    return masked_update(slots, (removed, entry), (cleared, _KEPT_LEAVES), (removed | cleared, _REMOVED_LEAVES))
+    return masked_update(
+        slots, (removed, entry), (cleared, _KEPT_LEAVES), (removed | cleared, _REMOVED_LEAVES)
+    )
 
 
 def _stage_entry(slots: Slots, to: Tensor | int) -> dict[str, Tensor | float]:

@@ -1,4 +1,6 @@
-"""Interface of a decision: observation, masks, output of a policy, decoded action, outcome.  batch_size [E]."""
+"""Interface of a decision: observation, masks, output of a policy, decoded action, outcome.
+batch_size [E].
+"""
 
 import torch
 from torch import Tensor
@@ -27,7 +29,8 @@ class Observation(FrozenTree):
 
 
 def join_vectors(env: Tensor, instance: Tensor, slots: Tensor) -> Tensor:
-    """Join the vectors of an observation, and a 1: the flag of features without one (`vocab.observation`).
+    """Join the vectors of an observation, and a 1: the flag of features without one
+    (`vocab.observation`).
 
     Shapes: env [..., 52], instance [..., 8], slots [..., S, 46] -> [..., 60 + 46 S + 1].
     """
@@ -117,7 +120,9 @@ class ActionOutcome(FrozenTree):
 
 @short_repr
 class ActOutput(FrozenTree):
-    """Decision of a policy.  Heads that the op does not use have log-prob and entropy 0; a baseline's values are 0."""
+    """Decision of a policy.  Heads that the op does not use have log-prob and entropy 0; a
+    baseline's values are 0.
+    """
 
     action: Tensor
     """int64 [E, 8], one value per head."""

@@ -1,7 +1,8 @@
-"""The state of all envs: every part, every leaf with dtype, shape and unit.  `E` envs are stacked in dim 0.
+"""The state of all envs: every part, every leaf with dtype, shape and unit.  `E` envs are stacked
+in dim 0.
 
-`schema.py` holds these leaves as a table with the value of an empty entry; `empty_state` builds from it.  Optional
-values are pairs (value, flag), the value 0 where the flag is False.
+`schema.py` holds these leaves as a table with the value of an empty entry; `empty_state` builds
+from it.  Optional values are pairs (value, flag), the value 0 where the flag is False.
 """
 
 from torch import Tensor
@@ -12,7 +13,9 @@ from morphogen.vocab.text import short_repr
 
 @short_repr
 class HostState(FrozenTree):
-    """Stacked host networks; a row is one flat parameter vector, leaves at fixed offsets (`hosts.layout`)."""
+    """Stacked host networks; a row is one flat parameter vector, leaves at fixed offsets
+    (`hosts.layout`).
+    """
 
     params: Tensor
     """float32 [E, P]."""
@@ -22,7 +25,9 @@ class HostState(FrozenTree):
 
 @short_repr
 class Slots(FrozenTree):
-    """Lifecycle of every slot.  batch_size [E]; every leaf is [E, S]; accuracies in points 0..100."""
+    """Lifecycle of every slot.  batch_size [E]; every leaf is [E, S]; accuracies in points
+    0..100.
+    """
 
     stage: Tensor
     """int64, a `Stage`."""
@@ -104,7 +109,9 @@ class Slots(FrozenTree):
 
 @short_repr
 class Signals(FrozenTree):
-    """Measurements of an env over its episode.  batch_size [E]; losses in nats, accuracies in points."""
+    """Measurements of an env over its episode.  batch_size [E]; losses in nats, accuracies in
+    points.
+    """
 
     val_loss: Tensor
     """float32 [E]."""
@@ -232,7 +239,8 @@ class LossScaling(FrozenTree):
 class EnvState(FrozenTree):
     """Everything that an epoch reads or writes.  batch_size [E].
 
-    Frozen: steps return new states, and parts that did not change are shared.  Indexing selects envs.
+    Frozen: steps return new states, and parts that did not change are shared.  Indexing selects
+    envs.
 
     Example:
         >>> import morphogen as mg

@@ -1,4 +1,6 @@
-"""Loops over a carried state: the plain loop, and the type of every other way to run one (`env.capture`)."""
+"""Loops over a carried state: the plain loop, and the type of every other way to run one
+(`env.capture`).
+"""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -15,7 +17,9 @@ class Repeat(Protocol):
 
 
 def repeat(body: Callable[[C], C], carry: C, times: int, /) -> C:
-    """Call `body` on the carry, then on its result, `times` times in all; return the last result."""
+    """Call `body` on the carry, then on its result, `times` times in all; return the last
+    result.
+    """
     for _ in range(times):
         carry = body(carry)
     return carry

@@ -1,4 +1,6 @@
-"""Measurements of an epoch: training metrics, accuracies per coalition, attribution, governor's report, score."""
+"""Measurements of an epoch: training metrics, accuracies per coalition, attribution, governor's
+report, score.
+"""
 
 from torch import Tensor
 
@@ -60,7 +62,9 @@ class TickReport(FrozenTree):
 
 @short_repr
 class Validation(FrozenTree):
-    """One pass over the validation split under every coalition that attribution needs (`rules.attribution`)."""
+    """One pass over the validation split under every coalition that attribution needs
+    (`rules.attribution`).
+    """
 
     loss: Tensor
     """float32 [E], of coalition 0: all seeds on."""
@@ -112,7 +116,9 @@ class Attribution(FrozenTree):
 
 @short_repr
 class SlotInputs(FrozenTree):
-    """Inputs of a reward rule per slot: before the step, and `next_` after the step.  Every leaf is [E, S]."""
+    """Inputs of a reward rule per slot: before the step, and `next_` after the step.  Every leaf is
+    [E, S].
+    """
 
     op: Tensor
     """int64, op executed on this slot, else WAIT."""
@@ -156,7 +162,9 @@ class RewardInputs(FrozenTree):
 
     Example:
         >>> import morphogen as mg
-        >>> inputs = mg.rules.archetype_inputs([mg.rules.ARCHETYPES["good"]])[-1]  # of a scripted policy, last step
+        >>> inputs = mg.rules.archetype_inputs([mg.rules.ARCHETYPES["good"]])[
+        ...     -1
+        ... ]  # of a scripted policy, last step
         >>> inputs.horizon.tolist(), inputs.fossil_params.tolist(), inputs.slots.stage.tolist()
         ([True], [2000], [[6, 1, 1]])
     """
@@ -236,7 +244,9 @@ class GovernorReport(FrozenTree):
 
 @short_repr
 class StepScore(FrozenTree):
-    """Reward of an env in this step, and its description; `C` components in the order of the rule."""
+    """Reward of an env in this step, and its description; `C` components in the order of the
+    rule.
+    """
 
     reward: Tensor
     """float32 [E]."""

@@ -1,8 +1,9 @@
-"""Counter-based random numbers: a draw is a pure function of its coordinates, there is no generator.
+"""Counter-based random numbers: a draw is a pure function of its coordinates, there is no
+generator.
 
-Words come from Philox 4x32-10 (`kernels.philox`).  A *stream* is an int64 `[..., 5]` tensor: two key words (the run
-seed) and three counter words (minibatch and epoch, round and purpose, env); the fourth counter word counts the lanes,
-four per block.  Different coordinates never share a block.
+Words come from Philox 4x32-10 (`kernels.philox`).  A *stream* is an int64 `[..., 5]` tensor: two
+key words (the run seed) and three counter words (minibatch and epoch, round and purpose, env); the
+fourth counter word counts the lanes, four per block.  Different coordinates never share a block.
 
     keys = env_keys(seed=7, first=0, envs=32)
     noise = uniform(stream(keys, Purpose.ACTION, round=0, epoch=3), lanes=8)
@@ -20,7 +21,8 @@ from morphogen.state.tree_ops import broadcast
 from morphogen.vocab.purpose import Purpose as Purpose
 
 _MASK = 0xFFFFFFFF
-_EPOCH_BITS, _PURPOSE_BITS = 17, 20  # minibatch < 2**17, round < 2**20
+_EPOCH_BITS = 17
+_PURPOSE_BITS = 20  # minibatch < 2**17, round < 2**20
 
 
 def env_keys(seed: int, first: int, envs: int, device: torch.device | str = "cpu") -> Tensor:
@@ -47,7 +49,8 @@ def env_keys(seed: int, first: int, envs: int, device: torch.device | str = "cpu
 def sibling_keys(key: Tensor, number: int) -> Tensor:
     """Return keys of the same envs for independent randomness; `number` 0 returns `key`.
 
-    Shapes: key int64 [..., 3] -> int64 [..., 3].  `number`: 0 .. 2**20 - 1, one for each family of keys.
+    Shapes: key int64 [..., 3] -> int64 [..., 3].  `number`: 0 .. 2**20 - 1, one for each family of
+    keys.
 
     Example:
         >>> import morphogen as mg
@@ -60,11 +63,17 @@ def sibling_keys(key: Tensor, number: int) -> Tensor:
 
 
 def stream(
-    key: Tensor, purpose: Purpose, *, round: Tensor | int = 0, epoch: Tensor | int = 0, minibatch: Tensor | int = 0
+    key: Tensor,
+    purpose: Purpose,
+    *,
+    round: Tensor | int = 0,
+    epoch: Tensor | int = 0,
+    minibatch: Tensor | int = 0,
 ) -> Tensor:
     """Return the stream of a purpose at a position.
 
-    Shapes: key int64 [..., 3]; round, epoch, minibatch int64 [...] or numbers, broadcast -> int64 [..., 5].
+    Shapes: key int64 [..., 3]; round, epoch, minibatch int64 [...] or numbers, broadcast -> int64
+    [..., 5].
     Limits: round < 2**20, minibatch < 2**17; beyond them two positions share a stream.
 
     Example:
@@ -77,8 +86,11 @@ def stream(
         False
     """
     low, high, env = key.unbind(-1)
-    where, when = minibatch + epoch * 2**_EPOCH_BITS, round + int(purpose) * 2**_PURPOSE_BITS
-    where, when = (word if isinstance(word, Tensor) else torch.full_like(env, word) for word in (where, when))
+    where = minibatch + epoch * 2**_EPOCH_BITS
+    when = round + int(purpose) * 2**_PURPOSE_BITS
+    where, when = (
+        word if isinstance(word, Tensor) else torch.full_like(env, word) for word in (where, when)
+    )
     return torch.stack(broadcast(low, high, where, when, env), dim=-1)
 
 
@@ -116,16 +128,29 @@ def random_bits_of(ranges: Sequence[LaneRange]) -> list[Tensor]:
     Example:
         >>> import morphogen as mg
         >>> keys = mg.rng.env_keys(seed=7, first=0, envs=2)
-        >>> a, b = (mg.rng.stream(keys, purpose) for purpose in (mg.rng.Purpose.DATA, mg.rng.Purpose.AUGMENT))
-        >>> bits = mg.rng.random_bits_of([mg.rng.LaneRange(a, 3), mg.rng.LaneRange(b[0], 9, first=2)])
-        >>> [x.equal(y) for x, y in zip(bits, (mg.rng.random_bits(a, 3), mg.rng.random_bits(b[0], 9, first=2)))]
+        >>> a, b = (
+        ...     mg.rng.stream(keys, purpose)
+        ...     for purpose in (mg.rng.Purpose.DATA, mg.rng.Purpose.AUGMENT)
+        ... )
+        >>> bits = mg.rng.random_bits_of(
+        ...     [mg.rng.LaneRange(a, 3), mg.rng.LaneRange(b[0], 9, first=2)]
+        ... )
+        >>> [
+        ...     x.equal(y)
+        ...     for x, y in zip(
+        ...         bits, (mg.rng.random_bits(a, 3), mg.rng.random_bits(b[0], 9, first=2))
+        ...     )
+        ... ]
         [True, True]
     """
     blocks = [_range_blocks(part) for part in ranges]
     shapes = [counter.shape for counter, _ in blocks]
     words = philox(*(_join([pair[i] for pair in blocks]) for i in (0, 1)))
     parts = torch.split(words, [math.prod(shape[:-1]) for shape in shapes])
-    return [_lanes_of(part.view(shape), drawn) for part, shape, drawn in zip(parts, shapes, ranges, strict=True)]
+    return [
+        _lanes_of(part.view(shape), drawn)
+        for part, shape, drawn in zip(parts, shapes, ranges, strict=True)
+    ]
 
 
 def _lanes_of(blocks: Tensor, drawn: LaneRange) -> Tensor:
@@ -213,11 +238,13 @@ def open_unit_floats(words: Tensor) -> Tensor:
 
 
 def bounded_ints(words: Tensor, bound: Tensor | int) -> Tensor:
-    """Convert random bits to integers in 0 .. bound-1 by multiplication, in integer arithmetic only.
+    """Convert random bits to integers in 0 .. bound-1 by multiplication, in integer arithmetic
+    only.
 
-    Shapes: words int64 [...] in 0 .. 2**32 - 1; bound int64, broadcast, or a number, < 2**31 -> int64 [...].
-    Source: Lemire, Fast Random Integer Generation in an Interval, 2019, without its rejection step; no value is more
-    than 2**-32 away from its probability.
+    Shapes: words int64 [...] in 0 .. 2**32 - 1; bound int64, broadcast, or a number, < 2**31 ->
+    int64 [...].
+    Source: Lemire, Fast Random Integer Generation in an Interval, 2019, without its rejection step;
+    no value is more than 2**-32 away from its probability.
 
     Example:
         >>> import torch

@@ -1,4 +1,6 @@
-"""Schema of the state: one row per leaf with dtype, shape and empty value; the empty state and the edge check."""
+"""Schema of the state: one row per leaf with dtype, shape and empty value; the empty state and the
+edge check.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +9,16 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from morphogen.state.env import Clock, EnvState, Governor, HostState, Instance, LossScaling, Signals, Slots
+from morphogen.state.env import (
+    Clock,
+    EnvState,
+    Governor,
+    HostState,
+    Instance,
+    LossScaling,
+    Signals,
+    Slots,
+)
 from morphogen.state.tree_ops import get_branches, get_leaves
 
 HISTORY = 5
@@ -15,7 +26,9 @@ HISTORY = 5
 
 @dataclass(frozen=True, slots=True)
 class StateLeaf:
-    """One leaf of a part.  `shape`: letters of the axes after E, see `Sizes.axis`; units: see `env`."""
+    """One leaf of a part.  `shape`: letters of the axes after E, see `Sizes.axis`; units: see
+    `env`.
+    """
 
     name: str
     dtype: torch.dtype
@@ -31,27 +44,34 @@ def _leaves(
     empty: dict[str, float] | None = None,
     shapes: dict[str, tuple[str, ...]] | None = None,
 ) -> tuple[StateLeaf, ...]:
-    """Leaves of a part in the order of its fields: float32 unless in `dtypes`, empty value 0 unless in `empty`."""
+    """Leaves of a part in the order of its fields: float32 unless in `dtypes`, empty value 0 unless
+    in `empty`.
+    """
     dtype_of = {name: dtype for dtype, names in (dtypes or {}).items() for name in names.split()}
     leaves = []
     for name in (name for name, kind in part.__annotations__.items() if kind is Tensor):
         dtype = dtype_of.get(name, torch.float32)
-        kind = bool if dtype is torch.bool else float if dtype.is_floating_point else int  # a where() keeps the dtype
-        leaves.append(StateLeaf(name, dtype, (shapes or {}).get(name, axes), kind((empty or {}).get(name, 0))))
+        # a where() keeps the dtype
+        kind = bool if dtype is torch.bool else float if dtype.is_floating_point else int
+        leaves.append(
+            StateLeaf(name, dtype, (shapes or {}).get(name, axes), kind((empty or {}).get(name, 0)))
+        )
     return tuple(leaves)
 
 
-_I, _B = torch.int64, torch.bool
+_I = torch.int64
+_B = torch.bool
 
 HOST = _leaves(HostState, ("P",))
 SLOTS = _leaves(
     Slots,
     ("S",),
     dtypes={
-        _I: "stage previous_stage epochs_in_stage previous_epochs_in_stage age blueprint algorithm tempo blend_curve"
+        _I: "stage previous_stage epochs_in_stage previous_epochs_in_stage age blueprint "
+        "algorithm tempo blend_curve"
         " alpha_mode alpha_curve alpha_steps alpha_done skip_streak since_measured",
-        _B: "vanishing exploding gradient_valid gradient_ratio_valid accuracy_at_blending_valid contribution_valid"
-        " velocity_valid interaction_valid",
+        _B: "vanishing exploding gradient_valid gradient_ratio_valid accuracy_at_blending_valid "
+        "contribution_valid velocity_valid interaction_valid",
     },
     empty={"stage": 1, "blueprint": -1, "alpha_steepness": 12.0},
 )
@@ -65,7 +85,10 @@ SIGNALS = _leaves(
     shapes=dict.fromkeys(("loss_history", "acc_history", "history_valid"), ("history",)),
 )
 GOVERNOR = _leaves(
-    Governor, dtypes={_I: "count streak snapshot_epoch"}, empty={"snapshot_epoch": -1}, shapes={"window": ("window",)}
+    Governor,
+    dtypes={_I: "count streak snapshot_epoch"},
+    empty={"snapshot_epoch": -1},
+    shapes={"window": ("window",)},
 )
 INSTANCE = _leaves(
     Instance,
@@ -96,14 +119,20 @@ class Sizes:
 
     def axis(self, letter: str) -> int:
         """Return the length of an axis of `StateLeaf.shape`."""
-        sizes = {"S": len(self.slots), "P": self.host_params, "history": HISTORY, "window": self.window}
+        sizes = {
+            "S": len(self.slots),
+            "P": self.host_params,
+            "history": HISTORY,
+            "window": self.window,
+        }
         return {**sizes, "C": self.classes, "N": self.table, "key": 3}[letter]
 
 
 def empty_part(name: str, sizes: Sizes, device: torch.device | str = "cpu") -> dict[str, Tensor]:
     """Return all leaves of a part of `PARTS` for all envs, empty."""
     return {
-        leaf.name: torch.full(_shape(leaf, sizes), leaf.empty, dtype=leaf.dtype, device=device) for leaf in PARTS[name]
+        leaf.name: torch.full(_shape(leaf, sizes), leaf.empty, dtype=leaf.dtype, device=device)
+        for leaf in PARTS[name]
     }
 
 
@@ -112,14 +141,19 @@ def _shape(leaf: StateLeaf, sizes: Sizes) -> tuple[int, ...]:
 
 
 def empty_state(sizes: Sizes, key: Tensor, ledger: TensorDict) -> EnvState:
-    """Return envs without seeds, all leaves empty.  key int64 [E, 3]; ledger [E]: initial state of the reward rule."""
+    """Return envs without seeds, all leaves empty.  key int64 [E, 3]; ledger [E]: initial state of
+    the reward rule.
+    """
     device = key.device
     lead = {"batch_size": [sizes.envs], "device": device}
 
     def snapshot() -> dict[str, Any]:
         leaves = "params", "momentum"
         seeds = {
-            name: {leaf: torch.zeros(sizes.envs, count, dtype=torch.float32, device=device) for leaf in leaves}
+            name: {
+                leaf: torch.zeros(sizes.envs, count, dtype=torch.float32, device=device)
+                for leaf in leaves
+            }
             for name, count in zip(sizes.slots, sizes.seed_params, strict=True)
         }
         return {
@@ -142,9 +176,14 @@ def empty_state(sizes: Sizes, key: Tensor, ledger: TensorDict) -> EnvState:
 
 
 def check_state(state: EnvState, sizes: Sizes) -> None:
-    """Raise ValueError for the first leaf of another dtype or shape; floating-point leaves may have any precision."""
+    """Raise ValueError for the first leaf of another dtype or shape; floating-point leaves may have
+    any precision.
+    """
     leaves = [(part, leaf) for part in PARTS for leaf in PARTS[part]]
-    rows = [(f"{part}.{leaf.name}", getattr(getattr(state, part), leaf.name), leaf) for part, leaf in leaves]
+    rows = [
+        (f"{part}.{leaf.name}", getattr(getattr(state, part), leaf.name), leaf)
+        for part, leaf in leaves
+    ]
     for path, value, leaf in (*rows, ("key", state.key, KEY)):
         floating = leaf.dtype.is_floating_point and value.dtype.is_floating_point
         if value.shape != _shape(leaf, sizes) or (value.dtype != leaf.dtype and not floating):
@@ -154,4 +193,6 @@ def check_state(state: EnvState, sizes: Sizes) -> None:
     for slot, count in zip(sizes.slots, sizes.seed_params, strict=True):
         for name, value in get_leaves(seeds[slot]).items():
             if value.shape != (sizes.envs, count):
-                raise ValueError(f"seeds.{slot}.{name}: expected {(sizes.envs, count)}, got {tuple(value.shape)}")
+                raise ValueError(
+                    f"seeds.{slot}.{name}: expected {(sizes.envs, count)}, got {tuple(value.shape)}"
+                )

@@ -1,6 +1,8 @@
-"""Trees of tensors and plain values: from tensor collections and back, to safetensors files and back.
+"""Trees of tensors and plain values: from tensor collections and back, to safetensors files and
+back.
 
-A file holds the tensors by path, and in its metadata the tree as JSON with a reference in place of each tensor.
+A file holds the tensors by path, and in its metadata the tree as JSON with a reference in place of
+each tensor.
 """
 
 import json
@@ -19,14 +21,19 @@ from morphogen.errors import CheckpointError
 
 Tree = dict[str, Any]
 T = TypeVar("T")
-REFERENCE, ORDER = "$tensor", "$order"  # keys in place of a tensor in the JSON: name, order of the axes in memory
+# keys in place of a tensor in the JSON: name, order of the axes in memory
+REFERENCE = "$tensor"
+ORDER = "$order"
 ZIP_MAGIC = b"PK"  # first bytes of the files of formats 1 to 3
 
 
 def to_nested_dict(tree: Any) -> Any:
-    """Return collections and mappings as nested dicts; tensors on the CPU, each with its own storage."""
+    """Return collections and mappings as nested dicts; tensors on the CPU, each with its own
+    storage.
+    """
     if is_tensor_collection(tree):
-        tree = {key: tree.get(key) for key in tree.keys()}  # noqa: SIM118  (iterating one walks its rows)
+        # because iterating over a tree walks its rows
+        tree = {key: tree.get(key) for key in tree.keys()}  # noqa: SIM118
     if isinstance(tree, Mapping):
         return {str(key): to_nested_dict(value) for key, value in tree.items()}
     return tree.detach().cpu().clone() if isinstance(tree, Tensor) else tree
@@ -35,11 +42,15 @@ def to_nested_dict(tree: Any) -> Any:
 def restore_tree(tree: Any, like: T, where: str) -> T:
     """Return a nested dict as a tensor collection like `like`, on the device of `like`.
 
-    Raises: CheckpointError that names the leaf, below `where`, which is missing, extra or of another shape or dtype.
+    Raises: CheckpointError that names the leaf, below `where`, which is missing, extra or of
+    another shape or dtype.
     """
     check_tree(tree, to_nested_dict(like), where)
     leaves = dict(_leaves(tree))
-    take = lambda key, leaf: leaves[key if isinstance(key, str) else ".".join(key)].to(leaf.device)  # noqa: E731
+
+    def take(key: Any, leaf: Tensor) -> Tensor:
+        return leaves[key if isinstance(key, str) else ".".join(key)].to(leaf.device)
+
     collection: Any = like
     return collection.named_apply(take, nested_keys=True)
 
@@ -53,10 +64,13 @@ def _leaves(tree: Tree, above: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def check_tree(tree: Any, expected: Tree, where: str) -> None:
-    """Raise a CheckpointError that names the first leaf in which two trees differ: missing, extra, shape or dtype."""
+    """Raise a CheckpointError that names the first leaf in which two trees differ: missing, extra,
+    shape or dtype.
+    """
     if not isinstance(tree, dict):
         raise CheckpointError(f"{where}: expected a dict, got {_describe_type(tree)}")
-    actual, required = dict(_leaves(tree)), dict(_leaves(expected))
+    actual = dict(_leaves(tree))
+    required = dict(_leaves(expected))
     for leaf in [*required, *actual]:
         if leaf not in actual or leaf not in required:
             raise CheckpointError(f"{where}.{leaf} is {'unknown' if leaf in actual else 'missing'}")
@@ -71,7 +85,9 @@ def _describe_type(value: Any) -> str:
 
 
 def encode_tree(tree: Any) -> bytes:
-    """Return a tree of dicts, lists, tensors, arrays and plain values as the bytes of a safetensors file."""
+    """Return a tree of dicts, lists, tensors, arrays and plain values as the bytes of a safetensors
+    file.
+    """
     tensors: dict[str, Tensor] = {}
     text = json.dumps(_take_tensors(tree, "", tensors))
     return safetensors.torch.save(tensors, {"tree": text})
@@ -83,7 +99,9 @@ def save_tree(tree: Any, path: Path) -> None:
 
 
 def _take_tensors(tree: Any, path: str, tensors: dict[str, Tensor]) -> Any:
-    """Return a tree with references in place of its tensors, which are added to `tensors` by path."""
+    """Return a tree with references in place of its tensors, which are added to `tensors` by
+    path.
+    """
     if isinstance(tree, np.ndarray):
         tree = torch.from_numpy(tree)
     if isinstance(tree, Tensor):
@@ -108,21 +126,24 @@ def memory_order(tensor: Tensor) -> list[int]:
 def load_tree(path: Path, *, label: str) -> Any:
     """Return the tree of a file, tensors on the CPU, each with its own storage.
 
-    The file runs no code, and takes no more memory than its bytes: safetensors checks that the header and the declared
-    tensors fill the file exactly, before tensors are copied from it.
+    The file runs no code, and takes no more memory than its bytes: safetensors checks that the
+    header and the declared tensors fill the file exactly, before tensors are copied from it.
 
     Args:
         label: kind of file, for the error message.
 
-    Raises: CheckpointError if the file is missing, damaged, of an older format or holds anything else.
+    Raises: CheckpointError if the file is missing, damaged, of an older format or holds anything
+    else.
     """
     try:
         with open_regular(path) as file:
             if file.read(2) == ZIP_MAGIC:
                 raise ValueError("expected a safetensors file, got a file of an older format")
-            with safetensors.safe_open(f"/dev/fd/{file.fileno()}", framework="pt") as content:  # of any name
+            # of any name
+            with safetensors.safe_open(f"/dev/fd/{file.fileno()}", framework="pt") as content:
                 text = (content.metadata() or {}).get("tree")
-                tensors = {name: content.get_tensor(name).clone() for name in content.keys()}  # noqa: SIM118
+                names = content.keys()
+                tensors = {name: content.get_tensor(name).clone() for name in names}
         if text is None:
             raise ValueError("expected a tree in its metadata, got none")
         return _place_tensors(text, tensors)
@@ -139,12 +160,20 @@ def _place_tensors(text: str, tensors: dict[str, Tensor]) -> Any:
         if REFERENCE not in entry or not entry.keys() <= {REFERENCE, ORDER}:
             return entry
         if entry[REFERENCE] not in tensors:
-            raise ValueError(f"the tensor {ascii(entry[REFERENCE])[:60]} is missing or has two places")
+            raise ValueError(
+                f"the tensor {ascii(entry[REFERENCE])[:60]} is missing or has two places"
+            )
         tensor = tensors.pop(entry[REFERENCE])
         order = entry.get(ORDER, [*range(tensor.ndim)])
         if sorted(order) != [*range(tensor.ndim)]:
-            raise ValueError(f"the tensor {ascii(entry[REFERENCE])[:60]} has the axes {ascii(order)[:60]}")
-        return tensor.permute(order).contiguous().permute([order.index(axis) for axis in range(tensor.ndim)])
+            raise ValueError(
+                f"the tensor {ascii(entry[REFERENCE])[:60]} has the axes {ascii(order)[:60]}"
+            )
+        return (
+            tensor.permute(order)
+            .contiguous()
+            .permute([order.index(axis) for axis in range(tensor.ndim)])
+        )
 
     try:
         tree = json.loads(text, object_hook=place)

@@ -1,4 +1,6 @@
-"""Operations on trees of tensors: build, replace and select per env, and per slot; constant tables on the device."""
+"""Operations on trees of tensors: build, replace and select per env, and per slot; constant tables
+on the device.
+"""
 
 import functools
 import itertools
@@ -20,7 +22,9 @@ Table = tuple["bool | int | float | Table", ...]  # nested numbers of one kind
 class _Documented(type(TensorClass)):
     """Metaclass that keeps the docstring of a class, which tensordict replaces by a signature."""
 
-    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
+    ) -> Any:
         cls: Any = super().__new__(mcs, name, bases, namespace, **options)
         cls.__doc__ = namespace.get("__doc__")
         return cls
@@ -35,7 +39,8 @@ if TYPE_CHECKING:
     class TensorDictField(TensorDict):
         """TensorDict as the declared type of a field.
 
-        Type checkers see an unknown base of TensorDict (tensordict 0.14), and lose the type of such a field on access.
+        Type checkers see an unknown base of TensorDict (tensordict 0.14), and lose the type of such
+        a field on access.
         """
 
         def __get__(self, instance: object, owner: type | None = None) -> TensorDict: ...
@@ -46,7 +51,9 @@ else:
 
 
 def get_leaf(tree: TensorDictBase, key: str | tuple[str, ...]) -> Tensor:
-    """Return the leaf of this name, or path of names; type checkers know the result, unlike that of `tree[key]`."""
+    """Return the leaf of this name, or path of names; type checkers know the result, unlike that of
+    `tree[key]`.
+    """
     leaf: Any = tree[key]  # not `cast`, which graphs of the compiler do not trace
     return leaf
 
@@ -76,7 +83,9 @@ def broadcast(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def is_finite(x: Tensor) -> Tensor:
-    """Mask of finite numbers, in half of the launches of `torch.isfinite`.  float [...] -> bool [...]."""
+    """Mask of finite numbers, in half of the launches of `torch.isfinite`.  float [...] -> bool
+    [...].
+    """
     return x.abs() < torch.inf
 
 
@@ -86,7 +95,9 @@ def l2_norm(x: Tensor) -> Tensor:
 
 
 def tree_checksum(tree: TensorDictBase, device: torch.device) -> Tensor:
-    """Return a checksum of the bits of all leaves, in the order of their names.  -> int64 [], on their device."""
+    """Return a checksum of the bits of all leaves, in the order of their names.  -> int64 [], on
+    their device.
+    """
     nodes: Any = tree
     total = torch.zeros((), dtype=torch.int64, device=device)
     for _, leaf in sorted(nodes.items(True, True), key=lambda item: str(item[0])):
@@ -98,15 +109,22 @@ def tree_checksum(tree: TensorDictBase, device: torch.device) -> Tensor:
 
 
 def expand_mask(mask: Tensor, like: Tensor) -> Tensor:
-    """Append axes of length 1 to a per-env mask, ready to broadcast.  mask [E], like [E, ...] -> [E, 1, ...]."""
-    return mask.view(mask.shape + (1,) * (like.dim() - mask.dim())) if like.dim() > mask.dim() else mask
+    """Append axes of length 1 to a per-env mask, ready to broadcast.  mask [E], like [E, ...] ->
+    [E, 1, ...].
+    """
+    return (
+        mask.view(mask.shape + (1,) * (like.dim() - mask.dim()))
+        if like.dim() > mask.dim()
+        else mask
+    )
 
 
 def unsafe_new(kind: type[TreeT], like: Tree, **leaves: Any) -> TreeT:
-    """Build a tensor class or TensorDict without checking that leaves have batch size and device of `like`.
+    """Build a tensor class or TensorDict without checking that leaves have batch size and device of
+    `like`.
 
-    The checks of the constructor take longer than most steps compute.  Raises: ValueError unless a tensor class gets
-    exactly its fields.
+    The checks of the constructor take longer than most steps compute.  Raises: ValueError unless a
+    tensor class gets exactly its fields.
     """
     builder: Any = kind
     if kind is not TensorDict and leaves.keys() != builder.__expected_keys__:
@@ -116,27 +134,36 @@ def unsafe_new(kind: type[TreeT], like: Tree, **leaves: Any) -> TreeT:
 
 
 def replace(tree: TreeT, **parts: Any) -> TreeT:
-    """Return the tensor class with the named parts exchanged; all others are shared, so never write into a part.
+    """Return the tensor class with the named parts exchanged; all others are shared, so never write
+    into a part.
 
     Parts must have batch size and device of `tree`.  Raises: AttributeError for an unknown name.
     """
     storage = _storage(tree)
     leaves = storage._tensordict
     if unknown := sorted(parts.keys() - leaves.keys()):
-        raise AttributeError(f"{type(tree).__name__}: expected some of {', '.join(leaves)}, got {', '.join(unknown)}")
+        raise AttributeError(
+            f"{type(tree).__name__}: expected some of {', '.join(leaves)}, got {', '.join(unknown)}"
+        )
     return _build(type(tree), leaves | parts, storage)
 
 
 def _storage(tree: Any) -> Any:
-    """Return the TensorDict that holds the leaves of a tree: the tree itself, or that within a tensor class."""
+    """Return the TensorDict that holds the leaves of a tree: the tree itself, or that within a
+    tensor class.
+    """
     return tree if isinstance(tree, TensorDictBase) else tree._tensordict
 
 
 def _build(kind: Any, leaves: dict[str, Any], like: Any) -> Any:
-    """Build a tree around a dictionary, which it keeps, with batch size and device of a TensorDict."""
+    """Build a tree around a dictionary, which it keeps, with batch size and device of a
+    TensorDict.
+    """
     storage: Any = TensorDict.__new__(TensorDict)
-    storage._device, storage._tensordict = like.device, leaves
-    storage._batch_size, storage._td_dim_names = like.batch_size, None
+    storage._device = like.device
+    storage._tensordict = leaves
+    storage._batch_size = like.batch_size
+    storage._td_dim_names = None
     if kind is TensorDict:
         return storage
     tree = kind.__new__(kind)
@@ -146,17 +173,23 @@ def _build(kind: Any, leaves: dict[str, Any], like: Any) -> Any:
 
 
 def refuse_transforms(step: str, *inputs: Tensor) -> None:
-    """Raise RuntimeError for a derivative or `vmap` of a step: the derivative would be 0 or lack terms.
+    """Raise RuntimeError for a derivative or `vmap` of a step: the derivative would be 0 or lack
+    terms.
 
-    inputs: tensors that the step reads.  One that requires a gradient is fine under `torch.no_grad`.
+    inputs: tensors that the step reads.  One that requires a gradient is fine under
+    `torch.no_grad`.
     """
-    graph = torch.compiler.is_compiling()  # does not trace the check for transforms, but has that for gradients
-    active = torch._C._are_functorch_transforms_active  # one call, where a look at every leaf costs a step
+    # does not trace the check for transforms, but has that for gradients
+    graph = torch.compiler.is_compiling()
+    # one call, where a look at every leaf costs a step
+    active = torch._C._are_functorch_transforms_active
     wrapped = not graph and (_have_tangents(inputs) or (active() and any(map(_is_wrapped, inputs))))
     if wrapped or (torch.is_grad_enabled() and any(leaf.requires_grad for leaf in inputs)):
         raise RuntimeError(
-            f"{step} has no derivative and no vmap: call it outside of torch.func, on inputs without requires_grad or "
-            "under torch.no_grad; its batch is the envs, and reward rules and policies have derivatives and vmap"
+            f"{step} has no derivative and no vmap: call it outside of torch.func, on "
+            "inputs without requires_grad or "
+            "under torch.no_grad; its batch is the envs, and reward rules and policies have "
+            "derivatives and vmap"
         )
 
 
@@ -174,15 +207,20 @@ def _have_tangents(leaves: Sequence[Tensor]) -> bool:
 
 
 def select(mask: Tensor, yes: NodeT, no: NodeT) -> NodeT:
-    """Select per env the row of `yes` where the mask is True, else of `no`.  mask bool [E]; equal trees [E]."""
+    """Select per env the row of `yes` where the mask is True, else of `no`.  mask bool [E]; equal
+    trees [E].
+    """
     return _select({1: mask}, yes, no)
 
 
 def _select(masks: dict[int, Tensor], yes: Any, no: Any) -> Any:
     """Select with the mask [E, 1, ...] of every number of axes, which all leaves share."""
     if not isinstance(yes, Tensor):
-        like, other = _storage(yes), _storage(no)._tensordict
-        leaves = {name: _select(masks, leaf, other[name]) for name, leaf in like._tensordict.items()}
+        like = _storage(yes)
+        other = _storage(no)._tensordict
+        leaves = {
+            name: _select(masks, leaf, other[name]) for name, leaf in like._tensordict.items()
+        }
         return _build(type(yes), leaves, like)
     axes = yes.dim()
     if axes not in masks:
@@ -197,32 +235,42 @@ def clear_rows(mask: Tensor, tree: NodeT) -> NodeT:
         cleared: Any = choose(expand_mask(mask, node), 0, node)
         return cleared
     storage = _storage(node)
-    return _build(type(node), {name: clear_rows(mask, leaf) for name, leaf in storage.items()}, storage)
+    return _build(
+        type(node), {name: clear_rows(mask, leaf) for name, leaf in storage.items()}, storage
+    )
 
 
 def select_slots(mask: Tensor, yes: TensorDict, no: TensorDict) -> TensorDict:
-    """Select per env and slot the seed of `yes` where the mask is True, else that of `no`.  mask bool [E, S].
+    """Select per env and slot the seed of `yes` where the mask is True, else that of `no`.  mask
+    bool [E, S].
 
     Seeds are stored as `{slot name: {params, momentum: [E, P_s]}}`, keys in slot order.
     """
     other = get_branches(yes)
-    rows = {name: select(mask[:, s], other[name], seed) for s, (name, seed) in enumerate(get_branches(no).items())}
+    rows = {
+        name: select(mask[:, s], other[name], seed)
+        for s, (name, seed) in enumerate(get_branches(no).items())
+    }
     return unsafe_new(TensorDict, no, **rows)
 
 
 def zero_empty_slots(seeds: TensorDict, occupied: Tensor) -> TensorDict:
     """Set the parameters of empty slots to 0.  occupied bool [E, S]."""
     rows: dict[str, TensorDict] = {}
-    for full, (name, row) in zip(occupied.unsqueeze(-1).unbind(1), get_branches(seeds).items(), strict=True):
+    for full, (name, row) in zip(
+        occupied.unsqueeze(-1).unbind(1), get_branches(seeds).items(), strict=True
+    ):
         leaves = {key: choose(full, leaf, 0.0) for key, leaf in get_leaves(row).items()}
         rows[name] = unsafe_new(TensorDict, row, **leaves)
     return unsafe_new(TensorDict, seeds, **rows)
 
 
 def masked_update(tree: TreeT, *writes: Write) -> TreeT:
-    """Return the part after some writes in order: each replaces its named leaves where its mask is True.
+    """Return the part after some writes in order: each replaces its named leaves where its mask is
+    True.
 
-    Values are tensors or numbers, cast to the dtype of the old leaf.  The mask broadcasts against every named leaf.
+    Values are tensors or numbers, cast to the dtype of the old leaf.  The mask broadcasts against
+    every named leaf.
     """
     storage = _storage(tree)
     leaves = dict(storage._tensordict)
@@ -232,7 +280,9 @@ def masked_update(tree: TreeT, *writes: Write) -> TreeT:
             if isinstance(new, (int, float)):
                 leaves[name] = choose(mask, new, old)
             else:
-                leaves[name] = torch.where(mask, new if new.dtype == old.dtype else new.to(old.dtype), old)
+                leaves[name] = torch.where(
+                    mask, new if new.dtype == old.dtype else new.to(old.dtype), old
+                )
     return _build(type(tree), leaves, storage)
 
 
@@ -266,23 +316,32 @@ def _table_name(values: Table | float, dtype: torch.dtype, device: torch.device)
 def constant_table(values: Table | float, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return a constant as a tensor, built once per device: later calls copy nothing.
 
-    A graph reads the table like an attribute of a module: assumed-constant results of two calls stop the compiler.
+    A graph reads the table like an attribute of a module: assumed-constant results of two calls
+    stop the compiler.
     """
     return getattr(_TABLES, _table_name(values, dtype, device))
 
 
 @functools.cache
-def _cache_computed(build: Callable[..., Table], args: tuple[Hashable, ...], dtype: Any, device: Any) -> str:
+def _cache_computed(
+    build: Callable[..., Table], args: tuple[Hashable, ...], dtype: Any, device: Any
+) -> str:
     return _cache_table(build(*args), dtype, device)
 
 
 @torch.compiler.assume_constant_result
-def _computed_name(build: Callable[..., Table], args: tuple[Hashable, ...], dtype: Any, device: Any) -> str:
+def _computed_name(
+    build: Callable[..., Table], args: tuple[Hashable, ...], dtype: Any, device: Any
+) -> str:
     return _cache_computed(build, args, dtype, device)
 
 
-def computed_table(build: Callable[..., Table], *args: Hashable, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return `build(*args)` as `constant_table` would; the numbers are computed, and hashed, once per arguments."""
+def computed_table(
+    build: Callable[..., Table], *args: Hashable, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """Return `build(*args)` as `constant_table` would; the numbers are computed, and hashed, once
+    per arguments.
+    """
     return getattr(_TABLES, _computed_name(build, args, dtype, device))
 
 
@@ -296,16 +355,19 @@ def positions(count: int, device: torch.device) -> Tensor:
 
 
 def choose(mask: Tensor, yes: Tensor | float, no: Tensor | float) -> Tensor:
-    """Select as `torch.where` does, in one launch: for every number that one fills a tensor, each time.
+    """Select as `torch.where` does, in one launch: for every number that one fills a tensor, each
+    time.
 
-    Shapes broadcast.  A number takes the dtype of the other side; of two numbers, both are integers.
+    Shapes broadcast.  A number takes the dtype of the other side; of two numbers, both are
+    integers.
     """
     if torch.compiler.is_dynamo_compiling():  # a graph writes numbers into its kernels
         chosen = torch.where(mask, yes, no)  # of flags and an integer: integers
         if isinstance(yes, (int, float)):
             return chosen.to(no.dtype) if isinstance(no, Tensor) else chosen
         return chosen.to(yes.dtype) if isinstance(no, (int, float)) else chosen
-    if isinstance(yes, (int, float)):  # quicker than a check for tensors, whose class has a slow one
+    # quicker than a check for tensors, whose class has a slow one
+    if isinstance(yes, (int, float)):
         if isinstance(no, (int, float)):
             no = _build_table(no, torch.int64, mask.device)
         yes = _build_table(yes, no.dtype, mask.device)
@@ -315,5 +377,7 @@ def choose(mask: Tensor, yes: Tensor | float, no: Tensor | float) -> Tensor:
 
 
 def divide_ints(count: Tensor, whole: int) -> Tensor:
-    """Return `count / whole` in float32, whatever the default dtype.  count int64 [...] -> float32 [...]."""
+    """Return `count / whole` in float32, whatever the default dtype.  count int64 [...] -> float32
+    [...].
+    """
     return count / constant_table(whole, torch.float32, count.device)

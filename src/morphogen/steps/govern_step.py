@@ -25,14 +25,21 @@ from morphogen.vocab.stage import Panic, Stage
 
 
 def govern(
-    state: EnvState, validation: Validation, train: TrainMetrics, *, spec: GovernorSpec, minibatches: int
+    state: EnvState,
+    validation: Validation,
+    train: TrainMetrics,
+    *,
+    spec: GovernorSpec,
+    minibatches: int,
 ) -> tuple[EnvState, GovernorReport]:
     """Judge the measured epoch; take snapshots of healthy envs, roll panicking envs back.
 
-    Shapes: state, validation, train [E] -> EnvState [E], GovernorReport [E].  minibatches: of the epoch.
-    Promise: a snapshot only ever holds a state judged normal whose numbers are sane, or the reset state; envs are
-    independent.  An env that was rolled back `max_rollbacks` times in its episode is judged and left unchanged.
-    An epoch whose steps overflowed is no anomaly, and no rollback restores a loss scale.
+    Shapes: state, validation, train [E] -> EnvState [E], GovernorReport [E].  minibatches: of the
+    epoch.
+    Promise: a snapshot only ever holds a state judged normal whose numbers are sane, or the reset
+    state; envs are independent.  An env that was rolled back `max_rollbacks` times in its episode
+    is judged and left unchanged. An epoch whose steps overflowed is no anomaly, and no rollback
+    restores a loss scale.
 
     Example:
         >>> import torch
@@ -40,24 +47,39 @@ def govern(
         >>> env = mg.make("tiny", envs=2, seed=0)
         >>> _, step = env.step(env.reset()[0], mg.actions.wait(env))
         >>> broken = step.validation.replace(loss=torch.tensor([float("nan"), 2.0]))
-        >>> after, report = mg.steps.govern(step.governed, broken, step.metrics, spec=env.spec.governor, minibatches=1)
-        >>> report.rolled_back.tolist(), [mg.vocab.stage.Panic(code).name for code in report.panic.tolist()]
+        >>> after, report = mg.steps.govern(
+        ...     step.governed, broken, step.metrics, spec=env.spec.governor, minibatches=1
+        ... )
+        >>> (
+        ...     report.rolled_back.tolist(),
+        ...     [mg.vocab.stage.Panic(code).name for code in report.panic.tolist()],
+        ... )
         ([True, False], ['NONFINITE', 'NONE'])
     """
     starved = train.skipped - train.overflowed >= minibatches
     verdict = _assess_epoch(state, validation.loss, starved, spec)
-    back, due = verdict["rolled_back"], verdict["snapshot_taken"]
+    back = verdict["rolled_back"]
+    due = verdict["snapshot_taken"]
     calm = replace(state.signals, rolled_back=torch.zeros_like(back))
-    old, normal = state.governor, verdict["anomaly"] == int(Panic.NONE)
+    old = state.governor
+    normal = verdict["anomaly"] == int(Panic.NONE)
     size = old.window.shape[1]
     newest = positions(size, old.window.device) == (old.count % size)[:, None]
     window = torch.where(newest & normal[:, None], validation.loss[:, None], old.window)
     # Zero after a rollback: a host without its seeds has another level of losses.
     record = {"window": window, "count": old.count + normal, "streak": verdict["streak"]}
     record = {name: choose(expand_mask(back, leaf), 0, leaf) for name, leaf in record.items()}
-    parts = {name: select(due, getattr(state, name), getattr(old, name)) for name in ("host", "seeds", "slots")}
+    parts = {
+        name: select(due, getattr(state, name), getattr(old, name))
+        for name in ("host", "seeds", "slots")
+    }
     parts["signals"] = select(due, calm, old.signals)
-    watch = replace(old, **record, snapshot_epoch=torch.where(due, state.clock.epoch, old.snapshot_epoch), **parts)
+    watch = replace(
+        old,
+        **record,
+        snapshot_epoch=torch.where(due, state.clock.epoch, old.snapshot_epoch),
+        **parts,
+    )
 
     fossils = back[:, None] & (watch.slots.stage == int(Stage.FOSSILIZED))
     pruned = back[:, None] & ~fossils & occupied(state.slots.stage)
@@ -84,13 +106,17 @@ def govern(
 def first_snapshot(state: EnvState) -> EnvState:
     """Take the first snapshot, after a reset and its validation, with an empty record of losses.
 
-    Shapes: state [E] -> EnvState [E].  Tensors are copied: shared ones would give the first epoch another graph.
+    Shapes: state [E] -> EnvState [E].  Tensors are copied: shared ones would give the first epoch
+    another graph.
 
     Example:
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
         >>> state = mg.steps.first_snapshot(env.reset()[0])
-        >>> state.governor.host.params.equal(state.host.params), state.governor.snapshot_epoch.tolist()
+        >>> (
+        ...     state.governor.host.params.equal(state.host.params),
+        ...     state.governor.snapshot_epoch.tolist(),
+        ... )
         (True, [-1, -1])
     """
     watch = state.governor
@@ -103,14 +129,18 @@ def first_snapshot(state: EnvState) -> EnvState:
     return replace(state, governor=fresh)
 
 
-def _assess_epoch(state: EnvState, loss: Tensor, starved: Tensor, spec: GovernorSpec) -> dict[str, Tensor]:
+def _assess_epoch(
+    state: EnvState, loss: Tensor, starved: Tensor, spec: GovernorSpec
+) -> dict[str, Tensor]:
     """Verdict on the epoch and its consequence, as fields of the report."""
-    watch, baseline = state.governor, state.instance.baseline_loss
+    watch = state.governor
+    baseline = state.instance.baseline_loss
     bounds = loss_limit(watch.window, watch.count, baseline, spec=spec)
     sign = classify_loss(loss, starved, baseline, bounds=bounds, spec=spec)
     streak = next_streak(watch.streak, sign)
     alarm = rollback_cause(sign, streak, spec=spec)
-    back, signals = alarm != int(Panic.NONE), state.signals
+    back = alarm != int(Panic.NONE)
+    signals = state.signals
     if spec.max_rollbacks is None:
         allowed = torch.full_like(signals.rolled_back, spec.enabled)
     else:
@@ -122,24 +152,31 @@ def _assess_epoch(state: EnvState, loss: Tensor, starved: Tensor, spec: Governor
         "streak": streak,
         "anomaly": sign,
         "loss": loss,
-        "snapshot_taken": (sign == int(Panic.NONE)) & _snapshot_due(state, spec.snapshot_every) & _is_restorable(state),
+        "snapshot_taken": (sign == int(Panic.NONE))
+        & _snapshot_due(state, spec.snapshot_every)
+        & _is_restorable(state),
     }
 
 
 def _is_restorable(state: EnvState) -> Tensor:
     """Mask of envs whose hosts and fossils, with momentum, have finite squared norms.  bool [E].
 
-    A normal loss does not imply this: new momentum has moved nothing yet, a norm layer hides the size of a weight.
+    A normal loss does not imply this: new momentum has moved nothing yet, a norm layer hides the
+    size of a weight.
     """
     host = [l2_norm(leaf) for leaf in (state.host.params, state.host.momentum)]
     seeds = [l2_norm(leaf) for leaf in nested_leaves(state.seeds)]
     free = state.slots.stage != int(Stage.FOSSILIZED)
-    finite = torch.unflatten(is_finite(torch.stack(seeds, dim=-1)), -1, (free.shape[1], -1)).all(-1)  # [E, S]
+    # [E, S]
+    finite = torch.unflatten(is_finite(torch.stack(seeds, dim=-1)), -1, (free.shape[1], -1)).all(-1)
     return is_finite(torch.stack(host)).all(0) & (finite | free).all(-1)
 
 
 def _snapshot_due(state: EnvState, every: int) -> Tensor:
-    """Mask of envs at the snapshot interval, or with a fossil missing from the snapshot.  bool [E]."""
-    now, then = state.slots.stage, state.governor.slots.stage
+    """Mask of envs at the snapshot interval, or with a fossil missing from the snapshot.  bool
+    [E].
+    """
+    now = state.slots.stage
+    then = state.governor.slots.stage
     missing = (now == int(Stage.FOSSILIZED)) & (then != int(Stage.FOSSILIZED))
     return ((state.clock.epoch + 1) % every == 0) | missing.any(-1)

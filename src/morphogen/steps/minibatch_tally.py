@@ -16,16 +16,19 @@ class MinibatchStats(NamedTuple):
     correct: Tensor  # float [E], share of the samples
     finite: Tensor  # bool [E], the step of the host was applied
     norm: Tensor  # float [E], gradient of the host before clipping, L2
-    layer_norms: Tensor | None = None  # float [E, L], the same by parameter tensor; None: not measured
+    # float [E, L], the same by parameter tensor; None: not measured
+    layer_norms: Tensor | None = None
 
 
 class EnvTally(NamedTuple):
     """Sums over minibatches; losses, answers and norms over the finite ones."""
 
-    sums: Tensor  # float [E, 3]: losses, shares of right answers, squares of the host's gradient norm
+    # float [E, 3]: losses, shares of right answers, squares of the host's gradient norm
+    sums: Tensor
     finite: Tensor  # int64 [E], minibatches
     total: Tensor  # int64 [E], minibatches
-    layers: Tensor | None = None  # float [E, L], squares of the norms by parameter tensor; None: not measured
+    # float [E, L], squares of the norms by parameter tensor; None: not measured
+    layers: Tensor | None = None
 
 
 class SeedTally(NamedTuple):
@@ -40,7 +43,8 @@ class SeedTally(NamedTuple):
 
 
 def empty_tally(like: Tensor, layers: int = 0) -> EnvTally:
-    """Tally of an epoch before its first minibatch.  like float [E, ...]; layers: L, 0 = not measured.
+    """Tally of an epoch before its first minibatch.  like float [E, ...]; layers: L, 0 = not
+    measured.
 
     No two leaves share a tensor: a compiled graph is specialised on aliasing.
     """
@@ -51,25 +55,33 @@ def empty_tally(like: Tensor, layers: int = 0) -> EnvTally:
 
 
 def empty_seed_tally(like: Tensor, slots: Tensor) -> SeedTally:
-    """Tally of the seeds before the first minibatch.  like float [E, ...] for dtype; slots [E, S] for shape."""
+    """Tally of the seeds before the first minibatch.  like float [E, ...] for dtype; slots [E, S]
+    for shape.
+    """
     zeros = partial(torch.zeros, slots.shape, device=slots.device)
-    return SeedTally(*(zeros(dtype=kind) for kind in (like.dtype, like.dtype, torch.int64, *(torch.bool,) * 3)))
+    return SeedTally(
+        *(zeros(dtype=kind) for kind in (like.dtype, like.dtype, torch.int64, *(torch.bool,) * 3))
+    )
 
 
 def add_minibatch(tally: EnvTally, stats: MinibatchStats) -> EnvTally:
     """Add the measurements of one minibatch."""
     values = torch.stack((stats.loss, stats.correct, stats.norm.square()), dim=-1)
-    broken, layers = ~stats.finite.unsqueeze(-1), tally.layers
+    broken = ~stats.finite.unsqueeze(-1)
+    layers = tally.layers
     sums = tally.sums + values.masked_fill(broken, 0.0)
     if layers is not None and stats.layer_norms is not None:
         layers = layers + stats.layer_norms.square().masked_fill(broken, 0.0)
     return EnvTally(sums, tally.finite + stats.finite, tally.total + 1, layers)
 
 
-def add_seed_stats(tally: SeedTally, stats: GradStats, finite: Tensor, skipped: Tensor) -> SeedTally:
+def add_seed_stats(
+    tally: SeedTally, stats: GradStats, finite: Tensor, skipped: Tensor
+) -> SeedTally:
     """Add the gradient statistics of one minibatch.
 
-    finite bool [E, S]: gradient and parameters of the seed are finite; skipped: an incubating seed skipped its step.
+    finite bool [E, S]: gradient and parameters of the seed are finite; skipped: an incubating seed
+    skipped its step.
     """
     return SeedTally(
         square=tally.square + stats.norm.masked_fill(~finite, 0.0).square(),
@@ -84,22 +96,31 @@ def add_seed_stats(tally: SeedTally, stats: GradStats, finite: Tensor, skipped: 
 def env_averages(tally: EnvTally) -> tuple[Tensor, Tensor, Tensor]:
     """Means over the finite minibatches of the epoch, 0 without any.
 
-    -> loss, nats per sample; accuracy, points; root mean square of the host's gradient norm; float [E].
+    -> loss, nats per sample; accuracy, points; root mean square of the host's gradient norm; float
+    [E].
     """
     loss, correct, square = (tally.sums / tally.finite.clamp(min=1).unsqueeze(-1)).unbind(-1)
     return loss, 100.0 * correct, square.sqrt()
 
 
 def layer_averages(tally: EnvTally) -> Tensor:
-    """Root mean squares of the norms of the host's parameter tensors.  -> [E, L]; [E, 0]: not measured."""
+    """Root mean squares of the norms of the host's parameter tensors.  -> [E, L]; [E, 0]: not
+    measured.
+    """
     layers = tally.sums[:, :0] if tally.layers is None else tally.layers
     return (layers / tally.finite.clamp(min=1).unsqueeze(-1)).sqrt()
 
 
 def seed_averages(tally: SeedTally, total: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Means over the minibatches of the epoch, 0 where none was finite.  total int64 [E], their number.
+    """Means over the minibatches of the epoch, 0 where none was finite.  total int64 [E], their
+    number.
 
-    -> root mean square of the gradient norm, health, float [E, S]; bool [E, S], every minibatch was finite.
+    -> root mean square of the gradient norm, health, float [E, S]; bool [E, S], every minibatch was
+    finite.
     """
     norm = (tally.square / tally.finite.clamp(min=1)).sqrt()
-    return norm, tally.health / total.clamp(min=1).unsqueeze(-1), tally.finite == total.unsqueeze(-1)
+    return (
+        norm,
+        tally.health / total.clamp(min=1).unsqueeze(-1),
+        tally.finite == total.unsqueeze(-1),
+    )

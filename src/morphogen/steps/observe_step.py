@@ -1,4 +1,6 @@
-"""Observation of each env: a function of the state, in the order of the table in `vocab.observation`."""
+"""Observation of each env: a function of the state, in the order of the table in
+`vocab.observation`.
+"""
 
 import math
 from typing import NamedTuple
@@ -20,7 +22,8 @@ from morphogen.vocab.limits import Limits
 from morphogen.vocab.observation import FEATURE_LIMIT, flat_flag_index
 from morphogen.vocab.text import short_repr
 
-_SIZE_PARAMETERS = ("width", "classes", "reach")  # that decide which parameters of a host are in use
+# that decide which parameters of a host are in use
+_SIZE_PARAMETERS = ("width", "classes", "reach")
 
 
 @short_repr
@@ -48,7 +51,9 @@ def state_facts(state: EnvState, limits: Limits, *, net: Net) -> StateFacts:
         (torch.Size([7, 1, 6, 2]), [72], [[0, 0]])
     """
     params = seed_params(state.slots, net.counts, net.gate_counts)
-    return StateFacts(conditions(state.slots, limits), net.networks.params_in_use(state.instance), params)
+    return StateFacts(
+        conditions(state.slots, limits), net.networks.params_in_use(state.instance), params
+    )
 
 
 def observe(
@@ -63,16 +68,22 @@ def observe(
 ) -> Observation:
     """Raw features of the envs before their next action, all finite.
 
-    Shapes: state [E] -> env float32 [E, 52], instance [E, 8], slots [E, S, 46], blueprints int64 [E, S], finite [E].
-    facts: of `state_facts` for this state, if known; observed: parameters of the instance that may show.
-    Promise: a row reads only its own env; envs that differ only in unobserved parameters look alike; a value with flag
-    0 is 0; a value that is not finite, or beyond `FEATURE_LIMIT`, becomes 0 together with its flag and makes `finite`
-    False.
+    Shapes: state [E] -> env float32 [E, 52], instance [E, 8], slots [E, S, 46], blueprints int64
+    [E, S], finite [E].
+    facts: of `state_facts` for this state, if known; observed: parameters of the instance that may
+    show.
+    Promise: a row reads only its own env; envs that differ only in unobserved parameters look
+    alike; a value with flag 0 is 0; a value that is not finite, or beyond `FEATURE_LIMIT`, becomes
+    0 together with its flag and makes `finite` False.
 
     Example:
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
-        >>> sizes = {"net": env.net, "episode_length": env.horizon, "param_budget": env.rule.terms.param_budget}
+        >>> sizes = {
+        ...     "net": env.net,
+        ...     "episode_length": env.horizon,
+        ...     "param_budget": env.rule.terms.param_budget,
+        ... }
         >>> seen = mg.steps.observe(env.reset()[0], env.limits, **sizes)
         >>> seen.env.shape, seen.slots.shape, seen.finite.tolist()
         (torch.Size([2, 52]), torch.Size([2, 2, 46]), [True, True])
@@ -80,8 +91,12 @@ def observe(
     slots = state.slots
     facts = state_facts(state, limits, net=net) if facts is None else facts
     allowed = facts.conditions.all(0)[:, int(Op.GERMINATE) :]  # every op but WAIT
-    params, host, price = facts.seed_params, facts.host_params, state.instance.param_price
-    host = host if set(_SIZE_PARAMETERS) <= set(observed) else torch.full_like(host, net.host.params())
+    params = facts.seed_params
+    host = facts.host_params
+    price = state.instance.param_price
+    host = (
+        host if set(_SIZE_PARAMETERS) <= set(observed) else torch.full_like(host, net.host.params())
+    )
     price = price if "param_price" in observed else torch.zeros_like(price)
     share = params.float() / host.float().unsqueeze(-1)
     cost = parameter_price(params, price, param_budget=param_budget)
@@ -94,9 +109,13 @@ def observe(
         features.feedback_features(state.signals),
     )
     instance = features.instance_features(state.instance, net.host.classes, observed)
-    history = features.progress_features(slots, state.signals, share, cost, episode_length=episode_length)
+    history = features.progress_features(
+        slots, state.signals, share, cost, episode_length=episode_length
+    )
     each = torch.cat(_slot_features(slots, limits, history, allowed, net=net), dim=-1)
-    clean, good = _remove_nonfinite(join_vectors(torch.cat(env_groups, dim=-1), instance, each), len(net.slots))
+    clean, good = _remove_nonfinite(
+        join_vectors(torch.cat(env_groups, dim=-1), instance, each), len(net.slots)
+    )
     return unsafe_new(
         Observation,
         state,
@@ -107,16 +126,22 @@ def observe(
     )
 
 
-def _slot_features(slots: Slots, limits: Limits, history: Tensor, allowed: Tensor, *, net: Net) -> tuple[Tensor, ...]:
+def _slot_features(
+    slots: Slots, limits: Limits, history: Tensor, allowed: Tensor, *, net: Net
+) -> tuple[Tensor, ...]:
     """The slot block.  history [E, S, 6], allowed [E, 5, S]."""
     declared = len(net.host.all_slots)
-    static = tuple(((slot.execution + 1) / declared, math.log2(slot.channels) / 10.0) for slot in net.slots)
+    static = tuple(
+        ((slot.execution + 1) / declared, math.log2(slot.channels) / 10.0) for slot in net.slots
+    )
     return (
         features.lifecycle_features(slots, limits.enabled),
         features.contribution_features(slots),
         history,
         allowed.mT.float(),
-        constant_table(static, torch.float32, slots.stage.device).expand(slots.stage.shape[0], -1, -1),
+        constant_table(static, torch.float32, slots.stage.device).expand(
+            slots.stage.shape[0], -1, -1
+        ),
         occupied(slots.stage).unsqueeze(-1).float(),
     )
 
@@ -124,17 +149,22 @@ def _slot_features(slots: Slots, limits: Limits, history: Tensor, allowed: Tenso
 def _remove_nonfinite(raw: Tensor, slots: int) -> tuple[Tensor, Tensor]:
     """Zero values with flag 0, and invalid values with all that share their flag.
 
-    Shapes: raw float32 [E, N], a row of `join_vectors` -> clean values, and which of them are valid, bool [E, N].
+    Shapes: raw float32 [E, N], a row of `join_vectors` -> clean values, and which of them are
+    valid, bool [E, N].
     """
     flag = computed_table(flat_flag_index, slots, dtype=torch.int64, device=raw.device)
     raw = choose(raw.index_select(-1, flag) != 0, raw, 0.0)
     good = raw.abs() <= FEATURE_LIMIT  # False for NaN
-    sound = good[:, computed_table(_flag_groups, slots, dtype=torch.int64, device=raw.device)].all(-1)
+    sound = good[:, computed_table(_flag_groups, slots, dtype=torch.int64, device=raw.device)].all(
+        -1
+    )
     return choose(sound, raw, 0.0), good
 
 
 def _flag_groups(slots: int) -> tuple[tuple[int, ...], ...]:
-    """Features that are valid together with each feature, itself among them: all of its flag, and the flag."""
+    """Features that are valid together with each feature, itself among them: all of its flag, and
+    the flag.
+    """
     flags = flat_flag_index(slots)
     last = len(flags) - 1  # flag of the features that have none
     roots = [i if flag == last else flag for i, flag in enumerate(flags)]

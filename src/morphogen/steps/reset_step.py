@@ -1,4 +1,6 @@
-"""reset: a new episode with a fresh host and empty slots; place_fossils: fossils without their lifecycles."""
+"""reset: a new episode with a fresh host and empty slots; place_fossils: fossils without their
+lifecycles.
+"""
 
 from typing import Any
 
@@ -17,12 +19,19 @@ from morphogen.vocab.stage import Stage
 
 
 def reset(
-    key: Tensor, instance: Instance, noise: Tensor, *, episode: Tensor, ledger: TensorDict, net: Net, window: int
+    key: Tensor,
+    instance: Instance,
+    noise: Tensor,
+    *,
+    episode: Tensor,
+    ledger: TensorDict,
+    net: Net,
+    window: int,
 ) -> EnvState:
     """Build the unmeasured state of envs at the start of an episode.
 
-    Shapes: key int64 [E, 3]; instance, ledger [E]; noise float32 [E, P] uniform in [0, 1); episode int64 [E]
-    -> EnvState [E].
+    Shapes: key int64 [E, 3]; instance, ledger [E]; noise float32 [E, P] uniform in [0, 1); episode
+    int64 [E] -> EnvState [E].
     ledger: `Rule.init`; window: losses that the governor remembers (`GovernorSpec.window`).
     Promise: the host is the initial draw; every other leaf has its empty value.
 
@@ -31,25 +40,31 @@ def reset(
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
         >>> instance, ledger = env.reset()[0].instance, env.rule.init(envs=2, slots=2)
-        >>> noise, episode = torch.full((2, env.net.host_size), 0.7), torch.zeros(2, dtype=torch.int64)
+        >>> noise, episode = (
+        ...     torch.full((2, env.net.host_size), 0.7),
+        ...     torch.zeros(2, dtype=torch.int64),
+        ... )
         >>> start = {"episode": episode, "ledger": ledger, "net": env.net, "window": 4}
         >>> state = mg.steps.reset(env.keys, instance, noise, **start)
         >>> state.host.params.shape, state.signals.measured.tolist(), state.slots.stage.tolist()
         (torch.Size([2, 150]), [False, False], [[1, 1], [1, 1]])
     """
-    classes, table = instance.class_of.shape[-1], instance.usable.shape[-1]
+    classes = instance.class_of.shape[-1]
+    table = instance.usable.shape[-1]
     sizes = net.sizes(envs=key.shape[0], window=window, classes=classes, table=table)
     state: Any = schema.empty_state(sizes, key, ledger)
     host = state.host.replace(params=net.host_layout.draw(noise))
     clock = state.clock.replace(episode=state.clock.episode + episode)
-    # `replace` of the TensorClass copies: a fresh state is locked, and a graph distinguishes locked parts.
+    # `replace` of the TensorClass copies: a fresh state is locked, and a graph distinguishes locked
+    # parts.
     return state.replace(host=host, instance=instance, clock=clock)
 
 
 def place_fossils(state: EnvState, blueprint: Tensor, algorithm: Tensor) -> EnvState:
     """Place unmeasured fossils at alpha 1 in empty slots.
 
-    Shapes: state [E]; blueprint int64 [E, S], -1 = unchanged; algorithm int64 [E, S] (`Algorithm`) -> EnvState [E].
+    Shapes: state [E]; blueprint int64 [E, S], -1 = unchanged; algorithm int64 [E, S] (`Algorithm`)
+    -> EnvState [E].
     Promise: nothing but the named slots changes.  `steps.init_seeds` draws their parameters.
 
     Example:
@@ -79,7 +94,9 @@ def new_seed_rows(is_new: Tensor, plan: Plan | EpochPlan) -> tuple[Tensor, ...]:
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
         >>> state, _ = env.reset()
-        >>> grow = torch.tensor([[mg.Op.GERMINATE, 0, mg.Blueprint.CONV_LIGHT] + 5 * [0], 8 * [mg.Op.WAIT]])
+        >>> grow = torch.tensor(
+        ...     [[mg.Op.GERMINATE, 0, mg.Blueprint.CONV_LIGHT] + 5 * [0], 8 * [mg.Op.WAIT]]
+        ... )
         >>> spec = mg.rules.decode(grow, state.slots, env.limits)
         >>> born = spec.target & (spec.op == mg.Op.GERMINATE)[:, None]
         >>> [row.tolist() for row in mg.steps.new_seed_rows(born, env.plan(state, grow))]
@@ -89,22 +106,33 @@ def new_seed_rows(is_new: Tensor, plan: Plan | EpochPlan) -> tuple[Tensor, ...]:
     return tuple(order[:count, s] for s, count in enumerate(plan.births))
 
 
-def init_seeds(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, ...], *, net: Net) -> EnvState:
+def init_seeds(
+    state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, ...], *, net: Net
+) -> EnvState:
     """Write fresh parameters and zero momentum for new seeds.
 
-    Shapes: state [E], its slots name the blueprints; per slot rows int64 [n] from `new_seed_rows`, noise float32
-    [n, P_s] uniform in [0, 1), of the blueprint and then of the gate -> EnvState [E].  n = 0: the slot is unchanged.
+    Shapes: state [E], its slots name the blueprints; per slot rows int64 [n] from `new_seed_rows`,
+    noise float32 [n, P_s] uniform in [0, 1), of the blueprint and then of the gate -> EnvState [E].
+    n = 0: the slot is unchanged.
 
     Example:
         >>> import torch
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
-        >>> kinds, add = torch.tensor([[mg.Blueprint.NORM, -1], [-1, -1]]), torch.full((2, 2), int(mg.Algorithm.ADD))
+        >>> kinds, add = (
+        ...     torch.tensor([[mg.Blueprint.NORM, -1], [-1, -1]]),
+        ...     torch.full((2, 2), int(mg.Algorithm.ADD)),
+        ... )
         >>> state = mg.steps.place_fossils(env.reset()[0], kinds, add)
         >>> rows = torch.tensor([0]), torch.tensor([], dtype=torch.int64)
-        >>> noise = tuple(torch.full((len(row), size), 0.7) for row, size in zip(rows, env.net.seed_sizes))
+        >>> noise = tuple(
+        ...     torch.full((len(row), size), 0.7) for row, size in zip(rows, env.net.seed_sizes)
+        ... )
         >>> state = mg.steps.init_seeds(state, rows, noise, net=env.net)
-        >>> state.seeds["r0c0", "params"].any(-1).tolist(), state.seeds["r1c0", "params"].any(-1).tolist()
+        >>> (
+        ...     state.seeds["r0c0", "params"].any(-1).tolist(),
+        ...     state.seeds["r1c0", "params"].any(-1).tolist(),
+        ... )
         ([True, False], [False, False])
     """
     grown: dict[str, Any] = {**get_branches(state.seeds)}
@@ -118,7 +146,9 @@ def init_seeds(state: EnvState, rows: tuple[Tensor, ...], noise: tuple[Tensor, .
 
 
 def init_seed_params(blueprint: Tensor, noise: Tensor, s: int, *, net: Net) -> Tensor:
-    """Storage rows of newborn seeds in slot s.  blueprint int64 [n]; noise float32 [n, P_s] -> float32 [n, P_s]."""
+    """Storage rows of newborn seeds in slot s.  blueprint int64 [n]; noise float32 [n, P_s] ->
+    float32 [n, P_s].
+    """
     codes = tuple(net.modules)
     *layouts, gate = net.layouts(s, codes)
     body = torch.zeros_like(noise[:, : noise.shape[-1] - gate.size])

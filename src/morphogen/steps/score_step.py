@@ -1,4 +1,6 @@
-"""score: the reward of a step, after all consequences of its action are measured; then close the epoch."""
+"""score: the reward of a step, after all consequences of its action are measured; then close the
+epoch.
+"""
 
 from typing import TypedDict, Unpack
 
@@ -13,7 +15,14 @@ from morphogen.rules.signals import recent_min_accuracy, update_signals
 from morphogen.rules.stages import occupied
 from morphogen.state.decision import ActionOutcome
 from morphogen.state.env import EnvState
-from morphogen.state.measure import Attribution, GovernorReport, RewardInputs, SlotInputs, StepScore, Validation
+from morphogen.state.measure import (
+    Attribution,
+    GovernorReport,
+    RewardInputs,
+    SlotInputs,
+    StepScore,
+    Validation,
+)
 from morphogen.state.tree_ops import choose, expand_mask, is_finite, replace, unsafe_new
 from morphogen.vocab.action import Op
 from morphogen.vocab.objective import ANYTIME, DELIVERED
@@ -58,11 +67,25 @@ def score(
         >>> before, _ = env.reset()
         >>> after, step = env.step(before, mg.actions.wait(env))
         >>> known = mg.steps.state_facts(before, env.limits, net=env.net)
-        >>> facts = {"before": before, "host_params": known.host_params, "params": known.seed_params}
-        >>> facts |= {"next_params": step.seen.facts.seed_params, "episode_length": env.horizon, "target_loss": 0.0}
+        >>> facts = {
+        ...     "before": before,
+        ...     "host_params": known.host_params,
+        ...     "params": known.seed_params,
+        ... }
+        >>> facts |= {
+        ...     "next_params": step.seen.facts.seed_params,
+        ...     "episode_length": env.horizon,
+        ...     "target_loss": 0.0,
+        ... }
         >>> measured = step.outcome, step.measured, step.report, step.validation
-        >>> closed, scored = mg.steps.score(step.governed, *measured, rule=env.rule, param_budget=300, **facts)
-        >>> scored.reward.equal(step.reward), scored.network_value.tolist(), closed.clock.epoch.tolist()
+        >>> closed, scored = mg.steps.score(
+        ...     step.governed, *measured, rule=env.rule, param_budget=300, **facts
+        ... )
+        >>> (
+        ...     scored.reward.equal(step.reward),
+        ...     scored.network_value.tolist(),
+        ...     closed.clock.epoch.tolist(),
+        ... )
         (True, [0.2..., 0.1...], [1, 1])
     """
     inputs = reward_inputs(state, outcome, attribution, report, validation, **facts)
@@ -77,7 +100,9 @@ def score(
         terminated=inputs.horizon | inputs.rolled_back,
         potential=potential,
         unmeasured=~measured,
-        potential_by_slot=choose(measured.unsqueeze(-1), rule.slot_scale * attribution.shapley, 0.0),
+        potential_by_slot=choose(
+            measured.unsqueeze(-1), rule.slot_scale * attribution.shapley, 0.0
+        ),
         network_value=_WORTH[objective](inputs, param_budget=param_budget),
         param_cost=parameter_cost(inputs, param_budget=param_budget),
         detectors=detection.fired,
@@ -104,14 +129,16 @@ def reward_inputs(
 ) -> RewardInputs:
     """Build the inputs of a reward rule.  `state`: from the governor; `before`: before the action.
 
-    Shapes: all [E]; host_params int64 [E]; params, next_params int64 [E, S], of the seeds before the action and after
-    the governor -> RewardInputs [E].
-    A rolled-back env has the accuracies of its snapshot; improvement, interactions and loss of the failed epoch count
-    as not measured.
+    Shapes: all [E]; host_params int64 [E]; params, next_params int64 [E, S], of the seeds before
+    the action and after the governor -> RewardInputs [E]. A rolled-back env has the accuracies of
+    its snapshot; improvement, interactions and loss of the failed epoch count as not measured.
     """
-    valid, loss = ~report.rolled_back, validation.loss
-    clean, sane = valid & attribution.measured, valid & is_finite(loss)
-    past, now = before.signals, state.signals
+    valid = ~report.rolled_back
+    loss = validation.loss
+    clean = valid & attribution.measured
+    sane = valid & is_finite(loss)
+    past = before.signals
+    now = state.signals
     reached = torch.where(valid, attribution.val_acc, now.val_acc)
     committed = torch.where(valid, attribution.committed_acc, now.committed_acc)
     known = is_finite(committed)
@@ -140,18 +167,31 @@ def reward_inputs(
         next_val_acc=choose(is_finite(reached), reached, 0.0),
         committed_acc=choose(known, committed, 0.0),
         committed_valid=known,
-        interaction=choose(expand_mask(clean, attribution.interaction), attribution.interaction, 0.0),
+        interaction=choose(
+            expand_mask(clean, attribution.interaction), attribution.interaction, 0.0
+        ),
         slots=slot_inputs(before, state, outcome, params=params),
     )
 
 
-def slot_inputs(before: EnvState, after: EnvState, outcome: ActionOutcome, *, params: Tensor) -> SlotInputs:
-    """Build the slot inputs of a rule.  All [E]; params int64 [E, S] of the seeds before the step -> SlotInputs [E].
+def slot_inputs(
+    before: EnvState, after: EnvState, outcome: ActionOutcome, *, params: Tensor
+) -> SlotInputs:
+    """Build the slot inputs of a rule.  All [E]; params int64 [E, S] of the seeds before the step
+    -> SlotInputs [E].
 
     Promise: a contribution counts only together with the accuracies before the step.
     """
-    past, now = before.slots, after.slots
-    shown = ("stage", "previous_stage", "previous_epochs_in_stage", "epochs_in_stage", "age", "contribution")
+    past = before.slots
+    now = after.slots
+    shown = (
+        "stage",
+        "previous_stage",
+        "previous_epochs_in_stage",
+        "epochs_in_stage",
+        "age",
+        "contribution",
+    )
     also = ("accuracy_at_germination", "accuracy_at_stage_start", "interaction_sum", "alpha")
     acted = outcome.target & outcome.executed.unsqueeze(-1)
     return unsafe_new(
@@ -169,8 +209,11 @@ def slot_inputs(before: EnvState, after: EnvState, outcome: ActionOutcome, *, pa
 
 
 def close_epoch(state: EnvState) -> EnvState:
-    """Advance the clock, the epochs in stage of every slot that is not empty, and the age of every seed."""
-    slots, stage = state.slots, state.slots.stage
+    """Advance the clock, the epochs in stage of every slot that is not empty, and the age of every
+    seed.
+    """
+    slots = state.slots
+    stage = state.slots.stage
     epochs = slots.epochs_in_stage + (stage != int(Stage.DORMANT)).to(torch.int64)
     slots = replace(slots, epochs_in_stage=epochs, age=slots.age + occupied(stage).to(torch.int64))
     return replace(state, slots=slots, clock=replace(state.clock, epoch=state.clock.epoch + 1))
@@ -180,7 +223,12 @@ NEWEST_WEIGHT = 0.3  # weight of the newest change in the velocity of a contribu
 
 
 def attribute(
-    state: EnvState, validation: Validation, *, every: int, episode_length: int, signal_spec: SignalSpec
+    state: EnvState,
+    validation: Validation,
+    *,
+    every: int,
+    episode_length: int,
+    signal_spec: SignalSpec,
 ) -> tuple[EnvState, Attribution]:
     """Compute the attribution of a validation to the seeds and store it in the state.
 
@@ -191,22 +239,32 @@ def attribute(
         signal_spec: thresholds of plateau and stability.
 
     Returns: EnvState [E], Attribution [E].
-    Promise: only the measurement leaves of slots and the signals change; non-finite values enter neither.
+    Promise: only the measurement leaves of slots and the signals change; non-finite values enter
+    neither.
 
     Example:
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
         >>> _, step = env.step(env.reset()[0], mg.actions.wait(env))
         >>> when = {"every": 1, "episode_length": env.horizon}
-        >>> state, measured = mg.steps.attribute(step.ticked, step.validation, **when, signal_spec=env.spec.signal)
-        >>> measured.val_acc.tolist(), measured.forwards.tolist(), measured.contribution_valid.any().item()
+        >>> state, measured = mg.steps.attribute(
+        ...     step.ticked, step.validation, **when, signal_spec=env.spec.signal
+        ... )
+        >>> (
+        ...     measured.val_acc.tolist(),
+        ...     measured.forwards.tolist(),
+        ...     measured.contribution_valid.any().item(),
+        ... )
         ([20.0, 10.0], [1, 1], False)
     """
     full = is_measured_epoch(state.clock.epoch, every=every, episode_length=episode_length)
-    measured = attribution(validation.accuracy, validation.coalition, validation.evaluated, state.slots, full=full)
+    measured = attribution(
+        validation.accuracy, validation.coalition, validation.evaluated, state.slots, full=full
+    )
     signals = update_signals(state.signals, validation.loss, measured, spec=signal_spec)
     slots = state.slots
-    fresh, known = measured.contribution_valid, slots.contribution_valid
+    fresh = measured.contribution_valid
+    known = slots.contribution_valid
     # A velocity is the smoothed change per epoch, 0 before the second measurement.
     change = (measured.contribution - slots.contribution) / (slots.since_measured + 1)
     velocity = choose(known, (1 - NEWEST_WEIGHT) * slots.velocity + NEWEST_WEIGHT * change, 0.0)

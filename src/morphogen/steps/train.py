@@ -1,8 +1,9 @@
 """train: one epoch of all hosts and seeds, one minibatch at a time.
 
-`start_epoch` gathers what runs, `train_minibatch` touches only that, `finish_epoch` puts it back into the state.
-Losses of different envs are independent, so one backward pass of their sum gives each env its own gradient; everything
-after it is masked arithmetic per env (host) or per env and slot (seed with its gate).
+`start_epoch` gathers what runs, `train_minibatch` touches only that, `finish_epoch` puts it back
+into the state. Losses of different envs are independent, so one backward pass of their sum gives
+each env its own gradient; everything after it is masked arithmetic per env (host) or per env and
+slot (seed with its gate).
 """
 
 import functools
@@ -29,18 +30,32 @@ from morphogen.rules.stages import active, blended
 from morphogen.state import rng
 from morphogen.state.env import EnvState, Slots
 from morphogen.state.measure import InputBatch, TrainMetrics
-from morphogen.state.tree_ops import choose, get_leaf, l2_norm, refuse_transforms, replace, unsafe_new
+from morphogen.state.tree_ops import (
+    choose,
+    get_leaf,
+    l2_norm,
+    refuse_transforms,
+    replace,
+    unsafe_new,
+)
 from morphogen.steps import minibatch_tally
 from morphogen.steps.minibatch_tally import EnvTally, MinibatchStats, SeedTally
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.stage import AlphaMode, Stage
 
 _GRADIENT_LEAVES = (  # leaves of slots with the gradients of an epoch
-    *("gradient_norm", "gradient_health", "gradient_valid", "gradient_ratio", "gradient_ratio_valid"),
+    *(
+        "gradient_norm",
+        "gradient_health",
+        "gradient_valid",
+        "gradient_ratio",
+        "gradient_ratio_valid",
+    ),
     *("vanishing", "exploding"),
 )
 
-TRAINED = ("host", "seeds", "slots", "signals", "scaling")  # parts of the state that an epoch of training replaces
+# parts of the state that an epoch of training replaces
+TRAINED = ("host", "seeds", "slots", "signals", "scaling")
 
 
 class TrainedParams(NamedTuple):
@@ -67,7 +82,8 @@ class EpochContext(NamedTuple):
     used: Tensor  # bool [E, classes], class in use
     indices: tuple[SlotIndex | None, ...]
     active: ActiveSeeds | None
-    dropout: tuple[Tensor, Tensor, Tensor] | None  # key [E, 3], episode and epoch [E]; None: nothing is dropped
+    # key [E, 3], episode and epoch [E]; None: nothing is dropped
+    dropout: tuple[Tensor, Tensor, Tensor] | None
 
 
 class LossScales(NamedTuple):
@@ -107,10 +123,13 @@ def start_epoch(state: EnvState, plan: Plan, *, net: Net, layer_norms: bool = Fa
         >>> train_state.weights.host.shape, train_state.weights.seeds.shape
         (torch.Size([2, 150]), torch.Size([0]))
     """
-    slots, host = state.slots, state.host
+    slots = state.slots
+    host = state.host
     where = sites.training_indices(slots, plan, net=net)
     weights, velocity = (
-        blocks.flatten_params(sites.gather_params(state.seeds, leaf, plan.train, where, net=net), host.params)
+        blocks.flatten_params(
+            sites.gather_params(state.seeds, leaf, plan.train, where, net=net), host.params
+        )
         for leaf in ("params", "momentum")
     )
     index = blocks.build_param_index(plan.train, where, envs=host.params.shape[0], net=net)
@@ -140,11 +159,19 @@ def _active_seeds(state: EnvState, index: blocks.ParamIndex, *, net: Net) -> Act
 
 def _start_scaling(state: EnvState) -> LossScales:
     kept = state.scaling
-    return LossScales(kept.loss_scale, kept.good_minibatches, torch.zeros_like(kept.good_minibatches))
+    return LossScales(
+        kept.loss_scale, kept.good_minibatches, torch.zeros_like(kept.good_minibatches)
+    )
 
 
 def train_minibatch(
-    train_state: TrainState, batch: InputBatch, plan: Plan, *, net: Net, spec: HostSpec, lifecycle: LifecycleSpec
+    train_state: TrainState,
+    batch: InputBatch,
+    plan: Plan,
+    *,
+    net: Net,
+    spec: HostSpec,
+    lifecycle: LifecycleSpec,
 ) -> tuple[TrainState, MinibatchStats]:
     """Take one optimiser step of every host and seed.
 
@@ -157,7 +184,9 @@ def train_minibatch(
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
         >>> state, plan = env.reset()[0], mg.hosts.empty_plan(2, env.net)  # no seed trains
-        >>> noise = mg.rng.uniform(mg.rng.stream(env.keys, mg.rng.Purpose.DATA), 8 * 64).view(2, 8, 1, 8, 8)
+        >>> noise = mg.rng.uniform(mg.rng.stream(env.keys, mg.rng.Purpose.DATA), 8 * 64).view(
+        ...     2, 8, 1, 8, 8
+        ... )
         >>> labels = torch.arange(8).expand(2, -1)
         >>> batch = mg.state.measure.InputBatch(inputs=noise, labels=labels, batch_size=[2])
         >>> specs = {"net": env.net, "spec": env.spec.host, "lifecycle": env.spec.lifecycle}
@@ -168,27 +197,47 @@ def train_minibatch(
         >>> (losses[2] < losses[0]).tolist(), stats.finite.tolist()
         ([True, True], [True, True])
     """
-    context, weights = train_state.context, train_state.weights
-    refuse_transforms("train_minibatch", weights.host, weights.seeds, train_state.velocity.host, batch.inputs)
-    scaling, streak = train_state.scaling, train_state.streak
+    context = train_state.context
+    weights = train_state.weights
+    refuse_transforms(
+        "train_minibatch", weights.host, weights.seeds, train_state.velocity.host, batch.inputs
+    )
+    scaling = train_state.scaling
+    streak = train_state.streak
     scale = None if scaling is None else scaling.scale
-    noise = None if context.dropout is None else _dropout_streams(context.dropout, train_state.tally.total)
-    options: dict[str, Any] = {"context": context, "plan": plan, "net": net, "scale": scale, "noise": noise}
+    noise = (
+        None
+        if context.dropout is None
+        else _dropout_streams(context.dropout, train_state.tally.total)
+    )
+    options: dict[str, Any] = {
+        "context": context,
+        "plan": plan,
+        "net": net,
+        "scale": scale,
+        "noise": noise,
+    }
     objective = functools.partial(_objective, batch=batch, **options)
     leaves = weights[:1] if context.active is None else weights
     grads, (loss, correct) = grad_and_value(objective, leaves)
     host_grad, *seed_grad = grads if scale is None else _unscale(grads, scale, context.active)
     norm = l2_norm(host_grad)
     finite = torch.maximum(loss, norm) < math.inf  # both at least 0; a NaN is not less
-    train_state, finite = _step_seeds(train_state, seed_grad, finite, spec=spec, lifecycle=lifecycle)
+    train_state, finite = _step_seeds(
+        train_state, seed_grad, finite, spec=spec, lifecycle=lifecycle
+    )
     if scaling is not None:
         lower = loss_scale.needs_lower_scale(finite, streak, train_state.streak)
-        train_state = train_state._replace(scaling=_next_scales(scaling, lower, ~finite & torch.isfinite(loss)))
+        train_state = train_state._replace(
+            scaling=_next_scales(scaling, lower, ~finite & torch.isfinite(loss))
+        )
     layers = None if train_state.tally.layers is None else _layer_norms(host_grad, net)
     measured = MinibatchStats(loss, correct, finite, norm, layers)
     clipped = clip_by_norm(host_grad, norm, max_norm=spec.max_grad_norm)
     knobs = {"lr": spec.lr, "momentum": spec.momentum, "weight_decay": spec.weight_decay}
-    host, velocity = sgd(train_state.weights.host, train_state.velocity.host, clipped, finite, **knobs)
+    host, velocity = sgd(
+        train_state.weights.host, train_state.velocity.host, clipped, finite, **knobs
+    )
     return train_state._replace(
         weights=train_state.weights._replace(host=host),
         velocity=train_state.velocity._replace(host=velocity),
@@ -197,7 +246,9 @@ def train_minibatch(
 
 
 def _dropout_streams(place: tuple[Tensor, Tensor, Tensor], minibatch: Tensor) -> Tensor:
-    """Return the random streams of dropout.  place: of the context; minibatch int64 [E], its number -> int64 [E, 5]."""
+    """Return the random streams of dropout.  place: of the context; minibatch int64 [E], its number
+    -> int64 [E, 5].
+    """
     key, episode, epoch = place
     return rng.stream(key, Purpose.DROPOUT, round=episode, epoch=epoch, minibatch=minibatch)
 
@@ -212,15 +263,21 @@ def _objective(
     scale: Tensor | None,
     noise: Tensor | None,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Sum of the losses of all envs, scaled; auxiliary: losses and shares of right answers.  [], ([E], [E]).
+    """Sum of the losses of all envs, scaled; auxiliary: losses and shares of right answers.  [],
+    ([E], [E]).
 
-    leaves: the hosts, and the parameters of seeds if any seed runs; scale: [E], None = 1; noise: of dropout.
+    leaves: the hosts, and the parameters of seeds if any seed runs; scale: [E], None = 1; noise: of
+    dropout.
     """
     host, *seeds = map(net.precision.cast, leaves)
     rows = HostRows(net.host_layout.split(host), context.masks, None, noise)
-    grown = blocks.split_params(seeds[0], plan.train, net=net) if seeds else (None,) * len(net.slots)
+    grown = (
+        blocks.split_params(seeds[0], plan.train, net=net) if seeds else (None,) * len(net.slots)
+    )
     growth = SlotSeeds(plan.train, context.indices, grown)
-    logits = forward(net.precision.cast(batch.inputs), rows, context.used, growth, net=net).to(leaves[0].dtype)
+    logits = forward(net.precision.cast(batch.inputs), rows, context.used, growth, net=net).to(
+        leaves[0].dtype
+    )
     loss, right = average_answers(logits, batch.labels)
     scaled = loss if scale is None else loss * scale
     return scaled.sum(), (loss.detach(), right)
@@ -228,11 +285,17 @@ def _objective(
 
 def _layer_norms(host_grad: Tensor, net: Net) -> Tensor:
     """L2 norms by parameter tensor.  [E, P] -> [E, L]."""
-    return torch.stack([l2_norm(part) for _, part in net.networks.layout().leaf_parts(host_grad)], dim=-1)
+    return torch.stack(
+        [l2_norm(part) for _, part in net.networks.layout().leaf_parts(host_grad)], dim=-1
+    )
 
 
-def _unscale(grads: tuple[Tensor, ...], scale: Tensor, seeds: ActiveSeeds | None) -> tuple[Tensor, ...]:
-    """Divide the gradients of hosts [E, P], and of seeds [N] if any runs, by the loss scales of their envs [E]."""
+def _unscale(
+    grads: tuple[Tensor, ...], scale: Tensor, seeds: ActiveSeeds | None
+) -> tuple[Tensor, ...]:
+    """Divide the gradients of hosts [E, P], and of seeds [N] if any runs, by the loss scales of
+    their envs [E].
+    """
     inverse = scale.reciprocal()  # exact: the scale is a power of two
     host = grads[0] * inverse.unsqueeze(-1)
     if seeds is None:
@@ -242,20 +305,29 @@ def _unscale(grads: tuple[Tensor, ...], scale: Tensor, seeds: ActiveSeeds | None
 
 
 def _next_scales(scales: LossScales, lower: Tensor, missed: Tensor) -> LossScales:
-    """Scales after a minibatch.  bool [E]: `lower` halves the scale; `missed`, finite loss but no step of the host."""
+    """Scales after a minibatch.  bool [E]: `lower` halves the scale; `missed`, finite loss but no
+    step of the host.
+    """
     mendable = missed & (scales.scale > loss_scale.SMALLEST)
     after = loss_scale.next_loss_scale(scales.scale, scales.good, lower)
     return LossScales(*after, scales.overflowed + mendable)
 
 
 def _step_seeds(
-    train_state: TrainState, grad: list[Tensor], finite: Tensor, *, spec: HostSpec, lifecycle: LifecycleSpec
+    train_state: TrainState,
+    grad: list[Tensor],
+    finite: Tensor,
+    *,
+    spec: HostSpec,
+    lifecycle: LifecycleSpec,
 ) -> tuple[TrainState, Tensor]:
     """Take the step of all seeds, if any runs.
 
-    Shapes: grad: [N] if a seed runs; finite bool [E], of the hosts -> (state, bool [E], the env takes its step).
+    Shapes: grad: [N] if a seed runs; finite bool [E], of the hosts -> (state, bool [E], the env
+    takes its step).
     """
-    running, seeds = train_state.context.active, train_state.seed_tally
+    running = train_state.context.active
+    seeds = train_state.seed_tally
     if running is None or seeds is None:
         return train_state, finite
     limits = {"vanishing": lifecycle.vanishing, "exploding": lifecycle.exploding}
@@ -267,7 +339,13 @@ def _step_seeds(
     factor = clip_factor(stats.norm, max_norm=spec.max_grad_norm).masked_fill(~live, -1.0)
     factor = blocks.expand_to_params(factor, running.params)
     knobs = {"lr": spec.seed_lr, "momentum": spec.momentum}
-    grown, velocity = sgd(train_state.weights.seeds, train_state.velocity.seeds, grad[0] * factor, factor >= 0, **knobs)
+    grown, velocity = sgd(
+        train_state.weights.seeds,
+        train_state.velocity.seeds,
+        grad[0] * factor,
+        factor >= 0,
+        **knobs,
+    )
     after = train_state._replace(
         weights=train_state.weights._replace(seeds=grown),
         velocity=train_state.velocity._replace(seeds=velocity),
@@ -277,7 +355,9 @@ def _step_seeds(
     return after, finite
 
 
-def finish_epoch(state: EnvState, train_state: TrainState, plan: Plan, *, net: Net) -> tuple[EnvState, TrainMetrics]:
+def finish_epoch(
+    state: EnvState, train_state: TrainState, plan: Plan, *, net: Net
+) -> tuple[EnvState, TrainMetrics]:
     """Put trained parameters back into the state, with the statistics of the epoch.
 
     Shapes: state [E], that of `start_epoch` -> EnvState [E], TrainMetrics [E].
@@ -287,19 +367,28 @@ def finish_epoch(state: EnvState, train_state: TrainState, plan: Plan, *, net: N
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
         >>> state, plan = env.reset()[0], mg.hosts.empty_plan(2, env.net)  # no seed trains
-        >>> noise = mg.rng.uniform(mg.rng.stream(env.keys, mg.rng.Purpose.DATA), 8 * 64).view(2, 8, 1, 8, 8)
+        >>> noise = mg.rng.uniform(mg.rng.stream(env.keys, mg.rng.Purpose.DATA), 8 * 64).view(
+        ...     2, 8, 1, 8, 8
+        ... )
         >>> labels = torch.arange(8).expand(2, -1)
         >>> batch = mg.state.measure.InputBatch(inputs=noise, labels=labels, batch_size=[2])
         >>> specs = {"net": env.net, "spec": env.spec.host, "lifecycle": env.spec.lifecycle}
         >>> train_state = mg.steps.start_epoch(state, plan, net=env.net)
         >>> train_state, stats = mg.steps.train_minibatch(train_state, batch, plan, **specs)
         >>> after, metrics = mg.steps.finish_epoch(state, train_state, plan, net=env.net)
-        >>> metrics.loss.equal(stats.loss), after.host.params.equal(train_state.weights.host), metrics.skipped.tolist()
+        >>> (
+        ...     metrics.loss.equal(stats.loss),
+        ...     after.host.params.equal(train_state.weights.host),
+        ...     metrics.skipped.tolist(),
+        ... )
         (True, True, [0, 0])
     """
     loss, accuracy, norm = minibatch_tally.env_averages(train_state.tally)
-    valid, seeds = train_state.tally.finite > 0, train_state.seed_tally
-    skipped, scales, scaling = train_state.tally.total - train_state.tally.finite, train_state.scaling, state.scaling
+    valid = train_state.tally.finite > 0
+    seeds = train_state.seed_tally
+    skipped = train_state.tally.total - train_state.tally.finite
+    scales = train_state.scaling
+    scaling = state.scaling
     if scales is not None:
         scaling = replace(scaling, loss_scale=scales.scale, good_minibatches=scales.good)
     metrics = unsafe_new(
@@ -316,7 +405,9 @@ def finish_epoch(state: EnvState, train_state: TrainState, plan: Plan, *, net: N
     )
     after = replace(
         state,
-        host=replace(state.host, params=train_state.weights.host, momentum=train_state.velocity.host),
+        host=replace(
+            state.host, params=train_state.weights.host, momentum=train_state.velocity.host
+        ),
         seeds=state.seeds if seeds is None else _write_back(state, train_state, plan, net=net),
         slots=_gradient_signals(state, train_state, norm, net=net),
         signals=replace(state.signals, train_loss=loss, train_acc=accuracy, train_measured=valid),
@@ -328,20 +419,35 @@ def finish_epoch(state: EnvState, train_state: TrainState, plan: Plan, *, net: N
 def _write_back(state: EnvState, train_state: TrainState, plan: Plan, *, net: Net) -> TensorDict:
     """Scatter the parameters of active seeds back into the storage."""
     seeds: dict[str, dict[str, Tensor]] = {name: {} for name in net.names}
-    for leaf, buffer in (("params", train_state.weights.seeds), ("momentum", train_state.velocity.seeds)):
+    for leaf, buffer in (
+        ("params", train_state.weights.seeds),
+        ("momentum", train_state.velocity.seeds),
+    ):
         ran = blocks.split_params(buffer, plan.train, net=net)
-        for s, (name, part, index) in enumerate(zip(net.names, ran, train_state.context.indices, strict=True)):
+        for s, (name, part, index) in enumerate(
+            zip(net.names, ran, train_state.context.indices, strict=True)
+        ):
             layouts = sites.slot_layouts(plan.train[s], s, net=net)
-            seeds[name][leaf] = sites.scatter_params(get_leaf(state.seeds, (name, leaf)), part, index, layouts)
+            seeds[name][leaf] = sites.scatter_params(
+                get_leaf(state.seeds, (name, leaf)), part, index, layouts
+            )
     rows = {name: unsafe_new(TensorDict, state, **leaves) for name, leaves in seeds.items()}
     return unsafe_new(TensorDict, state, **rows)
 
 
-def _gradient_signals(state: EnvState, train_state: TrainState, host_norm: Tensor, *, net: Net) -> Slots:
-    """Update the gradient leaves of slots; invalid where a seed does not run or is frozen.  host_norm [E]."""
-    slots, sums, running = state.slots, train_state.seed_tally, train_state.context.active
+def _gradient_signals(
+    state: EnvState, train_state: TrainState, host_norm: Tensor, *, net: Net
+) -> Slots:
+    """Update the gradient leaves of slots; invalid where a seed does not run or is frozen.
+    host_norm [E].
+    """
+    slots = state.slots
+    sums = train_state.seed_tally
+    running = train_state.context.active
     if sums is None or running is None:
-        return replace(slots, **{name: torch.zeros_like(getattr(slots, name)) for name in _GRADIENT_LEAVES})
+        return replace(
+            slots, **{name: torch.zeros_like(getattr(slots, name)) for name in _GRADIENT_LEAVES}
+        )
     norm, health, all_finite = minibatch_tally.seed_averages(sums, train_state.tally.total)
     valid = running.measured
     sizes = seed_params(slots, net.counts, net.gate_counts)

@@ -1,4 +1,6 @@
-"""validate: accuracy of every env under every requested coalition of its seeds, on one split for all envs."""
+"""validate: accuracy of every env under every requested coalition of its seeds, on one split for
+all envs.
+"""
 
 import math
 from collections.abc import Callable
@@ -30,7 +32,9 @@ def show_plain(inputs: Tensor, view: Tensor, sample: Tensor) -> Tensor:
 
 
 class ChunkCounts(NamedTuple):
-    """Counts of the chunks of a split so far, one after the other: a sum over [chunks, E] may depend on E."""
+    """Counts of the chunks of a split so far, one after the other: a sum over [chunks, E] may
+    depend on E.
+    """
 
     start: Tensor  # int64 [1], first sample of the next chunk
     right: Tensor  # int64 [R], right answers of the rows after the last slot
@@ -53,11 +57,15 @@ def validate(
 ) -> Validation:
     """Evaluate coalitions in one pass over a split.
 
-    Shapes: state [E]; split [N]; coalition int64, evaluated bool [E, K], as given to `plan_counts` -> Validation [E].
-    chunk: most samples in one pass, by default those of the host; counted: most samples whose label is in use of an
-    env, only these are passed (an env with fewer repeats its first ones, which count once); None: all, of all envs;
-    show: samples as each env sees them (`data.instance_process`); repeat: loop over the passes (`env.capture`).
-    Promise: changes nothing; a sample whose label is not in use counts for nothing, a non-finite logit as wrong.
+    Shapes: state [E]; split [N]; coalition int64, evaluated bool [E, K], as given to `plan_counts`
+    -> Validation [E].
+    chunk: most samples in one pass, by default those of the host; counted: most samples whose label
+    is in use of an env, only these are passed (an env with fewer repeats its first ones, which
+    count once); None: all, of all envs;
+    show: samples as each env sees them (`data.instance_process`); repeat: loop over the passes
+    (`env.capture`).
+    Promise: changes nothing; a sample whose label is not in use counts for nothing, a non-finite
+    logit as wrong.
     Raises: RuntimeError for a derivative with respect to parameters, and for `vmap`.
 
     Example:
@@ -68,14 +76,26 @@ def validate(
         >>> inputs, labels = torch.zeros(20, 1, 8, 8), torch.arange(20) % 10
         >>> split = mg.state.measure.LabelledInputs(inputs=inputs, labels=labels, batch_size=[])
         >>> requested = mg.rules.coalitions(state.slots, torch.zeros(2, 1, 2), pairs=1)
-        >>> result = mg.steps.validate(state, split, *requested, mg.hosts.empty_plan(2, env.net), net=env.net)
-        >>> result.accuracy[:, 0].tolist(), state.instance.classes.tolist()  # of blank images: that of guessing
+        >>> result = mg.steps.validate(
+        ...     state, split, *requested, mg.hosts.empty_plan(2, env.net), net=env.net
+        ... )
+        >>> (
+        ...     result.accuracy[:, 0].tolist(),
+        ...     state.instance.classes.tolist(),
+        ... )  # of blank images: that of guessing
         ([10.0, 10.0], [10, 10])
     """
-    refuse_transforms("validate", state.host.params, *nested_leaves(state.seeds), split.inputs, coalition)
+    refuse_transforms(
+        "validate", state.host.params, *nested_leaves(state.seeds), split.inputs, coalition
+    )
     with torch.no_grad():
         chosen = choose_samples(_labels_in_use(state.instance, split.labels), counted)
-        options: Any = {"net": net, "chunk": chunk or net.host.chunk, "show": show, "repeat": repeat}
+        options: Any = {
+            "net": net,
+            "chunk": chunk or net.host.chunk,
+            "show": show,
+            "repeat": repeat,
+        }
         return _validate(state, chosen, coalition, evaluated, plan, inputs=split.inputs, **options)
 
 
@@ -87,14 +107,17 @@ class ChosenSamples(NamedTuple):
 
 
 def choose_samples(labels: Tensor, counted: int | None) -> ChosenSamples:
-    """Choose the samples of an env whose labels are in use, `counted` at most, then its first ones again; None: all.
+    """Choose the samples of an env whose labels are in use, `counted` at most, then its first ones
+    again; None: all.
 
-    Shapes: labels int64 [E, N], -1 not in use -> samples [E, counted]; None: labels [E, N, ...] -> number [N].
+    Shapes: labels int64 [E, N], -1 not in use -> samples [E, counted]; None: labels [E, N, ...] ->
+    number [N].
     """
     if counted is None:
         return ChosenSamples(torch.arange(labels.shape[1], device=labels.device), labels)
     unused = labels == NO_LABEL
-    order, place = torch.argsort(unused, dim=-1, stable=True), torch.arange(counted, device=labels.device)
+    order = torch.argsort(unused, dim=-1, stable=True)
+    place = torch.arange(counted, device=labels.device)
     count = (~unused).sum(-1, keepdim=True)
     index = order.gather(1, place % count.clamp(min=1))
     return ChosenSamples(index, choose(place < count, labels.gather(1, index), NO_LABEL))
@@ -114,35 +137,57 @@ def _validate(
     repeat: Repeat,
 ) -> Validation:
     nothing = (None,) * len(net.slots)
-    growth, ends, number = SlotSeeds(plan.evaluate, nothing, nothing), None, None  # number [E, K]: row of a coalition
+    # number [E, K]: row of a coalition
+    growth = SlotSeeds(plan.evaluate, nothing, nothing)
+    ends = None
+    number = None
     if any(slot.groups for slot in plan.evaluate):
         tree = plans.build_tree(state.slots, coalition, evaluated, net=net)
         where = sites.validation_indices(state.slots, tree, plan, net=net)
-        params = sites.gather_params(_cast_seeds(state.seeds, net), "params", plan.evaluate, where, net=net)
+        params = sites.gather_params(
+            _cast_seeds(state.seeds, net), "params", plan.evaluate, where, net=net
+        )
         growth = SlotSeeds(plan.evaluate, where, params)
-        ends, number = _output_rows(tree, plan, coalition), tree.number[-1]
-    networks, host, used = net.networks, net.precision.cast(state.host.params), used_classes(state.instance, net)
+        ends = _output_rows(tree, plan, coalition)
+        number = tree.number[-1]
+    networks = net.networks
+    host = net.precision.cast(state.host.params)
+    used = used_classes(state.instance, net)
     rows = HostRows(net.host_layout.split(host), networks.masks(state.instance, host), None)
 
     def count_chunk(counts: ChunkCounts, size: int) -> ChunkCounts:
         part = counts.start + torch.arange(size, device=counts.start.device)
         samples = chosen.number.index_select(-1, part)
         shown = show(inputs[samples], state.instance.view_code, samples)
-        logits = forward(net.precision.cast(shown), rows, used, growth, net=net).to(state.host.params.dtype)
+        logits = forward(net.precision.cast(shown), rows, used, growth, net=net).to(
+            state.host.params.dtype
+        )
         chunk = _count_correct(logits, chosen.labels.index_select(1, part), ends)
-        return ChunkCounts(counts.start + size, *(old + new for old, new in zip(counts[1:], chunk, strict=True)))
+        return ChunkCounts(
+            counts.start + size, *(old + new for old, new in zip(counts[1:], chunk, strict=True))
+        )
 
     envs, samples = chosen.labels.shape[:2]
     parts = math.ceil(samples / chunk)
-    size, larger = divmod(samples, parts)  # chunks differ by a sample at most; the larger ones come first
+    # chunks differ by a sample at most; the larger ones come first
+    size, larger = divmod(samples, parts)
     counts = _no_counts(envs if ends is None else ends[0].shape[0], like=state.host.params)
     counts = repeat(partial(count_chunk, size=size + 1), counts, larger)
     counts = repeat(partial(count_chunk, size=size), counts, parts - larger)
-    right, nats, total = counts.right, counts.nats, counts.total.clamp(min=1)
+    right = counts.right
+    nats = counts.nats
+    total = counts.total.clamp(min=1)
     right = right.unsqueeze(-1) if number is None else right[number.clamp(min=0)]
     points = 100.0 * right.to(nats.dtype) / total.unsqueeze(-1)
     accuracy = choose(evaluated, points, 0.0)
-    return unsafe_new(Validation, state, loss=nats / total, accuracy=accuracy, coalition=coalition, evaluated=evaluated)
+    return unsafe_new(
+        Validation,
+        state,
+        loss=nats / total,
+        accuracy=accuracy,
+        coalition=coalition,
+        evaluated=evaluated,
+    )
 
 
 def _cast_seeds(seeds: TensorDict, net: Net) -> TensorDict:
@@ -161,8 +206,12 @@ def _no_counts(rows: int, *, like: Tensor) -> ChunkCounts:
     return ChunkCounts(zeros(1), zeros(rows), like.new_zeros(envs), zeros(envs))
 
 
-def _output_rows(tree: CoalitionTree, plan: Plan, coalition: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Env of every row after the last slot, int64 [R], and row of every env as it is, [E]; None: a row is an env."""
+def _output_rows(
+    tree: CoalitionTree, plan: Plan, coalition: Tensor
+) -> tuple[Tensor, Tensor] | None:
+    """Env of every row after the last slot, int64 [R], and row of every env as it is, [E]; None: a
+    row is an env.
+    """
     envs, width = coalition.shape
     if plan.rows[-1] == envs:
         return None
@@ -170,16 +219,22 @@ def _output_rows(tree: CoalitionTree, plan: Plan, coalition: Tensor) -> tuple[Te
 
 
 def _labels_in_use(instance: Instance, labels: Tensor) -> Tensor:
-    """Map original labels to those in use of each env; -1 counts for nothing.  int64 [N, ...] -> [E, N, ...]."""
-    mapped = instance.class_of.index_select(1, labels.clamp(min=0).flatten()).view(-1, *labels.shape)
+    """Map original labels to those in use of each env; -1 counts for nothing.  int64 [N, ...] ->
+    [E, N, ...].
+    """
+    mapped = instance.class_of.index_select(1, labels.clamp(min=0).flatten()).view(
+        -1, *labels.shape
+    )
     return choose(labels >= 0, mapped, NO_LABEL)
 
 
-def _count_correct(logits: Tensor, labels: Tensor, rows: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor, Tensor]:
+def _count_correct(
+    logits: Tensor, labels: Tensor, rows: tuple[Tensor, Tensor] | None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Counts of one piece; `rows` of `_output_rows`.
 
-    Shapes: logits [R, B, ..., classes]; labels int64 [E, B, ...], -1 not in use -> right answers int64 [R], sum of the
-    losses of the env as it is, float [E], answers that count, int64 [E].
+    Shapes: logits [R, B, ..., classes]; labels int64 [E, B, ...], -1 not in use -> right answers
+    int64 [R], sum of the losses of the env as it is, float [E], answers that count, int64 [E].
     """
     expected, current = (labels, logits) if rows is None else (labels[rows[0]], logits[rows[1]])
     finite = torch.isfinite(logits.sum(-1))

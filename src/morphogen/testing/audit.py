@@ -1,4 +1,5 @@
-"""Does a function read the device on the host?  Three checks that catch different things, and their findings.
+"""Does a function read the device on the host?  Three checks that catch different things, and their
+findings.
 
     import torch
     from morphogen.testing import audit
@@ -7,14 +8,14 @@
         return x[valid].mean()  # only the device knows the number of valid entries
 
     found = audit.audit(mean_of_the_measured, torch.ones(3), torch.tensor([True, False, True]))
-    assert found.reads[0].op == "aten.index"  # boolean indexing; `.location` is the line of the read
-    assert "meta" in found.describe()
+    assert found.reads[0].op == "aten.index"  # boolean indexing; `.location` is the line of the
+    read assert "meta" in found.describe()
 
-`record_host_reads` runs the function under a dispatch mode: reports `.item()`, `bool(x)`, `nonzero`, `unique` and
-boolean indexing with their lines; misses `.tolist()`, `.numpy()` and a `.cpu()` of a tensor on the CPU.
-`meta_failure` runs the function on the `meta` device, which has no values: catches all of these, and results on other
-devices.
-`source_reads` finds the names of such calls in the source, also in branches that did not run.
+`record_host_reads` runs the function under a dispatch mode: reports `.item()`, `bool(x)`,
+`nonzero`, `unique` and boolean indexing with their lines; misses `.tolist()`, `.numpy()` and a
+`.cpu()` of a tensor on the CPU. `meta_failure` runs the function on the `meta` device, which has no
+values: catches all of these, and results on other devices. `source_reads` finds the names of such
+calls in the source, also in branches that did not run.
 """
 
 import ast
@@ -38,7 +39,9 @@ LIBRARY_PATHS = ("/torch/", "/tensordict/", "<frozen")
 
 @dataclass(frozen=True, slots=True)
 class HostRead:
-    """One read of the device by the host.  `location`: file, line and text of the call outside torch."""
+    """One read of the device by the host.  `location`: file, line and text of the call outside
+    torch.
+    """
 
     op: str
     location: str
@@ -51,7 +54,9 @@ class HostReadMode(TorchDispatchMode):
         super().__init__()
         self.reads: list[HostRead] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         """Run the operator; record a read."""
         if reads_host(func, args, kwargs or {}):
             self.reads.append(HostRead(func._schema.name.replace("::", "."), _caller()))
@@ -74,13 +79,19 @@ def record_host_reads(function: Callable, *args: Any, **kwargs: Any) -> list[Hos
 
 
 def meta_failure(function: Callable, *args: Any, **kwargs: Any) -> str:
-    """Describe why the function fails on the `meta` device or leaves the device; empty if it does neither."""
+    """Describe why the function fails on the `meta` device or leaves the device; empty if it does
+    neither.
+    """
     try:
         out = function(*move_tree(args, "meta"), **move_tree(kwargs, "meta"))
     except Exception as error:
         return describe_error(error)
     strays = sorted(path for path, leaf in leaves(out).items() if leaf.device.type != "meta")
-    return f"its output {strays[0] or 'tensor'} is on {leaves(out)[strays[0]].device}" if strays else ""
+    return (
+        f"its output {strays[0] or 'tensor'} is on {leaves(out)[strays[0]].device}"
+        if strays
+        else ""
+    )
 
 
 def source_reads(source: str) -> list[tuple[int, str]]:
@@ -103,15 +114,30 @@ class Audit:
     def describe(self) -> str:
         """Describe all findings in one sentence; empty without findings."""
         parts = [f"{self.reads[0].op} at {self.reads[0].location}"] if self.reads else []
-        parts += [f"on the meta device, which has no values: {self.meta_failure}"] if self.meta_failure else []
+        parts += (
+            [f"on the meta device, which has no values: {self.meta_failure}"]
+            if self.meta_failure
+            else []
+        )
         parts += [f"line {line} of its source has .{name}" for line, name in self.source_reads[:1]]
         return "; ".join(parts)
 
 
-def audit(function: Callable[..., Any], *args: Any, source: Callable[..., Any] | None = None, **kwargs: Any) -> Audit:
-    """Run all three checks on copies of the arguments.  `source`: object with the source; default: the function."""
+def audit(
+    function: Callable[..., Any],
+    *args: Any,
+    source: Callable[..., Any] | None = None,
+    **kwargs: Any,
+) -> Audit:
+    """Run all three checks on copies of the arguments.  `source`: object with the source; default:
+    the function.
+    """
     reads = record_host_reads(function, *copy_tree(args), **copy_tree(kwargs))
-    return Audit(reads, meta_failure(function, *args, **kwargs), source_reads(read_source(source or function)))
+    return Audit(
+        reads,
+        meta_failure(function, *args, **kwargs),
+        source_reads(read_source(source or function)),
+    )
 
 
 def describe_error(error: Exception) -> str:
@@ -121,7 +147,9 @@ def describe_error(error: Exception) -> str:
 
 
 def read_source(function: Callable) -> str:
-    """Return the source of a function or of the `__call__` of an object; empty if unknown, and for a lambda."""
+    """Return the source of a function or of the `__call__` of an object; empty if unknown, and for
+    a lambda.
+    """
     while isinstance(function, functools.partial):
         function = function.func
     code: Any = function if inspect.isroutine(function) else type(function).__call__

@@ -1,15 +1,13 @@
-"""Rules written by hand, one cell at a time, in plain Python: slow, obvious, without the tables of the package.
+"""Rules written by hand, one cell at a time, in plain Python: slow, obvious, without the tables of
+the package.
 
-    from morphogen.rules.legality import legal
-    from morphogen.testing import oracles
-    from morphogen.testing.builders import scenes
-    slots = scenes.make_slots([[{"stage": 3, "age": 7}, {}]])
-    allow = scenes.make_limits(slots)
-    env = oracles.slot_cells(slots)[0]
-    assert legal(slots, allow)[0].tolist() == oracles.legality(env, allow)
-    assert oracles.decode([3, 0, 0, 0, 0, 0, 2, 0], env, allow)["alpha_steps"] == 5  # PRUNE in five ticks
-    assert oracles.shapley(lambda m: float(m == 3), [0, 1]) == {0: 0.5, 1: 0.5}
-    assert oracles.ramp(0.0, 1.0, 4) == [0.25, 0.5, 0.75, 1.0]
+    from morphogen.rules.legality import legal from morphogen.testing import oracles from
+    morphogen.testing.builders import scenes slots = scenes.make_slots([[{"stage": 3, "age": 7},
+    {}]]) allow = scenes.make_limits(slots) env = oracles.slot_cells(slots)[0] assert legal(slots,
+    allow)[0].tolist() == oracles.legality(env, allow) assert oracles.decode([3, 0, 0, 0, 0, 0, 2,
+    0], env, allow)["alpha_steps"] == 5  # PRUNE in five ticks assert oracles.shapley(lambda m:
+    float(m == 3), [0, 1]) == {0: 0.5, 1: 0.5} assert oracles.ramp(0.0, 1.0, 4) == [0.25, 0.5, 0.75,
+    1.0]
 
 Codes are plain integers, as in the state; the comments name them.
 """
@@ -21,12 +19,25 @@ from typing import Any, NamedTuple
 
 WAIT, GERMINATE, SET_ALPHA_TARGET, PRUNE, FOSSILIZE, ADVANCE = range(6)
 OPS = ("WAIT", "GERMINATE", "SET_ALPHA_TARGET", "PRUNE", "FOSSILIZE", "ADVANCE")
-DORMANT, GERMINATED, TRAINING, BLENDING, HOLDING, FOSSILIZED, PRUNED, EMBARGOED, RESETTING = range(1, 10)
-GATE_BEFORE_NEXT = {GERMINATED: "TRAIN", TRAINING: "BLEND", BLENDING: "HOLD"}  # gate before the next stage
+DORMANT, GERMINATED, TRAINING, BLENDING, HOLDING, FOSSILIZED, PRUNED, EMBARGOED, RESETTING = range(
+    1, 10
+)
+# gate before the next stage
+GATE_BEFORE_NEXT = {GERMINATED: "TRAIN", TRAINING: "BLEND", BLENDING: "HOLD"}
 HOLD = 0  # alpha mode
-BLUEPRINTS = ("noop", "conv_light", "attention", "norm", "depthwise", "bottleneck", "conv_small", "conv_heavy")
+BLUEPRINTS = (
+    "noop",
+    "conv_light",
+    "attention",
+    "norm",
+    "depthwise",
+    "bottleneck",
+    "conv_small",
+    "conv_heavy",
+)
 BLUEPRINTS += ("lora", "lora_large", "mlp_small", "mlp", "flex_attention")
-# Columns of an action: 0 op, 1 slot, 2 blueprint, 3 style, 4 tempo, 5 target, 6 speed, 7 curve.  Columns per op:
+# Columns of an action: 0 op, 1 slot, 2 blueprint, 3 style, 4 tempo, 5 target, 6 speed, 7 curve.
+# Columns per op:
 COLUMNS_READ = {0: (), 1: (1, 2, 3, 4, 5), 2: (1, 3, 5, 6, 7), 3: (1, 6, 7), 4: (1,), 5: (1,)}
 VALUE_COUNTS = {2: 13, 3: 4, 4: 3, 5: 3, 6: 4, 7: 5}
 LINEAR = 1
@@ -50,12 +61,21 @@ class SlotCell(NamedTuple):
 def slot_cells(slots: Any) -> list[list[SlotCell]]:
     """Return the cells of every env of a `Slots`."""
     columns = (slots.stage.tolist(), slots.age.tolist(), slots.alpha_mode.tolist())
-    return [[SlotCell(*leaves) for leaves in zip(*rows, strict=True)] for rows in zip(*columns, strict=True)]
+    return [
+        [SlotCell(*leaves) for leaves in zip(*rows, strict=True)]
+        for rows in zip(*columns, strict=True)
+    ]
 
 
 def legal(op: int, slot: int, env: Sequence[SlotCell], limits: Any) -> bool:
-    """Return True if an op may address a slot.  `limits`: any object with the fields of `Limits`."""
-    return limits.enabled[slot] and OPS[op] not in limits.disabled_ops and _stage_reason(op, slot, env, limits) == 0
+    """Return True if an op may address a slot.  `limits`: any object with the fields of
+    `Limits`.
+    """
+    return (
+        limits.enabled[slot]
+        and OPS[op] not in limits.disabled_ops
+        and _stage_reason(op, slot, env, limits) == 0
+    )
 
 
 def legality(env: Sequence[SlotCell], limits: Any) -> list[list[bool]]:
@@ -69,7 +89,9 @@ def decode(action: Sequence[int], env: Sequence[SlotCell], limits: Any) -> dict[
     reason = _invalid_reason(action, env, limits)
     op = requested if reason == 0 else WAIT
     used = {column: action[column] for column in COLUMNS_READ[op]}
-    shape, steepness = CURVES[used[7]] if 7 in used else (STYLES[used[3]][0] if op == GERMINATE else 0, 12.0)
+    shape, steepness = (
+        CURVES[used[7]] if 7 in used else (STYLES[used[3]][0] if op == GERMINATE else 0, 12.0)
+    )
     return {
         "requested_op": requested,
         "op": op,
@@ -90,7 +112,9 @@ def decode(action: Sequence[int], env: Sequence[SlotCell], limits: Any) -> dict[
 def count_actions(env: Sequence[SlotCell], limits: Any) -> int:
     """Count the distinct complete actions by enumeration."""
     count = 1 if any(limits.enabled) else 0
-    values = {column: range(size) for column, size in VALUE_COUNTS.items()} | {2: _allowed_blueprints(limits)}
+    values = {column: range(size) for column, size in VALUE_COUNTS.items()} | {
+        2: _allowed_blueprints(limits)
+    }
     for op in range(1, 6):
         slots = [slot for slot in range(len(env)) if legal(op, slot, env, limits)]
         free = [values[column] for column in COLUMNS_READ[op] if column > 1]
@@ -122,7 +146,9 @@ def _stage_reason(op: int, slot: int, env: Sequence[SlotCell], limits: Any) -> i
 
 
 def _occupancy_reason(env: Sequence[SlotCell], limits: Any) -> int:
-    """Return the reason against a further seed: a seed develops, a slot cools down, or the limit is reached."""
+    """Return the reason against a further seed: a seed develops, a slot cools down, or the limit is
+    reached.
+    """
     busy = (GERMINATED, TRAINING, PRUNED, EMBARGOED, RESETTING)
     if any(on and cell.stage in busy for cell, on in zip(env, limits.enabled, strict=True)):
         return 24
@@ -153,7 +179,11 @@ def _invalid_reason(action: Sequence[int], env: Sequence[SlotCell], limits: Any)
 
 def _allowed_blueprints(limits: Any) -> list[int]:
     names = limits.blueprints or limits.kinds
-    return [code for code in range(1, len(BLUEPRINTS)) if limits.kinds[code] and limits.kinds[code] in names]
+    return [
+        code
+        for code in range(1, len(BLUEPRINTS))
+        if limits.kinds[code] and limits.kinds[code] in names
+    ]
 
 
 NEXT_STAGES = {
@@ -176,7 +206,9 @@ def can_transition(stage: int, to: int) -> bool:
 
 
 def curve(t: float, shape: int = LINEAR, steepness: float = 12.0) -> float:
-    """Progress at the share t of a ramp: linear, cosine, or the logistic function scaled to the unit square."""
+    """Progress at the share t of a ramp: linear, cosine, or the logistic function scaled to the
+    unit square.
+    """
     if shape == COSINE:
         return (1 - math.cos(math.pi * t)) / 2
     if shape == SIGMOID:
@@ -190,7 +222,9 @@ def _logistic(x: float) -> float:
     return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
 
 
-def ramp(start: float, target: float, ticks: int, shape: int = LINEAR, steepness: float = 12.0) -> list[float]:
+def ramp(
+    start: float, target: float, ticks: int, shape: int = LINEAR, steepness: float = 12.0
+) -> list[float]:
     """Alpha after each tick of a ramp; the last alpha is the target exactly."""
     along = [start + (target - start) * curve(t / ticks, shape, steepness) for t in range(1, ticks)]
     return [*along, target] if ticks else []
@@ -247,7 +281,8 @@ def interaction(value: CoalitionValue, first: int, second: int) -> float:
 
 
 def shaping(potentials: Sequence[float | None], ended: Sequence[bool], gamma: float) -> list[float]:
-    """Potential-based shaping of one env: `gamma phi' - phi`, where phi is 0 at both ends of a segment.
+    """Potential-based shaping of one env: `gamma phi' - phi`, where phi is 0 at both ends of a
+    segment.
 
     `potentials`: after each step; None: not measured, the last potential is carried.
     """
@@ -261,9 +296,16 @@ def shaping(potentials: Sequence[float | None], ended: Sequence[bool], gamma: fl
 
 
 def core_rewards(
-    rule: str, steps: Sequence[Mapping[str, Any]], *, gamma: float, budget: int, length: int, **params: float
+    rule: str,
+    steps: Sequence[Mapping[str, Any]],
+    *,
+    gamma: float,
+    budget: int,
+    length: int,
+    **params: float,
 ) -> list[float]:
-    """Rewards of one env under a core rule; a step has the fields of `RewardInputs` as plain numbers.
+    """Rewards of one env under a core rule; a step has the fields of `RewardInputs` as plain
+    numbers.
 
     `rule`: sparse, delta, value, rent, loss or anytime.
     `params`: potential_scale (1), governor_penalty (1), op_cost (0).
@@ -277,13 +319,19 @@ def core_rewards(
         if step["rolled_back"]:
             out.append(-penalty + extra)
             continue
-        fee = 0.0 if rule == "sparse" or step["op"] == 0 or not step["op_executed"] else params.get("op_cost", 0.0)
+        fee = (
+            0.0
+            if rule == "sparse" or step["op"] == 0 or not step["op_executed"]
+            else params.get("op_cost", 0.0)
+        )
         rents = step["param_price"] * step["live_params"] / (budget * length)
         upkeep = rents if rule in ("rent", "anytime") else 0.0
         if rule == "anytime":
             out.append(step["next_val_acc"] / (100 * length) - fee - upkeep)
         else:
-            out.append((_value(rule, step, budget) if step["horizon"] else 0.0) + extra - fee - upkeep)
+            out.append(
+                (_value(rule, step, budget) if step["horizon"] else 0.0) + extra - fee - upkeep
+            )
     return out
 
 
@@ -302,13 +350,16 @@ def _potential(rule: str, scale: float, step: Mapping[str, Any], budget: int) ->
     if rule == "loss":
         if not step["loss_valid"]:
             return None
-        share = (step["baseline_loss"] - step["val_loss"]) / (step["baseline_loss"] - step["target_loss"])
+        share = (step["baseline_loss"] - step["val_loss"]) / (
+            step["baseline_loss"] - step["target_loss"]
+        )
         return scale * max(0.0, min(1.0, share))
     return scale * step["clean_improvement"] / 100 if step["clean_valid"] else None
 
 
 def gae(rows: Sequence[Mapping[str, Any]], *, gamma: float, lam: float) -> list[float]:
-    """Advantages of one env: the discounted sum of the errors from each row to the end of its segment.
+    """Advantages of one env: the discounted sum of the errors from each row to the end of its
+    segment.
 
     A row has reward, value, next_value (after the row), terminated and truncated.
     """
@@ -319,7 +370,9 @@ def gae(rows: Sequence[Mapping[str, Any]], *, gamma: float, lam: float) -> list[
         for t in range(start, len(rows)):
             row = rows[t]
             ends = rows[t]["truncated"] or t == len(rows) - 1
-            after = 0.0 if row["terminated"] else row["next_value"] if ends else rows[t + 1]["value"]
+            after = (
+                0.0 if row["terminated"] else row["next_value"] if ends else rows[t + 1]["value"]
+            )
             total += weight * (row["reward"] + gamma * after - row["value"])
             if row["terminated"] or row["truncated"]:
                 break

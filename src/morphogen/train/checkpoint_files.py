@@ -29,9 +29,17 @@ class Checkpoint(TypedDict):
 
 
 def save_checkpoint(
-    folder: Path, *, round: int, epoch: int, envs: Any, shared: Any, facts: Mapping[str, Any], keep: int | None = None
+    folder: Path,
+    *,
+    round: int,
+    epoch: int,
+    envs: Any,
+    shared: Any,
+    facts: Mapping[str, Any],
+    keep: int | None = None,
 ) -> Path:
-    """Write the state at a position below `folder`; a kill at any point leaves the earlier checkpoints intact.
+    """Write the state at a position below `folder`; a kill at any point leaves the earlier
+    checkpoints intact.
 
     Args:
         envs: state of all envs.
@@ -47,16 +55,22 @@ def save_checkpoint(
     try:
         work = _begin(final)
         if work is not None:
-            _write_checkpoint(work, final, {ENVS: to_nested_dict(envs), SHARED: to_nested_dict(shared)}, head)
+            _write_checkpoint(
+                work, final, {ENVS: to_nested_dict(envs), SHARED: to_nested_dict(shared)}, head
+            )
         if keep is not None:
             checkpoint_store.apply_retention(folder, keep)
     except OSError as error:
-        raise CheckpointError(f"checkpoint {final} cannot be written: {error_line(error)}") from error
+        raise CheckpointError(
+            f"checkpoint {final} cannot be written: {error_line(error)}"
+        ) from error
     return final
 
 
 def _begin(final: Path) -> Path | None:
-    """Create the directory that becomes a checkpoint and return it; None if the checkpoint is there, intact."""
+    """Create the directory that becomes a checkpoint and return it; None if the checkpoint is
+    there, intact.
+    """
     final.parent.mkdir(parents=True, exist_ok=True)
     checkpoint_store.remove_leftovers(final.parent)
     if final.exists() and checkpoint_store.find_damage(final) is None:
@@ -67,9 +81,14 @@ def _begin(final: Path) -> Path | None:
 
 
 def _write_checkpoint(work: Path, final: Path, trees: Mapping[str, Tree], head: Tree) -> None:
-    """Write the trees, by the names of their files, and the manifest into `work`, which then becomes `final`."""
+    """Write the trees, by the names of their files, and the manifest into `work`, which then
+    becomes `final`.
+    """
     try:
-        manifest = {**head, "files": {name: _write_tree(work / name, tree) for name, tree in trees.items()}}
+        manifest = {
+            **head,
+            "files": {name: _write_tree(work / name, tree) for name, tree in trees.items()},
+        }
         manifest["seal"] = checkpoint_store.manifest_sha256(manifest)
         files.write_new(work / MANIFEST, files.json_bytes(manifest))
         if final.exists():
@@ -77,7 +96,8 @@ def _write_checkpoint(work: Path, final: Path, trees: Mapping[str, Tree], head: 
         work.rename(final)
         files.sync_folder(final.parent)
     except BaseException:
-        shutil.rmtree(work, ignore_errors=True)  # a partial checkpoint fills a disk that may be full
+        # a partial checkpoint fills a disk that may be full
+        shutil.rmtree(work, ignore_errors=True)
         raise
 
 
@@ -89,10 +109,11 @@ def _write_tree(path: Path, tree: Tree) -> Tree:
 
 
 def load_checkpoint(path: Path | str) -> Checkpoint:
-    """Return `{"manifest", "envs", "shared"}` of a checkpoint directory, after comparing sizes and hashes.
+    """Return `{"manifest", "envs", "shared"}` of a checkpoint directory, after comparing sizes and
+    hashes.
 
-    Returns: the manifest (round, epoch, config and more, as JSON values), and the trees of the states: nested dicts of
-    tensors on the CPU and of plain values.
+    Returns: the manifest (round, epoch, config and more, as JSON values), and the trees of the
+    states: nested dicts of tensors on the CPU and of plain values.
     Raises: CheckpointError if the checkpoint is damaged or cannot be read.
 
     Example:
@@ -102,7 +123,14 @@ def load_checkpoint(path: Path | str) -> Checkpoint:
         >>> import morphogen as mg
         >>> save = mg.train.checkpoint_files.save_checkpoint
         >>> with TemporaryDirectory() as folder:
-        ...     path = save(Path(folder), round=3, epoch=0, envs={"x": torch.ones(2)}, shared={}, facts={"score": None})
+        ...     path = save(
+        ...         Path(folder),
+        ...         round=3,
+        ...         epoch=0,
+        ...         envs={"x": torch.ones(2)},
+        ...         shared={},
+        ...         facts={"score": None},
+        ...     )
         ...     checkpoint = mg.load_checkpoint(path)
         >>> path.name, checkpoint["manifest"]["round"], checkpoint["envs"]["x"].tolist()
         ('round-000003-epoch-0000', 3, [1.0, 1.0])
@@ -113,7 +141,9 @@ def load_checkpoint(path: Path | str) -> Checkpoint:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Return an undamaged checkpoint like `load_checkpoint`.  Raises: CheckpointError if a file cannot be read."""
+    """Return an undamaged checkpoint like `load_checkpoint`.  Raises: CheckpointError if a file
+    cannot be read.
+    """
     manifest = checkpoint_store.read_manifest(path)
     envs, shared = (load_tree(path / name, label="checkpoint file") for name in (ENVS, SHARED))
     return {"manifest": manifest, "envs": envs, "shared": shared}

@@ -1,6 +1,8 @@
-"""Checkpoints of a run on disk: listed by position, checked for damage, deleted by retention.  No torch.
+"""Checkpoints of a run on disk: listed by position, checked for damage, deleted by retention.  No
+torch.
 
-A checkpoint is a directory whose manifest holds size and sha256 of every file, and a sha256 of the manifest itself.
+A checkpoint is a directory whose manifest holds size and sha256 of every file, and a sha256 of the
+manifest itself.
 """
 
 import contextlib
@@ -44,12 +46,17 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 def find_damage(path: Path) -> str | None:
-    """Describe the first damage to a checkpoint directory, as the rest of a sentence; None if it is intact."""
+    """Describe the first damage to a checkpoint directory, as the rest of a sentence; None if it is
+    intact.
+    """
     try:
         entries = read_manifest(path)["files"]
     except CheckpointError as error:
         return str(error)
-    faults = (_find_file_damage(path / file, entry["bytes"], entry["sha256"]) for file, entry in entries.items())
+    faults = (
+        _find_file_damage(path / file, entry["bytes"], entry["sha256"])
+        for file, entry in entries.items()
+    )
     return next(filter(None, faults), None)
 
 
@@ -73,12 +80,15 @@ def read_manifest(path: Path) -> Manifest:
     except ValueError as error:
         raise CheckpointError(f"has a damaged {MANIFEST}: {files.error_line(error)}") from None
     if manifest.get("format") != FORMAT:
-        raise CheckpointError(f"has format {format_value(manifest.get('format'))}: expected format {FORMAT}")
+        raise CheckpointError(
+            f"has format {format_value(manifest.get('format'))}: expected format {FORMAT}"
+        )
     if manifest.pop("seal", None) != manifest_sha256(manifest):
         raise CheckpointError(f"has a damaged {MANIFEST}: its sha256 differs from its seal")
     if not _lists_files(manifest):
         raise CheckpointError(
-            f"has an invalid {MANIFEST}: expected round, epoch, world 1, and the files {ENVS}, {SHARED}"
+            f"has an invalid {MANIFEST}: expected round, epoch, world 1, and the files "
+            f"{ENVS}, {SHARED}"
         )
     return manifest
 
@@ -104,7 +114,9 @@ def _find_file_damage(path: Path, size: int, digest: str) -> str | None:
             return f"lacks {path.name}"
         if actual != size:
             return f"is damaged: {path.name} has {actual} bytes, expected {size}"
-        return None if files.sha256(path) == digest else f"is damaged: sha256 of {path.name} differs"
+        return (
+            None if files.sha256(path) == digest else f"is damaged: sha256 of {path.name} differs"
+        )
     except OSError as error:
         return f"has no readable {path.name}: {files.error_line(error)}"
 
@@ -122,7 +134,9 @@ def remove_checkpoint(path: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete the checkpoints that dead processes left half written or half deleted; nothing else that is there."""
+    """Delete the checkpoints that dead processes left half written or half deleted; nothing else
+    that is there.
+    """
     for path in folder.iterdir():
         if _LEFTOVER.fullmatch(path.name):
             shutil.rmtree(path, ignore_errors=True)
@@ -134,9 +148,15 @@ def apply_retention(folder: Path, keep: int) -> None:
     for path in list_checkpoints(folder):
         with contextlib.suppress(CheckpointError):
             manifest = read_manifest(path)
-            if all(_file_size(path / file) == entry["bytes"] for file, entry in manifest["files"].items()):
+            if all(
+                _file_size(path / file) == entry["bytes"]
+                for file, entry in manifest["files"].items()
+            ):
                 scores[path] = manifest.get("score")
-    _, best = max([(score, path) for path, score in scores.items() if isinstance(score, float)], default=(None, None))
+    _, best = max(
+        [(score, path) for path, score in scores.items() if isinstance(score, float)],
+        default=(None, None),
+    )
     for path in [*scores][keep:]:
         if path != best:
             remove_checkpoint(path)

@@ -1,4 +1,6 @@
-"""Schedule of checkpoints: saved by rounds, by minutes and at the end of a run, each with an event."""
+"""Schedule of checkpoints: saved by rounds, by minutes and at the end of a run, each with an
+event.
+"""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -22,11 +24,19 @@ class Checkpointer:
     """Checkpoints of the run in this process."""
 
     def __init__(
-        self, scheduler: Scheduler, folder: RunDirectory, *, facts: Mapping[str, Any], clock: Callable[[], float]
+        self,
+        scheduler: Scheduler,
+        folder: RunDirectory,
+        *,
+        facts: Mapping[str, Any],
+        clock: Callable[[], float],
     ) -> None:
         """Take `facts`, the entries that every manifest of the run has in common."""
         self.spec = scheduler.setup.spec.checkpoint
-        self._scheduler, self._folder, self._facts, self._clock = scheduler, folder, facts, clock
+        self._scheduler = scheduler
+        self._folder = folder
+        self._facts = facts
+        self._clock = clock
         self._exchange = scheduler.exchange
         self._score: float | None = None  # of the last finished round
         self._saved_position: tuple[int, int] | None = None  # None: nothing saved yet
@@ -37,8 +47,11 @@ class Checkpointer:
         return self._scheduler.round, self._scheduler.epoch
 
     def resume(self, manifest: Mapping[str, Any]) -> None:
-        """Continue after loading a checkpoint; its event is emitted again, since the event file was cut before it."""
-        self._score, self._saved_position = manifest["score"], self._position
+        """Continue after loading a checkpoint; its event is emitted again, since the event file was
+        cut before it.
+        """
+        self._score = manifest["score"]
+        self._saved_position = self._position
         self._emit_saved(manifest, None)
 
     def save_between_epochs(self) -> None:
@@ -61,7 +74,8 @@ class Checkpointer:
     def save(self, kind: SaveKind) -> None:
         """Save the run at its position, unless this position is saved already.
 
-        A failure is an event; a periodic checkpoint that fails raises only if `checkpoint.on_failure` is stop.
+        A failure is an event; a periodic checkpoint that fails raises only if
+        `checkpoint.on_failure` is stop.
         """
         if self._position == self._saved_position:
             return
@@ -70,13 +84,16 @@ class Checkpointer:
             self._exchange.together(self._folder.check_present, describe=self._folder.describe)
             self._write(kind)
         except CheckpointError as error:
-            self._scheduler.reporter.emit(CheckpointFailed(path=self._path, error=self._folder.describe(error)))
+            self._scheduler.reporter.emit(
+                CheckpointFailed(path=self._path, error=self._folder.describe(error))
+            )
             if kind != "periodic" or self.spec.on_failure == STOP:
                 raise
         self._saved_at = self._clock()
 
     def _write(self, kind: SaveKind) -> None:
-        started, state = self._clock(), snapshot.capture(self._scheduler)
+        started = self._clock()
+        state = snapshot.capture(self._scheduler)
         envs = self._exchange.join_envs(state.envs)
 
         def write() -> None:
@@ -86,7 +103,11 @@ class Checkpointer:
                 epoch=self._position[1],
                 envs=envs,
                 shared=state.shared,
-                facts={**self._facts, "kind": kind, "score": None if self._scheduler.epoch else self._score},
+                facts={
+                    **self._facts,
+                    "kind": kind,
+                    "score": None if self._scheduler.epoch else self._score,
+                },
                 keep=self.spec.keep,
             )
 
@@ -99,7 +120,9 @@ class Checkpointer:
 
     def _emit_saved(self, manifest: Mapping[str, Any], seconds: float | None) -> None:
         size = sum(file["bytes"] for file in manifest["files"].values())
-        event = CheckpointSaved(path=self._path, kind=manifest["kind"], size_bytes=size, save_s=seconds)
+        event = CheckpointSaved(
+            path=self._path, kind=manifest["kind"], size_bytes=size, save_s=seconds
+        )
         self._scheduler.reporter.emit(event)
 
     @property

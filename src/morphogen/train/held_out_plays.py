@@ -1,4 +1,6 @@
-"""Held-out instances in a run: a learning curve every N rounds, and the evaluation after the last round."""
+"""Held-out instances in a run: a learning curve every N rounds, and the evaluation after the last
+round.
+"""
 
 from collections.abc import Callable, Iterable
 
@@ -13,32 +15,41 @@ CURVE_RIVALS = ("wait", "heuristic")  # rivals that the curve is drawn beside
 
 
 def has_curve(spec: RunSpec) -> bool:
-    """Return whether a run draws the curve: its policy learns, for as many rounds as lie between two plays."""
+    """Return whether a run draws the curve: its policy learns, for as many rounds as lie between
+    two plays.
+    """
     every = spec.evaluation.every_rounds
     return bool(every) and spec.policy_name in LEARNERS and spec.rounds >= every
 
 
 def play_curve(scheduler: Scheduler) -> Iterable[HeldOutPlayed]:
-    """Play the instances if a play is due after the rounds that are complete; yield an event per play.
+    """Play the instances if a play is due after the rounds that are complete; yield an event per
+    play.
 
-    The policy plays before the first round and then every `evaluation.every_rounds`; its rivals play with its first
-    play after a round.  A play changes nothing of the run: it has instances, and random numbers, of its own.
+    The policy plays before the first round and then every `evaluation.every_rounds`; its rivals
+    play with its first play after a round.  A play changes nothing of the run: it has instances,
+    and random numbers, of its own.
     """
-    spec, rounds = scheduler.setup.spec, scheduler.round
+    spec = scheduler.setup.spec
+    rounds = scheduler.round
     every = spec.evaluation.every_rounds
     if not has_curve(spec) or rounds % every:
         return
     rivals = CURVE_RIVALS if rounds == every else ()
     for name in (*rivals, spec.policy_name):
         arm = build_arm(name, scheduler.setup) if name in rivals else own_arm(scheduler)
-        result = play_arm(scheduler.setup, scheduler.transfers, arm, name=name, episodes=spec.evaluation.episodes)
+        result = play_arm(
+            scheduler.setup, scheduler.transfers, arm, name=name, episodes=spec.evaluation.episodes
+        )
         yield HeldOutPlayed.build(
             policy=name, rounds=0 if name in rivals else rounds, network_value=result.network_value
         )
 
 
 def plays_greedily(spec: RunSpec) -> bool:
-    """Return True if the policy of a run takes its likeliest actions on held-out instances; baselines never do."""
+    """Return True if the policy of a run takes its likeliest actions on held-out instances;
+    baselines never do.
+    """
     return spec.evaluation.greedy and spec.policy_name in LEARNERS
 
 
@@ -47,7 +58,9 @@ def own_arm(scheduler: Scheduler) -> Arm:
     return greedy_arm(scheduler.arm) if plays_greedily(scheduler.setup.spec) else scheduler.arm
 
 
-def run_final_evaluation(scheduler: Scheduler, halt: Callable[[], object]) -> tuple[ArmResult, ...] | None:
+def run_final_evaluation(
+    scheduler: Scheduler, halt: Callable[[], object]
+) -> tuple[ArmResult, ...] | None:
     """Results of the baselines, then of the policy of the run; empty without final episodes.
 
     `halt()` is called before each arm; True, in any process, ends the evaluation with None.

@@ -1,6 +1,7 @@
 """Order of a run, top to bottom: run -> run_round -> run_epoch.
 
-Only the scheduler decides when the host waits for the device; every crossing goes through `Transfers`.
+Only the scheduler decides when the host waits for the device; every crossing goes through
+`Transfers`.
 """
 
 import time
@@ -51,7 +52,9 @@ class Hooks:
     Example:
         >>> import morphogen as mg
         >>> spec = mg.RunSpec(preset="tiny", rounds=9, envs=4, policy_name="wait", episode_length=2)
-        >>> hooks = mg.Hooks(on_round=lambda summary, scheduler: summary.round < 1)  # False stops the run
+        >>> hooks = mg.Hooks(
+        ...     on_round=lambda summary, scheduler: summary.round < 1
+        ... )  # False stops the run
         >>> len(mg.train_ppo_vectorized(spec, parts=mg.Parts(hooks=hooks)).history)
         2
     """
@@ -73,7 +76,13 @@ class Parts:
 
     Example:
         >>> import morphogen as mg
-        >>> fields = {"preset": "tiny", "rounds": 1, "envs": 4, "policy_name": "wait", "episode_length": 2}
+        >>> fields = {
+        ...     "preset": "tiny",
+        ...     "rounds": 1,
+        ...     "envs": 4,
+        ...     "policy_name": "wait",
+        ...     "episode_length": 2,
+        ... }
         >>> spec = mg.RunSpec(**fields, final_episodes=0)
         >>> events = []
         >>> result = mg.train_ppo_vectorized(spec, parts=mg.Parts(sinks=(events.extend,)))
@@ -104,14 +113,16 @@ class RoundStart(NamedTuple):
 class Scheduler:
     """One run in this process, round by round; it writes no files.
 
-    Attributes for hooks and for a loop of your own: `round` and `epoch`, the next epoch to run; `state`, EnvState [E];
-    `policy` with its `params`; `arm`; `rollout`, rows of the round; `env`, the environment of the round.
+    Attributes for hooks and for a loop of your own: `round` and `epoch`, the next epoch to run;
+    `state`, EnvState [E]; `policy` with its `params`; `arm`; `rollout`, rows of the round; `env`,
+    the environment of the round.
 
     Args:
         setup: of `build_setup`.
         parts: sinks, hooks, clock, compiled units, capture.
 
-    Raises: ConfigError for a policy that cannot be built; TrainingDiverged, ScheduleError while the run goes on.
+    Raises: ConfigError for a policy that cannot be built; TrainingDiverged, ScheduleError while the
+    run goes on.
 
     Example:
         >>> import morphogen as mg
@@ -123,7 +134,8 @@ class Scheduler:
 
     def __init__(self, setup: Setup, parts: Parts = Parts()) -> None:
         spec = setup.spec
-        self.setup, self.parts = setup, parts
+        self.setup = setup
+        self.parts = parts
         self.transfers = Transfers(setup.device, parts.clock)
         self.exchange = setup.exchange
         self._own = self.exchange.own(spec.envs)  # envs in this process
@@ -131,13 +143,21 @@ class Scheduler:
         self.policy = arm.policy
         self.params = arm.params
         self.control = parts.control or arm.control
-        self.compiled = parts.compiled or CompiledUnits(spec.engine, device=setup.device, clock=parts.clock)
+        self.compiled = parts.compiled or CompiledUnits(
+            spec.engine, device=setup.device, clock=parts.clock
+        )
         profiled = spec.engine.phase_profile
-        self.timer = Timer(setup.device, excluded=lambda: self.compiled.totals.compile_s) if profiled else NULL_TIMER
+        self.timer = (
+            Timer(setup.device, excluded=lambda: self.compiled.totals.compile_s)
+            if profiled
+            else NULL_TIMER
+        )
         self.learner = build_learner(spec)
         self.demonstrated = 0 if self.learner is None else self.learner.demonstrations(spec)
         self.world_envs = 1 if self.learner is None else spec.ppo.world_envs
-        self.reporter = Reporter(setup, parts.sinks, demonstrated=self.demonstrated, siblings=self.world_envs)
+        self.reporter = Reporter(
+            setup, parts.sinks, demonstrated=self.demonstrated, siblings=self.world_envs
+        )
         self.round = self.epoch = 0  # the next epoch to run
         self.env = self._open_env(parts.capture)
         key = rng.env_keys(spec.seed, 0, 1, setup.device)[0]
@@ -148,7 +168,10 @@ class Scheduler:
             self.params = self.learned.get("params")
         self._demonstrator = build_arm(DEMONSTRATOR, setup) if self.demonstrated else None
         self.rollout = Rollout(
-            spec.episode_length, envs=len(self._own), slots=len(setup.net.slots), device=setup.device
+            spec.episode_length,
+            envs=len(self._own),
+            slots=len(setup.net.slots),
+            device=setup.device,
         )
         self.state: EnvState | None = None
         self.seen: PolicyInputs | None = None  # of the state
@@ -158,12 +181,15 @@ class Scheduler:
 
     @property
     def siblings(self) -> int:
-        """Consecutive envs that play the same world in this round; 1 if the demonstrator, which draws nothing, acts."""
+        """Consecutive envs that play the same world in this round; 1 if the demonstrator, which
+        draws nothing, acts.
+        """
         return 1 if self.round < self.demonstrated else self.world_envs
 
     def _open_env(self, capture: Capture | None) -> Environment:
         """Lay out the envs of this round."""
-        spec, own = self.setup.spec, self._own
+        spec = self.setup.spec
+        own = self._own
         worlds = torch.arange(own.start, own.stop, device="cpu") // self.siblings
         return open_environment(
             self.setup,
@@ -188,13 +214,17 @@ class Scheduler:
 
     @property
     def actor(self) -> Arm:
-        """The arm that acts in this round: that of the run, or the one that its policy learns to imitate."""
+        """The arm that acts in this round: that of the run, or the one that its policy learns to
+        imitate.
+        """
         if self._demonstrator is None or self.round >= self.demonstrated:
             return self.arm
         return self._demonstrator
 
     def run(self) -> tuple[BatchSummary, ...]:
-        """Run all remaining rounds, unless a hook stops the run; return a summary per complete round."""
+        """Run all remaining rounds, unless a hook stops the run; return a summary per complete
+        round.
+        """
         on_round = self.parts.hooks.on_round
         summaries: list[BatchSummary] = []
         try:
@@ -211,7 +241,9 @@ class Scheduler:
         return tuple(summaries)
 
     def _pause(self, halted: bool = False) -> bool:
-        """Save between two epochs if that is due; return whether to stop here.  All processes decide alike."""
+        """Save between two epochs if that is due; return whether to stop here.  All processes
+        decide alike.
+        """
         hooks = self.parts.hooks
         wish = (bool(halted or hooks.should_stop()), bool(hooks.should_save()))
         stops, saves = (any(wishes) for wishes in zip(*self.exchange.facts(wish), strict=True))
@@ -220,16 +252,20 @@ class Scheduler:
         return stops
 
     def run_round(self) -> BatchSummary | None:
-        """Run the rest of an episode of all envs, then update the policy; None if a hook stopped the episode."""
+        """Run the rest of an episode of all envs, then update the policy; None if a hook stopped
+        the episode.
+        """
         start = RoundStart(self._elapsed_s(), self.transfers.total_wait_s, self.epoch)
-        state, seen = self.state, self.seen
+        state = self.state
+        seen = self.seen
         if self.epoch == 0 or state is None or seen is None:
             self.timer.mark("reset")
             state, seen = self.env.reset(self.round)
         while True:
             epoch = self.run_epoch(state, seen, self.hidden, self.segment, self.epoch)
             self.state, self.seen = state, seen = epoch.after, epoch.step.seen
-            self.segment, hidden = epoch.step.terminated, epoch.hidden
+            self.segment = epoch.step.terminated
+            hidden = epoch.hidden
             self.hidden = reset_hidden(hidden, self.segment)
             self.epoch += 1
             del epoch  # with the states within it, before the next one allocates its own
@@ -239,21 +275,33 @@ class Scheduler:
                 return None
 
     def _initial_hidden(self) -> tuple[TensorDict, Tensor]:
-        """Memory and segment marks before the first epoch of a round: every row starts a segment."""
-        envs, where = self.env.envs, self.setup.device
-        return self.actor.policy.initial_hidden(envs, device=where), torch.ones(envs, dtype=torch.bool, device=where)
+        """Memory and segment marks before the first epoch of a round: every row starts a
+        segment.
+        """
+        envs = self.env.envs
+        where = self.setup.device
+        return self.actor.policy.initial_hidden(envs, device=where), torch.ones(
+            envs, dtype=torch.bool, device=where
+        )
 
     def move_to(self, round: int, epoch: int) -> None:
-        """Set the next epoch to run, with the envs and an empty memory of the policy that acts in its round."""
+        """Set the next epoch to run, with the envs and an empty memory of the policy that acts in
+        its round.
+        """
         before = self.siblings
-        self.round, self.epoch = round, epoch
+        self.round = round
+        self.epoch = epoch
         if self.siblings != before:
             self.env.close()
             self.env = self._open_env(self.env.capture)
         self.hidden, self.segment = self._initial_hidden()
 
-    def run_epoch(self, state: EnvState, seen: PolicyInputs, hidden: TensorDict, segment: Tensor, t: int) -> Epoch:
-        """Run one epoch, then read the record of the previous one.  segment bool [E]: rows that start a segment."""
+    def run_epoch(
+        self, state: EnvState, seen: PolicyInputs, hidden: TensorDict, segment: Tensor, t: int
+    ) -> Epoch:
+        """Run one epoch, then read the record of the previous one.  segment bool [E]: rows that
+        start a segment.
+        """
         actor = self.actor
         epoch = run_epoch(self.env, state, seen, actor.policy, params=actor.params, hidden=hidden)
         self.rollout.write(t, epoch, segment)
@@ -265,8 +313,11 @@ class Scheduler:
         return epoch
 
     def read_pending_record(self, sent: int | None = None) -> None:
-        """Read the record that is being copied, if any; `sent`: the epoch whose record was sent after it."""
-        t, self._pending_record = self._pending_record, sent
+        """Read the record that is being copied, if any; `sent`: the epoch whose record was sent
+        after it.
+        """
+        t = self._pending_record
+        self._pending_record = sent
         if t is None:
             return
         record = self.transfers.receive("record", t % 2)
@@ -289,10 +340,13 @@ class Scheduler:
         self.timer.end_segment("update")
         metrics = self.transfers.read("update", leaves)
         checksum = f"{int(metrics.pop('policy_checksum')) & (2**64 - 1):016x}"
-        self.exchange.check_equal({f"checksum of the policy after round {self.round + 1}": checksum}, RankError)
+        self.exchange.check_equal(
+            {f"checksum of the policy after round {self.round + 1}": checksum}, RankError
+        )
         self.timer.collect()
         updated = self._elapsed_s()
-        graphs, self._reported_graphs = self.graph_totals.difference(self._reported_graphs), self.graph_totals
+        graphs = self.graph_totals.difference(self._reported_graphs)
+        self._reported_graphs = self.graph_totals
         self.timer.mark("record_read")
         self.read_pending_record()
         self.timer.mark("exchange")
@@ -312,17 +366,23 @@ class Scheduler:
         )
         self.move_to(self.round + 1, 0)
         if metrics.get("skip_streak", 0) >= MAX_IDLE_ROUNDS:
-            raise TrainingDiverged(_divergence_message(metrics, summary.round, self.setup.spec.envs))
+            raise TrainingDiverged(
+                _divergence_message(metrics, summary.round, self.setup.spec.envs)
+            )
         return summary
 
     def _rows_of_update(self, hidden: TensorDict) -> tuple[TensorDict, TensorDict]:
-        """Return the rows and the memory that an update gets here: of all envs, or of those in this process."""
+        """Return the rows and the memory that an update gets here: of all envs, or of those in this
+        process.
+        """
         if self._of_updates is self.exchange:
             return self.rollout.rows, hidden
         return self.rollout.gather(self.exchange, hidden)
 
     def _update(self, rows: TensorDict, hidden: TensorDict) -> TensorDict:
-        """Train the policy on rows [T, E]; return the metrics of both.  hidden [E], after the last epoch."""
+        """Train the policy on rows [T, E]; return the metrics of both.  hidden [E], after the last
+        epoch.
+        """
         used = self.params.get("observation", None)
         observation = cast(Observation, rows["observation"])
         exchange = self._of_updates
@@ -330,10 +390,14 @@ class Scheduler:
             return self._with_checksum(rollout_stats(observation, hidden, None, None, exchange))
         loop = self.env.capture.repeat if exchange.recordable else repeat
         turn = Round(self.setup.spec, self.round, exchange, loop, self.siblings)
-        self.learned, metrics = self.learner.update(self.learned, rows, policy=self.policy, round=turn)
+        self.learned, metrics = self.learner.update(
+            self.learned, rows, policy=self.policy, round=turn
+        )
         self.params = self.learned.get("params")
         leaves = {"steps_done": torch.ones_like(get_leaf(rows, "reward")[0, 0]), **metrics}
-        stats = rollout_stats(observation, hidden, used, cast(TensorDict, self.params["observation"]), exchange)
+        stats = rollout_stats(
+            observation, hidden, used, cast(TensorDict, self.params["observation"]), exchange
+        )
         return self._with_checksum(cast(Any, TensorDict(leaves, batch_size=[])).update(stats))
 
     def _with_checksum(self, metrics: TensorDict) -> TensorDict:
@@ -344,10 +408,13 @@ class Scheduler:
 
 def _divergence_message(metrics: Mapping[str, Any], round: int, envs: int) -> str:
     """Explain why the policy takes no steps, from the metrics of the last round."""
-    count = {name: int(metrics[f"nonfinite.{name}"]) for name in ("rollout", "loss", "gradient", "step")}
+    count = {
+        name: int(metrics[f"nonfinite.{name}"]) for name in ("rollout", "loss", "gradient", "step")
+    }
     return (
-        f"the policy took no step in {MAX_IDLE_ROUNDS} rounds in a row, the last of them round {round + 1}. In this "
-        f"round {count['rollout']} of {envs} envs had non-finite or huge rewards, values or log-probabilities, and of "
-        f"{int(metrics['steps_skipped'])} steps {count['loss']} had a non-finite loss, {count['gradient']} a "
-        f"non-finite gradient and {count['step']} a non-finite result. The policy network is unchanged since then"
+        f"the policy took no step in {MAX_IDLE_ROUNDS} rounds in a row, the last of them round "
+        f"{round + 1}. In this round {count['rollout']} of {envs} envs had non-finite or huge "
+        f"rewards, values or log-probabilities, and of {int(metrics['steps_skipped'])} steps "
+        f"{count['loss']} had a non-finite loss, {count['gradient']} a non-finite gradient and "
+        f"{count['step']} a non-finite result. The policy network is unchanged since then"
     )

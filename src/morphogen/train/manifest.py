@@ -17,12 +17,14 @@ from morphogen.train.loop import Scheduler
 from morphogen.vocab.blueprint import code_labels
 from morphogen.vocab.observation import ENV, SLOT
 
-SHARED_FIELDS = ("run_id", "command", "config_sha256", "data_sha256", "data_placement", "versions")  # with RunStarted
+# with RunStarted
+SHARED_FIELDS = ("run_id", "command", "config_sha256", "data_sha256", "data_placement", "versions")
 
 
 def build_manifest(setup: Setup, *, out: Path, command: str) -> dict[str, Any]:
     """Return the manifest of a new run."""
-    config, dataset = dump_config(setup.spec), setup.dataset
+    config = dump_config(setup.spec)
+    dataset = setup.dataset
     return {
         "run_id": run_directory.config_hash(f"{config}{out}")[:12],
         "command": command,
@@ -40,9 +42,14 @@ def build_manifest(setup: Setup, *, out: Path, command: str) -> dict[str, Any]:
     }
 
 
-def run_started_event(scheduler: Scheduler, manifest: dict[str, Any], devices: Sequence[str]) -> RunStarted:
-    """Return the first event of a run from its scheduler, its manifest, and the devices of its processes."""
-    setup, spec = scheduler.setup, scheduler.setup.spec
+def run_started_event(
+    scheduler: Scheduler, manifest: dict[str, Any], devices: Sequence[str]
+) -> RunStarted:
+    """Return the first event of a run from its scheduler, its manifest, and the devices of its
+    processes.
+    """
+    setup = scheduler.setup
+    spec = scheduler.setup.spec
     net = scheduler.params.get("net", None)
     return RunStarted(
         **{name: manifest[name] for name in SHARED_FIELDS},
@@ -65,8 +72,16 @@ def run_started_event(scheduler: Scheduler, manifest: dict[str, Any], devices: S
 
 
 def describe_kernels() -> str:
-    """Return the native kernels in use: "none" where the package was installed without a C compiler."""
-    return "none" if not kernels.AVAILABLE else "all" if kernels.CAN_CONVOLVE else "all but convolutions"
+    """Return the native kernels in use: "none" where the package was installed without a C
+    compiler.
+    """
+    return (
+        "none"
+        if not kernels.AVAILABLE
+        else "all"
+        if kernels.CAN_CONVOLVE
+        else "all but convolutions"
+    )
 
 
 def environment_fingerprint(setup: Setup) -> dict[str, str]:

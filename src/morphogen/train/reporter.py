@@ -45,7 +45,8 @@ from morphogen.vocab.text import format_value, name_map
 
 def build_facts(setup: Setup) -> RunFacts:
     """Constants of a run that events need."""
-    spec, net = setup.spec, setup.net
+    spec = setup.spec
+    net = setup.net
     return RunFacts(
         task=spec.task,
         slots=net.names,
@@ -80,28 +81,39 @@ def unpack_state(tree: Tree, facts: RunFacts, where: str) -> TelemetryState:
     if state.first is not None:
         check_arrays(tree["first"], pack((features, features)), f"{where}.first")
     for name, tally in state.seeds.items():
-        labels, place = facts.blueprints, f"{where}.seeds"
-        used = [(name, labels, place), *((slot, facts.slots, f"{place}.{name}.slots") for slot in tally.slots)]
+        labels = facts.blueprints
+        place = f"{where}.seeds"
+        used = [
+            (name, labels, place),
+            *((slot, facts.slots, f"{place}.{name}.slots") for slot in tally.slots),
+        ]
         for item, names, place in used:
             if item not in names:
-                raise CheckpointError(f"{place}: expected one of {', '.join(names)}, got {format_value(item)}")
+                raise CheckpointError(
+                    f"{place}: expected one of {', '.join(names)}, got {format_value(item)}"
+                )
     return state
 
 
 def unpack_columns(tree: Tree, shape: tuple[int, int], where: str) -> Mapping[str, Array]:
-    """The columns of an unfinished round that a tree holds; a CheckpointError by name where they have another shape.
+    """The columns of an unfinished round that a tree holds; a CheckpointError by name where they
+    have another shape.
 
     shape: number of epochs and of envs.
     """
     columns: Mapping[str, Array] = unpack(dict[str, Array], tree, where)
     if bool(columns) != bool(shape[0]):
         raise CheckpointError(
-            f"{where}: expected {'the leaves of a record, got none' if shape[0] else 'none between two rounds'}"
+            f"{where}: expected "
+            f"{'the leaves of a record, got none' if shape[0] else 'none between two rounds'}"
         )
     for name, column in columns.items():
         if column.shape[:2] != shape:
-            wanted, found = format_value(list(shape)), format_value(list(column.shape))
-            raise CheckpointError(f"{where}.{name}: expected numbers {wanted}, got {column.dtype.name} {found}")
+            wanted = format_value(list(shape))
+            found = format_value(list(column.shape))
+            raise CheckpointError(
+                f"{where}.{name}: expected numbers {wanted}, got {column.dtype.name} {found}"
+            )
     return columns
 
 
@@ -114,8 +126,11 @@ class Reporter:
         siblings: consecutive envs that play the same world.
     """
 
-    def __init__(self, setup: Setup, sinks: Sequence[AnySink], *, demonstrated: int = 0, siblings: int = 1) -> None:
-        self._facts, self._spec = build_facts(setup), setup.spec.telemetry
+    def __init__(
+        self, setup: Setup, sinks: Sequence[AnySink], *, demonstrated: int = 0, siblings: int = 1
+    ) -> None:
+        self._facts = build_facts(setup)
+        self._spec = setup.spec.telemetry
         self._exchange = setup.exchange
         self._own = self._exchange.own(self._facts.envs)  # envs in this process
         self._writer = LogWriter(sinks, self._spec)
@@ -124,7 +139,8 @@ class Reporter:
         kl_stop = KL_STOP_FACTOR * (ppo.target_kl or 0.0)
         plan = RunPlan(setup.spec.rounds, ppo.gamma, kl_stop, demonstrated, siblings)
         self._monitor = RoundMonitor(self._facts, self._spec, plan)
-        self._columns: dict[str, Array] = {}  # [T, E, ...] of the round, of which `_epochs` are filled
+        # [T, E, ...] of the round, of which `_epochs` are filled
+        self._columns: dict[str, Array] = {}
         self._round = self._epochs = 0
         self._rolling: tuple[float, ...] = ()
         self._first_scale: Scale | None = None
@@ -149,26 +165,35 @@ class Reporter:
         """Take in the record of the epoch at (round, epoch)."""
         self._round, epoch = position
         if epoch != self._epochs:
-            raise ValueError(f"epoch {epoch + 1} of round {self._round + 1}: expected epoch {self._epochs + 1}")
+            raise ValueError(
+                f"epoch {epoch + 1} of round {self._round + 1}: expected epoch {self._epochs + 1}"
+            )
         for name, leaf in record.items():
             column = self._columns.get(name)
             if column is None or column.shape[1:] != leaf.shape:  # resumed at another level
                 unknown = np.nan if leaf.dtype.kind == "f" else 0
-                column = self._columns[name] = np.full((self._facts.epochs, *leaf.shape), unknown, leaf.dtype)
+                column = self._columns[name] = np.full(
+                    (self._facts.epochs, *leaf.shape), unknown, leaf.dtype
+                )
             column[epoch] = leaf
         self._epochs += 1
 
     def gather(self) -> None:
-        """Join the columns of all envs at the end of a round; every process then sums them up alike."""
+        """Join the columns of all envs at the end of a round; every process then sums them up
+        alike.
+        """
         self._columns = self._exchange.join("record", self._columns, axis=1)
 
     def end_round(self, round: int, metrics: Mapping[str, Any], costs: RoundCosts) -> BatchSummary:
-        """Emit the events of a round after its last record; return its summary.  metrics: of the `update` transfer."""
+        """Emit the events of a round after its last record; return its summary.  metrics: of the
+        `update` transfer.
+        """
         columns = derive_columns(self._columns)
         ends = episode_ends(columns, slot_history(columns), self._facts)
         record = RoundRecord(self._facts, round, columns, ends)
         found = self._monitor.end_round(round, columns, metrics, costs.memory)
-        trained, before = "steps_done" in metrics, self._rolling
+        trained = "steps_done" in metrics
+        before = self._rolling
         update = (ppo_event(metrics, update_s=costs.update_s),) if trained else ()
         summary, self._rolling = summarise(
             ends,
@@ -188,28 +213,43 @@ class Reporter:
             *self._monitor.trend_events(summary, before),
         )
         scores = Envelope(BlueprintScores(scoreboard(self._seeds, self._macs)), round=round)
-        self._writer.emit((*(Envelope(event, round=round) for event in events), *found, scores), record)
-        self._round, self._columns, self._epochs = round + 1, {}, 0
+        self._writer.emit(
+            (*(Envelope(event, round=round) for event in events), *found, scores), record
+        )
+        self._round = round + 1
+        self._columns = {}
+        self._epochs = 0
         return summary
 
     def state(self) -> Tree:
-        """Pack the state between two epochs for a checkpoint, without `columns`.  Changes nothing."""
-        return pack(TelemetryState(self._rolling, self._first_scale, self._seeds, self._monitor.state))
+        """Pack the state between two epochs for a checkpoint, without `columns`.  Changes
+        nothing.
+        """
+        return pack(
+            TelemetryState(self._rolling, self._first_scale, self._seeds, self._monitor.state)
+        )
 
     def columns(self) -> Tree:
-        """Pack the columns of the unfinished round, [t, E, ...], of the envs in this process.  Changes nothing."""
+        """Pack the columns of the unfinished round, [t, E, ...], of the envs in this process.
+        Changes nothing.
+        """
         return pack({name: column[: self._epochs] for name, column in self._columns.items()})
 
     def restore(self, tree: Tree, columns: Tree, position: tuple[int, int]) -> None:
-        """Restore the state and the columns of a reporter of the same run at (round, epoch), the next epoch.
+        """Restore the state and the columns of a reporter of the same run at (round, epoch), the
+        next epoch.
 
         Raises: CheckpointError for a state of another form.
         """
         saved = unpack_state(tree, self._facts, "telemetry")
         unfinished = unpack_columns(columns, (position[1], len(self._own)), "envs.columns")
-        self._rolling, self._first_scale, self._seeds = saved.rolling, saved.first, saved.seeds
+        self._rolling = saved.rolling
+        self._first_scale = saved.first
+        self._seeds = saved.seeds
         self._monitor.state = saved.rules
-        self._round, self._columns, self._epochs = position[0], {}, 0
+        self._round = position[0]
+        self._columns = {}
+        self._epochs = 0
         for epoch in range(position[1]):
             record = {name: column[epoch] for name, column in unfinished.items()}
             self.add_record(record, (position[0], epoch))
@@ -223,12 +263,32 @@ class Reporter:
         return self._writer.close(*final_events)
 
 
-_INT8_NAMES = ("stage_before", "stage_acted", "stage_ticked", "stage", "blueprint", "algorithm", "tick_gate")
-_INT8_NAMES += ("tick_removal", "action_gate", "op_effective", "outcome", "reason", "panic", "anomaly", "view_code")
+_INT8_NAMES = (
+    "stage_before",
+    "stage_acted",
+    "stage_ticked",
+    "stage",
+    "blueprint",
+    "algorithm",
+    "tick_gate",
+)
+_INT8_NAMES += (
+    "tick_removal",
+    "action_gate",
+    "op_effective",
+    "outcome",
+    "reason",
+    "panic",
+    "anomaly",
+    "view_code",
+)
 _INT16_NAMES = ("since_measured", "age", "epochs_in_stage", "action_gate_failed", "action", "tempo")
 _INT16_NAMES += ("panic_streak", "snapshot_epoch", "stable_epochs", "regime")
 # Narrow integers; all others are int32.
-_SMALL_DTYPES = {**dict.fromkeys(_INT8_NAMES, torch.int8), **dict.fromkeys(_INT16_NAMES, torch.int16)}
+_SMALL_DTYPES = {
+    **dict.fromkeys(_INT8_NAMES, torch.int8),
+    **dict.fromkeys(_INT16_NAMES, torch.int16),
+}
 # Part of an epoch -> leaves of the record, each with the leaf of the part if that has another name.
 _RECORDED = {
     "before.signals": "loss_before=val_loss, acc_before=val_acc",
@@ -240,32 +300,37 @@ _RECORDED = {
     "seen.observation": "observation_finite=finite",
     "seen.masks": ", ".join(f"{head}_legal={head}" for head in HEADS),
     "choice": "action, forced, op_prob, log_prob, entropy, value",
-    "step.outcome": "op_effective=effective_op, outcome, reason, success=executed, target, action_gate=gate, "
-    "action_gate_failed=gate_failed",
+    "step.outcome": "op_effective=effective_op, outcome, reason, success=executed, target, "
+    "action_gate=gate, action_gate_failed=gate_failed",
     "step.ticks": "tick_gate=gate, tick_removal=removal",
-    "step.acted.slots": "stage_acted=stage, blueprint, algorithm, tempo, blend_target",  # of removed seeds too
+    # of removed seeds too
+    "step.acted.slots": "stage_acted=stage, blueprint, algorithm, tempo, blend_target",
     "step.ticked.slots": "stage_ticked=stage, age, epochs_in_stage",
-    "step.metrics": "train_loss=loss, train_acc=accuracy, train_valid=valid, skipped, overflowed, seed_skipped, "
-    "host_gradient_norm, host_layer_norm",
+    "step.metrics": "train_loss=loss, train_acc=accuracy, train_valid=valid, skipped, "
+    "overflowed, seed_skipped, host_gradient_norm, host_layer_norm",
     "step.validation": "val_loss=loss",
     "step": "host_params, params=seed_params",
-    "step.measured": "val_acc, committed_acc, host_acc, clean_improvement, measured, exact, acc_table, "
-    "contribution, contribution_valid, shapley, interaction_sum, boost_received, interaction_valid, forwards",
-    "step.report": "rolled_back, panic, anomaly, snapshot_epoch, snapshot_taken, seeds_pruned, loss_limit=limit, "
-    "panic_streak=streak",
-    "step.score": "reward, components, network_value, param_cost, potential, potential_by_slot, unmeasured, detectors, "
-    "detector_ratio, fossil_params, live_params",
+    "step.measured": "val_acc, committed_acc, host_acc, clean_improvement, measured, exact, "
+    "acc_table, contribution, contribution_valid, shapley, interaction_sum, boost_received, "
+    "interaction_valid, forwards",
+    "step.report": "rolled_back, panic, anomaly, snapshot_epoch, snapshot_taken, seeds_pruned, "
+    "loss_limit=limit, panic_streak=streak",
+    "step.score": "reward, components, network_value, param_cost, potential, potential_by_slot, "
+    "unmeasured, detectors, detector_ratio, fossil_params, live_params",
     "after.slots": "stage, alpha, gradient_norm, gradient_health, gradient_ratio, gradient_valid, "
     "gradient_ratio_valid, vanishing, exploding, velocity, velocity_valid, since_measured",
     "after.scaling": "loss_scale",
-    "after.signals": "stabilized, stable_epochs=stable, final_acc=val_acc, final_committed=committed_acc, "
+    "after.signals": "stabilized, stable_epochs=stable, final_acc=val_acc, "
+    "final_committed=committed_acc, "
     "final_loss=val_loss, best_acc",
 }
 _LEAVES = [(attrgetter(path), name_map(names)) for path, names in _RECORDED.items()]
 
 
 def build_record(epoch: Epoch) -> TensorDict:
-    """Build the record, flat, all leaves [E, ...]; `log.derived_columns` adds what follows from it."""
+    """Build the record, flat, all leaves [E, ...]; `log.derived_columns` adds what follows from
+    it.
+    """
     parts = [(part_of(epoch), names) for part_of, names in _LEAVES]
     leaves = {name: getattr(part, leaf) for part, names in parts for name, leaf in names.items()}
     return unsafe_new(TensorDict, epoch.before, **leaves)
@@ -275,4 +340,6 @@ def send_record(transfers: Transfers, record: TensorDict, slot: int) -> None:
     """Start the copy of a record to the host, where integers are narrow."""
     leaves = get_leaves(record)
     wide = [name for name, leaf in leaves.items() if leaf.dtype == torch.int64]
-    transfers.send("record", leaves, slot, {name: _SMALL_DTYPES.get(name, torch.int32) for name in wide})
+    transfers.send(
+        "record", leaves, slot, {name: _SMALL_DTYPES.get(name, torch.int32) for name in wide}
+    )

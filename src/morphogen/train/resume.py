@@ -1,4 +1,6 @@
-"""Choice of the checkpoint to resume from, check of the requested settings, and the promise for the rest of the run."""
+"""Choice of the checkpoint to resume from, check of the requested settings, and the promise for the
+rest of the run.
+"""
 
 import os
 import shutil
@@ -38,8 +40,11 @@ class ResumePoint(NamedTuple):
         return self.manifest["round"], self.manifest["epoch"]
 
 
-def find_resume_point(folder: RunDirectory, run_id: str, requested: RunSpec, exchange: Exchange) -> ResumePoint | None:
-    """Return the checkpoint that the first process chooses, with the envs of this one; None if none was saved.
+def find_resume_point(
+    folder: RunDirectory, run_id: str, requested: RunSpec, exchange: Exchange
+) -> ResumePoint | None:
+    """Return the checkpoint that the first process chooses, with the envs of this one; None if none
+    was saved.
 
     Raises: CheckpointError, in all processes, if there are checkpoints, but none is usable.
     """
@@ -60,12 +65,16 @@ def find_resume_point(folder: RunDirectory, run_id: str, requested: RunSpec, exc
 
 
 def _find_newest(folder: RunDirectory, run_id: str, requested: RunSpec) -> list[ResumePoint]:
-    """Return the newest undamaged checkpoint of the run whose events are complete; nothing if none was saved."""
+    """Return the newest undamaged checkpoint of the run whose events are complete; nothing if none
+    was saved.
+    """
     skipped: list[SkippedCheckpoint] = []
     saved = checkpoint_store.list_checkpoints(folder.checkpoints)
     for path in saved:
         try:
-            return [ResumePoint(path, *_load_candidate(path, folder, run_id, requested), tuple(skipped))]
+            return [
+                ResumePoint(path, *_load_candidate(path, folder, run_id, requested), tuple(skipped))
+            ]
         except CheckpointError as error:
             skipped.append({"checkpoint": path.name, "reason": folder.describe(error)})
     if not saved:
@@ -80,33 +89,47 @@ def _read_checkpoint(path: Path) -> tuple[Tree, RunSnapshot]:
     return checkpoint["manifest"], RunSnapshot(checkpoint["envs"], checkpoint["shared"])
 
 
-def _load_candidate(path: Path, folder: RunDirectory, run_id: str, requested: RunSpec) -> tuple[Tree, RunSnapshot]:
+def _load_candidate(
+    path: Path, folder: RunDirectory, run_id: str, requested: RunSpec
+) -> tuple[Tree, RunSnapshot]:
     checkpoint_store.check_undamaged(path)
     manifest, snapshot = _read_checkpoint(path)
     if (manifest["round"], manifest["epoch"]) != checkpoint_store.parse_position(path):
-        raise CheckpointError(f"checkpoint {path} is of round {manifest['round']}, epoch {manifest['epoch']}")
+        raise CheckpointError(
+            f"checkpoint {path} is of round {manifest['round']}, epoch {manifest['epoch']}"
+        )
     if manifest["run_id"] != run_id:
-        raise CheckpointError(f"checkpoint {path}: run_id: expected {run_id}, got {format_value(manifest['run_id'])}")
+        raise CheckpointError(
+            f"checkpoint {path}: run_id: expected {run_id}, got {format_value(manifest['run_id'])}"
+        )
     sinks.check_position(requested, folder, snapshot.sink_positions)
     return manifest, snapshot
 
 
 def check_compatible(resume_point: ResumePoint | None, original: RunSpec, setup: Setup) -> None:
-    """Raise a CheckpointError that lists every setting, and the data, in which `setup` differs from the run.
+    """Raise a CheckpointError that lists every setting, and the data, in which `setup` differs from
+    the run.
 
     Args:
         original: config of the run, compared if no checkpoint was saved.
     """
-    requested, fingerprint = setup.spec, setup.dataset.fingerprint
-    saved = to_settings(resolve(original)) if resume_point is None else resume_point.manifest["config"]
-    before, now = dict(flatten_settings(saved)), dict(flatten_settings(to_settings(requested)))
+    requested = setup.spec
+    fingerprint = setup.dataset.fingerprint
+    saved = (
+        to_settings(resolve(original)) if resume_point is None else resume_point.manifest["config"]
+    )
+    before = dict(flatten_settings(saved))
+    now = dict(flatten_settings(to_settings(requested)))
     lines = [
         f"{name}: expected {format_value(before.get(name))}, got {format_value(now.get(name))}"
         for name in {**before, **now}
         if not may_change_on_resume(name) and before.get(name) != now.get(name)
     ]
     if resume_point is not None and resume_point.manifest["data_sha256"] != fingerprint:
-        lines.append(f"sha256 of the data: expected {resume_point.manifest['data_sha256']}, got {fingerprint}")
+        lines.append(
+            f"sha256 of the data: expected {resume_point.manifest['data_sha256']}, got "
+            f"{fingerprint}"
+        )
     if resume_point is not None and resume_point.position > (requested.rounds, 0):
         least = resume_point.position[0] + (resume_point.position[1] > 0)
         lines.append(f"rounds: expected at least {least}, got {requested.rounds}")
@@ -116,11 +139,15 @@ def check_compatible(resume_point: ResumePoint | None, original: RunSpec, setup:
 
 
 def describe_reproducibility(original: Mapping[str, str], current: Mapping[str, str]) -> str:
-    """Return the promise for the rest of a run, from its first environment fingerprint and the current one."""
+    """Return the promise for the rest of a run, from its first environment fingerprint and the
+    current one.
+    """
     different = [name for name in current if original.get(name) != current[name]]
     if not different:
         return "bitwise equal to a run without the stop"
-    changes = [f"{name} was {original.get(name, 'unknown')}, is {current[name]}" for name in different]
+    changes = [
+        f"{name} was {original.get(name, 'unknown')}, is {current[name]}" for name in different
+    ]
     return f"equal up to rounding to a run without the stop, because {'; '.join(changes)}"
 
 
@@ -138,13 +165,20 @@ def branch_run(source: RunDirectory, name: str, out: Path) -> None:
     """
     path = source.checkpoints / name
     if checkpoint_store.parse_position(Path(name)) is None or not os.path.isdir(path):
-        names = [path.name for path in checkpoint_store.list_checkpoints(source.checkpoints)] or ["no checkpoint"]
-        raise CheckpointError(f"--checkpoint: expected one of {', '.join(names)}, got {format_value(name)}")
+        names = [path.name for path in checkpoint_store.list_checkpoints(source.checkpoints)] or [
+            "no checkpoint"
+        ]
+        raise CheckpointError(
+            f"--checkpoint: expected one of {', '.join(names)}, got {format_value(name)}"
+        )
     checkpoint_store.check_undamaged(path)
     _, spec, manifest = run_directory.open_directory(source.path)
-    spec = replace(spec, telemetry=replace(spec.telemetry, dir=None))  # the event file of the source must not be cut
+    # the event file of the source must not be cut
+    spec = replace(spec, telemetry=replace(spec.telemetry, dir=None))
     try:
-        with run_directory.create_directory(out, config=dump_config(spec), manifest=manifest) as branch:
+        with run_directory.create_directory(
+            out, config=dump_config(spec), manifest=manifest
+        ) as branch:
             shutil.copytree(path, branch.checkpoints / name)
             if source.events.is_file():
                 shutil.copyfile(source.events, branch.events)
@@ -153,4 +187,6 @@ def branch_run(source: RunDirectory, name: str, out: Path) -> None:
                 shutil.copytree(source.path / name, branch.path / name, symlinks=True)
     except OSError as error:
         shutil.rmtree(out, ignore_errors=True)
-        raise CheckpointError(f"{source.path} cannot be copied to {out}: {error_line(error)}") from error
+        raise CheckpointError(
+            f"{source.path} cannot be copied to {out}: {error_line(error)}"
+        ) from error

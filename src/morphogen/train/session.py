@@ -39,11 +39,18 @@ OnRound = Callable[[BatchSummary, Scheduler], bool | None]
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """Results of a run in memory: a summary per round, the policy, and how it did on held-out instances.
+    """Results of a run in memory: a summary per round, the policy, and how it did on held-out
+    instances.
 
     Example:
         >>> import morphogen as mg
-        >>> fields = {"preset": "tiny", "rounds": 1, "envs": 4, "policy_name": "random", "episode_length": 2}
+        >>> fields = {
+        ...     "preset": "tiny",
+        ...     "rounds": 1,
+        ...     "envs": 4,
+        ...     "policy_name": "random",
+        ...     "episode_length": 2,
+        ... }
         >>> result = mg.train_ppo_vectorized(**fields, final_episodes=2)
         >>> [arm.policy for arm in result.results], len(result.history), result.stopped
         (['wait', 'heuristic', 'random'], 1, False)
@@ -71,7 +78,10 @@ class TrainResult:
     def __repr__(self) -> str:
         last = f", value {self.history[-1].network_value_mean:.3f}" if self.history else ""
         policies = ", ".join(result.policy for result in self.results)
-        return f"TrainResult({len(self.history)} rounds{last}; evaluated: {policies or 'nothing'}; {self.run_dir})"
+        return (
+            f"TrainResult({len(self.history)} rounds{last}; evaluated: {policies or 'nothing'}; "
+            f"{self.run_dir})"
+        )
 
 
 class RunContext(NamedTuple):
@@ -85,9 +95,12 @@ class RunContext(NamedTuple):
 class Session:
     """One run with its files."""
 
-    def __init__(self, setup: Setup, parts: Parts, context: RunContext | None, *, console: Console | None) -> None:
+    def __init__(
+        self, setup: Setup, parts: Parts, context: RunContext | None, *, console: Console | None
+    ) -> None:
         """Start or resume; a checkpoint is checked completely before anything is written."""
-        self.setup, self.context = setup, context
+        self.setup = setup
+        self.context = context
         self.console = console if setup.exchange.first else None
         self.clock, self.started_at, self.hooks = parts.clock, parts.clock(), parts.hooks
         screen = () if self.console is None else (self.console,)
@@ -101,7 +114,8 @@ class Session:
         parts = replace(parts, sinks=(*parts.sinks, *screen), hooks=hooks)
         self.scheduler = Scheduler(setup, parts)
         self.history: list[BatchSummary] = []
-        self.losses, self.checkpointer = Losses(), None
+        self.losses = Losses()
+        self.checkpointer = None
         self._config = dump_config(setup.spec)
         self._hashes = {
             "config_sha256": run_directory.config_hash(self._config),
@@ -116,20 +130,28 @@ class Session:
                 "devices": devices,
                 "made": manifest.environment_fingerprint(setup),
             }
-            self.checkpointer = Checkpointer(self.scheduler, context.folder, facts=facts, clock=self.clock)
-            self._together(lambda: self._open_files(context, cast(Checkpointer, self.checkpointer), devices))
+            self.checkpointer = Checkpointer(
+                self.scheduler, context.folder, facts=facts, clock=self.clock
+            )
+            self._together(
+                lambda: self._open_files(context, cast(Checkpointer, self.checkpointer), devices)
+            )
 
     def _together(self, action: Callable[[], T]) -> T:
         """Return the result of an action of all processes; an error of one is raised in all."""
         describe = str if self.context is None else self.context.folder.describe
         return self.setup.exchange.together(action, describe=describe)
 
-    def _open_files(self, context: RunContext, checkpointer: Checkpointer, devices: Sequence[str]) -> None:
+    def _open_files(
+        self, context: RunContext, checkpointer: Checkpointer, devices: Sequence[str]
+    ) -> None:
         """Restore the checkpoint, if any, and open the files at its position.
 
         Everything written after the checkpoint is deleted, since the run computes it again.
         """
-        scheduler, resume_point, positions = self.scheduler, context.resume_point, None
+        scheduler = self.scheduler
+        resume_point = context.resume_point
+        positions = None
         if resume_point is not None:
             snapshot.restore(scheduler, resume_point.snapshot, *resume_point.position)
             positions = resume_point.snapshot.sink_positions
@@ -140,12 +162,18 @@ class Session:
             remove_newer(context.folder, resume_point)
         scheduler.reporter.add_sinks(sinks)
         if positions is None:  # no event was emitted before
-            scheduler.reporter.emit(manifest.run_started_event(scheduler, context.manifest, devices))
+            scheduler.reporter.emit(
+                manifest.run_started_event(scheduler, context.manifest, devices)
+            )
         if resume_point is not None:
             self.history += read_rounds(context.folder.path)
             checkpointer.resume(resume_point.manifest)
-            name, skipped, rounds = resume_point.path.name, resume_point.skipped, self.setup.spec.rounds
-            scheduler.reporter.emit(RunResumed(checkpoint=name, cut_bytes=cut, skipped=skipped, rounds=rounds))
+            name = resume_point.path.name
+            skipped = resume_point.skipped
+            rounds = self.setup.spec.rounds
+            scheduler.reporter.emit(
+                RunResumed(checkpoint=name, cut_bytes=cut, skipped=skipped, rounds=rounds)
+            )
 
     def run(self) -> TrainResult:
         """Run from the first event to the last; the files record the status in any case."""
@@ -153,7 +181,11 @@ class Session:
             result = self._train()
         except BaseException as cause:
             stopped = isinstance(cause, KeyboardInterrupt | SystemExit)
-            status, error = ("stopped", None) if stopped else ("failed", f"{type(cause).__name__}: {self._text(cause)}")
+            status, error = (
+                ("stopped", None)
+                if stopped
+                else ("failed", f"{type(cause).__name__}: {self._text(cause)}")
+            )
             try:
                 self._close_files(status, error)
             except CheckpointError:
@@ -162,7 +194,11 @@ class Session:
             raise
         ended: Status = "stopped" if result.stopped else run_directory.STATUS_COMPLETED
         self._together(lambda: self._close_files(ended, None))
-        result = replace(result, losses=self.losses, run_dir=None if self.context is None else self.context.folder.name)
+        result = replace(
+            result,
+            losses=self.losses,
+            run_dir=None if self.context is None else self.context.folder.name,
+        )
         if self.console is not None:
             self.console.finish(result)
         return result
@@ -183,7 +219,9 @@ class Session:
         stopped = scheduler.round < self.setup.spec.rounds
         self._save("stop" if stopped else "final")
         results = None if stopped else self._evaluate()
-        return TrainResult(tuple(self.history), scheduler.arm, results or (), None, stopped=results is None)
+        return TrainResult(
+            tuple(self.history), scheduler.arm, results or (), None, stopped=results is None
+        )
 
     def _save(self, kind: SaveKind) -> None:
         """Save a checkpoint if the run has files."""
@@ -191,29 +229,40 @@ class Session:
             self.checkpointer.save(kind)
 
     def _print_start(self) -> None:
-        """Print the settings of the run, and for a resumed run its checkpoint and the promise for the rest."""
+        """Print the settings of the run, and for a resumed run its checkpoint and the promise for
+        the rest.
+        """
         if self.console is None:
             return
-        facts, skipped = {**describe_run(self.setup), **self.setup.exchange.describe(self.setup.spec)}, ()
+        facts = {**describe_run(self.setup), **self.setup.exchange.describe(self.setup.spec)}
+        skipped = ()
         if self.context is not None and (point := self.context.resume_point) is not None:
-            promise = describe_reproducibility(point.manifest["made"], manifest.environment_fingerprint(self.setup))
-            facts, skipped = {**facts, "resumed from": f"{point.path.name}, {promise}"}, point.skipped
+            promise = describe_reproducibility(
+                point.manifest["made"], manifest.environment_fingerprint(self.setup)
+            )
+            facts = {**facts, "resumed from": f"{point.path.name}, {promise}"}
+            skipped = point.skipped
         self.console.start(self.setup.spec, facts, done=self._progress(self.scheduler.epoch))
         self.console.warn(f"skipped {row['checkpoint']}: {row['reason']}" for row in skipped)
 
     def _progress(self, epoch: int) -> float:
         """Return the finished share of the run before an epoch of the current round."""
         spec = self.setup.spec
-        return (self.scheduler.round * spec.episode_length + epoch) / (spec.rounds * spec.episode_length)
+        return (self.scheduler.round * spec.episode_length + epoch) / (
+            spec.rounds * spec.episode_length
+        )
 
     def _on_epoch(self, round: int, epoch: int) -> None:
         if self.console is not None:
-            self.console.end_epoch(round, epoch, self._progress(epoch + 1), self.scheduler.reporter.accuracy)
+            self.console.end_epoch(
+                round, epoch, self._progress(epoch + 1), self.scheduler.reporter.accuracy
+            )
 
     def _should_stop(self) -> object:
         """Return whether to stop between two epochs."""
         if self.context is not None:
-            self.context.folder.check_present()  # a run that nothing can be saved of is not worth its time
+            # a run that nothing can be saved of is not worth its time
+            self.context.folder.check_present()
         return self.hooks.should_stop()
 
     def _should_save(self) -> bool:
@@ -242,7 +291,8 @@ class Session:
 
     def _evaluate(self) -> tuple[ArmResult, ...] | None:
         """Save and evaluate the policy after the last round; None if the evaluation was stopped."""
-        scheduler, spec = self.scheduler, self.setup.spec
+        scheduler = self.scheduler
+        spec = self.setup.spec
         if (context := self.context) is not None:
             self._together(lambda: self._save_policy(context.folder))
         if self.console is not None and spec.final_episodes:
@@ -254,14 +304,25 @@ class Session:
         reached = shares_of_optimum(self.setup, scheduler.transfers, results)
         if context is not None:
             policies = {result.policy: result.per_episode() for result in results}
-            result: dict[str, Any] = {"split": VALIDATION, "episodes": spec.final_episodes, "policies": policies}
+            result: dict[str, Any] = {
+                "split": VALIDATION,
+                "episodes": spec.final_episodes,
+                "policies": policies,
+            }
             if reached:
                 result["share_of_optimal"] = reached
-            self._together(lambda: context.folder.write(run_directory.RESULT, lambda: files.json_bytes(result)))
+            self._together(
+                lambda: context.folder.write(run_directory.RESULT, lambda: files.json_bytes(result))
+            )
         if self.console is not None:
             rows = [result.table_row(results[-1], seed=spec.seed) for result in results]
-            played = f"{count_noun(int(spec.final_episodes or 0), 'held-out instance')}, the same for every policy"
-            chosen = f"; {spec.policy_name} takes its likeliest actions" if plays_greedily(spec) else ""
+            played = (
+                f"{count_noun(int(spec.final_episodes or 0), 'held-out instance')}, the same "
+                "for every policy"
+            )
+            chosen = (
+                f"; {spec.policy_name} takes its likeliest actions" if plays_greedily(spec) else ""
+            )
             self.console.print_table(rows, title=played + chosen)
             self.console.print_table(share_table(reached), title=SHARE_TITLE)
         return results

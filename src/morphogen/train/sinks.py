@@ -24,7 +24,9 @@ MAX_FIRST_LINE = 1 << 20  # bytes of a first line
 
 
 def check_sinks(spec: RunSpec) -> None:
-    """Raise a ConfigError before a run if a sink cannot be opened: its package is missing, or its file exists."""
+    """Raise a ConfigError before a run if a sink cannot be opened: its package is missing, or its
+    file exists.
+    """
     loggers.check_loggers(spec.telemetry.loggers)
     if spec.telemetry.dir is not None:
         _check_new_files(Path(spec.telemetry.dir))
@@ -35,11 +37,15 @@ def _check_new_files(folder: Path) -> None:
         run_directory.check_new_file("telemetry.dir", folder / name)
 
 
-def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tuple[tuple[Sink, ...], int]:
-    """Open the sinks of a run; return them, none at level off, and the number of bytes cut from the event file.
+def open_sinks(
+    spec: RunSpec, folder: RunDirectory, position: Tree = None
+) -> tuple[tuple[Sink, ...], int]:
+    """Open the sinks of a run; return them, none at level off, and the number of bytes cut from the
+    event file.
 
     Args:
-        spec: resolved; if `telemetry.dir` has changed, a new event file begins there and its numbering continues.
+        spec: resolved; if `telemetry.dir` has changed, a new event file begins there and its
+        numbering continues.
         position: result of `Reporter.drain`; None: a new run.
 
     Raises: CheckpointError like `check_position`, before any file is changed.
@@ -64,17 +70,22 @@ def open_sinks(spec: RunSpec, folder: RunDirectory, position: Tree = None) -> tu
     config = dict(flatten_settings(to_settings(spec)))
     return (
         file,
-        *(loggers.ScalarSink(name, place, spec.telemetry, config) for name in spec.telemetry.loggers),
+        *(
+            loggers.ScalarSink(name, place, spec.telemetry, config)
+            for name in spec.telemetry.loggers
+        ),
     ), surplus
 
 
 def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple[LogPosition, int]:
-    """Return the position at which a resumed run writes, and the bytes after it; nothing is changed.
+    """Return the position at which a resumed run writes, and the bytes after it; nothing is
+    changed.
 
-    Raises: CheckpointError if the event file is of another run, or of the run that this one is a copy of, or incomplete
-    before the position.
+    Raises: CheckpointError if the event file is of another run, or of the run that this one is a
+    copy of, or incomplete before the position.
     """
-    telemetry, path = spec.telemetry, events_folder(folder.path, spec.telemetry.dir) / EVENTS
+    telemetry = spec.telemetry
+    path = events_folder(folder.path, spec.telemetry.dir) / EVENTS
     saved: LogPosition | None = unpack(LogPosition | None, position, "position")
     at = saved or LogPosition(0, 0, (), 0, telemetry.dir)
     for i, text in enumerate(at.pending):
@@ -86,7 +97,9 @@ def check_position(spec: RunSpec, folder: RunDirectory, position: Tree) -> tuple
         at = at._replace(bytes=0)
     elif run_directory.is_outside(folder.path, telemetry.dir) and not folder.is_original():
         fault = f"event file {path} belongs to the run directory of which this one is a copy"
-        raise CheckpointError(f"{fault}: expected another --telemetry-dir, in which a new event file begins")
+        raise CheckpointError(
+            f"{fault}: expected another --telemetry-dir, in which a new event file begins"
+        )
     return at, _count_surplus(path, at, folder) if path.exists() or at.bytes else 0
 
 
@@ -95,25 +108,35 @@ def _check_line(text: str, where: str) -> None:
     try:
         decode(text)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"{where}: expected the line of an event, got {format_value(text)}") from error
+        raise CheckpointError(
+            f"{where}: expected the line of an event, got {format_value(text)}"
+        ) from error
 
 
 def _count_surplus(path: Path, position: LogPosition, folder: RunDirectory) -> int:
-    """Return the bytes of an event file after `position`; CheckpointError unless the file is complete up to there."""
+    """Return the bytes of an event file after `position`; CheckpointError unless the file is
+    complete up to there.
+    """
     if not path.is_file():
-        raise CheckpointError(f"event file {path} is missing: expected a file of at least {position.bytes} bytes")
+        raise CheckpointError(
+            f"event file {path} is missing: expected a file of at least {position.bytes} bytes"
+        )
     try:
         with path.open("rb") as file:
             begin = file.readline(MAX_FIRST_LINE)
             file.seek(max(position.bytes - 1, 0))
-            end, size = file.read(1), file.seek(0, os.SEEK_END)
+            end = file.read(1)
+            size = file.seek(0, os.SEEK_END)
     except OSError as error:
         raise CheckpointError(f"event file {path} cannot be read: {error.strerror}") from error
     if size < position.bytes:
-        raise CheckpointError(f"event file {path} has {size} bytes: expected at least {position.bytes}")
+        raise CheckpointError(
+            f"event file {path} has {size} bytes: expected at least {position.bytes}"
+        )
     if position.bytes and end != b"\n":
         raise CheckpointError(
-            f"event file {path}: byte {position.bytes}: expected the end of a line, got {format_value(ascii(end))}"
+            f"event file {path}: byte {position.bytes}: expected the end of a line, got "
+            f"{format_value(ascii(end))}"
         )
     # A torn first line is left by a process that died while writing it.
     if size and (begin.endswith(b"\n") or path.parent != folder.path):
@@ -121,18 +144,31 @@ def _count_surplus(path: Path, position: LogPosition, folder: RunDirectory) -> i
     return size - position.bytes
 
 
-def _check_first_line(path: Path, first_line: bytes, position: LogPosition, folder: RunDirectory) -> None:
-    """Raise a CheckpointError unless the first line is the RunStarted of this run, or a later one of the numbering."""
+def _check_first_line(
+    path: Path, first_line: bytes, position: LogPosition, folder: RunDirectory
+) -> None:
+    """Raise a CheckpointError unless the first line is the RunStarted of this run, or a later one
+    of the numbering.
+    """
     try:
         run = folder.read_manifest()["run_id"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise CheckpointError(f"{folder.path / MANIFEST} has no run_id to compare the event file with") from error
+        raise CheckpointError(
+            f"{folder.path / MANIFEST} has no run_id to compare the event file with"
+        ) from error
     try:
         head = json.loads(first_line)
-        name, seq = head.get("event"), head["seq"]
-        fits = name == RunStarted.__name__ and head["data"]["run_id"] == run if seq == 0 else 0 < seq < position.seq
+        name = head.get("event")
+        seq = head["seq"]
+        fits = (
+            name == RunStarted.__name__ and head["data"]["run_id"] == run
+            if seq == 0
+            else 0 < seq < position.seq
+        )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         fits = False
     if not fits:
         text = format_value(first_line.decode("ascii", "backslashreplace"))
-        raise CheckpointError(f"event file {path}: first line: expected the RunStarted of run {run}, got {text}")
+        raise CheckpointError(
+            f"event file {path}: first line: expected the RunStarted of run {run}, got {text}"
+        )

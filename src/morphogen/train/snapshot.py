@@ -17,11 +17,14 @@ class RunSnapshot(NamedTuple):
     """Trees of a checkpoint."""
 
     envs: Tree  # of the envs in this process
-    shared: Tree  # equal in all processes, but for the positions of the sinks, which are those of the first
+    # equal in all processes, but for the positions of the sinks, which are those of the first
+    shared: Tree
 
     @property
     def sink_positions(self) -> Tree | None:
-        """Positions of the sinks, as `Reporter.drain` returned them; a CheckpointError if missing."""
+        """Positions of the sinks, as `Reporter.drain` returned them; a CheckpointError if
+        missing.
+        """
         if not isinstance(self.shared, dict) or "written" not in self.shared:
             raise CheckpointError("shared.written is missing")
         return self.shared["written"]
@@ -30,14 +33,15 @@ class RunSnapshot(NamedTuple):
 def capture(scheduler: Scheduler) -> RunSnapshot:
     """Return the state of a run between two epochs; the run is not changed.
 
-    Pending records are read first; then one transfer.  Within a round, `envs` includes the rows of the rollout and the
-    columns of telemetry so far, the hidden state of the policy and the marks of segments; between rounds they are not
-    needed.
+    Pending records are read first; then one transfer.  Within a round, `envs` includes the rows of
+    the rollout and the columns of telemetry so far, the hidden state of the policy and the marks of
+    segments; between rounds they are not needed.
     """
     scheduler.read_pending_record()
     envs: dict[str, Any] = {} if scheduler.state is None else {"state": scheduler.state}
     if scheduler.epoch:
-        envs["hidden"], envs["segment"] = scheduler.hidden, scheduler.segment
+        envs["hidden"] = scheduler.hidden
+        envs["segment"] = scheduler.segment
         envs["rollout"] = scheduler.rollout.rows[: scheduler.epoch]
     shared = {} if scheduler.learned is None else {"learner": scheduler.learned}
     tensors = TensorDict({"envs": envs, "shared": shared}, batch_size=[])
@@ -56,18 +60,26 @@ def restore(scheduler: Scheduler, snapshot: RunSnapshot, round: int, epoch: int)
     """
     envs, shared = snapshot
     spec = scheduler.setup.spec
-    if not (0 <= round <= spec.rounds and 0 <= epoch < spec.episode_length) or (round == spec.rounds and epoch):
-        raise CheckpointError(f"position: expected one of the run, got round {round}, epoch {epoch}")
+    if not (0 <= round <= spec.rounds and 0 <= epoch < spec.episode_length) or (
+        round == spec.rounds and epoch
+    ):
+        raise CheckpointError(
+            f"position: expected one of the run, got round {round}, epoch {epoch}"
+        )
     keys = ["state", *(("hidden", "segment", "rollout", "columns") if epoch else ())]
     check_tree(dict.fromkeys(envs, 0), dict.fromkeys(keys, 0), "envs")
-    check_tree(dict.fromkeys(shared, 0), dict.fromkeys(("learner", "telemetry", "written"), 0), "shared")
+    check_tree(
+        dict.fromkeys(shared, 0), dict.fromkeys(("learner", "telemetry", "written"), 0), "shared"
+    )
     if scheduler.learned is not None:
         scheduler.learned = restore_tree(shared["learner"], scheduler.learned, "shared.learner")
         scheduler.params = scheduler.learned.get("params")
     scheduler.move_to(round, epoch)
     if round or epoch:
         scheduler.state = restore_tree(
-            envs["state"], scheduler.env.init_state(torch.full_like(scheduler.env.keys[:, 0], round)), "envs.state"
+            envs["state"],
+            scheduler.env.init_state(torch.full_like(scheduler.env.keys[:, 0], round)),
+            "envs.state",
         )
         scheduler.seen = scheduler.env.observe(scheduler.state)
     if epoch:

@@ -48,21 +48,25 @@ def train_ppo_vectorized(
     exchange: Exchange = ALONE,
     **fields: Unpack[RunFields],
 ) -> TrainResult:
-    """Run a spec: train its policy (or run a baseline) for all rounds, save, and compare on held-out instances.
+    """Run a spec: train its policy (or run a baseline) for all rounds, save, and compare on
+    held-out instances.
 
     Args:
         spec: settings of the run, resolved or not.
         fields: fields of RunSpec, which override those of the spec.
         parts: sinks of events, hooks and more.
-        on_round: called with (summary, scheduler) after every round; False saves the run and stops it.
+        on_round: called with (summary, scheduler) after every round; False saves the run and stops
+        it.
         out: run directory, new or empty; None writes nothing.
         console: shows progress and tables (`log.console.Console`); None: nothing is printed.
         command: command line, for the manifest.
-        exchange: with other processes, which call this function with the same arguments and hold a part of the envs.
+        exchange: with other processes, which call this function with the same arguments and hold a
+        part of the envs.
 
     Returns: history, policy and evaluation of the run.
-    Raises: ConfigError, DataError before anything is written; TrainingDiverged, CheckpointError while it runs;
-    KeyboardInterrupt after a first Ctrl-C, once the epoch is over and the run is saved.
+    Raises: ConfigError, DataError before anything is written; TrainingDiverged, CheckpointError
+    while it runs; KeyboardInterrupt after a first Ctrl-C, once the epoch is over and the run is
+    saved.
 
     Example:
         >>> import morphogen as mg
@@ -71,15 +75,20 @@ def train_ppo_vectorized(
         >>> len(result.history), sorted(result.policy.keys())
         (1, ['net', 'observation', 'value_offset'])
     """
-    parts, out = _with_on_round(parts, on_round), None if out is None else expand_path(out)
-    setup = set_up_alike(exchange, lambda: check_run((spec or RunSpec()).with_settings(**fields), out, exchange))
+    parts = _with_on_round(parts, on_round)
+    out = None if out is None else expand_path(out)
+    setup = set_up_alike(
+        exchange, lambda: check_run((spec or RunSpec()).with_settings(**fields), out, exchange)
+    )
     parts = compile_units(setup, parts, console)
     with torch.no_grad():
         if out is None:
             return Session(setup, parts, None, console=console).run()
         path = Path(exchange.on_first(lambda: str(out)))
         description = manifest.build_manifest(setup, out=path, command=command)
-        owned = run_directory.create_directory(path, config=dump_config(setup.spec), manifest=description)
+        owned = run_directory.create_directory(
+            path, config=dump_config(setup.spec), manifest=description
+        )
         with share_directory(exchange, owned, path) as folder:
             return _run_interruptible(setup, parts, RunContext(folder, description), console)
 
@@ -117,36 +126,49 @@ def resume(
     exchange: Exchange = ALONE,
     **fields: Unpack[ResumeFields],
 ) -> TrainResult:
-    """Resume the run in a directory from its newest undamaged checkpoint; without a checkpoint it starts again.
+    """Resume the run in a directory from its newest undamaged checkpoint; without a checkpoint it
+    starts again.
 
     Args:
         run: run directory.
-        spec, fields: changed settings; rounds, devices, threads, compile mode, telemetry, checkpoint may change.
+        spec, fields: changed settings; rounds, devices, threads, compile mode, telemetry,
+        checkpoint may change.
         parts, on_round, console, exchange: as in `train_ppo_vectorized`.
-        checkpoint: name of an older checkpoint; the run continues in a new directory `out`, `run` is not changed.
+        checkpoint: name of an older checkpoint; the run continues in a new directory `out`, `run`
+        is not changed.
 
     Returns: the result; that of a completed run without changes.
-    Raises: CheckpointError that lists all other changed settings, or the reasons why no checkpoint is usable;
-    ConfigError if the config of the run, and no argument, names a folder of events outside of the run directory.
+    Raises: CheckpointError that lists all other changed settings, or the reasons why no checkpoint
+    is usable; ConfigError if the config of the run, and no argument, names a folder of events
+    outside of the run directory.
 
     Example:
         >>> import tempfile
         >>> import morphogen as mg
-        >>> fields = {"preset": "tiny", "rounds": 1, "envs": 4, "policy_name": "wait", "episode_length": 2}
+        >>> fields = {
+        ...     "preset": "tiny",
+        ...     "rounds": 1,
+        ...     "envs": 4,
+        ...     "policy_name": "wait",
+        ...     "episode_length": 2,
+        ... }
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     first = mg.train_ppo_vectorized(**fields, final_episodes=0, out=folder)
         ...     more = mg.resume(folder, rounds=3)  # two rounds more
         >>> [summary.round for summary in more.history]
         [1, 2]
     """
-    requested, path = None if spec is None else spec.with_settings(**fields), expand_path(run)
+    requested = None if spec is None else spec.with_settings(**fields)
+    path = expand_path(run)
     parts = _with_on_round(parts, on_round)
     folder, original, _ = run_directory.open_directory(path)
     if checkpoint is None and requested is None and "telemetry" not in fields:
         run_directory.refuse_outside(path, original.telemetry.dir)
     if checkpoint is not None:
         if out is None:
-            raise TypeError("out: expected the path of a new run directory for an older checkpoint, got None")
+            raise TypeError(
+                "out: expected the path of a new run directory for an older checkpoint, got None"
+            )
         path = expand_path(out)
         exchange.on_first(partial(branch_run, folder, checkpoint, path))
         if requested is not None and requested.telemetry.dir == original.telemetry.dir:
@@ -154,7 +176,9 @@ def resume(
     with torch.no_grad(), share_directory(exchange, own_directory(path), path) as folder:
         _, original, description = run_directory.open_directory(folder.path)
         spec = requested or original.with_settings(**fields)
-        setup = set_up_alike(exchange, lambda: build_setup(_make_paths_absolute(resolve(spec), original), exchange))
+        setup = set_up_alike(
+            exchange, lambda: build_setup(_make_paths_absolute(resolve(spec), original), exchange)
+        )
         point = find_resume_point(folder, description["run_id"], setup.spec, exchange)
         check_compatible(point, original, setup)
         completed = description.get("status") == run_directory.STATUS_COMPLETED
@@ -190,15 +214,20 @@ def set_up_alike(exchange: Exchange, prepare: Callable[[], Setup]) -> Setup:
 
 
 def compile_units(setup: Setup, parts: Parts, console: Console | None, *, first: int = 0) -> Parts:
-    """Return the parts of a run with its units compiled; under `auto` all processes compile, or none.
+    """Return the parts of a run with its units compiled; under `auto` all processes compile, or
+    none.
 
     Raises: CompileError.
     """
-    engine, exchange, screen = setup.spec.engine, setup.exchange, console if setup.exchange.first else None
+    engine = setup.spec.engine
+    exchange = setup.exchange
+    screen = console if setup.exchange.first else None
     if engine.compile == COMPILE_OFF:
         return parts
     announce = stay_silent if screen is None else screen.end_compiling
-    compiled = parts.compiled or CompiledUnits(engine, device=setup.device, clock=parts.clock, announce=announce)
+    compiled = parts.compiled or CompiledUnits(
+        engine, device=setup.device, clock=parts.clock, announce=announce
+    )
     exchange.together(lambda: warm_up(setup, parts, compiled, first))
     reasons = [reason for reason in exchange.facts(compiled.failure) if reason]
     if reasons:
@@ -222,12 +251,18 @@ def share_directory(
         opened: list[RunDirectory] = []
         exchange.on_first(lambda: opened.append(stack.enter_context(owned)))
         yield exchange.together(
-            lambda: opened[0] if opened else stack.enter_context(hold_directory(path, is_writer=False))
+            lambda: (
+                opened[0] if opened else stack.enter_context(hold_directory(path, is_writer=False))
+            )
         )
 
 
-def _run_interruptible(setup: Setup, parts: Parts, context: RunContext, console: Console | None) -> TrainResult:
-    """Run a session; the first Ctrl-C stops it where it can be resumed, unless the caller handles SIGINT."""
+def _run_interruptible(
+    setup: Setup, parts: Parts, context: RunContext, console: Console | None
+) -> TrainResult:
+    """Run a session; the first Ctrl-C stops it where it can be resumed, unless the caller handles
+    SIGINT.
+    """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return Session(setup, parts, context, console=console).run()
     asked = parts.hooks.should_stop
@@ -235,18 +270,24 @@ def _run_interruptible(setup: Setup, parts: Parts, context: RunContext, console:
         hooks = replace(parts.hooks, should_stop=lambda: stop.exit_code is not None or asked())
         result = Session(setup, replace(parts, hooks=hooks), context, console=console).run()
     if result.stopped and stop.exit_code is not None:
-        raise KeyboardInterrupt(f"the run is saved: morphogen.resume({str(result.run_dir)!r}) continues it")
+        raise KeyboardInterrupt(
+            f"the run is saved: morphogen.resume({str(result.run_dir)!r}) continues it"
+        )
     return result
 
 
 def _with_on_round(parts: Parts | None, on_round: OnRound | None) -> Parts:
     """Return the parts with `on_round` among their hooks."""
     parts = parts or Parts()
-    return parts if on_round is None else replace(parts, hooks=replace(parts.hooks, on_round=on_round))
+    return (
+        parts if on_round is None else replace(parts, hooks=replace(parts.hooks, on_round=on_round))
+    )
 
 
 def _make_paths_absolute(spec: RunSpec, original: RunSpec | None = None) -> RunSpec:
-    """Bind relative folders to the working directory; those of an `original` config are left as they are."""
+    """Bind relative folders to the working directory; those of an `original` config are left as
+    they are.
+    """
     for group in ("telemetry", "data"):
         part = getattr(spec, group)
         if part.dir is not None and (original is None or part.dir != getattr(original, group).dir):

@@ -1,4 +1,6 @@
-"""Warm-up: every unit of a run compiled before its first round, so that a failure comes before anything is written."""
+"""Warm-up: every unit of a run compiled before its first round, so that a failure comes before
+anything is written.
+"""
 
 import warnings
 
@@ -23,9 +25,13 @@ def warm_up(setup: Setup, parts: Parts, compiled: CompiledUnits, first: int = 0)
     scheduler = Scheduler(setup, Parts(control=parts.control, compiled=compiled))
     kinds = {first, max(first, scheduler.demonstrated)}  # another policy acts in the first rounds
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of a run that turns eager: `failure` says why
+        # of a run that turns eager: `failure` says why
+        warnings.simplefilter("ignore", RuntimeWarning)
         for index in sorted(kinds & set(range(setup.spec.rounds))):
             scheduler.move_to(index, 0)
-            env, arm = scheduler.env, scheduler.actor
-            run_epoch(env, *env.reset(index), arm.policy, params=arm.params, hidden=scheduler.hidden)
+            env = scheduler.env
+            arm = scheduler.actor
+            run_epoch(
+                env, *env.reset(index), arm.policy, params=arm.params, hidden=scheduler.hidden
+            )
     scheduler.env.close()

@@ -21,8 +21,8 @@ class Op(IntEnum):
 class Style(IntEnum):
     """Ramp curve and blend algorithm of a seed.
 
-    ADD adds the delta to the features, MULTIPLY scales them by a function of it, GATE adds it times an openness per
-    sample.
+    ADD adds the delta to the features, MULTIPLY scales them by a function of it, GATE adds it times
+    an openness per sample.
     """
 
     LINEAR_ADD, LINEAR_MULTIPLY, SIGMOID_ADD, GATED_GATE = range(4)
@@ -53,11 +53,22 @@ class AlphaCurve(IntEnum):
 
 
 STYLE_CURVE: tuple[Curve, ...] = (Curve.LINEAR, Curve.LINEAR, Curve.SIGMOID, Curve.LINEAR)
-STYLE_ALGORITHM: tuple[Algorithm, ...] = (Algorithm.ADD, Algorithm.MULTIPLY, Algorithm.ADD, Algorithm.GATE)
+STYLE_ALGORITHM: tuple[Algorithm, ...] = (
+    Algorithm.ADD,
+    Algorithm.MULTIPLY,
+    Algorithm.ADD,
+    Algorithm.GATE,
+)
 TEMPO_EPOCHS: tuple[int, ...] = (3, 5, 8)
 ALPHA_TARGETS: tuple[float, ...] = (0.5, 0.7, 1.0)
 SPEED_TICKS: tuple[int, ...] = (0, 3, 5, 8)
-CURVE_SHAPE: tuple[Curve, ...] = (Curve.LINEAR, Curve.COSINE, Curve.SIGMOID, Curve.SIGMOID, Curve.SIGMOID)
+CURVE_SHAPE: tuple[Curve, ...] = (
+    Curve.LINEAR,
+    Curve.COSINE,
+    Curve.SIGMOID,
+    Curve.SIGMOID,
+    Curve.SIGMOID,
+)
 CURVE_STEEPNESS: tuple[float, ...] = (12.0, 12.0, 6.0, 12.0, 24.0)
 
 
@@ -100,7 +111,13 @@ SIZES: dict[Head, int] = {head: len(values) for head, values in VALUES.items()} 
 _USES: dict[Op, tuple[Head, ...]] = {
     Op.WAIT: (),
     Op.GERMINATE: (Head.SLOT, Head.BLUEPRINT, Head.STYLE, Head.TEMPO, Head.ALPHA_TARGET),
-    Op.SET_ALPHA_TARGET: (Head.SLOT, Head.STYLE, Head.ALPHA_TARGET, Head.ALPHA_SPEED, Head.ALPHA_CURVE),
+    Op.SET_ALPHA_TARGET: (
+        Head.SLOT,
+        Head.STYLE,
+        Head.ALPHA_TARGET,
+        Head.ALPHA_SPEED,
+        Head.ALPHA_CURVE,
+    ),
     Op.PRUNE: (Head.SLOT, Head.ALPHA_SPEED, Head.ALPHA_CURVE),
     Op.FOSSILIZE: (Head.SLOT,),
     Op.ADVANCE: (Head.SLOT,),
@@ -109,7 +126,8 @@ _USES: dict[Op, tuple[Head, ...]] = {
 RELEVANT: tuple[tuple[bool, ...], ...] = tuple(
     tuple(head is Head.OP or head in _USES[op] for head in Head) for op in Op
 )
-PLACEHOLDER: tuple[int, ...] = (0, 0, 0, 2, 1, 2, 0, 0)  # what the sampler writes into irrelevant heads
+# what the sampler writes into irrelevant heads
+PLACEHOLDER: tuple[int, ...] = (0, 0, 0, 2, 1, 2, 0, 0)
 
 
 class Outcome(IntEnum):

@@ -13,7 +13,10 @@ class Blueprint(IntEnum):
 
     Example:
         >>> import morphogen as mg
-        >>> mg.Blueprint.CONV_LIGHT.label, mg.make("tiny", envs=1).limits.kinds[mg.Blueprint.CONV_LIGHT]
+        >>> (
+        ...     mg.Blueprint.CONV_LIGHT.label,
+        ...     mg.make("tiny", envs=1).limits.kinds[mg.Blueprint.CONV_LIGHT],
+        ... )
         ('conv_light', 'conv_light')
     """
 
@@ -49,7 +52,8 @@ CNN_BLUEPRINTS: tuple[Blueprint, ...] = tuple(Blueprint(code) for code in range(
 def assign_codes(names: Iterable[str]) -> tuple[str, ...]:
     """Return the name of every code in a run, "" where there is none; 13 of them.
 
-    A blueprint of the package has its own code, one from outside the next free one, in the order of `names`.
+    A blueprint of the package has its own code, one from outside the next free one, in the order of
+    `names`.
     Raises: ConfigError for more names than codes.
     """
     names = tuple(names)
@@ -61,7 +65,10 @@ def assign_codes(names: Iterable[str]) -> tuple[str, ...]:
     free = [code for code, name in enumerate(table) if code != Blueprint.NOOP and not name]
     others = [name for name in names if name not in codes]
     if len(others) > len(free):
-        raise ConfigError(f"blueprints: expected at most {len(free)} of other packages in a run, got {len(others)}")
+        raise ConfigError(
+            f"blueprints: expected at most {len(free)} of other packages in a run, got "
+            f"{len(others)}"
+        )
     for code, name in zip(free, others, strict=False):
         table[code] = name
     return tuple(table)
@@ -71,7 +78,9 @@ CNN_KINDS = assign_codes(blueprint.label for blueprint in CNN_BLUEPRINTS)
 
 
 def code_labels(kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a name for every code, also for those without a blueprint in this run.  kinds: of `assign_codes`."""
+    """Return a name for every code, also for those without a blueprint in this run.  kinds: of
+    `assign_codes`.
+    """
     return tuple(name or blueprint.label for name, blueprint in zip(kinds, Blueprint, strict=True))
 
 

@@ -14,7 +14,8 @@ AUTO_GATES = (Gate.TRAIN, Gate.BLEND, Gate.HOLD)
 class Limits:
     """Limits on the actions of a run, built once.
 
-    Raises: ConfigError for no enabled slot, numbers below 0, and names that are unknown or occur twice.
+    Raises: ConfigError for no enabled slot, numbers below 0, and names that are unknown or occur
+    twice.
 
     Example:
         >>> import morphogen as mg
@@ -45,7 +46,9 @@ class Limits:
             if getattr(self, field) < 0:
                 raise ConfigError(f"{field}: expected an integer >= 0, got {getattr(self, field)}")
         _check_subset("auto_forward", self.auto_forward, [gate.name for gate in AUTO_GATES])
-        _check_subset("disabled_ops", self.disabled_ops, [op.name for op in Op if op is not Op.WAIT])
+        _check_subset(
+            "disabled_ops", self.disabled_ops, [op.name for op in Op if op is not Op.WAIT]
+        )
         _check_subset("blueprints", self.blueprints, [name for name in self.kinds if name])
 
     @property
@@ -58,4 +61,6 @@ class Limits:
 def _check_subset(field: str, names: tuple[str, ...], allowed: list[str]) -> None:
     wrong = [name for name in names if name not in allowed]
     if wrong or len(set(names)) != len(names):
-        raise ConfigError(f"{field}: expected distinct names out of {', '.join(allowed)}, got {list(names)}")
+        raise ConfigError(
+            f"{field}: expected distinct names out of {', '.join(allowed)}, got {list(names)}"
+        )

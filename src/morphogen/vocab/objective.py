@@ -4,5 +4,6 @@ DELIVERED = "delivered"
 ANYTIME = "anytime"
 OBJECTIVES: dict[str, str] = {  # objective -> name of the value of an episode
     DELIVERED: "network value",  # of the network that is delivered at the end
-    ANYTIME: "anytime value",  # mean over the epochs, of the network in use and of all that is grown
+    # mean over the epochs, of the network in use and of all that is grown
+    ANYTIME: "anytime value",
 }

@@ -1,6 +1,8 @@
-"""The table of features: what the policy sees of an env and of each slot, in which order, with which flag.
+"""The table of features: what the policy sees of an env and of each slot, in which order, with
+which flag.
 
-`observe`, the normaliser and telemetry are built from this one table; its hash identifies a trained policy's input.
+`observe`, the normaliser and telemetry are built from this one table; its hash identifies a trained
+policy's input.
 """
 
 import hashlib
@@ -17,7 +19,9 @@ FEATURE_LIMIT = 1e3  # features of a sound env stay far below; a larger value is
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One column.  `flag`: the feature that says whether it is valid; `normalised`: it has running statistics."""
+    """One column.  `flag`: the feature that says whether it is valid; `normalised`: it has running
+    statistics.
+    """
 
     name: str
     block: str
@@ -26,12 +30,21 @@ class Feature:
     normalised: bool = False
 
 
-def _features(block: str, names: Iterable[str], unit: str, *, flag: str | None = None, normalised: bool = False):
+def _features(
+    block: str,
+    names: Iterable[str],
+    unit: str,
+    *,
+    flag: str | None = None,
+    normalised: bool = False,
+):
     return tuple(Feature(name, block, unit, flag, normalised) for name in names)
 
 
 def _member_names(name: str, values: Iterable) -> tuple[str, ...]:
-    return tuple(f"{name}.{value.name.lower() if hasattr(value, 'name') else value}" for value in values)
+    return tuple(
+        f"{name}.{value.name.lower() if hasattr(value, 'name') else value}" for value in values
+    )
 
 
 def _history_features(name: str, unit: str) -> tuple[Feature, ...]:
@@ -63,11 +76,17 @@ ENV: tuple[Feature, ...] = (
     *_features("host", ["committed_acc"], "share", flag=NEWEST_HISTORY_FLAG, normalised=True),
     *_features("host", ["clean_improvement"], "points / 10", flag="clean_valid", normalised=True),
     *_features("host", ["clean_valid"], "flag"),
-    *_features("host", ["growth", "fossil_growth"], "ln(1 + parameters / host parameters)", normalised=True),
+    *_features(
+        "host", ["growth", "fossil_growth"], "ln(1 + parameters / host parameters)", normalised=True
+    ),
     *_features("host", ["seeds", "seeds_left"], "count / S"),
     *_features("host", ["limited"], "flag"),
     *_features(
-        "host", _member_names("stage_share", ("developing", "blending", "holding", "fossilized", "cooling")), "share"
+        "host",
+        _member_names(
+            "stage_share", ("developing", "blending", "holding", "fossilized", "cooling")
+        ),
+        "share",
     ),
     *_features("host", _member_names("legal", ACTING_OPS), "flag"),
     *_features("feedback", _member_names("last_op", Op), "one-hot"),
@@ -95,21 +114,35 @@ SLOT: tuple[Feature, ...] = (
     *_features("slot", ["alpha", "alpha_target"], "alpha"),
     *_features("slot", _member_names("alpha_mode", AlphaMode), "one-hot"),
     *_features("slot", ["ramp_left"], "ticks / 8"),
-    *_features("slot", _member_names("algorithm", (Algorithm.ADD, Algorithm.MULTIPLY, Algorithm.GATE)), "one-hot"),
+    *_features(
+        "slot",
+        _member_names("algorithm", (Algorithm.ADD, Algorithm.MULTIPLY, Algorithm.GATE)),
+        "one-hot",
+    ),
     *_features("slot", ["tempo"], "epochs / 8"),
     *_features("slot", ["contribution"], "points / 10", flag="contribution_valid", normalised=True),
     *_features("slot", ["contribution_valid"], "flag"),
     *_features("slot", ["since_measured"], "epochs / 10", flag="contribution_valid"),
-    *_features("slot", ["velocity"], "points per epoch / 10", flag="velocity_valid", normalised=True),
+    *_features(
+        "slot", ["velocity"], "points per epoch / 10", flag="velocity_valid", normalised=True
+    ),
     *_features("slot", ["velocity_valid"], "flag"),
     *_features("slot", ["interaction"], "points / 10", flag="interaction_valid", normalised=True),
     *_features("slot", ["interaction_valid"], "flag"),
     *_features("slot", ["gradient_health"], "0..1", flag="gradient_valid"),
     *_features("slot", ["gradient_valid"], "flag"),
     *_features("slot", ["exploding"], "flag"),
-    *_features("slot", ["gradient_ratio"], "ln(1 + ratio)", flag="gradient_ratio_valid", normalised=True),
+    *_features(
+        "slot", ["gradient_ratio"], "ln(1 + ratio)", flag="gradient_ratio_valid", normalised=True
+    ),
     *_features("slot", ["gradient_ratio_valid"], "flag"),
-    *_features("slot", ["stage_improvement", "age_improvement"], "points / 10", flag="has_seed", normalised=True),
+    *_features(
+        "slot",
+        ["stage_improvement", "age_improvement"],
+        "points / 10",
+        flag="has_seed",
+        normalised=True,
+    ),
     *_features("slot", ["epochs_in_stage"], "epochs / 20"),
     *_features("slot", ["age"], "epochs / T"),
     *_features("slot", ["params"], "ln(1 + parameters / host parameters)", normalised=True),
@@ -138,7 +171,9 @@ def flag_index(features: tuple[Feature, ...]) -> tuple[int, ...]:
 
 
 def flat_flag_index(slots: int) -> tuple[int, ...]:
-    """Index of each feature's flag in a row of env, instance, all slots, and a 1: the flag of those that have none."""
+    """Index of each feature's flag in a row of env, instance, all slots, and a 1: the flag of those
+    that have none.
+    """
     vectors = [flag_index(columns) for columns in (ENV, INSTANCE, *(SLOT,) * slots)]
     end = sum(map(len, vectors))
     flags = []

@@ -12,7 +12,8 @@ POLICY_FILE = "policy.safetensors"  # in a run directory
 def expand_path(text: str | os.PathLike[str]) -> Path:
     """Return the path of a text in which `~` is a home folder.
 
-    Raises: ConfigError if that home folder is unknown, as without HOME and without an entry in /etc/passwd.
+    Raises: ConfigError if that home folder is unknown, as without HOME and without an entry in
+    /etc/passwd.
     """
     path = os.path.expanduser(text)  # unlike Path.expanduser, it leaves ./~ as it is
     if path.startswith("~"):

@@ -11,7 +11,9 @@ LIBRARIES = ("numpy", "torch")
 
 
 def to_plain(value: Any) -> Any:
-    """Return a value with Python numbers and lists in place of scalars and arrays, also inside dicts and lists."""
+    """Return a value with Python numbers and lists in place of scalars and arrays, also inside
+    dicts and lists.
+    """
     if isinstance(value, dict):
         return {name: to_plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -30,7 +32,9 @@ def make_plain(owner: Any) -> None:
 
 
 def read_count(name: str, value: object, least: int = 1) -> int:
-    """Return a number of things, such as episodes.  Raises ConfigError unless it is an integer from `least` on."""
+    """Return a number of things, such as episodes.  Raises ConfigError unless it is an integer from
+    `least` on.
+    """
     count = to_plain(value)
     if type(count) is not int or count < least:
         raise ConfigError(f"{name}: expected an integer >= {least}, got {format_value(count)}")

@@ -10,10 +10,15 @@ _NAME = re.compile(r"r(0|[1-9][0-9]*)c(0|[1-9][0-9]*)")
 
 
 def parse_slot(name: str) -> tuple[int, int]:
-    """Return row and column of a name: `r0c10` -> (0, 10).  Raises: ConfigError for another form of name."""
+    """Return row and column of a name: `r0c10` -> (0, 10).  Raises: ConfigError for another form of
+    name.
+    """
     match = _NAME.fullmatch(name)
     if match is None:
-        raise ConfigError(f"slot: expected r{{row}}c{{col}} with decimal integers without leading zeros, got {name!r}")
+        raise ConfigError(
+            f"slot: expected r{{row}}c{{col}} with decimal integers without leading zeros, "
+            f"got {name!r}"
+        )
     return int(match[1]), int(match[2])
 
 

@@ -1,4 +1,6 @@
-"""The life of a slot: stages, the transition table, gates and their checks, alpha modes and curves, faults."""
+"""The life of a slot: stages, the transition table, gates and their checks, alpha modes and curves,
+faults.
+"""
 
 from enum import IntEnum, IntFlag
 
@@ -54,7 +56,9 @@ TRANSITIONS: dict[Stage, tuple[Stage, ...]] = {
     Stage.RESETTING: (Stage.DORMANT,),
 }
 # LEGAL_NEXT[from][to]: the same table as a matrix.
-LEGAL_NEXT: tuple[tuple[bool, ...], ...] = tuple(tuple(to in TRANSITIONS[stage] for to in Stage) for stage in Stage)
+LEGAL_NEXT: tuple[tuple[bool, ...], ...] = tuple(
+    tuple(to in TRANSITIONS[stage] for to in Stage) for stage in Stage
+)
 
 
 class AlphaMode(IntEnum):
@@ -134,7 +138,9 @@ class Fault(IntFlag):
     """Faults of one env in one epoch; a step never raises for them."""
 
     NONE = 0
-    SKIPPED_STEP = 1  # a minibatch was not applied because host, loss or a blended seed was not finite, by no overflow
+    # a minibatch was not applied because host, loss or a blended seed was not finite, by no
+    # overflow
+    SKIPPED_STEP = 1
     SEED_SKIPPED = 2  # an incubating seed skipped its own step
     VALIDATION = 4  # validation loss or accuracy not finite
     OBSERVATION = 8  # a raw feature was not finite

@@ -1,4 +1,6 @@
-"""Values and texts of others in a message, short, in one line, harmless to a terminal; tables of names."""
+"""Values and texts of others in a message, short, in one line, harmless to a terminal; tables of
+names.
+"""
 
 import contextlib
 import dataclasses
@@ -20,22 +22,31 @@ def format_value(value: object) -> str:
 
 
 def suggest(word: object, known: Iterable[str]) -> str:
-    """Return ` (did you mean NAME?)` with the known name that is closest to a word; "" if none is close."""
+    """Return ` (did you mean NAME?)` with the known name that is closest to a word; "" if none is
+    close.
+    """
     names = {name.lower(): name for name in known}
     close = get_close_matches(word.lower(), names, n=1) if isinstance(word, str) else []
     return f" (did you mean {names[close[0]]}?)" if close else ""
 
 
 def format_choice(value: object, known: Collection[str]) -> str:
-    """A refused value in a message, with the known name that was meant, if one is close to it or to an item of it."""
+    """A refused value in a message, with the known name that was meant, if one is close to it or to
+    an item of it.
+    """
     words = value if isinstance(value, list | tuple) else [value]
-    meant = next((hint for word in words if word not in known and (hint := suggest(word, known))), "")
+    meant = next(
+        (hint for word in words if word not in known and (hint := suggest(word, known))), ""
+    )
     return f"{format_value(value)}{meant}"
 
 
 def escape_text(text: str) -> str:
     """The text, with escapes for what a terminal would act on or cannot show."""
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
 
 
 def count_noun(count: int, noun: str) -> str:
@@ -50,8 +61,11 @@ def name_map(text: str) -> dict[str, str]:
 
 
 def short_repr(cls: C) -> C:
-    """Give a class with fields a repr of one line: names of fields by dtype and shape, or by the class of a part."""
-    setattr(cls, "__repr__", _describe_fields)  # noqa: B010 - classes of tensordict declare another type
+    """Give a class with fields a repr of one line: names of fields by dtype and shape, or by the
+    class of a part.
+    """
+    # because classes of tensordict declare another type
+    setattr(cls, "__repr__", _describe_fields)  # noqa: B010
     return cls
 
 
@@ -70,7 +84,9 @@ def _describe_fields(self: Any) -> str:
 
 
 def _describe_kind(value: Any) -> str:
-    """`float32 [4, 438]` for a tensor or an array, `Slots [4]` for a tree, `Samples of 400`, else the class."""
+    """`float32 [4, 438]` for a tensor or an array, `Slots [4]` for a tree, `Samples of 400`, else
+    the class.
+    """
     kind = type(value).__name__
     if hasattr(value, "dtype") and not hasattr(value, "batch_size"):
         kind = str(value.dtype).removeprefix("torch.")

@@ -16,7 +16,15 @@ from morphogen.data.dataset import open_dataset
 from morphogen.data.splits import fingerprint
 from morphogen.errors import ConfigError, DataError
 from morphogen.extras.cifar import files
-from morphogen.extras.cifar.files import BINARY, PYTHON, TEST, TRAIN, read_binary, read_cifar, read_python
+from morphogen.extras.cifar.files import (
+    BINARY,
+    PYTHON,
+    TEST,
+    TRAIN,
+    read_binary,
+    read_cifar,
+    read_python,
+)
 
 RECORDS = 20
 
@@ -24,7 +32,10 @@ RECORDS = 20
 def rows(samples):
     """Each sample as bytes, to compare as sets."""
     samples = samples.to("cpu")
-    return [p.numpy().tobytes() + bytes([int(n)]) for p, n in zip(samples.inputs, samples.labels, strict=True)]
+    return [
+        p.numpy().tobytes() + bytes([int(n)])
+        for p, n in zip(samples.inputs, samples.labels, strict=True)
+    ]
 
 
 def made_up(name, count=RECORDS):
@@ -63,7 +74,10 @@ def cifar(tmp_path, monkeypatch):
 
 def test_binary_and_python_files_of_the_same_samples_give_the_same_tensors(cifar):
     for name in (*TRAIN, TEST):
-        binary, python = read_binary(cifar / BINARY / f"{name}.bin"), read_python(cifar / PYTHON / name)
+        binary, python = (
+            read_binary(cifar / BINARY / f"{name}.bin"),
+            read_python(cifar / PYTHON / name),
+        )
         assert torch.equal(binary.inputs, python.inputs)
         assert torch.equal(binary.labels, python.labels)
 
@@ -79,7 +93,9 @@ def test_a_record_is_a_label_then_red_green_and_blue_planes_row_by_row(tmp_path)
 
 def test_cifar_gives_a_tenth_of_its_training_files_to_validation(cifar):
     splits_read = read_cifar(cifar)
-    assert [len(part) for part in (splits_read.train, splits_read.validation, splits_read.test)] == [90, 10, 20]
+    assert [
+        len(part) for part in (splits_read.train, splits_read.validation, splits_read.test)
+    ] == [90, 10, 20]
     stored = [row for name in TRAIN for row in rows(read_binary(cifar / BINARY / f"{name}.bin"))]
     assert sorted(rows(splits_read.train) + rows(splits_read.validation)) == sorted(stored)
     assert rows(splits_read.test) == rows(read_binary(cifar / BINARY / f"{TEST}.bin"))
@@ -102,7 +118,8 @@ def test_a_missing_file_is_named_with_what_to_unpack(cifar, tmp_path):
 @pytest.mark.parametrize("kind", [BINARY, PYTHON])
 def test_the_folder_of_the_files_in_place_of_the_one_above_it_is_named(cifar, kind):
     with pytest.raises(
-        DataError, match=rf"{kind} is the folder of the files itself: name the one above it with --data"
+        DataError,
+        match=rf"{kind} is the folder of the files itself: name the one above it with --data",
     ):
         read_cifar(cifar / kind)
 
@@ -110,7 +127,9 @@ def test_the_folder_of_the_files_in_place_of_the_one_above_it_is_named(cifar, ki
 @pytest.mark.parametrize("size", [0, 1, 3072, 3074, 2 * 3073 - 1])
 def test_binary_files_of_another_size_are_refused(tmp_path, size):
     (tmp_path / "cut.bin").write_bytes(bytes(size))
-    with pytest.raises(DataError, match=f"expected 3073 bytes for each of 1 .. 10000 records, got {size} bytes"):
+    with pytest.raises(
+        DataError, match=f"expected 3073 bytes for each of 1 .. 10000 records, got {size} bytes"
+    ):
         read_binary(tmp_path / "cut.bin")
 
 
@@ -124,7 +143,9 @@ def test_another_file_than_the_official_one_is_refused_unread(cifar):
     path = cifar / PYTHON / "data_batch_2"
     (cifar / BINARY).rename(cifar / "elsewhere")
     path.write_bytes(path.read_bytes()[:-1] + b"!")
-    with pytest.raises(DataError, match=r"data_batch_2: expected the official file, with md5 [0-9a-f]{32}, got"):
+    with pytest.raises(
+        DataError, match=r"data_batch_2: expected the official file, with md5 [0-9a-f]{32}, got"
+    ):
         read_cifar(cifar)
 
 
@@ -178,7 +199,15 @@ def test_labels_out_of_range_are_refused_by_the_file(tmp_path, capsys, label):
     raw = bytearray(path.read_bytes())
     raw[7 * files.RECORD] = label
     path.write_bytes(raw)
-    words = ["train", "--task", "cifar_baseline", "--data-dir", str(tmp_path), "--out", str(tmp_path / "run")]
+    words = [
+        "train",
+        "--task",
+        "cifar_baseline",
+        "--data-dir",
+        str(tmp_path),
+        "--out",
+        str(tmp_path / "run"),
+    ]
     assert main(words) == 3
     assert f"{path}: labels: expected 0 .. 9, got {label}" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

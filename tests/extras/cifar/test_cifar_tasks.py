@@ -11,7 +11,8 @@ from morphogen.config.spec import RunSpec, find_host, param_budget, resolve
 from morphogen.config.task import TASKS
 from morphogen.errors import ConfigError
 
-# task: host parameters, default slots, batch, episode length (from the task table of the interface document)
+# task: host parameters, default slots, batch, episode length (from the task table of the interface
+# document)
 ROWS = {
     "cifar_baseline": (6_418, "r0c0 r0c1 r0c2", 128, 150),
     "cifar_scale": (99_922, "r0c0 r0c1 r0c2 r0c3 r0c4", 128, 150),
@@ -20,7 +21,12 @@ ROWS = {
     "cifar_multichannel": (6_418, "r0c0 r0c1 r0c2 r1c0 r1c1 r1c2", 128, 150),
     "cifar_postpool": (24_346, "r1c0 r1c1 r1c2", 128, 150),
     "cifar_highres": (24_346, "r0c0 r0c1 r0c2", 128, 150),
-    "cifar_deep_multichannel": (99_922, "r0c0 r0c1 r0c2 r0c3 r0c4 r1c0 r1c1 r1c2 r1c3 r1c4", 128, 150),
+    "cifar_deep_multichannel": (
+        99_922,
+        "r0c0 r0c1 r0c2 r0c3 r0c4 r1c0 r1c1 r1c2 r1c3 r1c4",
+        128,
+        150,
+    ),
     "cifar_deep_impaired": (1_140, "r0c0 r0c1 r0c2 r0c3 r0c4 r1c0 r1c1 r1c2 r1c3 r1c4", 128, 150),
 }
 STABLE_CONFIG = "c5af4b739837f973e610e019609cb79bcd57a34635600c0eddbda7523a7a7263"
@@ -47,7 +53,11 @@ def test_the_text_of_a_complete_config_of_another_task_is_the_recorded_one():
 def test_presets_set_what_their_table_says():
     stable = build_spec({"preset": "cifar_baseline_stable"})
     assert (stable.task, stable.rounds, stable.ppo.clip) == ("cifar_baseline", 200, 0.1)
-    assert (stable.ppo.entropy_coef, stable.ppo.entropy_coef_end, stable.ppo.entropy_anneal_rounds) == (0.06, 0.03, 50)
+    assert (
+        stable.ppo.entropy_coef,
+        stable.ppo.entropy_coef_end,
+        stable.ppo.entropy_anneal_rounds,
+    ) == (0.06, 0.03, 50)
     for name, seeds in (("cifar_postpool", 3), ("cifar_deep_impaired", 6)):
         spec = build_spec({"preset": name})
         assert (spec.rounds, spec.max_seeds, spec.ppo.max_grad_norm) == (200, seeds, 0.5)
@@ -56,11 +66,14 @@ def test_presets_set_what_their_table_says():
     assert build_spec({"preset": "cifar_minimal"}).ppo.entropy_coef == 0.1
 
 
-# Largest blueprint of each declared slot: conv_heavy 18 C^2 + 4 C, bottleneck 2 C q + 9 q^2 + 2 C, q = max(8, C // 4).
+# Largest blueprint of each declared slot: conv_heavy 18 C^2 + 4 C, bottleneck 2 C q + 9 q^2 + 2 C,
+# q = max(8, C // 4).
 def test_the_budget_is_a_fully_grown_network():
     assert param_budget(RunSpec(task="cifar_baseline")) == 48_832
 
 
 def test_a_floor_fits_ten_slots():
-    with pytest.raises(ConfigError, match=r"policy.floor.slot: expected <= 0.05 with 10 slots, got 0.051"):
+    with pytest.raises(
+        ConfigError, match=r"policy.floor.slot: expected <= 0.05 with 10 slots, got 0.051"
+    ):
         RunSpec(task="cifar_deep_impaired", policy=PolicySpec(floor={"slot": 0.051}))

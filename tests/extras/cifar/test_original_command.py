@@ -1,4 +1,6 @@
-"""The command of the original program, word for word after `morphogen`, on files of the official binary format."""
+"""The command of the original program, word for word after `morphogen`, on files of the official
+binary format.
+"""
 
 import json
 import subprocess
@@ -13,7 +15,8 @@ import morphogen as mg
 from morphogen.log.run_log import iterate_events, read_run
 
 COMMAND = (
-    "train ppo --preset cifar_baseline --task cifar_baseline --rounds 1 --envs 1 --episode-length 5 --telemetry-dir DIR"
+    "train ppo --preset cifar_baseline --task cifar_baseline --rounds 1 --envs 1 "
+    "--episode-length 5 --telemetry-dir DIR"
 )
 EPOCHS, ARMS = 5, {"wait", "random", "heuristic", "ppo"}
 
@@ -42,13 +45,19 @@ def test_it_trains_five_epochs_of_one_env_and_sums_up(ended):
     progress, summary = done.stderr, done.stdout
     assert "180 train, 20 validation, 40 test samples" in progress
     assert "1 round of 5 epochs with 1 env\n" in progress
-    assert progress.index("round 1/1") < progress.index("final evaluation: each policy plays 1 held-out instance\n")
+    assert progress.index("round 1/1") < progress.index(
+        "final evaluation: each policy plays 1 held-out instance\n"
+    )
     assert "Traceback" not in progress
     assert summary.startswith("1 held-out instance, the same for every policy")
     assert "1 round in 0:" in summary
     assert f"files: runs/{run.name}" in summary
     log = read_run(run)
-    assert (log.config["task"], log.config["envs"], log.config["episode_length"]) == ("cifar_baseline", 1, EPOCHS)
+    assert (log.config["task"], log.config["envs"], log.config["episode_length"]) == (
+        "cifar_baseline",
+        1,
+        EPOCHS,
+    )
     assert log.manifest["status"] == "completed"
     assert [row["host_params"] for row in log.tables["starts"]] == [6_418]
     assert set(json.loads((run / "result.json").read_text())["policies"]) == ARMS
@@ -61,10 +70,20 @@ def test_its_events_are_in_the_folder_that_it_names_and_read_back_as_those_of_th
     assert not (run / "events.jsonl").exists()
     told = list(mg.events(run))
     kinds = Counter(type(event.data).__name__ for event in told)
-    assert kinds["RunStarted"] == kinds["BatchSummary"] == kinds["PpoUpdated"] == kinds["RunCompleted"] == 1
+    assert (
+        kinds["RunStarted"]
+        == kinds["BatchSummary"]
+        == kinds["PpoUpdated"]
+        == kinds["RunCompleted"]
+        == 1
+    )
     assert kinds["EpisodeCompleted"] == 1
-    assert [event.epoch for event in told if type(event.data).__name__ == "EpochCompleted"] == list(range(EPOCHS))
+    assert [event.epoch for event in told if type(event.data).__name__ == "EpochCompleted"] == list(
+        range(EPOCHS)
+    )
     assert {event.env for event in told} == {None, 0}
     assert told == list(iterate_events(folder / "DIR"))
-    with pytest.raises(mg.ConfigError, match=r"DIR is not a run directory.*name the run directory of these events"):
+    with pytest.raises(
+        mg.ConfigError, match=r"DIR is not a run directory.*name the run directory of these events"
+    ):
         mg.events(folder / "DIR")

@@ -1,4 +1,6 @@
-"""The environments of Gymnasium: registration, spaces, modes of resets, seeds, wrappers, the single env."""
+"""The environments of Gymnasium: registration, spaces, modes of resets, seeds, wrappers, the single
+env.
+"""
 
 import gymnasium
 import numpy as np
@@ -19,7 +21,12 @@ from gymnasium.wrappers.vector import (
 
 import morphogen as mg
 from morphogen.config.task import TASKS
-from morphogen.extras.gymnasium.env import GymnasiumEnv, GymnasiumSingleEnv, flatten_seen, join_masks
+from morphogen.extras.gymnasium.env import (
+    GymnasiumEnv,
+    GymnasiumSingleEnv,
+    flatten_seen,
+    join_masks,
+)
 from morphogen.testing.builders.tree_equality import trees_equal
 from morphogen.vocab.action import SIZES, Head, Op, Outcome
 
@@ -35,7 +42,9 @@ def small(**fields):
 def test_every_task_is_registered():
     names = {name for name in gymnasium.registry if name.startswith("morphogen/")}
     assert names == {f"morphogen/{task}-v0" for task in TASKS}
-    assert isinstance(gymnasium.make_vec(f"morphogen.extras.gymnasium.env:{NAME}", num_envs=2), GymnasiumEnv)
+    assert isinstance(
+        gymnasium.make_vec(f"morphogen.extras.gymnasium.env:{NAME}", num_envs=2), GymnasiumEnv
+    )
     assert isinstance(gymnasium.make(NAME).unwrapped, GymnasiumSingleEnv)
 
 
@@ -77,9 +86,15 @@ def test_what_a_step_returned_is_not_written_to_later():
     env = small()
     env.reset(seed=0)
     first = env.step(env.action_space.sample())
-    kept = [part.copy() for part in (*first[0].values(), first[1], first[2]) if isinstance(part, np.ndarray)]
+    kept = [
+        part.copy()
+        for part in (*first[0].values(), first[1], first[2])
+        if isinstance(part, np.ndarray)
+    ]
     env.step(env.action_space.sample())
-    now = [part for part in (*first[0].values(), first[1], first[2]) if isinstance(part, np.ndarray)]
+    now = [
+        part for part in (*first[0].values(), first[1], first[2]) if isinstance(part, np.ndarray)
+    ]
     assert all((one == other).all() for one, other in zip(kept, now, strict=True))
 
 
@@ -91,7 +106,9 @@ def test_the_same_step_begins_the_next_episode_and_keeps_the_last_observation():
     seen, _, _, _, info = steps[3]
     assert info["_final_obs"].all()
     assert all(env.single_observation_space.contains(last) for last in info["final_obs"])
-    assert info["final_obs"][0]["observation"][0] == 1.0, "the clock of the last observation is at the horizon"
+    assert info["final_obs"][0]["observation"][0] == 1.0, (
+        "the clock of the last observation is at the horizon"
+    )
     assert (seen["observation"][:, 0] == 0.0).all()
 
 
@@ -131,7 +148,9 @@ def test_the_next_step_begins_an_episode_of_the_envs_that_ended_alone():
     alone, step = env.functional.step(before, mg.actions.wait(env.functional))
     assert trees_equal(env.state[:1], alone[:1])
     assert reward[0] == step.reward[0].item()
-    assert trees_equal(env.state[1:], same.state[1:]), "the next episodes are those of the other mode"
+    assert trees_equal(env.state[1:], same.state[1:]), (
+        "the next episodes are those of the other mode"
+    )
     assert (seen["observation"][1:, 0] == 0.0).all()
 
 
@@ -141,7 +160,11 @@ def test_every_mode_pays_the_same_episodes(mode):
     env.reset(seed=0)
     draw, returns, found = np.random.default_rng(0), np.zeros(3), []
     while len(found) < 3:
-        actions = draw.integers(0, 2, (3, 8)) if mode is not AutoresetMode.NEXT_STEP or not _begins(env) else WAIT
+        actions = (
+            draw.integers(0, 2, (3, 8))
+            if mode is not AutoresetMode.NEXT_STEP or not _begins(env)
+            else WAIT
+        )
         _, reward, ended, _, _ = env.step(actions)
         returns += reward
         if ended.all():
@@ -152,7 +175,10 @@ def test_every_mode_pays_the_same_episodes(mode):
     reference = small(autoreset_mode="SameStep")
     reference.reset(seed=0)
     draw = np.random.default_rng(0)
-    expected = [sum(reference.step(draw.integers(0, 2, (3, 8)))[1].astype(float) for _ in range(4)) for _ in range(3)]
+    expected = [
+        sum(reference.step(draw.integers(0, 2, (3, 8)))[1].astype(float) for _ in range(4))
+        for _ in range(3)
+    ]
     assert np.array(found) == pytest.approx(np.array(expected))
 
 
@@ -167,7 +193,10 @@ def test_an_env_that_has_ended_refuses_a_step_until_its_reset():
     ended = [env.step(WAIT) for _ in range(4)][-1][2]
     state = env.state
     for _ in range(2):
-        with pytest.raises(gymnasium.error.ResetNeeded, match=r"envs \[0, 1, 2\] have ended: call reset before step"):
+        with pytest.raises(
+            gymnasium.error.ResetNeeded,
+            match=r"envs \[0, 1, 2\] have ended: call reset before step",
+        ):
             env.step(WAIT)
     assert env.state is state
     env.reset(options={"reset_mask": np.array([True, True, False])})
@@ -194,7 +223,9 @@ def test_without_resets_of_its_own_a_mask_selects_the_envs_that_begin_anew():
 
 @every_mode
 def test_an_env_that_was_rolled_back_goes_on(mode):
-    env = GymnasiumEnv(2, task="digits", episode_length=6, autoreset_mode=mode, data={"minibatches": 2, "batch": 8})
+    env = GymnasiumEnv(
+        2, task="digits", episode_length=6, autoreset_mode=mode, data={"minibatches": 2, "batch": 8}
+    )
     env.reset(seed=0)
     wait = np.zeros((2, 8), dtype=np.int64)
     env.step(wait)
@@ -222,7 +253,9 @@ def test_a_step_crosses_three_times():
     env.reset(seed=0)
     env.step(np.zeros((3, 8), dtype=np.int64))
     count = {name: number for name, number in env.functional.ledger.items() if number}
-    assert count == {"arrays": 2, "plan": 1, "actions": 1}, "one `arrays` each for the reset and the step"
+    assert count == {"arrays": 2, "plan": 1, "actions": 1}, (
+        "one `arrays` each for the reset and the step"
+    )
 
 
 WRAPPERS = {
@@ -298,7 +331,9 @@ def test_columns_of_the_joined_mask_and_of_a_flat_observation():
     assert op.tolist() == seen["mask"]["op"][0].tolist()
     assert slot.tolist() == seen["mask"]["slot"][0, Op.GERMINATE].tolist()
     assert blueprint.tolist() == seen["mask"]["blueprint"][0].tolist()
-    occupy = mg.actions.build(env.functional, "GERMINATE", slot="r1c0", blueprint="conv_heavy").numpy()
+    occupy = mg.actions.build(
+        env.functional, "GERMINATE", slot="r1c0", blueprint="conv_heavy"
+    ).numpy()
     seen, *_ = env.step(occupy)
     contents = flatten_seen(seen)[:, -28:].reshape(3, 2, 14)
     assert contents.argmax(-1).tolist() == [[0, 1 + mg.Blueprint.CONV_HEAVY]] * 3
@@ -310,7 +345,9 @@ def test_columns_of_the_joined_mask_and_of_a_flat_observation():
 
 
 def test_wrong_use_is_named():
-    with pytest.raises(mg.ConfigError, match='autoreset_mode: expected NextStep, SameStep, Disabled, got "Never"'):
+    with pytest.raises(
+        mg.ConfigError, match='autoreset_mode: expected NextStep, SameStep, Disabled, got "Never"'
+    ):
         small(autoreset_mode="Never")
     with pytest.raises(mg.ConfigError, match='render_mode: expected None, got "human"'):
         small(render_mode="human")
@@ -322,9 +359,13 @@ def test_wrong_use_is_named():
     env.reset()
     with pytest.raises(mg.ConfigError, match=r"actions: expected integers \[3, 8\], got float64"):
         env.step(np.zeros((3, 8)))
-    with pytest.raises(mg.ConfigError, match=r"action: expected int64 \[3, 8\], got torch.int64 \[2, 8\]"):
+    with pytest.raises(
+        mg.ConfigError, match=r"action: expected int64 \[3, 8\], got torch.int64 \[2, 8\]"
+    ):
         env.step(np.zeros((2, 8), dtype=np.int64))
     with pytest.raises(mg.ConfigError, match='options: expected reset_mask, got "mask"'):
         env.reset(options={"mask": np.ones(3, dtype=bool)})
-    with pytest.raises(mg.ConfigError, match=r"options.reset_mask: expected bool \[3\], got bool \[1\]"):
+    with pytest.raises(
+        mg.ConfigError, match=r"options.reset_mask: expected bool \[3\], got bool \[1\]"
+    ):
         env.reset(options={"reset_mask": np.ones(1, dtype=bool)})

@@ -1,4 +1,6 @@
-"""Rows of the legacy kernels and lives of envs as the legacy rules see them: by hand and as strategies."""
+"""Rows of the legacy kernels and lives of envs as the legacy rules see them: by hand and as
+strategies.
+"""
 
 from dataclasses import dataclass, fields
 
@@ -16,7 +18,9 @@ REALS = (
     *("escrow_balance", "drip_scale"),
 )
 WHOLES = {
-    **dict.fromkeys(("previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "age", "left"), 0),
+    **dict.fromkeys(
+        ("previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "age", "left"), 0
+    ),
     **dict.fromkeys(("n_active_seeds", "n_fossilized", "n_contributing_fossilized"), 0),
     **{"op": int(Op.WAIT), "epoch": 1, "stage": int(Stage.DORMANT), "host_params": 1000},
 }
@@ -26,11 +30,14 @@ points = st.sampled_from(POINTS) | st.integers(-160, 160).map(lambda n: n / 8)
 maybe_points = st.none() | points
 shares = st.integers(0, 80).map(lambda n: n * 1.25)
 few = st.integers(0, 12)
-helpful = st.sampled_from((4.0, 1.0, 0.5, 9.0, -0.6, None))  # contributions that mostly earn something
+# contributions that mostly earn something
+helpful = st.sampled_from((4.0, 1.0, 0.5, 9.0, -0.6, None))
 
 
 def rows_of(count: int = 1, *, dtype: torch.dtype = torch.float64, last=False, **given) -> SlotRows:
-    """Rows by hand; a value stands for all of them, None for what was not measured.  Empty slots unless given."""
+    """Rows by hand; a value stands for all of them, None for what was not measured.  Empty slots
+    unless given.
+    """
     assert given.keys() <= {*OPTIONAL, *REALS, *WHOLES}, given.keys()
 
     def real(value) -> torch.Tensor:
@@ -42,7 +49,10 @@ def rows_of(count: int = 1, *, dtype: torch.dtype = torch.float64, last=False, *
 
     return SlotRows(
         last=torch.as_tensor(last).expand(count).clone(),
-        **{name: torch.as_tensor(given.get(name, WHOLES[name])).expand(count).clone() for name in WHOLES},
+        **{
+            name: torch.as_tensor(given.get(name, WHOLES[name])).expand(count).clone()
+            for name in WHOLES
+        },
         **{name: real(given.get(name, 0.0)) for name in REALS},
         **{name: maybe(given.get(name)) for name in OPTIONAL},
     )
@@ -50,9 +60,15 @@ def rows_of(count: int = 1, *, dtype: torch.dtype = torch.float64, last=False, *
 
 @st.composite
 def fields_of_a_row(draw, **given) -> dict:
-    """Fields of a valid row: without a seed nothing is measured, and the uncommitted part is, whenever a seed is."""
+    """Fields of a valid row: without a seed nothing is measured, and the uncommitted part is,
+    whenever a seed is.
+    """
     seed = draw(st.booleans()) if "stage" not in given else given["stage"] in SEEDS
-    stage = draw(st.sampled_from(SEEDS)) if seed else draw(st.sampled_from((Stage.DORMANT, Stage.PRUNED)))
+    stage = (
+        draw(st.sampled_from(SEEDS))
+        if seed
+        else draw(st.sampled_from((Stage.DORMANT, Stage.PRUNED)))
+    )
     contribution = draw(maybe_points) if seed else None
     drawn = {
         "op": int(draw(st.sampled_from(Op))),
@@ -62,7 +78,11 @@ def fields_of_a_row(draw, **given) -> dict:
         "epoch": draw(st.integers(1, 60)),
         "left": draw(few),
         "contribution": contribution,
-        "uncommitted": draw(maybe_points) if contribution is None and seed else draw(points) if seed else None,
+        "uncommitted": draw(maybe_points)
+        if contribution is None and seed
+        else draw(points)
+        if seed
+        else None,
         **{name: draw(maybe_points) if seed else None for name in ("progress", "stage_gain")},
         "interaction_sum": draw(points),
         "val_acc": draw(shares),
@@ -70,7 +90,10 @@ def fields_of_a_row(draw, **given) -> dict:
         "effective_seed_params": draw(st.sampled_from((0.0, 12.5, 3000.0, 1e6))),
         "alpha_delta_sq_sum": draw(st.sampled_from((0.0, 0.01, 1.0, 40.0))),
         "host_params": draw(st.sampled_from((1, 200, 5000))),
-        **{name: draw(st.integers(0, 4)) for name in ("n_active_seeds", "n_fossilized", "n_contributing_fossilized")},
+        **{
+            name: draw(st.integers(0, 4))
+            for name in ("n_active_seeds", "n_fossilized", "n_contributing_fossilized")
+        },
         "escrow_balance": draw(st.sampled_from((-0.5, 0.0, 0.7, 3.0))),
         "drip_scale": draw(st.sampled_from((0.0, 0.01, 0.5))),
     }
@@ -108,13 +131,18 @@ class Life:
         stage, seed = Stage(self.next_stage), self.next_stage in SEEDS
         if not seed:
             return Life(stage=int(stage), previous_stage=self.stage)
-        moved, born = self.next_stage != self.stage, self.next_stage == Stage.GERMINATED != self.stage
+        moved, born = (
+            self.next_stage != self.stage,
+            self.next_stage == Stage.GERMINATED != self.stage,
+        )
         shown = contribution is not None and stage >= Stage.BLENDING
         return Life(
             stage=int(stage),
             previous_stage=self.stage if moved else self.previous_stage,
             epochs_in_stage=1 if moved else self.epochs_in_stage + 1,
-            previous_epochs_in_stage=self.epochs_in_stage if moved else self.previous_epochs_in_stage,
+            previous_epochs_in_stage=self.epochs_in_stage
+            if moved
+            else self.previous_epochs_in_stage,
             age=1 if born else self.age + 1,
             contribution=contribution if shown else 0.0,
             contribution_valid=shown,
@@ -126,7 +154,11 @@ class Life:
         )
 
 
-UP = {stage: after for stage, after in zip(SEEDS, (*SEEDS[1:], None), strict=True) if after is not None}
+UP = {
+    stage: after
+    for stage, after in zip(SEEDS, (*SEEDS[1:], None), strict=True)
+    if after is not None
+}
 
 
 def choices(slot: Life) -> list[Op]:
@@ -144,14 +176,21 @@ def follow(slot: Life, op: Op) -> Stage:
     """The stage after an op."""
     if op in (Op.ADVANCE, Op.FOSSILIZE):
         return UP[Stage(slot.stage)]
-    after = {Op.GERMINATE: Stage.GERMINATED, Op.PRUNE: Stage.PRUNED, Op.SET_ALPHA_TARGET: Stage.BLENDING}
+    after = {
+        Op.GERMINATE: Stage.GERMINATED,
+        Op.PRUNE: Stage.PRUNED,
+        Op.SET_ALPHA_TARGET: Stage.BLENDING,
+    }
     return after.get(op, Stage.DORMANT if slot.stage == Stage.PRUNED else Stage(slot.stage))
 
 
 @st.composite
 def settled(draw, stage: Stage, credit) -> Life:
     """A slot that has been in a stage for a while."""
-    shown, alpha = stage >= Stage.BLENDING, {Stage.BLENDING: 0.5, Stage.HOLDING: 1.0, Stage.FOSSILIZED: 1.0}
+    shown, alpha = (
+        stage >= Stage.BLENDING,
+        {Stage.BLENDING: 0.5, Stage.HOLDING: 1.0, Stage.FOSSILIZED: 1.0},
+    )
     return Life(
         stage=int(stage),
         previous_stage=int(stage) - 1,
@@ -167,8 +206,11 @@ def settled(draw, stage: Stage, credit) -> Life:
 
 
 @st.composite
-def lives(draw, *, steps: int | None = None, start=None, rollbacks: bool = False, credit=maybe_points):
-    """Inputs of consecutive steps of one env whose slots live as slots do; the last step is the horizon.
+def lives(
+    draw, *, steps: int | None = None, start=None, rollbacks: bool = False, credit=maybe_points
+):
+    """Inputs of consecutive steps of one env whose slots live as slots do; the last step is the
+    horizon.
 
     `rollbacks`: one of the steps may be rolled back; `credit`: what contributions are drawn from.
     """
@@ -184,13 +226,18 @@ def lives(draw, *, steps: int | None = None, start=None, rollbacks: bool = False
         for place, slot in enumerate(slots):
             slot.op = int(op if place == where else Op.WAIT)
             slot.next_stage = int(follow(slot, Op(slot.op)))
-            faded = slot.op == Op.WAIT and slot.stage == Stage.BLENDING and draw(st.integers(0, 3)) == 0
+            faded = (
+                slot.op == Op.WAIT and slot.stage == Stage.BLENDING and draw(st.integers(0, 3)) == 0
+            )
             lost = faded or (back and slot.stage in SEEDS and slot.stage != Stage.FOSSILIZED)
             slot.next_stage = int(Stage.PRUNED) if lost else slot.next_stage
         after, worth = draw(shares), [draw(credit) for _ in slots]
         closed = [slot.close(accuracy, q) for slot, q in zip(slots, worth, strict=True)]
         for slot, then in zip(slots, closed, strict=True):
-            slot.next_contribution, slot.next_contribution_valid = then.contribution, then.contribution_valid
+            slot.next_contribution, slot.next_contribution_valid = (
+                then.contribution,
+                then.contribution_valid,
+            )
         leaves = {one.name: [[getattr(slot, one.name) for slot in slots]] for one in fields(Life)}
         pairs = torch.tensor([[draw(points) for _ in slots] for _ in slots], dtype=torch.float64)
         found.append(
@@ -207,7 +254,9 @@ def lives(draw, *, steps: int | None = None, start=None, rollbacks: bool = False
                 next_val_acc=after,
                 clean_valid=draw(st.booleans()),
                 interaction=pairs + pairs.T,
-                slots=make_slot_inputs(1, places, **{name: torch.tensor(rows) for name, rows in leaves.items()}),
+                slots=make_slot_inputs(
+                    1, places, **{name: torch.tensor(rows) for name, rows in leaves.items()}
+                ),
             )
         )
         accuracy, slots = after, closed

@@ -27,9 +27,23 @@ KERNELS = {
     "basic": basic_reward,
     "basic_plus": basic_reward,
 }
-SEED = ("stage", "previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "age", "interaction_sum")
+SEED = (
+    "stage",
+    "previous_stage",
+    "epochs_in_stage",
+    "previous_epochs_in_stage",
+    "age",
+    "interaction_sum",
+)
 PLAIN = (
-    *("epoch", "val_acc", "val_acc_delta", "host_params", "effective_seed_params", "alpha_delta_sq_sum"),
+    *(
+        "epoch",
+        "val_acc",
+        "val_acc_delta",
+        "host_params",
+        "effective_seed_params",
+        "alpha_delta_sq_sum",
+    ),
     *("n_active_seeds", "n_fossilized", "n_contributing_fossilized", "escrow_balance"),
 )
 
@@ -45,13 +59,20 @@ def close(got: torch.Tensor, want, name: str = "") -> None:
 def spec_of(rule: str, config: dict) -> LegacyRewardSpec:
     """The constants of a row: the defaults of its rule and what the row changes."""
     fraction = {"drip_fraction": 0.7 if rule == "basic_plus" else 0.0}
-    return LegacyRewardSpec(**fraction | {name: value for name, value in config.items() if name != "gamma"})
+    return LegacyRewardSpec(
+        **fraction | {name: value for name, value in config.items() if name != "gamma"}
+    )
 
 
 def fields_of(given: dict) -> dict:
-    """The inputs of a row as fields of `legacies.rows_of`: one slot in column 0, open drip records beside it."""
+    """The inputs of a row as fields of `legacies.rows_of`: one slot in column 0, open drip records
+    beside it.
+    """
     seed = given["seed"] or {}
-    start, accuracy = given.get("acc_at_germination"), given.get("stable_val_acc", given.get("val_acc"))
+    start, accuracy = (
+        given.get("acc_at_germination"),
+        given.get("stable_val_acc", given.get("val_acc")),
+    )
     fields = {name: given[name] for name in PLAIN if name in given}
     fields |= {name: seed[name] for name in SEED if name in seed}
     fields |= {name: int(Stage[seed[name]]) for name in ("stage", "previous_stage") if name in seed}
@@ -73,8 +94,12 @@ def read_kernel(row: dict, dtype: torch.dtype) -> None:
     paid = kernel(rows_of(dtype=dtype, **fields_of(given)), spec=spec, gamma=gamma)
     components = dict(paid.components)
     for record in given.get("drip", ()):
-        other = rows_of(dtype=dtype, drip_scale=record["scale"], contribution=record["contribution"])
-        components["drip"] = components["drip"] + kernel(other, spec=spec, gamma=gamma).components["drip"]
+        other = rows_of(
+            dtype=dtype, drip_scale=record["scale"], contribution=record["contribution"]
+        )
+        components["drip"] = (
+            components["drip"] + kernel(other, spec=spec, gamma=gamma).components["drip"]
+        )
     for name, want in outputs.get("components", {}).items():
         close(components[name], [want], name)
     close(torch.stack([*components.values()]).sum(0), [outputs["total"]], "total")
@@ -88,10 +113,17 @@ def read_kernel(row: dict, dtype: torch.dtype) -> None:
 def read_rent_and_shock(given: dict, outputs: dict, dtype: torch.dtype) -> None:
     slots = given["slots"]
     stage = torch.tensor([[int(Stage[slot["stage"] or "DORMANT"]) for slot in slots]])
-    alpha, was = (torch.tensor([[slot[name] for slot in slots]], dtype=dtype) for name in ("alpha", "prev_alpha"))
-    params, before = (torch.tensor([[slot[name] for slot in slots]]) for name in ("seed_params", "prev_params"))
+    alpha, was = (
+        torch.tensor([[slot[name] for slot in slots]], dtype=dtype)
+        for name in ("alpha", "prev_alpha")
+    )
+    params, before = (
+        torch.tensor([[slot[name] for slot in slots]]) for name in ("seed_params", "prev_params")
+    )
     spec = LegacyRewardSpec(
-        host_params_floor=given["host_params_floor"], slot_rent_ratio=given["slot_rent_ratio"], drip_fraction=0.0
+        host_params_floor=given["host_params_floor"],
+        slot_rent_ratio=given["slot_rent_ratio"],
+        drip_fraction=0.0,
     )
     host = torch.tensor([given["host_params"]])
     got = rent_and_shock_inputs((stage, alpha, params), (was, before), host_params=host, spec=spec)
@@ -107,8 +139,16 @@ def read_part(row: dict, dtype: torch.dtype) -> None:
         WHOLE[name](given, outputs, dtype)
         return
     seed = given.get("seed") or {}
-    reals = {key: torch.tensor([value], dtype=dtype) for key, value in given.items() if isinstance(value, int | float)}
-    reals |= {key: torch.tensor([value], dtype=dtype) for key, value in seed.items() if isinstance(value, int | float)}
+    reals = {
+        key: torch.tensor([value], dtype=dtype)
+        for key, value in given.items()
+        if isinstance(value, int | float)
+    }
+    reals |= {
+        key: torch.tensor([value], dtype=dtype)
+        for key, value in seed.items()
+        if isinstance(value, int | float)
+    }
     stages = {
         key: torch.tensor([int(Stage[value])])
         for key, value in seed.items()
@@ -117,7 +157,9 @@ def read_part(row: dict, dtype: torch.dtype) -> None:
     empty = {"stage": torch.tensor([int(Stage.DORMANT)]), "age": torch.zeros(1, dtype=dtype)}
     empty |= {"epochs_in_stage": torch.zeros(1, dtype=dtype)}
     maybes = {
-        key: OptionalValue(reals.get(key, torch.full((1,), torch.nan, dtype=dtype)), torch.tensor([key in reals]))
+        key: OptionalValue(
+            reals.get(key, torch.full((1,), torch.nan, dtype=dtype)), torch.tensor([key in reals])
+        )
         for key in ("contribution", "uncommitted_improvement")
     }
     spec = spec_of("", row["config"])
@@ -127,7 +169,12 @@ def read_part(row: dict, dtype: torch.dtype) -> None:
 WHOLE = {"rent_and_shock_inputs": read_rent_and_shock}
 PARTS: dict[str, Callable[[dict, dict, LegacyRewardSpec], torch.Tensor]] = {
     "stage_pbrs": lambda x, _, spec: parts.stage_pbrs(
-        x["stage"], x["epochs_in_stage"], x["previous_stage"], x["previous_epochs_in_stage"], spec=spec, gamma=GAMMA
+        x["stage"],
+        x["epochs_in_stage"],
+        x["previous_stage"],
+        x["previous_epochs_in_stage"],
+        spec=spec,
+        gamma=GAMMA,
     ),
     "prune_shaping": lambda x, *_: parts.prune_shaping(x["stage"], x["age"], x["contribution"]),
     "fossilize_shaping": lambda x, *_: parts.fossilize_shaping(
@@ -139,11 +186,18 @@ PARTS: dict[str, Callable[[dict, dict, LegacyRewardSpec], torch.Tensor]] = {
     "synergy": lambda x, *_: parts.synergy(x["interaction_sum"]),
     "timing_discount": lambda x, given, _: parts.timing_discount(
         x["germination_epoch"],
-        spec=LegacyRewardSpec(warmup_epochs=given["warmup_epochs"], warmup_floor=given["warmup_floor"]),
+        spec=LegacyRewardSpec(
+            warmup_epochs=given["warmup_epochs"], warmup_floor=given["warmup_floor"]
+        ),
     ),
-    "combine": lambda x, given, _: parts.combine(x["progress"], x["contribution"].value, how=given["combine"]),
+    "combine": lambda x, given, _: parts.combine(
+        x["progress"], x["contribution"].value, how=given["combine"]
+    ),
     "drip": lambda x, given, _: parts.drip(
-        x["scale"], x["contribution"].value, cap=given["drip_cap"], negative_ratio=given["drip_negative_ratio"]
+        x["scale"],
+        x["contribution"].value,
+        cap=given["drip_cap"],
+        negative_ratio=given["drip_negative_ratio"],
     ),
 }
 READERS: dict[str, Callable[[dict, torch.dtype], None]] = {

@@ -23,20 +23,53 @@ from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
 GAMMA = 0.995
-KERNELS = {"shaped": shaped_reward, "escrow": escrow_reward, "simplified": simplified_reward, "basic": basic_reward}
+KERNELS = {
+    "shaped": shaped_reward,
+    "escrow": escrow_reward,
+    "simplified": simplified_reward,
+    "basic": basic_reward,
+}
 SPEC = LegacyRewardSpec(drip_fraction=0.7)
 STAGES = ("stage", "previous_stage", "epochs_in_stage", "previous_epochs_in_stage")
-GROWTH = ("host_params", "effective_seed_params", "alpha_delta_sq_sum", "n_active_seeds", "n_fossilized")
+GROWTH = (
+    "host_params",
+    "effective_seed_params",
+    "alpha_delta_sq_sum",
+    "n_active_seeds",
+    "n_fossilized",
+)
 SHARED = ("op", *STAGES, "contribution", "uncommitted")
 READS = {  # the inputs that each rule lists
-    "shaped": (*SHARED, *GROWTH, "epoch", "last", "val_acc", "age", "progress", "stage_gain", "interaction_sum"),
-    "escrow": (*SHARED, *GROWTH, "epoch", "last", "val_acc", "age", "progress", "interaction_sum", "escrow_balance"),
+    "shaped": (
+        *SHARED,
+        *GROWTH,
+        "epoch",
+        "last",
+        "val_acc",
+        "age",
+        "progress",
+        "stage_gain",
+        "interaction_sum",
+    ),
+    "escrow": (
+        *SHARED,
+        *GROWTH,
+        "epoch",
+        "last",
+        "val_acc",
+        "age",
+        "progress",
+        "interaction_sum",
+        "escrow_balance",
+    ),
     "simplified": ("op", *STAGES, "last", "val_acc", "n_contributing_fossilized"),
     "basic": (*SHARED, "last", "left", "val_acc_delta", "effective_seed_params", "drip_scale"),
 }
 every_kernel = pytest.mark.parametrize("name", list(KERNELS))
 credits = pytest.mark.parametrize("name", ["shaped", "escrow"])
-legacy_specs = st.just(SPEC) | groups(LegacyRewardSpec).map(lambda spec: replace(spec, drip_fraction=0.7))
+legacy_specs = st.just(SPEC) | groups(LegacyRewardSpec).map(
+    lambda spec: replace(spec, drip_fraction=0.7)
+)
 
 
 def pay(name: str, row: SlotRows, spec: LegacyRewardSpec = SPEC):
@@ -57,7 +90,9 @@ def attribution(name: str, row: SlotRows, spec: LegacyRewardSpec = SPEC) -> floa
 @every_kernel
 @given(one=rows(), other=rows())
 def test_inputs_that_a_rule_does_not_list_change_nothing(name, one, other):
-    unread = {field: getattr(other, field) for field in SlotRows._fields if field not in READS[name]}
+    unread = {
+        field: getattr(other, field) for field in SlotRows._fields if field not in READS[name]
+    }
     for got, want in zip(pay(name, one._replace(**unread)), pay(name, one), strict=True):
         assert got.keys() == want.keys()
         assert all(torch.equal(got[key], want[key]) for key in got)
@@ -88,17 +123,27 @@ def _joined(a, b):
 
 
 @credits
-@given(found=fields_of_a_row(stage=int(Stage.HOLDING)), q=st.sampled_from([x for x in POINTS if x < 0]), data=st.data())
+@given(
+    found=fields_of_a_row(stage=int(Stage.HOLDING)),
+    q=st.sampled_from([x for x in POINTS if x < 0]),
+    data=st.data(),
+)
 def test_a_seed_that_hurts_pays_its_contribution(name, found, q, data):
     op = data.draw(st.sampled_from([op for op in Op if op not in (Op.PRUNE, Op.FOSSILIZE)]))
     weight = data.draw(st.sampled_from((0.5, 1.0)))
-    row = rows_of(**{**found, "op": int(op), "contribution": q, "uncommitted": found["uncommitted"] or 0.0})
+    row = rows_of(
+        **{**found, "op": int(op), "contribution": q, "uncommitted": found["uncommitted"] or 0.0}
+    )
     owed = found["escrow_balance"] if name == "escrow" else 0.0
     spec = LegacyRewardSpec(contribution_weight=weight)
     assert attribution(name, row, spec) == pytest.approx(weight * q - owed, abs=1e-12)
 
 
-@given(found=fields_of_a_row(stage=int(Stage.BLENDING)), q=st.floats(0.0, 30.0), gained=st.floats(-20.0, 0.0))
+@given(
+    found=fields_of_a_row(stage=int(Stage.BLENDING)),
+    q=st.floats(0.0, 30.0),
+    gained=st.floats(-20.0, 0.0),
+)
 def test_without_progress_a_contribution_earns_nothing_but_its_ratio_penalty(found, q, gained):
     known = {"contribution": q, "progress": gained, "uncommitted": found["uncommitted"] or 0.0}
     paid = pay("shaped", rows_of(**{**found, **known, "op": int(Op.WAIT)}))
@@ -106,15 +151,22 @@ def test_without_progress_a_contribution_earns_nothing_but_its_ratio_penalty(fou
 
 
 @credits
-@given(found=fields_of_a_row(stage=int(Stage.FOSSILIZED)), op=st.sampled_from([op for op in Op if op is not Op.PRUNE]))
+@given(
+    found=fields_of_a_row(stage=int(Stage.FOSSILIZED)),
+    op=st.sampled_from([op for op in Op if op is not Op.PRUNE]),
+)
 def test_a_fossil_earns_no_attribution(name, found, op):
     assert attribution(name, rows_of(**{**found, "op": int(op)})) == 0
 
 
 @given(found=fields_of_a_row())
 def test_pruning_flips_the_sign_of_what_the_seed_would_have_earned(found):
-    waited, pruned = (pay("shaped", rows_of(**{**found, "op": int(op)})) for op in (Op.WAIT, Op.PRUNE))
-    penalty = 0.0 if found["stage"] == Stage.FOSSILIZED else waited.diagnostics["ratio_penalty"].item()
+    waited, pruned = (
+        pay("shaped", rows_of(**{**found, "op": int(op)})) for op in (Op.WAIT, Op.PRUNE)
+    )
+    penalty = (
+        0.0 if found["stage"] == Stage.FOSSILIZED else waited.diagnostics["ratio_penalty"].item()
+    )
     earned = waited.components["attribution"].item() - penalty
     assert pruned.components["attribution"].item() - penalty == pytest.approx(-earned, abs=1e-12)
 
@@ -122,7 +174,9 @@ def test_pruning_flips_the_sign_of_what_the_seed_would_have_earned(found):
 @credits
 @given(found=fields_of_a_row(stage=int(Stage.HOLDING)), harm=st.floats(-20.0, -0.01))
 def test_keeping_a_seed_while_the_uncommitted_do_harm_earns_no_attribution(name, found, harm):
-    assert attribution(name, rows_of(**{**found, "op": int(Op.FOSSILIZE), "uncommitted": harm})) == 0
+    assert (
+        attribution(name, rows_of(**{**found, "op": int(Op.FOSSILIZE), "uncommitted": harm})) == 0
+    )
 
 
 @given(row=rows(), needs_help=st.booleans())
@@ -136,13 +190,25 @@ def test_the_ratio_penalty_is_a_fine_of_at_most_three_tenths_for_more_than_a_poi
     assert ratio_penalty(row.contribution, row.uncommitted, needs_help=needs_help, spec=free) == 0
 
 
-@given(found=fields_of_a_row(stage=int(Stage.HOLDING)), harm=st.floats(-10.0, -0.01), q=st.floats(0.0, 20.0))
+@given(
+    found=fields_of_a_row(stage=int(Stage.HOLDING)),
+    harm=st.floats(-10.0, -0.01),
+    q=st.floats(0.0, 20.0),
+)
 def test_credit_is_discounted_the_more_harm_the_uncommitted_do_together(found, harm, q):
     def paid(u: float):
-        return pay("shaped", rows_of(**{**found, "op": 0, "contribution": q, "progress": 5.0, "uncommitted": u}))
+        return pay(
+            "shaped",
+            rows_of(**{**found, "op": 0, "contribution": q, "progress": 5.0, "uncommitted": u}),
+        )
 
     some, more, none = paid(harm), paid(harm - 1.0), paid(0.0)
-    assert 0 <= more.diagnostics["attribution_discount"] <= some.diagnostics["attribution_discount"] < 0.5
+    assert (
+        0
+        <= more.diagnostics["attribution_discount"]
+        <= some.diagnostics["attribution_discount"]
+        < 0.5
+    )
     assert none.diagnostics["attribution_discount"] == 1
     assert more.components["attribution"] <= some.components["attribution"]
     assert some.components["synergy"] == 0
@@ -153,7 +219,9 @@ def test_the_timing_discount_of_a_row_lies_between_its_floor_and_one(found, epoc
     paid = pay("shaped", rows_of(**{**found, "epoch": epoch, "age": min(age, epoch)}))
     assert 0.4 <= paid.diagnostics["timing_discount"] <= 1
     off = pay(
-        "shaped", rows_of(**{**found, "epoch": epoch, "age": min(age, epoch)}), LegacyRewardSpec(use_timing=False)
+        "shaped",
+        rows_of(**{**found, "epoch": epoch, "age": min(age, epoch)}),
+        LegacyRewardSpec(use_timing=False),
     )
     assert off.diagnostics["timing_discount"] == 1
 
@@ -195,7 +263,9 @@ def test_the_terminal_part_is_paid_at_the_horizon_only(name, found, accuracy):
 @given(found=fields_of_a_row())
 def test_an_intervention_costs_and_waiting_is_free(found):
     by_op = {op: rows_of(**{**found, "op": int(op)}) for op in Op}
-    fees = {op: pay("simplified", row).components["intervention"].item() for op, row in by_op.items()}
+    fees = {
+        op: pay("simplified", row).components["intervention"].item() for op, row in by_op.items()
+    }
     assert fees == {op: 0.0 if op is Op.WAIT else -0.01 for op in Op}
     for name in ("shaped", "escrow"):
         shaping = {op: pay(name, row).components["op_shaping"].item() for op, row in by_op.items()}
@@ -207,7 +277,14 @@ def test_an_intervention_costs_and_waiting_is_free(found):
 @every_kernel
 @given(row=rows())
 def test_costs_are_never_positive(name, row):
-    costs = ("rent", "alpha_shock", "occupancy_rent", "fossil_rent", "blending_warning", "holding_warning")
+    costs = (
+        "rent",
+        "alpha_shock",
+        "occupancy_rent",
+        "fossil_rent",
+        "blending_warning",
+        "holding_warning",
+    )
     paid = pay(name, row).components
     assert all(paid[cost] <= 0 for cost in costs if cost in paid)
 
@@ -218,7 +295,9 @@ def test_an_empty_slot_has_no_stage_shaping_and_pbrs_can_be_switched_off(name, f
     assert pay(name, rows_of(**found)).components["pbrs"] == 0
     seed = rows_of(**{**found, "stage": int(Stage.TRAINING), "epochs_in_stage": 3})
     assert pay(name, seed).components["pbrs"] != 0
-    assert pay(name, seed, LegacyRewardSpec(use_pbrs=False, drip_fraction=0.0)).components["pbrs"] == 0
+    assert (
+        pay(name, seed, LegacyRewardSpec(use_pbrs=False, drip_fraction=0.0)).components["pbrs"] == 0
+    )
 
 
 # escrow
@@ -244,14 +323,24 @@ def test_pruning_pays_the_balance_back_and_leaves_none(found):
 def test_a_fossil_and_an_unmeasured_seed_keep_their_balance(found, op):
     fossil = {"stage": int(Stage.FOSSILIZED), "op": int(op)}
     for keeps in ({**found, **fossil}, {**found, "op": int(op), "contribution": None}):
-        assert pay("escrow", rows_of(**keeps)).ledger["escrow_balance"].item() == found["escrow_balance"]
+        assert (
+            pay("escrow", rows_of(**keeps)).ledger["escrow_balance"].item()
+            == found["escrow_balance"]
+        )
 
 
 @given(found=fields_of_a_row(stage=int(Stage.HOLDING)), q=st.floats(0.0, 30.0), gained=points)
 def test_without_a_clip_the_balance_reaches_its_target_at_once(found, q, gained):
-    known = {"contribution": q, "progress": gained, "uncommitted": found["uncommitted"] or 0.0, "op": int(Op.WAIT)}
+    known = {
+        "contribution": q,
+        "progress": gained,
+        "uncommitted": found["uncommitted"] or 0.0,
+        "op": int(Op.WAIT),
+    }
     ledger = pay("escrow", rows_of(**{**found, **known}), LegacyRewardSpec(escrow_clip=0.0)).ledger
-    assert ledger["escrow_balance"].item() == pytest.approx(ledger["escrow_target"].item(), abs=1e-12)
+    assert ledger["escrow_balance"].item() == pytest.approx(
+        ledger["escrow_target"].item(), abs=1e-12
+    )
     assert 0 <= ledger["escrow_target"].item() <= max(q, math.sqrt(max(gained, 0.0) * q)) + 1e-12
 
 

@@ -24,7 +24,11 @@ def real(*values: float) -> torch.Tensor:
 
 def grow(stage, alpha, params, was: RentInputs | None = None, host: int = 5000) -> RentInputs:
     """Rent and shock inputs of one env after another step."""
-    before = (real(*alpha)[None] * 0, torch.zeros(1, len(alpha), dtype=torch.int64)) if was is None else was[2:]
+    before = (
+        (real(*alpha)[None] * 0, torch.zeros(1, len(alpha), dtype=torch.int64))
+        if was is None
+        else was[2:]
+    )
     now = torch.tensor([[int(s) for s in stage]]), real(*alpha)[None], torch.tensor([params])
     return rent_and_shock_inputs(now, before, host_params=torch.tensor([host]), spec=SPEC)
 
@@ -88,10 +92,14 @@ def test_a_stage_is_worth_more_the_higher_it_is_and_the_longer_it_lasts_up_to_a_
 
 
 @given(stage=st.sampled_from(Stage), previous=st.sampled_from(Stage), epochs=few, before=few)
-def test_stage_shaping_looks_at_the_stage_before_only_in_the_first_moment(stage, previous, epochs, before):
+def test_stage_shaping_looks_at_the_stage_before_only_in_the_first_moment(
+    stage, previous, epochs, before
+):
     codes = torch.tensor([int(stage)]), torch.tensor([int(previous)])
     got = parts.stage_pbrs(codes[0], real(epochs), codes[1], real(before), spec=SPEC, gamma=0.9)
-    same = parts.stage_pbrs(codes[0], real(epochs), codes[0], real(epochs - 1), spec=SPEC, gamma=0.9)
+    same = parts.stage_pbrs(
+        codes[0], real(epochs), codes[0], real(epochs - 1), spec=SPEC, gamma=0.9
+    )
     assert epochs == 0 or torch.equal(got, same)
 
 
@@ -138,7 +146,11 @@ def test_freezing_a_seed_changes_neither_its_rent_nor_its_shock(stages, data):
         params = seed_params(one, COUNTS, (7, 7, 7))
         before = one.alpha / 2, params
         host = torch.tensor([5000])
-        found.append(rent_and_shock_inputs((one.stage, one.alpha, params), before, host_params=host, spec=SPEC))
+        found.append(
+            rent_and_shock_inputs(
+                (one.stage, one.alpha, params), before, host_params=host, spec=SPEC
+            )
+        )
     assert found[0].effective_seed_params == found[1].effective_seed_params
     assert found[0].alpha_delta_sq_sum == found[1].alpha_delta_sq_sum
 

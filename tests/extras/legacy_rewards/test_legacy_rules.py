@@ -31,7 +31,15 @@ NAMES = tuple(name for name in RULES if RULES.origin(name) == "legacy_rewards")
 every_rule = pytest.mark.parametrize("name", NAMES)
 fewer = settings(max_examples=one_in(4))  # each example plays whole lives
 GROWN = [Stage.HOLDING, Stage.BLENDING, Stage.FOSSILIZED]
-BY_SLOT = ("attribution", "blending_warning", "holding_warning", "pbrs", "synergy", "op_shaping", "intervention")
+BY_SLOT = (
+    "attribution",
+    "blending_warning",
+    "holding_warning",
+    "pbrs",
+    "synergy",
+    "op_shaping",
+    "intervention",
+)
 PER_SLOT = {*BY_SLOT, "fossilize_bonus", "drip"}
 
 
@@ -60,7 +68,10 @@ def one_slot(stage: Stage, op: Op = Op.WAIT, *, places: int = 1, **fields):
     }
     empty = {"stage": int(Stage.DORMANT), "next_stage": int(Stage.DORMANT)}
     rows = {**given, **fields}
-    wide = {name: [[value] + [empty.get(name, type(value)(0))] * (places - 1)] for name, value in rows.items()}
+    wide = {
+        name: [[value] + [empty.get(name, type(value)(0))] * (places - 1)]
+        for name, value in rows.items()
+    }
     return make_slot_inputs(1, places, **{name: torch.tensor(row) for name, row in wide.items()})
 
 
@@ -86,14 +97,17 @@ def test_components_sum_to_the_reward_and_all_is_finite(name, steps):
 
 @every_rule
 @fewer
-@given(steps=lives(start=GROWN, rollbacks=True), wrong=st.sampled_from((math.nan, math.inf, -math.inf)))
+@given(
+    steps=lives(start=GROWN, rollbacks=True), wrong=st.sampled_from((math.nan, math.inf, -math.inf))
+)
 def test_what_is_not_valid_is_not_read(name, steps, wrong):
     def spoiled(row):
         slots = row.slots
         known = {
             "contribution": slots.contribution_valid,
             "next_contribution": slots.next_contribution_valid,
-            "accuracy_at_germination": (slots.stage >= Stage.GERMINATED) & (slots.stage <= Stage.FOSSILIZED),
+            "accuracy_at_germination": (slots.stage >= Stage.GERMINATED)
+            & (slots.stage <= Stage.FOSSILIZED),
         }
         bad = {leaf: torch.where(flag, getattr(slots, leaf), wrong) for leaf, flag in known.items()}
         pairs = torch.where(expand_mask(row.clean_valid, row.interaction), row.interaction, wrong)
@@ -109,9 +123,13 @@ def test_what_is_not_valid_is_not_read(name, steps, wrong):
 @given(step=lives(steps=1, start=GROWN), wrong=st.sampled_from((math.nan, math.inf)))
 def test_accuracies_that_were_not_measured_are_not_read(name, step, wrong):
     fields = ("val_acc", "stable_val_acc", "uncommitted_improvement")
-    quiet = step[0].slots.replace(contribution_valid=torch.zeros_like(step[0].slots.contribution_valid))
+    quiet = step[0].slots.replace(
+        contribution_valid=torch.zeros_like(step[0].slots.contribution_valid)
+    )
     unknown = step[0].replace(slots=quiet, uncommitted_valid=torch.zeros_like(step[0].horizon))
-    spoiled = unknown.replace(**{field: torch.full_like(getattr(unknown, field), wrong) for field in fields})
+    spoiled = unknown.replace(
+        **{field: torch.full_like(getattr(unknown, field), wrong) for field in fields}
+    )
     own = rule(name)
     got, want = (own(row, own.init(1, 3)) for row in (spoiled, unknown))
     assert got[0].isfinite().all()
@@ -161,12 +179,16 @@ def test_difference_09_what_a_slot_did_not_execute_is_paid_like_wait(name, steps
 @every_rule
 @fewer
 @given(steps=lives(start=GROWN), other=lives(steps=1))
-def test_a_rule_reads_the_state_before_the_step_and_the_end_of_an_episode_after_it(name, steps, other):
+def test_a_rule_reads_the_state_before_the_step_and_the_end_of_an_episode_after_it(
+    name, steps, other
+):
     own, row = rule(name), steps[0].replace(horizon=torch.zeros_like(steps[0].horizon))
     ledger = own.init(1, 3)
     later = {"next_val_acc": row.next_val_acc + 7, "committed_acc": row.committed_acc + 7}
     slots = row.slots.replace(next_contribution=row.slots.next_contribution + 7)
-    moved = row.replace(**later, slots=slots, live_params=row.live_params + 9, interaction=other[0].interaction)
+    moved = row.replace(
+        **later, slots=slots, live_params=row.live_params + 9, interaction=other[0].interaction
+    )
     assert torch.equal(own(moved, ledger)[0], own(row, ledger)[0])
     end, moved = row.replace(horizon=~row.horizon), moved.replace(horizon=~row.horizon)
     assert (own(moved, ledger)[0] > own(end, ledger)[0]).all()
@@ -181,7 +203,9 @@ def test_difference_06_a_rollback_pays_its_penalty_and_forfeits_and_nothing_else
     forfeit = parts.get("escrow_forfeit", torch.zeros_like(rewards))
     torch.testing.assert_close(rewards[back], forfeit[back] - 10)
     assert torch.equal(parts["governor"] != 0, back)
-    others = [amount[back] for part, amount in parts.items() if part not in ("governor", "escrow_forfeit")]
+    others = [
+        amount[back] for part, amount in parts.items() if part not in ("governor", "escrow_forfeit")
+    ]
     assert all((amount == 0).all() for amount in others)
 
 
@@ -204,7 +228,10 @@ def test_no_ledger_outlives_a_termination_but_the_accuracy_of_the_reset(name, st
 @fewer
 @given(steps=lives(start=GROWN, rollbacks=True))
 def test_a_rule_does_not_write_to_its_arguments_and_keeps_shapes_and_dtypes(name, steps):
-    own, row = rule(name), steps[0].apply(lambda leaf: leaf.float() if leaf.is_floating_point() else leaf)
+    own, row = (
+        rule(name),
+        steps[0].apply(lambda leaf: leaf.float() if leaf.is_floating_point() else leaf),
+    )
     ledger = own.init(1, 3)
     copies = row.clone(), ledger.clone()
     reward, parts, after = own(row, ledger)
@@ -213,7 +240,9 @@ def test_a_rule_does_not_write_to_its_arguments_and_keeps_shapes_and_dtypes(name
     assert {key: (leaf.shape, leaf.dtype) for key, leaf in after.items()} == {
         key: (leaf.shape, leaf.dtype) for key, leaf in ledger.items()
     }
-    assert all((value.shape, value.dtype) == ((1,), torch.float32) for value in (reward, *parts.values()))
+    assert all(
+        (value.shape, value.dtype) == ((1,), torch.float32) for value in (reward, *parts.values())
+    )
 
 
 @every_rule
@@ -235,7 +264,9 @@ def test_a_rule_is_one_graph_over_steps_with_other_values(name, steps):
     traced = torch.compile(lambda row, ledger: own(row, ledger), fullgraph=True, backend=counter)
     seen = want = own.init(2, 3)
     for row in steps:
-        both = torch.cat((row, row)).apply(lambda leaf: leaf.float() if leaf.is_floating_point() else leaf)
+        both = torch.cat((row, row)).apply(
+            lambda leaf: leaf.float() if leaf.is_floating_point() else leaf
+        )
         got, _, seen = traced(both, seen)
         reward, _, want = own(both, want)
         torch.testing.assert_close(got, reward, rtol=0, atol=1e-6)
@@ -255,23 +286,30 @@ def test_what_slots_earn_is_summed_and_what_an_env_owes_is_counted_once(name, st
     for place in range(3):
         here = torch.arange(3) == place
         alone = row.slots.apply(lambda leaf, here=here: leaf[:, here])
-        _, parts, _ = own(row.replace(slots=alone, interaction=row.interaction[:, :1, :1] * 0), own.init(1, 1))
+        _, parts, _ = own(
+            row.replace(slots=alone, interaction=row.interaction[:, :1, :1] * 0), own.init(1, 1)
+        )
         each.append(parts)
     for part in PER_SLOT & whole.keys():
-        torch.testing.assert_close(sum(parts[part] for parts in each), whole[part], rtol=0, atol=1e-9)
+        torch.testing.assert_close(
+            sum(parts[part] for parts in each), whole[part], rtol=0, atol=1e-9
+        )
 
 
 @every_rule
 def test_an_empty_env_pays_the_same_whatever_its_number_of_slots(name):
     few, many = (
-        make_reward_inputs(horizon=True, next_val_acc=70.0, slots=make_slot_inputs(1, count)) for count in (1, 6)
+        make_reward_inputs(horizon=True, next_val_acc=70.0, slots=make_slot_inputs(1, count))
+        for count in (1, 6)
     )
     assert paid(name, few)[:2] == paid(name, many)[:2]
 
 
 def test_occupied_slots_and_fossils_cost_rent_once_per_env():
     stages = [[Stage.TRAINING, Stage.HOLDING, Stage.FOSSILIZED]]
-    slots = make_slot_inputs(1, 3, stage=torch.tensor(stages), alpha=torch.tensor([[0.0, 0.5, 1.0]]), params=100)
+    slots = make_slot_inputs(
+        1, 3, stage=torch.tensor(stages), alpha=torch.tensor([[0.0, 0.5, 1.0]]), params=100
+    )
     _, parts, _ = paid("shaped", make_reward_inputs(host_params=1000, slots=slots))
     assert parts["occupancy_rent"] == pytest.approx(-0.01 * 2)
     assert parts["fossil_rent"] == pytest.approx(-0.002)
@@ -281,7 +319,9 @@ def test_occupied_slots_and_fossils_cost_rent_once_per_env():
 
 
 def test_a_jump_of_alpha_is_a_shock_in_the_step_after_it_was_made():
-    still, moved = (make_reward_inputs(slots=one_slot(Stage.BLENDING, alpha=alpha)) for alpha in (0.25, 1.0))
+    still, moved = (
+        make_reward_inputs(slots=one_slot(Stage.BLENDING, alpha=alpha)) for alpha in (0.25, 1.0)
+    )
     _, parts, ledger = paid("shaped", still)
     assert parts["alpha_shock"] == 0
     assert (ledger["prev_alpha"].item(), ledger["prev_params"].item()) == (0.25, 300)
@@ -293,7 +333,9 @@ def test_a_jump_of_alpha_is_a_shock_in_the_step_after_it_was_made():
 def test_progress_counts_from_germination_and_a_stand_in_from_the_entry_into_the_stage():
     marks = {"accuracy_at_germination": 40.0, "accuracy_at_stage_start": 43.0, "contribution": 4.0}
     seen = {"val_acc": 42.0, "stable_val_acc": 41.0, "uncommitted_improvement": 4.0, "epoch": 30}
-    measured = make_reward_inputs(slots=one_slot(Stage.TRAINING, **marks, contribution_valid=True), **seen)
+    measured = make_reward_inputs(
+        slots=one_slot(Stage.TRAINING, **marks, contribution_valid=True), **seen
+    )
     assert paid("shaped", measured)[1]["attribution"] == pytest.approx(2 * 2 * 4 / (2 + 4))
     assert paid("escrow", measured)[1]["attribution"] == pytest.approx(2.0)  # sqrt(1 * 4)
     seen["val_acc"] = 45.0
@@ -307,9 +349,13 @@ def test_progress_counts_from_germination_and_a_stand_in_from_the_entry_into_the
 
 @pytest.mark.parametrize("name", ["basic", "basic_plus"])
 @given(accuracies=st.lists(st.integers(0, 100), min_size=3, max_size=6), back=st.booleans())
-def test_the_terminal_part_counts_accuracy_from_the_reset_also_after_a_rollback(name, accuracies, back):
+def test_the_terminal_part_counts_accuracy_from_the_reset_also_after_a_rollback(
+    name, accuracies, back
+):
     steps = [
-        make_reward_inputs(epoch=t + 1, val_acc=before, next_val_acc=after, rolled_back=back and t == 0)
+        make_reward_inputs(
+            epoch=t + 1, val_acc=before, next_val_acc=after, rolled_back=back and t == 0
+        )
         for t, (before, after) in enumerate(itertools.pairwise(accuracies))
     ]
     steps[-1] = steps[-1].replace(horizon=~steps[-1].horizon)
@@ -328,10 +374,20 @@ def test_good_fossils_count_as_they_are_after_the_step():
         next_contribution_valid=True,
     )
     base = {"horizon": True, "next_val_acc": 50.0}
-    assert paid("simplified", make_reward_inputs(slots=kept, **base))[1]["terminal"] == pytest.approx(1.5 + 2)
-    for worse in ({"next_contribution": 0.9}, {"next_contribution_valid": False}, {"next_stage": int(Stage.HOLDING)}):
-        slots = kept.replace(**{leaf: torch.full_like(getattr(kept, leaf), value) for leaf, value in worse.items()})
-        assert paid("simplified", make_reward_inputs(slots=slots, **base))[1]["terminal"] == pytest.approx(1.5)
+    assert paid("simplified", make_reward_inputs(slots=kept, **base))[1][
+        "terminal"
+    ] == pytest.approx(1.5 + 2)
+    for worse in (
+        {"next_contribution": 0.9},
+        {"next_contribution_valid": False},
+        {"next_stage": int(Stage.HOLDING)},
+    ):
+        slots = kept.replace(
+            **{leaf: torch.full_like(getattr(kept, leaf), value) for leaf, value in worse.items()}
+        )
+        assert paid("simplified", make_reward_inputs(slots=slots, **base))[1][
+            "terminal"
+        ] == pytest.approx(1.5)
 
 
 # drip
@@ -349,13 +405,20 @@ def test_a_bonus_is_dripped_as_long_as_the_fossil_helps():
     assert first["fossilize_bonus"] == pytest.approx(0.3 * full)
     assert first["drip"] == 0
     assert ledger["drip_scale"].tolist() == [[pytest.approx(0.7 * full / (LENGTH - 3)), 0.0]]
-    assert paid("basic_plus", make_reward_inputs(slots=fossil, **later), ledger)[1]["drip"] == pytest.approx(0.1)
-    assert paid("basic_plus", make_reward_inputs(slots=harmful, **later), ledger)[1]["drip"] == pytest.approx(-0.05)
+    assert paid("basic_plus", make_reward_inputs(slots=fossil, **later), ledger)[1][
+        "drip"
+    ] == pytest.approx(0.1)
+    assert paid("basic_plus", make_reward_inputs(slots=harmful, **later), ledger)[1][
+        "drip"
+    ] == pytest.approx(-0.05)
     assert paid("basic_plus", make_reward_inputs(slots=unknown, **later), ledger)[1]["drip"] == 0
     assert torch.equal(
-        paid("basic_plus", make_reward_inputs(slots=unknown, **later), ledger)[2]["drip_scale"], ledger["drip_scale"]
+        paid("basic_plus", make_reward_inputs(slots=unknown, **later), ledger)[2]["drip_scale"],
+        ledger["drip_scale"],
     )
-    assert paid("basic", make_reward_inputs(slots=kept, **now))[1]["fossilize_bonus"] == pytest.approx(full)
+    assert paid("basic", make_reward_inputs(slots=kept, **now))[1][
+        "fossilize_bonus"
+    ] == pytest.approx(full)
     assert not paid("basic", make_reward_inputs(slots=kept, **now))[2]["drip_scale"].any()
 
 
@@ -385,13 +448,16 @@ def test_every_balance_ever_credited_is_held_by_a_fossil_or_debited(steps):
         _, parts, ledger = own(row, ledger)
         harm = (slots.stage != Stage.FOSSILIZED) & (slots.op != Op.PRUNE) & slots.contribution_valid
         owed = torch.where(harm, slots.contribution, 0.0).clamp(max=0.0)
-        cancelled = (slots.op == Op.FOSSILIZE) & (row.uncommitted_improvement < 0)  # paid nothing, but still booked
+        # paid nothing, but still booked
+        cancelled = (slots.op == Op.FOSSILIZE) & (row.uncommitted_improvement < 0)
         credited = parts["attribution"].sum() - torch.where(cancelled, 0.0, owed).sum()
         after = ledger["escrow_balance"]
         fossils = slots.next_stage == Stage.FOSSILIZED
         ended = row.horizon.item() or back
         if not cancelled.any() and not ended:
-            torch.testing.assert_close(before.sum() + credited + parts["escrow_forfeit"].sum(), after.sum().double())
+            torch.testing.assert_close(
+                before.sum() + credited + parts["escrow_forfeit"].sum(), after.sum().double()
+            )
         if back:
             forfeited = torch.where(fossils, 0.0, before).sum()
             torch.testing.assert_close(parts["escrow_forfeit"].sum(), -forfeited)
@@ -407,17 +473,25 @@ def test_at_the_horizon_every_seed_that_was_not_kept_gives_its_balance_back(step
     _, ended, _ = play_rule(rule("escrow"), steps)
     fossils = steps[-1].slots.next_stage == Stage.FOSSILIZED
     owed = torch.where(fossils, 0.0, ledger["escrow_balance"]).sum()
-    torch.testing.assert_close(ended["escrow_forfeit"][-1, 0], parts["escrow_forfeit"][-1, 0] - owed)
+    torch.testing.assert_close(
+        ended["escrow_forfeit"][-1, 0], parts["escrow_forfeit"][-1, 0] - owed
+    )
     torch.testing.assert_close(ended["attribution"], parts["attribution"])
 
 
 @pytest.mark.parametrize("how", ["rolled_back", "horizon"])
-@given(balances=st.lists(st.integers(0, 30).map(lambda n: n / 8), min_size=3, max_size=3), kept=st.booleans())
+@given(
+    balances=st.lists(st.integers(0, 30).map(lambda n: n / 8), min_size=3, max_size=3),
+    kept=st.booleans(),
+)
 def test_the_end_of_a_segment_takes_back_what_no_fossil_holds(how, balances, kept):
     after = [Stage.PRUNED, Stage.FOSSILIZED if kept else Stage.HOLDING, Stage.TRAINING]
     stages = [Stage.TRAINING, Stage.FOSSILIZED if kept else Stage.HOLDING, Stage.TRAINING]
     row = make_reward_inputs(
-        slots=make_slot_inputs(1, 3, stage=torch.tensor([stages]), next_stage=torch.tensor([after])), **{how: True}
+        slots=make_slot_inputs(
+            1, 3, stage=torch.tensor([stages]), next_stage=torch.tensor([after])
+        ),
+        **{how: True},
     )
     ledger = rule("escrow").init(1, 3).replace({"escrow_balance": torch.tensor([balances])})
     reward, parts, end = paid("escrow", row, ledger)
@@ -429,14 +503,18 @@ def test_the_end_of_a_segment_takes_back_what_no_fossil_holds(how, balances, kep
 
 def test_a_seed_that_faded_away_forfeits_its_balance_and_a_new_one_starts_without():
     good = {"contribution": 3.0, "contribution_valid": True, "accuracy_at_germination": 0.0}
-    held = make_reward_inputs(slots=one_slot(Stage.BLENDING, **good), stable_val_acc=12.0, uncommitted_improvement=3.0)
+    held = make_reward_inputs(
+        slots=one_slot(Stage.BLENDING, **good), stable_val_acc=12.0, uncommitted_improvement=3.0
+    )
     _, parts, ledger = paid("escrow", held, ratio_threshold=50.0)
     assert ledger["escrow_balance"].item() == pytest.approx(2.0)  # the clip
     gone = make_reward_inputs(slots=one_slot(Stage.BLENDING, next_stage=int(Stage.PRUNED)))
     _, parts, after = paid("escrow", gone, ledger)
     assert parts["escrow_forfeit"] == pytest.approx(-2.0)
     assert after["escrow_balance"] == 0
-    fresh = make_reward_inputs(slots=one_slot(Stage.DORMANT, Op.GERMINATE, next_stage=int(Stage.GERMINATED)))
+    fresh = make_reward_inputs(
+        slots=one_slot(Stage.DORMANT, Op.GERMINATE, next_stage=int(Stage.GERMINATED))
+    )
     assert paid("escrow", fresh, ledger)[2]["escrow_balance"] == 0
 
 
@@ -456,9 +534,16 @@ def test_hindsight_pays_the_scaffold_of_a_seed_that_is_kept_and_at_most_a_fifth(
     assert hindsight_payment(scaffold.mT, kept(contribution)) == 0  # help in the other direction
     assert hindsight_payment(scaffold, kept(contribution, Op.WAIT)) == 0
     unknown = kept(contribution)
-    assert hindsight_payment(scaffold, unknown.replace(contribution_valid=unknown.contribution_valid & False)) == 0
+    assert (
+        hindsight_payment(
+            scaffold, unknown.replace(contribution_valid=unknown.contribution_valid & False)
+        )
+        == 0
+    )
     many = torch.full((1, 6, 6), 50.0, dtype=torch.float64)
-    six = one_slot(Stage.HOLDING, Op.FOSSILIZE, places=6, contribution=50.0, contribution_valid=True)
+    six = one_slot(
+        Stage.HOLDING, Op.FOSSILIZE, places=6, contribution=50.0, contribution_valid=True
+    )
     assert hindsight_payment(many, six) == pytest.approx(0.2)
 
 
@@ -499,7 +584,9 @@ def test_a_seed_that_is_kept_or_new_starts_without_the_help_of_the_one_before(op
     scaffold = torch.full((1, 2, 2), 3.0, dtype=torch.float64)
     stage = Stage.DORMANT if op is Op.GERMINATE else Stage.HOLDING
     rows = [
-        make_reward_inputs(slots=one_slot(stage, o, places=2), interaction=2.0, clean_valid=measured)
+        make_reward_inputs(
+            slots=one_slot(stage, o, places=2), interaction=2.0, clean_valid=measured
+        )
         for o in (op, Op.WAIT)
     ]
     begun, waited = (next_scaffold(scaffold, row, gamma=GAMMA) for row in rows)
@@ -521,8 +608,13 @@ def test_a_rule_goes_through_an_episode_and_its_ledger_through_a_checkpoint(name
         assert not epoch.step.score.unmeasured.any()
         assert (epoch.step.score.potential == 0).all()
     state = epochs[1].after
-    folder = checkpoint_files.save_checkpoint(tmp_path, round=0, epoch=2, envs=state, shared={}, facts={})
-    assert_trees_equal(restore_tree(checkpoint_files.load_checkpoint(folder)["envs"], epochs[0].after, "envs"), state)
+    folder = checkpoint_files.save_checkpoint(
+        tmp_path, round=0, epoch=2, envs=state, shared={}, facts={}
+    )
+    assert_trees_equal(
+        restore_tree(checkpoint_files.load_checkpoint(folder)["envs"], epochs[0].after, "envs"),
+        state,
+    )
     assert all((leaf == 0).all() for leaf in epochs[-1].after.ledger.values())
 
 

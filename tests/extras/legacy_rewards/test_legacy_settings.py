@@ -61,15 +61,22 @@ def test_the_extra_registers_the_rules_that_it_sets_defaults_for():
 def test_constants_of_the_legacy_rules_are_a_group_within_the_rewards():
     spec = build_spec(parse_assignment("reward.legacy.rent_weight=0.25"))
     assert spec.reward.legacy.rent_weight == 0.25
-    assert spec.reward == replace(RunSpec().reward, legacy=replace(RunSpec().reward.legacy, rent_weight=0.25))
+    assert spec.reward == replace(
+        RunSpec().reward, legacy=replace(RunSpec().reward.legacy, rent_weight=0.25)
+    )
     assert parse_config(dump_config(spec)) == spec
-    assert config_faults('{"reward": {"legacy": {"combine": "mean", "rent": 1, "drip_fraction": 2}}}') == [
+    assert config_faults(
+        '{"reward": {"legacy": {"combine": "mean", "rent": 1, "drip_fraction": 2}}}'
+    ) == [
         'reward.legacy.combine: expected one of harmonic, minimum, got "mean"',
-        "reward.legacy.drip_fraction: expected a number >= 0 and <= 1 or null (0, basic_plus 0.7), got 2",
-        f"reward.legacy.rent: expected one of {', '.join(vars(LegacyRewardSpec()))}, got an unknown name "
-        "(did you mean rent_cap?)",
+        "reward.legacy.drip_fraction: expected a number >= 0 and <= 1 or null (0, "
+        "basic_plus 0.7), got 2",
+        f"reward.legacy.rent: expected one of {', '.join(vars(LegacyRewardSpec()))}, got an "
+        "unknown name (did you mean rent_cap?)",
     ]
-    assert config_faults('{"reward": {"legacy": 3}}') == ["reward.legacy: expected an object, got 3"]
+    assert config_faults('{"reward": {"legacy": 3}}') == [
+        "reward.legacy: expected an object, got 3"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,9 @@ def run_whole(head: list[str], out: Path, *flags: str) -> float:
     with rank_jobs.start_job(head, out, *FLAGS, *flags) as job:
         _, errors = job.communicate(timeout=120)
     if job.returncode:
-        raise RuntimeError(f"a run that nobody killed ended with exit code {job.returncode}: {errors}")
+        raise RuntimeError(
+            f"a run that nobody killed ended with exit code {job.returncode}: {errors}"
+        )
     return time.monotonic() - started
 
 
@@ -48,7 +50,9 @@ def run_killed(out: Path, rank: int, after_s: float) -> tuple[int, bool]:
 
 
 def main() -> int:
-    """Print a row per job until enough kills have hit; return 1 unless all jobs end with equal bits."""
+    """Print a row per job until enough kills have hit; return 1 unless all jobs end with equal
+    bits.
+    """
     count, seed = (int(word) for word in [*sys.argv[1:], *("20", "0")[len(sys.argv) - 1 :]])
     draw, faults, hits = random.Random(seed), 0, 0
     with tempfile.TemporaryDirectory() as folder:
@@ -56,17 +60,27 @@ def main() -> int:
         latest_s = run_whole(HEAD, Path(folder, "pair"))
         expected = load_file(Path(folder, "whole", "policy.safetensors"))
         for number in range(TRIES * count):
-            rank, after_s, out = draw.randrange(2), draw.uniform(EARLIEST_S, latest_s), Path(folder, str(number))
+            rank, after_s, out = (
+                draw.randrange(2),
+                draw.uniform(EARLIEST_S, latest_s),
+                Path(folder, str(number)),
+            )
             code, hit = run_killed(out, rank, after_s)
             policy = load_file(out / "policy.safetensors") if code == 0 else {}
-            equal = policy.keys() == expected.keys() and all(policy[name].equal(expected[name]) for name in policy)
+            equal = policy.keys() == expected.keys() and all(
+                policy[name].equal(expected[name]) for name in policy
+            )
             hits, faults = hits + hit, faults + (not equal)
             told = "killed" if hit else "ended before"
-            print(f"{number:3} rank {rank} at {after_s:5.1f} s  {told}  exit {code}  equal {equal}", flush=True)
+            print(
+                f"{number:3} rank {rank} at {after_s:5.1f} s  {told}  exit {code}  equal {equal}",
+                flush=True,
+            )
             if hits == count:
                 break
     print(
-        f"{hits} kills hit; of {number + 1} jobs {number + 1 - faults} ended with the bits of a run that nobody killed"
+        f"{hits} kills hit; of {number + 1} jobs {number + 1 - faults} ended with the bits "
+        "of a run that nobody killed"
     )
     return int(faults > 0 or hits < count)
 

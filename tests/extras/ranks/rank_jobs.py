@@ -28,7 +28,11 @@ def run_script(script: str, *words: str, ranks: int) -> list[bytes]:
     """Run a script as so many ranks, which all succeed; return what each printed."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(ranks)}
+        place = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free.getsockname()[1]),
+            "WORLD_SIZE": str(ranks),
+        }
     command = [sys.executable, "-c", script, *words]
     processes = [
         subprocess.Popen(command, env={**OURS, **place, "RANK": str(rank)}, stdout=subprocess.PIPE)
@@ -46,13 +50,19 @@ def run_script(script: str, *words: str, ranks: int) -> list[bytes]:
 def start_job(head: list[str], out: Path, *flags: str) -> subprocess.Popen[str]:
     """Start a run of two ranks that writes to `out`."""
     words = [*head, *RUN, "--out", str(out), *flags]
-    return subprocess.Popen(words, env=OURS, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        words, env=OURS, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
 
 
 def wait_for_checkpoint(job: subprocess.Popen[str], out: Path, limit_s: float = 60) -> None:
     """Wait until the run has saved a checkpoint."""
     deadline = time.monotonic() + limit_s
-    while not list(out.glob("checkpoints/round-*")) and job.poll() is None and time.monotonic() < deadline:
+    while (
+        not list(out.glob("checkpoints/round-*"))
+        and job.poll() is None
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.02)
 
 

@@ -23,18 +23,27 @@ def events_of(run: Path) -> list[dict[str, Any]]:
     lines = [json.loads(encode(event, seq=0, time=0.0)) for event in mg.events(run)]
     told = run_comparison.lasting([run_comparison.timeless(line) for line in lines])
     for event in told:
-        event["data"] = {name: value for name, value in event["data"].items() if name not in RANK_FIELDS}
+        event["data"] = {
+            name: value for name, value in event["data"].items() if name not in RANK_FIELDS
+        }
     kept = [event for event in told if not event["event"].startswith("Checkpoint")]
     return [event for event in kept if event["data"].get("status") != "stopped"]
 
 
 def differences(one: Path, other: Path) -> Iterator[Any]:
     """Differences between two runs: events, checkpoints that both have, and files of the end."""
-    yield from (pair for pair in zip(events_of(one), events_of(other), strict=True) if pair[0] != pair[1])
-    saved = [{path.name for path in checkpoint_store.list_checkpoints(run / "checkpoints")} for run in (one, other)]
+    yield from (
+        pair for pair in zip(events_of(one), events_of(other), strict=True) if pair[0] != pair[1]
+    )
+    saved = [
+        {path.name for path in checkpoint_store.list_checkpoints(run / "checkpoints")}
+        for run in (one, other)
+    ]
     assert saved[0] & saved[1]
     for name in saved[0] & saved[1]:
         trees = [load_checkpoint(run / "checkpoints" / name) for run in (one, other)]
-        states = [{"envs": tree["envs"], "shared": {**tree["shared"], "written": 0}} for tree in trees]
+        states = [
+            {"envs": tree["envs"], "shared": {**tree["shared"], "written": 0}} for tree in trees
+        ]
         yield from run_comparison.tree_differences(*map(run_comparison.timeless, states), name)
     yield from (name for name in FILES if (one / name).read_bytes() != (other / name).read_bytes())

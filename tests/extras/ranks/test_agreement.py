@@ -41,27 +41,40 @@ def test_an_error_that_all_ranks_have_names_none_of_them():
 @pytest.mark.parametrize("failing", [[1], [0, 1]])
 def test_an_error_of_all_ranks_is_marked_as_such(failing):
     def act(exchange):
-        return exchange.together(lambda: fail(ConfigError, "no") if exchange.rank in failing else None)
+        return exchange.together(
+            lambda: fail(ConfigError, "no") if exchange.rank in failing else None
+        )
 
     assert [is_common(one) for one in run_ranks(2, act)] == [True, True]
 
 
 def test_an_error_is_described_before_it_leaves_its_rank():
-    assert outcomes(2, [1], describe=lambda error: str(error).upper())[0][1] == "rank 1: ENVS: EXPECTED MORE"
+    assert (
+        outcomes(2, [1], describe=lambda error: str(error).upper())[0][1]
+        == "rank 1: ENVS: EXPECTED MORE"
+    )
 
 
 def test_rank_0_acts_for_all_and_is_not_named():
     acted: list[int] = []
-    found = run_ranks(3, lambda exchange: exchange.on_first(lambda: acted.append(exchange.rank) or {"name": "a"}))
+    found = run_ranks(
+        3, lambda exchange: exchange.on_first(lambda: acted.append(exchange.rank) or {"name": "a"})
+    )
     assert (acted, found) == ([0], [{"name": "a"}] * 3)
     found = run_ranks(3, lambda exchange: exchange.on_first(lambda: fail(DataError, "no data")))
     assert [(type(one), str(one)) for one in found] == [(DataError, "no data")] * 3
 
 
 def test_ranks_that_differ_are_named_with_both_values():
-    rows = [{"torch": "2.13", "numpy": "2"}, {"torch": "2.12", "numpy": "2"}, {"torch": "2.12", "numpy": "1"}]
+    rows = [
+        {"torch": "2.13", "numpy": "2"},
+        {"torch": "2.12", "numpy": "2"},
+        {"torch": "2.12", "numpy": "1"},
+    ]
     for kind in (ConfigError, RankError):
-        found = run_ranks(3, lambda exchange, kind=kind: exchange.check_equal(rows[exchange.rank], kind))
+        found = run_ranks(
+            3, lambda exchange, kind=kind: exchange.check_equal(rows[exchange.rank], kind)
+        )
         assert [type(one) for one in found] == [kind] * 3
         assert str(found[0]).splitlines() == [
             "torch: expected 2.13 as on rank 0, got 2.12 on ranks 1, 2",

@@ -8,7 +8,14 @@ import torch
 import morphogen as mg
 from tests.extras.ranks import rank_jobs
 
-FIELDS = {"preset": "tiny", "episode_length": 6, "rounds": 2, "envs": 8, "seed": 4, "ppo": {"minibatches": 2}}
+FIELDS = {
+    "preset": "tiny",
+    "episode_length": 6,
+    "rounds": 2,
+    "envs": 8,
+    "seed": 4,
+    "ppo": {"minibatches": 2},
+}
 RANK = """
 import json, os, sys
 import torch
@@ -30,7 +37,9 @@ os._exit(0)
 
 def run_on(ranks: int) -> list[dict]:
     """Run the script on so many ranks and return what each printed."""
-    return [json.loads(output) for output in rank_jobs.run_script(RANK, json.dumps(FIELDS), ranks=ranks)]
+    return [
+        json.loads(output) for output in rank_jobs.run_script(RANK, json.dumps(FIELDS), ranks=ranks)
+    ]
 
 
 @pytest.mark.slow

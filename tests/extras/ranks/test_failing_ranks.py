@@ -1,4 +1,6 @@
-"""Ranks that die or hang end the job in one line; restarted ranks end with the bits of a run that nobody killed."""
+"""Ranks that die or hang end the job in one line; restarted ranks end with the bits of a run that
+nobody killed.
+"""
 
 import os
 import re
@@ -52,10 +54,14 @@ NO_NETWORK = ("unshare", "-rn")  # a network whose loopback is down
 def test_ranks_that_cannot_reach_each_other_end_soon_in_one_line(tmp_path):
     if subprocess.run([*NO_NETWORK, "true"], capture_output=True).returncode:
         pytest.skip("no network of its own can be made here")
-    with rank_jobs.start_job([*NO_NETWORK, *rank_jobs.COMMAND], tmp_path / "run", "--ranks", "2") as job:
+    with rank_jobs.start_job(
+        [*NO_NETWORK, *rank_jobs.COMMAND], tmp_path / "run", "--ranks", "2"
+    ) as job:
         _, errors = job.communicate(timeout=60)
     assert job.returncode == 8
-    assert re.fullmatch(r"morphogen: error: rank 0 at 127.0.0.1:\d+ cannot be reached: .*\n", errors)
+    assert re.fullmatch(
+        r"morphogen: error: rank 0 at 127.0.0.1:\d+ cannot be reached: .*\n", errors
+    )
     assert not (tmp_path / "run").exists()
 
 
@@ -89,6 +95,8 @@ def test_restarted_ranks_end_with_the_bits_of_a_run_that_nobody_killed(tmp_path)
     assert "exitcode: -9" in errors
     with rank_jobs.start_job(rank_jobs.COMMAND, tmp_path / "whole", *flags, "--ranks", "1") as job:
         assert job.wait(60) == 0
-    ours, theirs = (load_file(tmp_path / name / "policy.safetensors") for name in ("killed", "whole"))
+    ours, theirs = (
+        load_file(tmp_path / name / "policy.safetensors") for name in ("killed", "whole")
+    )
     assert ours.keys() == theirs.keys()
     assert all(ours[name].equal(theirs[name]) for name in ours)

@@ -1,4 +1,6 @@
-"""A run of two processes, with a full disk for a while, which one process continues: the files of one process."""
+"""A run of two processes, with a full disk for a while, which one process continues: the files of
+one process.
+"""
 
 from pathlib import Path
 
@@ -48,7 +50,9 @@ def run_on(ranks: int, spec: RunSpec, out: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_two_processes_began_one_process_ends_with_the_files_of_a_run_that_it_did_alone(tmp_path):
+def test_what_two_processes_began_one_process_ends_with_the_files_of_a_run_that_it_did_alone(
+    tmp_path,
+):
     saving = CheckpointSpec(every_rounds=1, keep=9)
     spec = tiny(rounds=2, envs=8, final_episodes=2, checkpoint=saving)
     mg.train_ppo_vectorized(spec, out=tmp_path / "alone")

@@ -12,7 +12,9 @@ def test_a_job_names_rank_and_ranks():
     assert ranks_of_environment(JOB) == (1, 2)
 
 
-@pytest.mark.parametrize("environment", [{}, dict.fromkeys(JOB, ""), {"RANK": "0"}, {"WORLD_SIZE": " 1 "}])
+@pytest.mark.parametrize(
+    "environment", [{}, dict.fromkeys(JOB, ""), {"RANK": "0"}, {"WORLD_SIZE": " 1 "}]
+)
 def test_outside_of_a_job_there_is_one_rank(environment):
     assert ranks_of_environment(environment) == (0, 1)
 
@@ -24,15 +26,30 @@ def test_outside_of_a_job_there_is_one_rank(environment):
         ({"RANK": "2"}, 'RANK: expected an integer in 0 .. 1, got "2"; WORLD_SIZE is 2'),
         ({"RANK": "-1"}, 'RANK: expected an integer in 0 .. 1, got "-1"; WORLD_SIZE is 2'),
         ({"RANK": "first"}, 'RANK: expected an integer in 0 .. 1, got "first"; WORLD_SIZE is 2'),
-        ({"RANK": "1", "WORLD_SIZE": ""}, 'RANK: expected an integer in 0 .. 0, got "1"; WORLD_SIZE is 1'),
+        (
+            {"RANK": "1", "WORLD_SIZE": ""},
+            'RANK: expected an integer in 0 .. 0, got "1"; WORLD_SIZE is 1',
+        ),
         ({"WORLD_SIZE": "0"}, 'WORLD_SIZE: expected an integer in 1 .. 2147483647, got "0"'),
         ({"WORLD_SIZE": "2.0"}, 'WORLD_SIZE: expected an integer in 1 .. 2147483647, got "2.0"'),
         ({"WORLD_SIZE": "9" * 5000}, None),
         ({"WORLD_SIZE": "٢"}, None),
-        ({"MASTER_PORT": "http"}, 'MASTER_PORT: expected an integer in 0 .. 65535, got "http"; WORLD_SIZE is 2'),
-        ({"MASTER_PORT": ""}, "MASTER_PORT: expected an integer in 0 .. 65535, got nothing; WORLD_SIZE is 2"),
-        ({"MASTER_PORT": "65536"}, 'MASTER_PORT: expected an integer in 0 .. 65535, got "65536"; WORLD_SIZE is 2'),
-        ({"MASTER_ADDR": ""}, "MASTER_ADDR: expected the address of rank 0, got nothing; WORLD_SIZE is 2"),
+        (
+            {"MASTER_PORT": "http"},
+            'MASTER_PORT: expected an integer in 0 .. 65535, got "http"; WORLD_SIZE is 2',
+        ),
+        (
+            {"MASTER_PORT": ""},
+            "MASTER_PORT: expected an integer in 0 .. 65535, got nothing; WORLD_SIZE is 2",
+        ),
+        (
+            {"MASTER_PORT": "65536"},
+            'MASTER_PORT: expected an integer in 0 .. 65535, got "65536"; WORLD_SIZE is 2',
+        ),
+        (
+            {"MASTER_ADDR": ""},
+            "MASTER_ADDR: expected the address of rank 0, got nothing; WORLD_SIZE is 2",
+        ),
     ],
 )
 def test_a_job_with_a_broken_variable_is_refused_in_one_line(changes, line):
@@ -42,9 +59,13 @@ def test_a_job_with_a_broken_variable_is_refused_in_one_line(changes, line):
     assert line in (None, str(refused.value))
 
 
-@pytest.mark.parametrize("name", ["TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "LOCAL_RANK"])
+@pytest.mark.parametrize(
+    "name", ["TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "LOCAL_RANK"]
+)
 def test_other_variables_of_a_launcher_may_be_empty_and_not_nonsense(name):
     read = local_rank if name == "LOCAL_RANK" else restarts_of_environment
     assert read({name: ""}) in (0, (0, 0))
-    with pytest.raises(ConfigError, match=f'^{name}: expected an integer in 0 .. 2147483647, got "x"$'):
+    with pytest.raises(
+        ConfigError, match=f'^{name}: expected an integer in 0 .. 2147483647, got "x"$'
+    ):
         read({name: "x"})

@@ -1,4 +1,6 @@
-"""Ranks of a command: which numbers are allowed, how their end is reported, and that none is left."""
+"""Ranks of a command: which numbers are allowed, how their end is reported, and that none is
+left.
+"""
 
 import os
 import signal
@@ -16,7 +18,9 @@ from morphogen.extras.ranks import rank_launcher, workers
 from tests.support.subprocess_env import OURS
 
 
-@pytest.mark.parametrize(("envs", "count", "near"), [(64, 3, "1, 2, 4, 8"), (6, 4, "2, 3, 6"), (7, 2, "1, 7")])
+@pytest.mark.parametrize(
+    ("envs", "count", "near"), [(64, 3, "1, 2, 4, 8"), (6, 4, "2, 3, 6"), (7, 2, "1, 7")]
+)
 def test_ranks_that_do_not_divide_the_envs_are_refused_with_numbers_that_do(envs, count, near):
     with pytest.raises(ConfigError, match=f"divisor of envs = {envs}, such as {near}, got {count}"):
         rank_launcher.check_ranks(envs, count)
@@ -26,18 +30,29 @@ def test_ranks_that_do_not_divide_the_envs_are_refused_with_numbers_that_do(envs
 
 def test_the_command_names_envs_and_ranks_that_do_not_fit_and_starts_none(tmp_path, capsys):
     out = tmp_path / "run"
-    assert main.main(["train", "--preset", "whitebox", "--envs", "8", "--ranks", "3", "--out", str(out)]) == main.USAGE
+    assert (
+        main.main(
+            ["train", "--preset", "whitebox", "--envs", "8", "--ranks", "3", "--out", str(out)]
+        )
+        == main.USAGE
+    )
     assert "expected a divisor of envs = 8, such as 1, 2, 4, 8, got 3" in capsys.readouterr().err
     assert not out.exists()
 
 
 REFUSED = {
-    "ranks that do not divide the envs": (["--ranks", "3"], "engine.ranks: expected a divisor of envs = 4"),
+    "ranks that do not divide the envs": (
+        ["--ranks", "3"],
+        "engine.ranks: expected a divisor of envs = 4",
+    ),
     "a rank without a minibatch": (
         ["--ranks", "4", "--set", "engine.reduce=allreduce"],
         "ppo.minibatches: expected a divisor of the 1 envs of a rank",
     ),
-    "a device of another rank": (["--device", "cpu,cuda:0"], "one of the 0 CUDA devices of this machine"),
+    "a device of another rank": (
+        ["--device", "cpu,cuda:0"],
+        "one of the 0 CUDA devices of this machine",
+    ),
 }
 
 
@@ -51,16 +66,27 @@ def test_a_dry_run_refuses_ranks_that_a_run_refuses(tmp_path, monkeypatch, capsy
 
 def test_a_dry_run_in_a_job_counts_its_ranks(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    for name, value in {"RANK": "0", "WORLD_SIZE": "3", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}.items():
+    for name, value in {
+        "RANK": "0",
+        "WORLD_SIZE": "3",
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "29500",
+    }.items():
         monkeypatch.setenv(name, value)
     assert main.main(["train", "--preset", "smoke", "--dry-run"]) == main.USAGE
-    assert "engine.ranks: expected a divisor of envs = 4, such as 1, 2, 4, got 3" in capsys.readouterr().err
+    assert (
+        "engine.ranks: expected a divisor of envs = 4, such as 1, 2, 4, got 3"
+        in capsys.readouterr().err
+    )
 
 
 def test_ranks_that_may_restart_need_a_directory_that_they_find_again(monkeypatch, capsys):
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
     assert main.main(["train", "--preset", "whitebox"]) == main.USAGE
-    assert "--out: expected a run directory, which a restarted process finds again" in capsys.readouterr().err
+    assert (
+        "--out: expected a run directory, which a restarted process finds again"
+        in capsys.readouterr().err
+    )
 
 
 def ended(folder, errors=()):
@@ -70,7 +96,9 @@ def ended(folder, errors=()):
         Path(files[rank]).write_text(text)
     (folder / "stderr").write_text("Traceback\nZeroDivisionError: division by zero\n")
     streams = {0: "", 1: folder / "stderr"}
-    return SimpleNamespace(pids=lambda: dict.fromkeys(range(3), 1), error_files=files, stderrs=streams)
+    return SimpleNamespace(
+        pids=lambda: dict.fromkeys(range(3), 1), error_files=files, stderrs=streams
+    )
 
 
 def test_the_exit_code_of_all_ranks_is_that_of_the_command(tmp_path):
@@ -86,13 +114,30 @@ def test_a_rank_that_a_forwarded_signal_ended_ends_the_command_with_its_code(tmp
 @pytest.mark.parametrize(
     ("codes", "errors", "kind", "line"),
     [
-        ({2: -9, 0: 8, 1: 8}, {0: "rank 2 of 3 did not answer"}, RankError, "rank 2 of 3 ended by signal 9 (SIGKILL)"),
-        ({0: 8, 1: 4}, {0: "rank 1 left", 1: "rank 1: disk full"}, CheckpointError, "rank 1: disk full"),
-        ({1: 1, 0: 8}, {}, RankError, "rank 1 of 3 ended with exit code 1: ZeroDivisionError: division by zero"),
+        (
+            {2: -9, 0: 8, 1: 8},
+            {0: "rank 2 of 3 did not answer"},
+            RankError,
+            "rank 2 of 3 ended by signal 9 (SIGKILL)",
+        ),
+        (
+            {0: 8, 1: 4},
+            {0: "rank 1 left", 1: "rank 1: disk full"},
+            CheckpointError,
+            "rank 1: disk full",
+        ),
+        (
+            {1: 1, 0: 8},
+            {},
+            RankError,
+            "rank 1 of 3 ended with exit code 1: ZeroDivisionError: division by zero",
+        ),
         ({0: 8}, {0: "rank 1 of 3 did not finish"}, RankError, "rank 1 of 3 did not finish"),
     ],
 )
-def test_the_rank_that_did_not_end_because_of_another_one_is_reported(codes, errors, kind, line, tmp_path):
+def test_the_rank_that_did_not_end_because_of_another_one_is_reported(
+    codes, errors, kind, line, tmp_path
+):
     with pytest.raises(kind) as caught:
         workers.command_code(codes, [], ended(tmp_path, errors))
     assert (type(caught.value), str(caught.value)) == (kind, line)
@@ -143,7 +188,9 @@ def test_an_error_of_a_rank_that_all_have_is_printed_by_rank_0_alone(monkeypatch
         monkeypatch.setenv("MASTER_ADDR", "here")
         monkeypatch.setenv("MASTER_PORT", "1")
         exchange = SimpleNamespace(first=rank == 0)
-        monkeypatch.setattr("morphogen.extras.ranks.process_group.join_ranks", lambda *_, **__: exchange)
+        monkeypatch.setattr(
+            "morphogen.extras.ranks.process_group.join_ranks", lambda *_, **__: exchange
+        )
         monkeypatch.setattr(os, "_exit", leave)
         with pytest.raises(End) as end:
             rank_launcher.run_rank(rank_launcher.RunSpec(), body)
@@ -159,16 +206,21 @@ def test_an_error_of_a_rank_that_all_have_is_printed_by_rank_0_alone(monkeypatch
 
 @pytest.mark.skipif(sys.platform != "linux", reason="signals at the death of a parent are of Linux")
 def test_a_rank_ends_with_the_command_even_if_that_is_killed():
-    head = "import os, subprocess, sys, time; from morphogen.extras.ranks import rank_launcher as ranks; "
+    head = (
+        "import os, subprocess, sys, time; from morphogen.extras.ranks import rank_launcher as "
+        "ranks; "
+    )
     rank = f"{head}ranks.follow_parent(); print(1, flush=True); time.sleep(60)"
     parent = (
-        f"{head}"
-        f"subprocess.Popen([sys.executable, '-c', {rank!r}], env=os.environ | {{ranks.PARENT: str(os.getpid())}}); "
-        "time.sleep(60)"
+        f"{head}subprocess.Popen([sys.executable, '-c', {rank!r}], env=os.environ | "
+        f"{{ranks.PARENT: str(os.getpid())}}); time.sleep(60)"
     )
-    with subprocess.Popen([sys.executable, "-c", parent], env=OURS, stdout=subprocess.PIPE) as started:
+    with subprocess.Popen(
+        [sys.executable, "-c", parent], env=OURS, stdout=subprocess.PIPE
+    ) as started:
         assert started.stdout is not None
-        assert started.stdout.readline() == b"1\n"  # of the rank, which holds the pipe open as long as it lives
+        # of the rank, which holds the pipe open as long as it lives
+        assert started.stdout.readline() == b"1\n"
         moment = time.monotonic()
         started.kill()
         assert started.stdout.read() == b""
@@ -176,4 +228,8 @@ def test_a_rank_ends_with_the_command_even_if_that_is_killed():
 
 
 def test_exit_codes_are_those_of_the_classes():
-    assert [process.exit_code(kind()) for kind in (ConfigError, CheckpointError, RankError)] == [2, 4, 8]
+    assert [process.exit_code(kind()) for kind in (ConfigError, CheckpointError, RankError)] == [
+        2,
+        4,
+        8,
+    ]

@@ -43,17 +43,26 @@ def test_a_store_that_never_listens_is_named_after_the_time_out(place):
     assert 0.4 <= time.monotonic() - started < 5
 
 
-@pytest.mark.parametrize("error", [OSError(errno.ENETUNREACH, "Network is unreachable"), TimeoutError("timed out")])
-def test_a_network_without_a_way_to_the_store_is_given_up_long_before_the_time_out(place, monkeypatch, error):
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENETUNREACH, "Network is unreachable"), TimeoutError("timed out")]
+)
+def test_a_network_without_a_way_to_the_store_is_given_up_long_before_the_time_out(
+    place, monkeypatch, error
+):
     def connect(address, timeout):
         assert timeout <= process_group.REACH_S
         raise error
 
     monkeypatch.setattr(socket, "create_connection", connect)
-    with pytest.raises(RankError, match=r"rank 0 at .* cannot be reached: (Network is unreachable|timed out)"):
+    with pytest.raises(
+        RankError, match=r"rank 0 at .* cannot be reached: (Network is unreachable|timed out)"
+    ):
         process_group._reach_store(1, timeout_s=600.0)
     monkeypatch.setattr(workers, "END_S", process_group.REACH_S)
-    with pytest.raises(RankError, match=r"rank 0 at 127.0.0.1:1 cannot be reached: (Network is unreachable|timed out)"):
+    with pytest.raises(
+        RankError,
+        match=r"rank 0 at 127.0.0.1:1 cannot be reached: (Network is unreachable|timed out)",
+    ):
         workers.check_loopback(("127.0.0.1", 1))
 
 

@@ -1,4 +1,6 @@
-"""A run over ranks is the run of one process: policies, states, events, exchange, stops, and ranks that drift."""
+"""A run over ranks is the run of one process: policies, states, events, exchange, stops, and ranks
+that drift.
+"""
 
 import pytest
 import torch
@@ -66,7 +68,9 @@ def finished(spec, exchange=ALONE, kind=Scheduler):
     with torch.no_grad():
         scheduler.run()
     scheduler.reporter.close()
-    return scheduler, [(event.name, event.where, timeless(event.data.payload())) for event in all_events(sink)]
+    return scheduler, [
+        (event.name, event.where, timeless(event.data.payload())) for event in all_events(sink)
+    ]
 
 
 def leaves(tree):
@@ -131,19 +135,31 @@ def test_every_exchange_is_in_the_ledger(ranks):
 
 
 @settings(max_examples=5)
-@given(wisher=st.integers(0, 1), epoch=st.integers(0, 3), kind=st.sampled_from(["should_stop", "should_save"]))
+@given(
+    wisher=st.integers(0, 1),
+    epoch=st.integers(0, 3),
+    kind=st.sampled_from(["should_stop", "should_save"]),
+)
 def test_all_ranks_stop_or_save_before_the_same_epoch(wisher, epoch, kind):
     def body(exchange):
         done, saved = [], []
         wish = lambda: exchange.rank == wisher and len(done) == epoch + 1  # noqa: E731
-        hooks = Hooks(on_epoch=lambda *at: done.append(at), save=lambda: saved.append(len(done)), **{kind: wish})
+        hooks = Hooks(
+            on_epoch=lambda *at: done.append(at),
+            save=lambda: saved.append(len(done)),
+            **{kind: wish},
+        )
         scheduler = Scheduler(build_setup(tiny(envs=4, **TINY), exchange), Parts(hooks=hooks))
         scheduler.run()
         return len(done), saved
 
     first, second = on_ranks(2, body)
     assert first == second
-    assert first in [(epoch + 1, []), (tiny(**TINY).episode_length, [epoch + 1]), (tiny(**TINY).episode_length, [])]
+    assert first in [
+        (epoch + 1, []),
+        (tiny(**TINY).episode_length, [epoch + 1]),
+        (tiny(**TINY).episode_length, []),
+    ]
 
 
 def test_a_rank_that_drifts_ends_the_run_by_name():
@@ -156,7 +172,8 @@ def test_a_rank_that_drifts_ends_the_run_by_name():
     spec = tiny(envs=6, **TINY)
     with pytest.raises(
         RankError,
-        match=r"checksum of the policy after round 1: expected [0-9a-f]{16} as on rank 0, got [0-9a-f]{16} on rank 1",
+        match=r"checksum of the policy after round 1: expected [0-9a-f]{16} as on rank 0, got "
+        r"[0-9a-f]{16} on rank 1",
     ):
         on_ranks(3, lambda part: finished(spec, part, Drifting))
 

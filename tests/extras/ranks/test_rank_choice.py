@@ -11,7 +11,8 @@ from morphogen.extras.ranks import rank_choice
 from morphogen.extras.ranks.rank_choice import RankCosts, TaskCosts, choose_ranks, default_ranks
 
 COSTS = RankCosts(start_s=5.0, crowding=1.1, memory_mib=400)
-LAUNCHES = TaskCosts(epoch_s=0.04, env_s=0.0, update_s=0.5, row_s=0.0)  # an epoch costs the same for any number of envs
+# an epoch costs the same for any number of envs
+LAUNCHES = TaskCosts(epoch_s=0.04, env_s=0.0, update_s=0.5, row_s=0.0)
 ENVS = TaskCosts(epoch_s=0.0, env_s=0.03, update_s=0.0, row_s=0.0)
 RUN = {"epochs": 16, "rounds": 70, "most": 8}
 
@@ -37,7 +38,9 @@ def test_a_short_run_does_not_pay_for_the_start_of_ranks():
 
 def test_a_run_of_seconds_stays_in_one_process_even_if_ranks_start_at_once():
     ready = COSTS._replace(start_s=0.0)
-    lasting = {rounds: choose_ranks(ready, ENVS, envs=64, **{**RUN, "rounds": rounds}) for rounds in (0, 1)}
+    lasting = {
+        rounds: choose_ranks(ready, ENVS, envs=64, **{**RUN, "rounds": rounds}) for rounds in (0, 1)
+    }
     assert lasting == {0: 1, 1: 8}  # a round takes 31 s of one thread
     assert choose_ranks(ready, ENVS, envs=16, **{**RUN, "rounds": 1}) == 1  # 8 s
 
@@ -65,7 +68,9 @@ def test_ranks_fit_into_the_memory():
     assert default_ranks(spec, cores=16, free_mib=free) == 2  # of half of it
 
 
-@pytest.mark.parametrize(("limit", "cores"), [("max 100000", 4), ("250000 100000", 2), ("50000 100000", 1)])
+@pytest.mark.parametrize(
+    ("limit", "cores"), [("max 100000", 4), ("250000 100000", 2), ("50000 100000", 1)]
+)
 def test_cores_are_those_that_the_process_may_use(limit, cores, tmp_path, monkeypatch):
     (tmp_path / "cpu.max").write_text(limit)
     monkeypatch.setattr(rank_choice, "CPU_LIMIT", tmp_path / "cpu.max")

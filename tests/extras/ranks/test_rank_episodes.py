@@ -20,7 +20,9 @@ def test_joined_parts_hold_every_episode_of_every_group_in_its_order(counts, ran
     rows = []
     for rank in range(ranks):
         own = RankExchange(rank, ranks)
-        rows += [(group, place) for group, n in enumerate(counts) for place in own.places(n).tolist()]
+        rows += [
+            (group, place) for group, n in enumerate(counts) for place in own.places(n).tolist()
+        ]
     joined = [rows[place] for place in joined_places(counts, ranks)]
     assert joined == [(group, place) for group, n in enumerate(counts) for place in range(n)]
 
@@ -37,7 +39,9 @@ def setup():
 
 def assert_equal_traces(ours, theirs):
     for field in fields(ours):
-        np.testing.assert_array_equal(getattr(ours, field.name), getattr(theirs, field.name), err_msg=field.name)
+        np.testing.assert_array_equal(
+            getattr(ours, field.name), getattr(theirs, field.name), err_msg=field.name
+        )
 
 
 def test_an_arm_has_the_traces_of_one_process_on_two_ranks(setup):

@@ -1,4 +1,6 @@
-"""Runs of several ranks: their files are those of one process, and what fails on one rank fails on all alike."""
+"""Runs of several ranks: their files are those of one process, and what fails on one rank fails on
+all alike.
+"""
 
 import errno
 import json
@@ -23,7 +25,9 @@ def train(out, ranks=2, stop=None, **fields):
     """Train on threads; `stop`: epochs after which every rank asks to stop."""
     saving = CheckpointSpec(every_rounds=1, keep=9)
     spec = tiny(**{"rounds": 2, "envs": 8, "final_episodes": 2, "checkpoint": saving, **fields})
-    return run_ranks(ranks, lambda it: train_ppo_vectorized(spec, out=out, exchange=it, parts=parts_of(stop)))
+    return run_ranks(
+        ranks, lambda it: train_ppo_vectorized(spec, out=out, exchange=it, parts=parts_of(stop))
+    )
 
 
 def go_on(out, ranks, **fields):
@@ -32,7 +36,9 @@ def go_on(out, ranks, **fields):
 
 def parts_of(stop=None):
     seen = []
-    hooks = Hooks(on_epoch=lambda round, epoch: seen.append(epoch), should_stop=lambda: len(seen) == stop)
+    hooks = Hooks(
+        on_epoch=lambda round, epoch: seen.append(epoch), should_stop=lambda: len(seen) == stop
+    )
     return Parts(hooks=hooks)
 
 
@@ -58,7 +64,9 @@ def test_files_of_two_ranks_read_as_one_run_are_those_of_one_process(alone, tmp_
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
-def test_a_run_goes_on_with_another_number_of_ranks_to_the_same_bits(alone, tmp_path, before, after):
+def test_a_run_goes_on_with_another_number_of_ranks_to_the_same_bits(
+    alone, tmp_path, before, after
+):
     out = tmp_path / "run"
     assert [result.stopped for result in train(out, before, stop=8)] == [True] * before
     newest, _ = checkpoint_store.list_checkpoints(out / "checkpoints")
@@ -89,7 +97,9 @@ def test_a_run_continues_after_a_save_that_failed(tmp_path, monkeypatch):
     assert all(isinstance(result, mg.TrainResult) for result in train(out, policy_name="wait"))
     failed = [event.data for event in mg.events(out, kinds={"CheckpointFailed"})]
     path = out / "checkpoints" / checkpoint_store.checkpoint_name(1, 0)
-    assert [one.error for one in failed] == [f"checkpoint {path} cannot be written: No space left on device"]
+    assert [one.error for one in failed] == [
+        f"checkpoint {path} cannot be written: No space left on device"
+    ]
     names = [path.name for path in (out / "checkpoints").iterdir()]
     assert names == [checkpoint_store.checkpoint_name(2, 0)]
 

@@ -1,4 +1,6 @@
-"""Updates over ranks that each keep their own rows: those of one process, and alike on all ranks."""
+"""Updates over ranks that each keep their own rows: those of one process, and alike on all
+ranks.
+"""
 
 import itertools
 import math
@@ -50,7 +52,9 @@ ROLLOUT = rollout_of()
 
 @pytest.fixture
 def double(monkeypatch):
-    """Convert trees to double precision, and with them the constant tables of the policy, which are float32."""
+    """Convert trees to double precision, and with them the constant tables of the policy, which are
+    float32.
+    """
 
     def build(floor, device):
         tables = build_lookups(floor, device)
@@ -81,11 +85,22 @@ def learn(exchange, rollout, learner, *, spec=SPEC, noise=NOISE):
     assignment = minibatch_indices(part_of(exchange, noise, 1))
     own = part_of(exchange, rollout, 1)
     hidden = POLICY.initial_hidden(own.shape[1]).to(own["value"].dtype)
-    return update_ppo(learner, own, assignment, WEIGHTS, policy=POLICY, spec=spec, hidden=hidden, exchange=exchange)
+    return update_ppo(
+        learner,
+        own,
+        assignment,
+        WEIGHTS,
+        policy=POLICY,
+        spec=spec,
+        hidden=hidden,
+        exchange=exchange,
+    )
 
 
 def compare(ranks: int, rollout, learner=LEARNER, **fixed):
-    """Update in one process and over ranks; check that all ranks agree bit for bit; return both, and the distance."""
+    """Update in one process and over ranks; check that all ranks agree bit for bit; return both,
+    and the distance.
+    """
     alone, measured = learn(ALONE, rollout, learner, **fixed)
     results = run_ranks(ranks, lambda exchange: learn(exchange, rollout, learner, **fixed))
     first, found = results[0]
@@ -95,14 +110,19 @@ def compare(ranks: int, rollout, learner=LEARNER, **fixed):
             a, b = first.get(name), other.get(name)
             assert all(torch.equal(a.get(key), b.get(key)) for key in a.keys(True, True))
         assert all(torch.equal(found[name], numbers[name]) for name in set(found.keys()))
-    parts = [(state.params["net"], state.params["observation"], state.optimiser) for state in (alone, first)]
+    parts = [
+        (state.params["net"], state.params["observation"], state.optimiser)
+        for state in (alone, first)
+    ]
     return (alone, measured), (first, found), max(map(distance, *parts))
 
 
 def distance(a, b) -> float:
     """Relative distance of two trees."""
     pairs = [(a.get(key).double(), b.get(key).double()) for key in a.keys(True, True)]
-    return math.sqrt(sum((x - y).square().sum() for x, y in pairs) / sum(x.square().sum() for x, _ in pairs))
+    return math.sqrt(
+        sum((x - y).square().sum() for x, y in pairs) / sum(x.square().sum() for x, _ in pairs)
+    )
 
 
 def assert_same_metrics(a, b, tolerance: float) -> None:
@@ -142,10 +162,15 @@ def test_one_update_exchanges_a_gradient_per_minibatch_and_the_rest_once():
         return {name: entry.calls for name, entry in exchange.ledger.items() if entry.calls}
 
     counts_and_gradients = 2 * 4
-    assert thread_ranks.run_ranks(2, count) == [{"moments": 4, "gradient": counts_and_gradients, "metrics": 1}] * 2
+    assert (
+        thread_ranks.run_ranks(2, count)
+        == [{"moments": 4, "gradient": counts_and_gradients, "metrics": 1}] * 2
+    )
 
 
-@pytest.mark.parametrize(("field", "env", "t"), [("reward", 0, 0), ("value", 6, 3), ("log_prob", 7, 5)])
+@pytest.mark.parametrize(
+    ("field", "env", "t"), [("reward", 0, 0), ("value", 6, 3), ("log_prob", 7, 5)]
+)
 def test_an_invalid_env_of_one_rank_counts_for_nothing_on_any(field, env, t, double):
     rollout = double(ROLLOUT).clone()
     rollout[field][t, env] = math.nan
@@ -190,7 +215,8 @@ def test_merged_moments_are_those_of_all_entries_in_any_order_of_ranks(seed, ran
     x = 5.0 + 3.0 * torch.randn(40, generator=draw, dtype=torch.float64)
     where, owner = torch.rand(40, generator=draw) < 0.7, torch.randint(ranks, (40,), generator=draw)
     whole = masked_moments(x, where)
-    parts = [masked_moments(x, where & (owner == rank)) for rank in range(ranks)]  # some of no entry
+    # some of no entry
+    parts = [masked_moments(x, where & (owner == rank)) for rank in range(ranks)]
     for order in itertools.permutations(parts):
         merged = order[0]
         for part in order[1:]:
@@ -204,9 +230,13 @@ def test_merged_moments_are_those_of_all_entries_in_any_order_of_ranks(seed, ran
 def test_the_ranks_deal_the_minibatches_of_one_process(ranks):
     spec = resolve(RunSpec(preset="tiny", envs=16, seed=5, ppo={"epochs": 3, "minibatches": 2}))
     whole = draw_minibatches(spec, 4, CPU)
-    assert torch.equal(whole.flatten(1).sort().values, torch.arange(16).expand(3, 16))  # each env once per PPO epoch
+    # each env once per PPO epoch
+    assert torch.equal(whole.flatten(1).sort().values, torch.arange(16).expand(3, 16))
     parts = run_ranks(
-        ranks, lambda exchange: draw_minibatches(spec, 4, CPU, exchange=exchange) + 16 // ranks * exchange.rank
+        ranks,
+        lambda exchange: (
+            draw_minibatches(spec, 4, CPU, exchange=exchange) + 16 // ranks * exchange.rank
+        ),
     )
     assert torch.equal(torch.cat(parts, dim=-1), whole)
 
@@ -220,7 +250,10 @@ def test_statistics_of_a_rollout_are_those_of_all_rows():
     seen.nonfinite[0, 7] = 5
     whole = rollout_stats(seen, hidden, after, stats)
     parts = run_ranks(
-        2, lambda it: rollout_stats(part_of(it, seen, 1), part_of(it, hidden, 0), after, stats, exchange=it)
+        2,
+        lambda it: rollout_stats(
+            part_of(it, seen, 1), part_of(it, hidden, 0), after, stats, exchange=it
+        ),
     )
     for name in set(whole.keys()):
         assert torch.equal(parts[0][name], parts[1][name])
@@ -229,14 +262,21 @@ def test_statistics_of_a_rollout_are_those_of_all_rows():
 
 def test_ranks_without_a_learner_keep_their_rows_and_merge_the_statistics_of_all():
     def observe(exchange, **engine):
-        spec = RunSpec(preset="tiny", rounds=1, envs=8, policy_name="random", episode_length=3, engine=engine)
+        spec = RunSpec(
+            preset="tiny", rounds=1, envs=8, policy_name="random", episode_length=3, engine=engine
+        )
         scheduler = Scheduler(build_setup(resolve(spec), exchange))
         read, seen = scheduler.transfers.read, {}
         scheduler.transfers.read = lambda name, leaves: seen.update(leaves) or read(name, leaves)
         scheduler.run()
-        return {name: float(seen[name]) for name in set(seen) if name.startswith("observation")}, exchange
+        return {
+            name: float(seen[name]) for name in set(seen) if name.startswith("observation")
+        }, exchange
 
-    (one, _), *many = observe(ALONE), *thread_ranks.run_ranks(2, partial(observe, reduce="allreduce"))
+    (one, _), *many = (
+        observe(ALONE),
+        *thread_ranks.run_ranks(2, partial(observe, reduce="allreduce")),
+    )
     for statistics, exchange in many:
         assert statistics == pytest.approx(one, rel=1e-5, abs=1e-6)
         assert exchange.ledger["rollout"].calls == 0
@@ -254,13 +294,20 @@ class Shrink(Learner):
 
 def test_a_learner_that_needs_all_rows_is_refused():
     spec = resolve(RunSpec(preset="tiny", envs=8, engine={"reduce": "allreduce"}))
-    with pytest.raises(ConfigError, match=r"engine\.reduce: expected gather with the learner 'shrink'.*got allreduce"):
+    with pytest.raises(
+        ConfigError,
+        match=r"engine\.reduce: expected gather with the learner 'shrink'.*got allreduce",
+    ):
         RankExchange(0, 2).of_updates(spec, Shrink())
 
 
 def test_a_rank_that_has_no_part_of_a_minibatch_is_refused():
-    spec = resolve(RunSpec(preset="tiny", envs=8, ppo={"minibatches": 4}, engine={"reduce": "allreduce"}))
-    with pytest.raises(ConfigError, match=r"ppo\.minibatches: expected a divisor of the 2 envs of a rank .* got 4"):
+    spec = resolve(
+        RunSpec(preset="tiny", envs=8, ppo={"minibatches": 4}, engine={"reduce": "allreduce"})
+    )
+    with pytest.raises(
+        ConfigError, match=r"ppo\.minibatches: expected a divisor of the 2 envs of a rank .* got 4"
+    ):
         RankExchange(0, 4).of_updates(spec, PpoLearner())
     fitting = RankExchange(0, 2)
     assert fitting.of_updates(spec, PpoLearner()) is fitting
@@ -271,5 +318,7 @@ def test_a_rank_that_has_no_part_of_a_minibatch_is_refused():
 def test_under_allreduce_a_group_belongs_to_one_rank():
     ppo = {"minibatches": 2, "world_envs": 3}
     spec = resolve(RunSpec(preset="whitebox", envs=8, ppo=ppo, engine={"reduce": "allreduce"}))
-    with pytest.raises(ConfigError, match=r"ppo\.world_envs: expected a divisor of the 4 envs of a rank"):
+    with pytest.raises(
+        ConfigError, match=r"ppo\.world_envs: expected a divisor of the 4 envs of a rank"
+    ):
         RankExchange(0, 2).of_updates(spec, PpoLearner())

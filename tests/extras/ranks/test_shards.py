@@ -1,4 +1,6 @@
-"""Shards: the states of the envs of all ranks are those of one process, and lie in memory as they do."""
+"""Shards: the states of the envs of all ranks are those of one process, and lie in memory as they
+do.
+"""
 
 import pytest
 import torch
@@ -16,7 +18,9 @@ ENVS = 12
 
 
 def tree_of(envs=ENVS, epochs=3):
-    """Every number is of one env and epoch; two leaves have their axes in another order in memory."""
+    """Every number is of one env and epoch; two leaves have their axes in another order in
+    memory.
+    """
     number = torch.arange(envs)
     images = (number.view(-1, 1, 1, 1) * 100 + torch.arange(2 * 3 * 5).view(1, 2, 3, 5)).float()
     later = (torch.arange(epochs).view(-1, 1) * 1000 + number).double()
@@ -27,7 +31,10 @@ def tree_of(envs=ENVS, epochs=3):
             "key": number.clone(),
         },
         "segment": number % 2 == 0,
-        "rollout": {"masks": {"op": later.unsqueeze(-1).expand(-1, -1, 4).clone()}, "reward": later},
+        "rollout": {
+            "masks": {"op": later.unsqueeze(-1).expand(-1, -1, 4).clone()},
+            "reward": later,
+        },
         "columns": {"val_acc": later + 0.5},
         "none": {},
     }
@@ -74,7 +81,9 @@ def test_rank_0_joins_and_every_rank_takes_its_own():
 def test_shards_that_differ_in_their_leaves_are_refused_on_all_ranks():
     one, other = part(tree_of(), 0, 2), part(tree_of(), 1, 2)
     del other["rollout"]["masks"]
-    with pytest.raises(CheckpointError, match="the shards of the envs differ: expected the entries masks, reward"):
+    with pytest.raises(
+        CheckpointError, match="the shards of the envs differ: expected the entries masks, reward"
+    ):
         join_envs([one, other])
     found = run_ranks(2, lambda exchange: exchange.join_envs((one, other)[exchange.rank]))
     assert [type(error) for error in found] == [CheckpointError] * 2

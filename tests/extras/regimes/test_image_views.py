@@ -18,7 +18,8 @@ def shown(*codes, images=IMAGES, sample=SAMPLE, views=ALL, noise=1.0):
 def test_every_env_sees_its_own_view():
     found = shown(View.INVERTED, View.TURNED)
     assert torch.equal(found[0], -IMAGES[0])
-    assert torch.equal(found[1, 0, 0, :, 0], IMAGES[1, 0, 0, 0].flip(0))  # the first row becomes the first column
+    # the first row becomes the first column
+    assert torch.equal(found[1, 0, 0, :, 0], IMAGES[1, 0, 0, 0].flip(0))
     found = shown(View.PLAIN, View.HALF)
     assert torch.equal(found[0], IMAGES[0])
     assert torch.equal(found[1, ..., :2], IMAGES[1, ..., :2])
@@ -44,7 +45,9 @@ def test_noise_has_mean_0_and_its_deviation(deviation):
 def test_shared_images_are_shown_as_own_ones_of_each_env():
     view, sample = torch.tensor([int(v) for v in View]), torch.tensor([4, 0, 7])
     together = show_views(IMAGES[0], view, sample, views=ALL, noise=1.0)
-    own = show_views(IMAGES[:1].expand(5, -1, -1, -1, -1), view, sample.expand(5, -1), views=ALL, noise=1.0)
+    own = show_views(
+        IMAGES[:1].expand(5, -1, -1, -1, -1), view, sample.expand(5, -1), views=ALL, noise=1.0
+    )
     assert torch.equal(together, own)
 
 

@@ -1,4 +1,6 @@
-"""Regimes: how long they last, what they show, and that nothing but key, episode and epoch decides on them."""
+"""Regimes: how long they last, what they show, and that nothing but key, episode and epoch decides
+on them.
+"""
 
 import pytest
 import torch
@@ -39,7 +41,9 @@ def lengths(found):
     episode=st.integers(0, 99),
     first=st.integers(0, 99),
 )
-def test_regimes_are_numbered_without_gaps_and_last_at_least_as_long_as_set(hazard, least, episode, first):
+def test_regimes_are_numbered_without_gaps_and_last_at_least_as_long_as_set(
+    hazard, least, episode, first
+):
     found = numbers(RegimeSpec(hazard=hazard, least=least), envs=5, episode=episode, first=first)
     steps = found.diff(dim=0)
     assert found[0].tolist() == [0] * 5
@@ -68,7 +72,11 @@ def test_a_regime_depends_on_key_episode_and_epoch_alone():
 
 
 def test_a_longer_episode_has_the_same_beginning():
-    key, when, at = rng.env_keys(0, 0, 32), torch.zeros(32, dtype=torch.int64), torch.full((32,), 11)
+    key, when, at = (
+        rng.env_keys(0, 0, 32),
+        torch.zeros(32, dtype=torch.int64),
+        torch.full((32,), 11),
+    )
     short, long = (process(horizon=horizon).number(key, when, at) for horizon in (12, 150))
     assert torch.equal(short, long)
 
@@ -81,7 +89,9 @@ def regime_at(epoch, *, envs=2000, spec=SPEC):
 def test_views_are_drawn_by_their_weights_and_stay_for_a_regime():
     found = regime_at(0)
     shares = {view.name: float((found.view == int(view)).float().mean()) for view in View}
-    assert shares == pytest.approx({"PLAIN": 0.25, "INVERTED": 0.5, "TURNED": 0, "HALF": 0, "NOISY": 0.25}, abs=0.04)
+    assert shares == pytest.approx(
+        {"PLAIN": 0.25, "INVERTED": 0.5, "TURNED": 0, "HALF": 0, "NOISY": 0.25}, abs=0.04
+    )
     later = regime_at(1)
     assert torch.equal(later.view, found.view)
 

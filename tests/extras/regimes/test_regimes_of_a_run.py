@@ -25,7 +25,10 @@ def expected_regimes(spec):
     for round in range(spec.rounds):
         at = torch.full((spec.envs,), round)
         draw = {"spec": setup.spec, "labels": setup.dataset.labels, "purpose": Purpose.INSTANCE}
-        rows = [draw_instances(key, at, torch.full_like(at, epoch), **draw) for epoch in range(spec.episode_length)]
+        rows = [
+            draw_instances(key, at, torch.full_like(at, epoch), **draw)
+            for epoch in range(spec.episode_length)
+        ]
         number = np.stack([row.regime.numpy() for row in rows])
         for epoch, env in np.argwhere(np.diff(number, axis=0, prepend=0) > 0):
             row = rows[epoch]
@@ -38,7 +41,11 @@ def test_every_regime_that_begins_in_an_episode_has_an_event(tmp_path):
     spec = tiny(**RUN)
     train_ppo_vectorized(spec, out=tmp_path / "run")
     found = {
-        (event.round, event.env, event.epoch): (event.data.regime, event.data.view, event.data.classes)
+        (event.round, event.env, event.epoch): (
+            event.data.regime,
+            event.data.view,
+            event.data.classes,
+        )
         for event in events(tmp_path / "run")
         if event.name == "RegimeBegan"
     }
@@ -49,7 +56,9 @@ def test_the_report_marks_the_regimes(tmp_path):
     spec = tiny(**RUN)
     train_ppo_vectorized(spec, out=tmp_path / "run")
     rows = lifecycle_rows(read_run(tmp_path / "run"))
-    marked = {(row["round"] - 1, row["env"], row["start"]) for row in rows if row["stage"] == "regime"}
+    marked = {
+        (row["round"] - 1, row["env"], row["start"]) for row in rows if row["stage"] == "regime"
+    }
     shown = {row["round"] - 1 for row in rows}
     assert marked == {place for place in expected_regimes(spec) if place[0] in shown}
     assert marked

@@ -1,4 +1,6 @@
-"""Worlds that change within an episode: training, validation and sizes follow the regime of each env at each epoch."""
+"""Worlds that change within an episode: training, validation and sizes follow the regime of each
+env at each epoch.
+"""
 
 import pytest
 import torch
@@ -14,7 +16,11 @@ from morphogen.extras.regimes.image_views import show_views
 from morphogen.testing import laws
 
 VIEWS = {"plain": 1, "inverted": 1, "turned": 1, "half": 1, "noisy": 1}
-SMALL = {"data": {"batch": 8, "minibatches": 2, "val_samples": 30}, "episode_length": 6, "max_seeds": 0}
+SMALL = {
+    "data": {"batch": 8, "minibatches": 2, "val_samples": 30},
+    "episode_length": 6,
+    "max_seeds": 0,
+}
 HIDDEN = {"observe": {"instance": ["param_price"]}}
 CLASSES = {"instance": {"classes": (10, 10)}, **HIDDEN}
 
@@ -45,7 +51,9 @@ def test_a_world_that_depends_on_what_is_around_it_is_found(monkeypatch, broken,
         return instance.replace(regime=broken(env, instance.regime))
 
     monkeypatch.setattr(Environment, "_draw_instance", drawn)
-    with pytest.raises(laws.BrokenLaw, match=rf"instance\.regime of epoch 0 is another one {found}") as caught:
+    with pytest.raises(
+        laws.BrokenLaw, match=rf"instance\.regime of epoch 0 is another one {found}"
+    ) as caught:
         laws.check_worlds(make(4))
     assert caught.value.law == "same_world"
 
@@ -56,10 +64,14 @@ def test_a_world_that_depends_on_what_is_done_in_it_is_found(monkeypatch):
     def stepped(env, state, action, **options):
         after, out = step(env, state, action, **options)
         grown = (after.slots.blueprint >= 0).any(-1)
-        return after.replace(instance=after.instance.replace(regime=after.instance.regime + grown)), out
+        return after.replace(
+            instance=after.instance.replace(regime=after.instance.regime + grown)
+        ), out
 
     monkeypatch.setattr(Environment, "step", stepped)
-    with pytest.raises(laws.BrokenLaw, match=r"instance\.regime of epoch \d is another one after random actions"):
+    with pytest.raises(
+        laws.BrokenLaw, match=r"instance\.regime of epoch \d is another one after random actions"
+    ):
         laws.check_worlds(make(4))
 
 
@@ -80,7 +92,10 @@ def test_a_batch_is_that_of_a_world_without_regimes_in_the_view_of_each_env():
     state, _ = regimed.reset()
     assert len(state.instance.view_code.unique()) > 2
     found, stored = (env.feed.epoch(state) for env in (regimed, plain))
-    batch, other = (env.feed.batch(draws, torch.tensor([1])) for env, draws in ((regimed, found), (plain, stored)))
+    batch, other = (
+        env.feed.batch(draws, torch.tensor([1]))
+        for env, draws in ((regimed, found), (plain, stored))
+    )
     view = state.instance.view_code
     expected = show_views(other.inputs, view, found.index[1], views=tuple(View), noise=1.0)
     assert torch.equal(batch.inputs, expected)
@@ -143,7 +158,9 @@ def test_noisy_regimes_may_have_another_number_of_classes_and_the_others_stay_as
     plain = {"classes": (3, 9), "hazard": 1.0}
     own = {**plain, "noisy_classes": (2, 2)}
     laws.check_worlds(make(6, regime=own, **CLASSES))
-    usual, other = (make(64, regime=regime, **CLASSES).reset()[0].instance for regime in (plain, own))
+    usual, other = (
+        make(64, regime=regime, **CLASSES).reset()[0].instance for regime in (plain, own)
+    )
     noisy = other.view_code == int(View.NOISY)
     assert 0 < noisy.sum() < 64
     assert torch.equal(usual.view_code, other.view_code)
@@ -154,7 +171,10 @@ def test_noisy_regimes_may_have_another_number_of_classes_and_the_others_stay_as
 
 def test_validation_has_room_for_the_classes_of_noisy_regimes():
     for own, most in (((2, 2), 9), ((10, 10), 10)):
-        assert make(2, regime={"classes": (3, 9), "noisy_classes": own}, **CLASSES).setup.most_classes == most
+        assert (
+            make(2, regime={"classes": (3, 9), "noisy_classes": own}, **CLASSES).setup.most_classes
+            == most
+        )
 
 
 @given(seed=st.integers(0, 50))
@@ -170,7 +190,10 @@ def test_the_regime_is_never_observed(seed):
             {"regime": {"classes": (3, 9)}},
             "regime.classes: expected null where instance.classes is [4, 10], got [3, 9]",
         ),
-        ({"regime": {"classes": (3, 12)}, **CLASSES}, "regime.classes: expected at most 10, got [3, 12]"),
+        (
+            {"regime": {"classes": (3, 12)}, **CLASSES},
+            "regime.classes: expected at most 10, got [3, 12]",
+        ),
         (
             {"regime": {"classes": (3, 9)}, "instance": {"classes": (10, 10)}},
             "regime.classes: expected null where observe.instance names classes, got [3, 9]",
@@ -181,11 +204,13 @@ def test_the_regime_is_never_observed(seed):
         ),
         (
             {"regime": {"noisy_classes": (2, 2), "views": VIEWS}, **CLASSES},
-            "regime.noisy_classes: expected null without regime.classes and regime.views.noisy, got [2, 2]",
+            "regime.noisy_classes: expected null without regime.classes and "
+            "regime.views.noisy, got [2, 2]",
         ),
         (
             {"regime": {"classes": (3, 9), "noisy_classes": (2, 2)}, **CLASSES},
-            "regime.noisy_classes: expected null without regime.classes and regime.views.noisy, got [2, 2]",
+            "regime.noisy_classes: expected null without regime.classes and "
+            "regime.views.noisy, got [2, 2]",
         ),
         ({"regime": {"hazard": 1.5}}, "regime.hazard: expected a number >= 0 and <= 1, got 1.5"),
     ],
@@ -198,5 +223,7 @@ def test_settings_that_do_not_fit_are_named(settings, fault):
 
 @needs_extra("text")
 def test_a_task_of_text_has_no_views():
-    with pytest.raises(ConfigError, match=r"regime\.views: expected plain alone with samples that are no images"):
+    with pytest.raises(
+        ConfigError, match=r"regime\.views: expected plain alone with samples that are no images"
+    ):
         mg.RunSpec(task="pydoc", regime={"views": {"half": 1}})

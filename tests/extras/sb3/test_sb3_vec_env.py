@@ -42,9 +42,13 @@ def test_it_shows_rows_of_the_vector_env():
         assert (ended == terminated).all()
         assert [info["outcome"] for info in infos] == results["outcome"].tolist()
         assert ended.all() == (t % 4 == 3)
-        assert all(("terminal_observation" in info) == end for info, end in zip(infos, ended, strict=True))
+        assert all(
+            ("terminal_observation" in info) == end for info, end in zip(infos, ended, strict=True)
+        )
         if ended.any():
-            assert [info["terminal_observation"][0] for info in infos] == [1.0] * 3, "the clock is at the horizon"
+            assert [info["terminal_observation"][0] for info in infos] == [1.0] * 3, (
+                "the clock is at the horizon"
+            )
             assert (seen[:, 0] == 0).all()
 
 
@@ -71,7 +75,9 @@ def test_wrong_use_is_named():
     assert len(env.env_method("action_masks", indices=[0, 2])) == 2
     with pytest.raises(mg.ConfigError, match='env_method: expected action_masks, got "render"'):
         env.env_method("render")
-    with pytest.raises(mg.ConfigError, match='set_attr: expected no attribute of a single env, got "horizon"'):
+    with pytest.raises(
+        mg.ConfigError, match='set_attr: expected no attribute of a single env, got "horizon"'
+    ):
         env.set_attr("horizon", 3)
     with pytest.raises(AttributeError):
         env.get_attr("no_such_attribute")

@@ -1,11 +1,18 @@
-"""Candidates for fixed schedules: which are possible, which are near, and what their schedules do in a run."""
+"""Candidates for fixed schedules: which are possible, which are near, and what their schedules do
+in a run.
+"""
 
 from dataclasses import replace
 
 import pytest
 from support.small_runs import context_of, tiny, tiny_setup
 
-from morphogen.config.action_schedule import ScheduleStep, dump_schedule, parse_schedule, seed_timeline
+from morphogen.config.action_schedule import (
+    ScheduleStep,
+    dump_schedule,
+    parse_schedule,
+    seed_timeline,
+)
 from morphogen.config.groups import LifecycleSpec
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.task import TASKS
@@ -15,7 +22,13 @@ from morphogen.env.environment import open_environment
 from morphogen.env.episodes import EPOCH_TRACES, fetch_traces, run_episodes, run_epoch
 from morphogen.env.policies import build_arm
 from morphogen.errors import ConfigError
-from morphogen.extras.search.candidates import GrowthStep, build_schedule, initial_candidates, is_feasible, neighbours
+from morphogen.extras.search.candidates import (
+    GrowthStep,
+    build_schedule,
+    initial_candidates,
+    is_feasible,
+    neighbours,
+)
 from morphogen.extras.search.instance_sets import (
     InstanceSet,
     build_schedules_control,
@@ -27,7 +40,12 @@ from morphogen.state import rng
 from morphogen.vocab.action import AlphaTarget, Tempo
 from morphogen.vocab.blueprint import Blueprint
 
-QUICK = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD"))
+QUICK = LifecycleSpec(
+    min_training_epochs=1,
+    min_prune_age=1,
+    embargo_epochs=1,
+    auto_forward=("TRAIN", "BLEND", "HOLD"),
+)
 BYHAND = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1)
 
 
@@ -46,7 +64,9 @@ def world_of_candidate(setup, candidate, instances, number):
         split=instances.split,
         envs=rng.sibling_keys(instances.tasks, number),
         tasks=instances.tasks,
-        control=build_schedules_control([build_schedule(candidate, setup.spec)] * len(instances.tasks), setup),
+        control=build_schedules_control(
+            [build_schedule(candidate, setup.spec)] * len(instances.tasks), setup
+        ),
     )
 
 
@@ -65,7 +85,9 @@ def test_a_schedule_earns_in_a_mixed_world_what_it_earns_alone():
     assert values.shape == (4, 2, 3)
     for k, candidate in enumerate(candidates):
         for w, number in enumerate((0, 2)):
-            assert values[k, w] == pytest.approx(alone(setup, candidate, instances, number).network_value[-1], abs=1e-6)
+            assert values[k, w] == pytest.approx(
+                alone(setup, candidate, instances, number).network_value[-1], abs=1e-6
+            )
     assert len({tuple(values[k].flatten()) for k in range(4)}) == 4
 
 
@@ -77,7 +99,9 @@ def test_a_candidate_that_is_possible_is_kept_whole_and_one_that_is_not_is_not(l
         life = alone(setup, candidate, InstanceSet(TRAINING_INSTANCES, 0, rng.env_keys(0, 0, 4)), 0)
         assert is_feasible(candidate, setup.spec)
         held = [setup.spec.slots.index(growth.slot) for growth in candidate]
-        assert (life.fossil_blueprint[:, held] == [int(growth.blueprint) for growth in candidate]).all()
+        assert (
+            life.fossil_blueprint[:, held] == [int(growth.blueprint) for growth in candidate]
+        ).all()
         assert (life.fossil_blueprint >= 0).sum() == 4 * len(candidate)
     last = 16 - seed_timeline(setup.spec, Tempo.FAST).fossilizing
     late = (GrowthStep(last, "r0c0", Blueprint.NORM),)
@@ -111,9 +135,13 @@ def test_a_seed_is_pruned_only_once_it_is_blended_and_where_that_is_allowed():
     seed = GrowthStep(1, "r0c0", Blueprint.NORM)
     for epoch, allowed in ((life, False), (life + 1, True), (11, True), (12, False)):
         assert is_feasible((seed._replace(pruning=epoch),), spec) == allowed
-    assert not is_feasible((seed._replace(pruning=life + 1),), tiny(episode_length=12, disabled_ops=("PRUNE",)))
+    assert not is_feasible(
+        (seed._replace(pruning=life + 1),), tiny(episode_length=12, disabled_ops=("PRUNE",))
+    )
     busy = GrowthStep(life + 1, "r1c0", Blueprint.NORM, pruning=11)
-    assert not is_feasible((seed._replace(pruning=life + 1), busy), tiny(episode_length=20, lifecycle=QUICK))
+    assert not is_feasible(
+        (seed._replace(pruning=life + 1), busy), tiny(episode_length=20, lifecycle=QUICK)
+    )
     assert seed._replace(pruning=9).label == "norm in r0c0 from epoch 1 to 9, FAST, SIGMOID_ADD"
 
 
@@ -135,7 +163,10 @@ def test_a_seed_that_is_pruned_later_may_be_held_at_less_alpha(lifecycle):
         state, seen = epoch.after, epoch.step.seen
         alphas.append(state.slots.alpha[:, 0].tolist())
     assert alphas[first - 1 :] == [[1.0, 1.0], [0.5, 0.5], [0.5, 0.5], [0.0, 0.0]]
-    tiny_specs = [tiny(episode_length=14, lifecycle=lifecycle, disabled_ops=ops) for ops in ((), ("SET_ALPHA_TARGET",))]
+    tiny_specs = [
+        tiny(episode_length=14, lifecycle=lifecycle, disabled_ops=ops)
+        for ops in ((), ("SET_ALPHA_TARGET",))
+    ]
     assert [is_feasible((seed,), spec) for spec in tiny_specs] == [True, False]
 
 
@@ -148,17 +179,23 @@ def test_pruning_is_tried_only_where_every_epoch_counts():
         assert (found != {None}) == wanted
     ends = sorted(found - {None})
     assert len(ends) == 4
-    later = neighbours([(seed[0]._replace(pruning=ends[1]),)], tiny(task=anytime, episode_length=16, lifecycle=QUICK))
+    later = neighbours(
+        [(seed[0]._replace(pruning=ends[1]),)],
+        tiny(task=anytime, episode_length=16, lifecycle=QUICK),
+    )
     assert {None, ends[1] - 1, ends[1] + 2} <= {candidate[0].pruning for candidate in later}
     assert {candidate[0].target for candidate in later} == set(AlphaTarget)
 
 
 def test_the_latest_seed_that_counts_as_possible_is_kept_in_the_last_epoch():
     setup = tiny_setup(episode_length=8, lifecycle=QUICK)
-    candidate = (GrowthStep(7 - seed_timeline(setup.spec, Tempo.FAST).fossilizing, "r0c0", Blueprint.NORM),)
+    candidate = (
+        GrowthStep(7 - seed_timeline(setup.spec, Tempo.FAST).fossilizing, "r0c0", Blueprint.NORM),
+    )
     assert is_feasible(candidate, setup.spec)
     assert (
-        alone(setup, candidate, training_instances(setup.spec, 2), 0).fossil_blueprint[:, 0] == int(Blueprint.NORM)
+        alone(setup, candidate, training_instances(setup.spec, 2), 0).fossil_blueprint[:, 0]
+        == int(Blueprint.NORM)
     ).all()
 
 
@@ -173,14 +210,23 @@ def test_the_family_knows_what_a_run_forbids():
         ("r0c0", Blueprint.NORM),
         ("r0c0", Blueprint.ATTENTION),
     }
-    assert initial_candidates(tiny(episode_length=12, lifecycle=QUICK, disabled_ops=("FOSSILIZE",))) == [()]
-    assert initial_candidates(tiny(episode_length=12, lifecycle=BYHAND, disabled_ops=("ADVANCE",))) == [()]
-    assert len(initial_candidates(tiny(episode_length=12, lifecycle=QUICK, disabled_ops=("ADVANCE",)))) == len(free)
+    assert initial_candidates(
+        tiny(episode_length=12, lifecycle=QUICK, disabled_ops=("FOSSILIZE",))
+    ) == [()]
+    assert initial_candidates(
+        tiny(episode_length=12, lifecycle=BYHAND, disabled_ops=("ADVANCE",))
+    ) == [()]
+    assert len(
+        initial_candidates(tiny(episode_length=12, lifecycle=QUICK, disabled_ops=("ADVANCE",)))
+    ) == len(free)
     assert initial_candidates(tiny(episode_length=2, lifecycle=QUICK)) == [()]
 
 
 def test_two_seeds_are_tried_only_where_two_may_live():
-    candidates = [(GrowthStep(0, "r0c0", Blueprint.NORM),), (GrowthStep(2, "r1c0", Blueprint.NORM),)]
+    candidates = [
+        (GrowthStep(0, "r0c0", Blueprint.NORM),),
+        (GrowthStep(2, "r1c0", Blueprint.NORM),),
+    ]
     for most, longest in ((0, 2), (2, 2), (1, 1)):
         spec = tiny(episode_length=12, lifecycle=QUICK, max_seeds=most)
         near = neighbours(candidates, spec)
@@ -226,9 +272,12 @@ def test_lives_of_several_worlds_stand_side_by_side():
     assert both.fossil_blueprint.shape == (6, len(setup.spec.slots))
     assert (both.fossil_blueprint[3:, 0] == int(Blueprint.NORM)).all()
     for name in both.__slots__:
-        rows = getattr(both, name) if name not in EPOCH_TRACES else getattr(both, name).swapaxes(0, 1)
+        rows = (
+            getattr(both, name) if name not in EPOCH_TRACES else getattr(both, name).swapaxes(0, 1)
+        )
         mine, cut = (
-            getattr(one, name).swapaxes(0, 1) if name in EPOCH_TRACES else getattr(one, name) for one in (second, first)
+            getattr(one, name).swapaxes(0, 1) if name in EPOCH_TRACES else getattr(one, name)
+            for one in (second, first)
         )
         assert (rows[3:] == mine).all(), name
         assert (rows[:2] == cut).all(), name

@@ -1,4 +1,6 @@
-"""Schedules along the regimes of an instance: where regimes begin, what a plan becomes, and what the search finds."""
+"""Schedules along the regimes of an instance: where regimes begin, what a plan becomes, and what
+the search finds.
+"""
 
 from dataclasses import replace
 
@@ -11,13 +13,21 @@ import morphogen as mg
 from morphogen.config.task import TASKS
 from morphogen.evaluation.arms import PlayContext, open_arms
 from morphogen.extras.regimes.regime_spec import RegimeSpec
-from morphogen.extras.search.candidates import RESTING_EPOCHS, GrowthStep, build_schedule, is_feasible
+from morphogen.extras.search.candidates import (
+    RESTING_EPOCHS,
+    GrowthStep,
+    build_schedule,
+    is_feasible,
+)
 from morphogen.extras.search.clairvoyant import lay_plan, regime_starts, search_along_regimes
 from morphogen.extras.search.instance_sets import score_pairs, training_instances
 from morphogen.vocab.blueprint import Blueprint
 
 LIFE = mg.LifecycleSpec(
-    min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD")
+    min_training_epochs=1,
+    min_prune_age=1,
+    embargo_epochs=1,
+    auto_forward=("TRAIN", "BLEND", "HOLD"),
 )
 REGIME = RegimeSpec(hazard=0.3, least=6, views={"noisy": 1}, classes=(2, 3))
 ANYTIME = replace(TASKS["digits"], name="anytime-digits", objective="anytime")
@@ -25,7 +35,13 @@ A, B = Blueprint.NORM, Blueprint.DEPTHWISE
 
 
 def spec_of(**fields):
-    wanted = {"task": ANYTIME, "episode_length": 30, "regime": REGIME, "lifecycle": LIFE, "blueprints": ("norm",)}
+    wanted = {
+        "task": ANYTIME,
+        "episode_length": 30,
+        "regime": REGIME,
+        "lifecycle": LIFE,
+        "blueprints": ("norm",),
+    }
     observe = mg.ObserveSpec(instance=("param_price",))
     price = {"classes": (10, 10), "param_price": (0.05, 0.4)}
     return tiny(**{**wanted, "observe": observe, "instance": mg.InstanceSpec(**price), **fields})
@@ -57,7 +73,10 @@ def test_a_plan_has_a_seed_where_its_regimes_want_one():
     )
     rest = spec.lifecycle.embargo_epochs + RESTING_EPOCHS
     swapped = lay_plan((A, B, None, None), starts, "r0c0", spec)
-    assert swapped == (GrowthStep(0, "r0c0", A, pruning=8), GrowthStep(8 + rest, "r0c0", B, pruning=16))
+    assert swapped == (
+        GrowthStep(0, "r0c0", A, pruning=8),
+        GrowthStep(8 + rest, "r0c0", B, pruning=16),
+    )
 
 
 def test_a_slot_may_be_used_again_once_its_seed_was_pruned():
@@ -86,7 +105,9 @@ def test_the_search_finds_what_is_best_where_it_is_played_again():
     schedules = [build_schedule(candidate, setup.spec) for candidate in found.picks]
     again = score_pairs(context, schedules, instances, worlds=(1, 2, 3), rows=64).mean(axis=0)
     assert np.allclose(again, found.values, atol=1e-6)
-    idle = score_pairs(context, [build_schedule((), setup.spec)] * 3, instances, worlds=(1, 2, 3), rows=64)
+    idle = score_pairs(
+        context, [build_schedule((), setup.spec)] * 3, instances, worlds=(1, 2, 3), rows=64
+    )
     assert (found.values >= idle.mean(axis=0) - 1e-6).all()
 
 

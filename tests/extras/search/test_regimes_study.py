@@ -8,7 +8,10 @@ from bench.studies import regimes
 from morphogen.data.image_view import View
 
 QUICK = mg.LifecycleSpec(
-    min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD")
+    min_training_epochs=1,
+    min_prune_age=1,
+    embargo_epochs=1,
+    auto_forward=("TRAIN", "BLEND", "HOLD"),
 )
 
 
@@ -33,10 +36,22 @@ def test_worlds_of_a_kind_have_no_other_view_and_number_of_classes(view, classes
 def test_the_best_net_of_each_kind_of_phase_is_found_in_worlds_of_that_kind():
     regime = mg.RegimeSpec(hazard=0.2, least=4, views={"noisy": 1}, classes=(2, 3), noise=3.0)
     observe, price = mg.ObserveSpec(instance=("param_price",)), mg.InstanceSpec(classes=(10, 10))
-    small = {"slots": ("r0c0",), "blueprints": ("norm", "depthwise"), "lifecycle": QUICK, "episode_length": 8}
+    small = {
+        "slots": ("r0c0",),
+        "blueprints": ("norm", "depthwise"),
+        "lifecycle": QUICK,
+        "episode_length": 8,
+    }
     said: list[str] = []
-    rows = regimes.measure_kinds(tiny(regime=regime, observe=observe, instance=price, **small), 2, said.append)
-    assert [(row["view"], row["classes"]) for row in rows] == [("plain", 2), ("plain", 3), ("noisy", 2), ("noisy", 3)]
+    rows = regimes.measure_kinds(
+        tiny(regime=regime, observe=observe, instance=price, **small), 2, said.append
+    )
+    assert [(row["view"], row["classes"]) for row in rows] == [
+        ("plain", 2),
+        ("plain", 3),
+        ("noisy", 2),
+        ("noisy", 3),
+    ]
     assert len(said) == 4
     best = {row["best"] for row in rows}
     for row in rows:

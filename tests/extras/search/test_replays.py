@@ -11,7 +11,10 @@ from morphogen.evaluation.arms import PlayContext, open_arms
 from morphogen.extras.search.replays import nearest_widths
 
 QUICK = mg.LifecycleSpec(
-    min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD")
+    min_training_epochs=1,
+    min_prune_age=1,
+    embargo_epochs=1,
+    auto_forward=("TRAIN", "BLEND", "HOLD"),
 )
 
 
@@ -28,7 +31,14 @@ def test_the_same_actions_give_the_same_episodes_bit_for_bit(played):
     _, results = played
     before, again = results["heuristic"].traces, results["schedule"].traces
     assert (before.action[..., 0] > 0).any()
-    for name in ("action", "accuracy", "network_value", "committed_acc", "trained_params", "fossil_blueprint"):
+    for name in (
+        "action",
+        "accuracy",
+        "network_value",
+        "committed_acc",
+        "trained_params",
+        "fossil_blueprint",
+    ):
         assert np.array_equal(getattr(before, name), getattr(again, name)), name
 
 
@@ -51,7 +61,9 @@ def test_wider_hosts_have_the_size_of_what_was_grown_and_grow_nothing(played):
 
 
 def test_where_nothing_grew_the_hosts_are_those_of_the_run():
-    env = mg.make(tiny(envs=3, episode_length=3, lifecycle=QUICK), envs=3, seed=0, instances="held-out")
+    env = mg.make(
+        tiny(envs=3, episode_length=3, lifecycle=QUICK), envs=3, seed=0, instances="held-out"
+    )
     results = mg.play_arms(env, ("static-params", "schedule"), {"wait": mg.play(env, "wait")})
     for name in ("static-params", "schedule"):
         assert np.array_equal(results[name].traces.accuracy, results["wait"].traces.accuracy)
@@ -66,7 +78,8 @@ def test_static_networks_have_the_parameters_of_what_was_grown():
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("static:x", "static, got static:x"), ("oracle", "oracle:FILE, got oracle")]
+    ("name", "expected"),
+    [("static:x", "static, got static:x"), ("oracle", "oracle:FILE, got oracle")],
 )
 def test_an_arm_with_another_argument_is_refused(name, expected):
     with pytest.raises(mg.ConfigError, match=f"arms: expected {expected}"):
@@ -76,7 +89,16 @@ def test_an_arm_with_another_argument_is_refused(name, expected):
 def test_a_host_without_a_width_is_refused():
     task = mg.TASKS["digits"]
     fixed = type("FixedCnn", (type(task.host),), {"configured": lambda self, **_: self})
-    host = fixed(**{field.name: getattr(task.host, field.name) for field in fields(task.host) if field.init})
-    env = mg.make(tiny(envs=2, episode_length=3, host=mg.HostSpec(name=host)), envs=2, seed=0, instances="held-out")
-    with pytest.raises(mg.ConfigError, match="static-params: expected a host whose width can be set, got FixedCnn"):
+    host = fixed(
+        **{field.name: getattr(task.host, field.name) for field in fields(task.host) if field.init}
+    )
+    env = mg.make(
+        tiny(envs=2, episode_length=3, host=mg.HostSpec(name=host)),
+        envs=2,
+        seed=0,
+        instances="held-out",
+    )
+    with pytest.raises(
+        mg.ConfigError, match="static-params: expected a host whose width can be set, got FixedCnn"
+    ):
         mg.play_arms(env, ("static-params",), {"wait": mg.play(env, "wait")})

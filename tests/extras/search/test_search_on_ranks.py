@@ -25,7 +25,9 @@ def setup():
 
 @pytest.fixture(scope="module")
 def schedules(setup):
-    return [build_schedule(candidate, setup.spec) for candidate in initial_candidates(setup.spec)[:3]]
+    return [
+        build_schedule(candidate, setup.spec) for candidate in initial_candidates(setup.spec)[:3]
+    ]
 
 
 def test_arms_have_the_results_of_one_process_on_two_ranks(setup, schedules):
@@ -41,7 +43,9 @@ def test_arms_have_the_results_of_one_process_on_two_ranks(setup, schedules):
         assert own_picks == picks
         for ours, theirs in zip(traces, alone, strict=True):
             for field in fields(ours):
-                np.testing.assert_array_equal(getattr(ours, field.name), getattr(theirs, field.name), field.name)
+                np.testing.assert_array_equal(
+                    getattr(ours, field.name), getattr(theirs, field.name), field.name
+                )
 
 
 def test_scores_of_schedules_are_those_of_one_process_where_groups_are_uneven(setup, schedules):
@@ -49,7 +53,11 @@ def test_scores_of_schedules_are_those_of_one_process_where_groups_are_uneven(se
 
     def score(exchange):
         return score_schedules(
-            context_of(replace(setup, exchange=exchange)), schedules, instances, worlds=range(2), rows=5
+            context_of(replace(setup, exchange=exchange)),
+            schedules,
+            instances,
+            worlds=range(2),
+            rows=5,
         )
 
     alone = score(ALONE)

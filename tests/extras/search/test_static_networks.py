@@ -1,4 +1,6 @@
-"""Static networks and the oracle: planted networks equal grown ones, and picks are judged in other worlds."""
+"""Static networks and the oracle: planted networks equal grown ones, and picks are judged in other
+worlds.
+"""
 
 import numpy as np
 import pytest
@@ -30,10 +32,16 @@ from morphogen.vocab.action import Style, Tempo
 from morphogen.vocab.blueprint import Blueprint
 from morphogen.vocab.stage import Algorithm, Stage
 
-QUICK = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD"))
+QUICK = LifecycleSpec(
+    min_training_epochs=1,
+    min_prune_age=1,
+    embargo_epochs=1,
+    auto_forward=("TRAIN", "BLEND", "HOLD"),
+)
 NORM = int(Blueprint.NORM)
 LIGHT = int(Blueprint.CONV_LIGHT)
-LEFT_BY_LIFECYCLES = {  # what depends on when and how a seed came, or on what was measured on the way
+# what depends on when and how a seed came, or on what was measured on the way
+LEFT_BY_LIFECYCLES = {
     "previous_epochs_in_stage",
     "epochs_in_stage",
     "age",
@@ -97,7 +105,9 @@ def test_a_planted_slot_is_that_of_a_grown_one_but_for_the_traces_of_its_life():
     assert scenes.broken_invariants(copy.slots) == []
     for name in {leaf.name for leaf in SLOTS} - LEFT_BY_LIFECYCLES:
         assert torch.equal(getattr(copy.slots, name), getattr(state.slots, name)), name
-    sizes = [seed_params(one.slots, setup.net.counts, setup.net.gate_counts) for one in (copy, state)]
+    sizes = [
+        seed_params(one.slots, setup.net.counts, setup.net.gate_counts) for one in (copy, state)
+    ]
     assert torch.equal(*sizes)
 
 
@@ -106,11 +116,17 @@ def test_a_planted_seed_starts_as_one_that_is_germinated_in_the_first_epoch():
     candidate = (GrowthStep(0, "r0c0", Blueprint.CONV_LIGHT),)
     world = world_of(setup)
     blueprint = torch.tensor([[LIGHT, -1, -1]]).expand(4, -1)
-    copy, _ = start_with_fossils(world, 0, blueprint, torch.where(blueprint >= 0, int(Algorithm.ADD), 0))
+    copy, _ = start_with_fossils(
+        world, 0, blueprint, torch.where(blueprint >= 0, int(Algorithm.ADD), 0)
+    )
     world = world_of(setup, control=control_of(setup, candidate, 4))
     policy = build_arm("random", setup).policy
     first = run_epoch(
-        world, *world.reset(0), policy, params=policy.init(world.keys[0]), hidden=policy.initial_hidden(4)
+        world,
+        *world.reset(0),
+        policy,
+        params=policy.init(world.keys[0]),
+        hidden=policy.initial_hidden(4),
     )
     assert torch.equal(copy.seeds["r0c0", "params"], first.after.seeds["r0c0", "params"])
     assert copy.seeds["r0c0", "params"].any(-1).all()
@@ -133,7 +149,9 @@ def at_equal_cost(setup, traces):
 def test_a_network_that_never_cost_as_much_is_taken_at_its_end():
     setup = tiny_setup()
     traces = grown(setup, ())
-    assert (first_epoch_at_cost(traces, traces.cost[-1] * 10) == setup.spec.episode_length - 1).all()
+    assert (
+        first_epoch_at_cost(traces, traces.cost[-1] * 10) == setup.spec.episode_length - 1
+    ).all()
 
 
 def test_bare_hosts_are_replayed_to_the_bit_and_cost_what_they_cost():
@@ -160,13 +178,19 @@ def test_networks_are_replayed_in_their_own_worlds_whole_from_the_first_epoch_on
     assert (again.fossil_blueprint == kept).all()
     assert (again.algorithm == algorithm).all()
     instances = held_out_instance_sets(spec, 5)[1]
-    control = build_schedules_control([build_schedule(candidate, spec) for candidate in reversed(candidates)], setup)
+    control = build_schedules_control(
+        [build_schedule(candidate, spec) for candidate in reversed(candidates)], setup
+    )
     world = instances.open(setup, context_of(setup).transfers, control)
     traces = traces_of(world, instances.episode)
     assert (traces.fossil_blueprint == kept[2:4]).all()
     assert (traces.host_params == again.host_params[2:4]).all()
     assert (traces.fossil_params == again.fossil_params[2:4]).all()
-    assert traces.trained_params[:3, 0].max() < again.trained_params[0, 2] == traces.trained_params[-1, 0]
+    assert (
+        traces.trained_params[:3, 0].max()
+        < again.trained_params[0, 2]
+        == traces.trained_params[-1, 0]
+    )
     assert traces.network_value[:, 1] == pytest.approx(again.network_value[:, 3], abs=1e-6)
 
 
@@ -184,17 +208,24 @@ def test_the_cost_of_growing_is_reached_sooner_by_the_whole_network_and_never_to
 
 
 def priced(price):
-    return tiny_setup(episode_length=8, lifecycle=QUICK, envs=3, instance=InstanceSpec(param_price=(price, price)))
+    return tiny_setup(
+        episode_length=8, lifecycle=QUICK, envs=3, instance=InstanceSpec(param_price=(price, price))
+    )
 
 
-CANDIDATES = [(GrowthStep(0, "r0c0", Blueprint.CONV_HEAVY),), (GrowthStep(0, "r1c0", Blueprint.NORM),)]
+CANDIDATES = [
+    (GrowthStep(0, "r0c0", Blueprint.CONV_HEAVY),),
+    (GrowthStep(0, "r1c0", Blueprint.NORM),),
+]
 
 
 @pytest.mark.slow
 def test_where_parameters_cost_too_much_the_oracle_grows_nothing():
     setup = priced(1e4)
     found = play_hindsight_oracle(
-        context_of(setup), [build_schedule(candidate, setup.spec) for candidate in CANDIDATES], episodes=5
+        context_of(setup),
+        [build_schedule(candidate, setup.spec) for candidate in CANDIDATES],
+        episodes=5,
     )
     assert (found.pick == 0).all()
     assert (found.traces.fossil_blueprint == -1).all()
@@ -212,7 +243,9 @@ def test_the_oracle_plays_its_picks_in_the_worlds_of_an_evaluation_and_nothing_i
     for k, candidate in enumerate([(), *CANDIDATES]):
         traces = grown(setup, candidate)
         mine = found.pick == k
-        assert traces.network_value[:, mine] == pytest.approx(found.traces.network_value[:, mine], abs=1e-6)
+        assert traces.network_value[:, mine] == pytest.approx(
+            found.traces.network_value[:, mine], abs=1e-6
+        )
         assert (traces.fossil_blueprint[mine] == found.traces.fossil_blueprint[mine]).all()
 
 
@@ -228,7 +261,10 @@ def test_the_oracle_does_not_try_schedules_in_the_world_that_it_is_judged_in(mon
 
     monkeypatch.setattr(instance_sets, "open_environment", noted)
     play_hindsight_oracle(
-        context_of(setup), [build_schedule(candidate, setup.spec) for candidate in CANDIDATES], episodes=3, worlds=2
+        context_of(setup),
+        [build_schedule(candidate, setup.spec) for candidate in CANDIDATES],
+        episodes=3,
+        worlds=2,
     )
     *tried, judged = played
     assert len(tried) == 2
@@ -242,8 +278,16 @@ def test_an_episode_has_as_many_transfers_as_it_says():
     setup = tiny_setup()
     world = world_of(setup, envs=3, control=build_arm("wait", setup).control)
     traces_of(world)
-    assert {name: count for name, count in world.transfers.ledger.items() if count} == {"plan": 6, "result": 1}
+    assert {name: count for name, count in world.transfers.ledger.items() if count} == {
+        "plan": 6,
+        "result": 1,
+    }
     train_static_baseline(
-        PlayContext(setup, world.transfers), fossil_blueprint=np.full((3, 3), -1), algorithm=np.zeros((3, 3), int)
+        PlayContext(setup, world.transfers),
+        fossil_blueprint=np.full((3, 3), -1),
+        algorithm=np.zeros((3, 3), int),
     )
-    assert {name: count for name, count in world.transfers.ledger.items() if count} == {"plan": 13, "result": 2}
+    assert {name: count for name, count in world.transfers.ledger.items() if count} == {
+        "plan": 13,
+        "result": 2,
+    }

@@ -1,4 +1,6 @@
-"""The tuner: it finds a winner that is known, does not take luck for value, and writes what a run takes."""
+"""The tuner: it finds a winner that is known, does not take luck for value, and writes what a run
+takes.
+"""
 
 import json
 
@@ -20,9 +22,15 @@ from morphogen.extras.search.successive_halving import (
 from morphogen.vocab.action import Style
 from morphogen.vocab.blueprint import Blueprint
 
-QUICK = LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1, auto_forward=("TRAIN", "BLEND", "HOLD"))
+QUICK = LifecycleSpec(
+    min_training_epochs=1,
+    min_prune_age=1,
+    embargo_epochs=1,
+    auto_forward=("TRAIN", "BLEND", "HOLD"),
+)
 SPEC = tiny(episode_length=12, lifecycle=QUICK)
-WINNER = (GrowthStep(3, "r0c1", Blueprint.DEPTHWISE),)  # no member of the family: between two of its starts
+# no member of the family: between two of its starts
+WINNER = (GrowthStep(3, "r0c1", Blueprint.DEPTHWISE),)
 
 
 def value_of(candidate, kind):
@@ -30,7 +38,11 @@ def value_of(candidate, kind):
     if kind or not candidate:
         return 0.4 + 0.3 * (kind and not candidate)
     first = candidate[0]
-    near = [first.slot == "r0c1", first.blueprint is Blueprint.DEPTHWISE, first.style is Style.SIGMOID_ADD]
+    near = [
+        first.slot == "r0c1",
+        first.blueprint is Blueprint.DEPTHWISE,
+        first.style is Style.SIGMOID_ADD,
+    ]
     return 0.5 + 0.1 * sum(near) - 0.02 * abs(first.epoch - 3) - 0.1 * (len(candidate) - 1)
 
 
@@ -91,7 +103,9 @@ def test_a_portfolio_takes_the_best_first_then_what_it_lacks_and_ends_where_noth
     values[0], values[1, :, :4], values[2, :, 4:6], values[3, :, :2] = 0.5, 0.9, 1.0, 0.6
     chosen, portfolio_values = choose_portfolio(values, 4)
     assert chosen == [0, 1, 2]
-    assert portfolio_values == pytest.approx((0.5, 0.5 + 0.4 * 4 / 12, 0.5 + 0.4 * 4 / 12 + 0.5 * 2 / 12))
+    assert portfolio_values == pytest.approx(
+        (0.5, 0.5 + 0.4 * 4 / 12, 0.5 + 0.4 * 4 / 12 + 0.5 * 2 / 12)
+    )
     assert choose_portfolio(values, 2)[0] == [0, 1]
 
 
@@ -101,12 +115,15 @@ def test_files_are_what_a_run_and_an_oracle_take(tmp_path):
     portfolio = tmp_path / "new" / "best.portfolio.json"
     found.write([best, portfolio])
     assert load_schedule(f"schedule:{best}", SPEC) == build_schedule(WINNER, SPEC)
-    assert read_portfolio(portfolio, SPEC) == tuple(build_schedule(candidate, SPEC) for candidate in found.portfolio)
+    assert read_portfolio(portfolio, SPEC) == tuple(
+        build_schedule(candidate, SPEC) for candidate in found.portfolio
+    )
     contents = json.loads(portfolio.read_text())
     assert (contents["instances"], contents["worlds"], contents["task"]) == (12, 2, "digits")
     [rows] = found.tables().values()
     assert [row["schedule"] for row in rows] == [
-        "; ".join(growth.label for growth in candidate) or "nothing" for candidate in found.portfolio
+        "; ".join(growth.label for growth in candidate) or "nothing"
+        for candidate in found.portfolio
     ]
     assert "depthwise in r0c1 from epoch 3" in found.lines()[0]
 
@@ -135,4 +152,9 @@ def test_a_portfolio_that_is_none_is_refused_by_name(tmp_path, text, said):
 
 def test_a_run_in_which_nothing_can_be_kept_is_not_searched():
     with pytest.raises(ConfigError, match="no seed can be germinated and fossilized in 12 epochs"):
-        search_schedules(tiny(episode_length=12, disabled_ops=("FOSSILIZE",)), instances=2, worlds=2, report=print)
+        search_schedules(
+            tiny(episode_length=12, disabled_ops=("FOSSILIZE",)),
+            instances=2,
+            worlds=2,
+            report=print,
+        )

@@ -1,4 +1,6 @@
-"""Search for the thresholds of the heuristic: what is tried, what is found, the file, and who plays it."""
+"""Search for the thresholds of the heuristic: what is tried, what is found, the file, and who plays
+it.
+"""
 
 import json
 from dataclasses import replace
@@ -39,7 +41,10 @@ def test_what_is_near_differs_in_one_threshold():
     thresholds = mg.HeuristicSpec(first_epoch=0, max_cost=0.2)
     near = near_thresholds(thresholds, SPEC)
     names = ("blueprints", "slots", *GRID)
-    changed = [[name for name in names if getattr(other, name) != getattr(thresholds, name)] for other in near]
+    changed = [
+        [name for name in names if getattr(other, name) != getattr(thresholds, name)]
+        for other in near
+    ]
     assert all(len(one) == 1 for one in changed)
     assert {one[0] for one in changed} == set(names)
     assert {other.max_cost for other in near} == {0.1, 0.2, 0.3}
@@ -51,12 +56,22 @@ def test_a_level_of_the_loss_is_searched_where_the_run_has_one():
     assert {thresholds.min_loss for thresholds in draw_thresholds(SPEC)} == {None}
     other = replace(SPEC, heuristic=levels)
     assert {thresholds.min_loss for thresholds in near_thresholds(levels, other)} == {0.4, 0.6, 0.8}
-    assert {thresholds.min_loss for thresholds in draw_thresholds(other)[1:]} == {None, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5}
+    assert {thresholds.min_loss for thresholds in draw_thresholds(other)[1:]} == {
+        None,
+        0.2,
+        0.4,
+        0.6,
+        0.8,
+        1.0,
+        1.5,
+    }
 
 
 def test_the_value_of_rules_is_that_of_their_episodes():
     rules = mg.HeuristicSpec(first_epoch=0, min_plateau=0, max_cost=0.3)
-    found = score_thresholds(context_of(build_setup(SPEC)), rules, training_instances(SPEC, 5), worlds=range(2))
+    found = score_thresholds(
+        context_of(build_setup(SPEC)), rules, training_instances(SPEC, 5), worlds=range(2)
+    )
     alone = mg.play(mg.make(replace(SPEC, heuristic=rules), envs=5), "heuristic").network_value
     assert found.shape == (2, 5)
     assert np.allclose(found[0], alone)
@@ -76,7 +91,9 @@ def test_the_search_ends_with_better_rules_than_it_began_with():
     assert found.episodes == sum(int(line.split()[0]) * int(line.split()[3]) * 2 for line in said)
 
 
-def test_the_command_writes_thresholds_which_a_run_and_an_evaluation_take(tmp_path, monkeypatch, capsys):
+def test_the_command_writes_thresholds_which_a_run_and_an_evaluation_take(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(threshold_search, "DRAWN", 6)
     monkeypatch.setattr(threshold_search, "SURVIVOR_COUNTS", (3, 2))
     file = tmp_path / "rules.json"
@@ -97,7 +114,10 @@ def test_the_command_writes_thresholds_which_a_run_and_an_evaluation_take(tmp_pa
     [
         ("[]", "expected"),
         ("{}", r"expected settings heuristic\.\*, got null"),
-        ('{"heuristic": {"patience": 0}}', r"heuristic\.patience: expected an integer >= 1 and < 2\^63, got 0"),
+        (
+            '{"heuristic": {"patience": 0}}',
+            r"heuristic\.patience: expected an integer >= 1 and < 2\^63, got 0",
+        ),
         ("{", "cannot be used"),
     ],
 )

@@ -1,4 +1,6 @@
-"""The command `tune`: an offered command, its help, its refusals, its files and its JSON document."""
+"""The command `tune`: an offered command, its help, its refusals, its files and its JSON
+document.
+"""
 
 import json
 import subprocess
@@ -29,12 +31,16 @@ def test_help_and_refusals_load_no_torch(tmp_path, words):
         f"try:\n    main.main({['tune', *words]!r})\nexcept SystemExit:\n    pass\n"
         "print('END', 'torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=OURS)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=OURS
+    )
     assert done.stdout.splitlines()[-1] == "END False"
 
 
 @pytest.mark.slow
-def test_the_command_searches_and_writes_and_a_run_takes_what_it_wrote(tmp_path, monkeypatch, capsys):
+def test_the_command_searches_and_writes_and_a_run_takes_what_it_wrote(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     assert main.main(["tune", *SETTINGS, "--out", "best.json", "--on", "3"]) == 0
     shown = capsys.readouterr()
@@ -52,7 +58,10 @@ def test_the_command_searches_and_writes_and_a_run_takes_what_it_wrote(tmp_path,
         (["--out", "new.json", "--on", "0"], "--on: expected an integer in 1"),
         (["--out", "new.json", "--worlds", "one"], "--worlds: expected an integer in 2"),
         (["--out", "there.json"], "--out: expected a new file, got there.json, which exists"),
-        (["--out", "half.json"], "the portfolio: expected a new file, got half.portfolio.json, which exists"),
+        (
+            ["--out", "half.json"],
+            "the portfolio: expected a new file, got half.portfolio.json, which exists",
+        ),
         (["--out", "."], "--out: expected a new file, got ., which exists"),
         ([], "the following arguments are required: --out"),
         (["ppo", "--out", "new.json"], "unrecognized arguments: ppo"),
@@ -60,7 +69,9 @@ def test_the_command_searches_and_writes_and_a_run_takes_what_it_wrote(tmp_path,
         (["--out", f"{UNKNOWN}/new.json"], "expected a known home folder for ~, got"),
     ],
 )
-def test_a_search_that_cannot_be_is_refused_and_writes_nothing(tmp_path, monkeypatch, capsys, words, said):
+def test_a_search_that_cannot_be_is_refused_and_writes_nothing(
+    tmp_path, monkeypatch, capsys, words, said
+):
     monkeypatch.chdir(tmp_path)
     for name in ("there.json", "half.portfolio.json"):
         (tmp_path / name).write_text("")
@@ -74,7 +85,19 @@ def test_a_search_that_cannot_be_is_refused_and_writes_nothing(tmp_path, monkeyp
 def test_json_has_the_best_and_its_files(tmp_path, monkeypatch, capsys, family, tables):
     monkeypatch.setattr("signal.signal", lambda *_: None)
     out = tmp_path / "best.json"
-    words = ["--preset", "whitebox", "--envs", "4", "--on", "6", "--family", family, "--out", str(out), "--json"]
+    words = [
+        "--preset",
+        "whitebox",
+        "--envs",
+        "4",
+        "--on",
+        "6",
+        "--family",
+        family,
+        "--out",
+        str(out),
+        "--json",
+    ]
     assert main.main(["tune", *words]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["files"][0] == str(out)

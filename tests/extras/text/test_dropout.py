@@ -44,8 +44,12 @@ def test_an_env_drops_the_same_whatever_envs_are_beside_it():
     alone = state[3:]
     batch = small_states.batch(DROPPING, ENVS)
     whole, part = (small_states.plan(rows, DROPPING) for rows in (state, alone))
-    _, all_rows = train_minibatch(start_epoch(state, whole, net=DROPPING), batch, whole, net=DROPPING, **KNOBS)
-    _, own_rows = train_minibatch(start_epoch(alone, part, net=DROPPING), batch[3:], part, net=DROPPING, **KNOBS)
+    _, all_rows = train_minibatch(
+        start_epoch(state, whole, net=DROPPING), batch, whole, net=DROPPING, **KNOBS
+    )
+    _, own_rows = train_minibatch(
+        start_epoch(alone, part, net=DROPPING), batch[3:], part, net=DROPPING, **KNOBS
+    )
     torch.testing.assert_close(own_rows.loss, all_rows.loss[3:], rtol=1e-6, atol=1e-6)
     _, other = train_minibatch(start_epoch(state, whole, net=NET), batch, whole, net=NET, **KNOBS)
     assert (other.loss[3:] - own_rows.loss).abs().min() > 1e-3
@@ -65,7 +69,8 @@ def test_validation_drops_nothing():
     state, split = small_states.mixed(NET, ENVS), small_states.split(NET)
     requested = small_states.every(state, NET)
     with_dropout, without = (
-        validate(state, split, *requested, small_states.plan(state, net), net=net) for net in (DROPPING, NET)
+        validate(state, split, *requested, small_states.plan(state, net), net=net)
+        for net in (DROPPING, NET)
     )
     assert torch.equal(with_dropout.accuracy, without.accuracy)
     assert torch.equal(with_dropout.loss, without.loss)

@@ -15,7 +15,9 @@ from morphogen.kernels.attention import causal_attention
 from morphogen.kernels.elementwise import gelu
 from morphogen.kernels.standardise import normed_linear, standardise
 
-pytestmark = pytest.mark.skipif(not kernels.AVAILABLE, reason="plain torch adds in orders that depend on the stack")
+pytestmark = pytest.mark.skipif(
+    not kernels.AVAILABLE, reason="plain torch adds in orders that depend on the stack"
+)
 TOKEN_SEEDS = (
     *(seeds.TOKEN_ATTENTION, seeds.TOKEN_NORM, seeds.LORA, seeds.LORA_LARGE),
     *(seeds.MLP_SMALL, seeds.MLP, seeds.FLEX_ATTENTION),
@@ -50,11 +52,19 @@ def language_model(flat):
 LAYERS: dict[str, tuple[Callable, dict[str, tuple[int, ...]]]] = {
     "normed_linear": (
         normed_linear,
-        {"x": TOKENS, "gain": (STACK, WIDTH), "shift": (STACK, WIDTH), "weight": (STACK, 24, WIDTH)},
+        {
+            "x": TOKENS,
+            "gain": (STACK, WIDTH),
+            "shift": (STACK, WIDTH),
+            "weight": (STACK, 24, WIDTH),
+        },
     ),
     "standardise": (standardise, {"x": TOKENS}),
     "causal_attention": (partial(causal_attention, heads=4), {"qkv": (STACK, 3, 7, 3 * WIDTH)}),
-    "attention within reach": (near_attention, {"qkv": (STACK, 3, 7, 3 * WIDTH), "reach": (STACK,)}),
+    "attention within reach": (
+        near_attention,
+        {"qkv": (STACK, 3, 7, 3 * WIDTH), "reach": (STACK,)},
+    ),
     "gelu": (gelu, {"x": (STACK, 3, 7, 5)}),
     "language model": (language_model, {"flat": (STACK, small_states.token_host().params())}),
     **{f"token {code.name}": token_blueprint(code) for code in TOKEN_SEEDS},

@@ -20,5 +20,8 @@ def test_the_host_keeps_the_laws():
 
 
 def test_numbers_of_numpy_become_plain():
-    sizes = {name: np.int64(value) for name, value in {"vocabulary": 9, "width": 8, "heads": 2, "layers": 3}.items()}
+    sizes = {
+        name: np.int64(value)
+        for name, value in {"vocabulary": 9, "width": 8, "heads": 2, "layers": 3}.items()
+    }
     assert type(mg.TransformerSpec(**sizes, block=np.int64(4)).width) is int

@@ -8,7 +8,10 @@ from morphogen.config.task import TASKS
 from morphogen.errors import ConfigError
 
 # task: host parameters, default slots, batch, episode length
-ROWS = {"tinystories": (10_844_544, "r0c0 r0c1 r0c2", 32, 150), "pydoc": (24_816, "r0c0 r0c1 r0c2", 8, 16)}
+ROWS = {
+    "tinystories": (10_844_544, "r0c0 r0c1 r0c2", 32, 150),
+    "pydoc": (24_816, "r0c0 r0c1 r0c2", 8, 16),
+}
 
 
 def test_every_task_of_the_table_is_there_and_no_other():
@@ -34,5 +37,7 @@ def test_a_language_model_has_as_many_tokens_as_its_setting_says():
     assert find_host(spec).params() == 30_044_544
     assert spec.instance.classes == (50_257, 50_257)
     assert resolve(spec) == spec
-    with pytest.raises(ConfigError, match=r"host.vocabulary: expected null with the host CnnSpec, got 97"):
+    with pytest.raises(
+        ConfigError, match=r"host.vocabulary: expected null with the host CnnSpec, got 97"
+    ):
         RunSpec(task="digits", host={"vocabulary": 97})

@@ -37,7 +37,9 @@ def stories_of(text, tokens=2**16):
 
 
 @pytest.mark.parametrize("prefix", ["TinyStories", "TinyStoriesV2-GPT4"])
-def test_stories_are_bytes_without_the_space_around_them_and_the_valid_file_is_halved(tmp_path, prefix):
+def test_stories_are_bytes_without_the_space_around_them_and_the_valid_file_is_halved(
+    tmp_path, prefix
+):
     write_text(tmp_path, prefix, train=["\n one ", "", "x", "two é\n"], valid=STORIES)
     splits = read_tinystories(tmp_path)
     assert stories_of(splits.train) == [list(b"one"), list("two é".encode())]
@@ -63,7 +65,9 @@ def test_tokens_are_cut_at_the_separator_alone(tmp_path_factory, stories):
     np.asarray([t for story in stories for t in (*story, 65_535)], dtype=np.uint16).tofile(path)
     expected = [story for story in stories if len(story) >= 2]
     if len(expected) < 2:
-        with pytest.raises(DataError, match=rf"at least 2 stories of 2 tokens, got {len(expected)}"):
+        with pytest.raises(
+            DataError, match=rf"at least 2 stories of 2 tokens, got {len(expected)}"
+        ):
             read_tokens(path, LARGE)
     else:
         assert stories_of(read_tokens(path, LARGE)) == expected
@@ -93,22 +97,29 @@ def test_a_missing_file_is_named_with_what_is_expected(tmp_path):
         read_tinystories(tmp_path)
     write_text(tmp_path)
     (tmp_path / "TinyStories-valid.txt").unlink()
-    with pytest.raises(DataError, match=r"TinyStories-valid.txt is missing; put the TinyStories texts.*--data-dir"):
+    with pytest.raises(
+        DataError, match=r"TinyStories-valid.txt is missing; put the TinyStories texts.*--data-dir"
+    ):
         read_tinystories(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [("", "empty file"), ("one story", "got 1"), ("<|endoftext|>" * 9, "got 0")]
+    ("content", "words"),
+    [("", "empty file"), ("one story", "got 1"), ("<|endoftext|>" * 9, "got 0")],
 )
 def test_a_text_of_fewer_than_two_stories_is_refused(tmp_path, content, words):
     write_text(tmp_path)
     (tmp_path / "TinyStories-valid.txt").write_text(content)
-    with pytest.raises(DataError, match=rf"TinyStories-valid.txt: expected at least 2 stories.*{words}"):
+    with pytest.raises(
+        DataError, match=rf"TinyStories-valid.txt: expected at least 2 stories.*{words}"
+    ):
         read_tinystories(tmp_path)
 
 
 META = {
-    "vocab_size: expected an integer in 2 .. 65536 with tokens in uint16, got 65537": {"vocab_size": 65_537},
+    "vocab_size: expected an integer in 2 .. 65536 with tokens in uint16, got 65537": {
+        "vocab_size": 65_537
+    },
     "vocab_size: expected an integer in 2 .. 2147483647, got null": {"vocab_size": None},
     "vocab_size: expected an integer in 2 .. 2147483647, got true": {"vocab_size": True},
     "vocab_size: expected an integer in 2 .. 2147483647, got -5": {"vocab_size": -5},
@@ -116,7 +127,8 @@ META = {
     "eos: expected an integer in 0 .. 2147483646, got -1": {"eos": -1},
     'dtype: expected one of uint16, <u2, uint32, <u4, got "int64"': {"dtype": "int64"},
     'dtype: expected one of uint16, <u2, uint32, <u4, got ">u2"': {"dtype": ">u2"},
-    r"dtpye: expected one of vocab_size, eos, dtype, got an unknown name \(did you mean dtype\?\)": {"dtpye": "uint32"},
+    r"dtpye: expected one of vocab_size, eos, dtype, got an unknown name \(did you mean "
+    r"dtype\?\)": {"dtpye": "uint32"},
     "eos: expected an integer in 0 .. 50256, got 50257": {"eos": 50_257},
     "train.bin: expected tokens in 0 .. 11, the vocab_size of meta.json, got 12 at token 1": {
         "vocab_size": 12,
@@ -135,7 +147,10 @@ def test_token_files_that_disagree_with_their_description_are_refused(tmp_path, 
 def test_damaged_token_files_are_refused(tmp_path):
     write_tokens(tmp_path, [1, 2, 50_256, 3, 4], [1, 2, 50_256, 3, 4])
     (tmp_path / "train.bin").write_bytes(bytes(5))
-    with pytest.raises(DataError, match=r"train.bin: expected tokens of 2 bytes each .* got 5 bytes: name their dtype"):
+    with pytest.raises(
+        DataError,
+        match=r"train.bin: expected tokens of 2 bytes each .* got 5 bytes: name their dtype",
+    ):
         read_tinystories(tmp_path)
     (tmp_path / "meta.json").write_text("[1]")
     with pytest.raises(DataError, match=r"meta.json: expected an object"):
@@ -154,7 +169,9 @@ def test_tokens_of_32_bits_are_read_where_they_are_declared(tmp_path, dtype):
     deal_samples(splits, replace(TASK.host, vocabulary=100_000), "tinystories")
     with (tmp_path / "train.bin").open("ab") as file:
         file.write(bytes(2))
-    with pytest.raises(DataError, match=r"train.bin: expected tokens of 4 bytes each .* got 22 bytes"):
+    with pytest.raises(
+        DataError, match=r"train.bin: expected tokens of 4 bytes each .* got 22 bytes"
+    ):
         read_tinystories(tmp_path)
 
 
@@ -170,8 +187,16 @@ def test_tokens_of_another_width_than_declared_are_refused(tmp_path, written):
 
 
 def test_a_text_whose_every_second_token_is_0_names_the_wider_type(tmp_path):
-    write_tokens(tmp_path, [2, 0, 3, 0, 1, 0, 4, 0, 5, 0], [2, 0, 3, 0, 1, 0, 4, 0, 5, 0, 1, 0], vocab_size=257, eos=1)
-    with pytest.raises(DataError, match=r'train: .*every second token is 0.*"dtype": "uint32" in meta.json'):
+    write_tokens(
+        tmp_path,
+        [2, 0, 3, 0, 1, 0, 4, 0, 5, 0],
+        [2, 0, 3, 0, 1, 0, 4, 0, 5, 0, 1, 0],
+        vocab_size=257,
+        eos=1,
+    )
+    with pytest.raises(
+        DataError, match=r'train: .*every second token is 0.*"dtype": "uint32" in meta.json'
+    ):
         deal_samples(read_tinystories(tmp_path), TASK.host, "tinystories")
 
 
@@ -184,5 +209,8 @@ def test_byte_order_marks_are_no_part_of_a_file(tmp_path):
     (tmp_path / "stories.txt").write_text("one<|endoftext|>two", encoding="utf-8-sig")
     assert stories_of(read_stories(tmp_path / "stories.txt")) == [list(b"one"), list(b"two")]
     (tmp_path / "stories.txt").write_text("one<|endoftext|>two", encoding="utf-16")
-    with pytest.raises(DataError, match=r"stories.txt: expected a text in UTF-8, got one in UTF-16: save it as UTF-8"):
+    with pytest.raises(
+        DataError,
+        match=r"stories.txt: expected a text in UTF-8, got one in UTF-16: save it as UTF-8",
+    ):
         read_stories(tmp_path / "stories.txt")

@@ -1,4 +1,6 @@
-"""Blueprints of language models: counts, identity at birth, gradients, causality, and the gradients of the table."""
+"""Blueprints of language models: counts, identity at birth, gradients, causality, and the gradients
+of the table.
+"""
 
 import pytest
 import torch
@@ -59,7 +61,9 @@ def grown(*, double: bool = True):
 def test_counts_are_those_of_the_table_and_of_the_leaves(blueprint):
     for width, expected in zip(WIDTHS, COUNTS[blueprint.label], strict=True):
         assert layout(blueprint, width).size == module(blueprint).params(width) == expected
-    assert tuple(gate_layout(d).size for d in WIDTHS) == tuple(map(gate_param_count, WIDTHS)) == GATES
+    assert (
+        tuple(gate_layout(d).size for d in WIDTHS) == tuple(map(gate_param_count, WIDTHS)) == GATES
+    )
 
 
 def test_difference_02_every_seed_is_the_identity_at_birth():
@@ -71,11 +75,15 @@ def test_difference_02_every_seed_is_the_identity_at_birth():
 
 @pytest.mark.parametrize("stage", [TRAINING, BLENDING])
 def test_difference_02_every_parameter_gets_a_gradient_within_three_steps(stage):
-    pairs = [(int(code), algorithm) for code in TOKEN_BLUEPRINTS for algorithm in (ADD, MULTIPLY, GATE)]
+    pairs = [
+        (int(code), algorithm) for code in TOKEN_BLUEPRINTS for algorithm in (ADD, MULTIPLY, GATE)
+    ]
     blueprint, algorithm = torch.tensor(pairs).unsqueeze(-1).unbind(1)
     alpha = torch.full(blueprint.shape, 0.5 if stage == BLENDING else 0.0)
     state = small_states.fresh(NET, len(pairs))
-    state = small_states.grow(state, NET, torch.full_like(blueprint, stage), blueprint, algorithm, alpha)
+    state = small_states.grow(
+        state, NET, torch.full_like(blueprint, stage), blueprint, algorithm, alpha
+    )
     x, out_grad = features(len(pairs)), features(len(pairs), seed=1)
     rows, size = state.seeds[SLOT, "params"], gate_param_count(WIDTH)
     largest = torch.zeros_like(rows)
@@ -88,8 +96,13 @@ def test_difference_02_every_parameter_gets_a_gradient_within_three_steps(stage)
         largest, rows = torch.maximum(largest, grad.abs()), rows - 0.01 * grad
     for e, (code, way) in enumerate(pairs):
         own = layout(Blueprint(code))
-        assert all(part.norm() > 1e-5 for _, part in own.leaf_parts(largest[e : e + 1])), (code, way)
-        gates = [part.norm() for _, part in gate_layout(WIDTH).leaf_parts(largest[e : e + 1, -size:])]
+        assert all(part.norm() > 1e-5 for _, part in own.leaf_parts(largest[e : e + 1])), (
+            code,
+            way,
+        )
+        gates = [
+            part.norm() for _, part in gate_layout(WIDTH).leaf_parts(largest[e : e + 1, -size:])
+        ]
         learns = way == GATE and stage == BLENDING
         assert all((norm > 1e-5) == learns for norm in gates), (code, way)
 
@@ -97,7 +110,9 @@ def test_difference_02_every_parameter_gets_a_gradient_within_three_steps(stage)
 @settings(max_examples=one_in(10))
 @given(st.integers(0, 1000))
 def test_gradients_are_those_of_the_table(seed):
-    """spec/models.md 4.1, as features, deltas and gates receive them in every stage, for any alpha."""
+    """spec/models.md 4.1, as features, deltas and gates receive them in every stage, for any
+    alpha.
+    """
     state = grown()
     slots = state.slots
     drawn = small_states.noise(*slots.alpha.shape, seed=seed).double()
@@ -114,13 +129,17 @@ def test_gradients_are_those_of_the_table(seed):
     for e in range(envs):
         code, way = int(slots.blueprint[e, 0]), int(slots.algorithm[e, 0])
         numbers = (x[e], out_grad[e], rows[e : e + 1], float(alpha[e, 0]))
-        expected = _table(Blueprint(code), way, *numbers, training=int(slots.stage[e, 0]) == TRAINING)
+        expected = _table(
+            Blueprint(code), way, *numbers, training=int(slots.stage[e, 0]) == TRAINING
+        )
         for actual, wanted in zip((dx[e], drows[e : e + 1]), expected, strict=True):
             torch.testing.assert_close(actual, wanted, rtol=1e-9, atol=1e-9)
 
 
 def _table(blueprint, algorithm, h, out_grad, row, alpha, *, training):
-    """Gradients of the features and the parameters of one seed.  h, out_grad [B, n, d], row [1, P]."""
+    """Gradients of the features and the parameters of one seed.  h, out_grad [B, n, d], row [1,
+    P].
+    """
     size, leaves = gate_param_count(WIDTH), layout(blueprint)
 
     def delta(x, row):
@@ -131,7 +150,10 @@ def _table(blueprint, algorithm, h, out_grad, row, alpha, *, training):
 
     d, delta_vjp, *_ = torch.func.vjp(delta, h, row)
     g, gate_vjp, *_ = torch.func.vjp(openness, h, row)
-    direct, weight = out_grad, torch.ones((), dtype=h.dtype) if training else torch.tensor(alpha, dtype=h.dtype)
+    direct, weight = (
+        out_grad,
+        torch.ones((), dtype=h.dtype) if training else torch.tensor(alpha, dtype=h.dtype),
+    )
     slope = 1 - torch.tanh(d) ** 2
     if algorithm == MULTIPLY:
         direct = out_grad if training else out_grad * (1 + alpha * torch.tanh(d))
@@ -147,9 +169,13 @@ def _table(blueprint, algorithm, h, out_grad, row, alpha, *, training):
 
 def test_no_gradient_passes_through_the_inputs_of_seeds_of_a_host_that_isolates_them():
     state, closed = grown(), stream_net(isolates=True)
-    x, out_grad = features(state.batch_size[0]).double(), features(state.batch_size[0], seed=1).double()
+    x, out_grad = (
+        features(state.batch_size[0]).double(),
+        features(state.batch_size[0], seed=1).double(),
+    )
     grads = [
-        torch.func.grad(lambda x, own=net: (grown_logits(x, state, own) * out_grad).sum())(x) for net in (NET, closed)
+        torch.func.grad(lambda x, own=net: (grown_logits(x, state, own) * out_grad).sum())(x)
+        for net in (NET, closed)
     ]
     added = (state.slots.algorithm[:, 0] != MULTIPLY) | (state.slots.stage[:, 0] == TRAINING)
     assert torch.equal(grads[1][added], out_grad[added])
@@ -179,17 +205,23 @@ def test_a_seed_and_its_gate_see_no_token_that_comes_later(last, seed):
     state = grown(double=False)
     rows, size = state.seeds[SLOT, "params"], gate_param_count(WIDTH)
     x = features(len(rows), seed=seed)
-    other = torch.cat((x[:, :, : last + 1], features(len(rows), seed=seed + 1)[:, :, last + 1 :]), dim=2)
+    other = torch.cat(
+        (x[:, :, : last + 1], features(len(rows), seed=seed + 1)[:, :, last + 1 :]), dim=2
+    )
     results = []
     for inputs in (x, other):
         stacked = inputs.permute(1, 2, 0, 3)
         gates = gate_openness(gate_layout(WIDTH).split(rows[:, -size:]), stacked, causal=True)
         assert ((gates > 0) & (gates < 1)).all()
-        deltas = {code: module(code).delta(layout(code).split(rows), stacked) for code in TOKEN_BLUEPRINTS}
+        deltas = {
+            code: module(code).delta(layout(code).split(rows), stacked) for code in TOKEN_BLUEPRINTS
+        }
         results.append({"gate": gates.unsqueeze(-1), **deltas})
     for name, whole in results[0].items():
         assert torch.equal(whole[:, : last + 1], results[1][name][:, : last + 1]), name
-        assert (whole[:, last + 1 :] != results[1][name][:, last + 1 :]).flatten(2).any(-1).all(), name
+        assert (whole[:, last + 1 :] != results[1][name][:, last + 1 :]).flatten(2).any(-1).all(), (
+            name
+        )
 
 
 @given(st.sampled_from(TOKEN_BLUEPRINTS), st.integers(1, 3), st.integers(1, 3), st.integers(1, 17))
@@ -215,5 +247,7 @@ def test_flexible_attention_is_attention(length):
 
 def test_a_gate_opens_at_about_nine_tenths():
     gate = gate_layout(48).draw(small_states.noise(50, gate_param_count(48)))
-    openness = gate_openness(gate_layout(48).split(gate), small_states.normal(3, 7, 50, 48), causal=True)
+    openness = gate_openness(
+        gate_layout(48).split(gate), small_states.normal(3, 7, 50, 48), causal=True
+    )
     assert 0.8 < float(openness.mean()) < 0.95

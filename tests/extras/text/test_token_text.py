@@ -1,4 +1,6 @@
-"""Texts as windows of tokens: where windows may lie, what is predicted, splits, and what is refused."""
+"""Texts as windows of tokens: where windows may lie, what is predicted, splits, and what is
+refused.
+"""
 
 from dataclasses import replace
 
@@ -24,7 +26,9 @@ TEXT = "".join(chr(32 + 7 * i % 95) for i in range(24 * DOCUMENT))
 
 @st.composite
 def texts(draw):
-    """Documents of 2 .. 12 tokens, with up to 2 tokens of none between them; a token says where it lies."""
+    """Documents of 2 .. 12 tokens, with up to 2 tokens of none between them; a token says where it
+    lies.
+    """
     sizes = draw(st.lists(st.integers(2, 12), min_size=1, max_size=6))
     gaps = draw(st.lists(st.integers(0, 2), min_size=len(sizes), max_size=len(sizes)))
     starts, place = [], 0
@@ -44,14 +48,22 @@ OWN_TEXTS = {
     "tokens: expected a tensor, got ndarray": {"tokens": np.zeros(9, dtype=np.uint8)},
     "starts: expected a tensor, got list": {"starts": [0]},
     "expected starts and ends of documents in int64, got torch.float32": {"starts": torch.zeros(1)},
-    "expected tokens in 0 .. 96, the vocabulary, got 97 at token 3": {"tokens": torch.tensor([1, 2, 3, 97, 5])},
-    "expected tokens in 0 .. 96, the vocabulary, got -1 at token 1": {"tokens": torch.tensor([1, -1, 3, 4, 5])},
+    "expected tokens in 0 .. 96, the vocabulary, got 97 at token 3": {
+        "tokens": torch.tensor([1, 2, 3, 97, 5])
+    },
+    "expected tokens in 0 .. 96, the vocabulary, got -1 at token 1": {
+        "tokens": torch.tensor([1, -1, 3, 4, 5])
+    },
 }
 
 
 @pytest.mark.parametrize("said", OWN_TEXTS)
 def test_texts_of_a_reader_from_outside_are_checked(said):
-    fields = {"tokens": torch.arange(1, 6), "starts": torch.tensor([0]), "ends": torch.tensor([5])} | OWN_TEXTS[said]
+    fields = {
+        "tokens": torch.arange(1, 6),
+        "starts": torch.tensor([0]),
+        "ends": torch.tensor([5]),
+    } | OWN_TEXTS[said]
     if isinstance(fields["tokens"], torch.Tensor):
         fields["tokens"] = fields["tokens"].to(torch.int32)
     text = TokenText(**fields)
@@ -75,7 +87,9 @@ def test_a_window_lies_in_one_document_and_is_padded_only_behind_a_short_one(tex
 def test_every_token_of_every_document_can_be_drawn_and_every_window_once(text, length):
     windows = all_windows(text, length, 1)
     expected = {
-        t for start, end in zip(text.starts.tolist(), text.ends.tolist(), strict=True) for t in range(start, end)
+        t
+        for start, end in zip(text.starts.tolist(), text.ends.tolist(), strict=True)
+        for t in range(start, end)
     }
     assert {token for window in windows for token in window} - {PADDING} == expected
     assert len({tuple(window) for window in windows}) == len(windows)
@@ -90,7 +104,9 @@ def test_windows_for_scoring_share_no_token_and_come_in_the_order_of_the_text(te
 @given(text=texts(), length=st.integers(2, 6), data=st.data())
 def test_windows_are_the_same_one_by_one_in_any_shape_and_read_into_a_buffer(text, length, data):
     windows = text.cut(length, 1)
-    index = torch.tensor(data.draw(st.lists(st.integers(0, windows.count - 1), min_size=4, max_size=4)))
+    index = torch.tensor(
+        data.draw(st.lists(st.integers(0, windows.count - 1), min_size=4, max_size=4))
+    )
     found, out = windows[index], torch.zeros(4, length, dtype=torch.int32)
     windows.read(index, out)
     assert torch.equal(out, found)
@@ -118,7 +134,9 @@ def test_tokens_of_two_bytes_reach_beyond_the_largest_int16():
 def test_billions_of_places_need_no_memory(monkeypatch):
     monkeypatch.setattr(token_text, "check_text", lambda *_: None)  # it reads every token
     text = TokenText(
-        torch.zeros(1, dtype=torch.uint8).expand(2_000_000_000), torch.tensor([0]), torch.tensor([2 * 10**9])
+        torch.zeros(1, dtype=torch.uint8).expand(2_000_000_000),
+        torch.tensor([0]),
+        torch.tensor([2 * 10**9]),
     )
     windows = text.cut(65, 1)
     assert windows.count == 2 * 10**9 - 64
@@ -126,8 +144,12 @@ def test_billions_of_places_need_no_memory(monkeypatch):
     small = split_characters(TEXT).train
     stored = TextSplits(text, small, small, vocabulary=97, separator=0)
     assert deal_samples(stored, PYDOC.host, "large").train.labels.untyped_storage().nbytes() == 8
-    larger = replace(text, tokens=text.tokens[:1].expand(2**31 + 65), ends=torch.tensor([2**31 + 65]))
-    with pytest.raises(DataError, match=r"large: train: expected at most 2,147,483,647 places .* got 2,147,483,681"):
+    larger = replace(
+        text, tokens=text.tokens[:1].expand(2**31 + 65), ends=torch.tensor([2**31 + 65])
+    )
+    with pytest.raises(
+        DataError, match=r"large: train: expected at most 2,147,483,647 places .* got 2,147,483,681"
+    ):
         deal_samples(replace(stored, train=larger), PYDOC.host, "large")
 
 
@@ -179,8 +201,12 @@ def test_the_fingerprint_tells_any_other_text_and_not_the_length_of_windows():
 BAD_TEXTS = {
     "float32": TokenText(torch.zeros(9), torch.tensor([0]), torch.tensor([9])),
     "documents": TokenText(torch.zeros(9, dtype=torch.uint8), torch.tensor([]), torch.tensor([])),
-    "at least 2": TokenText(torch.zeros(9, dtype=torch.uint8), torch.tensor([0, 4]), torch.tensor([4, 5])),
-    "in order": TokenText(torch.zeros(9, dtype=torch.uint8), torch.tensor([4, 0]), torch.tensor([9, 4])),
+    "at least 2": TokenText(
+        torch.zeros(9, dtype=torch.uint8), torch.tensor([0, 4]), torch.tensor([4, 5])
+    ),
+    "in order": TokenText(
+        torch.zeros(9, dtype=torch.uint8), torch.tensor([4, 0]), torch.tensor([9, 4])
+    ),
     "within 9": TokenText(torch.zeros(9, dtype=torch.uint8), torch.tensor([0]), torch.tensor([10])),
 }
 
@@ -196,27 +222,39 @@ def test_a_text_of_another_vocabulary_and_images_for_a_language_model_are_refuse
     text = split_characters(TEXT)
     with pytest.raises(
         DataError,
-        match=r"expected a text with a vocabulary of 97, as the host has, got one of 98: set host.vocabulary to 98",
+        match=r"expected a text with a vocabulary of 97, as the host has, got one of 98: set "
+        r"host.vocabulary to 98",
     ):
         deal_samples(replace(text, vocabulary=98), PYDOC.host, "own")
     with pytest.raises(DataError, match=r"separator: expected a token in 0 .. 96, got 97"):
         deal_samples(replace(text, separator=97), PYDOC.host, "own")
-    with pytest.raises(DataError, match=r"expected samples of numbers, as the host takes, got a text"):
+    with pytest.raises(
+        DataError, match=r"expected samples of numbers, as the host takes, got a text"
+    ):
         deal_samples(text, TASKS["digits"].host, "own")
-    with pytest.raises(DataError, match=r"digits: expected samples with their own answers, as the host takes"):
+    with pytest.raises(
+        DataError, match=r"digits: expected samples with their own answers, as the host takes"
+    ):
         open_dataset(PYDOC, DataSpec(name="digits"), PYDOC.host, "cpu")
 
 
 @pytest.mark.parametrize(
     ("task", "name", "span"),
     [
-        *(("pydoc", *pair) for pair in (("width", 0.5), ("data_share", 0.5), ("label_noise", 0.1), ("classes", 50))),
+        *(
+            ("pydoc", *pair)
+            for pair in (("width", 0.5), ("data_share", 0.5), ("label_noise", 0.1), ("classes", 50))
+        ),
         ("tinystories", "reach", 1),
     ],
 )
-def test_nothing_but_the_price_and_the_reach_of_a_host_that_has_one_varies_in_a_language_task(task, name, span):
+def test_nothing_but_the_price_and_the_reach_of_a_host_that_has_one_varies_in_a_language_task(
+    task, name, span
+):
     known = {"pydoc": "reach and param_price", "tinystories": "param_price"}[task]
-    with pytest.raises(ConfigError, match=rf"instance.{name}: expected null: with the task {task} only {known} may"):
+    with pytest.raises(
+        ConfigError, match=rf"instance.{name}: expected null: with the task {task} only {known} may"
+    ):
         mg.RunSpec(task=task, instance={name: (span, span)})
     with pytest.raises(ConfigError, match=rf"task {task}: instance: expected {known} alone"):
         replace(TASKS[task], instance=mg.InstanceSpec(**{name: (span, span)}))
@@ -225,4 +263,7 @@ def test_nothing_but_the_price_and_the_reach_of_a_host_that_has_one_varies_in_a_
 
 def test_the_reach_of_a_language_model_may_vary():
     spec = mg.resolve(mg.RunSpec(task="pydoc", instance={"reach": (2, 5)}))
-    assert (spec.instance.reach, mg.resolve(mg.RunSpec(task="tinystories")).instance.reach) == ((2, 5), (0, 0))
+    assert (spec.instance.reach, mg.resolve(mg.RunSpec(task="tinystories")).instance.reach) == (
+        (2, 5),
+        (0, 0),
+    )

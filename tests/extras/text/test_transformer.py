@@ -30,7 +30,9 @@ KNOBS = {"net": NET, "spec": small_states.SPEC, "lifecycle": small_states.LIFECY
 
 
 def host_of(width, heads, layers, block, vocabulary):
-    return TransformerSpec(vocabulary=vocabulary, width=width, heads=heads, layers=layers, block=block)
+    return TransformerSpec(
+        vocabulary=vocabulary, width=width, heads=heads, layers=layers, block=block
+    )
 
 
 @pytest.mark.parametrize("numbers", TABLE)
@@ -40,9 +42,16 @@ def test_the_leaves_hold_as_many_parameters_as_the_closed_form_says(numbers):
 
 
 @given(
-    st.integers(1, 6), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(1, 40), st.integers(2, 99)
+    st.integers(1, 6),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.integers(1, 40),
+    st.integers(2, 99),
 )
-def test_any_host_has_as_many_parameters_as_it_declares(quarter, heads, segments, each, block, vocabulary):
+def test_any_host_has_as_many_parameters_as_it_declares(
+    quarter, heads, segments, each, block, vocabulary
+):
     host = TransformerSpec(vocabulary, 4 * quarter * heads, heads, segments * each, block, segments)
     assert transformer_layout(host).size == host.params()
     assert [parse_slot(slot.name) for slot in host.all_slots] == [(0, i) for i in range(segments)]
@@ -80,7 +89,12 @@ def test_initial_weights_are_normal_and_of_the_sizes_of_their_layers(numbers):
     drawn = layout.draw(small_states.noise(8, layout.size))
     for leaf, part in layout.leaf_parts(drawn):
         kind = leaf.name.split(".")[-2] if "." in leaf.name else leaf.name
-        std = {"token": 0.5 * d**-0.5, "position": 0.5 * d**-0.5, "qkv": (2 * d) ** -0.5, "up": (2 * d) ** -0.5}
+        std = {
+            "token": 0.5 * d**-0.5,
+            "position": 0.5 * d**-0.5,
+            "qkv": (2 * d) ** -0.5,
+            "up": (2 * d) ** -0.5,
+        }
         std |= {"out": (4 * d * host.layers) ** -0.5, "down": (16 * d * host.layers) ** -0.5}
         if leaf.name.endswith("bias"):
             assert not part.any()
@@ -94,19 +108,25 @@ def test_initial_weights_are_normal_and_of_the_sizes_of_their_layers(numbers):
             assert abs(float((values.abs() < 1).float().mean()) - 0.6827) < error
 
 
-@pytest.mark.parametrize("numbers", [(48, 4, 3, 64, 97), (64, 4, 6, 32, 256), (128, 4, 6, 16, 1_024)])
+@pytest.mark.parametrize(
+    "numbers", [(48, 4, 3, 64, 97), (64, 4, 6, 32, 256), (128, 4, 6, 16, 1_024)]
+)
 def test_an_untrained_host_is_at_chance(numbers):
     net = small_states.token_net(host_of(*numbers))
     state, batch = small_states.fresh(net, 2), small_states.batch(net, 2, 4)
     with torch.no_grad():
         logits = grown_logits(batch.inputs, state, net)
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), batch.labels.flatten(), ignore_index=-1)
+    loss = torch.nn.functional.cross_entropy(
+        logits.flatten(0, -2), batch.labels.flatten(), ignore_index=-1
+    )
     assert abs(float(loss) - math.log(net.host.vocabulary)) < 0.15
 
 
 @given(st.integers(0, LENGTH - 2), st.integers(0, 100))
 def test_a_later_token_changes_no_logit_before_it(last, seed):
-    """Every blueprint under every algorithm in every stage, grown, in slots one behind the other."""
+    """Every blueprint under every algorithm in every stage, grown, in slots one behind the
+    other.
+    """
     state = small_states.nudge(small_states.all_kinds(NET), NET)
     ids = small_states.integers(0, VOCABULARY, state.batch_size[0], 2, LENGTH, seed=seed)
     other = ids.clone()
@@ -119,7 +139,9 @@ def test_a_later_token_changes_no_logit_before_it(last, seed):
 
 @given(st.integers(0, LENGTH - 1), st.integers(0, LENGTH - 1), st.booleans())
 def test_a_token_reaches_as_many_tokens_ahead_as_its_layers_let_it(place, reach, grown):
-    """In a bare host; a seed of attention behind the first layer sees all tokens, whatever the reach of its host."""
+    """In a bare host; a seed of attention behind the first layer sees all tokens, whatever the
+    reach of its host.
+    """
     net = small_states.token_net(small_states.token_host(reach=LENGTH - 1))
     state = small_states.fresh(net, 2)
     if grown:
@@ -131,7 +153,9 @@ def test_a_token_reaches_as_many_tokens_ahead_as_its_layers_let_it(place, reach,
     with torch.no_grad():
         changed = grown_logits(ids, state, net) != grown_logits(other, state, net)
     ends = (LENGTH if grown else min(LENGTH, place + net.host.layers * reach + 1), LENGTH)
-    expected = torch.stack([(torch.arange(LENGTH) >= place) & (torch.arange(LENGTH) < end) for end in ends])
+    expected = torch.stack(
+        [(torch.arange(LENGTH) >= place) & (torch.arange(LENGTH) < end) for end in ends]
+    )
     assert torch.equal(changed.any(-1)[:, 0], expected)
 
 
@@ -141,13 +165,17 @@ def attention_behind_the_first_layer(state, net):
         torch.where(first > 0, int(code), empty)
         for code, empty in ((Stage.HOLDING, int(Stage.DORMANT)), (Blueprint.ATTENTION, -1))
     )
-    return small_states.nudge(small_states.grow(state, net, stage, blueprint, first, first.float()), net)
+    return small_states.nudge(
+        small_states.grow(state, net, stage, blueprint, first, first.float()), net
+    )
 
 
 def test_a_reach_over_all_tokens_restricts_nothing():
     net = small_states.token_net(small_states.token_host(reach=LENGTH - 1))
     state = small_states.nudge(small_states.all_kinds(net), net)
-    state = state.replace(instance=state.instance.replace(reach=torch.full_like(state.instance.reach, LENGTH - 1)))
+    state = state.replace(
+        instance=state.instance.replace(reach=torch.full_like(state.instance.reach, LENGTH - 1))
+    )
     ids = small_states.integers(0, VOCABULARY, state.batch_size[0], 2, LENGTH)
     with torch.no_grad():
         assert torch.equal(grown_logits(ids, state, net), grown_logits(ids, state, NET))
@@ -155,12 +183,16 @@ def test_a_reach_over_all_tokens_restricts_nothing():
 
 def one_slot(stage: Stage, mode: AlphaMode, *, s: int = 2):
     """Every blueprint under every algorithm in the last slot, at alpha 1/2, away from birth."""
-    kinds = torch.cartesian_prod(torch.tensor([int(code) for code in NET.modules]), torch.arange(1, 4))
+    kinds = torch.cartesian_prod(
+        torch.tensor([int(code) for code in NET.modules]), torch.arange(1, 4)
+    )
     here = torch.zeros(len(kinds), 3, dtype=torch.int64)
     here[:, s] = 1
     blueprint, algorithm = (torch.where(here > 0, kinds[:, n : n + 1], (-1, 0)[n]) for n in (0, 1))
     stages = torch.where(here > 0, int(stage), int(Stage.DORMANT))
-    state = small_states.grow(small_states.fresh(NET, len(kinds)), NET, stages, blueprint, algorithm, 0.5 * here)
+    state = small_states.grow(
+        small_states.fresh(NET, len(kinds)), NET, stages, blueprint, algorithm, 0.5 * here
+    )
     state = small_states.nudge(state, NET)
     return state.replace(slots=state.slots.replace(alpha_mode=int(mode) * here))
 
@@ -195,7 +227,11 @@ def _host_gradient(state, net, *, isolates):
     batch, own = small_states.batch(net, state.batch_size[0], 3), type(net)(host, net.slots)
 
     def loss(params):
-        logits = grown_logits(batch.inputs, state.replace(host=state.host.replace(params=params)), own)
-        return torch.nn.functional.cross_entropy(logits.flatten(0, -2), batch.labels.flatten(), ignore_index=-1)
+        logits = grown_logits(
+            batch.inputs, state.replace(host=state.host.replace(params=params)), own
+        )
+        return torch.nn.functional.cross_entropy(
+            logits.flatten(0, -2), batch.labels.flatten(), ignore_index=-1
+        )
 
     return torch.func.grad(loss)(state.host.params)

@@ -1,6 +1,8 @@
-"""A host of one slot whose features are its inputs and whose logits are the features behind the slot.
+"""A host of one slot whose features are its inputs and whose logits are the features behind the
+slot.
 
-A pass through it is a pass through the seeds of a slot: what `forward` returns, and its gradients, are theirs.
+A pass through it is a pass through the seeds of a slot: what `forward` returns, and its gradients,
+are theirs.
 """
 
 from dataclasses import dataclass, field
@@ -53,13 +55,25 @@ def stream_net(*, isolates: bool = False) -> Net:
     return Net(host, host.all_slots)
 
 
-def grown_logits(inputs: Tensor, state: EnvState, net: Net, seeds: dict[str, Tensor] | None = None) -> Tensor:
-    """Logits of all envs with their seeds, as in training.  seeds: {slot: [E, P_s]}, in the place of those stored."""
+def grown_logits(
+    inputs: Tensor, state: EnvState, net: Net, seeds: dict[str, Tensor] | None = None
+) -> Tensor:
+    """Logits of all envs with their seeds, as in training.  seeds: {slot: [E, P_s]}, in the place
+    of those stored.
+    """
     plan, stored = small_states.plan(state, net), state.seeds
     if seeds is not None:
-        stored = type(stored)({name: {"params": row} for name, row in seeds.items()}, batch_size=stored.batch_size)
+        stored = type(stored)(
+            {name: {"params": row} for name, row in seeds.items()}, batch_size=stored.batch_size
+        )
     where = sites.training_indices(state.slots, plan, net=net)
     params = sites.gather_params(stored, "params", plan.train, where, net=net)
     host = state.host.params
     rows = HostRows(net.host_layout.split(host), net.networks.masks(state.instance, host), None)
-    return forward(inputs, rows, used_classes(state.instance, net), SlotSeeds(plan.train, where, params), net=net)
+    return forward(
+        inputs,
+        rows,
+        used_classes(state.instance, net),
+        SlotSeeds(plan.train, where, params),
+        net=net,
+    )

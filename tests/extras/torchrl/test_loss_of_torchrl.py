@@ -22,34 +22,54 @@ CPU = torch.device("cpu")
 
 
 def test_joint_ratio_objective_and_value_loss_equal_those_of_torchrl():
-    """A rollout without forced rows; TorchRL sees the tables as the output of its actor's module."""
+    """A rollout without forced rows; TorchRL sees the tables as the output of its actor's
+    module.
+    """
     policy = small(floor=FLOOR)
     learned = policy.init(KEY)
     rollout = play(policy, learned, steps=5, envs=4)
     rollout["log_prob"] += (
-        0.1 * torch.randn(rollout["log_prob"].shape, generator=source(1)) * (rollout["log_prob"] != 0)
+        0.1
+        * torch.randn(rollout["log_prob"].shape, generator=source(1))
+        * (rollout["log_prob"] != 0)
     )
     spec = PpoSpec(ratio="joint", contribution_coef=0.0)
-    _, rows, _ = prepare_rows(learned, init_scale(), rollout, policy=policy, spec=spec, kind="fixed")
+    _, rows, _ = prepare_rows(
+        learned, init_scale(), rollout, policy=policy, spec=spec, kind="fixed"
+    )
     rows["free"] = torch.ones_like(rows["free"])
     net, keys = dict(learned["net"].items()), d.build_lookups(FLOOR, CPU)
     _, measured = minibatch_objective(
-        net, rows, policy.initial_hidden(4), policy=policy, spec=spec, weights=WEIGHTS, lookups=keys, factors=ONES
+        net,
+        rows,
+        policy.initial_hidden(4),
+        policy=policy,
+        spec=spec,
+        weights=WEIGHTS,
+        lookups=keys,
+        factors=ONES,
     )
     batch = to_torchrl(rollout)
     batch["advantage"] = rows["advantage"].T.unsqueeze(-1)
     batch["value_target"] = rows["target"].T.unsqueeze(-1)
-    theirs = torchrl_loss(policy.distribution(net, rows, keys)[0], policy.rescore(net, rows, keys).value)(batch)
-    assert measured["policy_loss"][0].item() == pytest.approx(theirs["loss_objective"].item(), abs=1e-5)
+    theirs = torchrl_loss(
+        policy.distribution(net, rows, keys)[0], policy.rescore(net, rows, keys).value
+    )(batch)
+    assert measured["policy_loss"][0].item() == pytest.approx(
+        theirs["loss_objective"].item(), abs=1e-5
+    )
     assert measured["value_loss"][0].item() == pytest.approx(theirs["loss_critic"].item(), abs=1e-5)
-    assert measured["clip_share"][0].item() == pytest.approx(theirs["clip_fraction"].item(), abs=1e-6)
+    assert measured["clip_share"][0].item() == pytest.approx(
+        theirs["clip_fraction"].item(), abs=1e-6
+    )
 
 
 def to_torchrl(rollout):
     """Rows of a rollout, [T, E], in the layout of TorchRL: [E, T], rewards [E, T, 1]."""
     swapped = rollout.transpose(0, 1)
     column = {
-        name: swapped[name].unsqueeze(-1) for name in ("reward", "terminated", "truncated", "value", "reset_before")
+        name: swapped[name].unsqueeze(-1)
+        for name in ("reward", "terminated", "truncated", "value", "reset_before")
     }
     ends = {"terminated": column["terminated"], "done": column["terminated"] | column["truncated"]}
     batch = {
@@ -94,9 +114,19 @@ def torchrl_loss(dist: d.FactoredCategorical, value: torch.Tensor) -> ClipPPOLos
         distribution_class=rebuilt,
         return_log_prob=True,
     )
-    critic = ValueOperator(Fixed(value.T.unsqueeze(-1)), in_keys=["is_init"], out_keys=["state_value"])
-    loss = ClipPPOLoss(
-        actor, critic, clip_epsilon=0.2, entropy_bonus=False, entropy_coeff=0.0, loss_critic_type="l2", critic_coeff=0.5
+    critic = ValueOperator(
+        Fixed(value.T.unsqueeze(-1)), in_keys=["is_init"], out_keys=["state_value"]
     )
-    loss.set_keys(action="action_index", sample_log_prob="action_index_log_prob", value_target="value_target")
+    loss = ClipPPOLoss(
+        actor,
+        critic,
+        clip_epsilon=0.2,
+        entropy_bonus=False,
+        entropy_coeff=0.0,
+        loss_critic_type="l2",
+        critic_coeff=0.5,
+    )
+    loss.set_keys(
+        action="action_index", sample_log_prob="action_index_log_prob", value_target="value_target"
+    )
     return loss

@@ -1,4 +1,6 @@
-"""The environment of TorchRL: its specs, resets of some envs, rollbacks, seeds, collectors, and equal rewards."""
+"""The environment of TorchRL: its specs, resets of some envs, rollbacks, seeds, collectors, and
+equal rewards.
+"""
 
 from functools import partial
 
@@ -6,7 +8,14 @@ import pytest
 import torch
 from support.small_runs import tiny_setup, world_of
 from torchrl.collectors import Collector, MultiSyncCollector
-from torchrl.envs import Compose, InitTracker, RewardSum, StepCounter, TransformedEnv, check_env_specs
+from torchrl.envs import (
+    Compose,
+    InitTracker,
+    RewardSum,
+    StepCounter,
+    TransformedEnv,
+    check_env_specs,
+)
 
 import morphogen as mg
 from morphogen.env import actions
@@ -64,8 +73,12 @@ def test_an_env_that_was_rolled_back_goes_on_from_its_restored_state():
     params = env.state.host.params.clone()
     params[2] = torch.nan
     env.with_state(env.state.replace(host=env.state.host.replace(params=params)))
-    rolled = env.rollout(3, break_when_any_done=False, auto_reset=False, tensordict=env.fake_tensordict().zero_())
-    assert rolled["next", "terminated"].squeeze(-1).tolist() == [[r, False, False] for r in (False, False, True, False)]
+    rolled = env.rollout(
+        3, break_when_any_done=False, auto_reset=False, tensordict=env.fake_tensordict().zero_()
+    )
+    assert rolled["next", "terminated"].squeeze(-1).tolist() == [
+        [r, False, False] for r in (False, False, True, False)
+    ]
     assert env.state.clock.epoch.tolist() == [5] * 4
     assert env.state.clock.episode.tolist() == [0] * 4
     assert env.state.signals.rollbacks.tolist() == [0, 0, 1, 0]
@@ -158,7 +171,9 @@ def test_random_actions_of_the_spec_never_raise_and_illegal_ones_do_nothing():
 def test_collectors_gather_whole_episodes(kind):
     build = partial(make_env, small_env(episode_length=5), seed=0)
     many = kind is MultiSyncCollector
-    collector = kind([build] * 2 if many else build, frames_per_batch=40 if many else 20, total_frames=80)
+    collector = kind(
+        [build] * 2 if many else build, frames_per_batch=40 if many else 20, total_frames=80
+    )
     batches = list(collector)
     collector.shutdown()
     frames = [batch.numel() for batch in batches]

@@ -6,7 +6,14 @@ from support.made_up_rollouts import FLOOR, masks, source, tables
 from support.small_runs import live, tiny_setup, world_of
 from tensordict.nn import TensorDictModule
 from torchrl.collectors import Collector
-from torchrl.envs import Compose, ExplorationType, InitTracker, TransformedEnv, check_env_specs, set_exploration_type
+from torchrl.envs import (
+    Compose,
+    ExplorationType,
+    InitTracker,
+    TransformedEnv,
+    check_env_specs,
+    set_exploration_type,
+)
 
 import morphogen as mg
 from morphogen.env.episodes import fetch_traces, run_episodes
@@ -73,11 +80,15 @@ def flattened(world, seen):
 
 
 def with_memory(world, actor):
-    return TransformedEnv(MorphogenEnv(world), Compose(InitTracker(), actor.make_tensordict_primer()))
+    return TransformedEnv(
+        MorphogenEnv(world), Compose(InitTracker(), actor.make_tensordict_primer())
+    )
 
 
 def test_our_policy_acts_in_torchrl_as_at_home(world):
-    """The likeliest actions of an episode, memory included, are those of `run_epoch` with zero noise."""
+    """The likeliest actions of an episode, memory included, are those of `run_epoch` with zero
+    noise.
+    """
     arm = build_arm("ppo", world.setup)
     actor = PolicyActor(arm)
     with set_exploration_type(ExplorationType.DETERMINISTIC):
@@ -89,7 +100,9 @@ def test_our_policy_acts_in_torchrl_as_at_home(world):
         choice = arm.policy.act(arm.params, seen.observation, seen.masks, hidden, noise)
         state, step = world.step(state, choice.action)
         seen, hidden = step.seen, choice.hidden
-        assert torch.equal(torch.stack([rolled["action", head][:, t] for head in HEADS], -1), choice.action)
+        assert torch.equal(
+            torch.stack([rolled["action", head][:, t] for head in HEADS], -1), choice.action
+        )
         torch.testing.assert_close(rolled["state_value"][:, t, 0], choice.value)
         torch.testing.assert_close(rolled["action_log_prob"][:, t], choice.log_prob.sum(-1))
         assert torch.equal(rolled["next", "reward"][:, t, 0], step.reward)
@@ -133,14 +146,21 @@ def test_a_memory_of_counts_is_carried_too(world):
     actor = PolicyActor(build_arm("heuristic", world.setup))
     rolled = with_memory(world, actor).rollout(5, actor)
     epochs = [epoch.choice.action for epoch in live(world, "heuristic")]
-    assert torch.equal(torch.stack([rolled["action", head] for head in HEADS], -1).transpose(0, 1), torch.stack(epochs))
+    assert torch.equal(
+        torch.stack([rolled["action", head] for head in HEADS], -1).transpose(0, 1),
+        torch.stack(epochs),
+    )
 
 
 def test_an_arm_with_a_schedule_or_an_environment_without_its_memory_is_refused(world):
-    with pytest.raises(mg.ConfigError, match="arm: germinate_one follows a schedule: make the environment with it"):
+    with pytest.raises(
+        mg.ConfigError, match="arm: germinate_one follows a schedule: make the environment with it"
+    ):
         PolicyActor(build_arm("germinate_one", world.setup))
     actor = PolicyActor(build_arm("ppo", world.setup))
-    with pytest.raises(mg.ConfigError, match="is_init, memory: expected keys of the environment, got none"):
+    with pytest.raises(
+        mg.ConfigError, match="is_init, memory: expected keys of the environment, got none"
+    ):
         MorphogenEnv(world).rollout(2, actor)
 
 
@@ -155,8 +175,12 @@ class Germinate(torch.nn.Module):
 
 
 def test_an_actor_of_torchrl_plays_as_our_policy(world):
-    actor = TensorDictModule(Germinate(), [("mask", "op"), ("mask", "slot")], [("action", head) for head in HEADS])
-    traces = fetch_traces(world.transfers, [run_episodes(world, *world.reset(), ActorPolicy(actor))])
+    actor = TensorDictModule(
+        Germinate(), [("mask", "op"), ("mask", "slot")], [("action", head) for head in HEADS]
+    )
+    traces = fetch_traces(
+        world.transfers, [run_episodes(world, *world.reset(), ActorPolicy(actor))]
+    )
     rolled = MorphogenEnv(world).rollout(5, actor)
     assert (rolled["action", "op"] == int(Op.GERMINATE)).any()
     assert (traces.trained_params[-1] > traces.host_params).all()

@@ -1,4 +1,6 @@
-"""The command `watch`: a table of the rounds of a run, while the log grows, is cut or is of an earlier format."""
+"""The command `watch`: a table of the rounds of a run, while the log grows, is cut or is of an
+earlier format.
+"""
 
 import io
 import json
@@ -40,14 +42,20 @@ def shown(path, **more):
 
 def rounds_of(text):
     """Numbers in the first column of the table."""
-    return [int(words[0]) for line in text.splitlines() if (words := line.split()) and words[0].isdigit()]
+    return [
+        int(words[0])
+        for line in text.splitlines()
+        if (words := line.split()) and words[0].isdigit()
+    ]
 
 
 def test_a_run_is_a_row_per_round_and_its_status(run):
     text = shown(run)
     assert rounds_of(text) == [1, 2, 3]
     assert "completed, 3 of 3 rounds" in text
-    summary = next(event.data for event in generated_logs.events(**SMALL) if event.name == "RoundCompleted")
+    summary = next(
+        event.data for event in generated_logs.events(**SMALL) if event.name == "RoundCompleted"
+    )
     assert f"{summary.accuracy_mean:.1f}" in text
 
 
@@ -74,7 +82,11 @@ def test_the_table_of_a_terminal_follows_a_log_that_grows_and_is_cut(run):
     parts = [lines[:third], lines[: 2 * third], lines[:third], lines]
     (run / "events.jsonl").write_text("".join(parts.pop(0)))
     terminal = Terminal()
-    watch(run, out=terminal, wait=lambda seconds: (run / "events.jsonl").write_text("".join(parts.pop(0))))
+    watch(
+        run,
+        out=terminal,
+        wait=lambda seconds: (run / "events.jsonl").write_text("".join(parts.pop(0))),
+    )
     assert parts == []
     assert "completed, 3 of 3 rounds" in terminal.getvalue()
 
@@ -110,7 +122,9 @@ def test_a_path_that_is_no_run_is_refused_with_exit_code_2(tmp_path, capsys):
 def test_a_run_without_a_log_is_refused(run):
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, "telemetry": {"level": "off"}}))
-    with pytest.raises(ConfigError, match=r"expected a run with telemetry.level normal or debug, got .* with off"):
+    with pytest.raises(
+        ConfigError, match=r"expected a run with telemetry.level normal or debug, got .* with off"
+    ):
         watch(run, once=True)
 
 
@@ -123,7 +137,9 @@ def test_a_damaged_log_is_named(run):
 
 def test_events_outside_of_the_run_directory_are_named(run, tmp_path):
     config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps({**config, "telemetry": {"dir": str(tmp_path / "else")}}))
+    (run / "config.json").write_text(
+        json.dumps({**config, "telemetry": {"dir": str(tmp_path / "else")}})
+    )
     (tmp_path / "else").mkdir()
     (run / "events.jsonl").rename(tmp_path / "else/events.jsonl")
     text = shown(run)

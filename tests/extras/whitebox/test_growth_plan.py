@@ -1,4 +1,6 @@
-"""The plan of the white-box world with regimes: its moves are those of the environment, and no plan is better."""
+"""The plan of the white-box world with regimes: its moves are those of the environment, and no plan
+is better.
+"""
 
 from functools import cache
 from itertools import pairwise, product
@@ -14,7 +16,15 @@ from morphogen.config.spec import RunSpec
 from morphogen.env.policies import build_arm
 from morphogen.errors import ConfigError
 from morphogen.extras.whitebox import growth_plan
-from morphogen.extras.whitebox.growth_plan import CODES, KINDS, MOVES, PlanSpec, best_moves, epoch_rewards, next_codes
+from morphogen.extras.whitebox.growth_plan import (
+    CODES,
+    KINDS,
+    MOVES,
+    PlanSpec,
+    best_moves,
+    epoch_rewards,
+    next_codes,
+)
 from morphogen.extras.whitebox.optimal_policies import PlannedPolicy
 from morphogen.extras.whitebox.optimum import optimal_returns
 from morphogen.testing import laws
@@ -41,7 +51,13 @@ def planned_action(envs, move):
     action = torch.tensor([[0, 0, 0, 2, 1, 2, 0, 0]]).repeat(envs, 1)
     if move:
         slot, kind = divmod(move - 1, MOVES)
-        op = Op.GERMINATE if kind < len(KINDS) else Op.ADVANCE if kind == growth_plan.ADVANCE else Op.PRUNE
+        op = (
+            Op.GERMINATE
+            if kind < len(KINDS)
+            else Op.ADVANCE
+            if kind == growth_plan.ADVANCE
+            else Op.PRUNE
+        )
         action[:, Head.OP], action[:, Head.SLOT] = int(op), slot
         if op is Op.GERMINATE:
             action[:, Head.BLUEPRINT], action[:, Head.TEMPO] = KINDS[kind], int(Tempo.FAST)
@@ -149,17 +165,28 @@ def test_under_other_rules_the_best_plan_is_not_known(change, field):
 def test_the_best_plan_is_not_known_for_the_value_of_a_delivered_network():
     rules = RunSpec(task="whitebox_regimes")
     kept = {name: getattr(rules, name) for name in ("lifecycle", "governor", "blueprints")}
-    free = {"disabled_ops": [], "max_seeds": 0, "regime": {"hazard": 0.1}, "observe": {"instance": ["param_price"]}}
+    free = {
+        "disabled_ops": [],
+        "max_seeds": 0,
+        "regime": {"hazard": 0.1},
+        "observe": {"instance": ["param_price"]},
+    }
     env = mg.make("whitebox", envs=2, seed=0, **kept, **free)
     assert env.setup.kind.rivals(env.setup) == ()
-    with pytest.raises(ConfigError, match=r"task: expected one whose value is the anytime value for the best policy$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"task: expected one whose value is the anytime value for the best policy$",
+    ):
         build_arm("optimal", env.setup)
 
 
 @pytest.mark.parametrize(
     ("regime", "field"),
     [
-        ({"views": {"noisy": 1}}, "regime.views: expected plain, inverted, turned alone .* got noisy"),
+        (
+            {"views": {"noisy": 1}},
+            "regime.views: expected plain, inverted, turned alone .* got noisy",
+        ),
         ({"classes": [2, 3]}, "regime.classes: expected null"),
         ({"hazard": 0.0}, "regime.views: expected plain alone .* regime.hazard is 0"),
     ],
@@ -177,7 +204,10 @@ def test_worlds_of_a_formula_follow_their_regimes_whatever_is_done_in_them():
 def test_a_seed_helps_in_its_own_view_and_from_full_alpha_on():
     state, _ = mg.make("whitebox_regimes", envs=3, seed=0).reset()
     slots = replace_leaves(
-        state.slots, stage=[Stage.HOLDING, Stage.BLENDING], alpha=[1.0, 0.9], kind=[KINDS[1], KINDS[0]]
+        state.slots,
+        stage=[Stage.HOLDING, Stage.BLENDING],
+        alpha=[1.0, 0.9],
+        kind=[KINDS[1], KINDS[0]],
     )
     instance = state.instance.replace(view_code=torch.arange(3))
     points = growth_plan.view_accuracy(instance, slots, torch.tensor([[0, 1, 2, 3]] * 3))
@@ -186,4 +216,6 @@ def test_a_seed_helps_in_its_own_view_and_from_full_alpha_on():
 
 def replace_leaves(slots, *, stage, alpha, kind):
     rows = {"stage": [int(one) for one in stage], "alpha": alpha, "blueprint": kind}
-    return slots.replace(**{name: torch.tensor([row] * len(slots.stage)) for name, row in rows.items()})
+    return slots.replace(
+        **{name: torch.tensor([row] * len(slots.stage)) for name, row in rows.items()}
+    )

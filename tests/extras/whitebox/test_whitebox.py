@@ -1,4 +1,6 @@
-"""The white-box task: its optimum is what the best policy earns, nothing earns more, and PPO comes close to it."""
+"""The white-box task: its optimum is what the best policy earns, nothing earns more, and PPO comes
+close to it.
+"""
 
 import json
 import time
@@ -106,18 +108,31 @@ def schedules(setup: Setup):
     yield []
     lasts = range(spec.episode_length - epochs_to_fossilize(spec.lifecycle))
     for born, slot, kind in product(lasts, spec.slots, spec.blueprints):
-        born_step = {"epoch": born, "op": "GERMINATE", "slot": slot, "blueprint": kind, "tempo": "FAST"}
-        yield [born_step, {"epoch": born + epochs_to_fossilize(spec.lifecycle), "op": "FOSSILIZE", "slot": slot}]
+        born_step = {
+            "epoch": born,
+            "op": "GERMINATE",
+            "slot": slot,
+            "blueprint": kind,
+            "tempo": "FAST",
+        }
+        yield [
+            born_step,
+            {"epoch": born + epochs_to_fossilize(spec.lifecycle), "op": "FOSSILIZE", "slot": slot},
+        ]
 
 
 @pytest.mark.slow
 def test_the_optimum_is_the_best_of_all_plans_when_they_are_played():
-    setup = setup_of(envs=16, episode_length=6, instance={"label_noise": [0.0, 0.2]}, slots=["r0c0", "r0c1"])
+    setup = setup_of(
+        envs=16, episode_length=6, instance={"label_noise": [0.0, 0.2]}, slots=["r0c0", "r0c1"]
+    )
     best = torch.full((16,), -1.0, dtype=torch.float64).numpy()
     for steps in schedules(setup):
         text = json.dumps({"version": 1, "name": "plan", "steps": steps})
         control = build_control(parse_schedule(text, setup.spec), setup.spec, setup.device)
-        best = best.clip(min=played(setup, build_arm("random", setup)._replace(control=control), episodes=16))
+        best = best.clip(
+            min=played(setup, build_arm("random", setup)._replace(control=control), episodes=16)
+        )
     assert best == pytest.approx(optimal_returns(setup, fences(setup), 16), abs=1e-5)
     assert len(set(best.round(3).tolist())) > 4
 
@@ -142,20 +157,27 @@ class Wrong:
     def act(self, params, obs, masks, hidden, noise):
         free, blueprint = masks.slot[:, int(Op.GERMINATE)], None
         if self.flaw == "too early":
-            obs = obs.replace(instance=obs.instance.clone().index_fill(1, torch.tensor(SEEN["label_noise"]), 0.0))
+            obs = obs.replace(
+                instance=obs.instance.clone().index_fill(1, torch.tensor(SEEN["label_noise"]), 0.0)
+            )
         if self.flaw == "too late":
             late = (obs.env[:, :1] * 8).round() < 3
             masks = masks.replace(
-                slot=masks.slot & ~(late.unsqueeze(-1) & (torch.arange(6) == int(Op.GERMINATE)).view(1, 6, 1))
+                slot=masks.slot
+                & ~(late.unsqueeze(-1) & (torch.arange(6) == int(Op.GERMINATE)).view(1, 6, 1))
             )
         if self.flaw == "any price":
-            obs = obs.replace(instance=obs.instance.clone().index_fill(1, torch.tensor(SEEN["param_price"]), -4.0))
+            obs = obs.replace(
+                instance=obs.instance.clone().index_fill(1, torch.tensor(SEEN["param_price"]), -4.0)
+            )
         if self.flaw == "one kind":
             blueprint = int(Blueprint.CONV_LIGHT)
         out = self.own.act(params, obs, masks, hidden, noise)
         if self.flaw == "never kept":
             keeps = out.action[:, :1] == int(Op.FOSSILIZE)
-            out = out.replace(action=torch.where(keeps, torch.tensor([0, 0, 0, 2, 1, 2, 0, 0]), out.action))
+            out = out.replace(
+                action=torch.where(keeps, torch.tensor([0, 0, 0, 2, 1, 2, 0, 0]), out.action)
+            )
         if blueprint is not None:
             grows = (out.action[:, 0] == int(Op.GERMINATE)) & free.any(-1)
             action = out.action.clone()
@@ -204,7 +226,9 @@ def test_gains_are_bounded_and_an_env_does_not_see_its_neighbours(rows, kinds, b
 def test_waiting_adds_nothing_once_the_host_is_ripe(host, born):
     width, noise = torch.tensor([host]).unbind(-1)
     kind = best_blueprint(width).unsqueeze(-1)
-    now, later = (seed_gain(width, noise, kind, torch.tensor([[epoch]])) for epoch in (born, born + 1))
+    now, later = (
+        seed_gain(width, noise, kind, torch.tensor([[epoch]])) for epoch in (born, born + 1)
+    )
     assert (now == 0) if born < first_useful_epoch(noise) else (later <= now)
 
 
@@ -226,14 +250,22 @@ def test_the_best_policy_of_another_task_is_not_known():
 
 def test_the_best_policy_is_not_known_where_what_it_depends_on_is_hidden():
     setup = setup_of(envs=4, observe={"instance": ["param_price"]})
-    with pytest.raises(ConfigError, match=r"observe.instance: expected label_noise, param_price, width .* got param_p"):
+    with pytest.raises(
+        ConfigError,
+        match=r"observe.instance: expected label_noise, param_price, width .* got param_p",
+    ):
         build_arm("optimal", setup)
     result = play_arm(setup, fences(setup), build_arm("wait", setup), name="wait", episodes=4)
     assert shares_of_optimum(setup, fences(setup), [result]) == {}
 
 
 def test_a_life_takes_as_long_as_its_gates():
-    assert epochs_to_fossilize(LifecycleSpec(auto_forward=("TRAIN", "BLEND", "HOLD"), min_training_epochs=1)) == 4
+    assert (
+        epochs_to_fossilize(
+            LifecycleSpec(auto_forward=("TRAIN", "BLEND", "HOLD"), min_training_epochs=1)
+        )
+        == 4
+    )
     assert epochs_to_fossilize(LifecycleSpec(auto_forward=(), min_training_epochs=3)) == 8
 
 
@@ -271,7 +303,8 @@ def test_a_short_run_learns():
 def test_it_has_no_samples_and_so_no_test_split(observed):
     setup = setup_of(observe={"instance": observed})
     with pytest.raises(
-        ConfigError, match="--split: expected validation, because task whitebox has no samples, got test"
+        ConfigError,
+        match="--split: expected validation, because task whitebox has no samples, got test",
     ):
         select_split("test", setup)
     assert select_split("validation", setup) is setup

@@ -1,4 +1,6 @@
-"""The laws hold for every rule and step of the white box, by a table: without a row of its own a rule fails."""
+"""The laws hold for every rule and step of the white box, by a table: without a row of its own a
+rule fails.
+"""
 
 import inspect
 from functools import partial
@@ -15,9 +17,12 @@ from morphogen.extras.whitebox.formula_steps import skip_training, validate_by_f
 from morphogen.testing import strategies
 from morphogen.testing.laws import check_rule, check_step
 
-NUMBERS = {"growth_plan.next_codes", "growth_plan.seed_code", "growth_plan.view_transitions"}  # without tensors
+# without tensors
+NUMBERS = {"growth_plan.next_codes", "growth_plan.seed_code", "growth_plan.view_transitions"}
 COUNTS = (0, 10, 20, 30, *[40] * 9)
-PLAN = growth_plan.PlanSpec(horizon=3, hazard=0.25, views=(0, 1, 2), counts=(COUNTS,), param_budget=100)
+PLAN = growth_plan.PlanSpec(
+    horizon=3, hazard=0.25, views=(0, 1, 2), counts=(COUNTS,), param_budget=100
+)
 ONE, CELL = (), (3,)
 R, I = torch.float32, torch.int64  # noqa: E741
 
@@ -50,13 +55,21 @@ def questioned(state):
 RULES = {
     "formula.coalition_accuracy": (formula.coalition_accuracy, states.map(ripening), {}),
     "formula.optimal_value": (
-        partial(formula.optimal_value, counts=((0, 9, 5), (0, 4, 7)), blueprints=(1, 2), last=4, param_budget=100),
+        partial(
+            formula.optimal_value,
+            counts=((0, 9, 5), (0, 4, 7)),
+            blueprints=(1, 2),
+            last=4,
+            param_budget=100,
+        ),
         states.map(lambda s: s.instance),
         {"tolerance": 1e-6},
     ),
     "formula.seed_gain": (
         formula.seed_gain,
-        tensors(*[(shares, R, ONE)] * 2, (st.integers(0, 7), I, CELL), (st.integers(0, 9), I, CELL)),
+        tensors(
+            *[(shares, R, ONE)] * 2, (st.integers(0, 7), I, CELL), (st.integers(0, 9), I, CELL)
+        ),
         {},
     ),
     "formula.best_blueprint": (formula.best_blueprint, tensors((shares, R, ONE)), {}),
@@ -76,7 +89,11 @@ RULES = {
     ),
 }
 STEPS = {
-    "validate_by_formula": (partial(validate_by_formula, by_view=False), states.map(questioned), {}),
+    "validate_by_formula": (
+        partial(validate_by_formula, by_view=False),
+        states.map(questioned),
+        {},
+    ),
     "skip_training": (skip_training, states, {"slots": True}),
 }
 

@@ -23,7 +23,12 @@ SETTINGS = {
     "episode_length": HORIZON,
     "host": {"norm": "group"},
     "instance": {"width": [1, 1], "reach": [1, 1]},
-    "lifecycle": {"auto_forward": ["TRAIN", "HOLD"], "min_training_epochs": 1, "min_prune_age": 1, "embargo_epochs": 1},
+    "lifecycle": {
+        "auto_forward": ["TRAIN", "HOLD"],
+        "min_training_epochs": 1,
+        "min_prune_age": 1,
+        "embargo_epochs": 1,
+    },
     "reward": {"rule": "anytime"},
 }
 EPOCHS = 16
@@ -192,7 +197,8 @@ class PlainNetwork(mg.PolicyNetwork):
         env = torch.cat((features["env"], features["instance"]), -1)
         rows = env, features["slots"], memory
         op, leaf, value, memory = torch.func.functional_call(self.policy, net, rows)
-        # The package has logits of 13 blueprints, after the scores of 5 ops; masks forbid the others.
+        # The package has logits of 13 blueprints, after the scores of 5 ops; masks forbid the
+        # others.
         places = torch.tensor([*range(5), *(5 + code for code in CODES), *range(18, 53)])
         outputs = leaf.new_zeros(*leaf.shape[:-1], 53).index_copy(-1, places, leaf)
         return op, outputs, value, memory

@@ -19,7 +19,9 @@ def quick():
 
 def test_the_loop_trains_what_the_stacked_form_trains():
     ours = build_scene("digits", 7, "mixed", minibatches=3).to(torch.float64)
-    pairs = zip(ours.state.slots.blueprint.flatten(), ours.state.slots.algorithm.flatten(), strict=True)
+    pairs = zip(
+        ours.state.slots.blueprint.flatten(), ours.state.slots.algorithm.flatten(), strict=True
+    )
     held = {(int(b), int(a)) for b, a in pairs}
     assert held == {(b, a) for b in range(1, 8) for a in (1, 2, 3)}
     stacked = ours.train()
@@ -47,7 +49,9 @@ def test_the_loop_trains_the_epoch_of_a_run_with_its_samples():
     assert (after.host.params - ours.scene.state.host.params).abs().max() > 2e-2
 
 
-@pytest.mark.parametrize(("kind", "most", "python"), [("none", 130, 600), ("light", 240, 950), ("mixed", 700, 3_600)])
+@pytest.mark.parametrize(
+    ("kind", "most", "python"), [("none", 130, 600), ("light", 240, 950), ("mixed", 700, 3_600)]
+)
 def test_a_minibatch_without_kernels_takes_few_launches_and_little_python(kind, most, python):
     call = launches.minibatch_call("digits", kind)
     assert launches.count_launches(call) <= most
@@ -90,18 +94,27 @@ def test_rounds_at_all_levels_end_with_the_same_hosts(quick):
 @pytest.mark.slow
 def test_rounds_that_are_saved_end_with_the_same_hosts(quick):
     rows = checkpoint.measures(quick, 2, 2)
-    assert [row.name for row in rows] == [f"checkpoint_{name}" for name in ("round", "save", "load", "per_env")]
+    assert [row.name for row in rows] == [
+        f"checkpoint_{name}" for name in ("round", "save", "load", "per_env")
+    ]
     assert all(row.value > 0 for row in rows)
 
 
 def test_streamed_batches_are_those_of_resident_data(quick):
     data.measures(quick, 2, 3)
     seen = quick.checksums
-    assert seen["data_shifted"] == seen["data_shifted_streamed"] != seen["data_plain"] == seen["data_plain_streamed"]
+    assert (
+        seen["data_shifted"]
+        == seen["data_shifted_streamed"]
+        != seen["data_plain"]
+        == seen["data_plain_streamed"]
+    )
 
 
 def test_a_compiled_form_that_computes_something_else_is_found():
     whole = {"stage": torch.tensor([1, 2]), "loss": torch.tensor([3.0, -1.0])}
-    assert compiled.largest_error({**whole, "loss": torch.tensor([3.0, -1.02])}, whole) == pytest.approx(0.01)
+    assert compiled.largest_error(
+        {**whole, "loss": torch.tensor([3.0, -1.02])}, whole
+    ) == pytest.approx(0.01)
     with pytest.raises(AssertionError, match="stage"):
         compiled.largest_error({**whole, "stage": torch.tensor([1, 3])}, whole)

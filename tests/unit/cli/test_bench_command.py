@@ -15,7 +15,18 @@ from morphogen.config.groups import DataSpec
 from morphogen.errors import ConfigError, DeviceError, TrainingDiverged
 
 KEYS = {"name", "value", "spread", "runs", "unit"}
-PHASES = ("reset", "head", "plan_wait", "data", "train", "validate", "tail", "record_read", "exchange", "update")
+PHASES = (
+    "reset",
+    "head",
+    "plan_wait",
+    "data",
+    "train",
+    "validate",
+    "tail",
+    "record_read",
+    "exchange",
+    "update",
+)
 
 
 def points(*words):
@@ -46,7 +57,11 @@ def test_a_grid_holds_every_combination_the_last_key_fastest():
 
 
 def test_values_are_json_or_words():
-    words = ["engine.compile=off,reduce-overhead", 'slots=["r0c0"],["r0c0","r1c0"]', "host.max_grad_norm=null,0.5"]
+    words = [
+        "engine.compile=off,reduce-overhead",
+        'slots=["r0c0"],["r0c0","r1c0"]',
+        "host.max_grad_norm=null,0.5",
+    ]
     found = list(points("--grid", *words).values())
     assert {spec.engine.compile for spec in found} == {"off", "reduce-overhead"}
     assert {spec.slots for spec in found} == {("r0c0",), ("r0c0", "r1c0")}
@@ -57,7 +72,8 @@ def test_a_task_of_the_grid_brings_its_own_defaults():
     found = points("--grid", "task=digits,digits_impaired")
     assert [spec.preset for spec in found.values()] == [None, None]
     assert [spec.host.width for spec in found.values()] == [
-        next(iter(points("--task", task).values())).host.width for task in ("digits", "digits_impaired")
+        next(iter(points("--task", task).values())).host.width
+        for task in ("digits", "digits_impaired")
     ]
 
 
@@ -68,13 +84,18 @@ def test_all_faults_of_a_grid_are_told_at_once_and_each_once():
 
 
 def test_telemetry_without_the_rates_of_a_round_is_refused():
-    with pytest.raises(ConfigError, match=r"telemetry: expected the level normal or debug to read .* got off"):
+    with pytest.raises(
+        ConfigError, match=r"telemetry: expected the level normal or debug to read .* got off"
+    ):
         points("--set", "telemetry.level=off")
 
 
 def found_by(spec):
     """A measurement without a run: the rate is the number of envs."""
-    rows = (median_measure("env_epochs_per_s", [spec.envs], "env-epochs/s"), median_measure("compile_s", [0.0], "s"))
+    rows = (
+        median_measure("env_epochs_per_s", [spec.envs], "env-epochs/s"),
+        median_measure("compile_s", [0.0], "s"),
+    )
     return probe.ProbeResult({"cpu": "none"}, 0.5, rows)
 
 
@@ -91,7 +112,9 @@ def test_the_file_holds_every_point_so_far_under_its_place_in_the_grid(tmp_path,
         facts = json.loads(path.read_text())
         assert [row["name"] for row in facts["measures"] if row["unit"] != "s"] == names
         assert all(set(row) == KEYS for row in facts["measures"])
-        assert point["env_epochs_per_s"] == Measure("env_epochs_per_s", specs[label].envs, 0.0, 1, "env-epochs/s")
+        assert point["env_epochs_per_s"] == Measure(
+            "env_epochs_per_s", specs[label].envs, 0.0, 1, "env-epochs/s"
+        )
     assert facts["machine"] == {"cpu": "none", "checksums": {"envs=4": 0.5, "envs=8": 0.5}}
 
 
@@ -99,24 +122,39 @@ def test_the_names_of_a_single_point_stand_alone(tmp_path, without_runs):
     path = tmp_path / "numbers.json"
     ((label, _),) = bench.measure_points(points(), path)
     assert label == "as configured"
-    assert [row["name"] for row in json.loads(path.read_text())["measures"]] == ["env_epochs_per_s", "compile_s"]
+    assert [row["name"] for row in json.loads(path.read_text())["measures"]] == [
+        "env_epochs_per_s",
+        "compile_s",
+    ]
 
 
 @pytest.fixture
 def told(monkeypatch):
     """Rows of a real run of two rounds in this process."""
     monkeypatch.setattr("morphogen.device.malloc.STATUS", SimpleNamespace(exists=lambda: False))
-    spec = tiny(rounds=3, envs=2, data=DataSpec(batch=4, minibatches=1, val_samples=8), episode_length=2)
+    spec = tiny(
+        rounds=3, envs=2, data=DataSpec(batch=4, minibatches=1, val_samples=8), episode_length=2
+    )
     return probe.probe(spec)
 
 
 def test_a_measurement_has_rates_shares_and_counts_of_the_rounds_after_the_first(told):
     rows = {row.name: row for row in told.rows}
-    assert {row.runs for name, row in rows.items() if name.startswith(("env_", "samples_", "share_"))} == {2}
+    assert {
+        row.runs for name, row in rows.items() if name.startswith(("env_", "samples_", "share_"))
+    } == {2}
     assert rows["warm_up_env_epochs_per_s"].runs == 1
-    assert {name for name in rows if name.startswith("share_")} == {f"share_{phase}" for phase in PHASES}
-    assert rows["samples_per_s"].value == pytest.approx(4 * rows["env_epochs_per_s"].value, rel=1e-5)
-    assert (rows["compile_s"].value, rows["graphs"].value, rows["graph_fallbacks"].value) == (0, 0, 0)
+    assert {name for name in rows if name.startswith("share_")} == {
+        f"share_{phase}" for phase in PHASES
+    }
+    assert rows["samples_per_s"].value == pytest.approx(
+        4 * rows["env_epochs_per_s"].value, rel=1e-5
+    )
+    assert (rows["compile_s"].value, rows["graphs"].value, rows["graph_fallbacks"].value) == (
+        0,
+        0,
+        0,
+    )
     assert "peak_memory" not in rows
     assert {"cpu", "cores", "threads", "device", "torch"} <= set(told.machine)
 
@@ -130,18 +168,33 @@ def rows_of(*control, device=None):
 
 
 def rounds(control, device):
-    names = {"env_epochs_per_s": 1.0, "samples_per_s": 1.0, "update_s": 1.0, "host_wait_time_share": None}
+    names = {
+        "env_epochs_per_s": 1.0,
+        "samples_per_s": 1.0,
+        "update_s": 1.0,
+        "host_wait_time_share": None,
+    }
     pace = SimpleNamespace(**names, compile_s=2.0)
     summary = SimpleNamespace(graphs=1, graph_fallbacks=0, rollbacks=1)
     for seconds in control:
         walls = {"head": 3.0, "tail": seconds - 4.0, "record_read": 1.0, "train": 10.0 - seconds}
-        phases = {name: {"wall_s": wall, "device_s": 10 - wall if device else None} for name, wall in walls.items()}
-        yield {"RoundCompleted": summary, "Throughput": pace, "PhaseProfile": SimpleNamespace(phases=phases)}
+        phases = {
+            name: {"wall_s": wall, "device_s": 10 - wall if device else None}
+            for name, wall in walls.items()
+        }
+        yield {
+            "RoundCompleted": summary,
+            "Throughput": pace,
+            "PhaseProfile": SimpleNamespace(phases=phases),
+        }
 
 
 def test_control_is_head_tail_and_record_and_counts_are_sums():
     rows = rows_of(9, 4, 6)
-    assert (rows["control_share"].value, rows["share_head"].value) == (pytest.approx(0.5), pytest.approx(0.3))
+    assert (rows["control_share"].value, rows["share_head"].value) == (
+        pytest.approx(0.5),
+        pytest.approx(0.3),
+    )
     assert (rows["compile_s"].value, rows["graphs"].value, rows["rollbacks"].value) == (6, 3, 2)
 
 
@@ -161,10 +214,23 @@ def test_tables_have_a_row_per_point_and_no_shares_where_no_time_was_kept(told):
 
 
 @pytest.mark.slow
-def test_the_command_measures_in_a_process_of_its_own_and_writes_nothing_but_the_file(tmp_path, monkeypatch, capsys):
+def test_the_command_measures_in_a_process_of_its_own_and_writes_nothing_but_the_file(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    words = ["--preset", "smoke", "--rounds", "2", "--envs", "2", "--episode-length", "2", "--set", "ppo.epochs=1"]
+    words = [
+        "--preset",
+        "smoke",
+        "--rounds",
+        "2",
+        "--envs",
+        "2",
+        "--episode-length",
+        "2",
+        "--set",
+        "ppo.epochs=1",
+    ]
     assert main.main(["bench", *words, "--threads", "1", "--json", "found.json"]) == 0
     shown = capsys.readouterr()
     assert shown.err.startswith("as configured: ")
@@ -178,7 +244,9 @@ def test_the_command_measures_in_a_process_of_its_own_and_writes_nothing_but_the
     assert rows["env_epochs_per_s"] > 0
 
 
-def test_what_was_measured_is_shown_and_kept_when_a_later_point_fails(tmp_path, monkeypatch, capsys):
+def test_what_was_measured_is_shown_and_kept_when_a_later_point_fails(
+    tmp_path, monkeypatch, capsys
+):
     def fails(spec):
         if spec.envs == 8:
             raise TrainingDiverged("3 rounds without a step")
@@ -199,7 +267,10 @@ def test_a_file_that_is_there_is_left_alone(tmp_path, capsys):
     path = tmp_path / "mine.json"
     path.write_text("mine")
     assert main.main(["bench", "--json", str(path)]) == 2
-    assert capsys.readouterr().err == f"morphogen: error: --json: expected a new file, got {path}, which exists\n"
+    assert (
+        capsys.readouterr().err
+        == f"morphogen: error: --json: expected a new file, got {path}, which exists\n"
+    )
     assert path.read_text() == "mine"
 
 

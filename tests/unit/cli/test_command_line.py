@@ -1,4 +1,6 @@
-"""The command line: every flag and its rank, exit codes, help, and what is never loaded or written."""
+"""The command line: every flag and its rank, exit codes, help, and what is never loaded or
+written.
+"""
 
 import importlib.util
 import json
@@ -101,7 +103,15 @@ BENEATH = {
 # What follows from a flag besides its own field.
 FOLLOWS = {
     "--task": {
-        *("rounds", "envs", "max_seeds", "final_episodes", "blueprints", "disabled_ops", "instance"),
+        *(
+            "rounds",
+            "envs",
+            "max_seeds",
+            "final_episodes",
+            "blueprints",
+            "disabled_ops",
+            "instance",
+        ),
         *("host", "lifecycle", "reward.rule", "policy", "ppo", "engine.threads", "heuristic"),
         *("episode_length", "data.batch", "regime", "observe", "governor", "evaluation"),
     },
@@ -109,12 +119,23 @@ FOLLOWS = {
     "--envs": {"final_episodes", "evaluation.episodes"},
     "--preset": {
         *("rounds", "envs", "episode_length", "max_seeds", "final_episodes"),
-        *("blueprints", "disabled_ops", "data", "host", "lifecycle", "reward.rule", "policy", "ppo"),
+        *(
+            "blueprints",
+            "disabled_ops",
+            "data",
+            "host",
+            "lifecycle",
+            "reward.rule",
+            "policy",
+            "ppo",
+        ),
         *("engine.threads", "checkpoint", "evaluation", "heuristic"),
         *("task", "instance", "regime", "observe", "governor"),
     },
 }
-each_flag = pytest.mark.parametrize(("flag", "words", "path", "value"), FLAGS, ids=[row[0] for row in FLAGS])
+each_flag = pytest.mark.parametrize(
+    ("flag", "words", "path", "value"), FLAGS, ids=[row[0] for row in FLAGS]
+)
 
 
 def spec_of(*words):
@@ -141,7 +162,11 @@ def differences(one, other, path=""):
     """Paths of the leaves that differ."""
     if not isinstance(one, dict):
         return {path} if one != other else set()
-    return {found for name in one for found in differences(one[name], other[name], f"{path}.{name}".lstrip("."))}
+    return {
+        found
+        for name in one
+        for found in differences(one[name], other[name], f"{path}.{name}".lstrip("."))
+    }
 
 
 def test_every_flag_of_the_table_is_tried_here():
@@ -154,7 +179,10 @@ def test_a_flag_sets_its_field_and_only_what_follows_from_it(flag, words, path, 
     config = config_of(flag, *words)
     assert at(config, path) == value
     changed = differences(config, config_of()) - {path, "preset"}
-    assert all(any(name == part or name.startswith(part + ".") for part in FOLLOWS.get(flag, ())) for name in changed)
+    assert all(
+        any(name == part or name.startswith(part + ".") for part in FOLLOWS.get(flag, ()))
+        for name in changed
+    )
 
 
 @each_flag
@@ -171,7 +199,9 @@ def test_an_absent_flag_leaves_the_file_as_it_is(tmp_path, flag, words, path, va
     assert at(config_of("--config", str(file)), path) == value
 
 
-@pytest.mark.parametrize(("path", "value"), [("rounds", 2), ("envs", 4), ("data.batch", 16), ("policy.hidden", 16)])
+@pytest.mark.parametrize(
+    ("path", "value"), [("rounds", 2), ("envs", 4), ("data.batch", 16), ("policy.hidden", 16)]
+)
 def test_a_preset_wins_over_defaults_and_loses_to_the_file(tmp_path, path, value):
     file = tmp_path / "config.json"
     file.write_text(json.dumps(nested(path, 8)))
@@ -181,9 +211,21 @@ def test_a_preset_wins_over_defaults_and_loses_to_the_file(tmp_path, path, value
 
 def test_any_field_can_be_set_and_the_last_word_counts():
     spec = spec_of(
-        "--set", "ppo.clip=0.3", "--set", 'policy.floor={"op": 0}', "--set", "ppo.clip=0.1", "--set", "rounds=3"
+        "--set",
+        "ppo.clip=0.3",
+        "--set",
+        'policy.floor={"op": 0}',
+        "--set",
+        "ppo.clip=0.1",
+        "--set",
+        "rounds=3",
     )
-    assert (spec.ppo.clip, spec.policy.floor[0], spec.policy.floor[1], spec.rounds) == (0.1, 0.0, 0.001, 3)
+    assert (spec.ppo.clip, spec.policy.floor[0], spec.policy.floor[1], spec.rounds) == (
+        0.1,
+        0.0,
+        0.001,
+        3,
+    )
     assert spec_of("--set", "rounds=3", "--rounds", "4").rounds == 4
 
 
@@ -203,7 +245,11 @@ def test_who_decides_is_said_by_word_flag_or_file(tmp_path):
 
 
 def test_the_config_of_a_run_gives_the_same_run_again(tmp_path):
-    spec = resolve(spec_of("heuristic", "--preset", "smoke", "--slots", "r1c0", "--set", "instance.classes=[3, 5]"))
+    spec = resolve(
+        spec_of(
+            "heuristic", "--preset", "smoke", "--slots", "r1c0", "--set", "instance.classes=[3, 5]"
+        )
+    )
     file = tmp_path / "config.json"
     file.write_text(dump_config(spec))
     assert spec_of("--config", str(file)) == spec
@@ -226,14 +272,17 @@ def started(monkeypatch):
     real = importlib.import_module
     fake = SimpleNamespace(train_ppo_vectorized=train)
     monkeypatch.setattr(
-        "morphogen.cli.train.import_module", lambda name: fake if name == "morphogen.train.train" else real(name)
+        "morphogen.cli.train.import_module",
+        lambda name: fake if name == "morphogen.train.train" else real(name),
     )
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr("morphogen.cli.train.find_launcher", Launcher)  # one process
     return calls
 
 
-def test_a_command_starts_the_resolved_run_with_directory_console_and_its_own_words(started, tmp_path):
+def test_a_command_starts_the_resolved_run_with_directory_console_and_its_own_words(
+    started, tmp_path
+):
     out = tmp_path / "run"
     assert main.main(["train", "--preset", "smoke", "--out", str(out)]) == 0
     assert started.spec == resolve(spec_of("--preset", "smoke"))
@@ -263,7 +312,9 @@ EXITS = [
 
 
 @pytest.mark.parametrize(("error", "code"), EXITS, ids=[type(error).__name__ for error, _ in EXITS])
-def test_each_error_has_its_exit_code_and_one_line_without_traceback(started, tmp_path, capsys, error, code):
+def test_each_error_has_its_exit_code_and_one_line_without_traceback(
+    started, tmp_path, capsys, error, code
+):
     started.raises = error
     assert main.main(["train", "--out", str(tmp_path / "run")]) == code
     [line] = capsys.readouterr().err.splitlines()
@@ -283,7 +334,9 @@ def test_a_run_whose_event_file_lacks_lines_ends_with_6_and_every_loss_is_told(
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
-def test_a_logger_without_its_package_is_refused_before_anything_loads(started, tmp_path, monkeypatch, capsys, name):
+def test_a_logger_without_its_package_is_refused_before_anything_loads(
+    started, tmp_path, monkeypatch, capsys, name
+):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     assert main.main(["train", "--logger", "csv", name, "--out", str(tmp_path / "run")]) == 2
     assert f'pip install "morphogen[{name}]"' in capsys.readouterr().err
@@ -292,8 +345,13 @@ def test_a_logger_without_its_package_is_refused_before_anything_loads(started, 
 
 def test_an_event_file_of_another_run_is_left_alone(started, tmp_path, capsys):
     (tmp_path / "events.jsonl").write_text("mine")
-    assert main.main(["train", "--telemetry-dir", str(tmp_path), "--out", str(tmp_path / "run")]) == 2
-    assert f"telemetry.dir: expected a new file, got {tmp_path}/events.jsonl, which exists" in capsys.readouterr().err
+    assert (
+        main.main(["train", "--telemetry-dir", str(tmp_path), "--out", str(tmp_path / "run")]) == 2
+    )
+    assert (
+        f"telemetry.dir: expected a new file, got {tmp_path}/events.jsonl, which exists"
+        in capsys.readouterr().err
+    )
     assert started.spec is None
 
 
@@ -339,32 +397,62 @@ WRONG = [
     (["train", "--lr", "nan"], 'ppo.lr: expected a number > 0, got "nan"'),
     (["train", "--task", "mnist"], "task: expected one of digits"),
     (["train", "--preset", "big"], "preset: expected one of digits"),
-    (["train", "--slots", "r9c9"], "slots: expected names out of r0c0, r1c0, r0c1, r1c1, r0c2, got"),
-    (["train", "--device", "tpu"], 'engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got "tpu"'),
-    (["train", "--policy", "wait"], "--policy: expected `morphogen train heuristic --policy NAME`, got ppo and"),
+    (
+        ["train", "--slots", "r9c9"],
+        "slots: expected names out of r0c0, r1c0, r0c1, r1c1, r0c2, got",
+    ),
+    (
+        ["train", "--device", "tpu"],
+        'engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got "tpu"',
+    ),
+    (
+        ["train", "--policy", "wait"],
+        "--policy: expected `morphogen train heuristic --policy NAME`, got ppo and",
+    ),
     (
         ["train", "heuristic", "--policy", "ppo"],
         "--policy: expected one of wait, random, heuristic, germinate_one, full_cycle",
     ),
-    (["train", "--config", "nowhere.json"], "--config: expected a readable file, got nowhere.json: No such file"),
+    (
+        ["train", "--config", "nowhere.json"],
+        "--config: expected a readable file, got nowhere.json: No such file",
+    ),
     (["train", "--config", "."], "--config: expected a readable file, got ."),
-    (["train", "--reward", "gold"], "reward.rule: expected one of sparse, delta, value, rent, loss, anytime"),
+    (
+        ["train", "--reward", "gold"],
+        "reward.rule: expected one of sparse, delta, value, rent, loss, anytime",
+    ),
     (["bench", "--envs", "0"], "envs: expected an integer in 1 .. 65536, got 0"),
     (["bench", "--out", "x"], "unrecognized arguments: --out x"),
     (["bench", "--rounds", "1"], "rounds: expected >= 2 with the warm-up, got 1"),
-    (["bench", "--grid", "envs"], '--grid: expected KEY=V1,V2, as in envs=1,8 data.batch=16,32, got "envs"'),
-    (["bench", "--grid", "envs="], '--grid: expected KEY=V1,V2, as in envs=1,8 data.batch=16,32, got "envs="'),
+    (
+        ["bench", "--grid", "envs"],
+        '--grid: expected KEY=V1,V2, as in envs=1,8 data.batch=16,32, got "envs"',
+    ),
+    (
+        ["bench", "--grid", "envs="],
+        '--grid: expected KEY=V1,V2, as in envs=1,8 data.batch=16,32, got "envs="',
+    ),
     (["bench", "--grid", "envs=1,lots"], 'envs: expected an integer in 1 .. 65536, got "lots"'),
     (["bench", "--grid", "ppo.clap=1"], "ppo.clap: expected one of epochs, minibatches, lr"),
     (["bench", "--grid", "envs=1,2,1"], '--grid: expected every name once, got "envs=1" twice'),
-    (["bench", "--grid", "envs=1", "data.batch=4", "envs=2"], '--grid: expected every name once, got "envs" twice'),
+    (
+        ["bench", "--grid", "envs=1", "data.batch=4", "envs=2"],
+        '--grid: expected every name once, got "envs" twice',
+    ),
     (["bench", "--json", "/dev/null"], "--json: expected a new file, got /dev/null, which exists"),
     (["bench", "--json", "/dev/null/x.json"], "--json: expected a new file, got /dev/null/x.json"),
     (["rewards", "delta"], "unrecognized arguments: delta"),
-    (["train", "--taks", "digits"], "--taks digits (did you mean --task?) (see morphogen train --help)"),
+    (
+        ["train", "--taks", "digits"],
+        "--taks digits (did you mean --task?) (see morphogen train --help)",
+    ),
     (["watch"], "the following arguments are required: RUN"),
     (["watch", "/dev/null"], "got /dev/null, whose config.json cannot be read"),
-    (["train", "--set", "rounds"], '--set: expected KEY=VALUE, as in --set ppo.clip=0.1, got "rounds"'),
+    (
+        ["train", "--set", "rounds"],
+        '--set: expected KEY=VALUE, as in --set ppo.clip=0.1, got "rounds"',
+    ),
     (["train", "--set", "ppo.clap=1"], "ppo.clap: expected one of epochs, minibatches, lr"),
 ]
 
@@ -401,12 +489,18 @@ def test_a_word_that_is_almost_right_is_refused_with_the_name_that_is_meant(word
 def test_a_policy_without_heuristic_is_refused_with_both_faults(capsys):
     assert main.main(["train", "--policy", "heuristik"]) == 2
     first, second = capsys.readouterr().err.splitlines()
-    assert first.endswith('expected `morphogen train heuristic --policy NAME`, got ppo and "heuristik"')
+    assert first.endswith(
+        'expected `morphogen train heuristic --policy NAME`, got ppo and "heuristik"'
+    )
     assert 'got "heuristik" (did you mean heuristic?)' in second
 
 
-@pytest.mark.parametrize(("words", "said"), WRONG, ids=[" ".join(words) or "nothing" for words, _ in WRONG])
-def test_wrong_usage_is_refused_with_code_2_and_says_what_is_wanted(tmp_path, monkeypatch, capsys, words, said):
+@pytest.mark.parametrize(
+    ("words", "said"), WRONG, ids=[" ".join(words) or "nothing" for words, _ in WRONG]
+)
+def test_wrong_usage_is_refused_with_code_2_and_says_what_is_wanted(
+    tmp_path, monkeypatch, capsys, words, said
+):
     monkeypatch.chdir(tmp_path)
     assert main.main(words) == 2
     shown = capsys.readouterr()
@@ -486,7 +580,11 @@ REFUSED = {
         2,
         "policy_name: expected a readable file, got schedule:none.json",
     ),
-    "a directory in use": ([*ALONE, "--out", "used"], 2, "out: expected a new or empty directory, got used"),
+    "a directory in use": (
+        [*ALONE, "--out", "used"],
+        2,
+        "out: expected a new or empty directory, got used",
+    ),
     "events of another run": (
         [*ALONE, "--telemetry-dir", "used"],
         2,
@@ -498,7 +596,9 @@ REFUSED = {
 
 @pytest.mark.parametrize("form", REFUSED)
 @pytest.mark.parametrize("dry", [True, False])
-def test_a_dry_run_refuses_what_a_run_refuses_and_both_write_nothing(tmp_path, monkeypatch, capsys, form, dry):
+def test_a_dry_run_refuses_what_a_run_refuses_and_both_write_nothing(
+    tmp_path, monkeypatch, capsys, form, dry
+):
     words, code, said = REFUSED[form]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("signal.signal", lambda *_: None)
@@ -517,7 +617,9 @@ def test_a_folder_of_graphs_that_cannot_be_made_is_one_line(tmp_path, monkeypatc
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "file" / "graphs"))
     assert main.main(["config", "envs"]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("morphogen: error: TORCHINDUCTOR_CACHE_DIR: expected a folder that can be created, got ")
+    assert line.startswith(
+        "morphogen: error: TORCHINDUCTOR_CACHE_DIR: expected a folder that can be created, got "
+    )
     assert line.endswith(": Not a directory")
 
 
@@ -525,7 +627,9 @@ def test_a_folder_of_graphs_that_cannot_be_made_is_one_line(tmp_path, monkeypatc
 def test_missing_data_ends_with_3_and_names_the_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    assert main.main(["train", "--task", "cifar_baseline", "--data-dir", "photos", "--dry-run"]) == 3
+    assert (
+        main.main(["train", "--task", "cifar_baseline", "--data-dir", "photos", "--dry-run"]) == 3
+    )
     assert "photos" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
@@ -549,11 +653,20 @@ def fresh(*words, cwd, then=""):
     """A command in a fresh interpreter that tells afterwards which heavy packages are loaded."""
     code = (
         "import sys\nfrom morphogen.cli import main as cli\n"
-        f"try:\n    code = cli.main({list(words)!r})\nexcept SystemExit as end:\n    code = end.code\n"
-        "heavy = {'torch', 'tensordict', 'torchrl', 'numpy', 'rich', 'matplotlib'} & set(sys.modules)\n"
+        f"try:\n    code = cli.main({list(words)!r})\nexcept SystemExit as end:\n    code = "
+        "end.code\n"
+        "heavy = {'torch', 'tensordict', 'torchrl', 'numpy', 'rich', 'matplotlib'} & "
+        "set(sys.modules)\n"
         "print('END', code, sorted(heavy))"
     )
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=cwd, timeout=60, check=True)
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=60,
+        check=True,
+    )
 
 
 @pytest.mark.slow
@@ -588,14 +701,21 @@ def test_help_and_refusals_load_nothing_heavy_and_write_nothing(tmp_path, words,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "module", ["morphogen", "morphogen.cli.main", "morphogen.config.spec", "morphogen.config.config_files"]
+    "module",
+    ["morphogen", "morphogen.cli.main", "morphogen.config.spec", "morphogen.config.config_files"],
 )
 def test_importing_the_front_door_loads_nothing_heavy(tmp_path, module):
     code = (
-        f"import sys, {module}; print(sorted({{'torch', 'tensordict', 'torchrl', 'numpy', 'rich'}} & set(sys.modules)))"
+        f"import sys, {module}; print(sorted({{'torch', 'tensordict', 'torchrl', 'numpy', "
+        f"'rich'}} & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=60,
+        check=True,
     )
     assert done.stdout == "[]\n"
 
@@ -611,8 +731,20 @@ def test_help_of_train_explains_every_flag_task_preset_and_exit_code(capsys):
     text = shown_help(capsys, "train")
     for flag in arguments.FLAGS:
         assert f"{flag.name} " in text
-        assert " ".join(flag.text.split()) in text.replace("- ", "-") or flag.text.split()[0] in text
-    for word in (*TASKS, *PRESETS, "sparse", "delta", "wait", "random", "heuristic", "exit codes", "examples"):
+        assert (
+            " ".join(flag.text.split()) in text.replace("- ", "-") or flag.text.split()[0] in text
+        )
+    for word in (
+        *TASKS,
+        *PRESETS,
+        "sparse",
+        "delta",
+        "wait",
+        "random",
+        "heuristic",
+        "exit codes",
+        "examples",
+    ):
         assert word in text
 
 
@@ -635,16 +767,24 @@ def test_version_is_the_one_of_the_installed_package(capsys):
 
 def test_a_reader_that_leaves_early_is_no_error(tmp_path):
     command = f"set -o pipefail; {sys.executable} -m morphogen train --print-config | true"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("available", [True, False])
-def test_missing_kernels_are_reported_in_one_line(started, tmp_path, monkeypatch, capsys, available):
+def test_missing_kernels_are_reported_in_one_line(
+    started, tmp_path, monkeypatch, capsys, available
+):
     monkeypatch.setattr("morphogen.kernels.AVAILABLE", available)
     monkeypatch.setattr("morphogen.cli.bench.measure_points", lambda specs, path: iter(()))
     for words in (["train", "--out", str(tmp_path / "run")], ["bench"]):
         assert main.main(words) == 0
-        lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("morphogen: note:")]
+        lines = [
+            line
+            for line in capsys.readouterr().err.splitlines()
+            if line.startswith("morphogen: note:")
+        ]
         assert len(lines) == (not available)
         assert all("compiled kernels are missing, plain torch is slower" in line for line in lines)

@@ -1,4 +1,6 @@
-"""Comparisons: pairs of seeds in the same worlds, runs that are made once, verdicts that the intervals allow."""
+"""Comparisons: pairs of seeds in the same worlds, runs that are made once, verdicts that the
+intervals allow.
+"""
 
 import json
 import shutil
@@ -16,7 +18,17 @@ from morphogen.ppo.exchange import ALONE
 from morphogen.train.train import train_ppo_vectorized
 
 DICE = np.random.default_rng(2)
-SMALL = ["--set", "preset=smoke", "--set", "episode_length=3", "--rounds", "1", "--episodes", "3", "--quiet"]
+SMALL = [
+    "--set",
+    "preset=smoke",
+    "--set",
+    "episode_length=3",
+    "--rounds",
+    "1",
+    "--episodes",
+    "3",
+    "--quiet",
+]
 
 
 def run_compare(*words):
@@ -27,7 +39,9 @@ def run_compare(*words):
 def trained(tmp_path_factory):
     """Two rules on two seeds."""
     place = tmp_path_factory.mktemp("compared")
-    assert run_compare("rule:sparse", "rule:delta", "--seeds", "5,2", *SMALL, "--out", str(place)) == 0
+    assert (
+        run_compare("rule:sparse", "rule:delta", "--seeds", "5,2", *SMALL, "--out", str(place)) == 0
+    )
     return place
 
 
@@ -41,7 +55,12 @@ def test_every_side_is_trained_on_every_seed_as_it_says(trained):
     for rule in ("sparse", "delta"):
         for seed in (5, 2):
             folder, spec, said = run_directory.open_directory(trained / f"rule-{rule}" / str(seed))
-            assert (spec.reward.rule, spec.seed, spec.preset, spec.rounds) == (rule, seed, "smoke", 1)
+            assert (spec.reward.rule, spec.seed, spec.preset, spec.rounds) == (
+                rule,
+                seed,
+                "smoke",
+                1,
+            )
             assert said["status"] == "completed"
             assert folder.policy.exists()
 
@@ -49,7 +68,11 @@ def test_every_side_is_trained_on_every_seed_as_it_says(trained):
 @pytest.mark.slow
 def test_the_file_holds_every_episode_of_every_run_in_pairs(found):
     sides = found["sides"]
-    assert (found["seeds"], found["episodes"], list(sides)) == ([5, 2], 3, ["rule:sparse", "rule:delta"])
+    assert (found["seeds"], found["episodes"], list(sides)) == (
+        [5, 2],
+        3,
+        ["rule:sparse", "rule:delta"],
+    )
     for side in sides.values():
         assert np.shape(side["network_value"]) == np.shape(side["param_epochs"]) == (2, 3)
         assert side["mean"]["value"] == pytest.approx(np.mean(side["network_value"]))
@@ -75,17 +98,28 @@ def test_runs_that_are_there_are_not_made_again(trained, found, tmp_path):
     runs = sorted(trained.glob("rule-*/*/events.jsonl"))
     before = [path.stat().st_mtime_ns for path in runs]
     assert len(runs) == 4
-    assert run_compare("rule:sparse", "rule:delta", "--seeds", "5,2", *SMALL, "--out", str(trained)) == 0
+    assert (
+        run_compare("rule:sparse", "rule:delta", "--seeds", "5,2", *SMALL, "--out", str(trained))
+        == 0
+    )
     assert [path.stat().st_mtime_ns for path in runs] == before
     again = json.loads((trained / "comparison.json").read_bytes())
     assert again["pairs"] == found["pairs"]
 
 
 @pytest.mark.slow
-def test_runs_are_compared_wherever_they_lie_and_one_with_its_copy_gets_no_verdict(trained, tmp_path, capsys):
+def test_runs_are_compared_wherever_they_lie_and_one_with_its_copy_gets_no_verdict(
+    trained, tmp_path, capsys
+):
     copy, file = tmp_path / "copy", tmp_path / "numbers.json"
     shutil.copytree(trained / "rule-delta", copy)
-    words = [str(trained / "rule-delta"), str(copy), str(trained / "rule-sparse"), "--episodes", "3"]
+    words = [
+        str(trained / "rule-delta"),
+        str(copy),
+        str(trained / "rule-sparse"),
+        "--episodes",
+        "3",
+    ]
     assert run_compare(*words, "--json", str(file)) == 0
     same, other = json.loads(file.read_bytes())["pairs"]
     assert same["difference"] == {"value": 0.0, "low": 0.0, "high": 0.0}
@@ -132,7 +166,10 @@ def test_a_difference_that_other_seeds_would_turn_gets_none():
 
 @pytest.mark.slow
 def test_sides_that_are_alike_get_a_verdict_in_one_of_twenty():
-    given = [compare_pair("a", "b", *DICE.normal(size=(2, 1, 64)))["verdict"] != NO_VERDICT for _ in range(200)]
+    given = [
+        compare_pair("a", "b", *DICE.normal(size=(2, 1, 64)))["verdict"] != NO_VERDICT
+        for _ in range(200)
+    ]
     assert 0.0 < np.mean(given) <= 0.11
 
 
@@ -144,9 +181,12 @@ REFUSED = {
     "smoke rule:delta": "--out: expected a directory to train smoke, rule:delta in, got nothing",
     "smoke rule:delta --seeds 1,1 --out {new}": '--seeds: expected every name once, got "1" twice',
     "smoke rule:delta --seeds 1,x --out {new}": "--seeds: expected an integer",
-    "smoke rule:delta --rounds 0 --out {new}": "--rounds: expected an integer in 1 .. 1000000, got 0",
-    "smoke rule:delta --episodes 0 --out {new}": "--episodes: expected an integer in 1 .. 10000, got 0",
-    "smoke rule:delta --set ppo.clip=7 --out {new}": "ppo.clip: expected a number > 0 and <= 1, got 7",
+    "smoke rule:delta --rounds 0 --out {new}": "--rounds: expected an integer in 1 .. 1000000, "
+    "got 0",
+    "smoke rule:delta --episodes 0 --out {new}": "--episodes: expected an integer in 1 .. 10000, "
+    "got 0",
+    "smoke rule:delta --set ppo.clip=7 --out {new}": "ppo.clip: expected a number > 0 and <= 1, "
+    "got 7",
     "smoke whitebox --out {new}": "whitebox: expected the task of smoke, got another",
     "{run} smoke --seeds 1,2 --out {new}": "smoke: expected 1 runs, as {run} has, got 2",
     "{run} {other} --seeds 1": "--seeds: expected a preset or rule as a side, got runs only",
@@ -157,7 +197,9 @@ REFUSED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", REFUSED)
-def test_what_cannot_be_compared_is_refused_and_nothing_is_written(words, trained, tmp_path, capsys):
+def test_what_cannot_be_compared_is_refused_and_nothing_is_written(
+    words, trained, tmp_path, capsys
+):
     names = {
         "new": tmp_path / "new",
         "run": trained / "rule-delta" / "5",

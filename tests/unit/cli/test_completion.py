@@ -51,7 +51,9 @@ def test_bash_completes_words_by_the_script(tmp_path, capsys):
             "_shtab_morphogen",
             'echo "${COMPREPLY[*]}"',
         ]
-    done = subprocess.run(["bash", "-c", "\n".join(lines)], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(lines)], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert dict(zip(WORDS, done.stdout.splitlines(), strict=True)) == {row: row[1] for row in WORDS}
 
 
@@ -63,4 +65,7 @@ def test_without_shtab_the_extra_is_named(monkeypatch, capsys):
 
 def test_an_unknown_shell_is_refused_with_the_name_that_is_meant(capsys):
     assert main.main(["completion", "bsh"]) == 2
-    assert 'expected one of bash, zsh, fish, tcsh, got "bsh" (did you mean bash?)' in capsys.readouterr().err
+    assert (
+        'expected one of bash, zsh, fish, tcsh, got "bsh" (did you mean bash?)'
+        in capsys.readouterr().err
+    )

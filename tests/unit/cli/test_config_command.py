@@ -26,7 +26,9 @@ def paths_of(tree, above=""):
 
 
 def test_every_setting_of_a_config_file_has_one_line_of_its_own():
-    assert {setting.path for setting in SETTINGS} == set(paths_of(json.loads(dump_config(RunSpec())))) - {"version"}
+    assert {setting.path for setting in SETTINGS} == set(
+        paths_of(json.loads(dump_config(RunSpec())))
+    ) - {"version"}
     meanings = [setting.meaning for setting in SETTINGS]
     assert len(set(meanings)) == len(meanings)
     for setting in SETTINGS:
@@ -51,7 +53,10 @@ def test_one_setting_is_explained(capsys):
     [
         (["ppo.imitation_rounds"], "3 in `morphogen train`"),
         (["ppo.imitation_rounds", "--preset", "smoke"], "1 in `morphogen train --preset smoke`"),
-        (["ppo.imitation_rounds", "--task", "cifar_baseline"], "0 in `morphogen train --task cifar_baseline`"),
+        (
+            ["ppo.imitation_rounds", "--task", "cifar_baseline"],
+            "0 in `morphogen train --task cifar_baseline`",
+        ),
         (["host.lr", "--preset", "tiny"], "0.1 in `morphogen train --preset tiny`"),
         (["preset"], f'"{DEFAULT_PRESET}" in `morphogen train`'),
     ],
@@ -77,7 +82,9 @@ def test_a_flag_is_named_where_there_is_one(capsys):
     assert "--lr, --set ppo.lr=VALUE" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("name", "count"), [("", len(SETTINGS)), ("signal", 4), ("telemetry.wandb", 6)])
+@pytest.mark.parametrize(
+    ("name", "count"), [("", len(SETTINGS)), ("signal", 4), ("telemetry.wandb", 6)]
+)
 def test_a_group_or_all_are_listed(name, count, capsys):
     assert main.main(["config", name, "--json"] if name else ["config", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)

@@ -52,14 +52,18 @@ def listing(capsys, *words, code=0):
 
 def test_every_task_is_listed_with_its_question_and_state(capsys):
     told = listing(capsys)
-    assert {name: row["question"] for name, row in told["tasks"].items()} == {n: TASKS[n].question for n in TASKS}
+    assert {name: row["question"] for name, row in told["tasks"].items()} == {
+        n: TASKS[n].question for n in TASKS
+    }
     assert {row["state"] for row in told["tasks"].values() if row["data"] == "digits"} == {"ready"}
     assert {row["state"] for row in told["tasks"].values() if row["data"] == "cifar"} <= {"missing"}
     assert told["err"] == ""
     assert main.main(["data"]) == 0
     lines = capsys.readouterr().out.splitlines()
     for name in TASKS:
-        assert any(line.split()[:1] == [name] and TASKS[name].question in line for line in lines), name
+        assert any(line.split()[:1] == [name] and TASKS[name].question in line for line in lines), (
+            name
+        )
 
 
 def test_every_built_in_data_set_declares_its_files():
@@ -114,7 +118,10 @@ def test_stories_are_tokens_too_and_one_beyond_the_vocabulary_is_damage(tmp_path
     (tmp_path / "data").mkdir()
     write_tokens(tmp_path / "data", [1, 2, 3, 256, 4, 5, 6, 256])
     told = listing(capsys, "tinystories")
-    assert (told["data"]["tinystories"]["form"], told["tasks"]["tinystories"]["state"]) == ("tokens", "ready")
+    assert (told["data"]["tinystories"]["form"], told["tasks"]["tinystories"]["state"]) == (
+        "tokens",
+        "ready",
+    )
     write_tokens(tmp_path / "data", [1, 2, 300, 256, 4, 5, 6, 256])
     told = listing(capsys, "tinystories", code=3)
     assert told["tasks"]["tinystories"]["state"] == "damaged"
@@ -133,16 +140,21 @@ def relabel(path):
 
 @needs_extra("cifar")
 @pytest.mark.parametrize(
-    ("damage", "state"), [(lambda path: path.unlink(), "missing"), (cut, "damaged"), (relabel, "damaged")]
+    ("damage", "state"),
+    [(lambda path: path.unlink(), "missing"), (cut, "damaged"), (relabel, "damaged")],
 )
-def test_a_fault_is_that_of_the_reader_and_ends_the_listing_of_one_task_with_3(tmp_path, capsys, damage, state):
+def test_a_fault_is_that_of_the_reader_and_ends_the_listing_of_one_task_with_3(
+    tmp_path, capsys, damage, state
+):
     cifar_files(tmp_path / "here")
     damage(tmp_path / "here" / BINARY / "data_batch_4.bin")
     with pytest.raises(DataError, match="data_batch_4") as caught:
         DATASETS["cifar"](tmp_path / "here")
     words = ["--data-dir", str(tmp_path / "here")]
     told = listing(capsys, *words)
-    assert told["data"]["cifar"]["error"] == told["tasks"]["cifar_scale"]["error"] == str(caught.value)
+    assert (
+        told["data"]["cifar"]["error"] == told["tasks"]["cifar_scale"]["error"] == str(caught.value)
+    )
     assert told["data"]["cifar"]["state"] == told["tasks"]["cifar_scale"]["state"] == state
     alone = listing(capsys, "cifar_scale", *words, code=3)
     assert list(alone["tasks"]), list(alone["data"]) == (["cifar_scale"], ["cifar"])

@@ -12,7 +12,11 @@ SPEC = resolve(RunSpec(envs=2, slots=("r0c0", "r0c1")))
 
 def test_every_shape_of_a_convolution_is_there_once():
     found = probe.list_conv_layers(SPEC)
-    assert [layer.name for layer in found[:3]] == ["host, block0.conv", "host, block1.conv", "r0c0, conv_light.conv"]
+    assert [layer.name for layer in found[:3]] == [
+        "host, block0.conv",
+        "host, block1.conv",
+        "r0c0, conv_light.conv",
+    ]
     assert len({layer[1:] for layer in found}) == len(found)
     assert [layer.size for layer in found if layer.name.startswith("host")] == [8, 4]
     assert {layer.depthwise for layer in found if layer.name.endswith(".dw")} == {True}

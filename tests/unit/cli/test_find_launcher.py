@@ -24,7 +24,10 @@ def test_without_an_extra_a_command_runs_in_this_process(offered):
     assert type(find_launcher()) is Launcher
     seen = []
     spec = resolve(RunSpec(preset="smoke"))
-    assert find_launcher().launch(spec, "morphogen train", lambda exchange: seen.append(exchange) or 6) == 6
+    assert (
+        find_launcher().launch(spec, "morphogen train", lambda exchange: seen.append(exchange) or 6)
+        == 6
+    )
     assert seen == [ALONE]
 
 

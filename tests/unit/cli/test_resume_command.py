@@ -14,7 +14,19 @@ from support.run_comparison import differences
 from morphogen.cli import main
 from morphogen.train import checkpoint_store
 
-SMALL = ["--preset", "smoke", "--rounds", "3", "--envs", "4", "--episode-length", "4", "--threads", "1", "--quiet"]
+SMALL = [
+    "--preset",
+    "smoke",
+    "--rounds",
+    "3",
+    "--envs",
+    "4",
+    "--episode-length",
+    "4",
+    "--threads",
+    "1",
+    "--quiet",
+]
 SMALL += ["--set", "final_episodes=2", "--set", "ppo.epochs=1"]
 
 
@@ -24,7 +36,9 @@ def started(*words, cwd):
     code += "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
     code += "from morphogen.cli.main import run_process\nsys.exit(run_process())"
     words = [sys.executable, "-c", code, *words]
-    return subprocess.Popen(words, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        words, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def running(run, event="RoundCompleted"):
@@ -44,9 +58,13 @@ def alone(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=["INT", "TERM", "HUP"]
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+    ids=["INT", "TERM", "HUP"],
 )
-def test_a_signal_ends_the_epoch_saves_the_run_and_leaves_with_its_code(alone, tmp_path, number, code):
+def test_a_signal_ends_the_epoch_saves_the_run_and_leaves_with_its_code(
+    alone, tmp_path, number, code
+):
     process = started("train", *SMALL, "--out", "run", cwd=tmp_path)
     running(tmp_path / "run")
     process.send_signal(number)
@@ -55,7 +73,12 @@ def test_a_signal_ends_the_epoch_saves_the_run_and_leaves_with_its_code(alone, t
     assert "stopping after this epoch; once more stops at once" in said
     assert "morphogen: note: stopped: `morphogen resume run` continues the run" in said
     assert json.loads((tmp_path / "run" / "manifest.json").read_bytes())["status"] == "stopped"
-    assert checkpoint_store.find_damage(checkpoint_store.list_checkpoints(tmp_path / "run" / "checkpoints")[0]) is None
+    assert (
+        checkpoint_store.find_damage(
+            checkpoint_store.list_checkpoints(tmp_path / "run" / "checkpoints")[0]
+        )
+        is None
+    )
     assert main.main(["resume", str(tmp_path / "run"), "--quiet"]) == 0
     assert not list(differences(alone, tmp_path / "run"))
 
@@ -73,7 +96,9 @@ def test_a_second_signal_stops_at_once_and_leaves_nothing_broken(alone, tmp_path
     assert process.returncode == 130
     assert "Traceback" not in said
     assert json.loads((tmp_path / "run" / "manifest.json").read_bytes())["status"] == "stopped"
-    assert [path.name for path in (tmp_path / "run").iterdir() if path.name.startswith((".tmp", "lock"))] == []
+    assert [
+        path.name for path in (tmp_path / "run").iterdir() if path.name.startswith((".tmp", "lock"))
+    ] == []
 
 
 @pytest.mark.slow
@@ -81,13 +106,18 @@ def test_a_run_that_is_over_is_told_and_can_be_extended(alone, tmp_path, capsys)
     os.symlink(alone.parent, tmp_path / "place")
     run = str(tmp_path / "place" / "run")
     assert main.main(["resume", run, "--quiet"]) == 0
-    assert "all 3 rounds are completed; add rounds with --extend-rounds N" in capsys.readouterr().err
+    assert (
+        "all 3 rounds are completed; add rounds with --extend-rounds N" in capsys.readouterr().err
+    )
 
 
 REFUSED = {
     "--rounds 2": (4, "rounds: expected "),
     "--extend-rounds 0": (2, "--extend-rounds: expected an integer in 1"),
-    "--extend-rounds 1 --rounds 9": (2, "--rounds, --extend-rounds: expected one of them, got both"),
+    "--extend-rounds 1 --rounds 9": (
+        2,
+        "--rounds, --extend-rounds: expected one of them, got both",
+    ),
     "--set seed=5 --set ppo.lr=0.1": (4, "ppo.lr: expected "),
     "--checkpoint x": (2, "--checkpoint, --out: expected both or neither, got one"),
     "--checkpoint x --out other": (4, "--checkpoint: expected one of round-000003-epoch-0000"),
@@ -96,21 +126,30 @@ REFUSED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("words", "code", "message"), [(w, *m) for w, m in REFUSED.items()], ids=REFUSED)
-def test_what_cannot_be_resumed_is_refused(alone, capsys, monkeypatch, tmp_path, words, code, message):
+@pytest.mark.parametrize(
+    ("words", "code", "message"), [(w, *m) for w, m in REFUSED.items()], ids=REFUSED
+)
+def test_what_cannot_be_resumed_is_refused(
+    alone, capsys, monkeypatch, tmp_path, words, code, message
+):
     monkeypatch.chdir(tmp_path)
     before = sorted((path, path.stat().st_mtime_ns) for path in alone.rglob("*"))
     assert main.main(["resume", str(alone), "--quiet", *words.split()]) == code
     assert message in capsys.readouterr().err
-    assert sorted((path, path.stat().st_mtime_ns) for path in alone.rglob("*") if path != alone) == [
-        one for one in before if one[0] != alone
-    ]
+    assert sorted(
+        (path, path.stat().st_mtime_ns) for path in alone.rglob("*") if path != alone
+    ) == [one for one in before if one[0] != alone]
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
-def test_processes_that_may_restart_are_given_a_total_of_rounds_and_none_to_add(alone, capsys, monkeypatch):
+def test_processes_that_may_restart_are_given_a_total_of_rounds_and_none_to_add(
+    alone, capsys, monkeypatch
+):
     launcher = SimpleNamespace(restarts=lambda: (0, 3))
     monkeypatch.setattr("morphogen.cli.resume.find_launcher", lambda: launcher)
     assert main.main(["resume", str(alone), "--extend-rounds", "1"]) == 2
-    assert "--extend-rounds: expected --rounds, the total, where the run may be restarted" in capsys.readouterr().err
+    assert (
+        "--extend-rounds: expected --rounds, the total, where the run may be restarted"
+        in capsys.readouterr().err
+    )

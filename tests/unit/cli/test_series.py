@@ -1,4 +1,6 @@
-"""Series of training seeds: the form of `--seeds`, runs that fail alone, and the table that closes a series."""
+"""Series of training seeds: the form of `--seeds`, runs that fail alone, and the table that closes
+a series.
+"""
 
 import json
 from types import SimpleNamespace
@@ -16,14 +18,16 @@ from morphogen.train.loop import Hooks, Parts
 
 
 @pytest.mark.parametrize(
-    ("text", "seeds"), [("3", [3]), ("1..3", [1, 2, 3]), ("1,3,7", [1, 3, 7]), ("9,1..2,5..5", [9, 1, 2, 5])]
+    ("text", "seeds"),
+    [("3", [3]), ("1..3", [1, 2, 3]), ("1,3,7", [1, 3, 7]), ("9,1..2,5..5", [9, 1, 2, 5])],
 )
 def test_seeds_are_numbers_and_ranges(text, seeds):
     assert series.parse_seeds(text) == seeds
 
 
 @pytest.mark.parametrize(
-    "text", ["", "1..", "..3", "3..1", "a", "1,,2", "-1", "1..1001", "1.5", "1...3", "1,1", "1..3,2"]
+    "text",
+    ["", "1..", "..3", "3..1", "a", "1,,2", "-1", "1..1001", "1.5", "1...3", "1,1", "1..3,2"],
 )
 def test_other_seeds_are_refused(text):
     with pytest.raises(ConfigError, match="--seeds: expected"):
@@ -55,7 +59,9 @@ def runs(tmp_path):
 
 
 def play_series(runs, monkeypatch, ends, *, exchange=ALONE, stop=lambda: False):
-    """Train a series whose runs end as `ends` says, by seed; return the result and the seeds that were trained."""
+    """Train a series whose runs end as `ends` says, by seed; return the result and the seeds that
+    were trained.
+    """
     trained = []
 
     def train(run, spec, **keywords):
@@ -67,16 +73,24 @@ def play_series(runs, monkeypatch, ends, *, exchange=ALONE, stop=lambda: False):
 
     monkeypatch.setattr(series, "train_run", train)
     parts = Parts(hooks=Hooks(should_stop=stop))
-    return series.train_seeds(runs, command="", console=None, parts=parts, exchange=exchange), trained
+    return series.train_seeds(
+        runs, command="", console=None, parts=parts, exchange=exchange
+    ), trained
 
 
-@pytest.mark.parametrize("error", [TrainingDiverged("no step"), ZeroDivisionError("a fault of a part")])
+@pytest.mark.parametrize(
+    "error", [TrainingDiverged("no step"), ZeroDivisionError("a fault of a part")]
+)
 def test_a_run_that_fails_does_not_stop_the_others(runs, monkeypatch, capsys, error):
     result, trained = play_series(runs, monkeypatch, {2: error})
     assert trained == [1, 2, 3]
     assert list(result.errors.values()) == [error]
     assert f"seed-2: {type(error).__name__}: {error}" in capsys.readouterr().err
-    assert [row["status"] for row in series.seed_rows(runs, result.errors)] == ["not begun", "failed", "not begun"]
+    assert [row["status"] for row in series.seed_rows(runs, result.errors)] == [
+        "not begun",
+        "failed",
+        "not begun",
+    ]
 
 
 @pytest.mark.parametrize("error", [RankError("another one ended"), ZeroDivisionError()])
@@ -86,7 +100,9 @@ def test_an_error_that_other_processes_do_not_have_ends_the_series(runs, monkeyp
 
 
 def test_a_stopped_run_stops_the_series(runs, monkeypatch):
-    result, trained = play_series(runs, monkeypatch, {2: SimpleNamespace(losses=Losses(), stopped=True)})
+    result, trained = play_series(
+        runs, monkeypatch, {2: SimpleNamespace(losses=Losses(), stopped=True)}
+    )
     assert (result.stopped, trained) == (True, [1, 2])
     result, trained = play_series(runs, monkeypatch, {}, stop=lambda: True)
     assert (result.stopped, trained) == (True, [])
@@ -101,7 +117,11 @@ def test_losses_are_named_by_their_runs(runs, monkeypatch):
 def test_the_table_has_a_row_for_each_seed_and_means_over_those_with_a_result(runs, capsys):
     for run, value in zip(list(runs)[:2], (0.25, 0.75), strict=True):
         run.mkdir()
-        numbers = {"network_value": [value, value + 0.5], "committed_accuracy": [50.0, 60.0], "params": [10, 30]}
+        numbers = {
+            "network_value": [value, value + 0.5],
+            "committed_accuracy": [50.0, 60.0],
+            "params": [10, 30],
+        }
         idle = {**numbers, "network_value": [0.0, 0.5]}
         policies = {"wait": idle, "ppo": numbers}
         (run / run_directory.RESULT).write_text(json.dumps({"policies": policies}))
@@ -121,18 +141,39 @@ def test_the_table_has_a_row_for_each_seed_and_means_over_those_with_a_result(ru
 @pytest.mark.slow
 def test_a_series_of_a_command_is_a_run_per_seed_and_continues(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    words = ["train", "--preset", "smoke", "--rounds", "1", "--ranks", "1", "--seeds", "1..2", "--quiet", "--json"]
+    words = [
+        "train",
+        "--preset",
+        "smoke",
+        "--rounds",
+        "1",
+        "--ranks",
+        "1",
+        "--seeds",
+        "1..2",
+        "--quiet",
+        "--json",
+    ]
     assert main.main([*words, "--out", str(tmp_path / "s"), "--dry-run"]) == 0
     assert json.loads(capsys.readouterr().out)["training seeds"] == "1, 2"
     assert main.main([*words, "--out", str(tmp_path / "s")]) == 0
     first = json.loads(capsys.readouterr().out)
-    assert [(row["seed"], row["status"]) for row in first["seeds"]] == [(1, "completed"), (2, "completed")]
+    assert [(row["seed"], row["status"]) for row in first["seeds"]] == [
+        (1, "completed"),
+        (2, "completed"),
+    ]
     assert sorted(path.name for path in (tmp_path / "s").iterdir()) == ["seed-1", "seed-2"]
     assert main.main([*words, "--out", str(tmp_path / "s")]) == 0
     assert json.loads(capsys.readouterr().out) == first
     alone = [word for word in words if word not in ("--seeds", "1..2")]
     assert main.main([*alone, "--seed", "2", "--out", str(tmp_path / "alone")]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert (document["run_dir"], document["status"], document["rounds"]) == (str(tmp_path / "alone"), "completed", 1)
-    results = [(tmp_path / name / run_directory.RESULT).read_text() for name in ("s/seed-2", "alone")]
+    assert (document["run_dir"], document["status"], document["rounds"]) == (
+        str(tmp_path / "alone"),
+        "completed",
+        1,
+    )
+    results = [
+        (tmp_path / name / run_directory.RESULT).read_text() for name in ("s/seed-2", "alone")
+    ]
     assert results[0] == results[1]

@@ -34,7 +34,9 @@ sys.exit(stop.exit_code)
 
 @pytest.fixture(autouse=True)
 def heeding():
-    """Set the default handlers of signals that are ignored in the background, and restore the old ones."""
+    """Set the default handlers of signals that are ignored in the background, and restore the old
+    ones.
+    """
     before = {number: signal.getsignal(number) for number in CODES}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup ignores
@@ -58,7 +60,9 @@ def working(*, ignored=False) -> Any:
         "stderr": subprocess.PIPE,
         "env": OURS,
     }
-    child: Any = subprocess.Popen([sys.executable, "-c", WORKS], text=True, preexec_fn=prepared, **pipes)
+    child: Any = subprocess.Popen(
+        [sys.executable, "-c", WORKS], text=True, preexec_fn=prepared, **pipes
+    )
     assert child.stdout.readline() == "begun\n"
     return child
 
@@ -184,11 +188,13 @@ def test_in_python_the_first_interrupt_saves_the_run_and_the_rest_of_it_has_the_
             os.kill(os.getpid(), signal.SIGINT)
 
     parts = Parts(hooks=Hooks(on_epoch=interrupt))
-    with pytest.raises(KeyboardInterrupt, match=r"the run is saved: morphogen.resume\('.*cut'\) continues it"):
+    with pytest.raises(
+        KeyboardInterrupt, match=r"the run is saved: morphogen.resume\('.*cut'\) continues it"
+    ):
         train_ppo_vectorized(spec, parts=parts, out=tmp_path / "cut")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert [path.name for path in checkpoint_store.list_checkpoints(tmp_path / "cut" / "checkpoints")] == [
-        "round-000001-epoch-0002"
-    ]
+    assert [
+        path.name for path in checkpoint_store.list_checkpoints(tmp_path / "cut" / "checkpoints")
+    ] == ["round-000001-epoch-0002"]
     resume(tmp_path / "cut")
     assert not list(differences(tmp_path / "whole", tmp_path / "cut"))

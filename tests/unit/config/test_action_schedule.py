@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from support.small_runs import live, tiny, tiny_setup, world_of
 
 from morphogen.cli import main
-from morphogen.config.action_schedule import Schedule, ScheduleStep, build_builtin, dump_schedule, parse_schedule
+from morphogen.config.action_schedule import (
+    Schedule,
+    ScheduleStep,
+    build_builtin,
+    dump_schedule,
+    parse_schedule,
+)
 from morphogen.config.groups import LifecycleSpec
 from morphogen.device.transfers import Transfers, expected_ledger
 from morphogen.env.action_control import build_control, load_schedule
@@ -45,12 +51,20 @@ def schedules(draw):
     """A schedule that fits SPEC, its steps in order."""
     rows = {}
     for epoch in draw(st.sets(st.integers(0, 19), max_size=5)):
-        envs = draw(st.one_of(st.just([None]), st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True)))
+        envs = draw(
+            st.one_of(
+                st.just([None]), st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True)
+            )
+        )
         rows |= {(epoch, env): draw(entries()) for env in envs}
-    steps = [ScheduleStep(epoch, action, env) for (epoch, env), action in sorted(rows.items(), key=str)]
+    steps = [
+        ScheduleStep(epoch, action, env) for (epoch, env), action in sorted(rows.items(), key=str)
+    ]
     steps.sort(key=lambda step: (step.epoch, -1 if step.env is None else step.env))
     return Schedule(
-        draw(st.text(min_size=1).filter(str.isprintable)), tuple(steps), draw(st.sampled_from(("error", "wait")))
+        draw(st.text(min_size=1).filter(str.isprintable)),
+        tuple(steps),
+        draw(st.sampled_from(("error", "wait"))),
     )
 
 
@@ -60,7 +74,11 @@ def entries(draw):
     sizes, rest = (6, 3, 13, 4, 3, 3, 4, 5), (0, 0, 0, 2, 1, 2, 0, 0)
     low = {Head.BLUEPRINT: 1}
     high = {Head.BLUEPRINT: 7}
-    used = {h: draw(st.integers(low.get(h, 0), high.get(h, sizes[h] - 1))) for h in Head if RELEVANT[op][h]}
+    used = {
+        h: draw(st.integers(low.get(h, 0), high.get(h, sizes[h] - 1)))
+        for h in Head
+        if RELEVANT[op][h]
+    }
     return tuple({**dict(zip(Head, rest, strict=True)), **used, Head.OP: int(op)}.values())
 
 
@@ -87,20 +105,26 @@ def test_any_single_changed_index_epoch_or_env_is_another_schedule(schedule, dat
     step, head = schedule.steps[at], data.draw(st.sampled_from(Head))
     action = list(step.action)
     action[head] += 1
-    changes = [{"action": tuple(action)}, {"epoch": step.epoch + 1}, {"env": 7 if step.env is None else None}]
+    changes = [
+        {"action": tuple(action)},
+        {"epoch": step.epoch + 1},
+        {"env": 7 if step.env is None else None},
+    ]
     for change in changes:
         steps = (*schedule.steps[:at], replace(step, **change), *schedule.steps[at + 1 :])
         assert replace(schedule, steps=steps).sha256 != schedule.sha256
 
 
 def test_the_identity_is_the_hash_of_the_canonical_json_and_of_nothing_else():
-    canonical = (
-        '[{"action":{"alpha_curve":0,"alpha_speed":0,"alpha_target":2,"blueprint":3,"op":1,"slot":2,"style":2,"tempo":1},'
-        '"env":null,"epoch":4},'
-        '{"action":{"alpha_curve":1,"alpha_speed":3,"alpha_target":2,"blueprint":0,"op":3,"slot":2,"style":2,"tempo":1},'
-        '"env":2,"epoch":9}]'
-    )
-    prune = {"epoch": 9, "env": 2, "op": "PRUNE", "slot": "r1c0", "alpha_speed": "SLOW", "alpha_curve": "COSINE"}
+    canonical = '[{"action":{"alpha_curve":0,"alpha_speed":0,"alpha_target":2,"blueprint":3,"op":1,"slot":2,"style":2,"tempo":1},"env":null,"epoch":4},{"action":{"alpha_curve":1,"alpha_speed":3,"alpha_target":2,"blueprint":0,"op":3,"slot":2,"style":2,"tempo":1},"env":2,"epoch":9}]'
+    prune = {
+        "epoch": 9,
+        "env": 2,
+        "op": "PRUNE",
+        "slot": "r1c0",
+        "alpha_speed": "SLOW",
+        "alpha_curve": "COSINE",
+    }
     one = parsed(prune, {**GROW, "epoch": 4, "slot": "r1c0"})
     assert one.sha256 == hashlib.sha256(canonical.encode()).hexdigest()
     assert replace(one, name="other", on_illegal="wait").sha256 == one.sha256
@@ -134,16 +158,40 @@ WRONG = [
     ([{**GROW, "op": None}], {}, "steps[0].op: expected one of WAIT"),
     ([{**GROW, "slot": "r9c9"}], {}, 'steps[0].slot: expected one of r0c0, r0c1, r1c0, got "r9c9"'),
     ([{**GROW, "slot": 0}], {}, "steps[0].slot: expected one of r0c0, r0c1, r1c0, got 0"),
-    ([{"epoch": 1, "op": "ADVANCE"}], {}, "steps[0].slot: expected one of r0c0, r0c1, r1c0, got nothing"),
-    ([{"epoch": 0, "op": "GERMINATE", "slot": "r0c0"}], {}, "steps[0].blueprint: expected one of conv_light"),
+    (
+        [{"epoch": 1, "op": "ADVANCE"}],
+        {},
+        "steps[0].slot: expected one of r0c0, r0c1, r1c0, got nothing",
+    ),
+    (
+        [{"epoch": 0, "op": "GERMINATE", "slot": "r0c0"}],
+        {},
+        "steps[0].blueprint: expected one of conv_light",
+    ),
     ([{**GROW, "blueprint": "noop"}], {}, "steps[0].blueprint: expected one of conv_light"),
     ([{**GROW, "blueprint": "nobody"}], {}, "steps[0].blueprint: expected one of conv_light"),
-    ([{**GROW, "tempo": "QUICK"}], {}, 'steps[0].tempo: expected one of FAST, STANDARD, SLOW, got "QUICK"'),
+    (
+        [{**GROW, "tempo": "QUICK"}],
+        {},
+        'steps[0].tempo: expected one of FAST, STANDARD, SLOW, got "QUICK"',
+    ),
     ([{**ADVANCE, "blueprint": "norm"}], {}, f"steps[0].blueprint: {ADVANCE_KEYS}"),
-    ([{**GROW, "alpha_speed": "FAST"}], {}, "steps[0].alpha_speed: expected one of epoch, env, op, slot, blueprint"),
-    ([{"epoch": 1, "op": "WAIT", "slot": "r0c0"}], {}, "steps[0].slot: expected one of epoch, env, op, got an unknown"),
+    (
+        [{**GROW, "alpha_speed": "FAST"}],
+        {},
+        "steps[0].alpha_speed: expected one of epoch, env, op, slot, blueprint",
+    ),
+    (
+        [{"epoch": 1, "op": "WAIT", "slot": "r0c0"}],
+        {},
+        "steps[0].slot: expected one of epoch, env, op, got an unknown",
+    ),
     ([{**GROW, "speed": 3}], {}, "steps[0].speed: expected one of epoch, env, op, slot, blueprint"),
-    ([{**GROW, "env": 3}], {}, "steps[0].env: expected an integer in 0 .. 2 or null (every env), got 3"),
+    (
+        [{**GROW, "env": 3}],
+        {},
+        "steps[0].env: expected an integer in 0 .. 2 or null (every env), got 3",
+    ),
     ([GROW, 3], {}, "steps[1]: expected an object, got 3"),
     ([GROW, ADVANCE, {**ADVANCE}], {}, f"steps[2].epoch: {CLASH} 3 as steps[1]"),
     ([GROW, {**GROW, "env": 1}], {}, f"steps[1].epoch: {CLASH} 0 as steps[0]"),
@@ -153,7 +201,11 @@ WRONG = [
     ([], {"name": ""}, 'name: expected a name, got ""'),
     ([], {"on_illegal": "skip"}, 'on_illegal: expected one of error, wait, got "skip"'),
     ([], {"steps": {}}, "steps: expected a list, got {}"),
-    ([], {"speed": 1}, "speed: expected one of version, name, on_illegal, steps, got an unknown name"),
+    (
+        [],
+        {"speed": 1},
+        "speed: expected one of version, name, on_illegal, steps, got an unknown name",
+    ),
 ]
 
 
@@ -170,8 +222,15 @@ def test_a_wrong_schedule_is_refused_by_step_and_field(steps, top, message):
     [
         ("[]", "schedule: expected an object, got []"),
         ("{", "not JSON"),
-        ('{"version": 1, "name": "x", "steps": [], "steps": []}', "steps: expected once, got twice"),
-        ('{"steps": []}', "version: expected an integer in 1 .. 1, got nothing\nname: expected a name, got nothing"),
+        (
+            '{"version": 1, "name": "x", "steps": [], "steps": []}',
+            "steps: expected once, got twice",
+        ),
+        (
+            '{"steps": []}',
+            "version: expected an integer in 1 .. 1, got nothing\nname: expected a name, "
+            "got nothing",
+        ),
         ('{"version": 1, "name": "x"}', "steps: expected a list, got nothing"),
     ],
 )
@@ -183,7 +242,9 @@ def test_a_file_of_another_form_is_refused(text, message):
 
 def test_all_faults_of_a_schedule_are_told_at_once():
     with pytest.raises(ConfigError) as caught:
-        parsed({**GROW, "epoch": 99, "tempo": "QUICK"}, {"epoch": 1, "op": "FLY"}, on_illegal="skip")
+        parsed(
+            {**GROW, "epoch": 99, "tempo": "QUICK"}, {"epoch": 1, "op": "FLY"}, on_illegal="skip"
+        )
     named = [line.split(":")[0] for line in str(caught.value).splitlines()]
     assert named == ["on_illegal", "steps[0].epoch", "steps[0].tempo", "steps[1].op"]
 
@@ -215,16 +276,26 @@ def test_the_built_in_schedules_are_the_tabled_ones_on_the_first_slot():
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
-        ("full_cycle", {"episode_length": 7}, r"is full_cycle: steps\[4\].epoch: expected .* 0 .. 6, got 8"),
+        (
+            "full_cycle",
+            {"episode_length": 7},
+            r"is full_cycle: steps\[4\].epoch: expected .* 0 .. 6, got 8",
+        ),
         (
             "germinate_one",
             {"blueprints": ("attention",)},
             r'germinate_one: steps\[0\].blueprint: expected one of .*, got "norm"',
         ),
-        ("schedule:nowhere.json", {}, "policy_name: expected a readable file, got schedule:nowhere.json: No such file"),
+        (
+            "schedule:nowhere.json",
+            {},
+            "policy_name: expected a readable file, got schedule:nowhere.json: No such file",
+        ),
     ],
 )
-def test_a_schedule_that_does_not_fit_the_run_is_refused_before_anything_is_written(tmp_path, name, fields, message):
+def test_a_schedule_that_does_not_fit_the_run_is_refused_before_anything_is_written(
+    tmp_path, name, fields, message
+):
     with pytest.raises(ConfigError, match=message):
         train_ppo_vectorized(tiny(policy_name=name, **fields), out=tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
@@ -269,9 +340,16 @@ def test_waiting_leaves_every_slot_dormant():
 
 @pytest.mark.slow
 def test_a_full_cycle_ends_fossilized_with_every_action_executed():
-    setup = tiny_setup(envs=2, episode_length=18, slots=("r0c1",), lifecycle=LifecycleSpec(min_gradient_health=0.0))
+    setup = tiny_setup(
+        envs=2, episode_length=18, slots=("r0c1",), lifecycle=LifecycleSpec(min_gradient_health=0.0)
+    )
     epochs = live(world_of(setup), "full_cycle")
-    life = [Stage.GERMINATED] + [Stage.TRAINING] * 10 + [Stage.BLENDING] * 5 + [Stage.HOLDING, Stage.FOSSILIZED]
+    life = (
+        [Stage.GERMINATED]
+        + [Stage.TRAINING] * 10
+        + [Stage.BLENDING] * 5
+        + [Stage.HOLDING, Stage.FOSSILIZED]
+    )
     assert stages(epochs) == [[[stage]] * 2 for stage in life]
     assert all((epoch.step.outcome.outcome == Outcome.EXECUTED).all() for epoch in epochs)
     assert not any(epoch.seen.missed.any() for epoch in epochs)
@@ -286,7 +364,9 @@ GATES = ("TRAIN", "BLEND", "HOLD")
     [*((gates, 2) for n in range(4) for gates in combinations(GATES, n)), ((), 0), (GATES, 0)],
 )
 def test_a_full_cycle_is_as_fast_as_the_gates_of_the_run_allow(automatic, training):
-    life = LifecycleSpec(min_gradient_health=0.0, min_training_epochs=training, auto_forward=automatic)
+    life = LifecycleSpec(
+        min_gradient_health=0.0, min_training_epochs=training, auto_forward=automatic
+    )
     setup = tiny_setup(envs=1, episode_length=18, slots=("r0c1",), lifecycle=life)
     steps = build_builtin("full_cycle", setup.spec).steps
     assert [step.action[Head.OP] for step in steps] == [
@@ -316,7 +396,10 @@ def test_a_step_for_one_env_is_for_that_env_wherever_it_runs(tmp_path):
     among = live(world_of(setup), name, epochs=2)
     grown = [[[2 if stage > 1 else 0 for stage in env] for env in epoch] for epoch in stages(among)]
     nothing = [0, 0, 0]
-    assert grown == [[nothing, nothing, [2, 0, 0], nothing], [[0, 0, 2], nothing, [2, 0, 0], nothing]]
+    assert grown == [
+        [nothing, nothing, [2, 0, 0], nothing],
+        [[0, 0, 2], nothing, [2, 0, 0], nothing],
+    ]
     alone = live(world_of(setup, first=2, envs=1), name, epochs=2)
     assert [epoch[0] for epoch in stages(alone)] == [epoch[2] for epoch in stages(among)]
 
@@ -325,7 +408,8 @@ def test_a_step_for_one_env_is_for_that_env_wherever_it_runs(tmp_path):
 def test_an_illegal_action_stops_the_run_and_is_named(tmp_path, epoch):
     name = write(tmp_path, GROW, {**TOO_EARLY, "epoch": epoch, "env": 3})
     with pytest.raises(
-        ScheduleError, match=f"round 1, epoch {epoch}, env 3: schedule mine: expected a legal action"
+        ScheduleError,
+        match=f"round 1, epoch {epoch}, env 3: schedule mine: expected a legal action",
     ) as caught:
         train_ppo_vectorized(tiny(policy_name=name), out=tmp_path / "run")
     assert "op FOSSILIZE slot r0c0" in str(caught.value)
@@ -345,7 +429,9 @@ def test_an_illegal_action_is_waited_through_where_the_schedule_says_so(tmp_path
 
 def test_what_the_config_disables_is_illegal_in_a_schedule_too(tmp_path):
     name = write(tmp_path, GROW)
-    with pytest.raises(ScheduleError, match=r"env 0 \(and 3 more envs\).*op GERMINATE slot r0c0 blueprint norm"):
+    with pytest.raises(
+        ScheduleError, match=r"env 0 \(and 3 more envs\).*op GERMINATE slot r0c0 blueprint norm"
+    ):
         train_ppo_vectorized(tiny(policy_name=name, disabled_ops=("GERMINATE",)))
 
 
@@ -356,7 +442,8 @@ def test_an_illegal_action_on_held_out_instances_is_told_as_well():
     with (
         torch.no_grad(),
         pytest.raises(
-            ScheduleError, match="held-out instances, epoch 2, env 1: schedule mine: expected a legal action"
+            ScheduleError,
+            match="held-out instances, epoch 2, env 1: schedule mine: expected a legal action",
         ),
     ):
         play_arm(
@@ -370,7 +457,9 @@ def test_an_illegal_action_on_held_out_instances_is_told_as_well():
 
 def test_a_schedule_crosses_as_often_as_any_other_policy(tmp_path):
     setup = tiny_setup(
-        policy_name=write(tmp_path, GROW, {**GROW, "epoch": 1, "env": 1, "slot": "r0c1"}, on_illegal="wait")
+        policy_name=write(
+            tmp_path, GROW, {**GROW, "epoch": 1, "env": 1, "slot": "r0c1"}, on_illegal="wait"
+        )
     )
     scheduler = Scheduler(setup)
     with torch.no_grad():
@@ -401,8 +490,19 @@ def test_a_policy_in_training_can_be_held_to_a_schedule():
 def test_a_schedule_on_the_command_line_is_a_policy_by_name_and_its_errors_are_usage_errors(
     tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr("signal.signal", lambda *_: None)  # the handler of a run is not for the test process
-    words = ["train", "heuristic", "--preset", "smoke", "--rounds", "1", "--final-episodes", "0", "--quiet"]
+    # the handler of a run is not for the test process
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    words = [
+        "train",
+        "heuristic",
+        "--preset",
+        "smoke",
+        "--rounds",
+        "1",
+        "--final-episodes",
+        "0",
+        "--quiet",
+    ]
     good = write(tmp_path, GROW)
     assert main.main([*words, "--policy", good, "--out", str(tmp_path / "a")]) == 0
     facts = json.loads((tmp_path / "a" / "manifest.json").read_text())
@@ -412,8 +512,8 @@ def test_a_schedule_on_the_command_line_is_a_policy_by_name_and_its_errors_are_u
     write(tmp_path, GROW, TOO_EARLY)
     assert main.main([*words, "--policy", good, "--out", str(tmp_path / "c")]) == 2
     assert (
-        "round 1, epoch 2, env 0 (and 3 more envs): schedule mine: expected a legal action, got op FOSSILIZE"
-        in capsys.readouterr().err
+        "round 1, epoch 2, env 0 (and 3 more envs): schedule mine: expected a legal action, "
+        "got op FOSSILIZE" in capsys.readouterr().err
     )
     write(tmp_path, {**GROW, "slot": "r7c7"})
     assert main.main([*words, "--policy", good, "--out", str(tmp_path / "d")]) == 2

@@ -1,4 +1,6 @@
-"""Bad input never surprises: a config is accepted or refused with ConfigError, and the message is fit to print."""
+"""Bad input never surprises: a config is accepted or refused with ConfigError, and the message is
+fit to print.
+"""
 
 import json
 
@@ -16,7 +18,9 @@ COMPLETE = dump_config(resolve(RunSpec()))
 CHARACTERS = st.characters() | st.sampled_from('{}[]",:.0123456789-+eE \n\\tfn')
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=10,
 )
 
@@ -34,7 +38,9 @@ def accepted_or_refused(text):
 @given(st.integers(0, len(COMPLETE)), CHARACTERS, st.sampled_from(("replace", "insert", "delete")))
 def test_one_wrong_character_gives_a_valid_spec_or_a_config_error(place, character, how):
     kept = place if how == "insert" else place + 1
-    assert accepted_or_refused(COMPLETE[:place] + ("" if how == "delete" else character) + COMPLETE[kept:])
+    assert accepted_or_refused(
+        COMPLETE[:place] + ("" if how == "delete" else character) + COMPLETE[kept:]
+    )
 
 
 @given(runs(), st.data())

@@ -41,11 +41,15 @@ def test_a_dumped_config_is_plain_ascii_json_with_every_field(spec):
     found = json.loads(text, parse_constant=pytest.fail)
     assert set(found) == set(vars(spec))
     for name, part in found.items():
-        assert not hasattr(getattr(spec, name), "PATH") or set(part) == set(vars(getattr(spec, name)))
+        assert not hasattr(getattr(spec, name), "PATH") or set(part) == set(
+            vars(getattr(spec, name))
+        )
 
 
 def test_numbers_that_are_equal_are_written_alike():
-    assert dump_config(parse_config('{"ppo": {"gamma": 1}}')) == dump_config(parse_config('{"ppo": {"gamma": 1.0}}'))
+    assert dump_config(parse_config('{"ppo": {"gamma": 1}}')) == dump_config(
+        parse_config('{"ppo": {"gamma": 1.0}}')
+    )
 
 
 def test_an_empty_object_is_the_default_config():
@@ -55,9 +59,9 @@ def test_an_empty_object_is_the_default_config():
 
 def test_values_of_a_file_reach_their_fields():
     spec = parse_config(
-        '{"task": "digits_impaired", "slots": ["r1c0", "r0c0"], "data": {"val_samples": null, "augment": false},'
-        ' "policy": {"floor": {"tempo": 0.02}}, "instance": {"classes": [2, 4]},'
-        ' "lifecycle": {"auto_forward": ["BLEND"]}}'
+        '{"task": "digits_impaired", "slots": ["r1c0", "r0c0"], "data": {"val_samples": null, '
+        '"augment": false}, "policy": {"floor": {"tempo": 0.02}}, "instance": {"classes": [2, '
+        '4]}, "lifecycle": {"auto_forward": ["BLEND"]}}'
     )
     assert (spec.task, spec.slots, spec.data.val_samples, spec.data.augment) == (
         "digits_impaired",
@@ -78,7 +82,9 @@ def test_every_field_refuses_json_of_another_type(field):
         assert any(line.startswith(field.path) for line in faults(json.dumps(settings)))
 
 
-@pytest.mark.parametrize("name", [name for name, value in vars(RunSpec()).items() if hasattr(value, "PATH")])
+@pytest.mark.parametrize(
+    "name", [name for name, value in vars(RunSpec()).items() if hasattr(value, "PATH")]
+)
 @pytest.mark.parametrize("value", ["3", "[]", '"x"', "null", "true"])
 def test_a_group_must_be_an_object(name, value):
     assert faults(f'{{"{name}": {value}}}') == [f"{name}: expected an object, got {value}"]
@@ -120,10 +126,12 @@ def test_a_fault_names_path_value_and_what_is_allowed():
     assert faults('{"engine": {"threads": 0}}') == [
         "engine.threads: expected an integer in 1 .. 4096 or null (one per core), got 0"
     ]
-    assert faults('{"reward": {"rule": "gold"}}') == [f'reward.rule: expected one of {", ".join(RULES)}, got "gold"']
+    assert faults('{"reward": {"rule": "gold"}}') == [
+        f'reward.rule: expected one of {", ".join(RULES)}, got "gold"'
+    ]
     assert faults('{"data": {"bach": 3}}') == [
-        "data.bach: expected one of name, dir, placement, resident_limit_gib, prefetch, batch, minibatches, "
-        "val_samples, augment, got an unknown name (did you mean batch?)"
+        "data.bach: expected one of name, dir, placement, resident_limit_gib, prefetch, batch, "
+        "minibatches, val_samples, augment, got an unknown name (did you mean batch?)"
     ]
 
 
@@ -133,7 +141,18 @@ def test_only_an_object_is_a_config(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "{} x", "{}{}", "{'a': 1}", '{"rounds": 01}', '{"rounds": 1,}', "\ufeff\ufeff{}", "[" * 99_999]
+    "text",
+    [
+        "",
+        "{",
+        "{} x",
+        "{}{}",
+        "{'a': 1}",
+        '{"rounds": 01}',
+        '{"rounds": 1,}',
+        "\ufeff\ufeff{}",
+        "[" * 99_999,
+    ],
 )
 def test_what_is_not_json_is_refused_with_its_place(text):
     (line,) = faults(text)
@@ -144,7 +163,9 @@ def test_a_byte_order_mark_is_no_part_of_a_config():
     assert parse_config('\ufeff{"rounds": 3}') == RunSpec(rounds=3)
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1" * 400, "1" * 5000])
+@pytest.mark.parametrize(
+    "number", ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1" * 400, "1" * 5000]
+)
 def test_numbers_that_are_none_are_refused(number):
     assert faults(f'{{"ppo": {{"lr": {number}}}}}')
 
@@ -172,7 +193,9 @@ def test_a_complete_config_is_not_changed_by_the_preset_it_came_from(name):
 
 
 SETTINGS = st.recursive(
-    st.integers(0, 3), lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3), max_leaves=8
+    st.integers(0, 3),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=8,
 ).filter(lambda value: isinstance(value, dict))
 
 
@@ -184,7 +207,9 @@ def get(settings, path):
 
 @given(SETTINGS, SETTINGS, st.lists(st.sampled_from("abc"), min_size=1, max_size=4))
 def test_the_upper_layer_wins_and_the_lower_one_shows_where_it_is_silent(lower, upper, path):
-    found, above, below = (get(settings, path) for settings in (merge_settings(lower, upper), upper, lower))
+    found, above, below = (
+        get(settings, path) for settings in (merge_settings(lower, upper), upper, lower)
+    )
     if above is not None and not isinstance(above, dict):
         assert found == above
     shadowed = any(isinstance(get(upper, path[:cut]), int) for cut in range(1, len(path)))
@@ -192,7 +217,9 @@ def test_the_upper_layer_wins_and_the_lower_one_shows_where_it_is_silent(lower, 
         assert found == below
 
 
-GROUPED = st.dictionaries(st.sampled_from("pq"), st.dictionaries(st.sampled_from("ab"), st.integers(0, 3)))
+GROUPED = st.dictionaries(
+    st.sampled_from("pq"), st.dictionaries(st.sampled_from("ab"), st.integers(0, 3))
+)
 
 
 @given(GROUPED, GROUPED, GROUPED)

@@ -99,7 +99,9 @@ def test_a_pipe_in_a_run_directory_is_refused_by_name(tmp_path, name):
         ("manifest.json", {"status": None}, "status is null"),
     ],
 )
-def test_a_run_directory_is_read_only_if_its_files_hold_what_they_should(tmp_path, name, change, message):
+def test_a_run_directory_is_read_only_if_its_files_hold_what_they_should(
+    tmp_path, name, change, message
+):
     run = generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2)
     (run / name).write_text(json.dumps({**json.loads((run / name).read_text()), **change}))
     with pytest.raises(DataError, match=rf"{name} is damaged: {message}"):
@@ -107,7 +109,10 @@ def test_a_run_directory_is_read_only_if_its_files_hold_what_they_should(tmp_pat
 
 
 def test_events_that_are_read_from_outside_of_the_run_are_said_to_be(tmp_path, capsys):
-    run, outside = generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2), tmp_path / "elsewhere"
+    run, outside = (
+        generated_logs.write(tmp_path / "run", rounds=1, envs=1, epochs=2),
+        tmp_path / "elsewhere",
+    )
     outside.mkdir()
     (run / "events.jsonl").rename(outside / "events.jsonl")
     config = json.loads((run / "config.json").read_text())
@@ -140,7 +145,9 @@ def test_a_path_in_a_config_is_printable_text(path):
 
 def test_an_integer_without_a_bound_of_its_own_has_63_bits():
     assert TelemetrySpec(queue=2**63 - 1).queue == 2**63 - 1
-    with pytest.raises(ConfigError, match=r"queue: expected an integer >= 1 and < 2\^63, got 9223372036854775808"):
+    with pytest.raises(
+        ConfigError, match=r"queue: expected an integer >= 1 and < 2\^63, got 9223372036854775808"
+    ):
         TelemetrySpec(queue=2**63)
 
 

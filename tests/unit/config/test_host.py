@@ -35,7 +35,8 @@ def test_a_host_does_as_many_as_the_closed_form_says():
 @pytest.mark.parametrize("blueprint", CNN_BLUEPRINTS, ids=lambda one: one.label)
 def test_a_seed_does_as_many_as_the_closed_form_says(blueprint, slot):
     (leaves, _) = NET.layouts(NET.slots.index(slot), (blueprint,))
-    parts = {blueprint: leaves.split(torch.ones(2, leaves.size))}  # a single one is computed as two, for its bits
+    # a single one is computed as two, for its bits
+    parts = {blueprint: leaves.split(torch.ones(2, leaves.size))}
     x = torch.ones(SAMPLES, *slot.size, 2, slot.channels)
     assert (
         counted(lambda: cnn_deltas(parts, {blueprint: x})) / 2

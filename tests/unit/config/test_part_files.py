@@ -1,4 +1,6 @@
-"""Parts in files of `--import`: registered once, listed and used by name; every fault is one line with its place."""
+"""Parts in files of `--import`: registered once, listed and used by name; every fault is one line
+with its place.
+"""
 
 import json
 import sys
@@ -34,7 +36,11 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "my_parts.py").write_text(SOURCE)
     (tmp_path / "helper_of_parts.py").write_text("QUESTION = 'is it mine?'\n")
     yield tmp_path
-    for name in [name for name, module in sys.modules.items() if str(tmp_path) in str(getattr(module, "__file__", ""))]:
+    for name in [
+        name
+        for name, module in sys.modules.items()
+        if str(tmp_path) in str(getattr(module, "__file__", ""))
+    ]:
         del sys.modules[name]
 
 
@@ -43,7 +49,9 @@ def test_parts_of_a_file_or_module_have_names_and_it_runs_once(folder, name, cap
     for _ in range(2):
         import_parts(name)
     assert (TASKS["mine"].question, "thrift" in RULES) == ("is it mine?", True)
-    assert part_files.IMPORTED[-1] == ("my_parts" if name == "my_parts" else str(folder / "my_parts.py"))
+    assert part_files.IMPORTED[-1] == (
+        "my_parts" if name == "my_parts" else str(folder / "my_parts.py")
+    )
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", "a word on stdout\n")
 
@@ -51,12 +59,16 @@ def test_parts_of_a_file_or_module_have_names_and_it_runs_once(folder, name, cap
 BROKEN = {
     "x = 1\n": "bad.py registers no part: expected a call such as morphogen.TASKS.register",
     "import os\n\n1 / 0\n": "bad.py, line 3: ZeroDivisionError: division by zero",
-    "import json\n\n\ndef read():\n    json.loads('{')\n\n\nread()\n": "bad.py, line 5: JSONDecodeError: ",
+    "import json\n\n\ndef read():\n    "
+    "json.loads('{')\n\n\nread()\n": "bad.py, line 5: JSONDecodeError: ",
     "def f(:\n": "bad.py, line 1: SyntaxError: ",
-    "import nowhere_at_all\n": "bad.py, line 1: ModuleNotFoundError: No module named 'nowhere_at_all'",
+    "import nowhere_at_all\n": "bad.py, line 1: ModuleNotFoundError: No module named "
+    "'nowhere_at_all'",
     "raise SystemExit(3)\n": "bad.py, line 1: SystemExit: 3",
-    "import morphogen as mg\n\nmg.RULES.register('delta', len)\n": "bad.py, line 3: reward rule delta: expected a new",
-    "import morphogen as mg\n\nmg.RunSpec(envs=0, rounds=0)\n": "bad.py, line 3: rounds: expected an integer",
+    "import morphogen as mg\n\nmg.RULES.register('delta', "
+    "len)\n": "bad.py, line 3: reward rule delta: expected a new",
+    "import morphogen as mg\n\nmg.RunSpec(envs=0, "
+    "rounds=0)\n": "bad.py, line 3: rounds: expected an integer",
 }
 
 
@@ -70,12 +82,14 @@ def test_a_file_that_raises_or_registers_nothing_is_refused_in_one_line(folder, 
 
 
 @pytest.mark.parametrize(
-    "name", ["none.py", "folder.py", "nowhere_at_all", "helper_of_parts.nothing", "a/b", "~/none.py"]
+    "name",
+    ["none.py", "folder.py", "nowhere_at_all", "helper_of_parts.nothing", "a/b", "~/none.py"],
 )
 def test_a_name_without_a_file_or_module_is_refused(folder, name):
     (folder / "folder.py").mkdir()
     with pytest.raises(
-        ConfigError, match=r"--import: expected a Python file \(.py\) or the dotted name of a module, got"
+        ConfigError,
+        match=r"--import: expected a Python file \(.py\) or the dotted name of a module, got",
     ):
         import_parts(name)
 
@@ -91,7 +105,9 @@ def test_a_run_whose_parts_are_not_imported_says_which_file_it_needs(folder, com
     run = folder / "run"
     run.mkdir()
     (run / run_directory.CONFIG).write_text('{"task": "mine"}')
-    (run / run_directory.MANIFEST).write_text(json.dumps({"imports": [str(folder / "my_parts.py")]}))
+    (run / run_directory.MANIFEST).write_text(
+        json.dumps({"imports": [str(folder / "my_parts.py")]})
+    )
     assert main.main([command, "run"]) in (2, 3)
     assert capsys.readouterr().err.endswith(f"; the run needs --import {folder / 'my_parts.py'}\n")
 

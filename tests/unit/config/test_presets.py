@@ -15,7 +15,8 @@ from morphogen.errors import ConfigError
 from morphogen.log.run_log import events
 from morphogen.train.train import train_ppo_vectorized
 
-# task: host parameters, default slots, batch, episode length (from the task table of the interface document)
+# task: host parameters, default slots, batch, episode length (from the task table of the interface
+# document)
 ROWS = {
     "digits": (438, "r0c0 r0c1 r1c0", 32, 16),
     "digits_impaired": (72, "r0c0 r0c1 r1c0", 32, 16),
@@ -57,11 +58,16 @@ def test_a_task_is_complete_and_agrees_with_itself(name):
 
 @each_task
 def test_a_task_runs_on_its_single_instance_too(name):
-    assert resolve(RunSpec(task=name, instances="single")).instance.classes == (TASKS[name].host.classes,) * 2
+    assert (
+        resolve(RunSpec(task=name, instances="single")).instance.classes
+        == (TASKS[name].host.classes,) * 2
+    )
 
 
 def test_an_unknown_task_lists_the_known_ones():
-    with pytest.raises(ConfigError, match=r'task: expected one of digits, digits_impaired.* got "mnist"'):
+    with pytest.raises(
+        ConfigError, match=r'task: expected one of digits, digits_impaired.* got "mnist"'
+    ):
         RunSpec(task="mnist")
 
 
@@ -74,7 +80,14 @@ def test_a_preset_gives_a_valid_run_that_carries_its_name(name):
 
 def test_the_settings_of_digits_set_what_learning_needs_and_nothing_else():
     spec = RunSpec(preset="digits")
-    run = {"rounds": 90, "envs": 64, "max_seeds": 3, "final_episodes": 64, "disabled_ops": (), "blueprints": ()}
+    run = {
+        "rounds": 90,
+        "envs": 64,
+        "max_seeds": 3,
+        "final_episodes": 64,
+        "disabled_ops": (),
+        "blueprints": (),
+    }
     assert {name: getattr(spec, name) for name in run} == run
     tuned = {
         "host": {"norm"},
@@ -83,11 +96,22 @@ def test_the_settings_of_digits_set_what_learning_needs_and_nothing_else():
         "heuristic": {"max_seeds", "first_epoch", "min_plateau"},
         "policy": {"full_bias"},
         "ppo": {
-            *("lr", "lr_end", "lr_anneal_rounds", "epochs", "target_kl", "entropy_coef", "entropy_coef_end"),
+            *(
+                "lr",
+                "lr_end",
+                "lr_anneal_rounds",
+                "epochs",
+                "target_kl",
+                "entropy_coef",
+                "entropy_coef_end",
+            ),
             *("world_envs", "imitation_rounds"),
         },
         "engine": {"threads"},
-        **{group: set() for group in ("data", "governor", "signal", "attribution", "telemetry", "checkpoint")},
+        **{
+            group: set()
+            for group in ("data", "governor", "signal", "attribution", "telemetry", "checkpoint")
+        },
     }
     for group, names in tuned.items():
         values, default = vars(getattr(spec, group)), vars(type(getattr(spec, group))())
@@ -103,13 +127,20 @@ def test_the_text_of_the_default_config_is_the_recorded_one():
 def test_presets_set_what_their_table_says():
     smoke = resolve(build_spec({"preset": "smoke"}))
     assert (smoke.rounds, smoke.envs, smoke.episode_length, smoke.ppo.minibatches) == (2, 4, 8, 2)
-    assert (smoke.data.minibatches, smoke.data.batch, smoke.data.val_samples, smoke.policy.hidden) == (2, 16, 64, 16)
+    assert (
+        smoke.data.minibatches,
+        smoke.data.batch,
+        smoke.data.val_samples,
+        smoke.policy.hidden,
+    ) == (2, 16, 64, 16)
 
 
 @pytest.mark.slow
 def test_a_smoke_run_takes_a_seed_from_germination_to_fossil(tmp_path):
     train_ppo_vectorized(build_spec({"preset": "smoke"}), out=tmp_path / "run")
-    assert {"SeedGerminated", "SeedFossilized"} <= {event.name for event in events(tmp_path / "run")}
+    assert {"SeedGerminated", "SeedFossilized"} <= {
+        event.name for event in events(tmp_path / "run")
+    }
 
 
 def test_digits_vary_from_env_to_env_within_these_ranges():

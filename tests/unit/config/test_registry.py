@@ -1,4 +1,6 @@
-"""Registries: names, origins, replacement, adoption of objects, and parts that are loaded on use only."""
+"""Registries: names, origins, replacement, adoption of objects, and parts that are loaded on use
+only.
+"""
 
 import pytest
 from support.offered_packages import write_package
@@ -40,8 +42,15 @@ def test_a_registered_part_replaces_one_of_this_program_and_no_other():
     parts = registry(first=Part(0))
     parts.register("mine", one)
     parts.register("mine", two)
-    assert (parts["mine"], parts.origin("mine"), list(parts), len(parts)) == (two, PROGRAM, ["first", "mine"], 2)
-    with pytest.raises(ConfigError, match="part first: expected a new name, got that of a part of own"):
+    assert (parts["mine"], parts.origin("mine"), list(parts), len(parts)) == (
+        two,
+        PROGRAM,
+        ["first", "mine"],
+        2,
+    )
+    with pytest.raises(
+        ConfigError, match="part first: expected a new name, got that of a part of own"
+    ):
         parts.register("first", one)
     with pytest.raises(ConfigError, match="part other: expected a Part, got 3"):
         parts.register("other", 3)
@@ -62,7 +71,10 @@ def test_an_object_in_the_place_of_a_name_is_registered_under_its_own():
 
 
 def test_several_registries_are_one_for_a_setting_that_takes_either():
-    one, other = registry(), Registry("word", setting="word", group="g", expected="a word", is_part=callable)
+    one, other = (
+        registry(),
+        Registry("word", setting="word", group="g", expected="a word", is_part=callable),
+    )
     one.register("part", Part(1))
     both = Registries(one, other)
 
@@ -79,7 +91,13 @@ def test_several_registries_are_one_for_a_setting_that_takes_either():
 
 def test_offers_of_packages_are_listed_without_an_import_and_loaded_on_use(tmp_path, monkeypatch):
     source = "class Part:\n    number = 3\n\n\npart = Part()\nword = 'no part'\n"
-    points = {"offered": "part", "wrong": "word", "missing": "nowhere", "bad name": "part", "taken": "part"}
+    points = {
+        "offered": "part",
+        "wrong": "word",
+        "missing": "nowhere",
+        "bad name": "part",
+        "taken": "part",
+    }
     write_package(tmp_path, source, {"morphogen.parts_of_a_test": points}, name="parts_of_others")
     parts = registry()
     parts.register("taken", Part(1))
@@ -87,13 +105,22 @@ def test_offers_of_packages_are_listed_without_an_import_and_loaded_on_use(tmp_p
     assert list(parts) == ["taken", "missing", "offered", "wrong"]
     assert parts.origin("offered") == "parts_of_others 0.1"
     assert parts["offered"].number == 3
-    with pytest.raises(ConfigError, match=r"part.name: wrong of parts_of_others 0.1: expected a Part, got 'no part'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"part.name: wrong of parts_of_others 0.1: expected a Part, got 'no part'",
+    ):
         parts["wrong"]
-    with pytest.raises(ConfigError, match=r"part.name: missing of parts_of_others 0.1: cannot be imported: Attribute"):
+    with pytest.raises(
+        ConfigError,
+        match=r"part.name: missing of parts_of_others 0.1: cannot be imported: Attribute",
+    ):
         parts["missing"]
     with pytest.raises(KeyError):
         parts["nobody"]
     faults = parts.unusable()
     assert set(faults) == {"bad name", "taken"}
-    assert "expected a free name, got 'taken', a part of this program; the entry point is ignored" in faults["taken"]
+    assert (
+        "expected a free name, got 'taken', a part of this program; the entry point is ignored"
+        in faults["taken"]
+    )
     assert parts["taken"].number == 1

@@ -6,7 +6,16 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
-from support.config_strategies import FIELDS, GROUPS, default_of, inside, outside, runs, value_of, wrong_types
+from support.config_strategies import (
+    FIELDS,
+    GROUPS,
+    default_of,
+    inside,
+    outside,
+    runs,
+    value_of,
+    wrong_types,
+)
 
 from morphogen.config.execution_spec import EngineSpec
 from morphogen.config.groups import GovernorSpec, HostSpec, LifecycleSpec, RewardSpec
@@ -14,7 +23,14 @@ from morphogen.config.host import CnnSpec
 from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.policy_spec import HeadFactors, HeadFloors, OpBias, PolicySpec, PpoSpec
 from morphogen.config.reference import list_settings
-from morphogen.config.spec import RunSpec, build_limits, find_host, instance_ranges, param_budget, resolve
+from morphogen.config.spec import (
+    RunSpec,
+    build_limits,
+    find_host,
+    instance_ranges,
+    param_budget,
+    resolve,
+)
 from morphogen.config.task import TASKS
 from morphogen.config.telemetry_spec import AnomalyLimits, TelemetrySpec, WandbSpec
 from morphogen.errors import ConfigError
@@ -22,7 +38,9 @@ from morphogen.vocab.action import HEADS, Op
 from morphogen.vocab.text import format_value
 
 each_field = pytest.mark.parametrize("field", FIELDS, ids=repr)
-each_number = pytest.mark.parametrize("field", [field for field in FIELDS if field.kind in (int, float)], ids=repr)
+each_number = pytest.mark.parametrize(
+    "field", [field for field in FIELDS if field.kind in (int, float)], ids=repr
+)
 # The other field moves along where a bound is reached only together with it.
 PARTNERS = {
     "lifecycle.vanishing": {"exploding": 1e300},
@@ -86,7 +104,8 @@ def test_any_allowed_value_is_stored_unless_another_field_contradicts(field, dat
     assert not isinstance(stored, list)
 
 
-# Defaults written out from the tables of the interface, lifecycle, policy, rewards and observation documents.
+# Defaults written out from the tables of the interface, lifecycle, policy, rewards and observation
+# documents.
 DEFAULTS = {
     HostSpec: {"momentum": 0.9, "weight_decay": 5e-4, "max_grad_norm": 1.0, "norm": "group"},
     LifecycleSpec: {
@@ -150,7 +169,14 @@ DEFAULTS = {
         "improvement_threshold": None,
         "console": True,
     },
-    WandbSpec: {"project": None, "entity": None, "group": None, "name": None, "tags": (), "mode": None},
+    WandbSpec: {
+        "project": None,
+        "entity": None,
+        "group": None,
+        "name": None,
+        "tags": (),
+        "mode": None,
+    },
 }
 
 
@@ -168,15 +194,47 @@ def test_all_faults_of_a_spec_are_told_together():
 
 
 PAIRS = [
-    (LifecycleSpec, {"vanishing": 10.0}, "lifecycle.exploding: expected > lifecycle.vanishing (10.0), got 10.0"),
-    (GovernorSpec, {"good_below": 0.935}, "governor.good_below: expected < 1 - governor.chance_band"),
-    (GovernorSpec, {"warmup_limit": 1.065}, "governor.warmup_limit: expected > 1 + governor.chance_band"),
+    (
+        LifecycleSpec,
+        {"vanishing": 10.0},
+        "lifecycle.exploding: expected > lifecycle.vanishing (10.0), got 10.0",
+    ),
+    (
+        GovernorSpec,
+        {"good_below": 0.935},
+        "governor.good_below: expected < 1 - governor.chance_band",
+    ),
+    (
+        GovernorSpec,
+        {"warmup_limit": 1.065},
+        "governor.warmup_limit: expected > 1 + governor.chance_band",
+    ),
     (GovernorSpec, {"window": 9}, "governor.window: expected >= governor.min_samples (10), got 9"),
-    (InstanceSpec, {"width": (0.6, 1.0)}, "instance.width: expected multiples of 0.25, or low == high"),
-    (InstanceSpec, {"param_price": (0.0, 0.3)}, "instance.param_price: expected low > 0 where low < high"),
-    (InstanceSpec, {"data_share": (0.9, 0.8)}, "instance.data_share: expected [low, high] with low <= high"),
-    (EngineSpec, {"devices": ("gpu",)}, 'engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got "gpu"'),
-    (RunSpec, {"envs": 6, "ppo": PpoSpec(minibatches=4)}, "ppo.minibatches: expected a divisor of envs (6), got 4"),
+    (
+        InstanceSpec,
+        {"width": (0.6, 1.0)},
+        "instance.width: expected multiples of 0.25, or low == high",
+    ),
+    (
+        InstanceSpec,
+        {"param_price": (0.0, 0.3)},
+        "instance.param_price: expected low > 0 where low < high",
+    ),
+    (
+        InstanceSpec,
+        {"data_share": (0.9, 0.8)},
+        "instance.data_share: expected [low, high] with low <= high",
+    ),
+    (
+        EngineSpec,
+        {"devices": ("gpu",)},
+        'engine.devices: expected auto, cpu, cuda or cuda:0 .. cuda:99, got "gpu"',
+    ),
+    (
+        RunSpec,
+        {"envs": 6, "ppo": PpoSpec(minibatches=4)},
+        "ppo.minibatches: expected a divisor of envs (6), got 4",
+    ),
     (RunSpec, {"slots": ("r0c7",)}, 'slots: expected names out of r0c0, r1c0, r0c1, got "r0c7"'),
     (
         RunSpec,
@@ -196,7 +254,9 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "values", "line"), PAIRS, ids=[line.split(":")[0] for _, _, line in PAIRS])
+@pytest.mark.parametrize(
+    ("spec", "values", "line"), PAIRS, ids=[line.split(":")[0] for _, _, line in PAIRS]
+)
 def test_fields_that_contradict_each_other_are_refused(spec, values, line):
     with pytest.raises(ConfigError) as caught:
         spec(**values)
@@ -275,7 +335,10 @@ def test_slots_are_in_the_hosts_order_whatever_the_input_order():
 def test_null_samples_means_all_and_the_word_task_the_tasks_number():
     whitebox = RunSpec(task="whitebox")
     assert resolve(whitebox).data.val_samples == 1
-    assert resolve(replace(whitebox, data=replace(whitebox.data, val_samples=None))).data.val_samples is None
+    assert (
+        resolve(replace(whitebox, data=replace(whitebox.data, val_samples=None))).data.val_samples
+        is None
+    )
 
 
 @pytest.mark.parametrize(("envs", "minibatches"), [(32, 4), (6, 2), (5, 1), (1, 1)])
@@ -309,8 +372,15 @@ def test_width_and_norm_of_the_config_shape_the_host():
 
 
 def test_limits_carry_what_the_run_allows():
-    spec = RunSpec(max_seeds=2, disabled_ops=("PRUNE",), blueprints=("norm", "conv_light"), slots=("r0c1", "r1c0"))
-    found = build_limits(replace(spec, lifecycle=LifecycleSpec(auto_forward=("BLEND", "TRAIN"), min_prune_age=7)))
+    spec = RunSpec(
+        max_seeds=2,
+        disabled_ops=("PRUNE",),
+        blueprints=("norm", "conv_light"),
+        slots=("r0c1", "r1c0"),
+    )
+    found = build_limits(
+        replace(spec, lifecycle=LifecycleSpec(auto_forward=("BLEND", "TRAIN"), min_prune_age=7))
+    )
     assert (found.enabled, found.max_seeds, found.min_prune_age) == ((True, True), 2, 7)
     assert (found.disabled_ops, found.blueprints, found.auto_forward) == (
         ("PRUNE",),
@@ -319,7 +389,8 @@ def test_limits_carry_what_the_run_allows():
     )
 
 
-# Largest blueprint of each declared slot: conv_heavy 18 C^2 + 4 C, bottleneck 2 C q + 9 q^2 + 2 C, q = max(8, C // 4).
+# Largest blueprint of each declared slot: conv_heavy 18 C^2 + 4 C, bottleneck 2 C q + 9 q^2 + 2 C,
+# q = max(8, C // 4).
 def test_the_budget_is_a_fully_grown_network():
     narrow = RunSpec(task="digits_impaired", host=HostSpec(width=4))
     assert param_budget(replace(narrow, blueprints=())) == 648 + 648 + 1184
@@ -343,17 +414,32 @@ def test_every_group_is_a_field_of_the_run_and_named_like_it():
 def test_the_defaults_of_a_task_are_the_settings_that_work_for_it():
     digits = RunSpec(task="digits")
     assert digits == RunSpec()
-    assert (digits.envs, digits.max_seeds, digits.reward.rule, digits.ppo.epochs) == (64, 3, "value", 8)
+    assert (digits.envs, digits.max_seeds, digits.reward.rule, digits.ppo.epochs) == (
+        64,
+        3,
+        "value",
+        8,
+    )
     assert digits.lifecycle.auto_forward == ("TRAIN", "HOLD")
     assert digits == replace(RunSpec(preset="digits"), preset=None)
 
 
 def test_what_is_given_wins_over_the_preset_and_that_over_the_task():
-    spec = RunSpec(preset="smoke", envs=8, ppo=PpoSpec(clip=0.1), data={"batch": 4}, lifecycle=LifecycleSpec())
-    assert (spec.preset, spec.rounds, spec.envs, spec.data.batch, spec.data.minibatches) == ("smoke", 2, 8, 4, 2)
+    spec = RunSpec(
+        preset="smoke", envs=8, ppo=PpoSpec(clip=0.1), data={"batch": 4}, lifecycle=LifecycleSpec()
+    )
+    assert (spec.preset, spec.rounds, spec.envs, spec.data.batch, spec.data.minibatches) == (
+        "smoke",
+        2,
+        8,
+        4,
+        2,
+    )
     assert (spec.ppo.clip, spec.ppo.minibatches, spec.ppo.epochs) == (0.1, 2, 8)
     assert spec.lifecycle == RunSpec().lifecycle
-    explicit = RunSpec(lifecycle=LifecycleSpec(auto_forward=(), min_training_epochs=10), max_seeds=0)
+    explicit = RunSpec(
+        lifecycle=LifecycleSpec(auto_forward=(), min_training_epochs=10), max_seeds=0
+    )
     assert (explicit.lifecycle, explicit.max_seeds) == (LifecycleSpec(), 0)
     assert replace(explicit, rounds=3) == RunSpec(**{**vars(explicit), "rounds": 3})
 
@@ -361,13 +447,21 @@ def test_what_is_given_wins_over_the_preset_and_that_over_the_task():
 def test_the_heads_and_ops_of_tuples_are_in_their_order():
     assert HeadFloors._fields == HeadFactors._fields == HEADS
     assert OpBias._fields == tuple(op.name for op in Op)
-    assert [name for name in AnomalyLimits._fields if name[8:] in HEADS] == [f"entropy_{head}" for head in HEADS]
+    assert [name for name in AnomalyLimits._fields if name[8:] in HEADS] == [
+        f"entropy_{head}" for head in HEADS
+    ]
 
 
 def test_settings_of_a_spec_are_replaced_one_by_one():
     spec = RunSpec(preset="tiny", ppo={"clip": 0.1}, seed=3)
     other = spec.with_settings(ppo={"epochs": 2}, envs=8)
-    assert (other.ppo.clip, other.ppo.epochs, other.envs, other.seed, other.task) == (0.1, 2, 8, 3, spec.task)
+    assert (other.ppo.clip, other.ppo.epochs, other.envs, other.seed, other.task) == (
+        0.1,
+        2,
+        8,
+        3,
+        spec.task,
+    )
     assert other.ppo.lr == spec.ppo.lr
     assert spec.with_settings() == spec
     assert resolve(spec).with_settings(seed=4) == replace(resolve(spec), seed=4)
@@ -379,7 +473,9 @@ def test_settings_of_a_spec_are_replaced_one_by_one():
 def test_the_documentation_of_a_group_explains_its_settings(group):
     lines = group.__doc__.partition("\nSettings:\n")[2].splitlines()
     explained = {line.split("`")[1]: line.partition(": ")[2] for line in lines if line}
-    settings = {setting.path: setting.meaning.removeprefix("false: ") for setting in list_settings(group)}
+    settings = {
+        setting.path: setting.meaning.removeprefix("false: ") for setting in list_settings(group)
+    }
     own = {path: meaning for path, meaning in settings.items() if "." not in path}
     assert own
     assert explained == own

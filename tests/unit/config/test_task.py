@@ -34,7 +34,9 @@ def test_parts_are_given_as_objects_or_by_name():
 
 
 FAULTS = {
-    'name: expected letters and digits, with . _ - between them, got "two words"': {"name": "two words"},
+    'name: expected letters and digits, with . _ - between them, got "two words"': {
+        "name": "two words"
+    },
     f"dataset: expected one of {', '.join(mg.DATASETS)}, got 'squares'": {"dataset": "squares"},
     "host: expected an object (no host is registered), got 'perceptron'": {"host": "perceptron"},
     "host: expected an object of a class that derives from Host, got 3": {"host": 3},
@@ -59,4 +61,8 @@ def test_a_fault_is_named(said):
 def test_all_faults_are_named_at_once():
     with pytest.raises(mg.ConfigError) as caught:
         task(batch=0, flip=True, slots=("r9c9",))
-    assert [line.split(": ")[1] for line in str(caught.value).splitlines()] == ["slots", "batch", "flip"]
+    assert [line.split(": ")[1] for line in str(caught.value).splitlines()] == [
+        "slots",
+        "batch",
+        "flip",
+    ]

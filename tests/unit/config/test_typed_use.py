@@ -21,9 +21,13 @@ from morphogen.env.make import MakeFields
 from morphogen.vocab.action import VALUE_NAMES
 
 
-def test_a_spec_takes_dicts_for_groups_lists_for_tuples_and_none_for_what_the_task_decides() -> None:
+def test_a_spec_takes_dicts_for_groups_lists_for_tuples_and_none_for_what_the_task_decides() -> (
+    None
+):
     reward = mg.RewardSpec(rule="value")
-    spec = mg.RunSpec(task="tiny", rounds=3, slots=["r0c0"], episode_length=None, ppo={"clip": 0.1}, reward=reward)
+    spec = mg.RunSpec(
+        task="tiny", rounds=3, slots=["r0c0"], episode_length=None, ppo={"clip": 0.1}, reward=reward
+    )
     assert_type(spec.ppo, mg.PpoSpec)
     assert_type(spec.slots, tuple[str, ...])
     assert_type(mg.resolve(spec).episode_length, int)
@@ -33,7 +37,9 @@ def test_a_spec_takes_dicts_for_groups_lists_for_tuples_and_none_for_what_the_ta
 def test_a_spec_takes_parts_for_their_names() -> None:
     host = mg.CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)
     task = mg.TaskSpec(name="typed_use", dataset="digits", host=host, slots=("r0c0",))
-    spec = mg.RunSpec(task=task, host={"norm": "batch"}, engine=mg.EngineSpec(devices=("cpu",), threads=None))
+    spec = mg.RunSpec(
+        task=task, host={"norm": "batch"}, engine=mg.EngineSpec(devices=("cpu",), threads=None)
+    )
     assert_type(spec.task, str)
     assert spec.task == "typed_use"
 
@@ -52,15 +58,24 @@ def test_an_epoch_of_an_environment_is_typed_to_the_leaves() -> None:
 
 
 def test_keywords_of_entry_points_are_the_fields_of_a_spec() -> None:
-    """Pyright checks that their types fit: unpacked, they are arguments of the constructor and of `make`."""
+    """Pyright checks that their types fit: unpacked, they are arguments of the constructor and of
+    `make`.
+    """
     fields: RunFields = {"task": "tiny", "rounds": 3, "slots": ["r0c0"], "ppo": {"clip": 0.1}}
     assert mg.RunSpec(**fields).ppo.clip == 0.1
     given: MakeFields = {"instances": "held-out", "ppo": {"clip": 0.1}}
     assert mg.make("tiny", envs=2, **given).spec.ppo.clip == 0.1
     of_extras = {"regime", *GROUPS}
     assert set(RunFields.__annotations__) - of_extras == set(fields_of(mg.RunSpec)) - of_extras
-    own = {name for name, one in inspect.signature(mg.make).parameters.items() if one.kind is one.KEYWORD_ONLY}
-    assert set(MakeFields.__annotations__) - set(EnvFields.__annotations__) == own - {"envs", "seed"}
+    own = {
+        name
+        for name, one in inspect.signature(mg.make).parameters.items()
+        if one.kind is one.KEYWORD_ONLY
+    }
+    assert set(MakeFields.__annotations__) - set(EnvFields.__annotations__) == own - {
+        "envs",
+        "seed",
+    }
 
 
 def test_names_of_actions_are_those_of_the_tables() -> None:
@@ -103,11 +118,22 @@ def test_type_checkers_refuse_wrong_keywords_and_names(tmp_path: Path) -> None:
     source.write_text(WRONG)
     config = {"include": [source.name], "extraPaths": [str(Path(mg.__file__).parents[1])]}
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(config))
-    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "pyright",
+        "--outputjson",
+        "--pythonpath",
+        sys.executable,
+        "-p",
+        str(tmp_path),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     found = json.loads(done.stdout)["generalDiagnostics"]
     refused = {(one["range"]["start"]["line"], one["rule"]) for one in found}
     expected = {
-        (line, rule) for line, text in enumerate(WRONG.splitlines()) for rule in re.findall(r"# (report\w+)", text)
+        (line, rule)
+        for line, text in enumerate(WRONG.splitlines())
+        for rule in re.findall(r"# (report\w+)", text)
     }
     assert refused == expected

@@ -1,4 +1,6 @@
-"""Data sets from arrays and from `torch.utils.data.Dataset`: splits, normalisation, streaming, refusals."""
+"""Data sets from arrays and from `torch.utils.data.Dataset`: splits, normalisation, streaming,
+refusals.
+"""
 
 from dataclasses import replace
 
@@ -30,7 +32,11 @@ def test_every_sample_is_in_one_split():
 
 def test_a_test_split_of_its_own_is_kept_apart():
     data = mg.from_arrays("mine", IMAGES[:90], LABELS[:90], test=(IMAGES[90:], LABELS[90:]))
-    assert [len(data.splits.train), len(data.splits.validation), len(data.splits.test)] == [75, 15, 30]
+    assert [len(data.splits.train), len(data.splits.validation), len(data.splits.test)] == [
+        75,
+        15,
+        30,
+    ]
     assert torch.equal(data.splits.test.labels, torch.from_numpy(LABELS[90:]))
 
 
@@ -48,7 +54,9 @@ def test_a_torch_dataset_gives_the_samples_of_its_arrays():
     for name in ("train", "validation", "test"):
         assert torch.equal(getattr(one, name).inputs, getattr(other, name).inputs)
         assert torch.equal(getattr(one, name).labels, getattr(other, name).labels)
-    held = mg.from_torch("mine", pairs, test=TensorDataset(torch.zeros(3, 1, 8, 8), torch.arange(3)))
+    held = mg.from_torch(
+        "mine", pairs, test=TensorDataset(torch.zeros(3, 1, 8, 8), torch.arange(3))
+    )
     assert len(held.splits.test) == 3
 
 
@@ -70,11 +78,23 @@ class Endless(Dataset):
 
 
 REFUSED = {
-    r"expected inputs \[N, ...\] and labels \[N\], got shapes \[120, 1, 8, 8\] and \[119\]": (IMAGES, LABELS[1:]),
+    r"expected inputs \[N, ...\] and labels \[N\], got shapes \[120, 1, 8, 8\] and \[119\]": (
+        IMAGES,
+        LABELS[1:],
+    ),
     r"labels: expected integers, got float64, 0.5 in sample 1": (IMAGES, LABELS / 2),
-    r"inputs: expected uint8 or a floating-point type, got int64": (IMAGES.astype(np.int64), LABELS),
-    r"expected finite numbers in float32, got nan in sample 0, .* 120 of 120 samples": (IMAGES * np.nan, LABELS),
-    r"test: expected more samples, as a sixth of all is 0, got 5: .* a number": (IMAGES[:5], LABELS[:5]),
+    r"inputs: expected uint8 or a floating-point type, got int64": (
+        IMAGES.astype(np.int64),
+        LABELS,
+    ),
+    r"expected finite numbers in float32, got nan in sample 0, .* 120 of 120 samples": (
+        IMAGES * np.nan,
+        LABELS,
+    ),
+    r"test: expected more samples, as a sixth of all is 0, got 5: .* a number": (
+        IMAGES[:5],
+        LABELS[:5],
+    ),
 }
 
 
@@ -85,7 +105,8 @@ def test_arrays_that_are_no_data_set_are_refused(said):
 
 
 @pytest.mark.parametrize(
-    ("dataset", "said"), [(Ragged(), "samples of one shape, got .* and, in sample 1"), (Endless(), "with a length")]
+    ("dataset", "said"),
+    [(Ragged(), "samples of one shape, got .* and, in sample 1"), (Endless(), "with a length")],
 )
 def test_torch_datasets_that_are_none_are_refused(dataset, said):
     with pytest.raises(DataError, match=f"mine: .*expected .*{said}"):
@@ -97,7 +118,9 @@ COUNTS = {
     "test: expected 1 .. 119 samples, got true": {"test": True},
     "test: expected 1 .. 119 samples, got 0.2": {"test": 0.2},
     "validation: expected 1 .. 99 samples, got 100": {"validation": 100},
-    "validation: expected more samples, as a sixth of all is 20, got 1: give more, or a number": {"test": 119},
+    "validation: expected more samples, as a sixth of all is 20, got 1: give more, or a number": {
+        "test": 119
+    },
     "test: labels: expected 0 .. 9, got 10 in sample 9": {"test": (IMAGES, LABELS + 1)},
     "test: inputs: expected finite numbers": {"test": (IMAGES * np.nan, LABELS)},
     "test: inputs: expected an array": {"test": (None, LABELS)},
@@ -122,7 +145,10 @@ def test_sizes_of_splits_may_come_from_numpy_and_the_test_split_as_a_list():
 
 def test_an_env_never_has_only_classes_without_samples():
     data = mg.from_arrays("mine", IMAGES, LABELS % 5)
-    said = r"mine: train: expected samples of more classes, as an env may have 4 of the 10 .* got none of 5"
+    said = (
+        r"mine: train: expected samples of more classes, as an env may have 4 of the 10 .* got "
+        r"none of 5"
+    )
     with pytest.raises(DataError, match=said):
         mg.make("digits", envs=2, dataset=data)
     mg.make("digits", envs=2, dataset=data, instance={"classes": (6, 10)})
@@ -137,7 +163,9 @@ def test_inputs_are_normalised_by_the_training_split_unless_the_task_says_how():
     assert inputs[:, 0].mean().abs() < 1e-3
     assert (inputs[:, 0].std(correction=0) - 1).abs() < 1e-3
     assert not inputs[:, 1].any(), "a constant channel is 0, not NaN"
-    fixed = open_dataset(replace(task, mean=(1.0, 0.0), std=(2.0, 1.0)), DataSpec(val_samples=None), host, "cpu")
+    fixed = open_dataset(
+        replace(task, mean=(1.0, 0.0), std=(2.0, 1.0)), DataSpec(val_samples=None), host, "cpu"
+    )
     assert torch.equal(fixed.preparation(torch.full((1, 2, 8, 8), 3.0))[0, 0], torch.ones(8, 8))
 
 
@@ -147,7 +175,15 @@ def test_points_are_streamed_as_they_are_resident():
     data = mg.from_arrays("points", points, np.arange(240) % 10)
     states = []
     for placement in ("resident", "streamed"):
-        spec = tiny(data={"name": data, "batch": 8, "minibatches": 2, "val_samples": 20, "placement": placement})
+        spec = tiny(
+            data={
+                "name": data,
+                "batch": 8,
+                "minibatches": 2,
+                "val_samples": 20,
+                "placement": placement,
+            }
+        )
         with mg.make(spec) as env:
             (state, seen), acts = env.reset(), mg.actions.random
             for _ in range(3):
@@ -163,6 +199,7 @@ def test_the_data_set_of_a_task_can_be_another_one():
     assert env.spec.data.name == "mine"
     assert env.setup.dataset.sizes == {"train": 80, "validation": 20, "test": 20}
     with pytest.raises(
-        DataError, match=r"mine: train: expected samples of shape \(3, 32, 32\), as the host takes, got"
+        DataError,
+        match=r"mine: train: expected samples of shape \(3, 32, 32\), as the host takes, got",
     ):
         mg.make("cifar_baseline", envs=2, dataset=data, data={"val_samples": None})

@@ -1,4 +1,6 @@
-"""Samples from outside: what is taken, and what is refused with its field, its sample and a remedy."""
+"""Samples from outside: what is taken, and what is refused with its field, its sample and a
+remedy.
+"""
 
 import warnings
 
@@ -6,7 +8,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+)
 
 import morphogen as mg
 from morphogen.data.conversion import convert_inputs, convert_labels
@@ -48,7 +57,10 @@ INPUTS = {
     "big-endian": (FLOATS.astype(">f4"), FLOATS),
     "read-only bytes": (read_only(BYTES), BYTES),
     "read-only floats": (read_only(FLOATS), FLOATS),
-    "broadcast": (np.broadcast_to(FLOATS[:1], FLOATS.shape), np.broadcast_to(FLOATS[:1], FLOATS.shape)),
+    "broadcast": (
+        np.broadcast_to(FLOATS[:1], FLOATS.shape),
+        np.broadcast_to(FLOATS[:1], FLOATS.shape),
+    ),
     "longdouble": (FLOATS.astype(np.longdouble), FLOATS),
     "float64": (FLOATS.astype(np.float64), FLOATS),
     "a masked array without a masked value": (np.ma.masked_array(FLOATS, mask=False), FLOATS),
@@ -61,7 +73,10 @@ INPUTS = {
     ),
     "bfloat16": (torch.tensor(FLOATS).bfloat16(), torch.tensor(FLOATS).bfloat16().float().numpy()),
     "a list of arrays": (list(FLOATS), FLOATS),
-    "a list of tensors that need a gradient": ([torch.tensor(each).requires_grad_() for each in FLOATS], FLOATS),
+    "a list of tensors that need a gradient": (
+        [torch.tensor(each).requires_grad_() for each in FLOATS],
+        FLOATS,
+    ),
     "a list of lists": (FLOATS.tolist(), FLOATS),
 }
 
@@ -91,21 +106,28 @@ FORMS = {
     rf"{NO_NUMBERS} datetime64\[s\]: convert": BYTES.astype("M8[s]"),
     f"{NO_NUMBERS} void32: convert": np.zeros((COUNT, 4), dtype=[("a", "f4")]),
     r"expected \[N, ...\], got shape \[\]": np.float32(3),
-    r"expected \[N, ...\], got shape \[60\]: with one number per sample, give inputs.reshape": np.zeros(COUNT),
+    r"expected \[N, ...\], got shape \[60\]: with one number per sample, give "
+    r"inputs.reshape": np.zeros(COUNT),
     r"expected \[N, ...\], got shape \[0, 1, 8, 8\]: there are no samples": FLOATS[:0],
     r"expected \[N, ...\], got shape \[0\]: there are no samples": [],
-    "got nan in sample 7, and such numbers in 1 of 60 samples": changed(FLOATS, (7, 0, 1, 1), np.nan),
+    "got nan in sample 7, and such numbers in 1 of 60 samples": changed(
+        FLOATS, (7, 0, 1, 1), np.nan
+    ),
     r"float32, got 1e\+300 in sample 4": changed(FLOATS.astype(np.float64), 4, 1e300),
     r"one shape, got \[2\] and, in sample 1, \[1\]: crop or pad": [[1.0, 2.0], [3.0]],
     "one type, got uint8 and, in sample 1, float32: convert": [BYTES[0], FLOATS[1]],
-    "expected a value everywhere, got a masked array: fill it": np.ma.masked_array(FLOATS, mask=BYTES > 250),
+    "expected a value everywhere, got a masked array: fill it": np.ma.masked_array(
+        FLOATS, mask=BYTES > 250
+    ),
     "sample 0: expected an array, a tensor, or a list of numbers, got Image: .* channels first": [
         Image.new("L", (8, 8))
     ],
     "sample 1: expected an array, .* got NoneType: .* leave it out": [FLOATS[0], None],
     "expected an array, .* got dict": {"x": FLOATS},
     "expected an array, .* got generator": (each for each in FLOATS),
-    r"use .get\(\): give a dense array": Wrapped(TypeError("Implicit conversion is not allowed; use .get()")),
+    r"use .get\(\): give a dense array": Wrapped(
+        TypeError("Implicit conversion is not allowed; use .get()")
+    ),
     "to_dense.* give a dense array": SPARSE,
     "meta tensor.* give a dense array": torch.zeros(3, 4, device="meta"),
 }
@@ -141,7 +163,9 @@ NO_LABELS = {
     rf"{ONE_NUMBER} \[60, 10\]: give labels.argmax\(1\)": np.eye(10)[LABELS],
     rf"{ONE_NUMBER} \[\]": np.int64(3),
     f"got -1 in sample 3: leave such samples out, or {NUMBERING}": changed(LABELS, 3, -1),
-    f"got 18446744073709551615 in sample 3{NUMBERING}": changed(LABELS.astype(np.uint64), 3, 2**64 - 1),
+    f"got 18446744073709551615 in sample 3{NUMBERING}": changed(
+        LABELS.astype(np.uint64), 3, 2**64 - 1
+    ),
     f"expected class numbers from 0 on, got 1 .. 5{NUMBERING}": np.arange(COUNT) % 5 + 1,
     f"expected integers, got object, {2**70} in sample 0": [2**70] * COUNT,
     "expected integers, got float64, 0.0 in sample 0: convert them": LABELS.astype(float),
@@ -199,20 +223,32 @@ def broken(i):
 PAIRS = TensorDataset(torch.tensor(FLOATS), torch.tensor(LABELS))
 NO_PAIR = r"expected a pair \(input, label\) per sample, got"
 DATASETS = {
-    "expected a data set with a length and samples by number, got Stream: .* list of pairs": Stream(),
+    "expected a data set with a length and samples by number, got Stream: .* list of "
+    "pairs": Stream(),
     "expected a data set .* got DataLoader": DataLoader(PAIRS),
     "expected a data set .* got NoneType": None,
     "expected a data set with a length, got no length": Items(broken, TypeError("no length")),
     "inputs: .* there are no samples": Items(broken, 0),
-    r"expected 60 samples, as its length says, got OSError in sample 7 \(broken JPEG\): leave": Items(broken),
-    "expected 70 samples, .* got IndexError in sample 60 .* correct the length": Items(PAIRS.__getitem__, 70),
-    f"{NO_PAIR} dict in sample 0: give pairs, as in": Items(lambda i: {"image": FLOATS[i], "label": i % 10}),
+    r"expected 60 samples, as its length says, got OSError in sample 7 \(broken JPEG\): "
+    r"leave": Items(broken),
+    "expected 70 samples, .* got IndexError in sample 60 .* correct the length": Items(
+        PAIRS.__getitem__, 70
+    ),
+    f"{NO_PAIR} dict in sample 0: give pairs, as in": Items(
+        lambda i: {"image": FLOATS[i], "label": i % 10}
+    ),
     f"{NO_PAIR} 1 values in sample 0: give pairs": TensorDataset(torch.tensor(FLOATS)),
     f"{NO_PAIR} 3 values in sample 0: give pairs": Items(lambda i: (FLOATS[i], i % 10, i)),
     f"{NO_PAIR} Tensor in sample 0: give pairs": torch.tensor(FLOATS),
-    "labels: expected integers, got float64, 0.1 in sample 1": Items(lambda i: (FLOATS[i], i % 10 / 10)),
-    "labels: expected integers, got float32, .* in sample 0": Items(lambda i: (FLOATS[i], torch.tensor(2.7))),
-    r"labels: expected one number .*give labels.argmax\(1\)": Items(lambda i: (FLOATS[i], torch.eye(10)[i % 10])),
+    "labels: expected integers, got float64, 0.1 in sample 1": Items(
+        lambda i: (FLOATS[i], i % 10 / 10)
+    ),
+    "labels: expected integers, got float32, .* in sample 0": Items(
+        lambda i: (FLOATS[i], torch.tensor(2.7))
+    ),
+    r"labels: expected one number .*give labels.argmax\(1\)": Items(
+        lambda i: (FLOATS[i], torch.eye(10)[i % 10])
+    ),
     "labels: expected integers, got text, 'cat'": Items(lambda i: (FLOATS[i], "cat")),
     "inputs: sample 0: .* meta tensor": Items(lambda i: (torch.zeros(3, device="meta"), i % 10)),
 }
@@ -233,5 +269,6 @@ def test_torch_data_sets_in_parts_and_lists_of_pairs_are_taken():
         pairs,
     ):
         assert torch.equal(
-            mg.from_torch("mine", dataset).splits.train.inputs, mg.from_torch("mine", PAIRS).splits.train.inputs
+            mg.from_torch("mine", dataset).splits.train.inputs,
+            mg.from_torch("mine", PAIRS).splits.train.inputs,
         )

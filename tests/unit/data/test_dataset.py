@@ -23,7 +23,10 @@ DIGITS = TASKS["digits"]
 def rows(samples):
     """Each sample as bytes, to compare as sets."""
     samples = samples.to("cpu")
-    return [p.numpy().tobytes() + bytes([int(n)]) for p, n in zip(samples.inputs, samples.labels, strict=True)]
+    return [
+        p.numpy().tobytes() + bytes([int(n)])
+        for p, n in zip(samples.inputs, samples.labels, strict=True)
+    ]
 
 
 def test_the_digits_are_split_into_1197_300_300_and_lose_no_image():
@@ -116,7 +119,9 @@ def test_more_validation_samples_than_there_are_is_an_error():
 
 
 def test_images_of_another_size_than_the_task_are_refused():
-    with pytest.raises(DataError, match=r"of shape \(1, 9, 9\), as the host takes, got \d+ of shape \(1, 8, 8\)"):
+    with pytest.raises(
+        DataError, match=r"of shape \(1, 9, 9\), as the host takes, got \d+ of shape \(1, 8, 8\)"
+    ):
         open_dataset(DIGITS, DataSpec(name="digits"), replace(DIGITS.host, size=9), "cpu")
 
 
@@ -124,12 +129,16 @@ PIXELS = torch.rand(12, 1, 8, 8)
 MARKS = torch.arange(12) % 10
 OWN_SAMPLES = {
     "train: expected Samples, got tuple": (PIXELS, MARKS),
-    "train: inputs: expected a tensor, got ndarray: mg.from_arrays takes": Samples(PIXELS.numpy(), MARKS),
+    "train: inputs: expected a tensor, got ndarray: mg.from_arrays takes": Samples(
+        PIXELS.numpy(), MARKS
+    ),
     "train: labels: expected a tensor, got list": Samples(PIXELS, MARKS.tolist()),
     r"inputs: expected a dense tensor .* with a gradient: give value.detach\(\)": Samples(
         PIXELS.clone().requires_grad_(), MARKS
     ),
-    "inputs: expected a dense tensor .* got torch.strided on meta": Samples(PIXELS.to("meta"), MARKS),
+    "inputs: expected a dense tensor .* got torch.strided on meta": Samples(
+        PIXELS.to("meta"), MARKS
+    ),
     "inputs: expected a dense tensor .* got torch.sparse_coo": Samples(PIXELS.to_sparse(), MARKS),
     "inputs: expected finite numbers, got NaN or an infinite one in sample 5": Samples(
         PIXELS.where(torch.arange(12).view(-1, 1, 1, 1) != 5, torch.nan), MARKS

@@ -1,4 +1,6 @@
-"""Batches: uniform draws from the env's own samples, label noise as a property of the sample, shifts and mirrors."""
+"""Batches: uniform draws from the env's own samples, label noise as a property of the sample,
+shifts and mirrors.
+"""
 
 import math
 from dataclasses import replace
@@ -33,14 +35,24 @@ def world(envs=6, *, first=0, seed=0, episode=2, epoch=5, spec=None):
     key, when = rng.env_keys(seed, first, envs), torch.full((envs,), episode)
     spec = resolve(spec or plain(data=DATA))
     instance = draw_instances(
-        key, when, torch.zeros_like(when), spec=spec, labels=DATASET.labels, purpose=Purpose.INSTANCE
+        key,
+        when,
+        torch.zeros_like(when),
+        spec=spec,
+        labels=DATASET.labels,
+        purpose=Purpose.INSTANCE,
     )
     clock = SimpleNamespace(episode=when, epoch=torch.full((envs,), epoch))
     return SimpleNamespace(key=key, instance=instance, clock=clock)
 
 
 def single(**ranges):
-    fixed = {"width": (1.0, 1.0), "data_share": (1.0, 1.0), "classes": (10, 10), "label_noise": (0.0, 0.0)}
+    fixed = {
+        "width": (1.0, 1.0),
+        "data_share": (1.0, 1.0),
+        "classes": (10, 10),
+        "label_noise": (0.0, 0.0),
+    }
     return plain(data=DATA, instance=InstanceSpec(**{**fixed, **ranges}))
 
 
@@ -75,7 +87,10 @@ def test_samples_come_from_the_usable_ones_of_their_env():
 
 def test_each_env_epoch_minibatch_episode_and_seed_draws_its_own():
     base = BATCHES.epoch(world(spec=single())).index
-    others = [BATCHES.epoch(world(spec=single(), **{name: 9})).index for name in ("epoch", "episode", "seed")]
+    others = [
+        BATCHES.epoch(world(spec=single(), **{name: 9})).index
+        for name in ("epoch", "episode", "seed")
+    ]
     rows = [base[0], base[1], base[2], base[0].roll(1, 0), *(other[0] for other in others)]
     for i, one in enumerate(rows):
         for other in rows[i + 1 :]:
@@ -85,7 +100,9 @@ def test_each_env_epoch_minibatch_episode_and_seed_draws_its_own():
 @pytest.mark.parametrize("count", [1, 2, 3, 1000])
 def test_draws_are_uniform_over_the_usable_samples(count):
     words = rng.random_bits(rng.stream(rng.env_keys(1, 0, 1), Purpose.DATA), 100_000).unsqueeze(0)
-    instance = SimpleNamespace(samples=torch.tensor([count]), usable=torch.zeros(1, 0, dtype=torch.int32))
+    instance = SimpleNamespace(
+        samples=torch.tensor([count]), usable=torch.zeros(1, 0, dtype=torch.int32)
+    )
     counts = torch.bincount(feeds.sample_index(words, instance).flatten(), minlength=count).double()
     assert counts.numel() == count
     statistic = float(((counts - 100_000 / count) ** 2).sum() / (100_000 / count))
@@ -113,19 +130,26 @@ def test_a_sample_keeps_its_noisy_label_for_the_whole_episode():
             changed += label != int(DATASET.labels[index])
     assert changed > 0
     other = BATCHES.epoch(world(4, episode=3, spec=spec))
-    pairs = zip(other.index[:, 0].flatten().tolist(), other.labels[:, 0].flatten().tolist(), strict=True)
+    pairs = zip(
+        other.index[:, 0].flatten().tolist(), other.labels[:, 0].flatten().tolist(), strict=True
+    )
     assert any(seen.get((0, index), label) != label for index, label in pairs)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.1, 0.5, 1.0])
-def test_the_share_of_changed_labels_is_the_instance_s_and_all_other_classes_are_equally_likely(noise):
+def test_the_share_of_changed_labels_is_the_instance_s_and_all_other_classes_are_equally_likely(
+    noise,
+):
     state = world(40, spec=single(label_noise=(noise, noise)))
     words = rng.random_bits(rng.stream(state.key, Purpose.LABEL_NOISE, round=2), 1197).unsqueeze(0)
     true = DATASET.labels.expand(1, 40, -1)
     found = feeds.add_label_noise(true, words, state.instance)
     changed = found != true
     total = changed.numel()
-    assert abs(float(changed.float().mean()) - noise) <= 3 * math.sqrt(noise * (1 - noise) / total) + 1e-9
+    assert (
+        abs(float(changed.float().mean()) - noise)
+        <= 3 * math.sqrt(noise * (1 - noise) / total) + 1e-9
+    )
     assert bool(((found >= 0) & (found < 10)).all())
     if noise:
         distance = torch.bincount(((found - true) % 10)[changed], minlength=10)[1:].double()
@@ -137,7 +161,10 @@ def test_noise_drawn_for_all_samples_equals_noise_drawn_for_those_in_the_batch()
     state = world(3)
     stream = rng.stream(state.key, Purpose.LABEL_NOISE, round=2)
     index = BATCHES.epoch(state).index % 150
-    assert torch.equal(feeds.noise_words(stream, index, rng.random_bits(stream, 150)), feeds.noise_words(stream, index))
+    assert torch.equal(
+        feeds.noise_words(stream, index, rng.random_bits(stream, 150)),
+        feeds.noise_words(stream, index),
+    )
 
 
 def test_validation_labels_are_never_noisy():
@@ -204,7 +231,11 @@ def test_leaving_augmentation_out_changes_no_sample_and_no_label():
 
 
 def test_difference_14_every_env_draws_from_the_whole_training_set():
-    index = ResidentFeed(DATASET, TASK, replace(DATA, batch=64, minibatches=100)).epoch(world(2, spec=single())).index
+    index = (
+        ResidentFeed(DATASET, TASK, replace(DATA, batch=64, minibatches=100))
+        .epoch(world(2, spec=single()))
+        .index
+    )
     for env in range(2):
         assert len(set(index[:, env].flatten().tolist())) > 1100
 
@@ -220,6 +251,8 @@ def test_the_draws_of_an_epoch_never_ask_the_host():
     there = SimpleNamespace(
         key=state.key.to("meta"),
         instance=state.instance.to("meta"),
-        clock=SimpleNamespace(episode=state.clock.episode.to("meta"), epoch=state.clock.epoch.to("meta")),
+        clock=SimpleNamespace(
+            episode=state.clock.episode.to("meta"), epoch=state.clock.epoch.to("meta")
+        ),
     )
     assert feed.batch(feed.epoch(there), torch.tensor([1])).inputs.shape == (3, 16, 1, 8, 8)

@@ -19,7 +19,9 @@ from morphogen.state import rng
 from morphogen.vocab.purpose import Purpose
 
 TASK = TASKS["digits"]
-LABELS = rng.bounded_ints(rng.random_bits(rng.stream(rng.env_keys(9, 0, 1), Purpose.SPLIT), 300)[0], 10)
+LABELS = rng.bounded_ints(
+    rng.random_bits(rng.stream(rng.env_keys(9, 0, 1), Purpose.SPLIT), 300)[0], 10
+)
 WIDE = plain(data=DataSpec(batch=8))
 LEAVES = (
     "width",
@@ -38,7 +40,9 @@ LEAVES = (
 def draw(spec=WIDE, *, envs=16, seed=0, first=0, episode=0, purpose=Purpose.INSTANCE):
     key = rng.env_keys(seed, first, envs)
     when = torch.full((envs,), episode)
-    return draw_instances(key, when, torch.zeros_like(when), spec=resolve(spec), labels=LABELS, purpose=purpose)
+    return draw_instances(
+        key, when, torch.zeros_like(when), spec=resolve(spec), labels=LABELS, purpose=purpose
+    )
 
 
 def only(**ranges):
@@ -56,7 +60,11 @@ SINGLE = {
 }
 
 
-@given(seed=st.integers(0, 2**63 - 1), episode=st.integers(0, 10**6), purpose=st.sampled_from(list(Purpose)[1:3]))
+@given(
+    seed=st.integers(0, 2**63 - 1),
+    episode=st.integers(0, 10**6),
+    purpose=st.sampled_from(list(Purpose)[1:3]),
+)
 def test_every_parameter_lies_in_its_range(seed, episode, purpose):
     found = draw(seed=seed, episode=episode, purpose=purpose)
     assert set(found.width.tolist()) <= {0.25, 0.5, 0.75, 1.0}
@@ -96,7 +104,11 @@ def test_an_env_does_not_see_its_neighbours(envs, data):
 
 def test_episodes_seeds_and_purposes_draw_different_worlds():
     base = draw(envs=64)
-    for other in (draw(envs=64, episode=1), draw(envs=64, seed=1), draw(envs=64, purpose=Purpose.INSTANCE_HELD_OUT)):
+    for other in (
+        draw(envs=64, episode=1),
+        draw(envs=64, seed=1),
+        draw(envs=64, purpose=Purpose.INSTANCE_HELD_OUT),
+    ):
         same = (other.param_price == base.param_price).float().mean()
         assert float(same) < 0.1
 
@@ -135,7 +147,9 @@ def test_the_number_of_samples_is_the_share_of_those_with_a_class_in_use(seed):
     found = draw(seed=seed, envs=3)
     for env in range(3):
         available = int((found.class_of[env][LABELS] >= 0).sum())
-        assert int(found.samples[env]) == max(8, int(available * float(found.data_share[env]) + 1e-9))
+        assert int(found.samples[env]) == max(
+            8, int(available * float(found.data_share[env]) + 1e-9)
+        )
 
 
 def test_a_share_never_leaves_less_than_a_batch_unless_there_is_no_more():
@@ -162,16 +176,26 @@ def test_prices_are_log_uniform():
 
 @given(share=st.sampled_from([0.001, 0.3, 0.5, 1.0]), noise=st.sampled_from([0.0, 0.25, 0.5, 1.0]))
 def test_a_range_without_extent_is_its_value(share, noise):
-    found = draw(only(data_share=(share, share), label_noise=(noise, noise), width=(0.3, 0.3)), envs=2)
+    found = draw(
+        only(data_share=(share, share), label_noise=(noise, noise), width=(0.3, 0.3)), envs=2
+    )
     assert found.data_share.tolist() == pytest.approx([share] * 2, abs=1e-6)
     assert found.label_noise.tolist() == [noise] * 2
     assert found.width.tolist() == pytest.approx([0.3] * 2)
 
 
 def test_drawing_never_asks_the_host():
-    key, when = rng.env_keys(0, 0, 4, device="meta"), torch.zeros(4, dtype=torch.int64, device="meta")
+    key, when = (
+        rng.env_keys(0, 0, 4, device="meta"),
+        torch.zeros(4, dtype=torch.int64, device="meta"),
+    )
     found = draw_instances(
-        key, when, torch.zeros_like(when), spec=resolve(WIDE), labels=LABELS.to("meta"), purpose=Purpose.INSTANCE
+        key,
+        when,
+        torch.zeros_like(when),
+        spec=resolve(WIDE),
+        labels=LABELS.to("meta"),
+        purpose=Purpose.INSTANCE,
     )
     assert found.usable.shape == (4, 300)
     assert found.usable.dtype == torch.int32
@@ -191,6 +215,10 @@ def test_prices_of_training_rise_over_the_first_rounds_and_nothing_else_changes(
         wanted = [low * (price / low) ** share for price in plain.param_price.tolist()]
         assert found.param_price.tolist() == pytest.approx(wanted, rel=1e-5)
         assert float(found.param_price.max()) <= low * (high / low) ** share * (1 + 1e-6)
-        assert all(torch.equal(getattr(found, leaf), getattr(plain, leaf)) for leaf in LEAVES if leaf != "param_price")
+        assert all(
+            torch.equal(getattr(found, leaf), getattr(plain, leaf))
+            for leaf in LEAVES
+            if leaf != "param_price"
+        )
     held_out = [draw(spec, purpose=Purpose.INSTANCE_HELD_OUT).param_price for spec in (WIDE, slow)]
     assert torch.equal(*held_out)

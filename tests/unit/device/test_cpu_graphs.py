@@ -1,4 +1,6 @@
-"""Graphs of a CPU: every kind of operator computes in a replay what it computes in a pass, in memory of its own."""
+"""Graphs of a CPU: every kind of operator computes in a replay what it computes in a pass, in
+memory of its own.
+"""
 
 import functools
 import itertools
@@ -113,9 +115,13 @@ def test_a_replay_changes_the_number_of_threads_where_the_pass_does():
 def test_a_minibatch_of_all_seeds_has_the_bits_of_a_pass(task, envs):
     scene = build_scene(task, envs, "mixed")
     start = start_epoch(scene.state, scene.plan, net=scene.net)
-    body = functools.partial(lambda batch, state: scene.minibatch_step(state, batch)[0], scene.batches[0])
+    body = functools.partial(
+        lambda batch, state: scene.minibatch_step(state, batch)[0], scene.batches[0]
+    )
     with torch.no_grad():
-        assert trees_equal(Capture(CpuGraphs()).repeat(body, start, PASSES), repeat(body, start, PASSES))
+        assert trees_equal(
+            Capture(CpuGraphs()).repeat(body, start, PASSES), repeat(body, start, PASSES)
+        )
 
 
 def test_memory_of_a_graph_is_what_a_pass_has_at_once():
@@ -130,7 +136,9 @@ def test_memory_of_a_graph_is_what_a_pass_has_at_once():
     assert CpuGraphs().record(long_pass, {"total": total}).nbytes <= 3 * total.nbytes
 
 
-LIFETIMES = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12), st.integers(0, 700)), max_size=60)
+LIFETIMES = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(0, 12), st.integers(0, 700)), max_size=60
+)
 
 
 @given(LIFETIMES)
@@ -140,7 +148,10 @@ def test_blocks_in_use_at_the_same_time_never_overlap(lifetimes):
     filled = [block for block in blocks if block.nbytes]
     for block, other in itertools.combinations(filled, 2):
         together = other.first <= block.last
-        apart = block.offset + block.nbytes <= other.offset or other.offset + other.nbytes <= block.offset
+        apart = (
+            block.offset + block.nbytes <= other.offset
+            or other.offset + other.nbytes <= block.offset
+        )
         assert apart or not together
     assert all(block.offset % 64 == 0 and block.offset + block.nbytes <= total for block in filled)
 

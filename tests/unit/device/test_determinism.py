@@ -62,7 +62,9 @@ def test_a_cpu_keeps_its_settings():
 
 @pytest.mark.parametrize("device", [CPU, CUDA], ids=str)
 def test_a_setup_prepares_the_process_for_its_device(device, monkeypatch):
-    """For commands and users of the library alike: memory is kept on a CPU, operators are chosen on a GPU."""
+    """For commands and users of the library alike: memory is kept on a CPU, operators are chosen on
+    a GPU.
+    """
     calls = []
 
     class DataOpens(Exception):
@@ -72,7 +74,9 @@ def test_a_setup_prepares_the_process_for_its_device(device, monkeypatch):
         raise DataOpens
 
     monkeypatch.setattr(setups, "keep_freed_memory", lambda: calls.append("memory"))
-    monkeypatch.setattr(setups, "set_determinism", lambda device, **chosen: calls.append((device.type, chosen)))
+    monkeypatch.setattr(
+        setups, "set_determinism", lambda device, **chosen: calls.append((device.type, chosen))
+    )
     monkeypatch.setattr(setups, "own_device", lambda spec: device)
     monkeypatch.setattr(setups, "open_dataset", open_dataset)
     with pytest.raises(DataOpens):

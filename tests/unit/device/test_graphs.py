@@ -1,4 +1,6 @@
-"""Graphs of a CUDA device: the order of calls on a stand-in for `torch.cuda`, and the real thing where there is one."""
+"""Graphs of a CUDA device: the order of calls on a stand-in for `torch.cuda`, and the real thing
+where there is one.
+"""
 
 import weakref
 from contextlib import contextmanager
@@ -72,7 +74,13 @@ def test_a_loop_is_recorded_once_on_its_own_stream_and_then_replayed():
     capture = Capture(CudaGraphs("side", cuda))
     for _ in range(2):
         capture.repeat(lambda x: x + 1, torch.zeros(1), 4)
-    loop = ["side waits for main", "begin on side, thread_local", "end", *["replay"] * 3, "main waits for side"]
+    loop = [
+        "side waits for main",
+        "begin on side, thread_local",
+        "end",
+        *["replay"] * 3,
+        "main waits for side",
+    ]
     assert cuda.calls == ["pool", *loop, *loop]
     assert cuda.pools == [(0, 7)] * 2
 
@@ -101,7 +109,9 @@ def test_values_that_are_views_of_buffers_are_read_before_any_buffer_is_written(
     assert memory.tolist() == [2, 3, 0, 1]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a CUDA device; this machine has none")
+@pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="a CUDA graph needs a CUDA device; this machine has none"
+)
 def test_replays_on_a_device_compute_what_the_loop_computes():
     start, factor = torch.randn(64, device=DEVICE), torch.rand(64, device=DEVICE)
     body = lambda x: (x * factor).sin() + x.roll(1)  # noqa: E731

@@ -1,4 +1,6 @@
-"""Timers: every moment belongs to one phase, the device's clock is read behind a copy only, and no number changes."""
+"""Timers: every moment belongs to one phase, the device's clock is read behind a copy only, and no
+number changes.
+"""
 
 import itertools
 from dataclasses import replace
@@ -35,7 +37,9 @@ class Clocks:
 
 
 class Device:
-    """A device that works through its queue when told to; what has not happened yet cannot be read."""
+    """A device that works through its queue when told to; what has not happened yet cannot be
+    read.
+    """
 
     def __init__(self, monkeypatch):
         monkeypatch.setattr(torch.cuda, "current_stream", lambda device: self)
@@ -122,7 +126,8 @@ def test_the_time_on_the_device_is_read_one_epoch_late_and_never_before_it_has_p
     for t in range(40):
         epoch(timer, device, 1.0)
         device.run()
-        epoch(timer, device, 1.0)  # of this one nothing has happened yet when the one before is read
+        # of this one nothing has happened yet when the one before is read
+        epoch(timer, device, 1.0)
         timer.collect()
         device.run()
         timer.collect()
@@ -158,7 +163,9 @@ def rounds(**fields):
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["ppo", "random"])
 def test_timers_change_no_bit_of_a_run(policy):
-    on, off = (rounds(policy_name=policy, engine=EngineSpec(phase_profile=flag)) for flag in (True, False))
+    on, off = (
+        rounds(policy_name=policy, engine=EngineSpec(phase_profile=flag)) for flag in (True, False)
+    )
     assert isinstance(on[0].timer, Timer)
     assert off[0].timer is off[0].env.timer is NULL_TIMER
     assert (on[0].state == off[0].state).all()
@@ -170,7 +177,9 @@ def test_timers_change_no_bit_of_a_run(policy):
 
 @pytest.mark.slow
 def test_every_phase_of_a_round_is_entered_as_often_as_it_happens():
-    _, _, (_, last) = rounds(episode_length=5, data=DataSpec(batch=8, minibatches=3, val_samples=32))
+    _, _, (_, last) = rounds(
+        episode_length=5, data=DataSpec(batch=8, minibatches=3, val_samples=32)
+    )
     assert {phase: one["count"] for phase, one in last["PhaseProfile"].phases.items()} == {
         **dict.fromkeys(("reset", "update"), 1),
         "exchange": 2,
@@ -227,10 +236,21 @@ def test_the_timer_that_is_off_has_every_method_of_the_other():
         name for name in vars(NullTimer) if not name.startswith("_")
     }
     assert NULL_TIMER.close() == {}
-    assert set(PHASES) >= {"head", "plan_wait", "data", "train", "validate", "tail", "record_read", "update"}
+    assert set(PHASES) >= {
+        "head",
+        "plan_wait",
+        "data",
+        "train",
+        "validate",
+        "tail",
+        "record_read",
+        "update",
+    }
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="events need a CUDA device; this machine has none")
+@pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="events need a CUDA device; this machine has none"
+)
 def test_on_a_cuda_device_the_phases_of_a_round_have_device_times():
     torch.cuda.set_sync_debug_mode("default")
     _, _, (_, last) = rounds(engine=EngineSpec(devices=("cuda",)))

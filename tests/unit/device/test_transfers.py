@@ -7,7 +7,13 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from morphogen.device.transfers import FENCES, BufferLayout, Transfers, expected_ledger, flatten_names
+from morphogen.device.transfers import (
+    FENCES,
+    BufferLayout,
+    Transfers,
+    expected_ledger,
+    flatten_names,
+)
 
 CPU = torch.device("cpu")
 
@@ -56,7 +62,11 @@ def test_every_crossing_is_counted_under_its_name():
     assert fences.read_counts(torch.tensor([3, 1, 4], dtype=torch.int32)) == [3, 1, 4]
     fences.read("result", tree())
     fences.fetch_state(tree())
-    assert {name: count for name, count in fences.ledger.items() if count} == {"plan": 1, "checkpoint": 1, "result": 1}
+    assert {name: count for name, count in fences.ledger.items() if count} == {
+        "plan": 1,
+        "checkpoint": 1,
+        "result": 1,
+    }
 
 
 def test_the_host_stands_still_only_in_fences_that_wait():

@@ -1,4 +1,6 @@
-"""Capture on a CPU, by graphs and by the recorder: the bits of runs without, planted faults, calls of a replay."""
+"""Capture on a CPU, by graphs and by the recorder: the bits of runs without, planted faults, calls
+of a replay.
+"""
 
 import sys
 from contextlib import nullcontext
@@ -29,7 +31,9 @@ MINIBATCHES = 6
 # Hosts that are rolled back now and then.
 RESTLESS = {
     "host": HostSpec(lr=0.5),
-    "governor": GovernorSpec(sensitivity=0.1, multiplier=1.0, min_samples=2, panics=1, snapshot_every=1),
+    "governor": GovernorSpec(
+        sensitivity=0.1, multiplier=1.0, min_samples=2, panics=1, snapshot_every=1
+    ),
 }
 
 
@@ -41,8 +45,12 @@ def spec_of(**fields):
 def run(graphs, **fields):
     """A run; its scheduler, its summaries and the states at the ends of its rounds."""
     states = []
-    hooks = Hooks(on_round=lambda _, scheduler: states.append(copy_tree((scheduler.state, scheduler.params))))
-    scheduler = Scheduler(build_setup(spec_of(**fields)), Parts(capture=Capture(graphs), hooks=hooks))
+    hooks = Hooks(
+        on_round=lambda _, scheduler: states.append(copy_tree((scheduler.state, scheduler.params)))
+    )
+    scheduler = Scheduler(
+        build_setup(spec_of(**fields)), Parts(capture=Capture(graphs), hooks=hooks)
+    )
     with torch.no_grad():
         return scheduler, scheduler.run(), states
 
@@ -61,7 +69,9 @@ def test_recorded_epochs_have_the_bits_of_plain_ones(placement, monkeypatch):
     assert sum(summary.germinated for summary in history) > 0
     epochs, rounds, steps = 2 * 8, 2, 2 * 2  # steps of the policy in a round
     assert recorder.graphs == captured.env.capture.recorded == 2 * (epochs + rounds)
-    replays = epochs * (MINIBATCHES - 1) + (epochs + rounds) * (300 // 50 - 1) + rounds * (steps - 1)
+    replays = (
+        epochs * (MINIBATCHES - 1) + (epochs + rounds) * (300 // 50 - 1) + rounds * (steps - 1)
+    )
     assert recorder.replays == replays
     assert captured.env.capture.fallbacks == 0
 
@@ -77,13 +87,20 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_epochs_of_a_cpu_have_the_bits_of_plain_ones(case):
-    settings = {**RESTLESS, "rounds": 2, "episode_length": 6, "ppo": PpoSpec(epochs=4, minibatches=2), **CASES[case]}
+    settings = {
+        **RESTLESS,
+        "rounds": 2,
+        "episode_length": 6,
+        "ppo": PpoSpec(epochs=4, minibatches=2),
+        **CASES[case],
+    }
     settings["data"] = {"minibatches": 9} | settings.get("data", {})
     graphs, history, states = run(CpuGraphs(), **settings)
     _, plain_history, plain_states = run(None, **settings)
     assert history == plain_history
     assert trees_equal(states, plain_states)
-    assert (graphs.env.capture.recorded, graphs.env.capture.fallbacks) == (2 * (6 + 1), 0)  # epochs, and an update
+    # epochs, and an update
+    assert (graphs.env.capture.recorded, graphs.env.capture.fallbacks) == (2 * (6 + 1), 0)
 
 
 def batch_by_number(feed, draws, minibatch):
@@ -123,12 +140,22 @@ FAULTS = [  # placement of the data, object, name, fault, message
     ("resident", Feed, "batch", batch_by_number, "of the graph is constant"),
     ("resident", Feed, "batch", batch_of_another_size, "in this pass"),
     ("streamed", StreamedFeed, "fetch", fetch_to_new_memory, "other memory in this pass"),
-    ("resident", "support.graph_recorder", "write_back", write_back_all_but_one, "another value in its buffer"),
+    (
+        "resident",
+        "support.graph_recorder",
+        "write_back",
+        write_back_all_but_one,
+        "another value in its buffer",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("placement", "owner", "name", "fault", "message"), FAULTS, ids=[row[4] for row in FAULTS])
-def test_the_recorder_finds_a_graph_that_computes_something_else(placement, owner, name, fault, message, monkeypatch):
+@pytest.mark.parametrize(
+    ("placement", "owner", "name", "fault", "message"), FAULTS, ids=[row[4] for row in FAULTS]
+)
+def test_the_recorder_finds_a_graph_that_computes_something_else(
+    placement, owner, name, fault, message, monkeypatch
+):
     monkeypatch.setattr(sys.modules[owner] if isinstance(owner, str) else owner, name, fault)
     with pytest.raises(ReplayFault, match=message):
         run(GraphRecorder(), data={"placement": placement})
@@ -137,7 +164,9 @@ def test_the_recorder_finds_a_graph_that_computes_something_else(placement, owne
 def test_the_recorder_finds_inputs_that_were_freed():
     def record():
         weights, total = torch.ones(3), torch.zeros(3)
-        return GraphRecorder(verify=False).record(lambda: {"total": total + weights}, {"total": total})
+        return GraphRecorder(verify=False).record(
+            lambda: {"total": total + weights}, {"total": total}
+        )
 
     with pytest.raises(ReplayFault, match=r"reads freed memory: float32 \[3\]"):
         record()()
@@ -156,11 +185,18 @@ def batch_that_writes(feed, draws, minibatch):
 
 @pytest.mark.parametrize(
     ("fault", "reason"),
-    [(batch_that_asks, "reads a value on the host"), (batch_that_writes, "the pass writes to its input")],
+    [
+        (batch_that_asks, "reads a value on the host"),
+        (batch_that_writes, "the pass writes to its input"),
+    ],
 )
-def test_a_loop_that_no_graph_can_hold_runs_as_it_is_and_is_counted_with_its_reason(fault, reason, monkeypatch):
+def test_a_loop_that_no_graph_can_hold_runs_as_it_is_and_is_counted_with_its_reason(
+    fault, reason, monkeypatch
+):
     monkeypatch.setattr(Feed, "batch", fault)
-    with pytest.warns(RuntimeWarning, match=f"env.capture: runs without a graph: .*{reason}") as said:
+    with pytest.warns(
+        RuntimeWarning, match=f"env.capture: runs without a graph: .*{reason}"
+    ) as said:
         scheduler, history, states = run(GraphRecorder())
     assert len(said) == 1
     assert scheduler.env.capture.fallbacks == history[0].graph_fallbacks == 6
@@ -170,7 +206,9 @@ def test_a_loop_that_no_graph_can_hold_runs_as_it_is_and_is_counted_with_its_rea
 
 def test_a_state_that_changes_its_shape_falls_back():
     capture = Capture(GraphRecorder())
-    with pytest.warns(RuntimeWarning, match=r"expected the leaf of the first pass or one of its form"):
+    with pytest.warns(
+        RuntimeWarning, match=r"expected the leaf of the first pass or one of its form"
+    ):
         grown = capture.repeat(lambda x: torch.cat((x, x)), torch.ones(1), 5)
     assert grown.shape == (32,)
     assert (capture.recorded, capture.fallbacks) == (0, 1)
@@ -205,7 +243,9 @@ def test_a_run_on_a_cpu_records_its_loops_unless_told_otherwise(mode, kind):
 
 
 class CountedGraphs:
-    """Graphs whose replay does nothing, as its launch looks to Python; `calls` before each replay."""
+    """Graphs whose replay does nothing, as its launch looks to Python; `calls` before each
+    replay.
+    """
 
     fewest_passes = 4
 
@@ -241,6 +281,8 @@ def test_a_replayed_minibatch_costs_the_host_few_calls():
 def test_a_graph_of_the_compiler_holds_the_passes_itself():
     capture = Capture(CpuGraphs())
     double = lambda carry: {"x": carry["x"] * 2}  # noqa: E731
-    repeat = torch.compile(lambda x: capture.repeat(double, {"x": x}, 9)["x"], fullgraph=True, backend="eager")
+    repeat = torch.compile(
+        lambda x: capture.repeat(double, {"x": x}, 9)["x"], fullgraph=True, backend="eager"
+    )
     assert repeat(torch.ones(2)).tolist() == [512.0, 512.0]
     assert capture.recorded == 0

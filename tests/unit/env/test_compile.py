@@ -48,9 +48,13 @@ def engine(**fields):
 
 
 def small(path=None, **fields):
-    """A run of two narrow hosts with one slot; `path`: where the schedule of a whole life of a seed is written."""
+    """A run of two narrow hosts with one slot; `path`: where the schedule of a whole life of a seed
+    is written.
+    """
     if path is not None:
-        path.write_text(json.dumps({"version": 1, "name": "life", "on_illegal": "wait", "steps": LIFE}))
+        path.write_text(
+            json.dumps({"version": 1, "name": "life", "on_illegal": "wait", "steps": LIFE})
+        )
         fields["policy_name"] = f"schedule:{path}"
     return tiny(
         **{
@@ -84,7 +88,10 @@ def episode(spec, compiler=torch.compile):
     """A run; its scheduler, its summaries, and the states at the ends of its rounds."""
     states = []
     hooks = Hooks(on_round=lambda _, scheduler: states.append(scheduler.state))
-    scheduler = Scheduler(build_setup(spec), Parts(compiled=CompiledUnits(spec.engine, compiler=compiler), hooks=hooks))
+    scheduler = Scheduler(
+        build_setup(spec),
+        Parts(compiled=CompiledUnits(spec.engine, compiler=compiler), hooks=hooks),
+    )
     with torch.no_grad():
         history = scheduler.run()
     return scheduler, history, states
@@ -100,9 +107,12 @@ def same(found, wanted):
 @pytest.mark.slow
 def test_a_life_of_seeds_makes_no_graph_after_the_first_round_and_the_same_numbers(tmp_path):
     file = tmp_path / "life.json"
-    scheduler, history, states = episode(small(file, rounds=3, seed=1, engine=engine()), counted_graph)
+    scheduler, history, states = episode(
+        small(file, rounds=3, seed=1, engine=engine()), counted_graph
+    )
     assert (history[0].germinated, history[0].fossilized, history[0].pruned) == (2, 1, 1)
-    assert [one.graphs for one in history] == [4, 0, 0]  # observation, policy, head and tail; a schedule learns nothing
+    # observation, policy, head and tail; a schedule learns nothing
+    assert [one.graphs for one in history] == [4, 0, 0]
     assert scheduler.compiled.totals.graphs == 4
     for found, wanted in zip(states, episode(small(file, rounds=3, seed=1))[2], strict=True):
         same(found, wanted)
@@ -111,7 +121,9 @@ def test_a_life_of_seeds_makes_no_graph_after_the_first_round_and_the_same_numbe
 def test_results_of_a_mode_with_cuda_graphs_outlive_the_next_call():
     memory = torch.zeros(3)
     twice = lambda x: (torch.mul(x, 2, out=memory), None)  # noqa: E731  (as a CUDA graph does)
-    double = CompiledUnits(engine(compile="max-autotune"), compiler=lambda function, **_: function).unit("head", twice)
+    double = CompiledUnits(
+        engine(compile="max-autotune"), compiler=lambda function, **_: function
+    ).unit("head", twice)
     first = double(torch.ones(3))
     double(torch.full((3,), 5.0))
     assert first[0].tolist() == [2.0, 2.0, 2.0]
@@ -145,14 +157,18 @@ def test_validation_of_every_way_of_blending_is_one_graph():
         judge = partial(validate, plan=ours.plan, net=ours.net)
         compiled = torch.compile(judge, fullgraph=True, dynamic=False, backend="eager")
         found = compiled(ours.state, ours.split, *ours.requested_coalitions)
-        assert torch.equal(found.accuracy, judge(ours.state, ours.split, *ours.requested_coalitions).accuracy)
+        assert torch.equal(
+            found.accuracy, judge(ours.state, ours.split, *ours.requested_coalitions).accuracy
+        )
 
 
 def test_the_time_of_making_a_graph_is_told_apart():
     now = [0.0]
 
     def compiler(function, **_):
-        """A function whose first call takes 100 seconds and makes a graph; nothing else takes any time."""
+        """A function whose first call takes 100 seconds and makes a graph; nothing else takes any
+        time.
+        """
         first = iter((True,))
 
         def run(*args, **knobs):
@@ -166,7 +182,9 @@ def test_the_time_of_making_a_graph_is_told_apart():
     spec = small(policy_name="germinate_one", rounds=2, episode_length=2, engine=engine())
     kept = MemorySink()
     units = CompiledUnits(spec.engine, compiler=compiler, clock=lambda: now[0])
-    scheduler = Scheduler(build_setup(spec), Parts(compiled=units, clock=lambda: now[0], sinks=(kept,)))
+    scheduler = Scheduler(
+        build_setup(spec), Parts(compiled=units, clock=lambda: now[0], sinks=(kept,))
+    )
     with torch.no_grad():
         history = scheduler.run()
     scheduler.reporter.close()
@@ -175,9 +193,13 @@ def test_the_time_of_making_a_graph_is_told_apart():
 
 
 def lived(setup, length=8):
-    """Epochs of a random life: a function that runs one under a plan, and the arguments and plan of each epoch."""
+    """Epochs of a random life: a function that runs one under a plan, and the arguments and plan of
+    each epoch.
+    """
     world = world_of(setup)
-    given = [(epoch.before, epoch.choice.action) for epoch in live(world, "random", epochs=length)][3:]
+    given = [(epoch.before, epoch.choice.action) for epoch in live(world, "random", epochs=length)][
+        3:
+    ]
 
     def run_under(plan):
         return partial(world.step, plan=plan)
@@ -200,12 +222,18 @@ def test_a_whole_epoch_is_one_graph_of_tensors_for_its_plan():
             same(got, run_under(plans[at])(*given[at]))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a CUDA device; this machine has none")
+@pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="a CUDA graph needs a CUDA device; this machine has none"
+)
 def test_a_cuda_graph_replays_a_whole_epoch():
     with torch.no_grad():
         run_under, given, plans = lived(build_setup(small(engine=EngineSpec(devices=("cuda",)))))
         step = run_under(plans[0])
-        static, graph, beside = tree_equality.copy_tree(given[0]), torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        static, graph, beside = (
+            tree_equality.copy_tree(given[0]),
+            torch.cuda.CUDAGraph(),
+            torch.cuda.Stream(),
+        )
         with torch.cuda.stream(beside):
             for _ in range(3):
                 step(*static)
@@ -262,7 +290,14 @@ def units_of(mode, compiler=counted_graph, **fields):
 def trained(out, units, **fields):
     """A short run that imitates in its first round."""
     ppo = PpoSpec(epochs=1, imitation_rounds=1)
-    spec = small(rounds=2, episode_length=2, ppo=ppo, engine=engine(compile=units.mode), final_episodes=0, **fields)
+    spec = small(
+        rounds=2,
+        episode_length=2,
+        ppo=ppo,
+        engine=engine(compile=units.mode),
+        final_episodes=0,
+        **fields,
+    )
     return train_ppo_vectorized(spec, out=out, parts=Parts(compiled=units))
 
 
@@ -342,7 +377,10 @@ def test_units_do_not_share_the_largest_number_of_graphs():
     compiler = lambda function, options, **fixed: torch.compile(function, backend="eager", **fixed)  # noqa: E731
     units = units_of("default", compiler)
     for number in range(10):
-        assert units.unit(f"add {number}", partial(torch.add, number))(torch.ones(1)).item() == number + 1
+        assert (
+            units.unit(f"add {number}", partial(torch.add, number))(torch.ones(1)).item()
+            == number + 1
+        )
 
 
 def test_seconds_of_compiling_are_shown_by_unit():
@@ -352,5 +390,9 @@ def test_seconds_of_compiling_are_shown_by_unit():
         console.end_compiling(unit, None)
         console.end_compiling(unit, seconds)
     console.finish(TrainResult((), None, (), None))
-    assert err.getvalue().splitlines() == ["compiling observe: 1 s", "compiling act: 12 s", "compiling act: 3 s"]
+    assert err.getvalue().splitlines() == [
+        "compiling observe: 1 s",
+        "compiling act: 12 s",
+        "compiling act: 3 s",
+    ]
     assert "compiled in 15.9 s: observe 1.3 s, act 14.6 s" in out.getvalue()

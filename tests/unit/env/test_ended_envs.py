@@ -28,10 +28,17 @@ REGIMES = {"hazard": 1.0, "least": 1, "views": {"plain": 1, "half": 1}}
 SIZES = {"envs": ENVS, "episode_length": HORIZON}
 WORLDS = {
     "resident": lambda: world_of(tiny_setup(episode_length=HORIZON)),
-    "streamed": lambda: world_of(tiny_setup(episode_length=HORIZON, data=replace(SMALL, placement="streamed"))),
+    "streamed": lambda: world_of(
+        tiny_setup(episode_length=HORIZON, data=replace(SMALL, placement="streamed"))
+    ),
     "tiny": lambda: mg.make("tiny", envs=ENVS, episode_length=HORIZON),
-    **rows_of_extra("regimes", lambda: {"regimes": partial(mg.make, "digits", regime=REGIMES, data=TINY, **SIZES)}),
-    "anytime": lambda: world_of(tiny_setup(episode_length=HORIZON, reward=mg.RewardSpec(rule="anytime"))),
+    **rows_of_extra(
+        "regimes",
+        lambda: {"regimes": partial(mg.make, "digits", regime=REGIMES, data=TINY, **SIZES)},
+    ),
+    "anytime": lambda: world_of(
+        tiny_setup(episode_length=HORIZON, reward=mg.RewardSpec(rule="anytime"))
+    ),
 }
 WORLDS |= rows_of_extra(
     "text", lambda: {"text": lambda: mg.make("pydoc", envs=ENVS, episode_length=HORIZON, data=TEXT)}
@@ -85,7 +92,9 @@ def test_an_env_that_has_ended_may_only_wait(world):
     assert [row.nonzero().flatten().tolist() for row in masks.op] == [[int(Op.WAIT)]] * ENVS
     assert torch.equal(masks.op, masks.slot.any(-1))
     assert not actions.random(env, states[-1], steps[-1].seen)[:, 0].any()
-    assert any(step.masks.op[:, 1:].any() for step in steps[:-1]), "before its horizon an env has more choices"
+    assert any(step.masks.op[:, 1:].any() for step in steps[:-1]), (
+        "before its horizon an env has more choices"
+    )
 
 
 @every_world

@@ -1,4 +1,6 @@
-"""The functional environment: pure steps, restarts of some envs, plans, crossings, and the scheduler's own epochs."""
+"""The functional environment: pure steps, restarts of some envs, plans, crossings, and the
+scheduler's own epochs.
+"""
 
 from dataclasses import replace
 
@@ -54,7 +56,9 @@ def sick(t, state):
 
 @pytest.mark.parametrize("change", [None, sick], ids=["healthy", "rolled back"])
 def test_an_episode_by_hand_is_the_one_of_the_scheduler_bit_for_bit(change):
-    scheduler = Scheduler(tiny_setup(episode_length=8, rounds=1, governor=GovernorSpec(snapshot_every=2)))
+    scheduler = Scheduler(
+        tiny_setup(episode_length=8, rounds=1, governor=GovernorSpec(snapshot_every=2))
+    )
     run_epoch, epochs = scheduler.run_epoch, []
 
     def kept(state, seen, hidden, segment, t):
@@ -114,7 +118,8 @@ def test_restarted_rows_begin_the_next_episode_and_the_others_stay_bit_for_bit(l
     fresh, first = env.reset(1)
     for old, row in ((states[5], ~ROWS), (fresh, ROWS)):
         assert all(
-            torch.equal(a, b) for a, b in zip(leaves(after[row]).values(), leaves(old[row]).values(), strict=True)
+            torch.equal(a, b)
+            for a, b in zip(leaves(after[row]).values(), leaves(old[row]).values(), strict=True)
         )
     assert after.clock.episode.tolist() == [1, 0, 0, 1]
     assert after.clock.epoch.tolist() == [0, 5, 5, 0]
@@ -125,7 +130,9 @@ def test_restarted_rows_begin_the_next_episode_and_the_others_stay_bit_for_bit(l
 
 
 def test_rows_that_restart_live_as_they_would_in_a_whole_reset(lived):
-    """The sizes of groups differ, so hosts agree up to rounding; everything discrete agrees exactly."""
+    """The sizes of groups differ, so hosts agree up to rounding; everything discrete agrees
+    exactly.
+    """
     env, states, acts, _ = lived
     mixed, _ = env.restart(states[5], ROWS)
     whole, _ = env.reset(1)
@@ -146,7 +153,9 @@ def test_a_step_with_its_plan_runs_without_any_number(lived):
     fresh, _ = bare.reset()
     assert {leaf.device for leaf in leaves(fresh).values()} == {META}
     for t in range(8):
-        after, step = bare.step(states[t].to(META), acts[t].to(META), plan=env.plan(states[t], acts[t]))
+        after, step = bare.step(
+            states[t].to(META), acts[t].to(META), plan=env.plan(states[t], acts[t])
+        )
         assert {name: leaf.shape for name, leaf in leaves(after).items()} == {
             name: leaf.shape for name, leaf in leaves(states[t + 1]).items()
         }
@@ -161,7 +170,10 @@ def test_illegal_actions_change_no_topology(lived):
         action = torch.randint(-3, 99, (env.envs, len(HEADS)), generator=draw)
         action[:, Head.OP] = torch.where(step.masks.op.all(-1), 99, step.masks.op.long().argmin(-1))
         after, wrong = env.step(states[t + 1], action)
-        assert not wrong.outcome.executed.any() or (wrong.outcome.effective_op[wrong.outcome.executed] == 0).all()
+        assert (
+            not wrong.outcome.executed.any()
+            or (wrong.outcome.effective_op[wrong.outcome.executed] == 0).all()
+        )
         assert (wrong.outcome.reason != 0).all()
         waited, _ = env.step(states[t + 1], actions.wait(env))
         assert torch.equal(after.slots.stage, waited.slots.stage)
@@ -179,10 +191,19 @@ def test_an_action_by_heads_is_the_same_action(lived):
 @pytest.mark.parametrize(
     ("action", "message"),
     [
-        (torch.zeros(4, 7, dtype=torch.int64), r"action: expected int64 \[4, 8\], got torch.int64 \[4, 7\]"),
-        (torch.zeros(3, 8, dtype=torch.int64), r"action: expected int64 \[4, 8\], got torch.int64 \[3, 8\]"),
+        (
+            torch.zeros(4, 7, dtype=torch.int64),
+            r"action: expected int64 \[4, 8\], got torch.int64 \[4, 7\]",
+        ),
+        (
+            torch.zeros(3, 8, dtype=torch.int64),
+            r"action: expected int64 \[4, 8\], got torch.int64 \[3, 8\]",
+        ),
         (torch.zeros(4, 8), r"action: expected int64 \[4, 8\], got torch.float32"),
-        (TensorDict({"op": torch.zeros(4).long()}, [4]), "action: expected the heads op, slot, .*, got op"),
+        (
+            TensorDict({"op": torch.zeros(4).long()}, [4]),
+            "action: expected the heads op, slot, .*, got op",
+        ),
         (
             actions.to_heads(torch.zeros(4, 8).long()).update({"tempo": torch.zeros(4)}),
             r"action.tempo: expected int64 \[4\], got torch.float32 \[4\]",
@@ -198,7 +219,9 @@ def test_an_action_of_another_form_is_refused(lived, action, message):
 
 def test_random_actions_are_legal_and_follow_the_clock(lived):
     env, states, acts, steps = lived
-    assert all((step.outcome.reason < 20).all() for step in steps), "a reason from 20 on is an illegal action"
+    assert all((step.outcome.reason < 20).all() for step in steps), (
+        "a reason from 20 on is an illegal action"
+    )
     assert torch.equal(actions.random(env, states[3], steps[2].seen), acts[3])
     assert not torch.equal(acts[2], acts[3])
     assert all((acts[t][:, head] < size).all() for t in range(8) for head, size in SIZES.items())
@@ -219,7 +242,9 @@ def test_draws_of_random_actions_differ_are_legal_and_can_be_repeated(lived):
 @pytest.mark.parametrize("draw", [-1, 2**24, 1.5, "1"])
 def test_a_draw_that_is_no_number_of_a_draw_is_refused(lived, draw):
     env, states, _, _ = lived
-    with pytest.raises(mg.ConfigError, match=f"^draw: expected an integer in 0 .. 16777215, got .?{draw}"):
+    with pytest.raises(
+        mg.ConfigError, match=f"^draw: expected an integer in 0 .. 16777215, got .?{draw}"
+    ):
         actions.random(env, states[0], env.observe(states[0]), draw=draw)
 
 
@@ -245,7 +270,9 @@ def test_names_that_an_environment_lacks_are_refused_all_at_once(lived):
         "action.blueprint: expected one of conv_light",
         "action.speed: expected one of op",
     ]
-    with pytest.raises(mg.ConfigError, match=r"action.slot: expected one of op, got an unknown name"):
+    with pytest.raises(
+        mg.ConfigError, match=r"action.slot: expected one of op, got an unknown name"
+    ):
         mg.actions.build(lived[0], mg.Op.WAIT, slot="r0c0")
     with pytest.raises(mg.ConfigError, match=r'action.op: expected one of WAIT, .*, got "GROW"'):
         mg.actions.build(lived[0], "GROW")
@@ -253,7 +280,10 @@ def test_names_that_an_environment_lacks_are_refused_all_at_once(lived):
 
 def test_envs_are_the_same_by_number_and_by_key():
     env = mg.make(tiny(envs=6))
-    part, keyed = mg.make(tiny(envs=6), envs=2, first=3), mg.make(tiny(), keys=rng.env_keys(0, 3, 2))
+    part, keyed = (
+        mg.make(tiny(envs=6), envs=2, first=3),
+        mg.make(tiny(), keys=rng.env_keys(0, 3, 2)),
+    )
     whole, _ = env.reset()
     for other in (part, keyed):
         state, _ = other.reset()
@@ -263,7 +293,10 @@ def test_envs_are_the_same_by_number_and_by_key():
 
 
 def test_streams_of_instances_have_no_task_in_common():
-    drawn = {name: mg.make(tiny(envs=16), instances=name).reset()[0] for name in ("train", "held-out", "test")}
+    drawn = {
+        name: mg.make(tiny(envs=16), instances=name).reset()[0]
+        for name in ("train", "held-out", "test")
+    }
     kinds = [state.instance.class_of for state in drawn.values()]
     assert all(not torch.equal(kinds[i], kinds[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
     assert [state.clock.episode[0].item() for state in drawn.values()] == [0, 10**6, 2 * 10**6]
@@ -280,10 +313,10 @@ def test_episodes_may_differ_by_env():
 @pytest.mark.parametrize(
     ("call", "kind", "message"),
     [
-        (lambda: mg.make("digits", instances="valid"), mg.ConfigError, "instances: expected one of train, held-out"),
+        (lambda: mg.make("digits", instances="valid"), mg.ConfigError, "instances: expected one of train, " "held-out"),
         (lambda: mg.make("digit"), mg.ConfigError, "task: expected"),
         (lambda: mg.make("digits", envs=0), mg.ConfigError, "envs: expected"),
-        (lambda: mg.make("digits", envs="4"), mg.ConfigError, 'envs: expected an integer in 1 .. 65536, got "4"'),
+        (lambda: mg.make("digits", envs="4"), mg.ConfigError, 'envs: expected an integer in 1 .. ' '65536, ' 'got ' '"4"'),
         (lambda: mg.make("digits", num_envs=4), mg.ConfigError, r"num_envs: .*\(did you mean envs\?\)"),
         (lambda: mg.make(tiny()).reset(-1), mg.ConfigError, "episode: expected >= 0, got -1"),
         (lambda: mg.make("digits", device="cuda:77"), mg.DeviceError, "engine.devices: expected"),
@@ -309,7 +342,9 @@ def test_any_number_of_envs_can_be_made_whatever_the_update_would_like():
 
 
 def test_settings_beside_a_spec_override_it():
-    env = mg.make(mg.RunSpec(preset="tiny", seed=5), envs=8, lifecycle={"min_training_epochs": 2}, max_seeds=2)
+    env = mg.make(
+        mg.RunSpec(preset="tiny", seed=5), envs=8, lifecycle={"min_training_epochs": 2}, max_seeds=2
+    )
     assert (env.envs, env.spec.seed, env.spec.max_seeds) == (8, 5, 2)
     assert env.spec.lifecycle.min_training_epochs == 2
     assert env.spec.lifecycle.auto_forward == ("TRAIN", "BLEND", "HOLD")
@@ -343,7 +378,10 @@ def test_a_rule_that_breaks_its_contract_is_refused():
 
 def test_steps_over_streamed_data_are_pure_too():
     data = DataSpec(batch=8, minibatches=2, val_samples=32)
-    setups = [tiny_setup(episode_length=4, data=replace(data, placement=place)) for place in ("resident", "streamed")]
+    setups = [
+        tiny_setup(episode_length=4, data=replace(data, placement=place))
+        for place in ("resident", "streamed")
+    ]
     resident, flowing = map(world_of, setups)
     (states, acts, _), other = episode(resident), episode(flowing)[0]
     with flowing:
@@ -353,7 +391,10 @@ def test_steps_over_streamed_data_are_pure_too():
         late = [env.step(states[4], actions.wait(env))[0] for env in (resident, flowing)]
         assert trees_equal(*late)
         mixed = [env.restart(states[2], ROWS)[0] for env in (resident, flowing)]
-        after = [env.step(state, acts[0])[0] for env, state in zip((resident, flowing), mixed, strict=True)]
+        after = [
+            env.step(state, acts[0])[0]
+            for env, state in zip((resident, flowing), mixed, strict=True)
+        ]
         assert trees_equal(*after)
         plan = flowing.plan(states[1], acts[1])
         assert trees_equal(flowing.step(states[1], acts[1], plan=plan)[0], states[2])
@@ -367,7 +408,9 @@ def test_a_control_holds_beyond_the_horizon():
 
 
 def sterile(slots):
-    """No GERMINATE but in the second slot, and nothing at all where it holds a seed; FOSSILIZE whatever is legal."""
+    """No GERMINATE but in the second slot, and nothing at all where it holds a seed; FOSSILIZE
+    whatever is legal.
+    """
     allowed = torch.zeros(len(slots), len(mg.Op), slots.stage.shape[1], dtype=torch.bool)
     allowed[:, mg.Op.GERMINATE, 1] = slots.stage[:, 1] == int(Stage.DORMANT)
     allowed[:, mg.Op.FOSSILIZE] = True
@@ -378,17 +421,25 @@ def test_an_environment_obeys_a_mask_of_ones_own_within_what_is_legal():
     env = mg.make(tiny(episode_length=8), control=mg.MaskControl(sterile))
     states, acts, steps = episode(env)
     free = [env.observe(state) for state in states]
-    assert torch.equal(free[0].masks.op.int().argmax(-1), torch.full((env.envs,), int(mg.Op.GERMINATE)))
-    assert (acts[0][:, [Head.OP, Head.SLOT]] == torch.tensor([mg.Op.GERMINATE, 1])).all(), "the only choice left"
+    assert torch.equal(
+        free[0].masks.op.int().argmax(-1), torch.full((env.envs,), int(mg.Op.GERMINATE))
+    )
+    assert (acts[0][:, [Head.OP, Head.SLOT]] == torch.tensor([mg.Op.GERMINATE, 1])).all(), (
+        "the only choice left"
+    )
     for state, seen in zip(states, free, strict=True):
         legal = mg.rules.legal(state.slots, env.limits)
         assert not (seen.masks.slot & ~legal).any()
         assert seen.masks.op.any(-1).all()
-    assert all((step.outcome.reason < 20).all() for step in steps), "a reason from 20 on is an illegal action"
+    assert all((step.outcome.reason < 20).all() for step in steps), (
+        "a reason from 20 on is an illegal action"
+    )
     ops = torch.stack(acts)[..., Head.OP]
     assert not ((ops != mg.Op.WAIT) & (ops != mg.Op.GERMINATE) & (ops != mg.Op.FOSSILIZE)).any()
     other, _ = env.with_seed(3).reset()
-    assert torch.equal(env.with_seed(3).observe(other).masks.op, free[0].masks.op), "a seed keeps the mask"
+    assert torch.equal(env.with_seed(3).observe(other).masks.op, free[0].masks.op), (
+        "a seed keeps the mask"
+    )
 
 
 def test_a_run_obeys_a_mask_of_ones_own():
@@ -404,7 +455,10 @@ def test_a_run_obeys_a_mask_of_ones_own():
 @pytest.mark.parametrize(
     ("mask", "message"),
     [
-        (lambda slots: slots.stage > 0, r"^mask <lambda>: expected bool \[4, 6, 3\], got torch.bool \[4, 3\]"),
+        (
+            lambda slots: slots.stage > 0,
+            r"^mask <lambda>: expected bool \[4, 6, 3\], got torch.bool \[4, 3\]",
+        ),
         (
             lambda slots: torch.ones(4, 6, 3),
             r"^mask <lambda>: expected bool \[4, 6, 3\], got torch.float32 \[4, 6, 3\]",
@@ -419,7 +473,8 @@ def test_a_mask_of_another_form_is_refused(mask, message):
 
 def test_a_function_is_no_control():
     with pytest.raises(
-        mg.ConfigError, match=r"^control: expected a control, such as morphogen.MaskControl\(mask\), got <f"
+        mg.ConfigError,
+        match=r"^control: expected a control, such as morphogen.MaskControl\(mask\), got <f",
     ):
         mg.make("tiny", control=sterile)
 
@@ -444,7 +499,8 @@ def push_tangent(call, at):
         return forward_ad.unpack_dual(call(forward_ad.make_dual(at, torch.ones_like(at)))).tangent
 
 
-OWN_WARNING = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # of torch, in forward mode
+# of torch, in forward mode
+OWN_WARNING = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 TRANSFORMS = {
     "requires_grad": differentiate,
     "dual": push_tangent,
@@ -467,7 +523,9 @@ def formula_env():
 @pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
 @pytest.mark.parametrize("planned", [True, False], ids=["plan", "no plan"])
 @pytest.mark.parametrize("task", ["trained", "formula"])
-def test_every_transform_of_a_step_is_refused_in_one_sentence(lived, formula_env, task, planned, transform):
+def test_every_transform_of_a_step_is_refused_in_one_sentence(
+    lived, formula_env, task, planned, transform
+):
     env = lived[0] if task == "trained" else formula_env
     state = env.reset()[0]
     action = actions.wait(env)
@@ -476,7 +534,9 @@ def test_every_transform_of_a_step_is_refused_in_one_sentence(lived, formula_env
     def reward(params):
         return env.step(with_host(state, params), action, plan=plan)[1].reward.sum()
 
-    with pytest.raises(RuntimeError, match=r"^Environment.step has no derivative and no vmap: call it outside of "):
+    with pytest.raises(
+        RuntimeError, match=r"^Environment.step has no derivative and no vmap: call it outside of "
+    ):
         transform(reward, state.host.params)
     with torch.no_grad():  # parameters of a module, without a derivative
         reward(state.host.params.clone().requires_grad_())
@@ -488,13 +548,17 @@ def test_vmap_of_other_inputs_of_an_environment_is_refused(formula_env):
     two = torch.stack((actions.wait(env),) * 2)
     calls = {
         "step": lambda: torch.func.vmap(lambda action: env.step(state, action)[1].reward)(two),
-        "reset": lambda: torch.func.vmap(lambda episode: env.reset(episode)[0].host.params)(two[..., 0]),
-        "start": lambda: torch.func.vmap(lambda params: env.start(with_host(state, params))[0].host.params)(
-            torch.stack((state.host.params,) * 2)
+        "reset": lambda: torch.func.vmap(lambda episode: env.reset(episode)[0].host.params)(
+            two[..., 0]
         ),
+        "start": lambda: torch.func.vmap(
+            lambda params: env.start(with_host(state, params))[0].host.params
+        )(torch.stack((state.host.params,) * 2)),
     }
     for name, call in calls.items():
-        with pytest.raises(RuntimeError, match=f"^Environment.{name} has no derivative and no vmap"):
+        with pytest.raises(
+            RuntimeError, match=f"^Environment.{name} has no derivative and no vmap"
+        ):
             call()
 
 
@@ -512,7 +576,9 @@ def test_every_transform_of_validation_and_of_a_minibatch_is_refused(formula_env
     specs = {"net": env.net, "spec": env.spec.host, "lifecycle": env.spec.lifecycle}
 
     def loss(params):
-        return mg.steps.validate(with_host(state, params), split, *requested, plan, net=env.net).loss.sum()
+        return mg.steps.validate(
+            with_host(state, params), split, *requested, plan, net=env.net
+        ).loss.sum()
 
     def trained(params):
         started = mg.steps.start_epoch(with_host(state, params), plan, net=env.net)
@@ -524,7 +590,9 @@ def test_every_transform_of_validation_and_of_a_minibatch_is_refused(formula_env
 
 
 def test_rules_and_policies_have_derivatives_beside_steps(formula_env):
-    """Parameters of a rule and of a policy may require gradients while the envs move; `torch.func` takes both."""
+    """Parameters of a rule and of a policy may require gradients while the envs move; `torch.func`
+    takes both.
+    """
     price = torch.tensor(0.5, requires_grad=True)
 
     def priced(inputs):
@@ -553,7 +621,8 @@ def test_rules_and_policies_have_derivatives_beside_steps(formula_env):
 
 def test_a_stream_is_not_confused_with_the_setting_of_the_same_name():
     expected = (
-        r"^instances: expected one of train, held-out, test, a stream of tasks, got \"single\"; whether tasks vary"
+        r"^instances: expected one of train, held-out, test, a stream of tasks, got \"single\"; "
+        r"whether tasks vary"
     )
     with pytest.raises(mg.ConfigError, match=expected):
         mg.make("tiny", instances="single")

@@ -1,4 +1,6 @@
-"""Pieces: envs give the same bits in pieces as at once, in bounded memory; a run that cannot fit is refused."""
+"""Pieces: envs give the same bits in pieces as at once, in bounded memory; a run that cannot fit is
+refused.
+"""
 
 from dataclasses import replace
 
@@ -21,7 +23,8 @@ from morphogen.vocab.stage import Stage
 
 MIB = 2**20
 by_kernels = pytest.mark.skipif(
-    not (kernels.AVAILABLE and kernels.CAN_CONVOLVE), reason="plain products may differ in the last bits"
+    not (kernels.AVAILABLE and kernels.CAN_CONVOLVE),
+    reason="plain products may differ in the last bits",
 )
 
 
@@ -47,7 +50,9 @@ def states(built, piece_envs):
     ("task", "envs", "sizes"),
     [("digits", 9, (2, 4)), pytest.param("cifar_baseline", 5, (2,), marks=needs_extra("cifar"))],
 )
-def test_every_env_has_the_same_bits_in_pieces_of_any_size(tmp_path, task, envs, sizes, placement, norm):
+def test_every_env_has_the_same_bits_in_pieces_of_any_size(
+    tmp_path, task, envs, sizes, placement, norm
+):
     cifar_files(tmp_path)
     spec = tiny(task=task, envs=envs, max_seeds=0, host={"norm": norm})
     data = {"placement": placement, "dir": str(tmp_path), "val_samples": 20}
@@ -69,7 +74,9 @@ def test_pieces_hold_every_env_once_in_order_and_none_alone(envs, size):
 @given(low=st.floats(1, 1e5), more=st.floats(1, 100))
 def test_a_larger_budget_never_makes_more_pieces(low, more):
     built = tiny_setup()
-    budgets = [replace(built.spec, engine=EngineSpec(activation_mib=mib)) for mib in (low, low * more)]
+    budgets = [
+        replace(built.spec, engine=EngineSpec(activation_mib=mib)) for mib in (low, low * more)
+    ]
     needed = built.kind.activation_bytes(built.spec, built.net, 1_000)
     small, large = (piece_size(spec, needed, built.device) for spec in budgets)
     assert 2 <= small <= large
@@ -87,7 +94,10 @@ def test_a_gpu_takes_more_envs_at_once_unless_a_setting_says_otherwise():
 
 def test_a_run_that_cannot_fit_says_so_before_it_starts(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(setup, "reachable_memory", lambda: 8 * MIB)
-    text = r"^envs: 4,096 need [\d.]+ GiB on cpu \(state [\d.]+, activations [\d.]+\), at most 0\.0 GiB"
+    text = (
+        r"^envs: 4,096 need [\d.]+ GiB on cpu \(state [\d.]+, activations [\d.]+\), at most "
+        r"0\.0 GiB"
+    )
     with pytest.raises(DeviceError, match=text):
         tiny_setup(envs=4_096)
     assert main(["train", "ppo", "--device", "cpu", "--out", str(tmp_path / "run")]) == 2
@@ -105,4 +115,7 @@ def test_a_smaller_budget_lets_a_run_fit(monkeypatch):
     monkeypatch.setattr(setup, "reachable_memory", lambda: 600 * MIB)
     with pytest.raises(DeviceError, match="activations"):
         tiny_setup(envs=4_096, data={"val_samples": 300}, engine={"activation_mib": 1e5})
-    assert tiny_setup(envs=4_096, data={"val_samples": 300}, engine={"activation_mib": 64}).piece_envs < 4_096
+    assert (
+        tiny_setup(envs=4_096, data={"val_samples": 300}, engine={"activation_mib": 64}).piece_envs
+        < 4_096
+    )

@@ -1,4 +1,6 @@
-"""Reward rules of other packages: found by name, imported when a run names them, refused with one clear line."""
+"""Reward rules of other packages: found by name, imported when a run names them, refused with one
+clear line.
+"""
 
 import json
 import os
@@ -72,8 +74,12 @@ def dry(rule):
 
 
 def test_an_offered_name_is_known_before_anything_is_imported(tmp_path, monkeypatch, capsys):
-    offer(tmp_path, monkeypatch, points={"thrift": "thrift"}, source="raise RuntimeError('imported')")
-    code, out, _ = tried(capsys, monkeypatch, tmp_path, "train", "--reward", "thrift", "--print-config")
+    offer(
+        tmp_path, monkeypatch, points={"thrift": "thrift"}, source="raise RuntimeError('imported')"
+    )
+    code, out, _ = tried(
+        capsys, monkeypatch, tmp_path, "train", "--reward", "thrift", "--print-config"
+    )
     assert (code, json.loads(out)["reward"]["rule"]) == (0, "thrift")
     assert "thrift_rules" not in sys.modules
     code, _, lines = tried(capsys, monkeypatch, tmp_path, *dry("greed"))
@@ -94,14 +100,22 @@ def test_an_offered_rule_is_used_by_flag_and_by_file(tmp_path, monkeypatch, caps
 
 
 BROKEN = {
-    "missing": ("nowhere", "cannot be imported: AttributeError: module 'thrift_rules' has no attribute 'nowhere'"),
-    "number": ("number", "reward.rule: number of thrift_rules 0.1: expected a function (spec, terms) -> rule, got 3"),
+    "missing": (
+        "nowhere",
+        "cannot be imported: AttributeError: module 'thrift_rules' has no attribute 'nowhere'",
+    ),
+    "number": (
+        "number",
+        "reward.rule: number of thrift_rules 0.1: expected a function (spec, terms) -> rule, got 3",
+    ),
     "failing": ("failing", "reward.rule: failing of thrift_rules 0.1: KeyError: 'no such price'"),
 }
 
 
 @pytest.mark.parametrize("name", list(BROKEN))
-def test_a_rule_that_cannot_be_used_stops_its_own_runs_with_one_line_and_no_other(tmp_path, monkeypatch, capsys, name):
+def test_a_rule_that_cannot_be_used_stops_its_own_runs_with_one_line_and_no_other(
+    tmp_path, monkeypatch, capsys, name
+):
     target, said = BROKEN[name]
     offer(tmp_path, monkeypatch, points={name: target, "thrift": "thrift"})
     code, out, lines = tried(capsys, monkeypatch, tmp_path, *dry(name))
@@ -111,7 +125,9 @@ def test_a_rule_that_cannot_be_used_stops_its_own_runs_with_one_line_and_no_othe
         assert tried(capsys, monkeypatch, tmp_path, *dry(other))[::2] == (0, [])
 
 
-def test_a_package_that_cannot_be_imported_stops_only_who_wants_its_rule(tmp_path, monkeypatch, capsys):
+def test_a_package_that_cannot_be_imported_stops_only_who_wants_its_rule(
+    tmp_path, monkeypatch, capsys
+):
     offer(tmp_path, monkeypatch, points={"thrift": "thrift"}, source="import not_there_at_all")
     code, _, lines = tried(capsys, monkeypatch, tmp_path, *dry("thrift"))
     assert code == 2
@@ -130,7 +146,8 @@ def test_two_packages_with_one_name_stop_the_runs_that_want_it(tmp_path, monkeyp
     code, _, lines = tried(capsys, monkeypatch, tmp_path, *dry("thrift"))
     assert code == 2
     assert lines == [
-        "morphogen: error: reward.rule: expected one package with thrift, got other_rules 0.1 and thrift_rules 0.1; "
+        "morphogen: error: reward.rule: expected one package with thrift, got other_rules "
+        "0.1 and thrift_rules 0.1; "
         "uninstall one"
     ]
     assert tried(capsys, monkeypatch, tmp_path, *dry("delta"))[::2] == (0, [])
@@ -151,7 +168,9 @@ def test_no_package_takes_the_name_of_a_rule_from_here(tmp_path, monkeypatch, ca
 
 
 @pytest.mark.slow
-def test_the_command_lists_every_rule_with_its_meaning_and_ranks_what_can_be_used(tmp_path, monkeypatch, capsys):
+def test_the_command_lists_every_rule_with_its_meaning_and_ranks_what_can_be_used(
+    tmp_path, monkeypatch, capsys
+):
     points = {"thrift": "thrift", "missing": "nowhere", "delta": "thrift", "two words": "thrift"}
     offer(tmp_path, monkeypatch, points=points)
     code, out, lines = tried(capsys, monkeypatch, tmp_path, "rewards")
@@ -162,7 +181,9 @@ def test_the_command_lists_every_rule_with_its_meaning_and_ranks_what_can_be_use
         ("rent", "own", "`delta`, but parameters are paid per step"),
         ("thrift", "thrift_rules 0.1", "Accuracy that is delivered, less a little"),
     ):
-        assert any(row.split(maxsplit=1)[0] == name and whose in row and start in row for row in rows)
+        assert any(
+            row.split(maxsplit=1)[0] == name and whose in row and start in row for row in rows
+        )
     assert not any(row.startswith("missing") for row in rows)
     titles = [line.strip() for line in out.splitlines() if "discounted returns" in line]
     origins = dict.fromkeys(RULES.origin(name) for name in RULES if name != "missing")
@@ -171,16 +192,22 @@ def test_the_command_lists_every_rule_with_its_meaning_and_ranks_what_can_be_use
     assert three[:6] == ["three", "good", "75.259", "0.499", "0.499", "0.499"]
     notes = {line.removeprefix("morphogen: note: ") for line in lines}
     assert len(notes) == len(lines) == 3
-    assert any("reward.rule: missing of thrift_rules 0.1: cannot be imported" in note for note in notes)
+    assert any(
+        "reward.rule: missing of thrift_rules 0.1: cannot be imported" in note for note in notes
+    )
     assert any("expected a free name, got 'delta'" in note for note in notes)
     assert any(
-        "expected a name of letters and digits, with . _ - between them, got 'two words'" in note for note in notes
+        "expected a name of letters and digits, with . _ - between them, got 'two words'" in note
+        for note in notes
     )
 
 
 def test_the_front_door_knows_installed_rules(tmp_path, monkeypatch):
     offer(tmp_path, monkeypatch, points={"thrift": "thrift"})
-    code = "import morphogen as mg, sys; print(mg.RewardSpec(rule='thrift').rule, 'torch' in sys.modules)"
+    code = (
+        "import morphogen as mg, sys; print(mg.RewardSpec(rule='thrift').rule, 'torch' in "
+        "sys.modules)"
+    )
     roots = [str(tmp_path), os.path.dirname(os.path.dirname(morphogen.__file__))]
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -197,7 +224,9 @@ def test_many_rules_of_one_origin_stand_in_tables_that_fit_a_terminal():
     for i in range(8):
         RULES.register(
             f"rule{i}",
-            rule_from_function(lambda inputs, i=i: {"gain": torch.full_like(inputs.committed_acc, float(i))}),
+            rule_from_function(
+                lambda inputs, i=i: {"gain": torch.full_like(inputs.committed_acc, float(i))}
+            ),
         )
     rules, faults = rewards.load_rules()
     tables = rewards.return_tables({name: rules[name] for name in rules if name.startswith("rule")})
@@ -227,20 +256,27 @@ class Crooked:
     slot_scale: float = 0.0
 
     def init(self, envs, slots, device="cpu"):
-        return TensorDict({"seen": torch.zeros(envs, device=device)}, batch_size=[envs], device=device)
+        return TensorDict(
+            {"seen": torch.zeros(envs, device=device)}, batch_size=[envs], device=device
+        )
 
     def potential(self, inputs, ledger):
         return torch.zeros_like(inputs.committed_acc), torch.ones_like(inputs.horizon)
 
     def __call__(self, inputs, ledger):
         zero = torch.zeros_like(inputs.committed_acc)
-        parts = {"gain": inputs.clean_improvement / 100, "governor": torch.where(inputs.rolled_back, -1.0, zero)}
+        parts = {
+            "gain": inputs.clean_improvement / 100,
+            "governor": torch.where(inputs.rolled_back, -1.0, zero),
+        }
         reward = self.total(inputs, sum(parts.values()))
         return reward, self.paid(inputs, parts), ledger.replace({"seen": ledger["seen"] + 1})
 
 
 CROOKED = {
-    "step 50: reward: expected finite numbers": Crooked(total=lambda step, total: total / ~step.rolled_back),
+    "step 50: reward: expected finite numbers": Crooked(
+        total=lambda step, total: total / ~step.rolled_back
+    ),
     r"reward: expected torch.float32 \[11\], got torch.float32 \[11, 3\]": Crooked(
         total=lambda step, total: step.slots.alpha
     ),
@@ -250,11 +286,15 @@ CROOKED = {
     "components: expected gain, governor, got gain, governor, tip": Crooked(
         paid=lambda step, parts: {**parts, "tip": parts["gain"] * 0}
     ),
-    "components: expected gain, governor, got gain": Crooked(paid=lambda step, parts: {"gain": parts["gain"]}),
+    "components: expected gain, governor, got gain": Crooked(
+        paid=lambda step, parts: {"gain": parts["gain"]}
+    ),
     r"components: expected a tuple of distinct names, got \['gain', 'governor'\]": Crooked(
         components=["gain", "governor"]
     ),
-    r"components: expected a tuple of distinct names, got \('gain', 'gain'\)": Crooked(components=("gain", "gain")),
+    r"components: expected a tuple of distinct names, got \('gain', 'gain'\)": Crooked(
+        components=("gain", "gain")
+    ),
 }
 
 
@@ -268,7 +308,9 @@ def test_a_rule_whose_numbers_have_another_form_is_refused_before_the_run(said):
 def test_a_rule_that_keeps_its_contract_is_used_as_it_is():
     straight = Crooked()
     RULES.register("straight", lambda spec, terms: replace(straight))
-    RULES.register("plain", rule_from_function(lambda inputs: {"gain": inputs.clean_improvement / 100}))
+    RULES.register(
+        "plain", rule_from_function(lambda inputs: {"gain": inputs.clean_improvement / 100})
+    )
     assert build_rule(RewardSpec(rule="straight"), **asdict(TERMS)) == straight
     assert isinstance(build_rule(RewardSpec(rule="plain"), **asdict(TERMS)), FunctionRule)
 
@@ -276,12 +318,18 @@ def test_a_rule_that_keeps_its_contract_is_used_as_it_is():
 @pytest.mark.parametrize(
     ("builder", "said"),
     [
-        (lambda inputs: {"gain": inputs.clean_improvement}, "expected the builder of a rule, got a function: wrap"),
+        (
+            lambda inputs: {"gain": inputs.clean_improvement},
+            "expected the builder of a rule, got a function: wrap",
+        ),
         (
             rule_from_function(lambda inputs: inputs.clean_improvement),
             "expected a dict of named parts of the reward, got",
         ),
-        (rule_from_function(lambda inputs: {}), "expected a dict of named parts of the reward, got {}"),
+        (
+            rule_from_function(lambda inputs: {}),
+            "expected a dict of named parts of the reward, got {}",
+        ),
     ],
 )
 def test_a_function_that_is_no_rule_is_refused_with_the_remedy(builder, said):

@@ -1,4 +1,6 @@
-"""Numbers that are no numbers, put into real epochs: who is rolled back, when, and what is seen next."""
+"""Numbers that are no numbers, put into real epochs: who is rolled back, when, and what is seen
+next.
+"""
 
 import json
 
@@ -33,7 +35,11 @@ def grown(tmp_path, **fields):
     path = tmp_path / "grow.json"
     path.write_text(json.dumps({"version": 1, "name": "grow", "steps": STEPS}))
     life = LifecycleSpec(min_training_epochs=1, min_gradient_health=0.0)
-    return world_of(tiny_setup(envs=3, episode_length=LENGTH, lifecycle=life, policy_name=f"schedule:{path}", **fields))
+    return world_of(
+        tiny_setup(
+            envs=3, episode_length=LENGTH, lifecycle=life, policy_name=f"schedule:{path}", **fields
+        )
+    )
 
 
 def played(world, change=None):
@@ -75,7 +81,9 @@ def test_a_rollback_in_the_first_a_middle_or_the_last_epoch_works_alike(world, e
     assert (paid != 0).nonzero().tolist() == [[epoch, SICK]]
     back = epochs[epoch]
     assert trees_equal(back.after.host[SICK], back.before.governor.host[SICK])
-    assert not ((back.after.slots.stage[SICK] >= S.GERMINATED) & (back.after.slots.stage[SICK] <= S.HOLDING)).any()
+    assert not (
+        (back.after.slots.stage[SICK] >= S.GERMINATED) & (back.after.slots.stage[SICK] <= S.HOLDING)
+    ).any()
 
 
 @pytest.mark.parametrize("change", [host, seed])
@@ -87,7 +95,9 @@ def test_a_lost_host_or_blended_seed_is_gone_before_anything_is_observed_or_chos
 
 
 def seen_next(epoch, world):
-    """The epoch after a rollback: what is observed is finite, and the masks are those of slots without a live seed."""
+    """The epoch after a rollback: what is observed is finite, and the masks are those of slots
+    without a live seed.
+    """
     observed = epoch.seen.observation
     assert all(leaf.isfinite().all() for leaf in (observed.env, observed.instance, observed.slots))
     assert observed.finite.all()
@@ -116,13 +126,17 @@ def broken_batches(monkeypatch):
     return start
 
 
-def test_batches_that_are_no_numbers_are_skipped_and_the_observation_stays_finite(world, broken_batches):
+def test_batches_that_are_no_numbers_are_skipped_and_the_observation_stays_finite(
+    world, broken_batches
+):
     """An epoch without one applied step is an anomaly, and no panic by itself: the seeds stay."""
     epochs = played(world, lambda t, state: broken_batches(t, state, world.feed))
     for now in epochs[4:]:
         assert now.step.metrics.skipped.tolist() == [0, world.setup.spec.data.minibatches, 0]
         assert now.step.report.anomaly.tolist() == [Panic.NONE, Panic.STARVED, Panic.NONE]
-        assert all(leaf.isfinite().all() for leaf in (now.seen.observation.env, now.seen.observation.slots))
+        assert all(
+            leaf.isfinite().all() for leaf in (now.seen.observation.env, now.seen.observation.slots)
+        )
     for now in epochs[4:-1]:
         assert torch.equal(now.after.host.params[SICK], epochs[3].after.host.params[SICK])
     assert [now.step.report.rolled_back[SICK].item() for now in epochs] == [False] * 6 + [True]

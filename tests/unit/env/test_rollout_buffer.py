@@ -54,7 +54,10 @@ def test_difference_06_what_was_measured_in_an_epoch_that_was_rolled_back_is_no_
     epoch = next(one for one in live(world)[4:] if one.step.measured.contribution_valid.any())
     report = epoch.step.report.replace(rolled_back=torch.arange(8) % 2 == 0)
     rows = {}
-    for name, one in (("kept", epoch), ("back", epoch._replace(step=epoch.step._replace(report=report)))):
+    for name, one in (
+        ("kept", epoch),
+        ("back", epoch._replace(step=epoch.step._replace(report=report))),
+    ):
         rollout = Rollout(1, envs=8, slots=3)
         rollout.write(0, one, torch.zeros(8, dtype=torch.bool))
         rows[name] = rollout.rows[0]

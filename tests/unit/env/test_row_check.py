@@ -13,7 +13,9 @@ from morphogen.policy import policy as policies
 SETUP = tiny_setup(envs=24)
 
 
-@pytest.mark.skipif(not kernels.CAN_CONVOLVE, reason="other processors multiply matrices in other orders")
+@pytest.mark.skipif(
+    not kernels.CAN_CONVOLVE, reason="other processors multiply matrices in other orders"
+)
 @pytest.mark.parametrize("rows", [(12, 12), (8, 8, 8), (2, 3, 5, 14), (24,)])
 def test_a_policy_acts_alike_in_shards_of_two_envs_and_more(rows):
     setup = tiny_setup(envs=24, policy=PolicySpec(hidden=32))

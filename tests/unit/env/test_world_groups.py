@@ -35,7 +35,12 @@ def rows_of(scheduler):
 def test_envs_of_a_group_start_in_the_same_world_and_act_by_themselves():
     scheduler = scheduled()
     state, seen = scheduler.env.reset(0)
-    for leaf in (state.host.params, state.instance.param_price, state.instance.regime, seen.observation.env):
+    for leaf in (
+        state.host.params,
+        state.instance.param_price,
+        state.instance.regime,
+        seen.observation.env,
+    ):
         for first, size in ((0, 3), (3, 3), (6, 2)):  # the last group is what is left
             assert all(torch.equal(leaf[first], leaf[first + i]) for i in range(size))
     assert not torch.equal(state.host.params[0], state.host.params[3])
@@ -76,7 +81,9 @@ def test_the_heuristic_acts_in_rounds_of_imitation_and_the_policy_after_them():
 
 def distinct_episodes(rows):
     """Number of episodes that differ in an observation, an action or a reward."""
-    leaves = [leaf.flatten(2) if leaf.ndim > 2 else leaf.unsqueeze(-1) for leaf in rows.values(True, True)]
+    leaves = [
+        leaf.flatten(2) if leaf.ndim > 2 else leaf.unsqueeze(-1) for leaf in rows.values(True, True)
+    ]
     episodes = torch.cat([leaf.double() for leaf in leaves], dim=-1).transpose(0, 1).flatten(1)
     return len(episodes.unique(dim=0))
 
@@ -123,7 +130,10 @@ def test_imitation_makes_what_was_shown_likelier():
             before = scheduler.params
             scheduler.run_round()
             rows = scheduler.rollout.rows
-            odds = [scheduler.policy.evaluate(p, rows).log_prob.sum(-1).mean() for p in (before, scheduler.params)]
+            odds = [
+                scheduler.policy.evaluate(p, rows).log_prob.sum(-1).mean()
+                for p in (before, scheduler.params)
+            ]
             gained.append(float(odds[1] - odds[0]))
     assert all(gain > 0 for gain in gained)
     assert gained[0] > 0.1
@@ -132,12 +142,15 @@ def test_imitation_makes_what_was_shown_likelier():
 def test_a_round_of_imitation_takes_all_its_steps_and_one_of_ppo_stops_at_its_divergence():
     events = []
     ppo = replace(PPO, imitation_rounds=1, target_kl=1e-9)
-    scheduler = Scheduler(build_setup(tiny(envs=8, rounds=2, ppo=ppo)), Parts(sinks=(events.extend,)))
+    scheduler = Scheduler(
+        build_setup(tiny(envs=8, rounds=2, ppo=ppo)), Parts(sinks=(events.extend,))
+    )
     with torch.no_grad():
         scheduler.run()
     scheduler.reporter.close()
     first, second = (event.data for event in events if event.name == "PpoUpdated")
-    assert (first.kl, first.clip_share, first.steps_done) == (None, None, 3 * 2 * 2)  # thrice as many passes
+    # thrice as many passes
+    assert (first.kl, first.clip_share, first.steps_done) == (None, None, 3 * 2 * 2)
     assert (first.entropy_coef, second.entropy_coef) == (0.0, pytest.approx(0.049))
     assert second.kl > 0
     assert second.steps_done < 2 * 2

@@ -62,7 +62,9 @@ def test_an_interval_holds_its_estimate_and_is_the_same_every_time():
 def test_every_run_keeps_its_number_of_episodes_in_every_resample():
     drawn = draw_resamples(3, 5, seed=0, count=50).reshape(50, 3, 5)
     assert (drawn.sum(axis=2) == 5).all()
-    assert len({tuple(row) for row in drawn[0].tolist()}) > 1, "runs are drawn apart from each other"
+    assert len({tuple(row) for row in drawn[0].tolist()}) > 1, (
+        "runs are drawn apart from each other"
+    )
     assert len({one.tobytes() for one in drawn}) > 40
 
 
@@ -82,9 +84,14 @@ def test_intervals_are_as_wide_as_those_of_student():
 
 
 def test_percentiles_of_few_values_lie_further_out():
-    """0.57 % for 8 values and 2.2 % for 64 in the place of 2.5 %, read from tables of Student's t and of the normal."""
+    """0.57 % for 8 values and 2.2 % for 64 in the place of 2.5 %, read from tables of Student's t
+    and of the normal.
+    """
     for size, share in ((8, 0.00573), (64, 0.02201), (100_000, 0.025)):
-        assert tail_shares(size, size - 1) == (pytest.approx(share, rel=0.005), pytest.approx(1 - share, rel=1e-4))
+        assert tail_shares(size, size - 1) == (
+            pytest.approx(share, rel=0.005),
+            pytest.approx(1 - share, rel=1e-4),
+        )
 
 
 def test_an_interval_reaches_further_to_the_side_of_the_long_tail():
@@ -127,9 +134,9 @@ def test_nineteen_of_twenty_intervals_hold_the_truth(find):
 
 def test_what_is_common_to_both_sides_does_not_matter_to_a_pair():
     ours, theirs, worlds = DICE.normal(0.3, 1, 64), DICE.normal(size=64), DICE.normal(0, 50, 64)
-    assert improvement_probability(ours + worlds, theirs + worlds, seed=0) == improvement_probability(
-        ours, theirs, seed=0
-    )
+    assert improvement_probability(
+        ours + worlds, theirs + worlds, seed=0
+    ) == improvement_probability(ours, theirs, seed=0)
     assert effect_size(ours + worlds, theirs + worlds) == pytest.approx(effect_size(ours, theirs))
 
 
@@ -160,7 +167,9 @@ def test_the_effect_is_the_mean_difference_in_its_standard_deviations():
 def test_over_runs_the_interval_is_that_of_their_means():
     found = seed_interval(np.array([[-1.0, 1.0], [1.0, 3.0], [3.0, 5.0]]))
     assert found is not None
-    assert found == pytest.approx((2.0, 2.0 - 4.303 * 2 / math.sqrt(3), 2.0 + 4.303 * 2 / math.sqrt(3)))
+    assert found == pytest.approx(
+        (2.0, 2.0 - 4.303 * 2 / math.sqrt(3), 2.0 + 4.303 * 2 / math.sqrt(3))
+    )
     assert not found.excludes_zero
     assert seed_interval(np.array([[1.0, 2.0]])) is None
 
@@ -174,9 +183,10 @@ def test_quantiles_are_those_of_the_published_table(freedom, published):
 
 
 def test_an_interval_is_decided_where_it_leaves_out_nothing():
-    assert [bootstrap.Estimate(0.0, *ends).excludes_zero for ends in ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1))] == [
-        *(True, True, False)
-    ]
+    assert [
+        bootstrap.Estimate(0.0, *ends).excludes_zero
+        for ends in ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1))
+    ] == [*(True, True, False)]
 
 
 @pytest.mark.slow
@@ -189,4 +199,6 @@ def test_many_values_are_resampled_less_often_and_hold_no_less():
         == 1_000
     )
     values = DICE.normal(size=5_000)
-    assert width(interval(values, seed=0)) == pytest.approx(2 * 1.96 * values.std() / math.sqrt(5_000), rel=0.06)
+    assert width(interval(values, seed=0)) == pytest.approx(
+        2 * 1.96 * values.std() / math.sqrt(5_000), rel=0.06
+    )

@@ -1,4 +1,6 @@
-"""Evaluations: the same worlds for every arm, what is measured of them, and the command that writes it."""
+"""Evaluations: the same worlds for every arm, what is measured of them, and the command that writes
+it.
+"""
 
 import json
 import shutil
@@ -32,16 +34,28 @@ from morphogen.train.train import train_ppo_vectorized
 from morphogen.vocab.blueprint import Blueprint
 
 PER_EPISODE = (
-    *("network_value", "committed_accuracy", "params", "params_ratio", "success_share", "stability", "rollbacks"),
+    *(
+        "network_value",
+        "committed_accuracy",
+        "params",
+        "params_ratio",
+        "success_share",
+        "stability",
+        "rollbacks",
+    ),
     *("param_epochs", "minibatches"),
 )
-EAGER = PolicySpec(hidden=16, op_bias={"ADVANCE": 3.0, "FOSSILIZE": 5.0, "PRUNE": -5.0, "SET_ALPHA_TARGET": -5.0})
+EAGER = PolicySpec(
+    hidden=16, op_bias={"ADVANCE": 3.0, "FOSSILIZE": 5.0, "PRUNE": -5.0, "SET_ALPHA_TARGET": -5.0}
+)
 
 
 def played(setup, name, episodes=3, **knobs):
     with torch.no_grad():
         fences = Transfers(setup.device, time.perf_counter)
-        return play_arm(setup, fences, build_arm(name, setup), name=name, episodes=episodes, **knobs), fences
+        return play_arm(
+            setup, fences, build_arm(name, setup), name=name, episodes=episodes, **knobs
+        ), fences
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +71,9 @@ def test_the_help_of_evaluate_names_every_kind_of_arm(capsys):
     with pytest.raises(SystemExit):
         main.main(["evaluate", "--help"])
     words = capsys.readouterr().out.replace(",", " ").split()
-    assert {word.split(":")[0] for word in words} >= {prefix.rstrip(":") for prefix in POLICY_PREFIXES}
+    assert {word.split(":")[0] for word in words} >= {
+        prefix.rstrip(":") for prefix in POLICY_PREFIXES
+    }
     assert {*words} >= {*ARMS, *POLICIES.builtin()}
 
 
@@ -74,11 +90,15 @@ def test_a_host_that_is_left_alone_costs_what_it_is_made_of():
 
 @pytest.mark.slow
 def test_what_is_kept_is_told_by_slot_and_its_training_is_paid_for():
-    setup = tiny_setup(policy_name="full_cycle", episode_length=20, envs=2, lifecycle=LifecycleSpec())
+    setup = tiny_setup(
+        policy_name="full_cycle", episode_length=20, envs=2, lifecycle=LifecycleSpec()
+    )
     found, _ = played(setup, "full_cycle", 2)
     host, _ = played(setup, "wait", 2)
     slots = len(setup.net.slots)
-    assert found.traces.fossil_blueprint.tolist() == [[int(Blueprint.NORM), *[-1] * (slots - 1)]] * 2
+    assert (
+        found.traces.fossil_blueprint.tolist() == [[int(Blueprint.NORM), *[-1] * (slots - 1)]] * 2
+    )
     added = found.params - host.params
     assert (added == setup.net.counts[0][Blueprint.NORM]).all()
     spent = np.diff(found.traces.cost - host.traces.cost, axis=0)
@@ -89,7 +109,9 @@ def test_what_is_kept_is_told_by_slot_and_its_training_is_paid_for():
 @pytest.mark.slow
 def test_every_arm_meets_the_same_instances_and_those_of_training_are_others():
     setup = tiny_setup()
-    (wait, _), (random, _), (again, _) = (played(setup, name, 5) for name in ("wait", "random", "wait"))
+    (wait, _), (random, _), (again, _) = (
+        played(setup, name, 5) for name in ("wait", "random", "wait")
+    )
     assert (wait.traces.network_value == again.traces.network_value).all()
     assert (wait.params / wait.params_ratio == random.params / random.params_ratio).all()
     assert (wait.traces.network_value[0] == random.traces.network_value[0]).all(), (
@@ -102,7 +124,9 @@ def test_every_arm_meets_the_same_instances_and_those_of_training_are_others():
 @pytest.mark.slow
 def test_an_evaluation_is_one_crossing_whatever_it_plays():
     _, fences = played(tiny_setup(), "random", 7)
-    assert fences.ledger == expected_ledger(rounds=0, epochs=0, evaluated_epochs=2 * 6, evaluations=1)
+    assert fences.ledger == expected_ledger(
+        rounds=0, epochs=0, evaluated_epochs=2 * 6, evaluations=1
+    )
 
 
 @pytest.mark.slow
@@ -110,7 +134,16 @@ def test_a_saved_policy_plays_as_it_did_when_its_run_ended(run, tmp_path, capsys
     place = tmp_path / "run"
     shutil.copytree(run, place)
     extra = tmp_path / "numbers.json"
-    words = ["evaluate", str(place), "--episodes", "5", "--arms", "random,wait", "--json", str(extra)]
+    words = [
+        "evaluate",
+        str(place),
+        "--episodes",
+        "5",
+        "--arms",
+        "random,wait",
+        "--json",
+        str(extra),
+    ]
     assert main.main(words) == 0
     found = json.loads((place / "evaluation.json").read_bytes())
     ended = json.loads((run / "result.json").read_bytes())["policies"]
@@ -118,7 +151,9 @@ def test_a_saved_policy_plays_as_it_did_when_its_run_ended(run, tmp_path, capsys
     for name, of_the_run in {"trained": "ppo", "random": "random", "wait": "wait"}.items():
         for metric, values in ended[of_the_run].items():
             assert found["arms"][name][metric] == values, (name, metric)
-    assert any(slot >= 0 for kept in found["arms"]["trained"]["kept"] for slot in kept), "something was kept at all"
+    assert any(slot >= 0 for kept in found["arms"]["trained"]["kept"] for slot in kept), (
+        "something was kept at all"
+    )
     assert json.loads(extra.read_bytes()) == found
     shown = capsys.readouterr()
     assert "trained minus arm" in shown.out
@@ -129,7 +164,21 @@ def test_a_saved_policy_plays_as_it_did_when_its_run_ended(run, tmp_path, capsys
 def test_the_file_holds_every_episode_and_what_follows_from_them(run, tmp_path):
     place = tmp_path / "run"
     shutil.copytree(run, place)
-    assert main.main(["evaluate", str(place), "--episodes", "6", "--arms", f"wait,trained:{run}", "--seed", "9"]) == 0
+    assert (
+        main.main(
+            [
+                "evaluate",
+                str(place),
+                "--episodes",
+                "6",
+                "--arms",
+                f"wait,trained:{run}",
+                "--seed",
+                "9",
+            ]
+        )
+        == 0
+    )
     found = json.loads((place / "evaluation.json").read_bytes())
     arms, told = found["arms"], found["statistics"]
     assert (found["seed"], found["episodes"]) == (9, 6)
@@ -150,7 +199,12 @@ def test_the_test_split_judges_the_same_lives_by_other_samples(run, tmp_path, ca
     place, found = tmp_path / "run", {}
     shutil.copytree(run, place)
     for split in ("validation", "test"):
-        assert main.main(["evaluate", str(place), "--episodes", "5", "--arms", "wait", "--split", split]) == 0
+        assert (
+            main.main(
+                ["evaluate", str(place), "--episodes", "5", "--arms", "wait", "--split", split]
+            )
+            == 0
+        )
         found[split] = json.loads((place / "evaluation.json").read_bytes())
     assert [one["split"] for one in found.values()] == ["validation", "test"]
     seen, unseen = (one["arms"]["wait"] for one in found.values())
@@ -164,8 +218,14 @@ REFUSED = {
     "--split train": (2, '--split: expected one of validation, test, got "train"'),
     "--arms nobody,wait": (2, "arms: expected wait, random, heuristic"),
     "--arms wiat": (2, 'got "wiat" (did you mean wait?)'),
-    "--arms schedule:none.json": (2, "policy_name: expected a readable file, got schedule:none.json"),
-    "--arms wait,schedule:{run}/config.json": (2, "config.json: steps: expected a list, got nothing"),
+    "--arms schedule:none.json": (
+        2,
+        "policy_name: expected a readable file, got schedule:none.json",
+    ),
+    "--arms wait,schedule:{run}/config.json": (
+        2,
+        "config.json: steps: expected a list, got nothing",
+    ),
     "--arms trained:none": (4, "policy file none is missing"),
     "--episodes 0": (2, "--episodes: expected an integer in 1 .. 10000, got 0"),
     "--episodes few": (2, "--episodes: expected an integer"),
@@ -214,12 +274,17 @@ def test_a_policy_plays_with_its_first_parameters_and_greedily_if_asked():
     assert np.array_equal(drawn.network_value, mg.play(env, "ppo").network_value)
     calm = mg.play(env, arm, greedy=True)
     assert not np.array_equal(calm.network_value, drawn.network_value)
-    assert np.array_equal(calm.network_value, mg.play(env, arm._replace(policy=Greedy(arm.policy))).network_value)
+    assert np.array_equal(
+        calm.network_value, mg.play(env, arm._replace(policy=Greedy(arm.policy))).network_value
+    )
     with pytest.raises(
-        ConfigError, match=r"arm: expected one of ppo, wait, .*, schedule:FILE, reactive:FILE or trained:PATH"
+        ConfigError,
+        match=r"arm: expected one of ppo, wait, .*, schedule:FILE, reactive:FILE or trained:PATH",
     ):
         mg.play(env, "waits")
-    with pytest.raises(ConfigError, match=r"arm: expected a name, an Arm or a Policy, got \['wait'\]"):
+    with pytest.raises(
+        ConfigError, match=r"arm: expected a name, an Arm or a Policy, got \['wait'\]"
+    ):
         mg.play(env, ["wait"])
 
 
@@ -231,7 +296,9 @@ def test_arms_are_played_in_python_beside_one_that_was_played():
     assert list(results) == ["grown", "wait"]
     assert np.array_equal(results["wait"].network_value, mg.play(env, "wait").network_value)
     assert repr(results["wait"]).startswith("ArmResult(wait: network value 0.")
-    with pytest.raises(ConfigError, match=r'arms: expected wait, random, .*, schedule:FILE, .*, got "nobody"'):
+    with pytest.raises(
+        ConfigError, match=r'arms: expected wait, random, .*, schedule:FILE, .*, got "nobody"'
+    ):
         mg.play_arms(env, ("nobody",))
     with pytest.raises(ConfigError, match="env: expected one with held-out instances, got"):
         mg.play_arms(mg.make(spec), ("wait",))
@@ -260,7 +327,9 @@ def test_traces_of_an_episode_are_those_of_its_epochs():
     epochs = live(world, "random")
     policy = build_arm("random", world.setup).policy
     traces = fetch_traces(world.transfers, [run_episodes(world, *world.reset(0), policy)])
-    assert traces.network_value.tolist() == [epoch.step.score.network_value.tolist() for epoch in epochs]
+    assert traces.network_value.tolist() == [
+        epoch.step.score.network_value.tolist() for epoch in epochs
+    ]
     trained = sum(epoch.step.host_params + epoch.step.seed_params.sum(-1) for epoch in epochs)
     assert traces.cost[-1].tolist() == trained.tolist()
 
@@ -270,7 +339,9 @@ def test_traces_of_an_episode_are_those_of_its_epochs():
 
 @pytest.fixture(scope="module")
 def anytime():
-    """Twins of a task whose networks count in every epoch, and only at the end; one seed in each host, pruned late."""
+    """Twins of a task whose networks count in every epoch, and only at the end; one seed in each
+    host, pruned late.
+    """
     task = replace(TASKS["tiny"], instance=mg.InstanceSpec(param_price=(0.4, 0.4)), defaults={})
     settings = {
         "envs": 4,
@@ -278,7 +349,11 @@ def anytime():
         "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
     }
     return [
-        mg.make(mg.RunSpec(task=replace(task, name=f"tiny-{objective}", objective=objective), **settings))
+        mg.make(
+            mg.RunSpec(
+                task=replace(task, name=f"tiny-{objective}", objective=objective), **settings
+            )
+        )
         for objective in ("anytime", "delivered")
     ]
 

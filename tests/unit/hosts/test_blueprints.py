@@ -32,11 +32,15 @@ def net_of(channels: int) -> Net:
     return Net(small_states.DIGITS, (SlotSpec("r0c0", channels, (4, 4)),))
 
 
-def newborn(blueprint: Blueprint, channels: int, rows: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+def newborn(
+    blueprint: Blueprint, channels: int, rows: int = 1
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Parameters and gate of fresh seeds."""
     gate = gate_param_count(channels)
     size = max(cnn_param_count(b, channels) for b in CNN_BLUEPRINTS) + gate
-    row = init_seed_params(torch.full((rows,), int(blueprint)), small_states.noise(rows, size), 0, net=net_of(channels))
+    row = init_seed_params(
+        torch.full((rows,), int(blueprint)), small_states.noise(rows, size), 0, net=net_of(channels)
+    )
     return row[:, : cnn_param_count(blueprint, channels)], row[:, size - gate :]
 
 
@@ -46,7 +50,9 @@ def layout(blueprint, channels):
 
 def delta(blueprint, params, x):
     """The delta of seeds of one kind.  params [R, P], x [B, H, W, R, C] -> the same."""
-    return cnn_deltas({blueprint: layout(blueprint, x.shape[-1]).split(params)}, {blueprint: x})[blueprint]
+    return cnn_deltas({blueprint: layout(blueprint, x.shape[-1]).split(params)}, {blueprint: x})[
+        blueprint
+    ]
 
 
 def norms(leaves, row):
@@ -57,7 +63,9 @@ def norms(leaves, row):
 def contribution(blueprint, algorithm, params, gate, h, *, alpha, training):
     """Contribution of one seed to features h [B, H, W, 1, C]."""
     row, spans = torch.zeros(1, dtype=torch.int64), ((0, 1),) if algorithm == "multiply" else ()
-    own = build_seed_index(row, torch.tensor([alpha]), torch.tensor([training]), count=1, multiplied=spans)
+    own = build_seed_index(
+        row, torch.tensor([alpha]), torch.tensor([training]), count=1, multiplied=spans
+    )
     gates = None
     if algorithm == "gate" and not training:
         leaves = gate_layout(h.shape[-1]).split(gate)
@@ -70,7 +78,9 @@ def contribution(blueprint, algorithm, params, gate, h, *, alpha, training):
 def test_counts_are_those_of_the_table_and_of_the_leaves(blueprint):
     for channels, expected in zip(WIDTHS, COUNTS[blueprint.label], strict=True):
         assert layout(blueprint, channels).size == cnn_param_count(blueprint, channels) == expected
-    assert tuple(gate_layout(c).size for c in WIDTHS) == tuple(map(gate_param_count, WIDTHS)) == GATES
+    assert (
+        tuple(gate_layout(c).size for c in WIDTHS) == tuple(map(gate_param_count, WIDTHS)) == GATES
+    )
 
 
 @pytest.mark.parametrize("algorithm", ["add", "multiply", "gate"])
@@ -80,22 +90,31 @@ def test_difference_02_every_seed_is_the_identity_at_birth(blueprint, algorithm)
         params, gate = newborn(blueprint, channels)
         h = small_states.normal(2, 3, 3, 1, channels)
         for alpha, training in ((0.0, True), (0.3, False), (1.0, False)):
-            result = contribution(blueprint, algorithm, params, gate, h, alpha=alpha, training=training)
+            result = contribution(
+                blueprint, algorithm, params, gate, h, alpha=alpha, training=training
+            )
             assert torch.equal(h + result, h)
 
 
 @pytest.mark.parametrize("algorithm", ["add", "multiply", "gate"])
 @pytest.mark.parametrize("blueprint", CNN_BLUEPRINTS)
 @pytest.mark.parametrize("training", [True, False])
-def test_difference_02_every_parameter_gets_a_gradient_within_three_steps(blueprint, algorithm, training):
+def test_difference_02_every_parameter_gets_a_gradient_within_three_steps(
+    blueprint, algorithm, training
+):
     for channels in (4, 6, 8, 12, 16, 32, 64, 128):
         params, gate = newborn(blueprint, channels)
-        h, out_grad = small_states.normal(4, 5, 5, 1, channels), small_states.normal(4, 5, 5, 1, channels, seed=1)
+        h, out_grad = (
+            small_states.normal(4, 5, 5, 1, channels),
+            small_states.normal(4, 5, 5, 1, channels, seed=1),
+        )
         best = torch.zeros(len(layout(blueprint, channels).leaves))
         gates = torch.zeros(4)
 
         def loss(both, h=h, out_grad=out_grad):
-            y = contribution(blueprint, algorithm, *both, h, alpha=0.0 if training else 0.5, training=training)
+            y = contribution(
+                blueprint, algorithm, *both, h, alpha=0.0 if training else 0.5, training=training
+            )
             return (out_grad * (h + y)).sum()
 
         for _ in range(4):
@@ -133,5 +152,7 @@ def test_a_newborn_row_holds_its_leaves_and_zeros():
     assert not leaves["bias"].any()
     assert not leaves["scale"].any()
     size = max(cnn_param_count(b, 4) for b in CNN_BLUEPRINTS) + gate_param_count(4)
-    row = init_seed_params(torch.tensor([int(Blueprint.CONV_LIGHT)]), small_states.noise(1, size), 0, net=net_of(4))
+    row = init_seed_params(
+        torch.tensor([int(Blueprint.CONV_LIGHT)]), small_states.noise(1, size), 0, net=net_of(4)
+    )
     assert not row[:, 152 : size - gate_param_count(4)].any()

@@ -37,7 +37,9 @@ def logits(state, net, images):
     """Logits of the hosts without seeds for shared images."""
     masks, none = net.networks.masks(state.instance, state.host.params), (None,) * len(net.slots)
     rows = HostRows(net.host_layout.split(state.host.params), masks, None)
-    return forward(images, rows, used_classes(state.instance, net), SlotSeeds((), none, none), net=net)
+    return forward(
+        images, rows, used_classes(state.instance, net), SlotSeeds((), none, none), net=net
+    )
 
 
 @pytest.mark.parametrize(("numbers", "count"), TABLE)
@@ -51,8 +53,13 @@ def test_host_parameters_in_use_are_those_of_the_narrowed_host(width, classes, n
     host = CnnSpec(*numbers)
     width = float(torch.tensor(width))
     state = small_states.fresh(small_states.net(slots=("r0c0",)), 2)
-    instance = state.instance.replace(width=torch.tensor([width, 1.0]), classes=torch.tensor([classes, 2]))
-    assert cnn.CnnNetworks(host).params_in_use(instance).tolist() == [host.params(width, classes), host.params(1.0, 2)]
+    instance = state.instance.replace(
+        width=torch.tensor([width, 1.0]), classes=torch.tensor([classes, 2])
+    )
+    assert cnn.CnnNetworks(host).params_in_use(instance).tolist() == [
+        host.params(width, classes),
+        host.params(1.0, 2),
+    ]
 
 
 @pytest.mark.parametrize(("reach", "taps"), [(0, 1), (1, 9), (2, 9)])
@@ -71,7 +78,9 @@ def test_what_kernels_do_not_see_changes_nothing_gets_no_gradient_and_is_not_cou
     again = logits(state.replace(host=state.host.replace(params=params.detach())), NET, images)
     assert torch.equal(result[0], again[0]) == (taps == 1)
     missing = NET.host.params() - int(NET.networks.params_in_use(state.instance)[0])
-    assert missing == (9 - taps) * sum(a * b for a, b in pairwise((NET.host.channels_in, *NET.host.channels)))
+    assert missing == (9 - taps) * sum(
+        a * b for a, b in pairwise((NET.host.channels_in, *NET.host.channels))
+    )
 
 
 @pytest.mark.parametrize(("width", "kept"), [(1.0, 8), (0.5, 4), (0.51, 5), (0.375, 3), (0.01, 1)])
@@ -136,23 +145,45 @@ def test_masked_classes_never_win_and_carry_no_gradient():
 
 @pytest.mark.parametrize("norm", ["group", "batch"])
 def test_difference_03_a_seed_that_only_rescales_is_worth_nothing(norm):
-    """Normalisation does not remember: features three times as large are the same features to the next block."""
-    host = CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10, norm=norm)
+    """Normalisation does not remember: features three times as large are the same features to the
+    next block.
+    """
+    host = CnnSpec(
+        base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10, norm=norm
+    )
     net = Net(host, host.pick_slots(("r0c0",)))
     ones = torch.ones(3, 1, dtype=torch.int64)
-    state = small_states.grow(small_states.fresh(net, 3), net, 6 * ones, 2 * ones, ones, ones.float())
+    state = small_states.grow(
+        small_states.fresh(net, 3), net, 6 * ones, 2 * ones, ones, ones.float()
+    )
     row = state.seeds["r0c0", "params"].clone()
     row[:, 8:12] = 40.0  # attention with b2 large: d = x, y = 2 h
     state.seeds["r0c0"]["params"] = row
     split = small_states.split(net, 60)
-    measured = validate(state, split, *small_states.every(state, net), small_states.plan(state, net), net=net, chunk=30)
+    measured = validate(
+        state,
+        split,
+        *small_states.every(state, net),
+        small_states.plan(state, net),
+        net=net,
+        chunk=30,
+    )
     assert measured.accuracy[:, 0].tolist() == measured.accuracy[:, 1].tolist()
-    again = validate(state, split, *small_states.every(state, net), small_states.plan(state, net), net=net, chunk=30)
+    again = validate(
+        state,
+        split,
+        *small_states.every(state, net),
+        small_states.plan(state, net),
+        net=net,
+        chunk=30,
+    )
     assert torch.equal(measured.accuracy, again.accuracy)
 
 
 @given(st.sampled_from(range(1, 10)), st.sampled_from(range(1, 8)), st.sampled_from(range(1, 4)))
-def test_difference_17_seed_parameters_depend_on_what_a_seed_is_and_on_nothing_else(stage, blueprint, algorithm):
+def test_difference_17_seed_parameters_depend_on_what_a_seed_is_and_on_nothing_else(
+    stage, blueprint, algorithm
+):
     state = small_states.fresh(NET, 1)
     one = torch.ones(1, 3, dtype=torch.int64)
     own = {"stage": stage * one, "blueprint": blueprint * one, "algorithm": algorithm * one}
@@ -160,6 +191,7 @@ def test_difference_17_seed_parameters_depend_on_what_a_seed_is_and_on_nothing_e
         slots = state.slots.replace(**own, alpha_mode=mode * one, alpha=0.1 * mode * one.float())
         result = seed_params(slots, NET.counts, NET.gate_counts)
         expected = [
-            row[blueprint] + (algorithm == 3) * gate for row, gate in zip(NET.counts, NET.gate_counts, strict=True)
+            row[blueprint] + (algorithm == 3) * gate
+            for row, gate in zip(NET.counts, NET.gate_counts, strict=True)
         ]
         assert result[0].tolist() == (expected if 2 <= stage <= 6 else [0, 0, 0])

@@ -18,11 +18,15 @@ def test_sgd_of_rows_equals_torch_sgd_per_row(decay):
     plain = [torch.optim.SGD([row], weight_decay=decay, **KNOBS) for row in rows]
     for step in range(4):
         grads = normal(4, 7, seed=step).double()
-        params, velocity = sgd(params, velocity, grads, torch.ones(4, dtype=torch.bool), weight_decay=decay, **KNOBS)
+        params, velocity = sgd(
+            params, velocity, grads, torch.ones(4, dtype=torch.bool), weight_decay=decay, **KNOBS
+        )
         for row, optimiser, grad in zip(rows, plain, grads, strict=True):
             row.grad = grad.clone()
             optimiser.step()
-    torch.testing.assert_close(params, torch.stack([row.detach() for row in rows]), rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(
+        params, torch.stack([row.detach() for row in rows]), rtol=1e-13, atol=1e-13
+    )
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=5))
@@ -58,7 +62,9 @@ def _adam(decay, kind):
     groups = [{"params": [leaves[key]], "weight_decay": decay[key]} for key in leaves]
     plain = kind(groups, lr=0.01, betas=(0.8, 0.99), eps=1e-6)
     for step in range(1, 6):
-        grads = {key: normal(*value.shape, seed=10 * step).double() for key, value in params.items()}
+        grads = {
+            key: normal(*value.shape, seed=10 * step).double() for key, value in params.items()
+        }
         count = torch.tensor(step)
         own = {"lr": 0.01, "betas": (0.8, 0.99), "eps": 1e-6, "weight_decay": decay}
         params, m, v = adamw(params, grads, m, v, count, **own)
@@ -81,7 +87,9 @@ def test_rows_of_adamw_may_be_at_different_steps():
     first, m, v = adamw(params, {"a": normal(2, 3, seed=1)}, zero, zero, torch.tensor(1), lr=0.1)
     stepped = adamw(first, {"a": normal(2, 3, seed=2)}, m, v, torch.tensor([2, 7]), lr=0.1)[0]["a"]
     for row, count in enumerate((2, 7)):
-        alone = adamw(first, {"a": normal(2, 3, seed=2)}, m, v, torch.tensor(count), lr=torch.tensor(0.1))[0]["a"]
+        alone = adamw(
+            first, {"a": normal(2, 3, seed=2)}, m, v, torch.tensor(count), lr=torch.tensor(0.1)
+        )[0]["a"]
         torch.testing.assert_close(stepped[row], alone[row])
 
 

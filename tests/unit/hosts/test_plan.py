@@ -17,7 +17,9 @@ ENVS = 5
 @st.composite
 def slots(draw):
     """Slots of a few envs: stage, blueprint, algorithm, alpha."""
-    rows = st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=ENVS, max_size=ENVS)
+    rows = st.lists(
+        st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=ENVS, max_size=ENVS
+    )
     stage = torch.tensor(draw(rows)).clamp(min=1)
     blueprint = torch.tensor(draw(rows)).clamp(1, 7)
     algorithm = torch.tensor(draw(rows)) % 3 + 1
@@ -48,9 +50,19 @@ def test_training_groups_hold_exactly_the_envs_that_run_a_blueprint(own):
             members = [e for e in range(ENVS) if int(own.stage[e, s]) in (3, 4, 5, 6)]
             members = [e for e in members if int(own.blueprint[e, s]) == group.blueprint]
             multiplied = [e for e in members if int(own.algorithm[e, s]) == 2]
-            assert slot_index.env[at].tolist() == [e for e in members if e not in multiplied] + multiplied
-            assert (group.added, group.multiplied) == (len(members) - len(multiplied), len(multiplied))
-        gated = [e for e in range(ENVS) if int(own.stage[e, s]) in (4, 5, 6) and int(own.algorithm[e, s]) == 3]
+            assert (
+                slot_index.env[at].tolist()
+                == [e for e in members if e not in multiplied] + multiplied
+            )
+            assert (group.added, group.multiplied) == (
+                len(members) - len(multiplied),
+                len(multiplied),
+            )
+        gated = [
+            e
+            for e in range(ENVS)
+            if int(own.stage[e, s]) in (4, 5, 6) and int(own.algorithm[e, s]) == 3
+        ]
         assert slot_index.gate_env.tolist() == gated
         assert slot_index.mix.rows[slot_index.gates.position].tolist() == gated
 
@@ -87,7 +99,8 @@ def test_sharing_prefixes_never_costs_more_than_stacking_coalitions(own):
     assert plan.rows[-1] == int(evaluated.sum())
     assert list(plan.rows) == sorted(plan.rows)
     assert all(
-        slot_plan.size <= rows for slot_plan, rows in zip((plan.evaluate[s] for s in (0, 2, 1)), plan.rows, strict=True)
+        slot_plan.size <= rows
+        for slot_plan, rows in zip((plan.evaluate[s] for s in (0, 2, 1)), plan.rows, strict=True)
     )
 
 
@@ -110,7 +123,9 @@ def test_a_plan_is_read_back_from_one_buffer_of_small_integers():
     assert hash(plan) == hash(plans.read_plan(numbers.tolist(), NET))
     total = sum(group.size for slot_plan in plan.train for group in slot_plan.groups)
     assert total == int(((state.slots.stage >= 3) & (state.slots.stage <= 6)).sum())
-    assert all(group.blueprint in Blueprint for slot_plan in plan.train for group in slot_plan.groups)
+    assert all(
+        group.blueprint in Blueprint for slot_plan in plan.train for group in slot_plan.groups
+    )
 
 
 def test_the_buffer_does_not_grow_with_envs():
@@ -118,7 +133,9 @@ def test_the_buffer_does_not_grow_with_envs():
     for envs in (1, 3, 17):
         state = small_states.mixed(NET, envs)
         born = torch.zeros_like(state.slots.stage, dtype=torch.bool)
-        sizes.add(plans.plan_counts(state.slots, *small_states.every(state, NET), born, net=NET).shape)
+        sizes.add(
+            plans.plan_counts(state.slots, *small_states.every(state, NET), born, net=NET).shape
+        )
     assert len(sizes) == 1
 
 
@@ -128,4 +145,6 @@ def test_slots_are_in_slot_order_and_executed_in_host_order():
     assert net.names == ("r0c0", "r0c2", "r1c0", "r1c2")
     assert [net.names[s] for s in net.execution] == ["r0c0", "r1c0", "r0c2", "r1c2"]
     assert net.host_size == host.params()
-    assert net.seed_sizes == tuple(max(row) + gate for row, gate in zip(net.counts, net.gate_counts, strict=True))
+    assert net.seed_sizes == tuple(
+        max(row) + gate for row, gate in zip(net.counts, net.gate_counts, strict=True)
+    )

@@ -23,7 +23,11 @@ CASES = {
 LONG = {"vocabulary": 11, "width": 8, "heads": 4, "layers": 4, "block": 13, "segments": 2}
 HOSTS = {"tokens": {}, "long": LONG, "near": {"reach": 6}}
 LANGUAGE = rows_of_extra(
-    "text", lambda: {name: small_states.token_net(small_states.token_host(**sizes)) for name, sizes in HOSTS.items()}
+    "text",
+    lambda: {
+        name: small_states.token_net(small_states.token_host(**sizes))
+        for name, sizes in HOSTS.items()
+    },
 )
 
 
@@ -34,13 +38,17 @@ def _narrowed(state, net):
     classes = torch.tensor([net.host.classes, net.host.classes - 1]).repeat(envs)[:envs]
     labels = torch.arange(net.host.classes).expand(envs, -1)
     labels = torch.where(labels < classes.unsqueeze(-1), labels, -1)
-    return state.replace(instance=state.instance.replace(width=width, classes=classes, class_of=labels))
+    return state.replace(
+        instance=state.instance.replace(width=width, classes=classes, class_of=labels)
+    )
 
 
 def _near(state):
     """Envs whose attention sees no token back, one, two and all."""
     envs = state.batch_size[0]
-    return state.replace(instance=state.instance.replace(reach=torch.tensor([0, 1, 2, 6]).repeat(envs)[:envs]))
+    return state.replace(
+        instance=state.instance.replace(reach=torch.tensor([0, 1, 2, 6]).repeat(envs)[:envs])
+    )
 
 
 @pytest.mark.slow
@@ -52,7 +60,10 @@ def test_three_epochs_equal_a_plain_module_with_torch_optim_per_env(case, dtype,
         state = _near(small_states.nudge(small_states.all_kinds(net), net))
     else:
         net, count = CASES[case]
-        state, split = _narrowed(small_states.mixed(net, count, seed=5), net), small_states.split(net)
+        state, split = (
+            _narrowed(small_states.mixed(net, count, seed=5), net),
+            small_states.split(net),
+        )
     envs = state.batch_size[0]
     state = small_states.double(state) if dtype == torch.float64 else state
     split = split.replace(inputs=_convert(split.inputs, dtype))
@@ -65,12 +76,23 @@ def test_three_epochs_equal_a_plain_module_with_torch_optim_per_env(case, dtype,
         for own in plain:
             own.collect_parameters()
         for m in range(MINIBATCHES):
-            batch = _cast(small_states.batch(net, envs, 16 if case in CASES else 4, seed=10 * epoch + m), dtype, state)
+            batch = _cast(
+                small_states.batch(net, envs, 16 if case in CASES else 4, seed=10 * epoch + m),
+                dtype,
+                state,
+            )
             progress, observed = train_minibatch(
-                progress, batch, plan, net=net, spec=small_states.SPEC, lifecycle=small_states.LIFECYCLE
+                progress,
+                batch,
+                plan,
+                net=net,
+                spec=small_states.SPEC,
+                lifecycle=small_states.LIFECYCLE,
             )
             losses = [own.learn(batch.inputs[e], batch.labels[e]) for e, own in enumerate(plain)]
-            torch.testing.assert_close(observed.loss, torch.stack(losses), rtol=tolerance, atol=tolerance)
+            torch.testing.assert_close(
+                observed.loss, torch.stack(losses), rtol=tolerance, atol=tolerance
+            )
         state, _ = finish_epoch(state, progress, plan, net=net)
         measured = validate(state, split, coalition, evaluated, plan, net=net, chunk=16)
         for e, twin in enumerate(twins):
@@ -91,11 +113,15 @@ def _convert(inputs, dtype):
 
 def _assert_equal(state, net, e, twin, tolerance):
     own = {"rtol": tolerance, "atol": tolerance}
-    torch.testing.assert_close(state.host.params[e], flatten_parameters(host_parameters(twin)), **own)
+    torch.testing.assert_close(
+        state.host.params[e], flatten_parameters(host_parameters(twin)), **own
+    )
     for slot in net.slots:
         row = state.seeds[slot.name, "params"][e]
         if twin.slots[slot.name].body:
-            torch.testing.assert_close(row, small_states.stored(twin.slots[slot.name], row.shape[0]), **own)
+            torch.testing.assert_close(
+                row, small_states.stored(twin.slots[slot.name], row.shape[0]), **own
+            )
         else:
             assert not row.any()
 
@@ -107,11 +133,19 @@ def _assert_measured(measured, state, net, e, twin, split, tolerance):
     for k in range(measured.evaluated.shape[1]):
         if not measured.evaluated[e, k]:
             continue
-        off = frozenset(slot.name for s, slot in enumerate(net.slots) if not int(measured.coalition[e, k]) >> s & 1)
+        off = frozenset(
+            slot.name
+            for s, slot in enumerate(net.slots)
+            if not int(measured.coalition[e, k]) >> s & 1
+        )
         with torch.no_grad():
             logits = twin(split.inputs, off)[counted]
         right = (logits.argmax(-1) == labels).double().mean() * 100
-        assert float(measured.accuracy[e, k]) == pytest.approx(float(right), abs=1e-4 if tolerance < 1e-6 else 3.0)
+        assert float(measured.accuracy[e, k]) == pytest.approx(
+            float(right), abs=1e-4 if tolerance < 1e-6 else 3.0
+        )
         if k == 0:
             loss = torch.nn.functional.cross_entropy(logits, labels)
-            assert float(measured.loss[e]) == pytest.approx(float(loss), rel=tolerance, abs=tolerance)
+            assert float(measured.loss[e]) == pytest.approx(
+                float(loss), rel=tolerance, abs=tolerance
+            )

@@ -76,13 +76,17 @@ def test_in_training_the_value_is_the_hosts_and_the_seed_learns_its_full_effect(
     y, (h, d, _), (dh, dd, _), out_grad = _run(algorithm, alpha=0.0, training=True)
     assert torch.equal(y, h)
     assert torch.equal(dh, out_grad)
-    torch.testing.assert_close(dd, out_grad * h / torch.cosh(d) ** 2 if algorithm == "multiply" else out_grad)
+    torch.testing.assert_close(
+        dd, out_grad * h / torch.cosh(d) ** 2 if algorithm == "multiply" else out_grad
+    )
 
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
 @pytest.mark.parametrize("algorithm", ["add", "multiply"])
 @pytest.mark.parametrize("training", [True, False])
-def test_difference_05_an_incubating_or_silent_seed_that_is_broken_is_invisible(algorithm, training, poison):
+def test_difference_05_an_incubating_or_silent_seed_that_is_broken_is_invisible(
+    algorithm, training, poison
+):
     h, out_grad = normal(*SHAPE), normal(*SHAPE, seed=3)
     d = torch.full(SHAPE, poison)
     a, t = torch.zeros(2), torch.tensor([training, training])
@@ -99,7 +103,9 @@ def test_difference_05_an_incubating_or_silent_seed_that_is_broken_is_invisible(
 def test_rows_keep_their_own_stage_and_alpha():
     d, h = torch.ones(1, 1, 4, 1), torch.full((1, 1, 4, 1), 2.0)
     alpha, training = torch.tensor([0.0, 0.25, 1.0, 0.0]), torch.tensor([True, False, False, False])
-    sums, scaled = (_blended(way, h, d, alpha=alpha, training=training).flatten() for way in ("add", "multiply"))
+    sums, scaled = (
+        _blended(way, h, d, alpha=alpha, training=training).flatten() for way in ("add", "multiply")
+    )
     assert sums.tolist() == [2.0, 2.25, 3.0, 2.0]
     torch.testing.assert_close(scaled, 2 * (1 + alpha * torch.tanh(torch.tensor(1.0))))
 
@@ -118,7 +124,8 @@ def test_a_blend_keeps_the_dtype_of_the_features():
     d, (alpha, training) = normal(*SHAPE), (torch.tensor([0.5, 0.5]), torch.tensor([True, False]))
     for dtype in (torch.float64, torch.bfloat16):
         result = [
-            _blended(way, d.to(dtype), d.to(dtype), alpha=alpha, training=training) for way in ("add", "multiply")
+            _blended(way, d.to(dtype), d.to(dtype), alpha=alpha, training=training)
+            for way in ("add", "multiply")
         ]
         assert [y.dtype for y in result] == [dtype, dtype]
 
@@ -128,11 +135,16 @@ def test_rows_of_both_kinds_are_blended_at_once_wherever_they_are():
     alpha, training = torch.tensor([0.25, 0.75, 0.5, 1.0]), torch.zeros(4, dtype=torch.bool)
     rows, spans = torch.tensor([4, 2, 0, 1]), ((1, 2), (3, 4))
     seeds = build_seed_index(rows, alpha, training, count=5, multiplied=spans)
-    openness, index = noise(3, 2).double(), build_gate_index(seeds, torch.tensor([2, 0]))  # of the third and first seed
+    # of the third and first seed
+    openness, index = noise(3, 2).double(), build_gate_index(seeds, torch.tensor([2, 0]))
     blocks = [d[..., :2, :].contiguous(), d[..., 2:, :].contiguous()]
     y = blend(h, blocks, seeds, multiplied=spans, gates=(openness, index))
-    torch.testing.assert_close(y[..., 4, :], h[..., 4, :] + 0.25 * openness[:, 1:, None] * d[..., 0, :])
-    torch.testing.assert_close(y[..., 0, :], h[..., 0, :] + 0.5 * openness[:, :1, None] * d[..., 2, :])
+    torch.testing.assert_close(
+        y[..., 4, :], h[..., 4, :] + 0.25 * openness[:, 1:, None] * d[..., 0, :]
+    )
+    torch.testing.assert_close(
+        y[..., 0, :], h[..., 0, :] + 0.5 * openness[:, :1, None] * d[..., 2, :]
+    )
     torch.testing.assert_close(y[..., 2, :], h[..., 2, :] * (1 + 0.75 * torch.tanh(d[..., 1, :])))
     torch.testing.assert_close(y[..., 1, :], h[..., 1, :] * (1 + torch.tanh(d[..., 3, :])))
     assert torch.equal(y[..., 3, :], h[..., 3, :])

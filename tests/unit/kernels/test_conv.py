@@ -11,15 +11,21 @@ from morphogen import kernels
 from morphogen.kernels import Form
 from morphogen.kernels.conv import stacked_conv
 
-pytestmark = pytest.mark.skipif(not kernels.CAN_CONVOLVE, reason="no extension, or a processor without AVX-512")
-CHANNELS = st.tuples(st.sampled_from([1, 2, 3, 4, 8, 16, 24, 32]), st.sampled_from([4, 8, 16, 32, 48, 64]))
+pytestmark = pytest.mark.skipif(
+    not kernels.CAN_CONVOLVE, reason="no extension, or a processor without AVX-512"
+)
+CHANNELS = st.tuples(
+    st.sampled_from([1, 2, 3, 4, 8, 16, 24, 32]), st.sampled_from([4, 8, 16, 32, 48, 64])
+)
 SIDES = st.tuples(st.sampled_from([4, 8, 12, 16]), st.sampled_from([4, 8, 12, 16]))
 
 
 def plain(x, weight):
     """A loop over networks."""
     images = [row.permute(0, 3, 1, 2) for row in x.unbind(3)]
-    result = [F.conv2d(own, weight[r], padding=weight.shape[-1] // 2) for r, own in enumerate(images)]
+    result = [
+        F.conv2d(own, weight[r], padding=weight.shape[-1] // 2) for r, own in enumerate(images)
+    ]
     return torch.stack([one.permute(0, 2, 3, 1) for one in result], 3)
 
 
@@ -28,11 +34,19 @@ def both(x, weight, *, input_grad=True):
     assert kernels.form_of("conv", x, weight) is Form.KERNEL
     result = []
     for convolve, dtype in ((stacked_conv, torch.float32), (plain, torch.float64)):
-        leaves = [x.to(dtype).detach().requires_grad_(input_grad), weight.to(dtype).detach().requires_grad_()]
+        leaves = [
+            x.to(dtype).detach().requires_grad_(input_grad),
+            weight.to(dtype).detach().requires_grad_(),
+        ]
         out = convolve(*leaves)
         out_grad = normal(*out.shape, seed=9).to(dtype)
         result.append(
-            (out.detach(), *torch.autograd.grad(out, [leaf for leaf in leaves if leaf.requires_grad], out_grad))
+            (
+                out.detach(),
+                *torch.autograd.grad(
+                    out, [leaf for leaf in leaves if leaf.requires_grad], out_grad
+                ),
+            )
         )
     return zip(*result, strict=True)
 
@@ -46,10 +60,14 @@ def gradients(x, weight, out_grad):
 def agree(x, weight, *, input_grad=True):
     """Compare the kernel with plain torch, up to rounding."""
     for ours, wide in both(x, weight, input_grad=input_grad):
-        torch.testing.assert_close(ours.double(), wide, rtol=1e-4, atol=1e-5 * float(wide.abs().max()) + 1e-6)
+        torch.testing.assert_close(
+            ours.double(), wide, rtol=1e-4, atol=1e-5 * float(wide.abs().max()) + 1e-6
+        )
 
 
-@given(st.integers(1, 9), SIDES, st.integers(1, 5), CHANNELS, st.sampled_from([1, 3, 5]), st.booleans())
+@given(
+    st.integers(1, 9), SIDES, st.integers(1, 5), CHANNELS, st.sampled_from([1, 3, 5]), st.booleans()
+)
 def test_a_convolution_is_that_of_plain_torch(samples, sides, rows, channels, kernel, needs_grad):
     inputs, outputs = channels
     agree(
@@ -71,14 +89,19 @@ def test_planes_that_fill_the_cache_are_worked_on_one_by_one():
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_a_slice_of_networks_is_read_where_it_lies(kernel):
     x, weight = normal(2, 8, 8, 5, 8), normal(3, 8, 8, kernel, kernel, seed=1)
-    ours, joint = stacked_conv(x[..., 1:4, :], weight), stacked_conv(x[..., 1:4, :].contiguous(), weight)
+    ours, joint = (
+        stacked_conv(x[..., 1:4, :], weight),
+        stacked_conv(x[..., 1:4, :].contiguous(), weight),
+    )
     assert torch.equal(ours, joint)
     out_grad = normal(*ours.shape, seed=2)
     pairs = (gradients(own, weight, out_grad) for own in (x[..., 1:4, :], x[..., 1:4, :].clone()))
     assert all(torch.equal(one, other) for one, other in zip(*pairs, strict=True))
 
 
-@pytest.mark.parametrize(("inputs", "outputs", "kernel"), [(3, 8, 3), (1, 4, 1), (8, 8, 1), (2, 4, 3), (16, 32, 3)])
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "kernel"), [(3, 8, 3), (1, 4, 1), (8, 8, 1), (2, 4, 3), (16, 32, 3)]
+)
 def test_a_network_that_is_not_finite_stays_alone(inputs, outputs, kernel):
     x, weight = normal(2, 4, 4, 3, inputs), normal(3, outputs, inputs, kernel, kernel, seed=1)
     broken, wrong = x.clone(), weight.clone()

@@ -1,4 +1,6 @@
-"""Compiled kernels against plain torch, which the other tests compare with loops over single networks."""
+"""Compiled kernels against plain torch, which the other tests compare with loops over single
+networks.
+"""
 
 import importlib
 
@@ -18,9 +20,15 @@ from morphogen.kernels.pool import max_pool2d
 from morphogen.kernels.standardise import standardise
 from morphogen.kernels.take import images_innermost, take_row_blocks, take_rows
 
-pytestmark = pytest.mark.skipif(not kernels.AVAILABLE, reason="installed without a C compiler: there are no kernels")
+pytestmark = pytest.mark.skipif(
+    not kernels.AVAILABLE, reason="installed without a C compiler: there are no kernels"
+)
 SHAPES = st.tuples(
-    st.integers(1, 3), st.integers(1, 6), st.integers(1, 6), st.integers(1, 5), st.sampled_from([1, 3, 4, 8])
+    st.integers(1, 3),
+    st.integers(1, 6),
+    st.integers(1, 6),
+    st.integers(1, 5),
+    st.sampled_from([1, 3, 4, 8]),
 )
 FLOORS = st.sampled_from([0.0, -0.5, float("-inf")])
 FLAGS = st.tuples(st.booleans(), st.booleans(), st.booleans())
@@ -45,7 +53,9 @@ def doubled(arg):
 
 def agree(function, *args):
     """Compare values and gradients with plain torch, which computes in float64."""
-    for ours, plain in zip(results(function, *args), results(function, *map(doubled, args)), strict=True):
+    for ours, plain in zip(
+        results(function, *args), results(function, *map(doubled, args)), strict=True
+    ):
         torch.testing.assert_close(ours.double(), plain, rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
@@ -90,10 +100,15 @@ def test_normalisation_of_many_channels_and_of_a_slice_of_rows():
 
 
 def scene(shape, *, gated, multiplied, pooled):
-    """A blend and its arguments.  Seeds are in the order of the rows from behind; those of even rows are silent."""
+    """A blend and its arguments.  Seeds are in the order of the rows from behind; those of even
+    rows are silent.
+    """
     samples, height, width, rows, channels = shape
     sizes = [1 + rows // 2, rows - 1 - rows // 2] if rows > 1 else [1]
-    deltas = [normal(samples, height, width, size, channels, seed=n).mul(3) for n, size in enumerate(sizes)]
+    deltas = [
+        normal(samples, height, width, size, channels, seed=n).mul(3)
+        for n, size in enumerate(sizes)
+    ]
     spans = ((0, sizes[0]),) if multiplied else ()
     row = torch.arange(rows).flip(0)
     alpha = (0.1 + noise(rows, seed=8)).masked_fill(row % 2 == 0, 0.0)
@@ -116,7 +131,8 @@ def test_blending_equals_plain_torch(shape, gated, multiplied, pooled):
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-@pytest.mark.parametrize("rows", [130, 1100])  # a pair of pixels fills a piece; a single one is more than a piece
+# a pair of pixels fills a piece; a single one is more than a piece
+@pytest.mark.parametrize("rows", [130, 1100])
 def test_blending_of_many_rows_equals_plain_torch(rows, pooled):
     agree(*scene((2, 4, 6, rows, 16), gated=True, multiplied=True, pooled=pooled))
 
@@ -151,7 +167,15 @@ def test_rows_are_taken_bit_for_bit(shape, chosen):
     assert torch.equal(torch.cat(parts, -2).view(torch.int32), one.view(torch.int32))
 
 
-@given(st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 4), st.integers(1, 9), st.integers(1, 9)))
+@given(
+    st.tuples(
+        st.integers(1, 4),
+        st.integers(1, 3),
+        st.integers(1, 4),
+        st.integers(1, 9),
+        st.integers(1, 9),
+    )
+)
 def test_channels_are_turned_innermost_bit_for_bit(shape):
     x = normal(*shape)
     assert torch.equal(images_innermost(x), x.permute(1, 3, 4, 0, 2))
@@ -179,7 +203,10 @@ def test_large_blends_are_written_past_the_cache_and_equal(pooled):
     run, features, _, *deltas = scene(shape, gated=False, multiplied=True, pooled=pooled)
     joint = run(features, None, *deltas)
     for b in range(shape[0]):  # one sample is small
-        assert torch.equal(joint[b : b + 1], run(features[b : b + 1], None, *(delta[b : b + 1] for delta in deltas)))
+        assert torch.equal(
+            joint[b : b + 1],
+            run(features[b : b + 1], None, *(delta[b : b + 1] for delta in deltas)),
+        )
 
 
 def test_large_normalisations_are_written_past_the_cache_and_equal():
@@ -189,13 +216,17 @@ def test_large_normalisations_are_written_past_the_cache_and_equal():
         assert torch.equal(joint[b : b + 1], normalised(2, 0.0)(x[b : b + 1], None, bias, None))
 
 
-@pytest.mark.parametrize("rows", [1, 3, 65, 130])  # pieces hold 64 of them, or fewer where threads share them
+# pieces hold 64 of them, or fewer where threads share them
+@pytest.mark.parametrize("rows", [1, 3, 65, 130])
 def test_a_batch_as_one_sample_is_normalised_alike_by_any_threads_and_beside_any_network(rows):
     x, gain, bias = normal(20, 4, 8, 130, 8), normal(130, 8, seed=1), normal(130, 8, seed=2)
     weights = normal(*x.shape, seed=3)
 
     def alone(count):
-        leaves = [part.contiguous().requires_grad_() for part in (x[..., :count, :], gain[:count], bias[:count])]
+        leaves = [
+            part.contiguous().requires_grad_()
+            for part in (x[..., :count, :], gain[:count], bias[:count])
+        ]
         out = batch_norm(*leaves, floor=0.0)
         return out, *torch.autograd.grad(out, leaves, weights[..., :count, :])
 
@@ -210,7 +241,12 @@ def test_tensors_without_a_kernel_are_computed_by_torch(monkeypatch):
     monkeypatch.setattr(kernels, "AVAILABLE", False)
     torch.testing.assert_close(normalised(2, 0.0)(x, weight, weight, None), ours)
     monkeypatch.undo()
-    for other in (x.to("meta"), x.double(), x.bfloat16(), normal(1, 1, 1, 1, kernels.MAX_CHANNELS + 1)):
+    for other in (
+        x.to("meta"),
+        x.double(),
+        x.bfloat16(),
+        normal(1, 1, 1, 1, kernels.MAX_CHANNELS + 1),
+    ):
         assert form_of("norm", other) is Form.TORCH
 
 
@@ -308,5 +344,10 @@ def test_declared_shapes_equal_the_results():
 def test_a_perceptron_equals_plain_torch(shape, hidden, outputs, biased):
     rows, inputs = shape[1:]
     bias = leaf(rows, hidden, seed=2) if biased else None
-    layers = leaf(rows, hidden, inputs, seed=1), bias, leaf(rows, outputs, hidden, seed=3), leaf(rows, outputs)
+    layers = (
+        leaf(rows, hidden, inputs, seed=1),
+        bias,
+        leaf(rows, outputs, hidden, seed=3),
+        leaf(rows, outputs),
+    )
     agree(perceptron, normal(*shape, seed=4), *layers)

@@ -15,14 +15,18 @@ from morphogen.kernels.perceptron import perceptron
 from morphogen.kernels.pool import max_pool2d
 from morphogen.kernels.take import images_innermost, take_rows
 
-SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(1, 7), st.integers(1, 7))
+SHAPES = st.tuples(
+    st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(1, 7), st.integers(1, 7)
+)
 
 
 def _close(ours, plain, inputs):
     """Values and gradients of two forms agree."""
     torch.testing.assert_close(ours, plain, rtol=1e-9, atol=1e-9)
     out_grad = normal(*plain.shape, seed=9).double()
-    result, expected = (torch.autograd.grad((y * out_grad).sum(), inputs, retain_graph=True) for y in (ours, plain))
+    result, expected = (
+        torch.autograd.grad((y * out_grad).sum(), inputs, retain_graph=True) for y in (ours, plain)
+    )
     for got, want in zip(result, expected, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-8, atol=1e-8)
 
@@ -44,9 +48,16 @@ def _stacked(parts):
 @given(SHAPES, st.integers(1, 3), st.sampled_from([1, 3, 5]))
 def test_a_grouped_convolution_is_a_loop_of_convolutions(shape, outputs, kernel):
     samples, rows, channels, height, width = shape
-    x, weight = _leaf(samples, height, width, rows, channels), _leaf(rows, outputs, channels, kernel, kernel, seed=1)
+    x, weight = (
+        _leaf(samples, height, width, rows, channels),
+        _leaf(rows, outputs, channels, kernel, kernel, seed=1),
+    )
     ours = stacked_conv(x, weight)
-    _close(ours, _stacked([F.conv2d(xr, weight[r], padding=kernel // 2) for r, xr in enumerate(_rows(x))]), (x, weight))
+    _close(
+        ours,
+        _stacked([F.conv2d(xr, weight[r], padding=kernel // 2) for r, xr in enumerate(_rows(x))]),
+        (x, weight),
+    )
     with torch.no_grad():
         torch.testing.assert_close(stacked_conv(x, weight), ours, rtol=1e-9, atol=1e-9)
 
@@ -102,16 +113,23 @@ def test_group_norm_of_rows_is_a_loop(gained):
 
 def test_group_norm_of_what_has_no_gradient_still_teaches_its_parameters():
     x, gain, bias = normal(3, 3, 3, 2, 8).double(), _leaf(2, 8, seed=1), _leaf(2, 8, seed=2)
-    plain = _stacked([F.group_norm(xr.contiguous(), 4, gain[r], bias[r]) for r, xr in enumerate(_rows(x))])
+    plain = _stacked(
+        [F.group_norm(xr.contiguous(), 4, gain[r], bias[r]) for r, xr in enumerate(_rows(x))]
+    )
     _close(*group_norm([NormBlock(x, gain, bias)], groups=4), plain, (gain, bias))
 
 
 def test_blocks_are_normalised_as_if_they_were_alone():
     one, two = _leaf(3, 3, 3, 2, 8), _leaf(3, 3, 3, 1, 8, seed=1)
     bias, scale = _leaf(1, 8, seed=2), _leaf(1, 8, seed=3)
-    blocks = [NormBlock(one, None, normal(2, 8).double()), NormBlock(two, None, bias, scale, floor=0.0)]
+    blocks = [
+        NormBlock(one, None, normal(2, 8).double()),
+        NormBlock(two, None, bias, scale, floor=0.0),
+    ]
     _, ours = group_norm(blocks, groups=2)
-    plain = scale[0].view(-1, 1, 1) * F.relu(F.group_norm(_rows(two)[0], 2, torch.ones(8).double(), bias[0]))
+    plain = scale[0].view(-1, 1, 1) * F.relu(
+        F.group_norm(_rows(two)[0], 2, torch.ones(8).double(), bias[0])
+    )
     _close(ours, _stacked([plain]), (two, bias, scale))
 
 
@@ -122,12 +140,18 @@ def _kept(counts, channels, groups, size):
     return mask, torch.where(many > 0, 1 / many.clamp(min=1), 0.0)
 
 
-@given(st.lists(st.integers(1, 8), min_size=1, max_size=4), st.sampled_from([1, 2, 4]), st.integers(1, 4))
+@given(
+    st.lists(st.integers(1, 8), min_size=1, max_size=4),
+    st.sampled_from([1, 2, 4]),
+    st.integers(1, 4),
+)
 def test_kept_group_norm_uses_the_kept_channels_of_each_group(counts, groups, side):
     rows, size = len(counts), 8 // groups
     mask, share = _kept(counts, 8, groups, side * side)
     x, gain, bias = _leaf(2, side, side, rows, 8), _leaf(rows, 8, seed=1), _leaf(rows, 8, seed=2)
-    ours = masked_group_norm(x * mask, gain * mask, bias * mask, channel_mask=mask, inverse_count=share)
+    ours = masked_group_norm(
+        x * mask, gain * mask, bias * mask, channel_mask=mask, inverse_count=share
+    )
     parts = []
     for r, (keep, own) in enumerate(zip(counts, _rows(x), strict=True)):
         for first in range(0, 8, size):
@@ -142,7 +166,11 @@ def test_kept_group_norm_at_full_width_is_group_norm():
     mask, share = _kept([8, 8], 8, 2, 9)
     x, gain, bias = _leaf(3, 3, 3, 2, 8), _leaf(2, 8, seed=1), _leaf(2, 8, seed=2)
     ours = masked_group_norm(x, gain, bias, channel_mask=mask, inverse_count=share)
-    _close(ours, _stacked([F.group_norm(xr, 2, gain[r], bias[r]) for r, xr in enumerate(_rows(x))]), (x, gain, bias))
+    _close(
+        ours,
+        _stacked([F.group_norm(xr, 2, gain[r], bias[r]) for r, xr in enumerate(_rows(x))]),
+        (x, gain, bias),
+    )
 
 
 def test_kept_group_norm_keeps_its_precision_far_from_zero():
@@ -162,7 +190,9 @@ def test_batch_norm_normalises_with_its_own_minibatch():
 
 def test_choosing_rows_keeps_whole_images():
     x = normal(2, 2, 2, 3, 2)
-    assert torch.equal(take_rows(x, torch.tensor([2, 0, 2])), torch.stack([x[..., r, :] for r in (2, 0, 2)], -2))
+    assert torch.equal(
+        take_rows(x, torch.tensor([2, 0, 2])), torch.stack([x[..., r, :] for r in (2, 0, 2)], -2)
+    )
 
 
 def test_images_come_with_their_channels_innermost():
@@ -201,5 +231,12 @@ def test_a_perceptron_of_rows_is_a_loop(samples, rows, biased):
         _leaf(rows, 4),
     )
     b1 = _leaf(rows, 3, seed=3) if biased else None
-    own = [F.linear(F.silu(F.linear(x[:, r], w1[r], None if b1 is None else b1[r])), w2[r], b2[r]) for r in range(rows)]
-    _close(perceptron(x, w1, b1, w2, b2), torch.stack(own, 1), [v for v in (w1, b1, w2, b2) if v is not None])
+    own = [
+        F.linear(F.silu(F.linear(x[:, r], w1[r], None if b1 is None else b1[r])), w2[r], b2[r])
+        for r in range(rows)
+    ]
+    _close(
+        perceptron(x, w1, b1, w2, b2),
+        torch.stack(own, 1),
+        [v for v in (w1, b1, w2, b2) if v is not None],
+    )

@@ -43,7 +43,11 @@ HEALTHY = {
     "gradient_norm": 1.0,
     "behaviour_gap": 1e-3,
     "observation.clip_share": 0.01,
-    **{f"hidden.{part}_{name}": value for part in "hc" for name, value in (("rms", 1e-6), ("env_rms_max", 10.0))},
+    **{
+        f"hidden.{part}_{name}": value
+        for part in "hc"
+        for name, value in (("rms", 1e-6), ("env_rms_max", 10.0))
+    },
     **{f"hidden.{part}_nonfinite": 0.0 for part in "hc"},
     **{f"entropy_head.{head}": LIMITS[f"entropy_{head}"] for head in HEADS},
 }
@@ -110,13 +114,17 @@ CAUSES = [
 ]
 
 
-@pytest.mark.parametrize(("wanted", "change"), CAUSES, ids=[f"{kind} {change}" for kind, change in CAUSES])
+@pytest.mark.parametrize(
+    ("wanted", "change"), CAUSES, ids=[f"{kind} {change}" for kind, change in CAUSES]
+)
 def test_a_rule_fires_for_its_cause_and_no_other_does(wanted, change):
     update = {name: value for name, value in {**HEALTHY, **change}.items() if value is not None}
     assert kinds_of(update) == wanted.split()
 
 
-@pytest.mark.parametrize(("round", "wanted"), [(0, []), (1, []), (2, ["gradient_drift", "observation_clipped"])])
+@pytest.mark.parametrize(
+    ("round", "wanted"), [(0, []), (1, []), (2, ["gradient_drift", "observation_clipped"])]
+)
 def test_drift_and_clipping_are_judged_once_there_are_two_rounds(round, wanted):
     update = {**HEALTHY, "gradient_norm": 9.0, "observation.clip_share": 0.5}
     assert kinds_of(update, round=round) == wanted
@@ -124,12 +132,20 @@ def test_drift_and_clipping_are_judged_once_there_are_two_rounds(round, wanted):
 
 def test_a_number_that_was_not_measured_is_no_alarm():
     assert kinds_of({}, devices=()) == []
-    update = valid_metrics({"kl": np.float64(9.0), "kl_valid": np.bool_(False), "ratio_max": np.float64(math.nan)})
+    update = valid_metrics(
+        {"kl": np.float64(9.0), "kl_valid": np.bool_(False), "ratio_max": np.float64(math.nan)}
+    )
     assert list(update) == ["ratio_max"]
 
 
 def test_a_finding_has_severity_value_limit_subject_and_streak():
-    update = {**HEALTHY, "kl": 0.7, "entropy_head.op": 0.01, "hidden.h_env_rms_max": 11.0, "skip_streak": 3.0}
+    update = {
+        **HEALTHY,
+        "kl": 0.7,
+        "entropy_head.op": 0.01,
+        "hidden.h_env_rms_max": 11.0,
+        "skip_streak": 3.0,
+    }
     found = findings(update, devices=({**DEVICE, "reserved_bytes": 90},))
     assert [(one.severity, *one.data.payload().values()) for one in found] == [
         ("error", "kl_extreme", 0.7, 0.5, None, 0),
@@ -142,28 +158,67 @@ def test_a_finding_has_severity_value_limit_subject_and_streak():
 
 def test_limits_are_those_of_the_config():
     loose = TelemetrySpec(limits={"kl_spike": 0.2, "entropy_rounds": 4})
-    assert kinds_of({**HEALTHY, "kl": 0.15, "entropy_head.op": 0.01}, own=monitor(loose, LONG)) == []
+    assert (
+        kinds_of({**HEALTHY, "kl": 0.15, "entropy_head.op": 0.01}, own=monitor(loose, LONG)) == []
+    )
 
 
 def test_every_limit_of_the_table_is_a_setting_and_every_setting_is_used():
-    others = ("entropy_clear", "entropy_until", "young_rounds", "memory", "memory_rounds", "drop", "drop_progress")
-    named = {name for alarm in ALARMS for name in (alarm.limit, alarm.rounds) if isinstance(name, str) and name}
+    others = (
+        "entropy_clear",
+        "entropy_until",
+        "young_rounds",
+        "memory",
+        "memory_rounds",
+        "drop",
+        "drop_progress",
+    )
+    named = {
+        name
+        for alarm in ALARMS
+        for name in (alarm.limit, alarm.rounds)
+        if isinstance(name, str) and name
+    }
     assert named | set(others) == set(LIMITS)
 
 
 def as_update(row, heads):
-    """The numbers of an update; entropies in the order of `HEADS`, None where a head was not used."""
-    names = ("ratio_max", "ratio_min", "kl", "gradient_norm", "value_loss", "td_error_abs_mean", "free_steps")
-    entropies = {f"entropy_head.{head}": x for head, x in zip(HEADS, heads, strict=True) if x is not None}
+    """The numbers of an update; entropies in the order of `HEADS`, None where a head was not
+    used.
+    """
+    names = (
+        "ratio_max",
+        "ratio_min",
+        "kl",
+        "gradient_norm",
+        "value_loss",
+        "td_error_abs_mean",
+        "free_steps",
+    )
+    entropies = {
+        f"entropy_head.{head}": x for head, x in zip(HEADS, heads, strict=True) if x is not None
+    }
     return {**dict(zip(names, row, strict=True)), **entropies}
 
 
 # Rounds of two healthy trainings with seed 0: digits (rounds 1, 8, 9, 10), whitebox (1, 4, 15, 19).
 DIGITS = [
-    ((4.65, 0.398, 0.053, 1.92, 0.27, 0.39, 150), (0.63, 1.0, 0.99, 0.99, 0.99, 0.0363, None, None)),
-    ((8.69, 0.068, 0.070, 2.27, 0.08, 0.22, 204), (0.73, 0.96, 0.85, 0.86, 0.85, 0.0191, None, None)),
-    ((7.52, 0.049, 0.069, 2.33, 0.06, 0.21, 216), (0.70, 0.91, 0.83, 0.86, 0.85, 0.0194, None, None)),
-    ((5.11, 0.073, 0.058, 2.45, 0.06, 0.20, 206), (0.71, 0.85, 0.84, 0.84, 0.83, 0.0196, None, None)),
+    (
+        (4.65, 0.398, 0.053, 1.92, 0.27, 0.39, 150),
+        (0.63, 1.0, 0.99, 0.99, 0.99, 0.0363, None, None),
+    ),
+    (
+        (8.69, 0.068, 0.070, 2.27, 0.08, 0.22, 204),
+        (0.73, 0.96, 0.85, 0.86, 0.85, 0.0191, None, None),
+    ),
+    (
+        (7.52, 0.049, 0.069, 2.33, 0.06, 0.21, 216),
+        (0.70, 0.91, 0.83, 0.86, 0.85, 0.0194, None, None),
+    ),
+    (
+        (5.11, 0.073, 0.058, 2.45, 0.06, 0.20, 206),
+        (0.71, 0.85, 0.84, 0.84, 0.83, 0.0196, None, None),
+    ),
 ]
 WHITEBOX = [
     ((1.98, 0.296, 0.018, 1.10, 0.5, 0.5, 580), (0.65, 1.0, 0.99, 1.0, 0.98, 0.09, 1.0, 1.0)),
@@ -202,7 +257,11 @@ def test_an_entropy_is_judged_against_the_first_one_of_its_head(start, wanted):
     assert [one.data.subject for one in found] == wanted
 
 
-@given(st.dictionaries(kinds, floats), st.dictionaries(st.sampled_from(sorted(STREAKS)), st.integers(0, 9)), floats)
+@given(
+    st.dictionaries(kinds, floats),
+    st.dictionaries(st.sampled_from(sorted(STREAKS)), st.integers(0, 9)),
+    floats,
+)
 def test_alarms_take_any_number(update, streaks, average):
     own = monitor(state=AlarmState(streaks=streaks, gradient=average))
     assert all(one.severity in ("info", "warning", "error") for one in findings(update, own=own))
@@ -228,7 +287,10 @@ def test_an_entropy_fires_below_its_limit_only_and_from_the_third_such_round_on(
 
 def test_an_entropy_that_is_no_number_leaves_the_streak():
     found, after = judge({"entropy_head.op": math.inf}, LIMITS, {"entropy_head.op": 1})
-    assert ([one.event.kind for one in found], after) == (["entropy_nonfinite"], {"entropy_head.op": 1})
+    assert ([one.event.kind for one in found], after) == (
+        ["entropy_nonfinite"],
+        {"entropy_head.op": 1},
+    )
     late, _ = judge({"entropy_head.op": 0.01}, LIMITS, {"entropy_head.op": 5}, calm=True)
     assert [one.severity for one in late] == ["info"]
 
@@ -240,7 +302,10 @@ def test_a_policy_that_imitates_may_be_decided_and_starts_to_learn_from_there():
         found.append(kinds_of(update, own=own, round=round))
     assert own.state.first == {"op": 0.002}
     assert found == [[]] * 11 + [["entropy_collapse"]] * 2
-    assert kinds_of({"entropy_head.op": math.nan}, own=monitor(imitated=5)) == ["entropy_nonfinite", "numeric"]
+    assert kinds_of({"entropy_head.op": math.nan}, own=monitor(imitated=5)) == [
+        "entropy_nonfinite",
+        "numeric",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -254,8 +319,12 @@ def test_a_policy_that_imitates_may_be_decided_and_starts_to_learn_from_there():
         (4, 9, 10, 10.0, True),  # in imitation each env plays its own world
     ],
 )
-def test_a_drop_is_more_than_the_scatter_of_the_worlds_of_the_rounds(group, imitated, rounds, lost, drops):
-    """4 errors are 9 points times the root of the group, and of 1.1 after ten rounds, of 2 after one."""
+def test_a_drop_is_more_than_the_scatter_of_the_worlds_of_the_rounds(
+    group, imitated, rounds, lost, drops
+):
+    """4 errors are 9 points times the root of the group, and of 1.1 after ten rounds, of 2 after
+    one.
+    """
     own = monitor(siblings=group, imitated=imitated)
     means = {"accuracy_mean": 62.0 - lost, "rolling_accuracy": 60.0, "accuracy_std": 18.0}
     summary: Any = SimpleNamespace(**means, episodes_completed=64, round=8)
@@ -298,7 +367,9 @@ def test_a_gradient_is_compared_with_its_own_past_and_the_first_one_with_nothing
         (0.0, math.nan, 1.0, None),
     ],
 )
-def test_a_drop_is_a_tenth_of_the_rounds_before_once_a_tenth_of_the_run_is_over(accuracy, rolling, progress, share):
+def test_a_drop_is_a_tenth_of_the_rounds_before_once_a_tenth_of_the_run_is_over(
+    accuracy, rolling, progress, share
+):
     assert accuracy_drop(accuracy, rolling, progress, LIMITS) == share
 
 
@@ -318,13 +389,16 @@ def test_a_trend_is_a_small_or_a_large_change_of_the_rolling_accuracy(delta, kin
     assert accuracy_trend(delta, SPEC) == kind
 
 
-# --- epochs -----------------------------------------------------------------------------------------------------------
+# --- epochs
+#
+# ----------------------------------------------------------------------------
 
 
 def record(**leaves):
     """Two envs with one slot in which a seed is being blended in; both choose freely."""
     stages = {
-        name: np.full((2, 1), Stage.BLENDING) for name in ("stage_before", "stage_acted", "stage_ticked", "stage")
+        name: np.full((2, 1), Stage.BLENDING)
+        for name in ("stage_before", "stage_acted", "stage_ticked", "stage")
     }
     quiet = {
         **stages,
@@ -359,7 +433,12 @@ def seen(*records):
 
 
 def test_a_suspicious_seed_is_told_once():
-    found = seen(record(detectors=INFLATED), record(), record(detectors=INFLATED | RANSOM), record(detectors=RANSOM))
+    found = seen(
+        record(detectors=INFLATED),
+        record(),
+        record(detectors=INFLATED | RANSOM),
+        record(detectors=RANSOM),
+    )
     assert found == [[(1, 0, "attribution_ratio")], [], [(0, 0, "ransomware")], []]
 
 
@@ -370,20 +449,34 @@ def test_the_next_seed_in_the_slot_is_another_one():
 
 
 def test_a_seed_that_is_born_after_an_alarm_and_is_quiet_first_is_told_later():
-    born = record(stage_before=np.full((2, 1), Stage.DORMANT), stage_acted=np.full((2, 1), Stage.GERMINATED))
-    assert [len(one) for one in seen(record(detectors=INFLATED), born, record(detectors=INFLATED))] == [1, 0, 1]
+    born = record(
+        stage_before=np.full((2, 1), Stage.DORMANT), stage_acted=np.full((2, 1), Stage.GERMINATED)
+    )
+    assert [
+        len(one) for one in seen(record(detectors=INFLATED), born, record(detectors=INFLATED))
+    ] == [1, 0, 1]
 
 
 def test_the_sign_of_a_seed_has_its_number_and_limit():
     (held,) = detect_seeds(columns(record(detectors=RANSOM, contribution=np.array([[1.0], [0.0]]))))
     assert (held[:3], held.event.value, held.event.limit) == ((0, 0, 0), -0.5, -0.2)
-    (ratio,) = detect_seeds(columns(record(detectors=INFLATED, detector_ratio=np.array([[0.0], [7.5]]))))
+    (ratio,) = detect_seeds(
+        columns(record(detectors=INFLATED, detector_ratio=np.array([[0.0], [7.5]])))
+    )
     assert (ratio[:3], ratio.event.value, ratio.event.limit) == ((0, 1, 0), 7.5, 5.0)
 
 
 def test_a_policy_that_does_not_move_is_an_alarm_from_the_third_round_on():
     own, still = monitor(rounds=99), {"kl": 0.0, "steps_done": 8.0}
-    rounds = [still, still, {"kl": 0.0, "steps_done": 0.0}, still, still, {"kl": 0.01, "steps_done": 8.0}, still]
+    rounds = [
+        still,
+        still,
+        {"kl": 0.0, "steps_done": 0.0},
+        still,
+        still,
+        {"kl": 0.01, "steps_done": 8.0},
+        still,
+    ]
     fired = [kinds_of(update, own=own, round=round) for round, update in enumerate(rounds)]
     assert fired == [[], [], [], ["policy_frozen"], ["policy_frozen"], [], []]
 
@@ -401,8 +494,11 @@ def test_returns_at_another_discount_are_an_alarm_from_the_third_round_on():
 
 def test_the_gap_is_between_all_returns_and_those_of_the_learner():
     reward, ended = np.array([[0.0, 1.0], [2.0, 4.0]]), np.array([[False, True], [False, False]])
-    # Returns at .5: 1 and 2 of the first env; 1, whose episode ends there, and 4 of the second.  Their mean is 2.
-    assert return_gap(reward, ended, {"return_mean": 1.4, "return_std": 2.0}, 0.5) == pytest.approx(0.3)
+    # Returns at .5: 1 and 2 of the first env; 1, whose episode ends there, and 4 of the second.
+    # Their mean is 2.
+    assert return_gap(reward, ended, {"return_mean": 1.4, "return_std": 2.0}, 0.5) == pytest.approx(
+        0.3
+    )
     assert return_gap(reward, ended, {"return_mean": 0.4}, 0.5) is None
     assert return_gap(reward * np.nan, ended, {"return_mean": 0.4, "return_std": 2.0}, 0.5) is None
     assert return_gap(reward, ended, {}, 0.5) is None
@@ -433,4 +529,9 @@ def test_waits_are_counted_where_there_was_a_choice_and_reported_from_the_third_
         found.append([one.data.streak for one in findings({}, own=own, round=round, leaves=leaves)])
     assert found == [[], [], [3], [4], [], []]
     forced = {**waits, "forced": np.array([True, True])}
-    assert findings({}, own=monitor(state=replace(AlarmState(), streaks={"wait_share": 9})), leaves=forced) == []
+    assert (
+        findings(
+            {}, own=monitor(state=replace(AlarmState(), streaks={"wait_share": 9})), leaves=forced
+        )
+        == []
+    )

@@ -1,4 +1,6 @@
-"""Values as trees that a checkpoint holds, and back: nothing changes on the way, nothing that is none comes through."""
+"""Values as trees that a checkpoint holds, and back: nothing changes on the way, nothing that is
+none comes through.
+"""
 
 import math
 import tempfile
@@ -47,7 +49,8 @@ PAIRS = st.builds(Pair, ARRAYS, st.none() | st.floats())
 NAMES = st.text(max_size=3)
 WHOLE = st.builds(
     Whole,
-    ratio=st.fractions() | st.floats(allow_nan=False, allow_infinity=False).map(lambda x: Fraction(x) ** 2),
+    ratio=st.fractions()
+    | st.floats(allow_nan=False, allow_infinity=False).map(lambda x: Fraction(x) ** 2),
     counts=st.dictionaries(NAMES, st.integers()).map(Counter),
     pairs=st.lists(PAIRS, max_size=2).map(tuple),
     named=st.dictionaries(NAMES, st.integers(-(2**70), 2**70) | NAMES | st.booleans()),
@@ -60,7 +63,9 @@ WHOLE = st.builds(
 def same(one, other):
     """Equal, and of the same types; NaN is NaN."""
     if isinstance(one, np.ndarray):
-        return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+        return one.dtype == other.dtype and np.array_equal(
+            one, other, equal_nan=one.dtype.kind == "f"
+        )
     if isinstance(one, tuple):
         return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, float):
@@ -91,17 +96,32 @@ def test_numbers_of_numpy_are_plain_ones_and_what_is_no_value_is_refused():
 
 
 GOOD = pack(
-    Whole(Fraction(1, 3), Counter(a=2), (Pair(np.zeros(2)),), {"a": 1}, Pair(np.zeros(2), 1.0), ("x", math.nan))
+    Whole(
+        Fraction(1, 3),
+        Counter(a=2),
+        (Pair(np.zeros(2)),),
+        {"a": 1},
+        Pair(np.zeros(2), 1.0),
+        ("x", math.nan),
+    )
 )
 BAD = {
-    "state.ratio: expected a ratio": [("ratio", text) for text in ("1/0", "1e9", "x", 3, "1/2\n", "9" * 5000)],
+    "state.ratio: expected a ratio": [
+        ("ratio", text) for text in ("1/0", "1e9", "x", 3, "1/2\n", "9" * 5000)
+    ],
     "state.counts: expected an object, got 3": [("counts", 3)],
     "state.counts.a: expected a valid integer, got 1.5": [("counts", {"a": 1.5})],
     r"state.pairs: expected a valid .*, got .*": [("pairs", {}), ("pairs", "ab"), ("pairs", None)],
-    r"state.pairs\[0\].left: expected an array, got .*": [("pairs", [{"left": [1.0], "right": None}])],
+    r"state.pairs\[0\].left: expected an array, got .*": [
+        ("pairs", [{"left": [1.0], "right": None}])
+    ],
     r"state.pairs\[0\].left: expected a dense array of a dtype of numpy, got .*": [
         ("pairs", [{"left": one, "right": None}])
-        for one in (torch.zeros(2).to_sparse(), torch.zeros(2, device="meta"), torch.zeros(2, dtype=torch.bfloat16))
+        for one in (
+            torch.zeros(2).to_sparse(),
+            torch.zeros(2, device="meta"),
+            torch.zeros(2, dtype=torch.bfloat16),
+        )
     ],
     r"state.pairs\[0\]: expected .*, got 3": [("pairs", [3])],
     r"state.pairs\[0\].left is missing": [("pairs", [{"right": None}])],
@@ -127,8 +147,16 @@ def test_what_does_not_fit_is_refused_by_path_value_and_what_is_wanted(message, 
 
 
 TREES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.just(torch.zeros(2)),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.sampled_from([*GOOD]), inner),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=3)
+    | st.just(torch.zeros(2)),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=3) | st.sampled_from([*GOOD]), inner)
+    ),
     max_leaves=8,
 )
 

@@ -11,7 +11,13 @@ from support.extras import needs_extra
 from support.handwritten_logs import anomaly
 
 from morphogen.config.spec import RunSpec, resolve
-from morphogen.log.console import Console, closing_lines, column_blocks, format_duration, format_number
+from morphogen.log.console import (
+    Console,
+    closing_lines,
+    column_blocks,
+    format_duration,
+    format_number,
+)
 from morphogen.log.events import Envelope
 from morphogen.log.kinds.run import CheckpointFailed, SinkFailed
 
@@ -53,7 +59,9 @@ def told(quiet=False, err=None):
             console.end_epoch(round, 23, (round + 1) / 4)
             console.end_round(summary(round))
         console.print_table(ROWS, title="held-out instances")
-        console.finish(SimpleNamespace(history=[summary(round) for round in range(4)], run_dir="runs/x"))
+        console.finish(
+            SimpleNamespace(history=[summary(round) for round in range(4)], run_dir="runs/x")
+        )
     return err.getvalue(), out.getvalue()
 
 
@@ -61,7 +69,9 @@ def test_off_a_terminal_every_round_is_one_line_on_stderr():
     err, _ = told()
     lines = [line for line in err.splitlines() if line.startswith("round ")]
     assert len(lines) == 4
-    start = "round 1/4  accuracy 80.0 %  return 0.500  value 0.750  alive 21  fossilized 5  pruned 3"
+    start = (
+        "round 1/4  accuracy 80.0 %  return 0.500  value 0.750  alive 21  fossilized 5  pruned 3"
+    )
     assert lines[0].startswith(start)
     assert "1,234 env-epochs/s" in lines[0]
     assert [line.partition("ETA ")[2] for line in lines] == ["3:00", "2:00", "1:00", ""]
@@ -109,8 +119,12 @@ def test_on_a_terminal_progress_is_kept_up_to_date_above_which_every_round_is_a_
     assert "\x1b[" in err
     assert "\x1b" not in out
     shown = plain(err)
-    assert re.search(r"round 4/4  epoch 24/24 \S+ +100% accuracy 82.0 %  13 env-epochs/s  closing", shown)
-    rounds = [one for one in re.split(r"[\r\n]", shown) if one.startswith("round ") and "return" in one]
+    assert re.search(
+        r"round 4/4  epoch 24/24 \S+ +100% accuracy 82.0 %  13 env-epochs/s  closing", shown
+    )
+    rounds = [
+        one for one in re.split(r"[\r\n]", shown) if one.startswith("round ") and "return" in one
+    ]
     assert [one.split()[1] for one in rounds] == ["1/4", "2/4", "3/4", "4/4"]
 
 
@@ -154,7 +168,10 @@ def test_a_round_says_what_was_rolled_back_and_the_summary_which_rounds_had_anom
     with Console(err=err, out=out) as console:
         console.start(SPEC, {})
         console.end_round(summary(0, rollbacks=3))
-        history = [summary(0, anomalies=("rollbacks",)), summary(1, anomalies=("rollbacks", "kl_spike"))]
+        history = [
+            summary(0, anomalies=("rollbacks",)),
+            summary(1, anomalies=("rollbacks", "kl_spike")),
+        ]
         console.finish(SimpleNamespace(history=history, run_dir=None))
     assert "pruned 3  rolled back 3" in err.getvalue()
     assert "rounds with anomalies: rollbacks 2, kl_spike 1" in out.getvalue()
@@ -184,14 +201,16 @@ def test_wide_tables_and_long_paths_are_not_cut():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (245, "4:05"), (3723, "1:02:03"), (-1, "0:00")]
+    ("seconds", "text"),
+    [(0, "0:00"), (59.6, "1:00"), (245, "4:05"), (3723, "1:02:03"), (-1, "0:00")],
 )
 def test_durations_read_like_a_clock(seconds, text):
     assert format_duration(seconds) == text
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(None, "-"), (3, "3"), (12_345, "12,345"), (0.12345, "0.123"), (-1.0, "-1.000")]
+    ("value", "text"),
+    [(None, "-"), (3, "3"), (12_345, "12,345"), (0.12345, "0.123"), (-1.0, "-1.000")],
 )
 def test_numbers_read_like_numbers(value, text):
     assert format_number(value) == text
@@ -213,13 +232,17 @@ def test_a_short_run_compares_halves_and_a_single_round_stands_alone():
 
 
 def test_rounds_that_could_not_be_measured_are_left_out_of_the_means():
-    lines = closing_lines([summary(0, return_mean=None), summary(1), summary(2), summary(3, return_mean=None)], 1.0)
+    lines = closing_lines(
+        [summary(0, return_mean=None), summary(1), summary(2), summary(3, return_mean=None)], 1.0
+    )
     assert lines[1] == "return: 1.500 in the first 2 rounds, 2.500 in the last 2"
 
 
 @given(
     columns=st.lists(
-        st.tuples(st.text("abcdefgh", min_size=1, max_size=14), st.integers(1, 12)), min_size=1, max_size=14
+        st.tuples(st.text("abcdefgh", min_size=1, max_size=14), st.integers(1, 12)),
+        min_size=1,
+        max_size=14,
     ),
     width=st.integers(40, 120),
 )
@@ -239,7 +262,12 @@ def test_no_table_is_cut_and_every_block_is_led_by_the_first_column(columns, wid
 
 @pytest.mark.parametrize(
     ("widths", "blocks"),
-    [([5], [[0]]), ([5, 5, 5], [[0, 1, 2]]), ([5, 10, 10], [[0, 1], [0, 2]]), ([5, 30, 4], [[0, 1], [0, 2]])],
+    [
+        ([5], [[0]]),
+        ([5, 5, 5], [[0, 1, 2]]),
+        ([5, 10, 10], [[0, 1], [0, 2]]),
+        ([5, 30, 4], [[0, 1], [0, 2]]),
+    ],
 )
 def test_columns_beyond_the_width_follow_in_further_blocks(widths, blocks):
     assert column_blocks(widths, 20) == blocks

@@ -16,7 +16,12 @@ from morphogen.vocab.stage import Gate, Removal, Stage
 
 S = Stage
 ENVS, LENGTH, SICK, AT = 16, 20, 5, 11
-UP = {S.TRAINING: Gate.TRAIN, S.BLENDING: Gate.BLEND, S.HOLDING: Gate.HOLD, S.FOSSILIZED: Gate.FOSSILIZE}
+UP = {
+    S.TRAINING: Gate.TRAIN,
+    S.BLENDING: Gate.BLEND,
+    S.HOLDING: Gate.HOLD,
+    S.FOSSILIZED: Gate.FOSSILIZE,
+}
 TARGETS, TICKS = (0.5, 0.7, 1.0), (0, 3, 5, 8)
 CURVES, STEEPNESS = (1, 2, 3, 3, 3), (12, 12, 6, 12, 24)
 
@@ -24,25 +29,35 @@ CURVES, STEEPNESS = (1, 2, 3, 3, 3), (12, 12, 6, 12, 24)
 @functools.cache
 def played(auto: tuple[str, ...]):
     """Set-up, epochs and records of a random episode in which one host is lost on the way."""
-    quick = {"min_training_epochs": 1, "min_prune_age": 1, "embargo_epochs": 1, "min_gradient_health": 0.0}
+    quick = {
+        "min_training_epochs": 1,
+        "min_prune_age": 1,
+        "embargo_epochs": 1,
+        "min_gradient_health": 0.0,
+    }
     life = LifecycleSpec(**quick, auto_forward=auto)
     setup = tiny_setup(envs=ENVS, episode_length=LENGTH, lifecycle=life)
 
     def lose(t, state):
         sick = (torch.arange(ENVS) == SICK).unsqueeze(-1) & (t == AT)
-        return state.replace(host=state.host.replace(params=torch.where(sick, torch.nan, state.host.params)))
+        return state.replace(
+            host=state.host.replace(params=torch.where(sick, torch.nan, state.host.params))
+        )
 
     epochs = live(world_of(setup), "random", change=lose)
     return setup, epochs, [complete_record(epoch) for epoch in epochs]
 
 
-every_life = pytest.mark.parametrize("auto", [(), ("TRAIN", "HOLD")], ids=["by action", "auto-forward"])
+every_life = pytest.mark.parametrize(
+    "auto", [(), ("TRAIN", "HOLD")], ids=["by action", "auto-forward"]
+)
 
 
 def points(epoch):
     """The stages at the four moments of an epoch, from the states."""
     return [
-        part.slots.stage.numpy() for part in (epoch.before, epoch.step.acted, epoch.step.ticked, epoch.step.governed)
+        part.slots.stage.numpy()
+        for part in (epoch.before, epoch.step.acted, epoch.step.ticked, epoch.step.governed)
     ]
 
 
@@ -52,7 +67,10 @@ def moves(epochs):
     for t, epoch in enumerate(epochs):
         stages = points(epoch)
         for cause, was, now in zip(("action", "tick", "govern"), stages, stages[1:], strict=False):
-            found += [(t, e, s, cause, S(was[e, s]), S(now[e, s])) for e, s in np.argwhere(was != now).tolist()]
+            found += [
+                (t, e, s, cause, S(was[e, s]), S(now[e, s]))
+                for e, s in np.argwhere(was != now).tolist()
+            ]
     return found
 
 
@@ -78,13 +96,23 @@ def test_every_change_of_stage_is_told_by_the_record(auto):
 
 @pytest.mark.slow
 @every_life
-def test_every_gate_that_was_passed_is_a_move_up_and_every_declined_action_a_gate_that_was_not(auto):
+def test_every_gate_that_was_passed_is_a_move_up_and_every_declined_action_a_gate_that_was_not(
+    auto,
+):
     setup, epochs, records = played(auto)
     names = list(setup.net.names)
     asked = [(t, e) for t, e in told(auto) if isinstance(e.data, GateEvaluated)]
-    passed = sorted((t, e.env, names.index(e.slot), Gate[e.data.gate]) for t, e in asked if e.data.passed)
-    climbs = [(t, e, s, UP[to]) for t, e, s, cause, was, to in moves(epochs) if to in UP and was is not S.HOLDING]
-    kept = [(t, e, s, Gate.FOSSILIZE) for t, e, s, cause, was, to in moves(epochs) if to is S.FOSSILIZED]
+    passed = sorted(
+        (t, e.env, names.index(e.slot), Gate[e.data.gate]) for t, e in asked if e.data.passed
+    )
+    climbs = [
+        (t, e, s, UP[to])
+        for t, e, s, cause, was, to in moves(epochs)
+        if to in UP and was is not S.HOLDING
+    ]
+    kept = [
+        (t, e, s, Gate.FOSSILIZE) for t, e, s, cause, was, to in moves(epochs) if to is S.FOSSILIZED
+    ]
     assert passed == sorted(climbs + kept)
     failed = sorted((t, e.env, names.index(e.slot)) for t, e in asked if not e.data.passed)
     declined = [
@@ -111,7 +139,10 @@ def test_every_ramp_that_an_action_starts_can_be_rebuilt_from_the_record(auto):
             start, end = past["alpha"][e, s], 0.0 if op == Op.PRUNE else TARGETS[target]
             steps = 0 if end == start else TICKS[speed]
             slot = epoch.step.acted.slots
-            found = [getattr(slot, n)[e, s].item() for n in ("alpha_start", "alpha_target", "alpha_steps")]
+            found = [
+                getattr(slot, n)[e, s].item()
+                for n in ("alpha_start", "alpha_target", "alpha_steps")
+            ]
             assert found == pytest.approx([start, end, steps])
             shape = [getattr(slot, n)[e, s].item() for n in ("alpha_curve", "alpha_steepness")]
             assert shape == [CURVES[curve], STEEPNESS[curve]]
@@ -143,7 +174,9 @@ def test_a_rollback_is_told_by_the_record(auto):
     _, _, data = found[0]
     back = epochs[AT]
     assert (data.reason, data.loss) == ("nonfinite", None)
-    assert data.seeds_pruned == sum((t, e, by) == (AT, SICK, "govern") for t, e, _, by, _, _ in moves(epochs))
+    assert data.seeds_pruned == sum(
+        (t, e, by) == (AT, SICK, "govern") for t, e, _, by, _, _ in moves(epochs)
+    )
     saved = records[data.snapshot_epoch] if data.snapshot_epoch >= 0 else None
     was = back.before.governor.host.params[SICK]
     assert torch.equal(back.after.host.params[SICK], was)
@@ -153,7 +186,9 @@ def test_a_rollback_is_told_by_the_record(auto):
 
 @every_life
 def test_while_rewards_are_computed_exactly_the_slots_that_moved_have_no_epoch_in_their_stage(auto):
-    """A slot without a seed stays at 0, and a fossil that a rollback restored has the count of its snapshot."""
+    """A slot without a seed stays at 0, and a fossil that a rollback restored has the count of its
+    snapshot.
+    """
     _, epochs, _ = played(auto)
     for epoch in epochs:
         stages = points(epoch)

@@ -48,7 +48,16 @@ def test_stage_changes_are_the_moves_that_happened(seed, envs, epochs):
     found = named(told(records, facts(envs, epochs)), "StageChanged")
     for e, env in enumerate(there):
         wanted = [
-            (t, SLOTS[s], cause, here.name, to.name, age, count, None if kind < 0 else Blueprint(kind).label)
+            (
+                t,
+                SLOTS[s],
+                cause,
+                here.name,
+                to.name,
+                age,
+                count,
+                None if kind < 0 else Blueprint(kind).label,
+            )
             for t, s, cause, here, to, age, count, kind, *_ in env.log
         ]
         have = [
@@ -91,9 +100,15 @@ def test_counts_of_events_agree_with_each_other_and_with_the_episodes(seed, envs
         ("SeedFossilized", "FOSSILIZED", "fossilized"),
         ("SeedPruned", "PRUNED", "pruned"),
     ):
-        assert len(named(found, kind)) == moved.count(stage) == sum(getattr(one, count) for one in episodes)
+        assert (
+            len(named(found, kind))
+            == moved.count(stage)
+            == sum(getattr(one, count) for one in episodes)
+        )
     assert len(named(found, "RolledBack")) == sum(one.rollbacks for one in episodes)
-    assert [event.epoch for event in named(found, "RolledBack") if event.env == 0] == there[0].rollbacks
+    assert [event.epoch for event in named(found, "RolledBack") if event.env == 0] == there[
+        0
+    ].rollbacks
     assert len(episodes) == envs
     for one in episodes:
         assert sum(one.ops.values()) == epochs
@@ -104,11 +119,18 @@ def test_counts_of_events_agree_with_each_other_and_with_the_episodes(seed, envs
 def test_gates_are_told_when_asked_with_the_checks_that_failed(seed, envs, epochs):
     there, records = live(seed, envs, epochs)
     found = named(told(records, facts(envs, epochs)), "GateEvaluated")
-    targets = {"TRAIN": Stage.TRAINING, "BLEND": Stage.BLENDING, "HOLD": Stage.HOLDING, "FOSSILIZE": Stage.FOSSILIZED}
+    targets = {
+        "TRAIN": Stage.TRAINING,
+        "BLEND": Stage.BLENDING,
+        "HOLD": Stage.HOLDING,
+        "FOSSILIZE": Stage.FOSSILIZED,
+    }
     for e, env in enumerate(there):
         have = [(v.epoch, v.slot, targets[v.data.gate], v.data.passed) for v in found if v.env == e]
         assert have == [(t, SLOTS[s], to, passed) for t, s, to, passed in env.gates]
-    assert all(event.data.failed == (() if event.data.passed else ("too_early",)) for event in found)
+    assert all(
+        event.data.failed == (() if event.data.passed else ("too_early",)) for event in found
+    )
 
 
 @lifetimes
@@ -117,7 +139,11 @@ def test_the_reason_of_a_pruning_is_who_pruned(seed, envs, epochs):
     found = named(told(records, facts(envs, epochs)), "SeedPruned")
     reason = {"action": "action", "tick": "ramp", "govern": "governor"}
     for e, env in enumerate(there):
-        wanted = [(t, SLOTS[s], reason[cause], age) for t, s, cause, _, to, age, *_ in env.log if to is Stage.PRUNED]
+        wanted = [
+            (t, SLOTS[s], reason[cause], age)
+            for t, s, cause, _, to, age, *_ in env.log
+            if to is Stage.PRUNED
+        ]
         assert [(v.epoch, v.slot, v.data.reason, v.data.age) for v in found if v.env == e] == wanted
     assert all(event.data.params > 0 for event in found)
 
@@ -130,13 +156,19 @@ def test_a_seed_is_told_with_what_it_was_worth_before_it_moved(seed, envs, epoch
         for name, stage in (("SeedFossilized", Stage.FOSSILIZED), ("SeedPruned", Stage.PRUNED)):
             data = [event.data for event in named(found, name) if event.env == e]
             wanted = [tuple(entry[-2:]) for entry in env.log if entry[4] is stage]
-            assert [one.contribution for one in data] == [contribution for _, contribution in wanted]
-            assert [one.accuracy_change for one in data] == pytest.approx([gain for gain, _ in wanted], abs=1e-4)
+            assert [one.contribution for one in data] == [
+                contribution for _, contribution in wanted
+            ]
+            assert [one.accuracy_change for one in data] == pytest.approx(
+                [gain for gain, _ in wanted], abs=1e-4
+            )
 
 
 def test_a_germination_is_told_with_what_was_sown():
     there, records = live(5, 2, 12)
-    found = [event for event in named(told(records, facts(2, 12)), "SeedGerminated") if event.env == 1]
+    found = [
+        event for event in named(told(records, facts(2, 12)), "SeedGerminated") if event.env == 1
+    ]
     sown = [entry for entry in there[1].log if entry[4] is Stage.GERMINATED]
     assert len(found) == len(sown) > 0
     for event, entry in zip(found, sown, strict=True):
@@ -148,7 +180,10 @@ def test_a_germination_is_told_with_what_was_sown():
 
 def test_episodes_are_numbered_over_all_envs_of_the_run():
     found = told(live(5, 2, 6)[1], facts(2, 6, first=4, total=10), round=3)
-    assert {(event.env, event.episode) for event in found if event.env is not None} == {(4, 34), (5, 35)}
+    assert {(event.env, event.episode) for event in found if event.env is not None} == {
+        (4, 34),
+        (5, 35),
+    }
 
 
 @lifetimes
@@ -158,7 +193,9 @@ def test_an_env_s_events_do_not_depend_on_its_neighbours(seed, envs, epochs):
     for e in range(envs):
         rows = [{name: leaf[e : e + 1] for name, leaf in record.items()} for record in records]
         alone = told(rows, facts(1, epochs, first=e, total=envs), round=3)
-        assert [event for event in alone if event.env is not None] == [event for event in whole if event.env == e]
+        assert [event for event in alone if event.env is not None] == [
+            event for event in whole if event.env == e
+        ]
 
 
 @lifetimes
@@ -192,14 +229,22 @@ def test_sums_of_an_episode_are_those_of_its_epochs():
     for e, one in enumerate(completed(told(records, facts(3, 20)))):
         rewards = [float(record["reward"][e]) for record in records]
         assert one.reward == pytest.approx(sum(rewards), rel=1e-6)
-        assert one.discounted_return == pytest.approx(sum(r * 0.9**t for t, r in enumerate(rewards)), rel=1e-6)
+        assert one.discounted_return == pytest.approx(
+            sum(r * 0.9**t for t, r in enumerate(rewards)), rel=1e-6
+        )
         for i, name in enumerate(COMPONENTS):
-            assert one.components[name] == pytest.approx(sum(float(r["components"][e, i]) for r in records), abs=1e-5)
+            assert one.components[name] == pytest.approx(
+                sum(float(r["components"][e, i]) for r in records), abs=1e-5
+            )
         for i, name in enumerate(SLOTS):
             own = [r for r in records if RELEVANT[r["action"][e, 0]][1] and r["action"][e, 1] == i]
-            assert one.slot_rewards[name] == pytest.approx(sum(float(r["reward"][e]) for r in own), abs=1e-5)
+            assert one.slot_rewards[name] == pytest.approx(
+                sum(float(r["reward"][e]) for r in own), abs=1e-5
+            )
         assert one.unmeasured_steps == sum(bool(record["unmeasured"][e]) for record in records)
-        assert one.detectors["attribution_ratio"] == sum(int(r["detectors"][e, :, 0].sum()) for r in records)
+        assert one.detectors["attribution_ratio"] == sum(
+            int(r["detectors"][e, :, 0].sum()) for r in records
+        )
         assert one.initial_accuracy == 50.0
         assert one.accuracy == pytest.approx(float(records[-1]["val_acc"][e]))
         assert one.success == (one.committed_accuracy >= 60)
@@ -210,9 +255,13 @@ def test_the_end_of_an_episode_describes_the_network_that_was_grown():
     found = told(records, facts(4, 25))
     for e, one in enumerate(completed(found)):
         seeds = [(SLOTS[i], slot) for i, slot in enumerate(there[e].slots) if slot.occupied]
-        assert [(row["slot"], row["stage"]) for row in one.topology] == [(n, s.stage.name) for n, s in seeds]
+        assert [(row["slot"], row["stage"]) for row in one.topology] == [
+            (n, s.stage.name) for n, s in seeds
+        ]
         blended = sum(
-            slot.params for _, slot in seeds if slot.stage in (Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
+            slot.params
+            for _, slot in seeds
+            if slot.stage in (Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
         )
         assert one.params == 400 + blended
         assert one.params_ratio == pytest.approx(1 + blended / 400, rel=1e-6)
@@ -230,7 +279,11 @@ def test_a_scripted_life_gives_the_expected_counts():
     script = {0: 2, 1: 3, 11: 4, 16: 5, 17: 6}  # epoch -> stage of slot 0 of env 0 after the action
     now = np.ones((2, 3), dtype=int)
     for t, record in enumerate(base):
-        record |= {"stage_before": now.copy(), "rolled_back": np.zeros(2, bool), "stabilized": np.zeros(2, bool)}
+        record |= {
+            "stage_before": now.copy(),
+            "rolled_back": np.zeros(2, bool),
+            "stabilized": np.zeros(2, bool),
+        }
         record |= dict.fromkeys(("anomaly", "fault"), np.zeros(2, int))
         record["detectors"] = np.zeros((2, 3, 2), bool)
         record |= {
@@ -253,7 +306,10 @@ def test_a_scripted_life_gives_the_expected_counts():
         "EpisodeCompleted": 2,
         "EpochCompleted": 20,
         "RegimeBegan": 4,
-        **dict.fromkeys(("AblationsMeasured", "ActionsTaken", "HostGradients", "SlotsMeasured", "RewardsPaid"), 20),
+        **dict.fromkeys(
+            ("AblationsMeasured", "ActionsTaken", "HostGradients", "SlotsMeasured", "RewardsPaid"),
+            20,
+        ),
         "AttributionMissing": 20,
     }
 
@@ -308,8 +364,15 @@ def test_seconds_do_not_count_in_comparing_summaries():
 def test_rates_are_of_the_rollout_and_shares_of_the_whole_round():
     spent = {"host_cpu_s": 0.5, "device_s": None, "count": 3}
     phases = {"data": {"wall_s": 1.0, **spent}, "train": {"wall_s": 6.0, **spent}}
-    pace, profile = throughput_events(RoundCosts(4.0, 6, 1.0, waited_s=0.5, phases=phases), samples=32)
-    assert (pace.rollout_s, pace.update_s, pace.env_epochs_per_s, pace.samples_per_s) == (4.0, 1.0, 1.5, 48.0)
+    pace, profile = throughput_events(
+        RoundCosts(4.0, 6, 1.0, waited_s=0.5, phases=phases), samples=32
+    )
+    assert (pace.rollout_s, pace.update_s, pace.env_epochs_per_s, pace.samples_per_s) == (
+        4.0,
+        1.0,
+        1.5,
+        48.0,
+    )
     assert (pace.host_wait_time_share, pace.data_wait_time_share) == (0.1, 0.2)
     assert profile.phases == phases
     (alone,) = throughput_events(RoundCosts(4.0, 6), samples=32)
@@ -318,7 +381,11 @@ def test_rates_are_of_the_rollout_and_shares_of_the_whole_round():
 
 def test_a_round_of_no_time_has_no_rate():
     (pace,) = throughput_events(RoundCosts(0.0, 6), samples=32)
-    assert (pace.env_epochs_per_s, pace.samples_per_s, pace.host_wait_time_share) == (None, None, None)
+    assert (pace.env_epochs_per_s, pace.samples_per_s, pace.host_wait_time_share) == (
+        None,
+        None,
+        None,
+    )
 
 
 def test_a_round_without_episodes_has_no_summary():
@@ -327,8 +394,12 @@ def test_a_round_without_episodes_has_no_summary():
 
 
 JSON = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(), st.text(max_size=5)),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)),
+    st.one_of(
+        st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(), st.text(max_size=5)
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -347,7 +418,13 @@ def test_a_tidy_number_has_7_significant_digits(number):
 
 
 def test_what_is_not_finite_is_null():
-    assert tidy([math.nan, math.inf, -math.inf, np.float32("nan"), np.float32(2.5)]) == (None, None, None, None, 2.5)
+    assert tidy([math.nan, math.inf, -math.inf, np.float32("nan"), np.float32(2.5)]) == (
+        None,
+        None,
+        None,
+        None,
+        2.5,
+    )
 
 
 def test_an_event_cannot_hold_anything_else():
@@ -360,9 +437,19 @@ SAVED = Envelope(CheckpointSaved(path="a", kind="final", size_bytes=3, save_s=0.
 
 def test_a_line_has_the_keys_of_the_envelope_in_order():
     move = StageChanged(
-        from_="DORMANT", to="GERMINATED", cause="action", blueprint=None, alpha=0.0, age=0, epochs_in_stage=0
+        from_="DORMANT",
+        to="GERMINATED",
+        cause="action",
+        blueprint=None,
+        alpha=0.0,
+        age=0,
+        epochs_in_stage=0,
     )
-    whole = json.loads(encode(Envelope(move, round=1, epoch=0, env=2, episode=34, slot="r0c0"), seq=7, time=1.23456))
+    whole = json.loads(
+        encode(
+            Envelope(move, round=1, epoch=0, env=2, episode=34, slot="r0c0"), seq=7, time=1.23456
+        )
+    )
     assert list(whole) == [
         *("v", "seq", "time", "event", "severity"),
         *("round", "epoch", "env", "episode", "slot", "data"),
@@ -373,9 +460,14 @@ def test_a_line_has_the_keys_of_the_envelope_in_order():
 
 
 def test_rounds_count_from_1_in_a_line_and_from_0_in_an_event():
-    ended = RunCompleted(status="completed", rounds_done=3, best_round=2, best_accuracy=1.0, error=None, run_s=1.0)
+    ended = RunCompleted(
+        status="completed", rounds_done=3, best_round=2, best_accuracy=1.0, error=None, run_s=1.0
+    )
     (one, _) = summary(live(1, 1, 1)[1], facts(1, 1), round=6)
-    for event, place, number in ((Envelope(ended), "best_round", 3), (Envelope(one, round=6), "round", 7)):
+    for event, place, number in (
+        (Envelope(ended), "best_round", 3),
+        (Envelope(one, round=6), "round", 7),
+    ):
         line = json.loads(encode(event, seq=0, time=0.0))
         assert line["data"][place] == number
         assert line.get("round") == (7 if event.round == 6 else None)
@@ -386,7 +478,9 @@ def test_rounds_count_from_1_in_a_line_and_from_0_in_an_event():
 
 def test_a_line_of_another_format_is_refused_with_one_sentence():
     line = {**json.loads(encode(SAVED, seq=0, time=0.0)), "v": 2}
-    with pytest.raises(ValueError, match=r"^format: expected 3 or 4, got 2: another version of morphogen wrote it$"):
+    with pytest.raises(
+        ValueError, match=r"^format: expected 3 or 4, got 2: another version of morphogen wrote it$"
+    ):
         decode(json.dumps(line))
 
 
@@ -424,7 +518,14 @@ def test_the_file_is_appended_to_and_numbered_without_gaps(tmp_path):
     sink.close()
     again = LogFile(path, first_seq=sink.seq)
     end = Envelope(
-        RunCompleted(status="completed", rounds_done=1, best_round=0, best_accuracy=1.0, error=None, run_s=1.0)
+        RunCompleted(
+            status="completed",
+            rounds_done=1,
+            best_round=0,
+            best_accuracy=1.0,
+            error=None,
+            run_s=1.0,
+        )
     )
     again.write([end])
     again.close()
@@ -462,12 +563,17 @@ def test_what_a_file_takes_in_parts_arrives_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(sink, "_file", Slow())
     sink.write([SAVED] * 2)
     real.close()
-    assert [decode(one) for one in (tmp_path / "events.jsonl").read_text().splitlines()] == [(SAVED,), (SAVED,)]
+    assert [decode(one) for one in (tmp_path / "events.jsonl").read_text().splitlines()] == [
+        (SAVED,),
+        (SAVED,),
+    ]
 
 
 def test_update_metrics_become_an_event():
     found = {name: np.float64(2.0) for name in metrics.METRIC_NAMES}
-    found |= {f"{name}_valid": np.bool_(name != "explained_variance") for name in metrics.METRIC_NAMES}
+    found |= {
+        f"{name}_valid": np.bool_(name != "explained_variance") for name in metrics.METRIC_NAMES
+    }
     event = ppo_event(found, update_s=0.5)
     assert event.explained_variance is None
     assert event.kl == 2.0
@@ -477,7 +583,10 @@ def test_update_metrics_become_an_event():
     assert event.nonfinite == {"loss": 2, "gradient": 2, "step": 2, "rollout": 2, "metric": 0}
     assert event.update_s == 0.5
     broken = ppo_event({**found, "kl": np.float64("nan"), "explained_variance": np.float64("inf")})
-    assert (broken.kl, broken.nonfinite) == (None, {"loss": 2, "gradient": 2, "step": 2, "rollout": 2, "metric": 1})
+    assert (broken.kl, broken.nonfinite) == (
+        None,
+        {"loss": 2, "gradient": 2, "step": 2, "rollout": 2, "metric": 1},
+    )
     unknown = [one.name for one in fields(PpoUpdated) if getattr(event, one.name) is None]
     assert unknown == ["explained_variance"]
     assert decode(encode(Envelope(event, round=1), seq=0, time=0.0))[0].data == event
@@ -489,10 +598,22 @@ def test_the_event_of_an_update_has_a_field_for_every_metric_and_no_other():
 
 
 def test_telemetry_loads_no_torch():
-    names = ("events", "kinds", "jsonl", "round_record", "record_files", "derive", "round_summary", "writer", "loggers")
+    names = (
+        "events",
+        "kinds",
+        "jsonl",
+        "round_record",
+        "record_files",
+        "derive",
+        "round_summary",
+        "writer",
+        "loggers",
+    )
     code = "import sys\n" + "".join(f"import morphogen.log.{name}\n" for name in names)
     done = subprocess.run(
-        [sys.executable, "-c", f"{code}print('torch' in sys.modules)"], capture_output=True, check=True
+        [sys.executable, "-c", f"{code}print('torch' in sys.modules)"],
+        capture_output=True,
+        check=True,
     )
     assert done.stdout.split() == [b"False"]
 

@@ -17,7 +17,11 @@ crowds = st.lists(coarse, max_size=12)
 
 def beaten(one, other):
     """Return whether `other` is at least as good everywhere and better somewhere."""
-    gains = (other.accuracy - one.accuracy, one.params_ratio - other.params_ratio, other.stability - one.stability)
+    gains = (
+        other.accuracy - one.accuracy,
+        one.params_ratio - other.params_ratio,
+        other.stability - one.stability,
+    )
     return min(gains) >= 0 < max(gains)
 
 
@@ -56,5 +60,6 @@ def test_points_beyond_the_reference_have_no_hypervolume(points):
 
 
 def test_hypervolume_is_the_area_of_the_steps():
-    points = [Point(50.0, 1.0, 1.0), Point(80.0, 1.5, 1.0), Point(40.0, 1.2, 1.0)]  # the last one is within the first
+    # the last one is within the first
+    points = [Point(50.0, 1.0, 1.0), Point(80.0, 1.5, 1.0), Point(40.0, 1.2, 1.0)]
     assert hypervolume(points) == 80 * 0.5 + 50 * 0.5

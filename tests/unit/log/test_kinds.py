@@ -48,13 +48,17 @@ PLAIN = {
     float: st.floats(allow_nan=False, allow_infinity=False),
     bool: st.booleans(),
     str: NAMES,
-    types.NoneType: st.sampled_from([None, math.nan, math.inf, -math.inf]),  # not measured, or not finite
+    # not measured, or not finite
+    types.NoneType: st.sampled_from([None, math.nan, math.inf, -math.inf]),
     Any: st.one_of(st.none(), WHOLE, st.floats(), NAMES, st.lists(WHOLE, max_size=2)),
 }
 
 
 def bounded(of, limits):
-    low, high = (next((getattr(one, side) for one in limits if hasattr(one, side)), None) for side in ("ge", "le"))
+    low, high = (
+        next((getattr(one, side) for one in limits if hasattr(one, side)), None)
+        for side in ("ge", "le")
+    )
     if of is int:
         return st.integers(low, 2**64 - 1 if high is None else high)
     return st.floats(low, high, allow_infinity=False)
@@ -101,7 +105,9 @@ def test_a_line_without_a_field_or_with_one_more_is_refused(kind, draw):
 @every_kind
 @given(draw=st.data())
 def test_an_event_is_not_made_of_what_its_fields_do_not_hold(kind, draw):
-    """A tuple stands in no field of an event where a mapping does, nor the other way round, and neither is a number."""
+    """A tuple stands in no field of an event where a mapping does, nor the other way round, and
+    neither is a number.
+    """
     good = draw.draw(made(kind))
     name = draw.draw(st.sampled_from([one.name for one in fields(kind)]))
     bad = [1] if isinstance(getattr(good, name), dict) else {"a": {"b": [{1: 2}]}}
@@ -119,7 +125,15 @@ def test_coordinates_of_a_kind_are_those_of_a_unit_of_time(kind):
 
 ROUND, EPOCH = ("round",), ("epoch", "env", "episode")
 SAVED = CheckpointSaved(path="a", kind="final", size_bytes=3, save_s=0.1)
-ROLLED = RolledBack(reason="chance", loss=1.0, loss_limit=2.0, streak=1, penalty=0.5, seeds_pruned=0, snapshot_epoch=-1)
+ROLLED = RolledBack(
+    reason="chance",
+    loss=1.0,
+    loss_limit=2.0,
+    streak=1,
+    penalty=0.5,
+    seeds_pruned=0,
+    snapshot_epoch=-1,
+)
 ENV = {"round": 0, "epoch": 2, "env": 1, "episode": 1}
 
 
@@ -130,10 +144,16 @@ ENV = {"round": 0, "epoch": 2, "env": 1, "episode": 1}
         ({"env": None}, "RolledBack.env: missing"),
         ({"episode": None}, "RolledBack.episode: missing"),
         ({"round": -1}, "RolledBack.round: expected an integer >= 0 of 64 bits, got -1"),
-        ({"round": 2**63}, "RolledBack.round: expected an integer >= 0 of 64 bits, got 9223372036854775808"),
+        (
+            {"round": 2**63},
+            "RolledBack.round: expected an integer >= 0 of 64 bits, got 9223372036854775808",
+        ),
         ({"round": True}, "RolledBack.round: expected an integer >= 0 of 64 bits, got true"),
         ({"slot": 3}, "RolledBack.slot: expected a name, got 3"),
-        ({"severity": "fatal"}, 'RolledBack.severity: expected one of info, warning, error, got "fatal"'),
+        (
+            {"severity": "fatal"},
+            'RolledBack.severity: expected one of info, warning, error, got "fatal"',
+        ),
     ],
 )
 def test_an_envelope_is_where_its_event_belongs(change, said):
@@ -151,7 +171,10 @@ def test_an_episode_is_told_exactly_where_an_env_is(half):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: CheckpointSaved(path="a", kind="spare", size_bytes=3, save_s=0.1), 'kind: expected .*, got "spare"'),
+        (
+            lambda: CheckpointSaved(path="a", kind="spare", size_bytes=3, save_s=0.1),
+            'kind: expected .*, got "spare"',
+        ),
         (
             lambda: CheckpointSaved(path="a", kind="final", size_bytes=-1, save_s=0.1),
             "size_bytes: expected greater than or equal to 0, got -1",
@@ -169,7 +192,9 @@ def test_an_episode_is_told_exactly_where_an_env_is(half):
             "path: expected a valid string, got null",
         ),
         (
-            lambda: RunResumed(checkpoint="a", cut_bytes=0, skipped=[{"checkpoint": "b"}], rounds=3),
+            lambda: RunResumed(
+                checkpoint="a", cut_bytes=0, skipped=[{"checkpoint": "b"}], rounds=3
+            ),
             "skipped.0.reason: Field required",
         ),
     ],
@@ -194,7 +219,9 @@ def test_the_severity_of_a_kind_holds_where_none_is_given():
 def test_numbers_of_any_library_become_those_of_the_file():
     table = np.asarray([[0.1, math.nan], [math.inf, 2.0]], dtype=np.float32)
     one = EpochCompleted(
-        **dict.fromkeys(("train_loss", "train_acc", "val_loss", "val_acc", "committed_acc"), table[0]),
+        **dict.fromkeys(
+            ("train_loss", "train_acc", "val_loss", "val_acc", "committed_acc"), table[0]
+        ),
         **dict.fromkeys(("reward", "host_gradient_norm", "params_ratio"), table[1]),
         skipped=np.asarray([0, 3]),
         forwards=[1, 2],

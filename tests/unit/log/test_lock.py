@@ -1,4 +1,6 @@
-"""Lock of a run directory: its owner, the error that names the owner, the lock of a dead process; all without flock."""
+"""Lock of a run directory: its owner, the error that names the owner, the lock of a dead process;
+all without flock.
+"""
 
 import errno
 import fcntl
@@ -95,7 +97,9 @@ def test_a_directory_that_another_process_owns_is_refused_with_who_it_is(tmp_pat
     hint = "; delete lock in it if that process has ended" if prelude else ""
     with holder(tmp_path, prelude) as process:
         owner = f"process {process.pid} on host {re.escape(socket.gethostname())} since 2"
-        with pytest.raises(ConfigError, match=rf"^run directory .* is in use by {owner}\S*Z{hint}$"):
+        with pytest.raises(
+            ConfigError, match=rf"^run directory .* is in use by {owner}\S*Z{hint}$"
+        ):
             own_directory(tmp_path).__enter__()
         process.stdin.close()
 
@@ -186,9 +190,15 @@ def test_a_place_that_cannot_be_locked_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("number", sorted(locks.NO_FLOCK))
-def test_every_error_of_a_file_system_without_flock_leads_to_the_other_lock(tmp_path, monkeypatch, number):
+def test_every_error_of_a_file_system_without_flock_leads_to_the_other_lock(
+    tmp_path, monkeypatch, number
+):
     take_flock(monkeypatch, number)
-    with own_directory(tmp_path), pytest.raises(ConfigError, match="is in use by"), own_directory(tmp_path):
+    with (
+        own_directory(tmp_path),
+        pytest.raises(ConfigError, match="is in use by"),
+        own_directory(tmp_path),
+    ):
         pass
     assert not list(tmp_path.iterdir())
 
@@ -206,7 +216,9 @@ def test_an_error_of_the_disk_is_no_lack_of_flock(tmp_path, monkeypatch):
 def test_without_flock_the_lock_of_another_host_counts_until_it_is_deleted(tmp_path, monkeypatch):
     take_flock(monkeypatch)
     (tmp_path / run_directory.LOCK).write_text("1\nelsewhere\n")
-    with pytest.raises(ConfigError, match=r"process 1 on host elsewhere since .*; delete lock in it"):
+    with pytest.raises(
+        ConfigError, match=r"process 1 on host elsewhere since .*; delete lock in it"
+    ):
         own_directory(tmp_path).__enter__()
     (tmp_path / run_directory.LOCK).unlink()
     with own_directory(tmp_path):
@@ -225,7 +237,8 @@ def test_an_event_file_has_one_writer(tmp_path, prelude):
     first = LogFile(tmp_path / "events.jsonl")
     with pytest.raises(OSError, match="another process writes it"):
         LogFile(tmp_path / "events.jsonl")
-    thread = threading.Thread(target=first.close)  # events are written, and their file is closed, by a thread
+    # events are written, and their file is closed, by a thread
+    thread = threading.Thread(target=first.close)
     thread.start()
     thread.join()
     LogFile(tmp_path / "events.jsonl").close()

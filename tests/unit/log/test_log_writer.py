@@ -57,7 +57,9 @@ def test_a_round_is_a_line_of_the_file_and_a_record_beside_it(tmp_path):
     own.emit([summary(), summary()], record_of())
     own.close(DONE)
     assert [line.get("round") for line in lines(tmp_path)] == [1, None]
-    assert [event.name for event in read_events(tmp_path / "events.jsonl")] == ["RoundCompleted"] * 2 + ["RunCompleted"]
+    assert [event.name for event in read_events(tmp_path / "events.jsonl")] == [
+        "RoundCompleted"
+    ] * 2 + ["RunCompleted"]
     assert read_record(record_path(tmp_path, 0)).epochs == EPOCHS
 
 
@@ -68,8 +70,12 @@ def test_a_sink_that_raises_is_left_out_and_reported_to_the_others(tmp_path):
         own.emit([summary(round)])
         own.drain(round)
     losses = own.close(DONE)
-    assert [name for name in kept.names if name != "SinkFailed"] == ["RoundCompleted"] * 4 + ["RunCompleted"]
-    assert [line["data"]["sink"] for line in lines(tmp_path) if line.get("event") == "SinkFailed"] == ["Broken"]
+    assert [name for name in kept.names if name != "SinkFailed"] == ["RoundCompleted"] * 4 + [
+        "RunCompleted"
+    ]
+    assert [
+        line["data"]["sink"] for line in lines(tmp_path) if line.get("event") == "SinkFailed"
+    ] == ["Broken"]
     assert lines(tmp_path)[-1]["event"] == "RunCompleted"
     assert losses.lines() == ["Broken failed: RuntimeError: no route to host"]
     assert (broken.closed, losses.incomplete) == (1, False)
@@ -84,7 +90,9 @@ def test_sinks_that_never_come_back_take_nothing_from_the_others(tmp_path):
     assert own.drain(2).seq == 2, "a checkpoint does not wait for a logger"
     losses = own.close(DONE)
     assert losses.failed == dict.fromkeys(("Blocked",), "did not take what was left in 0.3 s")
-    assert [name for name in kept.names if name != "SinkFailed"] == ["RoundCompleted"] * 2 + ["RunCompleted"]
+    assert [name for name in kept.names if name != "SinkFailed"] == ["RoundCompleted"] * 2 + [
+        "RunCompleted"
+    ]
     assert lines(tmp_path)[-1]["event"] == "RunCompleted"
     for sink in (stuck, late):
         sink.free.set()
@@ -154,7 +162,9 @@ def test_a_full_disk_costs_no_line_once_there_is_room_again(tmp_path, monkeypatc
     assert (losses.lines(), kept.names.count("SinkFailed")) == ([], 1)
 
 
-def test_lines_that_wait_at_a_checkpoint_are_those_that_the_disk_did_not_take(tmp_path, monkeypatch):
+def test_lines_that_wait_at_a_checkpoint_are_those_that_the_disk_did_not_take(
+    tmp_path, monkeypatch
+):
     _, file = full_log(tmp_path, monkeypatch, 0)
     own = writer(file)
     own.emit([summary(0)])
@@ -162,7 +172,9 @@ def test_lines_that_wait_at_a_checkpoint_are_those_that_the_disk_did_not_take(tm
     other = LogFile(tmp_path / "other.jsonl")
     other.write_lines(list(position.pending))
     other.close()
-    events = [event for event in read_events(tmp_path / "other.jsonl") if event.name != "SinkFailed"]
+    events = [
+        event for event in read_events(tmp_path / "other.jsonl") if event.name != "SinkFailed"
+    ]
     assert events == [summary(0)]
     own.close(DONE)
 

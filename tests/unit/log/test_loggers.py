@@ -29,7 +29,15 @@ from morphogen.log.loggers import (
     event_row,
 )
 
-ROWS = ("train_loss", "train_acc", "val_loss", "val_acc", "committed_acc", "reward", "host_gradient_norm")
+ROWS = (
+    "train_loss",
+    "train_acc",
+    "val_loss",
+    "val_acc",
+    "committed_acc",
+    "reward",
+    "host_gradient_norm",
+)
 EPOCH = EpochCompleted(
     **dict.fromkeys((*ROWS, "params_ratio"), (1.0, None, 3.0)),
     **dict.fromkeys(("skipped", "forwards"), (0, 0, 3)),
@@ -51,12 +59,19 @@ def test_an_epoch_gives_means_over_the_envs_that_were_measured_at_its_number_in_
     assert found["epoch/val_acc"] == (2.0, 53)
     assert found["epoch/skipped"] == (1.0, 53)
     assert found["epoch/success"] == (pytest.approx(1 / 3), 53)
-    assert set(found) == {f"epoch/{name}" for name in (*ROWS, "params_ratio", "skipped", "forwards", "success")}
+    assert set(found) == {
+        f"epoch/{name}" for name in (*ROWS, "params_ratio", "skipped", "forwards", "success")
+    }
 
 
 def test_events_of_a_round_give_their_numbers_at_the_round():
     data = PpoUpdated(kl=0.25, entropy_head={"op": 0.5}, stopped_by_kl=True, nonfinite={"loss": 2})
-    wanted = {"ppo/kl": 0.25, "ppo/entropy_head/op": 0.5, "ppo/stopped_by_kl": 1.0, "ppo/nonfinite/loss": 2.0}
+    wanted = {
+        "ppo/kl": 0.25,
+        "ppo/entropy_head/op": 0.5,
+        "ppo/stopped_by_kl": 1.0,
+        "ppo/nonfinite/loss": 2.0,
+    }
     assert named(Envelope(data, round=7)) == {name: (value, 8) for name, value in wanted.items()}
     found = named(summary(3))
     assert found["round/accuracy_mean"] == (1.0, 4)
@@ -81,14 +96,19 @@ def read_table(path):
 def test_csv_is_a_table_per_subject_with_a_row_per_step(tmp_path):
     sink = ScalarSink("csv", LoggerPlace(tmp_path / "metrics", tmp_path, 24), TelemetrySpec())
     anomaly = AnomalyDetected(kind="kl_spike", value=0.2, limit=0.1, subject=None, streak=0)
-    sink.write([summary(0), Envelope(EPOCH, round=0, epoch=3), Envelope(anomaly, round=0), Envelope(SAVED)])
+    sink.write(
+        [summary(0), Envelope(EPOCH, round=0, epoch=3), Envelope(anomaly, round=0), Envelope(SAVED)]
+    )
     sink.write([summary(1)])
     sink.flush()
     sink.close()
     folder = tmp_path / "metrics/csv"
     assert {path.name for path in folder.rglob("*")} == {"round.csv", "epoch.csv", "anomaly.csv"}
     rounds = read_table(folder / "round.csv")
-    assert [(int(row["step"]), float(row["accuracy_mean"])) for row in rounds] == [(1, 1.0), (2, 1.0)]
+    assert [(int(row["step"]), float(row["accuracy_mean"])) for row in rounds] == [
+        (1, 1.0),
+        (2, 1.0),
+    ]
     (epoch,) = read_table(folder / "epoch.csv")
     assert (epoch["step"], epoch["val_acc"]) == ("3", "2.0")
     assert (folder / "anomaly.csv").read_text() == "step,kind,value\n1,kl_spike,0.2\n"
@@ -118,10 +138,14 @@ def test_a_table_continues_under_its_header_and_refuses_a_number_without_a_colum
 @pytest.mark.parametrize("torn", ["", "4,7", "5"])
 def test_rows_of_rounds_that_are_computed_again_are_cut(tmp_path, torn):
     (tmp_path / "round.csv").write_text("step,a\n1,5\n2,6\n3,7\n" + torn)
-    (tmp_path / "epoch.csv").write_text("step,a\n" + "".join(f"{step},1\n" for step in range(9)) + torn)
+    (tmp_path / "epoch.csv").write_text(
+        "step,a\n" + "".join(f"{step},1\n" for step in range(9)) + torn
+    )
     CsvTables(tmp_path, rounds=2, epochs=3).close()
     assert (tmp_path / "round.csv").read_text() == "step,a\n1,5\n2,6\n"
-    assert (tmp_path / "epoch.csv").read_text() == "step,a\n" + "".join(f"{step},1\n" for step in range(6))
+    assert (tmp_path / "epoch.csv").read_text() == "step,a\n" + "".join(
+        f"{step},1\n" for step in range(6)
+    )
 
 
 def test_the_means_of_epochs_come_from_the_record(tmp_path):
@@ -141,9 +165,13 @@ def test_a_resumed_run_continues_the_run_of_its_service(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", LOGGER_PACKAGES)
-def test_a_logger_whose_package_is_missing_is_refused_with_the_extra_that_brings_it(monkeypatch, name):
+def test_a_logger_whose_package_is_missing_is_refused_with_the_extra_that_brings_it(
+    monkeypatch, name
+):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match=rf'expected .* \(pip install "morphogen\[{name}\]"\) for {name}'):
+    with pytest.raises(
+        ConfigError, match=rf'expected .* \(pip install "morphogen\[{name}\]"\) for {name}'
+    ):
         check_loggers(("csv", name))
     check_loggers(("csv",))
 
@@ -152,13 +180,13 @@ def test_a_logger_whose_package_is_missing_is_refused_with_the_extra_that_brings
 def test_a_logger_whose_package_is_there_keeps_a_run(tmp_path, name):
     pytest.importorskip(LOGGER_PACKAGES[name])
     code = (
-        f"import sys\nfrom pathlib import Path\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
-        "from support.faulty_sinks import summary\n"
-        "from morphogen.config.telemetry_spec import TelemetrySpec, WandbSpec\n"
-        "from morphogen.log.loggers import LoggerPlace, ScalarSink\n"
-        "spec, run = TelemetrySpec(wandb=WandbSpec(mode='offline')), Path(sys.argv[1])\n"
-        f"sink = ScalarSink({name!r}, LoggerPlace(run / 'metrics', run, 8), spec, {{'rounds': 2}})\n"
-        "sink.write([summary(0), summary(1)])\nsink.flush()\nsink.close()\n"
+        "import sys\nfrom pathlib import Path\nsys.path.insert(0, "
+        f"{str(Path(__file__).parents[2])!r})\nfrom support.faulty_sinks import summary\nfrom "
+        "morphogen.config.telemetry_spec import TelemetrySpec, WandbSpec\nfrom "
+        "morphogen.log.loggers import LoggerPlace, ScalarSink\nspec, run = "
+        "TelemetrySpec(wandb=WandbSpec(mode='offline')), Path(sys.argv[1])\nsink = "
+        f"ScalarSink({name!r}, LoggerPlace(run / 'metrics', run, 8), spec, {{'rounds': "
+        f"2}})\nsink.write([summary(0), summary(1)])\nsink.flush()\nsink.close()\n"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=120)
     assert [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]
@@ -188,18 +216,28 @@ MLFLOW_VARIABLES = {"MLFLOW_TRACKING_URI": "https://server", "MLFLOW_EXPERIMENT_
 
 
 @pytest.mark.parametrize("value", [None, "", "set"])
-def test_variables_of_wandb_count_more_than_defaults_and_less_than_settings(tmp_path, monkeypatch, value):
+def test_variables_of_wandb_count_more_than_defaults_and_less_than_settings(
+    tmp_path, monkeypatch, value
+):
     for name, text in WANDB_VARIABLES.items():
         monkeypatch.delenv(name, raising=False)
         if value is not None:
             monkeypatch.setenv(name, value and text)
     asked = asked_of(monkeypatch, "wandb", TelemetrySpec(), tmp_path)
     named = (asked["project"], asked["exp_name"], asked["log_dir"])
-    assert named == (tuple(WANDB_VARIABLES.values()) if value else ("morphogen", tmp_path.name, str(tmp_path)))
-    assert all(asked[name] is None for name in ("mode", "tags", "entity", "group"))  # wandb reads its environment
+    assert named == (
+        tuple(WANDB_VARIABLES.values()) if value else ("morphogen", tmp_path.name, str(tmp_path))
+    )
+    # wandb reads its environment
+    assert all(asked[name] is None for name in ("mode", "tags", "entity", "group"))
     wandb = WandbSpec(project="p", name="n", mode="online", tags=("t",), entity="e", group="g")
     asked = asked_of(monkeypatch, "wandb", TelemetrySpec(wandb=wandb), tmp_path)
-    assert (asked["project"], asked["exp_name"], asked["mode"], asked["tags"]) == ("p", "n", "online", ["t"])
+    assert (asked["project"], asked["exp_name"], asked["mode"], asked["tags"]) == (
+        "p",
+        "n",
+        "online",
+        ["t"],
+    )
 
 
 @pytest.mark.parametrize("value", [None, "", "set"])
@@ -212,5 +250,8 @@ def test_variables_of_mlflow_count_more_than_defaults(tmp_path, monkeypatch, val
     if value:
         assert asked == {"exp_name": "theirs", "tracking_uri": "https://server"}
     else:
-        assert (asked["exp_name"], asked["tracking_uri"]) == ("morphogen", f"sqlite:///{tmp_path}/mlflow.db")
+        assert (asked["exp_name"], asked["tracking_uri"]) == (
+            "morphogen",
+            f"sqlite:///{tmp_path}/mlflow.db",
+        )
         assert asked["artifact_location"].startswith("file:")

@@ -84,7 +84,12 @@ def test_a_record_under_another_name_is_refused(tmp_path):
 
 def test_a_file_that_is_no_record_is_refused(tmp_path):
     (tmp_path / "records").mkdir()
-    for content in (b"", b"hello", lzma.compress(b"hello"), lzma.compress(b"PK\x05\x06" + bytes(18))):
+    for content in (
+        b"",
+        b"hello",
+        lzma.compress(b"hello"),
+        lzma.compress(b"PK\x05\x06" + bytes(18)),
+    ):
         record_path(tmp_path, 0).write_bytes(content)
         with pytest.raises(DataError, match=r"round-000001.npz.xz is damaged: "):
             read_record(record_path(tmp_path, 0))
@@ -95,7 +100,9 @@ LOGS = Path(__file__).parents[2] / "golden/data/logs"
 
 @pytest.fixture
 def parts(tmp_path):
-    """A folder with the record of a round in two parts, as runs of several processes wrote it, and the files."""
+    """A folder with the record of a round in two parts, as runs of several processes wrote it, and
+    the files.
+    """
     shutil.copytree(LOGS / "two-ranks/records", tmp_path / "records")
     return tmp_path, list_records(tmp_path)[0]
 
@@ -106,8 +113,12 @@ def test_parts_are_read_as_one_record(parts):
     joined = read_round(paths)
     assert (joined.envs, joined.epochs) == (4, 4)
     for name, column in joined.columns.items():
-        assert np.array_equal(column, np.concatenate([one.columns[name], other.columns[name]], axis=1))
-    assert np.array_equal(joined.ends["reward"], np.concatenate([one.ends["reward"], other.ends["reward"]]))
+        assert np.array_equal(
+            column, np.concatenate([one.columns[name], other.columns[name]], axis=1)
+        )
+    assert np.array_equal(
+        joined.ends["reward"], np.concatenate([one.ends["reward"], other.ends["reward"]])
+    )
 
 
 def test_a_round_without_one_of_its_parts_was_not_written(parts):
@@ -129,5 +140,7 @@ def test_records_of_later_rounds_are_removed_in_one_file_or_several(parts):
 def test_a_part_under_the_name_of_another_is_refused(parts):
     _, paths = parts
     paths[1].write_bytes(paths[0].read_bytes())
-    with pytest.raises(DataError, match=r"rank1-of-2\.npz\.xz is the record of round 1, envs 0 to 1$"):
+    with pytest.raises(
+        DataError, match=r"rank1-of-2\.npz\.xz is the record of round 1, envs 0 to 1$"
+    ):
         read_round(paths)

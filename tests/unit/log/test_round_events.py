@@ -29,7 +29,9 @@ def lived(seed, envs, epochs):
 
 def told(name, records, known):
     """All events of one kind of the epochs of a round, by epoch."""
-    return {event.epoch: event for event in events_of(records, known, round=2) if event.name == name}
+    return {
+        event.epoch: event for event in events_of(records, known, round=2) if event.name == name
+    }
 
 
 def round_of(records, known, metrics=None, first=None):
@@ -44,7 +46,9 @@ def test_actions_of_a_round_are_counted_one_by_one(seed, envs, epochs):
     steps = [(record, e) for record in records for e in range(envs)]
     ops = [Op(record["action"][e, 0]) for record, e in steps]
     assert one.sampled == {op.name: ops.count(op) for op in Op}
-    taken = Counter(op.name for op, (record, e) in zip(ops, steps, strict=True) if record["success"][e])
+    taken = Counter(
+        op.name for op, (record, e) in zip(ops, steps, strict=True) if record["success"][e]
+    )
     assert one.succeeded == {op.name: taken[op.name] for op in Op}
     effective = Counter(Op(record["op_effective"][e]).name for record, e in steps)
     assert one.effective == {op.name: effective[op.name] for op in Op}
@@ -52,7 +56,9 @@ def test_actions_of_a_round_are_counted_one_by_one(seed, envs, epochs):
     assert one.reasons == {reason.name: reasons[reason.name] for reason in Reason if reason}
     outcomes = Counter(Outcome(record["outcome"][e]).name for record, e in steps)
     assert one.outcomes == {outcome.name: outcomes[outcome.name] for outcome in Outcome}
-    assert (one.forced, one.missed) == tuple(sum(int(r[name][e]) for r, e in steps) for name in ("forced", "missed"))
+    assert (one.forced, one.missed) == tuple(
+        sum(int(r[name][e]) for r, e in steps) for name in ("forced", "missed")
+    )
 
 
 @lifetimes
@@ -60,7 +66,11 @@ def test_values_of_a_head_count_where_the_op_uses_it(seed, envs, epochs):
     records, known = lived(seed, envs, epochs)
     one = round_of(records, known)["ActionCounts"]
     rows = [row for record in records for row in record["action"].tolist()]
-    names = {"slot": SLOTS, "blueprint": [b.label for b in Blueprint], "style": [s.name for s in Style]}
+    names = {
+        "slot": SLOTS,
+        "blueprint": [b.label for b in Blueprint],
+        "style": [s.name for s in Style],
+    }
     names |= {"tempo": [t.name for t in Tempo]}
     for head, values in names.items():
         column = HEADS.index(head)
@@ -72,7 +82,9 @@ def test_values_of_a_head_count_where_the_op_uses_it(seed, envs, epochs):
 def legal_values(record, env, head):
     """Values of a head that are legal for the op that was chosen."""
     mask = record[f"{HEADS[head]}_legal"][env]
-    return np.flatnonzero(mask[record["action"][env, 0]] if HEADS[head] == "slot" else mask).tolist()
+    return np.flatnonzero(
+        mask[record["action"][env, 0]] if HEADS[head] == "slot" else mask
+    ).tolist()
 
 
 @lifetimes
@@ -94,10 +106,21 @@ def test_mask_hit_rates_are_shares_of_steps(seed, envs, epochs):
 def test_rewards_of_a_round_are_summed_up_by_component(seed, envs, epochs):
     records, known = lived(seed, envs, epochs)
     one = round_of(records, known)["RewardSummary"]
-    paid = {name: [r["components"][e, i] for r in records for e in range(envs)] for i, name in enumerate(COMPONENTS)}
+    paid = {
+        name: [r["components"][e, i] for r in records for e in range(envs)]
+        for i, name in enumerate(COMPONENTS)
+    }
     rewards = [r["reward"][e] for r in records for e in range(envs)]
-    for spread, values in (*((one.components[name], values) for name, values in paid.items()), (one.total, rewards)):
-        wanted = {"mean": np.mean(values), "std": np.std(values), "min": min(values), "max": max(values)}
+    for spread, values in (
+        *((one.components[name], values) for name, values in paid.items()),
+        (one.total, rewards),
+    ):
+        wanted = {
+            "mean": np.mean(values),
+            "std": np.std(values),
+            "min": min(values),
+            "max": max(values),
+        }
         assert spread == pytest.approx({**wanted, "sum": sum(values) / envs}, rel=1e-5, abs=1e-6)
 
 
@@ -119,7 +142,11 @@ def test_an_epoch_is_told_of_every_env(seed, envs, epochs):
         assert (event.round, event.epoch, event.env) == (2, t, None)
         for e in range(envs):
             trained = bool(record["train_valid"][e])
-            assert (one.train_loss[e] is not None) == (one.host_gradient_norm[e] is not None) == trained
+            assert (
+                (one.train_loss[e] is not None)
+                == (one.host_gradient_norm[e] is not None)
+                == trained
+            )
             assert one.stage[e] == tuple(S(code).name for code in record["stage"][e])
             assert one.op_effective[e] == Op(record["op_effective"][e]).name
             delivered = 400 + sum(
@@ -159,7 +186,10 @@ def test_every_legal_value_of_every_head_is_told_beside_the_action(seed, envs, e
     records, known = lived(seed, envs, epochs)
     for t, event in told("ActionsTaken", records, known).items():
         for e, (i, head) in itertools.product(range(envs), enumerate(HEADS)):
-            used, mask = RELEVANT[records[t]["action"][e, 0]][i], getattr(event.data, f"{head}_legal")[e]
+            used, mask = (
+                RELEVANT[records[t]["action"][e, 0]][i],
+                getattr(event.data, f"{head}_legal")[e],
+            )
             assert np.array_equal(mask, records[t][f"{head}_legal"][e])
             assert event.data.choices[e][i] == (len(legal_values(records[t], e, i)) if used else 0)
 
@@ -174,13 +204,19 @@ def test_an_action_outside_of_the_table_has_no_name():
 @lifetimes
 def test_what_is_not_measured_is_null_and_only_that(seed, envs, epochs):
     records, known = lived(seed, envs, epochs)
-    flags = {"gradient_norm": "gradient", "gradient_ratio": "gradient_ratio", "velocity": "velocity"}
+    flags = {
+        "gradient_norm": "gradient",
+        "gradient_ratio": "gradient_ratio",
+        "velocity": "velocity",
+    }
     flags |= {"interaction": "interaction", "vanishing": "gradient", "exploding": "gradient"}
     history = slot_history(columns_of(records))
     for t, event in told("SlotsMeasured", records, known).items():
         for name, flag in flags.items():
             valid = records[t][f"{flag}_valid"]
-            assert np.array_equal([[x is not None for x in row] for row in getattr(event.data, name)], valid)
+            assert np.array_equal(
+                [[x is not None for x in row] for row in getattr(event.data, name)], valid
+            )
         assert np.array_equal(event.data.age, history["age"][t])
     for t, event in told("AblationsMeasured", records, known).items():
         assert [None not in row for row in event.data.acc_table] == records[t]["exact"].tolist()
@@ -194,7 +230,9 @@ def test_gradients_of_hosts_are_told_by_parameter_tensor_where_a_host_trained(se
     assert sorted(found) == list(range(epochs))
     for t, event in found.items():
         assert event.data.names == known.layers
-        assert event.data.norm == tuple((0.25, 0.5) if yes else (None, None) for yes in records[t]["train_valid"])
+        assert event.data.norm == tuple(
+            (0.25, 0.5) if yes else (None, None) for yes in records[t]["train_valid"]
+        )
     for record in records:
         record["host_layer_norm"] = np.zeros((envs, 0))
     assert not told("HostGradients", records, known)
@@ -221,7 +259,13 @@ UNKNOWN = {"contribution_valid": False, "interaction_valid": False}
 )
 def test_a_seed_without_a_fresh_contribution_is_told_with_the_reason(change, measured, reason):
     records, known = lived(0, 1, 1)
-    seed = {"stage": S.BLENDING, "stage_ticked": S.BLENDING, "alpha": 0.5, **dict.fromkeys(UNKNOWN, True), **change}
+    seed = {
+        "stage": S.BLENDING,
+        "stage_ticked": S.BLENDING,
+        "alpha": 0.5,
+        **dict.fromkeys(UNKNOWN, True),
+        **change,
+    }
     empty = {"stage": S.DORMANT, "stage_ticked": S.DORMANT, "alpha": 0.0, **UNKNOWN}
     slots = {name: np.asarray([[seed[name], empty[name], empty[name]]]) for name in seed}
     record = {**records[0], **slots, "measured": np.asarray([measured])}
@@ -235,7 +279,9 @@ def test_totals_of_what_was_paid_grow_by_what_is_paid(seed, envs, epochs):
     before = np.zeros((envs, len(COMPONENTS)))
     for event in told("RewardsPaid", records, known).values():
         assert event.data.names == COMPONENTS
-        assert np.asarray(event.data.totals) == pytest.approx(before + np.asarray(event.data.components), abs=1e-5)
+        assert np.asarray(event.data.totals) == pytest.approx(
+            before + np.asarray(event.data.components), abs=1e-5
+        )
         before = np.asarray(event.data.totals)
 
 
@@ -250,16 +296,31 @@ def test_what_the_update_did_not_measure_is_null():
     records, known = lived(0, 2, 2)
     bare = round_of(records, known)
     assert "HiddenHealth" not in bare
-    assert all(getattr(bare["ObservationStats"], one.name) is None for one in fields(ObservationStats))
-    metrics = {f"observation.{name}": np.float32(0.5) for name in ("clip_share", "near_clip_share", "host_mean")}
-    metrics |= {"observation.clip_share_valid": np.bool_(False), "observation.near_clip_share_valid": np.bool_(True)}
+    assert all(
+        getattr(bare["ObservationStats"], one.name) is None for one in fields(ObservationStats)
+    )
+    metrics = {
+        f"observation.{name}": np.float32(0.5)
+        for name in ("clip_share", "near_clip_share", "host_mean")
+    }
     metrics |= {
-        f"hidden.{m}_{n}": np.float32(1) for m in "hc" for n in ("rms", "env_rms_mean", "env_rms_max", "abs_max")
+        "observation.clip_share_valid": np.bool_(False),
+        "observation.near_clip_share_valid": np.bool_(True),
+    }
+    metrics |= {
+        f"hidden.{m}_{n}": np.float32(1)
+        for m in "hc"
+        for n in ("rms", "env_rms_mean", "env_rms_max", "abs_max")
     }
     metrics |= {f"hidden.{m}_nonfinite": np.int64(2) for m in "hc"}
     full = round_of(records, known, metrics)
     seen = full["ObservationStats"]
-    assert (seen.clip_share, seen.near_clip_share, seen.host_mean, seen.drift) == (None, 0.5, 0.5, None)
+    assert (seen.clip_share, seen.near_clip_share, seen.host_mean, seen.drift) == (
+        None,
+        0.5,
+        0.5,
+        None,
+    )
     assert (full["HiddenHealth"].h_nonfinite, full["HiddenHealth"].c_rms) == (2, 1.0)
 
 

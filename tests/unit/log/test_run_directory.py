@@ -63,7 +63,9 @@ def test_what_a_dead_owner_left_is_no_reason_to_refuse(tmp_path):
 def test_the_same_directory_twice_is_refused_and_left_alone(tmp_path):
     run = made(tmp_path / "run", status="completed")
     for attempt in (run_directory.check_new_directory, made):
-        with pytest.raises(ConfigError, match=r"expected a new or empty directory, got .*run, which is not empty"):
+        with pytest.raises(
+            ConfigError, match=r"expected a new or empty directory, got .*run, which is not empty"
+        ):
             attempt(run.path)
     assert run.read_manifest()["status"] == "completed"
 
@@ -83,7 +85,9 @@ def test_a_place_without_write_permission_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_path_that_no_system_accepts_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"expected a new or empty directory, got .*: File name too long"):
+    with pytest.raises(
+        ConfigError, match=r"expected a new or empty directory, got .*: File name too long"
+    ):
         run_directory.check_new_directory(tmp_path / ("x" * 5000))
 
 
@@ -120,7 +124,11 @@ def test_updating_the_manifest_keeps_what_is_not_named(tmp_path):
     run = made(tmp_path / "run", run_id="x", status="running")
     run.update(status="completed", last_checkpoint="round-000001-epoch-0000")
     kept = {"run_id": "x", "inode": run.path.stat().st_ino}
-    assert run.read_manifest() == {**kept, "status": "completed", "last_checkpoint": "round-000001-epoch-0000"}
+    assert run.read_manifest() == {
+        **kept,
+        "status": "completed",
+        "last_checkpoint": "round-000001-epoch-0000",
+    }
     assert names(run.path) == ["config.json", "manifest.json"]
 
 
@@ -157,7 +165,8 @@ def test_equal_commands_of_one_second_get_a_path_each(tmp_path, monkeypatch):
     first, second, third = itertools.islice(default_paths(), 3)
     with (
         run_directory.reserve_path(default_paths()) as one,
-        run_directory.reserve_path([first, first, second]) as two,  # the name was free when it was chosen
+        # the name was free when it was chosen
+        run_directory.reserve_path([first, first, second]) as two,
         run_directory.reserve_path(default_paths()) as three,
     ):
         assert [one, two, three] == [first, second, third]
@@ -184,11 +193,20 @@ def test_a_place_without_room_for_folders_is_refused(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(type(tmp_path), "mkdir", full)
-    with pytest.raises(ConfigError, match=r"got runs/.*: No space left"), run_directory.reserve_path(default_paths()):
+    with (
+        pytest.raises(ConfigError, match=r"got runs/.*: No space left"),
+        run_directory.reserve_path(default_paths()),
+    ):
         pass
 
 
-@given(st.dictionaries(st.text(max_size=5), st.one_of(st.integers(), st.booleans(), st.text(), st.none()), max_size=5))
+@given(
+    st.dictionaries(
+        st.text(max_size=5),
+        st.one_of(st.integers(), st.booleans(), st.text(), st.none()),
+        max_size=5,
+    )
+)
 def test_manifests_are_json_in_ascii(value):
     raw = files.json_bytes(value)
     assert json.loads(raw.decode("ascii")) == value
@@ -197,12 +215,16 @@ def test_manifests_are_json_in_ascii(value):
 
 def test_the_environment_names_versions_and_hardware():
     found = run_directory.describe_environment()
-    assert {"python", "morphogen", "torch", "tensordict", "torchrl", "numpy"} == set(found["versions"])
+    assert {"python", "morphogen", "torch", "tensordict", "torchrl", "numpy"} == set(
+        found["versions"]
+    )
     assert found["hardware"]["cores"] >= 1
 
 
 @pytest.mark.parametrize("absolute", [False, True])
-def test_the_event_folder_of_a_config_is_absolute_or_relative_to_the_run(tmp_path, monkeypatch, absolute):
+def test_the_event_folder_of_a_config_is_absolute_or_relative_to_the_run(
+    tmp_path, monkeypatch, absolute
+):
     run = generated_logs.write(tmp_path / "run", rounds=2, envs=1, epochs=2)
     folder = tmp_path / "logs" if absolute else run / "logs"
     folder.mkdir()

@@ -1,4 +1,6 @@
-"""Analytics: tables folded from events, wherever the log is split; scores counted one seed at a time."""
+"""Analytics: tables folded from events, wherever the log is split; scores counted one seed at a
+time.
+"""
 
 import subprocess
 import sys
@@ -38,7 +40,11 @@ numbers = st.floats(-1e6, 1e6).map(lambda value: float(f"{value:.7g}"))
 
 def test_rows_stand_in_the_order_of_the_log():
     tables = fold(known(WHOLE))
-    for event, table in (("RoundCompleted", "rounds"), ("EpisodeCompleted", "episodes"), ("EpochCompleted", "epochs")):
+    for event, table in (
+        ("RoundCompleted", "rounds"),
+        ("EpisodeCompleted", "episodes"),
+        ("EpochCompleted", "epochs"),
+    ):
         wanted = [((one.round or 0) + 1, one.epoch, one.env) for one in WHOLE if one.name == event]
         assert [(row["round"], row.get("epoch"), row.get("env")) for row in tables[table]] == wanted
 
@@ -49,18 +55,24 @@ def test_mean_and_standard_error_are_those_of_the_numbers_however_they_are_added
     for i, value in enumerate(values):
         whole += ExactSums.from_values([value])
         one, other = (
-            (one + ExactSums.from_values([value]), other) if i < cut else (one, other + ExactSums.from_values([value]))
+            (one + ExactSums.from_values([value]), other)
+            if i < cut
+            else (one, other + ExactSums.from_values([value]))
         )
     assert one + other == other + one == whole
     if values:
-        assert whole.mean == pytest.approx(float(sum(map(Fraction, values)) / len(values)), rel=1e-12)
+        assert whole.mean == pytest.approx(
+            float(sum(map(Fraction, values)) / len(values)), rel=1e-12
+        )
     if len(values) > 1:
         assert whole.error == pytest.approx(stdev(values) / len(values) ** 0.5, rel=1e-6, abs=1e-9)
     assert (whole.mean is None, whole.error is None) == (len(values) < 1, len(values) < 2)
 
 
 def test_what_was_not_measured_counts_for_nothing():
-    assert ExactSums.from_values([3.0]) + ExactSums.from_values([None]) == ExactSums.from_values([3.0])
+    assert ExactSums.from_values([3.0]) + ExactSums.from_values([None]) == ExactSums.from_values(
+        [3.0]
+    )
 
 
 def test_an_event_about_one_blueprint_leaves_the_tallies_of_the_others_alone():
@@ -79,10 +91,14 @@ def test_the_scoreboard_is_what_happened_to_the_seeds_one_by_one():
             seen[event.data.blueprint, event.name].append(event)
     assert set(found) == {name for name, _ in seen}
     for name, score in found.items():
-        born, kept, gone = (seen[name, kind] for kind in ("SeedGerminated", "SeedFossilized", "SeedPruned"))
+        born, kept, gone = (
+            seen[name, kind] for kind in ("SeedGerminated", "SeedFossilized", "SeedPruned")
+        )
         worth = [event.data.contribution for event in kept if event.data.contribution is not None]
         assert (score["germinated"], score["fossilized"]) == (len(born), len(kept))
-        assert {why: count for why, count in score["pruned"].items() if count} == Counter(e.data.reason for e in gone)
+        assert {why: count for why, count in score["pruned"].items() if count} == Counter(
+            e.data.reason for e in gone
+        )
         assert score["rolled_back"] == score["pruned"]["governor"]
         assert score["age_pruned"] == (fmean(event.data.age for event in gone) if gone else None)
         assert score["contribution_mean"] == (pytest.approx(fmean(worth)) if worth else None)
@@ -108,11 +124,17 @@ def test_the_cost_of_a_blueprint_is_the_mean_over_its_seeds_relative_to_the_host
     host_macs = host.macs()
     assert host_macs is not None
     (start,) = tables["starts"]
-    assert start["macs"]["seeds"].keys() == {name for name in start["blueprints"] if name in host.blueprints}
+    assert start["macs"]["seeds"].keys() == {
+        name for name in start["blueprints"] if name in host.blueprints
+    }
     places = {slot.name: slot for slot in host.all_slots}
     for row in build_views(tables)["blueprints"]:
         kind = Blueprint[row["blueprint"].upper()]
-        slots = [e.slot for e in WHOLE if e.name == "SeedGerminated" and e.data.blueprint == row["blueprint"]]
+        slots = [
+            e.slot
+            for e in WHOLE
+            if e.name == "SeedGerminated" and e.data.blueprint == row["blueprint"]
+        ]
         wanted = fmean(seed_macs(kind, places[slot]) for slot in slots) / host_macs
         assert row["macs_share"] == pytest.approx(wanted, rel=1e-6)
 
@@ -123,19 +145,27 @@ def test_ops_by_epoch_count_every_step_once():
         rows = [row for row in found if row["epoch"] == epoch]
         assert sum(row["effective"] for row in rows) == 2 * 3
         assert sum(row["share"] for row in rows) == pytest.approx(1)
-    taken = Counter(op for event in WHOLE if event.name == "EpochCompleted" for op in event.data.op_effective)
-    assert Counter({op: sum(r["effective"] for r in found if r["op"] == op) for op in taken}) == taken
+    taken = Counter(
+        op for event in WHOLE if event.name == "EpochCompleted" for op in event.data.op_effective
+    )
+    assert (
+        Counter({op: sum(r["effective"] for r in found if r["op"] == op) for op in taken}) == taken
+    )
 
 
 def test_success_is_a_share_of_what_was_chosen():
     found = {row["op"]: row for row in build_views(fold(known(WHOLE)))["ops"]}
     counts = [event.data for event in WHOLE if event.name == "ActionCounts"]
-    taken = Counter(op for event in WHOLE if event.name == "EpochCompleted" for op in event.data.op_effective)
+    taken = Counter(
+        op for event in WHOLE if event.name == "EpochCompleted" for op in event.data.op_effective
+    )
     for op, row in found.items():
         assert row["effective"] == taken[op]
         chosen = sum(one.sampled[op] for one in counts)
         assert row["sampled"] == chosen
-        assert row["success_share"] == (sum(one.succeeded[op] for one in counts) / chosen if chosen else None)
+        assert row["success_share"] == (
+            sum(one.succeeded[op] for one in counts) / chosen if chosen else None
+        )
 
 
 def test_verdicts_are_those_that_were_given_most_frequent_first():
@@ -153,8 +183,12 @@ def test_verdicts_are_those_that_were_given_most_frequent_first():
 def test_the_front_is_of_committed_accuracy():
     tables = fold(known(WHOLE))
     rows = build_views(tables)["front"]
-    assert max(row["committed_accuracy"] for row in rows) == max(e["committed_accuracy"] for e in tables["episodes"])
-    assert min(row["params_ratio"] for row in rows) == min(e["params_ratio"] for e in tables["episodes"])
+    assert max(row["committed_accuracy"] for row in rows) == max(
+        e["committed_accuracy"] for e in tables["episodes"]
+    )
+    assert min(row["params_ratio"] for row in rows) == min(
+        e["params_ratio"] for e in tables["episodes"]
+    )
 
 
 def test_tables_are_plain_and_have_the_same_columns_in_every_row():
@@ -169,7 +203,9 @@ def test_tables_are_plain_and_have_the_same_columns_in_every_row():
 def test_tables_of_nothing_are_empty_or_count_nothing():
     for name, rows in build_views(fold([])).items():
         assert not rows or name == "ops"
-    assert {(row["effective"], row["sampled"]) for row in build_views(fold([]))["ops"]} == {(0, None)}
+    assert {(row["effective"], row["sampled"]) for row in build_views(fold([]))["ops"]} == {
+        (0, None)
+    }
 
 
 def test_flat_rows_name_what_was_inside():

@@ -21,12 +21,16 @@ BASELINES = {"random": build_random, "heuristic": build_heuristic}
 
 def policy_of(name: str, slots: int = 3):
     places = [slot.name for slot in HOST.all_slots[:slots]]
-    return BASELINES[name](RunSpec(host={"name": HOST}, slots=places, episode_length=LENGTH), Limits((True,) * slots))
+    return BASELINES[name](
+        RunSpec(host={"name": HOST}, slots=places, episode_length=LENGTH), Limits((True,) * slots)
+    )
 
 
 @pytest.mark.slow
 @given(
-    slot_states().flatmap(lambda s: st.tuples(st.just(s), limits(s))), st.sampled_from(tuple(BASELINES)), st.booleans()
+    slot_states().flatmap(lambda s: st.tuples(st.just(s), limits(s))),
+    st.sampled_from(tuple(BASELINES)),
+    st.booleans(),
 )
 def test_every_baseline_takes_legal_actions_only(world, name, grown):
     slots, bounds = world
@@ -47,7 +51,9 @@ def test_random_covers_every_legal_op_slot_and_value_evenly_and_only_those():
     many = legal.apply(lambda x: x.expand(count, *x.shape[1:]), batch_size=[count])
     lanes = rng.gumbel(rng.stream(rng.env_keys(1, 0, count), rng.Purpose.BASELINE), 41)
     policy = policy_of("random")
-    out = policy.act(policy.init(torch.zeros(3)), observation(count), many, policy.initial_hidden(count), lanes)
+    out = policy.act(
+        policy.init(torch.zeros(3)), observation(count), many, policy.initial_hidden(count), lanes
+    )
     found = torch.bincount(out.action[:, 0], minlength=6)
     ops = int(legal.op.sum())
     assert ((found > 0) == legal.op[0]).all()
@@ -55,10 +61,14 @@ def test_random_covers_every_legal_op_slot_and_value_evenly_and_only_those():
     for op in range(1, 6):
         rows = out.action[out.action[:, 0] == op]
         if len(rows):
-            assert set(rows[:, 1].tolist()) == set(torch.nonzero(legal.slot[0, op]).flatten().tolist())
+            assert set(rows[:, 1].tolist()) == set(
+                torch.nonzero(legal.slot[0, op]).flatten().tolist()
+            )
     grown = out.action[out.action[:, 0] == 1]
     if len(grown):
-        assert set(grown[:, 2].tolist()) == set(torch.nonzero(legal.blueprint[0]).flatten().tolist())
+        assert set(grown[:, 2].tolist()) == set(
+            torch.nonzero(legal.blueprint[0]).flatten().tolist()
+        )
 
 
 @pytest.mark.parametrize("name", BASELINES)
@@ -68,6 +78,10 @@ def test_no_baseline_asks_the_host(name):
     obs, legal = look(whole)
     params = policy.init(torch.zeros(3, device="meta"))
     out = policy.act(
-        params, obs.to("meta"), legal.to("meta"), policy.initial_hidden(1, device="meta"), noise(1, 2, 0).to("meta")
+        params,
+        obs.to("meta"),
+        legal.to("meta"),
+        policy.initial_hidden(1, device="meta"),
+        noise(1, 2, 0).to("meta"),
     )
     assert out.action.device.type == "meta"

@@ -20,12 +20,21 @@ CPU = torch.device("cpu")
 USED = {0: (), 1: (1, 2, 3, 4, 5), 2: (1, 3, 5, 6, 7), 3: (1, 6, 7), 4: (1,), 5: (1,)}
 PLACEHOLDERS = (0, 0, 0, 2, 1, 2, 0, 0)
 SIZES = {2: 13, 3: 4, 4: 3, 5: 3, 6: 4, 7: 5}
-NAMES = {2: "blueprint", 3: "style", 4: "tempo", 5: "alpha_target", 6: "alpha_speed", 7: "alpha_curve"}
+NAMES = {
+    2: "blueprint",
+    3: "style",
+    4: "tempo",
+    5: "alpha_target",
+    6: "alpha_speed",
+    7: "alpha_curve",
+}
 
 
 def build(slots=3, seed=0, scale=2.0, floor=FLOOR, share=0.6, lead=(1,)):
     legal = d.build_support(masks(*lead, slots=slots, seed=seed, share=share))
-    return d.normalise_tables(tables(*lead, slots=slots, seed=seed, scale=scale), legal, d.build_lookups(floor, CPU))
+    return d.normalise_tables(
+        tables(*lead, slots=slots, seed=seed, scale=scale), legal, d.build_lookups(floor, CPU)
+    )
 
 
 def complete_actions(mask, slots: int) -> torch.Tensor:
@@ -36,7 +45,9 @@ def complete_actions(mask, slots: int) -> torch.Tensor:
             if (op and not mask.slot[0, op, slot]) or not mask.op[0, op]:
                 continue
             choices = [
-                [v for v in range(SIZES[k]) if getattr(mask, NAMES[k])[0, v]] if k in used else [PLACEHOLDERS[k]]
+                [v for v in range(SIZES[k]) if getattr(mask, NAMES[k])[0, v]]
+                if k in used
+                else [PLACEHOLDERS[k]]
                 for k in range(2, 8)
             ]
             rows += [(op, slot, *values) for values in itertools.product(*choices)]
@@ -46,7 +57,9 @@ def complete_actions(mask, slots: int) -> torch.Tensor:
 def spread(dist, count: int):
     """The distribution of env 0 for `count` rows."""
     wide = lambda t: LogitTables(*(x.expand(count, *x.shape[1:]) for x in t))  # noqa: E731
-    return dist._replace(floored=wide(dist.floored), raw=wide(dist.raw), support=batched(dist.support, count))
+    return dist._replace(
+        floored=wide(dist.floored), raw=wide(dist.raw), support=batched(dist.support, count)
+    )
 
 
 settings = {
@@ -58,13 +71,17 @@ settings = {
 
 
 @given(**settings)
-def test_the_probabilities_of_all_complete_actions_sum_to_one_and_give_the_entropy(slots, seed, scale, floor):
+def test_the_probabilities_of_all_complete_actions_sum_to_one_and_give_the_entropy(
+    slots, seed, scale, floor
+):
     dist = build(slots, seed, scale, floor)
     actions = complete_actions(masks(1, slots=slots, seed=seed), slots)
     log_p = d.head_log_prob(spread(dist, len(actions)), actions).sum(-1).double()
     assert log_p.exp().sum().item() == pytest.approx(1.0, abs=1e-5)
     entropy = d.action_entropy(dist).item()
-    assert entropy == pytest.approx(-(log_p.exp() * log_p).sum().item(), abs=2e-5 * max(1.0, entropy))
+    assert entropy == pytest.approx(
+        -(log_p.exp() * log_p).sum().item(), abs=2e-5 * max(1.0, entropy)
+    )
     assert -1e-6 <= entropy <= math.log(len(actions)) + 1e-5
 
 
@@ -77,11 +94,18 @@ def test_the_probabilities_of_all_complete_actions_sum_to_one_and_give_the_entro
     greedy=st.booleans(),
 )
 def test_nan_logits_give_legal_actions_with_nan_log_probs(slots, seed, bad, floor, share, greedy):
-    """Some logits or all: the noise alone decides among legal values, and the log-probability is NaN."""
+    """Some logits or all: the noise alone decides among legal values, and the log-probability is
+    NaN.
+    """
     envs, draw = 16, source(seed)
     legal = masks(envs, slots=slots, seed=seed)
-    broken = [torch.where(torch.rand(x.shape, generator=draw) < share, bad, x) for x in tables(envs, slots=slots)]
-    dist = d.normalise_tables(LogitTables(*broken), d.build_support(legal), d.build_lookups(floor, CPU))
+    broken = [
+        torch.where(torch.rand(x.shape, generator=draw) < share, bad, x)
+        for x in tables(envs, slots=slots)
+    ]
+    dist = d.normalise_tables(
+        LogitTables(*broken), d.build_support(legal), d.build_lookups(floor, CPU)
+    )
     noise = (
         torch.zeros(envs, d.noise_lanes(slots))
         if greedy
@@ -96,7 +120,9 @@ def test_nan_logits_give_legal_actions_with_nan_log_probs(slots, seed, bad, floo
         used = torch.tensor([head in USED[o] for o in op.tolist()])
         assert getattr(legal, name)[rows, action[:, head]][used].all()
     if share == 1.0:
-        assert torch.equal(op, torch.where(legal.op, noise[:, : legal.op.shape[1]], -math.inf).argmax(-1))
+        assert torch.equal(
+            op, torch.where(legal.op, noise[:, : legal.op.shape[1]], -math.inf).argmax(-1)
+        )
     if share == 1.0 and bad != -math.inf:
         assert not d.head_log_prob(dist, action)[legal.op.sum(-1) > 1].isfinite().all(-1).any()
 
@@ -124,7 +150,9 @@ def test_every_legal_value_keeps_its_floor_at_any_logits(logits, bits, floor):
     assert (p[legal] >= floor * (1 - 1e-5)).all()
     assert p[legal].max() <= 1 - (count - 1) * floor + 1e-6
     assert p[legal].sum().item() == pytest.approx(1.0, abs=1e-5)
-    expected = torch.softmax(torch.where(legal, torch.tensor(logits, dtype=torch.float64), -torch.inf), 0)
+    expected = torch.softmax(
+        torch.where(legal, torch.tensor(logits, dtype=torch.float64), -torch.inf), 0
+    )
     assert torch.allclose(plain.exp().double(), expected, atol=1e-5)
     if count == 1:
         assert mixed[legal].item() == plain[legal].item() == 0.0
@@ -134,7 +162,9 @@ def test_every_legal_value_keeps_its_floor_at_any_logits(logits, bits, floor):
 
 
 @given(st.integers(0, 1000), st.sampled_from((1.0, 1e4)))
-def test_gradients_are_finite_at_extreme_logits_and_for_rows_with_one_or_no_legal_value(seed, scale):
+def test_gradients_are_finite_at_extreme_logits_and_for_rows_with_one_or_no_legal_value(
+    seed, scale
+):
     logits = tables(2, seed=seed, scale=scale)
     legal = d.build_support(masks(2, seed=seed, share=0.2))
     keys = d.build_lookups(FLOOR, CPU)
@@ -142,7 +172,11 @@ def test_gradients_are_finite_at_extreme_logits_and_for_rows_with_one_or_no_lega
 
     def total(tree):
         dist = d.normalise_tables(LogitTables(*tree), legal, keys)
-        return d.head_log_prob(dist, action).sum() + d.action_entropy(dist).sum() + d.head_diversity(dist)[0].sum()
+        return (
+            d.head_log_prob(dist, action).sum()
+            + d.action_entropy(dist).sum()
+            + d.head_diversity(dist)[0].sum()
+        )
 
     for grad in torch.func.grad(total)(tuple(logits)):
         assert grad.isfinite().all()
@@ -203,7 +237,9 @@ def test_uniform_tables_have_normalised_entropy_one_wherever_there_is_a_choice()
 def test_samples_are_legal_for_any_noise(slots, seed, size):
     mask = masks(4, slots=slots, seed=seed)
     dist = d.normalise_tables(
-        tables(4, slots=slots, seed=seed, scale=10.0), d.build_support(mask), d.build_lookups(FLOOR, CPU)
+        tables(4, slots=slots, seed=seed, scale=10.0),
+        d.build_support(mask),
+        d.build_lookups(FLOOR, CPU),
     )
     action = d.sample_action(dist, size * torch.randn(4, 38 + slots, generator=source(seed))).action
     for row, (op, slot, *values) in enumerate(action.tolist()):
@@ -249,7 +285,8 @@ def test_frequencies_match_the_probabilities():
     result = torch.bincount(action[:, 0], minlength=6).double()
     legal = dist.support.op[0]
     assert (result[~legal] == 0).all()
-    assert ((result - expected)[legal].square() / expected[legal]).sum() < 25.0  # chi-square, at most 5 degrees
+    # chi-square, at most 5 degrees
+    assert ((result - expected)[legal].square() / expected[legal]).sum() < 25.0
     grown = action[action[:, 0] == 1]
     blueprint = torch.bincount(grown[grown[:, 1] == 1][:, 2], minlength=13).double()
     wanted = dist.floored.value[0, 1, 0].exp() * blueprint.sum()

@@ -1,4 +1,6 @@
-"""The rules of the heuristic: which seed at which price, moved on, kept for its worth, pruned after patience."""
+"""The rules of the heuristic: which seed at which price, moved on, kept for its worth, pruned after
+patience.
+"""
 
 from dataclasses import replace
 
@@ -28,8 +30,12 @@ from morphogen.vocab.stage import Stage
 ORDER = (int(Blueprint.CONV_HEAVY), int(Blueprint.CONV_LIGHT), int(Blueprint.NORM))
 
 
-def rules_of(slots: int = 1, *, keeps: bool = True, length: int = LENGTH, **thresholds) -> HeuristicPolicy:
-    return HeuristicPolicy(ORDER, net_of(slots).counts, BUDGET, length, HeuristicSpec(**thresholds), keeps=keeps)
+def rules_of(
+    slots: int = 1, *, keeps: bool = True, length: int = LENGTH, **thresholds
+) -> HeuristicPolicy:
+    return HeuristicPolicy(
+        ORDER, net_of(slots).counts, BUDGET, length, HeuristicSpec(**thresholds), keeps=keeps
+    )
 
 
 def priced(whole, price: float):
@@ -40,7 +46,9 @@ def priced(whole, price: float):
 def wish(*, weak: int = 0, keeps: bool = True, **row) -> str:
     """Op for one seed that costs nothing."""
     policy = rules_of(keeps=keeps)
-    whole = priced(make_state(make_slots([[{"blueprint": 1, "algorithm": 1, "age": 12, **row}]])), 0.0)
+    whole = priced(
+        make_state(make_slots([[{"blueprint": 1, "algorithm": 1, "age": 12, **row}]])), 0.0
+    )
     hidden = policy.initial_hidden(1)
     hidden["weak"][0, 0] = weak
     return Op(int(decide(policy, whole, hidden=hidden).action[0, 0])).name
@@ -58,12 +66,19 @@ def test_it_knows_what_to_do_in_every_stage():
     assert wish(**held, contribution_valid=True, contribution=0.5) == "FOSSILIZE"
     assert wish(**held, contribution_valid=True, contribution=0.5, keeps=False) == "WAIT"
     assert wish(**held, contribution_valid=True, contribution=0.4, weak=3) == "WAIT"
-    assert wish(**held, contribution_valid=True, contribution=0.4, weak=4) == "PRUNE"  # the fifth in a row
+    # the fifth in a row
+    assert wish(**held, contribution_valid=True, contribution=0.4, weak=4) == "PRUNE"
     assert wish(stage=6, alpha=1.0, epochs_in_stage=50) == "WAIT"
 
 
 def test_a_price_counts_against_the_worth_of_a_seed():
-    row = {"blueprint": int(Blueprint.CONV_HEAVY), "algorithm": 1, "age": 12, "stage": 5, "alpha": 1.0}
+    row = {
+        "blueprint": int(Blueprint.CONV_HEAVY),
+        "algorithm": 1,
+        "age": 12,
+        "stage": 5,
+        "alpha": 1.0,
+    }
     whole = make_state(make_slots([[{**row, "contribution": 3.0, "contribution_valid": True}]]))
     share = net_of(1).counts[0][Blueprint.CONV_HEAVY] / BUDGET
     for points, op in ((2.0, Op.FOSSILIZE), (3.0, Op.WAIT)):  # of price
@@ -72,7 +87,10 @@ def test_a_price_counts_against_the_worth_of_a_seed():
 
 def test_it_takes_fossilize_before_prune_before_advance_and_then_the_lowest_slot():
     base = {"blueprint": 1, "algorithm": 1, "age": 12, "alpha": 1.0, "contribution_valid": True}
-    keep, drop = {**base, "stage": 5, "contribution": 3.0}, {**base, "stage": 5, "contribution": -1.0}
+    keep, drop = (
+        {**base, "stage": 5, "contribution": 3.0},
+        {**base, "stage": 5, "contribution": -1.0},
+    )
     move = {**base, "stage": 2, "alpha": 0.0}
     for row, expected in (
         ([move, drop, keep], (4, 2)),
@@ -120,10 +138,18 @@ def test_a_host_that_does_well_gets_no_seed(loss):
 
 
 def test_no_seed_is_germinated_beside_as_many_as_its_limit():
-    row = {"blueprint": int(Blueprint.CONV_HEAVY), "algorithm": 1, "stage": 5, "age": 9, "alpha": 1.0}
+    row = {
+        "blueprint": int(Blueprint.CONV_HEAVY),
+        "algorithm": 1,
+        "stage": 5,
+        "age": 9,
+        "alpha": 1.0,
+    }
     beside = stand_still(priced(make_state(make_slots([[row, {}]])), 0.0))
     alone = stand_still(priced(make_state(make_slots([[{}, {}]])), 0.0))
-    grown = {n: decide(rules_of(2, max_seeds=n), beside).action[0, 0] == Op.GERMINATE for n in (0, 1, 2)}
+    grown = {
+        n: decide(rules_of(2, max_seeds=n), beside).action[0, 0] == Op.GERMINATE for n in (0, 1, 2)
+    }
     assert grown == {0: True, 1: False, 2: True}
     assert decide(rules_of(2, max_seeds=1), alone).action[0, 0] == Op.GERMINATE
 
@@ -135,10 +161,20 @@ def test_the_first_blueprint_that_is_cheap_enough_is_taken_with_what_lives_alrea
         price = 0.1 * BUDGET / counts[kind]  # at which this one costs .1
         action = decide(rules_of(2), priced(whole, 0.999 * price)).action[0]
         assert action.tolist()[:3] == [int(Op.GERMINATE), 0, kind]
-    assert decide(rules_of(2), priced(whole, 1.1 * price)).action[0, 0] == Op.WAIT  # even the least is too dear
-    row = {"blueprint": int(Blueprint.CONV_HEAVY), "algorithm": 1, "stage": 5, "age": 9, "alpha": 1.0}
-    price = 0.09 * BUDGET / net_of(2).counts[1][Blueprint.CONV_HEAVY]  # at which one more alone would be cheap enough
-    beside = decide(rules_of(2), priced(stand_still(make_state(make_slots([[row, {}]]))), price)).action[0]
+    # even the least is too dear
+    assert decide(rules_of(2), priced(whole, 1.1 * price)).action[0, 0] == Op.WAIT
+    row = {
+        "blueprint": int(Blueprint.CONV_HEAVY),
+        "algorithm": 1,
+        "stage": 5,
+        "age": 9,
+        "alpha": 1.0,
+    }
+    # at which one more alone would be cheap enough
+    price = 0.09 * BUDGET / net_of(2).counts[1][Blueprint.CONV_HEAVY]
+    beside = decide(
+        rules_of(2), priced(stand_still(make_state(make_slots([[row, {}]]))), price)
+    ).action[0]
     assert beside[0] == Op.GERMINATE
     assert beside[1] == 1
     assert beside[2] != Blueprint.CONV_HEAVY
@@ -153,12 +189,16 @@ def test_blueprints_are_those_of_the_run_the_largest_first_or_those_that_are_nam
         found = [Blueprint(code).label for code in blueprint_order(named, build_limits(named))]
         assert found == [name for name in names if name != "conv_light"]
     foreign = spec.with_settings(heuristic={"blueprints": ("lora",)})
-    with pytest.raises(ConfigError, match=r"heuristic\.blueprints: expected at least one of norm, depthwise, conv"):
+    with pytest.raises(
+        ConfigError, match=r"heuristic\.blueprints: expected at least one of norm, depthwise, conv"
+    ):
         build_heuristic(foreign, build_limits(foreign))
 
 
 def test_slots_are_those_that_are_named_in_their_order_else_all():
-    spec = resolve(RunSpec(task="digits", heuristic={"first_epoch": 0, "min_plateau": 0, "max_seeds": 0}))
+    spec = resolve(
+        RunSpec(task="digits", heuristic={"first_epoch": 0, "min_plateau": 0, "max_seeds": 0})
+    )
     whole = stand_still(priced(make_state(make_slots([[{}, {}, {}]])), 0.0))
     row = {"blueprint": int(Blueprint.NORM), "algorithm": 1, "stage": 5, "age": 9, "alpha": 1.0}
     beside = stand_still(priced(make_state(make_slots([[{}, row, {}]])), 0.0))
@@ -168,13 +208,17 @@ def test_slots_are_those_that_are_named_in_their_order_else_all():
         assert decide(rules, whole).action[0, :2].tolist() == [int(Op.GERMINATE), first]
         assert decide(rules, beside).action[0, :2].tolist() == [int(Op.GERMINATE), second]
     foreign = spec.with_settings(heuristic={"slots": ("r0c0", "r9c0")})
-    with pytest.raises(ConfigError, match=r"heuristic\.slots: expected names out of r0c0, r0c1, r1c0, got .*r9c0"):
+    with pytest.raises(
+        ConfigError, match=r"heuristic\.slots: expected names out of r0c0, r0c1, r1c0, got .*r9c0"
+    ):
         build_heuristic(foreign, build_limits(foreign))
 
 
 def test_what_is_in_use_is_not_fossilized_where_every_epoch_counts():
     for objective, keeps in (("delivered", True), ("anytime", False)):
-        spec = resolve(RunSpec(task=replace(TASKS["digits"], name=f"digits-{objective}", objective=objective)))
+        spec = resolve(
+            RunSpec(task=replace(TASKS["digits"], name=f"digits-{objective}", objective=objective))
+        )
         assert build_heuristic(spec, build_limits(spec)).keeps == keeps
 
 
@@ -189,7 +233,9 @@ def test_rows_do_not_depend_on_each_other(slots, data):
 
 
 def live(worth: list[float], epochs: int = 120):
-    """Envs under the rules: an empty host on a plateau, healthy gradients, seeds worth the given points each."""
+    """Envs under the rules: an empty host on a plateau, healthy gradients, seeds worth the given
+    points each.
+    """
     lifecycle, policy = LifecycleSpec(), rules_of(2, length=epochs)
     whole = priced(make_state(make_slots([[{}, {}] for _ in worth])), 0.0)
     hidden, seen = policy.initial_hidden(len(worth)), []
@@ -230,4 +276,6 @@ def test_it_acts_on_the_default_task():
     env = mg.make("digits", envs=4, seed=0, episode_length=8)
     kept = mg.play(env, "heuristic").traces.fossil_blueprint
     assert (kept >= 0).any(-1).sum() >= 2
-    assert {Blueprint(code).label for code in kept.flatten().tolist() if code >= 0} <= set(env.limits.kinds)
+    assert {Blueprint(code).label for code in kept.flatten().tolist() if code >= 0} <= set(
+        env.limits.kinds
+    )

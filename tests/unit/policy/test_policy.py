@@ -1,4 +1,6 @@
-"""The recurrent policy: act against evaluate, symmetry, sizes, and TorchRL's LSTM as the oracle of the unroll."""
+"""The recurrent policy: act against evaluate, symmetry, sizes, and TorchRL's LSTM as the oracle of
+the unroll.
+"""
 
 import pytest
 import torch
@@ -20,7 +22,9 @@ PARAMS = POLICY.init(KEY)
 def shift_statistics(params, seed=0):
     """Set observation statistics to values other than the initial ones."""
     draw = source(seed)
-    stats = params["observation"].apply(lambda x: torch.rand(x.shape, generator=draw, dtype=x.dtype) + 0.5)
+    stats = params["observation"].apply(
+        lambda x: torch.rand(x.shape, generator=draw, dtype=x.dtype) + 0.5
+    )
     return params.replace(observation=stats, value_offset=torch.tensor(0.7))
 
 
@@ -36,7 +40,12 @@ def test_the_contribution_head_is_65_parameters_more_and_there_only_on_request()
 
 def test_it_starts_as_documented():
     net = LstmNetwork().init(KEY)
-    for name, gain in (("base.in", 2**0.5), ("op.out", 0.01), ("leaf.out", 0.01), ("value.out", 0.1)):
+    for name, gain in (
+        ("base.in", 2**0.5),
+        ("op.out", 0.01),
+        ("leaf.out", 0.01),
+        ("value.out", 0.1),
+    ):
         weight = net[f"{name}.weight"] / gain
         fewer = weight if weight.shape[0] <= weight.shape[1] else weight.T
         assert torch.allclose(fewer @ fewer.T, torch.eye(len(fewer)), atol=1e-5)
@@ -68,7 +77,9 @@ def test_evaluate_starts_from_the_memory_it_is_given():
         hidden = POLICY.act(PARAMS, obs, legal, hidden, noise(4, 3, t, 0)).hidden
     tail = POLICY.evaluate(PARAMS, joint[3:], hidden)
     assert torch.allclose(tail.value, joint["value"][3:], atol=1e-6)
-    assert not torch.allclose(POLICY.evaluate(PARAMS, joint[3:]).value, joint["value"][3:], atol=1e-6)
+    assert not torch.allclose(
+        POLICY.evaluate(PARAMS, joint[3:]).value, joint["value"][3:], atol=1e-6
+    )
 
 
 def test_without_memory_every_epoch_is_like_a_first_one():
@@ -80,7 +91,11 @@ def test_without_memory_every_epoch_is_like_a_first_one():
     assert torch.allclose(forgetful.evaluate(PARAMS, joint).value, joint["value"], atol=1e-6)
     assert not torch.allclose(POLICY.evaluate(PARAMS, joint).value, joint["value"], atol=1e-6)
     acted = forgetful.act(
-        PARAMS, joint["observation"][0], joint["masks"][0], forgetful.initial_hidden(4), noise(4, 3, 0, 0)
+        PARAMS,
+        joint["observation"][0],
+        joint["masks"][0],
+        forgetful.initial_hidden(4),
+        noise(4, 3, 0, 0),
     )
     assert not list(acted.hidden.keys()), "a memory that vanishes would be an alarm"
 
@@ -98,7 +113,9 @@ def test_rows_after_a_reset_do_not_depend_on_rows_before_it():
 
 def test_an_env_acts_the_same_alone_and_among_others():
     obs, legal, hidden = observation(8), masks(8), POLICY.initial_hidden(8)
-    hidden.update({name: torch.randn(8, 16, generator=source(seed)) for seed, name in enumerate("hc")})
+    hidden.update(
+        {name: torch.randn(8, 16, generator=source(seed)) for seed, name in enumerate("hc")}
+    )
     all_of_them = POLICY.act(PARAMS, obs, legal, hidden, noise(8, 3, 0))
     for row in range(8):
         one = slice(row, row + 1)
@@ -128,7 +145,11 @@ def test_permuting_slots_permutes_the_slot_choice_and_nothing_else(order, seed):
 def test_the_same_parameters_run_with_any_number_of_slots():
     for slots in (1, 3, 10):
         out = POLICY.act(
-            PARAMS, observation(2, slots=slots), masks(2, slots=slots), POLICY.initial_hidden(2), noise(2, slots, 0)
+            PARAMS,
+            observation(2, slots=slots),
+            masks(2, slots=slots),
+            POLICY.initial_hidden(2),
+            noise(2, slots, 0),
         )
         assert (out.action[:, 1] < slots).all()
 
@@ -192,7 +213,10 @@ def plain(x: torch.Tensor, net, *layers: str) -> torch.Tensor:
 def test_one_env_through_the_network_by_hand():
     """Every parameter moved from its start, one slot at a time, no batch."""
     draw = source(4)
-    net = {name: leaf + 0.2 * torch.randn(leaf.shape, generator=draw) for name, leaf in PARAMS["net"].items()}
+    net = {
+        name: leaf + 0.2 * torch.randn(leaf.shape, generator=draw)
+        for name, leaf in PARAMS["net"].items()
+    }
     obs, legal = observation(1, slots=2, seed=8), masks(1, slots=2, seed=8, share=0.8)
     obs.slots[0, 1, 9] = 0.0  # not enabled: out of the pool
     hidden = POLICY.initial_hidden(1)
@@ -204,7 +228,10 @@ def test_one_env_through_the_network_by_hand():
     body = ("in", "norm", "silu", "out")
     base = plain(torch.cat((obs.env[0], obs.instance[0])), net, *_of("base", body))
     codes = [13 if code < 0 else code for code in obs.blueprints[0].tolist()]
-    u = [plain(torch.cat((obs.slots[0, s], net["embed.weight"][codes[s]])), net, *_of("slot", body)) for s in range(2)]
+    u = [
+        plain(torch.cat((obs.slots[0, s], net["embed.weight"][codes[s]])), net, *_of("slot", body))
+        for s in range(2)
+    ]
     x = plain(torch.cat((base, u[0], u[0])), net, "mix.in", "mix.norm", "silu")
     gates = net["core.w_ih"] @ x + net["core.w_hh"] @ h[0] + net["core.bias"]
     i, f, g, o = gates.view(4, 16)
@@ -235,9 +262,16 @@ def test_the_unroll_is_the_lstm_of_torchrl():
     hidden, steps, envs = 16, 9, 5
     net = dict(PARAMS["net"].items())
     module = LSTMModule(
-        input_size=hidden, hidden_size=hidden, in_keys=["x", "h", "c"], out_keys=["y", ("next", "h"), ("next", "c")]
+        input_size=hidden,
+        hidden_size=hidden,
+        in_keys=["x", "h", "c"],
+        out_keys=["y", ("next", "h"), ("next", "c")],
     )
-    state = {"weight_ih_l0": net["core.w_ih"], "weight_hh_l0": net["core.w_hh"], "bias_ih_l0": net["core.bias"]}
+    state = {
+        "weight_ih_l0": net["core.w_ih"],
+        "weight_hh_l0": net["core.w_hh"],
+        "bias_ih_l0": net["core.bias"],
+    }
     module.lstm.load_state_dict({**state, "bias_hh_l0": torch.zeros_like(net["core.bias"])})
     assert isinstance(module.lstm, nn.LSTM)
     x = torch.randn(steps, envs, hidden, generator=source(0))
@@ -261,9 +295,16 @@ def test_the_unroll_is_the_lstm_of_torchrl():
 
 
 def test_the_gradient_of_the_unroll_is_that_of_its_steps():
-    """Of all inputs but the flags, in float64; memories are reset in between, and one is not at the start."""
+    """Of all inputs but the flags, in float64; memories are reset in between, and one is not at the
+    start.
+    """
     hidden, steps, envs = 3, 7, 4
-    shapes = {"gates": (steps, envs, 4 * hidden), "h": (envs, hidden), "c": (envs, hidden), "w": (4 * hidden, hidden)}
+    shapes = {
+        "gates": (steps, envs, 4 * hidden),
+        "h": (envs, hidden),
+        "c": (envs, hidden),
+        "w": (4 * hidden, hidden),
+    }
     inputs = {
         name: torch.randn(*shape, dtype=torch.float64, generator=source(i)).requires_grad_()
         for i, (name, shape) in enumerate(shapes.items())
@@ -289,7 +330,9 @@ def test_the_gradient_of_the_unroll_is_that_of_its_steps():
 def test_acting_never_asks_the_host():
     policy = small()
     params = policy.init(KEY.to("meta"))
-    obs, legal, hidden = (part.to("meta") for part in (observation(4), masks(4), policy.initial_hidden(4)))
+    obs, legal, hidden = (
+        part.to("meta") for part in (observation(4), masks(4), policy.initial_hidden(4))
+    )
     out = policy.act(params, obs, legal, hidden, noise(4, 3, 0).to("meta"))
     assert out.action.shape == (4, 8)
     assert out.action.device.type == "meta"
@@ -309,6 +352,8 @@ def test_acting_traces_as_one_graph():
     for epoch in range(3):
         obs, legal = observation(4, seed=epoch), masks(4, seed=epoch)
         out = act(PARAMS, obs, legal, hidden, noise(4, 3, epoch))
-        assert torch.equal(out.action, POLICY.act(PARAMS, obs, legal, hidden, noise(4, 3, epoch)).action)
+        assert torch.equal(
+            out.action, POLICY.act(PARAMS, obs, legal, hidden, noise(4, 3, epoch)).action
+        )
     assert len(graphs) == 1
     assert POLICY.floor == FLOOR

@@ -8,7 +8,14 @@ from support.profiles import one_in
 from torchrl.objectives.value.functional import generalized_advantage_estimate
 
 from morphogen.ppo.advantage import gae, standardise, subtract_group_mean
-from morphogen.ppo.prepare import MIN_SCALE, ScaleState, init_scale, rescale_rewards, return_scale, running_mean
+from morphogen.ppo.prepare import (
+    MIN_SCALE,
+    ScaleState,
+    init_scale,
+    rescale_rewards,
+    return_scale,
+    running_mean,
+)
 from morphogen.train.checkpoint_files import load_checkpoint, save_checkpoint
 
 GAMMA, LAMBDA = 0.9, 0.8
@@ -29,7 +36,9 @@ def rollouts(draw, max_steps: int = 6, max_envs: int = 3):
 
 
 def by_hand(reward, value, following, terminated, truncated, gamma, lam):
-    """One env, one row at a time: the discounted sum of later errors up to the end of the segment."""
+    """One env, one row at a time: the discounted sum of later errors up to the end of the
+    segment.
+    """
     steps = len(reward)
 
     def error(t):
@@ -69,12 +78,16 @@ def test_an_advantage_is_the_discounted_sum_of_later_errors(rollout, lam):
 @given(rollout=rollouts())
 def test_it_equals_the_estimate_of_torchrl(rollout):
     reward, value, following, terminated, truncated = rollout
-    behind = torch.where(truncated | (torch.arange(len(value)) == len(value) - 1)[:, None], following, 0.0)
+    behind = torch.where(
+        truncated | (torch.arange(len(value)) == len(value) - 1)[:, None], following, 0.0
+    )
     behind = torch.where(truncated, following, torch.cat((value[1:], behind[-1:])))
     # its gamma is rounded to the default dtype, so the default has to be float64 here
     torch.set_default_dtype(torch.float64)
     try:
-        wide = [x.T.unsqueeze(-1) for x in (value, behind, reward, terminated | truncated, terminated)]
+        wide = [
+            x.T.unsqueeze(-1) for x in (value, behind, reward, terminated | truncated, terminated)
+        ]
         want, _ = generalized_advantage_estimate(GAMMA, LAMBDA, *wide)
     finally:
         torch.set_default_dtype(torch.float32)
@@ -100,8 +113,11 @@ def test_difference_10_the_horizon_is_worth_nothing_behind_it():
     end = torch.tensor([[False], [True]])
     horizon = advantages((reward, value, following, end, no))
     assert horizon[1].item() == pytest.approx(0.75)
-    assert advantages((reward, value, following, end, end)).equal(horizon)  # a terminal wins over a cut
-    assert advantages((reward, value, following, no, end))[1].item() == pytest.approx(0.75 + GAMMA * 100.0)
+    # a terminal wins over a cut
+    assert advantages((reward, value, following, end, end)).equal(horizon)
+    assert advantages((reward, value, following, no, end))[1].item() == pytest.approx(
+        0.75 + GAMMA * 100.0
+    )
 
 
 @given(rollout=rollouts())
@@ -151,7 +167,9 @@ def test_normalised_advantages_have_mean_zero_and_at_most_unit_spread_over_free_
 def others_mean(column, known, group, env):
     """Mean of the known others in the group of an env, 0 without any."""
     first = env // group * group
-    others = [x for i, x in enumerate(column[first : first + group], first) if i != env and known[i]]
+    others = [
+        x for i, x in enumerate(column[first : first + group], first) if i != env and known[i]
+    ]
     return sum(others) / len(others) if others else 0.0
 
 
@@ -164,7 +182,9 @@ def test_the_mean_of_the_others_is_taken_off_in_every_group(data, envs, group):
     found = subtract_group_mean(torch.where(flags, x, torch.nan), flags, group)
     for env in range(envs):
         if known[env]:
-            assert found[0, env].item() == pytest.approx(column[env] - others_mean(column, known, group, env))
+            assert found[0, env].item() == pytest.approx(
+                column[env] - others_mean(column, known, group, env)
+            )
     assert found.isnan().equal(~flags)
 
 
@@ -172,7 +192,9 @@ def test_what_all_of_a_group_share_is_taken_off_and_what_one_did_stays():
     luck = torch.tensor([[10.0, 10.0, 10.0, 10.0, -3.0, -3.0, -3.0, -3.0]])
     own = torch.tensor([[1.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0]])
     found = subtract_group_mean(luck + own, torch.ones_like(own, dtype=torch.bool), 4)
-    torch.testing.assert_close(found, subtract_group_mean(own, torch.ones_like(own, dtype=torch.bool), 4))
+    torch.testing.assert_close(
+        found, subtract_group_mean(own, torch.ones_like(own, dtype=torch.bool), 4)
+    )
     assert found.argmax() == 5
 
 
@@ -252,10 +274,14 @@ def test_a_single_reward_among_zeros_keeps_a_finite_scale_and_the_zeros(place, v
 def test_a_scale_that_was_saved_goes_on_as_if_it_had_not_been(rounds, tmp_path_factory):
     before = [(reward, terminated) for reward, _, _, terminated, _ in rounds]
     state, _, _ = play_rounds(before[:-1])
-    path = save_checkpoint(tmp_path_factory.mktemp("scale"), round=1, epoch=0, envs={}, shared=state, facts={})
+    path = save_checkpoint(
+        tmp_path_factory.mktemp("scale"), round=1, epoch=0, envs={}, shared=state, facts={}
+    )
     back = ScaleState(**load_checkpoint(path)["shared"], batch_size=[])
     reward, terminated = before[-1]
-    first, second = (rescale_rewards(one, reward, terminated, GAMMA, counted(reward)) for one in (state, back))
+    first, second = (
+        rescale_rewards(one, reward, terminated, GAMMA, counted(reward)) for one in (state, back)
+    )
     assert all(torch.equal(a, b) for a, b in zip(first[1:], second[1:], strict=True))
     assert torch.equal(return_scale(first[0]), return_scale(second[0]))
 
@@ -266,7 +292,9 @@ def test_the_value_factor_turns_old_units_into_new_ones():
         init_scale(), torch.tensor([[-1.0, 1.0]]), end, GAMMA, torch.ones(2, dtype=torch.bool)
     )
     old = return_scale(state)
-    state, _, factor = rescale_rewards(state, torch.tensor([[-4.0, 4.0]]), end, GAMMA, torch.ones(2, dtype=torch.bool))
+    state, _, factor = rescale_rewards(
+        state, torch.tensor([[-4.0, 4.0]]), end, GAMMA, torch.ones(2, dtype=torch.bool)
+    )
     torch.testing.assert_close(factor.double(), old / return_scale(state), rtol=1e-6, atol=0)
 
 
@@ -278,12 +306,18 @@ def test_an_env_that_does_not_count_teaches_nothing_whatever_it_holds(rollout, w
     executed = torch.ones(reward.shape[1] + 1, dtype=torch.bool)
     executed[-1] = False
     wide, scaled, _ = rescale_rewards(
-        init_scale(), torch.cat((reward, extra), 1), torch.cat((terminated, end), 1), GAMMA, executed
+        init_scale(),
+        torch.cat((reward, extra), 1),
+        torch.cat((terminated, end), 1),
+        GAMMA,
+        executed,
     )
     alone, _, _ = play_rounds([(reward, terminated)])
     torch.testing.assert_close(return_scale(wide), return_scale(alone))
     assert scaled.isfinite().all()
-    none, _, factor = rescale_rewards(alone, reward, terminated, GAMMA, torch.zeros(reward.shape[1], dtype=torch.bool))
+    none, _, factor = rescale_rewards(
+        alone, reward, terminated, GAMMA, torch.zeros(reward.shape[1], dtype=torch.bool)
+    )
     assert torch.equal(none.rounds, alone.rounds)
     assert torch.equal(none.second, alone.second)
     assert factor == 1
@@ -308,5 +342,6 @@ def test_advantages_and_the_unit_of_returns_are_one_graph_each():
     torch.testing.assert_close(traced(x, x, x, end, end, **flags), gae(x, x, x, end, end, **flags))
     scaled = torch.compile(rescale_rewards, fullgraph=True, backend="eager")
     torch.testing.assert_close(
-        scaled(init_scale(), x, end, GAMMA, all_envs)[1], rescale_rewards(init_scale(), x, end, GAMMA, all_envs)[1]
+        scaled(init_scale(), x, end, GAMMA, all_envs)[1],
+        rescale_rewards(init_scale(), x, end, GAMMA, all_envs)[1],
     )

@@ -59,7 +59,12 @@ def policy_gradient(found, rows, relevant, **spec):
 
     def loss(log_prob):
         return ppo_loss(
-            found._replace(log_prob=log_prob), rows, relevant, spec=PpoSpec(**spec), weights=weights, factors=ONES
+            found._replace(log_prob=log_prob),
+            rows,
+            relevant,
+            spec=PpoSpec(**spec),
+            weights=weights,
+            factors=ONES,
         )[0]
 
     return torch.func.grad(loss)(found.log_prob)
@@ -142,9 +147,13 @@ def test_log_ratios_are_clamped_so_that_ratios_stay_finite():
 def test_the_contribution_loss_is_half_the_squared_error_over_measured_slots():
     valid = torch.zeros(5, 4, 3)
     valid[0, 0, 1] = 1.0
-    found, rows, relevant = made_up(contribution=torch.full((5, 4, 3), 2.0) * valid, contribution_valid=valid)
+    found, rows, relevant = made_up(
+        contribution=torch.full((5, 4, 3), 2.0) * valid, contribution_valid=valid
+    )
     found = found._replace(contribution=torch.zeros(5, 4, 3))
-    loss = lambda part: ppo_loss(found, part, relevant, spec=PpoSpec(), weights=WEIGHTS, factors=ONES)[1]  # noqa: E731
+    loss = lambda part: ppo_loss(
+        found, part, relevant, spec=PpoSpec(), weights=WEIGHTS, factors=ONES
+    )[1]
     assert loss(rows)["contribution_loss"][0].item() == pytest.approx(2.0)
     rows["contribution_valid"] = torch.zeros_like(valid)
     value, flag = loss(rows)["contribution_loss"]
@@ -167,7 +176,12 @@ def test_the_loss_is_the_weighted_sum_of_its_parts():
     )
     free = rows["free"]
     bonus = ((found.diversity * factors).sum(-1) * free).sum() / free.sum()
-    by_hand = told["policy_loss"][0] + 0.4 * told["value_loss"][0] - 0.07 * bonus + 0.3 * told["contribution_loss"][0]
+    by_hand = (
+        told["policy_loss"][0]
+        + 0.4 * told["value_loss"][0]
+        - 0.07 * bonus
+        + 0.3 * told["contribution_loss"][0]
+    )
     assert loss.item() == pytest.approx(by_hand.item(), rel=1e-5)
 
 
@@ -176,7 +190,9 @@ def test_imitation_pushes_no_recorded_choice_above_its_limit():
     scores = found.log_prob.clone().requires_grad_()
     weights = WEIGHTS._replace(imitation=1.0)
     spec = PpoSpec(imitation_limit=0.7)
-    loss, _ = ppo_loss(found._replace(log_prob=scores), rows, relevant, spec=spec, weights=weights, factors=ONES)
+    loss, _ = ppo_loss(
+        found._replace(log_prob=scores), rows, relevant, spec=spec, weights=weights, factors=ONES
+    )
     (slope,) = torch.autograd.grad(loss, scores)
     counts = relevant & rows["free"].bool().unsqueeze(-1)
     below = counts & (scores.exp() < 0.7)
@@ -189,6 +205,8 @@ def test_a_head_that_never_had_a_choice_has_no_entropy():
     found, rows, relevant = made_up()
     reach = found.reach.clone()
     reach[..., 2] = 0.0
-    _, measured = ppo_loss(found._replace(reach=reach), rows, relevant, spec=PpoSpec(), weights=WEIGHTS, factors=ONES)
+    _, measured = ppo_loss(
+        found._replace(reach=reach), rows, relevant, spec=PpoSpec(), weights=WEIGHTS, factors=ONES
+    )
     assert measured["reach_head"][1].tolist() == [True, True, False, True, True, True, True, True]
     assert masks(1).op.shape == (1, 6)

@@ -15,7 +15,9 @@ MARKED = {name: [f.normalised for f in features] for name, features in FEATURES.
 
 
 def rows(*lead: int, slots: int = 2, seed: int = 0, scale: float = 3.0):
-    """Rows with flags of 0 and 1, values 0 where the flag is 0, some slots empty, some rows not finite."""
+    """Rows with flags of 0 and 1, values 0 where the flag is 0, some slots empty, some rows not
+    finite.
+    """
     obs, draw = observation(*lead, slots=slots, seed=seed), source(seed)
     leaves = {}
     for name, features in FEATURES.items():
@@ -57,7 +59,9 @@ def test_any_split_merged_in_any_order_is_one_pass_over_all(seed, cut, turn):
             x = entries(whole, name, i)
             assert merged[name, "count"][i] == (len(x) if marked else 0)
             if marked and len(x):
-                assert merged[name, "mean"][i].item() == pytest.approx(x.mean().item(), rel=1e-9, abs=1e-9)
+                assert merged[name, "mean"][i].item() == pytest.approx(
+                    x.mean().item(), rel=1e-9, abs=1e-9
+                )
                 assert merged[name, "m2"][i].item() == pytest.approx(
                     (x - x.mean()).square().sum().item(), rel=1e-9, abs=1e-9
                 )
@@ -108,7 +112,9 @@ def test_constant_features_single_entries_and_none_give_finite_numbers(lead):
     found = normalise(stats, same)
     assert all(getattr(found, name).isfinite().all() for name in FEATURES)
     assert (found.instance == 0).all()
-    nothing = update_observation_stats(stats, same.replace(finite=torch.zeros(lead, dtype=torch.bool)))
+    nothing = update_observation_stats(
+        stats, same.replace(finite=torch.zeros(lead, dtype=torch.bool))
+    )
     assert all(torch.equal(nothing[key], stats[key]) for key in stats.keys(True, True))
 
 
@@ -124,12 +130,18 @@ def test_normalising_stored_rows_again_is_bitwise_what_acting_saw():
     together = normalise(stats, seen)
     for t in range(6):
         step = normalise(stats, seen[t])
-        assert all(torch.equal(getattr(step, name), getattr(together, name)[t]) for name in FEATURES)
+        assert all(
+            torch.equal(getattr(step, name), getattr(together, name)[t]) for name in FEATURES
+        )
 
 
 def test_statistics_know_no_slots_and_do_not_care_which_axis_is_time():
     stats = update_observation_stats(init_stats(), rows(5, 3, slots=4))
-    assert [stats[name, "mean"].shape[0] for name in FEATURES] == [len(ENV), len(INSTANCE), len(SLOT)]
+    assert [stats[name, "mean"].shape[0] for name in FEATURES] == [
+        len(ENV),
+        len(INSTANCE),
+        len(SLOT),
+    ]
     seen = rows(5, 3)
     a, b = (feature_moments(part)["slots"] for part in (seen, seen.transpose(0, 1)))
     assert all(torch.allclose(x, y, rtol=1e-12) for x, y in zip(a, b, strict=True))
@@ -137,7 +149,9 @@ def test_statistics_know_no_slots_and_do_not_care_which_axis_is_time():
 
 def test_a_far_feature_is_clamped():
     stats = update_observation_stats(init_stats(), rows(20, 4))
-    far = rows(1, 1).replace(env=torch.full((1, 1, 52), FEATURE_LIMIT), finite=torch.ones(1, 1, dtype=torch.bool))
+    far = rows(1, 1).replace(
+        env=torch.full((1, 1, 52), FEATURE_LIMIT), finite=torch.ones(1, 1, dtype=torch.bool)
+    )
     assert normalise(stats, far).env[0, 0, 16] == 10.0
 
 
@@ -152,7 +166,9 @@ def test_statistics_take_in_no_number_that_is_none_whatever_its_row_says(bad):
         update_observation_stats(init_stats(), seen.replace(env=env)),
         update_observation_stats(init_stats(), seen),
     )
-    others = torch.cat((seen.env[..., column].flatten()[:11], seen.env[..., column].flatten()[12:])).double()
+    others = torch.cat(
+        (seen.env[..., column].flatten()[:11], seen.env[..., column].flatten()[12:])
+    ).double()
     assert stats["env", "count"][column] == 23
     torch.testing.assert_close(stats["env", "mean"][column], others.mean())
     torch.testing.assert_close(stats["env", "m2"][column], (others - others.mean()).square().sum())

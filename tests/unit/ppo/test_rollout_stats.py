@@ -36,10 +36,18 @@ def test_blocks_are_those_of_the_table_of_features():
     found = numbers(raw_feature_stats(seen))
     for block in ("host", "feedback"):
         own = [
-            seen.env[t, e, i].item() for t in range(4) for e in range(3) for i, f in enumerate(ENV) if f.block == block
+            seen.env[t, e, i].item()
+            for t in range(4)
+            for e in range(3)
+            for i, f in enumerate(ENV)
+            if f.block == block
         ]
-        assert (found[f"{block}_mean"], found[f"{block}_std"]) == pytest.approx(spread(own), abs=1e-5)
-    assert (found["slot_mean"], found["slot_std"]) == pytest.approx(spread(seen.slots.flatten().tolist()), abs=1e-5)
+        assert (found[f"{block}_mean"], found[f"{block}_std"]) == pytest.approx(
+            spread(own), abs=1e-5
+        )
+    assert (found["slot_mean"], found["slot_std"]) == pytest.approx(
+        spread(seen.slots.flatten().tolist()), abs=1e-5
+    )
 
 
 def test_an_outlier_is_judged_by_its_own_feature():
@@ -49,33 +57,52 @@ def test_an_outlier_is_judged_by_its_own_feature():
     flat["env"][4, 1, 3] = 1.0  # small, and once in 20
     flat["slots"][..., 2, 7] = torch.tensor([1.0, -1.0])
     found = numbers(raw_feature_stats(quiet.replace(**flat)))
-    assert found["outlier_share"] == pytest.approx(1 / (20 * (len(ENV) + len(INSTANCE) + 3 * len(SLOT))))
+    assert found["outlier_share"] == pytest.approx(
+        1 / (20 * (len(ENV) + len(INSTANCE) + 3 * len(SLOT)))
+    )
 
 
 def test_what_was_not_finite_is_a_share_of_all_elements():
-    seen = observation(5, 2).replace(nonfinite=torch.tensor([[0, 3], [0, 0], [1, 0], [0, 0], [0, 0]]))
-    assert numbers(raw_feature_stats(seen))["nonfinite_share"] == pytest.approx(4 / (10 * (52 + 8 + 3 * 46)), rel=1e-6)
+    seen = observation(5, 2).replace(
+        nonfinite=torch.tensor([[0, 3], [0, 0], [1, 0], [0, 0], [0, 0]])
+    )
+    assert numbers(raw_feature_stats(seen))["nonfinite_share"] == pytest.approx(
+        4 / (10 * (52 + 8 + 3 * 46)), rel=1e-6
+    )
 
 
 def narrow(stats):
     """Statistics with mean 0 and deviation 1 of every feature."""
     return stats.apply(torch.ones_like).replace(
         {
-            name: {**dict(stats[name].apply(torch.ones_like).items()), "mean": torch.zeros_like(stats[name, "mean"])}
+            name: {
+                **dict(stats[name].apply(torch.ones_like).items()),
+                "mean": torch.zeros_like(stats[name, "mean"]),
+            }
             for name in FEATURES
         }
     )
 
 
-@pytest.mark.parametrize(("size", "near", "at"), [(8.9, 0, 0), (9.1, 1, 0), (50.0, 1, 1), (-50.0, 1, 1)])
+@pytest.mark.parametrize(
+    ("size", "near", "at"), [(8.9, 0, 0), (9.1, 1, 0), (50.0, 1, 1), (-50.0, 1, 1)]
+)
 def test_near_and_at_the_limit_count_in_normalised_units(size, near, at):
-    seen, which = observation(2, 2), [i for i, f in enumerate(ENV) if f.normalised and f.flag is None]
+    seen, which = (
+        observation(2, 2),
+        [i for i, f in enumerate(ENV) if f.normalised and f.flag is None],
+    )
     empty = {name: torch.zeros_like(getattr(seen, name)) for name in ("env", "instance", "slots")}
     empty["env"][1, 0, which[2]] = size
     found = clip_shares(seen.replace(**empty), narrow(init_stats()))
     counted = 4 * (len(which) + sum(f.normalised and f.flag is None for f in INSTANCE))
-    assert {name: valid.item() for name, (_, valid) in found.items()} == {"near_clip_share": True, "clip_share": True}
-    assert [found[name][0].item() * counted for name in ("near_clip_share", "clip_share")] == pytest.approx([near, at])
+    assert {name: valid.item() for name, (_, valid) in found.items()} == {
+        "near_clip_share": True,
+        "clip_share": True,
+    }
+    assert [
+        found[name][0].item() * counted for name in ("near_clip_share", "clip_share")
+    ] == pytest.approx([near, at])
 
 
 def test_a_policy_that_has_seen_nothing_clips_nothing_it_could_tell():
@@ -89,7 +116,9 @@ def test_the_scale_is_that_of_the_features_that_are_normalised():
     found = normaliser_stats(stats)
     wide = sum(feature.normalised for features in FEATURES.values() for feature in features)
     assert found["mean"].shape == found["std"].shape == (wide,)
-    names = [feature.name for features in FEATURES.values() for feature in features if feature.normalised]
+    names = [
+        feature.name for features in FEATURES.values() for feature in features if feature.normalised
+    ]
     place = [feature.name for feature in ENV].index("best_acc")
     wanted = spread(seen.env[..., place].flatten().tolist())
     at = names.index("best_acc")
@@ -121,7 +150,10 @@ def test_the_memory_of_one_env_does_not_hide_in_the_mean():
     assert (found.abs_max.item(), found.nonfinite.item()) == (3.0, 2)
 
 
-@given(scale=st.floats(1e-30, 1e15), values=st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=9))
+@given(
+    scale=st.floats(1e-30, 1e15),
+    values=st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=9),
+)
 @example(scale=1e-30, values=[3.0, 4.0])
 def test_a_norm_scales_with_what_it_is_of(scale, values):
     x = torch.tensor(values)
@@ -131,7 +163,9 @@ def test_a_norm_scales_with_what_it_is_of(scale, values):
 
 @given(zero=st.floats(0, 1), large=st.floats(0, 1), more=st.floats(0, 1))
 def test_a_layer_with_more_zeros_or_more_large_elements_is_never_healthier(zero, large, more):
-    shares_of = lambda z, g: layer_health(torch.tensor(z), torch.tensor(g), torch.tensor(True))[0].item()  # noqa: E731
+    shares_of = lambda z, g: layer_health(torch.tensor(z), torch.tensor(g), torch.tensor(True))[
+        0
+    ].item()
     health = shares_of(zero, large)
     assert 0 <= health <= 1
     assert shares_of(max(zero, more), large) <= health

@@ -17,8 +17,20 @@ from morphogen.config.policy_spec import PpoSpec
 from morphogen.policy.distribution import build_lookups
 from morphogen.ppo import metrics
 from morphogen.ppo.loss import Coefficients, coefficients_at, linear_schedule, minibatch_objective
-from morphogen.ppo.minibatch import UpdateState, _adam_step, _where_applied, minibatch_step, start_state
-from morphogen.ppo.prepare import init_scale, prepare_rows, rescale_critic, rescale_rewards, return_scale
+from morphogen.ppo.minibatch import (
+    UpdateState,
+    _adam_step,
+    _where_applied,
+    minibatch_step,
+    start_state,
+)
+from morphogen.ppo.prepare import (
+    init_scale,
+    prepare_rows,
+    rescale_critic,
+    rescale_rewards,
+    return_scale,
+)
 from morphogen.ppo.rollout_stats import update_observation_stats
 from morphogen.ppo.update import init_ppo, minibatch_indices, update_ppo
 
@@ -32,10 +44,18 @@ def whole(epochs: int = 1, envs: int = 4) -> torch.Tensor:
     return torch.arange(envs).expand(epochs, 1, envs)
 
 
-def learn(rollout, learner=None, *, assignment=None, spec=SPEC, policy=POLICY, weights=WEIGHTS, **more):
+def learn(
+    rollout, learner=None, *, assignment=None, spec=SPEC, policy=POLICY, weights=WEIGHTS, **more
+):
     learner = init_ppo(policy, KEY) if learner is None else learner
     return update_ppo(
-        learner, rollout, whole() if assignment is None else assignment, weights, policy=policy, spec=spec, **more
+        learner,
+        rollout,
+        whole() if assignment is None else assignment,
+        weights,
+        policy=policy,
+        spec=spec,
+        **more,
     )
 
 
@@ -70,7 +90,9 @@ def test_another_view_than_that_of_the_rollout_shows_in_the_behaviour_gap(what):
     if what == "floor":
         policy = small(floor=(0.05,) * 8)
     elif what == "masks":
-        rollout["masks"] = rollout["masks"].replace(blueprint=torch.ones(6, 4, 13, dtype=torch.bool))
+        rollout["masks"] = rollout["masks"].replace(
+            blueprint=torch.ones(6, 4, 13, dtype=torch.bool)
+        )
     else:
         stats = update_observation_stats(learner.params["observation"], observation(20, 4, seed=9))
         learner = learner.replace(params=learner.params.replace(observation=stats))
@@ -94,7 +116,11 @@ def test_difference_10_nothing_behind_the_horizon_is_believed():
 
 
 @settings(max_examples=one_in(4))
-@given(st.sampled_from(("reward", "value", "log_prob")), st.integers(0, 5), st.floats(-1e3, 1e3, width=32))
+@given(
+    st.sampled_from(("reward", "value", "log_prob")),
+    st.integers(0, 5),
+    st.floats(-1e3, 1e3, width=32),
+)
 def test_an_env_with_a_number_that_is_not_finite_counts_for_nothing(field, t, other):
     bad = ROLLOUT.clone()
     bad[field][t, 1] = math.nan
@@ -113,18 +139,24 @@ def carry_of(learner) -> UpdateState:
     state = learner.optimiser
     trees = {"net": learner.params["net"], "m": state["m"], "v": state["v"]}
     no = torch.zeros((), dtype=torch.bool)
-    return UpdateState(**{name: dict(tree.items()) for name, tree in trees.items()}, step=state["step"], stopped=no)
+    return UpdateState(
+        **{name: dict(tree.items()) for name, tree in trees.items()}, step=state["step"], stopped=no
+    )
 
 
 def rows_of(rollout, spec=SPEC):
-    return prepare_rows(LEARNER.params, LEARNER.return_scale, rollout, policy=POLICY, spec=spec, kind="running")[1]
+    return prepare_rows(
+        LEARNER.params, LEARNER.return_scale, rollout, policy=POLICY, spec=spec, kind="running"
+    )[1]
 
 
 def test_a_step_that_is_not_finite_changes_nothing_and_is_not_counted():
     rows = rows_of(ROLLOUT)
     bad = rows.clone()
     bad["advantage"][0, 0] = math.nan
-    step = lambda carry, part: minibatch_step(carry, part, POLICY.initial_hidden(4), WEIGHTS, policy=POLICY, spec=SPEC)  # noqa: E731
+    step = lambda carry, part: minibatch_step(
+        carry, part, POLICY.initial_hidden(4), WEIGHTS, policy=POLICY, spec=SPEC
+    )
     before, _ = step(carry_of(LEARNER), rows)
     after, found = step(before, bad)
     for name in ("net", "m", "v"):
@@ -140,9 +172,17 @@ def test_a_step_that_is_not_finite_changes_nothing_and_is_not_counted():
 
 def test_a_gradient_that_overflows_under_a_finite_loss_changes_nothing():
     steep = carry_of(LEARNER)
-    steep = steep._replace(net={**steep.net, "value.out.weight": steep.net["value.out.weight"] * 1e13})
-    after, found = minibatch_step(steep, rows_of(ROLLOUT), POLICY.initial_hidden(4), WEIGHTS, policy=POLICY, spec=SPEC)
-    assert (found["nonfinite.loss"][0], found["nonfinite.gradient"][0], found["steps_skipped"][0]) == (0, 1, 1)
+    steep = steep._replace(
+        net={**steep.net, "value.out.weight": steep.net["value.out.weight"] * 1e13}
+    )
+    after, found = minibatch_step(
+        steep, rows_of(ROLLOUT), POLICY.initial_hidden(4), WEIGHTS, policy=POLICY, spec=SPEC
+    )
+    assert (
+        found["nonfinite.loss"][0],
+        found["nonfinite.gradient"][0],
+        found["steps_skipped"][0],
+    ) == (0, 1, 1)
     assert all(torch.equal(steep.net[name], leaf) for name, leaf in after.net.items())
     assert (after.step, found["steps_done"][0]) == (0, 0)
 
@@ -160,7 +200,9 @@ def test_an_absurd_number_of_one_env_does_not_set_the_units_of_all(field, huge):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e30])
 def test_an_observation_that_is_no_number_costs_its_env_and_no_other(value):
-    """The behaviour of the env was no number either: so it is left out, and reaches neither loss nor statistics."""
+    """The behaviour of the env was no number either: so it is left out, and reaches neither loss
+    nor statistics.
+    """
     bad, without = ROLLOUT.clone(), ROLLOUT.clone()
     for name in ("env", "instance", "slots"):
         getattr(bad["observation"], name)[3, 1] = value
@@ -178,7 +220,11 @@ def test_a_round_in_which_no_env_counts_is_no_step():
     after, found = learn(bad, learner, assignment=whole(2))
     assert same(after.params["net"], learner.params["net"])
     assert same(after.optimiser, learner.optimiser)
-    assert (number(found, "steps_done"), number(found, "steps_skipped"), after.skip_streak) == (0, 2, 1)
+    assert (number(found, "steps_done"), number(found, "steps_skipped"), after.skip_streak) == (
+        0,
+        2,
+        1,
+    )
 
 
 def test_a_round_without_a_step_leaves_the_units_of_returns_as_they_are():
@@ -193,14 +239,22 @@ def test_a_round_without_a_step_leaves_the_units_of_returns_as_they_are():
     assert same(after.return_scale.to_tensordict(), learner.return_scale.to_tensordict())
 
 
-@pytest.mark.parametrize(("name", "value"), [("m", math.nan), ("m", math.inf), ("v", math.nan), ("v", math.inf)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("m", math.nan), ("m", math.inf), ("v", math.nan), ("v", math.inf)]
+)
 def test_a_step_that_leads_to_no_numbers_is_not_taken(name, value):
     broken = carry_of(LEARNER)
     leaf = getattr(broken, name)["core.bias"].clone()
     leaf[3] = value
     broken = broken._replace(**{name: {**getattr(broken, name), "core.bias": leaf}})
-    after, found = minibatch_step(broken, rows_of(ROLLOUT), POLICY.initial_hidden(4), WEIGHTS, policy=POLICY, spec=SPEC)
-    assert (found["nonfinite.loss"][0], found["nonfinite.gradient"][0], found["nonfinite.step"][0]) == (0, 0, 1)
+    after, found = minibatch_step(
+        broken, rows_of(ROLLOUT), POLICY.initial_hidden(4), WEIGHTS, policy=POLICY, spec=SPEC
+    )
+    assert (
+        found["nonfinite.loss"][0],
+        found["nonfinite.gradient"][0],
+        found["nonfinite.step"][0],
+    ) == (0, 0, 1)
     assert all(torch.equal(broken.net[key], leaf) for key, leaf in after.net.items())
     assert (after.step, found["steps_done"][0]) == (0, 0)
 
@@ -208,11 +262,19 @@ def test_a_step_that_leads_to_no_numbers_is_not_taken(name, value):
 def test_every_layer_is_judged_before_clipping_and_one_that_is_not_there_is_not():
     steep = WEIGHTS._replace(value=1e12)
     _, found = minibatch_step(
-        carry_of(LEARNER), rows_of(ROLLOUT), POLICY.initial_hidden(4), steep, policy=POLICY, spec=SPEC
+        carry_of(LEARNER),
+        rows_of(ROLLOUT),
+        POLICY.initial_hidden(4),
+        steep,
+        policy=POLICY,
+        spec=SPEC,
     )
     score, valid = found["layer_health"]
     named = dict(zip(metrics.LAYER_NAMES, score.tolist(), strict=True))
-    assert (named["value.out.weight"], named["value.out.bias"]) == (pytest.approx(0.1), pytest.approx(0.1))
+    assert (named["value.out.weight"], named["value.out.bias"]) == (
+        pytest.approx(0.1),
+        pytest.approx(0.1),
+    )
     assert named["op.out.bias"] > 0.1
     assert dict(zip(metrics.LAYER_NAMES, valid.tolist(), strict=True)) == {
         name: not name.startswith("contribution") for name in metrics.LAYER_NAMES
@@ -241,13 +303,18 @@ def test_a_kl_stop_keeps_the_parameters_from_before_the_offending_step():
     assert same(after.params["net"], once.params["net"])
     assert same(after.optimiser, once.optimiser)
     assert number(found, "stopped_by_kl") == 1
-    assert (number(found, "steps_done"), number(found, "epochs_done"), number(found, "steps_skipped")) == (1, 1, 0)
+    assert (
+        number(found, "steps_done"),
+        number(found, "epochs_done"),
+        number(found, "steps_skipped"),
+    ) == (1, 1, 0)
     assert after.skip_streak == 0
 
 
 def test_after_a_kl_stop_no_minibatch_of_the_round_is_applied_however_close_it_is():
     rollout = ROLLOUT.clone()
-    rollout["log_prob"][:, :2, 0] -= 1.0  # two envs say that they were far less likely to do what they did
+    # two envs say that they were far less likely to do what they did
+    rollout["log_prob"][:, :2, 0] -= 1.0
     far_first = torch.tensor([[[0, 1], [2, 3]], [[0, 1], [2, 3]]])
     after, found = learn(rollout, spec=PpoSpec(target_kl=0.01), assignment=far_first)
     assert same(after.params["net"], init_ppo(POLICY, KEY).params["net"])
@@ -257,7 +324,8 @@ def test_after_a_kl_stop_no_minibatch_of_the_round_is_applied_however_close_it_i
     assert number(found, "steps_done") == 1
     assert not same(two_epochs.params["net"], after.params["net"])
     assert same(
-        two_epochs.params["net"], learn(rollout, assignment=far_first.flip(1)[:1], **close_first)[0].params["net"]
+        two_epochs.params["net"],
+        learn(rollout, assignment=far_first.flip(1)[:1], **close_first)[0].params["net"],
     )
 
 
@@ -289,14 +357,19 @@ def test_a_change_of_unit_and_offset_changes_no_value_in_reward_units(level, siz
 @pytest.mark.slow
 @settings(max_examples=one_in(10))
 @given(st.floats(-5, 5), st.floats(0.1, 10), st.integers(0, 50))
-def test_a_critic_that_was_right_has_nothing_to_learn_whatever_unit_and_offset_become(level, size, seed):
+def test_a_critic_that_was_right_has_nothing_to_learn_whatever_unit_and_offset_become(
+    level, size, seed
+):
     learner, _ = learn(rollout_of(LEARNER, seed=seed))
     rollout = rollout_of(learner, seed=seed + 1)
     rollout["reward"] = level + size * rollout["reward"]
     learner, _ = learn(rollout, learner)
     exact = rollout_of(learner, seed=seed + 2)
-    behind = torch.cat((exact["value"][1:], torch.zeros(1, 4)))  # of the row behind; the horizon ends
-    exact["reward"] = (exact["value"] - SPEC.gamma * behind) * return_scale(learner.return_scale).float()
+    # of the row behind; the horizon ends
+    behind = torch.cat((exact["value"][1:], torch.zeros(1, 4)))
+    exact["reward"] = (exact["value"] - SPEC.gamma * behind) * return_scale(
+        learner.return_scale
+    ).float()
     after, found = learn(exact, learner)
     assert after.params["value_offset"] != learner.params["value_offset"]
     assert number(found, "value_loss") < 1e-6 * (1 + number(found, "value_std") ** 2)
@@ -322,7 +395,10 @@ def test_multiplying_all_rewards_changes_no_parameter_of_the_policy():
             rollout["reward"] = rollout["reward"] * 10.0 * factor
             learner, _ = learn(rollout, learner)
         nets.append(learner.params["net"])
-    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(nets[0].values(), nets[1].values(), strict=True))
+    assert all(
+        torch.allclose(a, b, atol=1e-6)
+        for a, b in zip(nets[0].values(), nets[1].values(), strict=True)
+    )
 
 
 def test_forced_rows_teach_the_value_only():
@@ -346,12 +422,16 @@ def test_forced_rows_teach_the_value_only():
 
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 5), st.integers(0, 99))
-def test_every_env_is_in_exactly_one_minibatch_per_epoch_and_every_block_is_dealt_out(epochs, n, blocks, seed):
+def test_every_env_is_in_exactly_one_minibatch_per_epoch_and_every_block_is_dealt_out(
+    epochs, n, blocks, seed
+):
     dealt = minibatch_indices(torch.rand(epochs, blocks, n, generator=source(seed)))
     assert dealt.shape == (epochs, n, blocks)
     for epoch in dealt:
         assert sorted(epoch.flatten().tolist()) == list(range(n * blocks))
-        assert all(sorted(epoch[:, b].tolist()) == list(range(b * n, b * n + n)) for b in range(blocks))
+        assert all(
+            sorted(epoch[:, b].tolist()) == list(range(b * n, b * n + n)) for b in range(blocks)
+        )
 
 
 def test_the_order_of_envs_inside_a_minibatch_does_not_matter():
@@ -378,8 +458,13 @@ def test_this_round_is_normalised_by_the_statistics_it_was_played_with():
 
 
 def test_every_metric_is_there_has_a_reduction_and_is_finite():
-    _, found = learn(ROLLOUT, assignment=minibatch_indices(torch.rand(3, 2, 2, generator=source(0))))
-    assert set(found.keys()) == {*metrics.METRIC_NAMES, *(f"{name}_valid" for name in metrics.METRIC_NAMES)}
+    _, found = learn(
+        ROLLOUT, assignment=minibatch_indices(torch.rand(3, 2, 2, generator=source(0)))
+    )
+    assert set(found.keys()) == {
+        *metrics.METRIC_NAMES,
+        *(f"{name}_valid" for name in metrics.METRIC_NAMES),
+    }
     assert all(found[name].shape == () and found[name].isfinite() for name in metrics.METRIC_NAMES)
     assert number(found, "free_steps") + 24 * number(found, "forced_share") == 24
     assert number(found, "steps_done") == 6
@@ -459,12 +544,19 @@ def test_the_update_is_that_of_torch_optim_on_the_same_losses():
 
 
 def test_luck_that_a_group_shares_moves_nothing():
-    """A reward that all envs of a world receive: known advantages alone, and none of one group in another."""
+    """A reward that all envs of a world receive: known advantages alone, and none of one group in
+    another.
+    """
     own = play(POLICY, LEARNER.params, envs=8, seed=2)
     lucky = own.clone()
     lucky["reward"][2] += torch.tensor([[3.0], [-1.0]]).expand(2, 4).flatten()
-    rows = partial(prepare_rows, LEARNER.params, LEARNER.return_scale, policy=POLICY, spec=SPEC, kind="fixed")
-    (a, b), alone = (rows(group=4, rollout=x)[1]["advantage"] for x in (own, lucky)), rows(rollout=lucky)[1]
+    rows = partial(
+        prepare_rows, LEARNER.params, LEARNER.return_scale, policy=POLICY, spec=SPEC, kind="fixed"
+    )
+    (a, b), alone = (
+        (rows(group=4, rollout=x)[1]["advantage"] for x in (own, lucky)),
+        rows(rollout=lucky)[1],
+    )
     free = ~own["forced"]
     torch.testing.assert_close(a[free], b[free], atol=1e-5, rtol=1e-5)
     assert a.abs().amax() <= 3.0
@@ -482,7 +574,9 @@ def test_schedules_start_end_and_do_not_care_how_long_the_run_is():
     assert coefficients_at(PpoSpec(entropy_coef_end=None), 1000).entropy == 0.05
     imitating = PpoSpec(imitation_rounds=3)
     assert [coefficients_at(imitating, index).imitation for index in (0, 2, 3)] == [1.0, 1.0, 0.0]
-    assert [coefficients_at(imitating, index).entropy for index in (0, 2, 3)] == pytest.approx([0.0, 0.0, 0.047])
+    assert [coefficients_at(imitating, index).entropy for index in (0, 2, 3)] == pytest.approx(
+        [0.0, 0.0, 0.047]
+    )
 
 
 @pytest.mark.slow
@@ -497,7 +591,9 @@ def test_an_optimiser_step_takes_at_most_five_launches_a_leaf():
     net = dict(LEARNER.params["net"].items())
     state = start_state(LEARNER.params["net"], LEARNER.optimiser)
     with CountLaunches() as launches:
-        new = _adam_step(state, net, torch.ones(()), lr=1e-3, spec=SPEC, decayed=POLICY.network.decayed)
+        new = _adam_step(
+            state, net, torch.ones(()), lr=1e-3, spec=SPEC, decayed=POLICY.network.decayed
+        )
         _where_applied(torch.tensor(True), new, state)
     assert len(net) < launches.count <= 5 * len(net)  # one by one, they were 27 a leaf
 
@@ -512,7 +608,9 @@ def test_a_minibatch_step_traces_as_one_graph_for_all_coefficients():
         return module.forward
 
     def step(carry, rows, weights):
-        return minibatch_step(carry, rows, POLICY.initial_hidden(4), weights, policy=POLICY, spec=SPEC)
+        return minibatch_step(
+            carry, rows, POLICY.initial_hidden(4), weights, policy=POLICY, spec=SPEC
+        )
 
     compiled, carry = torch.compile(step, fullgraph=True, backend=count), carry_of(LEARNER)
     for seed in (0, 1):
@@ -525,7 +623,9 @@ def test_a_minibatch_step_traces_as_one_graph_for_all_coefficients():
 
 
 def walk(learner, policy, *, envs: int, steps: int, seed: int, move, pay):
-    """A rollout of a toy world: state int64 [E] in env[0:3]; the first three ops of slot 0 are legal."""
+    """A rollout of a toy world: state int64 [E] in env[0:3]; the first three ops of slot 0 are
+    legal.
+    """
     legal = masks(envs, slots=1, share=0.0)
     slot = legal.slot.clone()
     slot[:, 3:] = True
@@ -534,7 +634,9 @@ def walk(learner, policy, *, envs: int, steps: int, seed: int, move, pay):
     for t in range(steps):
         obs = observation(envs, slots=1)
         seen = torch.nn.functional.one_hot(where, 52).float()
-        obs = obs.replace(env=seen, instance=0 * obs.instance, slots=0 * obs.slots, blueprints=0 * obs.blueprints)
+        obs = obs.replace(
+            env=seen, instance=0 * obs.instance, slots=0 * obs.slots, blueprints=0 * obs.blueprints
+        )
         out = policy.act(learner.params, obs, legal, hidden, noise(envs, 1, t, seed))
         reward = pay(where, out.action[:, 0])
         where, hidden = move(where, out.action[:, 0]), out.hidden
@@ -559,7 +661,9 @@ def walk(learner, policy, *, envs: int, steps: int, seed: int, move, pay):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_it_learns_the_way_through_a_chain_of_three_states(seed):
-    """ADVANCE moves right, everything else goes back; FOSSILIZE in the last state pays 1: best return 1 in 3 steps."""
+    """ADVANCE moves right, everything else goes back; FOSSILIZE in the last state pays 1: best
+    return 1 in 3 steps.
+    """
     policy, spec = small(floor=(0.005,) + (0.01,) * 7), PpoSpec()
     learner = init_ppo(policy, KEY + seed)
     weights = Coefficients(lr=1e-2, entropy=0.01, value=0.5)
@@ -567,7 +671,9 @@ def test_it_learns_the_way_through_a_chain_of_three_states(seed):
     pay = lambda where, op: ((where == 2) & (op == 4)).float()  # noqa: E731
     assignment = whole(4, 32)
     for round_ in range(60):
-        rollout, _ = walk(learner, policy, envs=32, steps=3, seed=1000 * seed + round_, move=move, pay=pay)
+        rollout, _ = walk(
+            learner, policy, envs=32, steps=3, seed=1000 * seed + round_, move=move, pay=pay
+        )
         if rollout["reward"].sum(0).mean() > 0.9:
             return
         learner, _ = update_ppo(learner, rollout, assignment, weights, policy=policy, spec=spec)
@@ -581,7 +687,13 @@ def test_on_a_bandit_the_best_op_wins_and_no_legal_op_falls_below_its_floor():
     weights = Coefficients(lr=3e-2, entropy=0.0, value=0.5)
     for round_ in range(25):
         rollout, out = walk(
-            learner, policy, envs=32, steps=1, seed=round_, move=lambda w, _: w, pay=lambda _, op: (op == 3).float()
+            learner,
+            policy,
+            envs=32,
+            steps=1,
+            seed=round_,
+            move=lambda w, _: w,
+            pay=lambda _, op: (op == 3).float(),
         )
         learner, _ = update_ppo(learner, rollout, whole(4, 32), weights, policy=policy, spec=spec)
     assert out.op_prob[0, 3] > 0.8

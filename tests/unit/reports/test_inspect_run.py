@@ -21,7 +21,9 @@ from morphogen.train.checkpoint_files import save_checkpoint
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return generated_logs.write(tmp_path_factory.mktemp("runs") / "first", rounds=12, envs=2, epochs=4)
+    return generated_logs.write(
+        tmp_path_factory.mktemp("runs") / "first", rounds=12, envs=2, epochs=4
+    )
 
 
 def test_a_run_is_told_in_a_few_facts(run):
@@ -35,12 +37,15 @@ def test_a_run_is_told_in_a_few_facts(run):
     assert facts["wall time"] == "12:34"
     best = max(tables(run)["rounds"], key=lambda row: row["committed_mean"])
     assert (
-        facts["best round"] == f"round {best['round']} with a mean committed accuracy of {best['committed_mean']:.1f} %"
+        facts["best round"]
+        == f"round {best['round']} with a mean committed accuracy of {best['committed_mean']:.1f} %"
     )
 
 
 def test_a_run_that_has_just_begun_has_facts_too(tmp_path):
-    begun = generated_logs.write(tmp_path / "run", generated_logs.events(rounds=1, envs=1, epochs=2)[:1], result=False)
+    begun = generated_logs.write(
+        tmp_path / "run", generated_logs.events(rounds=1, envs=1, epochs=2)[:1], result=False
+    )
     facts = inspect_path(begun).facts
     assert facts["status"] == "running, 0 rounds done"
     assert (facts["best round"], facts["held-out accuracy"]) == ("not known", "not evaluated")
@@ -57,7 +62,9 @@ def test_a_run_without_events_says_so_and_counts_no_rounds(tmp_path):
     (silent / "events.jsonl").unlink()
     facts = inspect_path(silent).facts
     assert facts["status"] == "completed"
-    assert facts["events"] == "none, because telemetry.level is off: no table or picture of the rounds"
+    assert (
+        facts["events"] == "none, because telemetry.level is off: no table or picture of the rounds"
+    )
 
 
 def test_long_tables_are_cut_to_the_latest_rows(run):
@@ -83,9 +90,16 @@ def test_tables_of_a_run_are_at_hand_in_python(run):
 def test_the_command_prints_the_tables_and_loads_no_torch(run):
     code = "import sys\nfrom morphogen.cli import main as cli\nassert cli.main(sys.argv[1:]) == 0\n"
     code += "assert not {'torch', 'tensordict', 'matplotlib'} & set(sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code, "inspect", str(run)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "inspect", str(run)], capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr) == (0, "")
-    for heading in ("completed, 12 rounds done", "rounds, the last 10 of 12", "contribution", "took effect"):
+    for heading in (
+        "completed, 12 rounds done",
+        "rounds, the last 10 of 12",
+        "contribution",
+        "took effect",
+    ):
         assert heading in done.stdout
     assert "…" not in done.stdout
 
@@ -104,10 +118,18 @@ def test_rounds_are_shown_from_one(run):
 
 def test_a_checkpoint_says_where_it_stands_and_whether_it_is_whole(tmp_path, capsys):
     config = to_settings(RunSpec(rounds=7))
-    path = save_checkpoint(tmp_path, round=3, epoch=0, envs={}, shared={}, facts={"run_id": "x7", "config": config})
+    path = save_checkpoint(
+        tmp_path, round=3, epoch=0, envs={}, shared={}, facts={"run_id": "x7", "config": config}
+    )
     assert main.main(["inspect", str(path)]) == 0
     shown = capsys.readouterr().out
-    for text in ("round-000003-epoch-0000", "every file is as it was saved", "shared.safetensors", "x7", "rounds"):
+    for text in (
+        "round-000003-epoch-0000",
+        "every file is as it was saved",
+        "shared.safetensors",
+        "x7",
+        "rounds",
+    ):
         assert text in shown
     assert "episode_length" not in shown
     (path / "shared.safetensors").write_bytes(b"")

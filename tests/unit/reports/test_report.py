@@ -1,4 +1,6 @@
-"""The report: pictures drawn from their numbers, one page that needs nothing else, from any part of a log."""
+"""The report: pictures drawn from their numbers, one page that needs nothing else, from any part of
+a log.
+"""
 
 import base64
 import csv
@@ -26,13 +28,17 @@ from morphogen.reports.canvas import limit_to_learned
 from morphogen.reports.plots import PLOTS
 from morphogen.reports.report import MAX_RUNS, report
 
-matplotlib = pytest.importorskip("matplotlib", reason="needs the extra: pip install 'morphogen[report]'")
+matplotlib = pytest.importorskip(
+    "matplotlib", reason="needs the extra: pip install 'morphogen[report]'"
+)
 
 BY_NAME = {plot.name: plot for plot in PLOTS}
 NAMES = ("held_out_plays", "learning_curve", "lifecycle", "contributions", "throughput")
 LOGS = Path(__file__).parents[2] / "golden/data/logs"
 SMALL = {"rounds": 2, "envs": 3, "epochs": 12}
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +76,10 @@ def test_every_plot_is_a_picture_with_its_numbers_and_stands_on_the_page(run, pa
     assert page == run / "report" / "index.html"
     files = contents(page.parent)
     assert set(BY_NAME) == set(NAMES)
-    assert set(files) == {"index.html", *(f"{name}.{kind}" for name in NAMES for kind in ("png", "csv"))}
+    assert set(files) == {
+        "index.html",
+        *(f"{name}.{kind}" for name in NAMES for kind in ("png", "csv")),
+    }
     inlined = re.findall(r'src="data:image/png;base64,([^"]+)"', files["index.html"].decode())
     assert {base64.b64decode(one) for one in inlined} == {files[f"{name}.png"] for name in NAMES}
     for name in NAMES:
@@ -100,21 +109,31 @@ def test_the_same_log_gives_the_same_bytes(run, page, tmp_path):
 def test_nothing_on_the_page_is_fetched_or_run(page):
     text = re.sub(r"base64,[A-Za-z0-9+/=]+", "base64,", page.read_text())
     assert not re.search(r"https?:|//[a-z]|<script|<link|<iframe|@import", text)
-    assert set(re.findall(r'(?:src|href)="([^"]{1,5})', text)) <= {"data:", *(f"#{name}"[:5] for name in NAMES)}
+    assert set(re.findall(r'(?:src|href)="([^"]{1,5})', text)) <= {
+        "data:",
+        *(f"#{name}"[:5] for name in NAMES),
+    }
     assert "default-src 'none'" in text
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed here")
 def test_a_browser_shows_every_picture_and_has_nothing_to_complain_about(page, tmp_path):
-    probe = "<script>onload = () => { document.title = [...document.images].map(i => i.naturalWidth).join() }</script>"
+    probe = (
+        "<script>onload = () => { document.title = [...document.images].map(i => "
+        "i.naturalWidth).join() }</script>"
+    )
     shown = tmp_path / "shown.html"
-    text = re.sub(r"<meta http-equiv[^>]*>", "", page.read_text())  # which allows no script, not even the probe
+    # which allows no script, not even the probe
+    text = re.sub(r"<meta http-equiv[^>]*>", "", page.read_text())
     shown.write_text(text.replace("</body>", f"{probe}</body>"))
     flags = ("--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom")
     for file in (page, shown):
         done = subprocess.run(
-            [BROWSER, *flags, f"--user-data-dir={tmp_path}", file.as_uri()], capture_output=True, text=True, check=True
+            [BROWSER, *flags, f"--user-data-dir={tmp_path}", file.as_uri()],
+            capture_output=True,
+            text=True,
+            check=True,
         )
         assert "CONSOLE" not in done.stderr
     widths = re.search(r"<title>([0-9,]+)</title>", done.stdout)
@@ -127,7 +146,10 @@ def test_several_runs_stand_side_by_side(run, tmp_path):
     second = generated_logs.write(tmp_path / "second", seed=4, rounds=3, envs=2, epochs=6)
     page = report(run, second, out=tmp_path / "both")
     for name in NAMES:
-        found = {row["run"] for row in csv.DictReader((page.parent / f"{name}.csv").read_text().splitlines())}
+        found = {
+            row["run"]
+            for row in csv.DictReader((page.parent / f"{name}.csv").read_text().splitlines())
+        }
         assert found == {"first", "second"}
     assert "<th>first</th><th>second</th>" in page.read_text()
     assert not (second / "report").exists()
@@ -164,7 +186,9 @@ def test_a_report_is_made_wherever_the_log_is_cut(run, tmp_path, share):
     (cut / "events.jsonl").write_bytes(whole[: round(share * len(whole))])
     page = report(cut)
     absent = re.findall(r'id="([a-z_]+)-none"', page.read_text())
-    assert {f"{name}.png" for name in NAMES if name not in absent} == {path.name for path in page.parent.glob("*.png")}
+    assert {f"{name}.png" for name in NAMES if name not in absent} == {
+        path.name for path in page.parent.glob("*.png")
+    }
     assert ("lifecycle" in absent) == (share < 0.5)
 
 
@@ -209,7 +233,10 @@ def test_shapley_values_of_the_best_episode_lead_from_the_host_to_the_final_netw
 
 def test_bars_of_lives_are_the_stages_that_slots_were_in(run):
     log = read_run(run)
-    found = {(row["round"], row["env"], row["slot"], row["start"]): row for row in rows_of(run, "lifecycle")}
+    found = {
+        (row["round"], row["env"], row["slot"], row["start"]): row
+        for row in rows_of(run, "lifecycle")
+    }
     spans = [row for row in found.values() if row["slot"]]
     for event in log.events({"EpochCompleted"}):
         for env, stages in enumerate(event.data.stage):
@@ -217,11 +244,15 @@ def test_bars_of_lives_are_the_stages_that_slots_were_in(run):
                 here = [
                     row["stage"]
                     for row in spans
-                    if (row["round"], row["env"], row["slot"]) == ((event.round or 0) + 1, env, slot)
+                    if (row["round"], row["env"], row["slot"])
+                    == ((event.round or 0) + 1, env, slot)
                     and row["start"] <= event.epoch < row["end"]
                 ]
                 assert here == [stage]
-    named = {((e.round or 0) + 1, e.epoch, e.env, e.slot): e.data.blueprint for e in log.events({"SeedGerminated"})}
+    named = {
+        ((e.round or 0) + 1, e.epoch, e.env, e.slot): e.data.blueprint
+        for e in log.events({"SeedGerminated"})
+    }
     assert max(row["seed"] or 0 for row in spans) > 1
     for row in spans:
         if row["stage"] == "GERMINATED":
@@ -246,7 +277,9 @@ def test_what_is_no_run_directory_is_refused_and_nothing_is_written(tmp_path, ca
 
 
 def test_too_many_runs_and_the_same_one_twice_are_refused(run):
-    with pytest.raises(ConfigError, match=rf"expected 1 \.\. {MAX_RUNS}, one per colour, got {MAX_RUNS + 1}"):
+    with pytest.raises(
+        ConfigError, match=rf"expected 1 \.\. {MAX_RUNS}, one per colour, got {MAX_RUNS + 1}"
+    ):
         report(*[run] * (MAX_RUNS + 1))
     with pytest.raises(ConfigError, match="expected each once, got"):
         report(run, run)
@@ -271,7 +304,9 @@ def test_the_command_says_where_the_page_is_and_loads_no_torch(run, tmp_path):
     code += "assert not {'torch', 'tensordict'} & set(sys.modules)"
     out = tmp_path / "out"
     done = subprocess.run(
-        [sys.executable, "-c", code, "report", str(run), "--out", str(out)], capture_output=True, text=True
+        [sys.executable, "-c", code, "report", str(run), "--out", str(out)],
+        capture_output=True,
+        text=True,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"{out / 'index.html'}\n"
@@ -306,17 +341,22 @@ def test_a_picture_without_numbers_keeps_its_scale(values):
     assert axes.get_ylim() == before
 
 
-KEPT_BACKENDS = ("svg", "module://not_installed.backend")  # matplotlib knows only once a figure is opened
+# matplotlib knows only once a figure is opened
+KEPT_BACKENDS = ("svg", "module://not_installed.backend")
 
 
 @pytest.mark.parametrize("backend", ["nonsense", "", *KEPT_BACKENDS])
 def test_pictures_need_no_backend_of_the_environment_and_leave_it_to_others(backend):
     code = (
         "import os\nfrom morphogen.reports.report import import_plots\n"
-        "import_plots()\nimport matplotlib\nprint(os.environ['MPLBACKEND'], matplotlib.get_backend(auto_select=False))"
+        "import_plots()\nimport matplotlib\nprint(os.environ['MPLBACKEND'], "
+        "matplotlib.get_backend(auto_select=False))"
     )
     done: Any = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env={**OURS, "MPLBACKEND": backend}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**OURS, "MPLBACKEND": backend},
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip("\n") == f"{backend} {backend if backend in KEPT_BACKENDS else None}"

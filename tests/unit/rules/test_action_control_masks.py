@@ -12,11 +12,22 @@ from morphogen.config.groups import LifecycleSpec
 from morphogen.config.spec import build_limits as limits_of_spec
 from morphogen.config.spec import resolve
 from morphogen.policy.baselines import RandomPolicy
-from morphogen.policy.distribution import action_entropy, build_lookups, build_support, normalise_tables
+from morphogen.policy.distribution import (
+    action_entropy,
+    build_lookups,
+    build_support,
+    normalise_tables,
+)
 from morphogen.policy.policy import NetworkPolicy
 from morphogen.policy.policy_network import LstmNetwork
 from morphogen.rules.decoding import decode
-from morphogen.rules.legality import action_count, action_masks, narrow_masks, restrict_masks, used_heads
+from morphogen.rules.legality import (
+    action_count,
+    action_masks,
+    narrow_masks,
+    restrict_masks,
+    used_heads,
+)
 from morphogen.steps.apply import apply_action
 from morphogen.testing.builders.scenes import make_limits, make_slot, make_slots, make_state
 from morphogen.testing.builders.tree_equality import trees_equal
@@ -42,7 +53,11 @@ def controlled(masks, action, present=True):
 def sampled(masks, seed=0, policy=POLICY, params=PARAMS):
     envs, slots = masks.slot.shape[0], masks.slot.shape[-1]
     return policy.act(
-        params, observation(envs, slots=slots), masks, policy.initial_hidden(envs), noise(envs, slots, seed)
+        params,
+        observation(envs, slots=slots),
+        masks,
+        policy.initial_hidden(envs),
+        noise(envs, slots, seed),
     )
 
 
@@ -51,7 +66,9 @@ def situations(draw, low: int = -2, high: int = 13):
     """Slots, limits, and a declared action per env, in range or not, present or not."""
     slots = draw(slot_states())
     entry = draw(actions(slots, low, high))
-    entry[:, Head.OP] = torch.tensor(draw(st.lists(st.integers(-1, 6), min_size=len(slots), max_size=len(slots))))
+    entry[:, Head.OP] = torch.tensor(
+        draw(st.lists(st.integers(-1, 6), min_size=len(slots), max_size=len(slots)))
+    )
     present = torch.tensor(draw(st.lists(st.booleans(), min_size=len(slots), max_size=len(slots))))
     return slots, draw(limits(slots)), entry, present
 
@@ -126,7 +143,9 @@ def test_what_an_irrelevant_head_of_an_entry_holds_does_not_matter(situation):
     slots, allow, entry, present = situation
     masks, relevant = action_masks(slots, allow), torch.tensor(RELEVANT)[entry[:, 0].clamp(0, 5)]
     other = torch.where(relevant, entry, entry * 7 + 3)
-    assert trees_equal(restrict_masks(masks, entry, present)[0], restrict_masks(masks, other, present)[0])
+    assert trees_equal(
+        restrict_masks(masks, entry, present)[0], restrict_masks(masks, other, present)[0]
+    )
 
 
 @given(situations())
@@ -158,17 +177,22 @@ def test_without_an_entry_only_waiting_is_left_and_nothing_is_missed(slots):
     assert narrow.op.tolist() == [[True] + [False] * 5] * len(slots)
     assert used_heads(narrow).tolist() == [[True] + [False] * 7] * len(slots)
     assert not missed.any()
-    assert sampled(narrow, 3, RandomPolicy(), RandomPolicy().init(torch.zeros(3))).action.tolist() == [WAITING] * len(
-        slots
-    )
+    assert sampled(
+        narrow, 3, RandomPolicy(), RandomPolicy().init(torch.zeros(3))
+    ).action.tolist() == [WAITING] * len(slots)
 
 
 def test_the_heads_that_the_op_uses_are_narrowed_to_one_value_and_the_others_stay():
     masks = action_masks(make_slots([[{}, {}]]), make_limits(make_slots([[{}, {}]])))
     narrow, missed = controlled(masks, [Op.GERMINATE, 1, 6, 0, 2, 1, 99, 99])
     assert not missed.any()
-    assert [narrow.op[0].nonzero().item(), narrow.slot[0].nonzero().tolist()] == [Op.GERMINATE, [[Op.GERMINATE, 1]]]
-    assert [narrow.get(h)[0].nonzero().item() for h in ("blueprint", "style", "tempo", "alpha_target")] == [6, 0, 2, 1]
+    assert [narrow.op[0].nonzero().item(), narrow.slot[0].nonzero().tolist()] == [
+        Op.GERMINATE,
+        [[Op.GERMINATE, 1]],
+    ]
+    assert [
+        narrow.get(h)[0].nonzero().item() for h in ("blueprint", "style", "tempo", "alpha_target")
+    ] == [6, 0, 2, 1]
     assert torch.equal(narrow.alpha_speed, masks.alpha_speed)
     assert torch.equal(narrow.alpha_curve, masks.alpha_curve)
 
@@ -184,7 +208,11 @@ def test_the_heads_that_the_op_uses_are_narrowed_to_one_value_and_the_others_sta
         (make_slot(), [Op.GERMINATE, 0, 3, 2, 1, 2, 0, 0], {"blueprints": ("attention",)}),
         (make_slot(), [6, 0, 0, 0, 0, 0, 0, 0], {}),
         (make_slot(stage=S.TRAINING, age=4), [Op.PRUNE, 0, 0, 0, 0, 0, 0, 0], {}),
-        (make_slot(stage=S.TRAINING, age=9), [Op.ADVANCE, 0, 0, 0, 0, 0, 0, 0], {"auto_forward": ("BLEND",)}),
+        (
+            make_slot(stage=S.TRAINING, age=9),
+            [Op.ADVANCE, 0, 0, 0, 0, 0, 0, 0],
+            {"auto_forward": ("BLEND",)},
+        ),
     ],
 )
 def test_an_entry_that_is_not_legal_is_missed_and_waited_through(slots, action, knobs):
@@ -207,8 +235,15 @@ def test_a_choice_is_forced_iff_the_sampler_has_no_entropy(situation, held, seed
 
 def test_what_the_config_takes_out_is_in_no_mask_of_the_run():
     """Settings as they are typed: `--set disabled_ops=...` and `--set blueprints=...`."""
-    words = ["--set", 'disabled_ops=["PRUNE", "GERMINATE"]', "--set", 'blueprints=["norm", "depthwise"]']
-    spec = resolve(arguments.spec_from_args(main.parse_args(["train", "--preset", "smoke", *words], "0")))
+    words = [
+        "--set",
+        'disabled_ops=["PRUNE", "GERMINATE"]',
+        "--set",
+        'blueprints=["norm", "depthwise"]',
+    ]
+    spec = resolve(
+        arguments.spec_from_args(main.parse_args(["train", "--preset", "smoke", *words], "0"))
+    )
     held = {"stage": S.HOLDING, "age": 9, "alpha": 1.0}
     masks = action_masks(make_slots([[{}, held, held]]), limits_of_spec(spec))
     assert [op for op in Op if masks.op[0, op]] == [Op.WAIT, Op.SET_ALPHA_TARGET, Op.FOSSILIZE]
@@ -216,13 +251,17 @@ def test_what_the_config_takes_out_is_in_no_mask_of_the_run():
     assert [b.label for b in Blueprint if masks.blueprint[0, b]] == ["norm", "depthwise"]
     world = world_of(tiny_setup(envs=2, disabled_ops=("GERMINATE",)))
     assert all((epoch.after.slots.stage == S.DORMANT).all() for epoch in live(world, "random"))
-    grown = live(world_of(tiny_setup(envs=8, blueprints=("depthwise",))), "random")[-1].after.slots.blueprint
+    grown = live(world_of(tiny_setup(envs=8, blueprints=("depthwise",))), "random")[
+        -1
+    ].after.slots.blueprint
     assert set(grown.flatten().tolist()) == {-1, int(Blueprint.DEPTHWISE)}
 
 
 def test_decode_and_apply_know_nothing_of_controls():
     before = make_state(make_slot())
-    narrow, _ = controlled(action_masks(before.slots, make_limits(before.slots)), WAITING, present=False)
+    narrow, _ = controlled(
+        action_masks(before.slots, make_limits(before.slots)), WAITING, present=False
+    )
     assert not narrow.op[0, Op.GERMINATE]
     action = torch.tensor([[Op.GERMINATE, 0, 3, 2, 1, 2, 0, 0]])
     after, outcome = apply_action(

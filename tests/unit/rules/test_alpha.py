@@ -51,7 +51,11 @@ def ride(slots, ticks):
 
 def at(t, shape, steepness, dtype=torch.float64):
     value = torch.as_tensor(t, dtype=dtype)
-    return curve(value, torch.full_like(value, int(shape), dtype=torch.int64), torch.full_like(value, steepness))
+    return curve(
+        value,
+        torch.full_like(value, int(shape), dtype=torch.int64),
+        torch.full_like(value, steepness),
+    )
 
 
 @pytest.mark.parametrize(("ticks", "shape", "steepness", "expected"), RAMPS)
@@ -65,7 +69,9 @@ def test_a_ramp_takes_the_tabled_values_tick_by_tick(ticks, shape, steepness, ex
 def test_every_curve_runs_from_0_over_a_half_to_1_and_is_point_symmetric(steepness, shape, t):
     ends = at([0.0, 0.5, 1.0], shape, steepness)
     assert ends.tolist() == pytest.approx([0.0, 0.5, 1.0], abs=1e-12)
-    assert (at(t, shape, steepness) + at(1 - t, shape, steepness)).item() == pytest.approx(1.0, abs=1e-9)
+    assert (at(t, shape, steepness) + at(1 - t, shape, steepness)).item() == pytest.approx(
+        1.0, abs=1e-9
+    )
 
 
 @given(steepnesses, st.sampled_from([Curve.LINEAR, Curve.COSINE, Curve.SIGMOID]))
@@ -88,7 +94,9 @@ def test_only_the_sigmoid_reads_the_steepness(steepness, shape):
     st.sampled_from([Curve.LINEAR, Curve.COSINE, Curve.SIGMOID]),
     steepnesses,
 )
-def test_a_ramp_stays_between_its_ends_is_monotone_and_lands_exactly(begin, target, steps, shape, steepness):
+def test_a_ramp_stays_between_its_ends_is_monotone_and_lands_exactly(
+    begin, target, steps, shape, steepness
+):
     slots = make_slot(stage=Stage.BLENDING, alpha=begin, alpha_target=begin)
     slots = start(slots, target, steps, shape, steepness)
     seen, after = ride(slots, steps)
@@ -110,7 +118,11 @@ def test_ticks_of_resting_slots_change_nothing(slots):
     assert differing_leaves(slots, after) <= {"alpha", "alpha_mode", "alpha_done"}
 
 
-@given(slot_states(stages=(Stage.HOLDING, Stage.BLENDING)), st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 8))
+@given(
+    slot_states(stages=(Stage.HOLDING, Stage.BLENDING)),
+    st.sampled_from([0.0, 0.5, 1.0]),
+    st.integers(0, 8),
+)
 def test_a_moving_alpha_cannot_be_retargeted(slots, target, steps):
     after = start(slots, target, steps)
     moving = slots.alpha_mode != AlphaMode.HOLD
@@ -129,7 +141,11 @@ def test_a_ramp_to_the_present_alpha_takes_no_time(slots, steps):
 
 def test_a_ramp_of_no_ticks_is_immediate():
     after = start(make_slot(stage=Stage.BLENDING, alpha=0.5, alpha_target=0.5), 1.0, 0)
-    assert (after.alpha.item(), after.alpha_mode.item(), after.alpha_start.item()) == (1.0, AlphaMode.HOLD, 0.5)
+    assert (after.alpha.item(), after.alpha_mode.item(), after.alpha_start.item()) == (
+        1.0,
+        AlphaMode.HOLD,
+        0.5,
+    )
 
 
 def test_up_and_down_are_told_apart():

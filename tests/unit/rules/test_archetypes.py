@@ -8,7 +8,14 @@ import torch
 
 from morphogen.config.groups import RewardSpec
 from morphogen.config.parts import RULES
-from morphogen.rules.rewards.archetypes import ARCHETYPES, SLOTS, STEPS, TERMS, archetype_inputs, archetype_returns
+from morphogen.rules.rewards.archetypes import (
+    ARCHETYPES,
+    SLOTS,
+    STEPS,
+    TERMS,
+    archetype_inputs,
+    archetype_returns,
+)
 from morphogen.rules.rewards.table import build_rule
 from morphogen.testing.builders.reward_inputs import discounted_return, play_rule
 from morphogen.vocab.action import Op
@@ -30,7 +37,8 @@ WANTED = {
     "good, rolled back": (None, -0.782224, -0.786855),
 }
 PAID_ONCE = (
-    "three good > good = good, other slot > wait only = farm loop = good, never fossilized = useless, held"
+    "three good > good = good, other slot > wait only = farm loop = good, never fossilized "
+    "= useless, held"
     " = harmful, held > useless, fossilized > harmful, fossilized > good, rolled back"
 )
 ORDER = {  # "=": equal to 1e-6, ">": at least a thousandth less
@@ -38,7 +46,8 @@ ORDER = {  # "=": equal to 1e-6, ">": at least a thousandth less
     "delta": PAID_ONCE,
     "value": PAID_ONCE,
     "loss": PAID_ONCE,
-    "rent": "three good > good = good, other slot > wait only > farm loop > good, never fossilized = useless, held"
+    "rent": "three good > good = good, other slot > wait only > farm loop > good, never fossilized "
+    "= useless, held"
     " = harmful, held = useless, fossilized > harmful, fossilized > good, rolled back",
 }
 
@@ -101,7 +110,13 @@ def by_name(name: str):
 def test_a_scripted_seed_goes_its_way_step_by_step():
     seen = by_name("good")
     ops = {10: Op.GERMINATE, 11: Op.ADVANCE, 21: Op.ADVANCE, 26: Op.ADVANCE, 31: Op.FOSSILIZE}
-    starts = {11: Stage.GERMINATED, 12: Stage.TRAINING, 22: Stage.BLENDING, 27: Stage.HOLDING, 32: Stage.FOSSILIZED}
+    starts = {
+        11: Stage.GERMINATED,
+        12: Stage.TRAINING,
+        22: Stage.BLENDING,
+        27: Stage.HOLDING,
+        32: Stage.FOSSILIZED,
+    }
     stage, since, born = Stage.DORMANT, 0, 11
     before: tuple[Stage, int] = (Stage.UNKNOWN, 0)
     for step in range(1, STEPS + 1):
@@ -115,7 +130,9 @@ def test_a_scripted_seed_goes_its_way_step_by_step():
             before[1],
         )
         assert slot["age"] == max(0, step - born + 1)
-        assert slot["alpha"] == pytest.approx({22: 0.2, 23: 0.4, 24: 0.6, 25: 0.8}.get(step, float(step > 25)))
+        assert slot["alpha"] == pytest.approx(
+            {22: 0.2, 23: 0.4, 24: 0.6, 25: 0.8}.get(step, float(step > 25))
+        )
         assert slot["params"] == (2000 if step >= born else 0)
         assert slot["contribution_valid"] == (stage in BLENDED)
     assert seen.slots.accuracy_at_germination[20, 0] == seen.val_acc[9]
@@ -145,12 +162,19 @@ def test_what_is_true_after_a_step_is_true_before_the_next(name):
 @pytest.mark.parametrize("name", list(ARCHETYPES))
 def test_every_change_of_stage_is_a_legal_move_made_by_the_one_op_of_its_step(name):
     seen = by_name(name)
-    op_of = {Stage.GERMINATED: Op.GERMINATE, Stage.FOSSILIZED: Op.FOSSILIZE, Stage.DORMANT: Op.PRUNE}
+    op_of = {
+        Stage.GERMINATED: Op.GERMINATE,
+        Stage.FOSSILIZED: Op.FOSSILIZE,
+        Stage.DORMANT: Op.PRUNE,
+    }
     for step in range(STEPS):
         moved = 0
         for slot in range(SLOTS):
-            stage, then = (Stage(int(leaf[step, slot])) for leaf in (seen.slots.stage, seen.slots.next_stage))
-            legal = Stage.PRUNED if then is Stage.DORMANT else then  # a pruned slot cools in no time here
+            stage, then = (
+                Stage(int(leaf[step, slot])) for leaf in (seen.slots.stage, seen.slots.next_stage)
+            )
+            # a pruned slot cools in no time here
+            legal = Stage.PRUNED if then is Stage.DORMANT else then
             assert then is stage or legal in TRANSITIONS[stage]
             expected = Op.WAIT if then is stage else op_of.get(then, Op.ADVANCE)
             assert seen.slots.op[step, slot] == expected

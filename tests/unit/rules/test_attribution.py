@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from support.profiles import one_in
 
 from morphogen.config.groups import SignalSpec
-from morphogen.rules.attribution import attribution, coalitions, configuration_count, is_measured_epoch, players
+from morphogen.rules.attribution import (
+    attribution,
+    coalitions,
+    configuration_count,
+    is_measured_epoch,
+    players,
+)
 from morphogen.rules.shapley_values import interaction_weights, shapley_weights
 from morphogen.state.measure import Validation
 from morphogen.steps.score_step import attribute
@@ -55,7 +61,9 @@ def worlds(draw, max_slots: int = 4, max_envs: int = 3):
     """Slots and a game over them, in float64: (games [E, 2^S], slots)."""
     count, envs = draw(st.integers(1, max_slots)), draw(st.integers(1, max_envs))
     stage = st.sampled_from(BARE[:2] + LIVE)
-    stages = draw(st.lists(st.lists(stage, min_size=count, max_size=count), min_size=envs, max_size=envs))
+    stages = draw(
+        st.lists(st.lists(stage, min_size=count, max_size=count), min_size=envs, max_size=envs)
+    )
     row = st.lists(st.integers(0, 1000), min_size=2**count, max_size=2**count)
     games = draw(st.lists(row, min_size=envs, max_size=envs))
     return torch.tensor(games, dtype=torch.float64) / 10, slots_by_stage(stages)
@@ -76,7 +84,9 @@ def test_a_player_is_a_blended_slot_that_is_not_at_alpha_zero():
 
 
 def test_with_three_slots_column_k_switches_off_the_slots_of_its_bits():
-    slots = slots_by_stage([[Stage.HOLDING] * 3, [Stage.HOLDING, Stage.DORMANT, Stage.FOSSILIZED], [Stage.DORMANT] * 3])
+    slots = slots_by_stage(
+        [[Stage.HOLDING] * 3, [Stage.HOLDING, Stage.DORMANT, Stage.FOSSILIZED], [Stage.DORMANT] * 3]
+    )
     coalition, evaluated = coalitions(slots, fresh_noise(3, 2, 3), pairs=2)
     assert coalition[0].tolist() == [0b111, 0b110, 0b101, 0b100, 0b011, 0b010, 0b001, 0b000]
     assert evaluated[1].nonzero().flatten().tolist() == [0, 1, 4, 5]
@@ -86,7 +96,8 @@ def test_with_three_slots_column_k_switches_off_the_slots_of_its_bits():
 
 
 @pytest.mark.parametrize(
-    ("live", "passes"), [(0, 1), (1, 2), (2, 4), (3, 8), (4, 16), (5, 24), (6, 29), (8, 39), (10, 49)]
+    ("live", "passes"),
+    [(0, 1), (1, 2), (2, 4), (3, 8), (4, 16), (5, 24), (6, 29), (8, 39), (10, 49)],
 )
 def test_the_number_of_passes_follows_the_number_of_players(live, passes):
     stages = [Stage.DORMANT] * (10 - live) + [Stage.HOLDING] * live
@@ -118,7 +129,9 @@ def test_only_players_are_ever_on_and_every_coalition_is_asked_that_the_regime_n
 
 def test_a_skipped_epoch_asks_for_all_on_and_committed_only():
     slots = slots_by_stage([[Stage.HOLDING, Stage.FOSSILIZED, Stage.BLENDING], [Stage.DORMANT] * 3])
-    coalition, evaluated = coalitions(slots, fresh_noise(2, 2, 3), pairs=2, full=torch.tensor([False, False]))
+    coalition, evaluated = coalitions(
+        slots, fresh_noise(2, 2, 3), pairs=2, full=torch.tensor([False, False])
+    )
     assert evaluated.sum(1).tolist() == [2, 1]
     assert coalition[0, :2].tolist() == [0b111, 0b010]
 
@@ -137,7 +150,9 @@ def test_every_nth_epoch_and_the_last_one_are_measured():
 def test_the_weights_are_the_mean_marginal_over_all_permutations(count):
     for m in range(2**count):
         unit = brute_shapley(lambda coalition, m=m: float(coalition == m), range(count))
-        assert [row[m] for row in shapley_weights(count)] == pytest.approx([unit[i] for i in range(count)], abs=1e-12)
+        assert [row[m] for row in shapley_weights(count)] == pytest.approx(
+            [unit[i] for i in range(count)], abs=1e-12
+        )
     assert [sum(row) for row in shapley_weights(count)] == pytest.approx([0.0] * count, abs=1e-12)
     assert all(len(row) == 2**count for row in interaction_weights(count))
 
@@ -166,7 +181,10 @@ def test_each_quantity_is_what_its_coalitions_say(world):
         shares = brute_shapley(lambda c, v=value: v[c], members)
         for s in range(slots.stage.shape[1]):
             assert got.contribution_valid[e, s] == (s in members)
-            close(got.contribution[e, s], value[everyone] - value[everyone ^ (1 << s)] if s in members else 0.0)
+            close(
+                got.contribution[e, s],
+                value[everyone] - value[everyone ^ (1 << s)] if s in members else 0.0,
+            )
             close(got.shapley[e, s], shares.get(s, 0.0))
         for i, j in itertools.combinations(members, 2):
             both = value[1 << i | 1 << j] - value[1 << i] - value[1 << j] + value[0]
@@ -201,12 +219,17 @@ def test_a_seed_that_never_matters_is_worth_nothing(world, seed):
     close(got.interaction[:, idle], torch.zeros(len(games), count))
 
 
-@given(world=worlds(max_slots=6).filter(lambda world: players(world[1]).sum(-1).max() <= 4), seed=st.integers(0, 99))
+@given(
+    world=worlds(max_slots=6).filter(lambda world: players(world[1]).sum(-1).max() <= 4),
+    seed=st.integers(0, 99),
+)
 def test_permuting_slots_permutes_what_belongs_to_slots_and_nothing_else(world, seed):
     games, slots = world
     count = slots.stage.shape[1]
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
-    moved = torch.tensor([bits(int(order[s]) for s in range(count) if m >> s & 1) for m in range(2**count)])
+    moved = torch.tensor(
+        [bits(int(order[s]) for s in range(count) if m >> s & 1) for m in range(2**count)]
+    )
     before = measure(games, slots)
     after = measure(games[:, moved], slots.apply(lambda leaf: leaf[:, order]))
     close(after.shapley, before.shapley[:, order])
@@ -216,13 +239,27 @@ def test_permuting_slots_permutes_what_belongs_to_slots_and_nothing_else(world, 
     assert torch.equal(after.committed_acc, before.committed_acc)
 
 
-@given(world=worlds(max_slots=6), shift=st.integers(-50, 50), factor=st.integers(1, 3), seed=st.integers(0, 99))
+@given(
+    world=worlds(max_slots=6),
+    shift=st.integers(-50, 50),
+    factor=st.integers(1, 3),
+    seed=st.integers(0, 99),
+)
 def test_worth_is_linear_in_the_accuracies_and_blind_to_a_constant(world, shift, factor, seed):
     games, slots = world
-    other = torch.rand(games.shape, dtype=games.dtype, generator=torch.Generator().manual_seed(seed)) * 100
+    other = (
+        torch.rand(games.shape, dtype=games.dtype, generator=torch.Generator().manual_seed(seed))
+        * 100
+    )
     one, two = measure(games, slots), measure(other, slots)
     both = measure(factor * games + other + shift, slots)
-    for name in ("shapley", "contribution", "interaction", "clean_improvement", "uncommitted_improvement"):
+    for name in (
+        "shapley",
+        "contribution",
+        "interaction",
+        "clean_improvement",
+        "uncommitted_improvement",
+    ):
         close(getattr(both, name), factor * getattr(one, name) + getattr(two, name), 1e-8)
 
 
@@ -246,7 +283,9 @@ def test_two_seeds_that_can_be_exchanged_get_the_same(world):
     games, slots = world
     count = slots.stage.shape[1]
     stage = slots.stage.clone()
-    stage[:, :2] = torch.where((stage[:, :2] >= 4) & (stage[:, :2] <= 6), stage[:, :2], int(Stage.HOLDING))
+    stage[:, :2] = torch.where(
+        (stage[:, :2] >= 4) & (stage[:, :2] <= 6), stage[:, :2], int(Stage.HOLDING)
+    )
     slots = slots.replace(stage=stage, alpha=((stage >= 4) & (stage <= 6)).float())
     columns = torch.arange(2**count)
     exchanged = (columns & ~0b11) | (columns & 1) << 1 | (columns >> 1 & 1)
@@ -265,7 +304,9 @@ def test_two_interchangeable_seeds_share_what_they_do_together():
 
 
 @given(value=st.lists(st.integers(0, 1000), min_size=4, max_size=4))
-def test_one_seed_is_worth_the_whole_improvement_and_two_interact_by_the_gap_to_their_lone_worth(value):
+def test_one_seed_is_worth_the_whole_improvement_and_two_interact_by_the_gap_to_their_lone_worth(
+    value,
+):
     games = torch.tensor([value], dtype=torch.float64) / 10
     alone = measure(games, slots_by_stage([[Stage.DORMANT, Stage.HOLDING]]))
     assert alone.contribution[0, 1] == alone.clean_improvement[0] == games[0, 2] - games[0, 0]
@@ -276,7 +317,9 @@ def test_one_seed_is_worth_the_whole_improvement_and_two_interact_by_the_gap_to_
 
 
 @given(world=worlds(max_slots=6), seed=st.integers(0, 99))
-def test_committed_accuracy_is_that_of_the_host_without_fossils_and_the_present_one_with_nothing_else(world, seed):
+def test_committed_accuracy_is_that_of_the_host_without_fossils_and_the_present_one_with_nothing_else(
+    world, seed
+):
     games, slots = world
     stage, live = slots.stage, players(slots)
     none = slots.replace(stage=torch.where(stage == Stage.FOSSILIZED, int(Stage.HOLDING), stage))
@@ -316,7 +359,9 @@ def test_empty_places_in_the_table_change_no_value(world):
 
 
 def game_of_five(seed: int = 3) -> torch.Tensor:
-    return torch.rand(1, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * 100
+    return (
+        torch.rand(1, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * 100
+    )
 
 
 def test_all_permutations_give_the_exact_value():
@@ -325,7 +370,10 @@ def test_all_permutations_give_the_exact_value():
     got = measure(games, slots, pairs=len(orders), noise=orders.unsqueeze(0))
     shares = brute_shapley(lambda c: games[0, c].item(), range(5))
     close(got.shapley[0], [shares[s] for s in range(5)])
-    close(got.contribution[0], [games[0, 31].item() - games[0, 31 ^ (1 << s)].item() for s in range(5)])
+    close(
+        got.contribution[0],
+        [games[0, 31].item() - games[0, 31 ^ (1 << s)].item() for s in range(5)],
+    )
     close(got.committed_acc, [games[0, 0b11000].item()])
     close(got.host_acc, [games[0, 0].item()])
     assert not got.exact.any()
@@ -335,7 +383,9 @@ def test_all_permutations_give_the_exact_value():
 
 @given(seed=st.integers(0, 50), pairs=st.integers(1, 3))
 def test_every_order_is_followed_forwards_and_backwards(seed, pairs):
-    """The players that have joined after i steps one way are those that are still missing i steps before the end."""
+    """The players that have joined after i steps one way are those that are still missing i steps
+    before the end.
+    """
     slots = slots_by_stage([[Stage.HOLDING, Stage.DORMANT, *[Stage.BLENDING] * 5]])
     coalition, evaluated = coalitions(slots, fresh_noise(1, pairs, 7, seed), pairs=pairs)
     everyone, prefixes = int(coalition[0, 0]), coalition[0, 10:].view(pairs, 2, 6)
@@ -349,7 +399,10 @@ def test_every_order_is_followed_forwards_and_backwards(seed, pairs):
 
 def test_another_noise_asks_for_other_orders():
     slots = slots_by_stage([[Stage.HOLDING] * 6])
-    asked = {tuple(coalitions(slots, fresh_noise(1, 2, 6, seed), pairs=2)[0][0].tolist()) for seed in range(8)}
+    asked = {
+        tuple(coalitions(slots, fresh_noise(1, 2, 6, seed), pairs=2)[0][0].tolist())
+        for seed in range(8)
+    }
     assert len(asked) == 8
 
 
@@ -365,7 +418,10 @@ def test_sampled_shares_sum_exactly_and_the_same_noise_gives_the_same(seed, pair
 
 
 def test_envs_of_both_regimes_stand_side_by_side():
-    stages = [[Stage.HOLDING] * 5, [Stage.HOLDING, Stage.DORMANT, Stage.FOSSILIZED, Stage.DORMANT, Stage.BLENDING]]
+    stages = [
+        [Stage.HOLDING] * 5,
+        [Stage.HOLDING, Stage.DORMANT, Stage.FOSSILIZED, Stage.DORMANT, Stage.BLENDING],
+    ]
     games = torch.cat((game_of_five(1), game_of_five(2)))
     got = measure(games, slots_by_stage(stages))
     alone = measure(games[1:], slots_by_stage(stages[1:]))
@@ -384,7 +440,14 @@ def test_a_skipped_epoch_knows_accuracy_and_committed_accuracy_and_nothing_else(
     assert got.committed_acc.tolist() == [30.0, 10.0]
     assert got.measured.tolist() == [False, True]  # without players nothing is skipped
     assert not got.contribution_valid.any()
-    for name in ("clean_improvement", "contribution", "shapley", "interaction", "host_acc", "acc_table"):
+    for name in (
+        "clean_improvement",
+        "contribution",
+        "shapley",
+        "interaction",
+        "host_acc",
+        "acc_table",
+    ):
         assert (getattr(got, name)[0] == 0).all(), name
 
 
@@ -394,7 +457,11 @@ def validation(games: torch.Tensor, state, *, full=None) -> Validation:
     coalition, evaluated = coalitions(slots, fresh_noise(envs, 2, count), pairs=2, full=full)
     accuracy = torch.where(evaluated, games.gather(1, coalition), 0.0)
     return Validation(
-        loss=torch.full((envs,), 1.5), accuracy=accuracy, coalition=coalition, evaluated=evaluated, batch_size=[envs]
+        loss=torch.full((envs,), 1.5),
+        accuracy=accuracy,
+        coalition=coalition,
+        evaluated=evaluated,
+        batch_size=[envs],
     )
 
 
@@ -402,7 +469,11 @@ def epoch(state, games, *, every: int = 1):
     """One epoch of measuring only."""
     full = is_measured_epoch(state.clock.epoch, every=every, episode_length=99)
     state, out = attribute(
-        state, validation(games, state, full=full), every=every, episode_length=99, signal_spec=SignalSpec()
+        state,
+        validation(games, state, full=full),
+        every=every,
+        episode_length=99,
+        signal_spec=SignalSpec(),
     )
     return state.replace(clock=state.clock.replace(epoch=state.clock.epoch + 1)), out
 
@@ -414,7 +485,9 @@ def test_difference_13_velocity_and_freshness_are_measured():
         state, _ = epoch(state, torch.tensor([[50.0, 50.0 + points, 0.0, 0.0]]))
         assert state.slots.contribution_valid.tolist() == [[True, False]]
         close(state.slots.contribution, [[points, 0.0]], 1e-5)
-        assert state.slots.velocity_valid.tolist() == [[before.contribution_valid[0, 0].item(), False]]
+        assert state.slots.velocity_valid.tolist() == [
+            [before.contribution_valid[0, 0].item(), False]
+        ]
         assert state.slots.since_measured.tolist() == [[0, 0]]
     close(state.slots.velocity, [[0.3 * 0.7 * 2.0, 0.0]], 1e-5)
 
@@ -458,7 +531,9 @@ def test_attribute_writes_finite_numbers_and_only_its_own_leaves(world, loss):
     assert_trees_equal(after.replace(slots=state.slots, signals=state.signals), state)
 
 
-@given(world=worlds(max_slots=6), size=st.sampled_from([1.0, 1e-30, 1e12, -1e12]), skip=st.booleans())
+@given(
+    world=worlds(max_slots=6), size=st.sampled_from([1.0, 1e-30, 1e12, -1e12]), skip=st.booleans()
+)
 def test_any_finite_accuracies_give_finite_numbers_and_zero_where_invalid(world, size, skip):
     games, slots = world
     full = torch.arange(len(games)) % 2 == 0 if skip else None
@@ -482,7 +557,9 @@ def test_any_finite_accuracies_give_finite_numbers_and_zero_where_invalid(world,
 def test_attribute_never_asks_the_host():
     state = scenes.make_state(slots_by_stage([[Stage.HOLDING] * 6]), measured=False).to("meta")
     full = is_measured_epoch(state.clock.epoch, every=2, episode_length=9)
-    coalition, evaluated = coalitions(state.slots, torch.zeros(1, 2, 6, device="meta"), pairs=2, full=full)
+    coalition, evaluated = coalitions(
+        state.slots, torch.zeros(1, 2, 6, device="meta"), pairs=2, full=full
+    )
     seen = Validation(
         loss=torch.zeros(1, device="meta"),
         accuracy=torch.zeros(coalition.shape, device="meta"),
@@ -496,7 +573,13 @@ def test_attribute_never_asks_the_host():
 
 def test_only_envs_of_more_than_four_slots_need_random_orders():
     four, five = (slots_by_stage([[Stage.HOLDING] * count]) for count in (4, 5))
-    assert all(map(torch.equal, coalitions(four, None, pairs=2), coalitions(four, fresh_noise(1, 2, 4), pairs=2)))
+    assert all(
+        map(
+            torch.equal,
+            coalitions(four, None, pairs=2),
+            coalitions(four, fresh_noise(1, 2, 4), pairs=2),
+        )
+    )
     with pytest.raises(ValueError, match="noise: expected random orders of 5 slots, got None"):
         coalitions(five, None, pairs=2)
 

@@ -1,4 +1,6 @@
-"""Decoding: any integers become an action that can be executed, and an irrelevant head never matters."""
+"""Decoding: any integers become an action that can be executed, and an irrelevant head never
+matters.
+"""
 
 import pytest
 import torch
@@ -33,9 +35,16 @@ def test_any_integers_decode_to_fields_in_range(data, slots):
     rows = st.lists(st.sampled_from(HUGE), min_size=8, max_size=8)
     drawn = data.draw(st.lists(rows, min_size=len(slots), max_size=len(slots)))
     spec = decode(torch.tensor(drawn, dtype=torch.int64), slots, allow)
-    assert ((spec.op >= 0) & (spec.op < 6) & (spec.requested_op >= 0) & (spec.requested_op < 6)).all()
+    assert (
+        (spec.op >= 0) & (spec.op < 6) & (spec.requested_op >= 0) & (spec.requested_op < 6)
+    ).all()
     assert ((spec.slot >= 0) & (spec.slot < count)).all()
-    assert ((spec.blueprint >= -1) & (spec.blueprint < 13) & (spec.algorithm >= 0) & (spec.algorithm <= 3)).all()
+    assert (
+        (spec.blueprint >= -1)
+        & (spec.blueprint < 13)
+        & (spec.algorithm >= 0)
+        & (spec.algorithm <= 3)
+    ).all()
     for name, values in {
         "tempo": (0, 3, 5, 8),
         "alpha_target": (0.0, 0.5, 0.7, 1.0),
@@ -71,7 +80,9 @@ def test_an_irrelevant_head_may_hold_anything(data, slots):
     action = data.draw(actions(slots, 0, 6))
     noise = data.draw(actions(slots, -(2**40), 2**40))
     relevant = torch.tensor(RELEVANT)[action[:, 0].clamp(0, 5)]
-    assert trees_equal(decode(action, slots, allow), decode(torch.where(relevant, action, noise), slots, allow))
+    assert trees_equal(
+        decode(action, slots, allow), decode(torch.where(relevant, action, noise), slots, allow)
+    )
 
 
 @given(st.data(), slot_states())
@@ -81,9 +92,20 @@ def test_every_choice_under_the_masks_is_valid(data, slots):
     rows = []
     for e in range(len(slots)):
         op = data.draw(st.sampled_from([o for o in range(6) if masks.op[e, o]]))
-        slot = data.draw(st.sampled_from([s for s in range(slots.stage.shape[1]) if masks.slot[e, op, s]]))
+        slot = data.draw(
+            st.sampled_from([s for s in range(slots.stage.shape[1]) if masks.slot[e, op, s]])
+        )
         values = [getattr(masks, h.label)[e].tolist() for h in Head if h > Head.SLOT]
-        rows.append([op, slot, *(data.draw(st.sampled_from([i for i, yes in enumerate(v) if yes])) for v in values)])
+        rows.append(
+            [
+                op,
+                slot,
+                *(
+                    data.draw(st.sampled_from([i for i, yes in enumerate(v) if yes]))
+                    for v in values
+                ),
+            ]
+        )
     spec = decode(torch.tensor(rows), slots, allow)
     assert spec.valid.all()
     assert spec.op.tolist() == [row[0] for row in rows]
@@ -117,23 +139,42 @@ def test_a_style_is_a_curve_and_an_algorithm(style, curve, algorithm):
 
 
 @pytest.mark.parametrize(
-    ("index", "curve", "steepness"), [(0, 1, 12.0), (1, 2, 12.0), (2, 3, 6.0), (3, 3, 12.0), (4, 3, 24.0)]
+    ("index", "curve", "steepness"),
+    [(0, 1, 12.0), (1, 2, 12.0), (2, 3, 6.0), (3, 3, 12.0), (4, 3, 24.0)],
 )
-def test_set_alpha_target_reads_speed_and_curve_and_only_the_algorithm_of_the_style(index, curve, steepness):
-    spec = spec_of([Op.SET_ALPHA_TARGET, 0, 99, 2, 99, 0, 2, index], make_slot(stage=S.HOLDING, alpha=1.0))
+def test_set_alpha_target_reads_speed_and_curve_and_only_the_algorithm_of_the_style(
+    index, curve, steepness
+):
+    spec = spec_of(
+        [Op.SET_ALPHA_TARGET, 0, 99, 2, 99, 0, 2, index], make_slot(stage=S.HOLDING, alpha=1.0)
+    )
     assert (spec.curve.item(), spec.steepness.item()) == (curve, steepness)
-    assert (spec.algorithm.item(), spec.alpha_steps.item(), spec.alpha_target.item()) == (Algorithm.ADD, 5, 0.5)
+    assert (spec.algorithm.item(), spec.alpha_steps.item(), spec.alpha_target.item()) == (
+        Algorithm.ADD,
+        5,
+        0.5,
+    )
     assert (spec.blueprint.item(), spec.tempo.item()) == (-1, 0)
 
 
 @pytest.mark.parametrize(("speed", "ticks"), [(0, 0), (1, 3), (2, 5), (3, 8)])
 def test_prune_reads_speed_and_curve(speed, ticks):
-    spec = spec_of([Op.PRUNE, 0, 0, 0, 0, 0, speed, 1], make_slot(stage=S.HOLDING, alpha=1.0, age=9))
-    assert (spec.alpha_steps.item(), spec.curve.item(), spec.alpha_target.item()) == (ticks, Curve.COSINE, 0.0)
+    spec = spec_of(
+        [Op.PRUNE, 0, 0, 0, 0, 0, speed, 1], make_slot(stage=S.HOLDING, alpha=1.0, age=9)
+    )
+    assert (spec.alpha_steps.item(), spec.curve.item(), spec.alpha_target.item()) == (
+        ticks,
+        Curve.COSINE,
+        0.0,
+    )
     assert spec.algorithm.item() == Algorithm.NONE
 
 
-TRAINING, EMPTY, HELD = {"stage": S.TRAINING, "age": 9}, {}, {"stage": S.HOLDING, "age": 9, "alpha": 1.0}
+TRAINING, EMPTY, HELD = (
+    {"stage": S.TRAINING, "age": 9},
+    {},
+    {"stage": S.HOLDING, "age": 9, "alpha": 1.0},
+)
 MOVING = {"stage": S.BLENDING, "age": 9, "alpha_mode": AlphaMode.UP, "alpha_steps": 5}
 GROW = [Op.GERMINATE, 0, 1, 0, 0, 0, 0, 0]
 
@@ -168,12 +209,21 @@ def to(op, slot=0, **heads):
         ([MOVING], to(Op.SET_ALPHA_TARGET), {}, Reason.ALPHA_MOVING),
         ([EMPTY], to(Op.GERMINATE), {}, Reason.BLUEPRINT_NOT_ALLOWED),
         ([EMPTY], to(Op.GERMINATE, blueprint=8), {}, Reason.BLUEPRINT_NOT_ALLOWED),
-        ([EMPTY], to(Op.GERMINATE, blueprint=1), {"blueprints": ("norm",)}, Reason.BLUEPRINT_NOT_ALLOWED),
+        (
+            [EMPTY],
+            to(Op.GERMINATE, blueprint=1),
+            {"blueprints": ("norm",)},
+            Reason.BLUEPRINT_NOT_ALLOWED,
+        ),
     ],
 )
 def test_the_smallest_matching_reason_is_given(slots, action, knobs, reason):
     spec = spec_of(action, make_slots([slots]), **knobs)
-    assert (Reason(spec.reason.item()), spec.valid.item(), spec.op.item()) == (reason, False, Op.WAIT)
+    assert (Reason(spec.reason.item()), spec.valid.item(), spec.op.item()) == (
+        reason,
+        False,
+        Op.WAIT,
+    )
     wait = fields(spec_of([Op.WAIT] + [0] * 7, make_slots([slots]), **knobs))
     aside = {"requested_op", "valid", "reason"}
     assert {k: v for k, v in fields(spec).items() if k not in aside} == {
@@ -184,7 +234,9 @@ def test_the_smallest_matching_reason_is_given(slots, action, knobs, reason):
 
 @given(st.data(), slot_states())
 def test_difference_07_wait_is_bound_to_no_slot(data, slots):
-    """WAIT addresses nothing whatever the slot head says, and permuting slots changes nothing of it."""
+    """WAIT addresses nothing whatever the slot head says, and permuting slots changes nothing of
+    it.
+    """
     heads = data.draw(actions(slots))
     heads[:, Head.OP] = int(Op.WAIT)
     spec = decode(heads, slots, make_limits(slots))

@@ -14,7 +14,12 @@ from morphogen.vocab.stage import AlphaMode, Check, Stage
 
 S = Stage
 PERMISSIVE, STRICT = LifecycleSpec(), LifecycleSpec(permissive_gates=False)
-UP = {S.GERMINATED: S.TRAINING, S.TRAINING: S.BLENDING, S.BLENDING: S.HOLDING, S.HOLDING: S.FOSSILIZED}
+UP = {
+    S.GERMINATED: S.TRAINING,
+    S.TRAINING: S.BLENDING,
+    S.BLENDING: S.HOLDING,
+    S.HOLDING: S.FOSSILIZED,
+}
 # Slots that pass with nothing to spare, under both sets of gates.
 READY = {
     S.GERMINATED: {},
@@ -72,10 +77,20 @@ def test_each_check_alone_is_enough_to_decline(stage, spec, worse, check):
 @pytest.mark.parametrize(
     ("stage", "spec", "worse", "check"),
     [
-        (S.TRAINING, PERMISSIVE, {"gradient_valid": False, "exploding": True, "gradient_health": 0.0}, 3),
+        (
+            S.TRAINING,
+            PERMISSIVE,
+            {"gradient_valid": False, "exploding": True, "gradient_health": 0.0},
+            3,
+        ),
         (S.TRAINING, PERMISSIVE, {"exploding": True, "gradient_health": 0.0}, 4),
         (S.TRAINING, STRICT, {"gradient_ratio_valid": False, "gradient_ratio": 0.0}, 7),
-        (S.HOLDING, STRICT, {"contribution_valid": False, "gradient_valid": True, "exploding": True}, 11),
+        (
+            S.HOLDING,
+            STRICT,
+            {"contribution_valid": False, "gradient_valid": True, "exploding": True},
+            11,
+        ),
         (S.HOLDING, STRICT, {"contribution_valid": False, "contribution": 0.0}, 11),
     ],
 )
@@ -90,20 +105,34 @@ def test_an_alpha_within_the_tolerance_is_at_its_target():
 
 def test_numbers_that_are_not_numbers_never_pass():
     nan = float("nan")
-    assert not ask(make_slot(stage=S.TRAINING, **{**READY[S.TRAINING], "gradient_health": nan}), PERMISSIVE)[0]
-    assert not ask(make_slot(stage=S.TRAINING, **{**READY[S.TRAINING], "gradient_ratio": nan}), STRICT)[0]
-    assert not ask(make_slot(stage=S.HOLDING, **{**READY[S.HOLDING], "contribution": nan}), STRICT)[0]
+    assert not ask(
+        make_slot(stage=S.TRAINING, **{**READY[S.TRAINING], "gradient_health": nan}), PERMISSIVE
+    )[0]
+    assert not ask(
+        make_slot(stage=S.TRAINING, **{**READY[S.TRAINING], "gradient_ratio": nan}), STRICT
+    )[0]
+    assert not ask(make_slot(stage=S.HOLDING, **{**READY[S.HOLDING], "contribution": nan}), STRICT)[
+        0
+    ]
     assert not ask(make_slot(stage=S.TRAINING, **READY[S.TRAINING]), STRICT, accuracy=nan)[0]
-    assert not ask(make_slot(stage=S.BLENDING, **{**READY[S.BLENDING], "alpha": nan}), PERMISSIVE)[0]
+    assert not ask(make_slot(stage=S.BLENDING, **{**READY[S.BLENDING], "alpha": nan}), PERMISSIVE)[
+        0
+    ]
 
 
 @given(slot_states(), st.sampled_from(list(S)), st.booleans())
 def test_a_gate_never_opens_for_a_move_that_is_no_transition(slots, to, permissive):
     target = torch.full_like(slots.stage, int(to))
     accuracy = torch.full((len(slots),), 80.0)
-    passed, failed = check_gate(slots, accuracy, target, spec=LifecycleSpec(permissive_gates=permissive))
-    here = [stage for stage, up in UP.items() if up == to] + ([S.HOLDING] if to is S.BLENDING else [])
-    allowed = sum((slots.stage == int(stage) for stage in here), torch.zeros_like(slots.stage)).bool()
+    passed, failed = check_gate(
+        slots, accuracy, target, spec=LifecycleSpec(permissive_gates=permissive)
+    )
+    here = [stage for stage, up in UP.items() if up == to] + (
+        [S.HOLDING] if to is S.BLENDING else []
+    )
+    allowed = sum(
+        (slots.stage == int(stage) for stage in here), torch.zeros_like(slots.stage)
+    ).bool()
     assert not passed[~allowed].any()
     assert (failed[~allowed] != 0).all()
 
@@ -151,7 +180,9 @@ def test_what_was_not_measured_never_passes_whatever_else_holds(slots, permissiv
 
 def up(slots, spec, accuracy=60.0):
     target = torch.tensor([UP.get(stage, 0) for stage in map(S, slots.stage.flatten().tolist())])
-    return check_gate(slots, torch.full((len(slots),), accuracy), target.view_as(slots.stage), spec=spec)
+    return check_gate(
+        slots, torch.full((len(slots),), accuracy), target.view_as(slots.stage), spec=spec
+    )
 
 
 @given(slot_states(stages=(S.BLENDING, S.HOLDING)))
@@ -172,7 +203,9 @@ def test_the_decision_for_a_slot_depends_on_no_other_slot(data, slots, permissiv
     for whole, moved in zip(up(slots, spec), up(permute(slots, order), spec), strict=True):
         assert torch.equal(whole[:, order], moved)
     for s in range(slots.stage.shape[1]):
-        for whole, alone in zip(up(slots, spec), up(slots.apply(lambda x, s=s: x[:, s : s + 1]), spec), strict=True):
+        for whole, alone in zip(
+            up(slots, spec), up(slots.apply(lambda x, s=s: x[:, s : s + 1]), spec), strict=True
+        ):
             assert torch.equal(whole[:, s : s + 1], alone)
 
 
@@ -184,6 +217,17 @@ def test_the_strict_gate_never_keeps_a_seed_that_hurts(slots, harm):
 
 def test_limits_of_the_configuration_are_the_ones_asked_for():
     spec = LifecycleSpec(min_training_epochs=2, min_gradient_health=0.2)
-    slots = make_slots([[{"stage": S.TRAINING, "epochs_in_stage": 2, "gradient_valid": True, "gradient_health": 0.25}]])
+    slots = make_slots(
+        [
+            [
+                {
+                    "stage": S.TRAINING,
+                    "epochs_in_stage": 2,
+                    "gradient_valid": True,
+                    "gradient_health": 0.25,
+                }
+            ]
+        ]
+    )
     assert ask(slots, spec) == (True, set())
     assert ask(slots, PERMISSIVE)[1] == {Check.TOO_EARLY, Check.UNHEALTHY_GRADIENT}

@@ -9,15 +9,21 @@ from morphogen.steps.minibatch_tally import MinibatchStats
 
 
 def _gauge(norm=1.0, vanishing=0, exploding=0, tensors=4):
-    return GradStats(*(torch.tensor([[float(value)]]) for value in (norm, vanishing, exploding, tensors)))
+    return GradStats(
+        *(torch.tensor([[float(value)]]) for value in (norm, vanishing, exploding, tensors))
+    )
 
 
 @pytest.mark.parametrize(
     ("vanishing", "exploding", "wanted"),
     [(0, 0, 1.0), (1, 0, 0.875), (4, 0, 0.5), (0, 1, 0.8), (0, 4, 0.2), (2, 2, 0.35), (4, 4, 0.0)],
 )
-def test_health_falls_with_the_share_of_vanishing_and_exploding_tensors(vanishing, exploding, wanted):
-    found = gradient_health(_gauge(vanishing=vanishing, exploding=exploding), torch.tensor([[True]]))
+def test_health_falls_with_the_share_of_vanishing_and_exploding_tensors(
+    vanishing, exploding, wanted
+):
+    found = gradient_health(
+        _gauge(vanishing=vanishing, exploding=exploding), torch.tensor([[True]])
+    )
     assert float(found) == pytest.approx(wanted)
 
 
@@ -82,6 +88,13 @@ def test_an_epoch_without_a_finite_minibatch_has_zeros():
     )
     assert [float(value) for value in mean] == [0.0, 0.0, 0.0]
     sums = minibatch_tally.add_seed_stats(
-        minibatch_tally.empty_seed_tally(torch.zeros(1, 3), torch.zeros(1, 1)), _gauge(norm=nan), no, no
+        minibatch_tally.empty_seed_tally(torch.zeros(1, 3), torch.zeros(1, 1)),
+        _gauge(norm=nan),
+        no,
+        no,
     )
-    assert [float(value) for value in minibatch_tally.seed_averages(sums, torch.tensor([1]))] == [0.0, 0.0, 0.0]
+    assert [float(value) for value in minibatch_tally.seed_averages(sums, torch.tensor([1]))] == [
+        0.0,
+        0.0,
+        0.0,
+    ]

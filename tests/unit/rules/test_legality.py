@@ -34,13 +34,22 @@ def may(op: Op, here: int, env: list[tuple[int, int, int]], allow: Limits) -> bo
     if op is Op.GERMINATE:
         seeds = sum(s in SEEDS for s, _, _ in env)
         busy = any(
-            on and s in (S.GERMINATED, S.TRAINING, *COOLS) for (s, _, _), on in zip(env, allow.enabled, strict=True)
+            on and s in (S.GERMINATED, S.TRAINING, *COOLS)
+            for (s, _, _), on in zip(env, allow.enabled, strict=True)
         )
-        return stage == S.DORMANT and not busy and not (allow.max_seeds > 0 and seeds >= allow.max_seeds)
+        return (
+            stage == S.DORMANT
+            and not busy
+            and not (allow.max_seeds > 0 and seeds >= allow.max_seeds)
+        )
     if op is Op.SET_ALPHA_TARGET:
         return stage in (S.BLENDING, S.HOLDING) and hold
     if op is Op.PRUNE:
-        return stage in (S.GERMINATED, S.TRAINING, S.BLENDING, S.HOLDING) and age >= allow.min_prune_age and hold
+        return (
+            stage in (S.GERMINATED, S.TRAINING, S.BLENDING, S.HOLDING)
+            and age >= allow.min_prune_age
+            and hold
+        )
     if op is Op.FOSSILIZE:
         return stage == S.HOLDING
     if op is Op.ADVANCE:
@@ -56,7 +65,9 @@ def cells(slots) -> list[list[tuple[int, int, int]]]:
 @given(st.data(), slot_states(max_slots=4))
 def test_legality_is_what_the_rules_say_cell_by_cell(data, slots):
     allow = data.draw(limits(slots))
-    expected = [[[may(op, s, env, allow) for s in range(len(env))] for op in Op] for env in cells(slots)]
+    expected = [
+        [[may(op, s, env, allow) for s in range(len(env))] for op in Op] for env in cells(slots)
+    ]
     assert legal(slots, allow).tolist() == expected
 
 
@@ -87,7 +98,9 @@ def test_a_stage_outside_the_table_allows_waiting_only(slots, code):
 def test_legality_reads_stage_age_and_alpha_mode_only(data, slots):
     allow = data.draw(limits(slots))
     reads = ("stage", "age", "alpha_mode")
-    scrambled = slots.apply(lambda leaf: leaf.flip(0, 1) if leaf.dtype is torch.bool else leaf * 3 + 1)
+    scrambled = slots.apply(
+        lambda leaf: leaf.flip(0, 1) if leaf.dtype is torch.bool else leaf * 3 + 1
+    )
     scrambled = scrambled.replace(**{name: getattr(slots, name) for name in reads})
     assert differing_leaves(slots, scrambled).isdisjoint(reads)
     assert torch.equal(legal(slots, allow), legal(scrambled, allow))
@@ -117,7 +130,10 @@ def test_an_env_does_not_see_its_neighbours(data, slots):
 @given(slot_states(), st.integers(1, 20))
 def test_waiting_longer_never_forbids_prune(slots, longer):
     later = slots.replace(age=slots.age + longer)
-    before, after = legal(slots, make_limits(slots))[:, Op.PRUNE], legal(later, make_limits(slots))[:, Op.PRUNE]
+    before, after = (
+        legal(slots, make_limits(slots))[:, Op.PRUNE],
+        legal(later, make_limits(slots))[:, Op.PRUNE],
+    )
     assert (before <= after).all()
 
 
@@ -151,19 +167,30 @@ def test_germination_needs_an_empty_slot_and_nothing_developing_or_cooling(count
     calm = (S.DORMANT, S.BLENDING, S.HOLDING, S.FOSSILIZED)
     enabled = [mask for mask in itertools.product((False, True), repeat=count) if any(mask)]
     for mask, most in itertools.product(enabled, range(count + 1)):
-        found = legal(slots, make_limits(slots, enabled=mask, max_seeds=most))[:, Op.GERMINATE].any(-1).tolist()
+        found = (
+            legal(slots, make_limits(slots, enabled=mask, max_seeds=most))[:, Op.GERMINATE]
+            .any(-1)
+            .tolist()
+        )
         for may_grow, stages in zip(found, tuples, strict=True):
             usable = [stage for stage, on in zip(stages, mask, strict=True) if on]
             room = most == 0 or sum(stage in SEEDS for stage in stages) < most
-            assert may_grow == (S.DORMANT in usable and all(stage in calm for stage in usable) and room)
+            assert may_grow == (
+                S.DORMANT in usable and all(stage in calm for stage in usable) and room
+            )
 
 
 @pytest.mark.parametrize("stage", [S.GERMINATED, S.TRAINING, *COOLS])
 def test_a_slot_that_is_not_enabled_keeps_nobody_waiting_but_counts_as_a_seed(stage):
     slots = make_slots([[{}, {"stage": stage}]])
-    assert legal(slots, make_limits(slots, enabled=(True, False)))[0, Op.GERMINATE].tolist() == [True, False]
+    assert legal(slots, make_limits(slots, enabled=(True, False)))[0, Op.GERMINATE].tolist() == [
+        True,
+        False,
+    ]
     assert not legal(slots, make_limits(slots))[0, Op.GERMINATE].any()
-    full = legal(slots, make_limits(slots, enabled=(True, False), max_seeds=1))[0, Op.GERMINATE, 0].item()
+    full = legal(slots, make_limits(slots, enabled=(True, False), max_seeds=1))[
+        0, Op.GERMINATE, 0
+    ].item()
     assert full == (stage in COOLS)
 
 
@@ -187,8 +214,14 @@ def test_no_limits_open_anything_else_for_slots_that_are_empty_done_or_cooling(d
 def test_auto_forwarding_every_gate_takes_advance_away():
     slots = make_slots([[{"stage": stage} for stage in (S.GERMINATED, S.TRAINING, S.BLENDING)]])
     assert legal(slots, make_limits(slots))[0, Op.ADVANCE].tolist() == [True, True, True]
-    assert legal(slots, make_limits(slots, auto_forward=("BLEND",)))[0, Op.ADVANCE].tolist() == [True, False, True]
-    assert not legal(slots, make_limits(slots, auto_forward=("TRAIN", "BLEND", "HOLD")))[0, Op.ADVANCE].any()
+    assert legal(slots, make_limits(slots, auto_forward=("BLEND",)))[0, Op.ADVANCE].tolist() == [
+        True,
+        False,
+        True,
+    ]
+    assert not legal(slots, make_limits(slots, auto_forward=("TRAIN", "BLEND", "HOLD")))[
+        0, Op.ADVANCE
+    ].any()
 
 
 def count_actions(masks, env: int, slots: int) -> int:
@@ -196,7 +229,9 @@ def count_actions(masks, env: int, slots: int) -> int:
     found = 0
     for op in Op:
         heads = [head for head in Head if head > Head.SLOT and RELEVANT[op][head]]
-        free = [[v for v, yes in enumerate(getattr(masks, h.label)[env].tolist()) if yes] for h in heads]
+        free = [
+            [v for v, yes in enumerate(getattr(masks, h.label)[env].tolist()) if yes] for h in heads
+        ]
         places = [s for s in range(slots) if masks.slot[env, op, s]]
         if op is Op.WAIT:
             places = places[:1]

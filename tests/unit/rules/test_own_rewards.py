@@ -13,21 +13,33 @@ from morphogen.config.groups import RewardSpec
 from morphogen.rules.rewards.archetypes import ARCHETYPES, TERMS, archetype_returns
 from morphogen.rules.rewards.own import epoch_value, loss_progress, network_value, parameter_cost
 from morphogen.rules.rewards.table import build_rule
-from morphogen.testing.builders.reward_inputs import discounted_return, make_reward_inputs, play_rule
+from morphogen.testing.builders.reward_inputs import (
+    discounted_return,
+    make_reward_inputs,
+    play_rule,
+)
 from morphogen.testing.builders.tree_equality import assert_trees_equal
 from morphogen.vocab.action import Op
 from morphogen.vocab.reward import CORE_COMPONENTS
 
 GAMMA, BUDGET, STEPS = 0.995, 48_832, 150
-OPTIONAL = {"clean_improvement": "clean_valid", "val_loss": "loss_valid", "committed_acc": "committed_valid"}
-late_rules = pytest.mark.parametrize("name", ["sparse", "delta", "rent", "loss"])  # no committed points before the end
+OPTIONAL = {
+    "clean_improvement": "clean_valid",
+    "val_loss": "loss_valid",
+    "committed_acc": "committed_valid",
+}
+# no committed points before the end
+late_rules = pytest.mark.parametrize("name", ["sparse", "delta", "rent", "loss"])
 every_rule = pytest.mark.parametrize("name", ["sparse", "delta", "value", "rent", "loss"])
 shaped_rules = pytest.mark.parametrize("name", ["delta", "value", "rent", "loss"])
-twins_of_sparse = pytest.mark.parametrize("name", ["delta", "loss"])  # they pay parameters once, at the end
+# they pay parameters once, at the end
+twins_of_sparse = pytest.mark.parametrize("name", ["delta", "loss"])
 
 
 def rule(name: str, *, gamma: float = GAMMA, budget: int = BUDGET, **spec):
-    return build_rule(RewardSpec(rule=name, **spec), param_budget=budget, episode_length=STEPS, gamma=gamma)
+    return build_rule(
+        RewardSpec(rule=name, **spec), param_budget=budget, episode_length=STEPS, gamma=gamma
+    )
 
 
 def paid(name: str, *, phi: float = 0.0, spec=None, **fields) -> float:
@@ -66,7 +78,9 @@ def steps(draw, *, last: bool = True, rollbacks: bool = False, max_steps: int = 
 
 def swap(rows, where: int, **fields):
     """The same steps with some fields of one of them changed."""
-    new = {name: torch.full_like(getattr(rows[where], name), value) for name, value in fields.items()}
+    new = {
+        name: torch.full_like(getattr(rows[where], name), value) for name, value in fields.items()
+    }
     return [*rows[:where], rows[where].replace(**new), *rows[where + 1 :]]
 
 
@@ -80,8 +94,18 @@ def swap(rows, where: int, **fields):
         ("delta", 0.08, {"clean_improvement": 8.0}, -0.0004),
         ("delta", 0.08, {"clean_improvement": math.nan, "clean_valid": False}, -0.0004),
         ("delta", -0.04, {"clean_improvement": 0.0}, 0.04),
-        ("delta", 0.08, {"horizon": True, "committed_acc": 66.0, "fossil_params": 2336}, 0.57521625),
-        ("sparse", 0.0, {"horizon": True, "committed_acc": 66.0, "fossil_params": 2336}, 0.65521625),
+        (
+            "delta",
+            0.08,
+            {"horizon": True, "committed_acc": 66.0, "fossil_params": 2336},
+            0.57521625,
+        ),
+        (
+            "sparse",
+            0.0,
+            {"horizon": True, "committed_acc": 66.0, "fossil_params": 2336},
+            0.65521625,
+        ),
         ("delta", 0.08, {"horizon": True, "committed_acc": 58.0}, 0.50),
         ("delta", 0.05, {"rolled_back": True}, -1.05),
         ("sparse", 0.0, {"rolled_back": True}, -1.0),
@@ -99,7 +123,11 @@ def test_worked_numbers(name, phi, fields, want):
 
 
 @shaped_rules
-@given(rows=steps(rollbacks=True), scale=st.sampled_from([0.5, 1.0, 2.0]), gamma=st.sampled_from([0.9, 0.995, 1.0]))
+@given(
+    rows=steps(rollbacks=True),
+    scale=st.sampled_from([0.5, 1.0, 2.0]),
+    gamma=st.sampled_from([0.9, 0.995, 1.0]),
+)
 def test_difference_08_shaping_telescopes_over_every_segment(name, rows, scale, gamma):
     own = rule(name, gamma=gamma, potential_scale=scale)
     _, parts, ledger = play_rule(own, rows)
@@ -121,7 +149,9 @@ def test_a_shaped_rule_has_the_return_of_sparse_and_with_scale_zero_its_rewards(
     sparse, _, _ = play_rule(rule("sparse"), rows)
     shaped, _, _ = play_rule(rule(name), rows)
     flat, _, _ = play_rule(rule(name, potential_scale=0.0), rows)
-    torch.testing.assert_close(discounted_return(shaped, GAMMA), discounted_return(sparse, GAMMA), rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        discounted_return(shaped, GAMMA), discounted_return(sparse, GAMMA), rtol=0, atol=1e-9
+    )
     assert torch.equal(flat, sparse)
 
 
@@ -133,7 +163,9 @@ NOTHING_GAINED = {
 
 @twins_of_sparse
 @given(rows=steps(last=False), cost=st.sampled_from([0.0, 0.01]))
-def test_difference_08_a_loop_back_to_potential_zero_earns_nothing_but_the_fees_of_its_ops(name, rows, cost):
+def test_difference_08_a_loop_back_to_potential_zero_earns_nothing_but_the_fees_of_its_ops(
+    name, rows, cost
+):
     rows = swap(rows, len(rows) - 1, **NOTHING_GAINED[name])
     earned, parts, _ = play_rule(rule(name, op_cost=cost), rows)
     assert discounted_return(earned, GAMMA).item() == pytest.approx(
@@ -168,8 +200,14 @@ def test_an_epoch_that_was_not_measured_pays_as_if_nothing_had_moved(rows):
 @given(rows=steps(rollbacks=True), op=st.sampled_from(list(Op)))
 def test_difference_09_an_op_that_did_not_take_effect_is_paid_like_wait(name, rows, op):
     own = rule(name, op_cost=0.01)
-    declined = [row.replace(op=torch.full_like(row.op, op), op_executed=row.op_executed & False) for row in rows]
-    waited = [row.replace(op=torch.full_like(row.op, Op.WAIT), op_executed=row.op_executed | True) for row in rows]
+    declined = [
+        row.replace(op=torch.full_like(row.op, op), op_executed=row.op_executed & False)
+        for row in rows
+    ]
+    waited = [
+        row.replace(op=torch.full_like(row.op, Op.WAIT), op_executed=row.op_executed | True)
+        for row in rows
+    ]
     assert torch.equal(play_rule(own, declined)[0], play_rule(own, waited)[0])
 
 
@@ -184,11 +222,15 @@ def test_sparse_pays_nothing_before_the_end(rows):
 
 @late_rules
 @given(rows=steps(), points=st.integers(1, 30))
-def test_a_point_of_committed_accuracy_at_the_horizon_is_worth_a_hundredth_and_nothing_before(name, rows, points):
+def test_a_point_of_committed_accuracy_at_the_horizon_is_worth_a_hundredth_and_nothing_before(
+    name, rows, points
+):
     rows = swap(rows, len(rows) - 1, committed_acc=60.0, committed_valid=True, fossil_params=100)
     before, _, _ = play_rule(rule(name), rows)
     better, _, _ = play_rule(rule(name), swap(rows, len(rows) - 1, committed_acc=60.0 + points))
-    torch.testing.assert_close((better - before)[-1], torch.tensor([points / 100], dtype=torch.float64))
+    torch.testing.assert_close(
+        (better - before)[-1], torch.tensor([points / 100], dtype=torch.float64)
+    )
     assert torch.equal(better[:-1], before[:-1])
     if len(rows) > 1:
         assert torch.equal(play_rule(rule(name), swap(rows, 0, committed_acc=99.0))[0], before)
@@ -198,7 +240,9 @@ def test_a_point_of_committed_accuracy_at_the_horizon_is_worth_a_hundredth_and_n
 @given(rows=steps(rollbacks=True), extra=st.integers(1, 50_000))
 def test_more_fossil_parameters_never_raise_a_reward(name, rows, extra):
     before, _, _ = play_rule(rule(name), rows)
-    heavier, _, _ = play_rule(rule(name), [row.replace(fossil_params=row.fossil_params + extra) for row in rows])
+    heavier, _, _ = play_rule(
+        rule(name), [row.replace(fossil_params=row.fossil_params + extra) for row in rows]
+    )
     assert (heavier <= before + 1e-12).all()
     if name == "rent":
         assert torch.equal(heavier, before)
@@ -206,18 +250,28 @@ def test_more_fossil_parameters_never_raise_a_reward(name, rows, extra):
 
 @every_rule
 @given(rows=steps(rollbacks=True), extra=st.integers(1, 50_000))
-def test_more_live_parameters_lower_the_reward_of_rent_and_change_nothing_elsewhere(name, rows, extra):
+def test_more_live_parameters_lower_the_reward_of_rent_and_change_nothing_elsewhere(
+    name, rows, extra
+):
     before, _, _ = play_rule(rule(name), rows)
-    busier, _, _ = play_rule(rule(name), [row.replace(live_params=row.live_params + extra) for row in rows])
+    busier, _, _ = play_rule(
+        rule(name), [row.replace(live_params=row.live_params + extra) for row in rows]
+    )
     charged = torch.stack([(row.param_price > 0) & ~row.rolled_back for row in rows])
     assert torch.equal(busier < before, charged if name == "rent" else torch.zeros_like(charged))
     assert (busier <= before).all()
 
 
-@given(live=st.integers(0, 10**6), price=st.sampled_from([0.0, 0.1, 2.0]), length=st.integers(1, 200))
+@given(
+    live=st.integers(0, 10**6), price=st.sampled_from([0.0, 0.1, 2.0]), length=st.integers(1, 200)
+)
 def test_rent_over_a_whole_episode_is_the_price_that_sparse_charges_once(live, price, length):
-    own = build_rule(RewardSpec(rule="rent"), param_budget=BUDGET, episode_length=length, gamma=GAMMA)
-    row = make_reward_inputs(live_params=live, param_price=price, fossil_params=live, committed_acc=50.0)
+    own = build_rule(
+        RewardSpec(rule="rent"), param_budget=BUDGET, episode_length=length, gamma=GAMMA
+    )
+    row = make_reward_inputs(
+        live_params=live, param_price=price, fossil_params=live, committed_acc=50.0
+    )
     _, parts, _ = own(row, own.init(1, 3))
     assert (parts["rent"] * length).item() == pytest.approx(-price * live / BUDGET, rel=1e-12)
     final, _, _ = own(row.replace(horizon=~row.horizon), own.init(1, 3))
@@ -233,7 +287,9 @@ def test_a_lower_loss_never_lowers_the_reward_of_its_step(rows, lower):
 
 
 @given(loss=st.floats(0.0, 1e6), baseline=st.sampled_from([0.5, 2.3, 10.8]))
-def test_difference_19_the_loss_counts_from_its_baseline_and_the_first_step_is_finite(loss, baseline):
+def test_difference_19_the_loss_counts_from_its_baseline_and_the_first_step_is_finite(
+    loss, baseline
+):
     first = paid("loss", val_loss=loss, baseline_loss=baseline, target_loss=0.3)
     assert 0.0 <= first <= GAMMA
     assert (first > 0) == (loss < baseline)
@@ -242,16 +298,25 @@ def test_difference_19_the_loss_counts_from_its_baseline_and_the_first_step_is_f
     assert progress.tolist() == [0.0, 1.0]
 
 
-@given(accuracy=st.integers(0, 100), params=st.integers(0, 10**6), price=st.sampled_from([0.0, 0.1, 2.0]))
+@given(
+    accuracy=st.integers(0, 100),
+    params=st.integers(0, 10**6),
+    price=st.sampled_from([0.0, 0.1, 2.0]),
+)
 def test_the_value_of_a_network_is_its_accuracy_less_its_price_inside_one(accuracy, params, price):
     row = make_reward_inputs(committed_acc=float(accuracy), fossil_params=params, param_price=price)
     got = network_value(row, param_budget=BUDGET)
-    assert got.item() == pytest.approx(max(-1.0, accuracy / 100 - price * params / BUDGET), abs=1e-12)
+    assert got.item() == pytest.approx(
+        max(-1.0, accuracy / 100 - price * params / BUDGET), abs=1e-12
+    )
     assert parameter_cost(row, param_budget=BUDGET).item() == pytest.approx(price * params / BUDGET)
 
 
 def test_a_horizon_without_a_measured_network_pays_no_value():
-    assert paid("sparse", horizon=True, committed_acc=math.nan, committed_valid=False, fossil_params=9) == 0.0
+    assert (
+        paid("sparse", horizon=True, committed_acc=math.nan, committed_valid=False, fossil_params=9)
+        == 0.0
+    )
 
 
 # rollback
@@ -259,11 +324,17 @@ def test_a_horizon_without_a_measured_network_pays_no_value():
 
 @every_rule
 @given(rows=steps(), penalty=st.sampled_from([0.0, 1.0, 2.5]), data=st.data())
-def test_difference_06_a_rollback_pays_the_penalty_and_the_potential_back_and_nothing_else(name, rows, penalty, data):
+def test_difference_06_a_rollback_pays_the_penalty_and_the_potential_back_and_nothing_else(
+    name, rows, penalty, data
+):
     at = data.draw(st.integers(0, len(rows) - 1))
     own = rule(name, governor_penalty=penalty, op_cost=0.01)
-    before, _, ledger = play_rule(own, rows[:at]) if at else (torch.zeros(0, 1), None, own.init(1, 3))
-    rewards, parts, after = play_rule(own, [*rows[:at], *swap(rows[at : at + 1], 0, rolled_back=True)])
+    before, _, ledger = (
+        play_rule(own, rows[:at]) if at else (torch.zeros(0, 1), None, own.init(1, 3))
+    )
+    rewards, parts, after = play_rule(
+        own, [*rows[:at], *swap(rows[at : at + 1], 0, rolled_back=True)]
+    )
     assert rewards[at].item() == pytest.approx(-penalty - ledger["phi"].item(), abs=1e-12)
     assert torch.equal(rewards[:at], before.to(rewards.dtype))
     assert after["phi"] == 0
@@ -283,10 +354,15 @@ def test_difference_06_being_rolled_back_is_worse_than_any_finish_above_zero(nam
 # anytime
 
 
-@given(rows=steps(), accuracies=st.lists(st.integers(0, 800).map(lambda n: n / 8), min_size=7, max_size=7))
+@given(
+    rows=steps(),
+    accuracies=st.lists(st.integers(0, 800).map(lambda n: n / 8), min_size=7, max_size=7),
+)
 def test_the_rewards_of_an_episode_without_fees_sum_to_its_anytime_value(rows, accuracies):
     rows = [swap(rows, t, next_val_acc=accuracies[t])[t] for t in range(len(rows))]
-    own = build_rule(RewardSpec(rule="anytime"), param_budget=BUDGET, episode_length=len(rows), gamma=GAMMA)
+    own = build_rule(
+        RewardSpec(rule="anytime"), param_budget=BUDGET, episode_length=len(rows), gamma=GAMMA
+    )
     rewards, _, _ = play_rule(own, rows)
     worth = torch.stack([epoch_value(row, param_budget=BUDGET) for row in rows])
     assert rewards.sum().item() == pytest.approx(worth.mean().item(), abs=1e-12)
@@ -303,18 +379,39 @@ def test_the_rewards_of_an_episode_without_fees_sum_to_its_anytime_value(rows, a
         ({"next_val_acc": 0.0, "live_params": 10 * BUDGET, "param_price": 2.0}, -20.0),
         ({"next_val_acc": 60.0, "op": 1, "op_executed": True}, 0.6 - 0.01 * STEPS),
         ({"next_val_acc": 60.0, "op": 1, "op_executed": False}, 0.6),
-        ({"next_val_acc": 60.0, "live_params": 4000, "op": 1, "op_executed": True, "rolled_back": True}, -1.0 * STEPS),
+        (
+            {
+                "next_val_acc": 60.0,
+                "live_params": 4000,
+                "op": 1,
+                "op_executed": True,
+                "rolled_back": True,
+            },
+            -1.0 * STEPS,
+        ),
     ],
 )
 def test_a_step_pays_its_share_of_what_the_network_in_use_is_worth(fields, want):
-    assert paid("anytime", spec={"op_cost": 0.01}, **fields) * STEPS == pytest.approx(want, abs=1e-9)
+    assert paid("anytime", spec={"op_cost": 0.01}, **fields) * STEPS == pytest.approx(
+        want, abs=1e-9
+    )
 
 
 def test_keeping_a_seed_that_is_not_needed_costs_and_what_helps_pays_before_it_is_delivered():
     own = build_rule(RewardSpec(rule="anytime"), **asdict(TERMS))
-    earned = dict(zip(ARCHETYPES, archetype_returns(own, list(ARCHETYPES.values())).tolist(), strict=True))
+    earned = dict(
+        zip(ARCHETYPES, archetype_returns(own, list(ARCHETYPES.values())).tolist(), strict=True)
+    )
     assert earned["good, never fossilized"] == pytest.approx(earned["good"])
-    ranks = ("three good", "good", "wait only", "farm loop", "useless, held", "harmful, held", "good, rolled back")
+    ranks = (
+        "three good",
+        "good",
+        "wait only",
+        "farm loop",
+        "useless, held",
+        "harmful, held",
+        "good, rolled back",
+    )
     assert all(earned[better] > earned[worse] + 5e-4 for better, worse in pairwise(ranks))
 
 
@@ -344,7 +441,8 @@ def test_what_is_not_valid_is_not_read(name, rows, wrong):
     garbage = []
     for row in rows:
         spoiled = {
-            value: torch.where(getattr(row, flag), getattr(row, value), wrong) for value, flag in OPTIONAL.items()
+            value: torch.where(getattr(row, flag), getattr(row, value), wrong)
+            for value, flag in OPTIONAL.items()
         }
         garbage.append(row.replace(**spoiled))
     rewards, _, _ = play_rule(rule(name), garbage)

@@ -17,7 +17,13 @@ places = [(env, slot) for env in range(ENVS) for slot in range(SLOTS)]
 
 def other_numbers(slots, dice):
     """The slots with measurements of their own, so that no two leaves are alike."""
-    known = ("contribution", "alpha", "accuracy_at_germination", "accuracy_at_stage_start", "interaction_sum")
+    known = (
+        "contribution",
+        "alpha",
+        "accuracy_at_germination",
+        "accuracy_at_stage_start",
+        "interaction_sum",
+    )
     return slots.replace(
         **{leaf: torch.rand(ENVS, SLOTS, generator=dice) for leaf in known},
         contribution_valid=torch.rand(ENVS, SLOTS, generator=dice) < 0.5,
@@ -25,7 +31,9 @@ def other_numbers(slots, dice):
 
 
 def with_numbers(epoch, dice):
-    """The epoch with made-up measurements of slots before and after it, and made-up interactions."""
+    """The epoch with made-up measurements of slots before and after it, and made-up
+    interactions.
+    """
     before = epoch.before.replace(slots=other_numbers(epoch.before.slots, dice))
     governed, attribution = epoch.step.governed, epoch.step.measured
     step = epoch.step._replace(
@@ -71,7 +79,9 @@ class Scene:
     def unmeasured(self, epoch):
         """The state before an epoch of which nothing was measured."""
         signals = epoch.before.signals
-        return epoch.before.replace(signals=signals.replace(measured=torch.zeros_like(signals.measured)))
+        return epoch.before.replace(
+            signals=signals.replace(measured=torch.zeros_like(signals.measured))
+        )
 
 
 @pytest.fixture(scope="module")
@@ -80,13 +90,28 @@ def scene():
 
 
 def test_slots_are_shown_as_they_were_before_the_step(scene):
-    same = ("stage", "previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "age", "contribution", "alpha")
-    more = ("accuracy_at_germination", "accuracy_at_stage_start", "interaction_sum", "contribution_valid")
+    same = (
+        "stage",
+        "previous_stage",
+        "epochs_in_stage",
+        "previous_epochs_in_stage",
+        "age",
+        "contribution",
+        "alpha",
+    )
+    more = (
+        "accuracy_at_germination",
+        "accuracy_at_stage_start",
+        "interaction_sum",
+        "contribution_valid",
+    )
     for epoch, shown in zip(scene.epochs, scene.shown, strict=True):
         for leaf in same + more:
             assert torch.equal(getattr(shown.slots, leaf), getattr(epoch.before.slots, leaf)), leaf
         for leaf in ("stage", "contribution", "contribution_valid"):
-            assert torch.equal(getattr(shown.slots, f"next_{leaf}"), getattr(epoch.step.governed.slots, leaf)), leaf
+            assert torch.equal(
+                getattr(shown.slots, f"next_{leaf}"), getattr(epoch.step.governed.slots, leaf)
+            ), leaf
     assert any((shown.slots.stage != shown.slots.next_stage).any() for shown in scene.shown)
 
 
@@ -102,7 +127,9 @@ def test_difference_07_an_op_stands_on_the_slot_on_which_it_took_effect_and_nowh
 
 
 def test_difference_09_an_op_that_was_declined_stands_on_no_slot(scene):
-    epoch = next(e for e in scene.epochs if (e.step.outcome.target.any(-1) & e.step.outcome.executed).any())
+    epoch = next(
+        e for e in scene.epochs if (e.step.outcome.target.any(-1) & e.step.outcome.executed).any()
+    )
     declined = epoch.step.outcome.replace(executed=torch.zeros_like(epoch.step.outcome.executed))
     assert (scene.inputs(epoch, outcome=declined).slots.op == Op.WAIT).all()
 
@@ -113,8 +140,13 @@ def test_difference_17_parameters_of_slots_come_from_the_table_with_their_gates(
         slots = epoch.before.slots
         for env, slot in places:
             gate = slots.algorithm[env, slot] == Algorithm.GATE
-            count = scene.setup.net.counts[slot][slots.blueprint[env, slot]] + gate * scene.setup.net.gate_counts[slot]
-            assert shown.slots.params[env, slot] == (count if slots.stage[env, slot] in SEEDS else 0)
+            count = (
+                scene.setup.net.counts[slot][slots.blueprint[env, slot]]
+                + gate * scene.setup.net.gate_counts[slot]
+            )
+            assert shown.slots.params[env, slot] == (
+                count if slots.stage[env, slot] in SEEDS else 0
+            )
             gated += int(gate)
         assert torch.equal(shown.host_params, epoch.step.host_params)
     assert gated
@@ -128,7 +160,9 @@ def test_accuracies_lie_on_both_sides_of_the_step_and_steps_count_from_one(scene
         assert torch.equal(shown.val_acc, before.val_acc)
         assert torch.equal(shown.next_val_acc, epoch.step.measured.val_acc)
         assert torch.equal(shown.uncommitted_improvement, before.val_acc - before.committed_acc)
-        history = [before.val_acc] + [e.before.signals.val_acc for e in scene.epochs[max(0, t - 2) : t]]
+        history = [before.val_acc] + [
+            e.before.signals.val_acc for e in scene.epochs[max(0, t - 2) : t]
+        ]
         assert torch.equal(shown.stable_val_acc, torch.stack(history).amin(0))
         assert shown.uncommitted_valid.all()
     assert any((shown.stable_val_acc < shown.val_acc).any() for shown in scene.shown)
@@ -153,7 +187,9 @@ def test_a_rolled_back_env_shows_the_accuracy_of_its_snapshot_and_no_interaction
     back = torch.arange(ENVS) % 2 == 0
     signals = epoch.step.governed.signals.replace(val_acc=torch.full((ENVS,), 12.5))
     report = epoch.step.report.replace(rolled_back=back)
-    shown = scene.inputs(epoch, report=report, governed=epoch.step.governed.replace(signals=signals))
+    shown = scene.inputs(
+        epoch, report=report, governed=epoch.step.governed.replace(signals=signals)
+    )
     assert torch.equal(shown.next_val_acc, torch.where(back, 12.5, epoch.step.measured.val_acc))
     assert (shown.interaction[back] == 0).all()
     assert torch.equal(shown.interaction[~back], epoch.step.measured.interaction[~back])

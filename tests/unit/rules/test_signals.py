@@ -25,7 +25,9 @@ def blank(envs: int = 1) -> Signals:
 
 
 def seen(signals: Signals, loss: float, accuracy: float, *, spec=SPEC, **more) -> Signals:
-    return update_signals(signals, torch.tensor([loss]), make_attribution([accuracy], **more), spec=spec)
+    return update_signals(
+        signals, torch.tensor([loss]), make_attribution([accuracy], **more), spec=spec
+    )
 
 
 def after(rows, *, spec=SPEC) -> Signals:
@@ -152,11 +154,21 @@ def test_the_recent_minimum_is_over_valid_measurements(rows, epochs):
 
 @given(rows=measurements)
 def test_what_others_write_is_left_alone(rows):
-    start = blank().replace(last_op=torch.tensor([3]), rollbacks=torch.tensor([2]), train_loss=torch.tensor([0.5]))
+    start = blank().replace(
+        last_op=torch.tensor([3]), rollbacks=torch.tensor([2]), train_loss=torch.tensor([0.5])
+    )
     signals = start
     for loss, accuracy in rows:
         signals = seen(signals, loss, accuracy)
-    for name in ("last_op", "last_outcome", "rollbacks", "rolled_back", "train_loss", "train_acc", "train_measured"):
+    for name in (
+        "last_op",
+        "last_outcome",
+        "rollbacks",
+        "rolled_back",
+        "train_loss",
+        "train_acc",
+        "train_measured",
+    ):
         assert torch.equal(getattr(signals, name), getattr(start, name)), name
 
 

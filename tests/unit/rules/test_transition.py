@@ -22,7 +22,13 @@ MOVES = {
     S.EMBARGOED: {S.RESETTING},
     S.RESETTING: {S.DORMANT},
 }
-MARKS = ("stage", "previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "accuracy_at_stage_start")
+MARKS = (
+    "stage",
+    "previous_stage",
+    "epochs_in_stage",
+    "previous_epochs_in_stage",
+    "accuracy_at_stage_start",
+)
 
 
 def test_the_matrix_of_moves_is_the_table():
@@ -31,7 +37,9 @@ def test_the_matrix_of_moves_is_the_table():
 
 
 @given(slot_states(), st.integers(-2, 12), st.data())
-def test_a_move_succeeds_iff_it_is_legal_and_asked_for_and_an_illegal_one_changes_nothing(slots, to, data):
+def test_a_move_succeeds_iff_it_is_legal_and_asked_for_and_an_illegal_one_changes_nothing(
+    slots, to, data
+):
     shape = slots.stage.shape
     flags = st.lists(st.booleans(), min_size=slots.stage.numel(), max_size=slots.stage.numel())
     where = torch.tensor(data.draw(flags)).view(shape)
@@ -39,13 +47,22 @@ def test_a_move_succeeds_iff_it_is_legal_and_asked_for_and_an_illegal_one_change
     after = transition(slots, where, torch.full(shape, to), accuracy)
     for e in range(shape[0]):
         for s in range(shape[1]):
-            was, now = ({name: getattr(part, name)[e, s].item() for name in SLOT_LEAVES} for part in (slots, after))
+            was, now = (
+                {name: getattr(part, name)[e, s].item() for name in SLOT_LEAVES}
+                for part in (slots, after)
+            )
             if not where[e, s] or to not in MOVES[S(was["stage"])]:
                 assert now == was
                 continue
             occupied = to in (S.GERMINATED, S.TRAINING, S.BLENDING, S.HOLDING, S.FOSSILIZED)
             start = accuracy[e].item() if occupied else was["accuracy_at_stage_start"]
-            assert [now[name] for name in MARKS] == [to, was["stage"], 0, was["epochs_in_stage"], start]
+            assert [now[name] for name in MARKS] == [
+                to,
+                was["stage"],
+                0,
+                was["epochs_in_stage"],
+                start,
+            ]
             assert all(now[name] == was[name] for name in SLOT_LEAVES if name not in MARKS)
 
 

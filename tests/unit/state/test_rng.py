@@ -1,4 +1,6 @@
-"""Counter-based streams: the published answers, no shared blocks, and the distributions built on the bits."""
+"""Counter-based streams: the published answers, no shared blocks, and the distributions built on
+the bits.
+"""
 
 import math
 
@@ -35,7 +37,9 @@ PLACES = st.tuples(
 
 def stream_at(place, seed=0):
     env, purpose, round, epoch, minibatch = place
-    return rng.stream(rng.env_keys(seed, env, 1), purpose, round=round, epoch=epoch, minibatch=minibatch)
+    return rng.stream(
+        rng.env_keys(seed, env, 1), purpose, round=round, epoch=epoch, minibatch=minibatch
+    )
 
 
 def chi_square(values, bins):
@@ -80,13 +84,17 @@ def plain_philox(counter, key):
 @pytest.mark.parametrize("form", FORMS)
 @given(counter=st.tuples(*[WORDS] * 4), key=st.tuples(*[WORDS] * 2))
 def test_philox_in_wrapped_arithmetic_equals_philox_in_whole_numbers(form, counter, key):
-    assert tuple(form(torch.tensor(counter), torch.tensor(key)).tolist()) == plain_philox(counter, key)
+    assert tuple(form(torch.tensor(counter), torch.tensor(key)).tolist()) == plain_philox(
+        counter, key
+    )
 
 
 def test_many_words_are_the_same_in_either_form():
     counter = torch.arange(3 * 9000 * 4).view(3, 9000, 4)
     key = torch.tensor([[[7, 2**32 - 1]], [[0, 1]], [[5, 5]]])
-    assert torch.equal(rng.philox(counter, key), philox._torch_philox(counter, key.expand(3, 9000, 2)))
+    assert torch.equal(
+        rng.philox(counter, key), philox._torch_philox(counter, key.expand(3, 9000, 2))
+    )
 
 
 @given(first=PLACES, second=PLACES)
@@ -123,7 +131,9 @@ def test_a_lane_does_not_depend_on_which_lanes_are_drawn_with_it(place, first, l
 def test_lanes_picked_out_equal_lanes_drawn_in_order(place, lanes):
     stream = stream_at(place)
     picked = torch.tensor([lanes])
-    assert torch.equal(rng.random_bits_at(stream, picked), rng.random_bits(stream, 201).gather(-1, picked))
+    assert torch.equal(
+        rng.random_bits_at(stream, picked), rng.random_bits(stream, 201).gather(-1, picked)
+    )
 
 
 def test_an_env_alone_draws_what_it_draws_beside_others():
@@ -183,9 +193,18 @@ def test_normal_and_gumbel_noise_have_their_moments():
 
 def test_draws_never_wait_for_the_host():
     key = rng.env_keys(0, 0, 4, device="meta")
-    stream = rng.stream(key, Purpose.DATA, round=torch.zeros(4, dtype=torch.int64, device="meta"), minibatch=2)
-    assert rng.normal(stream, 5).shape == rng.gumbel(stream, 5).shape == rng.uniform(stream, 5).shape == (4, 5)
-    assert rng.random_bits_at(stream, torch.zeros(4, 7, dtype=torch.int64, device="meta")).shape == (4, 7)
+    stream = rng.stream(
+        key, Purpose.DATA, round=torch.zeros(4, dtype=torch.int64, device="meta"), minibatch=2
+    )
+    assert (
+        rng.normal(stream, 5).shape
+        == rng.gumbel(stream, 5).shape
+        == rng.uniform(stream, 5).shape
+        == (4, 5)
+    )
+    assert rng.random_bits_at(
+        stream, torch.zeros(4, 7, dtype=torch.int64, device="meta")
+    ).shape == (4, 7)
 
 
 def test_difference_20_no_global_generator_is_read_or_seeded():

@@ -10,7 +10,9 @@ from morphogen.state import env, rng, schema
 from morphogen.state.tree_ops import replace
 from morphogen.testing.builders import tree_equality
 
-SIZES = schema.Sizes(3, ("r0c0", "r0c1"), host_params=7, seed_params=(5, 9), window=4, classes=10, table=6)
+SIZES = schema.Sizes(
+    3, ("r0c0", "r0c1"), host_params=7, seed_params=(5, 9), window=4, classes=10, table=6
+)
 CLASSES = {
     "host": env.HostState,
     "slots": env.Slots,
@@ -53,7 +55,10 @@ def test_no_leaf_of_a_state_is_a_python_object():
         (lambda s: s.replace(slots=s.slots.replace(age=s.slots.age.float())), "slots.age"),
         (lambda s: s.replace(slots=s.slots.replace(alpha=s.slots.alpha[:, :1])), "slots.alpha"),
         (lambda s: s.replace(host=s.host.replace(params=s.host.params[:, :-1])), "host.params"),
-        (lambda s: s.replace(signals=s.signals.replace(stabilized=s.signals.plateau)), "signals.stabilized"),
+        (
+            lambda s: s.replace(signals=s.signals.replace(stabilized=s.signals.plateau)),
+            "signals.stabilized",
+        ),
         (lambda s: s.replace(key=s.key[:, :2]), "key"),
     ],
 )
@@ -78,5 +83,7 @@ def test_a_state_with_new_parts_shares_the_others_and_leaves_the_old_one_as_it_w
     before, after = tree_equality.leaves(state), tree_equality.leaves(result)
     assert before.keys() == after.keys()
     assert {path for path, leaf in after.items() if leaf is not before[path]} == {"slots.stage"}
-    with pytest.raises(AttributeError, match=r"EnvState: expected some of host, seeds, slots.* got hots"):
+    with pytest.raises(
+        AttributeError, match=r"EnvState: expected some of host, seeds, slots.* got hots"
+    ):
         replace(state, hots=slots)

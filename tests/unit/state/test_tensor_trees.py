@@ -1,4 +1,6 @@
-"""Trees in safetensors files that somebody else may have written: nothing runs, no memory is taken on a false claim."""
+"""Trees in safetensors files that somebody else may have written: nothing runs, no memory is taken
+on a false claim.
+"""
 
 import itertools
 import json
@@ -27,7 +29,9 @@ LEAVES = st.one_of(
 )
 NAMES = st.text(max_size=3).filter(lambda name: "." not in name)
 TREES = st.recursive(
-    LEAVES, lambda one: st.lists(one, max_size=3) | st.dictionaries(NAMES, one, max_size=3), max_leaves=8
+    LEAVES,
+    lambda one: st.lists(one, max_size=3) | st.dictionaries(NAMES, one, max_size=3),
+    max_leaves=8,
 )
 
 
@@ -50,11 +54,16 @@ def test_every_tree_of_tensors_and_plain_values_comes_back(tree, tmp_path_factor
 
 def test_arrays_and_transposed_tensors_come_back_as_tensors(tmp_path):
     save_tree({"a": np.arange(3), "b": torch.arange(6).view(2, 3).T}, tmp_path / "x")
-    assert same(load_tree(tmp_path / "x", label="file"), {"a": torch.arange(3), "b": torch.arange(6).view(2, 3).T})
+    assert same(
+        load_tree(tmp_path / "x", label="file"),
+        {"a": torch.arange(3), "b": torch.arange(6).view(2, 3).T},
+    )
 
 
 def test_the_axes_of_a_tensor_keep_their_order_in_memory(tmp_path):
-    tensors = [torch.arange(24).view(2, 3, 4).permute(*order) for order in itertools.permutations(range(3))]
+    tensors = [
+        torch.arange(24).view(2, 3, 4).permute(*order) for order in itertools.permutations(range(3))
+    ]
     save_tree(tensors, tmp_path / "x")
     loaded = load_tree(tmp_path / "x", label="file")
     assert same(loaded, tensors)
@@ -91,10 +100,13 @@ def refusal(path):
 def safetensors_file(path, tree, data=bytes(24), length=None, **tensors):
     """A file of the format with this header, whatever it claims."""
     entries = {
-        name: dict(zip(("dtype", "shape", "data_offsets"), claim, strict=True)) for name, claim in tensors.items()
+        name: dict(zip(("dtype", "shape", "data_offsets"), claim, strict=True))
+        for name, claim in tensors.items()
     }
     header = json.dumps({"__metadata__": {"tree": tree}, **entries}).encode()
-    path.write_bytes((len(header) if length is None else length).to_bytes(8, "little") + header + data)
+    path.write_bytes(
+        (len(header) if length is None else length).to_bytes(8, "little") + header + data
+    )
     return path
 
 
@@ -115,7 +127,9 @@ CLAIMS = {
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_a_false_claim_is_refused_and_takes_no_memory(tmp_path, claim):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert "cannot be read: " in refusal(safetensors_file(tmp_path / "x", REFERENCE, a=CLAIMS[claim]))
+    assert "cannot be read: " in refusal(
+        safetensors_file(tmp_path / "x", REFERENCE, a=CLAIMS[claim])
+    )
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
 
 
@@ -125,13 +139,17 @@ def test_a_header_that_is_longer_than_the_file_or_damaged_is_refused(tmp_path, l
 
 
 def test_an_honest_claim_is_met(tmp_path):
-    tree = load_tree(safetensors_file(tmp_path / "x", REFERENCE, a=("F32", [2, 3], [0, 24])), label="file")
+    tree = load_tree(
+        safetensors_file(tmp_path / "x", REFERENCE, a=("F32", [2, 3], [0, 24])), label="file"
+    )
     assert same(tree, {"a": torch.zeros(2, 3)})
 
 
 def test_two_tensors_that_share_their_bytes_are_refused(tmp_path):
     claim = ("F32", [6], [0, 24])
-    refusal(safetensors_file(tmp_path / "x", '[{"$tensor": "a"}, {"$tensor": "b"}]', a=claim, b=claim))
+    refusal(
+        safetensors_file(tmp_path / "x", '[{"$tensor": "a"}, {"$tensor": "b"}]', a=claim, b=claim)
+    )
 
 
 TREES_WITH_FAULTS = {
@@ -162,10 +180,14 @@ class Code:
         return os.mkdir, ("made",)
 
 
-def test_a_file_of_an_older_format_is_refused_in_one_sentence_and_runs_no_code(tmp_path, monkeypatch):
+def test_a_file_of_an_older_format_is_refused_in_one_sentence_and_runs_no_code(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     torch.save({"a": Code()}, "x.pt")
-    assert "expected a safetensors file, got a file of an older format" in refusal(tmp_path / "x.pt")
+    assert "expected a safetensors file, got a file of an older format" in refusal(
+        tmp_path / "x.pt"
+    )
     assert os.listdir() == ["x.pt"]
 
 

@@ -8,10 +8,16 @@ from morphogen.state.tree_ops import choose, clear_rows
 MASK = torch.tensor([True, False])
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int32, torch.int64, torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.int32, torch.int64, torch.float32, torch.float64]
+)
 def test_a_number_takes_the_dtype_of_the_other_side_in_a_graph_too(dtype):
     leaf = torch.tensor([1, 1]).to(dtype)
-    for call in (lambda x: choose(MASK, 0, x), lambda x: choose(MASK, x, 0), lambda x: clear_rows(MASK, x)):
+    for call in (
+        lambda x: choose(MASK, 0, x),
+        lambda x: choose(MASK, x, 0),
+        lambda x: clear_rows(MASK, x),
+    ):
         eager, graph = call(leaf), torch.compile(call, backend="eager", fullgraph=True)(leaf)
         assert eager.dtype == graph.dtype == dtype
         assert torch.equal(eager, graph)

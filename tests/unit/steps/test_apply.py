@@ -12,7 +12,13 @@ from morphogen.rules.legality import legal
 from morphogen.steps.apply import apply_action
 from morphogen.steps.tick_step import tick
 from morphogen.testing.builders.permute import permute
-from morphogen.testing.builders.scenes import SLOT_LEAVES, make_limits, make_slot, make_slots, make_state
+from morphogen.testing.builders.scenes import (
+    SLOT_LEAVES,
+    make_limits,
+    make_slot,
+    make_slots,
+    make_state,
+)
 from morphogen.testing.builders.tree_equality import differing_leaves, trees_equal
 from morphogen.testing.strategies import actions, limits, slot_states
 from morphogen.vocab.action import (
@@ -32,11 +38,38 @@ from morphogen.vocab.stage import Algorithm, AlphaMode, Check, Curve, Gate, Stag
 
 S = Stage
 PLAIN = LifecycleSpec()
-MARKS = {"stage", "previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "accuracy_at_stage_start"}
-READY = {"stage": S.TRAINING, "epochs_in_stage": 10, "age": 12, "blueprint": 3, "algorithm": 1, "tempo": 5}
+MARKS = {
+    "stage",
+    "previous_stage",
+    "epochs_in_stage",
+    "previous_epochs_in_stage",
+    "accuracy_at_stage_start",
+}
+READY = {
+    "stage": S.TRAINING,
+    "epochs_in_stage": 10,
+    "age": 12,
+    "blueprint": 3,
+    "algorithm": 1,
+    "tempo": 5,
+}
 READY |= {"blend_target": 0.7, "blend_curve": 3, "gradient_valid": True, "gradient_health": 1.0}
-HELD = {"stage": S.HOLDING, "epochs_in_stage": 3, "age": 20, "blueprint": 3, "algorithm": 1, "tempo": 5, "alpha": 1.0}
-HELD |= {"alpha_start": 1.0, "alpha_target": 1.0, "alpha_steps": 5, "alpha_done": 5, "contribution_valid": True}
+HELD = {
+    "stage": S.HOLDING,
+    "epochs_in_stage": 3,
+    "age": 20,
+    "blueprint": 3,
+    "algorithm": 1,
+    "tempo": 5,
+    "alpha": 1.0,
+}
+HELD |= {
+    "alpha_start": 1.0,
+    "alpha_target": 1.0,
+    "alpha_steps": 5,
+    "alpha_done": 5,
+    "contribution_valid": True,
+}
 
 
 def action(op, slot=0, **heads):
@@ -47,7 +80,9 @@ def action(op, slot=0, **heads):
 
 
 def act(before, heads, spec=PLAIN, **knobs):
-    return apply_action(before, decode(heads, before.slots, make_limits(before.slots, **knobs)), lifecycle=spec)
+    return apply_action(
+        before, decode(heads, before.slots, make_limits(before.slots, **knobs)), lifecycle=spec
+    )
 
 
 def leaves(slots) -> dict:
@@ -62,13 +97,24 @@ def changed(before, after) -> dict:
 def told(outcome) -> tuple:
     return tuple(
         kind(getattr(outcome, name).item())
-        for name, kind in (("outcome", Outcome), ("effective_op", Op), ("reason", Reason), ("gate", Gate))
+        for name, kind in (
+            ("outcome", Outcome),
+            ("effective_op", Op),
+            ("reason", Reason),
+            ("gate", Gate),
+        )
     )
 
 
 def test_germinate_fills_an_empty_slot_and_marks_the_accuracy():
     before = make_state(make_slot(), 37.5)
-    heads = action(Op.GERMINATE, blueprint=5, style=Style.GATED_GATE, tempo=Tempo.SLOW, alpha_target=AlphaTarget.HALF)
+    heads = action(
+        Op.GERMINATE,
+        blueprint=5,
+        style=Style.GATED_GATE,
+        tempo=Tempo.SLOW,
+        alpha_target=AlphaTarget.HALF,
+    )
     after, outcome = act(before, heads)
     assert changed(before, after) == {
         "stage": S.GERMINATED,
@@ -82,7 +128,10 @@ def test_germinate_fills_an_empty_slot_and_marks_the_accuracy():
         "accuracy_at_stage_start": 37.5,
     }
     assert told(outcome) == (Outcome.EXECUTED, Op.GERMINATE, Reason.NONE, Gate.NONE)
-    assert (after.signals.last_op.item(), after.signals.last_outcome.item()) == (Op.GERMINATE, Outcome.EXECUTED)
+    assert (after.signals.last_op.item(), after.signals.last_outcome.item()) == (
+        Op.GERMINATE,
+        Outcome.EXECUTED,
+    )
 
 
 def test_advance_from_germinated_only_moves_the_stage():
@@ -118,12 +167,24 @@ def test_advance_into_blending_starts_the_first_ramp():
 
 
 def test_advance_into_holding_rests_alpha_at_one():
-    near = {**HELD, "stage": S.BLENDING, "alpha": 1 - 5e-7, "alpha_start": 0.0, "alpha_target": 1 - 5e-7}
+    near = {
+        **HELD,
+        "stage": S.BLENDING,
+        "alpha": 1 - 5e-7,
+        "alpha_start": 0.0,
+        "alpha_target": 1 - 5e-7,
+    }
     before = make_state(make_slot(**near))
     after, outcome = act(before, action(Op.ADVANCE))
     assert changed(before, after).keys() == MARKS | {"alpha", "alpha_start", "alpha_target"}
     now = leaves(after.slots)
-    assert [now[n] for n in ("stage", "alpha", "alpha_start", "alpha_target", "alpha_mode")] == [S.HOLDING, 1, 1, 1, 0]
+    assert [now[n] for n in ("stage", "alpha", "alpha_start", "alpha_target", "alpha_mode")] == [
+        S.HOLDING,
+        1,
+        1,
+        1,
+        0,
+    ]
     assert told(outcome) == (Outcome.EXECUTED, Op.ADVANCE, Reason.NONE, Gate.HOLD)
 
 
@@ -143,8 +204,12 @@ def test_fossilize_only_moves_the_stage():
         ({**HELD, "contribution_valid": False}, Op.FOSSILIZE, Gate.FOSSILIZE, {Check.CONTRIBUTION_UNMEASURED}),
     ],
 )  # fmt: skip
-def test_difference_09_a_declined_action_leaves_the_state_that_waiting_leaves(row, op, gate_code, bits):
-    """The env is not changed and not paid for a move that its gate declined; only the feedback tells it apart."""
+def test_difference_09_a_declined_action_leaves_the_state_that_waiting_leaves(
+    row, op, gate_code, bits
+):
+    """The env is not changed and not paid for a move that its gate declined; only the feedback
+    tells it apart.
+    """
     before = make_state(make_slot(**row))
     after, outcome = act(before, action(op))
     waited, _ = act(before, action(Op.WAIT))
@@ -180,20 +245,33 @@ def test_a_partial_target_takes_a_held_seed_back_to_blending():
 
 def test_a_full_target_keeps_a_held_seed_in_holding():
     before = make_state(make_slot(**HELD))
-    heads = action(Op.SET_ALPHA_TARGET, style=Style.GATED_GATE, alpha_target=AlphaTarget.FULL, alpha_speed=3)
+    heads = action(
+        Op.SET_ALPHA_TARGET, style=Style.GATED_GATE, alpha_target=AlphaTarget.FULL, alpha_speed=3
+    )
     after, outcome = act(before, heads)
     now = leaves(after.slots)
-    assert [now[n] for n in ("stage", "alpha", "alpha_mode", "algorithm")] == [S.HOLDING, 1.0, AlphaMode.HOLD, 3]
+    assert [now[n] for n in ("stage", "alpha", "alpha_mode", "algorithm")] == [
+        S.HOLDING,
+        1.0,
+        AlphaMode.HOLD,
+        3,
+    ]
     assert outcome.executed.item()
 
 
 def test_an_instant_target_is_reached_at_once():
     resting = {**HELD, "stage": S.BLENDING, "alpha": 0.5, "alpha_target": 0.5}
     after, _ = act(
-        make_state(make_slot(**resting)), action(Op.SET_ALPHA_TARGET, alpha_target=AlphaTarget.FULL, alpha_speed=0)
+        make_state(make_slot(**resting)),
+        action(Op.SET_ALPHA_TARGET, alpha_target=AlphaTarget.FULL, alpha_speed=0),
     )
     now = leaves(after.slots)
-    assert [now[n] for n in ("stage", "alpha", "alpha_start", "alpha_mode")] == [S.BLENDING, 1.0, 0.5, AlphaMode.HOLD]
+    assert [now[n] for n in ("stage", "alpha", "alpha_start", "alpha_mode")] == [
+        S.BLENDING,
+        1.0,
+        0.5,
+        AlphaMode.HOLD,
+    ]
 
 
 @pytest.mark.parametrize("row", [{**HELD}, {**READY, "age": 12}], ids=["held", "at alpha 0"])
@@ -204,7 +282,12 @@ def test_prune_removes_at_once_what_is_not_blended_in_or_has_no_time(row, speed)
     now = leaves(after.slots)
     assert outcome.executed.item()
     if row["stage"] == S.HOLDING and speed:
-        assert [now[n] for n in ("stage", "alpha", "alpha_target", "alpha_mode")] == [S.BLENDING, 1, 0, AlphaMode.DOWN]
+        assert [now[n] for n in ("stage", "alpha", "alpha_target", "alpha_mode")] == [
+            S.BLENDING,
+            1,
+            0,
+            AlphaMode.DOWN,
+        ]
         return
     assert now["stage"] == S.PRUNED
     kept = {"blueprint", "algorithm", "tempo", "age", "blend_target", "blend_curve"}
@@ -214,7 +297,9 @@ def test_prune_removes_at_once_what_is_not_blended_in_or_has_no_time(row, speed)
 
 
 @pytest.mark.parametrize(
-    "row", [{"stage": S.FOSSILIZED, "age": 99, "alpha": 1.0}, {}, {**HELD, "age": 4}], ids=["fossil", "empty", "young"]
+    "row",
+    [{"stage": S.FOSSILIZED, "age": 99, "alpha": 1.0}, {}, {**HELD, "age": 4}],
+    ids=["fossil", "empty", "young"],
 )
 def test_prune_of_a_fossil_an_empty_slot_or_a_young_seed_changes_nothing(row):
     before = make_state(make_slot(**row))
@@ -228,7 +313,10 @@ def test_without_a_measured_accuracy_only_waiting_is_done():
     after, outcome = act(before, action(Op.FOSSILIZE))
     assert told(outcome) == (Outcome.VETOED, Op.WAIT, Reason.UNMEASURED, Gate.NONE)
     assert differing_leaves(before.slots, after.slots) == set()
-    assert (after.signals.last_op.item(), after.signals.last_outcome.item()) == (Op.FOSSILIZE, Outcome.VETOED)
+    assert (after.signals.last_op.item(), after.signals.last_outcome.item()) == (
+        Op.FOSSILIZE,
+        Outcome.VETOED,
+    )
     assert told(act(before, action(Op.WAIT))[1])[0] is Outcome.EXECUTED
     assert told(act(before, action(Op.GERMINATE))[1])[0] is Outcome.INVALID
 
@@ -238,24 +326,36 @@ def test_every_legal_pair_is_executed_unless_its_gate_says_no(data, slots):
     allow = data.draw(limits(slots))
     spec = LifecycleSpec(permissive_gates=data.draw(st.booleans()))
     legality = legal(slots, allow)
-    op, place = data.draw(st.sampled_from(list(Op))), data.draw(st.integers(0, slots.stage.shape[1] - 1))
+    op, place = (
+        data.draw(st.sampled_from(list(Op))),
+        data.draw(st.integers(0, slots.stage.shape[1] - 1)),
+    )
     heads = action(op, place, blueprint=allow.allowed_blueprints[0]).repeat(len(slots), 1)
     before = make_state(slots)
     after, outcome = apply_action(before, decode(heads, slots, allow), lifecycle=spec)
-    to = {S.GERMINATED: S.TRAINING, S.TRAINING: S.BLENDING, S.BLENDING: S.HOLDING, S.HOLDING: S.FOSSILIZED}
+    to = {
+        S.GERMINATED: S.TRAINING,
+        S.TRAINING: S.BLENDING,
+        S.BLENDING: S.HOLDING,
+        S.HOLDING: S.FOSSILIZED,
+    }
     up = torch.tensor([[to.get(S(s), S.UNKNOWN) for s in row] for row in slots.stage.tolist()])
     passed = check_gate(slots, before.signals.val_acc, up, spec=spec)[0][:, place]
     for e in range(len(slots)):
         allowed = op is Op.WAIT or bool(legality[e, op, place])
         gated = op in (Op.ADVANCE, Op.FOSSILIZE) and not passed[e]
-        expected = Outcome.INVALID if not allowed else Outcome.DECLINED if gated else Outcome.EXECUTED
+        expected = (
+            Outcome.INVALID if not allowed else Outcome.DECLINED if gated else Outcome.EXECUTED
+        )
         assert outcome.outcome[e].item() == expected
         if expected is not Outcome.EXECUTED:
             assert trees_equal(forgetful(after)[e], forgetful(before)[e])
 
 
 def forgetful(world):
-    """The state without the memory of what was tried last, which is all that a refused action leaves behind."""
+    """The state without the memory of what was tried last, which is all that a refused action
+    leaves behind.
+    """
     unknown = torch.full_like(world.signals.last_op, -1)
     return world.replace(signals=world.signals.replace(last_op=unknown, last_outcome=unknown))
 
@@ -267,7 +367,10 @@ def test_what_an_irrelevant_head_holds_never_reaches_the_next_state(data, slots)
     noise = data.draw(actions(slots, -(2**40), 2**40))
     relevant = torch.tensor(RELEVANT)[heads[:, 0].clamp(0, 5)]
     worlds = [
-        tick(apply_action(make_state(slots), decode(given, slots, allow), lifecycle=PLAIN)[0], lifecycle=PLAIN)[0]
+        tick(
+            apply_action(make_state(slots), decode(given, slots, allow), lifecycle=PLAIN)[0],
+            lifecycle=PLAIN,
+        )[0]
         for given in (heads, torch.where(relevant, heads, noise))
     ]
     assert trees_equal(*worlds)

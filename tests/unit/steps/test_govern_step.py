@@ -34,14 +34,30 @@ R = 2.303
 SPEC = GovernorSpec()
 QUICK = GovernorSpec(min_samples=2, window=4, panics=2, snapshot_every=1)
 NAN, INF = float("nan"), float("inf")
-FOSSIL = {"stage": S.FOSSILIZED, "epochs_in_stage": 2, "age": 30, "blueprint": 3, "alpha": 1.0, "alpha_target": 1.0}
-BLEND = {"stage": S.BLENDING, "epochs_in_stage": 2, "age": 14, "blueprint": 4, "alpha": 0.5, "alpha_target": 0.5}
+FOSSIL = {
+    "stage": S.FOSSILIZED,
+    "epochs_in_stage": 2,
+    "age": 30,
+    "blueprint": 3,
+    "alpha": 1.0,
+    "alpha_target": 1.0,
+}
+BLEND = {
+    "stage": S.BLENDING,
+    "epochs_in_stage": 2,
+    "age": 14,
+    "blueprint": 4,
+    "alpha": 0.5,
+    "alpha_target": 0.5,
+}
 
 
 def world(slots=None, baseline=R, spec=SPEC):
     """Envs right after their reset."""
     start = make_state(make_slot() if slots is None else slots, window=spec.window)
-    instance = start.instance.replace(baseline_loss=torch.full_like(start.instance.baseline_loss, baseline))
+    instance = start.instance.replace(
+        baseline_loss=torch.full_like(start.instance.baseline_loss, baseline)
+    )
     return first_snapshot(start.replace(instance=instance))
 
 
@@ -89,7 +105,9 @@ def signs(losses, spec=SPEC, baseline=R):
     return seen
 
 
-# --- vital signs ------------------------------------------------------------------------------------------------------
+# --- vital signs
+#
+# ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -128,7 +146,9 @@ def test_a_full_record_is_averaged_over_its_length():
 
 
 def by_hand(losses, baseline=R, spec=SPEC):
-    """lifecycle.md 8.1 in plain Python: (sign, panic) of every epoch; a loss None is a starved epoch at loss 1."""
+    """lifecycle.md 8.1 in plain Python: (sign, panic) of every epoch; a loss None is a starved
+    epoch at loss 1.
+    """
     window, streak, seen = [], 0, []
     for given_loss in losses:
         loss = 1.0 if given_loss is None else given_loss
@@ -136,11 +156,19 @@ def by_hand(losses, baseline=R, spec=SPEC):
         mean = statistics.fmean(window) if window else 0.0
         if n >= spec.min_samples:
             sd = statistics.pstdev(window)
-            most = max((1 + spec.chance_band) * baseline, mean + spec.sensitivity * sd, spec.multiplier * mean)
+            most = max(
+                (1 + spec.chance_band) * baseline,
+                mean + spec.sensitivity * sd,
+                spec.multiplier * mean,
+            )
         band = spec.chance_band * baseline
         if not math.isfinite(loss):
             sign = Panic.NONFINITE
-        elif n >= spec.min_samples and mean < spec.good_below * baseline and abs(loss - baseline) < band:
+        elif (
+            n >= spec.min_samples
+            and mean < spec.good_below * baseline
+            and abs(loss - baseline) < band
+        ):
             sign = Panic.CHANCE
         elif loss > most:
             sign, streak = Panic.DIVERGENCE, streak + 1
@@ -164,7 +192,9 @@ loss_values = st.sampled_from([0.25, 0.5, 1.0, 1.5, 2.25, 2.5, 4.5, 5.0, 9.0, NA
 def test_signs_are_those_of_the_rules_written_out(losses, spec):
     now, seen = world(spec=spec), []
     for loss in losses:
-        now, report = judge(now, 1.0 if loss is None else loss, spec, skipped=18 if loss is None else 17)
+        now, report = judge(
+            now, 1.0 if loss is None else loss, spec, skipped=18 if loss is None else 17
+        )
         seen.append((Panic(report.anomaly.item()), Panic(report.panic.item())))
         assert report.rolled_back.item() == (seen[-1][1] is not Panic.NONE)
     assert seen == by_hand(losses, spec=spec)
@@ -207,9 +237,14 @@ def test_the_record_keeps_the_last_losses_only():
 
 
 @pytest.mark.slow
-@given(st.lists(st.sampled_from([0.25, 1.0, 2.3, 2.25, 5.0, 40.0]), max_size=9), st.sampled_from([0.5, 2.0, 4.7]))
+@given(
+    st.lists(st.sampled_from([0.25, 1.0, 2.3, 2.25, 5.0, 40.0]), max_size=9),
+    st.sampled_from([0.5, 2.0, 4.7]),
+)
 def test_scaling_losses_and_the_loss_of_guessing_changes_no_decision(losses, factor):
-    assert signs(losses, QUICK) == signs([loss * factor for loss in losses], QUICK, baseline=R * factor)
+    assert signs(losses, QUICK) == signs(
+        [loss * factor for loss in losses], QUICK, baseline=R * factor
+    )
 
 
 def test_an_epoch_without_one_applied_step_is_an_anomaly_and_one_with_a_single_step_is_not():
@@ -222,24 +257,37 @@ def test_an_epoch_without_one_applied_step_is_an_anomaly_and_one_with_a_single_s
 @pytest.mark.parametrize("overflowed", [1, 18])
 def test_an_epoch_whose_steps_overflowed_is_no_anomaly(overflowed):
     _, report = judge(world(), 1.0, skipped=18, overflowed=overflowed)
-    assert (report.anomaly.item(), report.panic.item(), report.streak.item()) == (Panic.NONE, Panic.NONE, 0)
+    assert (report.anomaly.item(), report.panic.item(), report.streak.item()) == (
+        Panic.NONE,
+        Panic.NONE,
+        0,
+    )
 
 
 def test_a_rollback_does_not_restore_the_loss_scale():
     start = world()
-    scaling = start.scaling.replace(loss_scale=torch.full((1,), 32.0), good_minibatches=torch.full((1,), 7))
+    scaling = start.scaling.replace(
+        loss_scale=torch.full((1,), 32.0), good_minibatches=torch.full((1,), 7)
+    )
     after, report = judge(start.replace(scaling=scaling), NAN)
     assert report.rolled_back.item()
     assert (after.scaling.loss_scale.item(), after.scaling.good_minibatches.item()) == (32.0, 7)
 
 
-# --- snapshots --------------------------------------------------------------------------------------------------------
+# --- snapshots
+#
+# ----------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-@given(st.lists(loss_values.filter(lambda loss: loss is not None), max_size=12), st.sampled_from([SPEC, QUICK]))
+@given(
+    st.lists(loss_values.filter(lambda loss: loss is not None), max_size=12),
+    st.sampled_from([SPEC, QUICK]),
+)
 def test_difference_06_only_states_judged_normal_are_snapshotted(losses, spec):
-    """After any rollback the host is, bit for bit, that of the reset or of an epoch whose loss was normal."""
+    """After any rollback the host is, bit for bit, that of the reset or of an epoch whose loss was
+    normal.
+    """
     now = world(spec=spec)
     hosts = {-1: now.host.params.clone()}
     for epoch, loss in enumerate(losses):
@@ -276,7 +324,9 @@ def test_a_fossil_is_in_the_snapshot_of_the_first_normal_epoch():
     assert not report.snapshot_taken.item()
 
 
-# --- rollback ---------------------------------------------------------------------------------------------------------
+# --- rollback
+#
+# ----------------------------------------------------------------------------
 
 
 def nan_everywhere(now):
@@ -294,7 +344,10 @@ def finite(tree):
 @given(slot_states(max_envs=2), slot_states(max_envs=2))
 def test_a_rollback_restores_host_fossils_and_signals_and_prunes_the_rest(then, now_slots):
     envs, count = min(len(then), len(now_slots)), min(then.stage.shape[1], now_slots.stage.shape[1])
-    then, later = then[:envs].apply(lambda x: x[:, :count]), now_slots[:envs].apply(lambda x: x[:, :count])
+    then, later = (
+        then[:envs].apply(lambda x: x[:, :count]),
+        now_slots[:envs].apply(lambda x: x[:, :count]),
+    )
     fossil = then.stage == S.FOSSILIZED
     later = later.apply(lambda x, y: torch.where(fossil, y, x), then)  # fossils stay
     start = world(then)
@@ -305,7 +358,10 @@ def test_a_rollback_restores_host_fossils_and_signals_and_prunes_the_rest(then, 
     assert report.rolled_back.all()
     assert trees_equal(after.host, start.host)
     occupied = (later.stage >= S.GERMINATED) & (later.stage <= S.FOSSILIZED)
-    assert torch.equal(after.slots.stage[occupied & ~fossil], torch.full_like(after.slots.stage, 7)[occupied & ~fossil])
+    assert torch.equal(
+        after.slots.stage[occupied & ~fossil],
+        torch.full_like(after.slots.stage, 7)[occupied & ~fossil],
+    )
     assert torch.equal(after.slots.stage[~occupied], later.stage[~occupied])
     assert torch.equal(report.seeds_pruned, (occupied & ~fossil).sum(-1))
     for name in SLOT_LEAVES:
@@ -316,7 +372,9 @@ def test_a_rollback_restores_host_fossils_and_signals_and_prunes_the_rest(then, 
             assert torch.equal(after.seeds[name, key], rows)
     news = {"last_op": -1, "last_outcome": -1, "rolled_back": True, "rollbacks": 1}
     for name, leaf in after.signals.items():
-        expected = torch.full_like(leaf, news[name]) if name in news else getattr(start.signals, name)
+        expected = (
+            torch.full_like(leaf, news[name]) if name in news else getattr(start.signals, name)
+        )
         assert torch.equal(leaf, expected)
     assert not after.governor.window.any()
     assert not after.governor.count.any()
@@ -348,7 +406,9 @@ def test_a_rollback_leaves_the_other_envs_bit_equal(at):
         now, _ = judge(trained(now), 1.0 + epoch / 10)
     now = trained(now)
     calm, _ = judge(now, [1.0, 1.0, 1.0])
-    hurt = now.replace(host=now.host.apply(lambda p: torch.where(torch.tensor([[0], [1], [0]]) == 1, NAN, p)))
+    hurt = now.replace(
+        host=now.host.apply(lambda p: torch.where(torch.tensor([[0], [1], [0]]) == 1, NAN, p))
+    )
     after, report = judge(hurt, [1.0, NAN, 1.0])
     assert report.rolled_back.tolist() == [False, True, False]
     for e in (0, 2):
@@ -385,13 +445,20 @@ def test_a_fossil_made_in_an_epoch_that_panics_is_pruned():
     fresh = trained(start.replace(slots=make_slot(**FOSSIL)))
     after, report = judge(fresh, NAN)
     assert (after.slots.stage.item(), after.slots.previous_stage.item()) == (S.PRUNED, S.FOSSILIZED)
-    assert (report.seeds_pruned.item(), after.slots.blueprint.item(), after.slots.alpha.item()) == (1, 3, 0.0)
+    assert (report.seeds_pruned.item(), after.slots.blueprint.item(), after.slots.alpha.item()) == (
+        1,
+        3,
+        0.0,
+    )
     assert not after.seeds["r0c0", "params"].any()
     assert torch.equal(after.host.params, start.host.params)
 
 
 @pytest.mark.slow
-@given(st.lists(loss_values.filter(lambda loss: loss is not None), min_size=1, max_size=10), st.integers(0, 9))
+@given(
+    st.lists(loss_values.filter(lambda loss: loss is not None), min_size=1, max_size=10),
+    st.integers(0, 9),
+)
 def test_a_fossil_present_after_a_normal_epoch_is_in_the_snapshot_after_it(losses, kept_at):
     now = world(make_slot(**{**FOSSIL, "stage": S.HOLDING}), spec=GovernorSpec(snapshot_every=100))
     for t, loss in enumerate(losses):
@@ -407,7 +474,8 @@ def shuffled(now, order):
     """The same envs with their slots in another order, wherever slots are kept."""
     names = list(now.seeds.keys())
     moved = lambda seeds: TensorDict(  # noqa: E731
-        {name: seeds[names[s]] for name, s in zip(names, order, strict=True)}, batch_size=seeds.batch_size
+        {name: seeds[names[s]] for name, s in zip(names, order, strict=True)},
+        batch_size=seeds.batch_size,
     )
     watch = now.governor
     return now.replace(
@@ -418,12 +486,18 @@ def shuffled(now, order):
 
 
 @pytest.mark.slow
-@given(st.data(), slot_states(max_envs=2), st.lists(loss_values.filter(lambda loss: loss is not None), max_size=3))
+@given(
+    st.data(),
+    slot_states(max_envs=2),
+    st.lists(loss_values.filter(lambda loss: loss is not None), max_size=3),
+)
 def test_permuting_slots_permutes_what_the_governor_does_and_nothing_else(data, slots, losses):
     order = data.draw(st.permutations(range(slots.stage.shape[1])))
     now = world(slots, spec=QUICK)
     fossils = (slots.stage == S.HOLDING) & data.draw(st.booleans())
-    now = now.replace(slots=slots.replace(stage=torch.where(fossils, int(S.FOSSILIZED), slots.stage)))
+    now = now.replace(
+        slots=slots.replace(stage=torch.where(fossils, int(S.FOSSILIZED), slots.stage))
+    )
     for loss in [*losses, NAN]:
         moved, moved_report = judge(shuffled(now, order), loss, QUICK)
         now, report = judge(now, loss, QUICK)
@@ -432,7 +506,9 @@ def test_permuting_slots_permutes_what_the_governor_does_and_nothing_else(data, 
 
 
 def test_difference_06_a_lost_env_is_finite_again_before_anything_is_observed():
-    """The rollback is decided in the epoch of the loss; what the policy sees next is the snapshot, seeds gone."""
+    """The rollback is decided in the epoch of the loss; what the policy sees next is the snapshot,
+    seeds gone.
+    """
     start = world(make_slots([[BLEND, FOSSIL, {}]]))
     after, report = judge(nan_everywhere(start), NAN)
     assert report.rolled_back.item()
@@ -491,7 +567,11 @@ def test_without_a_limit_every_panic_is_a_rollback():
 def test_a_governor_that_is_off_reports_and_does_nothing():
     start = trained(world(make_slot(**BLEND)))
     after, report = judge(start, NAN, GovernorSpec(enabled=False))
-    assert (report.panic.item(), report.rolled_back.item(), report.seeds_pruned.item()) == (Panic.NONFINITE, False, 0)
+    assert (report.panic.item(), report.rolled_back.item(), report.seeds_pruned.item()) == (
+        Panic.NONFINITE,
+        False,
+        0,
+    )
     assert trees_equal(after.host, start.host)
     assert differing_leaves(after.slots, start.slots) == set()
 

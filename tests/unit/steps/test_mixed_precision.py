@@ -33,11 +33,15 @@ def scaled_by(state, scale, good=0):
     """The state with these loss scales; a number for all envs or one each."""
     like = state.scaling
     scale = torch.as_tensor(scale, dtype=torch.float32).expand_as(like.loss_scale).clone()
-    return state.replace(scaling=like.replace(loss_scale=scale, good_minibatches=torch.full_like(scale, good).long()))
+    return state.replace(
+        scaling=like.replace(loss_scale=scale, good_minibatches=torch.full_like(scale, good).long())
+    )
 
 
 def train(state, precision, *, batches=2, broken=(), net=NET):
-    """One epoch -> state, metrics, minibatches.  broken: bool [batches][E], inputs of an env are infinite."""
+    """One epoch -> state, metrics, minibatches.  broken: bool [batches][E], inputs of an env are
+    infinite.
+    """
     net = replace(net, precision=precision)
     plan = small_states.plan(state, net)
     progress, seen = start_epoch(state, plan, net=net), []
@@ -53,7 +57,9 @@ def train(state, precision, *, batches=2, broken=(), net=NET):
 
 def trained_leaves(state, env=slice(None)):
     parts = [state.host.to_tensordict(), *(state.seeds[name] for name in NET.names)]
-    return torch.cat([part[leaf][env].flatten() for part in parts for leaf in ("params", "momentum")])
+    return torch.cat(
+        [part[leaf][env].flatten() for part in parts for leaf in ("params", "momentum")]
+    )
 
 
 def broken_incubating_seed(envs=2):
@@ -69,11 +75,16 @@ def broken_incubating_seed(envs=2):
 @given(st.lists(st.tuples(*[st.booleans()] * 3), min_size=1, max_size=6), st.integers(0, 24))
 def test_every_overflow_halves_the_scale_of_its_env_alone(broken, power):
     after, metrics, _ = train(
-        scaled_by(small_states.fresh(NET, 3), 2.0**power), SCALED, batches=len(broken), broken=broken
+        scaled_by(small_states.fresh(NET, 3), 2.0**power),
+        SCALED,
+        batches=len(broken),
+        broken=broken,
     )
     missed = [sum(env) for env in zip(*broken, strict=True)]
     assert metrics.skipped.tolist() == missed
-    assert after.scaling.loss_scale.tolist() == [max(1.0, 2.0 ** (power - count)) for count in missed]
+    assert after.scaling.loss_scale.tolist() == [
+        max(1.0, 2.0 ** (power - count)) for count in missed
+    ]
 
 
 @pytest.mark.parametrize(("scale", "doubled"), [(1.0, 2.0), (START, 2 * START), (2.0**24, 2.0**24)])
@@ -81,12 +92,17 @@ def test_two_thousand_good_minibatches_double_the_scale(scale, doubled):
     early, *_ = train(scaled_by(small_states.fresh(NET, 2), scale, good=1_997), SCALED, batches=2)
     assert early.scaling.loss_scale.tolist() == [scale] * 2
     late, *_ = train(early, SCALED, batches=1)
-    assert (late.scaling.loss_scale.tolist(), late.scaling.good_minibatches.tolist()) == ([doubled] * 2, [0, 0])
+    assert (late.scaling.loss_scale.tolist(), late.scaling.good_minibatches.tolist()) == (
+        [doubled] * 2,
+        [0, 0],
+    )
 
 
 def test_an_overflow_restarts_the_count_of_good_minibatches():
     broken = [(True, False), (False, False)]
-    after, *_ = train(scaled_by(small_states.fresh(NET, 2), START, good=1_900), SCALED, broken=broken)
+    after, *_ = train(
+        scaled_by(small_states.fresh(NET, 2), START, good=1_900), SCALED, broken=broken
+    )
     assert after.scaling.good_minibatches.tolist() == [1, 1_902]
 
 
@@ -149,19 +165,26 @@ def test_a_step_that_no_lower_scale_would_mend_is_no_overflow():
 
 
 def test_gradients_that_are_zero_in_float16_reach_the_host_through_the_scale():
-    """Small steps: without a scale the gradients of a nearly perfect host vanish below the least float16."""
+    """Small steps: without a scale the gradients of a nearly perfect host vanish below the least
+    float16.
+    """
     state, net = small_states.fresh(NET, 2), replace(NET, precision=FLOAT16)
     batch = small_states.batch(NET, 2)
     sure = torch.nn.functional.one_hot(torch.zeros_like(batch.labels), 10).float()[:, 0] * 16.0
     params = state.host.params.clone()
     params[:, -10:] = sure  # biases of the head: label 0 for any input
-    state, batch = state.replace(host=state.host.replace(params=params)), batch.replace(labels=batch.labels * 0)
+    state, batch = (
+        state.replace(host=state.host.replace(params=params)),
+        batch.replace(labels=batch.labels * 0),
+    )
     plan = small_states.plan(state, net)
     norms = []
     for scale in (1.0, START):
         progress = start_epoch(scaled_by(state, scale), plan, net=net)
         norms.append(train_minibatch(progress, batch, plan, net=net, **KNOBS)[1].norm)
-    exact = train_minibatch(start_epoch(state, plan, net=NET), batch, plan, net=NET, **KNOBS)[1].norm
+    exact = train_minibatch(start_epoch(state, plan, net=NET), batch, plan, net=NET, **KNOBS)[
+        1
+    ].norm
     lost, kept = ((norm - exact).abs() / exact for norm in norms)
     assert (kept < 0.05).all()
     assert (lost > 0.2).all()
@@ -188,17 +211,25 @@ def test_a_newborn_seed_is_the_identity(precision, stage):
     here = torch.arange(3).expand(21, 3) == 0
     algorithm = torch.arange(3).repeat(7)[:, None] + 1
     bare = small_states.fresh(NET, 21)
-    fields = [torch.where(here, *pair) for pair in ((int(stage), 1), (1 + kinds[:, None], -1), (algorithm, 0))]
+    fields = [
+        torch.where(here, *pair)
+        for pair in ((int(stage), 1), (1 + kinds[:, None], -1), (algorithm, 0))
+    ]
     alpha = 0.0 if stage == Stage.TRAINING else 0.7 if stage == Stage.BLENDING else 1.0
     born = small_states.grow(bare, NET, *fields, torch.where(here, alpha, 0.0))
-    (_, _, (alone,)), (grown, _, (stats,)) = (train(scaled_by(s, 16.0), precision, batches=1) for s in (bare, born))
+    (_, _, (alone,)), (grown, _, (stats,)) = (
+        train(scaled_by(s, 16.0), precision, batches=1) for s in (bare, born)
+    )
     assert stats.loss.equal(alone.loss)
     assert stats.correct.equal(alone.correct)
-    assert (grown.seeds["r0c0"]["params"] != born.seeds["r0c0"]["params"]).any(-1).all()  # and each one learns
+    # and each one learns
+    assert (grown.seeds["r0c0"]["params"] != born.seeds["r0c0"]["params"]).any(-1).all()
 
 
 def low_step(env, inputs, labels, dtype):
-    """Step of a module whose pass runs on copies in another dtype; statistics as torch takes them."""
+    """Step of a module whose pass runs on copies in another dtype; statistics as torch takes
+    them.
+    """
     low = copy.deepcopy(env.host).to(dtype)
     logits = low(inputs.to(dtype) if inputs.is_floating_point() else inputs).float()
     loss = env.host.loss(logits, labels)
@@ -237,9 +268,11 @@ def test_training_in_low_precision_never_asks_the_host_and_is_one_graph(precisio
     state, net = small_states.mixed(NET, 4), replace(NET, precision=precision)
     plan, batch = small_states.plan(state, net), small_states.batch(NET, 4)
     ghost, shadow = (
-        tree.apply(lambda leaf: torch.empty_like(leaf, device="meta"), device="meta") for tree in (state, batch)
+        tree.apply(lambda leaf: torch.empty_like(leaf, device="meta"), device="meta")
+        for tree in (state, batch)
     )
     train_minibatch(start_epoch(ghost, plan, net=net), shadow, plan, net=net, **KNOBS)
     step = partial(train_minibatch, batch=batch, plan=plan, net=net, **KNOBS)
     torch.compiler.reset()
-    torch.compile(step, fullgraph=True, backend="eager")(start_epoch(state, plan, net=net))  # raises at a break
+    # raises at a break
+    torch.compile(step, fullgraph=True, backend="eager")(start_epoch(state, plan, net=net))

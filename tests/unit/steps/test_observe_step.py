@@ -20,7 +20,14 @@ from morphogen.testing.builders.scenes import make_limits, make_slots, make_stat
 from morphogen.testing.strategies import limits, slot_states
 from morphogen.vocab import observation as vocabulary
 from morphogen.vocab.limits import Limits
-from morphogen.vocab.observation import ENV, FEATURES, INSTANCE, INSTANCE_SOURCES, SLOT, column_index
+from morphogen.vocab.observation import (
+    ENV,
+    FEATURES,
+    INSTANCE,
+    INSTANCE_SOURCES,
+    SLOT,
+    column_index,
+)
 from morphogen.vocab.stage import Stage
 
 HOST = CnnSpec(base=4, blocks=3, kernel=3, pools=0, channels_in=1, size=8, classes=10)
@@ -83,7 +90,11 @@ def signals(draw, whole):
 @st.composite
 def worlds(draw, max_envs: int = 3):
     whole = make_state(draw(slot_states(max_envs)))
-    epoch = torch.tensor(draw(st.lists(st.integers(0, 19), min_size=whole.batch_size[0], max_size=whole.batch_size[0])))
+    epoch = torch.tensor(
+        draw(
+            st.lists(st.integers(0, 19), min_size=whole.batch_size[0], max_size=whole.batch_size[0])
+        )
+    )
     whole = whole.replace(signals=draw(signals(whole)), clock=whole.clock.replace(epoch=epoch))
     return whole, draw(limits(whole.slots))
 
@@ -114,7 +125,10 @@ def test_the_table_has_the_documented_places():
         "contribution": 21, "since_measured": 21, "velocity": 24, "interaction": 26, "gradient_health": 28,
         "gradient_ratio": 31, "stage_improvement": 45, "age_improvement": 45,
     }  # fmt: skip
-    marked = {name: [i for i, f in enumerate(features) if f.normalised] for name, features in FEATURES.items()}
+    marked = {
+        name: [i for i, f in enumerate(features) if f.normalised]
+        for name, features in FEATURES.items()
+    }
     assert marked["env"] == [*range(1, 11), 16, 17, 18, 23, 24, 26, 27]
     assert marked["instance"] == list(range(8))
     assert marked["slots"] == [20, 23, 25, 30, 32, 33, 36, 37]
@@ -138,7 +152,9 @@ def test_everything_is_finite_and_a_value_without_flag_is_zero(world):
         assert leaf.isfinite().all()
         for i, feature in enumerate(features):
             if feature.flag:
-                assert (leaf[..., i][leaf[..., column_index(features)[feature.flag]] == 0] == 0).all()
+                assert (
+                    leaf[..., i][leaf[..., column_index(features)[feature.flag]] == 0] == 0
+                ).all()
 
 
 @pytest.mark.slow
@@ -212,8 +228,21 @@ READ_INSTANCE = ["width", "data_share", "label_noise", "param_price", "baseline_
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("leaf", [*READ_SLOTS, *READ_SIGNALS, *READ_INSTANCE])
 def test_a_planted_number_is_removed_and_noticed_in_its_row_only(leaf, bad):
-    running = {"stage": 4, "blueprint": 1, "algorithm": 1, "age": 9, "epochs_in_stage": 3, "alpha": 0.5, "tempo": 5}
-    flags = {"contribution_valid": True, "velocity_valid": True, "interaction_valid": True, "gradient_valid": True}
+    running = {
+        "stage": 4,
+        "blueprint": 1,
+        "algorithm": 1,
+        "age": 9,
+        "epochs_in_stage": 3,
+        "alpha": 0.5,
+        "tempo": 5,
+    }
+    flags = {
+        "contribution_valid": True,
+        "velocity_valid": True,
+        "interaction_valid": True,
+        "gradient_valid": True,
+    }
     whole = make_state(make_slots([[{**running, **flags, "gradient_ratio_valid": True}]] * 2))
     part = "slots" if leaf in READ_SLOTS else "signals" if leaf in READ_SIGNALS else "instance"
     always = {"history_valid": torch.ones(2, 5, dtype=torch.bool)}
@@ -221,13 +250,18 @@ def test_a_planted_number_is_removed_and_noticed_in_its_row_only(leaf, bad):
     whole = whole.replace(signals=whole.signals.replace(**always))
     values = getattr(getattr(whole, part), leaf).clone()
     values[1] = bad
-    clean, found = see(whole), see(whole.replace(**{part: getattr(whole, part).replace(**{leaf: values})}))
+    clean, found = (
+        see(whole),
+        see(whole.replace(**{part: getattr(whole, part).replace(**{leaf: values})})),
+    )
     for name in FEATURES:
         assert getattr(found, name).isfinite().all()
         assert torch.equal(getattr(found, name)[0], getattr(clean, name)[0])
     assert found.finite[0]
     assert torch.equal(found.nonfinite > 0, ~found.finite)
-    changed = any(not torch.equal(getattr(found, name)[1], getattr(clean, name)[1]) for name in FEATURES)
+    changed = any(
+        not torch.equal(getattr(found, name)[1], getattr(clean, name)[1]) for name in FEATURES
+    )
     if changed and not (leaf == "width" and bad != bad):
         flag = {f.name: f.flag for f in (*ENV, *SLOT)}.get(leaf)
         assert not found.finite[1] or (flag and 0.0 in found.slots[1, :, SLOT_AT[flag]])
@@ -236,7 +270,10 @@ def test_a_planted_number_is_removed_and_noticed_in_its_row_only(leaf, bad):
 @pytest.mark.parametrize("leaf", ["best_acc", "committed_acc", "train_acc", "acc_history"])
 def test_an_absurd_number_is_removed_and_noticed_in_its_row_only(leaf):
     whole = make_state(make_slots([[{}], [{}]]))
-    flags = {"train_measured": torch.ones(2, dtype=torch.bool), "history_valid": torch.ones(2, 5, dtype=torch.bool)}
+    flags = {
+        "train_measured": torch.ones(2, dtype=torch.bool),
+        "history_valid": torch.ones(2, 5, dtype=torch.bool),
+    }
     whole = whole.replace(signals=whole.signals.replace(**flags))
     values = getattr(whole.signals, leaf).clone()
     values[1] = 1e30
@@ -294,7 +331,9 @@ def test_the_first_observation_of_an_episode():
 
 
 def test_an_empty_slot_shows_only_that_it_is_empty():
-    found = see(make_state(make_slots([[{}, {"stage": 3, "blueprint": 1, "algorithm": 2, "age": 3}]])))
+    found = see(
+        make_state(make_slots([[{}, {"stage": 3, "blueprint": 1, "algorithm": 2, "age": 3}]]))
+    )
     visible = {0, 9, 38, 43, 44}
     assert set(found.slots[0, 0].nonzero().flatten().tolist()) <= visible
     assert found.blueprints.tolist() == [[-1, 1]]
@@ -305,7 +344,11 @@ def test_an_empty_slot_shows_only_that_it_is_empty():
 @pytest.mark.parametrize("stage", [Stage.PRUNED, Stage.EMBARGOED, Stage.RESETTING])
 def test_what_grew_in_a_cooling_slot_is_no_longer_seen(stage):
     found = [
-        see(make_state(make_slots([[{"stage": int(stage), "blueprint": kind, "algorithm": 1, "tempo": 5}]])))
+        see(
+            make_state(
+                make_slots([[{"stage": int(stage), "blueprint": kind, "algorithm": 1, "tempo": 5}]])
+            )
+        )
         for kind in (1, 5)
     ]
     assert found[0].blueprints.tolist() == found[1].blueprints.tolist() == [[-1]]
@@ -339,7 +382,13 @@ def test_a_running_slot_by_hand():
 
 
 def test_the_host_block_by_hand():
-    rows = [[{"stage": 6, "blueprint": 1, "alpha": 1.0, "algorithm": 3}, {"stage": 2, "blueprint": 3}, {"stage": 8}]]
+    rows = [
+        [
+            {"stage": 6, "blueprint": 1, "alpha": 1.0, "algorithm": 3},
+            {"stage": 2, "blueprint": 3},
+            {"stage": 8},
+        ]
+    ]
     whole = make_state(make_slots(rows))
     more = {
         "best_acc": 80.0, "train_loss": math.e - 1, "train_acc": 30.0, "plateau": 12, "rollbacks": 7,
@@ -347,10 +396,13 @@ def test_the_host_block_by_hand():
     }  # fmt: skip
     flags = {"train_measured": True, "clean_valid": True, "stabilized": True, "rolled_back": True}
     codes = {"last_op": 3, "last_outcome": 2}
-    leaves = {k: torch.tensor([v], dtype=SIGNALS[k].dtype) for k, v in {**more, **flags, **codes}.items()}
+    leaves = {
+        k: torch.tensor([v], dtype=SIGNALS[k].dtype) for k, v in {**more, **flags, **codes}.items()
+    }
     leaves["history_valid"] = torch.ones(1, 5, dtype=torch.bool)
     whole = whole.replace(
-        signals=whole.signals.replace(**leaves), instance=whole.instance.replace(classes=torch.tensor([10]))
+        signals=whole.signals.replace(**leaves),
+        instance=whole.instance.replace(classes=torch.tensor([10])),
     )
     found = see(whole, make_limits(whole.slots, max_seeds=3))
     light, gate, host = 9 * 16 + 8, 4 * 8 + 2 * 8 + 1, HOST.params()
@@ -374,10 +426,14 @@ def test_the_instance_block_by_hand():
     }  # fmt: skip
     given_leaves = {name: torch.tensor(value) for name, value in leaves.items()}
     whole = whole.replace(
-        instance=whole.instance.replace(**given_leaves, classes=torch.tensor([6, 10]), samples=torch.tensor([1000, 1]))
+        instance=whole.instance.replace(
+            **given_leaves, classes=torch.tensor([6, 10]), samples=torch.tensor([1000, 1])
+        )
     )
     found = see(whole).instance
-    assert found[0].tolist() == pytest.approx([0.5, math.log(0.25), 0.1, 0.6, 0.0, 0.0, 1 / 7, 0.5], abs=1e-6)
+    assert found[0].tolist() == pytest.approx(
+        [0.5, math.log(0.25), 0.1, 0.6, 0.0, 0.0, 1 / 7, 0.5], abs=1e-6
+    )
     assert found[1].tolist() == pytest.approx([1.0, 0.0, 0.0, 1.0, 1.0, -7.0, 0.0, 0.0], abs=1e-6)
 
 
@@ -399,8 +455,12 @@ def test_difference_13_an_unmeasured_contribution_is_marked_and_a_stale_one_show
 
 
 def test_observing_never_asks_the_host():
-    whole = make_state(make_slots([[{}, {"stage": int(Stage.BLENDING), "blueprint": 1}]])).to("meta")
-    assert observe(whole, Limits((True, True)), net=net(2), episode_length=LENGTH, param_budget=BUDGET).env.shape == (
+    whole = make_state(make_slots([[{}, {"stage": int(Stage.BLENDING), "blueprint": 1}]])).to(
+        "meta"
+    )
+    assert observe(
+        whole, Limits((True, True)), net=net(2), episode_length=LENGTH, param_budget=BUDGET
+    ).env.shape == (
         1,
         52,
     )

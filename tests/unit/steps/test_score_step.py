@@ -30,7 +30,9 @@ COUNTS = tuple(tuple(10 * (slot + 1) * code for code in range(13)) for slot in r
 GATES = (1, 2, 3)
 
 
-def outcome_of(envs: int, op: Op = Op.WAIT, *, executed: bool = True, slots: int = 3) -> ActionOutcome:
+def outcome_of(
+    envs: int, op: Op = Op.WAIT, *, executed: bool = True, slots: int = 3
+) -> ActionOutcome:
     whole = torch.zeros(envs, dtype=torch.int64)
     return ActionOutcome(
         outcome=whole + int(Outcome.EXECUTED if executed else Outcome.DECLINED),
@@ -70,17 +72,25 @@ def seen(loss: list[float], accuracy: list[float], slots: int = 3) -> Validation
     evaluated[:, 0] = True
     coalition = torch.zeros(len(loss), columns, dtype=torch.int64)
     return Validation(
-        loss=torch.tensor(loss), accuracy=table, coalition=coalition, evaluated=evaluated, batch_size=[len(loss)]
+        loss=torch.tensor(loss),
+        accuracy=table,
+        coalition=coalition,
+        evaluated=evaluated,
+        batch_size=[len(loss)],
     )
 
 
 def seed_sizes(before, after, *counts):
     """Parameters of the seeds on both sides of a step, as `score` takes them."""
-    params, next_params = (seed_params(state.slots, *(counts or (COUNTS, GATES))) for state in (before, after))
+    params, next_params = (
+        seed_params(state.slots, *(counts or (COUNTS, GATES))) for state in (before, after)
+    )
     return {"params": params, "next_params": next_params}
 
 
-def pay(state, *, attribution=None, rolled_back=None, op=Op.WAIT, executed=True, rule="delta", **spec):
+def pay(
+    state, *, attribution=None, rolled_back=None, op=Op.WAIT, executed=True, rule="delta", **spec
+):
     """Score a state in one call; by default nothing was measured to help and nothing went wrong."""
     envs = state.batch_size[0]
     attribution = make_attribution([50.0] * envs) if attribution is None else attribution
@@ -92,7 +102,9 @@ def pay(state, *, attribution=None, rolled_back=None, op=Op.WAIT, executed=True,
         seen([1.0] * envs, [50.0] * envs),
         before=state,
         host_params=torch.full((envs,), 100),
-        rule=build_rule(RewardSpec(rule=rule, **spec), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
+        rule=build_rule(
+            RewardSpec(rule=rule, **spec), param_budget=BUDGET, episode_length=T, gamma=GAMMA
+        ),
         **seed_sizes(state, state),
         param_budget=BUDGET,
         target_loss=0.3,
@@ -100,7 +112,9 @@ def pay(state, *, attribution=None, rolled_back=None, op=Op.WAIT, executed=True,
     )
 
 
-stages = st.lists(st.lists(st.sampled_from(list(Stage)[1:]), min_size=3, max_size=3), min_size=1, max_size=3)
+stages = st.lists(
+    st.lists(st.sampled_from(list(Stage)[1:]), min_size=3, max_size=3), min_size=1, max_size=3
+)
 OCCUPIED = (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
 
 
@@ -109,23 +123,39 @@ OCCUPIED = (Stage.GERMINATED, Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Sta
 
 def test_parameters_are_counted_by_stage_with_the_gate_of_a_gated_seed():
     slots = slots_by_stage(
-        [[Stage.FOSSILIZED, Stage.TRAINING, Stage.PRUNED], [Stage.FOSSILIZED, Stage.DORMANT, Stage.HOLDING]],
-        blueprint=[[Blueprint.CONV_LIGHT, Blueprint.NORM, Blueprint.NORM], [Blueprint.NORM, -1, Blueprint.CONV_LIGHT]],
-        algorithm=[[Algorithm.ADD, Algorithm.GATE, Algorithm.GATE], [Algorithm.GATE, 0, Algorithm.MULTIPLY]],
+        [
+            [Stage.FOSSILIZED, Stage.TRAINING, Stage.PRUNED],
+            [Stage.FOSSILIZED, Stage.DORMANT, Stage.HOLDING],
+        ],
+        blueprint=[
+            [Blueprint.CONV_LIGHT, Blueprint.NORM, Blueprint.NORM],
+            [Blueprint.NORM, -1, Blueprint.CONV_LIGHT],
+        ],
+        algorithm=[
+            [Algorithm.ADD, Algorithm.GATE, Algorithm.GATE],
+            [Algorithm.GATE, 0, Algorithm.MULTIPLY],
+        ],
     )
     _, got = pay(scenes.make_state(slots, measured=False))
     assert got.fossil_params.tolist() == [10, 30 + 1]
     assert got.live_params.tolist() == [10 + 60 + 2, 31 + 30]
     assert got.param_cost.tolist() == pytest.approx([0.1 * 10 / BUDGET, 0.1 * 31 / BUDGET])
-    assert got.network_value.tolist() == pytest.approx([0.5 - 0.1 * 10 / BUDGET, 0.5 - 0.1 * 31 / BUDGET])
+    assert got.network_value.tolist() == pytest.approx(
+        [0.5 - 0.1 * 10 / BUDGET, 0.5 - 0.1 * 31 / BUDGET]
+    )
 
 
 @settings(max_examples=one_in(2))  # each example makes whole states
 @given(rows=stages)
 def test_freezing_a_seed_changes_no_count(rows):
     slots = slots_by_stage(rows, blueprint=[[1, 2, 3]] * len(rows))
-    frozen = slots.replace(alpha_mode=torch.full_like(slots.alpha_mode, AlphaMode.DOWN), alpha=slots.alpha / 2)
-    one, other = pay(scenes.make_state(slots, measured=False))[1], pay(scenes.make_state(frozen, measured=False))[1]
+    frozen = slots.replace(
+        alpha_mode=torch.full_like(slots.alpha_mode, AlphaMode.DOWN), alpha=slots.alpha / 2
+    )
+    one, other = (
+        pay(scenes.make_state(slots, measured=False))[1],
+        pay(scenes.make_state(frozen, measured=False))[1],
+    )
     assert torch.equal(one.live_params, other.live_params)
     assert torch.equal(one.fossil_params, other.fossil_params)
 
@@ -137,7 +167,8 @@ def test_freezing_a_seed_changes_no_count(rows):
 def test_the_value_is_paid_in_the_last_epoch_only(rule):
     for epoch in range(T):
         after, got = pay(
-            scenes.make_state(slots_by_stage([[Stage.DORMANT] * 3]), epoch=epoch, measured=False), rule=rule
+            scenes.make_state(slots_by_stage([[Stage.DORMANT] * 3]), epoch=epoch, measured=False),
+            rule=rule,
         )
         assert got.terminated.item() == (epoch == T - 1)
         assert got.reward.item() == pytest.approx(0.5 if epoch == T - 1 else 0.0)
@@ -146,8 +177,12 @@ def test_the_value_is_paid_in_the_last_epoch_only(rule):
 
 
 def test_difference_09_the_step_is_paid_for_what_was_measured_after_its_action():
-    state = scenes.make_state(slots_by_stage([[Stage.HOLDING, Stage.DORMANT, Stage.DORMANT]]), phi=0.02, measured=False)
-    after, got = pay(state, attribution=make_attribution([58.0], clean=[8.0], contribution=[[8.0, 0.0, 0.0]]))
+    state = scenes.make_state(
+        slots_by_stage([[Stage.HOLDING, Stage.DORMANT, Stage.DORMANT]]), phi=0.02, measured=False
+    )
+    after, got = pay(
+        state, attribution=make_attribution([58.0], clean=[8.0], contribution=[[8.0, 0.0, 0.0]])
+    )
     assert got.reward.item() == pytest.approx(GAMMA * 0.08 - 0.02)
     assert after.ledger["phi"].item() == pytest.approx(0.08)
     assert got.potential.item() == pytest.approx(0.08)
@@ -184,7 +219,9 @@ def test_the_split_of_the_potential_sums_to_it():
 
 
 def test_components_stand_in_the_order_of_the_rule_and_sum_to_the_reward():
-    state = scenes.make_state(slots_by_stage([[Stage.HOLDING] * 3] * 2), phi=0.1, epoch=T - 1, measured=False)
+    state = scenes.make_state(
+        slots_by_stage([[Stage.HOLDING] * 3] * 2), phi=0.1, epoch=T - 1, measured=False
+    )
     _, got = pay(state, rolled_back=[False, True], op=Op.PRUNE, op_cost=0.01)
     assert got.components.shape == (2, 5)
     torch.testing.assert_close(got.components.sum(1), got.reward)
@@ -194,8 +231,13 @@ def test_components_stand_in_the_order_of_the_rule_and_sum_to_the_reward():
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
-def test_difference_19_a_loss_that_is_not_finite_gives_a_finite_reward_that_carries_the_potential(loss):
-    state, envs = scenes.make_state(slots_by_stage([[Stage.DORMANT] * 3] * 2), phi=0.4, measured=False), 2
+def test_difference_19_a_loss_that_is_not_finite_gives_a_finite_reward_that_carries_the_potential(
+    loss,
+):
+    state, envs = (
+        scenes.make_state(slots_by_stage([[Stage.DORMANT] * 3] * 2), phi=0.4, measured=False),
+        2,
+    )
     after, got = score(
         state,
         outcome_of(envs),
@@ -204,7 +246,9 @@ def test_difference_19_a_loss_that_is_not_finite_gives_a_finite_reward_that_carr
         seen([loss, 1.3], [50.0] * envs),
         before=state,
         host_params=torch.full((envs,), 100),
-        rule=build_rule(RewardSpec(rule="loss"), param_budget=BUDGET, episode_length=T, gamma=GAMMA),
+        rule=build_rule(
+            RewardSpec(rule="loss"), param_budget=BUDGET, episode_length=T, gamma=GAMMA
+        ),
         **seed_sizes(state, state),
         param_budget=BUDGET,
         target_loss=0.3,
@@ -217,14 +261,19 @@ def test_difference_19_a_loss_that_is_not_finite_gives_a_finite_reward_that_carr
 
 
 def test_difference_06_a_rollback_terminates_with_the_penalty_on_its_own_step_and_a_fresh_ledger():
-    state = scenes.make_state(slots_by_stage([[Stage.PRUNED] * 3] * 2), phi=0.05, epoch=3, measured=False)
+    state = scenes.make_state(
+        slots_by_stage([[Stage.PRUNED] * 3] * 2), phi=0.05, epoch=3, measured=False
+    )
     remembered = state.signals.replace(committed_acc=torch.tensor([40.0, 40.0]))
     spoiled = make_attribution([math.nan, 50.0], clean=[math.nan, 0.0])
-    after, got = pay(state.replace(signals=remembered), attribution=spoiled, rolled_back=[True, False])
+    after, got = pay(
+        state.replace(signals=remembered), attribution=spoiled, rolled_back=[True, False]
+    )
     assert got.terminated.tolist() == [True, False]
     assert got.reward.tolist() == pytest.approx([-1.0 - 0.05, -0.05])
     assert after.ledger["phi"].tolist() == [0.0, 0.0]
-    assert got.network_value.tolist() == pytest.approx([0.4, 0.5])  # what would be delivered is the snapshot
+    # what would be delivered is the snapshot
+    assert got.network_value.tolist() == pytest.approx([0.4, 0.5])
     assert got.unmeasured.tolist() == [True, False]
     assert all(leaf.isfinite().all() for leaf in got.to_dict().values())
 
@@ -247,7 +296,9 @@ def test_difference_06_a_diverged_env_goes_through_attribute_govern_and_score(ep
         seed_skipped=torch.zeros(2, dtype=torch.bool),
         batch_size=[2],
     )
-    measured, worth = attribute(start, validation, every=1, episode_length=T, signal_spec=SignalSpec())
+    measured, worth = attribute(
+        start, validation, every=1, episode_length=T, signal_spec=SignalSpec()
+    )
     judged, report = govern(measured, validation, metrics, spec=GovernorSpec(), minibatches=4)
     after, got = score(
         judged,
@@ -293,7 +344,13 @@ def test_difference_07_permuting_slots_changes_no_reward(rows, order):
     }
     rest = (report_of([False] * len(rows)), seen([1.0] * len(rows), [53.0] * len(rows)))
     _, one = score(
-        state, outcome_of(len(rows)), out, *rest, before=state, **seed_sizes(state, state, *counts), **kwargs
+        state,
+        outcome_of(len(rows)),
+        out,
+        *rest,
+        before=state,
+        **seed_sizes(state, state, *counts),
+        **kwargs,
     )
     _, other = score(
         shuffled,
@@ -320,7 +377,9 @@ def test_an_env_does_not_see_its_neighbours(rows):
     slots = slots_by_stage(rows, blueprint=[[1, 2, 3]] * len(rows))
     state = scenes.make_state(slots, phi=0.02, measured=False)
     flags = [e == 1 for e in range(len(rows))]
-    out = make_attribution([50.0 + e for e in range(len(rows))], clean=[float(e) for e in range(len(rows))])
+    out = make_attribution(
+        [50.0 + e for e in range(len(rows))], clean=[float(e) for e in range(len(rows))]
+    )
     after, together = pay(state, attribution=out, rolled_back=flags)
     for e in range(len(rows)):
         row = slice(e, e + 1)
@@ -387,7 +446,9 @@ def detection(stage: Stage, contribution: float, uncommitted: float, *, valid: b
         (-3.0, -1.0, False, False, False),
     ],
 )
-def test_detectors_fire_on_inflated_credit_and_on_ransom(contribution, uncommitted, inflated, ransom, critical):
+def test_detectors_fire_on_inflated_credit_and_on_ransom(
+    contribution, uncommitted, inflated, ransom, critical
+):
     got = detection(Stage.HOLDING, contribution, uncommitted)
     assert got.fired.tolist() == [[[inflated, ransom]]]
     assert got.critical.item() == critical
@@ -400,7 +461,9 @@ def test_detectors_fire_on_inflated_credit_and_on_ransom(contribution, uncommitt
     uncommitted=st.floats(-50, 50, width=32),
     valid=st.booleans(),
 )
-def test_detectors_are_silent_without_a_measured_candidate_and_never_fire_both(stage, contribution, uncommitted, valid):
+def test_detectors_are_silent_without_a_measured_candidate_and_never_fire_both(
+    stage, contribution, uncommitted, valid
+):
     got = detection(stage, contribution, uncommitted, valid=valid)
     assert not got.fired.all(-1).any()
     assert got.ratio.isfinite().all()
@@ -421,8 +484,14 @@ def test_detectors_agree_with_the_golden_rows(request):
     rows = list(map(json.loads, path.read_text().splitlines()))
     assert rows
     for row in rows:
-        got = detection(Stage.HOLDING, row["inputs"]["contribution"], row["inputs"]["uncommitted_improvement"])
+        got = detection(
+            Stage.HOLDING, row["inputs"]["contribution"], row["inputs"]["uncommitted_improvement"]
+        )
         want = row["outputs"]
-        assert got.fired.tolist() == [[[want["attribution_ratio_fired"], want["ransomware_fired"]]]], row["id"]
+        assert got.fired.tolist() == [
+            [[want["attribution_ratio_fired"], want["ransomware_fired"]]]
+        ], row["id"]
         assert got.critical.item() == want["ransomware_critical"], row["id"]
-        assert got.ratio.item() == pytest.approx(want["attribution_ratio"] or 0.0, rel=1e-5), row["id"]
+        assert got.ratio.item() == pytest.approx(want["attribution_ratio"] or 0.0, rel=1e-5), row[
+            "id"
+        ]

@@ -1,4 +1,6 @@
-"""The steps of a slot in order: they never read the device, keep dtypes and shapes, and agree with single steps."""
+"""The steps of a slot in order: they never read the device, keep dtypes and shapes, and agree with
+single steps.
+"""
 
 from typing import Any
 
@@ -24,8 +26,12 @@ FADING = {"stage": Stage.BLENDING, "age": 9, "epochs_in_stage": 2, "alpha": 0.5,
 FADING |= {"alpha_mode": AlphaMode.DOWN, "alpha_curve": 2, "alpha_steps": 3, "alpha_done": 1}
 HELD = {"stage": Stage.HOLDING, "age": 20, "epochs_in_stage": 2, "alpha": 1.0, "alpha_target": 1.0}
 
-SLOTS = make_slots([[{}, FADING], [HELD, {}], [{"stage": Stage.EMBARGOED, "epochs_in_stage": 5}, {}]])
-HEADS = torch.tensor([[Op.GERMINATE, 0, 1, 0, 1, 2, 0, 0], [Op.PRUNE, 0, 0, 0, 0, 0, 2, 1], [0] * 8])
+SLOTS = make_slots(
+    [[{}, FADING], [HELD, {}], [{"stage": Stage.EMBARGOED, "epochs_in_stage": 5}, {}]]
+)
+HEADS = torch.tensor(
+    [[Op.GERMINATE, 0, 1, 0, 1, 2, 0, 0], [Op.PRUNE, 0, 0, 0, 0, 0, 2, 1], [0] * 8]
+)
 SPEC = decode(HEADS, SLOTS, ALLOW)
 
 
@@ -42,9 +48,15 @@ def epoch(now, heads, validation, train):
 
 def inputs():
     now = first_snapshot(
-        make_state(make_slots([[{}, FADING], [HELD, {}], [{"stage": Stage.EMBARGOED, "epochs_in_stage": 5}, {}]]))
+        make_state(
+            make_slots(
+                [[{}, FADING], [HELD, {}], [{"stage": Stage.EMBARGOED, "epochs_in_stage": 5}, {}]]
+            )
+        )
     )
-    heads = torch.tensor([[Op.GERMINATE, 0, 1, 0, 1, 2, 0, 0], [Op.PRUNE, 0, 0, 0, 0, 0, 2, 1], [0] * 8])
+    heads = torch.tensor(
+        [[Op.GERMINATE, 0, 1, 0, 1, 2, 0, 0], [Op.PRUNE, 0, 0, 0, 0, 0, 2, 1], [0] * 8]
+    )
     zeros = torch.zeros(3)
     validation = Validation(
         loss=torch.tensor([1.0, float("nan"), 9.0]),
@@ -85,4 +97,7 @@ def test_every_leaf_keeps_its_dtype_and_shape(dtype):
     before = cast(now, dtype)
     after, _, _ = epoch(before, heads, cast(validation, dtype), train)
     for key in before.keys(True, True):
-        assert (after.get(key).dtype, after.get(key).shape) == (before.get(key).dtype, before.get(key).shape), key
+        assert (after.get(key).dtype, after.get(key).shape) == (
+            before.get(key).dtype,
+            before.get(key).shape,
+        ), key

@@ -36,17 +36,29 @@ from morphogen.vocab.stage import LEGAL_NEXT, AlphaMode, Gate, Removal, Stage
 S = Stage
 PLAIN = LifecycleSpec()
 AUTO = LifecycleSpec(auto_forward=("TRAIN", "BLEND", "HOLD"))
-MEASURED = {"gradient_valid": True, "gradient_health": 1.0, "contribution_valid": True, "contribution": 2.0}
+MEASURED = {
+    "gradient_valid": True,
+    "gradient_health": 1.0,
+    "contribution_valid": True,
+    "contribution": 2.0,
+}
 
 
 def step(world, heads, spec=PLAIN, **knobs):
-    """One epoch without training: decode, apply, tick, a healthy measurement of running seeds, close."""
-    decoded = decode(heads, world.slots, make_limits(world.slots, auto_forward=spec.auto_forward, **knobs))
+    """One epoch without training: decode, apply, tick, a healthy measurement of running seeds,
+    close.
+    """
+    decoded = decode(
+        heads, world.slots, make_limits(world.slots, auto_forward=spec.auto_forward, **knobs)
+    )
     world, outcome = apply_action(world, decoded, lifecycle=spec)
     world, report = tick(world, lifecycle=spec)
     stage = world.slots.stage
     runs = (stage >= S.TRAINING) & (stage <= S.FOSSILIZED)
-    seen = {n: torch.where(runs, torch.as_tensor(v), getattr(world.slots, n)) for n, v in MEASURED.items()}
+    seen = {
+        n: torch.where(runs, torch.as_tensor(v), getattr(world.slots, n))
+        for n, v in MEASURED.items()
+    }
     return world.replace(slots=advance_counters(world.slots.replace(**seen))), outcome, report
 
 
@@ -59,12 +71,18 @@ def life(world, script, epochs, spec=PLAIN):
     seen = []
     for epoch in range(epochs):
         world, outcome, _ = step(world, script.get(epoch, action(Op.WAIT)), spec)
-        seen.append((S(world.slots.stage.item()), world.slots.alpha.item(), Outcome(outcome.outcome.item())))
+        seen.append(
+            (S(world.slots.stage.item()), world.slots.alpha.item(), Outcome(outcome.outcome.item()))
+        )
     return seen, world
 
 
 def test_the_fastest_life_reaches_each_stage_in_the_stated_epoch():
-    script = {0: action(Op.GERMINATE), 17: action(Op.FOSSILIZE), **{t: action(Op.ADVANCE) for t in (1, 11, 16)}}
+    script = {
+        0: action(Op.GERMINATE),
+        17: action(Op.FOSSILIZE),
+        **{t: action(Op.ADVANCE) for t in (1, 11, 16)},
+    }
     seen, _ = life(make_state(make_slot()), script, 18)
     expected = [S.GERMINATED] + [S.TRAINING] * 10 + [S.BLENDING] * 5 + [S.HOLDING] + [S.FOSSILIZED]
     assert [stage for stage, _, _ in seen] == expected
@@ -74,13 +92,20 @@ def test_the_fastest_life_reaches_each_stage_in_the_stated_epoch():
 
 @pytest.mark.parametrize("epoch", [10, 15])
 def test_a_day_earlier_the_gate_declines(epoch):
-    script = {0: action(Op.GERMINATE), 1: action(Op.ADVANCE), 11: action(Op.ADVANCE), epoch: action(Op.ADVANCE)}
+    script = {
+        0: action(Op.GERMINATE),
+        1: action(Op.ADVANCE),
+        11: action(Op.ADVANCE),
+        epoch: action(Op.ADVANCE),
+    }
     seen, _ = life(make_state(make_slot()), script, epoch + 1)
     assert seen[-1][2] is Outcome.DECLINED
 
 
 def test_auto_forward_makes_the_same_life_without_advance():
-    seen, _ = life(make_state(make_slot()), {0: action(Op.GERMINATE), 15: action(Op.FOSSILIZE)}, 16, AUTO)
+    seen, _ = life(
+        make_state(make_slot()), {0: action(Op.GERMINATE), 15: action(Op.FOSSILIZE)}, 16, AUTO
+    )
     expected = [S.TRAINING] * 10 + [S.BLENDING] * 4 + [S.HOLDING] + [S.FOSSILIZED]
     assert [stage for stage, _, _ in seen] == expected
     assert [alpha for _, alpha, _ in seen[10:15]] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
@@ -91,25 +116,39 @@ def test_difference_15_a_policy_that_only_sees_masks_reaches_every_stage():
     world, seen = make_state(make_slot()), set()
     for _ in range(40):
         masks = action_masks(world.slots, make_limits(world.slots))
-        op = next((op for op in (Op.GERMINATE, Op.FOSSILIZE, Op.ADVANCE) if masks.op[0, op]), Op.WAIT)
+        op = next(
+            (op for op in (Op.GERMINATE, Op.FOSSILIZE, Op.ADVANCE) if masks.op[0, op]), Op.WAIT
+        )
         world, _, _ = step(world, action(op))
         seen.add(world.slots.stage.item())
     assert seen == {S.GERMINATED, S.TRAINING, S.BLENDING, S.HOLDING, S.FOSSILIZED}
 
 
 def removed(path):
-    """A slot whose seed leaves in the next step, the action that does it, and who is told to have done it."""
+    """A slot whose seed leaves in the next step, the action that does it, and who is told to have
+    done it.
+    """
     if path == "prune":
         return make_slot(stage=S.TRAINING, epochs_in_stage=6, age=7, blueprint=3), action(Op.PRUNE)
-    ramp = {"alpha": 0.1, "alpha_start": 1.0, "alpha_target": 0.0, "alpha_mode": AlphaMode.DOWN, "alpha_curve": 1}
-    fading = make_slot(stage=S.BLENDING, epochs_in_stage=6, age=9, blueprint=3, alpha_steps=3, alpha_done=2, **ramp)
+    ramp = {
+        "alpha": 0.1,
+        "alpha_start": 1.0,
+        "alpha_target": 0.0,
+        "alpha_mode": AlphaMode.DOWN,
+        "alpha_curve": 1,
+    }
+    fading = make_slot(
+        stage=S.BLENDING, epochs_in_stage=6, age=9, blueprint=3, alpha_steps=3, alpha_done=2, **ramp
+    )
     return fading, action(Op.WAIT)
 
 
 @pytest.mark.parametrize("path", ["prune", "ramp"])
 @pytest.mark.parametrize("embargo", range(1, 21))
 def test_difference_16_an_embargo_lasts_exactly_as_long_as_configured(path, embargo):
-    """However the seed was removed: n observations show EMBARGOED, GERMINATE is legal n + 3 steps after the removal."""
+    """However the seed was removed: n observations show EMBARGOED, GERMINATE is legal n + 3 steps
+    after the removal.
+    """
     slots, heads = removed(path)
     spec = LifecycleSpec(embargo_epochs=embargo)
     world, _, report = step(make_state(slots), heads, spec)
@@ -122,7 +161,8 @@ def test_difference_16_an_embargo_lasts_exactly_as_long_as_configured(path, emba
         germinate.append(legal(world.slots, make_limits(world.slots))[0, Op.GERMINATE, 0].item())
     cooling = [(S.EMBARGOED, i + 1) for i in range(embargo)]
     assert shown == [(S.PRUNED, 1), *cooling, (S.RESETTING, 1), (S.DORMANT, 0)]
-    assert germinate == [False] * (embargo + 2) + [True]  # so the action of step t + n + 3 is the first
+    # so the action of step t + n + 3 is the first
+    assert germinate == [False] * (embargo + 2) + [True]
     assert differing_leaves(world.slots, make_slot()) == set()
 
 
@@ -134,15 +174,27 @@ def test_between_two_germinations_lie_the_prune_age_and_the_whole_cooldown():
         when += [epoch] if op is Op.GERMINATE else []
         world, _, _ = step(world, action(op))
     assert len(when) >= 3
-    assert all(b - a == PLAIN.min_prune_age + PLAIN.embargo_epochs + 3 for a, b in itertools.pairwise(when))
+    assert all(
+        b - a == PLAIN.min_prune_age + PLAIN.embargo_epochs + 3 for a, b in itertools.pairwise(when)
+    )
 
 
 @pytest.mark.parametrize(("speed", "ticks"), [(1, 3), (2, 5), (3, 8)])
 def test_a_held_seed_fades_out_frozen_and_leaves_at_alpha_0(speed, ticks):
-    held = {"stage": S.HOLDING, "epochs_in_stage": 2, "age": 30, "blueprint": 3, "alpha": 1.0, "alpha_target": 1.0}
+    held = {
+        "stage": S.HOLDING,
+        "epochs_in_stage": 2,
+        "age": 30,
+        "blueprint": 3,
+        "alpha": 1.0,
+        "alpha_target": 1.0,
+    }
     world, _, report = step(make_state(make_slot(**held)), action(Op.PRUNE, speed=speed))
     for _ in range(ticks - 1):
-        assert (world.slots.stage.item(), world.slots.alpha_mode.item()) == (S.BLENDING, AlphaMode.DOWN)
+        assert (world.slots.stage.item(), world.slots.alpha_mode.item()) == (
+            S.BLENDING,
+            AlphaMode.DOWN,
+        )
         assert 0 < world.slots.alpha.item() < 1
         assert report.removal.item() == Removal.NONE
         world, _, report = step(world, action(Op.WAIT))
@@ -152,16 +204,24 @@ def test_a_held_seed_fades_out_frozen_and_leaves_at_alpha_0(speed, ticks):
 
 @given(
     slot_states(),
-    st.sampled_from([PLAIN, AUTO, LifecycleSpec(permissive_gates=False, auto_forward=("BLEND", "HOLD"))]),
+    st.sampled_from(
+        [PLAIN, AUTO, LifecycleSpec(permissive_gates=False, auto_forward=("BLEND", "HOLD"))]
+    ),
     st.sampled_from([0, 1, 1000]),
     st.sampled_from([-100.0, 0.0, 100.0]),
 )
-def test_a_tick_makes_at_most_one_legal_move_and_never_touches_held_seeds_and_fossils(slots, spec, longer, worth):
+def test_a_tick_makes_at_most_one_legal_move_and_never_touches_held_seeds_and_fossils(
+    slots, spec, longer, worth
+):
     slots = slots.replace(
-        epochs_in_stage=slots.epochs_in_stage + longer, age=slots.age + longer, contribution=slots.contribution + worth
+        epochs_in_stage=slots.epochs_in_stage + longer,
+        age=slots.age + longer,
+        contribution=slots.contribution + worth,
     )
     after, _ = tick(make_state(slots), lifecycle=spec)
-    for was, now in zip(slots.stage.flatten().tolist(), after.slots.stage.flatten().tolist(), strict=True):
+    for was, now in zip(
+        slots.stage.flatten().tolist(), after.slots.stage.flatten().tolist(), strict=True
+    ):
         assert was == now or LEGAL_NEXT[was][now]
     still = (slots.stage == S.HOLDING) | (slots.stage == S.FOSSILIZED)
     for name in SLOT_LEAVES:
@@ -183,19 +243,35 @@ def test_auto_forward_moves_a_slot_iff_an_advance_would_pass(slots, gates, permi
     spec = LifecycleSpec(auto_forward=tuple(sorted(gates)), permissive_gates=permissive)
     world = make_state(slots)
     after, report = tick(world, lifecycle=spec)
-    ramped, _ = tick(world, lifecycle=LifecycleSpec(permissive_gates=permissive))  # HOLD is asked after the ramp's tick
-    to = {"TRAIN": (S.GERMINATED, S.TRAINING), "BLEND": (S.TRAINING, S.BLENDING), "HOLD": (S.BLENDING, S.HOLDING)}
+    # HOLD is asked after the ramp's tick
+    ramped, _ = tick(world, lifecycle=LifecycleSpec(permissive_gates=permissive))
+    to = {
+        "TRAIN": (S.GERMINATED, S.TRAINING),
+        "BLEND": (S.TRAINING, S.BLENDING),
+        "HOLD": (S.BLENDING, S.HOLDING),
+    }
     for name, (here, there) in to.items():
         asked = ramped.slots if name == "HOLD" else slots
-        passes, _ = check_gate(asked, world.signals.val_acc, torch.full_like(slots.stage, there), spec=spec)
+        passes, _ = check_gate(
+            asked, world.signals.val_acc, torch.full_like(slots.stage, there), spec=spec
+        )
         moves = (slots.stage == here) & (asked.stage == here) & passes & (name in gates)
         assert torch.equal(report.gate == Gate[name], moves)
         assert torch.equal((slots.stage == here) & (after.slots.stage == there), moves)
 
 
 def test_a_ramp_of_one_tick_still_leaves_the_next_move_to_the_next_tick():
-    ready = {"stage": S.TRAINING, "epochs_in_stage": 10, "age": 11, "tempo": 1, "blend_target": 1.0, "blend_curve": 1}
-    world, _ = tick(make_state(make_slot(**ready, gradient_valid=True, gradient_health=1.0)), lifecycle=AUTO)
+    ready = {
+        "stage": S.TRAINING,
+        "epochs_in_stage": 10,
+        "age": 11,
+        "tempo": 1,
+        "blend_target": 1.0,
+        "blend_curve": 1,
+    }
+    world, _ = tick(
+        make_state(make_slot(**ready, gradient_valid=True, gradient_health=1.0)), lifecycle=AUTO
+    )
     assert (world.slots.stage.item(), world.slots.alpha.item()) == (S.BLENDING, 1.0)
     world, report = tick(world, lifecycle=AUTO)
     assert (world.slots.stage.item(), report.gate.item()) == (S.HOLDING, Gate.HOLD)
@@ -217,11 +293,14 @@ def test_a_slot_without_a_seed_has_no_parameters_and_the_others_keep_theirs(slot
         world.seeds.set_(name, rows)
     after, _ = tick(world, lifecycle=PLAIN)
     for s, name in enumerate(names):
-        occupied = (after.slots.stage[:, s] >= S.GERMINATED) & (after.slots.stage[:, s] <= S.FOSSILIZED)
+        occupied = (after.slots.stage[:, s] >= S.GERMINATED) & (
+            after.slots.stage[:, s] <= S.FOSSILIZED
+        )
         for key in ("params", "momentum"):
             assert not after.seeds[name, key][~occupied].any()
             assert torch.equal(
-                after.seeds[name, key][occupied].nan_to_num(7), world.seeds[name, key][occupied].nan_to_num(7)
+                after.seeds[name, key][occupied].nan_to_num(7),
+                world.seeds[name, key][occupied].nan_to_num(7),
             )
 
 
@@ -269,7 +348,9 @@ def check_invariants(slots):
     assert (slots.alpha_done <= slots.alpha_steps).all()
     empty = make_slots([[{}] * stage.shape[1]] * len(slots))
     for name in SLOT_LEAVES:
-        assert torch.equal(getattr(slots, name)[stage == S.DORMANT], getattr(empty, name)[stage == S.DORMANT])
+        assert torch.equal(
+            getattr(slots, name)[stage == S.DORMANT], getattr(empty, name)[stage == S.DORMANT]
+        )
     assert torch.equal(slots.epochs_in_stage >= 1, stage != S.DORMANT)
 
 
@@ -289,7 +370,13 @@ def test_any_sequence_of_actions_keeps_every_slot_in_order(data):
         for e in range(2):
             op = data.draw(st.sampled_from([op for op in reversed(Op) if masks.op[e, op]]))
             slot = data.draw(st.sampled_from([s for s in range(2) if masks.slot[e, op, s]]))
-            rows.append([int(op), slot, *data.draw(st.sampled_from([(1, 2, 0, 2, 0, 1), (3, 3, 0, 1, 1, 4)]))])
+            rows.append(
+                [
+                    int(op),
+                    slot,
+                    *data.draw(st.sampled_from([(1, 2, 0, 2, 0, 1), (3, 3, 0, 1, 1, 4)])),
+                ]
+            )
         before = world.slots
         world, _, _ = step(world, torch.tensor(rows), spec, min_prune_age=1)
         check_invariants(world.slots)
@@ -301,13 +388,23 @@ RANDOM = RandomPolicy()
 
 
 def random_life(seed: int, epochs: int, spec: LifecycleSpec, *, prune: bool, stray: float = 0.2):
-    """Six envs of two slots under random actions, legal ones but for strays: yields before, after, outcome."""
+    """Six envs of two slots under random actions, legal ones but for strays: yields before, after,
+    outcome.
+    """
     world, lanes = make_state(make_slots([[{}, {}]] * 6)), torch.Generator().manual_seed(seed)
-    params, hidden, seen = RANDOM.init(torch.zeros(3)), RANDOM.initial_hidden(6), observation(6, slots=2)
+    params, hidden, seen = (
+        RANDOM.init(torch.zeros(3)),
+        RANDOM.initial_hidden(6),
+        observation(6, slots=2),
+    )
     knobs = {"min_prune_age": spec.min_prune_age, "disabled_ops": () if prune else ("PRUNE",)}
     for _ in range(epochs):
-        masks = action_masks(world.slots, make_limits(world.slots, auto_forward=spec.auto_forward, **knobs))
-        gumbel = -(-torch.rand(6, noise_lanes(2), generator=lanes).clamp(1e-6, 1 - 1e-6).log()).log()
+        masks = action_masks(
+            world.slots, make_limits(world.slots, auto_forward=spec.auto_forward, **knobs)
+        )
+        gumbel = -(
+            -torch.rand(6, noise_lanes(2), generator=lanes).clamp(1e-6, 1 - 1e-6).log()
+        ).log()
         heads = RANDOM.act(params, seen, masks, hidden, gumbel).action
         any_heads = torch.randint(-1, 7, heads.shape, generator=lanes)
         heads = torch.where(torch.rand(6, 1, generator=lanes) < stray, any_heads, heads)
@@ -321,7 +418,9 @@ lifecycles = st.builds(
     embargo_epochs=st.integers(1, 3),
     min_training_epochs=st.integers(0, 2),
     min_prune_age=st.integers(0, 4),
-    auto_forward=st.sets(st.sampled_from(("TRAIN", "BLEND", "HOLD"))).map(lambda names: tuple(sorted(names))),
+    auto_forward=st.sets(st.sampled_from(("TRAIN", "BLEND", "HOLD"))).map(
+        lambda names: tuple(sorted(names))
+    ),
 )
 
 
@@ -334,7 +433,9 @@ def test_random_lives_keep_every_slot_in_order_and_wait_out_every_cooldown(seed,
         check_invariants(after.slots)
         fossils = before.slots.stage == S.FOSSILIZED
         assert (after.slots.stage[fossils] == S.FOSSILIZED).all()
-        grown = outcome.target & (outcome.executed & (outcome.effective_op == Op.GERMINATE)).unsqueeze(-1)
+        grown = outcome.target & (
+            outcome.executed & (outcome.effective_op == Op.GERMINATE)
+        ).unsqueeze(-1)
         assert (t - born[grown] >= spec.min_prune_age + spec.embargo_epochs + 3).all()
         born = torch.where(grown, t, born)
 
@@ -342,8 +443,12 @@ def test_random_lives_keep_every_slot_in_order_and_wait_out_every_cooldown(seed,
 @pytest.mark.slow
 def test_random_lives_reach_every_stage():
     spec = LifecycleSpec(embargo_epochs=1, min_training_epochs=1, min_prune_age=1)
-    lives = [after for prune in (True, False) for _, after, _ in random_life(1, 60, spec, prune=prune)]
-    assert {stage for world in lives for stage in world.slots.stage.flatten().tolist()} == set(map(int, STAGES))
+    lives = [
+        after for prune in (True, False) for _, after, _ in random_life(1, 60, spec, prune=prune)
+    ]
+    assert {stage for world in lives for stage in world.slots.stage.flatten().tolist()} == set(
+        map(int, STAGES)
+    )
 
 
 @pytest.mark.slow

@@ -24,7 +24,9 @@ def epoch(state, net=NET, *, batches=2, spec=small_states.SPEC, seed=0, layer_no
     for m in range(batches):
         batch = small_states.batch(net, state.batch_size[0], seed=seed + m)
         batch = batch.replace(inputs=batch.inputs.to(state.host.params.dtype))
-        progress, one = train_minibatch(progress, batch, plan, net=net, spec=spec, lifecycle=small_states.LIFECYCLE)
+        progress, one = train_minibatch(
+            progress, batch, plan, net=net, spec=spec, lifecycle=small_states.LIFECYCLE
+        )
         seen.append(one)
     return *finish_epoch(state, progress, plan, net=net), seen
 
@@ -32,9 +34,13 @@ def epoch(state, net=NET, *, batches=2, spec=small_states.SPEC, seed=0, layer_no
 def one_slot(stage, blueprint, algorithm, alpha, envs=1, slot=0):
     """Envs with a single seed, moved away from birth."""
     here = torch.arange(3).expand(envs, 3) == slot
-    own = [torch.where(here, value, empty) for value, empty in ((stage, 1), (blueprint, -1), (algorithm, 0))]
+    own = [
+        torch.where(here, value, empty)
+        for value, empty in ((stage, 1), (blueprint, -1), (algorithm, 0))
+    ]
     return small_states.nudge(
-        small_states.grow(small_states.fresh(NET, envs), NET, *own, torch.where(here, alpha, 0.0)), NET
+        small_states.grow(small_states.fresh(NET, envs), NET, *own, torch.where(here, alpha, 0.0)),
+        NET,
     )
 
 
@@ -55,9 +61,15 @@ def test_an_epoch_lowers_the_loss_of_every_env():
 
 def test_nothing_is_measured_of_gradients_where_nothing_runs_whatever_ran_before():
     grown, _, _ = epoch(small_states.mixed(NET, 8))
-    names = [*(leaf.name for leaf in SLOTS if leaf.name.startswith("gradient_")), "vanishing", "exploding"]
+    names = [
+        *(leaf.name for leaf in SLOTS if leaf.name.startswith("gradient_")),
+        "vanishing",
+        "exploding",
+    ]
     assert grown.slots.gradient_valid.any()
-    left = grown.slots.replace(stage=torch.ones_like(grown.slots.stage), skip_streak=torch.ones_like(grown.slots.stage))
+    left = grown.slots.replace(
+        stage=torch.ones_like(grown.slots.stage), skip_streak=torch.ones_like(grown.slots.stage)
+    )
     after, metrics, _ = epoch(grown.replace(slots=left))
     assert not any(getattr(after.slots, name).any() for name in names)
     assert after.slots.skip_streak.all()
@@ -76,14 +88,21 @@ def test_an_env_does_not_see_its_neighbours():
             batch = small_states.batch(NET, 6, seed=m)[e : e + 1]
             batch = batch.replace(inputs=batch.inputs.double())
             progress, _ = train_minibatch(
-                progress, batch, plan, net=NET, spec=small_states.SPEC, lifecycle=small_states.LIFECYCLE
+                progress,
+                batch,
+                plan,
+                net=NET,
+                spec=small_states.SPEC,
+                lifecycle=small_states.LIFECYCLE,
             )
         alone, _ = finish_epoch(alone_state, progress, plan, net=NET)
         for part in ("r0c0", "r1c0"):
             for leaf in ("params", "momentum"):
                 found, wanted = alone.seeds[part, leaf][0], together.seeds[part, leaf][e]
                 torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-11)
-        torch.testing.assert_close(alone.host.params[0], together.host.params[e], rtol=1e-11, atol=1e-11)
+        torch.testing.assert_close(
+            alone.host.params[0], together.host.params[e], rtol=1e-11, atol=1e-11
+        )
 
 
 def test_a_step_writes_to_nothing_it_was_given():
@@ -99,7 +118,11 @@ def test_difference_05_a_broken_incubating_seed_changes_no_bit_of_anything_else(
     state = small_states.mixed(NET, 6, seed=4)
     stage = state.slots.stage.clone()
     stage[2, 0] = 3
-    own = {"stage": stage, "blueprint": state.slots.blueprint.clone(), "algorithm": state.slots.algorithm.clone()}
+    own = {
+        "stage": stage,
+        "blueprint": state.slots.blueprint.clone(),
+        "algorithm": state.slots.algorithm.clone(),
+    }
     own["blueprint"][2, 0], own["algorithm"][2, 0] = 5, algorithm
     state = state.replace(slots=state.slots.replace(**own))
     for at in (0, 100, 127):  # 127: a bias, whose own gradient stays finite
@@ -110,10 +133,14 @@ def test_difference_05_a_broken_incubating_seed_changes_no_bit_of_anything_else(
         for leaf in ("params", "momentum"):
             for name in NET.names[1:]:
                 assert torch.equal(clean.seeds[name, leaf], broken.seeds[name, leaf])
-            assert torch.equal(clean.seeds["r0c0", leaf][others], broken.seeds["r0c0", leaf][others])
+            assert torch.equal(
+                clean.seeds["r0c0", leaf][others], broken.seeds["r0c0", leaf][others]
+            )
         assert all(bool(one.finite.all()) for one in seen)
         before = poison(state, 0, 2, at).seeds["r0c0", "params"][2]
-        assert torch.equal(broken.seeds["r0c0", "params"][2].nan_to_num(9.0), before.nan_to_num(9.0))
+        assert torch.equal(
+            broken.seeds["r0c0", "params"][2].nan_to_num(9.0), before.nan_to_num(9.0)
+        )
         assert broken.slots.skip_streak[2].tolist() == [3, 0, 0]
         assert metrics.seed_skipped.tolist() == [e == 2 for e in range(6)]
         assert bool(broken.slots.exploding[2, 0])
@@ -177,7 +204,9 @@ def test_difference_04_the_gate_learns_from_blending_on_and_not_before(stage):
 
 
 def test_difference_01_a_seed_at_alpha_one_leaves_gradient_to_everything_upstream():
-    """Property 5: block 0 and an incubating seed in front of a full ADD seed learn, as if its delta were constant."""
+    """Property 5: block 0 and an incubating seed in front of a full ADD seed learn, as if its delta
+    were constant.
+    """
     stage, ones = torch.tensor([[3, 1, 6]]), torch.ones(1, 3, dtype=torch.int64)
     blueprint = torch.tensor([[1, -1, 7]])
     alpha = torch.tensor([[0.0, 0.0, 1.0]])
@@ -195,7 +224,9 @@ def test_the_scale_of_one_seeds_gradient_changes_no_other_update(factor):
     """Property 21: host and every seed are clipped on their own."""
     stage = torch.tensor([[3, 3, 3]])
     ones, zero = torch.ones(1, 3, dtype=torch.int64), torch.zeros(1, 3)
-    state = small_states.nudge(small_states.grow(small_states.fresh(NET, 1), NET, stage, ones, ones, zero), NET)
+    state = small_states.nudge(
+        small_states.grow(small_states.fresh(NET, 1), NET, stage, ones, ones, zero), NET
+    )
     scaled = state.clone()
     scaled.seeds["r0c1"]["params"][:, -NET.gate_counts[1] - 1 :] *= 1.0
     first = seed_layout(CONV_LIGHT, 8)
@@ -230,7 +261,10 @@ def test_gradient_leaves_are_measured_where_a_seed_runs_and_nowhere_else():
     norms = torch.stack([one.norm for one in seen])
     torch.testing.assert_close(metrics.host_gradient_norm, norms.square().mean(0).sqrt())
     torch.testing.assert_close(metrics.loss, torch.stack([one.loss for one in seen]).mean(0))
-    own, host = seed_params(state.slots, NET.counts, NET.gate_counts), NET.networks.params_in_use(state.instance)
+    own, host = (
+        seed_params(state.slots, NET.counts, NET.gate_counts),
+        NET.networks.params_in_use(state.instance),
+    )
     wanted = (after.slots.gradient_norm / own.clamp(min=1).sqrt()) / (
         metrics.host_gradient_norm / host.sqrt() + 1e-8
     ).unsqueeze(-1)
@@ -243,17 +277,26 @@ def test_the_norms_of_a_hosts_tensors_are_measured_on_request_and_add_up_to_that
     after, metrics, _ = epoch(state, layer_norms=True)
     assert metrics.host_layer_norm.shape == (10, len(NET.networks.layout().leaves))
     assert without.host_layer_norm.shape == (10, 0)
-    torch.testing.assert_close(metrics.host_layer_norm.square().sum(-1).sqrt(), metrics.host_gradient_norm)
+    torch.testing.assert_close(
+        metrics.host_layer_norm.square().sum(-1).sqrt(), metrics.host_gradient_norm
+    )
     assert (metrics.host_layer_norm > 0).all()
-    assert all(one.equal(other) for one, other in zip(bare.values(True, True), after.values(True, True), strict=True))
+    assert all(
+        one.equal(other)
+        for one, other in zip(bare.values(True, True), after.values(True, True), strict=True)
+    )
 
 
 def test_a_seeds_norm_is_that_of_its_gradient_with_the_gate():
     """Against momentum after one unclipped step from velocity 0."""
     state = small_states.mixed(NET, 9, seed=6)
-    after, _, _ = epoch(state, batches=1, spec=small_states.HostSpec(lr=0.01, seed_lr=0.01, max_grad_norm=None))
+    after, _, _ = epoch(
+        state, batches=1, spec=small_states.HostSpec(lr=0.01, seed_lr=0.01, max_grad_norm=None)
+    )
     for s, name in enumerate(NET.names):
-        torch.testing.assert_close(after.slots.gradient_norm[:, s], after.seeds[name, "momentum"].norm(dim=-1))
+        torch.testing.assert_close(
+            after.slots.gradient_norm[:, s], after.seeds[name, "momentum"].norm(dim=-1)
+        )
 
 
 def test_permuting_envs_permutes_every_output():
@@ -265,8 +308,13 @@ def test_permuting_envs_permutes_every_output():
     batch = batch.replace(inputs=batch.inputs.double())
     knobs = {"net": NET, "spec": small_states.SPEC, "lifecycle": small_states.LIFECYCLE}
     one, _ = train_minibatch(start_epoch(state, plan, net=NET), batch, plan, **knobs)
-    other, _ = train_minibatch(start_epoch(state[order], plan, net=NET), batch[order], plan, **knobs)
-    first, second = finish_epoch(state, one, plan, net=NET)[0], finish_epoch(state[order], other, plan, net=NET)[0]
+    other, _ = train_minibatch(
+        start_epoch(state[order], plan, net=NET), batch[order], plan, **knobs
+    )
+    first, second = (
+        finish_epoch(state, one, plan, net=NET)[0],
+        finish_epoch(state[order], other, plan, net=NET)[0],
+    )
     for name in NET.names:
         torch.testing.assert_close(first.seeds[name, "params"][order], second.seeds[name, "params"])
     torch.testing.assert_close(first.host.params[order], second.host.params)
@@ -296,12 +344,21 @@ def wide_default():
 def test_the_default_dtype_of_torch_changes_no_bit_of_training_or_validation(wide_default):
     state = small_states.mixed(NET, 8)
     plan, batch = small_states.plan(state, NET), small_states.batch(NET, 8)
-    specs, split = {"spec": small_states.SPEC, "lifecycle": small_states.LIFECYCLE}, small_states.split(NET)
+    specs, split = (
+        {"spec": small_states.SPEC, "lifecycle": small_states.LIFECYCLE},
+        small_states.split(NET),
+    )
 
     def train_and_validate():
-        progress, _ = train_minibatch(start_epoch(state, plan, net=NET), batch, plan, net=NET, **specs)
+        progress, _ = train_minibatch(
+            start_epoch(state, plan, net=NET), batch, plan, net=NET, **specs
+        )
         after, metrics = finish_epoch(state, progress, plan, net=NET)
-        return after, metrics, validate(after, split, *small_states.every(after, NET), plan, net=NET)
+        return (
+            after,
+            metrics,
+            validate(after, split, *small_states.every(after, NET), plan, net=NET),
+        )
 
     expected = train_and_validate()
     wide_default()

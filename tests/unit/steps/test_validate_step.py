@@ -1,4 +1,6 @@
-"""Validation under every coalition: equal to stacking full rows, to plain modules, and blind to its neighbours."""
+"""Validation under every coalition: equal to stacking full rows, to plain modules, and blind to its
+neighbours.
+"""
 
 from dataclasses import replace
 
@@ -45,7 +47,10 @@ def test_every_coalition_is_worth_what_the_env_without_the_others_is_worth(seed)
             if found.evaluated[e, k]:
                 own = without(state, DEEP, e, int(found.coalition[e, k]))
                 just = measure(
-                    own, DEEP, asked=(found.coalition[e : e + 1, :1], torch.ones(1, 1, dtype=torch.bool)), split=split
+                    own,
+                    DEEP,
+                    asked=(found.coalition[e : e + 1, :1], torch.ones(1, 1, dtype=torch.bool)),
+                    split=split,
                 )
                 torch.testing.assert_close(found.accuracy[e, k], just.accuracy[0, 0])
 
@@ -79,7 +84,9 @@ def test_an_ablated_seed_that_is_broken_is_invisible():
         row = broken.seeds[name]["params"]
         row[row != 0] = torch.nan
         doubled.seeds[name]["params"].mul_(2)
-    assert not torch.equal(measure(doubled).loss, measure(state).loss), "they matter where they are on"
+    assert not torch.equal(measure(doubled).loss, measure(state).loss), (
+        "they matter where they are on"
+    )
     coalition = torch.zeros(6, 1, dtype=torch.int64)
     asked = coalition, torch.ones(6, 1, dtype=torch.bool)
     bare = state.replace(slots=small_states.fresh(NET, 6).slots)
@@ -89,7 +96,9 @@ def test_an_ablated_seed_that_is_broken_is_invisible():
 
 def test_an_incubating_seed_does_not_run():
     state = small_states.mixed(NET, 6, seed=2)
-    slots = state.slots.replace(stage=torch.where(state.slots.stage > 1, 3, 1), alpha=0 * state.slots.alpha)
+    slots = state.slots.replace(
+        stage=torch.where(state.slots.stage > 1, 3, 1), alpha=0 * state.slots.alpha
+    )
     state = state.replace(slots=slots)
     bare = state.replace(slots=small_states.fresh(NET, 6).slots)
     assert torch.equal(measure(state).loss, measure(bare).loss)
@@ -121,7 +130,11 @@ def test_samples_of_classes_that_are_not_in_use_do_not_count():
 def some_classes(state):
     """Envs that use all classes, two, and one."""
     rows = ([*range(10)], [-1, 1, -1, 0, *[-1] * 6], [*[-1] * 9, 0])
-    return state.replace(instance=state.instance.replace(class_of=torch.tensor(rows), classes=torch.tensor([10, 2, 1])))
+    return state.replace(
+        instance=state.instance.replace(
+            class_of=torch.tensor(rows), classes=torch.tensor([10, 2, 1])
+        )
+    )
 
 
 def test_no_result_depends_on_whether_samples_that_do_not_count_are_passed():
@@ -176,7 +189,9 @@ def test_the_env_as_it_is_comes_out_bit_for_bit_as_without_ablations():
 
 @pytest.mark.parametrize("envs", [1, 6])
 def test_as_many_rows_pass_through_the_host_as_the_players_of_each_env_ask_for(monkeypatch, envs):
-    """Exact regime: 2^A rows an env, whoever else is there; counted where logits leave the network."""
+    """Exact regime: 2^A rows an env, whoever else is there; counted where logits leave the
+    network.
+    """
     state = small_states.mixed(NET, 6, seed=2)[:envs]
     rows = []
 
@@ -187,7 +202,9 @@ def test_as_many_rows_pass_through_the_host_as_the_players_of_each_env_ask_for(m
 
     monkeypatch.setattr("morphogen.steps.validate_step.forward", counted)
     measure(state)
-    players = ((state.slots.stage >= 4) & (state.slots.stage <= 6) & (state.slots.alpha > 0)).sum(-1)
+    players = ((state.slots.stage >= 4) & (state.slots.stage <= 6) & (state.slots.alpha > 0)).sum(
+        -1
+    )
     assert rows == [int((2**players).sum())]
 
 

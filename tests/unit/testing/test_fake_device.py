@@ -40,7 +40,9 @@ PLANTED = {
     "a write into the host": lambda x: torch.empty(4, 3).copy_(x),
     "equality of tensors": lambda x: torch.equal(x, x),
     "a transfer of memory that is not pinned": copy_unpinned,
-    "an addition in any order": lambda x: x.index_add(0, torch.zeros(4, dtype=torch.int64, device=x.device), x),
+    "an addition in any order": lambda x: x.index_add(
+        0, torch.zeros(4, dtype=torch.int64, device=x.device), x
+    ),
     "a running sum of fractions": lambda x: x.cumsum(0),
     "the gradient of gather": gather_gradient,
 }
@@ -90,13 +92,16 @@ def test_a_read_in_a_hook_is_found_in_a_run_with_its_line():
     ids=lambda case: case[0],
 )
 def test_a_life_of_a_run_has_no_fault_and_crosses_as_the_fence_table_says(case, tmp_path):
-    """Rounds, save, resume and evaluation; the tool `rehearse` plays all tasks, levels, placements and precisions."""
+    """Rounds, save, resume and evaluation; the tool `rehearse` plays all tasks, levels, placements
+    and precisions.
+    """
     spec = spec_of(*case, tmp_path)
     found = rehearse(play_life, spec)
     assert found.faults == []
     assert found.crossings == found.ledger == expected_counts(spec)
     assert not strays(found.result)
-    trained = found.operators["nll_loss_backward"] and found.operators["segment_reduce"]  # hosts, seeds
+    # hosts, seeds
+    trained = found.operators["nll_loss_backward"] and found.operators["segment_reduce"]
     assert trained
 
 

@@ -1,4 +1,6 @@
-"""Laws of policy networks and learners: parts that keep them pass, and each law finds the fault planted for it."""
+"""Laws of policy networks and learners: parts that keep them pass, and each law finds the fault
+planted for it.
+"""
 
 import pytest
 import torch
@@ -42,7 +44,9 @@ class OnlyThree(Flat):
     """Knows three slots and no more."""
 
     def forward(self, env, instance, slots, blueprints):
-        return super().forward(env, instance, slots[..., :3, :] + 0.0 * torch.zeros(3, 1), blueprints)
+        return super().forward(
+            env, instance, slots[..., :3, :] + 0.0 * torch.zeros(3, 1), blueprints
+        )
 
 
 class Forgetful(mg.LstmNetwork):
@@ -86,8 +90,14 @@ class Broken(Flat):
 NETWORKS = {
     "has_value_layer": (Renamed, "expected head.weight, head.bias among the parameters"),
     "takes_any_slots": (lambda: mg.ModuleNetwork(OnlyThree()), "raises "),
-    "unrolls_like_steps": (lambda: Forgetful(hidden=16), "unroll differs from step: log_prob by up to|value by up to"),
-    "host": (lambda: mg.ModuleNetwork(Reader()), "asks the host: aten._local_scalar_dense at .*test_learning_laws"),
+    "unrolls_like_steps": (
+        lambda: Forgetful(hidden=16),
+        "unroll differs from step: log_prob by up to|value by up to",
+    ),
+    "host": (
+        lambda: mg.ModuleNetwork(Reader()),
+        "asks the host: aten._local_scalar_dense at .*test_learning_laws",
+    ),
     "writes": (Scribbler, "Scribbler writes to its input: "),
     "repeats": (lambda: mg.ModuleNetwork(Noisy()), "draws from a global random generator"),
     "neighbours": (lambda: mg.ModuleNetwork(Crowd()), "sees its neighbours"),
@@ -100,7 +110,9 @@ class Growing(Likelier):
 
     def update(self, state, rollout, *, policy, round):
         after, metrics = super().update(state, rollout, policy=policy, round=round)
-        return TensorDict({**after, f"step{len(list(after.keys()))}": torch.zeros(())}, batch_size=[]), metrics
+        return TensorDict(
+            {**after, f"step{len(list(after.keys()))}": torch.zeros(())}, batch_size=[]
+        ), metrics
 
 
 class Vocal(Likelier):
@@ -171,9 +183,13 @@ def test_a_broken_learner_is_found_by_its_law(law):
 
 
 def test_further_faults_are_found():
-    with pytest.raises(laws.BrokenLaw, match=r"parameters: expected torch.float32, got torch.float64 for"):
+    with pytest.raises(
+        laws.BrokenLaw, match=r"parameters: expected torch.float32, got torch.float64 for"
+    ):
         laws.check_network(Halves())
-    with pytest.raises(laws.BrokenLaw, match=r"metrics: expected 0-d tensors, got 0.5 for policy_loss"):
+    with pytest.raises(
+        laws.BrokenLaw, match=r"metrics: expected 0-d tensors, got 0.5 for policy_loss"
+    ):
         laws.check_learner(Vocal())
     with pytest.raises(laws.BrokenLaw, match=r"writes to its input: rollout.reward has changed"):
         laws.check_learner(Eraser())

@@ -1,4 +1,6 @@
-"""Laws of blueprints and hosts: parts that keep them pass, and each law finds the fault that is planted for it."""
+"""Laws of blueprints and hosts: parts that keep them pass, and each law finds the fault that is
+planted for it.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -99,7 +101,10 @@ class Broken(Shift):
 
 SEEDS = {
     "declares_params": (Miscounted, "shift has 72 parameters at r0c0, and declares 8"),
-    "keeps_form": (Doubled, r"delta at r0c0: expected torch.float32 \[4, 4, 4, 3, 8\], got torch.float64"),
+    "keeps_form": (
+        Doubled,
+        r"delta at r0c0: expected torch.float32 \[4, 4, 4, 3, 8\], got torch.float64",
+    ),
     "is_identity": (Loud, "shift is not the identity at birth"),
     "gets_gradients": (Deaf, "gets no gradient within 3 steps: bias"),
     "host": (Reader, "asks the host: aten._local_scalar_dense at .*test_part_laws.py"),
@@ -221,7 +226,10 @@ HOSTS = {
     "graph": (BrokenHost, "is not one graph"),
 }
 MORE_HOSTS = [
-    (PooledVector, "expected height and width where the features are pooled, got none at r0c0, r0c1"),
+    (
+        PooledVector,
+        "expected height and width where the features are pooled, got none at r0c0, r0c1",
+    ),
     (MiscountedUse, "params_in_use: expected 136 for each of 3 whole hosts, int64"),
     (HeadShort, r"logits: expected torch.float32 \[3, 4, 3\], got torch.float32 \[3, 4, 2\]"),
 ]
@@ -258,8 +266,12 @@ class Loop(Perceptron):
 
 
 def test_a_host_whose_blueprints_are_unknown_is_refused():
-    task = mg.TaskSpec(name="loop", question="?", dataset="digits", host=Loop(), batch=4, minibatches=1)
-    with pytest.raises(mg.ConfigError, match=r"blueprints of host Loop: expected parts, .*, got 'unknown'"):
+    task = mg.TaskSpec(
+        name="loop", question="?", dataset="digits", host=Loop(), batch=4, minibatches=1
+    )
+    with pytest.raises(
+        mg.ConfigError, match=r"blueprints of host Loop: expected parts, .*, got 'unknown'"
+    ):
         mg.make(task)
 
 
@@ -268,8 +280,12 @@ def test_the_check_of_a_data_set_reads_it_twice(tmp_path):
     labels = torch.arange(60) % 3
     good = mg.from_arrays("points", inputs, labels)
     laws.check_dataset(good, Perceptron(), folder=tmp_path)
-    with pytest.raises(laws.BrokenLaw, match=r"samples of shape \(6,\), as the host takes") as caught:
-        laws.check_dataset(mg.from_arrays("points", inputs[:, :5], labels), Perceptron(), folder=tmp_path)
+    with pytest.raises(
+        laws.BrokenLaw, match=r"samples of shape \(6,\), as the host takes"
+    ) as caught:
+        laws.check_dataset(
+            mg.from_arrays("points", inputs[:, :5], labels), Perceptron(), folder=tmp_path
+        )
     assert caught.value.law == "fits_host"
     calls: list[Tensor] = []
 
@@ -293,7 +309,10 @@ def unreadable(folder):
 @pytest.mark.parametrize(
     ("check", "sentence"),
     [
-        (lambda: laws.check_host(Unbuildable()), "Unbuildable raises KeyError: 'no slots' (law: can_be_built)"),
+        (
+            lambda: laws.check_host(Unbuildable()),
+            "Unbuildable raises KeyError: 'no slots' (law: can_be_built)",
+        ),
         (
             lambda: laws.check_dataset(unreadable, Perceptron()),
             "unreadable raises FileNotFoundError: no such file (law: can_be_read)",

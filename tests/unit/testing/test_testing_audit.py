@@ -95,7 +95,9 @@ def test_what_is_made_on_the_cpu_is_told_by_name():
     assert audit.meta_failure(made, X, MASK) == "its output there is on cpu"
 
 
-@pytest.mark.parametrize(("function", "name"), [(listed, "tolist"), (fetched, "cpu"), (counted, "numpy")])
+@pytest.mark.parametrize(
+    ("function", "name"), [(listed, "tolist"), (fetched, "cpu"), (counted, "numpy")]
+)
 def test_the_source_tells_what_a_run_on_the_cpu_does_not_show(function, name):
     assert not audit.record_host_reads(function, X, MASK)
     assert [found for _, found in audit.audit(function, X, MASK).source_reads] == [name]
@@ -124,7 +126,9 @@ def test_what_asks_nobody_passes():
     found = audit.audit(quiet, X, MASK)
     assert not found
     assert found.describe() == ""
-    assert not audit.audit(lambda x: x + 1, X), "the source of a lambda cannot be told from its neighbours'"
+    assert not audit.audit(lambda x: x + 1, X), (
+        "the source of a lambda cannot be told from its neighbours'"
+    )
 
 
 def test_the_arguments_are_left_alone():

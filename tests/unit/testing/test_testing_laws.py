@@ -46,7 +46,9 @@ def broken(check, *args, **knobs) -> BrokenLaw:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", [paying(broken_rules.gain), broken_rules.Shaped()], ids=["plain", "shaped"])
+@pytest.mark.parametrize(
+    "rule", [paying(broken_rules.gain), broken_rules.Shaped()], ids=["plain", "shaped"]
+)
 def test_a_rule_without_a_fault_passes(rule):
     check_reward(rule, **FEW)
 
@@ -84,23 +86,48 @@ def test_a_rule_that_telescopes_within_its_bounds_passes():
             "finite",
             r"pays a non-finite number: .* where an invalid value is nan",
         ),
-        (broken_rules.InPlace(), {}, "writes", r"InPlace writes to its input: ledger.phi has changed"),
-        (broken_rules.Clamping(), {}, "writes", r"Clamping writes to its input: inputs.clean_improvement has changed"),
+        (
+            broken_rules.InPlace(),
+            {},
+            "writes",
+            r"InPlace writes to its input: ledger.phi has changed",
+        ),
+        (
+            broken_rules.Clamping(),
+            {},
+            "writes",
+            r"Clamping writes to its input: inputs.clean_improvement has changed",
+        ),
         (
             paying(broken_rules.on_average),
             {},
             "host",
             r"on_average asks the host: aten._local_scalar_dense at .*broken_rules.py:",
         ),
-        (paying(broken_rules.for_trying), {}, "unexecuted", r"pays for an op that did not take effect: [A-Z_]+ in env"),
+        (
+            paying(broken_rules.for_trying),
+            {},
+            "unexecuted",
+            r"pays for an op that did not take effect: [A-Z_]+ in env",
+        ),
         (
             broken_rules.Unsummed(),
             {},
             "sums",
             r"Unsummed has components that do not sum to the reward: in env \d they are",
         ),
-        (broken_rules.Growing(), {}, "shapes", r"Growing does not keep the leaves of its ledger: seen"),
-        (broken_rules.Elsewhere(), {}, "shapes", r"Elsewhere does not keep its device: init makes phi elsewhere"),
+        (
+            broken_rules.Growing(),
+            {},
+            "shapes",
+            r"Growing does not keep the leaves of its ledger: seen",
+        ),
+        (
+            broken_rules.Elsewhere(),
+            {},
+            "shapes",
+            r"Elsewhere does not keep its device: init makes phi elsewhere",
+        ),
         (
             paying(broken_rules.noisy),
             {},
@@ -113,9 +140,24 @@ def test_a_rule_that_telescopes_within_its_bounds_passes():
             "repeats",
             r"wavering is not a function of its input: it draws from a global",
         ),
-        (broken_rules.Shaped(), {"bounds": (-0.1, 9.0)}, "within_bounds", r"Shaped leaves its bounds -0.1 .. 9"),
-        (broken_rules.Shaped(), {"bounds": (-9.0, 0.1)}, "within_bounds", r"Shaped leaves its bounds -9.0 .. 0.1"),
-        (paying(broken_rules.Numbered()), {}, "graph", r"Numbered is not one graph: call \d with other values"),
+        (
+            broken_rules.Shaped(),
+            {"bounds": (-0.1, 9.0)},
+            "within_bounds",
+            r"Shaped leaves its bounds -0.1 .. 9",
+        ),
+        (
+            broken_rules.Shaped(),
+            {"bounds": (-9.0, 0.1)},
+            "within_bounds",
+            r"Shaped leaves its bounds -9.0 .. 0.1",
+        ),
+        (
+            paying(broken_rules.Numbered()),
+            {},
+            "graph",
+            r"Numbered is not one graph: call \d with other values",
+        ),
     ],
     ids=lambda part: part if isinstance(part, str) and part in REWARD_LAWS else "",
 )
@@ -139,7 +181,11 @@ NO_NUMBER = r"^<lambda>: component paid: expected a tensor \[E\], a real number 
 @pytest.mark.parametrize(
     ("function", "law", "sentence"),
     [
-        (broken_rules.by_host, "host", r"^by_host asks the host: .*broken_rules.py:\d+: return gain\(inputs\) if bool"),
+        (
+            broken_rules.by_host,
+            "host",
+            r"^by_host asks the host: .*broken_rules.py:\d+: return gain\(inputs\) if bool",
+        ),
         (
             broken_rules.on_average,
             "host",
@@ -148,23 +194,47 @@ NO_NUMBER = r"^<lambda>: component paid: expected a tensor \[E\], a real number 
         (rule_from_function(broken_rules.by_host), "host", r"^by_host asks the host"),
         (broken_rules.above_average, "neighbours", r"^above_average sees its neighbours"),
         (lambda inputs: {"paid": 1.0}, "shapes", NO_NUMBER + "1.0"),
-        (lambda inputs: {"paid": inputs.committed_acc.mean()}, "shapes", NO_NUMBER + r"torch.float32 \[\]"),
-        (lambda inputs: {"paid": inputs.committed_acc.mean(0, True)}, "shapes", NO_NUMBER + r"torch.float32 \[1\]"),
-        (lambda inputs: {"paid": inputs.slots.stage}, "shapes", NO_NUMBER + r"torch.int64 \[2, 3\]"),
-        (lambda inputs: {"paid": inputs.committed_acc * 1j}, "shapes", NO_NUMBER + r"torch.complex64 \[2\]"),
+        (
+            lambda inputs: {"paid": inputs.committed_acc.mean()},
+            "shapes",
+            NO_NUMBER + r"torch.float32 \[\]",
+        ),
+        (
+            lambda inputs: {"paid": inputs.committed_acc.mean(0, True)},
+            "shapes",
+            NO_NUMBER + r"torch.float32 \[1\]",
+        ),
+        (
+            lambda inputs: {"paid": inputs.slots.stage},
+            "shapes",
+            NO_NUMBER + r"torch.int64 \[2, 3\]",
+        ),
+        (
+            lambda inputs: {"paid": inputs.committed_acc * 1j},
+            "shapes",
+            NO_NUMBER + r"torch.complex64 \[2\]",
+        ),
         (lambda inputs: {"paid": inputs.committed_acc.numpy()}, "shapes", NO_NUMBER + r"array"),
         (
             lambda inputs: inputs.committed_acc,
             "shapes",
             r"^<lambda>: expected a dict of named parts of the reward, got t",
         ),
-        (lambda inputs: {"governor": inputs.committed_acc}, "shapes", r"^<lambda>: expected components other than gov"),
+        (
+            lambda inputs: {"governor": inputs.committed_acc},
+            "shapes",
+            r"^<lambda>: expected components other than gov",
+        ),
         (
             lambda inputs: {"paid": inputs.accuracy},
             "accepts",
             r"^<lambda> does not accept a valid input: AttributeError",
         ),
-        (lambda: {}, "accepts", r"^<lambda> does not accept a valid input: TypeError: .* takes 0 positional arguments"),
+        (
+            lambda: {},
+            "accepts",
+            r"^<lambda> does not accept a valid input: TypeError: .* takes 0 positional arguments",
+        ),
     ],
 )
 def test_a_faulty_function_is_named_by_its_name_and_the_law_that_it_breaks(function, law, sentence):
@@ -183,13 +253,17 @@ def test_the_example_is_as_small_as_can_be():
 
 
 def test_a_violation_is_reported_without_a_search_for_a_smaller_example():
-    found = broken(check_reward, paying(broken_rules.above_average), name="rule", **{**FEW, "shrinks": 0})
+    found = broken(
+        check_reward, paying(broken_rules.above_average), name="rule", **{**FEW, "shrinks": 0}
+    )
     assert found.law == "neighbours"
     assert found.example
 
 
 def test_a_component_that_the_rule_does_not_have_cannot_telescope():
-    with pytest.raises(ConfigError, match=r"component: expected one of paid, governor, got 'shaping'"):
+    with pytest.raises(
+        ConfigError, match=r"component: expected one of paid, governor, got 'shaping'"
+    ):
         check_reward(paying(broken_rules.gain), gamma=GAMMA, **FEW)
 
 
@@ -205,20 +279,36 @@ def test_a_step_without_a_fault_passes():
 @pytest.mark.parametrize(
     ("step", "law", "sentence"),
     [
-        (broken_rules.picky, "accepts", r"picky does not accept a valid input: IndexError: one slot is enough"),
-        (broken_rules.older_in_place, "writes", r"older_in_place writes to its input: age has changed"),
+        (
+            broken_rules.picky,
+            "accepts",
+            r"picky does not accept a valid input: IndexError: one slot is enough",
+        ),
+        (
+            broken_rules.older_in_place,
+            "writes",
+            r"older_in_place writes to its input: age has changed",
+        ),
         (
             broken_rules.older_where_it_counts,
             "host",
             r"asks the host: aten.index at .*broken_rules.py:\d+: age\[slots.stage > 1\]",
         ),
-        (broken_rules.older_on_the_cpu, "host", r"asks the host: on the meta device, .* its output 0 is on cpu"),
+        (
+            broken_rules.older_on_the_cpu,
+            "host",
+            r"asks the host: on the meta device, .* its output 0 is on cpu",
+        ),
         (
             broken_rules.older_by_chance,
             "repeats",
             r"is not a function of its input: it draws from a global random generator",
         ),
-        (broken_rules.Counting(), "repeats", r"Counting is not a function of its input: age came out differently"),
+        (
+            broken_rules.Counting(),
+            "repeats",
+            r"Counting is not a function of its input: age came out differently",
+        ),
         (
             broken_rules.older_than_the_others,
             "neighbours",
@@ -229,11 +319,31 @@ def test_a_step_without_a_fault_passes():
             "neighbours",
             r"sees its neighbours: age of env [12] is .* alone and .* among",
         ),
-        (broken_rules.older_in_single, "kinds", r"does not keep dtypes: alpha went in as torch.float64 and came out"),
-        (broken_rules.older_by_device, "kinds", r"makes another kind of result on the meta device than on the CPU"),
-        (broken_rules.older_when_compiled, "graph", r"older_when_compiled gives another alpha when it is compiled"),
-        (broken_rules.older_by_place, "slots", r"depends on the order of slots: age changed with it"),
-        (broken_rules.older_in_two_graphs, "graph", r"is not one graph: torch.compile\(fullgraph=True\) stopped with"),
+        (
+            broken_rules.older_in_single,
+            "kinds",
+            r"does not keep dtypes: alpha went in as torch.float64 and came out",
+        ),
+        (
+            broken_rules.older_by_device,
+            "kinds",
+            r"makes another kind of result on the meta device than on the CPU",
+        ),
+        (
+            broken_rules.older_when_compiled,
+            "graph",
+            r"older_when_compiled gives another alpha when it is compiled",
+        ),
+        (
+            broken_rules.older_by_place,
+            "slots",
+            r"depends on the order of slots: age changed with it",
+        ),
+        (
+            broken_rules.older_in_two_graphs,
+            "graph",
+            r"is not one graph: torch.compile\(fullgraph=True\) stopped with",
+        ),
     ],
     ids=lambda part: part if isinstance(part, str) and part in STEP_LAWS else "",
 )
@@ -252,11 +362,31 @@ def test_a_mask_without_a_fault_passes():
 @pytest.mark.parametrize(
     ("mask", "law", "sentence"),
     [
-        (broken_rules.dead, "choice", r"^dead leaves env \d no op: every env needs one, such as WAIT"),
-        (broken_rules.illegal, "legal", r"^illegal allows what is illegal: FOSSILIZE in slot 0 of env 0, .* DORMANT"),
-        (broken_rules.by_op, "shapes", r"^by_op returns torch.bool \[1, 6\], not torch.bool \[1, 6, 2\]"),
-        (broken_rules.in_numbers, "shapes", r"^in_numbers returns torch.float32 \[1, 6, 2\], not torch.bool"),
-        (broken_rules.as_masks, "shapes", r"^as_masks returns a ActionMasks, not a tensor bool \[E, 6, S\]"),
+        (
+            broken_rules.dead,
+            "choice",
+            r"^dead leaves env \d no op: every env needs one, such as WAIT",
+        ),
+        (
+            broken_rules.illegal,
+            "legal",
+            r"^illegal allows what is illegal: FOSSILIZE in slot 0 of env 0, .* DORMANT",
+        ),
+        (
+            broken_rules.by_op,
+            "shapes",
+            r"^by_op returns torch.bool \[1, 6\], not torch.bool \[1, 6, 2\]",
+        ),
+        (
+            broken_rules.in_numbers,
+            "shapes",
+            r"^in_numbers returns torch.float32 \[1, 6, 2\], not torch.bool",
+        ),
+        (
+            broken_rules.as_masks,
+            "shapes",
+            r"^as_masks returns a ActionMasks, not a tensor bool \[E, 6, S\]",
+        ),
         (broken_rules.hasty, "neighbours", r"^hasty sees its neighbours"),
     ],
 )
@@ -271,7 +401,9 @@ def test_a_mask_is_held_to_the_limits_of_an_environment():
     env = mg.make("digits", envs=1)
     limited = broken(check_mask, broken_rules.patient, limits=env.limits, examples=40)
     assert limited.law == "legal"  # digits limits the number of seeds
-    check_mask(lambda slots: mg.rules.legal(slots, env.limits), limits=env.limits, skip=("graph",), **FEW)
+    check_mask(
+        lambda slots: mg.rules.legal(slots, env.limits), limits=env.limits, skip=("graph",), **FEW
+    )
 
 
 def test_a_step_that_raises_under_a_law_breaks_it():
@@ -287,7 +419,11 @@ def test_heads_that_the_op_does_not_use_are_watched_from_action_to_reward(monkey
         return whole.replace(op=torch.where(action[:, Head.BLUEPRINT] > 1, int(Op.WAIT), whole.op))
 
     def acting(inputs):
-        return {"paid": (inputs.op_executed & (inputs.op != int(Op.WAIT))).to(inputs.committed_acc.dtype)}
+        return {
+            "paid": (inputs.op_executed & (inputs.op != int(Op.WAIT))).to(
+                inputs.committed_acc.dtype
+            )
+        }
 
     rule = paying(acting)
     check_reward(rule, **FEW)
@@ -307,17 +443,23 @@ def test_a_rule_that_returns_a_whole_state_is_a_step():
 
 def test_several_arguments_are_a_tuple_and_plain_values_stay_what_they_are():
     pairs = st.tuples(slots, st.just(3))
-    check_rule(lambda part, by: part.replace(age=part.age + by), pairs, name="aged", slots=True, **FEW)
+    check_rule(
+        lambda part, by: part.replace(age=part.age + by), pairs, name="aged", slots=True, **FEW
+    )
 
 
 def test_a_law_can_be_left_out_and_one_that_does_not_exist_is_refused():
     check_step(broken_rules.older_by_chance, slots, skip=("repeats", "neighbours", "graph"), **FEW)
-    with pytest.raises(ConfigError, match=r"skip: expected names of accepts, host.*, got \['repeat'\]"):
+    with pytest.raises(
+        ConfigError, match=r"skip: expected names of accepts, host.*, got \['repeat'\]"
+    ):
         check_step(broken_rules.older, slots, skip=("repeat",), **FEW)
 
 
 def test_a_graph_needs_two_examples_of_the_same_shapes():
-    with pytest.raises(ConfigError, match=r"states: expected two distinct examples of equal shapes"):
+    with pytest.raises(
+        ConfigError, match=r"states: expected two distinct examples of equal shapes"
+    ):
         check_step(broken_rules.older, st.just(scenes.make_slot(stage=3, age=2)), **FEW)
 
 

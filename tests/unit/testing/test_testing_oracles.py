@@ -38,8 +38,17 @@ def rows(request, subject: str) -> list[dict]:
 def test_an_oracle_knows_nothing_of_the_package():
     for node in ast.walk(ast.parse(inspect.getsource(oracles))):
         if isinstance(node, ast.ImportFrom | ast.Import):
-            names = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-            assert {str(name).split(".")[0] for name in names} <= {"collections", "itertools", "math", "typing"}
+            names = (
+                [node.module]
+                if isinstance(node, ast.ImportFrom)
+                else [alias.name for alias in node.names]
+            )
+            assert {str(name).split(".")[0] for name in names} <= {
+                "collections",
+                "itertools",
+                "math",
+                "typing",
+            }
 
 
 # against the recorded rows
@@ -49,7 +58,10 @@ def test_legality_is_the_recorded_one(request):
     for row in rows(request, "masks"):
         seen, wanted = row["inputs"], row["outputs"]
         columns = zip(seen["stage"], seen["age"], seen["alpha_mode"], strict=True)
-        env = [oracles.SlotCell(int(Stage[stage]), age, int(AlphaMode[mode])) for stage, age, mode in columns]
+        env = [
+            oracles.SlotCell(int(Stage[stage]), age, int(AlphaMode[mode]))
+            for stage, age, mode in columns
+        ]
         allow = Limits(
             kinds=KINDS[seen["topology"]],
             enabled=tuple(seen["enabled"]),
@@ -57,7 +69,9 @@ def test_legality_is_the_recorded_one(request):
             auto_forward=tuple(GATES[name] for name in seen["auto_forward"]),
         )
         found = oracles.legality(env, allow)
-        assert {op.name: [s for s, yes in enumerate(found[op]) if yes] for op in Op} == wanted["legal"], row["id"]
+        assert {op.name: [s for s, yes in enumerate(found[op]) if yes] for op in Op} == wanted[
+            "legal"
+        ], row["id"]
 
 
 def test_ramps_are_the_recorded_ones(request):
@@ -65,7 +79,9 @@ def test_ramps_are_the_recorded_ones(request):
         now = row["start"]
         for leg in row["legs"]:
             ticks = 0 if leg["target"] == now else leg["steps"]
-            path = oracles.ramp(now, leg["target"], ticks, int(Curve[leg["curve"]]), leg["steepness"])
+            path = oracles.ramp(
+                now, leg["target"], ticks, int(Curve[leg["curve"]]), leg["steepness"]
+            )
             wanted = leg["alpha"][: len(path)]
             assert path[: len(wanted)] == pytest.approx(wanted, abs=1e-12), row
             now = ([leg["alpha_after_retarget"], *leg["alpha"]])[-1]
@@ -75,7 +91,9 @@ def test_transitions_are_the_recorded_ones(request):
     matrix = [row for row in rows(request, "transitions") if row["kind"] == "matrix"]
     assert matrix
     for row in matrix:
-        found = {to.name for to in Stage if oracles.can_transition(int(Stage[row["stage"]]), int(to))}
+        found = {
+            to.name for to in Stage if oracles.can_transition(int(Stage[row["stage"]]), int(to))
+        }
         assert found == set(row["legal_targets"])
 
 
@@ -91,11 +109,19 @@ def test_shapley_values_and_interactions_are_the_recorded_ones(request):
 
 def test_advantages_are_the_recorded_ones(request):
     for row in rows(request, "gae"):
-        given_rows, names = row["inputs"], ("reward", "value", "next_value", "terminated", "truncated")
+        given_rows, names = (
+            row["inputs"],
+            ("reward", "value", "next_value", "terminated", "truncated"),
+        )
         for e in range(len(given_rows["reward"][0])):
-            env = [{name: given_rows[name][t][e] for name in names} for t in range(len(given_rows["reward"]))]
+            env = [
+                {name: given_rows[name][t][e] for name in names}
+                for t in range(len(given_rows["reward"]))
+            ]
             found = oracles.gae(env, gamma=given_rows["gamma"], lam=given_rows["gae_lambda"])
-            assert found == pytest.approx([line[e] for line in row["outputs"]["advantage"]], abs=1e-9)
+            assert found == pytest.approx(
+                [line[e] for line in row["outputs"]["advantage"]], abs=1e-9
+            )
 
 
 def test_rewards_of_the_own_rules_are_the_recorded_ones(request):
@@ -103,11 +129,19 @@ def test_rewards_of_the_own_rules_are_the_recorded_ones(request):
     for row in rows(request, "rewards_trajectories"):
         config, steps = row["config"], []
         for place, step in enumerate(row["steps"]):
-            flags = {"committed_acc": "committed_valid", "clean_improvement": "clean_valid", "val_loss": "loss_valid"}
+            flags = {
+                "committed_acc": "committed_valid",
+                "clean_improvement": "clean_valid",
+                "val_loss": "loss_valid",
+            }
             seen = {**step, "op": int(Op[step["op"]]), "horizon": place == len(row["steps"]) - 1}
             seen |= {flag: step[name] is not None for name, flag in flags.items()}
-            steps.append({**seen, **{name: config.get(name, value) for name, value in defaults.items()}})
-        knobs = {n: config[n] for n in ("potential_scale", "governor_penalty", "op_cost") if n in config}
+            steps.append(
+                {**seen, **{name: config.get(name, value) for name, value in defaults.items()}}
+            )
+        knobs = {
+            n: config[n] for n in ("potential_scale", "governor_penalty", "op_cost") if n in config
+        }
         world = {"gamma": config.get("gamma", 0.995), "budget": config.get("param_budget", 500_000)}
         for rule, wanted in row["outputs"].items():
             found = oracles.core_rewards(rule, steps, length=len(steps), **world, **knobs)
@@ -131,8 +165,22 @@ def test_decoding_is_what_the_rules_say_field_by_field(data, slots):
 @given(slot_states(), st.integers(1, 6))
 def test_a_tick_is_what_the_rules_say_slot_by_slot(slots, embargo):
     after, _ = tick(scenes.make_state(slots), lifecycle=LifecycleSpec(embargo_epochs=embargo))
-    names = ("stage", "previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "alpha", "alpha_mode")
-    names += ("alpha_done", "alpha_start", "alpha_target", "alpha_steps", "alpha_curve", "alpha_steepness")
+    names = (
+        "stage",
+        "previous_stage",
+        "epochs_in_stage",
+        "previous_epochs_in_stage",
+        "alpha",
+        "alpha_mode",
+    )
+    names += (
+        "alpha_done",
+        "alpha_start",
+        "alpha_target",
+        "alpha_steps",
+        "alpha_curve",
+        "alpha_steepness",
+    )
     for e, s in itertools.product(range(len(slots)), range(slots.stage.shape[1])):
         was = {name: getattr(slots, name)[e, s].item() for name in names}
         now = {name: getattr(after.slots, name)[e, s].item() for name in names}
@@ -144,7 +192,9 @@ def test_a_tick_is_what_the_rules_say_slot_by_slot(slots, embargo):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["sparse", "delta", "value", "rent", "loss", "anytime"])
-@given(steps=reward_episodes(), scale=st.sampled_from([1.0, 0.5]), cost=st.sampled_from([0.0, 0.01]))
+@given(
+    steps=reward_episodes(), scale=st.sampled_from([1.0, 0.5]), cost=st.sampled_from([0.0, 0.01])
+)
 def test_own_rules_pay_what_is_written_out(name, steps, scale, cost):
     spec = RewardSpec(rule=name, potential_scale=scale, op_cost=cost, governor_penalty=2.5)
     rule = build_rule(spec, param_budget=BUDGET, episode_length=LENGTH, gamma=GAMMA)
@@ -169,5 +219,11 @@ def test_every_blueprint_has_its_name_and_place():
 
 def test_the_actions_that_are_counted_are_those_of_the_masks():
     held = scenes.make_slot(stage=Stage.HOLDING, age=9, alpha=1.0)
-    assert oracles.count_actions(oracles.slot_cells(held)[0], scenes.make_limits(held)) == 1 + 240 + 20 + 1
-    assert torch.tensor(oracles.legality(oracles.slot_cells(held)[0], scenes.make_limits(held))).sum() == 4
+    assert (
+        oracles.count_actions(oracles.slot_cells(held)[0], scenes.make_limits(held))
+        == 1 + 240 + 20 + 1
+    )
+    assert (
+        torch.tensor(oracles.legality(oracles.slot_cells(held)[0], scenes.make_limits(held))).sum()
+        == 4
+    )

@@ -53,7 +53,11 @@ def test_the_smallest_slots_are_one_empty_slot():
     assert tree_equality.trees_equal(
         find(strategies.slot_states(), lambda _: True, settings=SHRUNK), scenes.make_slot()
     )
-    smallest = find(strategies.slot_states(), lambda slots: bool((slots.stage == S.TRAINING).any()), settings=SHRUNK)
+    smallest = find(
+        strategies.slot_states(),
+        lambda slots: bool((slots.stage == S.TRAINING).any()),
+        settings=SHRUNK,
+    )
     assert smallest.stage.tolist() == [[S.TRAINING]]
     assert smallest.age.item() == 2
 
@@ -81,13 +85,19 @@ def test_states_fit_the_schema_and_hold_nothing_that_was_not_measured(state):
     schema.check_state(state, scenes.make_sizes(envs, count, window=4))
     signals = state.signals
     flags = {"measured": ("val_loss", "val_acc"), "train_measured": ("train_loss", "train_acc")}
-    for flag, names in {**flags, "clean_valid": ("clean_improvement",), "history_valid": ("acc_history",)}.items():
+    for flag, names in {
+        **flags,
+        "clean_valid": ("clean_improvement",),
+        "history_valid": ("acc_history",),
+    }.items():
         for name in names:
             assert (getattr(signals, name)[~getattr(signals, flag)] == 0).all()
     assert torch.equal(signals.measured, signals.history_valid[:, -1])
     assert scenes.broken_invariants(state.governor.slots) == []
     occupied = torch.stack([state.seeds[f"r0c{s}", "params"].any(-1) for s in range(count)], dim=1)
-    assert torch.equal(occupied, (state.slots.stage >= OCCUPIED[0]) & (state.slots.stage <= OCCUPIED[-1]))
+    assert torch.equal(
+        occupied, (state.slots.stage >= OCCUPIED[0]) & (state.slots.stage <= OCCUPIED[-1])
+    )
 
 
 # reward inputs

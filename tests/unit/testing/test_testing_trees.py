@@ -1,4 +1,6 @@
-"""Trees of tensors, other orders of slots, scenes by hand, and what is importable without Hypothesis."""
+"""Trees of tensors, other orders of slots, scenes by hand, and what is importable without
+Hypothesis.
+"""
 
 import importlib
 import inspect
@@ -21,19 +23,28 @@ from morphogen.testing.builders.reward_inputs import make_reward_inputs, replace
 from morphogen.testing.strategies import actions, env_states, reward_inputs
 
 ORDER = [2, 0, 1]
-MODULES = sorted(module.name for module in pkgutil.walk_packages(testing.__path__, "morphogen.testing."))
+MODULES = sorted(
+    module.name for module in pkgutil.walk_packages(testing.__path__, "morphogen.testing.")
+)
 
 EXAMPLES = [
     name
     for name in MODULES
-    if name.count(".") == (3 if ".builders." in name else 2) and name.split(".")[-1] not in ("extra", "builders")
+    if name.count(".") == (3 if ".builders." in name else 2)
+    and name.split(".")[-1] not in ("extra", "builders")
 ]
 
 
 def some():
     """A tree of every kind."""
     gauge = GradStats(*(torch.full((2, 3), float(i)) for i in range(4)))
-    return (scenes.make_slots([[{"age": 3}], [{}]]), gauge, {"x": torch.arange(2)}, "plain", [torch.zeros(())])
+    return (
+        scenes.make_slots([[{"age": 3}], [{}]]),
+        gauge,
+        {"x": torch.arange(2)},
+        "plain",
+        [torch.zeros(())],
+    )
 
 
 def test_a_row_is_one_env_and_what_is_not_stacked_stays_whole():
@@ -55,7 +66,9 @@ def test_trees_are_the_same_with_nan_and_differ_by_name():
     a, b = scenes.make_slot(alpha=float("nan")), scenes.make_slot(alpha=float("nan"), age=1)
     assert tree_equality.trees_equal(a, a.clone())
     assert tree_equality.differing_leaves(a, b) == {"age"}
-    assert tree_equality.differing_leaves((a, a), (a,)) == {f"1.{name}" for name in scenes.SLOT_LEAVES}
+    assert tree_equality.differing_leaves((a, a), (a,)) == {
+        f"1.{name}" for name in scenes.SLOT_LEAVES
+    }
     with pytest.raises(AssertionError, match="age"):
         tree_equality.assert_trees_equal(a, b)
     near = torch.tensor([1.0, 1000.0])
@@ -64,7 +77,8 @@ def test_trees_are_the_same_with_nan_and_differ_by_name():
     assert not tree_equality.tensors_equal(near, near.double())
 
 
-# --- other orders of slots --------------------------------------------------------------------------------------------
+# --- other orders of slots
+# ----------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -74,7 +88,9 @@ def test_a_permuted_state_holds_the_same_slots_in_another_order(state):
     for place, was in enumerate(ORDER):
         assert tree_equality.trees_equal(one_slot(turned.slots, place), one_slot(state.slots, was))
         assert tree_equality.trees_equal(turned.seeds[f"r0c{place}"], state.seeds[f"r0c{was}"])
-        assert tree_equality.trees_equal(one_slot(turned.governor.slots, place), one_slot(state.governor.slots, was))
+        assert tree_equality.trees_equal(
+            one_slot(turned.governor.slots, place), one_slot(state.governor.slots, was)
+        )
     back = permute(turned, [1, 2, 0])
     assert tree_equality.trees_equal(back, state)
     assert tree_equality.trees_equal(turned.signals, state.signals)
@@ -91,7 +107,9 @@ def test_permuted_actions_masks_and_specs_mean_the_same(data, state):
     heads = data.draw(actions(state.slots, -1, 6))
     slots, bounds = permute((state.slots, allow), ORDER)
     assert bounds.enabled == (True, True, False)
-    assert tree_equality.trees_equal(permute(action_masks(state.slots, allow), ORDER), action_masks(slots, bounds))
+    assert tree_equality.trees_equal(
+        permute(action_masks(state.slots, allow), ORDER), action_masks(slots, bounds)
+    )
     turned = decode(permute_action(heads, ORDER), slots, bounds)
     assert tree_equality.trees_equal(permute(decode(heads, state.slots, allow), ORDER), turned)
 
@@ -105,7 +123,9 @@ def test_permuted_inputs_keep_what_belongs_to_the_env(given_inputs):
     assert torch.equal(turned.slots.op.sort(-1).values, given_inputs.slots.op.sort(-1).values)
 
 
-# --- scenes -----------------------------------------------------------------------------------------------------------
+# --- scenes
+#
+# ----------------------------------------------------------------------------
 
 
 def test_what_is_not_valid_is_what_is_spoiled():
@@ -118,7 +138,9 @@ def test_what_is_not_valid_is_what_is_spoiled():
     assert replace_invalid(row, 9.0).clean_improvement.tolist() == [1.0, 9.0]
 
 
-# --- the package ------------------------------------------------------------------------------------------------------
+# --- the package
+#
+# ----------------------------------------------------------------------------
 
 
 def example_of(module) -> str:
@@ -132,7 +154,9 @@ def example_of(module) -> str:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_module_shows_its_use_in_an_example_that_runs(name):
     text = example_of(importlib.import_module(name))
-    assert 3 <= len(text.splitlines()) <= 14, f"{name} has an example of {len(text.splitlines())} lines"
+    assert 3 <= len(text.splitlines()) <= 14, (
+        f"{name} has an example of {len(text.splitlines())} lines"
+    )
     scope: dict = {}
     exec(compile(text, name, "exec"), scope)
     for test in [made for made in scope.values() if hasattr(made, "hypothesis")]:

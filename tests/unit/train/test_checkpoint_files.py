@@ -1,4 +1,6 @@
-"""Checkpoints and policy files: what is saved comes back bit for bit, what is damaged is refused by name."""
+"""Checkpoints and policy files: what is saved comes back bit for bit, what is damaged is refused by
+name.
+"""
 
 import json
 
@@ -16,7 +18,9 @@ from morphogen.state.tensor_trees import restore_tree, save_tree, to_nested_dict
 from morphogen.train import checkpoint_store
 from morphogen.train.checkpoint_files import load_checkpoint, save_checkpoint
 
-SIZES = schema.Sizes(envs=2, slots=("r0c0", "r1c0"), host_params=5, seed_params=(3, 4), window=6, classes=10, table=7)
+SIZES = schema.Sizes(
+    envs=2, slots=("r0c0", "r1c0"), host_params=5, seed_params=(3, 4), window=6, classes=10, table=7
+)
 
 
 def state(seed=0):
@@ -36,7 +40,9 @@ SHARED = {"policy": {"w": torch.tensor([0.1, -2.0, 3.5])}, "rounds": 2, "name": 
 
 
 def save(folder, *, envs=STATE, shared=SHARED, round=1, epoch=0):
-    return save_checkpoint(folder, round=round, epoch=epoch, envs=envs, shared=shared, facts={"config_sha256": "c"})
+    return save_checkpoint(
+        folder, round=round, epoch=epoch, envs=envs, shared=shared, facts={"config_sha256": "c"}
+    )
 
 
 def equal(first, second):
@@ -55,7 +61,9 @@ def test_what_was_saved_comes_back_bit_for_bit(tmp_path):
     found = load_checkpoint(save(tmp_path))
     assert equal(found["envs"], to_nested_dict(STATE))
     assert equal(found["shared"], SHARED)
-    assert {key: found["manifest"][key] for key in ("format", "round", "epoch", "config_sha256")} == {
+    assert {
+        key: found["manifest"][key] for key in ("format", "round", "epoch", "config_sha256")
+    } == {
         "format": 8,
         "round": 1,
         "epoch": 0,
@@ -102,7 +110,9 @@ def having(tree, path, value):
     return {**tree, first: having(tree[first], rest, value) if rest else value}
 
 
-@pytest.mark.parametrize("leaf", ["host.params", "slots.alpha", "governor.seeds.r1c0.momentum", "ledger.phi", "key"])
+@pytest.mark.parametrize(
+    "leaf", ["host.params", "slots.alpha", "governor.seeds.r1c0.momentum", "ledger.phi", "key"]
+)
 def test_a_wrong_leaf_is_refused_by_name(leaf):
     tree = to_nested_dict(STATE)
     damages = {
@@ -159,7 +169,9 @@ DAMAGES = {
     r"is damaged: shared.safetensors has \d+ bytes": cut,
     "has format 3: expected format 8": lambda path: break_manifest(path, format=3),
     "its sha256 differs from its seal": lambda path: break_manifest(path, epoch=1),
-    "has an invalid manifest.json: expected": lambda path: break_manifest(path, sealed=True, files={}),
+    "has an invalid manifest.json: expected": lambda path: break_manifest(
+        path, sealed=True, files={}
+    ),
 }
 
 
@@ -188,7 +200,9 @@ def test_a_whole_checkpoint_of_the_position_is_left_alone(tmp_path):
     assert equal(load_checkpoint(path)["shared"], SHARED)
 
 
-@given(scores=st.lists(st.none() | st.floats(0, 100), min_size=1, max_size=6), keep=st.integers(1, 4))
+@given(
+    scores=st.lists(st.none() | st.floats(0, 100), min_size=1, max_size=6), keep=st.integers(1, 4)
+)
 def test_the_newest_ones_and_the_best_one_stay(tmp_path_factory, scores, keep):
     folder = tmp_path_factory.mktemp("kept")
     for round, score in enumerate(scores):
@@ -235,7 +249,9 @@ def calls_until_done(monkeypatch, act, stop):
     return True
 
 
-def test_difference_18_a_kill_at_any_file_operation_leaves_the_checkpoint_before_loadable(tmp_path, monkeypatch):
+def test_difference_18_a_kill_at_any_file_operation_leaves_the_checkpoint_before_loadable(
+    tmp_path, monkeypatch
+):
     before = save(tmp_path, round=1)
     stop, done = 0, False
     while not done:
@@ -254,16 +270,26 @@ def test_a_place_that_cannot_be_written_is_a_checkpoint_error(tmp_path):
     with pytest.raises(CheckpointError, match="cannot be written"):
         save(tmp_path / "file")
     with pytest.raises(CheckpointError, match="cannot be written"):
-        save_policy(tmp_path / "no" / "policy.safetensors", params={}, normalisers={}, config="{}", facts={})
+        save_policy(
+            tmp_path / "no" / "policy.safetensors", params={}, normalisers={}, config="{}", facts={}
+        )
 
 
 PARAMS = {"trunk": {"weight": torch.ones(2, 3)}, "head": torch.zeros(4)}
-NORMALISERS = TensorDict({"mean": torch.zeros(5, dtype=torch.float64), "count": torch.tensor(3)}, batch_size=[])
+NORMALISERS = TensorDict(
+    {"mean": torch.zeros(5, dtype=torch.float64), "count": torch.tensor(3)}, batch_size=[]
+)
 
 
 def policy(tmp_path):
     path = tmp_path / "policy.safetensors"
-    save_policy(path, params=PARAMS, normalisers=NORMALISERS, config='{"task": "digits"}', facts={"round": 4})
+    save_policy(
+        path,
+        params=PARAMS,
+        normalisers=NORMALISERS,
+        config='{"task": "digits"}',
+        facts={"round": 4},
+    )
     return path
 
 
@@ -285,7 +311,10 @@ def test_a_checkpoint_is_loaded_by_the_text_of_its_path(tmp_path):
 
 def test_a_policy_of_another_shape_is_refused_by_leaf(tmp_path):
     other = {"trunk": {"weight": torch.ones(2, 4)}, "head": torch.zeros(4)}
-    with pytest.raises(CheckpointError, match=r"params.trunk.weight: expected float32 \[2, 4\], got float32 \[2, 3\]"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"params.trunk.weight: expected float32 \[2, 4\], got float32 \[2, 3\]",
+    ):
         load_policy(policy(tmp_path), params=other)
     with pytest.raises(CheckpointError, match=r"normalisers.mean is unknown"):
         load_policy(policy(tmp_path), normalisers={"count": torch.tensor(0)})

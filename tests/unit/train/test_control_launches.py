@@ -1,4 +1,6 @@
-"""Launches of the steps of an epoch that are not training: on a device each costs what hundreds of envs do."""
+"""Launches of the steps of an epoch that are not training: on a device each costs what hundreds of
+envs do.
+"""
 
 import traceback
 from itertools import pairwise
@@ -27,7 +29,9 @@ class FillWatch(CountLaunches):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func.overloadpacket.__name__ == "scalar_tensor":
             stack = traceback.extract_stack()
-            lines = [f"{line.filename}:{line.lineno}" for line in stack if "/morphogen/" in line.filename]
+            lines = [
+                f"{line.filename}:{line.lineno}" for line in stack if "/morphogen/" in line.filename
+            ]
             if not any("trained_networks" in line for line in lines):
                 self.lines.add(lines[-1])
         return super().__torch_dispatch__(func, types, args, kwargs)
@@ -35,7 +39,10 @@ class FillWatch(CountLaunches):
 
 def watch_epochs(**fields):
     """A watch over the epochs of a round; tables are built in an earlier round."""
-    scheduler, watch = Scheduler(tiny_setup(task="tiny", rounds=2, episode_length=3, **fields)), FillWatch()
+    scheduler, watch = (
+        Scheduler(tiny_setup(task="tiny", rounds=2, episode_length=3, **fields)),
+        FillWatch(),
+    )
     scheduler.run_round()
     run_epoch = scheduler.run_epoch
 
@@ -64,7 +71,9 @@ def test_nor_does_a_baseline(policy):
 def test_an_epoch_draws_once_for_actions_once_for_data_and_once_for_new_seeds(noise):
     """A draw without kernels is 60 launches, however many numbers it gives."""
     data, counts = DataSpec(batch=64, minibatches=8, val_samples=32), []
-    spec = tiny_setup(data=data, instance=InstanceSpec(label_noise=(noise, noise)), episode_length=5)
+    spec = tiny_setup(
+        data=data, instance=InstanceSpec(label_noise=(noise, noise)), episode_length=5
+    )
     with mock.patch.object(rng, "philox", wraps=rng.philox) as draw:
         hooks = Hooks(on_epoch=lambda *_: counts.append(draw.call_count))
         Scheduler(spec, Parts(hooks=hooks)).run_round()
@@ -83,7 +92,10 @@ MASK = torch.tensor([True, False])
         ((-torch.inf, torch.tensor([1.0, torch.nan])), torch.tensor([-torch.inf, torch.nan])),
         ((torch.tensor([[3], [4]]), -1), torch.tensor([[3, -1], [4, -1]])),
         ((1, 2), torch.tensor([1, 2])),
-        ((torch.tensor(0.5, dtype=torch.float64), 0.1), torch.tensor([0.5, 0.1], dtype=torch.float64)),
+        (
+            (torch.tensor(0.5, dtype=torch.float64), 0.1),
+            torch.tensor([0.5, 0.1], dtype=torch.float64),
+        ),
     ],
     ids=["no", "yes", "integers", "two numbers", "double"],
 )
@@ -108,7 +120,9 @@ def test_a_table_that_is_built_inside_of_a_gradient_serves_after_it():
 
 
 def test_a_mask_of_finite_numbers_takes_two_launches():
-    numbers = torch.tensor([0.0, -3.0, torch.finfo(torch.float32).max, torch.inf, -torch.inf, torch.nan])
+    numbers = torch.tensor(
+        [0.0, -3.0, torch.finfo(torch.float32).max, torch.inf, -torch.inf, torch.nan]
+    )
     with CountLaunches() as launches:
         finite = is_finite(numbers)
     assert finite.tolist() == [True, True, True, False, False, False]

@@ -1,4 +1,6 @@
-"""Whatever becomes of the files of a checkpoint: it gives the numbers that were saved, or it is refused by name."""
+"""Whatever becomes of the files of a checkpoint: it gives the numbers that were saved, or it is
+refused by name.
+"""
 
 import errno
 import os
@@ -22,8 +24,14 @@ FILES = (ENVS, SHARED, MANIFEST)
 def save(folder, round):
     """A checkpoint whose numbers no other one has."""
     draw = torch.Generator().manual_seed(round)
-    envs = {"state": {"weights": torch.randn(4, 50, generator=draw), "count": torch.tensor([round, 7])}}
-    shared = {"learner": {"step": torch.tensor(round)}, "best": 0.5 / round, "name": f"round {round}"}
+    envs = {
+        "state": {"weights": torch.randn(4, 50, generator=draw), "count": torch.tensor([round, 7])}
+    }
+    shared = {
+        "learner": {"step": torch.tensor(round)},
+        "best": 0.5 / round,
+        "name": f"round {round}",
+    }
     facts = {"run_id": "r", "config": {"rounds": 9}, "score": 1.5 * round, "best": None}
     return save_checkpoint(folder, round=round, epoch=0, envs=envs, shared=shared, facts=facts)
 
@@ -97,7 +105,9 @@ def judged(path, wanted, names):
         assert equal(load_checkpoint(path), wanted)
     except CheckpointError as error:
         refusal = str(error)
-    assert refusal is None or (str(path) in refusal and any(name in refusal for name in names)), refusal
+    assert refusal is None or (str(path) in refusal and any(name in refusal for name in names)), (
+        refusal
+    )
     return refusal is not None
 
 
@@ -105,7 +115,9 @@ def judged(path, wanted, names):
 @pytest.mark.parametrize("file", FILES)
 @settings(max_examples=profiles.one_in(3))
 @given(where=st.floats(0, 1), bit=st.integers(0, 7))
-def test_a_damaged_file_is_refused_by_name_or_was_not_needed(tmp_path_factory, saved, damage, file, where, bit):
+def test_a_damaged_file_is_refused_by_name_or_was_not_needed(
+    tmp_path_factory, saved, damage, file, where, bit
+):
     path = tmp_path_factory.mktemp("spoiled") / saved[1][0].name
     shutil.copytree(saved[1][0], path)
     damage(path / file, where, bit)
@@ -150,7 +162,9 @@ def test_what_is_damaged_is_written_anew_by_the_next_save_there(saved, spoiled, 
 
 
 @pytest.mark.parametrize("file", [ENVS, SHARED])
-def test_a_file_that_the_disk_does_not_give_back_is_refused_by_name(saved, spoiled, monkeypatch, file):
+def test_a_file_that_the_disk_does_not_give_back_is_refused_by_name(
+    saved, spoiled, monkeypatch, file
+):
     def read(path):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -160,7 +174,10 @@ def test_a_file_that_the_disk_does_not_give_back_is_refused_by_name(saved, spoil
 
 
 def test_without_the_hashes_a_flipped_bit_would_be_read_as_if_it_were_right(saved, spoiled):
-    raw, numbers = (spoiled / ENVS).read_bytes(), saved[1][1]["envs"]["state"]["weights"].numpy().tobytes()
+    raw, numbers = (
+        (spoiled / ENVS).read_bytes(),
+        saved[1][1]["envs"]["state"]["weights"].numpy().tobytes(),
+    )
     assert raw.count(numbers) == 1
     (spoiled / ENVS).write_bytes(raw.replace(numbers, numbers[:-1] + bytes([numbers[-1] ^ 1])))
     assert not equal(load_tree(spoiled / ENVS, label="file"), saved[1][1]["envs"])

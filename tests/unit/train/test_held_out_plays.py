@@ -1,4 +1,6 @@
-"""The learning curve on held-out instances: when it is played, what it costs, and that it changes nothing of a run."""
+"""The learning curve on held-out instances: when it is played, what it costs, and that it changes
+nothing of a run.
+"""
 
 import pytest
 
@@ -38,33 +40,51 @@ def test_the_last_play_is_that_of_the_policy_as_it_was_then(run):
 
 
 def test_a_greedy_policy_draws_nothing_in_its_plays_and_at_the_end(tmp_path, capsys):
-    settings = {**FIELDS, "rounds": 2, "final_episodes": 4, "evaluation": {"every_rounds": 2, "greedy": True}}
+    settings = {
+        **FIELDS,
+        "rounds": 2,
+        "final_episodes": 4,
+        "evaluation": {"every_rounds": 2, "greedy": True},
+    }
     run = mg.train_ppo_vectorized(**settings, out=tmp_path / "run", console=Console())
     env = mg.make(mg.RunSpec(**FIELDS), instances="held-out")
-    drawn, greedy = (mg.play(env, run.arm, episodes=4, greedy=greedy).network_value for greedy in (False, True))
+    drawn, greedy = (
+        mg.play(env, run.arm, episodes=4, greedy=greedy).network_value for greedy in (False, True)
+    )
     final = run.results[-1].network_value
     assert final.tolist() == pytest.approx(greedy.tolist(), abs=1e-6)
     assert final.tolist() != pytest.approx(drawn.tolist(), abs=1e-6)
-    assert plays_of(tmp_path / "run")[-1].network_value == pytest.approx(greedy[:2].tolist(), abs=1e-6)
+    assert plays_of(tmp_path / "run")[-1].network_value == pytest.approx(
+        greedy[:2].tolist(), abs=1e-6
+    )
     assert "the same for every policy; ppo takes its likeliest actions" in capsys.readouterr().out
 
 
 def test_a_baseline_is_never_greedy():
     settings = {**FIELDS, "policy_name": "random", "rounds": 1, "final_episodes": 4}
-    runs = [mg.train_ppo_vectorized(**settings, evaluation={"greedy": greedy}) for greedy in (False, True)]
+    runs = [
+        mg.train_ppo_vectorized(**settings, evaluation={"greedy": greedy})
+        for greedy in (False, True)
+    ]
     first, second = (run.results[-1].network_value.tolist() for run in runs)
     assert first == second
 
 
 def test_plays_change_nothing_of_a_run(run):
     plain = mg.train_ppo_vectorized(**FIELDS, rounds=5, evaluation={"every_rounds": 0})
-    assert [one.network_value_mean for one in plain.history] == [one.network_value_mean for one in run[1].history]
+    assert [one.network_value_mean for one in plain.history] == [
+        one.network_value_mean for one in run[1].history
+    ]
     assert [one.return_mean for one in plain.history] == [one.return_mean for one in run[1].history]
 
 
 @pytest.mark.parametrize(
     "changed",
-    [{"evaluation": {"every_rounds": 0}}, {"evaluation": {"every_rounds": 6}}, {"policy_name": "random"}],
+    [
+        {"evaluation": {"every_rounds": 0}},
+        {"evaluation": {"every_rounds": 6}},
+        {"policy_name": "random"},
+    ],
     ids=["switched off", "a short run", "nothing learns"],
 )
 def test_some_runs_have_no_curve(changed, tmp_path):
@@ -74,7 +94,8 @@ def test_some_runs_have_no_curve(changed, tmp_path):
 
 
 def test_a_resumed_run_goes_on_with_its_curve(tmp_path):
-    hooks = mg.Hooks(on_round=lambda summary, scheduler: summary.round < 2)  # stops after the third round
+    # stops after the third round
+    hooks = mg.Hooks(on_round=lambda summary, scheduler: summary.round < 2)
     settings = {**FIELDS, "rounds": 5, "evaluation": {"every_rounds": 2}}
     mg.train_ppo_vectorized(**settings, out=tmp_path / "run", parts=mg.Parts(hooks=hooks))
     assert [play.rounds for play in plays_of(tmp_path / "run") if play.policy == "ppo"] == [0, 2]

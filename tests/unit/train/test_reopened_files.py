@@ -1,4 +1,6 @@
-"""The files of a resumed run: cut at the checkpoint, numbered from there, refused if they belong to another run."""
+"""The files of a resumed run: cut at the checkpoint, numbered from there, refused if they belong to
+another run.
+"""
 
 import csv
 import json
@@ -56,7 +58,9 @@ def about(at):
 
 
 def odd(at):
-    return Envelope(AnomalyDetected(kind="kl_spike", value=0.2, limit=0.1, subject=None, streak=0), round=at)
+    return Envelope(
+        AnomalyDetected(kind="kl_spike", value=0.2, limit=0.1, subject=None, streak=0), round=at
+    )
 
 
 def dispatch(found, spec):
@@ -202,7 +206,10 @@ def test_in_another_folder_a_new_file_begins_and_its_numbers_go_on(tmp_path):
     second.close()
     new = tmp_path / "else/events.jsonl"
     assert (cut, numbers(new), folder.events.read_bytes()) == (0, [3, 4], before)
-    with pytest.raises(ConfigError, match=r"telemetry.dir: expected a new file, got .*else/events.jsonl, which exists"):
+    with pytest.raises(
+        ConfigError,
+        match=r"telemetry.dir: expected a new file, got .*else/events.jsonl, which exists",
+    ):
         open_sinks(spec, folder, pack(at))
     third, cut = open_sinks(spec, folder, pack(then))
     assert (cut > 0, numbers(new)) == (True, [3])
@@ -222,7 +229,8 @@ def test_a_run_that_was_silent_begins_its_file_and_may_do_so_again(tmp_path):
     assert open_sinks(silent, folder, None) == ((), 0)
 
 
-# --- events that a file could not take yet ----------------------------------------------------------------------------
+# --- events that a file could not take yet
+# ----------------------------------------------------------------------------
 
 
 class Disk(LogFile):
@@ -236,7 +244,9 @@ class Disk(LogFile):
 
 
 @pytest.mark.parametrize("room", [0, 700, 4_000])
-def test_what_a_full_disk_did_not_take_is_told_once_there_is_room_again(tmp_path, monkeypatch, room):
+def test_what_a_full_disk_did_not_take_is_told_once_there_is_room_again(
+    tmp_path, monkeypatch, room
+):
     monkeypatch.setattr(Disk, "room", room)
     with monkeypatch.context() as patch:
         patch.setattr(sinks, "LogFile", Disk)
@@ -252,11 +262,15 @@ def test_what_a_full_disk_did_not_take_is_told_once_there_is_room_again(tmp_path
     assert numbers(folder.events) == list(range(len(numbers(folder.events))))
 
 
-# --- loggers ----------------------------------------------------------------------------------------------------------
+# --- loggers
+#
+# ----------------------------------------------------------------------------
 
 
 @given(before=st.integers(0, 3), after=st.integers(0, 3))
-def test_rows_of_a_table_continue_without_a_gap_and_none_is_there_twice(tmp_path_factory, before, after):
+def test_rows_of_a_table_continue_without_a_gap_and_none_is_there_twice(
+    tmp_path_factory, before, after
+):
     path = tmp_path_factory.mktemp("run")
     spec, folder, own = begun(path, before, loggers=("csv",))
     position = drained(own, before)
@@ -273,11 +287,15 @@ def test_rows_of_a_table_continue_without_a_gap_and_none_is_there_twice(tmp_path
         with (path / f"metrics/csv/{name}.csv").open() as file:
             steps[name] = [int(row["step"]) for row in csv.DictReader(file)]
     assert steps["round"] == [1, 2, 3, 4]
-    assert steps["epoch"] == [round * spec.episode_length + epoch for round in range(4) for epoch in range(2)]
+    assert steps["epoch"] == [
+        round * spec.episode_length + epoch for round in range(4) for epoch in range(2)
+    ]
 
 
 @given(before=st.integers(0, 3), after=st.integers(0, 3))
-def test_records_of_rounds_that_are_run_again_are_deleted_and_the_others_stay(tmp_path_factory, before, after):
+def test_records_of_rounds_that_are_run_again_are_deleted_and_the_others_stay(
+    tmp_path_factory, before, after
+):
     path = tmp_path_factory.mktemp("run")
     spec, folder, own = begun(path, before)
     position = drained(own, before)
@@ -308,7 +326,9 @@ def test_a_service_continues_the_same_run(tmp_path, monkeypatch):
     monkeypatch.setattr(loggers.importlib, "import_module", lambda name: package)
     for name in ("wandb", "mlflow"):
         for round in range(2):
-            ScalarSink(name, LoggerPlace(tmp_path, tmp_path, 9), TelemetrySpec()).write([summary(round)])
+            ScalarSink(name, LoggerPlace(tmp_path, tmp_path, 9), TelemetrySpec()).write(
+                [summary(round)]
+            )
     assert asked == [(None, None), ("3x7", None), (None, None), (None, "5y9")]
 
 
@@ -318,14 +338,20 @@ def test_a_service_gets_the_settings_once_when_its_run_begins(tmp_path, monkeypa
     def note(settings):
         logged.append(settings)
 
-    run = SimpleNamespace(id="3x7", info=SimpleNamespace(run_id="5y9"), config=SimpleNamespace(update=note))
+    run = SimpleNamespace(
+        id="3x7", info=SimpleNamespace(run_id="5y9"), config=SimpleNamespace(update=note)
+    )
     logger = SimpleNamespace(experiment=run, log_scalar=lambda *row, step: None)
-    package = SimpleNamespace(WandbLogger=lambda **_: logger, MLFlowLogger=lambda **_: logger, log_params=note)
+    package = SimpleNamespace(
+        WandbLogger=lambda **_: logger, MLFlowLogger=lambda **_: logger, log_params=note
+    )
     monkeypatch.setattr(loggers.importlib, "import_module", lambda name: package)
     for name in ("wandb", "mlflow"):
         first = ScalarSink(name, LoggerPlace(tmp_path, tmp_path, 9), TelemetrySpec(), config)
         first.write([summary(0)])
         first.write([summary(1)])
-        ScalarSink(name, LoggerPlace(tmp_path, tmp_path, 9, 2), TelemetrySpec(), config).write([summary(2)])
+        ScalarSink(name, LoggerPlace(tmp_path, tmp_path, 9, 2), TelemetrySpec(), config).write(
+            [summary(2)]
+        )
     assert logged == [config, config]
     assert (config["ppo.clip"], config["data.batch"], config["policy.floor.op"]) == (0.2, 8, 0.005)

@@ -1,4 +1,6 @@
-"""A run as a whole: crossings, independence of envs, repeatability, and faults that stay where they happen."""
+"""A run as a whole: crossings, independence of envs, repeatability, and faults that stay where they
+happen.
+"""
 
 import sys
 
@@ -48,7 +50,9 @@ def ledger(setup, *sinks):
 @pytest.mark.parametrize("slots", SLOTS)
 @pytest.mark.parametrize("envs", [1, 4, 32])
 def test_the_ledger_equals_the_fence_table(envs, slots, placement, told, cifar, tmp_path):
-    """For any number of envs and slots, wherever the data lies, whether nothing is told or every event."""
+    """For any number of envs and slots, wherever the data lies, whether nothing is told or every
+    event.
+    """
     few = {"rounds": 2, "episode_length": 3, "ppo": PpoSpec(epochs=1)}
     telemetry = TelemetrySpec(level="debug" if told else "off")
     task, host = ("cifar_multichannel", HostSpec(width=1)) if slots == 6 else ("digits", HostSpec())
@@ -57,9 +61,13 @@ def test_the_ledger_equals_the_fence_table(envs, slots, placement, told, cifar, 
     sinks = (LogFile(tmp_path / "events.jsonl"), seen) if told else ()
     where = {"task": task, "host": host, "slots": SLOTS[slots], "data": data}
     found = ledger(tiny_setup(envs=envs, telemetry=telemetry, **where, **few), *sinks)
-    assert found == expected_ledger(rounds=2, epochs=3, streamed=2 if placement == "streamed" else 0)
+    assert found == expected_ledger(
+        rounds=2, epochs=3, streamed=2 if placement == "streamed" else 0
+    )
     if told:
-        ended = [event.env for event in all_events(seen) if isinstance(event.data, EpisodeCompleted)]
+        ended = [
+            event.env for event in all_events(seen) if isinstance(event.data, EpisodeCompleted)
+        ]
         assert ended == [*range(envs)] * 2, "an episode of every env ends in each round"
 
 
@@ -77,7 +85,8 @@ def test_a_whole_run_crosses_once_more_per_save_and_evaluation(placement, stream
         out=tmp_path / "run",
         on_round=lambda _, scheduler: seen.append(scheduler.transfers),
     )
-    more = {"evaluated_epochs": 4 * 6, "evaluations": 4, "saves": 2}  # the state at the end, and the policy
+    # the state at the end, and the policy
+    more = {"evaluated_epochs": 4 * 6, "evaluations": 4, "saves": 2}
     assert seen[0].ledger == expected_ledger(rounds=1, epochs=6, streamed=streamed, **more)
 
 
@@ -91,8 +100,12 @@ def test_an_env_alone_lives_as_among_others(policy):
         for one, many in zip(alone, among, strict=True):
             assert torch.equal(one.choice.action[0], many.choice.action[env])
             assert torch.equal(one.after.slots.stage[0], many.after.slots.stage[env])
-            torch.testing.assert_close(one.step.metrics.loss[0], many.step.metrics.loss[env], rtol=0, atol=1e-4)
-            torch.testing.assert_close(one.step.validation.loss[0], many.step.validation.loss[env], rtol=0, atol=1e-4)
+            torch.testing.assert_close(
+                one.step.metrics.loss[0], many.step.metrics.loss[env], rtol=0, atol=1e-4
+            )
+            torch.testing.assert_close(
+                one.step.validation.loss[0], many.step.validation.loss[env], rtol=0, atol=1e-4
+            )
 
 
 @pytest.mark.slow
@@ -130,7 +143,9 @@ def test_a_nan_among_growing_envs_changes_the_others_at_most_by_the_rounding_of_
     healthy, poisoned = live(world), live(world, change=poison)
     assert poisoned[4].step.report.rolled_back.tolist() == SICK.tolist()
     for one, other in zip(healthy[:5], poisoned[:5], strict=True):
-        assert (one.after[~SICK] == other.after[~SICK]).all(), "a neighbour changed before any group did"
+        assert (one.after[~SICK] == other.after[~SICK]).all(), (
+            "a neighbour changed before any group did"
+        )
     for one, other in zip(healthy[5:], poisoned[5:], strict=True):
         assert torch.equal(one.after.slots.stage[~SICK], other.after.slots.stage[~SICK])
         torch.testing.assert_close(
@@ -178,7 +193,9 @@ def test_sinks_and_hooks_change_no_number_of_the_run():
             self.events.extend(events)
 
     sink, epochs = Keep(), []
-    parts = Parts(sinks=(sink,), hooks=Hooks(on_epoch=lambda round, epoch: epochs.append((round, epoch))))
+    parts = Parts(
+        sinks=(sink,), hooks=Hooks(on_epoch=lambda round, epoch: epochs.append((round, epoch)))
+    )
     watched, plain = Scheduler(build_setup(tiny()), parts), Scheduler(build_setup(tiny()))
     with torch.no_grad():
         watched.run()
@@ -202,7 +219,10 @@ def test_a_hook_stops_a_bare_scheduler_between_two_epochs():
 def test_a_hook_that_returns_false_stops_after_its_round():
     parts = Parts(hooks=Hooks(on_round=lambda summary, scheduler: scheduler.round < 2))
     with torch.no_grad():
-        assert [summary.round for summary in Scheduler(tiny_setup(rounds=4, episode_length=3), parts).run()] == [0, 1]
+        assert [
+            summary.round
+            for summary in Scheduler(tiny_setup(rounds=4, episode_length=3), parts).run()
+        ] == [0, 1]
 
 
 class CountCalls:
@@ -222,7 +242,9 @@ class CountCalls:
 
 
 @pytest.mark.parametrize(("counter", "most"), [(CountLaunches, 1_850), (CountCalls, 12_500)])
-def test_an_epoch_takes_few_operators_and_calls_beside_training_and_validation(monkeypatch, counter, most):
+def test_an_epoch_takes_few_operators_and_calls_beside_training_and_validation(
+    monkeypatch, counter, most
+):
     scheduler = Scheduler(tiny_setup(envs=1, rounds=2))
     scheduler.run_round()  # builds constant tables
     counted, excluded = counter(), []

@@ -32,7 +32,9 @@ from morphogen.train.reporter import Reporter
 from morphogen.vocab.observation import FEATURES
 
 ENVS, EPOCHS, ROUNDS = 2, 5, 4
-SETUP = cache(lambda: tiny_setup(rounds=ROUNDS, envs=ENVS, episode_length=EPOCHS, final_episodes=ENVS))
+SETUP = cache(
+    lambda: tiny_setup(rounds=ROUNDS, envs=ENVS, episode_length=EPOCHS, final_episodes=ENVS)
+)
 FULL = {"device": "cuda:0", "total_bytes": 100}
 FULL |= dict.fromkeys(("allocated_bytes", "reserved_bytes", "peak_bytes", "retries", "ooms"), 90)
 
@@ -40,14 +42,19 @@ FULL |= dict.fromkeys(("allocated_bytes", "reserved_bytes", "peak_bytes", "retri
 def reporter(sink, **telemetry):
     setup = SETUP()
     telemetry = {"plateau_threshold": 0.5, "improvement_threshold": 2.0, **telemetry}
-    return Reporter(replace(setup, spec=replace(setup.spec, telemetry=TelemetrySpec(**telemetry))), (sink,))
+    return Reporter(
+        replace(setup, spec=replace(setup.spec, telemetry=TelemetrySpec(**telemetry))), (sink,)
+    )
 
 
 def metrics(dice):
     """Metrics of an update, alarming at random."""
     numbers = {"kl": dice.choice([0.01, 0.01, 0.7]), "gradient_norm": dice.choice([1.0, 1.1, 9.0])}
     numbers |= {"entropy_head.op": dice.choice([0.01, 0.01, 0.5]), "observation.clip_share": 0.5}
-    scale = {"normaliser.mean": np.asarray([dice.random()] * features()), "normaliser.std": np.ones(features())}
+    scale = {
+        "normaliser.mean": np.asarray([dice.random()] * features()),
+        "normaliser.std": np.ones(features()),
+    }
     return {name: np.float64(value) for name, value in numbers.items()} | scale
 
 
@@ -67,7 +74,9 @@ def beats(seed):
             "end_round",
             round,
             metrics(dice),
-            RoundCosts(rollout_s=1.0, env_epochs=ENVS * EPOCHS, memory=(FULL,) * dice.randint(0, 1)),
+            RoundCosts(
+                rollout_s=1.0, env_epochs=ENVS * EPOCHS, memory=(FULL,) * dice.randint(0, 1)
+            ),
         )
 
 
@@ -102,7 +111,9 @@ CUTS = st.integers(0, ROUNDS * (EPOCHS + 1)).filter(lambda at: at % (EPOCHS + 1)
 @pytest.mark.slow
 @settings(max_examples=one_in(4))
 @given(seed=st.integers(0, 10**6), at=CUTS)
-def test_a_reporter_that_continues_from_a_checkpoint_emits_the_events_of_one_that_was_not_stopped(seed, at):
+def test_a_reporter_that_continues_from_a_checkpoint_emits_the_events_of_one_that_was_not_stopped(
+    seed, at
+):
     sink = MemorySink()
     first, second = reporter(sink), reporter(sink)
     told = list(beats(seed))
@@ -124,7 +135,9 @@ def equal(one, other):
         return len(one) == len(other) and all(map(equal, one, other))
     if isinstance(one, torch.Tensor | np.ndarray):
         one, other = np.asarray(one), np.asarray(other)
-        return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+        return one.dtype == other.dtype and np.array_equal(
+            one, other, equal_nan=one.dtype.kind == "f"
+        )
     return type(one) is type(other) and (one == other or one != one)
 
 
@@ -171,7 +184,11 @@ def changed(tree, path, value):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("first", [torch.zeros(3), torch.zeros(3)], r"first\[0\]: expected reals \[\d+\], got float32 \[3\]"),
+        (
+            "first",
+            [torch.zeros(3), torch.zeros(3)],
+            r"first\[0\]: expected reals \[\d+\], got float32 \[3\]",
+        ),
         ("seeds.tree", {"slots": 3}, "seeds.tree.slots: expected an object, got 3"),
         ("rolling", [None], r"rolling\[0\]: expected a valid number, got null"),
         ("more", 1, "more is unknown"),
@@ -190,8 +207,14 @@ def test_a_state_that_is_not_of_this_run_is_refused_by_name(path, value, message
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"alpha": torch.zeros(2, ENVS + 1, 3)}, r"\.alpha: expected numbers \[2, 2\], got float32 \[2, 3"),
-        ({"alpha": torch.zeros(3, ENVS, 3)}, r"\.alpha: expected numbers \[2, 2\], got float32 \[3, 2"),
+        (
+            {"alpha": torch.zeros(2, ENVS + 1, 3)},
+            r"\.alpha: expected numbers \[2, 2\], got float32 \[2, 3",
+        ),
+        (
+            {"alpha": torch.zeros(3, ENVS, 3)},
+            r"\.alpha: expected numbers \[2, 2\], got float32 \[3, 2",
+        ),
         ({}, ": expected the leaves of a record, got none"),
         ({"alpha": 1}, r"\.alpha: expected an array, got 1"),
     ],
@@ -209,6 +232,8 @@ def test_seeds_of_another_run_are_refused_by_name(name, slot):
     followed(one, [*beats(1)][:2])
     tree = one.state()
     tally = {**pack(BlueprintTally()), "slots": {slot: 1}}
-    with pytest.raises(CheckpointError, match=rf"telemetry\.seeds.*: expected one of .*, got \"({name}|{slot})\""):
+    with pytest.raises(
+        CheckpointError, match=rf"telemetry\.seeds.*: expected one of .*, got \"({name}|{slot})\""
+    ):
         one.restore({**tree, "seeds": {name: tally}}, one.columns(), (0, 2))
     one.close()

@@ -10,7 +10,8 @@ from morphogen.vocab.blueprint import CNN_BLUEPRINTS, CNN_KINDS, Blueprint
 NAMES = {
     "op": "WAIT GERMINATE SET_ALPHA_TARGET PRUNE FOSSILIZE ADVANCE",
     "blueprint": (
-        "noop conv_light attention norm depthwise bottleneck conv_small conv_heavy lora lora_large mlp_small mlp "
+        "noop conv_light attention norm depthwise bottleneck conv_small conv_heavy lora "
+        "lora_large mlp_small mlp "
         "flex_attention"
     ),
     "style": "LINEAR_ADD LINEAR_MULTIPLY SIGMOID_ADD GATED_GATE",
@@ -35,7 +36,16 @@ def name_of(value) -> str:
 
 
 def test_the_heads_stand_in_sampling_order():
-    assert HEADS == ("op", "slot", "blueprint", "style", "tempo", "alpha_target", "alpha_speed", "alpha_curve")
+    assert HEADS == (
+        "op",
+        "slot",
+        "blueprint",
+        "style",
+        "tempo",
+        "alpha_target",
+        "alpha_speed",
+        "alpha_curve",
+    )
     assert [Head[name.upper()] for name in HEADS] == list(range(8))
 
 
@@ -61,7 +71,9 @@ def test_there_are_38_values_besides_the_slots_and_every_table_has_their_sizes()
 def test_each_op_uses_its_heads_and_no_others():
     assert len(RELEVANT) == len(Op)
     for op, heads in USES.items():
-        assert [head for head, used in zip(HEADS, RELEVANT[Op[op]], strict=True) if used] == heads.split()
+        assert [
+            head for head, used in zip(HEADS, RELEVANT[Op[op]], strict=True) if used
+        ] == heads.split()
     assert PLACEHOLDER[1:] == (0, 0, 2, 1, 2, 0, 0)
 
 

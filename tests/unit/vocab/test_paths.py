@@ -1,4 +1,6 @@
-"""Paths as people write them: `~` is a home folder in every argument, flag, setting and variable."""
+"""Paths as people write them: `~` is a home folder in every argument, flag, setting and
+variable.
+"""
 
 from pathlib import Path
 
@@ -24,7 +26,10 @@ CALLS = {
     "train": lambda: mg.train_ppo_vectorized(preset="smoke", out="~/file"),
     "load_checkpoint": lambda: mg.load_checkpoint("~/none"),
     "load_policy": lambda: mg.load_policy("~/none"),
-    **rows_of_extra("cifar", lambda: {"data.dir": lambda: mg.make("cifar_minimal", envs=1, data={"dir": "~/none"})}),
+    **rows_of_extra(
+        "cifar",
+        lambda: {"data.dir": lambda: mg.make("cifar_minimal", envs=1, data={"dir": "~/none"})},
+    ),
     "schedule": lambda: mg.build_arm("schedule:~/file", mg.make("tiny", envs=1).setup),
     **{
         name: lambda name=name: mg.build_arm(f"{name}:~/none", mg.make("tiny", envs=1).setup)
@@ -34,8 +39,19 @@ CALLS = {
 COMMANDS = (
     *("train --out {}", "train --config {}", "train --telemetry-dir {}"),
     *["data cifar_minimal --data-dir {}"] * has_extra("cifar"),
-    *("train heuristic --preset smoke --policy schedule:{}", 'train --preset smoke --set telemetry.dir="{}"'),
-    *("inspect {}", "report {}", "resume {}", "evaluate {}", "evaluate {} --json {}", "compare {} {}x", "watch {}"),
+    *(
+        "train heuristic --preset smoke --policy schedule:{}",
+        'train --preset smoke --set telemetry.dir="{}"',
+    ),
+    *(
+        "inspect {}",
+        "report {}",
+        "resume {}",
+        "evaluate {}",
+        "evaluate {} --json {}",
+        "compare {} {}x",
+        "watch {}",
+    ),
     *("bench --json {}", "compare smoke rule:rent --out {}"),
 )
 
@@ -65,7 +81,8 @@ def test_other_paths_are_as_they_are(text):
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_functions_take_a_tilde(home, call):
     with pytest.raises(
-        (ConfigError, DataError, CheckpointError), match=rf"{home}/(none|file|run)|got \"~/none\"|~/file: not JSON"
+        (ConfigError, DataError, CheckpointError),
+        match=rf"{home}/(none|file|run)|got \"~/none\"|~/file: not JSON",
     ):
         call()
     assert not list(home.glob("~*"))

@@ -1,4 +1,6 @@
-"""Numbers of NumPy and torch as settings: stored as numbers of Python, where they are of the right kind."""
+"""Numbers of NumPy and torch as settings: stored as numbers of Python, where they are of the right
+kind.
+"""
 
 import json
 
@@ -9,8 +11,14 @@ import torch
 import morphogen as mg
 
 SETTINGS = {
-    "integers of NumPy": ({"rounds": np.int64(2), "seed": np.uint32(3), "envs": np.int8(4)}, [2, 3, 4]),
-    "arrays and tensors of one number": ({"rounds": np.array(2), "seed": torch.tensor(3), "envs": 4}, [2, 3, 4]),
+    "integers of NumPy": (
+        {"rounds": np.int64(2), "seed": np.uint32(3), "envs": np.int8(4)},
+        [2, 3, 4],
+    ),
+    "arrays and tensors of one number": (
+        {"rounds": np.array(2), "seed": torch.tensor(3), "envs": 4},
+        [2, 3, 4],
+    ),
 }
 
 
@@ -45,10 +53,22 @@ def test_numbers_in_groups_pairs_and_tuples_are_stored_as_numbers_of_python():
     [
         ({"rounds": np.True_}, "rounds: expected an integer in 1 .. 1000000, got true"),
         ({"rounds": np.float64(3)}, "rounds: expected an integer in 1 .. 1000000, got 3.0"),
-        ({"rounds": np.array([1, 2])}, r"rounds: expected an integer in 1 .. 1000000, got \[1, 2\]"),
-        ({"rounds": torch.zeros((), device="meta")}, "rounds: expected an integer in 1 .. 1000000, got tensor"),
-        ({"seed": np.uint64(2**63)}, "seed: expected an integer in 0 .. 9223372036854775807, got 9223372036854775808"),
-        ({"evaluation": {"greedy": np.int64(1)}}, "evaluation.greedy: expected true or false, got 1"),
+        (
+            {"rounds": np.array([1, 2])},
+            r"rounds: expected an integer in 1 .. 1000000, got \[1, 2\]",
+        ),
+        (
+            {"rounds": torch.zeros((), device="meta")},
+            "rounds: expected an integer in 1 .. 1000000, got tensor",
+        ),
+        (
+            {"seed": np.uint64(2**63)},
+            "seed: expected an integer in 0 .. 9223372036854775807, got 9223372036854775808",
+        ),
+        (
+            {"evaluation": {"greedy": np.int64(1)}},
+            "evaluation.greedy: expected true or false, got 1",
+        ),
         ({"ppo": {"lr": np.float32("nan")}}, "ppo.lr: expected a number > 0, got NaN"),
     ],
 )
@@ -58,10 +78,20 @@ def test_numbers_of_another_kind_are_refused(settings, said):
 
 
 def test_tasks_and_hosts_take_numbers_of_numpy():
-    numbers = {"base": 4, "blocks": 2, "kernel": 3, "pools": 1, "channels_in": 1, "size": 8, "classes": 10}
+    numbers = {
+        "base": 4,
+        "blocks": 2,
+        "kernel": 3,
+        "pools": 1,
+        "channels_in": 1,
+        "size": 8,
+        "classes": 10,
+    }
     host = mg.CnnSpec(**{name: np.int64(value) for name, value in numbers.items()})
     assert json.dumps(host.numbers()) == json.dumps(mg.CnnSpec(**numbers).numbers())
-    task = mg.TaskSpec(name="numbers", dataset="digits", host=host, batch=np.int64(16), lr=np.float32(0.5))
+    task = mg.TaskSpec(
+        name="numbers", dataset="digits", host=host, batch=np.int64(16), lr=np.float32(0.5)
+    )
     assert (type(task.batch), type(task.lr)) == (int, float)
     with pytest.raises(mg.ConfigError, match="batch: expected an integer >= 1, got true"):
         mg.TaskSpec(name="numbers", dataset="digits", host=host, batch=True)
@@ -69,7 +99,9 @@ def test_tasks_and_hosts_take_numbers_of_numpy():
 
 
 def test_environments_and_evaluations_take_numbers_of_numpy(tmp_path):
-    env = mg.make("tiny", envs=np.int64(2), seed=np.uint8(3), first=np.int64(1), instances="held-out")
+    env = mg.make(
+        "tiny", envs=np.int64(2), seed=np.uint8(3), first=np.int64(1), instances="held-out"
+    )
     assert torch.equal(env.keys, mg.make("tiny", envs=2, seed=3, first=1).keys)
     assert torch.equal(env.with_seed(np.int64(5)).keys, env.with_seed(5).keys)
     assert len(mg.play(env, "wait", episodes=np.int64(3)).network_value) == 3
@@ -85,7 +117,10 @@ def test_environments_and_evaluations_take_numbers_of_numpy(tmp_path):
 @pytest.mark.parametrize("episodes", [0, -1, True, 2.5, "3"])
 def test_a_number_of_episodes_is_an_integer_from_1_on(episodes):
     env = mg.make("tiny", envs=2, seed=0, instances="held-out")
-    for play in (lambda: mg.play(env, "wait", episodes=episodes), lambda: mg.play_arms(env, [], episodes=episodes)):
+    for play in (
+        lambda: mg.play(env, "wait", episodes=episodes),
+        lambda: mg.play_arms(env, [], episodes=episodes),
+    ):
         with pytest.raises(mg.ConfigError, match="episodes: expected an integer >= 1, got"):
             play()
 

@@ -1,6 +1,7 @@
 """Reader of the official CIFAR-10 files, binary or Python.  Nothing is downloaded.
 
-The Python files are pickles.  Only files with the official md5 are unpickled, because a pickle can run code.
+The Python files are pickles.  Only files with the official md5 are unpickled, because a pickle can
+run code.
 """
 
 import hashlib
@@ -53,7 +54,9 @@ _BINARY_FORM = FileForm(
     f"1 .. {RECORDS:,} records of a label in 0 .. {CLASSES - 1} and {PIXELS:,} pixels, a byte each",
 )
 _PYTHON_FORM = FileForm(
-    "python", tuple(f"{PYTHON}/{name}" for name in (*TRAIN, TEST)), "the official files, known by their md5"
+    "python",
+    tuple(f"{PYTHON}/{name}" for name in (*TRAIN, TEST)),
+    "the official files, known by their md5",
 )
 FILES = FileSource("the unpacked official CIFAR-10 archive", (_BINARY_FORM, _PYTHON_FORM), usual=1)
 
@@ -69,21 +72,27 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_cifar(folder: Path) -> Splits:
-    """Return training, validation (a tenth of the training files) and test; binary files are preferred.
+    """Return training, validation (a tenth of the training files) and test; binary files are
+    preferred.
 
     Binary files are memory-mapped: images are read on access.
     Raises: DataError if a file is missing or damaged.
     """
     form = FILES.choose_form(folder)
     read = read_binary if form is _BINARY_FORM else read_python
-    samples = {name: read(folder / path) for name, path in zip((*TRAIN, TEST), form.paths, strict=True)}
+    samples = {
+        name: read(folder / path) for name, path in zip((*TRAIN, TEST), form.paths, strict=True)
+    }
     labels = torch.cat([samples[name].labels for name in TRAIN])
     pixels = StoredInputs(
-        tuple(as_tensor(samples[name].inputs) for name in TRAIN), torch.arange(len(labels), device="cpu")
+        tuple(as_tensor(samples[name].inputs) for name in TRAIN),
+        torch.arange(len(labels), device="cpu"),
     )
     train, validation = hold_out(Samples(pixels, labels), len(labels) // VALIDATION_SHARE)
     if len(validation) == 0:
-        raise DataError(f"{folder}: expected at least {VALIDATION_SHARE} training records, got {len(labels)}")
+        raise DataError(
+            f"{folder}: expected at least {VALIDATION_SHARE} training records, got {len(labels)}"
+        )
     return Splits(train, validation, samples[TEST])
 
 
@@ -92,20 +101,27 @@ def read_binary(path: Path) -> Samples:
     with _data_errors(path), open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
     if size == 0 or size % RECORD or size > RECORDS * RECORD:
-        raise DataError(f"{path}: expected {RECORD} bytes for each of 1 .. {RECORDS} records, got {size} bytes")
+        raise DataError(
+            f"{path}: expected {RECORD} bytes for each of 1 .. {RECORDS} records, got {size} bytes"
+        )
     with _data_errors(path):
-        records = np.memmap(path, dtype=np.uint8, mode="c", shape=(size // RECORD, RECORD))  # never written back
+        # never written back
+        records = np.memmap(path, dtype=np.uint8, mode="c", shape=(size // RECORD, RECORD))
     return _build_samples(path, records[:, 1:], records[:, 0])
 
 
 def read_python(path: Path) -> Samples:
-    """Return the samples of an official file, a pickled dict with `data` uint8 [n, 3072] and `labels`, n integers."""
+    """Return the samples of an official file, a pickled dict with `data` uint8 [n, 3072] and
+    `labels`, n integers.
+    """
     with _data_errors(path):
         raw = read_bytes(path, MAX_BYTES)
     digest = hashlib.md5(raw, usedforsecurity=False).hexdigest()
     if digest != OFFICIAL[path.name]:
         got = f"{len(raw):,} bytes with md5 {digest}"
-        raise DataError(f"{path}: expected the official file, with md5 {OFFICIAL[path.name]}, got {got}")
+        raise DataError(
+            f"{path}: expected the official file, with md5 {OFFICIAL[path.name]}, got {got}"
+        )
     batch = _Unpickler(io.BytesIO(raw), encoding="bytes").load()
     return _build_samples(path, batch[b"data"], batch[b"labels"])
 

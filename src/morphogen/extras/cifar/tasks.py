@@ -68,7 +68,11 @@ MINIMAL = replace(
     host=replace(_HOST, base=2, kernel=1, pools=0),
 )
 MULTICHANNEL = replace(
-    BASELINE, name="cifar_multichannel", question=_WHICH_SLOT, slots=(*_ROW_0[:3], *_ROW_1[:3]), defaults=_THREE_SEEDS
+    BASELINE,
+    name="cifar_multichannel",
+    question=_WHICH_SLOT,
+    slots=(*_ROW_0[:3], *_ROW_1[:3]),
+    defaults=_THREE_SEEDS,
 )
 POSTPOOL = replace(
     BASELINE,
@@ -87,9 +91,16 @@ DEEP_MULTICHANNEL = replace(
     slots=(*_ROW_0, *_ROW_1),
     defaults=_SIX_SEEDS,
 )
-DEEP_IMPAIRED = replace(DEEP_MULTICHANNEL, name="cifar_deep_impaired", host=replace(_DEEP_HOST, base=2, kernel=1))
+DEEP_IMPAIRED = replace(
+    DEEP_MULTICHANNEL, name="cifar_deep_impaired", host=replace(_DEEP_HOST, base=2, kernel=1)
+)
 STABLE: Settings = {  # a preset
     "task": "cifar_baseline",
     "rounds": 200,
-    "ppo": {"clip": 0.1, "entropy_coef": 0.06, "entropy_coef_end": 0.03, "entropy_anneal_rounds": 50},
+    "ppo": {
+        "clip": 0.1,
+        "entropy_coef": 0.06,
+        "entropy_coef_end": 0.03,
+        "entropy_anneal_rounds": 50,
+    },
 }

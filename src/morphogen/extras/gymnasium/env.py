@@ -7,8 +7,8 @@ Importing this module registers `morphogen/TASK-v0` for every task:
     envs = gymnasium.make_vec("morphogen/digits-v0", num_envs=8)  # `GymnasiumEnv`
     env = gymnasium.make("morphogen/digits-v0")  # `GymnasiumSingleEnv`
 
-or, without the import, `gymnasium.make("morphogen.extras.gymnasium.env:morphogen/digits-v0")`.  Without either,
-Gymnasium answers `NamespaceNotFound`.
+or, without the import, `gymnasium.make("morphogen.extras.gymnasium.env:morphogen/digits-v0")`.
+Without either, Gymnasium answers `NamespaceNotFound`.
 """
 
 from functools import partial
@@ -40,28 +40,34 @@ Array = np.ndarray[Any, Any]
 Seen = dict[str, Any]
 _CONTENTS = len(Blueprint) + 1  # of a slot: empty, or one of the blueprints
 _SLOT_OPS = [int(op) for op in Op if RELEVANT[op][Head.SLOT]]
-_RESULTS = {"reward": np.float32, "terminated": np.bool_, "outcome": np.int64, "network_value": np.float32}
+_RESULTS = {
+    "reward": np.float32,
+    "terminated": np.bool_,
+    "outcome": np.int64,
+    "network_value": np.float32,
+}
 
 
 class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
     """Gymnasium vector environment: one step is one epoch of all envs.
 
-    Observations are a dictionary: `observation` float32 [E, 52 + 46 S], `instance` float32 [E, 8], `blueprints`
-    int64 [E, S], -1 for an empty slot, and `mask` with the legal choices per head, int8; that of slot per op.
-    Actions int64 [E, 8] in the order of `mg.Head`; an illegal action does nothing.  `join_masks` joins the masks for a
-    policy over `MultiDiscrete`, and lists the columns.  `info` holds `outcome`, a number of `mg.Outcome`, and
-    `network_value` of every env.
+    Observations are a dictionary: `observation` float32 [E, 52 + 46 S], `instance` float32 [E, 8],
+    `blueprints` int64 [E, S], -1 for an empty slot, and `mask` with the legal choices per head,
+    int8; that of slot per op. Actions int64 [E, 8] in the order of `mg.Head`; an illegal action
+    does nothing.  `join_masks` joins the masks for a policy over `MultiDiscrete`, and lists the
+    columns.  `info` holds `outcome`, a number of `mg.Outcome`, and `network_value` of every env.
 
     `autoreset_mode`, a member of Gymnasium's `AutoresetMode` or its text:
 
-    - NEXT_STEP, "NextStep": the step after the last one of an episode ignores the action and begins the next episode;
-      its reward is 0, its outcome ENDED.
-    - SAME_STEP, "SameStep": the last step of an episode begins the next one, and puts the last observation of every
-      env that ended into `info["final_obs"]`.
-    - DISABLED, "Disabled": `reset(options={"reset_mask": bool [E]})` begins episodes; a step before it raises.
+    - NEXT_STEP, "NextStep": the step after the last one of an episode ignores the action and begins
+      the next episode; its reward is 0, its outcome ENDED.
+    - SAME_STEP, "SameStep": the last step of an episode begins the next one, and puts the last
+      observation of every env that ended into `info["final_obs"]`.
+    - DISABLED, "Disabled": `reset(options={"reset_mask": bool [E]})` begins episodes; a step before
+      it raises.
 
-    An env that the governor rolled back has `terminated` True; its next episode is the rest of this one, from its
-    restored state.
+    An env that the governor rolled back has `terminated` True; its next episode is the rest of this
+    one, from its restored state.
     """
 
     def __init__(
@@ -76,17 +82,21 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
     ) -> None:
         """Build the environment; `fields` as in `env.make`.
 
-        Raises: ConfigError for settings out of range, another mode of resets, and a mode of rendering.
+        Raises: ConfigError for settings out of range, another mode of resets, and a mode of
+        rendering.
         """
         known = [mode.value for mode in AutoresetMode]
         if autoreset_mode not in (*AutoresetMode, *known):
-            raise ConfigError(f"autoreset_mode: expected {', '.join(known)}, got {format_value(autoreset_mode)}")
+            raise ConfigError(
+                f"autoreset_mode: expected {', '.join(known)}, got {format_value(autoreset_mode)}"
+            )
         if render_mode is not None:
             raise ConfigError(f"render_mode: expected None, got {format_value(render_mode)}")
         num_envs = int(num_envs) if isinstance(num_envs, np.integer) else num_envs
         self.functional = make(task, envs=num_envs, seed=seed, **fields)
         self._state: EnvState | None = None
-        self._ended = np.zeros(num_envs, dtype=bool)  # the last step ended an episode, and none has begun since
+        # the last step ended an episode, and none has begun since
+        self._ended = np.zeros(num_envs, dtype=bool)
         self.num_envs, self.metadata = num_envs, {"autoreset_mode": AutoresetMode(autoreset_mode)}
         slots = len(self.functional.net.slots)
         sizes = {head.label: SIZES.get(head, slots) for head in Head}
@@ -97,7 +107,9 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
                 "observation": real(shape=(len(ENV) + len(SLOT) * slots,)),
                 "instance": real(shape=(len(INSTANCE),)),
                 "blueprints": spaces.Box(EMPTY, max(Blueprint), shape=(slots,), dtype=np.int64),
-                "mask": spaces.Dict({name: spaces.MultiBinary(shape) for name, shape in masks.items()}),
+                "mask": spaces.Dict(
+                    {name: spaces.MultiBinary(shape) for name, shape in masks.items()}
+                ),
             }
         )
         self.single_action_space = spaces.MultiDiscrete(list(sizes.values()))
@@ -108,7 +120,9 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
     def state(self) -> EnvState:
         """State [E] of the last step or reset.  Raises ResetNeeded before the first reset."""
         if self._state is None:
-            raise gymnasium.error.ResetNeeded("the environment has no state: call reset before step")
+            raise gymnasium.error.ResetNeeded(
+                "the environment has no state: call reset before step"
+            )
         return self._state
 
     @state.setter
@@ -116,22 +130,30 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
         self._state, self._ended = state, np.zeros_like(self._ended)
 
     @torch.no_grad()
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
-        """Begin an episode: the first one of a seed, the next one without a seed, or of the envs in `reset_mask`."""
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Seen, dict[str, Any]]:
+        """Begin an episode: the first one of a seed, the next one without a seed, or of the envs in
+        `reset_mask`.
+        """
         super().reset(seed=seed)
         unknown = sorted({*(options or {})} - {"reset_mask"})
         if unknown:
-            raise ConfigError(f"options: expected reset_mask, got {', '.join(map(format_value, unknown))}")
+            raise ConfigError(
+                f"options: expected reset_mask, got {', '.join(map(format_value, unknown))}"
+            )
         rows = (options or {}).get("reset_mask")
         if seed is not None:
-            self.functional, self._state = self.functional.with_seed(seed), None
+            self.functional = self.functional.with_seed(seed)
+            self._state = None
         if self._state is None:
             self.state, seen = self.functional.reset()
         else:
             chosen = np.ones(self.num_envs, dtype=bool) if rows is None else np.asarray(rows)
             if chosen.shape != (self.num_envs,) or chosen.dtype != bool:
                 raise ConfigError(
-                    f"options.reset_mask: expected bool [{self.num_envs}], got {chosen.dtype} {list(chosen.shape)}"
+                    f"options.reset_mask: expected bool [{self.num_envs}], got "
+                    f"{chosen.dtype} {list(chosen.shape)}"
                 )
             self._state, seen = self._restart(chosen)
             self._ended = self._ended & ~chosen
@@ -139,18 +161,22 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
 
     @torch.no_grad()
     def step(self, actions: Array) -> tuple[Seen, Array, Array, Array, dict[str, Any]]:
-        """Run one epoch.  actions int64 [E, 8] -> observations, reward, terminated, truncated [E], info.
+        """Run one epoch.  actions int64 [E, 8] -> observations, reward, terminated, truncated [E],
+        info.
 
-        Raises: ResetNeeded for envs that have ended, in the mode DISABLED; ConfigError for actions of another form.
+        Raises: ResetNeeded for envs that have ended, in the mode DISABLED; ConfigError for actions
+        of another form.
         """
         mode = self.metadata["autoreset_mode"]
         if mode is AutoresetMode.DISABLED and self._ended.any():
             raise gymnasium.error.ResetNeeded(
-                f"envs {np.flatnonzero(self._ended).tolist()} have ended: call reset before step, for them alone with "
+                f"envs {np.flatnonzero(self._ended).tolist()} have ended: call reset before "
+                "step, for them alone with "
                 'options={"reset_mask": terminated}'
             )
         seen, results = self._advance(self._upload_actions(actions))
-        ended, info = results["terminated"], {name: results[name] for name in ("outcome", "network_value")}
+        ended = results["terminated"]
+        info = {name: results[name] for name in ("outcome", "network_value")}
         self._ended = ended.copy()
         if mode is AutoresetMode.SAME_STEP and ended.any():
             info["final_obs"], info["_final_obs"] = self._final_observations(seen), ended.copy()
@@ -160,20 +186,29 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
         return seen, results["reward"], ended, np.zeros_like(ended), info
 
     def _advance(self, action: torch.Tensor) -> tuple[Seen, dict[str, Array]]:
-        """Run one epoch of all envs but those that have ended: they begin their next episode.  action int64 [E, 8]."""
-        env, state, begun = self.functional, self.state, self._ended
+        """Run one epoch of all envs but those that have ended: they begin their next episode.
+        action int64 [E, 8].
+        """
+        env = self.functional
+        state = self.state
+        begun = self._ended
         if begun.all():
             self._state, seen = self._restart(begun)
-            results = {name: np.zeros(self.num_envs, dtype=dtype) for name, dtype in _RESULTS.items()}
+            results = {
+                name: np.zeros(self.num_envs, dtype=dtype) for name, dtype in _RESULTS.items()
+            }
             observed, _ = self._fetch(seen)
         else:
             after, step = env.step(state, action)
-            seen, facts = step.seen, {"outcome": step.outcome.outcome, "network_value": step.score.network_value}
+            seen = step.seen
+            facts = {"outcome": step.outcome.outcome, "network_value": step.score.network_value}
             if begun.any():
                 after = tree_ops.select(self._upload_rows(begun), self._restart(begun)[0], after)
                 seen = env.observe(after)
             self._state = after
-            observed, results = self._fetch(seen, reward=step.reward, terminated=step.terminated, **facts)
+            observed, results = self._fetch(
+                seen, reward=step.reward, terminated=step.terminated, **facts
+            )
             for leaf in results.values():
                 leaf[begun] = 0
         results["outcome"][begun] = Outcome.ENDED
@@ -184,8 +219,11 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
         self.functional.close()
 
     def _restart(self, rows: Array) -> tuple[EnvState, PolicyInputs]:
-        """Begin the next episode of some envs; one rolled back before its horizon continues.  rows bool [E]."""
-        env, state = self.functional, self.state
+        """Begin the next episode of some envs; one rolled back before its horizon continues.  rows
+        bool [E].
+        """
+        env = self.functional
+        state = self.state
         continues = state.signals.rolled_back & (state.clock.epoch < env.horizon)
         return env.restart(state, self._upload_rows(rows) & ~continues)
 
@@ -195,18 +233,26 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
     def _upload_actions(self, actions: Array) -> torch.Tensor:
         given = np.asarray(actions)
         if not np.issubdtype(given.dtype, np.integer):
-            raise ConfigError(f"actions: expected integers [{self.num_envs}, {len(Head)}], got {given.dtype}")
-        return to_tensor(self.functional.transfers.upload("actions", given.astype(np.int64)), self.num_envs)
+            raise ConfigError(
+                f"actions: expected integers [{self.num_envs}, {len(Head)}], got {given.dtype}"
+            )
+        return to_tensor(
+            self.functional.transfers.upload("actions", given.astype(np.int64)), self.num_envs
+        )
 
     def _final_observations(self, seen: Seen) -> Array:
-        """Observations of the envs that have ended, as Gymnasium returns them: objects [E], None for other envs."""
+        """Observations of the envs that have ended, as Gymnasium returns them: objects [E], None
+        for other envs.
+        """
         final = np.full(self.num_envs, None, dtype=object)
         for env, row in enumerate(iterate(self.observation_space, seen)):
             final[env] = row if self._ended[env] else None
         return final
 
     def _fetch(self, seen: PolicyInputs, **leaves: torch.Tensor) -> tuple[Seen, dict[str, Any]]:
-        """Read the inputs of a policy and more leaves in one transfer: (observations, the other leaves)."""
+        """Read the inputs of a policy and more leaves in one transfer: (observations, the other
+        leaves).
+        """
         tree = TensorDict({**flatten_inputs(seen), **leaves}, batch_size=[self.num_envs])
         arrays = self.functional.transfers.read("arrays", tree)
         names = {f"mask.{head.label}": head.label for head in Head}
@@ -218,29 +264,40 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
 class GymnasiumSingleEnv(gymnasium.Env[Array, Array]):
     """Gymnasium environment: one host, with flat observations, as algorithms for a `Box` want them.
 
-    Observation float32 [60 + 60 S]: the columns `observation`, then `instance` of `GymnasiumEnv`, then one-hot what
-    each slot holds, nothing or one of the 13 blueprints.  Action int64 [8] in the order of `mg.Head`; `action_masks`
-    returns the legal choices.  `info` holds `outcome` and `network_value`.
+    Observation float32 [60 + 60 S]: the columns `observation`, then `instance` of `GymnasiumEnv`,
+    then one-hot what each slot holds, nothing or one of the 13 blueprints.  Action int64 [8] in the
+    order of `mg.Head`; `action_masks` returns the legal choices.  `info` holds `outcome` and
+    `network_value`.
 
-    A step of an env that has ended raises.  `reset` begins the next episode, with a seed the first one of that seed;
-    an env that the governor rolled back continues from its restored state.
+    A step of an env that has ended raises.  `reset` begins the next episode, with a seed the first
+    one of that seed; an env that the governor rolled back continues from its restored state.
     """
 
     def __init__(
-        self, *, task: str | RunSpec = "digits", seed: int = 0, render_mode: str | None = None, **fields: Any
+        self,
+        *,
+        task: str | RunSpec = "digits",
+        seed: int = 0,
+        render_mode: str | None = None,
+        **fields: Any,
     ) -> None:
         """Build the environment; `fields` as in `env.make`.
 
-        render_mode: has no effect, because nothing is drawn.  Stable-Baselines3 asks for "rgb_array" of every id.
+        render_mode: has no effect, because nothing is drawn.  Stable-Baselines3 asks for
+        "rgb_array" of every id.
         Raises: ConfigError for settings out of range.
         """
         del render_mode
-        self.vector = GymnasiumEnv(1, task=task, seed=seed, autoreset_mode=AutoresetMode.DISABLED, **fields)
+        self.vector = GymnasiumEnv(
+            1, task=task, seed=seed, autoreset_mode=AutoresetMode.DISABLED, **fields
+        )
         self.observation_space = flat_space(self.vector)
         self.action_space = self.vector.single_action_space
         self._masks: Array | None = None
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
         """Begin an episode: the first one of a seed, or the next one."""
         super().reset(seed=seed)
         seen, _ = self.vector.reset(seed=seed, options=options)
@@ -256,9 +313,13 @@ class GymnasiumSingleEnv(gymnasium.Env[Array, Array]):
         return self._show(seen), reward.item(), terminated.item(), False, values
 
     def action_masks(self) -> Array:
-        """Legal choices of all heads, bool [38 + S]; see `join_masks`.  Raises ResetNeeded before the first reset."""
+        """Legal choices of all heads, bool [38 + S]; see `join_masks`.  Raises ResetNeeded before
+        the first reset.
+        """
         if self._masks is None:
-            raise gymnasium.error.ResetNeeded("the environment has no masks: call reset before action_masks")
+            raise gymnasium.error.ResetNeeded(
+                "the environment has no masks: call reset before action_masks"
+            )
         return self._masks
 
     def close(self) -> None:
@@ -279,7 +340,8 @@ def flat_space(env: GymnasiumEnv) -> spaces.Box:
 def flatten_seen(seen: Seen) -> Array:
     """Flatten observations of `GymnasiumEnv`: float32 [..., 60 + 60 S], for all envs or one.
 
-    Columns: `observation`, `instance`, then for each slot 14 that hold a single 1: empty, or one of the blueprints.
+    Columns: `observation`, `instance`, then for each slot 14 that hold a single 1: empty, or one of
+    the blueprints.
     """
     contents = np.eye(_CONTENTS, dtype=np.float32)[seen["blueprints"] - EMPTY]
     flat = contents.reshape(*contents.shape[:-2], -1)
@@ -289,9 +351,9 @@ def flatten_seen(seen: Seen) -> Array:
 def join_masks(mask: dict[str, Array]) -> Array:
     """Join the masks of all heads for a policy that draws every head for itself, bool [E, 38 + S].
 
-    Columns in the order of `mg.Head`: op 6, slot S, blueprint 13, style 4, tempo 3, alpha target 3, alpha speed 4,
-    alpha curve 5.  A slot is legal if some legal op may address it; a pair that is not legal does nothing.  All slots
-    are legal if the env may only wait.
+    Columns in the order of `mg.Head`: op 6, slot S, blueprint 13, style 4, tempo 3, alpha target 3,
+    alpha speed 4, alpha curve 5.  A slot is legal if some legal op may address it; a pair that is
+    not legal does nothing.  All slots are legal if the env may only wait.
     """
     slots = np.any(mask["slot"][:, _SLOT_OPS], axis=1)
     legal = {**mask, Head.SLOT.label: slots | ~np.any(slots, axis=1, keepdims=True)}

@@ -1,4 +1,5 @@
-"""Kernels of the legacy rules: credit for measured contributions, warnings, rents, the shaping of ops and stages.
+"""Kernels of the legacy rules: credit for measured contributions, warnings, rents, the shaping of
+ops and stages.
 
 Every part of a kernel is elementwise, in the dtype of its real arguments.
 """
@@ -20,7 +21,9 @@ STAGE_LEVELS = tuple(_SEED_LEVELS.get(stage, 0.0) for stage in STAGE_ROWS)
 MATURE_EPOCHS = 5.0  # epochs in a stage
 YOUNG_EPOCHS = 5  # epochs of life below which pruning costs more
 ONE_POINT = 1.0  # points of contribution from which a seed is worth keeping
-RANSOM_CONTRIBUTION, RANSOM_HARM = 0.1, -0.2  # points: removal hurts although the uncommitted seeds together do harm
+# points: removal hurts although the uncommitted seeds together do harm
+RANSOM_CONTRIBUTION = 0.1
+RANSOM_HARM = -0.2
 MIN_SUM = 1e-8
 LEGITIMACY_BONUS = 3 * math.tanh(1 / 3)  # for keeping a seed of a whole point
 
@@ -33,9 +36,11 @@ class OptionalValue(NamedTuple):
 
 
 class SlotRows(NamedTuple):
-    """Inputs of a kernel: a row is one slot of one env at one step.  Fields of an env may be [E, 1] beside [E, S].
+    """Inputs of a kernel: a row is one slot of one env at one step.  Fields of an env may be [E, 1]
+    beside [E, S].
 
-    All real fields have one dtype, that of the result.  Without a seed every optional field is invalid.
+    All real fields have one dtype, that of the result.  Without a seed every optional field is
+    invalid.
     """
 
     op: Tensor  # int64, executed on this slot, else WAIT
@@ -65,7 +70,9 @@ class SlotRows(NamedTuple):
 
 
 class Payment(NamedTuple):
-    """Outputs of a kernel; `components` sum to its total, `ledger` its next ledgers and intermediate values."""
+    """Outputs of a kernel; `components` sum to its total, `ledger` its next ledgers and
+    intermediate values.
+    """
 
     components: dict[str, Tensor]
     diagnostics: dict[str, Tensor]
@@ -79,30 +86,50 @@ def stage_potential(stage: Tensor, epochs: Tensor, *, spec: LegacyRewardSpec) ->
 
 
 def stage_pbrs(
-    stage: Tensor, epochs: Tensor, previous: Tensor, previous_epochs: Tensor, *, spec: LegacyRewardSpec, gamma: float
+    stage: Tensor,
+    epochs: Tensor,
+    previous: Tensor,
+    previous_epochs: Tensor,
+    *,
+    spec: LegacyRewardSpec,
+    gamma: float,
 ) -> Tensor:
-    """Weighted discounted change of the stage potential.  stages int64, epochs real [...] -> [...]."""
+    """Weighted discounted change of the stage potential.  stages int64, epochs real [...] ->
+    [...].
+    """
     staying = epochs >= 1
-    place, since = torch.where(staying, stage, previous), torch.where(staying, epochs - 1, previous_epochs)
-    now, prior = stage_potential(stage, epochs, spec=spec), stage_potential(place, since, spec=spec)
+    place = torch.where(staying, stage, previous)
+    since = torch.where(staying, epochs - 1, previous_epochs)
+    now = stage_potential(stage, epochs, spec=spec)
+    prior = stage_potential(place, since, spec=spec)
     return spec.pbrs_weight * (gamma * now - prior)
 
 
 def combine(a: Tensor, b: Tensor, *, how: str) -> Tensor:
-    """A mean that needs both: 0 unless both are positive.  a, b [...], `how` "harmonic" or "minimum" -> [...]."""
+    """A mean that needs both: 0 unless both are positive.  a, b [...], `how` "harmonic" or
+    "minimum" -> [...].
+    """
     mean = torch.minimum(a, b) if how == "minimum" else 2 * a * b / (a + b).clamp(min=MIN_SUM)
     return choose((a > 0) & (b > 0), mean, 0.0)
 
 
 def timing_discount(epoch: Tensor, *, spec: LegacyRewardSpec) -> Tensor:
-    """Worth of a germination in this epoch: a ramp from the floor to 1.  epoch real [...] -> [floor, 1]."""
+    """Worth of a germination in this epoch: a ramp from the floor to 1.  epoch real [...] ->
+    [floor, 1].
+    """
     if not (spec.use_timing and spec.warmup_epochs):
         return torch.ones_like(epoch)
-    return spec.warmup_floor + (1 - spec.warmup_floor) * (epoch.clamp(min=0.0) / spec.warmup_epochs).clamp(max=1.0)
+    return spec.warmup_floor + (1 - spec.warmup_floor) * (
+        epoch.clamp(min=0.0) / spec.warmup_epochs
+    ).clamp(max=1.0)
 
 
-def log_rent(effective_seed_params: Tensor, host_params: Tensor, *, spec: LegacyRewardSpec) -> Tensor:
-    """Rent by the logarithm of growth.  effective_seed_params real, host_params int64 [...] -> [...], <= 0."""
+def log_rent(
+    effective_seed_params: Tensor, host_params: Tensor, *, spec: LegacyRewardSpec
+) -> Tensor:
+    """Rent by the logarithm of growth.  effective_seed_params real, host_params int64 [...] ->
+    [...], <= 0.
+    """
     host = host_params.clamp(min=spec.host_params_floor).to(effective_seed_params.dtype)
     return -(spec.rent_weight * torch.log1p(effective_seed_params / host)).clamp(max=spec.rent_cap)
 
@@ -125,19 +152,28 @@ def maturity(epochs: Tensor) -> Tensor:
 
 
 def drip(scale: Tensor, contribution: Tensor, *, cap: float, negative_ratio: float) -> Tensor:
-    """One payment out of a drip pool.  scale >= 0, contribution [...] -> [...], with the sign of the contribution."""
+    """One payment out of a drip pool.  scale >= 0, contribution [...] -> [...], with the sign of
+    the contribution.
+    """
     return (scale * contribution).clamp(min=-negative_ratio * cap, max=cap)
 
 
 def hindsight_credit(boost: Tensor, improvement: Tensor, *, weight: float) -> Tensor:
-    """Bonus of a scaffold for a fossil that it helped.  boost, improvement [...] -> [...], in [0, weight]."""
+    """Bonus of a scaffold for a fossil that it helped.  boost, improvement [...] -> [...], in [0,
+    weight].
+    """
     both = (boost > 0) & (improvement > 0)
     return choose(both, weight * torch.tanh(0.1 * boost * improvement), 0.0)
 
 
-def fossilize_shaping(stage: Tensor, epochs: Tensor, contribution: OptionalValue, uncommitted: OptionalValue) -> Tensor:
-    """Bonus or penalty for fossilizing the seed.  stage int64, epochs real, others optional, all [...] -> [...]."""
-    (q, known_q), (u, known_u) = contribution, uncommitted
+def fossilize_shaping(
+    stage: Tensor, epochs: Tensor, contribution: OptionalValue, uncommitted: OptionalValue
+) -> Tensor:
+    """Bonus or penalty for fossilizing the seed.  stage int64, epochs real, others optional, all
+    [...] -> [...].
+    """
+    (q, known_q) = contribution
+    (u, known_u) = uncommitted
     harm = -0.5 - (0.2 * u.abs()).clamp(max=1.0)
     harm = torch.where(known_q & (q > RANSOM_CONTRIBUTION) & (u < RANSOM_HARM), harm - 0.3, harm)
     amount = choose(known_q & (q >= ONE_POINT), (0.5 + 0.1 * q) * maturity(epochs), -0.2)
@@ -146,7 +182,9 @@ def fossilize_shaping(stage: Tensor, epochs: Tensor, contribution: OptionalValue
 
 
 def prune_shaping(stage: Tensor, age: Tensor, contribution: OptionalValue) -> Tensor:
-    """Bonus or penalty for pruning the seed.  stage int64, age real, contribution optional, all [...] -> [...]."""
+    """Bonus or penalty for pruning the seed.  stage int64, age real, contribution optional, all
+    [...] -> [...].
+    """
     q, measured = contribution
     amount = (-0.3 - 0.05 * q).clamp(min=-0.9)
     amount = choose(q < 0, 0.1, amount)
@@ -167,44 +205,67 @@ class RentInputs(NamedTuple):
 
 
 def effective_seed_params(
-    stage: Tensor, alpha: Tensor, seed_params: Tensor, *, host_params: Tensor, slot_rent_ratio: float
+    stage: Tensor,
+    alpha: Tensor,
+    seed_params: Tensor,
+    *,
+    host_params: Tensor,
+    slot_rent_ratio: float,
 ) -> Tensor:
-    """Parameters of blended seeds as far as they count, and a share of the host for each.  [E, S]; host [E] -> [E]."""
+    """Parameters of blended seeds as far as they count, and a share of the host for each.  [E, S];
+    host [E] -> [E].
+    """
     share = slot_rent_ratio * host_params.to(alpha.dtype).unsqueeze(-1)
     return choose(blended(stage), share + alpha * seed_params.to(alpha.dtype), 0.0).sum(-1)
 
 
 def rent_and_shock_inputs(
-    now: tuple[Tensor, Tensor, Tensor], before: tuple[Tensor, Tensor], *, host_params: Tensor, spec: LegacyRewardSpec
+    now: tuple[Tensor, Tensor, Tensor],
+    before: tuple[Tensor, Tensor],
+    *,
+    host_params: Tensor,
+    spec: LegacyRewardSpec,
 ) -> RentInputs:
     """Parameters in use, and the squared changes of alpha weighted by the seeds before the step.
 
-    Shapes: now: stage int64, alpha real, seed parameters int64; before: alpha, parameters; all [E, S]; host_params
-    int64 [E].
+    Shapes: now: stage int64, alpha real, seed parameters int64; before: alpha, parameters; all [E,
+    S]; host_params int64 [E].
     Promise: a removal is charged once, a first activation never.
     """
-    (stage, alpha, seed_params), (prev_alpha, prev_params) = now, before
+    (stage, alpha, seed_params) = now
+    (prev_alpha, prev_params) = before
     seed = occupied(stage)
-    alpha, params = choose(seed, alpha, 0.0), choose(seed, seed_params, 0)
+    alpha = choose(seed, alpha, 0.0)
+    params = choose(seed, seed_params, 0)
     floored = host_params.clamp(min=spec.host_params_floor).to(alpha.dtype).unsqueeze(-1)
     moved = (alpha - prev_alpha).square() * prev_params.to(alpha.dtype) / floored
-    used = effective_seed_params(stage, alpha, params, host_params=host_params, slot_rent_ratio=spec.slot_rent_ratio)
+    used = effective_seed_params(
+        stage, alpha, params, host_params=host_params, slot_rent_ratio=spec.slot_rent_ratio
+    )
     return RentInputs(used, moved.sum(-1), alpha, params)
 
 
 def shaped_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Payment:
-    """Contribution credit, discounted by what the uncommitted seeds do together.  rows [...] -> components [...].
+    """Contribution credit, discounted by what the uncommitted seeds do together.  rows [...] ->
+    components [...].
 
     Promise: a fossil earns nothing, and a seed that hurts pays its whole contribution.
     """
-    (q, measured), u, op = rows.contribution, rows.uncommitted, rows.op
-    helps, fossil = measured & (q >= 0), rows.stage == int(Stage.FOSSILIZED)
+    (q, measured) = rows.contribution
+    u = rows.uncommitted
+    op = rows.op
+    helps = measured & (q >= 0)
+    fossil = rows.stage == int(Stage.FOSSILIZED)
     doubtful = measured & u.valid & (u.value < 0)  # the uncommitted seeds together do harm
     # The logistic function of torch has other last bits at the end of a tensor.
     discount = choose(doubtful, 1.0 / (1.0 + torch.exp(-spec.discount_steepness * u.value)), 1.0)
-    timing = choose(helps & ~fossil, timing_discount((rows.epoch - rows.age).to(q.dtype), spec=spec), 1.0)
+    timing = choose(
+        helps & ~fossil, timing_discount((rows.epoch - rows.age).to(q.dtype), spec=spec), 1.0
+    )
     penalty = ratio_penalty(rows.contribution, u, needs_help=True, spec=spec)
-    earned = contribution_credit(q, rows.progress, combine(rows.progress.value, q, how=spec.combine))
+    earned = contribution_credit(
+        q, rows.progress, combine(rows.progress.value, q, how=spec.combine)
+    )
     gain, known = rows.stage_gain
     proxy = choose(blended(rows.stage) & known & (gain > 0), spec.proxy_weight * gain, 0.0)
     amount = torch.where(measured, torch.where(helps, earned * discount * timing, q), proxy)
@@ -212,24 +273,42 @@ def shaped_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pa
     amount = choose((op == int(Op.FOSSILIZE)) & u.valid & (u.value < 0), 0.0, amount)
     amount = torch.where(op == int(Op.PRUNE), -amount, amount)
     amount = torch.where(fossil, amount, amount + penalty)
-    diagnostics = {"ratio_penalty": penalty, "attribution_discount": discount, "timing_discount": timing}
-    return Payment(_shaping_components(rows, amount, discount >= 0.5, spec=spec, gamma=gamma), diagnostics, {})
+    diagnostics = {
+        "ratio_penalty": penalty,
+        "attribution_discount": discount,
+        "timing_discount": timing,
+    }
+    return Payment(
+        _shaping_components(rows, amount, discount >= 0.5, spec=spec, gamma=gamma), diagnostics, {}
+    )
 
 
 def escrow_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Payment:
-    """Contribution credit held in escrow: changes of a target are paid, and taken back.  rows [...] -> components.
+    """Contribution credit held in escrow: changes of a target are paid, and taken back.  rows [...]
+    -> components.
 
-    Promise: the next balance is the old one plus the delta; PRUNE pays minus the balance and leaves 0.
+    Promise: the next balance is the old one plus the delta; PRUNE pays minus the balance and leaves
+    0.
     """
-    (q, measured), u, op, balance = rows.contribution, rows.uncommitted, rows.op, rows.escrow_balance
-    fossil, pruned = rows.stage == int(Stage.FOSSILIZED), op == int(Op.PRUNE)
+    (q, measured) = rows.contribution
+    u = rows.uncommitted
+    op = rows.op
+    balance = rows.escrow_balance
+    fossil = rows.stage == int(Stage.FOSSILIZED)
+    pruned = op == int(Op.PRUNE)
     penalty = ratio_penalty(rows.contribution, u, needs_help=False, spec=spec)
-    both = choose(measured & rows.progress.valid & (rows.progress.value > 0), rows.progress.value * q, 0.0)
-    earned = spec.contribution_weight * contribution_credit(q, rows.progress, both.clamp(min=0.0).sqrt())
+    both = choose(
+        measured & rows.progress.valid & (rows.progress.value > 0), rows.progress.value * q, 0.0
+    )
+    earned = spec.contribution_weight * contribution_credit(
+        q, rows.progress, both.clamp(min=0.0).sqrt()
+    )
     due_balance = choose(measured & (q >= 0), (earned + penalty).clamp(min=0.0), 0.0)
     target = choose(pruned, 0.0, torch.where(fossil, balance, due_balance))
     limit = spec.escrow_clip or math.inf
-    delta = choose(measured, torch.where(q < 0, -balance, (due_balance - balance).clamp(-limit, limit)), 0.0)
+    delta = choose(
+        measured, torch.where(q < 0, -balance, (due_balance - balance).clamp(-limit, limit)), 0.0
+    )
     delta = torch.where(pruned, -balance, choose(fossil, 0.0, delta))
     harm = choose(measured & (q < 0) & ~fossil & ~pruned, spec.contribution_weight * q, 0.0)
     amount = choose((op == int(Op.FOSSILIZE)) & u.valid & (u.value < 0), 0.0, harm + delta)
@@ -239,21 +318,32 @@ def escrow_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pa
 
 
 def ratio_penalty(
-    contribution: OptionalValue, uncommitted: OptionalValue, *, needs_help: bool, spec: LegacyRewardSpec
+    contribution: OptionalValue,
+    uncommitted: OptionalValue,
+    *,
+    needs_help: bool,
+    spec: LegacyRewardSpec,
 ) -> Tensor:
-    """Fine, -0.3 .. 0, of a contribution far above the joint gain of the uncommitted; `needs_help`: none if below 0."""
-    (q, measured), (u, known) = contribution, uncommitted
+    """Fine, -0.3 .. 0, of a contribution far above the joint gain of the uncommitted; `needs_help`:
+    none if below 0.
+    """
+    (q, measured) = contribution
+    (u, known) = uncommitted
     if not spec.use_anti_gaming:
         return torch.zeros_like(q)
     helped = known & (u > 0.1)
     excess = (q / choose(helped, u, 1.0) - spec.ratio_threshold).clamp(min=0.0)
-    fine = torch.where(helped, (0.1 * excess / spec.ratio_threshold).clamp(max=0.3), 0.3 * (q / 10).clamp(max=1.0))
+    fine = torch.where(
+        helped, (0.1 * excess / spec.ratio_threshold).clamp(max=0.3), 0.3 * (q / 10).clamp(max=1.0)
+    )
     due = measured & (q > 1)
     return choose(due & known & (u >= 0) if needs_help else due, -fine, 0.0)
 
 
 def contribution_credit(contribution: Tensor, progress: OptionalValue, shared: Tensor) -> Tensor:
-    """Credit of a contribution >= 0; `shared` where it exceeds the progress of the seed.  [...] -> [...]."""
+    """Credit of a contribution >= 0; `shared` where it exceeds the progress of the seed.  [...] ->
+    [...].
+    """
     gained = torch.where(contribution >= progress.value, shared, contribution)
     return torch.where(progress.valid, choose(progress.value > 0, gained, 0.0), contribution / 2)
 
@@ -262,8 +352,11 @@ def _shaping_components(
     rows: SlotRows, attribution: Tensor, trusted: Tensor, *, spec: LegacyRewardSpec, gamma: float
 ) -> dict[str, Tensor]:
     """All components [...] by name, `attribution` first."""
-    real, u = attribution.dtype, rows.uncommitted
-    epochs, seed, rewarded = rows.epochs_in_stage.to(real), occupied(rows.stage), attribution > 0
+    real = attribution.dtype
+    u = rows.uncommitted
+    epochs = rows.epochs_in_stage.to(real)
+    seed = occupied(rows.stage)
+    rewarded = attribution > 0
     harmful = (rows.stage == int(Stage.BLENDING)) & u.valid & (u.value < 0)
     deciding = (rows.op == int(Op.FOSSILIZE)) | (rows.op == int(Op.PRUNE))
     idle = (rows.stage == int(Stage.HOLDING)) & ~deciding & (rows.epochs_in_stage >= 2) & rewarded
@@ -276,7 +369,8 @@ def _shaping_components(
         "synergy": choose(seed & trusted & rewarded, synergy(rows.interaction_sum), 0.0),
         "rent": log_rent(rows.effective_seed_params, rows.host_params, spec=spec),
         "alpha_shock": alpha_shock(rows.alpha_delta_sq_sum, spec=spec),
-        "occupancy_rent": -0.01 * (rows.n_active_seeds + rows.n_fossilized - spec.free_slots).clamp(min=0).to(real),
+        "occupancy_rent": -0.01
+        * (rows.n_active_seeds + rows.n_fossilized - spec.free_slots).clamp(min=0).to(real),
         "fossil_rent": -0.002 * rows.n_fossilized.to(real),
         "op_shaping": op_payment(rows, spec=spec, gamma=gamma),
         "terminal": choose(final, 0.05 * rows.val_acc, 0.0),
@@ -285,12 +379,17 @@ def _shaping_components(
 
 def op_payment(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Tensor:
     """Cost of an op, and its bonus or penalty.  rows [...] -> [...], 0 for WAIT."""
-    stage, (q, measured), (u, known) = rows.stage, rows.contribution, rows.uncommitted
-    seed, epochs = occupied(stage), rows.epochs_in_stage.to(q.dtype)
+    stage = rows.stage
+    (q, measured) = rows.contribution
+    (u, known) = rows.uncommitted
+    seed = occupied(stage)
+    epochs = rows.epochs_in_stage.to(q.dtype)
     fossilized = -0.01 + fossilize_shaping(stage, epochs, rows.contribution, rows.uncommitted)
     worthy = (stage == int(Stage.HOLDING)) & known & (u >= 0) & measured & (q >= ONE_POINT)
     if spec.use_terminal:
-        fossilized = torch.where(worthy, fossilized + LEGITIMACY_BONUS * maturity(epochs), fossilized)
+        fossilized = torch.where(
+            worthy, fossilized + LEGITIMACY_BONUS * maturity(epochs), fossilized
+        )
     removed = -0.005 + prune_shaping(stage, rows.age.to(q.dtype), rows.contribution)
     sown = torch.full_like(q, -0.15)
     if spec.use_pbrs:
@@ -312,8 +411,11 @@ def op_payment(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Tenso
 
 
 def simplified_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Payment:
-    """Stage shaping, a fee for every op, accuracy and good fossils at the end.  rows [...] -> components [...]."""
-    good, fee = rows.n_contributing_fossilized.to(rows.val_acc.dtype), torch.full_like(rows.contribution.value, -0.01)
+    """Stage shaping, a fee for every op, accuracy and good fossils at the end.  rows [...] ->
+    components [...].
+    """
+    good = rows.n_contributing_fossilized.to(rows.val_acc.dtype)
+    fee = torch.full_like(rows.contribution.value, -0.01)
     final = rows.last if spec.use_terminal else torch.zeros_like(rows.last)
     components = {
         "pbrs": _slot_pbrs(rows, debit=False, spec=spec, gamma=gamma),
@@ -324,12 +426,15 @@ def simplified_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -
 
 
 def basic_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Payment:
-    """Stage shaping, linear rent, a bonus for a good fossil of which a fraction is dripped.  rows [...] -> components.
+    """Stage shaping, linear rent, a bonus for a good fossil of which a fraction is dripped.  rows
+    [...] -> components.
 
     Promise: a drip record is opened where `new_drip_scale` > 0, and never without a bonus.
     """
-    (q, measured), (u, known) = rows.contribution, rows.uncommitted
-    improved, holding = known & (u > 0), rows.stage == int(Stage.HOLDING)
+    (q, measured) = rows.contribution
+    (u, known) = rows.uncommitted
+    improved = known & (u > 0)
+    holding = rows.stage == int(Stage.HOLDING)
     fossilized = (rows.op == int(Op.FOSSILIZE)) & occupied(rows.stage)
     good = holding & improved & measured & (q >= ONE_POINT)
     both = combine(choose(improved, u, 0.0).expand_as(q), q, how=spec.combine)
@@ -346,13 +451,18 @@ def basic_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Pay
         "terminal": choose(rows.last, spec.basic_terminal_weight * rows.val_acc_delta / 100, 0.0),
         "drip": choose(measured & (rows.drip_scale > 0), payment, 0.0),
     }
-    return Payment(components, {}, {"new_drip_pool": pool, "new_drip_scale": pool / left.to(pool.dtype)})
+    return Payment(
+        components, {}, {"new_drip_pool": pool, "new_drip_scale": pool / left.to(pool.dtype)}
+    )
 
 
 def _slot_pbrs(rows: SlotRows, *, debit: bool, spec: LegacyRewardSpec, gamma: float) -> Tensor:
-    """Stage shaping of a seed; with `debit` a pruned seed gives its whole potential back.  rows [...] -> [...]."""
+    """Stage shaping of a seed; with `debit` a pruned seed gives its whole potential back.  rows
+    [...] -> [...].
+    """
     real = rows.contribution.value.dtype
-    epochs, previous = rows.epochs_in_stage.to(real), rows.previous_epochs_in_stage.to(real)
+    epochs = rows.epochs_in_stage.to(real)
+    previous = rows.previous_epochs_in_stage.to(real)
     amount = stage_pbrs(rows.stage, epochs, rows.previous_stage, previous, spec=spec, gamma=gamma)
     if debit:
         owed = -spec.pbrs_weight * stage_potential(rows.stage, epochs, spec=spec)

@@ -1,4 +1,6 @@
-"""The legacy rules in a run: rows of the kernels from the inputs of a rule, and ledgers from step to step."""
+"""The legacy rules in a run: rows of the kernels from the inputs of a rule, and ledgers from step
+to step.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,11 +21,28 @@ from morphogen.state.tree_ops import choose, expand_mask
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import Stage
 
-GOVERNOR_COMPONENT, FORFEIT_COMPONENT, RESET_LEDGER = "governor", "escrow_forfeit", "reset_acc"
+GOVERNOR_COMPONENT = "governor"
+FORFEIT_COMPONENT = "escrow_forfeit"
+RESET_LEDGER = "reset_acc"
 # Number of slot axes of every ledger; all 0 after a reset, float32 but for the counts of parameters
-LEDGER_AXES = {"escrow_balance": 1, "drip_scale": 1, "prev_alpha": 1, "prev_params": 1, "scaffold": 2, RESET_LEDGER: 0}
+LEDGER_AXES = {
+    "escrow_balance": 1,
+    "drip_scale": 1,
+    "prev_alpha": 1,
+    "prev_params": 1,
+    "scaffold": 2,
+    RESET_LEDGER: 0,
+}
 SHAPED_COMPONENTS = (
-    *("attribution", "blending_warning", "holding_warning", "pbrs", "synergy", "rent", "alpha_shock"),
+    *(
+        "attribution",
+        "blending_warning",
+        "holding_warning",
+        "pbrs",
+        "synergy",
+        "rent",
+        "alpha_shock",
+    ),
     *("occupancy_rent", "fossil_rent", "op_shaping", "terminal", "hindsight", GOVERNOR_COMPONENT),
 )
 SIMPLIFIED_COMPONENTS = ("pbrs", "intervention", "terminal", GOVERNOR_COMPONENT)
@@ -32,56 +51,90 @@ RENT_LEDGERS = ("prev_alpha", "prev_params", "scaffold")  # ledgers of `shaped`
 LeafDict = dict[str, Tensor]
 # Ledgers -> components, and the next ledgers if the episode does not end
 LegacyStep = Callable[["LegacyRule", RewardInputs, LeafDict], tuple[LeafDict, LeafDict]]
-SCAFFOLD_WEIGHT, MAX_PAYMENT = 0.1, 0.2  # of one scaffold, and of a step
+SCAFFOLD_WEIGHT = 0.1
+MAX_PAYMENT = 0.2  # of one scaffold, and of a step
 
 
-def build_slot_rows(inputs: RewardInputs, accuracy: Tensor, *, episode_length: int, **fields: Tensor) -> SlotRows:
+def build_slot_rows(
+    inputs: RewardInputs, accuracy: Tensor, *, episode_length: int, **fields: Tensor
+) -> SlotRows:
     """One row for every slot.
 
-    Shapes: inputs [E]; accuracy [E], points, from which progress counts; `fields`: those that a rule adds, [E, S] or
-    [E, 1], 0 if missing -> fields of slots [E, S], those of envs [E, 1].
+    Shapes: inputs [E]; accuracy [E], points, from which progress counts; `fields`: those that a
+    rule adds, [E, S] or [E, 1], 0 if missing -> fields of slots [E, S], those of envs [E, 1].
     """
-    slots, epoch = inputs.slots, inputs.epoch.unsqueeze(-1)
-    seed, fossil = occupied(slots.stage), slots.stage == int(Stage.FOSSILIZED)
+    slots = inputs.slots
+    epoch = inputs.epoch.unsqueeze(-1)
+    seed = occupied(slots.stage)
+    fossil = slots.stage == int(Stage.FOSSILIZED)
     fossilized = slots.next_contribution_valid & (slots.next_stage == int(Stage.FOSSILIZED))
     known = seed & inputs.uncommitted_valid.unsqueeze(-1)
     zero = torch.zeros_like(inputs.val_acc).unsqueeze(-1)
-    same = ("op", "stage", "previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "age", "interaction_sum")
-    absent = ("val_acc_delta", "effective_seed_params", "alpha_delta_sq_sum", "escrow_balance", "drip_scale")
+    same = (
+        "op",
+        "stage",
+        "previous_stage",
+        "epochs_in_stage",
+        "previous_epochs_in_stage",
+        "age",
+        "interaction_sum",
+    )
+    absent = (
+        "val_acc_delta",
+        "effective_seed_params",
+        "alpha_delta_sq_sum",
+        "escrow_balance",
+        "drip_scale",
+    )
     return SlotRows(
         **{name: getattr(slots, name) for name in same},
         epoch=epoch,
         last=inputs.horizon.unsqueeze(-1),
         left=episode_length - epoch,
         contribution=OptionalValue(slots.contribution, slots.contribution_valid),
-        uncommitted=OptionalValue(inputs.uncommitted_improvement.unsqueeze(-1), inputs.uncommitted_valid.unsqueeze(-1)),
+        uncommitted=OptionalValue(
+            inputs.uncommitted_improvement.unsqueeze(-1), inputs.uncommitted_valid.unsqueeze(-1)
+        ),
         progress=OptionalValue(accuracy.unsqueeze(-1) - slots.accuracy_at_germination, known),
-        stage_gain=OptionalValue(inputs.val_acc.unsqueeze(-1) - slots.accuracy_at_stage_start, known),
+        stage_gain=OptionalValue(
+            inputs.val_acc.unsqueeze(-1) - slots.accuracy_at_stage_start, known
+        ),
         val_acc=inputs.next_val_acc.unsqueeze(-1),
         host_params=inputs.host_params.unsqueeze(-1),
         n_active_seeds=(seed & ~fossil).sum(-1, keepdim=True),
         n_fossilized=fossil.sum(-1, keepdim=True),
-        n_contributing_fossilized=(fossilized & (slots.next_contribution >= kernels.ONE_POINT)).sum(-1, keepdim=True),
+        n_contributing_fossilized=(fossilized & (slots.next_contribution >= kernels.ONE_POINT)).sum(
+            -1, keepdim=True
+        ),
         **{name: fields.get(name, zero) for name in absent},
     )
 
 
 def hindsight_payment(scaffold: Tensor, slots: SlotInputs) -> Tensor:
-    """Hindsight credit of the seeds that helped one fossilized in this step.  scaffold [E, S, S], slots [E] -> [E].
+    """Hindsight credit of the seeds that helped one fossilized in this step.  scaffold [E, S, S],
+    slots [E] -> [E].
 
-    Promise: 0 unless a seed with a contribution above 0 is fossilized and something helped it before.
+    Promise: 0 unless a seed with a contribution above 0 is fossilized and something helped it
+    before.
     """
     fossilizes = (slots.op == int(Op.FOSSILIZE)) & slots.contribution_valid
     gain = choose(fossilizes, slots.contribution, 0.0).unsqueeze(-2)
-    return kernels.hindsight_credit(scaffold, gain, weight=SCAFFOLD_WEIGHT).sum((-1, -2)).clamp(max=MAX_PAYMENT)
+    return (
+        kernels.hindsight_credit(scaffold, gain, weight=SCAFFOLD_WEIGHT)
+        .sum((-1, -2))
+        .clamp(max=MAX_PAYMENT)
+    )
 
 
 def next_scaffold(scaffold: Tensor, inputs: RewardInputs, *, gamma: float) -> Tensor:
-    """The help of this epoch added to that of earlier ones.  scaffold [E, S, S]; inputs [E] -> [E, S, S], >= 0.
+    """The help of this epoch added to that of earlier ones.  scaffold [E, S, S]; inputs [E] -> [E,
+    S, S], >= 0.
 
-    Promise: an epoch that was not measured changes nothing; a seed that is kept or new starts without help.
+    Promise: an epoch that was not measured changes nothing; a seed that is kept or new starts
+    without help.
     """
-    op, measured = inputs.slots.op, inputs.clean_valid[:, None, None]
+    op = inputs.slots.op
+    measured = inputs.clean_valid[:, None, None]
     grown = torch.where(measured, gamma * scaffold + inputs.interaction.clamp(min=0.0), scaffold)
     fresh = (op == int(Op.FOSSILIZE)) | (op == int(Op.GERMINATE))
     return choose(fresh.unsqueeze(-2), 0.0, grown)
@@ -89,7 +142,9 @@ def next_scaffold(scaffold: Tensor, inputs: RewardInputs, *, gamma: float) -> Te
 
 @dataclass(frozen=True, slots=True)
 class LegacyRule(WithoutPotential):
-    """A legacy kernel over every slot; a rollback pays only its penalty and forfeits, an end clears the ledgers."""
+    """A legacy kernel over every slot; a rollback pays only its penalty and forfeits, an end clears
+    the ledgers.
+    """
 
     step: LegacyStep
     ledger_names: tuple[str, ...]
@@ -102,54 +157,101 @@ class LegacyRule(WithoutPotential):
         """The ledger after a reset: nothing carried."""
         shapes = {name: (envs, *(slots,) * LEDGER_AXES[name]) for name in self.ledger_names}
         kinds = {name: torch.int64 if name == "prev_params" else torch.float32 for name in shapes}
-        leaves = {name: torch.zeros(shapes[name], dtype=kinds[name], device=device) for name in shapes}
+        leaves = {
+            name: torch.zeros(shapes[name], dtype=kinds[name], device=device) for name in shapes
+        }
         return TensorDict(leaves, batch_size=[envs], device=device)
 
-    def __call__(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
+    def __call__(
+        self, inputs: RewardInputs, ledger: TensorDict
+    ) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
         """One step.  inputs, ledger [E] -> (reward [E], its components {name: [E]}, ledger [E]).
 
-        Promise: the order of the slots changes no reward; only the accuracy of the reset survives a rollback.
+        Promise: the order of the slots changes no reward; only the accuracy of the reset survives a
+        rollback.
         """
-        back, real = inputs.rolled_back, inputs.next_val_acc
-        old = {name: leaf.to(real.dtype) if leaf.is_floating_point() else leaf for name, leaf in ledger.items()}
+        back = inputs.rolled_back
+        real = inputs.next_val_acc
+        old = {
+            name: leaf.to(real.dtype) if leaf.is_floating_point() else leaf
+            for name, leaf in ledger.items()
+        }
         paid, carried = self.step(self, inputs, old)
-        paid = {name: paid[name] if name == FORFEIT_COMPONENT else choose(back, 0.0, paid[name]) for name in paid}
-        paid[GOVERNOR_COMPONENT] = choose(back, torch.full_like(real, 0.0 - self.governor_penalty), 0.0)
-        over = {name: inputs.horizon if name == RESET_LEDGER else inputs.horizon | back for name in carried}
-        kept = {name: choose(expand_mask(over[name], leaf), 0, leaf) for name, leaf in carried.items()}
+        paid = {
+            name: paid[name] if name == FORFEIT_COMPONENT else choose(back, 0.0, paid[name])
+            for name in paid
+        }
+        paid[GOVERNOR_COMPONENT] = choose(
+            back, torch.full_like(real, 0.0 - self.governor_penalty), 0.0
+        )
+        over = {
+            name: inputs.horizon if name == RESET_LEDGER else inputs.horizon | back
+            for name in carried
+        }
+        kept = {
+            name: choose(expand_mask(over[name], leaf), 0, leaf) for name, leaf in carried.items()
+        }
         reward = torch.stack([paid[name] for name in self.components], dim=-1).sum(-1)
         return reward, {name: paid[name] for name in self.components}, ledger.replace(kept)
 
     def pay_slots(
-        self, kernel: Callable[..., Payment], inputs: RewardInputs, accuracy: Tensor, **fields: Tensor
+        self,
+        kernel: Callable[..., Payment],
+        inputs: RewardInputs,
+        accuracy: Tensor,
+        **fields: Tensor,
     ) -> tuple[LeafDict, LeafDict]:
-        """Components of a kernel, those of slots summed over them, and its ledgers; `fields` of `build_slot_rows`."""
+        """Components of a kernel, those of slots summed over them, and its ledgers; `fields` of
+        `build_slot_rows`.
+        """
         rows = build_slot_rows(inputs, accuracy, episode_length=self.terms.episode_length, **fields)
         paid = kernel(rows, spec=self.settings, gamma=self.terms.gamma)
         return {name: amount.sum(-1) for name, amount in paid.components.items()}, paid.ledger
 
 
-def _rent_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:
-    """Common part of `shaped` and `escrow`: fields of rows for rent and shock, and their ledgers."""
+def _rent_step(
+    rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict
+) -> tuple[LeafDict, LeafDict]:
+    """Common part of `shaped` and `escrow`: fields of rows for rent and shock, and their
+    ledgers.
+    """
     slots = inputs.slots
-    now, before = (slots.stage, slots.alpha, slots.params), (ledger["prev_alpha"], ledger["prev_params"])
-    rent = kernels.rent_and_shock_inputs(now, before, host_params=inputs.host_params, spec=rule.settings)._asdict()
-    fields = {name: rent.pop(name).unsqueeze(-1) for name in ("effective_seed_params", "alpha_delta_sq_sum")}
-    return fields, {**rent, "scaffold": next_scaffold(ledger["scaffold"], inputs, gamma=rule.terms.gamma)}
+    now = (slots.stage, slots.alpha, slots.params)
+    before = (ledger["prev_alpha"], ledger["prev_params"])
+    rent = kernels.rent_and_shock_inputs(
+        now, before, host_params=inputs.host_params, spec=rule.settings
+    )._asdict()
+    fields = {
+        name: rent.pop(name).unsqueeze(-1)
+        for name in ("effective_seed_params", "alpha_delta_sq_sum")
+    }
+    return fields, {
+        **rent,
+        "scaffold": next_scaffold(ledger["scaffold"], inputs, gamma=rule.terms.gamma),
+    }
 
 
-def _shaped_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:
+def _shaped_step(
+    rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict
+) -> tuple[LeafDict, LeafDict]:
     fields, ledgers = _rent_step(rule, inputs, ledger)
     paid, _ = rule.pay_slots(kernels.shaped_reward, inputs, inputs.val_acc, **fields)
     return {**paid, "hindsight": hindsight_payment(ledger["scaffold"], inputs.slots)}, ledgers
 
 
-def _escrow_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:
-    """As `_shaped_step`, with balances, forfeited once no seed (at a termination: no fossil) holds them."""
+def _escrow_step(
+    rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict
+) -> tuple[LeafDict, LeafDict]:
+    """As `_shaped_step`, with balances, forfeited once no seed (at a termination: no fossil) holds
+    them.
+    """
     fields, ledgers = _rent_step(rule, inputs, ledger)
-    slots, back = inputs.slots, inputs.rolled_back.unsqueeze(-1)
+    slots = inputs.slots
+    back = inputs.rolled_back.unsqueeze(-1)
     held = choose(slots.op == int(Op.GERMINATE), 0.0, ledger["escrow_balance"])
-    paid, after = rule.pay_slots(kernels.escrow_reward, inputs, inputs.stable_val_acc, escrow_balance=held, **fields)
+    paid, after = rule.pay_slots(
+        kernels.escrow_reward, inputs, inputs.stable_val_acc, escrow_balance=held, **fields
+    )
     balance = torch.where(back, ledger["escrow_balance"], after["escrow_balance"])
     fossil = slots.next_stage == int(Stage.FOSSILIZED)
     holder = torch.where(inputs.horizon.unsqueeze(-1) | back, fossil, occupied(slots.next_stage))
@@ -158,11 +260,15 @@ def _escrow_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tu
     return components, {**ledgers, "escrow_balance": choose(holder, balance, 0.0)}
 
 
-def _simplified_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:
+def _simplified_step(
+    rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict
+) -> tuple[LeafDict, LeafDict]:
     return rule.pay_slots(kernels.simplified_reward, inputs, inputs.val_acc)[0], ledger
 
 
-def _basic_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tuple[LeafDict, LeafDict]:
+def _basic_step(
+    rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict
+) -> tuple[LeafDict, LeafDict]:
     """Accuracy counts from the reset; fossilizing a seed opens its drip record."""
     slots = inputs.slots
     first = (inputs.epoch == 1) & inputs.uncommitted_valid
@@ -176,7 +282,10 @@ def _basic_step(rule: LegacyRule, inputs: RewardInputs, ledger: LeafDict) -> tup
     }
     paid, after = rule.pay_slots(kernels.basic_reward, inputs, inputs.val_acc, **fields)
     opened = after["new_drip_scale"]
-    return paid, {"drip_scale": torch.where(opened > 0, opened, ledger["drip_scale"]), RESET_LEDGER: start}
+    return paid, {
+        "drip_scale": torch.where(opened > 0, opened, ledger["drip_scale"]),
+        RESET_LEDGER: start,
+    }
 
 
 def _build_rule(
@@ -202,7 +311,9 @@ def build_simplified(spec: RewardSpec, terms: Terms) -> LegacyRule:
 
 
 def build_basic(spec: RewardSpec, terms: Terms) -> LegacyRule:
-    """Original: stage shaping, linear rent, a bonus for a good fossil, accuracy gained at the horizon."""
+    """Original: stage shaping, linear rent, a bonus for a good fossil, accuracy gained at the
+    horizon.
+    """
     return _build_rule(_basic_step, ("drip_scale", RESET_LEDGER), BASIC_COMPONENTS, spec, terms)
 
 

@@ -44,7 +44,13 @@ def local_rank(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def _read_number(
-    environment: Mapping[str, str], name: str, default: int | None, *, low: int = 0, most: int = MOST, reason: str = ""
+    environment: Mapping[str, str],
+    name: str,
+    default: int | None,
+    *,
+    low: int = 0,
+    most: int = MOST,
+    reason: str = "",
 ) -> int:
     """Return the number in a variable; an empty variable counts as unset.
 

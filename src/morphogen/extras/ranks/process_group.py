@@ -35,7 +35,9 @@ LOOK_S = 0.02  # between two looks at the other ranks, while this one waits for 
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
-def join_ranks(device: torch.device, *, timeout_s: float, clock: Callable[[], float] = time.perf_counter) -> Exchange:
+def join_ranks(
+    device: torch.device, *, timeout_s: float, clock: Callable[[], float] = time.perf_counter
+) -> Exchange:
     """Join the ranks that the environment names; outside of a job return the identity.
 
     A signal ends a process that is joining at once.
@@ -93,7 +95,9 @@ def _reach_store(rank: int, timeout_s: float) -> None:
             socket.create_connection(address, timeout=min(timeout_s, REACH_S)).close()
             return
         except OSError as error:
-            limit_s = timeout_s if isinstance(error, ConnectionRefusedError) else min(timeout_s, REACH_S)
+            limit_s = (
+                timeout_s if isinstance(error, ConnectionRefusedError) else min(timeout_s, REACH_S)
+            )
             reason = error.strerror or error
         if time.monotonic() - started > limit_s:
             place = ":".join(map(str, address))
@@ -107,7 +111,9 @@ class ProcessGroup(RankExchange):
     Attributes: waited_s, seconds in collectives so far.
     """
 
-    def __init__(self, store: Store, rank: int, ranks: int, *, timeout_s: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, store: Store, rank: int, ranks: int, *, timeout_s: float, clock: Callable[[], float]
+    ) -> None:
         super().__init__(rank, ranks)
         self.place = job.local_rank()
         self.waited_s = 0.0

@@ -41,10 +41,14 @@ class RankCosts(NamedTuple):
 def read_costs() -> tuple[RankCosts, dict[str, TaskCosts]]:
     """Return the measured costs of ranks, and of tasks by the first word of their names."""
     content = json.loads(COSTS.read_bytes())
-    return RankCosts(**content["ranks"]), {name: TaskCosts(**row) for name, row in content["tasks"].items()}
+    return RankCosts(**content["ranks"]), {
+        name: TaskCosts(**row) for name, row in content["tasks"].items()
+    }
 
 
-def run_seconds(ranks: int, costs: RankCosts, task: TaskCosts, *, envs: int, epochs: int, rounds: int) -> float:
+def run_seconds(
+    ranks: int, costs: RankCosts, task: TaskCosts, *, envs: int, epochs: int, rounds: int
+) -> float:
     """Estimate the seconds of a run: the envs are shared, every rank computes the whole update."""
     rollout = epochs * (task.epoch_s + task.env_s * envs / ranks)
     update = task.update_s + task.row_s * envs * epochs
@@ -52,7 +56,9 @@ def run_seconds(ranks: int, costs: RankCosts, task: TaskCosts, *, envs: int, epo
     return start + rounds * crowding * (rollout + update)
 
 
-def choose_ranks(costs: RankCosts, task: TaskCosts | None, *, envs: int, epochs: int, rounds: int, most: int) -> int:
+def choose_ranks(
+    costs: RankCosts, task: TaskCosts | None, *, envs: int, epochs: int, rounds: int, most: int
+) -> int:
     """Return the number of ranks with which a run is over first, of at most `most`.
 
     One for a task without costs, and for a run of less than `LEAST_SECONDS`.
@@ -60,10 +66,14 @@ def choose_ranks(costs: RankCosts, task: TaskCosts | None, *, envs: int, epochs:
     Args:
         envs, epochs, rounds: of the run; the ranks divide the envs, and each has two or more.
     """
-    numbers = [n for n in range(1, most + 1) if envs % n == 0 and (n == 1 or envs // n >= LEAST_ENVS)]
+    numbers = [
+        n for n in range(1, most + 1) if envs % n == 0 and (n == 1 or envs // n >= LEAST_ENVS)
+    ]
     if task is None:
         return 1
-    seconds = {n: run_seconds(n, costs, task, envs=envs, epochs=epochs, rounds=rounds) for n in numbers}
+    seconds = {
+        n: run_seconds(n, costs, task, envs=envs, epochs=epochs, rounds=rounds) for n in numbers
+    }
     return 1 if seconds[1] < LEAST_SECONDS else min(numbers, key=lambda n: seconds[n])
 
 
@@ -75,7 +85,12 @@ def default_ranks(spec: RunSpec, *, cores: int, free_mib: float | None) -> int:
     """
     engine = spec.engine
     on_cpu = engine.devices == ("cpu",) or (engine.devices == ("auto",) and not GPU.exists())
-    if not on_cpu or engine.compile != COMPILE_OFF or engine.reduce != REDUCE_GATHER or (engine.threads or 1) > 1:
+    if (
+        not on_cpu
+        or engine.compile != COMPILE_OFF
+        or engine.reduce != REDUCE_GATHER
+        or (engine.threads or 1) > 1
+    ):
         return 1
     costs, tasks = read_costs()
     fitting = cores if free_mib is None else int(free_mib * MEMORY_SHARE / costs.memory_mib)
@@ -86,6 +101,10 @@ def default_ranks(spec: RunSpec, *, cores: int, free_mib: float | None) -> int:
 
 def count_cores() -> int:
     """Return the cores that this process may use, within the limit of its container."""
-    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota, _, period = (CPU_LIMIT.read_text() if CPU_LIMIT.exists() else "max").strip().partition(" ")
+    bound = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    quota, _, period = (
+        (CPU_LIMIT.read_text() if CPU_LIMIT.exists() else "max").strip().partition(" ")
+    )
     return bound if quota == "max" else max(1, min(bound, int(quota) // int(period)))

@@ -31,11 +31,21 @@ class Collective(NamedTuple):
 
 
 COLLECTIVES = {
-    "rollout": Collective("all-gather", "round, gather", "rows [T, E / W] and the memory after them"),
-    "record": Collective("all-gather", "round, save", "columns of the record of the round, [T, E / W]"),
-    "moments": Collective("all-gather", "round, allreduce", "counts, means and squares of the rows"),
-    "metrics": Collective("all-gather", "round, allreduce", "extremes of the metrics of the minibatches"),
-    "gradient": Collective("all-reduce", "minibatch, allreduce", "row counts; flat gradient and losses"),
+    "rollout": Collective(
+        "all-gather", "round, gather", "rows [T, E / W] and the memory after them"
+    ),
+    "record": Collective(
+        "all-gather", "round, save", "columns of the record of the round, [T, E / W]"
+    ),
+    "moments": Collective(
+        "all-gather", "round, allreduce", "counts, means and squares of the rows"
+    ),
+    "metrics": Collective(
+        "all-gather", "round, allreduce", "extremes of the metrics of the minibatches"
+    ),
+    "gradient": Collective(
+        "all-reduce", "minibatch, allreduce", "row counts; flat gradient and losses"
+    ),
     "episodes": Collective("all-gather", "evaluation of a policy", "traces of its episodes"),
     "facts": Collective("all-gather", "epoch, start, save, evaluation", "a small value"),
     "envs": Collective("gather", "save", "state of the envs of the rank"),
@@ -102,7 +112,9 @@ class RankExchange(Exchange):
         layout.pack(tensors, buffer)
         joined = _join_buffers(layout, self.gather_bytes(name, buffer), axis)
         as_arrays = any(isinstance(leaf, np.ndarray) for leaf in leaves.values())
-        return cast(Any, {key: leaf.numpy() for key, leaf in joined.items()} if as_arrays else joined)
+        return cast(
+            Any, {key: leaf.numpy() for key, leaf in joined.items()} if as_arrays else joined
+        )
 
     def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the sum of each tensor over the ranks.  float [...] each."""
@@ -139,7 +151,9 @@ class RankExchange(Exchange):
         """Return the value of each rank."""
         return self.gather_objects("facts", fact)
 
-    def together(self, action: Callable[[], T], *, describe: Callable[[BaseException], str] = str) -> T:
+    def together(
+        self, action: Callable[[], T], *, describe: Callable[[BaseException], str] = str
+    ) -> T:
         """Return the result of an action that all ranks run.
 
         Raises: the first error of a rank, of its class, on all ranks; errors of other classes than
@@ -147,7 +161,9 @@ class RankExchange(Exchange):
         """
         return self._agree(action, describe, named=True)
 
-    def on_first(self, action: Callable[[], T], *, describe: Callable[[BaseException], str] = str) -> T:
+    def on_first(
+        self, action: Callable[[], T], *, describe: Callable[[BaseException], str] = str
+    ) -> T:
         """Return the plain result of an action that rank 0 runs for all.
 
         Raises: its error, on all ranks.
@@ -155,12 +171,17 @@ class RankExchange(Exchange):
         result = self._agree(action if self.first else _do_nothing, describe, named=False)
         return cast(T, self.facts(result)[0])
 
-    def _agree(self, action: Callable[[], Any], describe: Callable[[BaseException], str], *, named: bool) -> Any:
-        result, report, cause = None, None, None
+    def _agree(
+        self, action: Callable[[], Any], describe: Callable[[BaseException], str], *, named: bool
+    ) -> Any:
+        result = None
+        report = None
+        cause = None
         try:
             result = action()
         except ERRORS as error:
-            report, cause = (type(error).__name__, describe(error)), error
+            report = (type(error).__name__, describe(error))
+            cause = error
         error = first_error(self.facts(report), named=named)
         if error is not None:
             raise error from cause
@@ -191,7 +212,8 @@ def _as_tensor(leaf: Tensor | Array) -> Tensor:
 
 def _join_buffers(layout: BufferLayout, rows: Tensor, axis: int) -> dict[str, Tensor]:
     """Join the leaves of packed buffers.  rows uint8 [W, n]."""
-    joined, start = dict[str, Tensor](), 0
+    joined = dict[str, Tensor]()
+    start = 0
     for name, dtype, shape in layout.leaves:
         size = dtype.itemsize * torch.Size(shape).numel()
         leaves = rows[:, start : start + size].contiguous().view(dtype).view(len(rows), *shape)
@@ -213,7 +235,8 @@ def joined_places(counts: Sequence[int], ranks: int) -> Array:
         [0, 1, 4, 5, 2, 3, 6]
     """
     sizes = [part_size(count, ranks) for count in counts]
-    starts, places = np.cumsum([0, *sizes]), list[Array]()
+    starts = np.cumsum([0, *sizes])
+    places = list[Array]()
     for count, size, start in zip(counts, sizes, starts, strict=False):
         episode = np.arange(count)
         places.append(episode // size * starts[-1] + start + episode % size)
@@ -232,7 +255,9 @@ def find_differences(facts: Sequence[Mapping[str, str]]) -> list[str]:
         values = [other.get(name) for other in facts]
         for value in dict.fromkeys(value for value in values if value != wanted):
             ranks = [rank for rank, other in enumerate(values) if other == value]
-            lines.append(f"{name}: expected {wanted} as on rank 0, got {value} on {name_ranks(ranks)}")
+            lines.append(
+                f"{name}: expected {wanted} as on rank 0, got {value} on {name_ranks(ranks)}"
+            )
     return lines
 
 
@@ -245,13 +270,18 @@ def check_reduction(spec: RunSpec, learner: Learner | None, ranks: int) -> None:
         return
     if not learner.reduces:
         raise ConfigError(
-            f"engine.reduce: expected {REDUCE_GATHER} with the learner {learner.name!r}, which needs the rows of all "
+            f"engine.reduce: expected {REDUCE_GATHER} with the learner {learner.name!r}, "
+            "which needs the rows of all "
             f"envs (its class does not set `reduces = True`), got {REDUCE_ALLREDUCE}"
         )
     own = spec.envs // ranks
-    for name, parts in (("minibatches", spec.ppo.minibatches or 1), ("world_envs", spec.ppo.world_envs)):
+    for name, parts in (
+        ("minibatches", spec.ppo.minibatches or 1),
+        ("world_envs", spec.ppo.world_envs),
+    ):
         if own % parts:
             raise ConfigError(
-                f"ppo.{name}: expected a divisor of the {own} envs of a rank (envs {spec.envs}, engine.ranks "
+                f"ppo.{name}: expected a divisor of the {own} envs of a rank (envs "
+                f"{spec.envs}, engine.ranks "
                 f"{ranks}) under engine.reduce {REDUCE_ALLREDUCE}, got {parts}"
             )

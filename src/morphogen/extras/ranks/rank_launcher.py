@@ -35,7 +35,12 @@ class RankLauncher(Launcher):
 
     def add_flag(self, parser: ArgumentParser) -> None:
         """Add the flag `--ranks`."""
-        parser.add_argument("--ranks", metavar="N", default="1", help="processes that share the episodes (default 1)")
+        parser.add_argument(
+            "--ranks",
+            metavar="N",
+            default="1",
+            help="processes that share the episodes (default 1)",
+        )
 
     def read_flag(self, args: Namespace, spec: RunSpec) -> RunSpec:
         """Return the spec with the number of the flag.  Raises: ConfigError for any other text."""
@@ -55,9 +60,13 @@ class RankLauncher(Launcher):
             setup.own_device(spec.engine, place)
         if count > 1:
             learner = import_module("morphogen.env.policies").build_learner(spec)
-            import_module("morphogen.extras.ranks.rank_exchange").check_reduction(spec, learner, count)
+            import_module("morphogen.extras.ranks.rank_exchange").check_reduction(
+                spec, learner, count
+            )
 
-    def launch(self, spec: RunSpec, command_line: str, body: Body, *, trains: bool = False) -> int | None:
+    def launch(
+        self, spec: RunSpec, command_line: str, body: Body, *, trains: bool = False
+    ) -> int | None:
         """Run the body of a command on its ranks; return the exit code, which all ranks share.
 
         Raises: ConfigError if the ranks do not divide the envs; the error that ended a rank.
@@ -86,7 +95,9 @@ def choose_count(spec: RunSpec) -> tuple[int, bool]:
     if spec.engine.ranks is None and devices == 1 and in_job == 1:
         free = reachable_memory()
         free_mib = None if free is None else free / 2**20
-        return rank_choice.default_ranks(spec, cores=rank_choice.count_cores(), free_mib=free_mib), True
+        return rank_choice.default_ranks(
+            spec, cores=rank_choice.count_cores(), free_mib=free_mib
+        ), True
     count = in_job if in_job > 1 else spec.engine.ranks or devices
     check_ranks(spec.envs, count)
     return count, False
@@ -100,7 +111,9 @@ def check_ranks(envs: int, ranks: int) -> None:
     below = [number for number in divisors if number < ranks][-2:]
     above = [number for number in divisors if number > ranks][:2]
     near = ", ".join(map(str, (*below, *above)))
-    raise ConfigError(f"engine.ranks: expected a divisor of envs = {envs:,}, such as {near}, got {ranks:,}")
+    raise ConfigError(
+        f"engine.ranks: expected a divisor of envs = {envs:,}, such as {near}, got {ranks:,}"
+    )
 
 
 def find_row_dependence(spec: RunSpec, ranks: int) -> str | None:
@@ -160,5 +173,9 @@ def _silence(*, unless: bool) -> Iterator[None]:
     if unless:
         yield
         return
-    with open(os.devnull, "w") as sink, contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
+    with (
+        open(os.devnull, "w") as sink,
+        contextlib.redirect_stdout(sink),
+        contextlib.redirect_stderr(sink),
+    ):
         yield

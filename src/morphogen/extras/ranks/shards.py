@@ -30,7 +30,9 @@ def take_envs(tree: Tree, own: Callable[[int], range]) -> Tree:
     return _map_leaves(lambda leaves, axis: _take_rows(leaves[0], axis, own), [tree])
 
 
-def _map_leaves(function: Callable[[Sequence[Any], int], Any], trees: Sequence[Tree], axis: int | None = None) -> Tree:
+def _map_leaves(
+    function: Callable[[Sequence[Any], int], Any], trees: Sequence[Tree], axis: int | None = None
+) -> Tree:
     """Return a tree of the results for the leaves of the same path, and the axis of their envs."""
     first = trees[0]
     if any(tree.keys() != first.keys() for tree in trees):
@@ -39,7 +41,9 @@ def _map_leaves(function: Callable[[Sequence[Any], int], Any], trees: Sequence[T
     for name, entry in first.items():
         at = int(name in EPOCHS_FIRST) if axis is None else axis
         entries = [tree[name] for tree in trees]
-        mapped[name] = _map_leaves(function, entries, at) if isinstance(entry, dict) else function(entries, at)
+        mapped[name] = (
+            _map_leaves(function, entries, at) if isinstance(entry, dict) else function(entries, at)
+        )
     return mapped
 
 

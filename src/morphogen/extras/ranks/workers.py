@@ -59,7 +59,10 @@ def run_workers(command_line: str, ranks: int, environment: Mapping[str, str]) -
             "morphogen",
             sys.executable,
             args=dict.fromkeys(range(ranks), words),
-            envs={rank: {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)},
+            envs={
+                rank: {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+                for rank in range(ranks)
+            },
             logs_specs=DefaultLogsSpecs(folder, redirects=dict.fromkeys(range(1, ranks), Std.ALL)),
         )
         received = forward_signals(list(context.pids().values()))
@@ -113,7 +116,11 @@ def wait_for_end(context: Any) -> dict[int, int]:
     codes = dict[int, int]()
     deadline = float("inf")
     while len(codes) < len(processes) and time.monotonic() < deadline:
-        ended = [rank for rank, process in processes.items() if rank not in codes and process.poll() is not None]
+        ended = [
+            rank
+            for rank, process in processes.items()
+            if rank not in codes and process.poll() is not None
+        ]
         codes |= {rank: processes[rank].returncode for rank in ended}
         if deadline == float("inf") and any(codes.values()):
             deadline = time.monotonic() + END_S

@@ -12,12 +12,14 @@ from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.purpose import Purpose
 
 
-def show_views(images: Tensor, view: Tensor, sample: Tensor, *, views: tuple[View, ...], noise: float) -> Tensor:
+def show_views(
+    images: Tensor, view: Tensor, sample: Tensor, *, views: tuple[View, ...], noise: float
+) -> Tensor:
     """Show normalised images to each env in its view.
 
-    Shapes: images float [E, B, C, H, W], or [B, C, H, W] shared by all envs; view int64 [E], a `View`; sample int64
-    [E, B] or [B], number of each image in its split, < 2**20 -> float [E, B, C, H, W]; the images themselves if
-    only PLAIN is used.
+    Shapes: images float [E, B, C, H, W], or [B, C, H, W] shared by all envs; view int64 [E], a
+    `View`; sample int64 [E, B] or [B], number of each image in its split, < 2**20 -> float [E, B,
+    C, H, W]; the images themselves if only PLAIN is used.
     views: those that occur; only these are computed.  noise: deviation of the noise of NOISY.
     Promise: a row depends on its own images, view and sample numbers.
     """
@@ -33,7 +35,9 @@ def show_views(images: Tensor, view: Tensor, sample: Tensor, *, views: tuple[Vie
 
 def _hide_half(images: Tensor, *_: object) -> Tensor:
     width = images.shape[-1]
-    kept = constant_table(tuple(column < width // 2 for column in range(width)), torch.bool, images.device)
+    kept = constant_table(
+        tuple(column < width // 2 for column in range(width)), torch.bool, images.device
+    )
     return images.masked_fill(~kept, 0.0)
 
 

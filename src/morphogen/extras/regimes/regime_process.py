@@ -12,7 +12,9 @@ from morphogen.state import rng
 from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.purpose import Purpose
 
-VIEW, CLASSES, FIRST_CLASS = 0, 1, 4  # lanes of the stream of a regime
+VIEW = 0
+CLASSES = 1
+FIRST_CLASS = 4  # lanes of the stream of a regime
 
 
 class RegimeProcess(InstanceProcess):

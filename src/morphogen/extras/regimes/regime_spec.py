@@ -29,7 +29,9 @@ class ViewWeights(Spec):
     PATH: ClassVar[str] = "regime.views"
 
     plain: Weight = option(default=1, text="weight of images as they are")
-    inverted: Weight = option(default=0, text="weight of images with every normalised number negated")
+    inverted: Weight = option(
+        default=0, text="weight of images with every normalised number negated"
+    )
     turned: Weight = option(default=0, text="weight of images turned by 90 degrees")
     half: Weight = option(default=0, text="weight of images whose right half is hidden")
     noisy: Weight = option(default=0, text="weight of images with noise")
@@ -48,7 +50,8 @@ class ViewWeights(Spec):
 
 @spec
 class RegimeSpec(ExtraSpec):
-    """Regimes of the world of an env: each has a view of the images, and its own classes if `classes` is set.
+    """Regimes of the world of an env: each has a view of the images, and its own classes if
+    `classes` is set.
 
     Regimes are never observed.  By default the world of an env stays as it is.
 
@@ -63,27 +66,36 @@ class RegimeSpec(ExtraSpec):
     PATH: ClassVar[str] = "regime"
     PROCESS: ClassVar[str] = "morphogen.extras.regimes.regime_process:RegimeProcess"
 
-    hazard: Share = option(default=0.0, text="probability per epoch that a new regime begins; 0 = one regime")
+    hazard: Share = option(
+        default=0.0, text="probability per epoch that a new regime begins; 0 = one regime"
+    )
     least: Count = option(default=1, text="epochs that a regime lasts at least")
     views: ViewWeights = option(default=ViewWeights())
     noise: Annotated[float, Field(gt=0, le=100)] = option(
         default=1.0, text="deviation of the noise of noisy images, whose numbers are normalised"
     )
-    classes: Annotated[tuple[Classes, Classes] | None, Ascending(), Null("those of the env")] = option(
-        default=None,
-        text="number of classes of a regime, uniform; a random subset of that size is drawn "
-        "(default: those of the env)",
+    classes: Annotated[tuple[Classes, Classes] | None, Ascending(), Null("those of the env")] = (
+        option(
+            default=None,
+            text="number of classes of a regime, uniform; a random subset of that size is drawn "
+            "(default: those of the env)",
+        )
     )
-    noisy_classes: Annotated[tuple[Classes, Classes] | None, Ascending(), Null("as in other regimes")] = option(
+    noisy_classes: Annotated[
+        tuple[Classes, Classes] | None, Ascending(), Null("as in other regimes")
+    ] = option(
         default=None,
-        text="number of classes of a regime whose images are noisy, uniform (default: as in other regimes)",
+        text="number of classes of a regime whose images are noisy, uniform (default: as in "
+        "other regimes)",
     )
 
     def classes_in(self, view: View) -> tuple[int, int] | None:
         """Range of the number of classes of a regime with this view; None = that of the env."""
         return (self.noisy_classes if view is View.NOISY else None) or self.classes
 
-    def host_faults(self, host: Host, *, classes: tuple[int, int], observed: tuple[str, ...]) -> list[str]:
+    def host_faults(
+        self, host: Host, *, classes: tuple[int, int], observed: tuple[str, ...]
+    ) -> list[str]:
         """Describe views and classes that do not fit the run."""
         faults = self._view_faults(host)
         own = self.classes

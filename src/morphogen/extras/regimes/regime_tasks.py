@@ -8,13 +8,20 @@ from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.task import TASKS
 from morphogen.vocab.objective import ANYTIME
 
-# Regimes of three classes in plain images, or of two in drowned ones: guessing alone has another loss in each.
-# At these prices the best seed that stays for ever is worth about as much as it costs, and is worth most of it in the
-# plain regimes: who grows there alone is paid.  All is allowed; what a host sees is not told, only its price.  A slot
-# is free again soon after a pruning.  A loss that rises with a new regime is no panic: the governor is left with losses
-# that are not finite.  The rules forget a measurement at once: what is imitated first should not need a memory, and
-# is left alone once it is likely enough: a policy that copies for sure tries nothing else for long.  Few rows
-# germinate, and the largest seed costs a hundred times the least: ratios of whole actions weigh these rows like any
+# Regimes of three classes in plain images, or of two in drowned ones: guessing alone has another
+# loss in each.
+# At these prices the best seed that stays for ever is worth about as much as it costs, and is worth
+# most of it in the
+# plain regimes: who grows there alone is paid. All is allowed; what a host sees is not told, only
+# its price. A slot
+# is free again soon after a pruning. A loss that rises with a new regime is no panic: the governor
+# is left with losses
+# that are not finite. The rules forget a measurement at once: what is imitated first should not
+# need a memory, and
+# is left alone once it is likely enough: a policy that copies for sure tries nothing else for long.
+# Few rows
+# germinate, and the largest seed costs a hundred times the least: ratios of whole actions weigh
+# these rows like any
 # other, and no bonus pays for a rare blueprint.
 DIGITS_REGIMES_DEFAULTS: Settings = {
     "rounds": 30,
@@ -31,7 +38,12 @@ DIGITS_REGIMES_DEFAULTS: Settings = {
         "noise": 3.0,
         "noisy_classes": [2, 2],
     },
-    "lifecycle": {"auto_forward": ["TRAIN", "HOLD"], "min_training_epochs": 1, "min_prune_age": 1, "embargo_epochs": 1},
+    "lifecycle": {
+        "auto_forward": ["TRAIN", "HOLD"],
+        "min_training_epochs": 1,
+        "min_prune_age": 1,
+        "embargo_epochs": 1,
+    },
     "governor": {"good_below": 0.001, "panics": 1000},
     "reward": {"rule": "anytime"},
     "heuristic": {
@@ -45,7 +57,8 @@ DIGITS_REGIMES_DEFAULTS: Settings = {
         "patience": 1,
     },
     "policy": {
-        "floor": {"op": 0.001, "slot": 0.001} | dict.fromkeys(("blueprint", "style", "tempo", "alpha_target"), 0.002)
+        "floor": {"op": 0.001, "slot": 0.001}
+        | dict.fromkeys(("blueprint", "style", "tempo", "alpha_target"), 0.002)
     },
     "ppo": {
         "lr": 1e-3,
@@ -63,7 +76,8 @@ DIGITS_REGIMES_DEFAULTS: Settings = {
         "imitation_limit": 0.95,
     },
     "engine": {"threads": 1},
-    "evaluation": {"greedy": True},  # what is drawn to explore, such as a seed that is kept for good, costs to the end
+    # what is drawn to explore, such as a seed that is kept for good, costs to the end
+    "evaluation": {"greedy": True},
 }
 DIGITS = TASKS["digits"]
 DIGITS_HOST = DIGITS.host
@@ -71,7 +85,8 @@ assert isinstance(DIGITS_HOST, CnnSpec)
 DIGITS_REGIMES = replace(
     DIGITS,
     name="digits_regimes",
-    question="does it pay to look, where what a host needs is not told and changes, and size costs as it lives?",
+    question="does it pay to look, where what a host needs is not told and changes, and size costs "
+    "as it lives?",
     host=replace(DIGITS_HOST, base=8, blocks=3, kernel=1, pools=2),
     instance=InstanceSpec(param_price=(0.15, 0.185)),
     batch=16,

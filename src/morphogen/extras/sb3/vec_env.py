@@ -16,7 +16,14 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from morphogen.config.spec import RunSpec
 from morphogen.errors import ConfigError
-from morphogen.extras.gymnasium.env import Array, GymnasiumEnv, Seen, flat_space, flatten_seen, join_masks
+from morphogen.extras.gymnasium.env import (
+    Array,
+    GymnasiumEnv,
+    Seen,
+    flat_space,
+    flatten_seen,
+    join_masks,
+)
 from morphogen.vocab.text import format_value
 
 Indices = None | int | Sequence[int]
@@ -25,20 +32,29 @@ Indices = None | int | Sequence[int]
 class MorphogenVecEnv(VecEnv):
     """Vector environment for Stable-Baselines3: one step is one epoch of all envs.
 
-    Observations float32 [E, 60 + 60 S] and actions int64 [E, 8] are rows of `GymnasiumSingleEnv`, so a model plays
-    there too.  `action_masks` returns the legal choices, for `MaskablePPO` of sb3-contrib.  An env that ends begins its
-    next episode in the same step; its `info` holds `terminal_observation`.  Every `info` holds `outcome`, a number of
-    `mg.Outcome`, and `network_value`.
+    Observations float32 [E, 60 + 60 S] and actions int64 [E, 8] are rows of `GymnasiumSingleEnv`,
+    so a model plays there too.  `action_masks` returns the legal choices, for `MaskablePPO` of
+    sb3-contrib.  An env that ends begins its next episode in the same step; its `info` holds
+    `terminal_observation`.  Every `info` holds `outcome`, a number of `mg.Outcome`, and
+    `network_value`.
     """
 
     render_mode = None
 
-    def __init__(self, num_envs: int = 1, *, task: str | RunSpec = "digits", seed: int = 0, **fields: Any) -> None:
-        """Build the environment; `fields` as in `env.make`.  Raises: ConfigError for settings out of range."""
-        self.vector = GymnasiumEnv(num_envs, task=task, seed=seed, autoreset_mode=AutoresetMode.SAME_STEP, **fields)
+    def __init__(
+        self, num_envs: int = 1, *, task: str | RunSpec = "digits", seed: int = 0, **fields: Any
+    ) -> None:
+        """Build the environment; `fields` as in `env.make`.  Raises: ConfigError for settings out
+        of range.
+        """
+        self.vector = GymnasiumEnv(
+            num_envs, task=task, seed=seed, autoreset_mode=AutoresetMode.SAME_STEP, **fields
+        )
         self._masks: Array | None = None
         self._actions: Array | None = None
-        super().__init__(self.vector.num_envs, flat_space(self.vector), self.vector.single_action_space)
+        super().__init__(
+            self.vector.num_envs, flat_space(self.vector), self.vector.single_action_space
+        )
 
     def reset(self) -> Array:
         """Begin an episode: the first one after `seed`, else the next one."""
@@ -51,12 +67,16 @@ class MorphogenVecEnv(VecEnv):
         self._actions = actions
 
     def step_wait(self) -> tuple[Array, Array, Array, list[dict[str, Any]]]:
-        """Run one epoch -> observations, reward float32 [E], ends bool [E], a dictionary per env."""
+        """Run one epoch -> observations, reward float32 [E], ends bool [E], a dictionary per
+        env.
+        """
         if self._actions is None:
             raise RuntimeError("no actions are kept: call step_async before step_wait")
         seen, reward, ended, _, results = self.vector.step(self._actions)
         names = ("outcome", "network_value")
-        infos: list[dict[str, Any]] = [{name: results[name][env].item() for name in names} for env in range(len(ended))]
+        infos: list[dict[str, Any]] = [
+            {name: results[name][env].item() for name in names} for env in range(len(ended))
+        ]
         for env in np.flatnonzero(ended):
             infos[env]["terminal_observation"] = flatten_seen(results["final_obs"][env])
         return self._show(seen), reward, ended, infos
@@ -77,7 +97,9 @@ class MorphogenVecEnv(VecEnv):
 
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
         """Refuse: envs share their attributes.  Raises: ConfigError."""
-        raise ConfigError(f"set_attr: expected no attribute of a single env, got {format_value(attr_name)}")
+        raise ConfigError(
+            f"set_attr: expected no attribute of a single env, got {format_value(attr_name)}"
+        )
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any

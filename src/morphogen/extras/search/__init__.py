@@ -7,7 +7,8 @@ For readers who ask "what could a policy reach, and what without looking?".  Ent
     instance_sets        instances that schedules play, and the values of many schedules
     successive_halving   search for the best schedule and a portfolio, with its files
     threshold_search     search for the thresholds of the heuristic
-    replays              arms `schedule`, `static`, `static-cost`, `static-params`: what a policy grew
+    replays              arms `schedule`, `static`, `static-cost`, `static-params`: what a policy
+                         grew
     oracle               arm `oracle:FILE`: the best schedule of a portfolio for each instance
     clairvoyant          arm `clairvoyant`: the best schedule along the regimes of each instance
 

@@ -27,13 +27,18 @@ class GrowthStep(NamedTuple):
     tempo: Tempo = Tempo.FAST
     style: Style = Style.SIGMOID_ADD
     pruning: int | None = None  # epoch in which the seed is pruned; None = it is fossilized
-    target: AlphaTarget = AlphaTarget.FULL  # alpha that a seed which is pruned later has once it was blended
+    # alpha that a seed which is pruned later has once it was blended
+    target: AlphaTarget = AlphaTarget.FULL
 
     @property
     def label(self) -> str:
         """Label such as `norm in r0c0 from epoch 2 to 9, FAST, SIGMOID_ADD`."""
-        epochs = f"from epoch {self.epoch}" + ("" if self.pruning is None else f" to {self.pruning}")
-        manner = [self.tempo.name, self.style.name] + [self.target.name] * (self.target is not AlphaTarget.FULL)
+        epochs = f"from epoch {self.epoch}" + (
+            "" if self.pruning is None else f" to {self.pruning}"
+        )
+        manner = [self.tempo.name, self.style.name] + [self.target.name] * (
+            self.target is not AlphaTarget.FULL
+        )
         return f"{self.blueprint.label} in {self.slot} {epochs}, {', '.join(manner)}"
 
     def lives_at(self, epoch: int) -> bool:
@@ -49,7 +54,9 @@ def build_schedule(candidate: Candidate, spec: RunSpec) -> Schedule:
     germinated = {growth.epoch: growth for growth in candidate}
     pruned = {growth.pruning: growth for growth in candidate if growth.pruning is not None}
     lowered = {
-        growth.epoch + _min_life(growth, spec): growth for growth in candidate if growth.target is not AlphaTarget.FULL
+        growth.epoch + _min_life(growth, spec): growth
+        for growth in candidate
+        if growth.target is not AlphaTarget.FULL
     }
     steps: list[ScheduleStep] = []
     for epoch in range(min(germinated, default=0), spec.episode_length if candidate else 0):
@@ -60,9 +67,15 @@ def build_schedule(candidate: Candidate, spec: RunSpec) -> Schedule:
         elif epoch in lowered:
             heads = _lowering_heads(lowered[epoch], spec)
         else:
-            heads = _advancing_heads([growth for growth in candidate if growth.lives_at(epoch)], epoch, spec)
-        steps.append(ScheduleStep(epoch, tuple(int(heads.get(head, PLACEHOLDER[head])) for head in Head)))
-    return Schedule(describe_candidate(candidate) or NEVER_GROW_LABEL, tuple(steps), on_illegal="wait")
+            heads = _advancing_heads(
+                [growth for growth in candidate if growth.lives_at(epoch)], epoch, spec
+            )
+        steps.append(
+            ScheduleStep(epoch, tuple(int(heads.get(head, PLACEHOLDER[head])) for head in Head))
+        )
+    return Schedule(
+        describe_candidate(candidate) or NEVER_GROW_LABEL, tuple(steps), on_illegal="wait"
+    )
 
 
 def describe_candidate(candidate: Candidate) -> str:
@@ -94,7 +107,9 @@ def _advancing_heads(alive: Sequence[GrowthStep], epoch: int, spec: RunSpec) -> 
     """Advance and fossilize live seeds in turns, the newest without delay; WAIT without one."""
     moves: list[tuple[Op, GrowthStep]] = []
     for growth in reversed(alive):
-        ops = [op for op in _advancing_ops(spec) if growth.pruning is None or op is not Op.FOSSILIZE]
+        ops = [
+            op for op in _advancing_ops(spec) if growth.pruning is None or op is not Op.FOSSILIZE
+        ]
         due = epoch - growth.epoch >= seed_timeline(spec, growth.tempo).fossilizing
         moves += [(op, growth) for op in (reversed(ops) if due else ops[:1])]
     if not moves:
@@ -136,7 +151,11 @@ def is_feasible(candidate: Candidate, spec: RunSpec) -> bool:
 def _has_room(candidate: Candidate, spec: RunSpec) -> bool:
     """Return whether every seed finds a free slot, in a host with fewer seeds than are allowed."""
     for i, growth in enumerate(candidate):
-        alive = [other for other in candidate[:i] if other.pruning is None or other.pruning >= growth.epoch]
+        alive = [
+            other
+            for other in candidate[:i]
+            if other.pruning is None or other.pruning >= growth.epoch
+        ]
         if 0 < spec.max_seeds <= len(alive) or growth.slot in {other.slot for other in alive}:
             return False
     return True
@@ -146,7 +165,10 @@ def _ends_in_time(growth: GrowthStep, spec: RunSpec) -> bool:
     """Return whether a seed can be fossilized before the end, or pruned when it is due."""
     lowered = growth.target is not AlphaTarget.FULL
     if growth.pruning is None:
-        return not lowered and growth.epoch < spec.episode_length - seed_timeline(spec, growth.tempo).fossilizing
+        return (
+            not lowered
+            and growth.epoch < spec.episode_length - seed_timeline(spec, growth.tempo).fossilizing
+        )
     return growth.epoch + _min_life(growth, spec) + lowered <= growth.pruning < spec.episode_length
 
 
@@ -161,14 +183,22 @@ def initial_candidates(spec: RunSpec, *, static: bool = False) -> list[Candidate
     static: from the first epoch on only.
     """
     last = spec.episode_length - seed_timeline(spec, Tempo.FAST).fossilizing - 1
-    starts = sorted({round(i * last / (START_COUNT - 1)) for i in range(START_COUNT)}) if last >= 0 else []
+    starts = (
+        sorted({round(i * last / (START_COUNT - 1)) for i in range(START_COUNT)})
+        if last >= 0
+        else []
+    )
     starts = starts[:1] if static else starts
     blueprints = [Blueprint(code) for code in build_limits(spec).allowed_blueprints]
-    candidates: list[Candidate] = [(GrowthStep(*choice),) for choice in product(starts, spec.slots, blueprints)]
+    candidates: list[Candidate] = [
+        (GrowthStep(*choice),) for choice in product(starts, spec.slots, blueprints)
+    ]
     return [(), *(candidate for candidate in candidates if is_feasible(candidate, spec))]
 
 
-def neighbours(candidates: Sequence[Candidate], spec: RunSpec, *, static: bool = False) -> list[Candidate]:
+def neighbours(
+    candidates: Sequence[Candidate], spec: RunSpec, *, static: bool = False
+) -> list[Candidate]:
     """Candidates with a seed a step earlier or later, of another tempo or style, or one seed more.
 
     For the anytime objective, also with a seed that is pruned, or pruned at another time.
@@ -183,16 +213,23 @@ def neighbours(candidates: Sequence[Candidate], spec: RunSpec, *, static: bool =
     single = [candidate[0] for candidate in candidates if len(candidate) == 1]
     # The next seed follows once the last one has left training.
     pairs = [
-        (*candidate, seed._replace(epoch=max(seed.epoch, candidate[-1].epoch + _min_separation(spec))))
+        (
+            *candidate,
+            seed._replace(epoch=max(seed.epoch, candidate[-1].epoch + _min_separation(spec))),
+        )
         for candidate in candidates
         for seed in single
         if candidate
     ]
-    feasible = dict.fromkeys(candidate for candidate in (*near, *pairs) if is_feasible(candidate, spec))
+    feasible = dict.fromkeys(
+        candidate for candidate in (*near, *pairs) if is_feasible(candidate, spec)
+    )
     return [candidate for candidate in feasible if candidate not in candidates]
 
 
-def replace_seeds(candidate: Candidate, variants: Callable[[GrowthStep], Iterable[GrowthStep]]) -> list[Candidate]:
+def replace_seeds(
+    candidate: Candidate, variants: Callable[[GrowthStep], Iterable[GrowthStep]]
+) -> list[Candidate]:
     """Return a candidate for each variant of each seed; the other seeds stay as they are."""
     return [
         (*candidate[:i], variant, *candidate[i + 1 :])
@@ -216,11 +253,15 @@ def _pruning_variants(growth: GrowthStep, spec: RunSpec) -> list[GrowthStep]:
     if TASKS[spec.task].objective != ANYTIME:
         return []
     if growth.pruning is not None:
-        fainter = [growth._replace(target=target) for target in AlphaTarget if target is not growth.target]
+        fainter = [
+            growth._replace(target=target) for target in AlphaTarget if target is not growth.target
+        ]
         moved = [growth._replace(pruning=growth.pruning + by) for by in (-2, -1, 1, 2)]
         return [*moved, growth._replace(pruning=None), *fainter]
     first = growth.epoch + _min_life(growth, spec)
-    times = {first + i * (spec.episode_length - first) // PRUNING_COUNT for i in range(PRUNING_COUNT)}
+    times = {
+        first + i * (spec.episode_length - first) // PRUNING_COUNT for i in range(PRUNING_COUNT)
+    }
     return [growth._replace(pruning=epoch) for epoch in sorted(times)]
 
 

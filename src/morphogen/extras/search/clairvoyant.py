@@ -1,4 +1,5 @@
-"""Clairvoyant: for each instance the best schedule laid along its regimes, which no policy is shown.
+"""Clairvoyant: for each instance the best schedule laid along its regimes, which no policy is
+shown.
 
 Found in sibling worlds, which share the regimes, and judged in another, to avoid selection bias.
 """
@@ -41,7 +42,8 @@ CLAIRVOYANT = "clairvoyant"
 SEARCH_WORLD = 1  # sibling in which all schedules are compared; they are judged in world 0
 FINAL_WORLDS = (2, 3)  # siblings in which the best ones are compared
 FINALISTS = 8  # schedules of an instance that play the final worlds
-MAX_REGIMES = 5  # regimes in which growing is decided one by one; the later ones follow the last of them
+# regimes in which growing is decided one by one; the later ones follow the last of them
+MAX_REGIMES = 5
 SURVIVORS = 3  # schedules of an instance whose neighbours are tried
 Plan = tuple[Blueprint | None, ...]  # the seed that lives in each regime; None = none
 
@@ -58,7 +60,9 @@ def regime_starts(spec: RunSpec, instances: InstanceSet) -> list[tuple[int, ...]
     """Return the first epochs of the regimes of each instance, ascending from 0."""
     count = len(instances.tasks)
     horizon = spec.episode_length
-    episode = torch.full((count * horizon,), instances.episode + instances.split.first_episode, device="cpu")
+    episode = torch.full(
+        (count * horizon,), instances.episode + instances.split.first_episode, device="cpu"
+    )
     epoch = torch.arange(horizon, device="cpu").repeat(count)
     key = instances.tasks.repeat_interleave(horizon, 0)
     number = find_process(spec).regime(key, episode, epoch).number.view(count, horizon)
@@ -68,7 +72,8 @@ def regime_starts(spec: RunSpec, instances: InstanceSet) -> list[tuple[int, ...]
 def lay_plan(plan: Plan, starts: Sequence[int], slot: str, spec: RunSpec) -> Candidate:
     """Build the candidate of a plan: a seed lives from the start of its regimes to their end.
 
-    A seed stays in consecutive regimes.  After a pruning the next seed waits until its env is ready.
+    A seed stays in consecutive regimes.  After a pruning the next seed waits until its env is
+    ready.
     """
     ready = 0
     growths: list[GrowthStep] = []
@@ -91,27 +96,38 @@ class _Trials:
     context: PlayContext
     instances: InstanceSet
     rows: int  # envs that run together
-    known: list[dict[Candidate, list[float]]]  # per instance: values in the worlds in which a candidate was played
+    # per instance: values in the worlds in which a candidate was played
+    known: list[dict[Candidate, list[float]]]
 
     def compare(self, wanted: Sequence[Iterable[Candidate]], title: str) -> None:
         """Play those that are legal and new in the world of the search."""
         spec = self.context.setup.spec
         new = [
-            [candidate for candidate in dict.fromkeys(own) if candidate not in seen and is_feasible(candidate, spec)]
+            [
+                candidate
+                for candidate in dict.fromkeys(own)
+                if candidate not in seen and is_feasible(candidate, spec)
+            ]
             for own, seen in zip(wanted, self.known, strict=True)
         ]
         self.play(new, (SEARCH_WORLD,), title)
 
-    def play(self, wanted: Sequence[Sequence[Candidate]], worlds: Sequence[int], title: str) -> None:
+    def play(
+        self, wanted: Sequence[Sequence[Candidate]], worlds: Sequence[int], title: str
+    ) -> None:
         """Play some candidates of every instance in worlds in which they have not been played."""
         pairs = [(i, candidate) for i, own in enumerate(wanted) for candidate in own]
         if not pairs:
             return
         places = torch.tensor([i for i, _ in pairs], dtype=torch.int64, device="cpu")
         distinct = dict.fromkeys(candidate for _, candidate in pairs)
-        built = {candidate: build_schedule(candidate, self.context.setup.spec) for candidate in distinct}
+        built = {
+            candidate: build_schedule(candidate, self.context.setup.spec) for candidate in distinct
+        }
         where = f"{len(worlds)} worlds" if len(worlds) > 1 else "1 world"
-        self.context.report(f"{title}: {len(pairs):,} schedules of {len(wanted)} instances in {where}")
+        self.context.report(
+            f"{title}: {len(pairs):,} schedules of {len(wanted)} instances in {where}"
+        )
         schedules = [built[candidate] for _, candidate in pairs]
         chosen = self.instances.choose(places)
         values = score_pairs(self.context, schedules, chosen, worlds=worlds, rows=self.rows)
@@ -120,16 +136,20 @@ class _Trials:
 
     def best(self, size: int) -> list[list[Candidate]]:
         """Return the candidates of the highest means, per instance."""
-        return [sorted(own, key=lambda candidate: -fmean(own[candidate]))[:size] for own in self.known]
+        return [
+            sorted(own, key=lambda candidate: -fmean(own[candidate]))[:size] for own in self.known
+        ]
 
 
-def search_along_regimes(context: PlayContext, instances: InstanceSet, *, rows: int = SEARCH_ROWS) -> ClairvoyantSearch:
+def search_along_regimes(
+    context: PlayContext, instances: InstanceSet, *, rows: int = SEARCH_ROWS
+) -> ClairvoyantSearch:
     """Search the best schedule of each instance along its regimes, in sibling worlds.
 
-    First one seed of each blueprint stays in each slot; then the best of these lives in every subset
-    of the regimes; then neighbours of the best follow: another blueprint or slot, a germination or a
-    pruning a little earlier or later.  All play one world.  The best of them, and the empty
-    candidate, play others, and the mean over all worlds decides.
+    First one seed of each blueprint stays in each slot; then the best of these lives in every
+    subset of the regimes; then neighbours of the best follow: another blueprint or slot, a
+    germination or a pruning a little earlier or later.  All play one world.  The best of them, and
+    the empty candidate, play others, and the mean over all worlds decides.
     """
     spec = context.setup.spec
     kinds = [Blueprint(code) for code in build_limits(spec).allowed_blueprints]
@@ -140,7 +160,9 @@ def search_along_regimes(context: PlayContext, instances: InstanceSet, *, rows: 
     ranked = trials.best(len(alone) + 1)
     laid = [_lay_best_seed(own, begins, spec) for own, begins in zip(ranked, starts, strict=True)]
     trials.compare(laid, "seeds in some regimes")
-    trials.compare([_near(own, kinds, spec) for own in trials.best(SURVIVORS)], "what is near the best")
+    trials.compare(
+        [_near(own, kinds, spec) for own in trials.best(SURVIVORS)], "what is near the best"
+    )
     finalists = [list(dict.fromkeys(((), *own))) for own in trials.best(FINALISTS)]
     trials.play(finalists, FINAL_WORLDS, "the best")
     picks: list[Candidate] = []
@@ -153,7 +175,9 @@ def search_along_regimes(context: PlayContext, instances: InstanceSet, *, rows: 
     return ClairvoyantSearch(tuple(picks), np.array(values), sum(map(len, trials.known)))
 
 
-def _lay_best_seed(ranked: Sequence[Candidate], starts: Sequence[int], spec: RunSpec) -> list[Candidate]:
+def _lay_best_seed(
+    ranked: Sequence[Candidate], starts: Sequence[int], spec: RunSpec
+) -> list[Candidate]:
     """Lay the seed of the best candidate that has one in every subset of the regimes."""
     seeds = [candidate[0] for candidate in ranked if candidate]
     if not seeds:
@@ -163,26 +187,39 @@ def _lay_best_seed(ranked: Sequence[Candidate], starts: Sequence[int], spec: Run
 
 
 def _subset_plans(kind: Blueprint, regimes: int) -> list[Plan]:
-    """A seed in every subset of the first MAX_REGIMES regimes; later ones are as the last of them."""
+    """A seed in every subset of the first MAX_REGIMES regimes; later ones are as the last of
+    them.
+    """
     free = min(regimes, MAX_REGIMES)
     return [(*plan, *plan[-1:] * (regimes - free)) for plan in product((None, kind), repeat=free)]
 
 
-def _near(candidates: Sequence[Candidate], kinds: Sequence[Blueprint], spec: RunSpec) -> list[Candidate]:
+def _near(
+    candidates: Sequence[Candidate], kinds: Sequence[Blueprint], spec: RunSpec
+) -> list[Candidate]:
     """Neighbours; also one seed with another blueprint, and one or all seeds in another slot."""
 
     def variants(growth: GrowthStep) -> list[GrowthStep]:
-        other_kinds = [growth._replace(blueprint=kind) for kind in kinds if kind is not growth.blueprint]
-        return [*other_kinds, *(growth._replace(slot=slot) for slot in spec.slots if slot != growth.slot)]
+        other_kinds = [
+            growth._replace(blueprint=kind) for kind in kinds if kind is not growth.blueprint
+        ]
+        return [
+            *other_kinds,
+            *(growth._replace(slot=slot) for slot in spec.slots if slot != growth.slot),
+        ]
 
     swapped = [other for candidate in candidates for other in replace_seeds(candidate, variants)]
     moved = [
-        tuple(growth._replace(slot=slot) for growth in candidate) for candidate in candidates for slot in spec.slots
+        tuple(growth._replace(slot=slot) for growth in candidate)
+        for candidate in candidates
+        for slot in spec.slots
     ]
     return [*neighbours(candidates, spec), *swapped, *moved]
 
 
-def play_clairvoyant_arm(context: PlayContext, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:
+def play_clairvoyant_arm(
+    context: PlayContext, episodes: int, results: Mapping[str, ArmResult]
+) -> ArmResult:
     """Play the best schedule along the regimes of each instance."""
     del results
     began = time.perf_counter()
@@ -192,7 +229,9 @@ def play_clairvoyant_arm(context: PlayContext, episodes: int, results: Mapping[s
         found = search_along_regimes(context, instances)
         schedules += [build_schedule(candidate, spec) for candidate in found.picks]
     traces = play_schedules(context, schedules)
-    return build_result(context.setup, traces, name=CLAIRVOYANT, seconds=time.perf_counter() - began)
+    return build_result(
+        context.setup, traces, name=CLAIRVOYANT, seconds=time.perf_counter() - began
+    )
 
 
 build_clairvoyant = without_argument(CLAIRVOYANT, play_clairvoyant_arm)

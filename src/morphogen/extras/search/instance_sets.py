@@ -24,7 +24,8 @@ from morphogen.state.env import EnvState
 
 SEARCH_ROWS = 256  # envs that run together in a search
 
-BuildControl = Callable[[Tensor], ActionControl | None]  # receives places of episodes in an evaluation, int64 [n]
+# receives places of episodes in an evaluation, int64 [n]
+BuildControl = Callable[[Tensor], ActionControl | None]
 # Receives the environment, the number of the episode in its split, and the places.
 StartEpisode = Callable[[Environment, int, Tensor], tuple[EnvState, PolicyInputs]]
 
@@ -40,21 +41,30 @@ class InstanceSet(NamedTuple):
         """Return the instances at these places, int64 [n]."""
         return self._replace(tasks=self.tasks[places])
 
-    def open(self, setup: Setup, transfers: Transfers, control: ActionControl | None) -> Environment:
+    def open(
+        self, setup: Setup, transfers: Transfers, control: ActionControl | None
+    ) -> Environment:
         """Return the environment of these instances."""
-        return open_environment(setup, envs=self.tasks, split=self.split, control=control, transfers=transfers)
+        return open_environment(
+            setup, envs=self.tasks, split=self.split, control=control, transfers=transfers
+        )
 
 
 def training_instances(spec: RunSpec, count: int) -> InstanceSet:
     """Training instances of the first round after the price warm-up."""
-    return InstanceSet(TRAINING_INSTANCES, spec.ppo.price_warmup_rounds, rng.env_keys(spec.seed, 0, count))
+    return InstanceSet(
+        TRAINING_INSTANCES, spec.ppo.price_warmup_rounds, rng.env_keys(spec.seed, 0, count)
+    )
 
 
 def held_out_instance_sets(spec: RunSpec, episodes: int) -> list[InstanceSet]:
     """Held-out instances of an evaluation, in the groups in which they are played."""
     key = rng.env_keys(spec.seed, 0, min(spec.envs, episodes))
     starts = range(0, episodes, len(key))
-    return [InstanceSet(HELD_OUT_INSTANCES, i, key[: episodes - first]) for i, first in enumerate(starts)]
+    return [
+        InstanceSet(HELD_OUT_INSTANCES, i, key[: episodes - first])
+        for i, first in enumerate(starts)
+    ]
 
 
 def reset_to(env: Environment, episode: int, places: Tensor) -> tuple[EnvState, PolicyInputs]:
@@ -102,7 +112,9 @@ def build_schedules_control(schedules: Sequence[Schedule], setup: Setup) -> Acti
     """Return the control under which each env has a schedule of its own."""
     distinct = list(dict.fromkeys(schedules))
     number = {schedule: i for i, schedule in enumerate(distinct)}
-    return build_per_env_control(distinct, [number[schedule] for schedule in schedules], setup.spec, setup.device)
+    return build_per_env_control(
+        distinct, [number[schedule] for schedule in schedules], setup.spec, setup.device
+    )
 
 
 def play_schedules(context: PlayContext, schedules: Sequence[Schedule]) -> EpisodeTraces:
@@ -129,9 +141,12 @@ def score_schedules(
     Returns: float [K, len(worlds), n].
     """
     count = len(instances.tasks)
-    pairs = torch.arange(len(schedules) * count, device="cpu")  # places in schedules x instances, flattened
+    # places in schedules x instances, flattened
+    pairs = torch.arange(len(schedules) * count, device="cpu")
     repeated = [schedules[i] for i in (pairs // count).tolist()]
-    values = score_pairs(context, repeated, instances.choose(pairs % count), worlds=worlds, rows=rows)
+    values = score_pairs(
+        context, repeated, instances.choose(pairs % count), worlds=worlds, rows=rows
+    )
     return np.moveaxis(values.reshape(len(worlds), len(schedules), count), 0, 1)
 
 
@@ -154,13 +169,20 @@ def score_pairs(
     groups = torch.tensor(order, dtype=torch.int64, device="cpu").split(rows)
     values = np.empty((len(worlds), len(schedules)))
     for row, sibling in zip(values, worlds, strict=True):
-        parts = [_score_group(context, group, schedules, instances, sibling=sibling) for group in groups]
+        parts = [
+            _score_group(context, group, schedules, instances, sibling=sibling) for group in groups
+        ]
         row[order] = np.concatenate(parts)
     return values
 
 
 def _score_group(
-    context: PlayContext, group: Tensor, schedules: Sequence[Schedule], instances: InstanceSet, *, sibling: int
+    context: PlayContext,
+    group: Tensor,
+    schedules: Sequence[Schedule],
+    instances: InstanceSet,
+    *,
+    sibling: int,
 ) -> Array:
     """Network values of the pairs of a group, int64 [m], which run together: float [m]."""
     places = group[context.setup.exchange.places(len(group))]

@@ -13,7 +13,11 @@ from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import ArmPlayer, PlayContext
 from morphogen.evaluation.play import ArmResult, build_result
 from morphogen.extras.search.candidates import build_schedule
-from morphogen.extras.search.instance_sets import held_out_instance_sets, play_schedules, score_schedules
+from morphogen.extras.search.instance_sets import (
+    held_out_instance_sets,
+    play_schedules,
+    score_schedules,
+)
 from morphogen.extras.search.successive_halving import read_portfolio
 from morphogen.vocab.paths import expand_path
 
@@ -57,7 +61,9 @@ def build_oracle(argument: str, setup: Setup) -> ArmPlayer:
         raise ConfigError("arms: expected oracle:FILE, got oracle")
     portfolio = read_portfolio(expand_path(argument), setup.spec)
 
-    def play_oracle_arm(context: PlayContext, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:
+    def play_oracle_arm(
+        context: PlayContext, episodes: int, results: Mapping[str, ArmResult]
+    ) -> ArmResult:
         del results
         began = time.perf_counter()
         found = play_hindsight_oracle(context, portfolio, episodes=episodes)

@@ -22,7 +22,11 @@ from morphogen.env.setup import Setup, build_setup
 from morphogen.errors import ConfigError
 from morphogen.evaluation.arms import PlayContext, without_argument
 from morphogen.evaluation.play import ArmResult, build_result
-from morphogen.extras.search.instance_sets import BuildControl, held_out_instance_sets, play_held_out
+from morphogen.extras.search.instance_sets import (
+    BuildControl,
+    held_out_instance_sets,
+    play_held_out,
+)
 from morphogen.hosts.net import networks_of
 from morphogen.log.round_summary import running_value
 from morphogen.state.env import EnvState
@@ -47,7 +51,9 @@ def never_grow(setup: Setup) -> BuildControl:
     return lambda places: control
 
 
-def play_schedule_arm(context: PlayContext, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:
+def play_schedule_arm(
+    context: PlayContext, episodes: int, results: Mapping[str, ArmResult]
+) -> ArmResult:
     """Repeat the actions of the first arm in its worlds: the same episodes, bit for bit."""
     began = time.perf_counter()
     action = first_result(results).traces.action  # [T, n, 8]
@@ -63,7 +69,9 @@ def play_schedule_arm(context: PlayContext, episodes: int, results: Mapping[str,
     return build_result(context.setup, traces, name=SCHEDULE, seconds=time.perf_counter() - began)
 
 
-def play_static_params_arm(context: PlayContext, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:
+def play_static_params_arm(
+    context: PlayContext, episodes: int, results: Mapping[str, ArmResult]
+) -> ArmResult:
     """Train hosts without seeds, widened to the nearest size of the networks of the first arm.
 
     Raises: ConfigError for a host without a width.
@@ -73,14 +81,22 @@ def play_static_params_arm(context: PlayContext, episodes: int, results: Mapping
     widths = nearest_widths(context, first_result(results).traces.fossil_params)
     rows: dict[str, Array] = {}
     for width in np.unique(widths).tolist():
-        wider = replace(context, setup=build_setup(replace(spec, host=replace(spec.host, width=width))))
+        wider = replace(
+            context, setup=build_setup(replace(spec, host=replace(spec.host, width=width)))
+        )
         chosen = np.flatnonzero(widths == width)
         traces = play_held_out(wider, episodes, never_grow(wider.setup), chosen=chosen)
         for field in fields(traces):
             column = np.moveaxis(getattr(traces, field.name), int(field.name in EPOCH_TRACES), 0)
-            rows.setdefault(field.name, np.empty((episodes, *column.shape[1:]), column.dtype))[chosen] = column
-    joined = EpisodeTraces(**{name: np.moveaxis(array, 0, int(name in EPOCH_TRACES)) for name, array in rows.items()})
-    return build_result(context.setup, joined, name=STATIC_PARAMS, seconds=time.perf_counter() - began)
+            rows.setdefault(field.name, np.empty((episodes, *column.shape[1:]), column.dtype))[
+                chosen
+            ] = column
+    joined = EpisodeTraces(
+        **{name: np.moveaxis(array, 0, int(name in EPOCH_TRACES)) for name, array in rows.items()}
+    )
+    return build_result(
+        context.setup, joined, name=STATIC_PARAMS, seconds=time.perf_counter() - began
+    )
 
 
 def nearest_widths(context: PlayContext, params: Array) -> Array:
@@ -90,7 +106,10 @@ def nearest_widths(context: PlayContext, params: Array) -> Array:
     """
     setup = context.setup
     first = setup.spec.host.width
-    found = {width: _host_of_width(setup.spec, width) for width in range(first, MAX_TIMES_WIDTH * first + 1)}
+    found = {
+        width: _host_of_width(setup.spec, width)
+        for width in range(first, MAX_TIMES_WIDTH * first + 1)
+    }
     hosts = {width: host for width, host in found.items() if host is not None}
     if len({host.params() for host in hosts.values()}) == 1:
         kind = type(hosts[first]).__name__
@@ -107,8 +126,12 @@ def nearest_widths(context: PlayContext, params: Array) -> Array:
             labels=setup.dataset.labels,
             purpose=instances.split.purpose,
         )
-        rows.append(torch.stack([networks_of(host).params_in_use(drawn) for host in hosts.values()]))
-    sizes = context.transfers.read("result", TensorDict({"sizes": torch.cat(rows, dim=1)}, batch_size=[]))["sizes"]
+        rows.append(
+            torch.stack([networks_of(host).params_in_use(drawn) for host in hosts.values()])
+        )
+    sizes = context.transfers.read(
+        "result", TensorDict({"sizes": torch.cat(rows, dim=1)}, batch_size=[])
+    )["sizes"]
     return np.array([*hosts])[np.abs(sizes - (sizes[0] + params)).argmin(axis=0)]
 
 
@@ -120,16 +143,22 @@ def _host_of_width(spec: RunSpec, width: int) -> Host | None:
         return None
 
 
-def play_static_arm(context: PlayContext, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:
+def play_static_arm(
+    context: PlayContext, episodes: int, results: Mapping[str, ArmResult]
+) -> ArmResult:
     """Train the final networks of the first arm from scratch, for as many minibatches."""
     del episodes
     began = time.perf_counter()
     grown = first_result(results).traces
-    traces = train_static_baseline(context, fossil_blueprint=grown.fossil_blueprint, algorithm=grown.algorithm)
+    traces = train_static_baseline(
+        context, fossil_blueprint=grown.fossil_blueprint, algorithm=grown.algorithm
+    )
     return build_result(context.setup, traces, name=STATIC, seconds=time.perf_counter() - began)
 
 
-def play_static_cost_arm(context: PlayContext, episodes: int, results: Mapping[str, ArmResult]) -> ArmResult:
+def play_static_cost_arm(
+    context: PlayContext, episodes: int, results: Mapping[str, ArmResult]
+) -> ArmResult:
     """Stop the static arm after as many parameter-epochs as the grown networks took."""
     static = results.get(STATIC) or play_static_arm(context, episodes, results)
     setup = context.setup
@@ -137,7 +166,11 @@ def play_static_cost_arm(context: PlayContext, episodes: int, results: Mapping[s
     epoch = first_epoch_at_cost(traces, first_result(results).param_epochs)
     value, accuracy, cost = (
         np.take_along_axis(rows, epoch[None], axis=0)[0]
-        for rows in (running_value(traces.network_value, setup.task.objective), traces.committed_acc, traces.cost)
+        for rows in (
+            running_value(traces.network_value, setup.task.objective),
+            traces.committed_acc,
+            traces.cost,
+        )
     )
     return replace(
         static,
@@ -150,11 +183,13 @@ def play_static_cost_arm(context: PlayContext, episodes: int, results: Mapping[s
     )
 
 
-def train_static_baseline(context: PlayContext, *, fossil_blueprint: Array, algorithm: Array) -> EpisodeTraces:
+def train_static_baseline(
+    context: PlayContext, *, fossil_blueprint: Array, algorithm: Array
+) -> EpisodeTraces:
     """Train the final networks of held-out episodes from scratch, in their worlds.
 
-    Shapes: fossil_blueprint int [n, S], -1 without a fossil; algorithm int [n, S].  Placing the fossils
-    takes one `plan` transfer more than an episode.
+    Shapes: fossil_blueprint int [n, S], -1 without a fossil; algorithm int [n, S].  Placing the
+    fossils takes one `plan` transfer more than an episode.
     """
     blueprints = torch.tensor(fossil_blueprint, device=context.setup.device)
     algorithms = torch.tensor(algorithm, device=context.setup.device)

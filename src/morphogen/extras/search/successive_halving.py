@@ -29,7 +29,8 @@ from morphogen.extras.search.instance_sets import score_schedules, training_inst
 from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.vocab.text import format_value
 
-PlayCandidates = Callable[[Sequence[Candidate], int], Array]  # candidates, instances n -> network value [K, W, n]
+# candidates, instances n -> network value [K, W, n]
+PlayCandidates = Callable[[Sequence[Candidate], int], Array]
 PORTFOLIO_VERSION = 1
 PORTFOLIO_SIZE = 6  # schedules of a portfolio
 TRIAL_DIVISORS = (12, 3, 1)  # a trial plays one in so many of the instances
@@ -68,7 +69,9 @@ class ScheduleResult:
             "covers": self.portfolio_values,
             "schedules": [json.loads(_dump(candidate, self.spec)) for candidate in self.portfolio],
         }
-        for path, data in zip(paths, (_dump(self.best, self.spec), files.json_bytes(contents)), strict=True):
+        for path, data in zip(
+            paths, (_dump(self.best, self.spec), files.json_bytes(contents)), strict=True
+        ):
             path.parent.mkdir(parents=True, exist_ok=True)
             files.write_atomic(path, data)
 
@@ -76,7 +79,9 @@ class ScheduleResult:
         """Return a row per schedule of the portfolio, under the title of the table."""
         rows: list[dict[str, object]] = [
             {"schedule": _label(candidate), "mean value": mean, "best so far": value}
-            for candidate, mean, value in zip(self.portfolio, self.means, self.portfolio_values, strict=True)
+            for candidate, mean, value in zip(
+                self.portfolio, self.means, self.portfolio_values, strict=True
+            )
         ]
         return {"the portfolio, on the training instances it was chosen on": rows}
 
@@ -112,7 +117,13 @@ def _dump(candidate: Candidate, spec: RunSpec) -> bytes:
 
 
 def search_schedules(
-    spec: RunSpec, *, instances: int, worlds: int, report: Report, static: bool = False, exchange: Exchange = ALONE
+    spec: RunSpec,
+    *,
+    instances: int,
+    worlds: int,
+    report: Report,
+    static: bool = False,
+    exchange: Exchange = ALONE,
 ) -> ScheduleResult:
     """Search in worlds of a resolved spec; raise ConfigError where no seed can be kept in it.
 
@@ -150,7 +161,9 @@ def halve_candidates(
     tried = set(candidates)
     for divisor, count in zip(TRIAL_DIVISORS, SURVIVOR_COUNTS, strict=False):
         values = _run_trial(play, candidates, math.ceil(instances / divisor), report)
-        kept = dict.fromkeys([*_select_promising(values, count), *_best_per_blueprints(candidates, values)])
+        kept = dict.fromkeys(
+            [*_select_promising(values, count), *_best_per_blueprints(candidates, values)]
+        )
         candidates = [candidates[i] for i in kept]
         if static or divisor == TRIAL_DIVISORS[0]:  # static nets grow by a seed in every trial
             candidates += neighbours(candidates[:NEIGHBOUR_PARENTS], spec, static=static)
@@ -174,7 +187,9 @@ def halve_candidates(
     )
 
 
-def _run_trial(play: PlayCandidates, candidates: Sequence[Candidate], count: int, report: Report) -> Array:
+def _run_trial(
+    play: PlayCandidates, candidates: Sequence[Candidate], count: int, report: Report
+) -> Array:
     values = play(candidates, count)
     best = values.mean(axis=(1, 2)).max()
     report(f"{len(candidates)} schedules on {count} instances: best mean value {best:.4f}")
@@ -211,7 +226,11 @@ def choose_portfolio(values: Array, size: int) -> tuple[list[int], tuple[float, 
     chosen: list[int] = []
     portfolio_values: list[float] = []
     while len(chosen) < min(size, len(values)):
-        value = {k: cross_world_value(values[[*chosen, k]]) for k in range(len(values)) if k not in chosen}
+        value = {
+            k: cross_world_value(values[[*chosen, k]])
+            for k in range(len(values))
+            if k not in chosen
+        }
         best = max(value, key=value.__getitem__)
         if portfolio_values and value[best] <= portfolio_values[-1]:
             break
@@ -242,5 +261,7 @@ def read_portfolio(path: Path, spec: RunSpec) -> tuple[Schedule, ...]:
             schedules.append(parse_schedule(json.dumps(row), spec))
         except ConfigError as error:
             lines = str(error).splitlines()
-            raise ConfigError("\n".join(f"{path}, schedules[{i}]: {line}" for line in lines)) from None
+            raise ConfigError(
+                "\n".join(f"{path}, schedules[{i}]: {line}" for line in lines)
+            ) from None
     return tuple(schedules)

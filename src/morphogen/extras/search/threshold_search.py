@@ -38,7 +38,8 @@ GRID: dict[str, tuple[Any, ...]] = {  # thresholds, beside the order of blueprin
 LEVELS = (None, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5)  # of `min_loss`
 DRAWN = 64  # candidates of the first trial
 TRIAL_DIVISORS = (6, 2, 1)  # a trial plays one in so many of the instances
-SURVIVOR_COUNTS = (12, 6)  # candidates that stay for the next trial; what is near the best of them joins
+# candidates that stay for the next trial; what is near the best of them joins
+SURVIVOR_COUNTS = (12, 6)
 PARENTS = 3
 
 
@@ -100,21 +101,31 @@ def search_thresholds(
         count = math.ceil(instances / divisor)
         chosen = training_instances(spec, count)
         means = {
-            candidate: float(score_thresholds(context, candidate, chosen, worlds=range(worlds)).mean())
+            candidate: float(
+                score_thresholds(context, candidate, chosen, worlds=range(worlds)).mean()
+            )
             for candidate in candidates
         }
         episodes += len(candidates) * count * worlds
         ranked = sorted(candidates, key=lambda candidate: -means[candidate])
-        report(f"{len(candidates)} rules on {count} instances: best mean value {means[ranked[0]]:.4f}")
+        report(
+            f"{len(candidates)} rules on {count} instances: best mean value {means[ranked[0]]:.4f}"
+        )
         parents = ranked[:PARENTS] if divisor == TRIAL_DIVISORS[0] else []
         near = [other for parent in parents for other in near_thresholds(parent, spec)]
         candidates = list(dict.fromkeys([*ranked[:survivors], *near]))
         tried |= set(candidates)
-    return ThresholdResult(spec, candidates[0], means[candidates[0]], len(tried), episodes, instances, worlds)
+    return ThresholdResult(
+        spec, candidates[0], means[candidates[0]], len(tried), episodes, instances, worlds
+    )
 
 
 def score_thresholds(
-    context: PlayContext, thresholds: HeuristicSpec, instances: InstanceSet, *, worlds: Sequence[int]
+    context: PlayContext,
+    thresholds: HeuristicSpec,
+    instances: InstanceSet,
+    *,
+    worlds: Sequence[int],
 ) -> Array:
     """Value of the rules on instances, in siblings of their worlds: float [len(worlds), n]."""
     setup = context.setup
@@ -123,10 +134,17 @@ def score_thresholds(
     keys = torch.cat([rng.sibling_keys(instances.tasks, sibling) for sibling in worlds])
     own = setup.exchange.places(len(tasks))
     env = open_environment(
-        setup, envs=keys[own], tasks=tasks[own], split=instances.split, control=None, transfers=context.transfers
+        setup,
+        envs=keys[own],
+        tasks=tasks[own],
+        split=instances.split,
+        control=None,
+        transfers=context.transfers,
     )
     with env, torch.no_grad():
-        played = [run_episodes(env, *env.reset(instances.episode), policy, policy.init(env.keys[0]))]
+        played = [
+            run_episodes(env, *env.reset(instances.episode), policy, policy.init(env.keys[0]))
+        ]
     traces = fetch_all_traces(setup.exchange, context.transfers, played, [len(tasks)])
     values = running_value(traces.network_value, setup.task.objective)[-1]
     return np.reshape(values, (len(worlds), len(instances.tasks)))
@@ -138,9 +156,12 @@ def draw_thresholds(spec: RunSpec) -> list[HeuristicSpec]:
     stream = rng.stream(rng.env_keys(spec.seed, 0, DRAWN), Purpose.BASELINE)
     words = rng.random_bits(stream, len(grid))
     columns = [
-        [axis[i] for i in rng.bounded_ints(words[:, k], len(axis)).tolist()] for k, axis in enumerate(grid.values())
+        [axis[i] for i in rng.bounded_ints(words[:, k], len(axis)).tolist()]
+        for k, axis in enumerate(grid.values())
     ]
-    drawn = [HeuristicSpec(**dict(zip(grid, row, strict=True))) for row in zip(*columns, strict=True)]
+    drawn = [
+        HeuristicSpec(**dict(zip(grid, row, strict=True))) for row in zip(*columns, strict=True)
+    ]
     return list(dict.fromkeys([spec.heuristic, *drawn]))
 
 
@@ -160,4 +181,9 @@ def _full_grid(spec: RunSpec) -> dict[str, tuple[Any, ...]]:
     limits = build_limits(spec)
     alone = tuple((limits.kinds[code],) for code in limits.allowed_blueprints)
     levels = {} if spec.heuristic.min_loss is None else {"min_loss": LEVELS}
-    return {"blueprints": ((), *alone), "slots": ((), *((slot,) for slot in spec.slots)), **GRID, **levels}
+    return {
+        "blueprints": ((), *alone),
+        "slots": ((), *((slot,) for slot in spec.slots)),
+        **GRID,
+        **levels,
+    }

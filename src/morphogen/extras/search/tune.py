@@ -17,7 +17,8 @@ PARSER = {
     "help": "search the best fixed schedule or the best rules, a baseline for what a policy learns",
     "description": "Play many candidates on training instances, more often where they do well, and "
     "write the best one, an arm of `morphogen evaluate`. Of families open and static it is a "
-    "declared schedule, `schedule:FILE`, written with a portfolio of a few that cover the instances "
+    "declared schedule, `schedule:FILE`, written with a portfolio of a few that cover the "
+    "instances "
     "between them. Of family reactive it is a set of thresholds of the heuristic, `reactive:FILE`. "
     "Settings are those of `morphogen train`; held-out instances are never played.",
 }
@@ -36,14 +37,28 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.set_defaults(who="ppo", policy=None)
     rest = arguments.add_settings(parser)
     rest.add_argument(
-        "--out", metavar="FILE", type=arguments.parse_path, required=True, help="file of the schedule, a new one"
+        "--out",
+        metavar="FILE",
+        type=arguments.parse_path,
+        required=True,
+        help="file of the schedule, a new one",
     )
     meanings = "; ".join(f"{name}: {meaning}" for name, meaning in FAMILIES.items())
     rest.add_argument(
-        "--family", choices=tuple(FAMILIES), default=OPEN, help=f"candidates (default {OPEN}). {meanings}"
+        "--family",
+        choices=tuple(FAMILIES),
+        default=OPEN,
+        help=f"candidates (default {OPEN}). {meanings}",
     )
-    rest.add_argument("--on", metavar="N", default="48", help="training instances of the last trial (default 48)")
-    rest.add_argument("--worlds", metavar="N", default="2", help="worlds that each of them is played in (default 2)")
+    rest.add_argument(
+        "--on", metavar="N", default="48", help="training instances of the last trial (default 48)"
+    )
+    rest.add_argument(
+        "--worlds",
+        metavar="N",
+        default="2",
+        help="worlds that each of them is played in (default 2)",
+    )
     rest.add_argument("--json", **arguments.JSON)
 
 
@@ -60,7 +75,11 @@ def run(args: Namespace) -> int | None:
 
     def search(exchange: Any) -> None:
         result = _load_search(args.family)(
-            spec, instances=instances, worlds=worlds, report=process.print_progress, exchange=exchange
+            spec,
+            instances=instances,
+            worlds=worlds,
+            report=process.print_progress,
+            exchange=exchange,
         )
         if exchange.first:
             _show_result(result, list(paths.values()), as_json=args.json)
@@ -90,4 +109,6 @@ def _show_result(result: Any, paths: list[Path], *, as_json: bool) -> None:
         process.print_json(tidy(content))
         return
     process.print_tables(tables.items())
-    print(*result.lines(), f"{'file' if len(names) == 1 else 'files'}: {', '.join(names)}", sep="\n")
+    print(
+        *result.lines(), f"{'file' if len(names) == 1 else 'files'}: {', '.join(names)}", sep="\n"
+    )

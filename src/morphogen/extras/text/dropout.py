@@ -16,7 +16,9 @@ class Dropout(NamedTuple):
     share: float
 
     def __call__(self, x: Tensor, place: int) -> Tensor:
-        """Drop values and scale the others up.  x [R, ...]; place: number of this call in the pass."""
+        """Drop values and scale the others up.  x [R, ...]; place: number of this call in the
+        pass.
+        """
         words = rng.random_bits(self.streams, x[0].numel(), first=place * _LANES)
         kept = (words >= round(self.share * 2**32)).to(x.dtype)
         return x * (kept / (1 - self.share)).view(x.shape)

@@ -46,7 +46,9 @@ class TransformerSpec(Host):
     dropout: float = 0.0
     """Share of the activations that are dropped in training."""
     reach: int = 0
-    """Tokens back that attention sees where instances vary it, at most; 0: they do not, it sees all."""
+    """Tokens back that attention sees where instances vary it, at most; 0: they do not, it sees
+    all.
+    """
     computed_by: str = field(default=_NETWORKS, init=False, repr=False, compare=False)
     classes: int = field(init=False, repr=False, compare=False)
     input_shape: tuple[int, ...] = field(init=False, repr=False, compare=False)
@@ -61,18 +63,29 @@ class TransformerSpec(Host):
         checks = {
             "vocabulary": (self.vocabulary >= 2, ">= 2"),
             "heads": (self.heads >= 1, ">= 1"),
-            "width": (self.width >= 1 and self.width % max(1, self.heads) == 0, f"a multiple of {self.heads} heads"),
+            "width": (
+                self.width >= 1 and self.width % max(1, self.heads) == 0,
+                f"a multiple of {self.heads} heads",
+            ),
             "layers": (self.layers >= 1, ">= 1"),
             "block": (self.block >= 1, ">= 1"),
-            "segments": (self.segments >= 1 and self.layers % max(1, self.segments) == 0, "a divisor of the layers"),
+            "segments": (
+                self.segments >= 1 and self.layers % max(1, self.segments) == 0,
+                "a divisor of the layers",
+            ),
             "dropout": (0.0 <= self.dropout < 1.0, ">= 0, < 1"),
             "reach": (0 <= self.reach < max(1, self.block), f"0 .. {self.block - 1} tokens"),
         }
-        checks["width"] = (checks["width"][0] and self.width % 4 == 0, f"{checks['width'][1]}, and of 4")
+        checks["width"] = (
+            checks["width"][0] and self.width % 4 == 0,
+            f"{checks['width'][1]}, and of 4",
+        )
         for name, (ok, allowed) in checks.items():
             if not ok:
                 raise ConfigError(f"host.{name}: expected {allowed}, got {getattr(self, name)!r}")
-        places = [SlotSpec(format_slot(0, i), self.width, (self.block,), i) for i in range(self.segments)]
+        places = [
+            SlotSpec(format_slot(0, i), self.width, (self.block,), i) for i in range(self.segments)
+        ]
         derived = {
             "classes": self.vocabulary,
             "input_shape": (self.block,),
@@ -86,9 +99,13 @@ class TransformerSpec(Host):
             object.__setattr__(self, name, value)
 
     def configured(self, *, width: int | None, norm: str) -> Self:
-        """Return the host with a model dimension (None: as it is).  Raises: ConfigError for another normalisation."""
+        """Return the host with a model dimension (None: as it is).  Raises: ConfigError for another
+        normalisation.
+        """
         if norm != "group":
-            raise ConfigError(f"host.norm: expected group with the host {type(self).__name__}, got {norm}")
+            raise ConfigError(
+                f"host.norm: expected group with the host {type(self).__name__}, got {norm}"
+            )
         return self if width is None else replace(self, width=width)
 
     def with_vocabulary(self, vocabulary: int) -> Self:
@@ -96,7 +113,9 @@ class TransformerSpec(Host):
         return replace(self, vocabulary=vocabulary)
 
     def module_name(self, blueprint: str) -> str:
-        """Return the name of the module of a blueprint: attention and norm have another form on tokens."""
+        """Return the name of the module of a blueprint: attention and norm have another form on
+        tokens.
+        """
         return _MODULES.get(blueprint, blueprint)
 
     def params(self, width: float = 1.0, classes: int | None = None) -> int:
@@ -113,10 +132,14 @@ class TransformerSpec(Host):
         """Numbers per sample: stored for the gradient, and at once in evaluation."""
         layers = _STORED * self.layers * self.width
         logits = _LOGITS * self.vocabulary
-        return round(self.block * (layers + logits)), round(self.block * (_HELD * self.width + logits))
+        return round(self.block * (layers + logits)), round(
+            self.block * (_HELD * self.width + logits)
+        )
 
     def macs(self) -> int:
-        """Multiply-accumulates of one sample, all its tokens: products with parameters, and attention."""
+        """Multiply-accumulates of one sample, all its tokens: products with parameters, and
+        attention.
+        """
         d = self.width
         n = self.block
         return n * (self.layers * (12 * d * d + 2 * n * d) + self.vocabulary * d)

@@ -20,17 +20,27 @@ from morphogen.kernels.standardise import normed_linear
 from morphogen.kernels.sums import spread
 from morphogen.state.env import Instance
 
-_NORM, _LINEAR = ("gain", "bias"), ("weight", "bias")
-_PAIRS = {"norm1": _NORM, "qkv": _LINEAR, "out": _LINEAR, "norm2": _NORM, "up": _LINEAR, "down": _LINEAR}
+_NORM = ("gain", "bias")
+_LINEAR = ("weight", "bias")
+_PAIRS = {
+    "norm1": _NORM,
+    "qkv": _LINEAR,
+    "out": _LINEAR,
+    "norm2": _NORM,
+    "up": _LINEAR,
+    "down": _LINEAR,
+}
 
 
 def transformer_layout(host: TransformerSpec) -> ParamLayout:
     """Return the leaves of one host in storage order.
 
-    Initial weights are normal.  Logits have the deviation 1/2 at any width, so that an untrained host is at chance;
-    a layer halves the variance of its inputs, and what is added to the stream shrinks with the number of layers.
+    Initial weights are normal.  Logits have the deviation 1/2 at any width, so that an untrained
+    host is at chance; a layer halves the variance of its inputs, and what is added to the stream
+    shrinks with the number of layers.
     """
-    d, depth = host.width, 2 * host.layers
+    d = host.width
+    depth = 2 * host.layers
     tables = (("token", host.vocabulary), ("position", host.block))
     leaves = [ParamLeaf(name, (entries, d), std=0.5 * d**-0.5) for name, entries in tables]
     for i in range(host.layers):
@@ -46,12 +56,16 @@ def transformer_layout(host: TransformerSpec) -> ParamLayout:
                 ParamLeaf(f"layer{i}.{last}.weight", (d, inputs), std=(2 * inputs * depth) ** -0.5),
                 ParamLeaf(f"layer{i}.{last}.bias", (d,)),
             ]
-    return ParamLayout((*leaves, ParamLeaf("norm.gain", (d,), fill=1.0), ParamLeaf("norm.bias", (d,))))
+    return ParamLayout(
+        (*leaves, ParamLeaf("norm.gain", (d,), fill=1.0), ParamLeaf("norm.bias", (d,)))
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class TransformerNetworks:
-    """`HostNetworks` of a transformer: a stage is a segment of layers; the first one embeds the tokens."""
+    """`HostNetworks` of a transformer: a stage is a segment of layers; the first one embeds the
+    tokens.
+    """
 
     host: TransformerSpec
 
@@ -60,16 +74,22 @@ class TransformerNetworks:
         return transformer_layout(self.host)
 
     def masks(self, instance: Instance, like: Tensor) -> tuple[Tensor, ...]:
-        """Return the tokens back that attention sees in each env, int64 [E]; nothing if instances do not vary them."""
+        """Return the tokens back that attention sees in each env, int64 [E]; nothing if instances
+        do not vary them.
+        """
         return (instance.reach,) if self.host.reach else ()
 
     def embed(self, inputs: Tensor) -> Tensor:
-        """Return token numbers as features of one channel.  int64 [E, B, n], or [B, n] -> [B, n, E or 1, 1]."""
+        """Return token numbers as features of one channel.  int64 [E, B, n], or [B, n] -> [B, n, E
+        or 1, 1].
+        """
         own = inputs if inputs.dim() > 2 else inputs.unsqueeze(0)
         return sequences.rows_innermost(own.unsqueeze(-1))
 
     def stage(self, i: int, x: Tensor, rows: HostRows) -> Tensor:
-        """Compute the layers of segment i.  x [B, n, R, d]; before the first one [B, n, R or 1, 1] -> [B, n, R, d]."""
+        """Compute the layers of segment i.  x [B, n, R, d]; before the first one [B, n, R or 1, 1]
+        -> [B, n, R, d].
+        """
         z = sequences.rows_outermost(x)
         z = z if i else self._embeddings(z.squeeze(-1), rows)
         count = self.host.layers // self.host.segments
@@ -79,7 +99,9 @@ class TransformerNetworks:
 
     def head(self, x: Tensor, rows: HostRows) -> Tensor:
         """Return logits of the next tokens.  x [B, n, R, d] -> [R, B, n, vocabulary]."""
-        gain, bias, token = (rows.pick(rows.leaves[name]) for name in ("norm.gain", "norm.bias", "token"))
+        gain, bias, token = (
+            rows.pick(rows.leaves[name]) for name in ("norm.gain", "norm.bias", "token")
+        )
         return normed_linear(sequences.rows_outermost(x), gain, bias, token)
 
     def params_in_use(self, instance: Instance) -> Tensor:
@@ -87,21 +109,29 @@ class TransformerNetworks:
         return torch.full_like(instance.classes, self.host.params())
 
     def _embeddings(self, ids: Tensor, rows: HostRows) -> Tensor:
-        """Return tokens and their positions as vectors.  ids int64 [R or 1, B, n] -> [R, B, n, d]."""
+        """Return tokens and their positions as vectors.  ids int64 [R or 1, B, n] -> [R, B, n,
+        d].
+        """
         token, position = (rows.pick(rows.leaves[name]) for name in ("token", "position"))
         samples, length = ids.shape[1:]
         first = torch.arange(token.shape[0], device=ids.device) * self.host.vocabulary
         x = F.embedding(ids + first.view(-1, 1, 1), token.flatten(0, 1))
-        return self._drop(0, rows)(x + spread(position[:, :length].flatten(1), samples).view(x.shape))
+        return self._drop(0, rows)(
+            x + spread(position[:, :length].flatten(1), samples).view(x.shape)
+        )
 
     def _drop(self, place: int, rows: HostRows) -> Callable[[Tensor], Tensor]:
-        """Return the dropout of a place in the pass: 0 behind the embedding, then three in every layer."""
+        """Return the dropout of a place in the pass: 0 behind the embedding, then three in every
+        layer.
+        """
         if rows.dropout is None:
             return lambda x: x
         return partial(Dropout(rows.dropout, self.host.dropout), place=place)
 
     def _layer(self, i: int, z: Tensor, rows: HostRows) -> Tensor:
-        """Attention, and the perceptron behind it, both added to the stream.  z [R, B, n, d] -> [R, B, n, d]."""
+        """Attention, and the perceptron behind it, both added to the stream.  z [R, B, n, d] -> [R,
+        B, n, d].
+        """
 
         def layer(name: str) -> tuple[Tensor, Tensor]:
             first, second = (rows.leaves[f"layer{i}.{name}.{part}"] for part in _PAIRS[name])
@@ -110,7 +140,9 @@ class TransformerNetworks:
         qkv = normed_linear(z, *layer("norm1"), *layer("qkv"))
         weights, *branches = (self._drop(3 * i + place, rows) for place in (1, 2, 3))
         reach = rows.pick(rows.masks[0]) if rows.masks else None
-        attended = causal_attention(qkv, self.host.heads, None if rows.dropout is None else weights, reach)
+        attended = causal_attention(
+            qkv, self.host.heads, None if rows.dropout is None else weights, reach
+        )
         z = z + branches[0](place_linear(attended, *layer("out")))
         hidden = normed_linear(z, *layer("norm2"), *layer("up"))
         return z + branches[1](place_linear(gelu(hidden), *layer("down")))

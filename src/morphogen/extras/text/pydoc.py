@@ -1,4 +1,6 @@
-"""Text of the documentation that comes with the running Python (`pydoc_data.topics`): a small language task."""
+"""Text of the documentation that comes with the running Python (`pydoc_data.topics`): a small
+language task.
+"""
 
 import hashlib
 from importlib import import_module
@@ -14,8 +16,11 @@ from morphogen.extras.text.token_text import TextSplits, TokenText
 MODULE = "pydoc_data.topics"
 LEAST_CHARACTERS = 100_000
 DOCUMENT = 1024  # characters of a document; the tail of the text is dropped
-TENTHS = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}  # number of a document mod 10
-VOCABULARY, NEWLINE, OTHER = 97, 0, 96
+# number of a document mod 10
+TENTHS = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}
+VOCABULARY = 97
+NEWLINE = 0
+OTHER = 96
 
 
 def encode_characters(text: str) -> torch.Tensor:
@@ -28,7 +33,9 @@ def encode_characters(text: str) -> torch.Tensor:
 
 
 def split_characters(text: str) -> TextSplits:
-    """Return training, validation and test of a text: documents of 1,024 characters by their number mod 10."""
+    """Return training, validation and test of a text: documents of 1,024 characters by their number
+    mod 10.
+    """
     tokens = encode_characters(text)
     documents = tokens[: len(tokens) // DOCUMENT * DOCUMENT].view(-1, DOCUMENT)
     place = torch.arange(len(documents), device="cpu") % 10
@@ -50,10 +57,14 @@ def read_pydoc(folder: Path) -> TextSplits:
     try:
         topics: dict[str, str] = import_module(MODULE).topics
     except (ImportError, AttributeError) as error:
-        raise DataError(f"{MODULE} is missing; install the standard library of this Python in full") from error
+        raise DataError(
+            f"{MODULE} is missing; install the standard library of this Python in full"
+        ) from error
     text = "\n\n".join(topics[name] for name in sorted(topics))
     if len(text) < LEAST_CHARACTERS:
-        raise DataError(f"{MODULE}: expected at least {LEAST_CHARACTERS:,} characters, got {len(text):,}")
+        raise DataError(
+            f"{MODULE}: expected at least {LEAST_CHARACTERS:,} characters, got {len(text):,}"
+        )
     return split_characters(text)
 
 

@@ -58,14 +58,21 @@ class TokenBlueprint(SeedModule):
 
     def macs(self, slot: SlotSpec) -> int:
         """Multiply-accumulates of one seed for one sample, all its tokens."""
-        (length,), matrices = slot.size, [leaf for leaf in self.leaves(slot.channels) if len(leaf.shape) == 2]
+        (length,), matrices = (
+            slot.size,
+            [leaf for leaf in self.leaves(slot.channels) if len(leaf.shape) == 2],
+        )
         attends = any(leaf.name == "qkv" for leaf in matrices)
         return length * (sum(leaf.size for leaf in matrices) + 2 * length * slot.channels * attends)
 
 
-def _linear_leaves(names: tuple[str, str], inputs: int, outputs: int) -> tuple[ParamLeaf, ParamLeaf]:
+def _linear_leaves(
+    names: tuple[str, str], inputs: int, outputs: int
+) -> tuple[ParamLeaf, ParamLeaf]:
     """Weight and bias of a linear layer."""
-    return fan_in_leaf(names[0], (outputs, inputs), inputs), fan_in_leaf(names[1], (outputs,), inputs)
+    return fan_in_leaf(names[0], (outputs, inputs), inputs), fan_in_leaf(
+        names[1], (outputs,), inputs
+    )
 
 
 def _norm_leaves(d: int) -> tuple[ParamLeaf, ...]:
@@ -90,7 +97,9 @@ def _attention(p: Leaves, x: Tensor) -> Tensor:
 
 
 def _flex_attention(p: Leaves, x: Tensor) -> Tensor:
-    """Attention through FlexAttention where a graph of a GPU is compiled, which is where it has a kernel."""
+    """Attention through FlexAttention where a graph of a GPU is compiled, which is where it has a
+    kernel.
+    """
     if not (x.is_cuda and torch.compiler.is_compiling()):
         return _attention(p, x)
     return flexible_attention(p, x)

@@ -1,4 +1,6 @@
-"""Reader of the TinyStories files, texts or tokens.  Files are memory-mapped; nothing is downloaded."""
+"""Reader of the TinyStories files, texts or tokens.  Files are memory-mapped; nothing is
+downloaded.
+"""
 
 import codecs
 import mmap
@@ -18,13 +20,25 @@ from morphogen.config.fields import CONFIG, list_faults
 from morphogen.config.files import error_line, open_regular, parse_json, read_text
 from morphogen.data.data_files import FileData, FileForm, FileSource
 from morphogen.errors import DataError
-from morphogen.extras.text.token_text import CHUNK, LEAST_TOKENS, TextSplits, TokenText, check_tokens
+from morphogen.extras.text.token_text import (
+    CHUNK,
+    LEAST_TOKENS,
+    TextSplits,
+    TokenText,
+    check_tokens,
+)
 
 SEPARATOR = b"<|endoftext|>"  # between stories
 SEPARATOR_TOKEN = 256  # of texts: tokens 0 .. 255 are bytes
 LEAST_STORIES = 2  # of a file
-NARROW, WIDE = "uint16", "uint32"  # types of the tokens of a file, in little-endian order
-TYPES = {NARROW: np.dtype("<u2"), "<u2": np.dtype("<u2"), WIDE: np.dtype("<u4"), "<u4": np.dtype("<u4")}
+NARROW = "uint16"
+WIDE = "uint32"  # types of the tokens of a file, in little-endian order
+TYPES = {
+    NARROW: np.dtype("<u2"),
+    "<u2": np.dtype("<u2"),
+    WIDE: np.dtype("<u4"),
+    "<u4": np.dtype("<u4"),
+}
 STORED = {2: np.int16, 4: np.int32}  # by width: the type with the same bits that tensors have
 MOST_TOKENS = 2**31 - 1  # of a vocabulary
 _STORIES = f"at least {LEAST_STORIES} stories, separated by {SEPARATOR.decode()}"
@@ -35,10 +49,13 @@ _TEXT_FORMS = tuple(
 _TOKEN_FORM = FileForm(
     "tokens",
     ("train.bin", "val.bin", "meta.json"),
-    f"tokens in uint16, at least {LEAST_STORIES} stories with eos between them; meta.json: vocab_size, eos, and dtype "
+    f"tokens in uint16, at least {LEAST_STORIES} stories with eos between them; meta.json: "
+    "vocab_size, eos, and dtype "
     "if it is uint32",
 )
-FILES = FileSource("the TinyStories texts, or token files made of them", (*_TEXT_FORMS, _TOKEN_FORM))
+FILES = FileSource(
+    "the TinyStories texts, or token files made of them", (*_TEXT_FORMS, _TOKEN_FORM)
+)
 
 
 class Meta(BaseModel):
@@ -52,7 +69,8 @@ class Meta(BaseModel):
 
 
 def read_tinystories(folder: Path) -> TextSplits:
-    """Return training, and the halves of the validation file as validation and test; texts are preferred.
+    """Return training, and the halves of the validation file as validation and test; texts are
+    preferred.
 
     Files are memory-mapped: tokens are read on access, but for one pass that finds the stories.
     Raises: DataError if a file is missing or damaged.
@@ -61,10 +79,12 @@ def read_tinystories(folder: Path) -> TextSplits:
     paths = [folder / path for path in form.paths]
     if form is _TOKEN_FORM:
         meta = read_meta(paths[2])
-        vocabulary, separator = meta.vocab_size, meta.eos
+        vocabulary = meta.vocab_size
+        separator = meta.eos
         train, held_out = (read_tokens(path, meta) for path in paths[:2])
     else:
-        vocabulary, separator = SEPARATOR_TOKEN + 1, SEPARATOR_TOKEN
+        vocabulary = SEPARATOR_TOKEN + 1
+        separator = SEPARATOR_TOKEN
         train, held_out = (read_stories(path) for path in paths)
     stories = len(held_out.starts)
     parts = held_out.part(0, stories // 2), held_out.part(stories // 2, stories)
@@ -79,7 +99,9 @@ def read_stories(path: Path) -> TokenText:
             raise DataError(f"{path}: expected {_STORIES}, got an empty file")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             if content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-                raise DataError(f"{path}: expected a text in UTF-8, got one in UTF-16: save it as UTF-8")
+                raise DataError(
+                    f"{path}: expected a text in UTF-8, got one in UTF-16: save it as UTF-8"
+                )
             bounds = np.frombuffer(_find_stories(content), dtype=np.int64).reshape(-1, 2)
     return _build_text(path, _map_file(path, np.uint8), bounds)
 
@@ -116,10 +138,13 @@ def read_meta(path: Path) -> Meta:
     if meta.vocab_size > most:
         got = f"{meta.vocab_size}: write wider tokens, and dtype {WIDE}"
         raise DataError(
-            f"{path}: vocab_size: expected an integer in 2 .. {most} with tokens in {meta.dtype}, got {got}"
+            f"{path}: vocab_size: expected an integer in 2 .. {most} with tokens in "
+            f"{meta.dtype}, got {got}"
         )
     if meta.eos >= meta.vocab_size:
-        raise DataError(f"{path}: eos: expected an integer in 0 .. {meta.vocab_size - 1}, got {meta.eos}")
+        raise DataError(
+            f"{path}: eos: expected an integer in 0 .. {meta.vocab_size - 1}, got {meta.eos}"
+        )
     return meta
 
 
@@ -130,20 +155,29 @@ def read_tokens(path: Path, meta: Meta) -> TokenText:
         size = os.fstat(file.fileno()).st_size
     if not size or size % dtype.itemsize:
         wanted = f"tokens of {dtype.itemsize} bytes each ({meta.dtype})"
-        raise DataError(f"{path}: expected {wanted}, got {size} bytes: name their dtype in meta.json")
-    tokens, cuts = _map_file(path, dtype), [np.array([-1])]
+        raise DataError(
+            f"{path}: expected {wanted}, got {size} bytes: name their dtype in meta.json"
+        )
+    tokens = _map_file(path, dtype)
+    cuts = [np.array([-1])]
     for first in range(0, len(tokens), CHUNK):
         part = tokens[first : first + CHUNK]
         cuts.append(np.flatnonzero(part == meta.eos) + first)
     places = np.concatenate([*cuts, [len(tokens)]])
     bounds = np.stack([places[:-1] + 1, places[1:]], axis=1)
-    text = _build_text(path, tokens.view(STORED[dtype.itemsize]), bounds[bounds[:, 1] - bounds[:, 0] >= LEAST_TOKENS])
+    text = _build_text(
+        path,
+        tokens.view(STORED[dtype.itemsize]),
+        bounds[bounds[:, 1] - bounds[:, 0] >= LEAST_TOKENS],
+    )
     check_tokens(text.tokens, meta.vocab_size, str(path), "the vocab_size of meta.json")
     return text
 
 
 def _map_file(path: Path, dtype: np.dtype[Any] | type[np.uint8]) -> np.ndarray:
-    """Map a file for reading alone: the pages of a writable map count as memory, which a file may be larger than."""
+    """Map a file for reading alone: the pages of a writable map count as memory, which a file may
+    be larger than.
+    """
     with _data_errors(path):
         return np.memmap(path, dtype=dtype, mode="r")
 
@@ -151,11 +185,13 @@ def _map_file(path: Path, dtype: np.dtype[Any] | type[np.uint8]) -> np.ndarray:
 def _build_text(path: Path, tokens: np.ndarray, bounds: np.ndarray) -> TokenText:
     if len(bounds) < LEAST_STORIES:
         raise DataError(
-            f"{path}: expected at least {LEAST_STORIES} stories of {LEAST_TOKENS} tokens, got {len(bounds)}"
+            f"{path}: expected at least {LEAST_STORIES} stories of {LEAST_TOKENS} tokens, "
+            f"got {len(bounds)}"
         )
     starts, ends = (torch.from_numpy(column.copy()) for column in bounds.T)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # nothing writes to it
+        # nothing writes to it
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return TokenText(torch.from_numpy(tokens), starts, ends)
 
 

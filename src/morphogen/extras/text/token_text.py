@@ -1,6 +1,7 @@
 """Texts as tokens: documents, and the windows that are cut from them on demand.
 
-A sample of a language task is a window of `block + 1` tokens inside one document.  Neither windows nor their starts are
+A sample of a language task is a window of `block + 1` tokens inside one document.  Neither windows
+nor their starts are
 stored: a window is found by its number, from the documents alone, on any device.
 """
 
@@ -33,7 +34,9 @@ class TokenText:
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> text = mg.TokenText(torch.arange(9, dtype=torch.uint8), torch.tensor([0, 6]), torch.tensor([5, 9]))
+        >>> text = mg.TokenText(
+        ...     torch.arange(9, dtype=torch.uint8), torch.tensor([0, 6]), torch.tensor([5, 9])
+        ... )
         >>> text.cut(3, step=1)[torch.tensor([0, 2, 3])].tolist()
         [[0, 1, 2], [2, 3, 4], [6, 7, 8]]
     """
@@ -53,13 +56,20 @@ class TokenText:
         return self.tokens.nbytes + self.starts.nbytes + self.ends.nbytes
 
     def part(self, first: int, last: int) -> "TokenText":
-        """Return the documents first .. last - 1, and the tokens between the first and the last of them."""
-        starts, ends = self.starts[first:last], self.ends[first:last]
+        """Return the documents first .. last - 1, and the tokens between the first and the last of
+        them.
+        """
+        starts = self.starts[first:last]
+        ends = self.ends[first:last]
         begin, end = (0, 0) if first >= last else (int(starts[0]), int(ends[-1]))
-        return replace(self, tokens=self.tokens[begin:end], starts=starts - begin, ends=ends - begin)
+        return replace(
+            self, tokens=self.tokens[begin:end], starts=starts - begin, ends=ends - begin
+        )
 
     def cut(self, length: int, step: int) -> "TokenWindows":
-        """Return the windows of `length` tokens that begin every `step` tokens of a document, or at its start."""
+        """Return the windows of `length` tokens that begin every `step` tokens of a document, or at
+        its start.
+        """
         sizes = self.ends - self.starts
         counts = (torch.div(sizes - length, step, rounding_mode="floor") + 1).clamp(min=1)
         before = counts.cumsum(0) - counts
@@ -71,7 +81,8 @@ class TokenText:
 class TokenWindows(DerivedInputs):
     """Windows of a text, numbered in its order; indexing reads them.
 
-    A document that is shorter than a window has one, from its start on, with `PADDING` behind its end.
+    A document that is shorter than a window has one, from its start on, with `PADDING` behind its
+    end.
     """
 
     text: TokenText
@@ -96,7 +107,9 @@ class TokenWindows(DerivedInputs):
         return self.text.nbytes + self.before.nbytes
 
     def __getitem__(self, index: Tensor) -> Tensor:
-        """Return windows by number, by operators of the device alone.  int64 [...] -> int32 [..., length]."""
+        """Return windows by number, by operators of the device alone.  int64 [...] -> int32 [...,
+        length].
+        """
         text = self.text
         document = torch.searchsorted(self.before, index.contiguous(), right=True) - 1
         start = text.starts[document] + (index - self.before[document]) * self.step
@@ -106,8 +119,12 @@ class TokenWindows(DerivedInputs):
 
     def map_tensors(self, change: Callable[[Tensor], Tensor]) -> "TokenWindows":
         """Return windows of the same places in changed tensors."""
-        tokens, starts, ends, before = map(change, (self.text.tokens, self.text.starts, self.text.ends, self.before))
-        return replace(self, text=replace(self.text, tokens=tokens, starts=starts, ends=ends), before=before)
+        tokens, starts, ends, before = map(
+            change, (self.text.tokens, self.text.starts, self.text.ends, self.before)
+        )
+        return replace(
+            self, text=replace(self.text, tokens=tokens, starts=starts, ends=ends), before=before
+        )
 
     def digest(self) -> bytes:
         """Return the sha256 of the tokens and of their documents, whatever the windows."""
@@ -130,14 +147,16 @@ class NextToken:
         Shapes: samples int32 [..., n + 1], -1 = padding -> int64 [..., n] both; no target is -1.
         """
         tokens = samples.to(torch.int64)
-        inputs, targets = tokens[..., :-1], tokens[..., 1:]
+        inputs = tokens[..., :-1]
+        targets = tokens[..., 1:]
         return inputs.masked_fill(inputs < 0, self.separator), targets.contiguous()
 
 
 def widen(tokens: Tensor) -> Tensor:
     """Return stored tokens as numbers.  uint8, int16 or int32 [...] -> int32 [...]."""
     numbers = tokens.to(torch.int32)
-    return numbers & 0xFFFF if tokens.dtype == torch.int16 else numbers  # the sign of int16 is a bit of a token
+    # the sign of int16 is a bit of a token
+    return numbers & 0xFFFF if tokens.dtype == torch.int16 else numbers
 
 
 @short_repr
@@ -148,9 +167,13 @@ class TextSplits(StoredSplits):
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> text = mg.TokenText(torch.arange(50, dtype=torch.uint8), torch.tensor([0]), torch.tensor([50]))
+        >>> text = mg.TokenText(
+        ...     torch.arange(50, dtype=torch.uint8), torch.tensor([0]), torch.tensor([50])
+        ... )
         >>> splits = mg.TextSplits(text, text, text, vocabulary=97, separator=0)
-        >>> [windows.count for windows in splits.cut(block=9)]  # anywhere in training, side by side elsewhere
+        >>> [
+        ...     windows.count for windows in splits.cut(block=9)
+        ... ]  # anywhere in training, side by side elsewhere
         [41, 5, 5]
     """
 
@@ -168,12 +191,19 @@ class TextSplits(StoredSplits):
         return {name: len(getattr(self, name).tokens) for name in SPLITS}
 
     def deal(self, host: Host, name: str) -> Splits:
-        """Return the windows of the text as samples.  Raises: DataError for a text that a host cannot read."""
+        """Return the windows of the text as samples.  Raises: DataError for a text that a host
+        cannot read.
+        """
         check_text(self, host.vocabulary, name)
         windows = self.cut(host.input_shape[0])
         if windows[0].count > MOST_WINDOWS:
-            most = f"at most {MOST_WINDOWS:,} places where a window of {host.input_shape[0] + 1} tokens may start"
-            raise DataError(f"{name}: train: expected {most}, got {windows[0].count:,}: use a part of the text")
+            most = (
+                f"at most {MOST_WINDOWS:,} places where a window of {host.input_shape[0] + 1} "
+                "tokens may start"
+            )
+            raise DataError(
+                f"{name}: train: expected {most}, got {windows[0].count:,}: use a part of the text"
+            )
         return Splits(*map(_window_samples, windows))
 
     def preparation(self, task: TaskSpec) -> NextToken:
@@ -182,7 +212,9 @@ class TextSplits(StoredSplits):
         return NextToken(self.separator)
 
     def cut(self, block: int) -> tuple[TokenWindows, TokenWindows, TokenWindows]:
-        """Return the windows of `block` tokens and the token behind them: anywhere in training, else side by side."""
+        """Return the windows of `block` tokens and the token behind them: anywhere in training,
+        else side by side.
+        """
         length = block + 1
         return (
             self.train.cut(length, step=1),
@@ -197,23 +229,30 @@ def _window_samples(windows: TokenWindows) -> Samples:
 
 
 def check_text(splits: TextSplits, vocabulary: int, name: str) -> None:
-    """Raise DataError unless a text has the tokens of a host with a vocabulary (0: one that takes none)."""
+    """Raise DataError unless a text has the tokens of a host with a vocabulary (0: one that takes
+    none).
+    """
     if not vocabulary:
         raise DataError(f"{name}: expected samples of numbers, as the host takes, got a text")
     if splits.vocabulary != vocabulary:
         raise DataError(
-            f"{name}: expected a text with a vocabulary of {vocabulary:,}, as the host has, got one of "
-            f"{splits.vocabulary:,}: set host.vocabulary to {splits.vocabulary}"
+            f"{name}: expected a text with a vocabulary of {vocabulary:,}, as the host has, got "
+            f"one of {splits.vocabulary:,}: set host.vocabulary to {splits.vocabulary}"
         )
     if not 0 <= splits.separator < vocabulary:
-        raise DataError(f"{name}: separator: expected a token in 0 .. {vocabulary - 1}, got {splits.separator}")
+        raise DataError(
+            f"{name}: separator: expected a token in 0 .. {vocabulary - 1}, got {splits.separator}"
+        )
     for split in SPLITS:
         text: TokenText = getattr(splits, split)
         _check_documents(text, f"{name}: {split}")
         check_tokens(text.tokens, vocabulary, f"{name}: {split}", "the vocabulary")
         if _is_spread(text.tokens):
             got = "a text whose every second token is 0, as if its file were of a wider type"
-            remedy = 'read it as uint32 (token files: "dtype": "uint32" in meta.json), or write its tokens in that type'
+            remedy = (
+                'read it as uint32 (token files: "dtype": "uint32" in meta.json), or write its '
+                "tokens in that type"
+            )
             raise DataError(f"{name}: {split}: expected tokens, got {got}: {remedy}")
 
 
@@ -239,15 +278,23 @@ def _check_documents(text: TokenText, name: str) -> None:
         check_tensor(f"{name}: {field}", getattr(text, field))
     if text.tokens.dtype not in (torch.uint8, torch.int16, torch.int32) or text.tokens.dim() != 1:
         got = f"{text.tokens.dtype} {list(text.tokens.shape)}"
-        raise DataError(f"{name}: expected tokens [T] in uint8, int16 with the bits of uint16, or int32, got {got}")
+        raise DataError(
+            f"{name}: expected tokens [T] in uint8, int16 with the bits of uint16, or "
+            f"int32, got {got}"
+        )
     if text.starts.is_floating_point() or text.ends.is_floating_point():
         raise DataError(
-            f"{name}: expected starts and ends of documents in int64, got {text.starts.dtype} and {text.ends.dtype}"
+            f"{name}: expected starts and ends of documents in int64, got "
+            f"{text.starts.dtype} and {text.ends.dtype}"
         )
     if not len(text.starts) or len(text.starts) != len(text.ends):
-        raise DataError(f"{name}: expected starts and ends of documents, got {len(text.starts)} and {len(text.ends)}")
+        raise DataError(
+            f"{name}: expected starts and ends of documents, got {len(text.starts)} and "
+            f"{len(text.ends)}"
+        )
     order = torch.stack([text.starts, text.ends - LEAST_TOKENS], dim=1).flatten()
     if order[0] < 0 or bool((order.diff() < 0).any()) or text.ends[-1] > len(text.tokens):
         raise DataError(
-            f"{name}: expected documents of at least {LEAST_TOKENS} tokens, in order, within {len(text.tokens)} tokens"
+            f"{name}: expected documents of at least {LEAST_TOKENS} tokens, in order, "
+            f"within {len(text.tokens)} tokens"
         )

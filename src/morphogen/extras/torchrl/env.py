@@ -5,7 +5,12 @@ from typing import Any, Unpack, cast
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
-from torchrl.data import Binary, Categorical, Composite, Unbounded  # pyright: ignore[reportMissingTypeStubs]
+from torchrl.data import (  # pyright: ignore[reportMissingTypeStubs]
+    Binary,
+    Categorical,
+    Composite,
+    Unbounded,
+)
 from torchrl.envs import EnvBase  # pyright: ignore[reportMissingTypeStubs]
 
 from morphogen.config.spec import RunSpec
@@ -20,7 +25,8 @@ from morphogen.vocab.observation import ENV, INSTANCE, SLOT
 
 
 class MorphogenEnv(EnvBase):
-    """TorchRL environment: one step is one epoch of all envs, with one transfer between device and host.
+    """TorchRL environment: one step is one epoch of all envs, with one transfer between device and
+    host.
 
     Keys of its TensorDicts, batch size [E]:
         observation: float32 [E, 52 + 46 S], features of the env, then of each slot.
@@ -31,10 +37,11 @@ class MorphogenEnv(EnvBase):
         reward: float32 [E, 1], not normalised.
         done, terminated, truncated: bool [E, 1]; truncated is always False.
 
-    Reset: an env begins its next episode, except one that the governor rolled back in the last step before the
-    horizon, which goes on from its restored state.  A reset by mask leaves the other envs as they are, bit for bit.
-    A step past the horizon leaves an env as it is: reward 0, done True.  `set_seed` selects other hosts, tasks and
-    batches; actions come from the caller.  `functional` is the environment within, with `horizon`, `net` and `spec`.
+    Reset: an env begins its next episode, except one that the governor rolled back in the last step
+    before the horizon, which goes on from its restored state.  A reset by mask leaves the other
+    envs as they are, bit for bit. A step past the horizon leaves an env as it is: reward 0, done
+    True.  `set_seed` selects other hosts, tasks and batches; actions come from the caller.
+    `functional` is the environment within, with `horizon`, `net` and `spec`.
 
     Args:
         env: of `make`; `make_env` does both.
@@ -53,7 +60,8 @@ class MorphogenEnv(EnvBase):
         cast(Any, super()).__init__(device=env.device, batch_size=torch.Size([env.envs]))
         self.functional = env
         self._state: EnvState | None = None
-        envs, slots = env.envs, len(env.net.slots)
+        envs = env.envs
+        slots = len(env.net.slots)
         sizes = {head.label: SIZES.get(head, slots) for head in Head}
         masks = {label: (size,) for label, size in sizes.items()} | {"slot": (len(Op), slots)}
 
@@ -62,12 +70,18 @@ class MorphogenEnv(EnvBase):
 
         self.observation_spec = group(
             {
-                "observation": Unbounded(torch.Size((envs, len(ENV) + len(SLOT) * slots)), device=env.device),
+                "observation": Unbounded(
+                    torch.Size((envs, len(ENV) + len(SLOT) * slots)), device=env.device
+                ),
                 "instance": Unbounded(torch.Size((envs, len(INSTANCE))), device=env.device),
-                "blueprints": Unbounded(torch.Size((envs, slots)), dtype=torch.int64, device=env.device),
+                "blueprints": Unbounded(
+                    torch.Size((envs, slots)), dtype=torch.int64, device=env.device
+                ),
                 "mask": group(
                     {
-                        name: Binary(shape=torch.Size((envs, *shape)), dtype=torch.bool, device=env.device)
+                        name: Binary(
+                            shape=torch.Size((envs, *shape)), dtype=torch.bool, device=env.device
+                        )
                         for name, shape in masks.items()
                     }
                 ),
@@ -81,7 +95,9 @@ class MorphogenEnv(EnvBase):
         column = torch.Size((envs, 1))
         self.reward_spec = Unbounded(column, device=env.device)
         flags = ("done", "terminated", "truncated")
-        self.done_spec = group({name: Binary(shape=column, dtype=torch.bool, device=env.device) for name in flags})
+        self.done_spec = group(
+            {name: Binary(shape=column, dtype=torch.bool, device=env.device) for name in flags}
+        )
 
     @property
     def state(self) -> EnvState:
@@ -96,32 +112,46 @@ class MorphogenEnv(EnvBase):
         The next step starts from it.  Raises ConfigError for another number of envs.
         """
         if state.batch_size != self.batch_size:
-            raise ConfigError(f"state: expected {self.batch_size[0]} envs, got {state.batch_size[0]}")
+            raise ConfigError(
+                f"state: expected {self.batch_size[0]} envs, got {state.batch_size[0]}"
+            )
         self._state = state
         return self
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
-        env, state = self.functional, self._state
-        requested: Tensor | None = None if tensordict is None else cast(Any, tensordict).get("_reset", None)
+        env = self.functional
+        state = self._state
+        requested: Tensor | None = (
+            None if tensordict is None else cast(Any, tensordict).get("_reset", None)
+        )
         with torch.no_grad():
             if state is None:
                 self._state, seen = env.reset()
             else:
                 goes_on = state.signals.rolled_back & (state.clock.epoch < env.horizon)
-                rows = torch.ones_like(goes_on) if requested is None else requested.view(-1) & ~goes_on
+                rows = (
+                    torch.ones_like(goes_on) if requested is None else requested.view(-1) & ~goes_on
+                )
                 self._state, seen = env.restart(state, rows)
         leaves = {**flatten_inputs(seen), **self._flags(torch.zeros_like(seen.missed))}
         return TensorDict(leaves, self.batch_size, device=self.device)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         with torch.no_grad():
-            self._state, step = self.functional.step(self.state, cast(TensorDictBase, tensordict["action"]))
-        leaves = {**flatten_inputs(step.seen), "reward": step.reward.unsqueeze(-1), **self._flags(step.terminated)}
+            self._state, step = self.functional.step(
+                self.state, cast(TensorDictBase, tensordict["action"])
+            )
+        leaves = {
+            **flatten_inputs(step.seen),
+            "reward": step.reward.unsqueeze(-1),
+            **self._flags(step.terminated),
+        }
         return TensorDict(leaves, self.batch_size, device=self.device)
 
     def _set_seed(self, seed: int | None) -> None:
         if seed is not None:
-            self.functional, self._state = self.functional.with_seed(seed), None
+            self.functional = self.functional.with_seed(seed)
+            self._state = None
 
     def _flags(self, terminated: Tensor) -> dict[str, Tensor]:
         end = terminated.unsqueeze(-1)
@@ -145,7 +175,8 @@ def make_env(
 
     Args: as in `make`.
 
-    Returns: an environment with batch size [E]; `env.functional` is the result of `make`, with its `horizon` and `net`.
+    Returns: an environment with batch size [E]; `env.functional` is the result of `make`, with its
+    `horizon` and `net`.
     Raises: as `make`.
 
     Example:

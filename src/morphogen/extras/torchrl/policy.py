@@ -1,4 +1,6 @@
-"""Policies in both directions: ours as a TorchRL actor, a TorchRL actor as ours; the distribution over actions."""
+"""Policies in both directions: ours as a TorchRL actor, a TorchRL actor as ours; the distribution
+over actions.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +12,12 @@ from tensordict.nn import TensorDictModuleBase  # pyright: ignore[reportMissingT
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 from torchrl.data import Composite, Unbounded  # pyright: ignore[reportMissingTypeStubs]
-from torchrl.envs import ExplorationType, TensorDictPrimer, exploration_type, set_exploration_type  # pyright: ignore[reportMissingTypeStubs]
+from torchrl.envs import (  # pyright: ignore[reportMissingTypeStubs]
+    ExplorationType,
+    TensorDictPrimer,
+    exploration_type,
+    set_exploration_type,
+)
 
 from morphogen.env import actions
 from morphogen.env.flat_inputs import flatten_inputs, restore_inputs
@@ -32,12 +39,14 @@ IN_KEYS = ("observation", "instance", "blueprints", *(("mask", head) for head in
 class FactoredDistribution(Distribution):
     """Distribution over complete actions: op, then its slot, then the values that the op uses.
 
-    Events int64 [8] in the order of `vocab.action.Head`; every sample is legal, and heads that the op does not use
-    count in no probability.
+    Events int64 [8] in the order of `vocab.action.Head`; every sample is legal, and heads that the
+    op does not use count in no probability.
 
     Args:
-        op, slot, value: logits float32 [..., 6], [..., 6, S], [..., S, 10, 13] (`policy.distribution.LogitTables`).
-        mask: legal choices: `ActionMasks`, the `mask` of `MorphogenEnv`, or `policy.distribution.Support`.
+        op, slot, value: logits float32 [..., 6], [..., 6, S], [..., S, 10, 13]
+        (`policy.distribution.LogitTables`).
+        mask: legal choices: `ActionMasks`, the `mask` of `MorphogenEnv`, or
+        `policy.distribution.Support`.
         floor: smallest probability of a legal choice, per head.
 
     Example:
@@ -73,7 +82,9 @@ class FactoredDistribution(Distribution):
         return {}
 
     def sample_with(self, noise: Tensor) -> Tensor:
-        """Sample an action int64 [..., 8] from Gumbel noise float32 [..., 38 + S]; zeros give the greedy action."""
+        """Sample an action int64 [..., 8] from Gumbel noise float32 [..., 38 + S]; zeros give the
+        greedy action.
+        """
         return distribution.sample_action(self.factored, noise).action
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
@@ -81,7 +92,9 @@ class FactoredDistribution(Distribution):
         op, slot, _ = self.factored.floored
         size = torch.Size(sample_shape)
         noise = gumbel_noise((size.numel(), *op.shape[:-1]), slot.shape[-1], op.device)
-        return torch.stack([self.sample_with(row) for row in noise]).view(*size, *op.shape[:-1], len(HEADS))
+        return torch.stack([self.sample_with(row) for row in noise]).view(
+            *size, *op.shape[:-1], len(HEADS)
+        )
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Joint log-probability in nats.  int64 [..., 8] -> float32 [...]."""
@@ -105,8 +118,12 @@ class FactoredDistribution(Distribution):
 
 
 def gumbel_noise(shape: Sequence[int], slots: int, device: torch.device) -> Tensor:
-    """Draw Gumbel noise for actions with the default generator of torch, float32 [*shape, 38 + S]."""
-    uniform = torch.rand(*shape, distribution.noise_lanes(slots), dtype=torch.float32, device=device)
+    """Draw Gumbel noise for actions with the default generator of torch, float32 [*shape, 38 +
+    S].
+    """
+    uniform = torch.rand(
+        *shape, distribution.noise_lanes(slots), dtype=torch.float32, device=device
+    )
     tiny = torch.finfo(uniform.dtype).tiny
     return -torch.log((-torch.log(uniform.clamp(min=tiny))).clamp(min=tiny))
 
@@ -114,15 +131,17 @@ def gumbel_noise(shape: Sequence[int], slots: int, device: torch.device) -> Tens
 class PolicyActor(TensorDictModuleBase):
     """An arm of this package as a TorchRL actor, with fixed parameters.
 
-    Reads the keys of `MorphogenEnv`, `is_init` of the transform `InitTracker`, which marks the starts of segments, and
-    `memory`, for which an environment needs the transform `make_tensordict_primer`, as for TorchRL's `LSTMModule`.
-    Writes `action`, `state_value`, `action_log_prob` (joint, nats) and the next `memory`.  Samples with the default
-    generator of torch, or takes the likeliest action under `ExplorationType.DETERMINISTIC`.  A `Collector` with
+    Reads the keys of `MorphogenEnv`, `is_init` of the transform `InitTracker`, which marks the
+    starts of segments, and `memory`, for which an environment needs the transform
+    `make_tensordict_primer`, as for TorchRL's `LSTMModule`. Writes `action`, `state_value`,
+    `action_log_prob` (joint, nats) and the next `memory`.  Samples with the default generator of
+    torch, or takes the likeliest action under `ExplorationType.DETERMINISTIC`.  A `Collector` with
     `auto_register_policy_transforms=True` adds both transforms by itself.
 
     Args:
-        arm: of `build_arm`, or `TrainResult.arm`.  The control of an arm belongs to the environment:
-            `make_env(..., control=arm.control)` with the actor of `arm._replace(control=None)`.
+        arm: of `build_arm`, or `TrainResult.arm`.  The control of an arm belongs to the
+            environment: `make_env(..., control=arm.control)` with the actor of
+            `arm._replace(control=None)`.
 
     Raises: ConfigError for an arm with a control.
 
@@ -142,7 +161,8 @@ class PolicyActor(TensorDictModuleBase):
         super().__init__()
         if arm.control is not None:
             raise ConfigError(
-                f"arm: {arm.name} follows a schedule: make the environment with it, control=arm.control, and hand in "
+                f"arm: {arm.name} follows a schedule: make the environment with it, "
+                "control=arm.control, and hand in "
                 "arm._replace(control=None)"
             )
         self.policy = arm.policy
@@ -165,37 +185,49 @@ class PolicyActor(TensorDictModuleBase):
         Raises: ConfigError for an environment without the transforms that carry the memory.
         """
         seen = restore_inputs(tensordict)
-        envs, slots, device = tensordict.shape[0], seen.masks.slot.shape[-1], seen.observation.env.device
+        envs = tensordict.shape[0]
+        slots = seen.masks.slot.shape[-1]
+        device = seen.observation.env.device
         memory = self.policy.initial_hidden(envs, device=device)
         if not memory.is_empty():
             missing = {"is_init", "memory"} - {*cast(Any, tensordict).keys()}
             if missing:
                 raise ConfigError(
-                    f"{', '.join(sorted(missing))}: expected keys of the environment, got none: the memory of a policy "
+                    f"{', '.join(sorted(missing))}: expected keys of the environment, got "
+                    "none: the memory of a policy "
                     "needs the transforms InitTracker() and actor.make_tensordict_primer()"
                 )
             start = get_leaf(tensordict, "is_init").view(-1)
             before = get_leaves(get_branch(tensordict, "memory"))
-            cleared = {name: choose(expand_mask(start, leaf), 0, leaf) for name, leaf in before.items()}
+            cleared = {
+                name: choose(expand_mask(start, leaf), 0, leaf) for name, leaf in before.items()
+            }
             memory = TensorDict(cleared, batch_size=[envs])
         greedy = exploration_type() in (ExplorationType.DETERMINISTIC, ExplorationType.MODE)
         noise = gumbel_noise((envs,), slots, device)
         choice = self.policy.act(
-            self.params, seen.observation, seen.masks, memory, torch.zeros_like(noise) if greedy else noise
+            self.params,
+            seen.observation,
+            seen.masks,
+            memory,
+            torch.zeros_like(noise) if greedy else noise,
         )
         tensordict["action"] = actions.to_heads(choice.action)
         tensordict["state_value"] = choice.value.unsqueeze(-1)
         tensordict["action_log_prob"] = choice.log_prob.sum(-1)
         if not choice.hidden.is_empty():
-            tensordict["next", "memory"] = choice.hidden.copy()  # unlocked, for the keys that a step adds
+            # unlocked, for the keys that a step adds
+            tensordict["next", "memory"] = choice.hidden.copy()
         return tensordict
 
 
 @dataclass(frozen=True, slots=True)
 class ActorPolicy:
-    """A TorchRL actor without memory as a policy of this package: it takes its deterministic action.
+    """A TorchRL actor without memory as a policy of this package: it takes its deterministic
+    action.
 
-    The actor reads keys of `MorphogenEnv` and writes `action`, int64 [E] per head.  Its module holds the parameters.
+    The actor reads keys of `MorphogenEnv` and writes `action`, int64 [E] per head.  Its module
+    holds the parameters.
 
     Example:
         >>> import morphogen as mg
@@ -218,7 +250,12 @@ class ActorPolicy:
         return TensorDict({}, batch_size=[envs], device=device)
 
     def act(
-        self, params: TensorDict, obs: Observation, masks: ActionMasks, hidden: TensorDict, noise: Tensor
+        self,
+        params: TensorDict,
+        obs: Observation,
+        masks: ActionMasks,
+        hidden: TensorDict,
+        noise: Tensor,
     ) -> ActOutput:
         """Return the action that the actor takes.  All [E]; params and noise have no effect."""
         leaves = flatten_inputs(PolicyInputs(obs, masks, ~obs.finite))

@@ -1,4 +1,6 @@
-"""The table of `morphogen watch`, and the loop that draws it again when the log of the run grows."""
+"""The table of `morphogen watch`, and the loop that draws it again when the log of the run
+grows.
+"""
 
 import os
 import sys
@@ -23,19 +25,34 @@ from morphogen.log.run_log import event_folder, open_run, read_events
 from morphogen.vocab.text import escape_text
 
 POLL_S = 1.0  # seconds between two looks at the log
-COLUMNS = ("round", "accuracy %", "committed %", "value", "return", "alive", "kept", "pruned", "rolled back", "rate")
+COLUMNS = (
+    "round",
+    "accuracy %",
+    "committed %",
+    "value",
+    "return",
+    "alive",
+    "kept",
+    "pruned",
+    "rolled back",
+    "rate",
+)
 
 
 def draw(events: Iterable[Envelope], name: str, rows: int | None = None) -> tuple[Table, bool]:
     """Return the table of a run, its last rounds if `rows` is set, and whether the run is over."""
     summaries: list[BatchSummary] = []
-    rounds, status = 0, "not started"
+    rounds = 0
+    status = "not started"
     for event in events:
         match event.data:
             case RunStarted() as data:
-                rounds, status, summaries = data.rounds, "running", []
+                rounds = data.rounds
+                status = "running"
+                summaries = []
             case RunResumed() as data:
-                rounds, status = data.rounds, "running"
+                rounds = data.rounds
+                status = "running"
             case RunCompleted() as data:
                 status = data.status if data.error is None else f"{data.status}: {data.error}"
             case BatchSummary() as data:
@@ -67,7 +84,9 @@ def _cells(summary: BatchSummary) -> list[str]:
 
 
 def event_file(run: Path) -> Path:
-    """Return the event file of a run directory, which may be empty yet.  Raises: ConfigError for another path."""
+    """Return the event file of a run directory, which may be empty yet.  Raises: ConfigError for
+    another path.
+    """
     if os.path.isdir(run):
         names = os.listdir(run)
         if not names or (run_directory.LOCK in names and run_directory.CONFIG not in names):
@@ -77,7 +96,9 @@ def event_file(run: Path) -> Path:
         raise ConfigError(f"RUN: expected a run directory, got {run}, which does not exist")
     config = open_run(run)
     if config["telemetry"].get("level") == LEVEL_OFF:
-        raise ConfigError(f"RUN: expected a run with telemetry.level normal or debug, got {run} with off")
+        raise ConfigError(
+            f"RUN: expected a run with telemetry.level normal or debug, got {run} with off"
+        )
     return event_folder(run, config) / run_directory.EVENTS
 
 
@@ -89,14 +110,25 @@ def watch(
     wait: Callable[[float], None] = time.sleep,
     is_over: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Show the table of a run on `out` (stdout) until the run ends or `is_over`; `once`: as it is now."""
+    """Show the table of a run on `out` (stdout) until the run ends or `is_over`; `once`: as it is
+    now.
+    """
     screen = open_console(out or sys.stdout)
     path = event_file(run)
     if path.parent != run:
-        screen.print(escape_text(f"events are read from {path}, which the config of {run} names"), soft_wrap=True)
+        screen.print(
+            escape_text(f"events are read from {path}, which the config of {run} names"),
+            soft_wrap=True,
+        )
     if screen.is_terminal and not once:
         with Live(console=screen, auto_refresh=False) as live:
-            _follow(run, lambda table: live.update(table, refresh=True), wait, is_over, _visible_rows(screen))
+            _follow(
+                run,
+                lambda table: live.update(table, refresh=True),
+                wait,
+                is_over,
+                _visible_rows(screen),
+            )
     elif not once:
         _follow(run, lambda table: None, wait, is_over, None)
     if once or not screen.is_terminal:

@@ -13,15 +13,26 @@ from morphogen.vocab.stage import AlphaMode
 
 
 def skip_training(state: EnvState) -> tuple[EnvState, TrainMetrics]:
-    """Replace an epoch of training: nothing is trained, every active seed has full health.  state [E] after `tick`."""
+    """Replace an epoch of training: nothing is trained, every active seed has full health.  state
+    [E] after `tick`.
+    """
     slots = state.slots
     signals = state.signals
     fine = active(slots.stage) & (slots.alpha_mode != int(AlphaMode.DOWN))
     none = torch.zeros_like(fine)
     healthy = fine.to(slots.gradient_health.dtype)
-    leaves = {"vanishing": none, "exploding": none, "gradient_valid": fine, "gradient_ratio_valid": fine}
+    leaves = {
+        "vanishing": none,
+        "exploding": none,
+        "gradient_valid": fine,
+        "gradient_ratio_valid": fine,
+    }
     leaves |= dict.fromkeys(("gradient_norm", "gradient_health", "gradient_ratio"), healthy)
-    trained = {"train_loss": signals.val_loss, "train_acc": signals.val_acc, "train_measured": signals.measured}
+    trained = {
+        "train_loss": signals.val_loss,
+        "train_acc": signals.val_acc,
+        "train_measured": signals.measured,
+    }
     after = replace(state, slots=replace(slots, **leaves), signals=replace(signals, **trained))
     return after, unsafe_new(
         TrainMetrics,
@@ -36,12 +47,14 @@ def skip_training(state: EnvState) -> tuple[EnvState, TrainMetrics]:
     )
 
 
-def validate_by_formula(state: EnvState, coalition: Tensor, evaluated: Tensor, *, by_view: bool) -> Validation:
+def validate_by_formula(
+    state: EnvState, coalition: Tensor, evaluated: Tensor, *, by_view: bool
+) -> Validation:
     """Validation by formula, in the place of `validate`.
 
-    Shapes: state [E]; coalition int64, evaluated bool [E, K] -> Validation [E].  The loss falls from
-    the loss of guessing to 0 as the accuracy rises.  by_view: the view alone decides which blueprint
-    helps.
+    Shapes: state [E]; coalition int64, evaluated bool [E, K] -> Validation [E].  The loss falls
+    from the loss of guessing to 0 as the accuracy rises.  by_view: the view alone decides which
+    blueprint helps.
     """
     instance = state.instance
     slots = state.slots

@@ -1,9 +1,9 @@
 """The white-box task with regimes: accuracy by view, and the best plan by dynamic programming.
 
-The view of a regime decides which blueprint helps.  A view stays until a new regime begins, which draws one anew: the
-view of the last epoch is all that is known of the next ones.  A plan is over the views and the codes of the slots.  It
-blends in the fastest way, because a seed counts from full alpha on; it keeps no fossil, which gains nothing and cannot
-be pruned.
+The view of a regime decides which blueprint helps.  A view stays until a new regime begins, which
+draws one anew: the view of the last epoch is all that is known of the next ones.  A plan is over
+the views and the codes of the slots.  It blends in the fastest way, because a seed counts from full
+alpha on; it keeps no fossil, which gains nothing and cannot be pruned.
 """
 
 from enum import IntEnum
@@ -21,8 +21,13 @@ from morphogen.state.tree_ops import choose, computed_table, constant_table
 from morphogen.vocab.blueprint import Blueprint
 
 # The view of a regime alone decides; a seed counts from full alpha on, whenever it was germinated.
-VIEW_BLUEPRINTS: tuple[Blueprint, ...] = (Blueprint.CONV_LIGHT, Blueprint.DEPTHWISE, Blueprint.CONV_HEAVY)
-VIEW_POINTS = 5.0  # points of a host alone, for each step of the code of a view: it can be recognised
+VIEW_BLUEPRINTS: tuple[Blueprint, ...] = (
+    Blueprint.CONV_LIGHT,
+    Blueprint.DEPTHWISE,
+    Blueprint.CONV_HEAVY,
+)
+# points of a host alone, for each step of the code of a view: it can be recognised
+VIEW_POINTS = 5.0
 KINDS = tuple(map(int, VIEW_BLUEPRINTS))  # codes of blueprints by view
 FULL = 1.0 - 1e-6  # alpha from which a seed counts
 
@@ -37,7 +42,8 @@ EMPTY = 0  # code of a free slot; those of a seed and of a cooling slot follow
 COOLING = 1 + len(SeedStep) * len(KINDS)  # code of a slot whose seed was just pruned
 CODES = COOLING + 3  # of a slot
 WAIT = 0  # number of the move that does nothing
-ADVANCE, PRUNE = len(KINDS), len(KINDS) + 1  # moves of a slot, after the germination of each kind
+ADVANCE = len(KINDS)
+PRUNE = len(KINDS) + 1  # moves of a slot, after the germination of each kind
 MOVES = PRUNE + 1  # of a slot
 
 
@@ -57,16 +63,20 @@ def seed_code(kind: int, step: SeedStep) -> int:
 
 
 def view_accuracy(instance: Instance, slots: Slots, coalition: Tensor) -> Tensor:
-    """Points of every coalition in the present regime: those of the host, and more if a seed of it is the right one.
+    """Points of every coalition in the present regime: those of the host, and more if a seed of it
+    is the right one.
 
-    Shapes: instance, slots [E]; coalition int64 [E, K], as in `rules.attribution` -> float32 [E, K].
+    Shapes: instance, slots [E]; coalition int64 [E, K], as in `rules.attribution` -> float32 [E,
+    K].
     """
     view = instance.view_code
     right = constant_table(KINDS, torch.int64, view.device)[view]
     helps = players(slots) & (slots.alpha >= FULL) & (slots.blueprint == right.unsqueeze(-1))
     place = torch.arange(helps.shape[-1], device=view.device)
     on = (coalition.unsqueeze(-1) >> place & 1).bool() & helps.unsqueeze(1)
-    return view_points(view).unsqueeze(-1) + choose(on.any(-1), GAIN_POINTS, torch.zeros_like(coalition).float())
+    return view_points(view).unsqueeze(-1) + choose(
+        on.any(-1), GAIN_POINTS, torch.zeros_like(coalition).float()
+    )
 
 
 def view_points(view: Tensor) -> Tensor:
@@ -77,8 +87,8 @@ def view_points(view: Tensor) -> Tensor:
 def next_codes(slots: int) -> tuple[tuple[int, ...], ...]:
     """Configuration after an epoch, by configuration and move; -1 where the move is not legal.
 
-    A configuration is a number of base `CODES` whose digits are the codes of the slots, the last slot first; move 0
-    waits, move 1 + s * `MOVES` + m is move m of slot s.
+    A configuration is a number of base `CODES` whose digits are the codes of the slots, the last
+    slot first; move 0 waits, move 1 + s * `MOVES` + m is move m of slot s.
     """
     rows: list[tuple[int, ...]] = []
     for codes in product(range(CODES), repeat=slots):
@@ -100,7 +110,10 @@ def _pass_epoch(code: int) -> int:
     """Code of a slot after an epoch without a move: a ramp goes on, a pruned slot cools down."""
     if code >= COOLING:
         return EMPTY if code == CODES - 1 else code + 1
-    moves = code != EMPTY and SeedStep((code - 1) % len(SeedStep)) in (SeedStep.STARTED, SeedStep.RISING)
+    moves = code != EMPTY and SeedStep((code - 1) % len(SeedStep)) in (
+        SeedStep.STARTED,
+        SeedStep.RISING,
+    )
     return code + 1 if moves else code
 
 
@@ -109,7 +122,10 @@ def _apply_move(config: tuple[int, ...], slot: int, move: int) -> int | None:
     code = config[slot]
     step = SeedStep((code - 1) % len(SeedStep)) if EMPTY < code < COOLING else None
     if move < len(KINDS):
-        training = (EMPTY < other < COOLING and (other - 1) % len(SeedStep) == SeedStep.TRAINING for other in config)
+        training = (
+            EMPTY < other < COOLING and (other - 1) % len(SeedStep) == SeedStep.TRAINING
+            for other in config
+        )
         busy = any(training) or max(config) >= COOLING
         return None if code != EMPTY or busy else seed_code(move, SeedStep.TRAINING)
     if move == ADVANCE:
@@ -123,12 +139,16 @@ def _config_codes(slots: int) -> tuple[tuple[int, ...], ...]:
 
 
 def epoch_rewards(price: Tensor, spec: PlanSpec) -> Tensor:
-    """Value of an epoch that ends in each view and configuration.  price float32 [E] -> float64 [E, V, C]."""
+    """Value of an epoch that ends in each view and configuration.  price float32 [E] -> float64 [E,
+    V, C].
+    """
     device = price.device
     helps = computed_table(_helpful_configs, len(spec.counts), dtype=torch.bool, device=device)
     sizes = computed_table(_config_params, spec.counts, dtype=torch.int64, device=device)
     rent = parameter_price(sizes, price.double(), param_budget=spec.param_budget)
-    points = view_points(torch.arange(len(KINDS), device=device)).unsqueeze(-1) + GAIN_POINTS * helps
+    points = (
+        view_points(torch.arange(len(KINDS), device=device)).unsqueeze(-1) + GAIN_POINTS * helps
+    )
     return (points - rent.unsqueeze(1)) / 100.0
 
 
@@ -156,14 +176,17 @@ def view_transitions(spec: PlanSpec, device: torch.device) -> Tensor:
 
 
 def best_moves(price: Tensor, spec: PlanSpec) -> Tensor:
-    """Best move of every epoch, by the view of the epoch before and the configuration, by backward induction.
+    """Best move of every epoch, by the view of the epoch before and the configuration, by backward
+    induction.
 
-    Shapes: price float32 [E] -> int64 [T, E, V, C].  In the first epoch the view is that of the epoch itself.
+    Shapes: price float32 [E] -> int64 [T, E, V, C].  In the first epoch the view is that of the
+    epoch itself.
     Source: Bellman, Dynamic Programming, 1957.
     """
     device = price.device
     after = computed_table(next_codes, len(spec.counts), dtype=torch.int64, device=device)
-    reward, change = epoch_rewards(price, spec), view_transitions(spec, device)
+    reward = epoch_rewards(price, spec)
+    change = view_transitions(spec, device)
     worth = torch.zeros_like(reward)
     moves: list[Tensor] = []
     for epoch in range(spec.horizon)[::-1]:
@@ -180,9 +203,11 @@ def planned_value(price: Tensor, views: Tensor, spec: PlanSpec) -> Tensor:
 
     Shapes: price float32 [E]; views int64 [T, E] -> float64 [E].
     """
-    moves, reward = best_moves(price, spec), epoch_rewards(price, spec)
+    moves = best_moves(price, spec)
+    reward = epoch_rewards(price, spec)
     after = computed_table(next_codes, len(spec.counts), dtype=torch.int64, device=price.device)
-    env, config = torch.arange(len(price), device=price.device), torch.zeros_like(views[0])
+    env = torch.arange(len(price), device=price.device)
+    config = torch.zeros_like(views[0])
     total = torch.zeros_like(reward[:, 0, 0])
     for epoch, view in enumerate(views):
         seen = views[max(epoch - 1, 0)]

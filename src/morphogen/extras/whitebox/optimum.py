@@ -1,8 +1,10 @@
 """Optimum of a white-box task: the policy that reaches it, and the best returns.
 
-In a world that stays as it is the return of an episode is the network value at its end, and the optimum is above 0 for
-every instance: an unchanged host has a positive value and no cost.  In a world with regimes it is the anytime value,
-and the optimum is the best that a policy can expect which does not know the regimes ahead.
+In a world that stays as it is the return of an episode is the network value at its end, and the
+optimum is above 0 for
+every instance: an unchanged host has a positive value and no cost.  In a world with regimes it is
+the anytime value, and the optimum is the best that a policy can expect which does not know the
+regimes ahead.
 """
 
 from functools import partial
@@ -40,7 +42,9 @@ MAX_PLANNED_SLOTS = 2  # a third one has 16 times the configurations
 
 
 def optimum_faults(spec: RunSpec) -> list[str]:
-    """Describe the settings under which the optimum of a white-box task is not known, a line each."""
+    """Describe the settings under which the optimum of a white-box task is not known, a line
+    each.
+    """
     if find_process(spec).changes:
         return _plan_faults(spec)
     shown = spec.observe.instance
@@ -61,7 +65,9 @@ def build_optimal(spec: RunSpec, limits: Limits) -> OptimalPolicy | PlannedPolic
     raise_all(optimum_faults(spec))
     if find_process(spec).changes:
         return PlannedPolicy(_plan_spec(spec))
-    return OptimalPolicy(_seed_counts(spec, limits), param_budget(spec), spec.episode_length, _last_start(spec))
+    return OptimalPolicy(
+        _seed_counts(spec, limits), param_budget(spec), spec.episode_length, _last_start(spec)
+    )
 
 
 def optimal_returns(setup: Setup, transfers: Transfers, episodes: int) -> Array:
@@ -138,4 +144,8 @@ def _plan_faults(spec: RunSpec) -> list[str]:
         "lifecycle.embargo_epochs": (lifecycle.embargo_epochs == 1, "1"),
         "governor.enabled": (not spec.governor.enabled, "false"),
     }
-    return [f"{name}: expected {text} for the best policy" for name, (ok, text) in checks.items() if not ok]
+    return [
+        f"{name}: expected {text} for the best policy"
+        for name, (ok, text) in checks.items()
+        if not ok
+    ]

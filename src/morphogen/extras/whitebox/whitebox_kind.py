@@ -31,7 +31,9 @@ class WhiteboxKind(TaskKind):
         """Return 0: a formula has no activations."""
         return 0
 
-    def train(self, env: Environment, act: ActPhase, plan: EpochPlan) -> tuple[EnvState, TrainMetrics]:
+    def train(
+        self, env: Environment, act: ActPhase, plan: EpochPlan
+    ) -> tuple[EnvState, TrainMetrics]:
         """Train nothing; every active seed has full health."""
         return skip_training(act.ticked)
 

@@ -7,8 +7,10 @@ from morphogen.config.instance_spec import InstanceSpec
 from morphogen.config.task import TASKS
 from morphogen.vocab.objective import ANYTIME
 
-# Slots move up by themselves, so that what is left to learn is whether, when and which.  A fresh policy germinates at
-# any time, so that some of its seeds pay; an epoch costs about the same for many hosts as for few, but for its events.
+# Slots move up by themselves, so that what is left to learn is whether, when and which. A fresh
+# policy germinates at
+# any time, so that some of its seeds pay; an epoch costs about the same for many hosts as for few,
+# but for its events.
 WHITEBOX_DEFAULTS: Settings = {
     "rounds": 90,
     "envs": 256,
@@ -19,7 +21,8 @@ WHITEBOX_DEFAULTS: Settings = {
     "lifecycle": {"auto_forward": ["TRAIN", "BLEND", "HOLD"], "min_training_epochs": 1},
     "policy": {
         "hidden": 64,
-        "floor": {"op": 0.001, "slot": 0.001} | dict.fromkeys(("blueprint", "style", "tempo", "alpha_target"), 0.002),
+        "floor": {"op": 0.001, "slot": 0.001}
+        | dict.fromkeys(("blueprint", "style", "tempo", "alpha_target"), 0.002),
         "op_bias": {"WAIT": 0.0, "GERMINATE": -1.5, "PRUNE": -3.0, "FOSSILIZE": 1.0},
         "full_bias": 5.0,
     },
@@ -38,7 +41,8 @@ WHITEBOX_DEFAULTS: Settings = {
     "telemetry": {"level": "off"},
     "checkpoint": {"every_rounds": 20},
 }
-# The view of a regime decides which blueprint helps, and is never told.  All ops; a new regime is no panic.
+# The view of a regime decides which blueprint helps, and is never told. All ops; a new regime is no
+# panic.
 WHITEBOX_REGIMES_DEFAULTS: Settings = {
     "rounds": 100,
     "envs": 256,
@@ -46,13 +50,19 @@ WHITEBOX_REGIMES_DEFAULTS: Settings = {
     "blueprints": ["conv_light", "depthwise", "conv_heavy"],
     "observe": {"instance": ["param_price"]},
     "regime": {"hazard": 0.1, "views": {"plain": 1, "inverted": 1, "turned": 1}},
-    "lifecycle": {"auto_forward": ["TRAIN", "HOLD"], "min_training_epochs": 1, "min_prune_age": 1, "embargo_epochs": 1},
+    "lifecycle": {
+        "auto_forward": ["TRAIN", "HOLD"],
+        "min_training_epochs": 1,
+        "min_prune_age": 1,
+        "embargo_epochs": 1,
+    },
     "governor": {"enabled": False},
     "reward": {"rule": "anytime"},
     "heuristic": {"first_epoch": 0, "min_plateau": 1, "patience": 2},
     "policy": {
         "hidden": 64,
-        "floor": {"op": 0.001, "slot": 0.001} | dict.fromkeys(("style", "tempo", "alpha_target"), 0.002),
+        "floor": {"op": 0.001, "slot": 0.001}
+        | dict.fromkeys(("style", "tempo", "alpha_target"), 0.002),
     },
     "ppo": {
         "lr": 3e-3,
@@ -74,7 +84,8 @@ WHITEBOX_REGIMES_DEFAULTS: Settings = {
 WHITEBOX = replace(
     TASKS["tiny"],
     name="whitebox",
-    question="does the policy find out when, where and which growth pays, where the best policy is known?",
+    question="does the policy find out when, where and which growth pays, where the best policy is "
+    "known?",
     batch=1,
     val_samples=1,
     kind="whitebox",

@@ -1,4 +1,6 @@
-"""Events about one epoch: of all envs (tuples [E], [E][S]; None = not measured), of one env, and of one slot."""
+"""Events about one epoch: of all envs (tuples [E], [E][S]; None = not measured), of one env, and of
+one slot.
+"""
 
 from typing import Literal
 
@@ -15,7 +17,8 @@ Choices = tuple[str | None, ...]  # None where the op does not use the head
 
 Cause = Literal["action", "tick", "govern"]  # of a change of stage
 RemovalName = Literal["action", "ramp", "governor"]
-REMOVALS: dict[Cause, RemovalName] = {"action": "action", "tick": "ramp", "govern": "governor"}  # of seeds, by cause
+# of seeds, by cause
+REMOVALS: dict[Cause, RemovalName] = {"action": "action", "tick": "ramp", "govern": "governor"}
 
 
 class EpochCompleted(EpochEvent):
@@ -58,7 +61,8 @@ class ActionsTaken(EpochEvent):
     alpha_target_legal: tuple[Flags, ...]
     alpha_speed_legal: tuple[Flags, ...]
     alpha_curve_legal: tuple[Flags, ...]
-    choices: tuple[Counts, ...]  # [E][heads], legal values of a head that the chosen op uses; 0: it does not
+    # [E][heads], legal values of a head that the chosen op uses; 0: it does not
+    choices: tuple[Counts, ...]
     others: tuple[Names, ...]  # the at most two most likely legal ops besides the chosen one
     log_prob: RealTable  # [E][heads]
     entropy: RealTable  # [E][heads]
@@ -102,13 +106,17 @@ class AblationsMeasured(EpochEvent):
 
 
 class AttributionMissing(EpochEvent):
-    """Reason why a seed has no fresh contribution: no_player, skipped, not_exact; None elsewhere."""
+    """Reason why a seed has no fresh contribution: no_player, skipped, not_exact; None
+    elsewhere.
+    """
 
     reason: tuple[Choices, ...]
 
 
 class RewardsPaid(EpochEvent):
-    """Rewards of every env, by component, and what the potential of the reward owes to every slot."""
+    """Rewards of every env, by component, and what the potential of the reward owes to every
+    slot.
+    """
 
     names: Names
     reward: RealRow
@@ -203,7 +211,8 @@ class HostStabilized(EnvEvent):
 class RegimeBegan(EnvEvent):
     """The world of an env changed: the epoch is the first of another regime."""
 
-    regime: Count  # number in the episode; 0 is the regime that the episode begins in, which has no event
+    # number in the episode; 0 is the regime that the episode begins in, which has no event
+    regime: Count
     view: str  # how images are shown
     classes: Count
     accuracy: Real  # in points, measured in the regime before

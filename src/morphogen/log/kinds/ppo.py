@@ -1,4 +1,6 @@
-"""PpoUpdated: measurements of one policy update.  `ppo.metrics` says how they are reduced over minibatches."""
+"""PpoUpdated: measurements of one policy update.  `ppo.metrics` says how they are reduced over
+minibatches.
+"""
 
 import math
 from collections.abc import Mapping
@@ -67,24 +69,35 @@ _NUMBER_TYPES = {item.name: _number_type(_HINTS[item.name]) for item in fields(P
 
 
 def ppo_event(metrics: Mapping[str, Any], **more: Any) -> PpoUpdated:
-    """The event of an update out of its flat metrics: `NAME` or `NAME.PART`, each with an optional flag `..._valid`.
+    """The event of an update out of its flat metrics: `NAME` or `NAME.PART`, each with an optional
+    flag `..._valid`.
 
-    Names that the event does not have are left out; what is missing, not valid or not finite is None, the last counted
-    as `nonfinite.metric`.
+    Names that the event does not have are left out; what is missing, not valid or not finite is
+    None, the last counted as `nonfinite.metric`.
     """
     values = {name: _metric_value(name, metrics) for name in _NUMBER_TYPES}
-    valid = [key for key in metrics if key.partition(".")[0] in _NUMBER_TYPES and metrics.get(f"{key}_valid", True)]
+    valid = [
+        key
+        for key in metrics
+        if key.partition(".")[0] in _NUMBER_TYPES and metrics.get(f"{key}_valid", True)
+    ]
     broken = sum(not math.isfinite(metrics[key]) for key in valid)
-    return PpoUpdated(**{**values, "nonfinite": {**(values["nonfinite"] or {}), "metric": broken}, **more})
+    return PpoUpdated(
+        **{**values, "nonfinite": {**(values["nonfinite"] or {}), "metric": broken}, **more}
+    )
 
 
 def _metric_value(name: str, metrics: Mapping[str, Any]) -> Any:
     if name in metrics:
         return _metric_number(name, metrics, _NUMBER_TYPES[name])
     keys = [key for key in metrics if key.startswith(f"{name}.") and not key.endswith("_valid")]
-    return {key.removeprefix(f"{name}."): _metric_number(key, metrics, _NUMBER_TYPES[name]) for key in keys} or None
+    return {
+        key.removeprefix(f"{name}."): _metric_number(key, metrics, _NUMBER_TYPES[name])
+        for key in keys
+    } or None
 
 
 def _metric_number(key: str, metrics: Mapping[str, Any], kind: type) -> Any:
-    value, valid = tidy(metrics[key]), tidy(metrics.get(f"{key}_valid", True))
+    value = tidy(metrics[key])
+    valid = tidy(metrics.get(f"{key}_valid", True))
     return kind(value) if valid and value is not None else None

@@ -10,10 +10,11 @@ from morphogen.log.type_check import Count, Positive, Real, RealRow, Share
 
 
 class BatchSummary(RoundEvent, name="RoundCompleted"):
-    """Results of one round in numbers; means are over all envs, final values are those of the last epoch.
+    """Results of one round in numbers; means are over all envs, final values are those of the last
+    epoch.
 
-    `TrainResult.history` holds one per round; in the event file it is the event `RoundCompleted`.  None: not measured,
-    or not finite.
+    `TrainResult.history` holds one per round; in the event file it is the event `RoundCompleted`.
+    None: not measured, or not finite.
     """
 
     round: Count
@@ -111,7 +112,8 @@ class Throughput(RoundEvent):
     env_epochs_per_s: Real
     samples_per_s: Real  # that hosts were trained on
     host_wait_time_share: Real  # waiting in fences
-    data_wait_time_share: Real  # phase `data`: drawing minibatches and fetching streamed images; not gathering
+    # phase `data`: drawing minibatches and fetching streamed images; not gathering
+    data_wait_time_share: Real
     rollout_s: Real
     update_s: Real
     compile_s: Real
@@ -223,7 +225,9 @@ class PerformanceDropped(RoundEvent, severity="warning"):
 
 
 class AnomalyDetected(RoundEvent, severity="warning"):
-    """A rule fired; its envelope says how severe it is, and in which epoch, env and slot where it is about one."""
+    """A rule fired; its envelope says how severe it is, and in which epoch, env and slot where it
+    is about one.
+    """
 
     kind: str
     value: Real

@@ -38,7 +38,8 @@ class RunStarted(RunEvent):
     envs: Count
     slots: tuple[str, ...]
     blueprints: tuple[str, ...]  # name of every code
-    macs: Json  # multiply-accumulates for one sample: of the host, and of seeds by blueprint and slot
+    # multiply-accumulates for one sample: of the host, and of seeds by blueprint and slot
+    macs: Json
     rounds: Count
     epochs: Count
     minibatches: Count

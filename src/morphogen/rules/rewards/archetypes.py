@@ -1,7 +1,9 @@
-"""Archetypes: scripted growth policies on synthetic learning curves, and the return of each under a rule.
+"""Archetypes: scripted growth policies on synthetic learning curves, and the return of each under a
+rule.
 
-The host learns along one curve, a seed of some strength gains skill along another and adds its skill times its alpha.
-So everything that a rule may ask is known, and rules can be compared by the order into which they put the policies.
+The host learns along one curve, a seed of some strength gains skill along another and adds its
+skill times its alpha. So everything that a rule may ask is known, and rules can be compared by the
+order into which they put the policies.
 """
 
 import math
@@ -20,20 +22,29 @@ from morphogen.state.tree_ops import choose
 from morphogen.vocab.action import Op
 from morphogen.vocab.stage import BLENDED, OCCUPIED, Stage
 
-_collate: Callable[[list[Any]], dict[str, Any]] = cast(Any, data).default_collate  # torch declares no types for it
-STEPS, SLOTS = 75, 3
-PRICE, HOST_PARAMS, SEED_PARAMS = 0.1, 20_000, 2_000
-BASELINE_LOSS, TARGET_LOSS = 2.3, 0.3  # the loss falls from one to the other as the accuracy rises from 0 to 100
+# torch declares no types for it
+_collate: Callable[[list[Any]], dict[str, Any]] = cast(Any, data).default_collate
+STEPS = 75
+SLOTS = 3
+PRICE = 0.1
+HOST_PARAMS = 20_000
+SEED_PARAMS = 2_000
+# the loss falls from one to the other as the accuracy rises from 0 to 100
+BASELINE_LOSS = 2.3
+TARGET_LOSS = 0.3
 TERMS = Terms(param_budget=20_000, episode_length=STEPS, gamma=0.995)
 # Age at which a seed enters each stage; a full path ends in FOSSILIZED.
 FULL_PATH = tuple(zip((0, 1, 11, 16, 21), OCCUPIED, strict=True))
-HELD_PATH, FOSSILIZED_PATH = FULL_PATH[:4], FULL_PATH
+HELD_PATH = FULL_PATH[:4]
+FOSSILIZED_PATH = FULL_PATH
 PRUNED_PATH = (*FULL_PATH[:3], (16, Stage.DORMANT))
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptedSeed:
-    """A seed: its slot, the points it can gain, the step that germinates it, its way through the stages."""
+    """A seed: its slot, the points it can gain, the step that germinates it, its way through the
+    stages.
+    """
 
     slot: int
     strength: float
@@ -41,7 +52,9 @@ class ScriptedSeed:
     path: tuple[tuple[int, Stage], ...]
 
     def stage_ages(self, step: int) -> list[int]:
-        """Ages at which the seed entered its stages up to this step, the latest last; empty before germination."""
+        """Ages at which the seed entered its stages up to this step, the latest last; empty before
+        germination.
+        """
         return [age for age, _ in self.path if age <= step - self.birth_step]
 
     def gain(self, step: int) -> float:
@@ -59,14 +72,21 @@ class ScriptedSeed:
 
     def op(self, step: int) -> Op:
         """The op that is executed on it in a step."""
-        stage, before = self.stage(step), self.stage(step - 1)
-        moves = {Stage.GERMINATED: Op.GERMINATE, Stage.FOSSILIZED: Op.FOSSILIZE, Stage.DORMANT: Op.PRUNE}
+        stage = self.stage(step)
+        before = self.stage(step - 1)
+        moves = {
+            Stage.GERMINATED: Op.GERMINATE,
+            Stage.FOSSILIZED: Op.FOSSILIZE,
+            Stage.DORMANT: Op.PRUNE,
+        }
         return Op.WAIT if stage is before else moves.get(stage, Op.ADVANCE)
 
 
 @dataclass(frozen=True, slots=True)
 class Archetype:
-    """A scripted policy: the seeds it grows, and the step in which the governor rolls it back, its last (0: never)."""
+    """A scripted policy: the seeds it grows, and the step in which the governor rolls it back, its
+    last (0: never).
+    """
 
     seeds: tuple[ScriptedSeed, ...]
     rollback_step: int = 0
@@ -74,11 +94,15 @@ class Archetype:
     def committed_accuracy(self, step: int) -> float:
         """Accuracy after a step of the host with its fossils, points."""
         host = 20.0 + 40.0 * (1.0 - math.exp(-step / 25))
-        return host + sum(seed.gain(step) for seed in self.seeds if seed.stage(step) is Stage.FOSSILIZED)
+        return host + sum(
+            seed.gain(step) for seed in self.seeds if seed.stage(step) is Stage.FOSSILIZED
+        )
 
     def accuracy(self, step: int) -> float:
         """Accuracy after a step with all seeds, points."""
-        uncommitted = sum(seed.gain(step) for seed in self.seeds if seed.stage(step) is not Stage.FOSSILIZED)
+        uncommitted = sum(
+            seed.gain(step) for seed in self.seeds if seed.stage(step) is not Stage.FOSSILIZED
+        )
         return self.committed_accuracy(step) + uncommitted
 
     def params(self, step: int, *stages: Stage) -> int:
@@ -87,11 +111,15 @@ class Archetype:
 
 
 ARCHETYPES: dict[str, Archetype] = {
-    "three good": Archetype(tuple(ScriptedSeed(2 - n, 6, 4 + 22 * n, FOSSILIZED_PATH) for n in range(3))),
+    "three good": Archetype(
+        tuple(ScriptedSeed(2 - n, 6, 4 + 22 * n, FOSSILIZED_PATH) for n in range(3))
+    ),
     "good": Archetype((ScriptedSeed(0, 8, 10, FOSSILIZED_PATH),)),
     "good, other slot": Archetype((ScriptedSeed(1, 8, 10, FOSSILIZED_PATH),)),
     "wait only": Archetype(()),
-    "farm loop": Archetype((ScriptedSeed(1, -6, 10, PRUNED_PATH), ScriptedSeed(1, -6, 36, PRUNED_PATH))),
+    "farm loop": Archetype(
+        (ScriptedSeed(1, -6, 10, PRUNED_PATH), ScriptedSeed(1, -6, 36, PRUNED_PATH))
+    ),
     "good, never fossilized": Archetype((ScriptedSeed(0, 8, 10, HELD_PATH),)),
     "useless, held": Archetype((ScriptedSeed(0, 0, 10, HELD_PATH),)),
     "harmful, held": Archetype((ScriptedSeed(1, -4, 10, HELD_PATH),)),
@@ -101,10 +129,13 @@ ARCHETYPES: dict[str, Archetype] = {
 }
 
 
-def archetype_inputs(archetypes: Sequence[Archetype], *, dtype: torch.dtype = torch.float64) -> RewardInputs:
+def archetype_inputs(
+    archetypes: Sequence[Archetype], *, dtype: torch.dtype = torch.float64
+) -> RewardInputs:
     """Reward inputs of every archetype in every step: an env each, everything measured.
 
-    Returns: RewardInputs [T, E], T = 75 steps, E = number of archetypes; floating-point leaves in `dtype`.
+    Returns: RewardInputs [T, E], T = 75 steps, E = number of archetypes; floating-point leaves in
+    `dtype`.
 
     Example:
         >>> import morphogen as mg
@@ -114,7 +145,8 @@ def archetype_inputs(archetypes: Sequence[Archetype], *, dtype: torch.dtype = to
         (torch.Size([75, 2]), [2000, 0])
     """
     rows = [_collate([_env(policy, step) for policy in archetypes]) for step in range(1, STEPS + 1)]
-    leaves, shape = _collate(rows), [STEPS, len(archetypes)]
+    leaves = _collate(rows)
+    shape = [STEPS, len(archetypes)]
     slots = SlotInputs(**leaves.pop("slots"), batch_size=shape)
     inputs: Any = RewardInputs(**leaves, slots=slots, batch_size=shape)
     return inputs.apply(partial(_cast_floats, dtype=dtype))
@@ -124,7 +156,9 @@ def _cast_floats(leaf: Tensor, dtype: torch.dtype) -> Tensor:
     return leaf.to(dtype) if leaf.is_floating_point() else leaf
 
 
-def archetype_returns(rule: Rule, archetypes: Sequence[Archetype], *, dtype: torch.dtype = torch.float64) -> Tensor:
+def archetype_returns(
+    rule: Rule, archetypes: Sequence[Archetype], *, dtype: torch.dtype = torch.float64
+) -> Tensor:
     """Discounted return of each archetype; one that is rolled back ends there.
 
     Args:
@@ -138,7 +172,9 @@ def archetype_returns(rule: Rule, archetypes: Sequence[Archetype], *, dtype: tor
         >>> import morphogen as mg
         >>> terms = {"param_budget": 20_000, "episode_length": 75, "gamma": 0.995}
         >>> rule = mg.rules.build_rule(mg.RewardSpec(rule="sparse"), **terms)
-        >>> policies = [mg.rules.ARCHETYPES[name] for name in ("good", "wait only", "harmful, fossilized")]
+        >>> policies = [
+        ...     mg.rules.ARCHETYPES[name] for name in ("good", "wait only", "harmful, fossilized")
+        ... ]
         >>> [round(x, 3) for x in mg.rules.archetype_returns(rule, policies).tolist()]
         [0.448, 0.4, 0.366]
     """
@@ -153,13 +189,17 @@ def archetype_returns(rule: Rule, archetypes: Sequence[Archetype], *, dtype: tor
 
 
 def _env(policy: Archetype, step: int) -> dict[str, Any]:
-    accuracy, before = policy.accuracy(step), policy.accuracy(step - 1)
+    accuracy = policy.accuracy(step)
+    before = policy.accuracy(step - 1)
     ops = [op for seed in policy.seeds if (op := seed.op(step)) is not Op.WAIT]
     return {
         "horizon": step == STEPS,
         "rolled_back": step == policy.rollback_step,
         "op": int(ops[0]) if ops else int(Op.WAIT),
-        **dict.fromkeys(("op_executed", "committed_valid", "clean_valid", "loss_valid", "uncommitted_valid"), True),
+        **dict.fromkeys(
+            ("op_executed", "committed_valid", "clean_valid", "loss_valid", "uncommitted_valid"),
+            True,
+        ),
         "committed_acc": policy.committed_accuracy(step),
         "clean_improvement": sum((seed.gain(step) for seed in policy.seeds), 0.0),
         "val_loss": BASELINE_LOSS - (BASELINE_LOSS - TARGET_LOSS) * accuracy / 100,
@@ -181,10 +221,16 @@ def _env(policy: Archetype, step: int) -> dict[str, Any]:
 
 def _slot(policy: Archetype, slot: int, step: int) -> dict[str, Any]:
     unborn = ScriptedSeed(slot, 0.0, STEPS + 1, FULL_PATH)  # an empty slot
-    seed = [unborn, *(seed for seed in policy.seeds if seed.slot == slot and seed.birth_step <= step)][-1]
-    before, age = step - 1, step - 1 - seed.birth_step
-    stage, marks = seed.stage(before), seed.stage_ages(before)
-    empty, moved = stage is Stage.DORMANT, len(marks) > 1
+    seed = [
+        unborn,
+        *(seed for seed in policy.seeds if seed.slot == slot and seed.birth_step <= step),
+    ][-1]
+    before = step - 1
+    age = step - 1 - seed.birth_step
+    stage = seed.stage(before)
+    marks = seed.stage_ages(before)
+    empty = stage is Stage.DORMANT
+    moved = len(marks) > 1
     previous = seed.path[len(marks) - 2][1] if moved else Stage.DORMANT
     return {
         "op": int(seed.op(step)),
@@ -196,7 +242,9 @@ def _slot(policy: Archetype, slot: int, step: int) -> dict[str, Any]:
         "contribution": seed.gain(before),
         "contribution_valid": stage in BLENDED,
         "accuracy_at_germination": 0.0 if empty else policy.accuracy(seed.birth_step - 1),
-        "accuracy_at_stage_start": 0.0 if empty else policy.accuracy(seed.birth_step + marks[-1] - 1),
+        "accuracy_at_stage_start": 0.0
+        if empty
+        else policy.accuracy(seed.birth_step + marks[-1] - 1),
         "interaction_sum": 0.0,
         "alpha": seed.alpha(before),
         "params": 0 if empty else SEED_PARAMS,

@@ -1,4 +1,6 @@
-"""The own rules: the value of what is delivered or in use, potential-based shaping, and what a rollback costs."""
+"""The own rules: the value of what is delivered or in use, potential-based shaping, and what a
+rollback costs.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,7 +24,8 @@ POINTS_PER_REWARD = 100.0  # accuracy points that are worth a reward of 1
 def parameter_cost(inputs: RewardInputs, *, param_budget: int) -> Tensor:
     """Price of the fossilized parameters, linear, as a share of 1.
 
-    Shapes: inputs [E] -> float32 [E], >= 0: the price of `param_budget` parameters is `inputs.param_price`.
+    Shapes: inputs [E] -> float32 [E], >= 0: the price of `param_budget` parameters is
+    `inputs.param_price`.
 
     Example:
         >>> import torch
@@ -38,13 +41,16 @@ def parameter_cost(inputs: RewardInputs, *, param_budget: int) -> Tensor:
 
 
 def clamped_value(inputs: RewardInputs, cost: Tensor) -> Tensor:
-    """Committed accuracy less a cost; 0 where it was not measured.  inputs, cost [E] -> [E], in [-1, 1]."""
+    """Committed accuracy less a cost; 0 where it was not measured.  inputs, cost [E] -> [E], in
+    [-1, 1].
+    """
     value = (inputs.committed_acc / POINTS_PER_REWARD - cost).clamp(-1.0, 1.0)
     return choose(inputs.committed_valid, value, 0.0)
 
 
 def network_value(inputs: RewardInputs, *, param_budget: int) -> Tensor:
-    """Worth of what would be delivered now: committed accuracy as a share of 1, less the price of its parameters.
+    """Worth of what would be delivered now: committed accuracy as a share of 1, less the price of
+    its parameters.
 
     Shapes: inputs [E] -> float32 [E], in [-1, 1]; 0 where the accuracy was not measured.
 
@@ -62,15 +68,18 @@ def network_value(inputs: RewardInputs, *, param_budget: int) -> Tensor:
 
 
 def grown_rent(inputs: RewardInputs, *, param_budget: int) -> Tensor:
-    """Price of all grown parameters for a whole episode, as a share of 1.  inputs [E] -> float32 [E], >= 0."""
+    """Price of all grown parameters for a whole episode, as a share of 1.  inputs [E] -> float32
+    [E], >= 0.
+    """
     return inputs.param_price * (inputs.live_params.to(inputs.param_price.dtype) / param_budget)
 
 
 def epoch_value(inputs: RewardInputs, *, param_budget: int) -> Tensor:
-    """Worth of an epoch: accuracy of the network in use as a share of 1, less the price of all grown parameters.
+    """Worth of an epoch: accuracy of the network in use as a share of 1, less the price of all
+    grown parameters.
 
-    Its mean over the epochs of an episode is the anytime value: a seed counts from its blending on and costs from its
-    germination until it is pruned.
+    Its mean over the epochs of an episode is the anytime value: a seed counts from its blending on
+    and costs from its germination until it is pruned.
 
     Shapes: inputs [E] -> float32 [E], <= 1.
 
@@ -79,7 +88,10 @@ def epoch_value(inputs: RewardInputs, *, param_budget: int) -> Tensor:
         >>> import morphogen as mg
         >>> policies = [mg.rules.ARCHETYPES[name] for name in ("good", "useless, held")]
         >>> inputs = mg.rules.archetype_inputs(policies, dtype=torch.float32)  # [steps, E]
-        >>> [[round(x, 3) for x in row] for row in mg.rules.epoch_value(inputs, param_budget=20_000)[[8, 74]].tolist()]
+        >>> [
+        ...     [round(x, 3) for x in row]
+        ...     for row in mg.rules.epoch_value(inputs, param_budget=20_000)[[8, 74]].tolist()
+        ... ]
         [[0.321, 0.321], [0.65, 0.57]]
     """
     return inputs.next_val_acc / POINTS_PER_REWARD - grown_rent(inputs, param_budget=param_budget)
@@ -91,24 +103,36 @@ def zero_potential(inputs: RewardInputs) -> tuple[Tensor, Tensor]:
 
 
 def improvement_potential(inputs: RewardInputs) -> tuple[Tensor, Tensor]:
-    """Clean improvement as a share of 100 points, and whether it was measured.  inputs [E] -> ([E], bool [E])."""
-    return choose(inputs.clean_valid, inputs.clean_improvement, 0.0) / POINTS_PER_REWARD, inputs.clean_valid
+    """Clean improvement as a share of 100 points, and whether it was measured.  inputs [E] -> ([E],
+    bool [E]).
+    """
+    return choose(
+        inputs.clean_valid, inputs.clean_improvement, 0.0
+    ) / POINTS_PER_REWARD, inputs.clean_valid
 
 
 def value_potential(inputs: RewardInputs, *, param_budget: int) -> tuple[Tensor, Tensor]:
-    """Value of the network that would be delivered now, and whether it was measured.  inputs [E] -> ([E], bool [E])."""
+    """Value of the network that would be delivered now, and whether it was measured.  inputs [E] ->
+    ([E], bool [E]).
+    """
     return network_value(inputs, param_budget=param_budget), inputs.committed_valid
 
 
 def loss_progress(val_loss: Tensor, *, baseline: Tensor, target: Tensor) -> Tensor:
-    """Share of the way from the baseline loss down to the target.  All [...], target < baseline -> [...], in [0, 1]."""
+    """Share of the way from the baseline loss down to the target.  All [...], target < baseline ->
+    [...], in [0, 1].
+    """
     return ((baseline - val_loss) / (baseline - target)).clamp(0.0, 1.0)
 
 
 def loss_potential(inputs: RewardInputs) -> tuple[Tensor, Tensor]:
-    """Progress of the validation loss, and whether it was measured.  inputs [E] -> ([E], bool [E])."""
+    """Progress of the validation loss, and whether it was measured.  inputs [E] -> ([E], bool
+    [E]).
+    """
     loss = torch.where(inputs.loss_valid, inputs.val_loss, inputs.baseline_loss)
-    return loss_progress(loss, baseline=inputs.baseline_loss, target=inputs.target_loss), inputs.loss_valid
+    return loss_progress(
+        loss, baseline=inputs.baseline_loss, target=inputs.target_loss
+    ), inputs.loss_valid
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +141,14 @@ class CoreRule:
 
     terms: Terms
     governor_penalty: float
-    potential_fn: Callable[[RewardInputs], tuple[Tensor, Tensor]]  # the potential before scaling, and its flag
+    # the potential before scaling, and its flag
+    potential_fn: Callable[[RewardInputs], tuple[Tensor, Tensor]]
     scale: float = 0.0  # of the potential: kappa
-    slot_scale: float = 0.0  # potential per point of Shapley value; 0 where the potential does not split
+    # potential per point of Shapley value; 0 where the potential does not split
+    slot_scale: float = 0.0
     op_cost: float = 0.0
-    rent_steps: int = 0  # steps over which live parameters pay the price; 0: fossils pay it once, in the value
+    # steps over which live parameters pay the price; 0: fossils pay it once, in the value
+    rent_steps: int = 0
     components: tuple[str, ...] = CORE_COMPONENTS
 
     def init(self, envs: int, slots: int, device: torch.device | str = "cpu") -> TensorDict:
@@ -133,14 +160,20 @@ class CoreRule:
     def potential(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, Tensor]:
         """Potential after the step; carried where not measured.  -> ([E], measured bool [E])."""
         fresh, measured = self.potential_fn(inputs)
-        return torch.where(measured, self.scale * fresh, get_leaf(ledger, "phi").to(fresh.dtype)), measured
+        return torch.where(
+            measured, self.scale * fresh, get_leaf(ledger, "phi").to(fresh.dtype)
+        ), measured
 
-    def __call__(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
+    def __call__(
+        self, inputs: RewardInputs, ledger: TensorDict
+    ) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
         """One step.  inputs, ledger [E] -> (reward [E], its components {name: [E]}, ledger [E]).
 
-        Promise: the discounted shaping of a segment sums to 0, so it moves no optimum; a rollback pays the penalty and
-        gives back the potential, nothing else; an op that did not take effect is paid like WAIT.
-        Source of the shaping: Ng, Harada and Russell, Policy Invariance under Reward Transformations, 1999.
+        Promise: the discounted shaping of a segment sums to 0, so it moves no optimum; a rollback
+        pays the penalty and gives back the potential, nothing else; an op that did not take effect
+        is paid like WAIT.
+        Source of the shaping: Ng, Harada and Russell, Policy Invariance under Reward
+        Transformations, 1999.
         """
         intact = ~inputs.rolled_back
         before = get_leaf(ledger, "phi").to(inputs.committed_acc.dtype)
@@ -154,10 +187,16 @@ class CoreRule:
             "op_cost": _fee_where(_acted(inputs), self.op_cost, before),
             "governor": _fee_where(inputs.rolled_back, self.governor_penalty, before),
         }
-        return torch.stack([paid[name] for name in self.components]).sum(0), paid, replace_parts(ledger, phi=after)
+        return (
+            torch.stack([paid[name] for name in self.components]).sum(0),
+            paid,
+            replace_parts(ledger, phi=after),
+        )
 
     def _value_and_rent(self, inputs: RewardInputs) -> tuple[Tensor, Tensor]:
-        """Value of a delivered network, and the rent of this step, <= 0: parameters are paid in one of them."""
+        """Value of a delivered network, and the rent of this step, <= 0: parameters are paid in one
+        of them.
+        """
         free = torch.zeros_like(inputs.param_price)
         if not self.rent_steps:
             return network_value(inputs, param_budget=self.terms.param_budget), free
@@ -167,7 +206,9 @@ class CoreRule:
 
 @dataclass(frozen=True, slots=True)
 class AnytimeRule(WithoutPotential):
-    """Every step pays its share of the anytime value: what the network in use is worth in this epoch."""
+    """Every step pays its share of the anytime value: what the network in use is worth in this
+    epoch.
+    """
 
     terms: Terms
     governor_penalty: float
@@ -179,13 +220,17 @@ class AnytimeRule(WithoutPotential):
         del slots
         return TensorDict({}, batch_size=[envs], device=device)
 
-    def __call__(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
+    def __call__(
+        self, inputs: RewardInputs, ledger: TensorDict
+    ) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
         """One step.  inputs, ledger [E] -> (reward [E], its components {name: [E]}, ledger [E]).
 
-        Promise: the rewards of an episode without fees and rollbacks sum to the mean of `epoch_value`; a rollback pays
-        the penalty and nothing else; an op that did not take effect costs nothing.
+        Promise: the rewards of an episode without fees and rollbacks sum to the mean of
+        `epoch_value`; a rollback pays the penalty and nothing else; an op that did not take effect
+        costs nothing.
         """
-        intact, zero = ~inputs.rolled_back, torch.zeros_like(inputs.param_price)
+        intact = ~inputs.rolled_back
+        zero = torch.zeros_like(inputs.param_price)
         steps = self.terms.episode_length
         rent = grown_rent(inputs, param_budget=self.terms.param_budget * steps)
         paid = {
@@ -208,7 +253,9 @@ def _fee_where(due: Tensor, amount: float, like: Tensor) -> Tensor:
 
 
 def build_sparse(spec: RewardSpec, terms: Terms) -> CoreRule:
-    """Value of the delivered network at the horizon, nothing before; no shaping, no cost of ops: the yardstick."""
+    """Value of the delivered network at the horizon, nothing before; no shaping, no cost of ops:
+    the yardstick.
+    """
     return CoreRule(terms, spec.governor_penalty, zero_potential)
 
 
@@ -224,13 +271,17 @@ def build_delta(spec: RewardSpec, terms: Terms) -> CoreRule:
 
 
 def build_value(spec: RewardSpec, terms: Terms) -> CoreRule:
-    """`delta` with the value of the network that would be delivered now as potential: paid when a seed is kept."""
+    """`delta` with the value of the network that would be delivered now as potential: paid when a
+    seed is kept.
+    """
     potential = partial(value_potential, param_budget=terms.param_budget)
     return replace(build_delta(spec, terms), potential_fn=potential, slot_scale=0.0)
 
 
 def build_rent(spec: RewardSpec, terms: Terms) -> CoreRule:
-    """`delta`, but parameters are paid per step while they live, at the same price, not once at the end."""
+    """`delta`, but parameters are paid per step while they live, at the same price, not once at the
+    end.
+    """
     return replace(build_delta(spec, terms), rent_steps=terms.episode_length)
 
 
@@ -240,5 +291,7 @@ def build_loss(spec: RewardSpec, terms: Terms) -> CoreRule:
 
 
 def build_anytime(spec: RewardSpec, terms: Terms) -> AnytimeRule:
-    """Value of the network in use, epoch by epoch: accuracy less the price of all that is grown; no shaping."""
+    """Value of the network in use, epoch by epoch: accuracy less the price of all that is grown; no
+    shaping.
+    """
     return AnytimeRule(terms, spec.governor_penalty, spec.op_cost)

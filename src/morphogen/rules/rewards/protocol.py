@@ -13,13 +13,18 @@ from morphogen.state.measure import RewardInputs
 
 
 class Rule(Protocol):
-    """A reward rule: pure, per env; its ledger, a TensorDict [E], holds what it carries between epochs.
+    """A reward rule: pure, per env; its ledger, a TensorDict [E], holds what it carries between
+    epochs.
 
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> rule = mg.rules.build_rule(mg.RewardSpec(), param_budget=20_000, episode_length=75, gamma=0.995)
-        >>> inputs = mg.rules.archetype_inputs([mg.rules.ARCHETYPES["good"]], dtype=torch.float32)[-1]
+        >>> rule = mg.rules.build_rule(
+        ...     mg.RewardSpec(), param_budget=20_000, episode_length=75, gamma=0.995
+        ... )
+        >>> inputs = mg.rules.archetype_inputs([mg.rules.ARCHETYPES["good"]], dtype=torch.float32)[
+        ...     -1
+        ... ]
         >>> reward, components, ledger = rule(inputs, rule.init(envs=1, slots=3))
         >>> list(components), reward.equal(sum(components.values()))
         (['value', 'shaping', 'rent', 'op_cost', 'governor'], True)
@@ -40,11 +45,17 @@ class Rule(Protocol):
         ...
 
     def potential(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, Tensor]:
-        """Potential after the step, and a flag for a measured one.  inputs, ledger [E] -> (float32 [E], bool [E])."""
+        """Potential after the step, and a flag for a measured one.  inputs, ledger [E] -> (float32
+        [E], bool [E]).
+        """
         ...
 
-    def __call__(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
-        """Pay one step.  inputs, ledger [E] -> (reward float32 [E], its components {name: [E]}, next ledger [E])."""
+    def __call__(
+        self, inputs: RewardInputs, ledger: TensorDict
+    ) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
+        """Pay one step.  inputs, ledger [E] -> (reward float32 [E], its components {name: [E]},
+        next ledger [E]).
+        """
         ...
 
 
@@ -57,8 +68,10 @@ class WithoutPotential:
         >>> import morphogen as mg
         >>> class Accuracy(mg.rules.WithoutPotential):
         ...     components = ("accuracy",)
+        ...
         ...     def init(self, envs, slots, device="cpu"):
         ...         return TensorDict({}, batch_size=[envs], device=device)
+        ...
         ...     def __call__(self, inputs, ledger):
         ...         return inputs.next_val_acc, {"accuracy": inputs.next_val_acc}, ledger
         >>> inputs = mg.rules.archetype_inputs([mg.rules.ARCHETYPES["good"]])[0]
@@ -82,7 +95,9 @@ class Terms:
     Example:
         >>> import morphogen as mg
         >>> build = mg.RULES["rent"]
-        >>> build(mg.RewardSpec(rule="rent"), mg.Terms(param_budget=300, episode_length=8, gamma=0.99)).rent_steps
+        >>> build(
+        ...     mg.RewardSpec(rule="rent"), mg.Terms(param_budget=300, episode_length=8, gamma=0.99)
+        ... ).rent_steps
         8
     """
 
@@ -91,4 +106,5 @@ class Terms:
     gamma: float  # discount of the return, per epoch
 
 
-Builder = Callable[[RewardSpec, Terms], Rule]  # the first line of its docstring says what the rule pays
+# the first line of its docstring says what the rule pays
+Builder = Callable[[RewardSpec, Terms], Rule]

@@ -26,12 +26,13 @@ PaymentFn = Callable[[RewardInputs], Mapping[str, Tensor]]  # inputs [E] -> {com
 def describe_rule(name: str) -> str:
     """Summary of a rule: the first line of its builder's docstring.
 
-    Raises: KeyError for an unknown name, ConfigError for a rule of another package that cannot be used.
+    Raises: KeyError for an unknown name, ConfigError for a rule of another package that cannot be
+    used.
 
     Example:
         >>> import morphogen as mg
-        >>> mg.rules.describe_rule("rent")
-        '`delta`, but parameters are paid per step while they live, at the same price, not once at the end.'
+        >>> mg.rules.describe_rule("rent")  # doctest: +ELLIPSIS
+        '`delta`, but parameters are paid per step while they live, at the same price, ...'
     """
     return (inspect.getdoc(RULES[name]) or "").partition("\n")[0]
 
@@ -49,7 +50,9 @@ def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamm
 
     Example:
         >>> import morphogen as mg
-        >>> rule = mg.rules.build_rule(mg.RewardSpec(rule="delta"), param_budget=300, episode_length=8, gamma=1.0)
+        >>> rule = mg.rules.build_rule(
+        ...     mg.RewardSpec(rule="delta"), param_budget=300, episode_length=8, gamma=1.0
+        ... )
         >>> rule.components
         ('value', 'shaping', 'rent', 'op_cost', 'governor')
         >>> rule.init(envs=2, slots=3)["phi"].tolist()
@@ -61,22 +64,31 @@ def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamm
     terms = Terms(param_budget=param_budget, episode_length=episode_length, gamma=gamma)
     builder = RULES[spec.rule]
     if inspect.isfunction(builder) and len(inspect.signature(builder).parameters) == 1:
-        raise ConfigError("expected the builder of a rule, got a function: wrap it in morphogen.rule_from_function")
+        raise ConfigError(
+            "expected the builder of a rule, got a function: wrap it in "
+            "morphogen.rule_from_function"
+        )
     return builder(spec.fill_defaults(), terms)
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionRule(WithoutPotential):
-    """Reward rule of a plain function, without a ledger; a step that was rolled back pays only the penalty.
+    """Reward rule of a plain function, without a ledger; a step that was rolled back pays only the
+    penalty.
 
     Example:
         >>> import torch
         >>> import morphogen as mg
         >>> build = mg.rule_from_function(lambda inputs: {"accuracy": inputs.next_val_acc / 100})
-        >>> rule = build(mg.RewardSpec(governor_penalty=2.0), mg.Terms(20_000, episode_length=75, gamma=0.995))
+        >>> rule = build(
+        ...     mg.RewardSpec(governor_penalty=2.0),
+        ...     mg.Terms(20_000, episode_length=75, gamma=0.995),
+        ... )
         >>> isinstance(rule, mg.rules.FunctionRule), rule.components
         (True, ('accuracy', 'governor'))
-        >>> inputs = mg.rules.archetype_inputs([mg.rules.ARCHETYPES["good, rolled back"]], dtype=torch.float32)[49]
+        >>> inputs = mg.rules.archetype_inputs(
+        ...     [mg.rules.ARCHETYPES["good, rolled back"]], dtype=torch.float32
+        ... )[49]
         >>> rule(inputs, rule.init(envs=1, slots=3))[0].tolist()
         [-2.0]
     """
@@ -90,12 +102,20 @@ class FunctionRule(WithoutPotential):
         del slots
         return TensorDict({}, batch_size=[envs], device=device)
 
-    def __call__(self, inputs: RewardInputs, ledger: TensorDict) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
-        """Pay one step.  inputs, ledger [E] -> (reward float32 [E], its components {name: [E]}, ledger [E])."""
-        real, lost = inputs.committed_acc, inputs.rolled_back
+    def __call__(
+        self, inputs: RewardInputs, ledger: TensorDict
+    ) -> tuple[Tensor, dict[str, Tensor], TensorDict]:
+        """Pay one step.  inputs, ledger [E] -> (reward float32 [E], its components {name: [E]},
+        ledger [E]).
+        """
+        real = inputs.committed_acc
+        lost = inputs.rolled_back
         parts = {name: part.to(real.dtype) for name, part in self.function(inputs).items()}
         parts[PENALTY_COMPONENT] = torch.full_like(real, -self.governor_penalty)
-        paid = {name: choose(lost == (name == PENALTY_COMPONENT), parts[name], 0.0) for name in self.components}
+        paid = {
+            name: choose(lost == (name == PENALTY_COMPONENT), parts[name], 0.0)
+            for name in self.components
+        }
         return torch.stack(list(paid.values()), dim=-1).sum(-1), paid, ledger
 
 
@@ -103,23 +123,33 @@ def rule_from_function(function: PaymentFn) -> Builder:
     """Return the builder of a rule that pays the components that a function returns.
 
     Args:
-        function: `RewardInputs [E] -> {component: float [E]}`, the same components in every step.  The function must
-            not read values on the host.  The first line of its docstring describes the rule.
+        function: `RewardInputs [E] -> {component: float [E]}`, the same components in every step.
+            The function must not read values on the host.  The first line of its docstring
+            describes the rule.
 
-    Returns: a builder for `RULES.register`, `RewardSpec(rule=...)` and `make(rule=...)`.  The reward is the sum of the
-    components.
-    Raises: ConfigError, when a rule is built, for another result than a dict of a number per env, and for a component
-    `governor`, which is added for rollbacks.
+    Returns: a builder for `RULES.register`, `RewardSpec(rule=...)` and `make(rule=...)`.  The
+    reward is the sum of the components.
+    Raises: ConfigError, when a rule is built, for another result than a dict of a number per env,
+    and for a component `governor`, which is added for rollbacks.
 
     Example:
         >>> import morphogen as mg
         >>> def lean(inputs):
         ...     return {"accuracy": inputs.next_val_acc / 100, "size": -1e-4 * inputs.live_params}
-        >>> build = mg.rule_from_function(lean)  # `mg.RULES.register("lean", build)` gives it a name in a program
-        >>> rule = build(mg.RewardSpec().fill_defaults(), mg.Terms(20_000, episode_length=75, gamma=0.995))
-        >>> inputs = mg.rules.archetype_inputs([mg.rules.ARCHETYPES["good"]])[-1]  # in the last step
+        >>> build = mg.rule_from_function(
+        ...     lean
+        ... )  # `mg.RULES.register("lean", build)` gives it a name in a program
+        >>> rule = build(
+        ...     mg.RewardSpec().fill_defaults(), mg.Terms(20_000, episode_length=75, gamma=0.995)
+        ... )
+        >>> inputs = mg.rules.archetype_inputs([mg.rules.ARCHETYPES["good"]])[
+        ...     -1
+        ... ]  # in the last step
         >>> reward, components, _ = rule(inputs, rule.init(envs=1, slots=3))
-        >>> {name: round(part.item(), 3) for name, part in components.items()}, round(reward.item(), 3)
+        >>> (
+        ...     {name: round(part.item(), 3) for name, part in components.items()},
+        ...     round(reward.item(), 3),
+        ... )
         ({'accuracy': 0.66, 'size': -0.2, 'governor': 0.0}, 0.46)
     """
     return update_wrapper(partial(_build_function_rule, function), function)
@@ -128,24 +158,35 @@ def rule_from_function(function: PaymentFn) -> Builder:
 def component_names(function: PaymentFn, inputs: RewardInputs) -> tuple[str, ...]:
     """Call a function once, and return the names of the components that its rule pays.  inputs [E].
 
-    Raises: ConfigError for another result than a dict of a number per env, and for a component `governor`.
+    Raises: ConfigError for another result than a dict of a number per env, and for a component
+    `governor`.
     """
     parts: Any = function(inputs)
     if not isinstance(parts, Mapping) or not parts:
-        raise ConfigError(f"expected a dict of named parts of the reward, got {show_part(cast(Any, parts))}")
+        raise ConfigError(
+            f"expected a dict of named parts of the reward, got {show_part(cast(Any, parts))}"
+        )
     named = {str(name): part for name, part in cast("Mapping[Any, Any]", parts).items()}
     if PENALTY_COMPONENT in named:
-        raise ConfigError(f"expected components other than {PENALTY_COMPONENT}, which is added for rollbacks")
+        raise ConfigError(
+            f"expected components other than {PENALTY_COMPONENT}, which is added for rollbacks"
+        )
     for name, part in named.items():
         given = f"{part.dtype} {list(part.shape)}" if isinstance(part, Tensor) else show_part(part)
         if not isinstance(part, Tensor) or part.shape != inputs.horizon.shape or part.is_complex():
-            raise ConfigError(f"component {name}: expected a tensor [E], a real number per env, got {given}")
+            raise ConfigError(
+                f"component {name}: expected a tensor [E], a real number per env, got {given}"
+            )
     return (*named, PENALTY_COMPONENT)
 
 
 def _build_function_rule(function: PaymentFn, spec: RewardSpec, terms: Terms) -> FunctionRule:
-    """Build the rule; its components come from a call on the meta device, where a read of a value raises."""
+    """Build the rule; its components come from a call on the meta device, where a read of a value
+    raises.
+    """
     del terms
-    example: Any = archetype_inputs([ARCHETYPES[name] for name in ("wait only", "good")], dtype=torch.float32)[0]
+    example: Any = archetype_inputs(
+        [ARCHETYPES[name] for name in ("wait only", "good")], dtype=torch.float32
+    )[0]
     names = component_names(function, example.to("meta"))
     return FunctionRule(function, governor_penalty=spec.governor_penalty, components=names)

@@ -50,7 +50,8 @@ _SLOT_AXES: dict[type, dict[str, tuple[int, ...]]] = {
 def permute(tree: Any, order: Order, *, axis: int | None = None) -> Any:
     """Permute the slots of a tree: new slot i is the old slot `order[i]`.
 
-    Knows the classes of the package and `Limits`.  Bare tensors are permuted at `axis`; None: unchanged.
+    Knows the classes of the package and `Limits`.  Bare tensors are permuted at `axis`; None:
+    unchanged.
     """
     if isinstance(tree, Limits):
         return dataclasses.replace(tree, enabled=tuple(tree.enabled[i] for i in order))
@@ -75,10 +76,15 @@ def _permute_part(part: Any, order: Order, axis: int | None) -> Any:
     if isinstance(part, _SLOT_CLASSES):
         return _permute_axes(part, order, (1,))
     axes = _SLOT_AXES.get(type(part), {})
-    leaves = {name: _permute_axes(getattr(part, name), order, where) for name, where in axes.items()}
-    if isinstance(part, EnvState | Governor):  # seeds must have one size; their names keep their order
+    leaves = {
+        name: _permute_axes(getattr(part, name), order, where) for name, where in axes.items()
+    }
+    # seeds must have one size; their names keep their order
+    if isinstance(part, EnvState | Governor):
         names = list(part.seeds.keys())
-        leaves["seeds"] = part.seeds.replace({name: part.seeds[names[i]] for name, i in zip(names, order, strict=True)})
+        leaves["seeds"] = part.seeds.replace(
+            {name: part.seeds[names[i]] for name, i in zip(names, order, strict=True)}
+        )
     if isinstance(part, EnvState):
         leaves["governor"] = _permute_part(part.governor, order, axis)
     if isinstance(part, ActionSpec):

@@ -2,15 +2,12 @@
 
 For single cases; laws of all states use the states that `strategies` draws.
 
-    import torch
-    from morphogen.rules.legality import legal
-    from morphogen.testing.builders import scenes
-    from morphogen.vocab.action import Op
-    from morphogen.vocab.stage import Stage
-    slots = scenes.make_slots([[{"stage": Stage.TRAINING, "age": 4}], [{"stage": Stage.TRAINING, "age": 5}]])
-    assert legal(slots, scenes.make_limits(slots))[:, Op.PRUNE, 0].tolist() == [False, True]
-    state = scenes.make_state(slots, accuracy=[40.0, 60.0], epoch=3)
-    assert torch.equal(state.slots.stage, slots.stage)
+    import torch from morphogen.rules.legality import legal from morphogen.testing.builders import
+    scenes from morphogen.vocab.action import Op from morphogen.vocab.stage import Stage slots =
+    scenes.make_slots([[{"stage": Stage.TRAINING, "age": 4}], [{"stage": Stage.TRAINING, "age":
+    5}]]) assert legal(slots, scenes.make_limits(slots))[:, Op.PRUNE, 0].tolist() == [False, True]
+    state = scenes.make_state(slots, accuracy=[40.0, 60.0], epoch=3) assert
+    torch.equal(state.slots.stage, slots.stage)
 """
 
 from collections.abc import Sequence
@@ -34,11 +31,15 @@ BASELINE_LOSS = 2.3
 
 
 def make_slots(rows: Sequence[Sequence[Row]], dtype: torch.dtype = torch.float32) -> Slots:
-    """Build slots from one dict of leaves per env and slot; other leaves have their empty values."""
+    """Build slots from one dict of leaves per env and slot; other leaves have their empty
+    values.
+    """
     leaves = {}
     for name, leaf in SLOT_LEAVES.items():
         values = [[row.get(name, leaf.empty) for row in env] for env in rows]
-        leaves[name] = torch.tensor(values, dtype=dtype if leaf.dtype.is_floating_point else leaf.dtype, device="cpu")
+        leaves[name] = torch.tensor(
+            values, dtype=dtype if leaf.dtype.is_floating_point else leaf.dtype, device="cpu"
+        )
     return Slots(**leaves, batch_size=[len(rows)])
 
 
@@ -50,8 +51,15 @@ def make_slot(**leaves: float | int | bool) -> Slots:
 def slots_by_stage(
     stages: Sequence[Sequence[Stage]], alphas: Sequence[Sequence[float]] | None = None, **leaves
 ) -> Slots:
-    """Build slots from stages, one row per env; alpha is 1 in blended slots by default; `leaves` [E, S] by name."""
-    slots = make_slots([[{"stage": int(stage), "alpha": float(stage in BLENDED)} for stage in env] for env in stages])
+    """Build slots from stages, one row per env; alpha is 1 in blended slots by default; `leaves`
+    [E, S] by name.
+    """
+    slots = make_slots(
+        [
+            [{"stage": int(stage), "alpha": float(stage in BLENDED)} for stage in env]
+            for env in stages
+        ]
+    )
     columns = leaves if alphas is None else {"alpha": alphas, **leaves}
     return slots.replace(**{name: _as_leaf(value) for name, value in columns.items()})
 
@@ -59,7 +67,9 @@ def slots_by_stage(
 def make_sizes(envs: int, slots: int, *, window: int = 20) -> schema.Sizes:
     """Sizes of a minimal state: three host parameters, two per seed."""
     names = tuple(f"r0c{i}" for i in range(slots))
-    return schema.Sizes(envs, names, host_params=3, seed_params=(2,) * slots, window=window, classes=CLASSES)
+    return schema.Sizes(
+        envs, names, host_params=3, seed_params=(2,) * slots, window=window, classes=CLASSES
+    )
 
 
 def make_state(
@@ -72,10 +82,14 @@ def make_state(
     phi: float = 0.0,
     price: float = 0.1,
 ) -> EnvState:
-    """Build envs around slots, with two distinct parameters per seed; `phi`: ledger of the core reward rules."""
+    """Build envs around slots, with two distinct parameters per seed; `phi`: ledger of the core
+    reward rules.
+    """
     envs, count = slots.stage.shape
     ledger = TensorDict({"phi": _full(envs, phi)}, batch_size=[envs])
-    state = schema.empty_state(make_sizes(envs, count, window=window), rng.env_keys(7, 0, envs), ledger)
+    state = schema.empty_state(
+        make_sizes(envs, count, window=window), rng.env_keys(7, 0, envs), ledger
+    )
     valid = torch.full((envs,), measured, device="cpu")
     known = torch.as_tensor(accuracy, dtype=torch.float32, device="cpu").expand(envs)
     rows = {name: make_seed_rows(envs, 1.0 + s) for s, name in enumerate(state.seeds.keys())}
@@ -83,7 +97,9 @@ def make_state(
     filled = (slots.stage >= OCCUPIED[0]) & (slots.stage <= OCCUPIED[-1])
     return state.replace(
         slots=slots,
-        signals=state.signals.replace(val_acc=known * valid, val_loss=valid.float(), measured=valid),
+        signals=state.signals.replace(
+            val_acc=known * valid, val_loss=valid.float(), measured=valid
+        ),
         seeds=zero_empty_slots(seeds, filled),
         host=state.host.replace(
             params=torch.arange(3 * envs, dtype=torch.float32, device="cpu").view(envs, 3) + 1,
@@ -103,14 +119,18 @@ def _full(envs: int, value: float) -> Tensor:
 
 
 def _as_leaf(value: Any) -> Tensor:
-    """Return numbers as a leaf of a state, with float32 for Python's floats; a tensor stays as it is."""
+    """Return numbers as a leaf of a state, with float32 for Python's floats; a tensor stays as it
+    is.
+    """
     leaf = torch.as_tensor(value, device="cpu")
     return leaf.to(torch.float32) if leaf.is_floating_point() and leaf is not value else leaf
 
 
 def make_seed_rows(envs: int, value: float) -> TensorDict:
     """Build parameters and momentum of the seeds in one slot, distinct in every env."""
-    row = value + 10.0 * torch.arange(envs, dtype=torch.float32, device="cpu")[:, None].expand(envs, 2)
+    row = value + 10.0 * torch.arange(envs, dtype=torch.float32, device="cpu")[:, None].expand(
+        envs, 2
+    )
     return TensorDict({"params": row.clone(), "momentum": -row}, batch_size=[envs])
 
 
@@ -122,16 +142,22 @@ def make_limits(slots: Slots, **fields: Any) -> Limits:
 def advance_counters(slots: Slots) -> Slots:
     """Advance the counters as the end of an epoch does."""
     held = (slots.stage >= OCCUPIED[0]) & (slots.stage <= OCCUPIED[-1])
-    return slots.replace(epochs_in_stage=slots.epochs_in_stage + (slots.stage != Stage.DORMANT), age=slots.age + held)
+    return slots.replace(
+        epochs_in_stage=slots.epochs_in_stage + (slots.stage != Stage.DORMANT), age=slots.age + held
+    )
 
 
-def make_validation(loss: Sequence[float] | Tensor, accuracy: Sequence[float], *, columns: int = 1) -> Validation:
+def make_validation(
+    loss: Sequence[float] | Tensor, accuracy: Sequence[float], *, columns: int = 1
+) -> Validation:
     """Build a validation of envs in which only coalition 0 was evaluated."""
     envs = len(accuracy)
     first = torch.arange(columns, device="cpu").expand(envs, columns) == 0
     return Validation(
         loss=torch.as_tensor(loss, dtype=torch.float32, device="cpu"),
-        accuracy=torch.where(first, torch.tensor(accuracy, dtype=torch.float32, device="cpu")[:, None], 0.0),
+        accuracy=torch.where(
+            first, torch.tensor(accuracy, dtype=torch.float32, device="cpu")[:, None], 0.0
+        ),
         coalition=torch.zeros(envs, columns, dtype=torch.int64, device="cpu"),
         evaluated=first.clone(),
         batch_size=[envs],
@@ -139,9 +165,13 @@ def make_validation(loss: Sequence[float] | Tensor, accuracy: Sequence[float], *
 
 
 def make_train_metrics(skipped: Sequence[int], overflowed: Sequence[int] = ()) -> TrainMetrics:
-    """Build training metrics from the numbers of skipped minibatches of each env; default: none overflowed."""
+    """Build training metrics from the numbers of skipped minibatches of each env; default: none
+    overflowed.
+    """
     envs = len(skipped)
-    leaves: dict[str, Any] = {name: _full(envs, 0.0) for name in ("loss", "accuracy", "host_gradient_norm")}
+    leaves: dict[str, Any] = {
+        name: _full(envs, 0.0) for name in ("loss", "accuracy", "host_gradient_norm")
+    }
     yes = torch.ones(envs, dtype=torch.bool, device="cpu")
     leaves |= {
         "skipped": torch.tensor(skipped, device="cpu"),
@@ -152,7 +182,12 @@ def make_train_metrics(skipped: Sequence[int], overflowed: Sequence[int] = ()) -
 
 
 def make_attribution(
-    accuracy: Sequence[float], *, clean=None, contribution=None, slots: int = 3, measured: bool = True
+    accuracy: Sequence[float],
+    *,
+    clean=None,
+    contribution=None,
+    slots: int = 3,
+    measured: bool = True,
 ) -> Attribution:
     """Build an attribution of envs without fossils; default: no contributions."""
     val = _as_leaf(accuracy)
@@ -181,7 +216,14 @@ def make_attribution(
     )
 
 
-_COUNTERS = ("epochs_in_stage", "previous_epochs_in_stage", "age", "alpha_steps", "alpha_done", "since_measured")
+_COUNTERS = (
+    "epochs_in_stage",
+    "previous_epochs_in_stage",
+    "age",
+    "alpha_steps",
+    "alpha_done",
+    "since_measured",
+)
 _ZERO_UNLESS = {  # flag -> values that are 0 without it
     "gradient_valid": ("gradient_norm", "gradient_health", "vanishing", "exploding"),
     "gradient_ratio_valid": ("gradient_ratio",),
@@ -216,7 +258,9 @@ def broken_invariants(slots: Slots) -> list[str]:
         "contributions of blended seeds only": blends | held | ~slots.contribution_valid,
     }
     for name, leaf in SLOT_LEAVES.items():
-        invariants[f"empty slots with an empty {name}"] = (getattr(slots, name) == leaf.empty) | ~empty
+        invariants[f"empty slots with an empty {name}"] = (
+            getattr(slots, name) == leaf.empty
+        ) | ~empty
     for flag, name in ((flag, name) for flag, names in _ZERO_UNLESS.items() for name in names):
         invariants[f"{name} 0 unless {flag}"] = (getattr(slots, name) == 0) | getattr(slots, flag)
     return [name for name, holds in invariants.items() if not bool(holds.all())]

@@ -42,16 +42,22 @@ HOST_PARAMS = 1000
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSpec:
-    """Constants of an episode; quick gates by default, so that short episodes hold whole lifecycles."""
+    """Constants of an episode; quick gates by default, so that short episodes hold whole
+    lifecycles.
+    """
 
     length: int = 8
     every: int = 1
     limits: Limits | None = None  # None: all slots enabled, limits of the lifecycle
     target_loss: float = 0.3
     lifecycle: LifecycleSpec = field(
-        default_factory=lambda: LifecycleSpec(min_training_epochs=1, min_prune_age=1, embargo_epochs=1)
+        default_factory=lambda: LifecycleSpec(
+            min_training_epochs=1, min_prune_age=1, embargo_epochs=1
+        )
     )
-    governor: GovernorSpec = field(default_factory=lambda: GovernorSpec(min_samples=2, window=4, snapshot_every=2))
+    governor: GovernorSpec = field(
+        default_factory=lambda: GovernorSpec(min_samples=2, window=4, snapshot_every=2)
+    )
 
     def build_limits(self, slots: Slots) -> Limits:
         """Return the limits of the episode."""
@@ -67,12 +73,15 @@ class SyntheticMeasurements:
     """Synthetic measurements of one epoch."""
 
     loss: Tensor  # float32 [E], nats; a non-finite loss causes a rollback
-    coalition_accuracy: Tensor  # float32 [E, 2^S], points of coalition m; bit s of m: the seed in slot s
+    # float32 [E, 2^S], points of coalition m; bit s of m: the seed in slot s
+    coalition_accuracy: Tensor
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SyntheticEpoch:
-    """One epoch: state before, action, measurements, outcome, state after, inputs of a reward rule."""
+    """One epoch: state before, action, measurements, outcome, state after, inputs of a reward
+    rule.
+    """
 
     terms: EpisodeSpec
     before: EnvState
@@ -85,7 +94,10 @@ class SyntheticEpoch:
 
     def __repr__(self) -> str:
         stages = f"stage {self.before.slots.stage.tolist()} -> {self.after.slots.stage.tolist()}"
-        return f"SyntheticEpoch(action {self.action.tolist()}, loss {self.measurements.loss.tolist()}, {stages})"
+        return (
+            f"SyntheticEpoch(action {self.action.tolist()}, loss "
+            f"{self.measurements.loss.tolist()}, {stages})"
+        )
 
 
 def begin_episode(slots: Slots, terms: EpisodeSpec | None = None) -> EnvState:
@@ -97,7 +109,9 @@ def begin_episode(slots: Slots, terms: EpisodeSpec | None = None) -> EnvState:
 def run_steps(
     now: EnvState, action: Tensor, measurements: SyntheticMeasurements, terms: EpisodeSpec
 ) -> tuple[EnvState, ActionOutcome, Attribution, GovernorReport, Validation]:
-    """Run an epoch up to its reward -> the arguments of `steps.score_step`.  All [E]; action int64 [E, 8]."""
+    """Run an epoch up to its reward -> the arguments of `steps.score_step`.  All [E]; action int64
+    [E, 8].
+    """
     spec = decode(action, now.slots, terms.build_limits(now.slots))
     acted, outcome = apply_action(now, spec, lifecycle=terms.lifecycle)
     ticked, _ = tick(acted, lifecycle=terms.lifecycle)
@@ -125,15 +139,22 @@ def reward_context(now: EnvState, governed: EnvState, terms: EpisodeSpec) -> dic
 
 
 def run_epoch(
-    now: EnvState, action: Tensor, measurements: SyntheticMeasurements, terms: EpisodeSpec | None = None
+    now: EnvState,
+    action: Tensor,
+    measurements: SyntheticMeasurements,
+    terms: EpisodeSpec | None = None,
 ) -> SyntheticEpoch:
-    """Run an epoch of an action and synthetic measurements.  All [E]; action int64 [E, 8] -> SyntheticEpoch."""
+    """Run an epoch of an action and synthetic measurements.  All [E]; action int64 [E, 8] ->
+    SyntheticEpoch.
+    """
     terms = terms or EpisodeSpec()
     masks = action_masks(now.slots, terms.build_limits(now.slots))
     state, outcome, attribution, report, validation = run_steps(now, action, measurements, terms)
     context = reward_context(now, state, terms)
     inputs = reward_inputs(state, outcome, attribution, report, validation, **context)
-    return SyntheticEpoch(terms, now, masks, action, measurements, outcome, close_epoch(state), inputs)
+    return SyntheticEpoch(
+        terms, now, masks, action, measurements, outcome, close_epoch(state), inputs
+    )
 
 
 def _train_slots(slots: Slots) -> Slots:
@@ -144,11 +165,17 @@ def _train_slots(slots: Slots) -> Slots:
         **dict.fromkeys(("gradient_valid", "gradient_ratio_valid"), True),
         **dict.fromkeys(("exploding", "vanishing"), False),
     }
-    return slots.replace(**{name: torch.where(runs, value, slots.get(name)) for name, value in healthy.items()})
+    return slots.replace(
+        **{name: torch.where(runs, value, slots.get(name)) for name, value in healthy.items()}
+    )
 
 
-def synthetic_validation(now: EnvState, measurements: SyntheticMeasurements, terms: EpisodeSpec) -> Validation:
-    """Look up the synthetic accuracies of the requested coalitions.  now [E] after `tick` -> Validation [E]."""
+def synthetic_validation(
+    now: EnvState, measurements: SyntheticMeasurements, terms: EpisodeSpec
+) -> Validation:
+    """Look up the synthetic accuracies of the requested coalitions.  now [E] after `tick` ->
+    Validation [E].
+    """
     envs, count = now.slots.stage.shape
     full = is_measured_epoch(now.clock.epoch, every=terms.every, episode_length=terms.length)
     orders = (
@@ -159,5 +186,9 @@ def synthetic_validation(now: EnvState, measurements: SyntheticMeasurements, ter
     coalition, evaluated = coalitions(now.slots, orders, pairs=PAIRS, full=full)
     accuracy = torch.where(evaluated, measurements.coalition_accuracy.gather(1, coalition), 0.0)
     return Validation(
-        loss=measurements.loss, accuracy=accuracy, coalition=coalition, evaluated=evaluated, batch_size=[envs]
+        loss=measurements.loss,
+        accuracy=accuracy,
+        coalition=coalition,
+        evaluated=evaluated,
+        batch_size=[envs],
     )

@@ -1,6 +1,7 @@
 """Trees of tensors: leaves by name, equality, single envs.
 
-A tree is a tensor, a TensorDict or TensorClass, or a tuple, list or dict of trees; other values are ignored.
+A tree is a tensor, a TensorDict or TensorClass, or a tuple, list or dict of trees; other values are
+ignored.
 
     from morphogen.testing.builders import scenes, tree_equality
     slots = scenes.make_slots([[{"stage": 4, "alpha": 0.5}], [{}]])
@@ -18,7 +19,8 @@ from torch import Tensor
 
 from morphogen.state.schema import PARTS
 
-_EMPTY = {leaf.name: leaf.empty for part in PARTS.values() for leaf in part}  # of the leaves of a state
+# of the leaves of a state
+_EMPTY = {leaf.name: leaf.empty for part in PARTS.values() for leaf in part}
 
 
 def leaves(tree: Any, path: str = "") -> dict[str, Tensor]:
@@ -26,7 +28,10 @@ def leaves(tree: Any, path: str = "") -> dict[str, Tensor]:
     if isinstance(tree, Tensor):
         return {path: tree}
     if is_tensor_collection(tree):
-        parts: dict = {".".join((key,) if isinstance(key, str) else key): leaf for key, leaf in tree.items(True, True)}
+        parts: dict = {
+            ".".join((key,) if isinstance(key, str) else key): leaf
+            for key, leaf in tree.items(True, True)
+        }
     elif isinstance(tree, Mapping):
         parts = dict(tree)
     elif isinstance(tree, Sequence) and not isinstance(tree, str):
@@ -71,14 +76,18 @@ def cast_tree(tree: Any, dtype: torch.dtype) -> Any:
 
 
 def tree_form(tree: Any) -> tuple[Any, ...]:
-    """Return shapes and dtypes of the leaves, and the plain values: all that a run may depend on without reads."""
+    """Return shapes and dtypes of the leaves, and the plain values: all that a run may depend on
+    without reads.
+    """
     shapes = tuple((path, leaf.dtype, tuple(leaf.shape)) for path, leaf in leaves(tree).items())
     plain = [part for part in tree if not leaves(part)] if isinstance(tree, tuple) else []
     return shapes, tuple(repr(part) for part in plain)
 
 
 def env_count(tree: Any, axis: int = 0) -> int:
-    """Return the number of envs of the first part with an env axis, or 0; `axis`: of envs in bare tensors."""
+    """Return the number of envs of the first part with an env axis, or 0; `axis`: of envs in bare
+    tensors.
+    """
     parts: list[Any] = []
     map_tree(tree, parts.append)
     leads = (part.batch_size if is_tensor_collection(part) else part.shape[axis:] for part in parts)
@@ -97,7 +106,9 @@ def select_env(tree: Any, env: int, *, count: int, axis: int = 0) -> Any:
 
 
 def tensors_equal(x: Tensor, y: Tensor, tolerance: float = 0.0) -> bool:
-    """Compare dtype, shape and values, NaN equal to itself; `tolerance`: of reals, times 1 + |y|."""
+    """Compare dtype, shape and values, NaN equal to itself; `tolerance`: of reals, times 1 +
+    |y|.
+    """
     if x.dtype != y.dtype or x.shape != y.shape:
         return False
     if not x.is_floating_point():
@@ -124,7 +135,9 @@ def assert_trees_equal(a: Any, b: Any) -> None:
     """Fail with the first leaf by which two trees differ."""
     left = leaves(a)
     right = leaves(b)
-    assert left.keys() == right.keys(), f"leaves of only one tree: {sorted(left.keys() ^ right.keys())}"
+    assert left.keys() == right.keys(), (
+        f"leaves of only one tree: {sorted(left.keys() ^ right.keys())}"
+    )
     for path in sorted(differing_leaves(a, b)):
         assert tensors_equal(left[path], right[path]), f"{path}: {left[path]} is not {right[path]}"
 

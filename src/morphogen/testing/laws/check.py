@@ -24,22 +24,31 @@ from morphogen.testing.strategies import reward_episodes, slot_states, trajector
 from morphogen.vocab.limits import Limits
 
 _STEP_CHECKS: dict[str, Callable[[Subject, Any], str]] = {
-    law.__name__: law for law in (step.accepts, step.host, step.writes, step.repeats, step.neighbours, step.kinds)
+    law.__name__: law
+    for law in (step.accepts, step.host, step.writes, step.repeats, step.neighbours, step.kinds)
 }
 _REWARD_CHECKS: dict[str, Callable[[RewardSubject, Any], str]] = {
-    law.__name__: law for law in (reward.shapes, reward.finite, reward.sums, reward.slots, reward.unexecuted)
+    law.__name__: law
+    for law in (reward.shapes, reward.finite, reward.sums, reward.slots, reward.unexecuted)
 }
-_MASK_CHECKS: dict[str, Callable[[Subject, Any], str]] = {law.__name__: law for law in (mask.shapes, mask.choice)}
+_MASK_CHECKS: dict[str, Callable[[Subject, Any], str]] = {
+    law.__name__: law for law in (mask.shapes, mask.choice)
+}
 # name -> what holds
 STEP_LAWS = {
     name: (law.__doc__ or "").strip()
     for name, law in {**_STEP_CHECKS, "slots": step.slots, "graph": check_one_graph}.items()
 }
-REWARD_LAWS = {name: STEP_LAWS[name] for name in ("accepts", "host", "writes", "repeats", "neighbours", "graph")} | {
+REWARD_LAWS = {
+    name: STEP_LAWS[name]
+    for name in ("accepts", "host", "writes", "repeats", "neighbours", "graph")
+} | {
     law.__name__: (law.__doc__ or "").strip()
     for law in (*_REWARD_CHECKS.values(), reward.heads, reward.telescopes, reward.within_bounds)
 }
-MASK_LAWS = {law.__name__: (law.__doc__ or "").strip() for law in (*_MASK_CHECKS.values(), mask.legal)}
+MASK_LAWS = {
+    law.__name__: (law.__doc__ or "").strip() for law in (*_MASK_CHECKS.values(), mask.legal)
+}
 HEADS_EXAMPLES = 10  # of the law `heads`, which runs complete epochs
 MAX_SHRINKS = 500
 BACKEND = "aot_eager"
@@ -67,7 +76,8 @@ def check_step(
         skip: names of laws that are not checked.
         backend: of `torch.compile`.
         laws: further laws, by name.
-        options: fields of `Subject`, such as `name`, `tolerance` (0: bit for bit), `env_axis`, `slot_axis`.
+        options: fields of `Subject`, such as `name`, `tolerance` (0: bit for bit), `env_axis`,
+        `slot_axis`.
 
     Example:
         >>> import morphogen as mg
@@ -83,9 +93,16 @@ def check_step(
     """
     fields: dict[str, Any] = {"name": callable_name(function), **options}
     subject = Subject(function, **fields)
-    checks = {"accepts": step.accepts, **laws, **_STEP_CHECKS, **({"slots": step.slots} if slots else {})}
+    checks = {
+        "accepts": step.accepts,
+        **laws,
+        **_STEP_CHECKS,
+        **({"slots": step.slots} if slots else {}),
+    }
     bound = {name: functools.partial(law, subject) for name, law in checks.items()}
-    drawn = check_laws(subject.name, _drop_skipped(bound, skip), states, count=examples, shrinks=shrinks)
+    drawn = check_laws(
+        subject.name, _drop_skipped(bound, skip), states, count=examples, shrinks=shrinks
+    )
     if "graph" not in skip:
         check_one_graph(subject, drawn, backend=backend)
 
@@ -112,12 +129,14 @@ def check_rule(function: Callable[..., Any], states: SearchStrategy[Any], **opti
 
 
 def check_mask(function: Mask, *, limits: Limits | None = None, **options: Any) -> None:
-    """Check a mask of your own: a rule that allows legal choices alone, and at least one in every env.
+    """Check a mask of your own: a rule that allows legal choices alone, and at least one in every
+    env.
 
     Args:
         function: slots [E] -> bool [E, 6, S], True = allowed.
         limits: on the actions, such as `env.limits`; None: of two slots without further limits.
-        options: as in `check_step`, such as `examples`; `slots=True` checks that the order of slots decides nothing.
+        options: as in `check_step`, such as `examples`; `slots=True` checks that the order of slots
+        decides nothing.
 
     Raises: BrokenLaw for the first violation of `STEP_LAWS` or `MASK_LAWS`.
 
@@ -154,10 +173,12 @@ def check_reward(
     backend: str = BACKEND,
     **options: Any,
 ) -> None:
-    """Check a reward rule against the laws of `REWARD_LAWS`.  Raises BrokenLaw for the first violation.
+    """Check a reward rule against the laws of `REWARD_LAWS`.  Raises BrokenLaw for the first
+    violation.
 
     Args:
-        rule: as in `rules.rewards.protocol`, or a function `RewardInputs [E] -> {component: float [E]}`.
+        rule: as in `rules.rewards.protocol`, or a function `RewardInputs [E] -> {component: float
+        [E]}`.
         gamma: also check that `component` telescopes under this discount.
         bounds: also check that every reward lies between two numbers.
         slots: number of slots of an env.
@@ -167,7 +188,9 @@ def check_reward(
     Example:
         >>> import morphogen as mg
         >>> from morphogen.testing import laws
-        >>> def naive(inputs):  # a reward of your own that reads an accuracy without its flag `committed_valid`
+        >>> def naive(
+        ...     inputs,
+        ... ):  # a reward of your own that reads an accuracy without its flag `committed_valid`
         ...     return {"gain": inputs.committed_acc / 100}
         >>> try:
         ...     laws.check_reward(naive, examples=3)
@@ -182,26 +205,49 @@ def check_reward(
     laws |= {name: functools.partial(law, payer) for name, law in _REWARD_CHECKS.items()}
     if gamma is not None:
         if component not in rule.components:
-            raise ConfigError(f"component: expected one of {', '.join(rule.components)}, got {component!r}")
-        laws["telescopes"] = functools.partial(reward.telescopes, payer, gamma=gamma, component=component)
+            raise ConfigError(
+                f"component: expected one of {', '.join(rule.components)}, got {component!r}"
+            )
+        laws["telescopes"] = functools.partial(
+            reward.telescopes, payer, gamma=gamma, component=component
+        )
     if bounds is not None:
-        laws["within_bounds"] = functools.partial(reward.within_bounds, payer, low=bounds[0], high=bounds[1])
+        laws["within_bounds"] = functools.partial(
+            reward.within_bounds, payer, low=bounds[0], high=bounds[1]
+        )
     drawn = reward_episodes(max_steps=3, slots=slots)
-    episodes = check_laws(payer.name, _drop_skipped(laws, skip), drawn, count=examples, shrinks=shrinks)
+    episodes = check_laws(
+        payer.name, _drop_skipped(laws, skip), drawn, count=examples, shrinks=shrinks
+    )
     played = _drop_skipped({"heads": functools.partial(reward.heads, payer)}, skip)
     count = examples or HEADS_EXAMPLES
-    check_laws(payer.name, played, trajectories(max_steps=3), count=min(HEADS_EXAMPLES, count), shrinks=shrinks)
+    check_laws(
+        payer.name,
+        played,
+        trajectories(max_steps=3),
+        count=min(HEADS_EXAMPLES, count),
+        shrinks=shrinks,
+    )
     if "graph" not in skip:
-        pairs = [pair for episode in episodes for pair in payer.rule_args(cast_tree(episode, torch.float32))]
+        pairs = [
+            pair
+            for episode in episodes
+            for pair in payer.rule_args(cast_tree(episode, torch.float32))
+        ]
         check_one_graph(Subject(payer.call, payer.name), pairs, backend=backend)
 
 
 def _as_rule(rule: Rule | PaymentFn) -> Rule:
-    """Return the rule of a function.  Raises BrokenLaw for a function that pays no number per env."""
+    """Return the rule of a function.  Raises BrokenLaw for a function that pays no number per
+    env.
+    """
     if hasattr(rule, "components"):
         return cast(Rule, rule)
-    function = cast(PaymentFn, getattr(rule, "__wrapped__", rule))  # of a builder of `rule_from_function`
-    example = archetype_inputs([ARCHETYPES[name] for name in ("wait only", "good")], dtype=torch.float32)[0]
+    # of a builder of `rule_from_function`
+    function = cast(PaymentFn, getattr(rule, "__wrapped__", rule))
+    example = archetype_inputs(
+        [ARCHETYPES[name] for name in ("wait only", "good")], dtype=torch.float32
+    )[0]
     try:
         names = component_names(function, cast(RewardInputs, example))
     except ConfigError as error:

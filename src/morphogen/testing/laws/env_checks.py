@@ -1,4 +1,6 @@
-"""Checks of environments against the promises about their worlds, and about what a policy is shown."""
+"""Checks of environments against the promises about their worlds, and about what a policy is
+shown.
+"""
 
 from collections.abc import Callable, Collection
 from typing import Any, cast
@@ -21,13 +23,16 @@ _EPOCHS = 2  # of random actions before the envs are observed
 
 
 def check_observation(env: Environment, hidden: Collection[str] | None = None) -> None:
-    """Check that envs which differ only in hidden parameters or in the regime of their worlds look alike, bit for bit.
+    """Check that envs which differ only in hidden parameters or in the regime of their worlds look
+    alike, bit for bit.
 
     Args:
         env: of `make`; it is reset, and grows for two epochs under random actions.
-        hidden: names of the parameters; None: those that `observe.instance` of the env does not name.
+        hidden: names of the parameters; None: those that `observe.instance` of the env does not
+        name.
 
-    Raises: BrokenLaw for the first difference in features or masks, ConfigError for an unknown name.
+    Raises: BrokenLaw for the first difference in features or masks, ConfigError for an unknown
+    name.
 
     Example:
         >>> import morphogen as mg
@@ -43,12 +48,17 @@ def check_observation(env: Environment, hidden: Collection[str] | None = None) -
     names = tuple(name for name in INSTANCE_PARAMETERS if name not in env.spec.observe.instance)
     names = names if hidden is None else tuple(hidden)
     if unknown := [name for name in names if name not in INSTANCE_PARAMETERS]:
-        raise ConfigError(f"hidden: expected names out of {', '.join(INSTANCE_PARAMETERS)}, got {unknown[0]!r}")
+        raise ConfigError(
+            f"hidden: expected names out of {', '.join(INSTANCE_PARAMETERS)}, got {unknown[0]!r}"
+        )
     state, seen = env.reset()
     for _ in range(_EPOCHS):
         state, step = env.step(state, actions.random(env, state, seen))
         seen = step.seen
-    derived = {name: [leaf for leaf, sources in INSTANCE_SOURCES.items() if name in sources] for name in names}
+    derived = {
+        name: [leaf for leaf, sources in INSTANCE_SOURCES.items() if name in sources]
+        for name in names
+    }
     for name, leaves in {**derived, "the regime": ["regime", "view_code"]}.items():
         other = env.observe(_with_other(state, leaves))
         if place := _first_difference(seen, other):
@@ -56,11 +66,12 @@ def check_observation(env: Environment, hidden: Collection[str] | None = None) -
 
 
 def check_worlds(env: Environment) -> None:
-    """Check that worlds and regimes are the same whatever is done in them, alone and in sibling worlds, bit for bit.
+    """Check that worlds and regimes are the same whatever is done in them, alone and in sibling
+    worlds, bit for bit.
 
     Args:
-        env: of `make`; an episode of it is played with WAIT, one with random actions, one by its last env alone, and
-            one by siblings.
+        env: of `make`; an episode of it is played with WAIT, one with random actions, one by its
+            last env alone, and one by siblings.
 
     Raises: BrokenLaw for the first difference in an instance or a regime.
 
@@ -72,17 +83,25 @@ def check_worlds(env: Environment) -> None:
     keys, tasks, _ = env.host_keys
     expected = _instances(env, _wait)
     _check_same_worlds(expected, _instances(env, actions.random), "after random actions")
-    with open_environment(env.setup, envs=rng.sibling_keys(keys, 1), tasks=tasks, split=env.split) as siblings:
+    with open_environment(
+        env.setup, envs=rng.sibling_keys(keys, 1), tasks=tasks, split=env.split
+    ) as siblings:
         _check_same_worlds(expected, _instances(siblings, _wait), "in sibling worlds")
     with open_environment(env.setup, envs=keys[-1:], tasks=tasks[-1:], split=env.split) as last:
-        _check_same_worlds([_last(instance) for instance in expected], _instances(last, _wait), "of the last env alone")
+        _check_same_worlds(
+            [_last(instance) for instance in expected],
+            _instances(last, _wait),
+            "of the last env alone",
+        )
 
 
 def _wait(env: Environment, state: EnvState, seen: PolicyInputs) -> Any:
     return actions.wait(env)
 
 
-def _instances(env: Environment, choose: Callable[[Environment, EnvState, PolicyInputs], Any]) -> list[Instance]:
+def _instances(
+    env: Environment, choose: Callable[[Environment, EnvState, PolicyInputs], Any]
+) -> list[Instance]:
     """Instances of all epochs of an episode, the last one after its end."""
     state, seen = env.reset()
     found = [state.instance]
@@ -101,12 +120,16 @@ def _check_same_worlds(expected: list[Instance], found: list[Instance], label: s
     for epoch, (one, other) in enumerate(zip(expected, found, strict=True)):
         for name, leaf in one.items():
             if not torch.equal(leaf, getattr(other, name)):
-                raise BrokenLaw("same_world", f"instance.{name} of epoch {epoch} is another one {label}")
+                raise BrokenLaw(
+                    "same_world", f"instance.{name} of epoch {epoch} is another one {label}"
+                )
 
 
 def _with_other(state: EnvState, leaves: Collection[str]) -> EnvState:
     """The envs with other values of some leaves of the instance."""
-    return replace(state, instance=replace(state.instance, **{name: _other(state, name) for name in leaves}))
+    return replace(
+        state, instance=replace(state.instance, **{name: _other(state, name) for name in leaves})
+    )
 
 
 def _other(state: EnvState, leaf: str) -> Tensor:

@@ -33,7 +33,9 @@ def tiny_environment(slots: Sequence[str] = ("r0c0", "r1c0")) -> Environment:
 
 
 def play_rollout(env: Environment, policy: NetworkPolicy, params: TensorDict) -> TensorDict:
-    """Play an episode and return its rows [T, E]; every env starts a new segment in the middle of it."""
+    """Play an episode and return its rows [T, E]; every env starts a new segment in the middle of
+    it.
+    """
     rollout = Rollout(env.horizon, envs=env.envs, slots=len(env.net.slots))
     state, seen = env.reset()
     hidden = policy.initial_hidden(env.envs)
@@ -84,7 +86,9 @@ class NetworkSubject:
         return ActArgs(self.start(), seen.observation, seen.masks, hidden, drawn)
 
     def run(self, *args: Any) -> tuple[Tensor, TensorDict]:
-        """Return the value [E] and the memory after an action; the action may flip on a rounding error."""
+        """Return the value [E] and the memory after an action; the action may flip on a rounding
+        error.
+        """
         out: ActOutput = self.policy.act(*args)
         return out.value, out.hidden
 
@@ -102,17 +106,28 @@ def has_value_layer(subject: NetworkSubject) -> str:
     layer = network.value_layer
     missing = [name for name in (f"{layer}.weight", f"{layer}.bias") if name not in params]
     if missing:
-        return f"value_layer: expected {', '.join(missing)} among the parameters, got {', '.join(params)}"
+        return (
+            f"value_layer: expected {', '.join(missing)} among the parameters, got "
+            f"{', '.join(params)}"
+        )
     other = [name for name, leaf in params.items() if leaf.dtype != torch.float32]
-    return f"parameters: expected torch.float32, got {params[other[0]].dtype} for {other[0]}" if other else ""
+    return (
+        f"parameters: expected torch.float32, got {params[other[0]].dtype} for {other[0]}"
+        if other
+        else ""
+    )
 
 
 def takes_any_slots(subject: NetworkSubject) -> str:
     """It acts with one slot and with several, and its values are finite."""
     for slots in (("r0c0",), ("r0c0", "r1c0"), ("r0c0", "r0c1", "r1c0")):
         out = subject.policy.act(*replace(subject, env=tiny_environment(slots)).act_args())
-        if out.action.shape != (ENVS, 8) or not (out.value.isfinite().all() and out.log_prob.isfinite().all()):
-            return f"expected finite outputs with {len(slots)} slots, got value {out.value.tolist()}"
+        if out.action.shape != (ENVS, 8) or not (
+            out.value.isfinite().all() and out.log_prob.isfinite().all()
+        ):
+            return (
+                f"expected finite outputs with {len(slots)} slots, got value {out.value.tolist()}"
+            )
     return ""
 
 
@@ -121,12 +136,18 @@ def unrolls_like_steps(subject: NetworkSubject) -> str:
     params = subject.start()
     rollout = play_rollout(subject.env, subject.policy, params)
     scores = subject.policy.evaluate(params, rollout)
-    gaps = {name: float((getattr(scores, name) - rollout[name]).abs().max()) for name in ("log_prob", "value")}
+    gaps = {
+        name: float((getattr(scores, name) - rollout[name]).abs().max())
+        for name in ("log_prob", "value")
+    }
     wide = [f"{name} by up to {gap:.3g}" for name, gap in gaps.items() if not gap <= TOLERANCE]
     return f"unroll differs from step: {wide[0]}" if wide else ""
 
 
-NETWORK_LAWS = {law.__name__: law for law in (has_value_layer, takes_any_slots, *STEP_LAWS, unrolls_like_steps, graph)}
+NETWORK_LAWS = {
+    law.__name__: law
+    for law in (has_value_layer, takes_any_slots, *STEP_LAWS, unrolls_like_steps, graph)
+}
 
 
 class UpdateArgs(NamedTuple):
@@ -152,7 +173,9 @@ class LearnerSubject:
 
     def run(self, state: Any, rollout: TensorDict) -> tuple[Any, Any]:
         """Update once."""
-        return self.learner.update(state, rollout, policy=self.policy, round=Round(self.env.spec, 0))
+        return self.learner.update(
+            state, rollout, policy=self.policy, round=Round(self.env.spec, 0)
+        )
 
     def rows(self) -> tuple[Subject, list[Any]]:
         """Return `run` and an example."""
@@ -169,11 +192,22 @@ def keeps_tree(subject: LearnerSubject) -> str:
     after, metrics = subject.run(*args)
     before = {name: (leaf.dtype, leaf.shape) for name, leaf in leaves(args.state).items()}
     forms = {name: (leaf.dtype, leaf.shape) for name, leaf in leaves(after).items()}
-    changed = sorted(name for name in before.keys() | forms.keys() if before.get(name) != forms.get(name))
+    changed = sorted(
+        name for name in before.keys() | forms.keys() if before.get(name) != forms.get(name)
+    )
     if changed:
-        return f"state: expected the same leaves after an update, got others at {', '.join(changed[:3])}"
-    wrong = [name for name, value in metrics.items() if not isinstance(value, Tensor) or value.dim()]
-    return f"metrics: expected 0-d tensors, got {metrics[wrong[0]]!a:.40} for {wrong[0]}" if wrong else ""
+        return (
+            "state: expected the same leaves after an update, got others at "
+            f"{', '.join(changed[:3])}"
+        )
+    wrong = [
+        name for name, value in metrics.items() if not isinstance(value, Tensor) or value.dim()
+    ]
+    return (
+        f"metrics: expected 0-d tensors, got {metrics[wrong[0]]!a:.40} for {wrong[0]}"
+        if wrong
+        else ""
+    )
 
 
 def moves_policy(subject: LearnerSubject) -> str:
@@ -194,5 +228,6 @@ def survives_nan(subject: LearnerSubject) -> str:
 
 
 LEARNER_LAWS = {
-    law.__name__: law for law in (keeps_tree, over_rows(writes), over_rows(repeats), moves_policy, survives_nan)
+    law.__name__: law
+    for law in (keeps_tree, over_rows(writes), over_rows(repeats), moves_policy, survives_nan)
 }

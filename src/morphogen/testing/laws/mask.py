@@ -20,14 +20,21 @@ def shapes(subject: Subject, slots: Slots) -> str:
     if not isinstance(allowed, Tensor):
         return f"returns a {type(allowed).__name__}, not a tensor bool [E, {len(Op)}, S]"
     if (allowed.dtype, allowed.shape) != (torch.bool, (envs, len(Op), count)):
-        return f"returns {allowed.dtype} {list(allowed.shape)}, not torch.bool {[envs, len(Op), count]}"
+        return (
+            f"returns {allowed.dtype} {list(allowed.shape)}, not torch.bool "
+            f"{[envs, len(Op), count]}"
+        )
     return ""
 
 
 def choice(subject: Subject, slots: Slots) -> str:
     """Every env has at least one op with a slot."""
     idle = ~subject(slots).flatten(1).any(-1)
-    return f"leaves env {int(idle.int().argmax())} no op: every env needs one, such as WAIT" if idle.any() else ""
+    return (
+        f"leaves env {int(idle.int().argmax())} no op: every env needs one, such as WAIT"
+        if idle.any()
+        else ""
+    )
 
 
 def legal(subject: Subject, slots: Slots, *, limits: Limits) -> str:

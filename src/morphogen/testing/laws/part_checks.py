@@ -1,4 +1,6 @@
-"""Checks of parts from outside against their laws: blueprints, hosts, policy networks, learners, data sets."""
+"""Checks of parts from outside against their laws: blueprints, hosts, policy networks, learners,
+data sets.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +26,12 @@ from morphogen.testing.laws.learning_laws import (
     NetworkSubject,
     tiny_environment,
 )
-from morphogen.testing.laws.part_laws import BLUEPRINT_LAWS, HOST_LAWS, BlueprintSubject, HostSubject
+from morphogen.testing.laws.part_laws import (
+    BLUEPRINT_LAWS,
+    HOST_LAWS,
+    BlueprintSubject,
+    HostSubject,
+)
 from morphogen.testing.laws.search import BrokenLaw, check_examples
 from morphogen.vocab.blueprint import assign_codes
 from morphogen.vocab.slot import SlotSpec
@@ -36,12 +43,16 @@ PART_LAWS = {  # law -> the promise
 }
 
 
-def check_blueprint(module: SeedModule, *, channels: int = 8, size: tuple[int, ...] = (4, 4)) -> None:
-    """Check a blueprint: identity at birth, gradients within three steps, rows apart, one graph, and more.
+def check_blueprint(
+    module: SeedModule, *, channels: int = 8, size: tuple[int, ...] = (4, 4)
+) -> None:
+    """Check a blueprint: identity at birth, gradients within three steps, rows apart, one graph,
+    and more.
 
     Args:
         module: the blueprint.
-        channels, size: of the features of the slot; size () for features without axes between samples and networks.
+        channels, size: of the features of the slot; size () for features without axes between
+        samples and networks.
 
     Raises: BrokenLaw for the first violation.
 
@@ -50,8 +61,10 @@ def check_blueprint(module: SeedModule, *, channels: int = 8, size: tuple[int, .
         >>> from morphogen.testing import laws
         >>> class Copy(mg.SeedModule):
         ...     name = "copy"
+        ...
         ...     def leaves(self, channels):
         ...         return (mg.ParamLeaf("scale", (1,), fill=1.0),)
+        ...
         ...     def delta(self, params, x):
         ...         return params["scale"] * x
         >>> try:
@@ -65,7 +78,8 @@ def check_blueprint(module: SeedModule, *, channels: int = 8, size: tuple[int, .
 
 
 def check_host(host: Host) -> None:
-    """Check a host: declared slots and parameters, rows apart, gradients within three steps, one graph, and more.
+    """Check a host: declared slots and parameters, rows apart, gradients within three steps, one
+    graph, and more.
 
     Raises: BrokenLaw for the first violation.
 
@@ -76,21 +90,30 @@ def check_host(host: Host) -> None:
         ...     def params(self, width=1.0, classes=None):
         ...         return 100
         >>> try:
-        ...     laws.check_host(Miscounted(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10))
+        ...     laws.check_host(
+        ...         Miscounted(
+        ...             base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10
+        ...         )
+        ...     )
         ... except laws.BrokenLaw as error:
         ...     print(error.sentence)
         Miscounted has 438 parameters, and declares 100
     """
     try:
-        net = Net(host, host.pick_slots(tuple(slot.name for slot in host.all_slots)), assign_codes(()))
+        net = Net(
+            host, host.pick_slots(tuple(slot.name for slot in host.all_slots)), assign_codes(())
+        )
     except Exception as error:
-        raise BrokenLaw("can_be_built", f"{type(host).__name__} raises {error_line(error)}") from error
+        raise BrokenLaw(
+            "can_be_built", f"{type(host).__name__} raises {error_line(error)}"
+        ) from error
     subject = HostSubject(net)
     check_examples(type(host).__name__, HOST_LAWS, [subject])
 
 
 def check_network(network: PolicyNetwork) -> None:
-    """Check a policy network: scoring equals acting, any number of slots, envs apart, one graph, and more.
+    """Check a policy network: scoring equals acting, any number of slots, envs apart, one graph,
+    and more.
 
     Raises: BrokenLaw for the first violation.
 
@@ -111,7 +134,8 @@ def check_network(network: PolicyNetwork) -> None:
 
 
 def check_learner(learner: Learner, network: PolicyNetwork | None = None) -> None:
-    """Check a learner: it writes to nothing, repeats itself, keeps the form of its state, survives NaN, and moves.
+    """Check a learner: it writes to nothing, repeats itself, keeps the form of its state, survives
+    NaN, and moves.
 
     Args:
         learner: the learner.
@@ -138,12 +162,14 @@ def check_learner(learner: Learner, network: PolicyNetwork | None = None) -> Non
 
 
 def check_environment(env: Environment) -> None:
-    """Check the parts of an environment that come from outside, and that an epoch of it stays finite.
+    """Check the parts of an environment that come from outside, and that an epoch of it stays
+    finite.
 
     Args:
         env: of `make`; it is reset, and waits for an epoch.
 
-    Raises: BrokenLaw for the first violation of a law of its host, its blueprints or its reward rule.
+    Raises: BrokenLaw for the first violation of a law of its host, its blueprints or its reward
+    rule.
 
     Example:
         >>> import morphogen as mg
@@ -154,7 +180,9 @@ def check_environment(env: Environment) -> None:
         check_host(env.net.host)
     for module in env.net.modules.values():
         if not is_ours(module):
-            for size, channels in dict.fromkeys((slot.size, slot.channels) for slot in env.net.slots):
+            for size, channels in dict.fromkeys(
+                (slot.size, slot.channels) for slot in env.net.slots
+            ):
                 check_blueprint(module, channels=channels, size=size)
     if env.spec.reward.rule not in RULES.builtin():
         check_reward(env.rule)
@@ -164,7 +192,9 @@ def check_environment(env: Environment) -> None:
             raise BrokenLaw("stays_finite", f"{name}: expected finite numbers after an epoch")
 
 
-def check_dataset(dataset: Callable[[Path], StoredSplits], host: Host, *, folder: Path = Path("data")) -> None:
+def check_dataset(
+    dataset: Callable[[Path], StoredSplits], host: Host, *, folder: Path = Path("data")
+) -> None:
     """Check a data set for a host: splits of its shape and classes, equal when they are read again.
 
     Args:
@@ -177,8 +207,12 @@ def check_dataset(dataset: Callable[[Path], StoredSplits], host: Host, *, folder
         >>> import numpy as np
         >>> import morphogen as mg
         >>> from morphogen.testing import laws
-        >>> host = mg.CnnSpec(base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10)
-        >>> data = mg.from_arrays("noise", np.zeros((60, 1, 8, 8), dtype=np.uint8), np.arange(60) % 10)
+        >>> host = mg.CnnSpec(
+        ...     base=4, blocks=2, kernel=3, pools=1, channels_in=1, size=8, classes=10
+        ... )
+        >>> data = mg.from_arrays(
+        ...     "noise", np.zeros((60, 1, 8, 8), dtype=np.uint8), np.arange(60) % 10
+        ... )
         >>> laws.check_dataset(data, host)
     """
     name = _part_name(dataset)

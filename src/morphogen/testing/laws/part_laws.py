@@ -1,6 +1,8 @@
-"""Laws of blueprints and hosts.  What every step keeps (`step`), a part keeps as a function of rows of parameters.
+"""Laws of blueprints and hosts.  What every step keeps (`step`), a part keeps as a function of rows
+of parameters.
 
-A law of a part is a function (subject) -> violation, one of its rows a function (subject, example) -> violation.
+A law of a part is a function (subject) -> violation, one of its rows a function (subject, example)
+-> violation.
 """
 
 import functools
@@ -44,7 +46,9 @@ class SeedRows(NamedTuple):
 
 
 class HostExample(NamedTuple):
-    """Parameters of hosts float32 [R, P], their inputs [R, B, *input_shape], and their instances [R]."""
+    """Parameters of hosts float32 [R, P], their inputs [R, B, *input_shape], and their instances
+    [R].
+    """
 
     params: Tensor
     inputs: Tensor
@@ -76,7 +80,9 @@ class RowSubject(Protocol):
         ...
 
     def run(self, *args: Any) -> Any:
-        """Return the results of which the compiler makes one graph, of the arguments of an example."""
+        """Return the results of which the compiler makes one graph, of the arguments of an
+        example.
+        """
         ...
 
 
@@ -95,7 +101,9 @@ def isolates(subject: Subject, example: Any) -> str:
     params = torch.cat((example.params[:-1], example.params[-1:] * torch.nan))
     clean = leaves(subject(example))
     broken = leaves(subject(example._replace(params=params)))
-    reached = [name for name, leaf in broken.items() if not torch.equal(leaf[:-1], clean[name][:-1])]
+    reached = [
+        name for name, leaf in broken.items() if not torch.equal(leaf[:-1], clean[name][:-1])
+    ]
     return "lets NaN of a row into another one" if reached else ""
 
 
@@ -138,14 +146,20 @@ class BlueprintSubject:
         params = draw_params(self.layout)
         grown = (params + 0.3 * draw_normal(*params.shape, number=number) for number in (8, 9))
         examples = [SeedRows(flat, self.features(number)) for number, flat in enumerate(grown)]
-        return Subject(self.delta, self.module.name, tolerance=TOLERANCE, source=self.module.delta), examples
+        return Subject(
+            self.delta, self.module.name, tolerance=TOLERANCE, source=self.module.delta
+        ), examples
 
 
 def declares_params(subject: BlueprintSubject) -> str:
     """It has as many parameters as it declares."""
     declared = subject.module.params(subject.slot.channels)
     size = subject.layout.size
-    return "" if declared == size else f"has {size} parameters at {subject.slot.name}, and declares {declared}"
+    return (
+        ""
+        if declared == size
+        else f"has {size} parameters at {subject.slot.name}, and declares {declared}"
+    )
 
 
 def keeps_form(subject: BlueprintSubject) -> str:
@@ -157,19 +171,33 @@ def keeps_form(subject: BlueprintSubject) -> str:
 def is_identity(subject: BlueprintSubject) -> str:
     """It changes nothing at birth."""
     delta = subject.delta(draw_params(subject.layout), subject.features())
-    return "is not the identity at birth: a delta of newborn seeds is not exactly 0" if delta.any() else ""
+    return (
+        "is not the identity at birth: a delta of newborn seeds is not exactly 0"
+        if delta.any()
+        else ""
+    )
 
 
 def gets_gradients(subject: BlueprintSubject) -> str:
     """Every parameter gets a gradient within three steps."""
     features = subject.features()
     layout = subject.layout
-    return idle_leaves(lambda flat: weighted_sum(subject.delta(flat, features)), draw_params(layout), layout)
+    return idle_leaves(
+        lambda flat: weighted_sum(subject.delta(flat, features)), draw_params(layout), layout
+    )
 
 
 BLUEPRINT_LAWS = {
     law.__name__: law
-    for law in (declares_params, keeps_form, is_identity, *STEP_LAWS, over_rows(isolates), gets_gradients, graph)
+    for law in (
+        declares_params,
+        keeps_form,
+        is_identity,
+        *STEP_LAWS,
+        over_rows(isolates),
+        gets_gradients,
+        graph,
+    )
 }
 
 
@@ -186,8 +214,16 @@ class HostSubject:
     def logits(self, params: Tensor, inputs: Tensor, instance: Instance) -> Tensor:
         """Return the logits of hosts without seeds, float32 [R, B, classes]."""
         nothing = (None,) * len(self.net.slots)
-        rows = HostRows(self.net.host_layout.split(params), self.net.networks.masks(instance, params), None)
-        return forward(inputs, rows, used_classes(instance, self.net), SlotSeeds((), nothing, nothing), net=self.net)
+        rows = HostRows(
+            self.net.host_layout.split(params), self.net.networks.masks(instance, params), None
+        )
+        return forward(
+            inputs,
+            rows,
+            used_classes(instance, self.net),
+            SlotSeeds((), nothing, nothing),
+            net=self.net,
+        )
 
     def weighted(self, params: Tensor, inputs: Tensor, instance: Instance) -> Tensor:
         """Return a weighted sum of the mean logits of every class."""
@@ -206,7 +242,9 @@ class HostSubject:
 
 
 def orders_slots(subject: HostSubject) -> str:
-    """Its slots have distinct names, are numbered in the order of the forward pass, and pool only images."""
+    """Its slots have distinct names, are numbered in the order of the forward pass, and pool only
+    images.
+    """
     slots = subject.net.host.all_slots
     names = [slot.name for slot in slots]
     if not slots or len(set(names)) < len(names):
@@ -215,7 +253,11 @@ def orders_slots(subject: HostSubject) -> str:
     if order != list(range(len(slots))):
         return f"slots: expected `execution` 0 .. {len(slots) - 1} in order, got {order}"
     flat = ", ".join(slot.name for slot in slots if slot.pooled and len(slot.size) != 2)
-    return f"slots: expected height and width where the features are pooled, got none at {flat}" if flat else ""
+    return (
+        f"slots: expected height and width where the features are pooled, got none at {flat}"
+        if flat
+        else ""
+    )
 
 
 def counts_params(subject: HostSubject) -> str:
@@ -226,7 +268,12 @@ def counts_params(subject: HostSubject) -> str:
         return f"has {size} parameters, and declares {declared}"
     used = subject.net.networks.params_in_use(reference_rows(subject.net.host))
     fits = used.shape == (ROWS,) and used.dtype == torch.int64 and bool((used == size).all())
-    return "" if fits else f"params_in_use: expected {size} for each of {ROWS} whole hosts, int64, got {used.tolist()}"
+    return (
+        ""
+        if fits
+        else f"params_in_use: expected {size} for each of {ROWS} whole hosts, int64, got "
+        f"{used.tolist()}"
+    )
 
 
 def declares_features(subject: HostSubject) -> str:
@@ -241,7 +288,11 @@ def shares_inputs(subject: HostSubject) -> str:
     inputs = subject.inputs()[0]
     shared = subject.logits(params, inputs, instance)
     single = subject.logits(params, inputs.expand(ROWS, *inputs.shape).contiguous(), instance)
-    return "" if torch.allclose(shared, single, atol=TOLERANCE) else "gives other logits for inputs that all rows share"
+    return (
+        ""
+        if torch.allclose(shared, single, atol=TOLERANCE)
+        else "gives other logits for inputs that all rows share"
+    )
 
 
 def trains_everything(subject: HostSubject) -> str:
@@ -249,7 +300,9 @@ def trains_everything(subject: HostSubject) -> str:
     inputs = subject.inputs()
     instance = reference_rows(subject.net.host)
     layout = subject.net.host_layout
-    return idle_leaves(lambda flat: subject.weighted(flat, inputs, instance), draw_params(layout), layout)
+    return idle_leaves(
+        lambda flat: subject.weighted(flat, inputs, instance), draw_params(layout), layout
+    )
 
 
 HOST_LAWS = {

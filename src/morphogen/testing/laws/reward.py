@@ -15,7 +15,13 @@ from morphogen.state.measure import RewardInputs
 from morphogen.testing.builders.permute import permute
 from morphogen.testing.builders.reward_inputs import play_rule, replace_invalid
 from morphogen.testing.builders.synthetic_epoch import SyntheticEpoch, run_epoch
-from morphogen.testing.builders.tree_equality import cast_tree, copy_tree, differing_leaves, leaves, tensors_equal
+from morphogen.testing.builders.tree_equality import (
+    cast_tree,
+    copy_tree,
+    differing_leaves,
+    leaves,
+    tensors_equal,
+)
 from morphogen.testing.laws.search import Law
 from morphogen.testing.laws.step import Subject, accepts, host, neighbours, repeats, writes
 from morphogen.vocab.action import RELEVANT, Head, Op
@@ -63,36 +69,65 @@ class RewardSubject:
 def step_laws(payer: RewardSubject) -> dict[str, Law]:
     """Return the laws of any step, checked in every step of an episode."""
     subject = Subject(
-        payer.call, payer.name, tolerance=payer.tolerance, source=getattr(payer.rule, "function", payer.rule)
+        payer.call,
+        payer.name,
+        tolerance=payer.tolerance,
+        source=getattr(payer.rule, "function", payer.rule),
     )
 
     def over(law: Callable[[Subject, Any], str]) -> Law:
-        steps = 2 if law is host else None  # from the second step on the ledger has the dtype of the inputs
+        # from the second step on the ledger has the dtype of the inputs
+        steps = 2 if law is host else None
         return lambda episode: next(
-            (text for pair in itertools.islice(payer.rule_args(episode), steps) if (text := law(subject, pair))), ""
+            (
+                text
+                for pair in itertools.islice(payer.rule_args(episode), steps)
+                if (text := law(subject, pair))
+            ),
+            "",
         )
 
     return {law.__name__: over(law) for law in (accepts, host, writes, repeats, neighbours)}
 
 
 def shapes(subject: RewardSubject, episode: Episode) -> str:
-    """Reward and components are [E] in the dtype of the inputs; the ledger keeps its leaves and its device."""
-    strays = [path for path, leaf in leaves(subject.rule.init(2, 3, "meta")).items() if leaf.device.type != "meta"]
+    """Reward and components are [E] in the dtype of the inputs; the ledger keeps its leaves and its
+    device.
+    """
+    strays = [
+        path
+        for path, leaf in leaves(subject.rule.init(2, 3, "meta")).items()
+        if leaf.device.type != "meta"
+    ]
     if strays:
         return f"does not keep its device: init makes {strays[0]} elsewhere"
     for inputs, ledger in subject.rule_args(cast_tree(list(episode), torch.float32)):
         out = subject.call(inputs, ledger)
         if tuple(out["components"]) != tuple(subject.rule.components):
-            return f"pays components {list(out['components'])}, but says {list(subject.rule.components)}"
-        for name, value in {"reward": out["reward"], **out["components"], "potential": out["potential"]}.items():
+            return (
+                f"pays components {list(out['components'])}, but says "
+                f"{list(subject.rule.components)}"
+            )
+        for name, value in {
+            "reward": out["reward"],
+            **out["components"],
+            "potential": out["potential"],
+        }.items():
             if (value.shape, value.dtype) != (inputs.horizon.shape, torch.float32):
-                return f"pays {name} as {value.dtype} {list(value.shape)}, not in the dtype of its inputs, one per env"
+                return (
+                    f"pays {name} as {value.dtype} {list(value.shape)}, not in the dtype of its "
+                    "inputs, one per env"
+                )
         before, after = (
-            {(path, leaf.dtype, leaf.shape) for path, leaf in leaves(tree).items()} for tree in (ledger, out["ledger"])
+            {(path, leaf.dtype, leaf.shape) for path, leaf in leaves(tree).items()}
+            for tree in (ledger, out["ledger"])
         )
         wrong = sorted(path for path, _, _ in before ^ after)
         if wrong:
-            return f"does not keep the leaves of its ledger: {wrong[0]} has another dtype or shape after a step"
+            return (
+                f"does not keep the leaves of its ledger: {wrong[0]} has another dtype or shape "
+                "after a step"
+            )
     return ""
 
 
@@ -131,7 +166,10 @@ def slots(subject: RewardSubject, episode: Episode) -> str:
         moved = subject.rewards([permute(step, order) for step in episode])
         if not tensors_equal(rewards, moved, REWARD_TOLERANCE):
             t, env = divmod(int((rewards - moved).abs().argmax()), rewards.shape[1])
-            pair = f"{float(rewards[t, env]):.6g} for env {env}, and {float(moved[t, env]):.6g} with its slots permuted"
+            pair = (
+                f"{float(rewards[t, env]):.6g} for env {env}, and {float(moved[t, env]):.6g} "
+                "with its slots permuted"
+            )
             return f"pays for a slot index: step {t + 1} is {pair}"
     return ""
 
@@ -153,7 +191,9 @@ def unexecuted(subject: RewardSubject, episode: Episode) -> str:
 
 
 def heads(subject: RewardSubject, epochs: Sequence[SyntheticEpoch]) -> str:
-    """Heads of the action that the op does not use change no reward, from the action to the reward."""
+    """Heads of the action that the op does not use change no reward, from the action to the
+    reward.
+    """
     relevant = torch.tensor(RELEVANT, device="cpu")
     rewards = subject.rewards([moment.inputs for moment in epochs])
     noisy = []
@@ -161,7 +201,11 @@ def heads(subject: RewardSubject, epochs: Sequence[SyntheticEpoch]) -> str:
         filled = torch.where(relevant[moment.action[:, Head.OP]], moment.action, 7 - moment.action)
         noisy.append(run_epoch(moment.before, filled, moment.measurements, moment.terms).inputs)
     changed = subject.rewards(noisy)
-    return "" if tensors_equal(rewards, changed) else "pays for heads of the action that the op does not use"
+    return (
+        ""
+        if tensors_equal(rewards, changed)
+        else "pays for heads of the action that the op does not use"
+    )
 
 
 def telescopes(subject: RewardSubject, episode: Episode, *, gamma: float, component: str) -> str:
@@ -177,7 +221,10 @@ def telescopes(subject: RewardSubject, episode: Episode, *, gamma: float, compon
         if not tensors_equal(rest, torch.zeros_like(rest), REWARD_TOLERANCE):
             env = int(rest.abs().argmax())
             where = f"of the segment of env {env} that ends in step {t + 1}"
-            return f"does not telescope: the discounted {component} {where} sums to {float(rest[env]):.6g} instead of 0"
+            return (
+                f"does not telescope: the discounted {component} {where} sums to "
+                f"{float(rest[env]):.6g} instead of 0"
+            )
         total = torch.where(end, 0.0, total)
         weight = torch.where(end, 1.0, weight)
     return ""

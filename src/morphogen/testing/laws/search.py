@@ -11,13 +11,16 @@ from hypothesis.strategies import SearchStrategy
 from morphogen.testing.audit import describe_error
 from morphogen.testing.builders.tree_equality import format_tree, tree_form
 
-Law = Callable[[Any], str]  # example -> predicate of the violation, after the name of the subject; empty: the law holds
+# example -> predicate of the violation, after the name of the subject; empty: the law holds
+Law = Callable[[Any], str]
 FORM_LAWS = {"host", "kinds", "shapes"}  # laws that depend on no values: checked once per form
 _SEED = 0
 
 
 class BrokenLaw(AssertionError):
-    """Violation of a law: its name `law`, the violation as one `sentence`, the smallest arguments as `example`."""
+    """Violation of a law: its name `law`, the violation as one `sentence`, the smallest arguments
+    as `example`.
+    """
 
     def __init__(self, law: str, sentence: str, example: Any = None) -> None:
         self.law = law
@@ -31,15 +34,22 @@ class BrokenLaw(AssertionError):
 
 
 def check_laws(
-    subject: str, laws: Mapping[str, Law], states: SearchStrategy[Any], *, count: int | None, shrinks: int
+    subject: str,
+    laws: Mapping[str, Law],
+    states: SearchStrategy[Any],
+    *,
+    count: int | None,
+    shrinks: int,
 ) -> list[Any]:
-    """Check the laws in order on drawn examples -> examples.  Raises BrokenLaw with the smallest example.
+    """Check the laws in order on drawn examples -> examples.  Raises BrokenLaw with the smallest
+    example.
 
     `count`: of the examples, drawn without randomness; None: as the Hypothesis profile says.
     `shrinks`: attempts to find a smaller example.
     """
     examples: list[Any] = []
-    _find_example(states, lambda example: bool(examples.append(example)), count)  # collects all and finds none
+    # collects all and finds none
+    _find_example(states, lambda example: bool(examples.append(example)), count)
     forms = {tree_form(example): example for example in reversed(examples)}
     for name, law in laws.items():
         tried = forms.values() if name in FORM_LAWS else examples
@@ -74,7 +84,9 @@ class _ShrinkLimit(Exception):
     """The limit of attempts to shrink is reached."""
 
 
-def _smallest_violation(law: Law, states: SearchStrategy[Any], count: int | None, shrinks: int) -> Any:
+def _smallest_violation(
+    law: Law, states: SearchStrategy[Any], count: int | None, shrinks: int
+) -> Any:
     """Return the smallest example that breaks the law; None without one."""
     broken: list[Any] = []
 
@@ -93,7 +105,9 @@ def _smallest_violation(law: Law, states: SearchStrategy[Any], count: int | None
         return broken[-1]
 
 
-def _find_example(states: SearchStrategy[Any], predicate: Callable[[Any], bool], count: int | None) -> Any:
+def _find_example(
+    states: SearchStrategy[Any], predicate: Callable[[Any], bool], count: int | None
+) -> Any:
     """Return the smallest example of the predicate; None without one."""
     quiet = settings(
         max_examples=settings().max_examples if count is None else count,

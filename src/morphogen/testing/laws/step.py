@@ -99,7 +99,11 @@ def repeats(subject: Subject, example: Any) -> str:
     if not torch.equal(torch.get_rng_state(), before[0]) or random.getstate() != before[1]:
         return "is not a function of its input: it draws from a global random generator"
     other = differing_leaves(first, subject(example))
-    return f"is not a function of its input: {_join_paths(other)} came out differently the second time" if other else ""
+    return (
+        f"is not a function of its input: {_join_paths(other)} came out differently the second time"
+        if other
+        else ""
+    )
 
 
 def neighbours(subject: Subject, example: Any) -> str:
@@ -121,27 +125,43 @@ def neighbours(subject: Subject, example: Any) -> str:
 
 
 def kinds(subject: Subject, example: Any) -> str:
-    """It keeps device and dtype: trees that come out as they went in have leaves of the same kinds."""
+    """It keeps device and dtype: trees that come out as they went in have leaves of the same
+    kinds.
+    """
     result = leaves(subject(example))
     meta_result = leaves(subject.call(*as_arguments(move_tree(example, "meta"))))
     for path, leaf in result.items():
         twin = meta_result.get(path)
         if twin is None or (twin.dtype, twin.shape) != (leaf.dtype, leaf.shape):
             return f"makes another kind of {path or 'result'} on the meta device than on the CPU"
-    return _dtype_violation(subject, example) or _dtype_violation(subject, cast_tree(example, torch.float64))
+    return _dtype_violation(subject, example) or _dtype_violation(
+        subject, cast_tree(example, torch.float64)
+    )
 
 
 def _dtype_violation(subject: Subject, example: Any) -> str:
     pairs = itertools.product(_tensor_classes(example), _tensor_classes(subject(example)))
     for old, new in ((leaves(a), leaves(b)) for a, b in pairs if type(a) is type(b)):
-        path = next((path for path in sorted(old.keys() & new.keys()) if old[path].dtype != new[path].dtype), None)
+        path = next(
+            (
+                path
+                for path in sorted(old.keys() & new.keys())
+                if old[path].dtype != new[path].dtype
+            ),
+            None,
+        )
         if path is not None:
-            return f"does not keep dtypes: {path} went in as {old[path].dtype} and came out as {new[path].dtype}"
+            return (
+                f"does not keep dtypes: {path} went in as {old[path].dtype} and came out as "
+                f"{new[path].dtype}"
+            )
     return ""
 
 
 def _tensor_classes(part: Any) -> list[Any]:
-    """List the TensorClasses among arguments or results; bare tensors have no class to compare by."""
+    """List the TensorClasses among arguments or results; bare tensors have no class to compare
+    by.
+    """
     if isinstance(part, tuple | list):
         return [tree for each in cast("list[Any]", part) for tree in _tensor_classes(each)]
     return [part] if hasattr(part, "batch_size") else []
@@ -155,19 +175,29 @@ def slots(subject: Subject, example: Any) -> str:
     result = subject(example)
     for shift in range(1, count):
         order = [*range(shift, count), *range(shift)]
-        turned = subject.permute_args(args, order) if subject.permute_args else permute(args, order, axis=axis)
-        other = differing_leaves(subject(turned), permute(result, order, axis=axis), subject.tolerance)
+        turned = (
+            subject.permute_args(args, order)
+            if subject.permute_args
+            else permute(args, order, axis=axis)
+        )
+        other = differing_leaves(
+            subject(turned), permute(result, order, axis=axis), subject.tolerance
+        )
         if other:
             return f"depends on the order of slots: {_join_paths(other)} changed with it"
     return ""
 
 
 def _slot_count(example: Any, axis: int | None) -> int:
-    """Return the number of slots of the first tree with stages, else of the first bare tensor with a slot axis."""
+    """Return the number of slots of the first tree with stages, else of the first bare tensor with
+    a slot axis.
+    """
     stages = (leaf for path, leaf in leaves(example).items() if path.rpartition(".")[2] == "stage")
     bare = (leaf for leaf in leaves(example).values() if axis is not None and leaf.dim() > axis)
     first = next(stages, None)
-    return first.shape[1] if first is not None else next((leaf.shape[axis or 0] for leaf in bare), 0)
+    return (
+        first.shape[1] if first is not None else next((leaf.shape[axis or 0] for leaf in bare), 0)
+    )
 
 
 def stateless(subject: Subject, example: Any) -> str:
@@ -186,9 +216,14 @@ def _first_difference(alone: dict[str, Tensor], among: dict[str, Tensor], path: 
     batched = among.get(path)
     if single is None or batched is None or single.shape != batched.shape:
         return "has another shape alone than among others"
-    different = ~torch.isclose(single.double(), batched.double(), rtol=0.0, atol=0.0, equal_nan=True).flatten()
+    different = ~torch.isclose(
+        single.double(), batched.double(), rtol=0.0, atol=0.0, equal_nan=True
+    ).flatten()
     at = int(different.nonzero()[0])
-    return f"is {single.flatten()[at].item():.6g} alone and {batched.flatten()[at].item():.6g} among others"
+    return (
+        f"is {single.flatten()[at].item():.6g} alone and {batched.flatten()[at].item():.6g} "
+        "among others"
+    )
 
 
 CALL_COUNT = 5
@@ -209,7 +244,9 @@ class GraphCounter:
 
 
 def same_form_examples(examples: list[Any]) -> list[Any]:
-    """Select five examples of equal shapes, dtypes and plain values, at least two of them distinct."""
+    """Select five examples of equal shapes, dtypes and plain values, at least two of them
+    distinct.
+    """
     groups: dict[tuple[Any, ...], list[Any]] = {}
     for example in examples:
         group = groups.setdefault(tree_form(example), [])
@@ -218,13 +255,16 @@ def same_form_examples(examples: list[Any]) -> list[Any]:
     largest = max(groups.values(), key=len)
     if len(largest) < 2:
         raise ConfigError(
-            "states: expected two distinct examples of equal shapes, got none; fix the sizes of the strategy"
+            "states: expected two distinct examples of equal shapes, got none; fix the "
+            "sizes of the strategy"
         )
     return [largest[call % len(largest)] for call in range(CALL_COUNT)]
 
 
 def check_one_graph(subject: Subject, examples: list[Any], *, backend: str) -> None:
-    """It compiles to one graph over five calls with changing values, with the results of the eager form."""
+    """It compiles to one graph over five calls with changing values, with the results of the eager
+    form.
+    """
     counter = GraphCounter(backend)
     torch.compiler.reset()
 
@@ -235,7 +275,10 @@ def check_one_graph(subject: Subject, examples: list[Any], *, backend: str) -> N
     for number, example in enumerate(same_form_examples(examples)):
         wrong = _compiled_violation(compiled, subject, example)
         if not wrong and counter.graphs > 1:
-            wrong = f"is not one graph: call {number + 1} with other values of the same shapes made another one"
+            wrong = (
+                f"is not one graph: call {number + 1} with other values of the same shapes made "
+                "another one"
+            )
         if wrong:
             raise BrokenLaw("graph", f"{subject.name} {wrong}", example)
 
@@ -247,6 +290,8 @@ def _compiled_violation(compiled: Callable[..., Any], subject: Subject, example:
             warnings.simplefilter("ignore")  # of the compiler
             result = compiled(*as_arguments(copy_tree(example)))
     except Exception as error:
-        return f"is not one graph: torch.compile(fullgraph=True) stopped with {describe_error(error)}"
+        return (
+            f"is not one graph: torch.compile(fullgraph=True) stopped with {describe_error(error)}"
+        )
     other = sorted(differing_leaves(result, subject(example), COMPILED_TOLERANCE))
     return f"gives another {other[0] or 'result'} when it is compiled" if other else ""

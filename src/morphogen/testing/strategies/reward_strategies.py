@@ -8,7 +8,11 @@ from hypothesis import strategies as st
 
 from morphogen.rules.legality import ALLOWED_STAGES
 from morphogen.state.measure import RewardInputs
-from morphogen.testing.builders.reward_inputs import OPTIONAL_INPUTS, make_reward_inputs, make_slot_inputs
+from morphogen.testing.builders.reward_inputs import (
+    OPTIONAL_INPUTS,
+    make_reward_inputs,
+    make_slot_inputs,
+)
 from morphogen.testing.builders.scenes import Row
 from morphogen.testing.strategies.slots import points, slot_rows
 from morphogen.testing.strategies.states import losses
@@ -17,8 +21,21 @@ from morphogen.vocab.stage import OCCUPIED, TRANSITIONS, Stage
 
 PARAMS = (100, 0, 1, 2336, 60_000)
 _SHARED_FIELDS = (
-    *("stage", "previous_stage", "epochs_in_stage", "previous_epochs_in_stage", "age", "alpha", "contribution"),
-    *("contribution_valid", "accuracy_at_germination", "accuracy_at_stage_start", "interaction_sum"),
+    *(
+        "stage",
+        "previous_stage",
+        "epochs_in_stage",
+        "previous_epochs_in_stage",
+        "age",
+        "alpha",
+        "contribution",
+    ),
+    *(
+        "contribution_valid",
+        "accuracy_at_germination",
+        "accuracy_at_stage_start",
+        "interaction_sum",
+    ),
 )
 
 
@@ -51,10 +68,25 @@ def _env_fields(draw: st.DrawFn, count: int, rollbacks: bool) -> dict[str, Any]:
     fossils = [row["params"] for row in slots if row["next_stage"] == Stage.FOSSILIZED]
     live = [row["params"] for row in slots if row["next_stage"] in OCCUPIED]
     row: dict[str, Any] = {"op": int(op), "op_executed": executed, "slots": slots}
-    row |= {"rolled_back": rollbacks and draw(st.booleans()), "fossil_params": sum(fossils), "live_params": sum(live)}
-    row |= {"param_price": draw(st.sampled_from((0.1, 0.0, 1.0))), "host_params": draw(st.sampled_from((1000, 1, 90)))}
-    row |= {"committed_acc": draw(points), "clean_improvement": draw(points) - 50.0, "val_loss": draw(losses)}
-    row |= {"val_acc": draw(points), "uncommitted_improvement": draw(points) - 50.0, "next_val_acc": draw(points)}
+    row |= {
+        "rolled_back": rollbacks and draw(st.booleans()),
+        "fossil_params": sum(fossils),
+        "live_params": sum(live),
+    }
+    row |= {
+        "param_price": draw(st.sampled_from((0.1, 0.0, 1.0))),
+        "host_params": draw(st.sampled_from((1000, 1, 90))),
+    }
+    row |= {
+        "committed_acc": draw(points),
+        "clean_improvement": draw(points) - 50.0,
+        "val_loss": draw(losses),
+    }
+    row |= {
+        "val_acc": draw(points),
+        "uncommitted_improvement": draw(points) - 50.0,
+        "next_val_acc": draw(points),
+    }
     row["stable_val_acc"] = min(row["val_acc"], draw(points))
     known = draw(st.integers(0, 2 ** len(OPTIONAL_INPUTS) - 1))  # one bit per flag
     for place, (flag, values) in enumerate(OPTIONAL_INPUTS.items()):
@@ -91,7 +123,9 @@ def reward_inputs(
         >>> from hypothesis import given, settings
         >>> import morphogen as mg
         >>> from morphogen.testing import strategies
-        >>> rule = mg.rules.build_rule(mg.RewardSpec(), param_budget=100, episode_length=8, gamma=1.0)
+        >>> rule = mg.rules.build_rule(
+        ...     mg.RewardSpec(), param_budget=100, episode_length=8, gamma=1.0
+        ... )
         >>> @settings(max_examples=5, deadline=None, database=None)
         ... @given(strategies.reward_inputs(slots=2))
         ... def test_components_sum_to_the_reward(inputs):
@@ -106,10 +140,15 @@ def reward_inputs(
     leaves = {name: [row[name] for row in rows] for name in names}
     cells = sorted({name for row in rows for cell in row["slots"] for name in cell})
     empty = {"stage": int(Stage.DORMANT), "next_stage": int(Stage.DORMANT)}
-    parts = {name: [[cell.get(name, empty.get(name, 0)) for cell in row["slots"]] for row in rows] for name in cells}
+    parts = {
+        name: [[cell.get(name, empty.get(name, 0)) for cell in row["slots"]] for row in rows]
+        for name in cells
+    }
     pairs = _interactions(draw, envs, slots, leaves["clean_valid"])
     places = make_slot_inputs(envs, slots, **parts)
-    return make_reward_inputs(envs, slots=places, interaction=pairs, horizon=last, epoch=epoch, **leaves)
+    return make_reward_inputs(
+        envs, slots=places, interaction=pairs, horizon=last, epoch=epoch, **leaves
+    )
 
 
 def _interactions(draw: st.DrawFn, envs: int, slots: int, measured: list[bool]) -> torch.Tensor:
@@ -134,9 +173,11 @@ def reward_episodes(
     last: bool = True,
     rollbacks: bool = True,
 ) -> list[RewardInputs]:
-    """Draw reward inputs in consecutive steps of the same envs.  Only the ledger of a rule connects the steps.
+    """Draw reward inputs in consecutive steps of the same envs.  Only the ledger of a rule connects
+    the steps.
 
-    Args: as in `reward_inputs`; `max_steps`: bound of the number of steps; `last`: the last step is the horizon.
+    Args: as in `reward_inputs`; `max_steps`: bound of the number of steps; `last`: the last step is
+    the horizon.
 
     Example:
         >>> from hypothesis import given, settings
@@ -145,7 +186,9 @@ def reward_episodes(
         >>> @settings(max_examples=5, deadline=None, database=None)
         ... @given(strategies.reward_episodes(max_steps=3))
         ... def test_the_last_step_is_the_horizon(steps):
-        ...     assert [bool(step.horizon.all()) for step in steps] == [False] * (len(steps) - 1) + [True]
+        ...     assert [bool(step.horizon.all()) for step in steps] == [False] * (
+        ...         len(steps) - 1
+        ...     ) + [True]
         >>> test_the_last_step_is_the_horizon()
     """
     envs = draw(st.integers(min_envs, max_envs))
@@ -153,6 +196,8 @@ def reward_episodes(
     episode: list[RewardInputs] = []
     for t in range(steps):
         ends = last and t == steps - 1
-        drawn = reward_inputs(envs, min_envs=envs, slots=slots, epoch=t + 1, horizon=ends, rollbacks=rollbacks)
+        drawn = reward_inputs(
+            envs, min_envs=envs, slots=slots, epoch=t + 1, horizon=ends, rollbacks=rollbacks
+        )
         episode.append(draw(drawn))
     return episode

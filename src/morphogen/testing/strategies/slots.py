@@ -15,22 +15,43 @@ from morphogen.testing.oracles import ramp
 from morphogen.vocab.action import CURVE_SHAPE, CURVE_STEEPNESS, SPEED_TICKS, TEMPO_EPOCHS, Head, Op
 from morphogen.vocab.blueprint import CNN_BLUEPRINTS
 from morphogen.vocab.limits import AUTO_GATES, Limits
-from morphogen.vocab.stage import ACTIVE, BLENDED, COOLING, DEFAULT_STEEPNESS, AlphaMode, Curve, Stage
+from morphogen.vocab.stage import (
+    ACTIVE,
+    BLENDED,
+    COOLING,
+    DEFAULT_STEEPNESS,
+    AlphaMode,
+    Curve,
+    Stage,
+)
 
 STAGES = tuple(stage for stage in Stage if stage is not Stage.UNKNOWN)
-AGES = (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 20, 150)  # epochs: around every default limit, and a long episode
+# epochs: around every default limit, and a long episode
+AGES = (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 20, 150)
 OPS = tuple(op.name for op in Op if op is not Op.WAIT)
 points = st.integers(0, 400).map(lambda i: i / 4)  # accuracies
 _PREVIOUS_STAGES = {
     Stage.GERMINATED: (Stage.DORMANT,),
     Stage.BLENDING: (Stage.TRAINING, Stage.HOLDING),
-    Stage.PRUNED: (Stage.TRAINING, Stage.GERMINATED, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED),
+    Stage.PRUNED: (
+        Stage.TRAINING,
+        Stage.GERMINATED,
+        Stage.BLENDING,
+        Stage.HOLDING,
+        Stage.FOSSILIZED,
+    ),
 }
 
 
 def _ramp_rows() -> list[Row]:
-    """List every step of every ramp that an action can start, from before the first tick to before the last."""
-    first = [(ticks, curve, DEFAULT_STEEPNESS) for ticks in TEMPO_EPOCHS for curve in (Curve.LINEAR, Curve.SIGMOID)]
+    """List every step of every ramp that an action can start, from before the first tick to before
+    the last.
+    """
+    first = [
+        (ticks, curve, DEFAULT_STEEPNESS)
+        for ticks in TEMPO_EPOCHS
+        for curve in (Curve.LINEAR, Curve.SIGMOID)
+    ]
     curves = list(zip(CURVE_SHAPE, CURVE_STEEPNESS, strict=True))
     later = [(ticks, *shape) for ticks in SPEED_TICKS if ticks for shape in curves]
     legs = [(0.0, target, *kind) for target in (1.0, 0.5, 0.7) for kind in first]
@@ -39,20 +60,45 @@ def _ramp_rows() -> list[Row]:
     out: list[Row] = []
     for start, target, ticks, shape, steepness in legs:
         path = [start, *ramp(start, target, ticks, int(shape), steepness)]
-        leg = {"alpha_start": start, "alpha_target": target, "alpha_curve": int(shape), "alpha_steepness": steepness}
-        leg |= {"alpha_mode": int(AlphaMode.UP if target > start else AlphaMode.DOWN), "alpha_steps": ticks}
+        leg = {
+            "alpha_start": start,
+            "alpha_target": target,
+            "alpha_curve": int(shape),
+            "alpha_steepness": steepness,
+        }
+        leg |= {
+            "alpha_mode": int(AlphaMode.UP if target > start else AlphaMode.DOWN),
+            "alpha_steps": ticks,
+        }
         out += [{**leg, "alpha": path[done], "alpha_done": done} for done in range(ticks)]
     return out
 
 
-_RESTING_ROWS = [  # at a target, after a ramp or at once; the last row is the least alpha that counts as full
-    {"alpha": to, "alpha_start": start, "alpha_target": to, "alpha_curve": 1, "alpha_steps": ticks, "alpha_done": ticks}
-    for to, start, ticks in ((1.0, 0.0, 5), (0.5, 0.0, 3), (0.7, 1.0, 8), (1.0, 0.5, 0), (1 - 5e-7, 0.0, 5))
+# at a target, after a ramp or at once; the last row is the least alpha that counts as full
+_RESTING_ROWS = [
+    {
+        "alpha": to,
+        "alpha_start": start,
+        "alpha_target": to,
+        "alpha_curve": 1,
+        "alpha_steps": ticks,
+        "alpha_done": ticks,
+    }
+    for to, start, ticks in (
+        (1.0, 0.0, 5),
+        (0.5, 0.0, 3),
+        (0.7, 1.0, 8),
+        (1.0, 0.5, 0),
+        (1 - 5e-7, 0.0, 5),
+    )
 ]
 _FULL_ROW = {**_RESTING_ROWS[0], "alpha_start": 1.0}
 _GRADIENT_ROWS: list[Row] = [
     {},
-    *({"gradient_valid": True, "gradient_norm": 1.0, "gradient_health": health} for health in (1.0, 0.7, 0.5, 0.0)),
+    *(
+        {"gradient_valid": True, "gradient_norm": 1.0, "gradient_health": health}
+        for health in (1.0, 0.7, 0.5, 0.0)
+    ),
     {"gradient_valid": True, "gradient_norm": 50.0, "gradient_health": 0.2, "exploding": True},
     {"gradient_valid": True, "gradient_norm": 1e-9, "gradient_health": 0.5, "vanishing": True},
 ]
@@ -62,20 +108,36 @@ _RATIO_ROWS: list[Row] = [
 ]
 _CONTRIBUTION_ROWS: list[Row] = [
     {},
-    *({"contribution_valid": True, "contribution": credit} for credit in (0.0, 1.0, 0.75, -0.5, 12.5, -40.0)),
+    *(
+        {"contribution_valid": True, "contribution": credit}
+        for credit in (0.0, 1.0, 0.75, -0.5, 12.5, -40.0)
+    ),
     {"contribution_valid": True, "contribution": 2.0, "velocity_valid": True, "velocity": 0.25},
-    {"contribution_valid": True, "contribution": -1.0, "velocity_valid": True, "velocity": -0.5, "since_measured": 4},
+    {
+        "contribution_valid": True,
+        "contribution": -1.0,
+        "velocity_valid": True,
+        "velocity": -0.5,
+        "since_measured": 4,
+    },
 ]
 _INTERACTION_ROWS: list[Row] = [
     {},
-    *({"interaction_valid": True, "interaction_sum": x, "boost_received": max(x, 0.0)} for x in (0.0, 3.0, -2.5)),
+    *(
+        {"interaction_valid": True, "interaction_sum": x, "boost_received": max(x, 0.0)}
+        for x in (0.0, 3.0, -2.5)
+    ),
 ]
 
 
 def _sample_product(*choices: list[Row], **values: Iterable[float]) -> st.SearchStrategy[Row]:
-    """Merge one row of each list and one value of each name in a single draw; the first are the simplest."""
+    """Merge one row of each list and one value of each name in a single draw; the first are the
+    simplest.
+    """
     lists = [*choices, *([{name: value} for value in each] for name, each in values.items())]
-    return st.sampled_from([{k: v for row in rows for k, v in row.items()} for rows in itertools.product(*lists)])
+    return st.sampled_from(
+        [{k: v for row in rows for k, v in row.items()} for rows in itertools.product(*lists)]
+    )
 
 
 _SEED_ROWS = _sample_product(
@@ -131,7 +193,8 @@ def slot_rows(draw: st.DrawFn, stages: Sequence[Stage] = STAGES) -> Row:
 
 
 def alphas(stage: Stage) -> st.SearchStrategy[Row]:
-    """Draw alpha and its controller in a stage: 0, at a target, or on a ramp up or down; leaves by name.
+    """Draw alpha and its controller in a stage: 0, at a target, or on a ramp up or down; leaves by
+    name.
 
     Example:
         >>> from hypothesis import given, settings
@@ -143,7 +206,11 @@ def alphas(stage: Stage) -> st.SearchStrategy[Row]:
         ...     assert 0 <= row["alpha"] <= 1
         >>> test_alpha_is_a_share()
     """
-    return _BLENDING_ROWS if stage is Stage.BLENDING else st.just(_FULL_ROW if stage in BLENDED else {})
+    return (
+        _BLENDING_ROWS
+        if stage is Stage.BLENDING
+        else st.just(_FULL_ROW if stage in BLENDED else {})
+    )
 
 
 _BLENDING_ROWS = st.sampled_from(_RESTING_ROWS) | st.sampled_from(_ramp_rows())
@@ -206,9 +273,13 @@ def limits(draw: st.DrawFn, slots: Slots) -> Limits:
         enabled=tuple(draw(st.lists(st.booleans(), min_size=count, max_size=count).filter(any))),
         max_seeds=draw(st.integers(0, count + 1)),
         min_prune_age=draw(st.integers(0, 8)),
-        auto_forward=tuple(sorted(draw(st.sets(st.sampled_from([gate.name for gate in AUTO_GATES]))))),
+        auto_forward=tuple(
+            sorted(draw(st.sets(st.sampled_from([gate.name for gate in AUTO_GATES]))))
+        ),
         disabled_ops=tuple(sorted(draw(st.sets(st.sampled_from(OPS), max_size=3)))),
-        blueprints=tuple(sorted(draw(st.sets(st.sampled_from([b.label for b in CNN_BLUEPRINTS]), max_size=3)))),
+        blueprints=tuple(
+            sorted(draw(st.sets(st.sampled_from([b.label for b in CNN_BLUEPRINTS]), max_size=3)))
+        ),
     )
 
 
@@ -258,12 +329,29 @@ def legal_actions(draw: st.DrawFn, slots: Slots, allow: Limits) -> Tensor:
     """
     masks = action_masks(slots, allow)
     rows: list[list[int]] = []
-    ops_of = (Op.WAIT, Op.ADVANCE, Op.FOSSILIZE, Op.GERMINATE, Op.PRUNE, Op.SET_ALPHA_TARGET, Op.ADVANCE, Op.FOSSILIZE)
+    ops_of = (
+        Op.WAIT,
+        Op.ADVANCE,
+        Op.FOSSILIZE,
+        Op.GERMINATE,
+        Op.PRUNE,
+        Op.SET_ALPHA_TARGET,
+        Op.ADVANCE,
+        Op.FOSSILIZE,
+    )
     values = [_to_list(getattr(masks, head.label)) for head in Head if head > Head.SLOT]
     for e, (ops, places) in enumerate(zip(_to_list(masks.op), _to_list(masks.slot), strict=True)):
         op = draw(st.sampled_from([op for op in ops_of if ops[op]]))
         heads = [places[op], *(value[e] for value in values)]
-        rows.append([int(op), *(draw(st.sampled_from([i for i, yes in enumerate(head) if yes])) for head in heads)])
+        rows.append(
+            [
+                int(op),
+                *(
+                    draw(st.sampled_from([i for i, yes in enumerate(head) if yes]))
+                    for head in heads
+                ),
+            ]
+        )
     return torch.tensor(rows, dtype=torch.int64, device="cpu")
 
 

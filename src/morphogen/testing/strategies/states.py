@@ -33,17 +33,35 @@ losses = st.sampled_from((0.5, 1.0, 2.25, 0.0, 4.5, 11.0))
 @st.composite
 def _signal_fields(draw: st.DrawFn) -> dict[str, Any]:
     """Draw the signals of one env; values without their flag are 0."""
-    row: dict[str, Any] = {"plateau": draw(st.sampled_from((0, 1, 9, 10, 30))), "stabilized": draw(st.booleans())}
-    row |= {"last_op": draw(st.integers(-1, max(Op))), "last_outcome": draw(st.integers(-1, max(OUTCOMES)))}
+    row: dict[str, Any] = {
+        "plateau": draw(st.sampled_from((0, 1, 9, 10, 30))),
+        "stabilized": draw(st.booleans()),
+    }
+    row |= {
+        "last_op": draw(st.integers(-1, max(Op))),
+        "last_outcome": draw(st.integers(-1, max(OUTCOMES))),
+    }
     row |= {"rolled_back": draw(st.booleans()), "rollbacks": draw(st.sampled_from((0, 1, 5, 9)))}
     known = draw(st.integers(0, schema.HISTORY))
     valid = [False] * (schema.HISTORY - known) + [True] * known
     history = [(draw(losses), draw(points)) if yes else (0.0, 0.0) for yes in valid]
-    row |= {"history_valid": valid, "loss_history": [a for a, _ in history], "acc_history": [b for _, b in history]}
+    row |= {
+        "history_valid": valid,
+        "loss_history": [a for a, _ in history],
+        "acc_history": [b for _, b in history],
+    }
     if known:
         loss, accuracy = history[-1]
-        row |= {"measured": True, "val_loss": loss, "val_acc": accuracy, "committed_acc": draw(points)}
-        row |= {"best_acc": max(b for _, b in history), "best_loss": min(a for a, _ in history[-known:])}
+        row |= {
+            "measured": True,
+            "val_loss": loss,
+            "val_acc": accuracy,
+            "committed_acc": draw(points),
+        }
+        row |= {
+            "best_acc": max(b for _, b in history),
+            "best_loss": min(a for a, _ in history[-known:]),
+        }
     if draw(st.booleans()):
         row |= {"train_measured": True, "train_loss": draw(losses), "train_acc": draw(points)}
     if draw(st.booleans()):
@@ -71,7 +89,9 @@ def signals(draw: st.DrawFn, envs: int) -> Signals:
     leaves: dict[str, Any] = {}
     for leaf in schema.SIGNALS:
         empty = [leaf.empty] * schema.HISTORY if leaf.shape else leaf.empty
-        leaves[leaf.name] = torch.tensor([row.get(leaf.name, empty) for row in rows], dtype=leaf.dtype, device="cpu")
+        leaves[leaf.name] = torch.tensor(
+            [row.get(leaf.name, empty) for row in rows], dtype=leaf.dtype, device="cpu"
+        )
     return Signals(**leaves, batch_size=[envs])
 
 
@@ -86,7 +106,8 @@ def env_states(
     stages: Sequence[Stage] = STAGES,
     length: int = EPISODE_LENGTH,
 ) -> EnvState:
-    """Draw a few envs before epoch 0 .. `length` - 1, two parameters per seed; the snapshot is drawn separately.
+    """Draw a few envs before epoch 0 .. `length` - 1, two parameters per seed; the snapshot is
+    drawn separately.
 
     Args: as in `slot_states`; `length`: epochs of an episode.
 
@@ -103,7 +124,9 @@ def env_states(
         ...     assert ((after.slots.alpha >= 0) & (after.slots.alpha <= 1)).all()
         >>> test_a_tick_keeps_alpha_a_share()
     """
-    slots = draw(slot_states(max_envs, max_slots, min_envs=min_envs, min_slots=min_slots, stages=stages))
+    slots = draw(
+        slot_states(max_envs, max_slots, min_envs=min_envs, min_slots=min_slots, stages=stages)
+    )
     return draw(states_around(slots, length=length))
 
 
@@ -128,7 +151,9 @@ def states_around(draw: st.DrawFn, slots: Slots, *, length: int = EPISODE_LENGTH
     envs, count = slots.stage.shape
 
     def each(values: st.SearchStrategy[float], kind: torch.dtype) -> torch.Tensor:
-        return torch.tensor(draw(st.lists(values, min_size=envs, max_size=envs)), dtype=kind, device="cpu")
+        return torch.tensor(
+            draw(st.lists(values, min_size=envs, max_size=envs)), dtype=kind, device="cpu"
+        )
 
     then = draw(slot_states(envs, count, min_envs=envs, min_slots=count))
     state = cast(Any, first_snapshot(make_state(then, window=4)))
@@ -157,7 +182,8 @@ _SAMPLED_LOSSES = (1.0, 0.5, 1.5, 0.75, 1.25, 0.25, 1.1, 0.9, 9.0, float("nan"))
 
 @st.composite
 def lifecycles(draw: st.DrawFn) -> LifecycleSpec:
-    """Draw quick gates, so that short episodes hold complete lifecycles; each gate may open automatically.
+    """Draw quick gates, so that short episodes hold complete lifecycles; each gate may open
+    automatically.
 
     Returns: a strategy of `LifecycleSpec`.
 
@@ -184,9 +210,11 @@ def lifecycles(draw: st.DrawFn) -> LifecycleSpec:
 
 @st.composite
 def measurements(draw: st.DrawFn, envs: int, slots: int) -> SyntheticMeasurements:
-    """Draw losses and accuracies of one epoch; contributions are additive except for one pair of seeds.
+    """Draw losses and accuracies of one epoch; contributions are additive except for one pair of
+    seeds.
 
-    Returns: a strategy of losses float32 [E], nats, some of them NaN, and accuracies of coalitions float32 [E, 2^S].
+    Returns: a strategy of losses float32 [E], nats, some of them NaN, and accuracies of coalitions
+    float32 [E, 2^S].
 
     Example:
         >>> from hypothesis import given, settings
@@ -199,9 +227,14 @@ def measurements(draw: st.DrawFn, envs: int, slots: int) -> SyntheticMeasurement
         >>> test_every_coalition_has_an_accuracy()
     """
     losses = draw(st.lists(st.sampled_from(_SAMPLED_LOSSES), min_size=envs, max_size=envs))
-    worth = st.lists(st.integers(-8, 24).map(lambda i: i / 4), min_size=slots + 2, max_size=slots + 2)
+    worth = st.lists(
+        st.integers(-8, 24).map(lambda i: i / 4), min_size=slots + 2, max_size=slots + 2
+    )
     rows = draw(st.lists(worth, min_size=envs, max_size=envs))
-    inside = torch.arange(2**slots, device="cpu").unsqueeze(-1) >> torch.arange(slots, device="cpu") & 1  # [2^S, S]
+    # [2^S, S]
+    inside = (
+        torch.arange(2**slots, device="cpu").unsqueeze(-1) >> torch.arange(slots, device="cpu") & 1
+    )
     both = inside[:, :2].all(-1) & (slots > 1)
     tables = [
         40
@@ -210,7 +243,9 @@ def measurements(draw: st.DrawFn, envs: int, slots: int) -> SyntheticMeasurement
         + row[-1] * both
         for row in rows
     ]
-    return SyntheticMeasurements(torch.tensor(losses, dtype=torch.float32, device="cpu"), torch.stack(tables))
+    return SyntheticMeasurements(
+        torch.tensor(losses, dtype=torch.float32, device="cpu"), torch.stack(tables)
+    )
 
 
 @st.composite
@@ -244,11 +279,18 @@ def trajectories(
     envs = draw(st.integers(1, max_envs))
     count = draw(st.integers(1, max_slots))
     steps = draw(st.integers(1, max_steps))
-    bounds: dict[str, Any] = {"max_envs": envs, "max_slots": count, "min_envs": envs, "min_slots": count}
+    bounds: dict[str, Any] = {
+        "max_envs": envs,
+        "max_slots": count,
+        "min_envs": envs,
+        "min_slots": count,
+    }
     empty: Row = {}
     slots = make_slots([[empty] * count] * envs) if fresh else draw(slot_states(**bounds))
     rest = draw(st.integers(0, 1))  # further epochs of the episode
-    spec = terms or EpisodeSpec(length=steps + rest, every=draw(st.integers(1, 2)), lifecycle=draw(lifecycles()))
+    spec = terms or EpisodeSpec(
+        length=steps + rest, every=draw(st.integers(1, 2)), lifecycle=draw(lifecycles())
+    )
     now = begin_episode(slots, spec)
     out: list[SyntheticEpoch] = []
     for _ in range(steps):
@@ -269,5 +311,7 @@ def _print_tree(tree: Any, printer: RepresentationPrinter, cycle: bool) -> None:
 for _kind in (Slots, Signals, EnvState, RewardInputs):
     for_type_by_name(_kind.__module__, _kind.__name__, _print_tree)
 for_type_by_name(
-    SyntheticEpoch.__module__, SyntheticEpoch.__name__, lambda epoch, printer, _: printer.text(repr(epoch))
+    SyntheticEpoch.__module__,
+    SyntheticEpoch.__name__,
+    lambda epoch, printer, _: printer.text(repr(epoch)),
 )

@@ -64,7 +64,7 @@ def of_ledger(state, env, value):
 
 def of_signals(state, env, value):
     """In everything that was measured: the policy observes it, the reward is worked out from it."""
-    real = lambda leaf: only(env, leaf, value) if leaf.is_floating_point() else leaf  # noqa: E731
+    real = lambda leaf: only(env, leaf, value) if leaf.is_floating_point() else leaf
     return state.replace(signals=state.signals.apply(real))
 
 
@@ -163,7 +163,7 @@ def legal(epoch):
 @pytest.mark.parametrize("target", IN_STATE)
 @given(value=bad_values, at=moments, env=st.integers(0, ENVS - 1))
 def test_a_fault_in_the_state_of_an_env_stays_there(calm, target, value, at, env):
-    change = lambda t, state: IN_STATE[target](state, env, value) if t == at else state  # noqa: E731
+    change = lambda t, state: IN_STATE[target](state, env, value) if t == at else state
     sick = Run(SETUP, change).rounds(2)
     contained(calm, sick, env)
     ended(sick, env)

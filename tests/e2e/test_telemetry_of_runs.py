@@ -238,7 +238,7 @@ def test_numbers_that_are_none_are_found_under_their_own_names():
 
 def test_causes_that_take_rounds_are_found_when_their_time_has_come():
     entropy = {"entropy_head.op_valid": True, "gradient_norm": 1.0}
-    low = lambda round: {"update": {"entropy_head.op": 0.01 if round else 0.9, **entropy}}  # noqa: E731
+    low = lambda round: {"update": {"entropy_head.op": 0.01 if round else 0.9, **entropy}}
     assert found(low, rounds=5) == {"entropy_collapse": 2}
     steep = lambda round: {
         "update": {"gradient_norm": 1.0 + 4 * round, "gradient_norm_valid": True}
@@ -246,7 +246,7 @@ def test_causes_that_take_rounds_are_found_when_their_time_has_come():
     assert found(steep, rounds=3) == {"gradient_drift": 1}
     clipped = {"observation__clip_share": 0.02, "observation__clip_share_valid": True}
     assert found(update(**clipped, gradient_norm=1.0), rounds=4) == {"observation_clipped": 2}
-    idle = lambda round: {"record": {"action": 0, "forced": False}}  # noqa: E731
+    idle = lambda round: {"record": {"action": 0, "forced": False}}
     assert found(idle, rounds=4, policy_name="wait") == {"wait_only": 2}
 
 

@@ -54,7 +54,7 @@ POLICY_MEANINGS: dict[str, str] = {
     "ppo": "the policy network, trained by PPO after every round",
     "wait": "never does anything: what the bare host reaches",
     "random": "any legal choice, all equally likely",
-    "heuristic": "rules: grow on a plateau what is cheap, keep what is worth its price, prune the rest",
+    "heuristic": "rules: grow on a plateau what is cheap, keep what pays, prune the rest",
     "germinate_one": "a schedule: one norm seed in the first slot, left alone after that",
     "full_cycle": "a schedule: the fastest full life of one norm seed, from germination to fossil",
 }

@@ -143,7 +143,7 @@ def test_every_exchange_is_in_the_ledger(ranks):
 def test_all_ranks_stop_or_save_before_the_same_epoch(wisher, epoch, kind):
     def body(exchange):
         done, saved = [], []
-        wish = lambda: exchange.rank == wisher and len(done) == epoch + 1  # noqa: E731
+        wish = lambda: exchange.rank == wisher and len(done) == epoch + 1
         hooks = Hooks(
             on_epoch=lambda *at: done.append(at),
             save=lambda: saved.append(len(done)),

@@ -28,7 +28,7 @@ class Board:
             number = len(self.sent[rank])
             self.sent[rank].append(copy.deepcopy(value))
             self.changed.notify_all()
-            waits = lambda: {other for other, sent in enumerate(self.sent) if len(sent) <= number}  # noqa: E731
+            waits = lambda: {other for other, sent in enumerate(self.sent) if len(sent) <= number}
             self.changed.wait_for(lambda: not waits() or waits() & self.ended, WAIT_S)
             if waits():
                 raise RankError(f"ranks {waits()} did not reach the collective")

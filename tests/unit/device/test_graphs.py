@@ -28,7 +28,7 @@ class RecordedCuda:
         self.current = self.Stream("main")
 
     def Stream(self, name):
-        wait = lambda other: self.calls.append(f"{name} waits for {other.name}")  # noqa: E731
+        wait = lambda other: self.calls.append(f"{name} waits for {other.name}")
         return SimpleNamespace(name=name, wait_stream=wait)
 
     def graph_pool_handle(self):
@@ -114,7 +114,7 @@ def test_values_that_are_views_of_buffers_are_read_before_any_buffer_is_written(
 )
 def test_replays_on_a_device_compute_what_the_loop_computes():
     start, factor = torch.randn(64, device=DEVICE), torch.rand(64, device=DEVICE)
-    body = lambda x: (x * factor).sin() + x.roll(1)  # noqa: E731
+    body = lambda x: (x * factor).sin() + x.roll(1)
     capture = Capture(CudaGraphs(DEVICE))
     for times in (4, 9):
         assert torch.equal(capture.repeat(body, start, times), repeat(body, start, times))

@@ -231,7 +231,7 @@ def test_recording_is_a_pass(graphs):
 
 def test_state_that_swaps_its_leaves_is_written_back_without_overwriting_itself():
     start = torch.tensor([1.0]), torch.tensor([2.0])
-    swap = lambda pair: (pair[1], pair[0])  # noqa: E731
+    swap = lambda pair: (pair[1], pair[0])
     for graphs, times in ((GraphRecorder, 4), (GraphRecorder, 5), (CpuGraphs, 8), (CpuGraphs, 9)):
         assert trees_equal(Capture(graphs()).repeat(swap, start, times), repeat(swap, start, times))
 
@@ -280,7 +280,7 @@ def test_a_replayed_minibatch_costs_the_host_few_calls():
 @pytest.mark.filterwarnings("ignore")  # of the compiler, as where a run compiles
 def test_a_graph_of_the_compiler_holds_the_passes_itself():
     capture = Capture(CpuGraphs())
-    double = lambda carry: {"x": carry["x"] * 2}  # noqa: E731
+    double = lambda carry: {"x": carry["x"] * 2}
     repeat = torch.compile(
         lambda x: capture.repeat(double, {"x": x}, 9)["x"], fullgraph=True, backend="eager"
     )

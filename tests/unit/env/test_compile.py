@@ -120,7 +120,7 @@ def test_a_life_of_seeds_makes_no_graph_after_the_first_round_and_the_same_numbe
 
 def test_results_of_a_mode_with_cuda_graphs_outlive_the_next_call():
     memory = torch.zeros(3)
-    twice = lambda x: (torch.mul(x, 2, out=memory), None)  # noqa: E731  (as a CUDA graph does)
+    twice = lambda x: (torch.mul(x, 2, out=memory), None)
     double = CompiledUnits(
         engine(compile="max-autotune"), compiler=lambda function, **_: function
     ).unit("head", twice)
@@ -374,7 +374,7 @@ def test_every_policy_has_a_unit_of_its_own():
 
 def test_units_do_not_share_the_largest_number_of_graphs():
     """The compiler counts the graphs of a code object, and refuses the ninth."""
-    compiler = lambda function, options, **fixed: torch.compile(function, backend="eager", **fixed)  # noqa: E731
+    compiler = lambda function, options, **fixed: torch.compile(function, backend="eager", **fixed)
     units = units_of("default", compiler)
     for number in range(10):
         assert (

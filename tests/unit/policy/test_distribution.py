@@ -56,7 +56,7 @@ def complete_actions(mask, slots: int) -> torch.Tensor:
 
 def spread(dist, count: int):
     """The distribution of env 0 for `count` rows."""
-    wide = lambda t: LogitTables(*(x.expand(count, *x.shape[1:]) for x in t))  # noqa: E731
+    wide = lambda t: LogitTables(*(x.expand(count, *x.shape[1:]) for x in t))
     return dist._replace(
         floored=wide(dist.floored), raw=wide(dist.raw), support=batched(dist.support, count)
     )

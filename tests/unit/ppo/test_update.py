@@ -667,8 +667,8 @@ def test_it_learns_the_way_through_a_chain_of_three_states(seed):
     policy, spec = small(floor=(0.005,) + (0.01,) * 7), PpoSpec()
     learner = init_ppo(policy, KEY + seed)
     weights = Coefficients(lr=1e-2, entropy=0.01, value=0.5)
-    move = lambda where, op: torch.where(op == 5, (where + 1).clamp(max=2), 0)  # noqa: E731
-    pay = lambda where, op: ((where == 2) & (op == 4)).float()  # noqa: E731
+    move = lambda where, op: torch.where(op == 5, (where + 1).clamp(max=2), 0)
+    pay = lambda where, op: ((where == 2) & (op == 4)).float()
     assignment = whole(4, 32)
     for round_ in range(60):
         rollout, _ = walk(

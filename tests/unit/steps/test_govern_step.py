@@ -331,7 +331,7 @@ def test_a_fossil_is_in_the_snapshot_of_the_first_normal_epoch():
 
 def nan_everywhere(now):
     """A state in which every real number of host, grown seeds and signals is lost."""
-    lost = lambda leaf: leaf * NAN if leaf.is_floating_point() else leaf  # noqa: E731
+    lost = lambda leaf: leaf * NAN if leaf.is_floating_point() else leaf
     grown = (now.slots.stage >= S.GERMINATED) & (now.slots.stage <= S.FOSSILIZED)
     seeds = zero_empty_slots(now.seeds.apply(lost), grown)
     return now.replace(host=now.host.apply(lost), seeds=seeds, signals=now.signals.apply(lost))
@@ -473,7 +473,7 @@ def test_a_fossil_present_after_a_normal_epoch_is_in_the_snapshot_after_it(losse
 def shuffled(now, order):
     """The same envs with their slots in another order, wherever slots are kept."""
     names = list(now.seeds.keys())
-    moved = lambda seeds: TensorDict(  # noqa: E731
+    moved = lambda seeds: TensorDict(
         {name: seeds[names[s]] for name, s in zip(names, order, strict=True)},
         batch_size=seeds.batch_size,
     )

@@ -64,7 +64,7 @@ def signals(draw, whole):
     seed = draw(st.integers(0, 10_000))
     gen = torch.Generator().manual_seed(seed)
     known = torch.rand(envs, 5, generator=gen) < 0.7
-    chance = lambda: torch.rand(envs, generator=gen) < 0.5  # noqa: E731
+    chance = lambda: torch.rand(envs, generator=gen) < 0.5
     trained, clean = chance(), chance()
     leaves = {
         "loss_history": torch.where(known, 3 * torch.rand(envs, 5, generator=gen), 0.0),

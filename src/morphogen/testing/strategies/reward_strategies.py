@@ -108,8 +108,10 @@ def reward_inputs(
     empty = {"stage": int(Stage.DORMANT), "next_stage": int(Stage.DORMANT)}
     parts = {name: [[cell.get(name, empty.get(name, 0)) for cell in row["slots"]] for row in rows] for name in cells}
     pairs = _interactions(draw, envs, slots, leaves["clean_valid"])
-    places = make_slot_inputs(envs, slots, **parts)
-    return make_reward_inputs(envs, slots=places, interaction=pairs, horizon=last, epoch=epoch, **leaves)
+    places = make_slot_inputs(envs, slots, dtype=torch.float64, **parts)
+    return make_reward_inputs(
+        envs, dtype=torch.float64, slots=places, interaction=pairs, horizon=last, epoch=epoch, **leaves
+    )
 
 
 def _interactions(draw: st.DrawFn, envs: int, slots: int, measured: list[bool]) -> torch.Tensor:

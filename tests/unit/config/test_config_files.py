@@ -100,7 +100,7 @@ def test_constants_of_the_legacy_rules_are_a_group_within_the_rewards():
     assert faults('{"reward": {"legacy": 3}}') == ["reward.legacy: expected an object, got 3"]
 
 
-def test_all_faults_of_a_file_are_told_at_once():
+def test_all_faults_of_a_file_are_reported_at_once():
     lines = faults(
         """{"rounds": 1.0, "rounds": 0, "epochs": 3, "preset": "none", "slots": "r0c0",
         "ppo": {"clap": 1, "clip": NaN, "lr": 1e999, "lr": 1, "entropy_coef_head": {"oops": 1, "op": "x"}},

@@ -240,7 +240,7 @@ def test_a_file_of_another_form_is_refused(text, message):
     assert str(caught.value).startswith(message)
 
 
-def test_all_faults_of_a_schedule_are_told_at_once():
+def test_all_faults_of_a_schedule_are_reported_at_once():
     with pytest.raises(ConfigError) as caught:
         parsed(
             {**GROW, "epoch": 99, "tempo": "QUICK"}, {"epoch": 1, "op": "FLY"}, on_illegal="skip"
@@ -315,7 +315,7 @@ def test_a_byte_order_mark_is_no_part_of_a_schedule(tmp_path, encoding):
     assert load_schedule(f"schedule:{path}", SPEC) == schedule
 
 
-def test_each_fault_of_a_file_is_told_with_the_name_of_the_file(tmp_path):
+def test_each_fault_of_a_file_is_reported_with_the_name_of_the_file(tmp_path):
     path = tmp_path / "s.json"
     path.write_text(text_of({"epoch": 99, "op": "FLY"}))
     with pytest.raises(ConfigError) as caught:
@@ -436,7 +436,7 @@ def test_what_the_config_disables_is_illegal_in_a_schedule_too(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_illegal_action_on_held_out_instances_is_told_as_well():
+def test_an_illegal_action_on_held_out_instances_is_reported_as_well():
     control = build_control(parsed({**TOO_EARLY, "env": 1}), SPEC, torch.device("cpu"))
     setup = build_setup(SPEC)
     with (

@@ -90,7 +90,7 @@ def test_a_group_must_be_an_object(name, value):
     assert faults(f'{{"{name}": {value}}}') == [f"{name}: expected an object, got {value}"]
 
 
-def test_all_faults_of_a_file_are_told_at_once():
+def test_all_faults_of_a_file_are_reported_at_once():
     lines = faults(
         """{"rounds": 1.0, "rounds": 0, "epochs": 3, "preset": "none", "slots": "r0c0",
         "ppo": {"clap": 1, "clip": NaN, "lr": 1e999, "lr": 1, "entropy_coef_head": {"oops": 1, "op": "x"}},

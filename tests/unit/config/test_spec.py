@@ -185,7 +185,7 @@ def test_defaults_are_those_of_the_documents(spec):
     assert {name: getattr(spec(), name) for name in DEFAULTS[spec]} == DEFAULTS[spec]
 
 
-def test_all_faults_of_a_spec_are_told_together():
+def test_all_faults_of_a_spec_are_reported_together():
     with pytest.raises(ConfigError) as caught:
         RunSpec(rounds=0, envs=True, seed=-1, task="didgits")
     lines = str(caught.value).splitlines()

@@ -1,9 +1,11 @@
-"""Operations on trees: a choice between a tensor and a number, eager and as a graph."""
+"""Trees keep their docstring; a choice between a tensor and a number is the same eager and as a graph."""
+
+from dataclasses import FrozenInstanceError
 
 import pytest
 import torch
 
-from morphogen.state.tree_ops import choose, clear_rows
+from morphogen.state.tree_ops import FrozenTree, choose, clear_rows
 
 MASK = torch.tensor([True, False])
 
@@ -21,3 +23,17 @@ def test_a_number_takes_the_dtype_of_the_other_side_in_a_graph_too(dtype):
         eager, graph = call(leaf), torch.compile(call, backend="eager", fullgraph=True)(leaf)
         assert eager.dtype == graph.dtype == dtype
         assert torch.equal(eager, graph)
+
+
+def test_a_tree_keeps_its_docstring_and_cannot_be_changed():
+    class Pair(FrozenTree):
+        """Two leaves."""
+
+        left: torch.Tensor
+        right: torch.Tensor
+
+    pair = Pair(left=torch.zeros(2), right=torch.ones(2), batch_size=[2])
+    assert Pair.__doc__ == "Two leaves."
+    assert pair[1].right.item() == 1.0
+    with pytest.raises(FrozenInstanceError):
+        pair.left = torch.ones(2)

@@ -1,4 +1,4 @@
-"""The sync audit: each of its three checks finds what it says, and lets pass what asks nobody."""
+"""The sync audit: each of its three checks finds its kind of read, and code without reads passes."""
 
 import functools
 
@@ -91,7 +91,7 @@ def test_where_there_are_no_values_none_can_be_read(function):
     assert audit.meta_failure(function, X, MASK)
 
 
-def test_what_is_made_on_the_cpu_is_told_by_name():
+def test_a_result_on_the_cpu_is_named():
     assert audit.meta_failure(made, X, MASK) == "its output there is on cpu"
 
 
@@ -122,12 +122,12 @@ def test_the_source_of_an_object_is_that_of_its_call(function):
     assert [name for _, name in found.source_reads] == ["item"]
 
 
-def test_what_asks_nobody_passes():
+def test_code_without_reads_passes():
     found = audit.audit(quiet, X, MASK)
     assert not found
     assert found.describe() == ""
     assert not audit.audit(lambda x: x + 1, X), (
-        "the source of a lambda cannot be told from its neighbours'"
+        "the source of a lambda cannot be separated from its neighbours'"
     )
 
 

@@ -1,4 +1,4 @@
-"""The public laws: a fault of each kind is told in the right sentence, and what has none passes."""
+"""The public laws: a fault of each kind is found with its sentence, and parts without a fault pass."""
 
 import re
 
@@ -161,7 +161,7 @@ def test_a_rule_that_telescopes_within_its_bounds_passes():
     ],
     ids=lambda part: part if isinstance(part, str) and part in REWARD_LAWS else "",
 )
-def test_a_faulty_rule_is_told_by_the_law_that_it_breaks(rule, knobs, law, sentence):
+def test_a_faulty_rule_is_found_by_the_law_that_it_breaks(rule, knobs, law, sentence):
     name = callable_name(getattr(rule, "function", rule))
     found = broken(check_reward, rule, name=name, **knobs)
     assert found.law == law, found
@@ -347,7 +347,7 @@ def test_a_step_without_a_fault_passes():
     ],
     ids=lambda part: part if isinstance(part, str) and part in STEP_LAWS else "",
 )
-def test_a_faulty_step_is_told_by_the_law_that_it_breaks(step, law, sentence):
+def test_a_faulty_step_is_found_by_the_law_that_it_breaks(step, law, sentence):
     found = broken(check_step, step, slots, slots=True)
     assert found.law == law, found
     with pytest.raises(AssertionError, match=sentence):
@@ -390,7 +390,7 @@ def test_a_mask_without_a_fault_passes():
         (broken_rules.hasty, "neighbours", r"^hasty sees its neighbours"),
     ],
 )
-def test_a_faulty_mask_is_told_by_the_law_that_it_breaks(mask, law, sentence):
+def test_a_faulty_mask_is_found_by_the_law_that_it_breaks(mask, law, sentence):
     found = broken(check_mask, mask, examples=40)
     assert found.law == law, found
     with pytest.raises(AssertionError, match=sentence):

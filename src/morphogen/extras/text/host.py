@@ -14,9 +14,10 @@ _NETWORKS = "morphogen.extras.text.networks:TransformerNetworks"
 _MODULES = {Blueprint.ATTENTION.label: "token_attention", Blueprint.NORM.label: "token_norm"}
 
 _TOKENS = 4096  # evaluated at once
+# Copies of features per layer and at once, and of logits, measured.
 _STORED = 18.0
 _HELD = 16.0
-_LOGITS = 4.0  # copies of features per layer and at once, and of logits, measured
+_LOGITS = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,8 @@ class TransformerSpec(Host):
 
     vocabulary: int = field()
     """Tokens."""
-    width: int = field()
-    """Of the features  # pyright: ignore[reportIncompatibleVariableOverride]."""
+    width: int = field()  # pyright: ignore[reportIncompatibleVariableOverride]
+    """Of the features."""
     heads: int
     """Of attention."""
     layers: int

@@ -145,9 +145,15 @@ def reward_inputs(
         for name in cells
     }
     pairs = _interactions(draw, envs, slots, leaves["clean_valid"])
-    places = make_slot_inputs(envs, slots, **parts)
+    places = make_slot_inputs(envs, slots, dtype=torch.float64, **parts)
     return make_reward_inputs(
-        envs, slots=places, interaction=pairs, horizon=last, epoch=epoch, **leaves
+        envs,
+        dtype=torch.float64,
+        slots=places,
+        interaction=pairs,
+        horizon=last,
+        epoch=epoch,
+        **leaves,
     )
 
 

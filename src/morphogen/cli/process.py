@@ -33,6 +33,7 @@ EXITS: dict[type[Exception], int] = {
     TrainingDiverged: 5,
     RankError: 8,
 }
+UNEXPECTED = 1  # exit code after a traceback
 OUTPUT_LOST = 7  # exit code
 _SPAWN = multiprocessing.get_context("spawn")
 

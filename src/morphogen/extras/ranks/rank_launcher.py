@@ -10,6 +10,7 @@ import ctypes
 import os
 import signal
 import sys
+import traceback
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from dataclasses import replace
@@ -149,6 +150,9 @@ def run_rank(spec: RunSpec, body: Body) -> None:
             process.print_error(error)
     except SystemExit as end:  # of a signal
         code = end.code if isinstance(end.code, int) else 0
+    except Exception:
+        traceback.print_exc()
+        code = process.UNEXPECTED
     os._exit(process.finish(code))
 
 

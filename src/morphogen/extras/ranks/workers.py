@@ -17,7 +17,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std, start_processes
 
-from morphogen.cli.process import EXITS
+from morphogen.cli.process import EXITS, UNEXPECTED
 from morphogen.errors import RankError
 from morphogen.train.stop_signals import SIGNAL_CODE, SIGNALS
 
@@ -25,7 +25,6 @@ LOCALHOST = "127.0.0.1"
 LOOPBACK = "lo"
 LOOK_S = 0.02  # between two looks at the ranks
 END_S = 6.0  # for the other ranks to end by themselves once one has failed
-UNEXPECTED = 1  # exit code of Python after a traceback
 ELASTIC = "torch.distributed.elastic.multiprocessing.api"  # logger: it repeats the errors
 
 

@@ -30,7 +30,7 @@ def sample():
 kind, folder, limit = sys.argv[1], sys.argv[2], float(sys.argv[3])
 done, peak = [], [0]
 host = mg.TransformerSpec(vocabulary=257, width=8, heads=2, layers=3, block=64)
-stories = mg.TaskSpec(name="stories", dataset="tinystories", host=host, kind="next_token")
+stories = mg.TaskSpec(name="stories", dataset="tinystories", host=host)
 task = stories if kind == "text" else "cifar_impaired"
 data = {"dir": folder, "batch": 32, "minibatches": 4, "val_samples": 16, "resident_limit_gib": limit}
 spec = mg.RunSpec(task=task, envs=2, rounds=1, episode_length=2, final_episodes=0, data=data, policy_name="wait")

@@ -28,7 +28,7 @@ from morphogen.kernels import one_thread
 from morphogen.state import rng
 from morphogen.state.env import Clock, EnvState, Instance
 from morphogen.state.measure import InputBatch
-from morphogen.steps.validate_step import Show, show_plain
+from morphogen.steps.validate_step import Show
 from morphogen.vocab.purpose import Purpose
 
 
@@ -73,7 +73,7 @@ class Feed(ABC):
         spec: DataSpec,
         *,
         label_noise: bool = True,
-        show: Show = show_plain,
+        show: Show | None = None,
     ) -> None:
         """Set up the draws; `label_noise` False leaves noise out, for runs whose instances have
         none.
@@ -153,7 +153,8 @@ class Feed(ABC):
             mirrored = chosen.mirror.view(*pixels.shape[:2], 1, 1, 1)
             pixels = torch.where(mirrored, pixels.flip(-1), pixels)
         inputs, labels = self.preparation.prepare(pixels, labels)
-        inputs = self.show(inputs, chosen.view, chosen.index)
+        if self.show is not None:
+            inputs = self.show(inputs, chosen.view, chosen.index)
         return InputBatch(
             inputs=inputs, labels=labels, batch_size=[labels.shape[0]], device=labels.device
         )
@@ -169,7 +170,7 @@ class ResidentFeed(Feed):
         spec: DataSpec,
         *,
         label_noise: bool = True,
-        show: Show = show_plain,
+        show: Show | None = None,
     ) -> None:
         super().__init__(dataset, task, spec, label_noise=label_noise, show=show)
         self.inputs = as_resident(dataset.train.inputs)

@@ -26,11 +26,6 @@ from morphogen.state.tree_ops import choose, get_leaf, nested_leaves, refuse_tra
 Show = Callable[[Tensor, Tensor, Tensor], Tensor]  # inputs, view, sample numbers -> inputs
 
 
-def show_plain(inputs: Tensor, view: Tensor, sample: Tensor) -> Tensor:
-    """Return the inputs as they are, the default of `validate`."""
-    return inputs
-
-
 class ChunkCounts(NamedTuple):
     """Counts of the chunks of a split so far, one after the other: a sum over [chunks, E] may
     depend on E.
@@ -52,7 +47,7 @@ def validate(
     net: Net,
     chunk: int | None = None,
     counted: int | None = None,
-    show: Show = show_plain,
+    show: Show | None = None,
     repeat: Repeat = repeat,
 ) -> Validation:
     """Evaluate coalitions in one pass over a split.
@@ -62,7 +57,7 @@ def validate(
     chunk: most samples in one pass, by default those of the host; counted: most samples whose label
     is in use of an env, only these are passed (an env with fewer repeats its first ones, which
     count once); None: all, of all envs;
-    show: samples as each env sees them (`data.instance_process`); repeat: loop over the passes
+    show: samples as each env sees them (`data.instance_process`), None: as they are; repeat: loop over the passes
     (`env.capture`).
     Promise: changes nothing; a sample whose label is not in use counts for nothing, a non-finite
     logit as wrong.
@@ -133,7 +128,7 @@ def _validate(
     inputs: Tensor,
     net: Net,
     chunk: int,
-    show: Show,
+    show: Show | None,
     repeat: Repeat,
 ) -> Validation:
     nothing = (None,) * len(net.slots)
@@ -158,7 +153,9 @@ def _validate(
     def count_chunk(counts: ChunkCounts, size: int) -> ChunkCounts:
         part = counts.start + torch.arange(size, device=counts.start.device)
         samples = chosen.number.index_select(-1, part)
-        shown = show(inputs[samples], state.instance.view_code, samples)
+        shown = inputs[samples]
+        if show is not None:
+            shown = show(shown, state.instance.view_code, samples)
         logits = forward(net.precision.cast(shown), rows, used, growth, net=net).to(
             state.host.params.dtype
         )

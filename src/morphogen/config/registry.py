@@ -47,6 +47,10 @@ def _scan(path: tuple[str, ...]) -> Mapping[str, Mapping[str, EntryPoints]]:
     return found
 
 
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and NAME.fullmatch(name) is not None
+
+
 def _author(point: metadata.EntryPoint) -> str:
     """Name the extra of an entry point, or its package and version: `package 1.0`."""
     extra = EXTRA.fullmatch(point.value)
@@ -158,7 +162,7 @@ class Registry(Mapping[str, T], Generic[T]):
         Raises: ConfigError for an invalid name, for the name of a part that is from elsewhere, and
         for an object that is no part of this kind.
         """
-        if not isinstance(name, str) or not NAME.fullmatch(name):
+        if not _is_name(name):
             remedy = "; a function made by def has a name" if name == "<lambda>" else ""
             allowed = "letters and digits, with . _ - between them"
             raise ConfigError(f"name of a {self.kind}: expected {allowed}, got {name!a}{remedy}")
@@ -230,7 +234,7 @@ class Registry(Mapping[str, T], Generic[T]):
         if name in self._registered:
             return self._registered[name]
         if name in self._core:
-            part = self._core[name]
+            part: Any = self._core[name]
             if isinstance(part, str):
                 part = self._core[name] = resolve_name(part)
             return part

@@ -23,7 +23,7 @@ from morphogen.config.host import Host
 from morphogen.config.task import TaskSpec
 from morphogen.data.conversion import check_tensor, convert_inputs, convert_labels
 from morphogen.data.data_files import FileData, FileSource
-from morphogen.data.preparation import Normalisation, Preparation
+from morphogen.data.preparation import Normalisation, Preparation, fit_normalisation
 from morphogen.errors import DataError
 from morphogen.state import rng
 from morphogen.vocab.purpose import Purpose
@@ -275,25 +275,10 @@ class Splits(StoredSplits):
         return self
 
     def preparation(self, task: TaskSpec) -> Normalisation:
-        """Return the normalisation of a task, with the mean and deviation of the training split
-        where it has none.
-        """
-        dims = len(self.train.inputs.shape) - 1
+        """Return the normalisation of a task, with the mean and deviation of the training split where it has none."""
         if task.mean is not None and task.std is not None:
-            return Normalisation(task.scale, task.mean, task.std, dims)
-        pixels = (
-            as_tensor(self.train.inputs.to("cpu")).double().transpose(0, 1).flatten(1) / task.scale
-        )
-        if not pixels.isfinite().all():
-            raise DataError(
-                f"task {task.name}: expected finite inputs, got NaN or infinite ones in the "
-                "training split"
-            )
-        mean = task.mean or tuple(pixels.mean(dim=1).tolist())
-        spread = tuple(
-            value if value > 0 else 1.0 for value in pixels.std(dim=1, correction=0).tolist()
-        )
-        return Normalisation(task.scale, mean, task.std or spread, dims)
+            return Normalisation(task.scale, task.mean, task.std, len(self.train.inputs.shape) - 1)
+        return fit_normalisation(task, as_tensor(self.train.inputs.to("cpu")))
 
 
 def _check_samples(samples: object, host: Host, split: str) -> None:

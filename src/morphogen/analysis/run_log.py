@@ -128,6 +128,7 @@ def events(
         >>> import tempfile
         >>> import morphogen as mg
         >>> fields = {"preset": "whitebox", "rounds": 2, "envs": 4, "policy_name": "wait", "episode_length": 2}
+        >>> fields["telemetry"] = {"level": "normal"}
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     result = mg.train_ppo_vectorized(**fields, final_episodes=0, out=folder)
         ...     found = list(mg.events(folder, kinds={"EpochCompleted"}, rounds={1}))

@@ -33,8 +33,8 @@ ROWS = {
     "pydoc": (24_816, "r0c0 r0c1 r0c2", 8, 16),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "d3d1d9751b237637fb01b98b946853a0a54066917b10a87ba05ea41213165329"
-STABLE_CONFIG = "c5af4b739837f973e610e019609cb79bcd57a34635600c0eddbda7523a7a7263"
+DEFAULT_CONFIG = "420c0c19c16983ca2971013a44f7b57b516ac2b71d82383b230b19261644caa8"
+STABLE_CONFIG = "707afad208522adc2d727fe5189c4fce3df82120ddef9cec8a7d71666bd0b336"
 each_task = pytest.mark.parametrize("name", TASKS)
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

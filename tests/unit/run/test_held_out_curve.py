@@ -6,7 +6,7 @@ import morphogen as mg
 from morphogen.analysis.console import Console
 from morphogen.telemetry.kinds.run import HeldOutPlayed
 
-FIELDS = {"preset": "whitebox", "envs": 8, "final_episodes": 0, "ppo": {"epochs": 1}}
+FIELDS = {"preset": "whitebox", "envs": 8, "final_episodes": 0, "telemetry": {"level": "normal"}, "ppo": {"epochs": 1}}
 
 
 def plays_of(folder):

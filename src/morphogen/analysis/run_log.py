@@ -66,7 +66,13 @@ def read_run(path: Path) -> RunLog:
     """Read a run directory.  Raises: ConfigError for another directory, DataError for a damaged file."""
     config = open_run(path)
     manifest = _read_object(path / run_directory.MANIFEST, MANIFEST_TYPES)
-    rows = tables.fold(iterate_events(event_folder(path, config), tables.KINDS))
+    folder = event_folder(path, config)
+    try:
+        rows = tables.fold(iterate_events(folder, tables.KINDS))
+    except DataError:
+        raise
+    except (ValueError, IndexError) as error:  # rows of unequal lengths
+        raise DataError(f"{folder / run_directory.EVENTS} is damaged: {error_line(error)}") from None
     return RunLog(path, config, manifest, rows)
 
 

@@ -1,9 +1,8 @@
 """The record, part by part, in ms: `python -m bench.speed.record [--envs 32]`.
 
-Of an epoch: gathering its leaves, their way to the host, and what the reporter does.  Of a round of
-eight epochs, in
-the threads of the sinks: `encode`, the file of its record; `events`, all events that can be derived
-from it. The share of the first part in an epoch is `record_share` of `bench.speed.rollout`.
+Of an epoch: gathering its leaves, their way to the host, and what the reporter does.  Of a round of eight epochs, in
+the writer thread: `encode`, the file of its record.  When the log is read: `events`, all events of its epochs.
+The share of the first part in an epoch is `record_share` of `bench.speed.rollout`.
 """
 
 import torch
@@ -17,33 +16,16 @@ from morphogen.log.derive import derive_events
 from morphogen.log.record_files import encode_record
 from morphogen.log.round_record import RoundRecord
 from morphogen.train.reporter import Reporter, build_record, send_record
+from morphogen.log.writer import MemorySink
 
 EPOCHS = 8  # of a round
 START = (0, 0)  # round and epoch
 
 
-class RecordSink:
-    """Keeps the records that it gets."""
-
-    kinds = ()
-
-    def __init__(self) -> None:
-        self.records: list[RoundRecord] = []
-
-    def write_record(self, record: RoundRecord) -> None:
-        """Take the record of a round."""
-        self.records.append(record)
-
-    def write(self, events: object) -> None:
-        """Take no events."""
-
-    flush = close = lambda self: None
-
-
 @torch.no_grad()
 def measures(bench: Bench, envs: int = 32) -> list[Measure]:
     """Seconds of every part."""
-    sink = RecordSink()
+    sink = MemorySink()
     telemetry = TelemetrySpec(level=LEVEL_DEBUG)
     own = build_scheduler(
         envs, bench.device, sinks=(sink,), episode_length=EPOCHS, telemetry=telemetry

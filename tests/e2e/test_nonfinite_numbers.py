@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.nan_injection import BAD, ENVS, LENGTH, Run, only, records, seen, small
 from support.profiles import one_in
-from support.run_comparison import events
 from support.small_runs import tiny
 
 from morphogen.config.telemetry_spec import TelemetrySpec
@@ -368,8 +367,7 @@ def test_one_diverging_host_among_many_takes_nothing_from_the_run(tmp_path):
     assert sick.history[0].rollbacks == 0
     assert min(summary.rollbacks for summary in sick.history[1:]) >= 1
     assert all(leaf.isfinite().all() for leaf in leaves(sick.policy).values())
-    back = [event for event in events(tmp_path / "sick") if event["event"] == "RolledBack"]
-    assert {event["env"] for event in back} == {SICK}
+    assert {event.env for event in read_all(tmp_path / "sick", kinds={"RolledBack"})} == {SICK}
     rows = [
         [event.data.val_acc for event in read_all(run, kinds={"EpochCompleted"})]
         for run in (tmp_path / "calm", tmp_path / "sick")

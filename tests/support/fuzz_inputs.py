@@ -316,7 +316,7 @@ class Runs:
         for title, rows in tables.items():
             Console(out=shown).print_table(rows, title=title)
         for plot in import_plots():
-            list(map(str, [*plot.rows(log), *plot.table(log)]))
+            list(map(str, plot.rows(log)))
 
     def watched(self):
         watch(self.path, once=True, out=io.TextIOWrapper(io.BytesIO(), "utf-8"))

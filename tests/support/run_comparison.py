@@ -34,11 +34,20 @@ def timeless(value: Any) -> Any:
     return [timeless(inner) for inner in value] if isinstance(value, list) else value
 
 
-def events(run: Path) -> list[dict[str, Any]]:
+def lines(run: Path) -> list[dict[str, Any]]:
     """The lines of the event file of a run as JSON, without clocks."""
     return [
         timeless(json.loads(line)) for line in (run / run_directory.EVENTS).read_text().splitlines()
     ]
+
+
+def events(run: Path) -> list[dict[str, Any]]:
+    """The events of these lines, a line of a round as several."""
+    found: list[dict[str, Any]] = []
+    for line in lines(run):
+        parts = line.pop("events", [{}])
+        found += [{**line, **part} for part in parts]
+    return found
 
 
 def records(run: Path) -> list[str]:
@@ -98,13 +107,11 @@ def lasting(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
     a round.
     """
     kept = [{name: value for name, value in event.items() if name != "seq"} for event in told]
-    return [event for event in kept if event.get("event") != "RunResumed" and not _inside(event)]
+    return [event for event in kept if event["event"] != "RunResumed" and not _inside(event)]
 
 
 def _inside(event: dict[str, Any]) -> bool:
-    return event.get("event") == "CheckpointSaved" and not event["data"]["path"].endswith(
-        "-epoch-0000"
-    )
+    return event["event"] == "CheckpointSaved" and not event["data"]["path"].endswith("-epoch-0000")
 
 
 def _event_differences(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> Iterator[str]:
@@ -114,7 +121,7 @@ def _event_differences(one: list[dict[str, Any]], other: list[dict[str, Any]]) -
 
 
 def _gaps(run: Path) -> Iterator[str]:
-    numbers = [event["seq"] for event in events(run)]
+    numbers = [line["seq"] for line in lines(run)]
     if numbers != list(range(len(numbers))):
         at = next(i for i, number in enumerate(numbers) if number != i)
         yield f"{run_directory.EVENTS}: line {at} has number {numbers[at]}"

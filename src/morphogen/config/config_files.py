@@ -64,7 +64,8 @@ def _without_retired(settings: Settings) -> Settings:
     telemetry = settings.get("telemetry")
     if not isinstance(telemetry, dict):
         return settings
-    kept = {name: value for name, value in telemetry.items() if name not in RETIRED_TELEMETRY}
+    names = cast(Settings, telemetry)
+    kept: Settings = {name: value for name, value in names.items() if name not in RETIRED_TELEMETRY}
     if kept.get("level") == "minimal":
         kept["level"] = "normal"
     return {**settings, "telemetry": kept}

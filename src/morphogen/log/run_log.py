@@ -73,7 +73,13 @@ def read_run(path: Path) -> RunLog:
     """
     config = open_run(path)
     manifest = _read_object(path / run_directory.MANIFEST, MANIFEST_TYPES)
-    rows = tables.fold(iterate_events(event_folder(path, config), tables.KINDS))
+    folder = event_folder(path, config)
+    try:
+        rows = tables.fold(iterate_events(folder, tables.KINDS))
+    except DataError:
+        raise
+    except (ValueError, IndexError) as error:  # rows of unequal lengths
+        raise DataError(f"{folder / run_directory.EVENTS} is damaged: {error_line(error)}") from None
     return RunLog(path, config, manifest, rows)
 
 
@@ -144,6 +150,7 @@ def events(
         ...     "policy_name": "wait",
         ...     "episode_length": 2,
         ... }
+        >>> fields["telemetry"] = {"level": "normal"}
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     result = mg.train_ppo_vectorized(**fields, final_episodes=0, out=folder)
         ...     found = list(mg.events(folder, kinds={"EpochCompleted"}, rounds={1}))

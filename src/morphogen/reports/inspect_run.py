@@ -87,7 +87,7 @@ def tables(path: Path | str) -> dict[str, list[Row]]:
         ...     "policy_name": "wait",
         ...     "episode_length": 2,
         ... }
-        >>> spec = mg.RunSpec(**fields, final_episodes=0)
+        >>> spec = mg.RunSpec(**fields, final_episodes=0, telemetry={"level": "normal"})
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     result = mg.train_ppo_vectorized(spec, out=folder)
         ...     rows = mg.tables(folder)["rounds"]

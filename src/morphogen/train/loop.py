@@ -83,7 +83,7 @@ class Parts:
         ...     "policy_name": "wait",
         ...     "episode_length": 2,
         ... }
-        >>> spec = mg.RunSpec(**fields, final_episodes=0)
+        >>> spec = mg.RunSpec(**fields, final_episodes=0, telemetry={"level": "normal"})
         >>> events = []
         >>> result = mg.train_ppo_vectorized(spec, parts=mg.Parts(sinks=(events.extend,)))
         >>> sorted({event.name for event in events})[:3]

@@ -13,6 +13,7 @@ from morphogen.config.parts import RULES
 from morphogen.config.policy_spec import PolicySpec
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.config.task import PRESETS
+from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import ConfigError
 
 
@@ -263,3 +264,10 @@ def test_an_assignment_that_is_none_is_refused(text):
 def test_an_assignment_refuses_doubled_keys():
     with pytest.raises(ConfigError, match=r"policy\.floor\.op: expected once, got twice"):
         parse_assignment('policy.floor={"op": 0.01, "op": 0.02}')
+
+
+def test_settings_of_telemetry_that_have_no_effect_any_more_are_read():
+    text = '{"telemetry": {"level": "minimal", "escalate": false, "escalation_epochs": 3, "queue": 9}}'
+    assert parse_config(text).telemetry == TelemetrySpec(queue=9)
+    with pytest.raises(ConfigError, match=r"telemetry\.escalates: expected one of"):
+        parse_config('{"telemetry": {"escalates": false}}')

@@ -74,7 +74,7 @@ def test_the_heuristic_acts_in_rounds_of_imitation_and_the_policy_after_them():
         assert torch.equal(shown[0], out.action)
         rows_of(imitating)
     assert imitating.actor.policy is imitating.policy
-    assert (imitating.reporter._monitor._imitated, rule.reporter._monitor._imitated) == (1, 0)
+    assert [own.reporter._monitor._plan.imitated for own in (imitating, rule)] == [1, 0]
     assert get_leaf(imitating.rollout.rows, "log_prob").ne(0).any()
     assert rule.actor.policy is rule.policy
 

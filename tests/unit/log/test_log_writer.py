@@ -27,6 +27,12 @@ def writer(*sinks, **fields):
     return LogWriter(sinks, TelemetrySpec(**fields))
 
 
+def drained(own, rounds):
+    position = own.drain(rounds)
+    assert position is not None
+    return position
+
+
 def lines(folder):
     return [json.loads(text) for text in (folder / "events.jsonl").read_text().splitlines()]
 
@@ -87,7 +93,7 @@ def test_sinks_that_never_come_back_take_nothing_from_the_others(tmp_path):
     own.emit([summary(0)], record_of())
     assert stuck.began.wait(60)
     own.emit([summary(1)], record_of())
-    assert own.drain(2).seq == 2, "a checkpoint does not wait for a logger"
+    assert drained(own, 2).seq == 2, "a checkpoint does not wait for a logger"
     losses = own.close(DONE)
     assert losses.failed == dict.fromkeys(("Blocked",), "did not take what was left in 0.3 s")
     assert [name for name in kept.names if name != "SinkFailed"] == ["RoundCompleted"] * 2 + [
@@ -149,7 +155,7 @@ def test_a_full_disk_costs_no_line_once_there_is_room_again(tmp_path, monkeypatc
     own = writer(kept, file)
     for round in range(3):
         own.emit([summary(round)])
-    position = own.drain(3)
+    position = drained(own, 3)
     assert position.bytes == file.size
     written = len(lines(tmp_path))
     assert written + len(position.pending) >= 3
@@ -168,7 +174,7 @@ def test_lines_that_wait_at_a_checkpoint_are_those_that_the_disk_did_not_take(
     _, file = full_log(tmp_path, monkeypatch, 0)
     own = writer(file)
     own.emit([summary(0)])
-    position = own.drain(1)
+    position = drained(own, 1)
     other = LogFile(tmp_path / "other.jsonl")
     other.write_lines(list(position.pending))
     other.close()

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from morphogen.kernels.conv import stacked_conv
 from morphogen.kernels.elementwise import silu
+from morphogen.kernels.linear import token_linear
 from morphogen.kernels.norm import NormBlock, group_norm
-from morphogen.kernels.perceptron import perceptron
 from morphogen.kernels.sums import scale_channels, spatial_mean
 from morphogen.nets.layout import Leaves, ParamLeaf, fan_in_leaf
 from morphogen.nets.seed_module import SeedModule
@@ -103,7 +103,8 @@ def cnn_deltas(parts: Mapping[Blueprint, Leaves], x: Mapping[Blueprint, Tensor])
         deltas[Blueprint.NORM] = scale_channels(deltas[Blueprint.NORM] - x[Blueprint.NORM], gain)
     if Blueprint.ATTENTION in parts:
         p, features = parts[Blueprint.ATTENTION], x[Blueprint.ATTENTION]
-        z = perceptron(spatial_mean(features).transpose(0, 1), p["w1"], None, p["w2"], p["b2"])
+        hidden = silu(token_linear(spatial_mean(features).detach(), p["w1"]))
+        z = token_linear(hidden, p["w2"], p["b2"]).transpose(0, 1)
         deltas[Blueprint.ATTENTION] = scale_channels(features, torch.tanh(z / 2))
     return deltas
 

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from morphogen.kernels.elementwise import by_vectors, silu
 from morphogen.kernels.linear import token_linear
-from morphogen.kernels.perceptron import perceptron
 from morphogen.kernels.sums import spatial_mean
 from morphogen.nets import tokens
 from morphogen.nets.layout import Leaves, ParamLayout, ParamLeaf, fan_in_leaf
@@ -78,10 +77,7 @@ def gate_openness(p: Leaves, features: Tensor, *, causal: bool = False) -> Tenso
 
     Shapes: p [R, *shape]; features [B, ..., R, C] -> [B, R]; causal, [B, n, R, C] -> [B, n, R].
     """
-    if causal:
-        mean = tokens.running_mean(tokens.rows_outermost(features))
-        hidden = silu(token_linear(mean, p["v1"], p["c1"]))
-        logit = token_linear(hidden, p["v2"], p["c2"])
-        return by_vectors(torch.sigmoid, tokens.rows_innermost(logit).squeeze(-1))
-    pooled = spatial_mean(features).transpose(0, 1)
-    return by_vectors(torch.sigmoid, perceptron(pooled, p["v1"], p["c1"], p["v2"], p["c2"])).squeeze(-1)
+    mean = tokens.running_mean(tokens.rows_outermost(features)) if causal else spatial_mean(features).detach()
+    hidden = silu(token_linear(mean, p["v1"], p["c1"]))
+    logit = token_linear(hidden, p["v2"], p["c2"]).squeeze(-1)
+    return by_vectors(torch.sigmoid, logit.movedim(0, -1))

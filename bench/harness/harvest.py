@@ -295,7 +295,9 @@ def _read_events(
     rounds = [one for one in found if isinstance(one, BatchSummary)]
     plays = [one for one in found if isinstance(one, HeldOutPlayed)]
     if not (started and rounds):
-        raise ConfigError(f"{path} tells no begin and no rounds; want its events.jsonl at level normal or debug")
+        raise ConfigError(
+            f"{path} tells no begin and no rounds; want its events.jsonl at level normal or debug"
+        )
     updates = [one for one in found if isinstance(one, PpoUpdated)]
     seconds = sum(one.seconds for one in rounds) + sum(one.update_s or 0.0 for one in updates)
     return started, rounds, plays, seconds

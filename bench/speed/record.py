@@ -1,8 +1,9 @@
 """The record, part by part, in ms: `python -m bench.speed.record [--envs 32]`.
 
-Of an epoch: gathering its leaves, their way to the host, and what the reporter does.  Of a round of eight epochs, in
-the writer thread: `encode`, the file of its record.  When the log is read: `events`, all events of its epochs.
-The share of the first part in an epoch is `record_share` of `bench.speed.rollout`.
+Of an epoch: gathering its leaves, their way to the host, and what the reporter does.  Of a round of
+eight epochs, in
+the writer thread: `encode`, the file of its record.  When the log is read: `events`, all events of
+its epochs. The share of the first part in an epoch is `record_share` of `bench.speed.rollout`.
 """
 
 import torch
@@ -14,9 +15,8 @@ from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
 from morphogen.env.episodes import run_epoch
 from morphogen.log.derive import derive_events
 from morphogen.log.record_files import encode_record
-from morphogen.log.round_record import RoundRecord
-from morphogen.train.reporter import Reporter, build_record, send_record
 from morphogen.log.writer import MemorySink
+from morphogen.train.reporter import Reporter, build_record, send_record
 
 EPOCHS = 8  # of a round
 START = (0, 0)  # round and epoch

@@ -62,4 +62,6 @@ def test_what_was_saved_stays_and_the_run_goes_on_or_stops_as_it_is_told(
     assert not list((copy / "checkpoints").glob(".*"))
     resume(copy)
     assert (copy / "result.json").read_bytes() == (alone / "result.json").read_bytes()
-    assert [one["data"]["checkpoint"] for one in events(copy) if one["event"] == "RunResumed"] == saved[:1]
+    assert [
+        one["data"]["checkpoint"] for one in events(copy) if one["event"] == "RunResumed"
+    ] == saved[:1]

@@ -12,7 +12,13 @@ import morphogen as mg
 
 pytestmark = pytest.mark.slow
 
-FIELDS = {"preset": "tiny", "rounds": 12, "envs": 64, "final_episodes": 0, "telemetry": {"level": "normal"}}
+FIELDS = {
+    "preset": "tiny",
+    "rounds": 12,
+    "envs": 64,
+    "final_episodes": 0,
+    "telemetry": {"level": "normal"},
+}
 
 
 class Faulty(mg.PpoLearner):

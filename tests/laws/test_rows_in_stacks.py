@@ -28,7 +28,6 @@ from morphogen.kernels.conv import stacked_conv
 from morphogen.kernels.elementwise import by_vectors, silu
 from morphogen.kernels.linear import linear, place_linear, rows_linear
 from morphogen.kernels.norm import NormBlock, batch_norm, group_norm, masked_group_norm
-from morphogen.kernels.perceptron import perceptron
 from morphogen.kernels.pool import max_pool2d
 from morphogen.kernels.sums import column_sums, scale_channels, spatial_mean
 from morphogen.rules.rewards.archetypes import ARCHETYPES, STEPS, TERMS, archetype_inputs
@@ -100,16 +99,6 @@ LAYERS: dict[str, tuple[Callable, dict[str, tuple[int, ...]]]] = {
     "depthwise conv": conv(8, 8, 3, per_channel=True),
     "linear": (linear, {"x": (STACK, 12, 16), "weight": (STACK, 10, 16), "bias": (STACK, 10)}),
     "rows_linear": (rows_linear, {"x": FEATURES, "weight": (STACK, 5, 8), "bias": (STACK, 5)}),
-    "perceptron": (
-        perceptron,
-        {
-            "x": (12, STACK, 8),
-            "w1": (STACK, 4, 8),
-            "b1": (STACK, 4),
-            "w2": (STACK, 8, 4),
-            "b2": CHANNELS,
-        },
-    ),
     "gate": (
         lambda x, **p: gate_openness(p, x),
         {"x": (13, 5, 5, STACK, 8), **{name: (STACK, *shape) for name, shape in GATE.items()}},

@@ -154,7 +154,12 @@ def _class_sizes(labels: Tensor) -> tuple[int, ...]:
 
 
 def _build_split(samples: Samples, preparation: Preparation) -> LabelledInputs:
-    device, stored = samples.labels.device, as_resident(samples.inputs)
-    everything = stored if isinstance(stored, Tensor) else stored[torch.arange(stored.shape[0], device=device)]
+    device = samples.labels.device
+    stored = as_resident(samples.inputs)
+    everything = (
+        stored
+        if isinstance(stored, Tensor)
+        else stored[torch.arange(stored.shape[0], device=device)]
+    )
     inputs, labels = preparation.prepare(everything, samples.labels)
     return LabelledInputs(inputs=inputs, labels=labels, batch_size=[], device=device)

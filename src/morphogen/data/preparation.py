@@ -47,13 +47,17 @@ class Normalisation:
 
 
 def fit_normalisation(task: TaskSpec, stored: Tensor) -> Normalisation:
-    """Return the normalisation of a task, with the mean and deviation of samples where the task has none.
+    """Return the normalisation of a task, with the mean and deviation of samples where the task has
+    none.
 
     Shapes: stored [N, C, *rest], on the CPU.  Raises: DataError for numbers that are not finite.
     """
     numbers = stored.double().transpose(0, 1).flatten(1) / task.scale
     if not numbers.isfinite().all():
-        raise DataError(f"task {task.name}: expected finite inputs, got NaN or infinite ones in the training split")
+        raise DataError(
+            f"task {task.name}: expected finite inputs, got NaN or infinite ones in the "
+            "training split"
+        )
     mean = task.mean or tuple(numbers.mean(dim=1).tolist())
     deviations = numbers.std(dim=1, correction=0).tolist()
     std = task.std or tuple(value if value > 0 else 1.0 for value in deviations)

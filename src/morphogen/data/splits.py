@@ -275,7 +275,9 @@ class Splits(StoredSplits):
         return self
 
     def preparation(self, task: TaskSpec) -> Normalisation:
-        """Return the normalisation of a task, with the mean and deviation of the training split where it has none."""
+        """Return the normalisation of a task, with the mean and deviation of the training split
+        where it has none.
+        """
         if task.mean is not None and task.std is not None:
             return Normalisation(task.scale, task.mean, task.std, len(self.train.inputs.shape) - 1)
         return fit_normalisation(task, as_tensor(self.train.inputs.to("cpu")))

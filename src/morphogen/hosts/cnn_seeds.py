@@ -18,8 +18,8 @@ from morphogen.hosts.layout import Leaves, ParamLeaf, fan_in_leaf
 from morphogen.hosts.seed_module import SeedModule
 from morphogen.kernels.conv import stacked_conv
 from morphogen.kernels.elementwise import silu
+from morphogen.kernels.linear import place_linear
 from morphogen.kernels.norm import NormBlock, group_norm
-from morphogen.kernels.perceptron import perceptron
 from morphogen.kernels.sums import scale_channels, spatial_mean
 from morphogen.vocab.blueprint import Blueprint, attention_width, bottleneck_width, cnn_param_count
 from morphogen.vocab.slot import SlotSpec
@@ -126,7 +126,8 @@ def cnn_deltas(
     if Blueprint.ATTENTION in parts:
         p = parts[Blueprint.ATTENTION]
         features = x[Blueprint.ATTENTION]
-        z = perceptron(spatial_mean(features).transpose(0, 1), p["w1"], None, p["w2"], p["b2"])
+        hidden = silu(place_linear(spatial_mean(features).detach(), p["w1"]))
+        z = place_linear(hidden, p["w2"], p["b2"]).transpose(0, 1)
         deltas[Blueprint.ATTENTION] = scale_channels(features, torch.tanh(z / 2))
     return deltas
 

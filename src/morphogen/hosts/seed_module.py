@@ -11,7 +11,6 @@ from morphogen.hosts import sequences
 from morphogen.hosts.layout import Leaves, ParamLayout, ParamLeaf, fan_in_leaf
 from morphogen.kernels.elementwise import by_vectors, silu
 from morphogen.kernels.linear import place_linear
-from morphogen.kernels.perceptron import perceptron
 from morphogen.kernels.sums import spatial_mean
 from morphogen.vocab.blueprint import bottleneck_width
 from morphogen.vocab.slot import SlotSpec
@@ -94,12 +93,11 @@ def gate_openness(p: Leaves, features: Tensor, *, causal: bool = False) -> Tenso
 
     Shapes: p [R, *shape]; features [B, ..., R, C] -> [B, R]; causal, [B, n, R, C] -> [B, n, R].
     """
-    if causal:
-        mean = sequences.running_mean(sequences.rows_outermost(features))
-        hidden = silu(place_linear(mean, p["v1"], p["c1"]))
-        logit = place_linear(hidden, p["v2"], p["c2"])
-        return by_vectors(torch.sigmoid, sequences.rows_innermost(logit).squeeze(-1))
-    pooled = spatial_mean(features).transpose(0, 1)
-    return by_vectors(
-        torch.sigmoid, perceptron(pooled, p["v1"], p["c1"], p["v2"], p["c2"])
-    ).squeeze(-1)
+    mean = (
+        sequences.running_mean(sequences.rows_outermost(features))
+        if causal
+        else spatial_mean(features).detach()
+    )
+    hidden = silu(place_linear(mean, p["v1"], p["c1"]))
+    logit = place_linear(hidden, p["v2"], p["c2"]).squeeze(-1)
+    return by_vectors(torch.sigmoid, logit.movedim(0, -1))

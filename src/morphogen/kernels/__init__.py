@@ -15,7 +15,7 @@ installs without kernels, and plain torch computes everything.
   read
 - `take`: copies that change rows or the order of axes
 - `sums`: sums in an order that no other network changes, and functions with such a gradient
-- `linear`, `perceptron`, `standardise`, `attention`: layers
+- `linear`, `standardise`, `attention`: layers
 - `elementwise`: activations in which no element depends on the number of the others
 - `lstm`: the memory of the policy over a rollout, with its gradient by hand
 - `split`: views of one buffer; `philox`: counter-based random words, the base of `state.rng`
@@ -68,8 +68,7 @@ def form_of(operator: str, x: Tensor, weight: Tensor | None = None) -> Form:
 
     Shapes: x [..., C], the operator's first argument; weight [R, O, I, k, k], of a convolution.
     """
-    dtype = torch.int64 if operator == "philox" else torch.float32
-    fits = x.device.type == "cpu" and x.dtype == dtype and x.shape[-1] <= MAX_CHANNELS
+    fits = x.device.type == "cpu" and x.dtype == torch.float32 and x.shape[-1] <= MAX_CHANNELS
     served = AVAILABLE and fits
     if weight is not None:
         return _conv_form(x, weight, served)

@@ -125,14 +125,11 @@ PyObject *morphogen_norm(PyObject *self, PyObject *const *args, Py_ssize_t given
 PyObject *morphogen_norm_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_conv(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_conv_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);
-PyObject *morphogen_philox(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_sums(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_pool(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_pool_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_innermost(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_take(PyObject *self, PyObject *const *args, Py_ssize_t given);
-PyObject *morphogen_perceptron(PyObject *self, PyObject *const *args, Py_ssize_t given);
-PyObject *morphogen_perceptron_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_standardise(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_standardise_backward(PyObject *self, PyObject *const *args, Py_ssize_t given);
 PyObject *morphogen_attention(PyObject *self, PyObject *const *args, Py_ssize_t given);

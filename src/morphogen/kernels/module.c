@@ -48,10 +48,10 @@ static PyMethodDef methods[] = {
 #ifdef MORPHOGEN_CONV
     METHOD(conv), METHOD(conv_backward),
 #endif
-    METHOD(philox), METHOD(sums), METHOD(attention), METHOD(attention_backward),
+    METHOD(sums), METHOD(attention), METHOD(attention_backward),
     METHOD(standardise), METHOD(standardise_backward),
     {"convolves", convolves, METH_NOARGS, NULL},
-    METHOD(norm),  METHOD(norm_backward),  METHOD(perceptron), METHOD(perceptron_backward), METHOD(pool),
+    METHOD(norm),  METHOD(norm_backward),  METHOD(pool),
     METHOD(blend), METHOD(blend_backward), METHOD(take),       METHOD(innermost),           METHOD(pool_backward),
     {NULL, NULL, 0, NULL},
 };

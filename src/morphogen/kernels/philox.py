@@ -7,9 +7,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from morphogen.kernels import Form, form_of
-from morphogen.kernels.native import call_kernel, operator
-
 _M0 = 0xD2511F53
 _M1 = 0xCD9E8D57
 _W0 = 0x9E3779B9
@@ -21,26 +18,9 @@ _ROUNDS = 10
 def philox(counter: Tensor, key: Tensor) -> Tensor:
     """Return random words.  counter int64 [..., 4], key int64 [..., 2], words in 0..2**32-1 ->
     int64 [..., 4].
-    """
-    words = _philox if form_of("philox", counter) is Form.KERNEL else _torch_philox
-    return words(counter, key)
 
-
-def _kernel(out: Tensor, counter: Tensor, key: Tensor) -> None:
-    key = key.expand(*counter.shape[:-1], 2).contiguous()
-    call_kernel("philox", out.numel() // 4, counter.contiguous(), key, out)
-
-
-_philox = operator(
-    "philox(Tensor counter, Tensor key) -> Tensor",
-    _kernel,
-    lambda counter, key: counter.new_empty(counter.shape),
-)
-
-
-def _torch_philox(counter: Tensor, key: Tensor) -> Tensor:
-    """Ten rounds on pairs of words, five launches each.  Words grow beyond 32 bits; only what
-    multiplies is masked.
+    Ten rounds on pairs of words, five launches each.  Words grow beyond 32 bits; only factors are
+    masked.
     """
     even = counter[..., ::2]
     odd = counter[..., 1::2]

@@ -79,7 +79,9 @@ def read_run(path: Path) -> RunLog:
     except DataError:
         raise
     except (ValueError, IndexError) as error:  # rows of unequal lengths
-        raise DataError(f"{folder / run_directory.EVENTS} is damaged: {error_line(error)}") from None
+        raise DataError(
+            f"{folder / run_directory.EVENTS} is damaged: {error_line(error)}"
+        ) from None
     return RunLog(path, config, manifest, rows)
 
 

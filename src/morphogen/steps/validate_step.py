@@ -57,8 +57,8 @@ def validate(
     chunk: most samples in one pass, by default those of the host; counted: most samples whose label
     is in use of an env, only these are passed (an env with fewer repeats its first ones, which
     count once); None: all, of all envs;
-    show: samples as each env sees them (`data.instance_process`), None: as they are; repeat: loop over the passes
-    (`env.capture`).
+    show: samples as each env sees them (`data.instance_process`), None: as they are; repeat: loop
+    over the passes (`env.capture`).
     Promise: changes nothing; a sample whose label is not in use counts for nothing, a non-finite
     logit as wrong.
     Raises: RuntimeError for a derivative with respect to parameters, and for `vmap`.

@@ -449,7 +449,10 @@ WRONG = [
     ),
     (["watch"], "the following arguments are required: RUN"),
     (["watch", "/dev/null"], "/dev/null is not a run directory: config.json not found"),
-    (["train", "--set", "rounds"], '--set: expected KEY=VALUE, as in --set ppo.clip=0.1, got "rounds"'),
+    (
+        ["train", "--set", "rounds"],
+        '--set: expected KEY=VALUE, as in --set ppo.clip=0.1, got "rounds"',
+    ),
     (["train", "--set", "ppo.clap=1"], "ppo.clap: expected one of epochs, minibatches, lr"),
 ]
 

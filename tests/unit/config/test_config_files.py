@@ -267,7 +267,9 @@ def test_an_assignment_refuses_doubled_keys():
 
 
 def test_settings_of_telemetry_that_have_no_effect_any_more_are_read():
-    text = '{"telemetry": {"level": "minimal", "escalate": false, "escalation_epochs": 3, "queue": 9}}'
+    text = (
+        '{"telemetry": {"level": "minimal", "escalate": false, "escalation_epochs": 3, "queue": 9}}'
+    )
     assert parse_config(text).telemetry == TelemetrySpec(queue=9)
     with pytest.raises(ConfigError, match=r"telemetry\.escalates: expected one of"):
         parse_config('{"telemetry": {"escalates": false}}')

@@ -104,7 +104,9 @@ def test_a_run_whose_parts_are_not_imported_says_which_file_it_needs(folder, cap
     run = folder / "run"
     run.mkdir()
     (run / run_directory.CONFIG).write_text('{"task": "mine"}')
-    (run / run_directory.MANIFEST).write_text(json.dumps({"imports": [str(folder / "my_parts.py")]}))
+    (run / run_directory.MANIFEST).write_text(
+        json.dumps({"imports": [str(folder / "my_parts.py")]})
+    )
     assert main.main(["resume", "run"]) in (2, 3)
     assert capsys.readouterr().err.endswith(f"; the run needs --import {folder / 'my_parts.py'}\n")
 

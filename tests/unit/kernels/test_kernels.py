@@ -15,7 +15,6 @@ from morphogen.kernels import Form, form_of, native
 from morphogen.kernels.attention import causal_attention
 from morphogen.kernels.blend import blend, build_gate_index, build_seed_index
 from morphogen.kernels.norm import NormBlock, batch_norm, group_norm, masked_group_norm
-from morphogen.kernels.perceptron import perceptron
 from morphogen.kernels.pool import max_pool2d
 from morphogen.kernels.standardise import standardise
 from morphogen.kernels.take import images_innermost, take_row_blocks, take_rows
@@ -333,21 +332,3 @@ def test_declared_shapes_equal_the_results():
     for name, args in cases.items():
         op = getattr(torch.ops.morphogen, name).default
         torch.library.opcheck(op, args, test_utils=("test_schema", "test_faketensor"))
-
-
-@given(
-    st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(1, 9)),
-    st.integers(1, 4),
-    st.integers(1, 8),
-    st.booleans(),
-)
-def test_a_perceptron_equals_plain_torch(shape, hidden, outputs, biased):
-    rows, inputs = shape[1:]
-    bias = leaf(rows, hidden, seed=2) if biased else None
-    layers = (
-        leaf(rows, hidden, inputs, seed=1),
-        bias,
-        leaf(rows, outputs, hidden, seed=3),
-        leaf(rows, outputs),
-    )
-    agree(perceptron, normal(*shape, seed=4), *layers)

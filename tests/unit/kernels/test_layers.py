@@ -11,7 +11,6 @@ from morphogen.kernels import Form
 from morphogen.kernels.conv import stacked_conv
 from morphogen.kernels.linear import linear
 from morphogen.kernels.norm import NormBlock, batch_norm, group_norm, masked_group_norm
-from morphogen.kernels.perceptron import perceptron
 from morphogen.kernels.pool import max_pool2d
 from morphogen.kernels.take import images_innermost, take_rows
 
@@ -220,23 +219,3 @@ def test_a_row_that_is_not_finite_stays_alone():
 def test_every_op_keeps_the_dtype():
     x, weight = normal(2, 4, 4, 2, 2).double(), normal(2, 2, 2, 3, 3).double()
     assert max_pool2d(stacked_conv(x, weight)).dtype == torch.float64
-
-
-@given(st.integers(1, 4), st.integers(1, 3), st.booleans())
-def test_a_perceptron_of_rows_is_a_loop(samples, rows, biased):
-    x, w1, w2, b2 = (
-        normal(samples, rows, 5).double(),
-        _leaf(rows, 3, 5, seed=1),
-        _leaf(rows, 4, 3, seed=2),
-        _leaf(rows, 4),
-    )
-    b1 = _leaf(rows, 3, seed=3) if biased else None
-    own = [
-        F.linear(F.silu(F.linear(x[:, r], w1[r], None if b1 is None else b1[r])), w2[r], b2[r])
-        for r in range(rows)
-    ]
-    _close(
-        perceptron(x, w1, b1, w2, b2),
-        torch.stack(own, 1),
-        [v for v in (w1, b1, w2, b2) if v is not None],
-    )

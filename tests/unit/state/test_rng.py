@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.launch_count import CountLaunches
 
-from morphogen import kernels
-from morphogen.kernels import AVAILABLE, philox
+from morphogen.kernels.philox import philox
 from morphogen.state import rng
 from morphogen.vocab.purpose import Purpose
 
@@ -54,17 +53,12 @@ def plausible(values, bins):
     return abs(statistic - degrees) < 5 * math.sqrt(2 * degrees)
 
 
-FORMS = [philox._torch_philox, *([rng.philox] if AVAILABLE else [])]  # torch alone, and the kernel
-
-
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("counter", "key", "result"), KNOWN)
-def test_philox_gives_the_published_answers(form, counter, key, result):
-    assert tuple(form(torch.tensor(counter), torch.tensor(key)).tolist()) == result
+def test_philox_gives_the_published_answers(counter, key, result):
+    assert tuple(philox(torch.tensor(counter), torch.tensor(key)).tolist()) == result
 
 
-def test_a_draw_without_kernels_takes_at_most_64_launches(monkeypatch):
-    monkeypatch.setattr(kernels, "AVAILABLE", False)
+def test_a_draw_takes_at_most_64_launches():
     stream = rng.stream(rng.env_keys(0, 0, 2), Purpose.ACTION)
     with CountLaunches() as launches:
         rng.random_bits(stream, 100)
@@ -81,19 +75,10 @@ def plain_philox(counter, key):
     return a, b, c, d
 
 
-@pytest.mark.parametrize("form", FORMS)
 @given(counter=st.tuples(*[WORDS] * 4), key=st.tuples(*[WORDS] * 2))
-def test_philox_in_wrapped_arithmetic_equals_philox_in_whole_numbers(form, counter, key):
-    assert tuple(form(torch.tensor(counter), torch.tensor(key)).tolist()) == plain_philox(
+def test_philox_in_wrapped_arithmetic_equals_philox_in_whole_numbers(counter, key):
+    assert tuple(philox(torch.tensor(counter), torch.tensor(key)).tolist()) == plain_philox(
         counter, key
-    )
-
-
-def test_many_words_are_the_same_in_either_form():
-    counter = torch.arange(3 * 9000 * 4).view(3, 9000, 4)
-    key = torch.tensor([[[7, 2**32 - 1]], [[0, 1]], [[5, 5]]])
-    assert torch.equal(
-        rng.philox(counter, key), philox._torch_philox(counter, key.expand(3, 9000, 2))
     )
 
 

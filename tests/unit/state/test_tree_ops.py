@@ -1,4 +1,6 @@
-"""Trees keep their docstring; a choice between a tensor and a number is the same eager and as a graph."""
+"""Trees keep their docstring; a choice between a tensor and a number is the same eager and as a
+graph.
+"""
 
 from dataclasses import FrozenInstanceError
 

@@ -1,4 +1,6 @@
-"""The sync audit: each of its three checks finds its kind of read, and code without reads passes."""
+"""The sync audit: each of its three checks finds its kind of read, and code without reads
+passes.
+"""
 
 import functools
 

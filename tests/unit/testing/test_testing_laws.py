@@ -1,4 +1,6 @@
-"""The public laws: a fault of each kind is found with its sentence, and parts without a fault pass."""
+"""The public laws: a fault of each kind is found with its sentence, and parts without a fault
+pass.
+"""
 
 import re
 

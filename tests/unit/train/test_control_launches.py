@@ -69,7 +69,7 @@ def test_nor_does_a_baseline(policy):
 
 @pytest.mark.parametrize("noise", [0.0, 0.4])
 def test_an_epoch_draws_once_for_actions_once_for_data_and_once_for_new_seeds(noise):
-    """A draw without kernels is 60 launches, however many numbers it gives."""
+    """A draw is 60 launches, however many numbers it gives."""
     data, counts = DataSpec(batch=64, minibatches=8, val_samples=32), []
     spec = tiny_setup(
         data=data, instance=InstanceSpec(label_noise=(noise, noise)), episode_length=5

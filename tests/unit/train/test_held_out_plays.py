@@ -8,7 +8,13 @@ import morphogen as mg
 from morphogen.log.console import Console
 from morphogen.log.kinds.run import HeldOutPlayed
 
-FIELDS = {"preset": "tiny", "envs": 8, "final_episodes": 0, "telemetry": {"level": "normal"}, "ppo": {"epochs": 1}}
+FIELDS = {
+    "preset": "tiny",
+    "envs": 8,
+    "final_episodes": 0,
+    "telemetry": {"level": "normal"},
+    "ppo": {"epochs": 1},
+}
 
 
 def plays_of(folder):

@@ -10,6 +10,7 @@ on tokens its matrix products and attention, cost nothing.  Those are the same c
 eager or compiled, so no form gets past it.
 """
 
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from bench.speed.minibatch import fastest_layout
 from morphogen.cli.bench import Measure, median_measure
 
 MATRIX_SIDE, COPY_FLOATS = 2048, 2**26  # of the matrices; floats of the copy
+import_module("morphogen.kernels.attention")  # registers its operators
 _ATEN, _OURS = torch.ops.aten, torch.ops.morphogen
 _FORWARD_OPS, _BACKWARD_OPS = (
     (_ATEN.convolution, _OURS.conv),

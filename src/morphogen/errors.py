@@ -22,7 +22,7 @@ class DeviceError(ConfigError):
 
 
 class CompileError(ConfigError):
-    """Failure of the compiler behind `env.compile` (exit code 2)."""
+    """Failure of the compiler behind `engine.compile` (exit code 2)."""
 
 
 class ScheduleError(ConfigError):

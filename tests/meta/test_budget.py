@@ -32,7 +32,9 @@ def count_nodes(tree: ast.Module) -> int:
     """Number of syntax nodes without docstrings and contexts."""
     left_out = docstrings(tree)
     nodes = ast.walk(tree)
-    return sum(not isinstance(node, ast.expr_context) and id(node) not in left_out for node in nodes)
+    return sum(
+        not isinstance(node, ast.expr_context) and id(node) not in left_out for node in nodes
+    )
 
 
 def room(path: Path) -> str:

@@ -5,19 +5,27 @@ without one.
     from morphogen.train.loop import Scheduler
     from support import fake_device
 
+
     def play(setup):
         Scheduler(setup).run()
 
-    spec = mg.RunSpec(preset="tiny", rounds=1, envs=4, episode_length=2) found =
-    fake_device.rehearse(play, spec) assert not found.faults assert found.crossings == found.ledger
-    # copies between devices, by the names of `device.transfers.FENCES`
+
+    spec = mg.RunSpec(preset="tiny", rounds=1, envs=4, episode_length=2)
+    found = fake_device.rehearse(play, spec)
+    assert not found.faults
+    assert (
+        found.crossings == found.ledger
+    )  # copies between devices, by the names of `device.transfers.FENCES`
 
 `FakeTensorMode` of torch propagates shapes and devices, and raises where an operator meets two
-devices or a value is read.  The device is the private backend of torch, named `gpu`: a build of
-torch without CUDA has no guard for `cuda`, which indexing and gradients ask for.  What the host
-receives at the fences comes from the same run on the CPU, played before.  Streams and events are
-replaced by objects that do nothing, and the thread that reads streamed data by one that fills a
-buffer when it is asked for.  Values, speed and the order of streams are not rehearsed.
+devices or a value is
+read.  The device is the private backend of torch, named `gpu`: a build of torch without CUDA has
+no guard for `cuda`,
+which indexing and gradients ask for.  What the host receives at the fences comes from the same run
+on the CPU, played
+before.  Streams and events are replaced by objects that do nothing, and the thread that reads
+streamed data by one that
+fills a buffer when it is asked for.  Values, speed and the order of streams are not rehearsed.
 """
 
 import sys

@@ -3,15 +3,18 @@
     import torch
     from support.graph_recorder import GraphRecorder
 
-    total, step = torch.zeros(3), torch.ones(3) replay = GraphRecorder().record(lambda: {"total":
-    total + step}, {"total": total})  # as `device.graphs` does replay() assert total.tolist() ==
-    [2.0, 2.0, 2.0]
+    total, step = torch.zeros(3), torch.ones(3)
+    replay = GraphRecorder().record(
+        lambda: {"total": total + step}, {"total": total}
+    )  # as `device.graphs` does
+    replay()
+    assert total.tolist() == [2.0, 2.0, 2.0]
 
 Like a CUDA graph it reads and writes memory by address, allocates nothing when it is replayed, and
 holds none of its
 inputs.  Unlike one it names the mistake: memory that was freed, an input that was bound to other
-memory, a number or shape that differs from pass to pass, a buffer that misses its value, a read of
-a value by the host.
+memory, a number or
+shape that differs from pass to pass, a buffer that misses its value, a read of a value by the host.
 """
 
 import sys

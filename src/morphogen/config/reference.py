@@ -42,7 +42,7 @@ def list_settings(kind: Any = RunSpec, above: str = "") -> Iterator[Setting]:
 
 def _first_clause(kind: type) -> str:
     """Return the first clause of the docstring of a group whose fields have one meaning."""
-    line = (kind.__doc__ or "").strip().partition("\n")[0]
+    line = " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
     clause = line.partition(";")[0].rstrip(".").removesuffix(", per head")
     return clause[:1].lower() + clause[1:]
 

@@ -97,13 +97,13 @@ class Capture:
         if not self.fallbacks:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             warnings.warn(
-                f"env.capture: runs without a graph: {reason}", RuntimeWarning, stacklevel=3
+                f"engine.capture: runs without a graph: {reason}", RuntimeWarning, stacklevel=3
             )
         self.fallbacks += 1
 
 
 def open_capture(setup: Setup) -> Capture:
-    """Return the capture of a run: graphs on CUDA devices and CPUs, unless `env.capture` is off."""
+    """Return the capture of a run: graphs, unless `engine.capture` is off."""
     kind = setup.device.type if setup.spec.engine.capture != CAPTURE_OFF else CAPTURE_OFF
     return Capture(
         cuda_graphs(setup.device) if kind == "cuda" else CpuGraphs() if kind == "cpu" else None

@@ -140,9 +140,9 @@ class CompiledUnits:
         reason = f"{name}: {_describe_failure(error)}"
         if self.mode != COMPILE_AUTO:
             wanted = "expected a compiler that works, or off or auto"
-            raise CompileError(f"env.compile: {reason}; {wanted}") from error
+            raise CompileError(f"engine.compile: {reason}; {wanted}") from error
         self.turn_eager(reason)
-        warnings.warn(f"env.compile: runs eager: {reason}", RuntimeWarning, stacklevel=4)
+        warnings.warn(f"engine.compile: runs eager: {reason}", RuntimeWarning, stacklevel=4)
 
     def run_graph(self, graph: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a graph; its results outlive the next call."""

@@ -376,7 +376,7 @@ def open_environment(
             noise.
         actions: keys of the noise of actions, int64 [E, 3]; None: the keys of the envs.
         compiled: None runs everything eager.
-        capture: None captures as `env.capture` says.
+        capture: None captures as `engine.capture` says.
     """
     envs = setup.spec.envs if envs is None else envs
     key = rng.env_keys(setup.spec.seed, first, envs) if isinstance(envs, int) else envs

@@ -123,7 +123,7 @@ def own_device(spec: EngineSpec, place: int) -> torch.device:
 def check_compile_mode(mode: str, device: torch.device) -> None:
     """Raise DeviceError for a compile mode that the device does not support."""
     if mode == COMPILE_REDUCE_OVERHEAD and device.type != "cuda":
-        raise DeviceError(f"env.compile: {mode}: expected a CUDA device, got {device}")
+        raise DeviceError(f"engine.compile: {mode}: expected a CUDA device, got {device}")
 
 
 def resolve_precision(mode: str, device: torch.device) -> Precision:

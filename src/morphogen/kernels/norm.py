@@ -21,21 +21,18 @@ EPS = 1e-5
 
 
 class NormBlock(NamedTuple):
-    """Activations to normalise, with gain, bias, lower limit and scale; input of `group_norm`.
-
-    Fields:
-        x: [B, H, W, n, C]
-        gain: [n, C]; None = 1
-        bias: [n, C]
-        scale: [n, C], of the result; None = 1
-        floor: lower limit before the scale; 0 is a ReLU
-    """
+    """Activations to normalise, with gain, bias, lower limit and scale; input of `group_norm`."""
 
     x: Tensor
+    """[B, H, W, n, C]."""
     gain: Tensor | None
+    """[n, C]; None = 1."""
     bias: Tensor
+    """[n, C]."""
     scale: Tensor | None = None
+    """[n, C], of the result; None = 1."""
     floor: float = -math.inf
+    """Lower limit before the scale; 0 is a ReLU."""
 
 
 class _Factors(NamedTuple):

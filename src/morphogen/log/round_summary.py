@@ -37,7 +37,7 @@ class CompileStats(NamedTuple):
     """Counts of graphs, and of fallbacks."""
 
     graphs: int = 0
-    graph_fallbacks: int = 0  # loops that no graph could hold (`env.capture`)
+    graph_fallbacks: int = 0  # loops that no graph could hold (`engine.capture`)
     compile_s: float = 0.0
 
     def difference(self, before: "CompileStats") -> "CompileStats":

@@ -1,21 +1,28 @@
-"""Does a function read the device on the host?  Three checks that catch different things, and their
-findings.
+"""Does a function read the device on the host?  Three checks that catch different things, and
+their findings.
 
     import torch
     from morphogen.testing import audit
 
+
     def mean_of_the_measured(x, valid):
         return x[valid].mean()  # only the device knows the number of valid entries
 
+
     found = audit.audit(mean_of_the_measured, torch.ones(3), torch.tensor([True, False, True]))
-    assert found.reads[0].op == "aten.index"  # boolean indexing; `.location` is the line of the
-    read assert "meta" in found.describe()
+    assert (
+        found.reads[0].op == "aten.index"
+    )  # boolean indexing; `.location` is the line of the read
+    assert "meta" in found.describe()
 
 `record_host_reads` runs the function under a dispatch mode: reports `.item()`, `bool(x)`,
-`nonzero`, `unique` and boolean indexing with their lines; misses `.tolist()`, `.numpy()` and a
-`.cpu()` of a tensor on the CPU. `meta_failure` runs the function on the `meta` device, which has no
-values: catches all of these, and results on other devices. `source_reads` finds the names of such
-calls in the source, also in branches that did not run.
+`nonzero`, `unique` and
+boolean indexing with their lines; misses `.tolist()`, `.numpy()` and a `.cpu()` of a tensor on the
+CPU.
+`meta_failure` runs the function on the `meta` device, which has no values: catches all of these,
+and results on other
+devices.
+`source_reads` finds the names of such calls in the source, also in branches that did not run.
 """
 
 import ast

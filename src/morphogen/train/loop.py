@@ -96,9 +96,9 @@ class Parts:
     """Objects, or functions of a list of events."""
     clock: Callable[[], float] = time.perf_counter
     compiled: CompiledUnits | None = None
-    """Default: as `env.compile` says."""
+    """Default: as `engine.compile` says."""
     capture: Capture | None = None
-    """Loops of training and validation; default: as `env.capture` says."""
+    """Loops of training and validation; default: as `engine.capture` says."""
     hooks: Hooks = Hooks()
 
 

@@ -233,7 +233,7 @@ def compile_units(setup: Setup, parts: Parts, console: Console | None, *, first:
     if reasons:
         compiled.turn_eager(reasons[0])
         if screen is not None:
-            screen.warn([f"env.compile: auto runs eager: {reasons[0]}"])
+            screen.warn([f"engine.compile: auto runs eager: {reasons[0]}"])
     return replace(parts, compiled=compiled)
 
 

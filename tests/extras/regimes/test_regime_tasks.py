@@ -7,7 +7,7 @@ from morphogen.config.spec import RunSpec, find_host, resolve
 from morphogen.config.task import DEFAULT_PRESET
 
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "1c19ef5552f71b3e00846e21b338ff30a4554696bfab27800b8194f5a0f5f8e3"
+DEFAULT_CONFIG = "76280a0bb5997940570178f1fd07800caaa9a7292bba02aa4b5d43d22e922d72"
 
 
 def test_the_task_has_its_sizes():

@@ -6,6 +6,7 @@ from support.small_runs import tiny
 import morphogen as mg
 from bench.studies import regimes
 from morphogen.data.image_view import View
+from morphogen.extras.regimes.regime_spec import RegimeSpec
 
 QUICK = mg.LifecycleSpec(
     min_training_epochs=1,
@@ -16,10 +17,10 @@ QUICK = mg.LifecycleSpec(
 
 
 def test_a_view_comes_with_its_own_numbers_of_classes():
-    spec = mg.RegimeSpec(views={"noisy": 1, "half": 1}, classes=(3, 4), noisy_classes=(2, 2))
+    spec = RegimeSpec(views={"noisy": 1, "half": 1}, classes=(3, 4), noisy_classes=(2, 2))
     found = [(view.label, count) for view, count in regimes.kinds_of_regimes(spec)]
     assert found == [("plain", 3), ("plain", 4), ("half", 3), ("half", 4), ("noisy", 2)]
-    assert {count for _, count in regimes.kinds_of_regimes(mg.RegimeSpec())} == {10}
+    assert {count for _, count in regimes.kinds_of_regimes(RegimeSpec())} == {10}
 
 
 @pytest.mark.parametrize(("view", "classes"), [(View.PLAIN, 3), (View.NOISY, 2)])
@@ -34,7 +35,7 @@ def test_worlds_of_a_kind_have_no_other_view_and_number_of_classes(view, classes
 
 @pytest.mark.slow
 def test_the_best_net_of_each_kind_of_phase_is_found_in_worlds_of_that_kind():
-    regime = mg.RegimeSpec(hazard=0.2, least=4, views={"noisy": 1}, classes=(2, 3), noise=3.0)
+    regime = RegimeSpec(hazard=0.2, least=4, views={"noisy": 1}, classes=(2, 3), noise=3.0)
     observe, price = mg.ObserveSpec(instance=("param_price",)), mg.InstanceSpec(classes=(10, 10))
     small = {
         "slots": ("r0c0",),

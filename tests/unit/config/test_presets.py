@@ -23,7 +23,7 @@ ROWS = {
     "tiny": (150, "r0c0 r1c0", 4, 8),
 }
 # sha256 of the complete text of a config: a run directory keeps this text.
-DEFAULT_CONFIG = "420c0c19c16983ca2971013a44f7b57b516ac2b71d82383b230b19261644caa8"
+DEFAULT_CONFIG = "76280a0bb5997940570178f1fd07800caaa9a7292bba02aa4b5d43d22e922d72"
 each_task = pytest.mark.parametrize("name", TASKS.builtin())
 each_preset = pytest.mark.parametrize("name", PRESETS)
 

@@ -77,7 +77,7 @@ def test_a_setup_prepares_the_process_for_its_device(device, monkeypatch):
     monkeypatch.setattr(
         setups, "set_determinism", lambda device, **chosen: calls.append((device.type, chosen))
     )
-    monkeypatch.setattr(setups, "own_device", lambda spec: device)
+    monkeypatch.setattr(setups, "own_device", lambda *_: device)
     monkeypatch.setattr(setups, "open_dataset", open_dataset)
     with pytest.raises(DataOpens):
         setups.build_setup(RunSpec(task="tiny", engine=EngineSpec(tf32=True)))

@@ -195,7 +195,7 @@ def test_a_loop_that_no_graph_can_hold_runs_as_it_is_and_is_counted_with_its_rea
 ):
     monkeypatch.setattr(Feed, "batch", fault)
     with pytest.warns(
-        RuntimeWarning, match=f"env.capture: runs without a graph: .*{reason}"
+        RuntimeWarning, match=f"engine.capture: runs without a graph: .*{reason}"
     ) as said:
         scheduler, history, states = run(GraphRecorder())
     assert len(said) == 1

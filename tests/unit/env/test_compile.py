@@ -317,7 +317,7 @@ def test_a_compiler_that_fails_ends_a_run_in_one_line_before_its_directory_exist
     with pytest.raises(CompileError) as caught:
         trained(tmp_path / "run", units_of("default", broken))
     assert str(caught.value) == (
-        "env.compile: observe: OSError: no compiler; expected a compiler that works, or off or auto"
+        "engine.compile: observe: OSError: no compiler; expected a compiler that works, or off or auto"
     )
     assert not (tmp_path / "run").exists()
 

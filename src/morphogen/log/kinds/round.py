@@ -65,7 +65,7 @@ class BatchSummary(RoundEvent, name="RoundCompleted"):
     graphs: Count = 0
     """Compiled in this round."""
     graph_fallbacks: Count = 0
-    """Loops of this round that no graph could hold (`env.capture`)."""
+    """Loops of this round that no graph could hold (`engine.capture`)."""
 
 
 class ActionCounts(RoundEvent):

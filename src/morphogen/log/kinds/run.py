@@ -109,7 +109,7 @@ class RunCompleted(RunEvent):
     error: str | None
     run_s: Real
     graphs: Count = 0  # compiled in this run
-    graph_fallbacks: Count = 0  # loops of this run that no graph could hold (`env.capture`)
+    graph_fallbacks: Count = 0  # loops of this run that no graph could hold (`engine.capture`)
 
 
 class SinkFailed(RunEvent, severity="warning"):

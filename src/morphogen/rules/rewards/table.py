@@ -31,10 +31,10 @@ def describe_rule(name: str) -> str:
 
     Example:
         >>> import morphogen as mg
-        >>> mg.rules.describe_rule("rent")  # doctest: +ELLIPSIS
-        '`delta`, but parameters are paid per step while they live, at the same price, ...'
+        >>> mg.rules.describe_rule("rent")[:56]
+        '`delta`, but parameters are paid per step while they liv'
     """
-    return (inspect.getdoc(RULES[name]) or "").partition("\n")[0]
+    return " ".join((inspect.getdoc(RULES[name]) or "").partition("\n\n")[0].split())
 
 
 def build_rule(spec: RewardSpec, *, param_budget: int, episode_length: int, gamma: float) -> Rule:

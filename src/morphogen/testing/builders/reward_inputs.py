@@ -2,14 +2,24 @@
 
 `play_rule` calls a rule once per step with the ledger of the previous step.
 
-    from morphogen.rules.rewards.table import build_rule from
-    morphogen.testing.builders.reward_inputs import make_reward_inputs, make_slot_inputs, play_rule
-    from morphogen.config.groups import RewardSpec rule = build_rule(RewardSpec(rule="delta"),
-    param_budget=1000, episode_length=2, gamma=0.9) steps =
-    [make_reward_inputs(clean_improvement=5.0), make_reward_inputs(horizon=True,
-    committed_acc=60.0)] rewards, components, ledger = play_rule(rule, steps) assert rewards.shape
-    == (2, 1) and abs(rewards[0].item() - 0.9 * 0.05) < 1e-9 fossilized =
-    make_reward_inputs(slots=make_slot_inputs(op=[[4, 0, 0]], stage=[[5, 1, 1]]))  # three slots
+    from morphogen.rules.rewards.table import build_rule
+    from morphogen.testing.builders.reward_inputs import (
+        make_reward_inputs,
+        make_slot_inputs,
+        play_rule,
+    )
+    from morphogen.config.groups import RewardSpec
+
+    rule = build_rule(RewardSpec(rule="delta"), param_budget=1000, episode_length=2, gamma=0.9)
+    steps = [
+        make_reward_inputs(clean_improvement=5.0),
+        make_reward_inputs(horizon=True, committed_acc=60.0),
+    ]
+    rewards, components, ledger = play_rule(rule, steps)
+    assert rewards.shape == (2, 1) and abs(rewards[0].item() - 0.9 * 0.05) < 1e-9
+    fossilized = make_reward_inputs(
+        slots=make_slot_inputs(op=[[4, 0, 0]], stage=[[5, 1, 1]])
+    )  # three slots
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,12 +2,18 @@
 
 For single cases; laws of all states use the states that `strategies` draws.
 
-    import torch from morphogen.rules.legality import legal from morphogen.testing.builders import
-    scenes from morphogen.vocab.action import Op from morphogen.vocab.stage import Stage slots =
-    scenes.make_slots([[{"stage": Stage.TRAINING, "age": 4}], [{"stage": Stage.TRAINING, "age":
-    5}]]) assert legal(slots, scenes.make_limits(slots))[:, Op.PRUNE, 0].tolist() == [False, True]
-    state = scenes.make_state(slots, accuracy=[40.0, 60.0], epoch=3) assert
-    torch.equal(state.slots.stage, slots.stage)
+    import torch
+    from morphogen.rules.legality import legal
+    from morphogen.testing.builders import scenes
+    from morphogen.vocab.action import Op
+    from morphogen.vocab.stage import Stage
+
+    slots = scenes.make_slots(
+        [[{"stage": Stage.TRAINING, "age": 4}], [{"stage": Stage.TRAINING, "age": 5}]]
+    )
+    assert legal(slots, scenes.make_limits(slots))[:, Op.PRUNE, 0].tolist() == [False, True]
+    state = scenes.make_state(slots, accuracy=[40.0, 60.0], epoch=3)
+    assert torch.equal(state.slots.stage, slots.stage)
 """
 
 from collections.abc import Sequence

@@ -18,7 +18,7 @@ from morphogen.testing.audit import describe_error
 from morphogen.testing.builders.tree_equality import cast_tree
 from morphogen.testing.laws import mask, reward, step
 from morphogen.testing.laws.reward import RewardSubject
-from morphogen.testing.laws.search import BrokenLaw, Law, check_laws
+from morphogen.testing.laws.search import BrokenLaw, Law, check_laws, meaning
 from morphogen.testing.laws.step import Subject, check_one_graph
 from morphogen.testing.strategies import reward_episodes, slot_states, trajectories
 from morphogen.vocab.limits import Limits
@@ -36,19 +36,17 @@ _MASK_CHECKS: dict[str, Callable[[Subject, Any], str]] = {
 }
 # name -> what holds
 STEP_LAWS = {
-    name: (law.__doc__ or "").strip()
+    name: meaning(law)
     for name, law in {**_STEP_CHECKS, "slots": step.slots, "graph": check_one_graph}.items()
 }
 REWARD_LAWS = {
     name: STEP_LAWS[name]
     for name in ("accepts", "host", "writes", "repeats", "neighbours", "graph")
 } | {
-    law.__name__: (law.__doc__ or "").strip()
+    law.__name__: meaning(law)
     for law in (*_REWARD_CHECKS.values(), reward.heads, reward.telescopes, reward.within_bounds)
 }
-MASK_LAWS = {
-    law.__name__: (law.__doc__ or "").strip() for law in (*_MASK_CHECKS.values(), mask.legal)
-}
+MASK_LAWS = {law.__name__: meaning(law) for law in (*_MASK_CHECKS.values(), mask.legal)}
 HEADS_EXAMPLES = 10  # of the law `heads`, which runs complete epochs
 MAX_SHRINKS = 500
 BACKEND = "aot_eager"

@@ -32,12 +32,12 @@ from morphogen.testing.laws.part_laws import (
     BlueprintSubject,
     HostSubject,
 )
-from morphogen.testing.laws.search import BrokenLaw, check_examples
+from morphogen.testing.laws.search import BrokenLaw, check_examples, meaning
 from morphogen.vocab.blueprint import assign_codes
 from morphogen.vocab.slot import SlotSpec
 
 PART_LAWS = {  # law -> the promise
-    law.__name__: (law.__doc__ or "").strip()
+    law.__name__: meaning(law)
     for laws in (BLUEPRINT_LAWS, HOST_LAWS, NETWORK_LAWS, LEARNER_LAWS)
     for law in laws.values()
 }

@@ -33,6 +33,11 @@ class BrokenLaw(AssertionError):
         super().__init__(message)
 
 
+def meaning(law: Callable[..., Any]) -> str:
+    """Return the promise of a law, its docstring in one line."""
+    return " ".join((law.__doc__ or "").split())
+
+
 def check_laws(
     subject: str,
     laws: Mapping[str, Law],

@@ -68,14 +68,15 @@ def form_of(operator: str, x: Tensor, weight: Tensor | None = None) -> Form:
 
     Shapes: x [..., C], the operator's first argument; weight [R, O, I, k, k], of a convolution.
     """
-    fits = x.device.type == "cpu" and x.dtype == torch.float32 and x.shape[-1] <= MAX_CHANNELS
-    served = AVAILABLE and fits
+    served = AVAILABLE and x.device.type == "cpu" and x.dtype == torch.float32 and x.shape[-1] <= MAX_CHANNELS
     if weight is not None:
         return _conv_form(x, weight, served)
+    if not served:
+        return Form.TORCH
     if operator == "elementwise":  # the compiler computes all elements alike
-        return Form.ORDERED if served and not torch.compiler.is_compiling() else Form.TORCH
+        return Form.TORCH if torch.compiler.is_compiling() else Form.ORDERED
     limit = LIMITS.get(operator)
-    return Form.KERNEL if served and (limit is None or limit(x)) else Form.TORCH
+    return Form.KERNEL if limit is None or limit(x) else Form.TORCH
 
 
 def _conv_form(x: Tensor, weight: Tensor, served: bool) -> Form:

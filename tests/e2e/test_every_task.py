@@ -12,7 +12,8 @@ from morphogen.state.tree_ops import nested_leaves
 PARAMETERS = {  # of the whole host, calculated by hand from the sizes of the task table
     438: "digits",
     72: "digits_impaired",
-    150: "tiny",
+    1_090: "digits_regimes",
+    150: "tiny whitebox whitebox_regimes",
     6_418: "cifar_baseline cifar_multichannel",
     99_922: "cifar_scale cifar_deep_multichannel",
     77: "cifar_impaired",

@@ -61,10 +61,11 @@ def copy(made, tmp_path):
 
 
 def rewrite(path, change):
-    """Change the events of a file; they are numbered anew."""
-    told = change([json.loads(line) for line in path.read_text().splitlines()])
+    """Change the events of a file; it has one a line afterwards, numbered anew."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    changed = change([event for line in lines for event in run_comparison.split_line(line)])
     path.write_text(
-        "".join(json.dumps({**event, "seq": number}) + "\n" for number, event in enumerate(told))
+        "".join(json.dumps({**event, "seq": number}) + "\n" for number, event in enumerate(changed))
     )
 
 

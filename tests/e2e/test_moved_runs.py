@@ -1,45 +1,35 @@
-"""A run whose directory is moved, replaced or deleted goes on in it, or stops with one line; never
-in another's.
-"""
+"""A run whose directory is moved or deleted stops with one line; it never writes into another's."""
 
 import itertools
 import shutil
-from pathlib import Path
 
 import pytest
-from support.run_comparison import differences
 from support.small_runs import tiny
-from tools import move_runs
 
 from morphogen.cli.main import main
 from morphogen.config.execution_spec import CheckpointSpec
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import CheckpointError
 from morphogen.evaluation.evaluate import evaluate
-from morphogen.log import run_directory
 from morphogen.log.run_directory import own_directory
 from morphogen.train.loop import Hooks, Parts
 from morphogen.train.train import resume, train_ppo_vectorized
 
-ROUNDS, EPOCHS = 3, 4
+ROUNDS = 3
+EPOCHS = 4
+TAKEN = "run directory {} was moved or deleted while it was in use"
 
 
 def spec(**fields):
     """Three rounds of four epochs, saved after each."""
-    known = {"rounds": ROUNDS, "envs": 2, "episode_length": EPOCHS, "final_episodes": 2}
+    defaults = {"rounds": ROUNDS, "envs": 2, "episode_length": EPOCHS, "final_episodes": 2}
+    checkpoint = CheckpointSpec(every_rounds=1, keep=9)
     telemetry = TelemetrySpec(loggers=("csv",))
-    return tiny(
-        **{
-            **known,
-            "checkpoint": CheckpointSpec(every_rounds=1, keep=9),
-            "telemetry": telemetry,
-            **fields,
-        }
-    )
+    return tiny(**{**defaults, "checkpoint": checkpoint, "telemetry": telemetry, **fields})
 
 
 def before_epoch(number, act, count=None):
-    """Parts that call `act` before an epoch, counted from 0 over the whole run."""
+    """Parts that call `act` before an epoch, counted from 0 over all rounds."""
     count = count or itertools.count()
 
     def should_stop():
@@ -59,91 +49,66 @@ def contents(folder):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """A run that is left alone."""
+    """A run that nothing disturbs."""
     run = tmp_path_factory.mktemp("alone") / "run"
     train_ppo_vectorized(spec(), out=run)
     return run
 
 
 @pytest.mark.parametrize("at", [1, 6, ROUNDS * EPOCHS])
+@pytest.mark.parametrize("is_moved", [True, False])
 @pytest.mark.parametrize("successor", [None, "run", "file", "folder"])
-def test_a_run_that_is_moved_goes_on_in_its_directory(alone, tmp_path, capsys, at, successor):
-    place, moved = tmp_path / "run", tmp_path / "moved"
+def test_a_run_whose_directory_is_taken_stops_with_one_line(
+    alone, tmp_path, at, is_moved, successor
+):
+    place = tmp_path / "run"
+    moved = tmp_path / "moved"
+    epochs = itertools.count()
 
-    def move():
+    def take():
         place.rename(moved)
+        if not is_moved:
+            shutil.rmtree(moved)
         if successor == "run":
             shutil.copytree(alone, place)
-            (place / "lock").write_text("of another process")
         elif successor is not None:
             place.mkdir() if successor == "folder" else place.write_text("mine")
 
-    result = train_ppo_vectorized(spec(), out=place, parts=before_epoch(at, move))
-    assert result.run_dir == moved
-    assert not list(differences(alone, moved))
-    assert not (moved / "lock").exists()
+    with pytest.raises(CheckpointError) as raised:
+        train_ppo_vectorized(spec(), out=place, parts=before_epoch(at, take, epochs))
+    assert str(raised.value) == TAKEN.format(place)
+    assert next(epochs) == at + 1 or at == ROUNDS * EPOCHS, "it went on"
     if successor == "run":
-        assert contents(place) == {**contents(alone), Path("lock"): b"of another process"}
-    elif successor == "folder":
-        assert list(place.iterdir()) == []
+        assert contents(place) == contents(alone)
+    elif successor == "file":
+        assert place.read_text() == "mine"
     else:
-        assert not place.exists() if successor is None else place.read_text() == "mine"
+        assert not place.exists() or not list(place.iterdir())
 
 
-def test_a_run_that_is_moved_while_it_is_resumed_goes_on_in_its_directory(alone, tmp_path):
-    short, place, moved = tmp_path / "short", tmp_path / "run", tmp_path / "moved"
-    train_ppo_vectorized(spec(rounds=1), out=short)
-    short.rename(place)
-    result = resume(place, rounds=ROUNDS, parts=before_epoch(5, lambda: place.rename(moved)))
-    assert result.run_dir == moved
+def test_a_moved_run_can_be_resumed_where_it_is_now(tmp_path):
+    place = tmp_path / "run"
+    moved = tmp_path / "moved"
+    with pytest.raises(CheckpointError, match="was moved"):
+        train_ppo_vectorized(spec(), out=place, parts=before_epoch(6, lambda: place.rename(moved)))
+    assert len(resume(moved).history) == ROUNDS
     assert main(["inspect", str(moved)]) == 0
 
 
-@pytest.mark.parametrize("at", [1, 6, ROUNDS * EPOCHS])
-@pytest.mark.parametrize("successor", [False, True])
-def test_a_run_whose_directory_is_deleted_stops_with_one_line(alone, tmp_path, at, successor):
-    place, epochs = tmp_path / "run", itertools.count()
-
-    def delete():
-        shutil.rmtree(place)
-        if successor:
-            shutil.copytree(alone, place)
-
-    with pytest.raises(CheckpointError) as raised:
-        train_ppo_vectorized(spec(), out=place, parts=before_epoch(at, delete, epochs))
-    assert next(epochs) == at + 1 or at == ROUNDS * EPOCHS, "it went on"
-    assert str(raised.value) == f"run directory {place} was deleted while it was in use"
-    assert contents(place) == contents(alone) if successor else not place.exists()
-
-
-def test_where_descriptors_have_no_paths_a_run_that_is_moved_stops(alone, tmp_path, monkeypatch):
-    monkeypatch.setattr(run_directory, "DESCRIPTORS", str(tmp_path / "none" / "{}"))
-    place, moved = tmp_path / "run", tmp_path / "moved"
-
-    def move():
-        place.rename(moved)
-        shutil.copytree(alone, place)
-
-    with pytest.raises(CheckpointError, match="was replaced by another one while it was in use"):
-        train_ppo_vectorized(
-            spec(telemetry=TelemetrySpec()), out=place, parts=before_epoch(6, move)
-        )
-    assert contents(place) == contents(alone)
-
-
-def test_an_evaluation_of_a_run_that_is_moved_is_written_into_it(alone, tmp_path):
-    place, moved = tmp_path / "run", tmp_path / "moved"
+def test_an_evaluation_of_a_moved_run_is_printed_and_written_nowhere(alone, tmp_path):
+    place = tmp_path / "run"
     shutil.copytree(alone, place)
-    expected = contents(alone)
+    lines = []
 
     def report(line):
-        if not moved.exists():
-            place.rename(moved)
+        lines.append(line)
+        if not (tmp_path / "moved").exists():
+            place.rename(tmp_path / "moved")
             shutil.copytree(alone, place)
 
     evaluate(place, ["wait"], episodes=2, report=report)
-    assert contents(place) == expected
-    assert (moved / "evaluation.json").exists()
+    assert lines[-1] == f"evaluation.json was not written: {TAKEN.format(place)}"
+    assert contents(place) == contents(alone) == contents(tmp_path / "moved")
 
 
 def test_the_lock_of_a_successor_is_left_alone(tmp_path):
@@ -152,13 +117,5 @@ def test_the_lock_of_a_successor_is_left_alone(tmp_path):
     with own_directory(place):
         place.rename(tmp_path / "moved")
         place.mkdir()
-        with own_directory(place):
-            assert (tmp_path / "moved/lock").exists()
         (place / "lock").write_text("of another process")
     assert (place / "lock").read_text() == "of another process"
-    assert not (tmp_path / "moved/lock").exists()
-
-
-def test_a_process_whose_directory_is_taken_tells_the_truth(tmp_path):
-    moment, fault = move_runs.Trial(tmp_path, seed=5).taken(0, "moved, with a successor")
-    assert fault is None, moment

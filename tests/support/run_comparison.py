@@ -42,12 +42,14 @@ def lines(run: Path) -> list[dict[str, Any]]:
 
 
 def events(run: Path) -> list[dict[str, Any]]:
-    """The events of these lines, a line of a round as several."""
-    found: list[dict[str, Any]] = []
-    for line in lines(run):
-        parts = line.pop("events", [{}])
-        found += [{**line, **part} for part in parts]
-    return found
+    """The events of these lines."""
+    return [event for line in lines(run) for event in split_line(line)]
+
+
+def split_line(line: dict[str, Any]) -> list[dict[str, Any]]:
+    """The events of a line: several of a round, one otherwise."""
+    common = {name: value for name, value in line.items() if name != "events"}
+    return [{**common, **event} for event in line.get("events", [{}])]
 
 
 def records(run: Path) -> list[str]:

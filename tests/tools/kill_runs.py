@@ -92,7 +92,7 @@ class Trial:
             for line in (place / RUN / run_directory.EVENTS).read_text().splitlines()
         )
         self.save_s = max(
-            event["data"]["save_s"] for event in told if event["event"] == "CheckpointSaved"
+            event["data"]["save_s"] for event in told if event.get("event") == "CheckpointSaved"
         )
         return place / RUN
 

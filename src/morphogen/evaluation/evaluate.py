@@ -13,7 +13,7 @@ from morphogen.config.spec import RIVALS, VALIDATION, RunSpec, SplitName, resolv
 from morphogen.device.transfers import Transfers
 from morphogen.env.policies import TRAINED_PREFIX, build_arm, greedy_arm
 from morphogen.env.setup import Setup, build_setup
-from morphogen.errors import ConfigError
+from morphogen.errors import CheckpointError, ConfigError
 from morphogen.evaluation.arms import PlayContext, open_arms, policy_player
 from morphogen.evaluation.bootstrap import describe_values, format_estimate, performance_profiles
 from morphogen.evaluation.play import SHARE_TITLE, ArmResult, share_table, shares_of_optimum
@@ -101,13 +101,9 @@ def _write(
 ) -> None:
     """Write `evaluation.json`, or report the reason why it cannot be written."""
     try:
-        files.write_atomic(folder.path / run_directory.EVALUATION, files.json_bytes(contents))
-    except OSError as error:
-        reason = files.error_line(error)
-        report(
-            f"{run_directory.EVALUATION} was not written: {folder.name} cannot be written "
-            f"to: {reason}"
-        )
+        folder.write(run_directory.EVALUATION, lambda: files.json_bytes(contents))
+    except CheckpointError as error:
+        report(f"{run_directory.EVALUATION} was not written: {error}")
 
 
 def _play_all(

@@ -68,7 +68,12 @@ def form_of(operator: str, x: Tensor, weight: Tensor | None = None) -> Form:
 
     Shapes: x [..., C], the operator's first argument; weight [R, O, I, k, k], of a convolution.
     """
-    served = AVAILABLE and x.device.type == "cpu" and x.dtype == torch.float32 and x.shape[-1] <= MAX_CHANNELS
+    served = (
+        AVAILABLE
+        and x.device.type == "cpu"
+        and x.dtype == torch.float32
+        and x.shape[-1] <= MAX_CHANNELS
+    )
     if weight is not None:
         return _conv_form(x, weight, served)
     if not served:

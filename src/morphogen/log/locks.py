@@ -41,6 +41,7 @@ def hold_lock(path: Path) -> Iterator[None]:
     except Timeout:
         hint = f"; delete {path.name} in it if that process has ended" if soft else ""
         raise BlockingIOError(errno.EAGAIN, f"{describe_owner(path)}{hint}") from None
+    held = path.stat()
     try:
         if not soft:  # SoftFileLock has written this itself
             path.write_text(f"{os.getpid()}\n{socket.gethostname()}\n")
@@ -48,7 +49,8 @@ def hold_lock(path: Path) -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError):
             # under the lock: a process that opened the file meanwhile sees that it is gone
-            path.unlink()
+            if os.path.samestat(path.stat(), held):  # a moved directory may have a successor
+                path.unlink()
         lock.release()
 
 

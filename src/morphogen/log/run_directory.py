@@ -1,9 +1,8 @@
 """Run directory: names of its files, creation, opening, its manifest, and its lock.  No torch.
 
 One process at a time holds the lock; the lock of a dead process is ignored.  A process that writes
-holds the directory
-by descriptor: it goes on in a directory that was moved, and never writes to another one of the same
-name.  Nothing in a run directory may be a link.
+stops with one line once its directory was moved, replaced or deleted: it never writes to another
+one of the same name.  Nothing in a run directory may be a link.
 """
 
 import contextlib
@@ -23,7 +22,7 @@ from morphogen.config import files
 from morphogen.config.config_files import parse_config
 from morphogen.config.part_files import IMPORTED
 from morphogen.config.spec import RunSpec
-from morphogen.errors import CheckpointError, ConfigError, DataError, TrainingDiverged
+from morphogen.errors import CheckpointError, ConfigError
 from morphogen.log.locks import hold_lock
 from morphogen.vocab.paths import POLICY_FILE
 from morphogen.vocab.text import format_value
@@ -41,8 +40,6 @@ METRICS = "metrics"
 REPORT = "report"  # folders of the loggers, and of `morphogen report`
 STATUS_COMPLETED: Final = "completed"  # status of a run that ended after its last round
 PACKAGES = ("morphogen", "torch", "tensordict", "torchrl", "numpy")
-# paths of open directories, by process: a logger may write in a process of its own
-DESCRIPTORS = "/proc/{}/fd"
 NAMES = (LOCK, CHECKPOINTS, RECORDS, METRICS, REPORT)  # of entries in use, and their suffixes
 MAX_HINT = 500  # characters of a hint that a manifest decides
 SUFFIXES = (".json", ".jsonl", ".lock", ".safetensors", ".pt")
@@ -53,24 +50,14 @@ class RunDirectory:
     """Files of one run.
 
     Attributes:
-        path: path of the directory; while a process holds it, a path through its descriptor, which
-            a move does not change.
-        opened_as: path that was opened, of a directory that is held.
+        path: path of the directory.
         identity: device and inode of a directory that is held.
         is_writer: whether this process writes the files of the run.
     """
 
     path: Path
-    opened_as: Path | None = None
     identity: tuple[int, int] | None = None
     is_writer: bool = True
-
-    @property
-    def name(self) -> Path:
-        """Current path of the directory for people: as it was opened, or where it was moved to."""
-        if self.opened_as is None or _identify(self.opened_as) == self.identity:
-            return self.opened_as or self.path
-        return self.path.readlink() if self.path.is_symlink() else self.opened_as
 
     @property
     def events(self) -> Path:
@@ -91,12 +78,6 @@ class RunDirectory:
     def metrics(self) -> Path:
         """Folder of the loggers."""
         return self.path / METRICS
-
-    def describe(self, error: BaseException) -> str:
-        """Return the text of an error with the name of the directory instead of the path of its
-        descriptor.
-        """
-        return str(error).replace(str(self.path), str(self.name))
 
     def read_manifest(self) -> dict[str, Any]:
         """Return the current manifest."""
@@ -121,17 +102,11 @@ class RunDirectory:
         self.write(MANIFEST, lambda: files.json_bytes({**self.read_manifest(), **fields}))
 
     def check_present(self) -> None:
-        """Raise a CheckpointError if the directory of a live run was deleted, or cannot be reached
-        any more.
-        """
-        # of a system without descriptor paths
-        if self.identity is not None and _identify(self.path) != self.identity:
+        """Raise a CheckpointError if the directory of a live run was moved, replaced or deleted."""
+        held = self.identity is None or _identify(self.path) == self.identity
+        if not held or not (self.path / CONFIG).exists():
             raise CheckpointError(
-                f"run directory {self.opened_as} was replaced by another one while it was in use"
-            )
-        if not (self.path / CONFIG).exists():
-            raise CheckpointError(
-                f"run directory {self.opened_as or self.path} was deleted while it was in use"
+                f"run directory {self.path} was moved or deleted while it was in use"
             )
 
     @contextlib.contextmanager
@@ -142,7 +117,7 @@ class RunDirectory:
             yield
         except OSError as error:
             raise CheckpointError(
-                f"{self.name} cannot be written: {error.strerror or error}"
+                f"{self.path} cannot be written: {error.strerror or error}"
             ) from error
 
 
@@ -155,8 +130,7 @@ def _identify(path: Path) -> tuple[int, int] | None:
 
 @contextlib.contextmanager
 def hold_directory(folder: Path, *, is_writer: bool = True) -> Iterator[RunDirectory]:
-    """Hold a run directory by descriptor; errors name the directory as it is called when they are
-    raised.
+    """Hold a run directory open: no other directory has its identity until the end.
 
     Raises: ConfigError if it cannot be opened, or an entry of it is a link.
     """
@@ -166,17 +140,10 @@ def hold_directory(folder: Path, *, is_writer: bool = True) -> Iterator[RunDirec
         raise ConfigError(
             f"run directory {folder} cannot be opened: {files.error_line(error)}"
         ) from None
-    link = Path(DESCRIPTORS.format(os.getpid()), str(handle))
-    status = os.fstat(handle)
-    run = RunDirectory(
-        link if os.path.exists(link) else folder, folder, (status.st_dev, status.st_ino), is_writer
-    )
     try:
-        refuse_links(run.path)
-        yield run
-    except (ConfigError, DataError, CheckpointError, TrainingDiverged) as error:
-        error.args = (run.describe(error),)
-        raise
+        status = os.fstat(handle)
+        refuse_links(folder)
+        yield RunDirectory(folder, (status.st_dev, status.st_ino), is_writer)
     finally:
         os.close(handle)
 

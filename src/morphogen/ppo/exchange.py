@@ -82,24 +82,18 @@ class Exchange:
         """Return a small plain value of each process."""
         return [fact]
 
-    def together(
-        self, action: Callable[[], T], *, describe: Callable[[BaseException], str] = str
-    ) -> T:
+    def together(self, action: Callable[[], T]) -> T:
         """Return the result of an action that all processes run.
 
-        `describe`: text of an error.  Raises: the first error of a process, in all of them.
+        Raises: the first error of a process, in all of them.
         """
-        del describe
         return action()
 
-    def on_first(
-        self, action: Callable[[], T], *, describe: Callable[[BaseException], str] = str
-    ) -> T:
+    def on_first(self, action: Callable[[], T]) -> T:
         """Return the plain result of an action that the first process runs for all.
 
         Raises: its error, in all processes.
         """
-        del describe
         return action()
 
     def check_equal(self, facts: Mapping[str, str], kind: type[Exception] = ConfigError) -> None:

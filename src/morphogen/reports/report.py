@@ -71,18 +71,15 @@ def report(*dirs: Path | str, out: Path | str | None = None) -> Path:
     plots = import_plots()
     paths = [expand_path(path) for path in dirs]
     logs = _name_logs([read_run(path) for path in paths])
-    with run_directory.hold_directory(paths[0]) as run:
-        shown, folder = (
-            path / FOLDER if out is None else expand_path(out) for path in (run.name, run.path)
-        )
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            sections = {plot: _write_section(plot, logs, folder) for plot in plots}
-            facts = {name: overview(log) for name, log in logs.items()}
-            files.write_atomic(folder / PAGE, _page_html(facts, sections).encode("utf-8"))
-        except OSError as error:
-            raise ConfigError(f"--out: {shown} cannot be written: {error.strerror}") from error
-    return shown / PAGE
+    folder = paths[0] / FOLDER if out is None else expand_path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        sections = {plot: _write_section(plot, logs, folder) for plot in plots}
+        facts = {name: overview(log) for name, log in logs.items()}
+        files.write_atomic(folder / PAGE, _page_html(facts, sections).encode("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"--out: {folder} cannot be written: {error.strerror}") from error
+    return folder / PAGE
 
 
 def import_plots() -> Sequence[Any]:

@@ -81,12 +81,10 @@ class Checkpointer:
             return
         self._saved_at = self._clock()
         try:
-            self._exchange.together(self._folder.check_present, describe=self._folder.describe)
+            self._exchange.together(self._folder.check_present)
             self._write(kind)
         except CheckpointError as error:
-            self._scheduler.reporter.emit(
-                CheckpointFailed(path=self._path, error=self._folder.describe(error))
-            )
+            self._scheduler.reporter.emit(CheckpointFailed(path=self._path, error=str(error)))
             if kind != "periodic" or self.spec.on_failure == STOP:
                 raise
         self._saved_at = self._clock()
@@ -116,7 +114,7 @@ class Checkpointer:
         manifest = read_manifest(self._folder.checkpoints / checkpoint_name(*self._position))
         self._emit_saved(manifest, self._clock() - started)
         note = partial(self._folder.update, last_checkpoint=self._path)
-        self._exchange.on_first(note, describe=self._folder.describe)
+        self._exchange.on_first(note)
 
     def _emit_saved(self, manifest: Mapping[str, Any], seconds: float | None) -> None:
         size = sum(file["bytes"] for file in manifest["files"].values())

@@ -60,8 +60,8 @@ def find_resume_point(
         own = point.snapshot._replace(envs=exchange.take_envs(point.snapshot.envs))
         return point._replace(snapshot=own)
 
-    name = exchange.on_first(choose, describe=folder.describe)
-    return None if name is None else exchange.together(load, describe=folder.describe)
+    name = exchange.on_first(choose)
+    return None if name is None else exchange.together(load)
 
 
 def _find_newest(folder: RunDirectory, run_id: str, requested: RunSpec) -> list[ResumePoint]:
@@ -76,7 +76,7 @@ def _find_newest(folder: RunDirectory, run_id: str, requested: RunSpec) -> list[
                 ResumePoint(path, *_load_candidate(path, folder, run_id, requested), tuple(skipped))
             ]
         except CheckpointError as error:
-            skipped.append({"checkpoint": path.name, "reason": folder.describe(error)})
+            skipped.append({"checkpoint": path.name, "reason": str(error)})
     if not saved:
         return []
     reasons = [f"{row['checkpoint']}: {row['reason']}" for row in skipped]

@@ -139,8 +139,7 @@ class Session:
 
     def _together(self, action: Callable[[], T]) -> T:
         """Return the result of an action of all processes; an error of one is raised in all."""
-        describe = str if self.context is None else self.context.folder.describe
-        return self.setup.exchange.together(action, describe=describe)
+        return self.setup.exchange.together(action)
 
     def _open_files(
         self, context: RunContext, checkpointer: Checkpointer, devices: Sequence[str]
@@ -182,9 +181,7 @@ class Session:
         except BaseException as cause:
             stopped = isinstance(cause, KeyboardInterrupt | SystemExit)
             status, error = (
-                ("stopped", None)
-                if stopped
-                else ("failed", f"{type(cause).__name__}: {self._text(cause)}")
+                ("stopped", None) if stopped else ("failed", f"{type(cause).__name__}: {cause}")
             )
             try:
                 self._close_files(status, error)
@@ -197,14 +194,11 @@ class Session:
         result = replace(
             result,
             losses=self.losses,
-            run_dir=None if self.context is None else self.context.folder.name,
+            run_dir=None if self.context is None else self.context.folder.path,
         )
         if self.console is not None:
             self.console.finish(result)
         return result
-
-    def _text(self, cause: BaseException) -> str:
-        return str(cause) if self.context is None else self.context.folder.describe(cause)
 
     def _train(self) -> TrainResult:
         scheduler = self.scheduler

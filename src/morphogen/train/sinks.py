@@ -66,7 +66,7 @@ def open_sinks(
         file.write_lines(list(at.pending))
     except OSError as error:
         raise CheckpointError(f"event file {path} cannot be written: {error.strerror}") from error
-    place = loggers.LoggerPlace(folder.metrics, folder.name, spec.episode_length, at.rounds)
+    place = loggers.LoggerPlace(folder.metrics, folder.path, spec.episode_length, at.rounds)
     config = dict(flatten_settings(to_settings(spec)))
     return (
         file,

@@ -194,7 +194,7 @@ def _load_result(setup: Setup, point: ResumePoint, folder: RunDirectory) -> Trai
     """Return the result of a completed run."""
     scheduler = Scheduler(setup)
     snapshot.restore(scheduler, point.snapshot, *point.position)
-    return TrainResult(tuple(read_rounds(folder.path)), scheduler.arm, (), folder.name)
+    return TrainResult(tuple(read_rounds(folder.path)), scheduler.arm, (), folder.path)
 
 
 def set_up_alike(exchange: Exchange, prepare: Callable[[], Setup]) -> Setup:

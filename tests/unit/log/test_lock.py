@@ -225,14 +225,6 @@ def test_without_flock_the_lock_of_another_host_counts_until_it_is_deleted(tmp_p
         pass
 
 
-def test_without_flock_a_moved_directory_is_given_back(tmp_path, monkeypatch):
-    take_flock(monkeypatch)
-    (tmp_path / "run").mkdir()
-    with own_directory(tmp_path / "run"):
-        (tmp_path / "run").rename(tmp_path / "moved")
-    assert not list((tmp_path / "moved").iterdir())
-
-
 def test_an_event_file_has_one_writer(tmp_path, prelude):
     first = LogFile(tmp_path / "events.jsonl")
     with pytest.raises(OSError, match="another process writes it"):

@@ -151,36 +151,30 @@ class RankExchange(Exchange):
         """Return the value of each rank."""
         return self.gather_objects("facts", fact)
 
-    def together(
-        self, action: Callable[[], T], *, describe: Callable[[BaseException], str] = str
-    ) -> T:
+    def together(self, action: Callable[[], T]) -> T:
         """Return the result of an action that all ranks run.
 
         Raises: the first error of a rank, of its class, on all ranks; errors of other classes than
         `ERRORS` leave the other ranks waiting.
         """
-        return self._agree(action, describe, named=True)
+        return self._agree(action, named=True)
 
-    def on_first(
-        self, action: Callable[[], T], *, describe: Callable[[BaseException], str] = str
-    ) -> T:
+    def on_first(self, action: Callable[[], T]) -> T:
         """Return the plain result of an action that rank 0 runs for all.
 
         Raises: its error, on all ranks.
         """
-        result = self._agree(action if self.first else _do_nothing, describe, named=False)
+        result = self._agree(action if self.first else _do_nothing, named=False)
         return cast(T, self.facts(result)[0])
 
-    def _agree(
-        self, action: Callable[[], Any], describe: Callable[[BaseException], str], *, named: bool
-    ) -> Any:
+    def _agree(self, action: Callable[[], Any], *, named: bool) -> Any:
         result = None
         report = None
         cause = None
         try:
             result = action()
         except ERRORS as error:
-            report = (type(error).__name__, describe(error))
+            report = (type(error).__name__, str(error))
             cause = error
         error = first_error(self.facts(report), named=named)
         if error is not None:

@@ -7,13 +7,15 @@ from dataclasses import replace
 
 import pytest
 import torch
+from support.extras import needs_extra
 
 import morphogen as mg
 
-pytestmark = pytest.mark.slow
+# a task on which a policy learns within a few rounds
+pytestmark = [pytest.mark.slow, needs_extra("whitebox")]
 
 FIELDS = {
-    "preset": "tiny",
+    "preset": "whitebox",
     "rounds": 12,
     "envs": 64,
     "final_episodes": 0,
@@ -48,7 +50,7 @@ def lose_rewards(rollout, ppo):
 
 
 def swap_masks(rollout, ppo):
-    # those of the env beside it
+    # from the next env
     rollout["masks"] = rollout["masks"].apply(lambda leaf: leaf.roll(1, 1))
     return rollout, ppo
 

@@ -101,6 +101,7 @@ def test_classes_are_those_of_the_view_and_stay_for_a_regime():
     spec = RegimeSpec(**settings)
     found, later = regime_at(0, spec=spec), regime_at(1, spec=spec)
     noisy = found.view == int(View.NOISY)
+    assert found.classes is not None
     assert found.classes[noisy].unique().tolist() == [2]
     assert found.classes[~noisy].unique().tolist() == [*range(3, 10)]
     assert torch.equal(found.classes, later.classes)

@@ -105,7 +105,7 @@ def comparable(rows):
     last ones.
     """
     kept = [row for row in rows if row[0] not in CLOCKED]
-    return Counter(json.dumps([*row[:-1], _round(row[-1])]) for row in kept)
+    return Counter(json.dumps([*row[:-1], _round(row[-1])], sort_keys=True) for row in kept)
 
 
 def _round(value):

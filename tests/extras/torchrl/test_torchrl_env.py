@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from support.small_runs import tiny_setup, world_of
+from support.small_runs import tiny, tiny_setup, world_of
 from torchrl.collectors import Collector, MultiSyncCollector
 from torchrl.envs import (
     Compose,
@@ -169,7 +169,7 @@ def test_random_actions_of_the_spec_never_raise_and_illegal_ones_do_nothing():
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Collector, MultiSyncCollector])
 def test_collectors_gather_whole_episodes(kind):
-    build = partial(make_env, small_env(episode_length=5), seed=0)
+    build = partial(make_env, tiny(episode_length=5), seed=0)
     many = kind is MultiSyncCollector
     collector = kind(
         [build] * 2 if many else build, frames_per_batch=40 if many else 20, total_frames=80

@@ -10,6 +10,7 @@ from morphogen.env.phases import choose_actions
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
 @pytest.mark.parametrize("task", ["whitebox", "whitebox_regimes"])
 def test_the_best_policy_acts_alike_when_compiled(task):
     env = mg.make(task, envs=6, seed=0)

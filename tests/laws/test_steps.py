@@ -24,7 +24,7 @@ from morphogen.env.policies import build_arm
 from morphogen.env.setup import build_setup
 from morphogen.hosts import plan as plans
 from morphogen.hosts.net import Net
-from morphogen.ppo.loss import coefficients_at
+from morphogen.ppo.coefficients import coefficients_at
 from morphogen.ppo.update import init_ppo, minibatch_indices, update_ppo
 from morphogen.rules.attribution import coalitions
 from morphogen.rules.decoding import decode

@@ -62,12 +62,16 @@ class Mutant:
 
     def applied(self, text: str) -> str:
         """The source with the bug in it; a ValueError where it does not fit the source or changes
-        nothing.
+        nothing.  Line breaks and trailing commas of the source do not matter.
         """
-        count = text.count(self.before)
+        tokens = re.findall(r"\w+|[^\w\s]", self.before)
+        pattern = r"\s*".join(
+            (r",?\s*" if token in ")]}" else "") + re.escape(token) for token in tokens
+        )
+        count = len(re.findall(pattern, text))
         if count != 1:
             raise ValueError(f"{self.name!r}: `before` occurs {count} times in {self.file}; want 1")
-        changed = text.replace(self.before, self.after)
+        changed = re.sub(pattern, lambda _: self.after, text)
         if ast.dump(ast.parse(changed)) == ast.dump(ast.parse(text)):
             raise ValueError(f"{self.name!r} changes no code in {self.file}")
         return changed

@@ -7,8 +7,11 @@ For readers who ask "how is the policy trained?".  Entry points:
     update              `init_ppo`, `update_ppo`: epochs over env minibatches; steps that are not
                         finite are skipped
     minibatch           gradient and step of a minibatch, the loop over all of them
-    loss                the objective: clipped ratio per head, value, entropy, contribution, or
-                        imitation; learning rate, entropy and value coefficients of a round
+    loss                the formula of PPO: clipped ratio, value, entropy
+    objective           the loss, or imitation in its place, with the predicted contribution and the
+                        metrics
+    row_weights         rows over which the terms are means, on all processes
+    coefficients        learning rate, entropy and value coefficients of a round
     advantage           generalised advantage estimation, mean of a group, standardisation
     prepare             rollout -> tensors of the update; running scale of returns, rescaling of the
                         critic
@@ -23,10 +26,12 @@ Loads torch.
 """
 
 from morphogen.ppo.advantage import discounted_sum, gae, standardise, subtract_group_mean
+from morphogen.ppo.coefficients import Coefficients, coefficients_at
 from morphogen.ppo.exchange import Exchange
 from morphogen.ppo.learner import Learner, PpoLearner, Round
-from morphogen.ppo.loss import Coefficients, coefficients_at, ppo_loss
+from morphogen.ppo.loss import PpoLoss, ppo_loss
 from morphogen.ppo.rollout_stats import update_observation_stats
+from morphogen.ppo.row_weights import RowWeights, row_weights
 from morphogen.ppo.update import PpoState, init_ppo, minibatch_indices, update_ppo
 
 __all__ = [
@@ -34,14 +39,17 @@ __all__ = [
     "Exchange",
     "Learner",
     "PpoLearner",
+    "PpoLoss",
     "PpoState",
     "Round",
+    "RowWeights",
     "coefficients_at",
     "discounted_sum",
     "gae",
     "init_ppo",
     "minibatch_indices",
     "ppo_loss",
+    "row_weights",
     "standardise",
     "subtract_group_mean",
     "update_observation_stats",

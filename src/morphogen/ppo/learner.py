@@ -10,8 +10,8 @@ from typing_extensions import TypeVar
 
 from morphogen.config.spec import RunSpec
 from morphogen.policy.policy import NetworkPolicy
+from morphogen.ppo.coefficients import coefficients_at
 from morphogen.ppo.exchange import ALONE, Exchange
-from morphogen.ppo.loss import coefficients_at
 from morphogen.ppo.update import PpoState, init_ppo, minibatch_indices, update_ppo
 from morphogen.state import rng
 from morphogen.state.loops import Repeat, repeat

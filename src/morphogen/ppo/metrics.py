@@ -10,6 +10,7 @@ from torch import Tensor
 from morphogen.policy.controller import controller_leaves
 from morphogen.ppo.exchange import Exchange
 from morphogen.ppo.moments import stack_parts
+from morphogen.ppo.row_weights import Weights
 from morphogen.state.tree_ops import choose
 from morphogen.vocab.action import HEADS
 
@@ -75,17 +76,16 @@ STEP_NAMES: tuple[str, ...] = tuple(label for name in STEP_REDUCTIONS for label 
 METRIC_NAMES: tuple[str, ...] = (*STEP_NAMES, *ROUND_METRICS)  # `<name>_valid` beside each
 
 
-def masked_mean(x: Tensor, weight: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
-    """Part of these rows in the mean over `total` rows of weight 1, and a flag for any such row.
-
-    Equal shapes, weights 0 or 1; total [] -> 0-d.
+def masked_mean(x: Tensor, over: Weights) -> Tensor:
+    """Part of these rows in the mean over all rows that count; 0 without any.  Equal shapes ->
+    0-d.
     """
-    return (x * weight).sum() / total.clamp(min=1.0), total > 0
+    return (x * over.weight).sum() / over.total.clamp(min=1.0)
 
 
-def masked_mean_by_head(x: Tensor, weight: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
-    """Masked mean of each head.  [..., 8], weights 0 or 1; total [8] -> [8]."""
-    return (x * weight).flatten(0, -2).sum(0) / total.clamp(min=1.0), total > 0
+def masked_mean_by_head(x: Tensor, over: Weights) -> Tensor:
+    """Masked mean of each head.  [..., 8] -> [8]."""
+    return (x * over.weight).flatten(0, -2).sum(0) / over.total.clamp(min=1.0)
 
 
 # Metrics of a step that are extremes of its rows; all others are sums.

@@ -16,10 +16,11 @@ from morphogen.hosts.optim import Buffers, adamw, grad_and_value
 from morphogen.policy.controller import ControllerParams
 from morphogen.policy.distribution import build_lookups
 from morphogen.policy.policy import NetworkPolicy, get_branch
+from morphogen.ppo.coefficients import Coefficients
 from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.ppo.gradient_stats import global_norm, gradient_layer_health, head_norms
-from morphogen.ppo.loss import Coefficients, minibatch_objective
 from morphogen.ppo.metrics import EXTREMES, STEP_NAMES, Metrics, pack_metrics
+from morphogen.ppo.objective import minibatch_objective
 from morphogen.state.loops import Repeat, repeat
 from morphogen.state.tree_ops import choose, constant_table, get_leaf, get_leaves
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.policy.policy import NetworkPolicy, get_branch
+from morphogen.ppo.coefficients import Coefficients
 from morphogen.ppo.exchange import ALONE, Exchange
-from morphogen.ppo.loss import Coefficients
 from morphogen.ppo.metrics import (
     STEP_NAMES,
     Metrics,

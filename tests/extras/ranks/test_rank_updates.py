@@ -20,9 +20,9 @@ from morphogen.extras.ranks.rank_exchange import RankExchange
 from morphogen.policy.distribution import build_lookups
 from morphogen.policy.observation_scaling import init_stats
 from morphogen.ppo import minibatch
+from morphogen.ppo.coefficients import Coefficients
 from morphogen.ppo.exchange import ALONE
 from morphogen.ppo.learner import Learner, PpoLearner, draw_minibatches
-from morphogen.ppo.loss import Coefficients
 from morphogen.ppo.metrics import METRIC_NAMES
 from morphogen.ppo.moments import masked_moments, merge_moments
 from morphogen.ppo.rollout_stats import rollout_stats

@@ -13,7 +13,8 @@ from torchrl.objectives import ClipPPOLoss
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.extras.torchrl.policy import FactoredDistribution
 from morphogen.policy import distribution as d
-from morphogen.ppo.loss import Coefficients, minibatch_objective
+from morphogen.ppo.coefficients import Coefficients
+from morphogen.ppo.objective import minibatch_objective
 from morphogen.ppo.prepare import init_scale, prepare_rows
 
 ONES = torch.ones(8)

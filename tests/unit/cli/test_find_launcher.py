@@ -14,7 +14,8 @@ from morphogen.ppo.exchange import ALONE
 def offered(monkeypatch):
     """Entry points of launchers, which a test fills."""
     points: list[SimpleNamespace] = []
-    monkeypatch.setattr(launcher.metadata, "entry_points", lambda group: points)
+    found = SimpleNamespace(entry_points=lambda group: points)
+    monkeypatch.setattr(launcher, "metadata", found)
     find_launcher.cache_clear()
     yield points
     find_launcher.cache_clear()

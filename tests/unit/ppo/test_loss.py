@@ -9,16 +9,10 @@ from tensordict import TensorDict
 
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.policy.policy import Evaluation
-from morphogen.ppo.exchange import ALONE
-from morphogen.ppo.loss import (
-    Coefficients,
-    clipped_surrogate,
-    count_rows,
-    kl_estimate,
-    log_ratios,
-    ppo_loss,
-    ratio_metrics,
-)
+from morphogen.ppo.coefficients import Coefficients
+from morphogen.ppo.loss import clipped_surrogate, log_ratios
+from morphogen.ppo.objective import kl_estimate, objective, ratio_metrics
+from morphogen.ppo.row_weights import row_weights
 
 ONES = torch.ones(8)
 WEIGHTS = Coefficients(lr=1e-3, entropy=0.05, value=0.5)
@@ -58,10 +52,10 @@ def policy_gradient(found, rows, relevant, **spec):
     weights = Coefficients(lr=0.0, entropy=0.0, value=0.0)
 
     def loss(log_prob):
-        return ppo_loss(
+        return objective(
             found._replace(log_prob=log_prob),
             rows,
-            relevant,
+            row_weights(rows, relevant),
             spec=PpoSpec(**spec),
             weights=weights,
             factors=ONES,
@@ -96,7 +90,9 @@ def test_with_one_relevant_head_both_ratios_give_the_same_loss(seed):
 def test_rows_without_a_choice_carry_no_policy_loss_and_full_value_loss():
     found, rows, relevant = made_up(free=torch.zeros(5, 4))
     assert (policy_gradient(found, rows, relevant) == 0).all()
-    _, measured = ppo_loss(found, rows, relevant, spec=PpoSpec(), weights=WEIGHTS, factors=ONES)
+    _, measured = objective(
+        found, rows, row_weights(rows, relevant), spec=PpoSpec(), weights=WEIGHTS, factors=ONES
+    )
     by_hand = 0.5 * (found.value - rows["target"]).square().mean()
     assert measured["value_loss"][0].item() == pytest.approx(by_hand.item(), rel=1e-6)
     assert not measured["kl"][1]
@@ -110,13 +106,14 @@ def test_kl_is_never_negative_zero_only_at_ratio_one_and_deaf_to_forced_rows(see
     assert (kl_estimate(x) >= 0).all()
     assert kl_estimate(torch.zeros(1)).item() == 0
     found, rows, relevant = made_up(seed=seed)
-    heads, joint = log_ratios(found.log_prob, rows["log_prob"])
-    forced = rows["free"] == 0
-    used = relevant.float() * rows["free"].unsqueeze(-1)
-    fixed = {"clip": 0.2, "counts": count_rows(rows, used, ALONE)}
-    fixed["valid"] = torch.tensor(True)
-    a = ratio_metrics(heads, joint, used, rows["free"], **fixed)
-    b = ratio_metrics(heads, torch.where(forced, 5.0, joint), used, rows["free"], **fixed)
+    over = row_weights(rows, relevant)
+    moved = rows.clone()
+    moved["log_prob"] = torch.where((rows["free"] == 0)[..., None], -5.0, rows["log_prob"])
+    a, b = (
+        ratio_metrics(found, part, over, clip=0.2, valid=torch.tensor(True))
+        for part in (rows, moved)
+    )
+    assert b.pop("behaviour_gap")[0] > a.pop("behaviour_gap")[0]  # of all known rows
     assert all(torch.equal(a[name][0], b[name][0]) for name in a)
 
 
@@ -151,8 +148,8 @@ def test_the_contribution_loss_is_half_the_squared_error_over_measured_slots():
         contribution=torch.full((5, 4, 3), 2.0) * valid, contribution_valid=valid
     )
     found = found._replace(contribution=torch.zeros(5, 4, 3))
-    loss = lambda part: ppo_loss(
-        found, part, relevant, spec=PpoSpec(), weights=WEIGHTS, factors=ONES
+    loss = lambda part: objective(
+        found, part, row_weights(part, relevant), spec=PpoSpec(), weights=WEIGHTS, factors=ONES
     )[1]
     assert loss(rows)["contribution_loss"][0].item() == pytest.approx(2.0)
     rows["contribution_valid"] = torch.zeros_like(valid)
@@ -166,10 +163,10 @@ def test_the_loss_is_the_weighted_sum_of_its_parts():
     found, rows, relevant = made_up(contribution=2.0 * valid, contribution_valid=valid)
     found = found._replace(contribution=torch.zeros(5, 4, 3))
     factors = torch.arange(8.0)
-    loss, told = ppo_loss(
+    loss, told = objective(
         found,
         rows,
-        relevant,
+        row_weights(rows, relevant),
         spec=PpoSpec(contribution_coef=0.3),
         weights=Coefficients(0.0, 0.07, 0.4),
         factors=factors,
@@ -190,8 +187,13 @@ def test_imitation_pushes_no_recorded_choice_above_its_limit():
     scores = found.log_prob.clone().requires_grad_()
     weights = WEIGHTS._replace(imitation=1.0)
     spec = PpoSpec(imitation_limit=0.7)
-    loss, _ = ppo_loss(
-        found._replace(log_prob=scores), rows, relevant, spec=spec, weights=weights, factors=ONES
+    loss, _ = objective(
+        found._replace(log_prob=scores),
+        rows,
+        row_weights(rows, relevant),
+        spec=spec,
+        weights=weights,
+        factors=ONES,
     )
     (slope,) = torch.autograd.grad(loss, scores)
     counts = relevant & rows["free"].bool().unsqueeze(-1)
@@ -205,8 +207,13 @@ def test_a_head_that_never_had_a_choice_has_no_entropy():
     found, rows, relevant = made_up()
     reach = found.reach.clone()
     reach[..., 2] = 0.0
-    _, measured = ppo_loss(
-        found._replace(reach=reach), rows, relevant, spec=PpoSpec(), weights=WEIGHTS, factors=ONES
+    _, measured = objective(
+        found._replace(reach=reach),
+        rows,
+        row_weights(rows, relevant),
+        spec=PpoSpec(),
+        weights=WEIGHTS,
+        factors=ONES,
     )
     assert measured["reach_head"][1].tolist() == [True, True, False, True, True, True, True, True]
     assert masks(1).op.shape == (1, 6)

@@ -16,7 +16,7 @@ from tensordict import TensorDict
 from morphogen.config.policy_spec import PpoSpec
 from morphogen.policy.distribution import build_lookups
 from morphogen.ppo import metrics
-from morphogen.ppo.loss import Coefficients, coefficients_at, linear_schedule, minibatch_objective
+from morphogen.ppo.coefficients import Coefficients, coefficients_at, linear_schedule
 from morphogen.ppo.minibatch import (
     UpdateState,
     _adam_step,
@@ -24,6 +24,7 @@ from morphogen.ppo.minibatch import (
     minibatch_step,
     start_state,
 )
+from morphogen.ppo.objective import minibatch_objective
 from morphogen.ppo.prepare import (
     init_scale,
     prepare_rows,

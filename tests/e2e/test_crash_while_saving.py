@@ -22,10 +22,13 @@ from morphogen.train.checkpoint_files import load_checkpoint, save_checkpoint
 
 def save(folder, round, **more):
     """A checkpoint whose every number is its round."""
-    told = {"weights": torch.full((3000,), float(round)), "deep": {"count": torch.tensor([round])}}
+    reported = {
+        "weights": torch.full((3000,), float(round)),
+        "deep": {"count": torch.tensor([round])},
+    }
     shared = {"round": round, "bias": torch.full((2,), float(round), dtype=torch.float64)}
     return save_checkpoint(
-        folder, round=round, epoch=0, envs=told, shared=shared, facts={"score": None}, **more
+        folder, round=round, epoch=0, envs=reported, shared=shared, facts={"score": None}, **more
     )
 
 

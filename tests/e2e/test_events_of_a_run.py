@@ -1,4 +1,4 @@
-"""A whole run, and how often each kind of event is told in it."""
+"""A whole run, and how often it has each kind of event."""
 
 import itertools
 from collections import Counter
@@ -65,17 +65,17 @@ def test_every_kind_is_told_as_often_as_it_happens(policy, learned, rounds, envs
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def reported(tmp_path_factory):
     """The events of some rounds of a random policy with many envs."""
     return run(
-        tmp_path_factory.mktemp("told"), policy_name="random", rounds=2, envs=16, episode_length=12
+        tmp_path_factory.mktemp("run"), policy_name="random", rounds=2, envs=16, episode_length=12
     )
 
 
-def test_what_is_told_in_two_ways_agrees(told):
-    kinds = Counter(event.name for event in told)
-    ends = [event.data for event in told if event.name == "EpisodeCompleted"]
-    moves = Counter(event.data.to for event in told if event.name == "StageChanged")
+def test_what_is_told_in_two_ways_agrees(reported):
+    kinds = Counter(event.name for event in reported)
+    ends = [event.data for event in reported if event.name == "EpisodeCompleted"]
+    moves = Counter(event.data.to for event in reported if event.name == "StageChanged")
     for kind, stage, total in (
         ("SeedGerminated", "GERMINATED", "germinated"),
         ("SeedFossilized", "FOSSILIZED", "fossilized"),
@@ -83,10 +83,10 @@ def test_what_is_told_in_two_ways_agrees(told):
     ):
         assert kinds[kind] == moves[stage] == sum(getattr(one, total) for one in ends)
     assert moves["GERMINATED"] > 10
-    for round, one in enumerate(events_by_round(told)):
+    for round, one in enumerate(events_by_round(reported)):
         mine = [
             event.data
-            for event in told
+            for event in reported
             if event.round == round and event.name == "EpisodeCompleted"
         ]
         for op in Op:
@@ -99,9 +99,9 @@ def test_what_is_told_in_two_ways_agrees(told):
         assert one["MaskHitRates"].legal_share["WAIT"] == 1.0
 
 
-def test_the_stages_of_every_epoch_are_those_that_the_moves_lead_to(told):
+def test_the_stages_of_every_epoch_are_those_that_the_moves_lead_to(reported):
     now = {}
-    for _, group in itertools.groupby(told, key=lambda event: (event.round, event.epoch)):
+    for _, group in itertools.groupby(reported, key=lambda event: (event.round, event.epoch)):
         events = list(group)
         for event in (one for one in events if one.name == "StageChanged"):
             at = (event.round, event.env, event.slot)

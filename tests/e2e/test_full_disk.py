@@ -1,5 +1,5 @@
-"""A run on a disk that fills up: what is saved stays, it says so, and goes on or stops as it was
-told.
+"""A run on a disk that fills up: saved files stay, it says so, and continues or stops as its
+settings say.
 """
 
 import shlex

@@ -32,8 +32,8 @@ def test_a_run_that_is_killed_and_resumed_ends_with_the_same_bits(tmp_path):
     trial = kill_runs.Trial(tmp_path, SHORT, random.Random(2))
     assert kill_runs.tried(trial, 2) is None
     assert len(trial.kills) == 2
-    told = run_comparison.events(tmp_path / "alone" / kill_runs.RUN)
-    assert {"PpoUpdated", "Evaluated", "RunCompleted"} <= {event["event"] for event in told}
+    reported = run_comparison.events(tmp_path / "alone" / kill_runs.RUN)
+    assert {"PpoUpdated", "Evaluated", "RunCompleted"} <= {event["event"] for event in reported}
     kept = run_comparison.records(tmp_path / "alone" / kill_runs.RUN)
     assert kept == ["records/round-000001.npz.xz", "records/round-000002.npz.xz"]
 
@@ -69,13 +69,17 @@ def rewrite(path, change):
     )
 
 
-def of(told, kind):
-    return next(number for number, event in enumerate(told) if event["event"] == kind)
+def of(reported, kind):
+    return next(number for number, event in enumerate(reported) if event["event"] == kind)
 
 
-def put(told, number, **fields):
-    event = told[number]
-    return [*told[:number], {**event, "data": {**event["data"], **fields}}, *told[number + 1 :]]
+def put(reported, number, **fields):
+    event = reported[number]
+    return [
+        *reported[:number],
+        {**event, "data": {**event["data"], **fields}},
+        *reported[number + 1 :],
+    ]
 
 
 SAVED = {
@@ -85,29 +89,31 @@ SAVED = {
     "save_s": 0.1,
 }
 UNSEEN = {
-    "it went on": lambda told: [
-        *told[:5],
-        {**told[0], "event": "RunResumed", "data": {"cut_bytes": 3}},
-        *told[5:],
+    "it went on": lambda reported: [
+        *reported[:5],
+        {**reported[0], "event": "RunResumed", "data": {"cut_bytes": 3}},
+        *reported[5:],
     ],
-    "it was saved inside a round": lambda told: [
-        *told[:5],
-        {**told[0], "event": "CheckpointSaved", "data": SAVED},
-        *told[5:],
+    "it was saved inside a round": lambda reported: [
+        *reported[:5],
+        {**reported[0], "event": "CheckpointSaved", "data": SAVED},
+        *reported[5:],
     ],
-    "another time": lambda told: [{**event, "time": 0.0} for event in told],
-    "another speed": lambda told: put(
-        told, of(told, "Throughput"), rollout_s=9.9, env_epochs_per_s=0.1
+    "another time": lambda reported: [{**event, "time": 0.0} for event in reported],
+    "another speed": lambda reported: put(
+        reported, of(reported, "Throughput"), rollout_s=9.9, env_epochs_per_s=0.1
     ),
 }
 SEEN = {
-    "an event is lost": lambda told: [*told[:7], *told[8:]],
-    "the last event is lost": lambda told: told[:-1],
-    "an event is doubled": lambda told: [*told[:7], told[7], *told[7:]],
-    "two events changed places": lambda told: [told[1], told[0], *told[2:]],
-    "another number": lambda told: put(told, of(told, "RoundCompleted"), accuracy_mean=1.25),
-    "a save of a round is lost": lambda told: [
-        event for number, event in enumerate(told) if number != of(told, "CheckpointSaved")
+    "an event is lost": lambda reported: [*reported[:7], *reported[8:]],
+    "the last event is lost": lambda reported: reported[:-1],
+    "an event is doubled": lambda reported: [*reported[:7], reported[7], *reported[7:]],
+    "two events changed places": lambda reported: [reported[1], reported[0], *reported[2:]],
+    "another number": lambda reported: put(
+        reported, of(reported, "RoundCompleted"), accuracy_mean=1.25
+    ),
+    "a save of a round is lost": lambda reported: [
+        event for number, event in enumerate(reported) if number != of(reported, "CheckpointSaved")
     ],
 }
 

@@ -125,8 +125,10 @@ def ended(sick, env):
                 leaf.isfinite().all()
                 for leaf in leaves(sick.epochs[t + 1].seen.observation).values()
             )
-    told = [(event.round, event.epoch) for event in sick.events("RolledBack")]
-    assert told == [(0, t) for t in range(LENGTH) if sick.epochs[t].step.report.rolled_back[env]]
+    reported = [(event.round, event.epoch) for event in sick.events("RolledBack")]
+    assert reported == [
+        (0, t) for t in range(LENGTH) if sick.epochs[t].step.report.rolled_back[env]
+    ]
 
 
 def told_of(sick):
@@ -227,12 +229,12 @@ def test_a_fault_in_what_an_env_shows_to_the_policy_stays_there(calm, value, at,
         for epoch in sick.epochs[:LENGTH]
     ]
     lost = [not numbers.isfinite().all() for numbers in chosen]
-    told = [
+    reported = [
         (event.epoch, event.env)
         for event in sick.events("AnomalySeen")
         if "policy" in event.data.faults
     ]
-    assert told == [(t, env) for t in range(LENGTH) if lost[t]]
+    assert reported == [(t, env) for t in range(LENGTH) if lost[t]]
     assert sick.metrics[0]["nonfinite.rollout"] == any(lost)
 
 

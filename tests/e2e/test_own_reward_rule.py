@@ -63,7 +63,7 @@ def finished(command, **more):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def told(run, event):
+def reported(run, event):
     return [one.data.payload() for one in iterate_events(run, {event})]
 
 
@@ -88,9 +88,9 @@ def test_a_rule_of_an_installed_package_trains_a_policy_without_a_change_here(tm
         "that_rule",
     ]
     finished([*command, "--final-episodes", "0", "--out", str(run)], **world)
-    (started,) = told(run, "RunStarted")
+    (started,) = reported(run, "RunStarted")
     assert started["config"]["reward"]["rule"] == "that_rule"
-    episodes = told(run, "EpisodeCompleted")
+    episodes = reported(run, "EpisodeCompleted")
     assert len(episodes) == 2 * 4
     for one in episodes:
         assert list(one["components"]) == ["delivered", "cents", "governor"]
@@ -132,7 +132,7 @@ def test_the_ledger_of_a_rule_lives_in_the_state_and_comes_back_from_a_checkpoin
     assert_trees_equal(found, scheduler.state)
     assert found.ledger["count"].any()
     assert parse_config(load_policy(tmp_path / "run")["config"]).reward.rule == "streak"
-    for one in told(tmp_path / "run", "EpisodeCompleted"):
+    for one in reported(tmp_path / "run", "EpisodeCompleted"):
         assert one["components"] == {"streak": one["reward"]}
     assert (result.history[0].reward_mean or 0) > 0
 
@@ -167,6 +167,6 @@ def test_a_rollback_is_told_with_the_penalty_of_the_rule_if_it_has_one(name, pen
     setup = tiny_setup(reward=RewardSpec(rule=name, governor_penalty=3.0))
     epochs = live(world_of(setup), "wait", change=sick)
     records = [complete_record(epoch) for epoch in epochs]
-    told = events_of(records, build_facts(setup))
-    found = [(one.env, one.epoch, one.data.penalty) for one in told if one.name == "RolledBack"]
+    reported = events_of(records, build_facts(setup))
+    found = [(one.env, one.epoch, one.data.penalty) for one in reported if one.name == "RolledBack"]
     assert found == [(1, 2, penalty)]

@@ -185,12 +185,12 @@ def test_a_damaged_checkpoint_is_passed_over_with_its_reason(alone, tmp_path):
     run = stopped(tmp_path / "run", (2, 4), spec())
     (newest(run) / "shared.safetensors").write_bytes(b"")
     resume(run)
-    (told,) = (one["data"] for one in events(run) if one["event"] == "RunResumed")
-    assert told["checkpoint"] == checkpoint_store.checkpoint_name(2, 0)
-    assert [one["checkpoint"] for one in told["skipped"]] == [
+    (reported,) = (one["data"] for one in events(run) if one["event"] == "RunResumed")
+    assert reported["checkpoint"] == checkpoint_store.checkpoint_name(2, 0)
+    assert [one["checkpoint"] for one in reported["skipped"]] == [
         checkpoint_store.checkpoint_name(2, 4)
     ]
-    assert "shared.safetensors has 0 bytes" in told["skipped"][0]["reason"]
+    assert "shared.safetensors has 0 bytes" in reported["skipped"][0]["reason"]
     assert not list(differences(alone, run))
 
 
@@ -199,9 +199,9 @@ def test_events_that_are_lost_are_made_again_from_an_older_checkpoint(alone, tmp
     whole = (run / "events.jsonl").read_bytes()
     (run / "events.jsonl").write_bytes(whole[: bytes_at(run, 2) + 10])
     assert resume(run, telemetry=TelemetrySpec(console=False), parts=stopping(0, 1)).stopped
-    (told,) = (one["data"] for one in events(run) if one["event"] == "RunResumed")
-    assert told["checkpoint"] == checkpoint_store.checkpoint_name(2, 0)
-    assert "expected at least" in told["skipped"][0]["reason"]
+    (reported,) = (one["data"] for one in events(run) if one["event"] == "RunResumed")
+    assert reported["checkpoint"] == checkpoint_store.checkpoint_name(2, 0)
+    assert "expected at least" in reported["skipped"][0]["reason"]
     assert [path.name for path in checkpoint_store.list_checkpoints(run / "checkpoints")] == [
         checkpoint_store.checkpoint_name(*position) for position in ((2, 1), (2, 0), (1, 0))
     ]
@@ -254,11 +254,11 @@ def test_a_checkpoint_under_another_name_or_of_another_run_is_passed_over(tmp_pa
     newest(run).rename(run / "checkpoints" / checkpoint_store.checkpoint_name(2, 1))
     shutil.copytree(newest(other), run / "checkpoints" / checkpoint_store.checkpoint_name(1, 4))
     resume(run)
-    (told,) = (one["data"] for one in events(run) if one["event"] == "RunResumed")
-    reasons = [one["reason"] for one in told["skipped"]]
+    (reported,) = (one["data"] for one in events(run) if one["event"] == "RunResumed")
+    reasons = [one["reason"] for one in reported["skipped"]]
     assert "is of round 1, epoch 3" in reasons[0]
     assert "run_id: expected" in reasons[1]
-    assert told["checkpoint"] == checkpoint_store.checkpoint_name(1, 0)
+    assert reported["checkpoint"] == checkpoint_store.checkpoint_name(1, 0)
 
 
 def test_an_older_checkpoint_goes_on_in_a_directory_of_its_own(alone, tmp_path):

@@ -39,10 +39,10 @@ class Scene:
     def paid(self, epoch, rule, ledger=None, outcome=None, on=lambda tree: tree):
         """The step of an epoch, paid by a rule."""
         ledger = rule.init(ENVS, 3) if ledger is None else ledger
-        told = epoch.step.outcome if outcome is None else outcome
+        reported = epoch.step.outcome if outcome is None else outcome
         given = (
             epoch.step.governed.replace(ledger=ledger),
-            told,
+            reported,
             epoch.step.measured,
             epoch.step.report,
             epoch.step.validation,

@@ -62,7 +62,7 @@ def bitwise(one, other):
     return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def told(out):
+def reported(out):
     return list(read_all(out))
 
 
@@ -83,7 +83,7 @@ def test_a_level_changes_no_bit_of_a_run(plain, tmp_path, level):
 
 
 def told_rounds(out):
-    return [one.data for one in told(out) if one.name == "RoundCompleted"]
+    return [one.data for one in reported(out) if one.name == "RoundCompleted"]
 
 
 def test_sinks_that_block_or_raise_change_no_bit_of_a_run_and_take_no_line_from_the_file(
@@ -94,12 +94,14 @@ def test_sinks_that_block_or_raise_change_no_bit_of_a_run_and_take_no_line_from_
     result = train_ppo_vectorized(spec, parts=parts, out=tmp_path / "run")
     blocked.free.set()
     assert bitwise(plain, tmp_path / "run")
-    assert lives(told(tmp_path / "run")) == lives(told(plain))
-    assert Counter(one.data.sink for one in told(tmp_path / "run") if one.name == "SinkFailed") == {
+    assert lives(reported(tmp_path / "run")) == lives(reported(plain))
+    assert Counter(
+        one.data.sink for one in reported(tmp_path / "run") if one.name == "SinkFailed"
+    ) == {
         "Blocked": 1,
         "Broken": 1,
     }
-    assert told(tmp_path / "run")[-1].name == "RunCompleted"
+    assert reported(tmp_path / "run")[-1].name == "RunCompleted"
     assert set(result.losses.failed) == {"Blocked", "Broken"}
     assert not result.losses.incomplete
 
@@ -137,7 +139,7 @@ def test_a_disk_that_is_full_for_a_while_costs_no_life(plain, tmp_path, monkeypa
 
     result = train_ppo_vectorized(small(), out=tmp_path / "run", on_round=free)
     assert bitwise(plain, tmp_path / "run")
-    assert lives(told(tmp_path / "run")) == lives(told(plain))
+    assert lives(reported(tmp_path / "run")) == lives(reported(plain))
     lines = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
     assert [line["seq"] for line in lines] == list(range(len(lines)))
     assert not result.losses.incomplete

@@ -32,7 +32,7 @@ def same(one, other):
 
 
 def grow_alike(one, other):
-    """Play both and compare -> seeds that lived, counted per epoch."""
+    """Play both and compare -> live seeds, counted per epoch."""
     grown = 0
     for (state, step), (state_2, step_2) in zip(live(one), live(other), strict=True):
         assert same(step.score.reward, step_2.score.reward)

@@ -358,7 +358,7 @@ def drawing(s):
     return call, [(s.world.keys, torch.full((8,), t)) for t in range(5)], {"tolerance": 1e-6}
 
 
-LIVED = {
+RECORDED = {
     "ppo.update": updating,
     "plan.plan_counts": planning,
     "policy.policy.act": acting_by_policy,
@@ -382,7 +382,7 @@ IN_AN_EPOCH += ("score_step.reward_inputs", "score_step.slot_inputs")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", LIVED.values(), ids=LIVED)
+@pytest.mark.parametrize("row", RECORDED.values(), ids=RECORDED)
 def test_the_laws_hold_in_a_run(row, scene, request):
     step, given, ways = row(scene)
     name = request.node.callspec.id
@@ -400,7 +400,7 @@ def test_every_step_has_its_row():
     ends_of_an_epoch = {"train.start_epoch", "train.finish_epoch"}  # in the row of the minibatch
     # rows of `test_rules.py`
     sums = {name for name in names if name.startswith("minibatch_tally.")}
-    assert names - ends_of_an_epoch - sums <= {*DRAWN, *LIVED}
+    assert names - ends_of_an_epoch - sums <= {*DRAWN, *RECORDED}
 
 
 def test_the_slot_head_of_an_action_turns_with_the_slots():

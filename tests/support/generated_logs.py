@@ -206,8 +206,8 @@ EVALUATION = {
 }
 
 
-def _round(dice, round, lived, epochs) -> Events:
-    there, records = lived
+def _round(dice, round, history, epochs) -> Events:
+    there, records = history
     found: Events = []
     for epoch, record in enumerate(records):
         for env, one in enumerate(there):
@@ -252,8 +252,8 @@ def _born(one, slot, epoch):
     return Blueprint(later[0] if later else one.slots[slot].blueprint).label
 
 
-def _meaning(to, cause, told, one):
-    name, age, worth, gain = told
+def _meaning(to, cause, reported, one):
+    name, age, worth, gain = reported
     if to is Stage.GERMINATED:
         return SeedGerminated(name, SIZES[name], Algorithm.ADD.name, 5, 1.0, one.before)
     if to is Stage.FOSSILIZED:

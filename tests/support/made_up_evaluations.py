@@ -33,7 +33,7 @@ def evaluation(gain, others=(), *, seed=1234):
     return {"split": "validation", "episodes": EPISODES, "seed": seed, "greedy": True, "arms": arms}
 
 
-def run(path, seed, told):
+def run(path, seed, reported):
     """A run directory, as `train` and `evaluate` leave it."""
     generated_logs.write(path, rounds=ROUNDS, envs=2, epochs=4, seed=seed, result=False)
     change(path / "config.json", seed=seed)
@@ -42,7 +42,7 @@ def run(path, seed, told):
         run_id=f"{seed:012}",
         command=f"morphogen train --seed {seed} --out {path.name}",
     )
-    (path / "evaluation.json").write_text(json.dumps(told))
+    (path / "evaluation.json").write_text(json.dumps(reported))
     return path
 
 
@@ -53,7 +53,7 @@ def change(file, **fields):
 def several(folder, gains=(0.14, 0.16, 0.18)):
     """Runs with seeds from 1 on, the arms that need none of them beside the second only."""
     static = {"static": 0.1, "static-cost": 0.08}
-    told = [
+    reported = [
         evaluation(gain, {**static, **(COMMON if i == 1 else {})}) for i, gain in enumerate(gains)
     ]
-    return [run(folder / f"seed-{i + 1}", i + 1, one) for i, one in enumerate(told)]
+    return [run(folder / f"seed-{i + 1}", i + 1, one) for i, one in enumerate(reported)]

@@ -81,7 +81,7 @@ class Env:
 
     def move(self, epoch, name, cause, to):
         slot = self.slots[name]
-        told = -1 if slot.stage is S.DORMANT else slot.blueprint
+        reported = -1 if slot.stage is S.DORMANT else slot.blueprint
         self.log.append(
             (
                 epoch,
@@ -91,7 +91,7 @@ class Env:
                 to,
                 slot.age,
                 slot.epochs,
-                told,
+                reported,
                 self.before - slot.born_at,
                 slot.closed,
             )
@@ -333,7 +333,7 @@ FLAGS += (
 
 
 def live(seed, envs, epochs):
-    """Envs that lived for some epochs, and their records."""
+    """Envs after some epochs, and their records."""
     there = [Env(random.Random(f"{seed}-{env}")) for env in range(envs)]
     records = [stacked([env.epoch(t) for env in there]) for t in range(epochs)]
     for record in records:

@@ -104,11 +104,11 @@ def differences(one: Path, other: Path) -> Iterator[str]:
     yield from _table_differences(one, other)
 
 
-def lasting(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def lasting(reported: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Events that do not tell of interruptions: not that the run went on, nor what was saved inside
     a round.
     """
-    kept = [{name: value for name, value in event.items() if name != "seq"} for event in told]
+    kept = [{name: value for name, value in event.items() if name != "seq"} for event in reported]
     return [event for event in kept if event["event"] != "RunResumed" and not _inside(event)]
 
 

@@ -13,9 +13,9 @@ MOUNTED = 'mount -t tmpfs -o size="$2" tmpfs "$1" && shift 2 && exec "$@"'
 def on_disk(folder: Path, size: str, *words: str) -> subprocess.CompletedProcess[str]:
     """A process that sees a disk of this size in a folder, which is gone with it."""
     folder.mkdir()
-    told: dict[str, Any] = {"capture_output": True, "text": True, "env": OURS}
+    reported: dict[str, Any] = {"capture_output": True, "text": True, "env": OURS}
     return subprocess.run(
-        ["unshare", "-rm", "sh", "-c", MOUNTED, "sh", str(folder), size, *words], **told
+        ["unshare", "-rm", "sh", "-c", MOUNTED, "sh", str(folder), size, *words], **reported
     )
 
 

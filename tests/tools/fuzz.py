@@ -65,11 +65,13 @@ class Trial:
         try:
             return self.kind.read(value) or "accepted"
         except REFUSALS as error:
-            told = str(error)
-            assert all(line.isprintable() and line for line in told.splitlines()), (
-                f"not printable: {told!a}"
+            reported = str(error)
+            assert all(line.isprintable() and line for line in reported.splitlines()), (
+                f"not printable: {reported!a}"
             )
-            assert any(name in told for name in self.kind.names(value)), f"names nothing: {told!a}"
+            assert any(name in reported for name in self.kind.names(value)), (
+                f"names nothing: {reported!a}"
+            )
             return "refused"
 
     def run(self, examples, start):

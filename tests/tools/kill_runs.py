@@ -8,8 +8,7 @@ A run is left alone; then the same run is killed at random moments, of which a s
 save, and resumed each time.  When it ends it is compared with the first one, and another one
 begins, until there were enough kills.
 
-Exit code 0: all ended with the same bits, times aside; 1: they did not, and the first difference is
-told.
+Exit code 0: all ended with the same bits, times aside; 1: the first difference is printed.
 """
 
 import argparse
@@ -87,12 +86,12 @@ class Trial:
         place = self._place("alone")
         self._ended(self._start(place, fresh=True), place)
         self.life_s = time.monotonic() - began
-        told = (
+        reported = (
             json.loads(line)
             for line in (place / RUN / run_directory.EVENTS).read_text().splitlines()
         )
         self.save_s = max(
-            event["data"]["save_s"] for event in told if event.get("event") == "CheckpointSaved"
+            event["data"]["save_s"] for event in reported if event.get("event") == "CheckpointSaved"
         )
         return place / RUN
 
@@ -213,19 +212,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     config = {**CONFIG, "engine": {**CONFIG["engine"], "compile": given.compile}}
     trial = Trial(folder, config, random.Random(given.seed))
     try:
-        told = tried(trial, given.kills)
+        reported = tried(trial, given.kills)
     except Failed as error:
-        told = str(error)
+        reported = str(error)
     print(*_table(trial.kills), sep="\n")
     print(
-        told
+        reported
         or f"{len(trial.kills)} kills: every run ended with the same bits as the one that was "
         "left alone"
     )
     if given.json is not None:
         found = {
             "kills": [asdict(kill) for kill in trial.kills],
-            "difference": told,
+            "difference": reported,
             "config": config,
         }
         given.json.write_text(
@@ -237,7 +236,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     if given.folder is None:
         shutil.rmtree(folder)
-    return 1 if told else 0
+    return 1 if reported else 0
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -94,7 +94,7 @@ class Trial:
             return f"exit code {ended.code}, expected {wanted}: {said}"
         line = f"morphogen: error: {stream} could not be written: No space left on device\n"
         if lost and stream == "stdout" and not ended.said["stderr"].endswith(line):
-            return f"the loss is not told: {said}"
+            return f"the loss is not reported: {said}"
         return f"a traceback: {said}" if "Traceback" in said else None
 
 

@@ -259,8 +259,8 @@ def main(argv: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
     seconds = round(time.perf_counter() - started, 1)
     print(f"\n{summary(results)} in {seconds} s")
     if given.json:
-        told = {"seconds": seconds, "results": [asdict(result) for result in results]}
-        given.json.write_text(json.dumps(told, indent=1) + "\n")
+        reported = {"seconds": seconds, "results": [asdict(result) for result in results]}
+        given.json.write_text(json.dumps(reported, indent=1) + "\n")
     return int(any(result.fate is not Fate.CAUGHT for result in results))
 
 

@@ -68,8 +68,8 @@ def test_its_events_are_in_the_folder_that_it_names_and_read_back_as_those_of_th
     _, folder, run = ended
     assert (folder / "DIR" / "events.jsonl").stat().st_size > 0
     assert not (run / "events.jsonl").exists()
-    told = list(mg.events(run))
-    kinds = Counter(type(event.data).__name__ for event in told)
+    reported = list(mg.events(run))
+    kinds = Counter(type(event.data).__name__ for event in reported)
     assert (
         kinds["RunStarted"]
         == kinds["BatchSummary"]
@@ -78,11 +78,11 @@ def test_its_events_are_in_the_folder_that_it_names_and_read_back_as_those_of_th
         == 1
     )
     assert kinds["EpisodeCompleted"] == 1
-    assert [event.epoch for event in told if type(event.data).__name__ == "EpochCompleted"] == list(
-        range(EPOCHS)
-    )
-    assert {event.env for event in told} == {None, 0}
-    assert told == list(iterate_events(folder / "DIR"))
+    assert [
+        event.epoch for event in reported if type(event.data).__name__ == "EpochCompleted"
+    ] == list(range(EPOCHS))
+    assert {event.env for event in reported} == {None, 0}
+    assert reported == list(iterate_events(folder / "DIR"))
     with pytest.raises(
         mg.ConfigError, match=r"DIR is not a run directory.*name the run directory of these events"
     ):

@@ -71,9 +71,9 @@ def main() -> int:
                 policy[name].equal(expected[name]) for name in policy
             )
             hits, faults = hits + hit, faults + (not equal)
-            told = "killed" if hit else "ended before"
+            reported = "killed" if hit else "ended before"
             print(
-                f"{number:3} rank {rank} at {after_s:5.1f} s  {told}  exit {code}  equal {equal}",
+                f"{number:3} rank {rank} at {after_s:5.1f} s  {reported}  exit {code}  equal {equal}",
                 flush=True,
             )
             if hits == count:

@@ -21,12 +21,12 @@ FILES = (run_directory.RESULT, POLICY_FILE, run_directory.CONFIG)
 def events_of(run: Path) -> list[dict[str, Any]]:
     """Events of a run, without what tells of clocks, ranks, interruptions and saves."""
     lines = [json.loads(encode(event, seq=0, time=0.0)) for event in mg.events(run)]
-    told = run_comparison.lasting([run_comparison.timeless(line) for line in lines])
-    for event in told:
+    reported = run_comparison.lasting([run_comparison.timeless(line) for line in lines])
+    for event in reported:
         event["data"] = {
             name: value for name, value in event["data"].items() if name not in RANK_FIELDS
         }
-    kept = [event for event in told if not event["event"].startswith("Checkpoint")]
+    kept = [event for event in reported if not event["event"].startswith("Checkpoint")]
     return [event for event in kept if event["data"].get("status") != "stopped"]
 
 

@@ -51,8 +51,8 @@ def fences(setup: Setup) -> Transfers:
 def played(setup: Setup, arm: Arm, episodes: int = EPISODES):
     """Network value per held-out episode."""
     with torch.no_grad():
-        told = play_arm(setup, fences(setup), arm, name="x", episodes=episodes)
-    return told.network_value
+        reported = play_arm(setup, fences(setup), arm, name="x", episodes=episodes)
+    return reported.network_value
 
 
 @cache
@@ -286,10 +286,10 @@ def test_the_result_tells_the_share_of_every_policy(tmp_path):
     settings = {"rounds": 1, "envs": 8, "final_episodes": 8}
     spec = build_spec({"preset": "whitebox"}, settings)
     train_ppo_vectorized(spec, out=tmp_path / "run")
-    told = json.loads((tmp_path / "run" / "result.json").read_text())["share_of_optimal"]
-    assert list(told) == ["wait", "random", "heuristic", "optimal", "ppo"]
-    assert told["optimal"] == pytest.approx(1.0, abs=1e-5)
-    assert max(told.values()) == told["optimal"]
+    reported = json.loads((tmp_path / "run" / "result.json").read_text())["share_of_optimal"]
+    assert list(reported) == ["wait", "random", "heuristic", "optimal", "ppo"]
+    assert reported["optimal"] == pytest.approx(1.0, abs=1e-5)
+    assert max(reported.values()) == reported["optimal"]
 
 
 @pytest.mark.slow

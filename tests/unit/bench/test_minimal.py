@@ -145,7 +145,7 @@ def assert_equal(twin, state, step, e):
 
 def test_an_episode_of_four_envs_is_the_episode_of_the_package():
     env, state, seen, twins = open_envs()
-    lived = set()
+    history = set()
     for epoch in range(EPOCHS):
         action = choose_actions(env, state, seen, epoch)
         act = act_phase(state, action, env.keys, seen.facts, setup=env.setup)
@@ -160,10 +160,10 @@ def test_an_episode_of_four_envs_is_the_episode_of_the_package():
             reward = twin.step(to_plain(action[e]), batches, used_split(env, state, e))
             assert reward == pytest.approx(float(step.reward[e]), rel=1e-10, abs=1e-10)
             assert_equal(twin, state, step, e)
-            lived |= {(slot.stage, slot.body and slot.algorithm) for slot in twin.slots}
+            history |= {(slot.stage, slot.body and slot.algorithm) for slot in twin.slots}
     running = (Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.FOSSILIZED)
     empty = (Stage.DORMANT, Stage.PRUNED, Stage.EMBARGOED, Stage.RESETTING)
-    assert lived == {*product(running, ("add", "multiply", "gate")), *product(empty, [None])}
+    assert history == {*product(running, ("add", "multiply", "gate")), *product(empty, [None])}
     assert all(twin.germinated for twin in twins)
 
 

@@ -129,7 +129,7 @@ def test_the_names_of_a_single_point_stand_alone(tmp_path, without_runs):
 
 
 @pytest.fixture
-def told(monkeypatch):
+def reported(monkeypatch):
     """Rows of a real run of two rounds in this process."""
     monkeypatch.setattr("morphogen.device.malloc.STATUS", SimpleNamespace(exists=lambda: False))
     spec = tiny(
@@ -138,8 +138,8 @@ def told(monkeypatch):
     return probe.probe(spec)
 
 
-def test_a_measurement_has_rates_shares_and_counts_of_the_rounds_after_the_first(told):
-    rows = {row.name: row for row in told.rows}
+def test_a_measurement_has_rates_shares_and_counts_of_the_rounds_after_the_first(reported):
+    rows = {row.name: row for row in reported.rows}
     assert {
         row.runs for name, row in rows.items() if name.startswith(("env_", "samples_", "share_"))
     } == {2}
@@ -156,7 +156,7 @@ def test_a_measurement_has_rates_shares_and_counts_of_the_rounds_after_the_first
         0,
     )
     assert "peak_memory" not in rows
-    assert {"cpu", "cores", "threads", "device", "torch"} <= set(told.machine)
+    assert {"cpu", "cores", "threads", "device", "torch"} <= set(reported.machine)
 
 
 def rows_of(*control, device=None):
@@ -202,8 +202,8 @@ def test_where_the_device_has_a_clock_shares_are_of_its_time():
     assert rows_of(4, 4, device=True)["share_head"].value == pytest.approx(7 / 30)
 
 
-def test_tables_have_a_row_per_point_and_no_shares_where_no_time_was_kept(told):
-    with_phases = {row.name: row for row in told.rows}
+def test_tables_have_a_row_per_point_and_no_shares_where_no_time_was_kept(reported):
+    with_phases = {row.name: row for row in reported.rows}
     without = {name: row for name, row in with_phases.items() if "share" not in name}
     numbers, shares = bench.point_tables({"a": with_phases, "b": without}).values()
     assert [row["point"] for row in numbers] == ["a", "b"]

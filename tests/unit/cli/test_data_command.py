@@ -41,23 +41,27 @@ def listing(capsys, *words, code=0):
     """The JSON of the command, tasks and data sets by name, and stderr."""
     assert main.main(["data", *words, "--json"]) == code
     shown = capsys.readouterr()
-    told = json.loads(shown.out)
+    reported = json.loads(shown.out)
     return {
-        **told,
-        "tasks": {row["task"]: row for row in told["tasks"]},
-        "data": {row["data"]: row for row in told["data"]},
+        **reported,
+        "tasks": {row["task"]: row for row in reported["tasks"]},
+        "data": {row["data"]: row for row in reported["data"]},
         "err": shown.err,
     }
 
 
 def test_every_task_is_listed_with_its_question_and_state(capsys):
-    told = listing(capsys)
-    assert {name: row["question"] for name, row in told["tasks"].items()} == {
+    reported = listing(capsys)
+    assert {name: row["question"] for name, row in reported["tasks"].items()} == {
         n: TASKS[n].question for n in TASKS
     }
-    assert {row["state"] for row in told["tasks"].values() if row["data"] == "digits"} == {"ready"}
-    assert {row["state"] for row in told["tasks"].values() if row["data"] == "cifar"} <= {"missing"}
-    assert told["err"] == ""
+    assert {row["state"] for row in reported["tasks"].values() if row["data"] == "digits"} == {
+        "ready"
+    }
+    assert {row["state"] for row in reported["tasks"].values() if row["data"] == "cifar"} <= {
+        "missing"
+    }
+    assert reported["err"] == ""
     assert main.main(["data"]) == 0
     lines = capsys.readouterr().out.splitlines()
     for name in TASKS:
@@ -117,15 +121,15 @@ def test_stories_are_texts_of_either_name(tmp_path, monkeypatch, capsys, prefix)
 def test_stories_are_tokens_too_and_one_beyond_the_vocabulary_is_damage(tmp_path, capsys):
     (tmp_path / "data").mkdir()
     write_tokens(tmp_path / "data", [1, 2, 3, 256, 4, 5, 6, 256])
-    told = listing(capsys, "tinystories")
-    assert (told["data"]["tinystories"]["form"], told["tasks"]["tinystories"]["state"]) == (
+    reported = listing(capsys, "tinystories")
+    assert (reported["data"]["tinystories"]["form"], reported["tasks"]["tinystories"]["state"]) == (
         "tokens",
         "ready",
     )
     write_tokens(tmp_path / "data", [1, 2, 300, 256, 4, 5, 6, 256])
-    told = listing(capsys, "tinystories", code=3)
-    assert told["tasks"]["tinystories"]["state"] == "damaged"
-    assert "train.bin: expected tokens in 0 .. 256" in told["err"]
+    reported = listing(capsys, "tinystories", code=3)
+    assert reported["tasks"]["tinystories"]["state"] == "damaged"
+    assert "train.bin: expected tokens in 0 .. 256" in reported["err"]
     write_tokens(tmp_path / "data", [1, 2, 300, 499, 4, 5, 6, 499], vocabulary=500)
     assert listing(capsys, "tinystories", code=3)["tasks"]["tinystories"]["state"] == "unfit"
 
@@ -151,11 +155,13 @@ def test_a_fault_is_that_of_the_reader_and_ends_the_listing_of_one_task_with_3(
     with pytest.raises(DataError, match="data_batch_4") as caught:
         DATASETS["cifar"](tmp_path / "here")
     words = ["--data-dir", str(tmp_path / "here")]
-    told = listing(capsys, *words)
+    reported = listing(capsys, *words)
     assert (
-        told["data"]["cifar"]["error"] == told["tasks"]["cifar_scale"]["error"] == str(caught.value)
+        reported["data"]["cifar"]["error"]
+        == reported["tasks"]["cifar_scale"]["error"]
+        == str(caught.value)
     )
-    assert told["data"]["cifar"]["state"] == told["tasks"]["cifar_scale"]["state"] == state
+    assert reported["data"]["cifar"]["state"] == reported["tasks"]["cifar_scale"]["state"] == state
     alone = listing(capsys, "cifar_scale", *words, code=3)
     assert list(alone["tasks"]), list(alone["data"]) == (["cifar_scale"], ["cifar"])
     assert str(caught.value) in alone["err"]
@@ -175,8 +181,8 @@ def test_one_task_shows_each_of_its_files(tmp_path, capsys):
 
 def test_the_folder_is_named_with_what_chose_it(tmp_path, monkeypatch, capsys):
     def place(*words):
-        told = listing(capsys, "digits", *words)
-        return told["folder"], told["folder_from"]
+        reported = listing(capsys, "digits", *words)
+        return reported["folder"], reported["folder_from"]
 
     assert place() == (str(tmp_path / "data"), "default")
     monkeypatch.setenv("MORPHOGEN_DATA", "/some/where")
@@ -191,14 +197,17 @@ def test_parts_of_packages_are_listed_and_faulty_ones_stop_nothing(tmp_path, mon
     }
     write_package(tmp_path / "site", POINTS, offers, name="pointed_parts")
     monkeypatch.syspath_prepend(tmp_path / "site")
-    told = listing(capsys)
-    assert told["data"]["points"]["sizes"] == {"train": 40, "validation": 10, "test": 10}
-    assert (told["data"]["points"]["state"], told["data"]["points"]["forms"]) == ("ready", [])
-    assert told["data"]["points"]["part_of"] == "pointed_parts 0.1"
-    assert told["data"]["photos"]["state"] == "unusable"
-    assert "FileNotFoundError" in told["data"]["photos"]["error"]
-    assert told["tasks"]["wide"]["state"] == "unfit"
-    assert "as the host takes" in told["tasks"]["wide"]["error"]
-    assert "broken of pointed_parts 0.1: cannot be imported" in told["err"]
-    assert "broken" not in told["tasks"]
+    reported = listing(capsys)
+    assert reported["data"]["points"]["sizes"] == {"train": 40, "validation": 10, "test": 10}
+    assert (reported["data"]["points"]["state"], reported["data"]["points"]["forms"]) == (
+        "ready",
+        [],
+    )
+    assert reported["data"]["points"]["part_of"] == "pointed_parts 0.1"
+    assert reported["data"]["photos"]["state"] == "unusable"
+    assert "FileNotFoundError" in reported["data"]["photos"]["error"]
+    assert reported["tasks"]["wide"]["state"] == "unfit"
+    assert "as the host takes" in reported["tasks"]["wide"]["error"]
+    assert "broken of pointed_parts 0.1: cannot be imported" in reported["err"]
+    assert "broken" not in reported["tasks"]
     listing(capsys, "wide", code=3)

@@ -26,10 +26,10 @@ def test_every_shape_of_a_convolution_is_there_once():
 @pytest.mark.slow
 def test_rows_tell_all_forms_and_the_chosen_one(capsys):
     assert main.main(["bench", "--envs", "2", "--slots", "r0c0", "--explain"]) == 0
-    told = capsys.readouterr().out
-    assert "host, block0.conv" in told
+    reported = capsys.readouterr().out
+    assert "host, block0.conv" in reported
     rows = probe.explain(resolve(RunSpec(preset=DEFAULT_PRESET, envs=2, slots=("r0c0",))))
-    assert [row["convolution"] in told for row in rows] == [True] * len(rows)
+    assert [row["convolution"] in reported for row in rows] == [True] * len(rows)
     ours = [row for row in rows if row["chosen"] == "kernel"]
     assert bool(ours) == kernels.CAN_CONVOLVE
     assert {row["chosen"] for row in rows} == {"ordered", "kernel"} if ours else {"innermost"}

@@ -42,7 +42,7 @@ def started(*words, cwd):
 
 
 def running(run, event="RoundCompleted"):
-    """Wait until a run has told of its first round."""
+    """Wait until a run has reported its first round."""
     deadline = time.monotonic() + 60
     while not (run / "events.jsonl").is_file() or event not in (run / "events.jsonl").read_text():
         assert time.monotonic() < deadline

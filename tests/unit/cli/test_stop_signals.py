@@ -172,9 +172,9 @@ def test_a_terminal_gets_a_line_of_its_own(monkeypatch):
 
 
 def test_hearing_signals_loads_nothing_heavy():
-    told: dict[str, Any] = {"capture_output": True, "text": True, "check": True, "env": OURS}
+    reported: dict[str, Any] = {"capture_output": True, "text": True, "check": True, "env": OURS}
     code = "import sys, morphogen.cli.process, morphogen.log.run_directory; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], **told).stdout.split()
+    loaded = subprocess.run([sys.executable, "-c", code], **reported).stdout.split()
     assert not {"torch", "tensordict", "numpy", "rich"} & set(loaded)
 
 

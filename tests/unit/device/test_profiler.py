@@ -37,7 +37,7 @@ class Clocks:
 
 
 class Device:
-    """A device that works through its queue when told to; what has not happened yet cannot be
+    """A device that works through its queue on demand; what has not happened yet cannot be
     read.
     """
 
@@ -201,8 +201,8 @@ def test_phases_leave_no_moment_of_a_round_out():
     ended = next(ticks)
     scheduler.reporter.close()
     marked = ended - began - 2  # between the first and the last reading of the clock
-    (told,) = events_by_round(kept.events)
-    assert sum(one["wall_s"] for one in told["PhaseProfile"].phases.values()) == marked
+    (reported,) = events_by_round(kept.events)
+    assert sum(one["wall_s"] for one in reported["PhaseProfile"].phases.values()) == marked
 
 
 @pytest.mark.slow
@@ -213,8 +213,8 @@ def test_rates_and_seconds_of_a_round_are_of_the_same_work():
     with torch.no_grad():
         summaries = scheduler.run()
     scheduler.reporter.close()
-    for summary, told in zip(summaries, events_by_round(kept.events), strict=True):
-        one = told["Throughput"]
+    for summary, reported in zip(summaries, events_by_round(kept.events), strict=True):
+        one = reported["Throughput"]
         assert (one.rollout_s, one.env_epochs_per_s) == (summary.seconds, summary.env_epochs_per_s)
         assert one.env_epochs_per_s * one.rollout_s == pytest.approx(4 * 5)
         assert one.samples_per_s * one.rollout_s == pytest.approx(4 * 5 * 2 * 8)

@@ -192,7 +192,7 @@ def test_the_time_of_making_a_graph_is_told_apart():
     assert [one["Throughput"].compile_s for one in events_by_round(kept.events)] == [400.0, 0.0]
 
 
-def lived(setup, length=8):
+def epochs_run(setup, length=8):
     """Epochs of a random life: a function that runs one under a plan, and the arguments and plan of
     each epoch.
     """
@@ -213,7 +213,7 @@ def test_a_whole_epoch_is_one_graph_of_tensors_for_its_plan():
     counter = GraphCounter("eager")
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the compiler's own
-        run_under, given, plans = lived(build_setup(small()))
+        run_under, given, plans = epochs_run(build_setup(small()))
         at = next(i for i, plan in enumerate(plans) if any(plan.births))
         graph = torch.compile(run_under(plans[at]), fullgraph=True, dynamic=False, backend=counter)
         found = [graph(*given[at]) for _ in range(2)]
@@ -227,7 +227,9 @@ def test_a_whole_epoch_is_one_graph_of_tensors_for_its_plan():
 )
 def test_a_cuda_graph_replays_a_whole_epoch():
     with torch.no_grad():
-        run_under, given, plans = lived(build_setup(small(engine=EngineSpec(devices=("cuda",)))))
+        run_under, given, plans = epochs_run(
+            build_setup(small(engine=EngineSpec(devices=("cuda",))))
+        )
         step = run_under(plans[0])
         static, graph, beside = (
             tree_equality.copy_tree(given[0]),

@@ -42,7 +42,7 @@ def episode(env, *, epochs=None, change=None):
 
 
 @pytest.fixture(scope="module")
-def lived():
+def history():
     env = world_of(tiny_setup(episode_length=8))
     return env, *episode(env)
 
@@ -84,8 +84,8 @@ def test_an_episode_by_hand_is_the_one_of_the_scheduler_bit_for_bit(change):
     ]
 
 
-def test_a_step_writes_to_nothing_and_gives_the_same_result_again(lived):
-    env, states, acts, steps = lived
+def test_a_step_writes_to_nothing_and_gives_the_same_result_again(history):
+    env, states, acts, steps = history
     for t in (0, 3, 7):
         given, action = copy_tree(states[t]), acts[t].clone()
         after, step = env.step(states[t], acts[t])
@@ -96,8 +96,8 @@ def test_a_step_writes_to_nothing_and_gives_the_same_result_again(lived):
     assert any((step.outcome.executed & (step.outcome.effective_op != 0)).any() for step in steps)
 
 
-def test_a_step_crosses_once_and_with_its_plan_not_at_all(lived):
-    env, states, acts, _ = lived
+def test_a_step_crosses_once_and_with_its_plan_not_at_all(history):
+    env, states, acts, _ = history
     env = world_of(env.setup)
     state, _ = env.reset()
     assert not any(env.ledger.values())
@@ -112,8 +112,8 @@ def test_a_step_crosses_once_and_with_its_plan_not_at_all(lived):
     assert env.ledger["plan"] == 2
 
 
-def test_restarted_rows_begin_the_next_episode_and_the_others_stay_bit_for_bit(lived):
-    env, states, _, steps = lived
+def test_restarted_rows_begin_the_next_episode_and_the_others_stay_bit_for_bit(history):
+    env, states, _, steps = history
     after, seen = env.restart(states[5], ROWS)
     fresh, first = env.reset(1)
     for old, row in ((states[5], ~ROWS), (fresh, ROWS)):
@@ -129,11 +129,11 @@ def test_restarted_rows_begin_the_next_episode_and_the_others_stay_bit_for_bit(l
         assert torch.equal(now[ROWS], new[ROWS])
 
 
-def test_rows_that_restart_live_as_they_would_in_a_whole_reset(lived):
+def test_rows_that_restart_live_as_they_would_in_a_whole_reset(history):
     """The sizes of groups differ, so hosts agree up to rounding; everything discrete agrees
     exactly.
     """
-    env, states, acts, _ = lived
+    env, states, acts, _ = history
     mixed, _ = env.restart(states[5], ROWS)
     whole, _ = env.reset(1)
     action = torch.where(ROWS.unsqueeze(-1), 0, acts[5])
@@ -143,9 +143,9 @@ def test_rows_that_restart_live_as_they_would_in_a_whole_reset(lived):
     torch.testing.assert_close(mixed.host.params[ROWS], whole.host.params[ROWS], rtol=0, atol=1e-5)
 
 
-def test_a_step_with_its_plan_runs_without_any_number(lived):
+def test_a_step_with_its_plan_runs_without_any_number(history):
     """On the device `meta` a tensor has no values, so that a read would fail."""
-    env, states, acts, steps = lived
+    env, states, acts, steps = history
     setup = env.setup
     dataset = open_dataset(setup.task, setup.spec.data, setup.net.host, META)
     feed = ResidentFeed(dataset, setup.task, setup.spec.data, label_noise=setup.feed.label_noise)
@@ -163,8 +163,8 @@ def test_a_step_with_its_plan_runs_without_any_number(lived):
         assert step.observation.env.shape == steps[t].observation.env.shape
 
 
-def test_illegal_actions_change_no_topology(lived):
-    env, states, _, steps = lived
+def test_illegal_actions_change_no_topology(history):
+    env, states, _, steps = history
     draw = torch.Generator().manual_seed(0)
     for t, step in enumerate(steps):
         action = torch.randint(-3, 99, (env.envs, len(HEADS)), generator=draw)
@@ -180,8 +180,8 @@ def test_illegal_actions_change_no_topology(lived):
         assert torch.equal(after.host.params, waited.host.params)
 
 
-def test_an_action_by_heads_is_the_same_action(lived):
-    env, states, acts, _ = lived
+def test_an_action_by_heads_is_the_same_action(history):
+    env, states, acts, _ = history
     heads = actions.to_heads(acts[2])
     assert set(heads.keys()) == set(HEADS)
     assert torch.equal(actions.to_tensor(heads), acts[2])
@@ -211,14 +211,14 @@ def test_an_action_by_heads_is_the_same_action(lived):
         ([[0] * 8] * 4, "action: expected a tensor or a TensorDict, got"),
     ],
 )
-def test_an_action_of_another_form_is_refused(lived, action, message):
-    env, states, _, _ = lived
+def test_an_action_of_another_form_is_refused(history, action, message):
+    env, states, _, _ = history
     with pytest.raises(mg.ConfigError, match=message):
         env.step(states[0], action)
 
 
-def test_random_actions_are_legal_and_follow_the_clock(lived):
-    env, states, acts, steps = lived
+def test_random_actions_are_legal_and_follow_the_clock(history):
+    env, states, acts, steps = history
     assert all((step.outcome.reason < 20).all() for step in steps), (
         "a reason from 20 on is an illegal action"
     )
@@ -227,8 +227,8 @@ def test_random_actions_are_legal_and_follow_the_clock(lived):
     assert all((acts[t][:, head] < size).all() for t in range(8) for head, size in SIZES.items())
 
 
-def test_draws_of_random_actions_differ_are_legal_and_can_be_repeated(lived):
-    env, states, acts, _ = lived
+def test_draws_of_random_actions_differ_are_legal_and_can_be_repeated(history):
+    env, states, acts, _ = history
     state, seen = states[0], env.observe(states[0])
     drawn = torch.stack([actions.random(env, state, seen, draw=draw) for draw in range(24)])
     assert torch.equal(drawn[0], acts[0])
@@ -240,16 +240,16 @@ def test_draws_of_random_actions_differ_are_legal_and_can_be_repeated(lived):
 
 
 @pytest.mark.parametrize("draw", [-1, 2**24, 1.5, "1"])
-def test_a_draw_that_is_no_number_of_a_draw_is_refused(lived, draw):
-    env, states, _, _ = lived
+def test_a_draw_that_is_no_number_of_a_draw_is_refused(history, draw):
+    env, states, _, _ = history
     with pytest.raises(
         mg.ConfigError, match=f"^draw: expected an integer in 0 .. 16777215, got .?{draw}"
     ):
         actions.random(env, states[0], env.observe(states[0]), draw=draw)
 
 
-def test_an_action_is_built_from_names(lived):
-    env = lived[0]
+def test_an_action_is_built_from_names(history):
+    env = history[0]
     built = mg.actions.build(env, "GERMINATE", slot="r0c1", blueprint="norm", tempo="FAST")
     heads = actions.to_heads(built)
     assert built.shape == (env.envs, 8)
@@ -262,9 +262,9 @@ def test_an_action_is_built_from_names(lived):
     assert not mg.actions.build(env, "WAIT")[:, Head.OP].any()
 
 
-def test_names_that_an_environment_lacks_are_refused_all_at_once(lived):
+def test_names_that_an_environment_lacks_are_refused_all_at_once(history):
     with pytest.raises(mg.ConfigError) as caught:
-        mg.actions.build(lived[0], "GERMINATE", slot="r9c9", speed="fast")
+        mg.actions.build(history[0], "GERMINATE", slot="r9c9", speed="fast")
     assert [line.partition(",")[0] for line in str(caught.value).splitlines()] == [
         "action.slot: expected one of r0c0",
         "action.blueprint: expected one of conv_light",
@@ -273,9 +273,9 @@ def test_names_that_an_environment_lacks_are_refused_all_at_once(lived):
     with pytest.raises(
         mg.ConfigError, match=r"action.slot: expected one of op, got an unknown name"
     ):
-        mg.actions.build(lived[0], mg.Op.WAIT, slot="r0c0")
+        mg.actions.build(history[0], mg.Op.WAIT, slot="r0c0")
     with pytest.raises(mg.ConfigError, match=r'action.op: expected one of WAIT, .*, got "GROW"'):
-        mg.actions.build(lived[0], "GROW")
+        mg.actions.build(history[0], "GROW")
 
 
 def test_envs_are_the_same_by_number_and_by_key():
@@ -329,8 +329,8 @@ def test_wrong_arguments_are_named(call, kind, message):
         call()
 
 
-def test_states_and_rows_of_another_number_of_envs_are_refused(lived):
-    env, states, acts, _ = lived
+def test_states_and_rows_of_another_number_of_envs_are_refused(history):
+    env, states, acts, _ = history
     with pytest.raises(mg.ConfigError, match=r"state: expected 4 envs, got 2"):
         env.step(states[0][:2], acts[0])
     with pytest.raises(mg.ConfigError, match=r"rows: expected bool \[4\], got torch.bool \[1\]"):
@@ -524,9 +524,9 @@ def formula_env():
 @pytest.mark.parametrize("planned", [True, False], ids=["plan", "no plan"])
 @pytest.mark.parametrize("task", ["trained", "formula"])
 def test_every_transform_of_a_step_is_refused_in_one_sentence(
-    lived, formula_env, task, planned, transform
+    history, formula_env, task, planned, transform
 ):
-    env = lived[0] if task == "trained" else formula_env
+    env = history[0] if task == "trained" else formula_env
     state = env.reset()[0]
     action = actions.wait(env)
     plan = env.plan(state, action) if planned else None
@@ -629,8 +629,8 @@ def test_a_stream_is_not_confused_with_the_setting_of_the_same_name():
     assert mg.make(mg.RunSpec(task="tiny", instances="single"), envs=2).spec.instances == "single"
 
 
-def test_states_steps_and_environments_are_shown_in_a_line(lived):
-    env, states, acts, steps = lived
+def test_states_steps_and_environments_are_shown_in_a_line(history):
+    env, states, acts, steps = history
     arm = mg.build_arm("ppo", env.setup)
     data = mg.from_arrays("noise", np.zeros((600, 1, 8, 8), dtype=np.uint8), np.arange(600) % 10)
     seen = steps[0].seen

@@ -180,13 +180,13 @@ def test_the_file_holds_every_episode_and_what_follows_from_them(run, tmp_path):
         == 0
     )
     found = json.loads((place / "evaluation.json").read_bytes())
-    arms, told = found["arms"], found["statistics"]
+    arms, reported = found["arms"], found["statistics"]
     assert (found["seed"], found["episodes"]) == (9, 6)
     assert all(len(arm[name]) == 6 for arm in arms.values() for name in PER_EPISODE)
     own, wait = (np.array(arms[name]["network_value"]) for name in ("trained", "wait"))
-    assert told["wait"]["difference"]["value"] == pytest.approx((own - wait).mean())
-    assert told["trained"]["difference"] is None
-    again = told[f"trained:{run}"]
+    assert reported["wait"]["difference"]["value"] == pytest.approx((own - wait).mean())
+    assert reported["trained"]["difference"] is None
+    again = reported[f"trained:{run}"]
     assert set(again["difference"].values()) == {0.0}
     assert again["improvement"]["value"] == 0.5
     shares = found["profiles"]["arms"]["wait"]["value"]

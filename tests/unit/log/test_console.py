@@ -48,7 +48,7 @@ class Screen(io.StringIO):
         return True
 
 
-def told(quiet=False, err=None):
+def reported(quiet=False, err=None):
     """A run of four rounds of a minute each: what stood on stderr and stdout."""
     err, out, now = err or io.StringIO(), io.StringIO(), [0.0]
     with Console(quiet, err=err, out=out, clock=lambda: now[0]) as console:
@@ -66,7 +66,7 @@ def told(quiet=False, err=None):
 
 
 def test_off_a_terminal_every_round_is_one_line_on_stderr():
-    err, _ = told()
+    err, _ = reported()
     lines = [line for line in err.splitlines() if line.startswith("round ")]
     assert len(lines) == 4
     start = (
@@ -79,7 +79,7 @@ def test_off_a_terminal_every_round_is_one_line_on_stderr():
 
 
 def test_the_start_names_the_facts_and_explains_the_words():
-    err, _ = told()
+    err, _ = reported()
     assert err.splitlines()[0].split() == ["task", "digits"]
     assert "fossilized (kept for good)" in err
 
@@ -99,8 +99,8 @@ def test_the_start_explains_the_value_of_the_task(task, words):
 
 
 def test_table_and_summary_are_on_stdout_quiet_or_not():
-    _, out = told()
-    assert told(quiet=True) == ("", out)
+    _, out = reported()
+    assert reported(quiet=True) == ("", out)
     assert "held-out instances" in out
     assert "12,345" in out
     assert " - " in out
@@ -115,7 +115,7 @@ def plain(text):
 
 
 def test_on_a_terminal_progress_is_kept_up_to_date_above_which_every_round_is_a_line():
-    err, out = told(err=Screen())
+    err, out = reported(err=Screen())
     assert "\x1b[" in err
     assert "\x1b" not in out
     shown = plain(err)

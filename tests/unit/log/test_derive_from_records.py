@@ -1,4 +1,4 @@
-"""Real episodes, told again from their records alone."""
+"""Real episodes, derived from their records alone."""
 
 import functools
 
@@ -74,7 +74,7 @@ def moves(epochs):
     return found
 
 
-def told(auto):
+def reported(auto):
     """All events that are derived from the records, with their epoch."""
     setup, _, records = played(auto)
     return [(event.epoch, event) for event in events_of(records, build_facts(setup))]
@@ -87,7 +87,7 @@ def test_every_change_of_stage_is_told_by_the_record(auto):
     names = list(setup.net.names)
     changes = [
         (t, e.env, names.index(e.slot), e.data.cause, S[e.data.from_], S[e.data.to])
-        for t, e in told(auto)
+        for t, e in reported(auto)
         if isinstance(e.data, StageChanged)
     ]
     assert sorted(changes) == sorted(moves(epochs))
@@ -101,7 +101,7 @@ def test_every_gate_that_was_passed_is_a_move_up_and_every_declined_action_a_gat
 ):
     setup, epochs, records = played(auto)
     names = list(setup.net.names)
-    asked = [(t, e) for t, e in told(auto) if isinstance(e.data, GateEvaluated)]
+    asked = [(t, e) for t, e in reported(auto) if isinstance(e.data, GateEvaluated)]
     passed = sorted(
         (t, e.env, names.index(e.slot), Gate[e.data.gate]) for t, e in asked if e.data.passed
     )
@@ -169,7 +169,7 @@ def test_who_removed_a_seed_is_told_by_the_record(auto):
 @every_life
 def test_a_rollback_is_told_by_the_record(auto):
     _, epochs, records = played(auto)
-    found = [(t, e.env, e.data) for t, e in told(auto) if isinstance(e.data, RolledBack)]
+    found = [(t, e.env, e.data) for t, e in reported(auto) if isinstance(e.data, RolledBack)]
     assert [(t, env) for t, env, _ in found] == [(AT, SICK)]
     _, _, data = found[0]
     back = epochs[AT]

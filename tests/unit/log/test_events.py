@@ -1,4 +1,4 @@
-"""Events: told from records alone they are what happened, and their lines come back equal."""
+"""Events: derived from records alone they are what happened, and their lines come back equal."""
 
 import copy
 import itertools
@@ -35,7 +35,7 @@ def completed(found):
     return tuple(event.data for event in found if isinstance(event.data, EpisodeCompleted))
 
 
-told = events_of
+reported = events_of
 
 
 def named(found, name):
@@ -45,7 +45,7 @@ def named(found, name):
 @lifetimes
 def test_stage_changes_are_the_moves_that_happened(seed, envs, epochs):
     there, records = live(seed, envs, epochs)
-    found = named(told(records, facts(envs, epochs)), "StageChanged")
+    found = named(reported(records, facts(envs, epochs)), "StageChanged")
     for e, env in enumerate(there):
         wanted = [
             (
@@ -71,7 +71,7 @@ def test_stage_changes_are_the_moves_that_happened(seed, envs, epochs):
 @lifetimes
 def test_lifecycle_events_rebuild_the_stage_of_every_slot_at_every_epoch(seed, envs, epochs):
     _, records = live(seed, envs, epochs)
-    changes = named(told(records, facts(envs, epochs)), "StageChanged")
+    changes = named(reported(records, facts(envs, epochs)), "StageChanged")
     now = np.full((envs, len(SLOTS)), int(Stage.DORMANT))
     for t, record in enumerate(records):
         for event in (change for change in changes if change.epoch == t):
@@ -84,7 +84,7 @@ def test_lifecycle_events_rebuild_the_stage_of_every_slot_at_every_epoch(seed, e
 @lifetimes
 def test_only_a_rollback_leaves_the_table_of_transitions(seed, envs, epochs):
     _, records = live(seed, envs, epochs)
-    for event in named(told(records, facts(envs, epochs)), "StageChanged"):
+    for event in named(reported(records, facts(envs, epochs)), "StageChanged"):
         legal = Stage[event.data.to] in TRANSITIONS[Stage[event.data.from_]]
         assert legal or event.data.cause == "govern"
 
@@ -92,7 +92,7 @@ def test_only_a_rollback_leaves_the_table_of_transitions(seed, envs, epochs):
 @lifetimes
 def test_counts_of_events_agree_with_each_other_and_with_the_episodes(seed, envs, epochs):
     there, records = live(seed, envs, epochs)
-    found = told(records, facts(envs, epochs))
+    found = reported(records, facts(envs, epochs))
     episodes = completed(found)
     moved = [event.data.to for event in named(found, "StageChanged")]
     for kind, stage, count in (
@@ -118,7 +118,7 @@ def test_counts_of_events_agree_with_each_other_and_with_the_episodes(seed, envs
 @lifetimes
 def test_gates_are_told_when_asked_with_the_checks_that_failed(seed, envs, epochs):
     there, records = live(seed, envs, epochs)
-    found = named(told(records, facts(envs, epochs)), "GateEvaluated")
+    found = named(reported(records, facts(envs, epochs)), "GateEvaluated")
     targets = {
         "TRAIN": Stage.TRAINING,
         "BLEND": Stage.BLENDING,
@@ -136,7 +136,7 @@ def test_gates_are_told_when_asked_with_the_checks_that_failed(seed, envs, epoch
 @lifetimes
 def test_the_reason_of_a_pruning_is_who_pruned(seed, envs, epochs):
     there, records = live(seed, envs, epochs)
-    found = named(told(records, facts(envs, epochs)), "SeedPruned")
+    found = named(reported(records, facts(envs, epochs)), "SeedPruned")
     reason = {"action": "action", "tick": "ramp", "govern": "governor"}
     for e, env in enumerate(there):
         wanted = [
@@ -151,7 +151,7 @@ def test_the_reason_of_a_pruning_is_who_pruned(seed, envs, epochs):
 @lifetimes
 def test_a_seed_is_told_with_what_it_was_worth_before_it_moved(seed, envs, epochs):
     there, records = live(seed, envs, epochs)
-    found = told(records, facts(envs, epochs))
+    found = reported(records, facts(envs, epochs))
     for e, env in enumerate(there):
         for name, stage in (("SeedFossilized", Stage.FOSSILIZED), ("SeedPruned", Stage.PRUNED)):
             data = [event.data for event in named(found, name) if event.env == e]
@@ -167,7 +167,9 @@ def test_a_seed_is_told_with_what_it_was_worth_before_it_moved(seed, envs, epoch
 def test_a_germination_is_told_with_what_was_sown():
     there, records = live(5, 2, 12)
     found = [
-        event for event in named(told(records, facts(2, 12)), "SeedGerminated") if event.env == 1
+        event
+        for event in named(reported(records, facts(2, 12)), "SeedGerminated")
+        if event.env == 1
     ]
     sown = [entry for entry in there[1].log if entry[4] is Stage.GERMINATED]
     assert len(found) == len(sown) > 0
@@ -179,7 +181,7 @@ def test_a_germination_is_told_with_what_was_sown():
 
 
 def test_episodes_are_numbered_over_all_envs_of_the_run():
-    found = told(live(5, 2, 6)[1], facts(2, 6, first=4, total=10), round=3)
+    found = reported(live(5, 2, 6)[1], facts(2, 6, first=4, total=10), round=3)
     assert {(event.env, event.episode) for event in found if event.env is not None} == {
         (4, 34),
         (5, 35),
@@ -189,10 +191,10 @@ def test_episodes_are_numbered_over_all_envs_of_the_run():
 @lifetimes
 def test_an_env_s_events_do_not_depend_on_its_neighbours(seed, envs, epochs):
     _, records = live(seed, envs, epochs)
-    whole = told(records, facts(envs, epochs), round=3)
+    whole = reported(records, facts(envs, epochs), round=3)
     for e in range(envs):
         rows = [{name: leaf[e : e + 1] for name, leaf in record.items()} for record in records]
-        alone = told(rows, facts(1, epochs, first=e, total=envs), round=3)
+        alone = reported(rows, facts(1, epochs, first=e, total=envs), round=3)
         assert [event for event in alone if event.env is not None] == [
             event for event in whole if event.env == e
         ]
@@ -217,7 +219,7 @@ def test_events_of_a_kind_are_those_among_all_events(seed, envs, epochs):
 @lifetimes
 def test_every_event_comes_back_from_its_line(seed, envs, epochs):
     _, records = live(seed, envs, epochs)
-    for event in told(records, facts(envs, epochs), round=2):
+    for event in reported(records, facts(envs, epochs), round=2):
         text = encode(event, seq=5, time=1.0)
         assert text.isascii()
         assert text.count("\n") == 1
@@ -226,7 +228,7 @@ def test_every_event_comes_back_from_its_line(seed, envs, epochs):
 
 def test_sums_of_an_episode_are_those_of_its_epochs():
     _, records = live(11, 3, 20)
-    for e, one in enumerate(completed(told(records, facts(3, 20)))):
+    for e, one in enumerate(completed(reported(records, facts(3, 20)))):
         rewards = [float(record["reward"][e]) for record in records]
         assert one.reward == pytest.approx(sum(rewards), rel=1e-6)
         assert one.discounted_return == pytest.approx(
@@ -252,7 +254,7 @@ def test_sums_of_an_episode_are_those_of_its_epochs():
 
 def test_the_end_of_an_episode_describes_the_network_that_was_grown():
     there, records = live(3, 4, 25)
-    found = told(records, facts(4, 25))
+    found = reported(records, facts(4, 25))
     for e, one in enumerate(completed(found)):
         seeds = [(SLOTS[i], slot) for i, slot in enumerate(there[e].slots) if slot.occupied]
         assert [(row["slot"], row["stage"]) for row in one.topology] == [
@@ -295,7 +297,7 @@ def test_a_scripted_life_gives_the_expected_counts():
             now[0, 0] = script[t]
             record["gate"][0, 0] = {3: 1, 4: 2, 5: 3, 6: 5}.get(script[t], 0)
         record |= {name: now.copy() for name in ("stage_acted", "stage_ticked", "stage")}
-    found = told(base, facts(2, 20))
+    found = reported(base, facts(2, 20))
     counts = {name: len(named(found, name)) for name in EVENT_KINDS}
     assert {name: count for name, count in counts.items() if count} == {
         "SeedGerminated": 1,
@@ -316,7 +318,7 @@ def test_a_scripted_life_gives_the_expected_counts():
 
 def test_the_first_stable_epoch_is_told_once_an_episode():
     _, records = live(2, 2, 15)
-    found = named(told(records, facts(2, 15)), "HostStabilized")
+    found = named(reported(records, facts(2, 15)), "HostStabilized")
     assert [(event.env, event.epoch) for event in found] == [(0, 7), (1, 7)]
 
 

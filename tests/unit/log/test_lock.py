@@ -152,9 +152,9 @@ def test_a_thread_that_is_not_the_main_one_owns_as_well(tmp_path, prelude):
 
 def test_one_at_a_time_is_inside_however_many_try(tmp_path, prelude):
     processes = [child(prelude + TRY, tmp_path, 200) for _ in range(3)]
-    told = [process.communicate(timeout=60) for process in processes]
-    assert all(not error for _, error in told)  # two at once fail to make the directory
-    assert any("in" in out for out, _ in told)
+    reported = [process.communicate(timeout=60) for process in processes]
+    assert all(not error for _, error in reported)  # two at once fail to make the directory
+    assert any("in" in out for out, _ in reported)
     assert not list(tmp_path.iterdir())
 
 

@@ -22,12 +22,12 @@ lifetimes = given(seed=st.integers(0, 10**6), envs=st.integers(1, 4), epochs=st.
 S = Stage
 
 
-def lived(seed, envs, epochs):
+def epochs_run(seed, envs, epochs):
     """Records of the epochs of a round, and constants of the run."""
     return live(seed, envs, epochs)[1], facts(envs, epochs)
 
 
-def told(name, records, known):
+def reported(name, records, known):
     """All events of one kind of the epochs of a round, by epoch."""
     return {
         event.epoch: event for event in events_of(records, known, round=2) if event.name == name
@@ -41,7 +41,7 @@ def round_of(records, known, metrics=None, first=None):
 
 @lifetimes
 def test_actions_of_a_round_are_counted_one_by_one(seed, envs, epochs):
-    records, known = lived(seed, envs, epochs)
+    records, known = epochs_run(seed, envs, epochs)
     one = round_of(records, known)["ActionCounts"]
     steps = [(record, e) for record in records for e in range(envs)]
     ops = [Op(record["action"][e, 0]) for record, e in steps]
@@ -63,7 +63,7 @@ def test_actions_of_a_round_are_counted_one_by_one(seed, envs, epochs):
 
 @lifetimes
 def test_values_of_a_head_count_where_the_op_uses_it(seed, envs, epochs):
-    records, known = lived(seed, envs, epochs)
+    records, known = epochs_run(seed, envs, epochs)
     one = round_of(records, known)["ActionCounts"]
     rows = [row for record in records for row in record["action"].tolist()]
     names = {
@@ -89,7 +89,7 @@ def legal_values(record, env, head):
 
 @lifetimes
 def test_mask_hit_rates_are_shares_of_steps(seed, envs, epochs):
-    records, known = lived(seed, envs, epochs)
+    records, known = epochs_run(seed, envs, epochs)
     one = round_of(records, known)["MaskHitRates"]
     steps = [(record, e) for record in records for e in range(envs)]
     for op in Op:
@@ -104,7 +104,7 @@ def test_mask_hit_rates_are_shares_of_steps(seed, envs, epochs):
 
 @lifetimes
 def test_rewards_of_a_round_are_summed_up_by_component(seed, envs, epochs):
-    records, known = lived(seed, envs, epochs)
+    records, known = epochs_run(seed, envs, epochs)
     one = round_of(records, known)["RewardSummary"]
     paid = {
         name: [r["components"][e, i] for r in records for e in range(envs)]
@@ -125,7 +125,7 @@ def test_rewards_of_a_round_are_summed_up_by_component(seed, envs, epochs):
 
 
 def test_a_reward_that_is_not_finite_counts_for_nothing():
-    records, known = lived(1, 2, 3)
+    records, known = epochs_run(1, 2, 3)
     records[1]["reward"] = np.asarray([np.nan, np.inf])
     total = round_of(records, known)["RewardSummary"].total
     finite = [float(x) for t in (0, 2) for x in records[t]["reward"]]
@@ -134,8 +134,8 @@ def test_a_reward_that_is_not_finite_counts_for_nothing():
 
 @lifetimes
 def test_an_epoch_is_told_of_every_env(seed, envs, epochs):
-    records, known = lived(seed, envs, epochs)
-    found = told("EpochCompleted", records, known)
+    records, known = epochs_run(seed, envs, epochs)
+    found = reported("EpochCompleted", records, known)
     assert sorted(found) == list(range(epochs))
     for t, event in found.items():
         record, one = records[t], event.data
@@ -165,9 +165,9 @@ def test_an_epoch_is_told_of_every_env(seed, envs, epochs):
 
 @lifetimes
 def test_actions_are_told_by_name_where_the_op_uses_the_head(seed, envs, epochs):
-    records, known = lived(seed, envs, epochs)
-    paid = told("RewardsPaid", records, known)
-    for t, event in told("ActionsTaken", records, known).items():
+    records, known = epochs_run(seed, envs, epochs)
+    paid = reported("RewardsPaid", records, known)
+    for t, event in reported("ActionsTaken", records, known).items():
         record, one = records[t], event.data
         assert one.reward == paid[t].data.reward
         for e in range(envs):
@@ -183,8 +183,8 @@ def test_actions_are_told_by_name_where_the_op_uses_the_head(seed, envs, epochs)
 
 @lifetimes
 def test_every_legal_value_of_every_head_is_told_beside_the_action(seed, envs, epochs):
-    records, known = lived(seed, envs, epochs)
-    for t, event in told("ActionsTaken", records, known).items():
+    records, known = epochs_run(seed, envs, epochs)
+    for t, event in reported("ActionsTaken", records, known).items():
         for e, (i, head) in itertools.product(range(envs), enumerate(HEADS)):
             used, mask = (
                 RELEVANT[records[t]["action"][e, 0]][i],
@@ -195,15 +195,15 @@ def test_every_legal_value_of_every_head_is_told_beside_the_action(seed, envs, e
 
 
 def test_an_action_outside_of_the_table_has_no_name():
-    records, known = lived(3, 1, 1)
+    records, known = epochs_run(3, 1, 1)
     records[0]["action"] = np.asarray([[Op.GERMINATE, 7, -1, 0, 0, 0, 0, 0]])
-    one = told("ActionsTaken", records, known)[0].data
+    one = reported("ActionsTaken", records, known)[0].data
     assert (one.slot, one.blueprint, one.style) == ((None,), (None,), ("LINEAR_ADD",))
 
 
 @lifetimes
 def test_what_is_not_measured_is_null_and_only_that(seed, envs, epochs):
-    records, known = lived(seed, envs, epochs)
+    records, known = epochs_run(seed, envs, epochs)
     flags = {
         "gradient_norm": "gradient",
         "gradient_ratio": "gradient_ratio",
@@ -211,22 +211,22 @@ def test_what_is_not_measured_is_null_and_only_that(seed, envs, epochs):
     }
     flags |= {"interaction": "interaction", "vanishing": "gradient", "exploding": "gradient"}
     history = slot_history(columns_of(records))
-    for t, event in told("SlotsMeasured", records, known).items():
+    for t, event in reported("SlotsMeasured", records, known).items():
         for name, flag in flags.items():
             valid = records[t][f"{flag}_valid"]
             assert np.array_equal(
                 [[x is not None for x in row] for row in getattr(event.data, name)], valid
             )
         assert np.array_equal(event.data.age, history["age"][t])
-    for t, event in told("AblationsMeasured", records, known).items():
+    for t, event in reported("AblationsMeasured", records, known).items():
         assert [None not in row for row in event.data.acc_table] == records[t]["exact"].tolist()
-    assert len(told("AblationsMeasured", records, known)) == epochs
+    assert len(reported("AblationsMeasured", records, known)) == epochs
 
 
 @lifetimes
 def test_gradients_of_hosts_are_told_by_parameter_tensor_where_a_host_trained(seed, envs, epochs):
-    records, known = lived(seed, envs, epochs)
-    found = told("HostGradients", records, known)
+    records, known = epochs_run(seed, envs, epochs)
+    found = reported("HostGradients", records, known)
     assert sorted(found) == list(range(epochs))
     for t, event in found.items():
         assert event.data.names == known.layers
@@ -235,11 +235,11 @@ def test_gradients_of_hosts_are_told_by_parameter_tensor_where_a_host_trained(se
         )
     for record in records:
         record["host_layer_norm"] = np.zeros((envs, 0))
-    assert not told("HostGradients", records, known)
+    assert not reported("HostGradients", records, known)
 
 
 def test_every_epoch_has_one_event_of_each_kind_about_all_envs():
-    found = Counter(event.name for event in events_of(*lived(4, 2, 5)))
+    found = Counter(event.name for event in events_of(*epochs_run(4, 2, 5)))
     kinds = ("EpochCompleted", "AblationsMeasured", "ActionsTaken", "RewardsPaid", "SlotsMeasured")
     assert [found[kind] for kind in kinds] == [5] * 5
 
@@ -258,7 +258,7 @@ UNKNOWN = {"contribution_valid": False, "interaction_valid": False}
     ],
 )
 def test_a_seed_without_a_fresh_contribution_is_told_with_the_reason(change, measured, reason):
-    records, known = lived(0, 1, 1)
+    records, known = epochs_run(0, 1, 1)
     seed = {
         "stage": S.BLENDING,
         "stage_ticked": S.BLENDING,
@@ -275,9 +275,9 @@ def test_a_seed_without_a_fresh_contribution_is_told_with_the_reason(change, mea
 
 @lifetimes
 def test_totals_of_what_was_paid_grow_by_what_is_paid(seed, envs, epochs):
-    records, known = lived(seed, envs, epochs)
+    records, known = epochs_run(seed, envs, epochs)
     before = np.zeros((envs, len(COMPONENTS)))
-    for event in told("RewardsPaid", records, known).values():
+    for event in reported("RewardsPaid", records, known).values():
         assert event.data.names == COMPONENTS
         assert np.asarray(event.data.totals) == pytest.approx(
             before + np.asarray(event.data.components), abs=1e-5
@@ -287,13 +287,13 @@ def test_totals_of_what_was_paid_grow_by_what_is_paid(seed, envs, epochs):
 
 @lifetimes
 def test_every_event_of_an_epoch_comes_back_from_its_line(seed, envs, epochs):
-    records, known = lived(seed, envs, epochs)
+    records, known = epochs_run(seed, envs, epochs)
     for event in events_of(records, known):
         assert decode(encode(event, seq=0, time=0.0)) == (event,)
 
 
 def test_what_the_update_did_not_measure_is_null():
-    records, known = lived(0, 2, 2)
+    records, known = epochs_run(0, 2, 2)
     bare = round_of(records, known)
     assert "HiddenHealth" not in bare
     assert all(

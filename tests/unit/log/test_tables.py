@@ -217,12 +217,12 @@ def test_scores_after_a_round_are_those_of_the_events_up_to_there(tmp_path):
     spec = tiny(rounds=3, policy_name="random")
     train_ppo_vectorized(spec, out=tmp_path / "run")
     events = list(read_all(tmp_path / "run"))
-    told = [i for i, event in enumerate(events) if event.name == "BlueprintScores"]
-    assert [events[i].round for i in told] == [0, 1, 2]
-    for i in told:
+    reported = [i for i, event in enumerate(events) if event.name == "BlueprintScores"]
+    assert [events[i].round for i in reported] == [0, 1, 2]
+    for i in reported:
         wanted = scoreboard(tallies_of(events[:i]), events[0].data.macs)
         assert events[i].data.scores == tidy(wanted)
-    assert sum(score["germinated"] for score in events[told[-1]].data.scores.values()) > 0
+    assert sum(score["germinated"] for score in events[reported[-1]].data.scores.values()) > 0
 
 
 def test_reading_a_run_loads_no_torch():

@@ -163,7 +163,7 @@ def test_the_loss_is_the_weighted_sum_of_its_parts():
     found, rows, relevant = made_up(contribution=2.0 * valid, contribution_valid=valid)
     found = found._replace(contribution=torch.zeros(5, 4, 3))
     factors = torch.arange(8.0)
-    loss, told = objective(
+    loss, reported = objective(
         found,
         rows,
         row_weights(rows, relevant),
@@ -174,10 +174,10 @@ def test_the_loss_is_the_weighted_sum_of_its_parts():
     free = rows["free"]
     bonus = ((found.diversity * factors).sum(-1) * free).sum() / free.sum()
     by_hand = (
-        told["policy_loss"][0]
-        + 0.4 * told["value_loss"][0]
+        reported["policy_loss"][0]
+        + 0.4 * reported["value_loss"][0]
         - 0.07 * bonus
-        + 0.3 * told["contribution_loss"][0]
+        + 0.3 * reported["contribution_loss"][0]
     )
     assert loss.item() == pytest.approx(by_hand.item(), rel=1e-5)
 

@@ -94,7 +94,7 @@ def changed(before, after) -> dict:
     return {name: leaves(after.slots)[name] for name in differing_leaves(before.slots, after.slots)}
 
 
-def told(outcome) -> tuple:
+def reported(outcome) -> tuple:
     return tuple(
         kind(getattr(outcome, name).item())
         for name, kind in (
@@ -127,7 +127,7 @@ def test_germinate_fills_an_empty_slot_and_marks_the_accuracy():
         "accuracy_at_germination": 37.5,
         "accuracy_at_stage_start": 37.5,
     }
-    assert told(outcome) == (Outcome.EXECUTED, Op.GERMINATE, Reason.NONE, Gate.NONE)
+    assert reported(outcome) == (Outcome.EXECUTED, Op.GERMINATE, Reason.NONE, Gate.NONE)
     assert (after.signals.last_op.item(), after.signals.last_outcome.item()) == (
         Op.GERMINATE,
         Outcome.EXECUTED,
@@ -144,7 +144,7 @@ def test_advance_from_germinated_only_moves_the_stage():
         "previous_epochs_in_stage": 2,
         "accuracy_at_stage_start": 40.0,
     }
-    assert told(outcome) == (Outcome.EXECUTED, Op.ADVANCE, Reason.NONE, Gate.TRAIN)
+    assert reported(outcome) == (Outcome.EXECUTED, Op.ADVANCE, Reason.NONE, Gate.TRAIN)
 
 
 def test_advance_into_blending_starts_the_first_ramp():
@@ -163,7 +163,7 @@ def test_advance_into_blending_starts_the_first_ramp():
         "alpha_curve": Curve.SIGMOID,
         "alpha_steps": 5,
     }
-    assert told(outcome) == (Outcome.EXECUTED, Op.ADVANCE, Reason.NONE, Gate.BLEND)
+    assert reported(outcome) == (Outcome.EXECUTED, Op.ADVANCE, Reason.NONE, Gate.BLEND)
 
 
 def test_advance_into_holding_rests_alpha_at_one():
@@ -185,14 +185,14 @@ def test_advance_into_holding_rests_alpha_at_one():
         1,
         0,
     ]
-    assert told(outcome) == (Outcome.EXECUTED, Op.ADVANCE, Reason.NONE, Gate.HOLD)
+    assert reported(outcome) == (Outcome.EXECUTED, Op.ADVANCE, Reason.NONE, Gate.HOLD)
 
 
 def test_fossilize_only_moves_the_stage():
     before = make_state(make_slot(**HELD))
     after, outcome = act(before, action(Op.FOSSILIZE))
     assert changed(before, after).keys() == MARKS
-    assert told(outcome) == (Outcome.EXECUTED, Op.FOSSILIZE, Reason.NONE, Gate.FOSSILIZE)
+    assert reported(outcome) == (Outcome.EXECUTED, Op.FOSSILIZE, Reason.NONE, Gate.FOSSILIZE)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_difference_09_a_declined_action_leaves_the_state_that_waiting_leaves(
     before = make_state(make_slot(**row))
     after, outcome = act(before, action(op))
     waited, _ = act(before, action(Op.WAIT))
-    assert told(outcome) == (Outcome.DECLINED, op, Reason(int(gate_code)), gate_code)
+    assert reported(outcome) == (Outcome.DECLINED, op, Reason(int(gate_code)), gate_code)
     assert {check for check in Check if int(outcome.gate_failed.item()) >> check & 1} == bits
     assert not outcome.executed.item()
     assert trees_equal(after.slots, waited.slots)
@@ -304,21 +304,21 @@ def test_prune_removes_at_once_what_is_not_blended_in_or_has_no_time(row, speed)
 def test_prune_of_a_fossil_an_empty_slot_or_a_young_seed_changes_nothing(row):
     before = make_state(make_slot(**row))
     after, outcome = act(before, action(Op.PRUNE))
-    assert told(outcome)[:2] == (Outcome.INVALID, Op.WAIT)
+    assert reported(outcome)[:2] == (Outcome.INVALID, Op.WAIT)
     assert differing_leaves(before.slots, after.slots) == set()
 
 
 def test_without_a_measured_accuracy_only_waiting_is_done():
     before = make_state(make_slot(**HELD), measured=False)
     after, outcome = act(before, action(Op.FOSSILIZE))
-    assert told(outcome) == (Outcome.VETOED, Op.WAIT, Reason.UNMEASURED, Gate.NONE)
+    assert reported(outcome) == (Outcome.VETOED, Op.WAIT, Reason.UNMEASURED, Gate.NONE)
     assert differing_leaves(before.slots, after.slots) == set()
     assert (after.signals.last_op.item(), after.signals.last_outcome.item()) == (
         Op.FOSSILIZE,
         Outcome.VETOED,
     )
-    assert told(act(before, action(Op.WAIT))[1])[0] is Outcome.EXECUTED
-    assert told(act(before, action(Op.GERMINATE))[1])[0] is Outcome.INVALID
+    assert reported(act(before, action(Op.WAIT))[1])[0] is Outcome.EXECUTED
+    assert reported(act(before, action(Op.GERMINATE))[1])[0] is Outcome.INVALID
 
 
 @given(st.data(), slot_states(max_envs=2))

@@ -263,6 +263,7 @@ def test_training_is_that_of_plain_modules_under_the_same_casts(precision, net):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
 @LOW
 def test_training_in_low_precision_never_asks_the_host_and_is_one_graph(precision):
     state, net = small_states.mixed(NET, 4), replace(NET, precision=precision)

@@ -125,7 +125,7 @@ def test_difference_15_a_policy_that_only_sees_masks_reaches_every_stage():
 
 
 def removed(path):
-    """A slot whose seed leaves in the next step, the action that does it, and who is told to have
+    """A slot whose seed leaves in the next step, the action that does it, and who is said to have
     done it.
     """
     if path == "prune":

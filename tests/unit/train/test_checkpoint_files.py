@@ -24,7 +24,7 @@ SIZES = schema.Sizes(
 
 
 def state(seed=0):
-    """A state whose every leaf is told apart."""
+    """A state whose every leaf has values of its own."""
     key = rng.env_keys(seed, 0, 2)
     empty = schema.empty_state(SIZES, key, TensorDict({"phi": torch.zeros(2)}, batch_size=[2]))
     count = iter(range(1000))

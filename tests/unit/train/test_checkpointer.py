@@ -14,14 +14,14 @@ from morphogen.train.loop import Parts
 from morphogen.train.train import train_ppo_vectorized
 
 
-def lived(place, *, rounds=5, parts=None, **saving):
+def history(place, *, rounds=5, parts=None, **saving):
     """The events about checkpoints of a run."""
     spec = tiny(rounds=rounds, policy_name="wait", checkpoint=CheckpointSpec(**saving))
     train_ppo_vectorized(spec, out=place, parts=parts)
-    return told(place)
+    return reported(place)
 
 
-def told(place):
+def reported(place):
     return [one["data"] for one in events(place) if one["event"].startswith("Checkpoint")]
 
 
@@ -36,7 +36,7 @@ def names(place):
     ("every", "rounds"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (5, [5]), (9, [5]), (None, [5])]
 )
 def test_a_run_is_saved_every_so_many_rounds_and_at_its_end(tmp_path, every, rounds):
-    found = lived(tmp_path / "run", every_rounds=every, keep=9)
+    found = history(tmp_path / "run", every_rounds=every, keep=9)
     assert names(tmp_path / "run") == [checkpoint_store.checkpoint_name(one, 0) for one in rounds]
     assert [one["path"] for one in found] == [
         f"checkpoints/{name}" for name in names(tmp_path / "run")
@@ -52,7 +52,7 @@ def test_a_run_is_saved_every_so_many_rounds_and_at_its_end(tmp_path, every, rou
 @pytest.mark.slow
 def test_a_run_is_saved_by_the_clock_inside_rounds_too(tmp_path):
     ticks = itertools.count(0, 7.0)
-    lived(
+    history(
         tmp_path / "run",
         rounds=2,
         parts=Parts(clock=lambda: next(ticks)),
@@ -69,7 +69,7 @@ def test_a_run_is_saved_by_the_clock_inside_rounds_too(tmp_path):
 
 @pytest.mark.slow
 def test_the_newest_ones_stay_and_one_that_is_told_as_the_best(tmp_path):
-    lived(tmp_path / "run", every_rounds=1, keep=1)
+    history(tmp_path / "run", every_rounds=1, keep=1)
     found = names(tmp_path / "run")
     kept = {
         name: checkpoint_store.read_manifest(tmp_path / "run" / "checkpoints" / name)["score"]
@@ -98,7 +98,7 @@ def failing(monkeypatch):
 
 @pytest.mark.slow
 def test_a_save_that_fails_is_told_and_the_run_goes_on(tmp_path, failing):
-    found = lived(tmp_path / "run", every_rounds=2)
+    found = history(tmp_path / "run", every_rounds=2)
     assert found[0] == {
         "path": f"checkpoints/{checkpoint_store.checkpoint_name(2, 0)}",
         "error": "No space left on device",
@@ -111,7 +111,7 @@ def test_a_save_that_fails_is_told_and_the_run_goes_on(tmp_path, failing):
 
 def test_a_save_that_fails_ends_the_run_where_that_is_asked_for(tmp_path, failing):
     with pytest.raises(CheckpointError, match="No space left"):
-        lived(tmp_path / "run", every_rounds=2, on_failure="stop")
+        history(tmp_path / "run", every_rounds=2, on_failure="stop")
     assert events(tmp_path / "run")[-1]["data"]["status"] == "failed"
     assert names(tmp_path / "run") == []
 
@@ -119,5 +119,5 @@ def test_a_save_that_fails_ends_the_run_where_that_is_asked_for(tmp_path, failin
 @pytest.mark.slow
 def test_the_last_save_has_to_succeed(tmp_path, failing):
     with pytest.raises(CheckpointError, match="No space left"):
-        lived(tmp_path / "run", rounds=3, every_rounds=None)
-    assert [set(one) for one in told(tmp_path / "run")] == [{"path", "error"}]
+        history(tmp_path / "run", rounds=3, every_rounds=None)
+    assert [set(one) for one in reported(tmp_path / "run")] == [{"path", "error"}]

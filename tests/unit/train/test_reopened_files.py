@@ -87,7 +87,7 @@ def numbers(path):
     return [json.loads(text)["seq"] for text in path.read_text().splitlines()]
 
 
-def told(path):
+def reported(path):
     return [event for text in path.read_text().splitlines() for event in decode(text)]
 
 
@@ -117,7 +117,7 @@ def test_what_came_after_is_cut_and_the_numbers_go_on(tmp_path_factory, before, 
     again.close()
     assert folder.events.read_bytes().startswith(kept)
     assert numbers(folder.events) == list(range(before + 2))
-    assert told(folder.events)[-1] == summary()
+    assert reported(folder.events)[-1] == summary()
 
 
 def cut_short(path, at):
@@ -257,7 +257,7 @@ def test_what_a_full_disk_did_not_take_is_told_once_there_is_room_again(
     own.close()
     found, _ = open_sinks(spec, folder, pack(at))
     found[0].close()
-    after = told(folder.events)
+    after = reported(folder.events)
     assert [one.round for one in after if one.name == "AnomalyDetected"] == list(range(9))
     assert numbers(folder.events) == list(range(len(numbers(folder.events))))
 

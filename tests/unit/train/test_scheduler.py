@@ -45,26 +45,26 @@ def ledger(setup, *sinks):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("told", [False, True], ids=["off", "debug"])
+@pytest.mark.parametrize("reported", [False, True], ids=["off", "debug"])
 @pytest.mark.parametrize("placement", ["resident", "streamed"])
 @pytest.mark.parametrize("slots", SLOTS)
 @pytest.mark.parametrize("envs", [1, 4, 32])
-def test_the_ledger_equals_the_fence_table(envs, slots, placement, told, cifar, tmp_path):
-    """For any number of envs and slots, wherever the data lies, whether nothing is told or every
+def test_the_ledger_equals_the_fence_table(envs, slots, placement, reported, cifar, tmp_path):
+    """For any number of envs and slots, wherever the data lies, whether nothing is logged or every
     event.
     """
     few = {"rounds": 2, "episode_length": 3, "ppo": PpoSpec(epochs=1)}
-    telemetry = TelemetrySpec(level="debug" if told else "off")
+    telemetry = TelemetrySpec(level="debug" if reported else "off")
     task, host = ("cifar_multichannel", HostSpec(width=1)) if slots == 6 else ("digits", HostSpec())
     data = DataSpec(dir=cifar, placement=placement, batch=2, minibatches=2, val_samples=4)
     seen = MemorySink()
-    sinks = (LogFile(tmp_path / "events.jsonl"), seen) if told else ()
+    sinks = (LogFile(tmp_path / "events.jsonl"), seen) if reported else ()
     where = {"task": task, "host": host, "slots": SLOTS[slots], "data": data}
     found = ledger(tiny_setup(envs=envs, telemetry=telemetry, **where, **few), *sinks)
     assert found == expected_ledger(
         rounds=2, epochs=3, streamed=2 if placement == "streamed" else 0
     )
-    if told:
+    if reported:
         ended = [
             event.env for event in all_events(seen) if isinstance(event.data, EpisodeCompleted)
         ]

@@ -81,8 +81,8 @@ def beats(seed):
 
 
 def followed(one, beats):
-    for name, *told in beats:
-        getattr(one, name)(*told)
+    for name, *reported in beats:
+        getattr(one, name)(*reported)
 
 
 def written(sink):
@@ -116,12 +116,12 @@ def test_a_reporter_that_continues_from_a_checkpoint_emits_the_events_of_one_tha
 ):
     sink = MemorySink()
     first, second = reporter(sink), reporter(sink)
-    told = list(beats(seed))
-    followed(first, told[:at])
+    reported = list(beats(seed))
+    followed(first, reported[:at])
     tree, columns = through_a_file(first.state()), through_a_file(first.columns())
     first.close()
     second.restore(tree, columns, (at // (EPOCHS + 1), at % (EPOCHS + 1)))
-    followed(second, told[at:])
+    followed(second, reported[at:])
     second.close()
     assert written(sink) == undisturbed(seed)
     assert equal(second.state(), through_a_file(second.state()))
@@ -142,14 +142,14 @@ def equal(one, other):
 
 
 def test_a_run_that_goes_on_at_another_level_knows_no_gradients_of_the_epochs_before():
-    sink, told = MemorySink(), list(beats(7))
-    records: list[Any] = [beat[1] for beat in told[:EPOCHS]]
+    sink, reported = MemorySink(), list(beats(7))
+    records: list[Any] = [beat[1] for beat in reported[:EPOCHS]]
     for record in records[:2]:
         record["host_layer_norm"] = record["host_layer_norm"][:, :0]
     first, second = (reporter(sink, level=level) for level in ("normal", "debug"))
-    followed(first, told[:2])
+    followed(first, reported[:2])
     second.restore(through_a_file(first.state()), through_a_file(first.columns()), (0, 2))
-    followed(second, told[2 : EPOCHS + 1])
+    followed(second, reported[2 : EPOCHS + 1])
     first.close()
     second.close()
     derived = derive_events(sink.records[0], {"HostGradients"})

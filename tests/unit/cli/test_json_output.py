@@ -51,5 +51,5 @@ def test_rewards_have_every_rule_and_its_returns(capsys):
 def test_report_names_its_files(run, tmp_path, capsys):
     found = document_of(capsys, "report", str(run), "--out", str(tmp_path / "page"))
     assert found["page"] == str(tmp_path / "page" / "index.html")
-    assert str(tmp_path / "page" / "health.png") in found["pictures"]
+    assert str(tmp_path / "page" / "learning_curve.png") in found["pictures"]
     assert len(found["numbers"]) == len(found["pictures"])

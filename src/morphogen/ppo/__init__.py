@@ -8,7 +8,7 @@ For readers who ask "how is the policy trained?".  Entry points:
                         finite are skipped
     minibatch           gradient and step of a minibatch, the loop over all of them
     loss                the formula of PPO: clipped ratio, value, entropy
-    objective           the loss, or imitation in its place, with the predicted contribution and the
+    minibatch_loss      the loss, or imitation in its place, with the predicted contribution and the
                         metrics
     row_weights         rows over which the terms are means, on all processes
     coefficients        learning rate, entropy and value coefficients of a round

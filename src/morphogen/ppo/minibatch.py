@@ -20,7 +20,7 @@ from morphogen.ppo.coefficients import Coefficients
 from morphogen.ppo.exchange import ALONE, Exchange
 from morphogen.ppo.gradient_stats import global_norm, gradient_layer_health, head_norms
 from morphogen.ppo.metrics import EXTREMES, STEP_NAMES, Metrics, pack_metrics
-from morphogen.ppo.objective import minibatch_objective
+from morphogen.ppo.minibatch_loss import minibatch_objective
 from morphogen.state.loops import Repeat, repeat
 from morphogen.state.tree_ops import choose, constant_table, get_leaf, get_leaves
 

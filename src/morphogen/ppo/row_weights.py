@@ -18,7 +18,7 @@ class Weights(NamedTuple):
 
     @property
     def some(self) -> Tensor:
-        """Whether any row counts, bool in the shape of `total`."""
+        """Flag for any row that counts, bool in the shape of `total`."""
         return self.total > 0
 
 
@@ -36,8 +36,21 @@ class RowWeights(NamedTuple):
 
 
 def row_weights(rows: LeafMap, relevant: Tensor, exchange: Exchange = ALONE) -> RowWeights:
-    """Weigh the rows of a minibatch.  rows [T, B]; relevant bool [T, B, 8], heads that the action
-    uses.
+    """Weigh the rows of a minibatch.
+
+    Args:
+        rows: float32 leaves [T, B], 0 or 1: free and known; contribution_valid [T, B, S].
+        relevant: bool [T, B, 8], heads that the action uses.
+        exchange: with the processes that hold the other rows of the minibatch.
+
+    Example:
+        >>> import torch
+        >>> import morphogen as mg
+        >>> free, slots = torch.tensor([[1.0, 0.0]]), torch.zeros(1, 2, 3)
+        >>> rows = {"free": free, "known": torch.ones(1, 2), "contribution_valid": slots}
+        >>> over = mg.ppo.row_weights(rows, torch.ones(1, 2, 8).bool())
+        >>> over.free.total, over.known.total
+        (tensor(1.), tensor(2.))
     """
     free = rows["free"]
     heads = relevant.to(free.dtype) * free.unsqueeze(-1)

@@ -14,7 +14,7 @@ from morphogen.config.policy_spec import PpoSpec
 from morphogen.extras.torchrl.policy import FactoredDistribution
 from morphogen.policy import distribution as d
 from morphogen.ppo.coefficients import Coefficients
-from morphogen.ppo.objective import minibatch_objective
+from morphogen.ppo.minibatch_loss import minibatch_objective
 from morphogen.ppo.prepare import init_scale, prepare_rows
 
 ONES = torch.ones(8)

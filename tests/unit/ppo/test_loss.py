@@ -11,7 +11,7 @@ from morphogen.config.policy_spec import PpoSpec
 from morphogen.policy.policy import Evaluation
 from morphogen.ppo.coefficients import Coefficients
 from morphogen.ppo.loss import clipped_surrogate, log_ratios
-from morphogen.ppo.objective import kl_estimate, objective, ratio_metrics
+from morphogen.ppo.minibatch_loss import kl_estimate, objective, ratio_metrics
 from morphogen.ppo.row_weights import row_weights
 
 ONES = torch.ones(8)

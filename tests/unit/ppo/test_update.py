@@ -24,7 +24,7 @@ from morphogen.ppo.minibatch import (
     minibatch_step,
     start_state,
 )
-from morphogen.ppo.objective import minibatch_objective
+from morphogen.ppo.minibatch_loss import minibatch_objective
 from morphogen.ppo.prepare import (
     init_scale,
     prepare_rows,

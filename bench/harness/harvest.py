@@ -140,7 +140,7 @@ def run_study(
 
 
 def _arm_label(name: str) -> str:
-    """Short name of an arm: that of its file, or of its kind."""
+    """Short name of an arm: its file, or its kind."""
     kind, _, file = name.partition(":")
     if kind == "oracle":
         return kind
@@ -176,7 +176,7 @@ def load_runs(paths: Sequence[Path]) -> list[EvaluatedRun]:
 def read_results(
     path: Path, runs: Sequence[EvaluatedRun], *, keys: Sequence[str]
 ) -> dict[str, Any]:
-    """Results that runs are added to: those of `path`, whose evaluations played the same instances.
+    """Results that runs are added to: from `path`, whose evaluations played the same instances.
 
     Raises: ConfigError for a file without these keys, or with every setting that tells the
     instances apart; the number of rounds does not.
@@ -259,7 +259,7 @@ def _read_evaluation(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} cannot be used: {files.error_line(error)}") from None
     raise_all(
         [
-            f"{path} lacks {name}; want that of morphogen evaluate"
+            f"{path} lacks {name}; want the file of morphogen evaluate"
             for name in (*EVALUATION_FIELDS, "arms")
             if name not in found
         ]

@@ -4,7 +4,7 @@ Every env is one `nn.Module` with one optimiser, in loops over envs and slots.  
 is not imported, computes the same for all envs at once: `tests/unit/bench/test_minimal.py` holds an
 episode and an update of both equal, and benchmarks of training measure against `Env.learn`.
 
-Lifecycle and reward are those of the preset `digits_phases`.  Left out: other hosts, most
+Lifecycle and reward follow the preset `digits_regimes`.  Left out: other hosts, most
 blueprints, worlds that change, gates that ask for healthy gradients, the governor, which takes a
 diverged host back, most features, running scales of features and returns, the bonus for entropy,
 floors under probabilities, imitation, baselines from sibling envs, ranks and devices.
@@ -320,7 +320,7 @@ def score(op: Tensor, leaf: Tensor, legal: Tensor, action: Tensor | None = None)
     op, leaf: from the policy; legal: bool [T, B, 6, S], which forbids all other ops and slots.
     """
     scores, *choices = leaf.split(SIZES, -1)
-    scores = F.pad(scores.mT, (0, 0, 1, 0)).masked_fill(~legal, -1e9)  # those of WAIT are 0
+    scores = F.pad(scores.mT, (0, 0, 1, 0)).masked_fill(~legal, -1e9)  # WAIT has 0
     # An op is as good as its best slots, so their soft maximum raises it.
     op = (op + scores.logsumexp(-1) - legal.sum(-1).log()).masked_fill(~legal.any(-1), -1e9)
     t, b = torch.meshgrid(*map(torch.arange, op.shape[:2]), indexing="ij")

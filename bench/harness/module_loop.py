@@ -98,7 +98,7 @@ class ModuleLoop:
         ]
 
     def train(self, batches: Iterable[list[tuple[Tensor, Tensor]]] | None = None) -> None:
-        """All minibatches, those of the scene unless given, going on from where the call before
+        """All minibatches, by default of the scene, going on from where the call before
         stopped.
         """
         for batch in self.batches if batches is None else batches:

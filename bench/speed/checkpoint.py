@@ -28,7 +28,7 @@ EPOCHS = 8  # of an episode
 
 @torch.no_grad()
 def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure]:
-    """Wall time of a round with a save over that of one without, of a save, of a load; bytes per
+    """Wall time of a round with a save over one without, of a save, of a load; bytes per
     env.
     """
     with tempfile.TemporaryDirectory() as folder, ExitStack() as ends:

@@ -66,7 +66,7 @@ def capture_step(scene: BenchScene) -> CapturedStep:
 
 
 def graph_rows(bench: Bench, task: str, envs: int) -> list[Measure]:
-    """Speed of the replayed step over that of the same step launched kernel by kernel."""
+    """Speed of the replayed step over the same step launched kernel by kernel."""
     ours = build_scene(task, envs, "mixed", device=bench.device)
     progress = start_epoch(ours.state, ours.plan, net=ours.net)
     step = functools.partial(ours.minibatch_step, progress, ours.batches[0])

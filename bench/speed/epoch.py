@@ -92,7 +92,7 @@ def measures(bench: Bench, envs: int = 32) -> list[Measure]:
 
 
 def epoch_comparison(bench: Bench, task: str, envs: int) -> list[Measure]:
-    """Speed of an epoch of stacked training over that of the loop."""
+    """Speed of an epoch of stacked training over the loop."""
     name, ours = f"epoch_{SHORT_NAMES[task]}_e{envs}", build_epoch(task, envs, bench.device)
     layout = fastest_layout(bench, build_scene(task, min(envs, 4), "mixed", device=bench.device))
     bench.record_checksum(name, _check_same_hosts(task, envs, bench.device, layout))

@@ -2,7 +2,7 @@
 FILE]`.
 
 A launch is an operator that would start work on a GPU: views and empty tensors start none, a sort
-six, the gradient of a convolution three.  Python calls are those of one minibatch of one sample, C
+six, the gradient of a convolution three.  Python calls belong to one minibatch of one sample, C
 functions included.  Neither depends on the envs, on the samples or on the machine.
 """
 

@@ -57,7 +57,7 @@ def loop_comparison(
     minibatches: int | None = None,
     graph: bool = False,
 ) -> list[Measure]:
-    """Speed of an epoch of stacked training over that of the loop."""
+    """Speed of an epoch of stacked training over the loop."""
     form = "compiled" if graph else "eager"
     name = (
         f"train_{SHORT_NAMES[task]}_e{envs}_{form}"
@@ -117,7 +117,7 @@ def fastest_layout(bench: Bench, scene: BenchScene) -> str:
 def cost_per_env(
     bench: Bench, task: str, few: int, many: int, *, minibatches: int = 4
 ) -> list[Measure]:
-    """Cost per env of many envs, over that of few: 1 where cost is linear, less where stacking pays
+    """Cost per env of many envs, over few: 1 where cost is linear, less where stacking pays
     on.
     """
     scenes = {
@@ -132,7 +132,7 @@ def cost_per_env(
 
 
 def one_thread(bench: Bench, envs: int) -> list[Measure]:
-    """Speed over that of the loop where both have one thread."""
+    """Speed over the loop where both have one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

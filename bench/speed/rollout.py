@@ -5,7 +5,7 @@ Prints env-epochs per second and the share of control (all but training and vali
 number of envs, with mixed seeds in all slots and no actions, eager and, with `--compiled 1 32 512`,
 compiled, and draws them.
 
-`control_share` and `record_share` (a part of it, at level debug) are those of the first epochs of
+`control_share` and `record_share` (a part of it, at level debug) cover the first epochs of
 an episode under an untrained policy, where hosts are bare and training is cheapest.
 """
 

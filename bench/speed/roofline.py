@@ -1,6 +1,6 @@
 """Training step against the limits of the machine: `python -m bench.speed.roofline [--json FILE]`.
 
-Operations are those of matrix products and convolutions; bytes are the reads and writes of every
+Operations are matrix products and convolutions; bytes are the reads and writes of every
 operation of the step, views left out.  The peaks are a large matrix product and a large copy in the
 same process on the same threads.  The nearer limit is the one that allows the step the longer time;
 the share achieved is that time over the time it took.

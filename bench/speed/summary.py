@@ -35,7 +35,7 @@ README_ROWS = {  # rows of bench/README.md: measure, what it is, how a number is
         "{:.1f}",
     ),
     "train_digits_e32_none_eager": ("training, digits, no seeds, not compiled", "{:.1f}"),
-    "train_digits_e128_per_env": ("cost per env of 128 envs, over that of 32", "{:.2f}"),
+    "train_digits_e128_per_env": ("cost per env of 128 envs, over the cost of 32", "{:.2f}"),
     "train_cifar_e8_eager": ("training steps alone, cifar_baseline, 8 envs: the same", "{:.2f}"),
     "train_cifar_e32_eager": ("the same, 32 envs", "{:.2f}"),
     "train_cifar_e32_compiled": ("the same, compiled", "{:.2f}"),
@@ -50,10 +50,10 @@ README_ROWS = {  # rows of bench/README.md: measure, what it is, how a number is
     "ceiling_tokens_e32": ("the same, 32 envs", "{:.2f}"),
     "ceiling_cifar": ("8 envs again, were all but its convolutions for nothing", "{:.2f}"),
     "validate_8_over_1": (
-        "validation of all 8 coalitions of three seeds, over that of one",
+        "validation of all 8 coalitions of three seeds, over one",
         "{:.2f}",
     ),
-    "empty_slots": ("epoch of hosts with empty slots, over that of hosts without slots", "{:.3f}"),
+    "empty_slots": ("epoch of hosts with empty slots, over hosts without slots", "{:.3f}"),
     "control_share": ("share of control and bookkeeping in an epoch, digits, 32 envs", "{:.3f}"),
     "record_share": ("share of the record and its events in it", "{:.4f}"),
     "telemetry_normal": (

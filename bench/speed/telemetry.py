@@ -24,7 +24,7 @@ EPOCHS = 8  # of an episode: hosts that grow for as long, and one update of the 
 
 @torch.no_grad()
 def measures(bench: Bench, envs: int = 32, epochs: int = EPOCHS) -> list[Measure]:
-    """Wall time of a round at a level, over that of the same round without telemetry."""
+    """Wall time of a round at a level, over the same round without telemetry."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as ends:
         own = {
             level: _build_scheduler(bench, level, envs, epochs, Path(folder))

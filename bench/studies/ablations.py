@@ -4,7 +4,7 @@
 The first run sets the base.  Other runs are grouped by the settings in which they differ from it,
 at least two of each, and judged on the same held-out instances.  A change counts as better or worse
 only where both intervals of its
-difference leave out 0: that over instances, and that of Welch over training seeds.  `--add` holds
+difference leave out 0: over instances, and Welch's over training seeds.  `--add` holds
 further runs against the unchanged ones of the JSON file, if those are of a preset.  `--table`
 prints the table of bench/README.md out of the JSON file, after reading the runs if any are named.
 """
@@ -85,7 +85,7 @@ def _common_values(runs: Sequence[EvaluatedRun]) -> Row:
 def add_runs(kept: Row, runs: Sequence[EvaluatedRun]) -> Row:
     """Results with further runs, of changes that they hold or of others.
 
-    Raises: ConfigError where the unchanged runs are not those of a preset, which the settings of
+    Raises: ConfigError where the unchanged runs are not a preset's, which the settings of
     runs are held against; where no arm played in both, or one ended in other values, as on another
     kind of processor.
     """
@@ -106,7 +106,7 @@ def add_runs(kept: Row, runs: Sequence[EvaluatedRun]) -> Row:
 
 
 def group_runs(runs: Sequence[EvaluatedRun], base: RunSpec) -> Groups:
-    """Runs by the settings in which they differ from those of the base."""
+    """Runs by the settings in which they differ from the base."""
     groups: Groups = {}
     for run in runs:
         arm, key = (

@@ -113,7 +113,7 @@ def main() -> None:
     )
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--rounds", type=int, help="instead of those of the preset")
+    parser.add_argument("--rounds", type=int, help="instead of the preset's")
     parser.add_argument("--json", type=Path, default=RESULTS)
     parser.add_argument("--rank-of", choices=REDUCTIONS, help=argparse.SUPPRESS)
     given = parser.parse_args()

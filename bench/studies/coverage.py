@@ -68,7 +68,7 @@ def build_populations() -> dict[str, Draw]:
 
 
 def build_differences() -> dict[str, Draw]:
-    """Paired differences: no difference, a small one, many ties, and those of the saved run."""
+    """Paired differences: no difference, a small one, many ties, and the saved run."""
     own = load_saved()[TRAINED_ARM]
     return {
         "A against A": lambda dice, shape: dice.normal(size=shape) - dice.normal(size=shape),

@@ -3,7 +3,7 @@
 
 Every schedule that grows one seed from the first epoch on, or no seed, plays the same training
 instances in two worlds. A price changes nothing in an episode, so the accuracies give the values
-under any range of prices: that of the host alone, the best fixed schedule, and the best one of each
+under any range of prices: the host alone, the best fixed schedule, and the best one of each
 instance, picked in one world and judged in the other.  Held-out instances are not looked at.
 
 Beside them: the accuracy of a host of twice the width that grows nothing, and of always giving the

@@ -88,7 +88,7 @@ def build_results(runs: Sequence[EvaluatedRun]) -> Row:
 
 
 def run_base(run: EvaluatedRun) -> Row:
-    """The settings of a run that are not those of its preset: path -> what that has, and what the
+    """The settings of a run that differ from its preset: path -> what that has, and what the
     run has.
     """
     return settings_diff(preset_settings(run.spec.preset), learning_settings(run.spec))
@@ -97,7 +97,7 @@ def run_base(run: EvaluatedRun) -> Row:
 def add_arms(kept: Row, runs: Sequence[EvaluatedRun]) -> Row:
     """Results with the arms that played beside further runs, and that are not of a run.
 
-    Raises: ConfigError where a run has other settings than those of the results, but for its
+    Raises: ConfigError where a run has other settings than the results, but for its
     rounds; no arm in common with them; or another value of it.
     """
     base, other = kept["base"], run_base(runs[0])

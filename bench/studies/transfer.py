@@ -4,7 +4,7 @@ RUN... --reactive FILE`.
 The trained policies play held-out instances, greedily: as they were trained, with their memory
 cleared after every epoch, and in worlds with other regimes, prices, lengths of an episode and
 hosts.  Beside them play never growing and the best rules, in the file of `morphogen tune --family
-reactive`; these too are those of the worlds of training.
+reactive`; these too come from the worlds of training.
 """
 
 import argparse
@@ -33,12 +33,12 @@ from morphogen.evaluation.play import play_arm
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
 
 FILE = Path(__file__).parents[1] / "results" / "transfer.json"
-PRESET, SEED = "digits_regimes", 0  # the seed is that of the resamples
+PRESET, SEED = "digits_regimes", 0  # seed of the resamples
 IMPAIRED = replace(
     TASKS[PRESET], name="digits_regimes_impaired", host=TASKS["digits_impaired"].host
 )
 TRAINED, CLEARED = "as trained", "memory cleared every epoch"
-CONDITIONS: dict[str, dict[str, Any]] = {  # settings that differ from those of training
+CONDITIONS: dict[str, dict[str, Any]] = {  # settings that differ from training
     TRAINED: {},
     "regimes that end sooner": {"regime": {"hazard": 0.5, "least": 12}},
     "regimes that end later": {"regime": {"hazard": 0.05}},

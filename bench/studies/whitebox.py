@@ -49,7 +49,7 @@ def main() -> None:
     )
     parser.add_argument("--preset", choices=PRESETS, default=PRESETS[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
-    parser.add_argument("--rounds", type=int, help="instead of those of the preset")
+    parser.add_argument("--rounds", type=int, help="instead of the preset's")
     parser.add_argument("--json", type=Path, help="default: bench/results/PRESET.json")
     given = parser.parse_args()
     file = given.json or RESULTS / f"{given.preset}.json"

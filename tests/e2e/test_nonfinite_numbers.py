@@ -89,7 +89,7 @@ def alike(found, wanted):
 
 
 def contained(calm, sick, env):
-    """The other envs are those of the run without the fault, and the round that follows is sound.
+    """The other envs equal the run without the fault, and the round that follows is sound.
 
     Up to the rounding of gates: torch computes a sigmoid by vectors and the rest of a tensor number
     by number, which differ in the last bit, so that it matters how many gates there are.

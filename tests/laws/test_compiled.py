@@ -257,7 +257,7 @@ BUILT_IN = [
     name
     for registry in (POLICIES, LEARNERS)
     for name in registry.builtin()
-    if registry.origin(name) == "own"  # those of extras have tests of their own
+    if registry.origin(name) == "own"  # extras have tests of their own
 ]
 
 

@@ -95,7 +95,7 @@ def test_a_registered_rule_is_known_to_configs_and_built_like_any_other():
         (
             "delta",
             rule_from_function(thrift),
-            "reward rule delta: .* got that of a reward rule of own",
+            "reward rule delta: .* got the name of a reward rule of own",
         ),
         (
             "",

@@ -1,4 +1,4 @@
-"""The public names: those of `morphogen`, and of the packages that a user composes from."""
+"""The public names of `morphogen`, and of the packages that a user composes from."""
 
 import importlib
 import inspect

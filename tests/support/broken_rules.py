@@ -59,7 +59,7 @@ def for_trying(inputs):
 
 
 def in_single(inputs):
-    """Pays in another dtype than that of its inputs: the rule passes on what it was given."""
+    """Pays in another dtype than its inputs have: the rule passes on what it was given."""
     return {"paid": gain(inputs)["paid"].float()}
 
 

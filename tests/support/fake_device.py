@@ -232,7 +232,7 @@ def rehearse(play: Callable[[Setup], Any], spec: RunSpec) -> Rehearsal:
     Args:
         play: function of a setup; it may run, evaluate, save and resume, and may not read files of
         the run back.
-        spec: resolved or not, for a CPU; its precision is that of the device, float16 too, and not
+        spec: resolved or not, for a CPU; it has the precision of the device, float16 too, and not
         `auto`.
 
     Returns: faults, crossings and operators; an exception of the second play is the last fault.

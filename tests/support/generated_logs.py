@@ -62,7 +62,7 @@ def spec_of(rounds, envs, epochs):
 
 
 def events(rounds=3, envs=4, epochs=12, *, seed=0, ended=True) -> Events:
-    """All events of a run at level debug, those of the last round included only where it ended."""
+    """All events of a run at level debug, the last round included only where it ended."""
     dice = random.Random(seed)
     found = [Envelope(started(spec_of(rounds, envs, epochs))), *_plays(0)]
     for round in range(rounds):
@@ -243,7 +243,7 @@ def _moves(one, env, envs, when) -> Events:
 
 
 def _born(one, slot, epoch):
-    """The blueprint of the seed that was germinated there: that of the next move, or of what is
+    """The blueprint of the seed that was germinated there: as in the next move, or of what is
     there at the end.
     """
     later = [

@@ -305,7 +305,7 @@ def _bits(tensor: Tensor) -> Tensor:
 
 
 def _compare_calls(title: str, call: _Call, now: _Call) -> None:
-    """Compare an operator of the graph with that of a later pass.  Raises ReplayFault."""
+    """Compare an operator of the graph with a later pass.  Raises ReplayFault."""
     if call.operator is not now.operator or call.structure != now.structure:
         raise ReplayFault(f"{title} is {now.operator} in this pass: the graph has other operators")
     for old, new in zip(call.arguments, now.arguments, strict=True):

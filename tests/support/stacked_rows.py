@@ -45,7 +45,7 @@ def both_ways(function, arguments, weights=None):
 
 
 def check_rows(function: Callable, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Hold results and gradients of every part of a stack to those of the stack.
+    """Hold results and gradients of every part of a stack to the ones of the stack.
 
     shapes: of the arguments; the axis of the networks is the one of the size STACK.
     """

@@ -1,10 +1,10 @@
-"""The stream test: whatever happens to the standard streams of a command, its result is that of an
-undisturbed one.
+"""The stream test: whatever happens to the standard streams of a command, it has the result of
+an undisturbed one.
 
     python tests/tools/lose_streams.py [--json FILE] [--folder DIR]
 
 Each command runs with each of stdin, stdout and stderr closed, full, broken in the middle and slow,
-on a copy of the same run; then its files are compared with those of the command that was left
+on a copy of the same run; then its files are compared with the files of the command that was left
 alone.
 """
 

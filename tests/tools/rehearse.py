@@ -18,7 +18,7 @@ from support.small_runs import cifar_files
 
 
 def main() -> int:
-    """Rehearse all cases, or those of some tasks."""
+    """Rehearse all cases, or only some tasks."""
     torch.set_num_threads(1)
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:

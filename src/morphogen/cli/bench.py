@@ -45,7 +45,7 @@ PARSER = {
     "rate, where the time goes, the time of compiling and the peak of memory. The first round is "
     "a warm-up and is reported separately. No run directory is written.",
     "usage": "morphogen bench [ppo|heuristic] [flags]",
-    "epilog": f"""Settings are those of `morphogen train`; {ROUNDS} rounds unless --rounds or --set
+    "epilog": f"""Settings are as in `morphogen train`; {ROUNDS} rounds unless --rounds or --set
 says otherwise.
 
 examples:

@@ -55,11 +55,11 @@ def run(args: Namespace) -> None:
             }
             for row in settings
         ]
-        process.print_tables([(f"{len(rows)} settings; value: that of `{source}`", rows)])
+        process.print_tables([(f"{len(rows)} settings; value: as in `{source}`", rows)])
 
 
 def find_settings(name: str) -> list[Setting]:
-    """Return the settings of a name: one, those of a group, or all for "".  Raises ConfigError for
+    """Return the settings of a name: one, all of a group, or all for "".  Raises ConfigError for
     an unknown name.
     """
     settings = list(list_settings())

@@ -17,7 +17,7 @@ from morphogen.vocab.text import escape_text
 
 PARSER = {
     "help": "list the tasks, what each asks, and whether its data is there",
-    "description": "List the tasks and data sets, those of installed packages included: the "
+    "description": "List the tasks and data sets, installed packages included: the "
     "question that a task asks, the files that it needs, the folder in which they are looked "
     "for, and whether they are there and sound. Files are read and checked as a run does. "
     "Nothing is downloaded.",

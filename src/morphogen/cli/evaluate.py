@@ -13,7 +13,7 @@ from morphogen.log import run_directory
 PARSER = {
     "help": "play a trained policy against others on the same held-out instances",
     "description": "Play held-out instances with the policy of a run and with others, each of "
-    "them the same worlds: value (that of the task: delivered or anytime) with 95 % intervals, "
+    "them the same worlds: value (delivered or anytime, as the task says) with 95 % intervals, "
     "sizes and costs, paired differences. Prints a table and writes evaluation.json in the run "
     "directory, of which `morphogen report` draws two pictures.",
     "epilog": f"arms: {', '.join(POLICIES.builtin())}, {SCHEDULE_FILE}FILE and reactive:FILE for "
@@ -46,7 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     split = "data split for the accuracy (default %(default)s)"
     parser.add_argument("--split", choices=SPLITS, default=SPLITS[0], help=split)
     parser.add_argument(
-        "--seed", metavar="N", help="of the held-out instances (default: that of the run)"
+        "--seed", metavar="N", help="of the held-out instances (default: the run's)"
     )
     find_launcher().add_flag(parser)
     parser.add_argument(

@@ -14,7 +14,7 @@ from morphogen.log import run_directory
 
 PARSER = {
     "help": "resume a run that was stopped or killed, or add rounds",
-    "description": "Resume a run from its newest valid checkpoint. The result is that of a run "
+    "description": "Resume a run from its newest valid checkpoint. It ends like a run "
     "without interruption: hosts, policy, metrics and events are the same to the bit, on the "
     "same machine with the same number of threads and the same versions. Settings that cannot "
     "change in between are refused.",

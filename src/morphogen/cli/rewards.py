@@ -15,7 +15,7 @@ from morphogen.log.events import tidy
 RULES_PER_TABLE = 6
 PARSER = {
     "help": "list the reward rules and compare what they pay",
-    "description": "List the reward rules, those of installed packages included, and print what "
+    "description": "List the reward rules, installed packages included, and print what "
     "each of them pays scripted policies on synthetic learning curves.",
 }
 

@@ -138,7 +138,7 @@ class Names(Constraint):
     among: Collection[str] | None = None
     least: int = 0
     most: int | None = None
-    ranked: bool = False  # the order is that of preference
+    ranked: bool = False  # in the order of preference
 
     @property
     def expected(self) -> str:

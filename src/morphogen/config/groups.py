@@ -88,8 +88,7 @@ class DataSpec(Spec):
     )
     val_samples: Annotated[Count | Literal["task"] | None, Null("all")] = option(
         default="task",
-        text="validation samples per epoch: a number, task = that of the task, at most all, null "
-        "= all",
+        text="validation samples per epoch: a number, task = as the task, at most all, null = all",
     )
     augment: bool = option(
         default=True, flag=("--no-augment", "", TASK), text="train on the images as they are"
@@ -190,7 +189,7 @@ class LifecycleSpec(Spec):
     )
     min_gradient_ratio: NonNegative = option(
         default=0.1,
-        text="gradient norm over that of the host for gate BLEND, unless gates are permissive",
+        text="gradient norm over the host's for gate BLEND, unless gates are permissive",
     )
     min_gradient_health: Share = option(
         default=0.7,

@@ -1,4 +1,4 @@
-"""Instances: parameters that vary between the envs of a task, and those of them that a policy
+"""Instances: parameters that vary between the envs of a task, and the ones that a policy
 observes.
 """
 

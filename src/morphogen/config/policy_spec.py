@@ -92,7 +92,7 @@ class PolicySpec(Spec):
 
     network: Annotated[str, OneOf(NETWORKS)] = option(
         default="lstm",
-        text="network of a trained policy; the settings below are those of lstm, but for floor",
+        text="network of a trained policy; the settings below belong to lstm, but for floor",
     )
     hidden: Annotated[int, Field(ge=8, le=4_096)] = option(
         default=128, text="width of the memory and the layers of the policy"
@@ -149,7 +149,7 @@ class PpoSpec(Spec):
     )
     lr_anneal_rounds: Natural = option(default=0, text="rounds until lr_end is reached")
     ratio: Literal["head", "joint"] = option(
-        default="head", text="clip the probability ratio of each head, or that of the whole action"
+        default="head", text="clip the probability ratio of each head, or of the action"
     )
     clip: PositiveShare = option(default=0.2, text="clip range of the probability ratio")
     target_kl: Annotated[Positive | None, Null("no stop")] = option(

@@ -34,7 +34,7 @@ def list_settings(kind: Any = RunSpec, above: str = "") -> Iterator[Setting]:
         extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
         flag = str(extra.get("flag", ""))
         meaning = info.description or f"{_first_clause(kind)}: {name}"
-        # the text is that of the flag
+        # the flag has the text
         meaning = f"false: {meaning}" if flag.startswith("--no-") else meaning
         default = info.default if issubclass(kind, Spec) else kind._field_defaults[name]
         yield Setting(path, meaning, describe(inner, info.metadata), default, flag)

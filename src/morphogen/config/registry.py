@@ -104,7 +104,7 @@ class Registries(Collection[str]):
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Parts of one kind by name: first those of the core, then those of this program, then those of
+    """Parts of one kind by name: first of the core, then of this program, then of
     packages.
 
     Indexing imports the part.  Raises: KeyError for an unknown name, ConfigError for a part that
@@ -171,7 +171,7 @@ class Registry(Mapping[str, T], Generic[T]):
                 f"{self.kind} {name}: expected {self._expected}, got {show_part(part)}"
             )
         if name in self and name not in self._registered:
-            got = f"that of a {self.kind} of {self.origin(name)}"
+            got = f"the name of a {self.kind} of {self.origin(name)}"
             raise ConfigError(f"{self.kind} {name}: expected a new name, got {got}")
         self._registered[name] = part
 

@@ -296,7 +296,7 @@ def find_host(spec: RunSpec) -> Host:
 
 
 def blueprint_kinds(spec: RunSpec) -> tuple[str, ...]:
-    """Return the name of every blueprint code in a run: those of the host, then those named in the
+    """Return the name of every blueprint code in a run: first of the host, then of the
     spec.
     """
     host = find_host(spec)
@@ -328,7 +328,7 @@ def instance_ranges(spec: RunSpec) -> InstanceSpec:
 
 
 def pick_slots(spec: RunSpec) -> tuple[SlotSpec, ...]:
-    """Return the enabled slots, in slot order: those of the spec, of the task, or all of a host
+    """Return the enabled slots, in slot order: as in the spec, as in the task, or all of a host
     that is named.
     """
     host = find_host(spec)

@@ -127,7 +127,7 @@ class AnomalyLimits(NamedTuple):
     ] = 10.0
     return_gap: Annotated[
         NonNegative,
-        Field(description="deviations between the returns of the rewards and those of the learner"),
+        Field(description="deviations between the returns of the rewards and of the learner"),
     ] = 0.5
     return_rounds: Annotated[
         NonNegative, Field(description="rounds in a row with such a gap that are an alarm")
@@ -186,16 +186,16 @@ class WandbSpec(Spec):
         flag=("--wandb-project", "NAME", OUTPUT),
         text="project (default $WANDB_PROJECT, else morphogen)",
     )
-    entity: Annotated[Name | None, Null("that of the account")] = option(
+    entity: Annotated[Name | None, Null("the account's")] = option(
         default=None, flag=("--wandb-entity", "NAME", OUTPUT), text="team or user"
     )
     group: Annotated[Name | None, Null("none")] = option(
         default=None, flag=("--wandb-group", "NAME", OUTPUT), text="group of runs"
     )
-    name: Annotated[Name | None, Null("$WANDB_NAME, else that of the run directory")] = option(
+    name: Annotated[Name | None, Null("$WANDB_NAME, else the run directory's")] = option(
         default=None,
         flag=("--wandb-name", "NAME", OUTPUT),
-        text="name (default $WANDB_NAME, else that of the run directory)",
+        text="name (default $WANDB_NAME, else the run directory's)",
     )
     tags: Annotated[tuple[str, ...], Names()] = option(
         default=(), flag=("--wandb-tags", "TAG", OUTPUT), text="tags of the run"

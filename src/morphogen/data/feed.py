@@ -266,7 +266,7 @@ def _row_gather(rows: Tensor, index: Tensor) -> Tensor:
 class StreamedFeed(Feed):
     """Training batches of one vector env, through `data.prefetch + 1` staging buffers.
 
-    An epoch is read piece by piece (`env.pieces`): all minibatches of the first envs, then those of
+    An epoch is read piece by piece (`env.pieces`): all minibatches of the first envs, then all of
     the next ones.
     """
 

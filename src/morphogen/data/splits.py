@@ -29,7 +29,7 @@ from morphogen.state import rng
 from morphogen.vocab.purpose import Purpose
 from morphogen.vocab.text import short_repr
 
-# images read at once where all are: the memory that this takes is that of any streamed data
+# images read at once where all are: this takes the memory of any streamed data
 CHUNK = 512
 
 

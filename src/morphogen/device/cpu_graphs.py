@@ -287,7 +287,7 @@ class _Tape(TorchDispatchMode):
         if block is None:
             return node.detach()
         block.last = len(self._calls)
-        # its address does not tell: that of an empty view is 0
+        # its address does not tell: the address of an empty view is 0
         offset = int(node.storage_offset()) * node.itemsize
         return _Place(block, offset, node.dtype, node.shape, node.stride())
 

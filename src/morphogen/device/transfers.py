@@ -89,7 +89,7 @@ class BufferLayout:
     def of(
         cls, leaves: Mapping[str, Tensor], stored: Mapping[str, torch.dtype] = NO_DTYPES
     ) -> "BufferLayout":
-        """Lay out leaves by name, in their dtypes or those of `stored`."""
+        """Lay out leaves by name, in their dtypes or the dtypes of `stored`."""
         rows = [(name, stored.get(name, leaf.dtype), leaf.shape) for name, leaf in leaves.items()]
         return _buffer_layout(tuple(rows))
 

@@ -74,7 +74,7 @@ class Epoch(NamedTuple):
 
     @property
     def hidden(self) -> TensorDict:
-        """Memory of the policy after its choice, [E]; `reset_hidden` returns that of the next
+        """Memory of the policy after its choice, [E]; `reset_hidden` returns the memory of the next
         epoch.
         """
         return self.choice.hidden

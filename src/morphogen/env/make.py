@@ -73,8 +73,8 @@ def make(
 
     Args:
         task: a task or its name, or a RunSpec.
-        envs, seed: number of envs and seed of all their random numbers; None: those of the RunSpec.
-        device: `auto`, `cpu`, `cuda` or `cuda:N`; None: that of the RunSpec.
+        envs, seed: number of envs and seed of all their random numbers; None: as in the RunSpec.
+        device: `auto`, `cpu`, `cuda` or `cuda:N`; None: as in the RunSpec.
         first: number of the first env; env `n` is the same env in every environment of a seed.
         keys: int64 [E, 3], keys of the envs in place of `envs`, `seed` and `first`.
         instances: the stream that tasks are drawn from: `train`, where prices warm up over the

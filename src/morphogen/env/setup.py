@@ -96,8 +96,8 @@ def resolve_device(name: str, place: int = 0) -> torch.device:
     """Return the device behind `auto`, `cpu`, `cuda` or `cuda:N`.  Raises DeviceError for a missing
     device.
 
-    place: of this process among those of a run on this machine; `auto` and `cuda` give each its own
-    device.
+    place: of this process among the processes of a run on this machine; `auto` and `cuda` give
+    each its own device.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -115,7 +115,7 @@ def resolve_device(name: str, place: int = 0) -> torch.device:
 def own_device(spec: EngineSpec, place: int) -> torch.device:
     """Return the device of a process; of several devices each process on a machine has one.
 
-    place: of the process among those of a run on this machine.
+    place: of the process among the processes of a run on this machine.
     """
     return resolve_device(spec.devices[place % len(spec.devices)], place)
 

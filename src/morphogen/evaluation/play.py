@@ -30,7 +30,7 @@ from morphogen.vocab.objective import DELIVERED, OBJECTIVES
 from morphogen.vocab.plain import read_count
 
 Array = np.ndarray[Any, Any]
-SHARE_TITLE = "share of the optimal return: mean value over that of the best possible policy"
+SHARE_TITLE = "share of the optimal return: mean value over the value of the best possible policy"
 PLAY_METRICS = ("network_value", "committed_accuracy", "params_ratio", "success_share", "stability")
 
 
@@ -95,8 +95,8 @@ class ArmResult:
         )
 
     def table_row(self, reference: "ArmResult", *, seed: int) -> dict[str, object]:
-        """The numbers as a row of the closing table, beside those of the run's own policy on the
-        same instances.
+        """Numbers as a row of the closing table, next to the run's own policy on the same
+        instances.
         """
         _, low, high = interval(self.network_value, seed=seed)
         behind, least, most = interval(reference.network_value - self.network_value, seed=seed)

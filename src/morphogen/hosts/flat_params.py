@@ -23,7 +23,7 @@ def split_leaves(buffer: Tensor, like: Mapping[str, Tensor]) -> ParamTree:
 
 
 def copy_leaves(buffer: Tensor, like: Mapping[str, Tensor]) -> ParamTree:
-    """Return leaves like those of `split_leaves`, each in memory of its own, aligned like any
+    """Return leaves like `split_leaves`, each in memory of its own, aligned like any
     tensor.
     """
     parts = cast(Any, torch).split_with_sizes_copy(buffer, [leaf.numel() for leaf in like.values()])

@@ -35,7 +35,7 @@ class SlotSeeds(NamedTuple):
 def forward(
     inputs: Tensor, rows: HostRows, used: Tensor, slot_seeds: SlotSeeds, *, net: Net
 ) -> Tensor:
-    """Return the logits of every row; those of unused classes are -1e4.
+    """Return the logits of every row; unused classes have -1e4.
 
     Shapes: inputs [E, B, *shape], or [B, *shape] shared by all rows; used bool [E, classes], class
     in use -> [R, B, classes], or [R, B, n, classes] of a sequence, in the dtype of the leaves; R =
@@ -111,7 +111,7 @@ def _apply_slot(
     gates = None
     if plan.gates:
         gates = gate_openness(params.gates, inputs[-1], causal=net.host.causal), index.gates
-    # the last input is that of gates
+    # the last input belongs to gates
     x = {codes[0]: block for codes, block in zip(groups, inputs, strict=False)}
     deltas = seed_deltas(parts, x, net.modules)
     return blend(

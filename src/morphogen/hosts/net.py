@@ -128,7 +128,7 @@ class Net:
             object.__setattr__(self, name, value)
 
     def layouts(self, s: int, codes: tuple[Blueprint, ...]) -> tuple[ParamLayout, ...]:
-        """Return the layouts of blueprints in slot s, then that of the gate."""
+        """Return the layouts of blueprints in slot s, then of the gate."""
         return (*[self.seed_layouts[s][code] for code in codes], self.gate_layouts[s])
 
     def macs(self) -> dict[str, Any]:

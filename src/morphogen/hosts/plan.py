@@ -83,7 +83,7 @@ class SlotPlan:
 
     @property
     def multiplied_spans(self) -> tuple[tuple[int, int], ...]:
-        """First and last + 1 of the rows under MULTIPLY, among those of all groups."""
+        """First and last + 1 of the rows under MULTIPLY, among the rows of all groups."""
         ends = itertools.accumulate(group.size for group in self.groups)
         pairs = zip(ends, self.groups, strict=True)
         return tuple((end - group.multiplied, end) for end, group in pairs if group.multiplied)

@@ -25,7 +25,7 @@ class Precision:
     """
 
     dtype: torch.dtype | None = None
-    """Of features; None: that of the parameters."""
+    """Dtype of features; None: the dtype of the parameters."""
     scaled: bool = False
     """Losses are multiplied by `state.scaling` for the backward pass (`rules.loss_scale`)."""
 

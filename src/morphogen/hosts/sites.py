@@ -113,7 +113,7 @@ def training_indices(slots: Slots, plan: Plan, *, net: Net) -> tuple[SlotIndex |
 def validation_indices(
     slots: Slots, tree: CoalitionTree, plan: Plan, *, net: Net
 ) -> tuple[SlotIndex | None, ...]:
-    """Index lists of a validation pass, per slot; None where nothing runs.  Rows are those of the
+    """Index lists of a validation pass, per slot; None where nothing runs.  Rows belong to the
     tree.
     """
     if not any(slot_plan.groups for slot_plan in plan.evaluate):
@@ -171,7 +171,7 @@ def gather_params(
 
 
 def slot_layouts(plan: SlotPlan, s: int, *, net: Net) -> tuple[ParamLayout, ...]:
-    """Layout of the seeds of every group in slot s, then that of the gates."""
+    """Layout of the seeds of every group in slot s, then of the gates."""
     return net.layouts(s, tuple([group.blueprint for group in plan.groups]))
 
 

@@ -109,8 +109,8 @@ def blend(
     gates: openness float [B, G], per sample, or [B, n, G], per place, and its index; None: all are
     open.
     Promise: a silent row does not change, for any delta.  The gradient of an added delta is 1 in
-    training, else alpha times gate; that of the features is 1, and `1 + a tanh(d)` where a row that
-    is not silent multiplies.
+    training, else alpha times gate; the factor of the features is 1, and `1 + a tanh(d)`
+    where a row that is not silent multiplies.
     """
     if pooled and form_of("blend_and_pool", features) is not Form.KERNEL:
         return max_pool2d(blend(features, deltas, seeds, multiplied=multiplied, gates=gates))

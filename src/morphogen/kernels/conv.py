@@ -169,7 +169,7 @@ def _is_depthwise(x: Tensor, weight: Tensor) -> bool:
 
 
 def _repeat_row(x: Tensor) -> Tensor:
-    """Return the activations of one network as those of two.  [B, H, W, 1, C] -> [B, H, W, 2,
+    """Return the activations of one network as activations of two.  [B, H, W, 1, C] -> [B, H, W, 2,
     C].
     """
     return torch.cat((x, x), -2)

@@ -4,7 +4,7 @@ not.
 On a CPU torch computes the logistic function and its relatives by vectors, and what is left over at
 the end of a tensor, or of the part of a thread, one by one in another way: the last network of a
 stack would differ from the others. Without kernels, where other layers depend on the stack too,
-they are those of torch.
+torch computes them.
 """
 
 from collections.abc import Callable

@@ -60,7 +60,7 @@ def apply_function(function: type[AutogradFunction], *args: Any) -> Any:
 
 
 def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype of sums over features: that of the features, at least float32."""
+    """Return the dtype of sums over features: their dtype, at least float32."""
     return dtype if dtype.itemsize >= torch.float32.itemsize else torch.float32
 
 

@@ -133,7 +133,7 @@ class Envelope:
     """An event and its coordinates; None where a coordinate does not apply.  `round` and `epoch`
     count from 0 here.
 
-    `severity`: by default that of the kind.
+    `severity`: by default the severity of the kind.
     """
 
     data: Event

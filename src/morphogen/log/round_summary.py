@@ -175,7 +175,7 @@ def normaliser_scale(metrics: Metrics) -> Scale | None:
 
 
 def scale_drift(now: Scale | None, first: Scale | None) -> float | None:
-    """Drift of the scale since the first round: mean distance of the means plus that of the
+    """Drift of the scale since the first round: mean distance of the means, plus of the
     deviations.
     """
     if now is None:
@@ -217,7 +217,7 @@ def running_value(rows: Array, objective: str) -> Array:
     """Value of an episode up to each epoch, by the objective of the task.
 
     Shapes: rows float [T, ...], `StepScore.network_value` of the epochs -> [T, ...]; the last row
-    is that of the whole.
+    is its value at the end.
     """
     if objective == DELIVERED:
         return rows
@@ -228,7 +228,7 @@ def running_value(rows: Array, objective: str) -> Array:
 def episode_ends(columns: Columns, history: Columns, facts: RunFacts) -> dict[str, Array]:
     """Results of the episodes, arrays [E, ...]; sums are float64.
 
-    After a rollback in the last epoch, accuracies and rewards are those of the restored state.
+    After a rollback in the last epoch, accuracies and rewards belong to the restored state.
     """
     last = {name: column[-1] for name, column in columns.items()}
     fossil = last["stage"] == Stage.FOSSILIZED

@@ -86,8 +86,8 @@ def read_run(path: Path) -> RunLog:
 
 
 def _read_config(run: Path) -> Row:
-    """The config of a run of this or an earlier version: its settings are not checked as those of a
-    new run.
+    """The config of a run of this or an earlier version: its settings are not checked, unlike a new
+    run's.
     """
     path = run / run_directory.CONFIG
     config = _read_object(path, CONFIG_TYPES)

@@ -91,7 +91,7 @@ class BlueprintTally:
 
 
 def round_tallies(record: RoundRecord) -> dict[str, BlueprintTally]:
-    """Return the tallies of blueprints from the record of a round: those of its events."""
+    """Return the tallies of blueprints from the record of a round, as in its events."""
     columns = record.columns
     memory = history_before(slot_history(record.columns))
     names = record.facts.blueprints

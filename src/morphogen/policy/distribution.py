@@ -25,7 +25,7 @@ ROWS: tuple[tuple[Head, Op], ...] = tuple(
 WIDTH = max(SIZES[head] for head in VALUE_HEADS)
 LOGITS = sum(SIZES[head] for head, _ in ROWS)  # 48 value logits per slot
 SCORES = len(Op) - 1  # one score per slot and op, except WAIT
-# 38 lanes of noise before those of the slots
+# 38 lanes of noise before the lanes of the slots
 LANES = sum(SIZES[head] for head in Head if head is not Head.SLOT)
 FULL_TARGET_OUTPUTS = tuple(  # outputs of the layer behind the tables for "alpha target FULL"
     SCORES + sum(SIZES[head] for head, _ in ROWS[:i]) + int(AlphaTarget.FULL)

@@ -71,7 +71,7 @@ class HeuristicPolicy(ParameterFree):
     counts: tuple[tuple[int, ...], ...]
     """[S][13] parameters of every blueprint in every slot."""
     param_budget: int
-    """Parameters whose price is that of the instance."""
+    """Parameters that have the price of the instance."""
     episode_length: int
     """Epochs."""
     spec: HeuristicSpec = HeuristicSpec()  # noqa: RUF009 (frozen)

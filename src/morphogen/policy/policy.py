@@ -259,7 +259,7 @@ def _network_params(params: TensorDict) -> tuple[ControllerParams, Tensor]:
 
 
 def get_branch(tree: Any, name: str) -> TensorDict:
-    """Return the branch of this name; type checkers know the result, unlike that of
+    """Return the branch of this name; type checkers know the result, unlike the result of
     `tree[name]`.
     """
     return tree[name]

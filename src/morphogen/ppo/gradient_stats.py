@@ -29,7 +29,7 @@ def head_norms(grads: ControllerParams) -> tuple[Tensor, Tensor]:
     """L2 norm of the gradients of the outputs of each head, then of the value head, and a flag.  ->
     [9], bool [9].
 
-    Networks other than that of the package have other layers: their norms are not measured.
+    Networks from outside have other layers: their norms are not measured.
     """
     if not {"leaf.out.weight", "leaf.out.bias", "op.out.weight", "op.out.bias"} <= grads.keys():
         zeros = next(iter(grads.values())).new_zeros(len(Head) + 1)

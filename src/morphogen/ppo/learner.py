@@ -100,7 +100,7 @@ class Learner(ABC, Generic[State]):
             state: of `init`, or of the round before.
             rollout: rows [T, E] of `env.episodes.Rollout`: observation, masks, action, log_prob,
                 value, reward, terminated, reset_before and more.  Of a learner that `reduces`, the
-                rows may be those of some envs: it sums over all processes by `round.exchange`, and
+                rows may hold some envs only: it sums over all processes by `round.exchange`, and
                 its state is the same in all of them.
             policy: the network with its distribution; `policy.evaluate(params, rollout)` scores the
             actions again.

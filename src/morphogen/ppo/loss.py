@@ -5,7 +5,7 @@
     value  = mean((V(s) - target)^2) / 2
     loss   = -gain + c_value value - c_entropy mean(diversity)    eq. 9
 
-The ratio r is that of every head of an action, or of the action (`ppo.ratio`).
+There is a ratio r per head of an action, or one per action (`ppo.ratio`).
 """
 
 from typing import NamedTuple
@@ -24,7 +24,7 @@ _MAX_LOG_RATIO = 20.0  # clamp of log-ratios: their exponential stays finite
 
 
 class PpoLoss(NamedTuple):
-    """Terms of the loss, each [].  Terms of several processes add up to those of all rows."""
+    """Terms of the loss, each [].  Terms of several processes add up to the terms of all rows."""
 
     policy: Tensor
     """Negative clipped gain."""

@@ -16,8 +16,7 @@ from morphogen.vocab.action import HEADS
 
 # name -> (value, valid); 0-d, or a vector over its parts
 Metrics = dict[str, tuple[Tensor, Tensor]]
-# Parameters of the policy, whatever its size; those of a head that a run does without are never
-# valid.
+# Parameters of the policy, whatever its size; a head that a run does without is never valid.
 LAYER_NAMES = tuple(leaf.name for leaf in controller_leaves(1, 1, contribution=True))
 Reduction = Enum("Reduction", "MEAN MAX MIN SUM FIRST ANY")  # of the values of the counted steps
 # Every metric of a minibatch step.  `pack_metrics` refuses another set of names.
@@ -93,7 +92,7 @@ EXTREMES = {"ratio_max": torch.amax, "ratio_min": torch.amin, "behaviour_gap": t
 
 
 def merge_extremes(values: Tensor, exchange: Exchange) -> Tensor:
-    """Replace the extremes of a part of the rows by those of all rows.  [N, M] in the order of
+    """Replace the extremes of a part of the rows by extremes of all rows.  [N, M] in the order of
     `STEP_NAMES`.
     """
     columns = {name: STEP_NAMES.index(name) for name in EXTREMES}

@@ -54,7 +54,7 @@ def objective(
 
     Arguments: as of `loss.ppo_loss`; rows with a predicted contribution hold contribution [T, B,
     S].  In rounds of imitation the likelihood of the recorded actions replaces their gain.
-    Losses and metrics of all processes add up to those of the minibatch, but for the extreme ratios
+    Losses and metrics of all processes add up to the minibatch's, but for the extreme ratios
     and `behaviour_gap`.
     """
     loss = ppo_loss(evaluation, rows, over, spec=spec, factors=factors)

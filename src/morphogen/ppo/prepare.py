@@ -140,7 +140,7 @@ def prepare_rows(
 
     Shapes: rollout [T, E] -> (critic, rows [T, E], metrics of the round).  `group`: envs in a row
     that play the same world; `exchange`: with the processes that hold the other envs; critic and
-    metrics are those of all.
+    metrics cover all.
     Promise: rewards, values, log-probs and observations of an env outside `finite_envs` reach
     nothing.
     """
@@ -197,9 +197,7 @@ def prepare_rows(
 
 
 def _standardise_group(advantage: Tensor, free: Tensor, moments: Moments, group: int) -> Tensor:
-    """Standardise advantages [T, E]; those of groups vary less, with rare large ones, which are
-    cut.
-    """
+    """Standardise advantages [T, E]; groups vary less, with rare large ones, which are cut."""
     if group == 1:
         return standardise(advantage, free, moments=moments)
     return standardise(advantage, free, floor=_GROUP_FLOOR, moments=moments).clamp(

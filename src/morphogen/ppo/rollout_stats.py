@@ -1,6 +1,6 @@
 """Statistics of the observations of a round and of the hidden state at its end, for any policy.
 
-Names are those of the events, after the name of a group: `observation.clip_share`, `hidden.h_rms`.
+Names are as in the events, after the name of a group: `observation.clip_share`, `hidden.h_rms`.
 """
 
 import torch
@@ -46,7 +46,7 @@ def rollout_stats(
     memory;
     scaling_stats: normaliser of the round; updated_stats: normaliser after the round; None for a
     policy without.
-    `exchange`: with the processes that hold the other envs; the results are those of all.
+    `exchange`: with the processes that hold the other envs; the results cover all.
     """
     result: dict[str, Tensor] = {
         f"observation.{name}": value

@@ -121,8 +121,8 @@ def update_ppo(
 
     `repeat` loops over minibatches; `group` consecutive envs play the same world.
     Shapes: rollout [T, E], assignment int64 [K, n, E / n], hidden [E] before row 0 (default 0) ->
-    (state, metrics). With an `exchange`, rollout, assignment and hidden are those of the envs of
-    this process; state and metrics are those of all, equal to the results of one process up to
+    (state, metrics). With an `exchange`, rollout, assignment and hidden hold the envs of
+    this process; state and metrics are common, equal to the results of one process up to
     rounding. Metrics are 0-d float64, each with a flag `<name>_valid`.
     Promise: a step changes nothing if its loss, gradient or result is not finite, if no row counts,
     or from the KL stop on; a round without an applied step leaves network, units and optimiser bit

@@ -471,7 +471,7 @@ HELD_OUT = Plot(
     "Learning on held-out instances",
     "The policy plays the same few held-out instances again and again while it learns; its "
     "rivals play them once. "
-    "Bands: one standard error over the instances; that of a difference is of paired instances.",
+    "Bands: one standard error over the instances; for differences, over paired instances.",
     lambda log: held_out_table(log.tables),
     _draw_held_out,
 )

@@ -21,7 +21,7 @@ _UNUSED = max(SIZES.values())  # index of a head that the op does not use
 
 
 def _pad(values: Sequence[float], unused: float) -> tuple[float, ...]:
-    """Values of a head by index; the last one is that of an unused head."""
+    """Values of a head by index; the last one belongs to an unused head."""
     return (*values, *[unused] * (_UNUSED + 1 - len(values)))
 
 

@@ -59,8 +59,7 @@ def measurement_features(signals: Signals) -> Tensor:
 
 
 def size_features(slots: Slots, share: Tensor) -> Tensor:
-    """Features 26-27: parameters of all seeds, and of the fossilized ones, against those of the
-    host.
+    """Features 26-27: parameters of all seeds, and of the fossilized ones, over the host's.
 
     Shapes: slots [E], share float32 [E, S], parameters / host parameters -> float32 [E, 2].
     """

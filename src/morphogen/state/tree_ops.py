@@ -51,7 +51,7 @@ else:
 
 
 def get_leaf(tree: TensorDictBase, key: str | tuple[str, ...]) -> Tensor:
-    """Return the leaf of this name, or path of names; type checkers know the result, unlike that of
+    """Return the leaf of this name, or path of names; type checkers know the result, unlike
     `tree[key]`.
     """
     leaf: Any = tree[key]  # not `cast`, which graphs of the compiler do not trace
@@ -241,7 +241,7 @@ def clear_rows(mask: Tensor, tree: NodeT) -> NodeT:
 
 
 def select_slots(mask: Tensor, yes: TensorDict, no: TensorDict) -> TensorDict:
-    """Select per env and slot the seed of `yes` where the mask is True, else that of `no`.  mask
+    """Select per env and slot the seed of `yes` where the mask is True, else of `no`.  mask
     bool [E, S].
 
     Seeds are stored as `{slot name: {params, momentum: [E, P_s]}}`, keys in slot order.

@@ -360,7 +360,7 @@ def finish_epoch(
 ) -> tuple[EnvState, TrainMetrics]:
     """Put trained parameters back into the state, with the statistics of the epoch.
 
-    Shapes: state [E], that of `start_epoch` -> EnvState [E], TrainMetrics [E].
+    Shapes: state [E], from `start_epoch` -> EnvState [E], TrainMetrics [E].
 
     Example:
         >>> import torch

@@ -54,7 +54,7 @@ def validate(
 
     Shapes: state [E]; split [N]; coalition int64, evaluated bool [E, K], as given to `plan_counts`
     -> Validation [E].
-    chunk: most samples in one pass, by default those of the host; counted: most samples whose label
+    chunk: most samples in one pass, by default the host's limit; counted: most samples whose label
     is in use of an env, only these are passed (an env with fewer repeats its first ones, which
     count once); None: all, of all envs;
     show: samples as each env sees them (`data.instance_process`), None: as they are; repeat: loop
@@ -77,7 +77,7 @@ def validate(
         >>> (
         ...     result.accuracy[:, 0].tolist(),
         ...     state.instance.classes.tolist(),
-        ... )  # of blank images: that of guessing
+        ... )  # of blank images: the loss of guessing
         ([10.0, 10.0], [10, 10])
     """
     refuse_transforms(

@@ -214,7 +214,7 @@ class Scheduler:
 
     @property
     def actor(self) -> Arm:
-        """The arm that acts in this round: that of the run, or the one that its policy learns to
+        """Arm that acts in this round: the arm of the run, or the one that its policy learns to
         imitate.
         """
         if self._demonstrator is None or self.round >= self.demonstrated:
@@ -327,7 +327,7 @@ class Scheduler:
             self.control.check_missed(record["missed"], t, f"round {self.round + 1}")
 
     def _elapsed_s(self) -> float:
-        """Seconds of the clock without those of compiling."""
+        """Seconds of the clock without compiling."""
         return self.parts.clock() - self.compiled.totals.compile_s
 
     def _close_round(self, start: RoundStart, hidden: TensorDict) -> BatchSummary:

@@ -17,7 +17,7 @@ class RunSnapshot(NamedTuple):
     """Trees of a checkpoint."""
 
     envs: Tree  # of the envs in this process
-    # equal in all processes, but for the positions of the sinks, which are those of the first
+    # equal in all processes, but for the positions of the sinks, which belong to the first
     shared: Tree
 
     @property

@@ -53,7 +53,7 @@ def train_ppo_vectorized(
 
     Args:
         spec: settings of the run, resolved or not.
-        fields: fields of RunSpec, which override those of the spec.
+        fields: fields of RunSpec, which override the spec.
         parts: sinks of events, hooks and more.
         on_round: called with (summary, scheduler) after every round; False saves the run and stops
         it.
@@ -137,7 +137,7 @@ def resume(
         checkpoint: name of an older checkpoint; the run continues in a new directory `out`, `run`
         is not changed.
 
-    Returns: the result; that of a completed run without changes.
+    Returns: the result; of a completed run, without changes.
     Raises: CheckpointError that lists all other changed settings, or the reasons why no checkpoint
     is usable; ConfigError if the config of the run, and no argument, names a folder of events
     outside of the run directory.
@@ -285,7 +285,7 @@ def _with_on_round(parts: Parts | None, on_round: OnRound | None) -> Parts:
 
 
 def _make_paths_absolute(spec: RunSpec, original: RunSpec | None = None) -> RunSpec:
-    """Bind relative folders to the working directory; those of an `original` config are left as
+    """Bind relative folders to the working directory; folders of an `original` config are left as
     they are.
     """
     for group in ("telemetry", "data"):

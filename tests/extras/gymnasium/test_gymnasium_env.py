@@ -148,9 +148,7 @@ def test_the_next_step_begins_an_episode_of_the_envs_that_ended_alone():
     alone, step = env.functional.step(before, mg.actions.wait(env.functional))
     assert trees_equal(env.state[:1], alone[:1])
     assert reward[0] == step.reward[0].item()
-    assert trees_equal(env.state[1:], same.state[1:]), (
-        "the next episodes are those of the other mode"
-    )
+    assert trees_equal(env.state[1:], same.state[1:]), "the next episodes belong to the other mode"
     assert (seen["observation"][1:, 0] == 0.0).all()
 
 

@@ -1,4 +1,4 @@
-"""Evaluation over ranks: every episode is played once, and the results are those of one process."""
+"""Evaluation over ranks: every episode is played once, with the results of one process."""
 
 from dataclasses import fields, replace
 

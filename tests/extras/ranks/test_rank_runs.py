@@ -1,4 +1,4 @@
-"""Runs of several ranks: their files are those of one process, and what fails on one rank fails on
+"""Runs of several ranks: they write the files of one process, and what fails on one rank fails on
 all alike.
 """
 

@@ -1,4 +1,4 @@
-"""Updates over ranks that each keep their own rows: those of one process, and alike on all
+"""Updates over ranks that each keep their own rows: equal to one process, and alike on all
 ranks.
 """
 

@@ -1,4 +1,4 @@
-"""Shards: the states of the envs of all ranks are those of one process, and lie in memory as they
+"""Shards: the states of the envs of all ranks equal one process, and lie in memory as they
 do.
 """
 

@@ -1,4 +1,4 @@
-"""Searches over ranks: every episode is played once, and the results are those of one process."""
+"""Searches over ranks: every episode is played once, with the results of one process."""
 
 from dataclasses import fields, replace
 

@@ -86,7 +86,7 @@ def with_memory(world, actor):
 
 
 def test_our_policy_acts_in_torchrl_as_at_home(world):
-    """The likeliest actions of an episode, memory included, are those of `run_epoch` with zero
+    """The likeliest actions of an episode, memory included, are the ones of `run_epoch` with zero
     noise.
     """
     arm = build_arm("ppo", world.setup)

@@ -1,4 +1,4 @@
-"""The plan of the white-box world with regimes: its moves are those of the environment, and no plan
+"""The plan of the white-box world with regimes: it moves as the environment does, and no plan
 is better.
 """
 

@@ -1,4 +1,4 @@
-"""The launcher of commands: the registered one, or that of one process."""
+"""The launcher of commands: the registered one, or the one of one process."""
 
 from types import SimpleNamespace
 

@@ -49,7 +49,7 @@ def test_a_registered_part_replaces_one_of_this_program_and_no_other():
         2,
     )
     with pytest.raises(
-        ConfigError, match="part first: expected a new name, got that of a part of own"
+        ConfigError, match="part first: expected a new name, got the name of a part of own"
     ):
         parts.register("first", one)
     with pytest.raises(ConfigError, match="part other: expected a Part, got 3"):

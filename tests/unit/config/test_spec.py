@@ -58,7 +58,7 @@ def construct(field, value):
 
 @each_field
 def test_defaults_are_valid_and_stored(field):
-    if field.spec is not RunSpec:  # whose defaults are those of the task
+    if field.spec is not RunSpec:  # whose defaults come from the task
         assert getattr(field.spec(), field.name) == default_of(field)
 
 

@@ -95,7 +95,7 @@ def test_a_lost_host_or_blended_seed_is_gone_before_anything_is_observed_or_chos
 
 
 def seen_next(epoch, world):
-    """The epoch after a rollback: what is observed is finite, and the masks are those of slots
+    """The epoch after a rollback: what is observed is finite, and the masks fit slots
     without a live seed.
     """
     observed = epoch.seen.observation

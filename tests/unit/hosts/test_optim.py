@@ -54,7 +54,7 @@ def test_clipping_equals_torch_clipping_per_row():
 
 
 def _adam(decay, kind):
-    """Our steps and those of torch on the same gradients, two leaves with their own decay."""
+    """Our steps and torch's on the same gradients, two leaves with their own decay."""
     params = {"a": normal(3, 4).double(), "b": normal(3, seed=1).double()}
     m = {key: torch.zeros_like(value) for key, value in params.items()}
     v = dict(m)

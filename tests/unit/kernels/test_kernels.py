@@ -99,7 +99,7 @@ def test_normalisation_of_many_channels_and_of_a_slice_of_rows():
 
 
 def scene(shape, *, gated, multiplied, pooled):
-    """A blend and its arguments.  Seeds are in the order of the rows from behind; those of even
+    """A blend and its arguments.  Seeds are in the reverse order of the rows; seeds of even
     rows are silent.
     """
     samples, height, width, rows, channels = shape

@@ -285,7 +285,7 @@ def test_a_rollback_does_not_restore_the_loss_scale():
     st.sampled_from([SPEC, QUICK]),
 )
 def test_difference_06_only_states_judged_normal_are_snapshotted(losses, spec):
-    """After any rollback the host is, bit for bit, that of the reset or of an epoch whose loss was
+    """After any rollback the host is, bit for bit, the host of the reset or of an epoch whose loss was
     normal.
     """
     now = world(spec=spec)

@@ -63,7 +63,7 @@ def trained_leaves(state, env=slice(None)):
 
 
 def broken_incubating_seed(envs=2):
-    """Envs with a seed in TRAINING; that of env 0 holds a parameter that is no number."""
+    """Envs with a seed in TRAINING; in env 0 it holds a parameter that is no number."""
     here = torch.arange(3).expand(envs, 3) == 0
     fields = [torch.where(here, value, empty) for value, empty in ((3, 1), (5, -1), (1, 0))]
     state = small_states.grow(small_states.fresh(NET, envs), NET, *fields, torch.zeros(envs, 3))

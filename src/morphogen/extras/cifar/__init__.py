@@ -7,7 +7,7 @@ For readers who train hosts on larger images than the packaged digits.
 
 Binary files may hold fewer records than the official ones, and are memory-mapped.  Python files are
 pickles: only the official files are read, which their md5 tells, and the unpickler knows no name
-but those of an array of bytes.
+but the names of an array of bytes.
 
 The extra plugs in at the entry points `morphogen.tasks`, `morphogen.presets`, `morphogen.datasets`.
 `morphogen data` shows the files that are expected, and the folder in which they are expected.

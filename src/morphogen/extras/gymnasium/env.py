@@ -53,7 +53,7 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
 
     Observations are a dictionary: `observation` float32 [E, 52 + 46 S], `instance` float32 [E, 8],
     `blueprints` int64 [E, S], -1 for an empty slot, and `mask` with the legal choices per head,
-    int8; that of slot per op. Actions int64 [E, 8] in the order of `mg.Head`; an illegal action
+    int8; the mask of slot per op. Actions int64 [E, 8] in the order of `mg.Head`; an illegal action
     does nothing.  `join_masks` joins the masks for a policy over `MultiDiscrete`, and lists the
     columns.  `info` holds `outcome`, a number of `mg.Outcome`, and `network_value` of every env.
 

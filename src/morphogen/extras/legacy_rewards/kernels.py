@@ -39,7 +39,7 @@ class SlotRows(NamedTuple):
     """Inputs of a kernel: a row is one slot of one env at one step.  Fields of an env may be [E, 1]
     beside [E, S].
 
-    All real fields have one dtype, that of the result.  Without a seed every optional field is
+    All real fields have the dtype of the result.  Without a seed every optional field is
     invalid.
     """
 

@@ -61,7 +61,7 @@ def build_slot_rows(
     """One row for every slot.
 
     Shapes: inputs [E]; accuracy [E], points, from which progress counts; `fields`: those that a
-    rule adds, [E, S] or [E, 1], 0 if missing -> fields of slots [E, S], those of envs [E, 1].
+    rule adds, [E, S] or [E, 1], 0 if missing -> fields of slots [E, S], fields of envs [E, 1].
     """
     slots = inputs.slots
     epoch = inputs.epoch.unsqueeze(-1)
@@ -127,7 +127,7 @@ def hindsight_payment(scaffold: Tensor, slots: SlotInputs) -> Tensor:
 
 
 def next_scaffold(scaffold: Tensor, inputs: RewardInputs, *, gamma: float) -> Tensor:
-    """The help of this epoch added to that of earlier ones.  scaffold [E, S, S]; inputs [E] -> [E,
+    """Help of this epoch plus help of earlier ones.  scaffold [E, S, S]; inputs [E] -> [E,
     S, S], >= 0.
 
     Promise: an epoch that was not measured changes nothing; a seed that is kept or new starts
@@ -201,7 +201,7 @@ class LegacyRule(WithoutPotential):
         accuracy: Tensor,
         **fields: Tensor,
     ) -> tuple[LeafDict, LeafDict]:
-        """Components of a kernel, those of slots summed over them, and its ledgers; `fields` of
+        """Components of a kernel, summed over slots, and its ledgers; `fields` of
         `build_slot_rows`.
         """
         rows = build_slot_rows(inputs, accuracy, episode_length=self.terms.episode_length, **fields)

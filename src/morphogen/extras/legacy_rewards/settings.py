@@ -26,7 +26,7 @@ DRIP_FRACTION = 0.7  # of `basic_plus`, where none is given
 
 @spec
 class LegacyRewardSpec(ExtraSpec):
-    """Weights, caps and switches of the legacy kernels; a rule reads those of its parts."""
+    """Weights, caps and switches of the legacy kernels; a rule reads the ones of its parts."""
 
     PATH: ClassVar[str] = "reward.legacy"
 

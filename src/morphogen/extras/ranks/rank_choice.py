@@ -33,7 +33,7 @@ class RankCosts(NamedTuple):
     """Costs of ranks on one machine."""
 
     start_s: float  # by which ranks start later than one process
-    crowding: float  # time of a rank beside others over that of a process alone
+    crowding: float  # time of a rank among others over the time of a process alone
     memory_mib: float  # of a rank with its fewest envs, in the task that takes most
 
 

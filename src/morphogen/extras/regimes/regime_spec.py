@@ -74,12 +74,10 @@ class RegimeSpec(ExtraSpec):
     noise: Annotated[float, Field(gt=0, le=100)] = option(
         default=1.0, text="deviation of the noise of noisy images, whose numbers are normalised"
     )
-    classes: Annotated[tuple[Classes, Classes] | None, Ascending(), Null("those of the env")] = (
-        option(
-            default=None,
-            text="number of classes of a regime, uniform; a random subset of that size is drawn "
-            "(default: those of the env)",
-        )
+    classes: Annotated[tuple[Classes, Classes] | None, Ascending(), Null("as in the env")] = option(
+        default=None,
+        text="number of classes of a regime, uniform; a random subset of that size is drawn "
+        "(default: as in the env)",
     )
     noisy_classes: Annotated[
         tuple[Classes, Classes] | None, Ascending(), Null("as in other regimes")
@@ -90,7 +88,7 @@ class RegimeSpec(ExtraSpec):
     )
 
     def classes_in(self, view: View) -> tuple[int, int] | None:
-        """Range of the number of classes of a regime with this view; None = that of the env."""
+        """Range of the number of classes of a regime with this view; None = as in the env."""
         return (self.noisy_classes if view is View.NOISY else None) or self.classes
 
     def host_faults(

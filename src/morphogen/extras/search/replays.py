@@ -41,7 +41,7 @@ MAX_TIMES_WIDTH = 16  # widest host that is considered, in widths of the host of
 
 
 def first_result(results: Mapping[str, ArmResult]) -> ArmResult:
-    """Return the result that is replayed: that of the policy of the run."""
+    """Return the replayed result of the run's policy."""
     return next(iter(results.values()))
 
 

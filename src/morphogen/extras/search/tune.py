@@ -20,7 +20,7 @@ PARSER = {
     "declared schedule, `schedule:FILE`, written with a portfolio of a few that cover the "
     "instances "
     "between them. Of family reactive it is a set of thresholds of the heuristic, `reactive:FILE`. "
-    "Settings are those of `morphogen train`; held-out instances are never played.",
+    "Settings are as in `morphogen train`; held-out instances are never played.",
 }
 OPEN = "open"
 STATIC = "static"

@@ -38,7 +38,7 @@ class SeedStep(IntEnum):
     TRAINING, STARTED, RISING, BLENDED = range(4)
 
 
-EMPTY = 0  # code of a free slot; those of a seed and of a cooling slot follow
+EMPTY = 0  # code of a free slot; codes of a seed and of a cooling slot follow
 COOLING = 1 + len(SeedStep) * len(KINDS)  # code of a slot whose seed was just pruned
 CODES = COOLING + 3  # of a slot
 WAIT = 0  # number of the move that does nothing
@@ -63,8 +63,8 @@ def seed_code(kind: int, step: SeedStep) -> int:
 
 
 def view_accuracy(instance: Instance, slots: Slots, coalition: Tensor) -> Tensor:
-    """Points of every coalition in the present regime: those of the host, and more if a seed of it
-    is the right one.
+    """Points of every coalition in the present regime: the points of the host, and more if
+    a seed of it is the right one.
 
     Shapes: instance, slots [E]; coalition int64 [E, K], as in `rules.attribution` -> float32 [E,
     K].
@@ -169,7 +169,7 @@ def _code_params(counts: tuple[int, ...], code: int) -> int:
 
 
 def view_transitions(spec: PlanSpec, device: torch.device) -> Tensor:
-    """Probability of the view of the next epoch, given that of the last.  -> float64 [V, V]."""
+    """Probability of the next view, given the last one.  -> float64 [V, V]."""
     shares = tuple(spec.views.count(view) / len(spec.views) for view in range(len(KINDS)))
     stay = torch.eye(len(KINDS), dtype=torch.float64, device=device)
     return (1 - spec.hazard) * stay + spec.hazard * constant_table(shares, torch.float64, device)
@@ -179,7 +179,7 @@ def best_moves(price: Tensor, spec: PlanSpec) -> Tensor:
     """Best move of every epoch, by the view of the epoch before and the configuration, by backward
     induction.
 
-    Shapes: price float32 [E] -> int64 [T, E, V, C].  In the first epoch the view is that of the
+    Shapes: price float32 [E] -> int64 [T, E, V, C].  In the first epoch the view belongs to the
     epoch itself.
     Source: Bellman, Dynamic Programming, 1957.
     """

@@ -10,7 +10,7 @@ from morphogen.log.type_check import Count, Positive, Real, RealRow, Share
 
 
 class BatchSummary(RoundEvent, name="RoundCompleted"):
-    """Results of one round in numbers; means are over all envs, final values are those of the last
+    """Results of one round in numbers; means are over all envs, final values belong to the last
     epoch.
 
     `TrainResult.history` holds one per round; in the event file it is the event `RoundCompleted`.
@@ -39,7 +39,7 @@ class BatchSummary(RoundEvent, name="RoundCompleted"):
     network_value_mean: Real
     """Committed accuracy as a share of 1, minus the price of the parameters."""
     params_ratio_mean: float
-    """Parameters of the delivered network over those of the host."""
+    """Parameters of the delivered network over parameters of the host."""
     stability_mean: float
     """In (0, 1], 1 where the accuracy moved evenly."""
     germinated: Count

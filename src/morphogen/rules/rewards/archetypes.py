@@ -162,7 +162,7 @@ def archetype_returns(
     """Discounted return of each archetype; one that is rolled back ends there.
 
     Args:
-        rule: a reward rule, built for the terms of the archetypes, those of the example.
+        rule: a reward rule, built for the terms of the archetypes of the example.
         archetypes: scripted policies, E of them.
         dtype: of all floating-point numbers.
 

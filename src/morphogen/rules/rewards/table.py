@@ -19,7 +19,7 @@ from morphogen.rules.rewards.protocol import Builder, Rule, Terms, WithoutPotent
 from morphogen.state.measure import RewardInputs
 from morphogen.state.tree_ops import choose
 
-PENALTY_COMPONENT = "governor"  # the component that a plain rule has besides those of its function
+PENALTY_COMPONENT = "governor"  # component that a plain rule adds to its function's
 PaymentFn = Callable[[RewardInputs], Mapping[str, Tensor]]  # inputs [E] -> {component: [E]}
 
 

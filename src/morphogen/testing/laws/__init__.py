@@ -13,7 +13,7 @@
     laws.check_mask(patient)
 
 `check_blueprint`, `check_host`, `check_network`, `check_learner` and `check_dataset` check other
-parts of your own, `check_environment` those of an environment. `check_observation(env)` checks that
+parts of your own, `check_environment` an environment. `check_observation(env)` checks that
 envs show nothing of parameters that are not observed, `check_worlds(env)` that their worlds do not
 depend on what is done in them. `check_reward(rule, gamma=0.995)` checks a reward rule; `gamma` adds
 the law that its shaping telescopes. Checks return nothing and raise `BrokenLaw`, an

@@ -277,7 +277,7 @@ def counts_params(subject: HostSubject) -> str:
 
 
 def declares_features(subject: HostSubject) -> str:
-    """Its features have the declared form at every slot, its logits that of its classes."""
+    """Its features have the declared form at every slot, its logits match its classes."""
     return host_fault(subject.net)
 
 

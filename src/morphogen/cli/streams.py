@@ -47,8 +47,8 @@ class LenientStream(io.RawIOBase):
 
     @property
     def loss(self) -> str | None:
-        """Describe what was lost; None if nothing was, or if the reader of a pipe, such as `head`,
-        wanted no more.
+        """Describe the lost output; None if nothing was lost, or if the reader of a pipe, such as
+        `head`, wanted no more.
         """
         if self.error is None or self.error.errno == errno.EPIPE:
             return None
@@ -56,7 +56,7 @@ class LenientStream(io.RawIOBase):
 
 
 def is_lost(stream: TextIO) -> bool:
-    """Return whether a write to a guarded stream has failed; nobody sees what comes after."""
+    """Return whether a write to a guarded stream has failed; nobody sees later output."""
     raw = _raw_stream(stream)
     return raw is not None and raw.error is not None
 

@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_output(parser: argparse._ArgumentGroup) -> None:
-    """Add the flags that choose what a run prints."""
+    """Add the flags for the output of a run."""
     parser.add_argument("--quiet", action="store_true", help=arguments.QUIET)
     parser.add_argument("--json", **arguments.JSON)
 

@@ -231,7 +231,7 @@ class Spec:
 
     @classmethod
     def complete(cls, settings: Settings) -> Settings:
-        """Return the settings with what follows from them added."""
+        """Return the settings with derived ones added."""
         return settings
 
     def cross_checks(self) -> list[str]:
@@ -303,8 +303,8 @@ def _without(settings: Settings, loc: Sequence[str | int]) -> Settings:
 
 
 def to_settings(spec: Spec, *, explicit: bool = False) -> Settings:
-    """Return a spec as nested dicts, lists and numbers; `explicit`: only what its constructor was
-    given.
+    """Return a spec as nested dicts, lists and numbers; `explicit`: only the
+    settings of its constructor.
     """
     names = [field.name for field in fields(spec)]
     if explicit:
@@ -313,7 +313,7 @@ def to_settings(spec: Spec, *, explicit: bool = False) -> Settings:
 
 
 def explicit_settings(settings: Settings) -> Settings:
-    """Return settings in which a spec is replaced by what its constructor was given."""
+    """Return settings in which a spec is replaced by its explicit settings."""
     return {
         name: to_settings(value, explicit=True) if isinstance(value, Spec) else value
         for name, value in settings.items()

@@ -1,5 +1,5 @@
-"""Files of data sets: where they are looked for, in which forms, and what to do about a missing
-one.
+"""Files of data sets: where they are looked for, in which forms, and a remedy if one is
+missing.
 """
 
 import os

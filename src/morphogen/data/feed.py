@@ -108,7 +108,7 @@ class Feed(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release what is prepared; no minibatch is requested until the next seek."""
+        """Release prepared data; no minibatch is requested until the next seek."""
 
     def epoch(self, state: EnvState | FeedPosition) -> Draws:
         """Return the draws of the next epoch; the host reads no value."""

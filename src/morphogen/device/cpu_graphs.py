@@ -236,7 +236,7 @@ class _Tape(TorchDispatchMode):
         return CpuGraph(calls, (memory, self._calls), memory.nbytes)
 
     def _run_kernel(self, func: Any, args: tuple) -> Any:
-        """Run an operator of the project, and record what it consists of: copies of inputs, and
+        """Run an operator of the project, and record its parts: copies of inputs, and
         kernels.
         """
         fill, shapes = KERNELS[func]

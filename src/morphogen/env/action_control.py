@@ -105,7 +105,7 @@ class MaskControl(ActionControl):
     def narrow(
         self, masks: ActionMasks, state: EnvState, env: Tensor
     ) -> tuple[ActionMasks, Tensor]:
-        """Narrow the masks to what the function allows; nothing is missed."""
+        """Narrow the masks as the function says; nothing is missed."""
         allowed: Any = self.function(state.slots)
         if not isinstance(allowed, Tensor) or (allowed.dtype, allowed.shape) != (
             torch.bool,

@@ -132,7 +132,7 @@ class Environment:
         return dict(self.transfers.ledger)
 
     def reset(self, episode: int | Tensor = 0) -> tuple[EnvState, PolicyInputs]:
-        """Return fresh envs, validated once, and what a policy sees of them.
+        """Return fresh envs, validated once, and the inputs of a policy.
 
         Args:
             episode: number of the episode in the stream of instances, for all envs or int64 [E].
@@ -228,7 +228,7 @@ class Environment:
         return self.read_plan(act.counts, act.ticked)
 
     def observe(self, state: EnvState) -> PolicyInputs:
-        """Return what a policy sees of the envs: features and legal choices, [E]."""
+        """Return the inputs of a policy: features and legal choices, [E]."""
         return self._observe(state, self._facts(state))
 
     def _observe(self, state: EnvState, facts: StateFacts) -> PolicyInputs:

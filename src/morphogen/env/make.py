@@ -118,7 +118,7 @@ def make(
 
 
 def _check_words(instances: str, control: object) -> None:
-    """Raise ConfigError for an unknown stream, and for what is no control."""
+    """Raise ConfigError for an unknown stream or control."""
     if instances not in SPLITS:
         raise ConfigError(
             f"instances: expected one of {', '.join(SPLITS)}, a stream of tasks, got "

@@ -192,7 +192,7 @@ def choose_actions(
 def act_phase(
     state: EnvState, action: Tensor, key: Tensor, facts: StateFacts, *, setup: Setup
 ) -> ActPhase:
-    """Decode, apply, tick; count what the plan needs.  state, facts [E]; action int64 [E, 8]; key
+    """Decode, apply, tick; count the sizes of the plan.  state, facts [E]; action int64 [E, 8]; key
     int64 [E, 3].
     """
     lifecycle = setup.spec.lifecycle
@@ -208,9 +208,7 @@ def act_phase(
 def count_pieces(
     slots: Slots, coalition: Tensor, evaluated: Tensor, born: Tensor, *, setup: Setup
 ) -> Tensor:
-    """Count what the plan needs, piece by piece (`hosts.plan.plan_counts`).  -> int32 [pieces * 54
-    S].
-    """
+    """Count the sizes of the plan by pieces (`hosts.plan.plan_counts`).  -> int32 [pieces * 54 S]."""
     requests = (coalition, evaluated, born)
     pieces = split_envs(len(born), setup.piece_envs)
     counts = [

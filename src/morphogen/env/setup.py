@@ -147,7 +147,7 @@ def resolve_precision(mode: str, device: torch.device) -> Precision:
 
 
 def prepare_process(spec: EngineSpec, device: torch.device) -> None:
-    """Set what holds for the whole process: determinism and TF32 of a CUDA device, memory retention
+    """Set switches of the process: determinism and TF32 of a CUDA device, memory retention
     on a CPU.
     """
     set_determinism(device, deterministic=spec.deterministic, tf32=spec.tf32)

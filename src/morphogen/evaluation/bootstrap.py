@@ -197,7 +197,7 @@ def effect_size(ours: Array, theirs: Array) -> float | None:
 
 
 def seed_interval(values: Array) -> Estimate | None:
-    """The mean over runs with Student's interval, for what other training seeds would do.  [R, n];
+    """The mean over runs with Student's interval, for other training seeds.  [R, n];
     None for one run.
     """
     means = np.asarray(values, dtype=np.float64).mean(axis=1)

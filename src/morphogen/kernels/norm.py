@@ -157,7 +157,7 @@ class _GroupNorm(AutogradFunction):
     def forward(
         x: Tensor, options: _Options, *factors: Any
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the result, and what the gradient needs.
+        """Return the result, and inputs of the gradient.
 
         With a kernel: mean and 1 / deviation [2, B, R, G], and None, as the gradient needs x; else
         1 / deviation [B, 1, 1, R, G, 1 or C / G], at least in float32, and `(x - mean) / deviation`

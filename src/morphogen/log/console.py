@@ -124,7 +124,7 @@ class Console:
         self._stop()
 
     def start(self, spec: RunSpec, facts: Mapping[str, object], *, done: float = 0.0) -> None:
-        """Say what is going to run; `done`: the share of it that was run before."""
+        """Announce the run; `done`: the share of it that was run before."""
         self._start_s = self._clock()
         self._rounds = spec.rounds
         self._done_before = done
@@ -198,7 +198,7 @@ class Console:
             self._say(f"held-out after round {played.rounds}  {describe(Envelope(played))}")
 
     def start_evaluation(self, episodes: int) -> None:
-        """Say what goes on after the last round, for a while without progress."""
+        """Announce work after the last round that shows no progress."""
         if not self._quiet:
             self._say(
                 f"final evaluation: each policy plays {count_noun(episodes, 'held-out instance')}"
@@ -211,7 +211,7 @@ class Console:
                 self._say(f"{event.severity}: {describe(event)}")
 
     def warn(self, lines: Iterable[str]) -> None:
-        """Say what should be known whatever is left out."""
+        """Print a warning, whatever is left out."""
         for line in lines:
             self._say(f"warning: {line}")
 

@@ -55,8 +55,8 @@ def mean_known(values: Iterable[float | None]) -> float | None:
 
 @dataclass_transform(frozen_default=True)
 class Event:
-    """Base of the payloads; its subclasses are frozen dataclasses, and inherit what their keywords
-    leave out.
+    """Base of the payloads; its subclasses are frozen dataclasses, and inherit keywords that
+    they leave out.
     """
 
     NAME: ClassVar[str]  # of the event

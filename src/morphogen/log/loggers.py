@@ -236,7 +236,7 @@ class ScalarSink:
             _FLUSH[self.name](self._logger)
 
     def close(self) -> None:
-        """Close what the logger has open."""
+        """Close open files of the logger."""
         if "_logger" in vars(self):
             _CLOSE[self.name](self._logger)
 

@@ -36,7 +36,7 @@ class Sink(Protocol):
         """Take events: about the run, or all of a round."""
 
     def flush(self) -> None:
-        """Make durable what was taken."""
+        """Make the written lines durable."""
 
     def close(self) -> None:
         """Take no more."""
@@ -117,8 +117,8 @@ class Outlet:
             self._queue.append(batch)
 
     def deliver(self, *, sync: bool = False, close: bool = False) -> None:
-        """Hand over all that waits, then flush if `sync` and close if `close`; an error keeps what
-        is left.
+        """Hand over all that waits, then flush if `sync` and close if `close`; an error keeps the
+        rest.
         """
         if self.is_out and self.lock.locked():
             return  # a thread may wait for this sink for ever
@@ -156,7 +156,7 @@ class Outlet:
                 self.fail(f"{type(cause).__name__}: {cause}")
 
     def fail(self, error: str) -> None:
-        """Note an error; a sink that is not tried again loses what waits."""
+        """Note an error; a sink that is not tried again loses its queue."""
         if self.is_out:
             return
         self.error = error
@@ -215,7 +215,7 @@ class LogWriter:
         self._report_failures()
 
     def drain(self, rounds: int) -> LogPosition | None:
-        """Write what waits for sinks with files, durably; return the position in the log, None
+        """Write the queues of sinks with files, durably; return the position in the log, None
         without one.
 
         rounds: that are over.

@@ -1,5 +1,5 @@
-"""Rules that a practitioner would write: grow where a host stands still, at a low price; prune what
-costs more.
+"""Rules that a practitioner would write: grow where a host stands still, at a low price; prune
+seeds that cost more than they add.
 """
 
 import math

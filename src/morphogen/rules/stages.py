@@ -1,5 +1,5 @@
-"""Stages of a slot: sets of stages as masks, ramps of alpha, moves from stage to stage and what
-changes on entry.
+"""Stages of a slot: sets of stages as masks, ramps of alpha, moves from stage to stage, and
+the leaves that an entry changes.
 """
 
 import math

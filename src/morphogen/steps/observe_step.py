@@ -39,7 +39,7 @@ class StateFacts(NamedTuple):
 
 
 def state_facts(state: EnvState, limits: Limits, *, net: Net) -> StateFacts:
-    """Compute what observing a state, decoding an action and scoring the step share.
+    """Compute facts shared by observing, decoding and scoring a step.
 
     Shapes: state [E] -> bool [7, E, 6, S], int64 [E], int64 [E, S].
 

@@ -328,8 +328,8 @@ _LEAVES = [(attrgetter(path), name_map(names)) for path, names in _RECORDED.item
 
 
 def build_record(epoch: Epoch) -> TensorDict:
-    """Build the record, flat, all leaves [E, ...]; `log.derived_columns` adds what follows from
-    it.
+    """Build the record, flat, all leaves [E, ...]; `log.derived_columns` adds derived
+    columns.
     """
     parts = [(part_of(epoch), names) for part_of, names in _LEAVES]
     leaves = {name: getattr(part, leaf) for part, names in parts for name, leaf in names.items()}

@@ -94,7 +94,7 @@ def train_ppo_vectorized(
 
 
 def check_run(spec: RunSpec, out: Path | None, exchange: Exchange = ALONE) -> Setup:
-    """Resolve and check the spec of a new run, and build what it needs; nothing is written.
+    """Resolve and check the spec of a new run, and build its parts; nothing is written.
 
     Raises: every ConfigError and DataError that a run ends with before its first epoch.
     """

@@ -42,7 +42,7 @@ def format_choice(value: object, known: Collection[str]) -> str:
 
 
 def escape_text(text: str) -> str:
-    """The text, with escapes for what a terminal would act on or cannot show."""
+    """The text, with escapes for control and unprintable characters."""
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in text

@@ -196,7 +196,7 @@ def prune_shaping(stage: Tensor, age: Tensor, contribution: OptionalValue) -> Te
 
 
 class RentInputs(NamedTuple):
-    """Rent and shock inputs of an env, and what the next step compares with."""
+    """Rent and shock inputs of an env, and references for the next step."""
 
     effective_seed_params: Tensor  # real [E]
     alpha_delta_sq_sum: Tensor  # real [E]
@@ -246,7 +246,7 @@ def rent_and_shock_inputs(
 
 
 def shaped_reward(rows: SlotRows, *, spec: LegacyRewardSpec, gamma: float) -> Payment:
-    """Contribution credit, discounted by what the uncommitted seeds do together.  rows [...] ->
+    """Contribution credit, discounted by joint effects of uncommitted seeds.  rows [...] ->
     components [...].
 
     Promise: a fossil earns nothing, and a seed that hurts pays its whole contribution.

@@ -106,7 +106,7 @@ def _reach_store(rank: int, timeout_s: float) -> None:
 
 
 class ProcessGroup(RankExchange):
-    """Rank of a job, with the key-value store of the job for what no collective may wait for.
+    """Rank of a job, with the key-value store of the job for messages outside of collectives.
 
     Attributes: waited_s, seconds in collectives so far.
     """

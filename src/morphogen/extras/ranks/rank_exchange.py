@@ -182,7 +182,7 @@ class RankExchange(Exchange):
         return result
 
     def check_equal(self, facts: Mapping[str, str], kind: type[Exception] = ConfigError) -> None:
-        """Raise an error that lists in what the ranks differ from rank 0."""
+        """Raise an error that lists the differences of ranks from rank 0."""
         if lines := find_differences(self.facts(dict(facts))):
             raise mark_common(kind("\n".join(lines)))
 

@@ -173,7 +173,7 @@ def follow_parent() -> None:
 
 @contextlib.contextmanager
 def _silence(*, unless: bool) -> Iterator[None]:
-    """Drop what is printed."""
+    """Drop the output."""
     if unless:
         yield
         return

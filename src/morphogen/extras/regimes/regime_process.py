@@ -1,4 +1,4 @@
-"""Regimes of the world of an env: when they begin, and what each shows."""
+"""Regimes of the world of an env: when they begin, and the images of each."""
 
 import torch
 from torch import Tensor

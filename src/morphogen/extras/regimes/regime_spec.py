@@ -129,7 +129,7 @@ class RegimeSpec(ExtraSpec):
         return faults
 
     def summary(self) -> str:
-        """Describe how often the world changes, and what it shows."""
+        """Describe how often the world changes, and how."""
         views = ", ".join(view.label for view in self.views.used)
         own = "" if self.classes is None else f"; {_range_text(self.classes)} classes each"
         if self.noisy_classes is not None:

@@ -1,4 +1,4 @@
-"""The best policies of the white-box tasks, which read what a trained policy reads."""
+"""The best policies of the white-box tasks, with the inputs of a trained policy."""
 
 from dataclasses import dataclass
 
@@ -162,8 +162,8 @@ class PlannedPolicy(ParameterFree):
         return code
 
     def last_view(self, obs: Observation, codes: Tensor) -> Tensor:
-        """View of the last epoch: the one whose accuracy with these slots is nearest to what was
-        measured.
+        """View of the last epoch: the one whose accuracy with these slots is nearest to the
+        measured one.
         """
         full = tuple(seed_code(place, SeedStep.BLENDED) for place in range(len(KINDS)))
         helps = (codes.unsqueeze(-1) == constant_table(full, torch.int64, codes.device)).any(1)

@@ -95,7 +95,7 @@ class SlotsMeasured(EpochEvent):
 
 
 class AblationsMeasured(EpochEvent):
-    """Accuracies with seeds switched off, and what follows from them."""
+    """Accuracies with seeds switched off, and derived numbers."""
 
     acc_table: RealTable  # [E][2^N]
     exact: Flags
@@ -114,7 +114,7 @@ class AttributionMissing(EpochEvent):
 
 
 class RewardsPaid(EpochEvent):
-    """Rewards of every env, by component, and what the potential of the reward owes to every
+    """Rewards of every env, by component, and the debt of the reward's potential to every
     slot.
     """
 

@@ -1,4 +1,4 @@
-"""Events about a round: its summary, its actions and rewards, what it cost, and what stood out."""
+"""Events about a round: its summary, its actions and rewards, cost and alarms."""
 
 from dataclasses import field
 from typing import Literal

@@ -1,5 +1,5 @@
-"""The own rules: the value of what is delivered or in use, potential-based shaping, and what a
-rollback costs.
+"""The own rules: value of the delivered or used network, potential-based shaping, and the
+cost of a rollback.
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ def clamped_value(inputs: RewardInputs, cost: Tensor) -> Tensor:
 
 
 def network_value(inputs: RewardInputs, *, param_budget: int) -> Tensor:
-    """Worth of what would be delivered now: committed accuracy as a share of 1, less the price of
+    """Value of a delivery now: committed accuracy as a share of 1, less the price of
     its parameters.
 
     Shapes: inputs [E] -> float32 [E], in [-1, 1]; 0 where the accuracy was not measured.

@@ -13,7 +13,7 @@ from morphogen.state.measure import RewardInputs
 
 
 class Rule(Protocol):
-    """A reward rule: pure, per env; its ledger, a TensorDict [E], holds what it carries between
+    """A reward rule: pure, per env; its ledger, a TensorDict [E], holds its memory between
     epochs.
 
     Example:

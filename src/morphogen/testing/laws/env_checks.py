@@ -1,5 +1,5 @@
-"""Checks of environments against the promises about their worlds, and about what a policy is
-shown.
+"""Checks of environments against the promises about their worlds, and about the
+observations of a policy.
 """
 
 from collections.abc import Callable, Collection

@@ -78,7 +78,7 @@ class NetworkSubject:
         return self.policy.init(rng.env_keys(0, 0, 1)[0])
 
     def act_args(self, noise: float = 0.0) -> ActArgs:
-        """Return what the policy acts on in fresh envs."""
+        """Return inputs of the policy in fresh envs."""
         _, seen = self.env.reset()
         lanes = noise_lanes(len(self.env.net.slots))
         drawn = torch.full((ENVS, lanes), noise, dtype=torch.float32, device="cpu")

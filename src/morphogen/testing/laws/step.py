@@ -168,7 +168,7 @@ def _tensor_classes(part: Any) -> list[Any]:
 
 
 def slots(subject: Subject, example: Any) -> str:
-    """Permuting slots permutes what belongs to slots, and nothing else."""
+    """Permuting slots permutes values of slots, and nothing else."""
     count = _slot_count(example, subject.slot_axis)
     axis = subject.slot_axis
     args = as_arguments(example)

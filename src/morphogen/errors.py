@@ -38,7 +38,7 @@ class CheckpointError(ValueError):
 
 
 class TrainingDiverged(RuntimeError):
-    """Run without one finite optimiser step of the policy in several rounds in a row (exit code
+    """Run without one finite optimiser step of the policy in several consecutive rounds (exit code
     5).
     """
 

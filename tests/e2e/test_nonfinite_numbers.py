@@ -202,7 +202,7 @@ def test_a_fault_in_the_data_of_an_env_stays_there(calm, value, since, env):
     assert math.isfinite(value) or starved == [t >= since for t in range(LENGTH)]
     back = [epoch.step.report.rolled_back[env].item() for epoch in sick.epochs[:LENGTH]]
     assert math.isfinite(value) or any(back) == (since < LENGTH - 1), (
-        "two starved epochs in a row are a panic"
+        "two consecutive starved epochs are a panic"
     )
 
 
@@ -284,7 +284,7 @@ def test_a_broken_policy_acts_legally_takes_no_step_and_ends_the_run_after_three
     broken_policy(run, leaf, value, at)
     before = learned(run.rounds(1))
     with pytest.raises(
-        TrainingDiverged, match="took no step in 3 rounds in a row, the last of them round 3"
+        TrainingDiverged, match="took no step in 3 consecutive rounds, the last of them round 3"
     ):
         run.rounds(2)
     assert [found["skip_streak"] for found in run.metrics] == [1, 2, 3]

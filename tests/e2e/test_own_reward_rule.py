@@ -101,7 +101,7 @@ def test_a_rule_of_an_installed_package_trains_a_policy_without_a_change_here(tm
 
 @dataclass(frozen=True)
 class Streak:
-    """Pays for every epoch in a row without a loss of accuracy, more from one to the next."""
+    """Pays for every consecutive epoch without a loss of accuracy, more from one to the next."""
 
     components: tuple[str, ...] = ("streak",)
     slot_scale: float = 0.0

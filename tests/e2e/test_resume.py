@@ -289,7 +289,7 @@ def test_a_run_that_diverges_is_saved_before_it_ends(tmp_path):
             leaf.fill_(torch.nan)
 
     with pytest.raises(
-        TrainingDiverged, match="no step in 3 rounds in a row, the last of them round 4"
+        TrainingDiverged, match="no step in 3 consecutive rounds, the last of them round 4"
     ):
         train_ppo_vectorized(spec(rounds=6), out=tmp_path / "run", on_round=spoil)
     saved = [one["data"] for one in events(tmp_path / "run") if one["event"] == "CheckpointSaved"]

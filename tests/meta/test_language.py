@@ -18,6 +18,7 @@ TICS = {  # name -> (pattern, places)
     "those of, that of": (r"(?i)\b(?:those|that) of\b", EVERYWHERE),
     "told": (r"\b_?told\b", ("tests",)),
     "lived": (r"\b_?lived\b", ("tests",)),
+    "in a row": (r"\w+s in a row", ("src", "tests")),
 }
 
 
@@ -63,7 +64,7 @@ def test_a_planted_tic_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr("meta.test_language.ROOT", tmp_path)
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "one.py").write_text("# it lived like those of old\n")
-    assert [bool(occurrences(*tic)) for tic in TICS.values()] == [True, False, True]
+    assert [bool(occurrences(*tic)) for tic in TICS.values()] == [True, False, True, False]
 
 
 if __name__ == "__main__":

@@ -261,7 +261,7 @@ class GovernorSpec(Spec):
     min_samples: Annotated[int, Field(ge=2, lt=2**63)] = option(
         default=10, text="normal losses before mean and deviation are used"
     )
-    panics: Count = option(default=3, text="anomalous epochs in a row that are a panic")
+    panics: Count = option(default=3, text="consecutive anomalous epochs that are a panic")
     snapshot_every: Count = option(default=5, text="epochs between two snapshots of a healthy env")
     max_rollbacks: Annotated[Count | None, Null("no limit")] = option(
         default=None, text="rollbacks of an env in one episode, after which it is left alone"
@@ -322,7 +322,7 @@ class SignalSpec(Spec):
     )
     stable_epochs: Natural = option(
         default=3,
-        text="stable epochs in a row after which a host counts as stable; 0 = from the reset on",
+        text="consecutive stable epochs after which a host counts as stable; 0 = from the reset on",
     )
 
 

@@ -61,5 +61,5 @@ class HeuristicSpec(Spec):
         "pruned",
     )
     patience: Count = option(
-        default=5, text="measurements in a row below min_worth after which a seed is pruned"
+        default=5, text="consecutive measurements below min_worth after which a seed is pruned"
     )

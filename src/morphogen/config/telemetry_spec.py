@@ -106,7 +106,7 @@ class AnomalyLimits(NamedTuple):
         NonNegative, Field(description="times the limit of a head above which its collapse is over")
     ] = 1.5
     entropy_rounds: Annotated[
-        NonNegative, Field(description="rounds in a row below the limit that are a collapse")
+        NonNegative, Field(description="consecutive rounds below the limit that are a collapse")
     ] = 3.0
     entropy_until: Annotated[
         NonNegative, Field(description="share of the run after which a decided policy is no alarm")
@@ -115,7 +115,7 @@ class AnomalyLimits(NamedTuple):
         NonNegative, Field(description="divergence in nats below which an update moved nothing")
     ] = 1e-6
     frozen_rounds: Annotated[
-        NonNegative, Field(description="rounds in a row without a move that are an alarm")
+        NonNegative, Field(description="consecutive rounds without a move that are an alarm")
     ] = 3.0
     critic_variance: Annotated[
         float,
@@ -123,14 +123,14 @@ class AnomalyLimits(NamedTuple):
     ] = 0.05
     critic_rounds: Annotated[
         NonNegative,
-        Field(description="rounds in a row in which it explains nothing that are an alarm"),
+        Field(description="consecutive rounds in which it explains nothing that are an alarm"),
     ] = 10.0
     return_gap: Annotated[
         NonNegative,
         Field(description="deviations between the returns of the rewards and of the learner"),
     ] = 0.5
     return_rounds: Annotated[
-        NonNegative, Field(description="rounds in a row with such a gap that are an alarm")
+        NonNegative, Field(description="consecutive rounds with such a gap that are an alarm")
     ] = 3.0
     gradient_drift: Annotated[
         NonNegative, Field(description="gradient norm over its running average")
@@ -159,7 +159,7 @@ class AnomalyLimits(NamedTuple):
         NonNegative, Field(description="share of WAIT among the steps with a choice")
     ] = 0.95
     wait_rounds: Annotated[
-        NonNegative, Field(description="rounds in a row of waiting that are reported")
+        NonNegative, Field(description="consecutive rounds of waiting that are reported")
     ] = 3.0
     memory: Annotated[
         NonNegative, Field(description="reserved share of the memory of a device")

@@ -208,7 +208,7 @@ def act_phase(
 def count_pieces(
     slots: Slots, coalition: Tensor, evaluated: Tensor, born: Tensor, *, setup: Setup
 ) -> Tensor:
-    """Count the sizes of the plan by pieces (`hosts.plan.plan_counts`).  -> int32 [pieces * 54 S]."""
+    """Count the sizes of the plan by pieces (`plan.plan_counts`).  -> int32 [pieces * 54 S]."""
     requests = (coalition, evaluated, born)
     pieces = split_envs(len(born), setup.piece_envs)
     counts = [

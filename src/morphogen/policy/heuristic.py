@@ -82,7 +82,7 @@ class HeuristicPolicy(ParameterFree):
     """Fossilizes what is worth its price, for the value of the delivered network."""
 
     def initial_hidden(self, envs: int, *, device: torch.device | str = "cpu") -> TensorDict:
-        """Measurements in a row in which each seed was not worth its price, int64 [E, S]: 0."""
+        """Consecutive measurements in which each seed was not worth its price, int64 [E, S]: 0."""
         weak = torch.zeros(envs, len(self.counts), dtype=torch.int64, device=device)
         return TensorDict({"weak": weak}, batch_size=[envs], device=device)
 
@@ -111,7 +111,7 @@ class HeuristicPolicy(ParameterFree):
         return deterministic_output(action_of_heads(columns), masks, replace(hidden, weak=weak))
 
     def count_weak(self, slots: Tensor, before: Tensor) -> Tensor:
-        """Count measurements in a row in which a held seed was not worth its price.
+        """Count consecutive measurements in which a held seed was not worth its price.
 
         Shapes: slots float32 [E, S, 46] raw, before int64 [E, S] -> int64 [E, S]; 0 where no seed
         is held.

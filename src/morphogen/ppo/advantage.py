@@ -74,7 +74,7 @@ def subtract_group_mean(advantage: Tensor, known: Tensor, group: int) -> Tensor:
     """Subtract from each advantage the mean of the others in its group, at the same row.
 
     Shapes: advantage [T, E]; known bool [T, E], entries that count -> like advantage.
-    `group`: envs in a row that play the same world; the last group may be smaller.  An entry
+    `group`: consecutive envs that play the same world; the last group may be smaller.  An entry
     without another one of its group stays as it is.
     Promise: the sum of a policy gradient keeps its mean, since what is subtracted does not depend
     on the action.

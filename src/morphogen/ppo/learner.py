@@ -39,7 +39,7 @@ class Round(NamedTuple):
     repeat: Repeat = repeat
     """Runs a loop over a state, such as from a graph."""
     world_envs: int = 1
-    """Envs in a row that play the same world."""
+    """Consecutive envs that play the same world."""
 
 
 class Learner(ABC, Generic[State]):

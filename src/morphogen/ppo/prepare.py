@@ -138,8 +138,8 @@ def prepare_rows(
 ) -> tuple[ScaledCritic, TensorDict, Metrics]:
     """Prepare the rows of an update: return units, advantages, weights.
 
-    Shapes: rollout [T, E] -> (critic, rows [T, E], metrics of the round).  `group`: envs in a row
-    that play the same world; `exchange`: with the processes that hold the other envs; critic and
+    Shapes: rollout [T, E] -> (critic, rows [T, E], metrics of the round).  `group`: consecutive
+    envs of one world; `exchange`: with the processes that hold the other envs; critic and
     metrics cover all.
     Promise: rewards, values, log-probs and observations of an env outside `finite_envs` reach
     nothing.

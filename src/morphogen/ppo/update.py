@@ -50,7 +50,7 @@ class PpoState(FrozenTree):
     rounds: Tensor
     """int64 [], updates done."""
     skip_streak: Tensor
-    """int64 [], rounds in a row without an applied step."""
+    """int64 [], consecutive rounds without an applied step."""
 
 
 def init_ppo(policy: NetworkPolicy, key: Tensor) -> PpoState:

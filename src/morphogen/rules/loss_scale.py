@@ -9,8 +9,8 @@ from morphogen.state.tree_ops import choose
 
 SMALLEST = 1.0
 LARGEST = 2.0**24
-GROWTH_INTERVAL = 2_000  # minibatches in a row without an overflow, after which the scale doubles
-PATIENCE = 8  # skipped steps in a row of an incubating seed that lower the scale
+GROWTH_INTERVAL = 2_000  # minibatches without an overflow, after which the scale doubles
+PATIENCE = 8  # consecutive skipped steps of an incubating seed that lower the scale
 
 
 def needs_lower_scale(finite: Tensor, before: Tensor, after: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ from morphogen.train.reporter import Reporter, build_record, send_record
 
 Array = np.ndarray[Any, Any]
 DEMONSTRATOR = "heuristic"  # the policy that a learner may imitate at first
-MAX_IDLE_ROUNDS = 3  # rounds in a row without one applied optimiser step
+MAX_IDLE_ROUNDS = 3  # consecutive rounds without one applied optimiser step
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,7 +412,7 @@ def _divergence_message(metrics: Mapping[str, Any], round: int, envs: int) -> st
         name: int(metrics[f"nonfinite.{name}"]) for name in ("rollout", "loss", "gradient", "step")
     }
     return (
-        f"the policy took no step in {MAX_IDLE_ROUNDS} rounds in a row, the last of them round "
+        f"the policy took no step in {MAX_IDLE_ROUNDS} consecutive rounds, the last of them round "
         f"{round + 1}. In this round {count['rollout']} of {envs} envs had non-finite or huge "
         f"rewards, values or log-probabilities, and of {int(metrics['steps_skipped'])} steps "
         f"{count['loss']} had a non-finite loss, {count['gradient']} a non-finite gradient and "

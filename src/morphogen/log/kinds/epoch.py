@@ -191,7 +191,7 @@ class AnomalySeen(EnvEvent, severity="warning"):
     faults: tuple[str, ...]
     loss: Real
     loss_limit: Real
-    streak: Count  # anomalous epochs in a row
+    streak: Count  # consecutive anomalous epochs
 
 
 class SnapshotTaken(EnvEvent):

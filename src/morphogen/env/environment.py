@@ -193,28 +193,24 @@ class Environment:
             or `vmap`, whose result would be wrong.
         """
         mark = self.timer.mark
+        kind = self.setup.kind
         mark("head")
         facts = self._facts(state, seen)
         act = self._act(state, action, facts)
         mark("plan_wait")
-        if plan is None:
-            plan = self.read_plan(act.counts, act.ticked)
+        plan = self.read_plan(act.counts, act.ticked) if plan is None else plan
         self.feed.seek(plan.position)
-        setup = self.setup
         mark("train")
-        kind = setup.kind
         trained, metrics = kind.train(self, act, plan)
         mark("validate")
         validation = kind.validate(self, trained, (act.coalition, act.evaluated), plan)
         mark("tail")
-        score_epoch = self.compiled.unit("score", partial(phases.score_phase, setup=setup))
+        score_epoch = self.compiled.unit("score", partial(phases.score_phase, setup=self.setup))
         score = score_epoch(trained, act.outcome, validation, metrics, state, facts=facts)
-        after, known = self._enter_regime(score)
-        step = Step(
-            *(act.acted, act.outcome, act.ticked, act.ticks),
-            *(metrics, validation, score.measured, score.governed, score.report, score.score),
-            *(facts.host_params, score.seed_params, self._observe(after, known)),
-        )
+        after, next_facts = self._enter_regime(score)
+        seen = self._observe(after, next_facts)
+        sizes = facts.host_params
+        step = phases.collect_step(act, metrics, validation, score, host_params=sizes, seen=seen)
         if plan.ended:
             after, step = phases.hold_ended(state, after, step, horizon=self.horizon)
             step = step._replace(seen=self.observe(after))

@@ -307,6 +307,35 @@ def score_phase(
     return ScorePhase(attribution, governed, report, after, step, trained_params, known)
 
 
+def collect_step(
+    act: ActPhase,
+    metrics: TrainMetrics,
+    validation: Validation,
+    score: ScorePhase,
+    *,
+    host_params: Tensor,
+    seen: PolicyInputs,
+) -> Step:
+    """Collect the results of the phases of an epoch.  host_params int64 [E]; seen [E], for the next
+    action.
+    """
+    return Step(
+        acted=act.acted,
+        outcome=act.outcome,
+        ticked=act.ticked,
+        ticks=act.ticks,
+        metrics=metrics,
+        validation=validation,
+        measured=score.measured,
+        governed=score.governed,
+        report=score.report,
+        score=score.score,
+        host_params=host_params,
+        seed_params=score.seed_params,
+        seen=seen,
+    )
+
+
 def hold_ended(
     before: EnvState, after: EnvState, step: Step, *, horizon: int
 ) -> tuple[EnvState, Step]:

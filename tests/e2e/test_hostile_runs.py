@@ -350,7 +350,7 @@ def test_a_run_that_cannot_be_written_to_is_evaluated(run, tmp_path, monkeypatch
     assert main(words) == 0
     said = capsys.readouterr()
     assert (
-        f"evaluation.json was not written: {run} cannot be written to: Read-only file system"
+        f"evaluation.json was not written: {run} cannot be written: Read-only file system"
         in said.err
     )
     assert "trained" in said.out

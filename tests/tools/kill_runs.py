@@ -199,10 +199,10 @@ def doing(run: Path) -> str:
 
 
 def last_event(run: Path) -> dict[str, Any] | None:
-    """The last whole line of the event file."""
+    """The last event of the last complete line of the event file."""
     path = run / run_directory.EVENTS
     lines = path.read_text().split("\n")[:-1] if path.is_file() else []
-    return json.loads(lines[-1]) if lines else None
+    return run_comparison.split_line(json.loads(lines[-1]))[-1] if lines else None
 
 
 def main(argv: Sequence[str] | None = None) -> int:

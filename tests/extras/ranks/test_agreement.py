@@ -13,12 +13,12 @@ def fail(kind, text):
     raise kind(text)
 
 
-def outcomes(ranks, failing, kind=ConfigError, text="envs: expected more", **more):
+def outcomes(ranks, failing, kind=ConfigError, text="envs: expected more"):
     """The text of the error of every rank, or the result."""
 
     def act(exchange):
         action = (lambda: fail(kind, text)) if exchange.rank in failing else lambda: exchange.rank
-        return exchange.together(action, **more)
+        return exchange.together(action)
 
     found = run_ranks(ranks, act)
     return [(type(one), str(one)) if isinstance(one, Exception) else one for one in found]
@@ -46,13 +46,6 @@ def test_an_error_of_all_ranks_is_marked_as_such(failing):
         )
 
     assert [is_common(one) for one in run_ranks(2, act)] == [True, True]
-
-
-def test_an_error_is_described_before_it_leaves_its_rank():
-    assert (
-        outcomes(2, [1], describe=lambda error: str(error).upper())[0][1]
-        == "rank 1: ENVS: EXPECTED MORE"
-    )
 
 
 def test_rank_0_acts_for_all_and_is_not_named():

@@ -5,6 +5,7 @@ python -m meta.test_language        prints the counts, from the folder `tests`
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def test_a_first_line_names_its_object():
 
 
 def test_a_planted_tic_is_found(tmp_path, monkeypatch):
-    monkeypatch.setattr("meta.test_language.ROOT", tmp_path)
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "one.py").write_text("# it lived like those of old\n")
     assert [bool(occurrences(*tic)) for tic in TICS.values()] == [True, False, True, False]

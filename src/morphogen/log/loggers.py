@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TextIO
 
+from morphogen.config import files
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.errors import ConfigError
 from morphogen.log.derive import derive_events
@@ -106,7 +107,8 @@ class CsvTables:
     def _cut(self, path: Path) -> None:
         """Remove the rows of rounds that the run computes again, and a row that is not complete."""
         last = self._rounds if path.stem != "epoch" else self._rounds * self._epochs - 1
-        header, *rows = path.read_text("utf-8").splitlines(keepends=True) or [""]
+        with files.open_regular(path) as file:
+            header, *rows = file.read().decode("utf-8").splitlines(keepends=True) or [""]
         kept = [row for row in rows if row.endswith("\n") and int(row.partition(",")[0]) <= last]
         if len(kept) < len(rows):
             path.write_text("".join((header, *kept)), "utf-8")

@@ -30,7 +30,7 @@ from morphogen.config.execution_spec import COMPILE_DEFAULT, EngineSpec
 from morphogen.device.cpu_graphs import CpuGraphs
 from morphogen.env.capture import Capture
 from morphogen.env.compile import CompiledUnits
-from morphogen.env.episodes import run_epoch
+from morphogen.env.episodes import first_carry, run_epoch
 from morphogen.env.phases import PolicyInputs, choose_actions
 from morphogen.log.console import Console
 from morphogen.policy.baselines import RandomPolicy
@@ -60,16 +60,13 @@ COLUMNS: dict[str, Callable[[Measure], str]] = {
 
 def mid_episode(own: Scheduler) -> tuple[EnvState, PolicyInputs, Tensor]:
     """Return envs with seeds, the inputs of a policy there, and an action of every env."""
-    state, seen = own.env.reset(0)
-    policy, hidden = (
-        RandomPolicy(),
-        RandomPolicy().initial_hidden(own.env.envs, device=own.setup.device),
-    )
-    play = partial(run_epoch, policy=policy, params=policy.init(own.env.keys[0]), hidden=hidden)
+    policy = RandomPolicy()
+    params = policy.init(own.env.keys[0])
+    carry = first_carry(own.env, policy)
     for _ in range(EPOCHS // 2):
-        epoch = play(own.env, state, seen)
-        state, seen = epoch.after, epoch.step.seen
-    return state, seen, play(own.env, state, seen).choice.action
+        carry, _ = run_epoch(own.env, policy, params, carry)
+    _, epoch = run_epoch(own.env, policy, params, carry)
+    return carry.state, carry.inputs, epoch.choice.action
 
 
 def build_calls(
@@ -95,7 +92,7 @@ def build_calls(
         "tick": partial(unit("tick", partial(tick, lifecycle=lifecycle)), state),
         "observe": partial(env.observe, state),
         "act": lambda: act(own.params, seen, hidden, env.action_keys, state.clock),
-        "env.step": lambda: env.step(state, action, seen=seen)[0],
+        "env.step": lambda: env.advance(state, action, facts=seen.facts)[0],
     }
 
 

@@ -12,7 +12,7 @@ from bench.harness.bench_scenes import build_scheduler
 from bench.harness.timing import Bench, ms_measure, run_bench
 from morphogen.cli.bench import Measure
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
-from morphogen.env.episodes import run_epoch
+from morphogen.env.episodes import first_carry, run_epoch
 from morphogen.log.derive import derive_events
 from morphogen.log.record_files import encode_record
 from morphogen.log.writer import MemorySink
@@ -32,8 +32,7 @@ def measures(bench: Bench, envs: int = 32) -> list[Measure]:
     )
     own.run_round()
     own.reporter.close()
-    hidden = own.policy.initial_hidden(envs, device=own.setup.device)
-    epoch = run_epoch(own.env, *own.env.reset(0), own.policy, params=own.params, hidden=hidden)
+    _, epoch = run_epoch(own.env, own.policy, own.params, first_carry(own.env, own.policy))
     leaves = build_record(epoch)
     forms = {
         "gather": lambda: build_record(epoch),

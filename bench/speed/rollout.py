@@ -34,7 +34,7 @@ from bench.harness.timing import (
 )
 from morphogen.cli.bench import Measure, median_measure
 from morphogen.config.telemetry_spec import LEVEL_DEBUG, TelemetrySpec
-from morphogen.env.episodes import reset_hidden
+from morphogen.env.episodes import first_carry
 from morphogen.log.log_file import LogFile
 from morphogen.train.loop import Scheduler
 
@@ -65,18 +65,15 @@ def time_epochs(
 @torch.no_grad()
 def _run_epochs(bench: Bench, run: Scheduler, count: int, kind: str) -> EpochSeconds:
     """The first epochs of a life, each a round's epoch as the scheduler makes it."""
-    setup, (state, seen) = run.setup, run.env.reset(0)
+    setup = run.setup
+    carry = first_carry(run.env, run.policy)
     if kind:
-        state = add_seeds(
-            state, setup.net, *seed_layout(kind, setup.spec.envs, setup.net, setup.device)
-        )
-        seen = run.env.observe(state)
-    hidden = run.policy.initial_hidden(setup.spec.envs, device=setup.device)
-    segment, found = torch.ones_like(state.signals.measured), []
+        layout = seed_layout(kind, setup.spec.envs, setup.net, setup.device)
+        state = add_seeds(carry.state, setup.net, *layout)
+        carry = carry._replace(state=state, inputs=run.env.observe(state))
+    found = []
     for t in range(WARMUP_EPOCHS + count):
-        epoch = run.run_epoch(state, seen, hidden, segment, t)
-        state, seen, segment = epoch.after, epoch.step.seen, epoch.step.terminated
-        hidden = reset_hidden(epoch.choice.hidden, segment)
+        carry, _ = run.run_epoch(carry, t)
         bench.synchronize()
         spent = run.timer.close()
         found.append(
@@ -85,7 +82,9 @@ def _run_epochs(bench: Bench, run: Scheduler, count: int, kind: str) -> EpochSec
                 for name, one in spent.items()
             }
         )
-    bench.record_checksum(f"rollout_e{setup.spec.envs}{kind and '_' + kind}", state.host.params)
+    bench.record_checksum(
+        f"rollout_e{setup.spec.envs}{kind and '_' + kind}", carry.state.host.params
+    )
     return found[WARMUP_EPOCHS:]
 
 

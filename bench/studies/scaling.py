@@ -22,6 +22,7 @@ from bench.harness.bench_scenes import build_scheduler
 from morphogen.cli.bench import machine_facts
 from morphogen.device.malloc import keep_freed_memory
 from morphogen.device.transfers import flatten_names
+from morphogen.env.episodes import first_carry
 from morphogen.train.reporter import build_record
 
 FILE = Path(__file__).parents[1] / "results" / "scaling.json"
@@ -63,13 +64,13 @@ def measure_parts(repeats: int) -> Row:
     updates = {envs: _update_seconds(envs, repeats) for envs in UPDATES}
     slope, start = np.polyfit([*updates], [*updates.values()], 1)
     scheduler = build_scheduler(1, torch.device("cpu"))
-    state, seen = scheduler.env.reset(0)
-    epoch = scheduler.run_epoch(state, seen, scheduler.hidden, scheduler.segment, 0)
+    carry = first_carry(scheduler.env, scheduler.policy)
+    _, epoch = scheduler.run_epoch(carry, 0)
     spec, params = scheduler.setup.spec, scheduler.params["net"]
     trees = {
         "rollout": scheduler.rollout.rows[0],
         "record": build_record(epoch),
-        "state": state.to_tensordict(),
+        "state": carry.state.to_tensordict(),
     }
     scheduler.reporter.close()
     return {

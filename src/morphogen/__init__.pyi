@@ -61,9 +61,10 @@ from morphogen.data.splits import Splits as Splits
 from morphogen.env import actions as actions
 from morphogen.env.action_control import MaskControl as MaskControl
 from morphogen.env.environment import Environment as Environment
+from morphogen.env.episodes import Carry as Carry
 from morphogen.env.episodes import Epoch as Epoch
 from morphogen.env.episodes import Rollout as Rollout
-from morphogen.env.episodes import reset_hidden as reset_hidden
+from morphogen.env.episodes import first_carry as first_carry
 from morphogen.env.episodes import run_epoch as run_epoch
 from morphogen.env.make import make as make
 from morphogen.env.phases import PolicyInputs as PolicyInputs

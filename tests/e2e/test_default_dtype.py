@@ -86,7 +86,7 @@ def test_an_environment_under_another_default_has_the_same_bits(set_default, tas
         state, seen = env.reset()
         for _ in range(3):
             state, step = env.step(state, mg.actions.random(env, state, seen))
-            seen = step.seen
+            seen = step.inputs
         return state
 
     usual = play_epochs()

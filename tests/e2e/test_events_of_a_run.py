@@ -9,7 +9,7 @@ import torch
 from support.small_runs import tiny
 
 from morphogen.cli.probe import events_by_round
-from morphogen.env.episodes import run_epoch
+from morphogen.env.episodes import first_carry, run_epoch
 from morphogen.env.setup import build_setup
 from morphogen.log.run_log import events
 from morphogen.log.writer import MemorySink
@@ -135,11 +135,8 @@ def test_observations_are_clipped_and_drift_from_the_second_round_on():
 def test_the_record_of_a_run_with_128_envs_is_about_80_kb():
     scheduler = Scheduler(build_setup(tiny(envs=128, episode_length=1)))
     with torch.no_grad():
-        start = scheduler.env.reset(0)
-        hidden = scheduler.policy.initial_hidden(128)
-        epoch = run_epoch(
-            scheduler.env, *start, scheduler.policy, params=scheduler.params, hidden=hidden
-        )
+        env, policy = scheduler.env, scheduler.policy
+        _, epoch = run_epoch(env, policy, scheduler.params, first_carry(env, policy))
         send_record(scheduler.transfers, build_record(epoch), 0)
     leaves = scheduler.transfers.receive("record").values()
     assert sum(leaf.nbytes for leaf in leaves) < 100_000

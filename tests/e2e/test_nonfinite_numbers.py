@@ -123,7 +123,7 @@ def ended(sick, env):
             assert not back or not any(leaf[env].any() for leaf in sick.hidden[t + 1].values())
             assert not back or all(
                 leaf.isfinite().all()
-                for leaf in leaves(sick.epochs[t + 1].seen.observation).values()
+                for leaf in leaves(sick.epochs[t + 1].inputs.observation).values()
             )
     reported = [(event.round, event.epoch) for event in sick.events("RolledBack")]
     assert reported == [
@@ -155,7 +155,7 @@ def told_of(sick):
 
 def legal(epoch):
     """Return whether the masks allow every action."""
-    masks, (op, slot) = epoch.seen.masks, epoch.choice.action[:, :2].unbind(-1)
+    masks, (op, slot) = epoch.inputs.masks, epoch.choice.action[:, :2].unbind(-1)
     row = torch.arange(len(op))
     return masks.op[row, op] & ((op == 0) | masks.slot[row, op, slot])
 

@@ -53,7 +53,7 @@ class Scene:
 
 def sizes_of(epoch):
     """The state before the step, and parameters on both sides of it."""
-    past, now = epoch.seen.facts, epoch.step.seen.facts
+    past, now = epoch.inputs.facts, epoch.step.inputs.facts
     sizes = {
         "host_params": past.host_params,
         "params": past.seed_params,

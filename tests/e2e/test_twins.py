@@ -23,7 +23,7 @@ def live(env):
     state, seen = env.reset()
     for _ in range(env.horizon):
         state, step = env.step(state, mg.actions.random(env, state, seen))
-        seen = step.seen
+        seen = step.inputs
         yield state, step
 
 

@@ -237,13 +237,14 @@ def run_epoch() -> Graph:
     policy = Declared()
     params, hidden = policy.init(env.keys), policy.initial_hidden(env.envs)
     states = [grown(env.reset(episode)[0], env.net) for episode in range(CALLS)]
-    given = [(state, env.observe(state)) for state in states]
-    first = mg.run_epoch(env, *given[0], policy, params=params, hidden=hidden)
+    start = torch.ones(env.envs, dtype=torch.bool)
+    given = [(mg.Carry(state, env.observe(state), hidden, start),) for state in states]
+    _, first = mg.run_epoch(env, policy, params, *given[0])
     own = {field.name: getattr(env, field.name) for field in fields(Environment)}
     known = Planned(**own, plan_of_all=env.plan(states[0], first.choice.action))
 
-    def epoch(state, seen):
-        found = mg.run_epoch(known, state, seen, policy, params=params, hidden=hidden)
+    def epoch(carry):
+        _, found = mg.run_epoch(known, policy, params, carry)
         step = found.step._asdict()
         shown = {name: [step[part] for part in parts] for name, parts in IN_A_STEP.items()}
         return {**shown, "run_epoch": found.choice, "Environment.step": found.after}

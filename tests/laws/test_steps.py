@@ -156,7 +156,7 @@ class Scene:
         self.learner = init_ppo(self.policy, self.world.keys[0])
         self.rollout = Rollout(14, envs=8, slots=len(self.net.slots))
         for t, one in enumerate(self.whole):
-            self.rollout.write(t, one, one.before.clock.epoch == 0)
+            self.rollout.write(t, one)
         self.epoch = next(one for one in self.whole[6:] if self.births(one).any())
         self.state = self.epoch.step.ticked
 
@@ -271,7 +271,7 @@ def paying(s):
             e.step.validation,
             e.before,
             e.step.host_params,
-            *(e.seen.facts.seed_params, e.step.seen.facts.seed_params),
+            *(e.inputs.facts.seed_params, e.step.inputs.facts.seed_params),
         )
         for e in s.epochs
     ]
@@ -329,7 +329,7 @@ def acting_by_policy(s):
     hidden = s.policy.initial_hidden(8)
     noise, shown = (
         s.noise(8, 41),
-        [(epoch.seen.observation, epoch.seen.masks) for epoch in s.epochs],
+        [(epoch.inputs.observation, epoch.inputs.masks) for epoch in s.epochs],
     )
     given = [(s.learner.params, *seen, hidden, u) for seen, u in zip(shown, noise, strict=True)]
     return s.policy.act, given, {"tolerance": 1e-5}

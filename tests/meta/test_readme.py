@@ -114,7 +114,7 @@ def test_the_schedule_can_be_followed(tmp_path):
     path.write_text(re.findall(r"^```json\n(.*?)^```$", TEXT, flags=re.DOTALL | re.MULTILINE)[0])
     setup = tiny_setup(policy_name=f"schedule:{path}", episode_length=9, lifecycle=LifecycleSpec())
     epochs = live(world_of(setup), setup.spec.policy_name)
-    assert not any(epoch.seen.missed.any() for epoch in epochs)
+    assert not any(epoch.inputs.missed.any() for epoch in epochs)
     assert [env[0] for env in epochs[-1].after.slots.stage.tolist()] == [3, 3, 3, 7]
 
 

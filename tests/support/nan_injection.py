@@ -105,15 +105,15 @@ class Run:
         self.run_epoch, self.read = self.scheduler.run_epoch, self.scheduler.transfers.read
         self.scheduler.run_epoch, self.scheduler.transfers.read = self._epoch, self._read
 
-    def _epoch(self, state, seen, hidden, segment, t):
+    def _epoch(self, carry, t):
         if self.change is not None and self.scheduler.round == 0:
-            state = self.change(t, state)
-            seen = self.scheduler.env.observe(state)
-        epoch = self.run_epoch(state, seen, hidden, segment, t)
+            state = self.change(t, carry.state)
+            carry = carry._replace(state=state, inputs=self.scheduler.env.observe(state))
+        self.hidden.append(carry.memory.clone())
+        self.fresh.append(carry.segment.clone())
+        carry, epoch = self.run_epoch(carry, t)
         self.epochs.append(epoch)
-        self.hidden.append(hidden.clone())
-        self.fresh.append(segment.clone())
-        return epoch
+        return carry, epoch
 
     def _read(self, name, leaves):
         found = self.read(name, leaves)

@@ -16,7 +16,7 @@ from morphogen.config.policy_spec import PolicySpec, PpoSpec
 from morphogen.config.spec import RunSpec, resolve
 from morphogen.device.transfers import Transfers
 from morphogen.env.environment import Environment, open_environment
-from morphogen.env.episodes import Epoch, reset_hidden, run_epoch
+from morphogen.env.episodes import Epoch, first_carry, run_epoch
 from morphogen.env.policies import build_arm
 from morphogen.env.setup import Setup, build_setup
 from morphogen.evaluation.arms import PlayContext
@@ -75,17 +75,14 @@ def live(
     policy = arm.policy
     world = replace(world, control=arm.control)
     params = policy.init(world.keys[0] * 0)
-    state, seen = world.reset(0)
-    hidden = policy.initial_hidden(world.envs)
+    carry = first_carry(world, policy)
     found = []
     with torch.no_grad():
         for t in range(world.setup.spec.episode_length if epochs is None else epochs):
             if change is not None:
-                state = change(t, state)
-                seen = world.observe(state)
-            epoch = run_epoch(world, state, seen, policy, params=params, hidden=hidden)
-            state, seen = epoch.after, epoch.step.seen
-            hidden = reset_hidden(epoch.choice.hidden, epoch.step.terminated)
+                state = change(t, carry.state)
+                carry = carry._replace(state=state, inputs=world.observe(state))
+            carry, epoch = run_epoch(world, policy, params, carry)
             found.append(epoch)
     return found
 

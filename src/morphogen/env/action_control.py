@@ -95,8 +95,8 @@ class MaskControl(ActionControl):
         ...     allowed[:, mg.Op.GERMINATE] = False
         ...     return allowed
         >>> env = mg.make("tiny", envs=1, seed=0, control=mg.MaskControl(sterile))
-        >>> _, seen = env.reset()
-        >>> [op.name for op in mg.Op if seen.masks.op[0, op]]
+        >>> _, inputs = env.reset()
+        >>> [op.name for op in mg.Op if inputs.masks.op[0, op]]
         ['WAIT']
     """
 

@@ -62,7 +62,7 @@ def build(env: Environment, op: OpName | Op, **heads: Unpack[HeadNames]) -> Tens
     return torch.tensor(action, device=env.device).repeat(env.envs, 1)
 
 
-def random(env: Environment, state: EnvState, seen: PolicyInputs, *, draw: int = 0) -> Tensor:
+def random(env: Environment, state: EnvState, inputs: PolicyInputs, *, draw: int = 0) -> Tensor:
     """Draw a legal action per env, all equally likely.
 
     The same state and draw give the same action: a search that tries several actions of one state
@@ -71,7 +71,7 @@ def random(env: Environment, state: EnvState, seen: PolicyInputs, *, draw: int =
     Args:
         env: environment, whose keys seed the draw.
         state: EnvState [E], whose clock keys the draw.
-        seen: PolicyInputs [E], what a policy sees of the state.
+        inputs: PolicyInputs [E], what a policy sees of the state.
         draw: number of the draw; another number gives another action.
 
     Returns: int64 [E, 8].
@@ -80,14 +80,14 @@ def random(env: Environment, state: EnvState, seen: PolicyInputs, *, draw: int =
     Example:
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
-        >>> state, seen = env.reset()
-        >>> action = mg.actions.random(env, state, seen)
+        >>> state, inputs = env.reset()
+        >>> action = mg.actions.random(env, state, inputs)
         >>> (
-        ...     action.equal(mg.actions.random(env, state, seen)),
-        ...     action.equal(mg.actions.random(env, state, seen, draw=1)),
+        ...     action.equal(mg.actions.random(env, state, inputs)),
+        ...     action.equal(mg.actions.random(env, state, inputs, draw=1)),
         ... )
         (True, False)
-        >>> seen.masks.op.gather(1, action[:, :1]).all().item()  # only legal ops
+        >>> inputs.masks.op.gather(1, action[:, :1]).all().item()  # only legal ops
         True
     """
     if draw not in range(DRAWS):
@@ -98,6 +98,6 @@ def random(env: Environment, state: EnvState, seen: PolicyInputs, *, draw: int =
     params = policy.init(env.keys[0])
     hidden = policy.initial_hidden(env.envs, device=env.device)
     choice = choose_actions(
-        params, seen, hidden, env.action_keys, state.clock, policy=policy, draw=draw
+        params, inputs, hidden, env.action_keys, state.clock, policy=policy, draw=draw
     )
     return choice.action

@@ -1,11 +1,11 @@
 """The functional environment: many hosts that grow, moved epoch by epoch by actions.
 
     env = make("digits", envs=32, seed=0)
-    state, seen = env.reset()
-    state, step = env.step(state, actions.random(env, state, seen))
+    state, inputs = env.reset()
+    state, step = env.step(state, actions.random(env, state, inputs))
 
-`Environment.step` is the only place that holds the order of an epoch.  Training, evaluation, search
-and every baseline move their envs through it.  The steps inside a phase are in `env.phases`.
+`Environment.advance` is the only place that holds the order of an epoch.  Training, evaluation,
+search and every baseline move their envs through it.  The steps inside a phase are in `env.phases`.
 """
 
 import time
@@ -63,11 +63,11 @@ class Environment:
         >>> import torch
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
-        >>> state, seen = env.reset()
+        >>> state, inputs = env.reset()
         >>> after, step = env.step(state, mg.actions.wait(env))
         >>> state.clock.epoch.tolist(), after.clock.epoch.tolist()
         ([0, 0], [1, 1])
-        >>> after, seen = env.restart(after, torch.tensor([True, False]))
+        >>> after, inputs = env.restart(after, torch.tensor([True, False]))
         >>> after.clock.episode.tolist(), after.clock.epoch.tolist()
         ([1, 0], [0, 1])
     """
@@ -164,14 +164,7 @@ class Environment:
         after = tree_ops.select(rows, fresh, state)
         return after, self.observe(after)
 
-    def step(
-        self,
-        state: EnvState,
-        action: Action,
-        *,
-        seen: PolicyInputs | None = None,
-        plan: EpochPlan | None = None,
-    ) -> tuple[EnvState, Step]:
+    def step(self, state: EnvState, action: Action) -> tuple[EnvState, Step]:
         """Run one epoch: act, plan, train, validate, score, observe.
 
         An illegal action does nothing; `Step.outcome` holds the reason.
@@ -180,11 +173,6 @@ class Environment:
             state: EnvState [E].
             action: int64 [E, 8] in the order of `vocab.action.Head`, or a TensorDict with a leaf
             int64 [E] per head.
-            seen: of `observe` or the step before, for this very state, which saves time; of another
-            it is wrong.
-            plan: sizes of the epoch, and whether an env has ended, from `plan` of this very state
-                and action; with another plan the result is wrong.
-                None reads them from the device: the one transfer of a step.
 
         Returns: EnvState [E] for the next epoch, and a Step.  An env at its horizon stays there
             until `restart`: the state keeps its bits, whatever the action; outcome ENDED, reward 0,
@@ -192,10 +180,30 @@ class Environment:
         Raises: ConfigError for a state or an action of another shape; RuntimeError for a derivative
             or `vmap`, whose result would be wrong.
         """
+        return self.advance(state, action)
+
+    def advance(
+        self,
+        state: EnvState,
+        action: Action,
+        *,
+        facts: StateFacts | None = None,
+        plan: EpochPlan | None = None,
+    ) -> tuple[EnvState, Step]:
+        """Run one epoch like `step`, with intermediate results that are known already.
+
+        Args:
+            state, action: as of `step`.
+            facts: of `PolicyInputs.facts` for this very state; None computes them.
+            plan: of `plan` for this very state and action; None reads it from the device: the one
+                transfer of a step.
+
+        Nothing checks that facts and plan belong to the state: that would wait for the device.
+        """
         mark = self.timer.mark
         kind = self.setup.kind
         mark("head")
-        facts = self._facts(state, seen)
+        facts = self._facts(state) if facts is None else facts
         act = self._act(state, action, facts)
         mark("plan_wait")
         plan = self.read_plan(act.counts, act.ticked) if plan is None else plan
@@ -208,12 +216,14 @@ class Environment:
         score_epoch = self.compiled.unit("score", partial(phases.score_phase, setup=self.setup))
         score = score_epoch(trained, act.outcome, validation, metrics, state, facts=facts)
         after, next_facts = self._enter_regime(score)
-        seen = self._observe(after, next_facts)
+        inputs = self._observe(after, next_facts)
         sizes = facts.host_params
-        step = phases.collect_step(act, metrics, validation, score, host_params=sizes, seen=seen)
+        step = phases.collect_step(
+            act, metrics, validation, score, host_params=sizes, inputs=inputs
+        )
         if plan.ended:
             after, step = phases.hold_ended(state, after, step, horizon=self.horizon)
-            step = step._replace(seen=self.observe(after))
+            step = step._replace(inputs=self.observe(after))
         return after, step
 
     def plan(self, state: EnvState, action: Action) -> EpochPlan:
@@ -309,9 +319,8 @@ class Environment:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _facts(self, state: EnvState, seen: PolicyInputs | None = None) -> StateFacts:
-        known = None if seen is None else seen.facts
-        return state_facts(state, self.limits, net=self.net) if known is None else known
+    def _facts(self, state: EnvState) -> StateFacts:
+        return state_facts(state, self.limits, net=self.net)
 
     def _draw_instance(self, episode: Tensor, epoch: Tensor) -> Instance:
         labels = self.setup.dataset.labels

@@ -58,85 +58,98 @@ class EpisodeTraces:
 
 
 @short_repr
+class Carry(NamedTuple):
+    """State that an epoch hands to the next, [E]; an episode is a loop over it."""
+
+    state: EnvState
+    """[E]."""
+    inputs: PolicyInputs
+    """[E], of `state`."""
+    memory: TensorDict
+    """[E], of the policy; 0 where a segment starts."""
+    segment: Tensor
+    """bool [E], envs that start a segment."""
+
+
+@short_repr
 class Epoch(NamedTuple):
     """Results of `run_epoch`: one epoch of all envs under a policy."""
 
-    before: EnvState
-    """[E]."""
-    seen: PolicyInputs
-    """[E], of `before`."""
+    carry: Carry
+    """[E], before the epoch."""
     choice: ActOutput
-    """[E], actions, log-probabilities, values."""
+    """[E], actions, log-probabilities, values, and the memory after the choice."""
     after: EnvState
     """[E], the state that the next epoch starts from."""
     step: Step
-    """Outcome, reward, and what the policy sees next."""
+    """Outcome, reward, and the next inputs of the policy."""
 
     @property
-    def hidden(self) -> TensorDict:
-        """Memory of the policy after its choice, [E]; `reset_hidden` returns the memory of the next
-        epoch.
-        """
-        return self.choice.hidden
+    def before(self) -> EnvState:
+        """State that the epoch started from, [E]."""
+        return self.carry.state
+
+    @property
+    def inputs(self) -> PolicyInputs:
+        """Inputs of the policy before the epoch, [E]."""
+        return self.carry.inputs
+
+
+def first_carry(env: Environment, policy: Policy, episode: int = 0) -> Carry:
+    """Reset the envs; every env starts a segment with an empty memory.
+
+    Args: environment, policy that will choose, number of the episode as of `Environment.reset`.
+
+    Example:
+        >>> import morphogen as mg
+        >>> env = mg.make("tiny", envs=2, seed=0)
+        >>> carry = mg.first_carry(env, mg.build_arm("random", env.setup).policy)
+        >>> carry.state.clock.epoch.tolist(), carry.segment.tolist()
+        ([0, 0], [True, True])
+    """
+    state, inputs = env.reset(episode)
+    memory = policy.initial_hidden(env.envs, device=env.device)
+    segment = torch.ones(env.envs, dtype=torch.bool, device=env.device)
+    return Carry(state, inputs, memory, segment)
 
 
 def run_epoch(
-    env: Environment,
-    state: EnvState,
-    seen: PolicyInputs,
-    policy: Policy,
-    *,
-    params: TensorDict,
-    hidden: TensorDict,
-) -> Epoch:
+    env: Environment, policy: Policy, params: TensorDict, carry: Carry
+) -> tuple[Carry, Epoch]:
     """Choose an action per env, then step.
 
     Args:
         env: environment, whose keys seed the noise of the policy.
-        state, seen: EnvState [E] and PolicyInputs [E], of `Environment.reset` or of the epoch
-        before.
         policy: policy that chooses.
         params: parameters of the policy, without batch size.
-        hidden: memory of the policy, [E]; `reset_hidden` returns it from the epoch before.
+        carry: of `first_carry` or of the epoch before.
 
-    Returns: the epoch; its next state is `Epoch.after`, its reward float32 [E] `Epoch.step.reward`.
+    Returns: the carry of the next epoch, and the epoch; its reward float32 [E] is
+        `Epoch.step.reward`.
 
     Example:
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
         >>> arm = mg.build_arm("random", env.setup)
-        >>> hidden = arm.policy.initial_hidden(env.envs)
-        >>> epoch = mg.run_epoch(env, *env.reset(), arm.policy, params=arm.params, hidden=hidden)
-        >>> epoch.choice.action.shape, epoch.step.terminated.tolist()
+        >>> carry = mg.first_carry(env, arm.policy)
+        >>> carry, epoch = mg.run_epoch(env, arm.policy, arm.params, carry)
+        >>> epoch.choice.action.shape, carry.segment.tolist()
         (torch.Size([2, 8]), [False, False])
     """
     env.timer.mark("head")
     choose = env.compiled.unit("act", partial(choose_actions, policy=policy), policy)
-    choice = choose(params, seen, hidden, env.action_keys, state.clock)
-    after, step = env.step(state, choice.action, seen=seen)
-    return Epoch(state, seen, choice, after, step)
-
-
-def reset_hidden(hidden: TensorDict, terminated: Tensor) -> TensorDict:
-    """Return the memory of the policy for the next epoch: zeros where a segment ended.
-
-    Shapes: hidden [E], of any leaves; terminated bool [E] -> the same leaves, [E].
-
-    Example:
-        >>> import torch
-        >>> from tensordict import TensorDict
-        >>> import morphogen as mg
-        >>> hidden = TensorDict({"h": torch.ones(2, 3)}, batch_size=[2])
-        >>> mg.reset_hidden(hidden, torch.tensor([True, False]))["h"].tolist()
-        [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]
-    """
-    return clear_rows(terminated, hidden)
+    state, inputs, memory, _ = carry
+    choice = choose(params, inputs, memory, env.action_keys, state.clock)
+    after, step = env.advance(state, choice.action, facts=inputs.facts)
+    memory = clear_rows(step.terminated, choice.hidden)
+    following = Carry(after, step.inputs, memory, step.terminated)
+    return following, Epoch(carry, choice, after, step)
 
 
 def run_episodes(
     env: Environment,
     state: EnvState,
-    seen: PolicyInputs,
+    inputs: PolicyInputs,
     policy: Policy | None = None,
     params: TensorDict | None = None,
 ) -> TensorDict:
@@ -146,18 +159,17 @@ def run_episodes(
     """
     policy = RandomPolicy() if policy is None else policy
     params = policy.init(env.keys[0]) if params is None else params
-    hidden = policy.initial_hidden(env.envs, device=env.device)
+    memory = policy.initial_hidden(env.envs, device=env.device)
+    carry = Carry(state, inputs, memory, torch.ones_like(inputs.missed))
     rows: list[dict[str, Tensor]] = []
     before = state.signals.val_acc
     sizes = {}
     with torch.no_grad():
         for _ in range(env.horizon):
-            epoch = run_epoch(env, state, seen, policy, params=params, hidden=hidden)
+            missed = carry.inputs.missed
+            carry, epoch = run_epoch(env, policy, params, carry)
             step = epoch.step
-            missed = seen.missed
-            state = epoch.after
-            seen = step.seen
-            hidden = reset_hidden(epoch.hidden, step.terminated)
+            state = carry.state
             row = {
                 "network_value": step.score.network_value,
                 "committed_acc": state.signals.committed_acc,
@@ -241,14 +253,13 @@ class Rollout:
         device: of the rows.
 
     Example:
-        >>> import torch
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
         >>> arm = mg.build_arm("random", env.setup)
-        >>> hidden = arm.policy.initial_hidden(env.envs)
-        >>> epoch = mg.run_epoch(env, *env.reset(), arm.policy, params=arm.params, hidden=hidden)
+        >>> carry = mg.first_carry(env, arm.policy)
+        >>> carry, epoch = mg.run_epoch(env, arm.policy, arm.params, carry)
         >>> rollout = mg.Rollout(env.horizon, envs=2, slots=2)
-        >>> rollout.write(0, epoch, reset_before=torch.tensor([True, True]))
+        >>> rollout.write(0, epoch)
         >>> rollout.rows.batch_size, rollout.rows["action"][0].equal(epoch.choice.action)
         (torch.Size([8, 2]), True)
     """
@@ -263,27 +274,28 @@ class Rollout:
             dict(row.items(True, True)) for row in cast(Any, self.rows).unbind(0)
         ]
 
-    def write(self, t: int, epoch: Epoch, reset_before: Tensor) -> None:
-        """Overwrite row t, counted from 0.  reset_before bool [E]: the row starts a segment, its
-        memory is 0.
-        """
+    def write(self, t: int, epoch: Epoch) -> None:
+        """Overwrite row t, counted from 0."""
         choice = epoch.choice
         score = epoch.step.score
-        worth = epoch.step.measured
-        fresh = worth.contribution_valid & ~epoch.step.report.rolled_back.unsqueeze(-1)
-        parts = {"observation": epoch.seen.observation, "masks": epoch.seen.masks}
+        found = epoch.step.measured
+        fresh = found.contribution_valid & ~epoch.step.report.rolled_back.unsqueeze(-1)
+        parts = {"observation": epoch.inputs.observation, "masks": epoch.inputs.masks}
         row = {(part, name): leaf for part, tree in parts.items() for name, leaf in tree.items()}
         row |= {name: getattr(choice, name) for name in ("action", "log_prob", "value", "forced")}
         row |= {
             "reward": score.reward,
             "terminated": score.terminated,
-            "reset_before": reset_before,
+            "reset_before": epoch.carry.segment,
         }
         row |= {
             "truncated": torch.zeros_like(score.terminated),
             "next_value": torch.zeros_like(score.reward),
         }
-        row |= {"contribution": choose(fresh, worth.contribution, 0.0), "contribution_valid": fresh}
+        row |= {
+            "contribution": choose(fresh, found.contribution, 0.0),
+            "contribution_valid": fresh,
+        }
         listed: Any = torch  # one operator on lists of tensors for all leaves
         leaves = self._leaves[t]
         listed._foreach_copy_([leaves[name] for name in row], [*row.values()])

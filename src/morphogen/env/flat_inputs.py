@@ -12,11 +12,11 @@ from morphogen.vocab.action import Head
 from morphogen.vocab.observation import ENV, SLOT
 
 
-def flatten_inputs(seen: PolicyInputs) -> dict[str, Any]:
+def flatten_inputs(inputs: PolicyInputs) -> dict[str, Any]:
     """Return the inputs of a policy, [...], as tensors by name."""
-    observation = seen.observation
-    masks = seen.masks
-    shape = seen.masks.batch_size
+    observation = inputs.observation
+    masks = inputs.masks
+    shape = inputs.masks.batch_size
     return {
         "observation": torch.cat((observation.env, observation.slots.flatten(-2)), dim=-1),
         "instance": observation.instance,

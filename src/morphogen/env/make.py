@@ -92,8 +92,8 @@ def make(
     Example:
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=4, seed=0)
-        >>> state, seen = env.reset()
-        >>> state, step = env.step(state, mg.actions.random(env, state, seen))
+        >>> state, inputs = env.reset()
+        >>> state, step = env.step(state, mg.actions.random(env, state, inputs))
         >>> step.reward.shape, step.masks.op.shape
         (torch.Size([4]), torch.Size([4, 6]))
     """

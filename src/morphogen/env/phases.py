@@ -115,18 +115,18 @@ class Step(NamedTuple):
     """int64 [E], of the host without seeds."""
     seed_params: Tensor
     """int64 [E, S], of the seeds that trained."""
-    seen: PolicyInputs
+    inputs: PolicyInputs
     """[E], for the next action."""
 
     @property
     def observation(self) -> Observation:
         """Features of the envs after the epoch, [E]."""
-        return self.seen.observation
+        return self.inputs.observation
 
     @property
     def masks(self) -> ActionMasks:
         """Legal choices of the next action, [E]."""
-        return self.seen.masks
+        return self.inputs.masks
 
     @property
     def reward(self) -> Tensor:
@@ -171,7 +171,7 @@ def observe_phase(
 
 def choose_actions(
     params: TensorDict,
-    seen: PolicyInputs,
+    inputs: PolicyInputs,
     hidden: TensorDict,
     key: Tensor,
     clock: Clock,
@@ -181,12 +181,12 @@ def choose_actions(
 ) -> ActOutput:
     """Choose an action per env; the noise is keyed by the clock, and by the number of the draw.
 
-    Shapes: seen, hidden, clock [E]; key int64 [E, 3].
+    Shapes: inputs, hidden, clock [E]; key int64 [E, 3].
     """
     stream = rng.stream(key, policy.purpose, round=clock.episode, epoch=clock.epoch)
-    lanes = noise_lanes(seen.masks.slot.shape[-1])
+    lanes = noise_lanes(inputs.masks.slot.shape[-1])
     noise = rng.gumbel(stream, lanes, first=draw * lanes)
-    return policy.act(params, seen.observation, seen.masks, hidden, noise)
+    return policy.act(params, inputs.observation, inputs.masks, hidden, noise)
 
 
 def act_phase(
@@ -314,10 +314,10 @@ def collect_step(
     score: ScorePhase,
     *,
     host_params: Tensor,
-    seen: PolicyInputs,
+    inputs: PolicyInputs,
 ) -> Step:
-    """Collect the results of the phases of an epoch.  host_params int64 [E]; seen [E], for the next
-    action.
+    """Collect the results of the phases of an epoch.  host_params int64 [E]; inputs [E], for the
+    next action.
     """
     return Step(
         acted=act.acted,
@@ -332,7 +332,7 @@ def collect_step(
         score=score.score,
         host_params=host_params,
         seed_params=score.seed_params,
-        seen=seen,
+        inputs=inputs,
     )
 
 

@@ -90,10 +90,14 @@ class RandomPolicy(ParameterFree):
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> _, seen = mg.make("tiny", envs=1, seed=0).reset()
+        >>> _, inputs = mg.make("tiny", envs=1, seed=0).reset()
         >>> policy, noise = mg.policy.RandomPolicy(), torch.zeros(1, 38 + 2)
         >>> out = policy.act(
-        ...     policy.init(noise), seen.observation, seen.masks, policy.initial_hidden(1), noise
+        ...     policy.init(noise),
+        ...     inputs.observation,
+        ...     inputs.masks,
+        ...     policy.initial_hidden(1),
+        ...     noise,
         ... )
         >>> out.op_prob  # WAIT and GERMINATE are legal
         tensor([[0.5000, 0.5000, 0.0000, 0.0000, 0.0000, 0.0000]])

@@ -201,8 +201,8 @@ def build_tables(op: Tensor, outputs: Tensor, legal: Support) -> LogitTables:
     Example:
         >>> import torch
         >>> import morphogen as mg
-        >>> _, seen = mg.make("tiny", envs=1, seed=0).reset()
-        >>> legal = mg.policy.distribution.build_support(seen.masks)
+        >>> _, inputs = mg.make("tiny", envs=1, seed=0).reset()
+        >>> legal = mg.policy.distribution.build_support(inputs.masks)
         >>> outputs = torch.zeros(1, 2, 53)
         >>> outputs[:, 1, 0] = 4.0  # a high score of GERMINATE in slot 1
         >>> tables = mg.policy.build_tables(torch.zeros(1, 6), outputs, legal)

@@ -60,8 +60,8 @@ class HeuristicPolicy(ParameterFree):
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=1, seed=0)
         >>> policy = mg.build_arm("heuristic", env.setup).policy
-        >>> _, seen = env.reset()
-        >>> choice = policy.choose_seed(seen.observation, seen.masks)
+        >>> _, inputs = env.reset()
+        >>> choice = policy.choose_seed(inputs.observation, inputs.masks)
         >>> choice.possible.tolist(), mg.Blueprint(int(choice.blueprint)).name
         ([True], 'CONV_HEAVY')
     """

@@ -60,11 +60,11 @@ def normalise(stats: TensorDict, observation: Observation) -> Observation:
     Example:
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
-        >>> _, seen = env.reset()
+        >>> _, inputs = env.reset()
         >>> scaled = mg.policy.normalise(
-        ...     mg.policy.init_stats(), seen.observation
+        ...     mg.policy.init_stats(), inputs.observation
         ... )  # no data: nothing changes
-        >>> bool((scaled.env == seen.observation.env).all())
+        >>> bool((scaled.env == inputs.observation.env).all())
         True
     """
     raw = _joined(observation)

@@ -51,10 +51,10 @@ class Policy(Protocol):
         >>> import morphogen as mg
         >>> env = mg.make("tiny", envs=2, seed=0)
         >>> arm = mg.build_arm("heuristic", env.setup)
-        >>> _, seen = env.reset()
+        >>> _, inputs = env.reset()
         >>> memory = arm.policy.initial_hidden(env.envs)
         >>> noise = torch.zeros(env.envs, 38 + len(env.net.slots))
-        >>> out = arm.policy.act(arm.params, seen.observation, seen.masks, memory, noise)
+        >>> out = arm.policy.act(arm.params, inputs.observation, inputs.masks, memory, noise)
         >>> out.action.shape, out.log_prob.shape  # a value per head
         (torch.Size([2, 8]), torch.Size([2, 8]))
     """
@@ -105,12 +105,10 @@ class NetworkPolicy:
         ...     mg.make("tiny", envs=2, seed=0),
         ...     mg.NetworkPolicy(mg.LstmNetwork(hidden=16)),
         ... )
-        >>> params, (state, seen) = policy.init(env.keys[0]), env.reset()
+        >>> params = policy.init(env.keys[0])
         >>> rollout = mg.Rollout(1, envs=2, slots=2)
-        >>> epoch = mg.run_epoch(
-        ...     env, state, seen, policy, params=params, hidden=policy.initial_hidden(2)
-        ... )
-        >>> rollout.write(0, epoch, reset_before=torch.tensor([True, True]))
+        >>> carry, epoch = mg.run_epoch(env, policy, params, mg.first_carry(env, policy))
+        >>> rollout.write(0, epoch)
         >>> scores = policy.evaluate(params, rollout.rows)
         >>> torch.allclose(scores.log_prob[0], epoch.choice.log_prob, atol=1e-6)
         True

@@ -87,9 +87,11 @@ class PolicyNetwork(ABC):
         ...             tables, x @ net["value.weight"][0] + net["value.bias"]
         ...         )
         >>> env, policy = mg.make("tiny", envs=1, seed=0), mg.NetworkPolicy(Linear())
-        >>> _, seen = env.reset()
+        >>> _, inputs = env.reset()
         >>> memory, noise = policy.initial_hidden(1), torch.zeros(1, 40)
-        >>> out = policy.act(policy.init(env.keys[0]), seen.observation, seen.masks, memory, noise)
+        >>> out = policy.act(
+        ...     policy.init(env.keys[0]), inputs.observation, inputs.masks, memory, noise
+        ... )
         >>> out.op_prob, out.value  # WAIT and GERMINATE are legal
         (tensor([[0.5000, 0.5000, 0.0000, 0.0000, 0.0000, 0.0000]]), tensor([0.]))
     """

@@ -125,10 +125,8 @@ class PpoLearner(Learner[PpoState]):
         ...     learner.init(policy, env.keys[0], spec=env.spec),
         ...     mg.Rollout(1, envs=2, slots=2),
         ... )
-        >>> epoch = mg.run_epoch(
-        ...     env, *env.reset(), policy, params=state.params, hidden=policy.initial_hidden(2)
-        ... )
-        >>> rollout.write(0, epoch, reset_before=torch.tensor([True, True]))
+        >>> carry, epoch = mg.run_epoch(env, policy, state.params, mg.first_carry(env, policy))
+        >>> rollout.write(0, epoch)
         >>> after, metrics = learner.update(
         ...     state, rollout.rows, policy=policy, round=mg.Round(env.spec, number=0)
         ... )

@@ -159,9 +159,9 @@ def update_observation_stats(
 
     Example:
         >>> import morphogen as mg
-        >>> _, seen = mg.make("tiny", envs=4, seed=0).reset()
+        >>> _, inputs = mg.make("tiny", envs=4, seed=0).reset()
         >>> stats = mg.ppo.update_observation_stats(
-        ...     mg.policy.init_stats(), seen.observation.unsqueeze(0)
+        ...     mg.policy.init_stats(), inputs.observation.unsqueeze(0)
         ... )
         >>> stats["env", "count"].max()  # valid entries of a feature
         tensor(4., dtype=torch.float64)

@@ -137,10 +137,8 @@ def update_ppo(
         ...     mg.NetworkPolicy(mg.LstmNetwork(hidden=8)),
         ... )
         >>> state, rollout = mg.ppo.init_ppo(policy, env.keys[0]), mg.Rollout(1, envs=2, slots=2)
-        >>> epoch = mg.run_epoch(
-        ...     env, *env.reset(), policy, params=state.params, hidden=policy.initial_hidden(2)
-        ... )
-        >>> rollout.write(0, epoch, reset_before=torch.tensor([True, True]))
+        >>> carry, epoch = mg.run_epoch(env, policy, state.params, mg.first_carry(env, policy))
+        >>> rollout.write(0, epoch)
         >>> envs = mg.ppo.minibatch_indices(torch.zeros(1, 2, 1))  # one PPO epoch of one minibatch
         >>> weights = mg.ppo.coefficients_at(env.spec.ppo, 0)
         >>> after, metrics = mg.ppo.update_ppo(

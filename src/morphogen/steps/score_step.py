@@ -73,7 +73,7 @@ def score(
         ...     "params": known.seed_params,
         ... }
         >>> facts |= {
-        ...     "next_params": step.seen.facts.seed_params,
+        ...     "next_params": step.inputs.facts.seed_params,
         ...     "episode_length": env.horizon,
         ...     "target_loss": 0.0,
         ... }

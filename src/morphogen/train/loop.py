@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 from tensordict import TensorDict
-from torch import Tensor
 
 from morphogen.device import cuda_memory
 from morphogen.device.profiler import NULL_TIMER, Timer
@@ -21,8 +20,7 @@ from morphogen.env.action_control import ActionControl
 from morphogen.env.capture import Capture
 from morphogen.env.compile import CompiledUnits
 from morphogen.env.environment import Environment, open_environment
-from morphogen.env.episodes import Epoch, Rollout, reset_hidden, run_epoch
-from morphogen.env.phases import PolicyInputs
+from morphogen.env.episodes import Carry, Epoch, Rollout, first_carry, run_epoch
 from morphogen.env.policies import Arm, build_arm, build_learner
 from morphogen.env.setup import Setup
 from morphogen.errors import RankError, TrainingDiverged
@@ -114,8 +112,8 @@ class Scheduler:
     """One run in this process, round by round; it writes no files.
 
     Attributes for hooks and for a loop of your own: `round` and `epoch`, the next epoch to run;
-    `state`, EnvState [E]; `policy` with its `params`; `arm`; `rollout`, rows of the round; `env`,
-    the environment of the round.
+    `carry`, with the states [E]; `policy` with its `params`; `arm`; `rollout`, rows of the round;
+    `env`, the environment of the round.
 
     Args:
         setup: of `build_setup`.
@@ -173,11 +171,14 @@ class Scheduler:
             slots=len(setup.net.slots),
             device=setup.device,
         )
-        self.state: EnvState | None = None
-        self.seen: PolicyInputs | None = None  # of the state
-        self.hidden, self.segment = self._initial_hidden()
+        self.carry: Carry | None = None  # None: no round has begun
         self._pending_record: int | None = None  # epoch whose record is being copied
         self._reported_graphs = NO_COMPILES  # graphs of a warm-up belong to the first round
+
+    @property
+    def state(self) -> EnvState | None:
+        """State of the envs, [E]; None before the first round."""
+        return None if self.carry is None else self.carry.state
 
     @property
     def siblings(self) -> int:
@@ -256,17 +257,12 @@ class Scheduler:
         the episode.
         """
         start = RoundStart(self._elapsed_s(), self.transfers.total_wait_s, self.epoch)
-        state = self.state
-        seen = self.seen
-        if self.epoch == 0 or state is None or seen is None:
+        if self.epoch == 0 or self.carry is None:
             self.timer.mark("reset")
-            state, seen = self.env.reset(self.round)
+            self.carry = first_carry(self.env, self.actor.policy, self.round)
         while True:
-            epoch = self.run_epoch(state, seen, self.hidden, self.segment, self.epoch)
-            self.state, self.seen = state, seen = epoch.after, epoch.step.seen
-            self.segment = epoch.step.terminated
-            hidden = epoch.hidden
-            self.hidden = reset_hidden(hidden, self.segment)
+            self.carry, epoch = self.run_epoch(self.carry, self.epoch)
+            hidden = epoch.choice.hidden
             self.epoch += 1
             del epoch  # with the states within it, before the next one allocates its own
             if self.epoch == self.setup.spec.episode_length:
@@ -274,43 +270,26 @@ class Scheduler:
             if self._pause():
                 return None
 
-    def _initial_hidden(self) -> tuple[TensorDict, Tensor]:
-        """Memory and segment marks before the first epoch of a round: every row starts a
-        segment.
-        """
-        envs = self.env.envs
-        where = self.setup.device
-        return self.actor.policy.initial_hidden(envs, device=where), torch.ones(
-            envs, dtype=torch.bool, device=where
-        )
-
     def move_to(self, round: int, epoch: int) -> None:
-        """Set the next epoch to run, with the envs and an empty memory of the policy that acts in
-        its round.
-        """
+        """Set the next epoch to run, with the envs of its round."""
         before = self.siblings
         self.round = round
         self.epoch = epoch
         if self.siblings != before:
             self.env.close()
             self.env = self._open_env(self.env.capture)
-        self.hidden, self.segment = self._initial_hidden()
 
-    def run_epoch(
-        self, state: EnvState, seen: PolicyInputs, hidden: TensorDict, segment: Tensor, t: int
-    ) -> Epoch:
-        """Run one epoch, then read the record of the previous one.  segment bool [E]: rows that
-        start a segment.
-        """
+    def run_epoch(self, carry: Carry, t: int) -> tuple[Carry, Epoch]:
+        """Run epoch t, then read the record of the previous one."""
         actor = self.actor
-        epoch = run_epoch(self.env, state, seen, actor.policy, params=actor.params, hidden=hidden)
-        self.rollout.write(t, epoch, segment)
+        carry, epoch = run_epoch(self.env, actor.policy, actor.params, carry)
+        self.rollout.write(t, epoch)
         self.timer.end_segment("record_read")
         send_record(self.transfers, build_record(epoch), t % 2)
         self.read_pending_record(t)
         if self.parts.hooks.on_epoch is not None:
             self.parts.hooks.on_epoch(self.round, t)
-        return epoch
+        return carry, epoch
 
     def read_pending_record(self, sent: int | None = None) -> None:
         """Read the record that is being copied, if any; `sent`: the epoch whose record was sent

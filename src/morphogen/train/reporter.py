@@ -296,9 +296,9 @@ _RECORDED = {
     "before.instance": ", ".join(
         ["regime, view_code, classes", *(f"instance_{name}={name}" for name in INSTANCE_PARAMETERS)]
     ),
-    "seen": "missed",
-    "seen.observation": "observation_finite=finite",
-    "seen.masks": ", ".join(f"{head}_legal={head}" for head in HEADS),
+    "inputs": "missed",
+    "inputs.observation": "observation_finite=finite",
+    "inputs.masks": ", ".join(f"{head}_legal={head}" for head in HEADS),
     "choice": "action, forced, op_prob, log_prob, entropy, value",
     "step.outcome": "op_effective=effective_op, outcome, reason, success=executed, target, "
     "action_gate=gate, action_gate_failed=gate_failed",

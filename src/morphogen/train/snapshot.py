@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from tensordict import TensorDict
 
+from morphogen.env.episodes import Carry
 from morphogen.errors import CheckpointError
 from morphogen.state.tensor_trees import Tree, check_tree, restore_tree, to_nested_dict
 from morphogen.train.loop import Scheduler
@@ -38,10 +39,11 @@ def capture(scheduler: Scheduler) -> RunSnapshot:
     segments; between rounds they are not needed.
     """
     scheduler.read_pending_record()
-    envs: dict[str, Any] = {} if scheduler.state is None else {"state": scheduler.state}
-    if scheduler.epoch:
-        envs["hidden"] = scheduler.hidden
-        envs["segment"] = scheduler.segment
+    carry = scheduler.carry
+    envs: dict[str, Any] = {} if carry is None else {"state": carry.state}
+    if scheduler.epoch and carry is not None:
+        envs["hidden"] = carry.memory
+        envs["segment"] = carry.segment
         envs["rollout"] = scheduler.rollout.rows[: scheduler.epoch]
     shared = {} if scheduler.learned is None else {"learner": scheduler.learned}
     tensors = TensorDict({"envs": envs, "shared": shared}, batch_size=[])
@@ -76,15 +78,15 @@ def restore(scheduler: Scheduler, snapshot: RunSnapshot, round: int, epoch: int)
         scheduler.params = scheduler.learned.get("params")
     scheduler.move_to(round, epoch)
     if round or epoch:
-        scheduler.state = restore_tree(
-            envs["state"],
-            scheduler.env.init_state(torch.full_like(scheduler.env.keys[:, 0], round)),
-            "envs.state",
-        )
-        scheduler.seen = scheduler.env.observe(scheduler.state)
-    if epoch:
-        scheduler.hidden = restore_tree(envs["hidden"], scheduler.hidden, "envs.hidden")
-        marks = TensorDict({"segment": scheduler.segment}, batch_size=[])
-        scheduler.segment = restore_tree({"segment": envs["segment"]}, marks, "envs")["segment"]
-        scheduler.rollout.restore(envs["rollout"], epoch, "envs.rollout")
+        env = scheduler.env
+        start = env.init_state(torch.full_like(env.keys[:, 0], round))
+        state = restore_tree(envs["state"], start, "envs.state")
+        memory = scheduler.actor.policy.initial_hidden(env.envs, device=env.device)
+        segment = torch.ones_like(env.keys[:, 0], dtype=torch.bool)
+        if epoch:
+            memory = restore_tree(envs["hidden"], memory, "envs.hidden")
+            marks = TensorDict({"segment": segment}, batch_size=[])
+            segment = restore_tree({"segment": envs["segment"]}, marks, "envs")["segment"]
+            scheduler.rollout.restore(envs["rollout"], epoch, "envs.rollout")
+        scheduler.carry = Carry(state, env.observe(state), memory, segment)
     scheduler.reporter.restore(shared["telemetry"], envs.get("columns", {}), (round, epoch))

@@ -7,7 +7,7 @@ import warnings
 import torch
 
 from morphogen.env.compile import CompiledUnits
-from morphogen.env.episodes import run_epoch
+from morphogen.env.episodes import first_carry, run_epoch
 from morphogen.env.setup import Setup
 from morphogen.train.loop import Parts, Scheduler
 
@@ -31,7 +31,5 @@ def warm_up(setup: Setup, parts: Parts, compiled: CompiledUnits, first: int = 0)
             scheduler.move_to(index, 0)
             env = scheduler.env
             arm = scheduler.actor
-            run_epoch(
-                env, *env.reset(index), arm.policy, params=arm.params, hidden=scheduler.hidden
-            )
+            run_epoch(env, arm.policy, arm.params, first_carry(env, arm.policy, index))
     scheduler.env.close()

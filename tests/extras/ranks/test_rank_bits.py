@@ -38,13 +38,15 @@ RUNS = {
 class BrokenEnv(Scheduler):
     """A run in which the host of env 5 of all envs becomes NaN."""
 
-    def run_epoch(self, state, seen, hidden, segment, t):
+    def run_epoch(self, carry, t):
         own = self.exchange.own(self.setup.spec.envs)
         if (self.round, t) == (0, 2) and 5 in own:
-            params = state.host.params.clone()
+            host = carry.state.host
+            params = host.params.clone()
             params[5 - own.start] = torch.nan
-            state = replace(state, host=replace(state.host, params=params))
-        return super().run_epoch(state, seen, hidden, segment, t)
+            state = replace(carry.state, host=replace(host, params=params))
+            carry = carry._replace(state=state)
+        return super().run_epoch(carry, t)
 
 
 def on_ranks(ranks, action):
@@ -122,7 +124,7 @@ def test_a_host_that_is_not_finite_breaks_no_other_rank():
 def test_every_exchange_is_in_the_ledger(ranks):
     spec = tiny(envs=8, rounds=2, **TINY)
     for scheduler, _ in on_ranks(ranks, lambda part: finished(spec, part)):
-        trees = leaves(scheduler.rollout.rows), leaves(scheduler.hidden)
+        trees = leaves(scheduler.rollout.rows), leaves(scheduler.carry.memory)
         rollout = sum(leaf.nbytes for tree in trees for leaf in tree.values())
         record = scheduler.transfers._buffers["record", 0].layout.size * spec.episode_length
         epochs_and_checksums = 2 * spec.episode_length - 1 + 2  # no question after the last round

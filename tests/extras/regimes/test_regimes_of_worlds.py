@@ -146,8 +146,8 @@ def test_sizes_follow_the_classes_of_the_regime():
     state, seen = env.reset()
     for _ in range(3):
         before = state
-        state, step = env.step(state, mg.actions.wait(env), seen=seen)
-        seen = step.seen
+        state, step = env.step(state, mg.actions.wait(env))
+        seen = step.inputs
         expected = env.net.networks.params_in_use(before.instance)
         assert torch.equal(step.host_params, expected)
     assert seen.facts is not None

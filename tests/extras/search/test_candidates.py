@@ -19,7 +19,7 @@ from morphogen.config.task import TASKS
 from morphogen.data.instances import HELD_OUT_INSTANCES, TRAINING_INSTANCES
 from morphogen.env.action_control import build_per_env_control
 from morphogen.env.environment import open_environment
-from morphogen.env.episodes import EPOCH_TRACES, fetch_traces, run_episodes, run_epoch
+from morphogen.env.episodes import EPOCH_TRACES, fetch_traces, first_carry, run_episodes, run_epoch
 from morphogen.env.policies import build_arm
 from morphogen.errors import ConfigError
 from morphogen.extras.search.candidates import (
@@ -156,12 +156,10 @@ def test_a_seed_that_is_pruned_later_may_be_held_at_less_alpha(lifecycle):
     assert not is_feasible((seed._replace(pruning=None),), setup.spec)
     world = world_of_candidate(setup, (seed,), training_instances(setup.spec, 2), 0)
     arm = build_arm("wait", setup)
-    (state, seen), alphas = world.reset(), []
+    carry, alphas = first_carry(world, arm.policy), []
     for _ in range(first + 3):
-        hidden = arm.policy.initial_hidden(2)
-        epoch = run_epoch(world, state, seen, arm.policy, params=arm.params, hidden=hidden)
-        state, seen = epoch.after, epoch.step.seen
-        alphas.append(state.slots.alpha[:, 0].tolist())
+        carry, _ = run_epoch(world, arm.policy, arm.params, carry)
+        alphas.append(carry.state.slots.alpha[:, 0].tolist())
     assert alphas[first - 1 :] == [[1.0, 1.0], [0.5, 0.5], [0.5, 0.5], [0.0, 0.0]]
     tiny_specs = [
         tiny(episode_length=14, lifecycle=lifecycle, disabled_ops=ops)

@@ -10,7 +10,7 @@ from support.small_runs import context_of, tiny_setup, world_of
 from morphogen.config.groups import LifecycleSpec
 from morphogen.config.instance_spec import InstanceSpec
 from morphogen.env.environment import open_environment
-from morphogen.env.episodes import fetch_traces, run_episodes, run_epoch
+from morphogen.env.episodes import fetch_traces, first_carry, run_episodes, run_epoch
 from morphogen.env.policies import build_arm
 from morphogen.evaluation.arms import PlayContext
 from morphogen.evaluation.play import build_result
@@ -92,14 +92,13 @@ def test_a_planted_slot_is_that_of_a_grown_one_but_for_the_traces_of_its_life():
     setup = tiny_setup(episode_length=9, lifecycle=QUICK)
     candidate = (GrowthStep(0, "r0c1", Blueprint.NORM, style=Style.GATED_GATE),)
     world = world_of(setup, control=control_of(setup, candidate, 4))
-    state, seen = world.reset(0)
     policy = build_arm("random", setup).policy
     params = policy.init(world.keys[0])
-    hidden = policy.initial_hidden(4)
+    carry = first_carry(world, policy)
     with torch.no_grad():
         for _ in range(9):
-            epoch = run_epoch(world, state, seen, policy, params=params, hidden=hidden)
-            state, seen = epoch.after, epoch.step.seen
+            carry, _ = run_epoch(world, policy, params, carry)
+    state = carry.state
     assert (state.slots.stage[:, 1] == int(Stage.FOSSILIZED)).all()
     copy, _ = start_with_fossils(world, 0, state.slots.blueprint, state.slots.algorithm)
     assert scenes.broken_invariants(copy.slots) == []
@@ -121,13 +120,8 @@ def test_a_planted_seed_starts_as_one_that_is_germinated_in_the_first_epoch():
     )
     world = world_of(setup, control=control_of(setup, candidate, 4))
     policy = build_arm("random", setup).policy
-    first = run_epoch(
-        world,
-        *world.reset(0),
-        policy,
-        params=policy.init(world.keys[0]),
-        hidden=policy.initial_hidden(4),
-    )
+    params = policy.init(world.keys[0])
+    _, first = run_epoch(world, policy, params, first_carry(world, policy))
     assert torch.equal(copy.seeds["r0c0", "params"], first.after.seeds["r0c0", "params"])
     assert copy.seeds["r0c0", "params"].any(-1).all()
     assert torch.equal(copy.host.params, first.before.host.params)

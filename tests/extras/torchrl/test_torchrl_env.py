@@ -89,7 +89,13 @@ def test_rewards_and_states_are_those_of_the_scheduler():
     setup = tiny_setup(policy_name="random", rounds=1)
     scheduler = Scheduler(setup)
     run_epoch, epochs = scheduler.run_epoch, []
-    scheduler.run_epoch = lambda *args: epochs.append(run_epoch(*args)) or epochs[-1]
+
+    def kept(carry, t):
+        carry, epoch = run_epoch(carry, t)
+        epochs.append(epoch)
+        return carry, epoch
+
+    scheduler.run_epoch = kept
     with torch.no_grad():
         scheduler.run()
     env = MorphogenEnv(mg.make(setup.spec))

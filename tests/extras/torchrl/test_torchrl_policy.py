@@ -99,7 +99,7 @@ def test_our_policy_acts_in_torchrl_as_at_home(world):
         noise = torch.zeros(world.envs, d.noise_lanes(len(world.net.slots)))
         choice = arm.policy.act(arm.params, seen.observation, seen.masks, hidden, noise)
         state, step = world.step(state, choice.action)
-        seen, hidden = step.seen, choice.hidden
+        seen, hidden = step.inputs, choice.hidden
         assert torch.equal(
             torch.stack([rolled["action", head][:, t] for head in HEADS], -1), choice.action
         )

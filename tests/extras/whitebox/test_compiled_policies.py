@@ -25,4 +25,4 @@ def test_the_best_policy_acts_alike_when_compiled(task):
         found = compiled(*given)
         assert torch.equal(found.action, expected.action)
         state, step = env.step(state, expected.action)
-        seen = step.seen
+        seen = step.inputs

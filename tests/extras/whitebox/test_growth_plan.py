@@ -81,8 +81,8 @@ def test_moves_and_rewards_are_those_of_the_environment(wishes):
             assert bool(seen.masks.slot[0, op, slot]) == (move in legal)
         move = legal[wish % len(legal)]
         config, view = after[config][move], state.instance.view_code
-        state, step = env.step(state, planned_action(env.envs, move), seen=seen)
-        seen = step.seen
+        state, step = env.step(state, planned_action(env.envs, move))
+        seen = step.inputs
         assert plan.last_view(seen.observation, plan.slot_codes(seen.observation)).equal(view)
         wanted = rewards[torch.arange(env.envs), view, config] / env.horizon
         torch.testing.assert_close(step.reward.double(), wanted, atol=1e-6, rtol=0)

@@ -131,8 +131,8 @@ def assert_equal(twin, state, step, e):
     for name, slot in twin.host.slots.items():
         row = state.seeds[name, "params"][e]
         close(small_states.stored(slot, len(row)) if slot.body else torch.zeros(len(row)), row)
-    assert [slot.count_params() for slot in twin.slots] == step.seen.facts.seed_params[e].tolist()
-    own, seen = twin.observe(), step.seen
+    assert [slot.count_params() for slot in twin.slots] == step.inputs.facts.seed_params[e].tolist()
+    own, seen = twin.observe(), step.inputs
     assert torch.equal(own["legal"], seen.masks.slot[e])
     known = column_index(ENV)
     columns = [known[name] for name in ("progress", "acc_history.4", "loss_history.4")]
@@ -153,7 +153,7 @@ def test_an_episode_of_four_envs_is_the_episode_of_the_package():
         born = init_new_seeds(act.ticked, act.born, env.keys, plan, setup=env.setup).seeds
         env.feed.served.clear()
         state, step = env.step(state, action)
-        seen = step.seen
+        seen = step.inputs
         for e, twin in enumerate(twins):
             twin.newborn = [born[name, "params"][e] for name in env.net.names]
             batches = [(batch.inputs[e], batch.labels[e]) for batch in env.feed.served]
@@ -207,13 +207,11 @@ class PlainNetwork(mg.PolicyNetwork):
 def play(learner, policy):
     """Rows [T, E] of a few epochs of the package under a plain network."""
     env = mg.make("digits", envs=4, seed=5, **SETTINGS)
-    rollout, hidden = mg.Rollout(12, envs=4, slots=3), policy.initial_hidden(4)
-    state, seen = env.reset()
+    rollout, carry = mg.Rollout(12, envs=4, slots=3), mg.first_carry(env, policy)
     with torch.no_grad():
         for t in range(12):
-            epoch = mg.run_epoch(env, state, seen, policy, params=learner.params, hidden=hidden)
-            rollout.write(t, epoch, reset_before=torch.full((4,), t == 0))
-            state, seen, hidden = epoch.after, epoch.step.seen, epoch.hidden
+            carry, epoch = mg.run_epoch(env, policy, learner.params, carry)
+            rollout.write(t, epoch)
     return rollout.rows
 
 

@@ -335,7 +335,7 @@ def stages(epochs):
 def test_waiting_leaves_every_slot_dormant():
     epochs = live(world_of(tiny_setup(envs=2)), "wait")
     assert stages(epochs) == [[[Stage.DORMANT] * 3] * 2] * 6
-    assert all(epoch.choice.forced.all() and not epoch.seen.missed.any() for epoch in epochs)
+    assert all(epoch.choice.forced.all() and not epoch.inputs.missed.any() for epoch in epochs)
 
 
 @pytest.mark.slow
@@ -352,7 +352,7 @@ def test_a_full_cycle_ends_fossilized_with_every_action_executed():
     )
     assert stages(epochs) == [[[stage]] * 2 for stage in life]
     assert all((epoch.step.outcome.outcome == Outcome.EXECUTED).all() for epoch in epochs)
-    assert not any(epoch.seen.missed.any() for epoch in epochs)
+    assert not any(epoch.inputs.missed.any() for epoch in epochs)
 
 
 GATES = ("TRAIN", "BLEND", "HOLD")
@@ -421,7 +421,7 @@ def test_an_illegal_action_is_waited_through_where_the_schedule_says_so(tmp_path
     name = write(tmp_path, GROW, TOO_EARLY, on_illegal="wait")
     setup = tiny_setup(policy_name=name, envs=2)
     epochs = live(world_of(setup), name)
-    assert [epoch.seen.missed.tolist() for epoch in epochs] == [[t == 2] * 2 for t in range(6)]
+    assert [epoch.inputs.missed.tolist() for epoch in epochs] == [[t == 2] * 2 for t in range(6)]
     assert [epoch.choice.action[:, 0].tolist() for epoch in epochs] == [[1, 1]] + [[0, 0]] * 5
     with torch.no_grad():
         assert Scheduler(setup).run()[0].germinated == 2

@@ -188,7 +188,7 @@ def test_points_are_streamed_as_they_are_resident():
             (state, seen), acts = env.reset(), mg.actions.random
             for _ in range(3):
                 state, step = env.step(state, acts(env, state, seen))
-                seen = step.seen
+                seen = step.inputs
         states.append(state)
     assert trees_equal(*states)
 

@@ -202,7 +202,7 @@ def epochs_run(setup, length=8):
     ]
 
     def run_under(plan):
-        return partial(world.step, plan=plan)
+        return partial(world.advance, plan=plan)
 
     return run_under, given, [world.plan(*one) for one in given]
 

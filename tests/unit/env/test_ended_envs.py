@@ -54,7 +54,7 @@ def play(env, *, epochs=HORIZON, change=lambda t, state: state):
         states[-1] = change(t, states[-1])
         acts.append(actions.random(env, states[-1], seen))
         state, step = env.step(states[-1], acts[-1])
-        states, steps, seen = [*states, state], [*steps, step], step.seen
+        states, steps, seen = [*states, state], [*steps, step], step.inputs
     return states, acts, steps
 
 
@@ -67,12 +67,12 @@ def played(world):
 @every_world
 def test_a_step_past_the_horizon_changes_nothing_and_pays_nothing(world):
     env, states, acts, steps = played(world)
-    state, seen = states[-1], steps[-1].seen
+    state, seen = states[-1], steps[-1].inputs
     for action in (acts[0], acts[-1], torch.full_like(acts[0], 99)):
         plan = env.plan(state, action)
         after, step = env.step(state, action)
         assert_trees_equal(after, state)
-        assert_trees_equal(step.seen, seen)
+        assert_trees_equal(step.inputs, seen)
         for part in (step.acted, step.ticked, step.governed):
             assert trees_equal(part, state)
         assert (step.outcome.outcome == int(Outcome.ENDED)).all()
@@ -82,7 +82,7 @@ def test_a_step_past_the_horizon_changes_nothing_and_pays_nothing(world):
         assert not step.reward.any()
         assert not step.components.any()
         assert not step.report.rolled_back.any()
-        assert trees_equal(env.step(state, action, seen=seen, plan=plan), (after, step))
+        assert trees_equal(env.advance(state, action, facts=seen.facts, plan=plan), (after, step))
 
 
 @every_world
@@ -91,7 +91,7 @@ def test_an_env_that_has_ended_may_only_wait(world):
     masks = steps[-1].masks
     assert [row.nonzero().flatten().tolist() for row in masks.op] == [[int(Op.WAIT)]] * ENVS
     assert torch.equal(masks.op, masks.slot.any(-1))
-    assert not actions.random(env, states[-1], steps[-1].seen)[:, 0].any()
+    assert not actions.random(env, states[-1], steps[-1].inputs)[:, 0].any()
     assert any(step.masks.op[:, 1:].any() for step in steps[:-1]), (
         "before its horizon an env has more choices"
     )
@@ -104,12 +104,12 @@ def test_ended_envs_change_no_bit_of_the_others(world):
     for action in acts[:2]:
         plan = env.plan(mixed, action)
         assert plan.ended
-        free_state, free = env.step(mixed, action, plan=plan._replace(ended=False))
-        after, step = env.step(mixed, action, plan=plan)
+        free_state, free = env.advance(mixed, action, plan=plan._replace(ended=False))
+        after, step = env.advance(mixed, action, plan=plan)
         assert trees_equal(after[~ROWS], states[-1][~ROWS])
         assert trees_equal(after[ROWS], free_state[ROWS])
         expected = leaves(free)
-        for name, leaf in leaves(step._replace(seen=step.seen._replace(facts=None))).items():
+        for name, leaf in leaves(step._replace(inputs=step.inputs._replace(facts=None))).items():
             assert torch.equal(leaf[ROWS], expected[name][ROWS]), name
         mixed = after
     assert mixed.clock.epoch.tolist() == [2, HORIZON, HORIZON, 2]
@@ -159,7 +159,7 @@ def test_a_compiled_step_of_ended_envs_is_the_eager_one():
     env, states, acts, _ = played("tiny")
     mixed, _ = env.restart(states[-1], ROWS)
     plan = env.plan(mixed, acts[0])
-    free = env.step(mixed, acts[0], plan=plan._replace(ended=False))
+    free = env.advance(mixed, acts[0], plan=plan._replace(ended=False))
     hold = partial(phases.hold_ended, mixed, horizon=HORIZON)
     graph = torch.compile(hold, fullgraph=True, dynamic=False, backend="eager")
     assert trees_equal(graph(*free), hold(*free))
@@ -173,7 +173,7 @@ def test_a_step_of_ended_envs_reads_no_value():
     dataset = open_dataset(setup.task, setup.spec.data, setup.net.host, META)
     feed = ResidentFeed(dataset, setup.task, setup.spec.data, label_noise=setup.feed.label_noise)
     bare = open_environment(replace(setup, device=META, dataset=dataset, feed=feed))
-    after, _ = bare.step(state.to(META), action.to(META), plan=env.plan(state, action))
+    after, _ = bare.advance(state.to(META), action.to(META), plan=env.plan(state, action))
     assert {name: leaf.shape for name, leaf in leaves(after).items()} == {
         name: leaf.shape for name, leaf in leaves(state).items()
     }

@@ -37,7 +37,7 @@ def episode(env, *, epochs=None, change=None):
             states[-1] = change(t, states[-1])
         acts.append(actions.random(env, states[-1], seen))
         state, step = env.step(states[-1], acts[-1])
-        states, steps, seen = [*states, state], [*steps, step], step.seen
+        states, steps, seen = [*states, state], [*steps, step], step.inputs
     return states, acts, steps
 
 
@@ -61,12 +61,13 @@ def test_an_episode_by_hand_is_the_one_of_the_scheduler_bit_for_bit(change):
     )
     run_epoch, epochs = scheduler.run_epoch, []
 
-    def kept(state, seen, hidden, segment, t):
+    def kept(carry, t):
         if change is not None:
-            state = change(t, state)
-            seen = scheduler.env.observe(state)
-        epochs.append(run_epoch(state, seen, hidden, segment, t))
-        return epochs[-1]
+            state = change(t, carry.state)
+            carry = carry._replace(state=state, inputs=scheduler.env.observe(state))
+        carry, epoch = run_epoch(carry, t)
+        epochs.append(epoch)
+        return carry, epoch
 
     scheduler.run_epoch = kept
     with torch.no_grad():
@@ -105,7 +106,7 @@ def test_a_step_crosses_once_and_with_its_plan_not_at_all(history):
     assert {name: count for name, count in env.ledger.items() if count} == {"plan": 1}
     plan = env.plan(states[5], acts[5])
     assert env.ledger["plan"] == 2
-    after, _ = env.step(states[5], acts[5], plan=plan)
+    after, _ = env.advance(states[5], acts[5], plan=plan)
     assert env.ledger["plan"] == 2
     assert trees_equal(after, states[6])
     env.restart(after, ROWS)
@@ -153,7 +154,7 @@ def test_a_step_with_its_plan_runs_without_any_number(history):
     fresh, _ = bare.reset()
     assert {leaf.device for leaf in leaves(fresh).values()} == {META}
     for t in range(8):
-        after, step = bare.step(
+        after, step = bare.advance(
             states[t].to(META), acts[t].to(META), plan=env.plan(states[t], acts[t])
         )
         assert {name: leaf.shape for name, leaf in leaves(after).items()} == {
@@ -222,7 +223,7 @@ def test_random_actions_are_legal_and_follow_the_clock(history):
     assert all((step.outcome.reason < 20).all() for step in steps), (
         "a reason from 20 on is an illegal action"
     )
-    assert torch.equal(actions.random(env, states[3], steps[2].seen), acts[3])
+    assert torch.equal(actions.random(env, states[3], steps[2].inputs), acts[3])
     assert not torch.equal(acts[2], acts[3])
     assert all((acts[t][:, head] < size).all() for t in range(8) for head, size in SIZES.items())
 
@@ -397,13 +398,13 @@ def test_steps_over_streamed_data_are_pure_too():
         ]
         assert trees_equal(*after)
         plan = flowing.plan(states[1], acts[1])
-        assert trees_equal(flowing.step(states[1], acts[1], plan=plan)[0], states[2])
+        assert trees_equal(flowing.advance(states[1], acts[1], plan=plan)[0], states[2])
 
 
 def test_a_control_holds_beyond_the_horizon():
     setup = tiny_setup(policy_name="wait")
     epochs = live(world_of(setup), "wait")
-    assert not epochs[-1].step.seen.missed.any()
+    assert not epochs[-1].step.inputs.missed.any()
     assert not (epochs[-1].after.slots.stage != int(Stage.DORMANT)).any()
 
 
@@ -532,7 +533,7 @@ def test_every_transform_of_a_step_is_refused_in_one_sentence(
     plan = env.plan(state, action) if planned else None
 
     def reward(params):
-        return env.step(with_host(state, params), action, plan=plan)[1].reward.sum()
+        return env.advance(with_host(state, params), action, plan=plan)[1].reward.sum()
 
     with pytest.raises(
         RuntimeError, match=r"^Environment.step has no derivative and no vmap: call it outside of "
@@ -604,7 +605,7 @@ def test_rules_and_policies_have_derivatives_beside_steps(formula_env):
     for _ in range(2):
         state, step = env.step(state, actions.random(env, state, seen))
         rewards.append(step.reward)
-        seen = step.seen
+        seen = step.inputs
     assert torch.autograd.grad(torch.stack(rewards).sum(), price)[0] != 0
     arm = mg.build_arm("ppo", env.setup)
     hidden = arm.policy.initial_hidden(2)
@@ -633,7 +634,7 @@ def test_states_steps_and_environments_are_shown_in_a_line(history):
     env, states, acts, steps = history
     arm = mg.build_arm("ppo", env.setup)
     data = mg.from_arrays("noise", np.zeros((600, 1, 8, 8), dtype=np.uint8), np.arange(600) % 10)
-    seen = steps[0].seen
+    seen = steps[0].inputs
     state = states[0]
     trees = (
         env,

@@ -39,7 +39,7 @@ def states(built, piece_envs):
     history = [state]
     for _ in range(6):
         state, step = env.step(state, actions.random(env, state, seen))
-        history, seen = [*history, state], step.seen
+        history, seen = [*history, state], step.inputs
     return history
 
 

@@ -98,7 +98,7 @@ def seen_next(epoch, world):
     """The epoch after a rollback: what is observed is finite, and the masks fit slots
     without a live seed.
     """
-    observed = epoch.seen.observation
+    observed = epoch.inputs.observation
     assert all(leaf.isfinite().all() for leaf in (observed.env, observed.instance, observed.slots))
     assert observed.finite.all()
     stages = epoch.before.slots.stage[SICK].tolist()
@@ -135,7 +135,8 @@ def test_batches_that_are_no_numbers_are_skipped_and_the_observation_stays_finit
         assert now.step.metrics.skipped.tolist() == [0, world.setup.spec.data.minibatches, 0]
         assert now.step.report.anomaly.tolist() == [Panic.NONE, Panic.STARVED, Panic.NONE]
         assert all(
-            leaf.isfinite().all() for leaf in (now.seen.observation.env, now.seen.observation.slots)
+            leaf.isfinite().all()
+            for leaf in (now.inputs.observation.env, now.inputs.observation.slots)
         )
     for now in epochs[4:-1]:
         assert torch.equal(now.after.host.params[SICK], epochs[3].after.host.params[SICK])

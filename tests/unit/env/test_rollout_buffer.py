@@ -59,7 +59,7 @@ def test_difference_06_what_was_measured_in_an_epoch_that_was_rolled_back_is_no_
         ("back", epoch._replace(step=epoch.step._replace(report=report))),
     ):
         rollout = Rollout(1, envs=8, slots=3)
-        rollout.write(0, one, torch.zeros(8, dtype=torch.bool))
+        rollout.write(0, one)
         rows[name] = rollout.rows[0]
     assert torch.equal(rows["kept"]["contribution_valid"], epoch.step.measured.contribution_valid)
     assert not rows["back"]["contribution_valid"][::2].any()

@@ -17,6 +17,7 @@ from morphogen.config.policy_spec import PpoSpec
 from morphogen.config.task import TASKS
 from morphogen.config.telemetry_spec import TelemetrySpec
 from morphogen.device.transfers import expected_ledger
+from morphogen.env.episodes import first_carry
 from morphogen.env.setup import build_setup
 from morphogen.log.kinds.epoch import EpisodeCompleted
 from morphogen.log.log_file import LogFile
@@ -132,7 +133,7 @@ def test_a_nan_in_one_host_rolls_that_env_back_and_leaves_the_others_bitwise():
     assert back.step.score.terminated.tolist() == SICK.tolist()
     assert back.step.score.reward[5] == -1.0
     assert back.after.host.params.isfinite().all()
-    assert poisoned[5].seen.observation.env.isfinite().all()
+    assert poisoned[5].inputs.observation.env.isfinite().all()
     for one, other in zip(healthy, poisoned, strict=True):
         assert (one.after[~SICK] == other.after[~SICK]).all(), "a neighbour of the sick env changed"
 
@@ -261,8 +262,8 @@ def test_an_epoch_takes_few_operators_and_calls_beside_training_and_validation(
     kind = scheduler.setup.kind
     for name in ("train", "validate"):
         monkeypatch.setattr(kind, name, exclude(getattr(kind, name)))
-    state, seen = scheduler.env.reset(1)
+    carry = first_carry(scheduler.env, scheduler.policy, 1)
     excluded.clear()
     with counted:
-        scheduler.run_epoch(state, seen, scheduler.hidden, scheduler.segment, 0)
+        scheduler.run_epoch(carry, 0)
     assert 0 < counted.count - sum(excluded) <= most

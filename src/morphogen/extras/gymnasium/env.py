@@ -200,7 +200,7 @@ class GymnasiumEnv(VectorEnv[Seen, Array, Array]):
             observed, _ = self._fetch(seen)
         else:
             after, step = env.step(state, action)
-            seen = step.seen
+            seen = step.inputs
             facts = {"outcome": step.outcome.outcome, "network_value": step.score.network_value}
             if begun.any():
                 after = tree_ops.select(self._upload_rows(begun), self._restart(begun)[0], after)

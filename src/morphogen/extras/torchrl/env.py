@@ -126,14 +126,14 @@ class MorphogenEnv(EnvBase):
         )
         with torch.no_grad():
             if state is None:
-                self._state, seen = env.reset()
+                self._state, inputs = env.reset()
             else:
                 goes_on = state.signals.rolled_back & (state.clock.epoch < env.horizon)
                 rows = (
                     torch.ones_like(goes_on) if requested is None else requested.view(-1) & ~goes_on
                 )
-                self._state, seen = env.restart(state, rows)
-        leaves = {**flatten_inputs(seen), **self._flags(torch.zeros_like(seen.missed))}
+                self._state, inputs = env.restart(state, rows)
+        leaves = {**flatten_inputs(inputs), **self._flags(torch.zeros_like(inputs.missed))}
         return TensorDict(leaves, self.batch_size, device=self.device)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -142,7 +142,7 @@ class MorphogenEnv(EnvBase):
                 self.state, cast(TensorDictBase, tensordict["action"])
             )
         leaves = {
-            **flatten_inputs(step.seen),
+            **flatten_inputs(step.inputs),
             "reward": step.reward.unsqueeze(-1),
             **self._flags(step.terminated),
         }

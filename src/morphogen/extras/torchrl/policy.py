@@ -184,10 +184,10 @@ class PolicyActor(TensorDictModuleBase):
 
         Raises: ConfigError for an environment without the transforms that carry the memory.
         """
-        seen = restore_inputs(tensordict)
+        inputs = restore_inputs(tensordict)
         envs = tensordict.shape[0]
-        slots = seen.masks.slot.shape[-1]
-        device = seen.observation.env.device
+        slots = inputs.masks.slot.shape[-1]
+        device = inputs.observation.env.device
         memory = self.policy.initial_hidden(envs, device=device)
         if not memory.is_empty():
             missing = {"is_init", "memory"} - {*cast(Any, tensordict).keys()}
@@ -207,8 +207,8 @@ class PolicyActor(TensorDictModuleBase):
         noise = gumbel_noise((envs,), slots, device)
         choice = self.policy.act(
             self.params,
-            seen.observation,
-            seen.masks,
+            inputs.observation,
+            inputs.masks,
             memory,
             torch.zeros_like(noise) if greedy else noise,
         )

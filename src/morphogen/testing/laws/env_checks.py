@@ -51,17 +51,17 @@ def check_observation(env: Environment, hidden: Collection[str] | None = None) -
         raise ConfigError(
             f"hidden: expected names out of {', '.join(INSTANCE_PARAMETERS)}, got {unknown[0]!r}"
         )
-    state, seen = env.reset()
+    state, inputs = env.reset()
     for _ in range(_EPOCHS):
-        state, step = env.step(state, actions.random(env, state, seen))
-        seen = step.seen
+        state, step = env.step(state, actions.random(env, state, inputs))
+        inputs = step.inputs
     derived = {
         name: [leaf for leaf, sources in INSTANCE_SOURCES.items() if name in sources]
         for name in names
     }
     for name, leaves in {**derived, "the regime": ["regime", "view_code"]}.items():
         other = env.observe(_with_other(state, leaves))
-        if place := _first_difference(seen, other):
+        if place := _first_difference(inputs, other):
             raise BrokenLaw("hides_unobserved", f"the observation shows {name}, in {place}")
 
 
@@ -95,7 +95,7 @@ def check_worlds(env: Environment) -> None:
         )
 
 
-def _wait(env: Environment, state: EnvState, seen: PolicyInputs) -> Any:
+def _wait(env: Environment, state: EnvState, inputs: PolicyInputs) -> Any:
     return actions.wait(env)
 
 
@@ -103,11 +103,11 @@ def _instances(
     env: Environment, choose: Callable[[Environment, EnvState, PolicyInputs], Any]
 ) -> list[Instance]:
     """Instances of all epochs of an episode, the last one after its end."""
-    state, seen = env.reset()
+    state, inputs = env.reset()
     found = [state.instance]
     for _ in range(env.horizon):
-        state, step = env.step(state, choose(env, state, seen), seen=seen)
-        seen = step.seen
+        state, step = env.step(state, choose(env, state, inputs))
+        inputs = step.inputs
         found.append(state.instance)
     return found
 
@@ -137,14 +137,14 @@ def _other(state: EnvState, leaf: str) -> Tensor:
     return 0.5 * values + 0.01 if values.is_floating_point() else values + 1
 
 
-def _first_difference(seen: Any, other: Any) -> str:
+def _first_difference(inputs: Any, other: Any) -> str:
     """Name of the first feature, or mask, that differs; empty if none does."""
     for leaf, columns in FEATURES.items():
-        unlike = getattr(seen.observation, leaf) != getattr(other.observation, leaf)
+        unlike = getattr(inputs.observation, leaf) != getattr(other.observation, leaf)
         for column, feature in enumerate(columns):
             if unlike[..., column].any():
                 return f"{leaf}.{feature.name}"
-    for name, mask in seen.masks.items():
+    for name, mask in inputs.masks.items():
         if not torch.equal(mask, getattr(other.masks, name)):
             return f"masks.{name}"
     return ""

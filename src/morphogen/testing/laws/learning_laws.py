@@ -10,7 +10,7 @@ from torch import Tensor
 
 from morphogen.config.spec import RunSpec
 from morphogen.env.environment import Environment, open_environment
-from morphogen.env.episodes import Rollout, reset_hidden, run_epoch
+from morphogen.env.episodes import Rollout, first_carry, run_epoch
 from morphogen.env.part_check import draw_normal
 from morphogen.env.setup import build_setup
 from morphogen.policy.distribution import noise_lanes
@@ -18,6 +18,7 @@ from morphogen.policy.policy import NetworkPolicy
 from morphogen.ppo.learner import Learner, Round
 from morphogen.state import rng
 from morphogen.state.decision import ActionMasks, ActOutput, Observation
+from morphogen.state.tree_ops import clear_rows
 from morphogen.testing.builders.tree_equality import leaves, select_env, trees_equal
 from morphogen.testing.laws.part_laws import STEP_LAWS, graph, over_rows
 from morphogen.testing.laws.step import Subject, repeats, writes
@@ -37,17 +38,13 @@ def play_rollout(env: Environment, policy: NetworkPolicy, params: TensorDict) ->
     it.
     """
     rollout = Rollout(env.horizon, envs=env.envs, slots=len(env.net.slots))
-    state, seen = env.reset()
-    hidden = policy.initial_hidden(env.envs)
-    start = torch.ones(env.envs, dtype=torch.bool, device="cpu")
+    carry = first_carry(env, policy)
     with torch.no_grad():
         for t in range(env.horizon):
-            epoch = run_epoch(env, state, seen, policy, params=params, hidden=hidden)
-            rollout.write(t, epoch, start)
-            start = epoch.step.terminated | (t == env.horizon // 2)
-            state = epoch.after
-            seen = epoch.step.seen
-            hidden = reset_hidden(epoch.choice.hidden, start)
+            carry, epoch = run_epoch(env, policy, params, carry)
+            rollout.write(t, epoch)
+            start = carry.segment | (t == env.horizon // 2)
+            carry = carry._replace(memory=clear_rows(start, carry.memory), segment=start)
     return rollout.rows
 
 
@@ -79,11 +76,11 @@ class NetworkSubject:
 
     def act_args(self, noise: float = 0.0) -> ActArgs:
         """Return inputs of the policy in fresh envs."""
-        _, seen = self.env.reset()
+        _, inputs = self.env.reset()
         lanes = noise_lanes(len(self.env.net.slots))
         drawn = torch.full((ENVS, lanes), noise, dtype=torch.float32, device="cpu")
         hidden = self.policy.initial_hidden(ENVS)
-        return ActArgs(self.start(), seen.observation, seen.masks, hidden, drawn)
+        return ActArgs(self.start(), inputs.observation, inputs.masks, hidden, drawn)
 
     def run(self, *args: Any) -> tuple[Tensor, TensorDict]:
         """Return the value [E] and the memory after an action; the action may flip on a rounding

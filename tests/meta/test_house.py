@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "morphogen"
 FLOORS = {
     "errors": 0,
+    "compat": 0,
     "vocab": 1,
     "kernels": 1,
     "config": 2,
@@ -103,6 +104,17 @@ EXPANSIONS = {"expand", "expand_as", "broadcast_to"}
 COPIES = {"clone", "contiguous", "repeat"}
 INDEXED_WRITES = re.compile(r"(index_(add|copy|fill|put|reduce)|(\w+_)?scatter(_\w+)?)_?")
 COMPILED = ("kernels", "state", "rules", "hosts", "policy", "steps", "ppo", "env")  # in graphs
+PRIVATE = re.compile(
+    r"_(?!_|replace$|asdict$|fields$|field_defaults$)\w*"
+)  # but not the methods of named tuples
+PRIVATE_NAMES = {  # allowed outside of `compat.py`, each with its reason
+    "argparse._SubParsersAction": "no public way to the commands of a parser",
+    "parser._actions": "no public way to the flags of a parser",
+    "command._actions": "no public way to the flags of a parser",
+    "argparse._ArgumentGroup": "the type of a public method's result",
+    "_ArgumentGroup": "the type of a public method's result",
+    "os._exit": "public and documented",
+}
 FILES = sorted(SRC.rglob("*.py"))
 POSITIONAL = 5
 NESTING = 3
@@ -240,6 +252,32 @@ def test_tensors_are_made_on_a_named_device(path):
         if isinstance(node, ast.Call) and FACTORY.fullmatch(ast.unparse(node.func)):
             named = {word.arg for word in node.keywords} & {"device", None}
             assert named, f"{path.name}:{node.lineno} makes a tensor on the default device"
+
+
+def private_names(tree: ast.Module) -> list[str]:
+    """Private names of other objects and modules that a source uses."""
+    found: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and PRIVATE.fullmatch(node.attr):
+            owner = ast.unparse(node.value)
+            found += [f"{owner}.{node.attr}"] if owner not in ("self", "cls") else []
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            parts = [alias.name for alias in node.names]
+            parts += (getattr(node, "module", None) or "").split(".")
+            found += [part for part in parts if re.search(r"(^|\.)_(?!_)", part)]
+    return found
+
+
+def test_private_names_are_found():
+    source = "import a._b\nfrom a._c import d\nfrom a import _e\nself._f.g = a._h(b._replace())"
+    assert private_names(ast.parse(source)) == ["a._b", "_c", "_e", "a._h"]
+
+
+@every_file
+def test_private_names_of_others_stand_in_one_file(path):
+    """A release of torch or tensordict may rename its private names."""
+    if path.name != "compat.py":
+        assert set(private_names(parse(path))) <= PRIVATE_NAMES.keys(), path.name
 
 
 def is_expanded(node: ast.AST, names: set[str]) -> bool:

@@ -33,8 +33,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from morphogen.compat import (
+    UnguardedMode,
+    is_composite,
+    schema_arguments,
+    storage_key,
+    unchecked_operator,
+)
 from morphogen.device.graphs import Leaves, write_back
 from morphogen.device.host_reads import reads_host
 from morphogen.kernels.native import KERNELS, observe_kernels, to_kernel_arg
@@ -130,11 +136,10 @@ _VIEWS = {"_unsafe_view", "unsafe_chunk", "unsafe_split", "unsafe_split_with_siz
 
 @cache
 def _form_of(operator: Any) -> _Form:
-    schema = operator._schema
     name = operator.overloadpacket.__name__
     written = frozenset(
         arg.name
-        for arg in schema.arguments
+        for arg in schema_arguments(operator)
         if arg.alias_info is not None and arg.alias_info.is_write
     )
     kind = (
@@ -145,7 +150,7 @@ def _form_of(operator: Any) -> _Form:
     into = _filling_form(operator) if kind is _Kind.RESULT else None
     if into is None:
         return _Form(kind, written, None, (), frozenset())
-    arguments = into._schema.arguments
+    arguments = schema_arguments(into)
     names = tuple(arg.name for arg in arguments if arg.is_out)
     return _Form(kind, written, into, names, frozenset(arg.name for arg in arguments))
 
@@ -154,9 +159,7 @@ def _kind_of(operator: Any, name: str) -> _Kind:
     """Return the kind of an operator that writes to no memory of an argument."""
     if operator in KERNELS:
         return _Kind.KERNEL
-    if operator._can_decompose() and not torch._C._dispatch_has_kernel_for_dispatch_key(
-        operator.name(), "CPU"
-    ):
+    if is_composite(operator):
         return _Kind.COMPOSITE
     if operator.is_view or name in _VIEWS or torch.Tag.inplace_view in operator.tags:
         return _Kind.VIEW
@@ -167,12 +170,12 @@ def _filling_form(operator: Any) -> Any:
     """Return the overload with the same arguments that fills given memory, or None."""
     packet = operator.overloadpacket
     layout = {"dtype", "layout", "device", "pin_memory"}
-    expected = [(arg.name, str(arg.type)) for arg in operator._schema.arguments]
+    expected = [(arg.name, str(arg.type)) for arg in schema_arguments(operator)]
     for overload in (getattr(packet, name) for name in packet.overloads()):
         arguments = [
-            (arg.name, str(arg.type)) for arg in overload._schema.arguments if not arg.is_out
+            (arg.name, str(arg.type)) for arg in schema_arguments(overload) if not arg.is_out
         ]
-        fills = len(arguments) < len(overload._schema.arguments)
+        fills = len(arguments) < len(schema_arguments(overload))
         without = [
             argument for argument in expected if argument[0] not in layout or argument in arguments
         ]
@@ -181,7 +184,7 @@ def _filling_form(operator: Any) -> Any:
     return None
 
 
-class _Tape(TorchDispatchMode):
+class _Tape(UnguardedMode):
     """Record of the operators and kernels of a pass."""
 
     def __init__(self) -> None:
@@ -210,7 +213,7 @@ class _Tape(TorchDispatchMode):
         if form.kind is _Kind.WRITE:
             if self.buffers_only:
                 self._refuse_inputs(func, form, args, kwargs)
-            self._add(func._op, args, kwargs)
+            self._add(unchecked_operator(func), args, kwargs)
             return func(*args, **kwargs)
         result = func(*args, **kwargs)
         results = result if isinstance(result, tuple | list) else (result,)
@@ -218,13 +221,6 @@ class _Tape(TorchDispatchMode):
         if form.kind is _Kind.RESULT:
             self._add_result(func, form, args, kwargs, results)
         return result
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False: a pass is not compiled, and the guard of every call of an operator would
-        take longer.
-        """
-        return False
 
     def bind(self) -> "CpuGraph":
         """Allocate the memory of the graph; return all calls on it."""
@@ -255,7 +251,7 @@ class _Tape(TorchDispatchMode):
     ) -> None:
         """Record an operator that fills its results, or copies them where it cannot."""
         if form.into is None or any(item is None for item in results):
-            self._add(partial(_copy_results, func._op), (results, args, kwargs), {})
+            self._add(partial(_copy_results, unchecked_operator(func)), (results, args, kwargs), {})
             return
         into = dict(
             zip(
@@ -265,7 +261,7 @@ class _Tape(TorchDispatchMode):
             )
         )
         accepted = {name: value for name, value in kwargs.items() if name in form.accepted}
-        self._add(form.into._op, args, accepted | into)
+        self._add(unchecked_operator(form.into), args, accepted | into)
 
     def _add(self, call: Callable, args: Any, kwargs: dict[str, Any]) -> None:
         if (threads := torch.get_num_threads()) != self._threads:
@@ -279,11 +275,11 @@ class _Tape(TorchDispatchMode):
             if result is not None:
                 storage = result.untyped_storage()
                 block = Block(StorageWeakRef(storage), storage.nbytes(), position, position)
-                self._blocks[storage._cdata] = block
+                self._blocks[storage_key(result)] = block
 
     def _refer(self, node: Tensor) -> Any:
         """Return the place of a tensor that the pass allocated; another one is held."""
-        block = self._blocks.get(node.untyped_storage()._cdata)
+        block = self._blocks.get(storage_key(node))
         if block is None:
             return node.detach()
         block.last = len(self._calls)
@@ -292,9 +288,9 @@ class _Tape(TorchDispatchMode):
         return _Place(block, offset, node.dtype, node.shape, node.stride())
 
     def _refuse_inputs(self, func: Any, form: _Form, args: tuple, kwargs: dict[str, Any]) -> None:
-        named = dict(zip((arg.name for arg in func._schema.arguments), args, strict=False)) | kwargs
+        named = dict(zip((arg.name for arg in schema_arguments(func)), args, strict=False)) | kwargs
         written = _tensors([value for name, value in named.items() if name in form.written])
-        if any(item.untyped_storage()._cdata not in self._blocks for item in written):
+        if any(storage_key(item) not in self._blocks for item in written):
             raise RuntimeError(f"the pass writes to its input by {func}")
 
 

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from morphogen.compat import copy_each
+
 Leaves = Mapping[str, Tensor]
 
 
@@ -23,7 +25,7 @@ def write_back(buffers: Leaves, values: Leaves) -> None:
         value.clone() if value.untyped_storage().data_ptr() in taken else value
         for value in (values[name] for name in buffers)
     ]
-    torch.ops.aten._foreach_copy_(list(buffers.values()), sources)
+    copy_each(list(buffers.values()), sources)
 
 
 class CudaGraphs:

@@ -33,7 +33,7 @@ def reads_host(operator: Any, args: tuple, kwargs: dict) -> bool:
     """Return True if the host reads a value in this call of an operator, or if the shape of its
     result is a value.
     """
-    name = operator._schema.name.removeprefix("aten::")
+    name = operator.overloadpacket.__name__
     indices = (
         [index for index in args[1] if isinstance(index, Tensor)] if name in _INDEXING_OPS else []
     )

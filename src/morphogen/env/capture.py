@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 
+from morphogen.compat import keystr, tree_flatten, tree_flatten_with_path, tree_unflatten
 from morphogen.config.execution_spec import CAPTURE_OFF
 from morphogen.device.cpu_graphs import CpuGraphs
 from morphogen.device.graphs import Leaves, cuda_graphs, write_back

@@ -16,10 +16,8 @@ from typing import Any, TypeVar
 
 import torch
 from tensordict import TensorClass, TensorDictBase
-from torch._dynamo.utils import counters
-from torch._inductor import list_mode_options
-from torch.utils._pytree import tree_map
 
+from morphogen.compat import compiled_graphs, list_mode_options, tree_map
 from morphogen.config.execution_spec import COMPILE_AUTO, COMPILE_DEFAULT, COMPILE_OFF, EngineSpec
 from morphogen.errors import CompileError, ConfigError
 from morphogen.log.round_summary import NO_COMPILES
@@ -180,7 +178,7 @@ class _Unit:
             return self._function(*args, **kwargs)
         if not self._ready:
             units.announce(self._name, None)
-        before = counters["stats"]["unique_graphs"]
+        before = compiled_graphs()
         started = units.clock()
         try:
             out = units.run_graph(self._graph, *args, **kwargs)
@@ -190,7 +188,7 @@ class _Unit:
                 raise
             units.fail(self._name, error)
             return self._function(*args, **kwargs)
-        graphs = counters["stats"]["unique_graphs"] - before
+        graphs = compiled_graphs() - before
         if graphs:
             units.count(self._name, graphs, units.clock() - started)
         self._ready = True

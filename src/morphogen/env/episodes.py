@@ -12,6 +12,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from morphogen.compat import copy_each
 from morphogen.device.transfers import Transfers, flatten_names
 from morphogen.env.environment import Environment
 from morphogen.env.phases import PolicyInputs, Step, choose_actions
@@ -296,9 +297,8 @@ class Rollout:
             "contribution": choose(fresh, found.contribution, 0.0),
             "contribution_valid": fresh,
         }
-        listed: Any = torch  # one operator on lists of tensors for all leaves
         leaves = self._leaves[t]
-        listed._foreach_copy_([leaves[name] for name in row], [*row.values()])
+        copy_each([leaves[name] for name in row], [*row.values()])
 
     def gather(self, exchange: Exchange, hidden: TensorDict) -> tuple[TensorDict, TensorDict]:
         """Return the rows [T, E] of the envs of all processes, and their memory [E].  hidden: of

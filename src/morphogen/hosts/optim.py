@@ -3,11 +3,20 @@ by row.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from morphogen.compat import (
+    add_each,
+    addcmul_each,
+    div_each,
+    lerp_each,
+    mul_each,
+    sqrt_each,
+    sub_each,
+)
 from morphogen.state.tree_ops import expand_mask
 
 ParamTree = dict[str, Tensor]
@@ -144,22 +153,18 @@ def adamw(
         tensor([0.9000, 0.9000, 1.0000])
     """
     decay = weight_decay if isinstance(weight_decay, dict) else dict.fromkeys(params, weight_decay)
-    # operators on lists of tensors: few launches for all leaves
     names = list(params)
-    listed = cast(Any, torch)
     p, g, old_m, old_v = ([tree[name] for name in names] for tree in (params, grads, m, v))
-    new_m = listed._foreach_lerp(old_m, g, 1.0 - betas[0])
-    new_v = listed._foreach_addcmul(
-        listed._foreach_mul(old_v, betas[1]), g, g, value=1.0 - betas[1]
-    )
+    new_m = lerp_each(old_m, g, 1.0 - betas[0])
+    new_v = addcmul_each(mul_each(old_v, betas[1]), g, g, value=1.0 - betas[1])
     first, second = (_for_leaves(1.0 - beta ** step.to(p[0].dtype), p) for beta in betas)
     root = [x.sqrt() for x in second] if isinstance(second, list) else second.sqrt()
-    scale = listed._foreach_add(listed._foreach_div(listed._foreach_sqrt(new_v), root), eps)
-    move = listed._foreach_div(listed._foreach_mul(listed._foreach_div(new_m, first), lr), scale)
+    scale = add_each(div_each(sqrt_each(new_v), root), eps)
+    move = div_each(mul_each(div_each(new_m, first), lr), scale)
     kept = [
         leaf * (1.0 - lr * decay[name]) if decay[name] else leaf for name, leaf in params.items()
     ]
-    new_p = listed._foreach_sub(kept, move)
+    new_p = sub_each(kept, move)
     new = (dict(zip(names, leaves, strict=True)) for leaves in (new_p, new_m, new_v))
     return next(new), next(new), next(new)
 

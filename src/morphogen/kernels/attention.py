@@ -8,10 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from morphogen.compat import apply_function
 from morphogen.kernels import Form, form_of
 from morphogen.kernels.native import (
-    AutogradFunction,
-    apply_function,
     call_kernel,
     make_contiguous,
     operator,
@@ -72,7 +71,7 @@ def _torch_attention(
     return out.transpose(1, 2).flatten(2)
 
 
-class _Attention(AutogradFunction):
+class _Attention(torch.autograd.Function):
     """Mean values that tokens attend to, and the logarithms of the sums of their scores.
 
     qkv float32 [S, n, 3, heads, c]; reach of the S / R samples of every network -> [S, n, heads,

@@ -12,10 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from morphogen.compat import apply_function
 from morphogen.kernels import Form, form_of, statistics_dtype
 from morphogen.kernels.native import (
-    AutogradFunction,
-    apply_function,
     block_args,
     call_kernel,
     make_contiguous,
@@ -123,7 +122,7 @@ def blend(
     return apply_function(_Blend, features, openness, (seeds, index), options, *deltas)[0]
 
 
-class _Blend(AutogradFunction):
+class _Blend(torch.autograd.Function):
     """All seeds of a slot at once.  Deltas of silent seeds are never read."""
 
     @staticmethod

@@ -7,10 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from morphogen.compat import apply_function
 from morphogen.kernels import Form, form_of, has_channel_kernel
 from morphogen.kernels.native import (
-    AutogradFunction,
-    apply_function,
     call_kernel,
     make_evenly_strided,
     operator,
@@ -60,7 +59,7 @@ def _matrix_conv(x: Tensor, weight: Tensor) -> Tensor:
     return apply_function(_RowsProduct, inputs, weight.flatten(2))
 
 
-class _RowsProduct(AutogradFunction):
+class _RowsProduct(torch.autograd.Function):
     """Product of pixels [B, H, W, R, I] and weights [R, O, I]; gradients of weights are
     contiguous.
     """
@@ -84,7 +83,7 @@ class _RowsProduct(AutogradFunction):
         return x_grad, torch.bmm(grad.transpose(1, 2), x.flatten(0, 2).transpose(0, 1))
 
 
-class _Conv(AutogradFunction):
+class _Conv(torch.autograd.Function):
     """A convolution whose bits depend neither on R nor on the number of threads."""
 
     @staticmethod

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from morphogen.compat import apply_function
 from morphogen.kernels import Form, form_of, one_thread
-from morphogen.kernels.native import AutogradFunction, apply_function
 
 _VECTORS = 32  # elements that torch takes together, at most
 _GRAIN = 2**15  # elements for each of which torch takes a thread
@@ -56,7 +56,7 @@ def _apply(
     return apply_function(_Elementwise, x, function, gradient)
 
 
-class _Elementwise(AutogradFunction):
+class _Elementwise(torch.autograd.Function):
     """Activation and its gradient, both by vectors."""
 
     @staticmethod

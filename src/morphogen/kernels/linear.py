@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from morphogen.kernels.native import AutogradFunction, apply_function
+from morphogen.compat import apply_function
 from morphogen.kernels.sums import column_sums, spread
 
 
@@ -62,7 +62,7 @@ def place_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
     return apply_function(_Linear, x, weight, bias)
 
 
-class _Linear(AutogradFunction):
+class _Linear(torch.autograd.Function):
     """Linear layer whose gradients are added in an order that does not depend on other networks."""
 
     @staticmethod

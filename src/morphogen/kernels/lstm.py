@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from morphogen.kernels.native import AutogradFunction, apply_function
+from morphogen.compat import apply_function
 
 
 class CellStep(NamedTuple):
@@ -42,7 +42,7 @@ def lstm_unroll(gates_in: Tensor, keep: Tensor, h: Tensor, c: Tensor, w_hh: Tens
     return apply_function(_Unroll, gates_in, keep, h, c, w_hh)[0]
 
 
-class _Unroll(AutogradFunction):
+class _Unroll(torch.autograd.Function):
     """The memory of every row; for its gradient states before the rows, cells, activations of
     gates.
     """

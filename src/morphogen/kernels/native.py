@@ -40,25 +40,6 @@ class _Calls(threading.local):
 _calls = _Calls()
 
 
-class AutogradFunction(torch.autograd.Function):
-    """Function with its own gradient; `apply_function` calls it."""
-
-
-def apply_function(function: type[AutogradFunction], *args: Any) -> Any:
-    """Apply a function with its own gradient.
-
-    `Function.apply` inspects the signature at every call, which is half of the Python of a
-    minibatch, only to serve transforms; the compiler can't trace it where no tensor needs a
-    gradient.
-    """
-    if not torch.is_grad_enabled():
-        return function.forward(*args)
-    if torch.compiler.is_dynamo_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    directly: Any = super(torch.autograd.Function, function)  # torch declares no types
-    return directly.apply(*args)
-
-
 def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype of sums over features: their dtype, at least float32."""
     return dtype if dtype.itemsize >= torch.float32.itemsize else torch.float32

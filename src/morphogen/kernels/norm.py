@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from morphogen.compat import apply_function
 from morphogen.kernels import Form, form_of, statistics_dtype
 from morphogen.kernels.native import (
-    AutogradFunction,
-    apply_function,
     call_kernel,
     make_contiguous,
     make_evenly_strided,
@@ -150,7 +149,7 @@ def _normalise(x: Tensor, options: _Options, factors: _Factors) -> Tensor:
     return apply_function(_GroupNorm, x, options, *factors)[0]
 
 
-class _GroupNorm(AutogradFunction):
+class _GroupNorm(torch.autograd.Function):
     """Group normalisation, lower limit and scale."""
 
     @staticmethod

@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from morphogen.compat import apply_function
 from morphogen.kernels import Form, form_of
-from morphogen.kernels.native import AutogradFunction, apply_function, call_kernel, operator
+from morphogen.kernels.native import call_kernel, operator
 
 
 def max_pool2d(x: Tensor) -> Tensor:
@@ -25,7 +26,7 @@ def max_pool2d(x: Tensor) -> Tensor:
     return apply_function(_Pool, x)[0]
 
 
-class _Pool(AutogradFunction):
+class _Pool(torch.autograd.Function):
     """The largest of every four pixels, and its position."""
 
     @staticmethod

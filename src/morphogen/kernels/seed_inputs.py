@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from morphogen.compat import apply_function
 from morphogen.kernels.blend import GateIndex, SeedIndex
-from morphogen.kernels.native import AutogradFunction, apply_function
 from morphogen.kernels.take import take_row_blocks, take_rows
 
 
@@ -21,7 +21,7 @@ def seed_inputs(
     return list(apply_function(_SeedInputs, h, rows, sizes, seeds.source, gates.position))
 
 
-class _SeedInputs(AutogradFunction):
+class _SeedInputs(torch.autograd.Function):
     """A row of features has one seed at most, and one gate."""
 
     @staticmethod

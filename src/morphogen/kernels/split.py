@@ -2,10 +2,10 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
-from torch._utils import _flatten_dense_tensors
 
-from morphogen.kernels.native import AutogradFunction, apply_function
+from morphogen.compat import apply_function, flatten_tensors
 
 
 def split_views(
@@ -17,7 +17,7 @@ def split_views(
     return apply_function(_SplitViews, buffer, sizes, shapes) if shapes else ()
 
 
-class _SplitViews(AutogradFunction):
+class _SplitViews(torch.autograd.Function):
     """Views, whose gradients are copied into one buffer."""
 
     @staticmethod
@@ -33,4 +33,4 @@ class _SplitViews(AutogradFunction):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return _flatten_dense_tensors(grads), None, None
+        return flatten_tensors(grads), None, None

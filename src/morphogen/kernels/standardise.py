@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from morphogen.compat import apply_function
 from morphogen.kernels import Form, form_of
 from morphogen.kernels.linear import join_places, multiply_places
-from morphogen.kernels.native import AutogradFunction, apply_function, call_kernel, operator
+from morphogen.kernels.native import call_kernel, operator
 from morphogen.kernels.norm import EPS
 from morphogen.kernels.sums import column_sums
 
@@ -19,7 +20,7 @@ def standardise(x: Tensor) -> Tensor:
     return apply_function(_Standardise, x)[0]
 
 
-class _Standardise(AutogradFunction):
+class _Standardise(torch.autograd.Function):
     """Standardised rows, their means and 1 / deviations."""
 
     @staticmethod
@@ -49,7 +50,7 @@ def normed_linear(
     return apply_function(_NormedLinear, x, gain, shift, weight, bias)[0]
 
 
-class _NormedLinear(AutogradFunction):
+class _NormedLinear(torch.autograd.Function):
     """Standardised places, in a product with weights times gains, plus the products of weights and
     shifts.
     """

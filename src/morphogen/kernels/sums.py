@@ -6,10 +6,12 @@ a network would depend on the networks that are stacked beside it.
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from morphogen.compat import apply_function
 from morphogen.kernels import Form, form_of
-from morphogen.kernels.native import AutogradFunction, apply_function, call_kernel, operator
+from morphogen.kernels.native import call_kernel, operator
 
 
 def column_sums(x: Tensor) -> Tensor:
@@ -45,7 +47,7 @@ def spatial_mean(x: Tensor) -> Tensor:
     return apply_function(_SpatialMean, x).transpose(0, 1)
 
 
-class _SpatialMean(AutogradFunction):
+class _SpatialMean(torch.autograd.Function):
     """Mean over the pixels."""
 
     @staticmethod
@@ -74,7 +76,7 @@ def scale_channels(x: Tensor, factor: Tensor) -> Tensor:
     return apply_function(_ScaleChannels, x, factor)
 
 
-class _ScaleChannels(AutogradFunction):
+class _ScaleChannels(torch.autograd.Function):
     """Product of pixels and factors of their channels."""
 
     @staticmethod
@@ -102,7 +104,7 @@ def spread(values: Tensor, samples: int) -> Tensor:
     return apply_function(_Spread, values, samples)
 
 
-class _Spread(AutogradFunction):
+class _Spread(torch.autograd.Function):
     """Repetition whose gradient is added in an order that does not depend on the number of
     networks.
     """

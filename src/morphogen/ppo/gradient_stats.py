@@ -6,6 +6,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from morphogen.compat import norm_each
 from morphogen.policy.controller import ControllerParams
 from morphogen.policy.distribution import ROWS, SCORES
 from morphogen.ppo.metrics import LAYER_NAMES
@@ -14,15 +15,13 @@ from morphogen.state.tree_ops import constant_table
 from morphogen.vocab.action import SIZES, Head
 
 _vector_norm: Callable[..., Tensor] = cast(Any, torch.linalg).vector_norm  # torch declares no types
-# one launch for all leaves
-_foreach_norm: Callable[..., list[Tensor]] = cast(Any, torch)._foreach_norm
 # Head of each output of the `leaf` layer: the slot scores, then the value logits.
 _LEAF_HEADS = (*(Head.SLOT,) * SCORES, *(head for head, _ in ROWS for _ in range(SIZES[head])))
 
 
 def global_norm(parts: list[Tensor]) -> Tensor:
     """L2 norm of all elements: 0-d."""
-    return _vector_norm(torch.stack(_foreach_norm(parts)))
+    return _vector_norm(torch.stack(norm_each(parts)))
 
 
 def head_norms(grads: ControllerParams) -> tuple[Tensor, Tensor]:
@@ -72,6 +71,6 @@ def gradient_shares(layers: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     flags = torch.stack((flat == 0, flat.abs() > LARGE_GRADIENT, ~flat.isfinite())).to(flat.dtype)
     parts = [part for row in flags.unbind() for part in torch.split(row, sizes)]
     # sums of flags
-    zero, large, broken = torch.split(torch.stack(_foreach_norm(parts, 1)), len(layers))
+    zero, large, broken = torch.split(torch.stack(norm_each(parts, 1)), len(layers))
     number = constant_table(tuple(sizes), flat.dtype, flat.device)
     return zero / number, large / number, broken == 0

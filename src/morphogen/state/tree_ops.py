@@ -12,6 +12,15 @@ from tensordict import TensorClass, TensorDict, TensorDictBase
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from morphogen.compat import (
+    build_tree,
+    field_names,
+    leaves_of,
+    outside_transforms,
+    storage_of,
+    transforms_active,
+)
+
 Tree = TensorClass | TensorDictBase
 TreeT = TypeVar("TreeT", bound=TensorClass | TensorDictBase)
 NodeT = TypeVar("NodeT", bound=TensorClass | TensorDictBase | Tensor)
@@ -126,11 +135,10 @@ def unsafe_new(kind: type[TreeT], like: Tree, **leaves: Any) -> TreeT:
     The checks of the constructor take longer than most steps compute.  Raises: ValueError unless a
     tensor class gets exactly its fields.
     """
-    builder: Any = kind
-    if kind is not TensorDict and leaves.keys() != builder.__expected_keys__:
-        fields = ", ".join(sorted(builder.__expected_keys__))
+    if kind is not TensorDict and leaves.keys() != field_names(kind):
+        fields = ", ".join(sorted(field_names(kind)))
         raise ValueError(f"{kind.__name__}: expected the fields {fields}, got {', '.join(leaves)}")
-    return _build(builder, leaves, _storage(like))
+    return build_tree(kind, leaves, storage_of(like))
 
 
 def replace(tree: TreeT, **parts: Any) -> TreeT:
@@ -139,37 +147,12 @@ def replace(tree: TreeT, **parts: Any) -> TreeT:
 
     Parts must have batch size and device of `tree`.  Raises: AttributeError for an unknown name.
     """
-    storage = _storage(tree)
-    leaves = storage._tensordict
+    leaves = leaves_of(tree)
     if unknown := sorted(parts.keys() - leaves.keys()):
         raise AttributeError(
             f"{type(tree).__name__}: expected some of {', '.join(leaves)}, got {', '.join(unknown)}"
         )
-    return _build(type(tree), leaves | parts, storage)
-
-
-def _storage(tree: Any) -> Any:
-    """Return the TensorDict that holds the leaves of a tree: the tree itself, or that within a
-    tensor class.
-    """
-    return tree if isinstance(tree, TensorDictBase) else tree._tensordict
-
-
-def _build(kind: Any, leaves: dict[str, Any], like: Any) -> Any:
-    """Build a tree around a dictionary, which it keeps, with batch size and device of a
-    TensorDict.
-    """
-    storage: Any = TensorDict.__new__(TensorDict)
-    storage._device = like.device
-    storage._tensordict = leaves
-    storage._batch_size = like.batch_size
-    storage._td_dim_names = None
-    if kind is TensorDict:
-        return storage
-    tree = kind.__new__(kind)
-    object.__setattr__(tree, "_tensordict", storage)
-    object.__setattr__(tree, "_non_tensordict", {})
-    return tree
+    return build_tree(type(tree), leaves | parts, storage_of(tree))
 
 
 def refuse_transforms(step: str, *inputs: Tensor) -> None:
@@ -182,8 +165,9 @@ def refuse_transforms(step: str, *inputs: Tensor) -> None:
     # does not trace the check for transforms, but has that for gradients
     graph = torch.compiler.is_compiling()
     # one call, where a look at every leaf costs a step
-    active = torch._C._are_functorch_transforms_active
-    wrapped = not graph and (_have_tangents(inputs) or (active() and any(map(_is_wrapped, inputs))))
+    wrapped = not graph and (
+        _have_tangents(inputs) or (transforms_active() and any(map(_is_wrapped, inputs)))
+    )
     if wrapped or (torch.is_grad_enabled() and any(leaf.requires_grad for leaf in inputs)):
         raise RuntimeError(
             f"{step} has no derivative and no vmap: call it outside of torch.func, on "
@@ -216,12 +200,9 @@ def select(mask: Tensor, yes: NodeT, no: NodeT) -> NodeT:
 def _select(masks: dict[int, Tensor], yes: Any, no: Any) -> Any:
     """Select with the mask [E, 1, ...] of every number of axes, which all leaves share."""
     if not isinstance(yes, Tensor):
-        like = _storage(yes)
-        other = _storage(no)._tensordict
-        leaves = {
-            name: _select(masks, leaf, other[name]) for name, leaf in like._tensordict.items()
-        }
-        return _build(type(yes), leaves, like)
+        other = leaves_of(no)
+        leaves = {name: _select(masks, leaf, other[name]) for name, leaf in leaves_of(yes).items()}
+        return build_tree(type(yes), leaves, storage_of(yes))
     axes = yes.dim()
     if axes not in masks:
         masks[axes] = expand_mask(masks[1], yes)
@@ -234,10 +215,8 @@ def clear_rows(mask: Tensor, tree: NodeT) -> NodeT:
     if isinstance(node, Tensor):
         cleared: Any = choose(expand_mask(mask, node), 0, node)
         return cleared
-    storage = _storage(node)
-    return _build(
-        type(node), {name: clear_rows(mask, leaf) for name, leaf in storage.items()}, storage
-    )
+    leaves = {name: clear_rows(mask, leaf) for name, leaf in leaves_of(node).items()}
+    return build_tree(type(node), leaves, storage_of(node))
 
 
 def select_slots(mask: Tensor, yes: TensorDict, no: TensorDict) -> TensorDict:
@@ -272,8 +251,7 @@ def masked_update(tree: TreeT, *writes: Write) -> TreeT:
     Values are tensors or numbers, cast to the dtype of the old leaf.  The mask broadcasts against
     every named leaf.
     """
-    storage = _storage(tree)
-    leaves = dict(storage._tensordict)
+    leaves = dict(leaves_of(tree))
     for mask, values in writes:
         for name, new in values.items():
             old = leaves[name]
@@ -283,7 +261,7 @@ def masked_update(tree: TreeT, *writes: Write) -> TreeT:
                 leaves[name] = torch.where(
                     mask, new if new.dtype == old.dtype else new.to(old.dtype), old
                 )
-    return _build(type(tree), leaves, storage)
+    return build_tree(type(tree), leaves, storage_of(tree))
 
 
 class _Tables:
@@ -296,7 +274,7 @@ _NUMBERS = itertools.count()  # of tables: threads that build two at once give t
 
 @functools.cache
 def _build_table(values: Table | float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    with torch._C._DisableFuncTorch():  # a table built inside of a gradient outlives it
+    with outside_transforms():  # a table built inside of a gradient outlives it
         return torch.tensor(values, dtype=dtype, device=device)
 
 

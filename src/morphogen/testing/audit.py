@@ -34,8 +34,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch.utils._python_dispatch import TorchDispatchMode
-
+from morphogen.compat import TorchDispatchMode
 from morphogen.device.host_reads import reads_host
 from morphogen.testing.builders.tree_equality import copy_tree, leaves, move_tree
 
@@ -66,7 +65,7 @@ class HostReadMode(TorchDispatchMode):
     ) -> Any:
         """Run the operator; record a read."""
         if reads_host(func, args, kwargs or {}):
-            self.reads.append(HostRead(func._schema.name.replace("::", "."), _caller()))
+            self.reads.append(HostRead(str(func.overloadpacket), _caller()))
         return func(*args, **(kwargs or {}))
 
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch._dynamo import lookup_backend
 
+from morphogen.compat import lookup_backend
 from morphogen.errors import ConfigError
 from morphogen.state.env import EnvState
 from morphogen.testing.audit import audit, describe_error
